@@ -1,6 +1,6 @@
-"""The command ``symdnn``: flags, what this machine has, the demonstration.
+"""The command ``symdnn``: what this machine has, flags, kernels, measurements, saved functions.
 
-``symdnn --help`` lists the subcommands; ``python -m symdnn`` is the same command.
+``symdnn COMMAND --help`` describes a command. ``python -m symdnn`` is the same program.
 """
 
 from __future__ import annotations
@@ -12,11 +12,23 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 
-from symdnn import __version__, algos_cli, cache_cli, launch_cli, onnx_cli, serve_cli, tune_cli
+from symdnn import (
+    __version__,
+    algos_cli,
+    cache_cli,
+    kernels_cli,
+    launch_cli,
+    onnx_cli,
+    serve_cli,
+    tune_cli,
+)
 from symdnn.config import FlagRow, config, unknown_flag
 from symdnn.doctor import doctor_report
 from symdnn.errors import SymdnnError, UnknownFlagError
 from symdnn.flags import FLAGS, WITHOUT_MEANING
+
+#: The exit status after Ctrl-C, as of programs that the signal ends.
+_INTERRUPTED = 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -30,12 +42,22 @@ def main(argv: Sequence[str] | None = None) -> int:
         status = int(args.run(args) or 0)
         sys.stdout.flush()
         return status
-    except (SymdnnError, FileNotFoundError, PermissionError) as error:
-        print(f"symdnn: {error}", file=sys.stderr)
-        return 2
     except BrokenPipeError:  # `symdnn config | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except (SymdnnError, OSError) as error:
+        text = _in_a_line(error) if isinstance(error, OSError) else str(error)
+        print(text if text.startswith("symdnn ") else f"symdnn: {text}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+
+
+def _in_a_line(error: OSError) -> str:
+    """``README.md: Not a directory``, or the error's own text if it names no file."""
+    if error.filename is None or error.strerror is None:
+        return str(error)
+    return f"{error.filename2 or error.filename}: {error.strerror}"
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -43,19 +65,17 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"symdnn {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    flags = commands.add_parser("config", help="print every flag, its value and its origin")
+    what = "print every flag, its value and its origin"
+    flags = commands.add_parser("config", help=what, description=what)
     flags.add_argument("name", nargs="?", help="one flag, or a group such as dnn.conv")
     flags.set_defaults(run=_config)
 
-    doctor = commands.add_parser("doctor", help="the libraries of this machine, and missing ones")
+    what = "print which libraries this machine has, which are missing, and where functions run"
+    doctor = commands.add_parser("doctor", help=what, description=what)
     doctor.add_argument("--json", action="store_true", help="print it as JSON")
     doctor.set_defaults(run=_doctor)
 
-    kernels = commands.add_parser("kernels", help="which kernels run an op, the preferred first")
-    kernels.add_argument("op", nargs="?", help="one op, or a part of its name such as softmax")
-    kernels.add_argument("--target", choices=["cpu", "cuda"], default="cpu")
-    kernels.set_defaults(run=_kernels)
-
+    kernels_cli.add_to(commands)
     algos_cli.add_to(commands)
     cache_cli.add_to(commands)
     launch_cli.add_to(commands)
@@ -67,6 +87,8 @@ def _parser() -> argparse.ArgumentParser:
         # The demonstration reads its own arguments, --help too.
         demo = commands.add_parser("demo", help="train a network on digits", add_help=False)
         demo.set_defaults(run=_demo)
+    for each in (parser, *commands.choices.values()):
+        each.description = (each.description or "").replace("``", "")
     return parser
 
 
@@ -128,21 +150,6 @@ def _print_rows(rows: Sequence[FlagRow]) -> None:
 
 
 # --- symdnn doctor --------------------------------------------------------------------------------
-
-
-def _kernels(args: argparse.Namespace) -> None:
-    from symdnn.compile.execute.targets import load_kernels
-    from symdnn.graph.kernel import table
-    from symdnn.graph.target import Target
-
-    load_kernels(Target(args.target))
-    wanted = (args.op or "").lower()
-    rows = [(op, names) for op, names in table(args.target) if wanted in op.lower()]
-    if not rows:
-        raise SymdnnError(f"no op whose name has {args.op!r} in it has kernels on {args.target}")
-    width = max(len(op) for op, _ in rows)
-    for op, names in rows:
-        print(f"{op:{width}}  {', '.join(names)}")
 
 
 def _doctor(args: argparse.Namespace) -> int:

@@ -27,6 +27,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from symdnn.callers import (
+    code_origin,
+    depth_of_caller,
+    depth_of_importer,
+    is_command,
+    is_imported_by,
+)
 from symdnn.disk import identity as _identity  # noqa: F401  # early: it notes the time
 from symdnn.disk.regular import read_regular
 from symdnn.errors import ConfigError, UnknownFlagError
@@ -78,7 +85,7 @@ def _settings(name: str, raw: object, origin: str) -> Settings:
         raise UnknownFlagError(unknown_flag(name, origin))
     if flag.old:
         text = f"flag {name} (from {origin}) is now called {', '.join(flag.sets)}"
-        warnings.warn(text, UserWarning, stacklevel=_depth_of_caller())
+        warnings.warn(text, UserWarning, stacklevel=depth_of_caller())
     setting = Setting(_parsed(flag, raw, origin), origin)
     return dict.fromkeys(flag.sets or (name,), setting)
 
@@ -105,7 +112,7 @@ def unknown_flag(name: str, origin: str = "") -> str:
 
 def _warn_without_meaning(name: str, origin: str) -> None:
     text = f"flag {name} (from {origin}) has no meaning in symdnn. {WITHOUT_MEANING[name]}"
-    warnings.warn(text.rstrip(), UserWarning, stacklevel=_depth_of_caller())
+    warnings.warn(text.rstrip(), UserWarning, stacklevel=depth_of_caller())
 
 
 # --- sources --------------------------------------------------------------------------------------
@@ -126,12 +133,17 @@ def _from_files(environment: Mapping[str, str]) -> Settings:
     """Read the INI files in order; a later file wins. Only the usual file may be missing."""
     named = environment.get(FILES_VARIABLE)
     if named is None:
-        usual = Path("~/.symdnnrc").expanduser()
+        usual = _path("~/.symdnnrc")
         return _from_file(usual) if usual.is_file() else {}
     settings = Settings()
     for name in filter(None, named.split(os.pathsep)):
-        settings |= _from_file(Path(name).expanduser())
+        settings |= _from_file(_path(name))
     return settings
+
+
+def _path(name: str) -> Path:
+    """``name`` with the home folder in place of ``~``; a user without one keeps the ``~``."""
+    return Path(os.path.expanduser(name))
 
 
 def _from_file(path: Path) -> Settings:
@@ -171,7 +183,7 @@ def _line_of(text: str, section: str, key: str) -> int:
 def _notice_theanos_flags(environment: Mapping[str, str]) -> None:
     """Warn where flags are given to Theano, and none to symdnn: it reads its own variable only."""
     text = environment.get(THEANOS_VARIABLE, "").strip()
-    if not text or FLAGS_VARIABLE in environment or _is_imported_by("symdnn.compat"):
+    if not text or FLAGS_VARIABLE in environment or is_imported_by("symdnn.compat"):
         return
     taken, others = [], []
     for item in filter(None, map(str.strip, text.split(","))):
@@ -189,47 +201,8 @@ def _notice_theanos_flags(environment: Mapping[str, str]) -> None:
         f"Set {FLAGS_VARIABLE} (to nothing, to keep the "
         "defaults) and this is not said again.",
         UserWarning,
-        stacklevel=_depth_of_importer(),
+        stacklevel=depth_of_importer(),
     )
-
-
-# --- who called -----------------------------------------------------------------------------------
-
-
-def _depth_of_caller() -> int:
-    """The ``stacklevel``, counted from our caller, of the first frame outside this module."""
-    depth, frame = 0, sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__") == __name__:
-        depth, frame = depth + 1, frame.f_back
-    return depth + 1
-
-
-def _depth_of_importer() -> int:
-    """The same of the first frame outside of the package, and of what imports it."""
-    package, depth, frame = os.path.dirname(__file__), 0, sys._getframe(1)
-    while frame.f_back is not None:
-        name = frame.f_code.co_filename
-        if not name.startswith((package, "<frozen importlib")):
-            break
-        depth, frame = depth + name.startswith(package), frame.f_back  # others are not counted
-    return depth + 1
-
-
-def _is_imported_by(package: str) -> bool:
-    """Whether this runs because a module of ``package`` is being imported."""
-    frame: Any = sys._getframe(1)
-    while frame is not None:
-        if frame.f_code.co_filename.startswith("<frozen importlib"):
-            name = frame.f_locals.get("name", "")
-            if isinstance(name, str) and name.startswith(package):
-                return True
-        frame = frame.f_back
-    return False
-
-
-def _code_origin() -> str:
-    frame = sys._getframe(_depth_of_caller() - 1)
-    return f"code at {frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 # --- the public object ----------------------------------------------------------------------------
@@ -309,7 +282,7 @@ class Config(Section):
             return flag.first_value()
         if name in WITHOUT_MEANING:
             return ""
-        raise UnknownFlagError(unknown_flag(name, _code_origin()))
+        raise UnknownFlagError(unknown_flag(name, code_origin()))
 
     def reader(self, name: str) -> Callable[[], Any]:
         """A function that gives what :meth:`get` does, in a third of the time."""
@@ -346,7 +319,7 @@ class Config(Section):
         """
         flag = FLAGS.get(name)
         if flag is None and name not in WITHOUT_MEANING:
-            raise UnknownFlagError(unknown_flag(name, _code_origin()))
+            raise UnknownFlagError(unknown_flag(name, code_origin()))
         for each in (flag.sets if flag else ()) or (name,):
             before = self._before.get(each)
             if before and before[-1][0] is self._holder(each):
@@ -420,10 +393,10 @@ class Config(Section):
         )
 
     def _from_code(self, name: str, value: object) -> Settings:
-        settings = _settings(name, value, _code_origin())
+        settings = _settings(name, value, code_origin())
         if name in FLAGS and FLAGS[name].fixed:
             raise ConfigError(
-                f"flag {name} (from {_code_origin()}) can't be changed after import. Set it in "
+                f"flag {name} (from {code_origin()}) can't be changed after import. Set it in "
                 f"{FLAGS_VARIABLE} or in ~/.symdnnrc."
             )
         return settings
@@ -497,4 +470,16 @@ _PRESETS = {
     for name in values
 }
 
-config = Config(os.environ)
+
+def _of_process() -> Config:
+    """The flags of this process. The command ``symdnn`` ends with one line if they are wrong."""
+    try:
+        return Config(os.environ)
+    except ConfigError as error:
+        if not is_command():
+            raise
+        print(f"symdnn: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+
+
+config = _of_process()

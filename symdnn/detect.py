@@ -200,13 +200,13 @@ def _root_places(source: str, root: str, *folders: str) -> Places:
     """The library folders of an installation under ``root``."""
     if root:
         for folder in folders or ("lib64", "lib", "targets/x86_64-linux/lib"):
-            yield source, Path(root).expanduser() / folder
+            yield source, Path(os.path.expanduser(root)) / folder
 
 
 def _own_place(source: str, root: str) -> Places:
     """The folder itself, where a library is in it and not in one below."""
-    if root and (Path(root).expanduser() / CUDNN[0]).exists():
-        yield source, Path(root).expanduser()
+    if root and (Path(os.path.expanduser(root)) / CUDNN[0]).exists():
+        yield source, Path(os.path.expanduser(root))
 
 
 def _wheel_places(*packages: str) -> Places:
@@ -255,7 +255,7 @@ def _in_places(names: tuple[str, ...], places: Iterable[tuple[str, Path]]) -> li
 def _file_or_folder(source: str, value: str, names: tuple[str, ...]) -> list[Candidate]:
     if not value:
         return []
-    path = Path(value).expanduser()
+    path = Path(os.path.expanduser(value))
     if path.is_dir() or ".so" not in path.name:
         return _in_places(names, [(source, path)])
     return [Candidate(source, str(path), file_state(path))]

@@ -48,6 +48,9 @@ _CUDA_PACKAGES = (
     "pycuda", "cuda-bindings", "cuda-pathfinder", frontend.PACKAGE, "nvmath-python",
 )  # fmt: skip
 
+#: So many entries of the block list are printed.
+_MAX_BLOCKED_LINES = 3
+
 
 @dataclass(frozen=True)
 class Library:
@@ -190,7 +193,7 @@ def _of_theano() -> list[str]:
     """The places with flags of Theano and without flags of symdnn."""
     named = os.environ.get("THEANORC")
     files = named.split(os.pathsep) if named else ["~/.theanorc"]
-    there = [f for f in files if f and Path(f).expanduser().is_file()]
+    there = [f for f in files if f and os.path.isfile(os.path.expanduser(f))]
     variables = [THEANOS_VARIABLE] if os.environ.get(THEANOS_VARIABLE) else []
     return [*variables, *there]
 
@@ -340,7 +343,9 @@ def _report(found: Diagnosis) -> Iterator[str]:
         yield from _library(library)
     yield f"Graph API   {_graph_api(found)}"
     yield f"Block list  {len(found.blocked) or 'no'} algorithm(s) with wrong results"
-    yield from (f"            {entry}" for entry in found.blocked)
+    yield from (f"            {entry}" for entry in found.blocked[:_MAX_BLOCKED_LINES])
+    if len(found.blocked) > _MAX_BLOCKED_LINES:
+        yield "            ... (symdnn algos --blocked lists all)"
     yield ""
     yield from _verdict(found)
 

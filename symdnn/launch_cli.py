@@ -44,9 +44,9 @@ def add_to(commands: Any) -> None:
     )  # fmt: skip
     parser.add_argument("-n", type=int, required=True, help="how many processes")
     words = ["auto", "mpi", "nccl"]
-    parser.add_argument("--engine", choices=words, default="auto", help="what joins them")
+    parser.add_argument("--engine", choices=words, default="auto", help="what connects them")
     parser.add_argument(
-        "--restarts", type=int, default=0, help="start all again so often when one has failed"
+        "--restarts", type=int, default=0, help="how often to start all again after a failure (0)"
     )
     parser.add_argument("script", help="a Python script, followed by its arguments")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
@@ -59,6 +59,8 @@ def run(args: argparse.Namespace) -> int:
         raise DistributedError(f"symdnn launch: -n {args.n}; wanted 1 or more")
     if args.restarts < 0:
         raise DistributedError(f"symdnn launch: --restarts {args.restarts}; wanted 0 or more")
+    if not os.path.isfile(args.script):
+        raise DistributedError(f"symdnn launch: there is no file {args.script}")
     for number in range(args.restarts + 1):
         status = _once(args, number)
         if status in (0, _INTERRUPTED) or number == args.restarts:

@@ -1,9 +1,9 @@
 """Scaling of the loss, so that gradients in float16 do not vanish (for ``amp=fp16``).
 
-float16 holds nothing below 6e-8, and many gradients are smaller. They are computed of the loss
-times a power of two, and divided by it in float32. Too large a factor gives infinities: that step
-is left out, and the factor is halved; after many good steps it is doubled. (Micikevicius et al.
-2018. bfloat16 has the range of float32 and needs none of this.)
+float16 holds nothing below 6e-8, and many gradients are smaller. So gradients are computed of the
+loss times a power of two, and divided by it in float32. If the factor is too large they are
+infinite: that step is skipped, and the factor is halved. After many good steps it is doubled.
+(Micikevicius et al. 2018. bfloat16 has the range of float32 and needs none of this.)
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class LossScale:
 
     @property
     def state(self) -> dict[str, Shared]:
-        """What lasts from step to step, by name: to be saved with a training."""
+        """State that lasts between steps, by name; save it with the training's state."""
         return {"loss_scale": self.value, "loss_scale_good_steps": self._good}
 
     def grad(self, loss: Variable, wrt: Any, **options: Any) -> Any:
@@ -93,11 +93,11 @@ class LossScale:
         self, updates: Any, grads: Iterable[Variable | None],
         everywhere: Callable[[Variable], Variable] | None = None,
     ) -> list[tuple[Shared, Any]]:  # fmt: skip
-        """``updates`` (a mapping or pairs) that do nothing where one of ``grads`` is infinite or
-        NaN, and those of the factor.
+        """``updates`` (a mapping or pairs) that do nothing if one of ``grads`` is infinite or NaN,
+        and the updates of the factor.
 
-        Where each rank has a part of the gradients, ``everywhere`` gives whether a bool scalar is
-        true on all of them.
+        If each rank has a part of the gradients, ``everywhere`` maps a bool scalar to whether it is
+        true on all ranks.
         """
         good = self.finite([g for g in grads if g is not None])
         good = good if everywhere is None else everywhere(good)

@@ -1,4 +1,4 @@
-"""``symdnn onnx``: what a model in ONNX's format holds, running it, timing it, writing one.
+"""``symdnn onnx``: inspect, run, time and write models in ONNX's format.
 
 symdnn onnx info net.onnx                 inputs, outputs, parameters, ops
 symdnn onnx info net.onnx --kernels       and which kernels run it on this machine
@@ -86,7 +86,7 @@ def _pairs(given: list[str], what: str) -> dict[str, str]:
 
 
 def _values(graph: Any, args: argparse.Namespace) -> dict[str, Any]:
-    """Arrays of files, and random ones of the sizes that are given."""
+    """Inputs: arrays of files, or random arrays of the chosen sizes."""
     files, sizes = _pairs(args.input, "input"), _pairs(args.size, "size")
     if unknown := (set(files) - set(graph.inputs)) | (set(sizes) - set(graph.dims)):
         raise SymdnnError(

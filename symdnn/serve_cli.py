@@ -23,12 +23,12 @@ def add_to(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     parser.add_argument("path", help="a file of symdnn.save")
-    parser.add_argument("--host", default="127.0.0.1", help="default: this machine alone")
-    parser.add_argument("--port", type=int, default=8000)
-    parser.add_argument("--target", help="what to compile for (default: the flag device)")
-    parser.add_argument("--max-batch", type=int, default=32, help="rows of a call; 1: no joining")
-    parser.add_argument("--max-delay-ms", type=float, default=5.0, help="how long one may wait")
-    parser.add_argument("--max-bytes", type=int, default=64 << 20, help="the longest body")
+    parser.add_argument("--host", default="127.0.0.1", help="the address (this machine alone)")
+    parser.add_argument("--port", type=int, default=8000, help="a free port (8000)")
+    parser.add_argument("--target", help="cpu or cuda (the flag device)")
+    parser.add_argument("--max-batch", type=int, default=32, help="rows of a call (32)")
+    parser.add_argument("--max-delay-ms", type=float, default=5.0, help="wait for a batch (5)")
+    parser.add_argument("--max-bytes", type=int, default=64 << 20, help="of a request (64 MiB)")
     parser.set_defaults(run=run)
 
 

@@ -12,12 +12,14 @@ import argparse
 import os
 import runpy
 import sys
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from symdnn.config import config
 from symdnn.disk.atomic import write_atomically
+from symdnn.errors import InputError
 from symdnn.tuning import store
 
 __all__ = ["MEASURING", "add_to", "measured", "run"]
@@ -78,10 +80,15 @@ MEASURING = {
 
 def _run_script(script: str, arguments: list[str]) -> int:
     """Run a script as ``python`` does, with measurements; print the choices that it has added."""
+    if not os.path.exists(script):
+        raise InputError(f"symdnn tune: there is no file {script}")
     given = sys.argv, sys.path[0]
     sys.argv, sys.path[0] = [script, *arguments], os.path.dirname(os.path.abspath(script))
     try:
         measured(lambda: runpy.run_path(script, run_name="__main__"))
+    except Exception:  # the script's own, with its lines
+        traceback.print_exc()
+        return 1
     finally:
         sys.argv, sys.path[0] = given
     return 0

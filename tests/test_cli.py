@@ -97,6 +97,104 @@ def test_a_closed_pipe_is_no_error():
     assert done.stderr == ""
 
 
+@pytest.mark.parametrize(
+    ("variables", "wanted"),
+    [
+        ({"SYMDNN_FLAGS": "nonsense"}, "wanted flag=value"),
+        ({"SYMDNN_FLAGS": "floatX=float17"}, "Did you mean 'float16'?"),
+        ({"SYMDNNRC": "/nowhere"}, "file of flags /nowhere can't be read"),
+    ],
+)
+def test_wrong_flags_are_one_line(variables, wanted):
+    for module in ("symdnn", "symdnn.doctor"):
+        line = [sys.executable, "-m", module, "doctor"]
+        done = subprocess.run(line, env=QUIET | variables, capture_output=True, text=True)
+        assert done.returncode == 2
+        assert done.stderr.count("\n") == 1
+        assert wanted in done.stderr
+    program = [sys.executable, "-c", "import symdnn"]  # a program shows where it imports symdnn
+    done = subprocess.run(program, env=QUIET | variables, capture_output=True, text=True)
+    assert done.stderr.startswith("Traceback")
+
+
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [
+        ("tune --import FILE", "symdnn: FILE: No such file or directory"),
+        ("tune --export .", ": Is a directory"),
+        ("tune FILE", "symdnn tune: there is no file FILE"),
+        ("launch -n 2 FILE", "symdnn launch: there is no file FILE"),
+        ("serve FILE", "symdnn: FILE: No such file or directory"),
+        ("algos", "symdnn algos: wanted --input and --filter, --function"),
+        ("demo --load FILE.npz", "symdnn: FILE.npz: No such file or directory"),
+    ],
+)
+def test_what_a_command_refuses_is_one_line(line, wanted, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(line.split()) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("symdnn")
+    assert wanted in told
+    assert told.count("\n") == 1
+
+
+def test_an_error_of_a_script_shows_its_lines(capfd, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("def step():\n    open('nowhere')\n\nstep()\n")
+    assert cli.main(["tune", str(script)]) == 1
+    told = capfd.readouterr().err
+    assert "line 2, in step" in told
+    assert "FileNotFoundError" in told
+
+
+def test_ctrl_c_ends_a_command_quietly(monkeypatch, capsys):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "doctor_report", interrupted)
+    assert cli.main(["doctor"]) == 130
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_user_without_a_home_has_flags_and_a_cache():
+    program = (
+        "import os, pwd, sys\n"
+        "def unknown(user): raise KeyError(user)\n"
+        "pwd.getpwuid = unknown\n"
+        "for name in ('HOME', 'XDG_CACHE_HOME', 'SYMDNNRC'): os.environ.pop(name, None)\n"
+        "from symdnn.cli import main\n"
+        "sys.exit(main(['config', 'base_compiledir']))\n"
+    )
+    line = [sys.executable, "-c", program]
+    done = subprocess.run(line, env=QUIET, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert f"symdnn-{os.geteuid()}" in done.stdout
+
+
+# --- kernels --------------------------------------------------------------------------------------
+
+
+def test_where_an_op_is(capsys):
+    assert cli.main(["kernels", "softmax", "--where"]) == 0
+    lines = capsys.readouterr().out.replace("kernel, ", "").replace("test record", "record")
+    found = [line.split(None, 1) for line in lines.splitlines()]
+    files = {(what, rest.partition(":")[0]) for what, rest in found}
+    assert {
+        ("op", "symdnn/ops/nn/softmax.py"),
+        ("gradient", "symdnn/ops/nn/softmax.py"),
+        ("cpu", "symdnn/cpu/reduce/softmax.py"),
+        ("cuda", "symdnn/gpu/kernels/softmax.py"),
+        ("rewrite", "symdnn/stable/softmax.py"),
+        ("record", "tests/op_table/softmax.py"),
+    } <= files
+    assert any("log_of_softmax (stabilize)" in rest for _, rest in found)
+
+
+def test_where_of_an_unknown_op_names_similar_ones(capsys):
+    assert cli.main(["kernels", "softm", "--where"]) == 2
+    assert "LogSoftmax" in capsys.readouterr().err
+
+
 # --- doctor ---------------------------------------------------------------------------------------
 
 

@@ -1,17 +1,18 @@
-"""Data parallel training beside the same cards alone: a step's time, scaling, memory.
+"""Data parallel training compared with training on single cards: time of a step, scaling, memory.
 
     PYTHONPATH=. symdnn launch -n 2 benchmarks/distributed/training.py OUT.jsonl
         [--cases gpt8,resnet64,resnet256] [--variants FLAGS;FLAGS] [--seconds 80] [--small]
 
-Each rank first runs the program of one GPU, all at the same time and without a collective, then the
-same network with ``distributed=True``. A row has milliseconds a step of the slowest rank, for the
-program alone too, their ratio (weak scaling), and what is exposed of the communication: the
-difference; the megabytes of each bucket, and how many nodes run between its start and its wait.
-Networks are those of PyTorch's record (ResNet-50 in bf16, a GPT of 12 layers, SGD with momentum).
-Further rows of a case have the flags of each of ``--variants``, such as
-``distributed.reduce_dtype=bfloat16;distributed.overlap=False``. The most important rows come first;
-no case begins after ``--seconds``, and a row that takes longer than ``--row-seconds`` ends the
-program with its stack. ``--small`` checks the program on small networks, on CPUs by MPI too.
+All ranks first run the one-GPU program at the same time, without collectives, then the same network
+with ``distributed=True``. A row has the milliseconds of a step on the slowest rank for both, their
+ratio (weak scaling), and their difference, the exposed communication. It also has the megabytes of
+each bucket, and how many nodes run between its start and its wait. The networks are those of
+PyTorch's record (ResNet-50 in bf16, a GPT of 12 layers, SGD with momentum). Each of ``--variants``
+adds a row with its flags, such as ``distributed.reduce_dtype=bfloat16;distributed.overlap=False``;
+``shard=optimizer`` in one of them shards the optimiser's state. The case ``gpt7b4`` trains 7e9
+sharded parameters, and compares its memory with the prediction. The most important rows come first.
+No case begins after ``--seconds``. A row that takes longer than ``--row-seconds`` ends the program
+with its stack. ``--small`` checks the program on small networks, on CPUs by MPI too.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import argparse
 import faulthandler
 import gc
 import json
+import math
 import os
 import statistics
 import sys
@@ -66,9 +68,11 @@ def training_step(
     nn.init.seed(3)
     rng = np.random.default_rng(5)
     if case.startswith("gpt"):
-        batch, length = int(case[3:]), 16 if small else 1024
+        batch, length = int(case.split("b")[-1].removeprefix("gpt")), 16 if small else 1024
         size = {"words": 64, "width": 32, "layers": 2, "heads": 2} if small else {"words": 50304}
-        net: Any = nn.models.gpt2(context=length, dropout=0.0, **size)
+        if case.startswith("gpt7b") and not small:
+            size = {**size, "width": 4096, "layers": 32, "heads": 32}
+        net: Any = filled(lambda: nn.models.gpt2(context=length, dropout=0.0, **size))
         x = T.tensor("int64", (batch, length), name="x")
         t = T.tensor("int64", (batch, length), name="t")
         scores = net(x)
@@ -96,7 +100,25 @@ def training_step(
     return symdnn.function(given, out, updates=updates, name=case, mode=mode), [x, t], values
 
 
-def made(case: str, small: bool, distributed: bool) -> tuple[Step, Any]:
+def filled(build: Callable[[], Any]) -> Any:
+    """A network whose matrices repeat one block of normal numbers: 7e9 draws take a minute."""
+    import numpy as np
+
+    from symdnn import nn
+
+    with nn.init.skipped():
+        net = build()
+    block = 0.02 * np.random.default_rng(7).standard_normal(1_000_003, np.float32)
+    for name, p in net.named_parameters().items():
+        shape = p.get_value(borrow=True).shape
+        if len(shape) > 1:
+            p.set_value(np.resize(block, shape), borrow=True)
+        elif name.endswith("weight"):
+            p.set_value(np.ones(shape, np.float32), borrow=True)
+    return net
+
+
+def made(case: str, small: bool, distributed: Any) -> tuple[Step, Any]:
     """(a training step on data that stays on the device, its function)."""
     f, _, values = training_step(case, small, distributed)
     given = [_placed(v) for v in values]
@@ -141,17 +163,20 @@ def gathered(value: Any) -> list[Any]:
 
 
 def used_gb(f: Any) -> float:
-    """What symdnn's allocator has given out."""
+    """Bytes in use of symdnn's allocator."""
     use = f.device_memory()
     return round((use.arena + use.live) / 1e9, 2) if use else 0.0
 
 
 def rows(case: str, small: bool, variants: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """A row for each variant: alone, once, then together. One row of the links."""
+    """For each variant a row of single cards, once, and one of all together; a row of the links."""
     from symdnn.config import config
 
     if case == "links":
         yield links(small)
+        return
+    if case.startswith("gpt7b"):
+        yield in_parts(case, small)
         return
     step, f = made(case, small, False)
     one, first_one = milliseconds(step)
@@ -161,15 +186,17 @@ def rows(case: str, small: bool, variants: Sequence[str]) -> Iterator[dict[str, 
     gc.collect()
     alone = {"ms_alone": _shared(one), "first_alone_s": _shared(first_one), "gb_alone": memory_one}
     for flags in variants:
-        with config.change_flags(**dict(pair.split("=") for pair in flags.split(",") if pair)):
-            yield {"flags": flags, **together(case, small, alone)}
+        words = dict(pair.split("=") for pair in flags.split(",") if pair)
+        shard = words.pop("shard", None)
+        with config.change_flags(**words):
+            yield {"flags": flags, **together(case, small, alone, shard)}
 
 
-def together(case: str, small: bool, alone: dict[str, Any]) -> dict[str, Any]:
-    """One row, besides what the same cards do alone."""
+def together(case: str, small: bool, alone: dict[str, Any], shard: str | None) -> dict[str, Any]:
+    """One row, beside that of the same cards alone."""
     import symdnn.distributed as dist
 
-    step, f = made(case, small, True)
+    step, f = made(case, small, dist.DataParallel(shard=shard))
     many, first = milliseconds(step)
     buckets = f.distributed_report().rows
     found = {
@@ -185,6 +212,27 @@ def together(case: str, small: bool, alone: dict[str, Any]) -> dict[str, Any]:
     del step, f
     gc.collect()
     return {k: round(v, 4) if isinstance(v, float) else v for k, v in found.items()}
+
+
+def in_parts(case: str, small: bool) -> dict[str, Any]:
+    """A network that trains with sharded parameters, and its memory.
+
+    ``gb_kept`` is the memory that a rank needs at least: its part of the parameters and of the
+    momentum.
+    """
+    import symdnn.distributed as dist
+    from symdnn.sharding.storage import layout_of
+
+    step, f = made(case, small, dist.DataParallel(shard="parameters"))
+    losses = [_wait(step())]
+    many, _ = milliseconds(step)
+    losses.append(_wait(step()))
+    shared = [v for v in f.get_shared() if layout_of(v) is None]
+    kept = sum(math.prod(v.storage.shape) * v.type.numpy.itemsize for v in shared)
+    return {
+        "world": dist.size(), "case": case, "ms": _shared(many), "losses": losses,
+        "gb_kept": kept / 1e9, "gb": used_gb(f),
+    }  # fmt: skip
 
 
 def links(small: bool) -> dict[str, Any]:

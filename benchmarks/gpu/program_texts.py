@@ -1,82 +1,34 @@
 """Training programs of many fields, each written once in PyTorch's names, for both libraries.
 
-A :class:`Program` has what it trains (``parameters``), what it sees (``data``), and ``loss(L, F, p,
-d)``, where ``L`` is ``torch`` or ``symdnn.tensor`` and ``F`` is ``torch.nn.functional`` or
-``symdnn.nn.functional``. A program is made in the size of a test, of a processor's or of a GPU's
-benchmark.
+They are in the sizes of :mod:`benchmarks.gpu.program_draws`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any
 
 import numpy as np
 
+from benchmarks.gpu import program_texts_later
+from benchmarks.gpu.program_draws import (
+    Draw,
+    Program,
+    Size,
+    batch_norm,
+    layer_norm,
+    linear,
+    of,
+)  # fmt: skip
+
 __all__ = ["PROGRAMS", "Program", "Size"]
-
-Arrays = dict[str, np.ndarray]
-#: What a program is made for.
-Size = Literal["test", "cpu", "gpu"]
-_T = TypeVar("_T")
-
-
-class Program(NamedTuple):
-    """Parameters and data by name, and the loss of them."""
-
-    parameters: Arrays
-    data: Arrays
-    loss: Callable[[Any, Any, Any, Any], Any]
-
-
-class _Draw:
-    """Draws arrays with a fixed seed."""
-
-    def __init__(self) -> None:
-        self.rng = np.random.default_rng(7)
-        self.made: Arrays = {}
-
-    def normal(self, *shape: int, scale: float = 1.0) -> np.ndarray:
-        return (scale * self.rng.standard_normal(shape)).astype(np.float32)
-
-    def below(self, bound: int, *shape: int) -> np.ndarray:
-        return self.rng.integers(0, bound, shape)
-
-    def weight(self, name: str, *shape: int, fan: int = 0) -> None:
-        """A parameter, scaled by what goes into an output."""
-        fan = fan or int(np.prod(shape[1:])) or 1
-        self.made[name] = self.normal(*shape, scale=fan**-0.5)
-
-    def linear(self, name: str, width_in: int, width_out: int) -> None:
-        self.weight(name + ".w", width_out, width_in)
-        self.made[name + ".b"] = np.zeros(width_out, np.float32)
-
-    def norm(self, name: str, width: int) -> None:
-        self.made[name + ".w"] = np.ones(width, np.float32)
-        self.made[name + ".b"] = np.zeros(width, np.float32)
-
-
-def _of(size: Size, test: _T, cpu: _T, gpu: _T) -> _T:
-    return {"test": test, "cpu": cpu, "gpu": gpu}[size]
-
-
-def _linear(F: Any, p: Any, name: str, x: Any) -> Any:
-    return F.linear(x, p[name + ".w"], p[name + ".b"])
-
-
-def _batch_norm(F: Any, p: Any, name: str, x: Any) -> Any:
-    return F.batch_norm(x, None, None, p[name + ".w"], p[name + ".b"], training=True)
-
-
-def _layer_norm(F: Any, p: Any, name: str, x: Any, width: int) -> Any:
-    return F.layer_norm(x, (width,), p[name + ".w"], p[name + ".b"])
 
 
 def dcgan(size: Size) -> Program:
     """The generator's step of a DCGAN, through the discriminator."""
-    n, w = _of(size, (4, 8), (16, 16), (128, 64))
-    draw = _Draw()
+    n, w = of(size, (4, 8), (16, 16), (128, 64))
+    draw = Draw()
     widths = [100, 8 * w, 4 * w, 2 * w, w, 3]
     for i, (a, b) in enumerate(pairwise(widths)):
         draw.weight(f"g{i}", a, b, 4, 4, fan=4 * a)
@@ -93,10 +45,10 @@ def dcgan(size: Size) -> Program:
         x = d["noise"]
         for i in range(5):
             x = F.conv_transpose2d(x, p[f"g{i}"], stride=1 if i == 0 else 2, padding=int(i > 0))
-            x = F.relu(_batch_norm(F, p, f"gn{i}", x)) if i < 4 else L.tanh(x)
+            x = F.relu(batch_norm(F, p, f"gn{i}", x)) if i < 4 else L.tanh(x)
         for i in range(4):
             x = F.conv2d(x, p[f"d{i}"], stride=2, padding=1)
-            x = F.leaky_relu(_batch_norm(F, p, f"dn{i}", x) if i else x, 0.2)
+            x = F.leaky_relu(batch_norm(F, p, f"dn{i}", x) if i else x, 0.2)
         score = F.conv2d(x, p["d4"]).reshape(-1)
         return F.softplus(-score).mean()
 
@@ -105,8 +57,8 @@ def dcgan(size: Size) -> Program:
 
 def wavenet(size: Size) -> Program:
     """Gated, dilated, causal convolutions of sequences with skip connections."""
-    n, w, t, layers = _of(size, (2, 8, 64, 3), (4, 32, 1024, 6), (16, 64, 8192, 10))
-    draw = _Draw()
+    n, w, t, layers = of(size, (2, 8, 64, 3), (4, 32, 1024, 6), (16, 64, 8192, 10))
+    draw = Draw()
     draw.weight("in", w, 1, 1)
     for i in range(layers):
         draw.weight(f"{i}.gate", 2 * w, w, 2)
@@ -128,8 +80,8 @@ def wavenet(size: Size) -> Program:
 
 def dlrm(size: Size) -> Program:
     """Recommendation: embeddings of categories, their products, two multilayer perceptrons."""
-    n, rows, w, tables = _of(size, (8, 50, 4, 3), (256, 2000, 32, 6), (8192, 100_000, 64, 8))
-    draw = _Draw()
+    n, rows, w, tables = of(size, (8, 50, 4, 3), (256, 2000, 32, 6), (8192, 100_000, 64, 8))
+    draw = Draw()
     for i in range(tables):
         draw.weight(f"table{i}", rows, w)
     for name, a, b in (("a", 13, 256), ("b", 256, w), ("d", 256, 256), ("e", 256, 1)):
@@ -137,12 +89,12 @@ def dlrm(size: Size) -> Program:
     draw.linear("c", w + (tables + 1) ** 2, 256)
 
     def loss(L: Any, F: Any, p: Any, d: Any) -> Any:
-        dense = F.relu(_linear(F, p, "b", F.relu(_linear(F, p, "a", d["dense"]))))
+        dense = F.relu(linear(F, p, "b", F.relu(linear(F, p, "a", d["dense"]))))
         seen = [dense] + [F.embedding(d["rows"][:, i], p[f"table{i}"]) for i in range(tables)]
         z = L.stack(seen, dim=1)
         pairs = L.matmul(z, z.transpose(1, 2)).reshape(n, -1)
-        h = F.relu(_linear(F, p, "c", L.cat([dense, pairs], dim=1)))
-        score = _linear(F, p, "e", F.relu(_linear(F, p, "d", h))).reshape(-1)
+        h = F.relu(linear(F, p, "c", L.cat([dense, pairs], dim=1)))
+        score = linear(F, p, "e", F.relu(linear(F, p, "d", h))).reshape(-1)
         return F.binary_cross_entropy_with_logits(score, d["clicked"])
 
     clicked = draw.below(2, n).astype(np.float32)
@@ -152,8 +104,8 @@ def dlrm(size: Size) -> Program:
 
 def graph_network(size: Size) -> Program:
     """Messages along the edges of a graph, summed where they arrive."""
-    nodes, edges, w = _of(size, (20, 60, 8), (2000, 16_000, 32), (50_000, 400_000, 64))
-    draw = _Draw()
+    nodes, edges, w = of(size, (20, 60, 8), (2000, 16_000, 32), (50_000, 400_000, 64))
+    draw = Draw()
     for i in range(3):
         draw.linear(f"{i}.message", w, w)
         draw.linear(f"{i}.self", w, w)
@@ -162,10 +114,10 @@ def graph_network(size: Size) -> Program:
     def loss(L: Any, F: Any, p: Any, d: Any) -> Any:
         h = d["x"]
         for i in range(3):
-            sent = _linear(F, p, f"{i}.message", h)[d["source"]]
+            sent = linear(F, p, f"{i}.message", h)[d["source"]]
             got = L.zeros_like(h).index_add(0, d["target"], sent)
-            h = F.relu(_linear(F, p, f"{i}.self", h) + got / 8.0)
-        return F.cross_entropy(_linear(F, p, "out", h), d["labels"])
+            h = F.relu(linear(F, p, f"{i}.self", h) + got / 8.0)
+        return F.cross_entropy(linear(F, p, "out", h), d["labels"])
 
     data = {
         "x": draw.normal(nodes, w), "source": draw.below(nodes, edges),
@@ -176,10 +128,10 @@ def graph_network(size: Size) -> Program:
 
 def point_net(size: Size) -> Program:
     """Points of a cloud through shared layers with batch norm, and their maximum."""
-    n, points, widths = _of(
+    n, points, widths = of(
         size, (2, 16, [3, 8, 16]), (8, 256, [3, 64, 128, 256]), (32, 1024, [3, 64, 128, 1024])
     )
-    draw = _Draw()
+    draw = Draw()
     for i, (a, b) in enumerate(pairwise(widths)):
         draw.weight(f"{i}", b, a, 1)
         draw.norm(f"{i}.norm", b)
@@ -188,18 +140,18 @@ def point_net(size: Size) -> Program:
     def loss(L: Any, F: Any, p: Any, d: Any) -> Any:
         x = d["x"]
         for i in range(len(widths) - 1):
-            x = F.relu(_batch_norm(F, p, f"{i}.norm", F.conv1d(x, p[f"{i}"])))
-        return F.cross_entropy(_linear(F, p, "out", x.amax(dim=2)), d["labels"])
+            x = F.relu(batch_norm(F, p, f"{i}.norm", F.conv1d(x, p[f"{i}"])))
+        return F.cross_entropy(linear(F, p, "out", x.amax(dim=2)), d["labels"])
 
     return Program(draw.made, {"x": draw.normal(n, 3, points), "labels": draw.below(40, n)}, loss)
 
 
 def radiance(size: Size) -> Program:
     """A radiance field: encoded points through a perceptron, colours summed along rays."""
-    rays, samples, w, depth, bands = _of(
+    rays, samples, w, depth, bands = of(
         size, (8, 4, 16, 3, 2), (128, 32, 64, 4, 6), (4096, 64, 256, 6, 10)
     )
-    draw = _Draw()
+    draw = Draw()
     for i in range(depth):
         draw.linear(f"{i}", 6 * bands if i == 0 else w, w)
     draw.linear("out", w, 4)
@@ -208,8 +160,8 @@ def radiance(size: Size) -> Program:
         angles = (d["points"].unsqueeze(-1) * d["bands"]).reshape(rays, samples, -1)
         h = L.cat([L.sin(angles), L.cos(angles)], dim=-1)
         for i in range(depth):
-            h = F.relu(_linear(F, p, f"{i}", h))
-        out = _linear(F, p, "out", h)
+            h = F.relu(linear(F, p, f"{i}", h))
+        out = linear(F, p, "out", h)
         alpha = 1.0 - L.exp(-F.relu(out[:, :, 3]) * d["steps"])
         ones = L.ones_like(alpha[:, :1])
         through = L.cumprod(L.cat([ones, 1.0 - alpha[:, :-1] + 1e-6], dim=1), dim=1)
@@ -225,8 +177,8 @@ def radiance(size: Size) -> Program:
 
 def gru_by_hand(size: Size) -> Program:
     """A gated recurrent unit written out, 32 steps, and the loss of each step's word."""
-    n, t, w, words = _of(size, (2, 4, 8, 20), (16, 16, 128, 1000), (64, 32, 256, 5000))
-    draw = _Draw()
+    n, t, w, words = of(size, (2, 4, 8, 20), (16, 16, 128, 1000), (64, 32, 256, 5000))
+    draw = Draw()
     draw.weight("words", words, w)
     for name in ("zr", "h"):
         draw.linear(name, 2 * w, 2 * w if name == "zr" else w)
@@ -236,12 +188,12 @@ def gru_by_hand(size: Size) -> Program:
         x = F.embedding(d["text"], p["words"])
         h, states = L.zeros_like(x[:, 0]), []
         for i in range(t):
-            zr = L.sigmoid(_linear(F, p, "zr", L.cat([x[:, i], h], dim=1)))
+            zr = L.sigmoid(linear(F, p, "zr", L.cat([x[:, i], h], dim=1)))
             z, r = zr[:, :w], zr[:, w:]
-            new = L.tanh(_linear(F, p, "h", L.cat([x[:, i], r * h], dim=1)))
+            new = L.tanh(linear(F, p, "h", L.cat([x[:, i], r * h], dim=1)))
             h = (1.0 - z) * h + z * new
             states.append(h)
-        y = _linear(F, p, "out", L.stack(states, dim=1)[:, :-1]).reshape(-1, words)
+        y = linear(F, p, "out", L.stack(states, dim=1)[:, :-1]).reshape(-1, words)
         return F.cross_entropy(y, d["text"][:, 1:].reshape(-1))
 
     return Program(draw.made, {"text": draw.below(words, n, t)}, loss)
@@ -249,9 +201,9 @@ def gru_by_hand(size: Size) -> Program:
 
 def windows(size: Size) -> Program:
     """Attention within windows that are shifted every other block (Liu et al., 2021)."""
-    n, side, w, win, heads = _of(size, (1, 8, 16, 4, 2), (2, 28, 64, 7, 2), (32, 56, 96, 7, 3))
+    n, side, w, win, heads = of(size, (1, 8, 16, 4, 2), (2, 28, 64, 7, 2), (32, 56, 96, 7, 3))
     blocks, tokens, grid = 2, win * win, side // win
-    draw = _Draw()
+    draw = Draw()
     for i in range(blocks):
         for name, a, b in (("qkv", w, 3 * w), ("out", w, w), ("up", w, 4 * w), ("down", 4 * w, w)):
             draw.linear(f"{i}.{name}", a, b)
@@ -262,19 +214,19 @@ def windows(size: Size) -> Program:
     def loss(L: Any, F: Any, p: Any, d: Any) -> Any:
         x = d["x"]
         for i in range(blocks):
-            h = _layer_norm(F, p, f"{i}.n1", x, w)
+            h = layer_norm(F, p, f"{i}.n1", x, w)
             h = L.roll(h, (-(win // 2), -(win // 2)), (1, 2)) if i % 2 else h
             h = h.reshape(n, grid, win, grid, win, w).permute(0, 1, 3, 2, 4, 5)
-            qkv = _linear(F, p, f"{i}.qkv", h.reshape(n * grid * grid, tokens, w))
+            qkv = linear(F, p, f"{i}.qkv", h.reshape(n * grid * grid, tokens, w))
             qkv = qkv.reshape(n * grid * grid, tokens, 3, heads, w // heads).permute(2, 0, 3, 1, 4)
             scores = L.matmul(qkv[0] * (w // heads) ** -0.5, qkv[1].transpose(2, 3))
             mixed = L.matmul(F.softmax(scores + p[f"{i}.bias"], dim=-1), qkv[2])
-            h = _linear(F, p, f"{i}.out", mixed.permute(0, 2, 1, 3).reshape(-1, tokens, w))
+            h = linear(F, p, f"{i}.out", mixed.permute(0, 2, 1, 3).reshape(-1, tokens, w))
             h = h.reshape(n, grid, grid, win, win, w).permute(0, 1, 3, 2, 4, 5)
             h = h.reshape(n, side, side, w)
             x = x + (L.roll(h, (win // 2, win // 2), (1, 2)) if i % 2 else h)
-            up = F.gelu(_linear(F, p, f"{i}.up", _layer_norm(F, p, f"{i}.n2", x, w)))
-            x = x + _linear(F, p, f"{i}.down", up)
+            up = F.gelu(linear(F, p, f"{i}.up", layer_norm(F, p, f"{i}.n2", x, w)))
+            x = x + linear(F, p, f"{i}.down", up)
         return (x * x).mean()
 
     return Program(draw.made, {"x": draw.normal(n, side, side, w)}, loss)
@@ -282,14 +234,14 @@ def windows(size: Size) -> Program:
 
 def experts(size: Size) -> Program:
     """A mixture of experts: each token's outputs weighted by a gate."""
-    n, w, hidden, count = _of(size, (16, 8, 16, 3), (256, 128, 256, 4), (4096, 512, 1024, 8))
-    draw = _Draw()
+    n, w, hidden, count = of(size, (16, 8, 16, 3), (256, 128, 256, 4), (4096, 512, 1024, 8))
+    draw = Draw()
     draw.linear("gate", w, count)
     draw.weight("up", count, w, hidden, fan=w)
     draw.weight("down", count, hidden, w, fan=hidden)
 
     def loss(L: Any, F: Any, p: Any, d: Any) -> Any:
-        gate = F.softmax(_linear(F, p, "gate", d["x"]), dim=-1)
+        gate = F.softmax(linear(F, p, "gate", d["x"]), dim=-1)
         h = F.silu(L.einsum("td,edh->eth", d["x"], p["up"]))
         y = L.einsum("eth,ehd,te->td", h, p["down"], gate)
         balance = (gate.mean(dim=0) ** 2).sum()
@@ -300,8 +252,8 @@ def experts(size: Size) -> Program:
 
 def dense_net(size: Size) -> Program:
     """A block of convolutions that each see all results before (Huang et al., 2017)."""
-    n, side, w, grow, layers = _of(size, (2, 8, 8, 4, 3), (4, 28, 32, 16, 4), (64, 56, 64, 32, 6))
-    draw = _Draw()
+    n, side, w, grow, layers = of(size, (2, 8, 8, 4, 3), (4, 28, 32, 16, 4), (64, 56, 64, 32, 6))
+    draw = Draw()
     for i in range(layers):
         draw.norm(f"{i}.n1", w + i * grow)
         draw.weight(f"{i}.c1", 4 * grow, w + i * grow, 1, 1)
@@ -312,10 +264,10 @@ def dense_net(size: Size) -> Program:
     def loss(L: Any, F: Any, p: Any, d: Any) -> Any:
         x = d["x"]
         for i in range(layers):
-            h = F.conv2d(F.relu(_batch_norm(F, p, f"{i}.n1", x)), p[f"{i}.c1"])
-            h = F.conv2d(F.relu(_batch_norm(F, p, f"{i}.n2", h)), p[f"{i}.c2"], padding=1)
+            h = F.conv2d(F.relu(batch_norm(F, p, f"{i}.n1", x)), p[f"{i}.c1"])
+            h = F.conv2d(F.relu(batch_norm(F, p, f"{i}.n2", h)), p[f"{i}.c2"], padding=1)
             x = L.cat([x, h], dim=1)
-        return F.cross_entropy(_linear(F, p, "out", x.mean(dim=(2, 3))), d["labels"])
+        return F.cross_entropy(linear(F, p, "out", x.mean(dim=(2, 3))), d["labels"])
 
     return Program(
         draw.made, {"x": draw.normal(n, w, side, side), "labels": draw.below(10, n)}, loss
@@ -324,8 +276,8 @@ def dense_net(size: Size) -> Program:
 
 def contrastive(size: Size) -> Program:
     """Two views of each image, told apart from all others by a temperature (Chen et al., 2020)."""
-    n, side, w = _of(size, (8, 8, 8), (16, 32, 16), (1024, 32, 64))
-    draw = _Draw()
+    n, side, w = of(size, (8, 8, 8), (16, 32, 16), (1024, 32, 64))
+    draw = Draw()
     for i, (a, b) in enumerate(((3, w), (w, 2 * w), (2 * w, 4 * w))):
         draw.weight(f"{i}", b, a, 3, 3)
         draw.norm(f"{i}.norm", b)
@@ -335,8 +287,8 @@ def contrastive(size: Size) -> Program:
         x = d["views"]
         for i in range(3):
             x = F.conv2d(x, p[f"{i}"], stride=2, padding=1)
-            x = F.relu(_batch_norm(F, p, f"{i}.norm", x))
-        z = F.normalize(_linear(F, p, "out", x.mean(dim=(2, 3))), dim=1)
+            x = F.relu(batch_norm(F, p, f"{i}.norm", x))
+        z = F.normalize(linear(F, p, "out", x.mean(dim=(2, 3))), dim=1)
         scores = L.matmul(z, z.T) / 0.1
         return F.cross_entropy(scores.masked_fill(d["self"], -1e9), d["partner"])
 
@@ -348,8 +300,8 @@ def contrastive(size: Size) -> Program:
 
 def volumes(size: Size) -> Program:
     """A U-Net of volumes with group norm."""
-    n, side, w = _of(size, (1, 8, 4), (1, 24, 8), (4, 64, 16))
-    draw = _Draw()
+    n, side, w = of(size, (1, 8, 4), (1, 24, 8), (4, 64, 16))
+    draw = Draw()
     for name, a, b in (("a", 1, w), ("b", w, 2 * w), ("c", 2 * w, 4 * w), ("d", 6 * w, 2 * w),
                        ("e", 3 * w, w)):  # fmt: skip
         draw.weight(name, b, a, 3, 3, 3)
@@ -378,8 +330,8 @@ def volumes(size: Size) -> Program:
 
 def squeezed(size: Size) -> Program:
     """Inverted bottlenecks with depthwise convolutions and squeezed channels (Tan & Le, 2019)."""
-    n, side, w, blocks = _of(size, (2, 8, 8, 2), (4, 28, 16, 3), (64, 56, 32, 4))
-    draw = _Draw()
+    n, side, w, blocks = of(size, (2, 8, 8, 2), (4, 28, 16, 3), (64, 56, 32, 4))
+    draw = Draw()
     for i in range(blocks):
         for name, shape in (("up", (4 * w, w, 1, 1)), ("deep", (4 * w, 1, 5, 5)),
                             ("down", (w, 4 * w, 1, 1))):  # fmt: skip
@@ -392,13 +344,13 @@ def squeezed(size: Size) -> Program:
     def loss(L: Any, F: Any, p: Any, d: Any) -> Any:
         x = d["x"]
         for i in range(blocks):
-            h = F.silu(_batch_norm(F, p, f"{i}.up.norm", F.conv2d(x, p[f"{i}.up"])))
+            h = F.silu(batch_norm(F, p, f"{i}.up.norm", F.conv2d(x, p[f"{i}.up"])))
             h = F.conv2d(h, p[f"{i}.deep"], padding=2, groups=4 * w)
-            h = F.silu(_batch_norm(F, p, f"{i}.deep.norm", h))
-            s = _linear(F, p, f"{i}.s2", F.silu(_linear(F, p, f"{i}.s1", h.mean(dim=(2, 3)))))
+            h = F.silu(batch_norm(F, p, f"{i}.deep.norm", h))
+            s = linear(F, p, f"{i}.s2", F.silu(linear(F, p, f"{i}.s1", h.mean(dim=(2, 3)))))
             h = h * L.sigmoid(s).reshape(n, 4 * w, 1, 1)
-            x = x + _batch_norm(F, p, f"{i}.down.norm", F.conv2d(h, p[f"{i}.down"]))
-        return F.cross_entropy(_linear(F, p, "out", x.mean(dim=(2, 3))), d["labels"])
+            x = x + batch_norm(F, p, f"{i}.down.norm", F.conv2d(h, p[f"{i}.down"]))
+        return F.cross_entropy(linear(F, p, "out", x.mean(dim=(2, 3))), d["labels"])
 
     return Program(
         draw.made, {"x": draw.normal(n, w, side, side), "labels": draw.below(10, n)}, loss
@@ -407,14 +359,14 @@ def squeezed(size: Size) -> Program:
 
 def differential(size: Size) -> Program:
     """A perceptron as the slope of a differential equation, by Runge and Kutta's method."""
-    n, w, hidden, steps = _of(size, (4, 4, 8, 2), (128, 32, 64, 8), (1024, 64, 256, 16))
-    draw = _Draw()
+    n, w, hidden, steps = of(size, (4, 4, 8, 2), (128, 32, 64, 8), (1024, 64, 256, 16))
+    draw = Draw()
     draw.linear("a", w, hidden)
     draw.linear("b", hidden, w)
 
     def loss(L: Any, F: Any, p: Any, d: Any) -> Any:
         def slope(y: Any) -> Any:
-            return _linear(F, p, "b", L.tanh(_linear(F, p, "a", y)))
+            return linear(F, p, "b", L.tanh(linear(F, p, "a", y)))
 
         y, h = d["x"], 1.0 / steps
         for _ in range(steps):
@@ -429,8 +381,8 @@ def differential(size: Size) -> Program:
 
 def sets(size: Size) -> Program:
     """Attention among the members of padded sets, with a mask."""
-    n, t, w, heads = _of(size, (2, 6, 16, 2), (8, 64, 64, 4), (64, 256, 256, 8))
-    draw = _Draw()
+    n, t, w, heads = of(size, (2, 6, 16, 2), (8, 64, 64, 4), (64, 256, 256, 8))
+    draw = Draw()
     for i in range(2):
         for name, a, b in (("qkv", w, 3 * w), ("out", w, w), ("up", w, 4 * w), ("down", 4 * w, w)):
             draw.linear(f"{i}.{name}", a, b)
@@ -440,14 +392,12 @@ def sets(size: Size) -> Program:
     def loss(L: Any, F: Any, p: Any, d: Any) -> Any:
         x, seen = d["x"], d["seen"]
         for i in range(2):
-            h = _layer_norm(F, p, f"{i}.n1", x, w)
-            q, k, v = (
-                _linear(F, p, f"{i}.qkv", h).reshape(n, t, 3, heads, -1).permute(2, 0, 3, 1, 4)
-            )
+            h = layer_norm(F, p, f"{i}.n1", x, w)
+            q, k, v = linear(F, p, f"{i}.qkv", h).reshape(n, t, 3, heads, -1).permute(2, 0, 3, 1, 4)
             mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=seen[:, None, None, :])
-            x = x + _linear(F, p, f"{i}.out", mixed.transpose(1, 2).reshape(n, t, w))
-            up = F.gelu(_linear(F, p, f"{i}.up", _layer_norm(F, p, f"{i}.n2", x, w)))
-            x = x + _linear(F, p, f"{i}.down", up)
+            x = x + linear(F, p, f"{i}.out", mixed.transpose(1, 2).reshape(n, t, w))
+            up = F.gelu(linear(F, p, f"{i}.up", layer_norm(F, p, f"{i}.n2", x, w)))
+            x = x + linear(F, p, f"{i}.down", up)
         x = x.masked_fill(~seen[:, :, None], 0.0)
         mean = x.sum(dim=1) / seen.sum(dim=1, keepdim=True)
         return F.mse_loss(mean, d["y"])
@@ -464,4 +414,4 @@ PROGRAMS: dict[str, Callable[[Size], Program]] = {
         dcgan, wavenet, dlrm, graph_network, point_net, radiance, gru_by_hand, windows, experts,
         dense_net, contrastive, volumes, squeezed, differential, sets,
     )
-}  # fmt: skip
+} | program_texts_later.PROGRAMS  # fmt: skip

@@ -9,7 +9,7 @@ import numpy as np
 
 from symdnn.errors import GraphError, ShapeMismatch, TypeMismatch
 from symdnn.graph.operators import operator
-from symdnn.graph.traverse import ancestors, clone_graph, leaves
+from symdnn.graph.traverse import ancestors, clone_graph, needed_by, updates_read
 from symdnn.graph.type import TensorType
 from symdnn.graph.values.value import as_numpy
 from symdnn.graph.variable import Constant, Shared, Variable
@@ -110,19 +110,12 @@ def default_updates(
     without = no_default_updates or ()
     if not isinstance(without, list | tuple | set | frozenset):
         raise TypeMismatch("no_default_updates", "a bool or a list of variables", repr(without))
-    done: set[Variable] = {*without, *updated}
-    found: list[tuple[Shared, Variable]] = []
-    pending = list(outputs)
-    while pending:
-        read = leaves(pending, inputs)
-        pending = []
-        for v in read:
-            if isinstance(v, Shared) and v.default_update is not None and v not in done:
-                done.add(v)
-                new = fitting(v, v.default_update, "default_update")
-                found.append((v, new))
-                pending.append(new)
-    return found
+    left_alone: set[Variable] = {*without, *updated}
+
+    def update(v: Shared, new: Variable) -> Variable | None:
+        return None if v in left_alone else fitting(v, new, "default_update")
+
+    return [*updates_read(outputs, set(inputs), update).items()]
 
 
 def fitting(old: Variable, new: object, what: str) -> Variable:
@@ -168,17 +161,11 @@ def respecify(new: Variable, old: Variable) -> Variable:
     if isinstance(old.type, TensorType) and any(
         a is not None and b is None for a, b in zip(old.type.shape, new.type.shape)
     ):
-        specified: Variable = operator("specify_type")(new, old.type)
-        return specified
+        return operator("specify_type")(new, old.type)
     return new
 
 
 def unused(inputs: Iterable[Variable], outputs: Sequence[Variable]) -> list[Variable]:
     """Inputs that ``outputs`` do not depend on, not even by a static size."""
-    needed: set[Variable] = set()
-    pending = list(outputs)
-    while pending:
-        new = set(ancestors(pending, needed)) - needed
-        needed |= new
-        pending = [c.read_of for c in new if isinstance(c, Constant) and c.read_of is not None]
+    needed = needed_by(outputs)
     return [v for v in inputs if v not in needed]

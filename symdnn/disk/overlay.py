@@ -21,12 +21,12 @@ def give(entries: Mapping[str, bytes]) -> None:
 
 
 def find(name: str) -> bytes | None:
-    """The content of an entry that was given; None if there is none."""
+    """The content of an entry of the overlay, or None."""
     return _given.get(name)
 
 
 def has(start: str) -> bool:
-    """Whether an entry was given whose name starts so."""
+    """Whether the overlay has an entry whose name has this prefix."""
     return any(name.startswith(start) for name in _given)
 
 
@@ -37,7 +37,7 @@ def note(name: str, body: bytes) -> None:
 
 
 def is_noting() -> bool:
-    """Whether entries are noted now: what is kept in memory is then to be read again."""
+    """Whether entries are being recorded: caches in memory must be read again then."""
     return bool(_notes)
 
 

@@ -1,9 +1,9 @@
 """The base of distributions: parameters, shapes, checks; PyTorch's names and meanings.
 
-Parameters are variables, arrays or numbers; Python numbers alone become ``floatX``. They broadcast
-to ``batch_shape``, in which a size is an int where it is known, else an integer scalar variable. A
-draw has the shape ``(*sample_shape, *batch_shape, *event_shape)``; a log probability has no event
-dimensions.
+Parameters are variables, arrays or numbers; if all are Python numbers they become ``floatX``. They
+broadcast to ``batch_shape``, whose sizes are ints where they are known, else integer scalar
+variables. A draw has the shape ``(*sample_shape, *batch_shape, *event_shape)``. A log probability
+has no event dimensions.
 """
 
 from __future__ import annotations
@@ -64,12 +64,12 @@ def sum_rightmost(v: Variable, ndims: int) -> Variable:
 class Distribution:
     """Base of distributions.
 
-    ``validate_args``: None checks parameters and values that are constants, when they are given;
-    True also those that only a call knows, by assertions in the graph (they raise
-    :class:`~symdnn.errors.AssertionFailed`); False checks nothing.
+    With ``validate_args=None``, constant parameters and values are checked immediately. True also
+    checks, by assertions in the graph, those that are known in a call
+    (:class:`~symdnn.errors.AssertionFailed`). False checks nothing.
     """
 
-    #: Parameters and what each may be.
+    #: Parameters and their constraints.
     arg_constraints: ClassVar[Mapping[str, Constraint]] = {}
     #: Whether :meth:`rsample` has gradients.
     has_rsample: ClassVar[bool] = False
@@ -110,7 +110,7 @@ class Distribution:
         return assert_(v, T.all(fits), message=f"{self}: wanted {rule} as {name}")
 
     def _value(self, value: TensorLike) -> Variable:
-        """A value whose probability is asked."""
+        """A value whose probability is computed."""
         v = as_variable(value)
         if isinstance(v, Constant) and v.number is not None:
             v = T.constant(v.data.astype(self.dtype))
@@ -137,7 +137,7 @@ class Distribution:
         return [*size_dims(sample_shape), *self.batch_shape, *self.event_shape]
 
     def _spread(self, v: Variable) -> Variable:
-        """``v`` in the batch's shape, for what does not depend on all parameters."""
+        """``v`` in the batch's shape, for values that do not depend on all parameters."""
         dims = self.batch_shape
         # Only a static 1 broadcasts, so another size is that of the batch.
         whole = v.type.ndim == len(dims) and all(
@@ -161,7 +161,7 @@ class Distribution:
         if not fits:
             raise OptionError(f"{self}: a batch of {tuple(old)} does not expand to {tuple(dims)}")
         new = copy(self)
-        # What is computed when it is asked for is of the old parameters.
+        # Cached values belong to the old parameters.
         for name, found in vars(self).items():
             if isinstance(getattr(type(self), name, None), cached_property):
                 vars(new).pop(name)
@@ -176,7 +176,7 @@ class Distribution:
 
     @property
     def support(self) -> Constraint:
-        """Where draws lie."""
+        """The set of possible draws."""
         raise NotImplementedError
 
     @property
@@ -226,7 +226,7 @@ class Distribution:
     def enumerate_support(self, expand: bool = True) -> Variable:
         """All values, in a new first dimension; the batch has its shape, or 1s (``expand=False``).
 
-        There are as many as the support has; of several independent elements it lists each alone.
+        There is one for each element of the support; independent elements are listed one by one.
         """
         raise self._lacks("enumerate_support")
 
@@ -246,7 +246,7 @@ class Distribution:
 
 
 class Lacking(SymdnnError, NotImplementedError):
-    """A distribution lacks what was asked for."""
+    """A distribution does not have the requested quantity."""
 
 
 def inside(rule: Constraint, value: Variable, found: Variable) -> Variable:

@@ -59,8 +59,7 @@ def kl_divergence(p: Distribution, q: Distribution) -> Variable:
     ]
     if not known:
         raise Lacking(f"no divergence of {p} from {q} is known: register_kl enters a formula")
-    found: Variable = min(known, key=lambda ranked: ranked[0])[1](p, q)
-    return found
+    return min(known, key=lambda ranked: ranked[0])[1](p, q)
 
 
 def _weighted(p: Variable, logs: Variable) -> Variable:

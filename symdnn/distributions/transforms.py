@@ -24,8 +24,8 @@ __all__ = [
 class Transform:
     """A function ``y = t(x)`` with ``t.inv`` and :meth:`log_abs_det_jacobian`.
 
-    The last result is remembered: the inverse of it is the very variable that it was made of, which
-    keeps digits that a computed inverse would lose (PyTorch's ``cache_size=1``).
+    The last result is cached: its inverse is the very input variable, which preserves digits that a
+    computed inverse would lose (PyTorch's ``cache_size=1``).
     """
 
     domain: ClassVar[Constraint] = constraints.real
@@ -212,8 +212,8 @@ class SoftplusTransform(Transform):
 class StickBreakingTransform(Transform):
     """Probabilities of ``n + 1`` classes of a vector of ``n`` numbers, by breaking a stick.
 
-    Number ``k`` is the logit of the share that class ``k`` takes of what is left, less the
-    logarithm of the number of classes after it, so that 0 means equal shares.
+    Entry ``k`` is the logit of class ``k``'s share of the remainder, minus the logarithm of the
+    number of classes after it. So 0 means equal shares.
     """
 
     domain: ClassVar[Constraint] = constraints.real_vector
@@ -231,7 +231,7 @@ class StickBreakingTransform(Transform):
 
     def _inverse(self, y: Variable) -> Variable:
         short = y[..., :-1]
-        # What is left after each class: the sum of those behind it, all of them positive.
+        # The remainder after each class: the sum of the later ones, which are all positive.
         after = T.cumsum(y[..., ::-1], axis=y.type.ndim - 1)[..., ::-1][..., 1:]
         return T.log(short) - T.log(after) + self._offset(short.shape[-1], y.type.dtype)
 

@@ -48,6 +48,7 @@ from symdnn.ops.core.shape import dims_of
 from symdnn.ops.elementwise.arithmetic import cast
 from symdnn.ops.nn import normalization
 from symdnn.ops.nn.conv_builders import conv_grad_wrt_inputs, conv_grad_wrt_weights, conv_nd
+from symdnn.ops.nn.conv_unshared import Options
 from symdnn.ops.nn.conv_words import static_ints
 from symdnn.ops.nn.pool import Pool
 from symdnn.ops.nn.pool_by_size import is_symbolic, pool_by_size
@@ -205,9 +206,8 @@ def _conv(
     if plain and _is_full(border_mode) and direction_hint != "forward!":
         return _as_grad_input(name, ndim, x, w, spread, flip, algo, precision)
     hints = _hints(name, ndim, "fwd", algo, precision, (x, w))
-    return conv_nd(
-        name, ndim, x, w, None, None, border_mode, steps, flip, spread, num_groups, hints
-    )
+    options = Options(name, ndim, border_mode, steps, flip, spread, num_groups)
+    return conv_nd(options, x, w, hints=hints)
 
 
 def _swapped(v: Variable) -> Variable:
@@ -224,10 +224,8 @@ def _as_grad_weight(
         w = w[(slice(None), slice(None), *[slice(None, None, -1)] * ndim)]
     pairs = zip(dims_of(x)[2:], dims_of(w)[2:], strict=True)
     sizes = [n - k + 1 for n, k in pairs]
-    y = conv_grad_wrt_weights(
-        name, ndim, _swapped(x), _swapped(w), sizes, None, "valid", 1, False, 1, 1, hints
-    )
-    return _swapped(y)
+    options = Options(name, ndim, "valid", 1, False, 1, 1)
+    return _swapped(conv_grad_wrt_weights(options, _swapped(x), _swapped(w), sizes, None, hints))
 
 
 def _as_grad_input(
@@ -239,9 +237,8 @@ def _as_grad_input(
     sizes = [
         n + (k - 1) * d for n, k, d in zip(dims_of(x)[2:], dims_of(w)[2:], dilation, strict=True)
     ]
-    return conv_grad_wrt_inputs(
-        name, ndim, x, _swapped(w), sizes, None, "valid", 1, not flip, dilation, 1, hints
-    )
+    options = Options(name, ndim, "valid", 1, not flip, dilation, 1)
+    return conv_grad_wrt_inputs(options, x, _swapped(w), sizes, None, hints)
 
 
 def dnn_conv(
@@ -299,8 +296,9 @@ def _gradient(
     direction = "bwd_filter" if build is conv_grad_wrt_weights else "bwd_data"
     first, second = as_variable(a), as_variable(b)
     hints = _hints(name, ndim, direction, algo, precision, (first, second))
-    return build(name, ndim, first, second, _shape_of(name, shape, ndim), None, border_mode,
-                 subsample, _flips(name, conv_mode), dilation, num_groups, hints)  # fmt: skip
+    flip = _flips(name, conv_mode)
+    options = Options(name, ndim, border_mode, subsample, flip, dilation, num_groups)
+    return build(options, first, second, _shape_of(name, shape, ndim), None, hints)
 
 
 def dnn_gradweight(

@@ -1,4 +1,4 @@
-"""A row of ``f.dnn_report()``: the user's choice for one node, and what a vendor's library runs."""
+"""A row of ``f.dnn_report()``: the user's choice for a node, and the algorithm that runs it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Fallback", "LibraryUse"]
 
 @dataclass(frozen=True)
 class Fallback:
-    """What runs instead of what was asked for: both by name, the reason, and the cost in words."""
+    """A replaced algorithm: its name, the name of the one that runs, the reason, and the cost."""
 
     asked: str
     got: str
@@ -27,12 +27,12 @@ class Fallback:
 class LibraryUse:
     """The answer of a kernel's ``library_use(call)``, which kernels may have.
 
-    ``requested`` is the user's word, ``used`` the algorithm's or plan's own name and ``engine`` its
-    number; ``api`` says which of the library's APIs has it. ``ms`` is its time in milliseconds,
-    where it was measured; ``precision`` how numbers are stored, multiplied and summed; ``why``
-    where the choice comes from. ``fallback`` says what was asked for, where something else runs.
-    ``check`` is what the flag ``dnn.check`` found. ``record`` has JSON values that find the
-    algorithm again in another run; it is empty where that can't be.
+    ``requested`` is the user's setting. ``used`` is the name of the algorithm or plan, ``engine``
+    its number, and ``api`` the library's API that has it. ``ms`` is its measured time, if any.
+    ``precision`` says how numbers are stored, multiplied and summed, and ``why`` where the choice
+    comes from. ``fallback`` names the requested algorithm if another one runs. ``check`` is the
+    result of the flag ``dnn.check``. ``record`` has JSON values that find the algorithm again in
+    another run; it is empty where that is impossible.
     """
 
     requested: str

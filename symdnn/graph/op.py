@@ -21,13 +21,17 @@ from symdnn.graph.pattern import Pattern, holds_pattern
 from symdnn.graph.type import TensorType, Type
 from symdnn.graph.variable import Apply, Constant, Variable, as_variable
 
-__all__ = ["Array", "Axes", "Batched", "Grads", "Host", "MultiOp", "Op", "Vars"]
+__all__ = [
+    "Array", "Axes", "Batched", "Grads", "Host", "MultiOp", "Op", "Shapes", "Types", "Vars",
+]  # fmt: skip
 
 _test_values = config.reader("compute_test_value")
 _float64 = config.reader("warn_float64")
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Vars = Sequence[Variable]
+Types = Sequence[TensorType]
+Shapes = Sequence[Shape]
 Grads = Sequence[Variable | None]  # gradients, tangents: None where there is none
 Host = Mapping[int, Dim]  # input index -> value of a host input
 Axes = Sequence[int | None]  # 0: an entry for each lane; None: one value for all lanes
@@ -93,9 +97,7 @@ class Op:
         """The result by NumPy, which every kernel is tested against."""
         raise NotEvaluable(f"{self} has no reference")
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         """Shapes of the outputs; raises ``ShapeMismatch``.
 
         ``types`` are the static types of the inputs, ``shapes`` their shapes, ``host`` the values

@@ -12,8 +12,9 @@ from symdnn.graph.origin import Written
 from symdnn.graph.variable import Apply, Constant, Shared, Variable, as_variable
 
 __all__ = [
-    "ancestors", "clone", "clone_graph", "graph_inputs", "in_written_order", "leaves",
-    "may_need", "parameter_name", "toposort", "written_order",
+    "ancestors", "clone", "clone_graph", "depth_first", "graph_inputs", "in_written_order",
+    "leaves", "may_need", "needed_by", "parameter_name", "toposort", "updates_read",
+    "written_order",
 ]  # fmt: skip
 
 
@@ -152,17 +153,44 @@ def leaves(outputs: Iterable[Variable], blockers: Iterable[Variable] = ()) -> li
     return [v for v in ancestors(outputs, blocked) if v.owner is None or v in blocked]
 
 
-def graph_inputs(outputs: Iterable[Variable], blockers: Iterable[Variable] = ()) -> list[Variable]:
-    """Variables without an owner that ``outputs`` depend on: Theano's ``gof.graph.inputs``.
+def needed_by(outputs: Iterable[Variable]) -> set[Variable]:
+    """Variables that ``outputs`` depend on, also by a static size alone; themselves included."""
+    needed: set[Variable] = set()
+    pending = list(outputs)
+    while pending:
+        new = set(ancestors(pending, needed)) - needed
+        needed |= new
+        pending = [c.read_of for c in new if isinstance(c, Constant) and c.read_of is not None]
+    return needed
 
-    The order is Theano's too, since programs store parameters in it: depth first, the last of
-    ``outputs`` first, the inputs of a node from left to right. The walk stops at ``blockers``.
 
-    >>> import symdnn.tensor as T
-    >>> a, b, c = T.scalars("a", "b", "c")
-    >>> graph_inputs([a + (b + c)]), graph_inputs([a, b])
-    ([a, b, c], [b, a])
+def updates_read(
+    outputs: Iterable[Variable], blockers: Collection[Variable],
+    update: Callable[[Shared, Variable], Variable | None],
+) -> dict[Shared, Variable]:  # fmt: skip
+    """Shared variables that ``outputs``, or these updates, read and their default updates.
+
+    ``update`` gives the update of a variable from its default update, None to leave it alone. The
+    walk stops at ``blockers``.
     """
+    found: dict[Shared, Variable] = {}
+    seen: set[Variable] = set()
+    pending = list(outputs)
+    while pending:
+        read = [v for v in leaves(pending, blockers) if isinstance(v, Shared) and v not in seen]
+        seen.update(read)
+        pending = []
+        for v in read:
+            new = None if v.default_update is None else update(v, v.default_update)
+            if new is not None:
+                found[v] = new
+                pending.append(new)
+    return found
+
+
+def depth_first(outputs: Iterable[Variable], blockers: Iterable[Variable] = ()) -> list[Variable]:
+    """Variables that ``outputs`` depend on in Theano's order: depth first, the last of ``outputs``
+    first, the inputs of a node from left to right. The walk stops at ``blockers``."""
     blocked = set(blockers)
     seen: dict[Variable, None] = {}
     stack = list(outputs)
@@ -173,7 +201,20 @@ def graph_inputs(outputs: Iterable[Variable], blockers: Iterable[Variable] = ())
         seen[v] = None
         if v.owner is not None and v not in blocked:
             stack.extend(reversed(v.owner.inputs))
-    return [v for v in seen if v.owner is None]
+    return list(seen)
+
+
+def graph_inputs(outputs: Iterable[Variable], blockers: Iterable[Variable] = ()) -> list[Variable]:
+    """Variables without an owner that ``outputs`` depend on: Theano's ``gof.graph.inputs``.
+
+    The order is Theano's too (:func:`depth_first`), since programs store parameters in it.
+
+    >>> import symdnn.tensor as T
+    >>> a, b, c = T.scalars("a", "b", "c")
+    >>> graph_inputs([a + (b + c)]), graph_inputs([a, b])
+    ([a, b, c], [b, a])
+    """
+    return [v for v in depth_first(outputs, blockers) if v.owner is None]
 
 
 def free_inputs(outputs: Iterable[Variable]) -> list[Variable]:

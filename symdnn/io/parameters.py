@@ -31,7 +31,7 @@ PathLike = str | os.PathLike[str]
 
 
 class Parameters(dict[str, Array]):
-    """Arrays by name, as loaded; ``metadata`` is what the file says of them.
+    """Loaded arrays by name; ``metadata`` is the file's description of them.
 
     ``filter_flip`` has for each array of which the file says so whether it is a filter of a true
     convolution (True) or of a cross-correlation (False).
@@ -68,12 +68,12 @@ def save_parameters(
     no complex128.
 
     ``filter_flip`` says by name which arrays are filters, (out, in, ...), and for what: True for a
-    true convolution, as Theano's ``conv2d`` computes unless it is told otherwise, False for the
-    cross-correlation of cuDNN, PyTorch and the modules of ``symdnn.nn``. The file keeps it.
+    true convolution, as Theano's ``conv2d`` computes by default, False for the cross-correlation of
+    cuDNN, PyTorch and the modules of ``symdnn.nn``. It is stored in the file.
 
     Raises :class:`~symdnn.errors.FileFormatError` for another suffix or a dtype that the format
-    lacks, :class:`~symdnn.errors.InputError` for what is no array or has no name of its own, and
-    for a filter that is none.
+    lacks, and :class:`~symdnn.errors.InputError` for values that are no arrays, for duplicate
+    names, and for a filter that is none.
     """
     target = Path(path)
     arrays = {name: _array(name, value) for name, value in _named(parameters).items()}
@@ -119,11 +119,10 @@ def load_parameters(
     name is missing or a value does not fit. A .safetensors file of another program is read too,
     and of several files the index, ``model.safetensors.index.json``.
 
-    With ``filter_flip`` all arrays that the file calls filters come as those of true convolutions
-    (True) or of cross-correlations (False): where the file says otherwise of one, it is mirrored
-    along all dimensions but the first two. Without, they come as they were saved, and
-    ``filter_flip`` of the result says what they are. A file that calls none a filter is refused:
-    which are, and for what, is never guessed.
+    With ``filter_flip`` all filters are loaded as those of true convolutions (True) or of
+    cross-correlations (False): a filter of the other kind is mirrored along all dimensions but the
+    first two. Without it they are loaded as saved, and ``filter_flip`` of the result says their
+    kind. A file that names no filters is an error: the kind is never guessed.
 
     Raises :class:`~symdnn.errors.FileFormatError` for a file that is damaged, of another kind, or
     of a later version; for one that is no regular file, or would unpack to more than the flag
@@ -199,7 +198,7 @@ def _named(parameters: Any) -> dict[str, Any]:
     return found
 
 
-#: The longest name; zip files end theirs, with what they add, at 65535 bytes.
+#: The longest name: zip files have at most 65535 bytes for it and their own additions.
 _NAME_BYTES = 65000
 
 
@@ -274,7 +273,7 @@ def _checked(arrays: dict[str, Array], text: str | None, path: Path) -> Paramete
 
 
 def stated_flips(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> dict[str, bool]:
-    """What a header says of filters; raises ``ValueError`` for what it cannot say."""
+    """The filters that a header names. Raises ``ValueError`` if it is wrong."""
     flips = dict(header.get("filter_flip", {}))
     for name, flip in flips.items():
         if not isinstance(flip, bool) or name not in arrays or arrays[name].ndim < 3:

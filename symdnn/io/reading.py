@@ -1,5 +1,5 @@
-"""Reading files that may be damaged, or made to harm: what they say of themselves is compared with
-what they have before memory is taken for it, and whatever goes wrong is a ``FileFormatError``.
+"""Safe reading of files that may be damaged or malicious. Sizes that a file declares are compared
+with its real size before memory is allocated. Every failure is a ``FileFormatError``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["array_of", "checked_members", "opened", "read_into", "refuse_more"]
 
 Array = np.ndarray[Any, Any]
 _CHUNK_BYTES = 1 << 20
-#: A file may always unpack to so many times its own size.
+#: A file may always unpack to this many times its own size.
 _TIMES = 16
 
 
@@ -49,17 +49,17 @@ def opened(path: Path, what: str, advice: str = "") -> Iterator[tuple[BinaryIO, 
 
 
 def _limit_of(nbytes: int) -> int:
-    """How much a file of so many bytes may unpack to."""
+    """How many bytes a file of this size may unpack to."""
     limit = int(config.load_limit_bytes)
     return max(limit, _TIMES * nbytes) if limit else 1 << 62
 
 
 class _TooMuch(ValueError):
-    """A file would unpack to more than it may."""
+    """A file would unpack to more than its limit."""
 
 
 def refuse_more(total: int, nbytes: int) -> None:
-    """Raise ``ValueError`` where a file of so many bytes unpacks to more than it may."""
+    """Raise ``ValueError`` if a file of this size unpacks to more than its limit."""
     most = _limit_of(nbytes)
     if total > most:
         raise _TooMuch(
@@ -97,8 +97,9 @@ def read_into(array: Array, file: Any) -> None:
 
 
 def checked_members(archive: zipfile.ZipFile, nbytes: int) -> list[zipfile.ZipInfo]:
-    """The members of a zip file of so many bytes: each with a name of its own and a place of its
-    own, all together within the limit. Raises ``ValueError`` for others."""
+    """The members of a zip file of this size. Raises ``ValueError`` unless names are unique,
+    members do not overlap, and their total is within the limit.
+    """
     members = archive.infolist()
     if len({m.filename for m in members}) != len(members):
         raise ValueError("two members have one name")

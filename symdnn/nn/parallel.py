@@ -1,8 +1,8 @@
 """Tensor parallel by annotation: which dimension of which parameters ranks share out.
 
-Each rank of a group keeps its part of the parameters named, and of what an optimiser keeps for
-them; the program stays one of whole values. What a rank computes, and where ranks exchange values,
-follows when a function is compiled (:mod:`symdnn.sharding.propagate`). Shoeybi et al. 2019,
+Each rank of a group stores its part of the named parameters and of their optimiser state. The
+program is still written with whole values. What each rank computes, and where ranks communicate, is
+derived when a function is compiled (:mod:`symdnn.sharding.propagate`). Shoeybi et al. 2019,
 "Megatron-LM".
 """
 
@@ -34,7 +34,7 @@ _WORDS = ("columns", "rows", "heads", "vocabulary")
 def shard(
     net: ModuleT, layers: Mapping[str, str | int], group: Group | None = None
 ) -> ModuleT:  # fmt: skip
-    """Let each rank of ``group`` (all) keep a part of some parameters of ``net``; returns it.
+    """Shard some parameters of ``net`` over the ranks of ``group`` (default: all); returns it.
 
     ``layers`` maps names of modules, or patterns of them (``"blocks.*.mlp"``), to words:
 

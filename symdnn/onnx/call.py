@@ -22,9 +22,9 @@ from symdnn.onnx.model.values import Sequence as Tensors
 
 __all__ = ["CompiledGraph", "compile"]
 
-#: Functions that are kept; the least recently used is dropped.
+#: Compiled functions in the cache; the least recently used is dropped.
 _MOST_FUNCTIONS = 64
-#: How much is left open: sizes with the names of the file, without names, nothing.
+#: Which sizes stay open: those that the file names, all without names, none.
 _NAMED, _UNNAMED, _EXACT = 0, 1, 2
 #: A value that a call settles is part of the key of its function.
 _MOST_SETTLED = 1 << 20
@@ -51,11 +51,11 @@ class CompiledGraph:
         return [b.function for b in self._functions.values()]
 
     def __call__(self, *args: Any, **inputs: Any) -> dict[str, Any]:
-        """The outputs by name: arrays, lists of them for sequences, None for what is absent.
+        """The outputs by name: arrays, lists of them for sequences, None for absent ones.
 
-        Inputs are given in order or by name, those for which the file has values by name only.
-        Raises :class:`~symdnn.errors.ModelError` for inputs
-        that do not fit, and for a node that can't be run.
+        Inputs are positional or by name; those with a value in the file by name only. Raises
+        :class:`~symdnn.errors.ModelError` for inputs that do not fit, and for a node that can't be
+        run.
         """
         if not args and (bound := self._repeated(inputs)) is not None:
             with suppress(SymdnnError):
@@ -81,7 +81,7 @@ class CompiledGraph:
         return self._last[1]
 
     def _remember(self, arrays: Mapping[str, Any], bound: _Bound) -> None:
-        """What the next call compares with, where a call takes arrays as they are given."""
+        """The guard of the next call, if it passes arrays through unchanged."""
         plain = not self._by_value and all(
             type(v) is np.ndarray and v.dtype == numpy_kind(self._port(n).kind)
             for n, v in arrays.items()
@@ -109,7 +109,7 @@ class CompiledGraph:
         bound = self._functions.get(key := self._key(arrays))
         if bound is None:
             bound = self._bind(arrays)
-            key = self._key(arrays)  # what had to be settled is known now
+            key = self._key(arrays)  # all settled values are known now
             self._functions[key] = bound
             if len(self._functions) > _MOST_FUNCTIONS:
                 self._functions.popitem(last=False)
@@ -131,7 +131,9 @@ class CompiledGraph:
         return shape if self._level == _EXACT else tuple(n if n < 2 else -1 for n in shape)
 
     def _bind(self, arrays: Mapping[str, Any]) -> _Bound:
-        """Build and compile for the pattern of these arrays; settle what that needs."""
+        """Build and compile for the pattern of these arrays, and settle the values that
+        this needs.
+        """
         while True:
             try:
                 return self._bound(arrays)

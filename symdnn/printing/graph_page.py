@@ -31,11 +31,11 @@ _FACTS = {
 def graph_page(obj: object, path: str | os.PathLike[str] | None = None) -> str:
     """An interactive HTML page of an expression, a compiled function, or any stage of one.
 
-    Nodes are in groups that fold: modules by their paths in the network (the nodes of their
-    gradients apart), loops, branches. Each node shows op, type, kernel, and with
-    ``function(..., profile=True)`` its time; a click shows the user's line, hints, and what it
-    reads and is read by. The page is one file without references to others. It is returned, and
-    written to ``path`` if that is given. (Theano's ``d3viz``.)
+    Nodes are in collapsible groups: modules by their paths in the network (nodes of gradients in
+    groups of their own), loops, branches. Each node shows op, type, kernel, and with
+    ``function(..., profile=True)`` its time. A click shows the user's line, hints, inputs and
+    readers. The page is one self-contained file. It is returned, and written to ``path`` if there
+    is one. (Theano's ``d3viz``.)
 
     Raises TypeError for an object that is no graph, and ``OSError``.
 
@@ -108,7 +108,7 @@ def _about(obj: object, nodes: Sequence[Any]) -> str:
 
 
 def _algorithms(obj: object) -> dict[Apply | None, str]:
-    """What a library chose for each node that a plan of ``obj`` knows."""
+    """The choice of a library for each node of a plan of ``obj``."""
     plans = obj.plans() if isinstance(obj, Function) else [obj] if isinstance(obj, Plan) else []
     found: dict[Apply | None, dict[str, None]] = {}
     for plan in plans:
@@ -120,7 +120,7 @@ def _algorithms(obj: object) -> dict[Apply | None, str]:
 
 
 def _add_devices(f: Function, boxes: Iterable[Box], nodes: Iterable[dict[str, Any]]) -> None:
-    """The device of each op as one of its facts: the host runs sizes and what has no kernel."""
+    """The device of each op: the host runs sizes and ops without a kernel."""
     facts, target = facts_of(f), f.stages.target
     for box, node in zip(boxes, nodes):
         if box.node is not None:
@@ -158,10 +158,11 @@ def _paths(
 ) -> dict[str, tuple[str, ...]]:
     """The group of each box: its region, then its module.
 
-    Leaves are beside what reads them first, new values of shared variables beside what makes them.
+    Leaves are beside their first readers, new values of shared variables beside the nodes that make
+    them.
 
-    A module whose nodes are read by nodes that it reads is shown in several parts, so that the
-    arrows between groups have no circles: what computes gradients comes after the loss.
+    A module that reads and is read by the same outside nodes is shown in several parts, so that
+    arrows between groups have no cycles: the gradients come after the loss.
     """
     parts = _Parts()
     found: dict[str, tuple[str, ...]] = {}
@@ -232,7 +233,7 @@ class _Parts:
         if new <= known:
             return
         known |= new
-        for other, reads in self._reads.items():  # what reads this part reads the rest as well
+        for other, reads in self._reads.items():  # readers of this part read the rest as well
             if part in reads and other is not part:
                 reads |= known
 

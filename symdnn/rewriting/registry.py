@@ -8,7 +8,7 @@ from symdnn.rewriting.rewrite import GraphRewrite, Rewrite
 
 __all__ = ["add", "outside", "remove"]
 
-#: Replaced as a whole, so that a compilation that has read it keeps what it has.
+#: Replaced as a whole, so that a running compilation keeps the list that it has read.
 _outside: tuple[Rewrite | GraphRewrite, ...] = ()
 _lock = threading.Lock()
 
@@ -19,7 +19,7 @@ def outside() -> tuple[Rewrite | GraphRewrite, ...]:
 
 
 def add(rule: Rewrite | GraphRewrite) -> bool:
-    """Add ``rule``; False, and nothing is done, if one of its name is there."""
+    """Add ``rule``. Returns False, and adds nothing, if there is one of that name."""
     global _outside
     with _lock:
         if any(r.name == rule.name for r in _outside):

@@ -1,7 +1,7 @@
 """The file: a zip of ``graph.json``, ``values.safetensors`` and compiled code, not compressed.
 
-Members are stored as they are, so that a file can't unpack to more than its size, and have one
-fixed time, so that equal functions give equal files.
+Members are stored without compression, so that a file can't unpack to more than its size. They have
+a fixed time, so that equal functions give equal files.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass
 class Contents:
-    """What is in a file: a document, arrays by name, and members of compiled code by name."""
+    """The contents of a file: a document, named arrays, and named members of compiled code."""
 
     document: dict[str, Any]
     arrays: Mapping[str, Array]
@@ -55,9 +55,9 @@ def pack(contents: Contents) -> bytes:
 
 
 def unpack(file: Any, nbytes: int, path: Path, with_code: bool) -> Contents:
-    """What a file of so many bytes has in it; compiled code only if it is asked for.
+    """The contents of a file of this many bytes; compiled code only on request.
 
-    Raises ``ValueError``, and what readers of zip files and JSON raise.
+    Raises ``ValueError``, and the exceptions of the readers of zip files and JSON.
     """
     with zipfile.ZipFile(file) as archive:
         members = {m.filename: m for m in checked_members(archive, nbytes)}

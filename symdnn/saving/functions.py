@@ -34,14 +34,14 @@ __all__ = ["KIND", "VERSION", "contents_of", "function_of"]
 KIND = "symdnn function"
 #: Version of the format. A file of a higher one is refused.
 VERSION = 1
-#: Flags whose values a graph is built under: what is made while it is loaded has them, too.
+#: Flags that a graph is built under: loading it uses the same values.
 _FLAGS = ("floatX", "cast_policy")
 
 # -- writing ---------------------------------------------------------------------------------------
 
 
 def contents_of(f: Function) -> Contents:
-    """What the file of a function has in it."""
+    """The contents of a function's file."""
     if not isinstance(f, Function):
         raise InputError(f"save: wanted a compiled function, got a {type(f).__name__}")
     signature = f.signature
@@ -118,7 +118,7 @@ def _version() -> str:
 # -- reading ---------------------------------------------------------------------------------------
 
 
-#: Raised for what a file is compiled for, not for what is in it.
+#: Errors of the machine or of the settings, not of the file.
 _NOT_THE_FILE = (
     ConfigError, CudaUnavailable, CudnnError, KernelCompileError, OptionError, OutOfDeviceMemory,
 )  # fmt: skip

@@ -25,10 +25,10 @@ from symdnn.saving.ops import decode, encode
 
 __all__ = ["Reader", "Writer", "check_size"]
 
-#: Nodes of a file, where each inner graph counts as often as it is used: what inlines them all has
-#: so many.
+#: The most nodes of a file, with each inner graph counted as often as it is used, as inlining
+#: would.
 MOST_NODES = 1_000_000
-#: How deeply graphs may stand in graphs.
+#: The deepest nesting of graphs.
 MOST_DEPTH = 32
 
 Array = np.ndarray[Any, Any]
@@ -38,7 +38,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Writer:
-    """What graphs of one file share: ops, constants, shared variables, and arrays by name."""
+    """What the graphs of one file share: ops, constants, shared variables, named arrays."""
 
     def __init__(self) -> None:
         self.arrays: dict[str, Array] = {}
@@ -80,7 +80,7 @@ class Writer:
         return self.shared.setdefault(shared, len(self.shared))
 
     def shared_entries(self) -> list[Any]:
-        """What is said of each shared variable; those of one storage have one array."""
+        """The document's entry of each shared variable; those of one storage share an array."""
         wanted = [v.name for v in self.shared]
         names: dict[int, str] = {}
         entries = []
@@ -101,7 +101,7 @@ class Writer:
 
     def _op(self, op: Op) -> int:
         if op not in self._ops:
-            entry = encode(op, self.write_inner)  # which may add the ops inside of it
+            entry = encode(op, self.write_inner)  # which may add inner ops
             self._ops[op] = len(self.ops)
             self.ops.append(entry)
         return self._ops[op]
@@ -227,7 +227,7 @@ class Reader:
         raise ValueError(f"a variable that is not there: {reference!r:.60}")
 
     def size_of(self, op: Op) -> tuple[int, int]:
-        """How many nodes an op is when all graphs in it are inlined; how deep those stand."""
+        """The nodes of an op with all inner graphs inlined, and the depth of the nesting."""
         if op not in self._sizes:
             held = _held(op)
             inside = [v for v in held if isinstance(v, Op)]

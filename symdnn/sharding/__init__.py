@@ -1,5 +1,5 @@
-"""Shared variables whose values are kept as parts on several ranks, and the graphs that read them.
+"""Shared variables whose values are stored in parts on several ranks, and graphs that read them.
 
-A program is written of whole values. Before it is compiled, each such variable in it is replaced by
-what a rank has of it, and collectives are inserted where a whole value is needed.
+A program is written with whole values. Before it is compiled, each such variable is replaced by the
+rank's part, and collectives are inserted where a whole value is needed.
 """

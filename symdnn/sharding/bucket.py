@@ -84,7 +84,18 @@ class Bucket(Layout):
 
     def part(self, news: Mapping[Shared, Variable], olds: Mapping[Shared, Variable]) -> Variable:
         """The next value of ``own``, of whole next values of members; others stay ``olds``."""
-        return flat([news.get(v, olds[v]) for v in self.members], self.pad)[self.place]
+        return self.sliced({v: news.get(v, olds[v]) for v in self.members})
+
+    def sliced(self, values: Mapping[Shared, Variable]) -> Variable:
+        """This rank's part of whole values: of each member only the elements in it."""
+        pieces = []
+        for v in self.members:
+            first, last = self.bounds(v)
+            if first < last:
+                at = first + self.place.start - self.starts[v]
+                pieces.append(values[v].flatten()[at : at + last - first])
+        behind = self.count - sum(b - a for a, b in map(self.bounds, self.members))
+        return flat(pieces, behind, self.members[0].type.numpy)
 
     def whole(self, member: Shared) -> Array:
         """The value of a member, by a collective."""
@@ -113,9 +124,9 @@ def _count(shape: Sequence[int]) -> int:
     return int(np.prod(shape, dtype=int))
 
 
-def flat(values: Sequence[Variable], pad: int) -> Variable:
+def flat(values: Sequence[Variable], pad: int, dtype: Any = None) -> Variable:
     """All elements in one vector, with ``pad`` zeros behind."""
-    dtype = values[0].type.numpy
+    dtype = dtype or values[0].type.numpy
     pieces = [v.flatten() for v in values]
     return concatenate([*pieces, *([constant(np.zeros(pad, dtype))] if pad else [])])
 

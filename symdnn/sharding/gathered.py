@@ -1,8 +1,8 @@
 """Programs whose parameters are gathered just before they are used, and freed after.
 
-The readers of a bucket that are near each other read one gathering of it, those farther away (in
-the backward pass) another one. A gathering begins when the work of the bucket before the last one
-is done, so that two of them are alive at once: one that is used, one on its way.
+Readers of a bucket that are near each other share one all-gather; distant ones (in the backward
+pass) have another. An all-gather starts when the work of the bucket before the previous one is
+done. So at most two are alive: one in use, one in flight.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from symdnn.sharding.storage import InParts, layout_of
 __all__ = ["with_gathers"]
 
 Pairs = list[tuple[Shared, Variable]]
-#: A bucket is gathered again where so many others were used since its last use.
+#: A bucket is gathered again after this many other buckets were used.
 _FAR = 2
 
 
@@ -74,7 +74,7 @@ class _Gathering:
     def __init__(self, outputs: Sequence[Variable]) -> None:
         self.outputs = list(outputs)
         self.order = toposort(self.outputs)
-        #: Variables that follow from parameters alone, and the buckets of these.
+        #: Variables that depend only on parameters, and their buckets.
         self.derived: dict[Variable, dict[Bucket, None]] = {}
         for v in leaves(self.outputs):
             if found := _buckets([v]):
@@ -91,7 +91,7 @@ class _Gathering:
         self._copies: dict[tuple[Variable, tuple[int, ...]], Variable] = {}
 
     def _is_derived(self, node: Apply) -> bool:
-        """Whether a node needs parameters alone; else its depth is noted."""
+        """Whether a node depends only on parameters. If not, its depth is recorded."""
         inputs = [v for v in node.inputs if not isinstance(v, Constant)]
         pure = not (node.op.ordered or node.op.unmergeable)
         if inputs and pure and all(v in self.derived for v in inputs):
@@ -138,7 +138,7 @@ class _Gathering:
                 self._gather(c)
             else:
                 waiting.setdefault(v, []).append(c)
-        # In the order of depth, what a gathering waits for is there before its readers are.
+        # Sorted by depth, the inputs of an all-gather come before its readers.
         for node in sorted(self.work, key=self.place.__getitem__):
             self._rebuild(node)
             for v in node.outputs:
@@ -159,7 +159,7 @@ class _Gathering:
         self.stage[joined] = number
 
     def _before(self, number: int) -> Variable | None:
-        """What is there when the work of the cluster before begins; None: nothing to wait for."""
+        """A value that exists when the work of the previous cluster starts, or None."""
         readers = self.clusters[number - 1].readers
         heavy = [n for n in readers if not isinstance(n.op, Elemwise)]
         for node in [*heavy[:1], *readers[:1]]:

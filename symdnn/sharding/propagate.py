@@ -1,10 +1,10 @@
 """Which dimension of each value is shared out follows from that of the parameters.
 
-The program is one of whole values, its gradients and updates included. Node after node, a rule of
-its op (:mod:`symdnn.sharding.rules`) says what a rank computes of parts: values are whole, parts
-along a dimension, or one term of a sum over the ranks. Where no rule applies, operands are made
-whole. So a product with shared columns and the next one with shared rows need one ``all_reduce``,
-that of the second one's terms. (Xu et al. 2021, "GSPMD"; Shoeybi et al. 2019, "Megatron-LM".)
+The program, with its gradients and updates, is written with whole values. For each node, a rule of
+its op (:mod:`symdnn.sharding.rules`) says what a rank computes: a value is whole, a part along a
+dimension, or one term of a sum over the ranks. Without a rule, operands are gathered. So a GEMM
+with column-sharded weights and the next one with row-sharded weights need one ``all_reduce``, of
+the second one's terms. (Xu et al. 2021, "GSPMD"; Shoeybi et al. 2019, "Megatron-LM".)
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from symdnn.world.group import Group
 __all__ = ["TERM", "Local", "Ranks", "Rule", "with_parts"]
 
 Pairs = list[tuple[Shared, Variable]]
-#: Of a value that is the sum of what the ranks have.
+#: The state of a value that is a sum over the ranks, each of which has one term.
 TERM = "term"
 
 
 @dataclass(frozen=True)
 class Local:
-    """What a rank has of a value: all of it (None), a part, or a term."""
+    """How a rank has a value: whole (None), a part, or a term."""
 
     value: Variable
     how: Split | str | None = None
@@ -52,7 +52,7 @@ Rule = Callable[["Ranks", Apply, Sequence[Local]], Sequence[Local] | None]
 def with_parts(
     outputs: Sequence[Variable], pairs: Pairs, rules: Mapping[type[Any], Rule]
 ) -> tuple[list[Variable], Pairs]:
-    """``outputs`` and updates of a program, of what a rank has in place of whole variables."""
+    """``outputs`` and updates of a program, on a rank's parts in place of whole variables."""
     results = list(outputs)
     if not InParts.made[0]:
         return results, pairs
@@ -95,7 +95,7 @@ class Ranks:
         return layout if isinstance(layout, AxisLayout) and layout.group == self.group else None
 
     def _wanted(self) -> dict[Variable, Split]:
-        """How the gradients of shared out variables are wanted, and what they are sums of."""
+        """The wanted form of gradients of sharded variables, and the sums that they are."""
         taken = gradients_taken()
         found: dict[Variable, Split] = {}
         for node in reversed(self.order):
@@ -111,7 +111,7 @@ class Ranks:
     # -- values ------------------------------------------------------------------------------
 
     def local(self, v: Variable) -> Local:
-        """What the rank has of a value."""
+        """The rank's part of a value."""
         if v not in self.found:
             layout = self._layout(v)
             self.found[v] = Local(v) if layout is None else Local(layout.own, layout.split)
@@ -157,7 +157,7 @@ class Ranks:
         return operator("alloc")(self.whole(node.inputs[0]), *dims)
 
     def update(self, old: Shared, new: Variable) -> tuple[Shared, Variable]:
-        """An update of what this rank has."""
+        """An update of the rank's part."""
         layout = self._layout(old)
         if layout is None:
             return old, self.whole(new)

@@ -1,4 +1,4 @@
-"""What a call of a traced function gives: leaves, their kinds, and the key of a compiled one."""
+"""The arguments of a traced function: leaves, their kinds, and the key of the compiled function."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _ARRAYS: set[type] = set()
 
 @dataclass(frozen=True)
 class Kind:
-    """What a trace knows of an argument: dtype, which dimensions are 1, or that it is a number."""
+    """What a trace knows about an argument: dtype, dimensions of size 1, whether it is a number."""
 
     dtype: str
     ones: tuple[bool, ...] = ()
@@ -47,7 +47,9 @@ class Kind:
 
 
 def as_leaf(value: Any) -> Any:
-    """A leaf inside of a trace: arrays and numbers as variables; strings, functions as they are."""
+    """A leaf inside of a trace: a variable for an array or number; strings and functions
+    unchanged.
+    """
     if isinstance(value, Variable):
         return value
     is_array = isinstance(value, int | float | complex | np.generic) or hasattr(value, "__array__")
@@ -55,7 +57,7 @@ def as_leaf(value: Any) -> Any:
 
 
 def kind_of(value: Any, where: str) -> Kind:
-    """The kind of a leaf. Raises :class:`~symdnn.errors.ArgumentError` for what is no array."""
+    """The kind of a leaf. Raises :class:`~symdnn.errors.ArgumentError` if it is no array."""
     if type(value) in _NUMBERS:
         return Kind(_NUMBERS[type(value)], (), type(value))
     if interop.is_on_device(value):
@@ -88,7 +90,7 @@ def variable_of(kind: Kind, name: str) -> Variable:
 
 @dataclass(frozen=True)
 class Signature:
-    """What a trace depends on: the structure of the arguments, their kinds, the static ones."""
+    """The key of a trace: the structure of the arguments, their kinds, the static ones."""
 
     tree: Tree
     kinds: tuple[Kind, ...]
@@ -118,7 +120,7 @@ def signature_of(
 
 
 def changes(new: Signature, old: Sequence[Signature]) -> str:
-    """What is different from the most similar of the ``old`` signatures, in words."""
+    """The difference from the most similar of the ``old`` signatures, in words."""
     found = min((_differences(new, s) for s in old), key=len)
     return "; ".join(found)
 
@@ -139,7 +141,7 @@ def _differences(new: Signature, old: Signature) -> list[str]:
 
 
 def read(value: Any, leaves: list[Any], key: list[Any]) -> bool:
-    """Append the leaves of a value, and what tells it from values of other kinds and shapes.
+    """Append the leaves of a value, and the key of its structure.
 
     False if it has a variable. It is a quick form of :func:`flatten`, for the steady call.
     """

@@ -7,7 +7,7 @@ from typing import Any
 
 from symdnn.errors import TypeMismatch
 from symdnn.graph.tracing import current_trace, tracing
-from symdnn.graph.traverse import clone_graph, leaves
+from symdnn.graph.traverse import clone_graph, leaves, updates_read
 from symdnn.graph.values.tree import Tree, flatten, paths, unflatten
 from symdnn.graph.variable import Shared, Variable, as_variable
 from symdnn.transforms.arguments import as_leaf
@@ -75,19 +75,12 @@ def draws_of(values: Sequence[Variable], inside: Sequence[Variable]) -> dict[Sha
 
     Where the values are moved to other variables, the updates have to be, too.
     """
-    found: dict[Shared, Variable] = {}
-    seen: set[Variable] = set()
-    own, pending = set(inside), list(values)
-    while pending:
-        read = [v for v in leaves(pending) if isinstance(v, Shared) and v not in seen]
-        seen.update(read)
-        pending = []
-        for v in read:
-            new = v.default_update
-            if new is not None and not own.isdisjoint(leaves([new])):
-                found[v] = new
-                pending.append(new)
-    return found
+    own = set(inside)
+
+    def update(v: Shared, new: Variable) -> Variable | None:
+        return None if own.isdisjoint(leaves([new])) else new
+
+    return updates_read(values, (), update)
 
 
 def _like(v: Variable) -> Variable:

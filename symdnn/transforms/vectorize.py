@@ -25,7 +25,7 @@ from symdnn.errors import (
 from symdnn.graph.dims import Dim, normal_axis
 from symdnn.graph.origin import make_written
 from symdnn.graph.tracing import current_trace, tracing
-from symdnn.graph.traverse import leaves, toposort
+from symdnn.graph.traverse import toposort, updates_read
 from symdnn.graph.type import TensorType
 from symdnn.graph.values.structured import Structured
 from symdnn.graph.values.tree import Tree, flatten, paths, unflatten
@@ -376,24 +376,14 @@ def _updated(
 
     These are updates that depend on a stack, or, in a function, that its draws make.
     """
-    found: dict[Shared, Variable] = {}
-    seen: set[Variable] = set()
-    pending = list(results)
-    while pending:
-        read = [v for v in leaves(pending, known) if isinstance(v, Shared) and v not in seen]
-        pending = []
-        for v in read:
-            seen.add(v)
-            new = v.default_update
-            if new is None:
-                continue
-            nodes = toposort([new], known)
-            stacked = any(u in known for n in nodes for u in n.inputs) or new in known
-            own = how is not None and new.owner is not None and how.covers(new.owner.written)
-            if stacked or own:
-                found[v] = new
-                pending.append(new)
-    return found
+
+    def update(v: Shared, new: Variable) -> Variable | None:
+        nodes = toposort([new], known)
+        stacked = any(u in known for n in nodes for u in n.inputs) or new in known
+        own = how is not None and new.owner is not None and how.covers(new.owner.written)
+        return new if stacked or own else None
+
+    return updates_read(results, known, update)
 
 
 def _advance(v: Shared, copy: Variable, new: Operand) -> None:

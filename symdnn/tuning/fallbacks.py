@@ -1,7 +1,7 @@
-"""One line in the log for each layer that does not run the algorithm that was asked for.
+"""A warning in the log for each layer that does not run the algorithm that the user chose.
 
-The logger is ``symdnn.dnn``, the level ``WARNING``. A line says which layer, where it was made,
-what was asked, what runs instead, why, and what that costs. A layer's line appears once.
+The logger is ``symdnn.dnn``. The line names the layer, its line in the program, the chosen
+algorithm, the one that runs, the reason and the cost. It appears once for each layer.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What choices minimise: the flag ``dnn.conv.objective``.
+"""The quantity that choices minimise: the flag ``dnn.conv.objective``.
 
-``time``, ``energy``, or a weighted sum of them, in which each is relative to its least possible
-value: the least of one table, or the sum of the least of all tables that are chosen from together.
-``memory`` is the workspace, then the time.
+It is ``time``, ``energy``, or a weighted sum, in which each is relative to its minimum: of one
+table, or the sum over all tables that are chosen from together. ``memory`` is the workspace, then
+the time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["Measured", "costs", "measures_energy", "weights"]
 
 
 class Measured(Protocol):
-    """One way to run a layer, with what was measured of it; None where it was not."""
+    """One way to run a layer, with its measurements; None for missing ones."""
 
     @property
     def ms(self) -> float | None:
@@ -47,7 +47,7 @@ def measures_energy(objective: str) -> bool:
 def costs(tables: Sequence[Sequence[Measured]], objective: str) -> list[list[float]]:
     """The cost of each way of each table, infinite where a needed value was not measured.
 
-    The sum of the costs of one way of each table is what is minimised.
+    The minimised cost is the sum over the chosen ways, one of each table.
     """
     factors = weights(objective)
     found = [[0.0] * len(table) for table in tables]

@@ -13,7 +13,7 @@ __all__ = ["Shared", "of_all_ranks"]
 
 
 class Shared:
-    """The record that another rank has ``told``, or what this rank has ``found`` for all."""
+    """The record that another rank sent (``told``), or this rank's result for all (``found``)."""
 
     def __init__(self, told: dict[str, Any] | None = None) -> None:
         self.told = told
@@ -24,8 +24,7 @@ class Shared:
 def of_all_ranks(key: Mapping[str, Any] | None) -> Iterator[Shared]:
     """The choice for a key, which the first rank that asks makes while others wait for it.
 
-    Ranks with other devices or libraries have other keys. Outside of a program of several processes
-    nothing is asked.
+    Ranks with other devices or libraries have other keys. A program of one process has no exchange.
     """
     world = process.current()
     if key is None or world.store is None:

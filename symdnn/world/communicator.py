@@ -1,4 +1,4 @@
-"""The calls that move arrays between ranks, behind which an engine stands: MPI, or nothing."""
+"""Calls that move arrays between ranks. An engine implements them: MPI, NCCL, or one process."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def _always() -> bool:
     return True
 
 
-#: Seconds for which a wait only yields the processor; between looks for failures of others; and
-#: after which it says where it waits.
+#: Seconds for which a wait only yields the processor; between checks for failed ranks; and until it
+#: reports where it waits.
 _YIELDING, _LOOKING, _TELLING = 0.002, 0.05, 0.5
 
 
@@ -61,8 +61,8 @@ class Watch:
     ) -> None:
         """Return when it is done. Raises ``CollectiveTimeout`` and ``PeerFailed``.
 
-        For the first ``yielding`` seconds it only yields the processor. What is waited for may be
-        this rank's own work (``alone``): then others may leave meanwhile.
+        In the first ``yielding`` seconds it only yields the processor. With ``alone`` it waits for
+        work of this rank, and other ranks may end meanwhile.
         """
         if pending.test():
             return
@@ -95,7 +95,7 @@ class Watch:
 
 
 def where(rank: int, status: str) -> str:
-    """What a rank that others wait for said last."""
+    """The last report of a rank that others wait for."""
     return f"rank {rank} waits in {status}" if status else f"rank {rank} did not come"
 
 
@@ -124,7 +124,7 @@ class Communicator(ABC):
         pending.finish()
 
     def told(self, kind: str, arrays: Arrays) -> str:
-        """The next transfer in words, as errors have it."""
+        """The next transfer in words, for errors."""
         self.count += 1
         shapes = ", ".join(f"{a.dtype} {a.shape}" for a in arrays[:3])
         more = f" and {len(arrays) - 3} more" if len(arrays) > 3 else ""
@@ -136,7 +136,7 @@ class Communicator(ABC):
 
     @abstractmethod
     def reduce(self, x: Array, out: Array, op: str, root: int) -> Pending:
-        """The same of one array, on rank ``root`` alone; zeros elsewhere."""
+        """The reduction of one array, only on rank ``root``; zeros elsewhere."""
 
     @abstractmethod
     def reduce_scatter(self, x: Array, out: Array, op: str) -> Pending:
@@ -160,7 +160,7 @@ class Communicator(ABC):
 
     @abstractmethod
     def send(self, x: Array, to: int, tag: int) -> Pending:
-        """``x`` goes to a rank; ``x`` may be written at once."""
+        """Send ``x`` to a rank. ``x`` may be overwritten afterwards."""
 
     @abstractmethod
     def recv(self, out: Array, source: int, tag: int) -> Pending:

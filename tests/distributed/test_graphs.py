@@ -18,7 +18,13 @@ from symdnn.errors import (
 )
 from symdnn.graph.traverse import toposort
 from symdnn.ops.collective.base import Collective
-from symdnn.ops.collective.overlapped import AllReduceStart, AllReduceWait, AllSucceeded
+from symdnn.ops.collective.overlapped import (
+    AllReduceStart,
+    AllReduceWait,
+    AllSucceeded,
+    StreamStart,
+    StreamWait,
+)
 from symdnn.ops.collective.reductions import AllReduce
 from symdnn.ops.control.batching import Operand, batch_graph
 from symdnn.ops.nn.normalization import layer_norm
@@ -105,6 +111,28 @@ def test_two_buckets_are_on_their_way_on_a_gpu(of_three):
     place = {n: i for i, n in enumerate(nodes)}
     for n in nodes:
         assert all(v.owner not in place or place[v.owner] < place[n] for v in n.inputs)
+
+
+def test_the_first_stream_does_not_wait_for_a_large_bucket_alone(of_three):
+    """More than two buckets are on their way while they are half of all bytes or less."""
+    k = T.imatrix("k")
+    table = symdnn.shared(np.ones((60, 8), "float32"), name="table", shape=(60, 8))
+    weights = [
+        symdnn.shared(np.eye(8, dtype="float32"), name=f"w{i}", shape=(8, 8)) for i in range(16)
+    ]
+    h = table[k.flatten()]
+    for w in weights:
+        h = T.tanh(T.dot(h, w))
+    grads = symdnn.grad(h.sum(), [table, *weights])
+    means = dist.average_gradients(grads, [table, *weights], bucket_bytes=512)
+    (segment,) = rewritten(means, [k], "cuda:sm_90").program.segments()
+    places = {n.inputs[0]: i for i, n in enumerate(segment.nodes) if isinstance(n.op, StreamWait)}
+    starts = [i for i, n in enumerate(segment.nodes) if isinstance(n.op, StreamStart)]
+    made = {v for n in segment.nodes if "IncSubtensor" in str(n.op) for v in n.outputs}
+    (large,) = [i for i in starts if segment.nodes[i].inputs[0] in made]
+    wait = places[segment.nodes[large].outputs[0]]
+    # 1920 bytes and twice 512 are less than half of 6016.
+    assert sum(large < i < wait for i in starts) == 2
 
 
 def test_a_large_gradient_that_is_made_last_is_not_reduced_last(of_three):

@@ -87,6 +87,8 @@ static double erfinv(double y) {
   return x;
 }
 static double normcdf(double x) { return 0.5 * erfc(-0.70710678118654752440 * x); }
+static double rsqrt(double x) { return 1 / sqrt(x); }
+static float rsqrtf(float x) { return 1 / sqrtf(x); }
 static float normcdff(float x) { return (float)normcdf(x); }
 static double normcdfinv(double p) { return -1.4142135623730950488 * erfcinv(2 * p); }
 static float erfcxf(float x) { return (float)erfcx(x); }

@@ -1,8 +1,8 @@
 """Values out of pickles that Theano wrote, without Theano and without running their code.
 
-A pickle is a program. This reader resolves no name: classes and functions that a pickle mentions
-become :class:`TheanoObject`, which keeps what it is given and does nothing. Only arrays, dtypes and
-Python's containers are made, by functions of this file.
+A pickle is a program. This reader resolves no names: classes and functions in a pickle become
+:class:`TheanoObject`, which stores its arguments and does nothing. Only arrays, dtypes and Python's
+containers are made, by functions of this file.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ Array = np.ndarray[Any, Any]
 ADVICE = (
     "Where the program runs, save the values: numpy.savez(path, *[p.get_value() for p in params])"
 )
-#: Steps that only a program of its own would need: a persistent id is known in pkl_utils alone.
+#: Steps that need a program's own code: only pkl_utils knows a persistent id.
 _REFUSED = {"EXT1", "EXT2", "EXT4", "PERSID", "NEXT_BUFFER", "READONLY_BUFFER"}
 _DTYPE = re.compile(r"[<>|=]?([biufc])(\d+)|\|?b1|bool")
 
 
 class TheanoObject:
-    """An object of a pickle, as data: what was stored of it, and of what class it was.
+    """An object of a pickle, as data: its class and its stored state.
 
-    Its attributes are attributes here. ``class_name`` is ``"module.Class"``, ``arguments`` what its
-    constructor was to be called with, ``entries`` the items of one that is a list or a dict.
+    Its attributes are attributes here. ``class_name`` is ``"module.Class"``, ``arguments`` are
+    those of its constructor, and ``entries`` the items of a list or dict.
     """
 
     class_name = ""
@@ -53,7 +53,7 @@ class TheanoObject:
         return made
 
     def __init__(self, *args: object, **words: Any) -> None:
-        """Nothing, whatever is given."""
+        """Return None for any arguments."""
 
     def __setstate__(self, state: object) -> None:
         self.state = state
@@ -148,7 +148,7 @@ def _check_steps(text: bytes) -> int:
 
 
 class _Unpickler(pickle.Unpickler):
-    """An unpickler that makes arrays, containers and :class:`TheanoObject`, and nothing else."""
+    """An unpickler that makes only arrays, containers and :class:`TheanoObject`."""
 
     def __init__(self, file: BinaryIO, arrays: dict[str, Array], most_bytes: int) -> None:
         super().__init__(file, encoding="latin1")
@@ -240,7 +240,7 @@ class _Dtype:
 
 
 class _Array:
-    """An array as a pickle describes it: made empty, then given its shape, dtype and bytes."""
+    """An array of a pickle: created empty, then filled with shape, dtype and bytes."""
 
     def __init__(self, most_bytes: int) -> None:
         self.most_bytes = most_bytes

@@ -1,7 +1,7 @@
 """``theano.config``: symdnn's flags under Theano's names, with Theano's defaults.
 
-A flag that symdnn has is symdnn's own: reading and assigning it here or in ``symdnn.config`` is the
-same. A flag that means nothing to symdnn keeps what a program assigns to it.
+A flag that symdnn has is shared: it has one value here and in ``symdnn.config``. A flag without a
+meaning in symdnn stores the value that a program assigns to it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _TRUE = """
     cache_optimizations blas.check_openmp cmodule.preload_cache cmodule.remove_gxx_opt
     DebugMode.check_c tensor.local_elemwise_fusion gpu.local_elemwise_fusion
 """
-#: Theano's defaults of flags that mean nothing to symdnn; all others are "".
+#: Theano's defaults of flags without a meaning in symdnn; all others are "".
 _MEANINGLESS: dict[str, Any] = {
     **dict.fromkeys(_FALSE.split(), False),
     **dict.fromkeys(_TRUE.split(), True),
@@ -58,7 +58,7 @@ _MEANINGLESS: dict[str, Any] = {
 
 
 class TheanoConfigWarning(UserWarning):
-    """A flag of ``THEANO_FLAGS`` or ``.theanorc`` that does not exist, as Theano warns of it."""
+    """A flag of ``THEANO_FLAGS`` or ``.theanorc`` that does not exist, with Theano's warning."""
 
 
 class _Section:
@@ -185,7 +185,7 @@ class TheanoConfig(_Section):
     # -- where values come from ---------------------------------------------------------------
 
     def start(self, environment: Mapping[str, str]) -> None:
-        """Theano's defaults where nothing set a flag, then ``.theanorc`` and ``THEANO_FLAGS``."""
+        """Theano's defaults for unset flags, then ``.theanorc`` and ``THEANO_FLAGS``."""
         for name, value in DEFAULTS.items():
             if flags.setting(name) is None:
                 flags.set(name, value)
@@ -217,7 +217,7 @@ def _files(environment: Mapping[str, str]) -> list[Path]:
         home = environment.get("HOME")
         return [] if home is None else [p for p in [Path(home) / ".theanorc"] if p.is_file()]
     paths = [Path(os.path.expanduser(n)) for n in named.split(os.pathsep) if n]
-    return [p for p in paths if p.is_file()]  # as Theano, which skips what does not exist
+    return [p for p in paths if p.is_file()]  # as Theano, which ignores missing files
 
 
 def _of_file(path: Path) -> Iterator[tuple[str, str]]:
@@ -316,7 +316,7 @@ class BoolParam(ConfigParam):
 def AddConfigVar(
     name: str, doc: str, configparam: object, root: object = None, in_c_key: bool = True
 ) -> None:
-    """Add a flag ``name`` of the program's own; a value from ``THEANO_FLAGS`` is kept."""
+    """Add a program's own flag ``name``; a value from ``THEANO_FLAGS`` has precedence."""
     config.add(name, getattr(configparam, "default", configparam))
 
 

@@ -186,8 +186,8 @@ class Function:
                 self._printed_plans = print_new_plans(
                     self.name, self.stages, self.plans(), self._printed_plans
                 )
-            for i in self._fresh:
-                results[i] = runtime.fresh(results[i])
+            if self._fresh:
+                results = runtime.fresh_all(results, self._fresh)
             if self.updated:
                 self.update(results[self._count :])
                 del results[self._count :]
@@ -358,6 +358,7 @@ class Function:
         """For each node its kernel (or view), why others refused it, and the user's line."""
         executor = self.executor_or_none
         ran = {} if executor is None else dict(executor.loop_states())
+        ran |= {} if self._fast is None else self._fast.loop_states
         return lowering_report(self.stages, self.plans(), ran)
 
     def dnn_report(self) -> DnnReport:

@@ -14,7 +14,7 @@ __all__ = ["bytes_of", "eager", "is_view"]
 
 
 def eager(spec: Specialised) -> Specialised:
-    """The segment in an order in which nodes that free more than they take run at once.
+    """The segment, reordered so that nodes which free more memory than they need run early.
 
     A gradient with respect to a weight is computed where its operands are, say, in place of at the
     end.
@@ -26,7 +26,7 @@ def eager(spec: Specialised) -> Specialised:
 
 
 class _Eager:
-    """The nodes in their order, each followed by those that it lets free memory."""
+    """The nodes in order, each followed by those that can now free memory."""
 
     def __init__(self, spec: Specialised) -> None:
         self.spec, self.nodes = spec, spec.segment.nodes
@@ -41,7 +41,8 @@ class _Eager:
             if is_view(n):
                 source = n.inputs[n.op.views[0]]
                 self.root[n.outputs[0]] = self.root.get(source, source)
-        #: How many nodes are still to read a value or a view of it, and how many a node waits for.
+        #: How many readers each value has left, views included, and how many inputs a node waits
+        #: for.
         self.left: dict[Variable, int] = {}
         for n in self.nodes:
             for v in self._read(n):
@@ -94,7 +95,7 @@ class _Eager:
         return sum(sizes[0]) - sum(sizes[1])
 
     def _stays(self, n: Apply) -> bool:
-        """Whether a node keeps its place: effects, updates, and what has no known size.
+        """Whether a node may not move: effects, updates, and unknown sizes.
 
         So do copies to the host, which come behind a captured graph.
         """

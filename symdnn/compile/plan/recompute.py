@@ -1,9 +1,9 @@
-"""Values of a plan that are computed again, so that its memory keeps to a bound.
+"""Recomputed values of a plan, which keep its memory within a bound.
 
-:mod:`~symdnn.compile.plan.reruns` says which nodes may run again, and what a choice of them costs;
+:mod:`~symdnn.compile.plan.reruns` says which nodes may run again, and the cost of a choice.
 :mod:`~symdnn.compile.plan.rerun_search` finds one, and :mod:`~symdnn.compile.plan.rerun_exact` a
-better one where a segment is small. The choice is judged by the live bytes of the whole order, and
-in the end by the plan itself.
+better one where a segment is small. A choice is judged by the live bytes of the whole order, and at
+the end by the plan itself.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from symdnn.ops.control.checkpoint import After
 
 __all__ = ["Recomputed", "ordered_for_memory", "within_budget"]
 
-#: How often the bound of the search is moved by what the plan needs beside or less than live bytes,
-#: and how often so that no room is left.
+#: How often the search's bound is corrected by the difference between the plan's memory and live
+#: bytes, and how often without slack.
 _MOST_ROUNDS, _MOST_ROOMY = 6, 1
 #: Room in proportion to the bound that is worth another search.
 _ROOM = 0.02
@@ -32,12 +32,12 @@ _ROOM = 0.02
 
 @dataclass(frozen=True)
 class Recomputed:
-    """What a plan computes again for a bound on its memory.
+    """The recomputed nodes of a plan with a bound on its memory.
 
-    Sizes are in bytes: the ``budget``, and the ``peak`` of arena and results ``before`` and with
-    it. ``nodes`` has for each op that runs again how often, and ``share`` is the estimated time of
-    these runs in proportion to that of all nodes. ``gap`` is how much smaller the share of another
-    choice with as many live bytes can be at most; None where no solver has said so.
+    Sizes are in bytes: the ``budget``, and the ``peak`` of arena and results ``before`` and after.
+    ``nodes`` counts the recomputed nodes of each op, and ``share`` is their estimated time as a
+    share of that of all nodes. ``gap`` bounds how much smaller the share of any other choice with
+    as many live bytes can be; None if no solver has proved it.
     """
 
     budget: int
@@ -99,8 +99,8 @@ def within_budget(spec: Specialised, budget: int) -> Specialised:
         fitting.add(arena, room, replace(new, recomputed=said))
         if last or exact.found.peak > bound or fitting.is_enough(arena, room):
             break
-        # What is in place takes less, and placement leaves holes: aim higher, or below this choice.
-        # The last round takes the least that the search finds.
+        # In-place ops need less memory, and placement leaves holes: correct the bound up or down.
+        # The last round takes the smallest choice of the search.
         bound = (bound if arena <= room else min(bound, exact.found.peak)) + room - arena
     if fitting.best is not None:
         return fitting.best
@@ -112,7 +112,7 @@ def within_budget(spec: Specialised, budget: int) -> Specialised:
 
 
 class _Fitting:
-    """What the rounds of a search found: the least bytes, and the quickest plan that fits."""
+    """The results of the rounds: the fewest bytes, and the fastest plan within the budget."""
 
     def __init__(self, before: int) -> None:
         self.least, self.fits = before, 0
@@ -127,7 +127,7 @@ class _Fitting:
                 self.best = new
 
     def is_enough(self, arena: int, room: float) -> bool:
-        """Whether another round has nothing to gain."""
+        """Whether another round can't improve the result."""
         if arena > room:
             return self.fits > 0
         return self.fits > _MOST_ROOMY or room - arena < _ROOM * room
@@ -142,8 +142,8 @@ def _made_bytes(spec: Specialised) -> int:
 class Rebuilt:
     """The order of nodes for a choice: the segment's own, and before a stage those that run again.
 
-    ``first`` maps new nodes to those that they stand for, ``again`` are those that run a second
-    time, ``main`` maps values to the new ones in their place.
+    ``first`` maps new nodes to the originals, ``again`` are the second runs, and ``main`` maps
+    values to their new ones.
     """
 
     def __init__(self, reruns: Reruns, found: Found) -> None:
@@ -186,7 +186,7 @@ class Rebuilt:
         self._latest.update((v, copy) for v, copy in pairs if v in self._reruns.number)
 
     def _now(self, v: Variable) -> Variable:
-        """The value that stands for ``v`` now; a view of one is made if it is not there."""
+        """The new value for ``v``; a missing view is made."""
         root = self._reruns.root.get(v)
         if root is None or root not in self._reruns.number:
             return self._latest.get(v, self.main.get(v, v))
@@ -212,7 +212,7 @@ class Rebuilt:
 
 
 def _with_nodes(spec: Specialised, order: Rebuilt) -> Specialised:
-    """The segment with other nodes, each with the kernel of the node that it stands for."""
+    """The segment with new nodes, each with the kernel of its original."""
     shapes, choices, calls = dict(spec.shapes), {}, {}
     for n in order.nodes:
         first = order.first.get(n, n)

@@ -1,9 +1,9 @@
 """The least time of all schedules that keep to a bound, by an integer program.
 
-A schedule says which units run before each stage, and nothing else: how long a value stays follows
-from what reads it. So a program has a variable for each unit and stage (it runs), and for each
-value and stage (it is there before the stage). That is the program of P. Jain et al., "Checkmate:
-breaking the memory wall with optimal tensor rematerialization" (2020), for the stages of
+A schedule says only which units run before each stage: how long a value is stored follows from its
+readers. So the integer program has a variable for each unit and stage (it runs), and for each value
+and stage (it is stored before the stage). It is the program of P. Jain et al., "Checkmate: breaking
+the memory wall with optimal tensor rematerialization" (2020), for the stages of
 :class:`~symdnn.compile.plan.reruns.Reruns`.
 """
 
@@ -21,9 +21,9 @@ __all__ = ["Exact", "Solver"]
 
 #: The most units that may run again times stages for which a program is solved.
 _MOST_PAIRS = 600
-#: Seconds that a plan has for its programs in all, and for one of them.
+#: Seconds for all programs of a plan, and for one of them.
 _SECONDS, _SECONDS_EACH = 6.0, 3.0
-#: A solution this near the bound on all of them is the best.
+#: A solution this near the lower bound counts as optimal.
 _GAP = 1e-4
 
 Terms = Sequence[tuple[int, float]]
@@ -101,7 +101,7 @@ class _Program:
                 self.highest[k] = 0
 
     def solved(self, seconds: float) -> tuple[Found | None, float | None]:
-        """A schedule, and the seconds that none is below; None for what was not found."""
+        """A schedule, and a lower bound on the seconds of all; None for missing ones."""
         from scipy.optimize import Bounds, LinearConstraint, milp
         from scipy.sparse import csr_array
 
@@ -142,7 +142,7 @@ class _Program:
         return [(self.there[t, i], 1.0)] + ([] if run is None else [(run, 1.0)])
 
     def _stage(self, t: int) -> None:
-        """What a stage and the runs before it read is there, and all of it has room."""
+        """The inputs of a stage and of the runs before it are stored, and all fit in memory."""
         r = self.reruns
         for i in range(len(r.values)):
             if i in r.reads[t]:
@@ -196,7 +196,7 @@ class _Program:
         return found[::-1]
 
     def _forward(self) -> None:
-        """What is there before the first stage has been kept since it was made."""
+        """Values before the first stage have been stored since they were made."""
         r = self.reruns
         steps = sorted({0, *(k for k in r.unread if k < len(r.forward))})
         for begin, end in zip(steps, [*steps[1:], len(r.forward)]):
@@ -208,5 +208,5 @@ class _Program:
         self._at_most([(k, c / self.scale) for k, c in terms], limit)
 
 
-#: In place of a variable: a value that is needed anyway, and one that nothing needs.
+#: Constants in place of variables: a value that is always needed, and one that never is.
 _ALWAYS, _NEVER = -1, -2

@@ -1,10 +1,10 @@
-"""The search for what is computed again: of all that keeps to a bound, what takes the least time.
+"""Search for the nodes to recompute: the least time within a memory bound.
 
-It begins with regular choices, in which the forward pass has parts, and what enters a part is kept
-(T. Chen et al., "Training deep nets with sublinear memory cost", 2016), but for a last part that
-stays. Simulated annealing goes on from the best of them (S. Kirkpatrick, C. Gelatt and M. Vecchi,
-"Optimization by simulated annealing", 1983): one unit, or some in a row, change their way, or two
-exchange theirs. What it finds is the same in every run.
+The search starts from regular choices: the forward pass is cut into segments whose inputs are
+stored, and the last segment is stored whole (T. Chen et al., "Training deep nets with sublinear
+memory cost", 2016). Simulated annealing improves the best of them (S. Kirkpatrick, C. Gelatt and M.
+Vecchi, "Optimization by simulated annealing", 1983). A move changes one unit or several neighbours,
+or swaps two units. The random numbers have a fixed seed, so each run finds the same choice.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from symdnn.compile.plan.reruns import Found, Reruns, Way
 __all__ = ["Choice", "search"]
 
 Ways = list[Way]
-#: Numbers of parts, and shares of the units at the turn that stay.
+#: Numbers of segments, and shares of the forward pass that are stored whole.
 _PARTS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32)
 _LAST_PARTS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
-#: The most choices that are looked at, and of these times the number of units and stages.
+#: The most choices that are evaluated, and the most evaluations times units and stages.
 _MOST_LOOKS, _MOST_WORK = 2500, 600_000
-#: What annealing accepts at first: so many times the mean time of a unit, and at most this share of
-#: the time of all nodes.
+#: The initial temperature: a multiple of a unit's mean time, at most this share of the time of all
+#: nodes.
 _WARM_UNITS, _WARMEST = 4.0, 0.04
-#: How much longer a call may take for memory above the bound, both as shares of the whole.
+#: The cost of memory above the bound, in time. Both are shares of the whole.
 _ABOVE, _STEP_ABOVE = 3.0, 0.05
-#: The same where memory alone counts.
+#: The cost of memory in a search that ignores time.
 _MEMORY_ALONE = 100.0
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The way of each unit, and what it costs."""
+    """The way of each unit, with the time and memory of the whole."""
 
     ways: Sequence[Way]
     found: Found
@@ -44,7 +44,7 @@ class Choice:
 def search(reruns: Reruns, bound: float) -> Choice | None:
     """The choice of the least time with live bytes in ``bound``; else that of the least bytes.
 
-    None if nothing may run again.
+    None if no node may be recomputed.
     """
     if not reruns.free or not reruns.stages:
         return None
@@ -58,7 +58,7 @@ def search(reruns: Reruns, bound: float) -> Choice | None:
 
 
 class _Annealing:
-    """One search: choices are compared by their seconds, and by the bytes above the bound."""
+    """One search. Choices are compared by time, plus a cost for bytes above the bound."""
 
     def __init__(self, reruns: Reruns, bound: float, above: float) -> None:
         self.reruns, self.bound, self.above = reruns, bound, above

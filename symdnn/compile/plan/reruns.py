@@ -1,10 +1,10 @@
-"""Which nodes of a segment may run again, and what a choice of them costs in memory and time.
+"""Which nodes of a segment may be recomputed, and the memory and time of a choice.
 
-The forward order of nodes is kept. Up to the *turn*, where most bytes wait for a later step, nodes
-make values that later ones read. Each of the nodes that make large ones (a *unit*) has a
-:class:`Way`: its values are kept, or dropped after the forward pass and computed again when they
-are needed. Nodes that need some are *stages*: before a stage runs, what it needs runs again, and
-what that needs. Small values are always kept.
+Nodes run in the order of the program. The *turn* is the step at which most bytes wait for later
+steps; before it is the forward pass. A *unit* is a node of the forward pass with large results. Its
+:class:`Way` says whether they are stored, or dropped after the forward pass and recomputed. A
+*stage* is a later node that reads such values: before it runs, missing inputs are recomputed, and
+their inputs. Small values are always stored.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SMALL = 0.05
 
 
 class Way(IntEnum):
-    """What becomes of the values of a unit after the forward pass."""
+    """How the values of a unit reach the steps after the forward pass."""
 
     #: They stay until they have been read.
     KEPT = 0
@@ -51,7 +51,7 @@ class Way(IntEnum):
 
 @dataclass(frozen=True)
 class Found:
-    """What a choice costs: the live bytes, the seconds, and the units that run before each stage.
+    """The cost of a choice: live bytes, seconds, and the units that run before each stage.
 
     ``seconds`` is infinite where a search gave up on the choice.
     """
@@ -73,7 +73,7 @@ class Reruns:
             if self.is_view[n]:
                 source = n.inputs[n.op.views[0]]
                 self.root[n.outputs[0]] = self.root.get(source, source)
-        #: Results, and what they are views of, are no part of the arena.
+        #: Results and the values behind them are not in the arena.
         self.leaving = {self.root.get(v, v) for v in spec.segment.outputs}
         self.size = {v: bytes_of(spec, v) for n in self.nodes for v in n.outputs}
         self.seconds = {
@@ -95,7 +95,7 @@ class Reruns:
         self._describe_rest()
 
     def _readers(self) -> dict[Variable, list[int]]:
-        """The steps that read each value, itself or by a view of it."""
+        """The steps that read each value, directly or through a view."""
         readers: dict[Variable, list[int]] = {}
         for i, n in enumerate(self.nodes):
             if not self.is_view[n]:
@@ -164,7 +164,7 @@ class Reruns:
         ]  # fmt: skip
 
     def _waits(self, v: Variable) -> bool:
-        """Whether a value is not read around the turn; what nothing reads after it does, too."""
+        """Whether a value has no reader near the turn, as one without any later reader."""
         reads = self.readers.get(v, [])
         before = max((i for i in reads if i <= self.turn), default=self.step[maker(v)])
         after = min((i for i in reads if i > self.turn), default=len(self.nodes))
@@ -239,8 +239,8 @@ class Reruns:
     def peak_of(self, runs: Sequence[tuple[int, Sequence[int]]]) -> float:
         """The most live bytes where these units run before these stages.
 
-        Each computation of a value is a row: the events from ``begins`` to ``ends`` have it. Events
-        are runs of units, stages, and what follows a stage.
+        Each computation of a value is a row, and the value is alive in the events from ``begins``
+        to ``ends``. Events are runs of units, stages, and the end after the last stage.
         """
         sizes, made, needs, before = self.sizes, self.made, self.needs, dict(runs)
         row = list(range(len(sizes)))

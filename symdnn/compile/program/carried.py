@@ -1,7 +1,7 @@
-"""States of a loop whose memory each step may take over: a buffer of which it writes a part.
+"""Loop states that a step updates in place, in the buffer of the previous value.
 
-A step gets the value of a state that the step before made, and nothing else has it. So the plan of
-a step may make the next value in the same memory, behind the last node that reads the old one.
+Only one step owns such a value. So its plan may write the next value into the same memory, after
+the last node that reads the old one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["carried_states", "with_carried"]
 
 
 def with_carried(op: Scan, body: Program) -> Program:
-    """The body of a loop with the states whose values a segment of it may write itself."""
+    """The body of a loop, with the states that its segment may update in place."""
     if len(body.regions) != 1 or not isinstance(body.regions[0], Segment):
         return body
     segment = body.regions[0]
@@ -30,7 +30,7 @@ def with_carried(op: Scan, body: Program) -> Program:
 
 
 def carried_states(op: Scan, body: Program) -> list[int]:
-    """The numbers of these states."""
+    """The indices of the states that are updated in place."""
     region = body.regions[0] if body.regions else None
     pairs = region.carried if isinstance(region, Segment) else ()
     return [i for i, new in enumerate(op.inner.outputs[: len(op.states)]) if new in dict(pairs)]
@@ -39,7 +39,7 @@ def carried_states(op: Scan, body: Program) -> list[int]:
 def _pairs(op: Scan, segment: Segment) -> Iterable[tuple[Variable, Variable]]:
     outputs = op.inner.outputs
     times, made = Counter(outputs), {v for n in segment.nodes for v in n.outputs}
-    #: What the loop keeps as it is: next values of states without a history.
+    #: The loop holds these itself: next values of states without a history.
     kept = [outputs[i] for i, c in enumerate(op.states) if not c.history]
     roots = Counter(_root(v) for v in kept)
     at = op.sequences
@@ -61,7 +61,7 @@ def _root(v: Variable) -> Variable:
 def _readers_first(
     nodes: Sequence[Apply], pairs: Sequence[tuple[Variable, Variable]]
 ) -> tuple[Apply, ...]:
-    """The nodes with those that read an old value before the one that makes the new one."""
+    """The nodes, reordered so that readers of an old value run before the new one is made."""
     order = list(nodes)
     for new, old in pairs:
         if new.owner not in order:

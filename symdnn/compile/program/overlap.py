@@ -7,9 +7,11 @@ the first node that reads it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container, Mapping, Sequence
 
 from symdnn.graph.variable import Apply, Variable
+from symdnn.ops.collective.base import Reducing
 from symdnn.ops.collective.overlapped import (
     AllReduceStart,
     AllReduceWait,
@@ -26,6 +28,9 @@ __all__ = ["agreement_last", "overlapped", "waits_late"]
 #: Collectives of a GPU between their halves, beyond which the oldest is waited for: operands keep
 #: their memory until then, and two keep the other stream busy.
 _MOST_ON_THEIR_WAY = 2
+#: Of reductions alone there may be more, up to this share of the bytes of all. Each needs what was
+#: computed last, so that a wait for a large one would leave the first stream with nothing to do.
+_SHARE_ON_ITS_WAY = 0.5
 _STARTS = (AllReduceStart, MoveStart, StreamStart)
 _WAITS = (AllReduceWait, MoveWait, StreamWait)
 
@@ -66,6 +71,9 @@ def waits_late(nodes: Sequence[Apply]) -> list[Apply]:
     made = {v: n for n in nodes if isinstance(n.op, _WAITS) for v in n.outputs}
     arrival = {v: n for n in nodes if isinstance(n.op, StreamWait) for v in n.inputs[: n.op.count]}
     begun = {v for n in nodes if isinstance(n.op, StreamStart) for v in n.outputs}
+    most_bytes = _SHARE_ON_ITS_WAY * sum(
+        _reduced_bytes(n) for n in nodes if isinstance(n.op, StreamStart)
+    )
     order: list[Apply] = []
 
     def come(last: Apply) -> None:
@@ -87,12 +95,39 @@ def waits_late(nodes: Sequence[Apply]) -> list[Apply]:
                 come(wait)
         if isinstance(n.op, StreamStart):
             on_their_way = [w for w in waiting if isinstance(w.op, StreamWait)]
-            if len(on_their_way) >= _MOST_ON_THEIR_WAY:
-                come(on_their_way[-_MOST_ON_THEIR_WAY])
+            if (first := _waited_for(n, on_their_way, most_bytes)) is not None:
+                come(first)
             if n.outputs[0] in arrival:
                 waiting[arrival[n.outputs[0]]] = None
         order.append(n)
     return [*order, *waiting]
+
+
+def _waited_for(start: Apply, on_their_way: Sequence[Apply], most_bytes: float) -> Apply | None:
+    """The last of the waits on their way, in order, that has to come before another start."""
+    left = len(on_their_way)
+    if left < _MOST_ON_THEIR_WAY:
+        return None
+    kept = _reduced_bytes(start)
+    for wait in on_their_way[::-1]:
+        nbytes = _reduced_bytes(wait)
+        if not (nbytes and kept) or kept + nbytes > most_bytes:
+            break
+        kept += nbytes
+        left -= 1
+    return on_their_way[min(left, len(on_their_way) + 1 - _MOST_ON_THEIR_WAY) - 1] if left else None
+
+
+def _reduced_bytes(node: Apply) -> int:
+    """The bytes of a reduction's operands, by its start or its wait on a GPU; 0 for others, and
+    where a size is not known."""
+    if isinstance(node.op, StreamWait):
+        start = node.inputs[0].owner
+        return 0 if start is None else _reduced_bytes(start)
+    if not isinstance(node.op, StreamStart) or not isinstance(node.op.of, Reducing):
+        return 0
+    sizes = [(v.type.numpy.itemsize, *v.type.shape) for v in node.inputs]
+    return sum(math.prod(n or 0 for n in s) for s in sizes)
 
 
 def agreement_last(nodes: Sequence[Apply]) -> list[Apply]:

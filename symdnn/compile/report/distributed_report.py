@@ -1,5 +1,6 @@
-"""``f.distributed_report()``: the collectives of a function's plans, their times, what runs
-meanwhile."""
+"""``f.distributed_report()``: the collectives of a function's plans, their times and
+their overlap.
+"""
 
 from __future__ import annotations
 
@@ -33,10 +34,10 @@ _HEAD = (
 class CollectiveRow:
     """One collective of a plan, a bucket of gradients for instance.
 
-    ``step`` is its number among the plan's nodes, ``arrays`` and ``bytes`` what this rank gives.
-    ``meanwhile`` counts the nodes that run between its start and the wait for it, but those of
-    other collectives: 0 for one that is done at once. ``seconds`` passed in the last profiled call
-    from its start to the end of the wait, and in ``exposed_seconds`` of them the rank did nothing
+    ``step`` is its number among the plan's nodes; ``arrays`` and ``bytes`` count this rank's
+    operands. ``meanwhile`` counts the other nodes that run between its start and its wait, without
+    collectives: 0 if it does not overlap. ``seconds`` is the time from its start to the end of its
+    wait in the last profiled call, and ``exposed_seconds`` the part in which the rank did nothing
     else; None without a profile.
     """
 
@@ -71,7 +72,7 @@ class CollectiveRow:
 class DistributedReport:
     """A row for each collective of each plan made so far, in their order.
 
-    ``timelines`` has the last call of this rank, or of all ranks; nothing without a profile.
+    ``timelines`` has the last call of this rank, or of all ranks; it is empty without a profile.
     """
 
     rows: tuple[CollectiveRow, ...]
@@ -79,7 +80,7 @@ class DistributedReport:
 
     @property
     def bytes(self) -> int:
-        """What this rank gives to all collectives of all plans."""
+        """Bytes of this rank's operands of all collectives of all plans."""
         return sum(r.bytes for r in self.rows)
 
     def save(self, path: str | Path) -> None:
@@ -171,7 +172,7 @@ def distributed_report(
 def _times(
     profile: FunctionProfile | None, timelines: Sequence[Timeline]
 ) -> dict[Apply, tuple[float, float]]:
-    """Seconds of each collective in the last call, and those of them that are exposed."""
+    """Seconds of each collective in the last call, and how many of them are exposed."""
     found: dict[Apply, tuple[float, float]] = {}
     for t in timelines:
         assert profile is not None, "a timeline is made of a profile"

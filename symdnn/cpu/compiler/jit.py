@@ -361,8 +361,7 @@ def _queues() -> bool:
 
 def _missing() -> list[Code] | None:
     """The list of :func:`only_cached`; None outside of it."""
-    found: list[Code] | None = getattr(_this_thread, "missing", None)
-    return found
+    return getattr(_this_thread, "missing", None)
 
 
 def ready(code: Code) -> Code:

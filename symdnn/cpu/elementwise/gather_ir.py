@@ -29,7 +29,8 @@ LANES_OF_TASK = 1 << 11
 
 @dataclass(frozen=True)
 class GatherPlan:
-    """What the text depends on: the axes around lanes, how operands lie along the lanes.
+    """The cache key of the text: the axes outside of the lanes, and the operands' strides along
+    them.
 
     ``indexed`` is the operand along axes without an index (stride 0 along those of ``index``).
     ``what``: elements are read by ``gather``; ``add``, ``set``, ``max``, ``min`` and ``mul`` change
@@ -59,7 +60,7 @@ class GatherPlan:
 
     @property
     def copies_rows(self) -> bool:
-        """Whether what lies along the lanes is copied as it is."""
+        """Whether operands are contiguous along the lanes, so that they are copied as blocks."""
         kinds = self.what, self.indexed.inner, self.dense.inner
         return kinds == ("gather", "dense", "dense") and all(o.inner == "one" for o in self.index)
 
@@ -88,9 +89,9 @@ def gather_ir(plan: GatherPlan) -> str:
 class _GatherBuilder(LoopBuilder):
     """Builds the function of tasks.
 
-    A task is a part of the lanes at one index of the other axes, or some of them. Where elements
-    are changed it has an equal share of the axis of the first index array, and goes over all lanes:
-    so an element is changed by one thread, in the order of the indices.
+    A task is a part of the lanes at one index of the other axes, or at several. If elements are
+    updated, a task has an equal share of the first index array's axis and visits all lanes. So one
+    thread updates an element, in the order of the indices.
     """
 
     def __init__(self, plan: GatherPlan) -> None:
@@ -118,7 +119,7 @@ class _GatherBuilder(LoopBuilder):
         self.counted("part", 0, "%all", every)
 
     def _part(self, number: str) -> None:
-        """Append what happens to a part of the lanes at an index of the other axes."""
+        """Append the work on a part of the lanes at an index of the other axes."""
         plan = self.plan
         rest, part = self.new(f"udiv i64 {number}, %parts"), self.new(f"urem i64 {number}, %parts")
         first = self.affine(part, LANES_OF_TASK)
@@ -137,7 +138,7 @@ class _GatherBuilder(LoopBuilder):
         self._gather(begun, low, rows, count)
 
     def _report(self, wrong: str) -> None:
-        """Append what sets the flag if a number is not 0."""
+        """Append code that sets the flag if a number is not 0."""
         some = self.new(f"icmp ne i64 {wrong}, 0")
         flag = self.new(f"getelementptr i64, ptr %w, i64 {FLAG}")
         self.when(
@@ -145,7 +146,7 @@ class _GatherBuilder(LoopBuilder):
         )
 
     def _change(self, begun: dict[str, str], count: str) -> None:
-        """Append what adds or sets the lanes whose first index is in this task's share."""
+        """Append code that adds or sets the lanes whose first index is in this task's share."""
         plan, base = self.plan, begun["x"]
         kinds = enumerate(plan.index)
         alone, varying = list[int](), list[int]()
@@ -191,7 +192,7 @@ class _GatherBuilder(LoopBuilder):
     def _gather(
         self, begun: Callable[[str], dict[str, str]], low: str, rows: str, count: str
     ) -> None:
-        """Append what gathers the lanes of rows from ``low``, or checks their indices.
+        """Append code that gathers the lanes of rows from ``low``, or checks their indices.
 
         Their indices along the lanes are the same.
         """
@@ -221,7 +222,7 @@ class _GatherBuilder(LoopBuilder):
         self, begun: Mapping[str, str], varying: Sequence[int], count: str, strange: str,
         run: _Run | None, ends: Sequence[str],
     ) -> None:  # fmt: skip
-        """Append what gathers a row; see :meth:`_gather`."""
+        """Append code that gathers a row; see :meth:`_gather`."""
         plan, base, wrong = self.plan, begun["x"], "0"
         for k, o in enumerate(plan.index):
             if o.inner == "one":
@@ -275,7 +276,7 @@ class _GatherBuilder(LoopBuilder):
             careful()
 
     def _may_run(self, varying: Sequence[int]) -> bool:
-        """Whether numbers that follow one another stand for neighbours, as the lanes are."""
+        """Whether consecutive indices select neighbours, as the lanes are."""
         plan = self.plan
         alone = plan.what == "gather" and len(varying) == 1 and plan.dense.inner == "dense"
         return alone and plan.near[varying[0]] and plan.indexed.inner == "one"
@@ -312,7 +313,7 @@ class _GatherBuilder(LoopBuilder):
         return sofar
 
     def _plain(self, k: int, base: str, place: str) -> str:
-        """The address of the element that an index at an address stands for."""
+        """The address of the element that the index at an address selects."""
         number = self.loaded(k, place)
         if self.plan.near[k]:
             bits = 8 * int(numpy_dtype(self.plan.indexed.dtype).itemsize)
@@ -320,7 +321,7 @@ class _GatherBuilder(LoopBuilder):
         return self.bytes_at(base, self.new(f"mul i64 {number}, %a{k}.step"))
 
     def _touch(self, at: str, y: str, more: str) -> None:
-        """Append what changes an indexed element by the dense one."""
+        """Append code that updates an indexed element with the dense one."""
         t, what = STORED[self.plan.dense.dtype], self.plan.what
         value = self.new(f"load {t}, ptr {y}{more}")
         if what != "set":
@@ -354,9 +355,10 @@ class _GatherBuilder(LoopBuilder):
         return self.bytes_at(base, self.new(f"mul i64 {i}, %{name}.i"))
 
     def _offset(self, k: int, place: str, wrong: str) -> tuple[str, str]:
-        """The bytes that the index at an address stands for, and whether that or one before is bad.
+        """The byte offset that the index at an address selects, and whether this or an earlier
+        index is bad.
 
-        A bad index stands for element 0.
+        A bad index selects element 0.
         """
         number, fine = self._number(k, place)
         number = self.new(f"select i1 {fine}, i64 {number}, i64 0")

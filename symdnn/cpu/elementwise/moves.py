@@ -17,7 +17,7 @@ __all__ = ["Piece", "moves_block", "pieces_block", "rolled_block"]
 _BYTES_PER_THREAD = 1 << 18
 #: The most pieces of a row, and its bytes. Of more or longer rows a pass for each piece is as good.
 _MAX_PIECES, _MAX_ROW_BYTES = 8, 1 << 14
-#: Pieces of up to so many bytes have a constant length.
+#: Pieces of up to this many bytes have a constant length.
 _MAX_CONSTANT_BYTES = 256
 
 #: (array that is read, the one that is written, elements, bytes from the rows' beginnings in both,
@@ -28,7 +28,8 @@ Piece = tuple[int, int, int, int, int, bool]
 def moves_block(
     shape: Sequence[int], steps: Sequence[Sequence[int]], itemsize: int, pieces: Sequence[Piece]
 ) -> StridedBlock | None:
-    """The block that moves dense pieces of rows, for arrays with these steps along ``shape``.
+    """The block that copies contiguous pieces of rows, for arrays with these strides along
+    ``shape``.
 
     None where it is not better than a pass for each piece.
     """
@@ -59,7 +60,7 @@ def moves_block(
 def pieces_block(whole: Any, pieces: Sequence[Any], axis: int, split: bool) -> StridedBlock | None:
     """The block of (\\*inputs, \\*outputs) that joins pieces along an axis, or splits them.
 
-    None also where what is behind the axis is not dense.
+    None also if the axes after it are not contiguous.
     """
     arrays = [whole, *pieces] if split else [*pieces, whole]
     if not all(_is_dense(a, axis) for a in arrays):
@@ -91,7 +92,7 @@ def rolled_block(x: Any, first: int, out: Any, axis: int) -> StridedBlock | None
 
 
 def _is_dense(a: Any, axis: int) -> bool:
-    """Whether what lies behind the axes before ``axis`` is dense."""
+    """Whether the axes from ``axis`` on are contiguous."""
     step = a.itemsize
     for n, s in zip(reversed(a.shape[axis:]), reversed(a.strides[axis:])):
         if n > 1 and s != step:

@@ -1,7 +1,7 @@
 """Scatters by index arrays: the gradient of an embedding, elements along an axis.
 
-Elements are added or set in the order of the indices, once all of them have been checked. Threads
-divide the axis of the first index, so results do not depend on their number.
+All indices are checked first. Then elements are added or set in the order of the indices. Threads
+divide the axis of the first index, so results do not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ class ScatterKernel(Kernel[AdvancedIncSubtensor | ScatterReduce]):
         what = _what(op)
         if (what == "add" and x.dtype == "bool") or (what != "set" and is_narrow_float(x.dtype)):
             return f"it does not {what} {x.dtype}"
-        # With nothing to add there is still work: x is copied.
+        # Without anything to add, x is still copied.
         return compile_refusal(
             (x, *arrays), lambda: max(1, prod(_changed_shape(call))), _MIN_ELEMENTS_TO_COMPILE
         )
 
     def writes_updates(self, call: Call[AdvancedIncSubtensor | ScatterReduce]) -> bool:
-        """Whether the indices are known to be in range, so that nothing can fail."""
+        """Whether the indices are known to be in range, so that no check can fail."""
         return isinstance(call.op, AdvancedIncSubtensor) and call.op.in_bounds
 
     def bind(self, call: Call[AdvancedIncSubtensor | ScatterReduce]) -> Launch[Array]:
@@ -66,7 +66,7 @@ class ScatterKernel(Kernel[AdvancedIncSubtensor | ScatterReduce]):
 
 
 def _changed_shape(call: Call[AdvancedIncSubtensor | ScatterReduce]) -> tuple[int, ...]:
-    """The shape of what is changed, to which ``y`` broadcasts."""
+    """The shape of the updated elements, to which ``y`` broadcasts."""
     x, _, *arrays = call.inputs
     get = call.op.getter()
     kept = [n for d, n in enumerate(x.shape) if d not in get.arrays]
@@ -123,7 +123,7 @@ class _ScatterLaunch(CpuLaunch):
 
 
 def _what(op: AdvancedIncSubtensor | ScatterReduce) -> str:
-    """What the code does to an element."""
+    """The update of an element."""
     if isinstance(op, ScatterReduce):
         return op.reduce
     return "set" if op.set_instead_of_inc else "add"

@@ -151,10 +151,7 @@ class FastCallGroups:
         for k in step.node.op.host_inputs:
             arrays[k] = values[step.inputs[k]]
         n, m = len(step.inputs), len(step.inputs) + len(step.outputs)
-        found: FastCall | FastCallSeries | None = step.launch.native(
-            arrays[:n], arrays[n:m], *arrays[m:]
-        )
-        return found
+        return step.launch.native(arrays[:n], arrays[n:m], *arrays[m:])
 
     def _spans(self, frame: Frame) -> list[Span]:
         """Runs of successive native steps, and the views between and before them.

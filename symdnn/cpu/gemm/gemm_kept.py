@@ -1,4 +1,4 @@
-"""Parameters in panels, kept until they change: a GEMM of few rows would spend its time on packing.
+"""Packed parameters, stored until they change. A GEMM of few rows would spend its time on packing.
 
 A panel has as many columns as a tile, term after term, so that a product reads memory in order. The
 kernel of :mod:`symdnn.cpu.gemm.gemm_loops_ir` reads panels as a matrix with other strides.
@@ -17,10 +17,10 @@ from symdnn.graph.typing import Array
 
 __all__ = ["KeptPanels", "kept_panels"]
 
-#: Bytes of matrices that are not kept: they stay in the L2 cache, and asking whether a parameter
-#: has changed takes 3 us. A row and 512 x 1024 take 62 us as they are, and 28 in panels; a row and
-#: 768 x 3072 755 and 241, 50 rows 1650 and 1240, 128 rows 3090 and 2760; 512 rows and 768 x 768
-#: 2520 and 2480.
+#: Matrices of at most this many bytes are not stored: they stay in the L2 cache, and checking
+#: whether a parameter has changed takes 3 us. One row and 512 x 1024 take 62 us unpacked and 28 us
+#: packed; one row and 768 x 3072 755 and 241, 50 rows 1650 and 1240, 128 rows 3090 and 2760; 512
+#: rows and 768 x 768 2520 and 2480.
 _SMALL_BYTES = 1 << 20
 #: Rows up to which packing is a part of the time that counts.
 _MOST_ROWS = 512
@@ -65,7 +65,8 @@ class KeptPanels:
 
 
 def kept_panels(call: Call, part: tuple[int, int], columns: int) -> KeptPanels | None:
-    """What keeps the call's second operand; None where packing is no cost, or nothing is kept.
+    """The store of the call's packed second operand; None if packing costs nothing or storing is
+    off.
 
     ``part`` is the number of columns of a thread's part, and of such parts.
     """

@@ -24,7 +24,7 @@ from symdnn.cpu.ir.narrow_ir import narrow_definitions
 
 __all__ = ["FULL", "IN_DOUBLE", "declarations", "definitions"]
 
-#: What a float64 function's name begins with among the names of helpers.
+#: The prefix of float64 functions among the names of helpers.
 FULL = "float64 "
 
 _LOG10 = 1 / log(10)
@@ -37,7 +37,7 @@ _FUNCTIONS = {
     "expm1": wrapped(
         "expm1",
         "%e = call double @d_expm1(double %x)",
-        f"%none = fcmp oeq double %x, {number(0.0)}",  # keeps the sign of zero
+        f"%none = fcmp oeq double %x, {number(0.0)}",  # preserves the sign of zero
         "%y = select i1 %none, double %x, double %e",
     ),
     "log2": wrapped(
@@ -90,7 +90,7 @@ _DECLARED = [
 def definitions(names: Iterable[str]) -> list[str]:
     """The IR of these functions (of float32 unless :data:`FULL`) and of their helpers.
 
-    Declarations are left out (:func:`declarations`), since a printer makes some of them too.
+    Declarations are separate (:func:`declarations`), since a printer makes some of them too.
     """
     named = set(names)
     lines, wanted = single_definitions(named & IN_SINGLE), sorted(named & set(_ALL))

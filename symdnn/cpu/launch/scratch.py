@@ -20,8 +20,7 @@ _DATA_AT = object.__basicsize__
 
 
 def _by_interface(array: Array) -> int:
-    at: int = array.__array_interface__["data"][0]
-    return at
+    return array.__array_interface__["data"][0]
 
 
 def _reads_objects() -> bool:
@@ -37,8 +36,7 @@ _ARRAY = np.ndarray if _reads_objects() else None
 def address(array: Array) -> int:
     """The address of an array's data."""
     if type(array) is _ARRAY:
-        at: int = _word_at(id(array) + _DATA_AT).value
-        return at
+        return _word_at(id(array) + _DATA_AT).value
     return _by_interface(array)
 
 

@@ -1,4 +1,4 @@
-"""A launch that is several launches in turn, each of some operands, views of them, or scratch."""
+"""A launch of several launches in turn, on operands, views of them, or scratch memory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Operand = Any
 
 
 class Part(NamedTuple):
-    """One launch, what it reads and what it writes."""
+    """One launch with its inputs and outputs."""
 
     launch: Any
     reads: Sequence[Operand]

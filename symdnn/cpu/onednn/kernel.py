@@ -371,8 +371,7 @@ class OnednnKernel(Kernel[OpT]):
 
 @cached(64 << 10)
 def _planned(kernel: Any, call: Call, threads: int, chooses: str) -> PlannedPrimitive:
-    found: PlannedPrimitive = kernel.planned(call)
-    return found
+    return kernel.planned(call)
 
 
 def contiguous(t: Any) -> Layout:

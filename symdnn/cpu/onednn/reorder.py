@@ -87,8 +87,7 @@ class _CopyLaunch(CpuLaunch):
 
     def native(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> FastCall:
         """For operands with these strides; the transposed view has the array's data pointer."""
-        found: FastCall = self._launch.native([inputs[0].transpose(self._order)], outputs)
-        return found
+        return self._launch.native([inputs[0].transpose(self._order)], outputs)
 
 
 @cached(32 << 10)

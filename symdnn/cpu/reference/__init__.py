@@ -1,1 +1,1 @@
-"""NumPy kernels: what runs where nothing is compiled."""
+"""NumPy kernels, for ops without compiled code."""

@@ -64,8 +64,7 @@ def run_program(program: ScalarProgram) -> Launch[Array]:
     scope["copyto"] = np.copyto
     # The text consists of numbers and the template's words; nothing in it comes from the user.
     exec(compile(text, "<program>", "exec"), scope)
-    launch: Launch[Array] = scope["launch"]
-    return launch
+    return scope["launch"]
 
 
 def _text(

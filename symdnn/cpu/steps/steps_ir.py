@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from symdnn.cpu.compiler import jit
+from symdnn.cpu.ir.builder import PARALLEL
 from symdnn.cpu.ir.loops_ir import ACCESS, METADATA, word
 from symdnn.cpu.ir.math_ir import definitions
 from symdnn.cpu.ir.scalar_ir import VALUES, literal, store_as
@@ -39,6 +40,10 @@ DONE, ENDED, FAILED, SCRATCH, ARRAYS = 2, 3, 4, 5, 6
 #: Buffers of more bytes are not on the stack.
 _MOST_ON_STACK = 4096
 _LINE = 64
+#: The metadata of parallel loops of at least so many iterations: LLVM would unroll those of few
+#: before it makes vectors, and then makes none.
+_FEWEST_IN_VECTORS, _VECTORS = 8, "!3"
+_IN_VECTORS = ["!3 = distinct !{!3, !2, !4}", '!4 = !{!"llvm.loop.unroll.disable"}']
 #: The fewest and the most neighbouring results that a fold computes together, as vectors.
 _FEWEST_ACROSS, _MOST_ACROSS = 4, 512
 
@@ -79,10 +84,8 @@ def steps_ir(program: LoopProgram) -> str:
     b.put("ret void", "fail:", f"%failed_at = getelementptr i64, ptr %w, i64 {FAILED}",
           "store i64 1, ptr %failed_at", "ret void", "}")  # fmt: skip
     lines = [*sorted(b.declared), *definitions(b.helpers)]
-    return (
-        "\n".join([*lines, "define void @kernel(ptr %w) #0 {", "entry:", *b.lines, *METADATA])
-        + "\n"
-    )
+    lines += ["define void @kernel(ptr %w) #0 {", "entry:", *b.reserved, *b.lines]
+    return "\n".join([*lines, *METADATA, *_IN_VECTORS]) + "\n"
 
 
 _Body = Callable[[list[str], list[str]], None]
@@ -102,9 +105,8 @@ class _StepBuilder(ProductBuilder):
                 self.put(f"%b{i} = getelementptr i8, ptr %scratch, i64 {large[i]}")
             else:
                 self.put(f"%b{i} = alloca [{size} x i8], align {_LINE}")
-        across = [s for s in program.statements() if isinstance(s, Folding) and is_across(s)]
-        for i in range(max((sum(len(m.state) for m in s.fold.monoids) for s in across), default=0)):
-            self.put(f"%state{i} = alloca [{8 * _MOST_ACROSS} x i8], align {_LINE}")
+        #: Lines that reserve memory for states of folds.
+        self.reserved: list[str] = []
 
     # -- places ---------------------------------------------------------------------------------
 
@@ -159,7 +161,8 @@ class _StepBuilder(ProductBuilder):
                 return []
 
             last = parallel and d == len(sizes) - 1
-            self.counted(self.tag(), 0, str(sizes[d]), one, parallel=last)
+            kind = _VECTORS if sizes[d] >= _FEWEST_IN_VECTORS else PARALLEL
+            self.counted(self.tag(), 0, str(sizes[d]), one, parallel=kind if last else "")
 
         inside(0, places, [])
 
@@ -239,10 +242,17 @@ class _StepBuilder(ProductBuilder):
             self.loops(sizes, begin, [k[:-1] for k in steps],
                        lambda at, _: self._neighbours(s, at, last, rest))  # fmt: skip
 
+    def _state(self, dtype: str, count: int) -> str:
+        """Memory for states of a fold, of its own: LLVM keeps what is small in registers."""
+        name = f"%{self.tag()}"
+        size = numpy_dtype(dtype).itemsize * count
+        self.reserved.append(f"{name} = alloca [{size} x i8], align {_LINE}")
+        return name
+
     def _neighbours(self, s: Folding, at: Sequence[str], last: int, count: int) -> None:
         """So many neighbouring results; their states are in memory while the fold goes on."""
         n, dtypes = len(s.reads), [d for m in s.fold.monoids for d in m.state]
-        states = [f"%state{i}" for i in range(len(dtypes))]
+        states = [self._state(d, count) for d in dtypes]
         own = [[numpy_dtype(d).itemsize] for d in dtypes]
 
         def each(places: Sequence[str], steps: Sequence[Sequence[int]], body: _Body) -> None:
@@ -411,13 +421,27 @@ class _StepBuilder(ProductBuilder):
             some = self.new(f"icmp sgt i64 {count}, 0")
             self.put(f"br i1 {some}, label %{tag}_some, label %{tag}_after")
             self.label(f"{tag}_some")
-            found, _ = self._steps(s, "0", count)
+            found = self._bounded(s, count)
             last = self.block
             self.put(f"br label %{tag}_after")
             self.label(f"{tag}_after")
             steps = self.new(f"phi i64 [0, %{before}], [{found}, %{last}]")
         if s.done is not None:
             self.keep("int64", steps, self.place(s.done))
+
+    def _bounded(self, s: Repeat, count: str) -> str:
+        """A loop of so many steps; goes to ``fail`` where the loop has more than it may have."""
+        if s.most is None:
+            return self._steps(s, "0", count)[0]
+        few = self.new(f"icmp sle i64 {count}, {s.most}")
+        if s.until is None:
+            self._unless(few, self.tag())
+            return self._steps(s, "0", count)[0]
+        high = self.new(f"select i1 {few}, i64 {count}, i64 {s.most}")
+        found, ended = self._steps(s, "0", high)
+        whole = self.new(f"trunc i64 {ended} to i1")
+        self._unless(self.new(f"or i1 {few}, {whole}"), self.tag())
+        return found
 
     def _steps(self, s: Repeat, low: str, high: str) -> tuple[str, str]:
         """A loop that runs at least once: (the index after its last step, 1 if ``until`` held)."""

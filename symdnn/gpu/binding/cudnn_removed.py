@@ -64,10 +64,7 @@ def cudnnGetConvolutionForwardAlgorithm(
     Built on ``cudnnGetConvolutionForwardAlgorithm_v7``.
     """
     limit = _limit(cudnnConvolutionFwdPreference_t, preference, memoryLimitInBytes)
-    found: table.cudnnConvolutionFwdAlgo_t = _choose(
-        "Forward", (handle, xDesc, wDesc, convDesc, yDesc), limit
-    )
-    return found
+    return _choose("Forward", (handle, xDesc, wDesc, convDesc, yDesc), limit)
 
 
 def cudnnGetConvolutionBackwardDataAlgorithm(
@@ -84,10 +81,7 @@ def cudnnGetConvolutionBackwardDataAlgorithm(
     Built on ``cudnnGetConvolutionBackwardDataAlgorithm_v7``.
     """
     limit = _limit(cudnnConvolutionBwdDataPreference_t, preference, memoryLimitInBytes)
-    found: table.cudnnConvolutionBwdDataAlgo_t = _choose(
-        "BackwardData", (handle, wDesc, dyDesc, convDesc, dxDesc), limit
-    )
-    return found
+    return _choose("BackwardData", (handle, wDesc, dyDesc, convDesc, dxDesc), limit)
 
 
 def cudnnGetConvolutionBackwardFilterAlgorithm(
@@ -104,10 +98,7 @@ def cudnnGetConvolutionBackwardFilterAlgorithm(
     Built on ``cudnnGetConvolutionBackwardFilterAlgorithm_v7``.
     """
     limit = _limit(cudnnConvolutionBwdFilterPreference_t, preference, memoryLimitInBytes)
-    found: table.cudnnConvolutionBwdFilterAlgo_t = _choose(
-        "BackwardFilter", (handle, xDesc, dyDesc, convDesc, dwDesc), limit
-    )
-    return found
+    return _choose("BackwardFilter", (handle, xDesc, dyDesc, convDesc, dwDesc), limit)
 
 
 def _limit(kind: type[CudnnEnum], preference: Any, memory_bytes: Any) -> int | None:

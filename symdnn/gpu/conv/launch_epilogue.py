@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from symdnn.config import config
 from symdnn.gpu.conv import blocklist
 from symdnn.gpu.conv.checked import Checked, prepared
+from symdnn.gpu.conv.depthwise import DepthwiseKernel
 from symdnn.gpu.conv.epilogue import TwoKernels, choose, forget
 from symdnn.gpu.conv.launch import ConvKernel, Piece, library_use, piece, signature
 from symdnn.gpu.conv.reference import Undecided, difference, spoil
@@ -30,8 +31,10 @@ from symdnn.gpu.device.cudnn_device import device_index
 from symdnn.gpu.kernels.elementwise import ElementwiseKernel
 from symdnn.graph.kernel import Alternative, Call, Kernel, Row
 from symdnn.graph.library_use import Fallback, LibraryUse
+from symdnn.graph.op import Op
 from symdnn.graph.type import TensorType
 from symdnn.ops.lowered.fused import FusedElemwise
+from symdnn.ops.vendor.gpudnn import GpuDnnConv, GpuDnnConvGradI
 from symdnn.ops.vendor.gpudnn_epilogue import GpuDnnConvBiasActivation
 from symdnn.tuning import fallbacks
 from symdnn.tuning.attempts import short
@@ -101,13 +104,13 @@ def _seen(array: RawArray, shape: tuple[int, ...]) -> RawArray:
 
 
 def convolution_of(call: Call) -> Call:
-    """The convolution of a call with an epilogue, alone."""
+    """The call's convolution without the epilogue."""
     return _Unfused(call).conv
 
 
 @dataclass
 class _Replaced:
-    """What a fused kernel that was wrong is replaced by."""
+    """The replacement of a fused kernel whose result was wrong."""
 
     plain: ConvKernel | None = None
     fallback: Fallback | None = None
@@ -180,7 +183,7 @@ class _FusedLaunch:
 class ConvEpilogueKernel(CudnnKernel):
     """One fused kernel of cuDNN, or a convolution and an elementwise kernel.
 
-    ``settled`` sets ``fused`` or ``plain`` for a call; ``state`` has what a check found.
+    ``settled`` sets ``fused`` or ``plain`` for a call; ``state`` is the result of a check.
     """
 
     name: str = "cudnn.conv_epilogue"
@@ -198,7 +201,7 @@ class ConvEpilogueKernel(CudnnKernel):
         return replace(self, fused=fused, plain=plain, state=_Replaced())
 
     def chosen(self, call: Call) -> ConvEpilogueKernel | str:
-        """The kernel with its choice, or why cuDNN does not run the convolution alone."""
+        """The kernel with its choice, or why cuDNN does not run the unfused convolution."""
         unfused = _Unfused(call)
         plain = ConvKernel().chosen(unfused.conv)
         if isinstance(plain, str):
@@ -212,11 +215,11 @@ class ConvEpilogueKernel(CudnnKernel):
         return self if known else self.settled(call)
 
     def refuses_types(self, call: Call) -> str | None:
-        """As for the convolution alone."""
+        """As for the unfused convolution."""
         return ConvKernel().refuses_types(_Unfused(call).conv)
 
     def refuses_sizes(self, call: Call) -> str | None:
-        """As for the convolution alone."""
+        """As for the unfused convolution."""
         return ConvKernel().refuses_sizes(_Unfused(call).conv)
 
     def accepts(self, index: int, array: RawArray) -> bool:
@@ -236,7 +239,7 @@ class ConvEpilogueKernel(CudnnKernel):
         return ConvKernel().capturable(call)
 
     def alternatives(self, call: Call, room_bytes: int) -> list[Alternative]:
-        """The fused kernel if it was chosen and has room, else those of the convolution alone."""
+        """The fused kernel if it was chosen and its workspace fits, else the unfused ones."""
         own, conv = self._settled(call), _Unfused(call).conv
         if own.fused is not None and own.fused.total_bytes <= room_bytes:
             fused = own.fused
@@ -298,4 +301,13 @@ def _choice(unfused: _Unfused) -> Piece | None:
     return None if chosen is None else piece(0, s.x[0], s, chosen)
 
 
-KERNELS: tuple[Row, ...] = (with_fallbacks(GpuDnnConvBiasActivation, ConvEpilogueKernel()),)
+def _row(op: type[Op], kernel: Kernel) -> Row:
+    """Depthwise convolutions by our own kernel, others by cuDNN."""
+    ops, kernels = with_fallbacks(op, kernel)
+    return ops, (DepthwiseKernel(), *kernels)
+
+
+KERNELS: tuple[Row, ...] = (
+    _row(GpuDnnConv, ConvKernel()), _row(GpuDnnConvGradI, ConvKernel()),
+    _row(GpuDnnConvBiasActivation, ConvEpilogueKernel()),
+)  # fmt: skip

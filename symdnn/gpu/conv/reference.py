@@ -123,8 +123,7 @@ def spoil(env: LaunchEnv, array: RawArray) -> None:
 
 def workspace(env: LaunchEnv, nbytes: int) -> RawArray:
     """New memory for a workspace."""
-    memory: RawArray = env.empty((max(nbytes, 1),), "uint8")
-    return memory
+    return env.empty((max(nbytes, 1),), "uint8")
 
 
 def at_workspace(env: LaunchEnv, memory: RawArray) -> Any:
@@ -181,8 +180,7 @@ def _room(env: LaunchEnv, part: ConvSignature, role: str, known: RawArray | None
     shape = getattr(part, role)
     if known is not None and known.size >= prod(shape):
         return replace(known, shape=shape, strides=())
-    made: RawArray = env.empty(shape, part.dtype)
-    return made
+    return env.empty(shape, part.dtype)
 
 
 def _rows(s: ConvSignature, array: RawArray, role: str, start: int, count: int) -> RawArray:

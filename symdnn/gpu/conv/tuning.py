@@ -150,8 +150,7 @@ def machine(index: int) -> dict[str, Any]:
 
 def candidate_record(c: Candidate) -> dict[str, Any]:
     """A candidate in JSON's types: an algorithm's number, or a plan's engine and knobs."""
-    found: dict[str, Any] = plain(asdict(c))
-    return found
+    return plain(asdict(c))
 
 
 def candidate_of(search: Search, record: Mapping[str, Any]) -> Candidate | None:

@@ -62,8 +62,7 @@ def too_large(*types: Any) -> str | None:
 
 def _beyond(call: Call, image: Any) -> str | None:
     op: Any = call.op
-    reason: str | None = op.beyond_cudnn(image.shape)
-    return reason
+    return op.beyond_cudnn(image.shape)
 
 
 @dataclass(frozen=True)

@@ -255,8 +255,7 @@ class _Bench(Bench[GraphPlan | None]):
 
     def _part(self, out: RawArray, start: int, count: int) -> Array:
         at = out.ptr + start * out.itemsize
-        found: Array = self.q.env.download(RawArray(at, (count,), out.dtype, owner=out))
-        return found
+        return self.q.env.download(RawArray(at, (count,), out.dtype, owner=out))
 
     def time(self, candidate: GraphPlan | None, good_ms: float) -> float:
         """By replays of a graph."""

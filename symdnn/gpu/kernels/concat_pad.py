@@ -17,7 +17,15 @@ from symdnn.gpu.codegen.launches import (
     alignment_of,
     blocks_for,
 )
-from symdnn.gpu.kernels.copy import axis_slice, bits_of, copies, fill, split_views, view_by_op
+from symdnn.gpu.kernels.copy import (
+    axis_slice,
+    bits_of,
+    copies,
+    copies_together,
+    fill,
+    split_views,
+    view_by_op,
+)
 from symdnn.gpu.kernels.scan import count_type
 from symdnn.graph.kernel import Call, Row
 from symdnn.graph.values.strides import merged
@@ -48,8 +56,7 @@ class JoinKernel(CudaKernel[Join]):
         self, call: Call[Join], inputs: Sequence[Any], outputs: Sequence[View]
     ) -> Sequence[KernelLaunch]:
         """The copies."""
-        places = split_views(outputs[0], inputs, call.op.axis)
-        return [k for x, part in zip(inputs, places) for k in copies(x, part)]
+        return copies_together(zip(inputs, split_views(outputs[0], inputs, call.op.axis)))
 
 
 class RollKernel(CudaKernel[Roll]):

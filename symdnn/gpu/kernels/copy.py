@@ -5,22 +5,21 @@ A copy moves bytes, so it works for every dtype, complex ones too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from functools import lru_cache
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache, lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from symdnn.gpu.codegen.launches import (
-    CudaKernel,
-    KernelLaunch,
-    View,
-    view_of,
-)
+from symdnn.gpu.codegen.batch import CHUNK_ELEMENTS, MAX_PARAMETER_BYTES, find_entry
+from symdnn.gpu.codegen.device_source import CTYPES, text_of
+from symdnn.gpu.codegen.launches import CudaKernel, KernelLaunch, View, view_of
 from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.env import LaunchEnv
 from symdnn.gpu.kernels.elementwise import elementwise
 from symdnn.graph.kernel import Call, Row
+from symdnn.graph.type import numpy_dtype
+from symdnn.graph.values.strides import merged
 from symdnn.ops.array.create import Diagonal
 from symdnn.ops.array.index import Subtensor
 from symdnn.ops.array.join import Split
@@ -41,8 +40,8 @@ from symdnn.ops.linalg.dot import MatchSizes
 from symdnn.ops.nn.channels_last import Reorder
 
 __all__ = [
-    "CopyKernel", "KERNELS", "axis_slice", "copies", "fill", "guarded_copy", "split_views",
-    "strided_copy", "strided_zero",
+    "CopyKernel", "KERNELS", "axis_slice", "copies", "copies_together", "fill", "guarded_copy",
+    "split_views", "strided_copy", "strided_zero",
 ]  # fmt: skip
 
 _BITS = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}
@@ -61,6 +60,111 @@ def copies(source: View, target: View, guarded: bool = False) -> list[KernelLaun
     source = bits_of(source.broadcast_to(target.shape))
     target = bits_of(target)
     return elementwise(identity_program(source.dtype), [source], [target], guarded)
+
+
+class _Rows(NamedTuple):
+    """A copy of rows whose elements are neighbours on both sides; steps are in elements."""
+
+    source: View
+    target: View
+    inner: int
+    source_step: int
+    target_step: int
+
+
+def _as_rows(source: View, target: View) -> _Rows | None:
+    """The copy between views of equal shapes as one of rows, if it is one and not empty."""
+    if not target.size:
+        return None
+    source, target = bits_of(source), bits_of(target)
+    sizes, (a, b) = merged(target.shape, [source.steps, target.steps])
+    if (a[-1], b[-1]) != (1, 1):  # rows of one element
+        sizes, a, b = (*sizes, 1), (*a, 1), (*b, 1)
+    return _Rows(source, target, sizes[-1], a[0], b[0]) if len(sizes) < 3 else None
+
+
+#: So many copies are made by one kernel.
+_FEW_COPIES = 3
+_THREADS = 256
+#: Bytes of an entry of the kernel's table: two addresses and five numbers.
+_ENTRY_BYTES = 56
+_MAX_ENTRIES = (MAX_PARAMETER_BYTES - 8) // _ENTRY_BYTES
+
+
+def copies_together(pairs: Iterable[tuple[View, View]]) -> list[KernelLaunch]:
+    """Copies (source, target) between views of equal shapes and dtypes, by few kernels.
+
+    A launch takes longer than the copy of a small piece of a join. Rows of neighbours are copied
+    together for each size of elements; other layouts have a launch each.
+    """
+    found: list[KernelLaunch] = []
+    forms: dict[str, list[_Rows]] = {}
+    for source, target in pairs:
+        rows = _as_rows(source, target)
+        if rows is None:
+            found += copies(source, target)
+        else:
+            forms.setdefault(rows.target.dtype, []).append(rows)
+    for dtype, same in forms.items():
+        if len(same) < _FEW_COPIES:
+            found += [k for r in same for k in copies(r.source, r.target)]
+        else:
+            found += _rows_together(same, _rows_source(dtype))
+    return found
+
+
+def _rows_together(all_rows: Sequence[_Rows], source: str) -> Iterator[KernelLaunch]:
+    """Launches over the copies, each with a table of as many as fit into its parameters."""
+    for start in range(0, len(all_rows), _MAX_ENTRIES):
+        part = all_rows[start : start + _MAX_ENTRIES]
+        entries: list[Any] = []
+        blocks = 0
+        for r in part:
+            size = r.target.size
+            entries += [r.source.pointer, r.target.pointer, size, blocks, *r[2:]]
+            blocks += -(-size // CHUNK_ELEMENTS)
+        padding = [0] * ((_MAX_ENTRIES - len(part)) * _ENTRY_BYTES // 8)
+        parameters = (len(part), *entries, *padding)
+        yield KernelLaunch(source, "copy_rows", (blocks,), (_THREADS,), parameters)
+
+
+@cache
+def _rows_source(dtype: str) -> str:
+    """A kernel ``copy_rows``: vectors of 16 bytes where an entry's addresses and steps allow it."""
+    t = CTYPES[dtype]
+    width = 16 // numpy_dtype(dtype).itemsize
+    return f"""{text_of("common.cuh")}
+struct Entry {{
+  const {t}* x; {t}* y;
+  i64 size; i64 first; i64 inner; i64 x_step; i64 y_step;
+}};
+struct Parameters {{ i64 count; Entry entries[{_MAX_ENTRIES}]; }};
+
+template <int N> static __device__ __forceinline__ void copy_elements(
+    const Entry& e, const i64 start, const i64 stop) {{
+  for (i64 j = start + (i64)threadIdx.x * N; j < stop; j += {_THREADS} * N) {{
+    const i64 row = e.inner == e.size ? 0
+        : e.size < 4294967296LL ? (i64)((u32)j / (u32)e.inner) : j / e.inner;
+    const i64 column = j - row * e.inner;
+    store(e.y + row * e.y_step + column, load<N>(e.x + row * e.x_step + column));
+  }}
+}}
+
+extern "C" __global__ void __launch_bounds__({_THREADS})
+copy_rows(const __grid_constant__ Parameters p) {{
+{chr(10).join(find_entry())}
+  const i64 start = (block - e.first) * {CHUNK_ELEMENTS};
+  const i64 stop = e.size - start < {CHUNK_ELEMENTS} ? e.size : start + {CHUNK_ELEMENTS};
+  const i64 steps = e.inner == e.size ? 0 : e.inner | e.x_step | e.y_step;
+  if ((((u64)e.x | (u64)e.y) % 16 | (u64)steps % {width}) == 0) {{
+    const i64 whole = stop - (stop - start) % {width};
+    copy_elements<{width}>(e, start, whole);
+    copy_elements<1>(e, whole, stop);
+  }} else {{
+    copy_elements<1>(e, start, stop);
+  }}
+}}
+"""
 
 
 def fill(target: View, value: Any) -> list[KernelLaunch]:
@@ -182,8 +286,7 @@ class SplitKernel(CudaKernel[Split]):
         self, call: Call[Split], inputs: Sequence[Any], outputs: Sequence[View]
     ) -> Sequence[KernelLaunch]:
         """A strided copy for each piece."""
-        places = split_views(inputs[0], outputs, call.op.axis)
-        return [k for part, out in zip(places, outputs) for k in copies(part, out)]
+        return copies_together(zip(split_views(inputs[0], outputs, call.op.axis), outputs))
 
 
 KERNELS: tuple[Row, ...] = (

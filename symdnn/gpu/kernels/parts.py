@@ -36,7 +36,7 @@ class PartKernel(CudaKernel[IncSubtensor]):
     """A set of, or an increment to, a part selected by ints and slices."""
 
     name = "cuda.part"
-    #: Whether nothing is written once the error word is set.
+    #: Whether the kernel writes nothing after the error word was set.
     guarded: ClassVar[bool] = False
 
     def refuses(self, call: Call[IncSubtensor]) -> str | None:
@@ -64,11 +64,11 @@ class PartKernel(CudaKernel[IncSubtensor]):
         return before + elementwise(program, [part, y], [part], guarded)
 
     def writes_updates(self, call: Call[IncSubtensor]) -> bool:
-        """Whether the part is the same in all calls, so that nothing can fail."""
+        """Whether the part is the same in all calls, so that it can't be out of range."""
         return not call.op.host_inputs
 
     def bind_guarded(self, call: Call[IncSubtensor]) -> BoundKernel:
-        """A launch that writes nothing once the error word is set."""
+        """A launch that writes nothing after the error word was set."""
         return BoundKernel(_GuardedPart(), call)
 
 

@@ -1,10 +1,10 @@
 """Softmax, log-softmax and their gradients over contiguous arrays.
 
-There are four kernels. Three have the elements in registers: for the last axis, for a short last
-axis that is no multiple of a vector, and for an inner axis. The fourth reads long rows twice, the
-second time from the cache, unless :mod:`symdnn.gpu.kernels.fused_rows` keeps them in shared memory.
-An inner axis that is too long for registers is left to the kernels of
-:mod:`symdnn.gpu.kernels.rows`, and to cuDNN.
+There are five kernels. Four have the elements in registers: for the last axis, for a short last
+axis that is no multiple of a vector, and for an inner axis, of a thread or of several. The fifth
+reads long rows twice, the second time from the cache, unless
+:mod:`symdnn.gpu.kernels.fused_rows` keeps them in shared memory. An inner axis that is too long for
+the registers of a block is left to the kernels of :mod:`symdnn.gpu.kernels.rows`, and to cuDNN.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ _MAX_DATA_REGISTERS = 96
 #: Elements of a short last axis, and rows of a tile in shared memory.
 _MAX_TILE_LENGTH, _TILE_ROWS = 40, 128
 _MAX_THREADS = 512
+#: Bytes of neighbours along a plane that threads of a block read at a time.
+_NEIGHBOUR_BYTES = 128
 #: Bytes of a row, of all operands, from which on a block has all threads of a multiprocessor: rows
 #: of several blocks at a time would not stay in the cache.
 _LONG_ROW_BYTES = 128 << 10
@@ -124,7 +126,27 @@ def _inner_axis(task: _Task) -> _Form | None:
             count = "u32" if total < 2**32 else "u64"
             macros = (("N", task.length), ("V", width), ("COUNT", count))
             return _Form("softmax_pixels", macros, 128, (total, vectors), -(-total // 128))
-    return None
+    return _shared_axis(task)
+
+
+def _shared_axis(task: _Task) -> _Form | None:
+    """Several threads for the lines of neighbouring vectors."""
+    width = task.width(task.trail, 16)
+    vectors, line = task.trail // width, max(1, _NEIGHBOUR_BYTES // (width * task.itemsize))
+    near = min(1 << (vectors - 1).bit_length(), line)
+    most = max(1, 64 // (width * task.operands * task.work_registers))
+    deep = max(1, 32 // near)
+    while -(-task.length // deep) > most:
+        deep *= 2
+    group = near * deep
+    if group > _MAX_THREADS:
+        return None
+    block, groups = max(group, 128), task.lead * -(-vectors // near)
+    macros = (
+        ("N", task.length), ("V", width), ("GX", near), ("TY", deep),
+        ("PER", -(-task.length // deep)), ("BLOCK", block),
+    )  # fmt: skip
+    return _Form("softmax_across", macros, block, (groups, vectors), -(-groups * group // block))
 
 
 def _long_rows(task: _Task) -> _Form:

@@ -1,4 +1,4 @@
-"""Collectives as steps of a plan on a GPU: NCCL on a stream beside the plan's, captured with it."""
+"""Collectives as steps of a plan on a GPU: NCCL on a second stream, captured with the plan's."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ _overlaps = config.reader("distributed.overlap")
 
 
 class NcclKernel(Kernel[Collective]):
-    """A collective by NCCL; of one rank a copy, or zeros where nothing goes to it (or by NCCL, with
-    the flag ``distributed.single_rank``).
+    """A collective by NCCL. With one rank it is a copy, or zeros where the rank receives nothing
+    (the flag ``distributed.single_rank`` uses NCCL there too).
 
     All calls of NCCL are on the device's second stream, so that they have one order whatever their
-    communicators. The first stream waits for them at once, or, behind a
-    :class:`~symdnn.ops.collective.overlapped.StreamStart`, where :class:`ArrivalKernel` is.
+    communicators. The first stream waits for them immediately, or at an :class:`ArrivalKernel` if a
+    :class:`~symdnn.ops.collective.overlapped.StreamStart` is in front.
     """
 
     name = "nccl"
@@ -99,7 +99,7 @@ class ArrivalKernel(Kernel[StreamWait]):
     traits = Traits("nccl")
 
     def bind(self, call: Call[StreamWait]) -> Any:
-        """Copies what the plan wants elsewhere."""
+        """Copy results to where the plan wants them."""
         count = call.op.count
         empty = not any(prod(t.shape) for t in call.inputs)
 
@@ -119,7 +119,7 @@ def _whole(op: Any) -> Any:
 
 
 def _place(outputs: Sequence[RawArray]) -> int:
-    """By what a collective that has not arrived is known: the address of its first result."""
+    """The key of a collective in flight: the address of its first result."""
     return next((out.ptr for out in outputs if out.size), 0)
 
 
@@ -135,7 +135,7 @@ def _alone(
 
 
 def _writes_nothing(op: Any, index: int) -> bool:
-    """Whether NCCL leaves the result of a rank as it is, which then is zeros."""
+    """Whether NCCL does not write this rank's result, which then is zeros."""
     if isinstance(op, Permute):
         return index not in {b for _, b in op.pairs}
     return isinstance(op, Reduce) and index != op.root
@@ -191,8 +191,9 @@ def _recv(op: Recv) -> Run:
 
 
 def _all_succeeded(op: AllSucceeded) -> Run:
-    """The error words of all ranks become one, which all updates test: none of them changes a
-    variable if a kernel of one rank has met an error."""
+    """Reduce the error words of all ranks to one, which all updates test: if a kernel of any rank
+    failed, no rank changes a variable.
+    """
 
     def run(comm: NcclCommunicator, env: LaunchEnv, stream: int, xs: Any, outs: Any) -> None:
         with comm.together():

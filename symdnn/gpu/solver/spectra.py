@@ -17,6 +17,7 @@ from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.error_codes import NOT_CONVERGED
 from symdnn.gpu.solver import library
 from symdnn.gpu.solver.factors import code_of, turn, with_host
+from symdnn.gpu.solver.jacobi import JacobiEighKernel, JacobiSVDKernel
 from symdnn.gpu.solver.library import FILL, JOB
 from symdnn.gpu.solver.work import (
     Layout,
@@ -48,15 +49,13 @@ _SHARED_BYTES = 47 << 10
 @cache
 def jacobi() -> int:
     """Parameters of Jacobi's method: ``gesvdjInfo_t`` with its defaults."""
-    made: int = library.solver().create_gesvdj_info()
-    return made
+    return library.solver().create_gesvdj_info()
 
 
 @cache
 def generic() -> int:
     """Parameters of generic routines: ``cusolverDnParams_t`` with its defaults."""
-    made: int = library.solver().create_params()
-    return made
+    return library.solver().create_params()
 
 
 class EighKernel(SolverKernel[Any]):
@@ -254,7 +253,7 @@ def _shared_qr(m: Matrices, made: int, kept: int) -> Callable[..., None]:
     if tile * m.itemsize > _SHARED_BYTES // 2:
         tile = wide * m.rows
     source = specialised(
-        "scalar.cuh", "lanes.cuh", "qr.cu", T=CTYPES[real_dtype(m.dtype)],
+        "scalar.cuh", "lanes.cuh", "number.cuh", "qr.cu", T=CTYPES[real_dtype(m.dtype)],
         PARTS=2 if m.dtype.startswith("complex") else 1, TILE=tile,
         REFLECTIONS=min(m.rows, m.columns),
     )  # fmt: skip
@@ -277,8 +276,8 @@ def _give_triangle(work: Work, at: int, out: RawArray, i: int, m: Matrices) -> N
 
 
 KERNELS: tuple[Row, ...] = (
-    with_host(Eigh, EighKernel("syevd")),
-    with_host(Eigvalsh, EighKernel("syevd")),
-    with_host(SVD, SVDKernel("gesvdj")),
+    with_host(Eigh, JacobiEighKernel(), EighKernel("syevd")),
+    with_host(Eigvalsh, JacobiEighKernel(), EighKernel("syevd")),
+    with_host(SVD, JacobiSVDKernel(), SVDKernel("gesvdj")),
     with_host(QR, QRKernel("geqrf")),
 )

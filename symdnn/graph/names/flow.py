@@ -45,8 +45,7 @@ def name_of(size: object) -> Dim | None:
     node = size.owner if isinstance(size, Variable) else None
     if node is None or node.op.size_of is None or node.inputs[0].type.names is None:
         return None
-    found: Dim | None = node.inputs[0].type.names[node.op.size_of]
-    return found
+    return node.inputs[0].type.names[node.op.size_of]
 
 
 def _plain(type_: Type, shape: Sequence[Any] = ()) -> Type:

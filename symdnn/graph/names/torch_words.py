@@ -26,17 +26,17 @@ _functions: dict[str, Callable[..., Any]] = {}
 
 
 def install_torch_functions(functions: Mapping[str, Callable[..., Any]]) -> None:
-    """PyTorch's functions, by the name that :func:`torch_words` is given."""
+    """PyTorch's functions, by the name passed to :func:`torch_words`."""
     _functions.update(functions)
 
 
 def torch_words(
     theirs: str | None = None, *more: str
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """A decorator: the function takes ``dim``, ``keepdim`` and their kin, too.
+    """A decorator: the function also takes ``dim``, ``keepdim`` and similar keywords.
 
-    With a name, PyTorch's function ``theirs`` is called if one of these words, or of ``more``, is
-    among what was given.
+    With a name, PyTorch's function ``theirs`` is called if one of these keywords, or of ``more``,
+    is used.
     """
     words = frozenset((*_WORDS, *more))
 

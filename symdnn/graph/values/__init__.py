@@ -1,1 +1,1 @@
-"""What values live in: storages, strides, borrowed and foreign arrays; which of them are faulty."""
+"""Where values are stored: storages, strides, borrowed and foreign arrays, and checks of them."""

@@ -1,7 +1,8 @@
 """Gradients through the branches of lazy choices: those of a branch that is not taken are zero.
 
-Such a branch has cotangents of 0, and a derivative that may be infinite or NaN there: their product
-is NaN. So what a branch alone computes passes gradients on only if it is taken. They are lazy, too.
+There the cotangents are 0, and a derivative may be infinite or NaN: the product is NaN. So a value
+that only one branch uses passes gradients on only if that branch is taken. These gradients are
+lazy, too.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ Branch = tuple[Apply, int]
 
 
 class Branches:
-    """Which of ``nodes``, in topological order, serve one branch of a choice and nothing else."""
+    """The nodes, of ``nodes`` in topological order, that only one branch of a choice uses."""
 
     def __init__(self, nodes: Sequence[Apply], read: Collection[Variable]) -> None:
         """``read`` are variables that others than the nodes need."""
@@ -34,12 +35,12 @@ class Branches:
                 self._of[node] = frozenset.intersection(*(self._through(*use) for use in uses))
 
     def _through(self, user: Apply, i: int) -> frozenset[Branch]:
-        """The branches that a use of a value serves alone."""
+        """The branches that are the only users of this use of a value."""
         own = {(user, k) for k, inputs in enumerate(user.op.branches) if i in inputs}
         return self._of.get(user, frozenset()) | own
 
     def of(self, node: Apply) -> list[Branch]:
-        """The branches that ``node`` serves alone, inner ones first."""
+        """The branches that are the only users of ``node``, inner ones first."""
         own = self._of.get(node, ())
         return sorted(own, key=lambda b: (b[0].written, b[1]), reverse=True)
 

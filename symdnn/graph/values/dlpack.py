@@ -1,4 +1,4 @@
-"""DLPack: what capsules describe, NumPy arrays over their memory, and capsules of arrays.
+"""DLPack: reading capsules, NumPy arrays over their memory, and capsules of arrays.
 
 The structures are those of dlpack.h (versions 0 and 1), the protocol is the Python array API
 standard's (``__dlpack__``, ``__dlpack_device__``). An array on a GPU is only described here.
@@ -25,7 +25,7 @@ __all__ = [
 #: ``DLDeviceType``: memory of the host, of a card, pinned, and what both can read.
 CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13
 _ON_HOST = (CPU, CUDA_HOST, CUDA_MANAGED)
-_VERSION = (1, 0)  # what is asked for, and written
+_VERSION = (1, 0)  # the newest version that is requested and written
 _PLAIN, _VERSIONED = b"dltensor", b"dltensor_versioned"  # capsules that were not consumed yet
 _READ_ONLY, _COPIED = 1, 2  # DLPACK_FLAG_BITMASK_*
 _TYPE_CODES = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 5: "complex", 6: "bool"}
@@ -79,7 +79,7 @@ class _DLManagedTensorVersioned(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Described:
-    """What a capsule says: ``dtype`` is a name of ``TensorType``, ``strides`` are in bytes.
+    """The contents of a capsule: ``dtype`` is a name of ``TensorType``, ``strides`` are in bytes.
 
     ``owner`` keeps the memory alive.
     """
@@ -102,7 +102,7 @@ def request(value: Any, **words: Any) -> Any:
 
 
 def describe(capsule: object, what: str) -> Described:
-    """What is in a capsule of either version. It is not consumed: it keeps the memory alive.
+    """The contents of a capsule of either version. It is not consumed: it keeps the memory alive.
 
     Raises :class:`~symdnn.errors.InputError`, naming ``what``, for elements or a version that
     symdnn does not know.
@@ -154,7 +154,7 @@ def _dlpack_dtype(tensor: _DLTensor, what: str) -> str:
 
 
 class _Interface:
-    """What NumPy reads to make an array over memory that ``owner`` keeps."""
+    """The array interface that NumPy reads, over memory that ``owner`` keeps alive."""
 
     def __init__(self, found: Described, typestr: str) -> None:
         self.owner = found.owner
@@ -195,10 +195,10 @@ def element_strides(strides: Sequence[int], itemsize: int) -> list[int]:
 def capsule_of(
     array: Described, max_version: tuple[int, int] | None = None, copied: bool = False
 ) -> Any:
-    """A capsule of ``array``, of version 1 where ``max_version`` allows it; it keeps ``owner``.
+    """A capsule of ``array``, of version 1 where ``max_version`` allows it. It holds ``owner``.
 
-    That is released when the consumer calls the deleter, or with a capsule that nobody consumed.
-    Raises ``BufferError`` for a read-only array where only version 0 is allowed.
+    The owner is released when the consumer calls the deleter, or with a capsule that was never
+    consumed. Raises ``BufferError`` for a read-only array if only version 0 is allowed.
     """
     versioned = max_version is not None and int(max_version[0]) >= 1
     if array.read_only and not versioned:
@@ -270,8 +270,8 @@ class HostExport:
     ) -> Any:
         """A capsule of the array's own memory, or with ``copy=True`` of a copy.
 
-        Raises ``BufferError`` for another device, for a read-only array where ``max_version`` is
-        before 1, and for an array that does not lie in whole elements of this byte order.
+        Raises ``BufferError`` for another device, for a read-only array if ``max_version`` is below
+        1, and for an array whose strides are not whole elements, or of another byte order.
         """
         if dl_device is not None and tuple(map(int, dl_device)) != (CPU, 0):
             raise BufferError(f"the array is on the host, not on {tuple(dl_device)}")

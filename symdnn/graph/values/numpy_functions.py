@@ -1,4 +1,4 @@
-"""NumPy's functions of variables: which call methods, and what is said of the others."""
+"""NumPy's functions on variables: those that call methods, and errors for the others."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _OTHER_NAMES = {
     "logical_and.reduce": "all", "logical_or.reduce": "any",
 }  # fmt: skip
 
-#: What NumPy's functions of variables do besides Python's operators: by default nothing, they are
-#: refused. :mod:`symdnn.compat.theano` lets them call the variables' methods, as Theano's do.
+#: What NumPy's functions do on variables. By default they raise an error.
+#: :mod:`symdnn.compat.theano` lets them call the variables' methods, as in Theano.
 numpy_calls: set[str] = set()
 
 _NAMES_OF_METHODS = {"absolute": "__abs__", "negative": "__neg__", "conjugate": "conj"}
 
 
 def by_method(name: str, args: Sequence[Any], options: Mapping[str, Any]) -> Any:
-    """What the method of that name of the first argument gives for the others."""
+    """Call the first argument's method of that name with the others."""
     method = getattr(args[0], _NAMES_OF_METHODS.get(name, name))
     given = {k: v for k, v in options.items() if k != "out" or v is not None}
     return method(*args[1:], **given)

@@ -249,6 +249,8 @@ class Storage:
         self._valid = {HOST}
         self._version = _new_version()
         _changed()
+        if self._lent:  # who holds that memory sees the new value, as on the host
+            self.on(self._devices[self._lent][0])
 
     def take(self, placed: Placed, borrow: bool = False) -> None:
         """Replace the value by one on a device, and leave it there.

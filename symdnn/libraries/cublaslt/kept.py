@@ -1,7 +1,7 @@
 """GEMMs in training whose result an activation function reads, and its gradient.
 
-One kernel may write both what is before the activation and what is behind it, so that no other
-reads the former. Where products alone read the latter, nothing else would have computed it.
+One kernel may write the values before and after the activation, if nothing else reads the former.
+If only GEMMs read the latter, no other kernel would have computed it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def keep_before_activations(
 
 
 def _keeps(chain: Chain) -> bool:
-    """Whether it is a product of matrices in 16 bits, with nothing but a bias."""
+    """Whether it is a 16-bit GEMM whose epilogue is at most a bias."""
     terms, dtype = chain.terms, chain.epilogue.dtype
     plain = terms is not None and terms == Affine(bias=terms.bias)
     fits = isinstance(chain.op.unlowered, Dot) and chain.value.type.ndim == 2

@@ -128,8 +128,7 @@ def product_to_8_bits(node: Apply, context: Context) -> Variable:
     *lead, row, column = range(w.type.ndim)
     across = dimshuffle(w, (*lead, column, row))
     if op.is_float8:
-        scaled: Variable = GpuQuantizedGemm(op)(x, across, given["x_scale"], given["w_scale"])
-        return scaled
+        return GpuQuantizedGemm(op)(x, across, given["x_scale"], given["w_scale"])
     sums = GpuQuantizedGemm(QuantizedProduct(node.op))(x, across)
     if "x_zero" in given:
         # The sums of w depend on parameters alone, and are kept.

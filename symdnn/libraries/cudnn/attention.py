@@ -96,8 +96,7 @@ def _lengths(given: Variable | None, x: Variable) -> Variable:
     batch, _, time, _ = dims_of(x)
     if given is not None:
         return cast(given, "int32")
-    whole: Variable = operator("alloc")(cast(as_dim(time), "int32"), batch)
-    return whole
+    return operator("alloc")(cast(as_dim(time), "int32"), batch)
 
 
 @BACKEND.lowering("local_dnn_attention", None, Attention, refuses=refuses)

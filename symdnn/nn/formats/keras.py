@@ -43,14 +43,13 @@ def load_keras(
     """Load Keras's weights, a .h5, .keras, .npz or .safetensors file or a mapping of arrays, into
     ``net``.
 
-    Files of Keras 1, 2 and 3 (``save``, ``save_weights``) are read by h5py, and none of their code
-    runs; Keras 1's names become Keras 2's. Names are those of Keras's variables, ``v.path`` of
-    Keras 3 or ``v.name`` of Keras 2, as this makes them:
-    ``numpy.savez("net.npz", **{v.path: v.numpy() for v in model.weights})``. What
-    stands before the last slash is a layer; layers are matched with the modules that have
-    weights, in order, or as ``layers`` says: Keras's layer (a part of its path is enough) to the
-    module's name. A recurrent module of several layers or two directions takes as many layers of
-    Keras's, forward before backward.
+    h5py reads the files of Keras 1, 2 and 3 (``save``, ``save_weights``), and none of their code
+    runs. Keras 1's names become Keras 2's. Names are those of Keras's variables, ``v.path`` in
+    Keras 3 or ``v.name`` in Keras 2, as in ``numpy.savez("net.npz", **{v.path: v.numpy() for v in
+    model.weights})``. The part before the last slash names a layer. Layers are matched with the
+    modules that have weights, in order, or by ``layers``: Keras's layer (a part of its path is
+    enough) to the module's name. A recurrent module of several layers or two directions takes that
+    many layers of Keras, forward before backward.
 
     Converted are kernels of convolutions (height, width, in, out), of transposed ones (height,
     width, out, in), of depthwise ones, dense kernels (in, out), batch normalisation, embeddings,
@@ -62,13 +61,12 @@ def load_keras(
     whose convolutions are true ones: such kernels are mirrored. A file of
     :func:`symdnn.io.save_parameters` may say it itself; it is never guessed.
 
-    Keras flattens (height, width, channels), networks here (channels, height, width):
-    ``flattened={"dense": (7, 7, 64)}`` reorders the rows of a dense kernel behind a flatten.
-    Keras's normalisation has an eps of 1e-3 unless told otherwise; it is no weight: give it to
-    the module.
+    Keras flattens (height, width, channels), symdnn (channels, height, width):
+    ``flattened={"dense": (7, 7, 64)}`` reorders the rows of a dense kernel after a flatten. Keras's
+    normalisation has an eps of 1e-3 by default. It is not a weight: pass it to the module.
 
-    Returns the result for each name; every weight of the network must be found. Raises
-    :class:`~symdnn.errors.InputError` naming every problem, and changes nothing then.
+    Returns the outcome for each name; every weight of the network must be found. Raises
+    :class:`~symdnn.errors.InputError` with every problem, and then changes nothing.
     """
     found = read_weights(source)
     groups, flips, modules = _groups(found), _groups(found.filter_flip), modules_of(net)
@@ -89,9 +87,9 @@ def load_groups(
     pairs: Sequence[tuple[str, Sequence[str]]],
     flattened: Mapping[str, Sequence[int]],
 ) -> Loaded:
-    """Load layers in Keras's form; ``pairs`` are modules' names, each with those of its layers.
+    """Load layers in Keras's form; ``pairs`` has the names of modules, each with its layers' names.
 
-    Raises :class:`~symdnn.errors.InputError` naming every problem, and changes nothing then.
+    Raises :class:`~symdnn.errors.InputError` with every problem, and then changes nothing.
     """
     slots: dict[str, Slot] = {}
     given: Group = {}
@@ -123,7 +121,7 @@ def _mirrored(group: Group, ndim: int) -> Group:
 
 
 def _groups(arrays: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Arrays (or what is said of them) by layer, then by the weight's own name."""
+    """Arrays (or their descriptions) by layer, then by the weight's own name."""
     found: dict[str, dict[str, Any]] = {}
     for name, value in arrays.items():
         layer, _, own = name.partition(":")[0].rpartition("/")
@@ -138,7 +136,7 @@ def modules_of(net: Module) -> dict[str, Module]:
 
 
 def named_for(table: Mapping[str, Any], layer: str) -> Any:
-    """The entry of ``table`` for a layer: by its path, or by a part of it; the longest counts."""
+    """The entry of ``table`` for a layer: by its path, or by the longest part of it."""
     fits = [k for k in table if f"/{k}/" in f"/{layer}/"]
     return table[max(fits, key=len)] if fits else None
 
@@ -195,7 +193,7 @@ def _converted(module: Module, groups: Sequence[Group], shapes: Sequence[Any]) -
 
 
 def _taken(group: Group, *names: str) -> Array:
-    """The first of these weights that the layer has, taken out of it."""
+    """Remove and return the first of these weights that the layer has."""
     for name in names:
         if name in group:
             return group.pop(name)
@@ -238,7 +236,7 @@ def _kernel(module: Any, group: Group) -> Array:
 
 
 def _dense(kernel: Array, shape: Sequence[int] | None) -> Array:
-    """(in, out) to (out, in); rows that stand for (height, width, channels) by channel first."""
+    """(in, out) to (out, in); rows of (height, width, channels) become channel-first."""
     if kernel.ndim != 2:
         raise InputError(f"wanted a dense kernel (in, out), got shape {kernel.shape}")
     if shape is None:

@@ -1,4 +1,6 @@
-"""Where a network keeps each weight: names to (parts of) shared variables, and how they are set."""
+"""Where a network stores each weight: names of shared variables or parts of them, and how to set
+them.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +21,14 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Slot:
-    """A shared variable, or the part of it that begins at ``start`` and has ``shape``."""
+    """A shared variable, or its part of shape ``shape`` that begins at ``start``."""
 
     variable: Shared
     shape: tuple[int, ...]
     start: int = 0
 
     def start_value(self) -> Array:
-        """An array for the new value; the old numbers where the slot is a part of it."""
+        """An array for the new value, with the old numbers if the slot is a part of a variable."""
         old = self.variable.get_value(borrow=True)
         return np.empty(old.shape, old.dtype) if old.shape == self.shape else np.array(old)
 
@@ -99,10 +101,10 @@ def refuse_flipped(who: str, said: Mapping[str, bool]) -> None:
 def set_slots(
     who: str, slots: Mapping[str, Slot], given: Mapping[str, Any], problems: Iterable[str] = ()
 ) -> None:
-    """Write the arrays ``given`` by the names of ``slots``: all, or none where one does not fit.
+    """Write ``given``, arrays by name, to ``slots``: all, or none if one does not fit.
 
-    A part of a variable that is not given keeps its value. Raises
-    :class:`~symdnn.errors.InputError` with ``problems`` and what was found beside them.
+    Parts of a variable that are not given keep their values. Raises
+    :class:`~symdnn.errors.InputError` with ``problems`` and all others that were found.
     """
     messages = list(problems)
     values: dict[Shared, Array] = {}

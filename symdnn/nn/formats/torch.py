@@ -16,9 +16,9 @@ from symdnn.nn.modules.module import Module
 __all__ = ["load_torch", "to_torch", "torch_slots"]
 
 Array = np.ndarray[Any, Any]
-#: A counter of PyTorch's batch normalisation, which nothing here depends on.
+#: A counter of PyTorch's batch normalisation, which symdnn does not use.
 COUNTER = "num_batches_tracked"
-#: What the names of a recurrent module's weights begin with.
+#: Prefixes of the names of a recurrent module's weights.
 _RECURRENT = ("weight_ih_l", "weight_hh_l", "bias_ih_l", "bias_hh_l")
 
 
@@ -39,9 +39,9 @@ def load_torch(
 
     Recurrent layers without biases (PyTorch's ``bias=False``) get zeros for them.
 
-    Returns what became of each name. ``strict`` makes an error of names that are unmatched or
-    missing. Values are cast to the network's dtypes; nothing is changed when there is an error.
-    Raises :class:`~symdnn.errors.InputError` naming every problem.
+    Returns the outcome for each name. With ``strict``, unmatched or missing names are an error.
+    Values are cast to the network's dtypes. After an error nothing has changed. Raises
+    :class:`~symdnn.errors.InputError` with every problem.
     """
     slots = torch_slots(net)
     found = read_weights(source, key)
@@ -73,7 +73,7 @@ def to_torch(net: Module) -> dict[str, Array]:
 
 
 def torch_slots(net: Module) -> dict[str, Slot]:
-    """Every weight of the network by PyTorch's name of it."""
+    """Every weight of the network by its name in PyTorch."""
     found: dict[str, Slot] = {}
     for prefix, module, name, variable in own_names(net):
         if isinstance(module, Recurrent) and variable is module.weight:
@@ -101,7 +101,7 @@ def _recurrent(module: Recurrent) -> dict[str, Slot]:
 def _renamed(
     given: Mapping[str, Array], rename: Mapping[str, str | None]
 ) -> tuple[dict[str, Array], dict[str, str]]:
-    """Arrays by their new names; and of those that are left out, the old name by the new one."""
+    """Arrays by their new names, and the old names of those that are left out by the new ones."""
     kept: dict[str, Array] = {}
     out: dict[str, str] = {}
     others = {old: new for old, new in rename.items() if new is not None}
@@ -140,7 +140,7 @@ def _biases_of_none(slots: Mapping[str, Slot], chosen: Mapping[str, Any]) -> dic
 def _missing(
     slots: Mapping[str, Slot], chosen: Mapping[str, Any], ignored: Mapping[str, str]
 ) -> list[str]:
-    """Names that nothing was given for, not even under another name of the same variable."""
+    """Names without a value, also under other names of the same variable."""
     got = {(slots[n].variable, slots[n].start) for n in chosen}
     return [n for n, s in slots.items() if (s.variable, s.start) not in got and n not in ignored]
 

@@ -115,8 +115,7 @@ class AlphaDropout(Dropout):
         low, keep = -1.7580993408473766, 1 - self.p
         scale = (keep * (1 + self.p * low**2)) ** -0.5 if keep else 0.0
         y = switch(kept > 0, x, like(low, x))
-        made: Variable = y * like(scale, x) + like(-scale * low * self.p, x)
-        return made
+        return y * like(scale, x) + like(-scale * low * self.p, x)
 
 
 class FeatureAlphaDropout(AlphaDropout):

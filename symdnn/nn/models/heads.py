@@ -50,5 +50,4 @@ class Heads(Module):
                 q, k, v, mask, rate, causal, enable_gqa=True, stream=stream
             )
         batch, heads, time, size = dims_of(y)
-        joined: Variable = y.dimshuffle(0, 2, 1, 3).reshape((batch, time, heads * size))
-        return joined
+        return y.dimshuffle(0, 2, 1, 3).reshape((batch, time, heads * size))

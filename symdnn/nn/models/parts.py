@@ -24,12 +24,12 @@ __all__ = [
     "numbered",
 ]  # fmt: skip
 
-#: The axis of the planes, of a batch of images and of one image alone.
+#: The channel axis, of a batch of images and of one image.
 PLANES = -3
 
 
 def he_fan_out(shape: Sequence[int], rng: np.random.Generator) -> Array:
-    """Normal of variance 2 / fan-out, which keeps the gradients' size (He et al. 2015)."""
+    """Normal of variance 2 / fan-out, which preserves the size of gradients (He et al. 2015)."""
     return rng.normal(0, math.sqrt(2 / (shape[0] * math.prod(shape[2:]))), shape)
 
 
@@ -90,7 +90,7 @@ class Classifier(Module):
         self.classifier = classifier
 
     def forward(self, x: Variable) -> Any:
-        """Class scores (N, classes) of images (N, 3, height, width), or of one image alone."""
+        """Class scores (N, classes) of images (N, 3, height, width), or of one image."""
         batch, restore = as_batch(self, x, 4, "(batch, 3, height, width) or (3, height, width)")
         return restore(self.classifier(self.flatten(self.avgpool(self.features(batch)))))
 
@@ -102,10 +102,10 @@ def make_divisible(planes: float, divisor: int = 8) -> int:
 
 
 def flat(features: int) -> View:
-    """(N, planes, height, width) to (N, features), and one image alone to (features,)."""
+    """(N, planes, height, width) to (N, features), and one image to (features,)."""
     return View(features).setNumInputDims(3)
 
 
 def numbered(modules: Iterator[Module]) -> Sequential:
-    """A ``Sequential`` of what a generator makes."""
+    """A ``Sequential`` of the modules of a generator."""
     return Sequential(*modules)

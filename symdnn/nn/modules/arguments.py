@@ -25,10 +25,10 @@ Restore = Callable[[Variable], Variable]
 def sizes(
     what: str, ndim: int, given: Sequence[int | None], keyword: Any = None, default: Any = None
 ) -> tuple[int, ...]:
-    """``ndim`` ints, (T,) H, W: ``given`` by position, or ``keyword``, an int or a tuple of them.
+    """``ndim`` ints, (T,) H, W: positional (``given``), or ``keyword``, an int or a tuple.
 
     ``given`` is used if an entry is not None; ``default`` replaces missing entries. Raises
-    :class:`~symdnn.errors.InputError` for both at once, for neither, and for other types than ints.
+    :class:`~symdnn.errors.InputError` for both, for neither, and for types other than ints.
     """
     some = any(v is not None for v in given)
     if keyword is not None:

@@ -1,9 +1,9 @@
 """The base of all optimisers: parameter groups, gradients, state, and the list of updates.
 
-An optimiser is a rule for one parameter, a function of a :class:`Step`: it asks for the old value,
-the gradient and its own state, sets the state's next values, and returns the new parameter.
-:func:`build` applies it to all of them. Arithmetic is done in the parameter's dtype, of 16-bit
-parameters in float32, in which their state is kept too.
+An optimiser is a rule for one parameter, a function of a :class:`Step`. The rule reads the old
+value, the gradient and its own state, sets the next state, and returns the new parameter.
+:func:`build` applies it to all parameters. Arithmetic is in the parameter's dtype; for 16-bit
+parameters it is in float32, and so is their state.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ Number = float | Variable
 class Updates(list[tuple[Shared, Variable]]):
     """Updates for ``symdnn.function``, and :attr:`state`: the optimiser's variables by name.
 
-    The names are stable: they follow from the parameters' names and the order in which these were
-    given. ``updates + others`` keeps the state of both.
+    The names are stable: they follow from the names and the order of the parameters. ``updates +
+    others`` has the state of both.
     """
 
     def __init__(
@@ -80,8 +80,8 @@ class Updates(list[tuple[Shared, Variable]]):
     def state_dict(self) -> dict[str, Array]:
         """Copies of the values of the state, by name.
 
-        A state that is shared out over ranks is gathered: all ranks call this, and what they get
-        can be loaded on any number of them.
+        A state that is sharded over ranks is gathered: all ranks call this, and the result can be
+        loaded on any number of ranks.
         """
         if self.parts is not None:
             return self.parts.gathered(self.state)
@@ -90,8 +90,8 @@ class Updates(list[tuple[Shared, Variable]]):
     def load_state_dict(self, values: Mapping[str, Any]) -> Updates:
         """Set the values of :meth:`state_dict`: all, or none if one does not fit.
 
-        Raises :class:`~symdnn.errors.InputError` naming what is missing, unknown or of another
-        shape.
+        Raises :class:`~symdnn.errors.InputError` for entries that are missing, unknown or of
+        another shape.
         """
         if self.parts is not None:
             values = self.parts.own_values(values, self.state)
@@ -180,7 +180,7 @@ class Step:
         return self._parameter.norms(*values)
 
     def spread(self, v: Variable) -> Variable:
-        """What follows from :meth:`norms`, as a factor of values of the parameter's shape."""
+        """A factor that depends on :meth:`norms`, broadcast to the parameter's shape."""
         return self._parameter.spread(v)
 
     def scalar(self, name: str, initial: float) -> Shared:
@@ -194,7 +194,9 @@ class Step:
         return new
 
     def average(self, name: str, of: Variable, rate: float) -> Variable:
-        """The new exponential average ``rate * old + (1 - rate) * of``, kept as state ``name``."""
+        """The new exponential average ``rate * old + (1 - rate) * of``, stored as state
+        ``name``.
+        """
         old = self.state(name)
         return self.set(old, self.number(rate) * old + self.number(1 - rate) * of)
 
@@ -209,13 +211,13 @@ class Step:
         """``1 - rate ** t``: how far an average that began at 0 has come."""
         if rate == 0:
             return self.number(1.0)
-        # The bound says that nothing overflows: the quotient needs no other form.
+        # The bound excludes overflow: the quotient needs no stable form.
         return -expm1(minimum(self.t * self.number(np.log(rate)), self.number(0.0)))
 
 
 @dataclass
 class _Run:
-    """One optimiser being built: its state, and the next values of it."""
+    """An optimiser under construction: its state and the next values of it."""
 
     name: str
     kept: dict[str, Shared]
@@ -338,8 +340,9 @@ def _clipped(grads: Sequence[Variable], common: Common, parts: Parts | None) -> 
 
 
 class _MicroSteps:
-    """``count`` calls that make one step: their gradients are averaged, and nothing else changes
-    before the last of them."""
+    """One step of ``count`` calls: their gradients are averaged, and only the last call changes
+    anything else.
+    """
 
     def __init__(self, run: _Run, count: int) -> None:
         self.run, self.count = run, count
@@ -356,7 +359,9 @@ class _MicroSteps:
         return [new for _, new in self.sums]
 
     def guarded(self, pairs: list[tuple[Shared, Variable]]) -> list[tuple[Shared, Variable]]:
-        """``pairs`` that do nothing but in the last call, and those of sums and of their count."""
+        """``pairs`` that take effect only in the last call, with those of the sums and
+        the counter.
+        """
         if self.count == 1:
             return pairs
         done = self.run.keep("micro_step", np.float32(0), ())

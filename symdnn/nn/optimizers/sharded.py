@@ -1,9 +1,9 @@
 """Optimisers whose work is shared out over ranks (ZeRO: Rajbhandari et al. 2020).
 
-Parameters of equal settings are joined to one vector, of which each rank has an equal part. The
-gradients are summed by ``reduce_scatter``, so that a rank gets those of its part; it makes the step
-of its part alone, with its part of the state. Then ``all_gather`` brings the new values to all, or
-the parameters are kept as parts too, and programs gather them where they use them.
+Parameters with equal settings are joined to one vector, of which each rank has an equal part. The
+gradients are summed by ``reduce_scatter``, so that a rank gets those of its part; it updates only
+its part, with its part of the state. Then ``all_gather`` sends the new values to all ranks. If
+parameters are sharded too, programs gather them where they use them.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Parts:
                 )
         self.parts: list[Part] = []
         self.grads: list[Variable] = []
-        #: Whether the parameters are kept as parts, too.
+        #: Whether the parameters are sharded, too.
         self.keeps = parallel.shard == "parameters"
         found = _buckets(parameters, grads, parallel)
         joined = [[parameters[i] for i in bucket] for bucket in found]
@@ -104,8 +104,7 @@ class Parts:
         for number, (indices, ps, bucket) in enumerate(zip(found, joined, buckets, strict=True)):
             sent = [parallel.reduced_in(grads[i]) for i in indices]
             g = reduce_scatter(flat(sent, bucket.pad), "mean", group=self.group)
-            variables = [p.variable for p in ps]
-            own = bucket.own if self.keeps else flat(variables, bucket.pad)[bucket.place]
+            own = bucket.own if self.keeps else bucket.sliced({v: v for v in bucket.members})
             first = ps[0]
             part = Part(
                 f"part{number}", first.variable, first.group, first.options, first.lr_scale,
@@ -155,7 +154,7 @@ class Parts:
     def own_values(
         self, values: Mapping[str, Any], state: Mapping[str, Shared]
     ) -> dict[str, Array]:
-        """What this rank keeps of values that :meth:`gathered` gave, on any number of ranks."""
+        """This rank's part of values that :meth:`gathered` returned, on any number of ranks."""
         left, found = dict(values), {}
         for name in state:
             if self._part_of(name) is None:

@@ -94,8 +94,7 @@ class Quantized:
 
     def function(self, **options: Any) -> Function:
         """The compiled function of the network's inputs."""
-        made: Function = function(self.inputs, self(*self.inputs), **options)
-        return made
+        return function(self.inputs, self(*self.inputs), **options)
 
     def _built(self, given: Sequence[Variable], codes: _Stored) -> Any:
         if len(given) != len(self.inputs):

@@ -130,8 +130,7 @@ def confusion_matrix(classes: int) -> Metric:
         found = argmax(scores, axis=1).dimshuffle(0, "x")
         true = cast(eq(t.dimshuffle(0, "x"), number), "float32")
         taken = cast(eq(found, number), "float32")
-        table: Variable = dot(true.dimshuffle(1, 0), taken)
-        return table
+        return dot(true.dimshuffle(1, 0), taken)
 
     return Metric(expression, "sum")
 
@@ -180,8 +179,7 @@ def _as_metric(m: object) -> Metric:
     if m is confusion_matrix:
         raise InputError("metrics: confusion_matrix; wanted confusion_matrix(classes)")
     if m in (accuracy, top_k):  # not called
-        made: Metric = m()
-        return made
+        return m()
     if not isinstance(m, Metric) and not callable(m):
         raise InputError(f"metrics: wanted functions (output, target) -> scalar, got {m!r:.60}")
     return m if isinstance(m, Metric) else Metric(m)

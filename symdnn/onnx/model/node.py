@@ -145,6 +145,18 @@ class Node:
             raise self.error(f"{what} is computed from data, and must be known before it runs")
         raise Unsettled(f"{self}: {what} must be known before it runs", names, sizes)
 
+    def size(self, d: Any, what: str) -> Any:
+        """A size or a factor as a number where it is known or a call settles it, else as it is."""
+        if not isinstance(d, Variable):
+            return d
+        known = known_array(d)
+        if known is not None:
+            return known.item()
+        ends, _ = depends_on(d)
+        if not self.roots or any(u not in self.roots for u in ends):
+            return d  # of a graph without a call, or computed from data
+        return self.settled(d, what).item()
+
     def ints(self, i: int, what: str) -> list[int]:
         """The value of input ``i`` as a list of ints."""
         return [int(n) for n in np.atleast_1d(self.known(i, what)).ravel()]

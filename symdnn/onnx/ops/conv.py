@@ -54,16 +54,13 @@ def window_of(node: Node, kernel: Sequence[int], spatial: Sequence[Any]) -> Wind
     return window
 
 
-def _same(node: Node, size: Any, window: Window, i: int, auto: str) -> tuple[int, int]:
+def _same(node: Node, size: Any, window: Window, i: int, auto: str) -> tuple[Any, Any]:
     """The padding with which the result has ``size / stride`` elements."""
     stride, reach = window.strides[i], (window.kernel[i] - 1) * window.dilations[i] + 1
-    if isinstance(size, Variable):
-        if stride == 1:
-            total: Any = reach - 1
-        else:
-            size = int(node.settled(size, "a size that decides the padding"))
-            total = max((ceil_div(size, stride) - 1) * stride + reach - size, 0)
+    if isinstance(size, Variable) and stride == 1:
+        total: Any = reach - 1
     else:
+        size = node.size(size, "a size that decides the padding")
         total = dim_max((ceil_div(size, stride) - 1) * stride + reach - size, 0)
     small = total // 2
     return (small, total - small) if auto == "SAME_UPPER" else (total - small, small)
@@ -76,6 +73,9 @@ def convolution(
     rank = len(window.kernel)
     if rank > 3:
         return _by_slices(x, w, b, window, groups)
+    if any(isinstance(p, Variable) for pair in window.pads for p in pair):
+        x = T.pad(x, [(0, 0), (0, 0), *window.pads], constant_values=np.asarray(0, x.type.numpy))
+        window = Window(window.kernel, window.strides, window.dilations, [(0, 0)] * rank)
     pads = [(int(p), int(q)) for p, q in window.pads]
     if any(p < 0 or q < 0 for p, q in pads):
         parts = [slice(None)] * 2 + [slice(max(-p, 0), None if q >= 0 else q) for p, q in pads]
@@ -168,7 +168,8 @@ def _conv_transpose(node: Node) -> Variable:
     sizes = dims_of(x)[2:]
     reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations)]
     full = [(n - 1) * s + e + r for n, s, e, r in zip(sizes, strides, extra, reach)]
-    pads = _transposed_pads(node, full, sizes, strides, shape, rank)
+    pads = _transposed_pads(node, full, [e + r - s for e, r, s in zip(extra, reach, strides)],
+                            shape, rank)  # fmt: skip
     op = Conv(tuple((0, 0) for _ in range(rank)), tuple(strides), tuple(dilations), groups, False)
     # Without padding first; padding then cuts the ends off, and may be larger than the filters.
     inner = [(n - 1) * s + r for n, s, r in zip(sizes, strides, reach)]
@@ -207,20 +208,19 @@ def _padded_gradient(
 
 
 def _transposed_pads(
-    node: Node, full: list[Any], sizes: Any, strides: Any, shape: Any, rank: int
+    node: Node, full: list[Any], same: list[int], shape: Any, rank: int
 ) -> list[tuple[int, int]]:
-    """How much of each end of the full result is cut off."""
+    """How much of each end of the full result is cut off; ``same`` is both for ``n * stride``."""
     auto = node.attribute("auto_pad", "NOTSET")
     if shape is not None:
-        wanted = list(shape)[-rank:]
+        totals = [f - w for f, w in zip(full, list(shape)[-rank:])]
     elif auto in ("SAME_UPPER", "SAME_LOWER"):
-        wanted = [n * s for n, s in zip(sizes, strides)]
+        totals = list(same)
     else:
         pads = node.attribute("pads") or [0] * (2 * rank)
         return [(int(b), int(a)) for b, a in zip(pads[:rank], pads[rank:])]
     found = []
-    for f, w in zip(full, wanted):
-        total = f - w
+    for total in totals:
         if isinstance(total, Variable):
             total = int(node.settled(total, "the padding"))
         small = total // 2

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import symdnn.tensor as T
-from symdnn.graph.dims import ceil_div
+from symdnn.graph.dims import ceil_div, dim_max, dim_where
 from symdnn.graph.variable import Variable
 from symdnn.onnx.model.node import Node
 from symdnn.onnx.ops.conv import Window, window_of
@@ -32,12 +32,11 @@ def _counts(node: Node, window: Window, sizes: Sequence[Any]) -> list[tuple[Any,
         if not node.attribute("ceil_mode", 0) or stride == 1:
             found.append(((n + before + after - reach) // stride + 1, after))
             continue
-        if isinstance(n, Variable):
-            n = int(node.settled(n, "a size that decides the last window"))
+        n = node.size(n, "a size that decides the last window")
         count = ceil_div(n + before + after - reach, stride) + 1
-        if (count - 1) * stride >= n + before:  # it would begin behind the input
-            count -= 1
-        found.append((count, max((count - 1) * stride + reach - n - before, after)))
+        behind = (count - 1) * stride >= n + before  # where the last one would begin
+        count = dim_where(behind, count - 1, count)
+        found.append((count, dim_max((count - 1) * stride + reach - n - before, after)))
     return found
 
 

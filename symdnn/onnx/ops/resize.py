@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from functools import reduce
 from typing import Any
 
 import symdnn.tensor as T
-from symdnn.graph.dims import product
+from symdnn.graph.dims import dim_max, dim_min, product
 from symdnn.graph.variable import Variable
 from symdnn.onnx.model.node import Node
+from symdnn.onnx.model.values import known_array
 from symdnn.onnx.ops.elementwise import number
 from symdnn.ops.core.shape import dims_of
 from symdnn.ops.written_out.points import cubic_weight, sampled
@@ -49,11 +51,9 @@ def _settings(node: Node, x: Variable) -> tuple[list[int], list[_Axis]]:
         factors = [_float(m) / _float(n) for m, n in zip(sizes, own)]
         policy = node.attribute("keep_aspect_ratio_policy", "stretch")
         if policy != "stretch":
-            known = [float(node.settled(T.as_tensor(f), "the size").ravel()[0]) for f in factors]
-            factor = min(known) if policy == "not_larger" else max(known)
+            factor = reduce(dim_min if policy == "not_larger" else dim_max, factors)
             factors = [factor] * len(own)
-            sizes = [T.cast(T.floor(_float(n) * factor + 0.5), "int64") if isinstance(n, Variable)
-                     else int(n * factor + 0.5) for n in own]  # fmt: skip
+            sizes = [_rounded(_float(n) * factor) for n in own]
     else:
         assert scales is not None, "scales or sizes"
         factors = scales
@@ -62,16 +62,25 @@ def _settings(node: Node, x: Variable) -> tuple[list[int], list[_Axis]]:
     return axes, [_Axis(n, m, f, r) for n, m, f, r in zip(own, sizes, factors, regions)]
 
 
-def _scaled(n: Any, factor: float) -> Any:
+def _rounded(size: Any) -> Any:
+    """The nearest whole size."""
+    known = known_array(size) if isinstance(size, Variable) else size
+    if known is not None:
+        return int(float(known) + 0.5)
+    return T.cast(T.floor(size + 0.5), "int64")
+
+
+def _scaled(n: Any, factor: Any) -> Any:
     """The size of an axis of ``n`` elements; a whole factor keeps it a plain product."""
-    if not isinstance(n, Variable):
-        return int(n * factor)
-    if float(factor).is_integer():
-        return n * int(factor)
-    return T.cast(T.floor(n.astype("float64") * float(factor)), "int64")
+    if not isinstance(factor, Variable):
+        if not isinstance(n, Variable):
+            return int(n * factor)
+        if float(factor).is_integer():
+            return n * int(factor)
+    return T.cast(T.floor(_float(n) * factor), "int64")
 
 
-def _wanted(node: Node) -> tuple[list[float] | None, list[Any] | None]:
+def _wanted(node: Node) -> tuple[list[Any] | None, list[Any] | None]:
     """The factors, or the sizes."""
     if node.op == "Upsample" and node.version < 9:
         return [float(s) for s in node.required("scales")], None
@@ -79,10 +88,21 @@ def _wanted(node: Node) -> tuple[list[float] | None, list[Any] | None]:
     if node.has(first):
         value = node.value(first)
         if value.shape != (0,):
-            return [float(s) for s in node.known(first, "the scales").ravel()], None
+            return _scales(node, first), None
     if not node.has(3):
         raise node.error("it has neither scales nor sizes")
     return None, node.sizes(3, "the sizes")
+
+
+def _scales(node: Node, i: int) -> list[Any]:
+    value = node.value(i)
+    if value.array is None and value.data is None and value.variable.type.shape[0] is None:
+        return [float(s) for s in node.known(i, "the scales").ravel()]
+    if value.data is not None:
+        entries = list(value.data.ravel())
+    else:
+        entries = [value.variable[k] for k in range(value.variable.type.shape[0])]
+    return [_float(node.size(e, "the scales")) for e in entries]
 
 
 def _coordinates(axis: _Axis, mode: str) -> Variable:

@@ -32,8 +32,7 @@ def _place(node: Node, i: int, size: int, beyond: int = 0) -> int:
 
 def _at(node: Node) -> Value:
     given = node.sequence(0)
-    found: Value = given[_place(node, 1, len(given))]
-    return found
+    return given[_place(node, 1, len(given))]
 
 
 def _insert(node: Node) -> Sequence:

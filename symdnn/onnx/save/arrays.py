@@ -81,8 +81,7 @@ def _join(w: Writer, node: Apply) -> Any:
 def _split(w: Writer, node: Apply) -> Any:
     op: Any = node.op
     x, *sizes = node.inputs
-    found = w.add("Split", w.name(x), w.vector(sizes), outputs=len(sizes), axis=op.axis)
-    return [found] if len(sizes) == 1 else found
+    return w.add_several("Split", len(sizes), w.name(x), w.vector(sizes), axis=op.axis)
 
 
 def _pad(w: Writer, node: Apply) -> Any:
@@ -123,11 +122,25 @@ def _diagonal_matrix(w: Writer, node: Apply) -> Any:
     return w.add("Where", on, w.add("Gather", name, places, axis=x.ndim - 1), zero)
 
 
+def _diagonal(w: Writer, node: Apply) -> Any:
+    """Places of the flattened last two dimensions, a row and a column further each."""
+    op: Any = node.op
+    x = node.inputs[0]
+    name, lead = w.name(x), x.ndim - 2
+    zero, one = (w.constant(v, np.int64) for v in (0, 1))
+    down, right = (w.constant(max(k, 0), np.int64) for k in (-op.offset, op.offset))
+    columns = w.size(name, lead + 1)
+    length = w.add("Min", w.add("Sub", w.size(name, lead), down), w.add("Sub", columns, right))
+    steps = w.add("Range", zero, w.add("Max", length, zero), one)
+    rows = w.add("Mul", w.add("Add", steps, down), columns)
+    places = w.add("Add", rows, w.add("Add", steps, right))
+    return w.add("Gather", w.reshaped(name, [0] * lead + [-1]), places, axis=lead)
+
+
 def _column_of_zeros(w: Writer, x: Variable) -> str:
     lead = w.add("Slice", w.shape(w.name(x)), *(w.constant([k], np.int64) for k in (0, -1, 0)))
     sizes = w.add("Concat", lead, w.constant([1], np.int64), axis=0)
-    found: str = w.add("Expand", w.like(x, 0), sizes)
-    return found
+    return w.add("Expand", w.like(x, 0), sizes)
 
 
 def _roll(w: Writer, node: Apply) -> Any:
@@ -184,8 +197,7 @@ def _gathered(w: Writer, node: Apply, name: str, x: Variable, arrays: Any, bound
     name = _indexed(w, name, filled) if any(e != FULL for e in filled) else name
     places = [k for k, e in enumerate(entries) if e == "a"]
     if len(places) == 1:
-        found: str = w.add("Gather", name, w.as_int64(arrays[0]), axis=places[0])
-        return found
+        return w.add("Gather", name, w.as_int64(arrays[0]), axis=places[0])
     rest = [k for k in range(len(entries)) if k not in places]
     if [*places, *rest] != list(range(len(entries))):
         name = w.add("Transpose", name, perm=[*places, *rest])
@@ -240,7 +252,8 @@ def _written(w: Writer, node: Apply) -> Any:
     updates = w.add("Expand", updates, w.add("Shape", places))
     flat = w.constant([-1], np.int64)
     parts = [w.add("Reshape", n, flat) for n in (name, places, updates)]
-    mode = "none" if op.set_instead_of_inc else "add"
+    plain = "none" if op.set_instead_of_inc else "add"
+    mode = getattr(op, "reduce", plain)
     return w.add("Reshape", w.add("ScatterElements", *parts, axis=0, reduction=mode), shape)
 
 
@@ -274,7 +287,7 @@ def _unique(w: Writer, node: Apply) -> Any:
     (x,), kept = node.inputs, ("float32", "float64", "int64", "int8")
     dtype = x.type.dtype if x.type.dtype in kept else "float32" if x.type.is_float else "int64"
     name = w.name(x) if dtype == x.type.dtype else w.cast(w.name(x), dtype)  # ONNX Runtime's
-    y, *rest = w.add("Unique", name, outputs=4, sorted=1)
+    y, *rest = w.add_several("Unique", 4, name, sorted=1)
     y = y if dtype == x.type.dtype else w.cast(y, x.type.dtype)
     asked = (op.return_index, op.return_inverse, op.return_counts)
     return [y, *(name for name, wanted in zip(rest, asked) if wanted)]
@@ -337,8 +350,8 @@ def _top_k(w: Writer, node: Apply) -> Any:
     if not isinstance(k, Constant):
         raise w.refuse(node, "whether the largest or the smallest are wanted is known in a call")
     count = int(k.data)
-    values, places = w.add(
-        "TopK", w.name(x), w.constant([abs(count)], np.int64), outputs=2, axis=op.axis,
+    values, places = w.add_several(
+        "TopK", 2, w.name(x), w.constant([abs(count)], np.int64), axis=op.axis,
         largest=int(count > 0),
     )  # fmt: skip
     wide = op.index_dtype
@@ -350,7 +363,7 @@ def _sorted(output: int) -> Emitter:
         op: Any = node.op
         name = w.name(node.inputs[0])
         size = w.unsqueezed(w.size(name, op.axis), [0])
-        return w.add("TopK", name, size, outputs=2, axis=op.axis, largest=0)[output]
+        return w.add_several("TopK", 2, name, size, axis=op.axis, largest=0)[output]
 
     return emit
 
@@ -366,7 +379,8 @@ EMITTERS: dict[str, Emitter] = {
     "Reshape": _reshape, "DimShuffle": _dimshuffle, "Alloc": _alloc, "Join": _join,
     "Split": _split, "Pad": _pad, "ARange": _arange, "OneHot": _one_hot, "Roll": _roll,
     "Subtensor": _subtensor, "AdvancedSubtensor": _advanced, "IncSubtensor": _written,
-    "AdvancedIncSubtensor": _written, "Nonzero": _nonzero, "PickLabel": _pick_label,
+    "AdvancedIncSubtensor": _written, "ScatterReduce": _written, "Diagonal": _diagonal,
+    "Nonzero": _nonzero, "PickLabel": _pick_label,
     "Sum": _reduction("ReduceSum"), "Prod": _reduction("ReduceProd"),
     "Max": _reduction("ReduceMax"), "Min": _reduction("ReduceMin"),
     "LogSumExp": _reduction("ReduceLogSumExp"), "AllTrue": _truth("ReduceMin"),

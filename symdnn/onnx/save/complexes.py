@@ -33,8 +33,7 @@ def _pairs(w: Writer, v: Variable) -> str:
 
 
 def _part(w: Writer, pairs: str, k: int) -> str:
-    found: str = w.add("Gather", pairs, w.constant(k, np.int64), axis=-1)
-    return found
+    return w.add("Gather", pairs, w.constant(k, np.int64), axis=-1)
 
 
 def _parts(w: Writer, v: Variable) -> Parts:
@@ -45,8 +44,7 @@ def _parts(w: Writer, v: Variable) -> Parts:
 
 
 def _joined(w: Writer, parts: Parts) -> str:
-    found: str = w.add("Concat", *(w.unsqueezed(p, [-1]) for p in parts), axis=-1)
-    return found
+    return w.add("Concat", *(w.unsqueezed(p, [-1]) for p in parts), axis=-1)
 
 
 def _real_type(v: Variable) -> Any:
@@ -84,8 +82,7 @@ def _conj(w: Writer, node: Apply) -> Any:
 
 
 def _conjugate(w: Writer, pairs: str, v: Variable) -> str:
-    found: str = w.add("Mul", pairs, w.constant(np.array([1, -1], _real_type(v))))
-    return found
+    return w.add("Mul", pairs, w.constant(np.array([1, -1], _real_type(v))))
 
 
 def _abs(w: Writer, node: Apply) -> Any:
@@ -169,11 +166,10 @@ def _pad(w: Writer, node: Apply) -> Any:
 def _transformed(w: Writer, name: str, axis: int, inverse: bool, onesided: bool) -> str:
     """One ``DFT`` along an axis; that of the inverse has the factor 1 / n."""
     place = ["", w.constant(axis, np.int64)] if w.opset >= 20 else []  # an input since opset 20
-    found: str = w.add(
+    return w.add(
         "DFT", name, *place, axis=None if place else axis, inverse=int(inverse),
         onesided=int(onesided),
     )  # fmt: skip
-    return found
 
 
 def _scaled(w: Writer, name: str, op: Any, of: Variable, n: str | int, inverse: bool) -> str:
@@ -186,8 +182,7 @@ def _scaled(w: Writer, name: str, op: Any, of: Variable, n: str | int, inverse: 
     else:
         number = w.cast(n, np.dtype(_real_type(of)).name)
         factor = w.add("Pow", number, w.constant(np.asarray(power, _real_type(of))))
-    found: str = w.add("Mul", name, factor)
-    return found
+    return w.add("Mul", name, factor)
 
 
 def _count(w: Writer, name: str, v: Variable, axes: Any) -> str | int:

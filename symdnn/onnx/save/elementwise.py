@@ -154,13 +154,11 @@ def _negative_part(curve: Callable[[Writer, str, str], str]) -> Emitter:
 
 
 def _elu_below(w: Writer, x: str, alpha: str) -> str:
-    found: str = w.add("Mul", alpha, w.add("Elu", x))
-    return found
+    return w.add("Mul", alpha, w.add("Elu", x))
 
 
 def _leaky_below(w: Writer, x: str, alpha: str) -> str:
-    found: str = w.add("Mul", alpha, x)
-    return found
+    return w.add("Mul", alpha, x)
 
 
 def _gelu(approximate: str) -> Emitter:
@@ -181,8 +179,7 @@ def _gelu_by_parts(w: Writer, x: str, out: Variable, approximate: str) -> str:
         cube = w.add("Mul", w.add("Mul", x, x), x)
         bent = w.add("Add", x, w.add("Mul", cube, w.like(out, 0.044715)))
         inner = w.add("Tanh", w.add("Mul", bent, w.like(out, (2 / np.pi) ** 0.5)))
-    found: str = w.add("Mul", w.add("Mul", x, half), w.add("Add", inner, one))
-    return found
+    return w.add("Mul", w.add("Mul", x, half), w.add("Add", inner, one))
 
 
 def _finite(w: Writer, node: Apply) -> Any:

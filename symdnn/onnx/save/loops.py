@@ -43,11 +43,10 @@ def if_else(w: Writer, node: Apply, emit: Emit) -> Any:
     emit(w, [condition])
     c = w.name(condition)
     c = c if condition.type.dtype == "bool" else w.cast(c, "bool")
-    found = w.add(
-        "If", c, outputs=count, then_branch=_branch(w, rest[:count], emit, "then"),
+    return w.add_several(
+        "If", count, c, then_branch=_branch(w, rest[:count], emit, "then"),
         else_branch=_branch(w, rest[count:], emit, "else"),
     )  # fmt: skip
-    return [found] if count == 1 else found
 
 
 def scan(w: Writer, node: Apply, emit: Emit) -> Any:
@@ -88,8 +87,7 @@ def scan(w: Writer, node: Apply, emit: Emit) -> Any:
     graph = helper.make_graph(body.nodes, "step", declared, made)
     first = [w.add("Gather", w.name(v), w.constant(k, np.int64), axis=0)
              for v, c in zip(given.initials, op.states) for k in range(c.depth)]  # fmt: skip
-    found = w.add("Loop", steps, w.constant(True), *first, outputs=len(wanted), body=graph)
-    found = [found] if len(wanted) == 1 else found
+    found = w.add_several("Loop", len(wanted), steps, w.constant(True), *first, body=graph)
     ends = list(accumulate(c.depth for c in op.states))
     last, rest = [found[k - 1] for k in ends], found[len(first) :]
     histories, rest = rest[: len(kept)], rest[len(kept) :]
@@ -115,8 +113,8 @@ def running_product(w: Writer, node: Apply) -> Any:
     )
     graph = helper.make_graph(body.nodes, "step", given, made)
     back = [1] if op.reverse else None
-    products = w.add(
-        "Scan", one, first, outputs=2, body=graph, num_scan_inputs=1, scan_input_directions=back,
+    products = w.add_several(
+        "Scan", 2, one, first, body=graph, num_scan_inputs=1, scan_input_directions=back,
         scan_output_directions=back,
     )[1]  # fmt: skip
     return w.add("Transpose", products, perm=[order.index(d) for d in range(x.ndim)])

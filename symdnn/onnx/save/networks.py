@@ -118,8 +118,7 @@ def _pool(w: Writer, node: Apply) -> Any:
 
 def _with_sizes(w: Writer, numbers: list[int], shape: str, start: int, end: int) -> str:
     part = w.add("Slice", shape, *(w.constant([n], np.int64) for n in (start, end, 0)))
-    found: str = w.add("Concat", w.constant(numbers, np.int64), part, axis=0)
-    return found
+    return w.add("Concat", w.constant(numbers, np.int64), part, axis=0)
 
 
 # -- normalisation --------------------------------------------------------------------------------
@@ -175,8 +174,8 @@ def _layer_norm(w: Writer, node: Apply) -> Any:
         return _own_statistics(w, node)
     sizes = [int(d) for d in x.type.shape[first:] if d is not None]
     params = [w.reshaped(w.name(p), sizes) for p in (gamma, beta)]
-    return w.add(
-        "LayerNormalization", w.name(x), *params, outputs=3, axis=first, epsilon=op.epsilon
+    return w.add_several(
+        "LayerNormalization", 3, w.name(x), *params, axis=first, epsilon=op.epsilon
     )
 
 

@@ -43,8 +43,8 @@ def _network(w: Writer, node: Apply) -> Any:
         parameters = _parameters(w, node, order, layer, features)
         at = layer * count
         first = [w.sliced(s, [at], [at + count], [0], [1]) for s in states]
-        y, *ends = w.add(
-            kind, y, *parameters, lengths, *first, outputs=1 + len(first), hidden_size=hidden,
+        y, *ends = w.add_several(
+            kind, 1 + len(first), y, *parameters, lengths, *first, hidden_size=hidden,
             **attributes,
         )  # fmt: skip
         y = w.reshaped(w.add("Transpose", y, perm=[0, 2, 1, 3]), [0, 0, count * hidden])

@@ -84,19 +84,20 @@ class Writer:
 
     # -- nodes --------------------------------------------------------------------------------
 
-    def add(
-        self, op: str, *inputs: str, outputs: int = 1, domain: str = "", **attributes: Any
-    ) -> Any:
-        """A node; the name of its output, or a list of them."""
+    def add(self, op: str, *inputs: str, **attributes: Any) -> str:
+        """A node with one output; its name."""
+        return self.add_several(op, 1, *inputs, **attributes)[0]
+
+    def add_several(self, op: str, outputs: int, *inputs: str, **attributes: Any) -> list[str]:
+        """A node; the names of its outputs."""
         names = [self.fresh(op.lower()) for _ in range(outputs)]
         given = {k: v for k, v in attributes.items() if v is not None}
         self.nodes.append(helper.make_node(op, list(inputs), names, **given))
-        return names[0] if outputs == 1 else names
+        return names
 
     def cast(self, name: str, dtype: str) -> str:
         """A cast; the caller knows that the dtype is another one."""
-        found: str = self.add("Cast", name, to=code_of(dtype))
-        return found
+        return self.add("Cast", name, to=code_of(dtype))
 
     def like(self, v: Variable, value: Any) -> str:
         """A scalar of the dtype of ``v``."""
@@ -133,8 +134,7 @@ class Writer:
             parts.append(self.unsqueezed(self.as_int64(v), [0]))
         if numbers or not parts:
             parts.append(self.constant(np.array(numbers, np.int64)))
-        found: str = parts[0] if len(parts) == 1 else self.add("Concat", *parts, axis=0)
-        return found
+        return parts[0] if len(parts) == 1 else self.add("Concat", *parts, axis=0)
 
     def as_int64(self, v: Variable) -> str:
         """The name of an integer as int64."""
@@ -143,18 +143,15 @@ class Writer:
 
     def unsqueezed(self, name: str, axes: Sequence[int]) -> str:
         """A value with new dimensions."""
-        found: str = self.add("Unsqueeze", name, self.constant(list(axes), np.int64))
-        return found
+        return self.add("Unsqueeze", name, self.constant(list(axes), np.int64))
 
     def squeezed(self, name: str, axes: Sequence[int]) -> str:
         """A value without dimensions of size 1."""
-        found: str = self.add("Squeeze", name, self.constant(list(axes), np.int64))
-        return found
+        return self.add("Squeeze", name, self.constant(list(axes), np.int64))
 
     def reshaped(self, name: str, sizes: Sequence[int]) -> str:
         """A value in another, static shape (-1: what is left)."""
-        found: str = self.add("Reshape", name, self.constant(list(sizes), np.int64))
-        return found
+        return self.add("Reshape", name, self.constant(list(sizes), np.int64))
 
     def sliced(
         self, name: str, starts: Sequence[Any], ends: Sequence[Any], axes: Sequence[int],
@@ -162,11 +159,10 @@ class Writer:
     ) -> str:  # fmt: skip
         """A slice; bounds are ints or integer scalars."""
         as_vars = [[_scalar(b) for b in bounds] for bounds in (starts, ends)]
-        found: str = self.add(
+        return self.add(
             "Slice", name, self.vector(as_vars[0]), self.vector(as_vars[1]),
             self.constant(list(axes), np.int64), self.constant(list(steps), np.int64),
         )  # fmt: skip
-        return found
 
     def refuse(self, node: Apply, why: str = "it has no counterpart in ONNX") -> ModelError:
         """The error about a node that can't be written."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
@@ -10,8 +9,8 @@ import numpy as np
 
 from symdnn.config import config
 from symdnn.errors import AxisError, NdimMismatch, OptionError, ShapeMismatch
-from symdnn.graph.dims import Dim, Shape, at_least_zero, dim_min, known, normal_axis
-from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
+from symdnn.graph.dims import Dim, at_least_zero, dim_min, known, normal_axis
+from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Shapes, Types, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array, DtypeLike, ShapeLike, TensorLike
@@ -98,9 +97,7 @@ class ARange(Op):
         values = np.arange(int(start), int(stop), _nonzero_step(self, int(step)))
         return values.astype(TensorType(self.dtype).numpy)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         if self.length is not None:
             return [(self.length,)]
         start, stop, step = (host[i] for i in self.host_inputs)
@@ -154,7 +151,7 @@ def _wide_int(dtype: str) -> str:
     return "uint64" if dtype.startswith("uint") else "int64"
 
 
-def _float_range(parts: Sequence[Variable], dtype: str) -> Variable:
+def _float_range(parts: Vars, dtype: str) -> Variable:
     if all(isinstance(v, Constant) for v in parts):
         first, last, by = (float(v.data) for v in parts if isinstance(v, Constant))
         return constant(np.arange(first, last, by).astype(TensorType(dtype).numpy))
@@ -262,9 +259,7 @@ class Diagonal(Op):
     def reference(self, x: Array) -> Array:
         return np.diagonal(x, self.offset, -2, -1)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         (*lead, n, m) = shapes[0]
         return [(*lead, self.length(n, m))]
 
@@ -315,9 +310,7 @@ class AllocDiag(Op):
         if None not in (known(k), known(length)) and known(k) != known(length):
             raise ShapeMismatch(self, f"a diagonal of length {length}", k)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         self._check(shapes[0][-1], host[1], host[2])
         return [(*shapes[0][:-1], host[1], host[2])]
 

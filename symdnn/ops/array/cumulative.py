@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from symdnn.errors import AxisError, TypeMismatch
-from symdnn.graph.dims import Shape, product, same_dim
+from symdnn.graph.dims import product, same_dim
 from symdnn.graph.names.torch_words import torch_words
-from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
+from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Shapes, Types, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array, AxisLike, TensorLike
@@ -43,9 +43,7 @@ class AlongAxis(Op):
             raise AxisError(self, f"a tensor with a dimension {self.axis}", list(inputs))
         return inputs[0]
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [tuple(shapes[0])]
 
     def _forwards(self, x: Array) -> Array:
@@ -199,9 +197,7 @@ class LinearRecurrence(AlongAxis):
             s[k] += a[k] * s[k - 1]
         return self._back(s).astype(inputs[0].dtype, copy=False)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         pairs = zip(*shapes, strict=True)
         return [tuple(same_dim(self, pair, "two equal shapes", shapes) for pair in pairs)]
 

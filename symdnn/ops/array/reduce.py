@@ -11,7 +11,7 @@ import numpy as np
 from symdnn.errors import AxisError, OptionError, ShapeMismatch, TypeMismatch
 from symdnn.graph.dims import DimT, Shape, known
 from symdnn.graph.names.torch_words import torch_words
-from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
+from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Shapes, Types, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType, dtype_name, numpy_dtype
 from symdnn.graph.typing import Array, AxisLike, DtypeLike, TensorLike
@@ -92,9 +92,7 @@ class Reduce(Op):
             return tuple(1 if i in self.axes else d for i, d in enumerate(shape))
         return tuple(d for i, d in enumerate(shape) if i not in self.axes)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         self._check_elements(shapes[0])
         return [self._reduced(shapes[0])]
 
@@ -333,8 +331,7 @@ def _begun(name: str, found: Variable, initial: TensorLike | None, dtype: str) -
     if initial is None:
         return found
     first = initial if isinstance(initial, Variable) else like(initial, found)
-    made: Variable = operator("cast")(operator(name)(found, first), dtype)
-    return made
+    return operator("cast")(operator(name)(found, first), dtype)
 
 
 @torch_words()

@@ -73,15 +73,13 @@ class ScatterReduce(AdvancedIncrement):
         whole = self(x1, y1, *rest)
 
         def share(v: Variable, own: Variable, zero: Variable, at: Callable[[Any], Any]) -> Variable:
-            found: Variable = switch(eq(at(count), zero), at(whole) / v, none)
-            return found
+            return switch(eq(at(count), zero), at(whole) / v, none)
 
         def here(v: Variable) -> Variable:
             return v
 
         def there(v: Variable) -> Variable:
-            found: Variable = read(v, *rest)
-            return found
+            return read(v, *rest)
 
         return share(x1, x, zeros[0], here), share(y1, y, zeros[1], there)
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from symdnn.errors import AxisError, NdimMismatch, ShapeMismatch, TypeMismatch
-from symdnn.graph.dims import Shape, known, normal_axis, one_size, product
+from symdnn.graph.dims import known, normal_axis, one_size, product
 from symdnn.graph.names.torch_words import torch_words
-from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
+from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Shapes, Types, Vars
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array, AxisLike, ShapeLike, TensorLike
 from symdnn.graph.variable import Variable, as_variable
@@ -152,9 +152,7 @@ class ForgetShape(Op):
     def reference(self, x: Array) -> Array:
         return x
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [shapes[0]]
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
@@ -225,9 +223,7 @@ class SpecifyShape(Op):
             raise ShapeMismatch(self, f"the shape {wanted}", x.shape)
         return x
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         (x, *_), wanted = shapes, tuple(host[i] for i in self.host_inputs)
         for a, b in zip(x, wanted, strict=True):
             m, n = known(a), known(b)
@@ -283,9 +279,7 @@ class Copy(Op):
     def reference(self, x: Array) -> Array:
         return np.array(x, copy=True)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [shapes[0]]
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:

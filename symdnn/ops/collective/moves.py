@@ -9,10 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from symdnn.errors import NotEvaluable, OptionError, TypeMismatch
-from symdnn.graph.dims import Shape
-from symdnn.graph.op import Axes, Batched, Grads, Host, Vars
+from symdnn.graph.op import Axes, Batched, Grads, Host, Shapes, Types, Vars
 from symdnn.graph.type import TensorType
-from symdnn.graph.typing import Array
+from symdnn.graph.typing import Array, Arrays
 from symdnn.graph.variable import Variable, constant
 from symdnn.ops.collective.base import Collective, at_least_1d, lanes_second
 from symdnn.ops.collective.reductions import part_of
@@ -34,19 +33,15 @@ class AllToAll(Collective):
             part_of(self, first)
         return x
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         part_of(self, shapes[0][0])
         return list(shapes)
 
-    def across(self, values: Sequence[Sequence[Array]]) -> list[list[Array]]:
+    def across(self, values: Sequence[Arrays]) -> list[list[Array]]:
         parts = [np.split(x, len(values)) for (x,) in values]
         return [[np.concatenate([p[i] for p in parts])] for i in range(len(values))]
 
-    def launch(
-        self, comm: Communicator, inputs: Sequence[Array], outputs: Sequence[Array]
-    ) -> Pending:
+    def launch(self, comm: Communicator, inputs: Arrays, outputs: Arrays) -> Pending:
         return comm.all_to_all(inputs[0], outputs[0])
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
@@ -83,20 +78,16 @@ class Permute(Collective):
     def infer(self, x: TensorType) -> TensorType:
         return x
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return list(shapes)
 
-    def across(self, values: Sequence[Sequence[Array]]) -> list[list[Array]]:
+    def across(self, values: Sequence[Arrays]) -> list[list[Array]]:
         outs = [[np.zeros_like(x)] for (x,) in values]
         for source, to in self.pairs:
             outs[to] = [values[source][0]]
         return outs
 
-    def launch(
-        self, comm: Communicator, inputs: Sequence[Array], outputs: Sequence[Array]
-    ) -> Pending:
+    def launch(self, comm: Communicator, inputs: Arrays, outputs: Arrays) -> Pending:
         to = dict(self.pairs).get(comm.index)
         source = {b: a for a, b in self.pairs}.get(comm.index)
         return comm.permute(inputs[0], outputs[0], to, source)
@@ -126,7 +117,7 @@ class PointToPoint(Collective):
     peer: int = 0
     tag: int = 0
 
-    def across(self, values: Sequence[Sequence[Array]]) -> list[list[Array]]:
+    def across(self, values: Sequence[Arrays]) -> list[list[Array]]:
         raise NotEvaluable(f"{self} is not run by all ranks")
 
 
@@ -141,14 +132,10 @@ class Send(PointToPoint):
     def infer(self, x: TensorType, after: TensorType) -> TensorType:
         return TensorType(x.dtype, (0,))
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [(0,)]
 
-    def launch(
-        self, comm: Communicator, inputs: Sequence[Array], outputs: Sequence[Array]
-    ) -> Pending:
+    def launch(self, comm: Communicator, inputs: Arrays, outputs: Arrays) -> Pending:
         return comm.send(inputs[0], self.peer, self.tag)
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
@@ -187,15 +174,11 @@ class Recv(PointToPoint):
         comm.wait(self.launch(comm, [token], [out]))
         return out
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         known = [host[i] if s is None else s for i, s in zip(self.host_inputs, self.static)]
         return [tuple(known)]
 
-    def launch(
-        self, comm: Communicator, inputs: Sequence[Array], outputs: Sequence[Array]
-    ) -> Pending:
+    def launch(self, comm: Communicator, inputs: Arrays, outputs: Arrays) -> Pending:
         return comm.recv(outputs[0], self.peer, self.tag)
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:

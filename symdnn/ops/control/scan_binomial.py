@@ -1,4 +1,4 @@
-"""Loops whose gradient keeps a fixed number of states, and computes the fewest steps again.
+"""Loops whose gradient stores a fixed number of states and recomputes as few steps as possible.
 
 A. Griewank and A. Walther, "Algorithm 799: revolve: an implementation of checkpointing for the
 reverse or adjoint mode of computational differentiation", 2000.
@@ -6,7 +6,6 @@ reverse or adjoint mode of computational differentiation", 2000.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import comb
@@ -15,8 +14,7 @@ from typing import cast
 import numpy as np
 
 from symdnn.errors import TypeMismatch
-from symdnn.graph.dims import Shape
-from symdnn.graph.op import Array, Axes, Batched, Grads, Host, MultiOp, Vars
+from symdnn.graph.op import Array, Axes, Batched, Grads, Host, MultiOp, Shapes, Types, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType, Type
 from symdnn.graph.variable import Apply, Variable, constant
@@ -57,7 +55,7 @@ def _times(steps: int, snapshots: int) -> int:
 
 
 def _first_part(steps: int, snapshots: int) -> int:
-    """How many of ``steps`` steps to go from a state before the next one is kept."""
+    """How many steps to go forward before the next state is stored."""
     if snapshots == 1:
         return steps - 1
     times = _times(steps, snapshots)
@@ -68,7 +66,7 @@ def _first_part(steps: int, snapshots: int) -> int:
 @lru_cache(maxsize=64)
 def _schedule(steps: int, snapshots: int) -> tuple[Array, Array, Array, Array]:
     """What :class:`BinomialSchedule` returns."""
-    held: list[int] = []  # the steps before which states are kept, in the order of their slots
+    held: list[int] = []  # the steps whose states are stored, by slot
     at = 0
     while at < steps:
         free = snapshots - len(held)
@@ -93,18 +91,19 @@ def _schedule(steps: int, snapshots: int) -> tuple[Array, Array, Array, Array]:
         first.append(len(targets))
     found = [np.array(v, "int64") for v in (bounds, first, slots, targets)]
     for array in found:
-        array.setflags(write=False)  # kept for the next call
+        array.setflags(write=False)  # the cache returns it again
     return found[0], found[1], found[2], found[3]
 
 
 @dataclass(frozen=True)
 class BinomialSchedule(MultiOp):
-    """Which states of a loop of so many steps are kept, and when: the fewest steps in all.
+    """Which states of a loop of a given length are stored, and when, for the fewest steps in total.
 
-    Outputs, int64: the steps before which the forward pass keeps a state, and the end; for each
-    step in reverse order where its forward steps begin in the last output (and where they all end);
-    the slot of the state from which they go; for each of them the slot that keeps its result. The
-    last slot is of those that are not kept.
+    It has four int64 outputs. The first lists the steps before which the forward pass stores a
+    state, and the end. The second has, for each step in reverse order, the index in the fourth
+    output of its first forward step; its last entry is the total. The third has the slot of the
+    state from which these steps start. The fourth has, for each forward step, the slot that stores
+    its result; the last slot is for results that are not stored.
     """
 
     snapshots: int
@@ -117,7 +116,7 @@ class BinomialSchedule(MultiOp):
     def reference(self, steps: Array) -> tuple[Array, ...]:
         return tuple(a.copy() for a in _schedule(int(steps), self.snapshots))
 
-    def shapes(self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host) -> None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> None:
         return None
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
@@ -128,10 +127,10 @@ class BinomialSchedule(MultiOp):
 class BinomialCheckpoint(MultiOp):
     """The first inputs, as views: results of a loop, which its gradient computes in reverse order.
 
-    ``loop`` is a scan whose states read one step back. Inputs: the last values of its states, the
-    last collected values; for each state those that are kept, ``(slots, ...)``; the last three
-    outputs of a :class:`BinomialSchedule`; the inputs of ``loop``. Rewriting removes it, once
-    gradients have been taken.
+    ``loop`` is a scan whose states read one step back. Its inputs are the last values of the
+    states, the last collected values, the stored values of each state (``(slots, ...)``), the last
+    three outputs of a :class:`BinomialSchedule`, and the inputs of ``loop``. A rewrite removes the
+    op after gradients were taken.
     """
 
     loop: Scan
@@ -155,9 +154,7 @@ class BinomialCheckpoint(MultiOp):
     def reference(self, *inputs: Array) -> tuple[Array, ...]:
         return inputs[: self.count]
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [tuple(s) for s in shapes[: self.count]]
 
     @property
@@ -176,8 +173,8 @@ class BinomialCheckpoint(MultiOp):
         return [*[None] * first, *found.gradients()]
 
 
-def binomial_loop(loop: Scan, inputs: Sequence[Variable], snapshots: int) -> list[Variable]:
-    """The last values of the states of a scan, then of what it collects, with few states kept."""
+def binomial_loop(loop: Scan, inputs: Vars, snapshots: int) -> list[Variable]:
+    """The last values of a scan's states and collected values, with few stored states."""
     given = loop.split(inputs)
     steps = static_dim(given.steps)
     if steps is None:
@@ -205,10 +202,10 @@ def binomial_loop(loop: Scan, inputs: Sequence[Variable], snapshots: int) -> lis
 
 
 def _run(
-    loop: Scan, steps: Variable, sequences: Sequence[Variable], states: Sequence[Variable],
-    others: Sequence[Variable],
+    loop: Scan, steps: Variable, sequences: Vars, states: Vars,
+    others: Vars,
 ) -> list[Variable]:  # fmt: skip
-    """The last values of a loop over a part of its steps: of states, then of what it collects."""
+    """The last values of a loop over some of its steps: states, then collected values."""
     op = replace(loop, steps=None, states=tuple(replace(c, history=False) for c in loop.states))
     initials = [v.dimshuffle("x", *range(v.type.ndim)) for v in states]
     outputs = op.make_node(steps, *sequences, *initials, *others).outputs
@@ -216,11 +213,9 @@ def _run(
 
 
 class _Reverse:
-    """The steps in reverse order: each goes forward from a state that is kept, and back once."""
+    """The backward pass. Each of its steps goes forward from a stored state, and back once."""
 
-    def __init__(
-        self, loop: Scan, held: Sequence[Variable], inputs: Sequence[Variable], cotangents: Grads
-    ) -> None:
+    def __init__(self, loop: Scan, held: Vars, inputs: Vars, cotangents: Grads) -> None:
         self.loop, self.given = loop, loop.split(inputs)
         self.kept, (self.first, self.slots, self.targets) = held[:-3], held[-3:]
         count = len(loop.states)
@@ -230,7 +225,7 @@ class _Reverse:
             operator("zeros_like")(self.kept[i][0]) if (c := cotangents[i]) is None else c
             for i in self.carried
         ]
-        #: Cotangents of collected values: those of the last step alone.
+        #: Cotangents of collected values. Only those of the last step exist.
         self.ends = {i: c for i, c in enumerate(cotangents[count:]) if c is not None}
         self.read = [i for i, v in enumerate(self.given.sequences) if v.type.is_differentiable]
         self.summed = [i for i, v in enumerate(self.given.others) if v.type.is_differentiable]
@@ -261,7 +256,7 @@ class _Reverse:
     def _turn(
         self, at: Variable, slot: Variable, first: Variable, end: Variable, *args: Variable
     ) -> list[Variable]:
-        """One step back: what is kept, cotangents of states, sums, gradients of the entries."""
+        """One step back: stored states, cotangents of states, sums, gradients of the entries."""
         count = len(self.kept)
         held, rest = args[:count], args[count:]
         pending, rest = rest[: len(self.carried)], rest[len(self.carried) :]
@@ -284,10 +279,10 @@ class _Reverse:
         return [*kept, *back, *new, *passed]
 
     def _forward(
-        self, at: Variable, targets: Variable, sequences: Sequence[Variable],
-        states: Sequence[Variable], kept: Sequence[Variable], others: Sequence[Variable],
+        self, at: Variable, targets: Variable, sequences: Vars,
+        states: Vars, kept: Vars, others: Vars,
     ) -> tuple[list[Variable], list[Variable]]:  # fmt: skip
-        """States before step ``at``, and what is kept, after steps from ``states``."""
+        """The states before step ``at``, computed from ``states``, and the stored states."""
         count, reads = len(states), len(sequences)
         begin = at - operator("shape")(targets)[0]
 
@@ -314,8 +309,8 @@ class _Reverse:
         return last[:count], last[count:]
 
     def _back(
-        self, at: Variable, inside: Sequence[Variable], pending: Sequence[Variable],
-        ends: Sequence[Variable],
+        self, at: Variable, inside: Vars, pending: Vars,
+        ends: Vars,
     ) -> list[Variable | None]:  # fmt: skip
         """Gradients of one step with respect to its inputs."""
         is_last = operator("eq")(at, self.given.steps - 1)
@@ -329,8 +324,8 @@ class _Reverse:
         return list(vjp_of_expressions(lambda *v: self.loop.inner.apply(v), inside, cotangents))
 
 
-def loop_of(results: Sequence[Variable]) -> Apply[Scan] | None:
-    """The scan that makes one of the results, or makes what it is a part of."""
+def loop_of(results: Vars) -> Apply[Scan] | None:
+    """The scan behind one of the results, also through views and parts."""
     for v in results:
         node = v.owner
         while node is not None:

@@ -18,7 +18,7 @@ from symdnn.errors import (
 )
 from symdnn.graph.dims import dim_min
 from symdnn.graph.names.flow import name_of
-from symdnn.graph.traverse import leaves, toposort
+from symdnn.graph.traverse import leaves, toposort, updates_read
 from symdnn.graph.type import OpaqueType
 from symdnn.graph.typing import TensorLike
 from symdnn.graph.values.test_values_flag import entry_of
@@ -366,15 +366,12 @@ def _add_default_updates(step: StepResult, blockers: Sequence[Variable]) -> None
     """Shared variables that the step reads and that update themselves (random states)."""
     pending = [*step.outputs, *step.updates.values()]
     pending += [] if step.condition is None else [step.condition]
-    done = {*step.updates, *blockers}
-    while pending:
-        read = leaves(pending, blockers)
-        pending = []
-        for v in read:
-            if isinstance(v, Shared) and v.default_update is not None and v not in done:
-                done.add(v)
-                step.updates[v] = as_variable(v.default_update)
-                pending.append(step.updates[v])
+    left_alone = {*step.updates, *blockers}
+
+    def update(v: Shared, new: Variable) -> Variable | None:
+        return None if v in left_alone else as_variable(new)
+
+    step.updates.update(updates_read(pending, blockers, update))
 
 
 def _add_statistics(step: StepResult) -> set[Variable]:

@@ -1,4 +1,4 @@
-"""``scan_checkpoints``: a loop whose gradient keeps the states of some steps only."""
+"""``scan_checkpoints``: a loop whose gradient stores the states of some steps only."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ def scan_checkpoints(
     padding: bool = True,
     snapshots: int | None = None,
 ) -> tuple[Any, OrderedUpdates]:
-    """:func:`scan` whose gradient keeps the states after every ``save_every_N`` steps.
+    """:func:`scan` whose gradient stores the states after every ``save_every_N`` steps.
 
-    ``(outputs, updates)`` as Theano's: ``outputs`` has the values after each ``save_every_N`` steps
-    and after the last one, and ``outputs_info`` only initial values of one step before (or None). A
-    backward pass computes the steps in between again, part by part. So of T steps it keeps T / N
-    states and those of N steps, and computes each step twice: some 2 sqrt(T) states with
-    N = sqrt(T).
+    It returns ``(outputs, updates)`` as Theano's function does: ``outputs`` has the values after
+    each ``save_every_N`` steps and after the last one. ``outputs_info`` has initial values of one
+    step before (or None). A backward pass recomputes the steps in between, segment by segment. Of T
+    steps it stores T / N states and those of N steps, and computes each step twice: about 2 sqrt(T)
+    states with N = sqrt(T).
 
-    Several numbers are levels, innermost first: with ``(10, 10)`` of 1000 steps the states after
-    every 100 steps are kept, of one such part those after every 10, and of one of these parts all:
-    30 states, and each step is computed three times.
+    Several numbers are levels, innermost first. With ``(10, 10)`` and 1000 steps it stores the
+    states after every 100 steps, within one such segment those after every 10, and within one of
+    these all: 30 states, and each step is computed three times.
 
-    With ``snapshots`` the states kept are that many, whatever the number of steps: parts of
-    ``save_every_N`` steps (1: each step) are gone through in reverse order by a binomial schedule
-    (A. Griewank and A. Walther, "Algorithm 799: revolve", 2000), which computes the fewest of them
-    again. Then ``outputs`` has the values after the last step alone.
+    With ``snapshots`` this many states are stored, whatever the number of steps. Segments of
+    ``save_every_N`` steps (1: each step) are visited in reverse order by a binomial schedule, which
+    recomputes as few steps as possible (A. Griewank and A. Walther, "Algorithm 799: revolve",
+    2000). Then ``outputs`` has only the values after the last step.
 
     The last part may be shorter: then sequences are padded with zeros, on which ``fn`` must be
     finite; its results there are not used. With ``padding=False`` the number of steps must be a
@@ -132,7 +132,7 @@ class _Levels:
     def all_steps(
         self, given: Sequence[Variable], levels: Sequence[int], snapshots: int | None
     ) -> tuple[list[Variable], OrderedUpdates]:
-        """The user's outputs and updates; ``given`` begins with the index."""
+        """The user's outputs and updates; the first argument is the index."""
         states = [v for v in self.infos if v is not None]
         if snapshots is None:
             return self.run(given, states, levels)
@@ -141,7 +141,7 @@ class _Levels:
     def run(
         self, given: Sequence[Variable], states: Sequence[Variable], levels: Sequence[int]
     ) -> tuple[list[Variable], OrderedUpdates]:
-        """The outputs after each part of the last level; ``given`` begins with the index."""
+        """The outputs after each segment of the last level; the first argument is the index."""
         if not levels:
             return self._scan(self._step, given, states, self.others)
         part, parts = self._in_parts(given, levels)
@@ -151,7 +151,7 @@ class _Levels:
         self, given: Sequence[Variable], states: Sequence[Variable], levels: Sequence[int],
         snapshots: int,
     ) -> tuple[list[Variable], OrderedUpdates]:  # fmt: skip
-        """The outputs after the last part, of which gradients hold so many states."""
+        """The outputs after the last segment, with this many stored states."""
         if levels:
             part, given = self._in_parts(given, levels)
             outputs, updates = self._scan(part, given, states, [])
@@ -160,7 +160,7 @@ class _Levels:
             def step(at: Variable, *args: Variable) -> Any:
                 entries, rest = args[: len(given) - 1], args[len(given) - 1 :]
                 inside = rest[: len(states)]
-                # A product with the entries alone would be computed for all steps at once.
+                # A product that reads only the entries would be hoisted and computed for all steps.
                 return self.fn(*(After()(v, *inside) if inside else v for v in entries), *rest)
 
             outputs, updates = self._scan(step, given, states, self.others)
@@ -191,7 +191,8 @@ class _Levels:
 
         def part(*args: Any) -> tuple[list[Variable], OrderedUpdates]:
             inside = args[len(parts) :]
-            # What follows from the sequences alone would be computed for all parts at once.
+            # Values that depend only on the sequences would be hoisted and computed for all
+            # segments.
             values = [After()(v, *inside) for v in args[: len(parts)]]
             outs, updates = run(values, inside, levels[:-1])
             # Behind the last step there is padding.

@@ -19,17 +19,17 @@ __all__ = ["MOST_BYTES_OF_STEPS_AT_ONCE", "LoopArrays", "NumpyArrays", "run_loop
 #: A step: inner inputs, and for arrays with ``ahead`` the memory for states and collected values
 #: (None: any) -> inner outputs.
 StepFunction = Callable[[list[Any], list[Any]], Sequence[Any]]
-#: Runs many steps at once: how many at most, then functions that give the arrays of all inner
-#: inputs with whether they have an entry for each step, and those for the inner outputs, which
-#: have. Returns the number of steps that ran.
+#: Runs many steps in one call. It takes the most steps, functions that return the arrays of all
+#: inner inputs and whether they have an entry for each step, and functions for the inner outputs,
+#: which have. Returns the number of steps that ran.
 AtOnce = Callable[[int, Callable[[], list[tuple[Any, bool]]], Callable[[], list[Any]]], int]
-#: Steps at once at most: between them Python looks for Ctrl-C, and for free processors.
+#: The most steps of one call: after it Python looks for Ctrl-C and for idle processors.
 _AT_ONCE = 1000
-#: Bytes of the memory for a state of which only the last value is kept, in steps at once.
+#: Bytes of the buffer, in a call of many steps, for a state without a history.
 _AT_ONCE_BYTES = 1 << 18
-#: Bytes of the largest state of which two steps or more are computed at once.
+#: Bytes of the largest state for which a call has two steps or more.
 MOST_BYTES_OF_STEPS_AT_ONCE = _AT_ONCE_BYTES // 2
-#: Copies for contiguous entries pay for so many steps, and may be so large.
+#: Copies that make entries contiguous pay from this many steps on, up to this size.
 _MIN_STEPS_TO_COPY, _MAX_BYTES_TO_COPY = 8, 1 << 26
 #: The number of steps for which a loop of unknown length allocates memory at first.
 _FIRST_CAPACITY_STEPS = 64
@@ -38,7 +38,7 @@ _FIRST_CAPACITY_STEPS = 64
 class LoopArrays(Protocol):
     """The arrays of a device: ``x[i, ...]`` and ``x[:n]`` are views, and they have ``shape``.
 
-    With ``ahead`` a step gets the memory in which its results are kept, and may write them there.
+    With ``ahead`` a step gets the memory of its stored results and may write them there.
     """
 
     ahead: bool
@@ -154,14 +154,14 @@ def _run_at_once(
 
 
 class _Recent:
-    """A state whose last values alone are kept."""
+    """A state without a history: only its last values are stored."""
 
     def __init__(
         self, op: Scan, number: int, carry: Carry, initial: Array, room: int, arrays: LoopArrays
     ) -> None:
         self.op, self.number, self.carry, self.arrays = op, number, carry, arrays
         self.values = [initial[k, ...] for k in range(carry.depth)]
-        #: The values of many steps at once, behind the last ones before.
+        #: The values of many steps, after the last ones before.
         self.many: Any = None
         #: Whether the last value is in memory of its own.
         self.owned = False
@@ -172,7 +172,7 @@ class _Recent:
         self.owned = True
 
     def parts(self, t: int, count: int) -> list[Any]:
-        """What the taps read in ``count`` steps, in memory of its own."""
+        """The values that the taps read in ``count`` steps, in a buffer of their own."""
         depth, last = self.carry.depth, self.values[-1]
         self.many = self.arrays.empty((depth + count, *last.shape), last.dtype)
         for k, value in enumerate(self.values):
@@ -184,7 +184,7 @@ class _Recent:
         return self.many[self.carry.depth :]
 
     def ran(self, done: int) -> None:
-        """Take the last values of ``done`` steps at once."""
+        """Copy the last values after a call of ``done`` steps."""
         if done:
             self.values = [self.many[done + k, ...] for k in range(self.carry.depth)]
 
@@ -211,7 +211,7 @@ class _Recent:
 
 
 class _History:
-    """A state all of whose values are kept, after its initial ones."""
+    """A state with a history: all its values, after the initial ones."""
 
     def __init__(
         self, op: Scan, number: int, carry: Carry, initial: Array, room: int, arrays: LoopArrays
@@ -229,7 +229,7 @@ class _History:
         return lambda t: self.buffer[t + offset, ...]
 
     def parts(self, t: int, count: int) -> list[Any]:
-        """What the taps read in ``count`` steps."""
+        """The values that the taps read in ``count`` steps."""
         starts = [t + self.depth + tap for tap in self.carry.taps]
         return [self.buffer[k : k + count] for k in starts]
 

@@ -156,8 +156,7 @@ def _begun(s: State, t: TensorType) -> Variable:
     """The initial value in another dtype; a Python number with all its digits."""
     if s.number is not None:
         return constant(np.asarray([s.number]).astype(t.numpy))
-    found: Variable = operator("cast")(s.initial, t.dtype)
-    return found
+    return operator("cast")(s.initial, t.dtype)
 
 
 def _wider(s: State) -> TensorType | None:

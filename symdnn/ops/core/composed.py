@@ -1,4 +1,6 @@
-"""Ops by their expressions in simpler ops: types, shapes, reference and gradients of these."""
+"""Ops that are defined by an expression in simpler ops: its types, shapes, reference and
+gradients.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from symdnn.config import config
 from symdnn.graph.backprop import backprop, forward_sweep
-from symdnn.graph.dims import Shape
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.inner import InnerGraph
-from symdnn.graph.op import Grads, Host, Op, Vars
+from symdnn.graph.op import Grads, Host, Op, Shapes, Types, Vars
 from symdnn.graph.origin import noting
 from symdnn.graph.traverse import clone_graph
 from symdnn.graph.type import TensorType, Type
@@ -28,8 +29,8 @@ __all__ = [
 class Composed(Op):
     """Base of ops that are defined by :meth:`expanded`, their expression in simpler ops.
 
-    Types, shapes, reference and gradients are those of the expression. The ops exist because a
-    kernel computes the expression at once.
+    Types, shapes, reference and gradients are those of the expression. The op exists because one
+    kernel computes the whole.
     """
 
     abstract: ClassVar[bool] = True
@@ -47,9 +48,7 @@ class Composed(Op):
         inner = _inner_graph(self, types)
         return tuple(evaluate(inner.outputs, dict(zip(inner.inputs, inputs, strict=True))))
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         inner = _inner_graph(self, tuple(types))
         found = inner_shapes(inner, range(len(inner.outputs)), shapes, host)
         known = [s for s in found if s is not None]
@@ -71,15 +70,15 @@ def _inner_graph(op: Composed, types: tuple[Type, ...]) -> InnerGraph:
 
 
 def vjp_of_expression(
-    build: Callable[..., Variable], inputs: Sequence[Variable], cotangent: Variable
+    build: Callable[..., Variable], inputs: Vars, cotangent: Variable
 ) -> list[Variable | None]:
     """:func:`vjp_of_expressions` of a single one."""
     return vjp_of_expressions(lambda *given: [build(*given)], inputs, [cotangent])
 
 
 def vjp_of_expressions(
-    build: Callable[..., Sequence[Variable]],
-    inputs: Sequence[Variable],
+    build: Callable[..., Vars],
+    inputs: Vars,
     cotangents: Sequence[Variable | None],
 ) -> list[Variable | None]:
     """Gradients of ``build(*inputs)`` with respect to each input, taken as independent.
@@ -97,11 +96,11 @@ def vjp_of_expressions(
 
 
 def jvp_of_expressions(
-    build: Callable[..., Sequence[Variable]],
-    inputs: Sequence[Variable],
+    build: Callable[..., Vars],
+    inputs: Vars,
     tangents: Sequence[Variable | None],
 ) -> list[Variable | None]:
-    """Tangents of ``build(*inputs)``, given those of its inputs, taken as independent."""
+    """Tangents of ``build(*inputs)``, given those of its inputs, which count as independent."""
     fresh = [Variable(v.type) for v in inputs]
     known = {v: t for v, t in zip(fresh, tangents, strict=True) if t is not None}
     found = forward_sweep(known, build(*fresh))
@@ -111,5 +110,7 @@ def jvp_of_expressions(
 
 
 def written_out(op: Op, what: str) -> AbstractContextManager[None]:
-    """Nodes made inside stand for ``op``, whose derivative no op has; the report says so."""
+    """A context: the report says that nodes made in it replace ``op``, whose derivative
+    no op has.
+    """
     return noting(f"{type(op).__name__} written out as {what}, for a derivative that no op has")

@@ -15,8 +15,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from symdnn.errors import AxisError, OptionError, ShapeMismatch, TypeMismatch
-from symdnn.graph.dims import Dim, Shape, common, known
-from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
+from symdnn.graph.dims import Dim, common, known
+from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Shapes, Types, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array
@@ -101,9 +101,7 @@ class FFT(Transform):
         self._check_sizes([x.shape[a] for a in self.axes])
         return x.with_dtype(COMPLEX_OF.get(x.dtype, x.dtype))
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         self._check_sizes([shapes[0][a] for a in self.axes])
         return [tuple(shapes[0])]
 
@@ -137,9 +135,7 @@ class RealFFT(Transform):
         half = None if n is None else n // 2 + 1
         return TensorType(COMPLEX_OF[x.dtype], self.with_size(x.shape, half))
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         (x,) = shapes
         self._check_sizes([x[a] for a in self.axes])
         return [self.with_size(x, x[self.axes[-1]] // 2 + 1)]
@@ -192,9 +188,7 @@ class InverseRealFFT(Transform):
                 f"a tensor of shape {tuple(shape)}",
             )
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         n = host[1] if self.size is None else self.size
         self._check(shapes[0], n)
         return [self.with_size(shapes[0], n)]

@@ -1,7 +1,7 @@
 """A loop nest: axes, the strides of operands along them, a scalar program, folds over axes.
 
-It says what is computed and in no way how. ``cpu/nest`` and ``gpu/kernels/nest*`` have schedules
-and print nests as LLVM's IR and as CUDA C.
+It says what is computed, not how. ``cpu/nest`` and ``gpu/kernels/nest*`` have the schedules, and
+print nests as LLVM IR and as CUDA C.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["Access", "Fold", "Nest"]
 
 @dataclass(frozen=True)
 class Access:
-    """How an operand lies: bytes from one element to the next along each axis of a nest.
+    """The strides of an operand: bytes between elements along each axis of a nest.
 
     0 along an axis that it does not have. ``offset`` is where element 0 of all axes is, in bytes.
     """
@@ -40,7 +40,8 @@ class Access:
 
 @dataclass(frozen=True)
 class Fold:
-    """What a nest folds: ``program`` gives each element's values, which the monoids take in turn.
+    """The fold of a nest: ``program`` computes each element's values, and the monoids combine them
+    in order.
 
     With ``scan`` every state is a result (``"inclusive"``), or the state before each element
     (``"exclusive"``); without it the last one.
@@ -75,9 +76,9 @@ class Fold:
 
 @dataclass(frozen=True)
 class Nest:
-    """A fold over the axes ``along`` of ``sizes``, numbered in C order; the others are kept.
+    """A fold over the axes ``along`` of ``sizes``, numbered in C order; the other axes are kept.
 
-    Results are written along all axes for a scan, else along those that are kept.
+    Results of a scan have all axes, others only the kept ones.
     """
 
     sizes: tuple[int, ...]
@@ -114,7 +115,7 @@ class Nest:
         )
 
     def merged(self) -> Nest:
-        """The same nest with few axes: the kept ones by decreasing step, then the folded ones.
+        """The same nest with fewer axes: kept axes by decreasing step, then folded ones.
 
         Neighbours that all operands step over alike become one axis; one of each kind stays. The
         order of the folded axes stays, since elements are numbered.
@@ -144,7 +145,7 @@ class Nest:
     def evaluate(self, *arrays: Any) -> list[Any]:
         """The results by NumPy, of arrays that broadcast to ``sizes``; a step at a time.
 
-        A reduction's results have the kept axes, a scan's all. Steps of accesses do not matter.
+        Results of a reduction have the kept axes, those of a scan all. Strides do not matter.
         """
         whole = [
             np.broadcast_to(v, self.sizes)

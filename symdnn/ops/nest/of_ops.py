@@ -1,4 +1,4 @@
-"""Nests of ops: arg-reductions with what is fused to them, and cumulative ops."""
+"""Nests of ops: arg-reductions with their fused elementwise nodes, and cumulative ops."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ Cumulative: TypeAlias = CumSum | CumProd | CumMax | CumMin | LinearRecurrence
 
 
 def number_dtype(elements: int) -> str:
-    """The dtype in which so many elements are numbered."""
+    """The dtype of the indices of this many elements."""
     return "int32" if elements < 2**31 else "int64"
 
 
@@ -58,7 +58,7 @@ def _work(dtype: str) -> str:
 
 
 def _added_in(dtype: str, exact: bool) -> str:
-    """The dtype in which sums with this accumulator are kept: ``exact`` is float64 for float32."""
+    """The accumulator's dtype of sums: with ``exact``, float64 for float32."""
     return "float64" if exact and _work(dtype) == "float32" else _work(dtype)
 
 
@@ -68,7 +68,7 @@ def reduction_fold(
 ) -> Fold | None:
     """The fold of a reduction, or of a ``FusedReduce``, of operands of these dtypes.
 
-    None where one of them is no monoid here (complex sums). ``exact`` adds float32 in float64.
+    None if one of them is not a monoid here (complex sums). ``exact`` adds float32 in float64.
     """
     if isinstance(op, FusedReduce):
         program, reductions = op.program, op.reductions

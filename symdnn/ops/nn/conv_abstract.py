@@ -47,16 +47,10 @@ class _Abstract:
     num_groups: int = 1
     unshared: bool = False
 
-    def _unshared(self) -> Options:
+    def _options(self) -> Options:
         return Options(
             type(self).__name__, self.convdim, self.border_mode, self.subsample,
             self.filter_flip, self.filter_dilation, self.num_groups,
-        )  # fmt: skip
-
-    def _options(self) -> tuple[Any, Any, bool, Any, int]:
-        return (
-            self.border_mode, self.subsample, self.filter_flip, self.filter_dilation,
-            self.num_groups,
         )  # fmt: skip
 
 
@@ -66,11 +60,8 @@ class _Forward(_Abstract):
     ) -> Variable:
         """The convolution of ``img`` with ``kern``."""
         if self.unshared:
-            return unshared_conv(self._unshared(), img, kern, self.imshp, self.kshp)
-        return conv_nd(
-            type(self).__name__, self.convdim, img, kern, self.imshp, self.kshp,
-            *self._options(), hints,
-        )  # fmt: skip
+            return unshared_conv(self._options(), img, kern, self.imshp, self.kshp)
+        return conv_nd(self._options(), img, kern, self.imshp, self.kshp, hints)
 
 
 class _GradInputs(_Abstract):
@@ -80,11 +71,9 @@ class _GradInputs(_Abstract):
     ) -> Variable:  # fmt: skip
         """The gradient in an input of the spatial sizes ``shape``, always checked."""
         if self.unshared:
-            return unshared_grad_inputs(self._unshared(), topgrad, kern, shape, self.kshp)
-        return conv_grad_wrt_inputs(
-            type(self).__name__, self.convdim, topgrad, kern, _joined(self.imshp, shape, self),
-            self.kshp, *self._options(), hints,
-        )  # fmt: skip
+            return unshared_grad_inputs(self._options(), topgrad, kern, shape, self.kshp)
+        whole = _joined(self.imshp, shape, self)
+        return conv_grad_wrt_inputs(self._options(), topgrad, kern, whole, self.kshp, hints)
 
 
 class _GradWeights(_Abstract):
@@ -94,11 +83,9 @@ class _GradWeights(_Abstract):
     ) -> Variable:  # fmt: skip
         """The gradient in filters of the spatial sizes ``shape``, always checked."""
         if self.unshared:
-            return unshared_grad_weights(self._unshared(), img, topgrad, shape, self.imshp)
-        return conv_grad_wrt_weights(
-            type(self).__name__, self.convdim, img, topgrad, _joined(self.kshp, shape, self),
-            self.imshp, *self._options(), hints,
-        )  # fmt: skip
+            return unshared_grad_weights(self._options(), img, topgrad, shape, self.imshp)
+        whole = _joined(self.kshp, shape, self)
+        return conv_grad_wrt_weights(self._options(), img, topgrad, whole, self.imshp, hints)
 
 
 def _joined(known: Any, shape: Any, op: _Abstract) -> Any:

@@ -7,7 +7,6 @@ The arguments are translated by :mod:`symdnn.ops.nn.conv_words`: ``border_mode``
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,10 +25,8 @@ from symdnn.ops.nn.conv_unshared import (
     unshared_grad_weights,
 )
 from symdnn.ops.nn.conv_words import (
-    border_padding,
     float_operands,
     input_shape_by_any_name,
-    settled_padding,
     static_ints,
     static_size,
     with_sizes,
@@ -48,42 +45,28 @@ __all__ = [
 
 
 def conv_nd(
-    name: str, ndim: int, input: TensorLike, filters: TensorLike, input_shape: StaticShape,
-    filter_shape: StaticShape, border_mode: BorderMode, subsample: PerAxis, filter_flip: bool,
-    filter_dilation: PerAxis, num_groups: int, hints: Hints | None,
+    options: Options, input: TensorLike, filters: TensorLike, input_shape: StaticShape = None,
+    filter_shape: StaticShape = None, hints: Hints | None = None,
 ) -> Variable:  # fmt: skip
-    """Convolution over ``ndim`` spatial dimensions, for ``conv1d``, ``conv2d`` and ``conv3d``."""
-    x, w = float_operands(name, ndim, input, filters)
+    """Convolution over any number of dimensions, for ``conv1d``, ``conv2d`` and ``conv3d``."""
+    name = options.name
+    x, w = float_operands(name, options.ndim, input, filters)
     x = with_sizes(f"{name}: input_shape", x, input_shape)
     w = with_sizes(f"{name}: filter_shape", w, filter_shape)
-    op = _op(name, ndim, w.type.shape[2:], border_mode, subsample, filter_dilation, num_groups,
-             filter_flip)  # fmt: skip
-    out: Variable = op(x, w, hints=hints)
-    return out
-
-
-def _op(
-    name: str, ndim: int, kernel: Sequence[int | None], border_mode: BorderMode, subsample: PerAxis,
-    filter_dilation: PerAxis, num_groups: int, filter_flip: bool,
-) -> Conv:  # fmt: skip
-    stride = static_ints(f"{name}: subsample", subsample, ndim)
-    dilation = static_ints(f"{name}: filter_dilation", filter_dilation, ndim)
-    padding = settled_padding(border_padding(border_mode, ndim), kernel, dilation)
-    return Conv(padding, stride, dilation, int(num_groups), bool(filter_flip))
+    return options.conv(w.type.shape[2:])(x, w, hints=hints)
 
 
 def conv_grad_wrt_inputs(
-    name: str, ndim: int, output_grad: TensorLike, filters: TensorLike, input_shape: StaticShape,
-    filter_shape: StaticShape, border_mode: BorderMode, subsample: PerAxis, filter_flip: bool,
-    filter_dilation: PerAxis, num_groups: int, hints: Hints | None,
+    options: Options, output_grad: TensorLike, filters: TensorLike, input_shape: StaticShape,
+    filter_shape: StaticShape = None, hints: Hints | None = None,
 ) -> Variable:  # fmt: skip
-    """Gradient in the input over ``ndim`` spatial dimensions; the last entries of ``input_shape``
-    are its spatial sizes (None: the smallest that fit).
+    """Gradient in the input; the last entries of ``input_shape`` are its spatial sizes (None: the
+    smallest that fit).
     """
+    name, ndim = options.name, options.ndim
     dy, w = float_operands(name, ndim, output_grad, filters)
     w = with_sizes(f"{name}: filter_shape", w, filter_shape)
-    op = _op(name, ndim, w.type.shape[2:], border_mode, subsample, filter_dilation, num_groups,
-             filter_flip)  # fmt: skip
+    op = options.conv(w.type.shape[2:])
     entries = _shape_entries(input_shape, ndim)
     given = entries[-ndim:] if entries else [None] * ndim
     smallest = _smallest_input(op, dy, w)
@@ -103,22 +86,18 @@ def _smallest_input(op: Conv, dy: Variable, w: Variable) -> list[Dim]:
 
 
 def conv_grad_wrt_weights(
-    name: str, ndim: int, input: TensorLike, output_grad: TensorLike, filter_shape: StaticShape,
-    input_shape: StaticShape, border_mode: BorderMode, subsample: PerAxis, filter_flip: bool,
-    filter_dilation: PerAxis, num_groups: int, hints: Hints | None,
+    options: Options, input: TensorLike, output_grad: TensorLike, filter_shape: StaticShape,
+    input_shape: StaticShape = None, hints: Hints | None = None,
 ) -> Variable:  # fmt: skip
-    """Gradient in the filters over ``ndim`` spatial dimensions; the last entries of
-    ``filter_shape`` are their spatial sizes.
-    """
+    """Gradient in the filters; the last entries of ``filter_shape`` are their spatial sizes."""
+    name, ndim = options.name, options.ndim
     x, dy = float_operands(name, ndim, input, output_grad)
     x = with_sizes(f"{name}: input_shape", x, input_shape)
     entries = _shape_entries(filter_shape, ndim)
     kernel = entries[-ndim:]
     if len(kernel) != ndim or any(k is None for k in kernel):
         raise NdimMismatch(name, "the filter's spatial sizes in filter_shape", repr(filter_shape))
-    op = _op(name, ndim, [static_size(k) for k in kernel], border_mode, subsample,
-             filter_dilation, num_groups, filter_flip)  # fmt: skip
-    dw = grad_weight(op, x, dy, kernel, hints)
+    dw = grad_weight(options.conv([static_size(k) for k in kernel]), x, dy, kernel, hints)
     return with_sizes(f"{name}: filter_shape", dw, entries if len(entries) == ndim + 2 else None)
 
 
@@ -147,8 +126,8 @@ def conv1d(
 
     As :func:`conv2d`, over one dimension. ``border_mode=((left, right),)`` pads one side more.
     """
-    return conv_nd("conv1d", 1, input, filters, input_shape, filter_shape, border_mode, subsample,
-                   filter_flip, filter_dilation, num_groups, hints)  # fmt: skip
+    options = Options("conv1d", 1, border_mode, subsample, filter_flip, filter_dilation, num_groups)
+    return conv_nd(options, input, filters, input_shape, filter_shape, hints)
 
 
 def conv2d(
@@ -181,12 +160,10 @@ def conv2d(
     'float32(?, 8, 14, 14)'
     """
     input_shape = input_shape_by_any_name("conv2d", input_shape, image_shape, kwargs)
+    options = Options("conv2d", 2, border_mode, subsample, filter_flip, filter_dilation, num_groups)
     if unshared:
-        options = Options("conv2d", 2, border_mode, subsample, filter_flip, filter_dilation,
-                          num_groups)  # fmt: skip
         return unshared_conv(options, input, filters, input_shape, filter_shape)
-    return conv_nd("conv2d", 2, input, filters, input_shape, filter_shape, border_mode, subsample,
-                   filter_flip, filter_dilation, num_groups, hints)  # fmt: skip
+    return conv_nd(options, input, filters, input_shape, filter_shape, hints)
 
 
 def conv3d(
@@ -196,8 +173,8 @@ def conv3d(
     num_groups: int = 1, *, hints: Hints | None = None,
 ) -> Variable:  # fmt: skip
     """Convolution of volumes (batch, channels, depth, rows, columns); as :func:`conv2d`."""
-    return conv_nd("conv3d", 3, input, filters, input_shape, filter_shape, border_mode, subsample,
-                   filter_flip, filter_dilation, num_groups, hints)  # fmt: skip
+    options = Options("conv3d", 3, border_mode, subsample, filter_flip, filter_dilation, num_groups)
+    return conv_nd(options, input, filters, input_shape, filter_shape, hints)
 
 
 def conv1d_grad_wrt_inputs(
@@ -207,10 +184,9 @@ def conv1d_grad_wrt_inputs(
     hints: Hints | None = None,
 ) -> Variable:  # fmt: skip
     """Gradient of :func:`conv1d` in its input; as :func:`conv2d_grad_wrt_inputs`."""
-    return conv_grad_wrt_inputs(
-        "conv1d_grad_wrt_inputs", 1, output_grad, filters, input_shape, filter_shape, border_mode,
-        subsample, filter_flip, filter_dilation, num_groups, hints,
-    )  # fmt: skip
+    options = Options("conv1d_grad_wrt_inputs", 1, border_mode, subsample, filter_flip,
+                      filter_dilation, num_groups)  # fmt: skip
+    return conv_grad_wrt_inputs(options, output_grad, filters, input_shape, filter_shape, hints)
 
 
 def conv2d_grad_wrt_inputs(
@@ -227,14 +203,11 @@ def conv2d_grad_wrt_inputs(
     :class:`~symdnn.errors.ShapeMismatch` when the convolution of such an input would not have
     the shape of ``output_grad``.
     """
+    options = Options("conv2d_grad_wrt_inputs", 2, border_mode, subsample, filter_flip,
+                      filter_dilation, num_groups)  # fmt: skip
     if unshared:
-        options = Options("conv2d_grad_wrt_inputs", 2, border_mode, subsample, filter_flip,
-                          filter_dilation, num_groups)  # fmt: skip
         return unshared_grad_inputs(options, output_grad, filters, input_shape, filter_shape)
-    return conv_grad_wrt_inputs(
-        "conv2d_grad_wrt_inputs", 2, output_grad, filters, input_shape, filter_shape, border_mode,
-        subsample, filter_flip, filter_dilation, num_groups, hints,
-    )  # fmt: skip
+    return conv_grad_wrt_inputs(options, output_grad, filters, input_shape, filter_shape, hints)
 
 
 def conv3d_grad_wrt_inputs(
@@ -244,10 +217,9 @@ def conv3d_grad_wrt_inputs(
     num_groups: int = 1, *, hints: Hints | None = None,
 ) -> Variable:  # fmt: skip
     """Gradient of :func:`conv3d` in its input; as :func:`conv2d_grad_wrt_inputs`."""
-    return conv_grad_wrt_inputs(
-        "conv3d_grad_wrt_inputs", 3, output_grad, filters, input_shape, filter_shape, border_mode,
-        subsample, filter_flip, filter_dilation, num_groups, hints,
-    )  # fmt: skip
+    options = Options("conv3d_grad_wrt_inputs", 3, border_mode, subsample, filter_flip,
+                      filter_dilation, num_groups)  # fmt: skip
+    return conv_grad_wrt_inputs(options, output_grad, filters, input_shape, filter_shape, hints)
 
 
 def conv1d_grad_wrt_weights(
@@ -257,10 +229,9 @@ def conv1d_grad_wrt_weights(
     hints: Hints | None = None,
 ) -> Variable:  # fmt: skip
     """Gradient of :func:`conv1d` in its filters; as :func:`conv2d_grad_wrt_weights`."""
-    return conv_grad_wrt_weights(
-        "conv1d_grad_wrt_weights", 1, input, output_grad, filter_shape, input_shape, border_mode,
-        subsample, filter_flip, filter_dilation, num_groups, hints,
-    )  # fmt: skip
+    options = Options("conv1d_grad_wrt_weights", 1, border_mode, subsample, filter_flip,
+                      filter_dilation, num_groups)  # fmt: skip
+    return conv_grad_wrt_weights(options, input, output_grad, filter_shape, input_shape, hints)
 
 
 def conv2d_grad_wrt_weights(
@@ -274,14 +245,11 @@ def conv2d_grad_wrt_weights(
     The options are those of the convolution. ``filter_shape`` has four entries (the first two may
     be None) or only the two spatial ones, ints or integer scalars.
     """
+    options = Options("conv2d_grad_wrt_weights", 2, border_mode, subsample, filter_flip,
+                      filter_dilation, num_groups)  # fmt: skip
     if unshared:
-        options = Options("conv2d_grad_wrt_weights", 2, border_mode, subsample, filter_flip,
-                          filter_dilation, num_groups)  # fmt: skip
         return unshared_grad_weights(options, input, output_grad, filter_shape, input_shape)
-    return conv_grad_wrt_weights(
-        "conv2d_grad_wrt_weights", 2, input, output_grad, filter_shape, input_shape, border_mode,
-        subsample, filter_flip, filter_dilation, num_groups, hints,
-    )  # fmt: skip
+    return conv_grad_wrt_weights(options, input, output_grad, filter_shape, input_shape, hints)
 
 
 def conv3d_grad_wrt_weights(
@@ -291,10 +259,9 @@ def conv3d_grad_wrt_weights(
     num_groups: int = 1, *, hints: Hints | None = None,
 ) -> Variable:  # fmt: skip
     """Gradient of :func:`conv3d` in its filters; as :func:`conv2d_grad_wrt_weights`."""
-    return conv_grad_wrt_weights(
-        "conv3d_grad_wrt_weights", 3, input, output_grad, filter_shape, input_shape, border_mode,
-        subsample, filter_flip, filter_dilation, num_groups, hints,
-    )  # fmt: skip
+    options = Options("conv3d_grad_wrt_weights", 3, border_mode, subsample, filter_flip,
+                      filter_dilation, num_groups)  # fmt: skip
+    return conv_grad_wrt_weights(options, input, output_grad, filter_shape, input_shape, hints)
 
 
 # -- composed of these ----------------------------------------------------------------------------
@@ -307,10 +274,9 @@ def conv1d_transpose(
     num_groups: int = 1, *, hints: Hints | None = None,
 ) -> Variable:  # fmt: skip
     """Transposed convolution over one dimension; as :func:`conv2d_transpose`."""
-    return conv_grad_wrt_inputs(
-        "conv1d_transpose", 1, input, filters, output_shape, filter_shape, border_mode,
-        input_dilation, filter_flip, filter_dilation, num_groups, hints,
-    )  # fmt: skip
+    options = Options("conv1d_transpose", 1, border_mode, input_dilation, filter_flip,
+                      filter_dilation, num_groups)  # fmt: skip
+    return conv_grad_wrt_inputs(options, input, filters, output_shape, filter_shape, hints)
 
 
 def conv2d_transpose(
@@ -330,10 +296,9 @@ def conv2d_transpose(
             input, filters, output_shape, filter_shape, border_mode, input_dilation, filter_flip,
             filter_dilation, num_groups, unshared,
         )  # fmt: skip
-    return conv_grad_wrt_inputs(
-        "conv2d_transpose", 2, input, filters, output_shape, filter_shape, border_mode,
-        input_dilation, filter_flip, filter_dilation, num_groups, hints,
-    )  # fmt: skip
+    options = Options("conv2d_transpose", 2, border_mode, input_dilation, filter_flip,
+                      filter_dilation, num_groups)  # fmt: skip
+    return conv_grad_wrt_inputs(options, input, filters, output_shape, filter_shape, hints)
 
 
 def conv3d_transpose(
@@ -343,10 +308,9 @@ def conv3d_transpose(
     filter_dilation: PerAxis = (1, 1, 1), num_groups: int = 1, *, hints: Hints | None = None,
 ) -> Variable:  # fmt: skip
     """Transposed convolution over three dimensions; as :func:`conv2d_transpose`."""
-    return conv_grad_wrt_inputs(
-        "conv3d_transpose", 3, input, filters, output_shape, filter_shape, border_mode,
-        input_dilation, filter_flip, filter_dilation, num_groups, hints,
-    )  # fmt: skip
+    options = Options("conv3d_transpose", 3, border_mode, input_dilation, filter_flip,
+                      filter_dilation, num_groups)  # fmt: skip
+    return conv_grad_wrt_inputs(options, input, filters, output_shape, filter_shape, hints)
 
 
 def causal_conv1d(

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from symdnn.errors import NdimMismatch, TypeMismatch
+from symdnn.graph.dims import Dim
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import BorderMode, PerAxis, StaticShape, TensorLike
 from symdnn.graph.variable import Variable, as_variable
@@ -21,8 +22,8 @@ from symdnn.ops.core.dtype import upcast
 from symdnn.ops.core.shape import dims_of
 from symdnn.ops.elementwise.arithmetic import cast
 from symdnn.ops.linalg.einsum import einsum
-from symdnn.ops.nn.conv import resolved_padding
-from symdnn.ops.nn.conv_words import border_padding, static_ints, with_sizes
+from symdnn.ops.nn.conv import Conv, resolved_padding
+from symdnn.ops.nn.conv_words import border_padding, settled_padding, static_ints, with_sizes
 
 __all__ = ["unshared_conv", "unshared_grad_inputs", "unshared_grad_weights", "windows_of"]
 
@@ -38,6 +39,11 @@ class Options:
         self.padding = border_padding(border_mode, ndim)
         self.stride = static_ints(f"{name}: subsample", subsample, ndim)
         self.dilation = static_ints(f"{name}: filter_dilation", filter_dilation, ndim)
+
+    def conv(self, kernel: Sequence[Dim | None]) -> Conv:
+        """The op with filters of these sizes, which all positions share."""
+        padding = settled_padding(self.padding, kernel, self.dilation)
+        return Conv(padding, self.stride, self.dilation, self.groups, bool(self.flip))
 
     def operand(self, value: TensorLike, ndim: int, what: str) -> Variable:
         """``value`` as a float variable of ``ndim`` dimensions."""

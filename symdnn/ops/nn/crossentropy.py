@@ -6,7 +6,6 @@ axis. A label that is no class raises :class:`~symdnn.errors.IndexOutOfRange`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -14,7 +13,7 @@ import numpy as np
 
 from symdnn.errors import IndexOutOfRange, NdimMismatch, TypeMismatch
 from symdnn.graph.dims import Shape, normal_axis, same_dim
-from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Op, Vars
+from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Op, Shapes, Types, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType, Type
 from symdnn.graph.typing import Array, TensorLike
@@ -136,9 +135,7 @@ class _OfRows(LabelOp):
         self.check_types(scores, labels)
         return self.row_type(scores, labels)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [self.rows(*shapes)]
 
 
@@ -151,9 +148,7 @@ class _GradOfRows(LabelOp):
         self.check_types(scores, labels, per_row=per_row)
         return scores
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         self.rows(shapes[1], shapes[0], shapes[2])
         return [tuple(shapes[1])]
 
@@ -198,9 +193,7 @@ class PlaceLabel(LabelOp):
         shape.insert(self.axis, int(classes))
         return self.place(values, labels, tuple(shape))
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         full = list(shapes[0])
         full.insert(self.axis, host[2])
         self.rows(tuple(full), shapes[1])
@@ -269,9 +262,7 @@ class SoftmaxCrossentropy(LabelOp, MultiOp):
         nll = -self.pick(logp, labels)
         return nll.astype(x.dtype, copy=False), logp.astype(x.dtype, copy=False)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [self.rows(*shapes), tuple(shapes[0])]
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
@@ -386,8 +377,7 @@ def prepend_scalar_to_each_row(val: TensorLike, mat: TensorLike) -> Variable:
     """The matrix with one more column in front, all of it ``val``."""
     rows = as_variable(mat)
     column = operator("alloc")(as_variable(val).astype(rows.dtype), shape_i(rows, 0), 1)
-    joined: Variable = operator("join")(1, column, rows)
-    return joined
+    return operator("join")(1, column, rows)
 
 
 def nll_loss(

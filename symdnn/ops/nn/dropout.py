@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from symdnn.errors import AxisError, OptionError, TypeMismatch
-from symdnn.graph.dims import DimT, Shape
-from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Op, Vars
+from symdnn.graph.dims import DimT
+from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Op, Shapes, Types, Vars
 from symdnn.graph.type import TensorType, Type
 from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Constant, Variable, as_variable
@@ -74,9 +74,7 @@ class Dropout(MultiOp):
         mask = (philox.words(state, size, 1)[:, 0] < threshold).reshape(shape)
         return scaled_where(mask, x, rate, self.scale), mask, next_state(state, size)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [tuple(shapes[1]), self.mask_shape(shapes[1]), (2,)]
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
@@ -112,9 +110,7 @@ class DropoutGrad(Op):
     def reference(self, dy: Array, mask: Array, rate: Array) -> Array:
         return scaled_where(mask, dy, rate, self.scale)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [tuple(shapes[0])]
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:

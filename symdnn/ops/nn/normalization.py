@@ -299,8 +299,7 @@ def _layer_norm(
         dtype = parameter_dtype(x.type.dtype)
         ones = (1,) * x.type.ndim
         parameters = [as_variable(np.full(ones, v, dtype)) for v in (1, 0)]
-    y: Variable = LayerNorm(axes, float(epsilon))(x, *parameters, hints=hints)[0]
-    return y
+    return LayerNorm(axes, float(epsilon))(x, *parameters, hints=hints)[0]
 
 
 OPERATORS = {"batch_normalization_train": batch_normalization_train}

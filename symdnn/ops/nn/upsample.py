@@ -132,8 +132,7 @@ def interpolate(
     y = operator("cast")(x, wide) if "nearest" not in mode else x
     for axis, (size, ratio) in enumerate(zip(sizes, ratios, strict=True), 2):
         y = _resampled(y, axis, size, ratio, mode, corners)
-    found: Variable = operator("cast")(y, x.type.dtype)
-    return found
+    return operator("cast")(y, x.type.dtype)
 
 
 #: The largest factor for which float32 positions, as PyTorch has them, are exact quotients.
@@ -187,8 +186,7 @@ def _spread(x: Variable, factors: tuple[int, ...], sizes: Sequence[Dim]) -> Vari
     dims = [as_dim(d) for d in sizes]
     static = tuple(static_dim(d) for d in dims)
     pads = (0,) * len(factors)
-    found: Variable = AveragePoolGrad(factors, factors, pads, "sum", True, static)(x, *dims)
-    return found
+    return AveragePoolGrad(factors, factors, pads, "sum", True, static)(x, *dims)
 
 
 def _resampled(

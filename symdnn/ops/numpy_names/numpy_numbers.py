@@ -65,8 +65,7 @@ def gcd(x1: TensorLike, x2: TensorLike) -> Variable:
         return switch(done, m, n), switch(done, n, rest)
 
     m, _ = while_loop(lambda s: any_true(neq(s[1], 0)), step, (absolute(a), absolute(b)))
-    found: Variable = absolute(m)
-    return found
+    return absolute(m)
 
 
 def lcm(x1: TensorLike, x2: TensorLike) -> Variable:

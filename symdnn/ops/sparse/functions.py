@@ -329,8 +329,7 @@ def sp_sum(
     """The sum of all elements, of each column (``axis=0``) or of each row (``axis=1``); dense."""
     v = as_sparse_variable(x)
     if axis is None:
-        total: Variable = v.data.sum()
-        return total
+        return v.data.sum()
     if axis not in (0, 1, -1, -2):
         raise AxisError("sp_sum", "an axis of a matrix, 0 or 1", str(axis))
     of_columns = axis % 2 == 0
@@ -432,8 +431,7 @@ def _element(x: SparseVariable, i: TensorLike, j: TensorLike) -> Variable:
     major, minor = (i, j) if x.format == "csr" else (j, i)
     here = operator("eq")(keys_of(x.indices, x.indptr, x.minor), major * x.minor + minor)
     zero = constant(0, dtype=x.dtype)
-    found: Variable = operator("switch")(here, x.data, zero).sum()
-    return found
+    return operator("switch")(here, x.data, zero).sum()
 
 
 # -- joined ---------------------------------------------------------------------------------------

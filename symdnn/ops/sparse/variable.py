@@ -212,8 +212,7 @@ class SparseVariable(Structured):
     @property
     def nnz(self) -> Variable:
         """The number of elements that are stored, an integer scalar."""
-        found: Variable = operator("shape_i")(self.data, 0)
-        return found
+        return operator("shape_i")(self.data, 0)
 
     def __str__(self) -> str:
         return self.name or self.description
@@ -311,8 +310,7 @@ class SparseVariable(Structured):
 
     def sum(self, axis: int | None = None) -> Variable:
         """The sum of all elements, or of the columns (``axis=0``), or rows (1); dense."""
-        found: Variable = operator("sparse_sum")(self, axis)
-        return found
+        return operator("sparse_sum")(self, axis)
 
     def mean(self, axis: int | None = None) -> Variable:
         """The mean of all elements, the 0s too, or of the columns (``axis=0``), or rows (1)."""
@@ -320,13 +318,11 @@ class SparseVariable(Structured):
         dtype = self.dtype if not self.data.type.is_discrete else "float64"
         rows, columns = self.shape
         count = rows * columns if axis is None else (rows, columns)[axis]
-        found: Variable = total.astype(dtype) / as_variable(count).astype(dtype)
-        return found
+        return total.astype(dtype) / as_variable(count).astype(dtype)
 
     def diagonal(self) -> Variable:
         """The diagonal, a dense vector."""
-        found: Variable = operator("sparse_diagonal")(self)
-        return found
+        return operator("sparse_diagonal")(self)
 
     def tocsr(self) -> SparseVariable:
         """The matrix by rows. (``S.in_format``.)"""
@@ -338,8 +334,7 @@ class SparseVariable(Structured):
 
     def toarray(self) -> Variable:
         """The dense matrix."""
-        found: Variable = operator("sparse_dense")(self)
-        return found
+        return operator("sparse_dense")(self)
 
     todense = toarray
 

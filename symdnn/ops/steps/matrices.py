@@ -72,8 +72,7 @@ def _column(v: Variable) -> Variable:
 def _checked(op: Any, value: Variable, fine: Variable) -> Variable:
     """A value where all matrices are fine; else a failure, or NaN for those that are not."""
     if op.on_error == "raise":
-        made: Variable = Assert(str(op))(value, fine.all())
-        return made
+        return Assert(str(op))(value, fine.all())
     return switch(_column(_column(fine)), value, np.nan)
 
 

@@ -49,5 +49,4 @@ def _applied(program: ScalarProgram, inputs: Sequence[Variable]) -> list[Variabl
 def _folded(kind: str, v: Variable, axes: tuple[int, ...]) -> Variable:
     if any(v.type.broadcastable[a] for a in axes):
         raise NotLowered("a term of rows does not depend on all elements of them")
-    found: Variable = operator(kind)(v, axis=axes, keepdims=True)
-    return found
+    return operator(kind)(v, axis=axes, keepdims=True)

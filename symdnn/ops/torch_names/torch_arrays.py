@@ -37,7 +37,7 @@ __all__ = [
 def _several(given: Sequence[Any], named: Any = None) -> tuple[Any, ...]:
     """``(2, 3)`` or ``((2, 3),)`` as the former; a vector of sizes stays one entry.
 
-    ``named`` is what is given by keyword instead.
+    ``named`` is the keyword form.
     """
     if named is not None:
         given = (named,) if not isinstance(named, list | tuple) else named
@@ -206,7 +206,9 @@ def tensor_split(x: TensorLike, indices_or_sections: Any, dim: int = 0) -> list[
 
 
 def unfold(x: TensorLike, dimension: int, size: int, step: int) -> Variable:
-    """Windows of ``size`` entries, ``step`` apart, along ``dimension``; their entries come last."""
+    """Windows of ``size`` entries along ``dimension``, one every ``step`` entries. Their entries
+    are the last dimension.
+    """
     v = as_variable(x)
     axis = normal_axis("unfold", dimension, v.type.ndim)
     if size < 1 or step < 1:
@@ -248,8 +250,8 @@ def scatter(
 ) -> Variable:
     """``x`` with ``src`` at the places of :func:`gather`; ``reduce="add"`` adds it.
 
-    ``src`` is a number, or has at least the shape of ``index``. Where several places are one, it
-    is not said which of the values stays. ``reduce="multiply"`` multiplies by all of them.
+    ``src`` is a number, or has at least the shape of ``index``. With equal indices it is undefined
+    which value is written. ``reduce="multiply"`` multiplies by all of them.
     """
     if reduce not in (None, "add", "multiply"):
         raise OptionError(
@@ -344,5 +346,5 @@ METHODS: dict[str, Any] = {
     "moveaxis": movedim, "broadcast_to": broadcast_to,
 }  # fmt: skip
 
-#: What functions and methods are where PyTorch's words are given.
+#: Functions and methods for calls with PyTorch's keywords.
 FUNCTIONS = {"flatten": torch_flatten, "split": torch_split}

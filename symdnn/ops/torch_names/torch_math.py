@@ -53,8 +53,7 @@ def clamp(x: TensorLike, min: TensorLike | None = None, max: TensorLike | None =
         raise InputError("clamp: wanted min, max or both, got neither")
     v = as_variable(x)
     if min is not None and max is not None:
-        made: Variable = operator("clip")(v, min, max)
-        return made
+        return operator("clip")(v, min, max)
     return minimum(v, max) if min is None else maximum(v, min)
 
 
@@ -180,8 +179,7 @@ def addbmm(
 
 def dist(x: TensorLike, other: TensorLike, p: float = 2.0) -> Variable:
     """The p-norm of the difference."""
-    found: Variable = operator("norm")(as_variable(x) - other, p)
-    return found
+    return operator("norm")(as_variable(x) - other, p)
 
 
 # -- reductions ------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Dead code: branches that are never taken, and outputs of ops that nobody reads.
+"""Dead code: branches that are never taken, and unused outputs of ops.
 
 The graph drops a node without readers by itself. These rules handle nodes of which some outputs are
 read, for which a cheaper op exists.
@@ -85,7 +85,7 @@ def _decided(v: Variable, condition: Variable, truth: bool) -> Variable:
 
 @node_rewrite(IfElse, phase=PHASE, tags=(*TAGS, "ifelse", "cond_remove_unused"))
 def ifelse_without_unread(node: Apply, context: Context) -> Replacements:
-    """Outputs that nobody reads are dropped from both branches."""
+    """Drop unused outputs from both branches."""
     unread = _unread(node, context)
     if not any(unread) or all(unread):
         return None
@@ -110,7 +110,7 @@ def assert_without_known(node: Apply, context: Context) -> Variable | None:
 
 @node_rewrite(BatchNormTrain, phase=PHASE, tags=TAGS)
 def batch_norm_without_running(node: Apply, context: Context) -> Replacements:
-    """Running averages that nobody reads are not computed."""
+    """Drop unused running averages."""
     op: Any = node.op
     if not op.running or not all(_unread(node, context)[3:]):
         return None
@@ -133,7 +133,8 @@ def crossentropy_without_loss(node: Apply, context: Context) -> Replacements:
 
 @node_rewrite(Dropout, phase="lower", tags=TAGS)
 def dropout_without_values(node: Apply, context: Context) -> Replacements:
-    """A dropout of which only the random state is read draws nothing: the state counts on.
+    """If only its random state is used, a dropout draws nothing: the state advances by the same
+    count.
 
     This runs after the phase ``stabilize``, in which another op may have come to draw its numbers.
     """
@@ -155,7 +156,7 @@ def rnn_without_reserve(node: Apply, context: Context) -> Replacements:
 
 @node_rewrite(RNNGrad, phase=PHASE, tags=TAGS)
 def rnn_grad_without_weights(node: Apply, context: Context) -> Replacements:
-    """Parameters' gradients of each lane that nobody reads are not computed."""
+    """Drop unused gradients of the parameters of a lane."""
     op: Any = node.op
     if not op.lanes or not _unread(node, context)[0]:
         return None
@@ -164,7 +165,7 @@ def rnn_grad_without_weights(node: Apply, context: Context) -> Replacements:
 
 @node_rewrite(AttentionGrad, phase=PHASE, tags=TAGS)
 def attention_grad_without_mask(node: Apply, context: Context) -> Replacements:
-    """A mask's gradient that nobody reads is not computed: it is as large as the scores."""
+    """Drop an unused gradient of a mask: it is as large as the scores."""
     op: Any = node.op
     if len(node.outputs) == 3 or not _unread(node, context)[3]:
         return None
@@ -173,7 +174,9 @@ def attention_grad_without_mask(node: Apply, context: Context) -> Replacements:
 
 @node_rewrite(Attention, phase=PHASE, tags=TAGS)
 def attention_to_one_key(node: Apply, context: Context) -> Replacements:
-    """One query that sees one key has its value: a step of decoding, of what is new in it."""
+    """Attention of one query to one key is that key's value, as for the new token of a decoding
+    step.
+    """
     op: Any = node.op
     q, k = node.inputs[:2]
     if op.how.extras or q.type.shape[2] != 1 or k.type.shape[2] != 1:

@@ -27,8 +27,7 @@ def transposed_product(node: Apply, context: Context) -> Variable | None:
     x, y = node_of(product).inputs
     if (x.type.ndim, y.type.ndim) != (2, 2) or not context.only_user(product):
         return None
-    transposed: Variable = Dot()(y.dimshuffle(1, 0), x.dimshuffle(1, 0))
-    return transposed
+    return Dot()(y.dimshuffle(1, 0), x.dimshuffle(1, 0))
 
 
 RULES = [transposed_product]

@@ -69,8 +69,7 @@ def gather_of_known_rows(node: Apply, context: Context) -> Variable | None:
     size, before = x.type.shape[axis], [slice(None)] * axis
     at = _slice_of(index.data, size) if isinstance(index, Constant) else None
     if at is not None:
-        found: Variable = subtensor(x, [*before, at, *[slice(None)] * (x.type.ndim - axis - 1)])
-        return found
+        return subtensor(x, [*before, at, *[slice(None)] * (x.type.ndim - axis - 1)])
     row = _only_number(index, size)
     if row is None:
         return None
@@ -103,8 +102,7 @@ def scatter_to_known_rows(node: Apply, context: Context) -> Variable | None:
         gone = [d for d in across if d != axis]
         y = dimshuffle(y, tuple(d for d in range(y.type.ndim) if d not in gone))
     entries, bounds = encode([*[slice(None)] * axis, at, *rest])
-    found: Variable = IncSubtensor(entries, op.set_instead_of_inc)(x, y, *bounds)
-    return found
+    return IncSubtensor(entries, op.set_instead_of_inc)(x, y, *bounds)
 
 
 RULES = [gather_of_known_rows, scatter_to_known_rows]

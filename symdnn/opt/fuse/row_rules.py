@@ -38,7 +38,7 @@ from symdnn.rewriting.rewrite import Context, graph_rewrite
 
 __all__ = ["RULES", "fuse_rows"]
 
-#: Limits of a kernel: values kept for an element, results, sums over rows, operands, instructions.
+#: Limits of a kernel: live values of an element, results, sums over rows, operands, instructions.
 _MAX_VALUES, _MAX_RESULTS, _MAX_SUMS, _MAX_INPUTS, _MAX_INSTRUCTIONS = 3, 6, 3, 12, 100
 #: Shorter rows have too few elements for a thread.
 _SHORT_ROW = 32
@@ -109,7 +109,7 @@ def _known_size(dims: Iterable[int | None]) -> int | None:
 
 
 class _Graph:
-    """What is known of a graph: places, branches, and which node depends on which.
+    """Facts about a graph: positions, branches, and dependences between nodes.
 
     A node with an ordered effect depends on the effect before it, too.
     """
@@ -143,7 +143,7 @@ class _Graph:
             n = stack.pop()
             if n is node:
                 return True
-            # A joined node has no number and is asked for what it reads.
+            # A joined node has no number: its inputs are used.
             if n is None or n in seen or self.numbers.get(n, first) < first:
                 continue
             seen.add(n)
@@ -199,7 +199,7 @@ class _Neighbours:
         """The program of an elementwise node that may be taken in."""
         if node is None or node in self.taken or not self.graph.is_beside(node, self.node):
             return None
-        program = fusable_program(node)  # of tensors alone
+        program = fusable_program(node)  # only of tensors
         if program is None or len({v.type.ndim for v in (*node.inputs, *node.outputs)}) > 1:
             return None
         return program
@@ -209,7 +209,7 @@ class _Neighbours:
         return not any(self.graph.depends(w, n) for w in late for n in self.taken)
 
     def _take(self, node: Apply, parts: RowParts) -> bool:
-        """Take a node in if the parts with it are within the limits, and need nothing of it."""
+        """Add a node if the parts stay within the limits and do not depend on it."""
         op = parts.op
         counts = (
             len(op.before.outputs) <= _MAX_VALUES,
@@ -252,7 +252,7 @@ class _Neighbours:
     # -- row values ---------------------------------------------------------------------------
 
     def _take_row_node(self) -> bool:
-        """Take in a node that computes from row values alone."""
+        """Add a node whose inputs are row values."""
         rows = self.parts.rows
         for v in rows:
             for user in self.fgraph.user_nodes(v):
@@ -286,7 +286,9 @@ class _Neighbours:
     # -- behind -------------------------------------------------------------------------------
 
     def _users(self) -> Iterator[Apply]:
-        """Elementwise nodes of whole arrays that read results, or what follows from row values."""
+        """Elementwise nodes of whole arrays that read results, or values computed from
+        row values.
+        """
         pending, seen = [*self.parts.results, *self.parts.rows], set[Apply]()
         while pending:
             for user in self.fgraph.user_nodes(pending.pop()):
@@ -302,7 +304,9 @@ class _Neighbours:
                         pending += user.outputs
 
     def _take_behind(self) -> bool:
-        """Take in a node that reads results, or row values with what is read anyway."""
+        """Add a node that reads results, or row values together with arrays that are read
+        anyway.
+        """
         parts = self.parts
         near = {*parts.results, *parts.held, *parts.early}
         for user in self._users():

@@ -1,8 +1,8 @@
 """Ops between 1-D convolutions as ops of images with one row, so that they may have NHWC.
 
-A 1-D convolution is one of images (batch, channels, 1, positions). Elementwise ops and slices
-between two of them have three dimensions, which have no layout but their own: all of their
-operands and results would be reordered. Here they get the row, too, where an operand has one.
+A 1-D convolution runs as a 2-D one on images (batch, channels, 1, positions). Elementwise ops and
+slices between two of them have three dimensions and so no NHWC form: all their operands and results
+would be reordered. Here they get the extra dimension too, if an operand has it.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from symdnn.opt.layout.layout_follow import may_have_nhwc
 
 __all__ = ["lift_rows"]
 
-#: Rows of images without the dimension of the rows' number, and with it.
+#: Images without the dimension of size 1, and with it.
 _FLAT, _LIFTED = (0, 1, 3), (0, 1, "x", 2)
 
 
 def lift_rows(fgraph: FunctionGraph) -> None:
     """Elementwise nodes and slices of rows of images become nodes of images."""
-    of_filters: set[Variable] = set()  # gradients of filters, and what updates make of them
+    of_filters: set[Variable] = set()  # gradients of filters, and the updates computed from them
     for node in fgraph.toposort():
         follows = isinstance(node.op, Elemwise | DimShuffle) and of_filters & set(node.inputs)
         if follows or isinstance(neutral_of(node.op), ConvGradWeight):

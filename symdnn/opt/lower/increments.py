@@ -52,8 +52,7 @@ def _onto(x: Variable, v: Variable, context: Context) -> Variable | None:
     if not _adds_to_rows(op):
         return None
     start = x if is_zero(base) else _onto(x, base, context)
-    out: Variable | None = None if start is None else op(start, y, *rest)
-    return out
+    return None if start is None else op(start, y, *rest)
 
 
 def _adds_to_rows(op: Op) -> bool:

@@ -66,8 +66,9 @@ def hermitian_by_lu(node: Apply[Solve], context: Context) -> Variable | None:
 
 @on(Solve)
 def hermitian_beside_det(node: Apply[Solve], context: Context) -> Variable | None:
-    """A system of ``x.T @ x`` and its kin, whose matrix is whole, by the LU factors that a
-    determinant of it needs anyway, as its Cholesky factor would be one more."""
+    """A solve with ``x.T @ x`` (or a similar product) by the LU factors that its determinant needs
+    anyway: a Cholesky factor would be a second factorisation.
+    """
     op, (a, b) = node.op, node.inputs
     if op.A_structure != "hermitian" or not self_adjoint(a):
         return None
@@ -124,7 +125,7 @@ def by_factors(node: Apply, context: Context) -> Sequence[Variable] | None:
 
 @on(Eigh, Eig, SVD, QR)
 def without_vectors(node: Apply, context: Context) -> Sequence[Variable | None] | None:
-    """Eigenvalues, singular values, or the triangle alone, where nothing reads the vectors."""
+    """Only eigenvalues, singular values or the triangle, where nothing reads the vectors."""
     op, outs = node.op, node.outputs
     if len(outs) == 1:
         return None
@@ -142,7 +143,7 @@ _VALUES: dict[type, int] = {Eigh: 0, Eig: 0, SVD: 1, QR: 1}
 
 
 def _alone(op: Any) -> Any:
-    """The op that computes the values alone."""
+    """The op that computes only the values."""
     if isinstance(op, Eigh):
         return Eigvalsh(op.UPLO, op.on_error)
     if isinstance(op, Eig):

@@ -1,9 +1,9 @@
-"""Products of dequantised values, as products of their codes: what libraries compute in 8 bits.
+"""Products of dequantised values as products of their integer codes, which libraries compute in 8
+bits.
 
 ``conv(dequantize(x), dequantize(w))`` is the exact sum of products of the codes, scaled once, if
-``x`` has one scale and ``w`` one for each output channel, and no zero point. What follows it
-(a bias, an addend, relu, and the quantisation of the result) becomes part of the op where nothing
-else reads the values between.
+``x`` has one scale, ``w`` one for each output channel, and neither a zero point. A bias, an addend,
+a relu and the quantisation of the result are fused if nothing else reads the values between.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["Codes", "codes_of", "longer_product", "product_of_codes", "why_no_pr
 
 @dataclass(frozen=True)
 class Codes:
-    """A dequantised value: its codes, and scale and zero point that broadcast with it."""
+    """A dequantised value: its codes, with broadcast scale and zero point."""
 
     codes: Variable
     scale: Variable
@@ -111,8 +111,7 @@ def product_of_codes(node: Apply) -> Variable:
     given["w_scale"] = cast(_vector(w.scale, axis), "float32")
     kinds = (x.kind, w.kind) if x.kind in FLOAT8 else ("", "")
     op = QuantizedProduct(node.op, tuple(given), node.outputs[0].type.dtype, kinds=kinds)
-    made: Variable = op(x.codes, w.codes, *given.values(), hints=node.hints)
-    return made
+    return op(x.codes, w.codes, *given.values(), hints=node.hints)
 
 
 # -- what stands behind ---------------------------------------------------------------------------
@@ -161,7 +160,7 @@ _Taken = tuple[Variable, QuantizedProduct, dict[str, Variable]] | None
 def _taken(
     product: QuantizedProduct, user: Apply, y: Variable, layout: str, context: Context
 ) -> _Taken:
-    """The product with what reads ``y``, its value; None where that stays outside."""
+    """The product with the fused reader of ``y``, and its value; None if it can't be fused."""
     if isinstance(user.op, Relu) and not product.relu:
         return user.outputs[0], replace(product, relu=True), {}
     if isinstance(user.op, Quantize):

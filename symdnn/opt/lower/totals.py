@@ -24,7 +24,7 @@ from symdnn.rewriting.rewrite import Context, graph_rewrite, node_rewrite
 
 __all__ = ["RULES", "join_totals", "totals_of_16_bits"]
 
-#: Fewer sums are left to fusion, which may join them with what makes their arrays.
+#: Fewer sums are left to fusion, which may join them with the ops that make their arrays.
 _LEAST_SUMS = 4
 _DTYPES = ("float32", "float64")
 
@@ -78,7 +78,7 @@ def _read_only_by(context: Context, v: Variable, tree: set[Apply]) -> bool:
 
 
 def _whole_sum(context: Context, v: Variable) -> Apply | None:
-    """The sum that a scalar is, of an array that need not be computed for it alone."""
+    """The sum behind a scalar, of an array that exists anyway."""
     made = v.owner
     while made is not None and isinstance(made.op, DimShuffle) and all_ones(made.inputs[0]):
         if not context.only_user(made.inputs[0]):
@@ -98,7 +98,7 @@ def _whole_sum(context: Context, v: Variable) -> Apply | None:
 
 
 def _term(context: Context, node: Apply) -> tuple[ScalarProgram, Variable, Apply]:
-    """What is added of each element of the array behind a sum, that array, and its reader."""
+    """The summand for each element of the array behind a sum, that array, and its reader."""
     x = node.inputs[0]
     reader: Apply = node
     chain: list[ScalarProgram] = []
@@ -126,7 +126,7 @@ def _of_one_array(context: Context, x: Variable) -> ScalarProgram | None:
 
 @node_rewrite(Totals, phase="epilogue", tags=("fusion",), name="totals_of_16_bits")
 def totals_of_16_bits(node: Apply, context: Context) -> Variable | None:
-    """The kernel widens what it reads, so that no widened copy need be stored for it."""
+    """The kernel widens its input, so that no widened copy is stored."""
     programs, inputs = [], []
     op: Any = node.op
     for program, v in zip(op.programs, node.inputs, strict=True):

@@ -48,7 +48,7 @@ def modes() -> dict[str, Any]:
 
 by_mode = pytest.mark.parametrize("mode", ["debug", "monitor", "nanguard"])
 
-#: A layer, and the shape of what it is given.
+#: A layer, and the shape of its input.
 LAYERS: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
     "linear": (lambda: nn.Linear(5, 3), (4, 5)),
     "conv1": (lambda: nn.Conv1d(2, 3, 3), (2, 2, 9)),
@@ -82,7 +82,7 @@ LAYERS: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
 }  # fmt: skip
 
 
-#: Each layer with one optimiser; the updates of another do not depend on what it trains.
+#: Each layer with one optimiser: the updates of another one do not depend on the layer.
 STEPS = [
     *((layer, "sgd") for layer in LAYERS),
     *((layer, "adam") for layer in ("linear", "conv", "batch_norm_2d", "lstm")),
@@ -150,7 +150,7 @@ def test_loops_choices_graphs_and_random_numbers(
 
 @pytest.mark.gpu
 def test_draws_of_cudnn_are_its_own(rng: np.random.Generator) -> None:
-    """Masks of cuDNN's dropout are no error, and what follows from them is not compared."""
+    """Masks of cuDNN's dropout are no error, and values computed from them are not compared."""
     block = dnn.RNNBlock("float32", 4, 2, "lstm", dropout=0.5)
     x, h = T.ftensor3("x"), T.ftensor3("h")
     w = symdnn.shared(rng.standard_normal(block.get_param_size([2, 5])).astype("float32"), "w")
@@ -177,7 +177,7 @@ def check_record(case: OpCase, mode: Any) -> None:
 
 @pytest.mark.parametrize("part", range(8))
 def test_records_of_the_op_table(part: int, rng: np.random.Generator) -> None:
-    """A few of all of them; the whole table is a slow test."""
+    """A few of them; the whole table is a slow test."""
     for i in rng.permutation(len(CASES))[:6]:
         nothing = MonitorMode(post_func=lambda i, node, fn: [np.shape(o[0]) for o in fn.outputs])
         guard = NanGuardMode(nan_is_error=False, inf_is_error=False, big_is_error=False)

@@ -189,6 +189,10 @@ def test_internal_type_is_the_memory_on_the_device():
     lent[:] = 5
     np.testing.assert_array_equal(w.get_value(), [5, 5, 5])
     w.set_value(np.ones(3, "float32"))
+    np.testing.assert_array_equal(lent, [1, 1, 1])  # it is the variable's memory still
+    lent[0] = 7
+    np.testing.assert_array_equal(w.get_value(), [7, 1, 1])
+    w.set_value(np.ones(3, "float32"))
     np.testing.assert_array_equal(w.get_value(return_internal_type=True), [1, 1, 1])
     assert w.get_value(return_internal_type=True) is buffer
 

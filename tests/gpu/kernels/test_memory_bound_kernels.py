@@ -80,6 +80,24 @@ def test_softmax_in_one_pass(kind, shape, axis, dtype):
 
 
 @needs_gpp
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    "shape", [(3, 130, 4), (2, 140, 33), (5, 400, 1, 2), (1, 700, 2, 32)], ids=str
+)
+@pytest.mark.parametrize("kind", [Softmax, LogSoftmax, SoftmaxGrad, LogSoftmaxGrad])
+def test_softmax_of_planes_that_threads_share(kind, shape, dtype):
+    op = kind(1)
+    arrays = softmax_arrays(op, shape, dtype)
+    call = concrete(op, arrays)
+    if SOFTMAX.refuses(call) is not None:  # gradients of 700 planes
+        assert shape[1] == 700
+        return
+    (got,), env = emulator.run(SOFTMAX, call, [dense(a) for a in arrays])
+    assert env.launched == ["softmax_across"]
+    close(got, op.compute(*map(np.float64, arrays))[0], dtype)
+
+
+@needs_gpp
 @pytest.mark.parametrize(
     ("kind", "shape", "dtype", "kept"),
     [

@@ -125,8 +125,7 @@ class _GradWeights:
 
     def __call__(self, desc: Any, x: Any, hx: Any, y: Any, reserve: Any, w: Any) -> Variable:
         modes = desc.shape.rnn_mode, desc.shape.direction_mode
-        made: Variable = dnn.GpuDnnRNNGradWeights(*modes, **_settings(desc))(w, x, hx, y, reserve)
-        return made
+        return dnn.GpuDnnRNNGradWeights(*modes, **_settings(desc))(w, x, hx, y, reserve)
 
 
 def _stand_in(maker: Any) -> Any:

@@ -71,17 +71,7 @@ def ancestors(
 
     Depth first, the last of ``variable_list`` first, as Theano's.
     """
-    blocked = set(blockers or ())
-    found: dict[Variable, None] = {}
-    stack = list(variable_list)
-    while stack:
-        v = stack.pop()
-        if v in found:
-            continue
-        found[v] = None
-        if v.owner is not None and v not in blocked:
-            stack.extend(reversed(v.owner.inputs))
-    return list(found)
+    return traverse.depth_first(variable_list, blockers or ())
 
 
 def ops(i: Iterable[Variable], o: Iterable[Variable]) -> set[_Node]:
@@ -193,14 +183,7 @@ MetaObject = object
 
 def stack_search(start: Any, expand: Any, mode: str = "bfs", build_inv: bool = False) -> list[Any]:
     """What ``expand`` reaches from ``start``, each once, breadth (``bfs``) or depth first."""
-    left, found = deque(start), dict[Any, None]()
-    while left:
-        item = left.popleft() if mode == "bfs" else left.pop()
-        if item in found:
-            continue
-        found[item] = None
-        left.extend(expand(item) or ())
-    return list(found)
+    return list(walk(start, expand, mode == "bfs", hash_fn=lambda item: item))
 
 
 def walk(

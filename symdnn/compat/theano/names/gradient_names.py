@@ -23,7 +23,7 @@ from symdnn.compat.theano.names.types import (
 )
 from symdnn.compat.theano.names.user_ops import Op, ViewOp
 from symdnn.errors import GraphError
-from symdnn.graph.traverse import ancestors, toposort
+from symdnn.graph.traverse import needed_by, toposort
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Constant, Variable, constant
@@ -88,16 +88,17 @@ def _generator(rng: object) -> Any:
 def Rop(
     f: Any, wrt: object, eval_points: object, disconnected_outputs: str = "raise", **words: object
 ) -> Any:
-    """:func:`symdnn.Rop`; a function of it may have any input of ``f``, as in Theano.
+    """:func:`symdnn.Rop`, except that a function of the result may have any input of ``f``, as in
+    Theano.
 
     There the graph adds the products with zeros of the inputs that are not in ``wrt``.
     """
     several = isinstance(f, list | tuple)
     given = [as_tensor_variable(v) for v in (f if several else [f])]
     if disconnected_outputs == "raise":
-        # What depends on wrt, though not in a differentiable way, has a derivative of zero.
+        # A non-differentiable dependence on wrt has the derivative zero.
         targets = set(wrt if isinstance(wrt, list | tuple) else [wrt])
-        if all(targets & _read(v) for v in given):
+        if all(targets & needed_by([v]) for v in given):
             disconnected_outputs = "ignore"
     found = _rop(given, wrt, eval_points, disconnected_outputs)
     made = [reading(r, [v]) for r, v in zip(found, given)]
@@ -108,7 +109,9 @@ def Lop(
     f: Any, wrt: object, eval_points: object, consider_constant: object = None,
     disconnected_inputs: str = "raise",
 ) -> Any:  # fmt: skip
-    """:func:`symdnn.Lop`; a function of it may have any input of ``f``, as in Theano."""
+    """:func:`symdnn.Lop`, except that a function of the result may have any input of ``f``, as in
+    Theano.
+    """
     found = _lop(f, wrt, eval_points, consider_constant, disconnected_inputs)
     return reading(found, [as_tensor_variable(v) for v in (f if isinstance(f, list) else [f])])
 
@@ -116,7 +119,9 @@ def Lop(
 def jacobian(
     expression: Any, wrt: Any, consider_constant: Any = None, disconnected_inputs: str = "raise"
 ) -> Any:
-    """:func:`symdnn.jacobian`; a function of it may have any input of ``expression``."""
+    """:func:`symdnn.jacobian`, except that a function of the result may have any input of
+    ``expression``.
+    """
     found = _jacobian(expression, wrt, consider_constant, disconnected_inputs)
     return reading(found, [as_tensor_variable(expression)])
 
@@ -124,31 +129,24 @@ def jacobian(
 def hessian(
     cost: Any, wrt: Any, consider_constant: Any = None, disconnected_inputs: str = "raise"
 ) -> Any:
-    """:func:`symdnn.hessian`; a function of it may have any input of ``cost``."""
+    """:func:`symdnn.hessian`, except that a function of the result may have any input of
+    ``cost``.
+    """
     found = _hessian(cost, wrt, consider_constant, disconnected_inputs)
     return reading(found, [as_tensor_variable(cost)])
-
-
-def _read(v: Variable) -> set[Variable]:
-    """The variables on which ``v`` depends, be it by a size or as a derivative of them."""
-    needed: set[Variable] = set()
-    pending = [v]
-    while pending:
-        new = set(ancestors(pending, needed)) - needed
-        needed |= new
-        pending = [c.read_of for c in new if isinstance(c, Constant) and c.read_of is not None]
-    return needed
 
 
 def reading(found: Any, sources: Sequence[Variable]) -> Any:
     """Derivatives that need what ``sources`` need.
 
-    Theano's graph of a derivative begins with the expression itself, so that
-    ``function([x, y], grad(x * y, x))`` uses both inputs. Here ``y`` alone is left; a zero that is
-    marked as read from the source stands for it.
+    Theano's graph of a derivative contains the expression itself, so that ``function([x, y], grad(x
+    * y, x))`` uses both inputs. Here only ``y`` is left. A marked zero, which reads the source,
+    takes the place of ``x``.
     """
     grads = list(found) if isinstance(found, list | tuple) else [found]
-    needs = [(s, [v for v in _read(s) if v.owner is None and type(v) is Variable]) for s in sources]
+    needs = [
+        (s, [v for v in needed_by([s]) if v.owner is None and type(v) is Variable]) for s in sources
+    ]
     bits = {v: 1 << i for i, v in enumerate(dict.fromkeys(v for _, read in needs for v in read))}
     masks = dict[Variable, int]()
     tensors = [g for g in grads if isinstance(g, Variable)]
@@ -173,14 +171,14 @@ def reading(found: Any, sources: Sequence[Variable]) -> Any:
 
 
 def _mark(v: Variable, bits: dict[Variable, int]) -> int:
-    """The bits of the inputs that ``v``, which has no owner, stands for."""
+    """The bits of the inputs that ``v``, which has no owner, depends on."""
     if isinstance(v, Constant):
-        return 0 if v.read_of is None else sum(bits.get(r, 0) for r in _read(v.read_of))
+        return 0 if v.read_of is None else sum(bits.get(r, 0) for r in needed_by([v.read_of]))
     return bits.get(v, 0)
 
 
 def _marked(v: Variable, source: Variable) -> Variable:
-    """``v`` as what needs ``source``, too."""
+    """``v``, made to depend on ``source`` too."""
     if isinstance(v, Constant) and v.read_of is None:
         return Constant(v.data, v.name).reading(source)
     if v.type.dtype == "bool":
@@ -191,7 +189,7 @@ def _marked(v: Variable, source: Variable) -> Variable:
 
 
 def format_as(use_list: bool, use_tuple: bool, outputs: object) -> Any:
-    """``outputs`` as a list, a tuple, or alone."""
+    """``outputs`` as a list, as a tuple, or as one variable."""
     if use_list or use_tuple:
         found = outputs if isinstance(outputs, list | tuple) else [outputs]
         return list(found) if use_list else tuple(found)
@@ -201,7 +199,7 @@ def format_as(use_list: bool, use_tuple: bool, outputs: object) -> Any:
 class numeric_grad:
     """The gradient of a scalar function of arrays by central differences.
 
-    ``gf`` has the gradient with respect to each of ``pt`` (alone if ``pt`` is an array).
+    ``gf`` has the gradient for each array of ``pt`` (one array if ``pt`` is an array).
     """
 
     def __init__(self, f: Any, pt: Any, eps: float | None = None, out_type: Any = None) -> None:

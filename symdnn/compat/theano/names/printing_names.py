@@ -23,7 +23,7 @@ pydot_imported, pydot_imported_msg = True, ""
 
 
 class _Printer:
-    """Theano's classes of printers, which a program's ops are given: made, and not asked."""
+    """Theano's printer classes, which programs attach to ops: they exist and are ignored."""
 
     def __init__(self, *args: object, **words: object) -> None:
         self.args = args
@@ -34,8 +34,9 @@ DefaultPrinter = _Printer
 
 
 class PPrinter:
-    """``theano.pprint``: an expression as a formula. How ops of a program's own are to be printed
-    (:meth:`assign`) is not asked: they are printed as functions."""
+    """``theano.pprint``: an expression as a formula. Printers that a program assigns to its own ops
+    (:meth:`assign`) are ignored: these ops are printed as functions.
+    """
 
     def __call__(self, *args: Any, **words: Any) -> str:
         """The formula as text."""
@@ -78,8 +79,9 @@ def debugprint(obj: Any, *args: Any, **words: Any) -> Any:
 
 
 def pydotprint(fct: Any, outfile: Any = None, *args: object, **words: object) -> Any:
-    """``theano.printing.pydotprint``: :func:`symdnn.printing.pydotprint`; words that say how
-    GraphViz is to draw change nothing."""
+    """``theano.printing.pydotprint``: :func:`symdnn.printing.pydotprint`. Keywords for GraphViz are
+    ignored.
+    """
     return _pydotprint(fct, outfile or "symdnn.svg")
 
 

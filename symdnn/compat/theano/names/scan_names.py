@@ -44,7 +44,7 @@ def scan(
         fn, sequences, outputs_info, non_sequences, n_steps, truncate_gradient, go_backwards, mode,
         name, bool(profile), allow_gc, strict, return_list,
     )  # fmt: skip
-    # What is given to a loop counts as used, as in Theano, also where no step reads it.
+    # All arguments of a loop count as used, as in Theano, even if no step reads them.
     given = [v for v in (*_listed(sequences), *_listed(non_sequences)) if isinstance(v, Variable)]
     return (reading(outputs, given) if given else outputs), updates
 
@@ -56,7 +56,9 @@ def _listed(given: object) -> list[Any]:
 
 
 def _of_loop(made: Any) -> Any:
-    """``map``, ``reduce``, ``foldl``, ``foldr`` of the builder with what they are given as used."""
+    """The builder's ``map``, ``reduce``, ``foldl`` and ``foldr``, with their arguments marked as
+    used.
+    """
 
     @functools.wraps(made)
     def loop(fn: Any, sequences: Any, *args: Any, **words: Any) -> Any:
@@ -78,7 +80,7 @@ def scan_checkpoints(
     name: str = "checkpointscan_fn", n_steps: Any = None, save_every_N: int = 10,
     padding: bool = True,
 ) -> Any:  # fmt: skip
-    """Theano's scan that keeps every ``save_every_N``-th state for the gradient."""
+    """Theano's scan that stores every ``save_every_N``-th state for the gradient."""
     return made(
         fn, sequences, outputs_info, non_sequences, name, n_steps, save_every_N, padding
     )  # fmt: skip
@@ -95,7 +97,7 @@ def safe_new(x: TensorLike, tag: str = "", dtype: Any = None) -> Variable:
 def traverse(
     out: object, x: TensorLike, x_copy: object, d: dict[Any, Any], visited: object = None
 ) -> Any:
-    """Theano's inner function for copies between devices: nothing to do here."""
+    """Theano's inner function for copies between devices; it does nothing here."""
     return d
 
 
@@ -122,7 +124,7 @@ def reconstruct_graph(inputs: Any, outputs: Any, tag: str | None = None) -> Any:
 
 
 def get_updates_and_outputs(ls: object) -> Any:
-    """What a step returned as ``(condition, outputs, updates)``."""
+    """The return value of a step as ``(condition, outputs, updates)``."""
     items = list(ls) if isinstance(ls, list | tuple) else [ls]
     condition, updates = None, OrderedDict[Any, Any]()
     outputs: list[Any] = []

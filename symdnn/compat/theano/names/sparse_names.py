@@ -26,7 +26,7 @@ as_sparse = sp.as_sparse_variable
 
 
 def matrix(format: str, name: str | None = None, dtype: Any = None) -> Any:
-    """A sparse input of this format, of ``floatX`` unless ``dtype`` is given."""
+    """A sparse input of this format; the default of ``dtype`` is ``floatX``."""
     if format not in ("csr", "csc"):
         raise ValueError(f"theano.sparse.matrix: format {format!r}, wanted 'csr' or 'csc'")
     make = sp.csr_matrix if format == "csr" else sp.csc_matrix
@@ -65,7 +65,7 @@ def _dense(structured: bool = True) -> Callable[..., Any]:
     return lambda x: sp.dense_from_sparse(x)
 
 
-#: Theano's classes of sparse ops: what each made with its arguments computes.
+#: Theano's classes of sparse ops: an instance, made with its arguments, computes the same.
 _OPS: dict[str, Callable[..., Callable[..., Any]]] = {
     "Dot": lambda: sp.dot, "TrueDot": lambda grad_preserves_dense=True: sp.true_dot,
     "StructuredDot": lambda: sp.structured_dot, "SamplingDot": lambda: sp.sampling_dot,
@@ -109,7 +109,7 @@ globals().update(_classes())
 
 
 class SparseConstant(sp.SparseVariable):
-    """Theano's class of sparse constants. No variable is of it: constants are SparseVariables."""
+    """Theano's class of sparse constants. It has no instances: constants are SparseVariables."""
 
 
 SparseTensorSharedVariable = sp.SharedSparse

@@ -2,7 +2,7 @@
 // T is float or double, and a complex number PARTS = 2 of them. TILE and REFLECTIONS are the most
 // elements of a matrix (or of its Q) and the most columns. Signs are LAPACK's (geqrf, orgqr).
 
-struct Number { T part[PARTS]; };
+typedef NumberOf<T, PARTS> Number;
 
 struct Parameters {
   const Number* x;
@@ -11,23 +11,6 @@ struct Parameters {
   // Sizes of the matrices, columns of Q, which may be none, and rows of R.
   i64 count, rows, columns, made, kept;
 };
-
-// a * b, or the conjugate of a times b.
-template <bool CONJUGATE = false> INLINE Number times(Number a, Number b) {
-  Number y;
-  if (PARTS == 1) {
-    y.part[0] = a.part[0] * b.part[0];
-  } else {
-    const T im = CONJUGATE ? -a.part[PARTS - 1] : a.part[PARTS - 1];
-    y.part[0] = a.part[0] * b.part[0] - im * b.part[PARTS - 1];
-    y.part[PARTS - 1] = a.part[0] * b.part[PARTS - 1] + im * b.part[0];
-  }
-  return y;
-}
-
-INLINE T length(T a, T b) {
-  return sizeof(T) == 4 ? (T)hypotf((float)a, (float)b) : (T)hypot((double)a, (double)b);
-}
 
 // v y for columns `first` to `columns` of the tile: y -= factor * v * (v^H y), with v 1 at row
 // `at`, and below it what column `at` holds. A warp takes a column.

@@ -1,4 +1,4 @@
-"""What an op of ``com.microsoft`` is asked: the package onnx has no declarations of this domain."""
+"""Declarations of ops of ``com.microsoft``, which the package onnx does not have."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ __all__ = ["known"]
 def known(build: Builder, inputs: int, attributes: str = "") -> Builder:
     """``build`` for nodes of which it knows everything.
 
-    It reads the first ``inputs`` inputs and the named ``attributes``. A node with others is refused
-    by name, unless the attribute is 0 or empty: what is not read would make a wrong result.
+    It reads the first ``inputs`` inputs and the named ``attributes``. A node with others is
+    refused, unless the attribute is 0 or empty: to ignore it would give a wrong result.
     """
     names = set(attributes.split())
 

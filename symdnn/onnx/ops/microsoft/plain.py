@@ -75,8 +75,7 @@ def _fused_activation(node: Node, y: Variable) -> Variable:
     params |= dict(zip(names.get(name, []), given))
     if name == "Clip" and len(given) == 2:
         return T.clip(y, number(y, given[0]), number(y, given[1]))
-    found: Variable = node.scope.call(name, y, **params)[0].variable
-    return found
+    return node.scope.call(name, y, **params)[0].variable
 
 
 def _fused_gemm(node: Node) -> Variable:
@@ -128,10 +127,7 @@ def _default(op: str) -> Any:
     """The op of the default domain with this name."""
 
     def build(node: Node) -> list[Any]:
-        found: list[Any] = node.scope.call(
-            op, *node.inputs, outputs=len(node.wanted), **node.attributes
-        )
-        return found
+        return node.scope.call(op, *node.inputs, outputs=len(node.wanted), **node.attributes)
 
     return build
 

@@ -43,8 +43,7 @@ def _real(node: Node, i: int) -> Variable:
 def _rounded(node: Node, y: Variable | Value, i: int) -> Value:
     """A result in 8 bits, by the scale that is input ``i`` and the zero point after it."""
     inputs = [y, node.value(i), *([node.value(i + 1)] if node.has(i + 1) else [])]
-    found: Value = node.scope.call("QuantizeLinear", *inputs)[0]
-    return found
+    return node.scope.call("QuantizeLinear", *inputs)[0]
 
 
 def _qlinear_binary(op: str) -> Any:
