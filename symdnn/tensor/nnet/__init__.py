@@ -17,8 +17,8 @@ from symdnn.ops.nn.conv_builders import (
 )
 from symdnn.ops.nn.neighbours import images2neibs, neibs2images
 from symdnn.tensor.nnet import abstract_conv, basic, bn, conv, ctc, neighbours, quantized, rnn
-from symdnn.tensor.nnet.basic import *  # noqa: F403
-from symdnn.tensor.nnet.bn import *  # noqa: F403
+from symdnn.tensor.nnet.basic import *
+from symdnn.tensor.nnet.bn import *
 from symdnn.tensor.nnet.quantized import dequantize, quantize
 from symdnn.tensor.nnet.rnn import RNNBlock
 
