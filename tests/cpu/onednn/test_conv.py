@@ -79,7 +79,7 @@ def test_images_of_one_pixel_have_one_plain_layout(c, k, layout, rng):
             op = replace(op, layout=layout)
             arrays = [a if a is w or not a.ndim else np.moveaxis(a, 1, -1).copy() for a in arrays]
             wanted = wanted if isinstance(op, OneDnnConvGradW) else np.moveaxis(wanted, 1, -1)
-        call = call_of(op, *arrays)
+        call = called(op, arrays)
         found = dict(conv._candidates(call))
         assert "plain" not in found
         for name, make in found.items():
