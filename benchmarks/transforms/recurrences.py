@@ -1,7 +1,7 @@
 """More programs with loops beside JAX's: filters, dynamic programming, simulation, learning.
 
-    python -m benchmarks.transforms.recurrences --peers ../peers/bin/python --out recurrences-cpu.txt
-    python -m benchmarks.transforms.recurrences --device cuda --out recurrences-h200.txt
+    python -m benchmarks.transforms.recurrences --peers ../peers/bin/python --out loops-cpu.txt
+    python -m benchmarks.transforms.recurrences --device cuda --out loops-h200.txt
 
 The rows run as those of :mod:`benchmarks.transforms.loops`.
 """

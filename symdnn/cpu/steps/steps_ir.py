@@ -9,6 +9,7 @@ Smaller buffers are on the stack, and LLVM keeps single numbers of them in regis
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from symdnn.cpu.compiler import jit
 from symdnn.cpu.ir.builder import PARALLEL
@@ -40,10 +41,11 @@ DONE, ENDED, FAILED, SCRATCH, ARRAYS = 2, 3, 4, 5, 6
 #: Buffers of more bytes are not on the stack.
 _MOST_ON_STACK = 4096
 _LINE = 64
-#: The metadata of parallel loops of at least so many iterations: LLVM would unroll those of few
-#: before it makes vectors, and then makes none.
-_FEWEST_IN_VECTORS, _VECTORS = 8, "!3"
-_IN_VECTORS = ["!3 = distinct !{!3, !2, !4}", '!4 = !{!"llvm.loop.unroll.disable"}']
+#: Parallel loops of at least so many iterations have a width for LLVM's vectors. Without one LLVM
+#: unrolls loops of few iterations before it makes vectors, and then makes none; and where it looks
+#: for the best width, an assertion of it may fail, which ends the process.
+_FEWEST_IN_VECTORS = 4
+_WIDTHS = (2, 4, 8, 16)
 #: The fewest and the most neighbouring results that a fold computes together, as vectors.
 _FEWEST_ACROSS, _MOST_ACROSS = 4, 512
 
@@ -85,7 +87,36 @@ def steps_ir(program: LoopProgram) -> str:
           "store i64 1, ptr %failed_at", "ret void", "}")  # fmt: skip
     lines = [*sorted(b.declared), *definitions(b.helpers)]
     lines += ["define void @kernel(ptr %w) #0 {", "entry:", *b.reserved, *b.lines]
-    return "\n".join([*lines, *METADATA, *_IN_VECTORS]) + "\n"
+    return "\n".join([*lines, *METADATA, *_width_metadata()]) + "\n"
+
+
+def _width_metadata() -> list[str]:
+    """The metadata ``!10`` of parallel loops of vectors of the first width, and so on."""
+    found = [
+        '!3 = !{!"llvm.loop.unroll.disable"}',
+        '!4 = !{!"llvm.loop.vectorize.enable", i1 true}',
+    ]
+    found += ['!5 = !{!"llvm.loop.vectorize.followup_vectorized", !6}']
+    found += ['!6 = !{!"llvm.loop.isvectorized", i32 1}']
+    for i, width in enumerate(_WIDTHS):
+        own, number = 10 + i, 20 + i
+        found += [
+            f"!{own} = distinct !{{!{own}, !2, !3, !4, !5, !{number}}}",
+            f'!{number} = !{{!"llvm.loop.vectorize.width", i32 {width}}}',
+        ]
+    return found
+
+
+def _kind_of_loop(count: int, views: Sequence[View]) -> str:
+    """The metadata of a parallel loop of so many iterations over neighbours in these views."""
+    size = max((v.itemsize for v in views), default=8)
+    dense = all(v.steps[-1] in (0, v.itemsize) for v in views if v.steps)
+    if count < _FEWEST_IN_VECTORS or not dense:
+        return PARALLEL
+    most = 4 * jit.vector_width() // size
+    fit = [w for w in _WIDTHS if w <= min(most, count)]
+    best = min(fit, key=lambda w: (count // w + count % w, -w))
+    return f"!{10 + _WIDTHS.index(best)}"
 
 
 _Body = Callable[[list[str], list[str]], None]
@@ -137,11 +168,11 @@ class _StepBuilder(ProductBuilder):
 
     def loops(
         self, sizes: Sequence[int], places: Sequence[str], steps: Sequence[Sequence[int]],
-        body: _Body, parallel: bool = False,
+        body: _Body, parallel: Sequence[View] | None = None,
     ) -> None:  # fmt: skip
         """Nested loops; ``body(places, indices)`` writes what is inside of the innermost one.
 
-        That one's iterations are independent of each other if ``parallel``.
+        That one's iterations, over these views, are independent of each other if ``parallel``.
         """
 
         def inside(d: int, at: Sequence[str], indices: list[str]) -> None:
@@ -160,9 +191,9 @@ class _StepBuilder(ProductBuilder):
                 inside(d + 1, moved, [*indices, i])
                 return []
 
-            last = parallel and d == len(sizes) - 1
-            kind = _VECTORS if sizes[d] >= _FEWEST_IN_VECTORS else PARALLEL
-            self.counted(self.tag(), 0, str(sizes[d]), one, parallel=kind if last else "")
+            last = parallel is not None and d == len(sizes) - 1
+            kind = _kind_of_loop(sizes[d], parallel or ()) if last else ""
+            self.counted(self.tag(), 0, str(sizes[d]), one, parallel=kind)
 
         inside(0, places, [])
 
@@ -194,7 +225,10 @@ class _StepBuilder(ProductBuilder):
             for v, p, value in zip(s.writes, at[n:], self.program(s.program, given), strict=True):
                 self.keep(v.dtype, value, p, ACCESS)
 
-        self.loops(sizes, places, steps, element, parallel=True)
+        merged_views = [
+            replace(v, shape=sizes, steps=tuple(k)) for v, k in zip(views, steps, strict=True)
+        ]
+        self.loops(sizes, places, steps, element, merged_views)
 
     def keep(self, dtype: str, value: str, place: str, more: str = "") -> None:
         """Store a number."""
@@ -256,7 +290,8 @@ class _StepBuilder(ProductBuilder):
         own = [[numpy_dtype(d).itemsize] for d in dtypes]
 
         def each(places: Sequence[str], steps: Sequence[Sequence[int]], body: _Body) -> None:
-            self.loops([count], [*places, *states], [*steps, *own], body, parallel=True)
+            kinds = [View("", d) for d in (*dtypes, *(v.dtype for v in (*s.reads, *s.writes)))]
+            self.loops([count], [*places, *states], [*steps, *own], body, kinds)
 
         def leave_states(values: Sequence[str], places: Sequence[str]) -> None:
             for d, value, place in zip(dtypes, values, places, strict=True):
