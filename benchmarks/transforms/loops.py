@@ -112,9 +112,7 @@ def rows() -> Iterator[Nest]:
     many = drawn(32, 50, 16)
     yield row("CRF and gradient of 32 sequences", _crf_of_many_gradient, many, tr)
     yield row("wave equation 200 steps, 64x64", _wave, drawn(64, 64), drawn(64, 64, seed=1))
-    yield row(
-        "wave equation by parts 200 steps", _wave_parts, drawn(66, 66), drawn(66, 66, seed=1)
-    )
+    yield row("wave equation by parts 200 steps", _wave_parts, drawn(66, 66), drawn(66, 66, seed=1))
     yield row("Black-Scholes 1000 steps of 201", _black_scholes, _prices)
     yield row("Black-Scholes paths and gradient", _paths_gradient, drawn(2000, 50))
     cores, places = scaled(0.3, 40, 8, 4, 8), _places
