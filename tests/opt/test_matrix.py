@@ -210,7 +210,13 @@ def _surroundings(case: Any, ops: set[Any]) -> Iterator[Graph]:
         yield from surroundings.graphs(case, new_rng(), 1.0, True)
 
 
-@pytest.mark.parametrize("rule", sampled(FUNCTIONS, every=3), ids=lambda r: r.name)
+#: Those of all ops are slow: each op's surroundings are searched for one that they change.
+OF_EACH_RULE = [
+    pytest.param(rule, marks=pytest.mark.slow) if Op in rule.ops else rule for rule in FUNCTIONS
+]
+
+
+@pytest.mark.parametrize("rule", sampled(OF_EACH_RULE, every=3), ids=lambda r: r.name)
 def test_a_rule_fires_for_every_op_that_it_takes(rule: Rewrite, checked: Checker) -> None:
     if rule.name in ELSEWHERE:
         pytest.skip(ELSEWHERE[rule.name])
