@@ -51,6 +51,17 @@ def test_config_prints_a_table_on_a_terminal(monkeypatch):
     assert "│ dnn.conv.algo_fwd" in text.decode()
 
 
+@pytest.mark.parametrize("flags", ["flotX=float64", "floatX=float65", "floatX"])
+def test_a_wrong_flag_is_one_line_of_the_command(flags):
+    """A program that imports the package sees where: its traceback."""
+    for line, status in [(["-m", "symdnn", "config"], 2), (["-c", "import symdnn"], 1)]:
+        environment = QUIET | {"SYMDNN_FLAGS": flags}
+        done = subprocess.run([sys.executable, *line], env=environment, capture_output=True)
+        assert done.returncode == status
+        (text, *more) = done.stderr.decode().splitlines()
+        assert ("environment variable SYMDNN_FLAGS" in text) == (not more) == (status == 2)
+
+
 def test_config_of_one_flag(capsys):
     with config.change_flags(floatX="float64"):
         assert cli.main(["config", "floatX"]) == 0

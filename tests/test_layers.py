@@ -22,7 +22,7 @@ ROOT = Path(symdnn.__file__).parent
 # From the bottom up. A module may import from its own layer and from those below. A new module or
 # folder directly under symdnn/ must be given a place here.
 LAYERS = [
-    {"flags", "errors", "callers", "config", "detect", "disk"},
+    {"_starting", "flags", "errors", "callers", "config", "detect", "disk"},
     {"world"},
     {"graph"},
     {"ops"},

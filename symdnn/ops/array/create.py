@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import Any, ClassVar, TypeGuard
 
 import numpy as np
 
 from symdnn.config import config
 from symdnn.errors import AxisError, NdimMismatch, OptionError, ShapeMismatch
-from symdnn.graph.dims import Dim, Shape, at_least_zero, dim_min, known, normal_axis
-from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
+from symdnn.graph.dims import Dim, at_least_zero, dim_min, known, normal_axis
+from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Shapes, Types, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array, DtypeLike, ShapeLike, TensorLike
@@ -98,9 +97,7 @@ class ARange(Op):
         values = np.arange(int(start), int(stop), _nonzero_step(self, int(step)))
         return values.astype(TensorType(self.dtype).numpy)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         if self.length is not None:
             return [(self.length,)]
         start, stop, step = (host[i] for i in self.host_inputs)
@@ -154,7 +151,7 @@ def _wide_int(dtype: str) -> str:
     return "uint64" if dtype.startswith("uint") else "int64"
 
 
-def _float_range(parts: Sequence[Variable], dtype: str) -> Variable:
+def _float_range(parts: Vars, dtype: str) -> Variable:
     if all(isinstance(v, Constant) for v in parts):
         first, last, by = (float(v.data) for v in parts if isinstance(v, Constant))
         return constant(np.arange(first, last, by).astype(TensorType(dtype).numpy))
@@ -245,6 +242,7 @@ def _where(mask: Variable, v: Variable) -> Variable:
 class Diagonal(Op):
     """The diagonal ``offset`` of the last two dimensions, as the last dimension. A view."""
 
+    linear_in_first: ClassVar[bool] = True
     offset: int = 0
 
     def infer(self, x: TensorType) -> TensorType:
@@ -262,18 +260,13 @@ class Diagonal(Op):
     def reference(self, x: Array) -> Array:
         return np.diagonal(x, self.offset, -2, -1)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         (*lead, n, m) = shapes[0]
         return [(*lead, self.length(n, m))]
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         n, m = dims_of(inputs[0])[-2:]
         return [_alloc_diag(cotangents[0], n, m, self.offset)]
-
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        return [self(tangents[0])]
 
     @property
     def views(self) -> dict[int, int]:
@@ -291,6 +284,7 @@ class AllocDiag(Op):
     diagonal must have length k.
     """
 
+    linear_in_first: ClassVar[bool] = True
     offset: int = 0
     static: tuple[int | None, int | None] = (None, None)
 
@@ -315,17 +309,12 @@ class AllocDiag(Op):
         if None not in (known(k), known(length)) and known(k) != known(length):
             raise ShapeMismatch(self, f"a diagonal of length {length}", k)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         self._check(shapes[0][-1], host[1], host[2])
         return [(*shapes[0][:-1], host[1], host[2])]
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [Diagonal(self.offset)(cotangents[0]), None, None]
-
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        return [None if tangents[0] is None else self(tangents[0], *inputs[1:])]
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         return on_lanes(self, inputs, axes)
@@ -366,9 +355,9 @@ def diag(v: TensorLike, k: int = 0) -> Variable:
     return alloc_diag(x, k) if x.type.ndim == 1 else diagonal(x, k)
 
 
-def trace(a: TensorLike) -> Variable:
-    """The sum of the main diagonal (over the first two dimensions)."""
-    return diagonal(a).sum(axis=-1)
+def trace(a: TensorLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Variable:
+    """The sum of the diagonal ``offset`` over two axes."""
+    return diagonal(a, offset, axis1, axis2).sum(axis=-1)
 
 
 def meshgrid(*vectors: TensorLike, indexing: str = "xy") -> list[Variable]:

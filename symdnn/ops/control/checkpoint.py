@@ -6,15 +6,14 @@ T. Chen, B. Xu, C. Zhang and C. Guestrin, "Training deep nets with sublinear mem
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeVar
 
 from symdnn.errors import TypeMismatch
 from symdnn.graph.backprop import nodes_between
-from symdnn.graph.dims import Shape
 from symdnn.graph.inner import InnerGraph
-from symdnn.graph.op import Array, Axes, Batched, Grads, Host, MultiOp, Vars
+from symdnn.graph.op import Array, Axes, Batched, Grads, Host, MultiOp, Shapes, Types, Vars
 from symdnn.graph.traverse import clone_graph
 from symdnn.graph.type import TensorType, Type
 from symdnn.graph.values.structured import Structured
@@ -70,9 +69,7 @@ class Checkpoint(MultiOp):
     def reference(self, *inputs: Array) -> tuple[Array, ...]:
         return inputs[: self.count]
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [tuple(s) for s in shapes[: self.count]]
 
     @property
@@ -171,9 +168,7 @@ def _mapped(tree: Any, change: Callable[[Variable], Variable]) -> Any:
     return tree
 
 
-def _marked(
-    given: Sequence[Variable], made: Sequence[Variable], apart: bool
-) -> dict[Variable, Variable]:
+def _marked(given: Vars, made: Vars, apart: bool) -> dict[Variable, Variable]:
     """The results behind a :class:`Checkpoint`, for those that depend on the inputs."""
     arguments = set(given)
     nodes = nodes_between(made, given, arguments)

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from symdnn.errors import TypeMismatch
-from symdnn.graph.dims import Shape
-from symdnn.graph.op import Host, Op
+from symdnn.graph.op import Host, Op, Shapes, Types
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array
 from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, AdvancedSubtensor
@@ -48,9 +47,7 @@ class AddGathered(Op):
         x, source, gets, adds = self.apart(inputs)
         return self.add.reference(x, self.get.reference(source, *gets), *adds)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         x, source, gets, adds = self.apart(shapes)
         _, source_type, get_types, add_types = self.apart(types)
         read = self.get.shapes([source_type, *get_types], [source, *gets], {})
@@ -88,9 +85,7 @@ class ListedSums(Op):
         sizes = dict(zip(self.axes, (t.shape[0] for t in lists), strict=True))
         return x.with_shape(tuple(sizes.get(d, n) for d, n in enumerate(x.shape)))
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         sizes = dict(zip(self.axes, (s[0] for s in shapes[1:]), strict=True))
         return [tuple(sizes.get(d, n) for d, n in enumerate(shapes[0]))]
 

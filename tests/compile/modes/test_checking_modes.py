@@ -18,7 +18,7 @@ from symdnn.compile.modes.noise import rounded
 from symdnn.compile.modes.tolerance import difference
 from symdnn.compile.nanguard import NanGuardMode
 from symdnn.config import config
-from symdnn.errors import DebugModeError
+from symdnn.errors import DebugModeError, NanDetected
 from symdnn.gpu import dnn
 from symdnn.graph.type import TensorType
 from symdnn.ops.random.random_stream import RandomStream
@@ -274,3 +274,13 @@ def test_debug_mode_still_finds_a_wrong_rewrite(monkeypatch: Any) -> None:
     f = symdnn.function([x], x.sum(), mode=DebugMode(stability_patience=1))
     with pytest.raises(DebugModeError, match="rewrite wrong replaced"):
         f(np.linspace(0.1, 1.3, 50, dtype="float32"))
+
+
+@pytest.mark.parametrize("mode", [NanGuardMode, DebugMode])
+def test_an_infinity_that_the_program_writes_is_no_fault(mode: Any) -> None:
+    """The maximum of no elements is where a segment's maximum begins; as a result it is one."""
+    x, i = T.dvector(), T.lvector()
+    largest = symdnn.function([x, i], T.segment_max(x, i, num_segments=x.shape[0]), mode=mode())
+    assert largest(np.arange(3.0), [2, 1, 0]).tolist() == [2, 1, 0]
+    with pytest.raises((NanDetected, DebugModeError), match="finite|an infinity in 1 of 3"):
+        largest(np.arange(3.0), [2, 1, 1])

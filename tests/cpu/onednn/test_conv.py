@@ -11,32 +11,18 @@ import symdnn.tensor as T
 from symdnn.config import config
 from symdnn.cpu.onednn import conv, library, objects
 from symdnn.cpu.onednn.conv import ConvKernel
-from symdnn.graph.kernel import Call
-from symdnn.graph.origin import NO_HINTS
-from symdnn.graph.type import TensorType
 from symdnn.ops.nn.conv import Conv, ConvGradInput, ConvGradWeight
 from symdnn.ops.vendor.onednn import OneDnnConv, OneDnnConvGradI, OneDnnConvGradW
+from tests.cpu.harness import called, launched
 from tests.seeded import new_rng
 
 pytestmark = pytest.mark.skipif(bool(library.problem()), reason="oneDNN is missing")
 
 
-def call_of(op, *arrays):
-    """The call of an op on these arrays."""
-    types = [TensorType(a.dtype.name, a.shape) for a in arrays]
-    (out,) = op.output_types(types)
-    host = {i: int(a) for i, a in enumerate(arrays) if a.ndim == 0}
-    (shape,) = op.shapes(types, [a.shape for a in arrays], host)
-    return Call(op, tuple(types), (out.with_shape(shape),), NO_HINTS)
-
-
 def check(op, *arrays):
     """The kernel's result against the reference's in float64; what it chose."""
-    call = call_of(op, *arrays)
-    kernel = ConvKernel()
-    assert kernel.refuses(call) is None
-    made = np.full(call.outputs[0].shape, np.nan, "f")
-    kernel.bind(call)(list(arrays), [made])
+    call, kernel = called(op, arrays), ConvKernel()
+    (made,) = launched(kernel, call, arrays)
     (wanted,) = op.compute(*(a.astype("float64") if a.ndim else a for a in arrays))
     np.testing.assert_allclose(made, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
     return kernel.cached(call).choice
@@ -93,7 +79,7 @@ def test_images_of_one_pixel_have_one_plain_layout(c, k, layout, rng):
             op = replace(op, layout=layout)
             arrays = [a if a is w or not a.ndim else np.moveaxis(a, 1, -1).copy() for a in arrays]
             wanted = wanted if isinstance(op, OneDnnConvGradW) else np.moveaxis(wanted, 1, -1)
-        call = call_of(op, *arrays)
+        call = called(op, arrays)
         found = dict(conv._candidates(call))
         assert "plain" not in found
         for name, make in found.items():
