@@ -357,9 +357,9 @@ class TensorMethods:
         """The diagonal over two axes."""
         return apply("diagonal", self, offset, axis1, axis2)
 
-    def trace(self) -> Variable:
-        """The sum of the main diagonal."""
-        return apply("trace", self)
+    def trace(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Variable:
+        """The sum of the diagonal over two axes."""
+        return apply("trace", self, offset, axis1, axis2)
 
     def take(self, indices: TensorLike, axis: int | None = None, mode: str = "raise") -> Variable:
         """Elements by integer index along ``axis``."""

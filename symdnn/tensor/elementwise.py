@@ -45,5 +45,5 @@ __all__ = [
     "round_half_away_from_zero", "round_half_to_even", "selu", "sgn", "sigmoid", "sign", "silu",
     "sin", "sinh", "smallest", "softplus", "softsign", "sqr", "sqrt", "square", "sub", "subtract",
     "swish", "switch", "tan", "tanh", "tri_gamma", "true_div", "true_divide", "trunc",
-    "ultra_fast_sigmoid", "where", "xlog1py", "xlogx", "xlogy0", "xor", "zeta",
+    "ultra_fast_sigmoid", "xlog1py", "xlogx", "xlogy0", "xor", "zeta",
 ]  # fmt: skip

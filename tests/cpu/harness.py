@@ -1,4 +1,4 @@
-"""What tests of the processor's compiled kernels share."""
+"""Helpers for tests of compiled CPU kernels."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ def type_of(array: np.ndarray) -> TensorType:
 
 
 def call_of(op: Op, arrays: Sequence[Any], *results: TensorType) -> Call:
-    """What a kernel is asked for ``arrays``; without ``results`` the type of the first of them."""
+    """The call of a kernel on ``arrays``; without ``results``, the result has the type of the
+    first.
+    """
     types = tuple(type_of(np.asarray(a)) for a in arrays)
     return Call(op, types, results or types[:1], NO_HINTS)
 
@@ -50,8 +52,8 @@ def called(op: Op, arrays: Sequence[Any]) -> Call:
 
 
 def launched(kernel: Any, call: Call, arrays: Sequence[Any], taken: Any = (None,)) -> list[Any]:
-    """The kernel's results, in memory that held something else; beside them and beside its scratch
-    memory nothing is written. What it may refuse is in ``taken`` (None: anything)."""
+    """The kernel's results, in memory that held other values; memory around them, and around its
+    scratch memory, must not change. What it may refuse is in ``taken`` (None: anything)."""
     assert taken is None or kernel.refuses(call) in taken
     outs, margins = [], []
     for t in call.outputs:

@@ -24,6 +24,29 @@ BODIES = {
         larger = Mul(f, by)
         scales = Div(larger, f)
         y = Resize<mode="linear">(x, , scales)""",
+    "pads_that_cut": """s = Shape(x)
+        h = Gather<axis=0>(s, two)
+        wanted = Constant<value=int64 {7}>()
+        more = Sub(wanted, h)
+        list = Unsqueeze(more, first)
+        none = Constant<value=int64[3] {0,0,0}>()
+        back = Neg(list)
+        pads = Concat<axis=0>(none, back, none, list)
+        y = Pad(x, pads)""",
+    "range_of_data": """first = Constant<value=float {0.5}>()
+        step = Constant<value=float {0.25}>()
+        mean = ReduceMean<keepdims=0>(x)
+        end = Abs(mean)
+        places = Range(first, end, step)
+        y = Mul(places, mean)""",
+    "extremes_by_index": """flat = Constant<value=int64[1] {-1}>()
+        base = Constant<value=float[2] {0.5, -3.0}>()
+        axis = Constant<value=int64[1] {1}>()
+        largest = ArgMax<axis=1, keepdims=0>(x)
+        to = Reshape(largest, flat)
+        total = ReduceSum<keepdims=0>(x, axis)
+        of = Reshape(total, flat)
+        y = ScatterElements<axis=0, reduction="max">(base, to, of)""",
     "kept_aspect": """sizes = Constant<value=int64[2] {20,33}>()
         y = Resize<mode="linear", axes=[2,3],
             keep_aspect_ratio_policy="not_larger">(x, , , sizes)""",
@@ -40,6 +63,9 @@ def _model(body, sizes):
     )
     for name, shape in (("w", (3, 2, 3, 3)), ("v", (2, 3, 3, 3))):
         array = rng.normal(size=shape).astype("float32")
+        model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    for name, value in (("two", 2), ("first", [0])):
+        array = np.array(value, np.int64)
         model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
     return model
 

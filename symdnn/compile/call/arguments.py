@@ -305,6 +305,10 @@ class Arguments:
                 f"it takes {self.signature()}"
             )
 
+    def storages(self) -> list[Storage | Empty]:
+        """The storage of each input; an empty one where it keeps no value."""
+        return [s.default or Empty(s.declared.name) for s in self.slots]
+
     def signature(self) -> str:
         """The inputs as printed in errors: names (or types), defaults marked."""
         shown = [
@@ -312,6 +316,16 @@ class Arguments:
             for s in self.slots
         ]
         return ", ".join(shown) or "no arguments"
+
+
+class Empty:
+    """The storage of an input that keeps no value between calls."""
+
+    data = value = None
+    storage = (None,)
+
+    def __init__(self, name: str | None) -> None:
+        self.name = name
 
 
 class Stored:

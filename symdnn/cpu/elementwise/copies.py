@@ -17,7 +17,7 @@ import numpy as np
 
 from symdnn.cpu.elementwise.elementwise import PermutedInputs, elementwise_launch
 from symdnn.cpu.elementwise.moves import pieces_block, rolled_block
-from symdnn.cpu.ir.scalar_ir import VALUES
+from symdnn.cpu.ir.scalar_ir import has_code
 from symdnn.cpu.launch.contiguous_launch import ContiguousLaunch, compile_refusal
 from symdnn.cpu.launch.fastcall import FastCall, FastCallSeries
 from symdnn.cpu.launch.launch import CpuLaunch
@@ -33,8 +33,10 @@ from symdnn.ops.array.join import Join, Roll, Split
 from symdnn.ops.array.slices import symbolic_count
 from symdnn.ops.array.view import Copy
 from symdnn.ops.core.make_vector import MakeVector
-from symdnn.ops.core.scalar import Builder, ScalarProgram, identity_program
+from symdnn.ops.core.scalar import Builder, ScalarProgram
 from symdnn.ops.core.shape import Alloc, DimShuffle, Reshape
+from symdnn.ops.elementwise.arithmetic import Add
+from symdnn.ops.elementwise.complex_meaning import complex_copy, complex_meaning
 
 __all__ = [
     "CopyPiecesKernel",
@@ -56,7 +58,7 @@ _MAX_SHIFTS = 16
 
 def copy_refusal(types: Sequence[Any], min_work: int = _MIN_ELEMENTS_TO_COMPILE) -> str | None:
     """Why no code is compiled; the work is the number of elements of the first type."""
-    if any(t.dtype not in VALUES for t in types):
+    if not all(has_code(t.dtype) for t in types):
         return "there is no code for the dtype"
     return compile_refusal(types[:1], lambda: prod(types[0].shape), min_work)
 
@@ -77,7 +79,7 @@ class FillKernel(Kernel):
         if not self._compiled:
             return _fill
         y = call.outputs[0]
-        return PermutedInputs(elementwise_launch(identity_program(y.dtype), tuple(y.shape)), (0,))
+        return PermutedInputs(elementwise_launch(complex_copy(y.dtype), tuple(y.shape)), (0,))
 
 
 def _fill(inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
@@ -121,10 +123,10 @@ class _CopyLaunches:
     def copy(self, source: Array, target: Array) -> None:
         """``target[...] = source``, broadcast; by NumPy where it is little or there is no code."""
         little = target.size < _MIN_ELEMENTS_TO_COMPILE
-        if little or not self._compiled or target.dtype.name not in VALUES:
+        if little or not self._compiled or not has_code(target.dtype.name):
             np.copyto(target, source)
         else:
-            run = self._launch(identity_program, source, target)
+            run = self._launch(complex_copy, source, target)
             run([source], [target])
 
     def add(self, source: Array, target: Array) -> None:
@@ -165,6 +167,8 @@ class CopyingLaunch(ContiguousLaunch):
 
 @cache
 def _sum(dtype: str) -> ScalarProgram:
+    if (found := complex_meaning(Add(), (dtype, dtype))) is not None:
+        return found
     b = Builder([dtype, dtype])
     if dtype not in ("float16", "bfloat16"):
         return b.program([b.input(0) + b.input(1)])
@@ -301,7 +305,7 @@ class _IncSubtensorLaunch(CpuLaunch):
 
 def copy_of(dtype: str, shape: tuple[int, ...]) -> Any:
     """The launch of a copy to an array of this shape, to which its operand broadcasts."""
-    return elementwise_launch(identity_program(dtype), shape)
+    return elementwise_launch(complex_copy(dtype), shape)
 
 
 class ShiftKernel(Kernel[Shift]):
@@ -440,7 +444,7 @@ class _CopyViewLaunch(CpuLaunch):
     def native(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> FastCall | None:
         """For operands with these strides, unless the view depends on numbers."""
         x, (out,) = inputs[0], outputs
-        if not out.size or out.dtype.name not in VALUES:
+        if not out.size or not has_code(out.dtype.name):
             return None
         if isinstance(self._op, Subtensor) and symbolic_count(self._op.index):
             return None
@@ -448,7 +452,7 @@ class _CopyViewLaunch(CpuLaunch):
         skipped = address(source) - address(x)
         if address(target) != address(out):
             return None
-        copy = elementwise_launch(identity_program(out.dtype.name), target.shape)
+        copy = elementwise_launch(complex_copy(out.dtype.name), target.shape)
         found: FastCall = copy.native([source], [target])
         at = (found.at[0], *[-1] * (len(inputs) - 1), found.at[1])
         return replace(found, at=at, skipped={0: skipped})

@@ -1,4 +1,4 @@
-"""Elementwise ops, single and fused, by compiled loops (:mod:`symdnn.cpu.ir.loops_ir`)."""
+"""Elementwise ops, single and fused, by compiled loops (:mod:`symdnn.cpu.ir.elementwise_ir`)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from symdnn.config import config
 from symdnn.cpu.compiler import jit
 from symdnn.cpu.elementwise.moves import moves_block
 from symdnn.cpu.elementwise.tiles_ir import tile_words, tiled, tiles_ir
-from symdnn.cpu.ir.loops_ir import LoopOperand, elementwise_ir, inner
-from symdnn.cpu.ir.scalar_ir import VALUES, refusal
+from symdnn.cpu.ir.elementwise_ir import elementwise_ir
+from symdnn.cpu.ir.loops_ir import LoopOperand, inner
+from symdnn.cpu.ir.scalar_ir import has_code, refusal
 from symdnn.cpu.launch.fastcall import FastCall
 from symdnn.cpu.launch.launch import CpuLaunch
 from symdnn.cpu.launch.strided_launch import StridedBlock, StridedLaunch
@@ -27,7 +28,9 @@ from symdnn.graph.op import Op
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array
 from symdnn.graph.values.strides import merged
-from symdnn.ops.core.scalar import ScalarProgram
+from symdnn.ops.core.scalar import ScalarProgram, identity_program
+from symdnn.ops.elementwise.complex_meaning import complex_meaning, part_dtypes
+from symdnn.ops.elementwise.complexes import Real
 from symdnn.ops.elementwise.scalar_meaning import meaning
 from symdnn.ops.elemwise import Elemwise
 from symdnn.ops.lowered.fused import FusedElemwise
@@ -36,9 +39,9 @@ __all__ = ["ElementwiseKernel", "PermutedInputs", "elementwise_launch", "KERNELS
 
 #: With less work in all, counted in additions, NumPy is faster than compiling.
 _MIN_ADDITIONS_TO_COMPILE = 1 << 14
-#: Rows of up to so many elements have a loop of their own length.
+#: Rows of up to this many elements have a loop of constant length.
 _MAX_SHORT = 32
-#: Rows of copies of up to so many bytes, too: LLVM makes a few loads and stores of them.
+#: So have rows of copies of up to this many bytes: LLVM makes a few loads and stores of them.
 _MAX_COPIED_BYTES = 512
 #: Work for which waking up another thread pays, in additions.
 _ADDITIONS_PER_THREAD = 1 << 16
@@ -53,12 +56,12 @@ class ElementwiseKernel(Kernel[Elemwise | FusedElemwise]):
     def refuses(self, call: Call[Elemwise | FusedElemwise]) -> str | None:
         """Needs a scalar program that can be compiled, and enough work."""
         types = (*call.inputs, *call.outputs)
-        if not all(isinstance(t, TensorType) and t.dtype in VALUES for t in types):
+        if not all(isinstance(t, TensorType) and has_code(t.dtype) for t in types):
             return "there is no code for these dtypes"
         program = self.program(call)
         if program is None:
             return f"{call.op} has no scalar program for these dtypes"
-        if program.output_dtypes != tuple(t.dtype for t in call.outputs):
+        if program.output_dtypes != tuple(d for t in call.outputs for d in part_dtypes(t.dtype)):
             return "flags that dtypes depend on have changed since the node was made"
         mode = str(config.cpu.compile)
         if mode == "never":
@@ -75,10 +78,11 @@ class ElementwiseKernel(Kernel[Elemwise | FusedElemwise]):
         return compiles and isinstance(op, FusedElemwise) and refusal(op.program) is None
 
     def program(self, call: Call[Elemwise | FusedElemwise]) -> ScalarProgram | None:
-        """The op's scalar program for the operands' dtypes."""
+        """The op's scalar program for the operands' dtypes, or of the parts of complex ones."""
         if isinstance(call.op, FusedElemwise):
             return call.op.program
-        return meaning(call.op, tuple(t.dtype for t in call.inputs))
+        dtypes = tuple(t.dtype for t in call.inputs)
+        return meaning(call.op, dtypes) or complex_meaning(call.op, dtypes)
 
     def writes_updates(self, call: Call[Elemwise | FusedElemwise]) -> bool:
         """Whether it can write a shared variable: always, since a compiled loop cannot fail."""
@@ -86,9 +90,19 @@ class ElementwiseKernel(Kernel[Elemwise | FusedElemwise]):
 
     def bind(self, call: Call[Elemwise | FusedElemwise]) -> Any:
         """A launch that compiles a loop for each set of strides when it first occurs."""
-        program = self.program(call)
+        program, shape = self.program(call), tuple(call.outputs[0].shape)
         assert program is not None
-        return elementwise_launch(program, tuple(call.outputs[0].shape))
+        if isinstance(call.op, Real):
+            return StridedLaunch(partial(_first_parts, shape))
+        return elementwise_launch(program, shape)
+
+
+def _first_parts(
+    shape: tuple[int, ...], inputs: Sequence[Array], outputs: Sequence[Array]
+) -> StridedBlock:
+    """The block that copies real parts: every second number."""
+    own = identity_program(outputs[0].dtype.name)
+    return _block(own, shape, [inputs[0].real], outputs)
 
 
 def elementwise_launch(program: ScalarProgram, shape: tuple[int, ...]) -> Any:

@@ -29,7 +29,7 @@ from symdnn.cpu.ir.loops_ir import (
 )
 from symdnn.cpu.ir.math_ir import definitions
 from symdnn.cpu.ir.program_ir import LoopBuilder
-from symdnn.cpu.ir.scalar_ir import load_as, store_as
+from symdnn.cpu.ir.scalar_ir import dealt, load_as, part_names, store_as
 from symdnn.cpu.ir.turn_ir import TURN_BLOCK, turn_function
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.core.scalar import ScalarProgram
@@ -43,7 +43,9 @@ _MAX_FEW = 4
 
 #: Elements of a tile along the lanes, and of one whose rows are few. Others have a block of rows:
 #: what lies along the lanes is read in long runs, and turned cache lines stay for the next tiles.
-TILE_LANES, _LANES_OF_FEW = 512, 2048
+TILE_LANES, _LANES_OF_FEW, _ROW_BYTES = 512, 2048, 4096
+#: Rows and lanes of a tile where an operand is the same in all rows.
+_TILE_OF_REPEATED = 64
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,8 @@ class TilePlan:
     """What the text depends on.
 
     ``outer`` is the number of axes around tiles. The kinds of operands are those of
-    :class:`~symdnn.cpu.ir.loops_ir.LoopOperand` along the lanes, or ``turned``: dense across them.
+    :class:`~symdnn.cpu.ir.loops_ir.LoopOperand` along the lanes, or ``turned``: dense across them,
+    or ``repeated``: the same in each row, though with a stride along the lanes.
     ``few`` is the length of the axis across, where it is short and turned operands have no gaps.
     """
 
@@ -73,6 +76,11 @@ class TilePlan:
         return [(n, o) for n, o in self.named if o.inner == "turned"]
 
     @property
+    def repeated(self) -> list[tuple[str, LoopOperand]]:
+        """Operands of which a tile has one row."""
+        return [(n, o) for n, o in self.named if o.inner == "repeated"]
+
+    @property
     def is_copy(self) -> bool:
         """Whether one operand is copied, and nothing else happens."""
         kinds = {o.inner for _, o in self.named}
@@ -80,13 +88,15 @@ class TilePlan:
 
     @property
     def lanes(self) -> int:
-        """The most lanes of a tile."""
-        return _LANES_OF_FEW if self.few else TILE_LANES
+        """The most lanes of a tile; rows of the widest numbers fill the first cache, too."""
+        size = max(_bits(o) // 8 for _, o in self.named)
+        most = _TILE_OF_REPEATED if self.repeated else TILE_LANES
+        return _LANES_OF_FEW if self.few else min(most, _ROW_BYTES // size)
 
     @property
     def rows(self) -> int:
         """The most rows of a tile."""
-        return self.few or TURN_BLOCK
+        return self.few or (_TILE_OF_REPEATED if self.repeated else TURN_BLOCK)
 
 
 def tile_words(plan: TilePlan) -> list[str]:
@@ -111,21 +121,23 @@ def tiled(
     The words are those that depend neither on threads nor on addresses.
     """
     nbytes = [int(numpy_dtype(dtype).itemsize) for dtype, _ in operands]
-    axes = _two_axes(sizes, operands, len(program.inputs), nbytes)
+    reads = _reads(program, [dtype for dtype, _ in operands])
+    axes = _two_axes(sizes, operands, reads, nbytes)
     if axes is None:
         return None
     m, lanes = axes
 
     def kind(k: int) -> str:
         steps = operands[k][1]
-        if steps[lanes] == 0 and k < len(program.inputs):
+        if steps[lanes] == 0 and k < reads:
             return "one"
         if steps[lanes] == nbytes[k]:
             return "dense"
+        if steps[m] == 0 and k < reads:
+            return "repeated"
         return "turned" if steps[m] == nbytes[k] else "strided"
 
     found = [LoopOperand(dtype, kind(k)) for k, (dtype, _) in enumerate(operands)]
-    reads = len(program.inputs)
     outer = [d for d in range(len(sizes)) if d not in axes]
     packed = all(
         steps[lanes] == sizes[m] * size
@@ -142,6 +154,15 @@ def tiled(
         words |= {f"{name}.l": steps[lanes], f"{name}.m": steps[m]}
         words |= {f"{name}.o{i}": steps[d] for i, d in enumerate(outer)}
     return plan, words
+
+
+def _reads(program: ScalarProgram, dtypes: Sequence[str]) -> int:
+    """How many of the operands are inputs; a complex one is two inputs of the program."""
+    parts, reads = 0, 0
+    while parts < len(program.inputs):
+        parts += len(part_names(dtypes[reads], ""))
+        reads += 1
+    return reads
 
 
 def _two_axes(
@@ -196,8 +217,10 @@ class _TileBuilder(LoopBuilder):
         for i, name in enumerate(tile_words(plan)):
             entry += data_of(f"%{name}.data", i) if name in operands else word(f"%{name}", i)
         for name, o in [] if plan.few else plan.turned:
-            count = plan.rows * TILE_LANES
+            count = plan.rows * plan.lanes
             entry.append(f"%buffer_{name} = alloca [{count} x i{_bits(o)}], align 64")
+        for name, o in [] if plan.few else plan.repeated:
+            entry.append(f"%buffer_{name} = alloca [{plan.lanes} x i{_bits(o)}], align 64")
         for name, o in plan.named:
             if o.inner == "strided":
                 entry.append(f"%s_{name} = add i64 %{name}.l, 0")
@@ -237,14 +260,19 @@ class _TileBuilder(LoopBuilder):
         plan = self.plan
         for name, o in plan.turned:
             if name[0] == "x":
-                buffer = f"%buffer_{name}", _row_bytes(o)
+                buffer = f"%buffer_{name}", self._row_bytes(o)
                 self.turn(o, (begun[name], f"%{name}.l"), buffer, high_l, high_m)
+
+        for name, o in plan.repeated:
+            self._gather(name, o, begun[name], high_l)
 
         def row(m: str, _: list[str]) -> list[str]:
             for name, o in plan.named:
                 base, step = begun[name], f"%{name}.m"
+                if o.inner == "repeated":
+                    base, step = f"%buffer_{name}", "0"
                 if o.inner == "turned":
-                    base, step = f"%buffer_{name}", _row_bytes(o)
+                    base, step = f"%buffer_{name}", self._row_bytes(o)
                 offset = self.new(f"mul i64 {m}, {step}")
                 self.put(f"%base_{name} = getelementptr i8, ptr {base}, i64 {offset}")
             self._row(high_l)
@@ -253,8 +281,22 @@ class _TileBuilder(LoopBuilder):
         self.counted("row", 0, high_m, row)
         for name, o in plan.turned:
             if name[0] == "y":
-                buffer = f"%buffer_{name}", _row_bytes(o)
+                buffer = f"%buffer_{name}", self._row_bytes(o)
                 self.turn(o, buffer, (begun[name], f"%{name}.l"), high_m, high_l)
+
+    def _gather(self, name: str, o: LoopOperand, base: str, high: str) -> None:
+        """Append the loop that copies a row with a stride into its buffer."""
+
+        def one(j: str, _: list[str]) -> list[str]:
+            place = self.bytes_at(base, self.new(f"mul i64 {j}, %{name}.l"))
+            value = self.new(
+                f"load i{_bits(o)}, ptr {place}, align {min(_bits(o) // 8, 8)}{ACCESS}"
+            )
+            to = self.new(f"getelementptr i{_bits(o)}, ptr %buffer_{name}, i64 {j}")
+            self.put(f"store i{_bits(o)} {value}, ptr {to}, align {min(_bits(o) // 8, 8)}{ACCESS}")
+            return []
+
+        self.counted(self.tag(), 0, high, one, parallel=True)
 
     def _few(self, begun: dict[str, str], high: str) -> None:
         """Append the loop over lanes whose iterations have all rows."""
@@ -276,22 +318,31 @@ class _TileBuilder(LoopBuilder):
 
         def element(i: str, _: list[str]) -> list[str]:
             for m in range(plan.few):
-                values = []
+                values = list[str]()
                 for name, o in plan.named[: len(plan.reads)]:
-                    values.append(f"%r{m}_{name}")
-                    self.put(*load_as(o.dtype, values[-1], place(name, o, m, i), ACCESS))
-                results = self.program(plan.program, values)
+                    values += part_names(o.dtype, f"%r{m}_{name}")
+                    self.put(*load_as(o.dtype, f"%r{m}_{name}", place(name, o, m, i), ACCESS))
+                results = self._results(values)
                 for (name, o), value in zip(plan.named[len(plan.reads) :], results, strict=True):
                     self.put(*store_as(o.dtype, value, place(name, o, m, i), ACCESS))
             return []
 
         self.counted("element", 0, high, element, parallel=True)
 
+    def _results(self, values: list[str]) -> list[list[str]]:
+        """The results of the program: one value of each, or two of a complex one."""
+        return dealt([o.dtype for o in self.plan.writes], self.program(self.plan.program, values))
+
+    def _row_bytes(self, o: LoopOperand) -> str:
+        """Bytes of a buffer's row."""
+        return str(self.plan.lanes * _bits(o) // 8)
+
     def _row(self, high: str) -> None:
         """Append the loop over the lanes of a row."""
         plan = self.plan
         dense = [
-            (n, LoopOperand(o.dtype, "dense") if o.inner == "turned" else o) for n, o in plan.named
+            (n, LoopOperand(o.dtype, "dense") if o.inner in ("turned", "repeated") else o)
+            for n, o in plan.named
         ]
         reads, writes = dense[: len(plan.reads)], dense[len(plan.reads) :]
         for name, o in reads:
@@ -303,7 +354,7 @@ class _TileBuilder(LoopBuilder):
             for name, o in reads:
                 if o.inner != "one":
                     self.put(*read(name, o))
-            results = self.program(plan.program, [f"%{name}" for name, _ in reads])
+            results = self._results([v for n, o in reads for v in part_names(o.dtype, f"%{n}")])
             for (name, o), value in zip(writes, results, strict=True):
                 self.put(*address(name, o), *store_as(o.dtype, value, f"%p_{name}", ACCESS))
             return []
@@ -313,8 +364,3 @@ class _TileBuilder(LoopBuilder):
 
 def _bits(o: LoopOperand) -> int:
     return 8 * int(numpy_dtype(o.dtype).itemsize)
-
-
-def _row_bytes(o: LoopOperand) -> str:
-    """Bytes of a buffer's row."""
-    return str(TILE_LANES * _bits(o) // 8)

@@ -1,10 +1,8 @@
-"""Loops over strided arrays as LLVM IR: a loop over rows, in it one over the innermost dimension.
+"""Pieces of loops over strided arrays as LLVM IR: operands, words of a block, threads.
 
-A kernel has one parameter, a block of 64-bit words: the number of threads, of rows, the length of a
-row, the sizes of the outer dimensions but the first. Then come for each operand the address of
-NumPy's array object, its innermost stride and its outer strides, in bytes. The kernel reads the
-data pointer from the array object, which would take a microsecond in Python. The text depends on
-the number of dimensions and the kinds of strides, so one kernel serves all sizes.
+A kernel has one parameter, a block of 64-bit words: the number of threads, of tasks, and what else
+it needs, among it the addresses of operands: those of NumPy's array objects. The kernel reads the
+data pointer from the array object, which would take a microsecond in Python.
 
 Threads are those of libgomp, which oneDNN uses too: the kernel calls ``GOMP_parallel`` itself.
 """
@@ -17,29 +15,24 @@ from dataclasses import dataclass
 
 from symdnn.cpu.ir.math64_ir import full_declarations
 from symdnn.cpu.ir.math_ir import FULL, definitions
-from symdnn.cpu.ir.scalar_ir import Printer, load_as, store_as
+from symdnn.cpu.ir.scalar_ir import load_as
 from symdnn.graph.type import numpy_dtype
-from symdnn.ops.core.scalar import ScalarProgram
 
 __all__ = [
+    "ACCESS",
     "COPY_ROW",
-    "HEAD",
+    "EVERY",
     "MIN_COST_TO_INTERLEAVE",
     "LoopOperand",
     "data_of",
-    "elementwise_ir",
     "exponential_module",
     "inner",
     "interleaved",
     "next_task",
     "renamed",
     "word",
-    "words_per_operand",
     "kernel_entry",
 ]
-
-#: Words at the head of the block: threads, rows, length of a row.
-HEAD = 3
 
 
 @dataclass(frozen=True)
@@ -51,118 +44,6 @@ class LoopOperand:
 
     dtype: str
     inner: str
-
-
-def words_per_operand(ndim: int) -> int:
-    """Words of an operand in the block: the array object, inner stride, outer strides."""
-    return 1 + ndim
-
-
-def elementwise_ir(
-    program: ScalarProgram, sizes: Sequence[int], reads: Sequence[LoopOperand],
-    writes: Sequence[LoopOperand],
-) -> str:  # fmt: skip
-    """The module of ``kernel``, which applies ``program`` to every element.
-
-    ``sizes`` that are not 0 are constants of the text. Rows of such a size are not divided between
-    threads.
-    """
-    ndim, length = len(sizes), sizes[-1]
-    printer = Printer(program)
-    inputs = [f"%x{i}" for i in range(len(reads))]
-    results = printer.emit(inputs)
-    named = [(f"x{i}", o) for i, o in enumerate(reads)]
-    named += [(f"y{i}", o) for i, o in enumerate(writes)]
-    body = [
-        *(line for name, o in named[: len(reads)] if o.inner != "one" for line in read(name, o)),
-        *printer.lines,
-        *(
-            line
-            for (name, o), value in zip(named[len(reads) :], results)
-            for line in (*address(name, o), *store_as(o.dtype, value, f"%p_{name}", ACCESS))
-        ),
-    ]
-    once = [line for name, o in named if o.inner == "one" for line in _read_once(name, o)]
-    lines = [
-        *sorted(printer.declared),
-        *definitions(printer.helpers),
-        *COPY_ROW,
-        *THREADS,
-        "define internal void @rows(ptr %w, i64 %r0, i64 %r1, i64 %i0, i64 %i1) noinline #0 {",
-        "entry:",
-        *_setup(named, sizes),
-        *_first_indices(ndim),
-        "br label %row",
-        "row:",
-        "%r = phi i64 [%r0, %entry], [%r_next, %row_end]",
-        *(f"%j{d} = phi i64 [%first{d}, %entry], [%j{d}_next, %row_end]" for d in range(ndim - 1)),
-        *_bases(named, ndim),
-        *once,
-        *(_copy(reads[0], length) if _copies(program, reads, writes) else _elements(body, length)),
-        "row_end:",
-        *_next_indices(ndim),
-        "%r_next = add nuw nsw i64 %r, 1",
-        "%rows_left = icmp slt i64 %r_next, %r1",
-        "br i1 %rows_left, label %row, label %done",
-        "done:",
-        "ret void",
-        "}",
-        *(
-            interleaved(4 if ndim == 1 else 2)
-            if program.cost >= MIN_COST_TO_INTERLEAVE
-            else METADATA
-        ),
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _elements(body: Sequence[str], length: int) -> list[str]:
-    """Lines of the loop over a row's elements, or over ``length`` of them."""
-    low, high = ("0", str(length)) if length else ("%i0", "%i1")
-    return [
-        "br label %element",
-        "element:",
-        f"%i = phi i64 [{low}, %row], [%i_next, %element]",
-        *body,
-        "%i_next = add nuw nsw i64 %i, 1",
-        f"%more = icmp slt i64 %i_next, {high}",
-        "br i1 %more, label %element, label %row_end, !llvm.loop !1",
-    ]
-
-
-def _copies(
-    program: ScalarProgram, reads: Sequence[LoopOperand], writes: Sequence[LoopOperand]
-) -> bool:
-    """Whether rows are copied as they are."""
-    return (
-        not program.body
-        and len(writes) == 1
-        and list(reads) == list(writes)
-        and reads[0].inner == "dense"
-    )
-
-
-def _copy(o: LoopOperand, length: int) -> list[str]:
-    """Lines that copy a row at once: a loop over vectors would leave too many numbers.
-
-    Of ``length`` elements LLVM makes a few loads and stores that overlap.
-    """
-    size = numpy_dtype(o.dtype).itemsize
-    if length:
-        return [
-            "call void @llvm.memmove.p0.p0.i64(ptr %base_y0, ptr %base_x0, "
-            f"i64 {length * size}, i1 false)",
-            "br label %row_end",
-        ]
-    return [
-        f"%first = mul i64 %i0, {size}",
-        "%count = sub i64 %i1, %i0",
-        f"%bytes = mul i64 %count, {size}",
-        "%from = getelementptr i8, ptr %base_x0, i64 %first",
-        "%to = getelementptr i8, ptr %base_y0, i64 %first",
-        "call void @copy_row(ptr %to, ptr %from, i64 %bytes)",
-        "br label %row_end",
-    ]
 
 
 #: The function that copies a row. The C library's takes longer to call than to copy some cache
@@ -233,29 +114,13 @@ def inner(step: int, itemsize: int, written: bool = False) -> str:
     if step == itemsize:
         return "dense"
     if not written and step % itemsize == 0 and step // itemsize in _CONSTANT_STEPS:
-        return f"{_EVERY}{step // itemsize}"
+        return f"{EVERY}{step // itemsize}"
     return "one" if step == 0 and not written else "strided"
 
 
 #: Strides of reads that LLVM makes shuffles of, in elements.
 _CONSTANT_STEPS = (-1, 2, 3, 4)
-_EVERY = "every "
-
-
-def _setup(named: Sequence[tuple[str, LoopOperand]], sizes: Sequence[int]) -> list[str]:
-    """Lines that load sizes and each operand's data pointer and strides from the block."""
-    lines, ndim = [], len(sizes)
-    for d in range(1, ndim - 1):
-        lines += [f"%n{d} = add i64 {sizes[d]}, 0"] if sizes[d] else word(f"%n{d}", HEAD + d - 1)
-    at = HEAD + max(ndim - 2, 0)
-    for name, o in named:
-        lines += data_of(f"%a_{name}", at)
-        if o.inner == "strided":
-            lines += word(f"%s_{name}", at + 1)
-        for d in range(ndim - 1):
-            lines += word(f"%s{d}_{name}", at + 2 + d)
-        at += words_per_operand(ndim)
-    return lines
+EVERY = "every "
 
 
 #: Offset of the data pointer in NumPy's array object (``PyArrayObject_fields.data``), in bytes.
@@ -310,49 +175,13 @@ def word(name: str, index: int, kind: str = "i64") -> list[str]:
     ]
 
 
-def _first_indices(ndim: int) -> list[str]:
-    """Lines for the outer indices of row ``%r0``."""
-    lines, rest = [], "%r0"
-    for d in reversed(range(1, ndim - 1)):
-        lines += [f"%first{d} = urem i64 {rest}, %n{d}", f"%over{d} = udiv i64 {rest}, %n{d}"]
-        rest = f"%over{d}"
-    return [*lines, f"%first0 = add i64 {rest}, 0"] if ndim > 1 else lines
-
-
-def _next_indices(ndim: int) -> list[str]:
-    """Lines for the outer indices of the next row: it takes no division to count."""
-    lines, one = [], "1"
-    for d in reversed(range(1, ndim - 1)):
-        lines += [
-            f"%j{d}_more = add nuw nsw i64 %j{d}, {one}",
-            f"%j{d}_end = icmp eq i64 %j{d}_more, %n{d}",
-            f"%j{d}_next = select i1 %j{d}_end, i64 0, i64 %j{d}_more",
-            f"%j{d}_one = zext i1 %j{d}_end to i64",
-        ]
-        one = f"%j{d}_one"
-    return [*lines, f"%j0_next = add nuw nsw i64 %j0, {one}"] if ndim > 1 else lines
-
-
-def _bases(named: Sequence[tuple[str, LoopOperand]], ndim: int) -> list[str]:
-    """Lines for the address of the row of each operand."""
-    lines = []
-    for name, _ in named:
-        base = f"%a_{name}"
-        for d in range(ndim - 1):
-            lines.append(f"%o{d}_{name} = mul i64 %j{d}, %s{d}_{name}")
-            lines.append(f"%b{d}_{name} = getelementptr i8, ptr {base}, i64 %o{d}_{name}")
-            base = f"%b{d}_{name}"
-        lines.append(f"%base_{name} = getelementptr i8, ptr {base}, i64 0")
-    return lines
-
-
 def address(name: str, o: LoopOperand) -> list[str]:
     kind = f"i{8 * numpy_dtype(o.dtype).itemsize}"
     if o.inner == "dense":
         return [f"%p_{name} = getelementptr {kind}, ptr %base_{name}, i64 %i"]
-    if o.inner.startswith(_EVERY):
+    if o.inner.startswith(EVERY):
         return [
-            f"%k_{name} = mul nsw i64 %i, {o.inner.removeprefix(_EVERY)}",
+            f"%k_{name} = mul nsw i64 %i, {o.inner.removeprefix(EVERY)}",
             f"%p_{name} = getelementptr {kind}, ptr %base_{name}, i64 %k_{name}",
         ]
     if o.inner == "one":
@@ -365,11 +194,6 @@ def address(name: str, o: LoopOperand) -> list[str]:
 
 def read(name: str, o: LoopOperand) -> list[str]:
     return [*address(name, o), *load_as(o.dtype, f"%{name}", f"%p_{name}", ACCESS)]
-
-
-def _read_once(name: str, o: LoopOperand) -> list[str]:
-    """Lines before the inner loop that load an operand of stride 0."""
-    return load_as(o.dtype, f"%{name}", f"%base_{name}") if name[0] == "x" else []
 
 
 def renamed(lines: Sequence[str], name: str) -> list[str]:

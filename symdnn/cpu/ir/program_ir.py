@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from symdnn.cpu.ir.builder import FunctionBuilder
-from symdnn.cpu.ir.scalar_ir import Printer, load_as
+from symdnn.cpu.ir.scalar_ir import Printer, load_as, part_names
 from symdnn.ops.core.scalar import ScalarProgram
 
 __all__ = ["LoopBuilder"]
@@ -48,9 +48,14 @@ class LoopBuilder(FunctionBuilder):
 
     def value(self, dtype: str, pointer: str, more: str = "") -> str:
         """Load a number."""
+        (found,) = self.parts_of(dtype, pointer, more)
+        return found
+
+    def parts_of(self, dtype: str, pointer: str, more: str = "") -> list[str]:
+        """Load a number, or both parts of a complex one."""
         name = f"%{self.tag()}"
         self.put(*load_as(dtype, name, pointer, more))
-        return name
+        return part_names(dtype, name)
 
     def copy_row(self, target: str, source: str, nbytes: int | str) -> None:
         """Copy dense memory by the function of :data:`~symdnn.cpu.ir.loops_ir.COPY_ROW`.

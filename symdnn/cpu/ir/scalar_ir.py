@@ -33,7 +33,10 @@ from symdnn.cpu.ir.narrow_ir import (
 from symdnn.graph.type import TensorType
 from symdnn.ops.core.scalar import Instruction, ScalarProgram, number_of_text
 
-__all__ = ["STORED", "VALUES", "Printer", "load_as", "refusal", "store_as"]
+__all__ = [
+    "COMPLEX", "STORED", "VALUES", "Printer", "dealt", "has_code", "load_as", "part_names",
+    "refusal", "store_as",
+]  # fmt: skip
 
 #: IR types of values in registers, and in memory. 16-bit floats are integers of their bits:
 #: see :mod:`symdnn.cpu.ir.narrow_ir`.
@@ -43,6 +46,9 @@ VALUES = {
     "float32": "float", "float64": "double",
 }  # fmt: skip
 STORED = {**VALUES, "bool": "i8"}
+#: IR types of both parts of complex numbers in memory, and the bytes of one. Programs have the
+#: parts as values of their own.
+COMPLEX = {"complex64": ("float", 4), "complex128": ("double", 8)}
 
 #: Functions of the C library, by the names of their float64 versions.
 _LIBM = {
@@ -372,16 +378,48 @@ def literal(text: str, dtype: str) -> str:
     return str(int(narrow))
 
 
+def has_code(dtype: str) -> bool:
+    """Whether numbers of a dtype are loaded and stored, complex ones as their parts."""
+    return dtype in VALUES or dtype in COMPLEX
+
+
+def part_names(dtype: str, name: str) -> list[str]:
+    """The registers of a number that is loaded as ``name``: one, or two of a complex number."""
+    return [f"{name}.re", f"{name}.im"] if dtype in COMPLEX else [name]
+
+
 def load_as(dtype: str, name: str, pointer: str, more: str = "") -> list[str]:
-    """Lines that load ``name`` from memory."""
+    """Lines that load ``name`` from memory, or its parts (:func:`part_names`)."""
+    if dtype in COMPLEX:
+        t, size = COMPLEX[dtype]
+        return [
+            f"{name}.re = load {t}, ptr {pointer}{more}",
+            f"{name}.at = getelementptr i8, ptr {pointer}, i64 {size}",
+            f"{name}.im = load {t}, ptr {name}.at{more}",
+        ]
     if dtype == "bool":
         return [f"{name}_b = load i8, ptr {pointer}{more}", f"{name} = trunc i8 {name}_b to i1"]
     return [f"{name} = load {VALUES[dtype]}, ptr {pointer}{more}"]
 
 
-def store_as(dtype: str, value: str, pointer: str, more: str = "") -> list[str]:
-    """Lines that store a value to memory."""
+def store_as(dtype: str, values: str | Sequence[str], pointer: str, more: str = "") -> list[str]:
+    """Lines that store a value to memory, or its parts."""
+    if dtype in COMPLEX:
+        t, size = COMPLEX[dtype]
+        re, im = values
+        return [
+            f"store {t} {re}, ptr {pointer}{more}",
+            f"{pointer}.im = getelementptr i8, ptr {pointer}, i64 {size}",
+            f"store {t} {im}, ptr {pointer}.im{more}",
+        ]
+    (value,) = [values] if isinstance(values, str) else values
     if dtype == "bool":
         name = f"{pointer}_b"
         return [f"{name} = zext i1 {value} to i8", f"store i8 {name}, ptr {pointer}{more}"]
     return [f"store {VALUES[dtype]} {value}, ptr {pointer}{more}"]
+
+
+def dealt(dtypes: Sequence[str], values: Sequence[str]) -> list[list[str]]:
+    """The values of each of some results: one, or the two parts of a complex one."""
+    rest = iter(values)
+    return [[next(rest) for _ in part_names(dtype, "")] for dtype in dtypes]

@@ -11,6 +11,9 @@ __all__ = ["TURN_BLOCK", "turn_function"]
 #: Rows and columns of a block that is transposed in registers; bytes of a register's lane, and of a
 #: cache line.
 TURN_BLOCK, _LANE_BYTES, _LINE_BYTES = 8, 16, 64
+#: Bytes of the widest numbers that are transposed in registers.
+_WIDEST = 8
+PREFETCH = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
 
 
 def turn_function(itemsize: int, tile: bool = False) -> list[str]:
@@ -20,8 +23,56 @@ def turn_function(itemsize: int, tile: bool = False) -> list[str]:
     under masks too, which is slow on some processors, unless the target is a ``tile`` that has room
     for whole blocks; then the function's name is ``tile``.
     """
+    if itemsize > _WIDEST:
+        return _moved(itemsize, tile)
     b = _TurnBuilder(itemsize, tile)
     b.function()
+    return [*sorted(b.declared), *b.lines]
+
+
+def _moved(itemsize: int, tile: bool) -> list[str]:
+    """The function for numbers that fill a lane of a register: they are moved one by one, those of
+    a cache line of the target together."""
+    b, few = FunctionBuilder(), _LINE_BYTES // itemsize
+    name, t = f"{'tile' if tile else 'turn'}{8 * itemsize}", f"<{itemsize // 4} x i32>"
+    b.declared.add(PREFETCH)
+    b.put(
+        f"define internal void @{name}(ptr %from, i64 %from_step, ptr %to, "
+        "i64 %to_step, i64 %rows, i64 %columns) noinline #0 {",
+        "entry:",
+    )
+
+    def move(lines: Sequence[str], i: str, j: str) -> None:
+        """Column ``j`` of these rows, the first of which is ``i``."""
+        places = [b.new(f"getelementptr {t}, ptr {line}, i64 {j}") for line in lines]
+        values = [b.new(f"load {t}, ptr {place}, align 8") for place in places]
+        line = b.bytes_at("%to", b.new(f"mul i64 {j}, %to_step"))
+        for k, value in enumerate(values):
+            target = b.new(f"getelementptr {t}, ptr {line}, i64 {b.affine(i, 1, k)}")
+            b.put(f"store {t} {value}, ptr {target}, align 8")
+
+    def rows(i: str, count: int) -> list[str]:
+        steps = [b.new(f"mul i64 {b.affine(i, 1, k)}, %from_step") for k in range(count)]
+        lines = [b.bytes_at("%from", step) for step in steps]
+        for line in lines:  # the next tile's
+            place = b.new(f"getelementptr {t}, ptr {line}, i64 %columns")
+            b.put(f"call void @llvm.prefetch.p0(ptr {place}, i32 0, i32 3, i32 1)")
+
+        def column(j: str, _: list[str]) -> list[str]:
+            move(lines, i, j)
+            return []
+
+        b.counted(f"column{count}", 0, "%columns", column)
+        return []
+
+    def blocks(name: str, low: int | str, high: str, count: int) -> None:
+        b.counted(name, low, high, lambda i, _: rows(i, count), step=count)
+
+    b.put(f"%whole = and i64 %rows, {-few}")
+    whole, rest = b.new("icmp sgt i64 %whole, 0"), b.new("icmp slt i64 %whole, %rows")
+    b.when("somes", whole, lambda: blocks("some", 0, "%whole", few))
+    b.when("ones", rest, lambda: blocks("one", "%whole", "%rows", 1))
+    b.put("ret void", "}")
     return [*sorted(b.declared), *b.lines]
 
 
@@ -89,7 +140,7 @@ class _TurnBuilder(FunctionBuilder):
 
     def _prefetch(self, place: str) -> None:
         """Fetch a line of the next tile: the processor does not see a stride of a row."""
-        self.declared.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+        self.declared.add(PREFETCH)
         self.put(f"call void @llvm.prefetch.p0(ptr {place}, i32 0, i32 3, i32 1)")
 
     def _place(self, base: str, row: str, step: str, column: str) -> str:

@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 
 from symdnn.cpu.ir.loops_ir import LoopOperand
-from symdnn.cpu.ir.scalar_ir import VALUES, refusal
+from symdnn.cpu.ir.scalar_ir import has_code, refusal
 from symdnn.cpu.launch.contiguous_launch import compile_refusal
 from symdnn.cpu.launch.strided_launch import StridedBlock, StridedLaunch
 from symdnn.cpu.launch.traits import LLVM_ASKS_THREADS, NUMPY
@@ -25,9 +25,15 @@ from symdnn.graph.typing import Array, OpT
 from symdnn.graph.values.strides import merged
 from symdnn.ops.array.argreduce import ArgMax, ArgMin
 from symdnn.ops.array.reduce import Accumulate, AllTrue, AnyTrue, Extreme, Max, Prod, Reduce, Sum
-from symdnn.ops.core.scalar import ScalarProgram
+from symdnn.ops.core.scalar import ScalarProgram, identity_program
+from symdnn.ops.elementwise.complex_meaning import part_dtypes
 from symdnn.ops.linalg.products import BatchedDot, Dot
 from symdnn.ops.lowered.fused import FusedReduce
+from symdnn.ops.nest.complex_folds import (
+    complex_product_fold,
+    complex_reduction_fold,
+    complex_scan_fold,
+)
 from symdnn.ops.nest.nest import Fold, Nest
 from symdnn.ops.nest.of_ops import (
     CUMULATIVE,
@@ -51,8 +57,10 @@ __all__ = [
 
 #: With less work in all, counted in additions, NumPy is faster than compiling.
 _MIN_ADDITIONS_TO_COMPILE = 1 << 14
-#: Products of numbers up to which a compiled loop multiplies matrices faster than a call of BLAS.
-_MAX_PRODUCTS_OF_FLOATS = 1 << 14
+#: Products of numbers up to which a compiled loop multiplies matrices faster than a call of BLAS:
+#: in all, and for each matrix of a stack (complex ones: half). So it does for any number of terms
+#: up to so many, and for rows and columns.
+_MAX_PRODUCTS_OF_FLOATS, _MAX_PRODUCTS_OF_EACH, _MAX_TERMS = 1 << 15, 512, 4
 #: Work for which waking up another thread pays, in additions.
 _ADDITIONS_PER_THREAD = 1 << 16
 #: Booleans that are looked at, for which it does.
@@ -104,12 +112,12 @@ class _NestKernel(Kernel[OpT]):
     def refuses(self, call: Call[OpT]) -> str | None:
         """Needs code for the dtypes and the program, and enough elements."""
         types = (*call.inputs, *call.outputs)
-        if not all(getattr(t, "dtype", "") in VALUES for t in types):
+        if not all(has_code(getattr(t, "dtype", "")) for t in types):
             return "there is no code for these dtypes"
         fold = self.fold(call, 1)
         if fold is None:
             return f"there is no code for {call.op} of these dtypes"
-        if fold.result_dtypes != tuple(t.dtype for t in call.outputs):
+        if fold.result_dtypes != tuple(d for t in call.outputs for d in part_dtypes(t.dtype)):
             return "flags that dtypes depend on have changed since the node was made"
         missing = next(filter(None, map(refusal, fold.programs)), None)
 
@@ -147,7 +155,9 @@ class NestReduceKernel(_NestKernel[Reduce | FusedReduce]):
         elements = prod(shape[a] for a in axes)
         fold = self.fold(call, elements)
         assert fold is not None
-        block = partial(reduction_block, fold, shape, axes)
+        block: Callable[..., StridedBlock] = partial(reduction_block, fold, shape, axes)
+        if isinstance(op, Sum) and call.inputs[0].is_complex:
+            block = partial(_parts_block, fold, shape, axes)
         if isinstance(op, FusedReduce):
             if len(op.reductions) == 1 and op.program.output_dtypes == ("bool",):
                 return StridedLaunch(partial(_first_block, op.reductions[0], op.program, block))
@@ -203,6 +213,8 @@ def _line_kind(sizes: Sequence[int], steps: Sequence[int], a: Array) -> str:
 
 
 def _reduction(op: Reduce | FusedReduce, dtypes: tuple[str, ...], elements: int) -> Fold | None:
+    if isinstance(op, Reduce) and len(part_dtypes(dtypes[0])) > 1:
+        return complex_reduction_fold(op, dtypes[0], number_dtype(elements))
     fold = reduction_fold(op, dtypes, number_dtype(elements), True)
     if fold is None:
         return None
@@ -228,16 +240,36 @@ def reduction_block(
     return block_of(reduction_nest(fold, shape, axes, _operands(whole), _operands(outputs)))
 
 
+def _parts_block(
+    fold: Fold, shape: tuple[int, ...], axes: tuple[int, ...], inputs: Sequence[Array],
+    outputs: Sequence[Array],
+) -> StridedBlock:  # fmt: skip
+    """The block of a sum of complex numbers: of real ones, with an axis of two that stays."""
+    own, _ = fold.monoids
+
+    def parts(arrays: Sequence[Array]) -> list[tuple[str, tuple[int, ...]]]:
+        found = zip((part_dtypes(a.dtype.name)[0] for a in arrays), arrays)
+        return [(part, (*a.strides, a.itemsize // 2)) for part, a in found]
+
+    one = Fold(identity_program(own.elements[0]), (own,))
+    whole = [np.broadcast_to(a, shape) for a in inputs]
+    return block_of(reduction_nest(one, (*shape, 2), axes, parts(whole), parts(outputs)))
+
+
 class NestScanKernel(_NestKernel[Cumulative]):
     """Cumulative ops along an axis: in NumPy's order, float32 added in float64."""
 
-    def fold(self, call: Call[Cumulative], elements: int) -> Fold:
-        """The fold of the op, step by step."""
-        return scan_fold(call.op, call.inputs[0].dtype, True).stepwise()
+    def fold(self, call: Call[Cumulative], elements: int) -> Fold | None:
+        """The fold of the op, step by step; None where there is no code."""
+        dtype = call.inputs[0].dtype
+        if len(part_dtypes(dtype)) > 1:
+            return complex_scan_fold(call.op, dtype)
+        return scan_fold(call.op, dtype, True).stepwise()
 
     def bind(self, call: Call[Cumulative]) -> Launch[Array]:
         """A launch for any strides."""
         fold = self.fold(call, 1)
+        assert fold is not None
         return StridedLaunch(partial(_scan_block, call.op, fold))
 
 
@@ -249,21 +281,30 @@ def _scan_block(
 
 
 class NestProductKernel(_NestKernel[Dot | BatchedDot]):
-    """Products with a vector, of matrices of integers, and of small ones of float64: sums over the
-    axis that both have."""
+    """Products with a vector, of matrices of integers, and of small or thin ones of float64 and of
+    complex numbers: sums over the axis that both have."""
 
     def refuses(self, call: Call[Dot | BatchedDot]) -> str | None:
-        """Needs a vector, or integers, which BLAS and oneDNN have not, or few numbers."""
+        """Needs a vector, or integers, which BLAS and oneDNN have not, or little to do."""
         x, y = call.inputs
         if x.ndim == y.ndim > 1 and not x.is_integer:
-            many = call.has_sizes and prod(self.sizes(call)) > _MAX_PRODUCTS_OF_FLOATS
-            if x.dtype != "float64" or many:
+            many = call.has_sizes and self._is_for_blas(call)
+            if (x.dtype != "float64" and not x.is_complex) or many:
                 return "libraries multiply matrices of floats"
         return super().refuses(call)
 
+    def _is_for_blas(self, call: Call[Dot | BatchedDot]) -> bool:
+        """Whether matrices of floats are so large that BLAS multiplies them faster."""
+        *stack, rows, terms, columns = self.sizes(call)
+        each, share = rows * terms * columns, 2 if call.inputs[0].is_complex else 1
+        thin = min(rows, columns) == 1 or terms <= _MAX_TERMS
+        small = stack and each * share <= _MAX_PRODUCTS_OF_EACH
+        return not thin and not small and prod(stack) * each * share > _MAX_PRODUCTS_OF_FLOATS
+
     def fold(self, call: Call[Dot | BatchedDot], elements: int) -> Fold | None:
         """The fold: integers wrap in their dtype, floats are added as sums are."""
-        return product_fold(call.inputs[0].dtype)
+        dtype = call.inputs[0].dtype
+        return complex_product_fold(dtype) or product_fold(dtype)
 
     def sizes(self, call: Call[Dot | BatchedDot]) -> tuple[int, ...]:
         """Those of x, then those of y that x does not have."""

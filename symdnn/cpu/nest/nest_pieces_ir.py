@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from symdnn.cpu.ir.loops_ir import ACCESS, LoopOperand, data_of, word
 from symdnn.cpu.ir.program_ir import LoopBuilder
-from symdnn.cpu.ir.scalar_ir import STORED, store_as
+from symdnn.cpu.ir.scalar_ir import STORED, dealt, store_as
 from symdnn.cpu.nest.schedule import Schedule, word_names
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.nest.nest import Fold
@@ -70,8 +70,10 @@ class NestPieces(LoopBuilder):
         """Load a number, which no other iteration of a loop over lanes writes."""
         return super().value(dtype, pointer, more)
 
-    def keep(self, dtype: str, value: str, pointer: str, more: str = ACCESS) -> None:
-        """Store a number."""
+    def keep(
+        self, dtype: str, value: str | Sequence[str], pointer: str, more: str = ACCESS
+    ) -> None:
+        """Store a number, or both parts of a complex one."""
         self.put(*store_as(dtype, value, self.new(f"getelementptr i8, ptr {pointer}, i64 0"), more))
 
     def held(self, j: str) -> list[str]:
@@ -99,7 +101,9 @@ class NestPieces(LoopBuilder):
     ) -> list[str]:
         """The states after the element at these addresses, whose number is ``first + lane``."""
         inputs = [
-            self.value(o.dtype, p) for o, p in zip(self.schedule.reads, pointers, strict=True)
+            v
+            for o, p in zip(self.schedule.reads, pointers, strict=True)
+            for v in self.parts_of(o.dtype, p, ACCESS)
         ]
         values = self.program(self.fold.program, inputs)
         number = self.new(f"add i64 {first}, {lane}")
@@ -122,7 +126,9 @@ class NestPieces(LoopBuilder):
         """Write the results of states to these addresses."""
         every = zip(self.fold.monoids, self.each(states), strict=True)
         values = [v for m, own in every for v in self.program(m.leave, own)]
-        for o, v, p in zip(self.schedule.writes, values, pointers, strict=True):
+        writes = self.schedule.writes
+        shown = dealt([o.dtype for o in writes], values)
+        for o, v, p in zip(writes, shown, pointers, strict=True):
             self.keep(o.dtype, v, p)
 
     def begun(self, count: str) -> None:

@@ -1,4 +1,4 @@
-"""What is said of a name that another program has here: what to write instead.
+"""Advice for names of other libraries that symdnn does not have: what to write instead.
 
 Users arrive with the names of NumPy, PyTorch, JAX and TensorFlow. A module or a class without such
 a name raises ``AttributeError`` all the same, with the advice of its table. (For a name that is

@@ -29,14 +29,16 @@ from symdnn.ops.nn import normalization
 from symdnn.ops.nn.dropout import dropout as dropped
 from symdnn.ops.numpy_names import numpy_math
 from symdnn.ops.random.random_stream import RandomStream
+from symdnn.ops.torch_names.torch_distances import pdist
 
 __all__ = [
     "alpha_dropout", "batch_norm", "celu", "cosine_similarity", "dropout", "dropout1d",
     "dropout2d", "dropout3d", "elu", "gelu", "glu", "group_norm", "gumbel_softmax", "hardshrink",
     "hardsigmoid", "hardswish", "hardtanh", "instance_norm", "layer_norm", "leaky_relu",
     "local_response_norm", "log_softmax", "logsigmoid", "mish", "normalize", "one_hot",
-    "pairwise_distance", "prelu", "relu", "relu6", "rms_norm", "rrelu", "selu", "sigmoid", "silu",
-    "softmax", "softmin", "softplus", "softshrink", "softsign", "tanh", "tanhshrink", "threshold",
+    "pairwise_distance", "pdist", "prelu", "relu", "relu6", "rms_norm", "rrelu", "selu",
+    "sigmoid", "silu", "softmax", "softmin", "softplus", "softshrink", "softsign", "tanh",
+    "tanhshrink", "threshold",
 ]  # fmt: skip
 
 

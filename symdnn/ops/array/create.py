@@ -355,9 +355,9 @@ def diag(v: TensorLike, k: int = 0) -> Variable:
     return alloc_diag(x, k) if x.type.ndim == 1 else diagonal(x, k)
 
 
-def trace(a: TensorLike) -> Variable:
-    """The sum of the main diagonal (over the first two dimensions)."""
-    return diagonal(a).sum(axis=-1)
+def trace(a: TensorLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Variable:
+    """The sum of the diagonal ``offset`` over two axes."""
+    return diagonal(a, offset, axis1, axis2).sum(axis=-1)
 
 
 def meshgrid(*vectors: TensorLike, indexing: str = "xy") -> list[Variable]:

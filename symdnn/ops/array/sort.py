@@ -146,8 +146,8 @@ class TopK(MultiOp):
 
     def _check(self, count: Dim | None, size: Dim | None) -> None:
         m, n = (None if d is None else known(d) for d in (count, size))
-        if m == 0 or (m is not None and n is not None and m > n):
-            raise ShapeMismatch(self, f"1 to {n} elements of axis {self.axis}", f"k = {m}")
+        if m is not None and n is not None and m > n:
+            raise ShapeMismatch(self, f"at most {n} elements of axis {self.axis}", f"k = {m}")
 
     def reference(self, x: Array, k: Array) -> tuple[Array, ...]:
         count, n = int(k), x.shape[self.axis]
@@ -196,7 +196,7 @@ def topk_and_argtopk(
     """The ``kth`` largest elements along ``axis`` (smallest if negative) and their indices.
 
     They are sorted, the best first, for any value of ``sorted``. ``kth`` is an int or an integer
-    scalar; 0, or more than there are, raises :class:`ShapeMismatch`.
+    scalar; more than there are raises :class:`ShapeMismatch`, 0 gives none.
     """
     v = as_variable(x)
     if axis is None:
@@ -260,9 +260,18 @@ class SearchSorted(Op):
 
 
 def searchsorted(
-    x: TensorLike, v: TensorLike, side: str = "left", sorter: TensorLike | None = None
+    x: TensorLike,
+    v: TensorLike,
+    side: str = "left",
+    sorter: TensorLike | None = None,
+    *,
+    right: bool = False,
 ) -> Variable:
-    """Indices at which elements of ``v`` keep the vector ``x`` sorted (by ``sorter`` if given)."""
+    """Indices at which elements of ``v`` keep the vector ``x`` sorted (by ``sorter`` if given).
+
+    ``right=True`` is PyTorch's word for the side ``"right"``.
+    """
+    side = "right" if right else side
     if side not in ("left", "right"):
         raise OptionError(f"searchsorted: side={side!r}: wanted 'left' or 'right'")
     table, values = as_variable(x), as_variable(v)
@@ -325,6 +334,7 @@ class Unique(MultiOp):
         return node.outputs if len(node.outputs) > 1 else node.outputs[0]
 
 
+@torch_words()
 def unique(
     x: TensorLike,
     return_index: bool = False,

@@ -100,13 +100,13 @@ class Checkpoint(MultiOp):
 def checkpoint(f: Callable[..., T]) -> Callable[..., T]:
     """``f``, with intermediate values that are recomputed for gradients and not stored.
 
-    ``f`` takes and returns variables, or trees of them (lists, tuples, dicts), beside anything
-    else; it may be a layer. Values, gradients of every order and tangents are the same. A backward
-    pass reads the arguments, and what ``f`` uses besides, and computes the rest anew once it gets
-    there: random numbers from the same state, so masks of dropout are the same; updates of
-    statistics and of random states happen once. Checkpoints may be nested. What ``f`` reads without
-    an argument, and what follows from that alone, is kept. A gradient with respect to a variable
-    inside of ``f`` does not exist outside.
+    ``f`` takes and returns variables, or trees of them (lists, tuples, dicts), besides other
+    values; it may be a layer. Values, gradients of every order and tangents are the same. A
+    backward pass keeps the arguments and recomputes the rest. Random numbers are drawn again from
+    the same state, so masks of dropout are the same. Updates of statistics and of random states
+    happen once. Checkpoints may be nested. Variables that ``f`` reads from outside are kept, and so
+    are values that depend only on them. Outside there is no gradient with respect to a variable
+    inside of ``f``.
 
     As ``jax.checkpoint`` and ``torch.utils.checkpoint``.
 
@@ -156,7 +156,7 @@ def _mapped(tree: Any, change: Callable[[Variable], Variable]) -> Any:
     if isinstance(tree, Variable):
         return change(tree)
     if isinstance(tree, Structured):
-        for v in tree.parts:  # arguments; a result is returned as it is
+        for v in tree.parts:  # arguments; a result is returned unchanged
             change(v)
         return tree
     if isinstance(tree, Mapping):

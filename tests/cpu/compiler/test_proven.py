@@ -15,7 +15,7 @@ import symdnn.tensor as T
 from symdnn.config import config
 from symdnn.cpu.compiler import compile_queue, jit, proven
 from symdnn.cpu.elementwise import elementwise
-from symdnn.cpu.ir import loops_ir
+from symdnn.cpu.ir import elementwise_ir
 from symdnn.errors import KernelCompileError
 from tests.cpu.harness import needs_compiler
 from tests.environment import environment
@@ -118,7 +118,7 @@ def test_a_killed_process_proves_nothing(fresh, monkeypatch):
 
 def deadly_if_it_has(word):
     def text(program, *more):
-        made = loops_ir.elementwise_ir(program, *more)
+        made = elementwise_ir.elementwise_ir(program, *more)
         return made.replace("@kernel(", "@plain(") + DEADLY if word in program.names else made
 
     text.__qualname__ = f"deadly_if_it_has_{word}"

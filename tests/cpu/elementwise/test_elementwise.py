@@ -12,7 +12,8 @@ import symdnn.tensor as T
 from symdnn.config import config
 from symdnn.cpu.compiler import jit
 from symdnn.cpu.elementwise.elementwise import ElementwiseKernel
-from symdnn.cpu.ir.loops_ir import LoopOperand, elementwise_ir
+from symdnn.cpu.ir.elementwise_ir import elementwise_ir
+from symdnn.cpu.ir.loops_ir import LoopOperand
 from symdnn.cpu.ir.math32_ir import IN_SINGLE
 from symdnn.cpu.ir.math_gelu_erfc_ir import GELU_ERFC
 from symdnn.cpu.ir.math_ir import IN_DOUBLE
@@ -23,6 +24,7 @@ from symdnn.graph.origin import NO_HINTS
 from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.graph.values.strides import merged
 from symdnn.ops.core.scalar import FUNCTIONS, Builder
+from symdnn.ops.elementwise.arithmetic import Add
 from symdnn.ops.lowered.fused import FusedElemwise
 from tests.cpu.harness import call_of, compiled, launched
 from tests.forked import forked
@@ -279,7 +281,7 @@ def test_another_process_runs_what_one_compiled(tmp_path):
         "from symdnn.cpu.elementwise import elementwise\n"
         "import sys\n"
         "def never(*_): raise AssertionError('the text was asked for')\n"
-        "never.__module__, never.__qualname__ = 'symdnn.cpu.ir.loops_ir', 'elementwise_ir'\n"
+        "never.__module__, never.__qualname__ = 'symdnn.cpu.ir.elementwise_ir', 'elementwise_ir'\n"
         "if sys.argv[1] == 'again': elementwise.elementwise_ir = never\n"
         "x = T.fvector('x')\n"
         "f = symdnn.function([x], T.exp(x) * 2, mode=symdnn.Mode(target='cpu'))\n"
@@ -314,3 +316,16 @@ def test_floats_become_unsigned_numbers_of_64_bits_as_in_numpy(dtype):
     b = Builder([dtype])
     (found,) = apply(b.program([b.cast(b.input(0), "uint64")]), x)
     assert found.tolist() == [int(v) % 2**64 for v in x]
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "float16", "float32", "int64", "complex64"])
+@pytest.mark.parametrize("step", [2, 3, 4])
+def test_every_second_number_is_packed(step, dtype):
+    """Of lines of any length; what is behind the last number is not read."""
+    rng = new_rng()
+    for count in (*range(1, 40), 63, 64, 65, 129, 511, 512, 513, 1100):
+        whole = rng.integers(0, 99, (3, count * step - step + 1)).astype(dtype)
+        x, y = whole[:, ::step], rng.integers(0, 99, (3, count)).astype(dtype)
+        call = call_of(Add(), [x, y])
+        (got,) = launched(ElementwiseKernel(), call, [x, y])
+        np.testing.assert_array_equal(got, x + y)

@@ -13,6 +13,7 @@ from symdnn.cpu.elementwise.tiles_ir import tiled
 from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.graph.values.strides import merged
 from symdnn.ops.core.scalar import Builder, identity_program
+from symdnn.ops.elementwise.arithmetic import Add
 from symdnn.ops.lowered.fused import FusedElemwise
 from tests.cpu.harness import call_of, compiled, launched
 
@@ -65,11 +66,29 @@ def test_every_order_of_axes(rng, dtype, order):
     agree(identity_program(dtype), x[::-1, :, ::2].transpose(order))
 
 
+@pytest.mark.parametrize("dtype", ["int8", "uint16", "float32", "complex64", "complex128"])
+@pytest.mark.parametrize("shape", [(300, 70), (65, 700)], ids=str)
+def test_a_row_that_repeats_is_gathered_once(rng, dtype, shape):
+    x = (rng.normal(size=shape) * 50).astype(dtype)
+    copy = x.T.copy().T
+    for a, b in ((copy, copy[:1]), (copy, x[::-1, ::2][:1, :1])):
+        op = Add()
+        out = TensorType(dtype, shape)
+        call = call_of(op, [a, b], out)
+        (got,) = launched(ElementwiseKernel(), call, [a, b])
+        np.testing.assert_array_equal(got, a + b)
+    program = sum_and_difference("float32")
+    whole = np.zeros(shape, "float32").T.copy().T
+    found, _ = plan(program, whole, whole[:1])
+    assert [name for name, _ in found.repeated] == ["x1"]
+
+
 def test_broadcasts_gaps_and_steps_back(rng):
     x, y = rng.normal(size=(70, 90)), rng.normal(size=(90, 70))
     for a, b in (
         (x, y[:1].T), (x[:, :1], y.T), (x[:1], y.T), (x[:, ::-1], y.T), (x, y[::-1].T),
         (x[:, :50], y[20:70].T), (x[::2], y.T[::2]), (x[:, ::3], y.T[:, ::3]),
+        (y.T, y.T[:1]), (y[::-1].T, x.T.copy().T[4:5]),
     ):  # fmt: skip
         agree(sum_and_difference("float64"), a, b)
 

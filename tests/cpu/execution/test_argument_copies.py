@@ -55,3 +55,61 @@ def test_calls_with_other_strides_take_the_fast_path(monkeypatch):
     monkeypatch.setattr(type(f), "run", None)  # the full path
     assert np.allclose(f(given[:, ::-1]), given.sum(1), atol=1e-4)
     assert np.allclose(f(np.asfortranarray(given)), given.sum(1), atol=1e-4)
+
+
+VIEWS = {
+    **LAYOUTS, "backwards": lambda a: a[::-1, ::-1], "columns": lambda a: a[:, 7:750],
+    "every third": lambda a: a[:, 1::3], "broadcast columns": lambda a:
+    np.broadcast_to(a[:, :1], a.shape), "not aligned": lambda a: unaligned(a).T,
+}  # fmt: skip
+PROGRAMS = {
+    "elementwise": (lambda x: x * 2 + x[:1], lambda x: x * 2 + x[:1]),
+    "transposed": (lambda x: x.swapaxes(0, 1) * 2, lambda x: x.swapaxes(0, 1) * 2),
+    "sum": (lambda x: x.sum(0), lambda x: x.sum(0)),
+    "sum of all": (lambda x: (x * x).sum(), lambda x: (x * x).sum()),
+    "argmax": (lambda x: x.argmax(1), lambda x: x.argmax(1)),
+    "part": (lambda x: x[3:, ::2].max(1), lambda x: x[3:, ::2].max(1)),
+    "read twice": (lambda x: [x.sum(0), x + 1], lambda x: [x.sum(0), x + 1]),
+    "itself": (lambda x: [x, x + 1], lambda x: [x, x + 1]),
+}
+
+
+def unaligned(a):
+    memory = np.zeros(a.nbytes + 1, "uint8")
+    found = memory[1:].view(a.dtype).reshape(a.shape)
+    found[...] = a
+    return found
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "uint8"])
+@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("layout", VIEWS)
+def test_large_arguments_of_any_strides(layout, program, dtype):
+    """Also of a loop that reads them where they are; results are no views of them."""
+    ours, theirs = PROGRAMS[program]
+    whole = np.random.default_rng(0).integers(0, 9, (270, 800)).astype(dtype)
+    given = VIEWS[layout](whole[:30] if layout == "turned" else whole)
+    x = T.TensorType(dtype, (None,) * given.ndim)("x")
+    f = symdnn.function([x], ours(x))
+    f(np.ascontiguousarray(given))
+    for _ in range(8):
+        got, want = f(given), theirs(given)
+        for a, b in zip(got, want, strict=True) if isinstance(want, list) else [(got, want)]:
+            np.testing.assert_allclose(a, b, 1e-6)
+            assert not np.shares_memory(a, given)
+
+
+def test_one_loop_reads_an_argument_where_it_is(monkeypatch):
+    given = np.random.default_rng(1).normal(size=(300, 200)).astype("float32").T
+    x, copies = T.fmatrix(), []
+    monkeypatch.setattr(ArgumentCopies, "__call__", lambda self, a: copies.append(a) or a.copy())
+    for result in (x.sum(1), T.exp(x) + x[0], x.T.argmax(0)):
+        f = symdnn.function([x], result)
+        f(given)
+        del copies[:]
+        f(given)
+        assert not copies
+    f = symdnn.function([x], [x.sum(1), T.exp(x)])
+    f(given)
+    f(given)
+    assert copies

@@ -75,9 +75,9 @@ def test_other_dtypes(rng, kind, axis, dtype):
     np.testing.assert_array_equal(found, op.reference(x))
 
 
-def test_complex_numbers_are_refused(rng):
+def test_recurrences_of_complex_numbers_are_refused(rng):
     x = rng.normal(size=(3, 4)).astype("complex64")
-    assert "no code" in KERNEL.refuses(call_of(CumSum(0), [x]))
+    assert "no code" in KERNEL.refuses(call_of(LinearRecurrence(0), [x, x]))
 
 
 def test_a_function_runs_it(rng):

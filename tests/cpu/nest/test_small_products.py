@@ -27,8 +27,26 @@ def test_small_products_of_float64_are_loops(rng, compiled):
     for got, want in zip(f(a, b, stack), [a @ b, b.T @ a.T, stack @ stack.mT], strict=True):
         np.testing.assert_allclose(got, want, 1e-13)
     assert kernels(f, a, b, stack).count("llvm.nest") == 3
-    large = rng.normal(size=(32, 32))
+    large = rng.normal(size=(40, 40))
     assert "llvm.nest" not in kernels(symdnn.function([x], T.dot(x, x)), large)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "complex64", "complex128"])
+@pytest.mark.parametrize(
+    ("sizes", "loops"),
+    [((900, 2, 2, 2), 1), ((300, 3, 3, 1), 1), ((20, 40, 3, 50), 1), ((9, 1, 300, 40), 1),
+     ((9, 30, 31, 32), 0)],
+    ids=str,
+)  # fmt: skip
+def test_stacks_of_small_or_thin_matrices_are_loops(sizes, loops, dtype, rng, compiled):
+    stack, rows, terms, columns = sizes
+    parts = [rng.normal(size=(2, stack, *s)) for s in ((rows, terms), (terms, columns))]
+    a, b = ((p[0] + 1j * p[1]).astype(dtype) if dtype[0] == "c" else p[0] for p in parts)
+    x, y = T.tensor3("x", dtype=dtype), T.tensor3("y", dtype=dtype)
+    f = symdnn.function([x, y], T.batched_dot(x, y))
+    rtol = 1e-4 if dtype == "complex64" else 1e-12
+    np.testing.assert_allclose(f(a, b), a @ b, rtol, rtol)
+    assert kernels(f, a, b).count("llvm.nest") == loops
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "int8", "bool"])

@@ -95,6 +95,19 @@ def test_what_seems_free_and_is_not_is_tried_less_and_less(machine: Machine) -> 
     assert found[-round(15 / 0.005) :].count(2) < 30
 
 
+def test_a_long_hold_ends_soon_after_the_others_have_gone(machine: Machine) -> None:
+    monitor = ContentionMonitor()
+    machine.alone, machine.ready = 1, 1  # others run by fits, and are never seen
+    machine.pass_by(monitor, 20)
+    machine.ready = 3
+    machine.pass_by(monitor, 1)
+    machine.alone, machine.ready = 2, 1
+    found = machine.pass_by(monitor, 2)
+    assert found[0] == 1
+    assert found.count(1) <= 0.7 / 0.005
+    assert found[-1] == 2
+
+
 def test_what_others_have_taken_is_tried_again_in_the_end(machine: Machine) -> None:
     monitor = ContentionMonitor()
     machine.pass_by(monitor, 1)

@@ -19,7 +19,7 @@ from symdnn.ops.vendor.gpudnn import GpuDnnConv
 from symdnn.ops.vendor.gpudnn_epilogue import GpuDnnConvBiasActivation
 from symdnn.tuning import attempts, blocked
 from tests.gpu.computing_cudnn import computing, run_conv, seen
-from tests.gpu.fake_cudnn import F32, WORKSPACE, call_of, run
+from tests.gpu.fake_cudnn import F32, WORKSPACE, call_of, library_kernels, run
 from tests.gpu.fake_frontend import Engine, fake_frontend
 
 __all__ = ["computing", "fake_frontend"]
@@ -270,4 +270,4 @@ def test_one_kernel_is_compared_with_two(fake, one_kernel, wrong):
     assert [e.key["epilogue"] for e in blocked.entries()] == ["relu(conv + bias)"] * bool(wrong)
     if wrong:
         assert (use.fallback.got, use.api) == ("two kernels", "legacy")
-        assert kernels_for(type(made.op), "cuda")[0].settled(made).fused is None
+        assert library_kernels(type(made.op))[0].settled(made).fused is None

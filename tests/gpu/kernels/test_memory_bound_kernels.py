@@ -81,7 +81,9 @@ def test_softmax_in_one_pass(kind, shape, axis, dtype):
 
 @needs_gpp
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape", [(3, 130, 4), (2, 140, 33), (5, 400, 1, 2), (1, 700, 2, 32)], ids=str)
+@pytest.mark.parametrize(
+    "shape", [(3, 130, 4), (2, 140, 33), (5, 400, 1, 2), (1, 700, 2, 32)], ids=str
+)
 @pytest.mark.parametrize("kind", [Softmax, LogSoftmax, SoftmaxGrad, LogSoftmaxGrad])
 def test_softmax_of_planes_that_threads_share(kind, shape, dtype):
     op = kind(1)

@@ -61,7 +61,10 @@ def check_eigh(a: np.ndarray, word: str = "L") -> None:
     close = bound(whole)
     assert np.abs(w - np.linalg.eigvalsh(whole)).max() <= close
     assert np.abs(v * w[..., None, :] - whole @ v).max() <= close
-    assert np.abs(adjoint(v) @ v - np.eye(a.shape[-1])).max() <= 64 * a.shape[-1] * np.finfo(a.dtype).eps
+    assert (
+        np.abs(adjoint(v) @ v - np.eye(a.shape[-1])).max()
+        <= 64 * a.shape[-1] * np.finfo(a.dtype).eps
+    )
     (alone,), _ = launched(Eigvalsh(word), a)
     np.testing.assert_array_equal(alone, w)
     assert env.error[0] == 0
@@ -76,7 +79,9 @@ def check_svd(a: np.ndarray) -> None:
         assert np.abs(s - wanted).max() <= close
         assert np.abs((u[..., :k] * s[..., None, :]) @ vh[..., :k, :] - a).max() <= close
         for x in (adjoint(u) @ u, vh @ adjoint(vh)):
-            assert np.abs(x - np.eye(x.shape[-1])).max() <= 64 * max(a.shape) * np.finfo(a.dtype).eps
+            assert (
+                np.abs(x - np.eye(x.shape[-1])).max() <= 64 * max(a.shape) * np.finfo(a.dtype).eps
+            )
         assert env.error[0] == 0
     (alone,), _ = launched(SVD(False, False), a)
     np.testing.assert_array_equal(alone, s)

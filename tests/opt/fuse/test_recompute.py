@@ -144,3 +144,18 @@ def test_memory_of_a_gated_layer_is_that_of_its_operands():
         {"x": (4096, 16), "gate": (16, 256), "up": (16, 256), "down": (256, 16)}
     )[-1:]
     assert largest_live_set(plan.memory.arena_buffers()) < 3.5 * 4096 * 256 * 4
+
+
+@pytest.mark.parametrize("power", [1, 2, 3])
+def test_differences_of_all_pairs_are_stored_nowhere(power):
+    """Each sum of a gradient makes them of the two matrices, which are far smaller."""
+    a, b = T.fmatrices("a", "b")
+    pairs = T.abs(a[:, None] - b) ** power
+    gradients = T.grad(T.sqr(pairs.sum(axis=2)).sum(), [a, b])
+    f = symdnn.function([a, b], gradients)
+    arrays = [new_rng().standard_normal((n, 4)).astype("float32") for n in (6, 5)]
+    without = symdnn.function([a, b], gradients, mode=Mode(optimizer=None))
+    for got, wanted in zip(f(*arrays), without(*arrays)):
+        np.testing.assert_allclose(got, wanted, rtol=2e-5, atol=1e-5)
+    (plan,) = f.stages.specialise({"a": (512, 64), "b": (512, 64)})[-1:]
+    assert largest_live_set(plan.memory.arena_buffers()) < 512 * 512 * 16

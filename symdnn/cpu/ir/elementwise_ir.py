@@ -1,0 +1,289 @@
+"""Elementwise loops over strided arrays as LLVM IR: one over rows, in it one over the innermost
+dimension.
+
+The block of words has the number of threads, of rows, the length of a row, the sizes of the outer
+dimensions but the first. Then come for each operand the address of NumPy's array object, its
+innermost stride and its outer strides, in bytes. The text depends on the number of dimensions and
+the kinds of strides, so one kernel serves all sizes. Operands with every second (third, fourth)
+number of a row are packed into a buffer first, some hundred at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from symdnn.cpu.ir.loops_ir import (
+    ACCESS,
+    COPY_ROW,
+    EVERY,
+    METADATA,
+    MIN_COST_TO_INTERLEAVE,
+    THREADS,
+    LoopOperand,
+    address,
+    data_of,
+    interleaved,
+    read,
+    word,
+)
+from symdnn.cpu.ir.math_ir import definitions
+from symdnn.cpu.ir.pack_ir import PACKED_ELEMENTS, pack_call, pack_function
+from symdnn.cpu.ir.scalar_ir import Printer, dealt, load_as, part_names, store_as
+from symdnn.graph.type import numpy_dtype
+from symdnn.ops.core.scalar import ScalarProgram
+
+__all__ = ["elementwise_ir", "words_per_operand"]
+
+#: Words at the head of the block: threads, rows, length of a row.
+HEAD = 3
+#: Bytes of the widest numbers that are packed.
+_WIDEST_PACKED = 8
+
+
+def words_per_operand(ndim: int) -> int:
+    """Words of an operand in the block: the array object, inner stride, outer strides."""
+    return 1 + ndim
+
+
+def elementwise_ir(
+    program: ScalarProgram, sizes: Sequence[int], reads: Sequence[LoopOperand],
+    writes: Sequence[LoopOperand],
+) -> str:  # fmt: skip
+    """The module of ``kernel``, which applies ``program`` to every element.
+
+    ``sizes`` that are not 0 are constants of the text. Rows of such a size are not divided between
+    threads.
+    """
+    ndim, length = len(sizes), sizes[-1]
+    printer = Printer(program)
+    inputs = [name for i, o in enumerate(reads) for name in part_names(o.dtype, f"%x{i}")]
+    results = dealt([o.dtype for o in writes], printer.emit(inputs))
+    named = [(f"x{i}", o) for i, o in enumerate(reads)]
+    named += [(f"y{i}", o) for i, o in enumerate(writes)]
+    packed = {name: _step(o) for name, o in named[: len(reads)] if _step(o) > 1}
+    body = [
+        *(
+            line
+            for name, o in named[: len(reads)]
+            if o.inner != "one"
+            for line in (_read_packed(name, o) if name in packed else read(name, o))
+        ),
+        *printer.lines,
+        *(
+            line
+            for (name, o), value in zip(named[len(reads) :], results)
+            for line in (*address(name, o), *store_as(o.dtype, value, f"%p_{name}", ACCESS))
+        ),
+    ]
+    once = [line for name, o in named if o.inner == "one" for line in _read_once(name, o)]
+    lines = [
+        *sorted(printer.declared),
+        *definitions(printer.helpers),
+        *COPY_ROW,
+        *_pack_functions(named),
+        *THREADS,
+        "define internal void @rows(ptr %w, i64 %r0, i64 %r1, i64 %i0, i64 %i1) noinline #0 {",
+        "entry:",
+        *_buffers(named),
+        *_setup(named, sizes),
+        *_first_indices(ndim),
+        "br label %row",
+        "row:",
+        "%r = phi i64 [%r0, %entry], [%r_next, %row_end]",
+        *(f"%j{d} = phi i64 [%first{d}, %entry], [%j{d}_next, %row_end]" for d in range(ndim - 1)),
+        *_bases(named, ndim),
+        *once,
+        *(
+            _copy(reads[0], length)
+            if _copies(program, reads, writes)
+            else _chunks(named, body, length)
+            if packed
+            else _elements(body, length)
+        ),
+        "row_end:",
+        *_next_indices(ndim),
+        "%r_next = add nuw nsw i64 %r, 1",
+        "%rows_left = icmp slt i64 %r_next, %r1",
+        "br i1 %rows_left, label %row, label %done",
+        "done:",
+        "ret void",
+        "}",
+        *(
+            interleaved(4 if ndim == 1 else 2)
+            if program.cost >= MIN_COST_TO_INTERLEAVE
+            else METADATA
+        ),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _elements(body: Sequence[str], length: int) -> list[str]:
+    """Lines of the loop over a row's elements, or over ``length`` of them."""
+    low, high = ("0", str(length)) if length else ("%i0", "%i1")
+    return [
+        "br label %element",
+        "element:",
+        f"%i = phi i64 [{low}, %row], [%i_next, %element]",
+        *body,
+        "%i_next = add nuw nsw i64 %i, 1",
+        f"%more = icmp slt i64 %i_next, {high}",
+        "br i1 %more, label %element, label %row_end, !llvm.loop !1",
+    ]
+
+
+def _step(o: LoopOperand) -> int:
+    """The constant stride of an operand that is packed, in elements; 1 for others."""
+    packed = o.inner.startswith(EVERY) and numpy_dtype(o.dtype).itemsize <= _WIDEST_PACKED
+    return int(o.inner.removeprefix(EVERY)) if packed else 1
+
+
+def _packed(named: Sequence[tuple[str, LoopOperand]]) -> list[tuple[str, int, int]]:
+    """Names, bytes of an element and steps of operands that are packed."""
+    found = [(n, int(numpy_dtype(o.dtype).itemsize), _step(o)) for n, o in named]
+    return [(n, size, step) for n, size, step in found if step > 1]
+
+
+def _pack_functions(named: Sequence[tuple[str, LoopOperand]]) -> list[str]:
+    kinds = sorted({(size, step) for _, size, step in _packed(named)})
+    return [line for kind in kinds for line in pack_function(*kind)]
+
+
+def _buffers(named: Sequence[tuple[str, LoopOperand]]) -> list[str]:
+    return [
+        f"%buffer_{name} = alloca [{PACKED_ELEMENTS} x i{8 * size}], align 64"
+        for name, size, _ in _packed(named)
+    ]
+
+
+def _read_packed(name: str, o: LoopOperand) -> list[str]:
+    """Lines that load an element of a buffer."""
+    lines = read(name, LoopOperand(o.dtype, "dense"))
+    return [line.replace(f"%base_{name},", f"%packed_{name},") for line in lines]
+
+
+def _chunks(
+    named: Sequence[tuple[str, LoopOperand]], body: Sequence[str], length: int
+) -> list[str]:
+    """Lines of the loop over a row in chunks, before each of which operands are packed."""
+    low, high = ("0", str(length)) if length else ("%i0", "%i1")
+    packs = []
+    for name, size, step in _packed(named):
+        packs += [
+            f"%k_{name} = mul nsw i64 %chunk_low, {step}",
+            f"%from_{name} = getelementptr i{8 * size}, ptr %base_{name}, i64 %k_{name}",
+            pack_call(size, step, f"%from_{name}", f"%buffer_{name}", "%chunk_length"),
+            f"%packed_{name} = getelementptr i{8 * size}, ptr %buffer_{name}, i64 %chunk_back",
+        ]
+    return [
+        "br label %chunk",
+        "chunk:",
+        f"%chunk_low = phi i64 [{low}, %row], [%chunk_high, %chunk_end]",
+        f"%chunk_far = add nsw i64 %chunk_low, {PACKED_ELEMENTS}",
+        f"%chunk_whole = icmp slt i64 %chunk_far, {high}",
+        f"%chunk_high = select i1 %chunk_whole, i64 %chunk_far, i64 {high}",
+        "%chunk_length = sub nsw i64 %chunk_high, %chunk_low",
+        "%chunk_back = sub nsw i64 0, %chunk_low",
+        *packs,
+        "br label %element",
+        "element:",
+        "%i = phi i64 [%chunk_low, %chunk], [%i_next, %element]",
+        *body,
+        "%i_next = add nuw nsw i64 %i, 1",
+        "%more = icmp slt i64 %i_next, %chunk_high",
+        "br i1 %more, label %element, label %chunk_end, !llvm.loop !1",
+        "chunk_end:",
+        f"%chunk_more = icmp slt i64 %chunk_high, {high}",
+        "br i1 %chunk_more, label %chunk, label %row_end",
+    ]
+
+
+def _copies(
+    program: ScalarProgram, reads: Sequence[LoopOperand], writes: Sequence[LoopOperand]
+) -> bool:
+    """Whether rows are copied as they are."""
+    return (
+        not program.body
+        and len(writes) == 1
+        and list(reads) == list(writes)
+        and reads[0].inner == "dense"
+    )
+
+
+def _copy(o: LoopOperand, length: int) -> list[str]:
+    """Lines that copy a row at once: a loop over vectors would leave too many numbers.
+
+    Of ``length`` elements LLVM makes a few loads and stores that overlap.
+    """
+    size = numpy_dtype(o.dtype).itemsize
+    if length:
+        return [
+            "call void @llvm.memmove.p0.p0.i64(ptr %base_y0, ptr %base_x0, "
+            f"i64 {length * size}, i1 false)",
+            "br label %row_end",
+        ]
+    return [
+        f"%first = mul i64 %i0, {size}",
+        "%count = sub i64 %i1, %i0",
+        f"%bytes = mul i64 %count, {size}",
+        "%from = getelementptr i8, ptr %base_x0, i64 %first",
+        "%to = getelementptr i8, ptr %base_y0, i64 %first",
+        "call void @copy_row(ptr %to, ptr %from, i64 %bytes)",
+        "br label %row_end",
+    ]
+
+
+def _setup(named: Sequence[tuple[str, LoopOperand]], sizes: Sequence[int]) -> list[str]:
+    """Lines that load sizes and each operand's data pointer and strides from the block."""
+    lines, ndim = [], len(sizes)
+    for d in range(1, ndim - 1):
+        lines += [f"%n{d} = add i64 {sizes[d]}, 0"] if sizes[d] else word(f"%n{d}", HEAD + d - 1)
+    at = HEAD + max(ndim - 2, 0)
+    for name, o in named:
+        lines += data_of(f"%a_{name}", at)
+        if o.inner == "strided":
+            lines += word(f"%s_{name}", at + 1)
+        for d in range(ndim - 1):
+            lines += word(f"%s{d}_{name}", at + 2 + d)
+        at += words_per_operand(ndim)
+    return lines
+
+
+def _first_indices(ndim: int) -> list[str]:
+    """Lines for the outer indices of row ``%r0``."""
+    lines, rest = [], "%r0"
+    for d in reversed(range(1, ndim - 1)):
+        lines += [f"%first{d} = urem i64 {rest}, %n{d}", f"%over{d} = udiv i64 {rest}, %n{d}"]
+        rest = f"%over{d}"
+    return [*lines, f"%first0 = add i64 {rest}, 0"] if ndim > 1 else lines
+
+
+def _next_indices(ndim: int) -> list[str]:
+    """Lines for the outer indices of the next row: it takes no division to count."""
+    lines, one = [], "1"
+    for d in reversed(range(1, ndim - 1)):
+        lines += [
+            f"%j{d}_more = add nuw nsw i64 %j{d}, {one}",
+            f"%j{d}_end = icmp eq i64 %j{d}_more, %n{d}",
+            f"%j{d}_next = select i1 %j{d}_end, i64 0, i64 %j{d}_more",
+            f"%j{d}_one = zext i1 %j{d}_end to i64",
+        ]
+        one = f"%j{d}_one"
+    return [*lines, f"%j0_next = add nuw nsw i64 %j0, {one}"] if ndim > 1 else lines
+
+
+def _bases(named: Sequence[tuple[str, LoopOperand]], ndim: int) -> list[str]:
+    """Lines for the address of the row of each operand."""
+    lines = []
+    for name, _ in named:
+        base = f"%a_{name}"
+        for d in range(ndim - 1):
+            lines.append(f"%o{d}_{name} = mul i64 %j{d}, %s{d}_{name}")
+            lines.append(f"%b{d}_{name} = getelementptr i8, ptr {base}, i64 %o{d}_{name}")
+            base = f"%b{d}_{name}"
+        lines.append(f"%base_{name} = getelementptr i8, ptr {base}, i64 0")
+    return lines
+
+
+def _read_once(name: str, o: LoopOperand) -> list[str]:
+    """Lines before the inner loop that load an operand of stride 0."""
+    return load_as(o.dtype, f"%{name}", f"%base_{name}") if name[0] == "x" else []
