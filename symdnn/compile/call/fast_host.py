@@ -13,6 +13,7 @@ from symdnn.compile.call.fast import Calls, CallSite, FastCalls, SegmentCalls
 from symdnn.compile.call.fast_loops import LoopCalls
 from symdnn.compile.plan.plan import Plan, PlanCache
 from symdnn.compile.program.program import Segment
+from symdnn.config import config
 from symdnn.graph.place import HOST
 from symdnn.graph.values.storage import changes
 from symdnn.graph.variable import Variable
