@@ -1,10 +1,10 @@
 """What all tests share: seeded random numbers, and a cache folder that is not the user's own.
 
-``--seed N`` (0 by default) draws other numbers in every test that draws by ``rng`` or
-:func:`tests.seeded.new_rng`; a failure prints the seed that it was drawn with. ``--cases-in N``
-runs one case in so many of each parametrised test, or fewer that have each parameter's values (see
-:func:`tests.seeded.covering`). ``--turn N`` (0 by default) chooses which cases, and the part of
-long tables that a run takes; the run prints it.
+``--seed N`` (0 by default) draws other numbers in every test that uses ``rng`` or
+:func:`tests.seeded.new_rng`; a failure prints its seed. ``--cases-in N`` runs one case in N of each
+parametrised test, or fewer if these have each parameter's values (see
+:func:`tests.seeded.covering`). ``--turn N`` (0 by default) chooses the cases, and the part of long
+tables that a run takes. The run prints it.
 """
 
 from __future__ import annotations
@@ -114,9 +114,9 @@ def rng(request: pytest.FixtureRequest) -> np.random.Generator:
 
 @pytest.fixture
 def own_garbage() -> None:
-    """``gc`` sees what comes from here on: what all tests before have left takes it a second.
+    """``gc`` sees only new objects: collecting those of all earlier tests takes a second.
 
-    What was frozen stays so, also what :func:`pytest_collection` froze: it is most of all.
+    Frozen objects stay frozen, also those that :func:`pytest_collection` froze, which are most.
     """
     gc.collect()
     gc.freeze()
@@ -158,7 +158,9 @@ def _as_it_was() -> Iterator[None]:
 
 
 def _settings(first: bool = False) -> dict[str, object] | None:
-    """The values that flags have been given, or had at ``first``; None if nothing has read any."""
+    """The values of flags that were set, or their values at ``first``; None if no flag was read
+    yet.
+    """
     module = sys.modules.get("symdnn.config")
     if module is None:
         return None
@@ -177,7 +179,7 @@ def _said(values: dict[str, object]) -> dict[str, object]:
 def pytest_collect_file(
     file_path: Path,
 ) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
-    """Examples stand in the docstrings of what users read: tests are not searched for any."""
+    """Examples are in the docstrings of the package: tests are not searched for any."""
     found = yield
     searched = Path(__file__).parent / "symdnn" in file_path.parents
     return [c for c in found if searched or not isinstance(c, DoctestModule)]
@@ -185,7 +187,9 @@ def pytest_collect_file(
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Tens of thousands of tests stay until the end: nobody need look whether they are garbage."""
+    """Tens of thousands of tests live until the end, so the garbage collector need not
+    visit them.
+    """
     gc.disable()
     try:
         return (yield)

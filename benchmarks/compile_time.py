@@ -8,7 +8,7 @@ them after an empty function's time is subtracted; the deepest network in a fres
 included; the slowest rewrites; and the numbers of nodes before and after rewriting.
 
 Then long graphs without layers: chains of elementwise ops with their gradient, and unrolled
-recurrent nets, forward and with gradient and update, at lengths that double.
+recurrent networks, forward and with gradient and update, at lengths that double.
 
     python -m benchmarks.compile_time [--depths 20 50 110 164] [--repeat 3] [--profile 164]
     python -m benchmarks.compile_time --chains [--lengths 200 400 800 1600]
@@ -119,7 +119,7 @@ def chain(length: int):
 
 
 def unrolled(length: int):
-    """(inputs, outputs, updates) of a recurrent net of so many steps, with its gradient."""
+    """(inputs, outputs, updates) of a recurrent network of this many steps, with its gradient."""
     import numpy as np
 
     import symdnn
@@ -133,7 +133,7 @@ def unrolled(length: int):
 
 
 def unrolled_forward(length: int):
-    """(inputs, outputs, updates) of such a net that reads another row at each step."""
+    """(inputs, outputs, updates) of such a network that reads another row at each step."""
     import numpy as np
 
     import symdnn
@@ -155,7 +155,7 @@ def report_long(lengths: Sequence[int]) -> None:
 
     for kind, build in LONG.items():
         build_s, function_s = [], []
-        for length in (lengths[0], *lengths):  # the first one loads what is used at all
+        for length in (lengths[0], *lengths):  # the first one loads the modules
             start = time.process_time()
             inputs, outputs, updates = build(length)
             built = time.process_time()
@@ -171,7 +171,7 @@ def report_long(lengths: Sequence[int]) -> None:
 
 
 def empty_function() -> float:
-    """Seconds to compile a function that does nothing: the median of a few."""
+    """Seconds to compile an empty function: the median of a few."""
     import symdnn
     import symdnn.tensor as T
 
@@ -185,7 +185,7 @@ def empty_function() -> float:
 
 
 def exponent(depths: Sequence[int], seconds: Sequence[float], nothing: float) -> float:
-    """The slope of log(seconds - nothing) over log(depth), by least squares."""
+    """The slope of log(seconds - empty) over log(depth), by least squares."""
     import numpy as np
 
     net = np.maximum(np.asarray(seconds) - nothing, 1e-9)
@@ -198,7 +198,7 @@ def median_timing(timings: Sequence[Timing]) -> Timing:
 
 
 def cold(kind: str, depth: int) -> dict[str, float]:
-    """The same in a fresh process; ``total_s`` is all of it, the interpreter and imports too."""
+    """The same in a fresh process; ``total_s`` includes the interpreter and imports."""
     command = [sys.executable, "-m", "benchmarks.compile_time", "--one", kind, str(depth)]
     start = time.perf_counter()
     done = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -208,7 +208,7 @@ def cold(kind: str, depth: int) -> dict[str, float]:
 
 def report(depths: Sequence[int], repeat: int, profiled: int) -> None:
     """Measure everything and print it."""
-    measure("plain", 4)  # what is loaded on first use is not compiling
+    measure("plain", 4)  # modules loaded on first use are no part of compiling
     nothing = empty_function()
     print(f"empty function: {nothing * 1e3:.2f} ms")
     for kind in KINDS:

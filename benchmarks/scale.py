@@ -3,14 +3,14 @@
     python -m benchmarks.scale [--gpus 8..4096] [--fabric nvlink+8x400g] [--case resnet64]
         [--ms 10.1] [--check]
 
-The training step is compiled for a described GPU and so many ranks, without any of them. Its nodes
-get the estimated shares of a step's measured time on one GPU (``--ms``; else a record's), buckets
-start where the plan starts them, and move one after the other for as long as a model of rings and
-trees says (``benchmarks/distributed/fabric.py``). Printed are the step, what is exposed of the
-communication, and the scaling. ``--check`` compares the model with points that were measured.
+The training step is compiled for a described GPU and this many ranks, without the hardware. Its
+nodes get estimated shares of a step's measured time on one GPU (``--ms``; else a record's). Buckets
+start where the plan starts them, and are transferred one after the other, with the times of a model
+of rings and trees (``benchmarks/distributed/fabric.py``). The program prints the step's time, the
+exposed communication, and the scaling. ``--check`` compares the model with measurements.
 
-What it leaves out makes real steps slower: kernels that share the device with a transfer, ranks
-that come late, other traffic in the network.
+Real steps are slower: the model ignores that kernels share the device with transfers, that ranks
+are late, and other traffic in the network.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def _nbytes(type_: Any) -> int:
 
 def predicted(step: Step, ms: float, count: int, fabric: Fabric) -> tuple[float, float]:
     """(milliseconds of the step, of all transfers): work stops at a wait until its bucket came."""
-    stopped = arrived = moving = 0.0  # milliseconds: work stood still; the last transfer's end
+    stopped = arrived = moving = 0.0  # milliseconds of idle work; end of the last transfer
     for b in sorted(step.buckets, key=lambda b: b.ready):
         took = fabric.all_reduce(b.nbytes, count) * 1e3
         moving += took
@@ -127,7 +127,7 @@ def predicted(step: Step, ms: float, count: int, fabric: Fabric) -> tuple[float,
 
 
 def check() -> list[list[str]]:
-    """The model beside what was measured."""
+    """The model beside measurements."""
     body = [["GPUs", "MB", "measured ms", "model ms", "error", "source"]]
     fabric = FABRICS["nvlink+8x400g"]
     for m in MEASURED:

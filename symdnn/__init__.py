@@ -11,6 +11,7 @@ Write an expression, differentiate it, compile it, call it::
 
 from typing import TYPE_CHECKING as _CHECKED
 
+from symdnn import _starting as _starting
 from symdnn import control, gradient, printing, rewrites, tensor, tuning
 from symdnn.autodiff import Lop, Rop, grad, subgraph_grad, verify_grad
 from symdnn.compile.call.arguments import In, Out

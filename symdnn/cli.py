@@ -12,7 +12,16 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 
-from symdnn import __version__, algos_cli, cache_cli, launch_cli, onnx_cli, serve_cli, tune_cli
+from symdnn import (
+    __version__,
+    algos_cli,
+    cache_cli,
+    kernels_cli,
+    launch_cli,
+    onnx_cli,
+    serve_cli,
+    tune_cli,
+)
 from symdnn.config import FlagRow, config, unknown_flag
 from symdnn.doctor import doctor_report
 from symdnn.errors import SymdnnError, UnknownFlagError
@@ -66,13 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     doctor.add_argument("--json", action="store_true", help="print it as JSON")
     doctor.set_defaults(run=_doctor)
 
-    what = "print which kernels can run an op, the preferred first"
-    kernels = commands.add_parser("kernels", help=what, description=what)
-    kernels.add_argument("op", nargs="?", help="one op, or a part of its name such as softmax")
-    targets = ["cpu", "cuda"]
-    kernels.add_argument("--target", choices=targets, default="cpu", help="kernels of which target")
-    kernels.set_defaults(run=_kernels)
-
+    kernels_cli.add_to(commands)
     algos_cli.add_to(commands)
     cache_cli.add_to(commands)
     launch_cli.add_to(commands)
@@ -147,21 +150,6 @@ def _print_rows(rows: Sequence[FlagRow]) -> None:
 
 
 # --- symdnn doctor --------------------------------------------------------------------------------
-
-
-def _kernels(args: argparse.Namespace) -> None:
-    from symdnn.compile.execute.targets import load_kernels
-    from symdnn.graph.kernel import table
-    from symdnn.graph.target import Target
-
-    load_kernels(Target(args.target))
-    wanted = (args.op or "").lower()
-    rows = [(op, names) for op, names in table(args.target) if wanted in op.lower()]
-    if not rows:
-        raise SymdnnError(f"no op whose name has {args.op!r} in it has kernels on {args.target}")
-    width = max(len(op) for op, _ in rows)
-    for op, names in rows:
-        print(f"{op:{width}}  {', '.join(names)}")
 
 
 def _doctor(args: argparse.Namespace) -> int:

@@ -13,7 +13,7 @@ class SymdnnError(Exception):
 
 
 class ConfigError(SymdnnError, ValueError):
-    """A flag was given a value that it does not take."""
+    """A value that the flag does not accept."""
 
 
 class UnknownFlagError(ConfigError, AttributeError):
@@ -25,7 +25,9 @@ class GraphError(SymdnnError, ValueError):
 
 
 class ModelError(SymdnnError, ValueError):
-    """A file with a model is damaged or lies, or holds what symdnn does not run."""
+    """A file with a model is damaged or inconsistent, or has something that symdnn does not
+    support.
+    """
 
 
 class MissingInputError(GraphError):
@@ -77,7 +79,9 @@ class ArgumentError(SymdnnError, TypeError):
 
 
 class SymbolicValueError(SymdnnError, TypeError):
-    """Python asked a variable for what is known in a call only: its length, truth, elements."""
+    """Python needs a value of a variable that is known only in a call: its length, truth,
+    elements.
+    """
 
 
 class DtypeError(SymdnnError, TypeError):
@@ -89,11 +93,11 @@ class DataDependentShape(SymdnnError):
 
 
 class NonDifferentiable(SymdnnError, TypeError):
-    """A gradient was asked for where none exists (an integer, an op without ``vjp``)."""
+    """There is no gradient (of an integer, of an op without ``vjp``)."""
 
 
 class DisconnectedInput(SymdnnError, ValueError):
-    """The cost does not depend on a variable with respect to which a gradient was asked for."""
+    """The cost does not depend on a variable with respect to which it is differentiated."""
 
 
 class RetraceWarning(UserWarning):
@@ -101,7 +105,7 @@ class RetraceWarning(UserWarning):
 
 
 class UnusedParameter(UserWarning):
-    """A parameter that was to be trained has no influence on the loss: it stays as it is."""
+    """A trained parameter has no influence on the loss: it is not updated."""
 
 
 class NotEvaluable(SymdnnError):
@@ -109,7 +113,7 @@ class NotEvaluable(SymdnnError):
 
 
 class NotScalarConstantError(SymdnnError, ValueError):
-    """A number was asked for where none is known before the function runs."""
+    """A number is needed that is unknown before the function runs."""
 
 
 class RewriteError(SymdnnError, RuntimeError):
@@ -139,7 +143,8 @@ class NumberOutOfRange(SymdnnError, OverflowError):
 class TypeMismatch(SymdnnError, TypeError):
     """An op was applied to types it does not take.
 
-    ``op`` names it, ``wanted`` says in words what it takes, ``got`` is what came, ``do`` is advice.
+    ``op`` names it, ``wanted`` says in words what it accepts, ``got`` is the actual value, ``do``
+    is advice.
     """
 
     def __init__(self, op: Any, wanted: str, got: Any, do: str = "") -> None:
@@ -158,7 +163,7 @@ class AxisError(NdimMismatch, IndexError):
 
 
 class StateMismatch(TypeMismatch, ValueError):
-    """A step of a loop gives another type than the state that it goes on from."""
+    """A step of a loop returns a state of another type than it takes."""
 
 
 class ShapeMismatch(DimensionMismatch):
@@ -183,7 +188,7 @@ class CudnnError(SymdnnError, RuntimeError):
 
 
 class CudnnNotFound(CudnnError):
-    """No cuDNN was found; the message names every place and what is wrong there.
+    """No cuDNN was found; the message lists every place that was searched and the problem there.
 
     ``tried`` has the same as values of :class:`symdnn.detect.Candidate`.
     """
@@ -206,7 +211,7 @@ class CudnnVersionError(CudnnError):
 
 
 class CudnnArgumentError(InputError, ValueError):
-    """A function of cuDNN was given an argument that C can't take; nothing was called."""
+    """An argument of a cuDNN function can't be passed to C; the function was not called."""
 
 
 class UnsupportedAlgorithm(CudnnError):
@@ -222,7 +227,7 @@ class OverBudget(SymdnnError, ValueError):
 
 
 class CudaUnavailable(SymdnnError, RuntimeError):
-    """The CUDA target was asked for and can't be used; the message says why."""
+    """The CUDA target was chosen and can't be used; the message says why."""
 
 
 class GpuNotFound(CudaUnavailable):
@@ -230,7 +235,7 @@ class GpuNotFound(CudaUnavailable):
 
 
 class OutOfDeviceMemory(SymdnnError, MemoryError):
-    """The device has no room for what was asked; no shared variable was changed."""
+    """The device is out of memory; no shared variable was changed."""
 
 
 class DistributedError(SymdnnError, RuntimeError):

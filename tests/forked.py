@@ -1,8 +1,8 @@
-"""Programs in processes of their own that need not wait for imports: children of a process that
-has imported symdnn and called nothing of it.
+"""Programs in processes of their own, without the time of imports: children of a process that has
+imported symdnn and called nothing.
 
-Their flags and other variables are those given. What a process reads while it imports, or draws for
-itself (the seed of Python's hashes), is that of all of them: tests of these start Python.
+Flags and other variables are those of the call. State of the import itself (the seed of Python's
+hashes) is shared by all children: tests of it start Python.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ def number() -> int:
 
 
 def seeds() -> list[int]:
-    """What a test that makes its own seed adds to it."""
+    """A number to add to a test's own seed."""
     return [_State.seed] if _State.seed else []
 
 

@@ -1,4 +1,4 @@
-"""The package's source files and what they consist of, read once in a process; programs loaded."""
+"""The package's source files and their syntax trees, read once in a process; loaded programs."""
 
 import ast
 import gc

@@ -51,6 +51,17 @@ def test_config_prints_a_table_on_a_terminal(monkeypatch):
     assert "│ dnn.conv.algo_fwd" in text.decode()
 
 
+@pytest.mark.parametrize("flags", ["flotX=float64", "floatX=float65", "floatX"])
+def test_a_wrong_flag_is_one_line_of_the_command(flags):
+    """A program that imports the package sees where: its traceback."""
+    for line, status in [(["-m", "symdnn", "config"], 2), (["-c", "import symdnn"], 1)]:
+        environment = QUIET | {"SYMDNN_FLAGS": flags}
+        done = subprocess.run([sys.executable, *line], env=environment, capture_output=True)
+        assert done.returncode == status
+        (text, *more) = done.stderr.decode().splitlines()
+        assert ("environment variable SYMDNN_FLAGS" in text) == (not more) == (status == 2)
+
+
 def test_config_of_one_flag(capsys):
     with config.change_flags(floatX="float64"):
         assert cli.main(["config", "floatX"]) == 0
@@ -158,6 +169,30 @@ def test_a_user_without_a_home_has_flags_and_a_cache():
     done = subprocess.run(line, env=QUIET, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert f"symdnn-{os.geteuid()}" in done.stdout
+
+
+# --- kernels --------------------------------------------------------------------------------------
+
+
+def test_where_an_op_is(capsys):
+    assert cli.main(["kernels", "softmax", "--where"]) == 0
+    lines = capsys.readouterr().out.replace("kernel, ", "").replace("test record", "record")
+    found = [line.split(None, 1) for line in lines.splitlines()]
+    files = {(what, rest.partition(":")[0]) for what, rest in found}
+    assert {
+        ("op", "symdnn/ops/nn/softmax.py"),
+        ("gradient", "symdnn/ops/nn/softmax.py"),
+        ("cpu", "symdnn/cpu/reduce/softmax.py"),
+        ("cuda", "symdnn/gpu/kernels/softmax.py"),
+        ("rewrite", "symdnn/stable/softmax.py"),
+        ("record", "tests/op_table/softmax.py"),
+    } <= files
+    assert any("log_of_softmax (stabilize)" in rest for _, rest in found)
+
+
+def test_where_of_an_unknown_op_names_similar_ones(capsys):
+    assert cli.main(["kernels", "softm", "--where"]) == 2
+    assert "LogSoftmax" in capsys.readouterr().err
 
 
 # --- doctor ---------------------------------------------------------------------------------------

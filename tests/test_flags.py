@@ -1,4 +1,4 @@
-"""Flags that change what is printed or reported: each one does what its help says."""
+"""Flags that change printed texts and reports: each one does what its help says."""
 
 import re
 import warnings
@@ -56,7 +56,7 @@ def test_warn_float64() -> None:
             T.fvector("f") * T.lscalar("n")
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            T.exp(d)  # that d is float64 was said already
+            T.exp(d)  # the warning about float64 d has been given
             T.exp(T.fvector("f"))
         with pytest.warns(UserWarning, match=r"(?s)the shared variable w: .*test_flags.py"):
             symdnn.shared(np.zeros(2), "w")
@@ -97,7 +97,7 @@ def test_seed_of_verify_grad() -> None:
 
 
 def test_every_flag_is_read_somewhere() -> None:
-    """A flag that nothing reads would be a promise that nothing keeps."""
+    """Every flag is read somewhere."""
     folder = Path(symdnn.__file__).parent
     code = "\n".join(p.read_text() for p in folder.rglob("*.py") if p.name != "flags.py")
     silent = {f.name for f in FLAGS.values() if "Accepted" in f.help or f.sets or f.presets}

@@ -22,7 +22,7 @@ ROOT = Path(symdnn.__file__).parent
 # From the bottom up. A module may import from its own layer and from those below. A new module or
 # folder directly under symdnn/ must be given a place here.
 LAYERS = [
-    {"flags", "errors", "callers", "config", "detect", "disk"},
+    {"_starting", "flags", "errors", "callers", "config", "detect", "disk"},
     {"world"},
     {"graph"},
     {"ops"},
@@ -40,8 +40,8 @@ LAYERS = [
      "loss_scale", "rewrites", "distributions", "transforms", "control", "onnx"},
     {"__init__"},
     {
-        "compat", "cli", "algos_cli", "cache_cli", "launch_cli", "onnx_cli", "serve_cli",
-        "tune_cli", "doctor",
+        "compat", "cli", "algos_cli", "cache_cli", "kernels_cli", "launch_cli", "onnx_cli",
+        "serve_cli", "tune_cli", "doctor",
         "demo", "__main__",
     },
 ]  # fmt: skip

@@ -1,6 +1,4 @@
-"""Values, shapes and state that differ from Theano's as soon as one does not look: the rest of
-``test_theano_semantics.py``.
-"""
+"""Values, shapes and state that differ from Theano's as soon as one does not look."""
 
 import numpy as np
 import pytest

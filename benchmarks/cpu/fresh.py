@@ -34,7 +34,7 @@ MEMORY = {
 
 
 def caches(folder: Path, threads: int) -> dict[str, str]:
-    """An environment in which every side keeps what it compiles in this folder."""
+    """An environment in which every library caches compiled code in this folder."""
     return environment(
         threads,
         SYMDNN_FLAGS=f"base_compiledir={folder / 'symdnn'}",
@@ -48,7 +48,7 @@ def caches(folder: Path, threads: int) -> dict[str, str]:
 
 
 def run(args: argparse.Namespace, record: Record, done: set[Any], seconds: float) -> list[str]:
-    """Measure what is wanted and missing for so long; the rows that are left."""
+    """Measure missing rows for this many seconds; returns the rows that are left."""
     began, left = time.monotonic(), []
     for part, rows in (("first", FIRST), ("memory", MEMORY)):
         for row, (case, sides) in rows.items() if part in args.part else ():
@@ -75,7 +75,7 @@ def _worker(args: argparse.Namespace, side: str, env: dict[str, str]) -> Process
 
 
 def _first(args: argparse.Namespace, case: str, side: str) -> dict[str, dict[str, Any]]:
-    """Cold: with empty caches; warm: with those that the same step left."""
+    """Cold: with empty caches. Warm: with the caches of the cold run."""
     found: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory() as folder:
         for name in ("/cold", "/warm"):

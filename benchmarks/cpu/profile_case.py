@@ -2,9 +2,9 @@
 
     python -m benchmarks.cpu.profile_case net/lenet5_b64/train [--calls 30] [--top 15] [--graph]
 
-The steps' times are the least of all calls, so that what else the machine does counts little; a
-step is named with the megabytes that it reads and writes. ``call`` is the least time of a whole
-call without the profile, ``around`` what is left of it when the steps are taken away.
+A step's time is its least time over all calls, so that other load on the machine matters little. A
+step is printed with the megabytes that it reads and writes. ``call`` is the least time of a whole
+call without the profile, ``around`` the part of it outside of steps.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def main() -> None:
           f"{(whole - total) * 1e3:.3f} ms, {sum(n for _, n, _ in rows)} steps")  # fmt: skip
     for seconds, count, name in rows[: args.top]:
         print(f"{seconds * 1e3:10.4f} ms {seconds / total * 100:5.1f}% {count:4d}x  {name}")
-    job.function.profile.calls = 0  # it has been shown: nothing at exit
+    job.function.profile.calls = 0  # already shown: nothing at exit
     if args.graph:
         symdnn.dprint(job.function)
 

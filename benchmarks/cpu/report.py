@@ -2,14 +2,14 @@
 
     python -m benchmarks.cpu.report FOLDER/cpu.jsonl [--reasons FILE] [--to FOLDER]
 
-``ratio`` is the best peer's time over symdnn's: above 1, symdnn is the faster. It is taken between
-medians of the windows in which others used less than a tenth of a processor, or of all windows
-where there were not enough of those (then ``loaded`` stands in the note); ``least`` is the ratio of
-the fastest calls. ``goal`` is the ratio that the project promises. A star marks a side whose
-results are not those of the others: its time counts for nothing.
+``ratio`` is the best peer's time over symdnn's: above 1, symdnn is faster. It is the ratio of
+medians over the windows in which other processes used less than a tenth of a processor, or over all
+windows if there are too few of those (the note is then ``loaded``). ``least`` is the ratio of the
+fastest calls. ``goal`` is the ratio that the project promises. A star marks a side whose results
+differ from the others': its time is ignored.
 
-A run with one thread (``--threads 1``) compares the processor's time instead, which others do not
-change much: what can be said on a machine that is never quiet.
+A run with one thread (``--threads 1``) compares processor time instead, which other processes
+hardly change. Use it on a machine that is never idle.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from benchmarks.records import number, read, table
 __all__ = ["QUIET", "Row", "chart", "modes", "rows_of", "text", "write"]
 
 QUIET = 0.1
-#: How far checksums may be apart, beside the largest; those of 16-bit numbers.
+#: The largest relative difference of checksums, and that of 16-bit numbers.
 TOLERANCE, NARROW_TOLERANCE = 1e-3, 3e-2
 
-#: The names of the columns: what is run for a user who wants it as it comes.
+#: The names of the columns: the configurations that users run by default.
 PEERS = ("torch", "torch.cl", "torch.compile", "torch.compile.cl", "jax", "pytensor")
 
 Results = Mapping[str, Mapping[str, Any]]
@@ -57,7 +57,7 @@ class Row:
 
     @property
     def best(self) -> str:
-        """The fastest peer, or nothing."""
+        """The fastest peer, or None."""
         return min(self.peers, key=lambda p: self.peers[p]) if self.peers else ""
 
     @property
@@ -91,7 +91,7 @@ def _row(case: str, sides: Results, goal: float, reason: str) -> Row:
     if case.startswith("memory/"):
         times = {s: float(r["peak_mb"]) for s, r in sides.items() if "peak_mb" in r}
     if case == "compile/lenet5/warm":
-        goal = 1.0  # a tenth of the cold peers': said in the summary
+        goal = 1.0  # a tenth of the cold peers': stated in the summary
     peers = {s: t for s, t in times.items() if s != "symdnn"}
     notes = [str(sides.get("symdnn", {}).get("error", "")), reason]
     if key == "ms" and not case.startswith(("compile/", "memory/")):
@@ -151,7 +151,7 @@ def disagreeing(sides: Results, tolerance: float = TOLERANCE) -> set[str]:
     if len(groups) < 2:
         return {s for s, c in checks.items() if not _finite(c)}
     groups.sort(key=len, reverse=True)
-    if len(groups[0]) == len(groups[1]):  # nobody knows who is right
+    if len(groups[0]) == len(groups[1]):  # it is unknown which side is right
         return set(checks)
     return set(checks) - set(groups[0])
 
@@ -192,7 +192,7 @@ HEADS = (
 
 
 def text(records: Sequence[Mapping[str, Any]], rows: Sequence[Row]) -> str:
-    """The facts, the table and what misses."""
+    """The facts, the table and the missing rows."""
     facts: dict[str, Any] = {}
     for r in records:
         if r.get("case") == "info":

@@ -1,1 +1,1 @@
-"""Training on several GPUs, and what a model of them predicts for more."""
+"""Training on several GPUs, and a model that predicts larger numbers of GPUs."""

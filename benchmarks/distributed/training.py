@@ -1,18 +1,18 @@
-"""Data parallel training beside the same cards alone: a step's time, scaling, memory.
+"""Data parallel training compared with training on single cards: time of a step, scaling, memory.
 
     PYTHONPATH=. symdnn launch -n 2 benchmarks/distributed/training.py OUT.jsonl
         [--cases gpt8,resnet64,resnet256] [--variants FLAGS;FLAGS] [--seconds 80] [--small]
 
-Each rank first runs the program of one GPU, all at the same time and without a collective, then the
-same network with ``distributed=True``. A row has milliseconds a step of the slowest rank, for the
-program alone too, their ratio (weak scaling), and what is exposed of the communication: the
-difference; the megabytes of each bucket, and how many nodes run between its start and its wait.
-Networks are those of PyTorch's record (ResNet-50 in bf16, a GPT of 12 layers, SGD with momentum).
-Further rows of a case have the flags of each of ``--variants``, such as
-``distributed.reduce_dtype=bfloat16;distributed.overlap=False``; ``shard=optimizer`` in one of them
-shares the optimiser's state out. The case ``gpt7b4`` trains 7e9 parameters that are shared out, and
-compares its memory with the prediction. The most important rows come first; no case begins after
-``--seconds``, and a row that takes longer than ``--row-seconds`` ends the program with its stack. ``--small`` checks the program on small networks, on CPUs by MPI too.
+All ranks first run the one-GPU program at the same time, without collectives, then the same network
+with ``distributed=True``. A row has the milliseconds of a step on the slowest rank for both, their
+ratio (weak scaling), and their difference, the exposed communication. It also has the megabytes of
+each bucket, and how many nodes run between its start and its wait. The networks are those of
+PyTorch's record (ResNet-50 in bf16, a GPT of 12 layers, SGD with momentum). Each of ``--variants``
+adds a row with its flags, such as ``distributed.reduce_dtype=bfloat16;distributed.overlap=False``;
+``shard=optimizer`` in one of them shards the optimiser's state. The case ``gpt7b4`` trains 7e9
+sharded parameters, and compares its memory with the prediction. The most important rows come first.
+No case begins after ``--seconds``. A row that takes longer than ``--row-seconds`` ends the program
+with its stack. ``--small`` checks the program on small networks, on CPUs by MPI too.
 """
 
 from __future__ import annotations
@@ -163,13 +163,13 @@ def gathered(value: Any) -> list[Any]:
 
 
 def used_gb(f: Any) -> float:
-    """What symdnn's allocator has given out."""
+    """Bytes in use of symdnn's allocator."""
     use = f.device_memory()
     return round((use.arena + use.live) / 1e9, 2) if use else 0.0
 
 
 def rows(case: str, small: bool, variants: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """A row for each variant: alone, once, then together. One row of the links."""
+    """For each variant a row of single cards, once, and one of all together; a row of the links."""
     from symdnn.config import config
 
     if case == "links":
@@ -193,7 +193,7 @@ def rows(case: str, small: bool, variants: Sequence[str]) -> Iterator[dict[str, 
 
 
 def together(case: str, small: bool, alone: dict[str, Any], shard: str | None) -> dict[str, Any]:
-    """One row, besides what the same cards do alone."""
+    """One row, beside that of the same cards alone."""
     import symdnn.distributed as dist
 
     step, f = made(case, small, dist.DataParallel(shard=shard))
@@ -215,9 +215,10 @@ def together(case: str, small: bool, alone: dict[str, Any], shard: str | None) -
 
 
 def in_parts(case: str, small: bool) -> dict[str, Any]:
-    """A network that trains with its parameters shared out, and what it holds of memory.
+    """A network that trains with sharded parameters, and its memory.
 
-    ``gb_kept`` is what a rank has to keep: its part of the parameters and of the momentum.
+    ``gb_kept`` is the memory that a rank needs at least: its part of the parameters and of the
+    momentum.
     """
     import symdnn.distributed as dist
     from symdnn.sharding.storage import layout_of

@@ -1,14 +1,15 @@
-"""All convolutions of three nets: the sum of `time_once`'s times against PyTorch's benchmark mode.
+"""All convolutions of three networks: the sum of `time_once`'s times against PyTorch's benchmark
+mode.
 
     python -m benchmarks.gpu.net_algorithms FOLDER [--budget 240] [--nets alexnet,vgg16,resnet50]
                                             [--batch 64] [--tune-ms 300] [--report]
 
 AlexNet, VGG-16 and ResNet-50 at 224x224: forward and both gradients in float32, TF32 and bfloat16
-(channels last). Equal convolutions of a net are measured once and counted as often as they occur.
-Each is timed as in `benchmarks.gpu.conv_algorithms`. A line of JSON for each goes to
-FOLDER/cases.jsonl. What is there is not measured again, so the same command goes on where the last
-one stopped at its budget (seconds). At the end the sums of what is complete are printed as a table
-of docs/algorithms.md and written to FOLDER/sums.json.
+(channels last). Equal convolutions of a network are measured once and counted as often as they
+occur, each timed as in `benchmarks.gpu.conv_algorithms`. FOLDER/cases.jsonl gets a line of JSON for
+each. Lines that exist are not measured again, so the same command continues after it has stopped at
+its budget (seconds). At the end the sums of complete networks are printed as a table of
+docs/algorithms.md and written to FOLDER/sums.json.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ NETS = {"alexnet": ALEXNET, "vgg16": list(vgg16()), "resnet50": list(resnet50())
 def cases(nets: list[str], batch: int) -> Iterator[tuple[str, tuple[int, ...], str, str]]:
     """Name, layer as `conv_algorithms` has it, direction, precision; equal ones once.
 
-    The first layer of a net has no gradient of the input.
+    The first layer of a network needs no gradient of the input.
     """
     seen = set()
     for net in nets:
@@ -99,7 +100,7 @@ def sums(
     batch: int,
     fields: Sequence[str] = ("symdnn_ms", "torch_ms"),
 ) -> list[dict[str, Any]]:
-    """For each net, direction and precision the sums of ``fields`` over all its convolutions.
+    """The sums of ``fields`` over all convolutions of each network, direction and precision.
 
     ``missing`` counts the different convolutions without a record; then there are no sums.
     """
@@ -123,7 +124,7 @@ def sums(
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """The complete rows as a table in Markdown, and what is missing."""
+    """The complete rows as a Markdown table, and the missing ones."""
     lines = [
         "| net | direction | precision | convolutions | `time_once`, ms | PyTorch, ms | ratio |",
         "|---|---|---|---|---|---|---|",
@@ -171,7 +172,7 @@ def measure_left(
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Measure what is left within the budget, then print the sums."""
+    """Measure the missing rows within the budget, then print the sums."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--budget", type=float, default=240, help="seconds")

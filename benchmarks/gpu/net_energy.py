@@ -1,15 +1,16 @@
-"""All convolutions of three nets: the fastest algorithms against those of the least energy.
+"""All convolutions of three networks: the fastest algorithms against those with the least energy.
 
     python -m benchmarks.gpu.net_energy FOLDER [--budget 240] [--nets alexnet,vgg16,resnet50]
                                         [--batch 64] [--report] [--pictures FOLDER]
 
-The nets, directions and precisions are those of `benchmarks.gpu.net_algorithms`. Each convolution's
-algorithms are checked and timed as `time_once` does. The energy of the fastest one and of the next
-ones of other engines (at most 1.6 times slower) is read from the card's counter, over 0.12 s each:
-idle power counts. A line of JSON for each convolution goes to FOLDER/energy.jsonl; what is there is
-not measured again. At the end the sums of what is complete are printed: of the fastest algorithms,
-then of those with the least energy, milliseconds and joules. `--pictures` draws the algorithms of
-each net and precision, with the front of time and workspace.
+Networks, directions and precisions are those of `benchmarks.gpu.net_algorithms`. Each convolution's
+algorithms are checked and timed as by `time_once`. The energy of the fastest algorithm, and of the
+next ones of other engines (at most 1.6 times slower), is read from the card's counter over 0.12 s
+each; it includes idle power. FOLDER/energy.jsonl gets a line of JSON for each convolution; lines
+that exist are not measured again. At the end the sums of complete networks are printed, in
+milliseconds and joules: for the fastest algorithms, then for those with the least energy.
+`--pictures` draws the algorithms of each network and precision, with the Pareto front of time and
+workspace.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def measured(name: str, layer: Any, direction: str, precision: str) -> dict[str,
 
 
 def fastest_of_engines(found: Sequence[Attempt[Any]]) -> list[Attempt[Any]]:
-    """The fastest attempt, then the next ones of other engines, as far as they are not too slow."""
+    """The fastest attempt, then the next ones of other engines that are not too slow."""
     usable = sorted((a for a in found if a.usable), key=lambda a: a.ms or 0.0)
     engines: dict[Any, Attempt[Any]] = {}
     for a in usable:
@@ -68,7 +69,9 @@ def fastest_of_engines(found: Sequence[Attempt[Any]]) -> list[Attempt[Any]]:
 
 
 def record(name: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """What the fastest and the most frugal algorithm need; all timed ones."""
+    """Time and energy of the fastest algorithm and of the one with the least energy; all timed
+    ones.
+    """
     if not rows:
         raise RuntimeError(f"{name}: no algorithm could be measured")
     fast = min(rows, key=lambda r: r["ms"])
@@ -89,7 +92,7 @@ def _short(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """The complete sums as a table in Markdown, and what is missing."""
+    """The complete sums as a Markdown table, and the missing ones."""
     lines = [
         "| net | direction | precision | fastest: ms | J | least energy: ms | J | J saved |",
         "|---|---|---|---|---|---|---|---|",
@@ -107,7 +110,7 @@ def table(rows: list[dict[str, Any]]) -> str:
 
 
 def pictures(records: dict[str, dict[str, Any]], nets: list[str], batch: int) -> Iterator[Any]:
-    """(name, :class:`~symdnn.gpu.function_tables.FunctionTables`) of each net and precision."""
+    """(name, :class:`~symdnn.gpu.function_tables.FunctionTables`) of each network and precision."""
     from symdnn.gpu.conv_table import AlgorithmTable, TableRow
     from symdnn.gpu.function_tables import FunctionTables, LayerTable
 
@@ -127,7 +130,7 @@ def pictures(records: dict[str, dict[str, Any]], nets: list[str], batch: int) ->
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Measure what is left within the budget, then print the sums."""
+    """Measure the missing rows within the budget, then print the sums."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
     parser.add_argument("--budget", type=float, default=240, help="seconds")

@@ -1,7 +1,8 @@
 """Rows of :mod:`benchmarks.cpu.nest` on a GPU: one process, with arrays on the device.
 
-PyTorch and JAX are asked where they are installed. Rows for which ``seconds`` leaves no time are
-counted at the end. Printed is the best peer's time over symdnn's, each row when it is measured.
+PyTorch and JAX are measured if they are installed. Rows for which ``seconds`` leaves no time are
+counted at the end. The program prints the best peer's time over symdnn's, each row when it is
+measured.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _TITLES = {"torch": "PyTorch", "compiled": "torch.compile", "jax": "JAX"}
 #: How far numbers may be from those in float64, as a part of the largest; a GPU has TF32.
 _FAR = {True: 2e-2, False: 1e-3}
 _LEFT_OUT = 0.03
-#: The first call of one peer's row may take so long; a compiler may need minutes.
+#: The limit of the first call of a peer's row: a compiler may need minutes.
 _FIRST_S = 20.0
 
 
@@ -42,7 +43,7 @@ def arguments(parser: argparse.ArgumentParser, seconds: float) -> None:
 
 
 def on_cpu(given: argparse.Namespace, only: str = "") -> list[str]:
-    """What of them :mod:`benchmarks.cpu.nest` is given."""
+    """The rows of :mod:`benchmarks.cpu.nest` among them."""
     return ["--only", given.only or only] + (["--out", given.out] if given.out else [])
 
 
@@ -76,7 +77,7 @@ def measure(given: argparse.Namespace, rows: Sequence[Nest], compare: bool) -> i
             left += 1
             continue
         found.append(run.row(row))
-        print(found[-1][1], flush=True)  # what a time limit outside leaves of it counts
+        print(found[-1][1], flush=True)  # limited by what an outer time limit leaves
         run.device.cleanup()
     slower = sum(ratio < 1 for ratio, _ in found)
     taken = time.perf_counter() - begin
@@ -100,7 +101,7 @@ def short_first(rows: Sequence[Nest]) -> list[Nest]:
 
 @dataclass
 class _Run:
-    """The device, the peers, and what the peers' functions took: two rows may share one."""
+    """The device, the peers, and the times of the peers' functions: two rows may share one."""
 
     device: Device
     compare: bool
@@ -208,7 +209,7 @@ def _distance(own: np.ndarray, true: np.ndarray, rounds: bool) -> Any:
 
 
 class _Peer:
-    """A peer: how it makes a call of a function, and what a result is on the host."""
+    """A peer: how to call a function, and how to copy a result to the host."""
 
     version = ""
 

@@ -3,9 +3,9 @@
     python -m benchmarks.gpu.run [--out FOLDER] [--budget 450] [--prio 1] [--only REGEX]
 
 For each family of cases symdnn, torch and jax run in turn. Every result is a JSON line that is
-appended to ``FOLDER/PROGRAM.jsonl``; a case that has a result is skipped, so the same command goes
-on where the last one stopped, until it prints that nothing is left. ``--again`` measures anew. Then
-``python -m benchmarks.gpu.report FOLDER/*.jsonl`` prints the table.
+appended to ``FOLDER/PROGRAM.jsonl``. A case with a result is skipped, so the same command continues
+after an interruption, until it prints that nothing is left. ``--again`` measures all cases again.
+Then ``python -m benchmarks.gpu.report FOLDER/*.jsonl`` prints the table.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 WORKLOADS = Path(__file__).resolve().parents[1] / "workloads"
 ROOT = WORKLOADS.parents[1]
 
-#: Seconds under which no program is started: loading and calibrating alone take a good part.
+#: No program is started with fewer seconds left: loading and calibrating take a good part of them.
 LEAST = 25
 
 
@@ -89,7 +89,7 @@ class Case:
 
 
 def cases_of(program: Program, options: Sequence[str]) -> list[Case]:
-    """What the program would run, with these options."""
+    """The cases that the program would run with these options."""
     command = [*program.command(), *options, "--list"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
     return list(listed(done.stdout))
@@ -127,7 +127,7 @@ def left_of(cases: Sequence[Case], done: set[tuple[str, str]]) -> list[Case]:
 
 
 def skipping(cases: Sequence[Case], left: Sequence[Case]) -> list[str]:
-    """Options that leave out what is finished; the calibration always runs."""
+    """Options that exclude finished cases; the calibration always runs."""
     done = [re.escape(c.key) for c in cases if c not in left]
     return ["--skip", f"^(?:{'|'.join(done)})$"] if done else []
 
@@ -135,7 +135,7 @@ def skipping(cases: Sequence[Case], left: Sequence[Case]) -> list[str]:
 def run_program(
     program: Program, options: Sequence[str], folder: Path, seconds: float, again: bool
 ) -> list[Case]:
-    """Run what is left of a program for at most so long; what is left then."""
+    """Run the unfinished cases of a program for at most this long; returns those that are left."""
     out = folder / f"{program.name}.jsonl"
     cases = cases_of(program, options)
     left = cases if again else left_of(cases, finished(out))

@@ -2,9 +2,9 @@
 
     python -m benchmarks.gpu.symdnn_cases [--part net,conv,rnn,dispatch,micro,first] [--only REGEX]
 
-Options and records are those of the peers' programs (``benchmarks/workloads/README.md``); ``peer``
-is ``symdnn``, or ``symdnn.shared`` where one operation's inputs are shared variables, so that
-nothing is copied in. ``--device cpu --tiny`` runs small sizes on a CPU.
+Options and records are those of the peers' programs (``benchmarks/workloads/README.md``). ``peer``
+is ``symdnn``, or ``symdnn.shared`` if the inputs of an operation are shared variables, so that
+nothing is copied to the device. ``--device cpu --tiny`` runs small sizes on a CPU.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ TOLERANCE = {"tf32": 0.01, "bf16": 0.02}
 
 
 class NotAvailable(Exception):
-    """This version of symdnn has not what the case asks for."""
+    """This version of symdnn can't run the case."""
 
 
 class Cases:
@@ -57,7 +57,7 @@ class Cases:
         }
 
     def start(self) -> devices.Device:
-        """The device, made when the first case runs: ``--list`` loads nothing."""
+        """The device, created for the first case: ``--list`` loads nothing."""
         if self.device is None:
             self.device = devices.Device(not self.suite.cpu, self.suite.a.min_time)
             self.suite.cleanup = self.device.cleanup
@@ -103,7 +103,7 @@ class Cases:
     # -- recurrent nets ---------------------------------------------------------------------------
 
     def rnn(self, kind: str, size: str, precision: str, mode: str, prio: int, est: int) -> None:
-        """Add a recurrent net's case."""
+        """Add a case of a recurrent network."""
         sizes = dict(pspec.RNN_BIG if size == "big" else pspec.RNN_DOC)
         key = f"{kind}_{size}/b{sizes['B']}/{mode}/{precision}/tnc"
         if self.tiny:
@@ -131,7 +131,7 @@ class Cases:
     def recurrent(
         self, kind: str, sizes: dict[str, int], dtype: str, mode: str
     ) -> tuple[Any, Rotating, list[list[Any]], float]:
-        """(function, a step, the ring, when compiling began) of a recurrent net."""
+        """(function, a step, the ring, when compiling began) of a recurrent network."""
         from benchmarks.gpu import symdnn_nets
 
         narrow, ring = symdnn_nets.symdnn_dtype(dtype), []
@@ -210,7 +210,7 @@ class Cases:
     # -- fresh processes --------------------------------------------------------------------------
 
     def first_call(self, name: str, batch: int, precision: str, layout: str) -> None:
-        """Add the time from nothing to a step's result, in a fresh process with cold caches."""
+        """Add the time until the first step's result, in a fresh process with cold caches."""
         key = f"compile_time/{name}_b{batch}_train_{precision}"
         run = partial(self._run_first, name, batch, precision, layout)
         self.suite.add(key, "symdnn", run, 1, 30, "first")
@@ -337,7 +337,7 @@ def compare(
 
 
 def memory_of(functions: list[Any], ring: Any) -> dict[str, Any]:
-    """MB of the plans' arena, what calls make, shared variables, and the ring."""
+    """MB of the plans' arena, of results, of shared variables, and of the ring."""
     reports = [f.memory_report() for f in functions]
     own = max(r.arena for r in reports) + sum(r.made_per_call + r.shared for r in reports)
     held = sum(int(a.nbytes) for args in ring for a in args)
@@ -384,7 +384,7 @@ def images(cases: Cases) -> None:
 
 
 def sequences(cases: Cases) -> None:
-    """The recurrent nets."""
+    """The recurrent networks."""
     for mode in ("fwd", "fwdbwd"):
         cases.rnn("lstm", "doc", "tf32", mode, 1, 4)
         cases.rnn("gru", "doc", "tf32", mode, 2, 4)

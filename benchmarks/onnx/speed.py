@@ -8,7 +8,9 @@ Each side is a child process that answers a line with times: symdnn in this Pyth
 that of ``--runtime``. The peer torch runs the networks of timed.py, from which the files come.
 Printed are medians of processor time and of wall time, the quotient of a peer's processor time and
 symdnn's, and the seconds to import, load, compile and call once. ``--threads 1`` is the measure for
-a machine that others use: no side's threads spin while they wait for a processor.
+a machine that others use: no side's threads spin while they wait for a processor. With more threads
+a side is called after a pause, in which the threads of the one before stop spinning: a core that
+these hold is lost to whoever is next, and symdnn goes down to fewer threads for a while.
 """
 
 from __future__ import annotations
@@ -27,6 +29,8 @@ import numpy as np
 #: Calls that are not timed: so many seconds, in which kernels may be compiled in the background,
 #: and of small networks the thousand after which symdnn compiles their smallest kernels too.
 SETTLING, SETTLING_CALLS, MOST_SETTLING = 2.0, 1100, 10.0
+#: Seconds before a call of several threads.
+PAUSE = 0.3
 
 
 def inputs(path: str, batch: int) -> list[Any]:
@@ -130,6 +134,7 @@ def measured(path: Path, args: argparse.Namespace) -> list[tuple[float, float, f
     times: list[list[tuple[float, float]]] = [[] for _ in sides]
     for _ in range(args.calls):
         for found, s, line in zip(times, sides, lines):
+            time.sleep(PAUSE if args.threads != 1 else 0.0)
             found.append(ask(s) if line else (lost, lost))
     for s in sides:
         s.kill()

@@ -1,7 +1,7 @@
 """Small networks of the package transformers with random weights, for architectures.py.
 
-``NETS`` has for each kind of inputs the networks by name: class, and settings of its configuration.
-``SMALL`` are further settings, of those networks whose configuration knows them.
+``NETS`` has the networks for each kind of inputs, by name: class, and settings of the
+configuration. ``SMALL`` has settings for a small size, used where a configuration knows them.
 """
 
 import inspect
@@ -25,7 +25,7 @@ SMALL = dict(
 
 
 def small(*names, **others):
-    """These settings of ``SMALL`` and others, and nothing else of it."""
+    """Only these settings of ``SMALL``, and others."""
     return {"only": True, **{n: SMALL[n] for n in " ".join(names).split()}, **others}
 
 
@@ -397,7 +397,9 @@ class Net(torch.nn.Module):
 
 
 def configured(kind, only=False, **settings):
-    """A configuration of a class, with what it knows of ``SMALL`` unless ``only`` is set."""
+    """A configuration of a class, with the settings of ``SMALL`` that it knows unless ``only`` is
+    set.
+    """
     known = set(inspect.signature(kind.__init__).parameters)
     known |= {n for base in kind.__mro__ for n in getattr(base, "__annotations__", ())}
     more = {} if only else {n: v for n, v in SMALL.items() if n in known or hasattr(kind, n)}
@@ -409,7 +411,7 @@ def configured(kind, only=False, **settings):
 
 
 def transformers(save):
-    """Save all of them; a network that this version of transformers does not make is printed."""
+    """Save all networks; those that this version of transformers can't make are printed."""
     import transformers as library
 
     kinds = inputs()

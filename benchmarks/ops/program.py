@@ -1,4 +1,4 @@
-"""A row as a compiled program: arrays of its size, the function, and what it has to give."""
+"""A row as a compiled program: arrays of its size, the function, and the expected results."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["NotThere", "Program", "build"]
 #: Longest time that a reference may take to check a result, in seconds.
 _REFERENCE_SECONDS = 2.0
 
-#: Most elements of all results, as a multiple of those of the row's size.
+#: The most elements of all results, as a multiple of the row's size.
 _RESULT_RATIO = 4.0
 
 #: A result may be wrong by this many times the error of the reference in the row's own dtype.
@@ -103,7 +103,9 @@ def _turned(row: Row, array: Any) -> bool:
 
 
 def _inputs(row: Row, arrays: list[Any]) -> tuple[list[Variable], list[Variable]]:
-    """The function's inputs, and what the record is built of: their transposes where so wanted."""
+    """The function's inputs, and the record's operands: transposes of the inputs if the row wants
+    them.
+    """
     inputs, variables = [], []
     for i, array in enumerate(arrays):
         static = row.case.static[i] if row.case.static else None
@@ -149,7 +151,7 @@ def _drawn_like(rng: np.random.Generator, dy: Variable, shape: tuple[int, ...]) 
 def _grown(row: Row, arrays: list[Any]) -> list[Any]:
     """The arrays at the row's size: dimensions that are equal stay equal.
 
-    All of them grow where the record can still be built, else those of one size.
+    All sizes grow if the record can still be built, else only those of one size.
     """
     largest = max(arrays, key=lambda a: a.size, default=None)
     if row.size == "small" or largest is None or largest.size == 0:
@@ -178,7 +180,7 @@ def _resized(arrays: list[Any], sizes: list[int], factor: float) -> list[Any]:
 
 
 def _result_elements(row: Row, arrays: list[Any]) -> int:
-    """Elements of the results with these arrays; 0 where the record cannot be built of them."""
+    """Elements of the results for these arrays; 0 if the record cannot be built from them."""
     _, variables = _inputs(row, arrays)
     try:
         outs = _outputs(row, variables)
@@ -194,7 +196,7 @@ def _result_elements(row: Row, arrays: list[Any]) -> int:
 
 
 def _references(outs: list[Variable], values: dict[Variable, Any]) -> list[Any] | None:
-    """What the ops' references give; None where arrays are large and references slow."""
+    """The results of the ops' references; None for large arrays and slow references."""
     largest = max((np.size(v) for v in values.values()), default=0)
     if largest > SIZES["middle"] * 4 and _seconds_at(outs, values, largest) > _REFERENCE_SECONDS:
         return None

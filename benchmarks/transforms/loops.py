@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks.cpu.nest import LazyModule, Nest, T, drawn, jax, jnp, symdnn
 from benchmarks.gpu import rows as gpu_rows
 
-__all__ = ["main", "rows"]
+__all__ = ["main", "row", "rows", "scaled"]
 
 control, lax = LazyModule("symdnn.control"), LazyModule("jax.lax")
 
@@ -35,6 +35,14 @@ class _Symdnn:
     def logsumexp(self, v: Any, axis: int) -> Any:
         """The logarithm of a sum of exponentials."""
         return T.logsumexp(v, axis=axis)
+
+    def softmax(self, v: Any, axis: int) -> Any:
+        """Exponentials over their sum."""
+        return T.nnet.softmax(v, axis)
+
+    def eq(self, a: Any, b: Any) -> Any:
+        """Where elements are equal."""
+        return T.eq(a, b)
 
     def put(self, v: Any, key: Any, new: Any) -> Any:
         """``v`` with a part in place of the one at ``key``."""
@@ -62,6 +70,14 @@ class _Jax:
         """The logarithm of a sum of exponentials."""
         return jax.scipy.special.logsumexp(v, axis=axis)
 
+    def softmax(self, v: Any, axis: int) -> Any:
+        """Exponentials over their sum."""
+        return jax.nn.softmax(v, axis)
+
+    def eq(self, a: Any, b: Any) -> Any:
+        """Where elements are equal."""
+        return jnp.equal(a, b)
+
     def put(self, v: Any, key: Any, new: Any) -> Any:
         """``v`` with a part in place of the one at ``key``."""
         return v.at[key].set(new)
@@ -79,7 +95,8 @@ _OURS, _JAX = _Symdnn(), _Jax()
 Program = Callable[..., Any]
 
 
-def _row(name: str, program: Program, *arrays: Callable[[], Any]) -> Nest:
+def row(name: str, program: Program, *arrays: Callable[[], Any]) -> Nest:
+    """A row of one program for both libraries; ``program`` takes one of them first."""
     return Nest(
         f"loop {name}", arrays,
         lambda *v: program(_OURS, *v), jax=lambda *v: program(_JAX, *v), warm=60,
@@ -89,28 +106,26 @@ def _row(name: str, program: Program, *arrays: Callable[[], Any]) -> Nest:
 def rows() -> Iterator[Nest]:
     """All rows."""
     for n in (20, 100):
-        yield _row(f"conjugate gradients {n}", _conjugate_gradients, _definite(n), drawn(n))
+        yield row(f"conjugate gradients {n}", _conjugate_gradients, _definite(n), drawn(n))
     em, tr = drawn(50, 16), drawn(16, 16, seed=1)
-    yield _row("CRF and gradient 50 steps, 16 states", _crf_gradient, em, tr)
+    yield row("CRF and gradient 50 steps, 16 states", _crf_gradient, em, tr)
     many = drawn(32, 50, 16)
-    yield _row("CRF and gradient of 32 sequences", _crf_of_many_gradient, many, tr)
-    yield _row("wave equation 200 steps, 64x64", _wave, drawn(64, 64), drawn(64, 64, seed=1))
-    yield _row(
-        "wave equation by parts 200 steps", _wave_parts, drawn(66, 66), drawn(66, 66, seed=1)
-    )
-    yield _row("Black-Scholes 1000 steps of 201", _black_scholes, _prices)
-    yield _row("Black-Scholes paths and gradient", _paths_gradient, drawn(2000, 50))
-    cores, places = _scaled(0.3, 40, 8, 4, 8), _places
-    yield _row("tensor train 40 cores, 100 entries", _tensor_train, cores, places)
-    yield _row("tensor train and gradient", _tensor_train_gradient, cores, places)
-    yield _row("power iteration 100 steps, 64", _power, _definite(64), drawn(64))
-    yield _row("Kalman filter 100 steps", _kalman, drawn(100, 4), _scaled(0.3, 4, 4), drawn(2, 4))
-    yield _row("solutions 30 steps, 12", _solutions, _scaled(0.1, 30, 12, 12), drawn(12))
-    yield _row("sorts 50 steps, 64", _sorts, drawn(50, 64))
-    yield _row("QR 20 steps, 16x8", _orthonormal, drawn(20, 16, 8))
-    yield _row("complex recurrence 1000 steps", _complex, _turns, _turns)
-    yield _row("fori_loop 3 steps, 128", _short, drawn(128))
-    yield _row("while_loop of a number", _root, lambda: np.array(2, "float32"))
+    yield row("CRF and gradient of 32 sequences", _crf_of_many_gradient, many, tr)
+    yield row("wave equation 200 steps, 64x64", _wave, drawn(64, 64), drawn(64, 64, seed=1))
+    yield row("wave equation by parts 200 steps", _wave_parts, drawn(66, 66), drawn(66, 66, seed=1))
+    yield row("Black-Scholes 1000 steps of 201", _black_scholes, _prices)
+    yield row("Black-Scholes paths and gradient", _paths_gradient, drawn(2000, 50))
+    cores, places = scaled(0.3, 40, 8, 4, 8), _places
+    yield row("tensor train 40 cores, 100 entries", _tensor_train, cores, places)
+    yield row("tensor train and gradient", _tensor_train_gradient, cores, places)
+    yield row("power iteration 100 steps, 64", _power, _definite(64), drawn(64))
+    yield row("Kalman filter 100 steps", _kalman, drawn(100, 4), scaled(0.3, 4, 4), drawn(2, 4))
+    yield row("solutions 30 steps, 12", _solutions, scaled(0.1, 30, 12, 12), drawn(12))
+    yield row("sorts 50 steps, 64", _sorts, drawn(50, 64))
+    yield row("QR 20 steps, 16x8", _orthonormal, drawn(20, 16, 8))
+    yield row("complex recurrence 1000 steps", _complex, _turns, _turns)
+    yield row("fori_loop 3 steps, 128", _short, drawn(128))
+    yield row("while_loop of a number", _root, lambda: np.array(2, "float32"))
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -121,8 +136,9 @@ def main(argv: list[str] | None = None) -> int:
 # -- arrays ---------------------------------------------------------------------------------------
 
 
-def _scaled(scale: float, *shape: int) -> Callable[[], Any]:
-    return lambda: (drawn(*shape)() * scale).astype("float32")
+def scaled(scale: float, *shape: int, seed: int = 0) -> Callable[[], Any]:
+    """Normal numbers of this scale."""
+    return lambda: (drawn(*shape, seed=seed)() * scale).astype("float32")
 
 
 def _definite(n: int) -> Callable[[], Any]:

@@ -27,7 +27,7 @@ from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.runtime import Watcher
 from symdnn.graph.target import Target
 from symdnn.graph.type import TensorType
-from symdnn.graph.values.guard import BIG_MAGNITUDE, ValueGuard
+from symdnn.graph.values.guard import BIG_MAGNITUDE, ValueGuard, of_constants
 from symdnn.graph.variable import Apply, Shared, Variable
 from symdnn.opt.optimise import optimise
 
@@ -144,7 +144,7 @@ class _Guard(Watcher):
             ]
             self.before = "\n".join(shown)
             return
-        for v, value in zip(node.outputs, outputs):
+        for v, value in zip([] if of_constants(node) else node.outputs, outputs):
             if what := self.fault(v, value):
                 where = node.origin.text()
                 made = f"\nIt was made here:\n{where}" if where else ""

@@ -23,7 +23,7 @@ from symdnn.world.group import Group
 
 __all__ = ["DEFAULT_BUCKET_BYTES", "Link", "bucket_bytes", "link_of"]
 
-#: Where nothing is measured: PyTorch DDP's ``bucket_cap_mb``.
+#: Without a measurement: PyTorch DDP's ``bucket_cap_mb``.
 DEFAULT_BUCKET_BYTES = 25 << 20
 _LEAST_BYTES, _MOST_BYTES = 64 << 10, 256 << 20
 #: Elements of the float32 arrays that are reduced: few; many by MPI; and many by NCCL, for which
@@ -48,10 +48,10 @@ class Link:
     bandwidth: float
 
     def bucket_bytes(self, total_bytes: int) -> int:
-        """The size of buckets for so many bytes of gradients.
+        """The size of buckets for this many bytes of gradients.
 
-        Buckets of b bytes cost ``total / b`` latencies, and the last one, behind which nothing is
-        computed, ``b / bandwidth``. The sum is least for ``sqrt(total * latency * bandwidth)``.
+        Buckets of b bytes cost ``total / b`` latencies, and the last one, which nothing overlaps,
+        ``b / bandwidth``. The sum is least for ``sqrt(total * latency * bandwidth)``.
         """
         best = math.sqrt(total_bytes * self.latency * self.bandwidth)
         return min(max(int(best), _LEAST_BYTES), _MOST_BYTES)
@@ -70,8 +70,9 @@ def bucket_bytes(group: Group, total_bytes: int) -> int:
 
 
 def link_of(group: Group) -> Link | None:
-    """What was measured of a group, on disk or now; all its ranks call this, and get what its first
-    rank finds. None where the ranks are not joined."""
+    """The measurement of a group, from disk or made now. All its ranks call this and get the result
+    of its first rank. None if the ranks are not connected.
+    """
     world = process.current()
     if group.size == 1 or world.store is None or (world.engine != "mpi" and not _on_gpus()):
         return None
@@ -120,7 +121,7 @@ def _measured(group: Group) -> Link:
 
 
 def _seconds(group: Group, count: int) -> float:
-    """Seconds by which an all-reduce of so many float32 makes a program longer.
+    """Seconds that an all-reduce of this many float32 adds to a program.
 
     The call of a program takes longer than a small reduction on GPUs: of a single one it would be
     all that is seen.
@@ -130,7 +131,7 @@ def _seconds(group: Group, count: int) -> float:
 
 
 def _seconds_of_chain(group: Group, count: int, length: int) -> float:
-    """Seconds of a call with so many reductions in turn; the median of some windows."""
+    """Seconds of a call with this many reductions in turn; the median of some windows."""
     x = shared(np.zeros(count, "float32"), name="link")
     calls = shared(np.float32(0), name="link.calls")
     total: Any = x

@@ -18,9 +18,9 @@ __all__ = ["Undefined", "backprop", "forward_sweep", "nodes_between", "zeros_for
 
 
 class Undefined(Variable):
-    """What a vjp returns for an input whose gradient does not exist, and ``why``.
+    """The return value of a vjp for an input whose gradient does not exist, and ``why``.
 
-    A sweep that needs the gradient raises :class:`NonDifferentiable`; others leave it alone.
+    A sweep that needs the gradient raises :class:`NonDifferentiable`; others ignore it.
     """
 
     def __init__(self, type: Type, why: str) -> None:

@@ -21,13 +21,17 @@ from symdnn.graph.pattern import Pattern, holds_pattern
 from symdnn.graph.type import TensorType, Type
 from symdnn.graph.variable import Apply, Constant, Variable, as_variable
 
-__all__ = ["Array", "Axes", "Batched", "Grads", "Host", "MultiOp", "Op", "Vars"]
+__all__ = [
+    "Array", "Axes", "Batched", "Grads", "Host", "MultiOp", "Op", "Shapes", "Types", "Vars",
+]  # fmt: skip
 
 _test_values = config.reader("compute_test_value")
 _float64 = config.reader("warn_float64")
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Vars = Sequence[Variable]
+Types = Sequence[TensorType]
+Shapes = Sequence[Shape]
 Grads = Sequence[Variable | None]  # gradients, tangents: None where there is none
 Host = Mapping[int, Dim]  # input index -> value of a host input
 Axes = Sequence[int | None]  # 0: an entry for each lane; None: one value for all lanes
@@ -55,6 +59,8 @@ class Op:
     nonnegative: ClassVar[bool] = False
     #: Which integer operands ("all", "any", none) must be at least 0 for the result to be so.
     keeps_sizes: ClassVar[str] = ""
+    #: Whether it is linear in its first input and has no derivative by the others.
+    linear_in_first: ClassVar[bool] = False
     #: Whether the result is the product of its operands.
     multiplies: ClassVar[bool] = False
     #: The version of what its fields mean in files; see :meth:`upgraded`.
@@ -93,9 +99,7 @@ class Op:
         """The result by NumPy, which every kernel is tested against."""
         raise NotEvaluable(f"{self} has no reference")
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         """Shapes of the outputs; raises ``ShapeMismatch``.
 
         ``types`` are the static types of the inputs, ``shapes`` their shapes, ``host`` the values
@@ -125,9 +129,12 @@ class Op:
     def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         """Tangent of each output, given that of each input (None: it is constant).
 
-        With None (the default) :func:`symdnn.autodiff.Rop` applies the vjp twice instead.
+        With None (the default) :func:`symdnn.autodiff.Rop` applies the vjp twice instead. An op
+        that is :attr:`linear_in_first` is applied to the tangent of its first input.
         """
-        return None
+        if not self.linear_in_first:
+            return None
+        return [None if tangents[0] is None else self(tangents[0], *inputs[1:])]
 
     @property
     def branches(self) -> Sequence[Sequence[int]]:

@@ -141,6 +141,11 @@ class Runtime:
         """A copy that the user may keep."""
         raise NotImplementedError
 
+    def fresh_all(self, values: Sequence[Any], which: Sequence[int]) -> list[Any]:
+        """The values, of which ``which`` are copies."""
+        copied = set(which)
+        return [self.fresh(v) if i in copied else v for i, v in enumerate(values)]
+
     def placed(self, v: Any) -> Any:
         """The value of a constant in the memory for values of its type."""
         raise NotImplementedError
@@ -158,6 +163,10 @@ class Runtime:
 
     def whole_loop(self, op: Any) -> Any:
         """The runner of a scan's loop as one compiled function; None on a device without."""
+        return None
+
+    def whole_function(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> Any:
+        """The runner of a graph with loops as one compiled function; None on a device without."""
         return None
 
     def update(self, pairs: Sequence[tuple[Storage, Any]]) -> None:

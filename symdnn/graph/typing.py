@@ -26,12 +26,13 @@ else:
     OpT = TypeVar("OpT", covariant=True)
 
 __all__ = [
-    "Array", "AxisLike", "BorderMode", "DtypeLike", "NumpyFunction", "OpT", "PerAxis", "Scalar",
-    "ShapeLike", "StaticShape", "TensorLike",
+    "Array", "Arrays", "AxisLike", "BorderMode", "DtypeLike", "NumpyFunction", "OpT", "PerAxis",
+    "Scalar", "ShapeLike", "StaticShape", "TensorLike",
 ]  # fmt: skip
 
 #: A NumPy array of any dtype and shape.
 Array = np.ndarray[Any, np.dtype[Any]]
+Arrays = Sequence[Array]
 #: A function from arrays to an array: NumPy's, or one of the same form.
 NumpyFunction = Callable[..., Array]
 #: A number of Python or NumPy.

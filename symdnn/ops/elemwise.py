@@ -15,7 +15,7 @@ import numpy as np
 
 from symdnn.errors import NdimMismatch, NonDifferentiable, ShapeMismatch, TypeMismatch
 from symdnn.graph.dims import Dim, Shape, common, known, names_advice
-from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
+from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Shapes, Types, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.origin import Hints
 from symdnn.graph.pattern import Pattern
@@ -159,9 +159,7 @@ class Elemwise(Op):
             )
         return np.asarray(type(self).function(*inputs)).astype(out, copy=False)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [broadcast_dims(self, types, shapes)]
 
     @property
@@ -329,7 +327,7 @@ def apply_elemwise(op: Elemwise, *operands: TensorLike, hints: Hints | None = No
         if not isinstance(v.type, TensorType):
             raise TypeMismatch(op, op.wanted, [v.type for v in variables])
     ndim = max(v.type.ndim for v in variables)
-    aligned: Sequence[Variable] = [pad_left(v, ndim) for v in variables]
+    aligned: Vars = [pad_left(v, ndim) for v in variables]
     if len(aligned) > 1:
         aligned = with_short_axes_declared(aligned)
     return op(*aligned, hints=hints)
@@ -366,14 +364,14 @@ def broadcast_static(op: Op, types: Sequence[TensorType]) -> tuple[int | None, .
     return tuple(out)
 
 
-def broadcast_dims(op: Op, types: Sequence[TensorType], shapes: Sequence[Shape]) -> Shape:
+def broadcast_dims(op: Op, types: Types, shapes: Shapes) -> Shape:
     """Shape of the result; only dimensions that are statically 1 broadcast."""
     return tuple(
         _broadcast_axis(op, types, shapes, axis) for axis in range(types[0].ndim if types else 0)
     )
 
 
-def _broadcast_axis(op: Op, types: Sequence[TensorType], shapes: Sequence[Shape], axis: int) -> Dim:
+def _broadcast_axis(op: Op, types: Types, shapes: Shapes, axis: int) -> Dim:
     wide = [s[axis] for t, s in zip(types, shapes) if t.shape[axis] != 1]
     if not wide:
         return 1

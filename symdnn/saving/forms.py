@@ -17,7 +17,7 @@ __all__ = ["forms_of", "with_forms"]
 
 
 def forms_of(f: Function) -> dict[str, Any]:
-    """The entries of a function's file for what is structured; none where nothing is."""
+    """The entries of a function's file for nested inputs and outputs; none if there are none."""
     found: dict[str, Any] = {}
     if f.signature.forms is not None:
         found["input_forms"] = [[n, _written(form)] for n, form, _ in f.signature.forms.inputs]

@@ -83,13 +83,13 @@ def saved_op(*, name: str) -> Callable[[OpClass], OpClass]: ...
 
 
 def saved_op(op: object = None, *, name: str = "") -> Any:
-    """A decorator for an op of your own: functions with it can be saved and loaded.
+    """A decorator for your own op class, so that functions with it can be saved and loaded.
 
-    The file holds ``name`` (default: the class's) and the op's fields; its class is not in the
-    file, so the program that loads it has to define the op, too. Fields are numbers, strings,
-    tuples of these, other ops, and graphs (:class:`~symdnn.graph.inner.InnerGraph`).
+    The file has ``name`` (default: the class's) and the op's fields, but not the class: the program
+    that loads it must define the op, too. Fields are numbers, strings, tuples of these, other ops,
+    and graphs (:class:`~symdnn.graph.inner.InnerGraph`).
 
-    Raises :class:`~symdnn.errors.InputError` for what is no op, and for a name that is taken.
+    Raises :class:`~symdnn.errors.InputError` if it is no op, and for a name that is taken.
 
     >>> from dataclasses import dataclass
     >>> from symdnn.graph.op import Op
@@ -142,9 +142,9 @@ def _name_of(op: Op) -> str:
 
 
 def encode(value: object, write: Write, where: str = "") -> Any:
-    """``value``, an op or what a field of one holds, as what JSON holds.
+    """``value``, an op or a field of one, as JSON values.
 
-    Raises :class:`~symdnn.errors.InputError` for what is no data: a function, an object.
+    Raises :class:`~symdnn.errors.InputError` for a function or another object that is no data.
     """
     if value is None or isinstance(value, str):
         return value
@@ -189,7 +189,7 @@ def _encode_fields(value: Any, write: Write, where: str) -> dict[str, Any]:
 
 
 def decode(entry: Any, read: Read) -> Any:
-    """The op or the value of an entry; raises ``ValueError`` for what no op can have."""
+    """The op or the value of an entry. Raises ``ValueError`` for values that no op can have."""
     if entry is None or isinstance(entry, bool):
         return entry
     if isinstance(entry, int):
@@ -242,7 +242,7 @@ _READERS: dict[str, Callable[[dict[str, Any], Read], Any]] = {
 
 
 def _made(kind: type, given: dict[str, Any], read: Read) -> Any:
-    """An object of a dataclass; fields that are not given have their defaults."""
+    """An object of a dataclass; missing fields have their defaults."""
     declared = {f.name: f for f in fields(kind) if f.compare}
     if unknown := sorted(set(given) - set(declared)):
         raise ValueError(f"{kind.__name__} has no field {', '.join(unknown):.60}")
@@ -286,7 +286,7 @@ def _texts(value: object) -> list[str]:
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    """Whether a value is of an annotation: what ops' fields are annotated with."""
+    """Whether a value fits an annotation, of those that ops' fields have."""
     if hint is Any:
         return True
     if hint is None or hint is NoneType:

@@ -51,7 +51,7 @@ def operands_of(
 def _of_matrices(
     q: Variable, turned: Variable, value: Variable, scores: Variable
 ) -> list[Variable] | None:
-    """One head. A matrix that is multiplied as it is given is the weight of a layer, no keys."""
+    """One head. A matrix that is an input or a parameter is the weight of a layer, not keys."""
     given = node_of(turned).inputs[0] if made_by(turned, Cast) else turned
     if {x.type.ndim for x in (q, turned, value)} != {2} or given.owner is None:
         return None
@@ -99,7 +99,7 @@ def _four(x: Variable, turned: bool) -> Variable | None:
 def _divided(x: Variable, turned: bool, scores: Variable, context: Context) -> Variable | None:
     """A stack of which the scores divide the first dimension into batch and heads, of 4 dimensions.
 
-    What the stack is a transposition of is divided, so that the result is a view, too.
+    The array behind the transposition is divided, so that the result is a view, too.
     """
     x = _unchecked(x)
     pattern = (0, 1, 2)
@@ -211,7 +211,7 @@ def _of_joined(x: Variable, axis: int, context: Context) -> _Once:
 
 
 def _without_ones(x: Variable, ndim: int, context: Context) -> Variable | None:
-    """``x``, or what it is a reshape of, with ``ndim`` dimensions and no others than of size 1."""
+    """``x``, or the source of its reshapes that has ``ndim`` dimensions besides those of size 1."""
     if made_by(x, Reshape):
         x = _unreshaped(x, context)
     ones = [i for i, d in enumerate(x.type.shape) if d == 1]
@@ -222,7 +222,7 @@ def _without_ones(x: Variable, ndim: int, context: Context) -> Variable | None:
 
 
 def _unreshaped(x: Variable, context: Context) -> Variable:
-    """What a reshape that only drops dimensions of size 1 was made of."""
+    """The source of a reshape that only drops dimensions of size 1."""
     inside = node_of(x).inputs[0]
 
     def sizes(v: Variable) -> list[Any]:
@@ -233,7 +233,8 @@ def _unreshaped(x: Variable, context: Context) -> Variable:
 
 
 def _broadcast_along(x: Variable, axis: int, context: Context) -> Variable | None:
-    """What was broadcast to ``x`` along ``axis`` alone; the batch may be checked against another.
+    """The source of a broadcast to ``x`` along ``axis`` only; the batch may be compared with
+    another.
 
     The op checks that key and value have the batch of the query.
     """

@@ -1,9 +1,9 @@
-"""The block list: algorithms that have given a wrong result, which nothing chooses again.
+"""The block list: algorithms that gave a wrong result and are not chosen again.
 
 An entry is for one question: the library and its version, the card's architecture, the operation
-with its shapes. It has the algorithm and the relative error that was found. Entries are records of
-:mod:`symdnn.tuning.store`, so that other processes know them, and ``symdnn tune --export`` writes
-them. With ``dnn.conv.tuning_cache=off`` the process alone knows them.
+with its shapes. It has the algorithm and the relative error. Entries are records of
+:mod:`symdnn.tuning.store`, so other processes read them, and ``symdnn tune --export`` writes them.
+With ``dnn.conv.tuning_cache=off`` they stay in the process.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def error_of(question: Record, algorithm: object) -> float | None:
 
 
 def is_empty() -> bool:
-    """Whether nothing is on the list for certain: then no question needs to be written out."""
+    """Whether the list is certainly empty, so that no key needs to be made."""
     return not _of_process and store.is_empty()
 
 

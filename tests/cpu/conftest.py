@@ -1,4 +1,4 @@
-"""What tests of the processor's kernels may ask for."""
+"""Fixtures for tests of CPU kernels."""
 
 from collections.abc import Iterator
 
@@ -19,7 +19,7 @@ def always() -> Iterator[None]:
 
 @pytest.fixture
 def nothing_compiled(monkeypatch, tmp_path) -> None:
-    """As in a process that has compiled nothing, and finds nothing kept."""
+    """As in a process that has compiled nothing, with an empty cache."""
     monkeypatch.setattr(store, "base", lambda: tmp_path)
     monkeypatch.setattr(jit, "_functions", {})
     monkeypatch.setattr(threads, "_kernels", {})

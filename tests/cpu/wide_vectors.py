@@ -16,6 +16,18 @@ import tempfile
 _FLOATS, _VECTOR = 16, "<16 x float>"
 
 
+#: x 2^n of a whole n from -126 to 127.
+_SCALED = f"""define private {_VECTOR} @symdnn_scale(
+    {_VECTOR} %x, {_VECTOR} %n, {_VECTOR} %kept, i16 %mask, i32 %rounding) {{
+%i = fptosi {_VECTOR} %n to <16 x i32>
+%e = add <16 x i32> %i, <{", ".join(["i32 127"] * _FLOATS)}>
+%b = shl <16 x i32> %e, <{", ".join(["i32 23"] * _FLOATS)}>
+%p = bitcast <16 x i32> %b to {_VECTOR}
+%q = fmul {_VECTOR} %x, %p
+ret {_VECTOR} %q
+}}"""
+
+
 def pretend():
     """From now on; to be called before symdnn is imported."""
     folder = tempfile.mkdtemp(prefix="symdnn-wide-")
@@ -28,19 +40,21 @@ def pretend():
     compile_queue._start_process = lambda: None  # another process would write narrow vectors
     jit.vector_width = lambda: _FLOATS
     name, reciprocal = activations._RECIPROCAL, "symdnn_reciprocal"
+    scale, activations._SCALE = activations._SCALE, "symdnn_scale"
     activations._RECIPROCAL = reciprocal
     declared = activations.activation_declarations
 
     def declarations(width):
-        found = [line for line in declared(width) if reciprocal not in line]
+        found = [line for line in declared(width) if "symdnn_" not in line]
         one = f"<{', '.join(['float 1.0'] * _FLOATS)}>"
         body = f"%q = fdiv {_VECTOR} {one}, %x\nret {_VECTOR} %q"
         arguments = f"{_VECTOR} %x, {_VECTOR} %kept, i16 %mask"
-        return [*found, f"define private {_VECTOR} @{reciprocal}({arguments}) {{\n{body}\n}}"]
+        found.append(f"define private {_VECTOR} @{reciprocal}({arguments}) {{\n{body}\n}}")
+        return [*found, _SCALED]
 
     for module in _users_of("activation_declarations"):
         module.activation_declarations = declarations
-    assert name.startswith("llvm.x86"), "the one intrinsic that other processors lack"
+    assert all(n.startswith("llvm.x86") for n in (name, scale)), "what other processors lack"
 
 
 def _users_of(name):

@@ -25,7 +25,7 @@ NOBODY = 65534
 
 @pytest.fixture(autouse=True)
 def afresh(monkeypatch, tmp_path):
-    """Nothing has been found out, nothing said; private folders lie in a folder of their own."""
+    """No results and no warnings so far; private folders are in a folder of their own."""
     monkeypatch.setattr(trust, "_resolved", {})
     monkeypatch.setattr(trust, "_said", set())
     monkeypatch.setattr(trust, "_process_folder", None)
@@ -90,7 +90,7 @@ def test_a_folder_above_that_others_may_write_to_is_not_believed(folder):
     assert found is not None
     assert found != folder
     assert mode(folder.parent) == 0o777  # it is not ours to close
-    assert trust.usable(folder) == found  # and nothing is said again
+    assert trust.usable(folder) == found  # and there is no second warning
 
 
 def test_a_sticky_folder_above_is_believed(folder):
@@ -111,9 +111,9 @@ def test_another_users_folder_is_not_believed_and_another_one_is_used(folder, an
     another()
     with pytest.warns(RuntimeWarning, match=r"belongs to user \d+, not to user \d+"):
         assert THINGS.get(KEY, folder) is None
-    THINGS.get("b" * 64, folder / "other")  # said once, whatever the folder
+    THINGS.get("b" * 64, folder / "other")  # one warning, whatever the folder
     assert trust.usable(folder) != folder
-    assert next(iter(folder.iterdir())).read_bytes().endswith(b"theirs")  # nothing was touched
+    assert next(iter(folder.iterdir())).read_bytes().endswith(b"theirs")  # nothing was changed
 
 
 def test_the_user_as_whom_unknown_ones_are_shown_is_nobody(folder, monkeypatch):
@@ -231,7 +231,7 @@ with warnings.catch_warnings(record=True) as said:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
 def test_another_user_indeed():
-    """Root's folder may be read by others; one of a third user is not used."""
+    """Others may read root's folder; a third user's folder is not used."""
     base = Path("/tmp") / f"symdnn-test-{os.getpid()}"
     (base / "site").mkdir(parents=True)
     (base / "third").mkdir()

@@ -32,6 +32,8 @@ Draw = Callable[[Growth], Step]
 DRAWERS = {**OLDER, **NUMPYS, **RARER, **TORCHS, **CONVOLUTIONS}
 #: What operands of elementwise functions are called, outside of their own module too.
 OPERANDS = {"x", "y", "p", "start", "end", "weight", "at_zero"}
+#: How many operands are drawn of functions that do with fewer.
+BY_POSITION = {"clip": 3, "where": 3}
 
 LEFT_OUT = {
     "grad": "drawn by the area gradients",
@@ -125,7 +127,7 @@ def _operand(g: Growth, t: Term) -> Any:
 
 def draw_elementwise(path: str, f: Any) -> Draw:
     """A call of an elementwise function of any number of operands."""
-    count = len(required(f))
+    count = BY_POSITION.get(path.split(".")[-1]) or len(required(f))
 
     def draw(g: Growth) -> Step:
         t = g.term()
@@ -242,7 +244,7 @@ def drawn() -> dict[str, Draw]:
             continue
         elif name in DRAWERS:
             found[path] = _named(path, DRAWERS[name])
-        elif name in simple or ({*required(f)} and {*required(f)} <= OPERANDS):
+        elif name in {*simple, *BY_POSITION} or ({*required(f)} and {*required(f)} <= OPERANDS):
             found[path] = draw_elementwise(path, f)
         elif name in reducing or _reduces(f):
             found[path] = draw_reduction(path, f)

@@ -1,8 +1,8 @@
-"""NumPy's and SciPy's word for each public function: nothing here asks an op of symdnn.
+"""NumPy's and SciPy's function for each public function; no op of symdnn is used.
 
-A function is looked up in :data:`OWN`, then under its own name in NumPy, then in
-``scipy.special``; one that none of them has is evaluated by its op's reference, which shows
-whether compiling changes it, and no more. Operands are float64 or complex128, ints and bools.
+A function is looked up in :data:`OWN`, then under its name in NumPy, then in ``scipy.special``. One
+that none of them has is evaluated by its op's reference, which only shows whether compiling changes
+it. Operands are float64 or complex128, ints and bools.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _away(x: Any) -> Any:
 
 
 def _whole(f: Function) -> Function:
-    """Rounding to whole numbers leaves ints alone; NumPy may take them through float64."""
+    """Rounding to whole numbers does not change ints; NumPy may take them through float64."""
     return lambda x: x if np.asarray(x).dtype.kind in "biu" else f(x)
 
 
@@ -459,7 +459,7 @@ INSIDE = {"logsumexp": 1.0, "logsoftmax": 1.0, "log_softmax": 1.0, "hard_sigmoid
           **dict.fromkeys(("inv", "matrix_inverse", "pinv", "solve", "cholesky", "eigvalsh",
                            "svdvals", "lstsq", "matrix_power"), 4.0)}  # fmt: skip
 
-#: Functions of matrices whose elements are rounded as the largest one is, so many times.
+#: Functions of matrices whose elements are rounded relative to the largest one, this many times.
 OF_NORM = {"expm": 16.0, "matrix_exp": 16.0, "cov": 8.0, "corrcoef": 8.0, "poly": 8.0,
            "polyfit": 16.0, "unwrap": 8.0, "geomspace": 4.0, "logspace": 4.0}  # fmt: skip
 
@@ -467,7 +467,7 @@ OF_NORM = {"expm": 16.0, "matrix_exp": 16.0, "cov": 8.0, "corrcoef": 8.0, "poly"
 FLUSHED = {"softmax", "softmax_with_bias", "crossentropy_softmax_argmax_1hot_with_bias",
            "h_softmax", "scaled_dot_product_attention"}  # fmt: skip
 
-#: Functions whose results no rounding touches, given operands that none touched.
+#: Functions whose results are exact for exact operands.
 EXACT_NAMES = """
 abs absolute abs_ neg negative sgn sign maximum minimum largest smallest clip switch where
 cast real imag conj conjugate complex floor ceil trunc rint round iround round_half_to_even

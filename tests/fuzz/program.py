@@ -31,7 +31,7 @@ class Ref:
 
 @dataclass(frozen=True)
 class Input:
-    """An argument: its values, how they lie in memory, what is statically known of its shape."""
+    """An argument: its values, its strides, and the statically known part of its shape."""
 
     value: np.ndarray
     static: tuple[int | None, ...]
@@ -54,7 +54,7 @@ class Step:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
 
     def refs(self) -> list[Ref]:
-        """What it reads, in order."""
+        """Its inputs, in order."""
         found: list[Ref] = []
         walk((self.args, dict(self.kwargs)), lambda r: found.append(r) or r)
         return found
@@ -75,7 +75,7 @@ class Program:
         return [i for i in self.items if isinstance(i, Input)]
 
     def needed(self) -> set[int]:
-        """Places of what the outputs depend on."""
+        """The items that the outputs depend on."""
         found: set[int] = set()
         stack = [r.at for r in self.outputs]
         while stack:
@@ -87,7 +87,7 @@ class Program:
         return found
 
     def pruned(self) -> Program:
-        """Without what no output needs."""
+        """The program without unused items."""
         keep = sorted(self.needed())
         place = {old: new for new, old in enumerate(keep)}
 
@@ -103,7 +103,7 @@ class Program:
 
 
 def walk(value: Any, change: Callable[[Ref], Any]) -> Any:
-    """``value`` with each :class:`Ref` in it replaced, in the order in which it stands there."""
+    """``value`` with each :class:`Ref` in it replaced, in order."""
     if isinstance(value, Ref):
         return change(value)
     if isinstance(value, list):
@@ -140,7 +140,7 @@ def function_of(path: str) -> Callable[..., Any]:
 
 
 def pick(results: list[Any], r: Ref) -> Any:
-    """What a reference means, given the results of all items before."""
+    """The value of a reference, given the results of all items before."""
     return results[r.at] if r.item is None else results[r.at][r.item]
 
 
@@ -229,7 +229,7 @@ _INDEXING = {
 
 
 def rest_of(path: str) -> str:
-    """What follows the first dot."""
+    """The part after the first dot."""
     return path.partition(".")[2]
 
 

@@ -17,12 +17,12 @@ import pytest
 from symdnn.config import config
 from symdnn.gpu.conv import checked
 from symdnn.gpu.device.array import RawArray
-from symdnn.graph.kernel import Call, kernels_for
+from symdnn.graph.kernel import Call
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.nn.conv import Conv, ConvGradInput, ConvGradWeight
 from symdnn.tuning import blocked
 from tests.gpu import emulator
-from tests.gpu.fake_cudnn import FakeEnv
+from tests.gpu.fake_cudnn import FakeEnv, library_kernels
 
 __all__ = ["Memory", "computing", "run_conv"]
 
@@ -170,7 +170,7 @@ def computing(fake, monkeypatch, tmp_path):
 def run_conv(fake: Any, call: Call, inputs: Any, env: Any = None, launch: Any = None) -> Any:
     """Run a call on NumPy arrays: (result, environment, launch, settled kernel)."""
     env = env or Memory(fake)
-    kernel = kernels_for(type(call.op), "cuda")[0].settled(call)
+    kernel = library_kernels(type(call.op))[0].settled(call)
     launch = launch or kernel.bind(call)
     given = [env.put(a) if np.ndim(a) else a for a in inputs]
     (t,) = call.outputs

@@ -1,8 +1,8 @@
-"""What tests of the CUDA target share: a device, or the reason why there is none; a fake cuDNN.
+"""Fixtures for tests of the CUDA target: a device, or the reason why there is none; a fake cuDNN.
 
-With ``SYMDNN_TESTS_BY_REFERENCE=1`` the device is :mod:`tests.gpu.reference_device`: then
-``pytest -m gpu tests/gpu`` shows on any machine whether what device tests say of graphs, kernels
-and captures is what the compiler does. It says nothing of the kernels.
+With ``SYMDNN_TESTS_BY_REFERENCE=1`` the device is :mod:`tests.gpu.reference_device`. Then ``pytest
+-m gpu tests/gpu`` checks on any machine what device tests expect of graphs, chosen kernels and
+captures. It does not test the kernels.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def cuda():
 
 @pytest.fixture(scope="session")
 def card(cuda):
-    """The runtime of a real device: for tests of what no reference has."""
+    """The runtime of a real device, for tests that references can't run."""
     if BY_REFERENCE:
         pytest.skip("it needs a GPU")
     return cuda

@@ -17,6 +17,7 @@ from symdnn.gpu.binding import libcudnn_table
 from symdnn.gpu.binding.cudnn_call import CudnnStatusError
 from symdnn.gpu.conv import algorithm
 from symdnn.gpu.conv import search as conv_search
+from symdnn.gpu.conv.depthwise import DepthwiseKernel
 from symdnn.gpu.cudnn import descriptor
 from symdnn.gpu.cudnn import reduce as cudnn_reduce
 from symdnn.gpu.device import cudnn_device
@@ -226,9 +227,14 @@ def run(
     return env, given, outputs, result
 
 
+def library_kernels(op: type) -> list[Any]:
+    """The kernels of an op's type without ours for depthwise convolutions, which comes first."""
+    return [k for k in kernels_for(op, "cuda") if not isinstance(k, DepthwiseKernel)]
+
+
 def refusal(call: Call) -> list[str]:
     """Why the kernels of the table do not take a call, each reason once."""
-    reasons = [k.refuses(call) for k in kernels_for(type(call.op), "cuda")]
+    reasons = [k.refuses(call) for k in library_kernels(type(call.op))]
     return [r for r in dict.fromkeys(reasons) if r is not None]
 
 

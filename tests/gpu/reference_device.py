@@ -1,9 +1,9 @@
 """The emulated device with every kernel's result by NumPy: what device tests expect, without one.
 
 Graphs are lowered, placed, planned, captured and replayed as for a GPU, and reports name the
-kernels that a GPU would run. What a kernel computes is the reference's business: so a device test
-that passes here and fails on a card has found a wrong kernel, and one that fails here is wrong
-about the graph. Kernels of ours that find fault with data run in the emulator.
+kernels that a GPU would run. The references compute the values. So a device test that passes here
+and fails on a card has found a wrong kernel; one that fails here is wrong about the graph. Our own
+kernels that detect errors in data run in the emulator.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from tests.gpu.fake_device import FakeArena, FakeRuntime, at
 
 __all__ = ["TARGET", "ReferenceRuntime", "by_reference"]
 
-#: What is told of the device: a Hopper card with a recent cuDNN.
+#: The facts about the device: a Hopper card with a recent cuDNN.
 TARGET = Target("cuda", 0, compute_capability=(9, 0), cudnn=(9, 19, 0), memory_bytes=80 << 30)
 
 
 class Unknown:
-    """What a kernel keeps for itself (a reserve), known when the work was done."""
+    """A kernel's own state (a reserve), known when the work is done."""
 
     def __init__(self) -> None:
         self.value: Any = None
@@ -45,11 +45,11 @@ class ByReference:
         return getattr(self.kernel, name)
 
     def bind(self, call: Call) -> Any:
-        """What computes ``call`` on the memory of this machine."""
+        """Computes ``call`` on the memory of this machine."""
         return self._launcher(call, self.kernel.bind, guarded=False)
 
     def bind_guarded(self, call: Call) -> Any:
-        """The same, writing nothing once the error word is set."""
+        """The same, but it writes nothing after the error word was set."""
         return self._launcher(call, self.kernel.bind_guarded, guarded=True)
 
     def bind_beside(self, call: Call) -> Any:
@@ -141,7 +141,7 @@ class ReferenceRuntime(FakeRuntime):
         self.arena = FakeArena(1 << 31)  # type: ignore[assignment]
 
     def bind(self, specialised: Any, memory_plan: Any) -> CudaPlan:
-        """A plan of these kernels' names and the references' values."""
+        """A plan with these kernels' names and the references' values."""
         choices = {
             n: replace(c, kernel=ByReference(c.kernel)) for n, c in specialised.choices.items()
         }

@@ -1,4 +1,4 @@
-"""What the tests of other programs' weights share: values to store, and a net's output."""
+"""Helpers for tests of other programs' weights: values to store, and a network's output."""
 
 import numpy as np
 
@@ -13,7 +13,7 @@ def drawing(seed):
 
 
 def output(net, value):
-    """What a net computes of a value when it is not trained."""
+    """The output of a network in evaluation."""
     x = T.TensorType(value.dtype.name, (None,) * value.ndim)("x")
     return symdnn.function([x], net.evaluate()(x))(value)
 

@@ -24,12 +24,77 @@ BODIES = {
         larger = Mul(f, by)
         scales = Div(larger, f)
         y = Resize<mode="linear">(x, , scales)""",
+    "pads_that_cut": """s = Shape(x)
+        h = Gather<axis=0>(s, two)
+        wanted = Constant<value=int64 {7}>()
+        more = Sub(wanted, h)
+        list = Unsqueeze(more, first)
+        none = Constant<value=int64[3] {0,0,0}>()
+        back = Neg(list)
+        pads = Concat<axis=0>(none, back, none, list)
+        y = Pad(x, pads)""",
+    "range_of_data": """first = Constant<value=float {0.5}>()
+        step = Constant<value=float {0.25}>()
+        mean = ReduceMean<keepdims=0>(x)
+        end = Abs(mean)
+        places = Range(first, end, step)
+        y = Mul(places, mean)""",
+    "extremes_by_index": """flat = Constant<value=int64[1] {-1}>()
+        base = Constant<value=float[2] {0.5, -3.0}>()
+        axis = Constant<value=int64[1] {1}>()
+        largest = ArgMax<axis=1, keepdims=0>(x)
+        to = Reshape(largest, flat)
+        total = ReduceSum<keepdims=0>(x, axis)
+        of = Reshape(total, flat)
+        y = ScatterElements<axis=0, reduction="max">(base, to, of)""",
     "kept_aspect": """sizes = Constant<value=int64[2] {20,33}>()
         y = Resize<mode="linear", axes=[2,3],
             keep_aspect_ratio_policy="not_larger">(x, , , sizes)""",
     "kept_aspect_larger": """sizes = Constant<value=int64[2] {20,33}>()
         y = Resize<axes=[2,3], keep_aspect_ratio_policy="not_smaller">(x, , , sizes)""",
 }
+
+
+def test_a_loop_that_appends_to_a_sequence(tmp_path):
+    """As many steps as a call has rows; symdnn.onnx.compile writes the steps out."""
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 19]>
+        g (float[rows, 3] x) => (float[a,b] y, float[c] z, int64 n, float[d] last) {
+            s = Shape(x)
+            n = Gather<axis=0>(s, zero)
+            empty = SequenceEmpty()
+            more = Constant<value=int64 {-1}>()
+            state, all = Loop<body = step (int64 i, bool c, float[3] h, seq(float) l)
+                => (bool d, float[3] k, seq(float) m) {
+                    d = Identity(c)
+                    row = Gather<axis=0>(x, i)
+                    total = Add(h, row)
+                    k = Tanh(total)
+                    m = SequenceInsert(l, k)
+                }>(n, yes, start, empty)
+            y = ConcatFromSequence<axis=1, new_axis=1>(all)
+            z = ConcatFromSequence<axis=0>(all)
+            count = SequenceLength(all)
+            last = SequenceAt(all, more)
+        }""")
+    start = np.zeros(3, "float32")
+    for name, array in (("zero", np.int64(0)), ("yes", np.bool_(True)), ("start", start)):
+        model.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(array), name))
+    model.graph.output[2].name = "count"
+    graph = symdnn.onnx.load(model)
+    x, outputs = graph.variables["x"], graph.expressions
+    f = symdnn.function([x], [*outputs.values(), symdnn.grad((outputs["y"] ** 2).sum(), x)])
+    symdnn.onnx.save(outputs, tmp_path / "again.onnx", inputs=[x])
+    again = symdnn.onnx.compile(tmp_path / "again.onnx")
+    written_out = symdnn.onnx.compile(model)
+    for rows in (6, 3):
+        value = np.random.default_rng(rows).normal(size=(rows, 3)).astype("float32")
+        *found, slope = f(value)
+        wanted = written_out(value)
+        for a, b, c in zip(found, wanted.values(), again(value).values(), strict=True):
+            assert a.shape == b.shape == c.shape
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(c, b, rtol=1e-5, atol=1e-6)
+        assert slope.shape == value.shape
 
 
 def _model(body, sizes):
@@ -40,6 +105,9 @@ def _model(body, sizes):
     )
     for name, shape in (("w", (3, 2, 3, 3)), ("v", (2, 3, 3, 3))):
         array = rng.normal(size=shape).astype("float32")
+        model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    for name, value in (("two", 2), ("first", [0])):
+        array = np.array(value, np.int64)
         model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
     return model
 

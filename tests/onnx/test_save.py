@@ -13,6 +13,8 @@ from symdnn import nn
 from symdnn.errors import ModelError
 from symdnn.onnx import compile, load, save
 from symdnn.onnx.save.model import to_model
+from symdnn.ops.array.boxes import nms, non_max_suppression
+from symdnn.ops.elementwise.storage import Narrow
 from symdnn.ops.linalg.dot import Dot
 from symdnn.ops.quantized.product import integer_product
 
@@ -25,6 +27,8 @@ W = symdnn.shared(np.random.default_rng(0).normal(size=(4, 3, 3, 2)).astype("flo
 QUERY = T.tensor("float32", (2, 3, 5, 4), name="q")
 
 
+#: Two corners of as many boxes as V has numbers.
+BOXES = T.concatenate([T.stack([V, V * 2], 1), T.stack([V + 1, V * 2 + 2], 1)], 1)
 OPEN = T.tensor("float32", ("k", 4, "height", "width"), name="open")
 
 
@@ -219,7 +223,21 @@ EXPRESSIONS = {
         T.searchsorted(T.sort(V), V, side="right"),
         *T.unique(LABELS, return_index=True, return_counts=True),
     ],
-    "diagonals": lambda: [T.diag(V), T.diag(M[0], k=2), T.diag(V, k=-1)],
+    "diagonals": lambda: [
+        *(T.diag(V), T.diag(M[0], k=2), T.diag(V, k=-1)),
+        *(T.diagonal(v, k) for v, k in ((X, 2), (OPEN, -1), (M, 9))),
+    ],
+    "boxes": lambda: [
+        nms(BOXES, V, 0.3),
+        non_max_suppression(BOXES.dimshuffle("x", 0, 1), V.dimshuffle("x", "x", 0), 2, 0.2, 0.1),
+    ],
+    "extremes_by_index": lambda: [
+        T.segment_max(V[T.cast(LABELS, "int64") % 3], LABELS, 7),
+        *(T.scatter_reduce(M, 1, T.cast(M > 0, "int64"), M, how) for how in ("amin", "prod")),
+    ],
+    "storage_types": lambda: [
+        Narrow(kind)(X * 300) for kind in ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz")
+    ],
     "shifts": lambda: [LABELS << 3, (LABELS - 4) >> 1, T.cast(LABELS, "uint8") >> 1],
     "classes": lambda: [
         T.nnet.categorical_crossentropy(T.softmax(M), LABELS[:4]),

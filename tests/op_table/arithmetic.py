@@ -113,6 +113,6 @@ CASES = [
            lambda a, b: -(-a // b)),
     OpCase("divmod", (A.IntDiv, A.Mod), divmod, (integers(0, 20, 2, 3), I32), np.divmod),
     OpCase("switch", (C.Switch,), C.switch, (BOOL, X, normal(3)), np.where),
-    OpCase("switch_int_condition", (C.Switch,), C.where, (integers(0, 2, 3), X, normal(1, 3)),
+    OpCase("switch_int_condition", (C.Switch,), C.switch, (integers(0, 2, 3), X, normal(1, 3)),
            lambda c, x, y: np.where(c != 0, x, y)),
 ]  # fmt: skip

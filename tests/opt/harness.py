@@ -1,4 +1,4 @@
-"""One record per rule: what it rewrites, into what, and a near miss that it leaves alone.
+"""One record per rule: an expression, its rewritten form, and a near miss that must not change.
 
 The tests in ``test_rules.py`` check of every record that the rule fires, that values, dtypes and
 shapes stay (zero sizes included), that operands which do not fit still raise, and that the near
@@ -79,10 +79,11 @@ INTS = (i64("n", "m"), i64("n", "m"))
 
 @dataclass(frozen=True)
 class RuleCase:
-    """``before`` becomes ``after``; ``miss`` stays. ``beside`` are rules that run with it.
+    """``before`` becomes ``after``; ``miss`` does not change. ``beside`` are further rules that
+    run.
 
-    Without ``after``, ``gone`` and ``made`` say which op classes must have left or come. A rule
-    that removes what is not needed removes its ``checks`` of shapes, too.
+    Without ``after``, ``gone`` and ``made`` name op classes that must disappear or appear. A rule
+    that removes unneeded nodes removes their ``checks`` of shapes, too.
     """
 
     rule: str

@@ -32,11 +32,11 @@ class Case:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """What :func:`truth` is asked for."""
+        """The arguments of :func:`truth`."""
         return (self.form.text, self.form.points, self.dtype, self.move, self.how == "pick")
 
     def judge(self, dialect: Dialect) -> tuple[str, str]:
-        """What is wrong with values and gradient; empty where nothing is."""
+        """The faults of values and gradient; empty if there are none."""
         points = leaves(self.form.points, self.dtype)
         dialect.move = self.move
         try:
@@ -66,9 +66,9 @@ def plain() -> Iterator[Case]:
 
 
 def short() -> Iterator[Case]:
-    """Each form in both dtypes; those that can be moved once as they are and once moved.
+    """Each form in both dtypes; forms that can be moved, once unmoved and once moved.
 
-    The variants go round; ``whole`` has all of them.
+    The variants take turns; ``whole`` has all of them.
     """
     for i, form in enumerate(FORMS):
         as_written, other = DTYPES[i // 6 % 2 - 1], DTYPES[i // 6 % 2]

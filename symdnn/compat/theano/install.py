@@ -14,10 +14,9 @@ __all__ = ["install"]
 def install(environment: Mapping[str, str] | None = None) -> None:
     """Let ``import theano`` and its submodules find symdnn, in this process.
 
-    Flags get Theano's defaults where nothing else set them: ``floatX=float64``,
-    ``cast_policy=custom``, ``device=cpu``. ``.theanorc`` (or the files of ``THEANORC``) and
-    ``THEANO_FLAGS`` are read as Theano reads them; ``environment`` is ``os.environ`` unless it is
-    given. A second call does nothing.
+    Unset flags get Theano's defaults: ``floatX=float64``, ``cast_policy=custom``, ``device=cpu``.
+    ``.theanorc`` (or the files of ``THEANORC``) and ``THEANO_FLAGS`` are read as by Theano; the
+    default of ``environment`` is ``os.environ``. A second call does nothing.
 
     Raises ``ImportError`` where another ``theano`` is imported already, and
     :class:`~symdnn.errors.ConfigError` for a value that a flag does not take.

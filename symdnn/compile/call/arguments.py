@@ -52,7 +52,9 @@ class In:
         if not isinstance(variable, Variable | Structured):
             raise InputError(f"In: wanted a variable, got a {type(variable).__name__}")
         if isinstance(variable, Structured) and (update is not None or implicit):
-            raise InputError(f"In({variable}): use a shared variable for what has an update")
+            raise InputError(
+                f"In({variable}): a value of several arrays has no update: use a shared variable"
+            )
         if update is not None and value is None:
             raise InputError(f"In({variable}): an update needs a value to start from")
         if implicit and value is None:
@@ -305,6 +307,10 @@ class Arguments:
                 f"it takes {self.signature()}"
             )
 
+    def storages(self) -> list[Storage | Empty]:
+        """The storage of each input; an empty one where it keeps no value."""
+        return [s.default or Empty(s.declared.name) for s in self.slots]
+
     def signature(self) -> str:
         """The inputs as printed in errors: names (or types), defaults marked."""
         shown = [
@@ -312,6 +318,16 @@ class Arguments:
             for s in self.slots
         ]
         return ", ".join(shown) or "no arguments"
+
+
+class Empty:
+    """The storage of an input that keeps no value between calls."""
+
+    data = value = None
+    storage = (None,)
+
+    def __init__(self, name: str | None) -> None:
+        self.name = name
 
 
 class Stored:

@@ -143,8 +143,6 @@ class Function:
         """The HTML form for notebooks: the signature and the rewritten graph."""
         return str(operator("repr_html")(self))
 
-    # -- calling ------------------------------------------------------------------------------
-
     @property
     def executor(self) -> Executor:
         """The executor of the program, made on first use, when the device is first needed."""
@@ -188,8 +186,8 @@ class Function:
                 self._printed_plans = print_new_plans(
                     self.name, self.stages, self.plans(), self._printed_plans
                 )
-            for i in self._fresh:
-                results[i] = runtime.fresh(results[i])
+            if self._fresh:
+                results = runtime.fresh_all(results, self._fresh)
             if self.updated:
                 self.update(results[self._count :])
                 del results[self._count :]
@@ -242,8 +240,6 @@ class Function:
         for home, updates in pairs.items():
             home.update(updates)
 
-    # -- values kept for inputs ---------------------------------------------------------------
-
     @property
     def value(self) -> Stored:
         """The values kept for inputs."""
@@ -254,6 +250,11 @@ class Function:
         """The storages of the values kept for inputs."""
         return Stored(self.arguments, storages=True)
 
+    @property
+    def input_storage(self) -> list[Any]:
+        """Storages of inputs, then of shared variables; Theano's programs read them."""
+        return [*self.arguments.storages(), *(v.storage for v in self.get_shared())]
+
     def __getitem__(self, key: object) -> Any:
         return self.value[key]
 
@@ -262,8 +263,6 @@ class Function:
 
     def __contains__(self, key: object) -> bool:
         return key in self.value
-
-    # -- copies -------------------------------------------------------------------------------
 
     def copy(
         self,
@@ -359,6 +358,7 @@ class Function:
         """For each node its kernel (or view), why others refused it, and the user's line."""
         executor = self.executor_or_none
         ran = {} if executor is None else dict(executor.loop_states())
+        ran |= {} if self._fast is None else self._fast.loop_states
         return lowering_report(self.stages, self.plans(), ran)
 
     def dnn_report(self) -> DnnReport:

@@ -20,9 +20,9 @@ from symdnn.compile.plan.stages import Stages
 from symdnn.compile.program.program import Segment
 from symdnn.errors import NanDetected
 from symdnn.graph.values.storage import changes, note_writes
-from symdnn.graph.variable import Shared, Variable
+from symdnn.graph.variable import Apply, Shared, Variable
 
-__all__ = ["CallSite", "Calls", "FastCalls"]
+__all__ = ["CallSite", "Calls", "FastCalls", "SegmentCalls"]
 
 #: The most plans that the fast path of one function knows.
 _MAX_ENTRIES = 64
@@ -72,30 +72,18 @@ class _Entry(NamedTuple):
 
 
 class Calls:
-    """The fast path of one function, common to CPU and GPU.
+    """The fast path of one function.
 
-    ``entries`` are the known plans by the shapes of the arguments.
+    ``entries`` are what runs, by the shapes of the arguments.
     """
 
     entries: dict[Any, Any]
 
-    def __init__(self, function: CallSite, segment: Segment) -> None:
-        self.segment = segment
+    def __init__(self, function: CallSite) -> None:
         self.slots = function.arguments.slots
         self.allow_downcast = function.arguments.allow_downcast
         self.arguments = [s.variable for s in self.slots]
-        at = {v: k for k, v in enumerate(segment.inputs)}
-        self.entries_of = [(i, at[v]) for i, v in enumerate(self.arguments) if v in at]
-        self.made = {v for n in segment.host for v in n.outputs}
-        self.from_host = [(at[v], v) for v in segment.inputs if v in self.made]
-        read = (*segment.dims, *(v for n in segment.host for v in n.inputs))
-        self.shared = [v for v in dict.fromkeys(read) if isinstance(v, Shared)]
-        #: Whether the parameter cache has values, which may be out of date.
-        self.keeps = any(s.kept for s in function.stages.program.segments())
-        #: Whether the plan depends on values too: sizes that are arguments, or computed from them.
-        self.by_value = bool(segment.host or segment.dims)
         self.entries = {}
-        self.misses = 0
 
     def attempt(self, function: CallSite, args: Sequence[Any]) -> list[Any] | None:
         """A call's results; None if the fast path does not apply, so the full path must run."""
@@ -117,8 +105,32 @@ class Calls:
         return found
 
     def learn(self, function: CallSite, values: dict[Variable, Any]) -> None:
-        """Remember the plan of a call that took the full path."""
+        """Remember what a call that took the full path runs."""
         raise NotImplementedError
+
+    @property
+    def loop_states(self) -> dict[Apply, str]:
+        """How loops run, for reports, where all of the function is one compiled function."""
+        return {}
+
+
+class SegmentCalls(Calls):
+    """The fast path of a function whose program is one segment, common to CPU and GPU."""
+
+    def __init__(self, function: CallSite, segment: Segment) -> None:
+        super().__init__(function)
+        self.segment = segment
+        at = {v: k for k, v in enumerate(segment.inputs)}
+        self.entries_of = [(i, at[v]) for i, v in enumerate(self.arguments) if v in at]
+        self.made = {v for n in segment.host for v in n.outputs}
+        self.from_host = [(at[v], v) for v in segment.inputs if v in self.made]
+        read = (*segment.dims, *(v for n in segment.host for v in n.inputs))
+        self.shared = [v for v in dict.fromkeys(read) if isinstance(v, Shared)]
+        #: Whether the parameter cache has values, which may be out of date.
+        self.keeps = any(s.kept for s in function.stages.program.segments())
+        #: Whether the plan depends on values too: sizes that are arguments, or computed from them.
+        self.by_value = bool(segment.host or segment.dims)
+        self.misses = 0
 
     def _host_values(self, executor: Executor, bound: Sequence[Any]) -> dict[Variable, Any]:
         """Values of the host program at these arguments."""
@@ -174,7 +186,7 @@ class Calls:
             self.entries.clear()
 
 
-class FastCalls(Calls):
+class FastCalls(SegmentCalls):
     """The fast path of a function whose program is one segment on a device that captures it."""
 
     def __init__(self, function: CallSite, segment: Segment) -> None:
@@ -186,8 +198,8 @@ class FastCalls(Calls):
         count = len(outputs) - len(function.updated)
         self.places = [segment.outputs.index(v) for v in outputs[:count]]
         self.in_order = self.places == list(range(len(segment.outputs)))
-        self.lent, self.own = function.lent, function.own
-        self.owns = any(self.own)
+        self.lent = function.lent
+        self.own = [i for i, own in enumerate(function.own) if own]
         #: The number of calls that have written the updated variables.
         self.counter = [0]
 
@@ -199,8 +211,8 @@ class FastCalls(Calls):
         runtime: Any = executor.runtime
         with runtime.exclusive():
             found = self._found(function, executor, runtime, args)
-            if found is not None and self.owns:
-                found = [runtime.fresh(r) if own else r for r, own in zip(found, self.own)]
+            if found is not None and self.own:
+                found = runtime.fresh_all(found, self.own)
         if found is None:
             return None
         return [runtime.lend(r) if lent else r for r, lent in zip(found, self.lent)]

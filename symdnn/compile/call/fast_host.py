@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from symdnn.compile.call.fast import Calls, CallSite, FastCalls
+from symdnn.compile.call.accepting import accepting
+from symdnn.compile.call.fast import Calls, CallSite, FastCalls, SegmentCalls
+from symdnn.compile.call.fast_loops import LoopCalls
 from symdnn.compile.plan.plan import Plan, PlanCache
 from symdnn.compile.program.program import Segment
 from symdnn.config import config
@@ -25,17 +25,13 @@ from symdnn.ops.lowered.fused import FusedElemwise, FusedReduce
 
 __all__ = ["HostCalls", "fast_calls"]
 
-#: Arguments with fewer elements are copied where they are not contiguous: then a call takes no more
-#: time in Python than with those that are.
-_MIN_STRIDED = 1 << 14
-
 
 def fast_calls(function: CallSite) -> Calls | None:
-    """The fast path of a function whose program is one segment; None for other functions."""
+    """The fast path of a function of one segment, or with loops on a CPU; None for others."""
     program = function.stages.program
     regions = [r for r in program.regions if not (isinstance(r, Segment) and r.kept)]
     if len(regions) != 1 or not isinstance(regions[0], Segment):
-        return None
+        return LoopCalls(function) if LoopCalls.may_run(function) else None
     segment, first = regions[0], len(program.outputs) - len(function.updated)
     if segment.place == HOST:
         if function.stages.target.place != HOST:
@@ -61,7 +57,7 @@ class _Entry(NamedTuple):
     closed: bool
 
 
-class HostCalls(Calls):
+class HostCalls(SegmentCalls):
     """The fast path of a function whose program is one segment on the CPU."""
 
     def __init__(self, function: CallSite, segment: Segment) -> None:
@@ -72,11 +68,11 @@ class HostCalls(Calls):
         self.in_order = self.places == list(range(len(segment.outputs)))
         #: Whether the inputs of the plan are the arguments, in their order.
         self.only_arguments = self.arguments == list(segment.inputs)
-        #: Arguments whose strides are kept: a compiled loop reads them once, as a copy would. Its
-        #: sums may be rounded in another way than those of the copies of the first calls.
+        # Arguments whose strides are kept: a compiled loop reads them once, as a copy would. Its
+        # sums may be rounded in another way than those of the copies of the first calls.
         same = str(config.deterministic) == "more"
-        self.strided = [not same and _read_once(segment, v) for v in self.arguments]
-        self._accept = _accepting(self)
+        strided = [not same and _read_once(segment, v) for v in self.arguments]
+        self._accept = accepting(self, strided)
 
     def attempt(self, function: CallSite, args: Sequence[Any]) -> list[Any] | None:
         """See :class:`~symdnn.compile.call.fast.Calls`."""
@@ -145,44 +141,6 @@ class HostCalls(Calls):
             self.entries[key] = _Entry(plan, plan.bound.run, cache, entering, changes(), closed)
 
 
-def _accepting(calls: HostCalls) -> Any:
-    """``accept(args, trusted, dense)``: (shapes, inputs of the plan), or None to convert one.
-
-    It is generated code for these arguments: a loop over them takes as long as a small kernel.
-    """
-    names = [f"a{i}" for i in range(len(calls.slots))]
-    scope: dict[str, Any] = {"ndarray": np.ndarray, "numbers": (float, int, np.generic)}
-    lines = ["def accept(args, trusted, dense):", f" if len(args) != {len(names)}: return None"]
-    if names:
-        lines.append(f" {', '.join(names)}, = args")
-    for i, (a, slot) in enumerate(zip(names, calls.slots)):
-        scope[f"d{i}"] = slot.dtype
-        lines += [
-            f" if type({a}) is ndarray:",
-            "  if not trusted:",
-            f"   if {a}.dtype is not d{i} and {a}.dtype != d{i}: return None",
-            f"   if not {a}.flags.c_contiguous{_unless(a) * calls.strided[i]}: {a} = dense({a})",
-        ]
-        if slot.dtype is not None and slot.ndim == 0:
-            scope[f"c{i}"] = _converter(slot, calls.allow_downcast)
-            lines.append(f" elif isinstance({a}, numbers): {a} = c{i}({a})")
-        lines.append(" else: return None")
-    shapes = [f"{a}.shape" for a in names]
-    key = shapes[0] if len(shapes) == 1 else f"({', '.join(shapes)})"
-    lines.append(f" return {key}, [{', '.join(names)}]")
-    # The text consists of numbers and the words above; it has nothing from the user.
-    exec(compile("\n".join(lines), "<arguments>", "exec"), scope)
-    return scope["accept"]
-
-
-def _unless(name: str) -> str:
-    """The condition of a copy of an argument that compiled loops may read by its strides: it has no
-    axis of neighbours in memory, or is small."""
-    steps = f"{name}.itemsize in {name}.strides or 0 in {name}.strides"
-    kept = f"{name}.size >= {_MIN_STRIDED} and ({steps}) and {name}.flags.aligned"
-    return f" and not ({kept})"
-
-
 def _read_once(segment: Segment, v: Variable) -> bool:
     """Whether one node alone reads ``v``, or views of it, by a loop that takes any strides."""
     reached, readers = {v}, set()
@@ -197,7 +155,3 @@ def _read_once(segment: Segment, v: Variable) -> bool:
         return False
     (reader,) = readers
     return isinstance(reader.op, Elemwise | FusedElemwise | FusedReduce | Reduce)
-
-
-def _converter(slot: Any, allow_downcast: bool | None) -> Any:
-    return lambda value: slot.convert(value, allow_downcast)

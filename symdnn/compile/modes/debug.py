@@ -22,6 +22,7 @@ from symdnn.graph.place import HOST
 from symdnn.graph.runtime import garbage
 from symdnn.graph.target import Target
 from symdnn.graph.type import OpaqueType, TensorType
+from symdnn.graph.values.guard import of_constants
 from symdnn.graph.variable import Apply, Variable
 
 __all__ = ["DebugMode"]
@@ -210,7 +211,7 @@ class _Debugger(Watch):
             self.check_values(node, outputs if results is None else results, self.wanted, who)
 
     def check_finite(self, node: Apply, outputs: Sequence[Any]) -> None:
-        for v, a in zip(node.outputs, outputs):
+        for v, a in zip([] if of_constants(node) else node.outputs, outputs):
             if isinstance(v.type, TensorType) and v.type.is_float:
                 wide = np.asarray(a, np.float64)
                 if not np.isfinite(wide).all():

@@ -39,9 +39,9 @@ __all__ = ["ElementwiseKernel", "PermutedInputs", "elementwise_launch", "KERNELS
 
 #: With less work in all, counted in additions, NumPy is faster than compiling.
 _MIN_ADDITIONS_TO_COMPILE = 1 << 14
-#: Rows of up to so many elements have a loop of their own length.
+#: Rows of up to this many elements have a loop of constant length.
 _MAX_SHORT = 32
-#: Rows of copies of up to so many bytes, too: LLVM makes a few loads and stores of them.
+#: So have rows of copies of up to this many bytes: LLVM makes a few loads and stores of them.
 _MAX_COPIED_BYTES = 512
 #: Work for which waking up another thread pays, in additions.
 _ADDITIONS_PER_THREAD = 1 << 16

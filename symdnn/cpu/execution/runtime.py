@@ -17,6 +17,7 @@ from symdnn.cpu.compiler import jit, object_cache
 from symdnn.cpu.execution.arena import Arena
 from symdnn.cpu.execution.argument_copies import ArgumentCopies
 from symdnn.cpu.execution.plan import CpuPlan
+from symdnn.cpu.execution.whole_function import CpuWholeFunction
 from symdnn.cpu.execution.whole_loop import CpuWholeLoop
 from symdnn.cpu.threads import thread_pools
 from symdnn.graph.place import HOST
@@ -170,6 +171,10 @@ class CpuRuntime(Runtime):
     def whole_loop(self, op: Any) -> CpuWholeLoop:
         """The runner of a scan of small steps."""
         return CpuWholeLoop(op)
+
+    def whole_function(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> CpuWholeFunction:
+        """The runner of a graph with loops of small steps."""
+        return CpuWholeFunction(inputs, outputs)
 
     def update(self, pairs: Sequence[tuple[Any, Any]]) -> None:
         """Write new values of storages: into their buffers, or a new one for another shape.

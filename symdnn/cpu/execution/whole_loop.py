@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -18,20 +19,20 @@ from symdnn.cpu.steps.steps_ir import ARRAYS, DONE, ENDED, FAILED, SCRATCH, larg
 from symdnn.cpu.threads import threads
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.control.scan import Scan
-from symdnn.ops.steps.code import NotLowered
+from symdnn.ops.steps.code import MAX_BYTES, NotLowered
 from symdnn.ops.steps.program import lowered_loop
-from symdnn.ops.steps.rules import RULES
-from symdnn.ops.steps.statements import programs_of, work_of
+from symdnn.ops.steps.rules import RULES_IN_VECTORS
+from symdnn.ops.steps.statements import LoopProgram, bounded, programs_of, work_of
 from symdnn.ops.steps.whole_loop import WholeLoop, collected_entries
 
-__all__ = ["CpuWholeLoop"]
+__all__ = ["WORK_AT_ONCE", "CompiledSteps", "CpuWholeLoop", "hot_steps", "most_work"]
 
 #: Work, in additions of vectors, in the time that it takes to call the kernels of a step.
 _WORK_OF_CALLS = 1 << 16
 #: Work of a step above which its products should be those of libraries.
 _MOST_WORK = 1 << 20
 #: Work between two looks for Ctrl-C.
-_WORK_AT_ONCE = 1 << 24
+WORK_AT_ONCE = 1 << 24
 #: Steps of a loop of unknown length for which memory is allocated at first.
 _FIRST_CAPACITY_STEPS = 64
 _compile, _deterministic = config.reader("cpu.compile"), config.reader("deterministic")
@@ -43,45 +44,51 @@ def _problem() -> bool:
     return bool(jit.problem() or threads.problem())
 
 
-def _most_work(count: int) -> float:
+def most_work() -> float:
     """Work of a step above which kernels called one by one are faster: they divide it."""
-    saved = 1 - 1 / count
+    saved = 1 - 1 / threads.allowed()
     return min(_MOST_WORK, _WORK_OF_CALLS / saved) if saved else _MOST_WORK
+
+
+def hot_steps() -> int:
+    """Steps after which a loop is compiled, which rounds in its own way; -1: never."""
+    mode = str(_compile())
+    if mode == "never" or _problem():
+        return -1
+    if mode == "always":
+        return 0
+    return -1 if str(_deterministic()) == "more" else HOT_CALLS
 
 
 class CpuWholeLoop(WholeLoop):
     """A scan's compiled functions."""
 
     def hot(self) -> int:
-        """Steps after which a function is compiled; it rounds in its own way."""
-        mode = str(_compile())
-        if mode == "never" or _problem():
-            return -1
-        if mode == "always":
-            return 0
-        return -1 if str(_deterministic()) == "more" else HOT_CALLS
+        """Steps after which a function is compiled."""
+        return hot_steps()
 
     def make(self, inputs: Sequence[Any]) -> _Function:
         """A compiled function."""
         return _Function(self.op, inputs)
 
 
-class _Function:
-    """A compiled loop, and what it needs of the arrays."""
+class CompiledSteps:
+    """The compiled steps of a scan of such arrays, and what they need of them."""
 
-    def __init__(self, op: Scan, inputs: Sequence[Any]) -> None:
-        program, code = lowered_loop(op, inputs, RULES)
+    def __init__(
+        self, op: Scan, inputs: Sequence[Any], work: Callable[[LoopProgram], int],
+        most_bytes: int = MAX_BYTES,
+    ) -> None:  # fmt: skip
+        program, code = lowered_loop(op, inputs, RULES_IN_VECTORS, most_bytes)
         for p in programs_of(program):
             if missing := refusal(p):
                 raise NotLowered(missing)
-        work = max(1, work_of((*program.loop.body, *program.loop.after)))
-        if work > _most_work(threads.allowed()):
-            raise NotLowered("its steps are large")
+        #: Of a step, in additions of vectors.
+        self.work = work(program)
+        body = bounded(program.loop.body, WORK_AT_ONCE)
+        program = replace(program, loop=replace(program.loop, body=body))
         self.op, self.roles = op, code.roles
         self._values = code.values
-        #: The number of steps for which the sizes were found to be right.
-        self._checked = -1
-        self._stretch = max(64, _WORK_AT_ONCE // work)
         self._scratch = large_buffers(program)[-1]
         self._run = threads.kernel(steps_ir, program)
         assert self._run.function
@@ -92,6 +99,24 @@ class _Function:
     def fits(self, inputs: Sequence[Any]) -> bool:
         """Whether the numbers are those that the function was made for."""
         return all(int(inputs[i]) == value for i, value in self._values.items())
+
+
+def step_work(program: LoopProgram) -> int:
+    """The work of a step; raises :class:`NotLowered` where kernels called one by one are faster."""
+    work = max(1, work_of((*program.loop.body, *program.loop.after)))
+    if work > most_work():
+        raise NotLowered("its steps are large")
+    return work
+
+
+class _Function(CompiledSteps):
+    """A compiled loop."""
+
+    def __init__(self, op: Scan, inputs: Sequence[Any]) -> None:
+        super().__init__(op, inputs, step_work)
+        #: The number of steps for which the sizes were found to be right.
+        self._checked = -1
+        self._stretch = max(64, WORK_AT_ONCE // self.work)
 
     def run(self, inputs: Sequence[Any]) -> list[Any] | None:
         """Outputs of the scan; None where it reports a failure."""

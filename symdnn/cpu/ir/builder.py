@@ -14,8 +14,8 @@ from symdnn.cpu.ir.loops_ir import METADATA, THREADS
 from symdnn.graph.type import numpy_dtype
 
 __all__ = [
-    "DECLARED", "MASK", "ROWS", "VECTOR", "WIDTH", "Builder", "FunctionBuilder", "first_lanes",
-    "first_task", "splat", "vector_module",
+    "DECLARED", "MASK", "PARALLEL", "ROWS", "VECTOR", "WIDTH", "Builder", "FunctionBuilder",
+    "first_lanes", "first_task", "splat", "vector_module",
 ]  # fmt: skip
 
 #: First line of the function ``rows``, which runs a thread's range of tasks.
@@ -25,6 +25,9 @@ ROWS = "define internal void @rows(ptr %w, i64 %r0, i64 %r1, i64 %i0, i64 %i1) #
 WIDTH = 16
 VECTOR = f"<{WIDTH} x float>"
 MASK = f"<{WIDTH} x i1>"
+
+#: The metadata of parallel loops.
+PARALLEL = "!1"
 
 #: The type of an element, and its name in intrinsics.
 _KINDS = {
@@ -97,14 +100,14 @@ class FunctionBuilder:
     def counted(
         self, name: str, low: int | str, high: str, body: Callable[[str, list[str]], list[str]],
         carried: Sequence[str] = (), kind: str | Sequence[str] = "", *, step: int = 1,
-        parallel: bool = False,
+        parallel: bool | str = False,
     ) -> list[str]:  # fmt: skip
         """A loop over ``i`` from ``low`` to below ``high``, which runs at least once.
 
         ``body(i, values)`` writes one iteration. It takes the loop-carried values, of type
         ``kind`` (or each of its own), and returns those of the next iteration. ``carried`` are the
         initial values; the final ones are returned. Iterations of a ``parallel`` loop touch each
-        other's memory only where loads and stores say so.
+        other's memory only where loads and stores say so; it may name metadata of its own.
         """
         before, i = self.block, f"%i_{name}"
         kinds = [kind] * len(carried) if isinstance(kind, str) else list(kind)
@@ -121,7 +124,7 @@ class FunctionBuilder:
             self.lines[at + 1 + n] = (
                 f"{phis[n]} = phi {kinds[n]} [{first}, %{before}], [{last}, %{self.block}]"
             )
-        loop = ", !llvm.loop !1" if parallel else ""
+        loop = f", !llvm.loop {PARALLEL if parallel is True else parallel}" if parallel else ""
         self.lines.append(f"br i1 {more}, label %{name}, label %{name}_end{loop}")
         self.label(f"{name}_end")
         return after

@@ -5,8 +5,8 @@ Such kernels skip LLVM's passes, so its vectoriser does not widen the scalar exp
 x = n ln 2 + r.
 
 ``exponential``: results that are no normal numbers become 0 and inf. ``sigmoid``:
-1 / (1 + 2^n exp(r)) of -x. ``tanh``: m / (m + 2) with m = exp(2 x) - 1, which loses no digits for
-small x. Errors are below 4 ulp; NaN stays NaN.
+1 / (1 + 2^n 2^f) where -x = (n + f) ln 2, in few instructions. ``tanh``: m / (m + 2) with
+m = exp(2 x) - 1, which loses no digits for small x. Errors are below 4 ulp; NaN stays NaN.
 """
 
 from __future__ import annotations
@@ -24,7 +24,11 @@ _INT_VECTOR = f"<{WIDTH} x i32>"
 _MAX_EXP_ARGUMENT, _TANH_IS_ONE = 87.0, 9.5
 #: Where 2^n is 0 and inf: n is -127 and 128.
 _EXP_IS_ZERO, _EXP_IS_INFINITE = -88.0, 89.0
-_RECIPROCAL = "llvm.x86.avx512.rcp14.ps.512"
+_RECIPROCAL, _SCALE = "llvm.x86.avx512.rcp14.ps.512", "llvm.x86.avx512.mask.scalef.ps.512"
+#: 2^f = 1 + f p(f) for f from -1/2 to 1/2, the highest power first; it is 9e-8 off at most.
+_POWER_OF_TWO = (0.0013254488, 0.0096720855, 0.0555078046, 0.2402223056, 0.6931469291)
+#: Added to a number it leaves the nearest whole one in the low bits.
+_ROUNDING = 1.5 * 2**23
 
 
 def activation_declarations(width: int) -> list[str]:
@@ -32,6 +36,8 @@ def activation_declarations(width: int) -> list[str]:
     found = [f"declare {VECTOR} @llvm.fmuladd.v{WIDTH}f32({VECTOR}, {VECTOR}, {VECTOR})"]
     if width == WIDTH:
         found.append(f"declare {VECTOR} @{_RECIPROCAL}({VECTOR}, {VECTOR}, i16)")
+        arguments = f"{VECTOR}, {VECTOR}, {VECTOR}, i16, i32"
+        found.append(f"declare {VECTOR} @{_SCALE}({arguments})")
     return found
 
 
@@ -54,9 +60,26 @@ def tanh(s: Builder, x: str, width: int) -> str:
 
 def sigmoid(s: Builder, x: str, width: int) -> str:
     """1 / (1 + exp(-x))"""
-    x = s.new(f"fneg {VECTOR} {_clamped(s, x, _MAX_EXP_ARGUMENT)}")
-    power, _, whole = _exponential(s, x)
-    return _quotient(s, "", s.multiply_add(power, whole, splat(1.0)), width)
+    x = _clamped(s, x, _MAX_EXP_ARGUMENT)
+    high, low = -1.4426950216293335, -1.925963e-08  # of -1 / ln 2
+    k = s.multiply_add(x, splat(high), splat(_ROUNDING))
+    n = s.sub(k, splat(_ROUNDING))
+    f = s.multiply_add(x, splat(high), s.new(f"fneg {VECTOR} {n}"))
+    f = s.multiply_add(x, splat(low), f)
+    y = splat(_POWER_OF_TWO[0])
+    for c in (*_POWER_OF_TWO[1:], 1.0):
+        y = s.multiply_add(y, f, splat(c))
+    return _quotient(s, "", _one_more(s, y, n, k, width), width)
+
+
+def _one_more(s: Builder, y: str, n: str, k: str, width: int) -> str:
+    """1 + y 2^n, where the low bits of ``k`` have n"""
+    if width == WIDTH:
+        rest = f"{VECTOR} zeroinitializer, i16 -1, i32 4"  # all lanes; round as the processor does
+        return s.add(
+            s.new(f"call {VECTOR} @{_SCALE}({VECTOR} {y}, {VECTOR} {n}, {rest})"), splat(1.0)
+        )
+    return s.multiply_add(y, _two_to(s, k), splat(1.0))
 
 
 def one_less(s: Builder, x: str) -> str:
@@ -108,10 +131,15 @@ def _exponential(s: Builder, x: str) -> tuple[str, str, str]:
     for line in _lines():
         register, _, value = line.partition(" = ")
         known[register] = s.new(_widened(re.sub(r"%\w+", lambda m: known[m[0]], value)))
-    bits = s.new(f"bitcast {VECTOR} {known['%k']} to {_INT_VECTOR}")
+    return _two_to(s, known["%k"]), known["%q"], known["%y0"]
+
+
+def _two_to(s: Builder, k: str) -> str:
+    """2^n, where the low bits of ``k`` have n"""
+    bits = s.new(f"bitcast {VECTOR} {k} to {_INT_VECTOR}")
     moved = s.new(_widened(f"shl i32 {bits}, 23"))
     power = s.new(_widened(f"add i32 {moved}, {127 << 23}"))
-    return s.new(f"bitcast {_INT_VECTOR} {power} to {VECTOR}"), known["%q"], known["%y0"]
+    return s.new(f"bitcast {_INT_VECTOR} {power} to {VECTOR}")
 
 
 def _widened(line: str) -> str:

@@ -220,7 +220,8 @@ def _extent(
         return lanes, 0, length if length <= 2 * _PART_ELEMENTS else _PART_ELEMENTS
     if tiles:
         rows = _TILE_BYTES // (_TILE_LANES * sum(a.itemsize for a in tiles))
-        rows = max(TURN_BLOCK, min(rows, _PART_ROWS))
+        # Whole blocks: a tile has no room beyond them.
+        rows = max(TURN_BLOCK, min(rows, _PART_ROWS) // TURN_BLOCK * TURN_BLOCK)
         return _TILE_LANES, rows, rows
     return _MAX_BAND, 0, length if nest.fold.scan else min(length, _PART_ROWS)
 

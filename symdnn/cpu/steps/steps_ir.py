@@ -9,8 +9,10 @@ Smaller buffers are on the stack, and LLVM keeps single numbers of them in regis
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from symdnn.cpu.compiler import jit
+from symdnn.cpu.ir.builder import PARALLEL
 from symdnn.cpu.ir.loops_ir import ACCESS, METADATA, word
 from symdnn.cpu.ir.math_ir import definitions
 from symdnn.cpu.ir.scalar_ir import VALUES, literal, store_as
@@ -39,6 +41,11 @@ DONE, ENDED, FAILED, SCRATCH, ARRAYS = 2, 3, 4, 5, 6
 #: Buffers of more bytes are not on the stack.
 _MOST_ON_STACK = 4096
 _LINE = 64
+#: Parallel loops of at least so many iterations have a width for LLVM's vectors. Without one LLVM
+#: unrolls loops of few iterations before it makes vectors, and then makes none; and where it looks
+#: for the best width, an assertion of it may fail, which ends the process.
+_FEWEST_IN_VECTORS = 4
+_WIDTHS = (2, 4, 8, 16)
 #: The fewest and the most neighbouring results that a fold computes together, as vectors.
 _FEWEST_ACROSS, _MOST_ACROSS = 4, 512
 
@@ -79,10 +86,37 @@ def steps_ir(program: LoopProgram) -> str:
     b.put("ret void", "fail:", f"%failed_at = getelementptr i64, ptr %w, i64 {FAILED}",
           "store i64 1, ptr %failed_at", "ret void", "}")  # fmt: skip
     lines = [*sorted(b.declared), *definitions(b.helpers)]
-    return (
-        "\n".join([*lines, "define void @kernel(ptr %w) #0 {", "entry:", *b.lines, *METADATA])
-        + "\n"
-    )
+    lines += ["define void @kernel(ptr %w) #0 {", "entry:", *b.reserved, *b.lines]
+    return "\n".join([*lines, *METADATA, *_width_metadata()]) + "\n"
+
+
+def _width_metadata() -> list[str]:
+    """The metadata ``!10`` of parallel loops of vectors of the first width, and so on."""
+    found = [
+        '!3 = !{!"llvm.loop.unroll.disable"}',
+        '!4 = !{!"llvm.loop.vectorize.enable", i1 true}',
+    ]
+    found += ['!5 = !{!"llvm.loop.vectorize.followup_vectorized", !6}']
+    found += ['!6 = !{!"llvm.loop.isvectorized", i32 1}']
+    for i, width in enumerate(_WIDTHS):
+        own, number = 10 + i, 20 + i
+        found += [
+            f"!{own} = distinct !{{!{own}, !2, !3, !4, !5, !{number}}}",
+            f'!{number} = !{{!"llvm.loop.vectorize.width", i32 {width}}}',
+        ]
+    return found
+
+
+def _kind_of_loop(count: int, views: Sequence[View]) -> str:
+    """The metadata of a parallel loop of so many iterations over neighbours in these views."""
+    size = max((v.itemsize for v in views), default=8)
+    dense = all(v.steps[-1] in (0, v.itemsize) for v in views if v.steps)
+    if count < _FEWEST_IN_VECTORS or not dense:
+        return PARALLEL
+    most = 4 * jit.vector_width() // size
+    fit = [w for w in _WIDTHS if w <= min(most, count)]
+    best = min(fit, key=lambda w: (count // w + count % w, -w))
+    return f"!{10 + _WIDTHS.index(best)}"
 
 
 _Body = Callable[[list[str], list[str]], None]
@@ -102,9 +136,8 @@ class _StepBuilder(ProductBuilder):
                 self.put(f"%b{i} = getelementptr i8, ptr %scratch, i64 {large[i]}")
             else:
                 self.put(f"%b{i} = alloca [{size} x i8], align {_LINE}")
-        across = [s for s in program.statements() if isinstance(s, Folding) and is_across(s)]
-        for i in range(max((sum(len(m.state) for m in s.fold.monoids) for s in across), default=0)):
-            self.put(f"%state{i} = alloca [{8 * _MOST_ACROSS} x i8], align {_LINE}")
+        #: Lines that reserve memory for states of folds.
+        self.reserved: list[str] = []
 
     # -- places ---------------------------------------------------------------------------------
 
@@ -135,11 +168,11 @@ class _StepBuilder(ProductBuilder):
 
     def loops(
         self, sizes: Sequence[int], places: Sequence[str], steps: Sequence[Sequence[int]],
-        body: _Body, parallel: bool = False,
+        body: _Body, parallel: Sequence[View] | None = None,
     ) -> None:  # fmt: skip
         """Nested loops; ``body(places, indices)`` writes what is inside of the innermost one.
 
-        That one's iterations are independent of each other if ``parallel``.
+        That one's iterations, over these views, are independent of each other if ``parallel``.
         """
 
         def inside(d: int, at: Sequence[str], indices: list[str]) -> None:
@@ -158,8 +191,9 @@ class _StepBuilder(ProductBuilder):
                 inside(d + 1, moved, [*indices, i])
                 return []
 
-            last = parallel and d == len(sizes) - 1
-            self.counted(self.tag(), 0, str(sizes[d]), one, parallel=last)
+            last = parallel is not None and d == len(sizes) - 1
+            kind = _kind_of_loop(sizes[d], parallel or ()) if last else ""
+            self.counted(self.tag(), 0, str(sizes[d]), one, parallel=kind)
 
         inside(0, places, [])
 
@@ -191,7 +225,10 @@ class _StepBuilder(ProductBuilder):
             for v, p, value in zip(s.writes, at[n:], self.program(s.program, given), strict=True):
                 self.keep(v.dtype, value, p, ACCESS)
 
-        self.loops(sizes, places, steps, element, parallel=True)
+        merged_views = [
+            replace(v, shape=sizes, steps=tuple(k)) for v, k in zip(views, steps, strict=True)
+        ]
+        self.loops(sizes, places, steps, element, merged_views)
 
     def keep(self, dtype: str, value: str, place: str, more: str = "") -> None:
         """Store a number."""
@@ -239,14 +276,22 @@ class _StepBuilder(ProductBuilder):
             self.loops(sizes, begin, [k[:-1] for k in steps],
                        lambda at, _: self._neighbours(s, at, last, rest))  # fmt: skip
 
+    def _state(self, dtype: str, count: int) -> str:
+        """Memory for states of a fold, of its own: LLVM keeps what is small in registers."""
+        name = f"%{self.tag()}"
+        size = numpy_dtype(dtype).itemsize * count
+        self.reserved.append(f"{name} = alloca [{size} x i8], align {_LINE}")
+        return name
+
     def _neighbours(self, s: Folding, at: Sequence[str], last: int, count: int) -> None:
         """So many neighbouring results; their states are in memory while the fold goes on."""
         n, dtypes = len(s.reads), [d for m in s.fold.monoids for d in m.state]
-        states = [f"%state{i}" for i in range(len(dtypes))]
+        states = [self._state(d, count) for d in dtypes]
         own = [[numpy_dtype(d).itemsize] for d in dtypes]
 
         def each(places: Sequence[str], steps: Sequence[Sequence[int]], body: _Body) -> None:
-            self.loops([count], [*places, *states], [*steps, *own], body, parallel=True)
+            kinds = [View("", d) for d in (*dtypes, *(v.dtype for v in (*s.reads, *s.writes)))]
+            self.loops([count], [*places, *states], [*steps, *own], body, kinds)
 
         def leave_states(values: Sequence[str], places: Sequence[str]) -> None:
             for d, value, place in zip(dtypes, values, places, strict=True):
@@ -411,13 +456,27 @@ class _StepBuilder(ProductBuilder):
             some = self.new(f"icmp sgt i64 {count}, 0")
             self.put(f"br i1 {some}, label %{tag}_some, label %{tag}_after")
             self.label(f"{tag}_some")
-            found, _ = self._steps(s, "0", count)
+            found = self._bounded(s, count)
             last = self.block
             self.put(f"br label %{tag}_after")
             self.label(f"{tag}_after")
             steps = self.new(f"phi i64 [0, %{before}], [{found}, %{last}]")
         if s.done is not None:
             self.keep("int64", steps, self.place(s.done))
+
+    def _bounded(self, s: Repeat, count: str) -> str:
+        """A loop of so many steps; goes to ``fail`` where the loop has more than it may have."""
+        if s.most is None:
+            return self._steps(s, "0", count)[0]
+        few = self.new(f"icmp sle i64 {count}, {s.most}")
+        if s.until is None:
+            self._unless(few, self.tag())
+            return self._steps(s, "0", count)[0]
+        high = self.new(f"select i1 {few}, i64 {count}, i64 {s.most}")
+        found, ended = self._steps(s, "0", high)
+        whole = self.new(f"trunc i64 {ended} to i1")
+        self._unless(self.new(f"or i1 {few}, {whole}"), self.tag())
+        return found
 
     def _steps(self, s: Repeat, low: str, high: str) -> tuple[str, str]:
         """A loop that runs at least once: (the index after its last step, 1 if ``until`` held)."""

@@ -29,6 +29,9 @@ _FIRST_INTERVAL_S, _INTERVAL_S, _MAX_TIME_FRACTION = 0.02, 0.05, 1e-3
 #: contention at once. After so many holds more threads are tried even if ``loadavg`` shows no free
 #: processors.
 _MIN_HOLD_S, _MAX_HOLD_S, _MAX_HOLDS = 0.1, 6.4, 50
+#: A hold also ends once so many looks in a row have shown no thread but this process's: what was
+#: there when it began (a compiler, a peer whose threads spun) has gone.
+_LONELY_LOOKS = 5
 #: Seconds without contention after which an increase counts as a success, and the hold is reset.
 _SETTLED_S = 1.0
 
@@ -45,6 +48,7 @@ class ContentionMonitor:
         self.next_check = self._changed = -inf
         self._last_times: ThreadTimes | None = None
         self._hold_s = _MIN_HOLD_S
+        self._held_until, self._lonely_looks = -inf, 0
         #: Whether more threads are being tried since the last check.
         self._trying = False
 
@@ -87,11 +91,16 @@ class ContentionMonitor:
     def _use_fewer(self, now: float, used: int) -> None:
         self._hold_s = min(2 * self._hold_s, _MAX_HOLD_S) if self._trying else self._hold_s
         self.free = max(1, min(used // 2, _processors() - max(1, runnable_threads() - used)))
-        self._changed, self.next_check, self._trying = now, now + self._hold_s, False
+        self._changed, self.next_check, self._trying = now, now + _MIN_HOLD_S, False
+        self._held_until, self._lonely_looks = now + self._hold_s, 0
 
     def _use_more(self, now: float, wanted: int, used: int, contended: bool) -> None:
         """Try more threads if processors seem free, or after :data:`_MAX_HOLDS` holds anyway."""
         count = runnable_threads()
+        self._lonely_looks = self._lonely_looks + 1 if 0 < count <= used else 0
+        if now < self._held_until and self._lonely_looks < _LONELY_LOOKS:
+            self.next_check = now + _MIN_HOLD_S
+            return
         free = _processors() - max(0, count - used) if count else (used if contended else wanted)
         if now - self._changed > _MAX_HOLDS * self._hold_s:
             free = wanted

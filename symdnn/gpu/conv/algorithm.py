@@ -79,7 +79,7 @@ class ConvAlgorithm:
 
     @property
     def fallback(self) -> Fallback | None:
-        """What was asked for and does not run; None if nothing was, or it runs."""
+        """The chosen algorithm that does not run; None if none was chosen, or it runs."""
         if not self.why_not:
             return None
         return Fallback(self.instead_of, self.candidate.name, self.why_not, self.cost)
@@ -133,7 +133,7 @@ def choose_again(
 
 
 def log_fallback(s: ConvSignature, chosen: ConvAlgorithm, node: Apply | None) -> None:
-    """Log that a layer does not run the algorithm that was asked for."""
+    """Log that a layer does not run the chosen algorithm."""
     if chosen.fallback is not None:
         fallbacks.log(chosen.fallback, s.direction, node)
 
@@ -156,7 +156,7 @@ class _Remembered:
         self._first.clear()
 
     def drop(self, s: ConvSignature, device: int | None, node: Any) -> None:
-        """Drop the choice for a signature, also one that was kept of a node's first choice."""
+        """Drop the choice for a signature, also one from a node's first choice."""
         first_key, first = self._first.pop(node, (None, None)) if node is not None else (None, None)
         key = self._key(s, device)
         self._choices.drop(key)
@@ -267,7 +267,9 @@ class _Choosing:
                 NoAlgorithm(f"cuDNN has no algorithm for this convolution: {why}")
             )
         refused = self.search.refused.get(instead_of.partition(",")[0], ())
-        why = "; ".join(refused) if self.signature.named else ""  # nobody asked for a default
+        why = (
+            "; ".join(refused) if self.signature.named else ""
+        )  # a default was not chosen by the user
         guess = ConvAlgorithm(found, "cuDNN's heuristics", instead_of, why_not=why)
         return self._not_demoted(guess)
 
@@ -307,8 +309,8 @@ def _timed(found: Answer[Candidate] | None) -> ConvAlgorithm | None:
     return ConvAlgorithm(one.candidate, found.source, ms=one.ms, measured=found.table)
 
 
-#: The ways to choose, by the words of ``dnn.conv.algo_*`` less ``_once`` or ``_on_shape_change``.
-#: Where one finds nothing, the first guess is used.
+#: The ways to choose, by the values of ``dnn.conv.algo_*`` without ``_once`` or
+#: ``_on_shape_change``. If a way finds nothing, the first guess is used.
 WAYS: dict[str, Callable[[Search], ConvAlgorithm | None]] = {
     "guess": lambda search: None,
     "time": lambda search: _timed(conv_tuning.measured(search)),
@@ -317,7 +319,7 @@ WAYS: dict[str, Callable[[Search], ConvAlgorithm | None]] = {
 
 
 def _cost(got: ConvAlgorithm, asked_bytes: int | None = None) -> str:
-    """What a replacement costs, in words."""
+    """The cost of a replacement, in words."""
     instead = "" if asked_bytes is None else f" instead of {asked_bytes}"
     time = "time not measured" if got.ms is None else f"{got.ms:.4g} ms"
     return f"{got.workspace_bytes} bytes of workspace{instead}, {time}"

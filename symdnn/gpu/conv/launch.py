@@ -58,7 +58,7 @@ from symdnn.graph.kernel import Alternative, Call, Row
 from symdnn.graph.library_use import Fallback, LibraryUse
 from symdnn.ops.nn.conv import resolved_padding
 from symdnn.ops.nn.conv_words import allows_tf32
-from symdnn.ops.vendor.gpudnn import GpuDnnConv, GpuDnnConvGradI, GpuDnnConvGradW, compute_precision
+from symdnn.ops.vendor.gpudnn import GpuDnnConvGradW, compute_precision
 from symdnn.tuning import fallbacks
 from symdnn.tuning.division import Division
 from symdnn.tuning.overrides import algorithm_for
@@ -67,7 +67,9 @@ from symdnn.tuning.replay import Recorded
 if TYPE_CHECKING:
     from symdnn.gpu.device.env import LaunchEnv
 
-__all__ = ["ConvKernel", "KERNELS", "Piece", "library_use", "piece", "signature"]
+__all__ = [
+    "ConvKernel", "KERNELS", "Piece", "layout", "library_use", "piece", "signature",
+]  # fmt: skip
 
 #: (dtype of data, dtype of accumulation) that cuDNN supports.
 _CONFIGURATIONS = {
@@ -438,6 +440,4 @@ class _Bound:
         return {r: x if r == "w" else rows(x, p.start, p.count) for r, x in arrays.items()}
 
 
-KERNELS: tuple[Row, ...] = (
-    *(with_fallbacks(op, ConvKernel()) for op in (GpuDnnConv, GpuDnnConvGradI, GpuDnnConvGradW)),
-)
+KERNELS: tuple[Row, ...] = (with_fallbacks(GpuDnnConvGradW, ConvKernel()),)

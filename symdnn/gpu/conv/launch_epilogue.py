@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from symdnn.config import config
 from symdnn.gpu.conv import blocklist
 from symdnn.gpu.conv.checked import Checked, prepared
+from symdnn.gpu.conv.depthwise import DepthwiseKernel
 from symdnn.gpu.conv.epilogue import TwoKernels, choose, forget
 from symdnn.gpu.conv.launch import ConvKernel, Piece, library_use, piece, signature
 from symdnn.gpu.conv.reference import Undecided, difference, spoil
@@ -30,8 +31,10 @@ from symdnn.gpu.device.cudnn_device import device_index
 from symdnn.gpu.kernels.elementwise import ElementwiseKernel
 from symdnn.graph.kernel import Alternative, Call, Kernel, Row
 from symdnn.graph.library_use import Fallback, LibraryUse
+from symdnn.graph.op import Op
 from symdnn.graph.type import TensorType
 from symdnn.ops.lowered.fused import FusedElemwise
+from symdnn.ops.vendor.gpudnn import GpuDnnConv, GpuDnnConvGradI
 from symdnn.ops.vendor.gpudnn_epilogue import GpuDnnConvBiasActivation
 from symdnn.tuning import fallbacks
 from symdnn.tuning.attempts import short
@@ -298,4 +301,13 @@ def _choice(unfused: _Unfused) -> Piece | None:
     return None if chosen is None else piece(0, s.x[0], s, chosen)
 
 
-KERNELS: tuple[Row, ...] = (with_fallbacks(GpuDnnConvBiasActivation, ConvEpilogueKernel()),)
+def _row(op: type[Op], kernel: Kernel) -> Row:
+    """Depthwise convolutions by our own kernel, others by cuDNN."""
+    ops, kernels = with_fallbacks(op, kernel)
+    return ops, (DepthwiseKernel(), *kernels)
+
+
+KERNELS: tuple[Row, ...] = (
+    _row(GpuDnnConv, ConvKernel()), _row(GpuDnnConvGradI, ConvKernel()),
+    _row(GpuDnnConvBiasActivation, ConvEpilogueKernel()),
+)  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -42,7 +43,7 @@ class RawArray:
         if len(self.strides) != len(self.shape):
             object.__setattr__(self, "strides", c_strides(self.shape, self.itemsize))
 
-    @property
+    @cached_property
     def itemsize(self) -> int:
         """Bytes of an element."""
         return int(numpy_dtype(self.dtype).itemsize)
@@ -57,7 +58,7 @@ class RawArray:
         """Number of elements."""
         return prod(self.shape)
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
         """Bytes of the elements."""
         return self.size * self.itemsize
@@ -71,7 +72,7 @@ class RawArray:
         low, high = sum(min(s, 0) for s in steps), sum(max(s, 0) for s in steps)
         return self.ptr + low, self.ptr + high + self.itemsize
 
-    @property
+    @cached_property
     def contiguous(self) -> bool:
         """Whether the array is C-contiguous."""
         step = self.itemsize

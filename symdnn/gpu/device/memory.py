@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import gc
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from symdnn.gpu.device.array import RawArray
+from symdnn.gpu.device.array import ALIGNMENT, RawArray
 from symdnn.gpu.device.budget import Budget, OutOfDeviceMemory
 from symdnn.gpu.device.capture import Queue
 from symdnn.gpu.device.context import Context
@@ -23,6 +23,8 @@ from symdnn.graph.type import TensorType, numpy_dtype
 __all__ = ["CudaMemory", "PendingCopy", "memory_of"]
 
 _MAX_IN_FLIGHT_BUFFERS = 256
+#: The largest array that shares its block with others, which it keeps alive.
+_MOST_BESIDE_BYTES = 16 << 10
 
 
 class CudaMemory:
@@ -62,6 +64,24 @@ class CudaMemory:
         if self._keeping is not None:
             self._keeping.append(owner)
         return RawArray(owner.address, shape, dtype, (), owner)
+
+    def beside(self, types: Sequence[tuple[tuple[int, ...], str]]) -> list[RawArray]:
+        """New arrays of these shapes and dtypes. Small ones are parts of one block."""
+        sizes = [prod(shape) * int(numpy_dtype(dtype).itemsize) for shape, dtype in types]
+        places = [0 if 0 < n <= _MOST_BESIDE_BYTES else -1 for n in sizes]
+        if places.count(0) < 2:
+            return [self.empty(shape, dtype) for shape, dtype in types]
+        end = 0
+        for i, (place, nbytes) in enumerate(zip(places, sizes)):
+            if place == 0:
+                places[i], end = end, end + -(-nbytes // ALIGNMENT) * ALIGNMENT
+        whole = self.empty((end,), "uint8")
+        return [
+            self.empty(shape, dtype)
+            if place < 0
+            else RawArray(whole.ptr + place, shape, dtype, (), whole.owner)
+            for place, (shape, dtype) in zip(places, types)
+        ]
 
     def free_held(self) -> None:
         """Return free blocks of the pool to the driver."""

@@ -11,7 +11,7 @@ from symdnn.gpu.execution.operands import Operands, Step, Values
 from symdnn.gpu.execution.watched import run_watched
 from symdnn.graph.evaluate import describe_failure
 from symdnn.graph.runtime import Watcher
-from symdnn.graph.variable import Apply
+from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.lowered.transfer import HostFromGpu
 
 __all__ = ["BoundSteps"]
@@ -54,17 +54,22 @@ class BoundSteps:
 
     def allocate_results(self, values: Values, targets: Sequence[Any] = ()) -> None:
         """Allocate the results that stay on the device, or use ``targets`` that fit."""
-        segment = self.operands.spec.segment
+        segment, views = self.operands.spec.segment, self.operands.memory.views
+        found: dict[Variable, Any] = {}
         for v, target in zip_longest(segment.outputs, targets):
-            view = self.operands.memory.views[v]
+            view = views[v]
             allocated = view.buffer.kind == "outside" and view.buffer.variable is v
             if allocated and v.owner is not None and not isinstance(v.owner.op, HostFromGpu):
                 like = target is not None and target.is_like(view.shape, v.type.dtype)
-                found = target if like else self.results.get(v)
-                values[v] = found or self.operands.device.memory.empty(view.shape, v.type.dtype)
-                if segment.kept:
-                    self.results[v] = values[v]
-                values.update(self.operands.parts_of(v, values[v]))
+                found[v] = target if like else self.results.get(v)
+        new = [v for v, array in found.items() if array is None]
+        types = [(views[v].shape, v.type.dtype) for v in new]
+        found.update(zip(new, self.operands.device.memory.beside(types)))
+        values.update(found)
+        for v, array in found.items():
+            if segment.kept:
+                self.results[v] = array
+            values.update(self.operands.parts_of(v, array))
 
     def redirect_updates(self, values: Values) -> None:
         """Let copied new values be the storages that they were copied to.

@@ -15,7 +15,7 @@ from symdnn.errors import SymdnnError
 from symdnn.gpu import registry
 from symdnn.gpu.codegen.launches import CudaKernel
 from symdnn.gpu.device.arena import Arena
-from symdnn.gpu.device.array import RawArray
+from symdnn.gpu.device.array import ALIGNMENT, RawArray
 from symdnn.gpu.device.budget import MemoryUse
 from symdnn.gpu.device.capture import CaptureFailed, Graph
 from symdnn.gpu.device.context import Context, context
@@ -182,6 +182,32 @@ class CudaRuntime(Runtime):
         else:
             strided_copy(self.env(), value, target)
         return target
+
+    def fresh_all(self, values: Sequence[Any], which: Sequence[int]) -> list[Any]:
+        """Results that are parts of one block (:meth:`CudaMemory.beside`) are copied at once."""
+        found, blocks = list(values), dict[int, list[int]]()
+        for i in which:
+            v = found[i]
+            if isinstance(v, RawArray) and v.nbytes and v.owner is not None and v.contiguous:
+                blocks.setdefault(id(v.owner), []).append(i)
+            else:
+                found[i] = self.fresh(v)
+        for places in blocks.values():
+            parts = [found[i] for i in places]
+            low = min(v.ptr for v in parts)
+            nbytes = max(v.ptr + v.nbytes for v in parts) - low
+            if len(parts) == 1 or nbytes > sum(v.nbytes + ALIGNMENT for v in parts):
+                copies = [self.fresh(v) for v in parts]
+            else:
+                whole = self.memory.empty((nbytes,), "uint8")
+                self.memory.copy(RawArray(low, (nbytes,), "uint8"), whole)
+                copies = [
+                    RawArray(whole.ptr + v.ptr - low, v.shape, v.dtype, v.strides, whole.owner)
+                    for v in parts
+                ]
+            for i, copy in zip(places, copies):
+                found[i] = copy
+        return found
 
     def trim(self) -> None:
         """Unmap the arena and free the memory that is held for reuse; plans map what they need."""

@@ -31,11 +31,11 @@ _DTYPES = {
 }  # fmt: skip
 _OPERATIONS = {"sum": 0, "prod": 1, "max": 2, "min": 3, "mean": 4}
 _BYTES = _DTYPES["uint8"]
-#: What NCCL reads of the environment, unless it is set there. A captured graph's buffers are not
-#: registered: they are mapped in pieces, which NCCL can't export. All connections are made at once,
-#: not in the first call with another size, which may be a capture.
+#: Defaults of NCCL's environment variables. A captured graph's buffers are not registered: they are
+#: mapped in pieces, which NCCL can't export. All connections are made at the start, not in the
+#: first call with a new size, which may be a capture.
 _SETTINGS = {"NCCL_GRAPH_REGISTER": "0", "NCCL_RUNTIME_CONNECT": "0"}
-#: For so long a wait for the device spins, as the driver's does.
+#: Seconds for which a wait for the device spins, as the driver's does.
 _SPINNING_S = 0.25
 #: NCCL 2.28, the oldest that is used: it has ``ncclAlltoAll``.
 _OLDEST = 22800
@@ -135,7 +135,7 @@ class NcclCommunicator:
         self._nccl.recv(out.ptr, out.nbytes, _BYTES, source, self._handle, stream)
 
     def abort(self) -> None:
-        """``ncclCommAbort``: end what is under way, after a failure."""
+        """``ncclCommAbort``: stop calls in flight after a failure."""
         self._nccl.comm_abort(self._handle)
 
     def destroy(self) -> None:
@@ -144,7 +144,7 @@ class NcclCommunicator:
 
 
 _communicators: dict[Group, NcclCommunicator] = {}
-#: The collectives of plans, in the order in which these were bound: what a wait may be for.
+#: The collectives of plans, in binding order: candidates for the one that a wait is stuck in.
 _bound: dict[str, None] = {}
 _MOST_NAMED = 3
 
@@ -163,8 +163,8 @@ def _wait_in_words() -> str:
 def communicator(group: Group) -> NcclCommunicator:
     """The communicator of a group on the current device, made once; all its ranks call this.
 
-    It is made before a plan with it is captured. Raises
-    :class:`~symdnn.errors.DistributedError` where NCCL can't be used.
+    It is made before a plan with it is captured. Raises :class:`~symdnn.errors.DistributedError` if
+    NCCL can't be used.
     """
     found = _communicators.get(group)
     if found is None:
@@ -191,8 +191,9 @@ def _new(group: Group) -> NcclCommunicator:
 
 
 def _wait_with_others(done: Callable[[], bool]) -> None:
-    """Wait for the device. Where another rank has failed, or did not come within the time limit,
-    end what is under way, which could wait for it for ever, change no variable, and raise."""
+    """Wait for the device. If another rank has failed or is late, stop calls in flight (which could
+    wait for ever), change no variable, and raise.
+    """
     if done():
         return
     world, device, what = process.current(), existing_context(), _wait_in_words()
@@ -207,8 +208,9 @@ def _wait_with_others(done: Callable[[], bool]) -> None:
 
 
 def _last_wait(device: Context) -> None:
-    """At the end of the process: its memory is freed by calls that wait for the device in the
-    driver. An error ends the process as one that nobody catches."""
+    """At the end of the process: calls that free its memory wait for the device in the driver. An
+    error ends the process as an uncaught one does.
+    """
     try:
         with process.current().blocking("the last wait for the GPU"), device.current():
             device.synchronize()
@@ -221,9 +223,9 @@ def _last_wait(device: Context) -> None:
 def drop_all(failed: bool = False) -> None:
     """Destroy all communicators, after the plans that use them; abort them after a failure.
 
-    NCCL aborts what runs at once, and then does not return before all captured graphs with its
-    kernels are gone (``ncclCommAbort``), which exist as long as their functions do. So nobody waits
-    for that.
+    NCCL aborts running calls immediately, but returns only when all captured graphs with its
+    kernels are gone (``ncclCommAbort``), and these live as long as their functions. So the return
+    is not awaited.
     """
     while _communicators:
         _, found = _communicators.popitem()

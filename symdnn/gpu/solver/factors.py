@@ -31,6 +31,8 @@ __all__ = ["KERNELS", "with_host"]
 
 #: Rows of the largest matrices that go to a batched routine.
 _MOST_ROWS_OF_BATCHES = 256
+#: Rows of matrices whose transposes are worth their copies.
+_LEAST_ROWS_TO_TURN = 64
 _POINTER = 8
 _LEFT, _RIGHT = 0, 1
 
@@ -52,14 +54,19 @@ def code_of(op: Any, code: int) -> int:
 
 
 class CholeskyKernel(SolverKernel[Cholesky]):
-    """``potrf`` or ``potrfBatched``, in the result's own memory."""
+    """``potrf`` or ``potrfBatched``, in the result's own memory, or of transposes."""
 
     def plan(self, call: Call[Cholesky], layout: Layout) -> Callable[..., None]:
-        """Factors a copy; the other triangle becomes 0."""
+        """Factors a copy; the other triangle becomes 0.
+
+        The library's routine for its upper triangle takes twice the time of that for the lower one.
+        """
         op, m = call.op, Matrices(call.inputs[0].dtype, call.inputs[0].shape)
-        n, fill = m.rows, FILL["lower" if op.lower else "upper"]
+        n, in_batch = m.rows, batched(m)
+        turned = op.lower and not in_batch and n >= _LEAST_ROWS_TO_TURN
+        fill = FILL["lower" if op.lower and not turned else "upper"]
         info, code = layout.part(4 * m.count), code_of(op, NOT_POSITIVE)
-        in_batch = batched(m)
+        place = layout.part(m.nbytes) if turned else 0
         if in_batch:
             pointers, length, scratch = layout.part(_POINTER * m.count), 0, 0
         else:
@@ -68,14 +75,20 @@ class CholeskyKernel(SolverKernel[Cholesky]):
 
         def run(work: Work, inputs: Sequence[RawArray], outputs: Sequence[RawArray]) -> None:
             (y,), at = outputs, work.at(info)
-            work.copy(inputs[0], y.ptr)
+            factors = work.at(place) if turned else y.ptr
+            if turned:
+                turn(work, inputs[0].ptr, factors, m.count, n, n)
+            else:
+                work.copy(inputs[0], factors)
             if in_batch:
                 table = work.pointers(y.ptr, m.size, m.count, work.at(pointers))
                 work.solver("potrf_batched", fill, n, table, n, at, m.count)
             for i in range(0 if in_batch else m.count):
                 work.solver(
-                    "potrf", fill, n, y.ptr + i * m.step, n, work.at(scratch), length, at + 4 * i
+                    "potrf", fill, n, factors + i * m.step, n, work.at(scratch), length, at + 4 * i
                 )
+            if turned:
+                turn(work, factors, y.ptr, m.count, n, n)
             work.small(
                 "triangle", y=y.ptr, count=m.count, rows=n, columns=n, y_step=m.size, y_ld=n,
                 value=int(op.lower),

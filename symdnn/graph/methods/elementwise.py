@@ -121,10 +121,13 @@ class ElementwiseMethods:
         """Rounded towards 0."""
         return self._elementwise("trunc")
 
-    def clip(self, a_min: TensorLike, a_max: TensorLike) -> Variable:
-        """Values limited to ``[a_min, a_max]``."""
-        return operator("clip")(self, a_min, a_max)
+    def clip(
+        self, a_min: TensorLike | None = None, a_max: TensorLike | None = None, *,
+        min: TensorLike | None = None, max: TensorLike | None = None,
+    ) -> Variable:  # fmt: skip
+        """Values limited to ``[min, max]`` (or ``[a_min, a_max]``), of which one may be None."""
+        return operator("clip")(self, a_min if min is None else min, a_max if max is None else max)
 
-    def round(self, mode: str | None = None) -> Variable:
-        """Rounded to integers (half to even by default)."""
-        return operator("round")(self, mode)
+    def round(self, mode: str | int | None = None, *, decimals: int = 0) -> Variable:
+        """Rounded to integers, or to so many decimals (half to even by default)."""
+        return operator("round")(self, mode, decimals=decimals)

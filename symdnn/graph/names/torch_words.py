@@ -7,6 +7,7 @@ else (``max`` of a ``dim`` also the indices, ``std`` that of a sample), that one
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
@@ -19,6 +20,7 @@ R = TypeVar("R")
 
 _WORDS = {
     "dim": "axis", "keepdim": "keepdims", "dims": "axis", "shifts": "shift", "p": "L",
+    "diagonal": "k",
 }  # fmt: skip
 
 _functions: dict[str, Callable[..., Any]] = {}
@@ -40,23 +42,27 @@ def torch_words(
     words = frozenset((*_WORDS, *more))
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        plural = "axes" in inspect.signature(function).parameters
+
         @functools.wraps(function)
         def either(*args: P.args, **kwargs: P.kwargs) -> R:
             if not kwargs or words.isdisjoint(kwargs):
                 return function(*args, **kwargs)
             if theirs is not None:
                 return _functions[theirs](*args, **kwargs)  # type: ignore[no-any-return]
-            return function(*args, **_translated(function.__name__, kwargs))
+            return function(*args, **_translated(function.__name__, kwargs, plural))
 
         return either
 
     return decorate
 
 
-def _translated(name: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def _translated(name: str, kwargs: Mapping[str, Any], plural: bool) -> dict[str, Any]:
     made: dict[str, Any] = {}
     for key, value in kwargs.items():
         ours = _WORDS.get(key, key)
+        if plural and ours == "axis":
+            ours = "axes"
         if ours in made:
             raise InputError(f"{name}: {key} and {ours} are one argument; wanted one of them")
         made[ours] = value

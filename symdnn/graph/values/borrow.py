@@ -1,9 +1,9 @@
 """Detects whether a user still holds an array that shares a shared variable's memory.
 
-As long as somebody has such an array, the memory may be written at any time. NumPy's views keep
-their base alive, so one can detect when the last of them is gone. For memory that was lent out
-there is a weak reference to an object that is the base of all views. For a user's array the number
-of references to it is compared. An address alone (``a.ctypes.data``) keeps nothing alive.
+While such an array exists, its memory may be written at any time. NumPy's views hold a reference to
+their base, so one can detect when the last of them is gone. For lent memory there is a weak
+reference to the object that is the base of all views. For a user's array its reference count is
+compared. A raw address (``a.ctypes.data``) keeps nothing alive.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Given:
 
     @property
     def held(self) -> bool:
-        """Whether somebody has it, or a view of it."""
+        """Whether the array or a view of it still exists."""
         return not self._owns or getrefcount(self._array) > _UNHELD
 
 

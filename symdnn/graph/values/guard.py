@@ -11,9 +11,9 @@ import numpy as np
 from symdnn.graph.op import Op
 from symdnn.graph.origin import NO_HINTS, NOWHERE
 from symdnn.graph.type import TensorType, Type, numpy_dtype
-from symdnn.graph.variable import Apply, Variable
+from symdnn.graph.variable import Apply, Constant, Variable
 
-__all__ = ["BIG_MAGNITUDE", "FAULT", "FaultCheck", "Range", "ValueGuard"]
+__all__ = ["BIG_MAGNITUDE", "FAULT", "FaultCheck", "Range", "ValueGuard", "of_constants"]
 
 #: The magnitude above which a value counts as big.
 BIG_MAGNITUDE = 1e10
@@ -65,12 +65,19 @@ class ValueGuard:
         return Apply(FaultCheck(text), [v], [], origin, NO_HINTS, (0,))
 
     def checked(self, node: Apply) -> list[Variable]:
-        """The outputs of a node that a guarded run checks: not those with an input's elements, nor
-        those on their way."""
-        if node.op.in_flight:
+        """The outputs of a node that a guarded run checks: not those with an input's elements,
+        those on their way, nor what is filled with constants."""
+        if node.op.in_flight or of_constants(node):
             return []
         same = node.op.views
         return [v for v in node.outputs if v.index not in same and self.watches(v.type)]
+
+
+def of_constants(node: Apply) -> bool:
+    """Whether all numbers that a node reads are constants, and sizes beside them: an infinity in
+    its result is one that the program wrote, such as the maximum of no elements."""
+    numbers = [v for v in node.inputs if isinstance(v.type, TensorType) and not v.type.is_discrete]
+    return bool(numbers) and all(isinstance(v, Constant) for v in numbers)
 
 
 @dataclass(frozen=True)

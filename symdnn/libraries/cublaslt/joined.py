@@ -1,14 +1,14 @@
 """GEMMs that differ only in their weights become one GEMM of the joined weights.
 
-``x @ a``, ``x @ b`` and ``x @ c`` (query, key and value; a gate and what it gates; experts that
-all tokens visit) are the columns of ``x @ [a, b, c]``. One launch reads ``x`` once, and fills a GPU
-that none of them fills alone.
+``x @ a``, ``x @ b`` and ``x @ c`` (query, key and value; gate and gated values; experts that all
+tokens visit) are columns of ``x @ [a, b, c]``. One launch reads ``x`` once, and fills a GPU that a
+single one would not fill.
 
-Only weights that the function does not update are joined: the parameter cache keeps the joined copy
-(:mod:`symdnn.compile.program.parameter_cache`), so that no call copies. A training step would copy
-each of k weights again, by as many launches as there are weights, and save k - 1. The gradient of
-``x`` is a sum of k products, each of which adds to the one before (cuBLASLt's beta): joined along
-its sums it would copy the gradients of all k results, and save no launch.
+Only weights that the function does not update are joined: the parameter cache stores the joined
+copy (:mod:`symdnn.compile.program.parameter_cache`), so no call copies. A training step would copy
+each of k weights in each call, with k launches, to save k - 1. The gradient of ``x`` is a sum of k
+GEMMs, each of which accumulates (cuBLASLt's beta). Joined along the summed axis, it would copy the
+gradients of all k results and save no launch.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from symdnn.rewriting.rewrite import Context
 
 __all__ = ["BYTES_OF_A_LAUNCH", "Parameters", "join_products"]
 
-#: What a launch costs, in bytes that an H100 reads meanwhile (2 to 3 microseconds). Weights are
-#: joined if the copy, which is held beside them, is not larger than this for each launch saved.
+#: The cost of a launch, as bytes that an H100 reads in that time (2 to 3 microseconds). Weights are
+#: joined if the additional copy is not larger than this for each saved launch.
 BYTES_OF_A_LAUNCH = 8 << 20
 #: A result's columns begin at multiples of this, for vector loads and for tensor cores.
 _ALIGNMENT_BYTES = 16
@@ -61,12 +61,12 @@ def join_products(context: Context, name: str) -> None:
 
 
 class Parameters:
-    """Which values depend on constants and parameters alone that the function does not update."""
+    """Values that depend only on constants and on parameters that the function does not update."""
 
     def __init__(self, context: Context, order: Sequence[Apply]) -> None:
         self._updated = {*context.fgraph.inputs, *context.fgraph.updates.values()}
         self._known: dict[Variable, bool] = {}
-        #: Values that may differ from call to call. The cache serves their nodes alone.
+        #: Values that may differ from call to call. The cache serves only their nodes.
         self.varying: set[Variable] = set(self._updated)
         for node in order:
             if any(v in self.varying for v in node.inputs):

@@ -33,15 +33,15 @@ def load_theano(
     layer W (in, out) and b; normalisation beta, gamma, mean and inverse deviation, Lasagne's
     1 / sqrt(variance + ``eps``); an embedding its rows.
 
-    ``filter_flip=True``, what ``theano.tensor.nnet.conv2d`` and Lasagne's layers do unless they are
-    told otherwise, says that the kernels were used in a true convolution: they are mirrored in
-    space here, because the modules compute cross-correlation. False is for kernels of cuDNN layers
-    (``Conv2DDNNLayer``, ``dnn_conv`` with ``conv_mode='cross'``). A file of
-    :func:`symdnn.io.save_parameters` may say it itself; it is never guessed.
+    ``filter_flip=True`` says that the filters were used in a true convolution, the default of
+    ``theano.tensor.nnet.conv2d`` and Lasagne's layers. They are mirrored in space here, because the
+    modules compute cross-correlation. False is for filters of cuDNN layers (``Conv2DDNNLayer``,
+    ``dnn_conv`` with ``conv_mode='cross'``). A file of :func:`symdnn.io.save_parameters` may say it
+    itself; it is never guessed.
 
-    Raises :class:`~symdnn.errors.InputError` where number or shapes do not fit, where nothing says
-    ``filter_flip`` of a kernel, and for recurrent and transposed layers, whose form differs from
-    program to program; nothing is changed then.
+    Raises :class:`~symdnn.errors.InputError` if number or shapes do not fit, if ``filter_flip`` is
+    unknown, and for recurrent and transposed layers, whose form differs from program to program.
+    Then nothing is changed.
     """
     rest, said = _numbered(arrays)
     slots: dict[str, Slot] = {}
@@ -131,7 +131,7 @@ def load_torch7(net: Module, source: object) -> Loaded:
     ``running_var``, is 1 / sqrt(variance + eps) with the module's eps. Gradients
     (``gradWeight``, ``gradBias``) are ignored.
 
-    Raises :class:`~symdnn.errors.InputError` naming every problem, and changes nothing then.
+    Raises :class:`~symdnn.errors.InputError` with every problem, and then changes nothing.
     """
     owners = {p + n: (m, v) for p, m, n, v in own_names(net)}
     given: dict[str, Array] = {}

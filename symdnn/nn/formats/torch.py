@@ -73,7 +73,7 @@ def to_torch(net: Module) -> dict[str, Array]:
 
 
 def torch_slots(net: Module) -> dict[str, Slot]:
-    """Every weight of the network by PyTorch's name of it."""
+    """Every weight of the network by its name in PyTorch."""
     found: dict[str, Slot] = {}
     for prefix, module, name, variable in own_names(net):
         if isinstance(module, Recurrent) and variable is module.weight:

@@ -1,6 +1,6 @@
 """The functions of PyTorch's ``torch.nn.functional``, with its names and arguments.
 
-``from symdnn.nn import functional as F``; what a function means is said at the layer of its name.
+``from symdnn.nn import functional as F``. The layer of the same name describes a function.
 """
 
 from symdnn.nn.functional import images, layers, losses, products

@@ -20,7 +20,7 @@ from symdnn.ops.array.argreduce import argmax
 from symdnn.ops.array.norms import norm
 from symdnn.ops.array.take import to_one_hot
 from symdnn.ops.core.gradient_control import disconnected_grad
-from symdnn.ops.core.shape import dims_of
+from symdnn.ops.core.shape import dims_of, shape_entries
 from symdnn.ops.elementwise import activations as functions
 from symdnn.ops.elementwise.arithmetic import cast, maximum
 from symdnn.ops.elementwise.math import log, tanh
@@ -29,14 +29,16 @@ from symdnn.ops.nn import normalization
 from symdnn.ops.nn.dropout import dropout as dropped
 from symdnn.ops.numpy_names import numpy_math
 from symdnn.ops.random.random_stream import RandomStream
+from symdnn.ops.torch_names.torch_distances import pdist
 
 __all__ = [
     "alpha_dropout", "batch_norm", "celu", "cosine_similarity", "dropout", "dropout1d",
     "dropout2d", "dropout3d", "elu", "gelu", "glu", "group_norm", "gumbel_softmax", "hardshrink",
     "hardsigmoid", "hardswish", "hardtanh", "instance_norm", "layer_norm", "leaky_relu",
     "local_response_norm", "log_softmax", "logsigmoid", "mish", "normalize", "one_hot",
-    "pairwise_distance", "prelu", "relu", "relu6", "rms_norm", "rrelu", "selu", "sigmoid", "silu",
-    "softmax", "softmin", "softplus", "softshrink", "softsign", "tanh", "tanhshrink", "threshold",
+    "pairwise_distance", "pdist", "prelu", "relu", "relu6", "rms_norm", "rrelu", "selu",
+    "sigmoid", "silu", "softmax", "softmin", "softplus", "softshrink", "softsign", "tanh",
+    "tanhshrink", "threshold",
 ]  # fmt: skip
 
 
@@ -220,7 +222,7 @@ def rrelu(
 
 
 def _last(normalized_shape: Any, ndim: int) -> tuple[int, ...]:
-    n = 1 if np.ndim(normalized_shape) == 0 else len(normalized_shape)
+    n = len(shape_entries(normalized_shape))
     return tuple(range(ndim - n, ndim))
 
 

@@ -20,7 +20,7 @@ from symdnn.nn.modules.torch_keywords import torch_keywords
 from symdnn.ops.core.shape import shape
 from symdnn.ops.elementwise import activations, arithmetic
 from symdnn.ops.elementwise import math as functions
-from symdnn.ops.elementwise.comparison import gt, switch
+from symdnn.ops.elementwise.comparison import gt, le, switch
 from symdnn.ops.elemwise import like
 from symdnn.ops.random.random_stream import RandomStream
 
@@ -368,7 +368,7 @@ class Threshold(_Pointwise):
         self.th, self.v = float(th), float(v)
 
     def value(self, x: Variable) -> Variable:
-        return switch(gt(x, like(self.th, x)), x, like(self.v, x))
+        return switch(le(x, like(self.th, x)), like(self.v, x), x)  # NaN stays NaN
 
     def describe(self) -> str:
         return f"({self.th:g}, {self.v:g})"
@@ -392,8 +392,8 @@ class HardShrink(_Shrink):
     """``x`` beyond ``lambd``, 0 within."""
 
     def value(self, x: Variable) -> Variable:
-        far = gt(arithmetic.abs(x), like(self.lambd, x))
-        return switch(far, x, like(0, x))
+        near = le(arithmetic.abs(x), like(self.lambd, x))  # not where it is NaN
+        return switch(near, like(0, x), x)
 
 
 class SoftShrink(_Shrink):

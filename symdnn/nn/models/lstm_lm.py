@@ -40,8 +40,8 @@ class LanguageModel(Module):
     def states(self, tokens: Any, hx: Any = None, cx: Any = None) -> list[Variable]:
         """``[scores, hy, cy]``: the scores and the states after the last step.
 
-        States are (layers, batch, hidden); zeros when they are not given. Keep them in shared
-        variables, updated with what a call gives, and a text goes on in the next batch.
+        States are (layers, batch, hidden); the default is zeros. To continue a text in the next
+        batch, store them in shared variables that each call updates with its result.
         """
         y, hy, cy = self.rnn.states(self.drop(self.encoder(tokens)), None, hx, cx)
         return [self.decoder(self.drop(y)), hy, cy]
@@ -55,7 +55,7 @@ def lstm_lm(
     dropout: float = 0.5,
     tied: bool = False,
 ) -> LanguageModel:
-    """A language model of ``layers`` LSTM layers: 19,780,400 parameters as it stands.
+    """A language model of ``layers`` LSTM layers; 19,780,400 parameters by default.
 
     It is the medium model of Zaremba et al. (2014), with cuDNN's two biases for each gate. Tokens
     are integers (time, batch) below ``words``; the result is scores (time, batch, words). ``tied``

@@ -1,4 +1,4 @@
-"""Gradients kept within bounds: by their common norm, or element by element."""
+"""Gradients clipped by their common norm, or element by element."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def global_norm(grads: Sequence[Variable]) -> Variable:
 
 @checked
 def clip_by_norm(grads: Sequence[Variable], limit: float | Variable) -> list[Variable]:
-    """``grads`` times ``min(1, limit / norm)``, where ``norm`` is that of all of them together.
+    """``grads`` times ``min(1, limit / norm)``, with the common norm of all of them.
 
-    ``limit`` is a number above 0 or a symbolic scalar; dtypes stay. An infinite or NaN element
-    makes all of them NaN or 0. (Pascanu et al. 2013.)
+    ``limit`` is a positive number or a symbolic scalar; dtypes do not change. An infinite or NaN
+    element makes all of them NaN or 0. (Pascanu et al. 2013.)
     """
     _check("clip_by_norm", grads)
     if not isinstance(limit, Variable) and not limit > 0:
@@ -51,7 +51,7 @@ def clip_by_norm(grads: Sequence[Variable], limit: float | Variable) -> list[Var
 
 @checked
 def clip_by_value(grads: Sequence[Variable], limit: float) -> list[Variable]:
-    """``grads`` with each element kept within ``-limit`` and ``limit``, a number above 0."""
+    """``grads`` with each element clipped to ``-limit`` and ``limit``, a positive number."""
     _check("clip_by_value", grads)
     if not limit > 0:
         raise ValueError(f"clip_by_value: limit={limit}; wanted a number above 0")

@@ -1,9 +1,9 @@
 """Optimisers whose work is shared out over ranks (ZeRO: Rajbhandari et al. 2020).
 
-Parameters of equal settings are joined to one vector, of which each rank has an equal part. The
-gradients are summed by ``reduce_scatter``, so that a rank gets those of its part; it makes the step
-of its part alone, with its part of the state. Then ``all_gather`` brings the new values to all, or
-the parameters are kept as parts too, and programs gather them where they use them.
+Parameters with equal settings are joined to one vector, of which each rank has an equal part. The
+gradients are summed by ``reduce_scatter``, so that a rank gets those of its part; it updates only
+its part, with its part of the state. Then ``all_gather`` sends the new values to all ranks. If
+parameters are sharded too, programs gather them where they use them.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Parts:
                 )
         self.parts: list[Part] = []
         self.grads: list[Variable] = []
-        #: Whether the parameters are kept as parts, too.
+        #: Whether the parameters are sharded, too.
         self.keeps = parallel.shard == "parameters"
         found = _buckets(parameters, grads, parallel)
         joined = [[parameters[i] for i in bucket] for bucket in found]
@@ -154,7 +154,7 @@ class Parts:
     def own_values(
         self, values: Mapping[str, Any], state: Mapping[str, Shared]
     ) -> dict[str, Array]:
-        """What this rank keeps of values that :meth:`gathered` gave, on any number of ranks."""
+        """This rank's part of values that :meth:`gathered` returned, on any number of ranks."""
         left, found = dict(values), {}
         for name in state:
             if self._part_of(name) is None:

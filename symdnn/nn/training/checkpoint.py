@@ -40,7 +40,8 @@ def save(path: str | os.PathLike[str], groups: Groups, progress: Mapping[str, An
 @dataclass(frozen=True)
 class Writers:
     """Ranks that write a checkpoint together: this is ``number`` of ``count``, or None if it only
-    helps to read what ranks keep in parts. ``agreed(what, value)`` gives the values of all."""
+    helps to read sharded variables. ``agreed(what, value)`` returns the values of all ranks.
+    """
 
     count: int
     number: int | None
@@ -50,10 +51,10 @@ class Writers:
 def save_together(
     path: str | os.PathLike[str], groups: Groups, progress: Mapping[str, Any], ranks: Writers
 ) -> None:
-    """Each rank writes about as many bytes. A variable that ranks keep in parts is read by all, and
-    kept by the one that writes it.
+    """Each rank writes about as many bytes. All ranks read a sharded variable, and one of them
+    writes it.
 
-    All ranks call this with the same variables, and read those that are kept in parts together.
+    All ranks call this with the same variables, and read sharded ones together.
     """
     target, named = _checked(path), _flat(groups)
     forms = {n: _form(v) for n, v in named.items()}
@@ -88,7 +89,7 @@ def _form(value: object) -> tuple[str, tuple[int, ...], int]:
 
 
 def _shares(sizes: Mapping[str, int], count: int) -> list[list[str]]:
-    """Names in so many groups of about as many bytes each: the largest first."""
+    """Names in this many groups of about equal bytes: the largest first."""
     shares: list[list[str]] = [[] for _ in range(count)]
     totals = [0] * count
     for name in sorted(sizes, key=lambda n: (-sizes[n], n)):
@@ -112,7 +113,7 @@ def load(
     """Set the variables, all or none; returns the progress, and the arrays of other groups.
 
     Raises :class:`~symdnn.errors.FileFormatError` for another kind of file, and
-    :class:`~symdnn.errors.InputError` where it belongs to another net or optimiser.
+    :class:`~symdnn.errors.InputError` if it belongs to another network or optimiser.
     """
     found = load_parameters(_checked(path))
     about = found.metadata.get("training")

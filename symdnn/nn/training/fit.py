@@ -102,7 +102,7 @@ def fit(
     loss_scale: LossScale | None = None, prefetch: int = 0, progress: bool | None = None,
     distributed: object = None, mode: object = None,
 ) -> History:  # fmt: skip
-    """Train ``net`` until ``epochs`` epochs are done; returns what was measured.
+    """Train ``net`` for ``epochs`` epochs; returns the history.
 
     ``criterion(output, target)`` is the loss, ``optimiser`` a function such as ``nn.optim.adam``
     (``functools.partial`` sets its options), or its name. ``data`` gives batches for each epoch:
@@ -151,7 +151,7 @@ def fit(
 
 
 def _on_ranks(problem: Problem, parallel: DataParallel | None) -> tuple[Problem, Ranks | None]:
-    """The problem with the number of this rank's samples as an input; of one rank as it is."""
+    """The problem with the number of this rank's samples as an input; with one rank unchanged."""
     if parallel is None or parallel.ranks.size == 1:
         return problem, None
     samples = TensorType("float64", ())("samples")
@@ -244,7 +244,7 @@ def _check(settings: Settings, problem: Problem, resume: bool) -> None:
         if getattr(settings, name) < 1:
             raise InputError(f"fit: {name}={getattr(settings, name)}; wanted 1 or more")
     if resume and settings.checkpoint is None:
-        raise InputError("fit: resume=True goes on from checkpoint=, which is not given")
+        raise InputError("fit: resume=True needs checkpoint=")
 
 
 def _train(run: Run, ahead: int, progress: bool | None) -> None:

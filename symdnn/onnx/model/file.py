@@ -1,4 +1,4 @@
-"""Reading a model, and what is checked before anything is built of it."""
+"""Reading a model, and the checks before anything is built from it."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _check_graph(graph: Any, outer: set[str], depth: int) -> None:
 
 
 def _check_order(nodes: Any, known: set[str], where: str, depth: int) -> set[str]:
-    """All names after ``nodes``, each of which may read only what is made before it."""
+    """All names after ``nodes``. A node may read only names that exist before it."""
     known = set(known)
     made: set[str] = set()
     for node in nodes:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import symdnn.tensor as T
-from symdnn.graph.dims import product
 from symdnn.graph.variable import Variable
 from symdnn.onnx.model.node import Node
+from symdnn.ops.array.getitem import reduce_subtensor
 from symdnn.ops.core.shape import dims_of
 
 __all__ = ["OPS", "positive"]
@@ -77,50 +77,7 @@ def _scattered(node: Node, x: Variable, index: tuple[Variable, ...], updates: Va
         return T.inc_subtensor(x[index], updates)
     if reduction not in ("mul", "max", "min"):
         raise node.error(f"reduction {reduction!r}: wanted none, add, mul, max or min")
-    return _reduced(node, x, index, updates, reduction)
-
-
-def _reduced(
-    node: Node, x: Variable, index: tuple[Variable, ...], updates: Variable, reduction: str
-) -> Variable:
-    """A scatter that multiplies, or takes extremes: updates of one element are combined first.
-
-    They are brought side by side by a stable sort, and combined in as many steps as their number
-    has binary digits: in each an update takes in the one ``1, 2, 4, ...`` places before it, if that
-    is of the same element. The last one of an element then has all.
-    """
-    combine = {"mul": T.mul, "max": T.maximum, "min": T.minimum}[reduction]
-    places, values = _flat_places(x, index, updates), updates.flatten()
-    count = places.type.shape[0]
-    if count is None:
-        count = int(node.settled(dims_of(places)[0], "the number of updates"))
-    if count == 0:
-        return x
-    order = T.argsort(places, kind="stable")
-    places, values = places[order], values[order]
-    step = 1
-    while step < count:
-        same = T.eq(places[step:], places[:-step])
-        joined = T.switch(same, combine(values[:-step], values[step:]), values[step:])
-        values = T.concatenate([values[:step], joined])
-        step *= 2
-    total = product(dims_of(x))
-    last = T.concatenate([T.neq(places[1:], places[:-1]), T.ones((1,), dtype="bool")])
-    places = T.switch(last, places, total)  # the others go to an element that is cut off
-    flat = T.concatenate([x.flatten(), T.zeros((1,), dtype=x.type.dtype)])
-    found = T.set_subtensor(flat[places], combine(flat[places], values))
-    return found[:-1].reshape(dims_of(x))
-
-
-def _flat_places(x: Variable, index: tuple[Variable, ...], updates: Variable) -> Variable:
-    """The place of each element of ``updates`` in the flattened ``x``."""
-    sizes = dims_of(x)
-    flat = index[0]
-    for i in range(1, len(index)):
-        flat = flat * sizes[i] + index[i]
-    for d in sizes[len(index) :]:
-        flat = T.shape_padright(flat * d) + T.arange(d, dtype="int64")
-    return (flat + T.zeros_like(updates, dtype="int64")).flatten()
+    return reduce_subtensor(x[index], updates, reduction)
 
 
 def _scatter_elements(node: Node) -> Variable:

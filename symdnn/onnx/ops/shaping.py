@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import symdnn.tensor as T
-from symdnn.graph.dims import ceil_div, product
+from symdnn.graph.dims import ceil_div, dim_max, dim_min, product
 from symdnn.graph.variable import Constant, Variable
 from symdnn.onnx.model.kinds import carrier
 from symdnn.onnx.model.node import Node
@@ -218,13 +218,12 @@ def _range(node: Node) -> Value | Variable:
         checked_sizes(node, [count])
         return Value.of((start + np.arange(count) * step).astype(dtype))
     if isinstance(step, Variable) or np.dtype(dtype).kind == "f":
-        start, stop, step = (float_or_variable(node, i) for i in range(3))
+        start, stop, step = (node.size(n, "a bound of the range") for n in (start, stop, step))
+        first, last, by = (T.cast(n, "float64") for n in (start, stop, step))
+        count = T.cast(T.maximum(T.ceil((last - first) / by), 0), "int64")
+        places = T.cast(T.arange(count, dtype="int64"), dtype)
+        return T.cast(start, dtype) + places * T.cast(step, dtype)
     return T.arange(start, stop, step, dtype=dtype)
-
-
-def float_or_variable(node: Node, i: int) -> Any:
-    """A bound of a range: known, since its length is a shape."""
-    return node.known(i, "a bound of the range").ravel()[0].item()
 
 
 def _pad(node: Node) -> Variable:
@@ -258,6 +257,7 @@ def padded(node: Node, x: Variable, pads: list[tuple[Any, Any]], mode: str, fill
         return x
     if not isinstance(fill, Variable):
         fill = T.constant(np.asarray(fill, x.type.numpy))
+    x, pads = _cut_by_sizes(x, pads)
     return T.pad(x, pads, mode="constant", constant_values=fill)
 
 
@@ -267,6 +267,20 @@ def _cut(n: Any) -> int:
 
 def _at_least_0(n: Any) -> Any:
     return n if isinstance(n, Variable) else max(n, 0)
+
+
+def _cut_by_sizes(
+    x: Variable, pads: list[tuple[Any, Any]]
+) -> tuple[Variable, list[tuple[Any, Any]]]:
+    """``x`` without what numbers that only a call has cut off, and what is then put around it."""
+    parts, left = [slice(None)] * x.ndim, list(pads)
+    for axis, (before, after) in enumerate(pads):
+        if isinstance(before, Variable):
+            parts[axis] = slice(dim_max(-before, 0), None)
+        if isinstance(after, Variable):
+            parts[axis] = slice(parts[axis].start, plain_dims(x)[axis] + dim_min(after, 0))
+        left[axis] = (dim_max(before, 0), dim_max(after, 0))
+    return (x[tuple(parts)] if parts != [slice(None)] * x.ndim else x), left
 
 
 def _padded_by_index(node: Node, x: Variable, pads: list[tuple[Any, Any]], mode: str) -> Variable:

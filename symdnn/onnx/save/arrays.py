@@ -122,6 +122,21 @@ def _diagonal_matrix(w: Writer, node: Apply) -> Any:
     return w.add("Where", on, w.add("Gather", name, places, axis=x.ndim - 1), zero)
 
 
+def _diagonal(w: Writer, node: Apply) -> Any:
+    """Places of the flattened last two dimensions, a row and a column further each."""
+    op: Any = node.op
+    x = node.inputs[0]
+    name, lead = w.name(x), x.ndim - 2
+    zero, one = (w.constant(v, np.int64) for v in (0, 1))
+    down, right = (w.constant(max(k, 0), np.int64) for k in (-op.offset, op.offset))
+    columns = w.size(name, lead + 1)
+    length = w.add("Min", w.add("Sub", w.size(name, lead), down), w.add("Sub", columns, right))
+    steps = w.add("Range", zero, w.add("Max", length, zero), one)
+    rows = w.add("Mul", w.add("Add", steps, down), columns)
+    places = w.add("Add", rows, w.add("Add", steps, right))
+    return w.add("Gather", w.reshaped(name, [0] * lead + [-1]), places, axis=lead)
+
+
 def _column_of_zeros(w: Writer, x: Variable) -> str:
     lead = w.add("Slice", w.shape(w.name(x)), *(w.constant([k], np.int64) for k in (0, -1, 0)))
     sizes = w.add("Concat", lead, w.constant([1], np.int64), axis=0)
@@ -237,7 +252,8 @@ def _written(w: Writer, node: Apply) -> Any:
     updates = w.add("Expand", updates, w.add("Shape", places))
     flat = w.constant([-1], np.int64)
     parts = [w.add("Reshape", n, flat) for n in (name, places, updates)]
-    mode = "none" if op.set_instead_of_inc else "add"
+    plain = "none" if op.set_instead_of_inc else "add"
+    mode = getattr(op, "reduce", plain)
     return w.add("Reshape", w.add("ScatterElements", *parts, axis=0, reduction=mode), shape)
 
 
@@ -363,7 +379,8 @@ EMITTERS: dict[str, Emitter] = {
     "Reshape": _reshape, "DimShuffle": _dimshuffle, "Alloc": _alloc, "Join": _join,
     "Split": _split, "Pad": _pad, "ARange": _arange, "OneHot": _one_hot, "Roll": _roll,
     "Subtensor": _subtensor, "AdvancedSubtensor": _advanced, "IncSubtensor": _written,
-    "AdvancedIncSubtensor": _written, "Nonzero": _nonzero, "PickLabel": _pick_label,
+    "AdvancedIncSubtensor": _written, "ScatterReduce": _written, "Diagonal": _diagonal,
+    "Nonzero": _nonzero, "PickLabel": _pick_label,
     "Sum": _reduction("ReduceSum"), "Prod": _reduction("ReduceProd"),
     "Max": _reduction("ReduceMax"), "Min": _reduction("ReduceMin"),
     "LogSumExp": _reduction("ReduceLogSumExp"), "AllTrue": _truth("ReduceMin"),

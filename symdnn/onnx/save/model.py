@@ -20,7 +20,7 @@ from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Shared, Variable
 from symdnn.onnx.model.external import with_data_in, write_data
 from symdnn.onnx.model.kinds import code_of
-from symdnn.onnx.save import arrays, elementwise, loops, networks, quantized, recurrent
+from symdnn.onnx.save import arrays, boxes, elementwise, loops, networks, quantized, recurrent
 from symdnn.onnx.save.complexes import emitter_of
 from symdnn.onnx.save.writer import Writer, dtype_of
 
@@ -37,7 +37,7 @@ _MOST_BYTES = 1_800_000_000
 
 _EMITTERS = {
     **elementwise.EMITTERS, **arrays.EMITTERS, **networks.EMITTERS, **quantized.EMITTERS,
-    **recurrent.EMITTERS, "CumProd": loops.running_product,
+    **recurrent.EMITTERS, **boxes.EMITTERS, "CumProd": loops.running_product,
 }  # fmt: skip
 
 

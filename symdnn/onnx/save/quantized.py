@@ -8,12 +8,18 @@ from typing import Any
 import numpy as np
 
 from symdnn.graph.variable import Apply, Variable
+from symdnn.onnx.model.kinds import code_of
 from symdnn.onnx.save.writer import Writer
 from symdnn.ops.elementwise.quantize import FLOAT8, is_zero
 
 __all__ = ["EMITTERS"]
 
 Emitter = Callable[[Writer, Apply], Any]
+#: Storage types of floats -> the opset from which on there is a cast to them.
+_STORED = {
+    "float8_e4m3fn": 19, "float8_e4m3fnuz": 19, "float8_e5m2": 19, "float8_e5m2fnuz": 19,
+    "float4_e2m1fn": 23, "float8_e8m0fnu": 24,
+}  # fmt: skip
 #: From this opset on a type of fewer than 8 or of 16 bits may be written.
 _MORE_KINDS = 21
 
@@ -94,6 +100,22 @@ def _product(w: Writer, node: Apply) -> Any:
     )  # fmt: skip
 
 
+def _narrow(w: Writer, node: Apply) -> Any:
+    """A cast to the storage type and back."""
+    op: Any = node.op
+    (x,) = node.inputs
+    if op.kind not in _STORED or w.opset < _STORED[op.kind]:
+        wanted = f"needs opset {_STORED[op.kind]}" if op.kind in _STORED else "has no cast"
+        raise w.refuse(node, f"{op.kind} {wanted}")
+    powers = op.kind == "float8_e8m0fnu"
+    stored = w.add(
+        "Cast", w.name(x), to=code_of(op.kind), saturate=int(op.saturate),
+        round_mode=op.power if powers else None,
+    )  # fmt: skip
+    return w.cast(stored, "float32")
+
+
 EMITTERS: dict[str, Emitter] = {
     "Quantize": _quantize, "Dequantize": _dequantize, "QuantizedProduct": _product,
+    "Narrow": _narrow,
 }  # fmt: skip

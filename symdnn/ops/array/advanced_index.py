@@ -10,12 +10,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from symdnn.errors import IndexOutOfRange, TypeMismatch
-from symdnn.graph.dims import Dim, DimT, Shape
-from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
+from symdnn.graph.dims import Dim, DimT
+from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Shapes, Types, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array
-from symdnn.graph.variable import Variable
 from symdnn.ops.array.index import Increment
 from symdnn.ops.array.index_lanes import AdvancedLanes
 from symdnn.ops.array.slices import (
@@ -48,6 +47,7 @@ class AdvancedSubtensor(Op):
     end; one out of range raises :class:`~symdnn.errors.IndexOutOfRange`.
     """
 
+    linear_in_first: ClassVar[bool] = True
     index: IndexPattern
 
     @property
@@ -95,9 +95,7 @@ class AdvancedSubtensor(Op):
                 out.extend(common)
         return tuple(out)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         n = 1 + len(self.arrays)
         common = broadcast_dims(self, types[1:n], shapes[1:n])
         entries = fill_in(self.index, [host[i] for i in self.host_inputs])
@@ -133,9 +131,6 @@ class AdvancedSubtensor(Op):
         add = AdvancedIncSubtensor(self.index)
         return [add(zeros, cotangents[0], *rest), *(None for _ in rest)]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        return [None if tangents[0] is None else self(tangents[0], *inputs[1:])]
-
     def __str__(self) -> str:
         return f"AdvancedSubtensor{{{pattern_text(self.index)}}}"
 
@@ -148,7 +143,7 @@ class AdvancedSubtensor(Op):
         found = AdvancedSubtensor(wide.index)(x, *wide.arrays, *bounds)
         return [found.dimshuffle(*wide.order)], [0]
 
-    def _apart(self, inputs: Sequence[Variable]) -> tuple[Sequence[Any], Sequence[Any]]:
+    def _apart(self, inputs: Vars) -> tuple[Sequence[Any], Sequence[Any]]:
         """(index arrays, bounds) of the inputs."""
         first = 1 + len(self.arrays)
         return inputs[1:first], inputs[first:]
@@ -242,9 +237,7 @@ class InBounds(Op):
         check_range(self, index, int(size), "an axis")
         return np.array(index)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [shapes[0]]
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from symdnn.errors import TypeMismatch
-from symdnn.graph.dims import Shape, same_dim
-from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
+from symdnn.graph.dims import same_dim
+from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Shapes, Types, Vars
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Variable, as_variable
@@ -43,9 +42,7 @@ class NonMaxSuppression(Op):
             raise TypeMismatch(self, wanted, list(inputs))
         return TensorType("int64", (None, 3))
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return None
 
     def reference(self, *inputs: Array) -> Array:
@@ -80,9 +77,7 @@ class KeptBoxes(Op):
             raise TypeMismatch(self, "float boxes (..., B, 4)", list(inputs))
         return TensorType("bool", boxes.shape[:-1])
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         same_dim(self, [shapes[0][-1], 4], "four numbers for each box", shapes)
         return [tuple(shapes[0][:-1])]
 

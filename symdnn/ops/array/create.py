@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import Any, ClassVar, TypeGuard
 
 import numpy as np
 
 from symdnn.config import config
-from symdnn.errors import AxisError, NdimMismatch, OptionError, ShapeMismatch
-from symdnn.graph.dims import Dim, Shape, at_least_zero, dim_min, known, normal_axis
-from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
+from symdnn.errors import ArgumentError, AxisError, NdimMismatch, OptionError, ShapeMismatch
+from symdnn.graph.dims import Dim, at_least_zero, dim_min, known, normal_axis
+from symdnn.graph.names.torch_words import torch_words
+from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Shapes, Types, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array, DtypeLike, ShapeLike, TensorLike
@@ -46,19 +46,38 @@ def full(shape: ShapeLike, fill_value: TensorLike, dtype: DtypeLike | None = Non
     return alloc(value, shape_entries(shape))
 
 
-def zeros(shape: ShapeLike, dtype: DtypeLike | None = None) -> Variable:
-    """Zeros in ``shape``: ints, integer scalars, or a vector of them; ``floatX`` by default."""
+def zeros(shape: ShapeLike, *more: Any, dtype: DtypeLike | None = None) -> Variable:
+    """Zeros in ``shape``: ints, integer scalars, or a vector of them; ``floatX`` by default.
+
+    ``zeros(shape, dtype)`` is NumPy's, ``zeros(2, 3)`` PyTorch's.
+    """
+    shape, dtype = _shape_and_dtype("zeros", shape, more, dtype)
     return full(shape, constant(0, dtype=dtype or config.floatX))
 
 
-def ones(shape: ShapeLike, dtype: DtypeLike | None = None) -> Variable:
-    """Ones in ``shape``; ``floatX`` by default."""
+def ones(shape: ShapeLike, *more: Any, dtype: DtypeLike | None = None) -> Variable:
+    """Ones in ``shape``, as :func:`zeros`."""
+    shape, dtype = _shape_and_dtype("ones", shape, more, dtype)
     return full(shape, constant(1, dtype=dtype or config.floatX))
 
 
-def empty(shape: ShapeLike, dtype: DtypeLike | None = None) -> Variable:
-    """An array of unspecified content: zeros here."""
-    return zeros(shape, dtype)
+def empty(shape: ShapeLike, *more: Any, dtype: DtypeLike | None = None) -> Variable:
+    """An array of unspecified content: :func:`zeros` here."""
+    return zeros(shape, *more, dtype=dtype)
+
+
+def _shape_and_dtype(
+    name: str, shape: ShapeLike, more: tuple[Any, ...], dtype: DtypeLike | None
+) -> tuple[ShapeLike, DtypeLike | None]:
+    """The words of NumPy, ``(shape, dtype)``, or of PyTorch, one size after the other."""
+    if not more:
+        return shape, dtype
+    if all(isinstance(n, int | np.integer | Variable) for n in (shape, *more)):
+        return (shape, *more), dtype
+    if len(more) > 1 or dtype is not None:
+        got = ", ".join(f"{v!r:.40}" for v in (shape, *more))
+        raise ArgumentError(f"{name}: wanted a shape and a dtype, or sizes, got {got}")
+    return shape, more[0]
 
 
 def full_like(a: TensorLike, fill_value: TensorLike, dtype: DtypeLike | None = None) -> Variable:
@@ -98,9 +117,7 @@ class ARange(Op):
         values = np.arange(int(start), int(stop), _nonzero_step(self, int(step)))
         return values.astype(TensorType(self.dtype).numpy)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         if self.length is not None:
             return [(self.length,)]
         start, stop, step = (host[i] for i in self.host_inputs)
@@ -154,7 +171,7 @@ def _wide_int(dtype: str) -> str:
     return "uint64" if dtype.startswith("uint") else "int64"
 
 
-def _float_range(parts: Sequence[Variable], dtype: str) -> Variable:
+def _float_range(parts: Vars, dtype: str) -> Variable:
     if all(isinstance(v, Constant) for v in parts):
         first, last, by = (float(v.data) for v in parts if isinstance(v, Constant))
         return constant(np.arange(first, last, by).astype(TensorType(dtype).numpy))
@@ -167,11 +184,11 @@ def _float_range(parts: Sequence[Variable], dtype: str) -> Variable:
 def linspace(
     start: TensorLike,
     stop: TensorLike,
-    num: int = 50,
+    num: int | Variable = 50,
     endpoint: bool = True,
     dtype: DtypeLike | None = None,
 ) -> Variable:
-    """``num`` (a number) evenly spaced values from ``start`` to ``stop``.
+    """``num`` evenly spaced values from ``start`` to ``stop``.
 
     The dtype is that of the float arrays among these two, ``floatX`` if there is none.
     """
@@ -179,7 +196,10 @@ def linspace(
     out = TensorType(dtype or (upcast(*floats) if floats else config.floatX)).dtype
     a, b = (as_variable(v, dtype=_of_number(v)) for v in (start, stop))
     parts = num - 1 if endpoint else num
-    unit = constant(np.arange(num, dtype=np.float64) / max(parts, 1))
+    if isinstance(num, Variable):
+        unit = arange(num).astype("float64") / operator("maximum")(parts, 1)
+    else:
+        unit = constant(np.arange(num, dtype=np.float64) / max(parts, 1))
     values = a + unit * (b - a)
     return operator("cast")(values, out)
 
@@ -223,6 +243,7 @@ def tri(
     return operator("cast")(operator("ge")(rows + k, columns), dtype or config.floatX)
 
 
+@torch_words()
 def tril(m: TensorLike, k: TensorLike = 0) -> Variable:
     """The last two dimensions' lower triangle up to the diagonal ``k``, zeros above it."""
     v = as_variable(m)
@@ -230,6 +251,7 @@ def tril(m: TensorLike, k: TensorLike = 0) -> Variable:
     return _where(operator("ge")(rows + k, columns), v)
 
 
+@torch_words()
 def triu(m: TensorLike, k: TensorLike = 0) -> Variable:
     """The last two dimensions' upper triangle from the diagonal ``k``, zeros below it."""
     v = as_variable(m)
@@ -245,6 +267,7 @@ def _where(mask: Variable, v: Variable) -> Variable:
 class Diagonal(Op):
     """The diagonal ``offset`` of the last two dimensions, as the last dimension. A view."""
 
+    linear_in_first: ClassVar[bool] = True
     offset: int = 0
 
     def infer(self, x: TensorType) -> TensorType:
@@ -262,18 +285,13 @@ class Diagonal(Op):
     def reference(self, x: Array) -> Array:
         return np.diagonal(x, self.offset, -2, -1)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         (*lead, n, m) = shapes[0]
         return [(*lead, self.length(n, m))]
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         n, m = dims_of(inputs[0])[-2:]
         return [_alloc_diag(cotangents[0], n, m, self.offset)]
-
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        return [self(tangents[0])]
 
     @property
     def views(self) -> dict[int, int]:
@@ -291,6 +309,7 @@ class AllocDiag(Op):
     diagonal must have length k.
     """
 
+    linear_in_first: ClassVar[bool] = True
     offset: int = 0
     static: tuple[int | None, int | None] = (None, None)
 
@@ -315,17 +334,12 @@ class AllocDiag(Op):
         if None not in (known(k), known(length)) and known(k) != known(length):
             raise ShapeMismatch(self, f"a diagonal of length {length}", k)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         self._check(shapes[0][-1], host[1], host[2])
         return [(*shapes[0][:-1], host[1], host[2])]
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [Diagonal(self.offset)(cotangents[0]), None, None]
-
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        return [None if tangents[0] is None else self(tangents[0], *inputs[1:])]
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         return on_lanes(self, inputs, axes)
@@ -366,9 +380,9 @@ def diag(v: TensorLike, k: int = 0) -> Variable:
     return alloc_diag(x, k) if x.type.ndim == 1 else diagonal(x, k)
 
 
-def trace(a: TensorLike) -> Variable:
-    """The sum of the main diagonal (over the first two dimensions)."""
-    return diagonal(a).sum(axis=-1)
+def trace(a: TensorLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Variable:
+    """The sum of the diagonal ``offset`` over two axes."""
+    return diagonal(a, offset, axis1, axis2).sum(axis=-1)
 
 
 def meshgrid(*vectors: TensorLike, indexing: str = "xy") -> list[Variable]:

@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from symdnn.errors import AxisError, TypeMismatch
-from symdnn.graph.dims import Shape, product, same_dim
+from symdnn.graph.dims import product, same_dim
 from symdnn.graph.names.torch_words import torch_words
-from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
+from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Shapes, Types, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array, AxisLike, TensorLike
@@ -43,9 +43,7 @@ class AlongAxis(Op):
             raise AxisError(self, f"a tensor with a dimension {self.axis}", list(inputs))
         return inputs[0]
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [tuple(shapes[0])]
 
     def _forwards(self, x: Array) -> Array:
@@ -70,6 +68,8 @@ def _work_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
 class CumSum(AlongAxis):
     """``y[k] = x[0] + ... + x[k]``; with ``reverse`` from the end. Ints widen as in a sum."""
 
+    linear_in_first: ClassVar[bool] = True
+
     def infer(self, *inputs: TensorType) -> TensorType:
         x = super().infer(*inputs)
         return x.with_dtype(accumulator(x.dtype)[0])
@@ -81,9 +81,6 @@ class CumSum(AlongAxis):
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [CumSum(self.axis, not self.reverse)(cotangents[0])]
-
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        return [None if tangents[0] is None else self(tangents[0])]
 
 
 @dataclass(frozen=True)
@@ -165,6 +162,8 @@ class CumMin(CumExtreme):
 class Shift(AlongAxis):
     """``y[k] = x[k - 1]`` and ``y[0] = 0``; with ``reverse`` ``y[k] = x[k + 1]``."""
 
+    linear_in_first: ClassVar[bool] = True
+
     def reference(self, *inputs: Array) -> Array:
         x = self._forwards(inputs[0])
         y = np.zeros_like(x)
@@ -173,9 +172,6 @@ class Shift(AlongAxis):
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [Shift(self.axis, not self.reverse)(cotangents[0])]
-
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        return [None if tangents[0] is None else self(tangents[0])]
 
 
 @dataclass(frozen=True)
@@ -199,9 +195,7 @@ class LinearRecurrence(AlongAxis):
             s[k] += a[k] * s[k - 1]
         return self._back(s).astype(inputs[0].dtype, copy=False)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         pairs = zip(*shapes, strict=True)
         return [tuple(same_dim(self, pair, "two equal shapes", shapes) for pair in pairs)]
 

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from symdnn.errors import IndexOutOfRange, NdimMismatch, ShapeMismatch, TypeMismatch
-from symdnn.graph.dims import Shape
-from symdnn.graph.op import Grads, Host, MultiOp, Vars
+from symdnn.graph.op import Grads, Host, MultiOp, Shapes, Types, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType, Type
 from symdnn.graph.typing import Array, TensorLike
@@ -54,7 +53,7 @@ class Nonzero(MultiOp):
     def reference(self, x: Array) -> tuple[Array, ...]:
         return tuple(i.astype(np.int64, copy=False) for i in np.nonzero(x))
 
-    def shapes(self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host) -> None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> None:
         return None
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:

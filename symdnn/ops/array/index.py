@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from symdnn.errors import IndexOutOfRange, ShapeMismatch, TypeMismatch
-from symdnn.graph.dims import Dim, Shape, common, known, names_advice
-from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
+from symdnn.graph.dims import Dim, common, known, names_advice
+from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Shapes, Types, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array, TensorLike
@@ -48,6 +48,7 @@ class Subtensor(Op):
     raises :class:`~symdnn.errors.IndexOutOfRange`.
     """
 
+    linear_in_first: ClassVar[bool] = True
     index: IndexPattern
 
     @property
@@ -77,9 +78,7 @@ class Subtensor(Op):
                 check_index(self, e, x.shape[axis], axis)
         return x[(*as_python(entries), Ellipsis)]
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         entries = fill_in(self.index, [host[i] for i in self.host_inputs])
         out = []
         for axis, (size, e) in enumerate(zip(shapes[0], entries, strict=True)):
@@ -93,9 +92,6 @@ class Subtensor(Op):
         x, *bounds = inputs
         zeros = operator("zeros_like")(x)
         return [IncSubtensor(self.index)(zeros, cotangents[0], *bounds), *(None for _ in bounds)]
-
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        return [None if tangents[0] is None else self(tangents[0], *inputs[1:])]
 
     @property
     def views(self) -> Mapping[int, int]:
@@ -181,9 +177,7 @@ class Increment(Op):
         self._check(y, y.shape, part.shape)
         return x
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         found = self.getter().shapes(
             [types[0], *types[2:]],
             [shapes[0], *shapes[2:]],

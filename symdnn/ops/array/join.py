@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from symdnn.errors import AxisError, InputError, NdimMismatch, ShapeMismatch, TypeMismatch
 from symdnn.graph.backprop import zeros_for
-from symdnn.graph.dims import Dim, Shape, known, normal_axis, product, same_dim
+from symdnn.graph.dims import Dim, known, normal_axis, product, same_dim
 from symdnn.graph.names.torch_words import torch_words
-from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Op, Vars
+from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Op, Shapes, Types, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType, Type
 from symdnn.graph.typing import Array, AxisLike, TensorLike
@@ -69,9 +69,7 @@ class Join(Op):
             self._across(d, shapes)
         return np.concatenate(tensors, axis=self.axis)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         columns = [[s[d] for s in shapes] for d in range(len(shapes[0]))]
         return [
             tuple(
@@ -111,7 +109,7 @@ def join(axis: Any, *tensors: TensorLike) -> Variable:
     return Join(normal_axis("join", axis, vs[0].type.ndim))(*cast)
 
 
-def _join_along(axis: Variable, vs: Sequence[Variable]) -> Variable:
+def _join_along(axis: Variable, vs: Vars) -> Variable:
     """:func:`join` along an axis that is known in a call only.
 
     The dimensions before the axis become one, the axis and those after it another. Joined along the
@@ -232,9 +230,7 @@ class Split(MultiOp):
         self._check(x.shape[self.axis], parts)
         return tuple(np.split(x, np.cumsum(parts)[:-1], axis=self.axis))
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         sizes = [host[i] if s is None else s for i, s in enumerate(self.static, 1)]
         self._check(shapes[0][self.axis], sizes)
         return [self._piece(shapes[0], s) for s in sizes]
@@ -301,7 +297,7 @@ def _of_known_length(reps: Variable, ndim: int) -> Variable:
     return reps if reps.type.shape[0] is not None else specify_shape(reps, (ndim,))
 
 
-def _tiled(v: Variable, counts: Sequence[Variable]) -> Variable:
+def _tiled(v: Variable, counts: Vars) -> Variable:
     if all(static_dim(c) == 1 for c in counts):
         return v
     pattern: list[int | str] = []
@@ -349,9 +345,7 @@ class RepeatIndex(Op):
             raise ShapeMismatch(self, "counts that are not negative", int(repeats.min()))
         return np.repeat(np.arange(int(n), dtype=np.int64), repeats.astype(np.int64))
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return None
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
@@ -395,6 +389,7 @@ def _repeat_each(v: Variable, count: Variable, axis: int) -> Variable:
 class Roll(Op):
     """``x`` shifted cyclically by ``shift`` (an integer scalar) along ``axis``."""
 
+    linear_in_first: ClassVar[bool] = True
     axis: int
 
     @property
@@ -409,17 +404,12 @@ class Roll(Op):
     def reference(self, x: Array, shift: Array) -> Array:
         return np.roll(x, int(shift), axis=self.axis)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [shapes[0]]
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         back = static_dim(inputs[1])
         return [self(cotangents[0], as_dim(-inputs[1] if back is None else -back)), None]
-
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        return [None if tangents[0] is None else self(tangents[0], inputs[1])]
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         if axes[1] is None:

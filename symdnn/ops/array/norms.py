@@ -22,7 +22,7 @@ def norm(x: TensorLike, L: Any = 2, axis: AxisLike = None, keepdims: bool = Fals
     """The L-norm over ``axis`` (None: of all elements), ``sum(|x|^L)^(1/L)``.
 
     ``L`` is a number: 0 counts the elements that are not zero, ``inf`` and ``-inf`` give the
-    largest and smallest modulus. The gradient of the 2-norm at 0 is 0.
+    largest and smallest modulus. The gradient at 0 is 0 for L above 1.
     """
     v = as_variable(x)
     if v.type.is_discrete:
@@ -37,15 +37,16 @@ def norm(x: TensorLike, L: Any = 2, axis: AxisLike = None, keepdims: bool = Fals
     if L == 1:
         return sum(modulus, axis, keepdims=keepdims)
     total = sum(pow(modulus, like(L, modulus)), axis, keepdims=keepdims)
-    return pow(total, like(1 / L, modulus))
+    return root(total, L) if L > 1 else pow(total, like(1 / L, modulus))
 
 
-def root(squares: Variable) -> Variable:
-    """The square root of a sum of squares; its gradient at 0, where that of ``sqrt`` is infinite,
-    is 0: none of the squared values can be lowered."""
+def root(powers: Variable, L: Any = 2) -> Variable:
+    """The L-th root of a sum of powers; its gradient at 0, where that of the root is infinite,
+    is 0: none of the powers can be lowered."""
     # At 0 the root of 1 is taken and not used.
-    zero = eq(squares, 0)
-    return switch(zero, like(0, squares), sqrt(switch(zero, like(1, squares), squares)))
+    zero = eq(powers, 0)
+    safe = switch(zero, like(1, powers), powers)
+    return switch(zero, like(0, powers), sqrt(safe) if L == 2 else pow(safe, like(1 / L, powers)))
 
 
 OPERATORS = {"norm": norm}

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from symdnn.errors import NdimMismatch, OptionError, ShapeMismatch, TypeMismatch
-from symdnn.graph.dims import Dim, Shape, dim_max, known
-from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
+from symdnn.graph.dims import Dim, dim_max, known
+from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Shapes, Types, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array, TensorLike
@@ -70,9 +70,7 @@ class Pad(Op):
         out[tuple(slice(w, w + n) for w, n in zip(ints[::2], x.shape, strict=True))] = x
         return out
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         widths = [host[i] if s is None else s for i, s in enumerate(self.static, 2)]
         return [self._padded(shapes[0], widths)]
 
@@ -105,7 +103,7 @@ class Pad(Op):
         return [operator("switch")(same_for_all(inside), out, filled)], [0]
 
 
-def _inside(x: Variable, widths: Sequence[Variable]) -> tuple[slice, ...]:
+def _inside(x: Variable, widths: Vars) -> tuple[slice, ...]:
     """The slices of ``x`` in the padded tensor."""
 
     def end(low: Variable, d: int) -> Any:

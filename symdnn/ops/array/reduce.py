@@ -11,7 +11,7 @@ import numpy as np
 from symdnn.errors import AxisError, OptionError, ShapeMismatch, TypeMismatch
 from symdnn.graph.dims import DimT, Shape, known
 from symdnn.graph.names.torch_words import torch_words
-from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
+from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Shapes, Types, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType, dtype_name, numpy_dtype
 from symdnn.graph.typing import Array, AxisLike, DtypeLike, TensorLike
@@ -92,9 +92,7 @@ class Reduce(Op):
             return tuple(1 if i in self.axes else d for i, d in enumerate(shape))
         return tuple(d for i, d in enumerate(shape) if i not in self.axes)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         self._check_elements(shapes[0])
         return [self._reduced(shapes[0])]
 
@@ -159,15 +157,14 @@ class Accumulate(Reduce):
 class Sum(Accumulate):
     """Sum over ``axes`` (cuDNN: ``CUDNN_REDUCE_TENSOR_ADD``)."""
 
+    linear_in_first: ClassVar[bool] = True
+
     def reference(self, x: Array) -> Array:
         return self._accumulated(np.sum, x)
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         (x,), (dy,) = inputs, cotangents
         return [operator("fill")(x, self.expand(dy, x.type.ndim))]
-
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        return [None if tangents[0] is None else self(tangents[0])]
 
 
 @dataclass(frozen=True)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from symdnn.errors import AxisError, OptionError, ShapeMismatch, TypeMismatch
-from symdnn.graph.dims import Dim, Shape, dim_where, known, normal_axis
+from symdnn.graph.dims import Dim, dim_where, known, normal_axis
 from symdnn.graph.names.torch_words import torch_words
-from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Op, Vars
+from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Op, Shapes, Types, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType, Type
 from symdnn.graph.typing import Array, TensorLike
@@ -39,9 +38,7 @@ class Sort(Op):
     def reference(self, x: Array) -> Array:
         return np.sort(_ordered(x), axis=self.axis).astype(x.dtype, copy=False)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [shapes[0]]
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
@@ -69,9 +66,7 @@ class ArgSort(Op):
         found = np.argsort(_ordered(x), axis=self.axis, kind="stable")
         return found.astype(np.int64, copy=False)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [shapes[0]]
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
@@ -151,8 +146,8 @@ class TopK(MultiOp):
 
     def _check(self, count: Dim | None, size: Dim | None) -> None:
         m, n = (None if d is None else known(d) for d in (count, size))
-        if m == 0 or (m is not None and n is not None and m > n):
-            raise ShapeMismatch(self, f"1 to {n} elements of axis {self.axis}", f"k = {m}")
+        if m is not None and n is not None and m > n:
+            raise ShapeMismatch(self, f"at most {n} elements of axis {self.axis}", f"k = {m}")
 
     def reference(self, x: Array, k: Array) -> tuple[Array, ...]:
         count, n = int(k), x.shape[self.axis]
@@ -168,9 +163,7 @@ class TopK(MultiOp):
         values = np.take_along_axis(whole, best, axis=self.axis)
         return values, best.astype(TensorType(self.index_dtype).numpy)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         k = host[1] if self.static is None else self.static
         count = abs(n) if (n := known(k)) is not None else dim_where(k < 0, -1 * k, k)
         shape = list(shapes[0])
@@ -203,7 +196,7 @@ def topk_and_argtopk(
     """The ``kth`` largest elements along ``axis`` (smallest if negative) and their indices.
 
     They are sorted, the best first, for any value of ``sorted``. ``kth`` is an int or an integer
-    scalar; 0, or more than there are, raises :class:`ShapeMismatch`.
+    scalar; more than there are raises :class:`ShapeMismatch`, 0 gives none.
     """
     v = as_variable(x)
     if axis is None:
@@ -256,9 +249,7 @@ class SearchSorted(Op):
         side: Any = self.side
         return np.asarray(np.searchsorted(x, v, side=side)).astype(np.int64)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [shapes[1]]
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
@@ -269,9 +260,18 @@ class SearchSorted(Op):
 
 
 def searchsorted(
-    x: TensorLike, v: TensorLike, side: str = "left", sorter: TensorLike | None = None
+    x: TensorLike,
+    v: TensorLike,
+    side: str = "left",
+    sorter: TensorLike | None = None,
+    *,
+    right: bool = False,
 ) -> Variable:
-    """Indices at which elements of ``v`` keep the vector ``x`` sorted (by ``sorter`` if given)."""
+    """Indices at which elements of ``v`` keep the vector ``x`` sorted (by ``sorter`` if given).
+
+    ``right=True`` is PyTorch's word for the side ``"right"``.
+    """
+    side = "right" if right else side
     if side not in ("left", "right"):
         raise OptionError(f"searchsorted: side={side!r}: wanted 'left' or 'right'")
     table, values = as_variable(x), as_variable(v)
@@ -315,7 +315,7 @@ class Unique(MultiOp):
         first, *rest = found if isinstance(found, tuple) else (found,)
         return (first, *(r.reshape(-1).astype(np.int64, copy=False) for r in rest))
 
-    def shapes(self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host) -> None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> None:
         return None
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Grads) -> Grads:
@@ -334,6 +334,7 @@ class Unique(MultiOp):
         return node.outputs if len(node.outputs) > 1 else node.outputs[0]
 
 
+@torch_words()
 def unique(
     x: TensorLike,
     return_index: bool = False,

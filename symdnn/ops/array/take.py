@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,9 +9,9 @@ import numpy as np
 
 from symdnn.config import config
 from symdnn.errors import IndexOutOfRange, NdimMismatch, OptionError, TypeMismatch
-from symdnn.graph.dims import Shape, normal_axis
+from symdnn.graph.dims import normal_axis
 from symdnn.graph.names.torch_words import torch_words
-from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
+from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Shapes, Types, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array, DtypeLike, TensorLike
@@ -58,7 +57,7 @@ def _in_range(what: str, index: Variable, size: Variable, mode: str) -> Variable
     raise OptionError(f"{what}: mode={mode!r}: wanted 'raise', 'wrap' or 'clip'")
 
 
-def _grid(sizes: Sequence[Variable], skip: int) -> list[Variable | None]:
+def _grid(sizes: Vars, skip: int) -> list[Variable | None]:
     """For each axis its indices, shaped to broadcast; None for the axis ``skip``."""
     ndim = len(sizes)
     return [
@@ -119,7 +118,7 @@ def choose(a: TensorLike, choices: TensorLike, mode: str = "raise") -> Variable:
     return getitem(table, (i, *_grid(sizes, -1)))
 
 
-def _same_shape(vs: Sequence[Variable]) -> list[Variable]:
+def _same_shape(vs: Vars) -> list[Variable]:
     """Tensors of one ndim, each broadcast to the common shape by its static 1s."""
     if len({v.type.broadcastable for v in vs}) == 1:
         return list(vs)
@@ -176,12 +175,11 @@ class OneHot(Op):
                 f"{self}: label {label} at position {place} is not in 0..{count - 1} "
                 f"(there are {count} classes)"
             )
-        out = labels[..., np.newaxis] == np.arange(count)
-        return out.astype(TensorType(self.dtype).numpy)
+        out = np.zeros((labels.size, count), TensorType(self.dtype).numpy)
+        out[np.arange(labels.size), labels.reshape(-1)] = 1
+        return out.reshape((*labels.shape, count))
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [(*shapes[0], host[1] if self.static is None else self.static)]
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from symdnn.errors import AxisError, NdimMismatch, ShapeMismatch, TypeMismatch
-from symdnn.graph.dims import Shape, known, normal_axis, one_size, product
+from symdnn.graph.dims import known, normal_axis, one_size, product
 from symdnn.graph.names.torch_words import torch_words
-from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
+from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Shapes, Types, Vars
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array, AxisLike, ShapeLike, TensorLike
 from symdnn.graph.variable import Variable, as_variable
@@ -26,6 +26,7 @@ from symdnn.ops.core.shape import (
     specify_type,
     static_dim,
 )
+from symdnn.ops.core.short_axes import with_short_axes_for
 
 __all__ = ["Copy", "ForgetShape", "SpecifyShape"]
 
@@ -142,6 +143,7 @@ def atleast_nd(x: TensorLike, n: int = 1, left: bool = True) -> Variable:
 class ForgetShape(Op):
     """``x`` with the sizes of ``axes`` no longer static, so that they do not broadcast. A view."""
 
+    linear_in_first: ClassVar[bool] = True
     axes: tuple[int, ...]
 
     def infer(self, x: TensorType) -> TensorType:
@@ -152,16 +154,11 @@ class ForgetShape(Op):
     def reference(self, x: Array) -> Array:
         return x
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [shapes[0]]
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [specify_type(cotangents[0], inputs[0].type)]
-
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        return [self(tangents[0])]
 
     @property
     def views(self) -> Mapping[int, int]:
@@ -203,6 +200,7 @@ def patternbroadcast(x: TensorLike, broadcastable: Sequence[bool]) -> Variable:
 class SpecifyShape(Op):
     """``x`` with a check that it has the shape given by the integer scalars after it. A view."""
 
+    linear_in_first: ClassVar[bool] = True
     static: tuple[int | None, ...]
 
     @property
@@ -225,9 +223,7 @@ class SpecifyShape(Op):
             raise ShapeMismatch(self, f"the shape {wanted}", x.shape)
         return x
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         (x, *_), wanted = shapes, tuple(host[i] for i in self.host_inputs)
         for a, b in zip(x, wanted, strict=True):
             m, n = known(a), known(b)
@@ -237,9 +233,6 @@ class SpecifyShape(Op):
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [cotangents[0], *(None for _ in self.static)]
-
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        return [None if tangents[0] is None else self(tangents[0], *inputs[1:])]
 
     @property
     def views(self) -> Mapping[int, int]:
@@ -283,9 +276,7 @@ class Copy(Op):
     def reference(self, x: Array) -> Array:
         return np.array(x, copy=True)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [shapes[0]]
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
@@ -337,7 +328,8 @@ def ravel(x: TensorLike) -> Variable:
 
 def broadcast_to(x: TensorLike, shape: ShapeLike) -> Variable:
     """``x`` in ``shape``, repeated along its static-1 and new leading dimensions (a new array)."""
-    return alloc(x, *shape_entries(shape))
+    dims = shape_entries(shape)
+    return alloc(with_short_axes_for(as_variable(x), dims), *dims)
 
 
 def _transpose_of(x: Variable, axes: Sequence[int] | None) -> Variable:

@@ -14,8 +14,8 @@ import numpy as np
 
 from symdnn.errors import NdimMismatch, OptionError, ShapeMismatch
 from symdnn.graph.backprop import zeros_for
-from symdnn.graph.dims import Shape, product
-from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Vars
+from symdnn.graph.dims import product
+from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Shapes, Types, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.origin import Hints
 from symdnn.graph.type import TensorType, Type
@@ -69,9 +69,7 @@ class Attention(MultiOp):
         lse = TensorType(_lse_dtype(types[0].dtype), (batch, heads, queries))
         return (out, lse, STATE_TYPE) if self.draws else (out, lse)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         q, v = shapes[0], shapes[2]
         self.how.check_sizes(self, types, shapes)
         return [(*q[:3], v[3]), tuple(q[:3]), *([(2,)] if self.draws else [])]
@@ -132,9 +130,7 @@ class AttentionGrad(MultiOp):
         masks = [mask] if self.of_mask and mask is not None and mask.is_float else []
         return (*types[:3], *masks)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         at = self.first_extra
         self.how.check_sizes(self, (*types[:3], *types[at:]), (*shapes[:3], *shapes[at:]))
         masks = [shapes[at]] if len(self.infer(*types)) > 3 else []

@@ -10,6 +10,7 @@ import numpy as np
 
 from symdnn.errors import OptionError, ShapeMismatch, TypeMismatch
 from symdnn.graph.dims import Dim, Shape, same_dim
+from symdnn.graph.op import Shapes, Types
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array
 
@@ -93,7 +94,7 @@ class Scores:
                 raise TypeMismatch(op, EXTRAS[name], t)
         return wanted
 
-    def check_sizes(self, op: Any, types: Sequence[TensorType], shapes: Sequence[Shape]) -> Shape:
+    def check_sizes(self, op: Any, types: Types, shapes: Shapes) -> Shape:
         """The sizes of the scores; raises :class:`ShapeMismatch` unless the operands agree."""
         q, k, v = shapes[:3]
 

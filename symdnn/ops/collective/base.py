@@ -18,7 +18,7 @@ from symdnn.errors import NdimMismatch, TypeMismatch
 from symdnn.graph.op import MultiOp, Op
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
-from symdnn.graph.typing import Array
+from symdnn.graph.typing import Array, Arrays
 from symdnn.graph.variable import Variable
 from symdnn.world import process
 from symdnn.world.communicator import Communicator, Pending
@@ -42,13 +42,11 @@ class Collective(Op):
 
     group: Group
 
-    def across(self, values: Sequence[Sequence[Array]]) -> list[list[Array]]:
+    def across(self, values: Sequence[Arrays]) -> list[list[Array]]:
         """The outputs of all ranks by NumPy, from the inputs of all ranks: the truth."""
         raise NotImplementedError(f"{type(self).__name__}.across")
 
-    def launch(
-        self, comm: Communicator, inputs: Sequence[Array], outputs: Sequence[Array]
-    ) -> Pending:
+    def launch(self, comm: Communicator, inputs: Arrays, outputs: Arrays) -> Pending:
         """Start it by the communicator of the group."""
         raise NotImplementedError(f"{type(self).__name__}.launch")
 
@@ -93,7 +91,7 @@ class Reducing(Collective):
             raise TypeMismatch(self, f"a dtype that has a {self.op}", x, "Cast it first")
         return x
 
-    def reduced(self, arrays: Sequence[Array]) -> Array:
+    def reduced(self, arrays: Arrays) -> Array:
         """The reduction of one array from each rank, by NumPy."""
         x = np.stack(arrays)
         wide = x.astype(np.float32) if x.dtype.name in ("float16", "bfloat16") else x

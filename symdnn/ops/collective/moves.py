@@ -9,10 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from symdnn.errors import NotEvaluable, OptionError, TypeMismatch
-from symdnn.graph.dims import Shape
-from symdnn.graph.op import Axes, Batched, Grads, Host, Vars
+from symdnn.graph.op import Axes, Batched, Grads, Host, Shapes, Types, Vars
 from symdnn.graph.type import TensorType
-from symdnn.graph.typing import Array
+from symdnn.graph.typing import Array, Arrays
 from symdnn.graph.variable import Variable, constant
 from symdnn.ops.collective.base import Collective, at_least_1d, lanes_second
 from symdnn.ops.collective.reductions import part_of
@@ -28,32 +27,27 @@ class AllToAll(Collective):
     """Part i of as many equal ones along the first axis goes to number i; the parts that come from
     all ranks are joined in their order (``ncclAlltoAll``, ``MPI_Alltoall``). Its own adjoint."""
 
+    linear_in_first: ClassVar[bool] = True
+
     def infer(self, x: TensorType) -> TensorType:
         first = at_least_1d(self, x).shape[0]
         if first is not None:
             part_of(self, first)
         return x
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         part_of(self, shapes[0][0])
         return list(shapes)
 
-    def across(self, values: Sequence[Sequence[Array]]) -> list[list[Array]]:
+    def across(self, values: Sequence[Arrays]) -> list[list[Array]]:
         parts = [np.split(x, len(values)) for (x,) in values]
         return [[np.concatenate([p[i] for p in parts])] for i in range(len(values))]
 
-    def launch(
-        self, comm: Communicator, inputs: Sequence[Array], outputs: Sequence[Array]
-    ) -> Pending:
+    def launch(self, comm: Communicator, inputs: Arrays, outputs: Arrays) -> Pending:
         return comm.all_to_all(inputs[0], outputs[0])
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [self(cotangents[0])]
-
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        return [self(tangents[0])]
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         return [lanes_second(self, inputs[0])], [0]
@@ -67,6 +61,7 @@ class Permute(Collective):
     Its adjoint is the permutation back.
     """
 
+    linear_in_first: ClassVar[bool] = True
     pairs: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
@@ -83,29 +78,22 @@ class Permute(Collective):
     def infer(self, x: TensorType) -> TensorType:
         return x
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return list(shapes)
 
-    def across(self, values: Sequence[Sequence[Array]]) -> list[list[Array]]:
+    def across(self, values: Sequence[Arrays]) -> list[list[Array]]:
         outs = [[np.zeros_like(x)] for (x,) in values]
         for source, to in self.pairs:
             outs[to] = [values[source][0]]
         return outs
 
-    def launch(
-        self, comm: Communicator, inputs: Sequence[Array], outputs: Sequence[Array]
-    ) -> Pending:
+    def launch(self, comm: Communicator, inputs: Arrays, outputs: Arrays) -> Pending:
         to = dict(self.pairs).get(comm.index)
         source = {b: a for a, b in self.pairs}.get(comm.index)
         return comm.permute(inputs[0], outputs[0], to, source)
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [Permute(self.group, tuple((b, a) for a, b in self.pairs))(cotangents[0])]
-
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        return [self(tangents[0])]
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         return self.make_node(*inputs).outputs, list(axes)
@@ -126,7 +114,7 @@ class PointToPoint(Collective):
     peer: int = 0
     tag: int = 0
 
-    def across(self, values: Sequence[Sequence[Array]]) -> list[list[Array]]:
+    def across(self, values: Sequence[Arrays]) -> list[list[Array]]:
         raise NotEvaluable(f"{self} is not run by all ranks")
 
 
@@ -141,14 +129,10 @@ class Send(PointToPoint):
     def infer(self, x: TensorType, after: TensorType) -> TensorType:
         return TensorType(x.dtype, (0,))
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [(0,)]
 
-    def launch(
-        self, comm: Communicator, inputs: Sequence[Array], outputs: Sequence[Array]
-    ) -> Pending:
+    def launch(self, comm: Communicator, inputs: Arrays, outputs: Arrays) -> Pending:
         return comm.send(inputs[0], self.peer, self.tag)
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
@@ -187,15 +171,11 @@ class Recv(PointToPoint):
         comm.wait(self.launch(comm, [token], [out]))
         return out
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         known = [host[i] if s is None else s for i, s in zip(self.host_inputs, self.static)]
         return [tuple(known)]
 
-    def launch(
-        self, comm: Communicator, inputs: Sequence[Array], outputs: Sequence[Array]
-    ) -> Pending:
+    def launch(self, comm: Communicator, inputs: Arrays, outputs: Arrays) -> Pending:
         return comm.recv(outputs[0], self.peer, self.tag)
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:

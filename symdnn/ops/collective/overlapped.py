@@ -8,11 +8,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from symdnn.graph.dims import Shape
 from symdnn.graph.inner import InnerGraphOp
-from symdnn.graph.op import Axes, Batched, Host, MultiOp, Op, Vars
+from symdnn.graph.op import Axes, Batched, Host, MultiOp, Op, Shapes, Types, Vars
 from symdnn.graph.type import OpaqueType, TensorType
-from symdnn.graph.typing import Array
+from symdnn.graph.typing import Array, Arrays
 from symdnn.graph.variable import Apply
 from symdnn.ops.collective.base import Collective
 from symdnn.world import process
@@ -27,11 +26,11 @@ __all__ = [
 class Started:
     """A reduction that has begun: where its results will be, and how to wait for it."""
 
-    def __init__(self, comm: Communicator, inputs: Sequence[Array], op: str) -> None:
+    def __init__(self, comm: Communicator, inputs: Arrays, op: str) -> None:
         self._comm, self._outs = comm, list[Array]()
         self._pending = comm.all_reduce(inputs, self._outs, op)
 
-    def into(self, outputs: Sequence[Array]) -> None:
+    def into(self, outputs: Arrays) -> None:
         """Wait, and write the results."""
         self._outs += outputs
         self._comm.wait(self._pending)
@@ -49,9 +48,7 @@ class AllReduceStart(Collective):
     def infer(self, *inputs: TensorType) -> OpaqueType:
         return OpaqueType("all_reduce")
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [()]
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
@@ -63,7 +60,7 @@ class AllReduceStart(Collective):
     def compute(self, *inputs: Any) -> tuple[Any, ...]:
         return (self.begin(inputs),)
 
-    def begin(self, inputs: Sequence[Array]) -> Started:
+    def begin(self, inputs: Arrays) -> Started:
         """Start it by the communicator of the present world."""
         return Started(process.current().communicator(self.group), inputs, self.op)
 
@@ -79,9 +76,7 @@ class AllReduceWait(MultiOp):
     def infer(self, started: OpaqueType, *inputs: TensorType) -> tuple[TensorType, ...]:
         return inputs
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return list(shapes[1:])
 
     def reference(self, started: Started, *inputs: Array) -> tuple[Array, ...]:
@@ -110,9 +105,7 @@ class MoveStart(Collective, MultiOp):
         (result,) = self.of.output_types(list(inputs))
         return result, OpaqueType("move")
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         found = self.of.shapes(types, shapes, host)
         return None if found is None else [*found, ()]
 
@@ -128,7 +121,7 @@ class MoveStart(Collective, MultiOp):
     def compute(self, *inputs: Any) -> tuple[Any, ...]:
         return tuple(self.reference(*inputs))
 
-    def begin(self, inputs: Sequence[Array], out: Array) -> Moving:
+    def begin(self, inputs: Arrays, out: Array) -> Moving:
         """Start it by the communicator of the present world, into ``out``."""
         comm = process.current().communicator(self.group)
         return Moving(comm, self.of.launch(comm, inputs, [out]), out)
@@ -161,9 +154,7 @@ class MoveWait(Op):
     def infer(self, place: TensorType, moving: OpaqueType) -> TensorType:
         return place
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [shapes[0]]
 
     def reference(self, place: Array, moving: Moving) -> Array:
@@ -187,9 +178,7 @@ class StreamStart(Collective, MultiOp):
     def infer(self, *inputs: TensorType) -> tuple[Any, ...]:
         return tuple(self.of.output_types(list(inputs)))
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return self.of.shapes(types, shapes, host)
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
@@ -198,9 +187,7 @@ class StreamStart(Collective, MultiOp):
     def reference(self, *inputs: Array) -> Any:
         return tuple(self.of.compute(*inputs))
 
-    def launch(
-        self, comm: Communicator, inputs: Sequence[Array], outputs: Sequence[Array]
-    ) -> Pending:
+    def launch(self, comm: Communicator, inputs: Arrays, outputs: Arrays) -> Pending:
         return self.of.launch(comm, inputs, outputs)
 
     def text(self, types: Sequence[TensorType]) -> str:
@@ -220,9 +207,7 @@ class StreamWait(MultiOp):
     def infer(self, *inputs: TensorType) -> tuple[TensorType, ...]:
         return inputs[: self.count]
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return list(shapes[: self.count])
 
     def reference(self, *inputs: Array) -> tuple[Array, ...]:
@@ -247,20 +232,16 @@ class AllSucceeded(Collective):
     def infer(self, x: TensorType) -> TensorType:
         return x
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return list(shapes)
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         return self.make_node(*inputs).outputs, list(axes)
 
-    def across(self, values: Sequence[Sequence[Array]]) -> list[list[Array]]:
+    def across(self, values: Sequence[Arrays]) -> list[list[Array]]:
         return [[x] for (x,) in values]
 
-    def launch(
-        self, comm: Communicator, inputs: Sequence[Array], outputs: Sequence[Array]
-    ) -> Pending:
+    def launch(self, comm: Communicator, inputs: Arrays, outputs: Arrays) -> Pending:
         return comm.all_reduce(inputs, outputs, "max")
 
 

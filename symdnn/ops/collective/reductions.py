@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from symdnn.errors import ShapeMismatch
-from symdnn.graph.dims import Shape, known
-from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Vars
+from symdnn.graph.dims import known
+from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Shapes, Types, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
-from symdnn.graph.typing import Array
+from symdnn.graph.typing import Array, Arrays
 from symdnn.graph.variable import Variable
 from symdnn.ops.collective.base import Collective, Reducing, at_least_1d, lanes_second
 from symdnn.ops.elemwise import like
@@ -34,18 +34,14 @@ class AllReduce(Reducing, MultiOp):
     def infer(self, *inputs: TensorType) -> tuple[TensorType, ...]:
         return tuple(self.checked(x) for x in inputs)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return list(shapes)
 
-    def across(self, values: Sequence[Sequence[Array]]) -> list[list[Array]]:
+    def across(self, values: Sequence[Arrays]) -> list[list[Array]]:
         found = [self.reduced(same) for same in zip(*values, strict=True)]
         return [list(found) for _ in values]
 
-    def launch(
-        self, comm: Communicator, inputs: Sequence[Array], outputs: Sequence[Array]
-    ) -> Pending:
+    def launch(self, comm: Communicator, inputs: Arrays, outputs: Arrays) -> Pending:
         return comm.all_reduce(inputs, outputs, self.op)
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Grads) -> Grads:
@@ -82,31 +78,25 @@ class Reduce(Reducing):
     """The sum or mean over the ranks, on number ``root`` of the group; zeros elsewhere
     (``ncclReduce``, ``MPI_Reduce``). Its adjoint is :class:`Broadcast`."""
 
+    linear_in_first: ClassVar[bool] = True
     root: int = 0
 
     def infer(self, x: TensorType) -> TensorType:
         return self.checked(x)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return list(shapes)
 
-    def across(self, values: Sequence[Sequence[Array]]) -> list[list[Array]]:
+    def across(self, values: Sequence[Arrays]) -> list[list[Array]]:
         total = self.reduced([x for (x,) in values])
         return [[total if i == self.root else np.zeros_like(total)] for i in range(len(values))]
 
-    def launch(
-        self, comm: Communicator, inputs: Sequence[Array], outputs: Sequence[Array]
-    ) -> Pending:
+    def launch(self, comm: Communicator, inputs: Arrays, outputs: Arrays) -> Pending:
         return comm.reduce(inputs[0], outputs[0], self.op, self.root)
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         g = Broadcast(self.group, self.root)(cotangents[0])
         return [g * like(1 / self.group.size, g) if self.op == "mean" else g]
-
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        return [self(tangents[0])]
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         return self.make_node(*inputs).outputs, list(axes)
@@ -119,29 +109,23 @@ class Broadcast(Collective):
     All ranks give an array of its shape. Its adjoint is :class:`Reduce`.
     """
 
+    linear_in_first: ClassVar[bool] = True
     root: int = 0
 
     def infer(self, x: TensorType) -> TensorType:
         return x
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return list(shapes)
 
-    def across(self, values: Sequence[Sequence[Array]]) -> list[list[Array]]:
+    def across(self, values: Sequence[Arrays]) -> list[list[Array]]:
         return [[values[self.root][0]] for _ in values]
 
-    def launch(
-        self, comm: Communicator, inputs: Sequence[Array], outputs: Sequence[Array]
-    ) -> Pending:
+    def launch(self, comm: Communicator, inputs: Arrays, outputs: Arrays) -> Pending:
         return comm.broadcast(inputs[0], outputs[0], self.root)
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [Reduce(self.group, "sum", self.root)(cotangents[0])]
-
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        return [self(tangents[0])]
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         return self.make_node(*inputs).outputs, list(axes)
@@ -152,29 +136,24 @@ class AllGather(Collective):
     """The arrays of all ranks, of equal shapes, joined along the first axis (``ncclAllGather``,
     ``MPI_Allgather``). Its adjoint is :class:`ReduceScatter`."""
 
+    linear_in_first: ClassVar[bool] = True
+
     def infer(self, x: TensorType) -> TensorType:
         first, *rest = at_least_1d(self, x).shape
         return x.with_shape((None if first is None else first * self.group.size, *rest))
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         first, *rest = shapes[0]
         return [(first * self.group.size, *rest)]
 
-    def across(self, values: Sequence[Sequence[Array]]) -> list[list[Array]]:
+    def across(self, values: Sequence[Arrays]) -> list[list[Array]]:
         return [[np.concatenate([x for (x,) in values])] for _ in values]
 
-    def launch(
-        self, comm: Communicator, inputs: Sequence[Array], outputs: Sequence[Array]
-    ) -> Pending:
+    def launch(self, comm: Communicator, inputs: Arrays, outputs: Arrays) -> Pending:
         return comm.all_gather(inputs[0], outputs[0])
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [ReduceScatter(self.group)(cotangents[0])]
-
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        return [self(tangents[0])]
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         return [lanes_second(self, inputs[0])], [0]
@@ -186,31 +165,26 @@ class ReduceScatter(Reducing):
     the first axis (``ncclReduceScatter``, ``MPI_Reduce_scatter_block``). Its adjoint is
     :class:`AllGather`."""
 
+    linear_in_first: ClassVar[bool] = True
+
     def infer(self, x: TensorType) -> TensorType:
         first, *rest = self.checked(at_least_1d(self, x)).shape
         return x.with_shape((None if first is None else part_of(self, first), *rest))
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         first, *rest = shapes[0]
         return [(part_of(self, first), *rest)]
 
-    def across(self, values: Sequence[Sequence[Array]]) -> list[list[Array]]:
+    def across(self, values: Sequence[Arrays]) -> list[list[Array]]:
         total = self.reduced([x for (x,) in values])
         return [[part] for part in np.split(total, len(values))]
 
-    def launch(
-        self, comm: Communicator, inputs: Sequence[Array], outputs: Sequence[Array]
-    ) -> Pending:
+    def launch(self, comm: Communicator, inputs: Arrays, outputs: Arrays) -> Pending:
         return comm.reduce_scatter(inputs[0], outputs[0], self.op)
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         g = AllGather(self.group)(cotangents[0])
         return [g * like(1 / self.group.size, g) if self.op == "mean" else g]
-
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        return [self(tangents[0])]
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         return [lanes_second(self, inputs[0])], [0]

@@ -6,15 +6,14 @@ T. Chen, B. Xu, C. Zhang and C. Guestrin, "Training deep nets with sublinear mem
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeVar
 
 from symdnn.errors import TypeMismatch
 from symdnn.graph.backprop import nodes_between
-from symdnn.graph.dims import Shape
 from symdnn.graph.inner import InnerGraph
-from symdnn.graph.op import Array, Axes, Batched, Grads, Host, MultiOp, Vars
+from symdnn.graph.op import Array, Axes, Batched, Grads, Host, MultiOp, Shapes, Types, Vars
 from symdnn.graph.traverse import clone_graph
 from symdnn.graph.type import TensorType, Type
 from symdnn.graph.values.structured import Structured
@@ -70,9 +69,7 @@ class Checkpoint(MultiOp):
     def reference(self, *inputs: Array) -> tuple[Array, ...]:
         return inputs[: self.count]
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [tuple(s) for s in shapes[: self.count]]
 
     @property
@@ -103,13 +100,13 @@ class Checkpoint(MultiOp):
 def checkpoint(f: Callable[..., T]) -> Callable[..., T]:
     """``f``, with intermediate values that are recomputed for gradients and not stored.
 
-    ``f`` takes and returns variables, or trees of them (lists, tuples, dicts), beside anything
-    else; it may be a layer. Values, gradients of every order and tangents are the same. A backward
-    pass reads the arguments, and what ``f`` uses besides, and computes the rest anew once it gets
-    there: random numbers from the same state, so masks of dropout are the same; updates of
-    statistics and of random states happen once. Checkpoints may be nested. What ``f`` reads without
-    an argument, and what follows from that alone, is kept. A gradient with respect to a variable
-    inside of ``f`` does not exist outside.
+    ``f`` takes and returns variables, or trees of them (lists, tuples, dicts), besides other
+    values; it may be a layer. Values, gradients of every order and tangents are the same. A
+    backward pass keeps the arguments and recomputes the rest. Random numbers are drawn again from
+    the same state, so masks of dropout are the same. Updates of statistics and of random states
+    happen once. Checkpoints may be nested. Variables that ``f`` reads from outside are kept, and so
+    are values that depend only on them. Outside there is no gradient with respect to a variable
+    inside of ``f``.
 
     As ``jax.checkpoint`` and ``torch.utils.checkpoint``.
 
@@ -159,7 +156,7 @@ def _mapped(tree: Any, change: Callable[[Variable], Variable]) -> Any:
     if isinstance(tree, Variable):
         return change(tree)
     if isinstance(tree, Structured):
-        for v in tree.parts:  # arguments; a result is returned as it is
+        for v in tree.parts:  # arguments; a result is returned unchanged
             change(v)
         return tree
     if isinstance(tree, Mapping):
@@ -171,9 +168,7 @@ def _mapped(tree: Any, change: Callable[[Variable], Variable]) -> Any:
     return tree
 
 
-def _marked(
-    given: Sequence[Variable], made: Sequence[Variable], apart: bool
-) -> dict[Variable, Variable]:
+def _marked(given: Vars, made: Vars, apart: bool) -> dict[Variable, Variable]:
     """The results behind a :class:`Checkpoint`, for those that depend on the inputs."""
     arguments = set(given)
     nodes = nodes_between(made, given, arguments)

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from symdnn.errors import TypeMismatch
-from symdnn.graph.dims import Shape
-from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Vars
+from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Shapes, Types, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType, Type
 from symdnn.graph.typing import Array, TensorLike
@@ -52,9 +51,7 @@ class IfElse(MultiOp):
         yes, no = inputs[1 : 1 + self.count], inputs[1 + self.count :]
         return tuple(yes if inputs[0] else no)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         yes, no = shapes[1 : 1 + self.count], shapes[1 + self.count :]
         same = all(a is b or a == b for s, t in zip(yes, no) for a, b in zip(s, t))
         return list(yes) if same else None
@@ -119,7 +116,7 @@ def _chosen(holds: Variable, a: Variable, b: Variable) -> Variable:
     return operator("switch")(wide, a, b)
 
 
-def _zeros(values: Sequence[Variable], cotangents: Sequence[Variable]) -> list[Variable]:
+def _zeros(values: Vars, cotangents: Vars) -> list[Variable]:
     """Zeros of the shapes of ``values``, for the branch that is not taken."""
     return [
         operator("zeros_like")(c if v.type.is_static and v.type == c.type else v, c.type.dtype)

@@ -8,9 +8,8 @@ from typing import Any
 
 from symdnn.errors import OptionError, TypeMismatch
 from symdnn.graph.backprop import backprop, forward_sweep
-from symdnn.graph.dims import Shape
 from symdnn.graph.inner import InnerGraph, InnerGraphOp
-from symdnn.graph.op import Axes, Batched, Grads, Host, Vars
+from symdnn.graph.op import Axes, Batched, Grads, Host, Shapes, Types, Vars
 from symdnn.graph.origin import Hints
 from symdnn.graph.traverse import clone_graph, leaves
 from symdnn.graph.type import TensorType, Type
@@ -46,8 +45,8 @@ class OpFromGraph(InnerGraphOp):
 
     def __init__(
         self,
-        inputs: Sequence[Variable],
-        outputs: Sequence[Variable],
+        inputs: Vars,
+        outputs: Vars,
         inline: bool = False,
         lop_overrides: Any = "default",
         grad_overrides: Any = "default",
@@ -103,9 +102,7 @@ class OpFromGraph(InnerGraphOp):
     def host_inputs(self) -> tuple[int, ...]:
         return scalars_for_shapes(self.inner, tuple(range(len(self.inner.outputs))))
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         found = inner_shapes(self.inner, range(len(self.inner.outputs)), shapes, host)
         return None if any(s is None for s in found) else [s for s in found if s is not None]
 

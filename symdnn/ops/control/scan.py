@@ -9,7 +9,7 @@ from typing import Any
 from symdnn.errors import AxisError, IndexOutOfRange, ShapeMismatch, TypeMismatch
 from symdnn.graph.dims import Shape, known, same_dim
 from symdnn.graph.inner import InnerGraph, InnerGraphOp
-from symdnn.graph.op import Axes, Batched, Grads, Host, Vars
+from symdnn.graph.op import Axes, Batched, Grads, Host, Shapes, Types, Vars
 from symdnn.graph.type import TensorType, Type
 from symdnn.graph.typing import Array
 from symdnn.ops.control.scan_loop import run_loop
@@ -164,9 +164,7 @@ class Scan(InnerGraphOp):
             out.append(t.with_shape((n, *t.shape)))
         return (*out, TensorType("int64", ())) if self.until else tuple(out)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         given = self.split(shapes)
         n = host[0] if self.steps is None else self.steps
         self.check_lengths(n, given)

@@ -6,7 +6,6 @@ reverse or adjoint mode of computational differentiation", 2000.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import comb
@@ -15,8 +14,7 @@ from typing import cast
 import numpy as np
 
 from symdnn.errors import TypeMismatch
-from symdnn.graph.dims import Shape
-from symdnn.graph.op import Array, Axes, Batched, Grads, Host, MultiOp, Vars
+from symdnn.graph.op import Array, Axes, Batched, Grads, Host, MultiOp, Shapes, Types, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType, Type
 from symdnn.graph.variable import Apply, Variable, constant
@@ -118,7 +116,7 @@ class BinomialSchedule(MultiOp):
     def reference(self, steps: Array) -> tuple[Array, ...]:
         return tuple(a.copy() for a in _schedule(int(steps), self.snapshots))
 
-    def shapes(self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host) -> None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> None:
         return None
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
@@ -156,9 +154,7 @@ class BinomialCheckpoint(MultiOp):
     def reference(self, *inputs: Array) -> tuple[Array, ...]:
         return inputs[: self.count]
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [tuple(s) for s in shapes[: self.count]]
 
     @property
@@ -177,7 +173,7 @@ class BinomialCheckpoint(MultiOp):
         return [*[None] * first, *found.gradients()]
 
 
-def binomial_loop(loop: Scan, inputs: Sequence[Variable], snapshots: int) -> list[Variable]:
+def binomial_loop(loop: Scan, inputs: Vars, snapshots: int) -> list[Variable]:
     """The last values of a scan's states and collected values, with few stored states."""
     given = loop.split(inputs)
     steps = static_dim(given.steps)
@@ -206,8 +202,8 @@ def binomial_loop(loop: Scan, inputs: Sequence[Variable], snapshots: int) -> lis
 
 
 def _run(
-    loop: Scan, steps: Variable, sequences: Sequence[Variable], states: Sequence[Variable],
-    others: Sequence[Variable],
+    loop: Scan, steps: Variable, sequences: Vars, states: Vars,
+    others: Vars,
 ) -> list[Variable]:  # fmt: skip
     """The last values of a loop over some of its steps: states, then collected values."""
     op = replace(loop, steps=None, states=tuple(replace(c, history=False) for c in loop.states))
@@ -219,9 +215,7 @@ def _run(
 class _Reverse:
     """The backward pass. Each of its steps goes forward from a stored state, and back once."""
 
-    def __init__(
-        self, loop: Scan, held: Sequence[Variable], inputs: Sequence[Variable], cotangents: Grads
-    ) -> None:
+    def __init__(self, loop: Scan, held: Vars, inputs: Vars, cotangents: Grads) -> None:
         self.loop, self.given = loop, loop.split(inputs)
         self.kept, (self.first, self.slots, self.targets) = held[:-3], held[-3:]
         count = len(loop.states)
@@ -285,8 +279,8 @@ class _Reverse:
         return [*kept, *back, *new, *passed]
 
     def _forward(
-        self, at: Variable, targets: Variable, sequences: Sequence[Variable],
-        states: Sequence[Variable], kept: Sequence[Variable], others: Sequence[Variable],
+        self, at: Variable, targets: Variable, sequences: Vars,
+        states: Vars, kept: Vars, others: Vars,
     ) -> tuple[list[Variable], list[Variable]]:  # fmt: skip
         """The states before step ``at``, computed from ``states``, and the stored states."""
         count, reads = len(states), len(sequences)
@@ -315,8 +309,8 @@ class _Reverse:
         return last[:count], last[count:]
 
     def _back(
-        self, at: Variable, inside: Sequence[Variable], pending: Sequence[Variable],
-        ends: Sequence[Variable],
+        self, at: Variable, inside: Vars, pending: Vars,
+        ends: Vars,
     ) -> list[Variable | None]:  # fmt: skip
         """Gradients of one step with respect to its inputs."""
         is_last = operator("eq")(at, self.given.steps - 1)
@@ -330,7 +324,7 @@ class _Reverse:
         return list(vjp_of_expressions(lambda *v: self.loop.inner.apply(v), inside, cotangents))
 
 
-def loop_of(results: Sequence[Variable]) -> Apply[Scan] | None:
+def loop_of(results: Vars) -> Apply[Scan] | None:
     """The scan behind one of the results, also through views and parts."""
     for v in results:
         node = v.owner

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from symdnn.config import config
 from symdnn.graph.backprop import backprop, forward_sweep
-from symdnn.graph.dims import Shape
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.inner import InnerGraph
-from symdnn.graph.op import Grads, Host, Op, Vars
+from symdnn.graph.op import Grads, Host, Op, Shapes, Types, Vars
 from symdnn.graph.origin import noting
 from symdnn.graph.traverse import clone_graph
 from symdnn.graph.type import TensorType, Type
@@ -49,9 +48,7 @@ class Composed(Op):
         inner = _inner_graph(self, types)
         return tuple(evaluate(inner.outputs, dict(zip(inner.inputs, inputs, strict=True))))
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         inner = _inner_graph(self, tuple(types))
         found = inner_shapes(inner, range(len(inner.outputs)), shapes, host)
         known = [s for s in found if s is not None]
@@ -73,15 +70,15 @@ def _inner_graph(op: Composed, types: tuple[Type, ...]) -> InnerGraph:
 
 
 def vjp_of_expression(
-    build: Callable[..., Variable], inputs: Sequence[Variable], cotangent: Variable
+    build: Callable[..., Variable], inputs: Vars, cotangent: Variable
 ) -> list[Variable | None]:
     """:func:`vjp_of_expressions` of a single one."""
     return vjp_of_expressions(lambda *given: [build(*given)], inputs, [cotangent])
 
 
 def vjp_of_expressions(
-    build: Callable[..., Sequence[Variable]],
-    inputs: Sequence[Variable],
+    build: Callable[..., Vars],
+    inputs: Vars,
     cotangents: Sequence[Variable | None],
 ) -> list[Variable | None]:
     """Gradients of ``build(*inputs)`` with respect to each input, taken as independent.
@@ -99,8 +96,8 @@ def vjp_of_expressions(
 
 
 def jvp_of_expressions(
-    build: Callable[..., Sequence[Variable]],
-    inputs: Sequence[Variable],
+    build: Callable[..., Vars],
+    inputs: Vars,
     tangents: Sequence[Variable | None],
 ) -> list[Variable | None]:
     """Tangents of ``build(*inputs)``, given those of its inputs, which count as independent."""

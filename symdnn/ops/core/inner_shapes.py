@@ -9,6 +9,7 @@ from typing import Any
 from symdnn.graph.dims import Shape
 from symdnn.graph.evaluate import evaluate_node
 from symdnn.graph.inner import InnerGraph
+from symdnn.graph.op import Shapes
 from symdnn.graph.type import OpaqueType, TensorType
 from symdnn.graph.variable import Apply, Constant, Variable, as_variable
 from symdnn.ops.core.make_vector import MakeVector
@@ -27,7 +28,7 @@ def scalars_for_shapes(inner: InnerGraph, outputs: tuple[int, ...]) -> tuple[int
 def inner_shapes(
     inner: InnerGraph,
     outputs: Sequence[int],
-    shapes: Sequence[Shape],
+    shapes: Shapes,
     values: Mapping[int, Any],
 ) -> list[Shape | None]:
     """Shapes of some outputs; None for a shape that depends on data.
@@ -62,9 +63,7 @@ def _needs(inner: InnerGraph, wanted: Iterable[Variable]) -> tuple[set[Variable]
 class _Known:
     """Shapes and integer values found so far."""
 
-    def __init__(
-        self, inner: InnerGraph, shapes: Sequence[Shape], values: Mapping[int, Any]
-    ) -> None:
+    def __init__(self, inner: InnerGraph, shapes: Shapes, values: Mapping[int, Any]) -> None:
         self._shapes: dict[Variable, Shape] = dict(zip(inner.inputs, shapes, strict=True))
         self._values: dict[Variable, Variable] = {
             inner.inputs[i]: as_variable(value, dtype="int64") for i, value in values.items()

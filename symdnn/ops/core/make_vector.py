@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from symdnn.errors import NdimMismatch, TypeMismatch
-from symdnn.graph.dims import Shape
-from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
+from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Shapes, Types, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array, TensorLike
@@ -34,9 +33,7 @@ class MakeVector(Op):
     def reference(self, *scalars: Array) -> Array:
         return np.array([a[()] for a in scalars], dtype=TensorType(self.dtype).numpy)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [(len(types),)]
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import index
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from symdnn.errors import AxisError, NdimMismatch, ShapeMismatch, TypeMismatch
 from symdnn.graph.dims import (
     Dim,
-    Shape,
     common,
     dim_where,
     is_size,
@@ -24,7 +23,7 @@ from symdnn.graph.dims import (
 )
 from symdnn.graph.evaluate import of_constants
 from symdnn.graph.names import dim as named
-from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
+from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Shapes, Types, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array, DtypeLike, TensorLike
@@ -62,9 +61,7 @@ class DimShuffle(Op):
         # Without the Ellipsis an element of a vector is a copy, no view.
         return moved[(*index, *(0 for _ in dropped), ...)]
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         (x,) = shapes
         return [tuple(1 if d == "x" else x[int(d)] for d in self.pattern)]
 
@@ -122,9 +119,7 @@ class ShapeI(Op):
     def reference(self, x: Array) -> Any:
         return np.int64(x.shape[self.axis])
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [()]
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
@@ -154,9 +149,7 @@ class ShapeVector(Op):
     def reference(self, x: Array) -> Array:
         return np.asarray(x.shape, dtype=np.int64)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [(len(shapes[0]),)]
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
@@ -211,6 +204,7 @@ class Reshape(Op):
     One of them may be -1 (as a constant or at run time): it follows from the number of elements.
     """
 
+    linear_in_first: ClassVar[bool] = True
     static: tuple[int | None, ...]
 
     @property
@@ -244,9 +238,7 @@ class Reshape(Op):
             raise ShapeMismatch(self, f"a shape of {total} elements", got)
         return tuple(total // rest if d == -1 else d for d in new)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         new = [host[i] if s is None else s for i, s in zip(self.host_inputs, self.static)]
         if all(isinstance(d, int | np.integer) for d in (*new, *shapes[0])):
             return [self._resolve(shapes[0], [int(d) for d in new])]  # type: ignore[arg-type]
@@ -259,9 +251,6 @@ class Reshape(Op):
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [reshape(cotangents[0], dims_of(inputs[0])), *(None for _ in self.static)]
-
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        return [None if tangents[0] is None else self(tangents[0], *inputs[1:])]
 
     @property
     def views(self) -> Mapping[int, int]:
@@ -327,6 +316,7 @@ def _vector_entries(vector: Variable, ndim: int | None) -> list[Variable]:
 class Alloc(Op):
     """``value`` (a tensor that broadcasts) in the shape given by integer scalars."""
 
+    linear_in_first: ClassVar[bool] = True
     static: tuple[int | None, ...]
 
     @property
@@ -365,9 +355,7 @@ class Alloc(Op):
             raise ShapeMismatch(self, "dimensions that are not negative", shape)
         return np.broadcast_to(value, shape).copy()
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         new = tuple(host[i] if s is None else s for i, s in zip(self.host_inputs, self.static))
         if any((n := known(d)) is not None and n < 0 for d in new):
             raise ShapeMismatch(self, "dimensions that are not negative", new)
@@ -382,9 +370,6 @@ class Alloc(Op):
         total = dy.sum(axis=kept, keepdims=True) if kept else dy
         total = total.sum(axis=list(range(lead))) if lead else total
         return [total, *(None for _ in self.static)]
-
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        return [None if tangents[0] is None else self(tangents[0], *inputs[1:])]
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         value, *dims = inputs
@@ -439,6 +424,7 @@ def ones_like(x: TensorLike, dtype: DtypeLike | None = None, opt: bool = False) 
 class SpecifyType(Op):
     """``x`` declared to have these static dimensions; checked when a plan is made. A view."""
 
+    linear_in_first: ClassVar[bool] = True
     static: tuple[int | None, ...]
 
     def infer(self, x: TensorType) -> TensorType:
@@ -455,9 +441,7 @@ class SpecifyType(Op):
         self.shapes([TensorType(x.dtype.name, x.shape)], [x.shape], {})
         return x
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         (x,) = shapes
         for d, want in zip(x, self.static):
             if want is not None and isinstance(d, int | np.integer) and d != want:
@@ -466,9 +450,6 @@ class SpecifyType(Op):
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [cotangents[0]]
-
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        return [self(tangents[0])]
 
     @property
     def views(self) -> Mapping[int, int]:

@@ -470,16 +470,16 @@ def _folded(pick: Any, args: tuple[TensorLike, ...]) -> Variable:
     return reduce(pick, args[1:], as_variable(args[0]))
 
 
-def clip(x: Any, min: Any, max: Any) -> Variable:
-    """``x`` limited to ``[min, max]``; the gradient passes at both edges.
+def clip(x: Any, min: Any = None, max: Any = None) -> Variable:
+    """``x`` limited to ``[min, max]``, of which one may be None; gradients pass at the edges.
 
-    Where ``min > max`` the result is ``min`` below ``min`` and ``max`` elsewhere (Theano's order of
-    tests; NumPy gives ``max`` everywhere).
+    Where ``min > max`` it is ``min`` below ``min``, else ``max`` (Theano's; NumPy's is ``max``).
 
     >>> clip([-2, 0, 2], 1, -1).eval().tolist()
     [1, 1, -1]
     """
-    return apply_elemwise(Clip(), x, min, max)
+    open_end = min is None or max is None
+    return as_variable(x).clamp(min, max) if open_end else apply_elemwise(Clip(), x, min, max)
 
 
 def cast(x: TensorLike, dtype: DtypeLike) -> Variable:

@@ -23,7 +23,7 @@ __all__ = [
     "And", "Compare", "Eq", "Ge", "Gt", "Invert", "IsFinite", "IsInf", "IsNan", "Le", "LeftShift",
     "Lt", "Neq", "Or", "RightShift", "Switch", "Xor", "allclose", "and_", "eq", "ge", "gt",
     "invert", "isclose", "isfinite", "isinf", "isnan", "le", "left_shift", "lt", "neq", "or_",
-    "right_shift", "switch", "where", "xor",
+    "right_shift", "switch", "xor",
 ]  # fmt: skip
 
 
@@ -379,11 +379,9 @@ def _unsigned(v: Variable, other: Variable) -> Variable:
 
 
 def switch(condition: Any, x: Any, y: Any) -> Variable:
-    """``x`` where ``condition`` is not zero, else ``y``; the three broadcast. Also ``where``."""
+    """``x`` where ``condition`` is not zero, else ``y``; the three broadcast."""
     return apply_elemwise(Switch(), condition, x, y)
 
-
-where = switch
 
 OPERATORS = {
     "lt": lt,

@@ -6,7 +6,7 @@ their numbers, which float32 holds exactly, so that a graph computes what such s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -14,8 +14,7 @@ import ml_dtypes
 import numpy as np
 
 from symdnn.errors import OptionError, TypeMismatch
-from symdnn.graph.dims import Shape
-from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
+from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Shapes, Types, Vars
 from symdnn.graph.type import DTYPES, TensorType, numpy_dtype
 from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Variable, as_variable
@@ -129,9 +128,7 @@ class BitCast(Op):
     def reference(self, x: Array) -> Array:
         return np.ascontiguousarray(x).view(numpy_dtype(self.dtype)).reshape(x.shape)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [shapes[0]]
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:

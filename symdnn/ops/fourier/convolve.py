@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from symdnn.errors import NdimMismatch, OptionError, ShapeMismatch, TypeMismatch
-from symdnn.graph.dims import Dim, Shape, ceil_div, dim_max, dim_min
-from symdnn.graph.op import Grads, Host, Op, Vars
+from symdnn.graph.dims import Dim, ceil_div, dim_max, dim_min
+from symdnn.graph.op import Grads, Host, Op, Shapes, Types, Vars
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Variable
@@ -34,9 +34,7 @@ class Size(Op):
             raise TypeMismatch(self, "integer scalars", list(sizes))
         return TensorType("int64", ())
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [()]
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:

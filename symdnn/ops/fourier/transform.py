@@ -15,8 +15,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from symdnn.errors import AxisError, OptionError, ShapeMismatch, TypeMismatch
-from symdnn.graph.dims import Dim, Shape, common, known
-from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
+from symdnn.graph.dims import Dim, common, known
+from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Shapes, Types, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array
@@ -41,6 +41,7 @@ class Transform(Op):
     1 (``"none"``), ``1 / sqrt(n)`` (``"ortho"``) or ``1 / n`` (``"full"``).
     """
 
+    linear_in_first: ClassVar[bool] = True
     abstract: ClassVar[bool] = True
     axes: tuple[int, ...]
     norm: str = "none"
@@ -70,9 +71,6 @@ class Transform(Op):
         """``shape`` with another size of the halved axis."""
         return tuple(size if i == self.axes[-1] else d for i, d in enumerate(shape))
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        return [None if tangents[0] is None else self(tangents[0], *inputs[1:])]
-
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         return on_lanes(replace(self, axes=tuple(a + 1 for a in self.axes)), inputs, axes)
 
@@ -101,9 +99,7 @@ class FFT(Transform):
         self._check_sizes([x.shape[a] for a in self.axes])
         return x.with_dtype(COMPLEX_OF.get(x.dtype, x.dtype))
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         self._check_sizes([shapes[0][a] for a in self.axes])
         return [tuple(shapes[0])]
 
@@ -137,9 +133,7 @@ class RealFFT(Transform):
         half = None if n is None else n // 2 + 1
         return TensorType(COMPLEX_OF[x.dtype], self.with_size(x.shape, half))
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         (x,) = shapes
         self._check_sizes([x[a] for a in self.axes])
         return [self.with_size(x, x[self.axes[-1]] // 2 + 1)]
@@ -192,9 +186,7 @@ class InverseRealFFT(Transform):
                 f"a tensor of shape {tuple(shape)}",
             )
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         n = host[1] if self.size is None else self.size
         self._check(shapes[0], n)
         return [self.with_size(shapes[0], n)]

@@ -15,6 +15,7 @@ import numpy as np
 
 from symdnn.errors import AxisError, NdimMismatch, ShapeMismatch, TypeMismatch
 from symdnn.graph.dims import Dim, normal_axis, product
+from symdnn.graph.names.torch_words import torch_words
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import TensorLike
@@ -139,6 +140,7 @@ def split_dims(v: Variable, dims: Sequence[Dim], counts: Sequence[int]) -> Varia
     return v.reshape(list(dims))
 
 
+@torch_words()
 def tensordot(
     a: TensorLike, b: TensorLike, axes: int | Sequence[int | Sequence[int]] = 2
 ) -> Variable:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from symdnn.errors import ShapeMismatch, TypeMismatch
 from symdnn.graph.dims import Dim, Shape, common, names_advice, same_dim
-from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
+from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Shapes, Types, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array
@@ -22,9 +22,7 @@ from symdnn.ops.elemwise import conjugate, unbroadcast
 __all__ = ["BatchedDot", "Dot", "MatchSizes"]
 
 
-def _check_factors(
-    op: Op, types: Sequence[TensorType], ranks: tuple[int, ...], wanted: str
-) -> None:
+def _check_factors(op: Op, types: Types, ranks: tuple[int, ...], wanted: str) -> None:
     if len(types) != 2 or any(not isinstance(t, TensorType) for t in types):
         raise TypeMismatch(op, wanted, list(types))
     if any(t.ndim not in ranks for t in types):
@@ -33,7 +31,7 @@ def _check_factors(
         raise TypeMismatch(op, "factors of one dtype", list(types), "Cast one of them")
 
 
-def _same_inner(op: Op, a: Dim, b: Dim, shapes: Sequence[Shape]) -> Dim:
+def _same_inner(op: Op, a: Dim, b: Dim, shapes: Shapes) -> Dim:
     found = common((a, b))
     if found is None:
         raise ShapeMismatch(
@@ -90,9 +88,7 @@ class Dot(Op):
         """The pair of dimensions that are summed over."""
         return [(-1, 0)]
 
-    def out_shape(
-        self, types: Sequence[TensorType], shapes: Sequence[Sequence[Dim | None]]
-    ) -> tuple[Any, ...]:
+    def out_shape(self, types: Types, shapes: Sequence[Sequence[Dim | None]]) -> tuple[Any, ...]:
         """``(m, n)``, without those that a vector lacks."""
         x, y = shapes
         return (*x[:-1], *y[1:])
@@ -105,9 +101,7 @@ class Dot(Op):
         _same_inner(self, x.shape[-1], y.shape[0], [x.shape, y.shape])
         return _product(x, y)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         _same_inner(self, shapes[0][-1], shapes[1][0], shapes)
         return [self.out_shape(types, shapes)]
 
@@ -155,9 +149,7 @@ class BatchedDot(Op):
         stacked = types[0].shape[0] != 1 and types[1].shape[0] != 1
         return [(2, 1), (0, 0)] if stacked else [(2, 1)]
 
-    def out_shape(
-        self, types: Sequence[TensorType], shapes: Sequence[Sequence[Dim | None]]
-    ) -> tuple[Any, ...]:
+    def out_shape(self, types: Types, shapes: Sequence[Sequence[Dim | None]]) -> tuple[Any, ...]:
         """``(b, m, n)``."""
         (x, y), (tx, ty) = shapes, types
         b = y[0] if tx.shape[0] == 1 or (x[0] is None and ty.shape[0] != 1) else x[0]
@@ -171,9 +163,7 @@ class BatchedDot(Op):
         _same_inner(self, x.shape[2], y.shape[1], [x.shape, y.shape])
         return _product(x, y)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         x, y = shapes
         _same_inner(self, x[2], y[1], shapes)
         b, m, n = self.out_shape(types, shapes)
@@ -223,6 +213,7 @@ class MatchSizes(Op):
     after their reshape (2, 3) would match (3, 2).
     """
 
+    linear_in_first: ClassVar[bool] = True
     pairs: tuple[tuple[int, int], ...]
 
     def infer(self, x: TensorType, y: TensorType) -> TensorType:
@@ -237,9 +228,7 @@ class MatchSizes(Op):
         self.shapes([], [x.shape, y.shape], {})
         return x
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         x, y = shapes
         for i, j in self.pairs:
             if x[i] is not None and y[j] is not None:
@@ -251,9 +240,6 @@ class MatchSizes(Op):
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [cotangents[0], None]
-
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        return [None if tangents[0] is None else self(tangents[0], inputs[1])]
 
     @property
     def shape_inputs(self) -> tuple[int, ...]:

@@ -16,8 +16,8 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 
 from symdnn.errors import TypeMismatch
-from symdnn.graph.dims import DimT, Shape, same_dim
-from symdnn.graph.op import Host
+from symdnn.graph.dims import DimT, same_dim
+from symdnn.graph.op import Host, Shapes, Types
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array
 from symdnn.graph.variable import Variable
@@ -440,9 +440,7 @@ class EpilogueOp(LoweredLate):
     def infer(self, *inputs: TensorType) -> Any:
         return self._result_type(inputs)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         own, operands = self.split(shapes)
         found = self.neutral().shapes(types[: len(own)], own, host)
         if found is None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from symdnn.errors import TypeMismatch
 from symdnn.graph.dims import Shape
-from symdnn.graph.op import Host, MultiOp
+from symdnn.graph.op import Host, MultiOp, Shapes, Types
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array
 from symdnn.ops.array.reduce import Reduce
@@ -49,9 +49,7 @@ class FusedElemwise(MultiOp):
         results = self.program.evaluate(*inputs)
         return tuple(np.asarray(np.broadcast_to(r, shape), order="C") for r in results)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [broadcast_dims(self, types, shapes)] * len(self.program.outputs)
 
     @property
@@ -86,9 +84,7 @@ class FusedReduce(MultiOp):
             for r, v in zip(self.reductions, results, strict=True)
         )
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         whole = broadcast_dims(self, types, shapes)
         found: list[Shape] = []
         for r in self.reductions:

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from symdnn.errors import TypeMismatch
-from symdnn.graph.dims import Shape
-from symdnn.graph.op import Host, MultiOp
+from symdnn.graph.op import Host, MultiOp, Shapes, Types
 from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.graph.typing import Array
 from symdnn.ops.core.dtype import is_narrow_float
@@ -173,9 +172,7 @@ class FusedRows(MultiOp):
             *(np.broadcast_to(c, shape).sum(others, keepdims=True) for c in columns),
         )
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return self._shapes(broadcast_dims(self, types, shapes))
 
     def __str__(self) -> str:

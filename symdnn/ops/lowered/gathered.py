@@ -1,5 +1,6 @@
-"""Elements that are gathered and added, as one op: a graph's messages along its edges, and the
-gradient of padding by what is at the other side of the border."""
+"""Gather and add as one op: a graph's messages along its edges, and the gradient of padding with
+elements of the other side.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from symdnn.errors import TypeMismatch
-from symdnn.graph.dims import Shape
-from symdnn.graph.op import Host, Op
+from symdnn.graph.op import Host, Op, Shapes, Types
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array
 from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, AdvancedSubtensor
@@ -25,9 +25,9 @@ __all__ = ["AddGathered", "ListedSums"]
 class AddGathered(Op):
     """``x`` with elements of ``source`` added: those that ``get`` selects, where ``add`` says.
 
-    Inputs: ``x``, ``source``, the index arrays of ``get``, then those of ``add``. What is gathered
-    has the shape of the part that it is added to, and is never stored. ``opt/fuse/gathers.py``
-    makes it where a target has a kernel for it. It has no gradient, which is taken before.
+    Inputs: ``x``, ``source``, the index arrays of ``get``, then those of ``add``. The gathered
+    array has the shape of the part that it is added to, and is never stored.
+    ``opt/fuse/gathers.py`` makes it if a target has a kernel for it, after gradients were taken.
     """
 
     get: AdvancedSubtensor
@@ -47,9 +47,7 @@ class AddGathered(Op):
         x, source, gets, adds = self.apart(inputs)
         return self.add.reference(x, self.get.reference(source, *gets), *adds)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         x, source, gets, adds = self.apart(shapes)
         _, source_type, get_types, add_types = self.apart(types)
         read = self.get.shapes([source_type, *get_types], [source, *gets], {})
@@ -68,12 +66,12 @@ class AddGathered(Op):
 
 @dataclass(frozen=True)
 class ListedSums(Op):
-    """Each element is the sum of those of ``x`` that lists name along ``axes``.
+    """Each element is the sum of the elements of ``x`` that index lists along ``axes`` name.
 
-    Inputs: ``x``, then for each axis an int32 matrix, whose row i has the places in ``x`` that are
-    added to place i of the result, and -1 behind them. It is a scatter of known places, seen from
-    where it writes: nothing is added atomically, nothing filled with zeros. 16-bit floats are added
-    in float32. ``opt/lower/increments.py`` makes it; it has no gradient, which is taken before.
+    Inputs: ``x``, then for each axis an int32 matrix. Its row i has the places in ``x`` that are
+    added to place i of the result, then -1. It is a scatter with known places, written as a gather:
+    no atomic additions, and no array to fill with zeros. 16-bit floats are added in float32.
+    ``opt/lower/increments.py`` makes it after gradients were taken.
     """
 
     axes: tuple[int, ...]
@@ -87,9 +85,7 @@ class ListedSums(Op):
         sizes = dict(zip(self.axes, (t.shape[0] for t in lists), strict=True))
         return x.with_shape(tuple(sizes.get(d, n) for d, n in enumerate(x.shape)))
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         sizes = dict(zip(self.axes, (s[0] for s in shapes[1:]), strict=True))
         return [tuple(sizes.get(d, n) for d, n in enumerate(shapes[0]))]
 

@@ -15,8 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from symdnn.errors import TypeMismatch
-from symdnn.graph.dims import Shape
-from symdnn.graph.op import Host, MultiOp
+from symdnn.graph.op import Host, MultiOp, Shapes, Types
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array
 from symdnn.ops.nn import norm_numpy
@@ -88,9 +87,7 @@ class GroupNorm(_OfGroups):
         y = norm_numpy.normalise(v, gamma, beta, mean, invstd)
         return y.astype(x.dtype, copy=False), mean, invstd
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         statistic = self._statistic(shapes[0])
         return [tuple(shapes[0]), statistic, statistic]
 
@@ -117,7 +114,5 @@ class GroupNormGrad(_OfGroups):
         sums = [t.sum(others, keepdims=True) for t in (d * xhat, d)]
         return (dx.astype(x.dtype, copy=False), *sums)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [tuple(shapes[0]), tuple(shapes[2]), tuple(shapes[2])]

@@ -6,14 +6,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from symdnn.errors import TypeMismatch
-from symdnn.graph.dims import Shape
-from symdnn.graph.op import Host, MultiOp
+from symdnn.graph.op import Host, MultiOp, Shapes, Types
 from symdnn.graph.type import TensorType, Type, numpy_dtype
 from symdnn.graph.typing import Array
 from symdnn.ops.core.dtype import is_narrow_float
@@ -52,9 +51,7 @@ class LabelLossGrad(LabelOp):
         found -= self.place(scale, labels, x.shape)
         return np.asarray(found.astype(numpy_dtype(self.dtype)))
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         self.rows(shapes[2], shapes[0], shapes[1], shapes[3])
         return [tuple(shapes[2])]
 
@@ -94,9 +91,7 @@ class LabelLoss(LabelOp, MultiOp):
         (gradient,) = LabelLossGrad(self.axis, self.dtype).compute(each, total, x, labels)
         return np.asarray(total - self.pick(scores, labels)), gradient
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         d, x, labels = shapes
         rows = self.rows(x, labels)
         ones = types[0].broadcastable

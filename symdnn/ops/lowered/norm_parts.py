@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from symdnn.errors import TypeMismatch
-from symdnn.graph.dims import Shape
-from symdnn.graph.op import Host, MultiOp
+from symdnn.graph.op import Host, MultiOp, Shapes, Types
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array
 from symdnn.ops.core.scalar import ScalarProgram
@@ -71,9 +70,7 @@ class BatchMoments(MultiOp):
         keep = 1 - factor
         return mean, invstd, old_mean * keep + mean * factor, old_var * keep + unbiased * factor
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [kept(shapes[0], self.axes)] * (4 if self.running else 2)
 
 
@@ -102,9 +99,7 @@ class BatchSums(MultiOp):
         m = sums[0].dtype.type(norm_numpy.count(shape, self.axes))
         return (*sums, *(s / m for s in sums))
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [kept(broadcast_dims(self, types, shapes), self.axes)] * 4
 
     def __str__(self) -> str:

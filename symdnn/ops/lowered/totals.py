@@ -6,14 +6,12 @@ gradient, which is taken before.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from symdnn.errors import TypeMismatch
-from symdnn.graph.dims import Shape
-from symdnn.graph.op import Host, Op
+from symdnn.graph.op import Host, Op, Shapes, Types
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array
 from symdnn.ops.core.scalar import ScalarProgram
@@ -54,9 +52,7 @@ class Totals(Op):
             total = total + np.broadcast_to(mapped, x.shape).sum(dtype=np.float64)
         return np.asarray(total, self.dtype)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [()]
 
     def __str__(self) -> str:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from symdnn.errors import TypeMismatch
-from symdnn.graph.dims import Shape
-from symdnn.graph.op import Grads, Host, Op, Vars
+from symdnn.graph.op import Grads, Host, Op, Shapes, Types, Vars
 from symdnn.graph.place import Place
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array
@@ -24,6 +22,7 @@ class Transfer(Op):
     ``place`` is the GPU. None, in a user's program, means the GPU of the function.
     """
 
+    linear_in_first: ClassVar[bool] = True
     abstract: ClassVar[bool] = True
 
     place: Place | None = None
@@ -40,13 +39,8 @@ class Transfer(Op):
     def reference(self, x: Array) -> Array:
         return x
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [tuple(shapes[0])]
-
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        return [None if tangents[0] is None else self(tangents[0])]
 
 
 @dataclass(frozen=True)

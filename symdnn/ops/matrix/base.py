@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from symdnn.errors import LinAlgError, NdimMismatch, OptionError, TypeMismatch
-from symdnn.graph.dims import DimT, Shape, same_dim
-from symdnn.graph.op import Axes, Batched, Host, Op, Vars
+from symdnn.graph.dims import DimT, same_dim
+from symdnn.graph.op import Axes, Batched, Host, Op, Shapes, Types, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array, TensorLike
@@ -69,9 +69,7 @@ class MatrixOp(Op):
         ]
         return types[0] if len(types) == 1 else tuple(types)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         lead = lead_dims(self, types, shapes)
         return [(*lead, *d) for d in self.dims(*[s[-2:] for s in shapes])]
 
@@ -85,9 +83,7 @@ class MatrixOp(Op):
         return outputs, [0] * len(outputs)
 
 
-def lead_dims(
-    op: Op, types: Sequence[TensorType], shapes: Sequence[Sequence[DimT]]
-) -> tuple[DimT, ...]:
+def lead_dims(op: Op, types: Types, shapes: Sequence[Sequence[DimT]]) -> tuple[DimT, ...]:
     """The dimensions that count matrices: equal ones, or a static 1 that broadcasts."""
     out = []
     for i in range(types[0].ndim - 2):

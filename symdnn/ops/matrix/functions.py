@@ -9,6 +9,7 @@ import numpy as np
 
 from symdnn.errors import AxisError, NdimMismatch, OptionError, ShapeMismatch
 from symdnn.graph.dims import normal_axis, product
+from symdnn.graph.names.torch_words import torch_words
 from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.array import norms
@@ -38,6 +39,7 @@ __all__ = [
 _MATRIX_ORDERS = (None, "fro", "nuc", 1, -1, 2, -2, np.inf, -np.inf)
 
 
+@torch_words()
 def norm(x: TensorLike, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Variable:
     """A norm of vectors or of matrices, by NumPy's rules. (``numpy.linalg.norm``.)
 
@@ -70,6 +72,7 @@ def norm(x: TensorLike, ord: Any = None, axis: Any = None, keepdims: bool = Fals
     return found.dimshuffle(["x" if i in axes else next(rest) for i in range(v.type.ndim)])
 
 
+@torch_words()
 def vector_norm(x: TensorLike, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> Variable:
     """The norm of order ``ord`` over ``axis`` (None: of all elements); see :func:`norm`.
 

@@ -17,7 +17,7 @@ import numpy as np
 from symdnn.errors import AxisError, TypeMismatch
 from symdnn.graph.backprop import zeros_for
 from symdnn.graph.dims import Dim, DimT, Shape, product, same_dim
-from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Op, Vars
+from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Op, Shapes, Types, Vars
 from symdnn.graph.type import TensorType, Type
 from symdnn.graph.typing import Array
 from symdnn.graph.variable import Variable, constant
@@ -112,9 +112,7 @@ class NormalisedOutput(Normalise):
         y = norm_numpy.normalise(v, gamma, beta, mean, invstd)
         return y.astype(x.dtype, copy=False), mean, invstd
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         x, gamma, beta = shapes[:3]
         self.parameter_shape(x, gamma, beta, types=types[1:3])
         return [tuple(x), self.kept(x), self.kept(x)]
@@ -177,9 +175,7 @@ class NormGrad(Normalise, MultiOp):
         dx, dgamma, dbeta = norm_numpy.normalise_grad(v, d, gamma, mean, invstd, self.axes)
         return dx.astype(x.dtype, copy=False), dgamma, dbeta
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         x, dy, gamma, mean, invstd = shapes
         for i, d in enumerate(x):
             same_dim(self, (d, dy[i]), "a cotangent of the input's shape", [tuple(x), tuple(dy)])
@@ -280,9 +276,7 @@ class BatchNormTrain(NormalisedOutput, MultiOp):
         new_mean = old_mean * (1 - factor) + mean * factor
         return y, mean, invstd, new_mean, old_var * (1 - factor) + unbiased * factor
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         out = list(super().shapes(types, shapes, host) or ())
         if self.running:
             self.parameter_shape(shapes[0], *shapes[4:6], types=types[4:6])
@@ -350,9 +344,7 @@ class BatchNormInference(Normalise):
         invstd = 1 / np.sqrt(var + var.dtype.type(self.epsilon))
         return norm_numpy.normalise(v, gamma, beta, mean, invstd).astype(x.dtype, copy=False)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         self.parameter_shape(shapes[0], *shapes[1:], types=types[1:])
         return [tuple(shapes[0])]
 

@@ -15,8 +15,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from symdnn.errors import OptionError, TypeMismatch
-from symdnn.graph.dims import DimT, Shape
-from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
+from symdnn.graph.dims import DimT
+from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Shapes, Types, Vars
 from symdnn.graph.type import TensorType, Type
 from symdnn.graph.typing import Array
 from symdnn.graph.variable import Apply, Variable
@@ -106,9 +106,7 @@ class ChannelsLast(Op):
     def reference(self, *inputs: Array) -> tuple[Array, ...]:
         return self.compute(*inputs)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         given = self._inside(shapes, lambda s: first_shape(s) if len(s) >= 4 else s)
         found = self.op.shapes(self._inside(types, _first_type), given, host)
         return found and self._outside(found, lambda s: last_shape(s) if len(s) >= 4 else s)
@@ -175,6 +173,7 @@ class Reorder(Op):
     A :class:`~symdnn.ops.core.shape.DimShuffle` is a view of the same memory instead.
     """
 
+    linear_in_first: ClassVar[bool] = True
     order: tuple[int, ...]
 
     def infer(self, x: TensorType) -> TensorType:
@@ -185,17 +184,12 @@ class Reorder(Op):
     def reference(self, x: Array) -> Array:
         return np.ascontiguousarray(x.transpose(self.order))
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [tuple(shapes[0][d] for d in self.order)]
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         back = tuple(self.order.index(d) for d in range(len(self.order)))
         return [Reorder(back)(cotangents[0])]
-
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        return [self(tangents[0])]
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         return on_lanes(Reorder((0, *(d + 1 for d in self.order))), inputs, axes)

@@ -17,8 +17,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from symdnn.errors import OptionError, ShapeMismatch, TypeMismatch
-from symdnn.graph.dims import Dim, Shape, SizeT, known, same_dim
-from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
+from symdnn.graph.dims import Dim, SizeT, known, same_dim
+from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Shapes, Types, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.origin import Hints
 from symdnn.graph.pattern import holds_pattern
@@ -269,9 +269,7 @@ class Conv(_ConvFamily):
         self._check_channels(x.shape, w.shape)
         return x.with_shape((x.shape[0], w.shape[0], *self.out_sizes(x.shape, w.shape)))
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         x, w = shapes
         self._check_channels(x, w)
         return [(x[0], w[0], *self.out_sizes(x, w))]
@@ -323,9 +321,7 @@ class ConvGradInput(_ConvFamily):
         self._check_output(x, w, dy)
         return types[1].with_shape(x)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         w, dy = shapes[:2]
         x = (dy[0], w[1] * self.groups, *(host[i] for i in self.host_inputs))
         self._check_output(x, w, dy)
@@ -378,9 +374,7 @@ class ConvGradWeight(_ConvFamily):
         self._check_output(x, w, dy)
         return types[1].with_shape(w)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         x, dy = shapes[:2]
         per_group = x[1] if self.groups == 1 else x[1] // self.groups
         w = (dy[1], per_group, *(host[i] for i in self.host_inputs))

@@ -6,7 +6,6 @@ axis. A label that is no class raises :class:`~symdnn.errors.IndexOutOfRange`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -14,7 +13,7 @@ import numpy as np
 
 from symdnn.errors import IndexOutOfRange, NdimMismatch, TypeMismatch
 from symdnn.graph.dims import Shape, normal_axis, same_dim
-from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Op, Vars
+from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Op, Shapes, Types, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType, Type
 from symdnn.graph.typing import Array, TensorLike
@@ -136,9 +135,7 @@ class _OfRows(LabelOp):
         self.check_types(scores, labels)
         return self.row_type(scores, labels)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [self.rows(*shapes)]
 
 
@@ -151,9 +148,7 @@ class _GradOfRows(LabelOp):
         self.check_types(scores, labels, per_row=per_row)
         return scores
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         self.rows(shapes[1], shapes[0], shapes[2])
         return [tuple(shapes[1])]
 
@@ -162,15 +157,14 @@ class _GradOfRows(LabelOp):
 class PickLabel(_OfRows):
     """The score of each row's label: ``x[i, label[i]]``."""
 
+    linear_in_first: ClassVar[bool] = True
+
     def reference(self, x: Array, labels: Array) -> Any:
         return self.pick(x, labels)
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         (x, labels), (dy,) = inputs, cotangents
         return [place_label(dy, labels, dims_of(x)[self.axis], self.axis), None]
-
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        return [None if tangents[0] is None else self(tangents[0], inputs[1])]
 
 
 @dataclass(frozen=True)
@@ -180,6 +174,7 @@ class PlaceLabel(LabelOp):
     Inputs: values, labels, number of classes (an int64 scalar, read on the host).
     """
 
+    linear_in_first: ClassVar[bool] = True
     classes: int | None = None
 
     @property
@@ -198,9 +193,7 @@ class PlaceLabel(LabelOp):
         shape.insert(self.axis, int(classes))
         return self.place(values, labels, tuple(shape))
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         full = list(shapes[0])
         full.insert(self.axis, host[2])
         self.rows(tuple(full), shapes[1])
@@ -208,9 +201,6 @@ class PlaceLabel(LabelOp):
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [PickLabel(self.axis)(cotangents[0], inputs[1]), None, None]
-
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        return [None if tangents[0] is None else self(tangents[0], *inputs[1:])]
 
 
 def place_label(values: Variable, labels: Variable, classes: TensorLike, axis: int) -> Variable:
@@ -269,9 +259,7 @@ class SoftmaxCrossentropy(LabelOp, MultiOp):
         nll = -self.pick(logp, labels)
         return nll.astype(x.dtype, copy=False), logp.astype(x.dtype, copy=False)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [self.rows(*shapes), tuple(shapes[0])]
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:

@@ -5,7 +5,6 @@ Graves, Fernández, Gomez and Schmidhuber 2006; sums over alignments are done in
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +13,7 @@ import numpy as np
 from symdnn.errors import IndexOutOfRange, TypeMismatch
 from symdnn.graph.backprop import backprop
 from symdnn.graph.dims import Shape, same_dim
-from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Vars
+from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Shapes, Types, Vars
 from symdnn.graph.type import TensorType, Type
 from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Variable
@@ -52,9 +51,7 @@ class CTCLoss(MultiOp):
             raise TypeMismatch(self, "input_lengths (N), an integer vector", input_lengths)
         return a.with_shape((a.shape[1],)), a
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         a, labels, lengths = shapes
         want = "one row of labels and one length for each sequence"
         n = same_dim(self, (a[1], labels[0], lengths[0]), want, [tuple(s) for s in shapes])

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from symdnn.errors import AxisError, OptionError, TypeMismatch
-from symdnn.graph.dims import DimT, Shape
-from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Op, Vars
+from symdnn.graph.dims import DimT
+from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Op, Shapes, Types, Vars
 from symdnn.graph.type import TensorType, Type
 from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Constant, Variable, as_variable
@@ -74,9 +74,7 @@ class Dropout(MultiOp):
         mask = (philox.words(state, size, 1)[:, 0] < threshold).reshape(shape)
         return scaled_where(mask, x, rate, self.scale), mask, next_state(state, size)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [tuple(shapes[1]), self.mask_shape(shapes[1]), (2,)]
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
@@ -102,6 +100,7 @@ class Dropout(MultiOp):
 class DropoutGrad(Op):
     """``dy`` where the mask is true, times ``1 / (1 - rate)`` with ``scale``, else 0."""
 
+    linear_in_first: ClassVar[bool] = True
     scale: bool = True
 
     def infer(self, dy: TensorType, mask: TensorType, rate: TensorType) -> TensorType:
@@ -112,16 +111,11 @@ class DropoutGrad(Op):
     def reference(self, dy: Array, mask: Array, rate: Array) -> Array:
         return scaled_where(mask, dy, rate, self.scale)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [tuple(shapes[0])]
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [self(cotangents[0], *inputs[1:]), None, None]
-
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        return [None if tangents[0] is None else self(tangents[0], *inputs[1:])]
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         dy, mask, rate = inputs

@@ -7,15 +7,13 @@ The window of channel c has the existing ones of the n channels c - (n - 1) // 2
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from symdnn.errors import OptionError, TypeMismatch
-from symdnn.graph.dims import Shape
-from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
+from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Shapes, Types, Vars
 from symdnn.graph.origin import Hints
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array, TensorLike
@@ -63,9 +61,7 @@ class LRNOp(Op):
                 raise TypeMismatch(self, "operands of one dtype and ndim", list(inputs))
         return x
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [agreed_shape(self, "operands", shapes)]
 
     def base(self, x: Array) -> Array:
@@ -132,6 +128,7 @@ class LRNGrad(LRNOp):
 class ChannelSum(Op):
     """Sums over the existing ones of the channels c - ``before`` .. c + ``after`` (axis 1)."""
 
+    linear_in_first: ClassVar[bool] = True
     before: int
     after: int
 
@@ -143,16 +140,11 @@ class ChannelSum(Op):
     def reference(self, x: Array) -> Array:
         return window_sum(x.astype(np.float64), self.before, self.after).astype(x.dtype)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [tuple(shapes[0])]
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [ChannelSum(self.after, self.before)(cotangents[0])]
-
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        return [self(tangents[0])]
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         return on_folded(self, inputs, axes, [0], [0])

@@ -21,8 +21,8 @@ from symdnn.errors import (
     ShapeMismatch,
     TypeMismatch,
 )
-from symdnn.graph.dims import Dim, Shape, ceil_div, dim_max, dim_min, same_dim
-from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
+from symdnn.graph.dims import Dim, ceil_div, dim_max, dim_min, same_dim
+from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Shapes, Types, Vars
 from symdnn.graph.origin import Hints
 from symdnn.graph.pattern import holds_pattern
 from symdnn.graph.type import TensorType
@@ -112,7 +112,7 @@ class _PoolFamily(Op):
               for n, w, s, p in rest),
         )  # fmt: skip
 
-    def _check_types(self, names: str, types: Sequence[TensorType], count: int) -> None:
+    def _check_types(self, names: str, types: Types, count: int) -> None:
         floats = self.mode.startswith("average")
         wanted = f"{names}: {'float' if floats else 'real'} tensors of one dtype and ndim"
         tensors = list(types[:count])
@@ -164,9 +164,7 @@ class Pool(_PoolFamily):
         self._check_types("x", types, 1)
         return types[0].with_shape(self.out_shape(types[0].shape))
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [self.out_shape(shapes[0])]
 
     def reference(self, x: Array) -> Any:
@@ -211,9 +209,7 @@ class MaxPoolGrad(PoolGrad):
         self._same_shape("dy", self.out_shape(x), dy)
         return types[0]
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         x, y, dy = shapes
         self._same_shape("y", self.out_shape(x), y)
         self._same_shape("dy", self.out_shape(x), dy)
@@ -248,9 +244,7 @@ class MaxPoolGradGrad(_PoolFamily):
         self._same_shape("v", x, v)
         return types[1]
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         x, y, v = shapes
         self._same_shape("y", self.out_shape(x), y)
         self._same_shape("v", x, v)
@@ -278,6 +272,7 @@ class AveragePoolGrad(PoolGrad):
     ``static`` holds the sizes that are known when the graph is built.
     """
 
+    linear_in_first: ClassVar[bool] = True
     static: tuple[int | None, ...] = ()
 
     @property
@@ -291,9 +286,7 @@ class AveragePoolGrad(PoolGrad):
         self._same_shape("dy", self.out_shape(x), dy)
         return types[0].with_shape(x)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         dy = shapes[0]
         x = (*dy[: len(dy) - self.ndim], *(host[i] for i in self.host_inputs))
         self._same_shape("dy", self.out_shape(x), dy)
@@ -312,9 +305,6 @@ class AveragePoolGrad(PoolGrad):
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [Pool(*self.settings)(cotangents[0]), *[None] * self.ndim]
-
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        return [None if tangents[0] is None else self(tangents[0], *inputs[1:])]
 
 
 def _average_pool_grad(op: _PoolFamily, dy: Variable, sizes: Sequence[Dim]) -> Variable:

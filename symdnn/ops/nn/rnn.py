@@ -28,7 +28,7 @@ from symdnn.errors import (
 )
 from symdnn.graph.backprop import backprop, zeros_for
 from symdnn.graph.dims import Shape, same_dim
-from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Vars
+from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Shapes, Types, Vars
 from symdnn.graph.origin import Hints
 from symdnn.graph.type import OpaqueType, TensorType, Type
 from symdnn.graph.typing import Array, DtypeLike, TensorLike
@@ -170,9 +170,7 @@ class RNNForward(RNNOp):
         states = (hy, *[hy] * self.has_cell, *[STATE_TYPE] * self.random)
         return (y, *states, *[RESERVE] * self.keeps_reserve)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         given = self.take(shapes, *["state"] * self.random)
         self.check_shapes(given)
         steps, batch, _ = given["x"]
@@ -272,9 +270,7 @@ class RNNGrad(RNNOp):
         w, *others = inputs[: 3 + self.has_cell]
         return (w.with_shape((others[0].shape[1], *w.shape)) if self.lanes else w, *others)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         self.check_shapes(self._of_lane(shapes, _cut))
         w, x, *others = (tuple(s) for s in shapes[: 3 + self.has_cell])
         return [(*x[1 : 1 + self.lanes], *w), x, *others]
@@ -401,7 +397,7 @@ def rnn_with_reserve(
         stream = stream or RandomStream()
         state = stream.new_state()
         variables.append(state)
-    outputs: Sequence[Variable] = applied(*variables, hints=hints)
+    outputs: Vars = applied(*variables, hints=hints)
     if state is not None and stream is not None:
         stream.register(state, outputs[-2])
     return [*outputs[: 2 + op.has_cell], outputs[-1]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from symdnn.errors import AxisError, TypeMismatch
 from symdnn.graph.dims import Shape, normal_axis, same_dim
-from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
+from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Shapes, Types, Vars
 from symdnn.graph.origin import Hints
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array, TensorLike
@@ -44,7 +44,7 @@ def wide(*arrays: Array) -> list[Array]:
     return [a.astype(np.float32) if is_narrow_float(a.dtype.name) else a for a in arrays]
 
 
-def agreed_shape(op: Op, what: str, shapes: Sequence[Shape]) -> Shape:
+def agreed_shape(op: Op, what: str, shapes: Shapes) -> Shape:
     """The shape that several operands share; raises :class:`ShapeMismatch`."""
     return tuple(
         same_dim(op, dims, f"{what} of equal shape", [tuple(s) for s in shapes])
@@ -69,9 +69,7 @@ class AlongAxis(Op):
             raise TypeMismatch(self, "operands of one dtype and ndim", list(inputs))
         return inputs[0]
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [agreed_shape(self, "operands", shapes)]
 
     @property

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from symdnn.errors import OptionError, TypeMismatch
 from symdnn.graph.backprop import backprop, forward_sweep, zeros_for
 from symdnn.graph.dims import Dim, Shape, ceil_div, same_dim
-from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Op, Vars
+from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Op, Shapes, Types, Vars
 from symdnn.graph.type import TensorType, Type
 from symdnn.graph.typing import Array, DtypeLike, TensorLike
 from symdnn.graph.variable import Variable, as_variable
@@ -73,6 +73,7 @@ class TransformerGrid(Op):
     ``grid[n, i, j] = theta[n] (x_j, y_i, 1)``.
     """
 
+    linear_in_first: ClassVar[bool] = True
     static: tuple[int | None, int | None]
 
     @property
@@ -89,9 +90,7 @@ class TransformerGrid(Op):
         grid = np.tensordot(t, points, axes=(2, 2))  # (N, 2, H, W)
         return np.moveaxis(grid, 1, 3).astype(theta.dtype)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         n, rows, columns = shapes[0]
         for got, size in ((rows, 2), (columns, 3)):
             same_dim(self, (size, got), "matrices theta of shape (N, 2, 3)", tuple(shapes[0]))
@@ -99,9 +98,6 @@ class TransformerGrid(Op):
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [TransformerGridGrad()(cotangents[0]), None, None]
-
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        return [None if tangents[0] is None else self(tangents[0], *inputs[1:])]
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         return on_folded(self, inputs, axes, [0, None, None], [0])
@@ -120,9 +116,7 @@ class TransformerGridGrad(Op):
         points = homogeneous(d.shape[1], d.shape[2], d.dtype)
         return np.tensordot(d, points, axes=((1, 2), (0, 1))).astype(dgrid.dtype)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [(shapes[0][0], 2, 3)]
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
@@ -187,9 +181,7 @@ class TransformerSampler(Op):
             out += corners.pixel(row, column, inside) * np.where(inside, a * b, 0)[..., None]
         return np.moveaxis(out, 3, 1).astype(image.dtype)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [sampled_shape(self, shapes[0], shapes[1])]
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
@@ -242,9 +234,7 @@ class TransformerSamplerGrad(MultiOp):
         dgrid = dplace * corners.scale
         return np.moveaxis(dimage, 3, 1).astype(image.dtype), dgrid.astype(grid.dtype)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         image, grid, dy = shapes
         for d, n in zip(sampled_shape(self, image, grid), dy, strict=True):
             same_dim(self, (d, n), "a cotangent of the sampled image", [tuple(s) for s in shapes])
@@ -279,9 +269,7 @@ class TransformerSamplerTangent(Op):
             out += corners.pixel(row, column, inside) * slope[..., None]
         return np.moveaxis(out, 3, 1).astype(image.dtype)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [sampled_shape(self, shapes[0], shapes[1])]
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from symdnn.errors import AxisError, InputError, NdimMismatch, OptionError
+from symdnn.errors import ArgumentError, AxisError, InputError, NdimMismatch, OptionError
 from symdnn.graph.dims import normal_axis
 from symdnn.graph.names.torch_words import torch_words
 from symdnn.graph.operators import operator
@@ -23,14 +23,14 @@ from symdnn.ops.core.gradient_control import assert_
 from symdnn.ops.core.python_numbers import settled
 from symdnn.ops.core.shape import shape_entries, shape_i
 from symdnn.ops.elementwise.arithmetic import cast, maximum, minimum
-from symdnn.ops.elementwise.comparison import eq
+from symdnn.ops.elementwise.comparison import eq, switch
 from symdnn.ops.elementwise.comparison import invert as negation
 
 __all__ = [
     "append", "argwhere", "array_split", "chunk", "column_stack", "diag_indices", "dsplit",
     "dstack", "fliplr", "flipud", "hsplit", "in1d", "isin", "matrix_transpose",
     "permute_dims", "ravel_multi_index", "rot90", "row_stack", "tril_indices", "triu_indices",
-    "unravel_index", "unstack", "vsplit",
+    "unravel_index", "unstack", "vsplit", "where",
 ]  # fmt: skip
 
 
@@ -211,6 +211,18 @@ def argwhere(a: TensorLike) -> Variable:
     if v.type.ndim == 0:
         raise NdimMismatch("argwhere", "a tensor with dimensions", v.type)
     return stack(list(nonzero(v)), axis=1)
+
+
+def where(condition: TensorLike, x: Any = None, y: Any = None) -> Any:
+    """``x`` where ``condition`` is not zero, else ``y``; the three broadcast. Both are computed.
+
+    Of a condition alone the indices where it is not zero, as :func:`nonzero` gives them.
+    """
+    if x is None and y is None:
+        return nonzero(condition)
+    if x is None or y is None:
+        raise ArgumentError("where: wanted a condition alone, or both x and y, got one of them")
+    return switch(condition, x, y)
 
 
 def unravel_index(indices: TensorLike, shape: ShapeLike) -> tuple[Variable, ...]:

@@ -160,7 +160,8 @@ def fmod(x: TensorLike, y: TensorLike) -> Variable:
     dtype = upcast(a.type.dtype, b.type.dtype)
     if dtype in ("float16", "bfloat16", "float32", "float64"):
         a, b = cast(a, dtype), cast(b, dtype)
-        return copysign(absolute(a) % absolute(b), a)
+        sign = switch(signbit(a), like(-1, a), like(1, a))
+        return sign * ((sign * a) % absolute(b))
     rest = a % b  # with the sign of b
     return switch(and_(neq(rest, 0), neq(a < 0, b < 0)), rest - b, rest)
 
@@ -255,6 +256,7 @@ def vdot(a: TensorLike, b: TensorLike) -> Variable:
     return dot(operator("conj")(x), y)
 
 
+@torch_words()
 def cross(a: TensorLike, b: TensorLike, axis: int = -1) -> Variable:
     """The cross product of vectors of three elements along ``axis``."""
     x, y = as_variable(a), as_variable(b)
@@ -336,6 +338,7 @@ def interp(
     return switch(eq(at, table[-1]), values[-1], outside)
 
 
+@torch_words()
 def trapezoid(
     y: TensorLike, x: TensorLike | None = None, dx: TensorLike = 1.0, axis: int = -1
 ) -> Variable:

@@ -9,6 +9,7 @@ import numpy as np
 
 from symdnn.errors import InputError, NdimMismatch
 from symdnn.graph.dims import normal_axis
+from symdnn.graph.names.torch_words import torch_words
 from symdnn.graph.typing import DtypeLike, ShapeLike, TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.array.create import arange, diag, eye, linspace
@@ -410,6 +411,7 @@ def diag_indices_from(arr: TensorLike) -> tuple[Variable, ...]:
 # -- products and counts ---------------------------------------------------------------------------
 
 
+@torch_words()
 def vecdot(x1: TensorLike, x2: TensorLike, axis: int = -1) -> Variable:
     """The sum over ``axis`` of ``conj(x1) x2``."""
     a, b = as_variable(x1), as_variable(x2)

@@ -9,6 +9,7 @@ import numpy as np
 
 from symdnn.errors import DtypeError, InputError, TypeMismatch
 from symdnn.graph.dims import normal_axis
+from symdnn.graph.names.torch_words import torch_words
 from symdnn.graph.typing import AxisLike, DtypeLike, TensorLike
 from symdnn.graph.variable import Variable, as_variable, constant
 from symdnn.ops.array.cumulative import cumprod, cumsum
@@ -259,6 +260,7 @@ def lexsort(keys: Sequence[TensorLike], axis: int = -1) -> Variable:
     return order
 
 
+@torch_words()
 def nanquantile(
     a: TensorLike,
     q: TensorLike,
@@ -307,6 +309,7 @@ def nanpercentile(
     return nanquantile(a, cast(q, "float64") / 100, axis, keepdims, method=method)
 
 
+@torch_words("nanmedian")
 def nanmedian(a: TensorLike, axis: AxisLike = None, keepdims: bool = False) -> Variable:
     """The median of the elements that are not NaN."""
     return nanquantile(a, 0.5, axis, keepdims)

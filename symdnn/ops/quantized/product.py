@@ -6,7 +6,6 @@ scales, a bias, an addend, relu, and the rounding to the numbers of the next lay
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,8 +13,7 @@ import ml_dtypes
 import numpy as np
 
 from symdnn.errors import TypeMismatch
-from symdnn.graph.dims import Shape
-from symdnn.graph.op import Grads, Host, Op, Vars
+from symdnn.graph.op import Grads, Host, Op, Shapes, Types, Vars
 from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Variable, as_variable
@@ -93,9 +91,7 @@ class QuantizedProduct(Op):
                 raise TypeMismatch(self, f"{name} of {wanted}", t)
         return y
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         floats = [t.with_dtype("float32") for t in types[:2]]
         return self.op.shapes(floats, shapes[:2], host)
 

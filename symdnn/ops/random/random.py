@@ -17,7 +17,7 @@ import numpy as np
 
 from symdnn.errors import DataError, NdimMismatch, TypeMismatch
 from symdnn.graph.dims import Dim, Shape, same_dim
-from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Op, Vars
+from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Op, Shapes, Types, Vars
 from symdnn.graph.origin import Hints
 from symdnn.graph.type import TensorType, Type
 from symdnn.graph.typing import Array, TensorLike
@@ -117,9 +117,7 @@ class RandomOp(MultiOp):
             self.check_parameter(p)
         return TensorType(self.dtype, self.static), STATE_TYPE
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         out = tuple(host[i] for i in self.host_inputs)
         for t, s in zip(types[1 : 1 + self.parameters], shapes[1:], strict=False):
             self.fits(t, s, out)
@@ -342,9 +340,7 @@ class RandomMultinomial(RandomOp):
             raise TypeMismatch(self, f"float probabilities of {len(self.static) + 1} dims", p)
         return TensorType(self.dtype, (*self.static, p.shape[-1])), STATE_TYPE
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         out = tuple(host[i] for i in super().host_inputs)
         self.fits(TensorType("float32", types[2].shape[:-1]), shapes[2][:-1], out)
         return [(*out, shapes[2][-1]), (2,)]

@@ -7,15 +7,14 @@ less one. Each of the two ops is the gradient of the other one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from symdnn.errors import IndexOutOfRange, NdimMismatch, ShapeMismatch, TypeMismatch
-from symdnn.graph.dims import Dim, Shape, common, product
-from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Vars
+from symdnn.graph.dims import Dim, common, product
+from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Shapes, Types, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array
@@ -113,9 +112,7 @@ class SparseDot(Compressed):
         self._same("as many columns of A as rows of x", minor, x[0])
         return (major, *x[1:])
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         minor = host[4] if self.minor is None else self.minor
         data, indices, indptr, x, _ = shapes
         return [self._shape(data, indices, indptr, x, minor)]
@@ -180,9 +177,7 @@ class SampledDot(Compressed):
             self._same("as many columns of u as of v", u[1], v[1])
         return (indices[0],)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [self._shape(*shapes)]
 
     def reference(self, *inputs: Array) -> Array:

@@ -6,15 +6,14 @@ scatters, which have.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from symdnn.errors import ShapeMismatch, TypeMismatch
-from symdnn.graph.dims import Dim, Shape, common
-from symdnn.graph.op import Grads, Host, MultiOp, Op, Vars
+from symdnn.graph.dims import Dim, common
+from symdnn.graph.op import Grads, Host, MultiOp, Op, Shapes, Types, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array
@@ -62,9 +61,7 @@ class SparseTranspose(MultiOp):
         (count,) = indices.shape
         return _vector("int64", count), indices.with_shape((count,)), indptr.with_shape((length,))
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         minor = host[2] if self.minor is None else self.minor
         return [shapes[0], shapes[0], (minor + 1,)]
 
@@ -104,7 +101,7 @@ class SparseUnion(MultiOp):
             _vector(a.dtype), rows, _vector("int64", a.shape[0]), _vector("int64", b.shape[0]),
         )  # fmt: skip
 
-    def shapes(self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host) -> None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> None:
         return None
 
     def reference(self, *inputs: Array) -> tuple[Array, ...]:
@@ -152,7 +149,7 @@ class SparseMatMul(MultiOp):
             raise TypeMismatch(self, "elements, and indices, of one dtype", list(inputs))
         return _vector(a.dtype), _vector(a_columns.dtype), a_rows
 
-    def shapes(self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host) -> None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> None:
         return None
 
     def reference(self, *inputs: Array) -> tuple[Array, ...]:
@@ -215,9 +212,7 @@ class SameSize(Op):
             raise ShapeMismatch(self, "matrices of equal sizes", f"{a} and {b}")
         return np.array(a)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [()]
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
@@ -242,7 +237,7 @@ def major_of(indptr: Variable) -> Variable:
     return as_dim(shape_i(indptr, 0) - 1)
 
 
-def transposed_structure(indices: Variable, indptr: Variable, minor: Dim) -> Sequence[Variable]:
+def transposed_structure(indices: Variable, indptr: Variable, minor: Dim) -> Vars:
     """:class:`SparseTranspose` of a matrix with ``minor`` columns."""
     n = as_dim(minor)
     return SparseTranspose(static_dim(n))(indices, indptr, n)
@@ -259,9 +254,7 @@ def keys_of(indices: Variable, indptr: Variable, minor: Dim) -> Variable:
     return rows_of(indices, indptr) * as_dim(minor) + indices.astype("int64")
 
 
-def sampled_at(
-    matrix: Sequence[Variable], minor: Dim, indices: Variable, indptr: Variable
-) -> Variable:
+def sampled_at(matrix: Vars, minor: Dim, indices: Variable, indptr: Variable) -> Variable:
     """The elements of a matrix (data, indices, indptr) at those of another one; 0 elsewhere.
 
     The matrix has each element once, in ascending order.

@@ -14,9 +14,9 @@ from symdnn.ops.core.scalar import ScalarProgram, text_of_number
 from symdnn.ops.steps.complex_numbers import part_dtypes, parts
 from symdnn.ops.steps.statements import Map, Statement, View, dense
 
-__all__ = ["Code", "Given", "NotLowered", "Role", "same"]
+__all__ = ["MAX_BYTES", "Code", "Given", "NotLowered", "Role", "same"]
 
-#: Bytes of all buffers at most: they should stay in the first caches.
+#: Bytes of all buffers of a loop at most: they should stay in the first caches.
 MAX_BYTES = 1 << 20
 
 
@@ -47,9 +47,10 @@ class Given:
 
 
 class Code:
-    """Arrays, buffers and names of one program."""
+    """Arrays, buffers and names of one program, whose buffers have ``most_bytes``."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_bytes: int = MAX_BYTES) -> None:
+        self._most_bytes = most_bytes
         self.roles: list[Role] = []
         self.buffers: list[int] = []
         #: Statements that run once, before the steps.
@@ -83,8 +84,8 @@ class Code:
         """New memory of the program, in C order."""
         size = int(numpy_dtype(dtype).itemsize)
         self.buffers.append(size * prod(shape))
-        if sum(self.buffers) > MAX_BYTES:
-            raise NotLowered(f"its values have more than {MAX_BYTES} bytes")
+        if sum(self.buffers) > self._most_bytes:
+            raise NotLowered(f"its values have more than {self._most_bytes} bytes")
         at = len(self.buffers) - 1
         return View(f"b{at}", dtype, tuple(shape), dense(shape, size))
 

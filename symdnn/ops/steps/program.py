@@ -12,7 +12,7 @@ from symdnn.errors import SymdnnError
 from symdnn.graph.type import TensorType, dtype_name, numpy_dtype
 from symdnn.ops.control.scan import Scan
 from symdnn.ops.steps.block import Rules
-from symdnn.ops.steps.code import Code, Given, NotLowered, same
+from symdnn.ops.steps.code import MAX_BYTES, Code, Given, NotLowered, same
 from symdnn.ops.steps.statements import LoopProgram, Repeat, Statement, View, dense
 from symdnn.ops.steps.step import Step, bytes_of, collected_shapes, dtype_of, entry
 
@@ -22,23 +22,26 @@ __all__ = ["lowered_loop"]
 _STEP = "step0"
 
 
-def lowered_loop(op: Scan, inputs: Sequence[Any], rules: Rules) -> tuple[LoopProgram, Code]:
+def lowered_loop(
+    op: Scan, inputs: Sequence[Any], rules: Rules, most_bytes: int = MAX_BYTES
+) -> tuple[LoopProgram, Code]:
     """The program of a scan of these arrays; raises :class:`NotLowered` where there is none.
 
-    It is for all arrays of these shapes and strides, and for the values in ``Code.values``.
+    It is for all arrays of these shapes and strides, and for the values in ``Code.values``. Values
+    inside of it have ``most_bytes``.
     """
     try:
-        return _lowered(op, inputs, rules)
+        return _lowered(op, inputs, rules, Code(most_bytes))
     except SymdnnError as error:  # the loop itself raises it again
         raise NotLowered(str(error)) from error
 
 
-def _lowered(op: Scan, inputs: Sequence[Any], rules: Rules) -> tuple[LoopProgram, Code]:
+def _lowered(op: Scan, inputs: Sequence[Any], rules: Rules, code: Code) -> tuple[LoopProgram, Code]:
     if op.inner.unmergeable or op.inner.host_callback or op.inner.ordered:
         raise NotLowered("a step has effects")
     if any(not isinstance(t, TensorType) for t in (*op.inner.input_types, *op.inner.output_types)):
         raise NotLowered("a step has values that are no tensors")
-    code, given = Code(), op.split(inputs)
+    given = op.split(inputs)
     if any(0 in a.shape for a in inputs):
         raise NotLowered("an array has no elements")
     views = [code.array("input", i, _dtype(a), a.shape, a.strides) for i, a in enumerate(inputs)]

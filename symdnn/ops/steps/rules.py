@@ -15,9 +15,10 @@ from symdnn.graph.operators import operator
 from symdnn.graph.type import numpy_dtype
 from symdnn.graph.values.strides import reshaped
 from symdnn.graph.variable import Apply, Variable
+from symdnn.ops.array.create import ARange
 from symdnn.ops.array.index import IncSubtensor, Subtensor
 from symdnn.ops.array.join import Join, Split
-from symdnn.ops.array.reduce import Reduce, Sum
+from symdnn.ops.array.reduce import LogSumExp, Reduce, Sum
 from symdnn.ops.array.slices import is_slice
 from symdnn.ops.array.view import Copy
 from symdnn.ops.control.scan import Scan
@@ -25,6 +26,7 @@ from symdnn.ops.core.gradient_control import Assert, Print
 from symdnn.ops.core.make_vector import MakeVector
 from symdnn.ops.core.scalar import Builder
 from symdnn.ops.core.shape import Alloc, Reshape, ShapeI, ShapeVector
+from symdnn.ops.elementwise.comparison import isfinite, switch
 from symdnn.ops.elementwise.scalar_meaning import meaning
 from symdnn.ops.elemwise import Elemwise
 from symdnn.ops.linalg.products import BatchedDot, Dot
@@ -44,7 +46,12 @@ from symdnn.ops.steps.moves import MOVES, added
 from symdnn.ops.steps.rows import rows_statements
 from symdnn.ops.steps.statements import Check, Folding, Index, Map, Product, Statement, View
 
-__all__ = ["RULES"]
+__all__ = ["RULES", "RULES_IN_VECTORS"]
+
+#: Numbers of float32 whose sum is as exact as NumPy's without float64.
+_FEW = 64
+#: Exponentials that are kept until they are added, at most.
+_MOST_EXPONENTIALS = 1 << 14
 
 
 # -- elementwise ops, reductions ------------------------------------------------------------------
@@ -94,7 +101,7 @@ def _reduction(block: Block, node: Apply) -> list[Statement] | None:
     if whole and node.outputs[0].type.dtype == first and len(part_dtypes(first)) > 1:
         fold: Fold | None = complex_sum(first)
     else:
-        fold = reduction_fold(op, dtypes, number_dtype(count), True)
+        fold = reduction_fold(op, dtypes, number_dtype(count), count > _FEW)
     results = tuple(d for v in node.outputs for d in part_dtypes(v.type.dtype))
     if fold is None or fold.result_dtypes != results:
         return None
@@ -157,6 +164,30 @@ def _softmax(block: Block, node: Apply) -> list[Statement] | None:
     if isinstance(op, LogSoftmax):
         return block.expression(node, [centred - operator("log")(summed(weights))])
     return block.expression(node, [weights / summed(weights)])
+
+
+def _log_sum_exp(block: Block, node: Apply) -> list[Statement] | None:
+    """By way of the largest elements: exponentials of all elements at once, in vectors."""
+    op: Any = node.op
+    (own, *more) = op.reductions if isinstance(op, FusedReduce) else (op,)
+    dtype = node.outputs[0].type.dtype
+    sizes = np.broadcast_shapes(*(block.shape(v) for v in node.inputs))
+    if not isinstance(own, LogSumExp) or more or dtype not in ("float32", "float64"):
+        return None
+    if prod(sizes) > _MOST_EXPONENTIALS:
+        return None
+    (x,) = node.inputs if op is own else FusedElemwise(op.program).make_node(*node.inputs).outputs
+    if x.type.dtype != dtype:
+        return None
+    top = x.max(axis=own.axes, keepdims=True)
+    # inf - inf would be NaN
+    base = switch(isfinite(top), top, 0).astype(dtype)
+    total = operator("exp")(x - base).sum(axis=own.axes, keepdims=True)
+    found = operator("log")(total) + base
+    if not own.keepdims:
+        kept = [d for d in range(len(sizes)) if d not in {a % len(sizes) for a in own.axes}]
+        found = found.dimshuffle(kept)
+    return block.expression(node, [found])
 
 
 # -- views and copies -----------------------------------------------------------------------------
@@ -248,6 +279,17 @@ def _alloc(block: Block, node: Apply) -> list[Statement]:
     if out in block.targets:
         return same(block.make(out, shape), view)
     block.set(out, view)
+    return []
+
+
+def _range(block: Block, node: Apply[ARange]) -> list[Statement]:
+    bounds = [block.known(v) for v in node.inputs]
+    if any(b is None for b in bounds):
+        raise NotLowered(f"a size of {node.op} is not known")
+    (made,) = node.op.compute(*bounds)
+    if not made.size:
+        raise NotLowered("an array has no elements")
+    block.set(node.outputs[0], made)
     return []
 
 
@@ -420,7 +462,17 @@ RULES: dict[type, Rule] = {
     **dict.fromkeys((Softmax, LogSoftmax, SoftmaxGrad, LogSoftmaxGrad), _softmax),
     ShapeI: _shape, ShapeVector: _shape,
     GpuFromHost: _transfer, HostFromGpu: _transfer,
-    Copy: _copy, Alloc: _alloc, MakeVector: _vector, Join: _join, Split: _split,
+    Copy: _copy, Alloc: _alloc, ARange: _range, MakeVector: _vector, Join: _join, Split: _split,
     Subtensor: _subtensor, IncSubtensor: _increment, **MOVES, **MATRICES,
     Dot: _product, BatchedDot: _product, Scan: scan_statements, FusedRows: rows_statements,
+}  # fmt: skip
+
+
+def _reduction_in_vectors(block: Block, node: Apply) -> list[Statement] | None:
+    return _log_sum_exp(block, node) or _reduction(block, node)
+
+
+#: For a device whose vectors are of neighbouring elements.
+RULES_IN_VECTORS: dict[type, Rule] = {
+    **RULES, Reduce: _reduction_in_vectors, FusedReduce: _reduction_in_vectors,
 }  # fmt: skip

@@ -17,7 +17,7 @@ from symdnn.ops.nest.nest import Fold
 
 __all__ = [
     "Branch", "Check", "Folding", "Index", "LoopProgram", "Map", "Product", "Repeat", "Statement",
-    "View", "dense", "programs_of", "work_of",
+    "View", "bounded", "dense", "programs_of", "work_of",
 ]  # fmt: skip
 
 
@@ -143,7 +143,7 @@ class Repeat:
 
     After ``body`` the block ``after`` moves states on, and the loop ends where the number in
     ``until`` is not zero. The number of steps goes to ``done``. Without ``count`` the caller gives
-    the first index and the last.
+    the first index and the last. It fails after ``most`` steps, if there are more.
     """
 
     name: str
@@ -152,6 +152,7 @@ class Repeat:
     after: tuple[Statement, ...]
     until: View | None = None
     done: View | None = None
+    most: int | None = None
 
 
 Statement = Map | Folding | Product | Index | Check | Branch | Repeat
@@ -202,6 +203,24 @@ def programs_of(program: LoopProgram) -> Iterator[ScalarProgram]:
             yield from s.fold.programs
 
 
+def bounded(block: Sequence[Statement], work: int) -> tuple[Statement, ...]:
+    """The statements, with a bound on the steps of loops of unknown length, by their work."""
+    found: list[Statement] = []
+    for s in block:
+        if isinstance(s, Branch):
+            s = replace(s, yes=bounded(s.yes, work), no=bounded(s.no, work))
+        elif isinstance(s, Repeat):
+            own = max(1, work_of((*s.body, *s.after)))
+            if not isinstance(s.count, int):
+                s = replace(s, most=max(_FEWEST_STEPS, work // own))
+            times = s.count if isinstance(s.count, int) else _FEWEST_STEPS
+            s = replace(s, body=bounded(s.body, max(1, work // max(1, times))))
+        found.append(s)
+    return tuple(found)
+
+
+#: Steps of a loop of unknown length that may be done at once, whatever their work.
+_FEWEST_STEPS = 64
 #: Numbers that a vector has, about: work is counted in additions of vectors.
 _LANES = 8
 

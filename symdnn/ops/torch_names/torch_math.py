@@ -23,7 +23,7 @@ from symdnn.ops.array.reduce import max as largest
 from symdnn.ops.array.reduce import min as smallest
 from symdnn.ops.array.sort import argsort, topk_and_argtopk
 from symdnn.ops.array.take import diff, take_along_axis
-from symdnn.ops.array.view import broadcast_to
+from symdnn.ops.array.view import broadcast_to, flatten
 from symdnn.ops.core.gradient_control import disconnected_grad
 from symdnn.ops.elementwise import arithmetic, comparison
 from symdnn.ops.elementwise.activations import relu, sigmoid
@@ -38,9 +38,8 @@ from symdnn.ops.numpy_names import numpy_math, numpy_reductions
 
 __all__ = [
     "addbmm", "addcdiv", "addcmul", "addmm", "addmv", "addr", "amax", "amin", "aminmax",
-    "baddbmm", "bmm", "clamp", "clamp_max", "clamp_min", "detach", "dist", "frac", "kthvalue",
-    "mm", "mv", "ne", "numel", "std_mean", "torch_max", "torch_min", "torch_sort", "torch_std",
-    "torch_topk", "torch_var", "var_mean", "xlogy",
+    "baddbmm", "bmm", "clamp", "clamp_max", "clamp_min", "dist", "frac", "kthvalue", "mm", "mv",
+    "ne", "numel", "std_mean", "var_mean", "xlogy",
 ]  # fmt: skip
 
 
@@ -298,16 +297,34 @@ def std_mean(
     return torch_std(v, dim, keepdim=keepdim, correction=correction), v.mean(dim, keepdims=keepdim)
 
 
-def torch_median(x: TensorLike, dim: int, keepdim: bool = False) -> Values:
+def torch_median(x: TensorLike, dim: int | None = None, keepdim: bool = False) -> Values | Variable:
     """The lower of the middle elements along ``dim``, and its index (PyTorch's median).
 
-    A NaN, if there is one.
+    A NaN, if there is one. Without ``dim`` it is that of all elements, without an index.
     """
+    return _middle("median", x, dim, keepdim, with_nan=True)
+
+
+def torch_nanmedian(
+    x: TensorLike, dim: int | None = None, keepdim: bool = False
+) -> Values | Variable:
+    """The median of the elements that are no NaN; NaN where there are none."""
+    return _middle("nanmedian", x, dim, keepdim, with_nan=False)
+
+
+def _middle(
+    name: str, x: TensorLike, dim: int | None, keepdim: bool, with_nan: bool
+) -> Values | Variable:
     v = as_variable(x)
-    (axis,) = normal_axes(dim, v.type.ndim, "median")
+    if dim is None:
+        found = _middle(name, flatten(v, 1), 0, False, with_nan)
+        return found[0]
+    (axis,) = normal_axes(dim, v.type.ndim, name)
     found, size = torch_sort(v, axis), cast(v.shape[axis], "int64")
     missing = neq(v, v).sum(axis=axis, keepdims=True)  # NaNs come last
-    place = switch(missing > 0, size - missing, (size - 1) // 2)
+    known = size - missing
+    last = switch(missing > 0, known, (size - 1) // 2)
+    place = last if with_nan else maximum(known - 1, 0) // 2
     values, indices = (take_along_axis(each, place, axis) for each in found)
     at = (slice(None),) * axis + (slice(None) if keepdim else 0,)
     return Values(values[at], indices[at])
@@ -346,8 +363,8 @@ def _to(dtype: str, x: Variable) -> Variable:
     return cast(x, dtype)
 
 
-def to(x: TensorLike, other: Any) -> Variable:
-    """``x`` in the dtype ``other``, or in that of a tensor.
+def to(x: TensorLike, other: Any = None, *, dtype: Any = None) -> Variable:
+    """``x`` in the dtype ``other`` (or ``dtype``), or in that of a tensor.
 
     Raises :class:`~symdnn.errors.TypeMismatch` for a device: the flag ``device`` says where
     functions run.
@@ -357,7 +374,10 @@ def to(x: TensorLike, other: Any) -> Variable:
             "to", "a dtype", repr(other),
             "The flag device says where functions run, symdnn.Mode(target='cuda') where one does",
         )  # fmt: skip
-    return cast(x, other.type.dtype if isinstance(other, Variable) else other)
+    if (other is None) == (dtype is None):
+        raise InputError("to: wanted one dtype, x.to('float64') or x.to(dtype='float64')")
+    wanted = dtype if other is None else other
+    return cast(x, wanted.type.dtype if isinstance(wanted, Variable) else wanted)
 
 
 def _scaled(
@@ -389,7 +409,7 @@ METHODS: dict[str, Callable[..., Any]] = {
             numpy_math.logical_not, numpy_math.lerp, numpy_reductions.quantile,
         )
     },
-    "topk": torch_topk, "median": torch_median, "nelement": numel,
+    "topk": torch_topk, "median": torch_median, "nanmedian": torch_nanmedian, "nelement": numel,
     "contiguous": _same, "clone": _same, "requires_grad_": _same,
     "type_as": lambda x, other: cast(x, as_variable(other).type.dtype),
     "dim": lambda x: x.type.ndim, "ndimension": lambda x: x.type.ndim,
@@ -418,5 +438,6 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "cummax": partial(_running, cumulative.cummax),
     "cummin": partial(_running, cumulative.cummin),
     "argsort": torch_argsort, "max": torch_max, "median": torch_median, "min": torch_min,
+    "nanmedian": torch_nanmedian,
     "sort": torch_sort, "std": torch_std, "topk": torch_topk, "var": torch_var,
 }  # fmt: skip

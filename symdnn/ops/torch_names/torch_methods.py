@@ -5,10 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from symdnn.ops.array import take
-from symdnn.ops.elementwise import arithmetic, bessel, comparison, complexes, math, special
+from symdnn.graph.typing import TensorLike
+from symdnn.ops.array import sort, take
+from symdnn.ops.elementwise import (
+    arithmetic,
+    bessel,
+    comparison,
+    complexes,
+    incomplete,
+    math,
+    special,
+)
 from symdnn.ops.linalg.linalg import kron
-from symdnn.ops.matrix import determinant, expm, solve
+from symdnn.ops.matrix import determinant, expm, qr, solve, svd
 from symdnn.ops.numpy_names import (
     numpy_arrays,
     numpy_math,
@@ -19,6 +28,14 @@ from symdnn.ops.numpy_names import (
 from symdnn.ops.torch_names import torch_more
 
 __all__ = ["FUNCTIONS", "METHODS"]
+
+
+def _unique(
+    x: TensorLike, sorted: bool = True, return_inverse: bool = False,
+    return_counts: bool = False, dim: int | None = None,
+) -> Any:  # fmt: skip
+    return sort.unique(x, False, return_inverse, return_counts, dim)
+
 
 METHODS: dict[str, Callable[..., Any]] = {
     **{
@@ -52,5 +69,9 @@ METHODS: dict[str, Callable[..., Any]] = {
     "less": comparison.lt, "less_equal": comparison.le, "matrix_exp": expm.expm,
     "negative": arithmetic.neg, "not_equal": comparison.neq, "remainder": arithmetic.mod,
     "sgn": arithmetic.sgn, "true_divide": arithmetic.true_div,
+    "cross": numpy_math.cross, "nanquantile": numpy_numbers.nanquantile, "unique": _unique,
+    "igamma": incomplete.gammainc, "igammac": incomplete.gammaincc,
+    "mvlgamma": torch_more.mvlgamma, "pinverse": svd.pinv, "qr": qr.qr,
+    "subtract": arithmetic.sub,
 }  # fmt: skip
 FUNCTIONS: dict[str, Callable[..., Any]] = {}

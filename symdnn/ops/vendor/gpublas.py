@@ -6,15 +6,13 @@ gradients are taken.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from symdnn.errors import TypeMismatch
-from symdnn.graph.dims import Shape
-from symdnn.graph.op import Host, MultiOp, Op
+from symdnn.graph.op import Host, MultiOp, Op, Shapes, Types
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array
 from symdnn.graph.variable import Variable
@@ -103,9 +101,7 @@ class GpuGemmKept(GpuGemmBase, MultiOp):
         total = self._result_type(inputs)
         return total, total
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         found = super().shapes(types, shapes, host)
         return None if found is None else [found[0], found[0]]
 
@@ -148,9 +144,7 @@ class GpuGemmBiasGrad(GpuGemmBase, MultiOp):
             raise TypeMismatch(self, "two matrices", list(inputs[:2]))
         return total, TensorType(total.dtype, (inputs[self.summed].shape[self.sums[1]],))
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         found = super().shapes(types, shapes, host)
         return None if found is None else [found[0], (shapes[self.summed][self.sums[1]],)]
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from symdnn.graph.dims import Shape
-from symdnn.graph.op import Host, Op
+from symdnn.graph.op import Host, Op, Shapes, Types
 from symdnn.graph.type import TensorType, Type
 from symdnn.graph.typing import Array
 from symdnn.graph.variable import Variable
@@ -40,9 +38,7 @@ class GpuDnnAttention(DnnBase):
     def infer(self, *inputs: TensorType) -> tuple[Type, ...]:
         return super().infer(*inputs)[:2]
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         found = super().shapes(types, shapes, host)
         return None if found is None else found[:2]
 

@@ -100,7 +100,7 @@ class GpuDnnBatchNorm(GpuDnnBatchNormBase):
         """``running_averages``, by the neutral op's name."""
         return self.running_averages
 
-    def neutral_inputs(self, inputs: Sequence[Variable]) -> Sequence[Variable]:
+    def neutral_inputs(self, inputs: Vars) -> Vars:
         if not self.running_averages:
             return inputs
         factor = constant(self.running_average_factor, dtype=inputs[1].type.dtype)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from symdnn.errors import NonDifferentiable, OptionError, TypeMismatch
-from symdnn.graph.dims import Shape
-from symdnn.graph.op import Grads, Host, Op, Vars
+from symdnn.graph.op import Grads, Host, Op, Shapes, Types, Vars
 from symdnn.graph.origin import Hints
+from symdnn.graph.target import Version
 from symdnn.graph.type import OpaqueType, TensorType
 from symdnn.graph.typing import Array
 from symdnn.graph.variable import Apply, Variable
@@ -49,6 +49,8 @@ class GpuDnnRNNBase(DnnBase):
     """Base of the three; the fields are those of :class:`~symdnn.ops.nn.rnn.RNNForward`."""
 
     abstract: ClassVar[bool] = True
+    dtypes: ClassVar[tuple[str, ...]] = (*DnnBase.dtypes, "bfloat16")
+    since: ClassVar[Mapping[str, tuple[str, Version]]] = {"bfloat16": ("cudnn", (9, 13))}
     rnn_mode: str
     direction_mode: str = "unidirectional"
     hidden_size: int = field(default=1, kw_only=True)
@@ -143,9 +145,7 @@ class GpuDnnRNNGradInputs(_RNNGradient):
     def infer(self, *inputs: TensorType) -> Any:
         return (*self.neutral().output_types(inputs)[1:], GRADIENT_RESERVE)
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         found = self.neutral().shapes(types, shapes, host)
         return None if found is None else [*found[1:], ()]
 
@@ -173,9 +173,7 @@ class GpuDnnRNNGradWeights(_RNNGradient):
             raise TypeMismatch(self, wanted, list(inputs))
         return inputs[0]
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [tuple(shapes[0])]
 
     def reference(self, *inputs: Array) -> Any:
@@ -208,9 +206,7 @@ class GpuDnnDropoutOp(_WithReserve):
             raise TypeMismatch(self, "a float tensor", x)
         return x, STATE_TYPE, DROPOUT_RESERVE
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [tuple(shapes[1]), (2,), ()]
 
     def reference(self, *inputs: Array) -> Any:
@@ -230,6 +226,7 @@ class GpuDnnDropoutOp(_WithReserve):
 class GpuDnnDropoutGrad(_WithReserve):
     """The gradient of x, of (dy, reserve). (``cudnnDropoutBackward``)"""
 
+    linear_in_first: ClassVar[bool] = True
     neutral_type: ClassVar[type[Op]] = DropoutGrad
     inplace: bool = False
     dropout: float = field(default=0.0, kw_only=True)
@@ -240,9 +237,7 @@ class GpuDnnDropoutGrad(_WithReserve):
             raise TypeMismatch(self, "the reserve of GpuDnnDropoutOp", reserve)
         return dy
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [tuple(shapes[0])]
 
     def reference(self, *inputs: Array) -> Any:
@@ -251,9 +246,6 @@ class GpuDnnDropoutGrad(_WithReserve):
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [self(cotangents[0], inputs[1]), None]
-
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        return [None if tangents[0] is None else self(tangents[0], inputs[1])]
 
 
 # -- CTC ------------------------------------------------------------------------------------------

@@ -93,7 +93,7 @@ class GpuDnnSoftmaxGrad(GpuDnnSoftmaxBase):
     def neutral_type(self) -> type[Op]:  # type: ignore[override]
         return LogSoftmaxGrad if self.algo == "log" else SoftmaxGrad
 
-    def neutral_inputs(self, inputs: Sequence[Variable]) -> Sequence[Variable]:
+    def neutral_inputs(self, inputs: Vars) -> Vars:
         return inputs[::-1]
 
 

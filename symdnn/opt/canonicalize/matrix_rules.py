@@ -1,4 +1,4 @@
-"""Matrices whose expression says what they are: transposed, triangular, equal to their adjoint."""
+"""Matrices whose expression shows a property: transposed, triangular, equal to their adjoint."""
 
 from __future__ import annotations
 
@@ -98,7 +98,9 @@ def solve_of_triangle(node: Apply[Solve], context: Context) -> Variable | None:
 
 @on(Solve)
 def solve_of_symmetric(node: Apply[Solve], context: Context) -> Variable | None:
-    """A general system of ``x.T @ x`` and its kin: its kernels try a Cholesky factor first."""
+    """A general solve with ``x.T @ x`` or a similar product: its kernels try a Cholesky factor
+    first.
+    """
     a, b = node.inputs
     op = node.op
     if op.A_structure != "general" or triangle_of(a) is not None or not self_adjoint(a):
@@ -110,7 +112,7 @@ def solve_of_symmetric(node: Apply[Solve], context: Context) -> Variable | None:
 
 @on(Eig)
 def eig_of_symmetric(node: Apply[Eig], context: Context) -> Sequence[Variable] | None:
-    """Eigenvalues of ``x.T @ x`` and its kin are real, and their vectors orthonormal."""
+    """Eigenvalues of ``x.T @ x`` and similar products are real, and their vectors orthonormal."""
     (a,) = node.inputs
     if not self_adjoint(a):
         return None
@@ -126,7 +128,7 @@ def eig_of_symmetric(node: Apply[Eig], context: Context) -> Sequence[Variable] |
 
 @on(Sum)
 def trace_of_product(node: Apply[Sum], context: Context) -> Variable | None:
-    """``trace(x @ y) -> sum(x * y.T)``, where nothing else reads the product."""
+    """``trace(x @ y) -> sum(x * y.T)``, if nothing else reads the product."""
     (diagonal,) = node.inputs
     if not made_by(diagonal, Diagonal) or node_of(diagonal).op.offset != 0:
         return None
@@ -147,7 +149,7 @@ def trace_of_product(node: Apply[Sum], context: Context) -> Variable | None:
 def products_of_vectors(node: Apply[BatchedDot], context: Context) -> Variable | None:
     """Stacks of ``column @ row`` are products, and of ``row @ column`` their sums.
 
-    In 16 bits a product would be rounded before it is added, so sums of those stay.
+    A 16-bit product would be rounded before it is added, so sums of those stay.
     """
     x, y = node.inputs
     if x.type.shape[2] == y.type.shape[1] == 1:

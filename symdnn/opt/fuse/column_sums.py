@@ -1,8 +1,8 @@
 """Elementwise nodes take sums of their results over all axes but the last ones.
 
-The gradient of a bias, of a scale, or of a layer's scale is such a sum of what an elementwise
-kernel computes for other readers. The kernel adds it on the way: nothing is read again, and what
-only the sum reads is not stored.
+The gradient of a bias, of a scale, or of a layer's scale is a column sum of an elementwise kernel's
+result. That kernel computes the sum too: no array is read again, and an array that only the sum
+reads is not stored.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MOST_EARLY, _MOST_INPUTS, _MOST_RESULTS, _MOST_SUMS = 4, 16, 6, 3
 def fuse_column_sums(context: Context) -> None:
     """An elementwise node and sums of its results by columns become one node.
 
-    Sums that read nothing else can be taken wherever the node stands, also before an effect.
+    Sums without other inputs can be fused wherever the node is, also before an effect.
     """
     if context.target.kind != "cuda":
         return
@@ -64,7 +64,7 @@ class _Columns:
     program: ScalarProgram
 
     def join(self, context: Context, folds: dict[Apply, Fold]) -> None:
-        """Make one node of it and its sums, if there are any that a kernel can add."""
+        """Fuse it with its sums, if a kernel can add any of them."""
         parts: RowParts | None = None
         taken = [self.node]
         for user, fold in folds.items():

@@ -20,13 +20,13 @@ from symdnn.rewriting.rewrite import Context, graph_rewrite
 
 __all__ = ["RULES"]
 
-#: What a GPU adds atomically as it is: sums of other dtypes have an array of their own.
+#: Dtypes with atomic addition on a GPU; sums of others have an array of their own.
 _DTYPES = ("float32", "float64", "int32", "uint32", "int64", "uint64")
 
 
 @graph_rewrite("fuse", tags=("fusion",), name="fuse_gathers")
 def fuse_gathers(context: Context) -> None:
-    """``x[i] += source[j]`` where nothing else reads ``source[j]``, on a GPU."""
+    """``x[i] += source[j]`` on a GPU, if nothing else reads ``source[j]``."""
     if context.target.kind != "cuda":
         return
     order = context.fgraph.toposort()

@@ -26,7 +26,7 @@ def rolls_are_one_gather(node: Apply, context: Context) -> Variable | None:
     (out,) = node.outputs
     readers = context.fgraph.user_nodes(out)
     if context.target.kind != "cuda" or (len(readers) == 1 and isinstance(readers[0].op, Roll)):
-        return None  # the last one of a chain stands for all of them
+        return None  # the last one of a chain replaces all of them
     shifts: dict[int, int] = {}
     v = out
     while made_by(v, Roll) and (v is out or context.only_user(v)):
@@ -45,7 +45,7 @@ def rolls_are_one_gather(node: Apply, context: Context) -> Variable | None:
 
 
 def _places(x: Variable, axes: list[int], axis: int, shift: int) -> Constant:
-    """Where each element along an axis comes from, as an index array beside those of others."""
+    """The source of each element along an axis, as an index array beside those of other axes."""
     size = x.type.shape[axis]
     assert size is not None, "the caller asks for known sizes"
     shape = [size if a == axis else 1 for a in axes]

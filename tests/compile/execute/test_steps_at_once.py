@@ -7,6 +7,7 @@ import pytest
 
 import symdnn
 import symdnn.tensor as T
+from symdnn.cpu.execution.whole_function import CpuWholeFunction
 from symdnn.cpu.execution.whole_loop import CpuWholeLoop
 from symdnn.cpu.launch.fastcall import FastCallGroup
 from symdnn.errors import NanDetected
@@ -32,7 +33,8 @@ def counted(monkeypatch):
 @pytest.fixture(autouse=True)
 def _compile_always(monkeypatch):
     """Small kernels are compiled at once, not after a thousand calls; no loop as a whole."""
-    monkeypatch.setattr(CpuWholeLoop, "hot", lambda self: -1)
+    for kind in (CpuWholeLoop, CpuWholeFunction):
+        monkeypatch.setattr(kind, "hot", lambda self: -1)
     with symdnn.config.change_flags(**{"cpu.compile": "always"}):
         yield
 

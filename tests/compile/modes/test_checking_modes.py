@@ -18,7 +18,7 @@ from symdnn.compile.modes.noise import rounded
 from symdnn.compile.modes.tolerance import difference
 from symdnn.compile.nanguard import NanGuardMode
 from symdnn.config import config
-from symdnn.errors import DebugModeError
+from symdnn.errors import DebugModeError, NanDetected
 from symdnn.gpu import dnn
 from symdnn.graph.type import TensorType
 from symdnn.ops.random.random_stream import RandomStream
@@ -48,7 +48,7 @@ def modes() -> dict[str, Any]:
 
 by_mode = pytest.mark.parametrize("mode", ["debug", "monitor", "nanguard"])
 
-#: A layer, and the shape of what it is given.
+#: A layer, and the shape of its input.
 LAYERS: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
     "linear": (lambda: nn.Linear(5, 3), (4, 5)),
     "conv1": (lambda: nn.Conv1d(2, 3, 3), (2, 2, 9)),
@@ -82,7 +82,7 @@ LAYERS: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {
 }  # fmt: skip
 
 
-#: Each layer with one optimiser; the updates of another do not depend on what it trains.
+#: Each layer with one optimiser: the updates of another one do not depend on the layer.
 STEPS = [
     *((layer, "sgd") for layer in LAYERS),
     *((layer, "adam") for layer in ("linear", "conv", "batch_norm_2d", "lstm")),
@@ -150,7 +150,7 @@ def test_loops_choices_graphs_and_random_numbers(
 
 @pytest.mark.gpu
 def test_draws_of_cudnn_are_its_own(rng: np.random.Generator) -> None:
-    """Masks of cuDNN's dropout are no error, and what follows from them is not compared."""
+    """Masks of cuDNN's dropout are no error, and values computed from them are not compared."""
     block = dnn.RNNBlock("float32", 4, 2, "lstm", dropout=0.5)
     x, h = T.ftensor3("x"), T.ftensor3("h")
     w = symdnn.shared(rng.standard_normal(block.get_param_size([2, 5])).astype("float32"), "w")
@@ -177,7 +177,7 @@ def check_record(case: OpCase, mode: Any) -> None:
 
 @pytest.mark.parametrize("part", range(8))
 def test_records_of_the_op_table(part: int, rng: np.random.Generator) -> None:
-    """A few of all of them; the whole table is a slow test."""
+    """A few of them; the whole table is a slow test."""
     for i in rng.permutation(len(CASES))[:6]:
         nothing = MonitorMode(post_func=lambda i, node, fn: [np.shape(o[0]) for o in fn.outputs])
         guard = NanGuardMode(nan_is_error=False, inf_is_error=False, big_is_error=False)
@@ -274,3 +274,13 @@ def test_debug_mode_still_finds_a_wrong_rewrite(monkeypatch: Any) -> None:
     f = symdnn.function([x], x.sum(), mode=DebugMode(stability_patience=1))
     with pytest.raises(DebugModeError, match="rewrite wrong replaced"):
         f(np.linspace(0.1, 1.3, 50, dtype="float32"))
+
+
+@pytest.mark.parametrize("mode", [NanGuardMode, DebugMode])
+def test_an_infinity_that_the_program_writes_is_no_fault(mode: Any) -> None:
+    """The maximum of no elements is where a segment's maximum begins; as a result it is one."""
+    x, i = T.dvector(), T.lvector()
+    largest = symdnn.function([x, i], T.segment_max(x, i, num_segments=x.shape[0]), mode=mode())
+    assert largest(np.arange(3.0), [2, 1, 0]).tolist() == [2, 1, 0]
+    with pytest.raises((NanDetected, DebugModeError), match="finite|an infinity in 1 of 3"):
+        largest(np.arange(3.0), [2, 1, 1])

@@ -17,6 +17,7 @@ from symdnn.ops.lowered.norm_parts import BatchMoments
 from symdnn.ops.nn.conv import Conv
 from symdnn.ops.vendor.conv_moments import OneDnnConvMoments
 from symdnn.ops.vendor.onednn import OneDnnConv
+from tests.cpu import harness
 from tests.seeded import new_rng
 
 needs_both = pytest.mark.skipif(
@@ -33,10 +34,7 @@ def launched(op, *arrays):
     sizes = [y.shape, *([(1, 1, 1, y.shape[-1])] * (len(outputs) - 1))]
     outputs = tuple(t.with_shape(s) for t, s in zip(outputs, sizes, strict=True))
     call, kernel = Call(op, types, outputs, Hints()), ConvMomentsKernel()
-    assert kernel.refuses(call) is None
-    out = [np.full(t.shape, np.nan, t.numpy) for t in outputs]
-    scratch = np.empty(kernel.workspace_bytes(call) + 64, np.uint8)
-    made = kernel.bind(call)(list(arrays), out, scratch) or out
+    made = harness.launched(kernel, call, arrays)
     return made, op.reference(*(a.astype("float64") for a in arrays)), kernel.details(call)
 
 

@@ -15,11 +15,9 @@ from symdnn.cpu.conv.direct import fits_processor
 from symdnn.cpu.conv.winograd import WinogradKernel
 from symdnn.cpu.conv.winograd_grad import WinogradFilterGradKernel
 from symdnn.cpu.onednn import library
-from symdnn.graph.kernel import Call
-from symdnn.graph.origin import Hints
-from symdnn.graph.type import TensorType
 from symdnn.ops.nn.conv import Conv, ConvGradInput, ConvGradWeight
 from symdnn.ops.vendor.onednn import OneDnnConv, OneDnnConvGradI, OneDnnConvGradW, OneDnnConvolution
+from tests.cpu import harness
 from tests.seeded import new_rng
 
 missing = library.problem().partition("\n")[0] or jit.problem()
@@ -46,16 +44,8 @@ def vectors(request):
 
 def launched(op, *arrays):
     """The kernel's result, whatever it refuses, and the reference's on float64 operands."""
-    types = [TensorType(a.dtype.name, a.shape) for a in arrays]
-    (out,) = op.output_types(types)
-    host = {i: int(a) for i, a in enumerate(arrays) if a.ndim == 0}
-    (shape,) = op.shapes(types, [a.shape for a in arrays], host)
-    call = Call(op, tuple(types), (out.with_shape(shape),), Hints())
     kernel = WinogradFilterGradKernel() if isinstance(op, OneDnnConvGradW) else WinogradKernel()
-    made = np.full(shape, np.nan, "f")
-    scratch = np.full(kernel.workspace_bytes(call) + 64, 0x7F, np.uint8)
-    start = -scratch.ctypes.data % 64
-    kernel.bind(call)(list(arrays), [made], scratch[start:])
+    (made,) = harness.launched(kernel, harness.called(op, arrays), arrays, taken=None)
     wide = [a.astype("float64") if a.dtype == "float32" else a for a in arrays]
     (wanted,) = op.neutral().compute(*wide[: len(arrays) - _extra(op)])
     for more in wide[len(arrays) - _extra(op) :]:

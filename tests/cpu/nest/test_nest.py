@@ -6,13 +6,14 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
+from symdnn.cpu.ir.turn_ir import TURN_BLOCK
 from symdnn.cpu.nest import kernels
 from symdnn.cpu.nest.kernels import NestReduceKernel, block_of, reduction_block
 from symdnn.cpu.nest.schedule import scheduled
 from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.ops.array.argreduce import ArgMax, ArgMin
 from symdnn.ops.array.cumulative import CumMax, CumProd, CumSum
-from symdnn.ops.array.reduce import AllTrue, AnyTrue, Max, Sum
+from symdnn.ops.array.reduce import AllTrue, AnyTrue, LogSumExp, Max, Sum
 from symdnn.ops.core.scalar import Builder, ScalarProgram
 from symdnn.ops.lowered.fused import FusedReduce
 from symdnn.ops.nest import monoid
@@ -152,6 +153,28 @@ def test_few_columns_are_part_of_a_line(rng, columns, dtype):
         reads, writes = ([(a.dtype.name, a.strides) for a in g] for g in (whole, wanted))
         nest = reduction_nest(fold, shape, (1,), reads, writes).merged()
         assert (scheduled(nest, 1)[0].beside > 1) == (columns <= 48)
+
+
+@pytest.mark.parametrize("count", range(1, 8))
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_tiles_of_turned_operands_have_whole_blocks(rng, dtype, count):
+    """Blocks at the end are stored whole: a tile has room for them, of any number of operands."""
+    b = Builder([dtype] * count)
+    value = b.input(0)
+    for i in range(1, count):
+        value = value + b.input(i)
+    op = FusedReduce(b.program([value] * 2), (LogSumExp((1,)), Max((1,))))
+    arrays = [rng.normal(size=(70, 22)).astype(dtype) for _ in range(count)]
+    wanted = op.compute(*arrays)
+    outs = [np.empty_like(np.asarray(v)) for v in wanted]
+    fold = reduction_fold(op, (dtype,) * count, "int32", True)
+    reads, writes = ([(a.dtype.name, a.strides) for a in g] for g in (arrays, outs))
+    schedule = scheduled(reduction_nest(fold, (70, 22), (1,), reads, writes).merged(), 1)[0]
+    assert {o.inner for o in schedule.reads} == {"turned"}
+    assert schedule.rows % TURN_BLOCK == 0
+    reduction_block(fold, (70, 22), (1,), arrays, outs).run([*arrays, *outs])
+    for found, result in zip(outs, wanted, strict=True):
+        np.testing.assert_allclose(found, result, rtol=1e-5)
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -9,14 +9,13 @@ from symdnn.config import config
 from symdnn.cpu.compiler import jit
 from symdnn.cpu.onednn import library
 from symdnn.cpu.reduce.batch_norm import MomentsKernel, SumsKernel
-from symdnn.graph.kernel import Call
-from symdnn.graph.origin import Hints
 from symdnn.graph.target import Target
 from symdnn.graph.type import TensorType
 from symdnn.libraries.table import not_lowered
 from symdnn.ops.lowered.norm_formulas import grad_terms
 from symdnn.ops.lowered.norm_parts import BatchMoments, BatchSums
 from symdnn.ops.vendor.onednn import OneDnnConv
+from tests.cpu import harness
 from tests.seeded import new_rng
 
 needs_llvm = pytest.mark.skipif(bool(jit.problem()), reason="llvmlite is not installed")
@@ -25,15 +24,8 @@ FIRST, LAST = (0, 2, 3), (0, 1, 2)
 
 def launched(kernel, op, *arrays):
     """The kernel's results in float64, and the reference's on float64 operands."""
-    types = [TensorType(a.dtype.name, a.shape) for a in arrays]
-    outputs = op.output_types(types)
-    sizes = op.shapes(types, [a.shape for a in arrays], {})
-    outputs = tuple(t.with_shape(s) for t, s in zip(outputs, sizes, strict=True))
-    call = Call(op, tuple(types), outputs, Hints())
-    assert kernel.refuses(call) is None
-    out = [np.full(t.shape, np.nan, t.numpy) for t in outputs]
     with np.errstate(all="ignore"):  # as in a plan
-        kernel.bind(call)(list(arrays), out)
+        out = harness.launched(kernel, harness.called(op, arrays), arrays)
         return out, op.reference(*(a.astype("float64") for a in arrays))
 
 

@@ -1,4 +1,4 @@
-"""Recurrent nets by compiled kernels: values, gradients, threads, what is left to oneDNN."""
+"""Recurrent networks by compiled kernels: values, gradients, threads, and those left to oneDNN."""
 
 import ctypes
 from dataclasses import replace
@@ -18,11 +18,9 @@ from symdnn.cpu.onednn import library
 from symdnn.cpu.rnn import recurrent
 from symdnn.cpu.rnn.recurrent import RecurrentGradKernel, RecurrentKernel
 from symdnn.cpu.threads import threads
-from symdnn.graph.kernel import Call
-from symdnn.graph.origin import NO_HINTS
-from symdnn.graph.type import TensorType
-from symdnn.ops.nn.rnn import RESERVE, RNNBlock, RNNForward, RNNGrad
+from symdnn.ops.nn.rnn import RNNBlock, RNNForward, RNNGrad
 from symdnn.ops.vendor.onednn import OneDnnRNN, OneDnnRNNGrad
+from tests.cpu.harness import called, launched
 from tests.seeded import new_rng
 
 missing = jit.problem() or threads.problem()
@@ -47,7 +45,7 @@ def width(request, monkeypatch):
 
 
 class Case:
-    """A net, its inputs, and what the reference makes of them in float64."""
+    """A network, its inputs, and the reference's results in float64."""
 
     def __init__(self, mode, steps, batch, features, hidden, layers, directions):
         rng = new_rng()
@@ -86,42 +84,18 @@ class Case:
     def forward(self, keeps=True):
         """(results, reserve)"""
         op = OneDnnRNN(replace(self.op, keeps_reserve=keeps))
-        *found, last = launched(RecurrentKernel(), op, self.given)
+        *found, last = launched(RecurrentKernel(), called(op, self.given), self.given)
         return (found, last) if keeps else ([*found, last], None)
 
     def backward(self, y, reserve):
         """Gradients of the parameters, the input and the first states."""
         given = [*self.given, y, self.dy, *self.dstates, reserve]
-        return launched(RecurrentGradKernel(), OneDnnRNNGrad(self.grad), given)
+        return launched(RecurrentGradKernel(), called(OneDnnRNNGrad(self.grad), given), given)
 
     def both(self):
         """Results and gradients of the kernels."""
         found, reserve = self.forward()
         return found, self.backward(found[0], reserve)
-
-
-def type_of(a):
-    return TensorType(a.dtype.name, a.shape) if isinstance(a, np.ndarray) else RESERVE
-
-
-def call_of(op, arrays):
-    types = [type_of(a) for a in arrays]
-    shapes = op.shapes(types, [getattr(t, "shape", ()) for t in types], {})
-    outputs = [t if t == RESERVE else t.with_shape(s)
-               for t, s in zip(op.output_types(types), shapes, strict=True)]  # fmt: skip
-    return Call(op, tuple(types), tuple(outputs), NO_HINTS)
-
-
-def launched(kernel, op, arrays):
-    """The results of a kernel; buffers and scratch memory are NaN before."""
-    call = call_of(op, arrays)
-    outputs = [None if t == RESERVE else np.full(t.shape, np.nan, "f4") for t in call.outputs]
-    size = kernel.workspace_bytes(call)
-    scratch = np.full(size + 128, 0xFF, "u1")
-    start = -scratch.ctypes.data % 64
-    found = kernel.bind(call)(arrays, outputs, scratch[start : start + size]) or outputs
-    assert (scratch[start + size :] == 0xFF).all()
-    return found
 
 
 def close(found, wanted, scale=1e-5):
@@ -164,7 +138,7 @@ def test_a_plan_for_more_threads_runs_in_one():
     case = Case("lstm", 9, 20, 40, 64, 1, 1)
     op = OneDnnRNN(case.op)
     with config.change_flags({"openmp.threads": 2}):
-        launch = RecurrentKernel().bind(call_of(op, case.given))
+        launch = RecurrentKernel().bind(called(op, case.given))
     wanted = case.expected()[0]
     for count in (1, 4, 2):
         outputs = [np.full(a.shape, np.nan, "f4") for a in wanted]
@@ -205,7 +179,7 @@ def test_operands_that_are_not_contiguous():
 def test_a_reserve_may_be_read_twice_and_is_used_again_when_it_is_gone():
     case = Case("lstm", 6, 5, 7, 20, 2, 1)
     op = OneDnnRNN(case.op)
-    launch = RecurrentKernel().bind(call_of(op, case.given))
+    launch = RecurrentKernel().bind(called(op, case.given))
 
     def run():
         outputs = [np.empty(a.shape, "f4") for a in case.expected()[0]]
@@ -275,7 +249,7 @@ def applied(function, x, width):
 
 
 def kernels_of(hidden, flags=(), mode="rnn_tanh"):
-    """The names of what runs a net and its gradient."""
+    """The names of the kernels of a network and of its gradient."""
     block = RNNBlock("float32", hidden, 1, mode)
     w = symdnn.shared(np.zeros(block.get_param_size(8), "f4"))
     x, h = T.ftensor3("x"), np.zeros((1, 3, hidden), "f4")
@@ -301,7 +275,7 @@ def test_the_report_says_which_one_runs():
 )  # fmt: skip
 def test_what_it_has_not_is_refused(fields, word):
     case = Case("lstm", 4, 3, 5, 20, 1, 1)
-    call = call_of(OneDnnRNN(case.op), case.given)
+    call = called(OneDnnRNN(case.op), case.given)
     odd = replace(call, op=OneDnnRNN(replace(case.op, **fields)))
     assert RecurrentKernel().refuses(call) is None
     assert word in RecurrentKernel().refuses(odd)
@@ -310,12 +284,12 @@ def test_what_it_has_not_is_refused(fields, word):
 @pytest.mark.parametrize("sizes", [(0, 3, 5), (4, 0, 5)])
 def test_nothing_to_do_is_refused(sizes):
     case = Case("lstm", *sizes, 6, 1, 1)
-    assert "empty" in RecurrentKernel().refuses(call_of(OneDnnRNN(case.op), case.given))
+    assert "empty" in RecurrentKernel().refuses(called(OneDnnRNN(case.op), case.given))
 
 
 def test_other_numbers_are_refused():
     case = Case("gru", 4, 3, 5, 20, 1, 1)
-    call = call_of(OneDnnRNN(case.op), [a.astype("f8") for a in case.given])
+    call = called(OneDnnRNN(case.op), [a.astype("f8") for a in case.given])
     assert "float32" in RecurrentKernel().refuses(call)
 
 

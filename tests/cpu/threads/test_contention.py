@@ -22,9 +22,10 @@ CPU = symdnn.Mode(target="cpu")
 
 
 class Machine:
-    """A machine with a clock: its processors, its threads, and what Linux counts of them.
+    """A fake machine: a clock, its processors, its threads, and Linux's counters of them.
 
-    ``alone`` is how many of our threads run without waiting; of more, one waits half of the time.
+    ``alone`` is how many of our threads run without waiting; any further one waits half of the
+    time.
     """
 
     def __init__(self) -> None:
@@ -83,7 +84,7 @@ def test_one_busy_process_of_two_processors_is_enough(machine: Machine) -> None:
 
 
 def test_others_of_low_priority_change_nothing(machine: Machine) -> None:
-    machine.ready = 9  # ready to run, and nobody of ours waits for them
+    machine.ready = 9  # ready to run, and none of our threads waits for them
     assert set(machine.pass_by(ContentionMonitor(), 10)) == {2}
 
 
@@ -93,6 +94,19 @@ def test_what_seems_free_and_is_not_is_tried_less_and_less(machine: Machine) -> 
     found = machine.pass_by(monitor, 30)
     assert found[: round(2 / 0.005)].count(2) < 80
     assert found[-round(15 / 0.005) :].count(2) < 30
+
+
+def test_a_long_hold_ends_soon_after_the_others_have_gone(machine: Machine) -> None:
+    monitor = ContentionMonitor()
+    machine.alone, machine.ready = 1, 1  # others run by fits, and are never seen
+    machine.pass_by(monitor, 20)
+    machine.ready = 3
+    machine.pass_by(monitor, 1)
+    machine.alone, machine.ready = 2, 1
+    found = machine.pass_by(monitor, 2)
+    assert found[0] == 1
+    assert found.count(1) <= 0.7 / 0.005
+    assert found[-1] == 2
 
 
 def test_what_others_have_taken_is_tried_again_in_the_end(machine: Machine) -> None:
@@ -147,7 +161,7 @@ def test_linux_counts_both() -> None:
 
 @pytest.fixture
 def contended(monkeypatch: pytest.MonkeyPatch) -> Iterator[ContentionMonitor]:
-    """The process's monitor, which measures nothing: ``free`` is what the test sets."""
+    """The process's monitor, which measures nothing: the test sets ``free``."""
     monkeypatch.setattr(contention.CONTENTION, "free", inf)
     monkeypatch.setattr(contention.CONTENTION, "next_check", inf)
     monkeypatch.setattr(threads, "_processors", lambda: 2)
@@ -193,7 +207,7 @@ def _product_by_blas(rng: np.random.Generator) -> Callable[[], Any]:
 
 
 def _training(rng: np.random.Generator) -> Callable[[], Any]:
-    """A step from the same parameters each time: the loss, and what they become."""
+    """A step from the same parameters each time: the loss, and the new parameters."""
     x, labels = T.ftensor4("x"), T.ivector("labels")
     kernels = symdnn.shared(_normal(rng, 16, 16, 3, 3))
     more, w = symdnn.shared(_normal(rng, 16, 16, 5, 5)), symdnn.shared(_normal(rng, 16 * 196, 10))

@@ -1,4 +1,4 @@
-"""Searches over both of cuDNN's APIs: how they are merged, kept for a node, measured, stored.
+"""Searches over both of cuDNN's APIs: how they are merged, stored for a node, measured, saved.
 
 Neither a GPU nor cuDNN is needed: the libraries and the bench are fakes that record.
 """
@@ -27,14 +27,13 @@ from symdnn.gpu.conv.reference import relative_error
 from symdnn.gpu.conv.search import Search
 from symdnn.gpu.cudnn.graph_plan import GraphPlan
 from symdnn.gpu.device import cudnn_device
-from symdnn.graph.kernel import kernels_for
 from symdnn.graph.origin import Hints
 from symdnn.graph.variable import Apply
 from symdnn.ops.vendor import gpudnn as G
 from symdnn.tuning import allowance, question, store
 from symdnn.tuning.attempts import Attempt, best_of
 from tests.gpu.conv.test_cudnn_algorithm import FORWARD_GUESS, FORWARD_SIZE, perf, refuse_algorithms
-from tests.gpu.fake_cudnn import HANDLE, conv, run
+from tests.gpu.fake_cudnn import HANDLE, conv, library_kernels, run
 
 registry.load()
 
@@ -63,7 +62,7 @@ def both(fake):
 
 @pytest.fixture
 def folder(monkeypatch, tmp_path, fake):
-    """A card and a folder for what is measured."""
+    """A card and a folder for measurements."""
     device = SimpleNamespace(
         index=0, cudnn=HANDLE, name="card", capability=(9, 0), current=contextlib.nullcontext
     )  # fmt: skip
@@ -77,7 +76,7 @@ def folder(monkeypatch, tmp_path, fake):
 
 
 class Timer:
-    """Stands for :func:`symdnn.gpu.conv.measure.measure`: times by name, and how often asked."""
+    """A fake :func:`symdnn.gpu.conv.measure.measure`: times by name, and the number of calls."""
 
     def __init__(self, monkeypatch, **times):
         self.times, self.calls = times, 0
@@ -121,7 +120,7 @@ def test_limits_hold_for_both_apis(both):
 def test_free_memory_is_a_limit(both, monkeypatch):
     monkeypatch.setattr(algorithm, "free_bytes", lambda: 150)
     assert choose(signature(conv(algo="guess_once")), 0).candidate.name == "none"
-    with config.change_flags(deterministic="more"):  # what is free must not decide there
+    with config.change_flags(deterministic="more"):  # free memory must not decide there
         assert choose(signature(conv(algo="guess_once")), 0).candidate.name == "large"
 
 
@@ -427,7 +426,7 @@ def test_a_plan_is_launched_with_pointers_by_role(both, monkeypatch):
 
 def test_operands_at_odd_addresses_are_copied(fake):
     call = conv()
-    kernel = kernels_for(type(call.op), "cuda")[0]
+    kernel = library_kernels(type(call.op))[0]
     _, (x, *_), _, _ = run(fake, call)
     assert kernel.accepts(0, x)
     assert not kernel.accepts(0, replace(x, ptr=x.ptr + 4))
@@ -438,18 +437,18 @@ def test_operands_at_odd_addresses_are_copied(fake):
 
 def test_a_settled_kernel_says_what_runs(both):
     call = conv(algo="guess_once")
-    kernel = kernels_for(type(call.op), "cuda")[0].settled(call)
+    kernel = library_kernels(type(call.op))[0].settled(call)
     both.calls.clear()
     use = kernel.library_use(call)
     assert (use.requested, use.used, use.api, use.engine) == ("guess_once", "large", "legacy", "2")
     assert (use.workspace_bytes, use.deterministic, use.ms) == (300, True, None)
     assert use.precision == "float32 NCHW"
-    assert both.calls == []  # nothing is asked again
+    assert both.calls == []  # there is no second query
 
 
 def test_a_settled_kernel_keeps_its_choice_when_flags_change(both):
     call = conv(algo="guess_once")
-    kernel = kernels_for(type(call.op), "cuda")[0].settled(call)
+    kernel = library_kernels(type(call.op))[0].settled(call)
     with config.change_flags({"dnn.conv.workspace_limit": 1, "dnn.conv.allow_tf32": True}):
         assert kernel.workspace_bytes(call) == 300
         assert "tf32" not in kernel.library_use(call).precision
@@ -457,15 +456,15 @@ def test_a_settled_kernel_keeps_its_choice_when_flags_change(both):
 
 def test_a_default_is_called_one(both):
     call = conv(algo="small")
-    use = kernels_for(type(call.op), "cuda")[0].library_use(call)
+    use = library_kernels(type(call.op))[0].library_use(call)
     assert (use.requested, use.why) == ("small (default)", "the flag's default")
     with config.change_flags({"dnn.conv.allow_tf32": True}):
-        assert "tf32" in kernels_for(type(call.op), "cuda")[0].library_use(call).precision
+        assert "tf32" in library_kernels(type(call.op))[0].library_use(call).precision
 
 
 def test_nothing_to_convolve_has_no_row(both):
     call = conv(x=(0, 4, 7, 6))
-    assert kernels_for(type(call.op), "cuda")[0].settled(call).library_use(call) is None
+    assert library_kernels(type(call.op))[0].settled(call).library_use(call) is None
 
 
 def test_channels_last_are_described_by_strides(fake):

@@ -11,10 +11,9 @@ from symdnn.errors import CudnnError
 from symdnn.gpu import registry
 from symdnn.gpu.conv import algorithm
 from symdnn.gpu.device import cudnn_device
-from symdnn.graph.kernel import kernels_for
 from symdnn.graph.origin import Hints
 from symdnn.ops.vendor import gpudnn as G
-from tests.gpu.fake_cudnn import WORKSPACE, conv, refusal, run, unsupported
+from tests.gpu.fake_cudnn import WORKSPACE, conv, library_kernels, refusal, run, unsupported
 
 registry.load()
 
@@ -22,7 +21,7 @@ registry.load()
 
 
 def chosen(call):
-    return kernels_for(type(call.op), "cuda")[0].details(call)
+    return library_kernels(type(call.op))[0].details(call)
 
 
 def refuse_algorithms(fake, name, *numbers, flipped=()):
@@ -170,7 +169,7 @@ def test_an_unknown_word_is_an_error(fake):
 def test_kernels_are_mirrored_by_a_copy_where_cudnn_only_correlates(fake):
     refuse_algorithms(fake, FORWARD_SIZE, flipped=range(8))
     call = conv(conv_mode="conv")
-    kernel = kernels_for(type(call.op), "cuda")[0]
+    kernel = library_kernels(type(call.op))[0]
     env, (_, w), _, _ = run(fake, call)
     args = fake.only("cudnnConvolutionForward")
     assert args[6].flip is False
@@ -202,7 +201,7 @@ def test_an_algorithm_is_chosen_once_for_a_signature(fake):
 def test_without_a_device_nothing_is_asked(fake, monkeypatch):
     monkeypatch.setattr(cudnn_device, "existing_context", lambda: None)
     call = conv(algo="fft")
-    kernel = kernels_for(type(call.op), "cuda")[0]
+    kernel = library_kernels(type(call.op))[0]
     assert kernel.refuses(call) is None
     assert kernel.workspace_bytes(call) > 0
     assert fake.calls == []

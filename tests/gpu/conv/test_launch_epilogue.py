@@ -1,4 +1,4 @@
-"""Convolutions with what follows them: one kernel or two, and what each is given. No device."""
+"""Convolutions with epilogues: one kernel or two, and their arguments. No device."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from symdnn.ops.vendor.gpudnn import GpuDnnConv
 from symdnn.ops.vendor.gpudnn_epilogue import GpuDnnConvBiasActivation
 from symdnn.tuning import attempts, blocked
 from tests.gpu.computing_cudnn import computing, run_conv, seen
-from tests.gpu.fake_cudnn import F32, WORKSPACE, call_of, run
+from tests.gpu.fake_cudnn import F32, WORKSPACE, call_of, library_kernels, run
 from tests.gpu.fake_frontend import Engine, fake_frontend
 
 __all__ = ["computing", "fake_frontend"]
@@ -189,7 +189,7 @@ def test_nothing_to_convolve(fake):
 def test_it_is_a_convolution_for_those_who_look():
     assert isinstance(op(), GpuDnnConv)
     names = [k.name for k in kernels_for(GpuDnnConvBiasActivation, "cuda")]
-    # Behind the reference on the host, which refuses nothing: never the convolution alone.
+    # After the reference on the host, which refuses nothing: never the unfused convolution.
     assert names.index("cudnn.conv_epilogue") < names.index("cudnn.on_host")
     assert names.index("cudnn.on_host") < names.index("cudnn.conv")
 
@@ -270,4 +270,4 @@ def test_one_kernel_is_compared_with_two(fake, one_kernel, wrong):
     assert [e.key["epilogue"] for e in blocked.entries()] == ["relu(conv + bias)"] * bool(wrong)
     if wrong:
         assert (use.fallback.got, use.api) == ("two kernels", "legacy")
-        assert kernels_for(type(made.op), "cuda")[0].settled(made).fused is None
+        assert library_kernels(type(made.op))[0].settled(made).fused is None

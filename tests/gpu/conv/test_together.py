@@ -9,12 +9,11 @@ from symdnn.gpu import registry
 from symdnn.gpu.conv import together
 from symdnn.gpu.conv import tuning as conv_tuning
 from symdnn.gpu.conv.launch import ConvKernel
-from symdnn.graph.kernel import kernels_for
 from symdnn.ops.vendor import gpudnn as G
 from symdnn.tuning.attempts import Attempt
 from tests.gpu.conv.test_algorithm import both, folder, plan  # noqa: F401
 from tests.gpu.conv.test_cudnn_algorithm import FORWARD_SIZE
-from tests.gpu.fake_cudnn import FakeEnv, arrays_of, conv, unsupported
+from tests.gpu.fake_cudnn import FakeEnv, arrays_of, conv, library_kernels, unsupported
 
 registry.load()
 
@@ -54,7 +53,7 @@ def device(both, folder, monkeypatch):  # noqa: F811
 
 def alternatives(call, room):
     """The alternatives of a call by (counts and algorithms of its parts)."""
-    (kernel, *_) = kernels_for(type(call.op), "cuda")
+    (kernel, *_) = library_kernels(type(call.op))
     assert isinstance(kernel, ConvKernel)
     return {
         tuple((p.count, p.algorithm.candidate.name) for p in a.kernel.parts): a

@@ -14,7 +14,16 @@ from symdnn.graph.kernel import kernels_for
 from symdnn.graph.origin import Hints
 from symdnn.ops.lowered.lowered import Lowered
 from symdnn.ops.vendor import gpudnn as G
-from tests.gpu.fake_cudnn import HANDLE, WORKSPACE, arrays_of, conv, inputs_of, refusal, run
+from tests.gpu.fake_cudnn import (
+    HANDLE,
+    WORKSPACE,
+    arrays_of,
+    conv,
+    inputs_of,
+    library_kernels,
+    refusal,
+    run,
+)
 
 registry.load()
 
@@ -162,7 +171,7 @@ def test_adding_to_an_output_copies_it_first(fake):
 
 def test_adding_in_place_copies_nothing(fake):
     call = conv(alpha=0.5, residual=-2.0)
-    kernel = kernels_for(type(call.op), "cuda")[0]
+    kernel = library_kernels(type(call.op))[0]
     given = inputs_of(call)
     env = SimpleNamespace(cudnn=HANDLE, workspace=WORKSPACE)  # no launch: it would fail
     kernel.bind(call)(env, given, [given[2]])
@@ -186,7 +195,7 @@ def test_what_cudnn_does_not_convolve(fake, call, reason):
 
 def test_descriptors_are_made_when_bound_not_when_launched(fake):
     call = conv()
-    kernel = kernels_for(type(call.op), "cuda")[0]
+    kernel = library_kernels(type(call.op))[0]
     launch = kernel.bind(call)
     fake.calls.clear()
     for _ in range(3):
@@ -196,5 +205,5 @@ def test_descriptors_are_made_when_bound_not_when_launched(fake):
 
 def test_sizes_are_plain_integers(fake):
     call = conv()
-    size = kernels_for(type(call.op), "cuda")[0].workspace_bytes(call)
+    size = library_kernels(type(call.op))[0].workspace_bytes(call)
     assert operator.index(size) == 64

@@ -1,4 +1,4 @@
-"""Out of device memory: what is freed, what is cut, what the error says; nothing is changed."""
+"""Out of device memory: freed caches, shrunk workspaces, the error's text; no value changes."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ MIB = 1 << 20
 
 
 def limited(card, more):
-    """The flag that leaves ``more`` bytes besides what is taken now."""
+    """The flag that leaves ``more`` bytes besides those in use now."""
     card.memory.free_held()
     card.arena.needed = 0
     card.arena.trim()

@@ -1,4 +1,4 @@
-"""Names of sizes: what has one, what clashes, and what a user is told."""
+"""Names of sizes: which values have one, which clash, and the errors."""
 
 import copy
 import pickle

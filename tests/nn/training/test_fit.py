@@ -1,4 +1,4 @@
-"""The training loop: what it measures, keeps, stops at, and writes."""
+"""The training loop: measurements, stored weights, early stops, and files."""
 
 import functools
 import os
@@ -76,7 +76,7 @@ def test_it_learns_and_measures():
     best = min(history["val_loss"])
     assert history["val_loss"][history.best_epoch - 1] == best
     again = nn.measure(net, nn.CrossEntropyCriterion(), test_data(), metrics=metrics)
-    assert again["loss"] == best  # the best weights are the net's
+    assert again["loss"] == best  # the network has the best weights
     assert f"best {history.best_epoch}" in repr(history)
 
 
@@ -120,7 +120,7 @@ def trained(path, kind, **options):
 
 @pytest.fixture
 def compiled_at_once():
-    """Kernels that are compiled while a training runs round in another way than those before."""
+    """Kernels that are compiled during a training round differently from those before."""
     with config.change_flags({"cpu.compile": "always"}):
         yield
 
@@ -263,7 +263,7 @@ def test_rows_go_to_csv(tmp_path):
 
 
 def fake_tensorboard(monkeypatch):
-    """Modules in the place of TensorBoard's: events are kept."""
+    """Fake modules of TensorBoard that record events."""
     events = []
 
     class Writer:
@@ -457,7 +457,7 @@ def test_bad_arguments(tmp_path):
         fit(targets=2)
     with pytest.raises(InputError, match=r"monitor='val_loss'; there are loss, and"):
         fit(monitor="val_loss")
-    with pytest.raises(InputError, match="resume=True goes on from checkpoint="):
+    with pytest.raises(InputError, match="resume=True needs checkpoint="):
         fit(resume=True)
     with pytest.raises(InputError, match="epochs=0"):
         fit(epochs=0)

@@ -240,8 +240,8 @@ def test_take_modes():
 
 def test_topk_of_too_many():
     x = TensorType("float64", (3,))()
-    for k in (4, -4, 0):
-        with pytest.raises(ShapeMismatch, match="1 to 3"):
+    for k in (4, -4):
+        with pytest.raises(ShapeMismatch, match="at most 3"):
             T.topk(x, k)
     assert T.topk(x, 2).type.shape == (2,)
     nan = np.array([1.0, np.nan, 3.0])

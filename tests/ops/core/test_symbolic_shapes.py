@@ -1,9 +1,8 @@
-"""The shape rules of shaping and indexing ops, with symbols in place of sizes."""
+"""The shape rules of all ops, with symbols in place of sizes."""
 
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,10 +14,12 @@ from symdnn.graph.variable import Constant, Variable
 from symdnn.ops.array.slices import slice_length
 from symdnn.ops.core.shape import ShapeI, dims_of
 from symdnn.ops.elementwise.arithmetic import Mul
-from tests.op_table import indexing, shaping
+from tests import op_table
+from tests.op_table import of_each
+from tests.op_table.record import OpCase
 from tests.test_op_table import draw, outputs, variables
 
-CASES = shaping.CASES + indexing.CASES
+CASES = op_table.load()
 
 
 def scalar() -> Variable:
@@ -29,38 +30,47 @@ def number(d, known) -> int:
     return int(evaluate([d], known)[0]) if isinstance(d, Variable) else int(d)
 
 
-@pytest.mark.parametrize("sizes", ["ShapeI", "free"])
-@pytest.mark.parametrize("case", CASES, ids=lambda c: c.id)
-def test_symbolic_rule_gives_the_real_shape(case, sizes):
+def symbols(v: Variable, value: np.ndarray, own: bool) -> tuple[tuple, dict[Variable, np.ndarray]]:
+    """Sizes of ``v`` as symbols, and what is known of them: of a variable, or variables alone."""
+    if not isinstance(v.type, TensorType):
+        return (), {}
+    if own:
+        like = Variable(v.type)
+        return dims_of(like), {like: value}
+    dims = tuple(scalar() if d is None else d for d in v.type.shape)
+    pairs = zip(dims, value.shape, strict=True)
+    return dims, {d: np.int64(n) for d, n in pairs if isinstance(d, Variable)}
+
+
+def compare(case: OpCase, own: bool) -> None:
     arrays = draw(case, 7)
     vs = variables(case, arrays)
     order = toposort(outputs(case, vs))
     everything = [v for node in order for v in (*node.inputs, *node.outputs)]
     values = dict(zip(everything, evaluate(everything, dict(zip(vs, arrays, strict=True)))))
     for node in order:
-        known: dict[Variable, np.ndarray] = {}
-        shapes = []
-        for v in node.inputs:
-            if sizes == "ShapeI":
-                like = Variable(v.type)
-                known[like] = values[v]
-                shapes.append(dims_of(like))
-            else:
-                dims = [scalar() if d is None else d for d in v.type.shape]
-                pairs = zip(dims, values[v].shape, strict=True)
-                known.update({d: np.int64(n) for d, n in pairs if isinstance(d, Variable)})
-                shapes.append(tuple(dims))
+        given = [symbols(v, values[v], own) for v in node.inputs]
+        known = {k: n for _, more in given for k, n in more.items()}
         host = {}
         for i in node.op.host_inputs:
             v = node.inputs[i]
             host[i] = int(v.data) if isinstance(v, Constant) else scalar()
             if isinstance(host[i], Variable):
                 known[host[i]] = values[v]
-        found = node.op.shapes([v.type for v in node.inputs], shapes, host)
-        if found is None:
-            continue
-        for v, shape in zip(node.outputs, found, strict=True):
-            assert tuple(number(d, known) for d in shape) == values[v].shape, node
+        found = node.op.shapes([v.type for v in node.inputs], [dims for dims, _ in given], host)
+        for v, shape in zip(node.outputs, found or ()):
+            if isinstance(v.type, TensorType):
+                assert tuple(number(d, known) for d in shape) == values[v].shape, node
+
+
+@of_each(CASES)
+def test_rules_give_real_shapes_from_sizes_of_variables(case: OpCase) -> None:
+    compare(case, True)
+
+
+@of_each(CASES)
+def test_rules_give_real_shapes_from_sizes_alone(case: OpCase) -> None:
+    compare(case, False)
 
 
 BOUND = st.one_of(st.none(), st.integers(-7, 7))

@@ -16,7 +16,6 @@ from symdnn.errors import NonDifferentiable, ShapeMismatch, TypeMismatch
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import constant
-from symdnn.ops.core.shape import dims_of
 from symdnn.tensor import elementwise as E
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -325,15 +324,6 @@ def test_infinite_parts_stay_apart():
 
 
 # --- shapes and properties ------------------------------------------------------------------------
-
-
-def test_symbolic_shapes_agree_with_values():
-    x = var("float64", None, 3, 1)
-    y = var("float64", None, 1, None, name="y")
-    out = x + y
-    (symbolic,) = out.owner.op.shapes([x.type, y.type], [dims_of(x), dims_of(y)], {})
-    at = {x: np.ones((2, 3, 1)), y: np.ones((2, 1, 5))}
-    assert [int(d if isinstance(d, int) else value(d, at)) for d in symbolic] == [2, 3, 5]
 
 
 @st.composite

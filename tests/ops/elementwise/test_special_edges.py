@@ -14,6 +14,7 @@ import symdnn.tensor as T
 from symdnn.config import config
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.variable import constant
+from symdnn.nn import functional as F
 from tests.cpu.harness import needs_compiler
 
 INF, NAN = np.inf, np.nan
@@ -121,3 +122,28 @@ def test_reference_and_kernel_agree_at_the_ends(name, compiled):
     with symdnn.config.change_flags({"cpu.compile": compiled}), np.errstate(all="ignore"):
         found = symdnn.function([x, y], getattr(T, name)(x, y))(a, b)
         np.testing.assert_allclose(found, getattr(sp, name)(a, b), rtol=1e-14)
+
+
+def test_slopes_of_remainders_and_norms_at_zero():
+    """A remainder rounded towards 0 is ``x`` near 0; no power can be lowered below 0."""
+    x, y = T.dvector(), T.dvector()
+    a = np.array([5.5, -5.5, 0.0, -0.0, 6.0, -6.0])
+    b = np.array([2.0, 2.0, 2.0, 2.0, 3.0, -3.0])
+    rest = T.fmod(x, y)
+    value, *slopes = symdnn.function([x, y], [rest, *T.grad(rest.sum(), [x, y])])(a, b)
+    np.testing.assert_array_equal(value, np.fmod(a, b))
+    np.testing.assert_array_equal(np.signbit(value), np.signbit(a))
+    np.testing.assert_array_equal(slopes[0], np.ones(6))
+    np.testing.assert_array_equal(slopes[1], -np.trunc(a / b))
+    rows = T.dmatrix()
+    for order in (1.5, 2, 3):
+        slope = symdnn.function([rows], T.grad(rows.norm(order, axis=1).sum(), rows))
+        found = slope(np.array([[0.0, 0.0], [3.0, 0.0]]))
+        np.testing.assert_allclose(found, [[0.0, 0.0], [1.0, 0.0]])
+
+
+def test_nan_is_within_no_bound():
+    x = T.dvector()
+    made = [F.hardshrink(x), F.softshrink(x), F.threshold(x, 0.5, 7.0), F.hardtanh(x)]
+    found = symdnn.function([x], made)(np.array([NAN, 0.5, 1.5]))
+    np.testing.assert_array_equal(found, [[NAN, 0, 1.5], [NAN, 0, 1], [NAN, 7, 1.5], [NAN, 0.5, 1]])

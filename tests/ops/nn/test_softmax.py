@@ -138,3 +138,9 @@ def test_h_softmax_of_all_outputs_and_of_targets_agree():
     t = np.array([0, 4, 5])
     chosen = evaluate([C.h_softmax(x, 3, 6, 2, 3, w1, b1, w2, b2, t)], {})[0]
     np.testing.assert_allclose(chosen, every[np.arange(3), t])
+
+
+def test_a_static_clash_is_found_before_any_value():
+    t = TensorType("float32", (None, None))
+    with pytest.raises(ShapeMismatch):
+        S.SoftmaxGrad(1).shapes([t, t], [(2, 3), (2, 4)], {})

@@ -25,20 +25,31 @@ MORE = {
     "matrix_power": (3,), "vsplit": (2,), "hsplit": (2,), "dsplit": (2,), "histc": (5, -1, 1),
     "masked_scatter": (FLOATS > 0, FLOATS + 9), "diagonal_scatter": (FLOATS[0],),
     "select_scatter": (FLOATS[0], 0, 1), "slice_scatter": (FLOATS[:2], 0, 1, 3),
-    "split_with_sizes": ([1, 3],), "take_along_dim": (COUNTS % 4, 1), "vdot": (FLOATS[1],),
+    "split_with_sizes": ([1, 3],), "cross": (FLOATS[::-1, :3].copy(),), "nanquantile": (0.3,),
+    "mvlgamma": (2,), **dict.fromkeys(["igamma", "igammac"], (np.abs(FLOATS[::-1]) + 0.5,)),
+    "subtract": (FLOATS[0],), "take_along_dim": (COUNTS % 4, 1), "vdot": (FLOATS[1],),
 }  # fmt: skip
 OPERANDS = {
     **dict.fromkeys([*OF_INTS.split(), "bitwise_not"], COUNTS),
     **dict.fromkeys(["acosh", "logdet"], FLOATS @ FLOATS.T + 2),
     **dict.fromkeys(["acos", "asin", "atanh", "erfinv", "logit"], np.abs(np.tanh(FLOATS))),
-    "bincount": COUNTS[0], "dsplit": np.stack([FLOATS, FLOATS], -1), "vdot": FLOATS[0],
+    **dict.fromkeys(["mvlgamma", "igamma", "igammac"], np.abs(FLOATS) + 1),
+    "cross": FLOATS[:, :3], "bincount": COUNTS[0],
+    "dsplit": np.stack([FLOATS, FLOATS], -1), "vdot": FLOATS[0],
     "unique_consecutive": COUNTS[0], "float_power": np.abs(FLOATS),
+}  # fmt: skip
+
+
+#: Functions of another name.
+ELSEWHERE = {
+    "inverse": T.linalg.inv, "pinverse": T.linalg.pinv, "qr": T.linalg.qr, "igamma": T.gammainc,
+    "igammac": T.gammaincc, "subtract": T.sub,
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_a_method_is_the_function_of_its_name(name):
-    function = getattr(T, name, None) or {"inverse": T.linalg.inv}[name]
+    function = getattr(T, name, None) or ELSEWHERE[name]
     x, more = constant(OPERANDS.get(name, FLOATS)), MORE.get(name, ())
     both = [getattr(x, name)(*more), function(x, *more)]
     flat = [list(b) if isinstance(b, (list, tuple)) else [b] for b in both]

@@ -45,7 +45,7 @@ def reorders(fgraph: FunctionGraph) -> list[Any]:
 
 
 def maker(v: Any) -> Any:
-    """The node that made a value, transfers left out; None for what enters the graph."""
+    """The node that made a value, through transfers; None for inputs of the graph."""
     while v.owner is not None and isinstance(v.owner.op, GpuFromHost | HostFromGpu):
         v = v.owner.inputs[0]
     return v.owner
@@ -69,7 +69,7 @@ def images_of(*shape: int | None, dtype: str = "float64") -> Any:
 
 
 def names_of_changed(fgraph: FunctionGraph) -> list[str | None]:
-    """What enters and is then put in the other order."""
+    """Inputs that are then reordered to the other layout."""
     found = []
     for node in reorders(fgraph):
         v = node.inputs[0]
@@ -94,7 +94,7 @@ def test_a_net_changes_the_order_at_its_borders_only(name: str) -> None:
     outward = [n for n in reorders(fgraph) if n.op.order == FIRST]
     assert all(maker(n.inputs[0]) is None for n in inward)  # images and kernels
     assert len(inward) == kernels + 1
-    # What is flattened keeps the order that the dense layer's weights stand for.
+    # Flattening keeps the order of axes that the dense layer's weights expect.
     last = [u.op for n in outward for u in readers(fgraph, n.outputs[0])]
     assert [type(op) for op in last] == ([] if name == "resnet" else [Reshape])
     values = dict(zip(fgraph.inputs, arguments(name, "float64")))
@@ -115,7 +115,8 @@ def test_training_changes_the_order_at_its_borders_only(name: str) -> None:
         leaves = made is None or not follows_in_order(made)
         arrives = all(u is None or not may_have_nhwc(u) for u in readers(fgraph, w))
         assert leaves if node.op.order == LAST else arrives
-    # Images and each kernel on its way in; a flat layer both ways. Updates read as it lies.
+    # Reorders of the images and of each filter at the input; of a flat layer both ways. Updates
+    # read any layout.
     flat = 0 if name == "resnet" else 2
     assert len(reorders(fgraph)) == 1 + kernels + flat
     assert_same_values(fgraph, inputs, outputs, arguments(name, "float64"))
@@ -262,7 +263,7 @@ def test_what_is_between_goes_along(name: str, known: bool) -> None:
     w, v = (symdnn.shared(rng.standard_normal(s)) for s in ((4, 3, 3, 3), (2, 4, 1, 1)))
     y = T.nnet.conv2d(BETWEEN[name](T.nnet.conv2d(x, w)), v)
     outputs = [y, *T.grad((y * y).sum(), [w, v])]
-    # What is folded into the kernels is not between convolutions any more.
+    # Values that are folded into the filters are not between convolutions any more.
     with layout("nhwc"), config.change_flags(**{"gpu.fold_batch_norm": "off"}):
         forward, fgraph = rewritten([x], [y]), rewritten([x], outputs)
     assert_same_values(fgraph, [x], outputs, [rng.standard_normal((2, 3, 6, 6))], rtol=1e-7)
@@ -304,7 +305,7 @@ def test_images_that_come_with_channels_last_cost_nothing() -> None:
 def test_a_depthwise_convolution_has_the_order_of_what_is_around_it(
     channels_last: bool, wanted: str
 ) -> None:
-    """A block of layer norm and products over channels behind it keeps (N, sizes, C)."""
+    """A block of layer norm and GEMMs over channels after it keeps (N, sizes, C)."""
     x = images_of(2, 8, 6, 6, dtype="bfloat16")
     stem, each = images_of(8, 8, 1, 1, dtype="bfloat16"), images_of(8, 1, 3, 3, dtype="bfloat16")
     weight, ones = (TensorType("bfloat16", (8,) * n)("w") for n in (2, 1))

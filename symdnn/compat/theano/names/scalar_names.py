@@ -14,8 +14,7 @@ from symdnn.compat.theano.names.class_names import OpName
 from symdnn.compat.theano.names.elementwise_names import elementwise_function
 from symdnn.compat.theano.names.types import TensorConstant, TensorVariable
 from symdnn.compat.theano.names.user_ops import Apply, Op
-from symdnn.graph.dims import Shape
-from symdnn.graph.op import Host
+from symdnn.graph.op import Host, Shapes
 from symdnn.graph.op import Op as SymdnnOp
 from symdnn.graph.traverse import toposort
 from symdnn.graph.type import DTYPES, TensorType
@@ -225,7 +224,7 @@ class ScalarOp(Op):
         for cell, value, output in zip(output_storage, results, node.outputs):
             cell[0] = np.asarray(value).astype(output.type.numpy)
 
-    def shapes(self, types: Any, shapes: Any, host: Host) -> Sequence[Shape] | None:
+    def shapes(self, types: Any, shapes: Any, host: Host) -> Shapes | None:
         from symdnn.ops.elemwise import broadcast_dims
 
         return [broadcast_dims(self, types, shapes)] * self.nout

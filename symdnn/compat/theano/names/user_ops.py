@@ -18,9 +18,8 @@ from symdnn.config import config
 from symdnn.errors import NonDifferentiable
 from symdnn.graph import variable as graph
 from symdnn.graph.backprop import Undefined
-from symdnn.graph.dims import Shape
 from symdnn.graph.evaluate import evaluate
-from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Vars
+from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Shapes, Types, Vars
 from symdnn.graph.op import Op as SymdnnOp
 from symdnn.graph.operators import operator
 from symdnn.graph.origin import Hints
@@ -49,7 +48,7 @@ class Apply(graph.Apply[Any], metaclass=_AnyApply):
     Every node of symdnn is an instance.
     """
 
-    def __init__(self, op: Any, inputs: Sequence[Any], outputs: Sequence[Variable]) -> None:
+    def __init__(self, op: Any, inputs: Sequence[Any], outputs: Vars) -> None:
         given = [as_variable(i) for i in inputs]
         super().__init__(op, given, [o.type for o in outputs])
         self.outputs = tuple(outputs)
@@ -164,7 +163,7 @@ class PureOp(MultiOp):
 
     # -- symdnn's contract --------------------------------------------------------------------
 
-    def typed(self, inputs: Sequence[Variable]) -> tuple[Type, ...]:
+    def typed(self, inputs: Vars) -> tuple[Type, ...]:
         node = self.make_node(*inputs)
         types = [v.type for v in inputs]
         _nodes_of(self)[_signature(types)] = _nodes_of(self)[tuple(types)] = node
@@ -198,9 +197,7 @@ class PureOp(MultiOp):
             found = _nodes_of(self)[_signature(values)]
         return found
 
-    def shapes(
-        self, types: Sequence[TensorType], shapes: Sequence[Shape], host: Host
-    ) -> Sequence[Shape] | None:
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         infer = getattr(self, "infer_shape", None)
         if infer is None:
             return None

@@ -1,0 +1,145 @@
+"""``symdnn kernels``: which kernels can run an op, the preferred first.
+
+symdnn kernels                   all ops that have kernels of their own on the CPU
+symdnn kernels softmax           those whose names contain "softmax"
+symdnn kernels Softmax --where   where one op's class, gradient, kernels, rewrites and tests are
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from symdnn.errors import SymdnnError
+
+__all__ = ["add_to", "run"]
+
+_PACKAGE = Path(__file__).parent
+_CHECKOUT = _PACKAGE.parent
+_GRADIENTS = ("scalar_vjp", "vjp", "scalar_jvp", "jvp")
+
+
+def add_to(commands: Any) -> None:
+    """Add the subcommand to the parser's ``commands``."""
+    parser = commands.add_parser(
+        "kernels", help="which kernels run an op, and where its source is", description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    parser.add_argument("op", nargs="?", help="an op, or a part of its name such as softmax")
+    targets = ["cpu", "cuda"]
+    parser.add_argument("--target", choices=targets, default="cpu", help="kernels of which target")
+    parser.add_argument("--where", action="store_true", help="print the source lines of the op")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Run the subcommand."""
+    from symdnn.compile.execute.targets import load_kernels
+    from symdnn.graph.kernel import table
+    from symdnn.graph.target import Target
+
+    if args.where:
+        for kind in ("cpu", "cuda"):
+            load_kernels(Target(kind))
+        print("\n".join(_where(_named(args.op or ""))))
+        return
+    load_kernels(Target(args.target))
+    wanted = (args.op or "").lower()
+    rows = [(op, names) for op, names in table(args.target) if wanted in op.lower()]
+    if not rows:
+        raise SymdnnError(f"no op whose name has {args.op!r} in it has kernels on {args.target}")
+    width = max(len(op) for op, _ in rows)
+    for op, names in rows:
+        print(f"{op:{width}}  {', '.join(names)}")
+
+
+# --- where ----------------------------------------------------------------------------------------
+
+
+def _named(name: str) -> type:
+    """The op of this name; the case of letters does not matter."""
+    from symdnn.graph.op import Op
+
+    known = {c.__name__: c for c in _subclasses(Op) if c.__module__.startswith("symdnn.")}
+    same = [c for n, c in known.items() if n.lower() == name.lower()]
+    if len(same) == 1:
+        return same[0]
+    near = sorted(n for n in known if name.lower() in n.lower())
+    raise SymdnnError(
+        f"symdnn kernels --where: no op is called {name!r}"
+        + (f"; there are {', '.join(near)}" if near and name else "")
+    )
+
+
+def _subclasses(op: type) -> Iterator[type]:
+    for each in op.__subclasses__():
+        yield each
+        yield from _subclasses(each)
+
+
+def _where(op: type) -> Iterator[str]:
+    yield f"{'op':<13} {_line(op)}"
+    for name in _GRADIENTS:
+        method = getattr(op, name, None)
+        if method is not None and not method.__module__.startswith("symdnn.graph."):
+            yield f"{'gradient':<13} {_line(method)}  {method.__qualname__}"
+    yield from _kernels(op)
+    yield from _rewrites(op)
+    yield from _tests(op)
+
+
+def _kernels(op: Any) -> Iterator[str]:
+    from symdnn.graph.kernel import kernels_for
+
+    for kind in ("cpu", "cuda"):
+        for kernel in kernels_for(op, kind):
+            yield f"{f'kernel, {kind}':<13} {_line(type(kernel))}  {kernel.name}"
+
+
+def _rewrites(op: type) -> Iterator[str]:
+    """Rules whose equation or op types name the op."""
+    from symdnn.libraries.table import ALL_RULES
+    from symdnn.rewriting.rewrite import Rewrite
+
+    word = re.compile(rf"\b{op.__name__}\b")
+    for rule in ALL_RULES:
+        if not isinstance(rule, Rewrite):
+            continue
+        if op in rule.ops or (rule.pattern is not None and word.search(rule.text)):
+            yield f"{'rewrite':<13} {_line_of_rule(rule)}  {rule.name} ({rule.phase})"
+
+
+def _line_of_rule(rule: Any) -> str:
+    """The line of a rule's name in quotes, else of its function."""
+    rooms = [_PACKAGE / room for room in ("opt", "stable", "libraries")]
+    found = [line for room in rooms for line in _lines_with(room, f'"{rule.name}"')]
+    return found[0] if found else _line(inspect.unwrap(rule.function))
+
+
+def _tests(op: type) -> Iterator[str]:
+    """The records of the op's class in the op table, if this is a checkout."""
+    tests = _CHECKOUT / "tests"
+    for line in _lines_with(tests / "op_table", rf"\b{op.__name__}\b,?\)", pattern=True):
+        yield f"{'test record':<13} {line}"
+
+
+def _lines_with(folder: Path, text: str, pattern: bool = False) -> list[str]:
+    """``file:line`` of all lines in a folder's modules that have ``text``."""
+    wanted = re.compile(text if pattern else re.escape(text))
+    return [
+        f"{path.relative_to(_CHECKOUT)}:{number}"
+        for path in sorted(folder.rglob("*.py"))
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if wanted.search(line)
+    ]
+
+
+def _line(thing: Any) -> str:
+    """The file and line of a class or function, relative to the checkout."""
+    path = Path(inspect.getsourcefile(thing) or "")
+    name = path.relative_to(_CHECKOUT) if path.is_relative_to(_CHECKOUT) else path
+    return f"{name}:{inspect.getsourcelines(thing)[1]}"
