@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,7 @@ def test_small_arrays_are_parts_of_one_block(runtime):
     assert large.owner is not small[0].owner
     assert all(a.ptr % ALIGNMENT == 0 for a in made)
     spans = sorted(a.extent for a in small)
-    assert all(end <= start for (_, end), (start, _) in zip(spans, spans[1:]))
+    assert all(end <= start for (_, end), (start, _) in pairwise(spans))
     (alone,) = runtime.memory.beside(types[:1])
     assert alone.owner is not small[0].owner
 
