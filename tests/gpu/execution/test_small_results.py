@@ -47,9 +47,12 @@ def test_results_of_their_own_are_copied_at_once_and_stay(runtime, monkeypatch):
     f = symdnn.function([x], outs, mode=Mode(target="cuda:sm_90"))
     copies: list[tuple[Any, Any]] = []
     copy = runtime.memory.copy
-    monkeypatch.setattr(
-        runtime.memory, "copy", lambda a, b: (copies.append((a, b)), copy(a, b)) and None
-    )
+
+    def counted(source: Any, target: Any) -> None:
+        copies.append((source, target))
+        copy(source, target)
+
+    monkeypatch.setattr(runtime.memory, "copy", counted)
     kept = []
     for call in range(5):
         copies.clear()
