@@ -359,9 +359,7 @@ class TensorMethods:
 
         With more numbers, or with one that is no axis, it is PyTorch's: :meth:`tile`.
         """
-        if more or (isinstance(axis, int) and axis >= self.type.ndim > 0):
-            return self.tile(repeats, axis, *more)
-        return apply("repeat", self, repeats, axis)
+        return apply("repeat_of", self, repeats, axis, *more)
 
     def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Variable:
         """The diagonal over two axes."""
