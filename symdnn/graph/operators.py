@@ -185,6 +185,9 @@ class TensorMethods:
     def __divmod__(self, other: TensorLike) -> tuple[Variable, Variable]:
         return apply("int_div", self, other), apply("mod", self, other)
 
+    def __rdivmod__(self, other: TensorLike) -> tuple[Variable, Variable]:
+        return apply("int_div", other, self), apply("mod", other, self)
+
     def __pow__(self, other: TensorLike) -> Variable:
         return apply("pow", self, other)
 
@@ -220,6 +223,12 @@ class TensorMethods:
 
     def __rshift__(self, other: TensorLike) -> Variable:
         return apply("right_shift", self, other)
+
+    def __rlshift__(self, other: TensorLike) -> Variable:
+        return apply("left_shift", other, self)
+
+    def __rrshift__(self, other: TensorLike) -> Variable:
+        return apply("right_shift", other, self)
 
     def __invert__(self) -> Variable:
         return apply("invert", self)
