@@ -75,7 +75,7 @@ def _named(name: str) -> type:
     )
 
 
-def _subclasses(op: type) -> Iterator[type]:
+def _subclasses(op: Any) -> Iterator[type]:
     for each in op.__subclasses__():
         yield each
         yield from _subclasses(each)
