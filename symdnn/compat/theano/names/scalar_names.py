@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
@@ -315,8 +315,7 @@ def _stand_in(name: str) -> OpName | None:
     def function(*operands: Any) -> Variable:
         return apply_elemwise(kinds[0](), *operands)
 
-    made: OpName = stand_in(name, lambda *args, **words: function, path)
-    return made
+    return cast(OpName, stand_in(name, lambda *args, **words: function, path))
 
 
 def __getattr__(name: str) -> Any:
