@@ -136,9 +136,7 @@ class TensorMethods:
                 found = np.empty((), object)
                 found[()] = self
                 return found
-            raise SymbolicValueError(
-                f"an array of NumPy was asked for the value of {self}: {NO_VALUE}"
-            )
+            raise SymbolicValueError(f"NumPy needs the value of {self}: {NO_VALUE}")
 
         def __setitem__(self, index: object, value: object) -> None:
             raise SymbolicValueError(f"x[...] = y: {NO_ASSIGNMENT}")
@@ -336,8 +334,13 @@ class TensorMethods:
         return apply("reshape", self, (shape, *rest) if rest else shape, ndim=ndim)
 
     @torch_words("flatten", "start_dim", "end_dim")
-    def flatten(self, ndim: int = 1) -> Variable:
-        """The first ``ndim - 1`` dimensions kept, the rest joined into one."""
+    def flatten(self, ndim: int = 1, end_dim: int | None = None) -> Variable:
+        """The first ``ndim - 1`` dimensions kept, the rest joined into one.
+
+        ``flatten(0, 1)`` is PyTorch's: it joins the dimensions from the first to the second.
+        """
+        if end_dim is not None:
+            return self.flatten(start_dim=ndim, end_dim=end_dim)  # type: ignore[call-arg]
         return apply("flatten", self, ndim)
 
     def ravel(self) -> Variable:
@@ -349,8 +352,13 @@ class TensorMethods:
         """Static-1 dimensions dropped."""
         return apply("squeeze", self, axis)
 
-    def repeat(self, repeats: object, axis: int | None = None) -> Variable:
-        """Each element repeated along ``axis``."""
+    def repeat(self, repeats: object, axis: object = None, *more: object) -> Variable:
+        """Each element repeated along ``axis``.
+
+        With more numbers, or with one that is no axis, it is PyTorch's: :meth:`tile`.
+        """
+        if more or (isinstance(axis, int) and axis >= self.type.ndim > 0):
+            return self.tile(repeats, axis, *more)
         return apply("repeat", self, repeats, axis)
 
     def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Variable:

@@ -11,7 +11,7 @@ import numpy as np
 from symdnn.cpu.compiler.object_cache import cached
 from symdnn.cpu.launch.fastcall import FastCall
 from symdnn.cpu.launch.launch import CpuLaunch
-from symdnn.cpu.launch.scratch import Scratch, address, aligned, as_contiguous, empty_aligned
+from symdnn.cpu.launch.scratch import Scratch, address, aligned, as_contiguous, empty_kept
 from symdnn.cpu.launch.traits import ONEDNN
 from symdnn.cpu.onednn import library
 from symdnn.cpu.onednn.objects import (
@@ -122,7 +122,7 @@ class PrepackedInput:
             self._seen = now
             return 0, False
         if self._memory is None:
-            self._memory = empty_aligned(self._nbytes)
+            self._memory = empty_kept(self._nbytes)
         self._valid = now
         return address(self._memory), False
 

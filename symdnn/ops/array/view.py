@@ -26,6 +26,7 @@ from symdnn.ops.core.shape import (
     specify_type,
     static_dim,
 )
+from symdnn.ops.core.short_axes import with_short_axes_for
 
 __all__ = ["Copy", "ForgetShape", "SpecifyShape"]
 
@@ -327,7 +328,8 @@ def ravel(x: TensorLike) -> Variable:
 
 def broadcast_to(x: TensorLike, shape: ShapeLike) -> Variable:
     """``x`` in ``shape``, repeated along its static-1 and new leading dimensions (a new array)."""
-    return alloc(x, *shape_entries(shape))
+    dims = shape_entries(shape)
+    return alloc(with_short_axes_for(as_variable(x), dims), *dims)
 
 
 def _transpose_of(x: Variable, axes: Sequence[int] | None) -> Variable:
