@@ -136,9 +136,7 @@ class TensorMethods:
                 found = np.empty((), object)
                 found[()] = self
                 return found
-            raise SymbolicValueError(
-                f"an array of NumPy was asked for the value of {self}: {NO_VALUE}"
-            )
+            raise SymbolicValueError(f"NumPy needs the value of {self}: {NO_VALUE}")
 
         def __setitem__(self, index: object, value: object) -> None:
             raise SymbolicValueError(f"x[...] = y: {NO_ASSIGNMENT}")
@@ -185,6 +183,9 @@ class TensorMethods:
     def __divmod__(self, other: TensorLike) -> tuple[Variable, Variable]:
         return apply("int_div", self, other), apply("mod", self, other)
 
+    def __rdivmod__(self, other: TensorLike) -> tuple[Variable, Variable]:
+        return apply("int_div", other, self), apply("mod", other, self)
+
     def __pow__(self, other: TensorLike) -> Variable:
         return apply("pow", self, other)
 
@@ -220,6 +221,12 @@ class TensorMethods:
 
     def __rshift__(self, other: TensorLike) -> Variable:
         return apply("right_shift", self, other)
+
+    def __rlshift__(self, other: TensorLike) -> Variable:
+        return apply("left_shift", other, self)
+
+    def __rrshift__(self, other: TensorLike) -> Variable:
+        return apply("right_shift", other, self)
 
     def __invert__(self) -> Variable:
         return apply("invert", self)
@@ -336,8 +343,13 @@ class TensorMethods:
         return apply("reshape", self, (shape, *rest) if rest else shape, ndim=ndim)
 
     @torch_words("flatten", "start_dim", "end_dim")
-    def flatten(self, ndim: int = 1) -> Variable:
-        """The first ``ndim - 1`` dimensions kept, the rest joined into one."""
+    def flatten(self, ndim: int = 1, end_dim: int | None = None) -> Variable:
+        """The first ``ndim - 1`` dimensions kept, the rest joined into one.
+
+        ``flatten(0, 1)`` is PyTorch's: it joins the dimensions from the first to the second.
+        """
+        if end_dim is not None:
+            return self.flatten(start_dim=ndim, end_dim=end_dim)  # type: ignore[call-arg]
         return apply("flatten", self, ndim)
 
     def ravel(self) -> Variable:
@@ -349,9 +361,12 @@ class TensorMethods:
         """Static-1 dimensions dropped."""
         return apply("squeeze", self, axis)
 
-    def repeat(self, repeats: object, axis: int | None = None) -> Variable:
-        """Each element repeated along ``axis``."""
-        return apply("repeat", self, repeats, axis)
+    def repeat(self, repeats: object, axis: object = None, *more: object) -> Variable:
+        """Each element repeated along ``axis``.
+
+        With more numbers, or with one that is no axis, it is PyTorch's: :meth:`tile`.
+        """
+        return apply("repeat_of", self, repeats, axis, *more)
 
     def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Variable:
         """The diagonal over two axes."""

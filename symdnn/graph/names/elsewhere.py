@@ -67,6 +67,12 @@ _ARRAYS: Advice = {
     **dict.fromkeys(("Tensor", "placeholder"), _VARIABLE),
 }
 
+_OF_TENSORS = (
+    "zeros", "ones", "eye", "arange", "linspace", "cat", "stack", "concatenate", "einsum",
+    "matmul", "dot", "where", "exp", "log", "sqrt", "sin", "cos", "tanh", "sum", "mean",
+    "maximum", "minimum", "softmax", "sort", "argmax", "cumsum",
+)  # fmt: skip
+
 #: Of ``symdnn``.
 SYMDNN: Advice = {
     **_ARRAYS,
@@ -89,14 +95,17 @@ SYMDNN: Advice = {
     "tree_util": "symdnn.jit and its kin take trees: symdnn.register_tree",
     "pmap": "symdnn.distributed has training over several devices",
     "tree_map": "symdnn.jit and its kin take trees: symdnn.register_tree",
-    "zeros": "symdnn.tensor.zeros((2, 3)) does that",
-    "ones": "symdnn.tensor.ones((2, 3)) does that",
+    **{name: f"symdnn.tensor.{name} does that" for name in _OF_TENSORS},
+    "autograd": "symdnn.grad(cost, x) is the gradient",
+    "func": "symdnn.grad, vmap, jacobian, jvp and vjp are functions of symdnn",
 }
 
 #: Of ``symdnn.tensor``.
 TENSOR: Advice = {
     **_ARRAYS,
-    "from_numpy": _CONSTANT,
+    **dict.fromkeys(("from_numpy", "FloatTensor", "LongTensor"), _CONSTANT),
+    "autograd": "symdnn.grad(cost, x) is the gradient",
+    "special": "T.expit, T.gammaln, T.xlogy and their kin are functions of T",
     "conv2d": "T.nnet.conv2d(x, w) does that",
     "nn": "T.nnet has functions of neural networks, symdnn.nn layers",
     "scan": "symdnn.scan does that",
@@ -132,8 +141,18 @@ MODULE: Advice = {
     "zero_grad": _NO_ZERO,
     "zeroGradParameters": _NO_ZERO,
     "backward": "symdnn.grad(loss, net.parameters()) are the gradients",
-    "register_forward_hook": "a call gives an expression: keep it, and make it a result of the "
-    "function",
+    **dict.fromkeys(
+        ("register_forward_hook", "register_forward_pre_hook"),
+        "a call gives an expression: keep it, and make it a result of the function",
+    ),
+    **dict.fromkeys(
+        ("register_full_backward_hook", "register_backward_hook", "register_hook"),
+        "symdnn.grad(loss, y) is the gradient by any expression y of the forward pass",
+    ),
+    "named_children": "children() is a dict of them by name",
+    "get_submodule": "dict(net.named_modules())[name] does that",
+    "get_parameter": "net.named_parameters()[name] does that",
+    "get_buffer": "net.named_buffers()[name] does that",
     "updateGradInput": "symdnn.grad(loss, x) is the gradient",
     "accGradParameters": "symdnn.grad(loss, net.parameters()) are the gradients",
     "updateParameters": "nn.optim.sgd(loss, net, lr) are the updates of symdnn.function",

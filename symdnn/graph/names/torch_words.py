@@ -20,6 +20,7 @@ R = TypeVar("R")
 
 _WORDS = {
     "dim": "axis", "keepdim": "keepdims", "dims": "axis", "shifts": "shift", "p": "L",
+    "diagonal": "k",
 }  # fmt: skip
 
 _functions: dict[str, Callable[..., Any]] = {}

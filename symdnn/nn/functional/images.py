@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from symdnn.errors import InputError, NdimMismatch, OptionError
-from symdnn.graph.dims import product
+from symdnn.graph.dims import dim_max, product
 from symdnn.graph.typing import PerAxis, TensorLike
 from symdnn.graph.variable import Variable, as_variable
+from symdnn.nn.functional.by_size import adaptive_by_size, pool_by_size
 from symdnn.nn.functional.of_layers import function_of
 from symdnn.nn.layers import pool_places, torch_layers, torch_names, windows
 from symdnn.nn.layers import upsample as resizing
+from symdnn.ops.array.create import arange, meshgrid
 from symdnn.ops.array.getitem import getitem
+from symdnn.ops.array.join import stack
 from symdnn.ops.array.pad import pad as numpy_pad
-from symdnn.ops.core.shape import dims_of
+from symdnn.ops.core.shape import dims_of, shape_entries
 from symdnn.ops.elementwise.arithmetic import cast
+from symdnn.ops.elementwise.comparison import eq, switch
 from symdnn.ops.elemwise import like
 from symdnn.ops.linalg.dot import dot
 from symdnn.ops.written_out.points import sampled
@@ -29,15 +31,21 @@ __all__ = [
     "max_unpool2d", "max_unpool3d", "pad", "pixel_shuffle", "pixel_unshuffle", "unfold", "upsample",
 ]  # fmt: skip
 
-adaptive_avg_pool1d = function_of("adaptive_avg_pool1d", torch_names.AdaptiveAvgPool1d)
-adaptive_avg_pool2d = function_of("adaptive_avg_pool2d", torch_names.AdaptiveAvgPool2d)
-adaptive_avg_pool3d = function_of("adaptive_avg_pool3d", torch_names.AdaptiveAvgPool3d)
+adaptive_avg_pool1d = adaptive_by_size(
+    function_of("adaptive_avg_pool1d", torch_names.AdaptiveAvgPool1d), 1
+)
+adaptive_avg_pool2d = adaptive_by_size(
+    function_of("adaptive_avg_pool2d", torch_names.AdaptiveAvgPool2d), 2
+)
+adaptive_avg_pool3d = adaptive_by_size(
+    function_of("adaptive_avg_pool3d", torch_names.AdaptiveAvgPool3d), 3
+)
 adaptive_max_pool1d = function_of("adaptive_max_pool1d", torch_names.AdaptiveMaxPool1d)
 adaptive_max_pool2d = function_of("adaptive_max_pool2d", torch_names.AdaptiveMaxPool2d)
 adaptive_max_pool3d = function_of("adaptive_max_pool3d", torch_names.AdaptiveMaxPool3d)
-avg_pool1d = function_of("avg_pool1d", torch_names.AvgPool1d)
-avg_pool2d = function_of("avg_pool2d", torch_names.AvgPool2d)
-avg_pool3d = function_of("avg_pool3d", torch_names.AvgPool3d)
+avg_pool1d = pool_by_size(function_of("avg_pool1d", torch_names.AvgPool1d), 1, True)
+avg_pool2d = pool_by_size(function_of("avg_pool2d", torch_names.AvgPool2d), 2, True)
+avg_pool3d = pool_by_size(function_of("avg_pool3d", torch_names.AvgPool3d), 3, True)
 channel_shuffle = function_of("channel_shuffle", torch_layers.ChannelShuffle)
 lp_pool1d = function_of("lp_pool1d", windows.LPPool1d)
 lp_pool2d = function_of("lp_pool2d", windows.LPPool2d)
@@ -50,9 +58,9 @@ interpolate = function_of("interpolate", resizing.Upsample)
 upsample = interpolate
 
 _POOL = ("kernel_size", "stride", "padding", "dilation", "ceil_mode", "return_indices")
-max_pool1d = function_of("max_pool1d", torch_names.MaxPool1d, order=_POOL)
-max_pool2d = function_of("max_pool2d", torch_names.MaxPool2d, order=_POOL)
-max_pool3d = function_of("max_pool3d", torch_names.MaxPool3d, order=_POOL)
+max_pool1d = pool_by_size(function_of("max_pool1d", torch_names.MaxPool1d, order=_POOL), 1, False)
+max_pool2d = pool_by_size(function_of("max_pool2d", torch_names.MaxPool2d, order=_POOL), 2, False)
+max_pool3d = pool_by_size(function_of("max_pool3d", torch_names.MaxPool3d, order=_POOL), 3, False)
 
 
 def _unpooled(layer: Any, input: TensorLike, indices: TensorLike, output_size: PerAxis) -> Variable:
@@ -105,12 +113,19 @@ def pad(
         raise InputError(f"pad: wanted pairs for at most {v.type.ndim} axes, got {widths}")
     pairs = list(zip(widths[::2], widths[1::2], strict=True))[::-1]
     pairs = [(0, 0)] * (v.type.ndim - len(pairs)) + pairs
-    if any(isinstance(w, int | np.integer) and w < 0 for pair in pairs for w in pair):
-        v = getitem(v, tuple(slice(max(0, -a), b if b < 0 else None) for a, b in pairs))
-        pairs = [(max(0, a), max(0, b)) for a, b in pairs]
+    if any(isinstance(w, Variable) or w < 0 for pair in pairs for w in pair):
+        v = getitem(v, tuple(_inside(n, *pair) for n, pair in zip(dims_of(v), pairs, strict=True)))
+        pairs = [(dim_max(0, a), dim_max(0, b)) for a, b in pairs]
     if mode == "constant":
         return numpy_pad(v, pairs, constant_values=0 if value is None else value)
     return numpy_pad(v, pairs, mode=_MODES[mode])
+
+
+def _inside(n: Any, before: Any, after: Any) -> slice:
+    """What negative widths leave of ``n`` elements."""
+    if not isinstance(before, Variable) and not isinstance(after, Variable):
+        return slice(max(0, -before), after if after < 0 else None)
+    return slice(dim_max(0, -1 * before), n - dim_max(0, -1 * after))
 
 
 _SAMPLING = {"bilinear": "linear", "nearest": "nearest", "bicubic": "cubic"}
@@ -121,17 +136,23 @@ def affine_grid(theta: TensorLike, size: Any, align_corners: bool | None = None)
 
     Also (N, D, H, W, 3) of (N, 3, 4). Coordinates are x first, from -1 to 1.
     """
-    matrices, sizes = as_variable(theta), [int(n) for n in list(size)[2:]]
+    matrices, sizes = as_variable(theta), shape_entries(size)[2:]
     if matrices.type.ndim != 3 or len(sizes) not in (2, 3):
         raise NdimMismatch("affine_grid", "matrices (N, 2, 3) or (N, 3, 4)", matrices.type)
-    axes = []
-    for n in sizes:
-        ends = np.linspace(-1, 1, n) if n > 1 else np.zeros(1)
-        axes.append(ends if align_corners else ends * (n - 1) / n if n > 1 else ends)
-    mesh = np.meshgrid(*axes, indexing="ij")[::-1]
-    points = np.stack([*mesh, np.ones(sizes)], -1).reshape(-1, len(sizes) + 1)
-    flat = dot(as_variable(points.astype(matrices.type.dtype)), matrices.dimshuffle(0, 2, 1))
+    lines = [_line(n, bool(align_corners)) for n in sizes]
+    mesh = meshgrid(*lines, indexing="ij")[::-1]
+    points = stack([*mesh, mesh[0].ones_like()], axis=-1).reshape((-1, len(sizes) + 1))
+    flat = dot(cast(points, matrices.type.dtype), matrices.dimshuffle(0, 2, 1))
     return flat.dimshuffle(1, 0, 2).reshape((dims_of(matrices)[0], *sizes, len(sizes)))
+
+
+def _line(n: int | Variable, align_corners: bool) -> Variable:
+    """``n`` points from -1 to 1, which are the outer edges, or the first and last of them."""
+    number = cast(arange(n), "float64")
+    if not align_corners:
+        return (2 * number + 1) / n - 1
+    one = eq(n, 1)
+    return switch(one, 0, 2 * number / switch(one, 1, as_variable(n) - 1) - 1)
 
 
 def grid_sample(

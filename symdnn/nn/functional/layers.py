@@ -20,7 +20,7 @@ from symdnn.ops.array.argreduce import argmax
 from symdnn.ops.array.norms import norm
 from symdnn.ops.array.take import to_one_hot
 from symdnn.ops.core.gradient_control import disconnected_grad
-from symdnn.ops.core.shape import dims_of
+from symdnn.ops.core.shape import dims_of, shape_entries
 from symdnn.ops.elementwise import activations as functions
 from symdnn.ops.elementwise.arithmetic import cast, maximum
 from symdnn.ops.elementwise.math import log, tanh
@@ -222,7 +222,7 @@ def rrelu(
 
 
 def _last(normalized_shape: Any, ndim: int) -> tuple[int, ...]:
-    n = 1 if np.ndim(normalized_shape) == 0 else len(normalized_shape)
+    n = len(shape_entries(normalized_shape))
     return tuple(range(ndim - n, ndim))
 
 

@@ -90,12 +90,12 @@ def _window(i: Dim, n: Dim, m: int) -> tuple[Any, Any]:
     return i * n // m, ceil_div((i + 1) * n, m)
 
 
-def _average_axis(x: Variable, axis: int, m: int) -> Variable:
+def _average_axis(x: Variable, axis: int, m: Any) -> Variable:
     """A matrix product with the matrix of windows, (n, m)."""
     dtype, n = x.type.dtype, dims_of(x)[axis]
-    if m == 1:
+    if isinstance(m, int) and m == 1:
         return mean(x, axis=axis, keepdims=True)
-    if isinstance(n, Variable):
+    if isinstance(n, Variable) or isinstance(m, Variable):
         position, starts, ends = arange(n).dimshuffle(0, "x"), *_window(arange(m), n, m)
         starts, ends = starts.dimshuffle("x", 0), ends.dimshuffle("x", 0)
         inside = cast((position >= starts) & (position < ends), dtype)

@@ -6,8 +6,8 @@ Tables are Python lists of variables. Dimensions and entries count from 0 (Torch
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from symdnn.errors import InputError, TypeMismatch
 from symdnn.graph.variable import Variable
@@ -21,20 +21,61 @@ __all__ = [
 
 
 class Container(Module):
-    """A list of modules, in :attr:`modules`; they are saved under 0, 1, 2, ..."""
+    """A list of modules, in :attr:`modules`; they are saved under 0, 1, 2, ...
+
+    A dict of modules, and ``add_module(name, module)``, name them: they are saved under these
+    names, and are attributes (PyTorch's).
+    """
 
     unnamed = "modules"
 
-    def __init__(self, *modules: Module) -> None:
+    def __init__(self, *modules: Module | Mapping[str, Module]) -> None:
         self.modules: list[Module] = []
-        for module in modules:
-            self.add(module)
+        #: The name of each module; empty where it is its number.
+        self.names: list[str] = []
+        if len(modules) == 1 and isinstance(modules[0], Mapping):
+            for name, module in modules[0].items():
+                self.register_module(name, module)
+        else:
+            for each in modules:
+                self.add(each)
 
-    def add(self, module: Module) -> Container:
+    def add(self, module: Any) -> Container:
         """Append a module; returns the container, so that calls can be chained."""
+        return self._append("", module)
+
+    def _append(self, name: str, module: object) -> Container:
         self.modules.append(_checked(self, module))
-        name_part(self, str(len(self.modules) - 1), module)
+        self.names.append(name)
+        name_part(self, name or str(len(self.modules) - 1), module)
         return self
+
+    def register_module(self, name: str, module: Module | None) -> None:
+        """Append a module, or replace the one of that name."""
+        if not isinstance(name, str) or not name or "." in name or name in vars(self):
+            taken = "; there is such an attribute" if name in vars(self) else ""
+            raise InputError(
+                f"{type(self).__name__}: wanted a module's name, without dots, got {name!r}{taken}"
+            )
+        if name in self.names:
+            self[self.names.index(name)] = _checked(self, module)
+        else:
+            self._append(name, module)
+
+    add_module = register_module
+
+    def children(self) -> dict[str, Module]:
+        """The modules by name or number, and those of other attributes."""
+        given = {str(i): name for i, name in enumerate(self.names) if name}
+        return {given.get(k, k): m for k, m in super().children().items()}
+
+    if not TYPE_CHECKING:  # a checker of types would believe that every attribute exists
+
+        def __getattr__(self, name: str) -> Any:
+            names = self.__dict__.get("names", ())
+            if name in names:
+                return self.modules[names.index(name)]
+            return super().__getattr__(name)
 
     def __len__(self) -> int:
         return len(self.modules)
@@ -53,6 +94,7 @@ class Container(Module):
         """Put a module in front of number ``index``; returns the container."""
         self.add(module)
         self.modules.insert(index, self.modules.pop())
+        self.names.insert(index, self.names.pop())
         name_variables(self)
         return self
 
@@ -60,7 +102,7 @@ class Container(Module):
         if not isinstance(index, slice):
             return self.modules[index]
         made = copy.copy(self)
-        made.modules = self.modules[index]
+        made.modules, made.names = self.modules[index], self.names[index]
         return made
 
     def __setitem__(self, index: int, module: Module) -> None:
@@ -68,7 +110,7 @@ class Container(Module):
         name_variables(self)
 
     def __delitem__(self, index: int | slice) -> None:
-        del self.modules[index]
+        del self.modules[index], self.names[index]
         name_variables(self)
 
     def __iter__(self) -> Iterator[Module]:
@@ -86,7 +128,9 @@ class Container(Module):
 
 def _checked(container: Container, module: object) -> Module:
     if not isinstance(module, Module):
-        raise InputError(f"{type(container).__name__}.add: wanted a module, got {module!r:.60}")
+        hint = "; net.children() is a dict: its values() are modules" * isinstance(module, str)
+        name = type(container).__name__
+        raise InputError(f"{name}.add: wanted a module, got {module!r:.60}{hint}")
     return module
 
 
@@ -101,7 +145,7 @@ class Sequential(Container):
 
     def chain(self) -> str:
         """``[input -> (0) -> (1) -> output]``."""
-        steps = "".join(f"({i}) -> " for i in range(len(self.modules)))
+        steps = "".join(f"({name or i}) -> " for i, name in enumerate(self.names))
         return f"[input -> {steps}output]"
 
 

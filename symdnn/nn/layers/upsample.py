@@ -12,7 +12,7 @@ from symdnn.graph.variable import Variable
 from symdnn.nn.layers.adaptive_pooling import adaptive_averages
 from symdnn.nn.modules.arguments import tensor_input
 from symdnn.nn.modules.module import Module
-from symdnn.ops.core.shape import dims_of
+from symdnn.ops.core.shape import dims_of, shape_entries
 from symdnn.ops.nn.upsample import interpolate
 
 __all__ = ["Upsample", "UpsamplingBilinear2d", "UpsamplingNearest2d"]
@@ -28,7 +28,8 @@ _MODES = {
 class Upsample(Module):
     """(N, C, positions...) with ``size`` positions, or ``scale_factor`` times as many.
 
-    Each is a number, or a tuple in the order of the axes; one of them is given. ``mode`` is
+    Each is a number, or a tuple in the order of the axes; one of them is given, and sizes may be
+    those of a variable, ``y.shape[2:]``. ``mode`` is
     "nearest", "nearest-exact", "area" (adaptive averages), "linear" (3 dimensions), "bilinear",
     "bicubic" (4) or "trilinear" (5). ``align_corners`` of the latter four puts the first and last
     elements of input and output above each other; otherwise (None, False) their outer edges are.
@@ -80,7 +81,7 @@ class Upsample(Module):
     def describe(self) -> str:
         name = "size" if self.size is not None else "scale_factor"
         given = self.size or self.scale_factor or ()
-        shown = ", ".join(f"{n:g}" for n in given)
+        shown = ", ".join(str(n) if isinstance(n, Variable) else f"{n:g}" for n in given)
         corners = ", align_corners" if self.align_corners else ""
         return f"({name}={shown if len(given) == 1 else f'({shown})'}, {self.mode}{corners})"
 
@@ -101,10 +102,12 @@ class UpsamplingBilinear2d(Upsample):
 
 def _numbers(name: str, given: Any, whole: bool) -> tuple[Any, ...]:
     entries = tuple(given) if isinstance(given, list | tuple) else (given,)
+    if whole and any(isinstance(e, Variable) for e in entries):
+        return tuple(shape_entries(given))
     kinds = (int, np.integer) if whole else (int, float, np.integer, np.floating)
     fits = all(isinstance(e, kinds) and not isinstance(e, bool) and e > 0 for e in entries)
     if not entries or not fits or any(e != e for e in entries):
-        wanted = "ints, 1 or more" if whole else "numbers above 0"
+        wanted = "ints, 1 or more, or sizes of a variable" if whole else "numbers above 0"
         raise InputError(f"Upsample: {name}={given!r:.60}; wanted {wanted}")
     return tuple(int(e) if whole else float(e) for e in entries)
 

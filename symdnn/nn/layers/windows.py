@@ -16,7 +16,7 @@ from symdnn.ops.array.create import zeros
 from symdnn.ops.array.getitem import inc_subtensor
 from symdnn.ops.array.join import stack
 from symdnn.ops.array.pad import pad
-from symdnn.ops.core.shape import dims_of
+from symdnn.ops.core.shape import dims_of, shape_entries
 from symdnn.ops.elementwise.activations import relu
 from symdnn.ops.elementwise.arithmetic import abs as absolute
 from symdnn.ops.elementwise.arithmetic import pow as power
@@ -90,7 +90,11 @@ class Fold(_Windowed):
         self, output_size: PerAxis, kernel_size: PerAxis, dilation: PerAxis = 1,
         padding: PerAxis = 0, stride: PerAxis = 1,
     ) -> None:  # fmt: skip
-        self.output_size = sizes("Fold: output_size", 2, (None, None), output_size)
+        entries = output_size if isinstance(output_size, list | tuple) else [output_size]
+        if any(isinstance(n, Variable) for n in entries):
+            self.output_size = tuple(shape_entries(output_size))
+        else:
+            self.output_size = sizes("Fold: output_size", 2, (None, None), output_size)
         self._sizes(kernel_size, dilation, padding, stride)
 
     def forward(self, x: Variable) -> Variable:
@@ -98,9 +102,10 @@ class Fold(_Windowed):
         n, rows, columns = dims_of(batch)
         k = self.kernel[0] * self.kernel[1]
         counts = self._counts(self.output_size)
-        known = isinstance(rows, int) and rows % k
-        if known or (isinstance(columns, int) and columns != counts[0] * counts[1]):
-            wanted = f"(N, C {k}, {counts[0] * counts[1]}) for this output_size"
+        windows = counts[0] * counts[1]
+        known = isinstance(columns, int) and isinstance(windows, int)
+        if (isinstance(rows, int) and rows % k) or (known and columns != windows):
+            wanted = f"(N, C {k}, {windows}) for this output_size"
             raise TypeMismatch("Fold", wanted, x.type)
         c = rows // k
         parts = batch.reshape((n, c, k, *counts))

@@ -242,6 +242,10 @@ class Module(State):
         """The trained variables, for ``symdnn.grad`` and the optimisers."""
         return list(self.named_parameters().values())
 
+    def buffers(self) -> list[Shared]:
+        """The saved variables that are not trained, as :meth:`named_buffers` finds them."""
+        return list(self.named_buffers().values())
+
     def named_buffers(self) -> dict[str, Shared]:
         """The saved variables that are not trained: running statistics."""
         return dict(self._shared(buffers=True))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import Any, ClassVar, TypeGuard
 
 import numpy as np
 
 from symdnn.config import config
-from symdnn.errors import AxisError, NdimMismatch, OptionError, ShapeMismatch
+from symdnn.errors import ArgumentError, AxisError, NdimMismatch, OptionError, ShapeMismatch
 from symdnn.graph.dims import Dim, at_least_zero, dim_min, known, normal_axis
+from symdnn.graph.names.torch_words import torch_words
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Shapes, Types, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
@@ -45,19 +46,38 @@ def full(shape: ShapeLike, fill_value: TensorLike, dtype: DtypeLike | None = Non
     return alloc(value, shape_entries(shape))
 
 
-def zeros(shape: ShapeLike, dtype: DtypeLike | None = None) -> Variable:
-    """Zeros in ``shape``: ints, integer scalars, or a vector of them; ``floatX`` by default."""
+def zeros(shape: ShapeLike, *more: Any, dtype: DtypeLike | None = None) -> Variable:
+    """Zeros in ``shape``: ints, integer scalars, or a vector of them; ``floatX`` by default.
+
+    ``zeros(shape, dtype)`` is NumPy's, ``zeros(2, 3)`` PyTorch's.
+    """
+    shape, dtype = _shape_and_dtype("zeros", shape, more, dtype)
     return full(shape, constant(0, dtype=dtype or config.floatX))
 
 
-def ones(shape: ShapeLike, dtype: DtypeLike | None = None) -> Variable:
-    """Ones in ``shape``; ``floatX`` by default."""
+def ones(shape: ShapeLike, *more: Any, dtype: DtypeLike | None = None) -> Variable:
+    """Ones in ``shape``, as :func:`zeros`."""
+    shape, dtype = _shape_and_dtype("ones", shape, more, dtype)
     return full(shape, constant(1, dtype=dtype or config.floatX))
 
 
-def empty(shape: ShapeLike, dtype: DtypeLike | None = None) -> Variable:
-    """An array of unspecified content: zeros here."""
-    return zeros(shape, dtype)
+def empty(shape: ShapeLike, *more: Any, dtype: DtypeLike | None = None) -> Variable:
+    """An array of unspecified content: :func:`zeros` here."""
+    return zeros(shape, *more, dtype=dtype)
+
+
+def _shape_and_dtype(
+    name: str, shape: ShapeLike, more: tuple[Any, ...], dtype: DtypeLike | None
+) -> tuple[ShapeLike, DtypeLike | None]:
+    """The words of NumPy, ``(shape, dtype)``, or of PyTorch, one size after the other."""
+    if not more:
+        return shape, dtype
+    if all(isinstance(n, int | np.integer | Variable) for n in (shape, *more)):
+        return (shape, *more), dtype
+    if len(more) > 1 or dtype is not None:
+        got = ", ".join(f"{v!r:.40}" for v in (shape, *more))
+        raise ArgumentError(f"{name}: wanted a shape and a dtype, or sizes, got {got}")
+    return shape, more[0]
 
 
 def full_like(a: TensorLike, fill_value: TensorLike, dtype: DtypeLike | None = None) -> Variable:
@@ -164,11 +184,11 @@ def _float_range(parts: Vars, dtype: str) -> Variable:
 def linspace(
     start: TensorLike,
     stop: TensorLike,
-    num: int = 50,
+    num: int | Variable = 50,
     endpoint: bool = True,
     dtype: DtypeLike | None = None,
 ) -> Variable:
-    """``num`` (a number) evenly spaced values from ``start`` to ``stop``.
+    """``num`` evenly spaced values from ``start`` to ``stop``.
 
     The dtype is that of the float arrays among these two, ``floatX`` if there is none.
     """
@@ -176,7 +196,10 @@ def linspace(
     out = TensorType(dtype or (upcast(*floats) if floats else config.floatX)).dtype
     a, b = (as_variable(v, dtype=_of_number(v)) for v in (start, stop))
     parts = num - 1 if endpoint else num
-    unit = constant(np.arange(num, dtype=np.float64) / max(parts, 1))
+    if isinstance(num, Variable):
+        unit = arange(num).astype("float64") / operator("maximum")(parts, 1)
+    else:
+        unit = constant(np.arange(num, dtype=np.float64) / max(parts, 1))
     values = a + unit * (b - a)
     return operator("cast")(values, out)
 
@@ -220,6 +243,7 @@ def tri(
     return operator("cast")(operator("ge")(rows + k, columns), dtype or config.floatX)
 
 
+@torch_words()
 def tril(m: TensorLike, k: TensorLike = 0) -> Variable:
     """The last two dimensions' lower triangle up to the diagonal ``k``, zeros above it."""
     v = as_variable(m)
@@ -227,6 +251,7 @@ def tril(m: TensorLike, k: TensorLike = 0) -> Variable:
     return _where(operator("ge")(rows + k, columns), v)
 
 
+@torch_words()
 def triu(m: TensorLike, k: TensorLike = 0) -> Variable:
     """The last two dimensions' upper triangle from the diagonal ``k``, zeros below it."""
     v = as_variable(m)
@@ -242,6 +267,7 @@ def _where(mask: Variable, v: Variable) -> Variable:
 class Diagonal(Op):
     """The diagonal ``offset`` of the last two dimensions, as the last dimension. A view."""
 
+    linear_in_first: ClassVar[bool] = True
     offset: int = 0
 
     def infer(self, x: TensorType) -> TensorType:
@@ -267,9 +293,6 @@ class Diagonal(Op):
         n, m = dims_of(inputs[0])[-2:]
         return [_alloc_diag(cotangents[0], n, m, self.offset)]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        return [self(tangents[0])]
-
     @property
     def views(self) -> dict[int, int]:
         return {0: 0}
@@ -286,6 +309,7 @@ class AllocDiag(Op):
     diagonal must have length k.
     """
 
+    linear_in_first: ClassVar[bool] = True
     offset: int = 0
     static: tuple[int | None, int | None] = (None, None)
 
@@ -316,9 +340,6 @@ class AllocDiag(Op):
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [Diagonal(self.offset)(cotangents[0]), None, None]
-
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        return [None if tangents[0] is None else self(tangents[0], *inputs[1:])]
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         return on_lanes(self, inputs, axes)

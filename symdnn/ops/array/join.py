@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -382,6 +382,13 @@ def _repeat_each(v: Variable, count: Variable, axis: int) -> Variable:
     return reshape(spread, [*dims[:axis], _times(dims[axis], count), *dims[axis + 1 :]])
 
 
+def _repeat_of(x: Variable, repeats: TensorLike, axis: Any = None, *more: Any) -> Variable:
+    """The method: with more numbers, or with one that is no axis, it is PyTorch's, a ``tile``."""
+    if more or (isinstance(axis, int) and axis >= x.type.ndim > 0):
+        return tile(x, [repeats, axis, *more])
+    return repeat(x, repeats, axis)
+
+
 # -- rolling --------------------------------------------------------------------------------------
 
 
@@ -389,6 +396,7 @@ def _repeat_each(v: Variable, count: Variable, axis: int) -> Variable:
 class Roll(Op):
     """``x`` shifted cyclically by ``shift`` (an integer scalar) along ``axis``."""
 
+    linear_in_first: ClassVar[bool] = True
     axis: int
 
     @property
@@ -409,9 +417,6 @@ class Roll(Op):
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         back = static_dim(inputs[1])
         return [self(cotangents[0], as_dim(-inputs[1] if back is None else -back)), None]
-
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        return [None if tangents[0] is None else self(tangents[0], inputs[1])]
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         if axes[1] is None:
@@ -455,4 +460,4 @@ def flip(x: TensorLike, axis: AxisLike = None) -> Variable:
     return v[step]
 
 
-OPERATORS = {"join": join, "repeat": repeat, "roll": roll, "stack": stack}
+OPERATORS = {"join": join, "repeat": repeat, "repeat_of": _repeat_of, "roll": roll, "stack": stack}

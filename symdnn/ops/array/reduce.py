@@ -34,7 +34,8 @@ def normal_axes(axis: TensorLike | None, ndim: int, op: str = "a reduction") -> 
         return tuple(range(ndim))
     if isinstance(axis, Variable):
         if not isinstance(axis, Constant):
-            raise AxisError(op, "an axis known when the graph is built", axis)
+            two = f"T.{op}imum(x, y) compares two tensors" if op in ("max", "min") else ""
+            raise AxisError(op, "an axis known when the graph is built", axis, two)
         axis = axis.data
     if np.asarray(axis).size and np.asarray(axis).dtype.kind not in "iu":
         raise AxisError(op, "an axis that is None, an int or a sequence of ints", repr(axis))
@@ -157,15 +158,14 @@ class Accumulate(Reduce):
 class Sum(Accumulate):
     """Sum over ``axes`` (cuDNN: ``CUDNN_REDUCE_TENSOR_ADD``)."""
 
+    linear_in_first: ClassVar[bool] = True
+
     def reference(self, x: Array) -> Array:
         return self._accumulated(np.sum, x)
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         (x,), (dy,) = inputs, cotangents
         return [operator("fill")(x, self.expand(dy, x.type.ndim))]
-
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        return [None if tangents[0] is None else self(tangents[0])]
 
 
 @dataclass(frozen=True)

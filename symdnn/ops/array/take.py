@@ -175,8 +175,9 @@ class OneHot(Op):
                 f"{self}: label {label} at position {place} is not in 0..{count - 1} "
                 f"(there are {count} classes)"
             )
-        out = labels[..., np.newaxis] == np.arange(count)
-        return out.astype(TensorType(self.dtype).numpy)
+        out = np.zeros((labels.size, count), TensorType(self.dtype).numpy)
+        out[np.arange(labels.size), labels.reshape(-1)] = 1
+        return out.reshape((*labels.shape, count))
 
     def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [(*shapes[0], host[1] if self.static is None else self.static)]

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from symdnn.graph.variable import Variable
-from symdnn.ops.core.shape import specify_type
+from symdnn.ops.core.shape import ShapeI, specify_type
 
-__all__ = ["is_short", "with_short_axes_declared"]
+__all__ = ["is_short", "with_short_axes_declared", "with_short_axes_for"]
 
 #: Levels of elementwise ops and views in which a slice is looked for.
 _DEPTH = 6
@@ -30,6 +30,25 @@ def with_short_axes_declared(operands: Sequence[Variable]) -> Sequence[Variable]
                 one = [1 if d == axis else None for d in range(made[k].type.ndim)]
                 made[k] = specify_type(made[k], made[k].type.with_shape(one))
     return made
+
+
+def with_short_axes_for(v: Variable, shape: Sequence[Variable | int]) -> Variable:
+    """``v``, which is to fill ``shape``, with dimensions of at most 1 declared to be 1."""
+    sizes = shape[max(len(shape) - v.type.ndim, 0) :]
+    filled = [
+        1 if s is None and is_short(v, axis) and not _is_own(n, v, axis) else s
+        for axis, (s, n) in enumerate(zip(v.type.shape, sizes))
+    ]
+    same = filled == list(v.type.shape[: len(filled)])
+    return v if same else specify_type(v, v.type.with_shape(filled))
+
+
+def _is_own(n: Variable | int, v: Variable, axis: int) -> bool:
+    """Whether a size is 0, or that which the dimension has."""
+    node = n.owner if isinstance(n, Variable) else None
+    if node is None or not isinstance(node.op, ShapeI):
+        return isinstance(n, int) and n == 0
+    return node.op.axis == axis and node.inputs[0] is v
 
 
 def is_short(v: Variable, axis: int, depth: int = _DEPTH) -> bool:

@@ -74,20 +74,18 @@ class Det(MatrixOp):
 class Adjugate(MatrixOp):
     """``det(a) inv(a)``, which singular matrices have too: their gradient of ``det``.
 
-    From the singular values: G. W. Stewart, "On the adjugate matrix", 1998, equation 2.
+    From the singular values: G. W. Stewart, "On the adjugate matrix", 1998, equation 2. A
+    processor takes these of matrices that are near to singular; up to three rows have minors.
     """
 
     def dims(self, *matrices: tuple[Any, ...]) -> Sequence[tuple[Any, ...]]:
         n = square_dim(self, matrices[0])
         return [(n, n)]
 
-    def _one(self, a: Array) -> Any:
-        u, s, vh = np.linalg.svd(a)
-        others = np.where(np.eye(len(s), dtype=bool), 1, s).prod(-1)
-        return np.linalg.det(u) * np.linalg.det(vh) * (vh.conj().T * others) @ u.conj().T
-
     def reference(self, a: Array) -> Array:
-        return each_matrix(self, self._one, "not finite", [(a.shape[-2:], a.dtype)], a)[0]
+        made = [(a.shape[-2:], a.dtype)]
+        wide = a.astype(np.result_type(a, np.float64), copy=False)
+        return each_matrix(self, adjugates, "not finite", made, wide, at_once=True)[0]
 
     on_error: ClassVar[str] = "nan"  # type: ignore[misc]
 
@@ -101,6 +99,48 @@ class Adjugate(MatrixOp):
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [AdjugateGrad()(inputs[0], cotangents[0])]
+
+
+#: The condition up to which the adjugate is that of the inverse, whose error grows with it.
+_WELL_CONDITIONED = 1e5
+#: The least determinant that has all its digits.
+_LEAST_DETERMINANT = 1e-290
+
+
+def adjugates(a: Array) -> Array:
+    """The adjugate of each matrix of a stack in double precision."""
+    rows = a.shape[-1]
+    if rows <= 3:
+        return _minors(a)
+    size, identity = np.linalg.det(a), np.eye(rows)
+    regular = np.isfinite(size) & (np.abs(size) > _LEAST_DETERMINANT)
+    inverse = np.linalg.inv(np.where(regular[..., None, None], a, identity))
+    norms = [np.abs(m).sum(-1).max(-1) for m in (a, inverse)]
+    regular &= norms[0] * norms[1] < _WELL_CONDITIONED
+    found: Array = np.where(regular, size, 0)[..., None, None] * inverse
+    found[~regular] = _by_singular_values(a[~regular])
+    return found
+
+
+def _minors(a: Array) -> Array:
+    """The adjugates of matrices of up to three rows, whose minors are a few products."""
+    if a.shape[-1] < 2:
+        return np.ones_like(a)
+    if a.shape[-1] == 2:
+        swapped: Array = a[..., ::-1, ::-1].swapaxes(-1, -2) * np.array([[1, -1], [-1, 1]])
+        return swapped
+    turned = np.roll(a, -1, -2), np.roll(a, -2, -2)
+    crossed: Array = np.cross(*turned)
+    return crossed.swapaxes(-1, -2)
+
+
+def _by_singular_values(a: Array) -> Array:
+    u, s, vh = np.linalg.svd(a)
+    others = np.where(np.eye(s.shape[-1], dtype=bool), 1, s[..., None, :]).prod(-1)
+    sign = (np.linalg.det(u) * np.linalg.det(vh))[..., None, None]
+    adjoints = (m.conj().swapaxes(-1, -2) for m in (vh * others[..., None], u))
+    found: Array = sign * np.matmul(*adjoints)
+    return found
 
 
 @dataclass(frozen=True)

@@ -7,14 +7,16 @@ import numpy as np
 from symdnn.errors import NdimMismatch, OptionError
 from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Variable, as_variable
+from symdnn.ops.array.create import arange
 from symdnn.ops.array.reduce import max as largest
 from symdnn.ops.array.reduce import sum as total
+from symdnn.ops.array.take import flatnonzero
+from symdnn.ops.array.view import flatten
 from symdnn.ops.core.python_numbers import alike
-from symdnn.ops.core.shape import dimshuffle
+from symdnn.ops.core.shape import dimshuffle, shape_i
 from symdnn.ops.elementwise.arithmetic import abs as absolute
 from symdnn.ops.elementwise.arithmetic import maximum, pow, sqrt
 from symdnn.ops.elementwise.comparison import neq, switch
-from symdnn.ops.numpy_names.numpy_arrays import triu_indices
 
 __all__ = ["cdist", "cosine_similarity", "pairwise_distance", "pdist"]
 
@@ -48,8 +50,9 @@ def pdist(x: TensorLike, p: float = 2.0) -> Variable:
     v = as_variable(x)
     if v.type.ndim != 2:
         raise NdimMismatch("pdist", "a matrix", v.type)
-    first, second = triu_indices(v.shape[0], 1)
-    return _norm(v[first] - v[second], p)
+    numbers = arange(shape_i(v, 0))
+    pairs = flatnonzero(numbers.dimshuffle("x", 0) > numbers.dimshuffle(0, "x"))
+    return flatten(cdist(v, v, p), 1)[pairs]
 
 
 def pairwise_distance(

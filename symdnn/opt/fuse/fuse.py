@@ -25,7 +25,7 @@ from symdnn.opt.fuse.groups import (
     reduction_in,
     widened,
 )
-from symdnn.opt.fuse.recompute import recomputed_values
+from symdnn.opt.fuse.recompute import VALUE_LIMIT_ADDITIONS, is_expanded, recomputed_values
 from symdnn.opt.fuse.transfer import Places
 from symdnn.rewriting.rewrite import Context, graph_rewrite
 
@@ -98,8 +98,8 @@ _Reader = tuple[Apply, Reduce, int]
 
 
 def _fuse_into_readers(context: Context, node: Apply, program: ScalarProgram) -> None:
-    """Fuse ``node`` with its readers, if all of them are reductions: over the same axes, or of a
-    cast from 16 bits, which each kernel does on reading."""
+    """Fuse ``node`` with its readers, if all of them are reductions: over the same axes, or of
+    what each kernel makes again: a cast from 16 bits, or a few operations on far smaller arrays."""
     found: list[_Reader] = []
     for i, v in enumerate(node.outputs):
         for user, _ in context.fgraph.users(v):
@@ -109,7 +109,8 @@ def _fuse_into_readers(context: Context, node: Apply, program: ScalarProgram) ->
             found.append((user, op, i))
     kinds = dict.fromkeys((op.axes, op.keepdims) for _, op, _ in found)
     parts = [[r for r in found if (r[1].axes, r[1].keepdims) == kind] for kind in kinds]
-    if (len(parts) > 1 and widened(node.outputs[0]) is None) or not node.inputs:
+    again = widened(node.outputs[0]) is not None or _is_cheap(context, node, program)
+    if (len(parts) > 1 and not again) or not node.inputs:
         return
     fused = [_with_readers(program, part) for part in parts]
     kind = context.target.kind
@@ -124,6 +125,13 @@ def _fuse_into_readers(context: Context, node: Apply, program: ScalarProgram) ->
             made = both(*node.inputs)
             pairs = [(user.outputs[0], new) for (user, _, _), new in zip(part, made, strict=True)]
             context.replace(pairs, "fuse_reductions")
+
+
+def _is_cheap(context: Context, node: Apply, program: ScalarProgram) -> bool:
+    """Whether several kernels compute ``node`` again sooner than they read its results."""
+    passes = 3  # that it saves: one writes the results, two read them
+    limit = passes * VALUE_LIMIT_ADDITIONS.get(context.target.kind, 0)
+    return program.cost <= limit and is_expanded(node)
 
 
 def _with_readers(program: ScalarProgram, readers: Sequence[_Reader]) -> FusedReduce:

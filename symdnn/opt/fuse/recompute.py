@@ -23,7 +23,7 @@ from symdnn.ops.nn.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGr
 from symdnn.opt.fuse.groups import Group, Groups
 from symdnn.rewriting.facts import all_ones, node_of
 
-__all__ = ["Recomputed", "recomputed_values"]
+__all__ = ["VALUE_LIMIT_ADDITIONS", "Recomputed", "is_expanded", "recomputed_values"]
 
 #: Ops behind which a value is not far away: a kernel of rows may join what is before and behind.
 _NEAR = (
@@ -91,8 +91,11 @@ class _Search:
     def _decide(self, v: Variable) -> None:
         readers = set() if all_ones(v) else self._readers(v)
         far = all(self._is_far(v, i) for i in readers)
-        plans = {i: self._plan(v, i) for i in readers if far}
+        plans = {i: self._plan(v, i) for i in readers}
         if not plans or not all(plans.values()):
+            return
+        reads = {w for plan in plans.values() if plan is not None for w in plan.reads}
+        if not far and not all(_is_small(w, v) for w in reads):
             return
         self.found.values.add(v)
         self.stored.discard(v)
@@ -187,6 +190,11 @@ def _depths(order: Sequence[Apply]) -> dict[Apply, int]:
 def _is_like(w: Variable, v: Variable) -> bool:
     """Whether two arrays have the same broadcast pattern, so the same shape."""
     return bool(w.type.broadcastable == v.type.broadcastable)
+
+
+def is_expanded(node: Apply) -> bool:
+    """Whether all that a node reads is far smaller than its result, as in ``x[:, None] - y``."""
+    return bool(node.inputs) and all(_is_small(w, node.outputs[0]) for w in node.inputs)
 
 
 def _is_small(w: Variable, v: Variable) -> bool:

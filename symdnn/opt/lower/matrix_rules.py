@@ -29,7 +29,7 @@ from symdnn.ops.matrix.qr import QR
 from symdnn.ops.matrix.solve import Solve
 from symdnn.ops.matrix.svd import SVD, Lstsq, MatrixPinv
 from symdnn.rewriting.matrix_facts import self_adjoint
-from symdnn.rewriting.rewrite import Context, Family
+from symdnn.rewriting.rewrite import Context, Family, node_rewrite
 
 __all__ = ["RULES"]
 
@@ -107,9 +107,16 @@ def _factors_it(node: Any, index: int) -> bool:
     return general or (isinstance(op, LUFactor) and op.pivoted == "columns")
 
 
-@on(Adjugate, AdjugateGrad, MatrixPinv, Lstsq, PositiveLogDet)
+@node_rewrite(Adjugate, phase="lower", tags=("fast_compile",), target="cuda")
+def adjugate_by_factors(node: Apply, context: Context) -> Sequence[Variable] | None:
+    """Adjugates by singular values; a processor knows which matrices need them."""
+    return node.op.parts(*node.inputs)  # type: ignore[no-any-return, attr-defined]
+
+
+@on(AdjugateGrad, MatrixPinv, Lstsq, PositiveLogDet)
 def by_factors(node: Apply, context: Context) -> Sequence[Variable] | None:
-    """Pseudoinverses, adjugates and least squares by singular values; a Cholesky factor's log."""
+    """Pseudoinverses, least squares and gradients of adjugates by singular values; a Cholesky
+    factor's log."""
     return node.op.parts(*node.inputs)  # type: ignore[no-any-return, attr-defined]
 
 
@@ -161,5 +168,6 @@ def of_the_vectors(node: Apply, context: Context) -> Variable | None:
 
 RULES = (
     solve_by_cholesky, solve_by_lu,
-    hermitian_by_lu, hermitian_beside_det, det_by_lu, by_factors, without_vectors, of_the_vectors,
+    hermitian_by_lu, hermitian_beside_det, det_by_lu, adjugate_by_factors, by_factors,
+    without_vectors, of_the_vectors,
 )  # fmt: skip

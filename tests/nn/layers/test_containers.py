@@ -1,5 +1,7 @@
 """Containers and tables: what they compute, how they print, what they refuse."""
 
+import pickle
+
 import numpy as np
 import pytest
 
@@ -175,3 +177,51 @@ def test_forks_print_as_in_torch7():
 def test_what_does_not_fit(call, error, message):
     with pytest.raises(error, match=message):
         call(T.TensorType("float32", (2, 3, 4))("x"))
+
+
+class Dense(nn.Sequential):
+    """A layer as PyTorch's DenseNet writes it."""
+
+    def __init__(self, features, growth):
+        super().__init__()
+        self.add_module("relu", nn.ReLU())
+        self.add_module("fc", nn.Linear(features, growth))
+
+    def forward(self, x):
+        return T.cat([x, super().forward(x)], 1)
+
+
+@pytest.mark.parametrize("way", ["dict", "add_module"])
+def test_named_modules_are_run_in_their_order_and_saved_under_their_names(way):
+    parts = {"fc": nn.Linear(4, 3), "dense": Dense(3, 2), "last": nn.Tanh()}
+    net = nn.Sequential(parts if way == "dict" else {})
+    for name, part in parts.items() if way != "dict" else ():
+        net.add_module(name, part)
+    x = T.dmatrix()
+    plain = nn.Sequential(*parts.values())
+    found, wanted = symdnn.function([x], [net(x), plain(x)])(np.ones((2, 4)))
+    np.testing.assert_array_equal(found, wanted)
+    assert found.shape == (2, 5)
+    assert list(net.state_dict()) == ["fc.weight", "fc.bias", "dense.fc.weight", "dense.fc.bias"]
+    assert list(net.children()) == list(parts)
+    assert net.dense.fc is parts["dense"][1]
+    copied = pickle.loads(pickle.dumps(net))
+    assert list(copied.state_dict()) == list(net.state_dict())
+    assert copied.fc is copied[0]
+
+
+def test_named_modules_are_replaced_moved_and_left_out():
+    net = nn.Sequential({"a": nn.Linear(2, 3), "b": nn.ReLU()})
+    net.add_module("a", nn.Linear(2, 4))
+    assert net[0].weight.get_value().shape == (4, 2)
+    assert len(net) == 2
+    net.insert(0, nn.Identity())
+    net.append(nn.Linear(4, 1))
+    assert list(net.children()) == ["0", "a", "b", "3"]
+    assert list(net[1:3].children()) == ["a", "b"]
+    del net[1]
+    assert list(net.children()) == ["0", "b", "2"]
+    assert not hasattr(net, "a")
+    for name in ("", "a.b", "modules"):
+        with pytest.raises(InputError, match="wanted a module's name"):
+            net.add_module(name, nn.ReLU())

@@ -22,8 +22,9 @@ from symdnn.errors import (
     TypeMismatch,
 )
 from symdnn.graph.evaluate import evaluate
+from symdnn.graph.type import TensorType
 from symdnn.ops.matrix.cholesky import Cholesky
-from symdnn.ops.matrix.determinant import SLogDet
+from symdnn.ops.matrix.determinant import Adjugate, SLogDet
 from symdnn.ops.matrix.lu import LUFactor, LUSolve
 from symdnn.ops.matrix.solve import MatrixInverse, Solve
 
@@ -458,3 +459,29 @@ def test_exponentials_of_stacks_are_those_of_each_matrix(dtype, rng):
     found = f(stack)[0]
     assert np.isnan(found[2]).all()
     assert np.isfinite(np.delete(found, 2, 0)).all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex128"])
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 7])
+def test_adjugates_of_regular_singular_and_other_matrices(rows, dtype):
+    """``a adj(a) = det(a)``; of a matrix without one row's worth the products of minors."""
+    rng = np.random.default_rng(rows)
+    a = rng.normal(size=(5, rows, rows)) + 1j * rng.normal(size=(5, rows, rows))
+    a = a if dtype == "complex128" else a.real
+    a[1, -1] = a[1, 0] * (rows > 1)
+    a[2] *= 1e-3
+    a[3, -1] = a[3, 0] * (1 + 1e-9)
+    a[4, 0, 0] = np.nan
+    a = a.astype(dtype)
+    x = TensorType(dtype, (None,) * 3)()
+    found = symdnn.function([x], Adjugate()(x), mode="Mode")(a)
+    assert found.dtype == dtype
+    for m, adjugate in zip(a[:4], found):
+        wide = m.astype(np.result_type(m, "float64"))
+        wanted = np.empty_like(wide)
+        for i, j in np.ndindex(rows, rows):
+            minor = np.delete(np.delete(wide, i, 0), j, 1)
+            wanted[j, i] = (-1) ** (i + j) * np.linalg.det(minor)
+        atol = (1e-6 if dtype == "float32" else 1e-11) * np.abs(wanted).max()
+        np.testing.assert_allclose(adjugate, wanted, rtol=0, atol=atol)
+    assert rows == 1 or np.isnan(found[4]).any()
