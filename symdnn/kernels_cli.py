@@ -2,8 +2,7 @@
 
 symdnn kernels                   all ops that have kernels of their own on the CPU
 symdnn kernels softmax           those whose names contain "softmax"
-symdnn kernels Softmax --where   the source lines of one op: its class, gradient, kernels for both
-                                 targets, rewrites, and in a checkout its test records
+symdnn kernels Softmax --where   where one op's class, gradient, kernels, rewrites and tests are
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ def _named(name: str) -> type:
     )
 
 
-def _subclasses(op: type) -> Iterator[type]:
+def _subclasses(op: Any) -> Iterator[type]:
     for each in op.__subclasses__():
         yield each
         yield from _subclasses(each)

@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
         raise DistributedError(f"symdnn launch: -n {args.n}; wanted 1 or more")
     if args.restarts < 0:
         raise DistributedError(f"symdnn launch: --restarts {args.restarts}; wanted 0 or more")
-    if not os.path.isfile(args.script):
+    if not os.path.exists(args.script):
         raise DistributedError(f"symdnn launch: there is no file {args.script}")
     for number in range(args.restarts + 1):
         status = _once(args, number)

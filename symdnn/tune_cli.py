@@ -100,7 +100,8 @@ def measured(program: Callable[[], Any]) -> Any:
     with config.change_flags(MEASURING):
         result = program()
     new = [pair for pair in store.records() if str(pair[0]) not in before]
-    print("\n".join(_rows(new)))
+    if new:
+        print("\n".join(_rows(new)))
     print(f"measured {len(new)} new choices; {len(before)} were known (folder {store.folder()})")
     return result
 

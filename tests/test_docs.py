@@ -59,7 +59,7 @@ def test_python_of_a_page_runs(page, tmp_path, monkeypatch):
     for kind in ("cpu", "cuda"):
         load_kernels(Target(kind))
     rows = {row: list(kernels) for row, kernels in kernel._table.items()}
-    monkeypatch.setattr(kernel, "_table", rows)  # a page's kernels are of this page alone
+    monkeypatch.setattr(kernel, "_table", rows)  # a page's kernels stay on this page
     names = {"__name__": "__main__"}
     flags = dict(symdnn.config._global)
     try:
@@ -107,7 +107,7 @@ def test_readme_example_runs_as_a_file(tmp_path):
 
 
 def test_all_blocks_are_found():
-    """Every block that a page opens is one of those that the tests below go through."""
+    """The tests below see every block of a page."""
     for page in PAGES:
         opened = r"^ *```(?:python|sh|py)$"
         lines = re.findall(opened, page.read_text(encoding="utf-8"), re.MULTILINE)
@@ -148,7 +148,7 @@ PARTS = sorted({p.relative_to(ROOT).parts[1] for p in (ROOT / "symdnn").rglob("*
 
 @pytest.mark.parametrize("part", sampled(PARTS, every=3))
 def test_docstrings_parse(part):
-    """What the pages of modules are built of: they are built with warnings as errors."""
+    """Docstrings are parts of the pages of modules, which are built with warnings as errors."""
     path = ROOT / "symdnn" / part
     for module in [path] if path.is_file() else sorted(path.rglob("*.py")):
         if module.name != "libcudnn_table.py":
@@ -159,7 +159,7 @@ def test_docstrings_parse(part):
 
 
 def docstrings(module):
-    """(line, text) of the docstrings and ``#:`` comments of what is public."""
+    """(line, text) of public docstrings and ``#:`` comments."""
     text = module.read_text(encoding="utf-8")
     for node in ast.walk(ast.parse(text)):
         if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
@@ -172,7 +172,7 @@ def docstrings(module):
 
 
 def complaints(text, name):
-    """What docutils says of a text, Sphinx's roles aside."""
+    """docutils' complaints about a text, without those about Sphinx's roles."""
     docutils = pytest.importorskip("docutils.core")
     told = []
     settings = {"warning_stream": Told(told), "report_level": 2, "_disable_config": True}
@@ -239,7 +239,7 @@ def options_in(module):
     return set(re.findall(r"\"(--?[\w-]+)\"", text))
 
 
-#: What pages mention since it is not there.
+#: Names that pages mention because they do not exist.
 ABSENT = {
     "symdnn.dnn", "symdnn.tensor.printing.Print", "symdnn.tensor.xlogy",
     "symdnn.tensor.elemwise.Sum", "numpy.float", "numpy.asscalar", "numpy.product",
@@ -282,7 +282,7 @@ def test_kernels_named_exist(page):
 
 
 def names_in(page, pattern):
-    """What matches in the inline code of a page, outside of its blocks."""
+    """Matches in the inline code of a page, outside of its blocks."""
     text = page.read_text(encoding="utf-8")
     prose = re.sub(r"^ *```.*?^ *```$", "", text, flags=re.MULTILINE | re.DOTALL)
     for span in re.findall(r"`([^`\n]+)`", prose):
@@ -291,7 +291,7 @@ def names_in(page, pattern):
 
 @by_page
 def test_files_named_exist(page):
-    """Paths such as ``symdnn/ops/elementwise/math.py``; what is built is not in a fresh clone."""
+    """Paths such as ``symdnn/ops/elementwise/math.py``; built files are not in a fresh clone."""
     text = page.read_text(encoding="utf-8")
     for path in re.findall(r"`((?:symdnn|tests|examples|docs|benchmarks)/[\w./-]+)`", text):
         built = path.startswith(("docs/_build", "docs/_generated"))

@@ -1,4 +1,4 @@
-"""``performance=max``: what it sets, what goes before it; the one flag of relu's slope at 0."""
+"""``performance=max``: the flags that it sets, what overrides it; the flag of relu's slope at 0."""
 
 import os
 import subprocess

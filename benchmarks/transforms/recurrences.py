@@ -1,7 +1,7 @@
 """More programs with loops beside JAX's: filters, dynamic programming, simulation, learning.
 
-    python -m benchmarks.transforms.recurrences --peers ../peers/bin/python --out recurrences-cpu.txt
-    python -m benchmarks.transforms.recurrences --device cuda --out recurrences-h200.txt
+    python -m benchmarks.transforms.recurrences --peers ../peers/bin/python --out loops-cpu.txt
+    python -m benchmarks.transforms.recurrences --device cuda --out loops-h200.txt
 
 The rows run as those of :mod:`benchmarks.transforms.loops`.
 """
@@ -236,7 +236,8 @@ def _td(m: Any, features: Any, rewards: Any) -> Any:
         return (w + 0.01 * error * trace, trace), error
 
     zero = features[0] * 0
-    return m.scan(step, (zero, zero), (features[:-1], features[1:], rewards))
+    (w, _), errors = m.scan(step, (zero, zero), (features[:-1], features[1:], rewards))
+    return w, errors
 
 
 def _rls(m: Any, xs: Any, ys: Any) -> Any:
@@ -250,7 +251,8 @@ def _rls(m: Any, xs: Any, ys: Any) -> Any:
         return (w + gain * error, p), error
 
     begin = np.eye(8, dtype="float32") * 10
-    return m.scan(step, (xs[0] * 0, m.asarray(begin) + 0 * xs[0]), (xs, ys))
+    (w, p), errors = m.scan(step, (xs[0] * 0, m.asarray(begin) + 0 * xs[0]), (xs, ys))
+    return w, p, errors
 
 
 def _bandit(m: Any, arms: Any, truth: Any) -> Any:

@@ -127,7 +127,7 @@ def _functions(code: bytes, table: Section, sections: list[Section]) -> list[byt
         if not 0 < section < _SHN_LORESERVE:
             continue
         if section >= len(sections) or value > sections[section].size:
-            raise ValueError("a symbol lies nowhere")
+            raise ValueError("a symbol has no section")
         if kind & 15 == _STT_FUNC and sections[section].flags & _SHF_EXECINSTR:
             begin = names.offset + name
             found.append(code[begin : code.index(b"\0", begin)])

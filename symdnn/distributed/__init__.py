@@ -13,38 +13,12 @@ The cost whose gradient is taken is the sum over ranks of each rank's cost. So t
 loss is the gradient of the mean loss of all samples. ``docs/distributed.md`` has the whole.
 """
 
-from symdnn.distributed.gradients import (
-    DataParallel,
-    average_gradients,
-    broadcast_values,
-    data_parallel,
-)
+from symdnn.distributed.gradients import *
 from symdnn.distributed.mesh import Mesh
-from symdnn.distributed.place import (
-    barrier,
-    finalize,
-    init,
-    is_main,
-    local_rank,
-    local_size,
-    new_group,
-    rank,
-    restarts,
-    size,
-)
+from symdnn.distributed.place import *
 from symdnn.distributed.simulation import simulate
 from symdnn.distributed.streams import random_by_rank
-from symdnn.ops.collective.functions import (
-    all_gather,
-    all_reduce,
-    all_to_all,
-    broadcast,
-    permute,
-    recv,
-    reduce,
-    reduce_scatter,
-    send,
-)
+from symdnn.ops.collective.functions import *
 from symdnn.ops.collective.replicated import replicated
 from symdnn.world.group import Group
 

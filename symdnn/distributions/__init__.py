@@ -12,68 +12,20 @@ A face: it defines no op. Draws come from a stream (``rng=``, or that of :func:`
 
 from symdnn.distributions import constraints, kl_pairs
 from symdnn.distributions.base import Distribution, seed
-from symdnn.distributions.bounded import Beta, ContinuousBernoulli, Kumaraswamy, Uniform, VonMises
-from symdnn.distributions.classes import (
-    Categorical,
-    Multinomial,
-    OneHotCategorical,
-    OneHotCategoricalStraightThrough,
-    RelaxedBernoulli,
-    RelaxedOneHotCategorical,
-)
-from symdnn.distributions.combined import (
-    Independent,
-    LogisticNormal,
-    MixtureSameFamily,
-    TransformedDistribution,
-)
-from symdnn.distributions.discrete import (
-    Bernoulli,
-    Binomial,
-    Geometric,
-    NegativeBinomial,
-    Poisson,
-)
+from symdnn.distributions.bounded import *
+from symdnn.distributions.classes import *
+from symdnn.distributions.combined import *
+from symdnn.distributions.discrete import *
 from symdnn.distributions.folded import HalfCauchy, HalfNormal
 from symdnn.distributions.generalized_pareto import GeneralizedPareto
-from symdnn.distributions.half_line import (
-    Chi2,
-    Exponential,
-    FisherSnedecor,
-    Gamma,
-    InverseGamma,
-    LogNormal,
-    Pareto,
-    Weibull,
-)
+from symdnn.distributions.half_line import *
 from symdnn.distributions.kl import kl_divergence, register_kl
 from symdnn.distributions.matrices import LKJCholesky, Wishart
 from symdnn.distributions.normal_vectors import LowRankMultivariateNormal, MultivariateNormal
-from symdnn.distributions.real_line import Cauchy, Gumbel, Laplace, Logistic, Normal, StudentT
-from symdnn.distributions.registry import biject_to, identity_transform, transform_to
-from symdnn.distributions.transforms import (
-    AffineTransform,
-    ComposeTransform,
-    ExpTransform,
-    LowerCholeskyTransform,
-    PowerTransform,
-    SigmoidTransform,
-    SoftplusTransform,
-    StickBreakingTransform,
-    TanhTransform,
-    Transform,
-)
-from symdnn.distributions.vector_transforms import (
-    AbsTransform,
-    CatTransform,
-    CorrCholeskyTransform,
-    CumulativeDistributionTransform,
-    IndependentTransform,
-    PositiveDefiniteTransform,
-    ReshapeTransform,
-    SoftmaxTransform,
-    StackTransform,
-)
+from symdnn.distributions.real_line import *
+from symdnn.distributions.registry import *
+from symdnn.distributions.transforms import *
+from symdnn.distributions.vector_transforms import *
 from symdnn.distributions.vectors import Dirichlet
 
 #: Entering its formulas is all that this module does.

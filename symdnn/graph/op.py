@@ -59,6 +59,8 @@ class Op:
     nonnegative: ClassVar[bool] = False
     #: Which integer operands ("all", "any", none) must be at least 0 for the result to be so.
     keeps_sizes: ClassVar[str] = ""
+    #: Whether it is linear in its first input and has no derivative by the others.
+    linear_in_first: ClassVar[bool] = False
     #: Whether the result is the product of its operands.
     multiplies: ClassVar[bool] = False
     #: The version of what its fields mean in files; see :meth:`upgraded`.
@@ -127,9 +129,12 @@ class Op:
     def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         """Tangent of each output, given that of each input (None: it is constant).
 
-        With None (the default) :func:`symdnn.autodiff.Rop` applies the vjp twice instead.
+        With None (the default) :func:`symdnn.autodiff.Rop` applies the vjp twice instead. An op
+        that is :attr:`linear_in_first` is applied to the tangent of its first input.
         """
-        return None
+        if not self.linear_in_first:
+            return None
+        return [None if tangents[0] is None else self(tangents[0], *inputs[1:])]
 
     @property
     def branches(self) -> Sequence[Sequence[int]]:

@@ -136,9 +136,7 @@ class TensorMethods:
                 found = np.empty((), object)
                 found[()] = self
                 return found
-            raise SymbolicValueError(
-                f"an array of NumPy was asked for the value of {self}: {NO_VALUE}"
-            )
+            raise SymbolicValueError(f"NumPy needs the value of {self}: {NO_VALUE}")
 
         def __setitem__(self, index: object, value: object) -> None:
             raise SymbolicValueError(f"x[...] = y: {NO_ASSIGNMENT}")

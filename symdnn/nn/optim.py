@@ -44,21 +44,12 @@ from typing import TYPE_CHECKING as _CHECKED
 
 from symdnn.graph.names.elsewhere import OPTIM as _ADVICE
 from symdnn.graph.names.elsewhere import refusing as _refusing
-from symdnn.nn.optimizers.adam import adam, adamax, adamw, lamb, nadam, radam
+from symdnn.nn.optimizers.adam import *
 from symdnn.nn.optimizers.average import Average, ema
 from symdnn.nn.optimizers.base import Updates
 from symdnn.nn.optimizers.groups import matrices_only
 from symdnn.nn.optimizers.lbfgs import LBFGS
-from symdnn.nn.optimizers.sgd import (
-    adadelta,
-    adagrad,
-    asgd,
-    momentum,
-    nesterov,
-    rmsprop,
-    rprop,
-    sgd,
-)
+from symdnn.nn.optimizers.sgd import *
 
 __all__ = [
     "LBFGS", "Average", "Updates", "adadelta", "adagrad", "adam", "adamax", "adamw", "asgd", "ema",

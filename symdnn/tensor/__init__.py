@@ -1,7 +1,7 @@
 """``T``: tensors and the functions on them, under Theano's names (and NumPy's). Defines no op.
 
-Each module of this package has the public functions of one family. This one collects them, and the
-submodules ``T.nnet``, ``T.signal``, ``T.fft`` and ``T.extra_ops``.
+Each module of this package has the public functions of one family. This one collects them, those of
+NumPy and PyTorch where they are defined, and the submodules ``T.nnet``, ``T.signal``, ...
 """
 
 from typing import TYPE_CHECKING as _CHECKED
@@ -14,6 +14,22 @@ from symdnn.autodiff_rows import hessian as hessian
 from symdnn.autodiff_rows import jacobian as jacobian
 from symdnn.graph.names.elsewhere import TENSOR as _ADVICE
 from symdnn.graph.names.elsewhere import refusing as _refusing
+from symdnn.ops.matrix.determinant import det as det
+from symdnn.ops.matrix.determinant import slogdet as slogdet
+from symdnn.ops.matrix.expm import matrix_power as matrix_power
+from symdnn.ops.matrix.functions import block_diag as block_diag
+from symdnn.ops.numpy_names.numpy_arrays import *
+from symdnn.ops.numpy_names.numpy_math import *
+from symdnn.ops.numpy_names.numpy_more import *
+from symdnn.ops.numpy_names.numpy_numbers import *
+from symdnn.ops.numpy_names.numpy_polynomials import *
+from symdnn.ops.numpy_names.numpy_reductions import *
+from symdnn.ops.numpy_names.numpy_sets import *
+from symdnn.ops.torch_names.torch_arrays import *
+from symdnn.ops.torch_names.torch_distances import *
+from symdnn.ops.torch_names.torch_math import *
+from symdnn.ops.torch_names.torch_more import *
+from symdnn.ops.torch_names.torch_scatter import *
 from symdnn.tensor import extra_ops as extra_ops
 from symdnn.tensor import fft as fft
 from symdnn.tensor import linalg as linalg
@@ -31,7 +47,6 @@ from symdnn.tensor.products import *
 from symdnn.tensor.reductions import *
 from symdnn.tensor.shaping import *
 from symdnn.tensor.tools import *
-from symdnn.tensor.torch_names import *
 
 if not _CHECKED:  # a checker of types would believe that every name exists
     __getattr__ = _refusing(__name__, _ADVICE)

@@ -1,136 +1,14 @@
 """Elementwise functions of ``T``, under Theano's names (and NumPy's, where Theano has none)."""
 
-from symdnn.ops.elementwise.activations import (
-    clipped_relu,
-    elu,
-    gelu,
-    hard_sigmoid,
-    leaky_relu,
-    log_sigmoid,
-    relu,
-    selu,
-    sigmoid,
-    silu,
-    softplus,
-    softsign,
-    swish,
-    ultra_fast_sigmoid,
-)
-from symdnn.ops.elementwise.arithmetic import (
-    abs,
-    add,
-    cast,
-    clip,
-    int_div,
-    inv,
-    largest,
-    maximum,
-    minimum,
-    mod,
-    mul,
-    neg,
-    pow,
-    sgn,
-    smallest,
-    sqr,
-    sqrt,
-    sub,
-    true_div,
-)
+from symdnn.ops.elementwise.activations import *
+from symdnn.ops.elementwise.arithmetic import *
 from symdnn.ops.elementwise.bessel import i0, i0e, i1, i1e, iv, j0, j1, jv
-from symdnn.ops.elementwise.comparison import (
-    allclose,
-    and_,
-    eq,
-    ge,
-    gt,
-    invert,
-    isclose,
-    isfinite,
-    isinf,
-    isnan,
-    le,
-    left_shift,
-    lt,
-    neq,
-    or_,
-    right_shift,
-    switch,
-    xor,
-)
+from symdnn.ops.elementwise.comparison import *
 from symdnn.ops.elementwise.complexes import angle, complex, complex_from_polar, conj, imag, real
-from symdnn.ops.elementwise.incomplete import (
-    betainc,
-    betaincc,
-    betainccinv,
-    betaincinv,
-    betaln,
-    chi2sf,
-    gammainc,
-    gammaincc,
-    gammainccinv,
-    gammaincinv,
-    owens_t,
-)
-from symdnn.ops.elementwise.math import (
-    arccos,
-    arccosh,
-    arcsin,
-    arcsinh,
-    arctan,
-    arctan2,
-    arctanh,
-    cbrt,
-    cos,
-    cosh,
-    deg2rad,
-    exp,
-    exp2,
-    expm1,
-    log,
-    log1p,
-    log2,
-    log10,
-    logaddexp,
-    rad2deg,
-    sin,
-    sinh,
-    tan,
-    tanh,
-)
-from symdnn.ops.elementwise.rounding import (
-    ceil,
-    ceil_intdiv,
-    divmod,
-    floor,
-    iround,
-    round,
-    round_half_away_from_zero,
-    round_half_to_even,
-    trunc,
-)
-from symdnn.ops.elementwise.special import (
-    erf,
-    erfc,
-    erfcinv,
-    erfcx,
-    erfinv,
-    gamma,
-    gammaln,
-    log_erfc,
-    log_ndtr,
-    logit,
-    ndtr,
-    ndtri,
-    polygamma,
-    psi,
-    rel_entr,
-    tri_gamma,
-    xlog1py,
-    xlogx,
-    xlogy0,
-    zeta,
-)
+from symdnn.ops.elementwise.incomplete import *
+from symdnn.ops.elementwise.math import *
+from symdnn.ops.elementwise.rounding import *
+from symdnn.ops.elementwise.special import *
 
 abs_ = absolute = abs
 square = sqr

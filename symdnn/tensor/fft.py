@@ -1,28 +1,9 @@
 """``T.fft``: discrete Fourier transforms under ``numpy.fft``'s names."""
 
+from symdnn.ops.fourier import functions as _functions
 from symdnn.ops.fourier.convolve import next_fast_len
-from symdnn.ops.fourier.functions import (
-    fft,
-    fft2,
-    fftfreq,
-    fftn,
-    fftshift,
-    hfft,
-    ifft,
-    ifft2,
-    ifftn,
-    ifftshift,
-    ihfft,
-    irfft,
-    irfft2,
-    irfftn,
-    rfft,
-    rfft2,
-    rfftfreq,
-    rfftn,
-)
+from symdnn.ops.fourier.functions import *
 
 __all__ = [
-    "fft", "fft2", "fftfreq", "fftn", "fftshift", "hfft", "ifft", "ifft2", "ifftn", "ifftshift",
-    "ihfft", "irfft", "irfft2", "irfftn", "next_fast_len", "rfft", "rfft2", "rfftfreq", "rfftn",
+    "next_fast_len", *_functions.__all__,
 ]  # fmt: skip

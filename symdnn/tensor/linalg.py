@@ -7,22 +7,12 @@ float32, float64, complex64 or complex128.
 from symdnn.errors import LinAlgError
 from symdnn.ops.linalg.dot import matmul, outer, tensordot
 from symdnn.ops.linalg.linalg import kron
+from symdnn.ops.matrix import functions as _functions
 from symdnn.ops.matrix.cholesky import cho_factor, cho_solve, cholesky
 from symdnn.ops.matrix.determinant import det, slogdet
 from symdnn.ops.matrix.eigen import eig, eigh, eigvals, eigvalsh
 from symdnn.ops.matrix.expm import expm, matrix_power
-from symdnn.ops.matrix.functions import (
-    block_diag,
-    cond,
-    diagonal,
-    matrix_norm,
-    multi_dot,
-    norm,
-    tensorinv,
-    tensorsolve,
-    trace,
-    vector_norm,
-)
+from symdnn.ops.matrix.functions import *
 from symdnn.ops.matrix.lu import lu, lu_factor, lu_solve
 from symdnn.ops.matrix.qr import qr
 from symdnn.ops.matrix.solve import inv, solve, solve_triangular
@@ -32,10 +22,8 @@ from symdnn.ops.numpy_names.numpy_math import cross
 from symdnn.ops.numpy_names.numpy_more import vecdot
 
 __all__ = [
-    "LinAlgError", "block_diag", "cho_factor", "cho_solve", "cholesky", "cond", "cross", "det",
-    "diagonal", "eig", "eigh", "eigvals", "eigvalsh", "expm", "inv", "kron", "lstsq", "lu",
-    "lu_factor", "lu_solve", "matmul", "matrix_norm", "matrix_power", "matrix_rank",
-    "matrix_transpose", "multi_dot", "norm", "outer", "pinv", "qr", "slogdet", "solve",
-    "solve_triangular", "svd", "svdvals", "tensordot", "tensorinv", "tensorsolve", "trace",
-    "vecdot", "vector_norm",
+    "LinAlgError", "cho_factor", "cho_solve", "cholesky", "cross", "det", "eig", "eigh",
+    "eigvals", "eigvalsh", "expm", "inv", "kron", "lstsq", "lu", "lu_factor", "lu_solve",
+    "matmul", "matrix_power", "matrix_rank", "matrix_transpose", "outer", "pinv", "qr", "slogdet",
+    "solve", "solve_triangular", "svd", "svdvals", "tensordot", "vecdot", *_functions.__all__,
 ]  # fmt: skip

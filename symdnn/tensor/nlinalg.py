@@ -13,19 +13,7 @@ from symdnn.ops.matrix.functions import tensorinv, tensorsolve
 from symdnn.ops.matrix.solve import MatrixInverse
 from symdnn.ops.matrix.solve import inv as matrix_inverse
 from symdnn.ops.matrix.svd import SVD, MatrixPinv, pinv
-from symdnn.ops.matrix.theano_names import (
-    AllocDiag,
-    ExtractDiag,
-    QRFull,
-    QRIncomplete,
-    TensorInv,
-    TensorSolve,
-    eig,
-    lstsq,
-    norm,
-    qr,
-    trace,
-)
+from symdnn.ops.matrix.theano_names import *
 from symdnn.ops.matrix.theano_names import Eig_ as Eig
 from symdnn.ops.matrix.theano_names import svd_ as svd
 

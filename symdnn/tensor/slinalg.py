@@ -6,14 +6,8 @@
 from symdnn.ops.linalg.linalg import kron
 from symdnn.ops.matrix.cholesky import Cholesky, cholesky
 from symdnn.ops.matrix.expm import Expm, expm
+from symdnn.ops.matrix.theano_names import *
 from symdnn.ops.matrix.theano_names import Eigvalsh_ as Eigvalsh
-from symdnn.ops.matrix.theano_names import (
-    Solve,
-    eigvalsh,
-    solve,
-    solve_lower_triangular,
-    solve_upper_triangular,
-)
 
 __all__ = [
     "Cholesky", "Eigvalsh", "Expm", "Solve", "cholesky", "eigvalsh", "expm", "kron", "solve",

@@ -1,14 +1,6 @@
 """Static values of variables, lists of dtypes, and grids of numbers."""
 
-from symdnn.ops.array.grids import (
-    atleast_1d,
-    atleast_2d,
-    atleast_3d,
-    inverse_permutation,
-    mgrid,
-    ogrid,
-    permute_row_elements,
-)
+from symdnn.ops.array.grids import *
 from symdnn.ops.core.constant_value import get_scalar_constant_value, get_vector_length
 from symdnn.ops.core.gradient_control import Assert
 

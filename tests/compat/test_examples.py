@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.seeded import sampled
+
 FOLDER = Path(__file__).parent.parent.parent / "examples" / "theano"
 
 #: Of each program options of a short run, a bound on what it gives, and on that of a whole one.
@@ -49,11 +51,11 @@ def run(programs):
     return {Path(p).stem: v for p, v in json.loads(found.stdout.splitlines()[-1]).items()}
 
 
-def test_every_program_learns_something_in_a_short_run():
-    numbers = run({name: options for name, (options, _, _) in PROGRAMS.items()})
-    assert set(numbers) == set(PROGRAMS)
-    for name, (_, right, _) in PROGRAMS.items():
-        assert right(*numbers[name]), (name, numbers[name])
+@pytest.mark.parametrize("name", sampled(PROGRAMS, every=3))
+def test_every_program_learns_something_in_a_short_run(name):
+    options, right, _ = PROGRAMS[name]
+    numbers = run({name: options})[name]
+    assert right(*numbers), numbers
 
 
 def test_every_program_is_known():

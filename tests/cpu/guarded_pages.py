@@ -3,9 +3,9 @@ belongs to nobody. A kernel that goes a byte too far ends the process, at the te
 
     python -m pytest -p tests.cpu.guarded_pages tests/cpu/gemm/test_gemm.py
 
-With ``GUARDED_PAGES=start`` in the environment it begins where a page does, and the one before is
-nobody's. Inputs cannot be written. Bytes of results and of scratch memory are 0xFF before a launch,
-which is NaN, and so is what else is on their pages, which has to stay so.
+With ``GUARDED_PAGES=start`` in the environment an operand begins where a page does, and the page
+before is protected. Inputs are read-only. Bytes of results and of scratch memory are 0xFF before a
+launch, which is NaN. So are the other bytes of their pages, which must not change.
 """
 
 import ctypes
@@ -28,7 +28,7 @@ _free = {}
 
 
 class Pages:
-    """So many pages between two that nobody may touch, for the time of a launch."""
+    """This many pages between two protected ones, for the time of a launch."""
 
     def __init__(self, count):
         self.count = count
@@ -40,7 +40,7 @@ class Pages:
 
     @classmethod
     def of(cls, nbytes):
-        """Those for so many bytes."""
+        """Pages for this many bytes."""
         count = max(1, -(-nbytes // mmap.PAGESIZE))
         kept = _free.setdefault(count, [])
         pages = kept.pop() if kept else cls(count)
@@ -57,7 +57,7 @@ class Pages:
         self._protect(1, self.count, what)
 
     def begin(self, nbytes, unit, odd=0):
-        """Where so many bytes lie, ``odd`` bytes behind a multiple of ``unit``."""
+        """The address of this many bytes, ``odd`` bytes after a multiple of ``unit``."""
         if AT_START:
             return odd
         last = len(self.bytes) - nbytes
@@ -96,7 +96,7 @@ class Region:
         return np.ndarray(a.shape, a.dtype, self.pages.bytes, at, a.strides)
 
     def leave(self, outputs):
-        """Look at what is beside it, and give back what was written."""
+        """Check the bytes around it, and copy the results back."""
         self.pages.allow(_WRITE)
         beside = np.delete(self.pages.bytes, np.s_[self.first : self.first + self.size])
         assert (beside == BYTE).all(), "something is written beside an operand"
@@ -107,7 +107,7 @@ class Region:
 
 
 class Guarded:
-    """A launch whose operands lie so. It has no ``native`` one, and takes them in two lists."""
+    """A launch with guarded operands. It has no ``native`` one, and takes them in two lists."""
 
     def __init__(self, launch):
         self._launch = launch
@@ -159,7 +159,7 @@ def _regions(inputs, outputs):
 
 
 def guard(kind):
-    """Have what a class of kernels binds launched so."""
+    """Guard all launches of a class of kernels."""
     bind = kind.bind
 
     def guarded(self, call):
@@ -177,5 +177,5 @@ def pretend():
 
 
 def pytest_load_initial_conftests(early_config):
-    """Called of what ``-p`` names; being imported, to look for doctests, changes nothing."""
+    """Called for a module named by ``-p``; importing it for doctests changes nothing."""
     pretend()

@@ -1,4 +1,4 @@
-"""Every op of the table by the CPU's compiled kernels, however its operands lie in memory.
+"""Every op of the table by the CPU's compiled kernels, with operands of all kinds of strides.
 
 Operands as small as the table's are left to NumPy by themselves; here all is compiled that can be.
 """
@@ -15,7 +15,7 @@ from tests.test_op_table import CASES, SINGLE, case_rng, draw, outputs, variable
 
 pytestmark = needs_compiler
 
-#: Those in single precision, which most kernels are for; what has none is given as it is.
+#: In single precision, which most kernels are for; other values are passed unchanged.
 IN_SINGLE = {c.id for c in SINGLE}
 
 
@@ -60,7 +60,7 @@ WAYS = (np.ascontiguousarray, np.asfortranarray, gaps, backwards, misaligned, fa
 
 
 def laid(arrays, rng):
-    """The arrays, each in another way of lying."""
+    """The arrays, each with other strides."""
     return [WAYS[rng.integers(len(WAYS))](a) if a.ndim else a for a in arrays]
 
 

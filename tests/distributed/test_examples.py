@@ -37,7 +37,7 @@ def test_examples_are_the_same_for_any_number_of_processes(name, options):
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [2, 4])
 def test_a_pipeline_does_not_need_sends_that_return_at_once(count):
-    """Messages of 1 MiB, far beyond what an MPI keeps, by sends that wait for their receipts."""
+    """Messages of 1 MiB, far more than an MPI buffers, by sends that wait for their receipts."""
     sizes = ["--steps", "2", "--rows", "256", "--width", "1024", "--micro-batches", "6"]
     program = harness.ROOT / "tests" / "distributed" / "waiting_sends.py"
     one = harness.run(1, FOLDER / "pipeline.py", *sizes)

@@ -1,4 +1,4 @@
-"""What an area is, what a failure is, and the list of areas."""
+"""Areas, failures, and the list of areas."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-#: Area to the share of the time of a run of all of them.
+#: The share of each area in the time of a run of all of them.
 SHARES = {"expressions": 4, "gradients": 4, "indexing": 3, "scans": 2, "jitted": 2, "layers": 2,
           "sparse": 1, "vmaps": 2, "lanes": 1, "transforms": 1, "densities": 1, "checkpoints": 1,
           "files": 1, "flags": 1, "faults": 1, "threads": 1, "memory": 1}  # fmt: skip
@@ -35,7 +35,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Context:
-    """What a case may ask: its generator, the mode to compile with, and the numbers so far."""
+    """The context of a case: its generator, the mode to compile with, and the numbers so far."""
 
     area: str
     seed: int
@@ -57,7 +57,7 @@ class Context:
 
 @dataclass(frozen=True)
 class Area:
-    """``check`` runs one case and says what is wrong; it counts what it tried under ``unit``."""
+    """``check`` runs one case and returns its fault; it counts its tries under ``unit``."""
 
     name: str
     unit: str

@@ -1,4 +1,4 @@
-"""What drawers share: a call, indices, sizes that divide a size."""
+"""Helpers of drawers: a call, indices, sizes that divide a size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Threads that compile and call at once, and children forked meanwhile: all values are right."""
+"""Threads that compile and call in parallel, with forks meanwhile: all values are right."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LONGEST = 120.0
 
 
 class Job:
-    """A program to compile, with what it gives."""
+    """A program to compile, with its expected result."""
 
     def __init__(self, g: Growth) -> None:
         self.outs: list[Term] = outputs_of(g)
@@ -34,7 +34,7 @@ class Job:
         return symdnn.function(self.inputs, [t.v for t in self.outs], on_unused_input="ignore")
 
     def wrong(self, f: Any, calls: int = 3) -> str:
-        """What is wrong with some calls of ``f``, or ``""``."""
+        """The faults of some calls of ``f``, or ``""``."""
         for _ in range(calls):
             for t, got in zip(self.outs, f(*self.arrays)):
                 a = np.asarray(got)
@@ -93,7 +93,7 @@ def _forked(shared: list[Any], fresh: Job) -> str:
     """A child made while other threads compile: it calls, and it compiles."""
     child = os.fork()
     if child == 0:
-        signal.alarm(int(LONGEST))  # one that hangs dies of it
+        signal.alarm(int(LONGEST))  # a hanging child is killed by it
         status = 1
         try:
             wrong = [s.wrong(f) for s, f in shared] + [fresh.wrong(fresh.compiled())]

@@ -1,7 +1,7 @@
 """A CUDA runtime on this machine's memory: kernels run by the emulator, graphs by recording.
 
-Plans, capture, replays and updates can so be tested without a GPU, for programs whose kernels are
-ours (no library). What is enqueued runs at once, except inside of a capture, where it is recorded.
+So plans, capture, replays and updates are tested without a GPU, for programs whose kernels are ours
+(no library). Enqueued work runs immediately, except inside of a capture, where it is recorded.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class FakeSide:
 
 
 class FakeContext:
-    """Records what is enqueued during a capture; runs it otherwise."""
+    """Records enqueued work during a capture; runs it otherwise."""
 
     index, stream, capability, name, place = 0, 0, (9, 0), "emulated", Place("cuda")
 
@@ -107,7 +107,7 @@ def at(ptr: int, nbytes: int) -> Any:
 
 
 class Block:
-    """A piece of the pool; what is in it is no value."""
+    """A piece of the pool; its contents are undefined."""
 
     def __init__(self, nbytes: int) -> None:
         self.bytes = aligned(nbytes, 256)
@@ -166,7 +166,7 @@ class FakeArena:
         return self.base
 
     def trim(self) -> None:
-        """What an address means stays, so that captured graphs go on."""
+        """Addresses stay valid, so that captured graphs continue to work."""
         self.nbytes = self.needed
 
 
@@ -223,7 +223,7 @@ class FakeQueue:
 
 
 class FakeRuntime(CudaRuntime):
-    """The runtime with all that touches a device replaced; ``log`` is what was enqueued."""
+    """The runtime with every access to a device replaced; ``log`` has the enqueued work."""
 
     def __init__(self) -> None:
         self.context = FakeContext()  # type: ignore[assignment]
@@ -239,7 +239,7 @@ class FakeRuntime(CudaRuntime):
         return value if isinstance(value, RawArray) else super().known(value)
 
     def take_log(self) -> list[str]:
-        """What was enqueued since the last time."""
+        """The work enqueued since the last call."""
         log, self.context.log = self.context.log, []  # type: ignore[attr-defined]
         return log
 

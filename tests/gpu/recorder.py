@@ -1,4 +1,4 @@
-"""What kernels enqueue, without a device or a compiler: sources and launches."""
+"""Enqueued work of kernels, without a device or a compiler: sources and launches."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CAPABILITIES = [
 
 
 class Recorder:
-    """A launch environment that only notes what it is asked for."""
+    """A launch environment that only records calls."""
 
     stream = workspace = error_word = 0
     node = 3

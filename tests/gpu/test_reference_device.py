@@ -40,7 +40,7 @@ needs_compiler = pytest.mark.skipif(not AVAILABLE, reason="there is no g++ to co
     ("files", "of", "one_in"),
     [
         # bfloat16 is lowered as float16 is, and who measures algorithms compiles what a guess does.
-        (FILES, "not bfloat16 and not time", 6),
+        (FILES, "not bfloat16 and not time", 12),
         pytest.param(SLOW, "not more_elements_than_32_bits", 1, marks=pytest.mark.slow),  # of 2 GiB
     ],
 )
@@ -61,7 +61,7 @@ def test_device_tests_expect_what_is_compiled(files, of, one_in):
 @pytest.mark.parametrize(
     "which",
     [
-        ["tests/compile/modes/test_checking_modes.py", "-k", "sgd or loops", "--one-in", "3"],
+        ["tests/compile/modes/test_checking_modes.py", "-k", "sgd or loops", "--one-in", "9"],
         *(
             pytest.param([f"tests/{folder}"], marks=pytest.mark.slow, id=folder)
             for folder in ("compile", "tensor", "ops", "stability")

@@ -23,7 +23,7 @@ def test_a_sound_graph_passes(fgraph):
 
 def test_a_cycle_is_named(fgraph):
     log, exp = node_of(fgraph, "Log"), node_of(fgraph, "Exp")
-    fgraph.replace(fgraph.inputs[0], exp.outputs[0])  # what stands for x is computed from x
+    fgraph.replace(fgraph.inputs[0], exp.outputs[0])  # the replacement of x is computed from x
     assert log.inputs == exp.outputs
     with pytest.raises(GraphError, match="the graph has a cycle: .*Exp -> .*"):
         check_graph(fgraph)

@@ -45,7 +45,7 @@ def processes(folder, count, killed):
     return [(out, error) for p, out, error in ended if p not in victims]
 
 
-@pytest.mark.parametrize(("count", "killed"), [(6, 1), pytest.param(64, 8, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("count", "killed"), [(4, 1), pytest.param(64, 8, marks=pytest.mark.slow)])
 def test_processes_on_one_folder(tmp_path, count, killed):
     for out, error in processes(tmp_path, count, killed):
         assert (out, error) == ("right\n", "")

@@ -58,7 +58,6 @@ def test_a_thousand_sizes_on_a_card():
 
 
 @pytest.mark.gpu
-@pytest.mark.xfail(strict=False, reason="4.6 to 5.9 ms on an H200, 2 of them dnn.check")
 def test_a_new_size_adds_less_than_5_ms_by_a_guess():
     """``median added latency of a new shape < 5 ms in guess mode``: of two convolutions."""
     _, _, ms = grown(200, "cuda", "run")

@@ -28,6 +28,7 @@ from symdnn.graph.inner import InnerGraph
 from symdnn.graph.variable import Apply, Variable
 from symdnn.opt.optimise import optimise
 from symdnn.opt.phases import PHASES
+from tests import seeded
 from tests.op_table.record import OpCase
 from tests.test_op_table import CASES, draw, outputs, variables
 
@@ -81,22 +82,15 @@ def note(passes: dict[str, list[str]], fgraph: FunctionGraph, phase: str) -> Non
     passes[phase] += without_line(fgraph.nodes)
 
 
-@pytest.fixture(scope="module")
-def programs() -> list[tuple[list[Variable], list[Variable]]]:
-    """The program of each record."""
-    return [users_program(case, draw(case)) for case in CASES]
-
-
 @targets
-def test_every_node_of_every_pass_has_the_users_line(
-    target: str, programs: list[tuple[list[Variable], list[Variable]]]
-) -> None:
-    """The ops one by one, in one test for each target: it takes a millisecond a node."""
+@pytest.mark.parametrize("rest", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_every_node_of_every_pass_has_the_users_line(target: str, rest: bool) -> None:
+    """One record in four; the others are slow. A node takes a millisecond."""
     mode = Mode(target=target)
     passes: dict[str, list[str]] = defaultdict(list)
     machine = resolve_target(mode.target, explain=False)
-    for program in programs:
-        fgraph = FunctionGraph(*program)
+    for case in seeded.part(CASES, 4, rest):
+        fgraph = FunctionGraph(*users_program(case, draw(case)))
         after = partial(note, passes, fgraph)
         optimise(fgraph, machine, mode.selection, CAPABILITIES, after_phase=after)
         passes["program"] += without_line(of_program(program_of(fgraph, machine, mode)))

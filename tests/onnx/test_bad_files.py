@@ -182,7 +182,7 @@ def test_external_data_outside_of_the_folder(location, tmp_path):
     (tmp_path / "secret.bin").write_bytes(bytes(80))
     folder = tmp_path / "models"
     folder.mkdir()
-    refused_location(folder, location, "lies outside")
+    refused_location(folder, location, "is outside")
 
 
 def refused_location(folder, location, match, **entries):
@@ -203,7 +203,7 @@ def test_external_data_that_does_not_fit(tmp_path):
     refused_location(tmp_path, "w.bin", "no number of bytes", offset="-1")
     refused_location(tmp_path, "gone.bin", "is missing")
     (tmp_path / "outside").symlink_to("/etc")
-    refused_location(tmp_path, "outside/passwd", "lies outside")
+    refused_location(tmp_path, "outside/passwd", "is outside")
 
 
 @pytest.mark.parametrize("kind", ["uint4", "int4", "uint2", "float4_e2m1fn", "float6_e2m3fn"])

@@ -8,11 +8,12 @@ from dataclasses import replace
 
 import pytest
 
+from tests import seeded
 from tests.onnx.left_out import LEFT_OUT
 from tests.onnx.official import cases, reason, run
 
-#: Of so many tests of nodes the default suite runs one.
-PART = 4
+#: The default suite runs one test of nodes in this many, others at each turn.
+PART = 8
 FILES = ["simple", "pytorch-converted", "pytorch-operator"]
 
 
@@ -32,12 +33,8 @@ def check(chosen, mode="FAST_COMPILE", atol=0.0):
     assert not wrong, "\n".join([f"{len(wrong)} wrong:", *wrong])
 
 
-def part_of(found):
-    return [c for i, c in enumerate(found) if i % PART == 0]
-
-
 def test_some_nodes():
-    check(part_of(cases("node")))
+    check(seeded.part(cases("node"), PART))
 
 
 @pytest.mark.slow

@@ -55,6 +55,48 @@ BODIES = {
 }
 
 
+def test_a_loop_that_appends_to_a_sequence(tmp_path):
+    """As many steps as a call has rows; symdnn.onnx.compile writes the steps out."""
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 19]>
+        g (float[rows, 3] x) => (float[a,b] y, float[c] z, int64 n, float[d] last) {
+            s = Shape(x)
+            n = Gather<axis=0>(s, zero)
+            empty = SequenceEmpty()
+            more = Constant<value=int64 {-1}>()
+            state, all = Loop<body = step (int64 i, bool c, float[3] h, seq(float) l)
+                => (bool d, float[3] k, seq(float) m) {
+                    d = Identity(c)
+                    row = Gather<axis=0>(x, i)
+                    total = Add(h, row)
+                    k = Tanh(total)
+                    m = SequenceInsert(l, k)
+                }>(n, yes, start, empty)
+            y = ConcatFromSequence<axis=1, new_axis=1>(all)
+            z = ConcatFromSequence<axis=0>(all)
+            count = SequenceLength(all)
+            last = SequenceAt(all, more)
+        }""")
+    start = np.zeros(3, "float32")
+    for name, array in (("zero", np.int64(0)), ("yes", np.bool_(True)), ("start", start)):
+        model.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(array), name))
+    model.graph.output[2].name = "count"
+    graph = symdnn.onnx.load(model)
+    x, outputs = graph.variables["x"], graph.expressions
+    f = symdnn.function([x], [*outputs.values(), symdnn.grad((outputs["y"] ** 2).sum(), x)])
+    symdnn.onnx.save(outputs, tmp_path / "again.onnx", inputs=[x])
+    again = symdnn.onnx.compile(tmp_path / "again.onnx")
+    written_out = symdnn.onnx.compile(model)
+    for rows in (6, 3):
+        value = np.random.default_rng(rows).normal(size=(rows, 3)).astype("float32")
+        *found, slope = f(value)
+        wanted = written_out(value)
+        for a, b, c in zip(found, wanted.values(), again(value).values(), strict=True):
+            assert a.shape == b.shape == c.shape
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(c, b, rtol=1e-5, atol=1e-6)
+        assert slope.shape == value.shape
+
+
 def _model(body, sizes):
     rng = np.random.default_rng(0)
     model = onnx.parser.parse_model(

@@ -1,4 +1,4 @@
-"""Whether one rule alone changes what a graph computes, and for which ops it fired."""
+"""Whether one rule changes a graph's values, and for which ops it fired."""
 
 from __future__ import annotations
 
@@ -56,10 +56,11 @@ class Fired:
 
 
 class Checker:
-    """Runs rules on graphs, each alone, and compares values with those of the graph as given.
+    """Runs rules on graphs, one by one, and compares values with those of the original graph.
 
-    With ``often`` a rule meets each type of op at least so many times, and the n-th graph that has
-    both is taken with probability ``often / n``: hundreds have the same rule fire alike.
+    With ``often`` a rule meets each type of op at least this many times, and the n-th graph that
+    has both is taken with probability ``often / n``: hundreds of graphs have the same rule fire in
+    the same way.
     """
 
     def __init__(self, rules: Sequence[Rewrite], often: int | None = None) -> None:
@@ -76,7 +77,7 @@ class Checker:
         return self.by_type[kind]
 
     def check(self, graph: Graph) -> None:
-        """Let each rule that applies somewhere in ``graph`` rewrite it, alone."""
+        """Rewrite ``graph`` by each rule that applies somewhere, one at a time."""
         self.graphs += 1
         wanted: list[Any] | None = None
         for rule, ops in self._that_apply(FunctionGraph(graph.inputs, graph.outputs)).items():
@@ -167,7 +168,7 @@ def _is_regular(a: np.ndarray) -> bool:
 
 
 def _all_finite(arrays: Sequence[Any]) -> bool:
-    """What the rules tagged ``unsafe`` take for granted."""
+    """The assumptions of the rules tagged ``unsafe``."""
     floats = [a for a in arrays if isinstance(a, np.ndarray) and a.dtype.kind in "fc"]
     return all(np.isfinite(a).all() for a in floats)
 

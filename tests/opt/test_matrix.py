@@ -1,8 +1,8 @@
 """Every rewrite with every op that it can match: it fires, and values, dtypes and shapes stay.
 
 The graphs come from the data: instances of patterns (``instances.py``), the op table in all
-surroundings (``surroundings.py``), and the records of rules. ``pytest -m slow`` tries all of them,
-by default it is an op in three in the core of the surroundings and a random part of the rest.
+surroundings (``surroundings.py``), and the records of rules. ``pytest -m slow`` tries all of them.
+The default is an op in three in the core of the surroundings, and a random part of the rest.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ PAIRS: dict[tuple[str, str], str] = {
 
 
 def claims(rule: Rewrite, op: type[Any]) -> bool:
-    """Whether ``rule`` has something to say about ``op``: its op types, less what facts exclude."""
+    """Whether ``rule`` may apply to ``op``: by its op types, and by facts that exclude it."""
     if not issubclass(op, rule.ops):
         return False
     if (rule.name, op.__name__) in PAIRS:
@@ -106,12 +106,12 @@ def _folds(op: type[Any]) -> bool:
     return op.folds and not (opaque or lazy) and op.__name__ not in WITHOUT_INPUTS | OF_GRADIENTS
 
 
-#: Ops that no constants lead to: others are made of what they are applied to.
+#: Ops that can't be made from constants: others are made from their inputs.
 WITHOUT_INPUTS = {
     "ShapeI", "SpecifyType", "SpecifyShape", "MatchSizes", "GpuFromHost", "HostFromGpu", "Nonzero",
     "RepeatIndex",
 }  # fmt: skip
-#: Ops that only gradients make: what they are given is repeated numbers, which stay as they are.
+#: Ops that only gradients make: their inputs are repeated numbers, which do not change.
 OF_GRADIENTS = {
     "AveragePoolGrad", "BatchNormGrad", "GpuDnnPoolGrad", "GpuDnnSoftmaxGrad", "LRNGrad",
     "MaxPoolGrad", "MaxPoolGradGrad", "SoftmaxGrad",
@@ -160,7 +160,7 @@ def test_all_instances_of_a_pattern_fire_and_keep_their_values(rule: Rewrite) ->
 
 
 def records(rng: np.random.Generator, fraction: float) -> Iterator[Graph]:
-    """What the records of rules rewrite, also read in other ways."""
+    """The expressions of the rules' records, with further readers too."""
     for record in RECORDS:
         graph = graph_of(record, rng)
         yield graph
@@ -168,7 +168,7 @@ def records(rng: np.random.Generator, fraction: float) -> Iterator[Graph]:
 
 
 def graph_of(record: RuleCase, rng: np.random.Generator) -> Graph:
-    """What a record rewrites."""
+    """The expression of a record."""
     variables = [a.variable(i) for i, a in enumerate(record.args)]
     arrays = [a.draw(rng, {**SIZES, **record.sizes}) for a in record.args]
     return Graph(variables, outputs_of(record.before(*variables)), arrays, f"the record {record}")
@@ -210,7 +210,13 @@ def _surroundings(case: Any, ops: set[Any]) -> Iterator[Graph]:
         yield from surroundings.graphs(case, new_rng(), 1.0, True)
 
 
-@pytest.mark.parametrize("rule", sampled(FUNCTIONS, every=3), ids=lambda r: r.name)
+#: Those of all ops are slow: each op's surroundings are searched for one that they change.
+OF_EACH_RULE = [
+    pytest.param(rule, marks=pytest.mark.slow) if Op in rule.ops else rule for rule in FUNCTIONS
+]
+
+
+@pytest.mark.parametrize("rule", sampled(OF_EACH_RULE, every=3), ids=lambda r: r.name)
 def test_a_rule_fires_for_every_op_that_it_takes(rule: Rewrite, checked: Checker) -> None:
     if rule.name in ELSEWHERE:
         pytest.skip(ELSEWHERE[rule.name])
@@ -218,7 +224,7 @@ def test_a_rule_fires_for_every_op_that_it_takes(rule: Rewrite, checked: Checker
     if not ops:
         pytest.skip("all of its pairs are tested elsewhere")
     missing = {op for op in ops if (rule.name, op) not in checked.fired.node}
-    for rules in ([rule], NODE_RULES):  # some see only what other rules, or this one, have made
+    for rules in ([rule], NODE_RULES):  # some fire only after other rules, or after this one
         alone = Checker(rules)
         for record in RECORDS if missing else ():
             if record.rule == rule.name:

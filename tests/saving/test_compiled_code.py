@@ -1,4 +1,6 @@
-"""Files with compiled code: no compiler is asked, another machine's are refused, and say why."""
+"""Files with compiled code: no compiler is used, and files of another machine are errors that say
+why.
+"""
 
 from __future__ import annotations
 

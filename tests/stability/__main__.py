@@ -1,9 +1,8 @@
 """Counts of the table: ``python -m tests.stability [symdnn|pytensor|jax|torch ...]``.
 
-Runs what is named (all that can be imported without names) and prints how many programs have right
-values and right gradients, by family, each as it is written; ``--moved`` adds a variant of those
-that can be moved, ``--whole`` all variants, ``--wrong`` lists what is not right. ``--truths`` keeps
-what mpmath says.
+Runs the named packages (without names all that are installed) and prints how many programs have
+right values and right gradients, by family. ``--moved`` adds a variant of those that can be moved,
+``--whole`` all variants, ``--wrong`` lists the wrong numbers. ``--truths`` stores mpmath's results.
 """
 
 from __future__ import annotations

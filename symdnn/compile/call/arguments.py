@@ -52,7 +52,9 @@ class In:
         if not isinstance(variable, Variable | Structured):
             raise InputError(f"In: wanted a variable, got a {type(variable).__name__}")
         if isinstance(variable, Structured) and (update is not None or implicit):
-            raise InputError(f"In({variable}): use a shared variable for what has an update")
+            raise InputError(
+                f"In({variable}): a value of several arrays has no update: use a shared variable"
+            )
         if update is not None and value is None:
             raise InputError(f"In({variable}): an update needs a value to start from")
         if implicit and value is None:

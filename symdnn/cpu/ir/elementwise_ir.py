@@ -60,21 +60,7 @@ def elementwise_ir(
     results = dealt([o.dtype for o in writes], printer.emit(inputs))
     named = [(f"x{i}", o) for i, o in enumerate(reads)]
     named += [(f"y{i}", o) for i, o in enumerate(writes)]
-    packed = {name: _step(o) for name, o in named[: len(reads)] if _step(o) > 1}
-    body = [
-        *(
-            line
-            for name, o in named[: len(reads)]
-            if o.inner != "one"
-            for line in (_read_packed(name, o) if name in packed else read(name, o))
-        ),
-        *printer.lines,
-        *(
-            line
-            for (name, o), value in zip(named[len(reads) :], results)
-            for line in (*address(name, o), *store_as(o.dtype, value, f"%p_{name}", ACCESS))
-        ),
-    ]
+    body = [*_loads(named[: len(reads)]), *printer.lines, *_stores(named[len(reads) :], results)]
     once = [line for name, o in named if o.inner == "one" for line in _read_once(name, o)]
     lines = [
         *sorted(printer.declared),
@@ -96,9 +82,7 @@ def elementwise_ir(
         *(
             _copy(reads[0], length)
             if _copies(program, reads, writes)
-            else _chunks(named, body, length)
-            if packed
-            else _elements(body, length)
+            else _row(named, body, length)
         ),
         "row_end:",
         *_next_indices(ndim),
@@ -115,6 +99,28 @@ def elementwise_ir(
         ),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _loads(reads: Sequence[tuple[str, LoopOperand]]) -> list[str]:
+    """Lines that load an element of each operand that has another one for each."""
+    moving = [(name, o) for name, o in reads if o.inner != "one"]
+    lines = [_read_packed(n, o) if _step(o) > 1 else read(n, o) for n, o in moving]
+    return [line for own in lines for line in own]
+
+
+def _stores(
+    writes: Sequence[tuple[str, LoopOperand]], results: Sequence[Sequence[str]]
+) -> list[str]:
+    """Lines that store an element of each result."""
+    found: list[str] = []
+    for (name, o), values in zip(writes, results, strict=True):
+        found += [*address(name, o), *store_as(o.dtype, values, f"%p_{name}", ACCESS)]
+    return found
+
+
+def _row(named: Sequence[tuple[str, LoopOperand]], body: Sequence[str], length: int) -> list[str]:
+    """Lines of the loop over a row, in chunks where operands are packed."""
+    return _chunks(named, body, length) if _packed(named) else _elements(body, length)
 
 
 def _elements(body: Sequence[str], length: int) -> list[str]:

@@ -404,15 +404,16 @@ def load_as(dtype: str, name: str, pointer: str, more: str = "") -> list[str]:
 
 def store_as(dtype: str, values: str | Sequence[str], pointer: str, more: str = "") -> list[str]:
     """Lines that store a value to memory, or its parts."""
+    given = [values] if isinstance(values, str) else list(values)
     if dtype in COMPLEX:
         t, size = COMPLEX[dtype]
-        re, im = values
+        re, im = given
         return [
             f"store {t} {re}, ptr {pointer}{more}",
             f"{pointer}.im = getelementptr i8, ptr {pointer}, i64 {size}",
             f"store {t} {im}, ptr {pointer}.im{more}",
         ]
-    (value,) = [values] if isinstance(values, str) else values
+    (value,) = given
     if dtype == "bool":
         name = f"{pointer}_b"
         return [f"{name} = zext i1 {value} to i8", f"store i8 {name}, ptr {pointer}{more}"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,7 +12,17 @@ import numpy as np
 
 from symdnn.graph.typing import Array
 
-__all__ = ["GrowingScratch", "Scratch", "address", "aligned", "as_contiguous", "empty_aligned"]
+__all__ = [
+    "GrowingScratch", "Scratch", "address", "aligned", "as_contiguous", "empty_aligned",
+    "empty_kept",
+]  # fmt: skip
+
+#: Bytes of a huge page. A kernel that reads some MB seldom misses the translation of an address
+#: there, and more is prefetched.
+_PAGE = 1 << 21
+#: Long-lived parts of at most a fourth of it share a block. NumPy asks Linux for huge pages of it,
+#: as of every array from 4 MB on.
+_BLOCK = 1 << 24
 
 
 _word_at: Any = ctypes.c_size_t.from_address
@@ -55,6 +66,24 @@ def empty_aligned(nbytes: int) -> Array:
     raw = np.empty(nbytes + 64, np.uint8)
     start = -address(raw) % 64
     return raw[start : start + nbytes]
+
+
+def empty_kept(nbytes: int) -> Array:
+    """As :func:`empty_aligned`, in huge pages, for memory that lives long and is not written again.
+
+    Smaller parts lie side by side in a block, which is freed with the last of them.
+    """
+    if nbytes > _BLOCK // 4:
+        return empty_aligned(nbytes)
+    with _lock:
+        if _block[0].nbytes < nbytes:
+            raw = np.empty(_BLOCK + _PAGE, np.uint8)  # what is not touched takes no memory
+            _block[0] = raw[-address(raw) % _PAGE :][:_BLOCK]
+        found, _block[0] = _block[0][:nbytes], _block[0][aligned(nbytes) :]
+    return found
+
+
+_lock, _block = threading.Lock(), [np.empty(0, np.uint8)]
 
 
 class GrowingScratch:

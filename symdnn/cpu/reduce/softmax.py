@@ -17,7 +17,7 @@ from symdnn.cpu.elementwise.copies import copy_of
 from symdnn.cpu.launch.contiguous_launch import compile_refusal
 from symdnn.cpu.launch.series_launch import Part, SeriesLaunch, Viewed
 from symdnn.cpu.launch.traits import LLVM, LLVM_ASKS_THREADS
-from symdnn.cpu.nest.kernels import NestReduceKernel
+from symdnn.cpu.nest import log_sums
 from symdnn.cpu.nest.row_stages import RowLaunch, RowOperand
 from symdnn.graph.kernel import Call, Kernel, Launch, Row
 from symdnn.graph.typing import Array
@@ -262,5 +262,5 @@ class NarrowAxisKernel(_BeforeLastKernel):
 KERNELS: tuple[Row, ...] = (
     ((*_ALONG_ANY, SoftmaxCrossentropy, SoftmaxCrossentropyGrad), (LastAxisKernel(),)),
     (_ALONG_ANY, (InnerAxisKernel(), NarrowAxisKernel())),
-    ((LogSumExp,), (NestReduceKernel(),)),  # over several axes, in one pass
+    *log_sums.KERNELS,
 )

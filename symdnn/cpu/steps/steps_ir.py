@@ -9,13 +9,14 @@ Smaller buffers are on the stack, and LLVM keeps single numbers of them in regis
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from symdnn.cpu.compiler import jit
-from symdnn.cpu.ir.builder import PARALLEL
 from symdnn.cpu.ir.loops_ir import ACCESS, METADATA, word
 from symdnn.cpu.ir.math_ir import definitions
 from symdnn.cpu.ir.scalar_ir import VALUES, literal, store_as
 from symdnn.cpu.steps.products_ir import ProductBuilder, Tiles
+from symdnn.cpu.steps.widths_ir import MOST_STATEMENTS, loop_kind, width_metadata
 from symdnn.graph.type import numpy_dtype
 from symdnn.graph.values.strides import merged
 from symdnn.ops.core.scalar import Builder as ProgramBuilder
@@ -40,10 +41,6 @@ DONE, ENDED, FAILED, SCRATCH, ARRAYS = 2, 3, 4, 5, 6
 #: Buffers of more bytes are not on the stack.
 _MOST_ON_STACK = 4096
 _LINE = 64
-#: The metadata of parallel loops of at least so many iterations: LLVM would unroll those of few
-#: before it makes vectors, and then makes none.
-_FEWEST_IN_VECTORS, _VECTORS = 8, "!3"
-_IN_VECTORS = ["!3 = distinct !{!3, !2, !4}", '!4 = !{!"llvm.loop.unroll.disable"}']
 #: The fewest and the most neighbouring results that a fold computes together, as vectors.
 _FEWEST_ACROSS, _MOST_ACROSS = 4, 512
 
@@ -85,7 +82,7 @@ def steps_ir(program: LoopProgram) -> str:
           "store i64 1, ptr %failed_at", "ret void", "}")  # fmt: skip
     lines = [*sorted(b.declared), *definitions(b.helpers)]
     lines += ["define void @kernel(ptr %w) #0 {", "entry:", *b.reserved, *b.lines]
-    return "\n".join([*lines, *METADATA, *_IN_VECTORS]) + "\n"
+    return "\n".join([*lines, *METADATA, *width_metadata()]) + "\n"
 
 
 _Body = Callable[[list[str], list[str]], None]
@@ -107,6 +104,7 @@ class _StepBuilder(ProductBuilder):
                 self.put(f"%b{i} = alloca [{size} x i8], align {_LINE}")
         #: Lines that reserve memory for states of folds.
         self.reserved: list[str] = []
+        self.in_vectors = sum(1 for _ in program.statements()) <= MOST_STATEMENTS
 
     # -- places ---------------------------------------------------------------------------------
 
@@ -137,11 +135,11 @@ class _StepBuilder(ProductBuilder):
 
     def loops(
         self, sizes: Sequence[int], places: Sequence[str], steps: Sequence[Sequence[int]],
-        body: _Body, parallel: bool = False,
+        body: _Body, parallel: Sequence[View] | None = None,
     ) -> None:  # fmt: skip
         """Nested loops; ``body(places, indices)`` writes what is inside of the innermost one.
 
-        That one's iterations are independent of each other if ``parallel``.
+        That one's iterations, over these views, are independent of each other if ``parallel``.
         """
 
         def inside(d: int, at: Sequence[str], indices: list[str]) -> None:
@@ -160,9 +158,9 @@ class _StepBuilder(ProductBuilder):
                 inside(d + 1, moved, [*indices, i])
                 return []
 
-            last = parallel and d == len(sizes) - 1
-            kind = _VECTORS if sizes[d] >= _FEWEST_IN_VECTORS else PARALLEL
-            self.counted(self.tag(), 0, str(sizes[d]), one, parallel=kind if last else "")
+            last = parallel is not None and d == len(sizes) - 1
+            kind = loop_kind(sizes[d], parallel or (), self.in_vectors) if last else ""
+            self.counted(self.tag(), 0, str(sizes[d]), one, parallel=kind)
 
         inside(0, places, [])
 
@@ -194,7 +192,10 @@ class _StepBuilder(ProductBuilder):
             for v, p, value in zip(s.writes, at[n:], self.program(s.program, given), strict=True):
                 self.keep(v.dtype, value, p, ACCESS)
 
-        self.loops(sizes, places, steps, element, parallel=True)
+        merged_views = [
+            replace(v, shape=sizes, steps=tuple(k)) for v, k in zip(views, steps, strict=True)
+        ]
+        self.loops(sizes, places, steps, element, merged_views)
 
     def keep(self, dtype: str, value: str, place: str, more: str = "") -> None:
         """Store a number."""
@@ -256,7 +257,8 @@ class _StepBuilder(ProductBuilder):
         own = [[numpy_dtype(d).itemsize] for d in dtypes]
 
         def each(places: Sequence[str], steps: Sequence[Sequence[int]], body: _Body) -> None:
-            self.loops([count], [*places, *states], [*steps, *own], body, parallel=True)
+            kinds = [View("", d) for d in (*dtypes, *(v.dtype for v in (*s.reads, *s.writes)))]
+            self.loops([count], [*places, *states], [*steps, *own], body, kinds)
 
         def leave_states(values: Sequence[str], places: Sequence[str]) -> None:
             for d, value, place in zip(dtypes, values, places, strict=True):

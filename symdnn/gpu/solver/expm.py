@@ -1,7 +1,8 @@
 """The exponential of matrices by products of cuBLAS: Pade approximation with scaling and squaring.
 
 It is :mod:`symdnn.ops.matrix.expm_of_stacks`, always with the highest degree of the dtype. How
-often the largest matrix is squared is read on the host, so no CUDA graph records it.
+often the largest matrix is squared is read on the host, so no CUDA graph records it. Small matrices
+are one kernel of ours instead.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from symdnn.gpu.codegen.device_source import CTYPES, specialised
-from symdnn.gpu.codegen.launches import blocks_for
+from symdnn.gpu.codegen.launches import CudaKernel, KernelLaunch, View, blocks_for
 from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.solver.factors import lu_calls, one, solve_calls, with_host
 from symdnn.gpu.solver.library import OPERATION
@@ -28,6 +29,8 @@ __all__ = ["KERNELS"]
 
 _BLOCK = 256
 _FACTORS = 8
+#: Matrices in the shared memory of a block, and bytes for them.
+_MATRICES_OF_BLOCK, _SHARED_BYTES = 5, 42 << 10
 _POINTERS = ("x", "second", "third", "y", "z", "squarings", "info")
 
 
@@ -109,4 +112,41 @@ def _step(
     enqueue(work.env, source, name, min(blocks, 1 << 16), _BLOCK, fields)
 
 
-KERNELS: tuple[Row, ...] = (with_host(Expm, ExpmKernel("expm")),)
+class BlockExpmKernel(CudaKernel[Expm]):
+    """Small matrices in shared memory, a block each; how often one is squared is its own."""
+
+    name = "cuda.expm"
+    contiguous_inputs = True
+
+    def refuses(self, call: Call[Expm]) -> str | None:
+        """Matrices of which five do not fit into shared memory."""
+        if not call.has_sizes:
+            return None
+        m = Matrices(call.inputs[0].dtype, call.inputs[0].shape)
+        if _MATRICES_OF_BLOCK * m.step > _SHARED_BYTES:
+            return f"matrices of {m.rows} rows are too large for a block of threads"
+        return None
+
+    def launches(
+        self, call: Call[Expm], inputs: Sequence[Any], outputs: Sequence[View]
+    ) -> Sequence[KernelLaunch]:
+        """One kernel; of empty stacks none."""
+        m = Matrices(call.inputs[0].dtype, call.inputs[0].shape)
+        if 0 in m.shape:
+            return []
+        degree, bound = max(BOUNDS[numpy_dtype(real_dtype(m.dtype)).itemsize].items())
+        factors = [*coefficients(degree), *[0.0] * 13][:14]
+        tile = 1 << (m.size - 1).bit_length()
+        tile = tile if _MATRICES_OF_BLOCK * tile * m.itemsize <= _SHARED_BYTES else m.size
+        threads = min(max(32, tile), _BLOCK) // 32 * 32
+        source = specialised(
+            "scalar.cuh", "number.cuh", "expm_block.cu", T=CTYPES[real_dtype(m.dtype)],
+            PARTS=2 if m.dtype.startswith("complex") else 1, TILE=tile, THREADS=threads,
+            SIDE=1 << (m.rows - 1).bit_length(), HIGH=int(degree > 7),
+        )  # fmt: skip
+        parameters = (inputs[0].pointer, outputs[0].pointer, m.count, m.rows, bound, *factors)
+        grid = (min(m.count, 1 << 16),)
+        return [KernelLaunch(source, "expm_block", grid, (threads,), parameters)]
+
+
+KERNELS: tuple[Row, ...] = (with_host(Expm, BlockExpmKernel(), ExpmKernel("expm")),)

@@ -244,7 +244,7 @@ def _check(settings: Settings, problem: Problem, resume: bool) -> None:
         if getattr(settings, name) < 1:
             raise InputError(f"fit: {name}={getattr(settings, name)}; wanted 1 or more")
     if resume and settings.checkpoint is None:
-        raise InputError("fit: resume=True goes on from checkpoint=, which is not given")
+        raise InputError("fit: resume=True needs checkpoint=")
 
 
 def _train(run: Run, ahead: int, progress: bool | None) -> None:

@@ -64,7 +64,7 @@ def _inside(location: str, folder: str | None, what: str) -> Path:
     root = Path(folder).resolve()
     path = (root / location).resolve()
     if not location or os.path.isabs(location) or not path.is_relative_to(root):
-        raise ModelError(f"{what}: its file {location!r} lies outside of the model's folder")
+        raise ModelError(f"{what}: its file {location!r} is outside of the model's folder")
     if not path.is_file():
         raise ModelError(f"{what}: its file {location!r} is missing")
     return path

@@ -15,7 +15,8 @@ from symdnn.onnx.model.kinds import carried, carrier, is_narrow
 from symdnn.tensor import stack
 
 __all__ = [
-    "Optional", "Sequence", "Unsettled", "Value", "array_of_objects", "depends_on", "known_array",
+    "Optional", "Sequence", "Stacked", "Unsettled", "Value", "array_of_objects", "depends_on",
+    "known_array",
 ]  # fmt: skip
 
 
@@ -117,6 +118,13 @@ class Sequence(list[Any]):
     def __init__(self, values: Iterable[Any] = (), kind: str | None = None) -> None:
         super().__init__(values)
         self.kind = kind if kind is not None or not self else getattr(self[0], "kind", None)
+
+
+class Stacked:
+    """A sequence of tensors of one shape, as many as a call makes: stacked along a first axis."""
+
+    def __init__(self, variable: Variable, kind: str) -> None:
+        self.variable, self.kind = variable, kind
 
 
 class Optional:

@@ -14,7 +14,8 @@ from symdnn.errors import ModelError, SymdnnError
 from symdnn.graph.variable import Variable
 from symdnn.onnx.model.kinds import carrier
 from symdnn.onnx.model.node import Node
-from symdnn.onnx.model.values import Value, known_array
+from symdnn.onnx.model.values import Sequence as Tensors
+from symdnn.onnx.model.values import Stacked, Value, known_array
 from symdnn.ops.array.view import ForgetShape
 from symdnn.ops.control.control import ifelse
 from symdnn.ops.control.scan_builder import scan, until
@@ -88,10 +89,12 @@ def _run_loop(node: Node, body: Any, states: list[Any]) -> list[Any]:
         unrolled = _unrolled(node, body, states, steps)
         if unrolled is not None:
             return unrolled
+    grown = _growing(body, states)
+    if not node.roots:  # no call has the number of steps
+        grown |= _listing(body, states)
+    if grown and all(isinstance(s, Value) for k, s in enumerate(states) if k not in grown):
+        return _with_growing(node, body, states, grown)
     if plain:
-        grown = _growing(body, len(states))
-        if grown:
-            return _with_growing(node, body, states, grown)
         for loose in (False, True):
             try:
                 return _scanned(node, body, states, loose)
@@ -105,15 +108,31 @@ def _run_loop(node: Node, body: Any, states: list[Any]) -> list[Any]:
     return unrolled
 
 
-def _growing(body: Any, count: int) -> dict[int, tuple[int, str]]:
+def _listing(body: Any, states: list[Any]) -> dict[int, tuple[None, str]]:
+    """Empty sequences to which each step appends a tensor: state -> None, and the tensor's name."""
+    found: dict[int, tuple[None, str]] = {}
+    makers = {o: n for n in body.node for o in n.output}
+    uses = Counter(n for node in body.node for n in used_names(node))
+    for k, state in enumerate(states):
+        name, maker = body.input[2 + k].name, makers.get(body.output[1 + k].name)
+        if not isinstance(state, Tensors) or state or maker is None or uses[name] != 1:
+            continue
+        if maker.op_type == "SequenceInsert" and [*maker.input[:1], *maker.input[2:]] == [name]:
+            found[k] = None, maker.input[1]
+    return found
+
+
+def _growing(body: Any, states: list[Any]) -> dict[int, tuple[int | None, str]]:
     """States to which each step only appends: state -> the axis, and the name of what is added.
 
     A loop collects such pieces, since its states can't change their sizes.
     """
-    found: dict[int, tuple[int, str]] = {}
+    found: dict[int, tuple[int | None, str]] = {}
     makers = {o: n for n in body.node for o in n.output}
     uses = Counter(n for node in body.node for n in used_names(node))
-    for k in range(count):
+    for k, state in enumerate(states):
+        if not isinstance(state, Value):
+            continue
         name, result = body.input[2 + k].name, body.output[1 + k].name
         maker = makers.get(result)
         while maker is not None and maker.op_type == "Identity":
@@ -143,7 +162,7 @@ def used_names(node: Any) -> list[str]:
 
 
 def _with_growing(
-    node: Node, body: Any, states: list[Any], grown: dict[int, tuple[int, str]]
+    node: Node, body: Any, states: list[Any], grown: dict[int, tuple[int | None, str]]
 ) -> list[Any]:
     """The loop without its growing states, to which what it collects is appended at the end."""
     plain = type(body)()
@@ -164,8 +183,12 @@ def _with_growing(
         if k not in grown:
             found.append(next(rest))
             continue
-        v = pieces[list(grown).index(k)].variable
-        axis = node.normal(grown[k][0], v.ndim - 1)
+        piece, along = pieces[list(grown).index(k)], grown[k][0]
+        v = piece.variable
+        if along is None:
+            found.append(Stacked(v, piece.kind))
+            continue
+        axis = node.normal(along, v.ndim - 1)
         sizes = dims_of(v)[1:]
         joined = T.moveaxis(v, 0, axis).reshape(
             (*sizes[:axis], dims_of(v)[0] * sizes[axis], *sizes[axis + 1 :])

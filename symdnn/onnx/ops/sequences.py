@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 import symdnn.tensor as T
+from symdnn.graph.variable import Variable
 from symdnn.onnx.model.node import Node
-from symdnn.onnx.model.values import Sequence, Value
+from symdnn.onnx.model.values import Sequence, Stacked, Value
 from symdnn.onnx.ops.shaping import pieces
 from symdnn.ops.core.shape import dims_of
 
@@ -31,6 +32,8 @@ def _place(node: Node, i: int, size: int, beyond: int = 0) -> int:
 
 
 def _at(node: Node) -> Value:
+    if isinstance(whole := node.input(0), Stacked):
+        return Value(whole.variable[node.number(1)], whole.kind)
     given = node.sequence(0)
     return given[_place(node, 1, len(given))]
 
@@ -50,10 +53,14 @@ def _erase(node: Node) -> Sequence:
 
 
 def _length(node: Node) -> Value:
+    if isinstance(whole := node.input(0), Stacked):
+        return Value(dims_of(whole.variable)[0], "int64")
     return Value.of(np.asarray(len(node.sequence(0)), np.int64))
 
 
 def _concat(node: Node) -> Value:
+    if isinstance(whole := node.input(0), Stacked):
+        return Value(_joined(node, whole.variable), whole.kind)
     given = node.sequence(0)
     if not given:
         raise node.error("an empty sequence")
@@ -62,6 +69,17 @@ def _concat(node: Node) -> Value:
         return Value(T.stack(variables, axis=axis), given.kind)
     axis = node.normal(axis, variables[0].ndim)
     return Value(T.concatenate(variables, axis=axis), given.kind)
+
+
+def _joined(node: Node, v: Variable) -> Variable:
+    """Tensors that are stacked along the first axis, stacked or side by side along another."""
+    axis = int(node.required("axis"))
+    if node.attribute("new_axis", 0):
+        return T.moveaxis(v, 0, node.normal(axis, v.ndim))
+    axis = node.normal(axis, v.ndim - 1)
+    sizes = list(dims_of(v)[1:])
+    sizes[axis] = sizes[axis] * dims_of(v)[0]
+    return T.moveaxis(v, 0, axis).reshape(tuple(sizes))
 
 
 def _split(node: Node) -> Sequence:

@@ -47,6 +47,7 @@ class AdvancedSubtensor(Op):
     end; one out of range raises :class:`~symdnn.errors.IndexOutOfRange`.
     """
 
+    linear_in_first: ClassVar[bool] = True
     index: IndexPattern
 
     @property
@@ -129,9 +130,6 @@ class AdvancedSubtensor(Op):
         zeros = operator("zeros_like")(x)
         add = AdvancedIncSubtensor(self.index)
         return [add(zeros, cotangents[0], *rest), *(None for _ in rest)]
-
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        return [None if tangents[0] is None else self(tangents[0], *inputs[1:])]
 
     def __str__(self) -> str:
         return f"AdvancedSubtensor{{{pattern_text(self.index)}}}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import Any, ClassVar, TypeGuard
 
 import numpy as np
 
@@ -267,6 +267,7 @@ def _where(mask: Variable, v: Variable) -> Variable:
 class Diagonal(Op):
     """The diagonal ``offset`` of the last two dimensions, as the last dimension. A view."""
 
+    linear_in_first: ClassVar[bool] = True
     offset: int = 0
 
     def infer(self, x: TensorType) -> TensorType:
@@ -292,9 +293,6 @@ class Diagonal(Op):
         n, m = dims_of(inputs[0])[-2:]
         return [_alloc_diag(cotangents[0], n, m, self.offset)]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        return [self(tangents[0])]
-
     @property
     def views(self) -> dict[int, int]:
         return {0: 0}
@@ -311,6 +309,7 @@ class AllocDiag(Op):
     diagonal must have length k.
     """
 
+    linear_in_first: ClassVar[bool] = True
     offset: int = 0
     static: tuple[int | None, int | None] = (None, None)
 
@@ -341,9 +340,6 @@ class AllocDiag(Op):
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [Diagonal(self.offset)(cotangents[0]), None, None]
-
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        return [None if tangents[0] is None else self(tangents[0], *inputs[1:])]
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         return on_lanes(self, inputs, axes)

@@ -68,6 +68,8 @@ def _work_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
 class CumSum(AlongAxis):
     """``y[k] = x[0] + ... + x[k]``; with ``reverse`` from the end. Ints widen as in a sum."""
 
+    linear_in_first: ClassVar[bool] = True
+
     def infer(self, *inputs: TensorType) -> TensorType:
         x = super().infer(*inputs)
         return x.with_dtype(accumulator(x.dtype)[0])
@@ -79,9 +81,6 @@ class CumSum(AlongAxis):
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [CumSum(self.axis, not self.reverse)(cotangents[0])]
-
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        return [None if tangents[0] is None else self(tangents[0])]
 
 
 @dataclass(frozen=True)
@@ -163,6 +162,8 @@ class CumMin(CumExtreme):
 class Shift(AlongAxis):
     """``y[k] = x[k - 1]`` and ``y[0] = 0``; with ``reverse`` ``y[k] = x[k + 1]``."""
 
+    linear_in_first: ClassVar[bool] = True
+
     def reference(self, *inputs: Array) -> Array:
         x = self._forwards(inputs[0])
         y = np.zeros_like(x)
@@ -171,9 +172,6 @@ class Shift(AlongAxis):
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [Shift(self.axis, not self.reverse)(cotangents[0])]
-
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        return [None if tangents[0] is None else self(tangents[0])]
 
 
 @dataclass(frozen=True)

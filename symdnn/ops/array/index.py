@@ -48,6 +48,7 @@ class Subtensor(Op):
     raises :class:`~symdnn.errors.IndexOutOfRange`.
     """
 
+    linear_in_first: ClassVar[bool] = True
     index: IndexPattern
 
     @property
@@ -91,9 +92,6 @@ class Subtensor(Op):
         x, *bounds = inputs
         zeros = operator("zeros_like")(x)
         return [IncSubtensor(self.index)(zeros, cotangents[0], *bounds), *(None for _ in bounds)]
-
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        return [None if tangents[0] is None else self(tangents[0], *inputs[1:])]
 
     @property
     def views(self) -> Mapping[int, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -396,6 +396,7 @@ def _repeat_of(x: Variable, repeats: TensorLike, axis: Any = None, *more: Any) -
 class Roll(Op):
     """``x`` shifted cyclically by ``shift`` (an integer scalar) along ``axis``."""
 
+    linear_in_first: ClassVar[bool] = True
     axis: int
 
     @property
@@ -416,9 +417,6 @@ class Roll(Op):
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         back = static_dim(inputs[1])
         return [self(cotangents[0], as_dim(-inputs[1] if back is None else -back)), None]
-
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        return [None if tangents[0] is None else self(tangents[0], inputs[1])]
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         if axes[1] is None:

@@ -158,15 +158,14 @@ class Accumulate(Reduce):
 class Sum(Accumulate):
     """Sum over ``axes`` (cuDNN: ``CUDNN_REDUCE_TENSOR_ADD``)."""
 
+    linear_in_first: ClassVar[bool] = True
+
     def reference(self, x: Array) -> Array:
         return self._accumulated(np.sum, x)
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         (x,), (dy,) = inputs, cotangents
         return [operator("fill")(x, self.expand(dy, x.type.ndim))]
-
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        return [None if tangents[0] is None else self(tangents[0])]
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -143,6 +143,7 @@ def atleast_nd(x: TensorLike, n: int = 1, left: bool = True) -> Variable:
 class ForgetShape(Op):
     """``x`` with the sizes of ``axes`` no longer static, so that they do not broadcast. A view."""
 
+    linear_in_first: ClassVar[bool] = True
     axes: tuple[int, ...]
 
     def infer(self, x: TensorType) -> TensorType:
@@ -158,9 +159,6 @@ class ForgetShape(Op):
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [specify_type(cotangents[0], inputs[0].type)]
-
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        return [self(tangents[0])]
 
     @property
     def views(self) -> Mapping[int, int]:
@@ -202,6 +200,7 @@ def patternbroadcast(x: TensorLike, broadcastable: Sequence[bool]) -> Variable:
 class SpecifyShape(Op):
     """``x`` with a check that it has the shape given by the integer scalars after it. A view."""
 
+    linear_in_first: ClassVar[bool] = True
     static: tuple[int | None, ...]
 
     @property
@@ -234,9 +233,6 @@ class SpecifyShape(Op):
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [cotangents[0], *(None for _ in self.static)]
-
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        return [None if tangents[0] is None else self(tangents[0], *inputs[1:])]
 
     @property
     def views(self) -> Mapping[int, int]:

@@ -27,6 +27,8 @@ class AllToAll(Collective):
     """Part i of as many equal ones along the first axis goes to number i; the parts that come from
     all ranks are joined in their order (``ncclAlltoAll``, ``MPI_Alltoall``). Its own adjoint."""
 
+    linear_in_first: ClassVar[bool] = True
+
     def infer(self, x: TensorType) -> TensorType:
         first = at_least_1d(self, x).shape[0]
         if first is not None:
@@ -47,9 +49,6 @@ class AllToAll(Collective):
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [self(cotangents[0])]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        return [self(tangents[0])]
-
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         return [lanes_second(self, inputs[0])], [0]
 
@@ -62,6 +61,7 @@ class Permute(Collective):
     Its adjoint is the permutation back.
     """
 
+    linear_in_first: ClassVar[bool] = True
     pairs: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
@@ -94,9 +94,6 @@ class Permute(Collective):
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [Permute(self.group, tuple((b, a) for a, b in self.pairs))(cotangents[0])]
-
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        return [self(tangents[0])]
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         return self.make_node(*inputs).outputs, list(axes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -78,6 +78,7 @@ class Reduce(Reducing):
     """The sum or mean over the ranks, on number ``root`` of the group; zeros elsewhere
     (``ncclReduce``, ``MPI_Reduce``). Its adjoint is :class:`Broadcast`."""
 
+    linear_in_first: ClassVar[bool] = True
     root: int = 0
 
     def infer(self, x: TensorType) -> TensorType:
@@ -97,9 +98,6 @@ class Reduce(Reducing):
         g = Broadcast(self.group, self.root)(cotangents[0])
         return [g * like(1 / self.group.size, g) if self.op == "mean" else g]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        return [self(tangents[0])]
-
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         return self.make_node(*inputs).outputs, list(axes)
 
@@ -111,6 +109,7 @@ class Broadcast(Collective):
     All ranks give an array of its shape. Its adjoint is :class:`Reduce`.
     """
 
+    linear_in_first: ClassVar[bool] = True
     root: int = 0
 
     def infer(self, x: TensorType) -> TensorType:
@@ -128,9 +127,6 @@ class Broadcast(Collective):
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [Reduce(self.group, "sum", self.root)(cotangents[0])]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        return [self(tangents[0])]
-
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         return self.make_node(*inputs).outputs, list(axes)
 
@@ -139,6 +135,8 @@ class Broadcast(Collective):
 class AllGather(Collective):
     """The arrays of all ranks, of equal shapes, joined along the first axis (``ncclAllGather``,
     ``MPI_Allgather``). Its adjoint is :class:`ReduceScatter`."""
+
+    linear_in_first: ClassVar[bool] = True
 
     def infer(self, x: TensorType) -> TensorType:
         first, *rest = at_least_1d(self, x).shape
@@ -157,9 +155,6 @@ class AllGather(Collective):
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [ReduceScatter(self.group)(cotangents[0])]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        return [self(tangents[0])]
-
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         return [lanes_second(self, inputs[0])], [0]
 
@@ -169,6 +164,8 @@ class ReduceScatter(Reducing):
     """The sum or mean over the ranks, of which number i gets part i of as many equal ones along
     the first axis (``ncclReduceScatter``, ``MPI_Reduce_scatter_block``). Its adjoint is
     :class:`AllGather`."""
+
+    linear_in_first: ClassVar[bool] = True
 
     def infer(self, x: TensorType) -> TensorType:
         first, *rest = self.checked(at_least_1d(self, x)).shape
@@ -188,9 +185,6 @@ class ReduceScatter(Reducing):
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         g = AllGather(self.group)(cotangents[0])
         return [g * like(1 / self.group.size, g) if self.op == "mean" else g]
-
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        return [self(tangents[0])]
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         return [lanes_second(self, inputs[0])], [0]

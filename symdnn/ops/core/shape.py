@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import index
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -204,6 +204,7 @@ class Reshape(Op):
     One of them may be -1 (as a constant or at run time): it follows from the number of elements.
     """
 
+    linear_in_first: ClassVar[bool] = True
     static: tuple[int | None, ...]
 
     @property
@@ -250,9 +251,6 @@ class Reshape(Op):
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [reshape(cotangents[0], dims_of(inputs[0])), *(None for _ in self.static)]
-
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        return [None if tangents[0] is None else self(tangents[0], *inputs[1:])]
 
     @property
     def views(self) -> Mapping[int, int]:
@@ -318,6 +316,7 @@ def _vector_entries(vector: Variable, ndim: int | None) -> list[Variable]:
 class Alloc(Op):
     """``value`` (a tensor that broadcasts) in the shape given by integer scalars."""
 
+    linear_in_first: ClassVar[bool] = True
     static: tuple[int | None, ...]
 
     @property
@@ -372,9 +371,6 @@ class Alloc(Op):
         total = total.sum(axis=list(range(lead))) if lead else total
         return [total, *(None for _ in self.static)]
 
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        return [None if tangents[0] is None else self(tangents[0], *inputs[1:])]
-
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         value, *dims = inputs
         if axes[0] is None or any(a is not None for a in axes[1:]):
@@ -428,6 +424,7 @@ def ones_like(x: TensorLike, dtype: DtypeLike | None = None, opt: bool = False) 
 class SpecifyType(Op):
     """``x`` declared to have these static dimensions; checked when a plan is made. A view."""
 
+    linear_in_first: ClassVar[bool] = True
     static: tuple[int | None, ...]
 
     def infer(self, x: TensorType) -> TensorType:
@@ -453,9 +450,6 @@ class SpecifyType(Op):
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [cotangents[0]]
-
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        return [self(tangents[0])]
 
     @property
     def views(self) -> Mapping[int, int]:

@@ -23,8 +23,7 @@ from symdnn.ops.fourier.transform import COMPLEX_OF, FFT, RealFFT, inverse_real_
 
 __all__ = [
     "fft", "fft2", "fftfreq", "fftn", "fftshift", "hfft", "ifft", "ifft2", "ifftn", "ifftshift",
-    "ihfft", "irfft", "irfft2", "irfftn", "operand", "resized", "rfft", "rfft2", "rfftfreq",
-    "rfftn",
+    "ihfft", "irfft", "irfft2", "irfftn", "rfft", "rfft2", "rfftfreq", "rfftn",
 ]  # fmt: skip
 
 #: A size that may be symbolic; None is that of the operand.

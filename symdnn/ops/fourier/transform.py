@@ -41,6 +41,7 @@ class Transform(Op):
     1 (``"none"``), ``1 / sqrt(n)`` (``"ortho"``) or ``1 / n`` (``"full"``).
     """
 
+    linear_in_first: ClassVar[bool] = True
     abstract: ClassVar[bool] = True
     axes: tuple[int, ...]
     norm: str = "none"
@@ -69,9 +70,6 @@ class Transform(Op):
     def with_size(self, shape: Sequence[Any], size: Any) -> tuple[Any, ...]:
         """``shape`` with another size of the halved axis."""
         return tuple(size if i == self.axes[-1] else d for i, d in enumerate(shape))
-
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        return [None if tangents[0] is None else self(tangents[0], *inputs[1:])]
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         return on_lanes(replace(self, axes=tuple(a + 1 for a in self.axes)), inputs, axes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -213,6 +213,7 @@ class MatchSizes(Op):
     after their reshape (2, 3) would match (3, 2).
     """
 
+    linear_in_first: ClassVar[bool] = True
     pairs: tuple[tuple[int, int], ...]
 
     def infer(self, x: TensorType, y: TensorType) -> TensorType:
@@ -239,9 +240,6 @@ class MatchSizes(Op):
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [cotangents[0], None]
-
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        return [None if tangents[0] is None else self(tangents[0], inputs[1])]
 
     @property
     def shape_inputs(self) -> tuple[int, ...]:

@@ -22,6 +22,7 @@ class Transfer(Op):
     ``place`` is the GPU. None, in a user's program, means the GPU of the function.
     """
 
+    linear_in_first: ClassVar[bool] = True
     abstract: ClassVar[bool] = True
 
     place: Place | None = None
@@ -40,9 +41,6 @@ class Transfer(Op):
 
     def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [tuple(shapes[0])]
-
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        return [None if tangents[0] is None else self(tangents[0])]
 
 
 @dataclass(frozen=True)

@@ -173,6 +173,7 @@ class Reorder(Op):
     A :class:`~symdnn.ops.core.shape.DimShuffle` is a view of the same memory instead.
     """
 
+    linear_in_first: ClassVar[bool] = True
     order: tuple[int, ...]
 
     def infer(self, x: TensorType) -> TensorType:
@@ -189,9 +190,6 @@ class Reorder(Op):
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         back = tuple(self.order.index(d) for d in range(len(self.order)))
         return [Reorder(back)(cotangents[0])]
-
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        return [self(tangents[0])]
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         return on_lanes(Reorder((0, *(d + 1 for d in self.order))), inputs, axes)

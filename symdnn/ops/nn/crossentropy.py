@@ -157,15 +157,14 @@ class _GradOfRows(LabelOp):
 class PickLabel(_OfRows):
     """The score of each row's label: ``x[i, label[i]]``."""
 
+    linear_in_first: ClassVar[bool] = True
+
     def reference(self, x: Array, labels: Array) -> Any:
         return self.pick(x, labels)
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         (x, labels), (dy,) = inputs, cotangents
         return [place_label(dy, labels, dims_of(x)[self.axis], self.axis), None]
-
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        return [None if tangents[0] is None else self(tangents[0], inputs[1])]
 
 
 @dataclass(frozen=True)
@@ -175,6 +174,7 @@ class PlaceLabel(LabelOp):
     Inputs: values, labels, number of classes (an int64 scalar, read on the host).
     """
 
+    linear_in_first: ClassVar[bool] = True
     classes: int | None = None
 
     @property
@@ -201,9 +201,6 @@ class PlaceLabel(LabelOp):
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [PickLabel(self.axis)(cotangents[0], inputs[1]), None, None]
-
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        return [None if tangents[0] is None else self(tangents[0], *inputs[1:])]
 
 
 def place_label(values: Variable, labels: Variable, classes: TensorLike, axis: int) -> Variable:

@@ -100,6 +100,7 @@ class Dropout(MultiOp):
 class DropoutGrad(Op):
     """``dy`` where the mask is true, times ``1 / (1 - rate)`` with ``scale``, else 0."""
 
+    linear_in_first: ClassVar[bool] = True
     scale: bool = True
 
     def infer(self, dy: TensorType, mask: TensorType, rate: TensorType) -> TensorType:
@@ -115,9 +116,6 @@ class DropoutGrad(Op):
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [self(cotangents[0], *inputs[1:]), None, None]
-
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        return [None if tangents[0] is None else self(tangents[0], *inputs[1:])]
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         dy, mask, rate = inputs

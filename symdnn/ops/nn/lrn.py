@@ -128,6 +128,7 @@ class LRNGrad(LRNOp):
 class ChannelSum(Op):
     """Sums over the existing ones of the channels c - ``before`` .. c + ``after`` (axis 1)."""
 
+    linear_in_first: ClassVar[bool] = True
     before: int
     after: int
 
@@ -144,9 +145,6 @@ class ChannelSum(Op):
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [ChannelSum(self.after, self.before)(cotangents[0])]
-
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        return [self(tangents[0])]
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         return on_folded(self, inputs, axes, [0], [0])

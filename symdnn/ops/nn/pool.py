@@ -272,6 +272,7 @@ class AveragePoolGrad(PoolGrad):
     ``static`` holds the sizes that are known when the graph is built.
     """
 
+    linear_in_first: ClassVar[bool] = True
     static: tuple[int | None, ...] = ()
 
     @property
@@ -304,9 +305,6 @@ class AveragePoolGrad(PoolGrad):
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [Pool(*self.settings)(cotangents[0]), *[None] * self.ndim]
-
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        return [None if tangents[0] is None else self(tangents[0], *inputs[1:])]
 
 
 def _average_pool_grad(op: _PoolFamily, dy: Variable, sizes: Sequence[Dim]) -> Variable:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -73,6 +73,7 @@ class TransformerGrid(Op):
     ``grid[n, i, j] = theta[n] (x_j, y_i, 1)``.
     """
 
+    linear_in_first: ClassVar[bool] = True
     static: tuple[int | None, int | None]
 
     @property
@@ -97,9 +98,6 @@ class TransformerGrid(Op):
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [TransformerGridGrad()(cotangents[0]), None, None]
-
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        return [None if tangents[0] is None else self(tangents[0], *inputs[1:])]
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         return on_folded(self, inputs, axes, [0, None, None], [0])

@@ -33,9 +33,9 @@ from symdnn.ops.elementwise.rounding import floor, round_half_to_even
 from symdnn.ops.elemwise import like
 
 __all__ = [
-    "average", "between", "count_nonzero", "digitize", "histogram", "median", "nanargmax",
-    "nanargmin", "nanmax", "nanmean", "nanmin", "nanprod", "nanstd", "nansum", "nanvar",
-    "neighbours", "percentile", "quantile",
+    "average", "count_nonzero", "digitize", "histogram", "median", "nanargmax", "nanargmin",
+    "nanmax", "nanmean", "nanmin", "nanprod", "nanstd", "nansum", "nanvar", "percentile",
+    "quantile",
 ]  # fmt: skip
 
 

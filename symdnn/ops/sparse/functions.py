@@ -38,9 +38,9 @@ from symdnn.ops.sparse.variable import (
 __all__ = [
     "add", "as_sparse_or_tensor_variable", "as_sparse_variable", "cast", "clean", "col_scale",
     "csc_from_dense", "csr_from_dense", "dense_from_sparse", "diag", "dot", "get_item_list",
-    "hstack", "in_format", "mul", "places_of", "remove0", "row_scale", "sampling_dot",
-    "sp_ones_like", "sp_sum", "sp_zeros_like", "square_diagonal", "structured", "sub", "transpose",
-    "true_dot", "usmm", "vstack",
+    "hstack", "in_format", "mul", "remove0", "row_scale", "sampling_dot", "sp_ones_like",
+    "sp_sum", "sp_zeros_like", "square_diagonal", "sub", "transpose", "true_dot", "usmm",
+    "vstack",
 ]  # fmt: skip
 
 Operand = SparseVariable | Variable

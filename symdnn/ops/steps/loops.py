@@ -67,7 +67,8 @@ def _known_steps(block: Block, node: Apply) -> int:
     keeps += range(op.first_collected, op.first_collected + op.collected)
     read = any(block.reads(node.outputs[i]) for i in keeps)
     given = op.split(node.inputs)
-    number = block.known(given.steps) if block.is_known(given.steps) or op.sequences else None
+    needed = op.sequences or (keeps and not op.until)
+    number = block.known(given.steps) if block.is_known(given.steps) or needed else None
     if op.until and read:
         raise NotLowered(f"the number of steps of {op} is not known")
     if number is None:

@@ -15,6 +15,7 @@ from symdnn.graph.operators import operator
 from symdnn.graph.type import numpy_dtype
 from symdnn.graph.values.strides import reshaped
 from symdnn.graph.variable import Apply, Variable
+from symdnn.ops.array.create import ARange
 from symdnn.ops.array.index import IncSubtensor, Subtensor
 from symdnn.ops.array.join import Join, Split
 from symdnn.ops.array.reduce import LogSumExp, Reduce, Sum
@@ -281,6 +282,17 @@ def _alloc(block: Block, node: Apply) -> list[Statement]:
     return []
 
 
+def _range(block: Block, node: Apply[ARange]) -> list[Statement]:
+    bounds = [block.known(v) for v in node.inputs]
+    if any(b is None for b in bounds):
+        raise NotLowered(f"a size of {node.op} is not known")
+    (made,) = node.op.compute(*bounds)
+    if not made.size:
+        raise NotLowered("an array has no elements")
+    block.set(node.outputs[0], made)
+    return []
+
+
 def _vector(block: Block, node: Apply) -> list[Statement]:
     n = len(node.inputs)
     views = [block.view(v) for v in node.inputs]
@@ -450,7 +462,7 @@ RULES: dict[type, Rule] = {
     **dict.fromkeys((Softmax, LogSoftmax, SoftmaxGrad, LogSoftmaxGrad), _softmax),
     ShapeI: _shape, ShapeVector: _shape,
     GpuFromHost: _transfer, HostFromGpu: _transfer,
-    Copy: _copy, Alloc: _alloc, MakeVector: _vector, Join: _join, Split: _split,
+    Copy: _copy, Alloc: _alloc, ARange: _range, MakeVector: _vector, Join: _join, Split: _split,
     Subtensor: _subtensor, IncSubtensor: _increment, **MOVES, **MATRICES,
     Dot: _product, BatchedDot: _product, Scan: scan_statements, FusedRows: rows_statements,
 }  # fmt: skip

@@ -26,11 +26,9 @@ from symdnn.ops.elementwise.comparison import switch
 from symdnn.ops.numpy_names.numpy_arrays import array_split, chunk, unstack
 
 __all__ = [
-    "cat", "expand", "expand_as", "gather", "index_add", "index_copy", "index_fill",
-    "index_select", "masked_fill", "masked_select", "movedim", "narrow", "permute",
-    "repeat_interleave", "reshape_as", "scatter", "scatter_add", "select", "swapdims", "t",
-    "tensor_split", "torch_flatten", "torch_split", "unbind", "unflatten", "unfold", "unsqueeze",
-    "view", "view_as",
+    "cat", "gather", "index_add", "index_copy", "index_fill", "index_select", "masked_fill",
+    "masked_select", "movedim", "narrow", "permute", "repeat_interleave", "scatter",
+    "scatter_add", "swapdims", "t", "tensor_split", "unbind", "unflatten", "unfold", "unsqueeze",
 ]  # fmt: skip
 
 

@@ -38,9 +38,8 @@ from symdnn.ops.numpy_names import numpy_math, numpy_reductions
 
 __all__ = [
     "addbmm", "addcdiv", "addcmul", "addmm", "addmv", "addr", "amax", "amin", "aminmax",
-    "baddbmm", "bmm", "clamp", "clamp_max", "clamp_min", "detach", "dist", "frac", "kthvalue",
-    "mm", "mv", "ne", "numel", "std_mean", "torch_max", "torch_min", "torch_sort", "torch_std",
-    "torch_topk", "torch_var", "var_mean", "xlogy",
+    "baddbmm", "bmm", "clamp", "clamp_max", "clamp_min", "dist", "frac", "kthvalue", "mm", "mv",
+    "ne", "numel", "std_mean", "var_mean", "xlogy",
 ]  # fmt: skip
 
 

@@ -226,6 +226,7 @@ class GpuDnnDropoutOp(_WithReserve):
 class GpuDnnDropoutGrad(_WithReserve):
     """The gradient of x, of (dy, reserve). (``cudnnDropoutBackward``)"""
 
+    linear_in_first: ClassVar[bool] = True
     neutral_type: ClassVar[type[Op]] = DropoutGrad
     inplace: bool = False
     dropout: float = field(default=0.0, kw_only=True)
@@ -245,9 +246,6 @@ class GpuDnnDropoutGrad(_WithReserve):
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [self(cotangents[0], inputs[1]), None]
-
-    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        return [None if tangents[0] is None else self(tangents[0], inputs[1])]
 
 
 # -- CTC ------------------------------------------------------------------------------------------

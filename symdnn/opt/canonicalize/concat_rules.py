@@ -15,6 +15,7 @@ from symdnn.ops.array.join import Join, Split, join
 from symdnn.ops.array.slices import FULL, is_slice
 from symdnn.ops.array.view import specify_shape
 from symdnn.ops.core.shape import alloc, reshape
+from symdnn.ops.elementwise.arithmetic import Add
 from symdnn.ops.elemwise import Elemwise
 from symdnn.opt.canonicalize.dimshuffle_rules import fields_of
 from symdnn.opt.canonicalize.indexing_rules import entries_of
@@ -241,12 +242,22 @@ def _interleaved(parts: Sequence[_Part], v: Variable, context: Context) -> Varia
 
 
 def _goes_on(node: Apply, last: _Part, context: Context) -> bool:
-    """Whether the only reader of the result sets the slice behind the last part."""
-    readers = context.fgraph.clients.get(node.outputs[0], {})
+    """Whether the only reader of the result sets the slice behind the last part, or adds zeros of
+    which that slice is set, and so will set it."""
+    v = node.outputs[0]
+    readers = context.fgraph.clients.get(v, {})
     if len(readers) != 1:
         return False
     ((reader, place),) = readers
-    if reader is None or place != 0 or not isinstance(reader.op, IncSubtensor):
+    if reader is not None and isinstance(reader.op, Add):
+        (other,) = [x for x in reader.inputs if x is not v] or [v]
+        if not made_by(other, IncSubtensor):
+            return False
+        zeros = node_of(other).inputs[0]
+        if not is_zero(zeros) or not context.shapes.same_shape(v, zeros):
+            return False
+        reader = node_of(other)
+    elif reader is None or place != 0 or not isinstance(reader.op, IncSubtensor):
         return False
     part = _part_of(reader, context)
     return part is not None and (part.axis, part.start, part.step) == (last.axis, last.stop, 1)

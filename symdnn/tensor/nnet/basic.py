@@ -1,22 +1,7 @@
 """Activations, softmax, losses, normalisation, dropout: the functions of ``T.nnet`` but conv."""
 
 from symdnn.ops.attention.attention import scaled_dot_product_attention
-from symdnn.ops.elementwise.activations import (
-    clipped_relu,
-    elu,
-    gelu,
-    hard_sigmoid,
-    leaky_relu,
-    log_sigmoid,
-    relu,
-    selu,
-    sigmoid,
-    silu,
-    softplus,
-    softsign,
-    swish,
-    ultra_fast_sigmoid,
-)
+from symdnn.ops.elementwise.activations import *
 from symdnn.ops.nn.crossentropy import (
     binary_crossentropy,
     categorical_crossentropy,

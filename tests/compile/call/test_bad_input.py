@@ -1,4 +1,4 @@
-"""What users get wrong, and what they are told: the op, the shapes, what was wanted, their line."""
+"""Errors of users' mistakes: the op, the shapes, what was wanted, the user's line."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""Sizes of one name in calls: values that agree, values that do not, and what is told."""
+"""Sizes of one name in calls: equal values, different values, and the errors."""
 
 import copy
 import pickle

@@ -1,4 +1,4 @@
-"""Joins, splits and reorders on a GPU that copy nothing, in plans for no real card."""
+"""Joins, splits and reorders on a GPU without copies, in plans for a described card."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def halves(shape: tuple[int, ...] = (2, 6, 32)) -> tuple[Any, Any]:
 
 
 def read(whole: Any) -> Any:
-    """A result of what is joined that no elementwise kernel takes part in."""
+    """A joined result that no elementwise kernel makes."""
     return T.cumsum(whole, axis=0)
 
 
@@ -91,7 +91,7 @@ def test_values_behind_views_are_made_there() -> None:
 
 def test_a_view_that_the_place_does_not_allow_is_copied() -> None:
     x, y = halves((2, 6, 32))
-    # Rows of a piece lie apart, so no reshape of it has one axis.
+    # Rows of a piece are not adjacent, so no reshape of it has one axis.
     pieces = [T.cumsum(T.exp(v).reshape((12, 32)), axis=0) for v in (x, y)]
     assert copied([x, y], [read(T.concatenate(pieces, axis=1))]) == [[0, 1]]
 
@@ -206,7 +206,7 @@ def test_attention_of_images_in_nhwc_copies_nothing() -> None:
     for kind in ("GpuDnnAttention", "GpuDnnAttentionGrad"):
         ((node, memory),) = planned(inputs, gradients, kind)
         read = [memory.views[v] for v in node.inputs if v.type.ndim == 4]
-        assert {v.strides[3] for v in read} == {2}  # features lie side by side
+        assert {v.strides[3] for v in read} == {2}  # features are adjacent
 
 
 def test_what_is_only_reordered_is_made_in_the_new_order() -> None:

@@ -1,4 +1,6 @@
-"""What depends on parameters alone is computed when they change, and is right whoever did that."""
+"""The parameter cache: values are computed when parameters change, and are right whoever changes
+them.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ def kept_of(f):
 
 
 def times(f):
-    """How often what is kept was computed, told by its versions."""
+    """How often the cached values were computed, by their versions."""
     return [k.state.version for k in f.executor._kept]
 
 
@@ -349,7 +351,9 @@ def test_writes_grow_with_every_value_and_loan():
 
 @pytest.mark.parametrize("other", ["result", "filled", "sorted", "summed"])
 def test_a_node_with_a_result_that_is_not_kept(other):
-    """One node makes two values of parameters: what an input meets, and one made in each call."""
+    """One node makes two values of parameters: one that an input meets, and one made in
+    each call.
+    """
     s, x = symdnn.shared(floats(6), name="s"), T.fmatrix("x")
     base = T.exp(s) + np.float32(1)
     inverse = np.float32(1) / base

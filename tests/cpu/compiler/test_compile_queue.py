@@ -32,7 +32,7 @@ def queue(monkeypatch):
 
 
 def text_of(number: int) -> str:
-    """A module that nobody has compiled yet: it stores this number."""
+    """A module that is not compiled yet: it stores this number."""
     name = f"unlike any other {os.getpid()} {number} {threading.get_ident()}"
     return f"; {name}\ndefine void @f(ptr %w) {{\n store i64 {number}, ptr %w\n ret void\n}}\n"
 
@@ -106,7 +106,7 @@ def test_ctrl_c_of_a_terminal_does_not_end_the_process(queue):
 def test_work_for_another_kernel_that_ctrl_c_ends_is_done_later(queue, monkeypatch):
     monkeypatch.setattr(queue, "wake", lambda: None)
     codes = [begun(n) for n in range(90, 92)]
-    first = queue.next()  # the other process has begun it: this one does what is left
+    first = queue.next()  # the other process has begun it: this one does the rest
 
     def interrupted(text):
         raise KeyboardInterrupt
@@ -115,7 +115,7 @@ def test_work_for_another_kernel_that_ctrl_c_ends_is_done_later(queue, monkeypat
         m.setattr(jit, "_compile", interrupted)
         with pytest.raises(KeyboardInterrupt):
             stored(codes[0])
-    assert codes[1]._job.ended  # nobody waits for it for ever
+    assert codes[1]._job.ended  # no wait is endless
     first.end(None)
     assert [stored(c) for c in codes] == [90, 91]
 
@@ -186,7 +186,7 @@ def test_what_llvm_refuses_is_an_error_where_it_is_needed(queue):
 
 
 def test_what_llvm_refuses_is_an_error_each_time(queue, monkeypatch):
-    """With nobody else to compile it, and though nobody waits for it any more."""
+    """With no other process to compile it, and though none waits for it any more."""
     monkeypatch.setattr(compile_queue, "_may_use_second_processor", lambda: False)
     bad = jit.compile_generated(bad_text, (os.getpid(), "again"), "f", ctypes.c_void_p)
     for _ in range(3):

@@ -160,7 +160,7 @@ def test_what_it_does_not_add_is_refused_with_the_reason():
 
 @pytest.mark.parametrize("seed", range(12))
 def test_runs_of_indices_are_copied(seed):
-    """Also what counts from the end, what lies in steps, and rows that are looked at together."""
+    """Also indices from the end, slices with steps, and rows that are checked together."""
     rng = np.random.default_rng(seed)
     rows, n, m = (int(k) for k in rng.integers((1, 5, 1500), (90, 40, 5000)))
     dtype = rng.choice(["float32", "int8", "float16", "complex128", "bool"])

@@ -1,4 +1,4 @@
-"""The CPU runtime: the arena grows, old plans let go of it, a plan keeps nothing of a call."""
+"""The CPU runtime: the arena grows, old plans release it, and a plan stores nothing of a call."""
 
 import gc
 import weakref
@@ -14,7 +14,7 @@ def chain(x):
     return T.exp(T.sin(x) + 1).sum() + T.cos(x).max()
 
 
-UNFUSED = symdnn.Mode(target="cpu").excluding("fusion")  # what is fused needs no arena
+UNFUSED = symdnn.Mode(target="cpu").excluding("fusion")  # fused values need no arena
 
 
 def test_plans_follow_an_arena_that_grew():

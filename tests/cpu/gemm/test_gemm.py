@@ -1,4 +1,4 @@
-"""Products of every size by our own kernel: how operands lie, what follows, threads, parts."""
+"""Our own GEMM in every size: strides of operands, epilogues, threads, parts."""
 
 import numpy as np
 import pytest
@@ -52,7 +52,7 @@ def normal(*shape):
 
 
 def lying(kind, *shape):
-    """A matrix, or a stack of them, that lies so."""
+    """A matrix, or a stack of them, with these strides."""
     *stack, m, n = shape
     if kind == "turned":
         return normal(*stack, n, m).swapaxes(-1, -2)

@@ -158,7 +158,7 @@ def test_few_columns_are_part_of_a_line(rng, columns, dtype):
 @pytest.mark.parametrize("count", range(1, 8))
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_tiles_of_turned_operands_have_whole_blocks(rng, dtype, count):
-    """Blocks at the end of a tile are stored whole: for any number of operands it has their room."""
+    """Blocks at the end are stored whole: a tile has room for them, of any number of operands."""
     b = Builder([dtype] * count)
     value = b.input(0)
     for i in range(1, count):

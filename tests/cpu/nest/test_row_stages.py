@@ -1,4 +1,4 @@
-"""Stages of rows: what is kept between them, how rows lie, against the op's reference."""
+"""Stages of rows: stored values, strides of rows, against the op's reference."""
 
 import numpy as np
 import pytest
@@ -93,7 +93,7 @@ def test_short_rows_are_turned():
     assert _turned((100, 64)) == ()  # they fill vectors
     assert _turned((100, 30), dtype="float64") == ()
     assert _turned((60, 30)) == ()  # fewer than lanes
-    assert _turned((100, 30), axes=(0,)) == ()  # they lie side by side
+    assert _turned((100, 30), axes=(0,)) == ()  # they are adjacent
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "float16"])

@@ -1,6 +1,7 @@
 """Which of its ways to convolve oneDNN is asked for, where they differ much."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
-from symdnn.cpu.onednn import library, objects
+from symdnn.cpu.onednn import conv, library, objects
 from symdnn.cpu.onednn.conv import ConvKernel
 from symdnn.ops.nn.conv import Conv, ConvGradInput, ConvGradWeight
 from symdnn.ops.vendor.onednn import OneDnnConv, OneDnnConvGradI, OneDnnConvGradW
@@ -55,10 +56,36 @@ def test_kernels_of_one_pixel_with_something_behind_do_not(rng):
         rng.normal(size=s).astype("f") for s in ((2, 32, 9, 9), (16, 32, 1, 1), (2, 16, 9, 9))
     )
     b = rng.normal(size=(1, 16, 1, 1)).astype("f")
-    conv = Conv(((0, 0),) * 2, (1, 1), (1, 1), 1, True)
-    assert check(OneDnnConv(conv).ending(bias=True), x, w, b) == "plain"
-    assert check(OneDnnConv(conv).ending(bias=True, activation="relu"), x, w, b) != "plain"
-    assert check(OneDnnConv(conv).ending(residual=1.0), x, w, z) != "plain"
+    op = OneDnnConv(Conv(((0, 0),) * 2, (1, 1), (1, 1), 1, True))
+    assert check(op.ending(bias=True), x, w, b) == "plain"
+    assert check(op.ending(bias=True, activation="relu"), x, w, b) != "plain"
+    assert check(op.ending(residual=1.0), x, w, z) != "plain"
+
+
+@pytest.mark.parametrize(("c", "k"), [(1, 8), (3, 8), (16, 3), (24, 72)])
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_images_of_one_pixel_have_one_plain_layout(c, k, layout, rng):
+    """They are the same memory in NCHW and NHWC, and oneDNN is right in the latter alone."""
+    settings = ((0, 0),) * 2, (1, 1), (1, 1), 1, False
+    x, w, dy = (rng.normal(size=(*s, 1, 1)).astype("f") for s in ((2, c), (k, c), (2, k)))
+    one = np.asarray(1)
+    for op, *arrays in (
+        (OneDnnConv(Conv(*settings)), x, w),
+        (OneDnnConvGradI(ConvGradInput(*settings, static=(1, 1))), w, dy, one, one),
+        (OneDnnConvGradW(ConvGradWeight(*settings, static=(1, 1))), x, dy, one, one),
+    ):
+        (wanted,) = op.compute(*(a.astype("float64") if a.ndim else a for a in arrays))
+        if layout == "NHWC":
+            op = replace(op, layout=layout)
+            arrays = [a if a is w or not a.ndim else np.moveaxis(a, 1, -1).copy() for a in arrays]
+            wanted = wanted if isinstance(op, OneDnnConvGradW) else np.moveaxis(wanted, 1, -1)
+        call = called(op, arrays)
+        found = dict(conv._candidates(call))
+        assert "plain" not in found
+        for name, make in found.items():
+            made = np.full(wanted.shape, np.nan, "f")
+            make().launcher()(arrays, [made])
+            np.testing.assert_allclose(made, wanted, rtol=1e-4, atol=1e-4, err_msg=name)
 
 
 @pytest.mark.skipif(

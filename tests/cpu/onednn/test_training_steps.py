@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(
 
 
 class Net:
-    """Parameters as they are asked for, and a step of momentum on all of them."""
+    """Parameters in order of use, and a step of momentum on all of them."""
 
     def __init__(self):
         self.rng, self.made = np.random.default_rng(3), []
@@ -97,7 +97,7 @@ def test_the_peak_is_near_the_largest_live_set(make):
     report = f.memory_report()
     assert report.plans == 1
     assert report.peak <= 1.1 * report.largest_live
-    # No copy of all that is made on the way is kept: what lives together is a part of it.
+    # Not all intermediate values are copied: only a part of them is live together.
     (plan,) = f.plans()
     made = sum(
         view.buffer.nbytes for v, view in plan.memory.views.items()
@@ -128,7 +128,7 @@ for make in (t.lenet, t.residual):
 
 
 def ran(**environment):
-    """(instruction set, losses of both nets, kernels of both) in a process of its own."""
+    """(instruction set, losses of both networks, kernels of both) in a process of its own."""
     root = str(Path(__file__).parents[3])
     done = forked(PROGRAM.format(root=root), env={**os.environ, **environment})
     assert done.returncode == 0, done.stderr
@@ -139,7 +139,7 @@ def ran(**environment):
 
 @pytest.fixture(scope="module")
 def losses_here():
-    """The losses of both nets on this processor."""
+    """The losses of both networks on this processor."""
     return ran()[1]
 
 

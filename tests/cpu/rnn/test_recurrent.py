@@ -1,4 +1,4 @@
-"""Recurrent nets by compiled kernels: values, gradients, threads, what is left to oneDNN."""
+"""Recurrent networks by compiled kernels: values, gradients, threads, and those left to oneDNN."""
 
 import ctypes
 from dataclasses import replace
@@ -45,7 +45,7 @@ def width(request, monkeypatch):
 
 
 class Case:
-    """A net, its inputs, and what the reference makes of them in float64."""
+    """A network, its inputs, and the reference's results in float64."""
 
     def __init__(self, mode, steps, batch, features, hidden, layers, directions):
         rng = new_rng()
@@ -249,7 +249,7 @@ def applied(function, x, width):
 
 
 def kernels_of(hidden, flags=(), mode="rnn_tanh"):
-    """The names of what runs a net and its gradient."""
+    """The names of the kernels of a network and of its gradient."""
     block = RNNBlock("float32", hidden, 1, mode)
     w = symdnn.shared(np.zeros(block.get_param_size(8), "f4"))
     x, h = T.ftensor3("x"), np.zeros((1, 3, hidden), "f4")

@@ -22,9 +22,10 @@ CPU = symdnn.Mode(target="cpu")
 
 
 class Machine:
-    """A machine with a clock: its processors, its threads, and what Linux counts of them.
+    """A fake machine: a clock, its processors, its threads, and Linux's counters of them.
 
-    ``alone`` is how many of our threads run without waiting; of more, one waits half of the time.
+    ``alone`` is how many of our threads run without waiting; any further one waits half of the
+    time.
     """
 
     def __init__(self) -> None:
@@ -83,7 +84,7 @@ def test_one_busy_process_of_two_processors_is_enough(machine: Machine) -> None:
 
 
 def test_others_of_low_priority_change_nothing(machine: Machine) -> None:
-    machine.ready = 9  # ready to run, and nobody of ours waits for them
+    machine.ready = 9  # ready to run, and none of our threads waits for them
     assert set(machine.pass_by(ContentionMonitor(), 10)) == {2}
 
 
@@ -160,7 +161,7 @@ def test_linux_counts_both() -> None:
 
 @pytest.fixture
 def contended(monkeypatch: pytest.MonkeyPatch) -> Iterator[ContentionMonitor]:
-    """The process's monitor, which measures nothing: ``free`` is what the test sets."""
+    """The process's monitor, which measures nothing: the test sets ``free``."""
     monkeypatch.setattr(contention.CONTENTION, "free", inf)
     monkeypatch.setattr(contention.CONTENTION, "next_check", inf)
     monkeypatch.setattr(threads, "_processors", lambda: 2)
@@ -206,7 +207,7 @@ def _product_by_blas(rng: np.random.Generator) -> Callable[[], Any]:
 
 
 def _training(rng: np.random.Generator) -> Callable[[], Any]:
-    """A step from the same parameters each time: the loss, and what they become."""
+    """A step from the same parameters each time: the loss, and the new parameters."""
     x, labels = T.ftensor4("x"), T.ivector("labels")
     kernels = symdnn.shared(_normal(rng, 16, 16, 3, 3))
     more, w = symdnn.shared(_normal(rng, 16, 16, 5, 5)), symdnn.shared(_normal(rng, 16 * 196, 10))

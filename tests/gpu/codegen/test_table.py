@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from symdnn.gpu.device.array import RawArray
+from symdnn.ops.matrix.eigen import Eigh
 from tests import op_table
 from tests.gpu import emulator
 from tests.gpu.recorder import generated_kernels
@@ -27,6 +28,9 @@ def check(one: Try, laid_out: Any) -> int:
         ]
         results, env = emulator.run(kernel, one.call, arrays)
         assert env.error[0] == 0
+        if isinstance(one.call.op, Eigh):  # of arbitrary signs (complex: phases)
+            turn = (results[1].conj() * one.expected[1]).sum(axis=-2, keepdims=True)
+            results[1] = results[1] * (turn / abs(turn)).astype(results[1].dtype)
         for got, want in zip(results, one.expected, strict=True):
             assert_close(got, want)
     return len(found)
@@ -59,9 +63,16 @@ def sample() -> list[Try]:
     return list(found.values())[::6]
 
 
-@pytest.mark.parametrize("one", sample(), ids=lambda t: t.id)
-def test_sample(one):
-    check(one, dense)
+@pytest.mark.parametrize(
+    "third", range(3)
+)  # drawing all tries takes a second: not while collecting
+def test_sample(third):
+    for one in sample()[third::3]:
+        try:
+            check(one, dense)
+        except Exception as error:
+            error.add_note(one.id)
+            raise
 
 
 def of_family(family: str) -> list[Try]:

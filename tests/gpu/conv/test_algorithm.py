@@ -1,4 +1,4 @@
-"""Searches over both of cuDNN's APIs: how they are merged, kept for a node, measured, stored.
+"""Searches over both of cuDNN's APIs: how they are merged, stored for a node, measured, saved.
 
 Neither a GPU nor cuDNN is needed: the libraries and the bench are fakes that record.
 """
@@ -62,7 +62,7 @@ def both(fake):
 
 @pytest.fixture
 def folder(monkeypatch, tmp_path, fake):
-    """A card and a folder for what is measured."""
+    """A card and a folder for measurements."""
     device = SimpleNamespace(
         index=0, cudnn=HANDLE, name="card", capability=(9, 0), current=contextlib.nullcontext
     )  # fmt: skip
@@ -76,7 +76,7 @@ def folder(monkeypatch, tmp_path, fake):
 
 
 class Timer:
-    """Stands for :func:`symdnn.gpu.conv.measure.measure`: times by name, and how often asked."""
+    """A fake :func:`symdnn.gpu.conv.measure.measure`: times by name, and the number of calls."""
 
     def __init__(self, monkeypatch, **times):
         self.times, self.calls = times, 0
@@ -120,7 +120,7 @@ def test_limits_hold_for_both_apis(both):
 def test_free_memory_is_a_limit(both, monkeypatch):
     monkeypatch.setattr(algorithm, "free_bytes", lambda: 150)
     assert choose(signature(conv(algo="guess_once")), 0).candidate.name == "none"
-    with config.change_flags(deterministic="more"):  # what is free must not decide there
+    with config.change_flags(deterministic="more"):  # free memory must not decide there
         assert choose(signature(conv(algo="guess_once")), 0).candidate.name == "large"
 
 
@@ -443,7 +443,7 @@ def test_a_settled_kernel_says_what_runs(both):
     assert (use.requested, use.used, use.api, use.engine) == ("guess_once", "large", "legacy", "2")
     assert (use.workspace_bytes, use.deterministic, use.ms) == (300, True, None)
     assert use.precision == "float32 NCHW"
-    assert both.calls == []  # nothing is asked again
+    assert both.calls == []  # there is no second query
 
 
 def test_a_settled_kernel_keeps_its_choice_when_flags_change(both):

@@ -11,7 +11,8 @@ import pytest
 from symdnn.config import config
 from symdnn.gpu import registry
 from symdnn.gpu.conv.depthwise import DepthwiseKernel
-from symdnn.graph.kernel import kernels_for
+from symdnn.graph.kernel import Call, kernels_for
+from symdnn.graph.origin import NO_HINTS
 from symdnn.graph.type import TensorType
 from symdnn.ops.vendor.gpudnn import GpuDnnConv, GpuDnnConvGradI
 from symdnn.ops.vendor.gpudnn_epilogue import GpuDnnConvBiasActivation
@@ -99,6 +100,12 @@ def test_it_refuses_other_convolutions():
     assert "dilated" in why(dilation=(2, 1))
     assert "up to 7" in why(w=(6, 9, 3, 1), padding=((4, 4), (1, 1)))
     assert "stride" in why(stride=(3, 3))
+    large = GpuDnnConv(**fields(96))
+    types = [TensorType("bfloat16", s) for s in ((64, 56, 56, 96), (96, 3, 3, 1))]
+    call = Call(large, tuple(types), (types[0],), NO_HINTS)
+    assert "16 bits" in KERNEL.refuses(call)
+    half = types[0].with_shape((32, 56, 56, 96))
+    assert KERNEL.refuses(replace(call, inputs=(half, types[1]), outputs=(half,))) is None
     assert "channels last" in why(layout="NCHW", w=(6, 1, 3, 3))
     assert "in float32" in why("float64", precision="float64")
     assert "in float32" in why(precision="float64")

@@ -1,4 +1,4 @@
-"""Convolutions with what follows them: one kernel or two, and what each is given. No device."""
+"""Convolutions with epilogues: one kernel or two, and their arguments. No device."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def test_nothing_to_convolve(fake):
 def test_it_is_a_convolution_for_those_who_look():
     assert isinstance(op(), GpuDnnConv)
     names = [k.name for k in kernels_for(GpuDnnConvBiasActivation, "cuda")]
-    # Behind the reference on the host, which refuses nothing: never the convolution alone.
+    # After the reference on the host, which refuses nothing: never the unfused convolution.
     assert names.index("cudnn.conv_epilogue") < names.index("cudnn.on_host")
     assert names.index("cudnn.on_host") < names.index("cudnn.conv")
 

@@ -1,4 +1,4 @@
-"""The clock of measurements: what it launches how often, with a driver that is no driver."""
+"""The clock of measurements: its launches and their number, with a fake driver."""
 
 from types import SimpleNamespace
 
@@ -45,7 +45,7 @@ def clock_of(driver):
 
 @pytest.fixture(params=["captured", "not captured"])
 def graphs(request, monkeypatch):
-    """``Graph`` as what runs again, or as what can't be captured."""
+    """``Graph`` as a replayable graph, or as one that can't be captured."""
 
     def graph(context, enqueue):
         if request.param == "not captured":

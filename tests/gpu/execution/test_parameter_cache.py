@@ -1,4 +1,4 @@
-"""What depends on parameters alone, kept on an emulated device: captured plans go on reading it."""
+"""The parameter cache on an emulated device: captured plans continue to read it."""
 
 from __future__ import annotations
 

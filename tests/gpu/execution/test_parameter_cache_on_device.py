@@ -1,5 +1,6 @@
-"""What depends on parameters alone, on a GPU: right whoever changes a parameter, and not computed
-again while nobody does."""
+"""The parameter cache on a GPU: right whoever changes a parameter, and computed only after a
+change.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ def floats(*shape):
 
 
 class Net:
-    """Convolution and normalisation by given statistics, on a GPU and on the CPU.
+    """Convolution and normalisation with fixed statistics, on a GPU and on the CPU.
 
     The parameters are shared by both functions and by one that updates some of them on the GPU.
     """

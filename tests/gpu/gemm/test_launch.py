@@ -1,4 +1,4 @@
-"""What products ask of cuBLASLt: descriptors, pointers, fallbacks, choices. Needs no device."""
+"""Calls of cuBLASLt: descriptors, pointers, fallbacks, choices. Needs no device."""
 
 from __future__ import annotations
 
@@ -291,7 +291,7 @@ def test_the_report_says_what_was_chosen(lt, clock):
     use = kernel.library_use(call)
     assert (use.requested, use.api, use.engine, use.ms) == ("time", "cublaslt", "1", 1.0)
     assert use.why.endswith("by time: 1000.0 us of 3, the first guess 3000.0 us")
-    assert MatmulKernel().ran is None  # the one in the table stays as it is
+    assert MatmulKernel().ran is None  # the one in the table is unchanged
 
 
 def test_a_wrong_result_is_not_taken(lt, clock, monkeypatch):
@@ -303,7 +303,7 @@ def test_a_wrong_result_is_not_taken(lt, clock, monkeypatch):
         launched(Dot(), (M, K), (K, N), env=Wrong())
     assert lt.runs[-1]["algorithm"] == 2
     (choice,) = gemm_choice.chosen()
-    assert choice.ms == (3.0, None, 1.0)  # what is wrong is not timed
+    assert choice.ms == (3.0, None, 1.0)  # wrong ones are not timed
 
 
 def test_nothing_is_timed_for_the_same_bits_or_in_a_capture(lt, clock, monkeypatch):
@@ -321,7 +321,7 @@ def test_nothing_is_timed_for_the_same_bits_or_in_a_capture(lt, clock, monkeypat
 
 @pytest.fixture
 def disk(monkeypatch, tmp_path):
-    """A card of which choices are kept in a folder."""
+    """A card whose choices are stored in a folder."""
     card = SimpleNamespace(index=0, name="a card", capability=(9, 0))
     monkeypatch.setattr(contexts, "existing_context", lambda: card)
     with timing(), config.change_flags(**{"dnn.conv.tuning_cache": str(tmp_path)}):

@@ -17,7 +17,7 @@ COUNTS = [pytest.param(2, marks=pytest.mark.gpu2), pytest.param(4, marks=pytest.
 
 
 def launched(count, *program, flags="device=cuda,distributed.timeout=60", seconds=600, **more):
-    """(exit status, what was said) of a program on so many GPUs."""
+    """(exit status, output) of a program on this many GPUs."""
     there = len(libcuda.driver().devices)
     if there < count:
         pytest.skip(f"this machine has {there} GPUs")

@@ -38,10 +38,10 @@ NET = RNNSignature(
 
 
 class Trials(Bench):
-    """In the place of :class:`Trial`: what each algorithm does is written down."""
+    """A fake :class:`Trial`: the outcome of each algorithm is given."""
 
     def __init__(self):
-        self.answers = {}  # word -> milliseconds, or what is wrong
+        self.answers = {}  # algorithm -> milliseconds, or its fault
         self.made, self.asked = [], []
 
     def __call__(self, net, lengths, device):
@@ -265,7 +265,7 @@ def test_other_algorithms_do_not_change_the_cpu():
 
 @pytest.fixture
 def disk(monkeypatch, tmp_path):
-    """A card of which choices are kept in a folder."""
+    """A card whose choices are stored in a folder."""
     card = SimpleNamespace(index=0, name="a card", capability=(9, 0))
     monkeypatch.setattr(contexts, "existing_context", lambda: card)
     monkeypatch.setattr(libcudnn, "cudnnGetVersion", lambda: 91900)

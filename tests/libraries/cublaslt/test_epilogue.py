@@ -1,4 +1,4 @@
-"""What products take in, what they leave to fused kernels, and that the values stay."""
+"""What GEMMs fuse, what they leave to fused kernels, and equal values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GEMMs in training that also keep what is before the activation function of their result."""
+"""GEMMs in training that also store their result before the activation function."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_left_alone():
         excluded = symdnn.function([x], outputs, mode=CUDA.excluding("gemm_and_activation"))
         alone = symdnn.function([x], outputs[:1], mode=CUDA)
     assert ops_of(excluded, GpuGemmKept) == []
-    assert ops_of(alone, GpuGemmKept) == []  # nothing else reads what is before
+    assert ops_of(alone, GpuGemmKept) == []  # nothing else reads the value before the activation
 
 
 def test_what_a_norm_reads_is_computed_by_it():

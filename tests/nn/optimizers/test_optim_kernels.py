@@ -1,4 +1,4 @@
-"""What the optimisers' updates compile to: one pass on a CPU, few launches on a GPU."""
+"""Compiled updates of the optimisers: one pass on a CPU, few launches on a GPU."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ CASES = {
 
 
 def plan_of(name, mode, layers=LAYERS):
-    """The last plan of a step of a deep dense net, and how many variables it updates."""
+    """The last plan of a step of a deep dense network, and how many variables it updates."""
     optimiser, options = CASES[name]
     x, t = T.matrix("x"), T.ivector("t")
     net = nn.Sequential(*(m for _ in range(layers) for m in (nn.Linear(9, 9), nn.Tanh())))
@@ -52,7 +52,7 @@ def plan_of(name, mode, layers=LAYERS):
 
 @pytest.mark.parametrize("name", sampled(list(CASES), every=4))
 def test_on_a_gpu_all_parameters_are_one_launch(name):
-    """Weights and biases alike: the table among a kernel's parameters takes some 40 of them."""
+    """Weights and biases alike: the table of a kernel's parameters has room for some 40 of them."""
     plan, updated = plan_of(name, CUDA)
     launches = update_launches(plan.specialised, plan.memory).launches
     assert all(form is not None for form, _ in launches)
@@ -79,7 +79,7 @@ def test_on_a_cpu_a_parameter_is_one_pass_in_place(name):
 
 
 def test_a_shared_rate_keeps_the_captured_graph(rng, fake_device):
-    """Setting the rate writes where the graph reads it: nothing is captured again."""
+    """Setting the rate writes to the memory that the graph reads: nothing is captured again."""
     start = rng.normal(size=(3, 4)).astype("float32")
     results = []
     for mode in (CUDA, CPU):
@@ -122,7 +122,7 @@ def test_the_kernels_of_a_gpu_give_the_numbers_of_a_cpu(rng, name, fake_device):
 
 
 def test_the_correction_of_averages_is_known_not_to_overflow():
-    """Adam's ``1 - rate ** t`` is computed once, and quotients by it stay as they were written."""
+    """Adam's ``1 - rate ** t`` is computed once, and quotients by it are not rewritten."""
     w = symdnn.shared(np.ones((3, 2), "float32"), name="w")
     x = T.fmatrix("x")
     loss = (T.dot(x, w) ** 2).mean()
@@ -132,7 +132,7 @@ def test_the_correction_of_averages_is_known_not_to_overflow():
 
 @pytest.mark.parametrize("name", ["adam", "rmsprop", "adagrad"])
 def test_steps_of_exponentials_take_their_gradients_once(name):
-    """What a step divides by is a state, in range; no second gradient by logarithms is taken."""
+    """The divisor of a step is a state, in range; no second gradient by logarithms is computed."""
     optimiser, options = CASES[name]
     w = symdnn.shared(np.full((3, 2), 0.5, "float32"), name="w")
     x = T.fmatrix("x")
@@ -144,7 +144,7 @@ def test_steps_of_exponentials_take_their_gradients_once(name):
 
 
 def test_a_quotient_by_a_sum_of_exponentials_that_is_returned_stays_stable():
-    """Only what adds to a value that no exponential makes counts as a state."""
+    """A state is a value that is added to, and that no exponential makes."""
     x, y = T.fvectors("x", "y")
     below = T.exp(x) * 2.0 + T.exp(y) * 3.0
     f = symdnn.function([x, y], [below, T.exp(x) / below])

@@ -457,7 +457,7 @@ def test_bad_arguments(tmp_path):
         fit(targets=2)
     with pytest.raises(InputError, match=r"monitor='val_loss'; there are loss, and"):
         fit(monitor="val_loss")
-    with pytest.raises(InputError, match="resume=True goes on from checkpoint="):
+    with pytest.raises(InputError, match="resume=True needs checkpoint="):
         fit(resume=True)
     with pytest.raises(InputError, match="epochs=0"):
         fit(epochs=0)

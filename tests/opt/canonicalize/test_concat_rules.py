@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 import symdnn
+import symdnn.tensor as T
 from symdnn.errors import ShapeMismatch
+from symdnn.graph.evaluate import evaluate
 from symdnn.ops.array.index import IncSubtensor
 from symdnn.ops.array.join import Join, Split
 
@@ -58,3 +60,18 @@ def test_gradients_of_joins_read_the_joined_and_check_their_sizes(rng):
         np.testing.assert_allclose(f(a, a[::-1]), 2 * np.exp(2 * a), 1e-5)
         with pytest.raises(ShapeMismatch):
             f(a, a[:, :2])
+
+
+def test_all_slices_are_joined_in_whatever_order_their_gradients_are_added(rng):
+    x, p = T.tensor4("x"), T.tensor4("p")
+    gates = T.nnet.conv2d(x, p, border_mode="half")
+    a, b, c, d = gates[:, :2], gates[:, 2:4], gates[:, 4:6], gates[:, 6:]
+    state = T.sigmoid(a) * 0.5 + T.sigmoid(b) * T.tanh(c)
+    slope = T.grad((T.sigmoid(d) * T.tanh(state)).sum(), p)
+    f = symdnn.function([x, p], slope)
+    ops = [type(node.op) for node in f.fgraph.apply_nodes]
+    assert ops.count(Join) == 1
+    assert IncSubtensor not in ops
+    arrays = rng.standard_normal((2, 3, 4, 5)), rng.standard_normal((8, 3, 3, 3))
+    given = [v.astype(symdnn.config.floatX) for v in arrays]
+    np.testing.assert_allclose(f(*given), evaluate([slope], dict(zip((x, p), given)))[0], rtol=1e-4)

@@ -1,4 +1,4 @@
-"""Every rule: it fires, keeps values and errors, and leaves its near miss alone."""
+"""Every rule fires, keeps values and errors, and does not change its near miss."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_names_and_records_are_unique() -> None:
 
 
 def test_a_dropped_dimension_of_an_alloc_need_not_be_known_of_the_value(rng):
-    """The array's size of 1 is static there, the value's is not: nothing can be dropped."""
+    """The array's size of 1 is static, the value's is not: nothing can be dropped."""
     v = T.TensorType("float64", (None, None, None))("v")
     out = T.alloc(v, 2, 1, 5).dimshuffle(0, 2)
     x = rng.standard_normal((2, 1, 5))

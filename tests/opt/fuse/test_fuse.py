@@ -1,4 +1,4 @@
-"""Fusion: what becomes one node, what stays apart, and that values, lines and order stay right."""
+"""Fusion: which nodes are fused and which are not, and that values, lines and order stay right."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ GPU = Target.parse("cuda:sm_90")
 
 
 def fused(inputs: list[Any], outputs: list[Any], target: Target = GPU) -> FunctionGraph:
-    """The graph after fusion, its values compared with those before."""
+    """The graph after fusion; its values must equal those before."""
     graph = FunctionGraph(inputs, outputs)
     context = Context(graph, target, capabilities=CAPABILITIES)
     fuse.fuse_elementwise.function(context)
@@ -371,7 +371,7 @@ def test_fusion_can_be_switched_off(tag):
 
 
 def narrow_gradient(axes: list[Any]) -> tuple[list[Any], list[Any]]:
-    """What is stored in 16 bits, and sums of it in float32."""
+    """Values stored in 16 bits, and their sums in float32."""
     a, b = (T.tensor4(n, dtype="float16") for n in "ab")
     g = (a.astype("float32") * b.astype("float32")).astype("float16")
     return [a, b], [g, *(g.astype("float32").sum(axis=x) for x in axes)]

@@ -1,4 +1,4 @@
-"""What a later kernel computes again instead of reading it, and what it must not."""
+"""Values that a later kernel recomputes instead of reading them, and values that it may not."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ x, y, w = T.fmatrix("x"), T.fmatrix("y"), T.fmatrix("w")
 
 
 def fused(inputs: list[Any], outputs: list[Any], target: Target = GPU) -> FunctionGraph:
-    """The graph after fusion, its values compared with those before."""
+    """The graph after fusion; its values must equal those before."""
     load_kernels(target)
     graph = FunctionGraph(inputs, outputs)
     fuse.fuse_elementwise.function(Context(graph, target, capabilities=CAPABILITIES))
@@ -46,7 +46,7 @@ def kernels(graph: FunctionGraph) -> list[str]:
 
 
 def through(v: Any) -> Any:
-    """``v`` behind a product, so that what follows is another kernel."""
+    """``v`` after a GEMM, so that its readers are another kernel."""
     return T.dot(v, w)
 
 
@@ -133,7 +133,7 @@ def test_gradients_are_the_same_with_and_without(mode):
 
 
 def test_memory_of_a_gated_layer_is_that_of_its_operands():
-    """What a gradient keeps of ``silu(g) * u`` is ``g`` and ``u``."""
+    """For ``silu(g) * u`` a gradient stores ``g`` and ``u``."""
     gate, up, down = T.fmatrices("gate", "up", "down")
     g, u = T.dot(x, gate), T.dot(x, up)
     cost = T.sqr(T.dot(g * T.nnet.sigmoid(g) * u, down)).sum()

@@ -1,4 +1,4 @@
-"""Mixed precision: what gets 16 bits, what stays in float32, and that values agree."""
+"""Mixed precision: which values are in 16 bits, which in float32, and equal results."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_normalisation_keeps_its_statistics_in_float32() -> None:
 
 @pytest.mark.parametrize("name", NETS)
 def test_updates_are_of_the_float32_values(name: str) -> None:
-    """A step so small that nothing changes leaves each bit of the parameters."""
+    """A step that is too small to change anything leaves every bit of the parameters."""
     inputs, outputs, parameters = training(name)
     loss, rate = outputs[0], np.float32(1e-30)
     nexts = [p - rate * g for p, g in zip(parameters, T.grad(loss, parameters))]
@@ -170,7 +170,7 @@ def of_product(build: Callable[[Any], Any]) -> FunctionGraph:
 
 
 def stored(fgraph: FunctionGraph) -> list[str]:
-    """Dtypes of what is rounded, in order: the results of products, and casts."""
+    """Dtypes of rounded values, in order: results of GEMMs, and casts."""
     return [
         n.op.dtype for n in fgraph.toposort()
         if isinstance(n.op, Cast) and entering(n.inputs[0]) is None
@@ -201,7 +201,7 @@ def test_what_follows_a_product_is_computed_in_float32() -> None:
 )
 def test_what_needs_float32_gets_it(build: Callable[[Any], Any]) -> None:
     fgraph = of_product(build)
-    assert stored(fgraph) == ["float32"]  # the product's result is widened, nothing is rounded
+    assert stored(fgraph) == ["float32"]  # the GEMM's result is widened, nothing is rounded
 
 
 @pytest.mark.parametrize(
@@ -452,7 +452,7 @@ def test_the_report_says_nothing_of_amp_where_it_works():
 
 
 def test_a_convolution_takes_in_what_mixed_precision_computes_in_float32() -> None:
-    """Bias, addend and relu behind it, of which the gradient needs the result alone."""
+    """Bias, addend and relu after it; the gradient needs only the result."""
     x, w, z, b = f32(2, 3, 6, 6), f32(4, 3, 3, 3, name="w"), f32(2, 3, 6, 6), f32(4, name="b")
     v = f32(4, 3, 1, 1, name="v")
     y = T.nnet.conv2d(x, w, border_mode="half")
@@ -498,7 +498,9 @@ MOVES: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("name", MOVES)
 def test_what_is_moved_for_a_product_is_rounded_before(name: str) -> None:
-    """By what computes it, so that half as much is moved; behind a product it stays in 16 bits."""
+    """By the kernel that computes it, which halves the traffic; after a GEMM it stays in
+    16 bits.
+    """
     x, w = f32(4, 6), f32(6, 6, name="w")
     arrays = [np.random.default_rng(3).standard_normal(s).astype("f4") for s in ((4, 6), (6, 6))]
     moved = MOVES[name](T.exp(x))

@@ -1,4 +1,4 @@
-"""Rewrites of loops: each fires, leaves its near miss alone, and changes no value."""
+"""Rewrites of loops: each fires, does not change its near miss, and keeps values."""
 
 import numpy as np
 import pytest
@@ -243,7 +243,7 @@ def test_sums_of_what_is_the_same_at_each_step_stay_right():
     ids=["sum", "products", "product"],
 )
 def test_sums_of_parts_that_grow_stay_in_the_loop(term):
-    """As attention to what is in a cache so far."""
+    """As attention to the entries that a cache has so far."""
     x = MATRIX("x")
 
     def step(i, v, total, b):
@@ -308,7 +308,9 @@ def test_the_body_is_rewritten_as_the_rest_is():
     ids=["maximum", "minimum", "row", "cummax", "of tanh"],
 )
 def test_products_for_all_steps_change_no_comparison(step):
-    """What a gradient compares is rounded alike, though products are moved out of the loop."""
+    """Values that a gradient compares are rounded equally, though products are hoisted out of the
+    loop.
+    """
     x, w, h = T.dmatrix("x"), T.dmatrix("w"), T.dvector("h")
     states, _ = symdnn.scan(
         lambda x, h, w: step(T.dot(h, w) + x), sequences=[x], outputs_info=[h], non_sequences=[w]

@@ -39,7 +39,8 @@ INLINE i64 place(i32 kind, i64 channel, i64 at) { return kind == 0 ? 0 : kind ==
 
 extern "C" __global__ void __launch_bounds__(PAIRS* LINES) depthwise(
     const __grid_constant__ Parameters p) {
-  __shared__ Vec<float, 2> filters[TAPS][PAIRS];
+  // One more pair, so that neighbouring taps of a channel are in other banks.
+  __shared__ Vec<float, 2> filters[TAPS][PAIRS + 1];
   const i32 pair = threadIdx.x % PAIRS, line = threadIdx.x / PAIRS;
   constexpr i32 tiles = CHANNELS / (2 * PAIRS);
   const i32 first = blockIdx.x % tiles * (2 * PAIRS);

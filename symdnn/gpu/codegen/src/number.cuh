@@ -39,3 +39,6 @@ template <class R, i32 P> INLINE R squared_size(NumberOf<R, P> a) {
 
 INLINE float length(float a, float b) { return hypotf(a, b); }
 INLINE double length(double a, double b) { return hypot(a, b); }
+template <class R, i32 P> INLINE R size_of(NumberOf<R, P> a) {
+  return P == 1 ? s_abs(a.part[0]) : length(a.part[0], a.part[P - 1]);
+}
