@@ -202,7 +202,7 @@ def to_one_hot(y: TensorLike, nb_class: TensorLike, dtype: DtypeLike | None = No
 def bincount(x: TensorLike, weights: TensorLike | None = None, minlength: Any = None) -> Variable:
     """How often each of 0, 1, ... occurs in the vector ``x``, or the sum of its ``weights``.
 
-    The length, at least ``minlength``, depends on the largest value.
+    The length, at least ``minlength``, depends on the largest value. A negative one is an error.
     """
     v = as_variable(x)
     if v.type.ndim != 1 or not v.type.is_discrete:
@@ -211,6 +211,9 @@ def bincount(x: TensorLike, weights: TensorLike | None = None, minlength: Any = 
     wide = operator("cast")(v, "int64")
     length = join(0, wide, constant(np.array([-1]))).max() + 1
     length = operator("maximum")(length, least)
+    if not v.type.dtype.startswith(("u", "b")):
+        message = "bincount: wanted integers of 0 or more, got a negative one"
+        length = operator("assert_")(length, operator("ge")(wide, 0).all(), message=message)
     values = constant(1, dtype="int64") if weights is None else as_variable(weights)
     counts = zeros(length, values.type.dtype)
     return inc_subtensor(getitem(counts, wide), values)

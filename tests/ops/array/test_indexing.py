@@ -299,3 +299,12 @@ def test_a_constant_mask_has_the_size_of_its_axis():
     for n in (1, 2, 4):
         with pytest.raises(symdnn.errors.ShapeMismatch, match=r"\(None, 3\), got \(2, "):
             f(np.ones((2, n), "float32"))
+
+
+def test_a_negative_number_has_no_bin():
+    x = T.lvector()
+    count = symdnn.function([x], T.bincount(x, minlength=2))
+    assert count(np.array([3, 1, 3])).tolist() == [0, 1, 0, 2]
+    assert count(np.array([], "int64")).tolist() == [0, 0]
+    with pytest.raises(AssertionError, match="integers of 0 or more"):
+        count(np.array([3, -1]))
