@@ -183,6 +183,9 @@ class TensorMethods:
     def __divmod__(self, other: TensorLike) -> tuple[Variable, Variable]:
         return apply("int_div", self, other), apply("mod", self, other)
 
+    def __rdivmod__(self, other: TensorLike) -> tuple[Variable, Variable]:
+        return apply("int_div", other, self), apply("mod", other, self)
+
     def __pow__(self, other: TensorLike) -> Variable:
         return apply("pow", self, other)
 
@@ -218,6 +221,12 @@ class TensorMethods:
 
     def __rshift__(self, other: TensorLike) -> Variable:
         return apply("right_shift", self, other)
+
+    def __rlshift__(self, other: TensorLike) -> Variable:
+        return apply("left_shift", other, self)
+
+    def __rrshift__(self, other: TensorLike) -> Variable:
+        return apply("right_shift", other, self)
 
     def __invert__(self) -> Variable:
         return apply("invert", self)
@@ -357,9 +366,7 @@ class TensorMethods:
 
         With more numbers, or with one that is no axis, it is PyTorch's: :meth:`tile`.
         """
-        if more or (isinstance(axis, int) and axis >= self.type.ndim > 0):
-            return self.tile(repeats, axis, *more)
-        return apply("repeat", self, repeats, axis)
+        return apply("repeat_of", self, repeats, axis, *more)
 
     def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Variable:
         """The diagonal over two axes."""

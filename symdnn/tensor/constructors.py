@@ -93,7 +93,8 @@ def tensor(
     (:class:`symdnn.Dim`). Raises ``TypeMismatch`` for both or neither of the two.
     """
     if (shape is None) == (broadcastable is None):
-        raise TypeMismatch("tensor", "either broadcastable or shape", "both or neither")
+        value = "T.constant(value) is a value as a variable" if shape is None else ""
+        raise TypeMismatch("tensor", "either broadcastable or shape", "both or neither", value)
     made = TensorType(dtype or config.floatX, broadcastable if shape is None else shape)(name)
     return made  # type: ignore[no-any-return]
 

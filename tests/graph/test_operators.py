@@ -1,7 +1,12 @@
 """The table of builders: what is said of a name that it does not have."""
 
+import operator as operator_module
+
+import numpy as np
 import pytest
 
+import symdnn
+import symdnn.tensor as T
 from symdnn.errors import SymdnnError
 from symdnn.graph.operators import operator
 
@@ -13,3 +18,24 @@ def test_a_builder_that_is_not_there(name: str, advice: str):
     with pytest.raises(SymdnnError) as raised:
         operator(name)
     assert advice in str(raised.value)
+
+
+REFLECTED = [
+    "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "lshift", "rshift", "and_", "or_",
+    "xor",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("first", [110, np.int64(110), np.array([110, 9, 3])], ids=repr)
+@pytest.mark.parametrize("name", REFLECTED)
+def test_a_number_or_an_array_stands_in_front(name, first):
+    function = getattr(operator_module, name)
+    i, values = T.lvector(), np.array([1, 2, 5])
+    found = symdnn.function([i], function(first, i))(values)
+    np.testing.assert_allclose(found, function(first, values), rtol=1e-6)
+
+
+def test_a_number_is_divided_with_its_rest():
+    i = T.lvector()
+    quotient, rest = symdnn.function([i], list(divmod(110, i)))(np.array([7, -7, 5]))
+    np.testing.assert_array_equal([quotient, rest], np.divmod(110, [7, -7, 5]))

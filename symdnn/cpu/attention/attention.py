@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -31,7 +30,7 @@ from symdnn.cpu.launch.scratch import GrowingScratch, aligned
 from symdnn.cpu.launch.traits import LLVM_ASKS_THREADS
 from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call, Kernel, Row
-from symdnn.graph.typing import Array
+from symdnn.graph.typing import Array, Arrays
 from symdnn.ops.attention.attention import Attention, AttentionGrad
 from symdnn.ops.random.random import next_state
 
@@ -168,9 +167,7 @@ class _AttentionLaunch(CpuLaunch):
         self._blocks: dict[Any, Any] = {}
         self._memory = GrowingScratch()
 
-    def __call__(
-        self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array | None = None
-    ) -> None:
+    def __call__(self, inputs: Arrays, outputs: Arrays, workspace: Array | None = None) -> None:
         """Compute every result."""
         results = list(outputs[: len(self._names) - len(inputs)])
         arrays = [*inputs, *results]
@@ -187,7 +184,7 @@ class _AttentionLaunch(CpuLaunch):
             np.copyto(outputs[2], next_state(inputs[self._names.index("state")], self._scores))
 
     def native(
-        self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array | None = None
+        self, inputs: Arrays, outputs: Arrays, workspace: Array | None = None
     ) -> FastCall | None:
         """For operands with these strides; none where a random state follows."""
         arrays = [*inputs, *outputs]
@@ -210,7 +207,7 @@ class _AttentionLaunch(CpuLaunch):
     def _scratch(self, workspace: Array | None) -> Any:
         return self._memory.of(workspace, self._sizes.scratch_bytes)
 
-    def _words(self, arrays: Sequence[Array]) -> Any:
+    def _words(self, arrays: Arrays) -> Any:
         """The block for operands of these strides."""
         key = tuple([x.strides for x in arrays])
         if key not in self._blocks:

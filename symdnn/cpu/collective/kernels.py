@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from symdnn.graph.kernel import Call, Kernel, Launch, Row, Traits
-from symdnn.graph.typing import Array
+from symdnn.graph.typing import Array, Arrays
 from symdnn.ops.collective.base import Collective
 from symdnn.ops.collective.overlapped import AllReduceStart, AllReduceWait, MoveStart, MoveWait
 from symdnn.world import process
@@ -29,7 +29,7 @@ class CollectiveKernel(Kernel[Collective]):
         op = call.op
         comm = process.current().communicator(op.group)
 
-        def launch(inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+        def launch(inputs: Arrays, outputs: Arrays) -> None:
             comm.wait(op.launch(comm, inputs, outputs))
 
         return launch

@@ -6,7 +6,6 @@ Winograd's kernels add up their results while these are in registers, in float64
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from symdnn.cpu.launch.traits import LLVM
 from symdnn.cpu.reduce.batch_norm import MomentsKernel, finisher
 from symdnn.graph.kernel import Call, Kernel, Launch, Row, kernels_for
 from symdnn.graph.library_use import LibraryUse
-from symdnn.graph.typing import Array
+from symdnn.graph.typing import Array, Arrays
 from symdnn.ops.lowered.norm_parts import BatchMoments
 from symdnn.ops.vendor.conv_moments import OneDnnConvMoments
 from symdnn.ops.vendor.onednn import OneDnnConv
@@ -61,9 +60,7 @@ def _together(call: Call, convolve: WinogradLaunch) -> Launch[Array]:
     channels, finish = y.shape[-1], finisher(op.moments, y.shape)
     total, squares = np.empty((2, 1, 1, 1, channels))
 
-    def launch(
-        inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array | None = None
-    ) -> None:
+    def launch(inputs: Arrays, outputs: Arrays, workspace: Array | None = None) -> None:
         convolve(inputs[:given], outputs[:1], workspace)
         sums = convolve.sums[..., :channels].sum(0)
         total[:], squares[:] = sums[0], sums[1]
@@ -77,9 +74,7 @@ def _one_by_one(call: Call, kernel: Kernel, convolve: Any, moments: Launch[Array
     given = len(op.operands(call.inputs)[0])
     scratch = kernel.workspace_bytes(_conv_of(call)) > 0
 
-    def launch(
-        inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array | None = None
-    ) -> Any:
+    def launch(inputs: Arrays, outputs: Arrays, workspace: Array | None = None) -> Any:
         more = (workspace,) if scratch else ()
         made = convolve(inputs[:given], outputs[:1], *more)
         y = outputs[0] if made is None else made[0]

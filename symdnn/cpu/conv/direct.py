@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf, prod
 from typing import Any
@@ -41,7 +40,7 @@ from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call, Kernel, Row
 from symdnn.graph.library_use import LibraryUse
 from symdnn.graph.type import TensorType
-from symdnn.graph.typing import Array
+from symdnn.graph.typing import Array, Arrays
 from symdnn.ops.nn.channels_last import first_shape
 from symdnn.ops.nn.conv import resolved_padding
 from symdnn.ops.vendor.onednn import OneDnnConv
@@ -201,9 +200,7 @@ class _DirectLaunch(CpuLaunch):
         self._memory = GrowingScratch()
         self._is_native = False
 
-    def __call__(
-        self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array | None = None
-    ) -> None:
+    def __call__(self, inputs: Arrays, outputs: Arrays, workspace: Array | None = None) -> None:
         """Pack the filters unless they are kept, then convolve."""
         at, valid = (0, False) if self._kept is None else self._kept.place()
         kept = self._kept.memory if self._kept is not None and at else None
@@ -217,7 +214,7 @@ class _DirectLaunch(CpuLaunch):
         self._run(self._words)
 
     def native(
-        self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array | None = None
+        self, inputs: Arrays, outputs: Arrays, workspace: Array | None = None
     ) -> FastCall | None:
         """For contiguous operands, once filters are kept."""
         if self._kept is None or not all(a.flags.c_contiguous for a in (*inputs, *outputs)):

@@ -36,7 +36,7 @@ from symdnn.cpu.threads import thread_pools, threads
 from symdnn.graph.kernel import Call, Kernel, Launch, Row
 from symdnn.graph.library_use import LibraryUse
 from symdnn.graph.type import TensorType
-from symdnn.graph.typing import Array
+from symdnn.graph.typing import Array, Arrays
 from symdnn.ops.nn.channels_last import first_shape
 from symdnn.ops.nn.conv import resolved_padding
 from symdnn.ops.vendor.onednn import OneDnnConv, OneDnnConvGradI, OneDnnConvGradW
@@ -263,9 +263,7 @@ class WinogradLaunch:
         self._plan = plan
         self._moves = None if sizes.nhwc else [nhwc_reorders(s) for s in (sizes.x, sizes.y)]
 
-    def __call__(
-        self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array | None = None
-    ) -> None:
+    def __call__(self, inputs: Arrays, outputs: Arrays, workspace: Array | None = None) -> None:
         """Transform the filters unless they are prepacked, then convolve all tiles."""
         base, words = self._scratch.begin(workspace), self._words
         self.sums.fill(0)

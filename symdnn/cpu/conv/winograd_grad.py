@@ -9,7 +9,6 @@ that results are the same bits for a fixed number of threads.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
@@ -28,7 +27,7 @@ from symdnn.cpu.conv.winograd_weights_ir import filter_grad_ir
 from symdnn.cpu.launch.scratch import Scratch, as_contiguous
 from symdnn.cpu.threads import thread_pools, threads
 from symdnn.graph.kernel import Call, Launch, Row
-from symdnn.graph.typing import Array
+from symdnn.graph.typing import Array, Arrays
 from symdnn.ops.vendor.onednn import OneDnnConv, OneDnnConvGradI, OneDnnConvGradW
 
 __all__ = ["WinogradFilterGradKernel", "KERNELS"]
@@ -87,9 +86,7 @@ class _FilterGradLaunch:
         self._used = used
         self._moves = None if sizes.nhwc else [nhwc_reorders(s)[0] for s in (sizes.x, sizes.y)]
 
-    def __call__(
-        self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array | None = None
-    ) -> None:
+    def __call__(self, inputs: Arrays, outputs: Arrays, workspace: Array | None = None) -> None:
         """Add up products of all tiles, then transform the sums to filters."""
         base, words = self._scratch.begin(workspace), self._words
         x, dy = as_contiguous(inputs[0]), as_contiguous(inputs[1])

@@ -26,7 +26,7 @@ from symdnn.cpu.launch.series_launch import Part, SeriesLaunch, Viewed
 from symdnn.cpu.launch.strided_launch import StridedBlock
 from symdnn.cpu.launch.traits import LLVM, LLVM_ASKS_THREADS, NUMPY
 from symdnn.graph.kernel import Call, Kernel, Launch, Row
-from symdnn.graph.typing import Array
+from symdnn.graph.typing import Array, Arrays
 from symdnn.ops.array.cumulative import Shift
 from symdnn.ops.array.index import IncSubtensor, Subtensor
 from symdnn.ops.array.join import Join, Roll, Split
@@ -82,7 +82,7 @@ class FillKernel(Kernel):
         return PermutedInputs(elementwise_launch(complex_copy(y.dtype), tuple(y.shape)), (0,))
 
 
-def _fill(inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+def _fill(inputs: Arrays, outputs: Arrays) -> None:
     np.copyto(outputs[0], inputs[0])
 
 
@@ -198,7 +198,7 @@ class _JoinSplitLaunch(CpuLaunch):
         self._copies = _CopyLaunches(compiled)
         self._blocks: dict[Any, StridedBlock | None] = {}
 
-    def __call__(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+    def __call__(self, inputs: Arrays, outputs: Arrays) -> None:
         """Copy every piece."""
         reads = self._read(inputs)
         if self._compiled and (block := self._block(reads, outputs)) is not None:
@@ -211,18 +211,16 @@ class _JoinSplitLaunch(CpuLaunch):
             else:
                 self._copies.copy(piece, part)
 
-    def _read(self, inputs: Sequence[Array]) -> Sequence[Array]:
+    def _read(self, inputs: Arrays) -> Arrays:
         """The arrays among the inputs; a split has sizes too."""
         return inputs[:1] if self._split else inputs
 
-    def prepare(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+    def prepare(self, inputs: Arrays, outputs: Arrays) -> None:
         """Queue the compilation of the code for operands with these strides."""
         if self._compiled:
             self._block(self._read(inputs), outputs)
 
-    def native(
-        self, inputs: Sequence[Array], outputs: Sequence[Array]
-    ) -> FastCall | FastCallSeries | None:
+    def native(self, inputs: Arrays, outputs: Arrays) -> FastCall | FastCallSeries | None:
         """For operands with these strides: one loop, or a copy of each piece."""
         if not self._compiled:
             return None
@@ -239,7 +237,7 @@ class _JoinSplitLaunch(CpuLaunch):
                 parts.append(Part(copy_of(whole.dtype.name, piece.shape), ends[:1], ends[1:]))
         return SeriesLaunch(parts).native(inputs, outputs)
 
-    def _block(self, reads: Sequence[Array], outputs: Sequence[Array]) -> StridedBlock | None:
+    def _block(self, reads: Arrays, outputs: Arrays) -> StridedBlock | None:
         key = tuple([a.strides for a in (*reads, *outputs)])
         if key not in self._blocks:
             whole, pieces = (reads[0], outputs) if self._split else (outputs[0], reads)
@@ -253,7 +251,7 @@ class _VectorLaunch(_JoinSplitLaunch):
     def __init__(self) -> None:
         super().__init__(0, True)
 
-    def _read(self, inputs: Sequence[Array]) -> Sequence[Array]:
+    def _read(self, inputs: Arrays) -> Arrays:
         return [a.reshape(1) for a in inputs]
 
 
@@ -277,7 +275,7 @@ class _IncSubtensorLaunch(CpuLaunch):
         self._part, self._sets = Subtensor(op.index), op.set_instead_of_inc
         self._compiled, self._copies = compiled, _CopyLaunches(compiled)
 
-    def __call__(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+    def __call__(self, inputs: Arrays, outputs: Arrays) -> None:
         """Copy ``x`` unless the result shares its memory, then change the part."""
         (x, y, *bounds), (out,) = inputs, outputs
         self._part.reference(x, *bounds)  # an index out of range is an error before any write
@@ -286,7 +284,7 @@ class _IncSubtensorLaunch(CpuLaunch):
         part = self._part.reference(out, *bounds)
         (self._copies.copy if self._sets else self._copies.add)(y, part)
 
-    def native(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> FastCallSeries | None:
+    def native(self, inputs: Arrays, outputs: Arrays) -> FastCallSeries | None:
         """For operands with these strides, unless the part depends on numbers."""
         x, (out,) = inputs[0], outputs
         if not self._compiled or not out.size or symbolic_count(self._part.index):
@@ -326,7 +324,7 @@ class ShiftKernel(Kernel[Shift]):
         first, last = (*lead, slice(None, 1)), (*lead, slice(-1, None))
         source, target, empty = (late, early, last) if call.op.reverse else (early, late, first)
 
-        def launch(inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+        def launch(inputs: Arrays, outputs: Arrays) -> None:
             copies.copy(inputs[0][source], outputs[0][target])
             outputs[0][empty] = 0
 
@@ -355,7 +353,7 @@ class _RollLaunch(CpuLaunch):
         self._axis, self._blocks = axis, dict[Any, StridedBlock | None]()
         self._join = _JoinSplitLaunch(axis, True)
 
-    def __call__(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+    def __call__(self, inputs: Arrays, outputs: Arrays) -> None:
         """Copy both parts of each line."""
         x, shift = inputs
         if (block := self._block(x, int(shift), outputs[0])) is not None:
@@ -364,9 +362,7 @@ class _RollLaunch(CpuLaunch):
         first = np.split(x, [self._first(x, int(shift))], self._axis)
         self._join(first[::-1], outputs)
 
-    def native(
-        self, inputs: Sequence[Array], outputs: Sequence[Array]
-    ) -> FastCall | FastCallSeries | None:
+    def native(self, inputs: Arrays, outputs: Arrays) -> FastCall | FastCallSeries | None:
         """For operands with these strides, and a shift that is the same in every run."""
         x, shift = inputs
         if shift is None or not x.size:
@@ -427,11 +423,11 @@ class _CopyViewLaunch(CpuLaunch):
     def __init__(self, op: DimShuffle | Reshape | Subtensor | Copy) -> None:
         self._op, self._copies = op, _CopyLaunches(True)
 
-    def __call__(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+    def __call__(self, inputs: Arrays, outputs: Arrays) -> None:
         """Copy every element."""
         self._copies.copy(*self._views(inputs, outputs[0]))
 
-    def _views(self, inputs: Sequence[Array], out: Array) -> tuple[Any, Any]:
+    def _views(self, inputs: Arrays, out: Array) -> tuple[Any, Any]:
         """What is copied, and where: views of the input and of the result, of one shape."""
         x = np.asarray(inputs[0])
         if isinstance(self._op, Copy):
@@ -441,7 +437,7 @@ class _CopyViewLaunch(CpuLaunch):
         # Of an array without dimensions NumPy may give a scalar.
         return np.asarray(self._op.reference(*inputs)), out
 
-    def native(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> FastCall | None:
+    def native(self, inputs: Arrays, outputs: Arrays) -> FastCall | None:
         """For operands with these strides, unless the view depends on numbers."""
         x, (out,) = inputs[0], outputs
         if not out.size or not has_code(out.dtype.name):

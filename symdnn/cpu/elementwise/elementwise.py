@@ -26,7 +26,7 @@ from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call, Kernel, Row
 from symdnn.graph.op import Op
 from symdnn.graph.type import TensorType
-from symdnn.graph.typing import Array
+from symdnn.graph.typing import Arrays
 from symdnn.graph.values.strides import merged
 from symdnn.ops.core.scalar import ScalarProgram, identity_program
 from symdnn.ops.elementwise.complex_meaning import complex_meaning, part_dtypes
@@ -97,9 +97,7 @@ class ElementwiseKernel(Kernel[Elemwise | FusedElemwise]):
         return elementwise_launch(program, shape)
 
 
-def _first_parts(
-    shape: tuple[int, ...], inputs: Sequence[Array], outputs: Sequence[Array]
-) -> StridedBlock:
+def _first_parts(shape: tuple[int, ...], inputs: Arrays, outputs: Arrays) -> StridedBlock:
     """The block that copies real parts: every second number."""
     own = identity_program(outputs[0].dtype.name)
     return _block(own, shape, [inputs[0].real], outputs)
@@ -116,15 +114,15 @@ class PermutedInputs(CpuLaunch):
     def __init__(self, launch: Any, order: Sequence[int]) -> None:
         self._launch, self._order = launch, tuple(order)
 
-    def __call__(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+    def __call__(self, inputs: Arrays, outputs: Arrays) -> None:
         """Compute every element."""
         self._launch([inputs[k] for k in self._order], outputs)
 
-    def prepare(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+    def prepare(self, inputs: Arrays, outputs: Arrays) -> None:
         """Queue the compilation of the loop for operands with these strides."""
         self._launch.prepare([inputs[k] for k in self._order], outputs)
 
-    def native(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> FastCall:
+    def native(self, inputs: Arrays, outputs: Arrays) -> FastCall:
         """For operands with these strides; inputs that are not read get no word of the block."""
         found: FastCall = self._launch.native([inputs[k] for k in self._order], outputs)
         at = [-1] * len(inputs)
@@ -136,8 +134,8 @@ class PermutedInputs(CpuLaunch):
 def _block(
     program: ScalarProgram,
     shape: tuple[int, ...],
-    inputs: Sequence[Array],
-    outputs: Sequence[Array],
+    inputs: Arrays,
+    outputs: Arrays,
 ) -> StridedBlock:
     """The compiled loop and its block of words, for operands with these strides."""
     read = [np.broadcast_to(a, shape) for a in inputs]

@@ -24,7 +24,7 @@ from symdnn.cpu.launch.strided_launch import StridedBlock, StridedLaunch
 from symdnn.cpu.launch.traits import LLVM
 from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call, Kernel, Launch, Row
-from symdnn.graph.typing import Array
+from symdnn.graph.typing import Array, Arrays
 from symdnn.graph.values.strides import merged
 from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, AdvancedSubtensor
 from symdnn.ops.array.scatter_reduce import ScatterReduce
@@ -63,7 +63,7 @@ class GatherKernel(Kernel[AdvancedSubtensor]):
         """A launch for any strides; an index out of range is an error."""
         op = call.op
 
-        def failed(inputs: Sequence[Array]) -> None:
+        def failed(inputs: Arrays) -> None:
             op.numpy_index(inputs[0].shape, inputs[1:])
 
         return StridedLaunch(partial(_gather_block, op), failed=failed)
@@ -74,14 +74,12 @@ def whole_or_array(op: AdvancedSubtensor | AdvancedIncSubtensor | ScatterReduce)
     return all(e in ("a", _ALL) for e in op.index)
 
 
-def _gather_block(
-    op: AdvancedSubtensor, inputs: Sequence[Array], outputs: Sequence[Array]
-) -> StridedBlock:
+def _gather_block(op: AdvancedSubtensor, inputs: Arrays, outputs: Arrays) -> StridedBlock:
     return indexed_block(op, "gather", inputs[0], inputs[1:], outputs[0])
 
 
 def indexed_block(
-    op: AdvancedSubtensor, what: str, x: Array, arrays: Sequence[Array], y: Array
+    op: AdvancedSubtensor, what: str, x: Array, arrays: Arrays, y: Array
 ) -> StridedBlock:
     """The block of (x, \\*arrays, y) that does ``what`` (:class:`GatherPlan`) to ``x[arrays]``."""
     steps = [*_steps(op, x, arrays, y.ndim), y.strides]
@@ -125,9 +123,7 @@ def _rows_of_task(
     return max(1, min(_MAX_ROWS_OF_TASK, rows // (4 * threads_)))
 
 
-def _steps(
-    op: AdvancedSubtensor, x: Array, arrays: Sequence[Array], ndim: int
-) -> list[tuple[int, ...]]:
+def _steps(op: AdvancedSubtensor, x: Array, arrays: Arrays, ndim: int) -> list[tuple[int, ...]]:
     """Strides along the result's axes: of ``x`` along those without an index, and of the arrays."""
     kept = [s for d, s in enumerate(x.strides) if d not in op.arrays]
     common: Any = np.broadcast_arrays(*arrays)

@@ -16,7 +16,7 @@ from symdnn.cpu.launch.series_launch import Part, SeriesLaunch, Viewed
 from symdnn.cpu.launch.strided_launch import StridedBlock, StridedLaunch
 from symdnn.cpu.launch.traits import LLVM
 from symdnn.graph.kernel import Call, Kernel, Launch, Row
-from symdnn.graph.typing import Array
+from symdnn.graph.typing import Array, Arrays
 from symdnn.ops.array.create import AllocDiag
 from symdnn.ops.array.pad import Pad
 
@@ -44,12 +44,12 @@ class _PadLaunch(CpuLaunch):
     def __init__(self) -> None:
         self._series: dict[Any, SeriesLaunch] = {}
 
-    def __call__(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+    def __call__(self, inputs: Arrays, outputs: Arrays) -> None:
         """Fill what is before and after along each dimension; copy what is between."""
         (x, value, *widths), (out,) = inputs, outputs
         self._padded(x, widths, out)([x, np.asarray(value)], outputs)
 
-    def native(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> FastCallSeries | None:
+    def native(self, inputs: Arrays, outputs: Arrays) -> FastCallSeries | None:
         """For operands with these strides, and widths that are the same in every run."""
         (x, value, *widths), (out,) = inputs, outputs
         if any(w is None for w in widths) or not out.size:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -18,7 +17,7 @@ from symdnn.cpu.launch.launch import CpuLaunch
 from symdnn.cpu.launch.traits import LLVM
 from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call, Kernel, Row
-from symdnn.graph.typing import Array
+from symdnn.graph.typing import Arrays
 from symdnn.ops.core.scalar import Builder, ScalarProgram
 from symdnn.ops.nn.dropout import Dropout, DropoutGrad
 from symdnn.ops.random.random import RandomBernoulli, RandomNormal, RandomUniform
@@ -86,7 +85,7 @@ class _DrawLaunch(CpuLaunch):
         words = [threads.threads(count, _ELEMENTS_PER_THREAD), 1, count, 0, 0, 0, 0]
         self._words = (_Words * len(words))(*words)
 
-    def __call__(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+    def __call__(self, inputs: Arrays, outputs: Arrays) -> None:
         """Draw every element."""
         y, following = outputs
         state = np.ascontiguousarray(inputs[0])
@@ -101,7 +100,7 @@ class _DrawLaunch(CpuLaunch):
             if whole is not out:
                 np.copyto(out, whole)
 
-    def native(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> FastCall | None:
+    def native(self, inputs: Arrays, outputs: Arrays) -> FastCall | None:
         """For contiguous operands."""
         if not all(a.flags.c_contiguous for a in (inputs[0], *outputs)):
             return None
@@ -149,7 +148,7 @@ class DropoutKernel(Kernel[Dropout]):
         draw = _DrawLaunch("mask", "bool", "float32", count)
         scale = elementwise.elementwise_launch(scaled_program(x.dtype, op.scale), tuple(x.shape))
 
-        def launch(inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+        def launch(inputs: Arrays, outputs: Arrays) -> None:
             (state, x, rate), (y, mask, following) = inputs, outputs
             draw([state, rate], [mask, following])
             scale([mask, x, rate], [y])

@@ -6,7 +6,6 @@ divide the axis of the first index, so results do not depend on the number of th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from math import prod
 
@@ -22,7 +21,7 @@ from symdnn.cpu.launch.series_launch import Part, SeriesLaunch, Viewed
 from symdnn.cpu.launch.strided_launch import StridedBlock, StridedLaunch
 from symdnn.cpu.launch.traits import LLVM, NUMPY
 from symdnn.graph.kernel import Call, Kernel, Launch, Row
-from symdnn.graph.typing import Array
+from symdnn.graph.typing import Array, Arrays
 from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, AdvancedSubtensor
 from symdnn.ops.array.scatter_reduce import ScatterReduce
 from symdnn.ops.core.dtype import is_narrow_float
@@ -84,7 +83,7 @@ class _ScatterLaunch(CpuLaunch):
             StridedLaunch(partial(_change_block, self._get, what)) for what in ("check", _what(op))
         )
 
-    def __call__(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+    def __call__(self, inputs: Arrays, outputs: Arrays) -> None:
         """Look at the indices, copy ``x`` unless the result shares its memory, then change it."""
         x, y, *arrays = inputs
         (out,) = outputs
@@ -96,14 +95,14 @@ class _ScatterLaunch(CpuLaunch):
         if self._some:
             self._change([out, *arrays, values], [])
 
-    def prepare(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+    def prepare(self, inputs: Arrays, outputs: Arrays) -> None:
         """Queue the compilation of the code for operands with these strides."""
         x, y, *arrays = inputs
         if self._some:
             self._check.prepare([x, *arrays, self._values(y)], [])
             self._change.prepare([*outputs, *arrays, self._values(y)], [])
 
-    def native(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> FastCallSeries | None:
+    def native(self, inputs: Arrays, outputs: Arrays) -> FastCallSeries | None:
         """For operands with these strides."""
         x, (out,) = inputs[0], outputs
         if not self._some or not out.size:
@@ -146,7 +145,7 @@ class InPlaceKernel(Kernel[AdvancedIncSubtensor]):
     def bind(self, call: Call[AdvancedIncSubtensor]) -> Launch[Array]:
         """The write, after a copy unless the result shares the memory."""
 
-        def launch(inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+        def launch(inputs: Arrays, outputs: Arrays) -> None:
             x, *rest = inputs
             (out,) = outputs
             if not same_memory(x, out):
@@ -156,9 +155,7 @@ class InPlaceKernel(Kernel[AdvancedIncSubtensor]):
         return launch
 
 
-def _change_block(
-    get: AdvancedSubtensor, what: str, arrays: Sequence[Array], _: Sequence[Array]
-) -> StridedBlock:
+def _change_block(get: AdvancedSubtensor, what: str, arrays: Arrays, _: Arrays) -> StridedBlock:
     x, *index, y = arrays
     return indexed_block(get, what, x, index, y)
 

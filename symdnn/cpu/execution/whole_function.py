@@ -25,6 +25,8 @@ __all__ = ["CpuWholeFunction"]
 _WARM_CALLS = 50
 #: Bytes of the values inside of it at most.
 _MOST_BYTES = 1 << 23
+#: Statements of it at most: of more, its loops are compiled apart, which takes less time.
+_MOST_STATEMENTS = 400
 _ONE = np.ones((), np.int64)
 
 
@@ -103,6 +105,8 @@ def _whole_work(program: LoopProgram) -> int:
 
     That is so where a loop's step, or what is around the loops, is large, and if all of it is.
     """
+    if sum(1 for _ in program.statements()) > _MOST_STATEMENTS:
+        raise NotLowered("it is long")
     most = most_work()
     for block in _blocks(program.loop.body):
         if sum(work_of([s]) for s in block if not isinstance(s, Repeat)) > most:

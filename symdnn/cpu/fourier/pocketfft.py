@@ -13,7 +13,7 @@ from typing import Any
 
 from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call, Kernel, Launch, Row, Traits
-from symdnn.graph.typing import Array
+from symdnn.graph.typing import Array, Arrays
 from symdnn.ops.fourier.transform import FFT, InverseRealFFT, RealFFT, Transform
 
 __all__ = ["KERNELS", "PocketfftKernel", "module"]
@@ -51,7 +51,7 @@ class PocketfftKernel(Kernel[Transform]):
         work = max(prod(call.inputs[0].shape), prod(y.shape))
         run = _function(call.op, y.shape)
 
-        def launch(inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+        def launch(inputs: Arrays, outputs: Arrays) -> None:
             # The number of threads is asked for at each call, since it may be limited.
             run(inputs[0], outputs[0], threads.threads(work, _ELEMENTS_PER_THREAD))
 

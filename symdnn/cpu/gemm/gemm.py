@@ -13,7 +13,7 @@ Here a *term* is a value of k: an element of the result is a sum over k terms.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from math import prod
@@ -32,7 +32,7 @@ from symdnn.cpu.launch.scratch import GrowingScratch, as_contiguous
 from symdnn.cpu.launch.traits import LLVM_ASKS_THREADS
 from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call, Kernel, Row
-from symdnn.graph.typing import Array
+from symdnn.graph.typing import Array, Arrays
 from symdnn.ops.vendor.onednn import OneDnnMatmul
 
 __all__ = ["GemmPartition", "GemmKernel", "partition", "KERNELS"]
@@ -226,9 +226,7 @@ class _GemmLaunch(CpuLaunch):
         columns = shape_of(jit.vector_width()).columns
         self._kept = self._direct or kept_panels(call, part, columns)
 
-    def __call__(
-        self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array | None = None
-    ) -> None:
+    def __call__(self, inputs: Arrays, outputs: Arrays, workspace: Array | None = None) -> None:
         """Multiply, then run the epilogue."""
         arrays = [*inputs[:2], *map(as_contiguous, inputs[2:]), *outputs]
         panels = None if self._kept is None else self._kept.of(arrays[1])
@@ -244,7 +242,7 @@ class _GemmLaunch(CpuLaunch):
         self._run(words)
 
     def native(
-        self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array | None = None
+        self, inputs: Arrays, outputs: Arrays, workspace: Array | None = None
     ) -> FastCall | None:
         """For operands with these strides."""
         if self._kept is not None:
@@ -260,7 +258,7 @@ class _GemmLaunch(CpuLaunch):
     def _scratch(self, words: Any, workspace: Array | None) -> Any:
         return self._memory.of(workspace, words[_OWN_WORD] * words[0])
 
-    def _words(self, arrays: Sequence[Array], kept: bool = False) -> Any:
+    def _words(self, arrays: Arrays, kept: bool = False) -> Any:
         """The block for operands of these strides; ``kept``: the second is in panels."""
         key = (kept, *[x.strides for x in arrays])
         if key not in self._blocks:

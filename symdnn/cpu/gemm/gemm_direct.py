@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Sequence
 from math import inf
 from typing import Any
 
@@ -27,7 +26,7 @@ from symdnn.cpu.gemm.gemm_kept import KeptPanels
 from symdnn.cpu.onednn.kernel import PrepackedInput, version_of
 from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call
-from symdnn.graph.typing import Array
+from symdnn.graph.typing import Array, Arrays
 
 __all__ = ["DirectProduct", "direct_product"]
 
@@ -79,7 +78,7 @@ class DirectProduct(KeptPanels):
         values |= DirectSizes(values, 4 * PANEL * self._panels * terms).parts(count)
         return (_Words * len(WORDS))(*(values.get(n, 0) for n in WORDS))
 
-    def run(self, arrays: Sequence[Array], panels: Any) -> None:
+    def run(self, arrays: Arrays, panels: Any) -> None:
         """Multiply block by block; ``panels`` is what :meth:`of` gave."""
         a, y = arrays[0], arrays[-1]
         for i, (start, words) in enumerate(zip(self._starts, self._blocks)):

@@ -7,7 +7,6 @@ its order. Results of several columns of LU solutions are, which ``getrs`` wants
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -19,7 +18,7 @@ from symdnn.cpu.lapack.small import small_launch
 from symdnn.cpu.launch.contiguous_launch import compiler_refusal
 from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call, Kernel, Row, Traits
-from symdnn.graph.typing import Array, OpT
+from symdnn.graph.typing import Array, Arrays, OpT
 from symdnn.ops.matrix.base import failed
 from symdnn.ops.matrix.cholesky import Cholesky
 from symdnn.ops.matrix.lu import LUFactor, LUSolve
@@ -96,7 +95,7 @@ class LapackKernel(Kernel[OpT]):
         """The launch for contiguous outputs; others are copied."""
         launcher = self.launcher(call)
 
-        def launch(inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+        def launch(inputs: Arrays, outputs: Arrays) -> None:
             made = [o if o.flags.c_contiguous else np.empty(o.shape, o.dtype) for o in outputs]
             launcher(inputs, made)
             for whole, out in zip(made, outputs, strict=True):
@@ -175,7 +174,7 @@ class CholeskyKernel(LapackKernel[Cholesky]):
         stack = Stack(call.inputs[0].dtype, prod(shape[:-2]), shape[-1])
         factor = Factor(stack, op.lower)
 
-        def launch(inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+        def launch(inputs: Arrays, outputs: Arrays) -> None:
             np.copyto(outputs[0], inputs[0])
             with blas_threads(stack.threads):
                 info = factor(outputs[0])
@@ -232,7 +231,7 @@ class TriangularKernel(LapackKernel[Solve]):
             stack, columns, shared, op.reads_lower, "T" if op.transposed else "N", op.unit_diagonal
         )
 
-        def launch(inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+        def launch(inputs: Arrays, outputs: Arrays) -> None:
             (m, b), (x,) = inputs, outputs
             singular = None if op.unit_diagonal else zero_on_diagonal(m)
             np.copyto(x, b)
@@ -275,7 +274,7 @@ class HermitianKernel(LapackKernel[Solve]):
             for how in (("N", "C") if op.lower else ("C", "N"))
         ]
 
-        def launch(inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+        def launch(inputs: Arrays, outputs: Arrays) -> None:
             (m, b), (x,) = inputs, outputs
             part = np.array(m, order="C")
             np.copyto(x, b)
@@ -289,7 +288,7 @@ class HermitianKernel(LapackKernel[Solve]):
         return launch
 
 
-def indefinite(op: Solve, info: Array, operands: Sequence[Array], x: Array) -> None:
+def indefinite(op: Solve, info: Array, operands: Arrays, x: Array) -> None:
     """Solve the systems that have no Cholesky factor by the reference."""
     lead = x.shape[:-2]
     wide = [np.broadcast_to(v, lead + v.shape[-2:]) for v in operands]
@@ -320,7 +319,7 @@ class LUFactorKernel(LapackKernel[LUFactor]):
         stack = Stack(call.inputs[0].dtype, prod(shape[:-2]), max(m, n))
         getrf = lu_calls(stack, m, n)
 
-        def launch(inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+        def launch(inputs: Arrays, outputs: Arrays) -> None:
             (a,), (f, pivots) = inputs, outputs
             if columns:
                 np.copyto(f, a)
@@ -352,7 +351,7 @@ class LUSolveKernel(LapackKernel[LUSolve]):
             stack.each(columns, n), sized(n), INFO,
         )  # fmt: skip
 
-        def launch(inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+        def launch(inputs: Arrays, outputs: Arrays) -> None:
             (lu, pivots, b), (x,) = inputs, outputs
             singular = zero_on_diagonal(lu)
             factors = own_or_one(lu if by_columns else lu.swapaxes(-1, -2), lead)[0]
@@ -386,7 +385,7 @@ class InverseKernel(LapackKernel[MatrixInverse]):
             Scratch(length * stack.dtype.itemsize), sized(length), INFO,
         )  # fmt: skip
 
-        def launch(inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+        def launch(inputs: Arrays, outputs: Arrays) -> None:
             (a,), (y,) = inputs, outputs
             np.copyto(y, a)
             pivots, info = np.empty((stack.count, n), np.int32), stack.info()
@@ -429,7 +428,7 @@ class QRKernel(LapackKernel[QR]):
             sized(n),
         )
 
-        def launch(inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+        def launch(inputs: Arrays, outputs: Arrays) -> None:
             r = outputs[-1]
             whole = outputs[0] if made == ld else np.empty((*lead, m, ld), stack.dtype)
             np.copyto(whole[..., :n], inputs[0])

@@ -19,7 +19,7 @@ from symdnn.cpu.lapack.stacks_ir import LANES, StackPlan, stack_ir
 from symdnn.cpu.launch.contiguous_launch import ContiguousLaunch
 from symdnn.cpu.launch.scratch import address
 from symdnn.cpu.threads import threads
-from symdnn.graph.typing import Array
+from symdnn.graph.typing import Arrays
 
 __all__ = ["Sequenced", "SequenceLaunch"]
 
@@ -195,7 +195,7 @@ class SequenceLaunch(ContiguousLaunch):
         super().__init__(run, head, reads, made._arrays - reads, FAULT, tail)
         self._keep, self._slow = made.keep, slow
 
-    def __call__(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+    def __call__(self, inputs: Arrays, outputs: Arrays) -> None:
         """Compute every result."""
         if not all(a.flags.c_contiguous for a in (*inputs, *outputs)):
             self._slow(inputs, outputs)

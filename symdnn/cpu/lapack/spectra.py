@@ -3,7 +3,6 @@ NumPy's."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -13,7 +12,7 @@ from symdnn.cpu.lapack.kernels import LapackKernel, Stack
 from symdnn.cpu.lapack.library import blas_threads
 from symdnn.cpu.lapack.small import expm_launch, fits
 from symdnn.graph.kernel import Call, Row
-from symdnn.graph.typing import Array
+from symdnn.graph.typing import Arrays
 from symdnn.ops.matrix.base import MatrixOp
 from symdnn.ops.matrix.determinant import Det, SLogDet
 from symdnn.ops.matrix.eigen import Eigh, Eigvalsh
@@ -39,7 +38,7 @@ class SmallKernel(LapackKernel[MatrixOp]):
         """The reference."""
         compute = call.op.compute
 
-        def launch(inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+        def launch(inputs: Arrays, outputs: Arrays) -> None:
             for out, value in zip(outputs, compute(*inputs), strict=True):
                 np.copyto(out, value)
 
@@ -70,12 +69,12 @@ class ExpmKernel(LapackKernel[Expm]):
         op, shape = call.op, call.inputs[0].shape
         count = Stack(call.inputs[0].dtype, prod(shape[:-2]), shape[-1]).threads
 
-        def slow(inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+        def slow(inputs: Arrays, outputs: Arrays) -> None:
             np.copyto(outputs[0], op.reference(inputs[0]))
 
         compiled = expm_launch(call, slow)
 
-        def launch(inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+        def launch(inputs: Arrays, outputs: Arrays) -> None:
             with blas_threads(count):
                 compiled(inputs, outputs)
 

@@ -13,7 +13,7 @@ from symdnn.cpu.compiler import jit
 from symdnn.cpu.launch.fastcall import FastCall
 from symdnn.cpu.launch.launch import CpuLaunch
 from symdnn.cpu.threads import threads
-from symdnn.graph.typing import Array
+from symdnn.graph.typing import Array, Arrays
 
 __all__ = ["ContiguousLaunch", "compile_refusal", "compiler_refusal"]
 
@@ -60,7 +60,7 @@ class ContiguousLaunch(CpuLaunch):
         words = [*head, *[0] * (reads + writes), *tail]
         self._words = (ctypes.c_int64 * len(words))(*words)
 
-    def __call__(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+    def __call__(self, inputs: Arrays, outputs: Arrays) -> None:
         """Compute every result; raises the error that the kernel reports."""
         read = inputs[: self._reads]
         dense = [a if a.flags.c_contiguous else self.dense(a) for a in read]
@@ -84,11 +84,11 @@ class ContiguousLaunch(CpuLaunch):
         """Copy a contiguous result to where it is wanted."""
         np.copyto(out, whole)
 
-    def failed(self, inputs: Sequence[Array]) -> None:
+    def failed(self, inputs: Arrays) -> None:
         """Raise the error that the kernel has reported; for subclasses with a ``status``."""
         raise NotImplementedError
 
-    def native(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> FastCall | None:
+    def native(self, inputs: Arrays, outputs: Arrays) -> FastCall | None:
         """The call without Python, for contiguous operands; a reported error stops it."""
         if not all(a.flags.c_contiguous for a in (*inputs[: self._reads], *outputs)):
             return None

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from symdnn.cpu.launch.fastcall import FastCall, FastCallSeries
 from symdnn.cpu.launch.launch import CpuLaunch
 from symdnn.cpu.launch.scratch import address
-from symdnn.graph.typing import Array
+from symdnn.graph.typing import Array, Arrays
 
 __all__ = ["Part", "SeriesLaunch", "Viewed"]
 
@@ -39,17 +39,17 @@ class SeriesLaunch(CpuLaunch):
     def __init__(self, parts: Sequence[Part]) -> None:
         self._parts = list(parts)
 
-    def __call__(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+    def __call__(self, inputs: Arrays, outputs: Arrays) -> None:
         """Run every part."""
         for launch, reads, writes in self._resolved(inputs, outputs):
             launch(reads, writes)
 
-    def prepare(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+    def prepare(self, inputs: Arrays, outputs: Arrays) -> None:
         """Queue the compilation of the code for operands with these strides."""
         for launch, reads, writes in self._resolved(inputs, outputs):
             launch.prepare(reads, writes)
 
-    def native(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> FastCallSeries | None:
+    def native(self, inputs: Arrays, outputs: Arrays) -> FastCallSeries | None:
         """For operands with these strides, if every part offers it."""
         given, calls = (*inputs, *outputs), []
         for part, (launch, reads, writes) in zip(self._parts, self._resolved(inputs, outputs)):
@@ -67,7 +67,7 @@ class SeriesLaunch(CpuLaunch):
             calls.append((replace(found, skipped={**found.skipped, **skipped}), where))
         return FastCallSeries(calls)
 
-    def _resolved(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> list[Part]:
+    def _resolved(self, inputs: Arrays, outputs: Arrays) -> list[Part]:
         given = (*inputs, *outputs)
 
         def array(operand: Operand) -> Array:

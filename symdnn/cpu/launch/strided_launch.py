@@ -8,7 +8,7 @@ from typing import Any
 
 from symdnn.cpu.launch.fastcall import FastCall
 from symdnn.cpu.launch.launch import CpuLaunch
-from symdnn.graph.typing import Array
+from symdnn.graph.typing import Arrays
 
 __all__ = ["StridedBlock", "StridedLaunch"]
 
@@ -28,7 +28,7 @@ class StridedBlock:
         self._function, self._at, self._keep, self._status = function, at, keep, status
         self._words = (ctypes.c_int64 * len(words))(*words)
 
-    def run(self, arrays: Sequence[Array]) -> bool:
+    def run(self, arrays: Arrays) -> bool:
         """Put the arrays into the block and run the function; whether it reports an error."""
         words = self._words
         for at, a in zip(self._at, arrays):
@@ -55,32 +55,32 @@ class StridedLaunch(CpuLaunch):
 
     def __init__(
         self,
-        make: Callable[[Sequence[Array], Sequence[Array]], StridedBlock],
+        make: Callable[[Arrays, Arrays], StridedBlock],
         reads: int | None = None,
-        failed: Callable[[Sequence[Array]], None] | None = None,
+        failed: Callable[[Arrays], None] | None = None,
     ) -> None:
         self._make, self._reads, self._failed = make, reads, failed
         self._blocks: dict[Any, StridedBlock] = {}
 
-    def __call__(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+    def __call__(self, inputs: Arrays, outputs: Arrays) -> None:
         """Compute every output."""
         if self.reports(inputs, outputs) and self._failed is not None:
             self._failed(inputs)
 
-    def reports(self, inputs: Sequence[Array], outputs: Sequence[Array] = ()) -> bool:
+    def reports(self, inputs: Arrays, outputs: Arrays = ()) -> bool:
         """Compute every output; whether the block reports an error."""
         return self._block(inputs, outputs).run([*inputs[: self._reads], *outputs])
 
-    def prepare(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+    def prepare(self, inputs: Arrays, outputs: Arrays) -> None:
         """Queue the compilation of the code for operands with these strides."""
         self._block(inputs, outputs)
 
-    def native(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> FastCall:
+    def native(self, inputs: Arrays, outputs: Arrays) -> FastCall:
         """For operands with these strides."""
         reads = len(inputs[: self._reads])
         return self._block(inputs, outputs).native(reads, len(inputs) - reads)
 
-    def _block(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> StridedBlock:
+    def _block(self, inputs: Arrays, outputs: Arrays) -> StridedBlock:
         inputs = inputs[: self._reads]
         key = tuple([a.strides for a in (*inputs, *outputs)])
         block = self._blocks.get(key)

@@ -21,7 +21,7 @@ from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call, Kernel, Launch, Row
 from symdnn.graph.op import Op
 from symdnn.graph.type import TensorType
-from symdnn.graph.typing import Array, OpT
+from symdnn.graph.typing import Array, Arrays, OpT
 from symdnn.graph.values.strides import merged
 from symdnn.ops.array.argreduce import ArgMax, ArgMin
 from symdnn.ops.array.reduce import Accumulate, AllTrue, AnyTrue, Extreme, Max, Prod, Reduce, Sum
@@ -58,9 +58,9 @@ __all__ = [
 #: With less work in all, counted in additions, NumPy is faster than compiling.
 _MIN_ADDITIONS_TO_COMPILE = 1 << 14
 #: Products of numbers up to which a compiled loop multiplies matrices faster than a call of BLAS:
-#: in all, and for each matrix of a stack (complex ones: half). So it does for any number of terms
+#: in all (complex ones: half), and for each matrix of a stack. So it does for any number of terms
 #: up to so many, and for rows and columns.
-_MAX_PRODUCTS_OF_FLOATS, _MAX_PRODUCTS_OF_EACH, _MAX_TERMS = 1 << 15, 512, 4
+_MAX_PRODUCTS_OF_FLOATS, _MAX_PRODUCTS_OF_EACH, _MAX_TERMS = 1 << 15, 64, 4
 #: Work for which waking up another thread pays, in additions.
 _ADDITIONS_PER_THREAD = 1 << 16
 #: Booleans that are looked at, for which it does.
@@ -91,7 +91,7 @@ def _cost(fold: Fold) -> int:
     return max(1, sum(p.cost for p in (fold.program, *(m.step for m in fold.monoids))))
 
 
-def _operands(arrays: Sequence[Array]) -> list[tuple[str, tuple[int, ...]]]:
+def _operands(arrays: Arrays) -> list[tuple[str, tuple[int, ...]]]:
     return [(a.dtype.name, a.strides) for a in arrays]
 
 
@@ -168,7 +168,7 @@ class NestReduceKernel(_NestKernel[Reduce | FusedReduce]):
 
 def _first_block(
     op: Reduce, program: ScalarProgram | None, otherwise: Callable[..., StridedBlock],
-    inputs: Sequence[Array], outputs: Sequence[Array],
+    inputs: Arrays, outputs: Arrays,
 ) -> StridedBlock:  # fmt: skip
     """The block that finds the first element that decides, where the folded axes are a line.
 
@@ -232,8 +232,8 @@ def _has_code(r: Reduce, dtype: str) -> bool:
 
 
 def reduction_block(
-    fold: Fold, shape: tuple[int, ...], axes: tuple[int, ...], inputs: Sequence[Array],
-    outputs: Sequence[Array],
+    fold: Fold, shape: tuple[int, ...], axes: tuple[int, ...], inputs: Arrays,
+    outputs: Arrays,
 ) -> StridedBlock:  # fmt: skip
     """The block of a fold over ``axes`` of operands that broadcast to ``shape``."""
     whole = [np.broadcast_to(a, shape) for a in inputs]
@@ -241,13 +241,13 @@ def reduction_block(
 
 
 def _parts_block(
-    fold: Fold, shape: tuple[int, ...], axes: tuple[int, ...], inputs: Sequence[Array],
-    outputs: Sequence[Array],
+    fold: Fold, shape: tuple[int, ...], axes: tuple[int, ...], inputs: Arrays,
+    outputs: Arrays,
 ) -> StridedBlock:  # fmt: skip
     """The block of a sum of complex numbers: of real ones, with an axis of two that stays."""
     own, _ = fold.monoids
 
-    def parts(arrays: Sequence[Array]) -> list[tuple[str, tuple[int, ...]]]:
+    def parts(arrays: Arrays) -> list[tuple[str, tuple[int, ...]]]:
         found = zip((part_dtypes(a.dtype.name)[0] for a in arrays), arrays)
         return [(part, (*a.strides, a.itemsize // 2)) for part, a in found]
 
@@ -273,9 +273,7 @@ class NestScanKernel(_NestKernel[Cumulative]):
         return StridedLaunch(partial(_scan_block, call.op, fold))
 
 
-def _scan_block(
-    op: Cumulative, fold: Fold, inputs: Sequence[Array], outputs: Sequence[Array]
-) -> StridedBlock:
+def _scan_block(op: Cumulative, fold: Fold, inputs: Arrays, outputs: Arrays) -> StridedBlock:
     sizes = outputs[0].shape
     return block_of(scan_nest(op, fold, sizes, _operands(inputs), _operands(outputs)))
 
@@ -298,7 +296,7 @@ class NestProductKernel(_NestKernel[Dot | BatchedDot]):
         *stack, rows, terms, columns = self.sizes(call)
         each, share = rows * terms * columns, 2 if call.inputs[0].is_complex else 1
         thin = min(rows, columns) == 1 or terms <= _MAX_TERMS
-        small = stack and each * share <= _MAX_PRODUCTS_OF_EACH
+        small = stack and each <= _MAX_PRODUCTS_OF_EACH
         return not thin and not small and prod(stack) * each * share > _MAX_PRODUCTS_OF_FLOATS
 
     def fold(self, call: Call[Dot | BatchedDot], elements: int) -> Fold | None:
@@ -324,7 +322,7 @@ class NestProductKernel(_NestKernel[Dot | BatchedDot]):
 
 def product_maker(
     fold: Fold, sizes: tuple[int, ...], along: int, beside: int
-) -> Callable[[Sequence[Array], Sequence[Array]], StridedBlock]:
+) -> Callable[[Arrays, Arrays], StridedBlock]:
     """What makes blocks of products whose sums go over axis ``along`` of ``sizes``.
 
     The second operand, or each of its stack, has ``beside`` axes that the first has not.
@@ -333,8 +331,8 @@ def product_maker(
 
 
 def _product_block(
-    fold: Fold, sizes: tuple[int, ...], along: int, beside: int, inputs: Sequence[Array],
-    outputs: Sequence[Array],
+    fold: Fold, sizes: tuple[int, ...], along: int, beside: int, inputs: Arrays,
+    outputs: Arrays,
 ) -> StridedBlock:  # fmt: skip
     x, y = inputs
     x = x[(..., *[None] * beside)]  # it lacks the columns, and y the rows

@@ -23,7 +23,7 @@ from symdnn.cpu.nest.top_k_ir import MAX_KEPT, TopKPlan, top_k_ir, top_k_words
 from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call, Kernel, Launch, Row
 from symdnn.graph.type import TensorType, numpy_dtype
-from symdnn.graph.typing import Array
+from symdnn.graph.typing import Array, Arrays
 from symdnn.graph.values.strides import merged
 from symdnn.ops.array.sort import ArgSort, SearchSorted, Sort, TopK
 
@@ -87,7 +87,7 @@ class TopKKernel(Kernel[TopK]):
         return StridedLaunch(partial(_top_k_block, call.op), reads=1)
 
 
-def _top_k_block(op: TopK, inputs: Sequence[Array], outputs: Sequence[Array]) -> StridedBlock:
+def _top_k_block(op: TopK, inputs: Arrays, outputs: Arrays) -> StridedBlock:
     assert op.static is not None
     x, operands = inputs[0], (inputs[0], *outputs)
     dtype = x.dtype.name
@@ -123,9 +123,7 @@ class SortKernel(Kernel[Sort | ArgSort]):
         return StridedLaunch(partial(_sort_block, call.op))
 
 
-def _sort_block(
-    op: Sort | ArgSort, inputs: Sequence[Array], outputs: Sequence[Array]
-) -> StridedBlock:
+def _sort_block(op: Sort | ArgSort, inputs: Arrays, outputs: Arrays) -> StridedBlock:
     (x,), (y,) = inputs, outputs
     words, kept = _line_words(x.size * _SORT_ADDITIONS, op.axis, {"x0": x, "y0": y})
     dtype, how = x.dtype.name, "values" if isinstance(op, Sort) else "packed"

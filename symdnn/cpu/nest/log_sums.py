@@ -1,12 +1,13 @@
 """log(sum(exp(x))) over several axes: a nest of extremes, one of sums, and an elementwise loop.
 
 In one pass each element would wait for the largest so far; here both passes are simple folds, which
-LLVM makes vectors of along whatever axis is dense.
+LLVM makes vectors of along long rows. Short rows and columns are folded in one pass.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache, partial
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,9 @@ from symdnn.ops.nest.nest import Fold
 
 __all__ = ["KERNELS", "LogSumExpKernel"]
 
+#: Rows of fewer elements are folded in one pass: LLVM would make few vectors of each.
+_MIN_RUN = 128
+
 
 @lru_cache(maxsize=64)
 def _steps(dtype: str, work: str, out: str) -> tuple[Fold, Fold, ScalarProgram]:
@@ -44,6 +48,14 @@ def _steps(dtype: str, work: str, out: str) -> tuple[Fold, Fold, ScalarProgram]:
     return largest, sums, b.program([b.cast(result, out)])
 
 
+def _run(shape: tuple[int, ...], axes: tuple[int, ...]) -> int:
+    """Elements of the last axes, as far as all of them are folded."""
+    first = len(shape)
+    while first - 1 in axes:
+        first -= 1
+    return prod(shape[first:]) if first < len(shape) else 0
+
+
 class LogSumExpKernel(NestReduceKernel):
     """``LogSumExp`` over any axes."""
 
@@ -51,6 +63,8 @@ class LogSumExpKernel(NestReduceKernel):
         """A launch for any strides."""
         (x,), (y,), axes = call.inputs, call.outputs, call.op.axes
         shape, out = tuple(x.shape), tuple(y.shape)
+        if _run(shape, axes) < _MIN_RUN:
+            return super().bind(call)
         work = "float32" if is_narrow_float(y.dtype) else y.dtype
         largest, sums, result = _steps(x.dtype, work, y.dtype)
         kept = [1 if d in axes else n for d, n in enumerate(shape)]

@@ -15,7 +15,7 @@ from symdnn.cpu.nest.row_plan import FLAG, TURNED_LANES, RowPlan, row_words
 from symdnn.cpu.nest.row_stages_ir import row_stages_ir
 from symdnn.cpu.threads import threads
 from symdnn.graph.type import numpy_dtype
-from symdnn.graph.typing import Array
+from symdnn.graph.typing import Arrays
 from symdnn.graph.values.strides import merged
 from symdnn.ops.lowered.fused_rows import FusedRows
 
@@ -54,7 +54,7 @@ class RowLaunch(CopyingLaunch):
 
     def __init__(
         self, op: FusedRows, shape: tuple[int, ...], operands: Sequence[RowOperand], reads: int,
-        work: str, adds: str, failed: Callable[[Sequence[Array]], None] | None = None,
+        work: str, adds: str, failed: Callable[[Arrays], None] | None = None,
     ) -> None:  # fmt: skip
         self._failed = failed
         plan, words = _planned(op, shape, operands, work, adds)
@@ -68,7 +68,7 @@ class RowLaunch(CopyingLaunch):
         status = FLAG if plan.label else -1
         super().__init__(run, head, reads, len(operands) - reads, status)
 
-    def failed(self, inputs: Sequence[Array]) -> None:
+    def failed(self, inputs: Arrays) -> None:
         """Raise the error that names the label out of range."""
         assert self._failed is not None
         self._failed(inputs)

@@ -25,7 +25,7 @@ from symdnn.cpu.onednn.objects import (
 from symdnn.cpu.threads import thread_pools
 from symdnn.graph.kernel import Call, Kernel
 from symdnn.graph.type import TensorType
-from symdnn.graph.typing import Array, OpT
+from symdnn.graph.typing import Array, Arrays, OpT
 from symdnn.graph.variable import Constant, Shared
 from symdnn.ops.core.shape import DimShuffle
 from symdnn.ops.nn.channels_last import first_shape
@@ -178,9 +178,7 @@ class PrimitiveLaunch(CpuLaunch):
         pair = (foreign, own) if o.written else (own, foreign)
         return BoundPrimitive(reorder(*pair), _REORDER_OPERANDS)
 
-    def __call__(
-        self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array | None = None
-    ) -> None:
+    def __call__(self, inputs: Arrays, outputs: Arrays, workspace: Array | None = None) -> None:
         """Run the primitive on a call's arrays."""
         for index, place, move in self._adds:
             z = as_contiguous(inputs[index])
@@ -192,7 +190,7 @@ class PrimitiveLaunch(CpuLaunch):
             [(outputs if o.written else inputs)[o.index] for o in self.planned.operands], workspace
         )
 
-    def run(self, arrays: Sequence[Array], workspace: Array | None = None) -> None:
+    def run(self, arrays: Arrays, workspace: Array | None = None) -> None:
         """Reorder inputs, execute, reorder outputs. ``arrays`` has one for each operand."""
         base = self._scratch.begin(workspace)
         if self._direct:
@@ -226,7 +224,7 @@ class PrimitiveLaunch(CpuLaunch):
                 flat[...] = flat[..., ::-1].copy()
 
     def native(
-        self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array | None = None
+        self, inputs: Arrays, outputs: Arrays, workspace: Array | None = None
     ) -> FastCall | None:
         """For operands in the primitive's layouts."""
         operands = self.planned.operands
@@ -266,9 +264,7 @@ def with_nan_check(launch: PrimitiveLaunch, op: Any, of_result: bool = False) ->
     the result instead: some, but not all elements that should be NaN are.
     """
 
-    def run(
-        inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array | None = None
-    ) -> None:
+    def run(inputs: Arrays, outputs: Arrays, workspace: Array | None = None) -> None:
         x = as_contiguous(inputs[0])
         launch([x], outputs, workspace)
         with np.errstate(all="ignore"):

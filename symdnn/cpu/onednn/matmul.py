@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from symdnn.cpu.onednn.objects import (
 )
 from symdnn.cpu.threads import thread_pools
 from symdnn.graph.kernel import Call, Row
-from symdnn.graph.typing import Array
+from symdnn.graph.typing import Array, Arrays
 from symdnn.ops.vendor.onednn import OneDnnMatmul
 
 __all__ = ["MatmulKernel", "KERNELS"]
@@ -108,9 +107,7 @@ class _MatmulLaunch(CpuLaunch):
         self._bound: dict[tuple[bool, bool], BoundPrimitive] = {}
         self._own: Any = None
 
-    def __call__(
-        self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array | None = None
-    ) -> None:
+    def __call__(self, inputs: Arrays, outputs: Arrays, workspace: Array | None = None) -> None:
         """Multiply, then run the epilogue."""
         primitives = self._primitives
         (a, transposed_a), (b, transposed_b) = _without_copy(inputs[0]), _without_copy(inputs[1])
@@ -127,7 +124,7 @@ class _MatmulLaunch(CpuLaunch):
         bound(address(a), address(b), address(out), self._scratch(bound, workspace), *more)
 
     def native(
-        self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array | None = None
+        self, inputs: Arrays, outputs: Arrays, workspace: Array | None = None
     ) -> FastCall | None:
         """For operands of which none has to be copied."""
         primitives = self._primitives

@@ -7,7 +7,6 @@ for each row).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -23,7 +22,7 @@ from symdnn.cpu.onednn.kernel import (
 )
 from symdnn.cpu.onednn.objects import NORMALISATION, PROP, Layout, Primitive, primitive
 from symdnn.graph.kernel import Call, Row
-from symdnn.graph.typing import Array
+from symdnn.graph.typing import Array, Arrays
 from symdnn.ops.vendor.onednn import (
     OneDnnBatchNorm,
     OneDnnBatchNormGrad,
@@ -137,18 +136,14 @@ class _NormKernel(OnednnKernel):
 
 
 def _inference(launcher: PrimitiveLaunch) -> Any:
-    def launch(
-        inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array | None = None
-    ) -> None:
+    def launch(inputs: Arrays, outputs: Arrays, workspace: Array | None = None) -> None:
         launcher.run([*inputs, outputs[0]], workspace)
 
     return launch
 
 
 def _backward(launcher: PrimitiveLaunch, op: Any) -> Any:
-    def launch(
-        inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array | None = None
-    ) -> None:
+    def launch(inputs: Arrays, outputs: Arrays, workspace: Array | None = None) -> None:
         x, dy, gamma, mean, invstd = inputs
         variance = _variance(invstd, op.epsilon)
         arrays = [x, dy, gamma, mean, variance, *outputs, gamma]
@@ -160,9 +155,7 @@ def _backward(launcher: PrimitiveLaunch, op: Any) -> Any:
 def _forward(launcher: PrimitiveLaunch, op: Any) -> Any:
     epsilon, running = op.epsilon, getattr(op, "running", False)
 
-    def launch(
-        inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array | None = None
-    ) -> None:
+    def launch(inputs: Arrays, outputs: Arrays, workspace: Array | None = None) -> None:
         x, gamma, beta, *old = inputs
         y, mean, invstd, *new = outputs
         launcher.run([x, gamma, beta, y, mean, invstd], workspace)

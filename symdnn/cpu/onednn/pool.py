@@ -26,7 +26,7 @@ from symdnn.cpu.onednn.kernel import (
 from symdnn.cpu.onednn.objects import ALG, PROP, Layout, primitive
 from symdnn.graph.kernel import Call, Kernel, Row, sized
 from symdnn.graph.type import TensorType
-from symdnn.graph.typing import Array
+from symdnn.graph.typing import Arrays
 from symdnn.ops.core.scalar import Builder, ScalarProgram
 from symdnn.ops.lowered.fused import FusedElemwise
 from symdnn.ops.nn.pool import MaxPoolGrad
@@ -126,7 +126,7 @@ class MaxPoolGradTiles(Kernel[OneDnnPoolGrad]):
         run = ElementwiseKernel().bind(inner)
         shapes = [t.shape for t in (*inner.inputs, *inner.outputs)]
 
-        def launch(inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+        def launch(inputs: Arrays, outputs: Arrays) -> None:
             x, y, dy, dx = (
                 as_contiguous(a).reshape(s) for a, s in zip((*inputs, *outputs), shapes)
             )
@@ -177,7 +177,7 @@ class MaxPoolGradNhwc(Kernel[OneDnnPoolGrad]):
         places = [place for place in found if place is not None]
         alone = all(s >= w for s, w in zip(op.stride, op.ws))
 
-        def launch(inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+        def launch(inputs: Arrays, outputs: Arrays) -> None:
             x, y, dy = inputs
             dx = outputs[0]
             dx.fill(0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from symdnn.config import config
@@ -17,7 +16,7 @@ from symdnn.cpu.onednn import library
 from symdnn.cpu.onednn.objects import BoundPrimitive, Layout, Primitive, describe, packed, reorder
 from symdnn.cpu.threads import thread_pools
 from symdnn.graph.kernel import Call, Kernel, Row
-from symdnn.graph.typing import Array
+from symdnn.graph.typing import Arrays
 from symdnn.ops.core.scalar import identity_program
 from symdnn.ops.nn.channels_last import Reorder
 
@@ -61,12 +60,12 @@ class _ReorderLaunch(CpuLaunch):
     def __init__(self, primitive: Primitive) -> None:
         self._primitive, self._bound = primitive, BoundPrimitive(primitive, _OPERANDS)
 
-    def __call__(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+    def __call__(self, inputs: Arrays, outputs: Arrays) -> None:
         """Copy into the other layout."""
         source = as_contiguous(inputs[0])
         self._bound(address(source), address(outputs[0]))
 
-    def native(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> FastCall | None:
+    def native(self, inputs: Arrays, outputs: Arrays) -> FastCall | None:
         """For contiguous operands."""
         if not all(a.flags.c_contiguous for a in (*inputs, *outputs)):
             return None
@@ -81,11 +80,11 @@ class _CopyLaunch(CpuLaunch):
         shape = tuple(x.shape[d] for d in order)
         self._launch = elementwise_launch(identity_program(x.dtype), shape)
 
-    def __call__(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+    def __call__(self, inputs: Arrays, outputs: Arrays) -> None:
         """Copy every element."""
         self._launch([inputs[0].transpose(self._order)], outputs)
 
-    def native(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> FastCall:
+    def native(self, inputs: Arrays, outputs: Arrays) -> FastCall:
         """For operands with these strides; the transposed view has the array's data pointer."""
         return self._launch.native([inputs[0].transpose(self._order)], outputs)
 

@@ -27,7 +27,7 @@ from symdnn.cpu.onednn.kernel import (
 from symdnn.cpu.onednn.objects import ALG, DIRECTION, PROP, Layout, Primitive, primitive
 from symdnn.cpu.threads import thread_pools
 from symdnn.graph.kernel import Call, Row
-from symdnn.graph.typing import Array
+from symdnn.graph.typing import Array, Arrays
 from symdnn.ops.nn.rnn_params import RNNShape
 from symdnn.ops.vendor.onednn import OneDnnRNN, OneDnnRNNGrad
 
@@ -306,7 +306,7 @@ class LayerStack:
         """The primitive of the first layer."""
         return self.plans[0].primitive
 
-    def states(self, arrays: Sequence[Array], i: int) -> list[Any]:
+    def states(self, arrays: Arrays, i: int) -> list[Any]:
         """The states of layer ``i`` in arrays over all layers."""
         d = self.shape.directions
         return [a[i * d : (i + 1) * d] for a in arrays]
@@ -351,9 +351,7 @@ class _ForwardLaunch:
         self.net, self.launchers = net, launchers
         self._pool: list[list[Any]] = []
 
-    def __call__(
-        self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array | None = None
-    ) -> Any:
+    def __call__(self, inputs: Arrays, outputs: Arrays, workspace: Array | None = None) -> Any:
         """Run all layers; returns the results with the reserve, if the gradient needs it."""
         net = self.net
         w, x, *states = map(as_contiguous, inputs)
@@ -396,7 +394,7 @@ class _BackwardLaunch:
         self.net, self.launchers = net, launchers
 
     def __call__(
-        self, inputs: Sequence[Any], outputs: Sequence[Array], workspace: Array | None = None
+        self, inputs: Sequence[Any], outputs: Arrays, workspace: Array | None = None
     ) -> None:
         """Backpropagate through all layers."""
         net, n = self.net, 1 + self.net.lstm

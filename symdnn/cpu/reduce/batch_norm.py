@@ -21,7 +21,7 @@ from symdnn.cpu.nest.kernels import NestReduceKernel
 from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call, Kernel, Launch, Row, sized
 from symdnn.graph.type import TensorType
-from symdnn.graph.typing import Array
+from symdnn.graph.typing import Array, Arrays
 from symdnn.ops.array.reduce import Sum
 from symdnn.ops.core.scalar import Builder
 from symdnn.ops.lowered.fused import FusedReduce
@@ -53,7 +53,7 @@ class _PreparableLaunch(CpuLaunch):
     def __init__(self, launch: Launch[Array], prepare: Callable[..., None]) -> None:
         self._launch, self.prepare = launch, prepare
 
-    def __call__(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+    def __call__(self, inputs: Arrays, outputs: Arrays) -> None:
         """Run the launch."""
         self._launch(inputs, outputs)
 
@@ -79,11 +79,11 @@ class MomentsKernel(Kernel[BatchMoments]):
         finish = finisher(op, call.inputs[0].shape)
         total, squares = (np.empty(t.shape, np.float64) for t in inner.outputs)
 
-        def launch(inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+        def launch(inputs: Arrays, outputs: Arrays) -> None:
             run([inputs[0]], [total, squares])
             finish(inputs[1:], outputs, total, squares)
 
-        def prepare(inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+        def prepare(inputs: Arrays, outputs: Arrays) -> None:
             run.prepare([inputs[0]], [total, squares])
 
         return _PreparableLaunch(launch, prepare)
@@ -97,9 +97,7 @@ def finisher(op: BatchMoments, shape: Sequence[int]) -> Callable[..., None]:
     m = _count(shape, op.axes)
     spare = np.empty([1 if i in op.axes else n for i, n in enumerate(shape)])
 
-    def finish(
-        inputs: Sequence[Array], outputs: Sequence[Array], total: Array, squares: Array
-    ) -> None:
+    def finish(inputs: Arrays, outputs: Arrays, total: Array, squares: Array) -> None:
         np.divide(total, m, out=total)
         np.divide(squares, m, out=squares)
         np.multiply(total, total, out=spare)
@@ -115,9 +113,7 @@ def finisher(op: BatchMoments, shape: Sequence[int]) -> Callable[..., None]:
     return finish
 
 
-def _running(
-    inputs: Sequence[Array], outputs: Sequence[Array], mean: Array, variance: Array, m: int
-) -> None:
+def _running(inputs: Arrays, outputs: Arrays, mean: Array, variance: Array, m: int) -> None:
     """Write the running values after this batch."""
     factor, *old = inputs
     keep, part = 1 - factor, float(factor)
@@ -156,12 +152,12 @@ class SumsKernel(Kernel[BatchSums]):
         shape = np.broadcast_shapes(*(t.shape for t in call.inputs))
         m = call.outputs[0].numpy.type(_count(shape, op.axes))
 
-        def launch(inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+        def launch(inputs: Arrays, outputs: Arrays) -> None:
             run(inputs, outputs[:2])
             np.divide(outputs[0], m, out=outputs[2])
             np.divide(outputs[1], m, out=outputs[3])
 
-        def prepare(inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+        def prepare(inputs: Arrays, outputs: Arrays) -> None:
             run.prepare(inputs, outputs[:2])
 
         return _PreparableLaunch(launch, prepare)

@@ -21,7 +21,7 @@ from symdnn.graph.kernel import (
     kernels_for,
 )
 from symdnn.graph.type import OpaqueType, TensorType
-from symdnn.graph.typing import Array
+from symdnn.graph.typing import Array, Arrays
 from symdnn.ops.array.create import Diagonal
 from symdnn.ops.array.index import Subtensor
 from symdnn.ops.array.reduce import Accumulate, AllTrue, AnyTrue, Max, Min, Prod, Reduce, Sum
@@ -46,7 +46,7 @@ class ReferenceKernel(Kernel):
         """Compute, then copy; a result without a buffer is returned as it is."""
         compute = call.op.compute
 
-        def launch(inputs: Sequence[Array], outputs: Sequence[Array]) -> list[Any]:
+        def launch(inputs: Arrays, outputs: Arrays) -> list[Any]:
             results = compute(*inputs)
             if len(results) != len(outputs):
                 raise ValueError(f"the op gave {len(results)} results, {len(outputs)} are due")
@@ -78,7 +78,7 @@ def _copy_to_output(result: Any, out: Any, inputs: Sequence[Any]) -> Any:
     return out
 
 
-def _owned(result: Array, inputs: Sequence[Array]) -> Any:
+def _owned(result: Array, inputs: Arrays) -> Any:
     """A result in memory of its own: copied if it is a view of an input."""
     arrays = [a for a in inputs if isinstance(a, np.ndarray)]
     if isinstance(result, np.ndarray) and any(np.may_share_memory(result, a) for a in arrays):
@@ -151,7 +151,7 @@ class _UfuncLaunch(CpuLaunch):
     def __init__(self, function: Any) -> None:
         self.direct: Any = function
 
-    def __call__(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+    def __call__(self, inputs: Arrays, outputs: Arrays) -> None:
         self.direct(*inputs, outputs[0])
 
 
@@ -226,7 +226,7 @@ class _UfuncReduceLaunch(CpuLaunch):
 
         self.direct: Any = direct if dtype == y.numpy else in_wider_dtype
 
-    def __call__(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+    def __call__(self, inputs: Arrays, outputs: Arrays) -> None:
         self.direct(inputs[0], outputs[0])
 
 

@@ -35,7 +35,7 @@ from symdnn.cpu.rnn.recurrent_layers import (
 from symdnn.cpu.threads import thread_pools, threads
 from symdnn.graph.kernel import Call, Kernel, Launch, Row
 from symdnn.graph.type import TensorType
-from symdnn.graph.typing import Array
+from symdnn.graph.typing import Array, Arrays
 from symdnn.ops.core.lanes import joined
 from symdnn.ops.vendor.onednn import OneDnnRNN, OneDnnRNNGrad
 
@@ -153,9 +153,7 @@ class _RecurrentLaunch:
         self.workspace_bytes = max(end for _, end in self._places.values())
         self._scratch = Scratch([self.workspace_bytes])
 
-    def __call__(
-        self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array | None = None
-    ) -> Any:
+    def __call__(self, inputs: Arrays, outputs: Arrays, workspace: Array | None = None) -> Any:
         raise NotImplementedError
 
     def _floats(self, layer: RecurrentLayer) -> dict[str, int]:
@@ -197,9 +195,7 @@ class _ForwardLaunch(_RecurrentLaunch):
     def _floats(self, layer: RecurrentLayer) -> dict[str, int]:
         return forward_floats(layer, self._threads[layer], self.keeps)
 
-    def __call__(
-        self, inputs: Sequence[Array], outputs: Sequence[Array], workspace: Array | None = None
-    ) -> Any:
+    def __call__(self, inputs: Arrays, outputs: Arrays, workspace: Array | None = None) -> Any:
         """Run all layers; returns the results with the reserve, if the gradient needs it."""
         w, x, hx, *cx = map(as_contiguous, inputs)
         y, hy, *cy = outputs[: 2 + self.lstm]
@@ -281,7 +277,7 @@ class _BackwardLaunch(_RecurrentLaunch):
         return backward_floats(layer, self._threads[layer])
 
     def __call__(
-        self, inputs: Sequence[Any], outputs: Sequence[Array], workspace: Array | None = None
+        self, inputs: Sequence[Any], outputs: Arrays, workspace: Array | None = None
     ) -> None:
         """Backpropagate through all layers, the last one first."""
         reserve: RecurrentReserve = inputs[-1]

@@ -12,7 +12,7 @@ from symdnn.cpu.sparse.products_ir import FLAG, ProductPlan, lanes_of, product_i
 from symdnn.cpu.threads import threads
 from symdnn.errors import IndexOutOfRange
 from symdnn.graph.kernel import Call, Kernel, Launch, Row
-from symdnn.graph.typing import Array
+from symdnn.graph.typing import Array, Arrays
 from symdnn.ops.sparse.products import SampledDot, SparseDot, check_structure
 
 __all__ = ["KERNELS", "SparseProductKernel"]
@@ -64,7 +64,7 @@ class _Launch(ContiguousLaunch):
         super().__init__(run, head, reads=4, status=FLAG)
         self._op, self._minor = call.op, head[6]
 
-    def failed(self, inputs: Sequence[Array]) -> None:
+    def failed(self, inputs: Arrays) -> None:
         """Raise the error of the reference."""
         at = 0 if isinstance(self._op, SampledDot) else 1
         check_structure(self._op, inputs[at], inputs[at + 1], self._minor)

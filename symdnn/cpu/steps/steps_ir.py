@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from symdnn.cpu.compiler import jit
-from symdnn.cpu.ir.builder import PARALLEL
 from symdnn.cpu.ir.loops_ir import ACCESS, METADATA, word
 from symdnn.cpu.ir.math_ir import definitions
 from symdnn.cpu.ir.scalar_ir import VALUES, literal, store_as
 from symdnn.cpu.steps.products_ir import ProductBuilder, Tiles
+from symdnn.cpu.steps.widths_ir import MOST_STATEMENTS, loop_kind, width_metadata
 from symdnn.graph.type import numpy_dtype
 from symdnn.graph.values.strides import merged
 from symdnn.ops.core.scalar import Builder as ProgramBuilder
@@ -41,11 +41,6 @@ DONE, ENDED, FAILED, SCRATCH, ARRAYS = 2, 3, 4, 5, 6
 #: Buffers of more bytes are not on the stack.
 _MOST_ON_STACK = 4096
 _LINE = 64
-#: Parallel loops of at least so many iterations have a width for LLVM's vectors. Without one LLVM
-#: unrolls loops of few iterations before it makes vectors, and then makes none; and where it looks
-#: for the best width, an assertion of it may fail, which ends the process.
-_FEWEST_IN_VECTORS = 4
-_WIDTHS = (2, 4, 8, 16)
 #: The fewest and the most neighbouring results that a fold computes together, as vectors.
 _FEWEST_ACROSS, _MOST_ACROSS = 4, 512
 
@@ -87,36 +82,7 @@ def steps_ir(program: LoopProgram) -> str:
           "store i64 1, ptr %failed_at", "ret void", "}")  # fmt: skip
     lines = [*sorted(b.declared), *definitions(b.helpers)]
     lines += ["define void @kernel(ptr %w) #0 {", "entry:", *b.reserved, *b.lines]
-    return "\n".join([*lines, *METADATA, *_width_metadata()]) + "\n"
-
-
-def _width_metadata() -> list[str]:
-    """The metadata ``!10`` of parallel loops of vectors of the first width, and so on."""
-    found = [
-        '!3 = !{!"llvm.loop.unroll.disable"}',
-        '!4 = !{!"llvm.loop.vectorize.enable", i1 true}',
-    ]
-    found += ['!5 = !{!"llvm.loop.vectorize.followup_vectorized", !6}']
-    found += ['!6 = !{!"llvm.loop.isvectorized", i32 1}']
-    for i, width in enumerate(_WIDTHS):
-        own, number = 10 + i, 20 + i
-        found += [
-            f"!{own} = distinct !{{!{own}, !2, !3, !4, !5, !{number}}}",
-            f'!{number} = !{{!"llvm.loop.vectorize.width", i32 {width}}}',
-        ]
-    return found
-
-
-def _kind_of_loop(count: int, views: Sequence[View]) -> str:
-    """The metadata of a parallel loop of so many iterations over neighbours in these views."""
-    size = max((v.itemsize for v in views), default=8)
-    dense = all(v.steps[-1] in (0, v.itemsize) for v in views if v.steps)
-    if count < _FEWEST_IN_VECTORS or not dense:
-        return PARALLEL
-    most = 4 * jit.vector_width() // size
-    fit = [w for w in _WIDTHS if w <= min(most, count)]
-    best = min(fit, key=lambda w: (count // w + count % w, -w))
-    return f"!{10 + _WIDTHS.index(best)}"
+    return "\n".join([*lines, *METADATA, *width_metadata()]) + "\n"
 
 
 _Body = Callable[[list[str], list[str]], None]
@@ -138,6 +104,7 @@ class _StepBuilder(ProductBuilder):
                 self.put(f"%b{i} = alloca [{size} x i8], align {_LINE}")
         #: Lines that reserve memory for states of folds.
         self.reserved: list[str] = []
+        self.in_vectors = sum(1 for _ in program.statements()) <= MOST_STATEMENTS
 
     # -- places ---------------------------------------------------------------------------------
 
@@ -192,7 +159,7 @@ class _StepBuilder(ProductBuilder):
                 return []
 
             last = parallel is not None and d == len(sizes) - 1
-            kind = _kind_of_loop(sizes[d], parallel or ()) if last else ""
+            kind = loop_kind(sizes[d], parallel or (), self.in_vectors) if last else ""
             self.counted(self.tag(), 0, str(sizes[d]), one, parallel=kind)
 
         inside(0, places, [])

@@ -31,7 +31,7 @@ from symdnn.ops.vendor.gpudnn import DnnBase
 
 __all__ = [
     "ERROR_WORD", "NODE", "TICKETS", "WORKSPACE", "CudaKernel", "KernelLaunch", "Pointer", "View",
-    "alignment_of", "blocks_for", "prefers_cudnn",
+    "Views", "alignment_of", "blocks_for", "prefers_cudnn",
 ]  # fmt: skip
 
 #: Every result that is no part of another begins at a multiple of this.
@@ -137,6 +137,10 @@ class View:
     def as_dtype(self, dtype: str) -> View:
         """The view with another dtype of the same size."""
         return replace(self, dtype=dtype)
+
+
+#: The operands of a launch.
+Views = Sequence[View]
 
 
 def scratch(offset: int, dtype: str, shape: Sequence[int]) -> View:

@@ -78,7 +78,7 @@ def _task(call: Call) -> _Task | str:
         return "it is for two dimensions, channels last"
     backward = isinstance(op, GpuDnnConvGradI)
     x, w = (t.shape for t in (call.inputs[:2] if not backward else call.inputs[1::-1]))
-    taps, channels = w[1:3], x[3]
+    taps, channels = (w[1], w[2]), x[3]
     if op.groups != channels or w[0] != channels or w[3] != 1 or channels % 2:
         return "it is for a filter a channel, of an even number of channels"
     if max(taps) > _MOST_TAPS or set(op.dilation) != {1}:
@@ -90,7 +90,7 @@ def _task(call: Call) -> _Task | str:
         before = [k - 1 - b for k, b in zip(taps, before)]
     pads = int(before[0]), int(before[1])
     flip = bool(op.flip) != backward
-    return _Task(x, call.outputs[0].shape, tuple(taps), tuple(op.stride), pads, flip)
+    return _Task(x, call.outputs[0].shape, taps, tuple(op.stride), pads, flip)
 
 
 def _kind(shape: Sequence[int], out: Sequence[int]) -> int | None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from symdnn.gpu import libcudnn
 from symdnn.gpu.codegen.device_source import CTYPES, specialised
-from symdnn.gpu.codegen.launches import CudaKernel, KernelLaunch, View, blocks_for
+from symdnn.gpu.codegen.launches import CudaKernel, KernelLaunch, Views, blocks_for
 from symdnn.gpu.cudnn.descriptor import Descriptor, PoolingDescription, descriptor
 from symdnn.gpu.cudnn.fallback import with_fallbacks
 from symdnn.gpu.cudnn.kernel import (
@@ -164,7 +164,7 @@ class MaxPoolGradKernel(CudaKernel[GpuDnnPoolGrad]):
         return refuses_layout(call) or super().refuses(call)
 
     def launches(
-        self, call: Call[GpuDnnPoolGrad], inputs: Sequence[Any], outputs: Sequence[View]
+        self, call: Call[GpuDnnPoolGrad], inputs: Sequence[Any], outputs: Views
     ) -> Sequence[KernelLaunch]:
         """One thread for each element of x."""
         op = call.op

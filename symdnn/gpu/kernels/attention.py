@@ -11,7 +11,7 @@ from math import prod
 from typing import Any
 
 from symdnn.gpu.codegen.device_source import CTYPES, specialised
-from symdnn.gpu.codegen.launches import CudaKernel, KernelLaunch, View, scratch
+from symdnn.gpu.codegen.launches import CudaKernel, KernelLaunch, View, Views, scratch
 from symdnn.gpu.device.array import RawArray
 from symdnn.graph.kernel import Call, Row
 from symdnn.ops.attention.attention import Attention, AttentionGrad
@@ -72,7 +72,7 @@ class AttentionTile(CudaKernel[Attention | AttentionGrad]):
         self,
         call: Call[Attention | AttentionGrad],
         inputs: Sequence[Any],
-        outputs: Sequence[View],
+        outputs: Views,
     ) -> Sequence[KernelLaunch]:
         """One kernel, or four of a gradient."""
         op, given = call.op, _named(call.op, inputs)
@@ -94,7 +94,7 @@ def _first_extra(op: Attention | AttentionGrad) -> int:
     return op.first_extra if isinstance(op, AttentionGrad) else len(_FORWARD[0])
 
 
-def _named(op: Attention | AttentionGrad, inputs: Sequence[View]) -> dict[str, View]:
+def _named(op: Attention | AttentionGrad, inputs: Views) -> dict[str, View]:
     names = _BACKWARD[0] if isinstance(op, AttentionGrad) else _FORWARD[0]
     return dict(zip((*names[: _first_extra(op)], *op.how.extras), inputs, strict=True))
 

@@ -13,7 +13,7 @@ from symdnn.gpu.codegen.launches import (
     CudaKernel,
     KernelLaunch,
     Pointer,
-    View,
+    Views,
     alignment_of,
     blocks_for,
 )
@@ -53,7 +53,7 @@ class JoinKernel(CudaKernel[Join]):
         return True
 
     def launches(
-        self, call: Call[Join], inputs: Sequence[Any], outputs: Sequence[View]
+        self, call: Call[Join], inputs: Sequence[Any], outputs: Views
     ) -> Sequence[KernelLaunch]:
         """The copies."""
         return copies_together(zip(inputs, split_views(outputs[0], inputs, call.op.axis)))
@@ -65,7 +65,7 @@ class RollKernel(CudaKernel[Roll]):
     name = "cuda.copy"
 
     def launches(
-        self, call: Call[Roll], inputs: Sequence[Any], outputs: Sequence[View]
+        self, call: Call[Roll], inputs: Sequence[Any], outputs: Views
     ) -> Sequence[KernelLaunch]:
         """The elements that move forward, and those that wrap around."""
         axis: int = call.op.axis
@@ -83,9 +83,7 @@ class PadKernel(CudaKernel):
 
     name = "cuda.copy"
 
-    def launches(
-        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
-    ) -> Sequence[KernelLaunch]:
+    def launches(self, call: Call, inputs: Sequence[Any], outputs: Views) -> Sequence[KernelLaunch]:
         """The two copies."""
         (x, value, *widths), (y,) = inputs, outputs
         inside = tuple(slice(w, w + n) for w, n in zip(widths[::2], x.shape))
@@ -99,7 +97,7 @@ class AllocDiagKernel(CudaKernel[AllocDiag]):
     name = "cuda.copy"
 
     def launches(
-        self, call: Call[AllocDiag], inputs: Sequence[Any], outputs: Sequence[View]
+        self, call: Call[AllocDiag], inputs: Sequence[Any], outputs: Views
     ) -> Sequence[KernelLaunch]:
         """A fill and a copy."""
         (y,) = outputs
@@ -117,9 +115,7 @@ class RangeKernel(CudaKernel):
     name = "cuda.range"
     dtypes = frozenset(CTYPES)
 
-    def launches(
-        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
-    ) -> Sequence[KernelLaunch]:
+    def launches(self, call: Call, inputs: Sequence[Any], outputs: Views) -> Sequence[KernelLaunch]:
         """One kernel."""
         (y,) = outputs
         if y.size == 0:
@@ -137,9 +133,7 @@ class VectorKernel(CudaKernel):
 
     name = "cuda.vector"
 
-    def launches(
-        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
-    ) -> Sequence[KernelLaunch]:
+    def launches(self, call: Call, inputs: Sequence[Any], outputs: Views) -> Sequence[KernelLaunch]:
         """One kernel per ``_MAX_SCALARS`` scalars."""
         y = bits_of(outputs[0])
         if y.itemsize * y.size != outputs[0].itemsize * outputs[0].size or len(y.shape) > 1:
@@ -165,9 +159,7 @@ class AssertKernel(CudaKernel):
                 return f"it has no code for {t}"
         return None
 
-    def launches(
-        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
-    ) -> Sequence[KernelLaunch]:
+    def launches(self, call: Call, inputs: Sequence[Any], outputs: Views) -> Sequence[KernelLaunch]:
         """One kernel per condition, and the copy."""
         found: list[KernelLaunch] = []
         for i, x in enumerate(inputs[1:]):
@@ -194,7 +186,7 @@ class ListedSumsKernel(CudaKernel[ListedSums]):
     writes_any_layout = True
 
     def launches(
-        self, call: Call[ListedSums], inputs: Sequence[Any], outputs: Sequence[View]
+        self, call: Call[ListedSums], inputs: Sequence[Any], outputs: Views
     ) -> Sequence[KernelLaunch]:
         """One kernel."""
         (x, *lists), (y,), axes = inputs, outputs, call.op.axes

@@ -13,7 +13,7 @@ import numpy as np
 
 from symdnn.gpu.codegen.batch import CHUNK_ELEMENTS, MAX_PARAMETER_BYTES, find_entry
 from symdnn.gpu.codegen.device_source import CTYPES, text_of
-from symdnn.gpu.codegen.launches import CudaKernel, KernelLaunch, View, view_of
+from symdnn.gpu.codegen.launches import CudaKernel, KernelLaunch, View, Views, view_of
 from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.env import LaunchEnv
 from symdnn.gpu.kernels.elementwise import elementwise
@@ -250,9 +250,7 @@ class CopyKernel(CudaKernel):
 
     name = "cuda.copy"
 
-    def launches(
-        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
-    ) -> Sequence[KernelLaunch]:
+    def launches(self, call: Call, inputs: Sequence[Any], outputs: Views) -> Sequence[KernelLaunch]:
         """One strided copy; none for an empty result."""
         (out,) = outputs
         if 0 in out.shape:
@@ -268,7 +266,7 @@ def axis_slice(axis: int, start: int | None, stop: int | None) -> tuple[slice, .
     return (*[slice(None)] * axis, slice(start, stop))
 
 
-def split_views(whole: View, pieces: Sequence[View], axis: int) -> Iterator[View]:
+def split_views(whole: View, pieces: Views, axis: int) -> Iterator[View]:
     """Views of ``whole`` for consecutive pieces of these sizes along ``axis``."""
     start = 0
     for piece in pieces:
@@ -283,7 +281,7 @@ class SplitKernel(CudaKernel[Split]):
     name = "cuda.copy"
 
     def launches(
-        self, call: Call[Split], inputs: Sequence[Any], outputs: Sequence[View]
+        self, call: Call[Split], inputs: Sequence[Any], outputs: Views
     ) -> Sequence[KernelLaunch]:
         """A strided copy for each piece."""
         return copies_together(zip(split_views(inputs[0], outputs, call.op.axis), outputs))

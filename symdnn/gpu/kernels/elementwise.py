@@ -16,6 +16,7 @@ from symdnn.gpu.codegen.launches import (
     KernelLaunch,
     Pointer,
     View,
+    Views,
     blocks_for,
 )
 from symdnn.gpu.kernels.tiles import in_tiles
@@ -43,7 +44,7 @@ _source = cache(elementwise_source)
 def elementwise(
     program: ScalarProgram,
     inputs: Sequence[View | float],
-    outputs: Sequence[View],
+    outputs: Views,
     guarded: bool = False,
     whole: bool = False,
 ) -> list[KernelLaunch]:
@@ -193,7 +194,7 @@ class ElementwiseKernel(CudaKernel[Elemwise | FusedElemwise]):
         return meaning(call.op, tuple(t.dtype for t in call.inputs))
 
     def launches(
-        self, call: Call[Elemwise | FusedElemwise], inputs: Sequence[Any], outputs: Sequence[View]
+        self, call: Call[Elemwise | FusedElemwise], inputs: Sequence[Any], outputs: Views
     ) -> Sequence[KernelLaunch]:
         """One kernel over all elements."""
         program = self.program(call)
@@ -220,7 +221,7 @@ class _Within(CudaKernel[Elemwise | FusedElemwise]):
         self.kernel, self.guarded, self.name = kernel, guarded, kernel.name
 
     def launches(
-        self, call: Call[Elemwise | FusedElemwise], inputs: Sequence[Any], outputs: Sequence[View]
+        self, call: Call[Elemwise | FusedElemwise], inputs: Sequence[Any], outputs: Views
     ) -> Sequence[KernelLaunch]:
         """One kernel over all elements, and no others."""
         program = self.kernel.program(call)

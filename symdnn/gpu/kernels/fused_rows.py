@@ -22,6 +22,7 @@ from symdnn.gpu.codegen.launches import (
     KernelLaunch,
     Pointer,
     View,
+    Views,
     scratch,
 )
 from symdnn.gpu.codegen.rows_source import RowOperand, Rows, rows_source
@@ -74,7 +75,7 @@ class _Share:
     shared_bytes: int = 0
 
 
-def _lines(views: Sequence[View], axes: Sequence[int]) -> Lines:
+def _lines(views: Views, axes: Sequence[int]) -> Lines:
     shape = views[0].shape
     others = [d for d in range(len(shape)) if d not in axes]
     found = [
@@ -84,7 +85,7 @@ def _lines(views: Sequence[View], axes: Sequence[int]) -> Lines:
     return Lines(*found[0], *found[1])
 
 
-def _width(views: Sequence[View], lines: Lines) -> int:
+def _width(views: Views, lines: Lines) -> int:
     """Elements of a vector: up to 16 bytes of the narrowest operand, as all operands allow."""
     moving = [i for i, s in enumerate(lines.reduced_steps) if s[-1] == 1]
     if not moving or any(s[-1] not in (0, 1) for s in lines.reduced_steps):
@@ -150,7 +151,7 @@ def _share(op: FusedRows, rows: int, vectors: int, width: int) -> _Share:
 
 
 def _best_share(
-    op: FusedRows, rows: int, elements: int, width: int, views: Sequence[View]
+    op: FusedRows, rows: int, elements: int, width: int, views: Views
 ) -> tuple[_Share, int]:
     """The division of the work, and elements of a vector: half of ``width`` if they fit better."""
     share = _share(op, rows, elements // width, width)
@@ -207,7 +208,7 @@ class _Division:
     width: int
 
 
-def _divided(op: FusedRows, inputs: Sequence[View], results: Sequence[View]) -> _Division:
+def _divided(op: FusedRows, inputs: Views, results: Views) -> _Division:
     shape = _whole(inputs)
     if 0 in shape:
         raise AssertionError("rows of no elements")
@@ -223,16 +224,14 @@ def _divided(op: FusedRows, inputs: Sequence[View], results: Sequence[View]) -> 
     return _Division(views, operands, lines, share, width)
 
 
-def keeps_rows(op: FusedRows, inputs: Sequence[View], results: Sequence[View]) -> bool:
+def keeps_rows(op: FusedRows, inputs: Views, results: Views) -> bool:
     """Whether a row is read once, in vectors of 16 bytes."""
     found = _divided(op, inputs, results)
     widest = max(found.width * v.itemsize for v in found.views)
     return widest >= 16 and (found.share.per > 0 or found.share.shared_bytes > 0)
 
 
-def rows_launches(
-    op: FusedRows, inputs: Sequence[View], outputs: Sequence[View]
-) -> list[KernelLaunch]:
+def rows_launches(op: FusedRows, inputs: Views, outputs: Views) -> list[KernelLaunch]:
     """The kernel of a :class:`FusedRows`, and the one that adds the sums of its blocks."""
     results, rest = outputs[: len(op.after.outputs)], outputs[len(op.after.outputs) :]
     kept, columns = rest[: len(op.kept)], rest[len(op.kept) :]
@@ -283,9 +282,7 @@ def rows_launches(
     return [launch, *reduction(program, ops, partial, totals, (share.blocks, elements))]
 
 
-def _separately(
-    op: FusedRows, inputs: Sequence[View], outputs: Sequence[View]
-) -> list[KernelLaunch]:
+def _separately(op: FusedRows, inputs: Views, outputs: Views) -> list[KernelLaunch]:
     """A reduction for each stage, then an elementwise kernel: for a few rows of many elements, and
     for no elements, whose sums are zeros."""
     cut = len(op.after.outputs)
@@ -345,7 +342,7 @@ def _row_places(op: FusedRows, shape: Sequence[int]) -> list[int]:
     return [first + i * nbytes for i in range(arrays + 1)]
 
 
-def _whole(views: Sequence[View]) -> tuple[int, ...]:
+def _whole(views: Views) -> tuple[int, ...]:
     """The common shape of operands that broadcast."""
     return tuple(next((n for n in dims if n != 1), 1) for dims in zip(*(v.shape for v in views)))
 
@@ -365,7 +362,7 @@ def column_bytes(op: FusedRows, shape: Sequence[int]) -> int:
     return _after_reduction(blocks, elements, columns) + own
 
 
-def takes_rows(op: FusedRows, views: Sequence[View]) -> bool:
+def takes_rows(op: FusedRows, views: Views) -> bool:
     """Whether one kernel that reads rows is the fastest: a row is contiguous, and
     rows fit into registers, or they are many."""
     shape = _whole(views)
@@ -404,7 +401,7 @@ class FusedRowsKernel(CudaKernel[FusedRows]):
         return max(column_bytes(call.op, shape), few)
 
     def launches(
-        self, call: Call[FusedRows], inputs: Sequence[Any], outputs: Sequence[View]
+        self, call: Call[FusedRows], inputs: Sequence[Any], outputs: Views
     ) -> Sequence[KernelLaunch]:
         """The kernels; none for empty results."""
         if all(v.size == 0 for v in outputs):

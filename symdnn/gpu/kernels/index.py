@@ -20,6 +20,7 @@ from symdnn.gpu.codegen.launches import (
     KernelLaunch,
     Pointer,
     View,
+    Views,
     blocks_for,
     scratch,
 )
@@ -197,7 +198,7 @@ def _width(
     moved: Sequence[tuple[int, ...]],
     index: Sequence[tuple[int, ...]],
     jumps: Sequence[int],
-    views: Sequence[View],
+    views: Views,
 ) -> int:
     """Elements of a vector, up to 16 bytes, within a row of ``x`` and ``y``."""
     if any(s[-1] != 1 for s in moved) or any(s[-1] != 0 for s in index):
@@ -230,9 +231,7 @@ class GatherKernel(CudaKernel):
 
     name = "cuda.gather"
 
-    def launches(
-        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
-    ) -> Sequence[KernelLaunch]:
+    def launches(self, call: Call, inputs: Sequence[Any], outputs: Views) -> Sequence[KernelLaunch]:
         """One kernel."""
         (y,) = outputs
         if y.size == 0:
@@ -269,7 +268,7 @@ class ScatterKernel(CudaKernel[AdvancedIncSubtensor]):
         return 8 * prod(call.outputs[0].shape)
 
     def launches(
-        self, call: Call[AdvancedIncSubtensor], inputs: Sequence[Any], outputs: Sequence[View]
+        self, call: Call[AdvancedIncSubtensor], inputs: Sequence[Any], outputs: Views
     ) -> Sequence[KernelLaunch]:
         """A copy unless in place, then the writes."""
         op, guarded = call.op, self.guarded
@@ -311,7 +310,7 @@ class AddGatheredKernel(CudaKernel[AddGathered]):
         return 8 * prod(call.outputs[0].shape)
 
     def launches(
-        self, call: Call[AddGathered], inputs: Sequence[Any], outputs: Sequence[View]
+        self, call: Call[AddGathered], inputs: Sequence[Any], outputs: Views
     ) -> Sequence[KernelLaunch]:
         """A copy unless in place, then the additions."""
         op, (out,) = call.op, outputs
@@ -378,7 +377,7 @@ class ReduceKernel(CudaKernel[ScatterReduce]):
         return None
 
     def launches(
-        self, call: Call[ScatterReduce], inputs: Sequence[Any], outputs: Sequence[View]
+        self, call: Call[ScatterReduce], inputs: Sequence[Any], outputs: Views
     ) -> Sequence[KernelLaunch]:
         """A copy unless in place, then the exchanges."""
         (x, y, *rest), (out,) = inputs, outputs
@@ -414,7 +413,7 @@ class OrderedScatterKernel(CudaKernel[AdvancedIncSubtensor]):
         return 2 * _rank_bytes(rows) + sort_bytes(rows, "uint64") + parts
 
     def launches(
-        self, call: Call[AdvancedIncSubtensor], inputs: Sequence[Any], outputs: Sequence[View]
+        self, call: Call[AdvancedIncSubtensor], inputs: Sequence[Any], outputs: Views
     ) -> Sequence[KernelLaunch]:
         """A copy unless in place, the ranks, their sort, the sums."""
         (x, y, *rest), (out,) = inputs, outputs

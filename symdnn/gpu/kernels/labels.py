@@ -16,6 +16,7 @@ from symdnn.gpu.codegen.launches import (
     KernelLaunch,
     Pointer,
     View,
+    Views,
     blocks_for,
 )
 from symdnn.gpu.device.context import most_shared_bytes
@@ -56,9 +57,7 @@ class LabelKernel(CudaKernel):
     name = "cuda.labels"
     dtypes = frozenset(CTYPES)
 
-    def launches(
-        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
-    ) -> Sequence[KernelLaunch]:
+    def launches(self, call: Call, inputs: Sequence[Any], outputs: Views) -> Sequence[KernelLaunch]:
         """One kernel."""
         op: Any = call.op
         kind, *places = _KINDS[type(op)]
@@ -77,9 +76,7 @@ class OneHotKernel(CudaKernel):
     name = "cuda.labels"
     dtypes = frozenset(CTYPES)
 
-    def launches(
-        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
-    ) -> Sequence[KernelLaunch]:
+    def launches(self, call: Call, inputs: Sequence[Any], outputs: Views) -> Sequence[KernelLaunch]:
         """One kernel."""
         (y,) = outputs
         axis = len(y.shape) - 1
@@ -131,7 +128,7 @@ class LossGradKernel(CudaKernel[LabelLossGrad]):
         return prod(call.inputs[3].shape) * numpy_dtype(call.outputs[0].dtype).itemsize
 
     def launches(
-        self, call: Call[LabelLossGrad], inputs: Sequence[Any], outputs: Sequence[View]
+        self, call: Call[LabelLossGrad], inputs: Sequence[Any], outputs: Views
     ) -> Sequence[KernelLaunch]:
         """An elementwise kernel, and one or two with a thread for each label."""
         axis, (y,) = call.op.axis, outputs
@@ -228,7 +225,7 @@ class LossKernel(CudaKernel[LabelLoss]):
     dtypes = frozenset(CTYPES)
 
     def launches(
-        self, call: Call[LabelLoss], inputs: Sequence[Any], outputs: Sequence[View]
+        self, call: Call[LabelLoss], inputs: Sequence[Any], outputs: Views
     ) -> Sequence[KernelLaunch]:
         """One kernel."""
         axis, x, y = call.op.axis, inputs[1], outputs[1]

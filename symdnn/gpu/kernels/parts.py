@@ -13,7 +13,7 @@ from symdnn.gpu.codegen.launches import (
     CudaKernel,
     KernelLaunch,
     Pointer,
-    View,
+    Views,
     blocks_for,
 )
 from symdnn.gpu.kernels.copy import copies, view_by_op
@@ -47,7 +47,7 @@ class PartKernel(CudaKernel[IncSubtensor]):
         return f"it has no code to add {dtype}"
 
     def launches(
-        self, call: Call[IncSubtensor], inputs: Sequence[Any], outputs: Sequence[View]
+        self, call: Call[IncSubtensor], inputs: Sequence[Any], outputs: Views
     ) -> Sequence[KernelLaunch]:
         """A copy unless in place, then the part."""
         op, guarded = call.op, self.guarded
@@ -86,7 +86,7 @@ class InBoundsKernel(CudaKernel[InBounds]):
     contiguous_inputs = True
 
     def launches(
-        self, call: Call[InBounds], inputs: Sequence[Any], outputs: Sequence[View]
+        self, call: Call[InBounds], inputs: Sequence[Any], outputs: Views
     ) -> Sequence[KernelLaunch]:
         """One kernel."""
         (x, size), (y,) = inputs, outputs

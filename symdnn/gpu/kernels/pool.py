@@ -16,7 +16,7 @@ from symdnn.gpu.codegen.device_source import CTYPES, specialised
 from symdnn.gpu.codegen.launches import (
     CudaKernel,
     KernelLaunch,
-    View,
+    Views,
     alignment_of,
     blocks_for,
     prefers_cudnn,
@@ -105,9 +105,7 @@ class PoolKernel(_Pooling):
 
     name = "cuda.pool"
 
-    def launches(
-        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
-    ) -> Sequence[KernelLaunch]:
+    def launches(self, call: Call, inputs: Sequence[Any], outputs: Views) -> Sequence[KernelLaunch]:
         """One kernel."""
         op: Any = call.op
         (x,), (y,) = inputs, outputs
@@ -144,7 +142,7 @@ def _rows(op: Any, sizes: _PoolSizes, most: int) -> int:
 
 
 def _channels(
-    op: Any, sizes: _PoolSizes, macros: dict[str, object], views: Sequence[View], width: int
+    op: Any, sizes: _PoolSizes, macros: dict[str, object], views: Views, width: int
 ) -> list[KernelLaunch]:
     """The kernel for NHWC, with vectors of ``width`` channels."""
     rows = _rows(op, sizes, _NHWC_THREAD_ROWS)
@@ -167,9 +165,7 @@ class PoolGradKernel(_Pooling):
 
     name = "cuda.pool_grad"
 
-    def launches(
-        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
-    ) -> Sequence[KernelLaunch]:
+    def launches(self, call: Call, inputs: Sequence[Any], outputs: Views) -> Sequence[KernelLaunch]:
         """One kernel."""
         op: Any = call.op
         (dx,) = outputs
@@ -191,7 +187,7 @@ class PoolGradKernel(_Pooling):
 
 
 def _launch(
-    name: str, macros: dict[str, object], views: Sequence[View], threads: int, sizes: _PoolSizes,
+    name: str, macros: dict[str, object], views: Views, threads: int, sizes: _PoolSizes,
     groups: int = 0,
 ) -> list[KernelLaunch]:  # fmt: skip
     source = specialised("pool.cu", f"{name}.cu", **macros)

@@ -14,6 +14,7 @@ from symdnn.gpu.codegen.launches import (
     KernelLaunch,
     Pointer,
     View,
+    Views,
     blocks_for,
     scratch,
 )
@@ -53,7 +54,7 @@ def _draw(
     state: View,
     following: View,
     y: View,
-    parameters: Sequence[View] = (),
+    parameters: Views = (),
     *,
     count: int,
     drawn: int,
@@ -106,7 +107,7 @@ class DrawKernel(CudaKernel[RandomUniform | RandomNormal | RandomBernoulli | Ran
         self,
         call: Call[RandomUniform | RandomNormal | RandomBernoulli | RandomIntegers],
         inputs: Sequence[Any],
-        outputs: Sequence[View],
+        outputs: Views,
     ) -> Sequence[KernelLaunch]:
         """One kernel."""
         op = call.op
@@ -154,7 +155,7 @@ class ClassKernel(CudaKernel[RandomCategorical | RandomMultinomial]):
         self,
         call: Call[RandomCategorical | RandomMultinomial],
         inputs: Sequence[Any],
-        outputs: Sequence[View],
+        outputs: Views,
     ) -> Sequence[KernelLaunch]:
         """One kernel."""
         op = call.op
@@ -191,9 +192,7 @@ class OrderKernel(CudaKernel):
             return (*shape[:-1], call.inputs[1].shape[-1])
         return tuple(shape)
 
-    def launches(
-        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
-    ) -> Sequence[KernelLaunch]:
+    def launches(self, call: Call, inputs: Sequence[Any], outputs: Views) -> Sequence[KernelLaunch]:
         """The keys, then their sort."""
         y, following = outputs
         shape = self._keys(call)
@@ -233,7 +232,7 @@ class DropoutKernel(CudaKernel[Dropout]):
     contiguous_inputs = _STATE_INPUT
 
     def launches(
-        self, call: Call[Dropout], inputs: Sequence[Any], outputs: Sequence[View]
+        self, call: Call[Dropout], inputs: Sequence[Any], outputs: Views
     ) -> Sequence[KernelLaunch]:
         """Two kernels."""
         op = call.op
@@ -252,7 +251,7 @@ class DropoutGradKernel(CudaKernel[DropoutGrad]):
     dtypes = frozenset(CTYPES)
 
     def launches(
-        self, call: Call[DropoutGrad], inputs: Sequence[Any], outputs: Sequence[View]
+        self, call: Call[DropoutGrad], inputs: Sequence[Any], outputs: Views
     ) -> Sequence[KernelLaunch]:
         """One kernel."""
         op = call.op

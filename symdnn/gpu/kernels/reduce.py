@@ -17,6 +17,7 @@ from symdnn.gpu.codegen.launches import (
     KernelLaunch,
     Pointer,
     View,
+    Views,
     blocks_for,
     prefers_cudnn,
 )
@@ -92,8 +93,8 @@ def reducer_of(op: Reduce, dtype: str, elements: int = 2**31) -> Reducer:
 def reduction(
     program: ScalarProgram,
     ops: Sequence[Reduce],
-    inputs: Sequence[View],
-    outputs: Sequence[View],
+    inputs: Views,
+    outputs: Views,
     shape: tuple[int, ...],
 ) -> list[KernelLaunch]:
     """Reduce the results of ``program`` over ``shape``, to which the inputs broadcast.
@@ -110,11 +111,11 @@ def custom_reduction(
     program: ScalarProgram,
     reducers: tuple[Reducer, ...],
     axes: Sequence[int],
-    inputs: Sequence[View],
-    outputs: Sequence[View],
+    inputs: Views,
+    outputs: Views,
     shape: tuple[int, ...],
     finish: Finish | None = None,
-    reads: Sequence[View] = (),
+    reads: Views = (),
     numbers: Sequence[float] = (),
 ) -> list[KernelLaunch]:
     """:func:`reduction` by any reducers over ``axes``, with contiguous outputs.
@@ -156,7 +157,7 @@ class Lines:
     reduced_steps: list[tuple[int, ...]]
 
 
-def _lines(views: Sequence[View], axes: Sequence[int]) -> Lines:
+def _lines(views: Views, axes: Sequence[int]) -> Lines:
     others = [d for d in range(len(views[0].shape)) if d not in axes]
     return Lines(*_merged_over(views, others), *_merged_over(views, axes))
 
@@ -173,7 +174,7 @@ def _counts(lines: Lines, sweep: Sweep) -> list[int]:
 
 
 def _vector_sweep(
-    dtypes: tuple[str, ...], views: Sequence[View], lines: Lines, wide: bool, tails: bool
+    dtypes: tuple[str, ...], views: Views, lines: Lines, wide: bool, tails: bool
 ) -> Sweep | None:
     """A sweep in vectors; None where strides and alignments do not allow it.
 
@@ -216,7 +217,7 @@ def _resident(program: ScalarProgram, reducers: Sequence[Reducer], sweep: Sweep)
     return 4 if few else 3 if words <= 32 else 2
 
 
-def _width(run: int, views: Sequence[View], steps: Sequence[Sequence[int]]) -> int:
+def _width(run: int, views: Views, steps: Sequence[Sequence[int]]) -> int:
     """Elements of a vector: up to 16 bytes of the narrowest operand, as all operands allow."""
     width = 16 // min(v.itemsize for v in views)
     while width > 1 and not (
@@ -230,21 +231,21 @@ def _width(run: int, views: Sequence[View], steps: Sequence[Sequence[int]]) -> i
 
 
 def _merged_over(
-    views: Sequence[View], axes: Sequence[int]
+    views: Views, axes: Sequence[int]
 ) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
     """Sizes and strides of these dimensions, merged where possible."""
     sizes = [views[0].shape[a] for a in axes]
     return merged(sizes, [[v.steps[a] for a in axes] for v in views])
 
 
-def _max_index(views: Sequence[View]) -> int:
+def _max_index(views: Views) -> int:
     """The largest value of an index or an offset."""
     offsets = [sum(abs(s) * (n - 1) for s, n in zip(v.steps, v.shape)) for v in views]
     return max(*offsets, prod(views[0].shape))
 
 
 def _reduces_neighbours(
-    views: Sequence[View],
+    views: Views,
     kept: Sequence[tuple[int, ...]],
     reduced: Sequence[tuple[int, ...]],
 ) -> bool:
@@ -354,9 +355,7 @@ class ReductionKernel(CudaKernel):
         elements = prod(self.full_shape(call)) // max(outputs, 1)
         return scratch_bytes(outputs, elements, len(self.parts(call)[1]))
 
-    def launches(
-        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
-    ) -> Sequence[KernelLaunch]:
+    def launches(self, call: Call, inputs: Sequence[Any], outputs: Views) -> Sequence[KernelLaunch]:
         """One kernel."""
         program, ops = self.parts(call)
         return reduction(program, ops, inputs, outputs, self.full_shape(call))
@@ -391,9 +390,7 @@ class DnnReductionKernel(ReductionKernel):
         x = builder.input(0).cast(op.acc_dtype)
         return builder.program([x.call("abs") if before == "abs" else x * x]), (reduce,)
 
-    def launches(
-        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
-    ) -> Sequence[KernelLaunch]:
+    def launches(self, call: Call, inputs: Sequence[Any], outputs: Views) -> Sequence[KernelLaunch]:
         """The reduction."""
         op: Any = call.op
         shape = inputs[0].shape
@@ -411,7 +408,7 @@ class DnnReductionKernel(ReductionKernel):
         )
 
 
-def _with_index(op: GpuDnnReduction, x: View, outputs: Sequence[View]) -> Sequence[KernelLaunch]:
+def _with_index(op: GpuDnnReduction, x: View, outputs: Views) -> Sequence[KernelLaunch]:
     """An extreme and the number of its element."""
     number = number_dtype(prod(x.shape[a] for a in op.axis))
     work = "float32" if is_narrow_float(x.dtype) else x.dtype

@@ -15,6 +15,7 @@ from symdnn.gpu.codegen.launches import (
     KernelLaunch,
     Pointer,
     View,
+    Views,
     blocks_for,
 )
 from symdnn.gpu.kernels.scan import count_type, lines_of
@@ -42,9 +43,7 @@ class RowKernel(CudaKernel):
     name = "cuda.rows"
     dtypes = frozenset(CTYPES)
 
-    def launches(
-        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
-    ) -> Sequence[KernelLaunch]:
+    def launches(self, call: Call, inputs: Sequence[Any], outputs: Views) -> Sequence[KernelLaunch]:
         """One kernel."""
         op: Any = call.op
         kind = _KINDS[type(op)]

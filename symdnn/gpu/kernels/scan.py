@@ -15,7 +15,7 @@ from symdnn.gpu.codegen.launches import (
     CudaKernel,
     KernelLaunch,
     Pointer,
-    View,
+    Views,
     blocks_for,
 )
 from symdnn.gpu.codegen.monoid_source import monoid_struct
@@ -41,14 +41,14 @@ _SHORT_LINE, _TARGET_BLOCKS = 256, 528
 _MIN_CHUNK_TILES, _MAX_FOLD_BYTES = 2, 16
 
 
-def lines_of(views: Sequence[View], axis: int) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
+def lines_of(views: Views, axis: int) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
     """Sizes of the dimensions other than ``axis`` and each view's strides of them, merged."""
     others = [d for d in range(len(views[0].shape)) if d != axis]
     sizes = [views[0].shape[d] for d in others]
     return merged(sizes, [[v.steps[d] for d in others] for v in views])
 
 
-def count_type(views: Sequence[View]) -> str:
+def count_type(views: Views) -> str:
     """The C type of an element's index."""
     return "u32" if max(v.size for v in views) < 2**31 else "u64"
 
@@ -90,9 +90,7 @@ class _Form:
         return -(-length // (chunks * self.tile)) * self.tile
 
 
-def _form(
-    axis: int, views: Sequence[View], sizes: Sequence[int], lines: Sequence[Sequence[int]]
-) -> _Form:
+def _form(axis: int, views: Views, sizes: Sequence[int], lines: Sequence[Sequence[int]]) -> _Form:
     """The form for operands whose merged steps over other axes are ``lines``."""
     length = views[0].shape[axis]
     along = {v.steps[axis] for v in views}
@@ -117,7 +115,7 @@ def _form(
     return _Form(True, vec, threads, min(deep, 4) if vec > 1 else deep, 32)
 
 
-def _in_vectors(views: Sequence[View], vec: int, steps: Sequence[int]) -> bool:
+def _in_vectors(views: Views, vec: int, steps: Sequence[int]) -> bool:
     """Whether vectors are aligned, wherever these steps lead."""
     aligned = all(v.aligned_to(vec * v.itemsize) for v in views)
     return vec > 1 and aligned and all(s % vec == 0 for s in steps)
@@ -145,7 +143,7 @@ class ScanKernel(CudaKernel[Cumulative]):
         self,
         call: Call[Cumulative],
         inputs: Sequence[Any],
-        outputs: Sequence[View],
+        outputs: Views,
     ) -> Sequence[KernelLaunch]:
         """One kernel, or three for lines of several chunks."""
         op = call.op
@@ -207,7 +205,7 @@ class ShiftKernel(CudaKernel[Shift]):
     name = "cuda.copy"
 
     def launches(
-        self, call: Call[Shift], inputs: Sequence[Any], outputs: Sequence[View]
+        self, call: Call[Shift], inputs: Sequence[Any], outputs: Views
     ) -> Sequence[KernelLaunch]:
         """The copy of all elements but one, and the 0."""
         op = call.op

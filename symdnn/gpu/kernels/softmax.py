@@ -19,6 +19,7 @@ from symdnn.gpu.codegen.launches import (
     CudaKernel,
     KernelLaunch,
     View,
+    Views,
     alignment_of,
     blocks_for,
     prefers_cudnn,
@@ -195,9 +196,7 @@ class SoftmaxKernel(CudaKernel):
             return None
         return None if form_of(task_of(call)) else "it is too long to be held in registers"
 
-    def launches(
-        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
-    ) -> Sequence[KernelLaunch]:
+    def launches(self, call: Call, inputs: Sequence[Any], outputs: Views) -> Sequence[KernelLaunch]:
         """One kernel."""
         (y,) = outputs
         if y.size == 0:

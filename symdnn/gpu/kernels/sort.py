@@ -13,6 +13,7 @@ from symdnn.gpu.codegen.launches import (
     KernelLaunch,
     Pointer,
     View,
+    Views,
     blocks_for,
 )
 from symdnn.gpu.kernels.scan import count_type, lines_of
@@ -220,7 +221,7 @@ class SortKernel(CudaKernel[Sort | ArgSort | TopK]):
         return sort_bytes(prod(x.shape), x.dtype)
 
     def launches(
-        self, call: Call[Sort | ArgSort | TopK], inputs: Sequence[Any], outputs: Sequence[View]
+        self, call: Call[Sort | ArgSort | TopK], inputs: Sequence[Any], outputs: Views
     ) -> Sequence[KernelLaunch]:
         """Sorted tiles, merges, and the output."""
         op = call.op
@@ -243,7 +244,7 @@ class SearchKernel(CudaKernel[SearchSorted]):
     dtypes = frozenset(CTYPES)
 
     def launches(
-        self, call: Call[SearchSorted], inputs: Sequence[Any], outputs: Sequence[View]
+        self, call: Call[SearchSorted], inputs: Sequence[Any], outputs: Views
     ) -> Sequence[KernelLaunch]:
         """One kernel."""
         table, x = inputs
@@ -270,9 +271,7 @@ class KeptBoxesKernel(CudaKernel[KeptBoxes]):
     dtypes = frozenset(["bool", "float16", "bfloat16", "float32", "float64"])
     contiguous_inputs = True
 
-    def launches(
-        self, call: Call[KeptBoxes], inputs: Sequence[View], outputs: Sequence[View]
-    ) -> list[KernelLaunch]:
+    def launches(self, call: Call[KeptBoxes], inputs: Views, outputs: Views) -> list[KernelLaunch]:
         """One launch; none without boxes."""
         x, y = *inputs, *outputs
         if y.size == 0:

@@ -13,7 +13,7 @@ from symdnn.gpu.codegen.launches import (
     CudaKernel,
     KernelLaunch,
     Pointer,
-    View,
+    Views,
     blocks_for,
 )
 from symdnn.graph.kernel import Call, Row
@@ -41,7 +41,7 @@ class SparseProductKernel(CudaKernel[SparseDot | SampledDot]):
         return None
 
     def launches(
-        self, call: Call[SparseDot | SampledDot], inputs: Sequence[Any], outputs: Sequence[View]
+        self, call: Call[SparseDot | SampledDot], inputs: Sequence[Any], outputs: Views
     ) -> Sequence[KernelLaunch]:
         """One kernel."""
         (y,) = outputs

@@ -13,13 +13,7 @@ from math import prod
 from typing import Any
 
 from symdnn.gpu.codegen.device_source import CTYPES, specialised
-from symdnn.gpu.codegen.launches import (
-    CudaKernel,
-    KernelLaunch,
-    View,
-    blocks_for,
-    scratch,
-)
+from symdnn.gpu.codegen.launches import CudaKernel, KernelLaunch, View, Views, blocks_for, scratch
 from symdnn.gpu.kernels.copy import fill
 from symdnn.graph.kernel import Call, Row
 from symdnn.ops.core.dtype import is_narrow_float
@@ -69,9 +63,7 @@ class TransformerKernel(CudaKernel):
 class GridKernel(TransformerKernel):
     """The grid of matrices."""
 
-    def launches(
-        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
-    ) -> Sequence[KernelLaunch]:
+    def launches(self, call: Call, inputs: Sequence[Any], outputs: Views) -> Sequence[KernelLaunch]:
         """A thread for each point."""
         (grid,) = outputs
         n, rows, columns, _ = grid.shape
@@ -82,9 +74,7 @@ class GridKernel(TransformerKernel):
 class GridGradKernel(TransformerKernel):
     """The gradient of the matrices."""
 
-    def launches(
-        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
-    ) -> Sequence[KernelLaunch]:
+    def launches(self, call: Call, inputs: Sequence[Any], outputs: Views) -> Sequence[KernelLaunch]:
         """A block for each image."""
         (dgrid,) = inputs
         n, rows, columns, _ = dgrid.shape
@@ -100,9 +90,7 @@ def _sizes(image: View, grid: View) -> tuple[int, ...]:
 class SamplerKernel(TransformerKernel):
     """The sampled image."""
 
-    def launches(
-        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
-    ) -> Sequence[KernelLaunch]:
+    def launches(self, call: Call, inputs: Sequence[Any], outputs: Views) -> Sequence[KernelLaunch]:
         """A thread for each point, for all channels."""
         image, grid = inputs
         if image.size == 0:
@@ -119,9 +107,7 @@ class SamplerGradKernel(TransformerKernel):
         shape = call.inputs[0].shape
         return 8 * (int(shape[0]) + prod(shape))
 
-    def launches(
-        self, call: Call, inputs: Sequence[Any], outputs: Sequence[View]
-    ) -> Sequence[KernelLaunch]:
+    def launches(self, call: Call, inputs: Sequence[Any], outputs: Views) -> Sequence[KernelLaunch]:
         """Zeros, the largest cotangents, sums in integers and the grid's gradient, the image's."""
         image, grid, dy = inputs
         dimage, dgrid = outputs

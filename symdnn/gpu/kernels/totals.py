@@ -14,7 +14,7 @@ from typing import Any
 from symdnn.gpu.codegen.batch import MAX_PARAMETER_BYTES, find_entry
 from symdnn.gpu.codegen.cuda_source import library, print_problem, scalar_function
 from symdnn.gpu.codegen.device_source import CTYPES
-from symdnn.gpu.codegen.launches import CudaKernel, KernelLaunch, View, scratch
+from symdnn.gpu.codegen.launches import CudaKernel, KernelLaunch, View, Views, scratch
 from symdnn.gpu.device.array import RawArray
 from symdnn.graph.kernel import Call, Row
 from symdnn.ops.core.scalar import ScalarProgram
@@ -48,7 +48,7 @@ class TotalsKernel(CudaKernel[Totals]):
         return 8 * sum(_blocks(prod(t.shape)) for t in call.inputs)
 
     def launches(
-        self, call: Call[Totals], inputs: Sequence[Any], outputs: Sequence[View]
+        self, call: Call[Totals], inputs: Sequence[Any], outputs: Views
     ) -> Sequence[KernelLaunch]:
         """The tables, then the sum over all blocks."""
         groups: dict[tuple[ScalarProgram, int], list[View]] = {}

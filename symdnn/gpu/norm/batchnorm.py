@@ -15,7 +15,14 @@ from typing import Any
 
 from symdnn.config import config
 from symdnn.gpu.codegen.device_source import CTYPES, work_dtype
-from symdnn.gpu.codegen.launches import CudaKernel, KernelLaunch, View, prefers_cudnn, scratch
+from symdnn.gpu.codegen.launches import (
+    CudaKernel,
+    KernelLaunch,
+    View,
+    Views,
+    prefers_cudnn,
+    scratch,
+)
 from symdnn.gpu.codegen.reduce_source import Finish, Reducer
 from symdnn.gpu.kernels.reduce import custom_reduction, scratch_bytes
 from symdnn.gpu.norm.norm import elementwise_of, normalised
@@ -35,8 +42,8 @@ _MOMENTS_STATES, _SUMS_STATES = 2, 2
 
 
 def batch_moments(
-    x: View, axes: Sequence[int], epsilon: float, outputs: Sequence[View],
-    running: Sequence[View] = (), factor: View | float = 0.0,
+    x: View, axes: Sequence[int], epsilon: float, outputs: Views,
+    running: Views = (), factor: View | float = 0.0,
 ) -> list[KernelLaunch]:  # fmt: skip
     """Launches for mean and 1 / sqrt(variance + epsilon) of ``x``, and for new running values."""
     work = work_dtype(x.dtype)
@@ -71,7 +78,7 @@ def batch_moments(
 
 
 def batch_sums(
-    program: ScalarProgram, inputs: Sequence[View], axes: Sequence[int], outputs: Sequence[View],
+    program: ScalarProgram, inputs: Views, axes: Sequence[int], outputs: Views,
     shape: tuple[int, ...],
 ) -> list[KernelLaunch]:  # fmt: skip
     """Launches for the sums and means of :class:`BatchSums`."""
@@ -109,7 +116,7 @@ class MomentsKernel(CudaKernel[BatchMoments]):
         return _scratch(_shape(call.inputs[0]), prod(_shape(call.outputs[0])), _MOMENTS_STATES)
 
     def launches(
-        self, call: Call[BatchMoments], inputs: Sequence[Any], outputs: Sequence[View]
+        self, call: Call[BatchMoments], inputs: Sequence[Any], outputs: Views
     ) -> Sequence[KernelLaunch]:
         """The reduction."""
         op = call.op
@@ -133,7 +140,7 @@ class SumsKernel(CudaKernel[BatchSums]):
         return tuple(next((n for n in dims if n != 1), 1) for dims in zip(*shapes))
 
     def launches(
-        self, call: Call[BatchSums], inputs: Sequence[Any], outputs: Sequence[View]
+        self, call: Call[BatchSums], inputs: Sequence[Any], outputs: Views
     ) -> Sequence[KernelLaunch]:
         """The reduction."""
         op = call.op
@@ -170,7 +177,7 @@ class BatchNormKernel(CudaKernel[LayerNorm | BatchNormTrain | GpuDnnBatchNorm]):
         self,
         call: Call[LayerNorm | BatchNormTrain | GpuDnnBatchNorm],
         inputs: Sequence[Any],
-        outputs: Sequence[View],
+        outputs: Views,
     ) -> Sequence[KernelLaunch]:
         """One kernel if shared memory is enough, else a reduction and an elementwise kernel."""
         op = call.op
@@ -205,7 +212,7 @@ class BatchNormGradKernel(CudaKernel[BatchNormGrad | GpuDnnBatchNormGrad]):
         self,
         call: Call[BatchNormGrad | GpuDnnBatchNormGrad],
         inputs: Sequence[Any],
-        outputs: Sequence[View],
+        outputs: Views,
     ) -> Sequence[KernelLaunch]:
         """One kernel if shared memory is enough, else a reduction and an elementwise kernel."""
         op = call.op

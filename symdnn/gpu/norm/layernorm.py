@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from symdnn.gpu.codegen.launches import KernelLaunch, View
+from symdnn.gpu.codegen.launches import KernelLaunch, Views
 from symdnn.gpu.kernels.fused_rows import column_bytes, rows_launches, takes_rows
 from symdnn.gpu.norm.batchnorm import BatchNormKernel
 from symdnn.gpu.norm.norm import NormGradKernel, parameter_gradients
@@ -26,7 +26,7 @@ class LayerNormKernel(BatchNormKernel):
     name = "cuda.layer_norm"
 
     def launches(
-        self, call: Call[Any], inputs: Sequence[Any], outputs: Sequence[View]
+        self, call: Call[Any], inputs: Sequence[Any], outputs: Views
     ) -> Sequence[KernelLaunch]:
         """One kernel where rows are neighbours in memory, else two."""
         op = layer_norm_rows(call.op, inputs[0].dtype)
@@ -48,7 +48,7 @@ class LayerNormGradKernel(NormGradKernel):
         return max(super().workspace_bytes(call), own)
 
     def launches(
-        self, call: Call[Any], inputs: Sequence[Any], outputs: Sequence[View]
+        self, call: Call[Any], inputs: Sequence[Any], outputs: Views
     ) -> Sequence[KernelLaunch]:
         """One kernel for dx, with sums over rows where each block can keep them."""
         x, dy, gamma, mean, invstd = inputs

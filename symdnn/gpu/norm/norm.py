@@ -10,7 +10,7 @@ from math import prod
 from typing import Any
 
 from symdnn.gpu.codegen.device_source import CTYPES, work_dtype
-from symdnn.gpu.codegen.launches import CudaKernel, KernelLaunch, View, scratch
+from symdnn.gpu.codegen.launches import CudaKernel, KernelLaunch, View, Views, scratch
 from symdnn.gpu.kernels.elementwise import elementwise
 from symdnn.gpu.kernels.reduce import reduction, scratch_bytes
 from symdnn.graph.kernel import Call, Row
@@ -29,7 +29,7 @@ __all__ = [
 
 
 def _sums(
-    compute: Any, inputs: Sequence[View], outputs: Sequence[View], shape: tuple[int, ...]
+    compute: Any, inputs: Views, outputs: Views, shape: tuple[int, ...]
 ) -> list[KernelLaunch]:
     """Sums of the results of ``compute`` over the dimensions that are 1 in ``outputs``."""
     work = outputs[0].dtype
@@ -39,16 +39,14 @@ def _sums(
     return reduction(program, ops, inputs, outputs, shape)
 
 
-def elementwise_of(
-    compute: Any, inputs: Sequence[Any], outputs: Sequence[View]
-) -> list[KernelLaunch]:
+def elementwise_of(compute: Any, inputs: Sequence[Any], outputs: Views) -> list[KernelLaunch]:
     """An elementwise kernel of ``compute``; numbers among the inputs have the work dtype."""
     work = work_dtype(outputs[0].dtype)
     dtypes = [v.dtype if isinstance(v, View) else work for v in inputs]
     return elementwise(formula(dtypes, compute, *(v.dtype for v in outputs)), inputs, outputs)
 
 
-def parameter_gradients(inputs: Sequence[View], outputs: Sequence[View]) -> list[KernelLaunch]:
+def parameter_gradients(inputs: Views, outputs: Views) -> list[KernelLaunch]:
     """(dgamma, dbeta) of (x, dy, mean, invstd)."""
     return _sums(_parameter_sums, inputs, outputs, inputs[0].shape)
 
@@ -98,7 +96,7 @@ class NormGradKernel(CudaKernel[LayerNormGrad | BatchNormGrad]):
         self,
         call: Call[LayerNormGrad | BatchNormGrad],
         inputs: Sequence[Any],
-        outputs: Sequence[View],
+        outputs: Views,
     ) -> Sequence[KernelLaunch]:
         """Two reductions and an elementwise kernel."""
         op = call.op
@@ -120,7 +118,7 @@ class InferenceKernel(CudaKernel[BatchNormInference]):
     dtypes = frozenset(CTYPES)
 
     def launches(
-        self, call: Call[BatchNormInference], inputs: Sequence[Any], outputs: Sequence[View]
+        self, call: Call[BatchNormInference], inputs: Sequence[Any], outputs: Views
     ) -> Sequence[KernelLaunch]:
         """The kernel."""
         return elementwise_of(_inference, [*inputs, float(call.op.epsilon)], outputs)

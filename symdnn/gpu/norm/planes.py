@@ -13,7 +13,7 @@ from math import gcd, prod
 from typing import Any
 
 from symdnn.gpu.codegen.device_source import CTYPES, specialised, work_dtype
-from symdnn.gpu.codegen.launches import KernelLaunch, View
+from symdnn.gpu.codegen.launches import KernelLaunch, View, Views
 from symdnn.gpu.device.context import existing_context, most_shared_bytes
 
 __all__ = ["Planes", "planes_gradient", "planes_norm", "planes_of"]
@@ -110,7 +110,7 @@ def _limits() -> tuple[int, int]:
 
 def planes_norm(
     x: View, gamma: View, beta: View, axes: Sequence[int], epsilon: float,
-    outputs: Sequence[View], running: Sequence[View], factor: View | float,
+    outputs: Views, running: Views, factor: View | float,
 ) -> list[KernelLaunch] | None:  # fmt: skip
     """Launches for (y, mean, invstd, new running values); None if shared memory is too small."""
     y, *statistics = outputs
@@ -133,7 +133,7 @@ def planes_norm(
 
 def planes_gradient(
     x: View, dy: View, gamma: View, mean: View, invstd: View, axes: Sequence[int],
-    outputs: Sequence[View],
+    outputs: Views,
 ) -> list[KernelLaunch] | None:  # fmt: skip
     """Launches for (dx, dgamma, dbeta); None if shared memory is too small."""
     dx, dgamma, dbeta = outputs
@@ -148,7 +148,7 @@ def planes_gradient(
 
 
 def _planes(
-    x: View, axes: Sequence[int], whole: Sequence[View], each: Sequence[View], arrays: int = 1
+    x: View, axes: Sequence[int], whole: Views, each: Views, arrays: int = 1
 ) -> Planes | None:
     """The division, if arrays (``whole``) and values per channel (``each``) are contiguous."""
     if any(v.shape != x.shape or v.dtype != x.dtype or not v.contiguous for v in whole):

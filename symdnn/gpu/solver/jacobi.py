@@ -16,7 +16,7 @@ from symdnn.gpu.codegen.launches import (
     CudaKernel,
     KernelLaunch,
     Pointer,
-    View,
+    Views,
 )
 from symdnn.gpu.device.error_codes import NOT_CONVERGED
 from symdnn.gpu.solver.factors import code_of
@@ -95,7 +95,7 @@ class JacobiEighKernel(_JacobiKernel[Any]):
         return m.size, m.size if isinstance(op, Eigh) else 0
 
     def launches(
-        self, call: Call[Eigh | Eigvalsh], inputs: Sequence[Any], outputs: Sequence[View]
+        self, call: Call[Eigh | Eigvalsh], inputs: Sequence[Any], outputs: Views
     ) -> Sequence[KernelLaunch]:
         """One kernel: a thread for each pair of pairs of rows."""
         op, m = call.op, Matrices(call.inputs[0].dtype, call.inputs[0].shape)
@@ -118,7 +118,7 @@ class JacobiSVDKernel(_JacobiKernel[SVD]):
         return large * (large if op.full_matrices else small), small * small
 
     def launches(
-        self, call: Call[SVD], inputs: Sequence[Any], outputs: Sequence[View]
+        self, call: Call[SVD], inputs: Sequence[Any], outputs: Views
     ) -> Sequence[KernelLaunch]:
         """One kernel: some threads for each pair of columns."""
         op, m = call.op, Matrices(call.inputs[0].dtype, call.inputs[0].shape)

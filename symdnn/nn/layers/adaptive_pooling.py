@@ -90,7 +90,7 @@ def _window(i: Dim, n: Dim, m: int) -> tuple[Any, Any]:
     return i * n // m, ceil_div((i + 1) * n, m)
 
 
-def _average_axis(x: Variable, axis: int, m: int) -> Variable:
+def _average_axis(x: Variable, axis: int, m: Any) -> Variable:
     """A matrix product with the matrix of windows, (n, m)."""
     dtype, n = x.type.dtype, dims_of(x)[axis]
     if isinstance(m, int) and m == 1:

@@ -226,8 +226,9 @@ class SpatialConvolution(_Convolution):
         )  # fmt: skip
 
     def _numbers(self) -> list[str]:
-        more = [] if self.dilation == (1, 1) else [f"dilation={_torch_order(self.dilation)}"]
-        return [*super()._numbers(), *more]
+        dilated = any(d != 1 for d in self.dilation)
+        more = [f"dilation={_torch_order(self.dilation)}"] if dilated else []
+        return [*_Convolution._numbers(self), *more]
 
 
 class SpatialDilatedConvolution(SpatialConvolution):
@@ -281,9 +282,7 @@ class VolumetricConvolution(_Convolution):
             padding_mode,
         )  # fmt: skip
 
-    def _numbers(self) -> list[str]:
-        more = [] if self.dilation == (1, 1, 1) else [f"dilation={_torch_order(self.dilation)}"]
-        return [*super()._numbers(), *more]
+    _numbers = SpatialConvolution._numbers
 
 
 class _Temporal(_Convolution):

@@ -382,6 +382,13 @@ def _repeat_each(v: Variable, count: Variable, axis: int) -> Variable:
     return reshape(spread, [*dims[:axis], _times(dims[axis], count), *dims[axis + 1 :]])
 
 
+def _repeat_of(x: Variable, repeats: TensorLike, axis: Any = None, *more: Any) -> Variable:
+    """The method: with more numbers, or with one that is no axis, it is PyTorch's, a ``tile``."""
+    if more or (isinstance(axis, int) and axis >= x.type.ndim > 0):
+        return tile(x, [repeats, axis, *more])
+    return repeat(x, repeats, axis)
+
+
 # -- rolling --------------------------------------------------------------------------------------
 
 
@@ -453,4 +460,4 @@ def flip(x: TensorLike, axis: AxisLike = None) -> Variable:
     return v[step]
 
 
-OPERATORS = {"join": join, "repeat": repeat, "roll": roll, "stack": stack}
+OPERATORS = {"join": join, "repeat": repeat, "repeat_of": _repeat_of, "roll": roll, "stack": stack}

@@ -34,7 +34,8 @@ def normal_axes(axis: TensorLike | None, ndim: int, op: str = "a reduction") -> 
         return tuple(range(ndim))
     if isinstance(axis, Variable):
         if not isinstance(axis, Constant):
-            raise AxisError(op, "an axis known when the graph is built", axis)
+            two = f"T.{op}imum(x, y) compares two tensors" if op in ("max", "min") else ""
+            raise AxisError(op, "an axis known when the graph is built", axis, two)
         axis = axis.data
     if np.asarray(axis).size and np.asarray(axis).dtype.kind not in "iu":
         raise AxisError(op, "an axis that is None, an int or a sequence of ints", repr(axis))

@@ -472,14 +472,14 @@ def _folded(pick: Any, args: tuple[TensorLike, ...]) -> Variable:
 
 def clip(x: Any, min: Any = None, max: Any = None) -> Variable:
     """``x`` limited to ``[min, max]``, of which one may be None; gradients pass at the edges.
-
     Where ``min > max`` it is ``min`` below ``min``, else ``max`` (Theano's; NumPy's is ``max``).
 
     >>> clip([-2, 0, 2], 1, -1).eval().tolist()
     [1, 1, -1]
     """
-    open_end = min is None or max is None
-    return as_variable(x).clamp(min, max) if open_end else apply_elemwise(Clip(), x, min, max)
+    if min is None or max is None:
+        return minimum(x, max) if min is None else maximum(x, min)
+    return apply_elemwise(Clip(), x, min, max)
 
 
 def cast(x: TensorLike, dtype: DtypeLike) -> Variable:

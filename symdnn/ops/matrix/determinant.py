@@ -117,7 +117,7 @@ def adjugates(a: Array) -> Array:
     inverse = np.linalg.inv(np.where(regular[..., None, None], a, identity))
     norms = [np.abs(m).sum(-1).max(-1) for m in (a, inverse)]
     regular &= norms[0] * norms[1] < _WELL_CONDITIONED
-    found = np.where(regular, size, 0)[..., None, None] * inverse
+    found: Array = np.where(regular, size, 0)[..., None, None] * inverse
     found[~regular] = _by_singular_values(a[~regular])
     return found
 
@@ -127,10 +127,11 @@ def _minors(a: Array) -> Array:
     if a.shape[-1] < 2:
         return np.ones_like(a)
     if a.shape[-1] == 2:
-        swapped = a[..., ::-1, ::-1].swapaxes(-1, -2)
-        return swapped * np.array([[1, -1], [-1, 1]])
+        swapped: Array = a[..., ::-1, ::-1].swapaxes(-1, -2) * np.array([[1, -1], [-1, 1]])
+        return swapped
     turned = np.roll(a, -1, -2), np.roll(a, -2, -2)
-    return np.cross(*turned).swapaxes(-1, -2)
+    crossed: Array = np.cross(*turned)
+    return crossed.swapaxes(-1, -2)
 
 
 def _by_singular_values(a: Array) -> Array:
@@ -138,7 +139,8 @@ def _by_singular_values(a: Array) -> Array:
     others = np.where(np.eye(s.shape[-1], dtype=bool), 1, s[..., None, :]).prod(-1)
     sign = (np.linalg.det(u) * np.linalg.det(vh))[..., None, None]
     adjoints = (m.conj().swapaxes(-1, -2) for m in (vh * others[..., None], u))
-    return sign * np.matmul(*adjoints)
+    found: Array = sign * np.matmul(*adjoints)
+    return found
 
 
 @dataclass(frozen=True)

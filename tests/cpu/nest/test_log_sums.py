@@ -19,7 +19,7 @@ AXES = [(0, 1), (1, 2), (0, 2), (0, 1, 2), (1,)]
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "int32"])
 @pytest.mark.parametrize("axes", AXES, ids=str)
 def test_it_agrees_with_the_reference(rng, axes, dtype, keepdims):
-    for shape in ((5, 17, 50), (40, 3, 9), (2, 300, 33)):
+    for shape in ((5, 17, 50), (40, 3, 9), (2, 30, 333)):
         x = (rng.normal(size=shape) * 9).astype(numpy_dtype(dtype))
         op = LogSumExp(axes, keepdims)
         out = op.infer(TensorType(dtype, shape))

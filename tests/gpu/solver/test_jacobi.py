@@ -89,19 +89,21 @@ def check_svd(a: np.ndarray) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
-    ("shape",), sampled([((1, 1),), ((4, 4),), ((2, 2, 5, 5),), ((33, 33),)], every=2)
+    ("shape", "words"),
+    sampled([((1, 1), "LU"), ((4, 4), "LU"), ((2, 2, 5, 5), "U"), ((33, 33), "L")], every=2),
 )
-def test_eigenvalues(dtype, shape):
-    for word in "LU":
+def test_eigenvalues(dtype, shape, words):
+    for word in words:
         check_eigh(drawn(dtype, *shape), word)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
-    ("shape",), sampled([((4, 4),), ((2, 5, 3),), ((2, 3, 5),), ((1, 3),), ((40, 3),)], every=3)
+    ("stack", "rows", "columns"),
+    sampled([((), 4, 4), ((2,), 5, 3), ((2,), 3, 5), ((), 1, 3), ((), 40, 3)], every=3),
 )
-def test_singular_values(dtype, shape):
-    check_svd(drawn(dtype, *shape))
+def test_singular_values(dtype, stack, rows, columns):
+    check_svd(drawn(dtype, *stack, rows, columns))
 
 
 def special(dtype: str, n: int) -> list[np.ndarray]:

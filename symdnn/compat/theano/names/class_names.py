@@ -49,6 +49,18 @@ class OpName(type):
         return AppliedOp(cls, made, args, words) if isinstance(made, FunctionType) else made
 
 
+def stand_in(
+    name: str, maker: Callable[..., Any] | None, *targets: str, doc: str | None = None, **body: Any
+) -> Any:
+    """The class ``name`` of the ops ``targets``; ``maker`` takes Theano's arguments.
+
+    Its docstring is ``doc``, or that of ``maker``; without ``maker`` the table of makers is asked.
+    """
+    made = {} if maker is None else {"maker": staticmethod(maker)}
+    found = {"targets": targets, "abstract": True, "__doc__": doc or maker.__doc__, **made, **body}
+    return OpName(name, (Op,), found)
+
+
 class AppliedOp:
     """An instance of a stand-in: a function of variables that is called as an op of Theano's.
 
@@ -408,8 +420,7 @@ def _made() -> dict[str, Any]:
         name, *targets = line.split()
         own = ", ".join(t.rpartition(".")[2] for t in targets)
         here = f"symdnn's ``{own}``" if own else "an expression of several ops"
-        body = {"targets": tuple(targets), "__doc__": f"Theano's ``{name}``: {here}."}
-        found[name] = OpName(name, (Op,), {**body, "abstract": True})
+        found[name] = stand_in(name, None, *targets, doc=f"Theano's ``{name}``: {here}.")
     return found
 
 

@@ -9,8 +9,7 @@ import numpy as np
 
 from symdnn import tensor as T
 from symdnn.autodiff import grad
-from symdnn.compat.theano.names.class_names import NAMES, OpName
-from symdnn.graph.op import Op
+from symdnn.compat.theano.names.class_names import NAMES, stand_in
 from symdnn.graph.typing import BorderMode, TensorLike
 from symdnn.graph.variable import Variable
 from symdnn.ops.nn.pool import max_pool_2d_same_size, pool_2d, pool_3d, pool_size
@@ -146,9 +145,7 @@ def _downsample(
 
 def _pool_name(name: str, maker: Callable[..., Any], *targets: str) -> Any:
     of = targets or NAMES["Pool"].targets
-    body = {"targets": of, "maker": staticmethod(maker), "abstract": True}
-    body["out_shape"] = staticmethod(_pool_shape)
-    return OpName(name, (Op,), {**body, "__doc__": maker.__doc__})
+    return stand_in(name, maker, *of, out_shape=staticmethod(_pool_shape))
 
 
 Pool = _pool_name("Pool", _pool_op)

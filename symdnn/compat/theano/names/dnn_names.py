@@ -9,13 +9,12 @@ import numpy as np
 
 from symdnn import tensor as T
 from symdnn.compat.theano.names import cudnn_defs
-from symdnn.compat.theano.names.class_names import OpName
+from symdnn.compat.theano.names.class_names import stand_in
 from symdnn.compat.theano.names.types import DisconnectedType, grad_not_implemented
 from symdnn.compat.theano.names.user_ops import Apply, Op
 from symdnn.compat.theano.settings import config
 from symdnn.flags import FLAGS, SEARCH
 from symdnn.gpu import dnn
-from symdnn.graph.op import Op as SymdnnOp
 from symdnn.graph.variable import Shared, Variable, as_variable, constant
 from symdnn.libraries.table import ALL_RULES
 from symdnn.ops.core.gradient_control import Assert
@@ -132,8 +131,7 @@ def _stand_in(maker: Any) -> Any:
     name = {"_Dropout": "GpuDnnDropoutOp", "_GradInputs": "GpuDnnRNNGradInputs"}.get(
         maker.__name__, "GpuDnnRNNGradWeights"
     )
-    body = {"targets": (f"vendor.gpudnn.{name}",), "maker": maker, "abstract": True}
-    return OpName(name, (SymdnnOp,), {**body, "__doc__": maker.__doc__})
+    return stand_in(name, maker, f"vendor.gpudnn.{name}")
 
 
 GpuDnnDropoutOp, GpuDnnRNNGradInputs = _stand_in(_Dropout), _stand_in(_GradInputs)

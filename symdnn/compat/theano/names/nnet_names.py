@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 
 from symdnn import tensor as T
-from symdnn.compat.theano.names.class_names import NAMES, OpName
+from symdnn.compat.theano.names.class_names import NAMES, stand_in
 from symdnn.compat.theano.names.gradient_names import reading
-from symdnn.graph.op import Op
 from symdnn.graph.variable import Variable
 from symdnn.ops.elementwise.activations import Sigmoid as ScalarSigmoid
 from symdnn.ops.elementwise.activations import Softplus as ScalarSoftplus
@@ -192,8 +191,7 @@ def sparse_block_dot(W: Any, h: Any, inputIdx: Any, b: Any, outputIdx: Any) -> V
 
 
 def _block_op(name: str, function: object) -> Any:
-    body = {"targets": (), "maker": staticmethod(lambda inplace=False: function), "abstract": True}
-    return OpName(name, (Op,), {**body, "__doc__": function.__doc__})
+    return stand_in(name, lambda inplace=False: function, doc=function.__doc__)
 
 
 SparseBlockGemv = _block_op("SparseBlockGemv", sparse_block_gemv)

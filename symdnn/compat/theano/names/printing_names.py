@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from symdnn import printing
-from symdnn.compat.theano.names.class_names import OpName
-from symdnn.graph.op import Op
+from symdnn.compat.theano.names.class_names import stand_in
 from symdnn.graph.variable import Variable
 from symdnn.ops.core.gradient_control import Print as _Print
 from symdnn.printing.graph_page import graph_page
@@ -64,11 +63,7 @@ def _print(message: str = "", attrs: Sequence[str] = ("__str__",), global_fn: An
 
 
 #: ``theano.printing.Print``; ``global_fn(op, array)`` replaces the printing.
-Print: Any = OpName(
-    "Print",
-    (Op,),
-    {"targets": ("core.gradient_control.Print",), "maker": _print, "abstract": True},
-)
+Print = stand_in("Print", _print, "core.gradient_control.Print")
 
 
 def debugprint(obj: Any, *args: Any, **words: Any) -> Any:

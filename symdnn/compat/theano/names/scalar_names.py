@@ -5,17 +5,16 @@ from __future__ import annotations
 import builtins
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
 from symdnn import tensor as T
-from symdnn.compat.theano.names.class_names import OpName
+from symdnn.compat.theano.names.class_names import OpName, stand_in
 from symdnn.compat.theano.names.elementwise_names import elementwise_function
 from symdnn.compat.theano.names.types import TensorConstant, TensorVariable
 from symdnn.compat.theano.names.user_ops import Apply, Op
 from symdnn.graph.op import Host, Shapes
-from symdnn.graph.op import Op as SymdnnOp
 from symdnn.graph.traverse import toposort
 from symdnn.graph.type import DTYPES, TensorType
 from symdnn.graph.typing import TensorLike
@@ -316,8 +315,7 @@ def _stand_in(name: str) -> OpName | None:
     def function(*operands: Any) -> Variable:
         return apply_elemwise(kinds[0](), *operands)
 
-    body = {"targets": (path,), "maker": lambda *args, **words: function, "abstract": True}
-    return OpName(name, (SymdnnOp,), body)
+    return cast(OpName, stand_in(name, lambda *args, **words: function, path))
 
 
 def __getattr__(name: str) -> Any:

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from symdnn import sparse as sp
-from symdnn.compat.theano.names.class_names import OpName
-from symdnn.graph.op import Op
+from symdnn.compat.theano.names.class_names import stand_in
 
 __all__ = [
     "SparseConstant", "SparseTensorSharedVariable", "all_dtypes",
@@ -98,11 +97,7 @@ _OPS: dict[str, Callable[..., Callable[..., Any]]] = {
 
 def _classes() -> dict[str, Any]:
     text = "Theano's op ``{}`` of sparse matrices, to be made and applied."
-    return {
-        name: OpName(name, (Op,), {"targets": (), "maker": staticmethod(maker), "abstract": True,
-                                   "__doc__": text.format(name)})
-        for name, maker in _OPS.items()
-    }  # fmt: skip
+    return {name: stand_in(name, maker, doc=text.format(name)) for name, maker in _OPS.items()}
 
 
 globals().update(_classes())

@@ -1,0 +1,66 @@
+"""Small results of a call lie beside each other, and copies of them are one copy."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+import symdnn
+import symdnn.tensor as T
+from symdnn import Mode, Out
+from symdnn.gpu.device.array import ALIGNMENT
+from tests.gpu.reference_device import ReferenceRuntime
+
+
+@pytest.fixture
+def runtime(monkeypatch: pytest.MonkeyPatch) -> ReferenceRuntime:
+    import symdnn.gpu.execution.runtime as runtimes
+
+    found = ReferenceRuntime()
+    monkeypatch.setattr(runtimes, "_runtimes", {0: found})
+    return found
+
+
+def test_small_arrays_are_parts_of_one_block(runtime):
+    types = [((3,), "float32"), ((0, 2), "float32"), ((5, 70), "float64"), ((1 << 13,), "int64"),
+             ((), "bool")]  # fmt: skip
+    made = runtime.memory.beside(types)
+    assert [(a.shape, a.dtype) for a in made] == types
+    small, large = [made[k] for k in (0, 2, 4)], made[3]
+    assert len({id(a.owner) for a in small}) == 1
+    assert large.owner is not small[0].owner
+    assert all(a.ptr % ALIGNMENT == 0 for a in made)
+    spans = sorted(a.extent for a in small)
+    assert all(end <= start for (_, end), (start, _) in pairwise(spans))
+    (alone,) = runtime.memory.beside(types[:1])
+    assert alone.owner is not small[0].owner
+
+
+def test_results_of_their_own_are_copied_at_once_and_stay(runtime, monkeypatch):
+    x = T.fvector("x")
+    count, wide = 4, T.alloc(x[0], 5000)
+    outs = [Out(x * (k + 2), stay=True) for k in range(count)]
+    outs.append(Out(wide, stay=True))
+    f = symdnn.function([x], outs, mode=Mode(target="cuda:sm_90"))
+    copies: list[tuple[Any, Any]] = []
+    copy = runtime.memory.copy
+
+    def counted(source: Any, target: Any) -> None:
+        copies.append((source, target))
+        copy(source, target)
+
+    monkeypatch.setattr(runtime.memory, "copy", counted)
+    kept = []
+    for call in range(5):
+        copies.clear()
+        kept.append(f(np.arange(3, dtype="float32") + call))
+    assert len(copies) == 2  # of the small ones, and of the large one
+    runtime.memory.synchronize()
+    for call, results in enumerate(kept):
+        given = np.arange(3, dtype="float32") + call
+        wanted = [*(given * (k + 2) for k in range(count)), np.full(5000, given[0])]
+        for found, want in zip(results, wanted, strict=True):
+            np.testing.assert_array_equal(found.get(), want)
