@@ -101,7 +101,7 @@ def _scales(node: Node, i: int) -> list[Any]:
     if value.data is not None:
         entries = list(value.data.ravel())
     else:
-        entries = [value.variable[k] for k in range(value.variable.type.shape[0])]
+        entries = [value.variable[k] for k in range(value.variable.type.shape[0] or 0)]
     return [_float(node.size(e, "the scales")) for e in entries]
 
 

@@ -5,7 +5,16 @@ from typing import TYPE_CHECKING as _CHECKED
 from symdnn.graph.names.elsewhere import NNET as _ADVICE
 from symdnn.graph.names.elsewhere import refusing as _refusing
 from symdnn.ops.array.boxes import nms
-from symdnn.ops.nn.conv_builders import *
+from symdnn.ops.nn.conv_builders import (
+    causal_conv1d,
+    conv1d,
+    conv1d_transpose,
+    conv2d,
+    conv2d_transpose,
+    conv3d,
+    conv3d_transpose,
+    separable_conv2d,
+)
 from symdnn.ops.nn.neighbours import images2neibs, neibs2images
 from symdnn.tensor.nnet import abstract_conv, basic, bn, conv, ctc, neighbours, quantized, rnn
 from symdnn.tensor.nnet.basic import *
