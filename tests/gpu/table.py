@@ -14,6 +14,8 @@ from symdnn.graph.kernel import Call
 from symdnn.graph.origin import NO_HINTS
 from symdnn.graph.traverse import toposort
 from symdnn.graph.type import TensorType
+from symdnn.ops.matrix.eigen import Eigh
+from symdnn.ops.matrix.svd import SVD
 from tests import op_table
 from tests.test_op_table import draw, outputs, variables
 
@@ -67,6 +69,26 @@ def _of_case(case: Any) -> Iterator[tuple[Any, Try]]:
         key = (node.op, types, results, tuple(ins[h].tobytes() for h in node.op.host_inputs))
         name = f"{case.id}-{i}-{type(node.op).__name__}"
         yield key, Try(name, call, ins, outs, case.rtol)
+
+
+def in_one_gauge(op: Any, results: list[Any], expected: list[Any]) -> list[Any]:
+    """Eigenvectors and singular vectors with the signs (complex: phases) of the expected ones."""
+    if isinstance(op, Eigh):
+        vectors, wanted = results[1], expected[1]
+        return [results[0], vectors * _turns(vectors, wanted, -2)]
+    if isinstance(op, SVD) and len(results) == 3:
+        u, values, vh = results
+        turns = _turns(u, expected[0], -2)
+        k = values.shape[-1]
+        own = np.array(_turns(vh, expected[2], -1))
+        own[..., :k, :] = turns.conj().swapaxes(-1, -2)[..., :k, :]
+        return [u * turns, values, vh * own]
+    return results
+
+
+def _turns(vectors: Any, wanted: Any, axis: int) -> Any:
+    turn = (vectors.conj() * wanted).sum(axis=axis, keepdims=True)
+    return (turn / abs(turn)).astype(vectors.dtype)
 
 
 def tolerance(dtype: str) -> float:

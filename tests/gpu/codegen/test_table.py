@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 from symdnn.gpu.device.array import RawArray
-from symdnn.ops.matrix.eigen import Eigh
 from tests import op_table
 from tests.gpu import emulator
 from tests.gpu.recorder import generated_kernels
-from tests.gpu.table import Try, assert_close, tries
+from tests.gpu.table import Try, assert_close, in_one_gauge, tries
 
 pytestmark = pytest.mark.skipif(not emulator.AVAILABLE, reason="needs g++")
 
@@ -28,9 +27,7 @@ def check(one: Try, laid_out: Any) -> int:
         ]
         results, env = emulator.run(kernel, one.call, arrays)
         assert env.error[0] == 0
-        if isinstance(one.call.op, Eigh):  # of arbitrary signs (complex: phases)
-            turn = (results[1].conj() * one.expected[1]).sum(axis=-2, keepdims=True)
-            results[1] = results[1] * (turn / abs(turn)).astype(results[1].dtype)
+        results = in_one_gauge(one.call.op, results, one.expected)
         for got, want in zip(results, one.expected, strict=True):
             assert_close(got, want)
     return len(found)
@@ -63,9 +60,8 @@ def sample() -> list[Try]:
     return list(found.values())[::6]
 
 
-@pytest.mark.parametrize(
-    "third", range(3)
-)  # drawing all tries takes a second: not while collecting
+# Drawing all tries takes a second: not while collecting.
+@pytest.mark.parametrize("third", range(3))
 def test_sample(third):
     for one in sample()[third::3]:
         try:
