@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> None:
     if args.where:
         for kind in ("cpu", "cuda"):
             load_kernels(Target(kind))
-        print("\n".join(_where(_named(args.op or ""))))
+        print("\n".join(line for op in _named(args.op or "") for line in _where(op)))
         return
     load_kernels(Target(args.target))
     wanted = (args.op or "").lower()
@@ -60,15 +60,15 @@ def run(args: argparse.Namespace) -> None:
 # --- where ----------------------------------------------------------------------------------------
 
 
-def _named(name: str) -> type:
-    """The op of this name; the case of letters does not matter."""
+def _named(name: str) -> list[type]:
+    """The ops of this name; the case of letters does not matter. Theano's stand-ins are none."""
     from symdnn.graph.op import Op
 
-    known = {c.__name__: c for c in _subclasses(Op) if c.__module__.startswith("symdnn.")}
-    same = [c for n, c in known.items() if n.lower() == name.lower()]
-    if len(same) == 1:
-        return same[0]
-    near = sorted(n for n in known if name.lower() in n.lower())
+    own = [c for c in _subclasses(Op) if c.__module__.startswith("symdnn.")]
+    known = dict.fromkeys(c for c in own if not c.__module__.startswith("symdnn.compat."))
+    if same := [c for c in known if c.__name__.lower() == name.lower()]:
+        return same
+    near = sorted({c.__name__ for c in known if name.lower() in c.__name__.lower()})
     raise SymdnnError(
         f"symdnn kernels --where: no op is called {name!r}"
         + (f"; there are {', '.join(near)}" if near and name else "")

@@ -175,6 +175,8 @@ def test_a_user_without_a_home_has_flags_and_a_cache():
 
 
 def test_where_an_op_is(capsys):
+    import symdnn.compat.theano.names.class_names  # noqa: F401  (it has classes of these names)
+
     assert cli.main(["kernels", "softmax", "--where"]) == 0
     lines = capsys.readouterr().out.replace("kernel, ", "").replace("test record", "record")
     found = [line.split(None, 1) for line in lines.splitlines()]

@@ -9,7 +9,6 @@ from symdnn.ops.linalg.dot import BatchedDot, Dot, dot, matmul
 from symdnn.ops.matrix.base import transposed
 from symdnn.ops.matrix.cholesky import Cholesky
 from symdnn.ops.matrix.determinant import (
-    Adjugate,
     AdjugateGrad,
     Det,
     PositiveLogDet,
@@ -139,8 +138,6 @@ CASES = [
              lambda a, b: [Lstsq()(a, b), AdjugateGrad()(a, a)], None,
              lambda a, b: solve(a, b), gone=(Lstsq, AdjugateGrad), made=(SVD,),
              id="least_squares", **NEAR),
-    RuleCase("adjugate_by_factors", SYSTEM, lambda a, b: Adjugate()(a), None,
-             lambda a, b: inv(a), gone=(Adjugate,), made=(SVD,), **NEAR),
     RuleCase("by_factors", SQUARE, lambda a: slogdet(gram(a), "pos")[1], None,
              lambda a: slogdet(a)[1], gone=(PositiveLogDet,), made=(Cholesky,), id="log_of_factor",
              **NEAR),

@@ -75,8 +75,9 @@ def test_a_variable_is_not_changed():
 
 
 def test_sizes_and_keywords_in_pytorchs_way():
+    assert T.zeros(3, 4).type.shape == (3, 4)
     with pytest.raises(DtypeError, match=r"one argument: \(\(2, 3\)\)"):
-        T.zeros(3, 4)
+        T.TensorType(3, (4,))
     with pytest.raises(InputError, match=r"wanted a sequence of sizes, got 3: \(3,\)"):
         T.tensor("float32", 3)
     with pytest.raises(TypeMismatch, match="size: wanted integers"):

@@ -129,7 +129,7 @@ MODULES = (
 
 #: For a target, or of a graph, that records do not have: tests/gpu/solver/test_plans.py,
 #: tests/ops/control/test_checkpoint.py.
-WITHOUT = {"hermitian_by_lu", "checkpoint_removed"}
+WITHOUT = {"adjugate_by_factors", "hermitian_by_lu", "checkpoint_removed"}
 
 
 def test_every_rule_has_a_record() -> None:
