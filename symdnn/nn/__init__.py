@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING as _CHECKED
 
 from symdnn.graph.names.elsewhere import NN as _ADVICE
 from symdnn.graph.names.elsewhere import refusing as _refusing
-from symdnn.nn import functional, init, models, optim, parallel, schedule, training, weights
+from symdnn.nn import functional, init, models, optim, parallel, schedule, training, utils, weights
 from symdnn.nn.backend import convert, cudnn
 from symdnn.nn.layers import (
     activation,
@@ -102,6 +102,7 @@ __all__ = [
     "parallel",
     "schedule",
     *training.__all__,
+    "utils",
 ]  # fmt: skip
 
 if not _CHECKED:  # a checker of types would believe that every name exists
