@@ -19,11 +19,7 @@ from symdnn.graph.names.elsewhere import refusing as _refusing
 from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Shared, Variable, as_variable
 from symdnn.nn import init
-from symdnn.nn.layers.conv import (
-    SpatialFullConvolution,
-    TemporalFullConvolution,
-    VolumetricFullConvolution,
-)
+from symdnn.nn.layers.conv import TRANSPOSED
 from symdnn.nn.modules.module import Module
 from symdnn.ops.array.join import concatenate
 from symdnn.ops.array.reduce import sum as total
@@ -37,7 +33,6 @@ __all__ = [
 ]  # fmt: skip
 
 ModuleT = TypeVar("ModuleT", bound=Module)
-_TRANSPOSED = (TemporalFullConvolution, SpatialFullConvolution, VolumetricFullConvolution)
 
 
 # -- computed weights ------------------------------------------------------------------------------
@@ -146,7 +141,7 @@ def spectral_norm(
     >>> sorted(nn.utils.spectral_norm(nn.Linear(4, 3)).state_dict())
     ['bias', 'weight_orig', 'weight_u', 'weight_v']
     """
-    axis = (1 if isinstance(module, _TRANSPOSED) else 0) if dim is None else dim
+    axis = (1 if isinstance(module, TRANSPOSED) else 0) if dim is None else dim
     weight = _weight("spectral_norm", module, name, axis)
     if n_power_iterations < 1:
         raise InputError(
