@@ -59,12 +59,14 @@ from symdnn.nn.losses import (
     criterion,
     criterion_margin,
     criterion_values,
+    torch7_losses,
     torch_losses,
     torch_losses_margin,
 )
 from symdnn.nn.losses.criterion import *
 from symdnn.nn.losses.criterion_margin import *
 from symdnn.nn.losses.criterion_values import *
+from symdnn.nn.losses.torch7_losses import *
 from symdnn.nn.losses.torch_losses import *
 from symdnn.nn.losses.torch_losses_margin import *
 from symdnn.nn.modules import lists
@@ -96,7 +98,7 @@ __all__ = [
     *recurrent.__all__, "convert", "cudnn",
     *criterion.__all__, *criterion_margin.__all__, *criterion_values.__all__,
     *torch7_layers.__all__, *torch_layers.__all__, *torchvision_layers.__all__,
-    *torch_losses.__all__, *torch_losses_margin.__all__,
+    *torch7_losses.__all__, *torch_losses.__all__, *torch_losses_margin.__all__,
     *clip.__all__, *attention.__all__, *cache.__all__, *decoder.__all__,
     *encoder.__all__, *rotary.__all__,
     "models", *weights.__all__,
