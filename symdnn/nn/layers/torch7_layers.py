@@ -31,12 +31,13 @@ from symdnn.ops.elementwise.arithmetic import abs as absolute
 from symdnn.ops.elementwise.arithmetic import cast, sqr, sqrt
 from symdnn.ops.linalg.dot import dot
 from symdnn.ops.nn.pool import pool_2d
+from symdnn.ops.random.random_stream import RandomStream
 
 __all__ = [
     "Add", "Bottle", "CAdd", "CMul", "CReLU", "Constant", "Copy", "Cosine", "DepthConcat",
     "Euclidean", "GatedLinearUnit", "GradientReversal", "Mul", "Normalize", "OneHot", "Padding",
     "SpatialDilatedMaxPooling", "SpatialSubSampling", "VolumetricDilatedConvolution",
-    "VolumetricReplicationPadding", "WeightedEuclidean",
+    "TemporalSubSampling", "VolumetricReplicationPadding", "WeightedEuclidean", "WhiteNoise",
 ]  # fmt: skip
 
 
@@ -163,6 +164,28 @@ class GradientReversal(Module):
     def forward(self, x: Variable) -> Variable:
         tensor_input(self, x, "a float tensor")
         return grad_scale(x, -self.lambda_)
+
+
+class WhiteNoise(Module):
+    """In training the input plus normal numbers of this mean and deviation; else plus the mean.
+
+    ``seed`` as of :class:`Dropout`.
+    """
+
+    def __init__(self, mean: float = 0.0, std: float = 0.1, *, seed: int | None = None) -> None:
+        if std < 0:
+            raise InputError(f"WhiteNoise: std={std!r}; wanted 0 or more")
+        self.mean, self.std = float(mean), float(std)
+        self.seed = int(init.generator().integers(2**62)) if seed is None else int(seed)
+        self.calls = 0
+
+    def forward(self, x: Variable) -> Variable:
+        tensor_input(self, x, "a float tensor")
+        if not self.training:
+            return x + constant(self.mean, dtype=x.type.dtype)
+        stream = RandomStream((self.seed, self.calls))
+        self.calls += 1
+        return x + stream.normal(dims_of(x), self.mean, self.std, dtype=x.type.dtype)
 
 
 class Copy(Identity):
@@ -373,6 +396,32 @@ class SpatialSubSampling(Module):
 
     def describe(self) -> str:
         return f"({self.nInputPlane}, {self.kernel[1]}x{self.kernel[0]})"
+
+
+class TemporalSubSampling(Module):
+    """:class:`SpatialSubSampling` of (N, frames, inputFrameSize), by windows of kW frames."""
+
+    weight: Shared
+    bias: Shared
+
+    def __init__(
+        self, inputFrameSize: int, kW: int, dW: int = 1, *, dtype: str | None = None
+    ) -> None:
+        positive("TemporalSubSampling: inputFrameSize, kW, dW", inputFrameSize, kW, dW)
+        self.inputFrameSize, self.kW, self.dW = int(inputFrameSize), int(kW), int(dW)
+        for name in ("weight", "bias"):
+            self.parameter(name, (self.inputFrameSize,), init.uniform(self.kW**-0.5), dtype)
+
+    def forward(self, x: Variable) -> Variable:
+        wanted = f"(batch, frames, {self.inputFrameSize})"
+        batch, restore = as_batch(self, x, 3, wanted)
+        if batch.type.shape[2] not in (None, self.inputFrameSize):
+            raise TypeMismatch("TemporalSubSampling", wanted, x.type)
+        total = pool_2d(batch, (self.kW, 1), True, (self.dW, 1), mode="sum")
+        return restore(total * self.weight + self.bias)
+
+    def describe(self) -> str:
+        return f"({self.inputFrameSize}, {self.kW})"
 
 
 class SpatialDilatedMaxPooling(SpatialMaxPooling):

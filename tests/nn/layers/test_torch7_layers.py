@@ -93,6 +93,11 @@ CASES = {
         lambda x, weight, bias: np.lib.stride_tricks.sliding_window_view(x, (3, 2), (2, 3))[
             :, :, :, ::2].sum((-2, -1)) * weight[:, None, None] + bias[:, None, None],
     ),
+    "TemporalSubSampling": (
+        double("TemporalSubSampling", 3, 2, 2), [ROWS],
+        lambda x, weight, bias: (x[:, ::2] + x[:, 1::2]) * weight + bias,
+    ),
+    "WhiteNoise in evaluation": (nn.WhiteNoise(0.5, 2.0).evaluate(), [X], lambda x: x + 0.5),
 }  # fmt: skip
 
 
@@ -121,6 +126,18 @@ def test_a_mixture_of_a_table():
     f = symdnn.function([gater, first, second], nn.MixtureTable()([gater, [first, second]]))
     gates = X[:, :2]
     np.testing.assert_allclose(f(gates, X, Y), gates[:, :1] * X + gates[:, 1:] * Y)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_noise_in_training(dtype):
+    x = T.TensorType(dtype, (None, None))()
+    f = symdnn.function([x], nn.WhiteNoise(0.5, 2.0, seed=3)(x))
+    zeros = np.zeros((100, 200), dtype)
+    first, second = f(zeros), f(zeros)
+    assert first.dtype == dtype
+    assert (first != second).mean() > 0.99
+    assert abs(first.mean() - 0.5) < 0.06
+    assert abs(first.std() - 2) < 0.05
 
 
 def test_gradients_are_reversed():
