@@ -13,6 +13,7 @@ import numpy as np
 from symdnn.config import config
 from symdnn.graph.target import Target
 from symdnn.graph.variable import Apply, Constant, Variable
+from symdnn.ops.array.order_statistics import OrderStatistics
 from symdnn.ops.attention.attention import Attention, AttentionGrad
 from symdnn.ops.core.composed import written_out
 from symdnn.ops.core.shape import dimshuffle
@@ -135,6 +136,16 @@ def _parts(op: Any, w: Variable, axis: int, terms: int) -> list[slice]:
     return [slice(i, min(i + step, count)) for i in range(0, count, step)]
 
 
+@node_rewrite(
+    OrderStatistics, phase="lower", tags=("fast_compile",), name="write_out_order_statistics",
+    target="cuda",
+)  # fmt: skip
+def write_out_order_statistics(node: Apply, context: Context) -> Sequence[Variable] | None:
+    """A selection as a part of a sort, on a GPU, which has no kernel for it."""
+    assert isinstance(node.op, OrderStatistics)
+    return node.op.expanded(*node.inputs)
+
+
 @node_rewrite(RNNGrad, phase="canonicalize", tags=("fast_compile",), name="write_out_rnn_lanes")
 def write_out_rnn_lanes(node: Apply, context: Context) -> Sequence[Variable] | None:
     """Recurrent parameters' gradients of each lane as those of a loop, on a GPU.
@@ -149,4 +160,4 @@ def write_out_rnn_lanes(node: Apply, context: Context) -> Sequence[Variable] | N
         return op.by_loop(node.inputs)
 
 
-RULES = (write_out, write_out_product, write_out_rnn_lanes)
+RULES = (write_out, write_out_product, write_out_order_statistics, write_out_rnn_lanes)
