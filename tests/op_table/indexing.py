@@ -358,7 +358,9 @@ CASES = [
         lambda y: np.eye(4)[y],
         grad=False,
     ),
-    OpCase("bincount", (), E.bincount, (integers(0, 6, 9),), np.bincount, grad=False),
+    OpCase(
+        "bincount", (E.BincountLength,), E.bincount, (integers(0, 6, 9),), np.bincount, grad=False
+    ),
     OpCase(
         "bincount_weights",
         (),

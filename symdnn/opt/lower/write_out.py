@@ -14,6 +14,7 @@ from symdnn.config import config
 from symdnn.graph.target import Target
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.array.order_statistics import OrderStatistics
+from symdnn.ops.array.take import BincountLength
 from symdnn.ops.attention.attention import Attention, AttentionGrad
 from symdnn.ops.core.composed import written_out
 from symdnn.ops.core.shape import dimshuffle
@@ -137,12 +138,12 @@ def _parts(op: Any, w: Variable, axis: int, terms: int) -> list[slice]:
 
 
 @node_rewrite(
-    OrderStatistics, phase="lower", tags=("fast_compile",), name="write_out_order_statistics",
-    target="cuda",
+    BincountLength, OrderStatistics, phase="lower", tags=("fast_compile",),
+    name="write_out_selections", target="cuda",
 )  # fmt: skip
-def write_out_order_statistics(node: Apply, context: Context) -> Sequence[Variable] | None:
-    """A selection as a part of a sort, on a GPU, which has no kernel for it."""
-    assert isinstance(node.op, OrderStatistics)
+def write_out_selections(node: Apply, context: Context) -> Sequence[Variable] | None:
+    """A selection as a part of a sort, and the length of counts, on a GPU: it has no kernel."""
+    assert isinstance(node.op, BincountLength | OrderStatistics)
     return node.op.expanded(*node.inputs)
 
 
@@ -160,4 +161,4 @@ def write_out_rnn_lanes(node: Apply, context: Context) -> Sequence[Variable] | N
         return op.by_loop(node.inputs)
 
 
-RULES = (write_out, write_out_product, write_out_order_statistics, write_out_rnn_lanes)
+RULES = (write_out, write_out_product, write_out_selections, write_out_rnn_lanes)
