@@ -8,6 +8,7 @@ from symdnn.ops.array import index as I
 from symdnn.ops.array import scatter_reduce as S
 from symdnn.ops.array import sort as O
 from symdnn.ops.array import take as E
+from symdnn.ops.array.order_statistics import OrderStatistics
 from tests.op_table.record import Draw, OpCase, distinct, integers, normal, uniform
 
 
@@ -357,7 +358,9 @@ CASES = [
         lambda y: np.eye(4)[y],
         grad=False,
     ),
-    OpCase("bincount", (), E.bincount, (integers(0, 6, 9),), np.bincount, grad=False),
+    OpCase(
+        "bincount", (E.BincountLength,), E.bincount, (integers(0, 6, 9),), np.bincount, grad=False
+    ),
     OpCase(
         "bincount_weights",
         (),
@@ -381,6 +384,13 @@ CASES = [
         lambda x: O.sort(x, 0),
         (distinct(4, 3),),
         lambda x: np.sort(x, 0),
+    ),
+    OpCase(
+        "order_statistics",
+        (OrderStatistics,),
+        lambda x: OrderStatistics(1)(x, np.array([3, 0, 1, 3, 4])),
+        (distinct(2, 5, 3),),
+        lambda x: np.sort(x, 1)[:, [3, 0, 1, 3, 4]],
     ),
     OpCase(
         "sort_flat",

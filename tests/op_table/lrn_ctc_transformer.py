@@ -147,6 +147,13 @@ CASES = [
         slow_ctc,
     ),
     OpCase(
+        "ctc_costs",
+        (C.CTCCosts,),
+        C.CTCCosts(),
+        (normal(5, 2, 3), fixed([[1, 2, -1], [2, 1, 2]]), fixed([4, 5])),
+        slow_ctc,
+    ),
+    OpCase(
         "ctc_padding_anywhere",
         (C.CTCLoss,),
         C.ctc,

@@ -25,6 +25,7 @@ from symdnn.ops.linalg.products import BatchedDot, Dot
 from symdnn.ops.nn import crossentropy as X
 from symdnn.ops.nn import softmax as S
 from symdnn.ops.nn.batchnorm import BatchNormTrain
+from symdnn.ops.nn.ctc import CTCCosts, CTCLoss
 from symdnn.ops.nn.dropout import Dropout
 from symdnn.ops.nn.rnn import RNNForward, RNNGrad
 from tests.opt.harness import MAT, TWO, RuleCase, boolean, f64, i64
@@ -302,6 +303,9 @@ def attend_grad(*given, **more):
 #: One query and one key, each of the query's heads with its own key or two with one.
 ONE_KEY = {n: (f64(3, 2 * n, 1, 4), f64(3, 2, 1, 4), f64(3, 2, 1, 5)) for n in (1, 2)}
 
+#: Scores, labels and lengths.
+FRAMES = (f64(5, "n", 4), i64("n", 2, low=1), i64("n", low=3, high=5))
+
 UNREAD = [
     RuleCase("ifelse_of_constant", TWO, lambda x, y: ifelse(True, x, y), lambda x, y: x,
              lambda x, y: ifelse(lt(x.sum(), 0), x, y)),
@@ -325,6 +329,8 @@ UNREAD = [
              lambda *a: list(net(*a))),
     RuleCase("rnn_grad_without_weights", LANES, lambda *a: list(of_lanes(*a)[1:]),
              without_weights, lambda *a: list(of_lanes(*a))),
+    RuleCase("ctc_without_gradients", FRAMES, lambda *a: CTCLoss()(*a)[0], CTCCosts(),
+             lambda *a: list(CTCLoss()(*a))),
     RuleCase("attention_grad_without_mask", MASKED, lambda *a: list(attend_grad(*a)[:3]),
              lambda *a: list(attend_grad(*a, of_mask=False)), lambda *a: list(attend_grad(*a))),
     *[

@@ -49,6 +49,7 @@ ELSEWHERE: dict[str, str] = {
     "update_by_index_in_place": "likewise",
     "hermitian_by_lu": "only a GPU has it: tests/gpu/solver",
     "write_out_rnn_lanes": "likewise: tests/ops/nn/test_rnn.py, by the loop that a GPU has",
+    "write_out_selections": "likewise: tests/ops/array/test_order_statistics.py",
     "overlap_all_reduce": "a group of several ranks: tests/distributed/test_graphs.py",
     "overlap_moves": "likewise",
     "product_to_int8": "its operands are dequantised: tests/opt/lower/test_quantized.py",

@@ -25,14 +25,17 @@ from symdnn.graph.kernel import Call, Kernel, Launch, Row
 from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.graph.typing import Array, Arrays
 from symdnn.graph.values.strides import merged
+from symdnn.ops.array.order_statistics import MIN_SELECTED, OrderStatistics
 from symdnn.ops.array.sort import ArgSort, SearchSorted, Sort, TopK
 
-__all__ = ["KERNELS", "SearchKernel", "SortKernel", "TopKKernel"]
+__all__ = ["KERNELS", "SearchKernel", "SortKernel", "SortedKernel", "TopKKernel"]
 
 #: With fewer elements NumPy is as fast.
 _MIN_ELEMENTS_TO_COMPILE = 1 << 12
 #: Work for which waking up another thread pays, and that of an element of a sort, in additions.
 _ADDITIONS_PER_THREAD, _SORT_ADDITIONS = 1 << 15, 8
+#: So many threads sort lines as fast as one of them selects elements.
+_THREADS_TO_SORT = 4
 #: Lines that are turned together before they are sorted, by the bytes of their scratch.
 _MAX_BAND, _TURNED_BYTES = 16, 1 << 18
 
@@ -173,6 +176,40 @@ def _sorted_as(dtype: str, length: int, how: str) -> str:
     return dtype if how == "values" and in_vectors else "int32"
 
 
+class SortedKernel(Kernel[OrderStatistics]):
+    """Elements of a sort, where lines are short or many threads share them."""
+
+    name = "llvm.sort"
+    traits = LLVM_ASKS_THREADS
+
+    def refuses(self, call: Call[OrderStatistics]) -> str | None:
+        """Few long lines, of which NumPy selects elements; and what the sort refuses."""
+        x = call.inputs[0]
+        if call.has_sizes and x.shape[call.op.axis] >= MIN_SELECTED:
+            lines = prod(x.shape) // x.shape[call.op.axis]
+            if min(lines, threads.allowed()) < _THREADS_TO_SORT:
+                return "a selection of elements is faster than a sort"
+        return SortKernel().refuses(_sort_of(call))
+
+    def bind(self, call: Call[OrderStatistics]) -> Launch[Array]:
+        """The sort, then the elements."""
+        op, sort = call.op, SortKernel().bind(_sort_of(call))
+
+        def launch(inputs: Arrays, outputs: Arrays) -> None:
+            x, places = inputs
+            op.check_places(x, places)
+            ordered = np.empty(x.shape, x.dtype)
+            sort([x], [ordered])
+            np.copyto(outputs[0], np.take(ordered, places, op.axis))
+
+        return launch
+
+
+def _sort_of(call: Call[OrderStatistics]) -> Call[Sort]:
+    x = call.inputs[0]
+    return Call(Sort(call.op.axis), (x,), (x,), call.hints)
+
+
 class SearchKernel(Kernel[SearchSorted]):
     """Searches in a sorted vector, in vectors of values."""
 
@@ -207,4 +244,5 @@ KERNELS: tuple[Row, ...] = (
     ((TopK,), (TopKKernel(),)),
     ((Sort, ArgSort), (SortKernel(),)),
     ((SearchSorted,), (SearchKernel(),)),
+    ((OrderStatistics,), (SortedKernel(),)),
 )

@@ -104,7 +104,7 @@ class CTCLossKernel(CudnnKernel):
 
         def launch(env: LaunchEnv, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
             labels, lengths = (on_host(env, v) for v in inputs[1:])
-            call.op.neutral()._check_values(inputs[0].shape, labels, lengths)  # type: ignore[attr-defined]
+            call.op.neutral().check_values(inputs[0], labels, lengths)  # type: ignore[attr-defined]
             packed = None if made is None else packed_labels(labels, lengths, steps)
             if packed is None or made is None:
                 by_reference(env, call.op, (inputs[0], labels, lengths), outputs)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from symdnn.config import config
-from symdnn.errors import IndexOutOfRange, NdimMismatch, OptionError, TypeMismatch
+from symdnn.errors import AssertionFailed, IndexOutOfRange, NdimMismatch, OptionError, TypeMismatch
 from symdnn.graph.dims import normal_axis
 from symdnn.graph.names.torch_words import torch_words
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Shapes, Types, Vars
@@ -20,11 +20,12 @@ from symdnn.ops.array.create import arange, zeros
 from symdnn.ops.array.getitem import getitem, inc_subtensor, nonzero, set_subtensor
 from symdnn.ops.array.join import join, stack
 from symdnn.ops.array.view import flatten, shape_padleft
+from symdnn.ops.core.composed import Composed
 from symdnn.ops.core.lanes import on_lanes
 from symdnn.ops.core.python_numbers import alike
 from symdnn.ops.core.shape import as_dim, dimshuffle, shape_i, static_dim
 
-__all__ = ["OneHot"]
+__all__ = ["BincountLength", "OneHot"]
 
 
 def take(
@@ -199,6 +200,43 @@ def to_one_hot(y: TensorLike, nb_class: TensorLike, dtype: DtypeLike | None = No
     return op(as_variable(y), n)
 
 
+@dataclass(frozen=True)
+class BincountLength(Composed):
+    """The number of counts of integers ``x``, a vector: its largest element and 1, or ``least``.
+
+    A negative element raises :class:`~symdnn.errors.AssertionFailed`.
+    """
+
+    _MESSAGE: ClassVar[str] = "bincount: wanted integers of 0 or more, got a negative one"
+
+    def expanded(self, *inputs: Variable) -> list[Variable]:
+        """The largest element, after a look at all signs."""
+        v, least = inputs
+        wide = operator("cast")(v, "int64")
+        length = join(0, wide, constant(np.array([-1]))).max() + 1
+        length = operator("maximum")(length, least)
+        if not v.type.dtype.startswith(("u", "b")):
+            none_below = operator("ge")(wide, 0).all()
+            length = operator("assert_")(length, none_below, message=self._MESSAGE)
+        return [length]
+
+    def reference(self, *inputs: Array) -> Array:
+        x, least = inputs
+        if not x.size:
+            return np.maximum(np.int64(0), least)
+        # Read as unsigned numbers, negative ones are the largest.
+        highest = int(x.view(f"u{x.itemsize}").max())
+        if x.dtype.kind == "i" and highest > np.iinfo(x.dtype).max:
+            raise AssertionFailed(self._MESSAGE)
+        return np.maximum(np.int64(highest + 1), least)
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Grads) -> Grads:
+        return [None, None]
+
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        return None
+
+
 def bincount(x: TensorLike, weights: TensorLike | None = None, minlength: Any = None) -> Variable:
     """How often each of 0, 1, ... occurs in the vector ``x``, or the sum of its ``weights``.
 
@@ -208,12 +246,7 @@ def bincount(x: TensorLike, weights: TensorLike | None = None, minlength: Any = 
     if v.type.ndim != 1 or not v.type.is_discrete:
         raise TypeMismatch("bincount", "an integer vector", v.type)
     least = as_dim(0 if minlength is None else minlength)
-    wide = operator("cast")(v, "int64")
-    length = join(0, wide, constant(np.array([-1]))).max() + 1
-    length = operator("maximum")(length, least)
-    if not v.type.dtype.startswith(("u", "b")):
-        message = "bincount: wanted integers of 0 or more, got a negative one"
-        length = operator("assert_")(length, operator("ge")(wide, 0).all(), message=message)
+    length, wide = BincountLength()(v, least), operator("cast")(v, "int64")
     values = constant(1, dtype="int64") if weights is None else as_variable(weights)
     counts = zeros(length, values.type.dtype)
     return inc_subtensor(getitem(counts, wide), values)

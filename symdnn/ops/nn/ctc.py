@@ -12,8 +12,8 @@ import numpy as np
 
 from symdnn.errors import IndexOutOfRange, TypeMismatch
 from symdnn.graph.backprop import backprop
-from symdnn.graph.dims import Shape, same_dim
-from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Shapes, Types, Vars
+from symdnn.graph.dims import same_dim
+from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Op, Shapes, Types, Vars
 from symdnn.graph.type import TensorType, Type
 from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Variable
@@ -22,7 +22,7 @@ from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.lanes import on_folded
 from symdnn.ops.written_out.ctc import ctc_costs
 
-__all__ = ["CTCLoss", "ctc"]
+__all__ = ["CTCCosts", "CTCLoss", "ctc"]
 
 BLANK = 0
 _NEVER = -np.inf
@@ -62,15 +62,16 @@ class CTCLoss(MultiOp):
     ) -> tuple[Array, ...]:
         shapes = [activations.shape, labels.shape, input_lengths.shape]
         self.shapes([], shapes, {})
-        self._check_values(activations.shape, labels, input_lengths)
+        self.check_values(activations, labels, input_lengths)
         narrow = is_narrow_float(activations.dtype.name)
         costs, grads = ctc_loss(
             activations.astype(np.float32) if narrow else activations, labels, input_lengths
         )
         return costs.astype(activations.dtype), grads.astype(activations.dtype)
 
-    def _check_values(self, shape: Shape, labels: Array, lengths: Array) -> None:
-        steps, _, classes = shape
+    def check_values(self, activations: Array, labels: Array, lengths: Array) -> None:
+        """Raise the error of a label or a length that is out of range."""
+        steps, _, classes = activations.shape
         bad = (labels >= classes) | (labels == BLANK)
         if bad.any():
             n, i = np.argwhere(bad)[0]
@@ -104,6 +105,35 @@ class CTCLoss(MultiOp):
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         return on_folded(self, inputs, axes, [1, 0, 0], [0, 1])
+
+
+@dataclass(frozen=True)
+class CTCCosts(Op):
+    """The costs of :class:`CTCLoss`, of which no gradient is wanted."""
+
+    def infer(self, activations: TensorType, labels: TensorType, input_lengths: TensorType) -> Type:
+        return CTCLoss().infer(activations, labels, input_lengths)[0]
+
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
+        found = CTCLoss().shapes(types, shapes, host)
+        return None if found is None else found[:1]
+
+    def reference(self, activations: Array, labels: Array, input_lengths: Array) -> Array:
+        return CTCLoss().reference(activations, labels, input_lengths)[0]
+
+    def check_values(self, activations: Array, labels: Array, lengths: Array) -> None:
+        """As :meth:`CTCLoss.check_values`."""
+        CTCLoss().check_values(activations, labels, lengths)
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Grads) -> Grads:
+        return CTCLoss().vjp(inputs, CTCLoss()(*inputs), [*cotangents, None])
+
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
+        moved = CTCLoss().jvp(inputs, CTCLoss()(*inputs), tangents)
+        return None if moved is None else moved[:1]
+
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        return on_folded(self, inputs, axes, [1, 0, 0], [0])
 
 
 def _gradients(activations: Variable, labels: Variable, lengths: Variable) -> list[Variable]:

@@ -14,6 +14,7 @@ from symdnn.graph.typing import AxisLike, DtypeLike, TensorLike
 from symdnn.graph.variable import Variable, as_variable, constant
 from symdnn.ops.array.cumulative import cumprod, cumsum
 from symdnn.ops.array.join import concatenate
+from symdnn.ops.array.order_statistics import OrderStatistics
 from symdnn.ops.array.reduce import any as any_true
 from symdnn.ops.array.reduce import normal_axes
 from symdnn.ops.array.sort import argsort, sort
@@ -281,10 +282,15 @@ def nanquantile(
         count = count * dims_of(v)[d]
     rows = v.dimshuffle([*kept, *where]).reshape((*lead, count))
     none = isnan(rows)
-    ordered = sort(switch(none, like(np.inf, rows), rows), -1)
+    filled = switch(none, like(np.inf, rows), rows)
     count = cast(~none, "int64").sum(axis=-1, keepdims=True)
     lower, upper, share = neighbours(cast(at, "float64").flatten(), count, method)
-    low, high = (take_along_axis(ordered, i, -1) for i in (lower, upper))
+    if kept:  # each line has places of its own
+        ordered = sort(filled, -1)
+        low, high = (take_along_axis(ordered, i, -1) for i in (lower, upper))
+    else:
+        both = OrderStatistics(0)(filled, concatenate([lower, upper]))
+        low, high = both[: dims_of(lower)[0]], both[dims_of(lower)[0] :]
     found = between(low, high, share)
     found = switch(count > 0, found, like(np.nan, found))
     found = moveaxis(found, -1, 0)

@@ -18,15 +18,15 @@ from symdnn.ops.array.getitem import inc_subtensor
 from symdnn.ops.array.join import concatenate
 from symdnn.ops.array.moments import mean
 from symdnn.ops.array.norms import root
+from symdnn.ops.array.order_statistics import OrderStatistics
 from symdnn.ops.array.reduce import all as all_true
 from symdnn.ops.array.reduce import max as largest_of
 from symdnn.ops.array.reduce import min as smallest_of
 from symdnn.ops.array.reduce import normal_axes, prod
 from symdnn.ops.array.reduce import sum as sum_of
-from symdnn.ops.array.sort import searchsorted, sort
-from symdnn.ops.array.take import take
+from symdnn.ops.array.sort import searchsorted
 from symdnn.ops.array.view import flatten, moveaxis
-from symdnn.ops.core.shape import alloc, dims_of
+from symdnn.ops.core.shape import dims_of
 from symdnn.ops.elementwise.arithmetic import cast, clip, maximum, minimum
 from symdnn.ops.elementwise.comparison import eq, ge, gt, invert, isinf, isnan, neq, switch
 from symdnn.ops.elementwise.rounding import floor, round_half_to_even
@@ -169,14 +169,6 @@ def _last(v: Variable, axes: tuple[int, ...]) -> Variable:
     return moved.reshape((*dims[: len(kept)], joined), ndim=len(kept) + 1)
 
 
-def _never_empty(ordered: Variable) -> Variable:
-    """``v`` with a NaN appended to the last axis, unless it is known not to be empty."""
-    if ordered.type.shape[-1]:
-        return ordered
-    edge = alloc(like(np.nan, ordered), *dims_of(ordered)[:-1], 1)
-    return concatenate([ordered, edge], axis=-1)
-
-
 #: Hyndman and Fan 1996: the alpha and beta of methods that interpolate.
 _PLOTTING = {
     "interpolated_inverted_cdf": (0, 1), "hazen": (0.5, 0.5), "weibull": (0, 0),
@@ -255,17 +247,18 @@ def quantile(
     """
     v, at = _real(a), _double(q)
     axes = normal_axes(axis, v.type.ndim, "quantile")
-    ordered = sort(_last(v, axes), axis=-1)
-    last = ordered.type.ndim - 1
-    size = cast(ordered.shape[last], "int64")
-    ordered, final = _never_empty(ordered), maximum(size - 1, 0)
-    lower, upper, share = neighbours(at, size, method)
-    low, high = take(ordered, lower, axis=last), take(ordered, upper, axis=last)
-    found = between(low, high, share.dimshuffle(["x"] * last + list(range(at.type.ndim))))
-    bad = isnan(take(ordered, final, axis=last)).dimshuffle(
-        [*range(last), *("x" for _ in range(at.type.ndim))]
-    )
+    lines = _last(v, axes)
+    last = lines.type.ndim - 1
+    size = cast(lines.shape[last], "int64")
+    lower, upper, share = neighbours(at.flatten(), size, method)
+    final = maximum(size - 1, 0).dimshuffle("x")
+    found = OrderStatistics(last)(lines, concatenate([lower, upper, final]))
+    count, lead = dims_of(lower)[0], (slice(None),) * last
+    low, high = found[(*lead, slice(count))], found[(*lead, slice(count, 2 * count))]
+    bad = isnan(found[(*lead, -1)]).dimshuffle(*range(last), "x")
+    found = between(low, high, share.dimshuffle([*["x"] * last, 0]))
     found = switch(bad, like(np.nan, v), found)
+    found = found.reshape((*dims_of(lines)[:last], *dims_of(at)), ndim=last + at.type.ndim)
     if at.type.ndim:
         ends = list(range(last, last + at.type.ndim))
         found = moveaxis(found, ends, list(range(at.type.ndim)))

@@ -18,6 +18,7 @@ from symdnn.ops.control.control import IfElse
 from symdnn.ops.core.gradient_control import Assert
 from symdnn.ops.nn.batchnorm import BatchNormTrain
 from symdnn.ops.nn.crossentropy import SoftmaxCrossentropy
+from symdnn.ops.nn.ctc import CTCCosts, CTCLoss
 from symdnn.ops.nn.dropout import Dropout
 from symdnn.ops.nn.rnn import RNNForward, RNNGrad
 from symdnn.ops.nn.softmax import LogSoftmax
@@ -163,6 +164,12 @@ def rnn_grad_without_weights(node: Apply, context: Context) -> Replacements:
     return [None, *op.without_weights(node.inputs)]
 
 
+@node_rewrite(CTCLoss, phase="lower", tags=TAGS, target="cpu")
+def ctc_without_gradients(node: Apply, context: Context) -> Replacements:
+    """Drop unused gradients: costs need one pass over the frames, and not two."""
+    return [CTCCosts()(*node.inputs), None] if _unread(node, context)[1] else None
+
+
 @node_rewrite(AttentionGrad, phase=PHASE, tags=TAGS)
 def attention_grad_without_mask(node: Apply, context: Context) -> Replacements:
     """Drop an unused gradient of a mask: it is as large as the scores."""
@@ -195,6 +202,7 @@ RULES = [
     dropout_without_values,
     rnn_without_reserve,
     rnn_grad_without_weights,
+    ctc_without_gradients,
     attention_grad_without_mask,
     attention_to_one_key,
 ]

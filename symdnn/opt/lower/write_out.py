@@ -13,6 +13,8 @@ import numpy as np
 from symdnn.config import config
 from symdnn.graph.target import Target
 from symdnn.graph.variable import Apply, Constant, Variable
+from symdnn.ops.array.order_statistics import OrderStatistics
+from symdnn.ops.array.take import BincountLength
 from symdnn.ops.attention.attention import Attention, AttentionGrad
 from symdnn.ops.core.composed import written_out
 from symdnn.ops.core.shape import dimshuffle
@@ -135,6 +137,16 @@ def _parts(op: Any, w: Variable, axis: int, terms: int) -> list[slice]:
     return [slice(i, min(i + step, count)) for i in range(0, count, step)]
 
 
+@node_rewrite(
+    BincountLength, OrderStatistics, phase="lower", tags=("fast_compile",),
+    name="write_out_selections", target="cuda",
+)  # fmt: skip
+def write_out_selections(node: Apply, context: Context) -> Sequence[Variable] | None:
+    """A selection as a part of a sort, and the length of counts, on a GPU: it has no kernel."""
+    assert isinstance(node.op, BincountLength | OrderStatistics)
+    return node.op.expanded(*node.inputs)
+
+
 @node_rewrite(RNNGrad, phase="canonicalize", tags=("fast_compile",), name="write_out_rnn_lanes")
 def write_out_rnn_lanes(node: Apply, context: Context) -> Sequence[Variable] | None:
     """Recurrent parameters' gradients of each lane as those of a loop, on a GPU.
@@ -149,4 +161,4 @@ def write_out_rnn_lanes(node: Apply, context: Context) -> Sequence[Variable] | N
         return op.by_loop(node.inputs)
 
 
-RULES = (write_out, write_out_product, write_out_rnn_lanes)
+RULES = (write_out, write_out_product, write_out_selections, write_out_rnn_lanes)

@@ -17,6 +17,7 @@ from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Constant
 from symdnn.ops.array.advanced_index import AdvancedSubtensor, scatter_add
 from symdnn.ops.array.index import Subtensor
+from symdnn.ops.array.take import BincountLength
 from symdnn.ops.core.shape import ShapeI
 
 
@@ -299,6 +300,39 @@ def test_a_constant_mask_has_the_size_of_its_axis():
     for n in (1, 2, 4):
         with pytest.raises(symdnn.errors.ShapeMismatch, match=r"\(None, 3\), got \(2, "):
             f(np.ones((2, n), "float32"))
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda:sm_90"])
+@pytest.mark.parametrize(
+    "dtype", ["bool", "int8", "uint8", "int16", "int32", "uint32", "int64", "uint64"]
+)
+def test_counts_of_every_dtype(dtype, target):
+    x, least = T.TensorType(dtype, (None,))("x"), T.lscalar()
+    weights = T.dvector()
+    made = [T.bincount(x, minlength=least), T.bincount(x, weights)]
+    f = symdnn.function([x, least, weights], made, mode=symdnn.Mode(target=target))
+    on_host = {n.op for n in f.fgraph.apply_nodes if type(n.op) is BincountLength}
+    assert bool(on_host) == (target == "cpu")
+
+    def run(*given):
+        if target == "cpu":
+            return f(*given)
+        return evaluate(f.fgraph.outputs, dict(zip(f.fgraph.inputs, given, strict=True)))
+
+    rng = np.random.default_rng(5)
+    for size, high in ((0, 1), (1, 1), (50, 2), (5000, 120)):
+        a = rng.integers(0, min(high, 2 if dtype == "bool" else high), 2 * size).astype(dtype)
+        for some in (a[:size], a[::2], a[::-2]):
+            w = rng.normal(size=size)
+            counts, sums = run(some, np.int64(3), w)
+            whole = some.astype("int64")
+            np.testing.assert_array_equal(counts, np.bincount(whole, minlength=3))
+            np.testing.assert_allclose(sums, np.bincount(whole, w), atol=1e-12)
+            if dtype.startswith("i") and size > 1:
+                some[size // 2] = -1
+                with pytest.raises(AssertionError, match="integers of 0 or more"):
+                    run(some, np.int64(3), w)
+                some[size // 2] = 0
 
 
 def test_a_negative_number_has_no_bin():

@@ -1,0 +1,100 @@
+"""Elements at given places of the sorted order, without sorting all the others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from symdnn.errors import AxisError, IndexOutOfRange, TypeMismatch
+from symdnn.graph.op import Axes, Batched, Host, Shapes, Types, Vars
+from symdnn.graph.type import TensorType
+from symdnn.graph.typing import Array
+from symdnn.graph.variable import Variable
+from symdnn.ops.array.join import join
+from symdnn.ops.array.sort import sort
+from symdnn.ops.array.take import take
+from symdnn.ops.core.composed import Composed
+from symdnn.ops.core.lanes import on_lanes
+from symdnn.ops.core.shape import alloc, dims_of
+from symdnn.ops.elemwise import like
+
+__all__ = ["MIN_SELECTED", "OrderStatistics", "selected"]
+
+#: Shorter lines are sorted, and lines of which more elements are wanted.
+MIN_SELECTED, _MOST_SELECTIONS = 1 << 12, 8
+
+
+@dataclass(frozen=True)
+class OrderStatistics(Composed):
+    """The elements that would be at ``places`` if ``x`` were sorted along ``axis``, NaNs last.
+
+    Inputs: ``x`` (floats), ``places`` (an int64 vector, whose size is that of the result along
+    ``axis``). Where ``x`` has no elements, place 0 has NaN.
+    """
+
+    axis: int
+
+    def infer(self, *inputs: TensorType) -> TensorType:
+        x, places = inputs
+        if not 0 <= self.axis < x.ndim:
+            raise AxisError(self, f"a tensor with a dimension {self.axis}", x)
+        if not x.is_float or places.ndim != 1 or places.dtype != "int64":
+            raise TypeMismatch(self, "floats, and places, an int64 vector", [x, places])
+        return x.with_shape((*x.shape[: self.axis], *places.shape, *x.shape[self.axis + 1 :]))
+
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
+        x, places = shapes
+        return [(*x[: self.axis], *places, *x[self.axis + 1 :])]
+
+    def reference(self, *inputs: Array) -> Array:
+        x, places = inputs
+        self.check_places(x, places)
+        wide = x.astype(np.float32) if x.dtype.name == "bfloat16" else x
+        found = selected(np.moveaxis(wide, self.axis, -1), places)
+        return np.moveaxis(found, -1, self.axis).astype(x.dtype, copy=False)
+
+    def check_places(self, x: Array, places: Array) -> None:
+        """Raise the error of a place that is not in a line."""
+        size = max(x.shape[self.axis], 1)
+        wrong = (places < 0) | (places >= size)
+        if wrong.any():
+            raise IndexOutOfRange(f"{self}: place {places[wrong][0]} is not within 0..{size - 1}")
+
+    def expanded(self, *inputs: Variable) -> list[Variable]:
+        """The elements of a sort."""
+        x, places = inputs
+        ordered = sort(x, self.axis)
+        if not x.type.shape[self.axis]:
+            dims = [*dims_of(x)]
+            dims[self.axis] = 1
+            ordered = join(self.axis, ordered, alloc(like(np.nan, x), *dims))
+        return [take(ordered, places, self.axis)]
+
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        return on_lanes(replace(self, axis=self.axis + 1), inputs, axes, same=(1,))
+
+
+def selected(x: Array, places: Array) -> Array:
+    """Elements of the sorted last axis, by NumPy's selection.
+
+    Each place is looked for behind the one before it, where the next one is the smallest number.
+    """
+    size = x.shape[-1]
+    if not x.size or not len(places):
+        return np.full((*x.shape[:-1], len(places)), np.nan, x.dtype)
+    wanted = sorted(set(places.tolist()))
+    if size < MIN_SELECTED or len(wanted) > _MOST_SELECTIONS:
+        return np.sort(x, axis=-1)[..., places]
+    found, rest, start = {}, x, 0
+    if wanted[-1:] == [size - 1]:
+        with np.errstate(invalid="ignore"):
+            found[wanted.pop()] = x.max(-1)  # NaN where there is any
+    for place in wanted:
+        if place == start:
+            found[place] = np.fmin.reduce(rest, axis=-1)
+            continue
+        rest = np.partition(rest, place - start, axis=-1)
+        found[place] = rest[..., place - start]
+        rest, start = rest[..., place - start + 1 :], place + 1
+    return np.stack([found[p] for p in places.tolist()], axis=-1)
