@@ -87,7 +87,7 @@ ROOMS = {
     ],
     "nn": [
         {"init"}, {"modules"}, {"layers", "losses", "optimizers", "schedule"},
-        {"functional", "transformers"}, {"backend", "formats", "models", "optim"},
+        {"functional", "transformers", "utils"}, {"backend", "formats", "models", "optim"},
         {"parallel", "quantization", "training", "weights"},
     ],
 }  # fmt: skip

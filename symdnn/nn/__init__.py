@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING as _CHECKED
 
 from symdnn.graph.names.elsewhere import NN as _ADVICE
 from symdnn.graph.names.elsewhere import refusing as _refusing
-from symdnn.nn import functional, init, models, optim, parallel, schedule, training, weights
+from symdnn.nn import functional, init, models, optim, parallel, schedule, training, utils, weights
 from symdnn.nn.backend import convert, cudnn
 from symdnn.nn.layers import (
     activation,
@@ -28,6 +28,7 @@ from symdnn.nn.layers import (
     shaping,
     softmax,
     table,
+    torch7_layers,
     torch_layers,
     torch_names,
     torchvision_layers,
@@ -48,6 +49,7 @@ from symdnn.nn.layers.recurrent import *
 from symdnn.nn.layers.shaping import *
 from symdnn.nn.layers.softmax import *
 from symdnn.nn.layers.table import *
+from symdnn.nn.layers.torch7_layers import *
 from symdnn.nn.layers.torch_layers import *
 from symdnn.nn.layers.torch_names import *
 from symdnn.nn.layers.torchvision_layers import *
@@ -93,8 +95,8 @@ __all__ = [
     *windows.__all__, "MaxUnpool1d", "MaxUnpool2d", "MaxUnpool3d",
     *recurrent.__all__, "convert", "cudnn",
     *criterion.__all__, *criterion_margin.__all__, *criterion_values.__all__,
-    *torch_layers.__all__, *torchvision_layers.__all__, *torch_losses.__all__,
-    *torch_losses_margin.__all__,
+    *torch7_layers.__all__, *torch_layers.__all__, *torchvision_layers.__all__,
+    *torch_losses.__all__, *torch_losses_margin.__all__,
     *clip.__all__, *attention.__all__, *cache.__all__, *decoder.__all__,
     *encoder.__all__, *rotary.__all__,
     "models", *weights.__all__,
@@ -102,6 +104,7 @@ __all__ = [
     "parallel",
     "schedule",
     *training.__all__,
+    "utils",
 ]  # fmt: skip
 
 if not _CHECKED:  # a checker of types would believe that every name exists

@@ -30,6 +30,7 @@ from symdnn.ops.torch_names.torch_distances import *
 from symdnn.ops.torch_names.torch_math import *
 from symdnn.ops.torch_names.torch_more import *
 from symdnn.ops.torch_names.torch_scatter import *
+from symdnn.ops.torch_names.torch_signal import *
 from symdnn.tensor import extra_ops as extra_ops
 from symdnn.tensor import fft as fft
 from symdnn.tensor import linalg as linalg

@@ -8,7 +8,7 @@ from tests.fuzz.drawers_numpy import parts
 from tests.fuzz.drawers_shape import concatenate, expand, moveaxis
 from tests.fuzz.drawers_value import rounding
 from tests.fuzz.drawing import Call, Drawer, call, factors, indices
-from tests.fuzz.growth import Growth, check_broadcast
+from tests.fuzz.growth import Growth, Term, check_broadcast
 
 # -- arithmetic -----------------------------------------------------------------------------------
 
@@ -236,7 +236,50 @@ def on_diagonal(g: Growth) -> Call:
     return call(t, g.fresh([count], t.dtype), offset)
 
 
+# -- signals --------------------------------------------------------------------------------------
+
+
+def periodic(*shape: float) -> Drawer:
+    def draw(g: Growth) -> Call:
+        return call(g.integer(0, 9), g.chance(0.5), *(shape if g.chance(0.5) else ()))
+
+    return draw
+
+
+def _framed(g: Growth, n_fft: int, dtype: str) -> list[object]:
+    """``hop_length``, ``win_length`` and a window without zeros."""
+    width = g.of([None, g.integer((n_fft + 1) // 2, n_fft)])
+    if g.chance(0.4):
+        return [g.integer(1, (n_fft + 1) // 2), width, None]
+    weights = g.rng.uniform(0.5, 1.5, width or n_fft).astype(dtype)
+    return [g.integer(1, (n_fft + 1) // 2), width, g.fresh(weights.shape, dtype, weights)]
+
+
+def _real(t: Term) -> str:
+    return {"complex64": "float32", "complex128": "float64"}.get(t.dtype, t.dtype)
+
+
+def short_time(g: Growth) -> Call:
+    t = g.term((1, 2), "fc", low=2)
+    n_fft = g.integer(2, t.shape[-1])
+    words = {"normalized": g.chance(0.5), "center": g.chance(0.5)}
+    if t.kind == "f" and g.chance(0.5):
+        words["onesided"] = False
+    return call(t, n_fft, *_framed(g, n_fft, _real(t)), **words)
+
+
+def back(g: Growth) -> Call:
+    t = g.term((2, 3), "c", low=2)
+    n_fft = g.of([2 * t.shape[-2] - 2, 2 * t.shape[-2] - 1])
+    hop, _, window = _framed(g, n_fft, _real(t))
+    window = window if isinstance(window, Term) and window.shape == (n_fft,) else None
+    return call(t, n_fft, hop, None, window, normalized=g.chance(0.5), onesided=True,
+                **({"length": g.integer(1, 9)} if g.chance(0.4) else {}))  # fmt: skip
+
+
 DRAWERS: dict[str, Drawer] = {
+    "stft": short_time, "istft": back, "kaiser_window": periodic(2.5),
+    **{f"{w}_window": periodic() for w in ("bartlett", "blackman", "hamming", "hann")},
     "pairwise_distance": of_shape("nk", 2), "cosine_similarity": of_shape("nk", 2),
     "matrix_exp": of_shape("nn"), "cartesian_prod": listed, "broadcast_tensors": broadcast,
     "mvlgamma": gamma_of_many, "bucketize": sorted_into, "take_along_dim": taken_along,

@@ -43,12 +43,13 @@ _ROUNDED = [
     "polyadd", "polyder", "polyfit", "polyint", "polymul", "polysub", "polyval", "quantile",
     "cosine_similarity", "cumulative_trapezoid", "logdet", "matrix_exp", "mvlgamma",
     "pairwise_distance", "pdist", "std_mean", "trace", "unwrap", "vander", "var_mean", "vecdot",
-    "vecmat", "xlogy",
+    "vecmat", "xlogy", "istft", "stft",
 ]  # fmt: skip
 #: Rounded, but of operands that stay ints.
 _OTHERS = ["bartlett", "blackman", "geomspace", "hamming", "hanning", "histogram_bin_edges",
            "index_add", "kaiser", "linspace", "logspace", "scatter", "scatter_add",
-           "scatter_reduce", "index_reduce", "segment_prod", "segment_sum"]  # fmt: skip
+           "scatter_reduce", "index_reduce", "segment_prod", "segment_sum", "bartlett_window",
+           "blackman_window", "hamming_window", "hann_window", "kaiser_window"]  # fmt: skip
 ARITHMETIC = {*elementwise.__all__, *reductions.__all__, *products.__all__, *_MATH, *_ROUNDED}
 
 

@@ -461,7 +461,8 @@ INSIDE = {"logsumexp": 1.0, "logsoftmax": 1.0, "log_softmax": 1.0, "hard_sigmoid
 
 #: Functions of matrices whose elements are rounded relative to the largest one, this many times.
 OF_NORM = {"expm": 16.0, "matrix_exp": 16.0, "cov": 8.0, "corrcoef": 8.0, "poly": 8.0,
-           "polyfit": 16.0, "unwrap": 8.0, "geomspace": 4.0, "logspace": 4.0}  # fmt: skip
+           "polyfit": 16.0, "unwrap": 8.0, "geomspace": 4.0, "logspace": 4.0, "pinv": 64.0,
+           "inv": 64.0, "matrix_inverse": 64.0}  # fmt: skip
 
 #: Functions of which a library's kernel may give 0 where the result is below all normal float32.
 FLUSHED = {"softmax", "softmax_with_bias", "crossentropy_softmax_argmax_1hot_with_bias",

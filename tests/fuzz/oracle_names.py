@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from scipy.signal import windows
 
 Function = Callable[..., Any]
 
@@ -108,7 +109,64 @@ def _pairs(*vectors: Any) -> Any:
     return rows if len(vectors) > 1 else rows[:, 0]
 
 
+def stft(
+    x: Any, n_fft: int, hop: int | None = None, win_length: int | None = None, window: Any = None,
+    center: bool = True, pad_mode: str = "reflect", normalized: bool = False,
+    onesided: bool | None = None, return_complex: bool = True,
+) -> Any:  # fmt: skip
+    """PyTorch's, by NumPy: a transform of each window of the padded signal."""
+    if center:
+        x = np.pad(x, [(0, 0)] * (np.ndim(x) - 1) + [(n_fft // 2,) * 2], pad_mode)
+    frames = _unfold(x, -1, n_fft, hop or n_fft // 4) * _wide(window, n_fft, win_length)
+    whole = np.iscomplexobj(frames) or onesided is False
+    found = (np.fft.fft if whole else np.fft.rfft)(frames) / (n_fft**0.5 if normalized else 1)
+    found = found.swapaxes(-1, -2)
+    return found if return_complex else np.stack([found.real, found.imag], -1)
+
+
+def istft(
+    z: Any, n_fft: int, hop: int | None = None, win_length: int | None = None, window: Any = None,
+    center: bool = True, normalized: bool = False, onesided: bool | None = None,
+    length: int | None = None, return_complex: bool = False,
+) -> Any:  # fmt: skip
+    """PyTorch's, by NumPy: frames are added one after the other."""
+    shape, hop = _wide(window, n_fft, win_length), hop or n_fft // 4
+    half = z.shape[-2] != n_fft if onesided is None else onesided
+    frames = z.swapaxes(-1, -2) * (n_fft**0.5 if normalized else 1)
+    frames = np.fft.irfft(frames, n_fft) if half else np.fft.ifft(frames)
+    frames = frames if half or return_complex else frames.real
+    count, size = frames.shape[-2], (frames.shape[-2] - 1) * hop + n_fft
+    total, weight = np.zeros((*z.shape[:-2], size), frames.dtype), np.zeros(size)
+    for m in range(count):
+        total[..., m * hop : m * hop + n_fft] += frames[..., m, :] * shape
+        weight[m * hop : m * hop + n_fft] += shape**2
+    signal = np.where(weight > 0, total / np.where(weight > 0, weight, 1), 0)
+    start = n_fft // 2 if center else 0
+    if length is None:
+        return signal[..., start : size - start]
+    signal = signal[..., start : start + length]
+    return np.pad(signal, [(0, 0)] * (z.ndim - 2) + [(0, length - signal.shape[-1])])
+
+
+def _wide(window: Any, n_fft: int, win_length: int | None) -> Any:
+    width = n_fft if win_length is None else win_length
+    before = (n_fft - width) // 2
+    return np.pad(np.ones(width) if window is None else window, (before, n_fft - width - before))
+
+
+def _periodic(name: str) -> Function:
+    """The window of SciPy, which is periodic unless told."""
+
+    def made(n: int, periodic: bool = True, *shape: float) -> Any:
+        return getattr(windows, name)(n, *shape, sym=not periodic)
+
+    return made
+
+
 NAMES: dict[str, Function] = {
+    "stft": stft, "istft": istft, "kaiser_window": lambda n, periodic, beta=12.0: _periodic(
+        "kaiser")(n, periodic, beta),
+    **{f"{w}_window": _periodic(w) for w in ("bartlett", "blackman", "hamming", "hann")},
     "addmm": _added(np.matmul), "addmv": _added(np.matmul), "baddbmm": _added(np.matmul),
     "addbmm": _added(lambda a, b: (a @ b).sum(0)), "addr": _added(np.outer), "mv": np.matmul,
     "mm": np.matmul, "bmm": np.matmul, "histogram2d": lambda x, y, bins, range: list(

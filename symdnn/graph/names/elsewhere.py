@@ -14,7 +14,7 @@ from typing import Any
 
 __all__ = [
     "MODULE", "NN", "NNET", "NO_ASSIGNMENT", "NO_VALUE", "OPTIM", "SYMDNN", "TENSOR",
-    "VARIABLE", "no_attribute", "refusing",
+    "UTILS", "VARIABLE", "no_attribute", "refusing",
 ]  # fmt: skip
 
 #: By name, what to use instead.
@@ -165,14 +165,29 @@ NN: Advice = {
     "DataParallel": "symdnn.distributed.DataParallel does that",
     "SyncBatchNorm": "nn.sync_batch_norm(net) does that",
     "Buffer": "self.register_buffer(name, array) does that",
-    "utils": "rnn(x, lengths) takes padded sequences, nn.optim.adam(..., clip_norm=1.0) limits "
-    "gradients, nn.clip_by_norm(grads, limit) without an optimiser",
     **dict.fromkeys(
         (f"Lazy{name}" for name in ("Linear", "Conv1d", "Conv2d", "Conv3d", "BatchNorm2d")),
         "sizes are given: nn.summary(net, shape) shows those of each layer",
     ),
     "Adam": "nn.optim.adam(loss, net, lr) are updates",
     "lr_scheduler": "nn.schedule has schedules of the learning rate",
+}
+
+_LENGTHS = "rnn(x, lengths=lengths) takes padded sequences as they are"
+
+#: Of ``symdnn.nn.utils``.
+UTILS: Advice = {
+    **dict.fromkeys(
+        ("clip_grad_norm_", "clip_grad_norm"),
+        "nn.optim.adam(..., clip_norm=1.0) limits gradients, nn.clip_by_norm(grads, limit) without "
+        "an optimiser",
+    ),
+    "clip_grad_value_": "nn.optim.adam(..., clip_value=1.0) limits gradients",
+    "rnn": _LENGTHS,
+    **dict.fromkeys(("pack_padded_sequence", "pad_packed_sequence", "pack_sequence"), _LENGTHS),
+    "parametrizations": "nn.utils.spectral_norm(layer) and weight_norm(layer) do that",
+    "parametrize": "a forward of your own may compute weights of other parameters",
+    "prune": "a forward of your own may multiply weights by a mask",
 }
 
 #: Of ``symdnn.nn.optim``.

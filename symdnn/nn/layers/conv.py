@@ -8,6 +8,7 @@ only, are in the order of the axes: ``kernel_size=(kH, kW)``. Filters are not mi
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from math import sqrt
 from typing import Any, ClassVar
 
@@ -17,6 +18,7 @@ from symdnn.errors import InputError
 from symdnn.graph.typing import BorderMode, PerAxis, TensorLike
 from symdnn.graph.variable import Shared, Variable
 from symdnn.nn import init
+from symdnn.nn.layers.conv_sizes import chosen_sizes, padding_of, torch_order
 from symdnn.nn.modules.arguments import as_batch, positive, sizes
 from symdnn.nn.modules.modes import ConvolutionModes
 from symdnn.nn.modules.module import Module
@@ -139,8 +141,12 @@ class _Convolution(ConvolutionModes, Module):
         return y + self.bias.dimshuffle("x", 0, *["x"] * self.ndim)
 
     def forward(self, x: TensorLike) -> Variable:
+        return self._around(x, self._product)
+
+    def _around(self, x: Any, product: Callable[[Variable], Variable]) -> Variable:
+        """The output by the ``product`` of a batch, planes first."""
         batch, restore = as_batch(self, x, self.ndim + 2, _INPUTS[self.ndim])
-        return restore(self._with_bias(self._product(batch)))
+        return restore(self._with_bias(product(batch)))
 
     # -- printing ---------------------------------------------------------------------------------
 
@@ -150,41 +156,19 @@ class _Convolution(ConvolutionModes, Module):
         padded = isinstance(padding, str) or bool(np.any(padding))
         shown = []
         if padded or any(s != 1 for s in self.stride):
-            shown.append(_torch_order(self.stride))
+            shown.append(torch_order(self.stride))
         if padded:
-            shown.append(padding if isinstance(padding, str) else _torch_order(padding))
+            shown.append(padding if isinstance(padding, str) else torch_order(padding))
         if self.padding_mode != "zeros":
             shown.append(self.padding_mode)
         return shown
 
     def describe(self) -> str:
-        window = _torch_order(self.kernel, "x")
+        window = torch_order(self.kernel, "x")
         parts = [f"{self.nInputPlane} -> {self.nOutputPlane}", window, *self._numbers()]
         if self.groups != 1:
             parts.append(f"groups={self.groups}")
         return f"({', '.join(parts)})" + ("" if self.bias is not None else " without bias")
-
-
-def _torch_order(numbers: tuple[Any, ...], between: str = ",") -> str:
-    """(T,) H, W as Torch7 prints it: (T,) W, H; a pair as before/after."""
-    lead, last = numbers[:-2], numbers[-2:]
-    shown = (*lead, *reversed(last))
-    return between.join(f"{n[0]}/{n[1]}" if isinstance(n, tuple) else str(n) for n in shown)
-
-
-def _padding(what: str, given: tuple[int | None, ...], keyword: Any) -> Any:
-    """An int for each axis, or a pair (before, after) for each, or ``"same"`` or ``"causal"``."""
-    word = isinstance(keyword, str) and keyword in ("same", "causal")
-    pairs = isinstance(keyword, list | tuple) and any(np.ndim(p) == 1 for p in keyword)
-    if not word and not pairs:
-        return sizes(what, len(given), given, keyword, 0)
-    if any(v is not None for v in given):
-        raise InputError(f"{what}: wanted it by position or by keyword, got both")
-    if word:
-        return keyword
-    if len(keyword) != len(given):
-        raise InputError(f"{what}: wanted {len(given)} ints or pairs of ints, got {keyword!r}")
-    return tuple(sizes(what, 2, (None, None), p) for p in keyword)
 
 
 class SpatialConvolution(_Convolution):
@@ -218,7 +202,7 @@ class SpatialConvolution(_Convolution):
         self.kernel = sizes(f"{name}: kW, kH or kernel_size=", 2, (kH, kW), kernel_size)
         self.stride = sizes(f"{name}: dW, dH or stride=", 2, (dH, dW), stride, 1)
         padH = padW if padH is None else padH
-        self.padding = _padding(f"{name}: padW, padH or padding=", (padH, padW), padding)
+        self.padding = padding_of(f"{name}: padW, padH or padding=", (padH, padW), padding)
         self.dilation = sizes(f"{name}: dilation", 2, (None, None), dilation)
         self._make(
             (nInputPlane, nOutputPlane), groups, bias, weight_init, bias_init, dtype,
@@ -227,7 +211,7 @@ class SpatialConvolution(_Convolution):
 
     def _numbers(self) -> list[str]:
         dilated = any(d != 1 for d in self.dilation)
-        more = [f"dilation={_torch_order(self.dilation)}"] if dilated else []
+        more = [f"dilation={torch_order(self.dilation)}"] if dilated else []
         return [*_Convolution._numbers(self), *more]
 
 
@@ -244,7 +228,7 @@ class SpatialDilatedConvolution(SpatialConvolution):
         super().__init__(nInputPlane, nOutputPlane, kW, kH, dW, dH, padW, padH, **options)
 
     def _numbers(self) -> list[str]:
-        return [*_Convolution._numbers(self), _torch_order(self.dilation)]
+        return [*_Convolution._numbers(self), torch_order(self.dilation)]
 
 
 class VolumetricConvolution(_Convolution):
@@ -275,7 +259,7 @@ class VolumetricConvolution(_Convolution):
         padW = padT if padW is None else padW
         padH = padW if padH is None else padH
         what = f"{name}: padT, padW, padH or padding="
-        self.padding = _padding(what, (padT, padH, padW), padding)
+        self.padding = padding_of(what, (padT, padH, padW), padding)
         self.dilation = sizes(f"{name}: dilation", 3, none, dilation)
         self._make(
             (nInputPlane, nOutputPlane), groups, bias, weight_init, bias_init, dtype,
@@ -291,14 +275,14 @@ class _Temporal(_Convolution):
     ndim = 1
     channels_first: bool
 
-    def forward(self, x: Any) -> Variable:
+    def _around(self, x: Any, product: Callable[[Variable], Variable]) -> Variable:
         wanted = _INPUTS[1]
         if self.channels_first:
             wanted = "(batch, features, frames) or (features, frames)"
         batch, restore = as_batch(self, x, 3, wanted)
         if self.channels_first:
-            return restore(self._with_bias(self._product(batch)))
-        y = self._with_bias(self._product(batch.dimshuffle(0, 2, 1)))
+            return restore(self._with_bias(product(batch)))
+        y = self._with_bias(product(batch.dimshuffle(0, 2, 1)))
         return restore(y.dimshuffle(0, 2, 1))
 
 
@@ -326,7 +310,7 @@ class TemporalConvolution(_Temporal):
         name = type(self).__name__
         self.kernel = sizes(f"{name}: kW or kernel_size=", 1, (kW,), kernel_size)
         self.stride = sizes(f"{name}: dW or stride=", 1, (dW,), stride, 1)
-        self.padding = _padding(f"{name}: padding", (None,), padding)
+        self.padding = padding_of(f"{name}: padding", (None,), padding)
         self.dilation = sizes(f"{name}: dilation", 1, (None,), dilation)
         self.channels_first = channels_first
         planes = (inputFrameSize, outputFrameSize)
@@ -337,9 +321,17 @@ class TemporalConvolution(_Temporal):
 
 
 class _FullConvolution(_Convolution):
-    """Transposed convolution: the gradient of a convolution in its input, as a layer."""
+    """Transposed convolution: the gradient of a convolution in its input, as a layer.
+
+    ``layer(x, output_size=sizes)`` has these sizes (PyTorch's), one for each axis, or the whole
+    shape with the planes before them. They are in the reach of ``output_padding``, which they
+    replace.
+    """
 
     adjust: tuple[int, ...]
+
+    def forward(self, x: TensorLike, output_size: Any = None) -> Variable:
+        return self._around(x, partial(self._product, output_size=output_size))
 
     def _weight_shape(self) -> tuple[int, ...]:
         return (self.nInputPlane, self.nOutputPlane // self.groups, *self.kernel)
@@ -353,11 +345,15 @@ class _FullConvolution(_Convolution):
                     f"dilation, got {self.adjust} with stride {self.stride}"
                 )
 
-    def _product(self, x: Variable) -> Variable:
+    def _product(self, x: Variable, output_size: Any = None) -> Variable:
+        made = self._output_sizes(x)
+        if output_size is not None:
+            whole = 2 if getattr(self, "channels_first", True) else 0
+            least = [n - a for n, a in zip(made, self.adjust, strict=True)]
+            made = chosen_sizes(type(self).__name__, least, self.stride, output_size, whole)
         return _TRANSPOSED[self.ndim](
-            x, self.weight, self._output_sizes(x), border_mode=tuple(self.padding),
-            input_dilation=self.stride, filter_flip=False, filter_dilation=self.dilation,
-            num_groups=self.groups,
+            x, self.weight, made, border_mode=tuple(self.padding), input_dilation=self.stride,
+            filter_flip=False, filter_dilation=self.dilation, num_groups=self.groups,
         )  # fmt: skip
 
     def _output_sizes(self, x: Variable) -> list[Any]:
@@ -366,10 +362,10 @@ class _FullConvolution(_Convolution):
         return [(n - 1) * s - 2 * p + d * (k - 1) + 1 + a for n, k, s, p, d, a in rows]
 
     def _numbers(self) -> list[str]:
-        more = [_torch_order(self.adjust)] if any(self.adjust) else []
+        more = [torch_order(self.adjust)] if any(self.adjust) else []
         shown = super()._numbers()
         if more and len(shown) < 2:  # arguments after the padding are printed with it
-            shown = [_torch_order(self.stride), _torch_order(tuple(self.padding))]
+            shown = [torch_order(self.stride), torch_order(tuple(self.padding))]
         return [*shown, *more]
 
 

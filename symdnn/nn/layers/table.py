@@ -8,17 +8,22 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from symdnn.errors import InputError, TypeMismatch
-from symdnn.graph.variable import Variable
+from symdnn.graph.variable import Variable, constant
 from symdnn.nn.layers.containers import _table
+from symdnn.nn.layers.shaping import _Along
 from symdnn.nn.modules.arguments import tensor_input
 from symdnn.nn.modules.module import Module
-from symdnn.ops.array.join import concatenate
+from symdnn.ops.array.join import concatenate, stack
+from symdnn.ops.array.take import take
 from symdnn.ops.elementwise import arithmetic
+from symdnn.ops.elementwise.arithmetic import cast, sqr, sqrt
 from symdnn.ops.linalg.dot import matmul
+from symdnn.ops.torch_names.torch_arrays import masked_select
 
 __all__ = [
     "CAddTable", "CDivTable", "CMaxTable", "CMinTable", "CMulTable", "CSubTable", "FlattenTable",
-    "JoinTable", "MM", "NarrowTable", "SelectTable", "SplitTable",
+    "CosineDistance", "DotProduct", "Index", "JoinTable", "MM", "MV", "MaskedSelect",
+    "MixtureTable", "NarrowTable", "SelectTable", "SplitTable",
 ]  # fmt: skip
 
 
@@ -188,3 +193,94 @@ class FlattenTable(Module):
 
 def _flat(table: list[Any]) -> list[Variable]:
     return [v for entry in table for v in (_flat(entry) if isinstance(entry, list) else [entry])]
+
+
+# -- of two --------------------------------------------------------------------------------------
+
+
+def _two(module: Module, tables: tuple[Any, ...], *ndims: int) -> list[Variable]:
+    given = _table(module, tables)
+    if len(given) != 2:
+        raise TypeMismatch(type(module).__name__, "a table of two", given)
+    for v in given:
+        tensor_input(module, v, "a table of two float tensors", *ndims)
+    return given
+
+
+class DotProduct(Module):
+    """The dot products of the rows of a table of two: (batch, size) or (size,) each."""
+
+    def forward(self, *tables: Any) -> Variable:
+        a, b = _two(self, tables, 1, 2)
+        found: Variable = (a * b).sum(axis=-1)
+        return found
+
+
+class CosineDistance(Module):
+    """The cosines between the rows of a table of two; 1 where they have one direction."""
+
+    def forward(self, *tables: Any) -> Variable:
+        a, b = _two(self, tables, 1, 2)
+        least = constant(1e-12, dtype=a.type.dtype)
+        lengths = [sqrt(sqr(v).sum(axis=-1) + least) for v in (a, b)]
+        found: Variable = (a * b).sum(axis=-1) / (lengths[0] * lengths[1])
+        return found
+
+
+class MV(Module):
+    """The product of a table of a matrix and a vector, or of batches of them."""
+
+    def __init__(self, trans: bool = False) -> None:
+        self.trans = bool(trans)
+
+    def forward(self, *tables: Any) -> Variable:
+        m, v = _two(self, tables, 1, 2, 3)
+        if m.type.ndim != v.type.ndim + 1:
+            raise TypeMismatch("MV", "a table of a matrix and a vector, or of batches", [m, v])
+        matrix = m.swapaxes(-1, -2) if self.trans else m
+        return matmul(matrix, v.dimshuffle(*range(v.type.ndim), "x"))[..., 0]
+
+
+class MixtureTable(Module):
+    """The sum of experts weighted by a gater: a table of (batch, experts) and of the experts.
+
+    The experts are a table of tensors (batch, ...), or one tensor with them along the axis ``dim``
+    (1). Without a batch the gater is (experts,), and the axis 0.
+    """
+
+    def __init__(self, dim: int | None = None) -> None:
+        self.dim = dim
+
+    def forward(self, *tables: Any) -> Variable:
+        gater, experts = _table(self, tables, 2)
+        tensor_input(self, gater, "a gater (batch, experts) or (experts,)", 1, 2)
+        lead = gater.type.ndim - 1
+        if isinstance(experts, list):
+            whole = stack(experts, axis=lead)
+        else:
+            whole = experts.swapaxes(lead, lead if self.dim is None else self.dim)
+        gates = gater.dimshuffle(*range(lead + 1), *["x"] * (whole.type.ndim - lead - 1))
+        found: Variable = (whole * gates).sum(axis=lead)
+        return found
+
+
+class MaskedSelect(Module):
+    """The elements of a table of a tensor and a mask where that is true, as a vector."""
+
+    def forward(self, *tables: Any) -> Variable:
+        x, mask = _table(self, tables, 2)
+        return masked_select(x, cast(mask, "bool"))
+
+
+class Index(_Along):
+    """Slices along the axis ``dimension`` of a table of a tensor and their numbers (from 0)."""
+
+    def __init__(self, dimension: int) -> None:
+        self.dim = int(dimension)
+
+    def forward(self, *tables: Any) -> Variable:
+        x, index = _table(self, tables, 2)
+        return take(x, cast(index, "int64"), axis=self._axis(x))
+
+    def describe(self) -> str:
+        return f"({self.dim})"

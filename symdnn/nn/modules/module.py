@@ -108,6 +108,9 @@ class Module(State):
     if not TYPE_CHECKING:  # a checker of types would believe that every attribute exists
 
         def __getattr__(self, name: str) -> Any:
+            made = vars(self).get("_computed", {}).get(name)  # of symdnn.nn.utils
+            if made is not None:
+                return made.value(self, self.training)
             raise no_attribute(self, f"{type(self).__name__!r} object", name, MODULE)
 
     def __setattr__(self, name: str, value: object) -> None:

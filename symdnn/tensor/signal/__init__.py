@@ -1,6 +1,9 @@
-"""Signal processing: pooling, the convolution of stacks of images, convolutions by transforms."""
+"""Signal processing: pooling, convolutions of stacks of images and by transforms, windows, and
+short-time Fourier transforms."""
 
 from symdnn.ops.fourier.convolve import fftconvolve, oaconvolve
+from symdnn.ops.torch_names import torch_signal as _torch_signal
+from symdnn.ops.torch_names.torch_signal import *
 from symdnn.tensor.signal import conv, pool
 
-__all__ = ["conv", "fftconvolve", "oaconvolve", "pool"]
+__all__ = ["conv", "fftconvolve", "oaconvolve", "pool", *_torch_signal.__all__]

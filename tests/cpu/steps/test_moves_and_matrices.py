@@ -235,7 +235,7 @@ def test_gradients_of_complex_loops(ran):
         return (T.abs(control.scan(step, x[0] * (1 + 1j), x)[0]) ** 2).sum()
 
     agree(lambda: symdnn.grad(loss), rng.normal(size=(20, 6)))
-    assert ran["grad_of_scan"] == 1, ran
+    assert ran["grad_of_scan"], ran
 
 
 def test_odd_complex_numbers(ran):

@@ -129,3 +129,48 @@ def test_planes_that_do_not_fit():
     f = symdnn.function([x := T.ftensor4("x")], nn.SpatialConvolution(3, 8, 3, 3)(x))
     with pytest.raises(ShapeMismatch):
         f(draw(2, 4, 9, 9))
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("size", [9, 10])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_a_chosen_output_size_is_an_output_padding(size, groups, known):
+    """The size that a convolution of stride 2 came from."""
+    wide = nn.ConvTranspose2d(4, 6, 3, 2, 1, output_padding=(size - 9, 0), groups=groups)
+    layer = nn.ConvTranspose2d(4, 6, 3, 2, 1, output_padding=(0, 1), groups=groups)
+    layer.load_state_dict(wide.state_dict())
+    value = np.random.default_rng(0).standard_normal((2, 4, 5, 4)).astype("float32")
+    x = T.TensorType("float32", value.shape if known else (None,) * 4)()
+    skipped = T.ftensor4()
+    results = [
+        wide(x), layer(x, output_size=(size, 7)), layer(x, output_size=[2, 6, size, 7]),
+        layer(x, output_size=skipped.shape[2:]), layer(x, output_size=skipped.shape),
+    ]  # fmt: skip
+    f = symdnn.function([x, skipped], results)
+    want, *found = f(value, np.zeros((1, 1, size, 7), "float32"))
+    for y in found:
+        np.testing.assert_allclose(y, want, rtol=1e-5, atol=1e-6)
+
+
+def test_a_chosen_size_of_sequences_and_volumes():
+    first = nn.ConvTranspose1d(3, 2, 3, 2)
+    assert first(np.zeros((1, 3, 4), "float32"), output_size=[10]).type.shape == (1, 2, 10)
+    assert first(np.zeros((3, 4), "float32"), output_size=[2, 10]).type.shape == (2, 10)
+    last = nn.TemporalFullConvolution(3, 2, 3, 2)
+    assert last(np.zeros((1, 4, 3), "float32"), output_size=[10]).type.shape == (1, 10, 2)
+    volumes = nn.ConvTranspose3d(3, 2, 3, 2)(np.zeros((1, 3, 2, 2, 2), "float32"),
+                                             output_size=(5, 6, 5))  # fmt: skip
+    assert volumes.type.shape == (1, 2, 5, 6, 5)
+    with pytest.raises(InputError, match="1 sizes in output_size; wanted 2"):
+        nn.ConvTranspose2d(3, 2, 3, 2)(np.zeros((1, 3, 4, 4), "float32"), output_size=[10])
+    with pytest.raises(InputError, match="11 in output_size; wanted 9 to 10"):
+        nn.ConvTranspose2d(3, 2, 3, 2)(np.zeros((1, 3, 4, 4), "float32"), output_size=[9, 11])
+    with pytest.raises(InputError, match="3 sizes in output_size; wanted 1, one for each axis$"):
+        last(np.zeros((1, 4, 3), "float32"), output_size=[1, 10, 2])
+
+
+def test_a_chosen_size_that_cannot_be_is_refused_when_it_runs():
+    x = T.ftensor4()
+    f = symdnn.function([x], nn.ConvTranspose2d(3, 2, 3, 2)(x, output_size=(9, 12)))
+    with pytest.raises(ShapeMismatch, match="9, 12"):
+        f(np.zeros((1, 3, 4, 4), "float32"))
