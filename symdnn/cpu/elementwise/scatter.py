@@ -24,6 +24,7 @@ from symdnn.graph.kernel import Call, Kernel, Launch, Row
 from symdnn.graph.typing import Array, Arrays
 from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, AdvancedSubtensor
 from symdnn.ops.array.scatter_reduce import ScatterReduce
+from symdnn.ops.array.take import OneHot
 from symdnn.ops.core.dtype import is_narrow_float
 
 __all__ = ["KERNELS", "ScatterKernel"]
@@ -155,6 +156,21 @@ class InPlaceKernel(Kernel[AdvancedIncSubtensor]):
         return launch
 
 
+class OneHotKernel(Kernel[OneHot]):
+    """Zeros, and ones by index, in the memory of the result."""
+
+    name = "numpy.one_hot"
+    traits = NUMPY
+
+    def refuses(self, call: Call[OneHot]) -> str | None:
+        """Nothing."""
+        return None
+
+    def bind(self, call: Call[OneHot]) -> Launch[Array]:
+        """The writes."""
+        return lambda inputs, outputs: call.op.write(outputs[0], inputs[0])
+
+
 def _change_block(get: AdvancedSubtensor, what: str, arrays: Arrays, _: Arrays) -> StridedBlock:
     x, *index, y = arrays
     return indexed_block(get, what, x, index, y)
@@ -163,4 +179,5 @@ def _change_block(get: AdvancedSubtensor, what: str, arrays: Arrays, _: Arrays) 
 KERNELS: tuple[Row, ...] = (
     ((AdvancedIncSubtensor,), (ScatterKernel(), InPlaceKernel())),
     ((ScatterReduce,), (ScatterKernel(),)),
+    ((OneHot,), (OneHotKernel(),)),
 )

@@ -19,7 +19,7 @@ from symdnn.ops.core.lanes import on_lanes
 from symdnn.ops.core.shape import alloc, dims_of
 from symdnn.ops.elemwise import like
 
-__all__ = ["MIN_SELECTED", "OrderStatistics", "selected"]
+__all__ = ["MIN_SELECTED", "OrderStatistics"]
 
 #: Shorter lines are sorted, and lines of which more elements are wanted.
 MIN_SELECTED, _MOST_SELECTIONS = 1 << 12, 8
@@ -51,14 +51,17 @@ class OrderStatistics(Composed):
         x, places = inputs
         self.check_places(x, places)
         wide = x.astype(np.float32) if x.dtype.name == "bfloat16" else x
-        found = selected(np.moveaxis(wide, self.axis, -1), places)
+        if 0 < x.shape[self.axis] < MIN_SELECTED:
+            return np.sort(wide, self.axis).take(places, self.axis).astype(x.dtype, copy=False)
+        found = _selected(np.moveaxis(wide, self.axis, -1), places)
         return np.moveaxis(found, -1, self.axis).astype(x.dtype, copy=False)
 
     def check_places(self, x: Array, places: Array) -> None:
         """Raise the error of a place that is not in a line."""
         size = max(x.shape[self.axis], 1)
-        wrong = (places < 0) | (places >= size)
-        if wrong.any():
+        # Read as unsigned numbers, negative ones are the largest.
+        if places.size and int(places.view("u8").max()) >= size:
+            wrong = (places < 0) | (places >= size)
             raise IndexOutOfRange(f"{self}: place {places[wrong][0]} is not within 0..{size - 1}")
 
     def expanded(self, *inputs: Variable) -> list[Variable]:
@@ -75,7 +78,7 @@ class OrderStatistics(Composed):
         return on_lanes(replace(self, axis=self.axis + 1), inputs, axes, same=(1,))
 
 
-def selected(x: Array, places: Array) -> Array:
+def _selected(x: Array, places: Array) -> Array:
     """Elements of the sorted last axis, by NumPy's selection.
 
     Each place is looked for behind the one before it, where the next one is the smallest number.
@@ -84,7 +87,7 @@ def selected(x: Array, places: Array) -> Array:
     if not x.size or not len(places):
         return np.full((*x.shape[:-1], len(places)), np.nan, x.dtype)
     wanted = sorted(set(places.tolist()))
-    if size < MIN_SELECTED or len(wanted) > _MOST_SELECTIONS:
+    if len(wanted) > _MOST_SELECTIONS:
         return np.sort(x, axis=-1)[..., places]
     found, rest, start = {}, x, 0
     if wanted[-1:] == [size - 1]:

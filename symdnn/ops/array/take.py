@@ -167,18 +167,28 @@ class OneHot(Op):
         return TensorType(self.dtype, (*labels.shape, self.static))
 
     def reference(self, labels: Array, n: Array) -> Any:
-        count = int(n)
-        wrong = (labels < 0) | (labels >= count)
-        if wrong.any():
-            place = tuple(int(p[0]) for p in np.nonzero(np.atleast_1d(wrong)))
+        out = np.empty((*labels.shape, int(n)), TensorType(self.dtype).numpy)
+        self.write(out, labels)
+        return out
+
+    def write(self, out: Array, labels: Array) -> None:
+        """Write the vectors to ``out``, after a look at the labels."""
+        count = out.shape[-1]
+        # Read as unsigned numbers, negative ones are the largest.
+        if labels.size and int(labels.view(f"u{labels.itemsize}").max()) >= count:
+            wrong = np.atleast_1d((labels < 0) | (labels >= count))
+            place = tuple(int(p[0]) for p in np.nonzero(wrong))
             label = int(np.atleast_1d(labels)[place])
             raise IndexOutOfRange(
                 f"{self}: label {label} at position {place} is not in 0..{count - 1} "
                 f"(there are {count} classes)"
             )
-        out = np.zeros((labels.size, count), TensorType(self.dtype).numpy)
-        out[np.arange(labels.size), labels.reshape(-1)] = 1
-        return out.reshape((*labels.shape, count))
+        out[...] = 0
+        at = labels.astype(np.int64)
+        if out.flags.c_contiguous:
+            out.reshape(-1)[np.arange(0, out.size, max(count, 1)) + at.reshape(-1)] = 1
+        else:
+            np.put_along_axis(out, at[..., None], 1, -1)
 
     def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [(*shapes[0], host[1] if self.static is None else self.static)]

@@ -17,7 +17,7 @@ from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Constant
 from symdnn.ops.array.advanced_index import AdvancedSubtensor, scatter_add
 from symdnn.ops.array.index import Subtensor
-from symdnn.ops.array.take import BincountLength
+from symdnn.ops.array.take import BincountLength, OneHot
 from symdnn.ops.core.shape import ShapeI
 
 
@@ -333,6 +333,32 @@ def test_counts_of_every_dtype(dtype, target):
                 with pytest.raises(AssertionError, match="integers of 0 or more"):
                     run(some, np.int64(3), w)
                 some[size // 2] = 0
+
+
+@pytest.mark.parametrize("labels", ["int8", "uint8", "int32", "uint64"])
+@pytest.mark.parametrize("dtype", ["bool", "float16", "bfloat16", "float64", "int8"])
+def test_one_hot_of_every_dtype(labels, dtype):
+    x, m, n = (TensorType(labels, (None,) * ndim)() for ndim in (2, 1, 0))
+    count = T.lscalar()
+    made = [T.to_one_hot(v, count, dtype) for v in (x, m, n)]
+    f = symdnn.function([x, m, n, count], made)
+    rng = np.random.default_rng(3)
+    for size, classes in ((0, 3), (1, 1), (40, 100), (300, 120)):
+        a = rng.integers(0, classes, (2 * size, 3)).astype(labels)
+        given = (a[::-2].T, a[::2, 1], np.array(classes - 1, labels))
+        for found, of in zip(f(*given, np.int64(classes)), given, strict=True):
+            np.testing.assert_array_equal(found, of[..., None] == np.arange(classes))
+    for wrong in (7, -1) if labels.startswith("i") else (7,):
+        some = np.array([[0, 1], [wrong, 2]], labels)
+        with pytest.raises(IndexOutOfRange, match=rf"label {wrong} at position \(1, 0\)"):
+            f(some, some[0], some[0, 0], np.int64(7))
+
+
+def test_a_written_one_hot_may_have_any_strides():
+    labels = np.array([[2, 0], [1, 1]])
+    out = np.full((3, 2, 2), 7.0).transpose(1, 2, 0)
+    OneHot("float64").write(out, labels)
+    np.testing.assert_array_equal(out, labels[..., None] == np.arange(3))
 
 
 def test_a_negative_number_has_no_bin():
