@@ -134,7 +134,7 @@ def _shared_axis(task: _Task) -> _Form | None:
     """Several threads for the lines of neighbouring vectors."""
     width = task.width(task.trail, 16)
     vectors, line = task.trail // width, max(1, _NEIGHBOUR_BYTES // (width * task.itemsize))
-    near = min(1 << (vectors - 1).bit_length(), line)
+    near = min(1 << (vectors - 1).bit_length(), line, 32)  # of a warp
     most = max(1, 64 // (width * task.operands * task.work_registers))
     deep = max(1, 32 // near)
     while -(-task.length // deep) > most:

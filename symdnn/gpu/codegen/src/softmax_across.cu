@@ -1,6 +1,5 @@
 // Softmax across planes that are too many for a thread: TY threads share the N planes, GX
-// neighbours along a plane have V pixels each, which is a group. A block is some groups of up to a
-// warp, or a larger one.
+// neighbours along a plane have V pixels each, which is a group. A block has some groups, or one.
 
 struct Parameters { const T* x; const T* dy; T* y; i64 groups, vectors; };
 
@@ -12,13 +11,13 @@ template <class How> INLINE W across(W value) {
     value = How::of(value, __shfl_xor_sync(0xffffffffu, value, mask));
   if (GROUP > 32) {
     __shared__ W all[BLOCK / 32][GX];
-    const i32 lane = threadIdx.x % 32;
+    const i32 lane = threadIdx.x % 32, first = threadIdx.x / GROUP * (GROUP / 32);
     __syncthreads();
     if (lane < GX) all[threadIdx.x / 32][lane] = value;
     __syncthreads();
-    value = all[0][lane % GX];
+    value = all[first][lane % GX];
 #pragma unroll
-    for (i32 warp = 1; warp < GROUP / 32; warp++) value = How::of(value, all[warp][lane % GX]);
+    for (i32 warp = 1; warp < GROUP / 32; warp++) value = How::of(value, all[first + warp][lane % GX]);
   }
   return value;
 }
