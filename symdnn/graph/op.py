@@ -247,6 +247,13 @@ class Op:
         out = self.reference(*inputs)
         return tuple(out) if isinstance(out, tuple | list) else (np.asarray(out),)
 
+    def comparable(self, results: Sequence[Any]) -> Sequence[Any]:
+        """Of results what all right kernels have in common, each in the place of one result.
+
+        The results, but where some are arbitrary, as signs of eigenvectors are.
+        """
+        return results
+
     def make_node(self, *inputs: Any, hints: Hints | None = None) -> Apply:
         """The node of this op on these inputs."""
         variables = [as_variable(i) for i in inputs]

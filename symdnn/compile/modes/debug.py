@@ -185,7 +185,8 @@ class _Debugger(Watch):
     def check_values(
         self, node: Apply, got: Sequence[Any], wanted: Sequence[Any], who: str
     ) -> None:
-        for v, a, b, *samples in zip(node.outputs, got, wanted, *self.samples):
+        results = [node.op.comparable(r) for r in (got, wanted, *self.samples)]
+        for v, a, b, *samples in zip(node.outputs, *results):
             if not isinstance(v.type, TensorType):
                 continue
             if why := difference(b, a, exact_nan=True, samples=samples):

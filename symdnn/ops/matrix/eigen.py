@@ -91,6 +91,10 @@ class Eigh(Hermitian):
 
         return tuple(each_matrix(self, function, _NO_EIGENVALUES, made, a, at_once=True))
 
+    def comparable(self, results: Sequence[Any]) -> Sequence[Any]:
+        w, v = results
+        return [w, (v * w[..., None, :]) @ np.conj(np.swapaxes(v, -1, -2))]
+
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Grads) -> Grads:
         (w, v), (dw, dv) = outputs, cotangents
         vh, inner = adjoint(v), None

@@ -91,6 +91,14 @@ class SVD(MatrixOp):
         function: Any = np.linalg.svd
         return function(a, self.full_matrices, self.compute_uv)
 
+    def comparable(self, results: Sequence[Any]) -> Sequence[Any]:
+        if not self.compute_uv:
+            return results
+        u, s, vh = results
+        k = s.shape[-1]
+        product = (u[..., :k] * s[..., None, :]) @ vh[..., :k, :]
+        return [product, s, product]
+
     def reference(self, a: Array) -> Any:
         m, n = a.shape[-2:]
         k, real = min(m, n), real_dtype(a.dtype.name)

@@ -284,3 +284,16 @@ def test_an_infinity_that_the_program_writes_is_no_fault(mode: Any) -> None:
     assert largest(np.arange(3.0), [2, 1, 0]).tolist() == [2, 1, 0]
     with pytest.raises((NanDetected, DebugModeError), match="finite|an infinity in 1 of 3"):
         largest(np.arange(3.0), [2, 1, 1])
+
+
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+def test_signs_of_vectors_are_arbitrary(dtype: str, rng: np.random.Generator) -> None:
+    """What a kernel gives is compared with the reference up to what the op leaves open."""
+    x = T.TensorType(dtype, (None, None))("x")
+    tall = symdnn.function([x], T.linalg.svd(x, full_matrices=False), mode=DebugMode())
+    square = symdnn.function([x], [*T.linalg.eigh(x), *T.linalg.svd(x)], mode=DebugMode())
+    for _ in range(20):
+        a = rng.standard_normal((5, 3)) + 1j * rng.standard_normal((5, 3))
+        tall(a.astype(dtype) if dtype == "complex128" else a.real)
+        b = a[:3] + a[:3].conj().T
+        square(b.astype(dtype) if dtype == "complex128" else b.real)

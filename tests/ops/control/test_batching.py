@@ -150,6 +150,7 @@ LOOPS = {
     "AdvancedSubtensor": A_SIZE,
     "Alloc": A_SIZE,
     "Attention": A_STATE,
+    "BincountLength": THE_DATA,
     "BinomialSchedule": A_SIZE,
     "Dropout": A_STATE,
     "IncSubtensor": A_SIZE,
