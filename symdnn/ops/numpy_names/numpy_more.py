@@ -100,8 +100,8 @@ def fromfunction(
     return function(*(table[d] for d in range(len(shape))), **options)
 
 
-def _check_callable(name: str, function: object) -> None:
-    if not isinstance(function, Callable):
+def _check_callable(name: str, function: Any) -> None:
+    if not callable(function):
         raise InputError(f"{name}: wanted a function, got {function!r:.60}")
 
 
@@ -226,7 +226,7 @@ def piecewise(
         raise InputError(f"piecewise: wanted {n} or {n + 1} functions, got {len(funclist)}")
 
     def value(of: Any) -> Variable:
-        return cast(of(v, *args) if isinstance(of, Callable) else as_variable(of), v.type.dtype)
+        return cast(of(v, *args) if callable(of) else as_variable(of), v.type.dtype)
 
     found = value(funclist[n]) if len(funclist) > n else zeros_like(v)
     for condition, of in zip(condlist, funclist):
