@@ -70,10 +70,9 @@ def waits_late(nodes: Sequence[Apply]) -> list[Apply]:
     waiting: dict[Apply, None] = {}
     made = {v: n for n in nodes if isinstance(n.op, _WAITS) for v in n.outputs}
     arrival = {v: n for n in nodes if isinstance(n.op, StreamWait) for v in n.inputs[: n.op.count]}
-    begun = {v for n in nodes if isinstance(n.op, StreamStart) for v in n.outputs}
-    most_bytes = _SHARE_ON_ITS_WAY * sum(
-        _reduced_bytes(n) for n in nodes if isinstance(n.op, StreamStart)
-    )
+    starts = [n for n in nodes if isinstance(n.op, StreamStart)]
+    begun = {v for n in starts for v in n.outputs}
+    most_bytes = _SHARE_ON_ITS_WAY * sum(map(_reduced_bytes, starts))
     order: list[Apply] = []
 
     def come(last: Apply) -> None:
@@ -105,17 +104,11 @@ def waits_late(nodes: Sequence[Apply]) -> list[Apply]:
 
 def _waited_for(start: Apply, on_their_way: Sequence[Apply], most_bytes: float) -> Apply | None:
     """The last of the waits on their way, in order, that has to come before another start."""
-    left = len(on_their_way)
-    if left < _MOST_ON_THEIR_WAY:
-        return None
-    kept = _reduced_bytes(start)
-    for wait in on_their_way[::-1]:
-        nbytes = _reduced_bytes(wait)
-        if not (nbytes and kept) or kept + nbytes > most_bytes:
-            break
-        kept += nbytes
-        left -= 1
-    return on_their_way[min(left, len(on_their_way) + 1 - _MOST_ON_THEIR_WAY) - 1] if left else None
+    sizes = [*map(_reduced_bytes, (start, *on_their_way[::-1]))]
+    kept = _MOST_ON_THEIR_WAY
+    while kept < len(sizes) and all(sizes[: kept + 1]) and sum(sizes[: kept + 1]) <= most_bytes:
+        kept += 1
+    return on_their_way[-kept] if kept < len(sizes) else None
 
 
 def _reduced_bytes(node: Apply) -> int:
