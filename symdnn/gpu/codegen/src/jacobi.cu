@@ -71,13 +71,25 @@ template <bool ASCENDING> INLINE i32 rank_of(const T* values, i32 count, i32 j) 
   }
   return rank;
 }
-// The power of 2 that makes the largest of all parts about 1; 0 for a matrix of zeros, or NaN.
-INLINE T scale_of(T most, T wrong) {
-  if (wrong != 0) return (T)NAN_d;
-  i32 power = 0;
-  if (most > 0) frexp((double)most, &power);
-  return most > 0 ? (T)ldexp(1.0, power) : (T)0;
-}
+// The scale of the numbers that the threads of a block see.
+struct Scale {
+  T most = 0, wrong = 0;
+  __device__ __forceinline__ void see(const Number& x) {
+    for (i32 k = 0; k < PARTS; k++) {
+      most = Larger::of(most, s_abs(x.part[k]));
+      wrong += x.part[k] - x.part[k];
+    }
+  }
+  // The power of 2 that makes the largest of all parts about 1; 0 if all are zeros, or NaN.
+  __device__ __forceinline__ T of_all() const {
+    __syncthreads();
+    const T largest = together<Larger, THREADS>(most);
+    if (together<Added, THREADS>(wrong) != 0) return (T)NAN_d;
+    i32 power = 0;
+    if (largest > 0) frexp((double)largest, &power);
+    return largest > 0 ? (T)ldexp(1.0, power) : (T)0;
+  }
+};
 
 #if SINGULAR
 // -- rotations of columns until all are orthogonal ------------------------------------------------
@@ -176,14 +188,9 @@ jacobi(const __grid_constant__ Parameters parameters) {
   const i32 made = VECTORS && p.whole ? rows : columns;
   for (i64 b = blockIdx.x; b < p.count; b += gridDim.x) {
     const Number* x = p.x + b * rows * columns;
-    T most = 0, wrong = 0;
-    for (i32 e = threadIdx.x; e < rows * columns; e += THREADS)
-      for (i32 k = 0; k < PARTS; k++) {
-        most = Larger::of(most, s_abs(x[e].part[k]));
-        wrong += x[e].part[k] - x[e].part[k];
-      }
-    __syncthreads();
-    const T scale = scale_of(together<Larger, THREADS>(most), together<Added, THREADS>(wrong));
+    Scale seen;
+    for (i32 e = threadIdx.x; e < rows * columns; e += THREADS) seen.see(x[e]);
+    const T scale = seen.of_all();
     T squares = 0;
     for (i32 e = threadIdx.x; e < rows * columns; e += THREADS) {
       const i32 i = e / (i32)p.columns, j = e % (i32)p.columns;
@@ -266,17 +273,12 @@ jacobi(const __grid_constant__ Parameters parameters) {
   const i32 l = threadIdx.x % HALF, line = threadIdx.x / HALF;
   for (i64 b = blockIdx.x; b < p.count; b += gridDim.x) {
     const Number* x = p.x + b * n * n;
-    T most = 0, wrong = 0;
+    Scale seen;
     for (i32 e = threadIdx.x; e < n * n; e += THREADS) {
       const i32 i = e / n, j = e % n;
-      if (p.whole ? j > i : j < i) continue;
-      for (i32 k = 0; k < PARTS; k++) {
-        most = Larger::of(most, s_abs(x[e].part[k]));
-        wrong += x[e].part[k] - x[e].part[k];
-      }
+      if (p.whole ? j <= i : j >= i) seen.see(x[e]);
     }
-    __syncthreads();
-    const T scale = scale_of(together<Larger, THREADS>(most), together<Added, THREADS>(wrong));
+    const T scale = seen.of_all();
     T squares = 0;
     for (i32 e = threadIdx.x; e < n * n; e += THREADS) {
       const i32 i = e / n, j = e % n;
