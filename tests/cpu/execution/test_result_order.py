@@ -1,4 +1,4 @@
-"""Results of elementwise ops have their axes in the order that those of transposed arguments have."""
+"""Results of elementwise ops take the order of axes that transposed arguments have."""
 
 import numpy as np
 import pytest
