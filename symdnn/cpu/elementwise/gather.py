@@ -120,9 +120,7 @@ def _rows_of_task(
 ) -> int:
     """Rows of a task: short ones that are copied, or those whose indices along the lanes are the
     same, and looked at once."""
-    if not plan.row_bytes and (
-        plan.copies_rows or any(any(own[:-1]) for own in steps if own[-1])
-    ):
+    if not plan.row_bytes and (plan.copies_rows or any(any(own[:-1]) for own in steps if own[-1])):
         return 1
     return max(1, min(_MAX_ROWS_OF_TASK, rows // (4 * threads_)))
 
