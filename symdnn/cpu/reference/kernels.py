@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from symdnn.cpu.launch.launch import CpuLaunch
-from symdnn.cpu.launch.traits import NUMPY, PYTHON
+from symdnn.cpu.launch.traits import MATMUL, NUMPY, PYTHON
 from symdnn.errors import KernelCompileError
 from symdnn.graph.kernel import (
     Call,
@@ -176,7 +176,7 @@ class MatmulKernel(Kernel[Dot | BatchedDot]):
     """Runs a matrix product by BLAS, through NumPy, which writes into the buffer."""
 
     name: str = "numpy.matmul"
-    traits = PYTHON
+    traits = MATMUL
 
     def refuses(self, call: Call[Dot | BatchedDot]) -> str | None:
         """Needs a dtype that NumPy multiplies in itself, and a result that is an array."""
