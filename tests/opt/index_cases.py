@@ -145,6 +145,10 @@ INDEXING = [
 ]  # fmt: skip
 
 INCREMENTS = [
+    RuleCase("increment_of_zeros_is_set", (f64("n", "m"),),
+             lambda x: inc_subtensor(x.zeros_like()[1:], exp(x)[1:]),
+             lambda x: set_subtensor(x.zeros_like()[1:], exp(x)[1:]),
+             lambda x: inc_subtensor(x[1:], exp(x)[1:])),
     RuleCase("increment_by_zero", MAT, lambda x: inc_subtensor(x[1:], 0.0), lambda x: x,
              lambda x: inc_subtensor(x[1], 0.0)),
     RuleCase("increment_of_everything", TWO, lambda x, y: inc_subtensor(whole(x), y),
