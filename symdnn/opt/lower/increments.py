@@ -37,8 +37,10 @@ def sum_with_rows_of_zeros(node: Apply, context: Context) -> Variable | None:
     """
     for x, v in (node.inputs, node.inputs[::-1]):
         whole = x.owner is not None and not isinstance(x.owner.op, Elemwise)
-        if whole and context.only_user(x) and context.shapes.same_shape(x, v):
-            found = _onto(x, v, context) if x.type.dtype == v.type.dtype else None
+        if not whole or not made_by(v, AdvancedIncSubtensor) or x.type.dtype != v.type.dtype:
+            continue  # sizes are compared last: that makes expressions of them
+        if context.only_user(x) and context.shapes.same_shape(x, v):
+            found = _onto(x, v, context)
             if found is not None:
                 return found
     return None
