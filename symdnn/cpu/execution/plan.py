@@ -76,10 +76,12 @@ class CpuPlan(BoundPlan):
         self.silent = False
         #: Whether a run is only a call of ``run_all``: no updates, and BLAS keeps its threads.
         self.simple = False
-        #: Whether a kernel may call BLAS, which has threads of its own.
-        self.calls_blas = self.threaded and not self.closed
+        #: Whether a kernel may run threads of another pool: BLAS's, or those of a user's code.
+        self.has_pools = any(t.has_pool for t in traits)
+        #: Whether that happens beside compiled loops.
+        self.calls_blas = self.threaded and self.has_pools
         #: Whether several threads may run it, libgomp's or BLAS's.
-        self.parallel = self.threaded or not self.closed
+        self.parallel = self.threaded or self.has_pools
         self.threads = thread_pools.set_threads() if self.parallel else 1
         self.may_yield = full is None and str(config.deterministic) != "more"
         self.yields = self._yields()
@@ -197,7 +199,7 @@ class CpuPlan(BoundPlan):
             self._bind_steps()
             self.scratch = None  # other steps have workspaces now
             self.threaded = self.threaded or any(t.threaded for t in self._traits())
-            self.parallel = self.threaded or not self.closed
+            self.parallel = self.threaded or self.has_pools
             self.threads = thread_pools.set_threads()
             self.yields = self._yields()
 
@@ -380,7 +382,7 @@ class CpuPlan(BoundPlan):
         if self.silent and self.parallel_requests == threads.parallel_requests():
             # No step has work for two threads, so the number of threads does not matter.
             self.threaded = self.threaded and not all(t.asks_threads for t in self._traits())
-            self.parallel = self.threaded or not self.closed
+            self.parallel = self.threaded or self.has_pools
         return self.run_all
 
     def _traits(self) -> set[Traits]:
