@@ -142,12 +142,11 @@ class CpuPlan(BoundPlan):
             return None
         if by_view and self.memory.views[node.outputs[0]].static and self._bound_once(node):
             return None
-        call_inputs = tuple(self.index[v] for v in node.inputs)
+        inputs = tuple(self.index[v] for v in node.inputs)
         outputs = tuple(self.index[v] for v in node.outputs)
         if by_view:
-            return PlanStep(node, self._view_of(node), call_inputs, outputs, True)
-        at = self._workspace(node)
-        return PlanStep(node, self._launch(node), call_inputs, outputs, False, at)
+            return PlanStep(node, self._view_of(node), inputs, outputs, True)
+        return PlanStep(node, self._launch(node), inputs, outputs, False, self._workspace(node))
 
     def _fix(self, node: Apply) -> bool:
         """Bind the result of a view of values that are the same in every run, if it is one."""
