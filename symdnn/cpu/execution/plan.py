@@ -367,13 +367,13 @@ class CpuPlan(BoundPlan):
     def _bind_step_function(self, entering: Sequence[Any]) -> Any:
         """All steps as one function, generated at the second run of a plan."""
         if self.step_function is None:
-            frame = self._frame()
             if not self.grouped:
-                views = self._views()
-                self.spans = FastCallGroups.of(self.steps, frame, views, self.template, entering)
+                values, views, frame = self.template, self._views(), self._frame()
+                self.spans = FastCallGroups.of(self.steps, frame, views, values, entering)
                 self.grouped = True
             if self.spans is not None and not self.spans.fits(entering):
                 return self._run_from_python
+            frame = self._frame()
             self.step_function = StepFunction(self.steps, frame, self.spans, self._run_from_python)
         self.run_all = self.step_function.bind(self.template)
         self.silent = self.step_function.whole
