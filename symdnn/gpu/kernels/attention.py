@@ -25,6 +25,8 @@ _SIDE, _DELTA_THREADS, _DELTA_ROWS = 64, 256, 8
 #: Threads of a block by the terms of a product: 0 without tensor cores, 1 in TF32, 3 in float32.
 _THREADS = {0: 256, 1: 128, 3: 128}
 _TENSOR_CORES = (8, 0)
+#: Shared memory has tiles of 64 rows and so many features of all operands, or of two.
+_WHOLE_FEATURES = 64
 #: A thread holds a 16th of the features of 4 rows, or a quarter of those of 2.
 _MAX_FEATURES = 256
 #: A window without an end.
@@ -33,9 +35,22 @@ _MASKS = ("bool", "float16", "bfloat16", "float32")
 #: Operands of both ops before the extras, and their results, by the fields of the kernel.
 _FORWARD = ("q", "k", "v"), ("result", "new_lse", "next_state")
 _BACKWARD = ("q", "k", "v", "out", "lse", "dout", "dlse"), ("q", "k", "v")
-_POINTERS = ("q", "k", "v", "dout", "out", "lse", "dlse", "delta", "result", "new_lse", "mask")
+_POINTERS = (
+    "q",
+    "k",
+    "v",
+    "dout",
+    "out",
+    "lse",
+    "dlse",
+    "delta",
+    "result",
+    "values",
+    "new_lse",
+    "mask",
+)
 _MORE_POINTERS = ("key_lengths", "query_lengths", "state", "rate", "next_state")
-_STRIDED = ("q", "k", "v", "dout", "out", "result")
+_STRIDED = ("q", "k", "v", "dout", "out", "result", "values")
 _ROLES = {"result": 0, "q": 1, "k": 2, "v": 3}
 
 
@@ -85,7 +100,10 @@ class AttentionTile(CudaKernel[Attention | AttentionGrad]):
             return [_launch(op, given | dict(zip(_FORWARD[1], outputs)), "result", terms)]
         given["delta"] = scratch(0, "float32", given["lse"].shape)
         found = []
-        for name, out in zip(_BACKWARD[1], outputs):
+        results = dict(zip(_BACKWARD[1], outputs))
+        if _is_whole(terms, given):  # with the keys'
+            given["values"] = results.pop("v")
+        for name, out in results.items():
             found.append(_launch(op, given | {"result": out}, name, terms))
         before = found[0]
         blocks = -(-prod(given["q"].shape[:3]) // _DELTA_ROWS)
@@ -112,6 +130,21 @@ def _terms(call: Call[Attention | AttentionGrad]) -> int:
     return 1 if config.dnn.conv.allow_tf32 else 3
 
 
+def _is_whole(terms: int, given: dict[str, View]) -> bool:
+    """Whether tiles of all features fit into shared memory."""
+    return terms > 0 and max(given["q"].shape[3], given["v"].shape[3]) <= _WHOLE_FEATURES
+
+
+def _shared_bytes(terms: int, given: dict[str, View], role: str) -> int:
+    """Of the tiles: the pieces of one product, or all of a step."""
+    if not terms:
+        return 0
+    widest = min(max(given["q"].shape[3], given["v"].shape[3]), _WHOLE_FEATURES)
+    pitch = -(-widest // 32) * 32 + 8
+    tiles = (3 if role == "result" else 4) if _is_whole(terms, given) else 2
+    return 4 * _SIDE * pitch * tiles
+
+
 def _launch(
     op: Attention | AttentionGrad, given: dict[str, View], role: str, terms: int
 ) -> KernelLaunch:
@@ -132,7 +165,8 @@ def _launch(
         *steps,
     )  # fmt: skip
     source = _source(op, given, role, features, wide, terms)
-    return KernelLaunch(source, "attention", (blocks,), (_THREADS[terms],), parameters)
+    shared = _shared_bytes(terms, given, role)
+    return KernelLaunch(source, "attention", (blocks,), (_THREADS[terms],), parameters, shared)
 
 
 def _vector(given: dict[str, View]) -> int:
@@ -156,7 +190,8 @@ def _source(
     mask = 0 if "mask" not in given else 1 if given["mask"].dtype == "bool" else 2
     return specialised(
         "scalar.cuh", "lanes.cuh", "philox.cuh", *(["mma.cuh"] if terms else []), "attention.cu",
-        ROLE=_ROLES[role], D=features, E=wide, TERMS=terms, VEC=_vector(given), M=ctype("mask", "bool"), KL=ctype("key_lengths", "i32"),
+        ROLE=_ROLES[role], D=features, E=wide, TERMS=terms, VEC=_vector(given),
+        WHOLE=int(_is_whole(terms, given)), M=ctype("mask", "bool"), KL=ctype("key_lengths", "i32"),
         QL=ctype("query_lengths", "i32"), MASK=mask, DROPS=int("state" in given),
         HAS_KEY_LENGTHS=int("key_lengths" in given),
         HAS_QUERY_LENGTHS=int("query_lengths" in given), CAPPED=int(bool(op.how.softcap)),

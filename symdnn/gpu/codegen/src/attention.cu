@@ -21,7 +21,7 @@
 #define ROWS 2
 #define COLUMNS 16
 #define LANES_OF_ROWS 4
-#define FEATURES ((WIDTH + 7) / 8 * 2)
+#define FEATURES_OF(f) (((f) + 7) / 8 * 2)
 INLINE i32 row_at(i32 r) { return threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4 + 8 * r; }
 INLINE i32 column_at(i32 c) { return c / 2 * 8 + threadIdx.x % 4 * 2 + c % 2; }
 INLINE i32 feature_at(i32 n) { return column_at(n); }
@@ -30,17 +30,18 @@ INLINE i32 feature_at(i32 n) { return column_at(n); }
 #define ROWS 4
 #define COLUMNS 4
 #define LANES_OF_ROWS 16
-#define FEATURES ((WIDTH + LANES_OF_ROWS - 1) / LANES_OF_ROWS)
+#define FEATURES_OF(f) (((f) + LANES_OF_ROWS - 1) / LANES_OF_ROWS)
 INLINE i32 row_at(i32 r) { return threadIdx.x / LANES_OF_ROWS * 4 + r; }
 INLINE i32 column_at(i32 c) { return threadIdx.x % LANES_OF_ROWS * 4 + c; }
 INLINE i32 feature_at(i32 n) { return threadIdx.x % LANES_OF_ROWS + LANES_OF_ROWS * n; }
 #endif
+#define FEATURES FEATURES_OF(WIDTH)
 
 struct Parameters {
   const float *q, *k, *v, *dout, *out;
   const float *lse, *dlse;
   float* delta;
-  float* result;
+  float *result, *values;
   float* new_lse;
   const M* mask;
   const KL* key_lengths;
@@ -50,7 +51,7 @@ struct Parameters {
   u64* next_state;
   i64 batch, heads, groups, queries, keys, left, right;
   double scale, cap;
-  i64 q_step[3], k_step[3], v_step[3], dout_step[3], out_step[3], result_step[3], mask_step[4];
+  i64 q_step[3], k_step[3], v_step[3], dout_step[3], out_step[3], result_step[3], values_step[3], mask_step[4];
 };
 
 INLINE i64 lesser(i64 a, i64 b) { return a < b ? a : b; }
@@ -60,20 +61,38 @@ struct Rows {
   i64 step, first, count;
 };
 
+// One kernel for the gradients of keys and values, where the tiles of all features fit.
+#define BOTH (TERMS && WHOLE && ROLE == OF_KEY)
+
 #if TERMS
 
-// Rows of features in shared memory: SPAN of them at a time, in pitches of which a warp's reads, of
-// two neighbours of 4 rows or of a column of 8, meet no bank twice.
+// Rows of features in shared memory: SPAN of them at a time, in a pitch of which a warp's reads of
+// two neighbours of 4 rows meet no bank twice, and one where its reads of a column of 8 do not.
 #define SPAN_OF(f) ((f) < 64 ? ((f) + 7) / 8 * 8 : 64)
-#define MOST ((D > E ? SPAN_OF(D) : SPAN_OF(E)) + 31) / 32 * 32
+#define MOST (((D > E ? SPAN_OF(D) : SPAN_OF(E)) + 31) / 32 * 32)
 #define PITCH (MOST + 8)
 #define VALUE_PITCH (MOST + 4)
-#define STAYS (D <= 64 && !NEEDS_SLOPES)
+#define TILE (SIDE * PITCH)
 
-struct Shared { alignas(16) float left[SIDE * PITCH], right[SIDE * PITCH]; };
+#ifdef SYMDNN_HOST
+static bytes16 dynamic_shared[4 * TILE / 4];
+#else
+extern __shared__ bytes16 dynamic_shared[];
+#endif
+
+// Tiles of operands: left[0] and right[0] are those of scores, left[1] and right[1] of their slopes
+// or of the sums. All are there at once, or the pieces of one product at a time.
+struct Shared {
+  float *left[2], *right[2];
+  __device__ __forceinline__ Shared() {
+    float* const at = (float*)dynamic_shared;
+    right[0] = at, right[1] = at + TILE, left[0] = at + 2 * TILE, left[1] = at + 3 * TILE;
+    if (!WHOLE) left[0] = left[1] = at, right[0] = right[1];
+  }
+};
 
 // Features f to f + SPAN of SIDE rows; 0 beyond the ends. With one term they are rounded here.
-template <i32 F> INLINE void staged(float* to, const Rows& x, i32 f, i32 pitch) {
+template <i32 F> INLINE void staged(float* to, const Rows& x, i32 f = 0, i32 pitch = PITCH) {
   constexpr i32 SPAN = SPAN_OF(F);
 #pragma unroll 4
   for (i32 e = threadIdx.x; e < SIDE * SPAN / VEC; e += THREADS) {
@@ -89,47 +108,54 @@ template <i32 F> INLINE void staged(float* to, const Rows& x, i32 f, i32 pitch) 
 // Of 8 features a lane has the neighbours 2 t and 2 t + 1: which two are its is free, as long as
 // both operands agree.
 template <i32 F> INLINE void product(
-    float (&s)[ROWS][COLUMNS], const Rows& a, const Rows& b, Shared& shared, bool stays) {
+    float (&s)[ROWS][COLUMNS], const Rows& a, const Rows& b, Shared& shared, i32 which) {
   const i32 group = threadIdx.x % 32 / 4, own = threadIdx.x % 4 * 2;
 #pragma unroll
   for (i32 c = 0; c < COLUMNS; c++) s[0][c] = s[1][c] = 0.0f;
   for (i32 f = 0; f < F; f += 64) {
-    __syncthreads();
-    if (!stays) staged<F>(shared.left, a, f, PITCH);
-    staged<F>(shared.right, b, f, PITCH);
-    __syncthreads();
+    if (!WHOLE) {
+      __syncthreads();
+      staged<F>(shared.left[which], a, f);
+      staged<F>(shared.right[which], b, f);
+      __syncthreads();
+    }
 #pragma unroll 4
     for (i32 k = 0; k < SPAN_OF(F); k += 8) {
-      const float* const line = &shared.left[row_at(0) * PITCH + k + own];
+      const float* const line = &shared.left[which][row_at(0) * PITCH + k + own];
       const Vec<float, 2> x = load<2>(line), y = load<2>(line + 8 * PITCH);
       const Tiled<4, TERMS> rows({x.v[0], y.v[0], x.v[1], y.v[1]});
 #pragma unroll
       for (i32 c = 0; c < COLUMNS; c += 2) {
-        const Vec<float, 2> z = load<2>(&shared.right[(c * 4 + group) * PITCH + k + own]);
-        multiply_add(s[0][c], s[0][c + 1], s[1][c], s[1][c + 1], rows, Tiled<2, TERMS>({z.v[0], z.v[1]}));
+        const Vec<float, 2> z = load<2>(&shared.right[which][(c * 4 + group) * PITCH + k + own]);
+        const Tiled<2, TERMS> column({z.v[0], z.v[1]});
+        multiply_add(s[0][c], s[0][c + 1], s[1][c], s[1][c + 1], rows, column);
       }
     }
   }
 }
 
 // A lane's scores of a row are those of columns 2 t and 2 t + 1 of each 8, in the order of product.
-INLINE void add_product(
-    float (&sum)[ROWS][FEATURES], const float (&s)[ROWS][COLUMNS], const Rows& x, Shared& shared) {
+template <i32 F> INLINE void add_product(
+    float (&sum)[ROWS][FEATURES_OF(F)], const float (&s)[ROWS][COLUMNS], const Rows& x, Shared& shared,
+    i32 which) {
   const i32 group = threadIdx.x % 32 / 4, own = threadIdx.x % 4 * 2;
+  const i32 pitch = ROLE == OUT || !WHOLE ? VALUE_PITCH : PITCH;
 #pragma unroll
-  for (i32 f = 0; f < WIDTH; f += 64) {
-    __syncthreads();
-    staged<WIDTH>(shared.right, x, f, VALUE_PITCH);
-    __syncthreads();
+  for (i32 f = 0; f < F; f += 64) {
+    if (!WHOLE) {
+      __syncthreads();
+      staged<F>(shared.right[which], x, f, pitch);
+      __syncthreads();
+    }
 #pragma unroll
     for (i32 c = 0; c < COLUMNS; c += 2) {
       const Tiled<4, TERMS> rows({s[0][c], s[1][c], s[0][c + 1], s[1][c + 1]}, true);
-      const float* const line = &shared.right[(c * 4 + own) * VALUE_PITCH + group];
+      const float* const line = &shared.right[which][(c * 4 + own) * pitch + group];
 #pragma unroll
-      for (i32 n = 0; n < SPAN_OF(WIDTH) && f + n < (WIDTH + 7) / 8 * 8; n += 8) {
+      for (i32 n = 0; n < SPAN_OF(F) && f + n < (F + 7) / 8 * 8; n += 8) {
         const i32 to = (f + n) / 4;
-        multiply_add(sum[0][to], sum[0][to + 1], sum[1][to], sum[1][to + 1], rows,
-                     Tiled<2, TERMS>({line[n], line[VALUE_PITCH + n]}));
+        const Tiled<2, TERMS> column({line[n], line[pitch + n]});
+        multiply_add(sum[0][to], sum[0][to + 1], sum[1][to], sum[1][to + 1], rows, column);
       }
     }
   }
@@ -141,7 +167,6 @@ INLINE float exponential(float x) { return TERMS == 1 ? fast_exp2(x * 1.44269504
 
 #define STEP 16
 #define PITCH (SIDE + 4)
-#define STAYS false
 
 // A line of a tile in shared memory, from which 4 numbers are read at once.
 struct alignas(16) Line { float v[PITCH]; };
@@ -160,7 +185,7 @@ INLINE void loaded(Line* to, const Rows& x, i32 f, i32 features) {
 }
 
 template <i32 F> INLINE void product(
-    float (&s)[4][4], const Rows& a, const Rows& b, Shared& shared, bool) {
+    float (&s)[4][4], const Rows& a, const Rows& b, Shared& shared, i32) {
   const i32 tx = threadIdx.x % LANES_OF_ROWS * 4, ty = threadIdx.x / LANES_OF_ROWS * 4;
 #pragma unroll
   for (i32 r = 0; r < 4; r++)
@@ -181,8 +206,8 @@ template <i32 F> INLINE void product(
   }
 }
 
-INLINE void add_product(
-    float (&sum)[ROWS][FEATURES], const float (&s)[ROWS][COLUMNS], const Rows& x, Shared& shared) {
+template <i32> INLINE void add_product(
+    float (&sum)[ROWS][FEATURES], const float (&s)[ROWS][COLUMNS], const Rows& x, Shared& shared, i32) {
   const i32 tx = threadIdx.x % LANES_OF_ROWS, ty = threadIdx.x / LANES_OF_ROWS;
   for (i32 r = 0; r < 4; r++)
     for (i32 c = 0; c < 4; c++) shared.tile[tx * 4 + c].v[ty * 4 + r] = s[r][c];
@@ -220,7 +245,11 @@ template <class How> INLINE float of_row(float x) {
 
 extern "C" __global__ void __launch_bounds__(THREADS) attention(
     const __grid_constant__ Parameters p) {
+#if TERMS
+  Shared shared;
+#else
   __shared__ Shared shared;
+#endif
   const i64 rows = ROWS_ARE_KEYS ? p.keys : p.queries, columns = ROWS_ARE_KEYS ? p.queries : p.keys;
   const i64 tiles = (rows + SIDE - 1) / SIDE, share = p.heads / p.groups;
   const i64 own_heads = ROWS_ARE_KEYS ? p.groups : p.heads;
@@ -239,16 +268,18 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention(
   const i64 high = lesser(lesser(last, end), columns);
   const i64 low = first + before > 0 ? (first + before) / SIDE * SIDE : 0;
 
-  float sum[ROWS][FEATURES], top[ROWS], total[ROWS];
+  float sum[ROWS][FEATURES], value_sum[ROWS][FEATURES_OF(E)], top[ROWS], total[ROWS];
 #pragma unroll
   for (i32 r = 0; r < ROWS; r++) {
     top[r] = -INF_f, total[r] = 0.0f;
 #pragma unroll
     for (i32 n = 0; n < FEATURES; n++) sum[r][n] = 0.0f;
+#pragma unroll
+    for (i32 n = 0; n < FEATURES_OF(E); n++) value_sum[r][n] = 0.0f;
   }
-  bool stays = false;
-  const i64 past = ROWS_ARE_KEYS ? (own + 1) * share : own + 1;
-  for (i64 head = ROWS_ARE_KEYS ? own * share : own; head < past; head++) {
+  const i64 first_head = ROWS_ARE_KEYS ? own * share : own;
+  const i64 past = ROWS_ARE_KEYS ? first_head + share : own + 1;
+  for (i64 head = first_head; head < past; head++) {
     const i64 group = head / share, row_of_lse = (b * p.heads + head) * p.queries;
     const float* q = p.q + b * p.q_step[0] + head * p.q_step[1];
     const float* k = p.k + b * p.k_step[0] + group * p.k_step[1];
@@ -259,11 +290,24 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention(
       const Rows of_q = {q, p.q_step[2], query, p.queries}, of_k = {k, p.k_step[2], from, p.keys};
       const Rows of_v = {v, p.v_step[2], from, p.keys};
       const Rows of_dout = {dout, p.dout_step[2], query, p.queries};
+      const Rows left = ROWS_ARE_KEYS ? of_k : of_q, right = ROWS_ARE_KEYS ? of_q : of_k;
+      const Rows left_slope = ROWS_ARE_KEYS ? of_v : of_dout;
+      const Rows other = ROWS_ARE_KEYS ? of_dout : of_v;
+#if TERMS
+      if (WHOLE) {
+        __syncthreads();
+        if (head == first_head && at == low) {
+          staged<D>(shared.left[0], left);
+          if (NEEDS_SLOPES) staged<E>(shared.left[1], left_slope);
+        }
+        staged<D>(shared.right[0], right);
+        staged<E>(shared.right[1], other, 0, ROLE == OUT ? VALUE_PITCH : PITCH);
+        __syncthreads();
+      }
+#endif
       float s[ROWS][COLUMNS], dp[ROWS][COLUMNS];
-      product<D>(s, ROWS_ARE_KEYS ? of_k : of_q, ROWS_ARE_KEYS ? of_q : of_k, shared, stays);
-      if (NEEDS_SLOPES)
-        product<E>(dp, ROWS_ARE_KEYS ? of_v : of_dout, ROWS_ARE_KEYS ? of_dout : of_v, shared, false);
-      stays = STAYS;
+      product<D>(s, left, right, shared, 0);
+      if (NEEDS_SLOPES) product<E>(dp, left_slope, other, shared, 1);
 #pragma unroll
       for (i32 r = 0; r < ROWS; r++) {
         float kept[COLUMNS];
@@ -297,6 +341,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention(
           if (ROLE == OF_VALUE) s[r][c] = probability * kept[c];
           else s[r][c] = seen ? probability * slope * (dp[r][c] * kept[c] - p.delta[row_of_lse + i])
                               : 0.0f;
+          dp[r][c] = probability * kept[c];
         }
         if (ROLE != OUT) continue;
         float most = s[r][0], added = 0.0f;
@@ -314,20 +359,27 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention(
 #pragma unroll
         for (i32 n = 0; n < FEATURES; n++) sum[r][n] *= factor;
       }
-      add_product(sum, s, ROLE == OUT ? of_v : ROLE == OF_QUERY ? of_k : ROLE == OF_KEY ? of_q : of_dout,
-                  shared);
+      const bool of_scores = NEEDS_SLOPES;
+      add_product<WIDTH>(sum, s, of_scores ? right : other, shared, of_scores ? 0 : 1);
+#if BOTH
+      add_product<E>(value_sum, dp, other, shared, 1);
+#endif
     }
   }
-  float* to = p.result + b * p.result_step[0] + own * p.result_step[1];
+  float* const to = p.result + b * p.result_step[0] + own * p.result_step[1];
 #pragma unroll
   for (i32 r = 0; r < ROWS; r++) {
     const i64 row = first + row_at(r);
     if (row >= rows) continue;
     const float by = ROLE == OUT ? (total[r] > 0.0f ? 1.0f / total[r] : 0.0f) : 1.0f;
 #pragma unroll
-    for (i32 n = 0; n < FEATURES; n++) {
-      const i32 feature = feature_at(n);
-      if (feature < WIDTH) to[row * p.result_step[2] + feature] = sum[r][n] * by;
+    for (i32 n = 0; n < FEATURES; n++)
+      if (feature_at(n) < WIDTH) to[row * p.result_step[2] + feature_at(n)] = sum[r][n] * by;
+    if (BOTH) {
+      float* const line = p.values + b * p.values_step[0] + own * p.values_step[1];
+#pragma unroll
+      for (i32 n = 0; n < FEATURES_OF(E); n++)
+        if (feature_at(n) < E) line[row * p.values_step[2] + feature_at(n)] = value_sum[r][n];
     }
     if (ROLE == OUT && threadIdx.x % LANES_OF_ROWS == 0)
       p.new_lse[(b * p.heads + own) * p.queries + row] =

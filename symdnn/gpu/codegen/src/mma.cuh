@@ -44,11 +44,16 @@ INLINE void multiply_add_once(
 #endif
 }
 
+// Tensor cores cut off what they add to a sum, so that of the parts is rounded to it here.
 template <i32 PARTS> INLINE void multiply_add(
     float& c0, float& c1, float& c2, float& c3, const Tiled<4, PARTS>& a, const Tiled<2, PARTS>& b) {
-  if (PARTS == 3) {
-    multiply_add_once(c0, c1, c2, c3, a.low, b.high);
-    multiply_add_once(c0, c1, c2, c3, a.high, b.low);
+  if (PARTS == 1) {
+    multiply_add_once(c0, c1, c2, c3, a.high, b.high);
+    return;
   }
-  multiply_add_once(c0, c1, c2, c3, a.high, b.high);
+  float d0 = 0.0f, d1 = 0.0f, d2 = 0.0f, d3 = 0.0f;
+  multiply_add_once(d0, d1, d2, d3, a.low, b.high);
+  multiply_add_once(d0, d1, d2, d3, a.high, b.low);
+  multiply_add_once(d0, d1, d2, d3, a.high, b.high);
+  c0 += d0, c1 += d1, c2 += d2, c3 += d3;
 }
