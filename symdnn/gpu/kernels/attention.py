@@ -131,17 +131,21 @@ def _terms(call: Call[Attention | AttentionGrad]) -> int:
 
 
 def _is_whole(terms: int, given: dict[str, View]) -> bool:
-    """Whether tiles of all features fit into shared memory."""
-    return terms > 0 and max(given["q"].shape[3], given["v"].shape[3]) <= _WHOLE_FEATURES
+    """Whether a gradient's tiles of all features fit into shared memory.
+
+    Those of the result would: with less of it more blocks run at once, which is faster.
+    """
+    widest = max(given["q"].shape[3], given["v"].shape[3])
+    return terms > 0 and "dout" in given and widest <= _WHOLE_FEATURES
 
 
-def _shared_bytes(terms: int, given: dict[str, View], role: str) -> int:
+def _shared_bytes(terms: int, given: dict[str, View]) -> int:
     """Of the tiles: the pieces of one product, or all of a step."""
     if not terms:
         return 0
     widest = min(max(given["q"].shape[3], given["v"].shape[3]), _WHOLE_FEATURES)
     pitch = -(-widest // 32) * 32 + 8
-    tiles = (3 if role == "result" else 4) if _is_whole(terms, given) else 2
+    tiles = 4 if _is_whole(terms, given) else 2
     return 4 * _SIDE * pitch * tiles
 
 
@@ -165,7 +169,7 @@ def _launch(
         *steps,
     )  # fmt: skip
     source = _source(op, given, role, features, wide, terms)
-    shared = _shared_bytes(terms, given, role)
+    shared = _shared_bytes(terms, given)
     return KernelLaunch(source, "attention", (blocks,), (_THREADS[terms],), parameters, shared)
 
 

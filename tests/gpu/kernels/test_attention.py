@@ -239,12 +239,21 @@ def test_float32_is_ours(capability):
     assert not {Softmax, Dropout} & set(ops)
 
 
-@pytest.mark.parametrize("flags", [{"dnn.conv.allow_tf32": True}, {"amp": "bf16"}])
-def test_where_products_may_round_they_are_gemms(flags):
+@pytest.mark.parametrize(
+    ("flags", "features", "trains", "ours"),
+    [
+        ({"dnn.conv.allow_tf32": True}, 33, False, True),
+        ({"dnn.conv.allow_tf32": True}, 33, True, False),
+        ({"dnn.conv.allow_tf32": True}, 65, False, False), ({"amp": "bf16"}, 33, False, False),
+    ],
+)  # fmt: skip
+def test_where_products_may_round_they_are_gemms(flags, features, trains, ours):
+    """But for the result alone of few features in TF32."""
     with config.change_flags(flags):
-        vs = [T.TensorType("float32", (None, 4, None, 33))() for _ in "qkv"]
-        f = function(vs, scaled_dot_product_attention(*vs), mode=CUDA)
-    assert Attention not in {type(n.op) for n in f.fgraph.toposort()}
+        vs = [T.TensorType("float32", (None, 4, None, features))() for _ in "qkv"]
+        y = scaled_dot_product_attention(*vs)
+        f = function(vs, T.grad(y.sum(), vs) if trains else y, mode=CUDA)
+    assert (Attention in {type(n.op) for n in f.fgraph.toposort()}) is ours
 
 
 def test_a_gradient_of_a_mask_is_written_out_beside_our_result():

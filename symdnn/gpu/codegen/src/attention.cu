@@ -80,8 +80,8 @@ static bytes16 dynamic_shared[4 * TILE / 4];
 extern __shared__ bytes16 dynamic_shared[];
 #endif
 
-// Tiles of operands: left[0] and right[0] are those of scores, left[1] and right[1] of their slopes
-// or of the sums. All are there at once, or the pieces of one product at a time.
+// Tiles of operands: left[0] and right[0] are those of scores, left[1] and right[1] of their slopes.
+// All of a gradient are there at once (WHOLE), or the pieces of one product at a time.
 struct Shared {
   float *left[2], *right[2];
   __device__ __forceinline__ Shared() {
@@ -139,7 +139,7 @@ template <i32 F> INLINE void add_product(
     float (&sum)[ROWS][FEATURES_OF(F)], const float (&s)[ROWS][COLUMNS], const Rows& x, Shared& shared,
     i32 which) {
   const i32 group = threadIdx.x % 32 / 4, own = threadIdx.x % 4 * 2;
-  const i32 pitch = ROLE == OUT || !WHOLE ? VALUE_PITCH : PITCH;
+  const i32 pitch = WHOLE ? PITCH : VALUE_PITCH;
 #pragma unroll
   for (i32 f = 0; f < F; f += 64) {
     if (!WHOLE) {
@@ -298,10 +298,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention(
         __syncthreads();
         if (head == first_head && at == low) {
           staged<D>(shared.left[0], left);
-          if (NEEDS_SLOPES) staged<E>(shared.left[1], left_slope);
+          staged<E>(shared.left[1], left_slope);
         }
         staged<D>(shared.right[0], right);
-        staged<E>(shared.right[1], other, 0, ROLE == OUT ? VALUE_PITCH : PITCH);
+        staged<E>(shared.right[1], other);
         __syncthreads();
       }
 #endif
