@@ -137,10 +137,14 @@ def _block(
     inputs: Arrays,
     outputs: Arrays,
 ) -> StridedBlock:
-    """The compiled loop and its block of words, for operands with these strides."""
-    read = [np.broadcast_to(a, shape) for a in inputs]
-    arrays = [*read, *outputs]
-    sizes, steps = merged(shape, [a.strides for a in arrays])
+    """The compiled loop and its block of words, for operands with these strides.
+
+    The innermost axis is the one along which the first result is dense.
+    """
+    order = sorted(range(len(shape)), key=lambda d: -abs(outputs[0].strides[d]))
+    read = [np.broadcast_to(a, shape).transpose(order) for a in inputs]
+    arrays = [*read, *(y.transpose(order) for y in outputs)]
+    sizes, steps = merged([shape[d] for d in order], [a.strides for a in arrays])
     count = threads.threads(prod(sizes) * max(program.cost, 2), _ADDITIONS_PER_THREAD)
     if (repeated := _repeated(program, sizes, steps, [a.itemsize for a in arrays])) is not None:
         return repeated

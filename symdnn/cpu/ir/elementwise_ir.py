@@ -27,7 +27,7 @@ from symdnn.cpu.ir.loops_ir import (
     word,
 )
 from symdnn.cpu.ir.math_ir import definitions
-from symdnn.cpu.ir.pack_ir import PACKED_ELEMENTS, pack_call, pack_function
+from symdnn.cpu.ir.pack_ir import PACKED_ELEMENTS, is_packed, pack_call, pack_function
 from symdnn.cpu.ir.scalar_ir import Printer, dealt, load_as, part_names, store_as
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.core.scalar import ScalarProgram
@@ -36,8 +36,6 @@ __all__ = ["elementwise_ir", "words_per_operand"]
 
 #: Words at the head of the block: threads, rows, length of a row.
 HEAD = 3
-#: Bytes of the widest numbers that are packed.
-_WIDEST_PACKED = 8
 
 
 def words_per_operand(ndim: int) -> int:
@@ -139,7 +137,7 @@ def _elements(body: Sequence[str], length: int) -> list[str]:
 
 def _step(o: LoopOperand) -> int:
     """The constant stride of an operand that is packed, in elements; 1 for others."""
-    packed = o.inner.startswith(EVERY) and numpy_dtype(o.dtype).itemsize <= _WIDEST_PACKED
+    packed = is_packed(o.inner, numpy_dtype(o.dtype).itemsize)
     return int(o.inner.removeprefix(EVERY)) if packed else 1
 
 

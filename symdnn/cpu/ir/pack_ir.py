@@ -9,11 +9,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from symdnn.cpu.ir.builder import FunctionBuilder
+from symdnn.cpu.ir.loops_ir import EVERY
 
-__all__ = ["PACKED_ELEMENTS", "pack_call", "pack_function"]
+__all__ = ["PACKED_ELEMENTS", "is_packed", "pack_call", "pack_function"]
 
 #: Numbers of a buffer, and bytes of a vector.
 PACKED_ELEMENTS, _VECTOR_BYTES = 512, 64
+#: Bytes of the widest numbers that are packed.
+_WIDEST = 8
+
+
+def is_packed(inner: str, itemsize: int) -> bool:
+    """Whether numbers with this innermost stride, of so many bytes, are packed."""
+    step = int(inner.removeprefix(EVERY)) if inner.startswith(EVERY) else 1
+    return step > 1 and itemsize <= _WIDEST
 
 
 def pack_call(itemsize: int, step: int, source: str, target: str, count: str) -> str:
