@@ -39,8 +39,8 @@ _LEAST_CHANNELS = min(_BLOCKS)
 
 def refusal(s: ConvSignature) -> str:
     """Why it does not take a convolution; ``""`` if it does."""
-    if s.dtype != "float32" or s.compute != "float32" or s.allow_tf32:
-        return "it is for float32 that may not be rounded to TF32"
+    if s.dtype != "float32" or s.compute != "float32":
+        return "it is for float32"
     if s.direction != "bwd_filter" or s.layout != "NCHW" or s.legacy_only or len(s.x) != 4:
         return "it is for the gradient of filters of images in NCHW"
     if {*s.stride, *s.dilation, s.groups} != {1}:
