@@ -16,7 +16,7 @@ from typing import Any
 
 from symdnn.gpu.conv.signature import ConvSignature
 from symdnn.gpu.gemm.plan import GemmSignature, Matrix, Pointers
-from symdnn.gpu.gemm.split import MOST_STACK, Form, SplitGemm
+from symdnn.gpu.gemm.split import MOST_STACK, OTHER_BYTES, Form, SplitGemm
 
 __all__ = ["NAME", "PointwiseLaunch", "gemm_of", "launch_of", "refusal", "workspace_bytes"]
 
@@ -103,8 +103,8 @@ def _way(s: ConvSignature, most_bytes: int) -> SplitGemm:
 
 
 def _way_of(s: ConvSignature) -> SplitGemm:
-    limit = s.workspace_limit or _MOST_BYTES
-    return _way(replace(s, wanted="", named=False), min(limit, _MOST_BYTES))
+    room = s.workspace_limit - OTHER_BYTES if s.workspace_limit else _MOST_BYTES
+    return _way(replace(s, wanted="", named=False), min(room, _MOST_BYTES))
 
 
 def workspace_bytes(s: ConvSignature) -> int:

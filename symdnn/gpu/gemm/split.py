@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from symdnn.gpu.device.env import LaunchEnv
 
 __all__ = [
-    "MOST_STACK", "Chunks", "Form", "SplitGemm", "chunks_of", "room_bytes", "split_ways",
+    "MOST_STACK", "OTHER_BYTES", "Chunks", "Form", "SplitGemm", "chunks_of", "room_bytes",
+    "split_ways",
 ]  # fmt: skip
 
 #: Products that stand for one, and bytes of their factors.
@@ -56,6 +57,8 @@ _FEW_ELEMENTS = 1 << 22
 _RANKS = 3
 MOST_STACK = 65535  # of a grid's third dimension
 _ALIGNMENT_BYTES, _VECTOR_BYTES = 256, 16
+#: The workspace beside the factors.
+OTHER_BYTES = WORKSPACE_BYTES + _ALIGNMENT_BYTES
 
 
 @dataclass(frozen=True)
@@ -167,7 +170,7 @@ class SplitGemm:
         if self.group <= 0:
             raise CublasError(f"a chunk's factors take {one + whole} bytes, {most_bytes} allowed")
         self.split_bytes = -(-self.group // self.span) * one + whole
-        self.workspace_bytes = WORKSPACE_BYTES + _ALIGNMENT_BYTES + self.split_bytes
+        self.workspace_bytes = OTHER_BYTES + self.split_bytes
         self._plans: dict[int, dict[Any, tuple[GemmPlan, GemmAlgorithm]]] = {}
 
     @property

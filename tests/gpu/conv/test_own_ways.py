@@ -13,8 +13,11 @@ import pytest
 from symdnn.gpu.binding import libcublaslt, nvrtc
 from symdnn.gpu.codegen.device_source import specialised
 from symdnn.gpu.conv import fourier, pointwise
+from symdnn.gpu.conv import search as searches
 from symdnn.gpu.conv.candidate import OWN, OWN_API, Candidate
+from symdnn.gpu.conv.search import Search
 from symdnn.gpu.conv.signature import ConvSignature
+from symdnn.gpu.conv.tuning import candidate_of, candidate_record
 from symdnn.gpu.conv_table import conv
 from symdnn.gpu.device.array import RawArray
 from tests.gpu.emulator import AVAILABLE
@@ -138,12 +141,48 @@ def test_what_is_refused(number: int) -> None:
     assert all(own.refusal(s) for s in other)
 
 
-def test_their_records_are_found_again() -> None:
+@pytest.fixture
+def search(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Searches for a gradient of filters by some way, where cuDNN has one algorithm."""
+    monkeypatch.setattr(searches, "why_blocked", lambda s, candidate: "")
+    monkeypatch.setattr(Search, "planned", lambda self: iter(()))
+    monkeypatch.setattr(Search, "_heuristics", lambda self: iter((0, 1)))
+    listed = [Candidate("legacy", str(n), 0, True, n) for n in range(2)]
+    monkeypatch.setattr(Search, "named", lambda self, number: listed[number])
     s = conv((4, 64, 16, 16), (64, 64, 1, 1), direction="bwd_filter", tf32=False)
+    return lambda wanted, **changed: Search(replace(s, wanted=wanted, **changed), 0)
+
+
+def test_a_measurement_tries_them_after_the_first_guess(search: Any) -> None:
+    found = [c.name for c in search("time_once").guesses()]
+    assert found == ["0", pointwise.NAME, fourier.NAME, "1"]
+    for wanted in ("guess_once", "kept_once", "none"):
+        assert [c.name for c in search(wanted).guesses()] == ["0", "1"]
+
+
+@pytest.mark.parametrize(
+    ("limit", "fitting"), [(1 << 20, []), (34 << 20, [pointwise.NAME]), (1 << 30, None)]
+)
+def test_limits_of_workspace_hold_for_them(
+    search: Any, limit: int, fitting: list[str] | None
+) -> None:
+    names = [pointwise.NAME, fourier.NAME]
+    one = search("time_once", workspace_limit=limit)
+    found = {c.name: c.workspace_bytes for c in one.guesses()}
+    assert list(found) == ["0", *(names if fitting is None else fitting), "1"]
+    assert max(found.values()) <= limit
+    assert {n for n in names if n not in found} <= set(one.refused)
+
+
+def test_their_records_are_found_again(search: Any) -> None:
     for number in range(len(OWN)):
-        found = Candidate.of_ours(s, number)
+        found = Candidate.of_ours(search("time_once").signature, number)
         assert found.key == (OWN_API, number, False)
         assert found.deterministic
+        for wanted in ("time_once", "kept_once"):
+            assert candidate_of(search(wanted), candidate_record(found)) == found
+    changed = search("time_once", stride=(2, 2))
+    assert candidate_of(changed, candidate_record(found)) is None
 
 
 def test_the_kernels_compile() -> None:
