@@ -231,16 +231,16 @@ def _prefixes(joined: Joined, values: list[Variable], axis: int, levels: int) ->
     if not levels:
         return _rounds(joined, values, axis)
     length = shape_i(values[0], axis) if size is None else size
-    part = lambda vs, at: [v[(*[slice(None)] * axis, at)] for v in vs]  # noqa: E731
+
+    def part(of: list[Variable], at: slice) -> list[Variable]:
+        return [v[(*[slice(None)] * axis, at)] for v in of]
+
     pairs = joined(part(values, slice(0, -1, 2)), part(values, slice(1, None, 2)))
     odd = _prefixes(joined, pairs, axis, levels - 1)
     even = joined(part(odd, slice(0, (length - 1) // 2)), part(values, slice(2, None, 2)))
     put = operator("set_subtensor")
-    found = []
-    for v, at_odd, at_even in zip(values, odd, even, strict=True):
-        made = put(v[(*[slice(None)] * axis, slice(1, None, 2))], at_odd)
-        found.append(put(made[(*[slice(None)] * axis, slice(2, None, 2))], at_even))
-    return found
+    made = list(map(put, part(values, slice(1, None, 2)), odd))
+    return list(map(put, part(made, slice(2, None, 2)), even))
 
 
 def _rounds(joined: Joined, start: list[Variable], axis: int) -> list[Variable]:
