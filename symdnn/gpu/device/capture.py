@@ -40,8 +40,12 @@ class Graph:
         self._checked(driver.cuStreamBeginCapture(self._stream, mode))
         try:
             enqueue()
-        except Exception as error:
-            driver.cuStreamEndCapture(self._stream)
+        except BaseException as error:  # Ctrl-C, too: a stream that stays captured runs nothing
+            status, part = driver.cuStreamEndCapture(self._stream)
+            if int(status) == 0:
+                driver.cuGraphDestroy(part)
+            if not isinstance(error, Exception):
+                raise
             raise CaptureFailed(f"{type(error).__name__}: {error}") from error
         graph = self._checked(driver.cuStreamEndCapture(self._stream))
         #: The number of kernels and copies.

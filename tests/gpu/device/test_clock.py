@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from symdnn.gpu.device import clock as module
-from symdnn.gpu.device.capture import CaptureFailed
+from symdnn.gpu.device.capture import CaptureFailed, Graph
 from symdnn.gpu.device.clock import Clock, ClockFailed
 
 
@@ -87,3 +87,24 @@ def test_a_candidate_costs_little_before_the_race(graphs, ms, good, most):
     driver = Driver(ms)
     assert clock_of(driver).time(driver.work, good_ms=good) == pytest.approx(ms)
     assert driver.now <= most
+
+
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, ValueError])
+def test_a_stream_is_not_left_captured_by_what_stops_the_capture(raised, monkeypatch):
+    from cuda.bindings import driver
+
+    calls = []
+
+    def stub(name, *results):
+        monkeypatch.setattr(driver, name, lambda *given: calls.append(name) or (0, *results))
+
+    stub("cuStreamBeginCapture")
+    stub("cuStreamEndCapture", "part")
+    stub("cuGraphDestroy")
+
+    def enqueue():
+        raise raised
+
+    with pytest.raises(CaptureFailed if raised is ValueError else raised):
+        Graph(SimpleNamespace(stream=0, launched=0), enqueue)
+    assert calls == ["cuStreamBeginCapture", "cuStreamEndCapture", "cuGraphDestroy"]
