@@ -299,7 +299,7 @@ _IMAGES = "(batch, planes, height, width) or (planes, height, width)"
 
 
 def padded(x: Variable, pairs: Sequence[tuple[int, int]], mode: str, **options: Any) -> Variable:
-    """``x`` with its last dimensions padded by ``pairs``, as ``pad`` does; negative ones cut off."""
+    """``x`` with its last dimensions padded by ``pairs`` as ``pad`` does; negative ones cut off."""
     cut = [slice(max(0, -a), -max(0, -b) or None) for a, b in pairs]
     inner = x[(..., *cut)] if any(min(pair) < 0 for pair in pairs) else x
     around = [(max(0, a), max(0, b)) for a, b in pairs]
