@@ -141,12 +141,11 @@ class CpuPlan(BoundPlan):
             return None
         if by_view and self.memory.views[node.outputs[0]].static and self._bound_once(node):
             return None
-        call_inputs = tuple(self.index[v] for v in node.inputs)
+        inputs = tuple(self.index[v] for v in node.inputs)
         outputs = tuple(self.index[v] for v in node.outputs)
         if by_view:
-            return PlanStep(node, self._view_of(node), call_inputs, outputs, True)
-        at = self._workspace(node)
-        return PlanStep(node, self._launch(node), call_inputs, outputs, False, at)
+            return PlanStep(node, self._view_of(node), inputs, outputs, True)
+        return PlanStep(node, self._launch(node), inputs, outputs, False, self._workspace(node))
 
     def _fix(self, node: Apply) -> bool:
         """Bind the result of a view of values that are the same in every run, if it is one."""
@@ -367,13 +366,13 @@ class CpuPlan(BoundPlan):
     def _bind_step_function(self, entering: Sequence[Any]) -> Any:
         """All steps as one function, generated at the second run of a plan."""
         if self.step_function is None:
-            frame = self._frame()
             if not self.grouped:
-                views = self._views()
-                self.spans = FastCallGroups.of(self.steps, frame, views, self.template, entering)
+                values, views, frame = self.template, self._views(), self._frame()
+                self.spans = FastCallGroups.of(self.steps, frame, views, values, entering)
                 self.grouped = True
             if self.spans is not None and not self.spans.fits(entering):
                 return self._run_from_python
+            frame = self._frame()
             self.step_function = StepFunction(self.steps, frame, self.spans, self._run_from_python)
         self.run_all = self.step_function.bind(self.template)
         self.silent = self.step_function.whole
