@@ -19,7 +19,7 @@ from symdnn.graph.variable import Variable
 from symdnn.ops.elemwise import Elemwise
 from symdnn.ops.lowered.fused import FusedElemwise
 
-__all__ = ["PersistentOutputBuffers", "OutputBuffers", "order_follows"]
+__all__ = ["PersistentOutputBuffers", "OutputBuffers", "kind_of", "order_follows"]
 
 
 #: Outputs of at least this size are recycled.
@@ -151,3 +151,8 @@ class PersistentOutputBuffers(OutputBuffers):
             _, shape, dtype = self.places[k]
             self.last[k] = np.empty(shape, dtype)
         return self.last[k]  # type: ignore[return-value]
+
+
+def kind_of(kept: bool) -> type[OutputBuffers]:
+    """The buffers of a segment; those of results that are ``kept`` are the same in each run."""
+    return PersistentOutputBuffers if kept else OutputBuffers

@@ -11,10 +11,11 @@ import numpy as np
 
 from symdnn.config import config
 from symdnn.cpu.compiler import jit
-from symdnn.cpu.execution import output_buffers, tier_up
+from symdnn.cpu.execution import tier_up
 from symdnn.cpu.execution.arena import Arenas
 from symdnn.cpu.execution.fastcall_groups import FastCallGroups
 from symdnn.cpu.execution.guard import with_checks
+from symdnn.cpu.execution.output_buffers import OutputBuffers, kind_of, order_follows
 from symdnn.cpu.execution.step_codegen import Frame, PlanStep, StepFunction
 from symdnn.cpu.execution.tier_up import HOT_CALLS, WARM_CALLS
 from symdnn.cpu.execution.view_ops import view_of
@@ -54,9 +55,8 @@ class CpuPlan(BoundPlan):
             if (i := self.index.get(v)) is not None
         ]
         self.leaving = [self.index[v] for v in spec.segment.outputs]
-        made = output_buffers.OutputBuffers
-        kind = output_buffers.PersistentOutputBuffers if spec.segment.kept else made
-        self.results = kind(self._fresh_outputs()) if full is None else full.results
+        kind = kind_of(spec.segment.kept)
+        self.results: OutputBuffers = kind(self._fresh_outputs()) if full is None else full.results
         #: Shared variables that are updated in place: indices of (new value, old value).
         self.stored = [(self.index[new], self.index[old]) for new, old in memory.stored.items()]
         #: Values that are made in the memory of outputs: (index, index of the output).
@@ -76,9 +76,8 @@ class CpuPlan(BoundPlan):
         self.silent = False
         #: Whether a run is only a call of ``run_all``: no updates, and BLAS keeps its threads.
         self.simple = False
-        #: Whether a kernel may run threads of another pool: BLAS's, or those of a user's code.
+        #: Whether a kernel may run threads of another pool (BLAS's), and does beside OpenMP's.
         self.has_pools = any(t.has_pool for t in traits)
-        #: Whether that happens beside compiled loops.
         self.calls_blas = self.threaded and self.has_pools
         #: Whether several threads may run it, libgomp's or BLAS's.
         self.parallel = self.threaded or self.has_pools
@@ -394,7 +393,7 @@ class CpuPlan(BoundPlan):
     def _frame(self) -> Frame:
         fixed = [i for i, value in enumerate(self.template) if value is not None]
         same = [*self.stored, *self.carried, *self.early]
-        like = output_buffers.order_follows(self.spec.segment, self.memory, self.index)
+        like = order_follows(self.spec.segment, self.memory, self.index)
         return Frame(self.entering, self.results, same, fixed, self.leaving, like)
 
     def _views(self) -> dict[int, tuple[int, Any]]:

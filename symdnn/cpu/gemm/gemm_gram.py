@@ -13,12 +13,13 @@ from typing import Any
 
 from symdnn.cpu.elementwise.elementwise import elementwise_launch
 from symdnn.cpu.launch.series_launch import Part, SeriesLaunch, Viewed
-from symdnn.graph.kernel import Call
+from symdnn.graph.kernel import Call, sized
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array, Arrays
 from symdnn.graph.variable import Variable
 from symdnn.ops.core.scalar import identity_program
 from symdnn.ops.core.shape import DimShuffle
+from symdnn.ops.vendor.onednn import OneDnnMatmul
 
 __all__ = ["GramLaunch", "is_gram"]
 
@@ -29,7 +30,7 @@ _MIN_ROWS, _MIN_TERMS, _MIN_MULTIPLICATIONS = 128, 96, 1 << 22
 _PARTS = 6
 
 
-def is_gram(call: Call) -> bool:
+def is_gram(call: Call[OneDnnMatmul]) -> bool:
     """Whether a product of two matrices is one with its own transpose, and large."""
     if call.node is None or len(call.inputs) != 2 or call.op.activation:
         return False
@@ -50,7 +51,9 @@ def _is_turned(a: Variable, b: Variable) -> bool:
 class GramLaunch(SeriesLaunch):
     """``launch((a, a.T), (c,))``; ``product`` makes the launch of a part, a whole product."""
 
-    def __init__(self, call: Call, columns: int, product: Callable[[Call], Any]) -> None:
+    def __init__(
+        self, call: Call[OneDnnMatmul], columns: int, product: Callable[[Call], Any]
+    ) -> None:
         super().__init__([*_parts(call, columns, product)])
 
     def __call__(self, inputs: Arrays, outputs: Arrays, workspace: Array | None = None) -> None:
@@ -58,23 +61,31 @@ class GramLaunch(SeriesLaunch):
         super().__call__(inputs, outputs)
 
 
-def _parts(call: Call, columns: int, product: Callable[[Call], Any]) -> Iterator[Part]:
+def _parts(
+    call: Call[OneDnnMatmul], columns: int, product: Callable[[Call], Any]
+) -> Iterator[Part]:
     """A product for some columns, from the diagonal down, and a copy of what is below it."""
     rows, terms = call.inputs[0].shape
     width = -(-rows // (_PARTS * columns)) * columns
     for first in range(0, rows, width):
         last = min(first + width, rows)
 
-        def sized(*shape: int) -> TensorType:
-            return TensorType(call.outputs[0].dtype, shape)
-
-        own = replace(
-            call, inputs=(sized(rows - first, terms), sized(terms, last - first)),
-            outputs=(sized(rows - first, last - first),), node=None,
-        )  # fmt: skip
-        reads = Viewed(0, lambda a, i=first: a[i:]), Viewed(1, lambda b, i=first, j=last: b[:, i:j])
-        yield Part(product(own), reads, [Viewed(2, lambda c, i=first, j=last: c[i:, i:j])])
+        given = (rows - first, terms), (terms, last - first), (rows - first, last - first)
+        a, b, c = sized(*(TensorType("float32", shape) for shape in given))
+        own = replace(call, inputs=(a, b), outputs=(c,), node=None)
+        below, own_columns, rest = slice(first, None), slice(first, last), slice(last, None)
+        reads = [_part(0, below), _part(1, slice(None), own_columns)]
+        yield Part(product(own), reads, [_part(2, below, own_columns)])
         if last < rows:
             copy = elementwise_launch(identity_program("float32"), (last - first, rows - last))
-            below = Viewed(2, lambda c, i=first, j=last: c[j:, i:j].T)
-            yield Part(copy, [below], [Viewed(2, lambda c, i=first, j=last: c[i:j, j:])])
+            yield Part(copy, [_part(2, rest, own_columns, True)], [_part(2, own_columns, rest)])
+
+
+def _part(at: int, rows: slice, columns: slice = slice(None), turned: bool = False) -> Viewed:
+    """These rows and columns of operand ``at``."""
+
+    def view(a: Array) -> Array:
+        found: Array = a[rows, columns]
+        return found.T if turned else found
+
+    return Viewed(at, view)

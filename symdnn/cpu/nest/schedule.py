@@ -227,9 +227,10 @@ def _extent(
 ) -> tuple[int, int, int]:
     """(lanes, rows of a tile, elements of a part)"""
     length = nest.sizes[axes.row]
-    if beside > 1:  # their reads are dense
+    if beside > 1:
         lanes = beside << (_LANES_BESIDE // beside).bit_length() - 1
-        return lanes, 0, max(1, _PART_ELEMENTS // lanes) * lanes
+        most = PACKED_PART if tiles else _PART_ELEMENTS
+        return lanes, 0, max(1, most // lanes) * lanes
     if axes.shape == "lines":
         return (_LINES if outer >= _LINES else 1), 0, length
     if axes.shape != "columns":

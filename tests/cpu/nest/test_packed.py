@@ -82,6 +82,17 @@ def test_a_fold_of_several_states(rng):
         agree(FusedReduce(b.program([b.input(0)]), (LogSumExp(axes),)), [x])
 
 
+@pytest.mark.parametrize("columns", [2, 5, 30, 48])
+@pytest.mark.parametrize("step", [2, 3])
+def test_columns_that_are_part_of_a_line_with_gaps(rng, columns, step):
+    x, b = rng.normal(size=(3, 700, columns, step))[..., 0], Builder(["float64"])
+    for reductions in ((LogSumExp((1,)),), (ArgMin((1,)), Sum((1,), False, "float64", "float64"))):
+        op = FusedReduce(b.program([b.input(0)] * len(reductions)), reductions)
+        schedule = agree(op, [x])
+        assert schedule.beside == columns
+        assert schedule.reads[0].inner == f"packed every {step}"
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64", "uint8", "complex64", "complex128"])
 @pytest.mark.parametrize("axis", [0, 1, None])
 def test_arguments_of_functions(rng, axis, dtype):
