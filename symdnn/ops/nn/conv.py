@@ -54,9 +54,11 @@ def resolved_padding(mode: Pad, k: SizeT, dilation: int) -> tuple[SizeT, SizeT]:
 
 def conv_size(n: SizeT, k: SizeT, mode: Pad, stride: int, dilation: int) -> SizeT:
     """Size of the output: ``(n + before + after - span) // stride + 1``."""
-    before, after = resolved_padding(mode, k, dilation)
     reach = (k - 1) * dilation if dilation != 1 else k - 1
-    growth = before + after - reach
+    if isinstance(mode, str):  # twice (reach + 1) // 2, or twice reach, less reach
+        growth = reach % 2 if mode == "half" else reach
+    else:
+        growth = sum(mode) - reach
     if stride != 1:
         return (n + (growth - 1)) // stride + 1
     return n if known(growth) == 0 else n + growth
