@@ -169,6 +169,31 @@ def test_open_sizes_of_different_names_that_broadcast(name, tmp_path):
         f(x, y[:2], mask)
 
 
+EQUAL = {
+    "MatMul(x, y)": lambda x, y: x @ y,
+    "Concat<axis=0>(x, y)": lambda x, y: np.concatenate([x, y]),
+    'Einsum<equation="ij,jk->ik">(x, y)': lambda x, y: x @ y,
+}
+
+
+@pytest.mark.parametrize("node", EQUAL)
+def test_open_sizes_of_different_names_that_a_node_wants_equal(node, tmp_path):
+    """They are checked in a call; the graph has no names then."""
+    text = '<ir_version: 8, opset_import: ["": 19]> g (float[a,b] x, float[c,d] y)'
+    graph = symdnn.onnx.load(onnx.parser.parse_model(f"{text} => (float[m,n] z) {{ z = {node} }}"))
+    variables = list(graph.variables.values())
+    z = graph.expressions["z"]
+    f = symdnn.function(variables, [z, symdnn.grad(z.sum(), variables[0])])
+    symdnn.onnx.save({"z": z}, tmp_path / "again.onnx", inputs=variables)
+    x, y = np.random.default_rng(0).normal(size=(2, 3, 3)).astype("float32")
+    found, slope = f(x, y)
+    np.testing.assert_allclose(found, EQUAL[node](x, y), rtol=1e-5)
+    assert slope.shape == x.shape
+    np.testing.assert_allclose(symdnn.onnx.compile(tmp_path / "again.onnx")(x, y)["z"], found)
+    with pytest.raises(symdnn.errors.SymdnnError):
+        f(x, y[:2, :2])
+
+
 def test_a_rest_that_is_1_broadcasts():
     """All open sizes cancel in a Reshape to -1, beside sizes that were multiplied."""
     model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 19]>
