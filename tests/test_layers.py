@@ -76,7 +76,7 @@ ROOMS = {
     "gpu": [
         {"binding", "dnn_rnn", "registry", "shared"}, {"detect", "device", "libcudnn"},
         {"codegen", "dnn_names"}, {"dnn", "kernels"}, {"cudnn", "execution", "norm"},
-        {"conv", "fft", "gemm", "nccl", "solver"}, {"conv_table", "rnn"}, {"function_tables"},
+        {"fft", "gemm", "nccl", "solver"}, {"conv"}, {"conv_table", "rnn"}, {"function_tables"},
     ],
     "compile": [
         {"precompile", "program", "updates"}, {"plan"}, {"execute", "report"}, {"nanguard"},

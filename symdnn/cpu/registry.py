@@ -18,7 +18,7 @@ from symdnn.cpu.elementwise import (
     scatter,
 )
 from symdnn.cpu.fourier import pocketfft
-from symdnn.cpu.gemm import gemm, stacked_vectors
+from symdnn.cpu.gemm import gemm, small_stacks, stacked_vectors
 from symdnn.cpu.lapack import kernels as lapack
 from symdnn.cpu.lapack import spectra
 from symdnn.cpu.nest import kernels as nest
@@ -42,6 +42,7 @@ KERNELS: tuple[Row, ...] = (
     *recurrent.KERNELS,
     *pool_nhwc.KERNELS,
     *prefer_generated.KERNELS,
+    *small_stacks.KERNELS,
     *stacked_vectors.KERNELS,
     *gemm.KERNELS,
     *onednn.KERNELS,

@@ -29,6 +29,7 @@ from symdnn.ops.collective.functions import all_reduce, broadcast, group_of
 from symdnn.ops.collective.overlapped import AllSucceeded
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.elementwise.arithmetic import cast
+from symdnn.ops.elementwise.comparison import gt, switch
 from symdnn.sharding.storage import layout_of
 from symdnn.world.group import Group
 
@@ -270,16 +271,29 @@ def _depends_on_data(old: Shared, new: Variable) -> bool:
 
 
 def mean_statistics(news: Sequence[Variable], options: DataParallel) -> list[Variable]:
-    """The averages over ranks of statistics, of 16-bit ones in float32: a bucket for each dtype."""
+    """The averages over ranks of statistics, of 16-bit ones in float32: a bucket for each dtype.
+
+    Ranks count by their ``samples``; what one without samples has is left out.
+    """
     if options.ranks.size == 1:
         return list(news)
     wide = [cast(v, "float32") if is_narrow_float(v.type.dtype) else v for v in news]
     found: dict[int, Variable] = {}
     for dtype in dict.fromkeys(v.type.dtype for v in wide):
         bucket = [i for i, v in enumerate(wide) if v.type.dtype == dtype]
-        means = all_reduce([wide[i] for i in bucket], "mean", options.ranks)
-        found.update(zip(bucket, means))
+        found.update(zip(bucket, _means([wide[i] for i in bucket], options)))
     return [cast(found[i], v.type.dtype) for i, v in enumerate(news)]
+
+
+def _means(values: list[Variable], options: DataParallel) -> list[Variable]:
+    """The averages of ``values``, of one dtype."""
+    if options.samples is None or not values[0].type.is_float:
+        return all_reduce(values, "mean", options.ranks)
+    own = cast(options.samples, values[0].type.dtype)
+    nothing = np.asarray(0, own.type.numpy)
+    counted = [switch(gt(own, nothing), v * own, nothing) for v in values]
+    *sums, everywhere = all_reduce([*counted, own], "sum", options.ranks)
+    return [v / everywhere for v in sums]
 
 
 def agreement(group: Group) -> list[tuple[Shared, Variable]]:

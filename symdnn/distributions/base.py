@@ -27,6 +27,7 @@ from symdnn.graph.variable import Constant, Variable, as_variable
 from symdnn.ops.core.dtype import float_of
 from symdnn.ops.core.gradient_control import assert_, disconnected_grad
 from symdnn.ops.core.python_numbers import alike
+from symdnn.ops.elemwise import like
 from symdnn.ops.random.random_stream import RandomStream
 from symdnn.ops.random.sizes import size_dims
 
@@ -95,14 +96,13 @@ class Distribution:
 
     def _checked(self, v: Variable, rule: Constraint, name: str) -> Variable:
         """``v``, refused or asserted where it is out of range."""
-        if self.validate_args is False or (rule is constraints.real and self.validate_args is None):
-            return v
-        if not isinstance(v, Constant) and not self.validate_args:
+        if self.validate_args is False or not (isinstance(v, Constant) or self.validate_args):
             return v
         fits = rule.check(v)
         # A constant may have bounds that are none.
         if isinstance(v, Constant) and all(isinstance(u, Constant) for u in graph_inputs([fits])):
-            if not np.all(evaluate([fits], {})[0]):
+            real = rule is constraints.real  # most often: checked without a graph
+            if not (~np.isnan(v.data) if real else evaluate([fits], {})[0]).all():
                 raise OptionError(f"{self}: wanted {rule} as {name}, got {v.data}")
             return v
         if not self.validate_args:
@@ -219,6 +219,11 @@ class Distribution:
         """The value whose :meth:`cdf` is ``value``."""
         raise self._lacks("icdf")
 
+    def _probability(self, value: TensorLike) -> Variable:
+        """An operand of :meth:`icdf`: NaN where it is no probability."""
+        p = T.cast(value, self.dtype)
+        return T.switch(constraints.unit_interval.check(p), p, like(np.nan, p))
+
     def entropy(self) -> Variable:
         """The mean of ``-log_prob``, in nats."""
         raise self._lacks("entropy")
@@ -250,8 +255,9 @@ class Lacking(SymdnnError, NotImplementedError):
 
 
 def inside(rule: Constraint, value: Variable, found: Variable) -> Variable:
-    """``found`` where the value is in its range, else -inf: the log density outside is that."""
-    return T.switch(rule.check(value), found, T.switch(T.isnan(value), value, -np.inf))
+    """``found`` where the value is in its range and finite, else -inf: the log density there."""
+    within = rule.check(value) & T.lt(value, np.inf)
+    return T.switch(within, found, T.switch(T.isnan(value), value, -np.inf))
 
 
 def dims_after(parameter: Variable, count: int) -> Sequence[Any]:

@@ -62,7 +62,7 @@ class Uniform(Distribution):
         return T.clip(share, like(0, share), like(1, share))
 
     def icdf(self, value: TensorLike) -> Variable:
-        return self.low + (self.high - self.low) * T.cast(value, self.dtype)
+        return self.low + (self.high - self.low) * self._probability(value)
 
     def rsample(self, sample_shape: Any = (), rng: RandomStream | None = None) -> Variable:
         dims = self._extended(sample_shape)
@@ -136,7 +136,7 @@ class Beta(OfTheUnit):
         return T.betainc(*self._both, x)
 
     def icdf(self, value: TensorLike) -> Variable:
-        return T.betaincinv(*self._both, self._quantile(value))
+        return T.betaincinv(*self._both, self._probability(value))
 
     def rsample(self, sample_shape: Any = (), rng: RandomStream | None = None) -> Variable:
         return stream_of(rng).beta(self._extended(sample_shape), *self._both, dtype=self.dtype)
@@ -185,14 +185,18 @@ class Kumaraswamy(OfTheUnit):
 
     def _log_density(self, x: Variable) -> Variable:
         a, b = self.concentration1, self.concentration0
-        return T.log(a * b) + T.xlogy0(a - 1, x) + T.xlog1py(b - 1, -(x**a))
+        even = T.eq(b, 1) & T.eq(x, 1)  # 0 times the logarithm of 0
+        inner = T.switch(even, like(0.5, x), x)
+        above = T.log(-T.expm1(a * T.log(inner)))
+        return T.log(a * b) + T.xlogy0(a - 1, x) + (b - 1) * above
 
     def _below(self, x: Variable) -> Variable:
-        return -T.expm1(self.concentration0 * T.log1p(-(x**self.concentration1)))
+        above = T.log(-T.expm1(self.concentration1 * T.log(x)))
+        return -T.expm1(self.concentration0 * above)
 
     def icdf(self, value: TensorLike) -> Variable:
         a, b = self.concentration1, self.concentration0
-        return (-T.expm1(T.log1p(-self._quantile(value)) / b)) ** (1 / a)
+        return (-T.expm1(T.log1p(-self._probability(value)) / b)) ** (1 / a)
 
     def rsample(self, sample_shape: Any = (), rng: RandomStream | None = None) -> Variable:
         dims = self._extended(sample_shape)
@@ -261,7 +265,7 @@ class ContinuousBernoulli(OfProbability):
         return T.switch(none, x, T.switch(level > 0, grows, falls))
 
     def icdf(self, value: TensorLike) -> Variable:
-        p = T.cast(value, self.dtype)
+        p = self._probability(value)
         level, none = self._level()
         # Of a density that grows: the mirror image of one that falls.
         down, q = -abs(level), T.switch(level > 0, 1 - p, p)

@@ -115,6 +115,7 @@ class TransformedDistribution(Distribution):
     ) -> None:  # fmt: skip
         parts = [transforms] if isinstance(transforms, Transform) else list(transforms)
         self.transforms, self.transform = parts, ComposeTransform(parts)
+        base_distribution = _as_wide_as(base_distribution, self.transform)
         wanted = self.transform.domain_event_dim
         lacking = wanted - base_distribution.event_dim
         if lacking > 0:
@@ -148,8 +149,7 @@ class TransformedDistribution(Distribution):
     def support(self) -> Constraint:
         if not self.transforms:
             return self.base_dist.support
-        last = self.transforms[-1].codomain
-        return constraints.independent(last, self.event_dim - last.event_dim)
+        return constraints.lifted(self.transforms[-1].codomain, self.event_dim)
 
     def sample(self, sample_shape: Any = (), rng: RandomStream | None = None) -> Variable:
         return disconnected_grad(self.transform(self.base_dist.sample(sample_shape, rng)))
@@ -158,7 +158,7 @@ class TransformedDistribution(Distribution):
         return self.transform(self.base_dist.rsample(sample_shape, rng))
 
     def log_prob(self, value: TensorLike) -> Variable:
-        y = as_variable(value)
+        y = self._value(value)
         total, dims = None, self.event_dim
         for part in reversed(self.transforms):
             x = part.inverse(y)
@@ -169,24 +169,24 @@ class TransformedDistribution(Distribution):
         return found if total is None else found - total
 
     def cdf(self, value: TensorLike) -> Variable:
-        x, falls = as_variable(value), self._falls()
+        x, falls = as_variable(value), self.transform.sign < 0
         for part in reversed(self.transforms):
             x = part.inverse(x)
         found = self.base_dist.cdf(x)
         return T.switch(falls, 1 - found, found)
 
     def icdf(self, value: TensorLike) -> Variable:
-        p, falls = as_variable(value), self._falls()
+        p, falls = as_variable(value), self.transform.sign < 0
         return self.transform(self.base_dist.icdf(T.switch(falls, 1 - p, p)))
 
-    def _falls(self) -> Variable:
-        """Whether the function falls: an odd number of scales or exponents are negative."""
-        found = as_variable(False)
-        for part in self.transforms:
-            slope = getattr(part, "scale", getattr(part, "exponent", None))
-            if slope is not None:
-                found = T.neq(found, slope < 0)
-        return found
+
+def _as_wide_as(base: Distribution, transform: Transform) -> Distribution:
+    """``base`` expanded to the batch that parameters of ``transform`` make, so draws differ."""
+    dims = (*base.batch_shape, *base.event_shape)
+    wide = transform.inverse_shape(transform.forward_shape(dims))
+    more = len(wide) - len(dims)
+    grows = more > 0 or any(a == 1 != b for a, b in zip(base.batch_shape, wide) if a is not b)
+    return base.expand(wide[: more + len(base.batch_shape)]) if grows else base
 
 
 class LogisticNormal(TransformedDistribution):

@@ -15,7 +15,7 @@ import numpy as np
 import symdnn.tensor as T
 from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Variable, as_variable
-from symdnn.tensor.linalg import eigvalsh
+from symdnn.tensor.linalg import cholesky, eigvalsh
 
 __all__ = [
     "Constraint", "boolean", "cat", "corr_cholesky", "greater_than", "greater_than_eq",
@@ -156,23 +156,6 @@ class _LowerCholesky(Constraint):
 
 
 @dataclass(frozen=True)
-class _PositiveDefinite(Constraint):
-    """Only the symmetry and the diagonal are checked: a Cholesky factorisation says the rest."""
-
-    event_dim: ClassVar[int] = 2
-
-    def check(self, value: TensorLike) -> Variable:
-        v = as_variable(value)
-        last = [v.type.ndim - 2, v.type.ndim - 1]
-        turned = v.dimshuffle([*range(last[0]), last[1], last[0]])
-        near = T.all(T.le(abs(v - turned), 1e-6 + 1e-5 * abs(turned)), axis=last)
-        return near & T.all(T.gt(T.diagonal(v, 0, *last), 0), axis=-1)
-
-    def __str__(self) -> str:
-        return "a symmetric positive definite matrix"
-
-
-@dataclass(frozen=True)
 class _LowerTriangular(Constraint):
     event_dim: ClassVar[int] = 2
 
@@ -225,6 +208,19 @@ class _Symmetric(_Square):
 
 
 @dataclass(frozen=True)
+class _PositiveDefinite(_Symmetric):
+    def check(self, value: TensorLike) -> Variable:
+        v = as_variable(value)
+        # Of other matrices the factor is NaN.
+        root = cholesky(v, check=False)
+        diagonal = T.diagonal(root, 0, v.type.ndim - 2, v.type.ndim - 1)
+        return super().check(v) & T.all(T.gt(diagonal, 0), axis=-1)
+
+    def __str__(self) -> str:
+        return "a symmetric positive definite matrix"
+
+
+@dataclass(frozen=True)
 class _PositiveSemidefinite(_Symmetric):
     def check(self, value: TensorLike) -> Variable:
         v = as_variable(value)
@@ -248,6 +244,12 @@ class multinomial(Constraint):
 
     def __str__(self) -> str:
         return f"counts with a sum of at most {self.upper_bound}"
+
+
+def lifted(rule: Constraint, event_dim: int) -> Constraint:
+    """``rule`` for events of so many dimensions, or its own where it has as many."""
+    more = event_dim - rule.event_dim
+    return independent(rule, more) if more > 0 else rule
 
 
 @dataclass(frozen=True, eq=False)

@@ -48,7 +48,7 @@ class HalfNormal(Positive):
         return T.erf(x / self.scale * like(sqrt(0.5), x))
 
     def icdf(self, value: TensorLike) -> Variable:
-        p = self._quantile(value)
+        p = self._probability(value)
         return self.scale * like(sqrt(2), p) * T.erfinv(p)
 
     def rsample(self, sample_shape: Any = (), rng: RandomStream | None = None) -> Variable:
@@ -89,7 +89,7 @@ class HalfCauchy(Positive):
         return like(2 / pi, x) * T.arctan(x / self.scale)
 
     def icdf(self, value: TensorLike) -> Variable:
-        p = self._quantile(value)
+        p = self._probability(value)
         tail = 1 / T.tan(like(pi / 2, p) * (1 - p))
         return self.scale * T.switch(p > like(0.5, p), tail, T.tan(like(pi / 2, p) * p))
 

@@ -86,10 +86,13 @@ class GeneralizedPareto(LocationScale):
         k = T.switch(self.concentration < 0.5, self.concentration, like(0, self.concentration))
         return self._moment(0.5, T.sqr(self.scale / (1 - k)) / (1 - 2 * k))
 
+    def _within(self, x: Variable) -> Variable:
+        return self.support.check(x) & T.lt(x, np.inf)
+
     def _rate(self, value: TensorLike) -> tuple[Variable, Variable]:
         """(the value, minus the logarithm of the probability above it)."""
         x = self._value(value)
-        within = self.support.check(x)
+        within = self._within(x)
         z = T.switch(within, (x - self.loc) / self.scale, like(0, x))
         return x, z * _log1p_over(self.concentration * z)
 
@@ -100,7 +103,7 @@ class GeneralizedPareto(LocationScale):
     def cdf(self, value: TensorLike) -> Variable:
         x, rate = self._rate(value)
         over = T.switch(x > self.loc, like(1, x), T.switch(T.isnan(x), x, like(0, x)))
-        return T.switch(self.support.check(x), -T.expm1(-rate), over)
+        return T.switch(self._within(x), -T.expm1(-rate), over)
 
     def log_cdf(self, value: TensorLike) -> Variable:
         """The logarithm of :meth:`cdf`."""
@@ -110,13 +113,13 @@ class GeneralizedPareto(LocationScale):
         """The logarithm of the probability above a value, exact also where that underflows."""
         x, rate = self._rate(value)
         over = T.switch(x > self.loc, like(-np.inf, x), T.switch(T.isnan(x), x, like(0, x)))
-        return T.switch(self.support.check(x), -rate, over)
+        return T.switch(self._within(x), -rate, over)
 
     def _at_rate(self, rate: Variable) -> Variable:
         return self.loc + self.scale * rate * _expm1_over(self.concentration * rate)
 
     def icdf(self, value: TensorLike) -> Variable:
-        at = self._quantile(value)
+        at = self._probability(value)
         end, c = T.eq(at, 1), self.concentration
         last = T.switch(c < 0, self.loc - self.scale / T.switch(c < 0, c, like(-1, c)), np.inf)
         return T.switch(end, last, self._at_rate(-T.log1p(-T.switch(end, like(0, at), at))))

@@ -55,10 +55,6 @@ class Positive(Distribution):
     def _nan_of(self, x: Variable) -> Variable:
         return T.switch(T.isnan(x), x, like(0, x))
 
-    def _quantile(self, value: TensorLike) -> Variable:
-        p = as_variable(value)
-        return p if p.type.dtype == self.dtype else T.cast(p, self.dtype)
-
 
 class LogNormal(Positive):
     """``exp`` of a normal value of mean ``loc`` and standard deviation ``scale``."""
@@ -98,7 +94,7 @@ class LogNormal(Positive):
         return T.ndtr((T.log(x) - self.loc) / self.scale)
 
     def icdf(self, value: TensorLike) -> Variable:
-        return T.exp(self.loc + self.scale * T.ndtri(self._quantile(value)))
+        return T.exp(self.loc + self.scale * T.ndtri(self._probability(value)))
 
     def rsample(self, sample_shape: Any = (), rng: RandomStream | None = None) -> Variable:
         dims = self._extended(sample_shape)
@@ -137,7 +133,7 @@ class Exponential(Positive):
         return -T.expm1(-self.rate * x)
 
     def icdf(self, value: TensorLike) -> Variable:
-        return -T.log1p(-self._quantile(value)) / self.rate
+        return -T.log1p(-self._probability(value)) / self.rate
 
     def rsample(self, sample_shape: Any = (), rng: RandomStream | None = None) -> Variable:
         dims = self._extended(sample_shape)
@@ -182,7 +178,7 @@ class Gamma(Positive):
         return T.gammainc(self.concentration, self.rate * x)
 
     def icdf(self, value: TensorLike) -> Variable:
-        return T.gammaincinv(self.concentration, self._quantile(value)) / self.rate
+        return T.gammaincinv(self.concentration, self._probability(value)) / self.rate
 
     def rsample(self, sample_shape: Any = (), rng: RandomStream | None = None) -> Variable:
         dims = self._extended(sample_shape)
@@ -253,7 +249,7 @@ class InverseGamma(Positive):
         return T.gammaincc(self.concentration, self.rate / x)
 
     def icdf(self, value: TensorLike) -> Variable:
-        return self.rate / T.gammainccinv(self.concentration, self._quantile(value))
+        return self.rate / T.gammainccinv(self.concentration, self._probability(value))
 
     def rsample(self, sample_shape: Any = (), rng: RandomStream | None = None) -> Variable:
         dims = self._extended(sample_shape)
@@ -302,7 +298,7 @@ class Weibull(Positive):
         return -T.expm1(-((x / self.scale) ** self.concentration))
 
     def icdf(self, value: TensorLike) -> Variable:
-        return self.scale * (-T.log1p(-self._quantile(value))) ** (1 / self.concentration)
+        return self.scale * (-T.log1p(-self._probability(value))) ** (1 / self.concentration)
 
     def rsample(self, sample_shape: Any = (), rng: RandomStream | None = None) -> Variable:
         e = stream_of(rng).exponential(self._extended(sample_shape), dtype=self.dtype)
@@ -360,7 +356,7 @@ class Pareto(Positive):
         return found + self._nan_of(as_variable(value))
 
     def icdf(self, value: TensorLike) -> Variable:
-        return self.scale * T.exp(-T.log1p(-self._quantile(value)) / self.alpha)
+        return self.scale * T.exp(-T.log1p(-self._probability(value)) / self.alpha)
 
     def rsample(self, sample_shape: Any = (), rng: RandomStream | None = None) -> Variable:
         e = stream_of(rng).exponential(self._extended(sample_shape), dtype=self.dtype)
@@ -412,7 +408,7 @@ class FisherSnedecor(Positive):
         return T.switch(y < 1, low, high)
 
     def icdf(self, value: TensorLike) -> Variable:
-        p, a, b = self._quantile(value), self.df1 / 2, self.df2 / 2
+        p, a, b = self._probability(value), self.df1 / 2, self.df2 / 2
         share, rest = T.betaincinv(a, b, p), T.betainccinv(b, a, p)
         return self.df2 / self.df1 * share / rest
 

@@ -236,5 +236,5 @@ def _transformed(
     p: combined.TransformedDistribution, q: combined.TransformedDistribution
 ) -> Variable:
     if p.transforms != q.transforms or p.event_dim != q.event_dim:
-        raise Lacking(f"{p} and {q} have different transforms: the same objects are wanted")
+        raise Lacking(f"{p} and {q} have different transforms: equal ones are wanted")
     return kl_divergence(p.base_dist, q.base_dist)

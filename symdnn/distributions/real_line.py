@@ -12,7 +12,7 @@ from symdnn.distributions import constraints
 from symdnn.distributions.base import Distribution, stream_of
 from symdnn.distributions.constraints import Constraint
 from symdnn.graph.typing import TensorLike
-from symdnn.graph.variable import Variable, as_variable
+from symdnn.graph.variable import Variable
 from symdnn.ops.elemwise import like
 from symdnn.ops.random.random_stream import RandomStream
 
@@ -50,10 +50,6 @@ class LocationScale(Distribution):
     def mode(self) -> Variable:
         return self._spread(self.loc)
 
-    def _quantile(self, value: TensorLike) -> Variable:
-        p = as_variable(value)
-        return p if p.type.is_float and p.type.dtype == self.dtype else T.cast(p, self.dtype)
-
 
 class Normal(LocationScale):
     """The normal distribution of mean ``loc`` and standard deviation ``scale``.
@@ -78,7 +74,7 @@ class Normal(LocationScale):
         return T.log_ndtr(self.standard(value))
 
     def icdf(self, value: TensorLike) -> Variable:
-        return self.loc + self.scale * T.ndtri(self._quantile(value))
+        return self.loc + self.scale * T.ndtri(self._probability(value))
 
     def rsample(self, sample_shape: Any = (), rng: RandomStream | None = None) -> Variable:
         dims = self._extended(sample_shape)
@@ -105,7 +101,7 @@ class Laplace(LocationScale):
         return T.switch(z < 0, tail, 1 - tail)
 
     def icdf(self, value: TensorLike) -> Variable:
-        p = self._quantile(value)
+        p = self._probability(value)
         half = like(0.5, p)
         return self.loc + self.scale * T.switch(
             p < half, T.log(2 * T.minimum(p, half)), -T.log1p(1 - 2 * T.maximum(p, half))
@@ -143,7 +139,7 @@ class Cauchy(LocationScale):
         return T.arctan2(T.ones_like(z), -z) / like(pi, z)
 
     def icdf(self, value: TensorLike) -> Variable:
-        p = self._quantile(value)
+        p = self._probability(value)
         half, below = like(0.5, p), p < like(0.5, p)
         # 1 - p is exact there, and so is the distance to the pole.
         tail = 1 / T.tan(like(pi, p) * T.switch(below, p, 1 - p))
@@ -179,7 +175,7 @@ class Gumbel(LocationScale):
         return T.exp(-T.exp(-self.standard(value)))
 
     def icdf(self, value: TensorLike) -> Variable:
-        return self.loc - self.scale * T.log(-T.log(self._quantile(value)))
+        return self.loc - self.scale * T.log(-T.log(self._probability(value)))
 
     def rsample(self, sample_shape: Any = (), rng: RandomStream | None = None) -> Variable:
         dims = self._extended(sample_shape)
@@ -205,7 +201,7 @@ class Logistic(LocationScale):
         return T.sigmoid(self.standard(value))
 
     def icdf(self, value: TensorLike) -> Variable:
-        return self.loc + self.scale * T.logit(self._quantile(value))
+        return self.loc + self.scale * T.logit(self._probability(value))
 
     def rsample(self, sample_shape: Any = (), rng: RandomStream | None = None) -> Variable:
         dims = self._extended(sample_shape)
@@ -262,7 +258,7 @@ class StudentT(LocationScale):
         return T.switch(below, tail, 1 - tail)
 
     def icdf(self, value: TensorLike) -> Variable:
-        p, n = self._quantile(value), self.df
+        p, n = self._probability(value), self.df
         half = like(0.5, p)
         share = 2 * T.minimum(p, 1 - p)
         y = T.betainccinv(half, n / 2, share)  # of a square s as s / (df + s)

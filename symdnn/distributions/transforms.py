@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import log
-from typing import ClassVar
+from math import log, prod
+from typing import Any
+
+import numpy as np
 
 import symdnn.tensor as T
 from symdnn.distributions import constraints
-from symdnn.distributions.base import sum_rightmost
-from symdnn.distributions.constraints import Constraint
+from symdnn.distributions.base import Distribution, Lacking, sum_rightmost
+from symdnn.distributions.constraints import Constraint, lifted
+from symdnn.graph.dims import Dim
 from symdnn.graph.typing import TensorLike
-from symdnn.graph.variable import Variable, as_variable
+from symdnn.graph.variable import Constant, Variable, as_variable
 from symdnn.ops.elemwise import like
+from symdnn.ops.random.sizes import size_dims
 
 __all__ = [
     "AffineTransform", "ComposeTransform", "ExpTransform", "LowerCholeskyTransform",
@@ -26,11 +30,13 @@ class Transform:
 
     The last result is cached: its inverse is the very input variable, which preserves digits that a
     computed inverse would lose (PyTorch's ``cache_size=1``).
+
+    Transforms of one class with equal numbers, or the same variables, are equal.
     """
 
-    domain: ClassVar[Constraint] = constraints.real
-    codomain: ClassVar[Constraint] = constraints.real
-    bijective: ClassVar[bool] = True
+    domain: Constraint = constraints.real
+    codomain: Constraint = constraints.real
+    bijective: bool = True
 
     def __init__(self) -> None:
         self._last: tuple[Variable, Variable] | None = None
@@ -49,6 +55,33 @@ class Transform:
     def inv(self) -> Transform:
         """The inverse function."""
         return InverseTransform(self)
+
+    @property
+    def sign(self) -> Variable:
+        """1 where the function of a number rises, -1 where it falls."""
+        if self.domain_event_dim or self.codomain_event_dim or not self.bijective:
+            raise Lacking(f"{type(self).__name__} neither rises nor falls: it has no sign")
+        return as_variable(1)
+
+    def forward_shape(self, shape: Sequence[Dim]) -> tuple[Dim, ...]:
+        """The shape of ``t(x)`` for an ``x`` of this shape."""
+        return tuple(shape)
+
+    def inverse_shape(self, shape: Sequence[Dim]) -> tuple[Dim, ...]:
+        """The shape of ``t.inv(y)`` for a ``y`` of this shape."""
+        return tuple(shape)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Transform) or type(other) is not type(self):
+            return False
+        return _equal(self._parameters(), other._parameters())
+
+    def __hash__(self) -> int:
+        return hash(type(self))
+
+    def _parameters(self) -> Sequence[Any]:
+        """What makes it another transform of its class."""
+        return ()
 
     def __call__(self, x: TensorLike) -> Variable:
         v = as_variable(x)
@@ -77,12 +110,31 @@ class Transform:
         raise NotImplementedError
 
 
+def _equal(a: Any, b: Any) -> bool:
+    """Whether two parameters are the same, or equal constants."""
+    if a is b or isinstance(a, Distribution):
+        return a is b
+    if isinstance(a, Transform):
+        return bool(a == b)
+    if isinstance(a, list | tuple):
+        return len(a) == len(b) and all(map(_equal, a, b))
+    u, v = as_variable(a), as_variable(b)
+    if isinstance(u, Constant) and isinstance(v, Constant):
+        return bool(np.array_equal(u.data, v.data))
+    return False
+
+
+def _broadcast(shape: Sequence[Dim], *operands: TensorLike) -> tuple[Dim, ...]:
+    return tuple(size_dims(None, None, [T.zeros(list(shape)), *map(as_variable, operands)]))
+
+
 class InverseTransform(Transform):
     """The inverse of a transform."""
 
     def __init__(self, of: Transform) -> None:
         super().__init__()
-        self.of = of
+        self.of, self.domain, self.codomain = of, of.codomain, of.domain
+        self.bijective = of.bijective
 
     @property
     def domain_event_dim(self) -> int:
@@ -95,6 +147,19 @@ class InverseTransform(Transform):
     @property
     def inv(self) -> Transform:
         return self.of
+
+    @property
+    def sign(self) -> Variable:
+        return self.of.sign
+
+    def forward_shape(self, shape: Sequence[Dim]) -> tuple[Dim, ...]:
+        return self.of.inverse_shape(shape)
+
+    def inverse_shape(self, shape: Sequence[Dim]) -> tuple[Dim, ...]:
+        return self.of.forward_shape(shape)
+
+    def _parameters(self) -> Sequence[Any]:
+        return (self.of,)
 
     def _call(self, x: Variable) -> Variable:
         return self.of.inverse(x)
@@ -112,12 +177,19 @@ class AffineTransform(Transform):
     def __init__(self, loc: TensorLike, scale: TensorLike, event_dim: int = 0) -> None:
         super().__init__()
         self.loc, self.scale, self.event_dim = loc, as_variable(scale), event_dim
+        self.domain = self.codomain = lifted(constraints.real, event_dim)
 
     @property
-    def domain_event_dim(self) -> int:
-        return self.event_dim
+    def sign(self) -> Variable:
+        return T.sgn(self.scale)
 
-    codomain_event_dim = domain_event_dim
+    def forward_shape(self, shape: Sequence[Dim]) -> tuple[Dim, ...]:
+        return _broadcast(shape, self.loc, self.scale)
+
+    inverse_shape = forward_shape
+
+    def _parameters(self) -> Sequence[Any]:
+        return self.loc, self.scale, self.event_dim
 
     def _call(self, x: Variable) -> Variable:
         return self.loc + self.scale * x
@@ -132,7 +204,7 @@ class AffineTransform(Transform):
 class ExpTransform(Transform):
     """``exp(x)``."""
 
-    codomain: ClassVar[Constraint] = constraints.positive
+    codomain: Constraint = constraints.positive
 
     def _call(self, x: Variable) -> Variable:
         return T.exp(x)
@@ -147,12 +219,24 @@ class ExpTransform(Transform):
 class PowerTransform(Transform):
     """``x ** exponent`` of positive numbers."""
 
-    domain: ClassVar[Constraint] = constraints.positive
-    codomain: ClassVar[Constraint] = constraints.positive
+    domain: Constraint = constraints.positive
+    codomain: Constraint = constraints.positive
 
     def __init__(self, exponent: TensorLike) -> None:
         super().__init__()
         self.exponent = as_variable(exponent)
+
+    @property
+    def sign(self) -> Variable:
+        return T.sgn(self.exponent)
+
+    def forward_shape(self, shape: Sequence[Dim]) -> tuple[Dim, ...]:
+        return _broadcast(shape, self.exponent)
+
+    inverse_shape = forward_shape
+
+    def _parameters(self) -> Sequence[Any]:
+        return (self.exponent,)
 
     def _call(self, x: Variable) -> Variable:
         return x**self.exponent
@@ -167,7 +251,7 @@ class PowerTransform(Transform):
 class SigmoidTransform(Transform):
     """``sigmoid(x)``."""
 
-    codomain: ClassVar[Constraint] = constraints.unit_interval
+    codomain: Constraint = constraints.unit_interval
 
     def _call(self, x: Variable) -> Variable:
         return T.sigmoid(x)
@@ -182,7 +266,7 @@ class SigmoidTransform(Transform):
 class TanhTransform(Transform):
     """``tanh(x)``."""
 
-    codomain: ClassVar[Constraint] = constraints.interval(-1, 1)
+    codomain: Constraint = constraints.interval(-1, 1)
 
     def _call(self, x: Variable) -> Variable:
         return T.tanh(x)
@@ -197,7 +281,7 @@ class TanhTransform(Transform):
 class SoftplusTransform(Transform):
     """``softplus(x)``."""
 
-    codomain: ClassVar[Constraint] = constraints.positive
+    codomain: Constraint = constraints.positive
 
     def _call(self, x: Variable) -> Variable:
         return T.softplus(x)
@@ -216,8 +300,14 @@ class StickBreakingTransform(Transform):
     number of classes after it. So 0 means equal shares.
     """
 
-    domain: ClassVar[Constraint] = constraints.real_vector
-    codomain: ClassVar[Constraint] = constraints.simplex
+    domain: Constraint = constraints.real_vector
+    codomain: Constraint = constraints.simplex
+
+    def forward_shape(self, shape: Sequence[Dim]) -> tuple[Dim, ...]:
+        return (*shape[:-1], shape[-1] + 1)
+
+    def inverse_shape(self, shape: Sequence[Dim]) -> tuple[Dim, ...]:
+        return (*shape[:-1], shape[-1] - 1)
 
     def _offset(self, count: Variable, dtype: str) -> Variable:
         return T.log(T.cast(count - T.arange(count), dtype))
@@ -243,8 +333,9 @@ class StickBreakingTransform(Transform):
 class LowerCholeskyTransform(Transform):
     """A lower triangle with a positive diagonal: the operand's, with ``exp`` of its diagonal."""
 
-    domain: ClassVar[Constraint] = constraints.independent(constraints.real, 2)
-    codomain: ClassVar[Constraint] = constraints.lower_cholesky
+    domain: Constraint = constraints.independent(constraints.real, 2)
+    codomain: Constraint = constraints.lower_cholesky
+    bijective: bool = False
 
     def _parts(self, x: Variable) -> tuple[Variable, Variable]:
         """(the part below the diagonal, a mask of the diagonal)."""
@@ -268,6 +359,11 @@ class ComposeTransform(Transform):
     def __init__(self, parts: Sequence[Transform]) -> None:
         super().__init__()
         self.parts = list(parts)
+        if self.parts:
+            first, last = self.parts[0].domain, self.parts[-1].codomain
+            self.domain = lifted(first, self.domain_event_dim)
+            self.codomain = lifted(last, self.codomain_event_dim)
+            self.bijective = all(part.bijective for part in self.parts)
 
     @property
     def domain_event_dim(self) -> int:
@@ -276,6 +372,23 @@ class ComposeTransform(Transform):
     @property
     def codomain_event_dim(self) -> int:
         return self._event_dims(self.parts, False)
+
+    @property
+    def sign(self) -> Variable:
+        return prod((part.sign for part in self.parts), start=as_variable(1))
+
+    def forward_shape(self, shape: Sequence[Dim]) -> tuple[Dim, ...]:
+        for part in self.parts:
+            shape = part.forward_shape(shape)
+        return tuple(shape)
+
+    def inverse_shape(self, shape: Sequence[Dim]) -> tuple[Dim, ...]:
+        for part in reversed(self.parts):
+            shape = part.inverse_shape(shape)
+        return tuple(shape)
+
+    def _parameters(self) -> Sequence[Any]:
+        return self.parts
 
     def _event_dims(self, parts: Sequence[Transform], backwards: bool) -> int:
         found = 0

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import isqrt, log, prod
-from typing import ClassVar
+from typing import Any
 
 import numpy as np
 
 import symdnn.tensor as T
 from symdnn.distributions import constraints
 from symdnn.distributions.base import Distribution, Lacking, sum_rightmost
-from symdnn.distributions.constraints import Constraint
+from symdnn.distributions.constraints import Constraint, lifted
 from symdnn.distributions.transforms import LowerCholeskyTransform, Transform
 from symdnn.errors import OptionError
+from symdnn.graph.dims import Dim
 from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.elemwise import like
@@ -29,8 +30,8 @@ __all__ = [
 class AbsTransform(Transform):
     """``|x|``, of which the inverse is the value that is not negative."""
 
-    codomain: ClassVar[Constraint] = constraints.nonnegative
-    bijective: ClassVar[bool] = False
+    codomain: Constraint = constraints.nonnegative
+    bijective: bool = False
 
     def _call(self, x: Variable) -> Variable:
         return abs(x)
@@ -42,9 +43,9 @@ class AbsTransform(Transform):
 class SoftmaxTransform(Transform):
     """``softmax(x)`` over the last dimension; its inverse is ``log``, up to a sum."""
 
-    domain: ClassVar[Constraint] = constraints.real_vector
-    codomain: ClassVar[Constraint] = constraints.simplex
-    bijective: ClassVar[bool] = False
+    domain: Constraint = constraints.real_vector
+    codomain: Constraint = constraints.simplex
+    bijective: bool = False
 
     def _call(self, x: Variable) -> Variable:
         return T.softmax(x, axis=-1)
@@ -59,11 +60,15 @@ class SoftmaxTransform(Transform):
 class CumulativeDistributionTransform(Transform):
     """The cdf of ``distribution``, a number of (0, 1)."""
 
-    codomain: ClassVar[Constraint] = constraints.unit_interval
+    codomain: Constraint = constraints.unit_interval
 
     def __init__(self, distribution: Distribution) -> None:
         super().__init__()
         self.distribution = distribution
+        self.domain = distribution.support
+
+    def _parameters(self) -> Sequence[Any]:
+        return (self.distribution,)
 
     def _call(self, x: Variable) -> Variable:
         return self.distribution.cdf(x)
@@ -81,7 +86,10 @@ class IndependentTransform(Transform):
     def __init__(self, base_transform: Transform, reinterpreted_batch_ndims: int) -> None:
         super().__init__()
         self.base_transform = base_transform
-        self.reinterpreted_batch_ndims = reinterpreted_batch_ndims
+        self.reinterpreted_batch_ndims = n = reinterpreted_batch_ndims
+        self.domain = constraints.independent(base_transform.domain, n)
+        self.codomain = constraints.independent(base_transform.codomain, n)
+        self.bijective = base_transform.bijective
 
     @property
     def domain_event_dim(self) -> int:
@@ -90,6 +98,19 @@ class IndependentTransform(Transform):
     @property
     def codomain_event_dim(self) -> int:
         return self.base_transform.codomain_event_dim + self.reinterpreted_batch_ndims
+
+    @property
+    def sign(self) -> Variable:
+        return self.base_transform.sign
+
+    def forward_shape(self, shape: Sequence[Dim]) -> tuple[Dim, ...]:
+        return self.base_transform.forward_shape(shape)
+
+    def inverse_shape(self, shape: Sequence[Dim]) -> tuple[Dim, ...]:
+        return self.base_transform.inverse_shape(shape)
+
+    def _parameters(self) -> Sequence[Any]:
+        return self.base_transform, self.reinterpreted_batch_ndims
 
     def _call(self, x: Variable) -> Variable:
         return self.base_transform(x)
@@ -114,13 +135,17 @@ class ReshapeTransform(Transform):
                 f"{self.out_shape}"
             )
 
-    @property
-    def domain_event_dim(self) -> int:
-        return len(self.in_shape)
+        self.domain = lifted(constraints.real, len(self.in_shape))
+        self.codomain = lifted(constraints.real, len(self.out_shape))
 
-    @property
-    def codomain_event_dim(self) -> int:
-        return len(self.out_shape)
+    def forward_shape(self, shape: Sequence[Dim]) -> tuple[Dim, ...]:
+        return (*shape[: len(shape) - len(self.in_shape)], *self.out_shape)
+
+    def inverse_shape(self, shape: Sequence[Dim]) -> tuple[Dim, ...]:
+        return (*shape[: len(shape) - len(self.out_shape)], *self.in_shape)
+
+    def _parameters(self) -> Sequence[Any]:
+        return self.in_shape, self.out_shape
 
     def _shaped(self, v: Variable, old: tuple[int, ...], new: tuple[int, ...]) -> Variable:
         lead = v.type.ndim - len(old)
@@ -139,8 +164,9 @@ class ReshapeTransform(Transform):
 class PositiveDefiniteTransform(Transform):
     """``L @ L.T`` with the result ``L`` of a :class:`LowerCholeskyTransform`."""
 
-    domain: ClassVar[Constraint] = constraints.independent(constraints.real, 2)
-    codomain: ClassVar[Constraint] = constraints.positive_definite
+    domain: Constraint = constraints.independent(constraints.real, 2)
+    codomain: Constraint = constraints.positive_definite
+    bijective: bool = False
 
     def _call(self, x: Variable) -> Variable:
         root = LowerCholeskyTransform()(x)
@@ -164,12 +190,19 @@ class CorrCholeskyTransform(Transform):
     vector's length must be known.
     """
 
-    domain: ClassVar[Constraint] = constraints.real_vector
-    codomain: ClassVar[Constraint] = constraints.corr_cholesky
+    domain: Constraint = constraints.real_vector
+    codomain: Constraint = constraints.corr_cholesky
 
-    def _rows(self, x: Variable) -> int:
-        length = x.type.shape[-1]
-        if length is None:
+    def forward_shape(self, shape: Sequence[Dim]) -> tuple[Dim, ...]:
+        rows = self._rows(shape[-1])
+        return (*shape[:-1], rows, rows)
+
+    def inverse_shape(self, shape: Sequence[Dim]) -> tuple[Dim, ...]:
+        return (*shape[:-2], shape[-1] * (shape[-1] - 1) // 2)
+
+    @staticmethod
+    def _rows(length: Dim | None) -> int:
+        if not isinstance(length, int):
             raise OptionError(
                 "CorrCholeskyTransform: wanted a last dimension of known length, got one of a "
                 "size that only a call knows: declare it (specify_shape, or the variable's type)"
@@ -183,7 +216,7 @@ class CorrCholeskyTransform(Transform):
 
     def _low(self, x: Variable) -> Variable:
         """The numbers below the diagonal, row by row, with zeros elsewhere."""
-        rows = self._rows(x)
+        rows = self._rows(x.type.shape[-1])
         places = np.full((rows, rows), rows * (rows - 1) // 2)
         places[np.tril_indices(rows, -1)] = np.arange(rows * (rows - 1) // 2)
         zero = T.zeros_like(x[..., :1]) if rows > 1 else T.zeros((*_lead(x), 1), dtype=x.type.dtype)
@@ -198,11 +231,11 @@ class CorrCholeskyTransform(Transform):
 
     def _call(self, x: Variable) -> Variable:
         low = self._low(x)
-        unit = T.eye(self._rows(x), dtype=x.type.dtype)
+        unit = T.eye(self._rows(x.type.shape[-1]), dtype=x.type.dtype)
         return (
             (T.tanh(low) + unit)
             * T.exp(self._logs(low)[1])
-            * T.tri(self._rows(x), dtype=x.type.dtype)
+            * T.tri(self._rows(x.type.shape[-1]), dtype=x.type.dtype)
         )
 
     def _inverse(self, y: Variable) -> Variable:
@@ -232,6 +265,7 @@ class _OfParts(Transform):
     def __init__(self, tseq: Sequence[Transform], dim: int = 0) -> None:
         super().__init__()
         self.transforms, self.dim = list(tseq), dim
+        self.bijective = all(t.bijective for t in self.transforms)
 
     @property
     def domain_event_dim(self) -> int:
@@ -240,6 +274,13 @@ class _OfParts(Transform):
     @property
     def codomain_event_dim(self) -> int:
         return max((t.codomain_event_dim for t in self.transforms), default=0)
+
+    @property
+    def sign(self) -> Variable:
+        raise Lacking(f"{type(self).__name__} has no sign: its parts have")
+
+    def _parameters(self) -> Sequence[Any]:
+        return self.transforms, self.dim
 
     def _parts(self, v: Variable) -> list[Variable]:
         raise NotImplementedError
@@ -269,6 +310,11 @@ class _OfParts(Transform):
 class StackTransform(_OfParts):
     """Transform number i of entry i along ``dim``."""
 
+    def __init__(self, tseq: Sequence[Transform], dim: int = 0) -> None:
+        super().__init__(tseq, dim)
+        self.domain = constraints.stack([t.domain for t in self.transforms], dim)
+        self.codomain = constraints.stack([t.codomain for t in self.transforms], dim)
+
     def _parts(self, v: Variable) -> list[Variable]:
         axis = self.dim % v.type.ndim
         return [v[(*[slice(None)] * axis, i)] for i in range(len(self.transforms))]
@@ -293,6 +339,12 @@ class CatTransform(_OfParts):
             raise OptionError(
                 f"CatTransform: wanted {len(self.transforms)} lengths, got {len(self.lengths)}"
             )
+
+        self.domain = constraints.cat([t.domain for t in self.transforms], dim, self.lengths)
+        self.codomain = constraints.cat([t.codomain for t in self.transforms], dim, self.lengths)
+
+    def _parameters(self) -> Sequence[Any]:
+        return *super()._parameters(), self.lengths
 
     def _parts(self, v: Variable) -> list[Variable]:
         axis, start, found = self.dim % v.type.ndim, 0, []

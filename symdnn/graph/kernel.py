@@ -87,7 +87,8 @@ class Traits:
     ``backend`` is the word of a hint's ``backend``: ``"numpy"``, ``"llvm"`` (compiled here),
     ``"cuda"`` (CUDA C of symdnn), or a library: ``"onednn"``, ``"cudnn"``, ``"cublaslt"``.
     ``asks_threads``: :meth:`Kernel.bind` reads how many threads it gets, or it runs on one.
-    ``runs_user_code``: it may run a user's code, or call BLAS.
+    ``runs_user_code``: it may run a user's code, or call BLAS. ``calls_blas``: it may call BLAS,
+    and runs no user's code.
 
     >>> from symdnn.cpu.elementwise.elementwise import ElementwiseKernel
     >>> ElementwiseKernel.traits.threaded, ElementwiseKernel.traits.closed
@@ -97,6 +98,7 @@ class Traits:
     backend: str
     asks_threads: bool = False
     runs_user_code: bool = False
+    calls_blas: bool = False
 
     @property
     def vendor(self) -> bool:
@@ -110,8 +112,13 @@ class Traits:
 
     @property
     def closed(self) -> bool:
-        """Whether it runs no user's code and no BLAS."""
+        """Whether it runs no user's code."""
         return not self.runs_user_code
+
+    @property
+    def has_pool(self) -> bool:
+        """Whether it may run threads of another pool than OpenMP's."""
+        return self.runs_user_code or self.calls_blas
 
     @property
     def compiled(self) -> bool:

@@ -38,6 +38,11 @@ COMPILE_CLOCK = CompileClock()
 class Watcher:
     """Called before and after each node of a watched run, with arrays on the host."""
 
+    #: Whether it looks at values; to one that does not, a device gives its own arrays.
+    reads_values = True
+    #: After a node that ran on a device, what it took there.
+    device_seconds: float | None = None
+
     #: Whether output buffers on a device are filled with garbage before kernels write them.
     garbage = False
 

@@ -34,6 +34,9 @@ class Libraries(Mapping[str, Version]):
     def __init__(self, known: Mapping[str, Version | None] | None = None) -> None:
         self._known = {k: tuple(v) for k, v in sorted((known or {}).items()) if v is not None}
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return Libraries, (self._known,)  # protocols 0 and 1 do not write slots
+
     def __getitem__(self, name: str) -> Version:
         return self._known[name]
 

@@ -159,10 +159,16 @@ def _peel(scores: Variable, context: Context) -> tuple[_Written, Apply] | None:
         if product is not None:
             return written, product
         inner = _peel_one(v, written)
-        if inner is None or inner.type.shape != v.type.shape[v.type.ndim - inner.type.ndim :]:
+        if inner is None or not _keeps_sizes(inner, v):
             return None
         v = inner
     return None
+
+
+def _keeps_sizes(inner: Variable, v: Variable) -> bool:
+    """Whether ``v`` has the sizes of ``inner``; those that it knows alone are a mask's."""
+    pairs = zip(inner.type.shape, v.type.shape[v.type.ndim - inner.type.ndim :], strict=True)
+    return all(a == b or (a is None and b != 1) for a, b in pairs)
 
 
 def _product(v: Variable, context: Context) -> Apply | None:

@@ -41,7 +41,7 @@ def operands_of(
         wholes = [_four(x, last) or _divided(x, last, scores, context) for x, last in pairs]
         if not all(_agree(w, scores, context) for w in wholes):
             return None
-        query, *others = [w for w in wholes if w is not None]
+        query, *others = [_unchecked(w) for w in wholes if w is not None]
         found = [query, *_as_groups(others, context)]
     if found is None or len({x.type.dtype for x in found}) > 1 or not found[0].type.is_float:
         return None
@@ -92,8 +92,7 @@ def _four(x: Variable, turned: bool) -> Variable | None:
     kept = [(a, b) for a, b in zip(whole.type.shape[2:], source.type.shape[1:]) if a != b]
     if any(a is not None and b is not None for a, b in kept):
         return None
-    whole = whole.dimshuffle(0, 1, 3, 2) if moved != turned else whole
-    return _unchecked(whole)
+    return whole.dimshuffle(0, 1, 3, 2) if moved != turned else whole
 
 
 def _divided(x: Variable, turned: bool, scores: Variable, context: Context) -> Variable | None:

@@ -187,3 +187,72 @@ def test_lists_of_overrides_of_gradients_and_unread_targets(theano, T):
     softmax, picked = f([[0.0, 0.0]], [0.0, 1.0], [0])
     np.testing.assert_allclose(softmax, [[1 / (1 + np.e), np.e / (1 + np.e)]])
     assert picked == 1
+
+
+def test_a_call_returns_some_of_the_outputs(theano, T):
+    x = T.dvector("x")
+    several = theano.function([x], [x * 2, x.sum()])
+    assert [float(v) for v in several([1.0, 2.0], output_subset=[1])] == [3.0]
+    assert len(several([1.0, 2.0], output_subset=None)) == 2
+    named = theano.function([x], {"double": x * 2, "sum": x.sum()})
+    found = named([1.0, 2.0], output_subset=["sum"])
+    assert found.keys() == {"sum"}
+    assert found["sum"] == 3.0
+    single = theano.function([x], x.sum())
+    assert [float(v) for v in single([1.0, 2.0], output_subset=[0])] == [3.0]
+    own = T.dscalar("output_subset")  # an input of this name has precedence
+    assert theano.function([own], own * 2)(output_subset=3.0) == 6.0
+
+
+def test_old_words_of_debugprint_are_accepted(theano, T):
+    x = T.dvector("x")
+    f = theano.function([x], x * 2)
+    text = theano.printing.debugprint(f, file="str", print_storage=True, print_clients=True)
+    assert "x" in text
+
+
+def test_batches_of_a_sparse_matrix_by_givens(theano, T):
+    """A slice knows how many columns it has, where the input does not."""
+    import scipy.sparse
+
+    a = scipy.sparse.random(6, 4, 0.5, "csr", random_state=1)
+    data, x, i = theano.shared(a), theano.sparse.csr_matrix("x"), T.lscalar("i")
+    w = theano.shared(np.arange(8.0).reshape(4, 2))
+    out = theano.sparse.structured_dot(x, w)
+    f = theano.function([i], out.sum(0), givens={x: data[i * 2 : (i + 1) * 2]})
+    for k in range(3):
+        wanted = (a[2 * k : 2 * k + 2] @ w.get_value()).sum(0)
+        np.testing.assert_allclose(f(k), wanted)
+    whole = theano.function([], theano.sparse.dense_from_sparse(x), givens={x: data})
+    np.testing.assert_allclose(whole(), a.toarray())
+
+
+def test_sparse_variables_have_types(theano):
+    import scipy.sparse
+
+    s = theano.sparse
+    x, y = s.csr_matrix("x", dtype="float32"), s.csc_matrix("y")
+    assert isinstance(x.type, s.SparseType)
+    assert x.type == s.SparseType("csr", "float32")
+    assert (y.type.format, y.type.dtype, y.type.ndim) == ("csc", "float64", 2)
+    assert x.type("other").type == x.type != y.type
+    value = scipy.sparse.csr_matrix(np.eye(2))
+    constant = s.as_sparse_variable(value)
+    assert isinstance(constant, s.SparseConstant)
+    assert not isinstance(x, s.SparseConstant)
+    assert constant.type.format == "csr"
+    assert s.basic._is_sparse(value)
+    assert not s.basic._is_sparse(np.eye(2))
+    assert s.basic._is_sparse_variable(x)
+    assert not s.basic._is_sparse_variable(value)
+    assert s.basic._is_dense(np.eye(2))
+    assert not s.basic._is_dense_variable(x)
+
+
+def test_a_loop_of_no_known_length_is_a_value_error(theano, T):
+    with pytest.raises(ValueError, match="n_steps"):
+        theano.scan(lambda: T.constant(1))
+    with pytest.raises(ValueError, match="initial"):
+        theano.scan(lambda x: x, outputs_info=[{"taps": [-1]}], n_steps=2)
+    with pytest.raises(ValueError, match="outputs_info"):
+        theano.scan(lambda x: [x, x], outputs_info=[T.constant(1.0)], n_steps=2)

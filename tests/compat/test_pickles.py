@@ -169,16 +169,45 @@ def test_zips_of_pkl_utils(theano, tmp_path):
                theano.shared(np.full(2, 7.0), "W")]  # fmt: skip
     path = tmp_path / "model.zip"
     with open(path, "wb") as file:
-        pkl_utils.dump({"params": shareds, "x": np.arange(2), "note": "hello"}, file)
+        content = {"params": shareds, "x": np.arange(2), "note": "hello", "again": shareds[0]}
+        pkl_utils.dump(content, file)
     import zipfile
 
     assert {"W", "W_2", "pkl"} <= set(zipfile.ZipFile(path).namelist())
     with open(path, "rb") as file:
         again = pkl_utils.load(file)
-    for found in (load_pickle(path), again):
-        np.testing.assert_array_equal(found["params"][0], np.ones((2, 3)))
-        np.testing.assert_array_equal(found["params"][2], [7, 7])
-        assert found["note"] == "hello"
+    found = load_pickle(path)
+    np.testing.assert_array_equal(found["params"][0], np.ones((2, 3)))
+    np.testing.assert_array_equal(found["params"][2], [7, 7])
+    assert found["note"] == again["note"] == "hello"
+    # As in Theano, what was a shared variable is one again.
+    assert [v.name for v in again["params"]] == ["W", None, "W"]
+    assert again["again"] is again["params"][0]
+    for loaded, v in zip(again["params"], shareds, strict=True):
+        np.testing.assert_array_equal(loaded.get_value(), v.get_value())
+    np.testing.assert_array_equal(again["x"], np.arange(2))
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_functions_and_graphs_pickle_by_every_protocol(theano, T, protocol):
+    w, x = theano.shared(np.ones(3), "w"), T.vector("x")
+    f = theano.function([x], T.tanh(x * w), updates=[(w, w + 1)])
+    f([1.0, 2.0, 3.0])
+    again, again_x, again_y = pickle.loads(pickle.dumps((f, x, T.exp(x) * w), protocol))
+    np.testing.assert_allclose(again([1.0, 1.0, 1.0]), np.tanh(np.full(3, 2.0)))
+    values = theano.function([again_x], again_y)([0.0, 0.0, 0.0])
+    np.testing.assert_allclose(values, [3.0, 3.0, 3.0])  # of the same w, which f has updated
+
+
+def test_the_arguments_of_a_function_are_dumped(theano, T, tmp_path):
+    x, w = T.vector("x"), theano.shared(2.0)
+    path = str(tmp_path / "f.pkl")
+    theano.function_dump(path, [x], x * w, updates=[(w, w + 1)], name="twice")
+    with open(path, "rb") as file:
+        f = theano.function(**pickle.load(file))
+    assert f.name == "twice"
+    assert [float(f([3.0])[0]) for _ in range(2)] == [6.0, 9.0]
+    assert w.get_value() == 2.0
 
 
 def test_our_own_pickles_of_variables_and_functions(theano, T):

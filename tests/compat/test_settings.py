@@ -87,6 +87,13 @@ def test_devices_by_theanos_words(theano):
         theano.config.device = "cpu"
 
 
+def test_the_config_as_text_has_every_flag(theano, capsys):
+    print(theano.config)
+    found = capsys.readouterr().out
+    assert "floatX\n    Value:  float64\n" in found
+    assert all(f"{name}\n    Value:" in found for name in theano.config.names())
+
+
 def test_a_text_of_flags():
     text = "a=b,gcc.cxxflags='-a, -b',c.d=1"
     found = list(settings._of_text(text))

@@ -30,6 +30,7 @@ def of_one(folder, only=()):
 
 QUICK = (
     "check_adam", "check_sync_batch_norm_is_that_of_the_whole_batch", "check_bare_updates",
+    "check_sync_batch_norm_where_a_rank_has_no_sample", "check_means_of_statistics_count_samples",
     "check_sharded_parameters_are_trained_saved_and_resumed",
 )  # fmt: skip
 

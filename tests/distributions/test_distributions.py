@@ -102,7 +102,11 @@ RULES = [
     (D.constraints.one_hot, [[0.0, 1.0], [1.0, 1.0], [0.5, 0.5]], [True, False, False]),
     (D.constraints.real_vector, [[1.0, 2.0], [1.0, np.nan]], [True, False]),
     (D.constraints.lower_cholesky, [np.eye(2), -np.eye(2), np.ones((2, 2))], [True, False, False]),
-    (D.constraints.positive_definite, [np.eye(2), -np.eye(2)], [True, False]),
+    (
+        D.constraints.positive_definite,
+        [np.eye(2), -np.eye(2), [[1.0, 2.0], [2.0, 1.0]], [[1.0, 0.5], [0.0, 1.0]]],
+        [True, False, False, False],
+    ),
 ]
 
 
@@ -176,7 +180,7 @@ def test_transformed_distributions():
     other = D.TransformedDistribution(D.Normal(1.0, 1.0), two.transforms)
     np.testing.assert_allclose(value(D.kl_divergence(two, other)), 0.5)
     with pytest.raises(NotImplementedError, match="different transforms"):
-        D.kl_divergence(two, d)
+        D.kl_divergence(two, falls)
 
 
 def test_mixtures():

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+import symdnn
 import symdnn.tensor as T
 from symdnn import distributions as D
 from symdnn.graph.evaluate import evaluate
@@ -86,6 +87,43 @@ def test_quantiles_near_one_keep_their_digits(name):
     d, wanted = made(name)
     rest = 0.5 ** np.array([2, 10, 20, 40])  # 1 - rest is exact
     np.testing.assert_allclose(compiled(d.icdf, 1 - rest), wanted.isf(rest), rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", [n for n in CASES if n != "VonMises"])
+def test_what_is_no_probability_has_no_quantile(name):
+    d, _ = made(name)
+    assert np.isnan(compiled(d.icdf, np.array([-0.1, 1.1, np.nan]))).all()
+
+
+#: (Gumbel's is infinity less infinity there, but by the stable form of a compiled function.)
+FAR = {n: case[:2] for n, case in CASES.items() if n not in ("Gumbel", "Uniform", "VonMises")}
+
+
+@pytest.mark.parametrize("name", [*FAR, "GeneralizedPareto", "Kumaraswamy"])
+def test_infinity_has_no_density(name):
+    others = {"GeneralizedPareto": (1.0, 2.0, 0.3), "Kumaraswamy": (2.0, 3.0)}
+    parameters = others[name] if name in others else FAR[name][1]
+    d = getattr(D, name)(*(np.float64(p) for p in parameters), validate_args=False)
+    x = np.array([np.inf, -np.inf])
+    np.testing.assert_array_equal(compiled(d.log_prob, x), -np.inf)
+    np.testing.assert_array_equal(compiled(d.cdf, x), [1, 0])
+
+
+def test_kumaraswamy_near_one():
+    """By mpmath; the kernels of a compiled function, whose rewrites keep the digits."""
+    x = np.array([1e-100, 1e-5, 0.5, 1 - 1e-12])
+    for a, b in ((0.1, 0.1), (2.0, 30.0), (1e-3, 5.0), (1.0, 1.0)):
+        d, v = D.Kumaraswamy(np.float64(a), np.float64(b)), T.dvector()
+        found = symdnn.function([v], [d.log_prob(v), d.cdf(v)])(x)
+        with mpmath.workdps(300):
+            a, b = map(mpmath.mpf, (a, b))
+            above = [mpmath.log(1 - mpmath.mpf(float(u)) ** a) for u in x]
+            logs = [mpmath.log(a * b) + (a - 1) * mpmath.log(mpmath.mpf(float(u))) + (b - 1) * w
+                    for u, w in zip(x, above)]  # fmt: skip
+            below = [float(-mpmath.expm1(b * w)) for w in above]
+        np.testing.assert_allclose(found[0], [float(w) for w in logs], rtol=1e-12)
+        np.testing.assert_allclose(found[1], below, rtol=1e-12)
+    assert symdnn.function([v], d.log_prob(v))(np.ones(1)) == 0  # a and b are 1
 
 
 @pytest.mark.parametrize("name", DISCRETE)

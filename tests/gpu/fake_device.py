@@ -24,6 +24,8 @@ from symdnn.graph.place import Place
 from symdnn.graph.type import TensorType
 from tests.gpu.emulator import AVAILABLE, aligned, library
 
+STEP_SECONDS = 2.0**-10
+
 __all__ = ["FakeRuntime", "fake_device"]
 
 
@@ -234,6 +236,10 @@ class FakeRuntime(CudaRuntime):
 
     def capture(self, enqueue: Any) -> Any:
         return FakeGraph(self.context, enqueue)  # type: ignore[arg-type]
+
+    def seconds_of(self, enqueue: Any) -> float:
+        enqueue()
+        return STEP_SECONDS
 
     def known(self, value: Any) -> Any:
         return value if isinstance(value, RawArray) else super().known(value)

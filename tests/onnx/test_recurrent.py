@@ -7,6 +7,7 @@ import pytest
 
 import symdnn
 import symdnn.tensor as T
+from symdnn.graph.target import Target
 from symdnn.onnx import load
 from symdnn.onnx.ops import recurrent
 from symdnn.ops.array.join import Join
@@ -124,12 +125,15 @@ def test_a_network_in_16_bits_has_kernels_on_the_cpu():
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_a_network_in_16_bits_is_cudnns_on_a_gpu(dtype):
-    """In bfloat16, which cuDNN has not for recurrent networks, with casts."""
+    """In bfloat16, which cuDNN has for recurrent networks since 9.13, with casts before."""
     graph, _ = network("LSTM", dtype=dtype)
-    mode = symdnn.Mode(target="cuda:sm_90")
-    f = symdnn.function([graph.variables["x"]], list(graph.expressions.values()), mode=mode)
-    (op,) = [n.op for n in f.fgraph.nodes if "RNN" in type(n.op).__name__]
-    assert isinstance(op, GpuDnnRNNOp)
+    for cudnn in ((9, 0), (9, 13)):
+        mode = symdnn.Mode(target=Target("cuda", 0, (9, 0), cudnn=cudnn))
+        f = symdnn.function([graph.variables["x"]], list(graph.expressions.values()), mode=mode)
+        (node,) = [n for n in f.fgraph.nodes if "RNN" in type(n.op).__name__]
+        assert isinstance(node.op, GpuDnnRNNOp)
+        wide = dtype == "bfloat16" and cudnn < (9, 13)
+        assert node.inputs[1].type.dtype == ("float32" if wide else dtype)
 
 
 @pytest.mark.parametrize(

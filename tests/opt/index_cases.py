@@ -12,10 +12,10 @@ from symdnn.ops.array.index import IncSubtensor, Subtensor
 from symdnn.ops.array.join import Join, Split, join, split
 from symdnn.ops.array.reduce import max, min, prod, sum
 from symdnn.ops.core.make_vector import make_vector
-from symdnn.ops.core.shape import Alloc, alloc, dimshuffle, shape_i
+from symdnn.ops.core.shape import Alloc, Reshape, alloc, dimshuffle, shape_i
 from symdnn.ops.elementwise.arithmetic import Add
 from symdnn.ops.elementwise.math import exp, sin
-from tests.opt.harness import MAT, TWO, RuleCase, f64, i64
+from tests.opt.harness import MAT, TWO, RuleCase, boolean, f64, i64
 
 PLAIN = ("index_in_plain_form",)
 ROWS = (f64("n", "m"), f64("h", "m"))
@@ -65,6 +65,22 @@ INDEX_ARRAYS = [
              lambda x, y: inc_subtensor(
                  x[4:5], dimshuffle(y.sum((0, 1), keepdims=True), (0, 2))),
              lambda x, y: added_to(x, y, [4, 4, 4], [4, 4, 3]), id="added_to_one_row"),
+]  # fmt: skip
+
+#: A mask for the first two of three dimensions, and one for the last two.
+MASKED = (f64("n", "m", "h"), boolean("n", "m"))
+MASKED_LAST = (f64("n", "m", "h"), boolean("m", "h"))
+
+
+MASKS = [
+    RuleCase("gather_by_flat_mask", MASKED, lambda x, k: x[k], None,
+             lambda x, k: x[k.nonzero()], made=(Reshape,)),
+    RuleCase("gather_by_flat_mask", MASKED_LAST, lambda x, k: x[:, k], None,
+             lambda x, k: x[:, k.nonzero()[0]], made=(Reshape,), id="last"),
+    RuleCase("scatter_by_flat_mask", MASKED, lambda x, k: set_subtensor(x[k], 2.0), None,
+             lambda x, k: set_subtensor(x[k.nonzero()], 2.0), made=(Reshape,)),
+    RuleCase("scatter_by_flat_mask", MASKED_LAST, lambda x, k: inc_subtensor(x[:, k], 2.0), None,
+             lambda x, k: inc_subtensor(x[:, k.nonzero()[0]], 2.0), made=(Reshape,), id="added"),
 ]  # fmt: skip
 
 INDEXING = [
@@ -129,6 +145,10 @@ INDEXING = [
 ]  # fmt: skip
 
 INCREMENTS = [
+    RuleCase("increment_of_zeros_is_set", (f64("n", "m"),),
+             lambda x: inc_subtensor(x.zeros_like()[1:], exp(x)[1:]),
+             lambda x: set_subtensor(x.zeros_like()[1:], exp(x)[1:]),
+             lambda x: inc_subtensor(x[1:], exp(x)[1:])),
     RuleCase("increment_by_zero", MAT, lambda x: inc_subtensor(x[1:], 0.0), lambda x: x,
              lambda x: inc_subtensor(x[1], 0.0)),
     RuleCase("increment_of_everything", TWO, lambda x, y: inc_subtensor(whole(x), y),
@@ -224,4 +244,4 @@ JOINS = [
              lambda x, y, z: join(0, x, y, z)[1:3], beside=PLAIN, id="part_of_join"),
 ]  # fmt: skip
 
-CASES = [*INDEX_ARRAYS, *INDEXING, *INCREMENTS, *JOINS]
+CASES = [*INDEX_ARRAYS, *MASKS, *INDEXING, *INCREMENTS, *JOINS]

@@ -10,6 +10,7 @@ import symdnn
 import symdnn.tensor as T
 from symdnn import Mode
 from symdnn.config import config
+from symdnn.errors import ShapeMismatch
 from symdnn.ops.attention.attention import Attention, AttentionGrad
 from tests.seeded import new_rng, sampled
 
@@ -113,6 +114,33 @@ def test_each_spelling(softmax, product, scale):
 
     inputs, values = qkv(new_rng())
     check(build, inputs, values)
+
+
+@pytest.mark.parametrize("product", PRODUCTS)
+def test_heads_of_unknown_number(product):
+    to_keys, to_values = PRODUCTS[product]
+    inputs, values = qkv(new_rng(), (None, None, None, None))
+    f = check(lambda q, k, v: to_values(T.nnet.softmax(to_keys(q, k)), v), inputs, values)
+    q, k, v = values
+    with pytest.raises(ShapeMismatch):
+        f(q, k.swapaxes(0, 1), v)
+
+
+@pytest.mark.parametrize("low", [-np.inf, LOW])
+@pytest.mark.parametrize("shown", ["causal", "other"])
+def test_masks_that_know_the_number_of_keys(low, shown):
+    seen = np.tri(QUERIES, dtype=bool)
+    if shown == "other":
+        seen[3, 1] = False
+
+    def build(q, k, v):
+        scores = T.switch(T.constant(seen), q @ turned(k), np.float64(low))
+        return T.nnet.softmax(scores) @ v
+
+    inputs, values = qkv(new_rng())
+    f = check(build, inputs, values)
+    with pytest.raises(ShapeMismatch):
+        f(*(x[:, :, 1:] for x in values))
 
 
 def test_a_scaled_query_and_projections():

@@ -24,9 +24,11 @@ from symdnn.errors import FileFormatError
 from symdnn.graph.typing import TensorLike
 from symdnn.io.reading import checked_members, opened, refuse_more
 
-__all__ = ["TheanoObject", "load_pickle"]
+__all__ = ["TheanoObject", "load_pickle", "load_with"]
 
 Array = np.ndarray[Any, Any]
+#: Makes a shared variable of a value and a name.
+Shares = Callable[[Any, Any], Any]
 ADVICE = (
     "Where the program runs, save the values: numpy.savez(path, *[p.get_value() for p in params])"
 )
@@ -99,8 +101,14 @@ def load_pickle(source: str | Path | BinaryIO) -> Any:
         path = Path(source)
         with opened(path, "pickle of Theano", ADVICE) as (file, size):
             return _read(file, size, path)
+    return load_with(source, None)
+
+
+def load_with(source: BinaryIO, shared: Shares | None) -> Any:
+    """:func:`load_pickle` of an open file; ``shared(value, name)`` makes what stands for a shared
+    variable (None: its array)."""
     content = source.read()
-    return _guarded(lambda: _read(io.BytesIO(content), len(content), Path("<file>")))
+    return _guarded(lambda: _read(io.BytesIO(content), len(content), Path("<file>"), shared))
 
 
 def _guarded(read: Callable[[], Any]) -> Any:
@@ -112,7 +120,7 @@ def _guarded(read: Callable[[], Any]) -> Any:
         raise FileFormatError(f"a pickle that is damaged ({error!s:.200}). {ADVICE}") from error
 
 
-def _read(file: BinaryIO, size: int, path: Path) -> Any:
+def _read(file: BinaryIO, size: int, path: Path, shared: Shares | None = None) -> Any:
     start = file.read(4)
     file.seek(0)
     arrays: dict[str, Array] = {}
@@ -130,8 +138,8 @@ def _read(file: BinaryIO, size: int, path: Path) -> Any:
     refuse_more(len(text), size)
     end = _check_steps(text)
     refuse_more(end, len(text))
-    found = _Unpickler(io.BytesIO(text), arrays, max(size, 1 << 16)).load()
-    return _Values().of(found)
+    found = _Unpickler(io.BytesIO(text), arrays, max(size, 1 << 16), shared).load()
+    return _Values(shared).of(found)
 
 
 def _check_steps(text: bytes) -> int:
@@ -150,9 +158,12 @@ def _check_steps(text: bytes) -> int:
 class _Unpickler(pickle.Unpickler):
     """An unpickler that makes only arrays, containers and :class:`TheanoObject`."""
 
-    def __init__(self, file: BinaryIO, arrays: dict[str, Array], most_bytes: int) -> None:
+    def __init__(
+        self, file: BinaryIO, arrays: dict[str, Array], most_bytes: int, shared: Shares | None
+    ) -> None:
         super().__init__(file, encoding="latin1")
         self.arrays, self.most_bytes, self.classes = arrays, most_bytes, dict[str, Any]()
+        self.shared, self.made = shared, dict[str, Any]()
 
     def find_class(self, module: str, name: str) -> Any:
         full = f"{module}.{name}"
@@ -163,10 +174,15 @@ class _Unpickler(pickle.Unpickler):
             )
         return self.classes[full]
 
-    def persistent_load(self, saved: object) -> Any:
-        # pkl_utils: ids such as "array_0", with or without what kind of value it is.
+    def persistent_load(self, saved: Any) -> Any:
+        # pkl_utils: ids such as "array_0", with or without what kind of value it is, or
+        # ("shared", name of the variable, id).
         key = saved[-1] if isinstance(saved, tuple | list) else saved
         for name in (str(key), str(key).partition(".")[2]):
+            if name in self.arrays and self.shared is not None and _is_shared(saved):
+                if name not in self.made:
+                    self.made[name] = self.shared(self.arrays[name], saved[1])
+                return self.made[name]
             if name in self.arrays:
                 return self.arrays[name]
         raise FileFormatError(f"a pickle that asks for {saved!r:.80}, which its zip has not")
@@ -276,7 +292,8 @@ def _scalar(dtype: object, raw: object) -> Any:
 class _Values:
     """Arrays in place of Theano's variables, throughout nested containers; each object once."""
 
-    def __init__(self) -> None:
+    def __init__(self, shared: Shares | None) -> None:
+        self.shared = shared
         self.done: dict[int, Any] = {}
         self.kept: list[Any] = []  # so that no id is used twice
 
@@ -325,10 +342,17 @@ class _Values:
         if isinstance(container, TheanoObject):
             inner = container.state[0] if _is_pair(container.state) else container.state
             storage = inner.get("storage") if isinstance(inner, dict) else None
-            return self.of(storage[0]) if isinstance(storage, list) and len(storage) == 1 else None
+            if not isinstance(storage, list) or len(storage) != 1:
+                return None
+            array = self.of(storage[0])
+            return array if self.shared is None else self.shared(array, state.get("name"))
         if last.endswith("Constant") and "data" in state:
             return self.of(state["data"])
         return None
+
+
+def _is_shared(saved: object) -> bool:
+    return isinstance(saved, tuple) and len(saved) == 3 and saved[0] == "shared"
 
 
 def _is_pair(state: object) -> bool:

@@ -152,6 +152,10 @@ class TheanoConfig(_Section):
         yield from WITHOUT_MEANING
         yield from self._own
 
+    def __str__(self) -> str:
+        """All flags and their values, as ``print(theano.config)`` has them."""
+        return "".join(f"{n}\n    Value:  {self.read(n)}\n\n" for n in sorted({*self.names()}))
+
     def add(self, name: str, default: object) -> None:
         """A flag of the program's own (``AddConfigVar``), unless it was set already."""
         if name not in FLAGS:
@@ -322,8 +326,7 @@ def AddConfigVar(
 
 def _config_print(thing: object, buf: Any, print_doc: bool = True) -> None:
     """Write the names and the values of all flags to ``buf``."""
-    for flag in sorted({*config.names()}):
-        print(f"{flag}\n    Value:  {config.read(flag)}\n", file=buf)
+    print(config, file=buf, end="")
 
 
 change_flags, THEANO_FLAGS = ChangeFlags, os.environ.get("THEANO_FLAGS", "")

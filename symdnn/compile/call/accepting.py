@@ -14,6 +14,9 @@ __all__ = ["accepting"]
 #: Arguments with fewer elements are copied where they are not contiguous: then a call takes no more
 #: time in Python than with those that are.
 _MIN_STRIDED = 1 << 14
+#: Strides of which compiled loops read whole vectors, in elements: an argument that has one may be
+#: read where it is.
+_STEPS = (0, 1, 2, 3, 4)
 
 
 def accepting(calls: Calls, strided: Sequence[bool] = ()) -> Any:
@@ -29,7 +32,11 @@ def accepting(calls: Calls, strided: Sequence[bool] = ()) -> Any:
         lines.append(f" {', '.join(names)}, = args")
     for i, (a, slot) in enumerate(zip(names, calls.slots)):
         scope[f"d{i}"] = slot.dtype
-        kept = _unless(a) if i < len(strided) and strided[i] else ""
+        kept = ""
+        if i < len(strided) and strided[i] and slot.dtype is not None:
+            scope[f"s{i}"] = frozenset(k * slot.dtype.itemsize for k in _STEPS)
+            kept = f" and not ({a}.size >= {_MIN_STRIDED} and {a}.flags.aligned"
+            kept += f" and not s{i}.isdisjoint({a}.strides))"
         lines += [
             f" if type({a}) is ndarray:",
             "  if not trusted:",
@@ -50,11 +57,3 @@ def accepting(calls: Calls, strided: Sequence[bool] = ()) -> Any:
 
 def _converter(slot: Any, allow_downcast: bool | None) -> Any:
     return lambda value: slot.convert(value, allow_downcast)
-
-
-def _unless(name: str) -> str:
-    """The condition of a copy of an argument that compiled loops may read by its strides: it has no
-    axis of neighbours in memory, or is small."""
-    steps = f"{name}.itemsize in {name}.strides or 0 in {name}.strides"
-    kept = f"{name}.size >= {_MIN_STRIDED} and ({steps}) and {name}.flags.aligned"
-    return f" and not ({kept})"

@@ -14,7 +14,7 @@ from symdnn.compile.call.arguments import Arguments, In, Out, Stored
 from symdnn.compile.call.fast import Calls
 from symdnn.compile.call.fast_host import fast_calls
 from symdnn.compile.call.named_sizes import NamedSizes
-from symdnn.compile.call.structured import InputForms, packed
+from symdnn.compile.call.structured import InputForms, packed, subset_of
 from symdnn.compile.execute.executor import Executor
 from symdnn.compile.execute.targets import Devices
 from symdnn.compile.plan.plan import Plan
@@ -103,12 +103,9 @@ class Function:
         self.signature, self.stages, self.profile = signature, stages, profile
         self.name, self.updated, self.trust_input = signature.name, list(signature.updated), False
         self.arguments = Arguments(
-            signature.name,
-            signature.declared,
-            stages.fgraph.inputs,
-            signature.states,
+            signature.name, signature.declared, stages.fgraph.inputs, signature.states,
             signature.allow_downcast,
-        )
+        )  # fmt: skip
         self._count = len(stages.fgraph.outputs) - len(self.updated)
         entering = (v for v in stages.program.inputs if isinstance(v, Shared))
         self._shared = list(dict.fromkeys([*stages.fgraph.shared(), *entering]))
@@ -152,6 +149,8 @@ class Function:
 
     def __call__(self, *given: Any, **kwargs: Any) -> Any:
         """Run the function. Shared variables change only if all of it succeeds."""
+        if "output_subset" in kwargs and "output_subset" not in self.arguments.by_name:
+            return subset_of(kwargs.pop("output_subset"), lambda: self(*given, **kwargs))
         args: Sequence[Any] = given
         try:
             if self._collective:

@@ -21,9 +21,16 @@ from symdnn.ops.array.index import Subtensor
 from symdnn.ops.array.reduce import Reduce
 from symdnn.ops.core.shape import DimShuffle
 from symdnn.ops.elemwise import Elemwise
+from symdnn.ops.linalg.products import BatchedDot, Dot
 from symdnn.ops.lowered.fused import FusedElemwise, FusedReduce
+from symdnn.ops.vendor.onednn import OneDnnMatmul
 
 __all__ = ["HostCalls", "fast_calls"]
+
+#: Ops whose kernels read operands of any strides once, or as libraries do.
+_TAKES_STRIDES = (
+    Elemwise, FusedElemwise, FusedReduce, Reduce, Dot, BatchedDot, OneDnnMatmul,
+)  # fmt: skip
 
 
 def fast_calls(function: CallSite) -> Calls | None:
@@ -154,4 +161,4 @@ def _read_once(segment: Segment, v: Variable) -> bool:
     if len(readers) != 1 or not reached.isdisjoint(segment.outputs):
         return False
     (reader,) = readers
-    return isinstance(reader.op, Elemwise | FusedElemwise | FusedReduce | Reduce)
+    return isinstance(reader.op, _TAKES_STRIDES)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,9 @@ from symdnn.compile.updates import as_pairs
 from symdnn.errors import InputError
 from symdnn.graph.values.structured import Form, Structured
 
-__all__ = ["InputForms", "flat_inputs", "flat_pairs", "packed", "parts_of_output"]
+__all__ = [
+    "InputForms", "flat_inputs", "flat_pairs", "packed", "parts_of_output", "subset_of",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -116,5 +118,20 @@ def flat_pairs(items: object, what: str) -> Any:
             flat.append((old, new))
             continue
         fitting = old.fitting(new, what)
-        flat += [(a, b) for a, b in zip(old.parts, fitting.parts) if a is not b]
+        new_parts = fitting.parts_for(old)
+        flat += [(a, b) for a, b in zip(old.parts, new_parts, strict=True) if a is not b]
     return flat
+
+
+def subset_of(wanted: Sequence[Any] | None, call: Callable[[], Any]) -> Any:
+    """The outputs of ``call()`` at the places ``wanted``, of a dict those of the keys; None: all.
+
+    A list, also of a single output. (``output_subset`` of a call, as in Theano.)
+    """
+    found = call()
+    if wanted is None:
+        return found
+    if isinstance(found, dict):
+        return {key: found[key] for key in wanted}
+    outputs = found if isinstance(found, list) else [found]
+    return [outputs[i] for i in wanted]

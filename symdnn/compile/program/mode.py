@@ -179,10 +179,13 @@ class Watches(Watch):
     def __init__(self, watches: Sequence[Watch]) -> None:
         self.watches = watches
         self.garbage = any(w.garbage for w in watches)
+        self.reads_values = any(w.reads_values for w in watches)
 
     def __call__(self, node: Apply, inputs: Sequence[Any], outputs: Sequence[Any] | None) -> None:
         for w in self.watches:
+            w.device_seconds = self.device_seconds
             w(node, inputs, outputs)
+        self.device_seconds = None
 
     def finish(self, results: Sequence[Any]) -> None:
         for w in self.watches:

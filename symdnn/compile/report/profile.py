@@ -200,6 +200,8 @@ def _row(what: str, calls: int, seconds: float, moved: int, total: float) -> str
 
 
 class _Timer(Watch):
+    reads_values = False
+
     def __init__(self, profile: FunctionProfile) -> None:
         self.profile = profile
         self.steps: list[tuple[Apply, float, float]] = []
@@ -212,7 +214,9 @@ class _Timer(Watch):
             self.compiled_before = COMPILE_CLOCK.seconds
             self.begin = time.perf_counter()
             return
-        seconds = now - self.begin - (COMPILE_CLOCK.seconds - self.compiled_before)
+        took = now - self.begin if self.device_seconds is None else self.device_seconds
+        self.device_seconds = None
+        seconds = max(took - (COMPILE_CLOCK.seconds - self.compiled_before), 0.0)
         entry = self.profile.nodes.get(node)
         if entry is None:
             entry = self.profile.nodes[node] = NodeProfile(node)

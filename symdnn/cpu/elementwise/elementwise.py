@@ -14,8 +14,8 @@ from symdnn.config import config
 from symdnn.cpu.compiler import jit
 from symdnn.cpu.elementwise.moves import moves_block
 from symdnn.cpu.elementwise.tiles_ir import tile_words, tiled, tiles_ir
-from symdnn.cpu.ir.elementwise_ir import elementwise_ir
-from symdnn.cpu.ir.loops_ir import LoopOperand, inner
+from symdnn.cpu.ir.elementwise_ir import SPREAD, elementwise_ir
+from symdnn.cpu.ir.loops_ir import MIN_COST_TO_INTERLEAVE, LoopOperand, inner
 from symdnn.cpu.ir.scalar_ir import has_code, refusal
 from symdnn.cpu.launch.fastcall import FastCall
 from symdnn.cpu.launch.launch import CpuLaunch
@@ -25,7 +25,7 @@ from symdnn.cpu.reference.programs import ProgramKernel
 from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call, Kernel, Row
 from symdnn.graph.op import Op
-from symdnn.graph.type import TensorType
+from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.graph.typing import Arrays
 from symdnn.graph.values.strides import merged
 from symdnn.ops.core.scalar import ScalarProgram, identity_program
@@ -43,6 +43,9 @@ _MIN_ADDITIONS_TO_COMPILE = 1 << 14
 _MAX_SHORT = 32
 #: So have rows of copies of up to this many bytes: LLVM makes a few loads and stores of them.
 _MAX_COPIED_BYTES = 512
+#: Elements of rows, at least and at most, that are one row, though some operands are the same in
+#: each; those where the program is long. An iteration of tiles has fewer. Bytes of such operands.
+_SPREAD, _SPREAD_IF_LONG, _WIDEST_SPREAD = (5, 32), (5, 63), 8
 #: Work for which waking up another thread pays, in additions.
 _ADDITIONS_PER_THREAD = 1 << 16
 
@@ -137,24 +140,30 @@ def _block(
     inputs: Arrays,
     outputs: Arrays,
 ) -> StridedBlock:
-    """The compiled loop and its block of words, for operands with these strides."""
-    read = [np.broadcast_to(a, shape) for a in inputs]
-    arrays = [*read, *outputs]
-    sizes, steps = merged(shape, [a.strides for a in arrays])
+    """The compiled loop and its block of words, for operands with these strides.
+
+    The innermost axis is the one along which the first result is dense.
+    """
+    order = sorted(range(len(shape)), key=lambda d: -abs(outputs[0].strides[d]))
+    read = [np.broadcast_to(a, shape).transpose(order) for a in inputs]
+    arrays = [*read, *(y.transpose(order) for y in outputs)]
+    sizes, steps = merged([shape[d] for d in order], [a.strides for a in arrays])
     count = threads.threads(prod(sizes) * max(program.cost, 2), _ADDITIONS_PER_THREAD)
     if (repeated := _repeated(program, sizes, steps, [a.itemsize for a in arrays])) is not None:
         return repeated
-    tile = tiled(program, sizes, [(a.dtype.name, s) for a, s in zip(arrays, steps)])
-    if tile is not None:
+    operands = [
+        LoopOperand(a.dtype.name, inner(s[-1], a.itemsize, i >= len(read)))
+        for i, (a, s) in enumerate(zip(arrays, steps))
+    ]
+    spread = _spread(program, sizes, steps, operands)
+    if spread is not None:
+        sizes, steps, operands = spread
+    elif tile := tiled(program, sizes, [(a.dtype.name, s) for a, s in zip(arrays, steps)]):
         plan, words = tile
         names = tile_words(plan)
         values = [count if n == "threads" else words.get(n, 0) for n in names]
         run = threads.kernel(tiles_ir, plan)
         return StridedBlock(run, values, [names.index(n) for n, _ in plan.named])
-    operands = [
-        LoopOperand(a.dtype.name, inner(s[-1], a.itemsize, i >= len(read)))
-        for i, (a, s) in enumerate(zip(arrays, steps))
-    ]
     reads, writes = tuple(operands[: len(read)]), tuple(operands[len(read) :])
     rows = prod(sizes[:-1])
     copied = not program.body and {o.inner for o in operands} == {"dense"} and rows > 1
@@ -169,6 +178,27 @@ def _block(
         at.append(len(values))
         values += [0, step[-1], *step[:-1]]
     return StridedBlock(run, values, at)
+
+
+def _spread(
+    program: ScalarProgram, sizes: tuple[int, ...], steps: list[tuple[int, ...]],
+    operands: list[LoopOperand],
+) -> tuple[tuple[int, ...], list[tuple[int, ...]], list[LoopOperand]] | None:  # fmt: skip
+    """Sizes, strides and operands with short rows as one, where some operands are the same in each
+    row, whose numbers are then repeated; None where rows stay."""
+    n = sizes[-1]
+    least, most = _SPREAD if program.cost < MIN_COST_TO_INTERLEAVE else _SPREAD_IF_LONG
+    if len(sizes) < 2 or not least <= n <= most:
+        return None
+    kinds, found = [], []
+    for o, s in zip(operands, steps, strict=True):
+        once = o.inner == "one" and s[-2] != 0
+        whole = o.inner in ("one", "dense") and s[-2] == n * s[-1]
+        if not (once and numpy_dtype(o.dtype).itemsize <= _WIDEST_SPREAD) and not whole:
+            return None
+        kinds.append(LoopOperand(o.dtype, f"{SPREAD}{n}") if once else o)
+        found.append((*s[:-2], s[-2] if once else s[-1]))
+    return (*sizes[:-2], sizes[-2] * n), found, kinds
 
 
 def _repeated(

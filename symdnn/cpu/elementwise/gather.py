@@ -97,6 +97,7 @@ def indexed_block(
     if plan.copies_rows and row_bytes <= _MAX_CONSTANT_BYTES:
         plan = replace(plan, row_bytes=row_bytes)
     parts = -(-sizes[-1] // LANES_OF_TASK)
+    plan = replace(plan, one_part=parts == 1)
     per_thread = _COPIED_PER_THREAD if plan.copies_rows else _ELEMENTS_PER_THREAD
     count, rows = threads.threads(y.size, per_thread), prod(sizes[:-1])
     each = _rows_of_task(plan, found[1:-1], rows, count)
@@ -117,8 +118,9 @@ def indexed_block(
 def _rows_of_task(
     plan: GatherPlan, steps: Sequence[Sequence[int]], rows: int, threads_: int
 ) -> int:
-    """Rows whose indices along the lanes are the same, and looked at once."""
-    if plan.copies_rows or any(any(own[:-1]) for own in steps if own[-1]):
+    """Rows of a task: short ones that are copied, or those whose indices along the lanes are the
+    same, and looked at once."""
+    if not plan.row_bytes and (plan.copies_rows or any(any(own[:-1]) for own in steps if own[-1])):
         return 1
     return max(1, min(_MAX_ROWS_OF_TASK, rows // (4 * threads_)))
 

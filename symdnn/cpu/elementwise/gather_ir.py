@@ -36,7 +36,7 @@ class GatherPlan:
     ``what``: elements are read by ``gather``; ``add``, ``set``, ``max``, ``min`` and ``mul`` change
     them by ``dense``, in the order of the indices; ``check`` only looks at the indices. ``near``
     says of each index whether the next number is the next element in memory. ``row_bytes`` of short
-    rows that are copied is a constant of the code, else 0.
+    rows that are copied is a constant of the code, else 0. ``one_part``: lanes are not divided.
     """
 
     outer: int
@@ -46,6 +46,7 @@ class GatherPlan:
     what: str = "gather"
     near: tuple[bool, ...] = ()
     row_bytes: int = 0
+    one_part: bool = False
 
     @property
     def named(self) -> list[tuple[str, LoopOperand]]:
@@ -121,9 +122,11 @@ class _GatherBuilder(LoopBuilder):
     def _part(self, number: str) -> None:
         """Append the work on a part of the lanes at an index of the other axes."""
         plan = self.plan
-        rest, part = self.new(f"udiv i64 {number}, %parts"), self.new(f"urem i64 {number}, %parts")
-        first = self.affine(part, LANES_OF_TASK)
-        count = self.least(self.new(f"sub i64 %n, {first}"), str(LANES_OF_TASK))
+        rest, first, count = number, "0", "%n"
+        if not plan.one_part:  # a division takes as long as the copy of a short row
+            rest = self.new(f"udiv i64 {number}, %parts")
+            first = self.affine(self.new(f"urem i64 {number}, %parts"), LANES_OF_TASK)
+            count = self.least(self.new(f"sub i64 %n, {first}"), str(LANES_OF_TASK))
 
         def begun(row: str) -> dict[str, str]:
             places = {"i": first}

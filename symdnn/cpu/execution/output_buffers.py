@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from math import prod
 from sys import getrefcount
@@ -15,8 +15,11 @@ import numpy as np
 
 from symdnn.cpu.launch.scratch import empty_aligned
 from symdnn.graph.typing import Array
+from symdnn.graph.variable import Variable
+from symdnn.ops.elemwise import Elemwise
+from symdnn.ops.lowered.fused import FusedElemwise
 
-__all__ = ["PersistentOutputBuffers", "OutputBuffers"]
+__all__ = ["PersistentOutputBuffers", "OutputBuffers", "kind_of", "order_follows"]
 
 
 #: Outputs of at least this size are recycled.
@@ -91,9 +94,48 @@ class OutputBuffers:
         _kept.add(self, nbytes if last is None else 0)
         return made
 
+    def make_like(self, k: int, *arrays: Array) -> Array:
+        """Memory for output ``k``, its axes in the order that those of these arrays have.
+
+        That is C's order unless all have the same other one.
+        """
+        made, order = self.make(k), _order(arrays[0])
+        if any(_order(a) != order for a in arrays[1:]):
+            return made
+        shape = [made.shape[d] for d in order]
+        return made.reshape(shape).transpose([order.index(d) for d in range(len(order))])
+
     def let_go(self) -> None:
         """Recycle none of the buffers that there are."""
         self.last = [None] * len(self.places)
+
+
+def _order(array: Array) -> list[int]:
+    """The axes of an array from the outermost to the innermost in memory."""
+    axes = range(array.ndim)
+    if array.flags.c_contiguous or 0 in array.strides:
+        return [*axes]
+    return sorted(axes, key=lambda d: -abs(array.strides[d]))
+
+
+def order_follows(segment: Any, memory: Any, index: Mapping[Variable, int]) -> dict[int, list[int]]:
+    """Results of elementwise ops, and the arguments of their shapes: the indices of both.
+
+    In memory the axes of such a result have the order of those of the arguments, as NumPy's have.
+    So a loop over transposed arguments transposes nothing.
+    """
+    read = {v for node in segment.nodes for v in node.inputs}
+    taken = {*read, *memory.early, *memory.early.values(), *memory.stored, *memory.carried}
+    results = [v for v in dict.fromkeys(segment.outputs) if v in index and v not in taken]
+    found = {}
+    for v in results:
+        view, node = memory.views[v], v.owner
+        outside = view.buffer.kind == "outside" and view.buffer.variable is v
+        if outside and node is not None and isinstance(node.op, Elemwise | FusedElemwise):
+            same = [x for x in node.inputs if x in segment.inputs and x in index]
+            same = [x for x in same if memory.views[x].shape == view.shape]
+            found[index[v]] = [index[x] for x in same]
+    return found
 
 
 class PersistentOutputBuffers(OutputBuffers):
@@ -109,3 +151,8 @@ class PersistentOutputBuffers(OutputBuffers):
             _, shape, dtype = self.places[k]
             self.last[k] = np.empty(shape, dtype)
         return self.last[k]  # type: ignore[return-value]
+
+
+def kind_of(kept: bool) -> type[OutputBuffers]:
+    """The buffers of a segment; those of results that are ``kept`` are the same in each run."""
+    return PersistentOutputBuffers if kept else OutputBuffers

@@ -15,7 +15,7 @@ from symdnn.cpu.execution import tier_up
 from symdnn.cpu.execution.arena import Arenas
 from symdnn.cpu.execution.fastcall_groups import FastCallGroups
 from symdnn.cpu.execution.guard import with_checks
-from symdnn.cpu.execution.output_buffers import OutputBuffers, PersistentOutputBuffers
+from symdnn.cpu.execution.output_buffers import OutputBuffers, kind_of, order_follows
 from symdnn.cpu.execution.step_codegen import Frame, PlanStep, StepFunction
 from symdnn.cpu.execution.tier_up import HOT_CALLS, WARM_CALLS
 from symdnn.cpu.execution.view_ops import view_of
@@ -55,7 +55,7 @@ class CpuPlan(BoundPlan):
             if (i := self.index.get(v)) is not None
         ]
         self.leaving = [self.index[v] for v in spec.segment.outputs]
-        kind = PersistentOutputBuffers if spec.segment.kept else OutputBuffers
+        kind = kind_of(spec.segment.kept)
         self.results: OutputBuffers = kind(self._fresh_outputs()) if full is None else full.results
         #: Shared variables that are updated in place: indices of (new value, old value).
         self.stored = [(self.index[new], self.index[old]) for new, old in memory.stored.items()]
@@ -76,10 +76,11 @@ class CpuPlan(BoundPlan):
         self.silent = False
         #: Whether a run is only a call of ``run_all``: no updates, and BLAS keeps its threads.
         self.simple = False
-        #: Whether a kernel may call BLAS, which has threads of its own.
-        self.calls_blas = self.threaded and not self.closed
+        #: Whether a kernel may run threads of another pool (BLAS's), and does beside OpenMP's.
+        self.has_pools = any(t.has_pool for t in traits)
+        self.calls_blas = self.threaded and self.has_pools
         #: Whether several threads may run it, libgomp's or BLAS's.
-        self.parallel = self.threaded or not self.closed
+        self.parallel = self.threaded or self.has_pools
         self.threads = thread_pools.set_threads() if self.parallel else 1
         self.may_yield = full is None and str(config.deterministic) != "more"
         self.yields = self._yields()
@@ -197,7 +198,7 @@ class CpuPlan(BoundPlan):
             self._bind_steps()
             self.scratch = None  # other steps have workspaces now
             self.threaded = self.threaded or any(t.threaded for t in self._traits())
-            self.parallel = self.threaded or not self.closed
+            self.parallel = self.threaded or self.has_pools
             self.threads = thread_pools.set_threads()
             self.yields = self._yields()
 
@@ -380,7 +381,7 @@ class CpuPlan(BoundPlan):
         if self.silent and self.parallel_requests == threads.parallel_requests():
             # No step has work for two threads, so the number of threads does not matter.
             self.threaded = self.threaded and not all(t.asks_threads for t in self._traits())
-            self.parallel = self.threaded or not self.closed
+            self.parallel = self.threaded or self.has_pools
         return self.run_all
 
     def _traits(self) -> set[Traits]:
@@ -392,7 +393,8 @@ class CpuPlan(BoundPlan):
     def _frame(self) -> Frame:
         fixed = [i for i, value in enumerate(self.template) if value is not None]
         same = [*self.stored, *self.carried, *self.early]
-        return Frame(self.entering, self.results, same, fixed, self.leaving)
+        like = order_follows(self.spec.segment, self.memory, self.index)
+        return Frame(self.entering, self.results, same, fixed, self.leaving, like)
 
     def _views(self) -> dict[int, tuple[int, Any]]:
         """Values that are views of arguments or outputs at known offsets: (index of base, view)."""

@@ -8,8 +8,8 @@ steps that need no Python is one line (:mod:`symdnn.cpu.execution.fastcall_group
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from types import CodeType
 from typing import Any, Protocol
@@ -51,6 +51,9 @@ class OutputMemory(Protocol):
     def make(self, k: int) -> Any:
         """Memory for output ``k``."""
 
+    def make_like(self, k: int, *arrays: Any) -> Any:
+        """Memory for output ``k``, its axes in the order that those of these arrays have."""
+
 
 @dataclass(frozen=True)
 class Frame:
@@ -59,7 +62,8 @@ class Frame:
     ``entering`` has pairs (index of an argument, index of its value). ``results`` allocates the
     values that are new in each run. ``stored`` has pairs of values in one memory: the new and the
     old one of a shared variable that is updated in place, a value and the output that overwrites
-    it. ``fixed`` are bound before any run. ``leaving`` are returned.
+    it. ``fixed`` are bound before any run. ``leaving`` are returned. ``like`` has the arguments
+    whose order of axes a result takes, where they have one that is not C's.
     """
 
     entering: Sequence[tuple[int, int]]
@@ -67,6 +71,7 @@ class Frame:
     stored: Sequence[tuple[int, int]]
     fixed: Collection[int]
     leaving: Sequence[int]
+    like: Mapping[int, Sequence[int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -211,6 +216,9 @@ class StepFunction:
 
     def _made(self, k: int) -> str:
         i, shape, dtype = self._frame.results.places[k]
+        if self._spans is None and (like := self._frame.like.get(i)):
+            arrays = ", ".join(f"v{j}" for j in like)
+            return f"v{i} = {self._name(self._frame.results.make_like)}({k}, {arrays})"
         if self._frame.results.large(k):
             return f"v{i} = {self._name(self._frame.results.make)}({k})"
         return f"v{i} = empty({shape!r}, {self._name(dtype)})"

@@ -22,6 +22,7 @@ from typing import Any
 
 from symdnn.cpu.compiler import jit
 from symdnn.cpu.gemm.gemm_direct import direct_product
+from symdnn.cpu.gemm.gemm_gram import GramLaunch, is_gram
 from symdnn.cpu.gemm.gemm_ir import TileShape, max_block_terms, shape_of
 from symdnn.cpu.gemm.gemm_kept import kept_panels
 from symdnn.cpu.gemm.gemm_loops_ir import WORDS, gemm_ir
@@ -103,11 +104,15 @@ class GemmKernel(Kernel[OneDnnMatmul]):
 
     def workspace_bytes(self, call: Call[OneDnnMatmul]) -> int:
         """Panels of every thread. The launch allocates memory for rows that must be packed too."""
+        if is_gram(call):
+            return 0  # its parts have their own
         found = _partition_of(call)
         return found.thread_bytes(False, shape_of(jit.vector_width()).columns) * found.threads
 
     def bind(self, call: Call[OneDnnMatmul]) -> Any:
         """A launch for operands with any strides."""
+        if is_gram(call):
+            return GramLaunch(call, shape_of(jit.vector_width()).columns, _GemmLaunch)
         return _GemmLaunch(call)
 
     def begin(self, call: Call[OneDnnMatmul]) -> None:

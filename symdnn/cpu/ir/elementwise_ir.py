@@ -5,7 +5,8 @@ The block of words has the number of threads, of rows, the length of a row, the 
 dimensions but the first. Then come for each operand the address of NumPy's array object, its
 innermost stride and its outer strides, in bytes. The text depends on the number of dimensions and
 the kinds of strides, so one kernel serves all sizes. Operands with every second (third, fourth)
-number of a row are packed into a buffer first, some hundred at a time.
+number of a row are packed into a buffer first, some hundred at a time. So are those of which each
+number is repeated a few times: rows that short would have no whole vectors.
 """
 
 from __future__ import annotations
@@ -27,17 +28,23 @@ from symdnn.cpu.ir.loops_ir import (
     word,
 )
 from symdnn.cpu.ir.math_ir import definitions
-from symdnn.cpu.ir.pack_ir import PACKED_ELEMENTS, pack_call, pack_function
+from symdnn.cpu.ir.pack_ir import (
+    PACKED_ELEMENTS,
+    is_packed,
+    pack_call,
+    pack_function,
+    spread_function,
+)
 from symdnn.cpu.ir.scalar_ir import Printer, dealt, load_as, part_names, store_as
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.core.scalar import ScalarProgram
 
-__all__ = ["elementwise_ir", "words_per_operand"]
+__all__ = ["SPREAD", "elementwise_ir", "words_per_operand"]
 
 #: Words at the head of the block: threads, rows, length of a row.
 HEAD = 3
-#: Bytes of the widest numbers that are packed.
-_WIDEST_PACKED = 8
+#: The beginning of the kinds of operands of which each number is repeated; so many times follow.
+SPREAD = "spread "
 
 
 def words_per_operand(ndim: int) -> int:
@@ -104,7 +111,8 @@ def elementwise_ir(
 def _loads(reads: Sequence[tuple[str, LoopOperand]]) -> list[str]:
     """Lines that load an element of each operand that has another one for each."""
     moving = [(name, o) for name, o in reads if o.inner != "one"]
-    lines = [_read_packed(n, o) if _step(o) > 1 else read(n, o) for n, o in moving]
+    buffered = {n for n, _, _ in (*_packed(reads), *_spread(reads))}
+    lines = [_read_packed(n, o) if n in buffered else read(n, o) for n, o in moving]
     return [line for own in lines for line in own]
 
 
@@ -120,7 +128,8 @@ def _stores(
 
 def _row(named: Sequence[tuple[str, LoopOperand]], body: Sequence[str], length: int) -> list[str]:
     """Lines of the loop over a row, in chunks where operands are packed."""
-    return _chunks(named, body, length) if _packed(named) else _elements(body, length)
+    buffered = _packed(named) or _spread(named)
+    return _chunks(named, body, length) if buffered else _elements(body, length)
 
 
 def _elements(body: Sequence[str], length: int) -> list[str]:
@@ -139,7 +148,7 @@ def _elements(body: Sequence[str], length: int) -> list[str]:
 
 def _step(o: LoopOperand) -> int:
     """The constant stride of an operand that is packed, in elements; 1 for others."""
-    packed = o.inner.startswith(EVERY) and numpy_dtype(o.dtype).itemsize <= _WIDEST_PACKED
+    packed = is_packed(o.inner, numpy_dtype(o.dtype).itemsize)
     return int(o.inner.removeprefix(EVERY)) if packed else 1
 
 
@@ -149,15 +158,26 @@ def _packed(named: Sequence[tuple[str, LoopOperand]]) -> list[tuple[str, int, in
     return [(n, size, step) for n, size, step in found if step > 1]
 
 
+def _spread(named: Sequence[tuple[str, LoopOperand]]) -> list[tuple[str, int, int]]:
+    """Names, bytes of an element and repetitions of operands of which each number is repeated."""
+    found = [(n, o) for n, o in named if o.inner.startswith(SPREAD)]
+    return [
+        (n, int(numpy_dtype(o.dtype).itemsize), int(o.inner.removeprefix(SPREAD))) for n, o in found
+    ]
+
+
 def _pack_functions(named: Sequence[tuple[str, LoopOperand]]) -> list[str]:
     kinds = sorted({(size, step) for _, size, step in _packed(named)})
-    return [line for kind in kinds for line in pack_function(*kind)]
+    lines = [line for kind in kinds for line in pack_function(*kind)]
+    kinds = sorted({(size, times) for _, size, times in _spread(named)})
+    return lines + [line for kind in kinds for line in spread_function(*kind)]
 
 
 def _buffers(named: Sequence[tuple[str, LoopOperand]]) -> list[str]:
+    counts = [(name, size, PACKED_ELEMENTS) for name, size, _ in _packed(named)]
+    counts += [(name, size, PACKED_ELEMENTS + 2 * times) for name, size, times in _spread(named)]
     return [
-        f"%buffer_{name} = alloca [{PACKED_ELEMENTS} x i{8 * size}], align 64"
-        for name, size, _ in _packed(named)
+        f"%buffer_{name} = alloca [{count} x i{8 * size}], align 64" for name, size, count in counts
     ]
 
 
@@ -179,6 +199,14 @@ def _chunks(
             f"%from_{name} = getelementptr i{8 * size}, ptr %base_{name}, i64 %k_{name}",
             pack_call(size, step, f"%from_{name}", f"%buffer_{name}", "%chunk_length"),
             f"%packed_{name} = getelementptr i{8 * size}, ptr %buffer_{name}, i64 %chunk_back",
+        ]
+    for name, size, times in _spread(named):
+        packs += [
+            f"call void @spread{8 * size}x{times}(ptr %base_{name}, i64 %s_{name}, "
+            f"ptr %buffer_{name}, i64 %chunk_low, i64 %chunk_high)",
+            f"%chunk_first_{name} = sub nsw i64 {times}, %chunk_low",
+            f"%packed_{name} = getelementptr i{8 * size}, ptr %buffer_{name}, "
+            f"i64 %chunk_first_{name}",
         ]
     return [
         "br label %chunk",
@@ -246,7 +274,7 @@ def _setup(named: Sequence[tuple[str, LoopOperand]], sizes: Sequence[int]) -> li
     at = HEAD + max(ndim - 2, 0)
     for name, o in named:
         lines += data_of(f"%a_{name}", at)
-        if o.inner == "strided":
+        if o.inner == "strided" or o.inner.startswith(SPREAD):
             lines += word(f"%s_{name}", at + 1)
         for d in range(ndim - 1):
             lines += word(f"%s{d}_{name}", at + 2 + d)

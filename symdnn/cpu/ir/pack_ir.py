@@ -9,11 +9,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from symdnn.cpu.ir.builder import FunctionBuilder
+from symdnn.cpu.ir.loops_ir import EVERY
 
-__all__ = ["PACKED_ELEMENTS", "pack_call", "pack_function"]
+__all__ = ["PACKED_ELEMENTS", "is_packed", "pack_call", "pack_function", "spread_function"]
 
 #: Numbers of a buffer, and bytes of a vector.
 PACKED_ELEMENTS, _VECTOR_BYTES = 512, 64
+#: Bytes of the widest numbers that are packed.
+_WIDEST = 8
+
+
+def is_packed(inner: str, itemsize: int) -> bool:
+    """Whether numbers with this innermost stride, of so many bytes, are packed."""
+    step = int(inner.removeprefix(EVERY)) if inner.startswith(EVERY) else 1
+    return step > 1 and itemsize <= _WIDEST
 
 
 def pack_call(itemsize: int, step: int, source: str, target: str, count: str) -> str:
@@ -65,6 +74,40 @@ def pack_function(itemsize: int, step: int) -> list[str]:
 
     b.when("whole", "%any", vectors)
     b.when("ones", "%tail", last)
+    b.put("ret void", "}")
+    return b.lines
+
+
+def spread_function(itemsize: int, times: int) -> list[str]:
+    """The function: ``to[times + i - low] = from[i // times]`` for i from ``%low`` to ``%high``.
+
+    ``%step`` bytes are between two numbers. Up to ``times`` numbers before and behind those are
+    written too.
+    """
+    b, t = FunctionBuilder(), f"i{8 * itemsize}"
+    b.put(
+        f"define internal void @spread{8 * itemsize}x{times}(ptr %from, i64 %step, ptr %to, "
+        "i64 %low, i64 %high) #0 {",
+        "entry:",
+        f"%first = udiv i64 %low, {times}",
+        f"%far = add i64 %high, {times - 1}",
+        f"%last = udiv i64 %far, {times}",
+    )
+
+    def group(g: str, _: list[str]) -> list[str]:
+        place = b.bytes_at("%from", b.new(f"mul i64 {g}, %step"))
+        value = b.new(f"load {t}, ptr {place}, align {itemsize}")
+        vector = f"<{times} x {t}>"
+        one = b.new(f"insertelement {vector} poison, {t} {value}, i64 0")
+        every = b.new(
+            f"shufflevector {vector} {one}, {vector} poison, <{times} x i32> zeroinitializer"
+        )
+        at = b.new(f"sub i64 {b.affine(g, times, times)}, %low")
+        to = b.new(f"getelementptr {t}, ptr %to, i64 {at}")
+        b.put(f"store {vector} {every}, ptr {to}, align {itemsize}")
+        return []
+
+    b.counted("group", "%first", "%last", group)
     b.put("ret void", "}")
     return b.lines
 

@@ -47,7 +47,8 @@ class SeriesLaunch(CpuLaunch):
     def prepare(self, inputs: Arrays, outputs: Arrays) -> None:
         """Queue the compilation of the code for operands with these strides."""
         for launch, reads, writes in self._resolved(inputs, outputs):
-            launch.prepare(reads, writes)
+            if launch.prepare is not None:
+                launch.prepare(reads, writes)
 
     def native(self, inputs: Arrays, outputs: Arrays) -> FastCallSeries | None:
         """For operands with these strides, if every part offers it."""

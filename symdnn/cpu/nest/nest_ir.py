@@ -15,10 +15,11 @@ from symdnn.cpu.ir.loops_ir import (
     word,
 )
 from symdnn.cpu.ir.math_ir import definitions
+from symdnn.cpu.ir.pack_ir import pack_call, pack_function
 from symdnn.cpu.ir.scalar_ir import STORED, VALUES
 from symdnn.cpu.ir.turn_ir import turn_function
 from symdnn.cpu.nest.nest_pieces_ir import NestPieces, bits_of
-from symdnn.cpu.nest.schedule import Schedule, word_names
+from symdnn.cpu.nest.schedule import PACKED, PACKED_PART, Schedule, word_names
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.nest.nest import Fold
 
@@ -26,6 +27,8 @@ __all__ = ["nest_ir"]
 
 #: Rows of columns whose states are loaded and stored once, of folds that cost up to so much.
 _ROWS_TOGETHER, _MAX_COST_OF_ROWS = 4, 64
+#: Lanes of the widest vectors of float32; those of a tile are a multiple.
+_WHOLE_LANES = 16
 
 
 def nest_ir(fold: Fold, schedule: Schedule) -> str:
@@ -35,6 +38,7 @@ def nest_ir(fold: Fold, schedule: Schedule) -> str:
     declared, helpers = set(tasks.declared), set(tasks.helpers)
     sizes = {numpy_dtype(o.dtype).itemsize for o in schedule.reads if o.inner == "turned"}
     lines = [line for size in sorted(sizes) for line in turn_function(size, tile=True)]
+    lines += [line for kind in sorted({*tasks.packs().values()}) for line in pack_function(*kind)]
     lines += [*tasks.lines, *next_task("task")]
     whole = list(THREADS)
     if not fold.scan:
@@ -71,8 +75,8 @@ class _NestBuilder(NestPieces):
                 # processors take 20 cycles for that.
                 entry.append(f'%hidden{i} = call ptr asm "", "=r,0"(ptr %state{i})')
         for name, o in self.named.items():
-            if o.inner == "turned":
-                count = self.schedule.lanes * self.schedule.rows
+            if o.inner == "turned" or name in self.packs():
+                count = self.schedule.lanes * self.schedule.rows or PACKED_PART
                 entry.append(f"%tile_{name} = alloca [{count} x i{bits_of(o)}], align 64")
         self.tasks(entry, "task")
         {
@@ -108,13 +112,13 @@ class _NestBuilder(NestPieces):
                 self.bytes_at(base, self.new(f"mul i64 {begin}, %{n}.s"))
                 for base, n in zip(self.rows_at("x", reads, row), self.named)
             ]
-            x_rows = self._turned(begun, count, length)
+            x_rows = self._tiled(begun, count, length)
             y_rows = self.rows_at("y", writes, row)  # of scans, which have one part
             number = self.new(f"mul i64 {begin}, %NK")
             number = self.new(f"add i64 {number}, {self.new(f'mul i64 {row}, %NR')}")
             if meet:
                 number = self.new(f"add i64 {number}, {first}")
-            self._rows(count, length, x_rows, y_rows, number)
+            self._rows(self._whole(count), length, x_rows, y_rows, number)
             return []
 
         self.counted("part", low, high, part)
@@ -133,6 +137,18 @@ class _NestBuilder(NestPieces):
             ),
             lambda: self.over_lanes(count, lambda j: self._leave_partial("%r", j)),
         )
+
+    def _whole(self, count: str) -> str:
+        """So many lanes, or up to whole vectors if all operands are in tiles.
+
+        What is left of lanes would be computed one by one. Nobody reads those that are too many.
+        """
+        kinds = [o.inner for n, o in self.named.items() if n[0] == "x"]
+        tiles = all(k in ("one", "turned") or k.startswith(PACKED) for k in kinds)
+        if not tiles or not self.schedule.rows or self.schedule.meet:
+            return count
+        more = self.new(f"add i64 {count}, {_WHOLE_LANES - 1}")
+        return self.new(f"and i64 {more}, {-_WHOLE_LANES}")
 
     def _unrolled(self, count: str, reads: Sequence[str], writes: Sequence[str]) -> None:
         """Append the loop over lanes, an iteration of which has all rows."""
@@ -161,18 +177,36 @@ class _NestBuilder(NestPieces):
     def _row_step(self, name: str) -> str:
         """Bytes from one row of columns to the next, in a tile where an operand is turned."""
         o = self.named[name]
-        return str(self.schedule.lanes * bits_of(o) // 8) if o.inner == "turned" else f"%{name}.s"
+        tile = o.inner == "turned" or name in self.packs()
+        return str(self.schedule.lanes * bits_of(o) // 8) if tile else f"%{name}.s"
 
-    def _turned(self, bases: Sequence[str], count: str, length: str) -> list[str]:
-        """Addresses of the first row of the reads, after those that are turned are in tiles."""
+    def _tiled(self, bases: Sequence[str], count: str, length: str) -> list[str]:
+        """Addresses of the first row of the reads, after those that are turned or packed are in
+        tiles."""
         found = []
         for base, (name, o) in zip(bases, self.named.items()):
             if o.inner == "turned":
                 given = f"ptr {base}, i64 %{name}.i, ptr %tile_{name}, i64 {self._row_step(name)}"
                 self.put(f"call void @tile{bits_of(o)}({given}, i64 {count}, i64 {length})")
                 base = f"%tile_{name}"
+            if name in self.packs():
+                self._pack_rows(name, base, count, length)
+                base = f"%tile_{name}"
             found.append(base)
         return found
+
+    def _pack_rows(self, name: str, base: str, count: str, length: str) -> None:
+        size, step = self.packs()[name]
+
+        def row(k: str, _: list[str]) -> list[str]:
+            source = self.bytes_at(base, self.new(f"mul i64 {k}, %{name}.s"))
+            to = self.bytes_at(
+                f"%tile_{name}", self.new(f"mul i64 {k}, {self.schedule.lanes * size}")
+            )
+            self.put(pack_call(size, step, source, to, count))
+            return []
+
+        self.counted(self.tag(), 0, length, row)
 
     def _rows(
         self, count: str, length: str, reads: Sequence[str], writes: Sequence[str], number: str
@@ -235,7 +269,7 @@ class _NestBuilder(NestPieces):
             begin = self.new(f"mul i64 {place}, %seg")
             end = self.least(self.new(f"add i64 {begin}, %seg"), "%n")
             number = self.new(f"mul i64 {row}, %n")
-
+            x_row = self.packed(x_row, begin, self.new(f"sub i64 {end}, {begin}"))
             self._lanes_over(x_row, begin, end, number)
             return []
 
@@ -347,10 +381,12 @@ class _NestBuilder(NestPieces):
             x_row = self.rows_at("x", reads, row)
             begin = self.new(f"mul i64 {place}, %seg")
             end = self.least(self.new(f"add i64 {begin}, %seg"), "%n")
+            x_row = self.packed(x_row, begin, self.new(f"sub i64 {end}, {begin}"))
             return self.combined(sofar, some(x_row, begin, end))
 
         if self.schedule.length:
-            found = some(reads, 0, str(self.schedule.length))
+            length = str(self.schedule.length)
+            found = some(self.packed(reads, "0", length), 0, length)
         else:
             found = self.counted("part", low, high, part, self.started(), kinds)
         self._end(lambda: self.left(found, writes), lambda: self._leave_partial("%r", "0", found))

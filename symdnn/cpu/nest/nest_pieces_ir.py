@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from symdnn.cpu.ir.loops_ir import ACCESS, LoopOperand, data_of, word
+from symdnn.cpu.ir.loops_ir import ACCESS, EVERY, LoopOperand, data_of, word
+from symdnn.cpu.ir.pack_ir import pack_call
 from symdnn.cpu.ir.program_ir import LoopBuilder
 from symdnn.cpu.ir.scalar_ir import STORED, dealt, store_as
-from symdnn.cpu.nest.schedule import Schedule, word_names
+from symdnn.cpu.nest.schedule import PACKED, Schedule, word_names
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.nest.nest import Fold
 
@@ -62,9 +63,36 @@ class NestPieces(LoopBuilder):
         o = self.named[name]
         if o.inner == "one":
             return base
-        if o.inner in ("dense", "turned"):
+        if o.inner in ("dense", "turned") or o.inner.startswith(PACKED):
             return self.new(f"getelementptr i{bits_of(o)}, ptr {base}, i64 {j}")
+        if o.inner.startswith(EVERY):
+            place = self.new(f"mul nsw i64 {j}, {o.inner.removeprefix(EVERY)}")
+            return self.new(f"getelementptr i{bits_of(o)}, ptr {base}, i64 {place}")
         return self.bytes_at(base, self.new(f"mul i64 {j}, %{name}.i"))
+
+    def packs(self) -> dict[str, tuple[int, int]]:
+        """Operands that are packed, with the bytes of their numbers and their steps."""
+        return {
+            n: (bits_of(o) // 8, int(o.inner.split()[-1]))
+            for n, o in self.named.items()
+            if o.inner.startswith(PACKED)
+        }
+
+    def packed(self, bases: Sequence[str], begin: str, count: str) -> list[str]:
+        """Addresses of the reads whose elements from ``begin`` on, of those that are packed, are
+        in buffers."""
+        found = list(bases)
+        for i, name in enumerate(self.named):
+            if name not in self.packs():
+                continue
+            size, step = self.packs()[name]
+            source = self.new(
+                f"getelementptr i{8 * size}, ptr {bases[i]}, i64 {self.affine(begin, step)}"
+            )
+            self.put(pack_call(size, step, source, f"%tile_{name}", count))
+            back = self.new(f"sub i64 0, {begin}")
+            found[i] = self.new(f"getelementptr i{8 * size}, ptr %tile_{name}, i64 {back}")
+        return found
 
     def value(self, dtype: str, pointer: str, more: str = ACCESS) -> str:
         """Load a number, which no other iteration of a loop over lanes writes."""

@@ -26,10 +26,14 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from symdnn.cpu.ir.loops_ir import LoopOperand, inner
+from symdnn.cpu.ir.pack_ir import is_packed
 from symdnn.cpu.ir.turn_ir import TURN_BLOCK
 from symdnn.ops.nest.nest import Access, Nest
 
-__all__ = ["Schedule", "scheduled", "word_names"]
+__all__ = ["PACKED", "PACKED_PART", "Schedule", "scheduled", "word_names"]
+
+#: The beginning of the kinds of operands that are packed; their steps follow.
+PACKED = "packed "
 
 #: The most and the fewest columns of a band: wide ones are read in long runs, several threads need
 #: several. No column depends on others, so neither do bits on the width.
@@ -45,6 +49,8 @@ _LINES = 4
 _MIN_COLUMNS, _SHORT_AXIS, _MIN_TURNED = 4, 128, 16
 #: Lanes of a tile of turned operands, and bytes of all tiles, which stay in the first cache.
 _TILE_LANES, _TILE_BYTES = 64, 1 << 14
+#: Lanes of a tile of operands that are packed only, and elements of a line that are packed at once.
+_PACKED_LANES, PACKED_PART = 512, 1024
 #: Numbers of an axis that one iteration has.
 _MAX_UNROLLED = 6
 #: Monoids whose elements LLVM may take in any order, which it does well for more than a few.
@@ -67,7 +73,9 @@ class Schedule:
     """What the text depends on: the shape of loops, how many axes are outside of the lanes.
 
     ``reads`` and ``writes`` are strides along the lanes (along the folded axis for lines);
-    a read is ``turned`` if it is dense along the rows of columns, of which a tile has ``rows``.
+    a read is ``turned`` if it is dense along the rows of columns, of which a tile has ``rows``,
+    and ``packed every 2`` if it has every second number along the lanes, which a tile has too, or
+    a buffer for a part of a line.
     ``meet``: the lanes of columns are along a folded axis. ``simple``: the monoids are of
     :data:`_SIMPLE`. ``constants`` are words that the text has. ``length`` is that of short rows,
     else 0; columns have all of it in one iteration.
@@ -118,12 +126,19 @@ class _Axes:
     lane: int
     row: int
     unrolled: bool = False
+    #: Whether operands may be read from tiles: scans write as they go.
+    tiles: bool = True
 
     def turned(self, a: Access) -> bool:
         """Whether an operand that is read is dense along rows, and not along lanes."""
         lane, row = a.steps[self.lane], a.steps[self.row]
         crossed = row == a.itemsize and lane not in (0, a.itemsize)
-        return self.shape == "columns" and crossed and not self.unrolled
+        return self.tiles and self.shape == "columns" and crossed and not self.unrolled
+
+    def packed(self, a: Access) -> bool:
+        """Whether every second (third, fourth) number along the lanes is read."""
+        few = is_packed(inner(a.steps[self.lane], a.itemsize), a.itemsize)
+        return self.tiles and self.shape != "lines" and few and not self.unrolled
 
 
 def scheduled(nest: Nest, threads: int) -> tuple[Schedule, dict[str, int]]:
@@ -131,18 +146,20 @@ def scheduled(nest: Nest, threads: int) -> tuple[Schedule, dict[str, int]]:
     apart = [a.steps[nest.kept[-1]] for a in nest.writes]
     nest, beside = _with_columns(nest)
     axes = _Axes("lanes", nest.along[-1], nest.along[-1]) if beside > 1 else _axes(nest)
+    axes = replace(axes, tiles=not nest.fold.scan)
     shape, length = axes.shape, nest.sizes[axes.row]
     kept = [d for d in nest.kept if d != axes.lane]
     along = [d for d in nest.along if d not in (axes.lane, axes.row)]
     meet = shape == "columns" and axes.lane in nest.along
     outer = prod(nest.sizes[d] for d in kept)
-    tiles = [a for a in nest.reads if axes.turned(a)]
+    tiles = [a for a in nest.reads if axes.turned(a) or axes.packed(a)]
     lanes, rows, seg = _extent(nest, axes, outer, tiles, beside)
 
     def operand(a: Access, written: bool) -> LoopOperand:
-        turned = not written and axes.turned(a)
-        kind = "turned" if turned else inner(a.steps[axes.lane], a.itemsize, written)
-        return LoopOperand(a.dtype, kind)
+        if not written and axes.turned(a):
+            return LoopOperand(a.dtype, "turned")
+        kind = inner(a.steps[axes.lane], a.itemsize, written)
+        return LoopOperand(a.dtype, f"{PACKED}{kind}" if not written and axes.packed(a) else kind)
 
     found = Schedule(
         shape, lanes, len(kept), len(along),
@@ -151,7 +168,7 @@ def scheduled(nest: Nest, threads: int) -> tuple[Schedule, dict[str, int]]:
     )  # fmt: skip
     columns = nest.sizes[axes.lane] if shape == "columns" else outer
     band = lanes
-    if shape == "columns" and not tiles:
+    if shape == "columns" and not tiles and not meet:
         band = _band(outer * columns, threads)
     bands = -(-columns // band) if shape in ("columns", "lines") else 1
     parts_of_row = -(-length // seg)
@@ -212,18 +229,29 @@ def _extent(
     length = nest.sizes[axes.row]
     if beside > 1:
         lanes = beside << (_LANES_BESIDE // beside).bit_length() - 1
-        return lanes, 0, max(1, _PART_ELEMENTS // lanes) * lanes
+        most = PACKED_PART if tiles else _PART_ELEMENTS
+        return lanes, 0, max(1, most // lanes) * lanes
     if axes.shape == "lines":
         return (_LINES if outer >= _LINES else 1), 0, length
     if axes.shape != "columns":
         lanes = next(count for least, count in _LANES if length >= least)
+        if tiles:
+            return lanes, 0, min(length, PACKED_PART)
         return lanes, 0, length if length <= 2 * _PART_ELEMENTS else _PART_ELEMENTS
     if tiles:
-        rows = _TILE_BYTES // (_TILE_LANES * sum(a.itemsize for a in tiles))
+        size = sum(a.itemsize for a in tiles)
+        if not any(map(axes.turned, tiles)):
+            rows = max(1, min(_TILE_BYTES // (_PACKED_LANES * size), _PART_ROWS))
+            return _PACKED_LANES, rows, rows
+        lanes = _TILE_LANES
+        rows = _TILE_BYTES // (lanes * size)
         # Whole blocks: a tile has no room beyond them.
         rows = max(TURN_BLOCK, min(rows, _PART_ROWS) // TURN_BLOCK * TURN_BLOCK)
-        return _TILE_LANES, rows, rows
-    return _MAX_BAND, 0, length if nest.fold.scan else min(length, _PART_ROWS)
+        return lanes, rows, rows
+    lanes = _MAX_BAND
+    if axes.lane in nest.along:  # all of which meet
+        lanes = min(lanes, 1 << (nest.sizes[axes.lane] - 1).bit_length())
+    return lanes, 0, length if nest.fold.scan else min(length, _PART_ROWS)
 
 
 def _band(columns: int, threads: int) -> int:
@@ -260,8 +288,12 @@ def _axes(nest: Nest) -> _Axes:
         short_axis = _FEW if simple else _SHORT_AXIS
         if across or (length <= short_axis and columns >= _MIN_TURNED and dense(row, column)):
             return _Axes("columns", across[-1] if across else column, row)
-        if len(nest.along) > 1 and not ordered and crossed(nest.along[-2]):
-            return _Axes("columns", row, nest.along[-2])
+        if len(nest.along) > 1 and not ordered:
+            # Few numbers of a line: lanes along it that go over several lines meet once.
+            few = not simple and _MIN_TURNED <= length <= _SHORT_AXIS
+            few = few and all(a.steps[row] in (0, a.itemsize) for a in nest.reads)
+            if few or crossed(nest.along[-2]):
+                return _Axes("columns", row, nest.along[-2])
     beside, ahead = (
         sum(abs(a.steps[d]) for a in nest.reads if nest.sizes[d] > 1) for d in (column, row)
     )

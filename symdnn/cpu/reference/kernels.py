@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from symdnn.cpu.launch.launch import CpuLaunch
-from symdnn.cpu.launch.traits import NUMPY, PYTHON
+from symdnn.cpu.launch.traits import MATMUL, NUMPY, PYTHON
 from symdnn.errors import KernelCompileError
 from symdnn.graph.kernel import (
     Call,
@@ -29,6 +29,7 @@ from symdnn.ops.array.view import ForgetShape, SpecifyShape
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.shape import DimShuffle, Reshape, SpecifyType
 from symdnn.ops.elemwise import Elemwise, FloatElemwise
+from symdnn.ops.linalg.products import BatchedDot, Dot
 
 __all__ = [
     "ReferenceKernel", "UfuncKernel", "UfuncReduceKernel", "KERNELS", "uncompiled_launch",
@@ -170,6 +171,25 @@ def _computes_in(function: np.ufunc, dtypes: Sequence[Any], out: object) -> bool
         return False
 
 
+@dataclass(frozen=True)
+class MatmulKernel(Kernel[Dot | BatchedDot]):
+    """Runs a matrix product by BLAS, through NumPy, which writes into the buffer."""
+
+    name: str = "numpy.matmul"
+    traits = MATMUL
+
+    def refuses(self, call: Call[Dot | BatchedDot]) -> str | None:
+        """Needs a dtype that NumPy multiplies in itself, and a result that is an array."""
+        out = call.outputs[0]
+        if is_narrow_float(out.dtype) or out.dtype == "bool":
+            return "its products are summed in another dtype"
+        return "the result is a number" if out.ndim == 0 else None
+
+    def bind(self, call: Call[Dot | BatchedDot]) -> Launch:
+        """``numpy.matmul`` with ``out=``."""
+        return _UfuncLaunch(np.matmul)
+
+
 _REDUCTIONS: dict[type, Any] = {
     Sum: np.add, Prod: np.multiply, Max: np.maximum, Min: np.minimum,
     AnyTrue: np.logical_or, AllTrue: np.logical_and,
@@ -233,6 +253,7 @@ class _UfuncReduceLaunch(CpuLaunch):
 KERNELS: tuple[Row, ...] = (
     ((Elemwise,), (UfuncKernel(),)),
     ((Reduce,), (UfuncReduceKernel(),)),
+    ((Dot, BatchedDot), (MatmulKernel(),)),
     (
         (DimShuffle, Reshape, SpecifyType, ForgetShape, SpecifyShape, Subtensor, Diagonal),
         (ViewKernel(),),

@@ -160,7 +160,7 @@ def candidate_of(search: Search, record: Mapping[str, Any]) -> Candidate | None:
     """
     flip = bool(record["flip_by_copy"])
     if record["plan"] is None:
-        return search.again(("legacy", int(record["number"]), flip))
+        return search.again((str(record["api"]), int(record["number"]), flip))
     candidate = search.of_plan(GraphPlan.of_record(record["plan"]), flip)
     if candidate is None:
         return None

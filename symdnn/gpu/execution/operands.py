@@ -56,6 +56,9 @@ class Device(Protocol):
     def capture(self, enqueue: Callable[[], None]) -> Graph:
         """A CUDA graph of the work that ``enqueue`` enqueues."""
 
+    def seconds_of(self, enqueue: Callable[[], object]) -> float:
+        """The device's time for work that it waits for."""
+
     def watched(self, nbytes: int) -> contextlib.AbstractContextManager[None]:
         """The context of a watcher's call."""
 

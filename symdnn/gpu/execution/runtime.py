@@ -18,6 +18,7 @@ from symdnn.gpu.device.arena import Arena
 from symdnn.gpu.device.array import ALIGNMENT, RawArray
 from symdnn.gpu.device.budget import MemoryUse
 from symdnn.gpu.device.capture import CaptureFailed, Graph
+from symdnn.gpu.device.clock import Clock
 from symdnn.gpu.device.context import Context, context
 from symdnn.gpu.device.device_array import DeviceArray
 from symdnn.gpu.device.env import Env
@@ -110,6 +111,10 @@ class CudaRuntime(Runtime):
     def bind(self, specialised: Any, memory_plan: Any) -> CudaPlan:
         """Bind a plan to the arena."""
         return CudaPlan(self, specialised, memory_plan)
+
+    def seconds_of(self, enqueue: Callable[[], object]) -> float:
+        """The device's time for work that is waited for, between events."""
+        return Clock(self.context).elapsed_ms(enqueue, 1) * 1e-3
 
     @contextlib.contextmanager
     def watched(self, nbytes: int) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""A step of a plan with a watcher, which sees its inputs and outputs on the host."""
+"""A step of a plan with a watcher, which sees inputs and outputs, and what the step took."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ __all__ = ["run_watched"]
 def run_watched(operands: Operands, step: Step, values: Values, watcher: Watcher) -> None:
     """Call ``watcher`` before and after ``step``. The watcher may call functions itself."""
     node, device = step.node, operands.device
+    seen = _on_host if watcher.reads_values else _as_it_is
     inputs = [
-        _seen(operands, v, operands.operand(node, i, v, values)) for i, v in enumerate(node.inputs)
+        seen(operands, v, operands.operand(node, i, v, values)) for i, v in enumerate(node.inputs)
     ]
     with device.watched(operands.memory.arena_bytes):
         watcher(node, inputs, None)
     if watcher.garbage:
         _fill_with_garbage(operands, node, values)
-    step.run(node, values)
-    outputs = [_seen(operands, v, values[v]) for v in node.outputs]
+    watcher.device_seconds = device.seconds_of(lambda: step.run(node, values))
+    outputs = [seen(operands, v, values[v]) for v in node.outputs]
     with device.watched(operands.memory.arena_bytes):
         watcher(node, inputs, outputs)
 
@@ -42,11 +43,15 @@ def _fill_with_garbage(operands: Operands, node: Apply, values: Values) -> None:
                 operands.copy_to(garbage(a.shape, v.type.numpy), a)
 
 
-def _seen(operands: Operands, v: Variable, value: Any) -> Any:
+def _on_host(operands: Operands, v: Variable, value: Any) -> Any:
     """A value for a watcher: a tensor as a NumPy array, anything else as it is."""
     if isinstance(value, RawArray) and isinstance(v.type, TensorType):
         return operands.device.to_host(operands.contiguous(value, value.contiguous))
     if isinstance(value, PendingCopy):
         operands.device.memory.synchronize()
         return value.finish()
+    return value
+
+
+def _as_it_is(operands: Operands, v: Variable, value: Any) -> Any:
     return value

@@ -163,11 +163,11 @@ def guesses(net: RNNSignature, lengths: bool) -> Iterator[str]:
 
     Up to 128 hidden units ``persist_static_small_h`` was always faster, 1.04 to 9 times. Above,
     captured plans use ``standard``. Plans that are not captured (dropout) pay for each launch; in
-    float16 a persistent algorithm makes them twice as fast. Sequences with lengths use
+    16 bits a persistent algorithm makes them twice as fast. Sequences with lengths use
     ``standard`` alone.
     """
     if not lengths and net.shape.hidden_size <= 128:
         yield "persist_static_small_h"
-    if not lengths and net.dropout and net.dtype == "float16":
+    if not lengths and net.dropout and net.dtype in ("float16", "bfloat16"):
         yield "persist_static"
     yield "standard"

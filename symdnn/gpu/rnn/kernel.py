@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from symdnn.gpu.cudnn.fallback import with_fallbacks
-from symdnn.gpu.cudnn.kernel import CudnnKernel
+from symdnn.gpu.cudnn.kernel import WITH_BFLOAT16, CudnnKernel
 from symdnn.gpu.device.cudnn_device import device_index
 from symdnn.gpu.rnn.choice import Choice, choose
 from symdnn.gpu.rnn.launch import Forward, GradInputs, GradWeights
@@ -44,6 +44,7 @@ class RNNKernel(CudnnKernel):
 
     name: str
     launch: Callable[[Any, RNNSignature], Any] = field(kw_only=True)
+    dtypes = WITH_BFLOAT16
 
     def refuses_sizes(self, call: Call) -> str | None:
         """Inputs without features, and another layout of the parameters."""

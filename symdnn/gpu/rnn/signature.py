@@ -97,6 +97,7 @@ class RNNSignature:
 
         The persistent algorithms use tensor cores for float16 only with ``TENSOR_OP_MATH``: 5.1 ms
         against 34.6 for forward and backward of 3 layers of 512, 100 steps of 64, on an H200.
+        For bfloat16 both words take the same time.
         """
         if self.dtype == "float32" and not self.allow_tf32:
             return "FMA_MATH"

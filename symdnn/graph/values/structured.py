@@ -52,6 +52,10 @@ class Structured(ABC):
     def parts(self) -> tuple[Variable, ...]:
         """Its variables."""
 
+    def parts_for(self, other: Structured) -> tuple[Variable, ...]:
+        """Its variables in place of those of ``other``, which :meth:`fitting` has accepted."""
+        return self.parts[: len(other.parts)]
+
     @property
     @abstractmethod
     def differentiable(self) -> Variable:

@@ -69,9 +69,11 @@ def rnn(node: Apply, context: Context) -> Sequence[Variable]:
 
 @node_rewrite(RNNForward, phase="lower", tags=("cudnn",))
 def bfloat16_rnn_in_float32(node: Apply, context: Context) -> Sequence[Variable] | None:
-    """cuDNN has no recurrent networks in bfloat16: casts around that in float32."""
-    taken = context.target.kind == "cuda" and node.inputs[1].type.dtype == "bfloat16"
-    return rnn_in_float32(node) if taken else None
+    """Casts around a network in float32, for versions of cuDNN that have none in bfloat16."""
+    target = context.target
+    taken = target.kind == "cuda" and node.inputs[1].type.dtype == "bfloat16"
+    lacking = taken and BACKEND.dtype_reason(target, "bfloat16", GpuDnnRNNOp)
+    return rnn_in_float32(node) if lacking else None
 
 
 @BACKEND.lowering("local_dnn_rnn_grad", GpuDnnRNNGradInputs, RNNGrad, refuses=rnn_refuses)

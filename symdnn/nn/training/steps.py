@@ -12,6 +12,7 @@ import numpy as np
 from symdnn.compile.function import Function, function
 from symdnn.compile.updates import as_pairs
 from symdnn.config import config
+from symdnn.distributed.batch_norm import counting
 from symdnn.distributed.gradients import DataParallel
 from symdnn.errors import InputError, TypeMismatch
 from symdnn.graph.type import TensorType
@@ -48,8 +49,9 @@ class Problem:
         """The loss and the metrics' values, of an expression that is built now."""
         count = len(self.inputs) - self.targets
         xs, ts = self.inputs[:count], self.inputs[count:] or self.inputs
-        y = self.net(*xs)
-        loss = self.criterion(y, *ts)
+        with counting(None if self.parallel is None else self.parallel.samples):
+            y = self.net(*xs)
+            loss = self.criterion(y, *ts)
         if not isinstance(loss, Variable) or loss.type.ndim or not loss.type.is_float:
             raise TypeMismatch("fit: criterion(output, target)", "a scalar loss", repr(loss))
         found = [loss]

@@ -270,15 +270,22 @@ def _line(x: TensorLike, axis: AxisLike, op: str) -> tuple[Variable, int]:
 
 def product_of_others(x: Variable, axes: Sequence[int]) -> Variable:
     """For each element the product of all others over ``axes``: the gradient of a product."""
-    kept = [i for i in range(x.type.ndim) if i not in axes]
-    order = [*kept, *axes]
+    if len(axes) == 1:
+        return CumProd(axes[0], False, True)(x) * CumProd(axes[0], True, True)(x)
+    ndim, places = x.type.ndim, sorted(axes)
+    kept = [i for i in range(ndim) if i not in axes]
+    first = min(places, default=0)
+    if places != [*range(first, first + len(places))]:
+        first = len(kept)
+    order = [*kept[:first], *places, *kept[first:]]
     dims = dims_of(x)
-    along = product(dims[i] for i in axes)
-    rows = x.dimshuffle(order).reshape([*(dims[i] for i in kept), along])
-    axis = len(kept)
-    others = CumProd(axis, False, True)(rows) * CumProd(axis, True, True)(rows)
-    back = [order.index(i) for i in range(x.type.ndim)]
-    return others.reshape([dims[i] for i in order]).dimshuffle(back)
+    turned = x.dimshuffle(order)
+    sizes = [dims[i] for i in order]
+    along = product(sizes[first : first + len(axes)])
+    rows = turned.reshape([*sizes[:first], along, *sizes[first + len(axes) :]])
+    others = CumProd(first, False, True)(rows) * CumProd(first, True, True)(rows)
+    back = [order.index(i) for i in range(ndim)]
+    return others.reshape(sizes).dimshuffle(back)
 
 
 OPERATORS = {"cumsum": cumsum, "cumprod": cumprod, "product_of_others": product_of_others}

@@ -12,8 +12,8 @@ from symdnn.errors import (
     AxisError,
     MissingInputError,
     NdimMismatch,
+    OptionError,
     StateMismatch,
-    SymdnnError,
     TypeMismatch,
 )
 from symdnn.graph.dims import dim_min
@@ -218,7 +218,7 @@ class Tracer:
             initial, taps = given.get("initial"), given.get("taps", [-1])
             if initial is None:
                 if isinstance(item, Mapping) and item.get("taps") is not None:
-                    raise SymdnnError(f"scan: output {i} has taps and needs an initial value")
+                    raise OptionError(f"scan: output {i} has taps and needs an initial value")
                 self.infos.append(None)
             elif taps is None:
                 self.infos.append(None)
@@ -235,7 +235,7 @@ class Tracer:
         if n_steps is not None:
             return as_dim(n_steps)
         if not self.sequences:
-            raise SymdnnError(
+            raise OptionError(
                 "scan: wanted n_steps or a sequence for the number of steps, got neither"
             )
         lengths: dict[Any, Any] = {}
@@ -256,7 +256,7 @@ class Tracer:
         """The parts of the scan: the step's graph, without nodes that are equal in every step."""
         infos = self.infos or [None] * len(step.outputs)
         if len(infos) != len(step.outputs):
-            raise SymdnnError(
+            raise OptionError(
                 f"scan: {self.label} returned {len(step.outputs)} output(s), outputs_info has "
                 f"{len(infos)}; use None for an output that is not recurrent"
             )

@@ -203,19 +203,24 @@ def by_role(op: Scan, outputs: Sequence[Variable], steps: Variable) -> Built:
 
 def widened(states: Sequence[State | None], news: Sequence[Variable]) -> bool:
     """Whether a step is to be traced again: a Python number that a state begins with was rounded
-    to floatX, and the step has float64 in it.
+    to floatX, or is followed by an array, and the step has float64 in it.
 
     Then the states have new inner variables: if the next value is an array of float64, of that,
     else for a Python number with all its digits. ``news``: the outputs of the step.
     """
+    numbers = [
+        s for s, new in zip(states, news) if s is not None and _becomes_array(s.inside[0], new)
+    ]
     rounded = [
         (s, new) for s, new in zip(states, news)
         if s is not None and s.flexible and isinstance(s.number, int | float)
         and _is_rounded(s.inside[0], new)
     ]  # fmt: skip
     exact = _floatx() == "float64" or _cast_policy() != "numpy2"
-    if exact or not rounded or not _has_float64(news):
+    if exact or not (rounded or numbers) or not _has_float64(news):
         return False
+    for s in numbers:
+        s.inside = [s.initial.type.entry()(s.inside[0].name)]
     for s, new in rounded:
         array = new.number_kind is None and new.type.dtype == "float64"
         floats = array or isinstance(s.number, float) or new.number_kind is float
@@ -231,6 +236,14 @@ def _is_rounded(old: Variable, new: Variable) -> bool:
     if old.number_kind is None:
         return bool(old.type.dtype != "float64")
     return old.number_kind is int and new.number_kind is float
+
+
+def _becomes_array(old: Variable, new: Variable) -> bool:
+    """Whether a state is a Python number with all its digits, and its next value is none."""
+    return bool(
+        old.number_kind is float and new.number_kind is None
+        and old.type.dtype == new.type.dtype == "float64"
+    )  # fmt: skip
 
 
 def _has_float64(values: Sequence[Variable]) -> bool:

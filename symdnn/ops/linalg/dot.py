@@ -84,6 +84,7 @@ def _stacked_matmul(x: Variable, y: Variable) -> Variable:
         return tensordot(x, plain, [[x.type.ndim - 1], [0]])
     x, y = _pad(x, lead + 2), _pad(y, lead + 2)
     batch = _broadcast_lead(x, y, lead)
+    y = _matched_lead(x, y, lead)
     x3, y3 = _as_stack(x, batch, lead), _as_stack(y, batch, lead)
     return split_dims(BatchedDot()(x3, y3), (*batch, dims_of(x)[-2], dims_of(y)[-1]), [lead, 1, 1])
 
@@ -104,6 +105,13 @@ def _broadcast_lead(x: Variable, y: Variable, lead: int) -> tuple[Dim, ...]:
             )
         out.append(dy if sx == 1 or (sx is None and sy not in (None, 1)) else dx)
     return tuple(out)
+
+
+def _matched_lead(x: Variable, y: Variable, lead: int) -> Variable:
+    """``y`` with a check of its stack's sizes where the number of matrices does not tell them."""
+    sizes = list(zip(x.type.shape[:lead], y.type.shape[:lead], strict=True))
+    pairs = tuple((i, i) for i, both in enumerate(sizes) if None in both and 1 not in both)
+    return y if len(pairs) < 2 else MatchSizes(pairs)(y, x)
 
 
 def _as_stack(v: Variable, batch: tuple[Dim, ...], lead: int) -> Variable:

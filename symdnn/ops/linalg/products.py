@@ -230,13 +230,14 @@ class MatchSizes(Op):
 
     def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         x, y = shapes
+        sizes = list(x)
         for i, j in self.pairs:
             if x[i] is not None and y[j] is not None:
-                same_dim(
-                    self, (x[i], y[j]), f"dimension {i} of x equal to dimension {j} of y",
+                sizes[i] = same_dim(
+                    self, (y[j], x[i]), f"dimension {i} of x equal to dimension {j} of y",
                     f"shapes {_text(x)} and {_text(y)}",
                 )  # fmt: skip
-        return [x]
+        return [tuple(sizes)]
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [cotangents[0], None]

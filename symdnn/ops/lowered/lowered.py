@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Self, cast
 
 from symdnn.errors import NonDifferentiable
 from symdnn.graph.op import Grads, Host, MultiOp, Op, Shapes, Types, Vars
+from symdnn.graph.target import Version
 from symdnn.graph.type import TensorType, Type
 from symdnn.graph.typing import Array
 from symdnn.graph.variable import Apply, Variable
@@ -42,12 +43,24 @@ class Lowered(Op):
     packed_filter: ClassVar[int | None] = None
     #: The float dtypes for which the library has the op; empty if unknown.
     dtypes: ClassVar[tuple[str, ...]] = ()
+    #: For one of these dtypes the library and its first version that has it, if that is no old one.
+    since: ClassVar[Mapping[str, tuple[str, Version]]] = {}
     #: For an output the inputs that it may overwrite.
     overwrites: ClassVar[Mapping[int, tuple[int, ...]]] = {}
     #: The inputs that the library reads on the host, where these are not the host inputs.
     read_on_host: ClassVar[tuple[int, ...]] = ()
     #: The layout of this op; a field if there are several.
     layout: str = "NCHW"
+
+    @classmethod
+    def dtype_reason(cls, dtype: str, libraries: Mapping[str, Version]) -> str | None:
+        """Why the installed libraries have not the op for a float dtype; None where they have."""
+        if cls.dtypes and dtype not in cls.dtypes:
+            return f"{cls.__name__} is for {', '.join(cls.dtypes)}, not for {dtype}"
+        library, first = cls.since.get(dtype, ("", ()))
+        if libraries.get(library, ()) < first:
+            return f"{cls.__name__} in {dtype} needs {library} {'.'.join(map(str, first))}"
+        return None
 
     @cached_property
     def unlowered(self) -> Op:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from symdnn.graph.typing import DtypeLike, TensorLike
@@ -18,7 +17,7 @@ from symdnn.ops.elementwise import complexes as cx
 from symdnn.ops.elementwise import math as mt
 from symdnn.ops.elementwise import rounding as rd
 from symdnn.ops.sparse.functions import as_sparse_variable, cast, places_of, structured
-from symdnn.ops.sparse.variable import SparseVariable, from_parts, sparse_variable
+from symdnn.ops.sparse.variable import SparseType, SparseVariable, from_parts, sparse_variable
 
 __all__ = [
     "CSC", "CSR", "SparseType", "abs", "arcsin", "arcsinh", "arctan", "arctanh", "bcast", "ccast",
@@ -34,24 +33,6 @@ __all__ = [
 
 Shape = Sequence[int | None]
 _ANY: Shape = (None, None)
-
-
-@dataclass(frozen=True)
-class SparseType:
-    """The type of a sparse input, which is made by calling it (Theano's ``SparseType``).
-
-    >>> import symdnn.sparse as S
-    >>> S.SparseType("csr", "float32", (None, 784))("x")
-    <x: csr(float32, (?, 784))>
-    """
-
-    format: str
-    dtype: str = "float64"
-    shape: tuple[int | None, int | None] = (None, None)
-
-    def __call__(self, name: str | None = None) -> SparseVariable:
-        """A sparse input of this type."""
-        return sparse_variable(self.format, name, self.dtype, self.shape, matrix=True)
 
 
 def csr_array(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self, cast
 
 import numpy as np
@@ -22,8 +22,8 @@ from symdnn.ops.core.shape import as_dim, shape_entries, static_dim
 from symdnn.ops.sparse.structure import major_of
 
 __all__ = [
-    "FORMATS", "SharedSparse", "SparseForm", "SparseVariable", "from_parts", "is_scipy_sparse",
-    "shared", "sparse_constant", "sparse_variable",
+    "FORMATS", "SharedSparse", "SparseForm", "SparseType", "SparseVariable", "from_parts",
+    "is_scipy_sparse", "shared", "sparse_constant", "sparse_variable",
 ]  # fmt: skip
 
 #: The formats that users pass. Elements of ``coo`` are kept as those of ``csr``.
@@ -153,6 +153,10 @@ class SparseVariable(Structured):
         found = (self.data, self.indices, self.indptr)
         return found if isinstance(self.minor, Constant) else (*found, self.minor)
 
+    def parts_for(self, other: Structured) -> tuple[Variable, ...]:
+        # A size that is known here may be a part there.
+        return (self.data, self.indices, self.indptr, self.minor)[: len(other.parts)]
+
     @property
     def differentiable(self) -> Variable:
         return self.data
@@ -185,6 +189,13 @@ class SparseVariable(Structured):
     def dtype(self) -> str:
         """The dtype of its elements."""
         return self.data.type.dtype
+
+    @property
+    def type(self) -> SparseType:
+        """Format, dtype and the sizes that are known."""
+        form = self.form
+        sizes = (form.rows, form.columns) if form.format != "csc" else (form.columns, form.rows)
+        return SparseType(form.format, form.dtype, sizes, form.matrix)
 
     @property
     def ndim(self) -> int:
@@ -368,6 +379,31 @@ class SharedSparse(SparseVariable):
 
     def _shared(self) -> list[Shared]:
         return [v for v in self.parts if isinstance(v, Shared)]
+
+
+@dataclass(frozen=True)
+class SparseType:
+    """The type of a sparse matrix; calling it makes an input (Theano's ``SparseType``).
+
+    >>> import symdnn.sparse as S
+    >>> S.SparseType("csr", "float32", (None, 784))("x")
+    <x: csr(float32, (?, 784))>
+    """
+
+    format: str
+    dtype: str = "float64"
+    shape: tuple[int | None, int | None] = (None, None)
+    #: Whether values of results are SciPy's matrices and not arrays.
+    matrix: bool = field(default=True, compare=False, repr=False)
+
+    def __call__(self, name: str | None = None) -> SparseVariable:
+        """A sparse input of this type."""
+        return sparse_variable(self.format, name, self.dtype, self.shape, matrix=self.matrix)
+
+    @property
+    def ndim(self) -> int:
+        """2"""
+        return 2
 
 
 # -- making them ----------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import numpy as np
 from symdnn.errors import NonDifferentiable, OptionError, TypeMismatch
 from symdnn.graph.op import Grads, Host, Op, Shapes, Types, Vars
 from symdnn.graph.origin import Hints
+from symdnn.graph.target import Version
 from symdnn.graph.type import OpaqueType, TensorType
 from symdnn.graph.typing import Array
 from symdnn.graph.variable import Apply, Variable
@@ -48,6 +49,8 @@ class GpuDnnRNNBase(DnnBase):
     """Base of the three; the fields are those of :class:`~symdnn.ops.nn.rnn.RNNForward`."""
 
     abstract: ClassVar[bool] = True
+    dtypes: ClassVar[tuple[str, ...]] = (*DnnBase.dtypes, "bfloat16")
+    since: ClassVar[Mapping[str, tuple[str, Version]]] = {"bfloat16": ("cudnn", (9, 13))}
     rnn_mode: str
     direction_mode: str = "unidirectional"
     hidden_size: int = field(default=1, kw_only=True)

@@ -1,22 +1,28 @@
 """Known index arrays become slices: positions 0, 1, ... of a table, or one row for all.
 
 A slice is a view, or a copy that fuses, and its gradient is no scatter. Only where the size of the
-dimension is known, so that an index out of range goes on failing.
+dimension is known, so that an index out of range goes on failing. A mask of several dimensions
+becomes one of a single dimension.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from symdnn.graph.dims import product
 from symdnn.graph.typing import Array
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, AdvancedSubtensor
+from symdnn.ops.array.getitem import Nonzero
 from symdnn.ops.array.index import IncSubtensor, encode, subtensor
 from symdnn.ops.array.reduce import Sum
+from symdnn.ops.array.view import SpecifyShape
 from symdnn.ops.core.dtype import is_narrow_float
-from symdnn.ops.core.shape import Alloc, DimShuffle, alloc, dimshuffle
+from symdnn.ops.core.shape import Alloc, DimShuffle, alloc, dimshuffle, reshape
 from symdnn.rewriting.facts import made_by, node_of, number
 from symdnn.rewriting.rewrite import Context, node_rewrite
 
@@ -105,4 +111,73 @@ def scatter_to_known_rows(node: Apply, context: Context) -> Variable | None:
     return IncSubtensor(entries, op.set_instead_of_inc)(x, y, *bounds)
 
 
-RULES = [gather_of_known_rows, scatter_to_known_rows]
+def _flat_mask(node: Apply, context: Context, arrays: Sequence[Variable]) -> int | None:
+    """The first dimension of those that a mask covers; None for other indices."""
+    op: Any = node.op
+    places = op.getter().arrays if isinstance(op, AdvancedIncSubtensor) else op.arrays
+    first, made = places[0], arrays[0].owner
+    if made is None or not isinstance(made.op, Nonzero) or len(made.outputs) < 2:
+        return None
+    whole = all(e in ("a", (None, None, None)) for e in op.index)
+    if not whole or places != tuple(range(first, first + len(places))):
+        return None
+    if tuple(arrays[: len(places)]) != tuple(made.outputs):
+        return None
+    masked = context.shapes.dims(node.inputs[0])[first : first + len(places)]
+    return first if all(map(context.shapes.same, masked, _mask_dims(made, context))) else None
+
+
+def _mask_dims(made: Apply, context: Context) -> Sequence[Any]:
+    """The sizes of a mask: those that it is checked to have."""
+    (mask,) = made.inputs
+    own = context.shapes.dims(mask)
+    if not made_by(mask, SpecifyShape):
+        return own
+    checked = node_of(mask).inputs[1:]
+    return [d if isinstance(d, int) else c for d, c in zip(own, checked, strict=True)]
+
+
+def _joined(v: Variable, first: int, count: int, dims: Sequence[Any]) -> Variable:
+    """``v`` with ``count`` dimensions from ``first`` as one."""
+    along = product(dims[first : first + count])
+    return reshape(v, (*dims[:first], along, *dims[first + count :]))
+
+
+@node_rewrite(AdvancedSubtensor, phase=PHASE, tags=TAGS)
+def gather_by_flat_mask(node: Apply, context: Context) -> Variable | None:
+    """``x[mask] -> x.ravel()[mask.ravel()]``, which reads one index for each element."""
+    x, *arrays = node.inputs
+    first = _flat_mask(node, context, arrays)
+    if first is None:
+        return None
+    (index,), count = _flat_index(arrays[0], context), len(arrays)
+    entries, _ = encode(_flat_entries(x.type.ndim, first, count))
+    return AdvancedSubtensor(entries)(_joined(x, first, count, context.shapes.dims(x)), index)
+
+
+@node_rewrite(AdvancedIncSubtensor, phase=PHASE, tags=TAGS)
+def scatter_by_flat_mask(node: Apply, context: Context) -> Variable | None:
+    """The same for elements that are written."""
+    x, y, *arrays = node.inputs
+    op: Any = node.op
+    first = _flat_mask(node, context, arrays)
+    if first is None:
+        return None
+    (index,), count, dims = _flat_index(arrays[0], context), len(arrays), context.shapes.dims(x)
+    entries, _ = encode(_flat_entries(x.type.ndim, first, count))
+    put = replace(op, index=entries)
+    return reshape(put(_joined(x, first, count, dims), y, index), dims)
+
+
+def _flat_entries(ndim: int, first: int, count: int) -> list[Any]:
+    return [*[slice(None)] * first, "a", *[slice(None)] * (ndim - first - count)]
+
+
+def _flat_index(index: Variable, context: Context) -> Sequence[Variable]:
+    """The indices of the flat mask that an index array is of."""
+    (mask,) = node_of(index).inputs
+    dims = _mask_dims(node_of(index), context)
+    return Nonzero()(_joined(mask, 0, mask.type.ndim, dims))
+
+
+RULES = [gather_of_known_rows, scatter_to_known_rows, gather_by_flat_mask, scatter_by_flat_mask]

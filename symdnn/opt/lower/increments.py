@@ -1,4 +1,4 @@
-"""Increments: in the other term of a sum, or as sums of the places that are known.
+"""Increments: in the other term of a sum, as sums of the places that are known, or as assignments.
 
 The gradient of a table that is read by rows, and by a product as well (tied embeddings), is a sum
 of both. Zeros to scatter into would be filled, written, and read again for the sum.
@@ -18,6 +18,7 @@ from symdnn.graph.op import Op
 from symdnn.graph.typing import Array
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.array.advanced_index import AdvancedIncSubtensor
+from symdnn.ops.array.index import IncSubtensor
 from symdnn.ops.array.slices import FULL
 from symdnn.ops.elementwise.arithmetic import Add
 from symdnn.ops.elemwise import Elemwise
@@ -113,4 +114,13 @@ def _terms(index: Variable, k: int, count: int, size: int | None) -> Array | Non
     return rows
 
 
-RULES = (sum_with_rows_of_zeros, increments_at_known_places)
+@node_rewrite(IncSubtensor, phase="lower", tags=("indexing",), target="cpu")
+def increment_of_zeros_is_set(node: Apply, context: Context) -> Variable | None:
+    """``inc_subtensor(zeros[i], y) -> set_subtensor(zeros[i], y)``, which does not read them."""
+    op: Any = node.op
+    if op.set_instead_of_inc or not is_zero(node.inputs[0]):
+        return None
+    return IncSubtensor(op.index, True)(*node.inputs)
+
+
+RULES = (sum_with_rows_of_zeros, increments_at_known_places, increment_of_zeros_is_set)

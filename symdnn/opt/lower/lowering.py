@@ -52,8 +52,8 @@ class Backend:
 
     def dtype_reason(self, target: Target, dtype: str, low: type[Lowered]) -> str | None:
         """Why the library does not take a dtype for its op ``low``; None where it does."""
-        if low.dtypes and dtype not in low.dtypes:
-            return f"{low.__name__} is for {', '.join(low.dtypes)}, not for {dtype}"
+        if (reason := low.dtype_reason(dtype, target.libraries)) is not None:
+            return reason
         return self.without_bfloat16(target) if dtype == "bfloat16" else None
 
     def lowering(

@@ -18,7 +18,7 @@ from typing import Any
 from symdnn.config import config
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.origin import inherit
-from symdnn.graph.target import Target
+from symdnn.graph.target import Libraries, Target
 from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.array.reduce import Reduce
@@ -89,7 +89,7 @@ def mixed_precision(context: Context) -> None:
     order = context.fgraph.toposort()
     dtype = _DTYPE_OF_FLAG[str(config.amp)]
     if any(map(uses_tensor_cores, order)):
-        _MixedPrecision(context.fgraph, order, dtype).replace()
+        _MixedPrecision(context.fgraph, order, dtype, context.target.libraries).replace()
 
 
 def precision_text(fgraph: FunctionGraph) -> str:
@@ -108,8 +108,10 @@ def precision_text(fgraph: FunctionGraph) -> str:
 class _MixedPrecision:
     """The new graph: each value in float32, in 16 bits, or both, as its readers need it."""
 
-    def __init__(self, fgraph: FunctionGraph, order: Sequence[Apply], dtype: str) -> None:
-        self.fgraph, self.order, self.dtype = fgraph, order, dtype
+    def __init__(
+        self, fgraph: FunctionGraph, order: Sequence[Apply], dtype: str, libraries: Libraries
+    ) -> None:
+        self.fgraph, self.order, self.dtype, self.libraries = fgraph, order, dtype, libraries
         self._wide_of: dict[Variable, Variable] = {}  # float32 values of the new graph
         self._narrow_of: dict[Variable, Variable] = {}  # values that exist only in 16 bits
         self._rounded_copies: dict[Variable, Variable] = {}  # float32 values, rounded for GEMMs
@@ -145,8 +147,8 @@ class _MixedPrecision:
 
     def _library_has_dtype(self, node: Apply) -> bool:
         """Whether the library has the op for the 16-bit type."""
-        dtypes = node.op.dtypes if isinstance(node.op, Lowered) else ()
-        return not dtypes or self.dtype in dtypes
+        op = node.op
+        return not isinstance(op, Lowered) or op.dtype_reason(self.dtype, self.libraries) is None
 
     # -- values -------------------------------------------------------------------------------
 

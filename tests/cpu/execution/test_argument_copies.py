@@ -109,10 +109,31 @@ def test_one_loop_reads_an_argument_where_it_is(monkeypatch):
         del copies[:]
         f(given)
         assert not copies
+    wide, y = given.astype("float64"), T.dmatrix()
+    for a, v in ((given, x), (wide, y)):
+        f = symdnn.function([v], T.dot(v[:9], v[:20].T))
+        f(a)
+        f(a)
+        del copies[:]
+        np.testing.assert_allclose(f(a), wide[:9] @ wide[:20].T, 1e-4, 1e-4)
+        assert not copies
     f = symdnn.function([x], [x.sum(1), T.exp(x)])
     f(given)
     f(given)
     assert copies
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "complex64"])
+@pytest.mark.parametrize("layout", [n for n in VIEWS if n != "turned"])
+def test_products_of_arguments_of_any_strides(layout, dtype):
+    whole = np.random.default_rng(0).integers(0, 9, (270, 800)).astype(dtype)
+    a = VIEWS[layout](whole)
+    x, y = (T.TensorType(dtype, (None, None))() for _ in range(2))
+    f = symdnn.function([x], T.dot(x, x[:70].T))
+    g, more = symdnn.function([x, y], T.dot(x.T, y)), np.resize(whole, (len(a), 90))
+    for _ in range(4):
+        np.testing.assert_array_equal(f(a), a @ a[:70].T)
+        np.testing.assert_array_equal(g(a, more), a.T @ more)
 
 
 def test_the_first_calls_bits_are_those_of_all_where_they_must_be():

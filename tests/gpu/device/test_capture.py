@@ -13,6 +13,7 @@ from symdnn.compile.modes.monitor import MonitorMode
 from symdnn.errors import DimensionMismatch, IndexOutOfRange
 from symdnn.ops.elementwise.arithmetic import Cast
 from symdnn.ops.nn.channels_last import Reorder
+from tests.gpu.fake_device import STEP_SECONDS
 from tests.seeded import new_rng
 
 CUDA = symdnn.Mode(target="cuda:sm_90").excluding("cudnn")
@@ -562,3 +563,19 @@ def test_parameters_are_rounded_together(fake_device):
     (plan,) = f.plans()
     casts = [s for s in plan.bound.steps.middle if s.node.op == Cast("float16")]
     assert len(casts) == 1
+
+
+def test_a_profile_has_the_devices_times_and_copies_only_results(fake_device):
+    x, w = T.fmatrix("x"), symdnn.shared(floats(6))
+    loss = T.tanh(x * w)[::2]
+    f = symdnn.function([x], loss, profile=True, mode=CUDA)
+    v = floats(5, 6)
+    f(v)
+    fake_device.take_log()
+    out = f(v)
+    assert fake_device.take_log() == ["copy in", "elementwise", "copy out", "wait"]
+    np.testing.assert_allclose(out, np.tanh(v * w.get_value())[::2], rtol=1e-5)
+    nodes = f.profile.nodes.values()
+    assert nodes
+    assert {n.seconds for n in nodes} == {2 * STEP_SECONDS}
+    assert all(n.bytes_moved > 0 for n in nodes)

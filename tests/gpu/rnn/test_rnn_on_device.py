@@ -14,6 +14,7 @@ from symdnn import Mode
 from symdnn.config import config
 from symdnn.gpu import dnn
 from symdnn.gpu.conv.algorithm import UnsupportedAlgorithm
+from symdnn.gpu.detect import cuda_target
 from symdnn.gpu.device.interop import device_array
 from symdnn.gpu.rnn import choice as cudnn_rnn_choice
 from symdnn.gpu.rnn import launch as cudnn_rnn_launch
@@ -22,6 +23,7 @@ from symdnn.gpu.rnn.choice import choose
 from symdnn.gpu.rnn.signature import ALGORITHMS, RNNSignature, layout_problem
 from symdnn.gpu.rnn.trial import Trial
 from symdnn.ops.nn.rnn_params import GATES, RNNShape
+from symdnn.ops.vendor.gpudnn import GpuDnnRNNOp
 from tests.gpu import agreement
 from tests.gpu.agreement import assert_agree, assert_close, compiled, normal, rounded, truth
 
@@ -29,7 +31,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cuda")]
 needs_card = pytest.mark.usefixtures("card")
 
 STEPS, BATCH, FEATURES, HIDDEN = 6, 4, 5, 8
-LIMIT = {"float16": 3e-2, "float32": 5e-4, "float64": 1e-9}
+LIMIT = {"bfloat16": 2e-1, "float16": 3e-2, "float32": 5e-4, "float64": 1e-9}
 OTHERS = [word for word in ALGORITHMS if word != "standard"]
 DIRECTIONS = ("unidirectional", "bidirectional")
 
@@ -70,6 +72,20 @@ def test_every_algorithm_is_right(word, mode, direction, dtype):
     names = ("cudnn.rnn", "cudnn.rnn_grad_inputs", "cudnn.rnn_grad_weights")
     f = assert_agree(block.apply, given(block), dtype, names, tolerance=LIMIT[dtype])
     assert used(f.run) == {word}
+
+
+@needs_card
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize("mode", GATES)
+def test_bfloat16(mode, direction):
+    """A rectifier's gradient jumps where a rounded sum lies on the other side of 0."""
+    if cuda_target().cudnn < (9, 13):
+        pytest.skip("cuDNN before 9.13 has no recurrent networks in bfloat16")
+    names = ("cudnn.rnn", "cudnn.rnn_grad_inputs", "cudnn.rnn_grad_weights")
+    f = assert_agree(block_of(mode, direction).apply, given(block_of(mode, direction)), "bfloat16",
+                     names, tolerance=(5 if mode == "rnn_relu" else 2) * 1e-1)  # fmt: skip
+    (op,) = [n.op for n in f.run.fgraph.nodes if isinstance(n.op, GpuDnnRNNOp)]
+    assert op.keeps_reserve
 
 
 @needs_card

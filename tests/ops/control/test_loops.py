@@ -261,6 +261,23 @@ def test_a_loop_in_a_loop_in_a_branch():
     assert [int(f(n)) for n in (1, 2, 5)] == [-1, -2, 15]
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("loop", ["fori", "while", "scan"])
+def test_a_number_that_is_an_argument_takes_the_dtype_that_follows(rng, loop, dtype):
+    """In a function of ``jit`` as one that is written there."""
+    x = rng.uniform(0.1, 0.2, 3).astype(dtype)
+    f = {
+        "fori": lambda c, x: control.fori_loop(0, 3, lambda i, c: c + x[i], c),
+        "while": lambda c, x: control.while_loop(lambda c: c < 0.25, lambda c: c + x[0], c),
+        "scan": lambda c, x: control.scan(lambda c, v: (c + v, c), c, x),
+    }[loop]
+    given, written = symdnn.jit(f)(0.1, x), symdnn.jit(lambda x: f(0.1, x))(x)
+    pairs = zip(given, written) if loop == "scan" else [(given, written)]
+    for a, b in pairs:
+        assert a.dtype == b.dtype == dtype
+        np.testing.assert_array_equal(a, b)
+
+
 @pytest.mark.parametrize(
     ("begin", "dtype"), [(0, "float32"), (0.0, "float32"), (np.float64(0), "float64")]
 )

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import symdnn
 from symdnn.autodiff import grad
 from symdnn.errors import ShapeMismatch, TypeMismatch
 from symdnn.graph.evaluate import evaluate
@@ -65,6 +66,16 @@ def test_static_shapes() -> None:
     assert tensordot(tensor(2, None, 3), tensor(5, 3, 4)).type.shape == (2, 4)
     assert einsum("bij,bjk->kib", tensor(2, 3, None), tensor(None, 4, 5)).type.shape == (5, 3, 2)
     assert kron(tensor(2, 3), tensor(4, 5)).type.shape == (8, 15)
+
+
+@pytest.mark.parametrize("sizes", [(None, None), (None, 3), (2, None)])
+def test_stacks_whose_sizes_only_multiply_to_the_same_number_are_refused(sizes) -> None:
+    x, y = tensor(*sizes, 5, 4), tensor(None, None, 4, 6)
+    a, b = (np.ones((n, m, *s), "float32") for n, m, s in ((2, 3, (5, 4)), (3, 2, (4, 6))))
+    product = symdnn.function([x, y], matmul(x, y))
+    assert product(a, np.ones((2, 3, 4, 6), "float32")).shape == (2, 3, 5, 6)
+    with pytest.raises(ShapeMismatch, match="dimension 0"):
+        product(a, b)
 
 
 def test_half_floats_are_accumulated_in_float32() -> None:

@@ -274,7 +274,7 @@ def test_dropout_draws_the_same_mask() -> None:
     agree(fgraph, [x, w], outputs, arrays, 2 * CLOSE["bf16"])
 
 
-def test_recurrent_nets_in_float16() -> None:
+def test_recurrent_nets_in_the_dtypes_that_cudnn_has() -> None:
     from symdnn.gpu import dnn
 
     block = dnn.RNNBlock("float32", 3, 1, "lstm")
@@ -282,9 +282,12 @@ def test_recurrent_nets_in_float16() -> None:
     w = f32(block.get_param_size((2, 3)), name="w")
     y = block.apply(w, x, h, c)[0]
     outputs = [y, *T.grad((y * y).sum(), [w, x])]
-    for value, dtype in (("fp16", "float16"), ("bf16", "float32")):
+    for value, cudnn, dtype in (
+        ("fp16", (9, 0), "float16"), ("bf16", (9, 12), "float32"), ("bf16", (9, 13), "bfloat16"),
+    ):  # fmt: skip
+        target = Target("cuda", 0, (9, 0), cudnn=cudnn)
         with amp(value):
-            fgraph = rewritten([w, x, h, c], outputs, selection=PLAIN)
+            fgraph = rewritten([w, x, h, c], outputs, target, PLAIN)
         assert dtypes_of_products(fgraph) == {dtype}
         assert {v.type.dtype for v in fgraph.outputs} == {"float32"}
     with amp("fp16"):

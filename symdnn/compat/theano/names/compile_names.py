@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Mapping
 from typing import Any
 
@@ -314,11 +315,14 @@ def _without_types(override: object) -> Any:
     return call
 
 
-def function_dump(filename: str, inputs: Any, outputs: Any = None, **words: Any) -> None:
-    """Save a function, compiled, to a file for :func:`symdnn.load`."""
-    from symdnn.saving import save
-
-    save(function(inputs, outputs, **words), filename)
+def function_dump(
+    filename: str, inputs: Any, outputs: Any = None, extra_tag_to_remove: object = None,
+    **words: Any,
+) -> None:  # fmt: skip
+    """Pickle the arguments of :func:`function` to a file, as a dict: of what ``pickle.load`` finds
+    there, ``theano.function(**found)`` makes the function."""
+    with open(filename, "wb") as file:
+        pickle.dump({"inputs": inputs, "outputs": outputs, **words}, file, -1)
 
 
 def shared(

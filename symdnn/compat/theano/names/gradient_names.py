@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,8 +22,8 @@ from symdnn.compat.theano.names.types import (
     null_type,
 )
 from symdnn.compat.theano.names.user_ops import Op, ViewOp
-from symdnn.errors import GraphError
-from symdnn.graph.traverse import needed_by, toposort
+from symdnn.errors import GraphError, NonDifferentiable
+from symdnn.graph.traverse import ancestors, needed_by, toposort
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Constant, Variable, constant
@@ -54,17 +54,63 @@ def grad(
 ) -> Any:  # fmt: skip
     """:func:`symdnn.grad`; with ``return_disconnected="Disconnected"`` a gradient that does not
     exist is a variable of :class:`DisconnectedType`, as in Theano."""
-    found = _grad(
-        cost, wrt, consider_constant, disconnected_inputs, add_names, known_grads,
-        return_disconnected, null_gradients,
-    )  # fmt: skip
+    if null_gradients not in ("raise", "return"):
+        raise ValueError(f"null_gradients={null_gradients!r}: wanted 'raise' or 'return'")
     seeded = [v for v in (cost, *(known_grads or {})) if isinstance(v, Variable)]
+    options = (consider_constant, disconnected_inputs, add_names, known_grads, return_disconnected)
+    if null_gradients == "return":
+        _grad(cost, [], *options)  # refuses a cost that has no gradient at all
+        found = _of_each(wrt, lambda v: _or_null(lambda: _of_known(cost, v, *options)))
+    else:
+        found = _of_known(cost, wrt, *options)
     found = reading(found, seeded)
     if return_disconnected.lower() != "disconnected":
         return found
     if not isinstance(found, list | tuple):
         return DisconnectedType()() if found is None else found
     return type(found)(DisconnectedType()() if g is None else g for g in found)
+
+
+def _or_null(find: Callable[[], Any]) -> Any:
+    """A gradient, or where it is not defined a variable of :class:`NullType`."""
+    try:
+        return find()
+    except NonDifferentiable as why:
+        return NullType(str(why))()
+
+
+def _of_each(wrt: Any, find: Callable[[Any], Any]) -> Any:
+    if not isinstance(wrt, list | tuple):
+        return find(wrt)
+    return type(wrt)(map(find, wrt))
+
+
+def _of_known(
+    cost: Any, wrt: Any, constants: Any, when: str, add_names: bool, known: Any, instead: str
+) -> Any:
+    """:func:`symdnn.grad`, where the gradient of a variable in ``known`` is what ``known`` says,
+    also if the cost or another of them depends on it."""
+    given = {v: as_tensor_variable(g) for v, g in dict(known or {}).items()}
+    above = [v for v in (cost, *given) if isinstance(v, Variable) and v not in given]
+    read = {u for v in (*above, *given) for u in ancestors([v]) if u is not v}
+    if not read & given.keys():
+        return _grad(cost, wrt, constants, when, add_names, known, instead)
+
+    def one(v: Any) -> Any:
+        if v in given:
+            return given[v]
+        sweeps = [(s, None) for s in above] + [(None, {k: g}) for k, g in given.items()]
+        terms = []
+        for start, seed in sweeps:
+            ends = [*(constants or ()), *(k for k in given if seed is None or k not in seed)]
+            terms.append(_grad(start, v, ends, "ignore", add_names, seed, "none"))
+        terms = [t for t in terms if t is not None]
+        if terms:
+            return sum(terms[1:], terms[0])
+        ends = [*(constants or ()), *given]
+        return _grad(None, v, ends, when, add_names, given, instead)
+
+    return _of_each(wrt, one)
 
 
 def verify_grad(

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from symdnn.compat.theano.pickles import load_pickle
+from symdnn.compat.theano.pickles import load_with
+from symdnn.compile.shared import shared
 from symdnn.graph.variable import Shared
 
 __all__ = [
@@ -69,13 +70,12 @@ class PersistentSharedVariableID(PersistentNdarrayID):
         super().__init__(zip_file)
         self.unnamed, self.duplicates = allow_unnamed, allow_duplicates
         self.names: dict[str, int] = {}
-        self.values: dict[int, Any] = {}
 
-    def __call__(self, obj: Any) -> str | None:
+    def __call__(self, obj: Any) -> Any:
         if not isinstance(obj, Shared):
             return super().__call__(obj)
         if id(obj) in self.seen:
-            return self.seen[id(obj)]
+            return "shared", obj.name, self.seen[id(obj)]
         if not obj.name and not self.unnamed:
             raise ValueError("a shared variable has no name")
         base = obj.name or "shared"
@@ -85,7 +85,7 @@ class PersistentSharedVariableID(PersistentNdarrayID):
         self.names[base] = again + 1
         name = f"{base}_{again + 1}" if again or not obj.name else base
         self.seen[id(obj)] = self.store(obj.get_value(borrow=True), name)
-        return self.seen[id(obj)]
+        return "shared", obj.name, self.seen[id(obj)]
 
 
 def dump(
@@ -94,7 +94,7 @@ def dump(
 ) -> None:  # fmt: skip
     """Write ``obj`` to a zip file: shared variables and arrays as .npy, the rest as a pickle.
 
-    ``load`` gives the values of shared variables as arrays.
+    ``load`` gives shared variables again, and no expressions.
     """
     with zipfile.ZipFile(file_handler, "w", zipfile.ZIP_DEFLATED, allowZip64=True) as archive:
         known = persistent_id(archive)
@@ -120,6 +120,6 @@ def _deep() -> Any:
 
 
 def load(f: Any, persistent_load: object = None) -> Any:
-    """What :func:`dump` wrote, or Theano's own ``dump``: see
-    :func:`symdnn.compat.theano.load_pickle`."""
-    return load_pickle(f)
+    """What :func:`dump` wrote, or Theano's own ``dump``: :func:`symdnn.compat.theano.load_pickle`
+    with shared variables, as in Theano, and not their arrays."""
+    return load_with(f, lambda value, name: shared(value, name if isinstance(name, str) else None))

@@ -68,7 +68,10 @@ Print = stand_in("Print", _print, "core.gradient_control.Print")
 
 def debugprint(obj: Any, *args: Any, **words: Any) -> Any:
     """``theano.printing.debugprint``: :func:`symdnn.dprint`, of lists too."""
-    for old in ("ids", "stop_on_name", "done", "used_ids", "used_names", "print_view_map"):
+    for old in (
+        "ids", "stop_on_name", "done", "used_ids", "used_names", "print_view_map", "print_storage",
+        "print_clients", "print_destroy_map", "profile",
+    ):  # fmt: skip
         words.pop(old, None)
     return printing.debugprint(obj, *args, **words)
 

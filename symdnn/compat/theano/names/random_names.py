@@ -123,8 +123,13 @@ class MRG_RandomStreams(_TheanosWords, random_stream.MRG_RandomStreams):
 
     @property
     def rstate(self) -> Any:
-        """The state of the streams, as an array: what :meth:`set_rstate` takes."""
-        return np.array([self._seed & (2**63 - 1), len(self.state_updates)], np.int64)
+        """What the next random variables start from, as an array. Programs give one stream's to
+        another, together with the values of ``state_updates``."""
+        return np.array([self._seed, len(self.state_updates)], np.uint64).view(np.int64)
+
+    @rstate.setter
+    def rstate(self, new: Any) -> None:
+        self._seed = int(np.asarray(new, np.int64).view(np.uint64)[0])
 
     def set_rstate(self, seed: Any) -> None:
         """Restart all streams from another seed."""

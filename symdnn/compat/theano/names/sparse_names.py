@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from symdnn import sparse as sp
 from symdnn.compat.theano.names.class_names import stand_in
+from symdnn.compat.theano.names.types import Instances
+from symdnn.graph.type import TensorType
+from symdnn.graph.variable import Constant, Variable
+from symdnn.ops.sparse.variable import is_scipy_sparse
 
 __all__ = [
     "SparseConstant", "SparseTensorSharedVariable", "all_dtypes",
@@ -22,6 +28,23 @@ float_dtypes, complex_dtypes = ["float16", "float32", "float64"], ["complex64", 
 continuous_dtypes = float_dtypes + complex_dtypes
 all_dtypes = discrete_dtypes + continuous_dtypes
 as_sparse = sp.as_sparse_variable
+
+
+def _is_sparse(x: object) -> bool:
+    """Whether it is a sparse matrix of SciPy's."""
+    return is_scipy_sparse(x)
+
+
+def _is_sparse_variable(x: object) -> bool:
+    return isinstance(x, sp.SparseVariable)
+
+
+def _is_dense(x: object) -> bool:
+    return isinstance(x, np.ndarray)
+
+
+def _is_dense_variable(x: object) -> bool:
+    return isinstance(x, Variable) and isinstance(x.type, TensorType)
 
 
 def matrix(format: str, name: str | None = None, dtype: Any = None) -> Any:
@@ -103,8 +126,13 @@ def _classes() -> dict[str, Any]:
 globals().update(_classes())
 
 
-class SparseConstant(sp.SparseVariable):
-    """Theano's class of sparse constants. It has no instances: constants are SparseVariables."""
+class SparseConstant(metaclass=Instances):
+    """Theano's class of sparse constants. Every one of symdnn is an instance."""
+
+    @staticmethod
+    def holds(v: object) -> bool:
+        """Whether ``v`` is a sparse matrix of constants."""
+        return isinstance(v, sp.SparseVariable) and isinstance(v.data, Constant)
 
 
 SparseTensorSharedVariable = sp.SharedSparse

@@ -84,7 +84,7 @@ class SharedObject(Variable):
         self.object = new_value if borrow else copy.deepcopy(new_value)
 
 
-class _Any(type):
+class Instances(type):
     """A class with instances made by symdnn: those for which ``holds`` is true.
 
     It equals the class of symdnn for which it stands, since programs compare ``type(v)``.
@@ -107,7 +107,7 @@ def _is_plain(v: object) -> bool:
     return isinstance(v, Variable) and isinstance(v.type, TensorType)
 
 
-class TensorVariable(Variable, metaclass=_Any):
+class TensorVariable(Variable, metaclass=Instances):
     """Theano's class of variables. Every tensor variable of symdnn is an instance.
 
     A subclass is made by Theano's arguments ``(type, owner, index, name)``.
@@ -126,7 +126,7 @@ class TensorVariable(Variable, metaclass=_Any):
         super().__init__(type, name, owner, index)
 
 
-class TensorConstant(Constant, metaclass=_Any):
+class TensorConstant(Constant, metaclass=Instances):
     """Theano's class of constants. Every constant of symdnn is an instance."""
 
     stands_for = Constant
@@ -140,7 +140,7 @@ class TensorConstant(Constant, metaclass=_Any):
         return Constant(type.filter(data), name)
 
 
-class SharedVariable(Shared, metaclass=_Any):
+class SharedVariable(Shared, metaclass=Instances):
     """Theano's class of shared variables. Every one of symdnn is an instance.
 
     It and subclasses are made by Theano's arguments: a ``value`` of ``type``, or the ``container``
@@ -185,7 +185,7 @@ class ScalarSharedVariable(TensorSharedVariable):
         return isinstance(v, Shared) and isinstance(v.type, TensorType) and v.type.ndim == 0
 
 
-class FunctionGraph(_FunctionGraph, metaclass=_Any):
+class FunctionGraph(_FunctionGraph, metaclass=Instances):
     """Theano's class of graphs of functions. Every one of symdnn is an instance.
 
     The graph is always a copy, so ``clone`` changes nothing; ``features`` are not called.
