@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from symdnn.gpu.binding import libcublaslt, nvrtc
 from symdnn.gpu.codegen.device_source import specialised
 from symdnn.gpu.conv import fourier, pointwise
 from symdnn.gpu.conv import search as searches
+from symdnn.gpu.conv import tuning as conv_tuning
 from symdnn.gpu.conv.candidate import OWN, OWN_API, Candidate
 from symdnn.gpu.conv.search import Search
 from symdnn.gpu.conv.signature import ConvSignature
@@ -183,6 +185,15 @@ def test_their_records_are_found_again(search: Any) -> None:
             assert candidate_of(search(wanted), candidate_record(found)) == found
     changed = search("time_once", stride=(2, 2))
     assert candidate_of(changed, candidate_record(found)) is None
+
+
+def test_a_record_without_them_is_not_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A choice that was kept before there was a way of ours is measured again."""
+    monkeypatch.setattr(conv_tuning, "machine", lambda index: {})
+    monkeypatch.setattr(conv_tuning, "queried_context", lambda: SimpleNamespace(index=0))
+    taken = conv((4, 64, 16, 16), (64, 64, 1, 1), direction="bwd_filter", tf32=False)
+    assert conv_tuning.key_of(taken, "time")["own"] == [pointwise.NAME, fourier.NAME]
+    assert "own" not in conv_tuning.key_of(replace(taken, stride=(2, 2)), "time")
 
 
 def test_the_kernels_compile() -> None:
