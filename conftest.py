@@ -179,9 +179,10 @@ def _said(values: dict[str, object]) -> dict[str, object]:
 def pytest_collect_file(
     file_path: Path,
 ) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
-    """Examples are in the docstrings of the package: tests are not searched for any."""
+    """Examples are in docstrings of the package: tests, and modules without, are not searched."""
     found = yield
-    searched = Path(__file__).parent / "symdnn" in file_path.parents
+    package = Path(__file__).parent / "symdnn" in file_path.parents
+    searched = package and b">>>" in file_path.read_bytes()
     return [c for c in found if searched or not isinstance(c, DoctestModule)]
 
 

@@ -127,6 +127,10 @@ def _seeds(cost: Variable | None, known: Mapping[Variable, Any] | None) -> dict[
     if is_discrete(cost):
         return seeds
     require_differentiable(cost, "the cost")
+    if cost.type.is_complex:
+        raise NonDifferentiable(
+            f"grad: the cost must be real, got {cost} of type {cost.type}. Take its real part"
+        )
     seeds.setdefault(cost, as_variable(np.ones((), cost.type.numpy)))
     return seeds
 

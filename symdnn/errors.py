@@ -175,6 +175,10 @@ class ShapeMismatch(DimensionMismatch):
         super().__init__(f"{text}. {do}" if do else text)
 
 
+class SpecifiedShapeMismatch(ShapeMismatch, AssertionFailed):
+    """A value has another shape than ``specify_shape`` says."""
+
+
 class KernelCompileError(SymdnnError, RuntimeError):
     """A compiler refused the source of a kernel; ``log`` and ``source`` say what and where."""
 

@@ -76,7 +76,10 @@ def _once(args: argparse.Namespace, number: int) -> int:
     environment.setdefault("OMP_NUM_THREADS", str(max(1, _processors() // args.n)))
     if args.engine == "mpi" or (args.engine == "auto" and not _gpus()):
         mpiexec = _mpiexec()
-        return subprocess.call([mpiexec, "-n", str(args.n), *command], env=environment)
+        status = subprocess.call([mpiexec, "-n", str(args.n), *command], env=environment)
+        if status:
+            _say(f"mpiexec {_in_words(status)}")
+        return status
     return _Processes(command, args.n, environment).wait()
 
 

@@ -82,6 +82,15 @@ def test_it_trains_at_least_once(option: str, capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.cpu
+@pytest.mark.parametrize("option", ["--steps", "--length"])
+def test_a_gpt_needs_a_step_and_a_character(
+    option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        demo.main(["gpt", option, "0"])
+    assert f"{option}: wanted an integer of at least 1, got 0" in capsys.readouterr().err
+
+
 def test_a_gpt_learns_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["gpt", "--steps", "3", "--length", "8", "--out", str(tmp_path)]
     assert demo.main(arguments) == 0

@@ -18,6 +18,7 @@ from symdnn.flags import FLAGS
 from symdnn.graph import kernel
 from symdnn.graph.target import Target
 from tests.seeded import sampled
+from tests.sources import trees
 
 ROOT = Path(__file__).parent.parent
 DOCS = sorted(p for p in (ROOT / "docs").iterdir() if p.suffix == ".md")
@@ -81,8 +82,8 @@ def test_readme_names_all_extras():
 def test_the_extra_docs_has_what_modules_import():
     """Pages of modules are made by importing these, and Sphinx stops where a package is missing."""
     found = set()
-    for path in (ROOT / "symdnn").rglob("*.py"):
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+    for tree in trees().values():
+        for node in tree.body:
             if isinstance(node, ast.Import):
                 found |= {alias.name.partition(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and not node.level:

@@ -29,6 +29,15 @@ REFUSALS = {
         lambda: function([r := T.row()], r)(np.ones((2, 2), F32)),
         (TypeError, ValueError),
     ),
+    "a complex cost": (lambda: T.grad(T.zvector().sum(), T.zscalar()), (TypeError,)),
+    "a shape that was specified": (
+        lambda: function([M], T.specify_shape(M, (2, 3)) * 2)(np.ones((3, 2), F32)),
+        (AssertionError, ValueError),
+    ),
+    "a shape that was computed": (
+        lambda: function([M], T.specify_shape(M, (M.shape[1], None)))(np.ones((3, 2), F32)),
+        (AssertionError, ValueError),
+    ),
     "a shared value's ndim": (
         lambda: shared(np.zeros(2, F32)).set_value(np.zeros((2, 2), F32)),
         (TypeError,),

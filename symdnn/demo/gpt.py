@@ -31,6 +31,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1, help="of weights, texts and the sample (1)")
     parser.add_argument("--out", type=Path, default=Path("demo-output"), help="folder of results")
     options = parser.parse_args(argv)
+    for name in ("steps", "length"):
+        if (given := getattr(options, name)) < 1:
+            parser.error(f"argument --{name}: wanted an integer of at least 1, got {given}")
     text = _manual()
     letters = sorted(set(text))
     tokens = np.array([letters.index(c) for c in text])

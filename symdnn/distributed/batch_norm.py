@@ -40,9 +40,10 @@ def batch_norm_of_ranks(
 ) -> tuple[Variable, Variable, Variable]:
     """``x`` (N, C, ...) normalised by mean and variance of the samples of all ranks of ``group``.
 
-    Ranks may have different numbers of samples (:func:`counting`). Returns the result, in the dtype of ``x``, the mean
-    and the unbiased variance (C,). The variance is the mean of squared differences, by a second
-    reduction, so that it keeps its digits; 16-bit inputs are summed in float32.
+    Ranks may have different numbers of samples (:func:`counting`). Returns the result, in the dtype
+    of ``x``, the mean and the unbiased variance (C,). The variance is the mean of squared
+    differences, by a second reduction, so that it keeps its digits; 16-bit inputs are summed in
+    float32.
     """
     wide = "float32" if is_narrow_float(x.type.dtype) else x.type.dtype
     v, axes = cast(x, wide), [0, *range(2, x.type.ndim)]

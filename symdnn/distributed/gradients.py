@@ -288,7 +288,9 @@ def mean_statistics(news: Sequence[Variable], options: DataParallel) -> list[Var
 def _means(values: list[Variable], options: DataParallel) -> list[Variable]:
     """The averages of ``values``, of one dtype."""
     if options.samples is None or not values[0].type.is_float:
-        return all_reduce(values, "mean", options.ranks)
+        given: list[Any] = [*values]
+        means: list[Variable] = all_reduce(given, "mean", options.ranks)
+        return means
     own = cast(options.samples, values[0].type.dtype)
     nothing = np.asarray(0, own.type.numpy)
     counted = [switch(gt(own, nothing), v * own, nothing) for v in values]

@@ -13,7 +13,7 @@ from typing import Any
 
 from symdnn.config import config
 from symdnn.errors import ShapeMismatch
-from symdnn.gpu.conv.candidate import Candidate
+from symdnn.gpu.conv.candidate import OWN, OWN_API, Candidate
 from symdnn.gpu.conv.measure import measure
 from symdnn.gpu.conv.search import Search
 from symdnn.gpu.conv.signature import DIRECTIONS, ConvSignature
@@ -179,10 +179,10 @@ def row_of(m: Attempt[Candidate]) -> TableRow:
 def _refused(search: Search, found: Sequence[Candidate]) -> Iterator[TableRow]:
     """Rows of unsupported algorithms of the legacy API and of refused plans."""
     numbers = DIRECTIONS[search.signature.direction].algorithms
-    taken = {c.name for c in found}
+    taken, own = {c.name for c in found}, {one.NAME for one in OWN}
     for name, reasons in search.refused.items():
         if name not in taken:
-            api = "legacy" if name in numbers else "graph"
+            api = "legacy" if name in numbers else OWN_API if name in own else "graph"
             why = "; ".join(reasons)
             yield TableRow(api, name, numbers.get(name, -1), False, why=why)
 

@@ -6,7 +6,7 @@ contains a variable is a string.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -26,15 +26,13 @@ else:
     OpT = TypeVar("OpT", covariant=True)
 
 __all__ = [
-    "Array", "Arrays", "AxisLike", "BorderMode", "DtypeLike", "NumpyFunction", "OpT", "PerAxis",
+    "Array", "Arrays", "AxisLike", "BorderMode", "DtypeLike", "OpT", "PerAxis",
     "Scalar", "ShapeLike", "StaticShape", "TensorLike",
 ]  # fmt: skip
 
 #: A NumPy array of any dtype and shape.
 Array = np.ndarray[Any, np.dtype[Any]]
 Arrays = Sequence[Array]
-#: A function from arrays to an array: NumPy's, or one of the same form.
-NumpyFunction = Callable[..., Array]
 #: A number of Python or NumPy.
 Scalar: TypeAlias = "bool | int | float | complex | np.number[Any] | np.bool_"
 #: What :func:`~symdnn.graph.variable.as_variable` takes: a variable, an array, a number, or a list.

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from symdnn.compile.shared import shared
-from symdnn.errors import ModelError
+from symdnn.errors import ModelError, ShapeMismatch
 from symdnn.graph.names.dim import Dim
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Shared, Variable, as_variable
@@ -134,14 +134,33 @@ class Graph:
 
     @cached_property
     def variables(self) -> dict[str, Variable]:
-        """An input variable for each tensor input, with the sizes and names of the file."""
-        return {p.name: TensorType(carrier(p.kind), symbolic(p))(p.name)
-                for p in self.inputs.values() if _is_plain(p)}  # fmt: skip
+        """An input variable for each tensor input, with the sizes of the file.
+
+        Open sizes have the names of the file, unless sizes of different names must be equal.
+        """
+        return self._built[0]
 
     @cached_property
     def expressions(self) -> dict[str, Variable]:
         """The outputs as expressions of :attr:`variables` and :attr:`parameters`."""
-        return self(**self.variables)
+        variables, found = self._built
+        return self(**variables) if found is None else found
+
+    @cached_property
+    def _built(self) -> tuple[dict[str, Variable], dict[str, Variable] | None]:
+        """Inputs, and the outputs if the graph can be built of them."""
+        named = {p.name: symbolic(p) for p in self.inputs.values() if _is_plain(p)}
+        plain = {n: [d if isinstance(d, int) else None for d in ds] for n, ds in named.items()}
+        made: list[dict[str, Variable]] = []
+        for sizes in (named, plain):
+            kinds = ((n, carrier(self.inputs[n].kind)) for n in sizes)
+            made.append({n: TensorType(kind, sizes[n])(n) for n, kind in kinds})
+            try:
+                return made[-1], self(**made[-1])
+            except ModelError as error:
+                if not isinstance(error.__cause__, ShapeMismatch):
+                    break
+        return made[0], None
 
     def __call__(self, *args: Any, **inputs: Any) -> dict[str, Variable]:
         """The outputs by name, of these inputs (in order, or by name).

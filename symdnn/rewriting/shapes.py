@@ -82,7 +82,7 @@ class ShapeResolver:
         shapes = None
         if not all([_static(v) for v in node.outputs]):
             with inherit(node.origin, NO_HINTS):
-                shapes = op_shapes(node, [self._known(v) for v in node.inputs], self._host)
+                shapes = op_shapes(node, [self._known(v) for v in node.inputs], self.size)
             if shapes is None:
                 self._depends_on_data.add(node)
         for i, v in enumerate(node.outputs):
@@ -96,7 +96,7 @@ class ShapeResolver:
             self._shapes[v] = self._sizes(v)
         return self._shapes[v]
 
-    def _host(self, v: Variable) -> Any:
+    def size(self, v: Variable) -> Any:
         """A host input; the size of a variable as it is expressed here, so that equals cancel.
 
         A size that is itself a leaf stays so: its array may not be known here.
@@ -104,7 +104,7 @@ class ShapeResolver:
         if v.owner is None or v in self._leaves:
             return _number(v)
         if v.owner.op.multiplies:
-            return reduce(mul, [self._host(factor) for factor in v.owner.inputs])
+            return reduce(mul, [self.size(factor) for factor in v.owner.inputs])
         if not isinstance(v.owner.op, ShapeI):
             return _number(v)
         return self._known(v.owner.inputs[0])[v.owner.op.axis]

@@ -143,7 +143,13 @@ def _scalar(value: Any, name: str) -> Variable:
             f"{name}: wanted a scalar to differentiate, got the tree {tree}; a function that "
             "returns further results is differentiated with has_aux=True"
         )
-    return as_variable(leaves[0])
+    cost = as_variable(leaves[0])
+    if cost.type.is_discrete:
+        raise NonDifferentiable(
+            f"{name}: wanted a real result to differentiate, got {cost.type}: of whole numbers all "
+            "derivatives are zero. Pass floats (2.0 in place of 2), or cast the result"
+        )
+    return cost
 
 
 def _argument(traced: Traced, which: int | str) -> Any:

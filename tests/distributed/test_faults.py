@@ -1,5 +1,6 @@
 """A rank that fails ends all, in time, with its number and error; and no variable has changed."""
 
+import argparse
 import os
 import re
 import signal
@@ -8,6 +9,7 @@ import sys
 
 import pytest
 
+from symdnn import launch_cli
 from tests.distributed import harness
 from tests.environment import environment
 
@@ -33,6 +35,13 @@ def test_a_rank_that_raises_is_named_with_its_error():
     out, err = faulty("raises")
     assert "RANK 0 PeerFailed: rank 1 failed: RuntimeError: the disk is full" in out
     assert "symdnn: rank 1 of 2 failed" in err
+
+
+def test_the_launcher_says_that_processes_of_mpi_failed(monkeypatch, capfd):
+    monkeypatch.setattr(launch_cli, "_mpiexec", lambda: "/bin/false")
+    args = argparse.Namespace(n=2, engine="mpi", restarts=0, script=__file__, arguments=[])
+    assert launch_cli.run(args) == 1
+    assert "symdnn launch: mpiexec exited with 1" in capfd.readouterr().err
 
 
 @pytest.mark.slow

@@ -122,3 +122,21 @@ template <class T> static T __shfl_up_sync(unsigned, T value, int distance) {
   const int lane = shim_running & 31;
   return shim_shuffled(value, lane >= distance ? lane - distance : lane);
 }
+
+// mma.m16n8k8 of float32 numbers.
+static void shim_mma(float& c0, float& c1, float& c2, float& c3, const float (&a)[4],
+                     const float (&b)[2]) {
+  static float of_a[1024][4], of_b[1024][2];
+  const int me = shim_running, warp = me & ~31, g = (me & 31) / 4, t = me & 3;
+  memcpy(of_a[me], a, sizeof a);
+  memcpy(of_b[me], b, sizeof b);
+  __syncthreads();
+  for (int k = 0; k < 8; k++) {
+    const int own = warp + g * 4 + k % 4, first = warp + t * 8 + k % 4, half = k / 4;
+    c0 += of_a[own][2 * half] * of_b[first][half];
+    c1 += of_a[own][2 * half] * of_b[first + 4][half];
+    c2 += of_a[own][2 * half + 1] * of_b[first][half];
+    c3 += of_a[own][2 * half + 1] * of_b[first + 4][half];
+  }
+  __syncthreads();
+}

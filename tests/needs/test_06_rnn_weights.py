@@ -9,7 +9,7 @@ import symdnn
 from symdnn.ops.nn.rnn import RNNBlock
 from symdnn.ops.nn.rnn_params import GATES
 from tests.nn.formats import test_torch
-from tests.op_table.rnn import slow_rnn
+from tests.op_table.rnn import named, slow_rnn
 from tests.ops.nn.test_rnn import arrays, shared
 
 grid = [
@@ -46,6 +46,10 @@ def test_the_result_is_that_of_a_loop_over_the_named_matrices(mode, direction, l
     want = slow_rnn(block.layout, *given)
     for a, b in zip(got, want):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
+    names = block.named_params(shared(given[0]), 2)  # as that loop reads the vector
+    for (layer, back, kind, gate), part in named(given[0], block.layout, 2).items():
+        name = f"layer{layer}{'.reverse' * back}.{kind}_{gate}"
+        np.testing.assert_array_equal(names[name], part)
 
 
 @pytest.mark.parametrize("kind", ["RNNReLU", "RNNTanh", "LSTM", "GRU", "BLSTM", "BGRU"])

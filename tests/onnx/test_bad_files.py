@@ -64,6 +64,18 @@ def test_more_bytes_that_changed(seed):
     test_bytes_that_changed(seed)
 
 
+@pytest.mark.parametrize("text", ["Relu", "batch", "float-scores", "outer"])
+def test_text_that_is_no_utf8(text):
+    """A name of a node, an op, an output, a size, wherever it stands."""
+    made = sound()
+    made.graph.node[0].name = "float-scores"
+    made.graph.doc_string = "outer"
+    content = made.SerializeToString()
+    assert content.count(text.encode())
+    with pytest.raises(ModelError, match="no text"):
+        load(content.replace(text.encode(), b"\xff" + text.encode()[1:]))
+
+
 def mutated(rng):
     """A sound model with nodes, inputs, attributes and shapes exchanged."""
     made = sound()

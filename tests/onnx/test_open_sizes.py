@@ -131,3 +131,98 @@ def test_open_sizes_as_given_ones(name, tmp_path):
         np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(own, slope, rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(again(x=value)["y"], wanted, rtol=1e-5, atol=1e-6)
+
+
+NAMES = "float[rows,c] x, float[rows2,c2] y, bool[b] mask"
+OF_NAMES = {
+    "add": "z = Add(x, y)",
+    "power": "z = Pow(x, y)",
+    "largest": "z = Max(x, y, x)",
+    "mean": "z = Mean(x, y)",
+    "where": "z = Where(mask, x, y)",
+    "logic": """p = Greater(x, y)
+        q = And(p, mask)
+        z = Cast<to=1>(q)""",
+}
+
+
+@pytest.mark.parametrize("name", OF_NAMES)
+def test_open_sizes_of_different_names_that_broadcast(name, tmp_path):
+    """In a graph of load no open size is 1, so they are equal."""
+    text = f'<ir_version: 8, opset_import: ["": 19]> g ({NAMES}) => (float[m,n] z)'
+    graph = symdnn.onnx.load(onnx.parser.parse_model(f"{text} {{ {OF_NAMES[name]} }}"))
+    symdnn.onnx.save(graph.expressions, tmp_path / "a.onnx", inputs=list(graph.variables.values()))
+    f = symdnn.function(list(graph.variables.values()), graph.expressions["z"],
+                        on_unused_input="ignore")  # fmt: skip
+    again = symdnn.onnx.compile(tmp_path / "a.onnx")
+    rng = np.random.default_rng(0)
+    x, y = (rng.uniform(0.5, 2, (3, 4)).astype("float32") for _ in range(2))
+    mask = np.array([True, False, True, True])
+    wanted = {
+        "add": x + y, "power": x**y, "largest": np.maximum(x, y), "mean": (x + y) / 2,
+        "where": np.where(mask, x, y), "logic": ((x > y) & mask).astype("float32"),
+    }  # fmt: skip
+    np.testing.assert_allclose(f(x, y, mask), wanted[name], rtol=1e-5)
+    (found,) = again(x, y, mask).values()
+    np.testing.assert_allclose(found, wanted[name], rtol=1e-5)
+    with pytest.raises(symdnn.errors.SymdnnError):
+        f(x, y[:2], mask)
+
+
+EQUAL = {
+    "MatMul(x, y)": lambda x, y: x @ y,
+    "Concat<axis=0>(x, y)": lambda x, y: np.concatenate([x, y]),
+    'Einsum<equation="ij,jk->ik">(x, y)': lambda x, y: x @ y,
+}
+
+
+@pytest.mark.parametrize("node", EQUAL)
+def test_open_sizes_of_different_names_that_a_node_wants_equal(node, tmp_path):
+    """They are checked in a call; the graph has no names then."""
+    text = '<ir_version: 8, opset_import: ["": 19]> g (float[a,b] x, float[c,d] y)'
+    graph = symdnn.onnx.load(onnx.parser.parse_model(f"{text} => (float[m,n] z) {{ z = {node} }}"))
+    variables = list(graph.variables.values())
+    z = graph.expressions["z"]
+    f = symdnn.function(variables, [z, symdnn.grad(z.sum(), variables[0])])
+    symdnn.onnx.save({"z": z}, tmp_path / "again.onnx", inputs=variables)
+    x, y = np.random.default_rng(0).normal(size=(2, 3, 3)).astype("float32")
+    found, slope = f(x, y)
+    np.testing.assert_allclose(found, EQUAL[node](x, y), rtol=1e-5)
+    assert slope.shape == x.shape
+    np.testing.assert_allclose(symdnn.onnx.compile(tmp_path / "again.onnx")(x, y)["z"], found)
+    with pytest.raises(symdnn.errors.SymdnnError):
+        f(x, y[:2, :2])
+
+
+def test_a_rest_that_is_1_broadcasts():
+    """All open sizes cancel in a Reshape to -1, beside sizes that were multiplied."""
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 19]>
+        g (float[batch, time, 8] x) => (float[a,b,c,d] y) {
+            s = Shape(x)
+            b = Gather<axis=0>(s, zero)
+            t = Gather<axis=0>(s, one)
+            all = Mul(b, four)
+            shift = Sub(t, one)
+            flat = Concat<axis=0>(b, one, one, shift)
+            masks = ReduceMean<keepdims=0>(x, last)
+            less = Slice(masks, one, t, one)
+            m = Reshape(less, flat)
+            wide = Expand(m, heads)
+            together = Concat<axis=0>(all, one, shift)
+            w = Reshape(wide, together)
+            back = Concat<axis=0>(b, four, rest, shift)
+            mask = Reshape(w, back)
+            scores = Concat<axis=0>(b, four, two, t)
+            values = Reshape(x, scores)
+            cut = Slice(values, one, t, three)
+            y = Add(cut, mask)
+        }""")
+    for name, value in {"zero": [0], "one": [1], "two": [2], "three": [3], "four": [4],
+                        "rest": [-1], "last": [2], "heads": [1, 4, 1, 1]}.items():  # fmt: skip
+        model.graph.initializer.append(onnx.numpy_helper.from_array(np.array(value), name))
+    graph = symdnn.onnx.load(model)
+    assert graph.expressions["y"].type.shape == (None, 4, 2, None)
+    x = np.random.default_rng(0).normal(size=(3, 5, 8)).astype("float32")
+    found = symdnn.function([graph.variables["x"]], graph.expressions["y"])(x)
+    mask = x.mean(2)[:, None, None, 1:]
+    np.testing.assert_allclose(found, x.reshape(3, 4, 2, 5)[..., 1:] + mask, rtol=1e-5, atol=1e-6)

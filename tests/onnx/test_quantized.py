@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ml_dtypes
 import numpy as np
+import onnx
 import pytest
 
 import symdnn
 import symdnn.tensor as T
-from symdnn.onnx import compile, load
+from symdnn.onnx import compile, load, save
 from symdnn.ops.elementwise.storage import narrow
 from tests.onnx.models import model
 
@@ -112,3 +113,25 @@ def test_integer_products_are_exact():
     f = compile(model(text, za=np.uint8(7), zb=np.int8(-3)))
     wanted = (a.astype("int64") - 7) @ (b.astype("int64") + 3)
     np.testing.assert_array_equal(f(a, b)["y"], wanted)
+
+
+@pytest.mark.parametrize("sizes", ["2, 4", "rows, 4"])
+@pytest.mark.parametrize("point", ["", ", z"])
+def test_blocks_are_saved(sizes, point, tmp_path):
+    """Scales and zero points that vary along several axes."""
+    text = f"""g (float[{sizes}] x) => (float[m, n] y, int8[m, n] q) {{
+        q = QuantizeLinear<axis=1, block_size=2>(x, s{point})
+        y = DequantizeLinear<axis=1, block_size=2>(q, s{point})
+    }}"""
+    arrays = {"s": np.float32([[0.1, 0.2], [0.3, 0.05]])}
+    arrays |= {"z": np.int8([[1, -3], [0, 20]])} if point else {}
+    made = model(text, **arrays)
+    if not point:
+        made.graph.output[1].type.tensor_type.elem_type = onnx.TensorProto.UINT8
+    graph = load(made)
+    save(graph.expressions, tmp_path / "m.onnx", inputs=list(graph.variables.values()))
+    x = np.random.default_rng(0).normal(size=(2, 4)).astype("float32")
+    wanted = compile(made)(x)
+    for found, w in zip(compile(tmp_path / "m.onnx")(x).values(), wanted.values(), strict=True):
+        assert found.dtype == w.dtype
+        np.testing.assert_array_equal(found, w)

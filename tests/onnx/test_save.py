@@ -16,6 +16,7 @@ from symdnn.onnx.save.model import to_model
 from symdnn.ops.array.boxes import nms, non_max_suppression
 from symdnn.ops.elementwise.storage import Narrow
 from symdnn.ops.linalg.dot import Dot
+from symdnn.ops.nn.batchnorm import LayerNorm
 from symdnn.ops.quantized.product import integer_product
 
 X = T.tensor("float32", ("n", 6), name="x")
@@ -276,6 +277,27 @@ def test_values_stay(name, rng, tmp_path):
         assert a.dtype == w.dtype == r.dtype
         np.testing.assert_allclose(a, w, rtol=2e-5, atol=1e-6)
         np.testing.assert_allclose(r, w, rtol=2e-4, atol=1e-5)
+
+
+def test_choices_of_bools_and_mixed_types_are_what_runtimes_have(tmp_path):
+    """ONNX Runtime has no Where of bools; a LayerNormalization has one type in ONNX."""
+    halves = T.cast(M, "float16")
+    gamma = np.linspace(0.5, 1.5, 6).astype("float32")
+    normal = LayerNorm(axes=(1,), epsilon=1e-5)(halves, gamma[None], gamma[None])[0]
+    model = save([T.switch(X > 1, X < 2, X > 0), normal], tmp_path / "m.onnx")
+    typed = onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True)
+    kinds = {v.name: v.type.tensor_type.elem_type
+             for v in (*typed.graph.value_info, *typed.graph.output)}  # fmt: skip
+    chosen = [n.output[0] for n in model.graph.node if n.op_type == "Where"]
+    assert onnx.TensorProto.BOOL not in {kinds[n] for n in chosen}
+    assert "LayerNormalization" in {n.op_type for n in model.graph.node}
+    x, m = (np.linspace(-3, 3, n * 6, dtype="float32").reshape(n, 6) for n in (3, 4))
+    found, normed = compile(tmp_path / "m.onnx")(x=x, m=m).values()
+    np.testing.assert_array_equal(found, np.where(x > 1, x < 2, x > 0))
+    assert normed.dtype == "float16"
+    centred = m - m.mean(1, keepdims=True)
+    wanted = gamma * centred / np.sqrt(m.var(1, keepdims=True)) + gamma
+    np.testing.assert_allclose(normed, wanted, rtol=2e-3, atol=2e-3)
 
 
 def test_named_sizes_and_parameters_come_back(tmp_path):

@@ -15,6 +15,7 @@ from symdnn.graph.check import check_graph
 from symdnn.graph.evaluate import evaluate_node
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.op import Op
+from symdnn.graph.pattern import makers
 from symdnn.graph.target import Target
 from symdnn.graph.traverse import toposort
 from symdnn.graph.type import TensorType
@@ -96,14 +97,17 @@ class Checker:
         contexts = {t: Context(fgraph, t) for t in (CPU, GPU)}
         found: dict[Rewrite, set[type[Op]]] = {}
         for node in fgraph.toposort():
+            kind, made = type(node.op), makers(node)
             for rule in self.rules_of(node.op):
-                if type(node.op) not in found.get(rule, ()):
+                if rule.admits is not None and not rule.admits(kind, made):
+                    continue  # rewriting asks this first, too
+                if kind not in found.get(rule, ()):
                     try:
                         new = rule.function(node, contexts[target_of(rule)])
                     except Exception:
                         new = node.outputs
                     if new is not None:
-                        found.setdefault(rule, set()).add(type(node.op))
+                        found.setdefault(rule, set()).add(kind)
         return found
 
     def _compare(self, rule: Rewrite, graph: Graph, wanted: list[Any]) -> None:

@@ -330,3 +330,17 @@ def test_a_gradient_of_ones_own_has_the_type_of_its_argument():
     assert slopes["n"] == 0
     wide = symdnn.custom_gradient(lambda v: (v.sum(), lambda g: g * np.ones(4)))
     assert symdnn.grad(wide)(np.arange(4, dtype="float32")).dtype == "float32"
+
+
+@pytest.mark.parametrize("value", [3, np.int64(3), np.arange(3)])
+@pytest.mark.parametrize("slope", [symdnn.grad, symdnn.value_and_grad, symdnn.hessian])
+def test_a_result_of_whole_numbers_has_no_derivative(slope, value):
+    """Zeros would be taken for the derivative at the float that was meant."""
+    with pytest.raises(NonDifferentiable, match=r"2\.0 in place of 2"):
+        slope(lambda v: T.sum(v * v))(value)
+
+
+def test_whole_numbers_count_as_floats_where_the_result_is_one():
+    found = symdnn.grad(lambda p: p["x"] * p["n"])({"x": np.float64(2), "n": 3})
+    assert (found["x"], found["n"]) == (3, 2)
+    assert symdnn.grad(lambda v: v * 2.5)(3) == 2.5

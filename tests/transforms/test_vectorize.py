@@ -274,7 +274,7 @@ def test_loops_that_end_alone_in_nests():
     want = [np.vectorize(lambda v, k=k: alone(v)[k])(values) for k in (0, 1)]
     for got, w in zip(run(found, x=values), want):
         np.testing.assert_allclose(got, w)
-    with pytest.raises(DataDependentShape, match="end after different numbers of steps"):
+    with pytest.raises(DataDependentShape, match="different numbers of steps.*the result of vmap"):
         vmap(lambda v: symdnn.grad(grown(v), v))(x[0])
 
 

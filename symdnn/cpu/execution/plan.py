@@ -76,9 +76,8 @@ class CpuPlan(BoundPlan):
         self.silent = False
         #: Whether a run is only a call of ``run_all``: no updates, and BLAS keeps its threads.
         self.simple = False
-        #: Whether a kernel may run threads of another pool: BLAS's, or those of a user's code.
+        #: Whether a kernel may run threads of another pool (BLAS's), and does beside OpenMP's.
         self.has_pools = any(t.has_pool for t in traits)
-        #: Whether that happens beside compiled loops.
         self.calls_blas = self.threaded and self.has_pools
         #: Whether several threads may run it, libgomp's or BLAS's.
         self.parallel = self.threaded or self.has_pools

@@ -23,8 +23,9 @@ __all__ = ["KERNELS", "SmallStacksKernel"]
 
 #: Dtypes, as LLVM names a number or a part of a complex one.
 _KINDS = {"float32": "float", "float64": "double", "complex64": "float", "complex128": "double"}
-#: The most products of a matrix of a stack, and of a single one, which one thread computes.
-_MAX_PRODUCTS, _MAX_PRODUCTS_OF_ONE = 1 << 18, 1 << 16
+#: The most products of a matrix of a stack (of float64: BLAS multiplies larger ones faster), and of
+#: a single one, which one thread computes.
+_MAX_PRODUCTS, _MAX_PRODUCTS_OF_FLOAT64, _MAX_PRODUCTS_OF_ONE = 1 << 18, 1 << 15, 1 << 16
 #: The most bytes of a matrix that is read again for each tile of rows.
 _MAX_BYTES = 1 << 16
 #: Terms up to which code for columns multiplies them by single numbers.
@@ -56,7 +57,8 @@ class SmallStacksKernel(Kernel[_Products]):
         if not call.has_sizes:
             return None
         stack, rows, terms, columns = _sizes(call)
-        most = _MAX_PRODUCTS if ranks == {3} else _MAX_PRODUCTS_OF_ONE
+        most = _MAX_PRODUCTS_OF_FLOAT64 if types[0].dtype == "float64" else _MAX_PRODUCTS
+        most = most if ranks == {3} else _MAX_PRODUCTS_OF_ONE
         if rows * terms * columns > most or terms * columns * types[0].numpy.itemsize > _MAX_BYTES:
             return "it is for small matrices"
         if columns == 1 and terms > _MAX_TERMS_OF_COLUMNS:

@@ -58,8 +58,8 @@ __all__ = [
 #: With less work in all, counted in additions, NumPy is faster than compiling.
 _MIN_ADDITIONS_TO_COMPILE = 1 << 14
 #: Products of numbers up to which a compiled loop multiplies matrices faster than a call of BLAS:
-#: in all (complex ones: half), and for each matrix of a stack. So it does for any number of terms
-#: up to so many, and for rows and columns.
+#: in all (complex ones: half), and for each matrix of a stack. So it does for stacks of any number
+#: of terms up to so many, and for rows and columns.
 _MAX_PRODUCTS_OF_FLOATS, _MAX_PRODUCTS_OF_EACH, _MAX_TERMS = 1 << 15, 64, 4
 #: Work for which waking up another thread pays, in additions.
 _ADDITIONS_PER_THREAD = 1 << 16
@@ -295,7 +295,7 @@ class NestProductKernel(_NestKernel[Dot | BatchedDot]):
         """Whether matrices of floats are so large that BLAS multiplies them faster."""
         *stack, rows, terms, columns = self.sizes(call)
         each, share = rows * terms * columns, 2 if call.inputs[0].is_complex else 1
-        thin = min(rows, columns) == 1 or terms <= _MAX_TERMS
+        thin = min(rows, columns) == 1 or (stack and terms <= _MAX_TERMS)
         small = stack and each <= _MAX_PRODUCTS_OF_EACH
         return not thin and not small and prod(stack) * each * share > _MAX_PRODUCTS_OF_FLOATS
 

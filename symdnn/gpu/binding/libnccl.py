@@ -17,7 +17,7 @@ from symdnn.errors import DistributedError
 
 __all__ = [
     "NCCLError", "UniqueId", "all_gather", "all_reduce", "allto_all", "broadcast", "comm_abort",
-    "comm_destroy", "comm_get_async_error", "comm_init_rank_scalable", "get_unique_id",
+    "comm_destroy", "comm_init_rank_scalable", "get_unique_id",
     "get_version", "group_end", "group_start", "library", "recv", "reduce", "reduce_scatter",
     "send",
 ]  # fmt: skip
@@ -114,13 +114,6 @@ def comm_destroy(comm: int) -> None:
 def comm_abort(comm: int) -> None:
     """``ncclCommAbort``."""
     _call("ncclCommAbort", comm)
-
-
-def comm_get_async_error(comm: int) -> int:
-    """``ncclCommGetAsyncError``: 0 while all is well."""
-    found = c_int()
-    _call("ncclCommGetAsyncError", comm, byref(found))
-    return found.value
 
 
 def group_start() -> None:

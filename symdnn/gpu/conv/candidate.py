@@ -1,6 +1,7 @@
-"""One way to run a convolution: an algorithm of cuDNN's legacy API, or a plan of its graph API.
+"""One way to run a convolution: an algorithm of cuDNN's legacy API, a plan of its graph API, or
+products of matrices.
 
-:class:`Candidate` is the value and :class:`CandidateRun` the launch of both. If cuDNN supports a
+:class:`Candidate` is the value and :class:`CandidateRun` the launch of all. If cuDNN supports a
 candidate for cross-correlation only, the filters are mirrored by a copy.
 """
 
@@ -10,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from symdnn.gpu.conv import fourier, pointwise
 from symdnn.gpu.conv.graph_conv import conv_graph
 from symdnn.gpu.conv.signature import DIRECTIONS, ConvSignature
 from symdnn.gpu.cudnn import graph
@@ -18,7 +20,12 @@ from symdnn.gpu.cudnn.kernel import aligned, factor
 from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.kernels.copy import strided_copy
 
-__all__ = ["Candidate", "CandidateRun", "Key", "mirrored"]
+__all__ = ["OWN", "OWN_API", "Candidate", "CandidateRun", "Key", "mirrored"]
+
+#: The API of candidates of ours, which are products of matrices by cuBLASLt behind our kernels.
+OWN_API = "cublaslt"
+#: Their modules, by number: each has a name, what it refuses, its workspace and its launch.
+OWN = (pointwise, fourier)
 
 #: A candidate's key for all shapes, and on disk: API, number or plan, filters mirrored by a copy.
 Key = tuple[str, Any, bool]
@@ -26,7 +33,7 @@ Key = tuple[str, Any, bool]
 
 @dataclass(frozen=True)
 class Candidate:
-    """An algorithm (``number`` in cuDNN's enum) or a ``plan``.
+    """An algorithm (``number`` in cuDNN's enum), a ``plan``, or one of ours (:data:`OWN`).
 
     ``name`` is the flags' word or the plan's name. ``workspace_bytes`` is cuDNN's workspace alone.
     ``flip_by_copy`` says that the filters are mirrored by a copy.
@@ -48,6 +55,15 @@ class Candidate:
             flip_by_copy=flip_by_copy,
         )  # fmt: skip
 
+    @classmethod
+    def of_ours(cls, s: ConvSignature, number: int) -> Candidate:
+        """One of :data:`OWN` for a convolution that it takes.
+
+        Raises :class:`~symdnn.gpu.binding.libcublaslt.CublasError` where there is no room.
+        """
+        own = OWN[number]
+        return cls(OWN_API, own.NAME, own.workspace_bytes(s), True, number)
+
     @property
     def key(self) -> Key:
         """The key, which is the same for all shapes."""
@@ -67,13 +83,16 @@ class Candidate:
     def prepared(self, s: ConvSignature, handle: Any) -> CandidateRun:
         """A launch for which only addresses are missing."""
         form = self.form(s)
+        if self.api == OWN_API:
+            ours = OWN[self.number].launch_of(form)
+            return CandidateRun(self, s, ours, ours.load)
         if self.plan is not None:
             return CandidateRun(self, s, _graph_launch(form, self.plan, handle))
         return CandidateRun(self, s, _LegacyLaunch(form, self.number, self.workspace_bytes))
 
 
-#: launch(handle, pointer of each role, workspace, alpha, beta)
-_Launch = Callable[[Any, Mapping[str, int], int, float, float], Any]
+#: launch(env, pointer of each role, alpha, beta)
+_Launch = Callable[[Any, Mapping[str, int], float, float], Any]
 
 
 class _LegacyLaunch:
@@ -85,14 +104,12 @@ class _LegacyLaunch:
         self.number, self.workspace_bytes = number, workspace_bytes
         self.descriptors = form.descriptors()
 
-    def __call__(
-        self, handle: int, at: Mapping[str, int], workspace: int, alpha: float, beta: float
-    ) -> None:
+    def __call__(self, env: Any, at: Mapping[str, int], alpha: float, beta: float) -> None:
         a, b, c = (at[r] for r in self.roles)
         first, second, convolution, result = self.descriptors
         self.run(
-            handle, factor(self.dtype, alpha), first.handle, a, second.handle, b,
-            convolution.handle, self.number, workspace, self.workspace_bytes,
+            env.cudnn, factor(self.dtype, alpha), first.handle, a, second.handle, b,
+            convolution.handle, self.number, env.workspace, self.workspace_bytes,
             factor(self.dtype, beta), result.handle, c,
         )  # fmt: skip
 
@@ -100,20 +117,24 @@ class _LegacyLaunch:
 def _graph_launch(form: ConvSignature, plan: GraphPlan, handle: int) -> _Launch:
     run = graph.launch(conv_graph(form), plan, handle)
 
-    def launch(
-        handle: int, at: Mapping[str, int], workspace: int, alpha: float, beta: float
-    ) -> None:
+    def launch(env: Any, at: Mapping[str, int], alpha: float, beta: float) -> None:
         assert (alpha, beta) == (1.0, 0.0), "plans of the graph API neither scale nor add"
-        run(handle, at, workspace)
+        run(env.cudnn, at, env.workspace)
 
     return launch
 
 
 class CandidateRun:
-    """A launch of a candidate: ``run(env, arrays by role, alpha, beta)``."""
+    """A launch of a candidate: ``run(env, arrays by role, alpha, beta)``.
 
-    def __init__(self, candidate: Candidate, s: ConvSignature, launch: _Launch) -> None:
-        self.candidate, self.launch = candidate, launch
+    ``load(env)`` compiles kernels of ours before a first run, whose time may be taken.
+    """
+
+    def __init__(
+        self, candidate: Candidate, s: ConvSignature, launch: _Launch,
+        load: Callable[[Any], None] = lambda env: None,
+    ) -> None:  # fmt: skip
+        self.candidate, self.launch, self.load = candidate, launch, load
         self.result = DIRECTIONS[s.direction].roles[2]
         self.layout = s.layout
         self.scratch_at = aligned(candidate.workspace_bytes)
@@ -124,13 +145,13 @@ class CandidateRun:
         """Enqueue ``alpha * convolution + beta * result``; ``env`` has the workspace."""
         at = {role: array.ptr for role, array in arrays.items()}
         if not self.candidate.flip_by_copy:
-            self.launch(env.cudnn, at, env.workspace, alpha, beta)
+            self.launch(env, at, alpha, beta)
             return
         w = arrays["w"]
         scratch = RawArray(env.workspace + self.scratch_at, w.shape, w.dtype)
         if self.result != "w" or beta:
             strided_copy(env, mirrored(w, self.layout), scratch)
-        self.launch(env.cudnn, {**at, "w": scratch.ptr}, env.workspace, alpha, beta)
+        self.launch(env, {**at, "w": scratch.ptr}, alpha, beta)
         if self.result == "w":
             strided_copy(env, mirrored(scratch, self.layout), w)
 

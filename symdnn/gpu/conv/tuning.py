@@ -17,7 +17,7 @@ from symdnn.gpu import libcudnn
 from symdnn.gpu.binding import frontend
 from symdnn.gpu.binding.libcuda import driver
 from symdnn.gpu.conv import blocklist
-from symdnn.gpu.conv.candidate import Candidate
+from symdnn.gpu.conv.candidate import OWN, Candidate
 from symdnn.gpu.conv.measure import measure
 from symdnn.gpu.conv.search import Search
 from symdnn.gpu.conv.signature import ConvSignature
@@ -126,7 +126,9 @@ class ConvQuestion(Question[Candidate]):
 
 def key_of(s: ConvSignature, by: str) -> dict[str, Any]:
     """The key of a measurement in JSON's types."""
-    measured_by = {"chosen_by": by, "patience": _patience(by)}
+    measured_by: dict[str, Any] = {"chosen_by": by, "patience": _patience(by)}
+    if own := [one.NAME for one in OWN if not one.refusal(s)]:
+        measured_by["own"] = own
     fields = s.fields(*_FIELDS_NOT_MEASURED)
     return {**machine(queried_context().index), **fields, **measured_by}
 
@@ -160,7 +162,7 @@ def candidate_of(search: Search, record: Mapping[str, Any]) -> Candidate | None:
     """
     flip = bool(record["flip_by_copy"])
     if record["plan"] is None:
-        return search.again(("legacy", int(record["number"]), flip))
+        return search.again((str(record["api"]), int(record["number"]), flip))
     candidate = search.of_plan(GraphPlan.of_record(record["plan"]), flip)
     if candidate is None:
         return None

@@ -19,12 +19,16 @@ from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.clock import is_capturing, race_ms, replay_ms
 from symdnn.gpu.device.context import device_key, library_key
 from symdnn.gpu.gemm.plan import GemmAlgorithm, GemmPlan, GemmSignature, Pointers
+from symdnn.gpu.gemm.split import SplitGemm, split_ways
 from symdnn.graph.typing import Array
 from symdnn.tuning.attempts import Attempt, Bench
 from symdnn.tuning.question import ChoiceCache, Question, answer, plain
 
 if TYPE_CHECKING:
     from symdnn.gpu.device.env import LaunchEnv
+
+#: An algorithm of cuBLASLt, or a GEMM of split operands.
+GemmWay = GemmAlgorithm | SplitGemm
 
 __all__ = ["GemmChoice", "choose", "chosen", "forget", "mode_by_flags"]
 
@@ -40,19 +44,31 @@ _TOLERANCE = {"float16": 4e-3, "bfloat16": 3e-2, "tf32": 3e-3, "float32": 1e-4, 
 class GemmChoice:
     """The choice for a signature, by ``guess`` or ``time``.
 
-    ``ms`` are the times of the measured algorithms in the heuristics' order, None for one that
-    failed or gave a wrong result; it is empty for a guess.
+    ``ms`` are the times of the measured algorithms, the heuristics' first one first, None for one
+    that failed or gave a wrong result; it is empty for a guess.
     """
 
     signature: GemmSignature
     mode: str
-    algorithm: GemmAlgorithm
+    algorithm: GemmWay
     ms: tuple[float | None, ...] = ()
 
     @property
     def best_ms(self) -> float | None:
         """The time of the chosen algorithm, if it was measured."""
         return min((t for t in self.ms if t is not None), default=None)
+
+    @property
+    def arithmetic(self) -> str:
+        """How it multiplies, for reports."""
+        way = self.algorithm
+        return way.arithmetic if isinstance(way, SplitGemm) else self.signature.compute
+
+    def enqueue(
+        self, plan: GemmPlan, env: LaunchEnv, at: Pointers, factors: Sequence[float]
+    ) -> None:
+        """Enqueue the GEMM of a plan with this signature."""
+        _enqueue(self.algorithm, plan, env, at, factors)
 
     @property
     def why(self) -> str:
@@ -66,6 +82,15 @@ class GemmChoice:
 
     def __str__(self) -> str:
         return f"{self.signature}: {self.algorithm}, {self.why}"
+
+
+def _enqueue(
+    way: GemmWay, plan: GemmPlan, env: LaunchEnv, at: Pointers, factors: Sequence[float]
+) -> None:
+    if isinstance(way, SplitGemm):
+        way.enqueue(env, at, factors)
+    else:
+        plan.run(way, at, factors, env.workspace, env.stream)
 
 
 _choices: ChoiceCache[GemmChoice] = ChoiceCache()
@@ -87,19 +112,21 @@ def forget() -> None:
 
 
 def choose(
-    plan: GemmPlan, mode: str, env: LaunchEnv, at: Pointers, factors: Sequence[float]
-) -> GemmChoice:
+    plan: GemmPlan, mode: str, env: LaunchEnv, at: Pointers, factors: Sequence[float],
+    split_bytes: int = 0,
+) -> GemmChoice:  # fmt: skip
     """The choice for a GEMM, which is measured on these addresses, or remembered.
 
+    ``split_bytes`` is the room behind cuBLASLt's workspace for split operands.
     While a graph is captured nothing can be measured: then it is a guess that is not remembered.
     Raises :class:`~symdnn.gpu.binding.libcublaslt.CublasError` where cuBLASLt has no algorithm.
     """
-    key = (env.cublaslt, plan.signature, mode)
+    key = (env.cublaslt, plan.signature, mode, split_bytes)
     if mode != "time":
         return _choices.get(key, lambda: _guessed(plan))
     if key not in _choices and is_capturing(env):
         return _guessed(plan)
-    return _choices.get(key, lambda: _timed(_GemmQuestion(plan, env, at, factors)))
+    return _choices.get(key, lambda: _timed(_GemmQuestion(plan, env, at, factors, split_bytes)))
 
 
 def _guessed(plan: GemmPlan) -> GemmChoice:
@@ -112,18 +139,20 @@ def _timed(question: _GemmQuestion) -> GemmChoice:
     found = answer(question)
     if found is None:
         return replace(_guessed(question.plan), mode="time", ms=(None,))
-    algorithm: GemmAlgorithm = found.attempt.candidate
+    algorithm: GemmWay = found.attempt.candidate
     return GemmChoice(question.plan.signature, "time", algorithm, question.ms)
 
 
-class _GemmQuestion(Question[GemmAlgorithm]):
-    """The fastest of the heuristics' first algorithms."""
+class _GemmQuestion(Question[GemmWay]):
+    """The fastest of the heuristics' first algorithms, and of products of split operands."""
 
     family = "matrix product"
     warns = False  # the heuristics' first algorithm runs, and reports its own errors
 
-    def __init__(self, plan: GemmPlan, env: Any, at: Pointers, factors: Sequence[float]) -> None:
-        self.plan, self._operands = plan, (env, at, factors)
+    def __init__(
+        self, plan: GemmPlan, env: Any, at: Pointers, factors: Sequence[float], split_bytes: int
+    ) -> None:
+        self.plan, self._operands, self.split_bytes = plan, (env, at, factors), split_bytes
         self.asked = plain(asdict(plan.signature))
         #: Milliseconds of all measured algorithms, in the heuristics' order.
         self.ms: tuple[float | None, ...] = ()
@@ -131,43 +160,46 @@ class _GemmQuestion(Question[GemmAlgorithm]):
     def key(self) -> dict[str, Any] | None:
         """The signature, the card, cuBLASLt's version."""
         made_by = {"cublaslt": libcublaslt.version(), "candidates": _CANDIDATE_COUNT}
-        return device_key(**made_by, product=self.asked)
+        split = {"split_bytes": self.split_bytes} if self.split_bytes else {}
+        return device_key(**made_by, **split, product=self.asked)
 
     def fault(self) -> dict[str, Any] | None:
         """The signature, cuBLASLt's version, the architecture."""
         return library_key("cublaslt", libcublaslt.version(), product=self.asked)
 
-    def identity(self, candidate: GemmAlgorithm) -> Any:
+    def identity(self, candidate: GemmWay) -> Any:
         """The algorithm's data."""
-        return _words(candidate)["algorithm"]
+        return candidate.words["algorithm"]
 
-    def measured(self) -> tuple[list[Attempt[GemmAlgorithm]], str]:
+    def _ways(self) -> list[GemmWay]:
+        """The heuristics' first algorithm, which is the trusted one, the others, and theirs.
+
+        Those of split operands come early: the budget of time ends after few large products.
+        """
+        first, *others = self.plan.algorithms(_CANDIDATE_COUNT)
+        return [first, *split_ways(self.plan, self.split_bytes), *others]
+
+    def measured(self) -> tuple[list[Attempt[GemmWay]], str]:
         """All candidates, with the result of the first as the reference."""
         bench = _GemmBench(self.plan, *self._operands)
-        table = self.attempts(bench, self.plan.algorithms(_CANDIDATE_COUNT))
+        table = self.attempts(bench, self._ways())
         self.ms = tuple(a.ms if a.usable else None for a in table)
         return table, ""
 
-    def record(self, best: Attempt[GemmAlgorithm]) -> dict[str, Any]:
+    def record(self, best: Attempt[GemmWay]) -> dict[str, Any]:
         """The algorithm's data, and the times of all candidates."""
-        return {**_words(best.candidate), "ms": best.ms, "all_ms": list(self.ms)}
+        return {**best.candidate.words, "ms": best.ms, "all_ms": list(self.ms)}
 
-    def revived(self, record: dict[str, Any]) -> Attempt[GemmAlgorithm] | None:
+    def revived(self, record: dict[str, Any]) -> Attempt[GemmWay] | None:
         """The algorithm, if the heuristics still list it."""
-        for algorithm in self.plan.algorithms(_CANDIDATE_COUNT):
-            if _words(algorithm).items() <= record.items() and not self.is_blocked(algorithm):
+        for algorithm in self._ways():
+            if algorithm.words.items() <= record.items() and not self.is_blocked(algorithm):
                 self.ms = tuple(record.get("all_ms", ()))
                 return Attempt(algorithm, record.get("ms"))
         return None
 
 
-def _words(algorithm: GemmAlgorithm) -> dict[str, Any]:
-    words = [int(w) for w in algorithm.data.data]
-    return {"name": str(algorithm.number), "algorithm": words,
-            "workspace_bytes": algorithm.workspace_bytes}  # fmt: skip
-
-
-class _GemmBench(Bench[GemmAlgorithm]):
+class _GemmBench(Bench[GemmWay]):
     """Runs candidates on the call's operands; results have memory of their own."""
 
     def __init__(
@@ -187,11 +219,10 @@ class _GemmBench(Bench[GemmAlgorithm]):
         bias = at.bias if self.sums is None else self.sums.ptr
         self.at = replace(at, d=self.d.ptr, bias=bias, c=at.c or self.d.ptr)
 
-    def _enqueuing(self, algorithm: GemmAlgorithm) -> Callable[[], None]:
-        plan, at, env = self.plan, self.at, self.env
-        return lambda: plan.run(algorithm, at, self.factors, env.workspace, env.stream)
+    def _enqueuing(self, way: GemmWay) -> Callable[[], None]:
+        return lambda: _enqueue(way, self.plan, self.env, self.at, self.factors)
 
-    def results(self, candidate: GemmAlgorithm) -> list[Array]:
+    def results(self, candidate: GemmWay) -> list[Array]:
         """Both ends of the result, and the sums."""
         self._enqueuing(candidate)()
         last = self.d.size - _COMPARED_ELEMENTS
@@ -202,10 +233,10 @@ class _GemmBench(Bench[GemmAlgorithm]):
         at = self.d.ptr + start * self.d.itemsize
         return RawArray(at, (_COMPARED_ELEMENTS,), self.d.dtype, owner=self.d)
 
-    def time(self, candidate: GemmAlgorithm, good_ms: float) -> float:
+    def time(self, candidate: GemmWay, good_ms: float) -> float:
         """By replays of a graph."""
         return replay_ms(self.env, self._enqueuing(candidate), good_ms)
 
-    def race(self, candidates: Sequence[GemmAlgorithm]) -> list[float]:
+    def race(self, candidates: Sequence[GemmWay]) -> list[float]:
         """By replays in turn."""
         return race_ms(self.env, [self._enqueuing(c) for c in candidates])

@@ -28,6 +28,7 @@ from symdnn.gpu.gemm.plan import (
     Pointers,
     alignment_of,
 )
+from symdnn.gpu.gemm.split import room_bytes
 from symdnn.gpu.gemm.unfused import Unfused
 from symdnn.graph.kernel import Call, Kernel, Row, Traits
 from symdnn.graph.library_use import LibraryUse
@@ -60,10 +61,12 @@ class MatmulKernel(Kernel):
     aligned_rows = True
     #: (mode, choice) of the last run; None before :meth:`settled`.
     ran: list[tuple[str, GemmChoice]] | None = field(default=None, compare=False, repr=False)
+    #: The workspace for split operands; 0 before :meth:`settled`.
+    split_bytes: int = 0
 
     def settled(self, call: Call) -> MatmulKernel:
         """The kernel for one call, which remembers its choice for reports."""
-        return replace(self, ran=[])
+        return replace(self, ran=[], split_bytes=_split_bytes(call))
 
     def library_use(self, call: Call) -> LibraryUse | None:
         """The row of ``f.dnn_report()``; None before the first run."""
@@ -74,7 +77,7 @@ class MatmulKernel(Kernel):
         return LibraryUse(
             requested=wanted, used=str(algorithm).partition(", workspace")[0], api="cublaslt",
             engine=str(algorithm.number), workspace_bytes=algorithm.workspace_bytes,
-            deterministic=True, precision=f"{s.dtype} to {s.result}, in {s.compute}",
+            deterministic=True, precision=f"{s.dtype} to {s.result}, in {choice.arithmetic}",
             ms=choice.best_ms, why=f"{s}, {choice.why}",
         )  # fmt: skip
 
@@ -85,7 +88,8 @@ class MatmulKernel(Kernel):
 
     def workspace_bytes(self, call: Call) -> int:
         """The workspace limit with room for alignment, or the workspace of unfused kernels."""
-        return max(WORKSPACE_BYTES + 256, Unfused(call).workspace_bytes)
+        own = WORKSPACE_BYTES + 256 + self.split_bytes
+        return max(own, Unfused(call).workspace_bytes)
 
     def accepts(self, index: int, array: RawArray) -> bool:
         """Whether the array can be read without a copy."""
@@ -103,14 +107,14 @@ class MatmulKernel(Kernel):
 
     def bind(self, call: Call) -> Any:
         """A launch that caches one cuBLASLt plan for each layout of its operands."""
-        return BoundGemm(call, [] if self.ran is None else self.ran)
+        return BoundGemm(call, [] if self.ran is None else self.ran, self.split_bytes)
 
 
 class BoundGemm:
     """A GEMM at its shapes."""
 
-    def __init__(self, call: Call, ran: list[tuple[str, GemmChoice]]) -> None:
-        op, self.ran = call.op, ran
+    def __init__(self, call: Call, ran: list[tuple[str, GemmChoice]], split_bytes: int = 0) -> None:
+        op, self.ran, self.split_bytes = call.op, ran, split_bytes
         self.op: GpuGemmBase = op if isinstance(op, GpuGemmBase) else GpuGemm()
         self.unfused = Unfused(call)
         self.epilogue = epilogue_of(op)
@@ -147,9 +151,9 @@ class BoundGemm:
             )
             at = self._pointers(part, inputs, outputs)
             factors = (self.factors[0], 1.0) if part.adds else self.factors
-            choice = choose(plan, self.mode, env, at, factors)
+            choice = choose(plan, self.mode, env, at, factors, self.split_bytes)
             self.ran[:] = [(self.mode, choice)]
-            plan.run(choice.algorithm, at, factors, env.workspace, env.stream)
+            choice.enqueue(plan, env, at, factors)
         if not fused:
             self.unfused.after_gemm(env, inputs, outputs)
 
@@ -200,6 +204,16 @@ class BoundGemm:
         if dtype in ("float64", "complex128"):
             return "float64"
         return "tf32" if dtype == "float32" and self.allow_tf32 else "float32"
+
+
+def _split_bytes(call: Call) -> int:
+    """The workspace for split operands where a measurement may choose to split them."""
+    x, y, out = (*call.inputs[:2], call.outputs[0])
+    full = all(t.dtype == "float32" for t in (x, y, out)) and not config.dnn.conv.allow_tf32
+    if not full or mode_by_flags() != "time" or not call.has_sizes or out.ndim not in (2, 3):
+        return 0
+    stack = out.shape[0] if out.ndim == 3 else 1
+    return room_bytes(out.shape[-1], out.shape[-2], x.shape[-1], stack)
 
 
 def divides_sums(s: GemmSignature) -> bool:

@@ -107,6 +107,13 @@ class GemmAlgorithm:
         """cuBLASLt's number of the algorithm."""
         return lt.get_attribute(self.data, lt.ALGORITHM["id"])
 
+    @property
+    def words(self) -> dict[str, Any]:
+        """JSON values that identify it, for records."""
+        words = [int(w) for w in self.data.data]
+        return {"name": str(self.number), "algorithm": words,
+                "workspace_bytes": self.workspace_bytes}  # fmt: skip
+
     def __str__(self) -> str:
         """The numbers of algorithm, tile and stages, and the split of the sum."""
         n = {word: lt.get_attribute(self.data, lt.ALGORITHM[word]) for word in lt.ALGORITHM}

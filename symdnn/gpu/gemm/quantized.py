@@ -80,7 +80,7 @@ class _Bound:
         x_scale, y_scale = (v.ptr for v in inputs[2:4]) if s.scaled else (0, 0)
         at = Pointers(y.ptr, x.ptr, out.ptr, a_scale=y_scale, b_scale=x_scale)
         choice = choose(plan, self.mode, env, at, (1.0, 0.0))
-        plan.run(choice.algorithm, at, (1.0, 0.0), env.workspace, env.stream)
+        choice.enqueue(plan, env, at, (1.0, 0.0))
 
     def _signature(self, x: RawArray, y: RawArray, out: RawArray) -> GemmSignature:
         """A row-major ``x y'`` is the column-major GEMM ``y' x`` of transposed and plain."""

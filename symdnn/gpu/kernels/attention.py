@@ -10,17 +10,24 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
+from symdnn.config import config
 from symdnn.gpu.codegen.device_source import CTYPES, specialised
 from symdnn.gpu.codegen.launches import CudaKernel, KernelLaunch, View, Views, scratch
 from symdnn.gpu.device.array import RawArray
+from symdnn.gpu.device.context import existing_context
 from symdnn.graph.kernel import Call, Row
 from symdnn.ops.attention.attention import Attention, AttentionGrad
 
 __all__ = ["KERNELS", "AttentionTile"]
 
-#: Rows of a block, its threads, and rows of a block of the kernel before the gradient.
-_SIDE, _THREADS, _ROWS = 64, 256, 8
-#: A thread holds a 16th of the features of 4 rows.
+#: Rows of a block; threads and rows of a block of the kernel before the gradient.
+_SIDE, _DELTA_THREADS, _DELTA_ROWS = 64, 256, 8
+#: Threads of a block by the terms of a product: 0 without tensor cores, 1 in TF32, 3 in float32.
+_THREADS = {0: 256, 1: 128, 3: 128}
+_TENSOR_CORES = (8, 0)
+#: Shared memory has tiles of 64 rows and so many features of all operands, or of two.
+_WHOLE_FEATURES = 64
+#: A thread holds a 16th of the features of 4 rows, or a quarter of those of 2.
 _MAX_FEATURES = 256
 #: A window without an end.
 _NO_END = 1 << 40
@@ -28,9 +35,22 @@ _MASKS = ("bool", "float16", "bfloat16", "float32")
 #: Operands of both ops before the extras, and their results, by the fields of the kernel.
 _FORWARD = ("q", "k", "v"), ("result", "new_lse", "next_state")
 _BACKWARD = ("q", "k", "v", "out", "lse", "dout", "dlse"), ("q", "k", "v")
-_POINTERS = ("q", "k", "v", "dout", "out", "lse", "dlse", "delta", "result", "new_lse", "mask")
+_POINTERS = (
+    "q",
+    "k",
+    "v",
+    "dout",
+    "out",
+    "lse",
+    "dlse",
+    "delta",
+    "result",
+    "values",
+    "new_lse",
+    "mask",
+)
 _MORE_POINTERS = ("key_lengths", "query_lengths", "state", "rate", "next_state")
-_STRIDED = ("q", "k", "v", "dout", "out", "result")
+_STRIDED = ("q", "k", "v", "dout", "out", "result", "values")
 _ROLES = {"result": 0, "q": 1, "k": 2, "v": 3}
 
 
@@ -75,17 +95,20 @@ class AttentionTile(CudaKernel[Attention | AttentionGrad]):
         outputs: Views,
     ) -> Sequence[KernelLaunch]:
         """One kernel, or four of a gradient."""
-        op, given = call.op, _named(call.op, inputs)
+        op, given, terms = call.op, _named(call.op, inputs), _terms(call)
         if isinstance(op, Attention):
-            return [_launch(op, given | dict(zip(_FORWARD[1], outputs)), "result")]
+            return [_launch(op, given | dict(zip(_FORWARD[1], outputs)), "result", terms)]
         given["delta"] = scratch(0, "float32", given["lse"].shape)
         found = []
-        for name, out in zip(_BACKWARD[1], outputs):
-            found.append(_launch(op, given | {"result": out}, name))
+        results = dict(zip(_BACKWARD[1], outputs))
+        if _is_whole(terms, given):  # with the keys'
+            given["values"] = results.pop("v")
+        for name, out in results.items():
+            found.append(_launch(op, given | {"result": out}, name, terms))
         before = found[0]
-        rows = prod(given["q"].shape[:3])
+        blocks = -(-prod(given["q"].shape[:3]) // _DELTA_ROWS)
         delta = KernelLaunch(
-            before.source, "attention_delta", (-(-rows // _ROWS),), (_THREADS,), before.parameters
+            before.source, "attention_delta", (blocks,), (_DELTA_THREADS,), before.parameters
         )
         return [k for k in (delta, *found) if k.grid[0]]
 
@@ -99,7 +122,36 @@ def _named(op: Attention | AttentionGrad, inputs: Views) -> dict[str, View]:
     return dict(zip((*names[: _first_extra(op)], *op.how.extras), inputs, strict=True))
 
 
-def _launch(op: Attention | AttentionGrad, given: dict[str, View], role: str) -> KernelLaunch:
+def _terms(call: Call[Attention | AttentionGrad]) -> int:
+    """How products are made."""
+    device = existing_context()
+    if device is not None and device.capability < _TENSOR_CORES:
+        return 0
+    return 1 if config.dnn.conv.allow_tf32 else 3
+
+
+def _is_whole(terms: int, given: dict[str, View]) -> bool:
+    """Whether a gradient's tiles of all features fit into shared memory.
+
+    Those of the result would: with less of it more blocks run at once, which is faster.
+    """
+    widest = max(given["q"].shape[3], given["v"].shape[3])
+    return terms > 0 and "dout" in given and widest <= _WHOLE_FEATURES
+
+
+def _shared_bytes(terms: int, given: dict[str, View]) -> int:
+    """Of the tiles: the pieces of one product, or all of a step."""
+    if not terms:
+        return 0
+    widest = min(max(given["q"].shape[3], given["v"].shape[3]), _WHOLE_FEATURES)
+    pitch = -(-widest // 32) * 32 + 8
+    tiles = 4 if _is_whole(terms, given) else 2
+    return 4 * _SIDE * pitch * tiles
+
+
+def _launch(
+    op: Attention | AttentionGrad, given: dict[str, View], role: str, terms: int
+) -> KernelLaunch:
     """The kernel of a role; its result is ``given["result"]``."""
     (batch, heads, queries, features), (_, groups, keys, _) = given["q"].shape, given["k"].shape
     how, wide = op.how, given["v"].shape[3]
@@ -116,21 +168,34 @@ def _launch(op: Attention | AttentionGrad, given: dict[str, View], role: str) ->
         *pointers, batch, heads, groups, queries, keys, *ends, float(scale), float(how.softcap),
         *steps,
     )  # fmt: skip
-    return KernelLaunch(
-        _source(op, given, role, features, wide), "attention", (blocks,), (_THREADS,), parameters
-    )
+    source = _source(op, given, role, features, wide, terms)
+    shared = _shared_bytes(terms, given)
+    return KernelLaunch(source, "attention", (blocks,), (_THREADS[terms],), parameters, shared)
+
+
+def _vector(given: dict[str, View]) -> int:
+    """How many features are read at once."""
+    read = [given[n] for n in ("q", "k", "v", "dout") if n in given]
+    whole = all(v.shape[3] % 4 == 0 and not any(s % 4 for s in v.steps[:3]) for v in read)
+    return 4 if whole and all(v.aligned_to(16) for v in read) else 1
 
 
 def _source(
-    op: Attention | AttentionGrad, given: dict[str, View], role: str, features: int, wide: int
+    op: Attention | AttentionGrad,
+    given: dict[str, View],
+    role: str,
+    features: int,
+    wide: int,
+    terms: int,
 ) -> str:
     def ctype(name: str, missing: str) -> str:
         return CTYPES[given[name].dtype] if name in given else missing
 
     mask = 0 if "mask" not in given else 1 if given["mask"].dtype == "bool" else 2
     return specialised(
-        "scalar.cuh", "lanes.cuh", "philox.cuh", "attention.cu", ROLE=_ROLES[role], D=features,
-        E=wide, M=ctype("mask", "bool"), KL=ctype("key_lengths", "i32"),
+        "scalar.cuh", "lanes.cuh", "philox.cuh", *(["mma.cuh"] if terms else []), "attention.cu",
+        ROLE=_ROLES[role], D=features, E=wide, TERMS=terms, VEC=_vector(given),
+        WHOLE=int(_is_whole(terms, given)), M=ctype("mask", "bool"), KL=ctype("key_lengths", "i32"),
         QL=ctype("query_lengths", "i32"), MASK=mask, DROPS=int("state" in given),
         HAS_KEY_LENGTHS=int("key_lengths" in given),
         HAS_QUERY_LENGTHS=int("query_lengths" in given), CAPPED=int(bool(op.how.softcap)),

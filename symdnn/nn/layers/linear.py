@@ -23,6 +23,7 @@ from symdnn.ops.elementwise.arithmetic import cast
 from symdnn.ops.elementwise.comparison import eq, switch
 from symdnn.ops.elemwise import like
 from symdnn.ops.linalg.dot import dot
+from symdnn.ops.linalg.einsum import einsum
 
 __all__ = ["Bilinear", "Linear", "LookupTable"]
 
@@ -70,7 +71,7 @@ class Linear(Module):
 
 @torch_keywords(in1_features="inputSize1", in2_features="inputSize2", out_features="outputSize")
 class Bilinear(Module):
-    """``y[k] = x1 weight[k] x2 + bias[k]`` of a table of two: (N, in1) and (N, in2) to (N, out).
+    """``y[k] = x1 weight[k] x2 + bias[k]`` of a table of two: (..., in1), (..., in2) to (..., out).
 
     ``weight`` is (outputSize, inputSize1, inputSize2).
     """
@@ -96,17 +97,24 @@ class Bilinear(Module):
     def forward(self, *tables: Any) -> Variable:
         given = tables[0] if len(tables) == 1 else tables
         if not isinstance(given, list | tuple) or len(given) != 2:
-            raise TypeMismatch("Bilinear", "a table of two matrices", given)
+            raise TypeMismatch("Bilinear", "a table of two arrays", given)
         a, b = given
         for v in (a, b):
-            tensor_input(self, v, "a table of two float matrices", 2)
+            tensor_input(self, v, "a table of two float arrays (..., in1) and (..., in2)")
+        if a.type.ndim == b.type.ndim == 2:
+            y = self._of_matrices(a, b)
+        else:
+            y = einsum("...i,kij,...j->...k", a, self.weight, b)
+        made: Variable = y if self.bias is None else y + self.bias
+        return made
+
+    def _of_matrices(self, a: Variable, b: Variable) -> Variable:
         sizes: tuple[Any, ...] = self.weight.type.shape
         out, first, second = sizes
         left = dot(a, self.weight.dimshuffle(1, 0, 2).reshape((first, out * second)))
         left = left.reshape((a.shape[0], out, second))
-        y = (left * b.dimshuffle(0, "x", 1)).sum(axis=2)
-        made: Variable = y if self.bias is None else y + self.bias
-        return made
+        found: Variable = (left * b.dimshuffle(0, "x", 1)).sum(axis=2)
+        return found
 
     def describe(self) -> str:
         out, first, second = self.weight.type.shape

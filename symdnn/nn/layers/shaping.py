@@ -298,6 +298,14 @@ class Min(_Reduced):
 _IMAGES = "(batch, planes, height, width) or (planes, height, width)"
 
 
+def padded(x: Variable, pairs: Sequence[tuple[int, int]], mode: str, **options: Any) -> Variable:
+    """``x`` with its last dimensions padded by ``pairs`` as ``pad`` does; negative ones cut off."""
+    cut = [slice(max(0, -a), -max(0, -b) or None) for a, b in pairs]
+    inner = x[(..., *cut)] if any(min(pair) < 0 for pair in pairs) else x
+    around = [(max(0, a), max(0, b)) for a, b in pairs]
+    return pad(inner, [(0, 0)] * (x.type.ndim - len(pairs)) + around, mode=mode, **options)
+
+
 class SpatialZeroPadding(Module):
     """Zeros around images: left, right, top, bottom; a negative number cuts off."""
 
@@ -316,11 +324,7 @@ class SpatialZeroPadding(Module):
     def forward(self, x: Variable) -> Variable:
         batch, restore = as_batch(self, x, 4, _IMAGES)
         left, right, top, bottom = self.widths
-        rows = slice(max(0, -top), -max(0, -bottom) or None)
-        columns = slice(max(0, -left), -max(0, -right) or None)
-        inner = batch[:, :, rows, columns] if min(self.widths) < 0 else batch
-        around = [(max(0, a), max(0, b)) for a, b in ((top, bottom), (left, right))]
-        return restore(pad(inner, [(0, 0), (0, 0), *around], mode=self.mode))
+        return restore(padded(batch, [(top, bottom), (left, right)], self.mode))
 
     def describe(self) -> str:
         left, right, top, bottom = self.widths

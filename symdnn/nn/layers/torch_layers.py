@@ -12,11 +12,11 @@ from symdnn.errors import InputError, TypeMismatch
 from symdnn.graph.typing import PerAxis
 from symdnn.graph.variable import Shared, Variable, constant
 from symdnn.nn import init
+from symdnn.nn.layers.shaping import padded
 from symdnn.nn.modules.arguments import positive, sizes, tensor_input
 from symdnn.nn.modules.module import Module
 from symdnn.ops.array.moments import mean
 from symdnn.ops.array.norms import norm
-from symdnn.ops.array.pad import pad
 from symdnn.ops.core.shape import dims_of
 from symdnn.ops.elementwise.activations import elu, gelu, relu, sigmoid, silu
 from symdnn.ops.elementwise.arithmetic import abs as absolute
@@ -38,7 +38,10 @@ __all__ = [
 
 
 class _Pad(Module):
-    """Base: ``padding`` is an int, or (left, right[, top, bottom[, front, back]])."""
+    """Base: ``padding`` is an int, or (left, right[, top, bottom[, front, back]]).
+
+    Constant padding by a negative number cuts off.
+    """
 
     mode: ClassVar[str] = "constant"
     ndim: ClassVar[int] = 1
@@ -46,16 +49,15 @@ class _Pad(Module):
     def __init__(self, padding: PerAxis) -> None:
         name, sides = type(self).__name__, 2 * self.ndim
         self.padding = sizes(f"{name}: padding", sides, [None] * sides, padding)
-        if min(self.padding) < 0:
+        if min(self.padding) < 0 and self.mode != "constant":
             raise InputError(f"{name}: padding={padding!r}; wanted 0 or more")
 
     def forward(self, x: Variable) -> Variable:
         n = self.ndim
         tensor_input(self, x, f"a float tensor (N, C, {n} sizes) or (C, {n} sizes)", n + 2, n + 1)
         pairs = list(zip(self.padding[::2], self.padding[1::2], strict=True))[::-1]
-        widths = [(0, 0)] * (x.type.ndim - n) + pairs
         options: dict[str, Any] = {"constant_values": self.value} if self.mode == "constant" else {}
-        return pad(x, widths, mode=self.mode, **options)
+        return padded(x, pairs, self.mode, **options)
 
     #: The value of the padding, if it is constant.
     value: float = 0.0

@@ -21,6 +21,7 @@ from symdnn.onnx.model.order import used_by
 from symdnn.onnx.model.tensors import array_of, attribute_value
 from symdnn.onnx.model.values import Sequence as Tensors
 from symdnn.onnx.model.values import Unsettled, Value
+from symdnn.rewriting.shapes import ShapeResolver
 
 __all__ = ["Scope", "World"]
 
@@ -44,6 +45,8 @@ class World:
     folder: str | None = None
     #: What float32 of the file becomes.
     dtype: str | None = None
+    #: Sizes of values that were built, where a node asks.
+    sizes: ShapeResolver = field(default_factory=ShapeResolver)
 
     def kind(self, kind: str) -> str:
         """The kind in the graph of a kind in the file."""

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-from google.protobuf.message import DecodeError
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import DecodeError, Message
 from onnx import defs
 
 from symdnn.errors import ModelError
@@ -51,6 +52,7 @@ def read(source: Any) -> tuple[Any, str | None]:
 
 def checked(model: Any) -> Any:
     """``model``, if its structure is sound; raises :class:`ModelError`."""
+    _check_text(model)
     if not model.HasField("graph") or not (model.graph.node or model.graph.output):
         raise ModelError("this is no ONNX model: it has no graph")
     if not model.opset_import:
@@ -69,6 +71,19 @@ def checked(model: Any) -> Any:
         _check_order(f.node, set(f.input), f"the function {f.name!r}", 0)
     _check_recursion(functions)
     return model
+
+
+def _check_text(message: Any) -> None:
+    """Protobuf reads a string that is no UTF-8 as bytes."""
+    for field, value in message.ListFields():
+        if field.type not in (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_MESSAGE):
+            continue
+        values = [value] if isinstance(value, str | bytes | Message) else value
+        for v in values:
+            if isinstance(v, Message):
+                _check_text(v)
+            elif not isinstance(v, str):
+                raise ModelError(f"this model is damaged: {field.full_name} is no text: {v!r:.60}")
 
 
 def _check_graph(graph: Any, outer: set[str], depth: int) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import symdnn.tensor as T
 from symdnn.graph.variable import Constant, Variable
 from symdnn.onnx.model.node import Node
+from symdnn.ops.core.shape import dims_of
 
 __all__ = ["OPS", "broadcast"]
 
@@ -23,7 +24,22 @@ def broadcast(node: Node, function: Callable[..., Variable]) -> Variable:
         if axis is not None:
             after = x.ndim - node.normal(axis, x.ndim) - y.ndim
             y = T.shape_padright(y, after)
-    return function(x, y)
+    return function(*agreeing(x, y))
+
+
+def agreeing(*given: Variable) -> list[Variable]:
+    """Operands that broadcast: open sizes of one axis, which have different names, are equal."""
+    made: list[Variable] = []
+    for x in given:
+        sizes: list[Any] = [None] * x.ndim
+        for other in made:
+            pairs = zip(reversed(x.type.names or ()), reversed(other.type.names or ()))
+            for i, (a, b) in enumerate(pairs, start=1):
+                if a is not None and b is not None and not a.agrees(b):
+                    sizes[-i] = dims_of(other)[-i]
+        differ = any(d is not None for d in sizes)
+        made.append(T.specify_shape(x, sizes) if differ else x)
+    return made
 
 
 def _of(function: Callable[..., Variable]) -> Callable[[Node], Variable]:
@@ -72,20 +88,20 @@ def broadcast_pow(node: Node, x: Variable, y: Variable) -> Variable:
     """``x ** y`` in the dtype of ``x``."""
     if node.version < 7 and node.attribute("broadcast", 0):
         return broadcast(node, T.pow)
-    return T.pow(x, y).astype(x.type.dtype)
+    return T.pow(*agreeing(x, y)).astype(x.type.dtype)
 
 
 def _all(function: Callable[..., Variable]) -> Callable[[Node], Variable]:
-    return lambda node: reduce(function, node.variables())
+    return lambda node: reduce(function, agreeing(*node.variables()))
 
 
 def _mean(node: Node) -> Variable:
-    given = node.variables()
+    given = agreeing(*node.variables())
     return reduce(T.add, given) / np.asarray(len(given), dtype=given[0].type.numpy)
 
 
 def _where(node: Node) -> Variable:
-    return T.switch(node.x(), node.x(1), node.x(2))
+    return T.switch(*agreeing(node.x(), node.x(1), node.x(2)))
 
 
 def _shift(node: Node) -> Variable:

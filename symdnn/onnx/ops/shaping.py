@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 import symdnn.tensor as T
-from symdnn.graph.dims import ceil_div, dim_max, dim_min, product
+from symdnn.graph.dims import ceil_div, dim_max, dim_min, known, product, quotient
 from symdnn.graph.variable import Constant, Variable
 from symdnn.onnx.model.kinds import carrier
 from symdnn.onnx.model.node import Node
 from symdnn.onnx.model.values import Value, array_of_objects
 from symdnn.ops.core.shape import dims_of
+from symdnn.ops.elementwise.comparison import Switch
 
 __all__ = ["OPS", "entries", "plain_dims"]
 
@@ -80,8 +81,31 @@ def _reshape(node: Node) -> Variable:
             sizes.append(T.switch(T.eq(d, 0), own[i], d))
         else:
             sizes.append(d)
+    if not x.type.is_static:
+        sizes = _with_rest(node, x, sizes)
     return x.reshape(tuple(checked_sizes(node, [d if isinstance(d, Variable) or d != -1 else 1
                                                 for d in sizes]) and sizes))  # fmt: skip
+
+
+def _with_rest(node: Node, x: Variable, sizes: list[Any]) -> list[Any]:
+    """``sizes`` with a number for -1 where all open sizes cancel: a 1 broadcasts."""
+    places = [i for i, d in enumerate(sizes) if not isinstance(d, Variable) and d == -1]
+    if len(places) != 1 or node.scope is None:
+        return sizes
+    found = node.scope.world.sizes
+    others = [found.size(d) if isinstance(d, Variable) else d
+              for i, d in enumerate(sizes) if i not in places]  # fmt: skip
+    total = [_entry(d, others) for d in found.shape(x)]
+    rest = known(quotient(total, others))
+    return sizes if rest is None else [rest if i in places else d for i, d in enumerate(sizes)]
+
+
+def _entry(d: Any, others: list[Any]) -> Any:
+    """A size that was an entry of a Reshape, which may be -1: not if it is one beside a -1."""
+    if isinstance(d, Variable) and d.owner is not None and isinstance(d.owner.op, Switch):
+        entry = d.owner.inputs[2]
+        return next((o for o in others if o is entry), d)
+    return d
 
 
 def _flatten(node: Node) -> Variable:

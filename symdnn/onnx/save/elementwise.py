@@ -91,6 +91,8 @@ def _switch(w: Writer, node: Apply) -> Any:
     c = c if condition.type.dtype == "bool" else w.cast(c, "bool")
     out = node.outputs[0].type.dtype
     pair = [w.name(v) if v.type.dtype == out else w.cast(w.name(v), out) for v in (yes, no)]
+    if out == "bool":  # ONNX Runtime has no Where of these
+        return w.add("Or", w.add("And", c, pair[0]), w.add("And", w.add("Not", c), pair[1]))
     return w.add("Where", c, *pair)
 
 

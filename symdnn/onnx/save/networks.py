@@ -173,10 +173,14 @@ def _layer_norm(w: Writer, node: Apply) -> Any:
     if w.opset < 17 or not trailing or not plain or None in x.type.shape[first:]:
         return _own_statistics(w, node)
     sizes = [int(d) for d in x.type.shape[first:] if d is not None]
-    params = [w.reshaped(w.name(p), sizes) for p in (gamma, beta)]
-    return w.add_several(
-        "LayerNormalization", 3, w.name(x), *params, axis=first, epsilon=op.epsilon
+    dtype = str(np.result_type(*(v.type.numpy for v in node.inputs)))  # one for all in ONNX
+    params = [w.reshaped(_as(w, p, dtype), sizes) for p in (gamma, beta)]
+    found: list[str] = w.add_several(
+        "LayerNormalization", 3, _as(w, x, dtype), *params, axis=first, epsilon=op.epsilon
     )
+    own = [dtype, *["float32" if dtype != "float64" else dtype] * 2]
+    pairs = zip(found, node.outputs, own, strict=True)
+    return [n if v.type.dtype == d else w.cast(n, v.type.dtype) for n, v, d in pairs]
 
 
 def _lrn(w: Writer, node: Apply) -> Any:

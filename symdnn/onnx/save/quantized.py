@@ -24,12 +24,22 @@ _STORED = {
 _MORE_KINDS = 21
 
 
+def _of_blocks(w: Writer, node: Apply) -> tuple[list[str], dict[str, Any]]:
+    """Inputs and attributes where scales vary along several axes: blocks of one element."""
+    op: Any = node.op
+    x, scale, zero = node.inputs
+    if w.opset < _MORE_KINDS:
+        raise w.refuse(node, f"scales that vary along several axes need opset {_MORE_KINDS}")
+    x_name = w.name(x)
+    point = w.name(zero) if zero.type.dtype == op.kind else w.cast(w.name(zero), op.kind)
+    wide = [w.add("Expand", n, w.shape(x_name)) for n in (w.name(scale), point)]
+    return [x_name, *wide], {"axis": x.ndim - 1, "block_size": 1}
+
+
 def _axis(w: Writer, node: Apply) -> int | None:
     """The axis along which scales vary; None for one scale."""
     scale = node.inputs[1].type
     axes = [i for i, one in enumerate(scale.broadcastable) if not one]
-    if len(axes) > 1:
-        raise w.refuse(node, "its scale varies along several axes, as blocks have it")
     return axes[0] if axes else None
 
 
@@ -37,14 +47,16 @@ def _parameter(w: Writer, v: Variable, vector: bool) -> str:
     return w.reshaped(w.name(v), [-1] if vector else [])
 
 
-def _inputs(w: Writer, node: Apply) -> tuple[list[str], int | None]:
-    """Names of the value, its scale and its zero point, and the axis of the scale."""
+def _inputs(w: Writer, node: Apply) -> tuple[list[str], dict[str, Any]]:
+    """Names of the value, its scale and its zero point, and attributes: the axis of the scale."""
     op: Any = node.op
     x, scale, zero = node.inputs
     if op.kind in FLOAT8:
         raise w.refuse(node, "float8 is held as its bits, which ONNX has no op for")
     if w.opset < _MORE_KINDS and op.kind not in ("int8", "uint8", "int32"):
         raise w.refuse(node, f"{op.kind} needs opset {_MORE_KINDS}")
+    if sum(not one for one in scale.type.broadcastable) > 1:
+        return _of_blocks(w, node)
     axis = _axis(w, node)
     names = [w.name(x), _parameter(w, scale, axis is not None)]
     if all(zero.type.broadcastable) and axis is not None:
@@ -57,25 +69,25 @@ def _inputs(w: Writer, node: Apply) -> tuple[list[str], int | None]:
         names.append(point if zero.type.dtype == op.kind else w.cast(point, op.kind))
     else:
         raise w.refuse(node, "it has several zero points and one scale")
-    return names, axis
+    return names, {"axis": axis}
 
 
 def _quantize(w: Writer, node: Apply) -> Any:
-    names, axis = _inputs(w, node)
+    names, attributes = _inputs(w, node)
     op: Any = node.op
-    made: str = w.add("QuantizeLinear", *names, axis=axis)
+    made: str = w.add("QuantizeLinear", *names, **attributes)
     return made if op.kind == node.outputs[0].type.dtype else w.cast(made, op.out_dtype())
 
 
 def _dequantize(w: Writer, node: Apply) -> Any:
-    names, axis = _inputs(w, node)
+    names, attributes = _inputs(w, node)
     op: Any = node.op
     x, scale, zero = node.inputs
     if x.type.dtype != op.kind:
         names[0] = w.cast(names[0], op.kind)
     if op.kind == "int32" and is_zero(zero):
         names.pop()
-    made: str = w.add("DequantizeLinear", *names, axis=axis)
+    made: str = w.add("DequantizeLinear", *names, **attributes)
     wanted = node.outputs[0].type.dtype
     return made if wanted == scale.type.dtype else w.cast(made, wanted)
 

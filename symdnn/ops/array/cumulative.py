@@ -272,9 +272,12 @@ def product_of_others(x: Variable, axes: Sequence[int]) -> Variable:
     """For each element the product of all others over ``axes``: the gradient of a product."""
     if len(axes) == 1:
         return CumProd(axes[0], False, True)(x) * CumProd(axes[0], True, True)(x)
-    first, ndim = min(axes, default=0), x.type.ndim
-    before = [i for i in range(ndim) if i not in axes and i < first]
-    order = [*before, *sorted(axes), *(i for i in range(first, ndim) if i not in axes)]
+    ndim, places = x.type.ndim, sorted(axes)
+    kept = [i for i in range(ndim) if i not in axes]
+    first = min(places, default=0)
+    if places != [*range(first, first + len(places))]:
+        first = len(kept)
+    order = [*kept[:first], *places, *kept[first:]]
     dims = dims_of(x)
     turned = x.dimshuffle(order)
     sizes = [dims[i] for i in order]

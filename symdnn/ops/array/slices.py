@@ -95,9 +95,7 @@ def _is_next(v: object, before: object) -> bool:
     node = v.owner if isinstance(v, Variable) else None
     if node is None or not isinstance(node.op, Add) or len(node.inputs) != 2:
         return False
-    plain = [
-        u.owner.inputs[0] if u.owner and isinstance(u.owner.op, Cast) else u for u in node.inputs
-    ]
+    plain = [_uncast(u) for u in node.inputs]
     ones = [u for u in plain if isinstance(u, Constant) and u.data.size == 1 and u.data == 1]
     return len(ones) == 1 and any(before is u for u in (*node.inputs, *plain))
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from symdnn.errors import AxisError, NdimMismatch, ShapeMismatch, TypeMismatch
+from symdnn.errors import AxisError, NdimMismatch, SpecifiedShapeMismatch, TypeMismatch
 from symdnn.graph.dims import known, normal_axis, one_size, product
 from symdnn.graph.names.torch_words import torch_words
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Shapes, Types, Vars
@@ -213,14 +213,14 @@ class SpecifyShape(Op):
         merged = []
         for a, b in zip(x.shape, self.static, strict=True):
             if a is not None and b is not None and a != b:
-                raise ShapeMismatch(self, f"the shape {self.static}", str(x))
+                raise SpecifiedShapeMismatch(self, f"the shape {self.static}", str(x))
             merged.append(a if b is None else b)
         return x.with_shape(merged)
 
     def reference(self, x: Array, *dims: Array) -> Array:
         wanted = tuple(int(d) for d in dims)
         if x.shape != wanted:
-            raise ShapeMismatch(self, f"the shape {wanted}", x.shape)
+            raise SpecifiedShapeMismatch(self, f"the shape {wanted}", x.shape)
         return x
 
     def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
@@ -228,7 +228,7 @@ class SpecifyShape(Op):
         for a, b in zip(x, wanted, strict=True):
             m, n = known(a), known(b)
             if m is not None and n is not None and m != n:
-                raise ShapeMismatch(self, f"the shape {wanted}", tuple(x))
+                raise SpecifiedShapeMismatch(self, f"the shape {wanted}", tuple(x))
         return [tuple(one_size((a, b)) for a, b in zip(x, wanted, strict=True))]
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:

@@ -22,6 +22,8 @@ from symdnn.graph.type import TensorType, Type
 from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Shared, Variable, as_variable
 from symdnn.ops.attention import reference as in_numpy
+from symdnn.ops.attention.heads import with_equal_lead
+from symdnn.ops.attention.packed import Packed
 from symdnn.ops.attention.parts import attention_grad_parts, attention_parts, probabilities
 from symdnn.ops.attention.scores import EXTRAS, Scores
 from symdnn.ops.core.composed import vjp_of_expressions
@@ -179,28 +181,20 @@ def _on_folded(op: Any, inputs: Vars, axes: Axes, count: int) -> Batched:
 
 
 def scaled_dot_product_attention(
-    query: TensorLike,
-    key: TensorLike,
-    value: TensorLike,
-    attn_mask: TensorLike | None = None,
-    dropout_p: Any = 0.0,
-    is_causal: bool = False,
-    *,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-    causal: str | None = None,
-    window: tuple[int | None, int | None] | None = None,
-    query_lengths: TensorLike | None = None,
-    key_lengths: TensorLike | None = None,
-    softcap: float = 0.0,
-    stream: Any = None,
-    return_lse: bool = False,
-    hints: Hints | None = None,
-) -> Any:
+    query: TensorLike, key: TensorLike, value: TensorLike, attn_mask: TensorLike | None = None,
+    dropout_p: Any = 0.0, is_causal: bool = False, *, scale: float | None = None,
+    enable_gqa: bool = False, causal: str | None = None,
+    window: tuple[int | None, int | None] | None = None, query_lengths: TensorLike | None = None,
+    key_lengths: TensorLike | None = None, softcap: float = 0.0,
+    cu_seqlens_q: TensorLike | None = None, cu_seqlens_k: TensorLike | None = None,
+    max_seqlen_q: Any = None, max_seqlen_k: Any = None, stream: Any = None,
+    return_lse: bool = False, hints: Hints | None = None,
+) -> Any:  # fmt: skip
     """``softmax(scale * query @ key.T + mask) @ value``, as PyTorch's function of this name has it.
 
     Shapes are (..., heads, time, features); the result has that of ``query`` with the features of
-    ``value``. A query that sees no key has the result 0.
+    ``value``. Leading dimensions that are statically 1 broadcast. A query that sees no key has the
+    result 0.
 
     - ``attn_mask`` broadcasts over (..., heads, queries, keys): where it is bool, True takes part;
       a float mask is added. It excludes ``is_causal``.
@@ -211,32 +205,60 @@ def scaled_dot_product_attention(
     - ``enable_gqa`` lets heads of the query share those of key and value in equal groups.
     - ``window=(left, right)``: a query sees so many keys before and after its own (None: all).
     - ``query_lengths``, ``key_lengths``: ints (batch,); what is beyond is not seen.
+    - ``cu_seqlens_q``, ``cu_seqlens_k`` (by default the former): arrays are (heads, positions,
+      features) of sequences behind each other, number ``i`` from position ``cu_seqlens[i]`` to
+      ``cu_seqlens[i + 1]``, which see only themselves. ``max_seqlen_q``, ``max_seqlen_k`` are the
+      sizes of the longest; without them they are found at each call.
     - ``return_lse`` gives ``(result, log-sum-exp)``, the latter natural, without features.
 
     Raises OptionError, :class:`~symdnn.errors.ShapeMismatch`, :class:`~symdnn.errors.TypeMismatch`.
     """
     what = "scaled_dot_product_attention"
-    q, k, v = _same_dtype([as_variable(x) for x in (query, key, value)])
-    if min(x.type.ndim for x in (q, k, v)) < 2:
+    xs = _same_dtype([as_variable(x) for x in (query, key, value)])
+    if min(x.type.ndim for x in xs) < 2:
         wanted = "query, key and value (..., time, features)"
-        raise NdimMismatch(what, wanted, [q.type, k.type, v.type])
+        raise NdimMismatch(what, wanted, [x.type for x in xs])
     how = _settings(what, is_causal, causal, window, attn_mask is not None)
+    how = replace(how, scale=scale, softcap=float(softcap))
+    given = {"mask": attn_mask, "key_lengths": key_lengths, "query_lengths": query_lengths}
+    more = {n: as_variable(x) for n, x in given.items() if x is not None}
+    draw, last = (dropout_p, stream), (enable_gqa, hints)
+    if cu_seqlens_q is None:
+        found = _attend(what, how, xs, more, draw, *last)
+    else:
+        if more or any(x.type.ndim != 3 for x in xs):
+            wanted = "arrays (heads, positions, features), no mask and no lengths"
+            raise OptionError(f"{what}: with cu_seqlens_q: wanted {wanted}")
+        q = Packed(what, cu_seqlens_q, max_seqlen_q)
+        k = q if cu_seqlens_k is None else Packed(what, cu_seqlens_k, max_seqlen_k)
+        more = {"key_lengths": k.lengths, "query_lengths": q.lengths}
+        padded = [q.padded(xs[0]), *(k.padded(x) for x in xs[1:])]
+        out, lse = _attend(what, how, padded, more, draw, *last)
+        positions = dims_of(xs[0])[1]
+        found = q.packed(out, positions), q.packed(lse, positions, -np.inf)
+    return found if return_lse else found[0]
+
+
+def _attend(
+    what: str, how: Scores, xs: list[Variable], more: dict[str, Variable], draw: tuple[Any, Any],
+    enable_gqa: bool, hints: Hints | None,
+) -> tuple[Variable, Variable]:  # fmt: skip
+    """Result and log-sum-exp of arrays (..., heads, time, features)."""
+    q, k, v = with_equal_lead(*xs, groups=enable_gqa)
     lead = dims_of(q)[:-3] if q.type.ndim > 3 else []
-    given = {"key_lengths": key_lengths, "query_lengths": query_lengths}
-    extras = {n: as_variable(x) for n, x in given.items() if x is not None}
-    if attn_mask is not None:
-        extras["mask"] = _mask4(what, as_variable(attn_mask), q, lead)
+    extras = dict(more)
+    if "mask" in extras:
+        extras["mask"] = _mask4(what, extras["mask"], q, lead)
     q4, k4, v4 = (_four(x) for x in (q, k, v))
     if not enable_gqa:
         _check_heads(what, q4.type.shape[1], k4.type.shape[1])
-    source, state = _stream(what, dropout_p, stream, extras)
+    source, state = _stream(what, *draw, extras)
     names = tuple(e for e in EXTRAS if e in extras)
-    how = replace(how, scale=scale, softcap=float(softcap), extras=names)
-    out, lse, *new = Attention(how)(q4, k4, v4, *(extras[n] for n in names), hints=hints)
+    op = Attention(replace(how, extras=names))
+    out, lse, *new = op(q4, k4, v4, *(extras[n] for n in names), hints=hints)
     if source is not None and state is not None:
         source.register(state, new[0])
-    found = _shaped(out, q, lead), _shaped(lse, q, lead)
-    return found if return_lse else found[0]
+    return _shaped(out, q, lead), _shaped(lse, q, lead)
 
 
 def attention_weights(
@@ -259,7 +281,7 @@ def attention_weights(
 
 
 def _check_heads(what: str, heads: int | None, groups: int | None) -> None:
-    if heads is not None and groups is not None and heads != groups:
+    if heads is not None and groups is not None and groups not in (1, heads):
         wanted = "as many heads of keys as of queries; enable_gqa=True shares them in groups"
         raise ShapeMismatch(what, wanted, f"{heads} and {groups}")
 

@@ -2,8 +2,10 @@
 
 What the function does to each leaf is found as a polynomial of its leaves. Sums, products, extremes
 and linear recurrences, which are the prefixes of ``(a, b), (c, d) -> (a c, c b + d)``, are ops with
-kernels (``ops/array/cumulative.py``). Other functions are applied to whole arrays in log2(n) rounds
-(Hillis and Steele, "Data parallel algorithms", 1986).
+kernels (``ops/array/cumulative.py``). Other functions are applied to whole arrays: to neighbours,
+whose prefixes are every second one, and so on (Blelloch, "Prefix sums and their applications",
+1990), which is 2 n applications. A length that only a call knows has a few such levels, and what
+is left takes log2 rounds (Hillis and Steele, "Data parallel algorithms", 1986).
 """
 
 from __future__ import annotations
@@ -28,6 +30,9 @@ __all__ = ["associative_scan"]
 #: A polynomial: its coefficient of each monomial, a sorted tuple of variables (by number).
 Polynomial = dict[tuple[int, ...], Any]
 _MAX_TERMS = 64
+#: Levels of halving, each with two applications of the function in the graph: of a length that is
+#: not known they leave one entry in 4, and no more than so many are written out of a known one.
+_LEVELS, _MOST_LEVELS = 2, 12
 
 
 def associative_scan(
@@ -40,8 +45,9 @@ def associative_scan(
     last entry. Result k is ``fn(...fn(fn(x0, x1), x2)..., xk)``. (``jax.lax.associative_scan``.)
 
     Leaves of ``fn`` that are a sum, a product, a maximum, a minimum, or ``c * b + d`` with ``c`` a
-    leaf that is multiplied, are computed by one kernel at the speed of memory. Others take log2(n)
-    rounds over all entries. It has derivatives in both modes, in the same way.
+    leaf that is multiplied, are computed by one kernel at the speed of memory. Others apply ``fn``
+    to some 2 n entries in all, and are written out as a graph without a loop where the length is
+    known. It has derivatives in both modes, in the same way.
 
     >>> import numpy as np
     >>> import symdnn
@@ -74,7 +80,7 @@ def associative_scan(
             raise TypeMismatch("associative_scan", f"a result of {x.type.ndim} dimensions", v.type)
     found = _recognised(results, a, b, leaves, axis, reverse)
     if found is None:
-        found = _rounds(fn, leaves, tree, axis, reverse)
+        found = _by_levels(fn, leaves, tree, axis, reverse)
     return unflatten(tree, found)
 
 
@@ -201,42 +207,76 @@ def _recurrence(a: Variable, b: Variable, axis: int, reverse: bool) -> Variable:
 # -- any function ---------------------------------------------------------------------------------
 
 
-def _rounds(
+def _by_levels(
     fn: Callable[[Any, Any], Any], leaves: Sequence[Variable], tree: Any, axis: int, reverse: bool
 ) -> list[Variable]:
-    """In round k entry i takes in entry ``i - 2**k``, which stands for the ``2**k`` before it."""
+    def joined(a: list[Variable], b: list[Variable]) -> list[Variable]:
+        found = flatten(fn(unflatten(tree, a), unflatten(tree, b)))[0]
+        return [as_variable(v).astype(x.type.dtype) for v, x in zip(found, b, strict=True)]
+
     size = leaves[0].type.shape[axis]
-    length = shape_i(leaves[0], axis) if size is None else as_variable(size)
+    levels = _LEVELS if size is None else min(max(size - 1, 0).bit_length(), _MOST_LEVELS)
+    found = _prefixes(joined, [_flipped(v, axis) if reverse else v for v in leaves], axis, levels)
+    return [_flipped(v, axis) if reverse else v for v in found]
+
+
+Joined = Callable[[list[Variable], list[Variable]], list[Variable]]
+
+
+def _prefixes(joined: Joined, values: list[Variable], axis: int, levels: int) -> list[Variable]:
+    """The odd ones are the prefixes of joined pairs; an even one is joined to the one before."""
+    size = values[0].type.shape[axis]
+    if size is not None and size < 2:
+        return values
+    if not levels:
+        return _rounds(joined, values, axis)
+    length = shape_i(values[0], axis) if size is None else size
+
+    def part(of: list[Variable], at: slice) -> list[Variable]:
+        return [v[(*[slice(None)] * axis, at)] for v in of]
+
+    pairs = joined(part(values, slice(0, -1, 2)), part(values, slice(1, None, 2)))
+    odd = _prefixes(joined, pairs, axis, levels - 1)
+    even = joined(part(odd, slice(0, (length - 1) // 2)), part(values, slice(2, None, 2)))
+    put = operator("set_subtensor")
+    made = list(map(put, part(values, slice(1, None, 2)), odd))
+    return list(map(put, part(made, slice(2, None, 2)), even))
+
+
+def _rounds(joined: Joined, start: list[Variable], axis: int) -> list[Variable]:
+    """In round k entry i takes in entry ``i - 2**k``, which stands for the ``2**k`` before it."""
+    size = start[0].type.shape[axis]
+    length = shape_i(start[0], axis) if size is None else as_variable(size)
     numbers = operator("arange")(length)
-    start = [_flipped(v, axis) if reverse else v for v in leaves]
 
     def one_round(k: Variable, values: list[Variable]) -> list[Variable]:
         distance = operator("left_shift")(1, k)
         before = operator("maximum")(numbers - distance, 0)
         earlier = [operator("take")(v, before, axis=axis) for v in values]
-        both = flatten(fn(unflatten(tree, earlier), unflatten(tree, values)))[0]
         taken = operator("ge")(numbers, distance)
+        both = joined(earlier, values)
         return [_chosen(taken, x, v, axis) for x, v in zip(both, values, strict=True)]
 
+    # One at least, which changes a single entry by nothing: a loop without steps is not compiled.
     rounds = (size - 1).bit_length() if size is not None else _bits(length - 1)
-    found = fori_loop(0, rounds, one_round, start)
-    return [_flipped(v, axis) if reverse else v for v in found]
+    found: list[Variable] = fori_loop(0, rounds, one_round, start)
+    return found
 
 
 def _flipped(v: Variable, axis: int) -> Variable:
     return v[(*[slice(None)] * axis, slice(None, None, -1))]
 
 
-def _chosen(taken: Variable, new: Any, old: Variable, axis: int) -> Variable:
+def _chosen(taken: Variable, new: Variable, old: Variable, axis: int) -> Variable:
     """``new`` where an entry takes one in, else ``old``; of the type of ``old``."""
     rest = ["x"] * (old.type.ndim - axis - 1)
     wide = taken.dimshuffle(*["x"] * axis, 0, *rest)
-    chosen = operator("switch")(wide, as_variable(new).astype(old.type.dtype), old)
+    chosen = operator("switch")(wide, new, old)
     same = chosen.type.broadcastable == old.type.broadcastable
     return chosen if same else operator("specify_type")(chosen, old.type)
 
 
 def _bits(n: Variable) -> Variable:
-    """The number of binary digits of a size."""
+    """The number of binary digits of a size, at least 1."""
     powers = constant(2 ** np.arange(62, dtype="int64"))
-    return operator("ge")(n, powers).sum(dtype="int64")
+    return operator("maximum")(operator("ge")(n, powers).sum(dtype="int64"), 1)

@@ -273,7 +273,8 @@ def _of_ragged(node: Apply, operands: Sequence[Operand]) -> list[Operand]:
     raise DataDependentShape(
         f"{node.op}: the lanes of {node.inputs[0]} end after different numbers of steps, so it has "
         "a size of its own in each lane of a vectorised function. Use its last entry, y[-1], or "
-        "y[-1] of a sum that the loop carries"
+        "y[-1] of a sum that the loop carries. Of a gradient: differentiate the result of vmap "
+        "(a sum of it) in place of the function inside"
     )
 
 

@@ -9,7 +9,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from symdnn.errors import AxisError, NdimMismatch, ShapeMismatch, TypeMismatch
+from symdnn.errors import (
+    AxisError,
+    NdimMismatch,
+    ShapeMismatch,
+    SpecifiedShapeMismatch,
+    TypeMismatch,
+)
 from symdnn.graph.dims import (
     Dim,
     common,
@@ -433,7 +439,7 @@ class SpecifyType(Op):
         merged = []
         for a, b in zip(x.shape, self.static):
             if a is not None and b is not None and a != b:
-                raise ShapeMismatch(self, f"{self.static}", str(x))
+                raise SpecifiedShapeMismatch(self, f"{self.static}", str(x))
             merged.append(a if b is None else b)
         return x.with_shape(merged)
 
@@ -445,7 +451,8 @@ class SpecifyType(Op):
         (x,) = shapes
         for d, want in zip(x, self.static):
             if want is not None and isinstance(d, int | np.integer) and d != want:
-                raise ShapeMismatch(self, f"the static dimensions {self.static}", tuple(x))
+                wanted = f"the static dimensions {self.static}"
+                raise SpecifiedShapeMismatch(self, wanted, tuple(x))
         return [tuple(d if want is None else want for d, want in zip(x, self.static))]
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
-from math import prod
+from math import inf, prod
 from operator import add
 from typing import Any
 
 import numpy as np
 
 from symdnn.config import config
-from symdnn.graph.target import Target
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.array.order_statistics import OrderStatistics
 from symdnn.ops.array.take import BincountLength
@@ -26,6 +25,9 @@ from symdnn.rewriting.rewrite import Context, node_rewrite
 
 __all__ = ["RULES"]
 
+#: With more than this our attention in TF32 is slower than GEMMs.
+_FAST_FEATURES = 64
+
 
 @node_rewrite(
     Attention, AttentionGrad, phase="lower", tags=("fast_compile",), name="write_out_attention",
@@ -35,17 +37,27 @@ def write_out(node: Apply, context: Context) -> Sequence[Variable] | None:
     """Attention and its gradient to products, a softmax and elementwise ops."""
     assert isinstance(node.op, Attention | AttentionGrad)
     own = context.capabilities.has_own_kernel(node, context.target.kind)
-    if own and not _on_tensor_cores(node, context.target):
+    if own and not _gemms_are_faster(node, context):
         return None
     return node.op.parts(node.inputs)
 
 
-def _on_tensor_cores(node: Apply, target: Target) -> bool:
-    """Whether flags let GEMMs of a GPU round float32 operands; our own kernel does not."""
+def _gemms_are_faster(node: Apply, context: Context) -> bool:
+    """Whether flags let GEMMs of a GPU round float32 operands, and our kernel is the slower one.
+
+    It rounds to TF32, too: of up to 64 features an attention without gradient takes half the time.
+    """
+    target = context.target
     if target.kind != "cuda" or node.inputs[0].type.dtype != "float32":
         return False
-    narrow = node.hints.precision is None and config.amp != "off"
-    return narrow or bool(config.dnn.conv.allow_tf32)
+    if node.hints.precision is None and config.amp != "off":
+        return True
+    if not config.dnn.conv.allow_tf32:
+        return False
+    trains = isinstance(node.op, AttentionGrad) or node.outputs[1] in context.fgraph.clients
+    features = [v.type.shape[3] or inf for v in node.inputs[:3]]
+    old = (target.compute_capability or (0, 0)) < (8, 0)
+    return trains or old or max(features) > _FAST_FEATURES
 
 
 @node_rewrite(

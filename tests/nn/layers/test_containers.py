@@ -90,6 +90,8 @@ def test_tables_of_two():
     w, b = (p.get_value() for p in bilinear.parameters())
     wanted = np.einsum("ni,kij,nj->nk", X[0], w, X[1]) + b
     np.testing.assert_allclose(run(bilinear, X[0], X[1]), wanted)
+    several = np.einsum("bni,kij,bnj->bnk", X, w, X[::-1]) + b
+    np.testing.assert_allclose(run(bilinear, X, X[::-1]), several)
 
 
 def test_parts_of_tables():
@@ -171,7 +173,7 @@ def test_forks_print_as_in_torch7():
         (lambda x: nn.NarrowTable(1, 2)([x, x]), InputError, "the table has 2 entries"),
         (lambda x: nn.JoinTable(7)([x, x]), TypeMismatch, "tensors with an axis 7"),
         (lambda x: nn.SplitTable(0)(T.vector()), TypeMismatch, "size on axis 0 is known"),
-        (lambda x: nn.Bilinear(3, 4, 5)([x]), TypeMismatch, "a table of two matrices"),
+        (lambda x: nn.Bilinear(3, 4, 5)([x]), TypeMismatch, "a table of two arrays"),
     ],
 )
 def test_what_does_not_fit(call, error, message):

@@ -78,10 +78,23 @@ def test_pixels_of_images_alone_and_of_several_leading_axes(rng):
     np.testing.assert_array_equal(symdnn.function([x], back)(value), value)
 
 
+@pytest.mark.parametrize("kind", ["ZeroPad", "ConstantPad"])
+@pytest.mark.parametrize("ndim", [1, 2, 3])
+def test_constant_padding_by_negative_numbers_cuts_off(kind, ndim, rng):
+    """As that of ``functional.pad``."""
+    value = rng.normal(size=(2, 3, 5, 6, 7)[: 2 + ndim]).astype("float32")
+    widths, number = (-1, 2, 1, -2, -1, -1)[: 2 * ndim], () if kind == "ZeroPad" else (1.5,)
+    x = T.tensor("float32", value.shape)
+    module = getattr(nn, f"{kind}{ndim}d")(widths, *number)
+    wanted = nn.functional.pad(x, widths, value=number[0] if number else 0)
+    found, same = symdnn.function([x], [module(x), wanted])(value)
+    np.testing.assert_array_equal(found, same)
+
+
 def test_what_does_not_fit():
     x = T.fmatrix()
     for call in (
-        lambda: nn.PixelShuffle(2)(x), lambda: nn.ZeroPad3d(1)(x), lambda: nn.ZeroPad1d(-1),
+        lambda: nn.PixelShuffle(2)(x), lambda: nn.ZeroPad3d(1)(x), lambda: nn.ReflectionPad1d(-1),
         lambda: nn.GLU(5)(x), lambda: nn.GLU()(T.tensor("float32", (2, 3))),
         lambda: nn.PixelShuffle(2)(T.tensor("float32", (6, 4, 4))),
         lambda: nn.PixelUnshuffle(2)(T.tensor("float32", (6, 3, 4))),

@@ -82,18 +82,58 @@ def test_axes_and_ends(axis, reverse, rng):
         np.testing.assert_allclose(found, w, rtol=1e-12)
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 8, 9])
+@pytest.mark.parametrize("n", [0, 1, 2, 3, 5, 8, 9, 17, 31])
 def test_products_of_matrices_of_any_number(n, rng):
     m = rng.normal(size=(n, 2, 2))
     fn = lambda x, y: T.batched_dot(y, x)  # noqa: E731
     f = symdnn.jit(lambda m: control.associative_scan(fn, m))
-    wanted = list(itertools.accumulate(m, lambda x, y: y @ x))
+    wanted = np.reshape(list(itertools.accumulate(m, lambda x, y: y @ x)), m.shape)
     np.testing.assert_allclose(f(m), wanted)
     static = T.dtensor3()
     static = T.specify_shape(static, (n, 2, 2))
     x = T.dtensor3()
     g = symdnn.function([x], control.associative_scan(fn, T.specify_shape(x, (n, 2, 2))))
     np.testing.assert_allclose(g(m), wanted)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("axis", [0, 1, -3])
+def test_products_along_any_axis_and_their_gradients(axis, reverse, rng):
+    """Of a known length as of another one, by NumPy and by differences."""
+    shape = [3, 2, 2]
+    dim = axis % 4
+    shape.insert(dim, 6)
+    m, w = rng.normal(size=(2, *shape)) / 2
+    order = slice(None, None, -1 if reverse else 1)
+    parts = np.moveaxis(m, dim, 0)[order]
+    wanted = np.array(list(itertools.accumulate(parts, lambda x, y: y @ x)))[order]
+
+    def scanned(m):
+        return control.associative_scan(lambda x, y: T.matmul(y, x), m, reverse, axis)
+
+    def cost(m):
+        return (scanned(m) * w).sum()
+
+    found = symdnn.jit(scanned)(m)
+    np.testing.assert_allclose(found, np.moveaxis(wanted, 0, dim))
+    slope, tangent = symdnn.jit(symdnn.grad(cost))(m), rng.normal(size=m.shape)
+    ends = [symdnn.jit(cost)(m + s * tangent) for s in (1e-5, -1e-5)]
+    np.testing.assert_allclose((slope * tangent).sum(), (ends[0] - ends[1]) / 2e-5, rtol=1e-7)
+    known = symdnn.jit(symdnn.grad(lambda m: cost(T.specify_shape(m, w.shape))))
+    np.testing.assert_allclose(known(m), slope)
+
+
+def test_a_known_length_has_no_loop_and_takes_two_applications_an_entry():
+    """So that the whole is one plan, which a GPU captures as one graph."""
+    m, sizes = T.TensorType("float32", (64, 3, 3))(), []
+
+    def product(x, y):
+        sizes.append(x.type.shape[0])
+        return T.matmul(y, x)
+
+    f = symdnn.function([m], control.associative_scan(product, m))
+    assert not [n for n in f.fgraph.nodes if isinstance(n.op, Scan)]
+    assert 64 < sum(n for n in sizes if n is not None) < 2 * 64
 
 
 def test_derivatives(rng):

@@ -14,7 +14,7 @@ from symdnn.graph.traverse import toposort
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import as_variable
 from symdnn.ops.core.shape import dims_of
-from symdnn.ops.nn.conv import Conv, ConvGradInput, ConvGradWeight
+from symdnn.ops.nn.conv import Conv, ConvGradInput, ConvGradWeight, conv_size
 from symdnn.ops.nn.conv_abstract import (
     AbstractConv2d,
     AbstractConv3d_gradInputs,
@@ -332,3 +332,18 @@ def test_ops_are_patterns_of_rewrites() -> None:
     assert isinstance(pattern, Pattern)
     pooled = Pool(p.ws, p.stride, p.pad, p.mode, p.ignore_border)(pattern)
     assert isinstance(pooled, Pattern)
+
+
+@pytest.mark.parametrize("mode", ["half", "full", (0, 1)], ids=str)
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("dilation", [1, 3])
+def test_unknown_sizes_follow_the_formula_in_few_nodes(mode, stride, dilation):
+    n, k = TensorType("int64", ())("n"), TensorType("int64", ())("k")
+    size = conv_size(n, k, mode, stride, dilation)
+    for kernel in (1, 2, 3, 4, 5):
+        reach = (kernel - 1) * dilation
+        before, after = {"half": [(reach + 1) // 2] * 2, "full": [reach] * 2}.get(mode, mode)
+        wanted = (20 + before + after - reach - 1) // stride + 1
+        assert evaluate([size], {n: np.int64(20), k: np.int64(kernel)})[0] == wanted
+        assert conv_size(20, kernel, mode, stride, dilation) == wanted
+    assert len(toposort([size])) <= 3 + 3 * (stride > 1) + (dilation > 1)

@@ -321,3 +321,23 @@ def test_products_for_all_steps_change_no_comparison(step):
     wanted = evaluate(slopes, dict(zip([x, w, h], values, strict=True)))
     for a, b in zip(found, wanted, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9 * abs(b).max())
+
+
+@pytest.mark.parametrize("along", ["rows", "columns"])
+def test_what_a_loop_computes_of_its_sequence_is_not_computed_again_for_its_gradient(along, rng):
+    """The gradient's loop runs backwards, over the same values."""
+    z, first = T.dmatrix("z"), T.dvector("first")
+    given = rng.normal(size=(4, 7))
+    x = z if along == "rows" else z.T
+    y, _ = symdnn.scan(lambda e, h: h * T.exp(0.5 * T.sin(e)), x, first)
+    slopes = symdnn.grad((y[-1] ** 3).sum(), [first, z])
+    f = symdnn.function([z, first], slopes)
+    sines = [n for n in f.fgraph.nodes if "sin(" in str(n.op) and "exp(" in str(n.op)]
+    assert len(sines) == 1
+    start = rng.normal(size=7 if along == "rows" else 4)
+    factor = np.exp(0.5 * np.sin(given)).prod(axis=0 if along == "rows" else 1)
+    got = f(given, start)
+    np.testing.assert_allclose(got[0], 3 * (start * factor) ** 2 * factor)
+    of_value = 3 * (start * factor) ** 3
+    wide = of_value if along == "rows" else of_value[:, None]
+    np.testing.assert_allclose(got[1], wide * 0.5 * np.cos(given))

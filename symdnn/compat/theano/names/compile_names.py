@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from symdnn.compat.theano.names.random_names import state_of
 from symdnn.compat.theano.names.types import (
     DisconnectedType,
     Generic,
@@ -246,6 +248,9 @@ def _refuse_objects(inputs: object, outputs: object) -> None:
 def _input(given: object) -> Any:
     """Theano's first form of inputs: ``(variable, value)``, ``((variable, update), value)``, with a
     name before or not."""
+    if isinstance(given, In) and isinstance(given.value, np.random.RandomState):
+        given = copy.copy(given)
+        given.value = state_of(given.value)
     if not isinstance(given, list | tuple):
         return given
     rest = list(given)

@@ -17,7 +17,7 @@ from typing import Any
 
 __all__ = [
     "BytesIO", "DefaultOrderedDict", "OrderedDict", "OrderedSet", "PY2", "PY3",
-    "StringIO", "add_metaclass", "b", "cPickle", "class_types", "cmp",
+    "StringIO", "add_metaclass", "all", "any", "b", "cPickle", "class_types", "cmp",
     "copyreg", "decode", "decode_iter", "decode_with", "exc_message", "exec_", "filter",
     "frozendict", "get_unbound_function", "ifilter", "imap", "input", "integer_types",
     "iteritems", "iterkeys", "itervalues", "izip", "map", "maybe_add_to_os_environ_pathlist",
@@ -31,6 +31,7 @@ string_types, integer_types, class_types, text_type = (str,), (int,), (type,), s
 binary_type = bytes
 BytesIO, StringIO = io.BytesIO, io.StringIO
 xrange = range = builtins.range
+any, all = builtins.any, builtins.all
 izip = zip = builtins.zip
 imap = map = builtins.map
 ifilter = filter = builtins.filter

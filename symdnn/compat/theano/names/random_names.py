@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -9,17 +10,18 @@ from typing import Any
 import numpy as np
 
 from symdnn.compat.theano.names.class_names import NAMES
-from symdnn.graph.variable import Shared
+from symdnn.graph.variable import Shared, Variable
 from symdnn.ops.random import random_stream
+from symdnn.ops.random.random import STATE_TYPE
 from symdnn.ops.random.random_stream import RandomStream
 from symdnn.ops.random.rng_philox import fold_seed, stream_key
 
 __all__ = [
     "CURAND_RandomStreams", "GPUA_MRG_RandomStreams", "MRG_RandomStream", "MRG_RandomStreams",
     "MultinomialFromUniform",
-    "RandomStateSharedVariable", "RandomStreams", "RandomStreamsBase", "binomial",
-    "guess_n_streams", "multinomial", "normal", "permutation", "poisson", "random_integers",
-    "random_state_type", "uniform",
+    "RandomStateSharedVariable", "RandomStateType", "RandomStreams", "RandomStreamsBase",
+    "binomial", "guess_n_streams", "multinomial", "normal", "permutation", "poisson",
+    "random_integers", "random_state_type", "uniform",
 ]  # fmt: skip
 
 
@@ -144,7 +146,18 @@ MRG_RandomStream = MRG_RandomStreams  # Theano-PyMC's name
 
 RandomStreamsBase = RandomStream
 GPUA_MRG_RandomStreams = CURAND_RandomStreams = MRG_RandomStreams
-random_state_type = None
+
+
+class RandomStateType:
+    """The type of states of random numbers. Called, it makes an input, whose value may be one of
+    NumPy's ``RandomState`` (``In(state, value=..., update=new)``)."""
+
+    def __call__(self, name: str | None = None) -> Variable:
+        """An input."""
+        return Variable(STATE_TYPE, name)
+
+
+random_state_type = RandomStateType()
 
 
 def guess_n_streams(size: object, warn: bool = False) -> int:
@@ -152,22 +165,28 @@ def guess_n_streams(size: object, warn: bool = False) -> int:
     return 60 * 256
 
 
+def state_of(generator: np.random.RandomState) -> Any:
+    """The state with which one of NumPy's generators lets a function start."""
+    seed = [int(n) for n in copy.deepcopy(generator).randint(0, 2**31, 4)]
+    return np.array([stream_key(fold_seed(seed), 0), 0], np.uint64)
+
+
 def _draw(method: str) -> Any:
     """A function of ``theano.tensor.raw_random``: ``(new state, values)`` from a state."""
 
     def draw(random_state: object, *args: object, **words: object) -> Any:
-        if not isinstance(random_state, Shared):
+        if not isinstance(random_state, Variable) or random_state.type != STATE_TYPE:
             raise TypeError(
-                f"raw_random.{method}: wanted the state of a RandomStreams of symdnn "
-                "(stream.new_state()); NumPy's RandomState can't be one. Use RandomStreams"
+                f"raw_random.{method}: wanted a state, raw_random.random_state_type() or that of a "
+                "stream of symdnn (stream.new_state()); NumPy's RandomState can be the value of an "
+                "input, In(state, value=...)"
             )
-        stream = RandomStreams(0)
-        stream.new_state = lambda: random_state  # type: ignore[method-assign]
-        before = random_state.default_update
-        values = getattr(stream, method)(*args, **words)
-        new = values.tag.update[1] if hasattr(values.tag, "update") else random_state.default_update
-        random_state.default_update = before
-        return new, values
+        states: list[Any] = [random_state]  # a method that draws twice goes on with the next one
+        stream: Any = RandomStreams(0)
+        stream.new_state = lambda: states[-1]
+        stream.register = lambda state, new: states.append(new)
+        values = getattr(random_stream.RandomStream, method)(stream, *args, **words)
+        return states[-1], values
 
     draw.__name__, draw.__doc__ = method, f"``({method}'s next state, values)`` from a state."
     return draw
