@@ -9,21 +9,22 @@ import numpy as np
 
 from symdnn.compile.call.fast import Calls
 
-__all__ = ["accepting"]
+__all__ = ["STEPS_OF_LOOPS", "STEPS_OF_PRODUCTS", "accepting"]
 
 #: Arguments with fewer elements are copied where they are not contiguous: then a call takes no more
 #: time in Python than with those that are.
 _MIN_STRIDED = 1 << 14
 #: Strides of which compiled loops read whole vectors, in elements: an argument that has one may be
-#: read where it is.
-_STEPS = (0, 1, 2, 3, 4)
+#: read where it is. Libraries copy others than the second kind.
+STEPS_OF_LOOPS, STEPS_OF_PRODUCTS = (0, 1, 2, 3, 4), (1,)
 
 
-def accepting(calls: Calls, strided: Sequence[bool] = ()) -> Any:
+def accepting(calls: Calls, strided: Sequence[Sequence[int]] = ()) -> Any:
     """``accept(args, trusted, dense)``: (shapes, inputs of the plan), or None to convert one.
 
     It is generated code for these arguments: a loop over them takes as long as a small kernel.
-    ``strided`` says which arguments may keep their strides; others are copied where not contiguous.
+    An argument keeps its strides if it has one of its ``strided``, in elements; others are copied
+    where they are not contiguous.
     """
     names = [f"a{i}" for i in range(len(calls.slots))]
     scope: dict[str, Any] = {"ndarray": np.ndarray, "numbers": (float, int, np.generic)}
@@ -34,7 +35,7 @@ def accepting(calls: Calls, strided: Sequence[bool] = ()) -> Any:
         scope[f"d{i}"] = slot.dtype
         kept = ""
         if i < len(strided) and strided[i] and slot.dtype is not None:
-            scope[f"s{i}"] = frozenset(k * slot.dtype.itemsize for k in _STEPS)
+            scope[f"s{i}"] = frozenset(k * slot.dtype.itemsize for k in strided[i])
             kept = f" and not ({a}.size >= {_MIN_STRIDED} and {a}.flags.aligned"
             kept += f" and not s{i}.isdisjoint({a}.strides))"
         lines += [

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from symdnn.compile.call.accepting import accepting
+from symdnn.compile.call.accepting import STEPS_OF_LOOPS, STEPS_OF_PRODUCTS, accepting
 from symdnn.compile.call.fast import Calls, CallSite, FastCalls, SegmentCalls
 from symdnn.compile.call.fast_loops import LoopCalls
 from symdnn.compile.plan.plan import Plan, PlanCache
@@ -26,11 +26,6 @@ from symdnn.ops.lowered.fused import FusedElemwise, FusedReduce
 from symdnn.ops.vendor.onednn import OneDnnMatmul
 
 __all__ = ["HostCalls", "fast_calls"]
-
-#: Ops whose kernels read operands of any strides once, or as libraries do.
-_TAKES_STRIDES = (
-    Elemwise, FusedElemwise, FusedReduce, Reduce, Dot, BatchedDot, OneDnnMatmul,
-)  # fmt: skip
 
 
 def fast_calls(function: CallSite) -> Calls | None:
@@ -78,7 +73,7 @@ class HostCalls(SegmentCalls):
         # Arguments whose strides are kept: a compiled loop reads them once, as a copy would. Its
         # sums may be rounded in another way than those of the copies of the first calls.
         same = str(config.deterministic) == "more"
-        strided = [not same and _read_once(segment, v) for v in self.arguments]
+        strided = [() if same else _steps_read(segment, v) for v in self.arguments]
         self._accept = accepting(self, strided)
 
     def attempt(self, function: CallSite, args: Sequence[Any]) -> list[Any] | None:
@@ -148,8 +143,8 @@ class HostCalls(SegmentCalls):
             self.entries[key] = _Entry(plan, plan.bound.run, cache, entering, changes(), closed)
 
 
-def _read_once(segment: Segment, v: Variable) -> bool:
-    """Whether one node alone reads ``v``, or views of it, by a loop that takes any strides."""
+def _steps_read(segment: Segment, v: Variable) -> tuple[int, ...]:
+    """Strides of ``v`` with which one node alone reads it, or views of it, as fast as a copy."""
     reached, readers = {v}, set()
     for node in segment.nodes:
         if reached.isdisjoint(node.inputs):
@@ -159,6 +154,9 @@ def _read_once(segment: Segment, v: Variable) -> bool:
         else:
             readers.add(node)
     if len(readers) != 1 or not reached.isdisjoint(segment.outputs):
-        return False
+        return ()
     (reader,) = readers
-    return isinstance(reader.op, _TAKES_STRIDES)
+    if isinstance(reader.op, Dot | BatchedDot | OneDnnMatmul):
+        return STEPS_OF_PRODUCTS
+    loop = isinstance(reader.op, Elemwise | FusedElemwise | FusedReduce | Reduce)
+    return STEPS_OF_LOOPS if loop else ()
