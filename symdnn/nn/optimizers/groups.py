@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from symdnn.errors import DisconnectedInput, InputError, TypeMismatch, UnusedParameter
+from symdnn.errors import DisconnectedInput, InputError, TypeMismatch, UnknownWord, UnusedParameter
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Shared, Variable
 from symdnn.nn.modules.arguments import warn
@@ -96,7 +96,7 @@ def connected(
     """
     when = common.get("disconnected_inputs", "warn")
     if not isinstance(when, str) or when not in ("warn", "ignore", "raise"):
-        raise InputError(
+        raise UnknownWord(
             f"{what}: disconnected_inputs={when!r}; wanted 'warn', 'ignore' or 'raise'"
         )
     unused = [str(p.variable.name or p.name) for p, g in zip(found, grads) if g is None]
