@@ -70,6 +70,10 @@ class OptionError(SymdnnError, ValueError):
     """An argument that says how (a mode, a size, a probability) has a value that is not taken."""
 
 
+class UnknownWord(OptionError, InputError):
+    """An argument that is one of a few words (a mode, a reduction) is none of them."""
+
+
 class PaddingError(OptionError, NotImplementedError):
     """A pooling's padding does not go with its window or its borders."""
 

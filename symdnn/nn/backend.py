@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 from symdnn.config import Setting, config
-from symdnn.errors import CudnnRequired, InputError
+from symdnn.errors import CudnnRequired, InputError, UnknownWord
 from symdnn.nn.layers.activation import ELU, ClippedReLU, ReLU, Sigmoid, Tanh
 from symdnn.nn.layers.conv import (
     SpatialConvolution,
@@ -123,7 +123,7 @@ def _backend_name(backend: object) -> str:
         return "cudnn"
     name = "nn" if getattr(backend, "__name__", None) == "symdnn.nn" else backend
     if not isinstance(name, str) or name not in BACKENDS:
-        raise InputError(f"convert: backend {backend!r}; wanted one of {', '.join(BACKENDS)}")
+        raise UnknownWord(f"convert: backend {backend!r}; wanted one of {', '.join(BACKENDS)}")
     return name
 
 

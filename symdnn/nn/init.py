@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from symdnn.errors import InputError
+from symdnn.errors import InputError, UnknownWord
 from symdnn.graph.typing import Array
 
 __all__ = [
@@ -162,7 +162,7 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
         return math.sqrt(2.0 / (1 + (0.01 if param is None else param) ** 2))
     if nonlinearity not in _GAINS:
         names = ", ".join([*_GAINS, "leaky_relu"])
-        raise InputError(f"calculate_gain: nonlinearity={nonlinearity!r}; wanted one of {names}")
+        raise UnknownWord(f"calculate_gain: nonlinearity={nonlinearity!r}; wanted one of {names}")
     return _GAINS[nonlinearity]
 
 
@@ -182,7 +182,7 @@ def _fan(what: str, shape: Sequence[int], mode: str) -> int:
     if len(shape) < 2:
         raise InputError(f"{what}: wanted a parameter of 2 dimensions or more, got {tuple(shape)}")
     if mode not in ("fan_in", "fan_out"):
-        raise InputError(f"{what}: mode={mode!r}; wanted 'fan_in' or 'fan_out'")
+        raise UnknownWord(f"{what}: mode={mode!r}; wanted 'fan_in' or 'fan_out'")
     return max(1, fans(shape)[mode == "fan_out"])
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from symdnn.errors import InputError, NdimMismatch, TypeMismatch
+from symdnn.errors import InputError, NdimMismatch, TypeMismatch, UnknownWord
 from symdnn.graph.typing import PerAxis, TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.nn.modules.arguments import sizes
@@ -100,7 +100,7 @@ def _conv(
     spread = sizes(f"{name}: dilation", n, none, dilation)
     if isinstance(padding, str):
         if padding not in ("same", "valid"):
-            raise InputError(f"{name}: padding={padding!r}; wanted ints, 'same' or 'valid'")
+            raise UnknownWord(f"{name}: padding={padding!r}; wanted ints, 'same' or 'valid'")
         kernel = [k if padding == "same" else 1 for k in as_variable(weight).type.shape[2:]]
         if None in kernel:
             raise NdimMismatch(name, "a weight of known sizes for 'same'", as_variable(weight).type)

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from symdnn.errors import InputError, TypeMismatch
+from symdnn.errors import InputError, TypeMismatch, UnknownWord
 from symdnn.graph.variable import Shared, Variable
 from symdnn.nn import init
 from symdnn.nn.modules.arguments import positive, tensor_input
@@ -284,7 +284,7 @@ class GELU(_Pointwise):
     def __init__(self, approximate: str | bool = "none", inplace: bool = False) -> None:
         super().__init__(inplace)
         if approximate not in ("none", "tanh", True, False):
-            raise InputError(f"GELU: wanted approximate='none' or 'tanh', got {approximate!r}")
+            raise UnknownWord(f"GELU: wanted approximate='none' or 'tanh', got {approximate!r}")
         self.approximate = "tanh" if approximate in ("tanh", True) else "none"
 
     def value(self, x: Variable) -> Variable:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from symdnn.errors import InputError
+from symdnn.errors import InputError, UnknownWord
 from symdnn.graph.typing import BorderMode, PerAxis, TensorLike
 from symdnn.graph.variable import Shared, Variable
 from symdnn.nn import init
@@ -81,7 +81,7 @@ class _Convolution(ConvolutionModes, Module):
         name = type(self).__name__
         if padding_mode not in _PADDING_MODES:
             wanted = ", ".join(_PADDING_MODES)
-            raise InputError(f"{name}: padding_mode={padding_mode!r}; wanted one of {wanted}")
+            raise UnknownWord(f"{name}: padding_mode={padding_mode!r}; wanted one of {wanted}")
         self.padding_mode = padding_mode
         if self.padding == "same" and any(s != 1 for s in self.stride):
             raise InputError(f"{name}: padding='same' wants stride 1, got {self.stride}")

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from symdnn.errors import InputError, TypeMismatch
+from symdnn.errors import InputError, TypeMismatch, UnknownWord
 from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.nn.layers.linear import LookupTable
@@ -42,7 +42,7 @@ class EmbeddingBag(LookupTable):
         padding_idx: int | None = None, *, dtype: str | None = None,
     ) -> None:  # fmt: skip
         if mode not in _MODES:
-            raise InputError(f"EmbeddingBag: mode={mode!r}; wanted one of {', '.join(_MODES)}")
+            raise UnknownWord(f"EmbeddingBag: mode={mode!r}; wanted one of {', '.join(_MODES)}")
         super().__init__(
             num_embeddings, embedding_dim, padding_idx, max_norm=max_norm, norm_type=norm_type,
             scale_grad_by_freq=scale_grad_by_freq, dtype=dtype,

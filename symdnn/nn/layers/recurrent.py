@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from symdnn.config import config
-from symdnn.errors import InputError, TypeMismatch
+from symdnn.errors import InputError, TypeMismatch, UnknownWord
 from symdnn.graph.origin import hinted
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array, TensorLike
@@ -104,7 +104,7 @@ class Recurrent(Module):
             if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
                 raise InputError(f"{name}: {what}={n!r}; wanted an int, 1 or more")
         if inputMode not in _INPUT_MODES:
-            raise InputError(f"{name}: inputMode={inputMode!r}; wanted 'linear' or 'skip'")
+            raise UnknownWord(f"{name}: inputMode={inputMode!r}; wanted 'linear' or 'skip'")
         if isinstance(proj_size, bool) or not isinstance(proj_size, int | np.integer):
             raise InputError(f"{name}: proj_size={proj_size!r}; wanted an int")
         if proj_size and not (self.rnn_mode == "lstm" and 0 < proj_size < outputDim):

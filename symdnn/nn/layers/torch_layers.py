@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from symdnn.errors import InputError, TypeMismatch
+from symdnn.errors import InputError, TypeMismatch, UnknownWord
 from symdnn.graph.typing import PerAxis
 from symdnn.graph.variable import Shared, Variable, constant
 from symdnn.nn import init
@@ -443,7 +443,7 @@ class RNNCell(_Cell):
     ) -> None:  # fmt: skip
         super().__init__(input_size, hidden_size, bias, dtype=dtype)
         if nonlinearity not in ("tanh", "relu"):
-            raise InputError(f"RNNCell: nonlinearity={nonlinearity!r}; wanted 'tanh' or 'relu'")
+            raise UnknownWord(f"RNNCell: nonlinearity={nonlinearity!r}; wanted 'tanh' or 'relu'")
         self.nonlinearity = nonlinearity
 
     def forward(self, x: Variable, h: Any = None) -> Variable:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from symdnn.errors import InputError
+from symdnn.errors import UnknownWord
 from symdnn.graph.typing import BorderMode, PerAxis
 from symdnn.nn.layers import adaptive_pooling as adaptive
 from symdnn.nn.layers import conv, norm, pooling, recurrent, shaping
@@ -58,7 +58,7 @@ def _convolution(kind: type[Layer], *arguments: object, **options: object) -> La
     planes_in, planes_out, kernel, stride, padding, dilation, groups, bias, mode = arguments
     if issubclass(kind, conv.TRANSPOSED):
         if mode != "zeros":
-            raise InputError(f"{kind.__name__}: padding_mode={mode!r}; wanted 'zeros'")
+            raise UnknownWord(f"{kind.__name__}: padding_mode={mode!r}; wanted 'zeros'")
     else:
         options["padding_mode"] = mode
     make: Callable[..., Layer] = kind
@@ -322,7 +322,7 @@ def RNN(
     """:class:`RNNTanh`, or :class:`RNNReLU` by ``nonlinearity="relu"``."""
     kinds = {"tanh": recurrent.RNNTanh, "relu": recurrent.RNNReLU}
     if nonlinearity not in kinds:
-        raise InputError(f"RNN: nonlinearity={nonlinearity!r}; wanted 'tanh' or 'relu'")
+        raise UnknownWord(f"RNN: nonlinearity={nonlinearity!r}; wanted 'tanh' or 'relu'")
     return kinds[nonlinearity](
         input_size, hidden_size, num_layers, batch_first, dropout=dropout,
         bidirectional=bidirectional, bias=bias, **options,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from symdnn.errors import InputError, TypeMismatch
+from symdnn.errors import InputError, TypeMismatch, UnknownWord
 from symdnn.graph.variable import Variable
 from symdnn.nn.layers.activation import ReLU, Sigmoid
 from symdnn.nn.layers.adaptive_pooling import SpatialAdaptiveAveragePooling
@@ -74,7 +74,7 @@ class StochasticDepth(Dropout):
     def __init__(self, p: float, mode: str = "row", *, seed: int | None = None) -> None:
         super().__init__(p, seed=seed)
         if mode not in ("row", "batch"):
-            raise InputError(f"StochasticDepth: mode={mode!r}; wanted 'row' or 'batch'")
+            raise UnknownWord(f"StochasticDepth: mode={mode!r}; wanted 'row' or 'batch'")
         self.mode = mode
 
     def _shared_axes(self, x: Variable) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from symdnn.errors import InputError, TypeMismatch
+from symdnn.errors import InputError, TypeMismatch, UnknownWord
 from symdnn.graph.variable import Variable
 from symdnn.nn.layers.adaptive_pooling import adaptive_averages
 from symdnn.nn.modules.arguments import tensor_input
@@ -48,7 +48,7 @@ class Upsample(Module):
         align_corners: bool | None = None, recompute_scale_factor: bool | None = None,
     ) -> None:  # fmt: skip
         if mode not in _MODES:
-            raise InputError(f"Upsample: mode={mode!r}; wanted one of {', '.join(_MODES)}")
+            raise UnknownWord(f"Upsample: mode={mode!r}; wanted one of {', '.join(_MODES)}")
         if (size is None) == (scale_factor is None):
             raise InputError("Upsample: wanted one of size and scale_factor")
         if align_corners is not None and ("nearest" in mode or mode == "area"):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from symdnn.errors import InputError, TypeMismatch
+from symdnn.errors import InputError, TypeMismatch, UnknownWord
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Variable, as_variable, constant
@@ -43,7 +43,7 @@ class Criterion(Module):
     def __init__(self, sizeAverage: bool = True, *, reduction: str | None = None) -> None:
         chosen = ("mean" if sizeAverage else "sum") if reduction is None else reduction
         if chosen not in REDUCTIONS:
-            raise InputError(
+            raise UnknownWord(
                 f"{type(self).__name__}: reduction={chosen!r}; wanted one of "
                 f"{', '.join(REDUCTIONS)}"
             )

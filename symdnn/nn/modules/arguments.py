@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from symdnn.errors import InputError, TypeMismatch
+from symdnn.errors import InputError, TypeMismatch, UnknownWord
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable
 
@@ -42,7 +42,8 @@ def sizes(
     whole = all(isinstance(e, int | np.integer) and not isinstance(e, bool) for e in entries)
     if len(entries) != ndim or not whole:
         got = keyword if keyword is not None else tuple(entries)
-        raise InputError(f"{what}: wanted an int, or {ndim} of them, got {got!r}")
+        kind = UnknownWord if isinstance(keyword, str) else InputError
+        raise kind(f"{what}: wanted an int, or {ndim} of them, got {got!r}")
     return tuple(int(e) for e in entries)
 
 

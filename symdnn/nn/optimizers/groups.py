@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from symdnn.errors import DisconnectedInput, InputError, TypeMismatch, UnusedParameter
+from symdnn.errors import DisconnectedInput, InputError, TypeMismatch, UnknownWord, UnusedParameter
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Shared, Variable
 from symdnn.nn.modules.arguments import warn
@@ -96,7 +96,7 @@ def connected(
     """
     when = common.get("disconnected_inputs", "warn")
     if not isinstance(when, str) or when not in ("warn", "ignore", "raise"):
-        raise InputError(
+        raise UnknownWord(
             f"{what}: disconnected_inputs={when!r}; wanted 'warn', 'ignore' or 'raise'"
         )
     unused = [str(p.variable.name or p.name) for p, g in zip(found, grads) if g is None]
@@ -143,6 +143,10 @@ def _entries(params: Any) -> list[Any]:
     return list(params) if several else [params]
 
 
+#: Options that PyTorch calls otherwise.
+_OWN_NAMES = {"initial_accumulator_value": "initial"}
+
+
 def _is_group(item: Any) -> bool:
     if isinstance(item, Mapping):  # PyTorch's form
         return "params" in item and not isinstance(item["params"], Shared)
@@ -152,9 +156,10 @@ def _is_group(item: Any) -> bool:
 def _apart(group: Any) -> tuple[Any, Mapping[str, Any]]:
     """What a group trains, and its options."""
     if isinstance(group, Mapping):
-        return group["params"], {k: v for k, v in group.items() if k != "params"}
-    inside, own = group
-    return inside, own
+        inside, own = group["params"], {k: v for k, v in group.items() if k != "params"}
+    else:
+        inside, own = group
+    return inside, {_OWN_NAMES.get(k, k): v for k, v in own.items()}
 
 
 def _named(what: str, variables: Sequence[Any]) -> dict[str, Shared]:

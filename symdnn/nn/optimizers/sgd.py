@@ -74,13 +74,18 @@ def nesterov(
 @checked
 def adagrad(
     loss: Variable | None, params: Any, lr: Number = 0.01, *, lr_decay: float = 0.0,
-    initial: float = 0.0, eps: float = 1e-10, weight_decay: float = 0.0, **common: Unpack[Common],
+    initial: float = 0.0, eps: float = 1e-10, weight_decay: float = 0.0,
+    initial_accumulator_value: float | None = None, **common: Unpack[Common],
 ) -> Updates:  # fmt: skip
     """Duchi et al. 2011: ``p - lr g / (sqrt(sum of g ** 2) + eps)``.
 
-    The sum begins at ``initial``; with ``lr_decay`` the rate is divided by
-    ``1 + lr_decay (t - 1)`` in step t. PyTorch's ``Adagrad``.
+    The sum begins at ``initial``, which PyTorch calls ``initial_accumulator_value``; with
+    ``lr_decay`` the rate is divided by ``1 + lr_decay (t - 1)`` in step t. PyTorch's ``Adagrad``.
     """
+    if initial_accumulator_value is not None:
+        if initial:
+            raise InputError("adagrad: initial is initial_accumulator_value; wanted one of them")
+        initial = initial_accumulator_value
     options = {
         "lr": lr, "lr_decay": lr_decay, "initial": initial, "eps": eps,
         "weight_decay": weight_decay,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from symdnn.errors import InputError, TypeMismatch
+from symdnn.errors import InputError, TypeMismatch, UnknownWord
 from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.array.argreduce import argmax
@@ -56,7 +56,7 @@ class Metric:
 
     def __init__(self, expression: Expression, kind: str = "mean") -> None:
         if kind not in self.KINDS:
-            raise InputError(f"Metric: kind={kind!r}; wanted one of {', '.join(self.KINDS)}")
+            raise UnknownWord(f"Metric: kind={kind!r}; wanted one of {', '.join(self.KINDS)}")
         self.expression, self.kind = expression, kind
 
     def outputs(self, output: Any, targets: Any) -> list[Variable]:
@@ -175,7 +175,7 @@ def _as_metric(m: object) -> Metric:
         number = re.fullmatch(r"top_([1-9]\d*)", m)
         if m == "accuracy" or number:
             return top_k(int(number[1]) if number else 1)
-        raise InputError(f"metrics: {m!r}; wanted 'accuracy', 'top_5' or the like, or a function")
+        raise UnknownWord(f"metrics: {m!r}; wanted 'accuracy', 'top_5' or the like, or a function")
     if m is confusion_matrix:
         raise InputError("metrics: confusion_matrix; wanted confusion_matrix(classes)")
     if m in (accuracy, top_k):  # not called

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from symdnn.errors import InputError
+from symdnn.errors import UnknownWord
 from symdnn.graph.variable import Variable
 from symdnn.nn import init
 from symdnn.nn.layers.dropout import Dropout
@@ -36,7 +36,7 @@ class TransformerLayer(Module):
         dtype: str | None = None,
     ) -> None:  # fmt: skip
         if isinstance(activation, str) and activation not in _ACTIVATIONS:
-            raise InputError(
+            raise UnknownWord(
                 f"{type(self).__name__}: activation={activation!r}; wanted 'relu', 'gelu' or a "
                 "function"
             )

@@ -22,7 +22,9 @@ CASES = {
     "momentum": (o.momentum, {"lr": 0.2, **DECAY}),
     "nesterov": (o.nesterov, {"lr": 0.2, **DECAY}),
     "adagrad": (o.adagrad, {"lr": 0.2}),
-    "adagrad_all": (o.adagrad, {"lr": 0.2, "lr_decay": 0.2, "initial": 0.3, **DECAY}),
+    "adagrad_all": (
+        o.adagrad, {"lr": 0.2, "lr_decay": 0.2, "initial_accumulator_value": 0.3, **DECAY},
+    ),
     "rmsprop": (o.rmsprop, {"lr": 0.05}),
     "rmsprop_centered": (o.rmsprop, {"lr": 0.05, "centered": True, "alpha": 0.8}),
     "rmsprop_all": (
@@ -368,3 +370,17 @@ def test_bad_arguments():
         o.ema(o.sgd(loss, [net.w]), net)
     with pytest.raises(DisconnectedInput):
         o.sgd(loss, [symdnn.shared(np.float32(1), name="other")])
+
+
+def test_the_sum_of_adagrad_begins_where_either_name_says(rng):
+    start, found = rng.normal(size=3), []
+    for options in ({"initial": 0.5}, {"initial_accumulator_value": 0.5}):
+        for grouped in (False, True):
+            p = symdnn.shared(start, name="p")
+            params, more = ([{"params": [p], **options}], {}) if grouped else ([p], options)
+            symdnn.function([], [], updates=o.adagrad((p**2).sum(), params, 0.1, **more))()
+            found.append(p.get_value())
+    expected = start - 0.1 * 2 * start / (np.sqrt(0.5 + 4 * start**2) + 1e-10)
+    np.testing.assert_allclose(found, [expected] * 4, rtol=1e-12)
+    with pytest.raises(InputError, match="wanted one of them"):
+        o.adagrad((p**2).sum(), [p], initial=0.5, initial_accumulator_value=0.5)
