@@ -114,6 +114,15 @@ def test_convolutions(n, x):
     same(lambda *v: ours(*v, **options), lambda *v: other(*v, **options), [x, back], (0, 1), 2e-3)
 
 
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_bags(mode):
+    options = {"mode": mode, "padding_idx": 1}
+    ours, other = partial(F.embedding_bag, **options), partial(theirs.embedding_bag, **options)
+    index, offsets = np.random.default_rng(3).integers(0, 6, 11), np.array([0, 4, 4, 7])
+    same(ours, other, [index, drawn(6, 3), offsets], (1,))
+    same(ours, other, [index[:10].reshape(2, 5), drawn(6, 3)], (1,))
+
+
 def test_tables_and_products():
     same(F.linear, theirs.linear, [drawn(3, 4), drawn(5, 4)], (0, 1))
     same(F.bilinear, theirs.bilinear, [drawn(3, 4), drawn(3, 5), drawn(2, 4, 5)], (0, 1, 2))
