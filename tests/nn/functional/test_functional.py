@@ -93,6 +93,19 @@ def test_losses(name, arrays, options):
     )
 
 
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("size", [{"size": (3, 7)}, {"scale_factor": 0.45}], ids=str)
+def test_sizes_without_aliases(mode, size):
+    options = {"mode": mode, "antialias": True, **size}
+    same(
+        lambda v: F.interpolate(v, **options), lambda v: theirs.interpolate(v, **options), [IMAGES]
+    )
+    corners = {**options, "align_corners": True}
+    same(
+        lambda v: F.interpolate(v, **corners), lambda v: theirs.interpolate(v, **corners), [IMAGES]
+    )
+
+
 @pytest.mark.parametrize(("name", "arguments"), ELEMENTS, ids=str)
 def test_functions_of_images(name, arguments):
     same(
