@@ -17,6 +17,7 @@ from symdnn.nn.backend import convert, cudnn
 from symdnn.nn.layers import (
     activation,
     adaptive_pooling,
+    adaptive_softmax,
     containers,
     conv,
     dropout,
@@ -37,6 +38,7 @@ from symdnn.nn.layers import (
 )
 from symdnn.nn.layers.activation import *
 from symdnn.nn.layers.adaptive_pooling import *
+from symdnn.nn.layers.adaptive_softmax import *
 from symdnn.nn.layers.containers import *
 from symdnn.nn.layers.conv import *
 from symdnn.nn.layers.dropout import *
@@ -90,7 +92,8 @@ __all__ = [
     "BACKENDS", "Module", "Parameter", "Quantized", "Row", "Summary", "flops", "functional", "init",
     "quantize",
     "random_states", "state_updates", "summary",
-    *activation.__all__, *adaptive_pooling.__all__, *containers.__all__, *conv.__all__,
+    *activation.__all__, *adaptive_pooling.__all__, *adaptive_softmax.__all__,
+    *containers.__all__, *conv.__all__,
     *dropout.__all__, *embedding_bag.__all__, *linear.__all__, *lists.__all__, *norm.__all__,
     *pooling.__all__,
     *shaping.__all__, *softmax.__all__, *table.__all__, *torch_names.__all__, *upsample.__all__,

@@ -10,11 +10,12 @@ import numpy as np
 from symdnn.errors import InputError, NdimMismatch, TypeMismatch, UnknownWord
 from symdnn.graph.typing import PerAxis, TensorLike
 from symdnn.graph.variable import Variable, as_variable
+from symdnn.nn.layers.embedding_bag import bags, check_index
 from symdnn.nn.modules.arguments import sizes
 from symdnn.ops.attention.attention import scaled_dot_product_attention
 from symdnn.ops.core.gradient_control import disconnected_grad
 from symdnn.ops.core.shape import dims_of
-from symdnn.ops.elementwise.comparison import eq, switch
+from symdnn.ops.elementwise.comparison import eq, neq, switch
 from symdnn.ops.linalg.dot import dot
 from symdnn.ops.linalg.einsum import einsum
 from symdnn.ops.nn.conv_builders import (
@@ -34,7 +35,7 @@ from symdnn.ops.nn.conv_builders import (
 
 __all__ = [
     "bilinear", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d",
-    "conv_transpose3d", "embedding", "linear", "scaled_dot_product_attention",
+    "conv_transpose3d", "embedding", "embedding_bag", "linear", "scaled_dot_product_attention",
 ]  # fmt: skip
 
 _FORWARD: dict[int, Callable[..., Variable]] = {1: conv1d_op, 2: conv2d_op, 3: conv3d_op}
@@ -74,6 +75,22 @@ def embedding(
         return rows
     padding = eq(index, padding_idx % dims_of(table)[0])
     return switch(padding.dimshuffle(*range(index.type.ndim), "x"), disconnected_grad(rows), rows)
+
+
+def embedding_bag(
+    input: TensorLike, weight: TensorLike, offsets: TensorLike | None = None,
+    max_norm: None = None, norm_type: float = 2.0, scale_grad_by_freq: bool = False,
+    mode: str = "mean", sparse: bool = False, per_sample_weights: TensorLike | None = None,
+    include_last_offset: bool = False, padding_idx: int | None = None,
+) -> Variable:  # fmt: skip
+    """``nn.EmbeddingBag`` as a function: bags of the rows ``input`` (integers) of ``weight``."""
+    index = as_variable(input)
+    check_index(index, offsets)
+    rows = embedding(index, weight, None, max_norm, norm_type, scale_grad_by_freq)
+    counted = None
+    if padding_idx is not None:
+        counted = neq(index, padding_idx % dims_of(as_variable(weight))[0])
+    return bags(rows, counted, mode, offsets, per_sample_weights, include_last_offset)
 
 
 def _batch(name: str, n: int, input: TensorLike) -> tuple[Variable, bool]:

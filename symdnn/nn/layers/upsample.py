@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from symdnn.errors import InputError, TypeMismatch, UnknownWord
+from symdnn.errors import InputError, OptionError, TypeMismatch, UnknownWord
 from symdnn.graph.variable import Variable
 from symdnn.nn.layers.adaptive_pooling import adaptive_averages
 from symdnn.nn.modules.arguments import tensor_input
 from symdnn.nn.modules.module import Module
 from symdnn.ops.core.shape import dims_of, shape_entries
-from symdnn.ops.nn.upsample import interpolate
+from symdnn.ops.nn.upsample import interpolate, smoothed
 
 __all__ = ["Upsample", "UpsamplingBilinear2d", "UpsamplingNearest2d"]
 
@@ -34,7 +34,8 @@ class Upsample(Module):
     "bicubic" (4) or "trilinear" (5). ``align_corners`` of the latter four puts the first and last
     elements of input and output above each other; otherwise (None, False) their outer edges are.
     Steps between positions are ``1 / scale_factor``, with ``recompute_scale_factor`` the quotient
-    of the sizes. (PyTorch's.)
+    of the sizes. ``antialias``, of "bilinear" and "bicubic", takes averages of what lies around an
+    element where there are fewer than before. (PyTorch's.)
 
     Raises :class:`~symdnn.errors.InputError`, and :class:`~symdnn.errors.TypeMismatch` for an input
     of another number of dimensions.
@@ -45,7 +46,8 @@ class Upsample(Module):
 
     def __init__(
         self, size: Any = None, scale_factor: Any = None, mode: str = "nearest",
-        align_corners: bool | None = None, recompute_scale_factor: bool | None = None,
+        align_corners: bool | None = None, recompute_scale_factor: bool | None = None, *,
+        antialias: bool = False,
     ) -> None:  # fmt: skip
         if mode not in _MODES:
             raise UnknownWord(f"Upsample: mode={mode!r}; wanted one of {', '.join(_MODES)}")
@@ -53,6 +55,9 @@ class Upsample(Module):
             raise InputError("Upsample: wanted one of size and scale_factor")
         if align_corners is not None and ("nearest" in mode or mode == "area"):
             raise InputError(f"Upsample: align_corners is of linear and cubic modes, not {mode!r}")
+        if antialias and mode not in ("bilinear", "bicubic"):
+            raise OptionError(f"Upsample: antialias is of bilinear and bicubic, not {mode!r}")
+        self.antialias = bool(antialias)
         self.size = None if size is None else _numbers("size", size, whole=True)
         self.scale_factor = None
         if scale_factor is not None:
@@ -72,17 +77,19 @@ class Upsample(Module):
         if kind == "area":
             new = each if self.size is not None else [_times(n, s) for n, s in zip(old, each)]
             return adaptive_averages(x, new)
+        resized = smoothed if self.antialias else interpolate
         if self.size is not None:
-            return interpolate(x, each, [None] * len(old), kind, self.align_corners)
+            return resized(x, each, [None] * len(old), kind, self.align_corners)
         new = [_times(n, s) for n, s in zip(old, each, strict=True)]
         ratios = [None if self.recompute_scale_factor else 1 / s for s in each]
-        return interpolate(x, new, ratios, kind, self.align_corners)
+        return resized(x, new, ratios, kind, self.align_corners)
 
     def describe(self) -> str:
         name = "size" if self.size is not None else "scale_factor"
         given = self.size or self.scale_factor or ()
         shown = ", ".join(str(n) if isinstance(n, Variable) else f"{n:g}" for n in given)
         corners = ", align_corners" if self.align_corners else ""
+        corners += ", antialias" if self.antialias else ""
         return f"({name}={shown if len(given) == 1 else f'({shown})'}, {self.mode}{corners})"
 
 

@@ -20,11 +20,12 @@ from symdnn.nn.losses import criterion as classes
 from symdnn.nn.losses import criterion_values as values
 from symdnn.nn.losses.criterion import Criterion
 from symdnn.ops.array.moments import mean
-from symdnn.ops.core.gradient_control import disconnected_grad
+from symdnn.ops.core.gradient_control import disconnected_grad, straight_through
 from symdnn.ops.elementwise.arithmetic import abs as absolute
 from symdnn.ops.elementwise.arithmetic import cast, maximum, sqr
 from symdnn.ops.elementwise.comparison import gt, le, switch
 from symdnn.ops.elementwise.math import exp, log
+from symdnn.ops.elemwise import like
 from symdnn.ops.nn.softmax import logsoftmax
 
 __all__ = [
@@ -148,7 +149,8 @@ class HuberLoss(Criterion):
 class BCELoss(values.BCECriterion):
     """``-(t log(p) + (1 - t) log(1 - p))`` of probabilities ``p``; logarithms are at least -100.
 
-    There is no gradient where one is cut off: after a sigmoid take :class:`BCEWithLogitsLoss`.
+    The gradient of probabilities 0 and 1 is ``(p - t) / 1e-12``; between them there is none where a
+    logarithm is cut off. After a sigmoid take :class:`BCEWithLogitsLoss`.
     """
 
     def __init__(self, weight: TensorLike | None = None, *, reduction: str = "mean") -> None:
@@ -156,7 +158,12 @@ class BCELoss(values.BCECriterion):
 
     def forward(self, output: Variable, target: Any) -> Variable:
         p, t = self.pair(output, target)
-        return self.reduced(self._weighted(-(t * _log_cut(p) + (1 - t) * _log_cut(1 - p))))
+        at_end, fixed = le(p, 0) | le(1 - p, 0), disconnected_grad(p)
+        inside = switch(at_end, fixed, p)
+        losses = -(t * _log_cut(inside) + (1 - t) * _log_cut(1 - inside))
+        least = like(1e-12 if p.type.dtype != "float16" else 1e-4, p)  # float16 has no 1e-12
+        slope = switch(at_end, disconnected_grad(p - t) / least, like(0, p))
+        return self.reduced(self._weighted(straight_through(losses, losses + slope * p)))
 
 
 def _log_cut(p: Variable) -> Variable:

@@ -18,7 +18,9 @@ from symdnn.ops.nn.conv_builders import conv2d_grad_wrt_inputs
 from symdnn.ops.nn.conv_words import float_operands, with_sizes
 from symdnn.ops.nn.pool import AveragePoolGrad
 
-__all__ = ["bilinear_kernel_1D", "bilinear_kernel_2D", "bilinear_upsampling", "interpolate"]
+__all__ = [
+    "bilinear_kernel_1D", "bilinear_kernel_2D", "bilinear_upsampling", "interpolate", "smoothed",
+]  # fmt: skip
 
 
 _PARTS = ("numerator", "denominator")
@@ -209,17 +211,63 @@ def _resampled(
     return total  # type: ignore[no-any-return]
 
 
+def smoothed(
+    x: Variable, sizes: Sequence[Dim], ratios: Sequence[float | None], mode: str, corners: bool
+) -> Variable:
+    """:func:`interpolate` by filters as wide as a step of the result, "linear" or "cubic".
+
+    Where the result has fewer elements each is an average of all that lie around it, so that there
+    are no aliases. The cubic curve is that of a = -0.5, as in Pillow and PyTorch; weights that
+    would lie outside of the input are left out, and the others add up to 1.
+    """
+    wide = "float32" if x.type.numpy.itemsize < 4 else x.type.dtype
+    y = operator("cast")(x, wide)
+    last = x.type.ndim - 1
+    for axis, (size, ratio) in enumerate(zip(sizes, ratios, strict=True), 2):
+        weights = operator("cast")(_filters(dims_of(x)[axis], size, ratio, mode, corners), wide)
+        order = [i for i in range(last + 1) if i != axis]
+        y = operator("tensordot")(y, weights, [[axis], [1]])
+        y = y.dimshuffle(*(last if i == axis else order.index(i) for i in range(last + 1)))
+    return operator("cast")(y, x.type.dtype)
+
+
+def _filters(n: Dim, size: Dim, ratio: float | None, mode: str, corners: bool) -> Variable:
+    """What each element of the input (n) counts for each of the result (size), in float64."""
+    step = _step(n, size, ratio, corners, "float64")
+    places, results = (
+        operator("cast")(operator("arange")(d, dtype="int64"), "float64") + 0.5 for d in (n, size)
+    )
+    away = places.dimshuffle("x", 0) - (results * step).dimshuffle(0, "x")
+    d = abs(away / operator("maximum")(step, 1.0))
+    if mode == "linear":
+        weights = operator("maximum")(1 - d, 0.0)
+    else:
+        near, far = _cubic(d, -0.5)
+        weights = operator("switch")(d < 1, near, operator("switch")(d < 2, far, 0.0))
+    found: Variable = weights / weights.sum(axis=1, keepdims=True)
+    return found
+
+
+def _step(n: Dim, size: Dim, ratio: float | None, corners: bool, dtype: str) -> Variable:
+    """How far apart in the input two results are that are beside each other."""
+    if ratio is not None and not corners:
+        return as_variable(np.asarray(ratio, dtype))
+    old, new = (operator("cast")(as_variable(d), dtype) for d in (n, size))
+    if not corners:
+        return old / new
+    one = np.asarray(1, dtype)
+    step: Variable = (old - one) / operator("maximum")(new - one, one)
+    return operator("switch")(new > one, step, np.asarray(0, dtype))
+
+
 def _positions(
     n: Dim, size: Dim, ratio: float | None, mode: str, corners: bool, dtype: str
 ) -> Variable:
     """Where the results are in the input, (size,) of ``dtype``."""
     i = operator("cast")(operator("arange")(size, dtype="int64"), dtype)
-    old, new = (operator("cast")(as_variable(d), dtype) for d in (n, size))
-    zero, half, one = (np.asarray(v, dtype) for v in (0, 0.5, 1))
-    if corners:
-        return i * ((old - one) / operator("maximum")(new - one, one))
-    step = old / new if ratio is None else as_variable(np.asarray(ratio, dtype))
-    if mode == "nearest":
+    zero, half = (np.asarray(v, dtype) for v in (0, 0.5))
+    step = _step(n, size, ratio, corners, dtype)
+    if corners or mode == "nearest":
         return i * step
     middle = (i + half) * step
     if mode == "nearest-exact":
@@ -232,8 +280,11 @@ def _weight(mode: str, tap: int, t: Variable) -> Any:
     """What a tap counts, for a result ``t`` behind tap 0."""
     if mode == "linear":
         return t if tap else 1 - t
-    a = -0.75
     d = {-1: t + 1, 0: t, 1: 1 - t, 2: 2 - t}[tap]
-    if tap in (0, 1):
-        return ((a + 2) * d - (a + 3)) * d * d + 1
-    return ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
+    return _cubic(d, -0.75)[0 if tap in (0, 1) else 1]
+
+
+def _cubic(d: Any, a: float) -> tuple[Any, Any]:
+    """The cubic curve (Keys 1981) at a distance ``d`` up to 1, and from 1 to 2."""
+    near = ((a + 2) * d - (a + 3)) * d * d + 1
+    return near, ((a * d - 5 * a) * d + 8 * a) * d - 4 * a

@@ -93,6 +93,19 @@ def test_losses(name, arrays, options):
     )
 
 
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("size", [{"size": (3, 7)}, {"scale_factor": 0.45}], ids=str)
+def test_sizes_without_aliases(mode, size):
+    options = {"mode": mode, "antialias": True, **size}
+    same(
+        lambda v: F.interpolate(v, **options), lambda v: theirs.interpolate(v, **options), [IMAGES]
+    )
+    corners = {**options, "align_corners": True}
+    same(
+        lambda v: F.interpolate(v, **corners), lambda v: theirs.interpolate(v, **corners), [IMAGES]
+    )
+
+
 @pytest.mark.parametrize(("name", "arguments"), ELEMENTS, ids=str)
 def test_functions_of_images(name, arguments):
     same(
@@ -112,6 +125,15 @@ def test_convolutions(n, x):
     ours, other = getattr(F, f"conv_transpose{n}d"), getattr(theirs, f"conv_transpose{n}d")
     options = {"stride": 2, "padding": 1, "output_padding": 1}
     same(lambda *v: ours(*v, **options), lambda *v: other(*v, **options), [x, back], (0, 1), 2e-3)
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_bags(mode):
+    options = {"mode": mode, "padding_idx": 1}
+    ours, other = partial(F.embedding_bag, **options), partial(theirs.embedding_bag, **options)
+    index, offsets = np.random.default_rng(3).integers(0, 6, 11), np.array([0, 4, 4, 7])
+    same(ours, other, [index, drawn(6, 3), offsets], (1,))
+    same(ours, other, [index[:10].reshape(2, 5), drawn(6, 3)], (1,))
 
 
 def test_tables_and_products():

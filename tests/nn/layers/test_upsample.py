@@ -141,3 +141,52 @@ def test_values_and_gradients_are_those_of_pytorch(ndim, mode, corners, options,
     found, dx = symdnn.function([v], [y, symdnn.grad(T.sqr(y).sum(), v)])(x)
     np.testing.assert_allclose(found, wanted.detach().numpy(), 1e-3, 1e-4)
     np.testing.assert_allclose(dx, given.grad.numpy(), 1e-3, 1e-3)
+
+
+def filters(n, m, mode, corners, step):
+    """The weights (m, n) of antialiasing, from one result to the next ``step`` apart."""
+    d = np.abs((np.arange(n) + 0.5 - step * (np.arange(m)[:, None] + 0.5)) / max(step, 1))
+    if mode == "bilinear":
+        w = np.maximum(1 - d, 0)
+    else:  # Keys 1981 with a = -0.5
+        w = np.where(d < 1, 1.5 * d**3 - 2.5 * d**2 + 1, -0.5 * d**3 + 2.5 * d**2 - 4 * d + 2)
+        w = np.where(d < 2, w, 0)
+    return w / w.sum(1, keepdims=True)
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("corners", [False, True])
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+def test_results_without_aliases_are_averages(mode, corners, known, rng):
+    x = rng.normal(size=(2, 3, 13, 11))
+    v = T.TensorType("float64", x.shape if known else (None,) * 4)()
+    for options in ({"size": (5, 4)}, {"size": (20, 1)}, {"scale_factor": (0.37, 1.7)}):
+        if corners and "size" not in options:
+            continue
+        new = options.get("size") or (4, 18)
+        steps = [1 / s for s in options.get("scale_factor", ())] or [
+            ((n - 1) / (m - 1) if m > 1 else 0) if corners else n / m
+            for n, m in zip((13, 11), new, strict=True)
+        ]
+        y = nn.functional.interpolate(
+            v, mode=mode, align_corners=corners, antialias=True, **options
+        )  # fmt: skip
+        rows, columns = (
+            filters(n, m, mode, corners, s) for n, m, s in zip((13, 11), new, steps, strict=True)
+        )
+        c = rng.normal(size=(2, 3, *new))
+        found, gradient = symdnn.function([v], [y, T.grad((y * c).sum(), v)])(x)
+        np.testing.assert_allclose(found, rows @ x @ columns.T, rtol=1e-11, atol=1e-12)
+        np.testing.assert_allclose(gradient, rows.T @ c @ columns, rtol=1e-11, atol=1e-12)
+
+
+def test_stripes_have_no_aliases():
+    stripes = np.tile([1.0, -1.0], 32)[None, None, None].repeat(64, 2).astype("float32")
+    v = T.TensorType("float32", stripes.shape)()
+    for mode in ("bilinear", "bicubic"):
+        layer = nn.Upsample(9, mode=mode, antialias=True)
+        y = symdnn.function([v], layer(v))(stripes)
+        assert np.abs(y[..., 1:-1]).max() < 0.02
+        assert repr(layer).endswith("antialias)")
+    with pytest.raises(ValueError, match="antialias is of bilinear and bicubic"):
+        nn.Upsample(9, antialias=True)

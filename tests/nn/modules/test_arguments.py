@@ -17,6 +17,7 @@ WRONG = [
 ]  # fmt: skip
 #: Layers whose required arguments are not ints, or depend on each other.
 BASES = {
+    "AdaptiveLogSoftmaxWithLoss": (8, 20, [4]),
     "Clamp": (-1.0, 1.0), "SpatialConvolution": (3, 4, 3, 3), "TemporalConvolution": (3, 4, 3),
     "SpatialDilatedConvolution": (3, 4, 3, 3), "SpatialFullConvolution": (3, 4, 3, 3),
     "TemporalFullConvolution": (3, 4, 3), "VolumetricConvolution": (3, 4, 3, 3, 3),
