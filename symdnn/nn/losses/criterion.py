@@ -30,8 +30,6 @@ __all__ = [
     "VolumetricCrossEntropyCriterion",
 ]  # fmt: skip
 
-REDUCTIONS = ("mean", "sum", "none")
-
 
 class Criterion(Module):
     """Base of the losses.
@@ -40,12 +38,15 @@ class Criterion(Module):
     is the mean or the sum. Subclasses define :meth:`forward` of output and target.
     """
 
+    #: The words that ``reduction`` may be.
+    reductions: ClassVar[tuple[str, ...]] = ("mean", "sum", "none")
+
     def __init__(self, sizeAverage: bool = True, *, reduction: str | None = None) -> None:
         chosen = ("mean" if sizeAverage else "sum") if reduction is None else reduction
-        if chosen not in REDUCTIONS:
+        if chosen not in self.reductions:
             raise UnknownWord(
                 f"{type(self).__name__}: reduction={chosen!r}; wanted one of "
-                f"{', '.join(REDUCTIONS)}"
+                f"{', '.join(self.reductions)}"
             )
         self.reduction = chosen
 

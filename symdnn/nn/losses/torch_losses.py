@@ -196,9 +196,11 @@ class KLDivLoss(Criterion):
     divides by all elements. With ``log_target`` the target has log-probabilities.
     """
 
+    reductions = (*Criterion.reductions, "batchmean")
+
     def __init__(self, *, reduction: str = "mean", log_target: bool = False) -> None:
-        super().__init__(reduction="sum" if reduction == "batchmean" else reduction)
-        self.by_batch, self.log_target = reduction == "batchmean", bool(log_target)
+        super().__init__(reduction=reduction)
+        self.log_target = bool(log_target)
 
     def forward(self, output: Variable, target: Any) -> Variable:
         x, t = self.pair(output, target)
@@ -209,7 +211,8 @@ class KLDivLoss(Criterion):
             one = constant(1, dtype=t.type.dtype)
             losses = switch(there, t * (log(switch(there, t, one)) - x), zero)
         found = self.reduced(losses)
-        return found / cast(x.shape[0], x.type.dtype) if self.by_batch else found
+        by_batch = self.reduction == "batchmean"  # of a sum
+        return found / cast(x.shape[0], x.type.dtype) if by_batch else found
 
 
 class PoissonNLLLoss(Criterion):

@@ -8,6 +8,7 @@ from symdnn.errors import InputError
 from symdnn.graph.variable import Variable
 from symdnn.nn.modules.checked import checked
 from symdnn.nn.optimizers.base import Common, Number, Step, Updates, build
+from symdnn.nn.optimizers.groups import check_options
 from symdnn.ops.elementwise.arithmetic import clip, maximum, sgn, sqr, sqrt
 from symdnn.ops.elementwise.comparison import gt, lt, switch
 
@@ -85,6 +86,7 @@ def adagrad(
     if initial_accumulator_value is not None:
         if initial:
             raise InputError("adagrad: initial is initial_accumulator_value; wanted one of them")
+        check_options("adagrad", {"initial_accumulator_value": initial_accumulator_value})
         initial = initial_accumulator_value
     options = {
         "lr": lr, "lr_decay": lr_decay, "initial": initial, "eps": eps,

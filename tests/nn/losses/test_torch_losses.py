@@ -144,3 +144,11 @@ def test_inputs_that_make_no_sense():
     f = symdnn.function([x, i], nn.CrossEntropyLoss()(x, i))
     with pytest.raises(IndexOutOfRange, match="7"):
         f(np.ones((1, 3), "float32"), np.array([7], "int32"))
+
+
+def test_reductions_that_a_divergence_takes():
+    assert nn.KLDivLoss(reduction="batchmean").reduction == "batchmean"
+    with pytest.raises(InputError, match="wanted one of mean, sum, none, batchmean"):
+        nn.KLDivLoss(reduction="avg")
+    with pytest.raises(ValueError, match="wanted one of mean, sum, none$"):
+        nn.MSELoss(reduction="batchmean")
