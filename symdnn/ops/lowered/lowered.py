@@ -130,6 +130,8 @@ class Lowered(Op):
         return self.neutral().vjp(inputs, outputs, cotangents)
 
     def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
+        if self.linear_in_first:  # it may have other operands than the neutral op
+            return super().jvp(inputs, outputs, tangents)
         return self.neutral().jvp(inputs, outputs, tangents)
 
     @property

@@ -147,3 +147,9 @@ def test_nan_is_within_no_bound():
     made = [F.hardshrink(x), F.softshrink(x), F.threshold(x, 0.5, 7.0), F.hardtanh(x)]
     found = symdnn.function([x], made)(np.array([NAN, 0.5, 1.5]))
     np.testing.assert_array_equal(found, [[NAN, 0, 1.5], [NAN, 0, 1], [NAN, 7, 1.5], [NAN, 0.5, 1]])
+
+
+def test_a_term_of_relative_entropy_of_numbers_whose_quotient_overflows():
+    x, y = np.array([1e-200, 3e-200]), np.array([2e200, 5e200])
+    found = T.rel_entr(constant(x), constant(y)).eval()
+    np.testing.assert_allclose(found, x * (np.log(x) - np.log(y)), rtol=1e-13)
