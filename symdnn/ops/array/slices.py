@@ -79,7 +79,10 @@ def static_length(size: int | None, entry: Any) -> int | None:
 
 
 def is_short(start: Any, stop: Any, step: Any) -> bool:
-    """Whether a slice has at most one element by its form: ``:1``, ``-1:``, ``i : i + 1``."""
+    """Whether a slice has at most one element by its form: ``:1``, ``-1:``, ``i : i + 1``.
+
+    One that has surely none, such as ``2:2``, is another matter.
+    """
     if isinstance(step, Variable) or (step is not None and step < 0):
         return False
     if isinstance(start, Variable) or isinstance(stop, Variable):
@@ -87,7 +90,7 @@ def is_short(start: Any, stop: Any, step: Any) -> bool:
     if stop is None:
         return bool(start == -1)
     first = start or 0
-    return (first < 0) == (stop < 0) and len(range(first, stop, step or 1)) <= 1
+    return (first < 0) == (stop < 0) and len(range(first, stop, step or 1)) == 1
 
 
 def _is_next(v: object, before: object) -> bool:

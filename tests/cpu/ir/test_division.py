@@ -39,5 +39,12 @@ def test_division_with_every_pair_of_special_numbers(dtypes):
             numbers = ~np.isnan(wanted) if wanted.dtype.kind == "f" else slice(None)
             np.testing.assert_array_equal(np.signbit(found[numbers].astype(float)),
                                           np.signbit(wanted[numbers].astype(float)))  # fmt: skip
-        (plan,) = f.plans()
-        assert all(s.launch.native is not None for s in plan.bound.steps)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "int8", "int64", "uint64"])
+def test_division_is_one_call(dtype):
+    x, y = T.vector("x", dtype=dtype), T.vector("y", dtype=dtype)
+    f = symdnn.function([x, y], [x // y, x % y], mode=symdnn.Mode(target="cpu"))
+    f(*operands(dtype))
+    (plan,) = f.plans()
+    assert all(s.launch.native is not None for s in plan.bound.steps)

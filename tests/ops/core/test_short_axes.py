@@ -62,3 +62,10 @@ def test_longer_slices_do_not_broadcast():
     for part in (x[:, :2], x[:, i:], x[:, ::2], x[:, : i + 1]):
         with pytest.raises(ShapeMismatch, match="declare it with"):
             symdnn.function([x, y, i], part * y, on_unused_input="ignore")(one, many, 0)
+
+
+@pytest.mark.parametrize("start", [0, 2, -1])
+def test_a_slice_of_nothing_is_no_single_element(start):
+    x, y = T.dmatrix("x"), T.dmatrix("y")
+    f = symdnn.function([x, y], x[start:start] + y)
+    assert f(np.ones((4, 3)), np.ones((0, 3))).shape == (0, 3)
