@@ -41,6 +41,8 @@ def test_division_with_every_pair_of_special_numbers(dtypes):
                                           np.signbit(wanted[numbers].astype(float)))  # fmt: skip
 
 
+@pytest.mark.usefixtures("always")
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("dtype", ["float16", "float32", "int8", "int64", "uint64"])
 def test_division_is_one_call(dtype):
     x, y = T.vector("x", dtype=dtype), T.vector("y", dtype=dtype)
