@@ -138,24 +138,7 @@ class Pack(TileBuilder):
         begin = self.new(f"select i1 {over}, i64 %t_last, i64 {t}")
         step = self.new(f"mul i64 {begin}, 4")
         square = [self.load(self.bytes_at(f"%g_row{i}", step)) for i in range(self.width)]
-        half = self.width // 2
-        while half:
-            for i in range(self.width):
-                if not i & half:
-                    square[i], square[i + half] = self._exchanged(square[i], square[i + half], half)
-            half //= 2
         place = self.bytes_at("%to", self.new(f"mul i64 {begin}, %to_term"), "%g_to")
-        for x in square:
+        for x in self.transposed(self.vector, square):
             self.store(x, place, mask)
             place = self.bytes_at(place, "%to_term")
-
-    def _exchanged(self, a: str, b: str, half: int) -> tuple[str, str]:
-        """Swap second halves of pairs of ``half`` elements of a with the first halves of b's."""
-        w, pair = self.width, f"{self.vector} {a}, {self.vector} {b}"
-        low = [w + i - half if i & half else i for i in range(w)]
-        high = [w + i if i & half else i + half for i in range(w)]
-        made = []
-        for chosen in (low, high):
-            numbers = ", ".join(f"i32 {i}" for i in chosen)
-            made.append(self.new(f"shufflevector {pair}, <{w} x i32> <{numbers}>"))
-        return made[0], made[1]

@@ -21,8 +21,10 @@ from symdnn.ops.vendor.onednn import OneDnnMatmul
 
 __all__ = ["KERNELS", "SmallStacksKernel"]
 
-#: Dtypes, as LLVM names a number or a part of a complex one.
-_KINDS = {"float32": "float", "float64": "double", "complex64": "float", "complex128": "double"}
+#: Dtypes, and those of a number or of a part of a complex one.
+_PARTS = {
+    "float32": "float32", "float64": "float64", "complex64": "float32", "complex128": "float64",
+}  # fmt: skip
 #: The most products of a matrix of a stack (of float64: BLAS multiplies larger ones faster), and of
 #: a single one, which one thread computes.
 _MAX_PRODUCTS, _MAX_PRODUCTS_OF_FLOAT64, _MAX_PRODUCTS_OF_ONE = 1 << 18, 1 << 15, 1 << 16
@@ -49,7 +51,7 @@ class SmallStacksKernel(Kernel[_Products]):
         op, types = call.op, (*call.inputs, *call.outputs)
         if isinstance(op, OneDnnMatmul) and (op.activation or op.residual or op.bias):
             return "nothing can follow it"
-        if any(t.dtype not in _KINDS for t in types):
+        if any(t.dtype not in _PARTS for t in types):
             return "it multiplies floats and complex numbers"
         ranks = {t.ndim for t in types}
         if ranks != {3} and (ranks != {2} or isinstance(op, OneDnnMatmul)):
@@ -82,7 +84,7 @@ def _block(inputs: Arrays, outputs: Arrays) -> StridedBlock:
     terms, dtype = a.shape[2], c.dtype
     (a_steps, b_steps, c_steps) = ((x.strides[1], x.strides[2]) for x in (a, b, c))
     plan = SmallStack(
-        _KINDS[dtype.name], dtype.kind == "c", rows, terms, columns, a_steps, b_steps, c_steps[0],
+        _PARTS[dtype.name], dtype.kind == "c", rows, terms, columns, a_steps, b_steps, c_steps[0],
         jit.vector_width(),
     )  # fmt: skip
     work = stack * (rows * terms * columns + _PRODUCTS_OF_A_MATRIX)

@@ -15,8 +15,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from symdnn.cpu.gemm.gemm_tile_ir import WIDTH_WITH_MASKS
-from symdnn.cpu.ir.builder import FunctionBuilder, first_lanes
+from symdnn.cpu.ir.builder import Builder, first_lanes
 from symdnn.cpu.ir.loops_ir import METADATA, THREADS, data_of, next_task, word
+from symdnn.graph.type import numpy_dtype
 
 __all__ = ["WORDS", "SmallStack", "small_stacks_ir"]
 
@@ -26,7 +27,6 @@ WORDS = ("threads", "tasks", "one", "a", "b", "c", "a_stack", "b_stack", "c_stac
 _MAX_STRAIGHT = 128
 #: Terms of an iteration of a loop over terms.
 _UNROLL_TERMS = 4
-_BYTES = {"float": 4, "double": 8}
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,11 @@ class SmallStack:
     """Sizes of the matrices, and strides in bytes: of rows and columns of the operands, and of the
     result's rows.
 
-    ``kind`` is LLVM's dtype of a number, or of both parts of one that ``is_complex``. ``lanes`` are
+    ``part`` is the dtype of a number, or of both parts of one that ``is_complex``. ``lanes`` are
     the float32 numbers of a vector of the processor.
     """
 
-    kind: str
+    part: str
     is_complex: bool
     rows: int
     terms: int
@@ -51,7 +51,7 @@ class SmallStack:
     @property
     def itemsize(self) -> int:
         """Bytes of an element."""
-        return _BYTES[self.kind] * (2 if self.is_complex else 1)
+        return int(numpy_dtype(self.part).itemsize) * (2 if self.is_complex else 1)
 
     @property
     def width(self) -> int:
@@ -79,20 +79,16 @@ def small_stacks_ir(plan: SmallStack) -> str:
     )
 
 
-class _StackBuilder(FunctionBuilder):
-    """Builds the function of tasks."""
+class _StackBuilder(Builder):
+    """Builds the function of tasks. A vector has both parts of each of its numbers."""
 
     def __init__(self, plan: SmallStack) -> None:
-        super().__init__()
-        self.plan, self.width, self.size = plan, plan.width, plan.itemsize
+        super().__init__(plan.width * (2 if plan.is_complex else 1), plan.part)
+        self.plan, self.size = plan, plan.itemsize
         self.height, self.vectors = plan.tile
-        self.numbers = self.width * (2 if plan.is_complex else 1)
-        self.vector = f"<{self.numbers} x {plan.kind}>"
-        self.suffix = {"float": "f32", "double": "f64"}[plan.kind]
-        self.mask = ""
-        if plan.columns < self.width:
-            used = plan.columns * self.numbers // self.width
-            self.mask = f"<{self.numbers} x i1> {first_lanes(used, self.numbers)}"
+        used = plan.columns * self.width // plan.width
+        #: The lanes of columns, if there are fewer than a vector has.
+        self.used = first_lanes(used, self.width) if used < self.width else ""
         self._tags = 0
 
     def source(self) -> None:
@@ -159,27 +155,12 @@ class _StackBuilder(FunctionBuilder):
                 for i in range(side)
             ]
             to = self._moved(self._moved("%turned", t, row), j, self.size)
-            for i, x in enumerate(self._transposed(lines, vector)):
+            for i, x in enumerate(self.transposed(vector, lines)):
                 self.put(f"store {vector} {x}, ptr {self.bytes_at(to, i * row)}, align 4")
 
         self._each(
             plan.terms, side, lambda t: self._each(plan.columns, side, lambda j: square(t, j))
         )
-
-    def _transposed(self, square: list[str], vector: str) -> list[str]:
-        side = len(square)
-        half = side // 2
-        while half:
-            for i in range(side):
-                if not i & half:
-                    pair = f"{vector} {square[i]}, {vector} {square[i + half]}"
-                    low = [side + k - half if k & half else k for k in range(side)]
-                    high = [side + k if k & half else k + half for k in range(side)]
-                    square[i], square[i + half] = (
-                        self.new(f"shufflevector {pair}, {_places(m)}") for m in (low, high)
-                    )
-            half //= 2
-        return square
 
     # -- tiles ------------------------------------------------------------------------------------
 
@@ -187,7 +168,7 @@ class _StackBuilder(FunctionBuilder):
         """Append the tiles of the rows from ``i``."""
         plan = self.plan
         a, c = self._moved(a, i, plan.a[0]), self._moved(c, i, plan.c)
-        many = self.vectors * self.width
+        many = self.vectors * plan.width
         if plan.columns <= many:
             self._tile(a, b, c, step)
             return
@@ -200,8 +181,8 @@ class _StackBuilder(FunctionBuilder):
     def _tile(self, a: str, b: str, c: str, step: int) -> None:
         """Append a tile: the sums over all terms, and their stores."""
         plan, parts = self.plan, 2 if self.plan.is_complex else 1
-        last = max(0, min(plan.columns, self.vectors * self.width) - self.width)
-        places = [min(v * self.width, last) * self.size for v in range(self.vectors)]
+        last = max(0, min(plan.columns, self.vectors * plan.width) - plan.width)
+        places = [min(v * plan.width, last) * self.size for v in range(self.vectors)]
         sums = ["zeroinitializer"] * (self.height * self.vectors * parts)
         if len(sums) * plan.terms <= _MAX_STRAIGHT:
             for t in range(plan.terms):
@@ -225,52 +206,17 @@ class _StackBuilder(FunctionBuilder):
                                   places, sums)  # fmt: skip
         self._store(c, places, sums)
 
-    def _load(self, place: str) -> str:
-        if not self.mask:
-            return self.new(f"load {self.vector}, ptr {place}, align 4")
-        name, kinds = self._masked("load"), f"ptr, i32, <{self.numbers} x i1>, {self.vector}"
-        self.declared.add(f"declare {self.vector} {name}({kinds})")
-        given = f"ptr {place}, i32 4, {self.mask}, {self.vector} zeroinitializer"
-        return self.new(f"call {self.vector} {name}({given})")
-
-    def _put(self, value: str, place: str) -> None:
-        if not self.mask:
-            self.put(f"store {self.vector} {value}, ptr {place}, align 4")
-            return
-        name, kinds = self._masked("store"), f"{self.vector}, ptr, i32, <{self.numbers} x i1>"
-        self.declared.add(f"declare void {name}({kinds})")
-        self.put(f"call void {name}({self.vector} {value}, ptr {place}, i32 4, {self.mask})")
-
-    def _masked(self, what: str) -> str:
-        return f"@llvm.masked.{what}.v{self.numbers}{self.suffix}.p0"
-
     def _term(self, a: str, b: str, places: list[int], sums: list[str]) -> list[str]:
         """Append one term of the sums: a row of ``b`` by an element of each row of ``a``."""
         plan, made = self.plan, list[str]()
-        loads = [self._load(self.bytes_at(b, at)) for at in places]
+        loads = [self.load(self.bytes_at(b, at), self.used) for at in places]
         for i in range(self.height):
             row = self.bytes_at(a, i * plan.a[0])
             for part in range(2 if plan.is_complex else 1):
-                place = self.bytes_at(row, part * _BYTES[plan.kind])
-                every = self._everywhere(self.new(f"load {plan.kind}, ptr {place}, align 4"))
+                every = self.broadcast(self.at(row, part))
                 for x in loads:
-                    made.append(self._fused(every, x, sums[len(made)]))
+                    made.append(self.multiply_add(every, x, sums[len(made)]))
         return made
-
-    def _everywhere(self, number: str) -> str:
-        begun = self.new(f"insertelement {self.vector} poison, {self.plan.kind} {number}, i64 0")
-        if self.numbers == 1:
-            return begun
-        return self.new(
-            f"shufflevector {self.vector} {begun}, {self.vector} poison, "
-            f"<{self.numbers} x i32> zeroinitializer"
-        )
-
-    def _fused(self, a: str, b: str, c: str) -> str:
-        """a * b + c"""
-        vector, name = self.vector, f"@llvm.fmuladd.v{self.numbers}{self.suffix}"
-        self.declared.add(f"declare {vector} {name}({vector}, {vector}, {vector})")
-        return self.new(f"call {vector} {name}({vector} {a}, {vector} {b}, {vector} {c})")
 
     def _store(self, c: str, places: list[int], sums: list[str]) -> None:
         """Append the stores of a tile's sums."""
@@ -280,20 +226,11 @@ class _StackBuilder(FunctionBuilder):
             own = sums[i * count :] if not plan.is_complex else sums[2 * i * count :]
             for v, at in enumerate(places):
                 x = self._whole(own[v], own[v + count]) if plan.is_complex else own[v]
-                self._put(x, self.bytes_at(row, at))
+                self.store(x, self.bytes_at(row, at), self.used)
 
     def _whole(self, real: str, imaginary: str) -> str:
         """Sums of products by real and by imaginary parts as one: the second ones times i."""
-        swapped = [k ^ 1 for k in range(self.numbers)]
-        turned = self.new(
-            f"shufflevector {self.vector} {imaginary}, {self.vector} poison, {_places(swapped)}"
-        )
-        less, more = (self.new(f"{o} {self.vector} {real}, {turned}") for o in ("fsub", "fadd"))
-        chosen = [k + (k & 1) * self.numbers for k in range(self.numbers)]
-        return self.new(
-            f"shufflevector {self.vector} {less}, {self.vector} {more}, {_places(chosen)}"
-        )
-
-
-def _places(chosen: list[int]) -> str:
-    return f"<{len(chosen)} x i32> <{', '.join(f'i32 {k}' for k in chosen)}>"
+        swapped = [k ^ 1 for k in range(self.width)]
+        turned = self.shuffled(self.vector, imaginary, "poison", swapped)
+        chosen = [k + (k & 1) * self.width for k in range(self.width)]
+        return self.shuffled(self.vector, self.sub(real, turned), self.add(real, turned), chosen)

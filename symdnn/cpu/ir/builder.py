@@ -165,6 +165,29 @@ class FunctionBuilder:
                 base = self.new(f"getelementptr i8, ptr {base}, i64 {offset}")
         return base
 
+    def shuffled(self, vector: str, a: str, b: str, places: Sequence[int]) -> str:
+        """Elements of two vectors in this order; those of the second follow those of the first."""
+        numbers = ", ".join(f"i32 {k}" for k in places)
+        pair = f"{vector} {a}, {vector} {b}"
+        return self.new(f"shufflevector {pair}, <{len(places)} x i32> <{numbers}>")
+
+    def transposed(self, vector: str, square: Sequence[str]) -> list[str]:
+        """The columns of as many vectors as each has elements, a power of two.
+
+        Halves of pairs are exchanged: the second ones of the one with the first ones of the other.
+        """
+        found, side = list(square), len(square)
+        half = side // 2
+        while half:
+            low = [side + k - half if k & half else k for k in range(side)]
+            high = [side + k if k & half else k + half for k in range(side)]
+            for i in (i for i in range(side) if not i & half):
+                a, b = found[i], found[i + half]
+                found[i] = self.shuffled(vector, a, b, low)
+                found[i + half] = self.shuffled(vector, a, b, high)
+            half //= 2
+        return found
+
 
 class Builder(FunctionBuilder):
     """A builder with vectors; ``vector``, ``mask`` and ``element`` are their types."""

@@ -121,7 +121,7 @@ class _TurnBuilder(FunctionBuilder):
             loaded.append(self._load(place, there))
             if self.size * TURN_BLOCK >= _LINE_BYTES // 2:
                 self._prefetch(self.bytes_at(place, _LINE_BYTES))
-        for k, column in enumerate(self.transposed(loaded)):
+        for k, column in enumerate(self.columns(loaded)):
             row = self.affine(j, 1, k)
             place = self._place("%to", row, "%to_step", i)
             if self.tile or not edge:
@@ -166,7 +166,7 @@ class _TurnBuilder(FunctionBuilder):
             f"{self.vector} zeroinitializer)"
         )
 
-    def transposed(self, rows: Sequence[str]) -> list[str]:
+    def columns(self, rows: Sequence[str]) -> list[str]:
         """The columns of a block: first within lanes of 16 bytes of registers, then lanes."""
         e = min(TURN_BLOCK, _LANE_BYTES // self.size)
         lanes = range(TURN_BLOCK // e)
@@ -176,7 +176,11 @@ class _TurnBuilder(FunctionBuilder):
         for g, group in enumerate(groups):
             for _ in range(e.bit_length() - 1):
                 pairs = [(group[i], group[i + e // 2]) for i in range(e // 2)]
-                group = [self._mixed(a, b, order) for a, b in pairs for order in (low, high)]
+                group = [
+                    self.shuffled(self.vector, a, b, order)
+                    for a, b in pairs
+                    for order in (low, high)
+                ]
             groups[g] = group
         h = 1
         while h < len(lanes):
@@ -185,17 +189,10 @@ class _TurnBuilder(FunctionBuilder):
                     a, b = groups[q][c], groups[q + h][c]
                     first = [n if not n & h else n - h + len(lanes) for n in lanes]
                     second = [n + h if not n & h else n + len(lanes) for n in lanes]
-                    groups[q][c] = self._mixed(a, b, _elements(first, e))
-                    groups[q + h][c] = self._mixed(a, b, _elements(second, e))
+                    groups[q][c] = self.shuffled(self.vector, a, b, _elements(first, e))
+                    groups[q + h][c] = self.shuffled(self.vector, a, b, _elements(second, e))
             h *= 2
         return [v for group in groups for v in group]
-
-    def _mixed(self, a: str, b: str, order: Sequence[int]) -> str:
-        """Elements of two vectors in this order, those of the second from 8 on."""
-        places = ", ".join(f"i32 {n}" for n in order)
-        return self.new(
-            f"shufflevector {self.vector} {a}, {self.vector} {b}, <{TURN_BLOCK} x i32> <{places}>"
-        )
 
 
 def _elements(blocks: Sequence[int], size: int) -> list[int]:
