@@ -132,7 +132,7 @@ class FourierLaunch:
         """Enqueue the gradient."""
         assert (alpha, beta) == (1.0, 0.0), "it neither scales nor adds"
         s, room = self.signature, self.room
-        largest = -(-env.workspace // 256) * 256 + WORKSPACE_BYTES
+        largest = aligned(env.workspace) + WORKSPACE_BYTES
         x = largest + room.largest
         y = x + room.x
         gradient = y + room.y

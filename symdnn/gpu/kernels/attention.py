@@ -36,26 +36,18 @@ _MASKS = ("bool", "float16", "bfloat16", "float32")
 _FORWARD = ("q", "k", "v"), ("result", "new_lse", "next_state")
 _BACKWARD = ("q", "k", "v", "out", "lse", "dout", "dlse"), ("q", "k", "v")
 _POINTERS = (
-    "q",
-    "k",
-    "v",
-    "dout",
-    "out",
-    "lse",
-    "dlse",
-    "delta",
-    "result",
-    "values",
-    "new_lse",
-    "mask",
-)
+    "q", "k", "v", "dout", "out", "lse", "dlse", "delta", "result", "values", "new_lse", "mask",
+)  # fmt: skip
 _MORE_POINTERS = ("key_lengths", "query_lengths", "state", "rate", "next_state")
 _STRIDED = ("q", "k", "v", "dout", "out", "result", "values")
 _ROLES = {"result": 0, "q": 1, "k": 2, "v": 3}
 
 
 class AttentionTile(CudaKernel[Attention | AttentionGrad]):
-    """Tiles of 64 queries and 64 keys; the gradient is a kernel for each operand."""
+    """Tiles of 64 queries and 64 keys.
+
+    The gradient is a kernel for each operand, or one for keys and values where their tiles fit.
+    """
 
     name = "cuda.attention"
     contiguous_inputs = True
@@ -94,7 +86,7 @@ class AttentionTile(CudaKernel[Attention | AttentionGrad]):
         inputs: Sequence[Any],
         outputs: Views,
     ) -> Sequence[KernelLaunch]:
-        """One kernel, or four of a gradient."""
+        """One kernel, or three or four of a gradient."""
         op, given, terms = call.op, _named(call.op, inputs), _terms(call)
         if isinstance(op, Attention):
             return [_launch(op, given | dict(zip(_FORWARD[1], outputs)), "result", terms)]
@@ -139,14 +131,20 @@ def _is_whole(terms: int, given: dict[str, View]) -> bool:
     return terms > 0 and "dout" in given and widest <= _WHOLE_FEATURES
 
 
+def _pitch(terms: int, given: dict[str, View]) -> int:
+    """Numbers from one line of a tile in shared memory to the next."""
+    if not terms:
+        return _SIDE + 4
+    widest = min(max(given["q"].shape[3], given["v"].shape[3]), _WHOLE_FEATURES)
+    return -(-widest // 32) * 32 + 8
+
+
 def _shared_bytes(terms: int, given: dict[str, View]) -> int:
     """Of the tiles: the pieces of one product, or all of a step."""
     if not terms:
         return 0
-    widest = min(max(given["q"].shape[3], given["v"].shape[3]), _WHOLE_FEATURES)
-    pitch = -(-widest // 32) * 32 + 8
     tiles = 4 if _is_whole(terms, given) else 2
-    return 4 * _SIDE * pitch * tiles
+    return 4 * _SIDE * _pitch(terms, given) * tiles
 
 
 def _launch(
@@ -195,8 +193,9 @@ def _source(
     return specialised(
         "scalar.cuh", "lanes.cuh", "philox.cuh", *(["mma.cuh"] if terms else []), "attention.cu",
         ROLE=_ROLES[role], D=features, E=wide, TERMS=terms, VEC=_vector(given),
-        WHOLE=int(_is_whole(terms, given)), M=ctype("mask", "bool"), KL=ctype("key_lengths", "i32"),
-        QL=ctype("query_lengths", "i32"), MASK=mask, DROPS=int("state" in given),
+        PITCH=_pitch(terms, given), WHOLE=int(_is_whole(terms, given)), M=ctype("mask", "bool"),
+        KL=ctype("key_lengths", "i32"), QL=ctype("query_lengths", "i32"), MASK=mask,
+        DROPS=int("state" in given),
         HAS_KEY_LENGTHS=int("key_lengths" in given),
         HAS_QUERY_LENGTHS=int("query_lengths" in given), CAPPED=int(bool(op.how.softcap)),
         FROM_LAST=int(op.how.bottom_right),

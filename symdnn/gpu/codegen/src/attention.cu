@@ -51,7 +51,8 @@ struct Parameters {
   u64* next_state;
   i64 batch, heads, groups, queries, keys, left, right;
   double scale, cap;
-  i64 q_step[3], k_step[3], v_step[3], dout_step[3], out_step[3], result_step[3], values_step[3], mask_step[4];
+  i64 q_step[3], k_step[3], v_step[3], dout_step[3], out_step[3], result_step[3], values_step[3];
+  i64 mask_step[4];
 };
 
 INLINE i64 lesser(i64 a, i64 b) { return a < b ? a : b; }
@@ -66,12 +67,10 @@ struct Rows {
 
 #if TERMS
 
-// Rows of features in shared memory: SPAN of them at a time, in a pitch of which a warp's reads of
+// Rows of features in shared memory: SPAN of them at a time, in a PITCH of which a warp's reads of
 // two neighbours of 4 rows meet no bank twice, and one where its reads of a column of 8 do not.
 #define SPAN_OF(f) ((f) < 64 ? ((f) + 7) / 8 * 8 : 64)
-#define MOST (((D > E ? SPAN_OF(D) : SPAN_OF(E)) + 31) / 32 * 32)
-#define PITCH (MOST + 8)
-#define VALUE_PITCH (MOST + 4)
+#define VALUE_PITCH (PITCH - 4)
 #define TILE (SIDE * PITCH)
 
 #ifdef SYMDNN_HOST
@@ -136,8 +135,8 @@ template <i32 F> INLINE void product(
 
 // A lane's scores of a row are those of columns 2 t and 2 t + 1 of each 8, in the order of product.
 template <i32 F> INLINE void add_product(
-    float (&sum)[ROWS][FEATURES_OF(F)], const float (&s)[ROWS][COLUMNS], const Rows& x, Shared& shared,
-    i32 which) {
+    float (&sum)[ROWS][FEATURES_OF(F)], const float (&s)[ROWS][COLUMNS], const Rows& x,
+    Shared& shared, i32 which) {
   const i32 group = threadIdx.x % 32 / 4, own = threadIdx.x % 4 * 2;
   const i32 pitch = WHOLE ? PITCH : VALUE_PITCH;
 #pragma unroll
@@ -166,7 +165,6 @@ INLINE float exponential(float x) { return TERMS == 1 ? fast_exp2(x * 1.44269504
 #else
 
 #define STEP 16
-#define PITCH (SIDE + 4)
 
 // A line of a tile in shared memory, from which 4 numbers are read at once.
 struct alignas(16) Line { float v[PITCH]; };
@@ -207,7 +205,8 @@ template <i32 F> INLINE void product(
 }
 
 template <i32> INLINE void add_product(
-    float (&sum)[ROWS][FEATURES], const float (&s)[ROWS][COLUMNS], const Rows& x, Shared& shared, i32) {
+    float (&sum)[ROWS][FEATURES], const float (&s)[ROWS][COLUMNS], const Rows& x, Shared& shared,
+    i32) {
   const i32 tx = threadIdx.x % LANES_OF_ROWS, ty = threadIdx.x / LANES_OF_ROWS;
   for (i32 r = 0; r < 4; r++)
     for (i32 c = 0; c < 4; c++) shared.tile[tx * 4 + c].v[ty * 4 + r] = s[r][c];
@@ -359,8 +358,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention(
 #pragma unroll
         for (i32 n = 0; n < FEATURES; n++) sum[r][n] *= factor;
       }
-      const bool of_scores = NEEDS_SLOPES;
-      add_product<WIDTH>(sum, s, of_scores ? right : other, shared, of_scores ? 0 : 1);
+      add_product<WIDTH>(sum, s, NEEDS_SLOPES ? right : other, shared, NEEDS_SLOPES ? 0 : 1);
 #if BOTH
       add_product<E>(value_sum, dp, other, shared, 1);
 #endif
