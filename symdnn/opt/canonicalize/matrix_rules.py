@@ -149,11 +149,15 @@ def trace_of_product(node: Apply[Sum], context: Context) -> Variable | None:
 def products_of_vectors(node: Apply[BatchedDot], context: Context) -> Variable | None:
     """Stacks of ``column @ row`` are products, and of ``row @ column`` their sums.
 
-    A 16-bit product would be rounded before it is added, so sums of those stay.
+    A 16-bit product would be rounded before it is added, so sums of those stay. So does one of a
+    single term with an open number of terms, which would broadcast.
     """
     x, y = node.inputs
-    if x.type.shape[2] == y.type.shape[1] == 1:
+    single = x.type.shape[2] == 1, y.type.shape[1] == 1
+    if all(single):
         return x * y
+    if any(single):
+        return None
     dtype = node.outputs[0].type.dtype
     if x.type.shape[1] == y.type.shape[2] == 1 and dtype in ("float32", "float64"):
         return Sum((2,), True, dtype, dtype)(x * transposed(y))

@@ -256,3 +256,11 @@ def test_symbolic_shapes_of_any_rank(m, n, build) -> None:
             )
             found = [int(d) for d in evaluate([as_variable(d) for d in dims], given)]
             assert tuple(found) == evaluate(node.outputs, given)[0].shape
+
+
+def test_rows_by_columns_with_one_term_do_not_broadcast():
+    """Sums of products stand for them, which would."""
+    x, y = TensorType("float32", (None, 1, 1))(), TensorType("float32", (None, None, 1))()
+    f = symdnn.function([x, y], batched_dot(x, y))
+    with pytest.raises(ShapeMismatch):
+        f(np.ones((3, 1, 1), "float32"), np.ones((3, 5, 1), "float32"))
