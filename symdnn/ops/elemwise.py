@@ -339,7 +339,7 @@ def apply_elemwise(op: Elemwise, *operands: TensorLike, hints: Hints | None = No
 
 
 def pad_left(v: Variable | float, ndim: int) -> Variable:
-    """``v``, a variable or a Python number, with leading dimensions of static size 1 up to ``ndim``."""
+    """A variable or a number with leading dimensions of static size 1 up to ``ndim``."""
     if not isinstance(v, Variable):
         return number_constant(v, ndim)
     missing = ndim - v.type.ndim
