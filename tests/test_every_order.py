@@ -65,6 +65,7 @@ NOT_OF_THE_VALUE = {
     "zero_grad": "its gradient is zero",
     "grad_clip": "it is about the gradient: forward mode refuses it",
     "cbrt_far": "at infinity there are no differences",
+    "rel_entr_zeros": "where it is infinite there are no differences",
 }
 
 
