@@ -5,6 +5,7 @@ from symdnn.ops.elementwise.arithmetic import *
 from symdnn.ops.elementwise.bessel import i0, i0e, i1, i1e, iv, j0, j1, jv
 from symdnn.ops.elementwise.comparison import *
 from symdnn.ops.elementwise.complexes import angle, complex, complex_from_polar, conj, imag, real
+from symdnn.ops.elementwise.entropy import *
 from symdnn.ops.elementwise.incomplete import *
 from symdnn.ops.elementwise.math import *
 from symdnn.ops.elementwise.rounding import *

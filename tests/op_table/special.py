@@ -6,6 +6,7 @@ import scipy.integrate
 import scipy.special as sp
 
 from symdnn.ops.elementwise import bessel as B
+from symdnn.ops.elementwise import entropy as E
 from symdnn.ops.elementwise import incomplete as I
 from symdnn.ops.elementwise import of_order as F
 from symdnn.ops.elementwise import special as S
@@ -127,31 +128,31 @@ CASES = [
            lambda p: np.log(p / (1 - p)), rtol=1e-13),
     OpCase("zeta", (S.Zeta,), S.zeta, (uniform(1.1, 9, 2, 3), uniform(0.5, 30, 2, 3)),
            np.vectorize(lambda s, q: float(mpmath.zeta(s, q))), rtol=1e-12),
-    OpCase("xlogx", (S.XLogX,), S.xlogx, (POSITIVE,), lambda x: x * np.log(x)),
-    OpCase("xlogx_zeros", (S.XLogX,), S.xlogx, (zero_sometimes(3, 4),), lambda x: sp.xlogy(x, x),
+    OpCase("xlogx", (E.XLogX,), E.xlogx, (POSITIVE,), lambda x: x * np.log(x)),
+    OpCase("xlogx_zeros", (E.XLogX,), E.xlogx, (zero_sometimes(3, 4),), lambda x: sp.xlogy(x, x),
            grad=False),
-    OpCase("xlogy0", (S.XLogY,), S.xlogy0, (X, POSITIVE), lambda x, y: x * np.log(y)),
-    OpCase("xlogy0_zeros", (S.XLogY,), lambda x, y: S.xlogy0(x, x * y),
+    OpCase("xlogy0", (E.XLogY,), E.xlogy0, (X, POSITIVE), lambda x, y: x * np.log(y)),
+    OpCase("xlogy0_zeros", (E.XLogY,), lambda x, y: E.xlogy0(x, x * y),
            (zero_sometimes(3, 4), uniform(1, 2, 4)),
            lambda x, y: sp.xlogy(x, x * y), grad=False),
-    OpCase("rel_entr", (S.RelEntr,), S.rel_entr, (POSITIVE, uniform(0.2, 9, 3)),
+    OpCase("rel_entr", (E.RelEntr,), E.rel_entr, (POSITIVE, uniform(0.2, 9, 3)),
            lambda x, y: x * np.log(x / y)),
-    OpCase("rel_entr_near", (S.RelEntr,), lambda x, d: S.rel_entr(x, x * (1 - d)),
+    OpCase("rel_entr_near", (E.RelEntr,), lambda x, d: E.rel_entr(x, x * (1 - d)),
            (POSITIVE, normal(2, 3, scale=1e-9)), lambda x, d: x * (d + d * d / 2), rtol=1e-6,
            grad=False),
-    OpCase("rel_entr_zeros", (S.RelEntr,), lambda x, y: S.rel_entr(x, x * y - 1),
+    OpCase("rel_entr_zeros", (E.RelEntr,), lambda x, y: E.rel_entr(x, x * y - 1),
            (zero_sometimes(3, 4), uniform(-2, 2, 4)),
            lambda x, y: sp.rel_entr(x, x * y - 1), grad=False),
-    OpCase("rel_entr_int", (S.RelEntr,), S.rel_entr, (ORDERS, integers(1, 4, 3, dtype="int8")),
+    OpCase("rel_entr_int", (E.RelEntr,), E.rel_entr, (ORDERS, integers(1, 4, 3, dtype="int8")),
            lambda x, y: (x * np.log(np.maximum(x, 1) / y)).astype("float32"), rtol=1e-5),
-    OpCase("xlog1py", (S.XLog1pY,), S.xlog1py, (X, POSITIVE), lambda x, y: x * np.log(1 + y)),
-    OpCase("xlog1py_near", (S.XLog1pY,), S.xlog1py, (X, normal(2, 3, scale=1e-9)),
+    OpCase("xlog1py", (E.XLog1pY,), E.xlog1py, (X, POSITIVE), lambda x, y: x * np.log(1 + y)),
+    OpCase("xlog1py_near", (E.XLog1pY,), E.xlog1py, (X, normal(2, 3, scale=1e-9)),
            lambda x, y: x * (y - y * y / 2), rtol=1e-14, grad=False),
-    OpCase("xlog1py_zeros", (S.XLog1pY,), lambda x, y: S.xlog1py(x, x * y - 1),
+    OpCase("xlog1py_zeros", (E.XLog1pY,), lambda x, y: E.xlog1py(x, x * y - 1),
            (zero_sometimes(3, 4), uniform(1, 2, 4)),
            lambda x, y: sp.xlogy(x, x * y), grad=False),
-    OpCase("xlog1py_int", (S.XLog1pY,), S.xlog1py, (ORDERS, ORDERS),
+    OpCase("xlog1py_int", (E.XLog1pY,), E.xlog1py, (ORDERS, ORDERS),
            lambda x, y: (x * np.log(1.0 + y)).astype("float32"), rtol=1e-5),
-    OpCase("xlog1py_empty", (S.XLog1pY,), S.xlog1py, (normal(0, 2), normal(2)),
+    OpCase("xlog1py_empty", (E.XLog1pY,), E.xlog1py, (normal(0, 2), normal(2)),
            lambda x, y: x * y, grad=False),
 ]  # fmt: skip
