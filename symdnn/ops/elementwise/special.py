@@ -1,4 +1,4 @@
-"""Special functions: error functions, gamma and zeta functions, logit.
+"""Special functions: error, gamma and zeta functions, logit, exprel.
 
 The references are SciPy's (``scipy.special``). Ints give ``floatX``.
 """
@@ -6,7 +6,7 @@ The references are SciPy's (``scipy.special``). Ints give ``floatX``.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import pi, sqrt
+from math import factorial, pi, sqrt
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.core.dtype import float_of
 from symdnn.ops.core.scalar import Scalar
-from symdnn.ops.elementwise.arithmetic import cast, maximum, sqr
+from symdnn.ops.elementwise.arithmetic import cast, maximum, minimum, sqr
 from symdnn.ops.elementwise.comparison import lt, switch
 from symdnn.ops.elementwise.math import exp
 from symdnn.ops.elementwise.of_order import OfOrder, SpecialFunction
@@ -32,10 +32,10 @@ from symdnn.ops.elementwise.special_values import (
 from symdnn.ops.elemwise import apply_elemwise, like
 
 __all__ = [
-    "Erf", "ErfInv", "Erfc", "ErfcInv", "Erfcx", "ErfcxSlope", "Gamma", "GammaLn", "LogErfc",
-    "LogHalfErfc", "Logit", "Ndtri", "PolyGamma", "Psi", "TriGamma", "Zeta", "erf", "erfc",
-    "erfcinv", "erfcx", "erfinv", "gamma", "gammaln", "log_erfc", "log_half_erfc", "log_ndtr",
-    "logit", "ndtr", "ndtri", "polygamma", "psi", "tri_gamma", "zeta",
+    "Erf", "ErfInv", "Erfc", "ErfcInv", "Erfcx", "ErfcxSlope", "ExpRel", "Gamma", "GammaLn",
+    "LogErfc", "LogHalfErfc", "Logit", "Ndtri", "PolyGamma", "Psi", "TriGamma", "Zeta", "erf",
+    "erfc", "erfcinv", "erfcx", "erfinv", "exprel", "gamma", "gammaln", "log_erfc", "log_half_erfc",
+    "log_ndtr", "logit", "ndtr", "ndtri", "polygamma", "psi", "tri_gamma", "zeta",
 ]  # fmt: skip
 
 
@@ -128,6 +128,44 @@ class Ndtri(SpecialFunction):
 
     def slope(self, x: Variable, y: Variable) -> Variable:
         return like(sqrt(2 * pi), y) * exp(like(0.5, y) * sqr(y))
+
+
+#: From ``_FAR`` on exp is the square of a root, so that it does not overflow before the quotient.
+_FAR, _LARGE = 40.0, 1e30
+#: sinh(h) / h has the slope h times this series in h^2, the highest power first.
+_EXPREL_SERIES = [(2 * k + 2) / factorial(2 * k + 3) for k in reversed(range(8))]
+
+
+def _exprel(x: Array) -> Array:
+    root, some = np.exp(x / 2), np.where(x == 0, 1, x)
+    small = np.where(x == 0, 1, np.expm1(x) / some)
+    return np.where(x > _FAR, root * (root / np.minimum(x, _LARGE)), small)
+
+
+@dataclass(frozen=True)
+class ExpRel(SpecialFunction):
+    """``(exp(x) - 1) / x``, 1 at 0, exact near there, and finite where ``exp`` alone is not."""
+
+    function = _exprel
+
+    @staticmethod
+    def formula(x: Scalar) -> Scalar:
+        root = (0.5 * x).call("exp")
+        zero = x.call("eq", 0)
+        small = zero.where(1, x.call("expm1") / zero.where(1, x))
+        return (x > _FAR).where(root * (root / x.call("min", _LARGE)), small)
+
+    def slope(self, x: Variable, y: Variable) -> Variable:
+        near = lt(abs(x), like(1, x))
+        half, far = switch(near, x / 2, like(0, x)), switch(near, like(1, x), x)
+        # y is exp(half) sinh(half) / half: the second factor's slope is a series of few terms.
+        series = like(_EXPREL_SERIES[0], x)
+        for term in _EXPREL_SERIES[1:]:
+            series = series * sqr(half) + like(term, x)
+        below = (exp(minimum(far, like(0, x))) - y) / far
+        above = y * (1 - 1 / far) + 1 / far
+        outside = switch(lt(x, like(0, x)), below, above)
+        return switch(near, (y + exp(half) * half * series) / 2, outside)
 
 
 @dataclass(frozen=True)
@@ -308,6 +346,15 @@ def ndtri(p: TensorLike) -> Variable:
     1.95996
     """
     return apply_elemwise(Ndtri(), p)
+
+
+def exprel(x: TensorLike) -> Variable:
+    """``(exp(x) - 1) / x`` with its limit 1 at 0 (SciPy's name).
+
+    >>> print(exprel([0.0, 1e-9, 1.0]).eval())
+    [1.         1.         1.71828183]
+    """
+    return apply_elemwise(ExpRel(), x)
 
 
 def logit(p: TensorLike) -> Variable:
