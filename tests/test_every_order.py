@@ -45,6 +45,7 @@ EXEMPT: dict[str, str] = {
         (
             "max_pool_grad_ties", "xlogx_zeros", "xlogy0_zeros", "xlog1py_zeros",
             "slogdet_singular", "logsumexp_infinite", "round_halves", "round_away_halves",
+            "rel_entr_zeros",
         ),
         KINK,
     ),
