@@ -50,7 +50,8 @@ __all__ = ["KERNELS", "DirectConvKernel", "DirectSizes", "fits_processor"]
 #: With fewer terms a tap is over before its addresses are read.
 _MIN_TERMS = 4
 #: Terms up to which oneDNN's kernels for 512 bits are faster with filters of one pixel: 16 to 96
-#: channels of 112x112 take 0.41 ms there and 0.54 here, 24 to 72 of 56x56 0.15 and 0.14.
+#: channels of 112x112 take 0.41 ms there and 0.54 here, 24 to 72 of 56x56 0.15 and 0.14; with SiLU
+#: the first take 1.12 and 0.94, since its sigmoid is slower.
 _FEW_TERMS_OF_512_BITS = 16
 #: With fewer multiplications compiling gains nothing; multiplications for which waking up another
 #: thread pays.
@@ -87,6 +88,7 @@ class DirectConvKernel(Kernel[OneDnnConv]):
             w, groups = call.inputs[1].shape, op.op.groups
             results = w[0] // groups
             few = jit.halves_vectors() and w[1] <= _FEW_TERMS_OF_512_BITS and prod(w[2:]) == 1
+            few = few and op.activation not in ("logistic", "swish")
             if few or w[1] < _MIN_TERMS or (groups > 1 and results % LANES):
                 return "oneDNN is faster for so few channels of a group"
             if ENTRY_BYTES * prod(w[2:]) > LIST_BYTES:

@@ -149,6 +149,7 @@ def test_what_is_refused(monkeypatch):
         patch.setattr(jit, "halves_vectors", lambda: True)
         assert "few channels" in refusal((2, 8, 8, 16), (24, 16, 1, 1))
         assert refusal((2, 8, 8, 17), (24, 17, 1, 1)) is None
+        assert refusal((2, 8, 8, 16), (24, 16, 1, 1), activation="swish") is None
     assert "smaller filters" in refusal((1, 40, 40, 4), (8, 4, 30, 30))
     assert "elements" in refusal((0, 8, 8, 16), w)
     with config.change_flags(**{"cpu.compile": "auto"}):
