@@ -139,7 +139,8 @@ class DirectSizes:
         conv = op.op
         x, w, y = (tuple(t.shape) for t in (*call.inputs[:2], call.outputs[0]))
         x, y = first_shape(x), first_shape(y)
-        pads = [resolved_padding(p, k, d)[0] for p, k, d in zip(conv.padding, w[2:], conv.dilation)]
+        around = [resolved_padding(p, k, d) for p, k, d in zip(conv.padding, w[2:], conv.dilation)]
+        pads = [before for before, _ in around]
         terms, results = w[1], w[0] // conv.groups
         paired = conv.groups > 1 and results == LANES
         group_panels = 1 if paired else -(-results // PANEL)
@@ -152,6 +153,8 @@ class DirectSizes:
             "group_out": PANEL if paired else results, "panels": panels,
             "kind": KINDS[op.activation], "taps": w[2] * w[3], "mirrored": int(conv.flip),
         }  # fmt: skip
+        moves = (*(n - 1 for n in conv.stride), *(n for pad in around for n in pad))
+        words["same"] = int(prod(w[2:]) == 1 and not any(moves))
         for name, pair in (("stride", conv.stride), ("pad", pads), ("step", conv.dilation)):
             words |= {f"{name}_{key}": int(n) for key, n in zip("hw", pair)}
         for name, limit in zip(("low", "high"), _LIMITS[op.activation]):
