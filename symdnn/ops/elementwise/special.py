@@ -159,7 +159,7 @@ class ExpRel(SpecialFunction):
         near = lt(abs(x), like(1, x))
         half, far = switch(near, x / 2, like(0, x)), switch(near, like(1, x), x)
         # y is exp(half) sinh(half) / half: the second factor's slope is a series of few terms.
-        series = like(_EXPREL_SERIES[0], x)
+        series: Variable = like(_EXPREL_SERIES[0], x)
         for term in _EXPREL_SERIES[1:]:
             series = series * sqr(half) + like(term, x)
         below = (exp(minimum(far, like(0, x))) - y) / far
@@ -348,7 +348,7 @@ def ndtri(p: TensorLike) -> Variable:
     return apply_elemwise(Ndtri(), p)
 
 
-def exprel(x: TensorLike) -> Variable:
+def exprel(x: Any) -> Variable:
     """``(exp(x) - 1) / x`` with its limit 1 at 0 (SciPy's name).
 
     >>> print(exprel([0.0, 1e-9, 1.0]).eval())
