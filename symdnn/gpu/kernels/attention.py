@@ -22,11 +22,12 @@ __all__ = ["KERNELS", "AttentionTile"]
 
 #: Rows of a block; threads and rows of a block of the kernel before the gradient.
 _SIDE, _DELTA_THREADS, _DELTA_ROWS = 64, 256, 8
-#: Threads of a block by the terms of a product: 0 without tensor cores, 1 in TF32, 3 in float32.
+#: Threads of a block by the terms of a product: 0 without tensor cores, 1 in the digits of TF32, 3 in
+#: those of float32.
 _THREADS = {0: 256, 1: 128, 3: 128}
 _TENSOR_CORES = (8, 0)
-#: Shared memory has tiles of 64 rows and so many features of all operands, or of two.
-_WHOLE_FEATURES = 64
+#: Features of a tile in shared memory, the bytes of a number of each of its parts, and the most tiles.
+_PIECE, _PART_BYTES, _MOST_TILES = 64, 2, 5
 #: A thread holds a 16th of the features of 4 rows, or a quarter of those of 2.
 _MAX_FEATURES = 256
 #: A window without an end.
@@ -123,28 +124,37 @@ def _terms(call: Call[Attention | AttentionGrad]) -> int:
 
 
 def _is_whole(terms: int, given: dict[str, View]) -> bool:
-    """Whether a gradient's tiles of all features fit into shared memory.
+    """Whether tiles of all features of a step fit into shared memory."""
+    return terms > 0 and max(given["q"].shape[3], given["v"].shape[3]) <= _PIECE
 
-    Those of the result would: with less of it more blocks run at once, which is faster.
+
+def _tiles(terms: int, given: dict[str, View], role: str) -> dict[str, int]:
+    """Sizes of the tiles in shared memory, as macros; all 0 without tensor cores.
+
+    Those of a block's own rows stay there (``KEPT``) where they fit beside the columns'.
     """
-    widest = max(given["q"].shape[3], given["v"].shape[3])
-    return terms > 0 and "dout" in given and widest <= _WHOLE_FEATURES
-
-
-def _pitch(terms: int, given: dict[str, View]) -> int:
-    """Numbers from one line of a tile in shared memory to the next."""
     if not terms:
-        return _SIDE + 4
-    widest = min(max(given["q"].shape[3], given["v"].shape[3]), _WHOLE_FEATURES)
-    return -(-widest // 32) * 32 + 8
+        return {"PITCH": _SIDE + 4, "WHOLE": 0, "KEPT": 0, "TILES": 0}
+    wide = [given[n].shape[3] for n in ("q", "v")]
+    pieces = [-(-w // _PIECE) for w in wide]
+    whole = _is_whole(terms, given)
+    tiles = pieces[0] + pieces[1] * (role in ("q", "k")) + 1 + whole
+    kept = tiles <= _MOST_TILES
+    pitch = -(-min(max(wide), _PIECE) // 16) * 16 + 8
+    return {"PITCH": pitch, "WHOLE": int(whole), "KEPT": int(kept), "TILES": tiles if kept else 2}
 
 
-def _shared_bytes(terms: int, given: dict[str, View]) -> int:
-    """Of the tiles: the pieces of one product, or all of a step."""
+def _shared_bytes(terms: int, tiles: dict[str, int]) -> int:
+    """Of the tiles: parts of numbers, with a factor of each row; and two numbers of each column."""
     if not terms:
         return 0
-    tiles = 4 if _is_whole(terms, given) else 2
-    return 4 * _SIDE * _pitch(terms, given) * tiles
+    parts = _PART_BYTES * (2 * _SIDE * tiles["PITCH"] if terms > 1 else _SIDE * tiles["PITCH"] + 8)
+    return tiles["TILES"] * (parts + 4 * _SIDE) + 8 * _SIDE
+
+
+def _blocks(terms: int, given: dict[str, View], role: str) -> int:
+    """Blocks of a multiprocessor, which bound the registers of a thread."""
+    return 1 if not _is_whole(terms, given) else 3 if role == "result" else 2
 
 
 def _launch(
@@ -167,7 +177,7 @@ def _launch(
         *steps,
     )  # fmt: skip
     source = _source(op, given, role, features, wide, terms)
-    shared = _shared_bytes(terms, given)
+    shared = _shared_bytes(terms, _tiles(terms, given, role))
     return KernelLaunch(source, "attention", (blocks,), (_THREADS[terms],), parameters, shared)
 
 
@@ -191,9 +201,10 @@ def _source(
 
     mask = 0 if "mask" not in given else 1 if given["mask"].dtype == "bool" else 2
     return specialised(
-        "scalar.cuh", "lanes.cuh", "philox.cuh", *(["mma.cuh"] if terms else []), "attention.cu",
+        "scalar.cuh", "lanes.cuh", "philox.cuh", *(["mma.cuh"] if terms else []),
+        "attention_tiles.cu", "attention.cu",
         ROLE=_ROLES[role], D=features, E=wide, TERMS=terms, VEC=_vector(given),
-        PITCH=_pitch(terms, given), WHOLE=int(_is_whole(terms, given)), M=ctype("mask", "bool"),
+        **_tiles(terms, given, role), BLOCKS=_blocks(terms, given, role), M=ctype("mask", "bool"),
         KL=ctype("key_lengths", "i32"), QL=ctype("query_lengths", "i32"), MASK=mask,
         DROPS=int("state" in given),
         HAS_KEY_LENGTHS=int("key_lengths" in given),
