@@ -142,16 +142,13 @@ template <i32 F> struct Loaded {
       for (i32 e = 0; e < EACH; e++) {
         const i32 k = own + e * LANES * VEC;
         if (k >= span) continue;
-        Vec<u16, VEC> high, low;
+        Vec<u32, (VEC + 1) / 2> high, low;
 #pragma unroll
-        for (i32 i = 0; i < VEC; i++) {
-          const float x = v[n][e].v[i] * scale.up;
-          const f16 larger = f16_of(x);
-          high.v[i] = larger.bits;
-          low.v[i] = TERMS == 3 ? f16_of(x - float_of(larger)).bits : (u16)0;
-        }
-        store<VEC>(&to.high[row * PITCH + k], high);
-        if (TERMS == 3) store<VEC>(&to.low[row * PITCH + k], low);
+        for (i32 i = 0; i < VEC; i += 2)
+          split<TERMS>(high.v[i / 2], low.v[i / 2], v[n][e].v[i] * scale.up,
+                       i + 1 < VEC ? v[n][e].v[i + 1] * scale.up : 0.0f);
+        store<VEC>(&to.high[row * PITCH + k], (const Vec<u16, VEC>&)high);
+        if (TERMS == 3) store<VEC>(&to.low[row * PITCH + k], (const Vec<u16, VEC>&)low);
       }
     }
   }
