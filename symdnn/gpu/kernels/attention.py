@@ -14,20 +14,27 @@ from symdnn.config import config
 from symdnn.gpu.codegen.device_source import CTYPES, specialised
 from symdnn.gpu.codegen.launches import CudaKernel, KernelLaunch, View, Views, scratch
 from symdnn.gpu.device.array import RawArray
-from symdnn.gpu.device.context import existing_context
+from symdnn.gpu.device.context import existing_context, most_shared_bytes
 from symdnn.graph.kernel import Call, Row
 from symdnn.ops.attention.attention import Attention, AttentionGrad
 
 __all__ = ["KERNELS", "AttentionTile"]
 
-#: Rows of a block; threads and rows of a block of the kernel before the gradient.
+#: Rows of a small block; threads and rows of a block of the kernel before the gradient.
 _SIDE, _DELTA_THREADS, _DELTA_ROWS = 64, 256, 8
 #: Threads of a block by the terms of a product: 0 without tensor cores, 1 in the digits of TF32, 3 in
 #: those of float32.
 _THREADS = {0: 256, 1: 128, 3: 128}
 _TENSOR_CORES = (8, 0)
-#: Features of a tile in shared memory, the bytes of a number of each of its parts, and the most tiles.
-_PIECE, _PART_BYTES, _MOST_TILES = 64, 2, 5
+#: Features of a tile in shared memory, and the bytes of a number of each of its parts.
+_PIECE, _PART_BYTES = 64, 2
+#: Rows and columns of a step, blocks of a multiprocessor, whether tiles of the rows stay in shared
+#: memory, and whether all of the columns are there at once: by the pieces of the features.
+_FORMS = {
+    "result": {1: ((128, 64, 2, 1, 1), (64, 64, 3, 1, 1)), 2: ((64, 64, 2, 1, 1),)},
+    "gradient": {1: ((64, 64, 2, 1, 1),), 2: ((64, 32, 2, 1, 1),)},
+}
+_IN_PIECES = (64, 64, 1, 1, 0), (64, 64, 1, 0, 0)
 #: A thread holds a 16th of the features of 4 rows, or a quarter of those of 2.
 _MAX_FEATURES = 256
 #: A window without an end.
@@ -94,7 +101,7 @@ class AttentionTile(CudaKernel[Attention | AttentionGrad]):
         given["delta"] = scratch(0, "float32", given["lse"].shape)
         found = []
         results = dict(zip(_BACKWARD[1], outputs))
-        if _is_whole(terms, given):  # with the keys'
+        if _tiles(terms, given, "k")["WHOLE"]:  # with the keys'
             given["values"] = results.pop("v")
         for name, out in results.items():
             found.append(_launch(op, given | {"result": out}, name, terms))
@@ -123,38 +130,32 @@ def _terms(call: Call[Attention | AttentionGrad]) -> int:
     return 1 if config.dnn.conv.allow_tf32 else 3
 
 
-def _is_whole(terms: int, given: dict[str, View]) -> bool:
-    """Whether tiles of all features of a step fit into shared memory."""
-    return terms > 0 and max(given["q"].shape[3], given["v"].shape[3]) <= _PIECE
-
-
 def _tiles(terms: int, given: dict[str, View], role: str) -> dict[str, int]:
-    """Sizes of the tiles in shared memory, as macros; all 0 without tensor cores.
-
-    Those of a block's own rows stay there (``KEPT``) where they fit beside the columns'.
-    """
+    """The first form whose tiles fit into shared memory, as macros: see ``attention_tiles.cu``."""
     if not terms:
-        return {"PITCH": _SIDE + 4, "WHOLE": 0, "KEPT": 0, "TILES": 0}
+        return {"SIDE": _SIDE, "ACROSS": _SIDE, "PITCH": _SIDE + 4, "WHOLE": 0, "BLOCKS": 1}
     wide = [given[n].shape[3] for n in ("q", "v")]
     pieces = [-(-w // _PIECE) for w in wide]
-    whole = _is_whole(terms, given)
-    tiles = pieces[0] + pieces[1] * (role in ("q", "k")) + 1 + whole
-    kept = tiles <= _MOST_TILES
-    pitch = -(-min(max(wide), _PIECE) // 16) * 16 + 8
-    return {"PITCH": pitch, "WHOLE": int(whole), "KEPT": int(kept), "TILES": tiles if kept else 2}
+    own = pieces[0] + pieces[1] * (role in ("q", "k"))
+    found = {"PITCH": -(-min(max(wide), _PIECE) // 16) * 16 + 8}
+    forms = _FORMS["result" if role == "result" else "gradient"].get(max(pieces), ())
+    for side, across, blocks, kept, whole in (*forms, *_IN_PIECES):
+        found |= {"SIDE": side, "ACROSS": across, "KEPT": kept, "WHOLE": whole, "BLOCKS": blocks}
+        found |= {"LEFTS": own if kept else 1, "RIGHTS": sum(pieces) if whole else 1}
+        short = side > _SIDE and given["q"].shape[2] <= _SIDE
+        if not short and _shared_bytes(terms, found) <= most_shared_bytes():
+            break
+    return found
 
 
 def _shared_bytes(terms: int, tiles: dict[str, int]) -> int:
     """Of the tiles: parts of numbers, with a factor of each row; and two numbers of each column."""
     if not terms:
         return 0
-    parts = _PART_BYTES * (2 * _SIDE * tiles["PITCH"] if terms > 1 else _SIDE * tiles["PITCH"] + 8)
-    return tiles["TILES"] * (parts + 4 * _SIDE) + 8 * _SIDE
-
-
-def _blocks(terms: int, given: dict[str, View], role: str) -> int:
-    """Blocks of a multiprocessor, which bound the registers of a thread."""
-    return 1 if not _is_whole(terms, given) else 3 if role == "result" else 2
+    line = _PART_BYTES * (2 if terms > 1 else 1) * tiles["PITCH"] + 4
+    rest = (_PART_BYTES * 8 if terms == 1 else 0) * (tiles["LEFTS"] + tiles["RIGHTS"])
+    rows = tiles["LEFTS"] * tiles["SIDE"] + tiles["RIGHTS"] * tiles["ACROSS"]
+    return rows * line + rest + 8 * tiles["ACROSS"]
 
 
 def _launch(
@@ -165,7 +166,8 @@ def _launch(
     how, wide = op.how, given["v"].shape[3]
     scale = features**-0.5 if how.scale is None else how.scale
     rows, own = (keys, groups) if _ROLES[role] > 1 else (queries, heads)
-    blocks = -(-rows // _SIDE) * own * batch
+    tiles = _tiles(terms, given, role)
+    blocks = -(-rows // tiles["SIDE"]) * own * batch
     ends = [_NO_END if end is None else min(end, _NO_END) for end in (how.left, how.right)]
     if "mask" in given:
         given = given | {"mask": given["mask"].broadcast_to((batch, heads, queries, keys))}
@@ -176,8 +178,8 @@ def _launch(
         *pointers, batch, heads, groups, queries, keys, *ends, float(scale), float(how.softcap),
         *steps,
     )  # fmt: skip
-    source = _source(op, given, role, features, wide, terms)
-    shared = _shared_bytes(terms, _tiles(terms, given, role))
+    source = _source(op, given, role, terms, D=features, E=wide, **tiles)
+    shared = _shared_bytes(terms, tiles)
     return KernelLaunch(source, "attention", (blocks,), (_THREADS[terms],), parameters, shared)
 
 
@@ -189,12 +191,7 @@ def _vector(given: dict[str, View]) -> int:
 
 
 def _source(
-    op: Attention | AttentionGrad,
-    given: dict[str, View],
-    role: str,
-    features: int,
-    wide: int,
-    terms: int,
+    op: Attention | AttentionGrad, given: dict[str, View], role: str, terms: int, **sizes: int
 ) -> str:
     def ctype(name: str, missing: str) -> str:
         return CTYPES[given[name].dtype] if name in given else missing
@@ -203,8 +200,7 @@ def _source(
     return specialised(
         "scalar.cuh", "lanes.cuh", "philox.cuh", *(["mma.cuh"] if terms else []),
         "attention_tiles.cu", "attention.cu",
-        ROLE=_ROLES[role], D=features, E=wide, TERMS=terms, VEC=_vector(given),
-        **_tiles(terms, given, role), BLOCKS=_blocks(terms, given, role), M=ctype("mask", "bool"),
+        ROLE=_ROLES[role], **sizes, TERMS=terms, VEC=_vector(given), M=ctype("mask", "bool"),
         KL=ctype("key_lengths", "i32"), QL=ctype("query_lengths", "i32"), MASK=mask,
         DROPS=int("state" in given),
         HAS_KEY_LENGTHS=int("key_lengths" in given),

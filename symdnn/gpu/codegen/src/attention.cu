@@ -1,6 +1,8 @@
 // Kernels of attention in the tiles of attention_tiles.cu.
 
-INLINE i32 within(i64 x) { return x < 0 ? 0 : x > SIDE ? SIDE : (i32)x; }
+INLINE i32 within(i64 x) { return x < 0 ? 0 : x > ACROSS ? ACROSS : (i32)x; }
+// Of a row without scores it is not infinite, so that they may be subtracted from it.
+INLINE float in_unit(float lse) { return lse == -INF_f ? 0.0f : lse * PER_NATURAL; }
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) attention(
     const __grid_constant__ Parameters p) {
@@ -19,7 +21,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) attention(
   const i64 keys = HAS_KEY_LENGTHS ? (i64)p.key_lengths[b] : p.keys;
   const i64 queries = HAS_QUERY_LENGTHS ? (i64)p.query_lengths[b] : p.queries;
   const i64 shift = FROM_LAST ? keys - queries : 0;
-  const float scale = (float)p.scale, cap = (float)p.cap;
+  const float scale = (float)p.scale, cap = (float)p.cap * PER_NATURAL;
   const u64 key = DROPS ? p.state[0] : 0, counter = DROPS ? p.state[1] : 0;
   const double threshold = DROPS ? (1.0 - (double)p.rate[0]) * 4294967296.0 : 0.0;
   const float keep = DROPS && p.rate[0] < 1.0f ? 1.0f - p.rate[0] : 1.0f;
@@ -28,7 +30,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) attention(
   const i64 row_end = ROWS_ARE_KEYS ? lesser(keys, p.keys) : lesser(queries, p.queries);
   const i64 end = ROWS_ARE_KEYS ? lesser(queries, p.queries) : lesser(keys, p.keys);
   const i64 high = first < row_end ? lesser(first + SIDE + behind, end) : 0;
-  const i64 low = first + before > 0 ? (first + before) / SIDE * SIDE : 0;
+  const i64 low = first + before > 0 ? (first + before) / ACROSS * ACROSS : 0;
 
   float sum[ROWS][FEATURES], value_sum[ROWS][FEATURES_OF(E)], top[ROWS], total[ROWS];
 #pragma unroll
@@ -47,7 +49,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) attention(
     const float* k = p.k + b * p.k_step[0] + group * p.k_step[1];
     const float* v = p.v + b * p.v_step[0] + group * p.v_step[1];
     const float* dout = ROLE == OUT ? q : p.dout + b * p.dout_step[0] + head * p.dout_step[1];
-    for (i64 at = low; at < high; at += SIDE) {
+    for (i64 at = low; at < high; at += ACROSS) {
       const i64 query = ROWS_ARE_KEYS ? at : first, from = ROWS_ARE_KEYS ? first : at;
       const Rows of_q = {q, p.q_step[2], query, p.queries}, of_k = {k, p.k_step[2], from, p.keys};
       const Rows of_v = {v, p.v_step[2], from, p.keys};
@@ -59,73 +61,85 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) attention(
       if (WHOLE || KEPT || ROWS_ARE_KEYS) {
         __syncthreads();
         if (KEPT && head == first_head && at == low) {
-          staged<D>(shared.left[0], left);
-          if (NEEDS_SLOPES) staged<E>(shared.left[1], left_slope);
+#pragma unroll
+          for (i32 f = 0; f < D; f += 64) staged<D>(shared.left[0][f / 64], left, f);
+#pragma unroll
+          for (i32 f = 0; f < (NEEDS_SLOPES ? E : 0); f += 64)
+            staged<E>(shared.left[1][f / 64], left_slope, f);
         }
-        if (ROLE != OUT && ROWS_ARE_KEYS && threadIdx.x < SIDE && at + threadIdx.x < p.queries) {
-          shared.lse[threadIdx.x] = p.lse[row_of_lse + at + threadIdx.x];
-          shared.delta[threadIdx.x] = p.delta[row_of_lse + at + threadIdx.x];
+        if (ROLE != OUT && ROWS_ARE_KEYS && threadIdx.x < ACROSS) {
+          const i64 i = row_of_lse + at + threadIdx.x;
+          const bool inside = at + threadIdx.x < p.queries;
+          shared.lse[threadIdx.x] = inside ? in_unit(p.lse[i]) : 0.0f;
+          shared.delta[threadIdx.x] = inside ? p.delta[i] : 0.0f;
         }
         if (WHOLE) {
-          const Loaded<D> one(right);
-          const Loaded<E> two(other);
-          one.put(*shared.right[0]);
-          two.put(*shared.right[1]);
+          const AllLoaded<D, ACROSS> one(right);
+          const AllLoaded<E, ACROSS> two(other);
+          one.put(shared.right[0]);
+          two.put(shared.right[1]);
         }
         __syncthreads();
       }
 #endif
       float s[ROWS][COLUMNS], dp[ROWS][COLUMNS];
-      product<D>(s, left, right, shared, 0);
-      if (NEEDS_SLOPES) product<E>(dp, left_slope, other, shared, 1);
+      product<D>(s, left, right, shared, 0, scale * PER_NATURAL);
+      if (NEEDS_SLOPES) product<E>(dp, left_slope, other, shared, 1, 1.0f);
+      // Whether all rows see all columns of this tile.
+      const bool inside = first + SIDE <= row_end && at + ACROSS <= end &&
+                          first + SIDE - 1 + before <= at && at + ACROSS - 1 <= first + behind;
 #pragma unroll
       for (i32 r = 0; r < ROWS; r++) {
         const i64 row = first + row_at(r);
         // The columns of this tile that the row sees.
-        const i32 from = within(row + before - at);
-        const i32 to = row < row_end ? within(lesser(row + behind + 1, end) - at) : 0;
-        const float* const lse = &p.lse[row_of_lse + (ROWS_ARE_KEYS ? at : row)];
-        const float* const delta = &p.delta[row_of_lse + (ROWS_ARE_KEYS ? at : row)];
-        const M* const mask = &p.mask[b * p.mask_step[0] + head * p.mask_step[1] +
-                                      row * p.mask_step[3 - !ROWS_ARE_KEYS] +
-                                      at * p.mask_step[2 + !ROWS_ARE_KEYS]];
-        const i64 mask_step = p.mask_step[2 + !ROWS_ARE_KEYS];
-        float kept[COLUMNS], row_lse, row_delta;
-        if (ROLE != OUT && !ROWS_ARE_KEYS) row_lse = to ? *lse : 0.0f, row_delta = to ? *delta : 0.0f;
+        const i32 low_column = within(row + before - at);
+        const i32 high_column = row < row_end ? within(lesser(row + behind + 1, end) - at) : 0;
+        float kept[COLUMNS], slopes[COLUMNS];
 #pragma unroll
         for (i32 c = 0; c < COLUMNS; c++) {
           const i32 column = column_at(c);
-          bool seen = column >= from && column < to;
-          float x = s[r][c] * scale, slope = scale;
+          const bool seen = column >= low_column && column < high_column;
+          const i64 i = ROWS_ARE_KEYS ? at + column : row, j = ROWS_ARE_KEYS ? row : at + column;
+          kept[c] = 1.0f, slopes[c] = scale;
           if (CAPPED) {
-            const float bounded = tanhf(x / cap);
-            x = bounded * cap, slope *= 1.0f - bounded * bounded;
+            const float bounded = tanhf(s[r][c] / cap);
+            s[r][c] = bounded * cap, slopes[c] *= 1.0f - bounded * bounded;
           }
           if (MASK && seen) {
-            const float m = convert<float>(mask[column * mask_step]);
-            if (MASK == 1) seen = m != 0.0f;
-            else x += m, seen = m > -INF_f;
+            const float m = convert<float>(p.mask[b * p.mask_step[0] + head * p.mask_step[1] +
+                                                  i * p.mask_step[2] + j * p.mask_step[3]]);
+            if (MASK == 1) s[r][c] = m != 0.0f ? s[r][c] : -INF_f;
+            else s[r][c] = m > -INF_f ? fmaf(m, PER_NATURAL, s[r][c]) : -INF_f;
           }
-          kept[c] = 1.0f;
           if (DROPS && seen) {
-            const i64 i = ROWS_ARE_KEYS ? at + column : row, j = ROWS_ARE_KEYS ? row : at + column;
             const u64 e = (u64)((row_of_lse + i) * p.keys + j);
             kept[c] = (double)word_of(key, counter, e) < threshold ? 1.0f / keep : 0.0f;
           }
-          if (ROLE == OUT) {
-            s[r][c] = seen ? x : -INF_f;
-            continue;
-          }
+        }
+        if (!inside) {
+#pragma unroll
+          for (i32 c = 0; c < COLUMNS; c++)
+            if (column_at(c) < low_column || column_at(c) >= high_column)
+              s[r][c] = -INF_f, dp[r][c] = 0.0f;
+        }
+        float row_lse = 0.0f, row_delta = 0.0f;
+        if (ROLE == OF_QUERY && row < p.queries)
+          row_lse = in_unit(p.lse[row_of_lse + row]), row_delta = p.delta[row_of_lse + row];
+#pragma unroll
+        for (i32 c = 0; c < COLUMNS && ROLE != OUT; c++) {
+          const i32 column = column_at(c);
           if (ROWS_ARE_KEYS) {
 #if TERMS
             row_lse = shared.lse[column], row_delta = shared.delta[column];
 #else
-            row_lse = seen ? lse[column] : 0.0f, row_delta = seen ? delta[column] : 0.0f;
+            const bool there = at + column < p.queries;
+            row_lse = there ? in_unit(p.lse[row_of_lse + at + column]) : 0.0f;
+            row_delta = there ? p.delta[row_of_lse + at + column] : 0.0f;
 #endif
           }
-          const float probability = seen ? exponential(x - row_lse) : 0.0f;
+          const float probability = exponential(s[r][c] - row_lse);
           if (ROLE == OF_VALUE) s[r][c] = probability * kept[c];
-          else s[r][c] = seen ? probability * slope * (dp[r][c] * kept[c] - row_delta) : 0.0f;
+          else s[r][c] = probability * slopes[c] * (dp[r][c] * kept[c] - row_delta);
           dp[r][c] = probability * kept[c];
         }
         if (ROLE != OUT) continue;
@@ -167,7 +181,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) attention(
     }
     if (ROLE == OUT && threadIdx.x % LANES_OF_ROWS == 0)
       p.new_lse[(b * p.heads + own) * p.queries + row] =
-          total[r] > 0.0f ? top[r] + logf(total[r]) : -INF_f;
+          total[r] > 0.0f ? top[r] / PER_NATURAL + logf(total[r]) : -INF_f;
   }
   if (ROLE == OUT && DROPS && blockIdx.x == 0 && threadIdx.x == 0) {
     p.next_state[0] = key;

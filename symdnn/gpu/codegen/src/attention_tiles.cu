@@ -1,12 +1,11 @@
 // Attention and its gradient (Dao et al. 2022): a block has SIDE rows of scores, and goes over the
-// columns tile by tile. TERMS says how products are made: 0 by float32 FMAs, of 4 x 4 scores of a
-// thread; else on tensor cores in float16 (mma.cuh), of 16 rows of a warp: 1 of rounded operands, 3
-// as exact as in float32.
+// columns, ACROSS at a time. TERMS says how products are made: 0 by float32 FMAs, of 4 x 4 scores of
+// a thread; else on tensor cores in float16 (mma.cuh), of 16 or 32 rows of a warp: 1 of rounded
+// operands, 3 as exact as in float32.
 //
 // ROLE says what is computed, for rows of queries (OUT, OF_QUERY) or of keys (OF_KEY, OF_VALUE). For
 // keys, the columns are the queries of all heads that share them, in order: no sum is atomic.
 
-#define SIDE 64
 #define OUT 0
 #define OF_QUERY 1
 #define OF_KEY 2
@@ -18,11 +17,12 @@
 // What a thread has: ROWS x COLUMNS scores of a tile, and FEATURES of the result of each row.
 #if TERMS
 #define THREADS 128
-#define ROWS 2
-#define COLUMNS 16
+#define STACK (SIDE / 64) // of 16 rows of a warp
+#define ROWS (2 * STACK)
+#define COLUMNS (ACROSS / 4)
 #define LANES_OF_ROWS 4
 #define FEATURES_OF(f) (((f) + 15) / 16 * 4)
-INLINE i32 row_at(i32 r) { return threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4 + 8 * r; }
+INLINE i32 row_at(i32 r) { return threadIdx.x / 32 * 16 * STACK + threadIdx.x % 32 / 4 + 8 * r; }
 INLINE i32 column_at(i32 c) { return c / 2 * 8 + threadIdx.x % 4 * 2 + c % 2; }
 INLINE i32 feature_at(i32 n) { return column_at(n); }
 #else
@@ -62,12 +62,13 @@ struct Rows {
   i64 step, first, count;
 };
 
-template <class How> INLINE float of_row(float x) {
+template <class How, i32 LANES_OF> INLINE float of_lanes(float x) {
 #pragma unroll
-  for (i32 half = LANES_OF_ROWS / 2; half > 0; half /= 2)
+  for (i32 half = LANES_OF / 2; half > 0; half /= 2)
     x = How::of(x, __shfl_xor_sync(0xffffffffu, x, half));
   return x;
 }
+template <class How> INLINE float of_row(float x) { return of_lanes<How, LANES_OF_ROWS>(x); }
 
 // One kernel for the gradients of keys and values, where the tiles of all features fit.
 #define BOTH (TERMS && WHOLE && ROLE == OF_KEY)
@@ -78,16 +79,17 @@ template <class How> INLINE float of_row(float x) {
 #define SPAN_OF(all, f) ((all) - (f) < 64 ? ((all) - (f) + 15) / 16 * 16 : 64)
 #define PIECES_OF(f) (((f) + 63) / 64)
 #define LANES 8
-#define PASSES (SIDE * LANES / THREADS)
 
-// SIDE rows of features as their parts in float16; each row is divided by its factor.
-struct Tile {
-  u16 high[SIDE * PITCH], low[TERMS == 3 ? SIDE * PITCH : 8];
-  float factors[SIDE];
+// R rows of features as their parts in float16; each row is divided by its factor.
+template <i32 R> struct Tile {
+  u16 high[R * PITCH], low[TERMS == 3 ? R * PITCH : 8];
+  float factors[R];
 };
+typedef Tile<SIDE> Left;
+typedef Tile<ACROSS> Right;
 
 #ifdef SYMDNN_HOST
-static bytes16 dynamic_shared[(TILES * sizeof(Tile) + SIDE * 8) / 16];
+static bytes16 dynamic_shared[(LEFTS * sizeof(Left) + RIGHTS * sizeof(Right) + ACROSS * 8) / 16];
 #else
 extern __shared__ bytes16 dynamic_shared[];
 #endif
@@ -96,154 +98,193 @@ extern __shared__ bytes16 dynamic_shared[];
 // Those of the rows are there once (KEPT) if they fit, of the columns all of a step (WHOLE), or the
 // pieces of one product at a time.
 struct Shared {
-  Tile *left[2], *right[2];
+  Left* left[2];
+  Right* right[2];
   float *lse, *delta;
   __device__ __forceinline__ Shared() {
-    Tile* const at = (Tile*)dynamic_shared;
-    right[0] = at, right[1] = at + WHOLE;
-    left[0] = right[1] + 1, left[1] = KEPT ? left[0] + PIECES_OF(D) : left[0];
-    lse = (float*)(at + TILES), delta = lse + SIDE;
+    right[0] = (Right*)dynamic_shared, right[1] = right[0] + (WHOLE ? PIECES_OF(D) : 0);
+    left[0] = (Left*)(right[0] + RIGHTS), left[1] = left[0] + (KEPT ? PIECES_OF(D) : 0);
+    lse = (float*)(left[0] + LEFTS), delta = lse + ACROSS;
   }
 };
 
-// Features f to f + SPAN of SIDE rows in registers; 0 beyond the ends.
-template <i32 F> struct Loaded {
-  static constexpr i32 EACH = 64 / (LANES * VEC);
-  Vec<float, VEC> v[PASSES][EACH];
-  __device__ __forceinline__ Loaded(const Rows& x, i32 f = 0) {
-    const i32 own = threadIdx.x % LANES * VEC;
+// Features f to f + SPAN of R rows in registers; 0 beyond the ends.
+template <i32 F, i32 R> struct Loaded {
+  static constexpr i32 PASSES = R * LANES / THREADS;
+  float v[PASSES][8];
+  __device__ __forceinline__ void load_from(const Rows& x, i32 f) {
+    const i32 k = f + threadIdx.x % LANES * 8;
 #pragma unroll
     for (i32 n = 0; n < PASSES; n++) {
       const i64 row = x.first + threadIdx.x / LANES + n * (THREADS / LANES);
 #pragma unroll
-      for (i32 e = 0; e < EACH; e++) {
-        const i32 k = own + e * LANES * VEC;
-        v[n][e] = {};
-        if (row < x.count && f + k < F) v[n][e] = load<VEC>(&x.at[row * x.step + f + k]);
+      for (i32 e = 0; e < 8; e += VEC) {
+        Vec<float, VEC> found = {};
+        if (row < x.count && k + e < F) found = load<VEC>(&x.at[row * x.step + k + e]);
+#pragma unroll
+        for (i32 i = 0; i < VEC; i++) v[n][e + i] = found.v[i];
       }
     }
   }
-  __device__ __forceinline__ void put(Tile& to, i32 f = 0) const {
-    const i32 own = threadIdx.x % LANES * VEC, span = SPAN_OF(F, f);
+  __device__ __forceinline__ void enlarge(float (&most)[PASSES]) const {
+#pragma unroll
+    for (i32 n = 0; n < PASSES; n++)
+#pragma unroll
+      for (i32 e = 0; e < 8; e++) most[n] = fmaxf(most[n], fabsf(v[n][e]));
+  }
+  // `most` is of the lane's own numbers.
+  __device__ __forceinline__ void put(Tile<R>& to, i32 f, const float (&most)[PASSES]) const {
+    const i32 k = threadIdx.x % LANES * 8;
 #pragma unroll
     for (i32 n = 0; n < PASSES; n++) {
       const i32 row = threadIdx.x / LANES + n * (THREADS / LANES);
-      float most = 0.0f;
-#pragma unroll
-      for (i32 e = 0; e < EACH; e++)
-#pragma unroll
-        for (i32 i = 0; i < VEC; i++) most = fmaxf(most, fabsf(v[n][e].v[i]));
-#pragma unroll
-      for (i32 half = LANES / 2; half > 0; half /= 2)
-        most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, half));
-      const Scale scale(most);
+      const Scale scale(of_lanes<Larger, LANES>(most[n]));
       if (threadIdx.x % LANES == 0) to.factors[row] = scale.down;
+      if (k >= SPAN_OF(F, f)) continue;
+      Vec<u32, 4> high, low;
 #pragma unroll
-      for (i32 e = 0; e < EACH; e++) {
-        const i32 k = own + e * LANES * VEC;
-        if (k >= span) continue;
-        Vec<u32, (VEC + 1) / 2> high, low;
-#pragma unroll
-        for (i32 i = 0; i < VEC; i += 2)
-          split<TERMS>(high.v[i / 2], low.v[i / 2], v[n][e].v[i] * scale.up,
-                       i + 1 < VEC ? v[n][e].v[i + 1] * scale.up : 0.0f);
-        store<VEC>(&to.high[row * PITCH + k], (const Vec<u16, VEC>&)high);
-        if (TERMS == 3) store<VEC>(&to.low[row * PITCH + k], (const Vec<u16, VEC>&)low);
-      }
+      for (i32 e = 0; e < 8; e += 2)
+        split<TERMS>(high.v[e / 2], low.v[e / 2], v[n][e] * scale.up, v[n][e + 1] * scale.up);
+      store<4>((u32*)&to.high[row * PITCH + k], high);
+      if (TERMS == 3) store<4>((u32*)&to.low[row * PITCH + k], low);
     }
   }
 };
-template <i32 F> INLINE void staged(Tile* to, const Rows& x) {
+// All features; the factors of a row's pieces are the same.
+template <i32 F, i32 R> struct AllLoaded {
+  Loaded<F, R> pieces[PIECES_OF(F)];
+  __device__ __forceinline__ AllLoaded(const Rows& x) {
 #pragma unroll
-  for (i32 f = 0; f < F; f += 64) Loaded<F>(x, f).put(to[f / 64], f);
+    for (i32 f = 0; f < F; f += 64) pieces[f / 64].load_from(x, f);
+  }
+  __device__ __forceinline__ void put(Tile<R>* to) const {
+    float most[R * LANES / THREADS] = {};
+#pragma unroll
+    for (i32 f = 0; f < F; f += 64) pieces[f / 64].enlarge(most);
+#pragma unroll
+    for (i32 f = 0; f < F; f += 64) pieces[f / 64].put(to[f / 64], f, most);
+  }
+};
+template <i32 F, i32 R> INLINE void staged(Tile<R>& to, const Rows& x, i32 f) {
+  Loaded<F, R> piece;
+  float most[R * LANES / THREADS] = {};
+  piece.load_from(x, f);
+  piece.enlarge(most);
+  piece.put(to, f, most);
 }
 
-template <bool OF_COLUMN> INLINE void load_parts(Parts& to, const Tile& x, i32 row, i32 k) {
+template <bool OF_COLUMN, i32 R>
+INLINE void load_parts(Parts& to, const Tile<R>& x, i32 row, i32 k) {
   load_matrices<OF_COLUMN>(to.high, &x.high[row * PITCH + k]);
   if (TERMS == 3) load_matrices<OF_COLUMN>(to.low, &x.low[row * PITCH + k]);
 }
 
 template <i32 F> INLINE void product(
-    float (&s)[ROWS][COLUMNS], const Rows& a, const Rows& b, Shared& shared, i32 which) {
+    float (&s)[ROWS][COLUMNS], const Rows& a, const Rows& b, Shared& shared, i32 which, float by) {
   const i32 lane = threadIdx.x % 32;
 #pragma unroll
   for (i32 f = 0; f < F; f += 64) {
-    Tile &left = shared.left[which][KEPT ? f / 64 : 0], &right = *shared.right[which];
+    Left& left = shared.left[which][KEPT ? f / 64 : 0];
+    Right& right = shared.right[which][WHOLE ? f / 64 : 0];
     if (!WHOLE) {
       __syncthreads();
-      if (!KEPT) Loaded<F>(a, f).put(left, f);
-      Loaded<F>(b, f).put(right, f);
+      if (!KEPT) staged<F>(left, a, f);
+      staged<F>(right, b, f);
       __syncthreads();
     }
-    float sums[COLUMNS / 2][4] = {};
+    float sums[STACK][COLUMNS / 2][4] = {};
 #pragma unroll
     for (i32 k = 0; k < SPAN_OF(F, f); k += 16) {
-      Parts rows, columns;
-      load_parts<false>(rows, left, threadIdx.x / 32 * 16 + lane % 16, k + lane / 16 * 8);
+      Parts rows[STACK], columns;
+#pragma unroll
+      for (i32 m = 0; m < STACK; m++)
+        load_parts<false>(rows[m], left, threadIdx.x / 32 * 16 * STACK + 16 * m + lane % 16,
+                          k + lane / 16 * 8);
 #pragma unroll
       for (i32 n = 0; n < COLUMNS / 2; n += 2) {
         load_parts<false>(columns, right, n * 8 + lane % 8 + lane / 16 * 8, k + lane / 8 % 2 * 8);
-        multiply_add<TERMS>(sums[n], sums[n + 1], rows, columns);
+#pragma unroll
+        for (i32 m = 0; m < STACK; m++)
+          multiply_add<TERMS>(sums[m][n], sums[m][n + 1], rows[m], columns);
       }
     }
+    float factors[ROWS];
+#pragma unroll
+    for (i32 r = 0; r < ROWS; r++) factors[r] = left.factors[row_at(r)] * by;
 #pragma unroll
     for (i32 c = 0; c < COLUMNS; c++)
 #pragma unroll
       for (i32 r = 0; r < ROWS; r++) {
-        const float x = sums[c / 2][2 * r + c % 2] * left.factors[row_at(r)];
+        const float x = sums[r / 2][c / 2][r % 2 * 2 + c % 2] * factors[r];
         s[r][c] = fmaf(x, right.factors[column_at(c)], f ? s[r][c] : 0.0f);
       }
   }
 }
 
 // A lane's scores of a row are those of columns 2 t and 2 t + 1 of each 8, as the first operand has
-// them.
+// them. FAR features at a time bound the registers.
 template <i32 F> INLINE void add_product(
     float (&sum)[ROWS][FEATURES_OF(F)], const float (&s)[ROWS][COLUMNS], const Rows& x,
     Shared& shared, i32 which) {
+  constexpr i32 FAR = 64 / STACK;
   const i32 lane = threadIdx.x % 32;
+  Parts rows[STACK][COLUMNS / 4];
+  float down[ROWS];
 #pragma unroll
   for (i32 f = 0; f < F; f += 64) {
-    Tile& right = *shared.right[which];
+    Right& right = shared.right[which][WHOLE ? f / 64 : 0];
     if (!WHOLE) {
       __syncthreads();
-      Loaded<F>(x, f).put(right, f);
+      staged<F>(right, x, f);
       __syncthreads();
     }
-    float weights[ROWS][COLUMNS], most[ROWS] = {};
 #pragma unroll
-    for (i32 c = 0; c < COLUMNS; c++)
+    for (i32 m = 0; m < (WHOLE && f ? 0 : STACK); m++) {
+      float weights[2][COLUMNS], most[2] = {};
 #pragma unroll
-      for (i32 r = 0; r < ROWS; r++) {
-        weights[r][c] = s[r][c] * right.factors[column_at(c)];
-        most[r] = fmaxf(most[r], fabsf(weights[r][c]));
+      for (i32 c = 0; c < COLUMNS; c++)
+#pragma unroll
+        for (i32 r = 0; r < 2; r++) {
+          weights[r][c] = s[2 * m + r][c] * right.factors[column_at(c)];
+          most[r] = fmaxf(most[r], fabsf(weights[r][c]));
+        }
+      const Scale scales[2] = {of_row<Larger>(most[0]), of_row<Larger>(most[1])};
+#pragma unroll
+      for (i32 i = 0; i < COLUMNS; i++) {
+        const i32 r = i % 2, c = i / 2 * 2;
+        Parts& to = rows[m][c / 4];
+        split<TERMS>(to.high[i % 4], to.low[i % 4], weights[r][c] * scales[r].up,
+                     weights[r][c + 1] * scales[r].up);
       }
-    const Scale scales[ROWS] = {of_row<Larger>(most[0]), of_row<Larger>(most[1])};
-    float sums[8][4] = {};
-#pragma unroll
-    for (i32 c = 0; c < COLUMNS; c += 4) {
-      Parts rows, columns;
-#pragma unroll
-      for (i32 i = 0; i < 4; i++)
-        split<TERMS>(rows.high[i], rows.low[i], weights[i % 2][c + i / 2 * 2] * scales[i % 2].up,
-                     weights[i % 2][c + i / 2 * 2 + 1] * scales[i % 2].up);
-#pragma unroll
-      for (i32 n = 0; n < SPAN_OF(F, f); n += 16) {
-        load_parts<true>(columns, right, c * 4 + lane % 16, n + lane / 16 * 8);
-        multiply_add<TERMS>(sums[n / 8], sums[n / 8 + 1], rows, columns);
-      }
+      down[2 * m] = scales[0].down, down[2 * m + 1] = scales[1].down;
     }
 #pragma unroll
-    for (i32 n = 0; n < SPAN_OF(F, f) / 4; n++)
+    for (i32 g = 0; g < SPAN_OF(F, f); g += FAR) {
+      float sums[STACK][FAR / 8][4] = {};
 #pragma unroll
-      for (i32 r = 0; r < ROWS; r++) {
-        float& to = sum[r][f / 4 + n];
-        to = fmaf(sums[n / 2][2 * r + n % 2], scales[r].down, to);
-      }
+      for (i32 c = 0; c < COLUMNS; c += 4)
+#pragma unroll
+        for (i32 n = 0; n < FAR && g + n < SPAN_OF(F, f); n += 16) {
+          Parts columns;
+          load_parts<true>(columns, right, c * 4 + lane % 16, g + n + lane / 16 * 8);
+#pragma unroll
+          for (i32 m = 0; m < STACK; m++)
+            multiply_add<TERMS>(sums[m][n / 8], sums[m][n / 8 + 1], rows[m][c / 4], columns);
+        }
+#pragma unroll
+      for (i32 n = 0; n < FAR / 4 && 4 * n + g < SPAN_OF(F, f); n++)
+#pragma unroll
+        for (i32 r = 0; r < ROWS; r++) {
+          float& to = sum[r][(f + g) / 4 + n];
+          to = fmaf(sums[r / 2][n / 2][r % 2 * 2 + n % 2], down[r], to);
+        }
+    }
   }
 }
 
-INLINE float exponential(float x) { return fast_exp2(x * 1.442695041f); }
+// Scores are logarithms to the base 2.
+#define PER_NATURAL 1.442695041f
+INLINE float exponential(float x) { return fast_exp2(x); }
 
 #else
 
@@ -266,7 +307,7 @@ INLINE void loaded(Line* to, const Rows& x, i32 f, i32 features) {
 }
 
 template <i32 F> INLINE void product(
-    float (&s)[4][4], const Rows& a, const Rows& b, Shared& shared, i32) {
+    float (&s)[4][4], const Rows& a, const Rows& b, Shared& shared, i32, float by) {
   const i32 tx = threadIdx.x % LANES_OF_ROWS * 4, ty = threadIdx.x / LANES_OF_ROWS * 4;
 #pragma unroll
   for (i32 r = 0; r < 4; r++)
@@ -285,6 +326,9 @@ template <i32 F> INLINE void product(
         for (i32 c = 0; c < 4; c++) s[r][c] += x.v[r] * y.v[c];
     }
   }
+#pragma unroll
+  for (i32 r = 0; r < 4; r++)
+    for (i32 c = 0; c < 4; c++) s[r][c] *= by;
 }
 
 template <i32> INLINE void add_product(
@@ -315,6 +359,7 @@ template <i32> INLINE void add_product(
   }
 }
 
+#define PER_NATURAL 1.0f
 INLINE float exponential(float x) { return expf(x); }
 
 #endif
