@@ -45,7 +45,8 @@ def ours(case: tuple[Any, ...], arrays: Sequence[np.ndarray], device: Device, ti
         for outs in ([y], [y, *grads]):
             used = [vs[i] for i in range(len(vs)) if i != 3 or len(outs) > 1]
             f = symdnn.function(
-                [symdnn.In(v, borrow=True) for v in used], [symdnn.Out(o, borrow=True) for o in outs]
+                [symdnn.In(v, borrow=True) for v in used],
+                [symdnn.Out(o, borrow=True) for o in outs],
             )
             values = [given[i] for i in range(len(vs)) if i != 3 or len(outs) > 1]
             made.append(lambda f=f, values=values: f(*values))

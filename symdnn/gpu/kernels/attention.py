@@ -20,8 +20,8 @@ from symdnn.ops.attention.attention import Attention, AttentionGrad
 
 __all__ = ["KERNELS", "AttentionTile"]
 
-#: Rows of a small block; threads and rows of a block of the kernel before the gradient.
-_SIDE, _DELTA_THREADS, _DELTA_ROWS = 64, 256, 8
+#: Rows of a small block.
+_SIDE = 64
 #: Threads of a block by the terms of a product: 0 without tensor cores, 1 in the digits of TF32, 3 in
 #: those of float32.
 _THREADS = {0: 256, 1: 128, 3: 128}
@@ -94,23 +94,16 @@ class AttentionTile(CudaKernel[Attention | AttentionGrad]):
         inputs: Sequence[Any],
         outputs: Views,
     ) -> Sequence[KernelLaunch]:
-        """One kernel, or three or four of a gradient."""
+        """One kernel, or two or three of a gradient: that of the query is the first."""
         op, given, terms = call.op, _named(call.op, inputs), _terms(call)
         if isinstance(op, Attention):
             return [_launch(op, given | dict(zip(_FORWARD[1], outputs)), "result", terms)]
         given["delta"] = scratch(0, "float32", given["lse"].shape)
-        found = []
         results = dict(zip(_BACKWARD[1], outputs))
         if _tiles(terms, given, "k")["WHOLE"]:  # with the keys'
             given["values"] = results.pop("v")
-        for name, out in results.items():
-            found.append(_launch(op, given | {"result": out}, name, terms))
-        before = found[0]
-        blocks = -(-prod(given["q"].shape[:3]) // _DELTA_ROWS)
-        delta = KernelLaunch(
-            before.source, "attention_delta", (blocks,), (_DELTA_THREADS,), before.parameters
-        )
-        return [k for k in (delta, *found) if k.grid[0]]
+        found = [_launch(op, given | {"result": r}, name, terms) for name, r in results.items()]
+        return [k for k in found if k.grid[0]]
 
 
 def _first_extra(op: Attention | AttentionGrad) -> int:
@@ -185,7 +178,7 @@ def _launch(
 
 def _vector(given: dict[str, View]) -> int:
     """How many features are read at once."""
-    read = [given[n] for n in ("q", "k", "v", "dout") if n in given]
+    read = [given[n] for n in ("q", "k", "v", "dout", "out") if n in given]
     whole = all(v.shape[3] % 4 == 0 and not any(s % 4 for s in v.steps[:3]) for v in read)
     return 4 if whole and all(v.aligned_to(16) for v in read) else 1
 

@@ -41,6 +41,37 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) attention(
 #pragma unroll
     for (i32 n = 0; n < FEATURES_OF(E); n++) value_sum[r][n] = 0.0f;
   }
+#if ROLE == OF_QUERY
+  // What each row of the scores' gradient subtracts: dout . out, less the log-sum-exp's cotangent.
+  // The gradients of keys and values, which follow, read it, too.
+  __shared__ float deltas[SIDE];
+  float row_lse[ROWS], row_delta[ROWS];
+  const i64 lines = (b * p.heads + own) * p.queries;
+  for (i32 e = threadIdx.x; e < SIDE * 8; e += THREADS) {
+    const i64 row = first + e / 8;
+    const float* const out = p.out + b * p.out_step[0] + own * p.out_step[1] + row * p.out_step[2];
+    const float* const dout =
+        p.dout + b * p.dout_step[0] + own * p.dout_step[1] + row * p.dout_step[2];
+    float found = 0.0f;
+    for (i32 n = e % 8 * VEC; n < E && row < p.queries; n += 8 * VEC) {
+      const Vec<float, VEC> x = load<VEC>(&out[n]), y = load<VEC>(&dout[n]);
+#pragma unroll
+      for (i32 i = 0; i < VEC; i++) found += x.v[i] * y.v[i];
+    }
+    found = of_lanes<Added, 8>(found);
+    if (e % 8 == 0 && row < p.queries) {
+      deltas[e / 8] = found - (OF_LSE ? p.dlse[lines + row] : 0.0f);
+      p.delta[lines + row] = deltas[e / 8];
+    }
+  }
+  __syncthreads();
+#pragma unroll
+  for (i32 r = 0; r < ROWS; r++) {
+    const bool inside = first + row_at(r) < p.queries;
+    row_lse[r] = inside ? in_unit(p.lse[lines + first + row_at(r)]) : 0.0f;
+    row_delta[r] = inside ? deltas[row_at(r)] : 0.0f;
+  }
+#endif
   const i64 first_head = ROWS_ARE_KEYS ? own * share : own;
   const i64 past = ROWS_ARE_KEYS ? first_head + share : own + 1;
   for (i64 head = first_head; head < past; head++) {
@@ -94,7 +125,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) attention(
         // The columns of this tile that the row sees.
         const i32 low_column = within(row + before - at);
         const i32 high_column = row < row_end ? within(lesser(row + behind + 1, end) - at) : 0;
-        float kept[COLUMNS], slopes[COLUMNS];
+        float kept[COLUMNS], slopes[COLUMNS], masks[COLUMNS];
+        const i64 step = p.mask_step[2 + !ROWS_ARE_KEYS];
+        const M* const line = p.mask + b * p.mask_step[0] + head * p.mask_step[1] +
+                              row * p.mask_step[3 - !ROWS_ARE_KEYS] + at * step;
+#pragma unroll
+        for (i32 c = 0; c < COLUMNS && MASK; c++) {  // without branches: all loads run at once
+          const i32 column = column_at(c);
+          const bool seen = column >= low_column && column < high_column;
+          masks[c] = convert<float>(*(seen ? line + column * step : p.mask));
+        }
 #pragma unroll
         for (i32 c = 0; c < COLUMNS; c++) {
           const i32 column = column_at(c);
@@ -105,12 +145,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) attention(
             const float bounded = tanhf(s[r][c] / cap);
             s[r][c] = bounded * cap, slopes[c] *= 1.0f - bounded * bounded;
           }
-          if (MASK && seen) {
-            const float m = convert<float>(p.mask[b * p.mask_step[0] + head * p.mask_step[1] +
-                                                  i * p.mask_step[2] + j * p.mask_step[3]]);
-            if (MASK == 1) s[r][c] = m != 0.0f ? s[r][c] : -INF_f;
-            else s[r][c] = m > -INF_f ? fmaf(m, PER_NATURAL, s[r][c]) : -INF_f;
-          }
+          if (MASK == 1) s[r][c] = masks[c] != 0.0f ? s[r][c] : -INF_f;
+          if (MASK == 2)
+            s[r][c] = masks[c] > -INF_f ? fmaf(masks[c], PER_NATURAL, s[r][c]) : -INF_f;
           if (DROPS && seen) {
             const u64 e = (u64)((row_of_lse + i) * p.keys + j);
             kept[c] = (double)word_of(key, counter, e) < threshold ? 1.0f / keep : 0.0f;
@@ -122,24 +159,21 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) attention(
             if (column_at(c) < low_column || column_at(c) >= high_column)
               s[r][c] = -INF_f, dp[r][c] = 0.0f;
         }
-        float row_lse = 0.0f, row_delta = 0.0f;
-        if (ROLE == OF_QUERY && row < p.queries)
-          row_lse = in_unit(p.lse[row_of_lse + row]), row_delta = p.delta[row_of_lse + row];
 #pragma unroll
         for (i32 c = 0; c < COLUMNS && ROLE != OUT; c++) {
           const i32 column = column_at(c);
-          if (ROWS_ARE_KEYS) {
-#if TERMS
-            row_lse = shared.lse[column], row_delta = shared.delta[column];
+#if ROLE == OF_QUERY
+          const float lse = row_lse[r], delta = row_delta[r];
+#elif TERMS
+          const float lse = shared.lse[column], delta = shared.delta[column];
 #else
-            const bool there = at + column < p.queries;
-            row_lse = there ? in_unit(p.lse[row_of_lse + at + column]) : 0.0f;
-            row_delta = there ? p.delta[row_of_lse + at + column] : 0.0f;
+          const bool there = at + column < p.queries;
+          const float lse = there ? in_unit(p.lse[row_of_lse + at + column]) : 0.0f;
+          const float delta = there ? p.delta[row_of_lse + at + column] : 0.0f;
 #endif
-          }
-          const float probability = exponential(s[r][c] - row_lse);
+          const float probability = exponential(s[r][c] - lse);
           if (ROLE == OF_VALUE) s[r][c] = probability * kept[c];
-          else s[r][c] = probability * slopes[c] * (dp[r][c] * kept[c] - row_delta);
+          else s[r][c] = probability * slopes[c] * (dp[r][c] * kept[c] - delta);
           dp[r][c] = probability * kept[c];
         }
         if (ROLE != OUT) continue;
@@ -187,20 +221,4 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) attention(
     p.next_state[0] = key;
     p.next_state[1] = counter + (u64)(p.batch * p.heads * p.queries * p.keys);
   }
-}
-
-// What each row of the scores' gradient subtracts: dout . out, less the log-sum-exp's cotangent.
-extern "C" __global__ void __launch_bounds__(256) attention_delta(
-    const __grid_constant__ Parameters p) {
-  const i32 lane = threadIdx.x % 32;
-  const i64 row = (i64)blockIdx.x * 8 + threadIdx.x / 32;
-  const i64 count = p.batch * p.heads * p.queries, mine = row < count ? row : count - 1;
-  const i64 i = mine % p.queries, h = mine / p.queries % p.heads, b = mine / p.queries / p.heads;
-  const float* out = p.out + b * p.out_step[0] + h * p.out_step[1] + i * p.out_step[2];
-  const float* dout = p.dout + b * p.dout_step[0] + h * p.dout_step[1] + i * p.dout_step[2];
-  float total = 0.0f;
-  for (i32 n = lane; n < E; n += 32) total += out[n] * dout[n];
-#pragma unroll
-  for (i32 half = 16; half > 0; half /= 2) total += __shfl_xor_sync(0xffffffffu, total, half);
-  if (lane == 0 && row < count) p.delta[row] = total - (OF_LSE ? p.dlse[row] : 0.0f);
 }

@@ -78,7 +78,6 @@ template <class How> INLINE float of_row(float x) { return of_lanes<How, LANES_O
 // Features of a tile, from the f-th on. PITCH is one of which eight rows meet no bank twice.
 #define SPAN_OF(all, f) ((all) - (f) < 64 ? ((all) - (f) + 15) / 16 * 16 : 64)
 #define PIECES_OF(f) (((f) + 63) / 64)
-#define LANES 8
 
 // R rows of features as their parts in float16; each row is divided by its factor.
 template <i32 R> struct Tile {
@@ -110,7 +109,8 @@ struct Shared {
 
 // Features f to f + SPAN of R rows in registers; 0 beyond the ends.
 template <i32 F, i32 R> struct Loaded {
-  static constexpr i32 PASSES = R * LANES / THREADS;
+  static constexpr i32 FEW = F <= 16 ? 2 : F <= 32 ? 4 : 8, LEAST = THREADS / R;
+  static constexpr i32 LANES = FEW > LEAST ? FEW : LEAST, PASSES = R * LANES / THREADS;
   float v[PASSES][8];
   __device__ __forceinline__ void load_from(const Rows& x, i32 f) {
     const i32 k = f + threadIdx.x % LANES * 8;
@@ -158,7 +158,7 @@ template <i32 F, i32 R> struct AllLoaded {
     for (i32 f = 0; f < F; f += 64) pieces[f / 64].load_from(x, f);
   }
   __device__ __forceinline__ void put(Tile<R>* to) const {
-    float most[R * LANES / THREADS] = {};
+    float most[Loaded<F, R>::PASSES] = {};
 #pragma unroll
     for (i32 f = 0; f < F; f += 64) pieces[f / 64].enlarge(most);
 #pragma unroll
@@ -167,7 +167,7 @@ template <i32 F, i32 R> struct AllLoaded {
 };
 template <i32 F, i32 R> INLINE void staged(Tile<R>& to, const Rows& x, i32 f) {
   Loaded<F, R> piece;
-  float most[R * LANES / THREADS] = {};
+  float most[Loaded<F, R>::PASSES] = {};
   piece.load_from(x, f);
   piece.enlarge(most);
   piece.put(to, f, most);
