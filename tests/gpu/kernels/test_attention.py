@@ -243,12 +243,12 @@ def test_float32_is_ours(capability):
     ("flags", "features", "trains", "ours"),
     [
         ({"dnn.conv.allow_tf32": True}, 33, False, True),
-        ({"dnn.conv.allow_tf32": True}, 33, True, False),
-        ({"dnn.conv.allow_tf32": True}, 65, False, False), ({"amp": "bf16"}, 33, False, False),
+        ({"dnn.conv.allow_tf32": True}, 128, True, True),
+        ({"dnn.conv.allow_tf32": True}, 129, False, False), ({"amp": "bf16"}, 33, False, False),
     ],
 )  # fmt: skip
 def test_where_products_may_round_they_are_gemms(flags, features, trains, ours):
-    """But for the result alone of few features in TF32."""
+    """But for few features in TF32."""
     with config.change_flags(flags):
         vs = [T.TensorType("float32", (None, 4, None, features))() for _ in "qkv"]
         y = scaled_dot_product_attention(*vs)
