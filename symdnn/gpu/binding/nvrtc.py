@@ -19,6 +19,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from symdnn.config import config
 from symdnn.disk import object_file
 from symdnn.disk.store import Store
 from symdnn.errors import KernelCompileError, SymdnnError
@@ -44,6 +45,8 @@ _START = "".join(
     for what in ("launch_dependents", "wait")
 )
 _ENTRY = re.compile(r"__global__\s+void\b[^;{}#]*\{")
+_IN_A_MACRO = re.compile(r"^\s*#.*__global__", re.MULTILINE)
+_early_launch = config.reader("gpu.early_launch")
 
 _MAX_THREADS = 8
 #: Cubins that were begun and not asked for yet, and how many there may be.
@@ -115,7 +118,8 @@ def forget_cubin(source: str, capability: tuple[int, int], options: Sequence[str
 
 def waiting(source: str, capability: tuple[int, int]) -> str:
     """The source with kernels that may be launched early; itself where they may not."""
-    if capability < _EARLY_CAPABILITY:
+    off = capability < _EARLY_CAPABILITY or _early_launch() == "off"
+    if off or _IN_A_MACRO.search(source):
         return source
     made, count = _ENTRY.subn(lambda found: f"{found[0]} {_START}", source)
     return made if count == source.count("__global__") else source
@@ -132,7 +136,7 @@ def _flags(capability: tuple[int, int], options: Sequence[str]) -> tuple[str, ..
 
 def _key(source: str, flags: Sequence[str]) -> str:
     """The name of the cache's entry."""
-    words = (source, *flags, str(version()), _package(), _START)
+    words = (source, *flags, str(version()), _package(), *[_START] * (_early_launch() != "off"))
     return hashlib.sha256("\0".join(words).encode()).hexdigest()
 
 
