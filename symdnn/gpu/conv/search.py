@@ -30,8 +30,8 @@ __all__ = ["Search", "graph_plans"]
 
 #: The numbers of plans that are requested in turn: a guess needs one, a measurement more.
 _PLAN_COUNTS = (1, *range(4, 128, 4), 1 << 20)
-#: Plans of a folded convolution that are measured.
-_FOLDED_PLANS = 6
+#: Plans of each variant of a folded convolution that are measured.
+_FOLDED_PLANS = 4
 
 
 def graph_plans(form: ConvSignature, handle: int, most: int) -> tuple[list[GraphPlan], str]:
@@ -142,27 +142,29 @@ class Search:
             self._refuse("graph API", why)
 
     def of_plan(
-        self, plan: GraphPlan, flip_by_copy: bool, is_folded: bool = False
+        self, plan: GraphPlan, flip_by_copy: bool, variant: int | None = None
     ) -> Candidate | None:
-        """A plan as a candidate, if it is within the limits."""
+        """A plan as a candidate, if it is within the limits; of a ``variant`` that is folded."""
         s = self.signature
         if s.deterministic and not plan.deterministic:
             self._refuse(plan.name, "it is not deterministic")
             return None
-        if is_folded:
-            return self._fitting(Candidate.of_folded(s, plan))
+        if variant is not None:
+            return self._fitting(Candidate.of_folded(s, variant, plan))
         return self._fitting(Candidate.of_plan(plan, flip_by_copy))
 
     def folded(self, most: int = _FOLDED_PLANS) -> Iterator[Candidate]:
         """Plans of the convolution without strides, if it is folded."""
-        if why := folded.refusal(self.signature):
+        s = self.signature
+        if why := folded.refusal(s):
             self._refuse(folded.NAME, why)
             return
-        plans, why = graph_plans(folded.inner(self.signature), self.handle, most)
-        if not plans:
-            self._refuse(folded.NAME, why)
-        found = (self.of_plan(plan, False, is_folded=True) for plan in plans)
-        yield from (c for c in found if c is not None)
+        for variant in folded.variants(s):
+            plans, why = graph_plans(folded.inner(s, variant), self.handle, most)
+            if not plans:
+                self._refuse(folded.NAME, why)
+            found = (self.of_plan(plan, False, variant) for plan in plans)
+            yield from (c for c in found if c is not None)
 
     # -- both -------------------------------------------------------------------------------------
 

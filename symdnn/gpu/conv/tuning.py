@@ -164,7 +164,8 @@ def candidate_of(search: Search, record: Mapping[str, Any]) -> Candidate | None:
     if record["plan"] is None:
         return search.again((str(record["api"]), int(record["number"]), flip))
     plan = GraphPlan.of_record(record["plan"])
-    candidate = search.of_plan(plan, flip, is_folded=record["api"] == folded.NAME)
+    variant = int(record["number"]) if record["api"] == folded.NAME else None
+    candidate = search.of_plan(plan, flip, variant)
     if candidate is None:
         return None
     try:

@@ -72,6 +72,7 @@ class Env(HostEnv):
 
 
 @needs_gpp
+@pytest.mark.parametrize("whole", [0, 1, 2])
 @pytest.mark.parametrize("direction", ["fwd", "bwd_filter"])
 @pytest.mark.parametrize(
     ("shapes", "pad", "stride", "dtype", "flip"),
@@ -86,7 +87,7 @@ class Env(HostEnv):
 )
 def test_numbers(
     monkeypatch: pytest.MonkeyPatch, rng: Any, direction: str, shapes: Any, pad: Any, stride: Any,
-    dtype: str, flip: bool,
+    dtype: str, flip: bool, whole: int,
 ) -> None:  # fmt: skip
     s = conv(
         *shapes, pad, stride, direction=direction, dtype=dtype, layout="NHWC", flip=flip, tf32=True
@@ -99,7 +100,7 @@ def test_numbers(
         r: rng.standard_normal(s.in_memory(r)).astype(kind) for r in "xwy" if r != role
     }  # fmt: skip
     given[role] = np.full(s.in_memory(role), np.nan, kind)
-    candidate = Candidate.of_folded(s, PLAN)
+    candidate = Candidate.of_folded(s, whole, PLAN)
     env = Env(candidate.total_bytes(s))
     run = candidate.prepared(s, 7)
     run.load(env)
@@ -115,10 +116,26 @@ def first(**changed: Any) -> ConvSignature:
     return replace(s, **changed)
 
 
-def test_the_convolution_that_is_left() -> None:
-    s = folded.inner(first())
-    assert (s.x, s.w, s.y) == ((64, 16, 115, 115), (64, 16, 4, 4), (64, 64, 112, 112))
+@pytest.mark.parametrize(
+    ("whole", "x", "w"),
+    [
+        (0, (64, 16, 115, 115), (64, 16, 4, 4)),
+        (1, (64, 48, 115, 112), (64, 48, 4, 1)),
+        (2, (64, 152, 112, 112), (64, 152, 1, 1)),
+    ],
+)
+def test_the_convolution_that_is_left(whole: int, x: Any, w: Any) -> None:
+    s = folded.inner(first(), whole)
+    assert (s.x, s.w, s.y) == (x, w, first().y)
     assert (s.stride, s.padding) == ((1, 1), (0, 0))
+
+
+def test_variants_are_different_and_not_too_large() -> None:
+    assert folded.variants(first()) == [0, 1, 2]
+    assert folded.variants(first(x=(512, 3, 224, 224), y=(512, 64, 112, 112))) == [0, 1]
+    patches = conv((8, 3, 224, 224), (768, 3, 16, 16), 0, 16, dtype="bfloat16", layout="NHWC")
+    assert folded.variants(patches) == [0]
+    assert folded.inner(patches, 0).x == (8, 768, 14, 14)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +143,8 @@ def test_the_convolution_that_is_left() -> None:
     [
         {"stride": (1, 1)}, {"layout": "NCHW"}, {"groups": 3}, {"dilation": (2, 2)},
         {"dtype": "float64"}, {"dtype": "float32", "allow_tf32": False}, {"legacy_only": True},
-        {"direction": "bwd_data"}, {"x": (64, 8, 224, 224)}, {"stride": (8, 8)},
+        {"direction": "bwd_data"}, {"x": (64, 8, 224, 224)},
+        {"x": (9000, 3, 224, 224), "y": (9000, 64, 112, 112)},
     ],
 )  # fmt: skip
 def test_what_is_refused(changed: dict[str, Any]) -> None:
@@ -144,8 +162,9 @@ def test_a_measurement_tries_it_and_finds_its_record(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(Candidate, "prepared", lambda self, s, handle: None)
     search = Search(first(wanted="time_once"), 7)
     found = list(search.guesses())
-    assert [c.name for c in found] == ["plain", "folded eng58", "folded eng58"]
-    assert len({c.key for c in found}) == 3
+    names = [f"folded {n} eng58" for n in (0, 0, 1, 1, 2, 2)]
+    assert [c.name for c in found] == ["plain", *names]
+    assert len({c.key for c in found}) == 7
     for c in found[1:]:
         assert search.again(c.key) == c
         assert candidate_of(search, candidate_record(c)) == c
@@ -164,4 +183,4 @@ def test_a_record_without_it_is_not_its_own(monkeypatch: pytest.MonkeyPatch) -> 
 def test_the_kernels_compile(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folded.graph, "launch", lambda form, plan, handle: None)
     for flip in (0, 1):
-        nvrtc.compile_cubin(folded.FoldedLaunch(first(), PLAN, 7)._source(flip), (9, 0))
+        nvrtc.compile_cubin(folded.FoldedLaunch(first(), flip, PLAN, 7)._source(flip), (9, 0))
