@@ -8,7 +8,7 @@ from symdnn.ops.array import index as I
 from symdnn.ops.array import scatter_reduce as S
 from symdnn.ops.array import sort as O
 from symdnn.ops.array import take as E
-from symdnn.ops.array.order_statistics import OrderStatistics
+from symdnn.ops.array.order_statistics import ArgPartition, OrderStatistics, Partition
 from tests.op_table.record import Draw, OpCase, distinct, integers, normal, uniform
 
 
@@ -23,6 +23,13 @@ def changed(x, index, y, add=False):
     else:
         out[index] = y
     return out
+
+
+def parted(x):
+    """A partition along axis 1 around place 2, and its indices."""
+    kinds = np.sign(x - np.sort(x, 1)[:, 2:3])
+    order = np.argsort(kinds, 1, kind="stable")
+    return [np.take_along_axis(x, order, 1), order]
 
 
 def combined(x, index, y, reduce):
@@ -391,6 +398,13 @@ CASES = [
         lambda x: OrderStatistics(1)(x, np.array([3, 0, 1, 3, 4])),
         (distinct(2, 5, 3),),
         lambda x: np.sort(x, 1)[:, [3, 0, 1, 3, 4]],
+    ),
+    OpCase(
+        "partition",
+        (Partition, ArgPartition),
+        lambda x: [op(1)(x, np.array([2])) for op in (Partition, ArgPartition)],
+        (distinct(2, 5, 3),),
+        parted,
     ),
     OpCase(
         "sort_flat",
