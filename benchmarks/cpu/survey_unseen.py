@@ -263,7 +263,6 @@ def _moves() -> _Table:
          ("xp.transpose(x, (0, 2, 3, 1)) + 1", "x.permute(0, 2, 3, 1).contiguous() + 1",
                                SAME, SAME)),
         ("patches", (image,), (
- 
                       "xp.transpose(x.reshape((4, 3, 20, 10, 21, 10)), (0, 2, 4, 1, 3, 5))"
               ".reshape((1680, 300))",
             "x.reshape(4, 3, 20, 10, 21, 10).permute(0, 2, 4, 1, 3, 5).reshape(1680, 300)",

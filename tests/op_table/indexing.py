@@ -9,6 +9,7 @@ from symdnn.ops.array import scatter_reduce as S
 from symdnn.ops.array import sort as O
 from symdnn.ops.array import take as E
 from symdnn.ops.array.order_statistics import ArgPartition, OrderStatistics, Partition
+from symdnn.ops.array.sets import IsIn
 from tests.op_table.record import Draw, OpCase, distinct, integers, normal, uniform
 
 
@@ -405,6 +406,13 @@ CASES = [
         lambda x: [op(1)(x, np.array([2])) for op in (Partition, ArgPartition)],
         (distinct(2, 5, 3),),
         parted,
+    ),
+    OpCase(
+        "is_in",
+        (IsIn,),
+        lambda x, y: IsIn()(x, y),
+        (integers(0, 9, 3, 4), integers(0, 9, 5)),
+        np.isin,
     ),
     OpCase(
         "sort_flat",
