@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from symdnn.cpu.execution.output_buffers import view_of_base
 from symdnn.cpu.execution.step_codegen import Frame, PlanStep, Span
 from symdnn.cpu.launch.fastcall import (
     FastCall,
@@ -141,8 +142,7 @@ class FastCallGroups:
         """The call without Python, if the launch offers it for these operands."""
         if step.by_view or step.launch.native is None:
             return None
-        if any(self._alias.get(o, o) not in self._examples and values[o] is None
-               for o in step.outputs):  # fmt: skip
+        if any(self._base(o) < 0 and values[o] is None for o in step.outputs):
             return None
         places = self._operands(step)
         arrays = [None if i < 0 else self._array(i, values) for i in places]
@@ -230,7 +230,7 @@ class FastCallGroups:
         for i, operand in zip(self._operands(step), operands):
             array = operand.fixed if operand.argument < 0 else arguments[operand.argument]
             if operand.argument >= 0 and i in self._views:
-                array = _view_of(array, self._views[i][1], self._dtypes[i])
+                array = view_of_base(array, self._views[i][1], self._dtypes[i])
             arrays.append(array)
         n, m = len(step.inputs), len(step.inputs) + len(step.outputs)
         try:
@@ -264,7 +264,3 @@ def _example(dtype: Any, shape: tuple[int, ...], strides: Any = None) -> Any:
     if strides is None:
         strides = [dtype.itemsize * prod(shape[d + 1 :]) for d in range(len(shape))]
     return as_strided(np.empty(1, dtype), shape, strides)
-
-
-def _view_of(base: Any, view: Any, dtype: Any) -> Any:
-    return np.ndarray(view.shape, dtype, base, view.offset, view.strides)
