@@ -105,7 +105,7 @@ class FastCallGroups:
         if not any(not s.by_view and s.launch.native is not None for s in steps) or not available():
             return None
         found = cls(steps, frame, views, values, entering)
-        return found if found.spans else None
+        return found if any(s.steps for s in found.spans) else None
 
     # -- which steps -----------------------------------------------------------------------------
 
@@ -156,7 +156,8 @@ class FastCallGroups:
     def _spans(self, frame: Frame) -> list[Span]:
         """Runs of successive native steps, and the views between and before them.
 
-        A view is taken from Python only if another step reads it.
+        A view is taken from Python only if another step reads it. A run of views alone has no
+        steps: its views, too, are not taken where nothing reads them from Python.
         """
         native = set(self._native)
         read = self._read_from_python(frame, native)
@@ -170,7 +171,7 @@ class FastCallGroups:
                 now = []
         if now:
             spans.append(self._span(now, read, native))
-        return [s for s in spans if s.steps]
+        return spans
 
     def _is_hidden(self, step: PlanStep) -> bool:
         """Whether it is a view that native steps read without it."""
