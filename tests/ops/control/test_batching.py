@@ -154,6 +154,7 @@ LOOPS = {
     "BinomialSchedule": A_SIZE,
     "Dropout": A_STATE,
     "IncSubtensor": A_SIZE,
+    "LinearFilter": "its coefficients are the same for all lines",
     "MoveWait": HALVES,
     "StreamStart": HALVES,
     "StreamWait": HALVES,
