@@ -309,19 +309,12 @@ def _timed(found: Answer[Candidate] | None) -> ConvAlgorithm | None:
     return ConvAlgorithm(one.candidate, found.source, ms=one.ms, measured=found.table)
 
 
-def _lean(search: Search) -> ConvAlgorithm | None:
-    """The first guess that needs no workspace; None if all need some."""
-    found = next((c for c in search.guesses() if not c.workspace_bytes), None)
-    return None if found is None else ConvAlgorithm(found, "the first guess without workspace")
-
-
 #: The ways to choose, by the values of ``dnn.conv.algo_*`` without ``_once`` or
 #: ``_on_shape_change``. If a way finds nothing, the first guess is used.
 WAYS: dict[str, Callable[[Search], ConvAlgorithm | None]] = {
     "guess": lambda search: None,
     "time": lambda search: _timed(conv_tuning.measured(search)),
     "kept": lambda search: _timed(conv_tuning.kept(search)),
-    "lean": _lean,
 }
 
 

@@ -199,18 +199,6 @@ def test_a_program_may_have_a_way_of_its_own(both, monkeypatch):
     assert choose(signature(conv(algo="least_once")), 0).source == "cuDNN's heuristics"
 
 
-def test_a_lean_choice_is_the_first_guess_without_workspace(both):
-    both.plans = lambda form: ([plan(3), plan(4, 0), plan(5, 0)], "")
-    found = choose(signature(conv(algo="lean_once")), 0)
-    assert (found.candidate.name, found.workspace_bytes) == ("eng4", 0)
-    with config.change_flags({"dnn.conv.algo_fwd": "lean_on_shape_change"}):
-        assert choose(signature(conv()), 0).source == "the first guess without workspace"
-
-
-def test_a_lean_choice_guesses_where_all_need_workspace(both):
-    assert choose(signature(conv(algo="lean_once")), 0).source == "cuDNN's heuristics"
-
-
 def test_an_unknown_way_is_refused_where_it_would_choose(both):
     with pytest.raises(algorithm.UnsupportedAlgorithm, match="'most_once'.*, time_on_shape_change"):
         choose(signature(conv(algo="most_once")), 0)
