@@ -5,7 +5,6 @@ from functools import partial
 import numpy as np
 import scipy.special
 
-from symdnn.libraries.scipy.ops import ScipyFilter
 from symdnn.ops.array import argreduce as A
 from symdnn.ops.array import cumulative as C
 from symdnn.ops.array import filters as F
@@ -235,9 +234,6 @@ RUNNING = [
            lambda b, a, x: filtered(b / a, [1], x, axis=1).astype("float16"), rtol=1e-2),
     OpCase("lfilter_empty", (F.LinearFilter,), F.lfilter,
            (COEFFICIENTS, LEADING, normal(3, 0)), lambda b, a, x: x, grad=False),
-    OpCase("scipy_filter", (ScipyFilter,), lambda x, b, a: ScipyFilter(axis=1)(x, b, a),
-           (normal(3, 9), COEFFICIENTS, uniform(-0.4, 0.4, 2)),
-           lambda x, b, a: filtered(b, np.append(1, a), x, axis=1), grad=False),
     OpCase("recurrence_reverse", (C.LinearRecurrence,),
            lambda a, b: C.LinearRecurrence(0, True)(a, b), (normal(4, 2), normal(4, 2)),
            lambda a, b: recurrence(a[::-1], b[::-1])[::-1]),

@@ -1,1 +1,0 @@
-"""SciPy: recursive filters."""
