@@ -199,7 +199,7 @@ def block_views(
     memory: Any, index: Mapping[Variable, int]
 ) -> list[tuple[int, int, Callable[[Array], Array]]]:
     """Values in the block of outputs: (index, that of the block, what makes a view of it)."""
-    found = []
+    found: list[tuple[int, int, Callable[[Array], Array]]] = []
     for v, view in memory.views.items():
         if view.buffer.kind == "in block" and (view.static or v.owner not in memory.aliases):
             placed = replace(view, offset=view.buffer.offset + view.offset)

@@ -22,15 +22,15 @@ __all__ = ["KERNELS", "AttentionTile"]
 
 #: Rows of a small block.
 _SIDE = 64
-#: Threads of a block by the terms of a product: 0 without tensor cores, 1 in the digits of TF32, 3 in
-#: those of float32.
+#: Threads of a block by the terms of a product: 0 without tensor cores, 1 in the digits of TF32, 3
+#: in those of float32.
 _THREADS = {0: 256, 1: 128, 3: 128}
 _TENSOR_CORES = (8, 0)
 #: Features of a tile in shared memory, and the bytes of a number of each of its parts.
 _PIECE, _PART_BYTES = 64, 2
 #: Rows and columns of a step, blocks of a multiprocessor, whether tiles of the rows stay in shared
 #: memory, and whether all of the columns are there at once: by the pieces of the features.
-_FORMS = {
+_FORMS: dict[str, dict[int, tuple[tuple[int, ...], ...]]] = {
     "result": {1: ((128, 64, 2, 1, 1), (64, 64, 3, 1, 1)), 2: ((64, 64, 2, 1, 1),)},
     "gradient": {1: ((64, 64, 2, 1, 1),), 2: ((64, 32, 2, 1, 1),)},
 }
