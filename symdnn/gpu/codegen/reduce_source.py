@@ -255,20 +255,12 @@ def _vectors(program: ScalarProgram, reducers: Sequence[Reducer], sweep: Sweep) 
     ]  # fmt: skip
     begun += ["(Count)p.elements - 1"] if sweep.tail else []
     begun += ["p.whole"] if sweep.written >= 0 else []
-    ending = [f"    if (k >= {sweep.tail} && element == b.last) break;"] if sweep.tail else []
     reads = [_read(i, sweep.sources[i], f"b.x{i} + {_moved(i, 'r', sweep.reduced)}", sweep.width)
              for i in moving]  # fmt: skip
-    gathered, stored, at = [], [], ""
+    loaded = [f"{kinds[i]} a{i};" for i in moving]
     if sweep.written >= 0:
-        at = f"b.x{sweep.written} + {_moved(sweep.written, 'r', sweep.reduced)}"
-        gathered = [f"    whole.v[k] = v{len(reducers)};"]
-        stored = [f"  store<{sweep.width}>(b.whole + l.at, whole);"]
-    values = [
-        f"{'b.f' if a.fixed else 'l.a'}{i}{'.v[k]' if a.dense else ''}" for i, (_, a) in inputs
-    ]
-    values += [f"v{i}" for i in range(len(program.outputs))]
-    state = "s[k]" if sweep.across else "s[0]"
-    number = "element" if sweep.across else f"element * {sweep.width} + k"
+        reads.append(f"b.x{sweep.written} + {_moved(sweep.written, 'r', sweep.reduced)}")
+        loaded.append("Offset at;")
     return [
         f"struct Base {{ {' '.join(fields)} }};",
         "INLINE Base base_of(const Parameters& p, Count output) {",
@@ -276,14 +268,33 @@ def _vectors(program: ScalarProgram, reducers: Sequence[Reducer], sweep: Sweep) 
         *base,
         f"  return {{{', '.join(begun)}}};",
         "}",
-        f"struct Loaded {{ {' '.join(f'{kinds[i]} a{i};' for i in moving)}"
-        f"{' Offset at;' if at else ''} }};",
+        f"struct Loaded {{ {' '.join(loaded)} }};",
         "INLINE Loaded fetch(const Parameters& p, const Base& b, Count element) {",
         *index_lines("element", sweep.reduced, "r"),
-        f"  return {{{', '.join([*reads, *[at] * bool(at)])}}};",
+        f"  return {{{', '.join(reads)}}};",
         "}",
+        *_uses(program, reducers, sweep),
+    ]
+
+
+def _uses(program: ScalarProgram, reducers: Sequence[Reducer], sweep: Sweep) -> list[str]:
+    """``use``, which reduces a vector, ``take``, which reads it, too, and ``begin``."""
+    values = [
+        f"{'b.f' if a.fixed else 'l.a'}{i}{'.v[k]' if a.dense else ''}"
+        for i, a in enumerate(sweep.sources)
+    ]
+    values += [f"v{i}" for i in range(len(program.outputs))]
+    ending = [f"    if (k >= {sweep.tail} && element == b.last) break;"] if sweep.tail else []
+    gathered, stored = [], []
+    if sweep.written >= 0:
+        gathered = [f"    whole.v[k] = v{len(reducers)};"]
+        stored = [f"  store<{sweep.width}>(b.whole + l.at, whole);"]
+    whole = CTYPES[program.output_dtypes[-1]]
+    state = "s[k]" if sweep.across else "s[0]"
+    number = "element" if sweep.across else f"element * {sweep.width} + k"
+    return [
         "INLINE void use(const Base& b, const Loaded& l, Count element, State* s) {",
-        *([f"  Vec<{whole}, {sweep.width}> whole;"] if at else []),
+        *([f"  Vec<{whole}, {sweep.width}> whole;"] if stored else []),
         "#pragma unroll",
         f"  for (int k = 0; k < {sweep.width}; k++) {{",
         *ending,

@@ -31,7 +31,7 @@ __all__ = ["Search", "graph_plans"]
 #: The numbers of plans that are requested in turn: a guess needs one, a measurement more.
 _PLAN_COUNTS = (1, *range(4, 128, 4), 1 << 20)
 #: Plans of each variant of a folded convolution that are measured.
-_FOLDED_PLANS = 4
+_FOLDED_PLANS = 2
 
 
 def graph_plans(form: ConvSignature, handle: int, most: int) -> tuple[list[GraphPlan], str]:
@@ -154,17 +154,18 @@ class Search:
         return self._fitting(Candidate.of_plan(plan, flip_by_copy))
 
     def folded(self, most: int = _FOLDED_PLANS) -> Iterator[Candidate]:
-        """Plans of the convolution without strides, if it is folded."""
+        """Plans of the convolution without strides, if it is folded; of all variants in turn."""
         s = self.signature
         if why := folded.refusal(s):
             self._refuse(folded.NAME, why)
             return
+        listed: list[list[Candidate | None]] = []
         for variant in folded.variants(s):
             plans, why = graph_plans(folded.inner(s, variant), self.handle, most)
             if not plans:
                 self._refuse(folded.NAME, why)
-            found = (self.of_plan(plan, False, variant) for plan in plans)
-            yield from (c for c in found if c is not None)
+            listed.append([self.of_plan(plan, False, variant) for plan in plans])
+        yield from (c for turn in zip_longest(*listed) for c in turn if c is not None)
 
     # -- both -------------------------------------------------------------------------------------
 
@@ -177,7 +178,8 @@ class Search:
         yield from islice(found, 1)
         if self.signature.way == "time":  # of what is not measured, cuDNN's own comes first
             yield from (c for c in map(self.ours, range(len(OWN))) if c is not None)
-            yield from self.folded()
+            both = zip_longest(self.folded(), found)  # a search may end after a few
+            found = (c for turn in both for c in turn if c is not None)
         yield from found
 
     def ours(self, number: int) -> Candidate | None:
