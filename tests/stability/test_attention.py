@@ -309,7 +309,7 @@ def test_added_masks_have_gradients(shape):
 
 @pytest.mark.parametrize("batch", [6, 3, "batch"])
 def test_masks_of_windows(batch, monkeypatch):
-    """The stack is divided into images and windows, and all images have the masks of the windows."""
+    """The stack is divided into images and windows; all images have the masks of the windows."""
     monkeypatch.setattr(attention, "_REPEAT_MASKS_ON", ("cpu",))
     rng = new_rng()
     count = 6 if batch == "batch" else batch

@@ -1,7 +1,8 @@
 """Attention and its gradient in tiles, without stored scores: what cuDNN does not take.
 
-Products are float32 multiplications and additions. Sums have an order, so bits do not change from
-run to run. The random numbers of dropout are the reference's.
+Products are made on tensor cores, of parts in float16 that are as exact as float32, or where these
+are missing by float32's own. Sums have an order, so bits do not change from run to run. The random
+numbers of dropout are the reference's.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ __all__ = ["KERNELS", "AttentionTile"]
 
 #: Rows of a small block.
 _SIDE = 64
-#: Threads of a block by the terms of a product: 0 without tensor cores, 1 in the digits of TF32, 3 in
-#: those of float32.
+#: Threads of a block by the terms of a product: 0 without tensor cores, 1 in the digits of TF32, 3
+#: in those of float32.
 _THREADS = {0: 256, 1: 128, 3: 128}
 _TENSOR_CORES = (8, 0)
 #: Features of a tile in shared memory, and the bytes of a number of each of its parts.
 _PIECE, _PART_BYTES = 64, 2
 #: Rows and columns of a step, blocks of a multiprocessor, whether tiles of the rows stay in shared
 #: memory, and whether all of the columns are there at once: by the pieces of the features.
-_FORMS = {
+_FORMS: dict[str, dict[int, tuple[tuple[int, ...], ...]]] = {
     "result": {1: ((128, 64, 2, 1, 1), (64, 64, 3, 1, 1)), 2: ((64, 64, 2, 1, 1),)},
     "gradient": {1: ((64, 64, 2, 1, 1),), 2: ((64, 32, 2, 1, 1),)},
 }
