@@ -20,7 +20,9 @@ __all__ = ["add_to", "run"]
 
 _PACKAGE = Path(__file__).parent
 _CHECKOUT = _PACKAGE.parent
-_GRADIENTS = ("scalar_vjp", "vjp", "scalar_jvp", "jvp")
+_GRADIENTS = ("slope", "point_slope", "order_slope", "scalar_vjp", "vjp", "scalar_jvp", "jvp")
+#: Modules whose methods call an op's own, or refuse: they say nothing about the op.
+_BASES = ("symdnn.graph.", "symdnn.ops.elemwise")
 
 
 def add_to(commands: Any) -> None:
@@ -85,7 +87,7 @@ def _where(op: type) -> Iterator[str]:
     yield f"{'op':<13} {_line(op)}"
     for name in _GRADIENTS:
         method = getattr(op, name, None)
-        if method is not None and not method.__module__.startswith("symdnn.graph."):
+        if method is not None and not method.__module__.startswith(_BASES):
             yield f"{'gradient':<13} {_line(method)}  {method.__qualname__}"
     yield from _kernels(op)
     yield from _rewrites(op)

@@ -192,6 +192,15 @@ def test_where_an_op_is(capsys):
     assert any("log_of_softmax (stabilize)" in rest for _, rest in found)
 
 
+@pytest.mark.parametrize(
+    ("op", "own"), [("exp", ["Exp.slope"]), ("logaddexp", ["LogAddExp.scalar_vjp"])]
+)
+def test_where_the_gradient_of_an_elementwise_op_is(op, own, capsys):
+    assert cli.main(["kernels", op, "--where"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[-1] for line in lines if line.startswith("gradient")] == own
+
+
 def test_where_of_an_unknown_op_names_similar_ones(capsys):
     assert cli.main(["kernels", "softm", "--where"]) == 2
     assert "LogSoftmax" in capsys.readouterr().err

@@ -111,8 +111,10 @@ class Elemwise(Op):
         After these casts a node's dtypes follow from its inputs alone, so that they remain valid
         when it is compiled under other flags.
         """
+        if self.is_comparison or len(set(dtypes)) == 1:
+            return None
         wanted = upcast(*dtypes)
-        return None if self.is_comparison or wanted == promote(*dtypes) else wanted
+        return None if wanted == promote(*dtypes) else wanted
 
     def out_dtype(self, *dtypes: str) -> str:
         """The result's dtype from the operands' (NumPy's promotion)."""
@@ -141,7 +143,7 @@ class Elemwise(Op):
         for t in inputs:
             if not isinstance(t, TensorType) or not self.takes(t.dtype):
                 raise TypeMismatch(self, self.wanted, list(inputs), self.advice)
-        if len({t.ndim for t in inputs}) != 1:
+        if len(inputs) > 1 and len({t.ndim for t in inputs}) != 1:
             raise NdimMismatch(self, f"{self.wanted} of equal ndim", list(inputs))
         shape = broadcast_static(self, inputs)
         dtype = self.out_dtype(*[t.dtype for t in inputs])
@@ -320,17 +322,18 @@ class FloatElemwise(Elemwise):
 
 def apply_elemwise(op: Elemwise, *operands: TensorLike, hints: Hints | None = None) -> Variable:
     """Apply ``op`` to variables, numbers or arrays, with leading dimensions added to one ndim."""
-    if any(isinstance(v, Pattern) for v in operands):
+    if any([isinstance(v, Pattern) for v in operands]):
         return op(*operands)
-    variables = [as_variable(v) for v in operands]
+    variables: Vars = [as_variable(v) for v in operands]
     for v in variables:
         if not isinstance(v.type, TensorType):
             raise TypeMismatch(op, op.wanted, [v.type for v in variables])
-    ndim = max(v.type.ndim for v in variables)
-    aligned: Vars = [pad_left(v, ndim) for v in variables]
-    if len(aligned) > 1:
-        aligned = with_short_axes_declared(aligned)
-    return op(*aligned, hints=hints)
+    ndims = [v.type.ndim for v in variables]
+    if len(set(ndims)) > 1:
+        variables = [pad_left(v, max(ndims)) for v in variables]
+    if len(variables) > 1:
+        variables = with_short_axes_declared(variables)
+    return op(*variables, hints=hints)
 
 
 def pad_left(v: Variable, ndim: int) -> Variable:

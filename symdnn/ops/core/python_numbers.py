@@ -40,9 +40,10 @@ def settled(
     dtype's range; else :class:`~symdnn.errors.NumberOutOfRange` is raised for it.
     """
     variables = with_digits(variables)
-    if not compared:
-        variables = _with_sizes(variables, first)
     rest = variables[first:]
+    if len({getattr(v.type, "dtype", None) for v in rest}) > 1 and not compared:
+        variables = _with_sizes(variables, first)
+        rest = variables[first:]
     kinds = {v.number_kind for v in rest if v.number_kind is not None}
     if not kinds:
         return list(variables)

@@ -12,7 +12,8 @@ import numpy as np
 
 from symdnn.config import config
 from symdnn.graph.variable import Apply, Constant, Variable
-from symdnn.ops.array.order_statistics import OrderStatistics
+from symdnn.ops.array.order_statistics import ArgPartition, OrderStatistics, Partition
+from symdnn.ops.array.sets import IsIn
 from symdnn.ops.array.take import BincountLength
 from symdnn.ops.attention.attention import Attention, AttentionGrad
 from symdnn.ops.core.composed import written_out
@@ -152,12 +153,12 @@ def _parts(op: Any, w: Variable, axis: int, terms: int) -> list[slice]:
 
 
 @node_rewrite(
-    BincountLength, OrderStatistics, phase="lower", tags=("fast_compile",),
-    name="write_out_selections", target="cuda",
+    ArgPartition, BincountLength, IsIn, OrderStatistics, Partition, phase="lower",
+    tags=("fast_compile",), name="write_out_selections", target="cuda",
 )  # fmt: skip
 def write_out_selections(node: Apply, context: Context) -> Sequence[Variable] | None:
-    """A selection as a part of a sort, and the length of counts, on a GPU: it has no kernel."""
-    assert isinstance(node.op, BincountLength | OrderStatistics)
+    """Selections as parts of a sort, membership and lengths of counts, without a GPU's kernel."""
+    assert isinstance(node.op, ArgPartition | BincountLength | IsIn | OrderStatistics | Partition)
     return node.op.expanded(*node.inputs)
 
 

@@ -258,14 +258,14 @@ def test_the_fastest_is_taken_and_known_again(lt: Any, monkeypatch: Any, tmp_pat
 @pytest.mark.parametrize(
     ("fused", "plain", "sums", "apart"),
     [
-        (3.0, 1.0, 1.0, True), (3.0, 1.0, 2.5, False), (1.0, 2.0, 0.0, False),
-        (1.0, None, 0.0, False),
+        (3.0, 1.0, 1.0, True), (3.0, 1.0, 2.5, False),
+        (1.0, 2.0, 0.0, False), (1.0, None, 0.0, False),
     ],
 )  # fmt: skip
 def test_sums_are_apart_where_that_is_faster(
     lt: Any, monkeypatch: Any, fused: float, plain: float | None, sums: float, apart: bool
 ) -> None:
-    """A GEMM of split operands and a kernel of sums, beside a GEMM with sums as its epilogue."""
+    """A GEMM of split operands and a kernel of sums, beside one with the sums as its epilogue."""
     a, b = np.zeros((1, 256, 512), "f4"), np.zeros((1, 512, 256), "f4")
     s = signature(a, b)
     plans = GemmPlan(7, replace(s, epilogue="bgrada")), GemmPlan(7, s)
