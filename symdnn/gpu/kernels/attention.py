@@ -1,7 +1,8 @@
 """Attention and its gradient in tiles, without stored scores: what cuDNN does not take.
 
-Products are float32 multiplications and additions. Sums have an order, so bits do not change from
-run to run. The random numbers of dropout are the reference's.
+Products are made on tensor cores, of parts in float16 that are as exact as float32, or where these
+are missing by float32's own. Sums have an order, so bits do not change from run to run. The random
+numbers of dropout are the reference's.
 """
 
 from __future__ import annotations

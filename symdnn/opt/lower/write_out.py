@@ -46,7 +46,8 @@ def write_out(node: Apply, context: Context) -> Sequence[Variable] | None:
 def _gemms_are_faster(node: Apply, context: Context) -> bool:
     """Whether flags let GEMMs of a GPU round float32 operands, and our kernel is the slower one.
 
-    It rounds to the digits of TF32, too: up to 128 features it is the faster one.
+    It rounds to the digits of TF32, too: up to 128 features it is the faster one. But a gradient
+    that is written out shares scores and softmax with a result that is, too.
     """
     target = context.target
     if target.kind != "cuda" or node.inputs[0].type.dtype != "float32":
@@ -57,7 +58,9 @@ def _gemms_are_faster(node: Apply, context: Context) -> bool:
         return False
     features = [v.type.shape[3] or inf for v in node.inputs[:3]]
     old = (target.compute_capability or (0, 0)) < (8, 0)
-    return old or max(features) > _FAST_FEATURES
+    users = [] if isinstance(node.op, AttentionGrad) else context.fgraph.user_nodes(node.outputs[1])
+    shared = any(not context.capabilities.has_own_kernel(n, target.kind) for n in users)
+    return old or shared or max(features) > _FAST_FEATURES
 
 
 @node_rewrite(

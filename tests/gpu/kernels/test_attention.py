@@ -141,7 +141,7 @@ def test_sizes(sizes, rng):
 )
 @pytest.mark.parametrize("features", [(20, 33), (64, 64), (72, 36)], ids=str)
 def test_ways_of_products(terms, tolerance, features, rng, monkeypatch):
-    """By FMAs, in TF32, and in three products of TF32; all features at once or in pieces."""
+    """By FMAs, of operands with TF32's digits, and of parts; all features at once or in pieces."""
     monkeypatch.setattr(attention, "_terms", lambda call: terms)
     how = Scores(right=0, bottom_right=True, extras=("mask",))
     sizes = (1, 2, 1, 66, 70, *features)
@@ -263,6 +263,16 @@ def test_a_gradient_of_a_mask_is_written_out_beside_our_result():
     ops = {type(n.op) for n in f.fgraph.toposort()}
     assert Attention in ops
     assert AttentionGrad not in ops
+
+
+@pytest.mark.parametrize("flag", [False, True])
+def test_in_tf32_it_is_written_out_as_its_gradient_is(flag):
+    """They share scores and softmax."""
+    vs = [T.TensorType("float32", s)() for s in ((2, 4, 8, 8),) * 3 + ((1, 4, 8, 8),)]
+    with config.change_flags({"dnn.conv.allow_tf32": flag}):
+        y = scaled_dot_product_attention(*vs)
+        f = function(vs, [y, *T.grad((y**2).sum(), vs)], mode=CUDA)
+    assert (Attention in {type(n.op) for n in f.fgraph.toposort()}) is not flag
 
 
 @pytest.mark.gpu
