@@ -27,7 +27,7 @@ __all__ = [
     "convGrad3D",
     "convTransp3D", "frac_bilinear_upsampling", "max_pool_2d", "max_pool_2d_same_size",
     "max_pool_3d", "pool_2d",
-    "pool_3d",
+    "pool_3d", "separable_conv3d",
 ]  # fmt: skip
 
 BaseAbstractConv = NAMES["BaseAbstractConv"]
@@ -259,3 +259,17 @@ def convTransp3D(W: Any, b: Any, d: Any, H: Any, RShape: Any = None) -> Variable
     shape = [h.shape[0], w.shape[1], *(space[i] for i in range(3))]
     g = conv3d_grad_wrt_inputs(h, w, shape, subsample=tuple(d), filter_flip=False)
     return g.dimshuffle(0, 2, 3, 4, 1) + T.as_tensor_variable(b).dimshuffle("x", "x", "x", "x", 0)
+
+
+def separable_conv3d(
+    input: TensorLike, depthwise_filters: TensorLike, pointwise_filters: TensorLike,
+    num_channels: int, input_shape: Any = None, depthwise_filter_shape: Any = None,
+    pointwise_filter_shape: Any = None, border_mode: Any = "valid",
+    subsample: Any = (1, 1, 1), filter_flip: bool = True, filter_dilation: Any = (1, 1, 1),
+) -> Variable:  # fmt: skip
+    """A depthwise convolution of ``num_channels`` channels of volumes, then a pointwise one."""
+    deep = T.nnet.conv3d(
+        input, depthwise_filters, input_shape, depthwise_filter_shape, border_mode, subsample,
+        filter_flip, filter_dilation, num_channels,
+    )  # fmt: skip
+    return T.nnet.conv3d(deep, pointwise_filters, None, pointwise_filter_shape)

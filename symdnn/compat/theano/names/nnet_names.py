@@ -13,6 +13,7 @@ from symdnn.graph.variable import Variable
 from symdnn.ops.elementwise.activations import Sigmoid as ScalarSigmoid
 from symdnn.ops.elementwise.activations import Softplus as ScalarSoftplus
 from symdnn.ops.nn.conv_builders import conv2d_grad_wrt_inputs
+from symdnn.ops.nn.ctc import ctc
 from symdnn.tensor.nnet import conv2d as abstract_conv2d
 from symdnn.tensor.nnet import (
     crossentropy_softmax_1hot,
@@ -212,6 +213,7 @@ ctc_available = ctc_present
 
 def ConnectionistTemporalClassification(compute_grad: bool = True, openmp: object = None) -> Any:
     """Theano's op of the CTC loss: the function."""
-    from symdnn.ops.nn.ctc import ctc
-
     return ctc
+
+
+GpuConnectionistTemporalClassification, gpu_ctc = ConnectionistTemporalClassification, ctc
