@@ -26,8 +26,8 @@ from typing import Any
 
 import numpy as np
 
-#: Calls that are not timed: so many processor seconds, while kernels are compiled beside them, and
-#: of small networks the thousand after which symdnn compiles their smallest kernels too.
+#: Calls that are not timed: so many processor seconds, beside which kernels are compiled, and of
+#: small networks the thousand after which symdnn compiles their smallest kernels too.
 SETTLING, SETTLING_CALLS, MOST_SETTLING = 2.0, 1100, 10.0
 #: Seconds before a call of several threads.
 PAUSE = 0.3
