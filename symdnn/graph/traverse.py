@@ -145,10 +145,9 @@ def ancestors(outputs: Iterable[Variable], blockers: Iterable[Variable] = ()) ->
     outs = list(outputs)
     seen: dict[Variable, None] = {}
     for node in toposort(outs, blockers):
-        for v in (*node.inputs, *node.outputs):
-            seen.setdefault(v)
-    for v in outs:
-        seen.setdefault(v)
+        seen.update(dict.fromkeys(node.inputs))
+        seen.update(dict.fromkeys(node.outputs))
+    seen.update(dict.fromkeys(outs))
     return list(seen)
 
 
