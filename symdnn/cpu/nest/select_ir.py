@@ -154,7 +154,7 @@ class _SelectBuilder(SortBuilder):
                 return []
 
             some = self.new(f"icmp sgt i64 {count}, 0")
-            self.when(f"{name}s{tag}", some, lambda: self.counted(  # type: ignore[arg-type,return-value]
+            self.when(f"{name}s{tag}", some, lambda: self.counted(  # type: ignore[arg-type]
                 f"{name}{tag}", 0, count, one, parallel=True))  # fmt: skip
 
         end = self.new("sub i64 %n, 1")

@@ -31,8 +31,9 @@ from symdnn.ops.elementwise.activations import relu, sigmoid
 from symdnn.ops.elementwise.arithmetic import abs as absolute
 from symdnn.ops.elementwise.arithmetic import cast, maximum, minimum
 from symdnn.ops.elementwise.comparison import and_, eq, isnan, neq, or_, switch
+from symdnn.ops.elementwise.entropy import xlogy0
 from symdnn.ops.elementwise.rounding import trunc
-from symdnn.ops.elementwise.special import erf, gammaln, psi, xlogy0
+from symdnn.ops.elementwise.special import erf, gammaln, psi
 from symdnn.ops.linalg import dot as dot_products
 from symdnn.ops.linalg.dot import dot
 from symdnn.ops.numpy_names import numpy_math, numpy_reductions
