@@ -112,7 +112,7 @@ class FunctionGraph:
 
     def is_output(self, v: Variable) -> bool:
         """Whether ``v`` is an output of the graph."""
-        return any(node is None for node, _ in self.clients.get(v, ()))
+        return any([node is None for node, _ in self.clients.get(v, ())])
 
     def user_nodes(self, v: Variable) -> list[Apply]:
         """Nodes that read ``v``, each once."""
@@ -196,7 +196,7 @@ class FunctionGraph:
         return merged.get(v, v), {n for n in fresh if n in self.nodes}
 
     def _adopt(self, node: Apply, merged: dict[Variable, Variable]) -> None:
-        node.inputs = tuple(self._settled(v, merged) for v in node.inputs)
+        node.inputs = tuple([self._settled(v, merged) for v in node.inputs])
         twin = self._remember(node)
         if twin is not node:
             merged.update(zip(node.outputs, twin.outputs, strict=True))
@@ -248,7 +248,7 @@ class FunctionGraph:
             node = stack.pop()
             if node not in self.nodes:
                 continue
-            if any(self.clients.get(o) for o in node.outputs):
+            if any([o in self.clients for o in node.outputs]):
                 for callback in self.on_fewer_readers:
                     callback(node)
                 continue

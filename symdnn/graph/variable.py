@@ -42,8 +42,8 @@ class Variable(TensorMethods, ElementwiseMethods, ReductionMethods):
 
     # A dict is made only for a variable to which a program gives attributes of its own.
     __slots__ = (
-        "__dict__", "__weakref__", "_evaluated", "_tag", "index", "name", "owner", "stable_form_of",
-        "type",
+        "__dict__", "__weakref__", "_evaluated", "_tag", "index", "name", "owner", "short_axes",
+        "stable_form_of", "type",
     )  # fmt: skip
 
     #: The class of the Python number that it stands for, which takes the dtype of arrays in an op.
@@ -67,6 +67,8 @@ class Variable(TensorMethods, ElementwiseMethods, ReductionMethods):
         self._evaluated: dict[tuple[Any, ...], Any] | None = None  # the functions of eval
         #: The variable with the same value of which a gradient made this one (`symdnn.stable`).
         self.stable_form_of: Variable | None = None
+        #: The axes of unknown size that are no longer than 1, once found (`core/short_axes.py`).
+        self.short_axes: tuple[int, ...] | None = None
 
     @property
     def ndim(self) -> int:
@@ -351,7 +353,7 @@ class Shared(Variable):
 
     def clone(self, name: str | None = None) -> Variable:
         """Another shared variable with the same storage."""
-        other = Shared(self.type, self.storage, name or self.name)
+        other = self._kind(self.type, self.storage, name or self.name)
         other.default_update = self.default_update
         other._tag = copy.copy(self._tag)
         return other
@@ -360,7 +362,7 @@ class Shared(Variable):
         return self.clone()
 
     def __deepcopy__(self, memo: dict[int, object]) -> Variable:
-        other = Shared(self.type, copy.deepcopy(self.storage, memo), self.name)
+        other = self._kind(self.type, copy.deepcopy(self.storage, memo), self.name)
         memo[id(self)] = other  # first, since the update may read this variable
         other.default_update = copy.deepcopy(self.default_update, memo)
         other._tag = copy.deepcopy(self._tag, memo)
@@ -368,7 +370,13 @@ class Shared(Variable):
 
     def __reduce__(self) -> tuple[object, ...]:
         state = (self.default_update, self._tag)
-        return Shared, (self.type, self.storage, self.name), state
+        return self._kind, (self.type, self.storage, self.name), state
+
+    @property
+    def _kind(self) -> type[Shared]:
+        """What copies are: of its class, unless that is made of other arguments."""
+        kind = type(self)
+        return kind if kind.__init__ is Shared.__init__ else Shared
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         self.default_update, self._tag = state

@@ -250,7 +250,7 @@ class _GemmLaunch(CpuLaunch):
         if self._then is not None:
             self._then(outputs, outputs)
 
-    def _multiply(self, arrays: Arrays, panels: Array | None, workspace: Array | None) -> None:
+    def _multiply(self, arrays: list[Array], panels: Array | None, workspace: Array | None) -> None:
         words = self._words(arrays, panels is not None)
         if panels is not None:
             arrays[1] = panels
@@ -310,7 +310,8 @@ class _GemmLaunch(CpuLaunch):
 
 def _activation_launch(call: Call) -> Any:
     """A launch of an activation function that tiles do not compute; None if there is none."""
-    name = call.op.activation
+    op: Any = call.op
+    name = op.activation
     if name in ("", "relu"):
         return None
     program = program_of(ACTIVATIONS[name], "float32")

@@ -38,6 +38,7 @@ class Graph:
         launched = context.launched
         mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
         self._checked(driver.cuStreamBeginCapture(self._stream, mode))
+        context.captures = True
         try:
             enqueue()
         except BaseException as error:  # Ctrl-C, too: a stream that stays captured runs nothing
@@ -47,6 +48,8 @@ class Graph:
             if not isinstance(error, Exception):
                 raise
             raise CaptureFailed(f"{type(error).__name__}: {error}") from error
+        finally:
+            context.captures = False
         graph = self._checked(driver.cuStreamEndCapture(self._stream))
         #: The number of kernels and copies.
         self.nodes = int(driver.cuGraphGetNodes(graph, 0)[-1])

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from symdnn.compile.plan import gc_pause
+from symdnn.graph import gc_pause
 
 
 def test_it_is_on_again_whatever_happens():
