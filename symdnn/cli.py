@@ -85,7 +85,8 @@ def _parser() -> argparse.ArgumentParser:
 
     if importlib.util.find_spec("symdnn.demo"):
         # The demonstration reads its own arguments, --help too.
-        demo = commands.add_parser("demo", help="train a network on digits", add_help=False)
+        what = "train a network on digits, or a small GPT on text"
+        demo = commands.add_parser("demo", help=what, add_help=False)
         demo.set_defaults(run=_demo)
     for each in (parser, *commands.choices.values()):
         each.description = (each.description or "").replace("``", "")

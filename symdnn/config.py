@@ -311,6 +311,11 @@ class Config(Section):
             holder[each] = setting
         self._changes[0] += 1
 
+    def begin(self, name: str, value: object, origin: str) -> None:
+        """Set a flag, a fixed one too, for a program that has not compiled anything yet."""
+        self._global.update(_settings(name, value, origin))
+        self._changes[0] += 1
+
     def undo(self, name: str) -> None:
         """Bring a flag back to what it was before :meth:`set` was called last.
 

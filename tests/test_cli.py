@@ -192,6 +192,24 @@ def test_where_an_op_is(capsys):
     assert any("log_of_softmax (stabilize)" in rest for _, rest in found)
 
 
+@pytest.mark.parametrize(
+    ("op", "own"), [("exp", ["Exp.slope"]), ("logaddexp", ["LogAddExp.scalar_vjp"])]
+)
+def test_where_the_gradient_of_an_elementwise_op_is(op, own, capsys):
+    assert cli.main(["kernels", op, "--where"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[-1] for line in lines if line.startswith("gradient")] == own
+
+
+@pytest.mark.parametrize("name", ["LogAddExp", "ExpRel"])
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+def test_an_op_has_the_kernels_of_its_bases(target, name, capsys):
+    assert cli.main(["kernels", name.lower(), "--target", target]) == 0
+    ((op, kernels),) = (line.split(None, 1) for line in capsys.readouterr().out.splitlines())
+    assert op == name
+    assert "elementwise" in kernels
+
+
 def test_where_of_an_unknown_op_names_similar_ones(capsys):
     assert cli.main(["kernels", "softm", "--where"]) == 2
     assert "LogSoftmax" in capsys.readouterr().err

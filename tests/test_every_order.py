@@ -45,6 +45,7 @@ EXEMPT: dict[str, str] = {
         (
             "max_pool_grad_ties", "xlogx_zeros", "xlogy0_zeros", "xlog1py_zeros",
             "slogdet_singular", "logsumexp_infinite", "round_halves", "round_away_halves",
+            "rel_entr_zeros",
         ),
         KINK,
     ),
@@ -65,6 +66,7 @@ NOT_OF_THE_VALUE = {
     "zero_grad": "its gradient is zero",
     "grad_clip": "it is about the gradient: forward mode refuses it",
     "cbrt_far": "at infinity there are no differences",
+    "rel_entr_zeros": "where it is infinite there are no differences",
 }
 
 

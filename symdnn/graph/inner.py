@@ -117,6 +117,16 @@ class InnerGraphOp(MultiOp):
     inner: InnerGraph
 
     @property
+    def inputs(self) -> Sequence[Variable]:
+        """The inputs of its graph."""
+        return self.inner.inputs
+
+    @property
+    def outputs(self) -> Sequence[Variable]:
+        """The outputs of its graph."""
+        return self.inner.outputs
+
+    @property
     def host_callback(self) -> bool:
         return self.inner.host_callback
 

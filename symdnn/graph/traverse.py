@@ -29,7 +29,9 @@ def toposort(outputs: Iterable[Variable], blockers: Iterable[Variable] = ()) -> 
     order: list[Apply] = []
     ordered: set[Apply] = set()
     # Behind None is a node whose inputs have been visited.
-    stack = [v.owner for v in reversed(list(outputs)) if v.owner and v not in blocked]
+    stack: list[Apply | None] = [
+        v.owner for v in reversed(list(outputs)) if v.owner and v not in blocked
+    ]
     while stack:
         node = stack.pop()
         if node is not None:
@@ -38,11 +40,11 @@ def toposort(outputs: Iterable[Variable], blockers: Iterable[Variable] = ()) -> 
                 for v in reversed(node.inputs):
                     if (maker := v.owner) is not None and maker not in done and v not in blocked:
                         stack.append(maker)
-        elif (node := stack.pop()) not in done:
-            done.add(node)
-            order.append(node)
-            if node.op.ordered:
-                ordered.add(node)
+        elif (made := stack.pop()) is not None and made not in done:
+            done.add(made)
+            order.append(made)
+            if made.op.ordered:
+                ordered.add(made)
     return in_written_order(order, ordered)
 
 

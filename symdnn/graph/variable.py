@@ -353,7 +353,7 @@ class Shared(Variable):
 
     def clone(self, name: str | None = None) -> Variable:
         """Another shared variable with the same storage."""
-        other = Shared(self.type, self.storage, name or self.name)
+        other = self._kind(self.type, self.storage, name or self.name)
         other.default_update = self.default_update
         other._tag = copy.copy(self._tag)
         return other
@@ -362,7 +362,7 @@ class Shared(Variable):
         return self.clone()
 
     def __deepcopy__(self, memo: dict[int, object]) -> Variable:
-        other = Shared(self.type, copy.deepcopy(self.storage, memo), self.name)
+        other = self._kind(self.type, copy.deepcopy(self.storage, memo), self.name)
         memo[id(self)] = other  # first, since the update may read this variable
         other.default_update = copy.deepcopy(self.default_update, memo)
         other._tag = copy.deepcopy(self._tag, memo)
@@ -370,7 +370,13 @@ class Shared(Variable):
 
     def __reduce__(self) -> tuple[object, ...]:
         state = (self.default_update, self._tag)
-        return Shared, (self.type, self.storage, self.name), state
+        return self._kind, (self.type, self.storage, self.name), state
+
+    @property
+    def _kind(self) -> type[Shared]:
+        """What copies are: of its class, unless that is made of other arguments."""
+        kind = type(self)
+        return kind if kind.__init__ is Shared.__init__ else Shared
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         self.default_update, self._tag = state

@@ -323,11 +323,12 @@ class FloatElemwise(Elemwise):
 def apply_elemwise(op: Elemwise, *operands: TensorLike, hints: Hints | None = None) -> Variable:
     """Apply ``op`` to variables, numbers or arrays, with leading dimensions added to one ndim."""
     variables: Any = []
+    v: Any
     for v in operands:
         if isinstance(v, Pattern):
             return op(*operands)
         variables.append(v if type(v) in (int, float) else as_variable(v))
-    types = [v.type for v in variables if isinstance(v, Variable)]
+    types: list[Any] = [v.type for v in variables if isinstance(v, Variable)]
     if not all([isinstance(t, TensorType) for t in types]):
         raise TypeMismatch(op, op.wanted, [as_variable(v).type for v in operands])
     ndims = {t.ndim for t in types}

@@ -25,7 +25,7 @@ from symdnn.ops.elementwise.arithmetic import (
     true_div,
 )
 from symdnn.ops.elementwise.math import Exp, Log, exp, expm1, log, log1p, logaddexp
-from symdnn.ops.elementwise.special import erf, erfc, erfcx
+from symdnn.ops.elementwise.special import erf, erfc, erfcx, exprel
 from symdnn.ops.nn.softmax import LogSoftmax, Softmax
 from symdnn.rewriting.facts import floating, made_by, node_of, number, real_float
 from symdnn.rewriting.rewrite import Context, Family
@@ -47,6 +47,9 @@ NEAR_ZERO = [
     rule("log_of_one_minus", log(sub(1, x)), log1p(-x), "local_log1p"),
     rule("exp_minus_one", -1 + exp(x), expm1(x), "local_expm1"),
     rule("one_minus_exp", sub(1, exp(x)), -expm1(x), "local_expm1"),
+    rule("exp_minus_one_over_x", true_div(expm1(x), x), exprel(x)),
+    rule("one_minus_exp_over_x", true_div(-expm1(-x), x), exprel(-x)),
+    rule("expm1_of_negative_over_x", true_div(expm1(-x), x), -exprel(-x)),
     rule("one_minus_erf", sub(1, erf(x)), erfc(x), "local_one_minus_erf"),
     rule("one_plus_erf", 1 + erf(x), erfc(-x), "local_one_add_neg_erf"),
     rule("one_minus_erfc", sub(1, erfc(x)), erf(x), "local_one_minus_erfc"),

@@ -32,7 +32,7 @@ from symdnn.rewriting.facts import made_by, node_of, number, real_float
 from symdnn.rewriting.rewrite import Context, Family, reads
 from symdnn.stable.complements import MAX_DEPTH_NODES, complement, one_plus
 from symdnn.stable.moves import through_data_movement
-from symdnn.stable.scaled import in_bounds, scaled
+from symdnn.stable.scaled import in_bounds, negated, scaled
 
 __all__ = ["RULES"]
 
@@ -203,7 +203,7 @@ def one_minus(node: Apply, context: Context) -> Variable | None:
         return None if rest is None else _scaled_by(scale, complement(rest))
     if isinstance(b, Constant) and number(b) == 1:
         found = complement(a)
-        return None if found is None else -found
+        return None if found is None else negated(found)
     return None
 
 
@@ -215,7 +215,7 @@ def one_plus_negative(node: Apply, context: Context) -> Variable | None:
             continue
         if number(a) == -1:
             found = complement(b)
-            return None if found is None else -found
+            return None if found is None else negated(found)
         if made_by(b, Neg):
             scale, rest = _multiple(a, node_of(b).inputs[0])
             found = None if rest is None else complement(rest)

@@ -5,6 +5,7 @@ from symdnn.ops.elementwise.arithmetic import *
 from symdnn.ops.elementwise.bessel import i0, i0e, i1, i1e, iv, j0, j1, jv
 from symdnn.ops.elementwise.comparison import *
 from symdnn.ops.elementwise.complexes import angle, complex, complex_from_polar, conj, imag, real
+from symdnn.ops.elementwise.entropy import *
 from symdnn.ops.elementwise.incomplete import *
 from symdnn.ops.elementwise.math import *
 from symdnn.ops.elementwise.rounding import *
@@ -33,7 +34,7 @@ __all__ = [
     "betaln", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "cast", "cbrt", "ceil",
     "ceil_intdiv", "chi2sf", "clip", "clipped_relu", "complex", "complex_from_polar", "conj",
     "conjugate", "cos", "cosh", "deg2rad", "digamma", "divmod", "elu", "eq", "equal", "erf", "erfc",
-    "erfcinv", "erfcx", "erfinv", "exp", "exp2", "expit", "expm1", "floor", "floor_div",
+    "erfcinv", "erfcx", "erfinv", "exp", "exp2", "expit", "expm1", "exprel", "floor", "floor_div",
     "floor_divide", "gamma", "gammainc", "gammaincc", "gammainccinv", "gammaincinv", "gammaln",
     "ge", "gelu", "greater", "greater_equal", "gt", "hard_sigmoid", "i0", "i0e", "i1", "i1e",
     "imag", "int_div", "inv", "invert", "iround", "isclose", "isfinite", "isinf", "isnan", "iv",

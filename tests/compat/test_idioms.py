@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 
 import numpy as np
@@ -256,3 +257,120 @@ def test_a_loop_of_no_known_length_is_a_value_error(theano, T):
         theano.scan(lambda x: x, outputs_info=[{"taps": [-1]}], n_steps=2)
     with pytest.raises(ValueError, match="outputs_info"):
         theano.scan(lambda x: [x, x], outputs_info=[T.constant(1.0)], n_steps=2)
+
+
+def test_a_strict_shared_variable_is_set_strictly(theano):
+    value = np.ones(3)
+    w = theano.shared(value, strict=True)
+    for other in (value.astype("float32"), value.astype("int64"), [1.0, 2.0, 3.0]):
+        with pytest.raises(TypeError):
+            w.set_value(other)
+    for kept in (w, copy.deepcopy(w), pickle.loads(pickle.dumps(w))):
+        kept.set_value(value * 2)
+        np.testing.assert_array_equal(kept.get_value(), value * 2)
+    with pytest.raises(TypeError):
+        copy.deepcopy(w).set_value([1.0, 2.0, 3.0])
+
+
+def test_any_object_may_be_shared(theano):
+    kept = [object(), {"a": 1}, "text", lambda: 3]
+    for value in kept:
+        w = theano.shared(value)
+        assert w.get_value(borrow=True) is value
+        assert w.type == theano.generic
+        with pytest.raises(TypeError, match="Python object"):
+            theano.function([], w)
+
+
+def test_what_programs_read_of_a_loop(theano, T):
+    from theano.scan_module.scan_op import Scan
+
+    x, w = T.matrix("x"), theano.shared(np.eye(2))
+    start = [T.zeros((2,)), {"initial": T.zeros((3, 2)), "taps": [-3, -1]}, None]
+    steps, _ = theano.scan(
+        lambda a, h, far, near, w: [h + T.dot(a, w), far + near, a * 2], x, start, w,
+        truncate_gradient=4,
+    )  # fmt: skip
+    (op,) = {n.op for n in theano.gof.graph.io_toposort([x, w], steps) if isinstance(n.op, Scan)}
+    assert (op.n_seqs, op.n_sit_sot, op.n_mit_sot, op.n_nit_sot) == (1, 1, 1, 1)
+    assert (op.as_while, op.truncate_gradient) == (False, 4)
+    assert len(op.inputs) == 1 + 1 + 2 + 1
+    assert len(op.outputs) == 3
+    inside = theano.gof.graph.inputs(op.outputs)
+    assert set(op.inputs) >= {v for v in inside if not isinstance(v, theano.Constant)}
+    last, _ = theano.scan(lambda h: (h * 2, theano.scan_module.until(h > 5)), None, start[0].sum(),
+                          n_steps=9)  # fmt: skip
+    nodes = theano.gof.graph.io_toposort([], [last])
+    assert [n.op.as_while for n in nodes if isinstance(n.op, Scan)] == [True]
+
+
+@pytest.mark.parametrize("loop", ["scan", "map", "foldl"])
+def test_loops_read_lists_and_sparse_matrices(theano, T, loop):
+    import scipy.sparse
+    import theano.typed_list as tl
+
+    numbers = tl.TypedListType(T.dvector)("numbers")
+    s, x = theano.sparse.csr_matrix("s"), T.dmatrix("x")
+    step = {
+        "scan": lambda a, many, k, s: many[0].sum() * k + theano.sparse.dot(s, a).sum(),
+        "map": lambda a, many, k, s: many[0].sum() * k + theano.sparse.dot(s, a).sum(),
+        "foldl": lambda a, so_far, many, k, s: (
+            so_far + many[0].sum() * k + theano.sparse.dot(s, a).sum()
+        ),
+    }[loop]
+    given = {"sequences": x.dimshuffle(0, 1, "x"), "non_sequences": [numbers, T.constant(2.0), s]}
+    if loop == "foldl":
+        given["outputs_info"] = T.constant(np.float64(1))
+    found, _ = getattr(theano, loop)(step, **given)
+    many, a = [np.arange(3.0), np.ones(2)], scipy.sparse.random(4, 2, 0.7, "csr", random_state=1)
+    value = np.arange(6.0).reshape(3, 2)
+    wanted = 3 * 2 + (a @ value.T).sum(0)
+    got = theano.function([numbers, s, x], found)(many, a, value)
+    np.testing.assert_allclose(got, 1 + wanted.sum() if loop == "foldl" else wanted)
+
+
+def test_profiles_by_theanos_names(theano, T, capsys):
+    from theano.compile.profiling import ProfileStats
+
+    x = T.matrix("x")
+    stats = ProfileStats(atexit_print=False)
+    f = theano.function([x], T.dot(x, x).sum(), profile=stats)
+    g = theano.function([x], x * 2, profile=True)
+    for each in (f, f, g):
+        each(np.ones((3, 3)))
+    assert f.profile is stats
+    assert (stats.fct_callcount, g.profile.fct_callcount) == (2, 1)
+    assert stats.fct_call_time >= stats.vm_call_time > 0
+    stats.summary()
+    g.profile.summary()
+    assert "Dot" in capsys.readouterr().err
+
+
+class Money:
+    """Used by the test of types of a program's own."""
+
+    def __init__(self, cents):
+        self.cents = cents
+
+
+def test_types_of_a_programs_own(theano, T):
+    class Amount(theano.gof.Type):
+        def filter(self, x, strict=False, allow_downcast=None):
+            if strict and not isinstance(x, Money):
+                raise TypeError("wanted Money")
+            return x
+
+        def __str__(self):
+            return "amount"
+
+    amount = Amount()
+    v = amount("v")
+    assert (v.name, v.type, amount) == ("v", amount, Amount())
+    assert isinstance(amount, theano.gof.Type)
+    assert isinstance(T.dvector, theano.gof.Type)
+    assert not isinstance(T.dvector, Amount)
+    assert amount.is_valid_value(Money(3))
+    assert not amount.is_valid_value(3)
+    assert isinstance(v, theano.Variable)
+    with pytest.raises(TypeError, match=r"v is a Python object \(amount\)"):
+        theano.function([v], v)

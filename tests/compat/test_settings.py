@@ -7,6 +7,7 @@ import pytest
 from symdnn.compat.theano import settings
 from symdnn.config import config as flags
 from symdnn.errors import ConfigError
+from tests.compat.in_process import run
 
 
 def test_one_flag_by_both_names(theano):
@@ -100,3 +101,30 @@ def test_a_text_of_flags():
     assert found == [("a", "b"), ("gcc.cxxflags", "-a, -b"), ("c.d", "1")]
     with pytest.raises(ConfigError, match="has no '='"):
         list(settings._of_text("floatX"))
+
+
+@pytest.mark.parametrize("name", ["base_compiledir", "compiledir"])
+def test_the_folder_of_compiled_code(name, tmp_path):
+    rest = "device=cpu,enable_initial_driver_test=False,cublas.lib=cublas"
+    environment = {"THEANO_FLAGS": f"{name}={tmp_path}/code,{rest}"}
+    found = run(
+        """
+        from symdnn.config import config
+        print(theano.config.base_compiledir, theano.config.compiledir, config.base_compiledir)
+        try:
+            theano.config.base_compiledir = "/elsewhere"
+        except ValueError as error:
+            print("after import" in str(error))
+        """,
+        environment=environment,
+    )
+    assert found.split() == [f"{tmp_path}/code"] * 3 + ["True"]
+
+
+def test_flags_of_all_versions_can_be_read(theano):
+    flags_before = "pycuda.init cuda.enabled cublas.lib ProfileMode.n_ops_to_print home"
+    for name in flags_before.split():
+        value = theano.config
+        for part in name.split("."):
+            value = getattr(value, part)
+        assert isinstance(value, bool | int | str), name

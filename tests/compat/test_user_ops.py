@@ -284,3 +284,18 @@ def test_objects_are_no_inputs(theano, T):
         theano.function([held], Pick()(held))
     with pytest.raises(TypeError, match="__props__"):
         theano.function([], Pick()(theano.shared({"a": 1}, "held")))
+
+
+def test_an_op_of_c_code_alone_is_refused_by_name(theano, T):
+    class InC(theano.Op):
+        __props__ = ()
+
+        def make_node(self, x):
+            return theano.Apply(self, [x], [x.type()])
+
+        def c_code(self, node, name, inputs, outputs, sub):
+            return ""
+
+    x = T.dvector("x")
+    with pytest.raises(theano.gof.utils.MethodNotDefined, match="InC has C code alone"):
+        theano.function([x], InC()(x))([1.0])

@@ -115,6 +115,27 @@ def check_bare_updates():
     return {"losses": losses, "w": w.get_value().tolist(), "seen": float(seen.get_value())}
 
 
+def check_ranks_change_their_sizes_at_different_times():
+    """A rank that replays a captured step meets one that makes a plan, or has dropped its own."""
+    n, r = dist.size(), dist.rank()
+    rng = np.random.default_rng(11)
+    parts = [rng.integers(1, 2 + 9 * (k % 2), size=60) for k in range(4)]  # 0 and 2: always 1
+    x, t = T.matrix("x"), T.ivector("t")
+    w = symdnn.shared(np.zeros((6, 2), "float32"), name="w")
+    loss = T.nnet.categorical_crossentropy(T.nnet.softmax(T.dot(x, w)), t).sum()
+    step = dist.all_reduce(symdnn.grad(loss, w), "sum")
+    with symdnn.config.change_flags(plan_cache_size=3):
+        train = symdnn.function(
+            [x, t], dist.all_reduce(loss, "sum"), updates=[(w, w - 0.01 * step)]
+        )
+        losses = []
+        for sizes in zip(*parts):
+            rows = np.split(rng.permutation(len(X))[: sum(sizes)], np.cumsum(sizes)[:-1])
+            mine = np.concatenate(rows[r::n])
+            losses.append(float(train(X[mine], TARGET[mine])))
+    return {"losses": losses, "w": w.get_value().tolist()}
+
+
 def check_ranks_draw_numbers_of_their_own():
     n = dist.size()
     stream = RandomStream(5)

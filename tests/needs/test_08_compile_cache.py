@@ -26,8 +26,11 @@ print("right")
 """
 
 
-def processes(folder, count, killed):
-    """Start ``count`` at once on one folder, kill some, and give what each said."""
+def processes(folder, count, killed, asleep=0):
+    """Start ``count`` at once on one folder, kill some, and give what each of the others said.
+
+    The first ``asleep`` of them sleep from somewhere in their work until all others have ended.
+    """
     flags = f"base_compiledir={folder},cpu.compile=always,device=cpu"
     environment = {**os.environ, "SYMDNN_FLAGS": flags, "OMP_NUM_THREADS": "1"}
     running = [
@@ -41,14 +44,25 @@ def processes(folder, count, killed):
     victims = random.Random(0).sample(alive, min(killed, len(alive)))
     for process in victims:
         process.send_signal(signal.SIGKILL)
-    ended = [(p, *p.communicate(timeout=500)) for p in running]
+    sleepers = [p for p in alive if p not in victims][:asleep]
+    for process in sleepers:
+        process.send_signal(signal.SIGSTOP)
+    others = [p for p in running if p not in sleepers]
+    try:
+        ended = [(p, *p.communicate(timeout=500)) for p in others]
+    finally:
+        for process in sleepers:
+            process.send_signal(signal.SIGCONT)
+    ended += [(p, *p.communicate(timeout=500)) for p in sleepers]
     return [(out, error) for p, out, error in ended if p not in victims]
 
 
-@pytest.mark.parametrize(("count", "killed"), [(4, 1), pytest.param(64, 8, marks=pytest.mark.slow)])
-def test_processes_on_one_folder(tmp_path, count, killed):
-    for out, error in processes(tmp_path, count, killed):
-        assert (out, error) == ("right\n", "")
+@pytest.mark.parametrize(
+    ("count", "killed", "asleep"), [(4, 1, 1), pytest.param(64, 8, 8, marks=pytest.mark.slow)]
+)
+def test_processes_on_one_folder(tmp_path, count, killed, asleep):
+    said = processes(tmp_path, count, killed, asleep)
+    assert said == [("right\n", "")] * (count - killed)
     held = [p for p in tmp_path.rglob("*") if "lock" in p.name]
     assert not held  # nobody waits for anybody
     ((out, error),) = processes(tmp_path, 1, 0)  # every entry is valid, or a miss

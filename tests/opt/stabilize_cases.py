@@ -20,7 +20,7 @@ from symdnn.ops.elementwise import arithmetic as A
 from symdnn.ops.elementwise import math as M
 from symdnn.ops.elementwise.activations import sigmoid, softplus
 from symdnn.ops.elementwise.comparison import lt
-from symdnn.ops.elementwise.special import erf, erfc, erfcx, log_erfc, logit
+from symdnn.ops.elementwise.special import erf, erfc, erfcx, exprel, log_erfc, logit
 from symdnn.ops.linalg.products import BatchedDot, Dot
 from symdnn.ops.nn import crossentropy as X
 from symdnn.ops.nn import softmax as S
@@ -55,6 +55,12 @@ FORMS = [
     RuleCase("exp_minus_one", MAT, lambda x: C(-1) + M.exp(x), M.expm1, lambda x: 1 + M.exp(x)),
     RuleCase("one_minus_exp", MAT, lambda x: 1 - M.exp(x), lambda x: -M.expm1(x),
              lambda x: 2 - M.exp(x)),
+    RuleCase("exp_minus_one_over_x", MAT, lambda x: M.expm1(x) / x, exprel,
+             lambda x: M.expm1(x) / A.sqr(x)),
+    RuleCase("one_minus_exp_over_x", MAT, lambda x: -M.expm1(-x) / x, lambda x: exprel(-x),
+             lambda x: -M.expm1(-x) / A.sqr(x)),
+    RuleCase("expm1_of_negative_over_x", MAT, lambda x: M.expm1(-x) / x, lambda x: -exprel(-x),
+             lambda x: M.expm1(-x) / A.sqr(x)),
     RuleCase("one_minus_erf", MAT, lambda x: 1 - erf(x), erfc, lambda x: erf(x) - 1),
     RuleCase("one_plus_erf", MAT, lambda x: 1 + erf(x), lambda x: erfc(-x), lambda x: 2 + erf(x)),
     RuleCase("exp_of_square_times_erfc", MAT, lambda x: M.exp(A.sqr(x)) * erfc(x), erfcx,

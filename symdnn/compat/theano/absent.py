@@ -105,6 +105,7 @@ _BY_MODULE = {
     r"theano\.tensor\.(opt|blas|opt_uncanonicalize|subtensor|elemwise)": _REWRITES,
     r"theano\.tensor\.(basic|var|type|type_other|xlogx|extra_ops|sharedvar|io|slinalg)": "it is an "
         "inner part of theano.tensor; docs/theano.md says what there is",
+    r"theano\.tests\.\w+": "it is for Theano's own tests",
     r"theano\.sandbox\.\w+": "it was never finished in Theano",
 }  # fmt: skip
 

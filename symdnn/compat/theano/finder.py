@@ -20,7 +20,11 @@ _OWN = "symdnn.compat.theano.names."
 
 
 class _NotOffered(ModuleNotFoundError):
-    """A module of Theano that is not there, with what to use instead."""
+    """A module or name of Theano that is not there, with what to use instead.
+
+    It has no ``name``: of an error with one ``from module import name`` makes another, without
+    advice.
+    """
 
 
 class TheanoModule(ModuleType):
@@ -105,7 +109,7 @@ class _Finder(MetaPathFinder, Loader):
             return None
         if fullname in MODULES:
             return ModuleSpec(fullname, self, is_package=True)
-        raise _NotOffered(f"no module named {fullname!r}: {advice(fullname)}", name=fullname)
+        raise _NotOffered(f"no module named {fullname!r}: {advice(fullname)}")
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         return TheanoModule(spec.name, MODULES[spec.name].split())

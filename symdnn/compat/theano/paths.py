@@ -199,7 +199,7 @@ theano.gpuarray.extra_ops               = theano.gpuarray
 theano.gpuarray.sort                    = theano.gpuarray
 theano.gpuarray.neighbours              = theano.gpuarray
 theano.gpuarray.blocksparse             nnet_names
-theano.gpuarray.ctc                     T.nnet.ctc
+theano.gpuarray.ctc                     T.nnet.ctc nnet_names
 theano.gpuarray.fft                     T.theano_fft
 theano.gpuarray.linalg                  linalg_names T.slinalg T.nlinalg T.linalg
 theano.gpuarray.rng_mrg                 random_names

@@ -35,12 +35,14 @@ _FALSE = """
     openmp force_device gpuarray.single_stream scan.debug cmodule.debug cmodule.warn_no_version
     nocleanup profiling.ignore_first_call experimental.local_alloc_elemwise
     experimental.unpickle_gpu_on_cpu lib.amdlibm reoptimize_unpickled_function conv.assert_shape
-    nvcc.fastmath magma.enabled scan.allow_gc print_global_stats
+    nvcc.fastmath magma.enabled scan.allow_gc print_global_stats experimental.mrg pycuda.init
+    cmodule.mac_framework_link ProfileMode.profile_memory
 """
 _TRUE = """
     allow_gc scan.allow_output_prealloc unpickle_function pickle_test_value check_input vm.lazy
     cache_optimizations blas.check_openmp cmodule.preload_cache cmodule.remove_gxx_opt
-    DebugMode.check_c tensor.local_elemwise_fusion gpu.local_elemwise_fusion
+    DebugMode.check_c tensor.local_elemwise_fusion gpu.local_elemwise_fusion cuda.enabled
+    enable_initial_driver_test
 """
 #: Theano's defaults of flags without a meaning in symdnn; all others are "".
 _MEANINGLESS: dict[str, Any] = {
@@ -54,6 +56,8 @@ _MEANINGLESS: dict[str, Any] = {
     "optdb.position_cutoff": float("inf"), "cycle_detection": "regular",
     "profiling.n_apply": 20, "profiling.n_ops": 20, "profiling.min_memory_size": 1024,
     "profiling.min_peak_memory": False, "profiling.destination": "stderr", "cxx": "",
+    "ProfileMode.n_apply_to_print": 15, "ProfileMode.n_ops_to_print": 20,
+    "ProfileMode.min_memory_size": 1024, "home": "", "cublas.lib": "cublas",
 }  # fmt: skip
 
 
@@ -150,6 +154,7 @@ class TheanoConfig(_Section):
         """The names of all flags."""
         yield from FLAGS
         yield from WITHOUT_MEANING
+        yield from (n for n in _MEANINGLESS if n not in WITHOUT_MEANING)
         yield from self._own
 
     def __str__(self) -> str:
@@ -200,8 +205,12 @@ class TheanoConfig(_Section):
             self._set_from(name, value, "THEANO_FLAGS")
 
     def _set_from(self, name: str, value: str, origin: str) -> None:
+        folder = name in ("compiledir", "base_compiledir")
         try:
-            self.write(name, value)
+            if folder:
+                flags.begin("base_compiledir", os.path.expanduser(value), origin)
+            else:
+                self.write(name, value)
         except AttributeError:
             self._own[name] = _parsed(value)  # it may be a flag that the program adds
             text = f"{origin}: theano.config has no flag {name!r}"

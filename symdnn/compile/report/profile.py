@@ -18,7 +18,7 @@ from symdnn.graph.runtime import COMPILE_CLOCK
 from symdnn.graph.variable import Apply
 from symdnn.opt.engine import RewriteProfile
 
-__all__ = ["FunctionProfile", "NodeProfile"]
+__all__ = ["FunctionProfile", "NodeProfile", "print_at_exit"]
 
 
 @dataclass
@@ -59,6 +59,11 @@ class FunctionProfile:
     #: When the last call began, on the clock of :func:`time.perf_counter`.
     began: float = 0.0
 
+    # What programs for Theano read of a profile, by its names.
+    fct_callcount = property(lambda self: self.calls)
+    fct_call_time = property(lambda self: self.seconds)
+    vm_call_time = property(lambda self: sum(n.seconds for n in self.nodes.values()))
+
     @classmethod
     def of(cls, wanted: object, name: str, rewrites: RewriteProfile) -> FunctionProfile | None:
         """The profile that ``function(profile=wanted)`` asks for; None follows the flag.
@@ -72,7 +77,7 @@ class FunctionProfile:
         if not (config.profile if wanted is None else wanted):
             return None
         profile = cls(name, rewrites=rewrites)
-        _print_at_exit(profile)
+        print_at_exit(profile)
         return profile
 
     def watch(self) -> Watch:
@@ -236,7 +241,8 @@ class _Timer(Watch):
 _profiles_at_exit: list[FunctionProfile] = []
 
 
-def _print_at_exit(profile: FunctionProfile) -> None:
+def print_at_exit(profile: FunctionProfile) -> None:
+    """Print the profile when the process ends, unless the program has done so itself."""
     if not _profiles_at_exit:
         atexit.register(_print_all)
     _profiles_at_exit.append(profile)

@@ -50,7 +50,8 @@ __all__ = ["KERNELS", "DirectConvKernel", "DirectSizes", "fits_processor"]
 #: With fewer terms a tap is over before its addresses are read.
 _MIN_TERMS = 4
 #: Terms up to which oneDNN's kernels for 512 bits are faster with filters of one pixel: 16 to 96
-#: channels of 112x112 take 0.41 ms there and 0.54 here, 24 to 72 of 56x56 0.15 and 0.14.
+#: channels of 112x112 take 0.41 ms there and 0.54 here, 24 to 72 of 56x56 0.15 and 0.14; with SiLU
+#: the first take 1.12 and 0.94, since its sigmoid is slower.
 _FEW_TERMS_OF_512_BITS = 16
 #: With fewer multiplications compiling gains nothing; multiplications for which waking up another
 #: thread pays.
@@ -87,6 +88,7 @@ class DirectConvKernel(Kernel[OneDnnConv]):
             w, groups = call.inputs[1].shape, op.op.groups
             results = w[0] // groups
             few = jit.halves_vectors() and w[1] <= _FEW_TERMS_OF_512_BITS and prod(w[2:]) == 1
+            few = few and op.activation not in ("logistic", "swish")
             if few or w[1] < _MIN_TERMS or (groups > 1 and results % LANES):
                 return "oneDNN is faster for so few channels of a group"
             if ENTRY_BYTES * prod(w[2:]) > LIST_BYTES:
@@ -137,7 +139,8 @@ class DirectSizes:
         conv = op.op
         x, w, y = (tuple(t.shape) for t in (*call.inputs[:2], call.outputs[0]))
         x, y = first_shape(x), first_shape(y)
-        pads = [resolved_padding(p, k, d)[0] for p, k, d in zip(conv.padding, w[2:], conv.dilation)]
+        around = [resolved_padding(p, k, d) for p, k, d in zip(conv.padding, w[2:], conv.dilation)]
+        pads = [before for before, _ in around]
         terms, results = w[1], w[0] // conv.groups
         paired = conv.groups > 1 and results == LANES
         group_panels = 1 if paired else -(-results // PANEL)
@@ -150,6 +153,8 @@ class DirectSizes:
             "group_out": PANEL if paired else results, "panels": panels,
             "kind": KINDS[op.activation], "taps": w[2] * w[3], "mirrored": int(conv.flip),
         }  # fmt: skip
+        moves = (*(n - 1 for n in conv.stride), *(n for pad in around for n in pad))
+        words["same"] = int(prod(w[2:]) == 1 and not any(moves))
         for name, pair in (("stride", conv.stride), ("pad", pads), ("step", conv.dilation)):
             words |= {f"{name}_{key}": int(n) for key, n in zip("hw", pair)}
         for name, limit in zip(("low", "high"), _LIMITS[op.activation]):

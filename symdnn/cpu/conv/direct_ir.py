@@ -46,12 +46,14 @@ _NOWHERE = -(1 << 60)
 #: results, channels of a sample and of a result; terms; floats to the terms of a panel's second
 #: vector (0: the same terms); panels of a group, and floats of input and of result from a group to
 #: the next; all panels; tiles and panels of a part, numbers of parts of panels; tiles of a list;
-#: the activation function (``KINDS``) and its limits, as bits of float32.
+#: the activation function (``KINDS``) and its limits, as bits of float32; whether each pixel of the
+#: result is one of the input, at the same place.
 WORDS = (
     "threads", "tasks", "one", "x", "filters", "zeros", "bias", "more", "y", "in_h", "in_w", "k_h",
     "k_w", "out_h", "out_w", "stride_h", "stride_w", "pad_h", "pad_w", "step_h", "step_w", "pixels",
     "channels", "results", "terms", "second", "group_panels", "group_in", "group_out", "panels",
     "part_tiles", "part_panels", "parts_panels", "block_tiles", "kind", "low", "high",
+    "same",
 )  # fmt: skip
 #: The words that are array objects.
 _ARRAY_WORDS = ("x", "filters", "zeros", "bias", "more", "y")
@@ -85,6 +87,7 @@ class _Rows(Builder):
         for name in ("low", "high"):
             self.put(f"%{name}_bits = trunc i64 %{name} to i32")
             self.put(f"%{name}_is = bitcast i32 %{name}_bits to float")
+        self.put("%is_same = icmp ne i64 %same, 0")
         self.put("%taps = mul i64 %k_h, %k_w", "%tap_floats = mul i64 %terms, 16")
         self.put("%tap_bytes = mul i64 %tap_floats, 4", "%panel_bytes = mul i64 %taps, %tap_bytes")
         self.put(f"%share_bytes = udiv i64 %panel_bytes, {FETCH_SHARES}")
@@ -145,6 +148,25 @@ class _Rows(Builder):
         local = self.new(f"sub i64 {tile}, {first}")
         begin = self.bytes_at("%list", self.new(f"mul i64 {local}, %tile_bytes"))
         pixel_0 = self.new(f"mul i64 {tile}, {PIXELS}")
+        self.choose("same", "%is_same", lambda same, _: (
+            self._same_pixels(begin, pixel_0, local) if same else
+            self._taps_of(begin, pixel_0, local)
+        ))  # fmt: skip
+        return []
+
+    def _same_pixels(self, begin: str, pixel_0: str, local: str) -> None:
+        """The entry of a tap that each pixel has at its own place."""
+        at = self.bytes_at("%x", self.new(f"mul i64 {pixel_0}, %pixel_bytes"))
+        left = self.new(f"sub i64 %pixels, {pixel_0}")
+        for i in range(PIXELS):
+            exists = self.new(f"icmp sgt i64 {left}, {i}")
+            place = self.new(f"select i1 {exists}, ptr {at}, ptr %zeros")
+            self.put(f"store ptr {place}, ptr {self._place(begin, i)}")
+            at = self.bytes_at(at, "%pixel_bytes")
+        self.put(f"store i64 0, ptr {self._place(begin, PIXELS)}")
+        self.put(f"store i64 1, ptr {self._place('%counts', local)}")
+
+    def _taps_of(self, begin: str, pixel_0: str, local: str) -> None:
         inner = self.new(f"urem i64 {pixel_0}, %out_size")
         image = self.new(f"mul i64 {self.new(f'udiv i64 {pixel_0}, %out_size')}, %image_bytes")
         row, column = self.new(f"udiv i64 {inner}, %out_w"), self.new(f"urem i64 {inner}, %out_w")
@@ -169,7 +191,6 @@ class _Rows(Builder):
 
         _, count = self.counted("tap_y", 0, "%k_h", row_of_taps, [begin, "0"], ["ptr", "i64"])
         self.put(f"store i64 {count}, ptr {self._place('%counts', local)}")
-        return []
 
     def _following(self, image: str, row: str, column: str) -> tuple[str, str, str]:
         """The pixel of the results behind this one: its sample's offset, row and column."""

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from symdnn.cpu.compiler import jit
+from symdnn.cpu.elementwise.elementwise import elementwise_launch
 from symdnn.cpu.gemm.gemm_direct import direct_product
 from symdnn.cpu.gemm.gemm_gram import GramLaunch, is_gram
 from symdnn.cpu.gemm.gemm_ir import TileShape, max_block_terms, shape_of
@@ -34,7 +35,8 @@ from symdnn.cpu.launch.traits import LLVM_ASKS_THREADS
 from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call, Kernel, Row
 from symdnn.graph.typing import Array, Arrays
-from symdnn.ops.vendor.onednn import OneDnnMatmul
+from symdnn.ops.lowered.activation import program_of
+from symdnn.ops.vendor.onednn import ACTIVATIONS, OneDnnMatmul
 
 __all__ = ["GemmPartition", "GemmKernel", "partition", "KERNELS"]
 
@@ -62,6 +64,8 @@ _ROWS_PER_PANEL = 192
 #: Extra cycles of a row that several threads write, since they share cache lines at the ends of
 #: their parts. 64 x 64 x 64 takes 5.1 us divided by columns and 2.8 divided by rows.
 _SHARED_ROW_CYCLES = 30
+#: Multiplications beside which a second pass for an activation function does not count.
+_MIN_WORK_TO_ACTIVATE = 1 << 20
 #: Each thread's scratch memory is aligned to pages.
 _PAGE_BYTES = 4096
 _Words = ctypes.c_int64
@@ -84,11 +88,11 @@ class GemmKernel(Kernel[OneDnnMatmul]):
     traits = LLVM_ASKS_THREADS
 
     def refuses(self, call: Call[OneDnnMatmul]) -> str | None:
-        """Needs float32, and an epilogue of a bias or an addend, and ReLU."""
+        """Needs float32, a bias or an addend, and relu or an activation of a large product."""
         op = call.op
         types = (*call.inputs, *call.outputs)
-        if op.activation not in ("", "relu") or (op.residual and op.bias):
-            return "nothing but a bias or an addend, and relu, can follow it"
+        if op.residual and op.bias:
+            return "a bias or an addend can follow it, not both"
         if any(t.dtype != "float32" for t in types):
             return "it computes in float32"
         if why := compiler_refusal():
@@ -98,6 +102,9 @@ class GemmKernel(Kernel[OneDnnMatmul]):
                 return "it is empty"
             if not 2 <= types[0].ndim == types[1].ndim <= 3:
                 return "it multiplies matrices, or stacks of them"
+            work = prod(types[-1].shape) * types[0].shape[-1]
+            if op.activation not in ("", "relu") and work < _MIN_WORK_TO_ACTIVATE:
+                return "oneDNN is faster for a small product before that activation function"
             if types[0].shape[-2] >= _ONEDNN_MIN_ROWS and types[0].shape[-1] <= _ONEDNN_MAX_TERMS:
                 return "oneDNN is faster for so many rows of so few terms"
         return None
@@ -230,6 +237,7 @@ class _GemmLaunch(CpuLaunch):
         self._direct = direct_product(call, self._partition.block_k)
         columns = shape_of(jit.vector_width()).columns
         self._kept = self._direct or kept_panels(call, part, columns)
+        self._then = _activation_launch(call)
 
     def __call__(self, inputs: Arrays, outputs: Arrays, workspace: Array | None = None) -> None:
         """Multiply, then run the epilogue."""
@@ -237,7 +245,12 @@ class _GemmLaunch(CpuLaunch):
         panels = None if self._kept is None else self._kept.of(arrays[1])
         if self._direct is not None and panels is not None:
             self._direct.run([as_contiguous(arrays[0]), *arrays[1:]], panels)
-            return
+        else:
+            self._multiply(arrays, panels, workspace)
+        if self._then is not None:
+            self._then(outputs, outputs)
+
+    def _multiply(self, arrays: list[Array], panels: Array | None, workspace: Array | None) -> None:
         words = self._words(arrays, panels is not None)
         if panels is not None:
             arrays[1] = panels
@@ -250,7 +263,7 @@ class _GemmLaunch(CpuLaunch):
         self, inputs: Arrays, outputs: Arrays, workspace: Array | None = None
     ) -> FastCall | None:
         """For operands with these strides."""
-        if self._kept is not None:
+        if self._kept is not None or self._then is not None:
             return None  # each call asks whether the parameter has changed
         if not all(x.flags.c_contiguous for x in (*inputs[2:], *outputs)):
             return None
@@ -293,6 +306,17 @@ class _GemmLaunch(CpuLaunch):
             # One matrix may serve the whole stack.
             values |= {f"{n}_stack": x.strides[0] if len(x) > 1 else 0 for n, x in stacks}
         return (_Words * len(WORDS))(*(values.get(n, 0) for n in WORDS))
+
+
+def _activation_launch(call: Call) -> Any:
+    """A launch of an activation function that tiles do not compute; None if there is none."""
+    op: Any = call.op
+    name = op.activation
+    if name in ("", "relu"):
+        return None
+    program = program_of(ACTIVATIONS[name], "float32")
+    assert program is not None, f"{name} has no scalar program"
+    return elementwise_launch(program, tuple(call.outputs[0].shape))
 
 
 _SCRATCH_WORD, _OWN_WORD = WORDS.index("scratch"), WORDS.index("own")

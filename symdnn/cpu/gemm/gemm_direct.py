@@ -65,9 +65,8 @@ class DirectProduct(KeptPanels):
 
     def _words(self, sizes: tuple[int, int], terms: int, count: int, low: float) -> Any:
         rows, columns = sizes
-        values = dict.fromkeys(
-            ("in_w", "k_h", "k_w", "out_w", "stride_h", "stride_w", "step_h", "step_w", "taps"), 1
-        )
+        ones = "in_w k_h k_w out_w stride_h stride_w step_h step_w taps same"
+        values = dict.fromkeys(ones.split(), 1)
         values |= {
             "in_h": rows, "out_h": rows, "pixels": rows, "channels": self.terms,
             "results": columns, "terms": terms, "group_panels": self._panels,

@@ -11,15 +11,18 @@ import numpy as np
 
 import symdnn.tensor as T
 from symdnn.errors import ModelError, SymdnnError
-from symdnn.graph.variable import Variable
+from symdnn.graph.evaluate import evaluator
+from symdnn.graph.traverse import ancestors, leaves
+from symdnn.graph.variable import Constant, Variable
 from symdnn.onnx.model.kinds import carrier
 from symdnn.onnx.model.node import Node
 from symdnn.onnx.model.values import Sequence as Tensors
-from symdnn.onnx.model.values import Stacked, Value, known_array
+from symdnn.onnx.model.values import Stacked, Unsettled, Value, known_array
 from symdnn.ops.array.view import ForgetShape
 from symdnn.ops.control.control import ifelse
 from symdnn.ops.control.scan_builder import scan, until
 from symdnn.ops.core.shape import dims_of
+from symdnn.rewriting.shapes import ShapeResolver
 
 __all__ = ["OPS"]
 
@@ -90,10 +93,11 @@ def _run_loop(node: Node, body: Any, states: list[Any]) -> list[Any]:
         if unrolled is not None:
             return unrolled
     grown = _growing(body, states)
-    if not node.roots:  # no call has the number of steps
+    if steps is None and not node.roots:  # no call has the number of steps
         grown |= _listing(body, states)
     if grown and all(isinstance(s, Value) for k, s in enumerate(states) if k not in grown):
-        return _with_growing(node, body, states, grown)
+        unrolled = _of_several_sizes(node, body, states, grown)
+        return _with_growing(node, body, states, grown) if unrolled is None else unrolled
     if plain:
         for loose in (False, True):
             try:
@@ -161,20 +165,81 @@ def used_names(node: Any) -> list[str]:
     return found
 
 
+def _plain(body: Any, grown: dict[int, tuple[int | None, str]]) -> Any:
+    """The body without the states that grow; the last outputs are what is appended to them."""
+    plain = type(body)()
+    plain.CopyFrom(body)
+    del plain.input[:]
+    del plain.output[:]
+    plain.input.extend(v for i, v in enumerate(body.input) if i - 2 not in grown)
+    plain.output.extend(v for i, v in enumerate(body.output) if i - 1 not in grown)
+    for _, piece in grown.values():
+        plain.output.add().name = piece
+    return plain
+
+
+def _of_several_sizes(
+    node: Node, body: Any, states: list[Any], grown: dict[int, tuple[int | None, str]]
+) -> list[Any] | None:
+    """The loop written out, if what it appends may have another size at each step.
+
+    None if it has not, or if no call settles the number of steps: a loop checks it when it runs.
+    """
+    sizes, i = _sizes_of_steps(node, body, states, grown)
+    if not sizes:
+        return None
+    try:
+        steps = _settled_steps(node)
+    except ModelError:
+        return None
+    if _same_at_all(node, sizes, i, steps):
+        return None
+    return _unrolled(node, body, states, steps)
+
+
+def _sizes_of_steps(
+    node: Node, body: Any, states: list[Any], grown: dict[int, tuple[int | None, str]]
+) -> tuple[list[Variable], Variable]:
+    """Sizes of the pieces that follow from the step or from states, and the number of the step."""
+    i = T.scalar("step", dtype="int64")
+    kept = [s for k, s in enumerate(states) if k not in grown]
+    fresh = [_forgotten(s.variable, range(s.ndim)).type() for s in kept]
+    inputs = [Value(i), Value.of(np.asarray(True))]
+    inputs += [Value(v, s.kind) for v, s in zip(fresh, kept)]
+    results = node.scope.subgraph(_plain(body, grown), inputs)
+    resolver, own = ShapeResolver(), {i, *fresh}
+    sizes = [d for r in results[-len(grown) :] for d in resolver.shape(r.variable)]
+    sizes = [d for d in sizes if isinstance(d, Variable)]
+    return [d for d in sizes if own & set(leaves([d], _sizes_of_leaves([d])))], i
+
+
+def _sizes_of_leaves(sizes: Sequence[Variable]) -> list[Variable]:
+    """Sizes of variables without an owner, on the way to ``sizes``."""
+    found = ancestors(sizes)
+    return [v for v in found if v.owner and v.owner.op.size_of is not None
+            and not v.owner.inputs[0].owner]  # fmt: skip
+
+
+def _same_at_all(node: Node, sizes: Sequence[Variable], i: Variable, steps: int) -> bool:
+    """Whether sizes that follow from the step alone, and sizes of inputs, are so at all steps."""
+    open_sizes = _sizes_of_leaves(sizes)
+    rest = set(leaves(sizes, open_sizes)) - {i, *open_sizes}
+    if steps > _MOST_STEPS or not all(isinstance(v, Constant) for v in rest):
+        return False
+    if open_sizes and node.roots:
+        raise Unsettled(f"{node}: what it appends must have a known size", sizes=True)
+    if open_sizes:
+        return False
+    run = evaluator(sizes, [i])
+    return len({tuple(map(int, run({i: np.asarray(k)}))) for k in range(steps)}) < 2
+
+
 def _with_growing(
     node: Node, body: Any, states: list[Any], grown: dict[int, tuple[int | None, str]]
 ) -> list[Any]:
     """The loop without its growing states, to which what it collects is appended at the end."""
-    plain = type(body)()
-    plain.CopyFrom(body)
-    inputs, outputs = list(body.input), list(body.output)
-    del plain.input[:]
-    del plain.output[:]
-    plain.input.extend(v for i, v in enumerate(inputs) if i - 2 not in grown)
-    plain.output.extend(v for i, v in enumerate(outputs) if i - 1 not in grown)
-    for _, piece in grown.values():
-        plain.output.add().name = piece
     kept = [s for k, s in enumerate(states) if k not in grown]
+    plain = _plain(body, grown)
     results = _run_loop(replace(node, inputs=[*node.inputs[:2], *kept]), plain, kept)
     pieces = results[len(results) - len(grown) :]
     rest = iter(results[: len(results) - len(grown)])

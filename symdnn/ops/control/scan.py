@@ -82,6 +82,14 @@ class Scan(InnerGraphOp):
         """The number of inner inputs that are values of states."""
         return sum(len(c.taps) for c in self.states)
 
+    # What programs for Theano read of a loop, by its names.
+    n_seqs = property(lambda self: self.sequences)
+    n_sit_sot = property(lambda self: sum(c.taps == (-1,) for c in self.states))
+    n_mit_sot = property(lambda self: len(self.states) - self.n_sit_sot)
+    n_nit_sot = property(lambda self: self.collected)
+    as_while = property(lambda self: self.until)
+    truncate_gradient = property(lambda self: self.truncate)
+
     def split(self, inputs: Sequence[Any]) -> Split:
         """Inputs (or types, shapes, values of them) by role."""
         a = 1 + self.sequences

@@ -147,7 +147,7 @@ def _as(v: Variable, dtype: str, kinds: set[type], compared: bool) -> Variable:
         ints = v.type.is_discrete and kinds != {int} and not compared
         return operator("cast")(v, dtype) if ints and v.type.dtype != dtype else v
     if v.name is None and type(v.number) in (int, float):
-        return _settled(type(v.number), repr(v.number), dtype, compared, v.data.shape)
+        return _settled(type(v.number) is int, repr(v.number), dtype, compared, v.data.shape)
     data = _data(v.number, dtype, compared).reshape(v.data.shape)
     exact = float(v.number) if isinstance(v.number, int | float) else None
     return Constant(data, v.name, exact)
@@ -159,20 +159,24 @@ _KEPT_NUMBERS = 2048
 
 def number_constant(number: float, ndim: int) -> Constant:
     """The constant of an int or a float as an operand of ``ndim`` dimensions of size 1."""
-    return _number(type(number), repr(number), ndim, _floatx(), _cast_policy())
+    return _number(type(number) is int, repr(number), ndim, _floatx(), _cast_policy())
 
 
 @lru_cache(_KEPT_NUMBERS)
-def _number(kind: type[float], text: str, ndim: int, *flags: str) -> Constant:
+def _number(is_int: bool, text: str, ndim: int, *flags: str) -> Constant:
     # By its text, since 0.0 equals -0.0.
-    return constant(kind(text)).reshaped((1,) * ndim)
+    return constant(_read(is_int, text)).reshaped((1,) * ndim)
+
+
+def _read(is_int: bool, text: str) -> float:
+    return int(text) if is_int else float(text)
 
 
 @lru_cache(_KEPT_NUMBERS)
 def _settled(
-    kind: type[float], text: str, dtype: str, compared: bool, shape: tuple[int, ...]
+    is_int: bool, text: str, dtype: str, compared: bool, shape: tuple[int, ...]
 ) -> Constant:
-    number = kind(text)
+    number = _read(is_int, text)
     return Constant(_data(number, dtype, compared).reshape(shape), None, float(number))
 
 

@@ -26,9 +26,10 @@ from symdnn.ops.core.incomplete_values import (
 from symdnn.ops.core.python_numbers import settled
 from symdnn.ops.elementwise.arithmetic import sqr
 from symdnn.ops.elementwise.bessel import i0e, i1e
+from symdnn.ops.elementwise.entropy import xlog1py, xlogy0
 from symdnn.ops.elementwise.math import cos, exp, log, log1p, sin
 from symdnn.ops.elementwise.of_order import OfOrder, SpecialFunction
-from symdnn.ops.elementwise.special import erf, gammaln, psi, xlog1py, xlogy0
+from symdnn.ops.elementwise.special import erf, gammaln, psi
 from symdnn.ops.elementwise.special_values import scipy_function
 from symdnn.ops.elemwise import apply_elemwise, as_computed, like
 

@@ -1,4 +1,4 @@
-"""Special functions: error functions, gamma and zeta functions, ``x log y``, logit.
+"""Special functions: error, gamma and zeta functions, logit, exprel.
 
 The references are SciPy's (``scipy.special``). Ints give ``floatX``.
 """
@@ -6,8 +6,8 @@ The references are SciPy's (``scipy.special``). Ints give ``floatX``.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import pi, sqrt
-from typing import Any, ClassVar
+from math import factorial, pi, sqrt
+from typing import Any
 
 import numpy as np
 
@@ -16,9 +16,9 @@ from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.core.dtype import float_of
 from symdnn.ops.core.scalar import Scalar
-from symdnn.ops.elementwise.arithmetic import cast, maximum, sqr
-from symdnn.ops.elementwise.comparison import eq, isnan, lt, switch
-from symdnn.ops.elementwise.math import exp, log, log1p
+from symdnn.ops.elementwise.arithmetic import cast, maximum, minimum, sqr
+from symdnn.ops.elementwise.comparison import lt, switch
+from symdnn.ops.elementwise.math import exp
 from symdnn.ops.elementwise.of_order import OfOrder, SpecialFunction
 from symdnn.ops.elementwise.special_values import (
     erfcx_slope_formula,
@@ -29,14 +29,13 @@ from symdnn.ops.elementwise.special_values import (
     log_half_erfc_of,
     scipy_function,
 )
-from symdnn.ops.elemwise import FloatElemwise, apply_elemwise, as_computed, like
+from symdnn.ops.elemwise import apply_elemwise, like
 
 __all__ = [
-    "Erf", "ErfInv", "Erfc", "ErfcInv", "Erfcx", "ErfcxSlope", "Gamma", "GammaLn", "LogErfc",
-    "LogHalfErfc", "Logit", "Ndtri", "PolyGamma", "Psi", "RelEntr", "TriGamma", "XLog1pY", "XLogX",
-    "XLogY", "Zeta", "erf", "erfc", "erfcinv", "erfcx", "erfinv", "gamma", "gammaln", "log_erfc",
-    "log_half_erfc", "log_ndtr", "logit", "ndtr", "ndtri", "polygamma", "psi", "rel_entr",
-    "tri_gamma", "xlog1py", "xlogx", "xlogy0", "zeta",
+    "Erf", "ErfInv", "Erfc", "ErfcInv", "Erfcx", "ErfcxSlope", "ExpRel", "Gamma", "GammaLn",
+    "LogErfc", "LogHalfErfc", "Logit", "Ndtri", "PolyGamma", "Psi", "TriGamma", "Zeta", "erf",
+    "erfc", "erfcinv", "erfcx", "erfinv", "exprel", "gamma", "gammaln", "log_erfc", "log_half_erfc",
+    "log_ndtr", "logit", "ndtr", "ndtri", "polygamma", "psi", "tri_gamma", "zeta",
 ]  # fmt: skip
 
 
@@ -129,6 +128,44 @@ class Ndtri(SpecialFunction):
 
     def slope(self, x: Variable, y: Variable) -> Variable:
         return like(sqrt(2 * pi), y) * exp(like(0.5, y) * sqr(y))
+
+
+#: From ``_FAR`` on exp is the square of a root, so that it does not overflow before the quotient.
+_FAR, _LARGE = 40.0, 1e30
+#: sinh(h) / h has the slope h times this series in h^2, the highest power first.
+_EXPREL_SERIES = [(2 * k + 2) / factorial(2 * k + 3) for k in reversed(range(8))]
+
+
+def _exprel(x: Array) -> Array:
+    root, some = np.exp(x / 2), np.where(x == 0, 1, x)
+    small = np.where(x == 0, 1, np.expm1(x) / some)
+    return np.where(x > _FAR, root * (root / np.minimum(x, _LARGE)), small)
+
+
+@dataclass(frozen=True)
+class ExpRel(SpecialFunction):
+    """``(exp(x) - 1) / x``, 1 at 0, exact near there, and finite where ``exp`` alone is not."""
+
+    function = _exprel
+
+    @staticmethod
+    def formula(x: Scalar) -> Scalar:
+        root = (0.5 * x).call("exp")
+        zero = x.call("eq", 0)
+        small = zero.where(1, x.call("expm1") / zero.where(1, x))
+        return (x > _FAR).where(root * (root / x.call("min", _LARGE)), small)
+
+    def slope(self, x: Variable, y: Variable) -> Variable:
+        near = lt(abs(x), like(1, x))
+        half, far = switch(near, x / 2, like(0, x)), switch(near, like(1, x), x)
+        # y is exp(half) sinh(half) / half: the second factor's slope is a series of few terms.
+        series: Variable = like(_EXPREL_SERIES[0], x)
+        for term in _EXPREL_SERIES[1:]:
+            series = series * sqr(half) + like(term, x)
+        below = (exp(minimum(far, like(0, x))) - y) / far
+        above = y * (1 - 1 / far) + 1 / far
+        outside = switch(lt(x, like(0, x)), below, above)
+        return switch(near, (y + exp(half) * half * series) / 2, outside)
 
 
 @dataclass(frozen=True)
@@ -255,96 +292,6 @@ class Zeta(OfOrder):
         return np.minimum(0.1, (operands[0] - 1) / 4)
 
 
-def _xlogx(x: Array) -> Array:
-    return np.where(x == 0, 0, x * np.log(np.where(x == 0, 1, x)))
-
-
-@dataclass(frozen=True)
-class XLogX(FloatElemwise):
-    """``x log(x)``, 0 at 0."""
-
-    function = _xlogx
-    kinds: ClassVar[str] = "bif"
-
-    @staticmethod
-    def formula(x: Scalar) -> Scalar:
-        return XLogY.formula(x, x)
-
-    def slope(self, x: Variable, y: Variable) -> Variable:
-        return 1 + log(x)
-
-
-def _xlogy(x: Array, y: Array) -> Array:
-    product = np.where(x == 0, 0, x * np.log(np.where(x == 0, 1, y)))
-    return np.where(np.isnan(y), y, product)
-
-
-@dataclass(frozen=True)
-class XLogY(FloatElemwise):
-    """``x log(y)``, 0 where ``x`` is 0 and ``y`` is a number."""
-
-    function = _xlogy
-    arity: ClassVar[int] = 2
-    kinds: ClassVar[str] = "bif"
-
-    @staticmethod
-    def formula(x: Scalar, y: Scalar) -> Scalar:
-        zero = x.call("eq", 0)
-        product = zero.where(0, x * zero.where(1, y).call("log"))
-        return y.call("isnan").where(y, product)
-
-    def scalar_vjp(self, inputs: Vars, output: Variable, cotangent: Variable) -> Grads:
-        x, y = as_computed(inputs, output)
-        zero = eq(x, 0) & ~isnan(y)
-        to_y = switch(zero, like(0, cotangent), cotangent * x / switch(zero, like(1, y), y))
-        return [cotangent * log(y), to_y]
-
-
-@dataclass(frozen=True)
-class XLog1pY(SpecialFunction):
-    """``x log(1 + y)``, 0 where ``x`` is 0 and ``y`` is a number, exact where ``y`` is near 0."""
-
-    function: ClassVar[Any] = scipy_function("xlog1py")
-    arity: ClassVar[int] = 2
-
-    @staticmethod
-    def formula(x: Scalar, y: Scalar) -> Scalar:
-        product = x * x.call("eq", 0).where(1, y).call("log1p")
-        return y.call("isnan").where(y, product)
-
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
-        x, y = as_computed(inputs, output)
-        zero = eq(x, 0) & ~isnan(y)
-        to_y = switch(zero, like(0, cotangent), cotangent * x / switch(zero, like(1, y), 1 + y))
-        return [cotangent * log1p(y), to_y]
-
-
-@dataclass(frozen=True)
-class RelEntr(SpecialFunction):
-    """``x log(x / y)``, 0 where ``x`` is 0, and infinite where there is no logarithm."""
-
-    function: ClassVar[Any] = scipy_function("rel_entr")
-    arity: ClassVar[int] = 2
-
-    @staticmethod
-    def formula(x: Scalar, y: Scalar) -> Scalar:
-        ratio = x / y
-        by_logs = (ratio < 1e-30).call("or", ratio > 1e30)  # it lost digits, or is 0 or infinite
-        far = by_logs.where(x.call("log") - y.call("log"), ratio.call("log"))
-        near = (ratio > 0.5).call("and", ratio < 2)
-        value = x * near.where(((x - y) / y).call("log1p"), far)
-        zero = x.call("eq", 0).call("and", y >= 0)
-        value = zero.where(0, (x < 0).call("or", y <= 0).where(np.inf, value))
-        return x.call("isnan").where(x, y.call("isnan").where(y, value))
-
-    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
-        x, y = as_computed(inputs, output)
-        zeros = eq(x, 0) & eq(y, 0)
-        x, y = (switch(zeros, like(1, v), v) for v in (x, y))
-        to_y = switch(zeros, like(0, cotangent), -cotangent * x / y)
-        return [cotangent * (1 + log(x) - log(y)), to_y]
-
-
 @dataclass(frozen=True)
 class LogHalfErfc(SpecialFunction):
     """``log(erfc(x) / 2)``, to full precision also where that is near to 0."""
@@ -401,6 +348,15 @@ def ndtri(p: TensorLike) -> Variable:
     return apply_elemwise(Ndtri(), p)
 
 
+def exprel(x: Any) -> Variable:
+    """``(exp(x) - 1) / x`` with its limit 1 at 0 (SciPy's name).
+
+    >>> print(exprel([0.0, 1e-9, 1.0]).eval())
+    [1.         1.         1.71828183]
+    """
+    return apply_elemwise(ExpRel(), x)
+
+
 def logit(p: TensorLike) -> Variable:
     """``log(p / (1 - p))``, the inverse of ``sigmoid``."""
     return apply_elemwise(Logit(), p)
@@ -453,30 +409,6 @@ def zeta(s: TensorLike, q: TensorLike = 1) -> Variable:
     1.644934
     """
     return apply_elemwise(Zeta(), s, q)
-
-
-def rel_entr(x: Any, y: Any) -> Variable:
-    """``x log(x / y)``, a term of relative entropy, exact for ``x`` near ``y`` (SciPy's name).
-
-    >>> print(rel_entr([0.5, 0.0], [0.25, 0.5]).eval())
-    [0.34657359 0.        ]
-    """
-    return apply_elemwise(RelEntr(), x, y)
-
-
-def xlogx(x: TensorLike) -> Variable:
-    """``x log(x)``, 0 at 0."""
-    return apply_elemwise(XLogX(), x)
-
-
-def xlog1py(x: Any, y: Any) -> Variable:
-    """``x log(1 + y)`` exact for ``y`` near 0; 0 where ``x`` is 0, also where ``y`` is -1."""
-    return apply_elemwise(XLog1pY(), x, y)
-
-
-def xlogy0(x: TensorLike, y: TensorLike) -> Variable:
-    """``x log(y)``, 0 where ``x`` is 0, also where ``y`` is 0; NaN where ``y`` is NaN."""
-    return apply_elemwise(XLogY(), x, y)
 
 
 OPERATORS = {"erf": erf, "gammaln": gammaln}

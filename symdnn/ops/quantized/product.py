@@ -6,20 +6,22 @@ scales, a bias, an addend, relu, and the rounding to the numbers of the next lay
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
-from symdnn.errors import TypeMismatch
+from symdnn.errors import ShapeMismatch, TypeMismatch
+from symdnn.graph.dims import Dim
 from symdnn.graph.op import Grads, Host, Op, Shapes, Types, Vars
 from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.elementwise.arithmetic import cast
 from symdnn.ops.elementwise.quantize import FLOAT8, limits_of
-from symdnn.ops.nn.conv import Conv
+from symdnn.ops.nn.conv import Conv, known_or_none
 
 __all__ = ["TERMS", "QuantizedProduct", "integer_product"]
 
@@ -89,9 +91,22 @@ class QuantizedProduct(Op):
                 fits = t.dtype == self.out and t.ndim == y.ndim
             if not fits:
                 raise TypeMismatch(self, f"{name} of {wanted}", t)
+        self._check_channels(inputs, [t.shape for t in inputs])
         return y
 
+    def _check_channels(self, types: Types, shapes: Sequence[Sequence[Dim | None]]) -> None:
+        """Raise unless each vector has an entry for each output channel, or is one for certain."""
+        w = shapes[1]
+        channels = known_or_none(w[0 if self.is_conv else -1]) if len(w) > 1 else None
+        for name, t, shape in zip(self.terms, types[2:], shapes[2:], strict=True):
+            if name in _BY_CHANNEL and len(shape) == 1 and t.shape[0] != 1:
+                entries = known_or_none(shape[0])
+                if None not in (channels, entries) and entries != channels:
+                    wanted = f"{name} with an entry for each of the {channels} output channels"
+                    raise ShapeMismatch(self, wanted, f"{entries} entries")
+
     def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
+        self._check_channels(types, shapes)
         floats = [t.with_dtype("float32") for t in types[:2]]
         return self.op.shapes(floats, shapes[:2], host)
 

@@ -79,7 +79,8 @@ def test_all_geometries(data):
     [
         (64, 56, 64, 3, 1, 1, 1), (256, 7, 256, 3, 1, 1, 1), (32, 64, 48, 1, 2, 0, 1),
         (440, 7, 440, 3, 1, 1, 55), (48, 40, 48, 3, 2, 1, 6), (128, 14, 128, 3, 1, 1, 4),
-        (16, 40, 24, 7, 2, 3, 1), (440, 1, 110, 1, 1, 0, 1),
+        (16, 40, 24, 7, 2, 3, 1), (440, 1, 110, 1, 1, 0, 1), (24, 31, 24, 1, 1, 0, 3),
+        (20, 3, 30, 1, 2, 1, 1),  # as many pixels of the result as of the input, others
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("count", [1, 2])
@@ -149,6 +150,7 @@ def test_what_is_refused(monkeypatch):
         patch.setattr(jit, "halves_vectors", lambda: True)
         assert "few channels" in refusal((2, 8, 8, 16), (24, 16, 1, 1))
         assert refusal((2, 8, 8, 17), (24, 17, 1, 1)) is None
+        assert refusal((2, 8, 8, 16), (24, 16, 1, 1), activation="swish") is None
     assert "smaller filters" in refusal((1, 40, 40, 4), (8, 4, 30, 30))
     assert "elements" in refusal((0, 8, 8, 16), w)
     with config.change_flags(**{"cpu.compile": "auto"}):

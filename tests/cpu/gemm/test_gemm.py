@@ -11,7 +11,8 @@ from symdnn.graph.kernel import Call
 from symdnn.graph.origin import Hints
 from symdnn.graph.type import TensorType
 from symdnn.ops.linalg.dot import BatchedDot, Dot
-from symdnn.ops.vendor.onednn import OneDnnMatmul
+from symdnn.ops.lowered.activation import program_of
+from symdnn.ops.vendor.onednn import ACTIVATIONS, OneDnnMatmul
 from tests.seeded import new_rng
 
 CPU = symdnn.Mode(target="cpu")
@@ -38,7 +39,8 @@ def run(a, b, more=None, bias=None, activation=""):
     size = np.sqrt((a.astype("f8") ** 2) @ (b.astype("f8") ** 2)) + 1
     for x in (more, bias):
         wanted = wanted if x is None else wanted + x
-    wanted = np.maximum(wanted, 0) if activation else wanted
+    if activation:
+        (wanted,) = program_of(ACTIVATIONS[activation], "float64").evaluate(wanted)
     bound = 8 * 6e-8 * np.sqrt(a.shape[-1] + 1) * (size + np.abs(wanted))
     assert np.all(np.abs(out - wanted) <= bound)
     again = np.empty_like(out)
@@ -100,6 +102,13 @@ def test_what_follows(count):
     run(a, b, more=normal(50, 70), activation="relu")
     run(normal(4, 50, 60), normal(4, 60, 70), more=normal(4, 50, 70))
     run(a, b, more=normal(70, 50).T)
+
+
+@pytest.mark.parametrize("name", [n for n, _ in OneDnnMatmul.rules.activations])
+def test_an_activation_function_follows(name, count):
+    run(normal(1, 960), normal(960, 1280) / 30, bias=normal(1, 1280), activation=name)
+    run(normal(130, 100), normal(100, 90) / 10, more=normal(130, 90), activation=name)
+    run(normal(4, 70, 60), lying("turned", 4, 60, 70) / 8, activation=name)
 
 
 @pytest.mark.parametrize("a", ["dense", "turned", "rows"])
@@ -172,7 +181,7 @@ def test_parts_cover_the_result_once(rng, stack, threads):
 
 def test_what_is_left_to_others():
     a, b, out = normal(40, 40), normal(40, 40), normal(40, 40)
-    assert "relu" in KERNEL.refuses(call_of(a, b, out, activation="tanh"))
+    assert "small product" in KERNEL.refuses(call_of(a, b, out, activation="tanh"))
     both = call_of(a, b, out, normal(1, 40), out, residual=True, bias=True)
     assert "addend" in KERNEL.refuses(both)
     assert "few terms" in KERNEL.refuses(call_of(normal(4000, 4), normal(4, 4), normal(4000, 4)))

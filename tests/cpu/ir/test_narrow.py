@@ -125,7 +125,8 @@ def of_16_bits(text):
     module.verify()
     if not text.startswith(jit.SKIP_PASSES):
         compiler._optimise(module)
-    lines = [re.sub(r"[%@][-\w.]+", "", line) for line in (text + str(module)).splitlines()]
+    names = r"[%@](?!llvm\.masked\.)[-\w.]+"
+    lines = [re.sub(names, "", line) for line in (text + str(module)).splitlines()]
     found = [line for line in lines if re.search(r"\b(half|bfloat)\b|\b0x[HR]", line)]
     return [line for line in found if not MOVES.match(line)]
 
@@ -134,6 +135,7 @@ def of_16_bits(text):
 MOVES = re.compile(
     r" *(= )?(bitcast|fpext|fptrunc|load|store|select|phi|getelementptr)\b(?!.*\bbfloat\b)"
     r"| *= ((insert|extract)element|shufflevector)\b(?!.*\bbfloat\b)"
+    r"|(declare| *(= )?(tail )?call) .*@llvm\.masked\.(load|store)\.(?!.*\bbfloat\b)"
 )
 
 

@@ -61,6 +61,12 @@ def test_a_sample_compiles(capability):
     assert checked >= 25
 
 
+def test_kernels_of_all_families_may_be_launched_early():
+    for source in dict.fromkeys(s for one in families() for s in sources(one)):
+        made = nvrtc.waiting(source, (9, 0))
+        assert made.count("griddepcontrol.wait") == source.count("__global__") > 0
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("capability", targets(), ids=str)
 def test_the_whole_table_compiles(capability):

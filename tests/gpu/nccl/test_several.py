@@ -8,6 +8,7 @@ import pytest
 from symdnn.gpu.binding import libcuda
 from symdnn.gpu.nccl.communicator import problem
 from tests.distributed.harness import ROOT
+from tests.distributed.test_training import of_one, same
 from tests.environment import environment
 from tests.processes import ended
 
@@ -52,6 +53,10 @@ def test_checks_pass_on_gpus(module, count, tmp_path):
     more = {"SYMDNN_CHECKPOINTS": str(tmp_path), "SYMDNN_NCCL": "1"}
     status, said = launched(count, program, out, "", module, **more)
     assert status == 0, said
-    for r in range(count):
-        errors = json.loads((tmp_path / f"found.{r}").read_text())["errors"]
-        assert not any(errors.values())
+    found = [json.loads((tmp_path / f"found.{r}").read_text()) for r in range(count)]
+    for rank in found:
+        assert not any(rank["errors"].values())
+    if module == "train_checks":
+        want = of_one(tmp_path, device="cuda")
+        for name, values in found[0]["values"].items():
+            same(name, values, want[name], rtol=2e-3, atol=2e-4)

@@ -153,3 +153,24 @@ def test_a_term_of_relative_entropy_of_numbers_whose_quotient_overflows():
     x, y = np.array([1e-200, 3e-200]), np.array([2e200, 5e200])
     found = T.rel_entr(constant(x), constant(y)).eval()
     np.testing.assert_allclose(found, x * (np.log(x) - np.log(y)), rtol=1e-13)
+
+
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        lambda x: (T.exp(x) - 1) / x,
+        lambda x: (-1 + T.exp(x)) / x,
+        lambda x: T.expm1(x) / x,
+        lambda x: (1 - T.exp(-x)) / x,
+        lambda x: -T.expm1(-x) / x,
+    ],
+    ids=["exp_less_1", "minus_1_plus_exp", "expm1", "1_less_exp", "minus_expm1"],
+)
+def test_the_quotient_of_expm1_and_its_operand_has_gradients_at_0(spelling):
+    x, points = T.dvector("x"), np.array([0.0, 1e-9, -1e-5])
+    value = spelling(x)
+    sign = 1 if spelling(constant(1.0)).eval() > 1 else -1
+    f = symdnn.function([x], [value, T.grad(value.sum(), x)])
+    found, slopes = f(points)
+    np.testing.assert_allclose(found, 1 + sign * points / 2, rtol=1e-10)
+    np.testing.assert_allclose(slopes, sign * (0.5 + sign * points / 3), rtol=1e-9)

@@ -197,3 +197,19 @@ def test_when_sums_are_in_float64():
     assert float_types([IMAGE, KERNELS], integer_product(CONV, IMAGE, KERNELS), wide) == ["float64"]
     long = T.tensor("uint8", (2, 9000), name="l"), T.tensor("int8", (9000, 2), name="m")
     assert float_types([*long], integer_product(Dot(), *long), PLAIN) == ["float64"]
+
+
+@pytest.mark.parametrize("entries", [3, 5])
+@pytest.mark.parametrize("op", [Dot(), CONV], ids=str)
+@pytest.mark.parametrize("optimizer", ["fast_run", None])
+def test_zero_points_for_other_channels_are_refused(op, entries, optimizer):
+    ndim, few, mode = 4 if op == CONV else 2, (1,) * 4, symdnn.Mode(optimizer=optimizer)
+    zero = T.tensor("int8", (None,), name="zero")
+    w = T.tensor("int8", (None,) * ndim, name="w")
+    y = integer_product(op, T.tensor("int8", (None,) * ndim, name="x"), w, None, zero)
+    f = symdnn.function([y.owner.inputs[0], w, zero], y, mode=mode)
+    with pytest.raises(symdnn.errors.ShapeMismatch):
+        f(np.ones(few[:ndim], "int8"), np.ones(few[:ndim], "int8"), np.ones(entries, "int8"))
+    static = np.ones(few[:ndim], "int8")
+    with pytest.raises(symdnn.errors.ShapeMismatch, match=f"each of the 1 .* {entries} entries"):
+        integer_product(op, static, static, None, np.ones(entries, "int8"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Mapping
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from symdnn.compat.theano.names.random_names import state_of
 from symdnn.compat.theano.names.types import (
     DisconnectedType,
     Generic,
+    Instances,
     NullType,
     SharedObject,
     SharedVariable,
@@ -29,6 +31,7 @@ from symdnn.compile.modes.modes import get_mode as _get_mode
 from symdnn.compile.modes.monitor import MonitorMode as _MonitorMode
 from symdnn.compile.nanguard import NanGuardMode as _NanGuardMode
 from symdnn.compile.program.mode import Mode
+from symdnn.compile.report.profile import FunctionProfile, print_at_exit
 from symdnn.config import config
 from symdnn.errors import DebugModeError, UnusedInputError
 from symdnn.graph.traverse import ancestors, clone, graph_inputs
@@ -184,12 +187,17 @@ class ProfileMode(Mode):
         """Nothing: with the flag ``profile`` a table is printed when the process ends."""
 
 
-class ProfileStats:
-    """What Theano collects profiles in. A function of ``profile=ProfileStats(...)`` has its own
-    ``f.profile``, which prints itself when the process ends."""
+class ProfileStats(FunctionProfile):
+    """What Theano collects a profile in: ``f.profile`` of a function of ``profile=`` this one.
+
+    It prints itself when the process ends, unless ``atexit_print`` is false.
+    """
 
     def __init__(self, atexit_print: bool = True, **words: Any) -> None:
+        super().__init__(str(words.get("message") or "a ProfileStats"))
         self.message = words.get("message", "")
+        if atexit_print:
+            print_at_exit(self)
 
 
 def function(
@@ -199,9 +207,7 @@ def function(
     on_unused_input: str | None = None,
 ) -> Function:  # fmt: skip
     """``theano.function``: :func:`symdnn.function` that takes Theano's words for modes."""
-    profiled = True if isinstance(profile, ProfileStats) else profile
-    if isinstance(mode, ProfileMode) and profile is None:
-        profiled = True
+    profiled = True if isinstance(mode, ProfileMode) and profile is None else profile
     chosen = predefined_modes[mode] if isinstance(mode, str) and mode in predefined_modes else mode
     if isinstance(inputs, list | tuple):
         inputs = [_input(i) for i in inputs]
@@ -238,9 +244,9 @@ def _refuse_objects(inputs: object, outputs: object) -> None:
         kind: Any = getattr(v, "type", None)
         if isinstance(kind, NullType):
             raise TypeError(f"function: a gradient is not defined: {kind.why_null}")
-        if isinstance(kind, Generic):
+        if isinstance(kind, Generic) or isinstance(type(kind), Instances):
             raise TypeError(
-                f"function: {v} is a Python object (theano.generic), and functions compute arrays. "
+                f"function: {v} is a Python object ({kind}), and functions compute arrays. "
                 "Let the op keep the object, as an attribute that __props__ names"
             )
 
@@ -353,8 +359,8 @@ def shared(
         value = np.asarray(value)
     if _is_numeric(value):
         made = _shared.shared(value, name, strict, allow_downcast, **words)
-        if allow_downcast and type(made) is Shared:
-            made.__class__ = NarrowingShared
+        if type(made) is Shared and (strict or allow_downcast):
+            made.__class__ = StrictShared if strict else NarrowingShared
         return made
     return SharedObject(value, name)
 
@@ -369,12 +375,26 @@ class NarrowingShared(Shared):
         super().set_value(self.type.filter(new_value, allow_downcast=True), borrow)
 
 
+class StrictShared(Shared):
+    """A shared variable made with ``strict``: it is set to arrays of its dtype alone."""
+
+    __slots__ = ()
+
+    def set_value(self, new_value: object, borrow: bool = False) -> None:
+        """Replace the value. Raises ``TypeError`` for what is no array of the variable's type."""
+        super().set_value(self.type.filter(new_value, strict=True), borrow)
+
+
 def _is_numeric(value: object) -> bool:
     if isinstance(value, Mapping | str | np.random.RandomState | np.random.Generator):
         return False
     if value is None or callable(value):
         return False
-    return not isinstance(value, np.ndarray) or value.dtype.kind != "O"
+    if isinstance(value, Number | list | tuple):
+        return True
+    arrays = ("__array__", "__cuda_array_interface__", "__dlpack__")
+    made = any(hasattr(value, name) for name in arrays)
+    return made and (not isinstance(value, np.ndarray) or value.dtype.kind != "O")
 
 
 def shared_constructor(ctor: object, remove: bool = False) -> Any:

@@ -11,7 +11,7 @@ from symdnn import tensor as T
 from symdnn.autodiff import grad
 from symdnn.compat.theano.names.class_names import NAMES, stand_in
 from symdnn.graph.typing import BorderMode, TensorLike
-from symdnn.graph.variable import Variable
+from symdnn.graph.variable import Constant, Shared, Variable
 from symdnn.ops.nn.pool import max_pool_2d_same_size, pool_2d, pool_3d, pool_size
 from symdnn.tensor.nnet.abstract_conv import (
     bilinear_upsampling,
@@ -27,7 +27,7 @@ __all__ = [
     "convGrad3D",
     "convTransp3D", "frac_bilinear_upsampling", "max_pool_2d", "max_pool_2d_same_size",
     "max_pool_3d", "pool_2d",
-    "pool_3d",
+    "pool_3d", "separable_conv3d",
 ]  # fmt: skip
 
 BaseAbstractConv = NAMES["BaseAbstractConv"]
@@ -236,9 +236,17 @@ def _last_to_second(v: Any) -> Variable:
     return T.as_tensor_variable(v).dimshuffle(0, 4, 1, 2, 3)
 
 
+def _steps(d: Any) -> tuple[int, ...]:
+    """Three steps as numbers; those of a shared variable are its value when the graph is built."""
+    known = d.get_value() if isinstance(d, Shared) else d.data if isinstance(d, Constant) else d
+    return tuple(int(n) for n in known)
+
+
 def conv3D(V: Any, W: Any, b: Any, d: Any) -> Variable:
     """``Conv3D.conv3D``: a correlation of (batch, rows, columns, time, channels), steps ``d``."""
-    y = T.nnet.conv3d(_last_to_second(V), _last_to_second(W), subsample=tuple(d), filter_flip=False)
+    y = T.nnet.conv3d(
+        _last_to_second(V), _last_to_second(W), subsample=_steps(d), filter_flip=False
+    )
     return y.dimshuffle(0, 2, 3, 4, 1) + T.as_tensor_variable(b).dimshuffle("x", "x", "x", "x", 0)
 
 
@@ -246,16 +254,30 @@ def convGrad3D(V: Any, d: Any, WShape: Any, dCdH: Any) -> Variable:
     """``ConvGrad3D.convGrad3D``: the gradient of :func:`conv3D` by ``W``, of shape ``WShape``."""
     shape = [WShape[i] for i in (0, 4, 1, 2, 3)]
     g = conv3d_grad_wrt_weights(
-        _last_to_second(V), _last_to_second(dCdH), shape, subsample=tuple(d), filter_flip=False
+        _last_to_second(V), _last_to_second(dCdH), shape, subsample=_steps(d), filter_flip=False
     )
     return g.dimshuffle(0, 2, 3, 4, 1)
 
 
 def convTransp3D(W: Any, b: Any, d: Any, H: Any, RShape: Any = None) -> Variable:
     """``ConvTransp3D.convTransp3D``: the transpose of :func:`conv3D` in space, plus ``b``."""
-    w, h = _last_to_second(W), _last_to_second(H)
+    w, h, d = _last_to_second(W), _last_to_second(H), _steps(d)
     space = RShape if RShape is not None else [
         (h.shape[2 + i] - 1) * d[i] + w.shape[2 + i] for i in range(3)]  # fmt: skip
     shape = [h.shape[0], w.shape[1], *(space[i] for i in range(3))]
-    g = conv3d_grad_wrt_inputs(h, w, shape, subsample=tuple(d), filter_flip=False)
+    g = conv3d_grad_wrt_inputs(h, w, shape, subsample=d, filter_flip=False)
     return g.dimshuffle(0, 2, 3, 4, 1) + T.as_tensor_variable(b).dimshuffle("x", "x", "x", "x", 0)
+
+
+def separable_conv3d(
+    input: TensorLike, depthwise_filters: TensorLike, pointwise_filters: TensorLike,
+    num_channels: int, input_shape: Any = None, depthwise_filter_shape: Any = None,
+    pointwise_filter_shape: Any = None, border_mode: Any = "valid",
+    subsample: Any = (1, 1, 1), filter_flip: bool = True, filter_dilation: Any = (1, 1, 1),
+) -> Variable:  # fmt: skip
+    """A depthwise convolution of ``num_channels`` channels of volumes, then a pointwise one."""
+    deep = T.nnet.conv3d(
+        input, depthwise_filters, input_shape, depthwise_filter_shape, border_mode, subsample,
+        filter_flip, filter_dilation, num_channels,
+    )  # fmt: skip
+    return T.nnet.conv3d(deep, pointwise_filters, None, pointwise_filter_shape)

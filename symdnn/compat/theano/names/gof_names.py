@@ -19,6 +19,7 @@ from symdnn.compat.theano.names.types import (
     generic,
     null_type,
 )
+from symdnn.compat.theano.names.types import OwnType as Type
 from symdnn.compat.theano.names.user_ops import (
     Apply,
     MethodNotDefined,
@@ -34,7 +35,6 @@ from symdnn.graph import traverse
 from symdnn.graph.same import equal_computations
 from symdnn.graph.same import is_same_graph as _is_same_graph
 from symdnn.graph.traverse import clone as _clone
-from symdnn.graph.type import Type
 from symdnn.graph.typing import TensorLike
 from symdnn.graph.values.storage import Storage as Container
 from symdnn.graph.variable import Apply as _Node

@@ -9,10 +9,13 @@ import numpy as np
 from symdnn import tensor as T
 from symdnn.compat.theano.names.class_names import NAMES, stand_in
 from symdnn.compat.theano.names.gradient_names import reading
+from symdnn.graph.typing import BorderMode
 from symdnn.graph.variable import Variable
 from symdnn.ops.elementwise.activations import Sigmoid as ScalarSigmoid
 from symdnn.ops.elementwise.activations import Softplus as ScalarSoftplus
+from symdnn.ops.nn.conv_abstract import get_conv_shape_1axis
 from symdnn.ops.nn.conv_builders import conv2d_grad_wrt_inputs
+from symdnn.ops.nn.ctc import ctc
 from symdnn.tensor.nnet import conv2d as abstract_conv2d
 from symdnn.tensor.nnet import (
     crossentropy_softmax_1hot,
@@ -96,6 +99,19 @@ class ConvOp:
         **words: Any,
     ) -> None:  # fmt: skip
         self.subsample, self.output_mode = (dx or 1, dy or 1), output_mode
+
+    @staticmethod
+    def has_all_shape(imshp: Any, kshp: Any, nkern: object = 1, bsize: object = 1) -> bool:
+        """Whether all of these sizes are known."""
+        return None not in (nkern, bsize, *(imshp or [None]), *(kshp or [None]))
+
+    @staticmethod
+    def getOutputShape(
+        inshp: Any, kshp: Any, stride: Any = (1, 1), mode: BorderMode = "valid"
+    ) -> tuple[Any, ...]:
+        """The rows and columns of the result; None where they are unknown."""
+        sizes = zip(inshp, kshp, stride)
+        return tuple(get_conv_shape_1axis(i, k, mode, d) for i, k, d in sizes)
 
     def __call__(self, inputs: Any, kerns: Any) -> Variable:
         """Apply."""
@@ -212,6 +228,7 @@ ctc_available = ctc_present
 
 def ConnectionistTemporalClassification(compute_grad: bool = True, openmp: object = None) -> Any:
     """Theano's op of the CTC loss: the function."""
-    from symdnn.ops.nn.ctc import ctc
-
     return ctc
+
+
+GpuConnectionistTemporalClassification, gpu_ctc = ConnectionistTemporalClassification, ctc

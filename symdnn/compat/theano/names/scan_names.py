@@ -11,6 +11,7 @@ from symdnn.compat.theano.names.gradient_names import reading
 from symdnn.graph.same import equal_computations
 from symdnn.graph.traverse import clone, graph_inputs
 from symdnn.graph.typing import TensorLike
+from symdnn.graph.values.structured import Structured
 from symdnn.graph.variable import Shared, Variable
 from symdnn.ops.control import scan_builder
 from symdnn.ops.control.control import IfElse, ifelse
@@ -40,6 +41,7 @@ def scan(
         old.pop("options")
     if old:
         raise TypeError(f"scan() got unexpected arguments {', '.join(old)}")
+    fn, non_sequences = _read_outside(fn, non_sequences)
     outputs, updates = scan_builder.scan(
         fn, sequences, outputs_info, non_sequences, n_steps, truncate_gradient, go_backwards, mode,
         name, bool(profile), allow_gc, strict, return_list,
@@ -47,6 +49,24 @@ def scan(
     # All arguments of a loop count as used, as in Theano, even if no step reads them.
     given = [v for v in (*_listed(sequences), *_listed(non_sequences)) if isinstance(v, Variable)]
     return (reading(outputs, given) if given else outputs), updates
+
+
+def _read_outside(fn: Any, non_sequences: Any) -> tuple[Any, Any]:
+    """A step and its non-sequences, without the lists and sparse matrices among these.
+
+    The step reads them as variables that are outside of the loop.
+    """
+    given = list(non_sequences) if isinstance(non_sequences, list | tuple) else [non_sequences]
+    if not any(isinstance(v, Structured) for v in given):
+        return fn, non_sequences
+    plain = [v for v in given if not isinstance(v, Structured)]
+
+    def step(*args: Any) -> Any:
+        first = len(args) - len(plain)
+        rest = iter(args[first:])
+        return fn(*args[:first], *(v if isinstance(v, Structured) else next(rest) for v in given))
+
+    return step, plain
 
 
 def _listed(given: object) -> list[Any]:
@@ -62,9 +82,14 @@ def _of_loop(made: Any) -> Any:
 
     @functools.wraps(made)
     def loop(fn: Any, sequences: Any, *args: Any, **words: Any) -> Any:
-        outputs, updates = made(fn, sequences, *args, **words)
-        place = 0 if made is scan_builder.map else 1
-        others = words.get("non_sequences", args[place] if len(args) > place else None)
+        place, places = 0 if made is scan_builder.map else 1, dict(enumerate(args))
+        others = words.get("non_sequences", places.get(place))
+        fn, others = _read_outside(fn, others)
+        if place in places:
+            places[place] = others
+        else:
+            words["non_sequences"] = others
+        outputs, updates = made(fn, sequences, *places.values(), **words)
         given = [v for v in (*_listed(sequences), *_listed(others)) if isinstance(v, Variable)]
         return (reading(outputs, given) if given else outputs), updates
 

@@ -31,13 +31,13 @@ from symdnn.compat.theano.names.scan_names import (
     scan_checkpoints,
 )
 from symdnn.compat.theano.names.types import FunctionGraph, Generic, generic
+from symdnn.compat.theano.names.types import OwnType as Type
 from symdnn.compat.theano.names.user_ops import Op, as_op
 from symdnn.compat.theano.settings import ChangeFlags as change_flags
 from symdnn.compat.theano.settings import config
 from symdnn.compile.call.arguments import In
 from symdnn.errors import NotScalarConstantError
 from symdnn.graph.traverse import clone
-from symdnn.graph.type import Type
 from symdnn.graph.variable import Shared, Variable
 from symdnn.ops.control.scan_builder import OrderedUpdates
 from symdnn.ops.sparse.functions import dot as sparse_dot

@@ -12,10 +12,29 @@ from symdnn.graph.values.storage import Storage
 from symdnn.graph.variable import Constant, Shared, Variable
 
 __all__ = [
-    "DisconnectedType", "FunctionGraph", "Generic", "NullType", "ScalarSharedVariable",
+    "DisconnectedType", "FunctionGraph", "Generic", "NullType", "OwnType", "ScalarSharedVariable",
     "SharedObject", "SharedVariable", "TensorConstant", "TensorSharedVariable", "TensorVariable",
     "disconnected_type", "generic", "grad_not_implemented", "grad_undefined", "null_type",
 ]  # fmt: skip
+
+
+class Instances(type):
+    """A class with instances made by symdnn: those for which ``holds`` is true.
+
+    It equals the class of symdnn for which it stands, since programs compare ``type(v)``.
+    """
+
+    holds: Callable[[Any], bool]
+    stands_for: type | None
+
+    def __eq__(cls, other: object) -> bool:
+        return cls is other or (other is not None and vars(cls).get("stands_for") is other)
+
+    def __hash__(cls) -> int:
+        return hash(vars(cls).get("stands_for") or id(cls))
+
+    def __instancecheck__(cls, value: object) -> bool:
+        return cls.holds(value) if "holds" in vars(cls) else type.__instancecheck__(cls, value)
 
 
 class _Marker(Type):
@@ -55,6 +74,40 @@ class Generic(_Marker):
 disconnected_type, null_type, generic = DisconnectedType(), NullType(), Generic()
 
 
+class OwnType(_Marker, metaclass=Instances):
+    """``theano.gof.Type``: every type of symdnn is an instance, and programs derive their own.
+
+    A graph may have variables of these; a compiled function computes arrays and refuses them.
+    """
+
+    stands_for = Type
+
+    @staticmethod
+    def holds(v: object) -> bool:
+        """Whether ``v`` is a type."""
+        return isinstance(v, Type)
+
+    def is_valid_value(self, a: object) -> bool:
+        """Whether the program's ``filter`` takes it."""
+        try:
+            self.filter(a, strict=True)
+        except (TypeError, ValueError):
+            return False
+        return True
+
+    def filter(self, x: Any, strict: bool = False, allow_downcast: bool | None = None) -> Any:
+        """The value itself, where the program's class has no ``filter`` of its own."""
+        return x
+
+    def values_eq(self, a: object, b: object) -> bool:
+        """Whether two values are equal."""
+        return bool(a == b)
+
+    def values_eq_approx(self, a: object, b: object) -> bool:
+        """Whether two values are nearly equal."""
+        return self.values_eq(a, b)
+
+
 def grad_undefined(op: object, x_pos: int, x: object, comment: str = "") -> Variable:
     """What ``grad`` of an op returns for an input whose gradient does not exist."""
     return NullType(f"{op}: the gradient of input {x_pos} ({x}) is undefined. {comment}")()
@@ -82,25 +135,6 @@ class SharedObject(Variable):
     def set_value(self, new_value: object, borrow: bool = False) -> None:
         """Replace the object."""
         self.object = new_value if borrow else copy.deepcopy(new_value)
-
-
-class Instances(type):
-    """A class with instances made by symdnn: those for which ``holds`` is true.
-
-    It equals the class of symdnn for which it stands, since programs compare ``type(v)``.
-    """
-
-    holds: Callable[[Any], bool]
-    stands_for: type | None
-
-    def __eq__(cls, other: object) -> bool:
-        return cls is other or (other is not None and vars(cls).get("stands_for") is other)
-
-    def __hash__(cls) -> int:
-        return hash(vars(cls).get("stands_for") or id(cls))
-
-    def __instancecheck__(cls, value: object) -> bool:
-        return cls.holds(value) if "holds" in vars(cls) else type.__instancecheck__(cls, value)
 
 
 def _is_plain(v: object) -> bool:

@@ -134,7 +134,14 @@ class PureOp(MultiOp):
         self, node: object, inputs: object, output_storage: object, params: object = None
     ) -> None:
         """Compute ``inputs`` (arrays) and put the results into ``output_storage[i][0]``."""
-        raise MethodNotDefined(f"{type(self).__name__}.perform")
+        name = type(self).__name__
+        written = any(hasattr(self, method) for method in ("c_code", "c_code_helper"))
+        raise MethodNotDefined(
+            f"{name}.perform: {name} has C code alone, which nothing compiles here. Write what it "
+            "does as perform()"
+            if written
+            else f"{name}.perform"
+        )
 
     def grad(self, inputs: object, output_grads: object) -> Any:
         """The gradients with respect to ``inputs``, of which there is one for each."""

@@ -1,0 +1,134 @@
+"""``x log y`` and its kin, the terms of entropies: 0 where ``x`` is 0. Ints give ``floatX``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from symdnn.graph.op import Grads, Vars
+from symdnn.graph.typing import Array, TensorLike
+from symdnn.graph.variable import Variable
+from symdnn.ops.core.scalar import Scalar
+from symdnn.ops.elementwise.comparison import eq, isnan, switch
+from symdnn.ops.elementwise.math import log, log1p
+from symdnn.ops.elementwise.of_order import SpecialFunction
+from symdnn.ops.elementwise.special_values import scipy_function
+from symdnn.ops.elemwise import FloatElemwise, apply_elemwise, as_computed, like
+
+__all__ = ["RelEntr", "XLog1pY", "XLogX", "XLogY", "rel_entr", "xlog1py", "xlogx", "xlogy0"]
+
+
+def _xlogx(x: Array) -> Array:
+    return np.where(x == 0, 0, x * np.log(np.where(x == 0, 1, x)))
+
+
+@dataclass(frozen=True)
+class XLogX(FloatElemwise):
+    """``x log(x)``, 0 at 0."""
+
+    function = _xlogx
+    kinds: ClassVar[str] = "bif"
+
+    @staticmethod
+    def formula(x: Scalar) -> Scalar:
+        return XLogY.formula(x, x)
+
+    def slope(self, x: Variable, y: Variable) -> Variable:
+        return 1 + log(x)
+
+
+def _xlogy(x: Array, y: Array) -> Array:
+    product = np.where(x == 0, 0, x * np.log(np.where(x == 0, 1, y)))
+    return np.where(np.isnan(y), y, product)
+
+
+@dataclass(frozen=True)
+class XLogY(FloatElemwise):
+    """``x log(y)``, 0 where ``x`` is 0 and ``y`` is a number."""
+
+    function = _xlogy
+    arity: ClassVar[int] = 2
+    kinds: ClassVar[str] = "bif"
+
+    @staticmethod
+    def formula(x: Scalar, y: Scalar) -> Scalar:
+        zero = x.call("eq", 0)
+        product = zero.where(0, x * zero.where(1, y).call("log"))
+        return y.call("isnan").where(y, product)
+
+    def scalar_vjp(self, inputs: Vars, output: Variable, cotangent: Variable) -> Grads:
+        x, y = as_computed(inputs, output)
+        zero = eq(x, 0) & ~isnan(y)
+        to_y = switch(zero, like(0, cotangent), cotangent * x / switch(zero, like(1, y), y))
+        return [cotangent * log(y), to_y]
+
+
+@dataclass(frozen=True)
+class XLog1pY(SpecialFunction):
+    """``x log(1 + y)``, 0 where ``x`` is 0 and ``y`` is a number, exact where ``y`` is near 0."""
+
+    function: ClassVar[Any] = scipy_function("xlog1py")
+    arity: ClassVar[int] = 2
+
+    @staticmethod
+    def formula(x: Scalar, y: Scalar) -> Scalar:
+        product = x * x.call("eq", 0).where(1, y).call("log1p")
+        return y.call("isnan").where(y, product)
+
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+        x, y = as_computed(inputs, output)
+        zero = eq(x, 0) & ~isnan(y)
+        to_y = switch(zero, like(0, cotangent), cotangent * x / switch(zero, like(1, y), 1 + y))
+        return [cotangent * log1p(y), to_y]
+
+
+@dataclass(frozen=True)
+class RelEntr(SpecialFunction):
+    """``x log(x / y)``, 0 where ``x`` is 0, and infinite where there is no logarithm."""
+
+    function: ClassVar[Any] = scipy_function("rel_entr")
+    arity: ClassVar[int] = 2
+
+    @staticmethod
+    def formula(x: Scalar, y: Scalar) -> Scalar:
+        ratio = x / y
+        by_logs = (ratio < 1e-30).call("or", ratio > 1e30)  # it lost digits, or is 0 or infinite
+        far = by_logs.where(x.call("log") - y.call("log"), ratio.call("log"))
+        near = (ratio > 0.5).call("and", ratio < 2)
+        value = x * near.where(((x - y) / y).call("log1p"), far)
+        zero = x.call("eq", 0).call("and", y >= 0)
+        value = zero.where(0, (x < 0).call("or", y <= 0).where(np.inf, value))
+        return x.call("isnan").where(x, y.call("isnan").where(y, value))
+
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+        x, y = as_computed(inputs, output)
+        zeros = eq(x, 0) & eq(y, 0)
+        x, y = (switch(zeros, like(1, v), v) for v in (x, y))
+        to_y = switch(zeros, like(0, cotangent), -cotangent * x / y)
+        return [cotangent * (1 + log(x) - log(y)), to_y]
+
+
+def rel_entr(x: Any, y: Any) -> Variable:
+    """``x log(x / y)``, a term of relative entropy, exact for ``x`` near ``y`` (SciPy's name).
+
+    >>> print(rel_entr([0.5, 0.0], [0.25, 0.5]).eval())
+    [0.34657359 0.        ]
+    """
+    return apply_elemwise(RelEntr(), x, y)
+
+
+def xlogx(x: TensorLike) -> Variable:
+    """``x log(x)``, 0 at 0."""
+    return apply_elemwise(XLogX(), x)
+
+
+def xlog1py(x: Any, y: Any) -> Variable:
+    """``x log(1 + y)`` exact for ``y`` near 0; 0 where ``x`` is 0, also where ``y`` is -1."""
+    return apply_elemwise(XLog1pY(), x, y)
+
+
+def xlogy0(x: TensorLike, y: TensorLike) -> Variable:
+    """``x log(y)``, 0 where ``x`` is 0, also where ``y`` is 0; NaN where ``y`` is NaN."""
+    return apply_elemwise(XLogY(), x, y)
