@@ -160,7 +160,8 @@ class _NestBuilder(NestPieces):
         """Append the loops over rows and lanes; states stay in registers for a few rows."""
         cost = sum(p.cost for p in self.fold.programs)
         few = _ROWS_TOGETHER if cost <= _MAX_COST_OF_ROWS and not self.fold.scan else 1
-        few *= 2 if len(reads) == 1 and few > 1 and cost <= 8 else 1
+        varied = [o for o in self.schedule.reads if o.inner != "one"]
+        few *= 2 if len(varied) == 1 and few > 1 and cost <= 8 else 1
         whole = self.new(f"and i64 {length}, {-few}")
 
         def rows(together: int) -> Callable[[str, list[str]], list[str]]:

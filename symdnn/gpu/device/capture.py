@@ -105,8 +105,13 @@ def kernels_of(graph: Any, stream: Any) -> list[tuple[Any, ...]]:
     checked = Graph._checked
     count = int(driver.cuGraphGetNodes(graph, 0)[-1])
     nodes = list(checked(driver.cuGraphGetNodes(graph, count)))[:count]
-    pairs = int(driver.cuGraphGetEdges(graph, 0)[-1])
-    _, before, after, *_ = driver.cuGraphGetEdges(graph, pairs) if pairs else ((), (), ())
+    asked, *_, pairs = driver.cuGraphGetEdges(graph, 0)
+    if int(asked) != 0:  # CUDA 12's call does not tell edges to kernels that start early
+        return []
+    pairs = int(pairs)
+    asked, before, after, *_ = driver.cuGraphGetEdges(graph, pairs) if pairs else (0, (), ())
+    if int(asked) != 0:
+        return []
     edges = {(int(a), int(b)) for a, b in zip(before[:pairs], after[:pairs])}
     if edges != {(int(a), int(b)) for a, b in pairwise(nodes)}:
         return []

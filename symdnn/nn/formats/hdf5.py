@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
+from zlib import decompressobj
 
 import numpy as np
 
@@ -29,6 +30,10 @@ ADVICE = 'Where Keras runs: numpy.savez("net.npz", **{v.name: v.numpy() for v in
 #: How a heap of texts begins: its signature, its version and three zeros.
 _HEAP = b"GCOL\x01\0\0\0"
 _PIECE_BYTES, _MOST_HEAP_BYTES = 1 << 24, 1 << 28
+#: HDF5's numbers of what may be done to the parts of a dataset: gzip, shuffle, checksums.
+_DEFLATE, _FILTERS = 1, (1, 2, 3)
+#: gzip makes of a byte at most so many.
+_MOST_DEFLATED = 1032
 #: At so many places of a file its configuration is looked for.
 _MOST_STARTS = 64
 #: So many datasets a file may have.
@@ -74,10 +79,12 @@ def _of_file(file: object, size: int, config: object) -> dict[str, Array]:
         raise FileFormatError(
             "files of Keras (.h5, .keras) need h5py: pip install 'symdnn[keras]'"
         ) from None
-    _check_heaps(file, size)
+    _check_texts(file, size, list(_checked_heaps(file, size)))
     with h5py.File(file, "r") as root:
         datasets = dict(_datasets(root, h5py))
         refuse_more(sum(d.size * d.dtype.itemsize for d in datasets.values()), size)
+        for path, dataset in datasets.items():
+            _check_chunks(path, dataset, size)
         group = root.get("model_weights", root)
         prefix = "model_weights/" if "model_weights" in root else ""
         if "layer_names" not in group.attrs:
@@ -113,8 +120,54 @@ def _attribute(item: Any, name: str, size: int) -> Any:
     return item.attrs[name]
 
 
-def _check_heaps(file: Any, size: int) -> None:
-    """Raise ``ValueError`` where a heap of texts is damaged: HDF5's library can walk it for ever.
+def _check_chunks(path: str, dataset: Any, size: int) -> None:
+    """Raise ``ValueError`` where a compressed part holds more than its numbers.
+
+    HDF5's library makes room for whatever zlib finds in it.
+    """
+    if dataset.chunks is None:
+        return
+    given = dataset.id.get_create_plist()
+    filters = [given.get_filter(i)[0] for i in range(given.get_nfilters())]
+    if any(f not in _FILTERS for f in filters) or filters.count(_DEFLATE) > 1:
+        raise ValueError(f"{path} is compressed by filters {filters}, wanted gzip's alone")
+    most = math.prod(dataset.chunks) * dataset.dtype.itemsize + 4  # and a checksum
+    for i in range(dataset.id.get_num_chunks()):
+        part = dataset.id.get_chunk_info(i)
+        if part.size > size:
+            raise ValueError(f"{path}: a part of {part.size} bytes")
+        if _DEFLATE not in filters or part.size * _MOST_DEFLATED <= most:
+            continue
+        rest, total, zlib_ = dataset.id.read_direct_chunk(part.chunk_offset)[1], 0, decompressobj()
+        while rest and not zlib_.eof:
+            total += len(zlib_.decompress(rest, _PIECE_BYTES))
+            rest = zlib_.unconsumed_tail
+            if total > most:
+                raise ValueError(f"{path}: a compressed part unpacks to more than {most} bytes")
+
+
+def _check_texts(file: Any, size: int, heaps: Sequence[int]) -> None:
+    """Raise ``ValueError`` for a text that claims more bytes than a file may unpack to.
+
+    HDF5's library makes room for it before it looks. A text of variable length is described by its
+    length (4 bytes), the address of its heap (8) and its index there (4), wherever that stands.
+    (Other numbers before such an address are small: the bound is not the size of the file.)
+    """
+    for start in range(0, size, _PIECE_BYTES) if heaps else ():
+        file.seek(start)
+        piece = file.read(_PIECE_BYTES + 11)
+        for shift in range(4, 12):
+            words = np.frombuffer(piece, "<u8", max(len(piece) - shift, 0) // 8, shift)
+            small = np.flatnonzero((words >= heaps[0]) & (words <= heaps[-1]))
+            for i in small[np.isin(words[small], heaps)]:
+                at = shift + 8 * int(i) - 4
+                refuse_more(int.from_bytes(piece[at : at + 4], "little"), size)
+
+
+def _checked_heaps(file: Any, size: int) -> Iterator[int]:
+    """Where the heaps of texts are, in their order.
+
+    Raises ``ValueError`` where one is damaged: HDF5's library can walk it for ever.
 
     A heap is 16 bytes, with its size in the last 8, then objects: 16 bytes, with the size of what
     follows in the last 8, padded to 8. An object of index 0 is the rest of the heap. (HDF5 file
@@ -134,6 +187,7 @@ def _check_heaps(file: Any, size: int) -> None:
             if not index:
                 break
             place += 16 + (inside + 7) // 8 * 8
+        yield at
 
 
 def _found(file: Any, size: int, word: bytes) -> Iterator[int]:

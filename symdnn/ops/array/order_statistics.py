@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from symdnn.errors import AxisError, IndexOutOfRange, TypeMismatch
-from symdnn.graph.op import Axes, Batched, Host, Shapes, Types, Vars
+from symdnn.graph.op import Axes, Batched, Grads, Host, Shapes, Types, Vars
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array
 from symdnn.graph.variable import Variable
 from symdnn.ops.array.join import join
 from symdnn.ops.array.sort import argsort, sort
 from symdnn.ops.array.take import take, take_along_axis
-from symdnn.ops.core.composed import Composed
+from symdnn.ops.core.composed import Composed, vjp_of_expressions
 from symdnn.ops.core.lanes import on_lanes
 from symdnn.ops.core.shape import alloc, dims_of
 from symdnn.ops.elementwise.arithmetic import cast
@@ -26,6 +26,8 @@ __all__ = ["MIN_SELECTED", "MOST_SELECTED", "ArgPartition", "OrderStatistics", "
 
 #: Shorter lines are sorted, and lines of which more elements are wanted.
 MIN_SELECTED, MOST_SELECTED = 1 << 12, 8
+#: Elements whose indices, for gradients, are found by partitions; those of more by a sort.
+_MOST_PARTED = 4
 
 
 @dataclass(frozen=True)
@@ -83,12 +85,30 @@ class OrderStatistics(_Selection):
     def expanded(self, *inputs: Variable) -> list[Variable]:
         """The elements of a sort."""
         x, places = inputs
-        ordered = sort(x, self.axis)
-        if not x.type.shape[self.axis] and x.type.is_float:
-            dims = [*dims_of(x)]
-            dims[self.axis] = 1
-            ordered = join(self.axis, ordered, alloc(like(np.nan, x), *dims))
-        return [take(ordered, places, self.axis)]
+        return [take(self._with_one(sort(x, self.axis), np.nan), places, self.axis)]
+
+    def _with_one(self, lines: Variable, value: float) -> Variable:
+        """Lines that have one more element where they may have none."""
+        if lines.type.shape[self.axis]:
+            return lines
+        dims = [*dims_of(lines)]
+        dims[self.axis] = 1
+        last = like(value if lines.type.is_float else 0, lines)
+        return join(self.axis, lines, alloc(last, *dims))
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Grads) -> Grads:
+        count = inputs[1].type.shape[0]
+        if count is None or count > _MOST_PARTED:
+            return super().vjp(inputs, outputs, cotangents)
+
+        def selected(x: Variable, places: Variable) -> list[Variable]:
+            parted = ArgPartition(self.axis)
+            wanted = [places[k : k + 1] for k in range(count)]
+            at = [take(self._with_one(parted(x, p), 0), p, self.axis) for p in wanted]
+            whole = self._with_one(x, np.nan)
+            return [take_along_axis(whole, join(self.axis, *at), self.axis)]
+
+        return vjp_of_expressions(selected, inputs, cotangents)
 
 
 @dataclass(frozen=True)

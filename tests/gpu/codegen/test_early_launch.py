@@ -13,6 +13,7 @@ from symdnn.config import config
 from symdnn.gpu.binding import nvrtc
 from symdnn.gpu.codegen import device_source
 from symdnn.gpu.device import context as contexts
+from symdnn.gpu.device.capture import kernels_of
 from symdnn.gpu.device.context import Context
 from symdnn.gpu.device.driver_api import CudaBindings
 
@@ -117,3 +118,21 @@ def test_the_attribute_of_an_early_launch() -> None:
     (attribute,) = how.attrs
     assert attribute.id.name == "CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION"
     assert attribute.value.programmaticStreamSerializationAllowed == 1
+
+
+@pytest.mark.parametrize("refused", [0, 2])
+def test_a_graph_whose_edges_are_not_told_is_launched_whole(
+    monkeypatch: pytest.MonkeyPatch, refused: int
+) -> None:
+    """CUDA 12's call, which has no data of edges, refuses graphs with early launches."""
+    driver = pytest.importorskip("cuda.bindings.driver")
+    lossy, fine = driver.CUresult.CUDA_ERROR_LOSSY_QUERY, driver.CUresult(0)
+
+    def edges(graph: Any, count: int) -> Any:
+        if count == refused:
+            return (lossy, None, None, None)
+        return (fine, None, None, 2) if count == 0 else (fine, [1, 2], [2, 3], count)
+
+    monkeypatch.setattr(driver, "cuGraphGetNodes", lambda graph, n: (fine, [1, 2, 3][:n], 3))
+    monkeypatch.setattr(driver, "cuGraphGetEdges", edges)
+    assert kernels_of(None, None) == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import zipfile
+import zlib
 
 import h5py
 import numpy as np
@@ -172,3 +173,57 @@ def test_damaged_heaps_and_attributes_end(tmp_path):
         file.attrs["layer_names"] = np.arange(3)
     with pytest.raises(FileFormatError, match="wanted texts"):
         nn.read_weights(path)
+
+
+def test_texts_that_claim_more_than_they_have(tmp_path):
+    """HDF5's library makes room for a text of variable length before it reads it."""
+    path = tmp_path / "net.h5"
+    with h5py.File(path, "w") as file:
+        text = h5py.string_dtype()
+        file.attrs.create("layer_names", ["dense_1"], dtype=text)
+        group_of(file, "dense_1", {"dense_1/kernel:0": draw(16, 2), "dense_1/bias:0": draw(2)})
+    assert set(nn.read_weights(path)) == {"dense_1/kernel", "dense_1/bias"}
+    content = path.read_bytes()
+    address = content.index(b"GCOL").to_bytes(8, "little")
+    at = content.index((7).to_bytes(4, "little") + address)
+    for length, refused in (
+        (2**31 + 5, "would unpack"),
+        (2**32 - 1, "would unpack"),
+        (9000, "damaged"),
+    ):
+        path.write_bytes(content[:at] + length.to_bytes(4, "little") + content[at + 4 :])
+        with pytest.raises(FileFormatError, match=refused):
+            nn.read_weights(path)
+
+
+@pytest.mark.parametrize("filters", [{"compression": "gzip"}, {"compression": "gzip",
+                         "shuffle": True, "fletcher32": True}, {"shuffle": True}])  # fmt: skip
+def test_compressed_weights(tmp_path, filters):
+    path, kernel = tmp_path / "net.h5", np.zeros((300, 200), "float32")
+    kernel[3] = draw(200)
+    with h5py.File(path, "w") as file:
+        file.attrs["layer_names"] = [b"dense_1"]
+        group = file.create_group("dense_1")
+        group.attrs["weight_names"] = [b"dense_1/kernel:0"]
+        group.create_dataset("dense_1/kernel:0", data=kernel, chunks=(100, 200), **filters)
+    np.testing.assert_array_equal(nn.read_weights(path)["dense_1/kernel"], kernel)
+
+
+def test_compressed_parts_that_hold_more_than_their_numbers(tmp_path):
+    """HDF5's library would make room for all that zlib finds."""
+    path = tmp_path / "net.h5"
+    for filters in (
+        {"many": 1 << 22, "compression": "gzip"},
+        {"many": 200, "compression": "gzip"},
+        {"many": 20, "compression": "lzf"},
+        {"many": 20, "scaleoffset": 3, "compression": "gzip"},
+    ):
+        many = filters.pop("many")
+        with h5py.File(path, "w") as file:
+            file.attrs["layer_names"] = [b"dense_1"]
+            group = file.create_group("dense_1")
+            group.attrs["weight_names"] = [b"dense_1/kernel:0"]
+            made = group.create_dataset("dense_1/kernel:0", (4, 3), "f4", chunks=(4, 3), **filters)
+            made.id.write_direct_chunk((0, 0), zlib.compress(bytes(many)))
+        with pytest.raises(FileFormatError, match=r"more than 52 bytes|wanted gzip's alone"):
+            nn.read_weights(path)

@@ -126,6 +126,17 @@ def test_gradients_of_partitions(rng):
     np.testing.assert_allclose((g(a) * d).sum(), slope, rtol=1e-4)
 
 
+def test_gradients_of_ties_are_those_of_a_stable_sort(rng):
+    x, w = T.dmatrix(), rng.normal(size=(6, 3))
+    places = np.array([9, 10, 2])
+    selected, ordered = OrderStatistics(1)(x, places), T.sort(x, 1)[:, places]
+    f = symdnn.function([x], [grad((v * w).sum(), x) for v in (selected, ordered)])
+    a = rng.integers(0, 5, (6, 20)).astype("float64")
+    np.testing.assert_array_equal(*f(a))
+    median = symdnn.function([x], grad(T.median(x, 1).sum(), x))
+    assert median(np.empty((2, 0))).shape == (2, 0)
+
+
 def test_partitions_of_no_elements_and_of_several_places(rng):
     x = T.fmatrix()
     f = symdnn.function([x], [T.partition(x, 3), T.argpartition(x, 3), T.partition(x, [1, 3])])
