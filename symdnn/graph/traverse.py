@@ -231,13 +231,14 @@ def clone_graph(
     replace: Mapping[Variable, Variable],
     leaf: Callable[[Variable], Variable] = lambda v: v,
     within: Written = (),
+    order: Sequence[Apply] | None = None,
 ) -> dict[Variable, Variable]:
     """Copy the graph of ``outputs`` with some variables replaced.
 
     ``replace`` maps variables (inputs or intermediate ones) to their replacements; other leaves are
     mapped by ``leaf``. The result maps each old variable to its new one. Types are inferred anew
     only below a replacement of another type. ``within`` is the order number of the node that the
-    copy replaces.
+    copy replaces. ``order`` has the nodes, inputs first, where they are known.
     """
     memo: dict[Variable, Variable] = dict(replace)
 
@@ -246,7 +247,7 @@ def clone_graph(
             memo[v] = leaf(v)
         return memo[v]
 
-    for node in toposort(outputs, blockers=replace):
+    for node in toposort(outputs, blockers=replace) if order is None else order:
         inputs = [lookup(v) for v in node.inputs]
         new = copy_node(node, inputs)
         new.written = within + node.written
