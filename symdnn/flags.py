@@ -65,9 +65,8 @@ class Flag:
 
     def allowed(self) -> str:
         """What the flag takes, in words: the list of choices, or its type."""
-        if self.choices:
-            return ", ".join(self.choices)
-        words = _IN_WORDS[self.kind]
+        words = ", ".join(self.choices) or _IN_WORDS[self.kind]
+        words += ", another WAY_once or WAY_on_shape_change" * self.ways
         return words if self.minimum is None else f"{words}, at least {self.minimum:g}"
 
     def first_value(self) -> Value:
@@ -180,7 +179,7 @@ def _str(name: str, help: str, **more: Any) -> Flag:
 
 CODE = "code"
 #: Ways to choose an algorithm of a convolution, each once for a node or for each set of shapes.
-SEARCH = "guess_once guess_on_shape_change time_once time_on_shape_change"
+SEARCH = " ".join(f"{way}_once {way}_on_shape_change" for way in ("guess", "time", "kept"))
 _REACT = "ignore warn raise pdb"
 
 #: What ``performance=max`` sets. Besides the time of the first call it changes rounding of float32
@@ -307,6 +306,7 @@ _CUDA = [
             "the GPU are its GPUArray, without it symdnn.gpu.DeviceArray."),
     _choice("gpu.graph", "auto off", "Whether the CUDA target captures plans into CUDA graphs.",
             affects=CODE),
+    _choice("gpu.early_launch", "off auto", "Whether kernels of CUDA graphs may start early."),
     _choice("gpu.whole_loops", "auto always never", "Whether the CUDA target runs loops of small "
             "steps as one kernel of one block. auto: after a thousand steps, unless "
             "deterministic=more."),

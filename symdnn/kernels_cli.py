@@ -1,8 +1,9 @@
 """``symdnn kernels``: which kernels can run an op, the preferred first.
 
 symdnn kernels                   all ops that have kernels of their own on the CPU
-symdnn kernels softmax           those whose names contain "softmax"
-symdnn kernels Softmax --where   where one op's class, gradient, kernels, rewrites and tests are
+symdnn kernels softmax           those whose names contain "softmax", also kernels of their bases
+symdnn kernels Softmax --where   where one op's class, builder, gradient, kernels, rewrites and
+                                 tests are
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import argparse
 import inspect
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -52,6 +54,8 @@ def run(args: argparse.Namespace) -> None:
     load_kernels(Target(args.target))
     wanted = (args.op or "").lower()
     rows = [(op, names) for op, names in table(args.target) if wanted in op.lower()]
+    if wanted:
+        rows = sorted({**dict(_through_bases(wanted, args.target)), **dict(rows)}.items())
     if not rows:
         raise SymdnnError(f"no op whose name has {args.op!r} in it has kernels on {args.target}")
     width = max(len(op) for op, _ in rows)
@@ -59,15 +63,30 @@ def run(args: argparse.Namespace) -> None:
         print(f"{op:{width}}  {', '.join(names)}")
 
 
+def _through_bases(wanted: str, target: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The ops whose names contain ``wanted``, with the kernels that they have from their bases."""
+    from symdnn.graph.kernel import own_kernels_for
+
+    for op in _own_ops():
+        kernels = own_kernels_for(op, target)
+        if kernels and wanted in op.__name__.lower() and "abstract" not in vars(op):
+            yield op.__name__, tuple(k.name for k in kernels)
+
+
 # --- where ----------------------------------------------------------------------------------------
 
 
-def _named(name: str) -> list[type]:
-    """The ops of this name; the case of letters does not matter. Theano's stand-ins are none."""
+def _own_ops() -> list[Any]:
+    """The classes of symdnn's ops. Theano's stand-ins are none."""
     from symdnn.graph.op import Op
 
     own = [c for c in _subclasses(Op) if c.__module__.startswith("symdnn.")]
-    known = dict.fromkeys(c for c in own if not c.__module__.startswith("symdnn.compat."))
+    return list(dict.fromkeys(c for c in own if not c.__module__.startswith("symdnn.compat.")))
+
+
+def _named(name: str) -> list[type]:
+    """The ops of this name; the case of letters does not matter."""
+    known = _own_ops()
     if same := [c for c in known if c.__name__.lower() == name.lower()]:
         return same
     near = sorted({c.__name__ for c in known if name.lower() in c.__name__.lower()})
@@ -85,6 +104,7 @@ def _subclasses(op: Any) -> Iterator[type]:
 
 def _where(op: type) -> Iterator[str]:
     yield f"{'op':<13} {_line(op)}"
+    yield from _builders(op)
     for name in _GRADIENTS:
         method = getattr(op, name, None)
         if method is not None and not method.__module__.startswith(_BASES):
@@ -92,6 +112,18 @@ def _where(op: type) -> Iterator[str]:
     yield from _kernels(op)
     yield from _rewrites(op)
     yield from _tests(op)
+
+
+def _builders(op: type) -> Iterator[str]:
+    """The functions of the op's module that make it, and the faces of ``T`` that name them."""
+    for name, made in vars(sys.modules[op.__module__]).items():
+        function = inspect.unwrap(made) if callable(made) else None
+        if not inspect.isfunction(function) or function.__module__ != op.__module__:
+            continue
+        if op.__name__ in function.__code__.co_names and not name.startswith("_"):
+            yield f"{'builder':<13} {_line(function)}  {name}"
+            for line in _lines_with(_PACKAGE / "tensor", f'"{name}"'):
+                yield f"{'public name':<13} {line}"
 
 
 def _kernels(op: Any) -> Iterator[str]:

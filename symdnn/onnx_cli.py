@@ -25,6 +25,7 @@ import numpy as np
 
 from symdnn import tune_cli
 from symdnn.compile.report.profile import FunctionProfile
+from symdnn.config import config
 from symdnn.errors import SymdnnError
 
 __all__ = ["add_to"]
@@ -50,7 +51,7 @@ def add_to(commands: Any) -> None:
         part.add_argument("--size", action="append", default=[], metavar="NAME=NUMBER",
                           help="a size that the file leaves open (default: 1)")  # fmt: skip
         part.add_argument("--dtype", help="what float32 of the file becomes")
-        part.set_defaults(run=run)
+        part.set_defaults(run=_by_nodes(run))
         if name == "info":
             part.add_argument("--kernels", action="store_true", help="compile it and list kernels")
             part.add_argument("--picture", metavar="FILE", help="draw it (svg, png, pdf, html)")
@@ -66,6 +67,16 @@ def add_to(commands: Any) -> None:
     export.add_argument("target", help="the file to write")
     export.add_argument("--opset", type=int, help="the opset (default: one that others run)")
     export.set_defaults(run=_export)
+
+
+def _by_nodes(run: Callable[[argparse.Namespace], None]) -> Callable[[argparse.Namespace], None]:
+    """``run`` with reports that name the file's nodes: no line of a program made the graph."""
+
+    def running(args: argparse.Namespace) -> None:
+        with config.change_flags(**{"traceback.limit": 0}):
+            run(args)
+
+    return running
 
 
 def _room() -> Any:

@@ -106,3 +106,10 @@ def test_every_flag_is_read_somewhere() -> None:
         start = last.partition("_")[0]  # f"algo_{direction}"
         ways = rf"config(\.\w+)*\.{re.escape(name)}\b|\"{last}\"|\"{name}\"|f\"{start}_{{"
         assert re.search(ways, code), name
+
+
+def test_flags_of_algorithms_say_that_there_are_other_ways_to_choose():
+    said = FLAGS["dnn.conv.algo_fwd"].allowed()
+    assert "kept_once" in said
+    assert "WAY_once" in said
+    assert "WAY" not in FLAGS["dnn.rnn.algo"].allowed()

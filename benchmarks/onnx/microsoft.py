@@ -401,4 +401,23 @@ case("cdist_square", "CDist", [f(5, 3), f(4, 3)], metric="sqeuclidean")
 case("pad", "Pad", [x, np.array([0, 1, 0, 0, 0, 2], "int64"), np.float32(2)])
 case("range", "Range", [np.float32(0), np.float32(5), np.float32(2)])
 
+# One token of a decoder; convolutions and grids; a norm with its second output.
+TOKEN = [f(2, 1, 8), f(2, 1, 8), f(2, 1, 8)]
+BUFFERS = [f(2, 2, 9, 4), f(2, 2, 9, 4), i32(5)]
+DECODER = "DecoderMaskedMultiHeadAttention"
+case("decoder", DECODER, [*TOKEN, np.ones((2, 6), "i4"), None, *BUFFERS], nout=3, num_heads=2,
+     past_present_share_buffer=1)  # fmt: skip
+case("decoder_bias", DECODER, [*TOKEN, None, f(1, 2, 1, 6), *BUFFERS, None, None, f(24)], nout=3,
+     num_heads=2, past_present_share_buffer=1, scale=0.4)  # fmt: skip
+case("decoder_cross", DECODER, [TOKEN[0], f(2, 2, 6, 4), f(2, 2, 6, 4)], num_heads=2)
+case(
+    "transposed_pads", "ConvTransposeWithDynamicPads",
+    [f(1, 3, 5, 5), f(3, 4, 3, 3), np.array([1, 0, 1, 2], "int64"), f(4)],
+    kernel_shape=[3, 3], strides=[2, 2],
+)  # fmt: skip
+case(
+    "grid", "GridSample", [f(1, 2, 5, 6), f(1, 4, 3, 2) / 2],
+    mode="bilinear", padding_mode="border", align_corners=1,
+)  # fmt: skip
+
 np.savez_compressed(sys.argv[1], **found)

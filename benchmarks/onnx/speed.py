@@ -26,8 +26,8 @@ from typing import Any
 
 import numpy as np
 
-#: Calls that are not timed: so many seconds, in which kernels may be compiled in the background,
-#: and of small networks the thousand after which symdnn compiles their smallest kernels too.
+#: Calls that are not timed: so many processor seconds, beside which kernels are compiled, and of
+#: small networks the thousand after which symdnn compiles their smallest kernels too.
 SETTLING, SETTLING_CALLS, MOST_SETTLING = 2.0, 1100, 10.0
 #: Seconds before a call of several threads.
 PAUSE = 0.3
@@ -95,10 +95,9 @@ def child(kind: str, path: str, batch: str, threads: str) -> None:
     start = time.perf_counter()
     call = SIDES[kind](path, arrays, int(threads))
     call()
-    begun = time.perf_counter()
-    print(begun - start, 0, flush=True)
-    calls = 0
-    while (past := time.perf_counter() - begun) < MOST_SETTLING:
+    print(time.perf_counter() - start, 0, flush=True)
+    calls, begun = 0, time.process_time()
+    while (past := time.process_time() - begun) < MOST_SETTLING:
         if past > SETTLING and calls >= SETTLING_CALLS:
             break
         call()

@@ -17,7 +17,6 @@ from symdnn.compile.call.structured import (
 )
 from symdnn.compile.execute.targets import load_kernels, resolve_target
 from symdnn.compile.modes.modes import get_mode
-from symdnn.compile.plan import gc_pause
 from symdnn.compile.plan.stages import Stages
 from symdnn.compile.precompile import begin_kernels
 from symdnn.compile.program.capabilities import CAPABILITIES
@@ -35,6 +34,7 @@ from symdnn.compile.updates import (
 )
 from symdnn.config import config
 from symdnn.errors import InputError, OptionError, UnusedInputError
+from symdnn.graph import gc_pause
 from symdnn.graph.check import check_graph
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.target import Target

@@ -25,7 +25,7 @@ from symdnn.cpu.nest import kernels as nest
 from symdnn.cpu.nest import line_kernels, norms
 from symdnn.cpu.onednn import kernels as onednn
 from symdnn.cpu.pool import lrn, pool, pool_nhwc
-from symdnn.cpu.reduce import batch_norm, ctc, softmax
+from symdnn.cpu.reduce import batch_norm, ctc, filters, softmax
 from symdnn.cpu.reference import kernels as reference
 from symdnn.cpu.rnn import recurrent
 from symdnn.cpu.sparse import products as sparse
@@ -55,6 +55,7 @@ KERNELS: tuple[Row, ...] = (
     *batch_norm.KERNELS,
     *softmax.KERNELS,
     *ctc.KERNELS,
+    *filters.KERNELS,
     *scatter.KERNELS,
     *random_draws.KERNELS,
     *attention.KERNELS,

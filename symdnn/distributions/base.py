@@ -254,6 +254,15 @@ class Lacking(SymdnnError, NotImplementedError):
     """A distribution does not have the requested quantity."""
 
 
+def counted(count: Variable, log: Variable) -> Variable:
+    """``count * log``; 0 where an infinite logarithm is counted 0 times.
+
+    A count of 0 has the derivative ``log``, as any other one.
+    """
+    never = T.eq(count, 0) & T.isinf(log)
+    return count * T.switch(never, like(0, log), log)
+
+
 def inside(rule: Constraint, value: Variable, found: Variable) -> Variable:
     """``found`` where the value is in its range and finite, else -inf: the log density there."""
     within = rule.check(value) & T.lt(value, np.inf)

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import symdnn.tensor as T
 from symdnn.distributions import constraints
-from symdnn.distributions.base import Distribution, dims_after, inside, stream_of
+from symdnn.distributions.base import Distribution, counted, dims_after, inside, stream_of
 from symdnn.distributions.constraints import Constraint
 from symdnn.distributions.discrete import Binomial, OfProbability, one_of_two
 from symdnn.graph.dims import Dim
@@ -54,7 +54,7 @@ class OfClasses(Distribution):
 
     def _weighted(self, weights: Variable) -> Variable:
         """The sum of weights times logits over the classes; a weight of 0 counts for nothing."""
-        return T.switch(T.eq(weights, 0), like(0, weights), weights * self.logits).sum(axis=-1)
+        return counted(weights, self.logits).sum(axis=-1)
 
     def entropy(self) -> Variable:
         return -self._weighted(self.probs)

@@ -8,7 +8,7 @@ import numpy as np
 
 import symdnn.tensor as T
 from symdnn.distributions import constraints
-from symdnn.distributions.base import Distribution, inside, stream_of
+from symdnn.distributions.base import Distribution, counted, inside, stream_of
 from symdnn.distributions.constraints import Constraint
 from symdnn.errors import OptionError
 from symdnn.graph.typing import TensorLike
@@ -108,10 +108,7 @@ class Bernoulli(OfProbability):
 
     def log_prob(self, value: TensorLike) -> Variable:
         x, logit = self._value(value), self.logits
-        # Of a certain event infinity times 0 is 0.
-        yes = T.switch(T.eq(x, 0), like(0, x), x * -T.softplus(-logit))
-        no = T.switch(T.eq(x, 1), like(0, x), (1 - x) * -T.softplus(logit))
-        return yes + no
+        return counted(x, -T.softplus(-logit)) + counted(1 - x, -T.softplus(logit))
 
     def cdf(self, value: TensorLike) -> Variable:
         return self._steps(value, lambda k: T.switch(k < 1, self._fails, like(1, k)))
@@ -164,9 +161,8 @@ class Binomial(OfProbability):
         k, n = self._value(value), self.total_count
         sound = T.switch(self.support.check(k), k, like(0, k))
         ways = -T.log1p(n) - T.betaln(n - sound + 1, sound + 1)
-        yes = T.switch(T.eq(sound, 0), like(0, k), sound * -T.softplus(-self.logits))
-        left = n - sound
-        no = T.switch(T.eq(left, 0), like(0, k), left * -T.softplus(self.logits))
+        yes = counted(sound, -T.softplus(-self.logits))
+        no = counted(n - sound, -T.softplus(self.logits))
         return inside(self.support, k, ways + yes + no)
 
     def cdf(self, value: TensorLike) -> Variable:
@@ -235,7 +231,7 @@ class NegativeBinomial(OfProbability):
         k, n = self._value(value), self.total_count
         sound = T.switch(k < 0, like(0, k), k)
         ways = -T.log(n + sound) - T.betaln(n, sound + 1)
-        yes = T.switch(T.eq(sound, 0), like(0, k), sound * -T.softplus(-self.logits))
+        yes = counted(sound, -T.softplus(-self.logits))
         return inside(self.support, k, ways + yes - n * T.softplus(self.logits))
 
     def cdf(self, value: TensorLike) -> Variable:
@@ -267,7 +263,7 @@ class Geometric(OfProbability):
 
     def log_prob(self, value: TensorLike) -> Variable:
         k = self._value(value)
-        fails = T.switch(T.eq(k, 0), like(0, k), k * -T.softplus(self.logits))
+        fails = counted(k, -T.softplus(self.logits))
         return inside(self.support, k, fails - T.softplus(-self.logits))
 
     def cdf(self, value: TensorLike) -> Variable:

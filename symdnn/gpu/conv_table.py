@@ -13,6 +13,7 @@ from typing import Any
 
 from symdnn.config import config
 from symdnn.errors import ShapeMismatch
+from symdnn.gpu.conv import folded
 from symdnn.gpu.conv.candidate import OWN, OWN_API, Candidate
 from symdnn.gpu.conv.measure import measure
 from symdnn.gpu.conv.search import Search
@@ -183,6 +184,7 @@ def _refused(search: Search, found: Sequence[Candidate]) -> Iterator[TableRow]:
     for name, reasons in search.refused.items():
         if name not in taken:
             api = "legacy" if name in numbers else OWN_API if name in own else "graph"
+            api = folded.NAME if name == folded.NAME else api
             why = "; ".join(reasons)
             yield TableRow(api, name, numbers.get(name, -1), False, why=why)
 

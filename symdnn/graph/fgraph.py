@@ -12,7 +12,7 @@ from typing import Any
 from symdnn.errors import MissingInputError, RewriteError
 from symdnn.graph.operators import operator
 from symdnn.graph.origin import NO_HINTS, here
-from symdnn.graph.traverse import clone_graph, free_inputs, leaves, new_nodes, toposort
+from symdnn.graph.traverse import clone_graph, free_inputs, new_nodes, toposort
 from symdnn.graph.type import OpaqueType
 from symdnn.graph.variable import Apply, Constant, Shared, Variable
 
@@ -61,9 +61,14 @@ class FunctionGraph:
         self._order: list[Apply] | None = None
         self._known: dict[Any, Apply] = {}
         self._constants: dict[Any, Constant] = {}
-        self._check_inputs()
+        if replace:  # expressions that were not copied
+            order, free = toposort(self.outputs), free_inputs(self.outputs)
+        else:
+            order = list(dict.fromkeys([v.owner for v in memo.values() if v.owner is not None]))
+            free = [v for v in memo.values() if v.owner is None]
+        self._check_inputs(free)
         merged: dict[Variable, Variable] = {}
-        for node in toposort(self.outputs):
+        for node in order:
             self._adopt(node, merged)
         for i, v in enumerate(self.outputs):
             self.outputs[i] = self._settled(v, merged)
@@ -71,10 +76,10 @@ class FunctionGraph:
         self.original = {v: merged.get(w, w) for v, w in memo.items()}
         self._prune([o for n in list(self.nodes) for o in n.outputs])
 
-    def _check_inputs(self) -> None:
+    def _check_inputs(self, leaves: Iterable[Variable]) -> None:
         allowed = set(self.inputs)
-        for v in free_inputs(self.outputs):
-            if v not in allowed:
+        for v in leaves:
+            if v not in allowed and not isinstance(v, Constant | Shared):
                 raise MissingInputError(
                     f"the graph needs {v} of type {v.type}, which is neither an input of the "
                     "function, nor shared, nor given by givens"
@@ -98,13 +103,14 @@ class FunctionGraph:
         """All variables, inputs first."""
         seen = dict.fromkeys(self.inputs)
         for node in self.toposort():
-            seen.update(dict.fromkeys((*node.inputs, *node.outputs)))
+            seen.update(dict.fromkeys(node.inputs))
+            seen.update(dict.fromkeys(node.outputs))
         seen.update(dict.fromkeys(self.outputs))
         return list(seen)
 
     def shared(self) -> list[Shared]:
         """Shared variables that the graph reads."""
-        return [v for v in leaves(self.outputs) if isinstance(v, Shared)]
+        return [v for v in self.variables if isinstance(v, Shared) and v in self.clients]
 
     def users(self, v: Variable) -> list[Client]:
         """Readers of ``v``: ``(node, index)``, or ``(None, index)`` for an output of the graph."""
@@ -112,7 +118,7 @@ class FunctionGraph:
 
     def is_output(self, v: Variable) -> bool:
         """Whether ``v`` is an output of the graph."""
-        return any(node is None for node, _ in self.clients.get(v, ()))
+        return any([node is None for node, _ in self.clients.get(v, ())])
 
     def user_nodes(self, v: Variable) -> list[Apply]:
         """Nodes that read ``v``, each once."""
@@ -196,7 +202,7 @@ class FunctionGraph:
         return merged.get(v, v), {n for n in fresh if n in self.nodes}
 
     def _adopt(self, node: Apply, merged: dict[Variable, Variable]) -> None:
-        node.inputs = tuple(self._settled(v, merged) for v in node.inputs)
+        node.inputs = tuple([self._settled(v, merged) for v in node.inputs])
         twin = self._remember(node)
         if twin is not node:
             merged.update(zip(node.outputs, twin.outputs, strict=True))
@@ -248,7 +254,7 @@ class FunctionGraph:
             node = stack.pop()
             if node not in self.nodes:
                 continue
-            if any(self.clients.get(o) for o in node.outputs):
+            if any([o in self.clients for o in node.outputs]):
                 for callback in self.on_fewer_readers:
                     callback(node)
                 continue

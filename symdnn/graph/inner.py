@@ -72,7 +72,7 @@ class InnerGraph:
         ``within`` is the order number of the node that the outputs replace.
         """
         given = dict(zip(self.inputs, inputs, strict=True))
-        memo = clone_graph(self.outputs, given, within=within)
+        memo = clone_graph(self.outputs, given, within=within, order=self.nodes)
         return [memo[v] for v in self.outputs]
 
     def open(self) -> tuple[list[Variable], list[Variable]]:

@@ -264,6 +264,12 @@ class TensorMethods:
     def __getitem__(self, index: object) -> Variable:
         return apply("getitem", self, index)
 
+    def __contains__(self, value: object) -> bool:
+        raise SymbolicValueError(
+            f"{value} in {self}: whether a variable has an element is known in a call only; use "
+            "T.eq(x, value).any()"
+        )
+
     def __len__(self) -> int:
         raise SymbolicValueError("the length of a symbolic variable is unknown; use x.shape[0]")
 

@@ -130,11 +130,11 @@ class Origin:
         ]
 
     def __bool__(self) -> bool:
-        return bool(self._frames)
+        return bool(self._frames or self.module)
 
     def __str__(self) -> str:
         if not self._frames:
-            return "(origin unknown)"
+            return self.module or "(origin unknown)"
         file, line, _ = self.lines[0]
         return f"{file}:{line}"
 
@@ -146,7 +146,7 @@ class Origin:
             if source := linecache.getline(file, line).strip():
                 out.append(f"    {source}")
         for name, origin in self.parts:
-            if origin:
+            if origin.lines:
                 file, line, function = origin.lines[0]
                 out.append(f"  of which {name}:")
                 out.append(f'  File "{file}", line {line}, in {function}')
@@ -282,8 +282,8 @@ def make_origin() -> Origin:
 
 def here() -> Origin:
     """The lines of the user's code that led here, whatever is inherited."""
-    limit = _limit()
-    return Origin(_user_frames(limit), (), _module.get()) if limit else NOWHERE
+    limit, module = _limit(), _module.get()
+    return Origin(_user_frames(limit) if limit else (), (), module) if limit or module else NOWHERE
 
 
 def _user_frames(limit: int) -> _Frames:

@@ -27,20 +27,25 @@ def toposort(outputs: Iterable[Variable], blockers: Iterable[Variable] = ()) -> 
     blocked = blockers if isinstance(blockers, Mapping | AbstractSet) else set(blockers)
     done: set[Apply] = set()
     order: list[Apply] = []
-    stack = [(v.owner, False) for v in reversed(list(outputs)) if v.owner and v not in blocked]
+    ordered: set[Apply] = set()
+    # Behind None is a node whose inputs have been visited.
+    stack: list[Apply | None] = [
+        v.owner for v in reversed(list(outputs)) if v.owner and v not in blocked
+    ]
     while stack:
-        node, expanded = stack.pop()
-        if node in done or node is None:
-            continue
-        if expanded:
-            done.add(node)
-            order.append(node)
-            continue
-        stack.append((node, True))
-        for v in reversed(node.inputs):
-            if v.owner is not None and v not in blocked and v.owner not in done:
-                stack.append((v.owner, False))
-    return in_written_order(order, {n for n in order if n.op.ordered})
+        node = stack.pop()
+        if node is not None:
+            if node not in done:
+                stack += (node, None)
+                for v in reversed(node.inputs):
+                    if (maker := v.owner) is not None and maker not in done and v not in blocked:
+                        stack.append(maker)
+        elif (made := stack.pop()) is not None and made not in done:
+            done.add(made)
+            order.append(made)
+            if made.op.ordered:
+                ordered.add(made)
+    return in_written_order(order, ordered)
 
 
 def _makers(node: Apply) -> list[Apply]:
@@ -140,10 +145,9 @@ def ancestors(outputs: Iterable[Variable], blockers: Iterable[Variable] = ()) ->
     outs = list(outputs)
     seen: dict[Variable, None] = {}
     for node in toposort(outs, blockers):
-        for v in (*node.inputs, *node.outputs):
-            seen.setdefault(v)
-    for v in outs:
-        seen.setdefault(v)
+        seen.update(dict.fromkeys(node.inputs))
+        seen.update(dict.fromkeys(node.outputs))
+    seen.update(dict.fromkeys(outs))
     return list(seen)
 
 
@@ -227,13 +231,14 @@ def clone_graph(
     replace: Mapping[Variable, Variable],
     leaf: Callable[[Variable], Variable] = lambda v: v,
     within: Written = (),
+    order: Sequence[Apply] | None = None,
 ) -> dict[Variable, Variable]:
     """Copy the graph of ``outputs`` with some variables replaced.
 
     ``replace`` maps variables (inputs or intermediate ones) to their replacements; other leaves are
     mapped by ``leaf``. The result maps each old variable to its new one. Types are inferred anew
     only below a replacement of another type. ``within`` is the order number of the node that the
-    copy replaces.
+    copy replaces. ``order`` has the nodes, inputs first, where they are known.
     """
     memo: dict[Variable, Variable] = dict(replace)
 
@@ -242,7 +247,7 @@ def clone_graph(
             memo[v] = leaf(v)
         return memo[v]
 
-    for node in toposort(outputs, blockers=replace):
+    for node in toposort(outputs, blockers=replace) if order is None else order:
         inputs = [lookup(v) for v in node.inputs]
         new = copy_node(node, inputs)
         new.written = within + node.written
@@ -294,9 +299,9 @@ def _copy(v: Variable) -> Variable:
 def copy_node(node: Apply, inputs: Sequence[Variable]) -> Apply:
     """The same node on other inputs; types are inferred anew only if types or names of sizes of the
     inputs differ."""
-    pairs = zip(node.inputs, inputs)
-    if any(a.type != b.type or a.type.names != b.type.names for a, b in pairs):
-        return node.clone_with(inputs)
+    for a, b in zip(node.inputs, inputs):
+        if a.type is not b.type and (a.type != b.type or a.type.names != b.type.names):
+            return node.clone_with(inputs)
     types = [o.type for o in node.outputs]
     new = Apply(node.op, inputs, types, node.origin, node.hints, node.written)
     for old, out in zip(node.outputs, new.outputs):

@@ -42,8 +42,8 @@ class Variable(TensorMethods, ElementwiseMethods, ReductionMethods):
 
     # A dict is made only for a variable to which a program gives attributes of its own.
     __slots__ = (
-        "__dict__", "__weakref__", "_evaluated", "_tag", "index", "name", "owner", "stable_form_of",
-        "type",
+        "__dict__", "__weakref__", "_evaluated", "_tag", "index", "name", "owner", "short_axes",
+        "stable_form_of", "type",
     )  # fmt: skip
 
     #: The class of the Python number that it stands for, which takes the dtype of arrays in an op.
@@ -67,6 +67,8 @@ class Variable(TensorMethods, ElementwiseMethods, ReductionMethods):
         self._evaluated: dict[tuple[Any, ...], Any] | None = None  # the functions of eval
         #: The variable with the same value of which a gradient made this one (`symdnn.stable`).
         self.stable_form_of: Variable | None = None
+        #: The axes of unknown size that are no longer than 1, once found (`core/short_axes.py`).
+        self.short_axes: tuple[int, ...] | None = None
 
     @property
     def ndim(self) -> int:

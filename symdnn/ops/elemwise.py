@@ -8,7 +8,7 @@ other unknown dimensions must be equal when a plan is made.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -24,7 +24,7 @@ from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Apply, Constant, Variable, as_variable, constant
 from symdnn.ops.core.dtype import float_of, is_narrow_float, promote, upcast
 from symdnn.ops.core.lanes import same_for_all
-from symdnn.ops.core.python_numbers import is_number, kind_of_number, settled
+from symdnn.ops.core.python_numbers import is_number, kind_of_number, number_constant, settled
 from symdnn.ops.core.shape import dimshuffle
 from symdnn.ops.core.short_axes import with_short_axes_declared
 from symdnn.ops.core.unrounded import note_padded, note_unrounded
@@ -111,8 +111,10 @@ class Elemwise(Op):
         After these casts a node's dtypes follow from its inputs alone, so that they remain valid
         when it is compiled under other flags.
         """
+        if self.is_comparison or len(set(dtypes)) == 1:
+            return None
         wanted = upcast(*dtypes)
-        return None if self.is_comparison or wanted == promote(*dtypes) else wanted
+        return None if wanted == promote(*dtypes) else wanted
 
     def out_dtype(self, *dtypes: str) -> str:
         """The result's dtype from the operands' (NumPy's promotion)."""
@@ -141,7 +143,7 @@ class Elemwise(Op):
         for t in inputs:
             if not isinstance(t, TensorType) or not self.takes(t.dtype):
                 raise TypeMismatch(self, self.wanted, list(inputs), self.advice)
-        if len({t.ndim for t in inputs}) != 1:
+        if len(inputs) > 1 and len({t.ndim for t in inputs}) != 1:
             raise NdimMismatch(self, f"{self.wanted} of equal ndim", list(inputs))
         shape = broadcast_static(self, inputs)
         dtype = self.out_dtype(*[t.dtype for t in inputs])
@@ -320,21 +322,27 @@ class FloatElemwise(Elemwise):
 
 def apply_elemwise(op: Elemwise, *operands: TensorLike, hints: Hints | None = None) -> Variable:
     """Apply ``op`` to variables, numbers or arrays, with leading dimensions added to one ndim."""
-    if any(isinstance(v, Pattern) for v in operands):
-        return op(*operands)
-    variables = [as_variable(v) for v in operands]
-    for v in variables:
-        if not isinstance(v.type, TensorType):
-            raise TypeMismatch(op, op.wanted, [v.type for v in variables])
-    ndim = max(v.type.ndim for v in variables)
-    aligned: Vars = [pad_left(v, ndim) for v in variables]
-    if len(aligned) > 1:
-        aligned = with_short_axes_declared(aligned)
-    return op(*aligned, hints=hints)
+    variables: Any = []
+    v: Any
+    for v in operands:
+        if isinstance(v, Pattern):
+            return op(*operands)
+        variables.append(v if type(v) in (int, float) else as_variable(v))
+    types: list[Any] = [v.type for v in variables if isinstance(v, Variable)]
+    if not all([isinstance(t, TensorType) for t in types]):
+        raise TypeMismatch(op, op.wanted, [as_variable(v).type for v in operands])
+    ndims = {t.ndim for t in types}
+    if len(ndims) != 1 or len(types) < len(variables):
+        variables = [pad_left(v, max(ndims, default=0)) for v in variables]
+    if len(variables) > 1:
+        variables = with_short_axes_declared(variables)
+    return op(*variables, hints=hints)
 
 
-def pad_left(v: Variable, ndim: int) -> Variable:
-    """``v`` with leading dimensions of static size 1 up to ``ndim``."""
+def pad_left(v: Variable | float, ndim: int) -> Variable:
+    """A variable or a number with leading dimensions of static size 1 up to ``ndim``."""
+    if not isinstance(v, Variable):
+        return number_constant(v, ndim)
     missing = ndim - v.type.ndim
     if missing <= 0:
         return v
@@ -351,17 +359,26 @@ def broadcast_static(op: Op, types: Sequence[TensorType]) -> tuple[int | None, .
     shapes = [t.shape for t in types]
     if shapes and shapes.count(shapes[0]) == len(shapes):
         return shapes[0]
+    found, axis = _broadcast(*shapes)
+    if axis is not None:
+        raise ShapeMismatch(
+            op,
+            "operands that agree or are 1 in each dimension",
+            f"{[str(t) for t in types]} (dimension {axis})",
+        )
+    return found
+
+
+@lru_cache(maxsize=4096)
+def _broadcast(*shapes: tuple[int | None, ...]) -> tuple[tuple[int | None, ...], int | None]:
+    """The shape of the result, and a dimension in which known sizes differ."""
     out: list[int | None] = []
     for axis, sizes in enumerate(zip(*shapes)):
         wide = {s for s in sizes if s is not None and s != 1}
         if len(wide) > 1:
-            raise ShapeMismatch(
-                op,
-                "operands that agree or are 1 in each dimension",
-                f"{[str(t) for t in types]} (dimension {axis})",
-            )
+            return (), axis
         out.append(wide.pop() if wide else (1 if all(s == 1 for s in sizes) else None))
-    return tuple(out)
+    return tuple(out), None
 
 
 def broadcast_dims(op: Op, types: Types, shapes: Shapes) -> Shape:

@@ -142,7 +142,9 @@ class _Worklist:
     ) -> None:
         self.context, self.observer = context, observer
         self.entries = profile.rewrites
-        self.rules_of = table.of
+        self.table = table
+        #: The inputs of a node when it was looked up last, and the rules that may apply with these.
+        self.found: dict[Apply, tuple[Sequence[Variable], Sequence[Rewrite]]] = {}
         #: A heap of (height, number of arrival, node), and the nodes in it.
         self.heap: list[tuple[int, int, Apply]] = []
         self.queue: set[Apply] = set()
@@ -179,6 +181,13 @@ class _Worklist:
             fgraph.on_new_node.remove(self.add)
             fgraph.on_fewer_readers.remove(self.add_if_several)
         return fired
+
+    def rules_of(self, node: Apply) -> Sequence[Rewrite]:
+        """The rules that may apply to ``node`` as it is now."""
+        known = self.found.get(node)
+        if known is None or known[0] is not node.inputs:
+            known = self.found[node] = (node.inputs, self.table.of(node))
+        return known[1]
 
     def drain(self, fired: int) -> int:
         """Visit queued nodes until none is left; the number of replacements so far."""

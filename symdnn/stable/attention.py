@@ -29,6 +29,7 @@ from symdnn.rewriting.facts import all_ones, made_by, node_of
 from symdnn.rewriting.rewrite import Context, Family
 from symdnn.stable.bands import Band, band_of, filled, indicator, meet
 from symdnn.stable.heads import operands_of, without_factor
+from symdnn.stable.windows import undivided
 
 __all__ = ["RULES"]
 
@@ -36,6 +37,8 @@ FAMILY = Family("stabilize", ("numerics", "attention"))
 
 #: A score of a hidden key. Higher numbers may stay beside scores, and are added as they are.
 _HIDDEN_AT_MOST = -1e8
+#: Targets where the op is faster although masks of windows are repeated for it.
+_REPEAT_MASKS_ON = ("cuda",)
 
 
 @dataclass(frozen=True)
@@ -158,7 +161,7 @@ def _peel(scores: Variable, context: Context) -> tuple[_Written, Apply] | None:
         product = _product(v, context)
         if product is not None:
             return written, product
-        inner = _peel_one(v, written)
+        inner = _peel_one(v, written, context)
         if inner is None or not _keeps_sizes(inner, v):
             return None
         v = inner
@@ -180,14 +183,16 @@ def _product(v: Variable, context: Context) -> Apply | None:
     return node_of(x) if fits else None
 
 
-def _peel_one(v: Variable, written: _Written) -> Variable | None:
+def _peel_one(v: Variable, written: _Written, context: Context) -> Variable | None:
     """The operand of ``v`` towards the scores; the rest is noted in ``written``."""
-    if made_by(v, DimShuffle):
+    if made_by(v, DimShuffle) and v.type.ndim > node_of(v).inputs[0].type.ndim:
         return _without_ones(v, written)
     if made_by(v, Mul, TrueDiv):
         return _scale(v, written)
     if made_by(v, Add, Sub) and not written.softcap:
         return _mask_added(v, written)
+    if made_by(v, Reshape, DimShuffle) and not written.softcap and not written.factors:
+        return _mask_of_windows(v, written, context)
     if made_by(v, Switch) and not written.softcap:
         return _mask_chosen(v, written)
     if made_by(v, Tanh) and written.factor > 0 and not written.factors and not written.softcap:
@@ -255,6 +260,15 @@ def _mask_added(v: Variable, written: _Written) -> Variable | None:
     seen, low = _hidden(mask, factor) or (None, 0.0)
     written.add(_Mask(mask, factor, seen, low))
     return scores
+
+
+def _mask_of_windows(v: Variable, written: _Written, context: Context) -> Variable | None:
+    """Of scores whose stack is divided for a mask that is added."""
+    found = undivided(v, context) if context.target.kind in _REPEAT_MASKS_ON else None
+    if found is None or not _has_product(found[0]) or not _broadcasts(found[1], found[0]):
+        return None
+    written.add(_Mask(found[1], written.factor))
+    return found[0]
 
 
 def _hidden(mask: Variable, factor: float) -> tuple[Variable, float] | None:

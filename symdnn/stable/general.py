@@ -29,7 +29,7 @@ from symdnn.ops.elementwise.special import Erfc, Logit, logit
 from symdnn.ops.elemwise import like
 from symdnn.ops.nn.softmax import Softmax
 from symdnn.rewriting.facts import made_by, node_of, number, real_float
-from symdnn.rewriting.rewrite import Context, Family
+from symdnn.rewriting.rewrite import Context, Family, reads
 from symdnn.stable.complements import MAX_DEPTH_NODES, complement, one_plus
 from symdnn.stable.moves import through_data_movement
 from symdnn.stable.scaled import in_bounds, negated, scaled
@@ -207,7 +207,7 @@ def one_minus(node: Apply, context: Context) -> Variable | None:
     return None
 
 
-@on(Add)
+@on(Add, admits=reads(Constant))
 def one_plus_negative(node: Apply, context: Context) -> Variable | None:
     """``1 + v`` for a ``v`` that may be near -1; ``c + c v`` and ``v - 1`` too."""
     for a, b in (node.inputs, node.inputs[::-1]):

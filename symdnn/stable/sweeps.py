@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from symdnn.graph import backprop as plain
+from symdnn.graph.gc_pause import paused
 from symdnn.graph.traverse import toposort
 from symdnn.graph.variable import Variable
 from symdnn.stable.engine import StableGraph
@@ -19,6 +20,7 @@ OptionalVariable = Variable | None
 Seeds = Mapping[Variable, Variable]
 
 
+@paused()
 def backprop(
     cotangents: Seeds, wrt: Sequence[Variable], consider_constant: Iterable[Variable] = ()
 ) -> list[OptionalVariable]:
@@ -86,6 +88,7 @@ def _swept(
     return graph.in_users_terms(found)
 
 
+@paused()
 def forward_sweep(tangents: Seeds, outputs: Sequence[Variable]) -> list[OptionalVariable]:
     """Tangents of ``outputs`` by forward mode, from those of some variables; None for zero."""
     fixed = {v for v in (*tangents, *outputs) if v.owner is not None}

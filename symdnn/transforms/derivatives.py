@@ -105,7 +105,7 @@ def jacobian_of_function(f: Function, wrt: Any = 0, has_aux: bool = False) -> An
         results, outer = flatten(result)
         found = []
         for value in results:
-            slopes = as_numbers(_all_slopes(as_variable(value), leaves), leaves)
+            slopes = as_numbers(_all_slopes(_real(value, traced.name), leaves), leaves)
             each = unflatten(tree, slopes)
             found.append(tuple(each) if several else each[0])
         moved = unflatten(outer, found)
@@ -143,17 +143,23 @@ def _scalar(value: Any, name: str) -> Variable:
             f"{name}: wanted a scalar to differentiate, got the tree {tree}; a function that "
             "returns further results is differentiated with has_aux=True"
         )
-    cost = as_variable(leaves[0])
-    if cost.type.is_discrete:
+    return _real(leaves[0], name)
+
+
+def _real(value: Any, name: str) -> Variable:
+    found = as_variable(value)
+    if found.type.is_discrete:
         raise NonDifferentiable(
-            f"{name}: wanted a real result to differentiate, got {cost.type}: of whole numbers all "
-            "derivatives are zero. Pass floats (2.0 in place of 2), or cast the result"
+            f"{name}: wanted a real result to differentiate, got {found.type}: of whole numbers "
+            "all derivatives are zero. Pass floats (2.0 in place of 2), or cast the result"
         )
-    return cost
+    return found
 
 
 def _argument(traced: Traced, which: int | str) -> Any:
-    """An argument by its position, or by its name if it was given so."""
+    """An argument by its position, or by its name."""
+    if which not in traced.kwargs and which in traced.names[: len(traced.args)]:
+        which = traced.names.index(str(which))
     if isinstance(which, int) and -len(traced.args) <= which < len(traced.args):
         return traced.args[which]
     if which in traced.kwargs:

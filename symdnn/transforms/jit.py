@@ -341,9 +341,12 @@ def split_updates(result: Any) -> tuple[Any, Mapping[Any, Any]]:
 
 
 def _is_updates(value: Any) -> bool:
-    return isinstance(value, Mapping) and len(value) > 0 and all(
-        isinstance(k, Shared) for k in value
-    )  # fmt: skip
+    if not isinstance(value, Mapping) or not any(isinstance(k, Variable) for k in value):
+        return False
+    for k in value:
+        if not isinstance(k, Shared):
+            raise TypeMismatch("updates of a function", "shared variables alone to update", k)
+    return True
 
 
 def _with_statistics(outputs: Sequence[Variable], updates: Mapping[Any, Any]) -> dict[Any, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -28,6 +29,8 @@ class Traced:
         self, f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any] | None = None
     ) -> None:
         self.name = getattr(f, "__name__", type(f).__name__)
+        #: The names of arguments that may be given by position.
+        self.names = _positional(f)
         entries, tree = flatten((tuple(args), dict(kwargs or {})))
         given = [as_leaf(v) for v in entries]
         self.outside = [v for v in given if isinstance(v, Variable)]
@@ -68,6 +71,15 @@ class Traced:
 
     def _places(self) -> dict[Variable, Variable]:
         return dict(zip(self.inside, self.outside, strict=True))
+
+
+def _positional(f: Callable[..., Any]) -> list[str]:
+    """The names of a function's positional arguments; none of one that has no signature."""
+    try:
+        given = inspect.signature(f).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    return [p.name for p in given if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
 
 
 def draws_of(values: Sequence[Variable], inside: Sequence[Variable]) -> dict[Shared, Variable]:

@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 import pytest
 from scipy import integrate, stats
+from scipy.special import psi
 
 import symdnn
 import symdnn.tensor as T
@@ -365,3 +366,25 @@ def test_tails_of_a_generalized_pareto():
         same = stats.genpareto(shape, 0.5, 2.0)
         np.testing.assert_allclose(value(d.log_survival_function(x)), same.logsf(x), rtol=1e-12)
         np.testing.assert_allclose(value(d.log_cdf(x)), same.logcdf(x), rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("count", [0.0, 3.0, 7.0])
+def test_a_count_of_zero_has_a_derivative(count):
+    """In the number of trials, of which all may be successes, and in counts of classes."""
+    n = symdnn.shared(np.float64(7))
+    density = D.Binomial(n, probs=np.float64(0.3)).log_prob(np.float64(count))
+    slope = symdnn.grad(density, n).eval()
+    assert slope == pytest.approx(psi(8) - psi(8 - count) + np.log(0.7), rel=1e-12)
+
+
+@pytest.mark.parametrize("kind", [D.OneHotCategorical, lambda probs: D.Multinomial(1, probs)])
+def test_the_derivative_in_a_count_is_the_log_probability(kind):
+    probs = np.array([0.2, 0.5, 0.3])
+    v = symdnn.shared(np.array([0.0, 1.0, 0.0]))
+    slope = symdnn.grad(kind(probs=probs).log_prob(v), v).eval()
+    apart = slope - np.log(probs)
+    np.testing.assert_allclose(apart[0], apart[2], rtol=1e-12)
+    certain = symdnn.shared(np.array([1.0, 0.0, 0.0]))
+    f = kind(probs=np.array([1.0, 0.0, 0.0])).log_prob(certain)
+    assert f.eval() == 0
+    assert np.isfinite(symdnn.grad(f, certain).eval()).all()

@@ -91,8 +91,20 @@ def _unfold(x: Any, dim: int, size: int, step: int) -> Any:
 
 
 def _kth(x: Any, k: int, dim: int, keepdim: bool = False) -> list[Any]:
-    found = [np.take(f(x, dim, kind="stable"), k - 1, dim) for f in (np.sort, np.argsort)]
-    return [np.expand_dims(a, dim) for a in found] if keepdim else found
+    value = np.take(np.sort(x, dim), [k - 1], dim)
+    found = [value, _same(x, value).argmax(dim, keepdims=True)]
+    return found if keepdim else [a.squeeze(dim) for a in found]
+
+
+def _same(x: Any, value: Any) -> Any:
+    return (x == value) | ((x != x) & (value != value))
+
+
+def _parted(a: Any, kth: Any, axis: int = -1) -> Any:
+    """The indices before the chosen element, of equal ones, and of those behind it."""
+    value = np.take(np.sort(a, axis), [kth], axis)
+    same, before = _same(a, value), (a < value) | ((a == a) & (value != value))
+    return np.argsort(np.where(same, 1, np.where(before, 0, 2)), axis, kind="stable")
 
 
 def _clamp(x: Any, low: Any = None, high: Any = None) -> Any:
@@ -199,8 +211,8 @@ NAMES: dict[str, Function] = {
     "split_with_sizes": lambda x, sizes, dim=0: np.split(x, np.cumsum(sizes)[:-1], dim),
     "broadcast_tensors": lambda *a: list(np.broadcast_arrays(*a)),
     # -- of NumPy's functions what is open there
-    "partition": lambda a, kth, axis=-1: np.sort(a, axis),
-    "argpartition": lambda a, kth, axis=-1: np.argsort(a, axis, kind="stable"),
+    "partition": lambda a, kth, axis=-1: np.take_along_axis(a, _parted(a, kth, axis), axis),
+    "argpartition": lambda a, kth, axis=-1: _parted(a, kth, axis),
     "polymul": np.convolve, "nancumsum": _running(np.nancumsum),
     "nancumprod": _running(np.nancumprod), "cumulative_sum": _running(np.cumulative_sum),
     "cumulative_prod": _running(np.cumulative_prod),

@@ -123,20 +123,35 @@ template <class T> static T __shfl_up_sync(unsigned, T value, int distance) {
   return shim_shuffled(value, lane >= distance ? lane - distance : lane);
 }
 
-// mma.m16n8k8 of float32 numbers.
-static void shim_mma(float& c0, float& c1, float& c2, float& c3, const float (&a)[4],
-                     const float (&b)[2]) {
-  static float of_a[1024][4], of_b[1024][2];
+// mma.m16n8k16 of float16 numbers.
+static float shim_half(unsigned both, int second) {
+  return (float)shim_bits<_Float16>((unsigned short)(second ? both >> 16 : both));
+}
+static void shim_mma(float (&c)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+  static unsigned of_a[1024][4], of_b[1024][2];
   const int me = shim_running, warp = me & ~31, g = (me & 31) / 4, t = me & 3;
   memcpy(of_a[me], a, sizeof a);
-  memcpy(of_b[me], b, sizeof b);
+  of_b[me][0] = b0, of_b[me][1] = b1;
   __syncthreads();
-  for (int k = 0; k < 8; k++) {
-    const int own = warp + g * 4 + k % 4, first = warp + t * 8 + k % 4, half = k / 4;
-    c0 += of_a[own][2 * half] * of_b[first][half];
-    c1 += of_a[own][2 * half] * of_b[first + 4][half];
-    c2 += of_a[own][2 * half + 1] * of_b[first][half];
-    c3 += of_a[own][2 * half + 1] * of_b[first + 4][half];
+  for (int k = 0; k < 16; k++)
+    for (int n = 0; n < 4; n++) {
+      const unsigned row = of_a[warp + g * 4 + k % 8 / 2][n / 2 + k / 8 * 2];
+      const unsigned column = of_b[warp + (2 * t + n % 2) * 4 + k % 8 / 2][k / 8];
+      c[n] += shim_half(row, k % 2) * shim_half(column, k % 2);
+    }
+  __syncthreads();
+}
+
+// ldmatrix of four matrices.
+static void shim_load_matrices(unsigned (&to)[4], const unsigned short* row, bool of_column) {
+  static const unsigned short* rows[1024];
+  const int me = shim_running, warp = me & ~31, g = (me & 31) / 4, t = me & 3;
+  rows[me] = row;
+  __syncthreads();
+  for (int m = 0; m < 4; m++) {
+    const unsigned short* const* const lines = &rows[warp + 8 * m];
+    const unsigned first = of_column ? lines[2 * t][g] : lines[g][2 * t];
+    to[m] = first | (unsigned)(of_column ? lines[2 * t + 1][g] : lines[g][2 * t + 1]) << 16;
   }
   __syncthreads();
 }

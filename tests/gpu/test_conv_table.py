@@ -49,9 +49,9 @@ def test_what_is_supported_is_known_before_anything_runs(card):
     table = algorithms(conv((2, 4, 7, 6), (6, 4, 3, 3)), time=False)
     assert {r.name for r in table.supported()} == {"none", "small", "large", "eng12_k2=1"}
     refused = [r for r in table.rows if not r.supported]
+    ours = {"bf16x6", "fft_f16x3", "folded"}
     assert {r.name for r in refused} == {"direct", "fft", "fft_tiling", "winograd",
-                                         "winograd_non_fused", "bf16x6", "fft_f16x3"}  # fmt: skip
-    ours = {"bf16x6", "fft_f16x3"}
+                                         "winograd_non_fused", *ours}  # fmt: skip
     assert all("NOT_SUPPORTED" in r.why or r.name in ours for r in refused)
     assert not [name for name in card.ran() if name.startswith("cudnnConvolution")]
 
@@ -76,7 +76,7 @@ def test_the_command_prints_the_table(card, clock, capsys):
 def test_the_command_as_json(card, capsys):
     assert main(["algos", *SHAPES, "--no-time", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
-    assert {r["api"] for r in rows} == {"legacy", "graph", "cublaslt"}
+    assert {r["api"] for r in rows} == {"legacy", "graph", "cublaslt", "folded"}
 
 
 @pytest.mark.parametrize("direction", ["bwd_data", "bwd_filter"])

@@ -69,6 +69,18 @@ def test_sums_and_halves():
     np.testing.assert_allclose(found, [[[30, 0], [0, 120]]])
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_both_outputs_of_a_simplified_norm(rng, dtype):
+    text = f"""g ({dtype.replace("32", "")}[n, 5, 8] x) => (y, r) {{
+        y, r = SimplifiedLayerNormalization<axis = 1, epsilon = 0.001>(x, w)
+    }}"""
+    x, w = rng.normal(size=(2, 5, 8)).astype(dtype), rng.normal(size=(5, 8)).astype(dtype)
+    found = compile(model(text, w=w))(x)
+    root = 1 / np.sqrt(np.mean(x.astype("f8") ** 2, axis=(1, 2), keepdims=True) + 1e-3)
+    np.testing.assert_allclose(found["r"], root, rtol=1e-5)
+    np.testing.assert_allclose(found["y"], x * root * w, rtol=2e-3 if dtype != "float32" else 1e-5)
+
+
 @pytest.mark.parametrize("scales", [(), (2,), (2, 16)])
 def test_a_recurrent_network_of_dynamic_codes(scales, rng):
     """That of the weights which the codes stand for, in both directions."""

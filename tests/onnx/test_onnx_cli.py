@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +35,22 @@ def test_info(path, capsys):
     assert "1 parameters with 9 elements" in text
     assert "2 nodes: 1 MatMul, 1 Relu" in text
     assert "gemm" in text.lower()
+
+
+def test_kernels_have_the_names_of_nodes(tmp_path, capsys):
+    """No line of a program made them: neither this one's nor Python's that runs a module."""
+    made = model(TEXT, w=np.eye(3, dtype="float32"))
+    made.graph.node[0].name, made.graph.node[1].name = "/layer1/fc/MatMul", "/layer1/act"
+    onnx.save(made, tmp_path / "net.onnx")
+    command = ["onnx", "info", str(tmp_path / "net.onnx"), "--kernels"]
+    assert main(command) == 0
+    inside = capsys.readouterr().out
+    done = subprocess.run([sys.executable, "-m", "symdnn", *command], capture_output=True,
+                          text=True, check=True)  # fmt: skip
+    for text in (inside, done.stdout):
+        assert "layer1.act" in text
+        assert "runpy" not in text
+        assert ".py:" not in text
 
 
 def test_run(path, tmp_path, capsys):

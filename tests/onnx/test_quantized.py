@@ -135,3 +135,12 @@ def test_blocks_are_saved(sizes, point, tmp_path):
     for found, w in zip(compile(tmp_path / "m.onnx")(x).values(), wanted.values(), strict=True):
         assert found.dtype == w.dtype
         np.testing.assert_array_equal(found, w)
+
+
+def test_codes_of_zeros_alone_have_a_scale():
+    """One by which codes can be divided, as ONNX Runtime gives it."""
+    f = compile(model("g (float[n] x) => (y, s, z) { y, s, z = DynamicQuantizeLinear(x) }"))
+    found = f(np.zeros(3, "float32"))
+    assert found["s"] == 1
+    assert found["z"] == 0
+    assert not found["y"].any()

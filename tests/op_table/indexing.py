@@ -8,7 +8,8 @@ from symdnn.ops.array import index as I
 from symdnn.ops.array import scatter_reduce as S
 from symdnn.ops.array import sort as O
 from symdnn.ops.array import take as E
-from symdnn.ops.array.order_statistics import OrderStatistics
+from symdnn.ops.array.order_statistics import ArgPartition, OrderStatistics, Partition
+from symdnn.ops.array.sets import IsIn
 from tests.op_table.record import Draw, OpCase, distinct, integers, normal, uniform
 
 
@@ -23,6 +24,13 @@ def changed(x, index, y, add=False):
     else:
         out[index] = y
     return out
+
+
+def parted(x):
+    """A partition along axis 1 around place 2, and its indices."""
+    kinds = np.sign(x - np.sort(x, 1)[:, 2:3])
+    order = np.argsort(kinds, 1, kind="stable")
+    return [np.take_along_axis(x, order, 1), order]
 
 
 def combined(x, index, y, reduce):
@@ -391,6 +399,20 @@ CASES = [
         lambda x: OrderStatistics(1)(x, np.array([3, 0, 1, 3, 4])),
         (distinct(2, 5, 3),),
         lambda x: np.sort(x, 1)[:, [3, 0, 1, 3, 4]],
+    ),
+    OpCase(
+        "partition",
+        (Partition, ArgPartition),
+        lambda x: [op(1)(x, np.array([2])) for op in (Partition, ArgPartition)],
+        (distinct(2, 5, 3),),
+        parted,
+    ),
+    OpCase(
+        "is_in",
+        (IsIn,),
+        lambda x, y: IsIn()(x, y),
+        (integers(0, 9, 3, 4), integers(0, 9, 5)),
+        np.isin,
     ),
     OpCase(
         "sort_flat",

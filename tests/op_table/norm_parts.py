@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from symdnn.ops.core.scalar import Builder
 from symdnn.ops.lowered.group_norm import GroupNorm, GroupNormGrad
 from symdnn.ops.lowered.label_loss import LabelLoss, LabelLossGrad
 from symdnn.ops.lowered.norm_formulas import grad_terms
@@ -26,6 +27,23 @@ def running(x, f, m, v):
 
 def sums(axes):
     return lambda x, dy, m, r: BatchSums(grad_terms((x.type.dtype,) * 4), axes)(x, dy, m, r)
+
+
+def written_sums(axes):
+    """The sums, and a product that is written."""
+
+    def found(*v):
+        dtypes = [a.type.dtype for a in v]
+        b = Builder(dtypes)
+        given = [b.input(i) for i in range(4)]
+        terms = b.inline(grad_terms(dtypes), given)
+        return BatchSums(b.program([*terms, given[0] * given[1]]), axes, True)(*v)
+
+    return found
+
+
+def slow_written_sums(axes):
+    return lambda x, dy, m, r: (*slow_sums(axes)(x, dy, m, r), x * dy)
 
 
 def slow_sums(axes):
@@ -168,4 +186,13 @@ CASES = [
     OpCase("batch_sums_channels_last", (BatchSums,), sums((0, 1)),
            (normal(5, 3, 8), normal(5, 3, 8), normal(1, 1, 8), normal(1, 1, 8)),
            slow_sums((0, 1)), grad=False),
+    OpCase("batch_sums_written", (BatchSums,), written_sums((0, 2)),
+           (normal(6, 3, 4), normal(6, 3, 4), normal(1, 3, 1), normal(1, 3, 1)),
+           slow_written_sums((0, 2)), grad=False),
+    OpCase("batch_sums_written_channels_last", (BatchSums,), written_sums((0, 1)),
+           (normal(50, 3, 8), normal(50, 3, 8), normal(1, 1, 8), normal(1, 1, 8)),
+           slow_written_sums((0, 1)), grad=False),
+    OpCase("batch_sums_written_of_odd_sizes", (BatchSums,), written_sums((0, 2)),
+           (normal(5, 3, 7), normal(5, 3, 7), normal(1, 3, 1), normal(1, 3, 1)),
+           slow_written_sums((0, 2)), grad=False),
 ]  # fmt: skip

@@ -1,15 +1,19 @@
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import scipy.special
 
 from symdnn.ops.array import argreduce as A
 from symdnn.ops.array import cumulative as C
+from symdnn.ops.array import filters as F
 from symdnn.ops.array import moments as M
 from symdnn.ops.array import norms as N
 from symdnn.ops.array import reduce as R
 from tests.op_table.record import OpCase, distinct, integers, normal, uniform
 
+COEFFICIENTS, LEADING = normal(3), lambda rng: np.array([2.0, *rng.uniform(-0.5, 0.5, 2)])
 X, SPREAD = normal(2, 3, 2), distinct(2, 3, 4)
 BOOL = integers(0, 2, 3, 4, dtype="bool")
 INT8 = integers(-100, 100, 3, 4, dtype="int8")
@@ -45,6 +49,16 @@ def recurrence(a, b):
     for k in range(1, len(b)):
         s.append(a[k] * s[-1] + b[k])
     return np.array(s)
+
+
+def filtered(b, a, x, axis):
+    """By the impulse response, in which the filter runs alone."""
+    n = x.shape[axis]
+    response = np.zeros(n)
+    for k in range(n):
+        past = sum(a[i] * response[k - i] for i in range(1, min(k + 1, len(a))))
+        response[k] = ((b[k] if k < len(b) else 0) - past) / a[0]
+    return np.apply_along_axis(lambda line: np.convolve(line, response)[:n], axis, x)
 
 
 def log_sum_exp(x, axis, keepdims):
@@ -204,6 +218,22 @@ RUNNING = [
            lambda x: np.hstack([x[:, 1:], [[0], [0]]])),
     OpCase("recurrence", (C.LinearRecurrence,), lambda a, b: C.LinearRecurrence(0)(a, b),
            (normal(4, 2), normal(4, 2)), recurrence),
+    *[OpCase(name, (F.LinearFilter,), partial(F.lfilter, axis=axis),
+             (COEFFICIENTS, LEADING, normal(3, 9)), partial(filtered, axis=axis))
+      for name, axis in (("lfilter", 1), ("lfilter_across", 0))],
+    OpCase("lfilter_reverse", (F.LinearFilter,), lambda x, b, a: F.LinearFilter(0, True)(x, b, a),
+           (normal(9, 2), COEFFICIENTS, uniform(-0.4, 0.4, 2)),
+           lambda x, b, a: filtered(b, np.append(1, a), x[::-1], axis=0)[::-1]),
+    OpCase("lfilter_float32", (F.LinearFilter,), F.lfilter,
+           (normal(2, dtype="float32"), uniform(0.3, 0.4, 2, dtype="float32"),
+            normal(2, 30, dtype="float32")),
+           lambda b, a, x: filtered(b, a, x, axis=1).astype("float32"), rtol=1e-4),
+    OpCase("lfilter_float16", (F.LinearFilter,), F.lfilter,
+           (normal(2, dtype="float16"), uniform(1, 2, 1, dtype="float16"),
+            normal(2, 30, dtype="float16")),
+           lambda b, a, x: filtered(b / a, [1], x, axis=1).astype("float16"), rtol=1e-2),
+    OpCase("lfilter_empty", (F.LinearFilter,), F.lfilter,
+           (COEFFICIENTS, LEADING, normal(3, 0)), lambda b, a, x: x, grad=False),
     OpCase("recurrence_reverse", (C.LinearRecurrence,),
            lambda a, b: C.LinearRecurrence(0, True)(a, b), (normal(4, 2), normal(4, 2)),
            lambda a, b: recurrence(a[::-1], b[::-1])[::-1]),

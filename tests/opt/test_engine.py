@@ -185,3 +185,11 @@ def kind_of_input(part: Any) -> Any:
     if isinstance(part, PatternVar):
         return Constant if part.when is is_constant else None
     return type(part.op)
+
+
+def test_rules_are_not_tried_at_nodes_that_lack_what_they_read() -> None:
+    x, y = T.matrices("x", "y")
+    tried = function([x, y], T.exp(x) * y + T.dot(x, y)).stages.rewrites.rewrites
+    lacking = {"alloc_beside_operand", "alloc_after_elemwise", "elemwise_of_dimshuffles"}
+    lacking |= {"constant_left", "constant_of_result_dtype", "alloc_in_product"}
+    assert not lacking & tried.keys()

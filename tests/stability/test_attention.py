@@ -12,6 +12,7 @@ from symdnn import Mode
 from symdnn.config import config
 from symdnn.errors import ShapeMismatch
 from symdnn.ops.attention.attention import Attention, AttentionGrad
+from symdnn.stable import attention
 from tests.seeded import new_rng, sampled
 
 BATCH, HEADS, QUERIES, KEYS, FEATURES = 2, 3, 5, 5, 8
@@ -304,6 +305,45 @@ def test_added_masks_have_gradients(shape):
         return attend(q, k, v, lambda s: (s + bias) * 0.5)
 
     check(build, [*inputs, bias], [*values, rng.standard_normal(shape)])
+
+
+@pytest.mark.parametrize("batch", [6, 3, "batch"])
+def test_masks_of_windows(batch, monkeypatch):
+    """The stack is divided into images and windows; all images have the masks of the windows."""
+    monkeypatch.setattr(attention, "_REPEAT_MASKS_ON", ("cpu",))
+    rng = new_rng()
+    count = 6 if batch == "batch" else batch
+    inputs, values = qkv(rng, (batch, HEADS, KEYS, FEATURES), batch=count)
+    inputs += [T.tensor("float64", (1, HEADS, KEYS, KEYS)), T.tensor("float64", (3, KEYS, KEYS))]
+    values += [rng.standard_normal((1, HEADS, KEYS, KEYS)), rng.standard_normal((3, KEYS, KEYS))]
+
+    def build(q, k, v, bias, windows):
+        def masked(s):
+            s = s + bias
+            images = s.reshape((s.shape[0] // 3, 3, HEADS, KEYS, KEYS))
+            return (images + windows.dimshuffle("x", 0, "x", 1, 2)).reshape(s.shape)
+
+        return attend(q, k, v, masked)
+
+    check(build, inputs, values)
+
+
+def test_a_mask_of_another_order_of_the_stack_stays(monkeypatch):
+    """What is added to windows that lie elsewhere afterwards is no mask of them."""
+    monkeypatch.setattr(attention, "_REPEAT_MASKS_ON", ("cpu",))
+    rng = new_rng()
+    inputs, values = qkv(rng, (6, HEADS, KEYS, FEATURES), batch=6)
+    inputs += [T.tensor("float64", (3, KEYS, KEYS))]
+    values += [rng.standard_normal((3, KEYS, KEYS))]
+
+    def build(q, k, v, windows):
+        def masked(s):
+            images = s.reshape((2, 3, HEADS, KEYS, KEYS)) + windows.dimshuffle("x", 0, "x", 1, 2)
+            return images.dimshuffle(1, 0, 2, 3, 4).reshape(s.shape)
+
+        return attend(q, k, v, masked)
+
+    check(build, inputs, values, recognised=False)
 
 
 def test_soft_capping():

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from symdnn.compile.plan.packing import Buffer, assign_offsets, largest_live_set
 from symdnn.compile.plan.parts import joined_views, placed, reads_turned, split_views
+from symdnn.compile.plan.result_block import add_block
 from symdnn.compile.plan.result_layout import is_read_in_place, result_strides
 from symdnn.compile.plan.specialise import Specialised
 from symdnn.compile.plan.views import (
@@ -60,6 +61,8 @@ class MemoryPlan:
     copied: dict[Variable, Variable] = field(default_factory=dict)
     #: Value -> the state of a loop, an input, in whose memory it is made.
     carried: dict[Variable, Variable] = field(default_factory=dict)
+    #: Memory of the outputs together, in which other values are before; None: each has its own.
+    block: Variable | None = None
     arena_bytes: int = 0
     live_bytes: int = 0
     #: Nodes behind which a guarded run on a device checks what was computed since the last one.
@@ -107,6 +110,7 @@ def plan_memory(spec: Specialised, *, in_place: bool = True) -> MemoryPlan:
         _extend_lives(plan, node, step, last_use)
         if workspace := spec.choices[node].workspace_bytes:
             plan.workspaces[node] = Buffer(None, "workspace", workspace, step, step)
+    plan.block = add_block(spec, plan.views)
     workspaces = plan.workspaces
     fixed = [*plan.arena_buffers(), *(w for n, w in workspaces.items() if n not in spec.budgeted)]
     fitted = [w for n, w in workspaces.items() if n in spec.budgeted]

@@ -11,7 +11,9 @@ import numpy as np
 
 from symdnn.graph.variable import Variable
 
-__all__ = ["Buffer", "assign_offsets", "end_at", "largest_live_set", "room_at"]
+__all__ = [
+    "Buffer", "aligned", "assign_offsets", "end_at", "fill", "largest_live_set", "room_at",
+]  # fmt: skip
 
 ALIGNMENT_BYTES = 64
 #: Fewer buffers are placed without arrays.
@@ -23,8 +25,8 @@ class Buffer:
     """The memory of one value, and the steps ``first`` to ``last`` in which it is live.
 
     ``kind`` is ``arena`` (at ``offset``, in bytes), ``outside`` (an input of the segment, or an
-    output, which is allocated at each call), ``made`` (the kernel allocates it), or ``workspace``
-    (scratch memory in the arena).
+    output, which is allocated at each call), ``in block`` (at ``offset`` in that of all outputs),
+    ``made`` (the kernel allocates it), or ``workspace`` (scratch memory in the arena).
     """
 
     variable: Variable | None
@@ -51,10 +53,24 @@ def assign_offsets(buffers: Sequence[Buffer], then: Sequence[Buffer] = ()) -> in
         else:
             meets = np.flatnonzero((first[:i] <= b.last) & (b.first <= last[:i]))
             b.offset = _lowest_gap(start[meets], end[meets], b.nbytes)
-        start[i], end[i] = b.offset, _aligned(b.offset + b.nbytes)
+        start[i], end[i] = b.offset, aligned(b.offset + b.nbytes)
         if i + 1 < _FEW_BUFFERS:
             insort(few, (b.offset, int(end[i]), b.first, b.last))
     return int(end.max(initial=0))
+
+
+def fill(nbytes: int, placed: Sequence[Buffer], buffers: Sequence[Buffer]) -> list[Buffer]:
+    """Those of ``buffers`` for which ``nbytes`` have room beside the ``placed`` ones, placed."""
+    found: list[Buffer] = []
+    for b in sorted(buffers, key=lambda b: -b.nbytes):
+        meets = [p for p in (*placed, *found) if p.first <= b.last and b.first <= p.last]
+        starts = np.array([p.offset for p in meets], np.int64)
+        ends = np.array([aligned(p.offset + p.nbytes) for p in meets], np.int64)
+        offset = _lowest_gap(starts, ends, b.nbytes)
+        if offset + b.nbytes <= nbytes:
+            b.offset = offset
+            found.append(b)
+    return found
 
 
 def _lowest_gap_of_few(placed: Sequence[tuple[int, int, int, int]], b: Buffer) -> int:
@@ -75,8 +91,8 @@ def end_at(step: int, buffers: Sequence[Buffer], nbytes: int) -> int:
     """The end of a new buffer of one ``step``, at the lowest offset between placed ``buffers``."""
     live = [b for b in buffers if b.first <= step <= b.last]
     starts = np.array([b.offset for b in live], np.int64)
-    ends = np.array([_aligned(b.offset + b.nbytes) for b in live], np.int64)
-    return _aligned(_lowest_gap(starts, ends, nbytes) + nbytes)
+    ends = np.array([aligned(b.offset + b.nbytes) for b in live], np.int64)
+    return aligned(_lowest_gap(starts, ends, nbytes) + nbytes)
 
 
 def room_at(step: int, buffers: Sequence[Buffer], nbytes: int) -> int:
@@ -88,7 +104,7 @@ def room_at(step: int, buffers: Sequence[Buffer], nbytes: int) -> int:
     free_from = room = 0
     for offset, size in live:
         room = max(room, offset - free_from)
-        free_from = max(free_from, _aligned(offset + size))
+        free_from = max(free_from, aligned(offset + size))
     return max(room, nbytes // ALIGNMENT_BYTES * ALIGNMENT_BYTES - free_from)
 
 
@@ -114,5 +130,6 @@ def largest_live_set(buffers: Sequence[Buffer]) -> int:
     return peak
 
 
-def _aligned(n: int) -> int:
+def aligned(n: int) -> int:
+    """A number of bytes rounded up to whole lines of the cache."""
     return -(-n // ALIGNMENT_BYTES) * ALIGNMENT_BYTES

@@ -11,13 +11,13 @@ import numpy as np
 
 from symdnn.compile.plan.budget import chosen_together
 from symdnn.compile.plan.comparison import Compared
-from symdnn.compile.plan.gc_pause import paused
 from symdnn.compile.plan.memory import MemoryPlan, plan_memory
 from symdnn.compile.plan.recompute import ordered_for_memory
 from symdnn.compile.plan.specialise import Answers, Oracle, Specialised, specialise
 from symdnn.compile.program.program import Segment
 from symdnn.config import config
 from symdnn.graph.evaluate import evaluate_node
+from symdnn.graph.gc_pause import paused
 from symdnn.graph.kernel import Versions
 from symdnn.graph.runtime import BoundPlan, Runtime
 from symdnn.graph.variable import Constant, Variable

@@ -16,6 +16,7 @@ from symdnn.compile.plan.memory_order import eager
 from symdnn.compile.plan.rerun_exact import Exact, Solver
 from symdnn.compile.plan.rerun_search import search
 from symdnn.compile.plan.reruns import Found, Reruns, maker
+from symdnn.compile.plan.result_block import made_bytes
 from symdnn.compile.plan.specialise import Specialised, make_call
 from symdnn.errors import OverBudget
 from symdnn.graph.variable import Apply, Variable
@@ -78,10 +79,13 @@ def within_budget(spec: Specialised, budget: int) -> Specialised:
     Raises :class:`~symdnn.errors.OverBudget`, with the least that was found, where that fails.
     """
     spec = eager(spec)
-    made = _made_bytes(spec)
-    before = plan_memory(spec).arena_bytes
+    free = replace(spec, segment=replace(spec.segment, memory_budget=None))
+    whole = sum(_bytes_of(free))
+    if whole <= budget:
+        return replace(free, recomputed=Recomputed(budget, whole, whole, {}, 0.0))
+    before, made = _bytes_of(spec)
     if before + made <= budget:
-        return replace(spec, recomputed=Recomputed(budget, before + made, before + made, {}, 0.0))
+        return replace(spec, recomputed=Recomputed(budget, whole, before + made, {}, 0.0))
     reruns, fitting = Reruns(spec), _Fitting(before)
     solver = Solver(reruns)
     bound = room = float(budget - made)
@@ -93,9 +97,9 @@ def within_budget(spec: Specialised, budget: int) -> Specialised:
         exact = Exact(choice.found) if last else solver.improved(bound, choice.found)
         found = Rebuilt(reruns, exact.found)
         new = _with_nodes(spec, found)
-        arena = plan_memory(new).arena_bytes
+        arena, _ = _bytes_of(new)
         gap = exact.gap(reruns.total)
-        said = Recomputed(budget, before + made, arena + made, found.counts(), found.share, gap)
+        said = Recomputed(budget, whole, arena + made, found.counts(), found.share, gap)
         fitting.add(arena, room, replace(new, recomputed=said))
         if last or exact.found.peak > bound or fitting.is_enough(arena, room):
             break
@@ -105,9 +109,10 @@ def within_budget(spec: Specialised, budget: int) -> Specialised:
     if fitting.best is not None:
         return fitting.best
     raise OverBudget(
-        f"memory_budget={budget}: a call needs {before + made} bytes beside its arguments and "
+        f"memory_budget={budget}: a call needs {whole} bytes beside its arguments and "
         f"shared variables, and by computing values again {fitting.least + made} is the least that "
-        f"was found ({made} of them for results). Give that much, a smaller batch, or fewer results"
+        f"was found ({_bytes_of(free)[1]} of them for results). Give that much, a smaller batch, "
+        "or fewer results"
     )
 
 
@@ -133,10 +138,15 @@ class _Fitting:
         return self.fits > _MOST_ROOMY or room - arena < _ROOM * room
 
 
-def _made_bytes(spec: Specialised) -> int:
+def _bytes_of(spec: Specialised) -> tuple[int, int]:
+    """The bytes that values share, and those that only results take.
+
+    Results whose memory has values before are among the former.
+    """
     memory = plan_memory(spec)
-    buffers = [(memory.views[v].buffer, v) for v in spec.segment.outputs]
-    return sum(b.nbytes for b, v in buffers if b.variable is v)
+    shared = 0 if memory.block is None else memory.views[memory.block].buffer.nbytes
+    made = made_bytes(spec, memory.views, memory.block)
+    return memory.arena_bytes + shared, made - shared
 
 
 class Rebuilt:

@@ -19,6 +19,7 @@ import numpy as np
 
 from symdnn.compile.plan.memory_order import bytes_of, is_view
 from symdnn.compile.plan.node_costs import seconds_of
+from symdnn.compile.plan.result_block import shares_results
 from symdnn.compile.plan.specialise import Specialised
 from symdnn.graph.place import HOST
 from symdnn.graph.type import OpaqueType
@@ -73,7 +74,9 @@ class Reruns:
             if self.is_view[n]:
                 source = n.inputs[n.op.views[0]]
                 self.root[n.outputs[0]] = self.root.get(source, source)
-        #: Results and the values behind them are not in the arena.
+        #: Results and the values behind them are not in the arena. Where they share memory with
+        #: other values they count from the steps that make them.
+        self.shared = shares_results(spec)
         self.leaving = {self.root.get(v, v) for v in spec.segment.outputs}
         self.size = {v: bytes_of(spec, v) for n in self.nodes for v in n.outputs}
         self.seconds = {
@@ -189,9 +192,9 @@ class Reruns:
         at, across = np.zeros(count + 1), np.zeros(count + 1)
         for i, n in enumerate(self.nodes):
             for v in () if self.is_view[n] else n.outputs:
-                if v in self.number or v in self.leaving:
+                if v in self.number or (v in self.leaving and not self.shared):
                     continue
-                last = self.readers.get(v, [i])[-1]
+                last = count - 1 if v in self.leaving else self.readers.get(v, [i])[-1]
                 at[i] += self.size[v]
                 at[last + 1] -= self.size[v]
                 across[min(i, last - 1) + 1] += self.size[v]

@@ -8,6 +8,7 @@ from typing import Any
 
 from symdnn.compile.plan.plan import Plan
 from symdnn.compile.plan.recompute import Recomputed
+from symdnn.compile.plan.result_block import made_bytes
 from symdnn.compile.plan.stages import Stages
 from symdnn.compile.program.capabilities import places_of
 from symdnn.compile.program.program import Program, Segment
@@ -276,9 +277,7 @@ def memory_report(
 
 def _made(plan: Plan) -> int:
     """Bytes of results, without new values that are written to shared variables directly."""
-    segment: Segment = plan.specialised.segment
-    buffers = (plan.memory.views[v].buffer for v in segment.outputs)
-    return sum(b.nbytes for b, v in zip(buffers, segment.outputs) if b.variable is v)
+    return made_bytes(plan.specialised, plan.memory.views, plan.memory.block)
 
 
 def _nbytes(shape: Any, dtype: Any) -> int:

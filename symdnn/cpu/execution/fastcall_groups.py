@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+from symdnn.cpu.execution.output_buffers import view_of_base
 from symdnn.cpu.execution.step_codegen import Frame, PlanStep, Span
 from symdnn.cpu.launch.fastcall import (
     FastCall,
@@ -104,7 +105,7 @@ class FastCallGroups:
         if not any(not s.by_view and s.launch.native is not None for s in steps) or not available():
             return None
         found = cls(steps, frame, views, values, entering)
-        return found if found.spans else None
+        return found if any(s.steps for s in found.spans) else None
 
     # -- which steps -----------------------------------------------------------------------------
 
@@ -141,8 +142,7 @@ class FastCallGroups:
         """The call without Python, if the launch offers it for these operands."""
         if step.by_view or step.launch.native is None:
             return None
-        if any(self._alias.get(o, o) not in self._examples and values[o] is None
-               for o in step.outputs):  # fmt: skip
+        if any(self._base(o) < 0 and values[o] is None for o in step.outputs):
             return None
         places = self._operands(step)
         arrays = [None if i < 0 else self._array(i, values) for i in places]
@@ -156,7 +156,8 @@ class FastCallGroups:
     def _spans(self, frame: Frame) -> list[Span]:
         """Runs of successive native steps, and the views between and before them.
 
-        A view is taken from Python only if another step reads it.
+        A view is taken from Python only if another step reads it. A run of views alone has no
+        steps: its views, too, are not taken where nothing reads them from Python.
         """
         native = set(self._native)
         read = self._read_from_python(frame, native)
@@ -170,7 +171,7 @@ class FastCallGroups:
                 now = []
         if now:
             spans.append(self._span(now, read, native))
-        return [s for s in spans if s.steps]
+        return spans
 
     def _is_hidden(self, step: PlanStep) -> bool:
         """Whether it is a view that native steps read without it."""
@@ -230,7 +231,7 @@ class FastCallGroups:
         for i, operand in zip(self._operands(step), operands):
             array = operand.fixed if operand.argument < 0 else arguments[operand.argument]
             if operand.argument >= 0 and i in self._views:
-                array = _view_of(array, self._views[i][1], self._dtypes[i])
+                array = view_of_base(array, self._views[i][1], self._dtypes[i])
             arrays.append(array)
         n, m = len(step.inputs), len(step.inputs) + len(step.outputs)
         try:
@@ -264,7 +265,3 @@ def _example(dtype: Any, shape: tuple[int, ...], strides: Any = None) -> Any:
     if strides is None:
         strides = [dtype.itemsize * prod(shape[d + 1 :]) for d in range(len(shape))]
     return as_strided(np.empty(1, dtype), shape, strides)
-
-
-def _view_of(base: Any, view: Any, dtype: Any) -> Any:
-    return np.ndarray(view.shape, dtype, base, view.offset, view.strides)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from math import prod
 from sys import getrefcount
@@ -19,7 +20,10 @@ from symdnn.graph.variable import Variable
 from symdnn.ops.elemwise import Elemwise
 from symdnn.ops.lowered.fused import FusedElemwise
 
-__all__ = ["PersistentOutputBuffers", "OutputBuffers", "kind_of", "order_follows"]
+__all__ = [
+    "OutputBuffers", "PersistentOutputBuffers", "block_views", "fresh_outputs", "kind_of",
+    "order_follows", "outside_views", "view_of_base",
+]  # fmt: skip
 
 
 #: Outputs of at least this size are recycled.
@@ -156,3 +160,54 @@ class PersistentOutputBuffers(OutputBuffers):
 def kind_of(kept: bool) -> type[OutputBuffers]:
     """The buffers of a segment; those of results that are ``kept`` are the same in each run."""
     return PersistentOutputBuffers if kept else OutputBuffers
+
+
+def fresh_outputs(
+    spec: Any, memory: Any, index: Mapping[Variable, int]
+) -> list[tuple[int, Any, Any]]:
+    """Values that each run allocates: outputs, bases of outputs that are views, or their block."""
+    made = [v for node in spec.segment.nodes for v in node.outputs]
+    made += [] if memory.block is None else [memory.block]
+    views = ((v, memory.views[v]) for v in made)
+    return [
+        (index[v], view.shape, v.type.numpy) for v, view in views
+        if view.buffer.kind == "outside" and view.buffer.variable is v
+    ]  # fmt: skip
+
+
+def outside_views(
+    memory: Any, index: Mapping[Variable, int], values: Sequence[Any]
+) -> dict[int, tuple[int, Any]]:
+    """Values that are views of arguments or outputs at known offsets: (index of base, view).
+
+    Those among ``values`` are known anyway.
+    """
+    found = {}
+    for v, i in index.items():
+        view = memory.views[v]
+        base, buffer = view.buffer.variable, view.buffer
+        if buffer.kind == "in block":
+            base, view = memory.block, replace(view, offset=buffer.offset + view.offset)
+        elif buffer.kind != "outside" or base is v or base not in index:
+            continue
+        if view.placed and values[i] is None:
+            found[i] = index[base], view
+    return found
+
+
+def block_views(
+    memory: Any, index: Mapping[Variable, int]
+) -> list[tuple[int, int, Callable[[Array], Array]]]:
+    """Values in the block of outputs: (index, that of the block, what makes a view of it)."""
+    found: list[tuple[int, int, Callable[[Array], Array]]] = []
+    for v, view in memory.views.items():
+        if view.buffer.kind == "in block" and (view.static or v.owner not in memory.aliases):
+            placed = replace(view, offset=view.buffer.offset + view.offset)
+            make = partial(view_of_base, view=placed, dtype=v.type.numpy)
+            found.append((index[v], index[memory.block], make))
+    return found
+
+
+def view_of_base(base: Array, view: Any, dtype: Any) -> Array:
+    """The part of an array's memory that a value has."""
+    return np.ndarray(view.shape, dtype, base, view.offset, view.strides)

@@ -15,7 +15,14 @@ from symdnn.cpu.execution import tier_up
 from symdnn.cpu.execution.arena import Arenas
 from symdnn.cpu.execution.fastcall_groups import FastCallGroups
 from symdnn.cpu.execution.guard import with_checks
-from symdnn.cpu.execution.output_buffers import OutputBuffers, kind_of, order_follows
+from symdnn.cpu.execution.output_buffers import (
+    OutputBuffers,
+    block_views,
+    fresh_outputs,
+    kind_of,
+    order_follows,
+    outside_views,
+)
 from symdnn.cpu.execution.step_codegen import Frame, PlanStep, StepFunction
 from symdnn.cpu.execution.tier_up import HOT_CALLS, WARM_CALLS
 from symdnn.cpu.execution.view_ops import view_of
@@ -55,10 +62,11 @@ class CpuPlan(BoundPlan):
             if (i := self.index.get(v)) is not None
         ]
         self.leaving = [self.index[v] for v in spec.segment.outputs]
-        kind = kind_of(spec.segment.kept)
-        self.results: OutputBuffers = kind(self._fresh_outputs()) if full is None else full.results
+        self.results: OutputBuffers = self._output_buffers() if full is None else full.results
         #: Shared variables that are updated in place: indices of (new value, old value).
         self.stored = [(self.index[new], self.index[old]) for new, old in memory.stored.items()]
+        #: Values in the memory of all outputs: index, index of that memory, a view of which it is.
+        self.in_block = block_views(memory, self.index)
         #: Values that are made in the memory of outputs: (index, index of the output).
         self.early = [(self.index[v], self.index[out]) for v, out in memory.early.items()]
         self.storages = [old.storage for old in memory.stored.values()]
@@ -126,14 +134,9 @@ class CpuPlan(BoundPlan):
         fewer = sum(p.nbytes for p in self.fewer.values())
         return fewer + 512 * len(self.index) + 1024 * len(self.steps)
 
-    def _fresh_outputs(self) -> list[tuple[int, Any, Any]]:
-        """Values outside of the arena: outputs, and bases of outputs that are views."""
-        made = []
-        for v in (v for node in self.spec.segment.nodes for v in node.outputs):
-            view = self.memory.views[v]
-            if view.buffer.kind == "outside" and view.buffer.variable is v:
-                made.append((self.index[v], view.shape, v.type.numpy))
-        return made
+    def _output_buffers(self) -> OutputBuffers:
+        kind = kind_of(self.spec.segment.kept)
+        return kind(fresh_outputs(self.spec, self.memory, self.index))
 
     def _step(self, node: Apply) -> PlanStep | None:
         by_view = node in self.memory.aliases
@@ -209,7 +212,7 @@ class CpuPlan(BoundPlan):
         return self.workspaces[-1][0]
 
     def _bound_once(self, node: Apply) -> bool:
-        return bool(self.memory.views[node.outputs[0]].buffer.kind == "arena")
+        return self.memory.views[node.outputs[0]].buffer.kind in ("arena", "in block")
 
     def _attach(self) -> None:
         """Create the views of the arena."""
@@ -367,7 +370,8 @@ class CpuPlan(BoundPlan):
         """All steps as one function, generated at the second run of a plan."""
         if self.step_function is None:
             if not self.grouped:
-                values, views, frame = self.template, self._views(), self._frame()
+                values, frame = self.template, self._frame()
+                views = outside_views(self.memory, self.index, values)
                 self.spans = FastCallGroups.of(self.steps, frame, views, values, entering)
                 self.grouped = True
             if self.spans is not None and not self.spans.fits(entering):
@@ -393,19 +397,7 @@ class CpuPlan(BoundPlan):
         fixed = [i for i, value in enumerate(self.template) if value is not None]
         same = [*self.stored, *self.carried, *self.early]
         like = order_follows(self.spec.segment, self.memory, self.index)
-        return Frame(self.entering, self.results, same, fixed, self.leaving, like)
-
-    def _views(self) -> dict[int, tuple[int, Any]]:
-        """Values that are views of arguments or outputs at known offsets: (index of base, view)."""
-        return {
-            i: (self.index[view.buffer.variable], view)
-            for v, i in self.index.items()
-            if (view := self.memory.views[v]).buffer.kind == "outside"
-            and view.buffer.variable is not v
-            and view.buffer.variable in self.index
-            and view.placed
-            and self.template[i] is None
-        }
+        return Frame(self.entering, self.results, same, fixed, self.leaving, like, self.in_block)
 
     def _run_by_step(self, entering: Sequence[Any], watcher: Watcher | None) -> list[Any]:
         """Run step by step: the first run, which compiles, watched runs, and borrowed variables.
@@ -421,6 +413,8 @@ class CpuPlan(BoundPlan):
             values[new] = np.empty_like(values[old])
         for new, old in self.carried:
             values[new] = values[old]
+        for i, base, make in self.in_block:
+            values[i] = make(values[base])
         for i, out in self.early:
             values[i] = values[out]
         if self.runs == 0:

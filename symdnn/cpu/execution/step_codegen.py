@@ -63,7 +63,8 @@ class Frame:
     values that are new in each run. ``stored`` has pairs of values in one memory: the new and the
     old one of a shared variable that is updated in place, a value and the output that overwrites
     it. ``fixed`` are bound before any run. ``leaving`` are returned. ``like`` has the arguments
-    whose order of axes a result takes, where they have one that is not C's.
+    whose order of axes a result takes, where they have one that is not C's. ``parts`` are values
+    that a function makes of another one, in whose memory they are.
     """
 
     entering: Sequence[tuple[int, int]]
@@ -72,6 +73,7 @@ class Frame:
     fixed: Collection[int]
     leaving: Sequence[int]
     like: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    parts: Sequence[tuple[int, int, Any]] = ()
 
 
 @dataclass(frozen=True)
@@ -137,7 +139,7 @@ class StepFunction:
         #: Index of each span's two functions in ``_functions``.
         self._bound_later: list[tuple[int, Span]] = []
         self._known = {i for _, i in frame.entering} | {i for i, _, _ in frame.results.places}
-        self._known |= {i for i, _ in frame.stored} | set(frame.fixed)
+        self._known |= {i for i, *_ in (*frame.stored, *frame.parts)} | set(frame.fixed)
         #: Line of the text -> the step that it runs.
         self._step_at: dict[int, PlanStep] = {}
         text = self._text()
@@ -174,6 +176,7 @@ class StepFunction:
         body = [f"  v{i} = e[{k}]" for k, i in frame.entering]
         body += self._checked()
         body += [f"  {self._made(k)}" for k in range(len(frame.results.places))]
+        body += [f"  v{i} = {self._name(make)}(v{base})" for i, base, make in frame.parts]
         body += [f"  v{new} = v{old}" for new, old in frame.stored]
         lines = self._all_lines(len(body))
         steps = [*body, *lines, f"  return [{', '.join(f'v{i}' for i in frame.leaving)}]"]

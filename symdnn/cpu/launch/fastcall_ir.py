@@ -115,7 +115,8 @@ let_go:
 br label %begin
 begin:
 %state = phi ptr [null, %ready], [%saved, %let_go]
-br label %step
+%any_step = icmp sgt i64 %steps, 0
+br i1 %any_step, label %step, label %well
 {_STEPS}
 well:
 br label %done
@@ -157,7 +158,8 @@ store ptr %there, ptr %to
 %i_more = icmp slt i64 %i_next, %moves
 br i1 %i_more, label %move, label %begin
 begin:
-br label %step
+%any_step = icmp sgt i64 %steps, 0
+br i1 %any_step, label %step, label %well
 {_STEPS}
 well:
 %n_next = add i64 %n, 1

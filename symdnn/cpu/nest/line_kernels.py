@@ -18,6 +18,7 @@ from symdnn.cpu.launch.strided_launch import StridedBlock, StridedLaunch
 from symdnn.cpu.launch.traits import LLVM_ASKS_THREADS
 from symdnn.cpu.nest import numpy_sort
 from symdnn.cpu.nest.search_ir import BLOCK, SEARCH_WORDS, SearchPlan, search_ir
+from symdnn.cpu.nest.select_ir import SelectPlan, select_ir, select_words
 from symdnn.cpu.nest.sort_ir import SortPlan, sort_ir, sort_words
 from symdnn.cpu.nest.top_k_ir import MAX_KEPT, TopKPlan, top_k_ir, top_k_words
 from symdnn.cpu.threads import threads
@@ -25,17 +26,25 @@ from symdnn.graph.kernel import Call, Kernel, Launch, Row
 from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.graph.typing import Array, Arrays
 from symdnn.graph.values.strides import merged
-from symdnn.ops.array.order_statistics import MIN_SELECTED, OrderStatistics
+from symdnn.ops.array.order_statistics import (
+    MOST_SELECTED,
+    ArgPartition,
+    OrderStatistics,
+    Partition,
+)
 from symdnn.ops.array.sort import ArgSort, SearchSorted, Sort, TopK
 
-__all__ = ["KERNELS", "SearchKernel", "SortKernel", "SortedKernel", "TopKKernel"]
+__all__ = ["KERNELS", "SearchKernel", "SelectKernel", "SortKernel", "TopKKernel"]
 
 #: With fewer elements NumPy is as fast.
 _MIN_ELEMENTS_TO_COMPILE = 1 << 12
 #: Work for which waking up another thread pays, and that of an element of a sort, in additions.
 _ADDITIONS_PER_THREAD, _SORT_ADDITIONS = 1 << 15, 8
-#: So many threads sort lines as fast as one of them selects elements.
-_THREADS_TO_SORT = 4
+#: The work of an element of a selection; the most elements of a sample, and by how many times the
+#: root of their number a window reaches further than the place, three times the deviation.
+_SELECT_ADDITIONS, _MOST_DRAWN, _REACH = 4, 1 << 14, 1.5
+#: Elements of a line for each place that is looked for; shorter ones are sorted.
+_PLACE_ELEMENTS = 256
 #: Lines that are turned together before they are sorted, by the bytes of their scratch.
 _MAX_BAND, _TURNED_BYTES = 16, 1 << 18
 
@@ -176,38 +185,58 @@ def _sorted_as(dtype: str, length: int, how: str) -> str:
     return dtype if how == "values" and in_vectors else "int32"
 
 
-class SortedKernel(Kernel[OrderStatistics]):
-    """Elements of a sort, where lines are short or many threads share them."""
+class SelectKernel(Kernel[OrderStatistics | Partition | ArgPartition]):
+    """Elements at places of the order, and partitions."""
 
-    name = "llvm.sort"
+    name = "llvm.select"
     traits = LLVM_ASKS_THREADS
 
-    def refuses(self, call: Call[OrderStatistics]) -> str | None:
-        """Few long lines, of which NumPy selects elements; and what the sort refuses."""
+    def refuses(self, call: Call[OrderStatistics | Partition | ArgPartition]) -> str | None:
+        """What a sort refuses."""
         x = call.inputs[0]
-        if call.has_sizes and x.shape[call.op.axis] >= MIN_SELECTED:
-            lines = prod(x.shape) // x.shape[call.op.axis]
-            if min(lines, threads.allowed()) < _THREADS_TO_SORT:
-                return "a selection of elements is faster than a sort"
-        return SortKernel().refuses(_sort_of(call))
+        return SortKernel().refuses(Call(Sort(call.op.axis), (x,), (x,), call.hints))
 
-    def bind(self, call: Call[OrderStatistics]) -> Launch[Array]:
-        """The sort, then the elements."""
-        op, sort = call.op, SortKernel().bind(_sort_of(call))
+    def bind(self, call: Call[OrderStatistics | Partition | ArgPartition]) -> Launch[Array]:
+        """A launch for any strides, which looks at the places first."""
+        op = call.op
+        places, to = (np.empty(call.inputs[1].shape, np.int64) for _ in range(2))
+        launch = StridedLaunch(partial(_select_block, op, places, to), reads=1)
 
-        def launch(inputs: Arrays, outputs: Arrays) -> None:
-            x, places = inputs
-            op.check_places(x, places)
-            ordered = np.empty(x.shape, x.dtype)
-            sort([x], [ordered])
-            np.copyto(outputs[0], np.take(ordered, places, op.axis))
+        def select(inputs: Arrays, outputs: Arrays) -> None:
+            x, wanted = inputs
+            op.check_places(x, wanted)
+            if not x.size or not outputs[0].size:
+                np.copyto(outputs[0], op.reference(x, wanted))
+                return
+            to[:] = wanted.argsort(kind="stable")
+            np.take(wanted, to, out=places)
+            launch([x], outputs)
 
-        return launch
+        return select
 
 
-def _sort_of(call: Call[OrderStatistics]) -> Call[Sort]:
-    x = call.inputs[0]
-    return Call(Sort(call.op.axis), (x,), (x,), call.hints)
+def _select_block(
+    op: OrderStatistics | Partition | ArgPartition, places: Array, to: Array, inputs: Arrays,
+    outputs: Arrays,
+) -> StridedBlock:  # fmt: skip
+    """The block for operands with these strides; both vectors are filled before each call."""
+    (x,), (y,) = inputs, outputs
+    ways = {OrderStatistics: "elements", Partition: "parted", ArgPartition: "places"}
+    words, kept = _line_words(x.size * _SELECT_ADDITIONS, op.axis, {"x0": x, "y0": y})
+    dtype, n = x.dtype.name, words["n"]
+    work = _sorted_as(dtype, n, "indices")
+    dense = x.strides[op.axis] == x.itemsize, y.strides[op.axis] == y.itemsize
+    plan = SelectPlan(ways[type(op)], dtype, work, kept, dense)
+    part = aligned(n * max(numpy_dtype(work).itemsize, plan.sizes[1]))
+    if (band := _band(plan, words, part)) > 1:
+        plan = replace(plan, dense=(True, type(op) is not OrderStatistics), band=band)
+    scratch = np.empty((2 + 2 * plan.band) * part * words["threads"], np.uint8)
+    selects = len(places) <= min(n // _PLACE_ELEMENTS, MOST_SELECTED)
+    sample = min(int(n ** (2 / 3)), _MOST_DRAWN) if selects else 0
+    words |= {"sort": numpy_sort.sort_address(work), "argsort": 0, "part": part}
+    words |= {"scratch": address(scratch), "places": address(places), "to": address(to)}
+    words |= {"count": len(places), "sample": sample, "reach": int(_REACH * sample**0.5)}
+    return _block(threads.kernel(select_ir, plan), select_words(plan), words, scratch)
 
 
 class SearchKernel(Kernel[SearchSorted]):
@@ -244,5 +273,5 @@ KERNELS: tuple[Row, ...] = (
     ((TopK,), (TopKKernel(),)),
     ((Sort, ArgSort), (SortKernel(),)),
     ((SearchSorted,), (SearchKernel(),)),
-    ((OrderStatistics,), (SortedKernel(),)),
+    ((OrderStatistics, Partition, ArgPartition), (SelectKernel(),)),
 )

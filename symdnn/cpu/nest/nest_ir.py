@@ -15,11 +15,11 @@ from symdnn.cpu.ir.loops_ir import (
     word,
 )
 from symdnn.cpu.ir.math_ir import definitions
-from symdnn.cpu.ir.pack_ir import pack_call, pack_function
+from symdnn.cpu.ir.pack_ir import pack_function
 from symdnn.cpu.ir.scalar_ir import STORED, VALUES
 from symdnn.cpu.ir.turn_ir import turn_function
 from symdnn.cpu.nest.nest_pieces_ir import NestPieces, bits_of
-from symdnn.cpu.nest.schedule import PACKED, PACKED_PART, Schedule, word_names
+from symdnn.cpu.nest.schedule import PACKED_PART, Schedule, word_names
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.nest.nest import Fold
 
@@ -27,8 +27,6 @@ __all__ = ["nest_ir"]
 
 #: Rows of columns whose states are loaded and stored once, of folds that cost up to so much.
 _ROWS_TOGETHER, _MAX_COST_OF_ROWS = 4, 64
-#: Lanes of the widest vectors of float32; those of a tile are a multiple.
-_WHOLE_LANES = 16
 
 
 def nest_ir(fold: Fold, schedule: Schedule) -> str:
@@ -74,6 +72,8 @@ class _NestBuilder(NestPieces):
                 # masked store of a choice between what is there and something new, and some
                 # processors take 20 cycles for that.
                 entry.append(f'%hidden{i} = call ptr asm "", "=r,0"(ptr %state{i})')
+        if self.schedule.shape == "rows":
+            entry += [f"%sofar{i} = alloca {STORED[d]}" for i, d in enumerate(self.states)]
         for name, o in self.named.items():
             if o.inner == "turned" or name in self.packs():
                 count = self.schedule.lanes * self.schedule.rows or PACKED_PART
@@ -112,13 +112,13 @@ class _NestBuilder(NestPieces):
                 self.bytes_at(base, self.new(f"mul i64 {begin}, %{n}.s"))
                 for base, n in zip(self.rows_at("x", reads, row), self.named)
             ]
-            x_rows = self._tiled(begun, count, length)
+            x_rows = self.tiled(begun, count, length)
             y_rows = self.rows_at("y", writes, row)  # of scans, which have one part
             number = self.new(f"mul i64 {begin}, %NK")
             number = self.new(f"add i64 {number}, {self.new(f'mul i64 {row}, %NR')}")
             if meet:
                 number = self.new(f"add i64 {number}, {first}")
-            self._rows(self._whole(count), length, x_rows, y_rows, number)
+            self._rows(self.whole_vectors(count), length, x_rows, y_rows, number)
             return []
 
         self.counted("part", low, high, part)
@@ -138,75 +138,21 @@ class _NestBuilder(NestPieces):
             lambda: self.over_lanes(count, lambda j: self._leave_partial("%r", j)),
         )
 
-    def _whole(self, count: str) -> str:
-        """So many lanes, or up to whole vectors if all operands are in tiles.
-
-        What is left of lanes would be computed one by one. Nobody reads those that are too many.
-        """
-        kinds = [o.inner for n, o in self.named.items() if n[0] == "x"]
-        tiles = all(k in ("one", "turned") or k.startswith(PACKED) for k in kinds)
-        if not tiles or not self.schedule.rows or self.schedule.meet:
-            return count
-        more = self.new(f"add i64 {count}, {_WHOLE_LANES - 1}")
-        return self.new(f"and i64 {more}, {-_WHOLE_LANES}")
-
     def _unrolled(self, count: str, reads: Sequence[str], writes: Sequence[str]) -> None:
         """Append the loop over lanes, an iteration of which has all rows."""
 
         def lane(j: str) -> None:
             states = self.started()
             for k in map(str, range(self.schedule.length)):
-                pointers = self.lanes_at("x", self._at_row("x", reads, k), j)
+                pointers = self.lanes_at("x", self.at_row("x", reads, k), j)
                 before, states = states, self.stepped(states, pointers, k)
                 if self.fold.scan:
                     shown = before if self.fold.scan == "exclusive" else states
-                    self.left(shown, self.lanes_at("y", self._at_row("y", writes, k), j))
+                    self.left(shown, self.lanes_at("y", self.at_row("y", writes, k), j))
             if not self.fold.scan:
                 self.left(states, self.lanes_at("y", writes, j))
 
         self.over_lanes(count, lane)
-
-    def _at_row(self, kind: str, bases: Sequence[str], row: str) -> list[str]:
-        """Addresses of the reads or writes so many rows on."""
-        names = [n for n in self.named if n[0] == kind]
-        return [
-            self.bytes_at(base, self.new(f"mul i64 {row}, {self._row_step(n)}"))
-            for base, n in zip(bases, names, strict=True)
-        ]
-
-    def _row_step(self, name: str) -> str:
-        """Bytes from one row of columns to the next, in a tile where an operand is turned."""
-        o = self.named[name]
-        tile = o.inner == "turned" or name in self.packs()
-        return str(self.schedule.lanes * bits_of(o) // 8) if tile else f"%{name}.s"
-
-    def _tiled(self, bases: Sequence[str], count: str, length: str) -> list[str]:
-        """Addresses of the first row of the reads, after those that are turned or packed are in
-        tiles."""
-        found = []
-        for base, (name, o) in zip(bases, self.named.items()):
-            if o.inner == "turned":
-                given = f"ptr {base}, i64 %{name}.i, ptr %tile_{name}, i64 {self._row_step(name)}"
-                self.put(f"call void @tile{bits_of(o)}({given}, i64 {count}, i64 {length})")
-                base = f"%tile_{name}"
-            if name in self.packs():
-                self._pack_rows(name, base, count, length)
-                base = f"%tile_{name}"
-            found.append(base)
-        return found
-
-    def _pack_rows(self, name: str, base: str, count: str, length: str) -> None:
-        size, step = self.packs()[name]
-
-        def row(k: str, _: list[str]) -> list[str]:
-            source = self.bytes_at(base, self.new(f"mul i64 {k}, %{name}.s"))
-            to = self.bytes_at(
-                f"%tile_{name}", self.new(f"mul i64 {k}, {self.schedule.lanes * size}")
-            )
-            self.put(pack_call(size, step, source, to, count))
-            return []
-
-        self.counted(self.tag(), 0, length, row)
 
     def _rows(
         self, count: str, length: str, reads: Sequence[str], writes: Sequence[str], number: str
@@ -214,14 +160,15 @@ class _NestBuilder(NestPieces):
         """Append the loops over rows and lanes; states stay in registers for a few rows."""
         cost = sum(p.cost for p in self.fold.programs)
         few = _ROWS_TOGETHER if cost <= _MAX_COST_OF_ROWS and not self.fold.scan else 1
-        few *= 2 if len(reads) == 1 and few > 1 and cost <= 8 else 1
+        varied = [o for o in self.schedule.reads if o.inner != "one"]
+        few *= 2 if len(varied) == 1 and few > 1 and cost <= 8 else 1
         whole = self.new(f"and i64 {length}, {-few}")
 
         def rows(together: int) -> Callable[[str, list[str]], list[str]]:
             def some(k: str, _: list[str]) -> list[str]:
                 places = [self.affine(k, 1, u) for u in range(together)]
-                x = [self._at_row("x", reads, place) for place in places]
-                y = self._at_row("y", writes, k) if self.fold.scan else []
+                x = [self.at_row("x", reads, place) for place in places]
+                y = self.at_row("y", writes, k) if self.fold.scan else []
                 numbers = [
                     self.new(f"add i64 {number}, {self.new(f'mul i64 {place}, %NK')}")
                     for place in places
@@ -344,10 +291,14 @@ class _NestBuilder(NestPieces):
             for pointers, number in elements:
                 states = self.stepped(states, pointers, number, lane)
             return list(states)
-        alone = [self.stepped(self.started(), p, number, lane) for p, number in elements]
+        few, fours = self.few, len(elements) // _ROWS_TOGETHER
+        alone = [self.stepped(self.started(few), p, k, lane, few) for p, k in elements]
         while len(alone) > 1:
-            alone = [self.combined(a, b) for a, b in zip(alone[::2], alone[1::2], strict=True)]
-        return self.combined(states, alone[0])
+            if few and len(alone) == fours:
+                alone, few = [self.widened(a) for a in alone], ()
+            pairs = zip(alone[::2], alone[1::2], strict=True)
+            alone = [self.combined(a, b, few) for a, b in pairs]
+        return self.combined(states, self.widened(alone[0]) if few else alone[0])
 
     def _all_meet(self) -> None:
         """Append what combines the states of all lanes in pairs, into those of lane 0, or of one
@@ -372,9 +323,10 @@ class _NestBuilder(NestPieces):
             def element(i: str, own: list[str]) -> list[str]:
                 return self.stepped(own, self.lanes_at("x", x_row, i), i)
 
-            return self.counted(
-                "element", begin, end, element, self.started(), kinds, parallel=True
-            )
+            states = self.started()
+            if self.few:
+                states, begin = self._fours(x_row, begin, end)
+            return self.counted("element", begin, end, element, states, kinds, parallel=True)
 
         def part(q: str, sofar: list[str]) -> list[str]:
             row, place = self.new(f"udiv i64 {q}, %S"), self.new(f"urem i64 {q}, %S")
@@ -390,6 +342,41 @@ class _NestBuilder(NestPieces):
         else:
             found = self.counted("part", low, high, part, self.started(), kinds)
         self._end(lambda: self.left(found, writes), lambda: self._leave_partial("%r", "0", found))
+
+    def _fours(self, x_row: Sequence[str], begin: int | str, end: str) -> tuple[list[str], str]:
+        """Append the loop over a part of a row, whose iterations have an element of each quarter.
+
+        Returns the states, and where the last elements are, which are one or more.
+        """
+        kinds = [VALUES[d] for d in self.states]
+        quarter = self.new(f"sub i64 {self.new(f'sub i64 {end}, {begin}')}, 1")
+        quarter = self.new(f"udiv i64 {quarter}, {_ROWS_TOGETHER}")
+        for i, v in enumerate(self.started()):
+            self.put(f"store {kinds[i]} {v}, ptr %sofar{i}")
+
+        def element(i: str, own: list[str]) -> list[str]:
+            first = self.new(f"add i64 {begin}, {i}")
+            alone = []
+            for u in range(_ROWS_TOGETHER):
+                at = self.new(f"add i64 {first}, {self.new(f'mul i64 {quarter}, {u}')}")
+                pointers = self.lanes_at("x", x_row, at)
+                alone.append(self.stepped(self.started(self.few), pointers, at, "0", self.few))
+            while len(alone) > 1:
+                pairs = zip(alone[::2], alone[1::2], strict=True)
+                alone = [self.combined(a, b, self.few) for a, b in pairs]
+            return self.combined(own, self.widened(alone[0]), free=True)
+
+        def fours() -> None:
+            found = self.counted(
+                self.tag(), 0, quarter, element, self.started(), kinds, parallel=True
+            )
+            for i, v in enumerate(found):
+                self.put(f"store {kinds[i]} {v}, ptr %sofar{i}")
+
+        self.when(self.tag(), self.new(f"icmp sgt i64 {quarter}, 0"), fours)
+        states = [self.new(f"load {t}, ptr %sofar{i}") for i, t in enumerate(kinds)]
+        taken = self.new(f"mul i64 {quarter}, {_ROWS_TOGETHER}")
+        return states, self.new(f"add i64 {begin}, {taken}")
 
     def _lines(self) -> None:
         lanes = self.schedule.lanes

@@ -10,9 +10,14 @@ from symdnn.cpu.ir.program_ir import LoopBuilder
 from symdnn.cpu.ir.scalar_ir import STORED, dealt, store_as
 from symdnn.cpu.nest.schedule import PACKED, Schedule, word_names
 from symdnn.graph.type import numpy_dtype
+from symdnn.ops.nest.monoid import Monoid
 from symdnn.ops.nest.nest import Fold
 
 __all__ = ["NestPieces", "bits_of"]
+
+Monoids = Sequence[Monoid]
+#: Lanes of the widest vectors of float32; those of a tile are a multiple.
+_WHOLE_LANES = 16
 
 
 def bits_of(o: LoopOperand) -> int:
@@ -32,6 +37,9 @@ class NestPieces(LoopBuilder):
         self.fold, self.schedule = fold, schedule
         self.at_word = {name: i for i, name in enumerate(word_names(schedule))}
         self.states = [d for m in fold.monoids for d in m.state]
+        #: The monoids for a few elements, if all of the fold's have one.
+        self.few: Monoids = [m.few for m in fold.monoids if m.few]
+        self.few = self.few if len(self.few) == len(fold.monoids) else ()
 
     # -- pieces -----------------------------------------------------------------------------------
 
@@ -116,18 +124,21 @@ class NestPieces(LoopBuilder):
     def slot(self, i: int, j: str, array: str = "state") -> str:
         return self.new(f"getelementptr {STORED[self.states[i]]}, ptr %{array}{i}, i64 {j}")
 
-    def started(self) -> list[str]:
-        return [v for m in self.fold.monoids for v in self.program(m.start, [])]
+    def started(self, monoids: Monoids = ()) -> list[str]:
+        return [v for m in monoids or self.fold.monoids for v in self.program(m.start, [])]
 
-    def each(self, states: Sequence[str]) -> list[list[str]]:
+    def each(self, states: Sequence[str], monoids: Monoids = ()) -> list[list[str]]:
         """The states of each monoid."""
         rest = iter(states)
-        return [[next(rest) for _ in m.state] for m in self.fold.monoids]
+        return [[next(rest) for _ in m.state] for m in monoids or self.fold.monoids]
 
     def stepped(
-        self, states: Sequence[str], pointers: Sequence[str], first: str, lane: str = "0"
-    ) -> list[str]:
-        """The states after the element at these addresses, whose number is ``first + lane``."""
+        self, states: Sequence[str], pointers: Sequence[str], first: str, lane: str = "0",
+        monoids: Monoids = (),
+    ) -> list[str]:  # fmt: skip
+        """The states after the element at these addresses, whose number is ``first + lane``; of
+        the fold's monoids or of these in their place."""
+        monoids = monoids or self.fold.monoids
         inputs = [
             v
             for o, p in zip(self.schedule.reads, pointers, strict=True)
@@ -138,17 +149,25 @@ class NestPieces(LoopBuilder):
         parts = [self.new(f"trunc i64 {v} to i32") for v in (first, lane)]
         narrow = self.new(f"add i32 {parts[0]}, {parts[1]}")
         found = []
-        every = zip(self.fold.monoids, self.each(states), self.fold.element_numbers(), strict=True)
+        every = zip(monoids, self.each(states, monoids), self.fold.element_numbers(), strict=True)
         for m, own, taken in every:
             k = number if m.number == "int64" else narrow
             free = self.schedule.shape == "rows"
             found += self.program(m.step, [*own, *(values[i] for i in taken), k], free)
         return found
 
-    def combined(self, a: Sequence[str], b: Sequence[str]) -> list[str]:
-        """The states of two stretches together."""
-        every = zip(self.fold.monoids, self.each(a), self.each(b), strict=True)
-        return [v for m, one, two in every for v in self.program(m.combine, [*one, *two])]
+    def combined(
+        self, a: Sequence[str], b: Sequence[str], monoids: Monoids = (), free: bool = False
+    ) -> list[str]:
+        """The states of two stretches together; ``free``: in any order."""
+        monoids = monoids or self.fold.monoids
+        every = zip(monoids, self.each(a, monoids), self.each(b, monoids), strict=True)
+        return [v for m, one, two in every for v in self.program(m.combine, [*one, *two], free)]
+
+    def widened(self, states: Sequence[str]) -> list[str]:
+        """The states of the fold that those of :attr:`few` are."""
+        every = zip(self.few, self.each(states, self.few), strict=True)
+        return [v for m, own in every for v in self.program(m.leave, own)]
 
     def left(self, states: Sequence[str], pointers: Sequence[str]) -> None:
         """Write the results of states to these addresses."""
@@ -198,3 +217,60 @@ class NestPieces(LoopBuilder):
         """The range of the parts of a chunk."""
         low = self.new(f"mul i64 {chunk}, %Q")
         return low, self.least(self.new(f"add i64 {low}, %Q"), "%QT")
+
+    # -- tiles ------------------------------------------------------------------------------------
+
+    def whole_vectors(self, count: str) -> str:
+        """So many lanes, or up to whole vectors if all operands are in tiles.
+
+        What is left of lanes would be computed one by one. Nobody reads those that are too many.
+        """
+        kinds = [o.inner for n, o in self.named.items() if n[0] == "x"]
+        tiles = all(k in ("one", "turned") or k.startswith(PACKED) for k in kinds)
+        if not tiles or not self.schedule.rows or self.schedule.meet:
+            return count
+        more = self.new(f"add i64 {count}, {_WHOLE_LANES - 1}")
+        return self.new(f"and i64 {more}, {-_WHOLE_LANES}")
+
+    def at_row(self, kind: str, bases: Sequence[str], row: str) -> list[str]:
+        """Addresses of the reads or writes so many rows on."""
+        names = [n for n in self.named if n[0] == kind]
+        return [
+            self.bytes_at(base, self.new(f"mul i64 {row}, {self.row_step(n)}"))
+            for base, n in zip(bases, names, strict=True)
+        ]
+
+    def row_step(self, name: str) -> str:
+        """Bytes from one row of columns to the next, in a tile where an operand is turned."""
+        o = self.named[name]
+        tile = o.inner == "turned" or name in self.packs()
+        return str(self.schedule.lanes * bits_of(o) // 8) if tile else f"%{name}.s"
+
+    def tiled(self, bases: Sequence[str], count: str, length: str) -> list[str]:
+        """Addresses of the first row of the reads, after those that are turned or packed are in
+        tiles."""
+        found = []
+        for base, (name, o) in zip(bases, self.named.items()):
+            if o.inner == "turned":
+                given = f"ptr {base}, i64 %{name}.i, ptr %tile_{name}, i64 {self.row_step(name)}"
+                self.put(f"call void @tile{bits_of(o)}({given}, i64 {count}, i64 {length})")
+                base = f"%tile_{name}"
+            if name in self.packs():
+                self.pack_rows(name, base, count, length)
+                base = f"%tile_{name}"
+            found.append(base)
+        return found
+
+    def pack_rows(self, name: str, base: str, count: str, length: str) -> None:
+        """Append the loop that packs rows of an operand into its tile."""
+        size, step = self.packs()[name]
+
+        def row(k: str, _: list[str]) -> list[str]:
+            source = self.bytes_at(base, self.new(f"mul i64 {k}, %{name}.s"))
+            to = self.bytes_at(
+                f"%tile_{name}", self.new(f"mul i64 {k}, {self.schedule.lanes * size}")
+            )
+            self.put(pack_call(size, step, source, to, count))
+            return []
+
+        self.counted(self.tag(), 0, length, row)

@@ -42,6 +42,8 @@ _MAX_BAND, _MIN_BAND = 1024, 64
 _LANES = ((4096, 256), (256, 64), (0, 16))
 #: Columns up to which they are part of a line, of so many lanes or fewer, if that is so long.
 _MAX_BESIDE, _LANES_BESIDE, _MIN_BESIDE = 48, 256, 1024
+#: The same for simple monoids of 2, 4, 8 and so on columns.
+_SIMPLE_LANES, _MIN_SIMPLE = 32, 256
 #: Lines that are run together, since each addition waits for the one before.
 _LINES = 4
 #: Columns that fill a vector; short folded axes, along which lanes are not worth it; columns beside
@@ -207,7 +209,8 @@ def _with_columns(nest: Nest) -> tuple[Nest, int]:
     count, length = nest.sizes[column], nest.sizes[row]
     ordered = nest.fold.scan or any(m.ordered for m in nest.fold.monoids)
     dense = all(a.steps[row] == count * a.steps[column] for a in nest.reads)
-    few = 1 < count <= _MAX_BESIDE and count * length >= _MIN_BESIDE
+    least = _MIN_SIMPLE if _few_lanes(nest, count) else _MIN_BESIDE
+    few = 1 < count <= _MAX_BESIDE and count * length >= least
     if ordered or not few or not dense:
         return nest, 1
 
@@ -222,6 +225,11 @@ def _with_columns(nest: Nest) -> tuple[Nest, int]:
     return replace(nest, sizes=tuple(sizes), reads=reads, writes=writes), count
 
 
+def _few_lanes(nest: Nest, beside: int) -> bool:
+    """Whether lines of so many columns have few lanes: whole vectors, which stay in registers."""
+    return _simple(nest) and beside & (beside - 1) == 0
+
+
 def _extent(
     nest: Nest, axes: _Axes, outer: int, tiles: Sequence[Access], beside: int
 ) -> tuple[int, int, int]:
@@ -229,6 +237,8 @@ def _extent(
     length = nest.sizes[axes.row]
     if beside > 1:
         lanes = beside << (_LANES_BESIDE // beside).bit_length() - 1
+        if _few_lanes(nest, beside):
+            lanes = max(beside, _SIMPLE_LANES)
         most = PACKED_PART if tiles else _PART_ELEMENTS
         return lanes, 0, max(1, most // lanes) * lanes
     if axes.shape == "lines":

@@ -9,7 +9,7 @@ have NumPy's stable sorts, which count.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from symdnn.cpu.ir.loops_ir import ACCESS
@@ -18,10 +18,12 @@ from symdnn.cpu.ir.turn_ir import turn_function
 from symdnn.cpu.nest.lines_ir import LineBuilder, line_words
 from symdnn.graph.type import TensorType, numpy_dtype
 
-__all__ = ["SortPlan", "sort_ir", "sort_words"]
+__all__ = ["SortBuilder", "SortPlan", "sort_ir", "sort_words"]
 
 _OPERANDS = ("x0", "y0")
 _SIGN = 1 << 31
+#: Ways whose results are indices.
+_OF_INDICES = ("packed", "wide", "stable", "places")
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class SortPlan:
     def sizes(self) -> tuple[int, int]:
         """Bytes of an element of the operand and of the result."""
         own = int(numpy_dtype(self.dtype).itemsize)
-        return own, own if self.how == "values" else 8
+        return own, 8 if self.how in _OF_INDICES else own
 
     @property
     def in_result(self) -> bool:
@@ -70,24 +72,33 @@ def sort_words(plan: SortPlan) -> list[str]:
 
 def sort_ir(plan: SortPlan) -> str:
     """The module of ``kernel``."""
-    s = _SortBuilder(plan)
+    s = SortBuilder(plan, sort_words(plan))
     s.loops()
-    if not plan.band:
-        return s.module()
-    lines = [*turn_function(plan.sizes[0], tile=True), *turn_function(plan.sizes[1])]
-    s.declared |= {line for line in lines if line.startswith("declare")}
-    return s.module([line for line in lines if not line.startswith("declare")])
+    return s.whole_module()
 
 
-class _SortBuilder(LineBuilder):
-    def __init__(self, plan: SortPlan) -> None:
+class SortBuilder(LineBuilder):
+    """Builds the function of tasks: a line, or a band of lines that are turned."""
+
+    def __init__(self, plan: SortPlan, words: list[str]) -> None:
         super().__init__()
-        self.plan = plan
+        self.plan, self.words = plan, words
+
+    def whole_module(self, functions: Sequence[str] = ()) -> str:
+        """The module of ``kernel``, with these functions and those that turn bands."""
+        lines, sizes = list(functions), self.plan.sizes
+        if self.plan.band:
+            lines += [*turn_function(sizes[0], tile=True), *turn_function(sizes[1])]
+        self.declared |= {line for line in lines if line.startswith("declare")}
+        return self.module([line for line in lines if not line.startswith("declare")])
+
+    #: Lines before the loop over tasks.
+    entry: tuple[str, ...] = ()
 
     def loops(self) -> None:
         """Append the function ``rows`` but its end."""
         x, y = self.begin(
-            sort_words(self.plan), _OPERANDS, self.plan.kept,
+            self.words, _OPERANDS, self.plan.kept, *self.entry,
             "%thread32 = call i32 @omp_get_thread_num()", "%thread = zext i32 %thread32 to i64",
             "%slot = mul i64 %thread, %part", f"%slots = mul i64 %slot, {2 + 2 * self.plan.band}",
             "%memory = inttoptr i64 %scratch to ptr",
@@ -113,12 +124,18 @@ class _SortBuilder(LineBuilder):
         given = f"ptr {x}, i64 %x0.i, ptr {own}, i64 %part, i64 %n, i64 {count}"
         self.put(f"call void @tile{bits[0]}({given})")
 
+        whole = self.plan.dense[1]
+
         def line(k: str, _: list[str]) -> list[str]:
             at = self.new(f"mul i64 {k}, %part")
-            self._line(self.bytes_at(own, at), self.bytes_at(made, at))
+            result = self.new(f"mul i64 {k}, {self.plan.sizes[1]}")
+            end = self.bytes_at(made, at) if whole else self.bytes_at(y, result)
+            self._line(self.bytes_at(own, at), end)
             return []
 
         self.counted("line", 0, count, line)
+        if not whole:
+            return
         given = f"ptr {made}, i64 %part, ptr {y}, i64 %y0.i, i64 {count}, i64 %n"
         self.put(f"call void @turn{bits[1]}({given})")
 

@@ -142,7 +142,9 @@ class SumsKernel(Kernel[BatchSums]):
     traits = LLVM
 
     def refuses(self, call: Call[BatchSums]) -> str | None:
-        """Refuses what reductions refuse."""
+        """Refuses what reductions refuse, and a third result."""
+        if call.op.written:
+            return "it writes no third result"
         return _refuses(call, _sums(call))
 
     def bind(self, call: Call[BatchSums]) -> Launch[Array]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextvars
 import hashlib
 import os
+import re
 import threading
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,6 +19,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from symdnn.config import config
 from symdnn.disk import object_file
 from symdnn.disk.store import Store
 from symdnn.errors import KernelCompileError, SymdnnError
@@ -25,6 +27,7 @@ from symdnn.world.turns import made_once
 
 __all__ = [
     "CUBINS", "begin_cubins", "compile_cubin", "forget_cubin", "supported_architectures", "version",
+    "waiting",
 ]  # fmt: skip
 
 #: With fmad two kernels that compute the same x * y + z could give different bits. Then
@@ -32,6 +35,18 @@ __all__ = [
 #: ftz is off by default, so float32 keeps denormal numbers, as on a CPU.
 OPTIONS = ("--std=c++17", "--fmad=false")
 CUBINS = Store("cubin", ".cubin", b"symdnn-cubin-2\n")
+
+#: The first compute capability on which a kernel may be launched before the one before it ends.
+#: At its start it allows the next kernel to be launched, and waits for the one before it. The wait
+#: ends at once in a launch that is not early.
+_EARLY_CAPABILITY = (9, 0)
+_START = "".join(
+    f'asm volatile("griddepcontrol.{what};" ::: "memory"); '
+    for what in ("launch_dependents", "wait")
+)
+_ENTRY = re.compile(r"__global__\s+void\b[^;{}#]*\{")
+_IN_A_MACRO = re.compile(r"^\s*#.*__global__", re.MULTILINE)
+_early_launch = config.reader("gpu.early_launch")
 
 _MAX_THREADS = 8
 #: Cubins that were begun and not asked for yet, and how many there may be.
@@ -101,6 +116,15 @@ def forget_cubin(source: str, capability: tuple[int, int], options: Sequence[str
     CUBINS.drop(_key(source, _flags(capability, options)))
 
 
+def waiting(source: str, capability: tuple[int, int]) -> str:
+    """The source with kernels that may be launched early; itself where they may not."""
+    off = capability < _EARLY_CAPABILITY or _early_launch() == "off"
+    if off or _IN_A_MACRO.search(source):
+        return source
+    made, count = _ENTRY.subn(lambda found: f"{found[0]} {_START}", source)
+    return made if count == source.count("__global__") else source
+
+
 def cubin_problem(cubin: bytes) -> str:
     """Why ``cubin`` is not an object file of device code; ``""`` where it is one."""
     return object_file.problem(cubin, object_file.CUDA)
@@ -112,7 +136,7 @@ def _flags(capability: tuple[int, int], options: Sequence[str]) -> tuple[str, ..
 
 def _key(source: str, flags: Sequence[str]) -> str:
     """The name of the cache's entry."""
-    words = (source, *flags, str(version()), _package())
+    words = (source, *flags, str(version()), _package(), *[_START] * (_early_launch() != "off"))
     return hashlib.sha256("\0".join(words).encode()).hexdigest()
 
 
@@ -167,7 +191,8 @@ def supported_architectures() -> tuple[tuple[int, int], ...]:
 
 def _compile(source: str, flags: Sequence[str]) -> bytes:
     nvrtc = _nvrtc()
-    program = _checked(nvrtc.nvrtcCreateProgram(source.encode(), b"symdnn.cu", 0, [], []))
+    text = waiting(source, divmod(int(flags[0].rpartition("_")[2]), 10))
+    program = _checked(nvrtc.nvrtcCreateProgram(text.encode(), b"symdnn.cu", 0, [], []))
     try:
         encoded = [f.encode() for f in flags]
         (status,) = nvrtc.nvrtcCompileProgram(program, len(encoded), encoded)

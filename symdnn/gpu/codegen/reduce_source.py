@@ -68,7 +68,8 @@ class Sweep:
     ``wide`` counts in 64 bits. With ``sources`` a thread reads vectors of ``width`` elements: along
     the last reduced dimension, or with ``across`` along the last kept one. ``resident`` is the
     number of blocks that should fit on a multiprocessor. ``tail`` is the number of elements of a
-    row's last vector, 0 if it is whole; then there is one reduced dimension.
+    row's last vector, 0 if it is whole; then there is one reduced dimension. ``written`` is the
+    input whose strides an array has that gets the program's last result; -1: there is none.
     """
 
     inputs: tuple[str, ...]
@@ -81,6 +82,7 @@ class Sweep:
     sources: tuple[Source, ...] = ()
     resident: int = 1
     tail: int = 0
+    written: int = -1
 
     @property
     def batch(self) -> int:
@@ -127,7 +129,7 @@ def reduction_source(
             f"#define RESIDENT {sweep.resident}",
             f"#define THREADS {BLOCK_THREADS}",
             *_state(reducers),
-            *_parameters(finish, sweep),
+            *_parameters(finish, sweep, CTYPES[program.output_dtypes[-1]]),
             *_finish(finish),
             *element,
             text_of("reduction.cu"),
@@ -165,7 +167,7 @@ def _state(reducers: Sequence[Reducer]) -> list[str]:
     ]
 
 
-def _parameters(finish: Finish, sweep: Sweep) -> list[str]:
+def _parameters(finish: Finish, sweep: Sweep, written: str) -> list[str]:
     fields = [f"const {CTYPES[d]}* x{i};" for i, d in enumerate(sweep.inputs)]
     fields += [f"{CTYPES[d]}* y{i};" for i, d in enumerate(finish.output_dtypes)]
     fields += ["State* partial;", "u32* come;", "i64 outputs;", "i64 elements;", "i64 chunks;"]
@@ -177,6 +179,7 @@ def _parameters(finish: Finish, sweep: Sweep) -> list[str]:
     for i, d in enumerate(finish.input_dtypes):
         fields += [f"const {CTYPES[d]}* z{i};", f"i64 z{i}_s;"]
     fields += [f"double c{i};" for i in range(finish.numbers)]
+    fields += [f"{written}* whole;"] if sweep.written >= 0 else []
     return ["struct Parameters {", *(f"  {f}" for f in fields), "};"]
 
 
@@ -240,24 +243,24 @@ def _results(program: ScalarProgram) -> list[str]:
 def _vectors(program: ScalarProgram, reducers: Sequence[Reducer], sweep: Sweep) -> list[str]:
     """``_element`` for sweeps in vectors, where elements and outputs are counted in vectors."""
     inputs = list(enumerate(zip(sweep.inputs, sweep.sources)))
+    whole = CTYPES[program.output_dtypes[-1]]
     kinds = {i: _register_type(CTYPES[d], a, sweep.width) for i, (d, a) in inputs}
     fields = [f"{kinds[i]} f{i};" if a.fixed else f"Offset x{i};" for i, (_, a) in inputs]
     fields += ["Count last;"] if sweep.tail else []
+    fields += [f"{whole}* whole;"] if sweep.written >= 0 else []
     moving = [i for i, (_, a) in inputs if not a.fixed]
     base = [f"  const Offset x{i} = {_moved(i, 'k', sweep.kept)};" for i, _ in inputs]
     begun = [
         _read(i, a, f"x{i}", sweep.width) if a.fixed else f"x{i}" for i, (_, a) in inputs
     ]  # fmt: skip
     begun += ["(Count)p.elements - 1"] if sweep.tail else []
-    ending = [f"    if (k >= {sweep.tail} && element == b.last) break;"] if sweep.tail else []
+    begun += ["p.whole"] if sweep.written >= 0 else []
     reads = [_read(i, sweep.sources[i], f"b.x{i} + {_moved(i, 'r', sweep.reduced)}", sweep.width)
              for i in moving]  # fmt: skip
-    values = [
-        f"{'b.f' if a.fixed else 'l.a'}{i}{'.v[k]' if a.dense else ''}" for i, (_, a) in inputs
-    ]
-    values += [f"v{i}" for i in range(len(program.outputs))]
-    at = "s[k]" if sweep.across else "s[0]"
-    number = "element" if sweep.across else f"element * {sweep.width} + k"
+    loaded = [f"{kinds[i]} a{i};" for i in moving]
+    if sweep.written >= 0:
+        reads.append(f"b.x{sweep.written} + {_moved(sweep.written, 'r', sweep.reduced)}")
+        loaded.append("Offset at;")
     return [
         f"struct Base {{ {' '.join(fields)} }};",
         "INLINE Base base_of(const Parameters& p, Count output) {",
@@ -265,19 +268,42 @@ def _vectors(program: ScalarProgram, reducers: Sequence[Reducer], sweep: Sweep) 
         *base,
         f"  return {{{', '.join(begun)}}};",
         "}",
-        f"struct Loaded {{ {' '.join(f'{kinds[i]} a{i};' for i in moving)} }};",
+        f"struct Loaded {{ {' '.join(loaded)} }};",
         "INLINE Loaded fetch(const Parameters& p, const Base& b, Count element) {",
         *index_lines("element", sweep.reduced, "r"),
         f"  return {{{', '.join(reads)}}};",
         "}",
+        *_uses(program, reducers, sweep),
+    ]
+
+
+def _uses(program: ScalarProgram, reducers: Sequence[Reducer], sweep: Sweep) -> list[str]:
+    """``use``, which reduces a vector, ``take``, which reads it, too, and ``begin``."""
+    values = [
+        f"{'b.f' if a.fixed else 'l.a'}{i}{'.v[k]' if a.dense else ''}"
+        for i, a in enumerate(sweep.sources)
+    ]
+    values += [f"v{i}" for i in range(len(program.outputs))]
+    ending = [f"    if (k >= {sweep.tail} && element == b.last) break;"] if sweep.tail else []
+    gathered, stored = [], []
+    if sweep.written >= 0:
+        gathered = [f"    whole.v[k] = v{len(reducers)};"]
+        stored = [f"  store<{sweep.width}>(b.whole + l.at, whole);"]
+    whole = CTYPES[program.output_dtypes[-1]]
+    state = "s[k]" if sweep.across else "s[0]"
+    number = "element" if sweep.across else f"element * {sweep.width} + k"
+    return [
         "INLINE void use(const Base& b, const Loaded& l, Count element, State* s) {",
+        *([f"  Vec<{whole}, {sweep.width}> whole;"] if stored else []),
         "#pragma unroll",
         f"  for (int k = 0; k < {sweep.width}; k++) {{",
         *ending,
         *(f"  {line}" for line in _results(program)),
         f"    scalar({', '.join(values)});",
-        *(f"    {at}.s{i}.take(v{i}, (i64)({number}));" for i in range(len(reducers))),
+        *(f"    {state}.s{i}.take(v{i}, (i64)({number}));" for i in range(len(reducers))),
+        *gathered,
         "  }",
+        *stored,
         "}",
         "INLINE void take(const Parameters& p, const Base& b, Count element, State* s) {",
         "  use(b, fetch(p, b, element), element, s);",
@@ -287,7 +313,7 @@ def _vectors(program: ScalarProgram, reducers: Sequence[Reducer], sweep: Sweep) 
         f"  for (int k = 0; k < {sweep.width if sweep.across else 1}; k++) {{",
         *(f"  {line}" for line in _results(program)),
         f"    scalar({', '.join(values)});",
-        *(f"  {line}" for line in _begun(reducers, f"(&{at})")),
+        *(f"  {line}" for line in _begun(reducers, f"(&{state})")),
         "  }",
         "}",
         "INLINE void begin(const Parameters& p, const Base& b, Count element, u32 n, State* s) {",

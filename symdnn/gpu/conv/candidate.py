@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from symdnn.gpu.conv import fourier, pointwise
+from symdnn.gpu.conv import folded, fourier, pointwise
 from symdnn.gpu.conv.graph_conv import conv_graph
 from symdnn.gpu.conv.signature import DIRECTIONS, ConvSignature
 from symdnn.gpu.cudnn import graph
@@ -35,6 +35,9 @@ Key = tuple[str, Any, bool]
 class Candidate:
     """An algorithm (``number`` in cuDNN's enum), a ``plan``, or one of ours (:data:`OWN`).
 
+    A plan may be of the folded convolution (:mod:`symdnn.gpu.conv.folded`), which its API says;
+    then ``number`` is that of the variant.
+
     ``name`` is the flags' word or the plan's name. ``workspace_bytes`` is cuDNN's workspace alone.
     ``flip_by_copy`` says that the filters are mirrored by a copy.
     """
@@ -56,6 +59,13 @@ class Candidate:
         )  # fmt: skip
 
     @classmethod
+    def of_folded(cls, s: ConvSignature, number: int, plan: GraphPlan) -> Candidate:
+        """A plan of a variant of the convolution without strides."""
+        nbytes = folded.workspace_bytes(s, number, plan)
+        name = f"{folded.NAME} {number} {plan.name}"
+        return cls(folded.NAME, name, nbytes, plan.deterministic, number, plan)
+
+    @classmethod
     def of_ours(cls, s: ConvSignature, number: int) -> Candidate:
         """One of :data:`OWN` for a convolution that it takes.
 
@@ -67,7 +77,11 @@ class Candidate:
     @property
     def key(self) -> Key:
         """The key, which is the same for all shapes."""
-        which = self.number if self.plan is None else (self.plan.engine, self.plan.knobs)
+        which: Any = self.number
+        if self.plan is not None:
+            which = self.plan.engine, self.plan.knobs
+        if self.api == folded.NAME:
+            which = self.number, *which
         return self.api, which, self.flip_by_copy
 
     def form(self, s: ConvSignature) -> ConvSignature:
@@ -86,6 +100,9 @@ class Candidate:
         if self.api == OWN_API:
             ours = OWN[self.number].launch_of(form)
             return CandidateRun(self, s, ours, ours.load)
+        if self.api == folded.NAME and self.plan is not None:
+            copied = folded.FoldedLaunch(s, self.number, self.plan, handle)
+            return CandidateRun(self, s, copied, copied.load)
         if self.plan is not None:
             return CandidateRun(self, s, _graph_launch(form, self.plan, handle))
         return CandidateRun(self, s, _LegacyLaunch(form, self.number, self.workspace_bytes))

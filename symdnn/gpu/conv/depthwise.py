@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from symdnn.flags import SEARCH
 from symdnn.gpu.codegen.cuda_source import scalar_function
 from symdnn.gpu.codegen.device_source import CTYPES, specialised, text_of
 from symdnn.gpu.codegen.launches import CudaKernel, KernelLaunch, View, blocks_for, prefers_cudnn
@@ -115,7 +114,7 @@ class DepthwiseKernel(CudaKernel[Any]):
         if reason := prefers_cudnn(call):
             return reason
         s = signature(call)
-        if not isinstance(s.wanted, str) or (s.named and s.wanted not in SEARCH.split()):
+        if not isinstance(s.wanted, str) or s.names_one:
             return "an algorithm of cuDNN is named"
         if s.compute == "float64":
             return "it adds in float32"

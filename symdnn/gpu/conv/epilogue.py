@@ -170,7 +170,7 @@ class _EpilogueQuestion(ConvQuestion):
         if self.only_kept:
             return super().measured()
         two: Any = self.unfused()
-        fused = list(self.search.planned(_MEASURED_PLANS))
+        fused = [*self.search.planned(_MEASURED_PLANS), *self.search.folded()]
         if not fused:
             return [Attempt(two, 0.0)], ""
         budget_ms = float(config.dnn.conv.time_budget)

@@ -16,6 +16,7 @@ from typing import Any
 
 from symdnn.errors import CudnnError
 from symdnn.gpu.binding.libcublaslt import CublasError
+from symdnn.gpu.conv import folded
 from symdnn.gpu.conv.blocklist import why_blocked
 from symdnn.gpu.conv.candidate import OWN, OWN_API, Candidate, Key
 from symdnn.gpu.conv.graph_conv import conv_graph
@@ -29,6 +30,8 @@ __all__ = ["Search", "graph_plans"]
 
 #: The numbers of plans that are requested in turn: a guess needs one, a measurement more.
 _PLAN_COUNTS = (1, *range(4, 128, 4), 1 << 20)
+#: Plans of each variant of a folded convolution that are measured.
+_FOLDED_PLANS = 2
 
 
 def graph_plans(form: ConvSignature, handle: int, most: int) -> tuple[list[GraphPlan], str]:
@@ -138,12 +141,31 @@ class Search:
         if not seen:
             self._refuse("graph API", why)
 
-    def of_plan(self, plan: GraphPlan, flip_by_copy: bool) -> Candidate | None:
-        """A plan as a candidate, if it is within the limits."""
-        if self.signature.deterministic and not plan.deterministic:
+    def of_plan(
+        self, plan: GraphPlan, flip_by_copy: bool, variant: int | None = None
+    ) -> Candidate | None:
+        """A plan as a candidate, if it is within the limits; of a ``variant`` that is folded."""
+        s = self.signature
+        if s.deterministic and not plan.deterministic:
             self._refuse(plan.name, "it is not deterministic")
             return None
+        if variant is not None:
+            return self._fitting(Candidate.of_folded(s, variant, plan))
         return self._fitting(Candidate.of_plan(plan, flip_by_copy))
+
+    def folded(self, most: int = _FOLDED_PLANS) -> Iterator[Candidate]:
+        """Plans of the convolution without strides, if it is folded; of all variants in turn."""
+        s = self.signature
+        if why := folded.refusal(s):
+            self._refuse(folded.NAME, why)
+            return
+        listed: list[list[Candidate | None]] = []
+        for variant in folded.variants(s):
+            plans, why = graph_plans(folded.inner(s, variant), self.handle, most)
+            if not plans:
+                self._refuse(folded.NAME, why)
+            listed.append([self.of_plan(plan, False, variant) for plan in plans])
+        yield from (c for turn in zip_longest(*listed) for c in turn if c is not None)
 
     # -- both -------------------------------------------------------------------------------------
 
@@ -156,6 +178,8 @@ class Search:
         yield from islice(found, 1)
         if self.signature.way == "time":  # of what is not measured, cuDNN's own comes first
             yield from (c for c in map(self.ours, range(len(OWN))) if c is not None)
+            both = zip_longest(self.folded(), found)  # a search may end after a few
+            found = (c for turn in both for c in turn if c is not None)
         yield from found
 
     def ours(self, number: int) -> Candidate | None:
@@ -184,7 +208,8 @@ class Search:
         if api == "legacy":
             form = replace(self.signature, flip=False) if flip_by_copy else self.signature
             return self._legacy(form, int(which))
-        return next((c for c in self.planned() if c.key == key), None)
+        plans = self.folded() if api == folded.NAME else self.planned()
+        return next((c for c in plans if c.key == key), None)
 
     def _fitting(self, candidate: Candidate) -> Candidate | None:
         """The candidate, if its workspace is within the limits and it is not on the block list."""

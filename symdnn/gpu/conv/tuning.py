@@ -16,7 +16,7 @@ from symdnn.errors import CudnnError, SymdnnError
 from symdnn.gpu import libcudnn
 from symdnn.gpu.binding import frontend
 from symdnn.gpu.binding.libcuda import driver
-from symdnn.gpu.conv import blocklist
+from symdnn.gpu.conv import blocklist, folded
 from symdnn.gpu.conv.candidate import OWN, Candidate
 from symdnn.gpu.conv.measure import measure
 from symdnn.gpu.conv.search import Search
@@ -127,7 +127,7 @@ class ConvQuestion(Question[Candidate]):
 def key_of(s: ConvSignature, by: str) -> dict[str, Any]:
     """The key of a measurement in JSON's types."""
     measured_by: dict[str, Any] = {"chosen_by": by, "patience": _patience(by)}
-    if own := [one.NAME for one in OWN if not one.refusal(s)]:
+    if own := [one.NAME for one in (*OWN, folded) if not one.refusal(s)]:
         measured_by["own"] = own
     fields = s.fields(*_FIELDS_NOT_MEASURED)
     return {**machine(queried_context().index), **fields, **measured_by}
@@ -163,7 +163,9 @@ def candidate_of(search: Search, record: Mapping[str, Any]) -> Candidate | None:
     flip = bool(record["flip_by_copy"])
     if record["plan"] is None:
         return search.again((str(record["api"]), int(record["number"]), flip))
-    candidate = search.of_plan(GraphPlan.of_record(record["plan"]), flip)
+    plan = GraphPlan.of_record(record["plan"])
+    variant = int(record["number"]) if record["api"] == folded.NAME else None
+    candidate = search.of_plan(plan, flip, variant)
     if candidate is None:
         return None
     try:

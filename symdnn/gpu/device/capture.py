@@ -38,6 +38,7 @@ class Graph:
         launched = context.launched
         mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
         self._checked(driver.cuStreamBeginCapture(self._stream, mode))
+        context.captures = True
         try:
             enqueue()
         except BaseException as error:  # Ctrl-C, too: a stream that stays captured runs nothing
@@ -47,6 +48,8 @@ class Graph:
             if not isinstance(error, Exception):
                 raise
             raise CaptureFailed(f"{type(error).__name__}: {error}") from error
+        finally:
+            context.captures = False
         graph = self._checked(driver.cuStreamEndCapture(self._stream))
         #: The number of kernels and copies.
         self.nodes = int(driver.cuGraphGetNodes(graph, 0)[-1])
@@ -102,8 +105,13 @@ def kernels_of(graph: Any, stream: Any) -> list[tuple[Any, ...]]:
     checked = Graph._checked
     count = int(driver.cuGraphGetNodes(graph, 0)[-1])
     nodes = list(checked(driver.cuGraphGetNodes(graph, count)))[:count]
-    pairs = int(driver.cuGraphGetEdges(graph, 0)[-1])
-    _, before, after, *_ = driver.cuGraphGetEdges(graph, pairs) if pairs else ((), (), ())
+    asked, *_, pairs = driver.cuGraphGetEdges(graph, 0)
+    if int(asked) != 0:  # CUDA 12's call does not tell edges to kernels that start early
+        return []
+    pairs = int(pairs)
+    asked, before, after, *_ = driver.cuGraphGetEdges(graph, pairs) if pairs else (0, (), ())
+    if int(asked) != 0:
+        return []
     edges = {(int(a), int(b)) for a, b in zip(before[:pairs], after[:pairs])}
     if edges != {(int(a), int(b)) for a, b in pairwise(nodes)}:
         return []

@@ -42,6 +42,9 @@ __all__ = [
 
 #: Shared memory that every kernel may use; for more the driver must be told before the launch.
 _DEFAULT_SHARED_BYTES = 48 * 1024
+#: The first driver that captures early launches into graphs.
+_EARLY_DRIVER = (12, 4)
+_early_launch = config.reader("gpu.early_launch")
 
 #: Seconds that cancelled work gets to end.
 _CANCEL_S = 5.0
@@ -67,6 +70,10 @@ class Context:
         self._handle = self._primary.handle
         self._modules: dict[tuple[Any, ...], Any] = {}
         self._functions: dict[tuple[Any, ...], Any] = {}
+        #: Ids of the functions that wait for the kernel before them, so that they may start early.
+        self._waiting: set[int] = set()
+        #: Whether launches are captured into a graph, in which they may be early.
+        self.captures = False
         self._handles: dict[str, int] = {}
         #: The number of our kernels that were enqueued.
         self.launched = 0
@@ -183,7 +190,16 @@ class Context:
         found = self._functions.get((key, name))
         if found is None:
             found = self._functions[key, name] = self._api.function(self._modules[key], name)
+            from symdnn.gpu.binding.nvrtc import waiting
+
+            if self._launches_early and waiting(source, self.capability) != source:
+                self._waiting.add(id(found))
         return found
+
+    @property
+    def _launches_early(self) -> bool:
+        """Whether the driver captures early launches."""
+        return (driver().version or (0, 0)) >= _EARLY_DRIVER
 
     def begin(self, sources: Iterable[str]) -> None:
         """Let threads compile the sources that are not loaded, which will likely be asked for."""
@@ -212,7 +228,9 @@ class Context:
         self.launched += 1
         if shared > _DEFAULT_SHARED_BYTES:
             self._api.allow_shared(function, shared)
-        self._api.launch(function, _xyz(grid), _xyz(block), shared, packed, self._stream)
+        early = self.captures and id(function) in self._waiting and _early_launch() == "auto"
+        more = {"early": True} if early else {}
+        self._api.launch(function, _xyz(grid), _xyz(block), shared, packed, self._stream, **more)
 
     def zero(self, ptr: int, nbytes: int) -> None:
         """Enqueue setting bytes to zero."""

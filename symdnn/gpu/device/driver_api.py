@@ -84,11 +84,12 @@ class DriverApi(Protocol):
 
     def launch(
         self, function: Any, grid: Sequence[int], block: Sequence[int], shared_bytes: int,
-        arguments: Sequence[Any], stream: Any,
+        arguments: Sequence[Any], stream: Any, early: bool = False,
     ) -> None:  # fmt: skip
         """Enqueue a kernel. ``grid`` and ``block`` have three sizes.
 
-        Arguments are NumPy scalars.
+        Arguments are NumPy scalars. An ``early`` launch does not wait for the kernel before it; the
+        kernel itself does.
         """
 
     def for_users(self, array: RawArray, memory: Any) -> Any:
@@ -153,18 +154,39 @@ class _Kernels:
 
     def launch(
         self, function: Any, grid: Sequence[int], block: Sequence[int], shared_bytes: int,
-        arguments: Sequence[Any], stream: Any,
+        arguments: Sequence[Any], stream: Any, early: bool = False,
     ) -> None:  # fmt: skip
         """``cuLaunchKernel``, which copies the arguments from the given pointers."""
         values = [np.asarray(a) for a in arguments]
         places = [v.__array_interface__["data"][0] for v in values]
         pointers = (ctypes.c_void_p * len(places))(*places)
         given = ctypes.addressof(pointers)
+        if early:
+            how = self._early(grid, block, shared_bytes, stream)
+            checked(self._driver.cuLaunchKernelEx(how, function, given, 0))
+            return
         checked(
             self._driver.cuLaunchKernel(
                 function, *grid, *block, shared_bytes, stream.handle, given, 0
             )
         )
+
+    def _early(
+        self, grid: Sequence[int], block: Sequence[int], shared_bytes: int, stream: Any
+    ) -> Any:
+        """The ``CUlaunchConfig`` of a launch that overlaps with the kernel before it."""
+        driver = self._driver
+        value, attribute = driver.CUlaunchAttributeValue(), driver.CUlaunchAttribute()
+        value.programmaticStreamSerializationAllowed = 1
+        ids = driver.CUlaunchAttributeID
+        attribute.id = ids.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+        attribute.value = value
+        how = driver.CUlaunchConfig()
+        how.gridDimX, how.gridDimY, how.gridDimZ = grid
+        how.blockDimX, how.blockDimY, how.blockDimZ = block
+        how.sharedMemBytes, how.hStream = shared_bytes, driver.CUstream(int(stream.handle))
+        how.attrs, how.numAttrs = [attribute], 1
+        return how
 
 
 # --- PyCUDA ---------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 #: An algorithm of cuBLASLt, or a GEMM of split operands.
 GemmWay = GemmAlgorithm | SplitGemm
 
-__all__ = ["GemmChoice", "choose", "chosen", "forget", "mode_by_flags"]
+__all__ = ["GemmChoice", "choose", "chosen", "forget", "mode_by_flags", "sums_apart"]
 
 #: Algorithms of the heuristics that are measured.
 _CANDIDATE_COUNT = 24
@@ -94,6 +94,8 @@ def _enqueue(
 
 
 _choices: ChoiceCache[GemmChoice] = ChoiceCache()
+#: Whether sums over an operand are a kernel of their own.
+_apart: ChoiceCache[bool] = ChoiceCache()
 
 
 def mode_by_flags() -> str:
@@ -109,6 +111,7 @@ def chosen() -> list[GemmChoice]:
 def forget() -> None:
     """Drop all choices of this process."""
     _choices.clear()
+    _apart.clear()
 
 
 def choose(
@@ -127,6 +130,27 @@ def choose(
     if key not in _choices and is_capturing(env):
         return _guessed(plan)
     return _choices.get(key, lambda: _timed(_GemmQuestion(plan, env, at, factors, split_bytes)))
+
+
+def sums_apart(
+    plans: tuple[GemmPlan, GemmPlan], env: LaunchEnv, at: Pointers, factors: Sequence[float],
+    split_bytes: int, add_up: Callable[[], None],
+) -> bool:  # fmt: skip
+    """Whether a GEMM and ``add_up``, a kernel of sums, are measured to be faster than one call.
+
+    Of the plans the first has the sums as its epilogue. Only the second one may split operands.
+    """
+    key = (env.cublaslt, plans[0].signature, split_bytes)
+    if key not in _apart and is_capturing(env):
+        return False
+
+    def measured() -> bool:
+        both = [choose(p, "time", env, at, factors, split_bytes).best_ms for p in plans]
+        if both[0] is None or both[1] is None or both[1] >= both[0]:
+            return both[0] is None
+        return both[1] + replay_ms(env, add_up, both[0]) < both[0]
+
+    return _apart.get(key, measured)
 
 
 def _guessed(plan: GemmPlan) -> GemmChoice:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from symdnn.config import config
 from symdnn.gpu.binding.libcublaslt import CUDA_TYPE, EPILOGUE, CublasError
 from symdnn.gpu.device.array import RawArray
-from symdnn.gpu.gemm.choice import GemmChoice, choose, mode_by_flags
+from symdnn.gpu.gemm.choice import GemmChoice, choose, mode_by_flags, sums_apart
 from symdnn.gpu.gemm.one_kernel import OneKernel
 from symdnn.gpu.gemm.pieces import Piece, pieces
 from symdnn.gpu.gemm.plan import (
@@ -145,6 +145,13 @@ class BoundGemm:
         parts = [Piece(x, y, out)] if whole else pieces(x, y, as_matrix(out, 0))
         plans = [self._plan(env, self._signature(part)) for part in parts]
         fused = all(own for _, own in plans)
+        if fused and self.split_bytes and isinstance(self.op, GpuGemmBiasGrad):
+            both = plans[0][0], self._plan(env, replace(plans[0][0].signature, epilogue=""))[0]
+            at = self._pointers(parts[0], inputs, outputs)
+            fused = not sums_apart(
+                both, env, at, self.factors, self.split_bytes,
+                lambda: self.unfused.after_gemm(env, inputs, outputs),
+            )  # fmt: skip
         for part, (made, own) in zip(parts, plans, strict=True):
             plan = (
                 made if own == fused else self._plan(env, replace(made.signature, epilogue=""))[0]

@@ -1,7 +1,8 @@
 """Attention and its gradient in tiles, without stored scores: what cuDNN does not take.
 
-Products are float32 multiplications and additions. Sums have an order, so bits do not change from
-run to run. The random numbers of dropout are the reference's.
+Products are made on tensor cores, of parts in float16 that are as exact as float32, or where these
+are missing by float32's own. Sums have an order, so bits do not change from run to run. The random
+numbers of dropout are the reference's.
 """
 
 from __future__ import annotations
@@ -14,19 +15,27 @@ from symdnn.config import config
 from symdnn.gpu.codegen.device_source import CTYPES, specialised
 from symdnn.gpu.codegen.launches import CudaKernel, KernelLaunch, View, Views, scratch
 from symdnn.gpu.device.array import RawArray
-from symdnn.gpu.device.context import existing_context
+from symdnn.gpu.device.context import existing_context, most_shared_bytes
 from symdnn.graph.kernel import Call, Row
 from symdnn.ops.attention.attention import Attention, AttentionGrad
 
 __all__ = ["KERNELS", "AttentionTile"]
 
-#: Rows of a block; threads and rows of a block of the kernel before the gradient.
-_SIDE, _DELTA_THREADS, _DELTA_ROWS = 64, 256, 8
-#: Threads of a block by the terms of a product: 0 without tensor cores, 1 in TF32, 3 in float32.
+#: Rows of a small block.
+_SIDE = 64
+#: Threads of a block by the terms of a product: 0 without tensor cores, 1 in the digits of TF32, 3
+#: in those of float32.
 _THREADS = {0: 256, 1: 128, 3: 128}
 _TENSOR_CORES = (8, 0)
-#: Shared memory has tiles of 64 rows and so many features of all operands, or of two.
-_WHOLE_FEATURES = 64
+#: Features of a tile in shared memory, and the bytes of a number of each of its parts.
+_PIECE, _PART_BYTES = 64, 2
+#: Rows and columns of a step, blocks of a multiprocessor, whether tiles of the rows stay in shared
+#: memory, and whether all of the columns are there at once: by the pieces of the features.
+_FORMS: dict[str, dict[int, tuple[tuple[int, ...], ...]]] = {
+    "result": {1: ((128, 64, 2, 1, 1), (64, 64, 3, 1, 1)), 2: ((64, 64, 2, 1, 1),)},
+    "gradient": {1: ((64, 64, 2, 1, 1),), 2: ((64, 32, 2, 1, 1),)},
+}
+_IN_PIECES = (64, 64, 1, 1, 0), (64, 64, 1, 0, 0)
 #: A thread holds a 16th of the features of 4 rows, or a quarter of those of 2.
 _MAX_FEATURES = 256
 #: A window without an end.
@@ -86,23 +95,16 @@ class AttentionTile(CudaKernel[Attention | AttentionGrad]):
         inputs: Sequence[Any],
         outputs: Views,
     ) -> Sequence[KernelLaunch]:
-        """One kernel, or three or four of a gradient."""
+        """One kernel, or two or three of a gradient: that of the query is the first."""
         op, given, terms = call.op, _named(call.op, inputs), _terms(call)
         if isinstance(op, Attention):
             return [_launch(op, given | dict(zip(_FORWARD[1], outputs)), "result", terms)]
         given["delta"] = scratch(0, "float32", given["lse"].shape)
-        found = []
         results = dict(zip(_BACKWARD[1], outputs))
-        if _is_whole(terms, given):  # with the keys'
+        if _tiles(terms, given, "k")["WHOLE"]:  # with the keys'
             given["values"] = results.pop("v")
-        for name, out in results.items():
-            found.append(_launch(op, given | {"result": out}, name, terms))
-        before = found[0]
-        blocks = -(-prod(given["q"].shape[:3]) // _DELTA_ROWS)
-        delta = KernelLaunch(
-            before.source, "attention_delta", (blocks,), (_DELTA_THREADS,), before.parameters
-        )
-        return [k for k in (delta, *found) if k.grid[0]]
+        found = [_launch(op, given | {"result": r}, name, terms) for name, r in results.items()]
+        return [k for k in found if k.grid[0]]
 
 
 def _first_extra(op: Attention | AttentionGrad) -> int:
@@ -122,29 +124,32 @@ def _terms(call: Call[Attention | AttentionGrad]) -> int:
     return 1 if config.dnn.conv.allow_tf32 else 3
 
 
-def _is_whole(terms: int, given: dict[str, View]) -> bool:
-    """Whether a gradient's tiles of all features fit into shared memory.
-
-    Those of the result would: with less of it more blocks run at once, which is faster.
-    """
-    widest = max(given["q"].shape[3], given["v"].shape[3])
-    return terms > 0 and "dout" in given and widest <= _WHOLE_FEATURES
-
-
-def _pitch(terms: int, given: dict[str, View]) -> int:
-    """Numbers from one line of a tile in shared memory to the next."""
+def _tiles(terms: int, given: dict[str, View], role: str) -> dict[str, int]:
+    """The first form whose tiles fit into shared memory, as macros: see ``attention_tiles.cu``."""
     if not terms:
-        return _SIDE + 4
-    widest = min(max(given["q"].shape[3], given["v"].shape[3]), _WHOLE_FEATURES)
-    return -(-widest // 32) * 32 + 8
+        return {"SIDE": _SIDE, "ACROSS": _SIDE, "PITCH": _SIDE + 4, "WHOLE": 0, "BLOCKS": 1}
+    wide = [given[n].shape[3] for n in ("q", "v")]
+    pieces = [-(-w // _PIECE) for w in wide]
+    own = pieces[0] + pieces[1] * (role in ("q", "k"))
+    found = {"PITCH": -(-min(max(wide), _PIECE) // 16) * 16 + 8}
+    forms = _FORMS["result" if role == "result" else "gradient"].get(max(pieces), ())
+    for side, across, blocks, kept, whole in (*forms, *_IN_PIECES):
+        found |= {"SIDE": side, "ACROSS": across, "KEPT": kept, "WHOLE": whole, "BLOCKS": blocks}
+        found |= {"LEFTS": own if kept else 1, "RIGHTS": sum(pieces) if whole else 1}
+        short = side > _SIDE and given["q"].shape[2] <= _SIDE
+        if not short and _shared_bytes(terms, found) <= most_shared_bytes():
+            break
+    return found
 
 
-def _shared_bytes(terms: int, given: dict[str, View]) -> int:
-    """Of the tiles: the pieces of one product, or all of a step."""
+def _shared_bytes(terms: int, tiles: dict[str, int]) -> int:
+    """Of the tiles: parts of numbers, with a factor of each row; and two numbers of each column."""
     if not terms:
         return 0
-    tiles = 4 if _is_whole(terms, given) else 2
-    return 4 * _SIDE * _pitch(terms, given) * tiles
+    line = _PART_BYTES * (2 if terms > 1 else 1) * tiles["PITCH"] + 4
+    rest = (_PART_BYTES * 8 if terms == 1 else 0) * (tiles["LEFTS"] + tiles["RIGHTS"])
+    rows = tiles["LEFTS"] * tiles["SIDE"] + tiles["RIGHTS"] * tiles["ACROSS"]
+    return rows * line + rest + 8 * tiles["ACROSS"]
 
 
 def _launch(
@@ -155,7 +160,8 @@ def _launch(
     how, wide = op.how, given["v"].shape[3]
     scale = features**-0.5 if how.scale is None else how.scale
     rows, own = (keys, groups) if _ROLES[role] > 1 else (queries, heads)
-    blocks = -(-rows // _SIDE) * own * batch
+    tiles = _tiles(terms, given, role)
+    blocks = -(-rows // tiles["SIDE"]) * own * batch
     ends = [_NO_END if end is None else min(end, _NO_END) for end in (how.left, how.right)]
     if "mask" in given:
         given = given | {"mask": given["mask"].broadcast_to((batch, heads, queries, keys))}
@@ -166,34 +172,29 @@ def _launch(
         *pointers, batch, heads, groups, queries, keys, *ends, float(scale), float(how.softcap),
         *steps,
     )  # fmt: skip
-    source = _source(op, given, role, features, wide, terms)
-    shared = _shared_bytes(terms, given)
+    source = _source(op, given, role, terms, D=features, E=wide, **tiles)
+    shared = _shared_bytes(terms, tiles)
     return KernelLaunch(source, "attention", (blocks,), (_THREADS[terms],), parameters, shared)
 
 
 def _vector(given: dict[str, View]) -> int:
     """How many features are read at once."""
-    read = [given[n] for n in ("q", "k", "v", "dout") if n in given]
+    read = [given[n] for n in ("q", "k", "v", "dout", "out") if n in given]
     whole = all(v.shape[3] % 4 == 0 and not any(s % 4 for s in v.steps[:3]) for v in read)
     return 4 if whole and all(v.aligned_to(16) for v in read) else 1
 
 
 def _source(
-    op: Attention | AttentionGrad,
-    given: dict[str, View],
-    role: str,
-    features: int,
-    wide: int,
-    terms: int,
+    op: Attention | AttentionGrad, given: dict[str, View], role: str, terms: int, **sizes: int
 ) -> str:
     def ctype(name: str, missing: str) -> str:
         return CTYPES[given[name].dtype] if name in given else missing
 
     mask = 0 if "mask" not in given else 1 if given["mask"].dtype == "bool" else 2
     return specialised(
-        "scalar.cuh", "lanes.cuh", "philox.cuh", *(["mma.cuh"] if terms else []), "attention.cu",
-        ROLE=_ROLES[role], D=features, E=wide, TERMS=terms, VEC=_vector(given),
-        PITCH=_pitch(terms, given), WHOLE=int(_is_whole(terms, given)), M=ctype("mask", "bool"),
+        "scalar.cuh", "lanes.cuh", "philox.cuh", *(["mma.cuh"] if terms else []),
+        "attention_tiles.cu", "attention.cu",
+        ROLE=_ROLES[role], **sizes, TERMS=terms, VEC=_vector(given), M=ctype("mask", "bool"),
         KL=ctype("key_lengths", "i32"), QL=ctype("query_lengths", "i32"), MASK=mask,
         DROPS=int("state" in given),
         HAS_KEY_LENGTHS=int("key_lengths" in given),

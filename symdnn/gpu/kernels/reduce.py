@@ -117,11 +117,13 @@ def custom_reduction(
     finish: Finish | None = None,
     reads: Views = (),
     numbers: Sequence[float] = (),
+    written: View | None = None,
 ) -> list[KernelLaunch]:
     """:func:`reduction` by any reducers over ``axes``, with contiguous outputs.
 
     ``finish`` computes the outputs from their states, from ``reads`` (one value for each output, or
-    one for all) and from ``numbers``.
+    one for all) and from ``numbers``. ``written`` gets the program's last result; the list is empty
+    where no input that is read in vectors has its strides.
     """
     if outputs[0].size == 0:
         return []
@@ -131,7 +133,11 @@ def custom_reduction(
     sweep = _vector_sweep(program.inputs, views, lines, wide, not counts_elements(reducers))
     if sweep is not None:
         sweep = replace(sweep, resident=_resident(program, reducers, sweep))
-    else:
+        if written is not None:
+            sweep = replace(sweep, written=_like(written.broadcast_to(shape), views, sweep))
+    if written is not None and (sweep is None or sweep.written < 0):
+        return []
+    if sweep is None:
         by_rows = _reduces_neighbours(views, lines.kept_steps, lines.reduced_steps)
         sweep = Sweep(program.inputs, len(lines.kept), len(lines.reduced), by_rows, wide)
     plan = _plan(prod(lines.kept), prod(lines.reduced), sweep)
@@ -141,10 +147,20 @@ def custom_reduction(
     for v in reads:
         parameters += [v.pointer, int(v.size > 1)]
     parameters += map(float, numbers)
+    parameters += [] if written is None else [written.pointer]
     source = _source(program, reducers, sweep, finish)
     tiles = -(-plan.groups // plan.groups_per_block)
     grid = (blocks_for(tiles, 1), plan.chunks)
     return [KernelLaunch(source, "reduce", grid, plan.block, tuple(parameters))]
+
+
+def _like(written: View, views: Views, sweep: Sweep) -> int:
+    """The first input with the same strides, which is read in whole vectors; -1: none."""
+    if sweep.tail or not written.aligned_to(min(16, written.itemsize * sweep.width)):
+        return -1
+    found = enumerate(zip(views, sweep.sources, strict=True))
+    alike = (i for i, (v, a) in found if a.dense and not a.fixed and v.steps == written.steps)
+    return next(alike, -1)
 
 
 @dataclass(frozen=True)

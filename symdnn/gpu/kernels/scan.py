@@ -1,4 +1,4 @@
-"""Running sums, products and extremes, shifts and linear recurrences along an axis."""
+"""Running sums, products and extremes, shifts, linear recurrences and filters along an axis."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from symdnn.gpu.kernels.copy import copies, fill
 from symdnn.graph.kernel import Call, Row
 from symdnn.graph.values.strides import merged
 from symdnn.ops.array.cumulative import Shift
+from symdnn.ops.array.filters import LinearFilter
 from symdnn.ops.nest.nest import Fold
 from symdnn.ops.nest.of_ops import CUMULATIVE, Cumulative, scan_fold
 
@@ -39,6 +40,8 @@ _DEEP = 4
 _SHORT_LINE, _TARGET_BLOCKS = 256, 528
 #: Tiles of a chunk, at least; the largest struct of a fold.
 _MIN_CHUNK_TILES, _MAX_FOLD_BYTES = 2, 16
+#: Filters: the most coefficients, and threads of a block, few so that few lines have many blocks.
+_MAX_COEFFICIENTS, _FILTER_THREADS = 12, 64
 
 
 def lines_of(views: Views, axis: int) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
@@ -216,7 +219,45 @@ class ShiftKernel(CudaKernel[Shift]):
         return copies(inputs[0][source], outputs[0][target]) + fill(outputs[0][empty], 0)
 
 
+class LinearFilterKernel(CudaKernel[LinearFilter]):
+    """A recursive filter of few coefficients; a thread for each line."""
+
+    name = "cuda.linear_filter"
+    dtypes = frozenset(["float16", "bfloat16", "float32", "float64"])
+
+    def refuses(self, call: Call[LinearFilter]) -> str | None:
+        """Other dtypes, and more coefficients than registers hold."""
+        sizes = [t.shape[0] for t in call.inputs[1:]]
+        if sizes[0] == 0 or sum(n or 0 for n in sizes) > _MAX_COEFFICIENTS:
+            return f"it takes 1 to {_MAX_COEFFICIENTS} coefficients"
+        return super().refuses(call)
+
+    def launches(
+        self, call: Call[LinearFilter], inputs: Views, outputs: Views
+    ) -> Sequence[KernelLaunch]:
+        """One launch; none without elements."""
+        (x, b, a), (y,), axis = inputs, outputs, call.op.axis
+        if y.size == 0:
+            return []
+        if call.op.reverse:
+            backwards = (*[slice(None)] * axis, slice(None, None, -1))
+            x, y = x[backwards], y[backwards]
+        sizes, (x_line, y_line) = lines_of((x, y), axis)
+        length, lines = y.shape[axis], y.size // y.shape[axis]
+        source = specialised(
+            "scalar.cuh", "lines.cuh", "filter.cu", X=CTYPES[x.dtype], D=len(sizes), NB=b.size,
+            NA=a.size, THREADS=_FILTER_THREADS, COUNT=count_type((x, y)),
+        )  # fmt: skip
+        parameters = (
+            x.pointer, b.pointer, a.pointer, y.pointer, lines, length,
+            x.steps[axis], b.steps[0], a.steps[0], y.steps[axis], *sizes, *x_line, *y_line,
+        )  # fmt: skip
+        grid = (blocks_for(lines, _FILTER_THREADS),)
+        return [KernelLaunch(source, "linear_filter", grid, (_FILTER_THREADS,), parameters)]
+
+
 KERNELS: tuple[Row, ...] = (
     (CUMULATIVE, (ScanKernel(),)),
     ((Shift,), (ShiftKernel(),)),
+    ((LinearFilter,), (LinearFilterKernel(),)),
 )

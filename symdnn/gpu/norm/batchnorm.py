@@ -10,6 +10,7 @@ neighbours.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -24,6 +25,7 @@ from symdnn.gpu.codegen.launches import (
     scratch,
 )
 from symdnn.gpu.codegen.reduce_source import Finish, Reducer
+from symdnn.gpu.kernels.elementwise import elementwise
 from symdnn.gpu.kernels.reduce import custom_reduction, scratch_bytes
 from symdnn.gpu.norm.norm import elementwise_of, normalised
 from symdnn.gpu.norm.planes import planes_gradient, planes_norm
@@ -79,9 +81,12 @@ def batch_moments(
 
 def batch_sums(
     program: ScalarProgram, inputs: Views, axes: Sequence[int], outputs: Views,
-    shape: tuple[int, ...],
+    shape: tuple[int, ...], written: View | None = None,
 ) -> list[KernelLaunch]:  # fmt: skip
-    """Launches for the sums and means of :class:`BatchSums`."""
+    """Launches for the sums and means of :class:`BatchSums`, and for what is ``written``.
+
+    None of them if one kernel can't do all.
+    """
     work = outputs[0].dtype
     m = float(prod(shape[a] for a in axes))
     lines = tuple(
@@ -90,7 +95,9 @@ def batch_sums(
     )
     finish = Finish(lines, (), 1, (work,) * 4)
     reducers = (Reducer("Sum", work, work),) * 2
-    return custom_reduction(program, reducers, axes, inputs, outputs, shape, finish, (), [m])
+    return custom_reduction(
+        program, reducers, axes, inputs, outputs, shape, finish, (), [m], written
+    )
 
 
 def _scratch(shape: Sequence[int], outputs: int, states: int) -> int:
@@ -142,9 +149,17 @@ class SumsKernel(CudaKernel[BatchSums]):
     def launches(
         self, call: Call[BatchSums], inputs: Sequence[Any], outputs: Views
     ) -> Sequence[KernelLaunch]:
-        """The reduction."""
-        op = call.op
-        return batch_sums(op.program, inputs, op.axes, outputs, self.full_shape(call))
+        """The reduction; where it can't write the third result, another kernel does."""
+        op, shape = call.op, self.full_shape(call)
+        if not op.written:
+            return batch_sums(op.program, inputs, op.axes, outputs, shape)
+        *sums, whole = outputs
+        if found := batch_sums(op.program, inputs, op.axes, sums, shape, whole):
+            return found
+        two, last = (replace(op.program, outputs=o) for o in
+                     (op.program.outputs[:2], op.program.outputs[2:]))  # fmt: skip
+        found = batch_sums(two, inputs, op.axes, sums, shape)
+        return [*found, *elementwise(last, inputs, [whole])]
 
 
 def _left_to_cudnn(call: Call) -> str | None:

@@ -12,7 +12,7 @@ from symdnn.onnx.model.node import Node
 from symdnn.onnx.ops.elementwise import number
 from symdnn.ops.core.shape import dims_of
 
-__all__ = ["OPS", "layer_norm", "rms_norm"]
+__all__ = ["OPS", "inverse_root", "layer_norm", "rms_norm", "simplified_norm"]
 
 
 def _channels(v: Variable, ndim: int) -> Variable:
@@ -110,9 +110,21 @@ def rms_norm(x: Variable, scale: Variable | None, axis: int, epsilon: float) -> 
     return y if scale is None else (y * scale).astype(scale.type.dtype)
 
 
+def inverse_root(x: Variable, epsilon: float) -> Variable:
+    """``1 / sqrt(x + epsilon)``"""
+    return 1 / T.sqrt(x + number(x, epsilon))
+
+
+def simplified_norm(node: Node) -> list[Variable]:
+    """``RMSNormalization``, and 1 over the root of the mean square."""
+    x, epsilon = node.x(), node.attribute("epsilon", 1e-5)
+    axis = node.axis(x.ndim, -1)
+    square = T.mean(T.sqr(x.astype("float32")), axis=tuple(range(axis, x.ndim)), keepdims=True)
+    return [rms_norm(x, node.x(1), axis, epsilon), inverse_root(square, epsilon)]
+
+
 def _rms_norm(node: Node) -> Variable:
-    x = node.x()
-    return rms_norm(x, node.x(1), node.axis(x.ndim, -1), node.attribute("epsilon", 1e-5))
+    return simplified_norm(node)[0]
 
 
 def _lrn(node: Node) -> Variable:
@@ -158,6 +170,6 @@ def _affine_grid(node: Node) -> Variable:
 OPS: dict[str, Any] = {
     "BatchNormalization": _batch_norm, "InstanceNormalization": _instance_norm,
     "GroupNormalization": _group_norm, "LayerNormalization": _layer_norm,
-    "RMSNormalization": _rms_norm, "SimplifiedLayerNormalization": _rms_norm, "LRN": _lrn,
+    "RMSNormalization": _rms_norm, "SimplifiedLayerNormalization": simplified_norm, "LRN": _lrn,
     "MeanVarianceNormalization": _mean_variance, "AffineGrid": _affine_grid,
 }  # fmt: skip

@@ -177,14 +177,14 @@ def dequantized_columns(x: Variable, scale: Variable, zero: Variable | None) -> 
 
 
 def _dynamic(node: Node) -> list[Any]:
-    """uint8 with a scale from the least and largest element."""
+    """uint8 with a scale from the least and largest element; it is 1 if all are 0."""
     x = node.x()
     zero = np.asarray(0, x.type.numpy)
     low, high = T.minimum(T.min(x), zero), T.maximum(T.max(x), zero)
     scale = (high - low) / np.float32(255)
-    safe = T.switch(T.eq(scale, zero), np.float32(1), scale)
-    point = T.clip(T.round(-low / safe, mode="half_to_even"), np.float32(0), np.float32(255))
-    y = rounded_to(x / safe, point, "uint8")
+    scale = T.switch(T.eq(scale, zero), np.float32(1), scale)
+    point = T.clip(T.round(-low / scale, mode="half_to_even"), np.float32(0), np.float32(255))
+    y = rounded_to(x / scale, point, "uint8")
     return [y, scale, point.astype("uint8")]
 
 

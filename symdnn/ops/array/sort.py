@@ -23,6 +23,8 @@ from symdnn.ops.core.shape import as_dim, static_dim
 
 __all__ = ["ArgSort", "SearchSorted", "Sort", "TopK", "Unique"]
 
+#: The length of a table of integers: so many times their number, or this.
+_TABLE_NUMBERS, _SMALL_TABLE = 4, 1 << 10
 _KINDS = ("quicksort", "mergesort", "heapsort", "stable")
 
 
@@ -311,7 +313,10 @@ class Unique(MultiOp):
     def reference(self, x: Array) -> tuple[Array, ...]:
         ask: Any = {"return_index": self.return_index, "return_inverse": self.return_inverse,
                     "return_counts": self.return_counts, "axis": self.axis}  # fmt: skip
-        found = np.unique(x.reshape(-1) if self.axis is None else x, **ask)
+        flat = x.reshape(-1) if self.axis is None else x
+        if self.axis is None and (of_range := _unique_of_range(flat, **ask)) is not None:
+            return of_range
+        found = np.unique(flat, **ask)
         first, *rest = found if isinstance(found, tuple) else (found,)
         return (first, *(r.reshape(-1).astype(np.int64, copy=False) for r in rest))
 
@@ -332,6 +337,41 @@ class Unique(MultiOp):
 
     def results(self, node: Apply) -> Any:
         return node.outputs if len(node.outputs) > 1 else node.outputs[0]
+
+
+def _unique_of_range(
+    x: Array, return_index: bool, return_inverse: bool, return_counts: bool, axis: None
+) -> tuple[Array, ...] | None:
+    """What :class:`Unique` gives of integers, by a table of the numbers from the least to the
+    largest; None where the table would be much longer than ``x``.
+    """
+    if not x.size or x.dtype.kind not in "iu":
+        return None
+    low, high = int(x.min()), int(x.max())
+    size = high - low + 1
+    if size > max(_TABLE_NUMBERS * x.size, _SMALL_TABLE):
+        return None
+    # Differences of unsigned numbers wrap, but are less than the table is long.
+    places = (x.view(f"u{x.itemsize}") - x.dtype.type(low).view(f"u{x.itemsize}")).astype(np.intp)
+    if return_counts:
+        counts = np.bincount(places, minlength=size)
+        numbers = np.flatnonzero(counts)
+    else:
+        seen = np.zeros(size, bool)
+        seen[places] = True
+        numbers = np.flatnonzero(seen)
+    ranks = np.empty(size, np.int64)
+    results = [(numbers.astype(f"u{x.itemsize}") + x.dtype.type(low).view(f"u{x.itemsize}"))]
+    results[0] = results[0].view(x.dtype)
+    if return_index:
+        ranks[places[::-1]] = np.arange(x.size - 1, -1, -1)  # the first one is written last
+        results.append(ranks[numbers])
+    if return_inverse:
+        ranks[numbers] = np.arange(numbers.size)
+        results.append(ranks[places])
+    if return_counts:
+        results.append(counts[numbers].astype(np.int64, copy=False))
+    return tuple(results)
 
 
 @torch_words()

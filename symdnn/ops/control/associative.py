@@ -237,9 +237,11 @@ def _prefixes(joined: Joined, values: list[Variable], axis: int, levels: int) ->
 
     pairs = joined(part(values, slice(0, -1, 2)), part(values, slice(1, None, 2)))
     odd = _prefixes(joined, pairs, axis, levels - 1)
-    even = joined(part(odd, slice(0, (length - 1) // 2)), part(values, slice(2, None, 2)))
     put = operator("set_subtensor")
     made = list(map(put, part(values, slice(1, None, 2)), odd))
+    if size == 2:
+        return made
+    even = joined(part(odd, slice(0, (length - 1) // 2)), part(values, slice(2, None, 2)))
     return list(map(put, part(made, slice(2, None, 2)), even))
 
 

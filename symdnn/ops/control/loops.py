@@ -81,6 +81,9 @@ def fori_loop(
     (120.0, 1.0)
     """
     low, high = as_variable(lower), as_variable(upper)
+    for v in (low, high):
+        if not getattr(v.type, "is_discrete", False) or v.type.ndim:
+            raise TypeMismatch("fori_loop", "whole numbers as bounds", v.type)
     if in_a_lane() and not (isinstance(low, Constant) and isinstance(high, Constant)):
         return _counted_loop(low, high, body_fun, init_val)
     loop = _Loop("fori_loop", init_val)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -22,11 +23,11 @@ from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array
 from symdnn.graph.values.value import number_array
-from symdnn.graph.variable import Constant, Variable
+from symdnn.graph.variable import Constant, Variable, constant
 from symdnn.ops.core.dtype import upcast
 from symdnn.ops.core.unrounded import with_digits
 
-__all__ = ["alike", "settled"]
+__all__ = ["alike", "number_constant", "settled"]
 
 _cast_policy, _floatx = config.reader("cast_policy"), config.reader("floatX")
 
@@ -40,9 +41,10 @@ def settled(
     dtype's range; else :class:`~symdnn.errors.NumberOutOfRange` is raised for it.
     """
     variables = with_digits(variables)
-    if not compared:
-        variables = _with_sizes(variables, first)
     rest = variables[first:]
+    if len({getattr(v.type, "dtype", None) for v in rest}) > 1 and not compared:
+        variables = _with_sizes(variables, first)
+        rest = variables[first:]
     kinds = {v.number_kind for v in rest if v.number_kind is not None}
     if not kinds:
         return list(variables)
@@ -144,9 +146,38 @@ def _as(v: Variable, dtype: str, kinds: set[type], compared: bool) -> Variable:
             return v if v.type.dtype == dtype else operator("cast")(v, dtype)
         ints = v.type.is_discrete and kinds != {int} and not compared
         return operator("cast")(v, dtype) if ints and v.type.dtype != dtype else v
+    if v.name is None and type(v.number) in (int, float):
+        return _settled(type(v.number) is int, repr(v.number), dtype, compared, v.data.shape)
     data = _data(v.number, dtype, compared).reshape(v.data.shape)
     exact = float(v.number) if isinstance(v.number, int | float) else None
     return Constant(data, v.name, exact)
+
+
+#: How many constants of numbers are kept. Programs repeat few of them: 0, 1, 0.5, 1e-5.
+_KEPT_NUMBERS = 2048
+
+
+def number_constant(number: float, ndim: int) -> Constant:
+    """The constant of an int or a float as an operand of ``ndim`` dimensions of size 1."""
+    return _number(type(number) is int, repr(number), ndim, _floatx(), _cast_policy())
+
+
+@lru_cache(_KEPT_NUMBERS)
+def _number(is_int: bool, text: str, ndim: int, *flags: str) -> Constant:
+    # By its text, since 0.0 equals -0.0.
+    return constant(_read(is_int, text)).reshaped((1,) * ndim)
+
+
+def _read(is_int: bool, text: str) -> float:
+    return int(text) if is_int else float(text)
+
+
+@lru_cache(_KEPT_NUMBERS)
+def _settled(
+    is_int: bool, text: str, dtype: str, compared: bool, shape: tuple[int, ...]
+) -> Constant:
+    number = _read(is_int, text)
+    return Constant(_data(number, dtype, compared).reshape(shape), None, float(number))
 
 
 def _data(number: Any, dtype: str, compared: bool) -> Array:

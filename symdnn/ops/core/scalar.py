@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -67,7 +67,7 @@ class ScalarProgram:
         count = len(self.inputs)
         return self.inputs[value] if value < count else self.body[value - count].dtype
 
-    @property
+    @cached_property
     def output_dtypes(self) -> tuple[str, ...]:
         """The dtypes of the results."""
         return tuple(self.dtype_of(v) for v in self.outputs)
@@ -80,12 +80,12 @@ class ScalarProgram:
                 values.append(_evaluate(step, [values[a] for a in step.args]))
         return [values[v] for v in self.outputs]
 
-    @property
+    @cached_property
     def cost(self) -> int:
         """The estimated cost in additions."""
         return sum(FUNCTIONS[s.name].cost if s.name in FUNCTIONS else 1 for s in self.body)
 
-    @property
+    @cached_property
     def names(self) -> frozenset[str]:
         """Names of the instructions."""
         return frozenset(step.name for step in self.body)

@@ -7,6 +7,7 @@ they are meant to broadcast, as in NumPy: there the size is declared to be 1, an
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from symdnn.graph.variable import Variable
 from symdnn.ops.core.shape import ShapeI, specify_type
@@ -19,13 +20,14 @@ _DEPTH = 6
 
 def with_short_axes_declared(operands: Sequence[Variable]) -> Sequence[Variable]:
     """Operands of one ndim; dimensions of at most 1 are declared to be 1 beside longer ones."""
+    short_axes = [_short_axes(v) for v in operands]
+    if not any(short_axes):
+        return operands
     made = list(operands)
-    for axis in range(operands[0].type.ndim):
+    for axis in sorted({axis for axes in short_axes for axis in axes}):
         sizes = [v.type.shape[axis] for v in operands]
-        if None not in sizes or 0 in sizes:
-            continue
-        short = [s is None and is_short(v, axis) for v, s in zip(operands, sizes, strict=True)]
-        if any(s != 1 and not at_most for s, at_most in zip(sizes, short, strict=True)):
+        short = [axis in axes for axes in short_axes]
+        if 0 not in sizes and any(s != 1 and not at_most for s, at_most in zip(sizes, short)):
             for k in [k for k, at_most in enumerate(short) if at_most]:
                 one = [1 if d == axis else None for d in range(made[k].type.ndim)]
                 made[k] = specify_type(made[k], made[k].type.with_shape(one))
@@ -54,7 +56,18 @@ def _is_own(n: Variable | int, v: Variable, axis: int) -> bool:
 def is_short(v: Variable, axis: int, depth: int = _DEPTH) -> bool:
     """Whether a dimension is of size 0 or 1, by its type or by the slice that made it."""
     size = v.type.shape[axis]
-    if size is not None or v.owner is None or depth == 0:
-        return size is not None and bool(size <= 1)
-    found = v.owner.op.short_with(v.owner.inputs, axis)
-    return found is not None and all(is_short(u, a, depth - 1) for u, a in found)
+    return axis in _short_axes(v, depth) if size is None else size <= 1
+
+
+def _short_axes(v: Variable, depth: int = _DEPTH) -> tuple[int, ...]:
+    """The axes of unknown size that are no longer than 1, as far as ``depth`` new levels show."""
+    if v.short_axes is not None or depth == 0:
+        return v.short_axes or ()
+    unknown = () if v.owner is None else [k for k, d in enumerate(v.type.shape) if d is None]
+    v.short_axes = tuple([axis for axis in unknown if _made_short(v.owner, axis, depth)])
+    return v.short_axes
+
+
+def _made_short(node: Any, axis: int, depth: int) -> bool:
+    found = node.op.short_with(node.inputs, axis)
+    return found is not None and all([is_short(u, a, depth - 1) for u, a in found])

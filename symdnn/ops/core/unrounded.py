@@ -50,7 +50,7 @@ def _keeps_digits(v: Variable) -> bool:
 
 def with_digits(variables: Sequence[Variable]) -> Sequence[Variable]:
     """Operands of one op: beside float64 those that ``floatX`` has rounded have all digits."""
-    if all(v.unrounded is None for v in variables) or _cast_policy() != "numpy2":
+    if not any([v.unrounded for v in variables]) or _cast_policy() != "numpy2":
         return variables
     others = [v for v in variables if v.unrounded is None and v.number_kind is None]
     if _WIDE.isdisjoint(getattr(v.type, "dtype", "") for v in others):

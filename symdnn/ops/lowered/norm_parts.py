@@ -79,28 +79,39 @@ class BatchSums(MultiOp):
     """Two sums and two means over ``axes``, of size 1 in the results, of a program's two results.
 
     The gradient of batch normalisation uses it for g and g * xhat. The sums are the gradients of
-    shift and scale; the means are subtracted in the gradient of the input.
+    shift and scale; the means are subtracted in the gradient of the input. With ``written`` the
+    program has a third result, which is the last one here, too, as large as the inputs.
     """
 
     program: ScalarProgram
     axes: tuple[int, ...]
+    written: bool = False
 
     def infer(self, *inputs: TensorType) -> Any:
         check_inputs(self, self.program, inputs)
-        if len(self.program.outputs) != 2 or len(set(self.program.output_dtypes)) != 1:
+        dtypes = self.program.output_dtypes
+        if len(dtypes) != 2 + self.written or len(set(dtypes[:2])) != 1:
             raise TypeMismatch(self, "a program with two results of one dtype", str(self.program))
-        shape = kept(broadcast_static(self, inputs), self.axes)
-        return (TensorType(self.program.output_dtypes[0], shape),) * 4
+        whole = broadcast_static(self, inputs)
+        sums = (TensorType(dtypes[0], kept(whole, self.axes)),) * 4
+        return (*sums, TensorType(dtypes[2], whole)) if self.written else sums
 
     def reference(self, *inputs: Array) -> Any:
         shape = np.broadcast_shapes(*(a.shape for a in inputs))
         results = self.program.evaluate(*inputs)
-        sums = [np.broadcast_to(r, shape).sum(self.axes, keepdims=True) for r in results]
+        sums = [np.broadcast_to(r, shape).sum(self.axes, keepdims=True) for r in results[:2]]
         m = sums[0].dtype.type(norm_numpy.count(shape, self.axes))
-        return (*sums, *(s / m for s in sums))
+        whole = [np.array(np.broadcast_to(r, shape), order="C") for r in results[2:]]
+        return (*sums, *(s / m for s in sums), *whole)
 
     def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
-        return [kept(broadcast_dims(self, types, shapes), self.axes)] * 4
+        whole = broadcast_dims(self, types, shapes)
+        return [kept(whole, self.axes)] * 4 + [whole] * self.written
+
+    @property
+    def may_overwrite(self) -> dict[int, tuple[int, ...]]:
+        return {4: tuple(range(len(self.program.inputs)))} if self.written else {}
 
     def __str__(self) -> str:
-        return f"BatchSums{{over {self.axes} of {self.program}}}"
+        written = ", written" if self.written else ""
+        return f"BatchSums{{over {self.axes} of {self.program}{written}}}"

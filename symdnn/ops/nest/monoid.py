@@ -39,6 +39,8 @@ class Monoid:
     combine: ScalarProgram
     leave: ScalarProgram
     ordered: bool = False
+    #: A monoid for a few elements at a time, faster and less exact: its result is a state of this.
+    few: Monoid | None = None
 
     @property
     def state(self) -> tuple[str, ...]:
@@ -129,19 +131,23 @@ def _leave(state: str, out: str, through: str = "") -> ScalarProgram:
 
 @lru_cache(maxsize=256)
 def total(
-    kind: str, element: str, work: str, out: str, through: str = "", number: str = "int64"
-) -> Monoid:
+    kind: str, element: str, work: str, out: str, through: str = "", number: str = "int64",
+    first: str = "",
+) -> Monoid:  # fmt: skip
     """The sum (``kind`` ``"add"``) or product (``"mul"``), in ``work``; the result as ``out``.
 
-    ``through`` is a dtype to which the total is rounded before.
+    ``through`` is a dtype to which the total is rounded before. A few elements may be added in the
+    dtype ``first`` before.
     """
-    first = {"add": -0.0 if TensorType(work).is_float else 0, "mul": 1}[kind]
+    begin = {"add": -0.0 if TensorType(work).is_float else 0, "mul": 1}[kind]
     s = Builder([work, element, number])
     step = s.program([s.call(kind, s.input(0), s.cast(s.input(1), work))])
     c = Builder([work, work])
     combine = c.program([c.call(kind, c.input(0), c.input(1))])
     name = {"add": "sum", "mul": "prod"}[kind]
-    return Monoid(name, _constants((first, work)), step, combine, _leave(work, out, through))
+    few = total(kind, element, first, work, number=number) if first else None
+    start, leave = _constants((begin, work)), _leave(work, out, through)
+    return Monoid(name, start, step, combine, leave, few=few)
 
 
 @lru_cache(maxsize=256)

@@ -17,14 +17,14 @@ from symdnn.graph.variable import Variable, as_variable, constant
 from symdnn.ops.array.create import arange, tri
 from symdnn.ops.array.getitem import nonzero
 from symdnn.ops.array.join import concatenate, flip, stack
-from symdnn.ops.array.reduce import any as any_true
-from symdnn.ops.array.view import expand_dims, flatten, swapaxes, transpose
+from symdnn.ops.array.sets import contained
+from symdnn.ops.array.view import flatten, swapaxes, transpose
 from symdnn.ops.core.gradient_control import assert_
 from symdnn.ops.core.python_numbers import settled
 from symdnn.ops.core.shape import shape_entries, shape_i
 from symdnn.ops.elementwise.arithmetic import cast, maximum, minimum
-from symdnn.ops.elementwise.comparison import eq, switch
 from symdnn.ops.elementwise.comparison import invert as negation
+from symdnn.ops.elementwise.comparison import switch
 
 __all__ = [
     "append", "argwhere", "array_split", "chunk", "column_stack", "diag_indices", "dsplit",
@@ -261,9 +261,7 @@ def ravel_multi_index(multi_index: Sequence[Any], dims: Any) -> Variable:
 
 def isin(element: TensorLike, test_elements: TensorLike, invert: bool = False) -> Variable:
     """Whether each element is one of ``test_elements``."""
-    v, tests = as_variable(element), flatten(as_variable(test_elements), 1)
-    row = tests.dimshuffle(["x"] * v.type.ndim + [0])
-    found = any_true(eq(expand_dims(v, -1), row), axis=-1)
+    found = contained(as_variable(element), flatten(as_variable(test_elements), 1))
     return negation(found) if invert else found
 
 

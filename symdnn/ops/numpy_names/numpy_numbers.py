@@ -14,7 +14,7 @@ from symdnn.graph.typing import AxisLike, DtypeLike, TensorLike
 from symdnn.graph.variable import Variable, as_variable, constant
 from symdnn.ops.array.cumulative import cumprod, cumsum
 from symdnn.ops.array.join import concatenate
-from symdnn.ops.array.order_statistics import OrderStatistics
+from symdnn.ops.array.order_statistics import ArgPartition, OrderStatistics, Partition
 from symdnn.ops.array.reduce import any as any_true
 from symdnn.ops.array.reduce import normal_axes
 from symdnn.ops.array.sort import argsort, sort
@@ -239,13 +239,33 @@ def unwrap(
 
 
 def partition(a: TensorLike, kth: Any, axis: int | None = -1) -> Variable:
-    """``a`` with its ``kth`` element in order along ``axis``: here, all of them are."""
-    return sort(a, axis)
+    """``a`` with its ``kth`` element in order along ``axis``: those before it, the equal ones,
+    those behind it, each in the order of ``a``.
+
+    With several ``kth``, and of booleans, all elements are in order.
+    """
+    return _parted(Partition, sort, a, kth, axis)
 
 
 def argpartition(a: TensorLike, kth: Any, axis: int | None = -1) -> Variable:
     """The indices of :func:`partition`."""
-    return argsort(a, axis)
+    return _parted(ArgPartition, argsort, a, kth, axis)
+
+
+def _parted(
+    op: type[Partition] | type[ArgPartition], whole: Callable[..., Variable], a: TensorLike,
+    kth: Any, axis: int | None,
+) -> Variable:  # fmt: skip
+    v, place = as_variable(a), as_variable(kth)
+    real = v.type.is_float or v.type.is_integer
+    if not real or place.type.ndim or not place.type.is_integer:
+        return whole(v, axis)
+    if axis is None or v.type.ndim == 0:
+        v, axis = v.flatten(), 0
+    where = normal_axis("partition", axis, v.type.ndim)
+    place = cast(place, "int64")
+    place = place + switch(place < 0, v.shape[where], 0)
+    return op(where)(v, place.reshape((1,)))
 
 
 def lexsort(keys: Sequence[TensorLike], axis: int = -1) -> Variable:

@@ -18,18 +18,19 @@ from symdnn.ops.array import create, cumulative
 from symdnn.ops.array.argreduce import argmax, argmin
 from symdnn.ops.array.join import roll
 from symdnn.ops.array.moments import std, var
+from symdnn.ops.array.order_statistics import OrderStatistics
 from symdnn.ops.array.reduce import logsumexp, normal_axes
 from symdnn.ops.array.reduce import max as largest
 from symdnn.ops.array.reduce import min as smallest
 from symdnn.ops.array.sort import argsort, topk_and_argtopk
 from symdnn.ops.array.take import diff, take_along_axis
-from symdnn.ops.array.view import broadcast_to, flatten
+from symdnn.ops.array.view import broadcast_to, flatten, squeeze
 from symdnn.ops.core.gradient_control import disconnected_grad
 from symdnn.ops.elementwise import arithmetic, comparison
 from symdnn.ops.elementwise.activations import relu, sigmoid
 from symdnn.ops.elementwise.arithmetic import abs as absolute
 from symdnn.ops.elementwise.arithmetic import cast, maximum, minimum
-from symdnn.ops.elementwise.comparison import eq, neq, switch
+from symdnn.ops.elementwise.comparison import and_, eq, isnan, neq, or_, switch
 from symdnn.ops.elementwise.entropy import xlogy0
 from symdnn.ops.elementwise.rounding import trunc
 from symdnn.ops.elementwise.special import erf, gammaln, psi
@@ -250,12 +251,21 @@ def torch_topk(
 
 
 def kthvalue(x: TensorLike, k: int, dim: int = -1, keepdim: bool = False) -> Values:
-    """The ``k``-th smallest element along ``dim``, counted from 1, and its index."""
+    """The ``k``-th smallest element along ``dim``, counted from 1, and the index of the first one
+    that is equal to it. NaN is larger than all.
+    """
     v = as_variable(x)
     (axis,) = normal_axes(dim, v.type.ndim, "kthvalue")
-    found = torch_sort(v, axis)
-    at = (slice(None),) * axis + ((slice(k - 1, k) if keepdim else k - 1),)
-    return Values(found.values[at], found.indices[at])
+    if not (v.type.is_float or v.type.is_integer):
+        found = torch_sort(v, axis)
+        at = (slice(None),) * axis + ((slice(k - 1, k) if keepdim else k - 1),)
+        return Values(found.values[at], found.indices[at])
+    kept = OrderStatistics(axis)(v, cast(as_variable(k) - 1, "int64").reshape((1,)))
+    same = eq(v, kept)
+    if v.type.is_float:
+        same = or_(same, and_(isnan(v), isnan(kept)))
+    index = argmax(same, axis, keepdims=keepdim)
+    return Values(kept if keepdim else squeeze(kept, axis), index)
 
 
 def _moment(

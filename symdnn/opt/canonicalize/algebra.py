@@ -59,7 +59,7 @@ from symdnn.rewriting.facts import (
     one_dtype,
     signed,
 )
-from symdnn.rewriting.rewrite import Context, Family, rewrite
+from symdnn.rewriting.rewrite import Context, Family, reads, rewrite
 
 __all__ = ["RULES"]
 
@@ -142,7 +142,7 @@ SIGNS = [
 # -- constants ------------------------------------------------------------------------------------
 
 
-@on(Elemwise, names=("local_canonicalize_constants",))
+@on(Elemwise, names=("local_canonicalize_constants",), admits=reads(Constant))
 def constant_left(node: Apply[Elemwise], context: Context) -> Variable | None:
     """``x + 2 -> 2 + x``: the constant is the first operand of a commutative op."""
     if len(node.inputs) != 2 or not node.op.commutative:
@@ -153,7 +153,7 @@ def constant_left(node: Apply[Elemwise], context: Context) -> Variable | None:
     return node.op(b, a)
 
 
-@on(Add, Sub, Mul, TrueDiv, Maximum, Minimum)
+@on(Add, Sub, Mul, TrueDiv, Maximum, Minimum, admits=reads(Constant))
 def constant_of_result_dtype(node: Apply, context: Context) -> Variable | None:
     """``float32 x + int8 2 -> x + float32 2``, where the cast keeps the constant's value."""
     dtype = node.outputs[0].type.dtype
@@ -211,7 +211,7 @@ def _decides(v: Variable, context: Context) -> bool:
     return False
 
 
-@on(TrueDiv, names=("local_div_to_inv",))
+@on(TrueDiv, names=("local_div_to_inv",), admits=reads(Constant, at=1))
 def div_by_constant(node: Apply, context: Context) -> Variable | None:
     """``x / 4 -> 0.25 * x`` where the reciprocal is a normal number of the same dtype.
 

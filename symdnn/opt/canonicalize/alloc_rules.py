@@ -21,7 +21,7 @@ from symdnn.ops.elementwise.arithmetic import Mul, cast
 from symdnn.ops.elemwise import Elemwise, pad_left
 from symdnn.opt.canonicalize.dimshuffle_rules import fields_of
 from symdnn.rewriting.facts import made_by, node_of
-from symdnn.rewriting.rewrite import Context, node_rewrite
+from symdnn.rewriting.rewrite import Context, node_rewrite, reads
 
 __all__ = ["RULES", "broadcast_axes"]
 
@@ -71,7 +71,7 @@ def alloc_of_padded(node: Apply, context: Context) -> Variable | None:
     return alloc(inner, *node.inputs[1:])
 
 
-@node_rewrite(DimShuffle, phase=PHASE, tags=(*TAGS, "local_alloc_dimshuffle"))
+@node_rewrite(DimShuffle, phase=PHASE, tags=(*TAGS, "local_alloc_dimshuffle"), admits=reads(Alloc))
 def dimshuffle_of_alloc(node: Apply, context: Context) -> Variable | None:
     """``dimshuffle(alloc(x)) -> alloc(dimshuffle(x))``: on the smaller value."""
     v = node.inputs[0]
@@ -86,7 +86,7 @@ def dimshuffle_of_alloc(node: Apply, context: Context) -> Variable | None:
     return alloc(value, *(1 if d == "x" else sizes[int(d)] for d in pattern))
 
 
-@node_rewrite(Elemwise, phase=PHASE, tags=(*TAGS, "local_elemwise_alloc"))
+@node_rewrite(Elemwise, phase=PHASE, tags=(*TAGS, "local_elemwise_alloc"), admits=reads(Alloc))
 def alloc_beside_operand(node: Apply, context: Context) -> Variable | None:
     """An alloc beside an operand of its shape is its value: the op broadcasts by itself."""
     for i, v in enumerate(node.inputs):
@@ -100,7 +100,7 @@ def alloc_beside_operand(node: Apply, context: Context) -> Variable | None:
     return None
 
 
-@node_rewrite(Mul, phase=PHASE, tags=(*TAGS, "local_elemwise_alloc"))
+@node_rewrite(Mul, phase=PHASE, tags=(*TAGS, "local_elemwise_alloc"), admits=reads(Mul))
 def alloc_in_product(node: Apply, context: Context) -> Variable | None:
     """``(alloc(x) * y) * z -> (x * y) * z``, where ``z`` has the alloc's shape."""
     for v, other in (node.inputs, node.inputs[::-1]):
@@ -135,7 +135,12 @@ def _has_size_elsewhere(
     )
 
 
-@node_rewrite(Elemwise, phase=PHASE, tags=(*TAGS, "local_fill_sink", "local_alloc_elemwise"))
+@node_rewrite(
+    Elemwise,
+    phase=PHASE,
+    tags=(*TAGS, "local_fill_sink", "local_alloc_elemwise"),
+    admits=reads(Alloc),
+)
 def alloc_after_elemwise(node: Apply, context: Context) -> Variable | None:
     """``f(alloc(x)) -> alloc(f(x))``: computed before it is broadcast."""
     for i, v in enumerate(node.inputs):

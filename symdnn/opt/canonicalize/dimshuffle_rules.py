@@ -10,7 +10,7 @@ from symdnn.ops.array.reduce import Reduce
 from symdnn.ops.core.shape import Alloc, DimShuffle, Reshape, alloc, dimshuffle, reshape
 from symdnn.ops.elemwise import Elemwise
 from symdnn.rewriting.facts import ShapeFacts, all_ones, made_by, node_of
-from symdnn.rewriting.rewrite import Context, node_rewrite
+from symdnn.rewriting.rewrite import Context, node_rewrite, reads
 
 __all__ = [
     "RULES",
@@ -37,9 +37,10 @@ def dimshuffle_of_dimshuffle(node: Apply, context: Context) -> Variable | None:
     A dimension of size 1 is kept, not dropped and added.
     """
     (v,) = node.inputs
-    old: tuple[Any, ...] = fields_of(node).pattern
-    dropped = iter([axis for axis in range(v.type.ndim) if axis not in old])
-    pattern = tuple(next(dropped, d) if d == "x" else d for d in old)
+    pattern = old = fields_of(node).pattern
+    if "x" in old and len(old) - old.count("x") < v.type.ndim:
+        dropped = iter([axis for axis in range(v.type.ndim) if axis not in old])
+        pattern = tuple(next(dropped, d) if d == "x" else d for d in old)
     if pattern == tuple(range(v.type.ndim)):
         return v
     if not made_by(v, DimShuffle):
@@ -50,7 +51,12 @@ def dimshuffle_of_dimshuffle(node: Apply, context: Context) -> Variable | None:
     )
 
 
-@node_rewrite(Elemwise, phase=PHASE, tags=("local_dimshuffle_lift", "local_lift_transpose"))
+@node_rewrite(
+    Elemwise,
+    phase=PHASE,
+    tags=("local_dimshuffle_lift", "local_lift_transpose"),
+    admits=reads(DimShuffle),
+)
 def elemwise_of_dimshuffles(node: Apply, context: Context) -> Variable | None:
     """``f(x.T, y.T) -> f(x, y).T``: behind the op it may cancel, or apply to a smaller tensor."""
     if not any([made_by(v, DimShuffle) for v in node.inputs]):
@@ -124,7 +130,9 @@ def reshape_to_own_shape(node: Apply, context: Context) -> Variable | None:
     return x if context.shapes.same_shape(x, out) else None
 
 
-@node_rewrite(Reshape, phase=PHASE, tags=(*TAGS, "local_reshape_chain"))
+@node_rewrite(
+    Reshape, phase=PHASE, tags=(*TAGS, "local_reshape_chain"), admits=reads(Reshape, at=0)
+)
 def reshape_of_reshape(node: Apply, context: Context) -> Variable | None:
     """The first of two reshapes is dropped, where it could not have failed."""
     inner = node.inputs[0]
@@ -162,7 +170,9 @@ def reshape_to_dimshuffle(node: Apply, context: Context) -> Variable | None:
     return dimshuffle(x, [source.get(j, "x") for j in range(out.type.ndim)])
 
 
-@node_rewrite(Reshape, phase=PHASE, tags=(*TAGS, "local_reshape_lift"))
+@node_rewrite(
+    Reshape, phase=PHASE, tags=(*TAGS, "local_reshape_lift"), admits=reads(Elemwise, at=0)
+)
 def reshape_back_of_elemwise(node: Apply, context: Context) -> Variable | None:
     """``reshape(f(reshape(x)))`` with the shape of ``x`` is ``f(x)``, beside single elements."""
     v, out = node.inputs[0], node.outputs[0]
@@ -208,7 +218,9 @@ def reshape_of_alloc(node: Apply, context: Context) -> Variable | None:
     return alloc(value, *context.shapes.dims(node.outputs[0]))
 
 
-@node_rewrite(Reshape, phase=PHASE, tags=(*TAGS, "local_reshape_lift"))
+@node_rewrite(
+    Reshape, phase=PHASE, tags=(*TAGS, "local_reshape_lift"), admits=reads(DimShuffle, at=0)
+)
 def reshape_of_transposed(node: Apply, context: Context) -> Variable | None:
     """A stack of transposed matrices is reshaped before they are transposed.
 

@@ -13,12 +13,14 @@ from symdnn.ops.core.shape import DimShuffle
 from symdnn.ops.linalg.dot import Dot
 from symdnn.opt.canonicalize.dimshuffle_rules import fields_of
 from symdnn.rewriting.facts import made_by, node_of
-from symdnn.rewriting.rewrite import Context, node_rewrite
+from symdnn.rewriting.rewrite import Context, node_rewrite, reads
 
 __all__ = ["RULES"]
 
 
-@node_rewrite(DimShuffle, phase="canonicalize", tags=("local_lift_transpose_through_dot",))
+@node_rewrite(
+    DimShuffle, phase="canonicalize", tags=("local_lift_transpose_through_dot",), admits=reads(Dot)
+)
 def transposed_product(node: Apply, context: Context) -> Variable | None:
     """``dot(x, y).T -> dot(y.T, x.T)`` of matrices, where nothing else reads the GEMM."""
     (product,) = node.inputs

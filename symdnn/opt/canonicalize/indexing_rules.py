@@ -264,7 +264,7 @@ def read_what_was_set(node: Apply, context: Context) -> Variable | None:
     return y if context.shapes.same_shape(part, y) else None
 
 
-@node_rewrite(Add, phase=PHASE, tags=(*TAGS, "local_add_inc_subtensor"))
+@node_rewrite(Add, phase=PHASE, tags=(*TAGS, "local_add_inc_subtensor"), admits=reads(IncSubtensor))
 def add_to_increment_of_zeros(node: Apply, context: Context) -> Variable | None:
     """``x + inc_subtensor(zeros[i], y) -> inc_subtensor(x[i], y)``: gradients add up in place."""
     for x, v in (node.inputs, node.inputs[::-1]):

@@ -12,7 +12,7 @@ from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.shape import DimShuffle, dimshuffle
 from symdnn.ops.elementwise.arithmetic import Mul, Neg, TrueDiv
 from symdnn.rewriting.facts import all_ones, is_constant, made_by, node_of
-from symdnn.rewriting.rewrite import Context, node_rewrite
+from symdnn.rewriting.rewrite import Context, node_rewrite, reads
 
 __all__ = ["RULES"]
 
@@ -40,7 +40,9 @@ def reduce_over_ones(node: Apply, context: Context) -> Variable | None:
     return op.of_one(dimshuffle(x, kept))  # type: ignore[no-any-return]
 
 
-@node_rewrite(Reduce, phase=PHASE, tags=(*TAGS, "local_sum_prod_dimshuffle"))
+@node_rewrite(
+    Reduce, phase=PHASE, tags=(*TAGS, "local_sum_prod_dimshuffle"), admits=reads(DimShuffle)
+)
 def reduce_of_dimshuffle(node: Apply, context: Context) -> Variable | None:
     """``reduce(dimshuffle(x)) -> dimshuffle(reduce(x))``: the dimshuffle has fewer elements."""
     op, v = _op(node), node.inputs[0]
@@ -62,7 +64,7 @@ def _in_order(axes: Sequence[int], x: Variable) -> bool:
     return wide == sorted(wide)
 
 
-@node_rewrite(Reduce, phase=PHASE, tags=(*TAGS, "local_op_of_op"))
+@node_rewrite(Reduce, phase=PHASE, tags=(*TAGS, "local_op_of_op"), admits=reads(Reduce))
 def reduce_of_reduce(node: Apply, context: Context) -> Variable | None:
     """A sum of a sum (a maximum of a maximum, ...) is one reduction over both sets of axes."""
     op, v = _op(node), node.inputs[0]
@@ -78,7 +80,9 @@ def reduce_of_reduce(node: Apply, context: Context) -> Variable | None:
     return replace(op, axes=tuple(axes))(x)  # type: ignore[no-any-return]
 
 
-@node_rewrite(Sum, phase=PHASE, tags=(*TAGS, "local_sum_prod_mul_by_scalar"))
+@node_rewrite(
+    Sum, phase=PHASE, tags=(*TAGS, "local_sum_prod_mul_by_scalar"), admits=reads(Mul, TrueDiv)
+)
 def sum_of_multiple(node: Apply, context: Context) -> Variable | None:
     """``sum(a * x) -> a * sum(x)`` and ``sum(x / a) -> sum(x) / a`` for one element ``a``."""
     op, v = node.op, node.inputs[0]
@@ -105,7 +109,7 @@ def _factor(a: Variable, x: Variable) -> bool:
     return all_ones(a) and not all_ones(x) and not is_constant(x) and a.type.dtype == x.type.dtype
 
 
-@node_rewrite(Sum, phase=PHASE, tags=(*TAGS, "local_sum_prod_neg"))
+@node_rewrite(Sum, phase=PHASE, tags=(*TAGS, "local_sum_prod_neg"), admits=reads(Neg))
 def sum_of_neg(node: Apply, context: Context) -> Variable | None:
     """``sum(-x) -> -sum(x)``."""
     op, v = node.op, node.inputs[0]

@@ -13,7 +13,7 @@ from symdnn.ops.elementwise.comparison import Gt
 from symdnn.ops.lowered.lowered import neutral_of
 from symdnn.ops.nn.pool import MaxPoolGrad
 from symdnn.rewriting.facts import number
-from symdnn.rewriting.rewrite import Context, node_rewrite
+from symdnn.rewriting.rewrite import Context, node_rewrite, reads
 
 __all__ = ["RULES"]
 
@@ -35,7 +35,7 @@ def _above_0(factor: Variable, x: Variable) -> Variable | None:
     return compared.inputs[1] if number(compared.inputs[1]) == 0 else None
 
 
-@node_rewrite(Mul, phase="lower", tags=("fast_compile",))
+@node_rewrite(Mul, phase="lower", tags=("fast_compile",), admits=reads(Cast))
 def relu_gradient_before_pooling(node: Apply, context: Context) -> Variable | None:
     """pool_grad(x, y, dy) * (x > 0) -> pool_grad(x, y, dy * (y > 0)), ``y`` the maxima of ``x``."""
     for g, factor in (node.inputs, node.inputs[::-1]):

@@ -19,6 +19,8 @@ def branch_paths(fgraph: FunctionGraph, order: Sequence[Apply]) -> dict[Apply, P
 
     Nodes with equal paths are needed in the same calls, so fusing them computes nothing in vain.
     """
+    if not any([isinstance(node.op, IfElse) for node in order]):
+        return dict.fromkeys(order, ())
     paths: dict[Apply, Path] = {}
     for node in reversed(order):
         found: Path | None = None
@@ -32,6 +34,8 @@ def branch_paths(fgraph: FunctionGraph, order: Sequence[Apply]) -> dict[Apply, P
 def effects_among(order: Sequence[Apply]) -> set[Apply]:
     """Nodes of a topological order with ordered effects, and lazy choices behind such nodes."""
     found: set[Apply] = set()
+    if not any([node.op.ordered for node in order]):
+        return found
     reached: set[Apply] = set()
     for node in order:
         if node.op.ordered or any(v.owner in reached for v in node.inputs):

@@ -104,7 +104,7 @@ class Groups:
         self.paths = branch_paths(self.fgraph, self.order)
         self.members: dict[Apply, Member] = {}
         self.levels: dict[Apply, int] = {}
-        self._fuses_cache: dict[ScalarProgram, bool] = {}
+        self._fuses_cache: dict[int, bool] = {}  # by identity: ops and nodes keep programs
         self._effects = 0  # the level of the last ordered effect
         effects = effects_among(self.order)
         self.order = in_written_order(self.order, effects)
@@ -138,12 +138,11 @@ class Groups:
 
     def _fuses(self, program: ScalarProgram) -> bool:
         """Whether the target has generated kernels for a program; cached by program."""
-        if program not in self._fuses_cache:
-            kind = self.context.target.kind
-            self._fuses_cache[program] = self.context.capabilities.fuses(
-                FusedElemwise(program), kind
-            )
-        return self._fuses_cache[program]
+        found = self._fuses_cache.get(id(program))
+        if found is None:
+            fuses, kind = self.context.capabilities.fuses, self.context.target.kind
+            found = self._fuses_cache[id(program)] = fuses(FusedElemwise(program), kind)
+        return found
 
     def _kind(self, node: Apply) -> Any:
         member = self.members.get(node)

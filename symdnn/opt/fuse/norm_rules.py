@@ -3,7 +3,8 @@
 Forward, the statistics are a :class:`BatchMoments` node, and the normalisation is an elementwise
 node that fuses with its readers. Backward, the two sums are a :class:`BatchSums` node, and the
 input's gradient is an elementwise node. Elementwise nodes before the cotangent (a relu's gradient)
-are recomputed in both, where the cotangent then need not be stored.
+are recomputed in both, where the cotangent then need not be stored. On a GPU a cotangent that
+others read, too, is written by the node of the sums.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ from symdnn.rewriting.rewrite import Context, graph_rewrite
 __all__ = ["RULES", "CotangentSource", "split_batch_norm"]
 
 #: Limits of a backward kernel: arrays of the input's size that it reads instead of input and
-#: cotangent, all operands, and instructions.
+#: cotangent (more if it writes the cotangent), all operands, and instructions.
 _MAX_ARRAYS, _MAX_INPUTS, _MAX_INSTRUCTIONS = 3, 16, 100
+_MAX_ARRAYS_OF_WRITING = 5
 #: The most values between the input and one that is computed from it again.
 _MAX_FOLLOWED = 32
 
@@ -48,9 +50,11 @@ def split_batch_norm(context: Context) -> None:
     for node in context.fgraph.toposort():
         if isinstance(neutral_of(node.op), BatchNormTrain) and _may_split(node, kind):
             _split_forward(context, node, always)
-    for node in context.fgraph.toposort():
+    nodes = context.fgraph.toposort()
+    order = {node: i for i, node in enumerate(nodes)}
+    for node in nodes:
         if isinstance(neutral_of(node.op), BatchNormGrad) and _may_split(node, kind):
-            _split_backward(context, node, always)
+            _split_backward(context, node, always, order)
 
 
 def _enabled_on_cuda() -> bool:
@@ -101,12 +105,12 @@ def _split_forward(context: Context, node: Apply, always: bool) -> None:
 # -- backward -------------------------------------------------------------------------------------
 
 
-def _split_backward(context: Context, node: Apply, always: bool) -> None:
+def _split_backward(context: Context, node: Apply, always: bool, order: dict[Apply, int]) -> None:
     x, dy, gamma, mean, invstd = node.inputs
     if gamma.type.broadcastable != mean.type.broadcastable:
         return
     source = CotangentSource(context, node)
-    if not always and source.inputs == [x, dy]:
+    if source.inputs == [x, dy] and (_split_writing(context, node, order) or not always):
         return
     with inherit(node.origin, node.hints):
         operands = list(dict.fromkeys([*source.inputs, mean, invstd]))
@@ -118,14 +122,35 @@ def _split_backward(context: Context, node: Apply, always: bool) -> None:
         context.replace(zip(node.outputs, [dx, dgamma, dbeta], strict=True), "split_batch_norm")
 
 
+def _split_writing(context: Context, node: Apply, order: dict[Apply, int]) -> bool:
+    """Split a gradient whose cotangent others read, too, if the sums can write it."""
+    x, dy, gamma, mean, invstd = node.inputs
+    source = CotangentSource(context, node, writes=True)
+    if context.target.kind != "cuda" or dy in source.inputs:
+        return False
+    after = order.get(node_of(dy), -1)
+    if any(v.owner is not None and order.get(v.owner, after) >= after for v in (x, mean, invstd)):
+        return False  # they may follow from what is written
+    with inherit(node.origin, node.hints):
+        operands = list(dict.fromkeys([*source.inputs, mean, invstd]))
+        terms = source.program(operands, [x, dy, mean, invstd], _terms_and_cotangent)
+        dbeta, dgamma, a, b, whole = BatchSums(terms, _op_of(node).axes, True)(*operands)
+        operands = [x, whole, gamma, mean, invstd, a, b]
+        (dx,) = FusedElemwise(_gradient([v.type.dtype for v in operands]))(*operands)
+        replaced = zip([dy, *node.outputs], [whole, dx, dgamma, dbeta], strict=True)
+        context.replace(replaced, "split_batch_norm")
+    return True
+
+
 class CotangentSource:
     """The elementwise nodes from which a cotangent dy is recomputed.
 
-    ``inputs`` are x and the variables that are read instead of dy.
+    ``inputs`` are x and the variables that are read instead of dy. With ``writes`` it is computed
+    for others, too.
     """
 
-    def __init__(self, context: Context, node: Apply) -> None:
-        self.fgraph, self.node = context.fgraph, node
+    def __init__(self, context: Context, node: Apply, writes: bool = False) -> None:
+        self.fgraph, self.node, self.writes = context.fgraph, node, writes
         self.x, self.dy, *_ = node.inputs
         self.pattern = self.x.type.broadcastable
         self.programs: dict[Apply, ScalarProgram] = {}
@@ -158,6 +183,7 @@ class CotangentSource:
             if program is None:
                 continue
             own = self._read_only_here(v) or self._follows_from_x(v)
+            own = own or (self.writes and v is self.dy)
             if not own and widened(v) is None:
                 continue
             node = node_of(v)
@@ -210,7 +236,8 @@ class CotangentSource:
         arrays = sum(map(self._is_full_size, inputs))
         size = sum(len(p.body) for p in self.programs.values())
         one_ndim = all(v.type.ndim == self.x.type.ndim for v in inputs)
-        few = arrays <= _MAX_ARRAYS and len(inputs) <= _MAX_INPUTS
+        most = _MAX_ARRAYS_OF_WRITING if self.writes else _MAX_ARRAYS
+        few = arrays <= most and len(inputs) <= _MAX_INPUTS
         return few and one_ndim and size <= _MAX_INSTRUCTIONS
 
     # -- programs -----------------------------------------------------------------------------
@@ -237,6 +264,13 @@ class CotangentSource:
         values = {v: builder.input(i) for i, v in enumerate(operands)}
         given = [self._value(v, builder, values) for v in variables]
         return builder.program(builder.inline(formula_of([v.type.dtype for v in variables]), given))
+
+
+def _terms_and_cotangent(dtypes: Sequence[str]) -> ScalarProgram:
+    """The terms of both sums, and dy, of (x, dy, mean, invstd)."""
+    builder = Builder(dtypes)
+    given = [builder.input(i) for i in range(len(dtypes))]
+    return builder.program([*builder.inline(grad_terms(dtypes), given), given[1]])
 
 
 def _gradient(dtypes: Sequence[str]) -> ScalarProgram:

@@ -24,9 +24,7 @@ __all__ = ["RULES"]
 @node_rewrite(AllReduce, phase="transfer", tags=("fast_compile",), name="overlap_all_reduce")
 def overlap(node: Apply[AllReduce], context: Context) -> Sequence[Variable] | None:
     """A reduction to its start, and a wait that the program puts as late as it can."""
-    if node.op.group.size == 1:
-        return None
-    if context.target.kind != "cpu":
+    if node.op.group.size == 1 or context.target.kind != "cpu":
         return _on_a_stream(node, context)
     started = AllReduceStart(node.op.group, node.op.op)(*node.inputs)
     return AllReduceWait(len(node.inputs))(started, *node.inputs)
@@ -39,16 +37,14 @@ def overlap_moves(
     node: Apply[Collective], context: Context
 ) -> Variable | Sequence[Variable] | None:
     """Likewise a gathering, or a reduction to parts."""
-    if node.op.group.size == 1:
-        return None
-    if context.target.kind != "cpu":
+    if node.op.group.size == 1 or context.target.kind != "cpu":
         return _on_a_stream(node, context)
     return MoveWait()(*MoveStart(node.op.group, node.op)(*node.inputs))
 
 
 def _on_a_stream(node: Apply[Collective], context: Context) -> Sequence[Variable] | None:
-    """Both halves on a GPU, in a program that has other nodes to run meanwhile."""
-    if context.inner or not config.distributed.overlap:
+    """Both halves on a GPU, of several ranks, in a program that has other nodes to run meanwhile."""
+    if node.op.group.size == 1 or context.inner or not config.distributed.overlap:
         return None
     started = StreamStart(node.op.group, node.op).make_node(*node.inputs)
     if context.capabilities.kernel_reason(started, context.target.kind) is not None:

@@ -24,12 +24,12 @@ from symdnn.ops.elementwise.arithmetic import Add
 from symdnn.ops.elemwise import Elemwise
 from symdnn.ops.lowered.gathered import ListedSums
 from symdnn.rewriting.facts import is_zero, made_by, node_of
-from symdnn.rewriting.rewrite import Context, node_rewrite
+from symdnn.rewriting.rewrite import Context, node_rewrite, reads
 
 __all__ = ["RULES"]
 
 
-@node_rewrite(Add, phase="lower", tags=("indexing", "inplace"))
+@node_rewrite(Add, phase="lower", tags=("indexing", "inplace"), admits=reads(AdvancedIncSubtensor))
 def sum_with_rows_of_zeros(node: Apply, context: Context) -> Variable | None:
     """``x + inc_subtensor(zeros[i], y) -> inc_subtensor(x[i], y)`` for arrays ``i`` of rows.
 

@@ -12,7 +12,8 @@ import numpy as np
 
 from symdnn.config import config
 from symdnn.graph.variable import Apply, Constant, Variable
-from symdnn.ops.array.order_statistics import OrderStatistics
+from symdnn.ops.array.order_statistics import ArgPartition, OrderStatistics, Partition
+from symdnn.ops.array.sets import IsIn
 from symdnn.ops.array.take import BincountLength
 from symdnn.ops.attention.attention import Attention, AttentionGrad
 from symdnn.ops.core.composed import written_out
@@ -26,7 +27,7 @@ from symdnn.rewriting.rewrite import Context, node_rewrite
 __all__ = ["RULES"]
 
 #: With more than this our attention in TF32 is slower than GEMMs.
-_FAST_FEATURES = 64
+_FAST_FEATURES = 128
 
 
 @node_rewrite(
@@ -45,7 +46,8 @@ def write_out(node: Apply, context: Context) -> Sequence[Variable] | None:
 def _gemms_are_faster(node: Apply, context: Context) -> bool:
     """Whether flags let GEMMs of a GPU round float32 operands, and our kernel is the slower one.
 
-    It rounds to TF32, too: of up to 64 features an attention without gradient takes half the time.
+    It rounds to the digits of TF32, too: up to 128 features it is the faster one. But a gradient
+    that is written out shares scores and softmax with a result that is, too.
     """
     target = context.target
     if target.kind != "cuda" or node.inputs[0].type.dtype != "float32":
@@ -54,10 +56,11 @@ def _gemms_are_faster(node: Apply, context: Context) -> bool:
         return True
     if not config.dnn.conv.allow_tf32:
         return False
-    trains = isinstance(node.op, AttentionGrad) or node.outputs[1] in context.fgraph.clients
     features = [v.type.shape[3] or inf for v in node.inputs[:3]]
     old = (target.compute_capability or (0, 0)) < (8, 0)
-    return trains or old or max(features) > _FAST_FEATURES
+    users = [] if isinstance(node.op, AttentionGrad) else context.fgraph.user_nodes(node.outputs[1])
+    shared = any(not context.capabilities.has_own_kernel(n, target.kind) for n in users)
+    return old or shared or max(features) > _FAST_FEATURES
 
 
 @node_rewrite(
@@ -150,12 +153,12 @@ def _parts(op: Any, w: Variable, axis: int, terms: int) -> list[slice]:
 
 
 @node_rewrite(
-    BincountLength, OrderStatistics, phase="lower", tags=("fast_compile",),
-    name="write_out_selections", target="cuda",
+    ArgPartition, BincountLength, IsIn, OrderStatistics, Partition, phase="lower",
+    tags=("fast_compile",), name="write_out_selections", target="cuda",
 )  # fmt: skip
 def write_out_selections(node: Apply, context: Context) -> Sequence[Variable] | None:
-    """A selection as a part of a sort, and the length of counts, on a GPU: it has no kernel."""
-    assert isinstance(node.op, BincountLength | OrderStatistics)
+    """Selections as parts of a sort, membership and lengths of counts, without a GPU's kernel."""
+    assert isinstance(node.op, ArgPartition | BincountLength | IsIn | OrderStatistics | Partition)
     return node.op.expanded(*node.inputs)
 
 

@@ -9,6 +9,7 @@ import pytest
 
 import symdnn
 import symdnn.tensor as T
+from symdnn import control
 from symdnn.config import config
 from symdnn.cpu.launch import fastcall
 from symdnn.cpu.launch.fastcall import FastCallGroup, check
@@ -49,7 +50,32 @@ def test_arrays_in_c_order_are_told_from_others():
     before = sys.getrefcount(a)
     assert check(2)(a, np.zeros((0, 2))) is True
     assert sys.getrefcount(a) == before
-    assert repr(FastCallGroup([]).table.dtype) == "dtype('int64')"
+
+
+def test_a_group_of_no_steps_does_nothing():
+    """A part of no elements that is set in place has none."""
+    group = FastCallGroup([])
+    assert group.call() is None
+    assert group.repeat(3, [], []) == 3
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 5, 8])
+def test_views_that_native_steps_alone_read_and_parts_of_no_elements(n):
+    """Products of parts: views of views with steps of Python's between them, and empty parts."""
+    x = T.tensor("float32", (n, 2, 2))
+    y = control.associative_scan(lambda a, b: T.matmul(b, a), x)
+    f = symdnn.function([x], symdnn.grad((y**2).sum(), x), mode=CPU)
+    a = normal(n, 2, 2)
+    first = f(a)
+    for _ in range(60):
+        np.testing.assert_allclose(f(a), first, rtol=1e-5)
+    values = [np.linalg.multi_dot([np.eye(2), *a[k::-1]]) for k in range(n)]
+    moved = symdnn.function([x], (y**2).sum(), mode=CPU)
+    step = 1e-2
+    b = a.copy()
+    b[0, 0, 1] += step
+    assert np.isclose(moved(a), sum((v**2).sum() for v in values), rtol=1e-4)
+    assert np.isclose((moved(b) - moved(a)) / step, first[0, 0, 1], rtol=0.1, atol=0.1)
 
 
 def test_a_step_of_a_net_is_few_calls_and_right():

@@ -228,3 +228,23 @@ def test_lines_of_booleans_end_where_the_answer_is(seed):
             f = symdnn.function([v], [getattr(T, n)(v, axis) for n in names])
         for name, found in zip(names, f(shown), strict=True):
             np.testing.assert_array_equal(found, getattr(np, name)(shown, axis))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "complex64", "complex128"])
+@pytest.mark.parametrize("columns", [2, 4, 8, 32])
+@pytest.mark.parametrize("length", [31, 32, 130, 601, 5000])
+def test_few_columns_beside_each_other(rng, dtype, columns, length):
+    """Lines of all columns, whose lanes are few: rests of lanes, parts, chunks, a third axis."""
+    x = T.tensor(dtype, (None,) * 3)
+    twisted = x.type.is_complex
+    outs = [x.sum(1), x.sum((0, 1)), x.mean(1)]
+    outs += [] if twisted else [x.max(1), x.min((0, 1))]
+    f = symdnn.function([x], outs)
+    a = 9 * rng.normal(size=(7, length, columns))
+    a = (a + 1j * rng.normal(size=a.shape) if twisted else a).astype(dtype)
+    wide = a.astype("complex128" if twisted else "float64")
+    want = [wide.sum(1), wide.sum((0, 1)), wide.mean(1)]
+    want += [] if twisted else [a.max(1), a.min((0, 1))]
+    for some in (a, a[:, ::-1]):
+        for found, w in zip(f(some), want, strict=True):
+            np.testing.assert_allclose(found, w, rtol=3e-6, atol=1e-5 * length)

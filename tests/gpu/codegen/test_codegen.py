@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from symdnn.config import config
 from symdnn.errors import KernelCompileError
 from symdnn.gpu.binding import nvrtc
 from symdnn.gpu.codegen.cuda_source import constant_text, print_problem
@@ -59,6 +60,13 @@ def test_a_sample_compiles(capability):
             assert cubin[:4] == b"\x7fELF"
             checked += 1
     assert checked >= 25
+
+
+def test_kernels_of_all_families_may_be_launched_early():
+    for source in dict.fromkeys(s for one in families() for s in sources(one)):
+        with config.change_flags({"gpu.early_launch": "auto"}):
+            made = nvrtc.waiting(source, (9, 0))
+        assert made.count("griddepcontrol.wait") == source.count("__global__") > 0
 
 
 @pytest.mark.slow

@@ -27,6 +27,7 @@ from symdnn.ops.array import reduce as red
 from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, AdvancedSubtensor
 from symdnn.ops.array.argreduce import ArgMax, ArgMin
 from symdnn.ops.array.cumulative import CumMax, CumMin, CumProd, CumSum, LinearRecurrence
+from symdnn.ops.array.filters import LinearFilter
 from symdnn.ops.array.index import IncSubtensor
 from symdnn.ops.array.scatter_reduce import ScatterReduce
 from symdnn.ops.array.slices import FULL
@@ -322,6 +323,16 @@ def test_linear_recurrence_over_chunks():
     a, b = dense(draws(9000, dtype="float64") / 20), dense(draws(9000, dtype="float64"))
     compare(SCAN, LinearRecurrence(0), a, b)
     compare(SCAN, LinearRecurrence(0, True), a, b)
+
+
+@pytest.mark.parametrize("counts", [(1, 0), (1, 1), (3, 2), (4, 8)])
+def test_filters_of_several_coefficients(counts):
+    forward, backward = (dense(draws(n, dtype="float64") / 9) for n in counts)
+    kernel = scan_kernels.LinearFilterKernel()
+    for axis, reverse in ((0, False), (1, True), (2, False)):
+        x = dense(draws(3, 70, 5, dtype="float32"))[:, ::-1]
+        b, a = forward.astype("float32"), backward.astype("float32")
+        compare(kernel, LinearFilter(axis, reverse), x, b, a)
 
 
 # -- sorting --------------------------------------------------------------------------------------

@@ -61,6 +61,14 @@ def test_forward(dtype, taps):
         same(GpuDnnConv(**fields(channels, padding=pads, stride=stride, conv_mode=mode)), x, w)
 
 
+@pytest.mark.parametrize("word", ["time_once", "kept_on_shape_change", "own_once", "winograd"])
+def test_ways_to_choose_name_no_algorithm(word):
+    op = GpuDnnConv(**fields(6), algo=word)
+    call = concrete(op, [drawn("float32", 2, 9, 11, 6), drawn("float32", 6, 3, 3, 1)])
+    named = "an algorithm of cuDNN is named"
+    assert KERNEL.refuses(call) == (named if word == "winograd" else None)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("pad", [0, 1, 3])
 def test_the_gradient_of_the_input(dtype, pad):

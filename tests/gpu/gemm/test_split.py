@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from symdnn.config import config
 from symdnn.gpu.binding import libcublaslt
 from symdnn.gpu.gemm import choice as gemm_choice
+from symdnn.gpu.gemm.choice import GemmChoice
 from symdnn.gpu.gemm.matmul import MatmulKernel
 from symdnn.gpu.gemm.plan import WORKSPACE_BYTES, GemmPlan, GemmSignature, Matrix, Pointers
 from symdnn.gpu.gemm.split import Form, SplitGemm, chunks_of, room_bytes, split_ways
@@ -251,6 +253,38 @@ def test_the_fastest_is_taken_and_known_again(lt: Any, monkeypatch: Any, tmp_pat
             gemm_choice.forget()
         less = gemm_choice.choose(plan, "guess", env, at, (1.0, 0.0), room)
     assert not isinstance(less.algorithm, SplitGemm)
+
+
+@pytest.mark.parametrize(
+    ("fused", "plain", "sums", "apart"),
+    [
+        (3.0, 1.0, 1.0, True), (3.0, 1.0, 2.5, False),
+        (1.0, 2.0, 0.0, False), (1.0, None, 0.0, False),
+    ],
+)  # fmt: skip
+def test_sums_are_apart_where_that_is_faster(
+    lt: Any, monkeypatch: Any, fused: float, plain: float | None, sums: float, apart: bool
+) -> None:
+    """A GEMM of split operands and a kernel of sums, beside one with the sums as its epilogue."""
+    a, b = np.zeros((1, 256, 512), "f4"), np.zeros((1, 512, 256), "f4")
+    s = signature(a, b)
+    plans = GemmPlan(7, replace(s, epilogue="bgrada")), GemmPlan(7, s)
+    made = {plans[0]: fused, plans[1]: plain}
+
+    def chosen(plan: GemmPlan, *_: Any) -> GemmChoice:
+        return GemmChoice(plan.signature, "time", plan.algorithms(1)[0], (made[plan],))
+
+    monkeypatch.setattr(gemm_choice, "is_capturing", lambda env: False)
+    monkeypatch.setattr(gemm_choice, "choose", chosen)
+    monkeypatch.setattr(gemm_choice, "replay_ms", lambda env, enqueue, good: sums)
+    env, at = GemmHostEnv(WORKSPACE_BYTES + 512), Pointers(0, 0, 0)
+    given = plans, env, at, (1.0, 0.0), 1 << 22, lambda: None
+    assert gemm_choice.sums_apart(*given) is apart
+    made.update(dict.fromkeys(plans))
+    assert gemm_choice.sums_apart(*given) is apart  # it is remembered
+    gemm_choice.forget()
+    monkeypatch.setattr(gemm_choice, "is_capturing", lambda env: True)
+    assert gemm_choice.sums_apart(*given) is False
 
 
 def test_the_kernels_compile() -> None:

@@ -141,7 +141,7 @@ def test_sizes(sizes, rng):
 )
 @pytest.mark.parametrize("features", [(20, 33), (64, 64), (72, 36)], ids=str)
 def test_ways_of_products(terms, tolerance, features, rng, monkeypatch):
-    """By FMAs, in TF32, and in three products of TF32; all features at once or in pieces."""
+    """By FMAs, of operands with TF32's digits, and of parts; all features at once or in pieces."""
     monkeypatch.setattr(attention, "_terms", lambda call: terms)
     how = Scores(right=0, bottom_right=True, extras=("mask",))
     sizes = (1, 2, 1, 66, 70, *features)
@@ -243,12 +243,12 @@ def test_float32_is_ours(capability):
     ("flags", "features", "trains", "ours"),
     [
         ({"dnn.conv.allow_tf32": True}, 33, False, True),
-        ({"dnn.conv.allow_tf32": True}, 33, True, False),
-        ({"dnn.conv.allow_tf32": True}, 65, False, False), ({"amp": "bf16"}, 33, False, False),
+        ({"dnn.conv.allow_tf32": True}, 128, True, True),
+        ({"dnn.conv.allow_tf32": True}, 129, False, False), ({"amp": "bf16"}, 33, False, False),
     ],
 )  # fmt: skip
 def test_where_products_may_round_they_are_gemms(flags, features, trains, ours):
-    """But for the result alone of few features in TF32."""
+    """But for few features in TF32."""
     with config.change_flags(flags):
         vs = [T.TensorType("float32", (None, 4, None, features))() for _ in "qkv"]
         y = scaled_dot_product_attention(*vs)
@@ -263,6 +263,16 @@ def test_a_gradient_of_a_mask_is_written_out_beside_our_result():
     ops = {type(n.op) for n in f.fgraph.toposort()}
     assert Attention in ops
     assert AttentionGrad not in ops
+
+
+@pytest.mark.parametrize("flag", [False, True])
+def test_in_tf32_it_is_written_out_as_its_gradient_is(flag):
+    """They share scores and softmax."""
+    vs = [T.TensorType("float32", s)() for s in ((2, 4, 8, 8),) * 3 + ((1, 4, 8, 8),)]
+    with config.change_flags({"dnn.conv.allow_tf32": flag}):
+        y = scaled_dot_product_attention(*vs)
+        f = function(vs, [y, *T.grad((y**2).sum(), vs)], mode=CUDA)
+    assert (Attention in {type(n.op) for n in f.fgraph.toposort()}) is not flag
 
 
 @pytest.mark.gpu

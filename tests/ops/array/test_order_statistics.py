@@ -7,9 +7,15 @@ import symdnn
 import symdnn.tensor as T
 from symdnn.autodiff import grad
 from symdnn.config import config
+from symdnn.cpu.nest.select_ir import _MIX
 from symdnn.errors import IndexOutOfRange
 from symdnn.graph.evaluate import evaluate
-from symdnn.ops.array.order_statistics import MIN_SELECTED, OrderStatistics
+from symdnn.ops.array.order_statistics import (
+    MIN_SELECTED,
+    ArgPartition,
+    OrderStatistics,
+    Partition,
+)
 from symdnn.ops.array.sort import Sort
 
 SIZES = [1, 2, 50, MIN_SELECTED, 3 * MIN_SELECTED]
@@ -20,6 +26,10 @@ SPECIAL = {
 
 
 def drawn(rng, shape, dtype, special, share=0.5):
+    if np.dtype(dtype).kind in "iu":
+        limits = np.iinfo(dtype) if special else (0, 100)
+        low, high = (limits.min, limits.max) if special else limits
+        return rng.integers(low, high, shape, dtype, endpoint=True)
     x = rng.normal(size=shape)
     if special:
         x = np.where(rng.random(shape) < share, rng.choice(special, shape), x)
@@ -31,7 +41,9 @@ def places_of(size):
 
 
 @pytest.mark.parametrize("special", SPECIAL)
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize(
+    "dtype", ["float16", "float32", "float64", "int8", "int32", "uint32", "int64", "uint64"]
+)
 @pytest.mark.parametrize("size", SIZES)
 def test_places(rng, size, dtype, special):
     x = T.tensor(dtype, (None, None))
@@ -41,6 +53,98 @@ def test_places(rng, size, dtype, special):
     for some in (places, places[::-1], places[:1], places[-1:], np.repeat(places, 2), places[:0]):
         a = drawn(rng, (3, size), dtype, SPECIAL[special])
         np.testing.assert_array_equal(f(a, some), np.sort(a, 1)[:, some])
+
+
+def parted(a, place, axis):
+    """The indices of a partition, from a stable sort and comparisons of places."""
+    rank = np.argsort(np.argsort(a, axis, kind="stable"), axis, kind="stable")
+    chosen = np.take(np.sort(a, axis), [place], axis)
+    same = (a == chosen) | ((a != a) & (chosen != chosen))
+    kinds = np.where(same, 1, np.where(rank < place, 0, 2))
+    return np.argsort(kinds, axis, kind="stable")
+
+
+@pytest.mark.parametrize("special", SPECIAL)
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64", "uint8", "int32", "uint64"])
+@pytest.mark.parametrize("size", [1, 40, 900, 2 * MIN_SELECTED])
+def test_partitions(rng, size, dtype, special):
+    x, k = T.tensor(dtype, (None, None)), T.lscalar()
+    f = symdnn.function([x, k], [T.partition(x, k), T.argpartition(x, k), *T.kthvalue(x, k + 1)])
+    a = drawn(rng, (5, size), "float32" if dtype == "bfloat16" else dtype, SPECIAL[special])
+    a = a.astype(x.type.numpy)
+    wide = a.astype("float32") if dtype == "bfloat16" else a
+    last = symdnn.function([x], [T.partition(x, -1), T.argpartition(x, -1)])
+    for place in places_of(size):
+        values, indices, chosen, at = f(a, place)
+        want = np.sort(wide, 1)[:, place]
+        same = (wide == want[:, None]) | ((wide != wide) & (want != want)[:, None])
+        np.testing.assert_array_equal(chosen.astype(wide.dtype), want)
+        np.testing.assert_array_equal(at, same.argmax(1))
+        for found in [(values, indices)] + [last(a)] * (place == size - 1):
+            order = parted(wide, place, 1)
+            np.testing.assert_array_equal(found[1], order)
+            moved = np.take_along_axis(wide, order, 1)
+            np.testing.assert_array_equal(found[0].astype(wide.dtype), moved)
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("size", [30, 1500])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int16"])
+def test_partitions_of_axes_and_strides(rng, axis, size, dtype):
+    shape = [17, 6, 4]
+    shape[axis] = size
+    x = T.tensor(dtype, (None,) * 3)
+    f = symdnn.function([x], [T.partition(x, 11, axis), T.argpartition(x, 11, axis)])
+    a = (100 * rng.normal(size=shape[::-1])).astype(dtype).T
+    for given in (a, a[::-1, ::-1, ::-1], np.ascontiguousarray(a)):
+        order = parted(given, 11, axis)
+        values, indices = f(given)
+        np.testing.assert_array_equal(indices, order)
+        np.testing.assert_array_equal(values, np.take_along_axis(given, order, axis))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64"])
+def test_a_sample_that_deceives(rng, dtype):
+    """Where it has the largest numbers only, so that no window has the place."""
+    size = 5 * MIN_SELECTED
+    a = (1000 * rng.normal(size=size)).astype(dtype)
+    x, p = T.tensor(dtype, (None,)), T.lvector()
+    f = symdnn.function([x, p], OrderStatistics(0)(x, p))
+    sample = int(size ** (2 / 3))
+    each, j = size // sample, np.arange(sample)
+    a[j * each + ((j * _MIX & (1 << 32) - 1) >> 8) % each] += 10**6
+    for place in (0, size // 2, size - 1):
+        assert f(a, [place])[0] == np.sort(a)[place]
+
+
+def test_gradients_of_partitions(rng):
+    x, w = T.dmatrix(), rng.normal(size=(3, 2000))
+    weighted = (T.partition(x, 700) ** 2 * w).sum() + (T.kthvalue(x, 5).values ** 3).sum()
+    f, g = symdnn.function([x], weighted), symdnn.function([x], grad(weighted, x))
+    a, d, e = rng.normal(size=(3, 2000)), rng.normal(size=(3, 2000)), 1e-9
+    slope = (f(a + e * d) - f(a - e * d)) / (2 * e)
+    np.testing.assert_allclose((g(a) * d).sum(), slope, rtol=1e-4)
+
+
+def test_gradients_of_ties_are_those_of_a_stable_sort(rng):
+    x, w = T.dmatrix(), rng.normal(size=(6, 3))
+    places = np.array([9, 10, 2])
+    selected, ordered = OrderStatistics(1)(x, places), T.sort(x, 1)[:, places]
+    f = symdnn.function([x], [grad((v * w).sum(), x) for v in (selected, ordered)])
+    a = rng.integers(0, 5, (6, 20)).astype("float64")
+    np.testing.assert_array_equal(*f(a))
+    median = symdnn.function([x], grad(T.median(x, 1).sum(), x))
+    assert median(np.empty((2, 0))).shape == (2, 0)
+
+
+def test_partitions_of_no_elements_and_of_several_places(rng):
+    x = T.fmatrix()
+    f = symdnn.function([x], [T.partition(x, 3), T.argpartition(x, 3), T.partition(x, [1, 3])])
+    assert [v.shape for v in f(np.empty((0, 9), "float32"))] == [(0, 9)] * 3
+    a = rng.normal(size=(4, 9)).astype("float32")
+    np.testing.assert_array_equal(f(a)[2], np.sort(a, 1))
+    with pytest.raises(IndexOutOfRange, match="place 3 is not within 0"):
+        f(a[:, :2])
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])
@@ -120,12 +224,15 @@ def test_gradient_and_second_derivative_of_a_long_line(rng):
 def test_a_gpu_sorts(rng):
     x, m = T.dvector(), T.dmatrix()
     outs = [T.quantile(m, [0.1, 0.9], axis=1), T.nanquantile(x, 0.3), T.median(x)]
+    outs += [T.partition(m, 2), T.argpartition(m, 2)]
     f = symdnn.function([x, m], outs, mode=symdnn.Mode(target="cuda:sm_90"))
     kinds = {type(node.op) for node in f.fgraph.apply_nodes}
     assert Sort in kinds
-    assert OrderStatistics not in kinds
+    assert not kinds & {OrderStatistics, Partition, ArgPartition}
     a, b = rng.normal(size=9), rng.normal(size=(3, 7))
     found = evaluate(f.fgraph.outputs, dict(zip(f.fgraph.inputs, (a, b), strict=True)))
     want = [np.quantile(b, [0.1, 0.9], axis=1), np.nanquantile(a, 0.3), np.median(a)]
+    order = parted(b, 2, 1)
+    want += [np.take_along_axis(b, order, 1), order]
     for got, w in zip(found, want, strict=True):
         np.testing.assert_allclose(got, w, rtol=1e-12)

@@ -136,6 +136,14 @@ def test_a_known_length_has_no_loop_and_takes_two_applications_an_entry():
     assert 64 < sum(n for n in sizes if n is not None) < 2 * 64
 
 
+@pytest.mark.parametrize("n", [2, 3, 4, 5, 8, 9, 16])
+def test_a_known_length_has_no_value_without_elements(n):
+    x = T.tensor("float32", (n, 2, 2))
+    y = control.associative_scan(lambda a, b: T.batched_dot(b, a), x)
+    f = symdnn.function([x], [y, symdnn.grad((y**2).sum(), x)], mode="FAST_COMPILE")
+    assert all(0 not in v.type.shape for node in f.fgraph.nodes for v in node.outputs)
+
+
 def test_derivatives(rng):
     a, b = rng.uniform(0.5, 1, 5), rng.normal(size=5)
 

@@ -69,3 +69,11 @@ def test_a_slice_of_nothing_is_no_single_element(start):
     x, y = T.dmatrix("x"), T.dmatrix("y")
     f = symdnn.function([x, y], x[start:start] + y)
     assert f(np.ones((4, 3)), np.ones((0, 3))).shape == (0, 3)
+
+
+def test_a_slice_far_behind_is_found_by_what_was_found_before():
+    x, y = T.dmatrices("x", "y")
+    v = x[:, :1]
+    for _ in range(20):
+        v = T.tanh(v) * 2
+    assert (v + y).eval({x: np.ones((2, 3)), y: np.zeros((2, 3))}).shape == (2, 3)

@@ -105,7 +105,30 @@ def test_a_cotangent_that_others_read_is_stored_once():
     graph = split(inputs, outputs + grads, 1e-10)
     (sums,) = [n for n in graph.toposort() if isinstance(n.op, BatchSums)] or [None]
     grad_of_shortcut = graph.outputs[-1]
-    assert sums is None or grad_of_shortcut in sums.inputs
+    assert sums is None or grad_of_shortcut in [*sums.inputs, *sums.outputs]
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_a_cotangent_that_others_read_is_written_by_the_sums(dtype, layout):
+    """The end of a residual block: relu's gradient of a sum of two, read by the shortcut, too."""
+    inputs, outputs, grads = block(dtype, layout, residual=True)
+    more = inputs[3].type("more")
+    grads = [symdnn.clone(g, {inputs[3]: inputs[3] + more}) for g in grads]
+    graph = split([*inputs, more], outputs + grads, 1e-10 if dtype == "float64" else 1e-4)
+    (sums,) = [n for n in graph.toposort() if isinstance(n.op, BatchSums)]
+    assert sums.op.written
+    assert sums.outputs[4] in graph.outputs  # the gradient of the shortcut
+    assert not any(type(n.op).__name__ == "BatchNormGrad" for n in graph.nodes)
+
+
+def test_sums_do_not_write_what_their_own_input_follows_from():
+    x, dy, gamma, beta = variables("float64")
+    cotangent = T.nnet.relu(dy) * 2
+    y = T.nnet.bn.batch_normalization_train(x + cotangent, gamma, beta, axes("NCHW"), 1e-3)[0]
+    grads = symdnn.grad(None, [gamma, beta], known_grads={y: cotangent})
+    graph = split([x, dy, gamma, beta], [*grads, cotangent], 1e-10)
+    assert not any(getattr(n.op, "written", False) for n in graph.nodes)
 
 
 def test_a_batch_norm_on_its_own_stays():

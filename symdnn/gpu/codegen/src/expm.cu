@@ -16,11 +16,11 @@ struct Parameters {
 };
 
 #define EACH(i, total) for (i64 i = global_thread(); i < (total); i += thread_count())
-#define ENTRY extern "C" __global__ void __launch_bounds__(256)
 
 // For each matrix: how often 2 divides its 1-norm until it is within the bound, and a status where
 // it is not finite. A block takes a matrix.
-ENTRY norms(const __grid_constant__ Parameters p) {
+extern "C" __global__ void __launch_bounds__(256) norms(
+    const __grid_constant__ Parameters p) {
   __shared__ T found[256];
   for (i64 b = blockIdx.x; b < p.count; b += gridDim.x) {
     const T* x = p.x + b * p.n * p.n * PARTS;
@@ -50,7 +50,8 @@ ENTRY norms(const __grid_constant__ Parameters p) {
 }
 
 // y = x * 2**-squarings, or 0 where x is not finite.
-ENTRY scaled(const __grid_constant__ Parameters p) {
+extern "C" __global__ void __launch_bounds__(256) scaled(
+    const __grid_constant__ Parameters p) {
   const i64 size = p.n * p.n * PARTS;
   EACH(i, p.count * size) {
     const i64 b = i / size;
@@ -59,7 +60,8 @@ ENTRY scaled(const __grid_constant__ Parameters p) {
 }
 
 // y and z: sums of the identity, x, second and third with their factors.
-ENTRY sums(const __grid_constant__ Parameters p) {
+extern "C" __global__ void __launch_bounds__(256) sums(
+    const __grid_constant__ Parameters p) {
   const i64 size = p.n * p.n;
   EACH(i, p.count * size) {
     const bool diagonal = i % size / p.n == i % p.n;
@@ -74,7 +76,8 @@ ENTRY sums(const __grid_constant__ Parameters p) {
 }
 
 // y = second - x, z = second + x.
-ENTRY sides(const __grid_constant__ Parameters p) {
+extern "C" __global__ void __launch_bounds__(256) sides(
+    const __grid_constant__ Parameters p) {
   EACH(i, p.count * p.n * p.n * PARTS) {
     const T odd = p.x[i], even = p.second[i];
     p.y[i] = even - odd;
@@ -83,7 +86,8 @@ ENTRY sides(const __grid_constant__ Parameters p) {
 }
 
 // y = x for the matrices that are squared more than `step` times.
-ENTRY squared(const __grid_constant__ Parameters p) {
+extern "C" __global__ void __launch_bounds__(256) squared(
+    const __grid_constant__ Parameters p) {
   const i64 size = p.n * p.n * PARTS;
   EACH(i, p.count * size) if (p.squarings[i / size] > p.step) p.y[i] = p.x[i];
 }

@@ -12,15 +12,16 @@ struct Parameters {
 };
 
 #define EACH(n, total) for (i64 n = global_thread(); n < (total); n += thread_count())
-#define ENTRY extern "C" __global__ void __launch_bounds__(256)
 
 // y[i] is the address of the matrix i of x.
-ENTRY pointers(const __grid_constant__ Parameters p) {
+extern "C" __global__ void __launch_bounds__(256) pointers(
+    const __grid_constant__ Parameters p) {
   EACH(n, p.count) ((T**)p.y)[n] = p.x + n * p.x_step * PARTS;
 }
 
 // y = x.T, or its conjugate where value is 1; x has `columns` rows and `rows` columns.
-ENTRY turn(const __grid_constant__ Parameters p) {
+extern "C" __global__ void __launch_bounds__(256) turn(
+    const __grid_constant__ Parameters p) {
   EACH(n, p.count * p.rows * p.columns) {
     const i64 j = n % p.columns, i = n / p.columns % p.rows, b = n / (p.columns * p.rows);
     const T* x = p.x + (b * p.x_step + j * p.x_ld + i) * PARTS;
@@ -31,7 +32,8 @@ ENTRY turn(const __grid_constant__ Parameters p) {
 }
 
 // y = x, or its conjugate where value is 1.
-ENTRY take(const __grid_constant__ Parameters p) {
+extern "C" __global__ void __launch_bounds__(256) take(
+    const __grid_constant__ Parameters p) {
   EACH(n, p.count * p.rows * p.columns) {
     const i64 j = n % p.columns, i = n / p.columns % p.rows, b = n / (p.columns * p.rows);
     const T* x = p.x + (b * p.x_step + i * p.x_ld + j) * PARTS;
@@ -42,7 +44,8 @@ ENTRY take(const __grid_constant__ Parameters p) {
 }
 
 // Zeros above (value 1) or below (value 0) the diagonal of y.
-ENTRY triangle(const __grid_constant__ Parameters p) {
+extern "C" __global__ void __launch_bounds__(256) triangle(
+    const __grid_constant__ Parameters p) {
   EACH(n, p.count * p.rows * p.columns) {
     const i64 j = n % p.columns, i = n / p.columns % p.rows, b = n / (p.columns * p.rows);
     if (p.value ? j <= i : j >= i) continue;
@@ -51,7 +54,8 @@ ENTRY triangle(const __grid_constant__ Parameters p) {
 }
 
 // Identity matrices.
-ENTRY identity(const __grid_constant__ Parameters p) {
+extern "C" __global__ void __launch_bounds__(256) identity(
+    const __grid_constant__ Parameters p) {
   EACH(n, p.count * p.rows * p.columns) {
     const i64 j = n % p.columns, i = n / p.columns % p.rows, b = n / (p.columns * p.rows);
     for (int k = 0; k < PARTS; k++)
@@ -60,7 +64,8 @@ ENTRY identity(const __grid_constant__ Parameters p) {
 }
 
 // info[i] is 1 where the diagonal of the matrix i of x has a 0; it was 0 before.
-ENTRY zeros(const __grid_constant__ Parameters p) {
+extern "C" __global__ void __launch_bounds__(256) zeros(
+    const __grid_constant__ Parameters p) {
   EACH(n, p.count * p.rows) {
     const T* x = p.x + (n / p.rows * p.x_step + n % p.rows * (p.x_ld + 1)) * PARTS;
     bool zero = x[0] == 0;
@@ -70,7 +75,8 @@ ENTRY zeros(const __grid_constant__ Parameters p) {
 }
 
 // A status for each matrix of x with a NaN on its diagonal.
-ENTRY not_numbers(const __grid_constant__ Parameters p) {
+extern "C" __global__ void __launch_bounds__(256) not_numbers(
+    const __grid_constant__ Parameters p) {
   EACH(n, p.count * p.rows) {
     const T value = p.x[(n / p.rows * p.x_step + n % p.rows * (p.x_ld + 1)) * PARTS];
     if (value != value) p.info[n / p.rows] = 1;
@@ -79,7 +85,8 @@ ENTRY not_numbers(const __grid_constant__ Parameters p) {
 
 // A status for each matrix of x that is not finite: the upper triangle (value 0), the lower one (1)
 // or all of it (2).
-ENTRY not_finite(const __grid_constant__ Parameters p) {
+extern "C" __global__ void __launch_bounds__(256) not_finite(
+    const __grid_constant__ Parameters p) {
   EACH(n, p.count * p.rows * p.columns) {
     const i64 j = n % p.columns, i = n / p.columns % p.rows, b = n / (p.columns * p.rows);
     if (p.value == 0 && j < i || p.value == 1 && j > i) continue;
@@ -92,7 +99,8 @@ ENTRY not_finite(const __grid_constant__ Parameters p) {
 
 // The matrices of y with another status than 0 become NaN: `columns` elements each, of which
 // those of matrix i have the status info[i * x_step]. `value` is the error to report, or 0.
-ENTRY settle(const __grid_constant__ Parameters p) {
+extern "C" __global__ void __launch_bounds__(256) settle(
+    const __grid_constant__ Parameters p) {
   EACH(n, p.count * p.columns) {
     const i64 b = n / p.columns, e = n % p.columns;
     const i32 status = p.info[b * p.x_step];
@@ -103,12 +111,14 @@ ENTRY settle(const __grid_constant__ Parameters p) {
 }
 
 // Integers: y = x + value.
-ENTRY shift(const __grid_constant__ Parameters p) {
+extern "C" __global__ void __launch_bounds__(256) shift(
+    const __grid_constant__ Parameters p) {
   EACH(n, p.count * p.columns) ((i32*)p.y)[n] = ((const i32*)p.x)[n] + (i32)p.value;
 }
 
 // y: the order of `rows` rows after the exchanges of `columns` pivots.
-ENTRY permutation(const __grid_constant__ Parameters p) {
+extern "C" __global__ void __launch_bounds__(256) permutation(
+    const __grid_constant__ Parameters p) {
   EACH(n, p.count) {
     const i32* pivots = (const i32*)p.x + n * p.columns;
     i32* order = (i32*)p.y + n * p.rows;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -116,6 +117,19 @@ def _multi_head(node: Node) -> list[Variable | None]:
         present = [k, v]
     bias = _both(_padding_mask(node, 4, dims_of(k)[2], q), node.optional(5))
     return [_attend(node, q, k, v, bias, causal=causal), *present]
+
+
+def _decoder_attention(node: Node) -> list[Variable | None]:
+    """``MultiHeadAttention`` of one new token, with its inputs in another order.
+
+    Keys of four dimensions are those of an encoder, which no call changes.
+    """
+    given = [node.inputs[i] if node.has(i) else None for i in (0, 1, 2, 10, 3, 4, 5, 6, 7)]
+    if not node.attribute("past_present_share_buffer", 0):
+        given[8] = None
+    y, *present = _multi_head(replace(node, inputs=given))
+    of_encoder = node.has(1) and node.x(1).ndim == 4
+    return [y, *([None, None] if of_encoder else present)]
 
 
 def _is_causal(node: Node) -> bool:
@@ -277,6 +291,9 @@ OPS: dict[str, Any] = {
     "Attention": known(_attention, 6, f"{_COMMON} qkv_hidden_sizes"),
     "QAttention": known(_quantised_attention, 9, _COMMON),
     "MultiHeadAttention": known(_multi_head, 9, _COMMON),
+    "DecoderMaskedMultiHeadAttention": known(
+        _decoder_attention, 11, f"{_COMMON} past_present_share_buffer"
+    ),
     "GroupQueryAttention": known(
         _grouped, 16,
         "num_heads kv_num_heads scale do_rotary rotary_interleaved causal local_window_size "

@@ -11,7 +11,7 @@ from symdnn.onnx.ops.conv import conv_of
 from symdnn.onnx.ops.elementwise import number
 from symdnn.onnx.ops.linear import matmul
 from symdnn.onnx.ops.microsoft.known import known
-from symdnn.onnx.ops.norms import layer_norm, rms_norm
+from symdnn.onnx.ops.norms import inverse_root, layer_norm, rms_norm, simplified_norm
 from symdnn.ops.core.shape import dims_of
 
 __all__ = ["OPS"]
@@ -98,11 +98,7 @@ def _skip_layer_norm(node: Node) -> list[Variable | None]:
     y = layer_norm(x, node.x(2), node.optional(3), x.ndim - 1, epsilon)
     mean = T.mean(x, axis=-1, keepdims=True)
     spread = T.mean(T.sqr(x - mean), axis=-1, keepdims=True)
-    return [y, mean, _inverse_root(spread, epsilon), x]
-
-
-def _inverse_root(x: Variable, epsilon: float) -> Variable:
-    return 1 / T.sqrt(x + number(x, epsilon))
+    return [y, mean, inverse_root(spread, epsilon), x]
 
 
 def _skip_rms_norm(node: Node) -> list[Variable | None]:
@@ -110,17 +106,17 @@ def _skip_rms_norm(node: Node) -> list[Variable | None]:
     x = x + node.x(3) if node.has(3) else x
     square = T.mean(T.sqr(x), axis=-1, keepdims=True)
     y = rms_norm(x, node.x(2), x.ndim - 1, epsilon)
-    return [y, None, _inverse_root(square, epsilon), x]
-
-
-def _rms_norm(node: Node) -> list[Variable]:
-    x, epsilon = node.x(), node.attribute("epsilon", 1e-5)
-    axis = node.axis(x.ndim, -1)
-    square = T.mean(T.sqr(x), axis=tuple(range(axis, x.ndim)), keepdims=True)
-    return [rms_norm(x, node.x(1), axis, epsilon), _inverse_root(square, epsilon)]
+    return [y, None, inverse_root(square, epsilon), x]
 
 
 # -- shapes, and older names ----------------------------------------------------------------------
+
+
+def _transposed_conv(node: Node) -> Any:
+    """``ConvTranspose`` whose padding is an input: begins and ends of one pair after the other."""
+    pads = {"pads": node.ints(2, "the padding")} if node.has(2) else {}
+    inputs = [node.input(0), node.input(1), *node.inputs[3:4]]
+    return node.scope.call("ConvTranspose", *inputs, **{**node.attributes, **pads})
 
 
 def _default(op: str) -> Any:
@@ -192,8 +188,12 @@ OPS: dict[str, Any] = {
     "FusedConv": known(_fused_conv, 4, f"{_WINDOW} {_ACTIVATION}"),
     "SkipLayerNormalization": known(_skip_layer_norm, 5, "epsilon"),
     "SkipSimplifiedLayerNormalization": known(_skip_rms_norm, 4, "epsilon"),
-    "SimplifiedLayerNormalization": known(_rms_norm, 2, "axis epsilon stash_type"),
+    "SimplifiedLayerNormalization": known(simplified_norm, 2, "axis epsilon stash_type"),
     "EmbedLayerNormalization": known(_embed_layer_norm, 9, "epsilon mask_index_type"),
+    "ConvTransposeWithDynamicPads": known(
+        _transposed_conv, 4, f"{_WINDOW} output_padding output_shape"
+    ),
+    "GridSample": known(_default("GridSample"), 2, "mode padding_mode align_corners"),
     "CDist": known(_distances, 2, "metric"),
     "ExpandDims": known(_expand_dims, 2),
     "GatherND": known(_default("GatherND"), 2),

@@ -8,7 +8,9 @@ import threading
 
 import pytest
 
-from symdnn.compile.plan import gc_pause
+import symdnn
+import symdnn.tensor as T
+from symdnn.graph import gc_pause
 
 
 def test_it_is_on_again_whatever_happens():
@@ -67,3 +69,18 @@ def test_a_child_whose_parent_has_it_off_has_it_off_too():
             assert not is_on_in_a_child()
     finally:
         gc.enable()
+
+
+def test_gradients_are_built_without_it():
+    x = T.vector("x")
+    y = x
+    for _ in range(1000):
+        y = T.tanh(y * 1.01 + 0.1)
+    cost = y.sum()
+    started: list[str] = []
+    gc.callbacks.append(lambda phase, info: started.append(phase))
+    try:
+        symdnn.grad(cost, x)
+    finally:
+        gc.callbacks.pop()
+    assert started.count("start") <= 2

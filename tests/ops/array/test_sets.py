@@ -1,0 +1,67 @@
+"""Membership and different elements against NumPy: tables, searches, and comparisons of pairs."""
+
+import numpy as np
+import pytest
+
+import symdnn
+import symdnn.tensor as T
+from symdnn.graph.evaluate import evaluate
+from symdnn.ops.array.sets import IsIn
+
+DTYPES = ["int8", "uint8", "int32", "int64", "uint64", "bool", "complex64"]
+FLOATS = ["float16", "bfloat16", "float32", "float64"]
+
+
+def drawn(rng, size, dtype):
+    a = (20 * rng.normal(size=size)).astype(T.tensor(dtype, ()).type.numpy)
+    if dtype in FLOATS and size > 5:
+        a[:3] = np.nan, -0.0, np.inf
+    return a
+
+
+@pytest.mark.parametrize("sizes", [(0, 0), (5, 0), (0, 5), (100, 3), (3000, 40), (20000, 200)])
+@pytest.mark.parametrize("dtype", [*DTYPES, *FLOATS])
+def test_membership(rng, dtype, sizes):
+    x, y = T.tensor(dtype, (None, None)), T.tensor(dtype, (None,))
+    f = symdnn.function([x, y], [T.isin(x, y), T.isin(x, y, invert=True)])
+    a, b = drawn(rng, sizes[0], dtype).reshape(-1, 1), drawn(rng, sizes[1], dtype)
+    wide = [v.astype("float32") if dtype == "bfloat16" else v for v in (a, b)]
+    want = (wide[0][..., None] == wide[1]).any(-1)
+    for found, wanted in zip(f(a, b), (want, ~want), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("pair", [("int8", "int64"), ("float32", "int32"), ("bool", "uint8")])
+def test_membership_of_other_dtypes(rng, pair):
+    x, y = (T.tensor(d, (None,)) for d in pair)
+    a, b = (drawn(rng, 500, d) for d in pair)
+    f = symdnn.function([x, y], T.isin(x, y))
+    np.testing.assert_array_equal(f(a, b), np.isin(a, b))
+
+
+def test_membership_is_pairs_on_a_gpu(rng):
+    x, y = T.imatrix(), T.ivector()
+    f = symdnn.function([x, y], T.isin(x, y), mode=symdnn.Mode(target="cuda:sm_90"))
+    assert not any(isinstance(node.op, IsIn) for node in f.fgraph.apply_nodes)
+    a, b = rng.integers(0, 9, (3, 4)).astype("int32"), np.array([1, 5], "int32")
+    (found,) = evaluate(f.fgraph.outputs, dict(zip(f.fgraph.inputs, (a, b), strict=True)))
+    np.testing.assert_array_equal(found, np.isin(a, b))
+
+
+@pytest.mark.parametrize("dtype", [*DTYPES[:5], "float32"])
+@pytest.mark.parametrize("size", [0, 1, 50, 5000])
+def test_different_elements(rng, dtype, size):
+    x = T.tensor(dtype, (None,))
+    f = symdnn.function([x], [*T.unique(x, True, True, True), T.unique(x), *T.unique(x, True)])
+    limits = np.iinfo(dtype) if dtype != "float32" else None
+    arrays = [drawn(rng, size, dtype)]
+    if limits and size > 1:  # a table of the least and the largest numbers, and none
+        steps = rng.integers(0, 100, size)
+        arrays += [(int(limits.max) - steps.astype(object)).astype(dtype)]
+        arrays += [(int(limits.min) + steps.astype(object)).astype(dtype)]
+        arrays += [rng.integers(limits.min, limits.max, size, dtype, endpoint=True)]
+    for a in arrays:
+        want = [*np.unique(a, True, True, True), np.unique(a), *np.unique(a, True)]
+        for found, wanted in zip(f(a), want, strict=True):
+            np.testing.assert_array_equal(found, wanted)
+            assert found.dtype == wanted.dtype
