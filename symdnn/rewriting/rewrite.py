@@ -102,6 +102,10 @@ class Context:
         users = self.fgraph.clients.get(v, {})
         return len(users) == 1 and next(iter(users))[0] is not None
 
+    def sole_maker(self, v: Variable) -> Apply | None:
+        """The node that makes ``v``, if ``v`` is read exactly once, by a node; else None."""
+        return v.owner if self.only_user(v) else None
+
     def only_reader(self, v: Variable) -> bool:
         """Whether one node reads the value of ``v``, and it is no output. Sizes do not count."""
         readers = self._readers(v)

@@ -65,8 +65,7 @@ class _Scaled:
 
     def _times(self, v: Variable, factor: Variable, axis: int) -> Variable | None:
         """``v`` times a vector along ``axis``, computed from scaled parameters."""
-        node = v.owner
-        if node is None or not self.context.only_user(v):
+        if (node := self.context.sole_maker(v)) is None:
             return None
         with inherit(node.origin, node.hints):
             if isinstance(node.op, Dot) and v.type.ndim == 2 and axis == 1:

@@ -39,10 +39,8 @@ _OPS_BY_NAME: dict[str, type[DnnConvolution]] = {
 
 def _sole_convolution(v: Variable, kind: type[DnnConvolution], context: Context) -> Apply | None:
     """The convolution of this kind that makes ``v``, if ``v`` has one reader."""
-    node = v.owner
-    if node is None or type(node.op) is not kind or not context.only_user(v):
-        return None
-    return node
+    node = context.sole_maker(v)
+    return node if node is not None and type(node.op) is kind else None
 
 
 def _applied(node: Apply, op: Any, *more: Variable) -> Variable:

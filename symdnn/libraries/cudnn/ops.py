@@ -149,8 +149,8 @@ def _operand_under(x: Variable, context: Context, kind: type[Any]) -> Variable |
 
     An operand that is computed elementwise stays with ``x``: fusion computes both in the reduction.
     """
-    made = x.owner
-    if made is None or type(made.op) is not kind or not context.only_user(x):
+    made = context.sole_maker(x)
+    if made is None or type(made.op) is not kind:
         return None
     operand = made.inputs[0]
     fuses = operand.owner is not None and isinstance(operand.owner.op, Elemwise)

@@ -39,10 +39,8 @@ __all__ = ["RULES", "fold_batch_norm"]
 
 def _convolution(v: Variable, context: Context) -> Apply | None:
     """The convolution that makes ``v``, if ``v`` has one reader and there is no epilogue yet."""
-    node = v.owner
-    if node is None or not context.only_user(v):
-        return None
-    op = node.op
+    node = context.sole_maker(v)
+    op = None if node is None else node.op
     plain = isinstance(op, EpilogueOp) and isinstance(op.unlowered, Conv) and op.is_plain
     return node if plain else None
 
@@ -104,15 +102,15 @@ def _read_written_out(node: Apply, context: Context) -> Variable | None:
 
 def _written_out(v: Variable, out: Variable, context: Context) -> Variable:
     """A batch normalisation with given statistics that only ``out`` reads, as elementwise ops."""
-    node = v.owner
-    if node is None or not context.only_user(v):
+    node = context.sole_maker(v)
+    if node is None:
         return v
     norm = node.op.unlowered if isinstance(node.op, Lowered) else node.op
     if not isinstance(norm, BatchNormInference) or v.type.broadcastable != out.type.broadcastable:
         return v
     x, gamma, beta, mean, var = node.inputs
-    on_gpu, made = context.target.kind == "cuda", x.owner
-    if on_gpu and made and isinstance(neutral_of(made.op), Conv) and context.only_user(x):
+    on_gpu, made = context.target.kind == "cuda", context.sole_maker(x)
+    if on_gpu and made and isinstance(neutral_of(made.op), Conv):
         return v  # it is folded into the filters
     narrow = on_gpu and is_narrow_float(x.type.dtype)
     if any(p.type.dtype != "float32" for p in node.inputs[narrow:]):

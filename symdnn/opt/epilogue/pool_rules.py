@@ -20,10 +20,8 @@ __all__ = ["RULES"]
 
 def _gradient_of_maximum(v: Variable, context: Context) -> Apply | None:
     """The node that makes ``v`` as the gradient of max pooling, if ``v`` has one reader."""
-    node = v.owner
-    if node is None or not context.only_user(v):
-        return None
-    return node if isinstance(neutral_of(node.op), MaxPoolGrad) else None
+    node = context.sole_maker(v)
+    return node if node is not None and isinstance(neutral_of(node.op), MaxPoolGrad) else None
 
 
 def _above_0(factor: Variable, x: Variable) -> Variable | None:

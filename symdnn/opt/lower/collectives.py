@@ -43,7 +43,7 @@ def overlap_moves(
 
 
 def _on_a_stream(node: Apply[Collective], context: Context) -> Sequence[Variable] | None:
-    """Both halves on a GPU, of several ranks, in a program that has other nodes to run meanwhile."""
+    """Both halves on a GPU, of several ranks, if the program has other nodes to run meanwhile."""
     if node.op.group.size == 1 or context.inner or not config.distributed.overlap:
         return None
     started = StreamStart(node.op.group, node.op).make_node(*node.inputs)
