@@ -2,7 +2,8 @@
 
 symdnn kernels                   all ops that have kernels of their own on the CPU
 symdnn kernels softmax           those whose names contain "softmax", also kernels of their bases
-symdnn kernels Softmax --where   where one op's class, gradient, kernels, rewrites and tests are
+symdnn kernels Softmax --where   where one op's class, builder, gradient, kernels, rewrites and
+                                 tests are
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import argparse
 import inspect
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -102,6 +104,7 @@ def _subclasses(op: Any) -> Iterator[type]:
 
 def _where(op: type) -> Iterator[str]:
     yield f"{'op':<13} {_line(op)}"
+    yield from _builders(op)
     for name in _GRADIENTS:
         method = getattr(op, name, None)
         if method is not None and not method.__module__.startswith(_BASES):
@@ -109,6 +112,18 @@ def _where(op: type) -> Iterator[str]:
     yield from _kernels(op)
     yield from _rewrites(op)
     yield from _tests(op)
+
+
+def _builders(op: type) -> Iterator[str]:
+    """The functions of the op's module that make it, and the faces of ``T`` that name them."""
+    for name, made in vars(sys.modules[op.__module__]).items():
+        function = inspect.unwrap(made) if callable(made) else None
+        if not inspect.isfunction(function) or function.__module__ != op.__module__:
+            continue
+        if op.__name__ in function.__code__.co_names and not name.startswith("_"):
+            yield f"{'builder':<13} {_line(function)}  {name}"
+            for line in _lines_with(_PACKAGE / "tensor", f'"{name}"'):
+                yield f"{'public name':<13} {line}"
 
 
 def _kernels(op: Any) -> Iterator[str]:

@@ -210,6 +210,16 @@ def test_an_op_has_the_kernels_of_its_bases(target, name, capsys):
     assert "elementwise" in kernels
 
 
+def test_where_the_builder_and_the_public_name_are(capsys):
+    assert cli.main(["kernels", "LogAddExp", "--where"]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    (builder,) = (line for line in lines if line[0] == "builder")
+    (public,) = (line for line in lines if line[0] == "public")
+    assert builder[1].startswith("symdnn/ops/elementwise/math.py:")
+    assert builder[2] == "logaddexp"
+    assert public[2].startswith("symdnn/tensor/elementwise.py:")
+
+
 def test_where_of_an_unknown_op_names_similar_ones(capsys):
     assert cli.main(["kernels", "softm", "--where"]) == 2
     assert "LogSoftmax" in capsys.readouterr().err

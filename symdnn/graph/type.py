@@ -150,6 +150,11 @@ class TensorType(TypeValues, Type):
         """NumPy's dtype object."""
         return _NUMPY[self.dtype]
 
+    @property
+    def numpy_dtype(self) -> np.dtype[Any]:
+        """:attr:`numpy`, under Theano's name."""
+        return self.numpy
+
     @kept
     def is_float(self) -> bool:
         """Whether the dtype is a real floating-point one."""

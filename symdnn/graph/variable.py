@@ -431,6 +431,14 @@ class Apply(Generic[OpT]):
                 new.number_kind = old.number_kind
         return node
 
+    def clone_with_new_inputs(self, inputs: Sequence[Variable], strict: bool = True) -> Apply[OpT]:
+        """:meth:`clone_with`, under Theano's name; ``strict`` is accepted."""
+        return self.clone_with(inputs)
+
+    def default_output(self) -> Variable:
+        """The first output, or the one whose number the op has as ``default_output``."""
+        return self.outputs[getattr(self.op, "default_output", None) or 0]
+
     def __reduce__(self) -> tuple[object, ...]:
         from symdnn.graph.pickling import reduce_apply
 

@@ -374,3 +374,17 @@ def test_types_of_a_programs_own(theano, T):
     assert isinstance(v, theano.Variable)
     with pytest.raises(TypeError, match=r"v is a Python object \(amount\)"):
         theano.function([v], v)
+
+
+def test_nodes_are_made_again_by_theanos_names(theano, T):
+    x, y = T.vectors("xy")
+    z = T.exp(x)
+    z.name = "z"
+    node = z.owner.clone_with_new_inputs([y * 2])
+    assert node.default_output() is node.out
+    assert (node.op, node.out.name, node.out.type) == (z.owner.op, "z", z.type)
+    np.testing.assert_allclose(theano.function([y], node.out)([1.0]), np.exp([2.0]))
+    wide = z.owner.clone_with_new_inputs([T.dmatrix()], strict=False)
+    assert wide.out.type == T.dmatrix
+    assert T.fvector.numpy_dtype == np.float32
+    assert T.max_and_argmax(T.matrix(), axis=1)[0].owner.default_output().type == T.dvector

@@ -146,6 +146,7 @@ def test_what_is_not_offered_says_so(theano):
             getattr(module, name)
         with pytest.raises(ImportError, match=f"{name}.*{said}"):
             exec(f"from {module.__name__} import {name}")
+        assert __import__(module.__name__, fromlist=["", name]) is module
     with pytest.raises(ModuleNotFoundError, match="nearest module is theano.tensor.nnet"):
         importlib.import_module("theano.tensor.nnett")
     with pytest.raises(ModuleNotFoundError, match="not offer"):

@@ -8,7 +8,13 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn import control
-from symdnn.errors import ArgumentError, NonDifferentiable, SymbolicValueError, TypeMismatch
+from symdnn.errors import (
+    ArgumentError,
+    NonDifferentiable,
+    StateMismatch,
+    SymbolicValueError,
+    TypeMismatch,
+)
 
 V = np.array([1.0, 2.0, 4.0])
 
@@ -61,3 +67,16 @@ def test_in_asks_for_a_value():
 def test_only_shared_variables_are_updated():
     with pytest.raises(TypeMismatch, match="shared variables alone"):
         symdnn.jit(lambda x: (x, {x: x + 1}))(1.0)
+
+
+LOOPS = {
+    "while_loop": lambda x: control.while_loop(lambda s: s.sum() > 0, lambda s: s.sum(), x),
+    "fori_loop": lambda x: control.fori_loop(0, 3, lambda i, s: s.sum(), x),
+    "scan": lambda x: control.scan(lambda s, e: (s.sum(), e), x, x),
+}
+
+
+@pytest.mark.parametrize("name", list(LOOPS))
+def test_a_value_of_another_type_names_the_loop(name):
+    with pytest.raises(StateMismatch, match=f"^{name}: the value: wanted a next value"):
+        symdnn.jit(LOOPS[name])(V)

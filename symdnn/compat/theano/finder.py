@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dis
 import importlib
 import sys
 from collections.abc import Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
 from symdnn.compat.theano.absent import advice
@@ -20,11 +21,7 @@ _OWN = "symdnn.compat.theano.names."
 
 
 class _NotOffered(ModuleNotFoundError):
-    """A module or name of Theano that is not there, with what to use instead.
-
-    It has no ``name``: of an error with one ``from module import name`` makes another, without
-    advice.
-    """
+    """A module of Theano that is not there, with what to use instead."""
 
 
 class TheanoModule(ModuleType):
@@ -57,6 +54,9 @@ class TheanoModule(ModuleType):
                 return found
         if full in MODULES:
             return importlib.import_module(full)
+        if _imports_a_name(sys._getframe(1)):
+            # Python's own error would replace an AttributeError, and its advice.
+            raise ImportError(f"cannot import {name!r} from {self.__name__!r}: {advice(full)}")
         raise AttributeError(f"module {self.__name__!r} has no {name!r}: {advice(full)}")
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -90,6 +90,11 @@ class TheanoModule(ModuleType):
         return importlib.import_module, (self.__name__,)
 
 
+def _imports_a_name(frame: FrameType) -> bool:
+    """Whether what runs in a frame is ``from module import name``."""
+    return frame.f_code.co_code[frame.f_lasti] == dis.opmap["IMPORT_FROM"]
+
+
 def _is_imported(source: ModuleType, name: str, value: object) -> bool:
     """Whether ``name`` is a part of symdnn or of typing that ``source`` imports for itself."""
     if name in getattr(source, "__all__", ()) or not source.__name__.startswith(_OWN[:-1]):
@@ -109,7 +114,7 @@ class _Finder(MetaPathFinder, Loader):
             return None
         if fullname in MODULES:
             return ModuleSpec(fullname, self, is_package=True)
-        raise _NotOffered(f"no module named {fullname!r}: {advice(fullname)}")
+        raise _NotOffered(f"no module named {fullname!r}: {advice(fullname)}", name=fullname)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         return TheanoModule(spec.name, MODULES[spec.name].split())

@@ -226,7 +226,8 @@ def _select_block(
     dtype, n = x.dtype.name, words["n"]
     work = _sorted_as(dtype, n, "indices")
     dense = x.strides[op.axis] == x.itemsize, y.strides[op.axis] == y.itemsize
-    plan, part = SelectPlan(ways[type(op)], dtype, work, kept, dense), aligned(8 * n)
+    plan = SelectPlan(ways[type(op)], dtype, work, kept, dense)
+    part = aligned(n * max(numpy_dtype(work).itemsize, plan.sizes[1]))
     if (band := _band(plan, words, part)) > 1:
         plan = replace(plan, dense=(True, type(op) is not OrderStatistics), band=band)
     scratch = np.empty((2 + 2 * plan.band) * part * words["threads"], np.uint8)

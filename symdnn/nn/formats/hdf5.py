@@ -32,6 +32,8 @@ _HEAP = b"GCOL\x01\0\0\0"
 _PIECE_BYTES, _MOST_HEAP_BYTES = 1 << 24, 1 << 28
 #: HDF5's numbers of what may be done to the parts of a dataset: gzip, shuffle, checksums.
 _DEFLATE, _FILTERS = 1, (1, 2, 3)
+#: Its class of types of variable length, and the flag of a type that stands elsewhere.
+_VARIABLE, _SHARED_TYPE = 9, 1
 #: gzip makes of a byte at most so many.
 _MOST_DEFLATED = 1032
 #: At so many places of a file its configuration is looked for.
@@ -79,7 +81,9 @@ def _of_file(file: object, size: int, config: object) -> dict[str, Array]:
         raise FileFormatError(
             "files of Keras (.h5, .keras) need h5py: pip install 'symdnn[keras]'"
         ) from None
-    _check_texts(file, size, list(_checked_heaps(file, size)))
+    _check_heaps(file, size)
+    for name in ("layer_names", "weight_names"):
+        _check_texts(file, size, name)
     with h5py.File(file, "r") as root:
         datasets = dict(_datasets(root, h5py))
         refuse_more(sum(d.size * d.dtype.itemsize for d in datasets.values()), size)
@@ -146,33 +150,45 @@ def _check_chunks(path: str, dataset: Any, size: int) -> None:
                 raise ValueError(f"{path}: a compressed part unpacks to more than {most} bytes")
 
 
-def _check_texts(file: Any, size: int, heaps: Sequence[int]) -> None:
-    """Raise ``ValueError`` for a text that claims more bytes than a file may unpack to.
+def _check_texts(file: Any, size: int, name: str) -> None:
+    """Raise ``ValueError`` where texts of attributes of this name claim more than is allowed.
 
-    HDF5's library makes room for it before it looks. A text of variable length is described by its
-    length (4 bytes), the address of its heap (8) and its index there (4), wherever that stands.
-    (Other numbers before such an address are small: the bound is not the size of the file.)
+    HDF5's library makes room for a text of variable length before it looks. An attribute's message
+    has the sizes of its name, type and shape (2 bytes each; version 1 pads each to 8), these, and
+    for each text its length (4 bytes) and its place (12). (HDF5 file format specification, IV.A.2)
     """
-    for start in range(0, size, _PIECE_BYTES) if heaps else ():
-        file.seek(start)
-        piece = file.read(_PIECE_BYTES + 11)
-        for shift in range(4, 12):
-            words = np.frombuffer(piece, "<u8", max(len(piece) - shift, 0) // 8, shift)
-            small = np.flatnonzero((words >= heaps[0]) & (words <= heaps[-1]))
-            for i in small[np.isin(words[small], heaps)]:
-                at = shift + 8 * int(i) - 4
-                refuse_more(int.from_bytes(piece[at : at + 4], "little"), size)
+    word = name.encode() + b"\0"
+    for at in _found(file, size, word):
+        for version, before, pad in ((1, 8, 8), (2, 8, 1), (3, 9, 1)):
+            file.seek(max(at - before, 0))
+            head = file.read(before)
+            sizes = [int.from_bytes(head[i : i + 2], "little") for i in (2, 4, 6)]
+            if head[0] != version or sizes[0] != len(word):
+                continue
+            name_, kind, shape = (-(-n // pad) * pad for n in sizes)
+            file.seek(at + name_)
+            type_, form = file.read(kind), file.read(shape)
+            if not head[1] & _SHARED_TYPE and type_[0] & 15 != _VARIABLE:
+                continue
+            sides = np.frombuffer(form[8 if form[:1] == b"\1" else 4 :][: 8 * form[1]], "<u8")
+            count = math.prod(int(n) for n in sides)
+            if count * 16 > size:
+                raise ValueError(f"an attribute {name} of {count} texts")
+            lengths = np.frombuffer(file.read(16 * count), "<u4")[::4]
+            refuse_more(int(lengths.sum(dtype=np.int64)), size)
 
 
-def _checked_heaps(file: Any, size: int) -> Iterator[int]:
-    """Where the heaps of texts are, in their order.
-
-    Raises ``ValueError`` where one is damaged: HDF5's library can walk it for ever.
+def _check_heaps(file: Any, size: int) -> None:
+    """Raise ``ValueError`` where a heap of texts is damaged: HDF5's library can walk it for ever.
 
     A heap is 16 bytes, with its size in the last 8, then objects: 16 bytes, with the size of what
     follows in the last 8, padded to 8. An object of index 0 is the rest of the heap. (HDF5 file
-    format specification, III.E.)
+    format specification, III.E.) A heap of other objects may be compressed, attributes too.
     """
+    for at in _found(file, size, b"FRHP\0"):
+        file.seek(at + 7)
+        if any(file.read(2)):
+            raise ValueError(f"a compressed heap at {at}")
     for at in _found(file, size, _HEAP):
         file.seek(at + 8)
         length = int.from_bytes(file.read(8), "little")
@@ -187,7 +203,6 @@ def _checked_heaps(file: Any, size: int) -> Iterator[int]:
             if not index:
                 break
             place += 16 + (inside + 7) // 8 * 8
-        yield at
 
 
 def _found(file: Any, size: int, word: bytes) -> Iterator[int]:

@@ -163,7 +163,7 @@ class _Loop:
         self.tracer.infos = [*states]
         self.inside = [s.inside[0] for s in states]
         for s, where in zip(states, self.where, strict=True):
-            s.label = where
+            s.label, s.loop = where, name
         self.steps: Any = None
         self.begun = make_written()
         self.outputs: list[Variable] = []

@@ -44,6 +44,8 @@ class State:
     flexible: bool = False
     #: The Python number that it begins with, if it does.
     number: float | complex | None = None
+    #: The name of the user's loop, for errors.
+    loop: str = "scan"
 
 
 @dataclass(frozen=True)
@@ -187,7 +189,7 @@ def _mismatch(s: State, do: str = "") -> StateMismatch:
         else "Each step must return the type of the initial value, without the dimension of steps"
     )
     return StateMismatch(
-        f"scan: {s.label}", f"a next value of the type of the initial one, {old}", new, advice
+        f"{s.loop}: {s.label}", f"a next value of the type of the initial one, {old}", new, advice
     )
 
 

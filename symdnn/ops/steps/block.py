@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -12,7 +13,9 @@ import numpy as np
 from symdnn.graph.traverse import toposort
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Variable
+from symdnn.ops.array.index import IncSubtensor, Subtensor
 from symdnn.ops.control.control import IfElse
+from symdnn.ops.core.shape import ShapeI, ShapeVector
 from symdnn.ops.lowered.lowered import Lowered
 from symdnn.ops.steps.code import Code, Given, NotLowered, same
 from symdnn.ops.steps.statements import Branch, Statement, View
@@ -124,7 +127,13 @@ class Block:
         return () if isinstance(value, Given) else tuple(value.shape)
 
     def shapes(self, node: Apply) -> list[tuple[int, ...]]:
-        """The sizes of a node's results; reads scalars that they depend on."""
+        """The sizes of a node's results, none of which is 0; reads scalars that they depend on."""
+        made = self._sizes(node)
+        if any(0 in s for s in made):
+            raise NotLowered("an array has no elements")
+        return made
+
+    def _sizes(self, node: Apply) -> list[tuple[int, ...]]:
         host: dict[int, int] = {}
         for i in node.op.host_inputs:
             number = self.known(node.inputs[i])
@@ -137,10 +146,7 @@ class Block:
             found = None
         if found is None or any(not isinstance(n, int | np.integer) for s in found for n in s):
             raise NotLowered(f"a size of {node.op} is not known")
-        made = [tuple(int(n) for n in s) for s in found]
-        if any(0 in s for s in made):
-            raise NotLowered("an array has no elements")
-        return made
+        return [tuple(int(n) for n in s) for s in found]
 
     def make(self, v: Variable, shape: Sequence[int]) -> View:
         """Memory for a variable's value; its target, if it has one."""
@@ -187,6 +193,8 @@ class Block:
         """The statements of a node, without counting it as a reader."""
         if any(not isinstance(v.type, TensorType) for v in (*node.inputs, *node.outputs)):
             raise NotLowered(f"{node.op} has values that are no tensors")
+        if not isinstance(node.op, ShapeI | ShapeVector) and self._is_empty(node):
+            return []
         for kind in type(node.op).__mro__:
             rule = self.rules.get(kind)
             found = None if rule is None else rule(self, node)
@@ -195,6 +203,25 @@ class Block:
         if isinstance(node.op, Lowered) and (made := node.op.expanded(*node.inputs)) is not None:
             return self.expression(node, made)
         raise NotLowered(f"there is no code for {node.op}")
+
+    def _is_empty(self, node: Apply) -> bool:
+        """Whether a node of inputs without elements has nothing to do; its results are set then.
+
+        An increment by such an input has: the rest is copied. Other ops are not lowered that make
+        elements of none.
+        """
+        if not any(0 in self.shape(v) for v in node.inputs):
+            return False
+        indexed = isinstance(node.op, IncSubtensor | Subtensor)
+        if indexed and 0 not in self.shape(node.inputs[0]):
+            return False
+        shapes = self._sizes(node)
+        if not all(0 in shape for shape in shapes):
+            raise NotLowered("an array has no elements")
+        for v, shape in zip(node.outputs, shapes):
+            whole = self.code.buffer(v.type.dtype, [max(n, 1) for n in shape])
+            self.set(v, replace(whole, shape=shape))
+        return True
 
     def expression(self, node: Apply, outputs: Sequence[Variable]) -> list[Statement]:
         """The statements of an expression of a node's inputs, in place of the node."""
@@ -214,7 +241,7 @@ class Block:
             return False
         if any(v in self.targets for v in node.outputs) or node.op.host_callback:
             return False
-        if sum(prod(s) for s in self.shapes(node)) > _MAX_KNOWN:
+        if sum(prod(s) for s in self._sizes(node)) > _MAX_KNOWN:
             return False
         for v, value in zip(node.outputs, node.op.compute(*map(self.known, node.inputs))):
             self.set(v, np.asarray(value))

@@ -81,6 +81,8 @@ def _lowered(op: Scan, inputs: Sequence[Any], rules: Rules, code: Code) -> tuple
 
     def collected(k: int, shape: tuple[int, ...]) -> View:
         dtype = dtype_of(op, k)
+        if 0 in shape:
+            raise NotLowered("an array has no elements")
         steps = dense(shape, int(numpy_dtype(dtype).itemsize))
         view = code.array("collected", k, dtype, shape, steps, shape)
         return view.moved(_STEP, bytes_of(dtype, shape))

@@ -287,8 +287,6 @@ def _range(block: Block, node: Apply[ARange]) -> list[Statement]:
     if any(b is None for b in bounds):
         raise NotLowered(f"a size of {node.op} is not known")
     (made,) = node.op.compute(*bounds)
-    if not made.size:
-        raise NotLowered("an array has no elements")
     block.set(node.outputs[0], made)
     return []
 
@@ -357,10 +355,7 @@ def _part(
                     raise NotLowered("a bound of a slice is not known")
                 known.append(number)
         entries.append(e)
-    part = _referred(Subtensor(tuple(entries)), view, known)
-    if 0 in part.shape:
-        raise NotLowered("an array has no elements")
-    return found, part
+    return found, _referred(Subtensor(tuple(entries)), view, known)
 
 
 def _subtensor(block: Block, node: Apply) -> list[Statement]:
@@ -382,6 +377,8 @@ def _increment(block: Block, node: Apply) -> list[Statement]:
         made, copies = there, []
         block.set(out, there)
     found, part = _part(block, op.index, made, bounds)
+    if 0 in part.shape:
+        return [*found, *copies]
     value = value.spread(part.shape)
     if op.set_instead_of_inc:
         return [*found, *copies, *same(part, value)]

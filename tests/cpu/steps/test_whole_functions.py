@@ -190,3 +190,48 @@ def test_short_loops_of_any_length_in_vectors(count, dtype, ran):
         for a, b in zip((last, *rest), (wanted[0], *wanted[1]), strict=True):
             np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-5)
     assert len(ran) == 1
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 6])
+def test_parts_of_no_elements_around_a_loop_and_in_it(n, ran):
+    """Short prefixes have halves of no entries: what works on them does nothing."""
+    x = T.TensorType("float64", (None, 2, 2))()
+    y = control.associative_scan(lambda a, b: T.batched_dot(b, a), x)
+    prefixes, cost = symdnn.function([x], y), symdnn.function([x], symdnn.grad((y**2).sum(), x))
+    m = np.random.default_rng(n).normal(size=(n, 2, 2))
+    slopes = [cost(m) for _ in range(3)]
+    for _ in range(3):
+        found = prefixes(m)
+    for f in (prefixes, cost):
+        assert WITH_ALL in str(f.lowering_report())
+    wanted = np.eye(2)
+    for k in range(n):
+        wanted = m[k] @ wanted
+        np.testing.assert_allclose(found[k], wanted)
+    np.testing.assert_allclose(slopes[2], slopes[0])
+    ends = [(prefixes(m + s * np.ones_like(m)) ** 2).sum() for s in (1e-6, -1e-6)]
+    np.testing.assert_allclose(slopes[2].sum(), (ends[0] - ends[1]) / 2e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda v, k: v[k:].sum(),
+        lambda v, k: T.prod(v[k:]) * v[0],
+        lambda v, k: T.concatenate([v[k:], v * 2]).sum(),
+        lambda v, k: T.set_subtensor(v[k:], 7.0).sum(),
+        lambda v, k: T.inc_subtensor(v[k:], v[k:] * 2).sum(),
+        lambda v, k: T.dot(v[k:], v[k:]),
+        lambda v, k: control.fori_loop(0, 2, lambda i, w: w * 2, v[k:]).shape[0] * v.sum(),
+    ],
+)
+def test_what_makes_elements_of_none_is_right(made, ran):
+    f = symdnn.jit(
+        lambda v, k: control.fori_loop(0, 3, lambda i, s: s + made(v + s, k), 0.0), static_argnums=1
+    )
+    v = np.array([0.5, 0.25, 1.5])
+    with config.change_flags(**{"cpu.compile": "never"}):
+        wanted = [symdnn.jit(lambda v: f(v, k))(v) for k in (1, 3)]  # noqa: B023
+    for k, want in zip((1, 3), wanted, strict=True):
+        for _ in range(3):
+            np.testing.assert_allclose(f(v, k), want)

@@ -175,25 +175,33 @@ def test_damaged_heaps_and_attributes_end(tmp_path):
         nn.read_weights(path)
 
 
-def test_texts_that_claim_more_than_they_have(tmp_path):
+@pytest.mark.parametrize("version", ["earliest", "latest"])
+@pytest.mark.parametrize("others", [0, 40])
+def test_texts_that_claim_more_than_they_have(tmp_path, version, others):
     """HDF5's library makes room for a text of variable length before it reads it."""
-    path = tmp_path / "net.h5"
-    with h5py.File(path, "w") as file:
-        text = h5py.string_dtype()
-        file.attrs.create("layer_names", ["dense_1"], dtype=text)
-        group_of(file, "dense_1", {"dense_1/kernel:0": draw(16, 2), "dense_1/bias:0": draw(2)})
-    assert set(nn.read_weights(path)) == {"dense_1/kernel", "dense_1/bias"}
+    path, text = tmp_path / "net.h5", h5py.string_dtype()
+    with h5py.File(path, "w", libver=version) as file:
+        file.attrs.create("layer_names", ["dense_1", "b"], dtype=text)
+        file.attrs.create("keras_version", "2.3.1", dtype=text)
+        for layer, names in (("dense_1", ["kernel", "bias"]), ("b", ["bias"])):
+            group = file.create_group(layer)
+            for i in range(others):  # with many they are kept in another form
+                group.attrs[f"other_{i}"] = i
+            group.attrs.create("weight_names", [f"{layer}/{n}:0" for n in names], dtype=text)
+            for n in names:
+                group[f"{layer}/{n}:0"] = draw(2)
+    assert set(nn.read_weights(path)) == {"dense_1/kernel", "dense_1/bias", "b/bias"}
     content = path.read_bytes()
-    address = content.index(b"GCOL").to_bytes(8, "little")
-    at = content.index((7).to_bytes(4, "little") + address)
-    for length, refused in (
-        (2**31 + 5, "would unpack"),
-        (2**32 - 1, "would unpack"),
-        (9000, "damaged"),
-    ):
-        path.write_bytes(content[:at] + length.to_bytes(4, "little") + content[at + 4 :])
-        with pytest.raises(FileFormatError, match=refused):
-            nn.read_weights(path)
+    heap = content.index(b"GCOL").to_bytes(8, "little")
+    elsewhere = b"\xff" * 4 + heap[4:]
+    for length in (len("dense_1"), len("dense_1/kernel:0"), len("b/bias:0")):
+        at = content.index(length.to_bytes(4, "little") + heap)
+        for claimed, address in ((2**31 + 5, heap), (2**32 - 1, heap), (2**31, elsewhere)):
+            bad = bytearray(content)
+            bad[at : at + 12] = claimed.to_bytes(4, "little") + address
+            path.write_bytes(bytes(bad))
+            with pytest.raises(FileFormatError, match="would unpack"):
+                nn.read_weights(path)
 
 
 @pytest.mark.parametrize("filters", [{"compression": "gzip"}, {"compression": "gzip",

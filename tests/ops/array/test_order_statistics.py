@@ -163,12 +163,15 @@ def test_axes_and_strides(rng, axis, size):
 
 def test_many_lines_are_the_same_for_any_number_of_threads(rng):
     x = T.dmatrix()
-    f = symdnn.function([x], [OrderStatistics(1)(x, np.array([3, 7])), T.median(x, 1)])
+    outs = [OrderStatistics(1)(x, np.array([3, 7])), T.median(x, 1), T.partition(x, 9)]
+    f = symdnn.function([x], [*outs, T.argpartition(x, 9)])
     for shape in ((700, 30), (5, MIN_SELECTED)):
         a = rng.normal(size=shape)
         for count in (1, 2, 5):
             with config.change_flags(**{"openmp.threads": count}):
-                found, middle = f(a)
+                found, middle, values, indices = f(a)
+            np.testing.assert_array_equal(indices, parted(a, 9, 1))
+            np.testing.assert_array_equal(values, np.take_along_axis(a, indices, 1))
             np.testing.assert_array_equal(found, np.sort(a, 1)[:, [3, 7]])
             np.testing.assert_allclose(middle, np.median(a, 1), rtol=1e-12)
 
