@@ -2,8 +2,7 @@
 
 symdnn kernels                   all ops that have kernels of their own on the CPU
 symdnn kernels softmax           those whose names contain "softmax", also kernels of their bases
-symdnn kernels Softmax --where   where one op's class, builder, gradient, kernels, rewrites and
-                                 tests are
+symdnn kernels Softmax --where   where its class, builder, gradient, kernels, rewrites, tests are
 """
 
 from __future__ import annotations
