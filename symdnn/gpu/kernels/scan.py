@@ -226,10 +226,10 @@ class LinearFilterKernel(CudaKernel[LinearFilter]):
     dtypes = frozenset(["float16", "bfloat16", "float32", "float64"])
 
     def refuses(self, call: Call[LinearFilter]) -> str | None:
-        """Other dtypes, and more coefficients than registers hold."""
+        """Other dtypes, and more coefficients than registers hold, or a number not known before."""
         sizes = [t.shape[0] for t in call.inputs[1:]]
-        if sizes[0] == 0 or sum(n or 0 for n in sizes) > _MAX_COEFFICIENTS:
-            return f"it takes 1 to {_MAX_COEFFICIENTS} coefficients"
+        if None in sizes or not sizes[0] or sum(sizes) > _MAX_COEFFICIENTS:
+            return f"it takes 1 to {_MAX_COEFFICIENTS} coefficients, as many as the types say"
         return super().refuses(call)
 
     def launches(

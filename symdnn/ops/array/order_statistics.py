@@ -4,6 +4,7 @@ sorting all the others."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -33,6 +34,8 @@ _MOST_PARTED = 4
 @dataclass(frozen=True)
 class _Selection(Composed):
     """An op of a line's elements at some ``places`` of its order."""
+
+    abstract: ClassVar[bool] = True
 
     axis: int
 

@@ -154,6 +154,7 @@ LOOPS = {
     "BinomialSchedule": A_SIZE,
     "Dropout": A_STATE,
     "IncSubtensor": A_SIZE,
+    "IsIn": "a set of tests for each lane",
     "LinearFilter": "its coefficients are the same for all lines",
     "MoveWait": HALVES,
     "StreamStart": HALVES,
