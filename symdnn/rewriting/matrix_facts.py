@@ -12,6 +12,7 @@ from symdnn.ops.core.shape import DimShuffle
 from symdnn.ops.elementwise.arithmetic import Add, Cast, Mul, Neg, Sub
 from symdnn.ops.elementwise.comparison import Eq, Ge, Gt, Le, Lt, Switch
 from symdnn.ops.elementwise.complexes import Conj
+from symdnn.ops.elemwise import Elemwise
 from symdnn.ops.linalg.dot import BatchedDot, Dot
 from symdnn.ops.matrix.cholesky import Cholesky
 from symdnn.ops.matrix.qr import QR
@@ -59,8 +60,9 @@ def plain(v: Variable) -> Plain:
 def self_adjoint(v: Variable, depth: int = 0) -> bool:
     """Whether each matrix of ``v`` is known to equal its adjoint, up to rounding.
 
-    So are a product with its own adjoint (``x.T @ x``, ``x.T @ w @ x`` with such a ``w``), diagonal
-    matrices, and sums and multiples of such.
+    So are a product with its own adjoint (``x.T @ x``, ``x.T @ w @ x`` with such a ``w``), a column
+    of numbers and the same ones as a row, added, diagonal matrices, sums and multiples of such, and
+    functions of their elements where they are real.
     """
     if depth > _MAX_DEPTH or v.type.ndim < 2 or v.type.is_discrete:
         return False
@@ -82,7 +84,11 @@ def self_adjoint(v: Variable, depth: int = 0) -> bool:
         return self_adjoint(inputs[0], depth + 1)
     if isinstance(op, AllocDiag):
         return op.offset == 0 and not v.type.is_complex and _square(v)
-    return isinstance(op, Cast) and not v.type.is_complex and _is_identity(inputs[0])
+    if v.type.is_complex or not isinstance(op, Elemwise):
+        return False
+    if isinstance(op, Cast) and _is_identity(inputs[0]):
+        return True
+    return all(_is_number(w) or self_adjoint(w, depth + 1) for w in inputs)
 
 
 def _square(v: Variable) -> bool:
@@ -104,6 +110,11 @@ def _is_number(v: Variable) -> bool:
 
 
 def _are_adjoint(x: Variable, y: Variable) -> bool:
+    if made_by(x, DimShuffle) and made_by(y, DimShuffle) and not x.type.is_complex:
+        (one, other) = (node_of(w) for w in (x, y))
+        *front, row, column = one.op.pattern
+        if one.inputs[0] is other.inputs[0] and other.op.pattern == (*front, column, row):
+            return True
     a, b = plain(x), plain(y)
     conjugate = a.conjugated != b.conjugated or not x.type.is_complex
     return a.matrix is b.matrix and a.transposed != b.transposed and conjugate

@@ -4,10 +4,10 @@ from symdnn.ops.array.create import Diagonal, alloc_diag, diagonal, tril, triu
 from symdnn.ops.array.reduce import Sum
 from symdnn.ops.array.reduce import sum as sum_
 from symdnn.ops.elementwise.arithmetic import Cast, abs, sqr
-from symdnn.ops.elementwise.math import log
+from symdnn.ops.elementwise.math import exp, log
 from symdnn.ops.linalg.dot import BatchedDot, Dot, dot, matmul
 from symdnn.ops.matrix.base import transposed
-from symdnn.ops.matrix.cholesky import Cholesky
+from symdnn.ops.matrix.cholesky import Cholesky, cholesky
 from symdnn.ops.matrix.determinant import (
     AdjugateGrad,
     Det,
@@ -34,6 +34,13 @@ NEAR = {"rtol": 1e-6}
 
 def gram(x):
     return dot(x.T, x) + alloc_diag(sum_(sqr(x), axis=0) + 1.0)
+
+
+def kernel(x):
+    """The squared exponential of distances between rows."""
+    squares = sum_(sqr(x), axis=1)
+    distances = (squares.dimshuffle(0, "x") + squares.dimshuffle("x", 0)) - 2.0 * dot(x, x.T)
+    return exp(-distances) + alloc_diag(sum_(sqr(x), axis=1) + 1.0)
 
 
 def hermitian(x):
@@ -100,6 +107,16 @@ CASES = [
              lambda a, b: solve(dot(dot(a.T, a + a.T), a), b, "her", lower=True),
              lambda a, b: solve(dot(dot(a.T, a), a), b), id="solve_of_congruent",
              sizes={"n": 2}, **NEAR),
+    RuleCase("lower_of_symmetric", SYSTEM, lambda a, b: solve(gram(a), b, "pos"),
+             lambda a, b: solve(gram(a), b, "pos", lower=True),
+             lambda a, b: solve(gram(a) + 1e-9 * a, b, "pos"), **NEAR),
+    RuleCase("lower_of_symmetric", SQUARE, lambda a: cholesky(gram(a), lower=False),
+             lambda a: transposed(cholesky(gram(a))),
+             lambda a: cholesky(gram(a) + 1e-9 * a, lower=False), id="lower_factor", **NEAR),
+    RuleCase("lower_of_symmetric", SYSTEM,
+             lambda a, b: [cholesky(kernel(a)), solve(kernel(a), b, "pos")],
+             lambda a, b: [cholesky(kernel(a)), solve(kernel(a), b, "pos", lower=True)],
+             lambda a, b: solve(kernel(a) + exp(a) * 1e-9, b, "pos"), id="lower_of_kernel", **NEAR),
     RuleCase("eig_of_symmetric", SQUARE, lambda a: abs(eigvals(gram(a))), None,
              lambda a: abs(eigvals(a)), gone=(Eig,), made=(Eigvalsh, Cast), **NEAR,
              sizes={"n": 1}),

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.array.create import Diagonal
 from symdnn.ops.array.reduce import Sum
 from symdnn.ops.array.reduce import prod as prod_
 from symdnn.ops.linalg.dot import BatchedDot, Dot
-from symdnn.ops.matrix.base import transposed
+from symdnn.ops.matrix.base import adjoint, transposed
+from symdnn.ops.matrix.cholesky import Cholesky
 from symdnn.ops.matrix.determinant import Det, SLogDet, sign_and_log
 from symdnn.ops.matrix.eigen import Eig, Eigh, Eigvalsh
 from symdnn.ops.matrix.solve import MatrixInverse, Solve
@@ -110,6 +112,19 @@ def solve_of_symmetric(node: Apply[Solve], context: Context) -> Variable | None:
     return replace(op, A_structure="hermitian", lower=True, transposed=False)(a, b)
 
 
+@on(Cholesky, Solve)
+def lower_of_symmetric(node: Apply, context: Context) -> Variable | None:
+    """The lower triangle of a matrix whose upper one is its adjoint is read, so that one Cholesky
+    factor serves ``cholesky(a)`` and ``solve(a, b, "pos")``.
+    """
+    op: Any = node.op
+    structured = isinstance(op, Cholesky) or op.A_structure in ("hermitian", "positive_definite")
+    if op.lower or not structured or not self_adjoint(node.inputs[0]):
+        return None
+    found = replace(op, lower=True)(*node.inputs)
+    return adjoint(found) if isinstance(op, Cholesky) else found
+
+
 @on(Eig)
 def eig_of_symmetric(node: Apply[Eig], context: Context) -> Sequence[Variable] | None:
     """Eigenvalues of ``x.T @ x`` and similar products are real, and their vectors orthonormal."""
@@ -166,6 +181,6 @@ def products_of_vectors(node: Apply[BatchedDot], context: Context) -> Variable |
 
 RULES = (
     inverse_of_transposed, inverse_of_inverse, det_of_transposed, solve_of_transposed,
-    det_of_triangle, slogdet_of_triangle, solve_of_triangle, solve_of_symmetric, eig_of_symmetric,
-    trace_of_product, products_of_vectors,
+    det_of_triangle, slogdet_of_triangle, solve_of_triangle, solve_of_symmetric, lower_of_symmetric,
+    eig_of_symmetric, trace_of_product, products_of_vectors,
 )  # fmt: skip
