@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from symdnn.graph.variable import Constant, Variable
 from symdnn.ops.array.create import AllocDiag, ARange
+from symdnn.ops.array.reduce import Reduce
 from symdnn.ops.core.shape import DimShuffle
-from symdnn.ops.elementwise.arithmetic import Add, Cast, Mul, Neg, Sub
+from symdnn.ops.elementwise.arithmetic import Abs, Add, Cast, Mul, Neg, Sqr, Sub
 from symdnn.ops.elementwise.comparison import Eq, Ge, Gt, Le, Lt, Switch
 from symdnn.ops.elementwise.complexes import Conj
 from symdnn.ops.elemwise import Elemwise
@@ -74,9 +76,10 @@ def self_adjoint(v: Variable, depth: int = 0) -> bool:
     op, inputs = v.owner.op, v.owner.inputs
     if isinstance(op, Dot | BatchedDot):
         return _is_mirrored(_factors(v), depth)
+    last = v.type.ndim - 2, v.type.ndim - 1
     if isinstance(op, Add | Sub):
         x, y = inputs
-        pair = isinstance(op, Add) and _are_adjoint(x, y)
+        pair = isinstance(op, Add) and (_are_adjoint(x, y) or _are_turned(x, y, *last, depth))
         return pair or all(_is_number(w) or self_adjoint(w, depth + 1) for w in inputs)
     if isinstance(op, Mul):
         return all(_is_number(w) or self_adjoint(w, depth + 1) for w in inputs)
@@ -84,11 +87,42 @@ def self_adjoint(v: Variable, depth: int = 0) -> bool:
         return self_adjoint(inputs[0], depth + 1)
     if isinstance(op, AllocDiag):
         return op.offset == 0 and not v.type.is_complex and _square(v)
-    if v.type.is_complex or not isinstance(op, Elemwise):
-        return False
-    if isinstance(op, Cast) and _is_identity(inputs[0]):
+    if isinstance(op, Cast) and _is_identity(inputs[0]) and not v.type.is_complex:
         return True
-    return all(_is_number(w) or self_adjoint(w, depth + 1) for w in inputs)
+    if _are_turned(v, v, *last, depth):
+        return True
+    functions = isinstance(op, Elemwise) and not v.type.is_complex
+    return functions and all(_is_number(w) or self_adjoint(w, depth + 1) for w in inputs)
+
+
+def _are_turned(x: Variable, y: Variable, i: int, j: int, depth: int) -> bool:
+    """Whether real ``y`` is known to be ``x`` with the axes ``i`` and ``j`` exchanged."""
+    if depth > _MAX_DEPTH or x.type.is_complex or y.type.is_complex:
+        return False
+    if x is y and x.type.shape[i] == x.type.shape[j] == 1:
+        return True
+    if x.owner is None or y.owner is None:
+        return False
+    op, one, other = x.owner.op, x.owner.inputs, y.owner.inputs
+    if isinstance(op, DimShuffle):
+        turned = [*op.pattern]
+        turned[i], turned[j] = turned[j], turned[i]
+        return one[0] is other[0] and y.owner.op == replace(op, pattern=tuple(turned))
+    if op != y.owner.op:
+        return False
+    if isinstance(op, Reduce):
+        left = [d for d in range(one[0].type.ndim) if op.keepdims or d not in op.axes]
+        return _are_turned(one[0], other[0], left[i], left[j], depth + 1)
+    if not isinstance(op, Elemwise):
+        return False
+    even = isinstance(op, Sqr | Abs) and not x.type.is_discrete  # unsigned numbers wrap around
+    if x is y and even and made_by(one[0], Sub):
+        first, second = node_of(one[0]).inputs
+        return _are_turned(first, second, i, j, depth + 1)
+    orders = [other, other[::-1]] if x is y and op.commutative else [other]
+    return any(
+        all(_are_turned(a, b, i, j, depth + 1) for a, b in zip(one, order)) for order in orders
+    )
 
 
 def _square(v: Variable) -> bool:
@@ -110,11 +144,6 @@ def _is_number(v: Variable) -> bool:
 
 
 def _are_adjoint(x: Variable, y: Variable) -> bool:
-    if made_by(x, DimShuffle) and made_by(y, DimShuffle) and not x.type.is_complex:
-        (one, other) = (node_of(w) for w in (x, y))
-        *front, row, column = one.op.pattern
-        if one.inputs[0] is other.inputs[0] and other.op.pattern == (*front, column, row):
-            return True
     a, b = plain(x), plain(y)
     conjugate = a.conjugated != b.conjugated or not x.type.is_complex
     return a.matrix is b.matrix and a.transposed != b.transposed and conjugate

@@ -43,6 +43,14 @@ def kernel(x):
     return exp(-distances) + alloc_diag(sum_(sqr(x), axis=1) + 1.0)
 
 
+def laplacian(x, more=0.0):
+    """A kernel of distances, which are sums of differences of all pairs of rows."""
+    first, second = x.dimshuffle(0, "x", 1), x.dimshuffle("x", 0, 1)
+    near = exp(-sum_(sqr(first - second) + abs(second - first), axis=2))
+    turned = sum_(first - second, axis=2) * more if more else 0.0
+    return near + turned + alloc_diag(sum_(sqr(x), axis=1) + 1.0)
+
+
 def hermitian(x):
     return dot(transposed(x).conj(), x)
 
@@ -117,6 +125,9 @@ CASES = [
              lambda a, b: [cholesky(kernel(a)), solve(kernel(a), b, "pos")],
              lambda a, b: [cholesky(kernel(a)), solve(kernel(a), b, "pos", lower=True)],
              lambda a, b: solve(kernel(a) + exp(a) * 1e-9, b, "pos"), id="lower_of_kernel", **NEAR),
+    RuleCase("lower_of_symmetric", SYSTEM, lambda a, b: solve(laplacian(a), b, "pos"),
+             lambda a, b: solve(laplacian(a), b, "pos", lower=True),
+             lambda a, b: solve(laplacian(a, 1e-9), b, "pos"), id="lower_of_distances", **NEAR),
     RuleCase("eig_of_symmetric", SQUARE, lambda a: abs(eigvals(gram(a))), None,
              lambda a: abs(eigvals(a)), gone=(Eig,), made=(Eigvalsh, Cast), **NEAR,
              sizes={"n": 1}),
