@@ -64,9 +64,7 @@ def fill(nbytes: int, placed: Sequence[Buffer], buffers: Sequence[Buffer]) -> li
     found: list[Buffer] = []
     for b in sorted(buffers, key=lambda b: -b.nbytes):
         meets = [p for p in (*placed, *found) if p.first <= b.last and b.first <= p.last]
-        starts = np.array([p.offset for p in meets], np.int64)
-        ends = np.array([aligned(p.offset + p.nbytes) for p in meets], np.int64)
-        offset = _lowest_gap(starts, ends, b.nbytes)
+        offset = _lowest_offset_beside(meets, b.nbytes)
         if offset + b.nbytes <= nbytes:
             b.offset = offset
             found.append(b)
@@ -90,9 +88,14 @@ def _lowest_gap_of_few(placed: Sequence[tuple[int, int, int, int]], b: Buffer) -
 def end_at(step: int, buffers: Sequence[Buffer], nbytes: int) -> int:
     """The end of a new buffer of one ``step``, at the lowest offset between placed ``buffers``."""
     live = [b for b in buffers if b.first <= step <= b.last]
-    starts = np.array([b.offset for b in live], np.int64)
-    ends = np.array([aligned(b.offset + b.nbytes) for b in live], np.int64)
-    return aligned(_lowest_gap(starts, ends, nbytes) + nbytes)
+    return aligned(_lowest_offset_beside(live, nbytes) + nbytes)
+
+
+def _lowest_offset_beside(placed: Sequence[Buffer], nbytes: int) -> int:
+    """The lowest offset of so many bytes that overlap with none of the placed buffers."""
+    starts = np.array([b.offset for b in placed], np.int64)
+    ends = np.array([aligned(b.offset + b.nbytes) for b in placed], np.int64)
+    return _lowest_gap(starts, ends, nbytes)
 
 
 def room_at(step: int, buffers: Sequence[Buffer], nbytes: int) -> int:

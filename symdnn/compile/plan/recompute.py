@@ -80,7 +80,8 @@ def within_budget(spec: Specialised, budget: int) -> Specialised:
     """
     spec = eager(spec)
     free = replace(spec, segment=replace(spec.segment, memory_budget=None))
-    whole = sum(_bytes_of(free))
+    shared, results = _bytes_of(free)
+    whole = shared + results
     if whole <= budget:
         return replace(free, recomputed=Recomputed(budget, whole, whole, {}, 0.0))
     before, made = _bytes_of(spec)
@@ -111,7 +112,7 @@ def within_budget(spec: Specialised, budget: int) -> Specialised:
     raise OverBudget(
         f"memory_budget={budget}: a call needs {whole} bytes beside its arguments and "
         f"shared variables, and by computing values again {fitting.least + made} is the least that "
-        f"was found ({_bytes_of(free)[1]} of them for results). Give that much, a smaller batch, "
+        f"was found ({results} of them for results). Give that much, a smaller batch, "
         "or fewer results"
     )
 

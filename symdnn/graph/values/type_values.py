@@ -6,12 +6,30 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["TypeValues"]
+__all__ = ["FiltersValues", "TypeValues"]
 
 Array = np.ndarray[Any, Any]
 
 
-class TypeValues:
+class FiltersValues:
+    """A type that says by :meth:`filter` which values it takes."""
+
+    def filter(
+        self, data: Any, strict: bool = False, allow_downcast: bool | None = None
+    ) -> Any:  # fmt: skip
+        """``data`` as a value of this type."""
+        raise NotImplementedError
+
+    def is_valid_value(self, a: object) -> bool:
+        """Whether ``filter(a, strict=True)`` takes it."""
+        try:
+            self.filter(a, strict=True)
+        except (TypeError, ValueError):
+            return False
+        return True
+
+
+class TypeValues(FiltersValues):
     """Theano's methods of a tensor type that take or make values and variables.
 
     >>> import symdnn.tensor as T
@@ -36,14 +54,6 @@ class TypeValues:
         return as_numpy(
             data, type_, f"filter of {self}", strict=strict, allow_downcast=allow_downcast
         )
-
-    def is_valid_value(self, a: object) -> bool:
-        """Whether ``filter(a, strict=True)`` takes it."""
-        try:
-            self.filter(a, strict=True)
-        except (TypeError, ValueError):
-            return False
-        return True
 
     def filter_variable(self, other: object, allow_convert: bool = True) -> Any:
         """``other`` as a variable of this type: a constant of a value, or a variable that fits.

@@ -39,6 +39,13 @@ class XLogX(FloatElemwise):
         return 1 + log(x)
 
 
+def _gradients_by_log(x: Variable, y: Variable, log_y: Variable, cotangent: Variable) -> Grads:
+    """The gradients of ``x log(y)``, which is 0 where ``x`` is 0 and ``y`` is a number."""
+    zero = eq(x, 0) & ~isnan(y)
+    to_y = switch(zero, like(0, cotangent), cotangent * x / switch(zero, like(1, y), y))
+    return [cotangent * log_y, to_y]
+
+
 def _xlogy(x: Array, y: Array) -> Array:
     product = np.where(x == 0, 0, x * np.log(np.where(x == 0, 1, y)))
     return np.where(np.isnan(y), y, product)
@@ -60,9 +67,7 @@ class XLogY(FloatElemwise):
 
     def scalar_vjp(self, inputs: Vars, output: Variable, cotangent: Variable) -> Grads:
         x, y = as_computed(inputs, output)
-        zero = eq(x, 0) & ~isnan(y)
-        to_y = switch(zero, like(0, cotangent), cotangent * x / switch(zero, like(1, y), y))
-        return [cotangent * log(y), to_y]
+        return _gradients_by_log(x, y, log(y), cotangent)
 
 
 @dataclass(frozen=True)
@@ -79,9 +84,7 @@ class XLog1pY(SpecialFunction):
 
     def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
         x, y = as_computed(inputs, output)
-        zero = eq(x, 0) & ~isnan(y)
-        to_y = switch(zero, like(0, cotangent), cotangent * x / switch(zero, like(1, y), 1 + y))
-        return [cotangent * log1p(y), to_y]
+        return _gradients_by_log(x, 1 + y, log1p(y), cotangent)
 
 
 @dataclass(frozen=True)

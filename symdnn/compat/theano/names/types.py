@@ -9,6 +9,7 @@ from typing import Any
 from symdnn.graph.fgraph import FunctionGraph as _FunctionGraph
 from symdnn.graph.type import TensorType, Type
 from symdnn.graph.values.storage import Storage
+from symdnn.graph.values.type_values import FiltersValues
 from symdnn.graph.variable import Constant, Shared, Variable
 
 __all__ = [
@@ -74,7 +75,7 @@ class Generic(_Marker):
 disconnected_type, null_type, generic = DisconnectedType(), NullType(), Generic()
 
 
-class OwnType(_Marker, metaclass=Instances):
+class OwnType(_Marker, FiltersValues, metaclass=Instances):
     """``theano.gof.Type``: every type of symdnn is an instance, and programs derive their own.
 
     A graph may have variables of these; a compiled function computes arrays and refuses them.
@@ -86,14 +87,6 @@ class OwnType(_Marker, metaclass=Instances):
     def holds(v: object) -> bool:
         """Whether ``v`` is a type."""
         return isinstance(v, Type)
-
-    def is_valid_value(self, a: object) -> bool:
-        """Whether the program's ``filter`` takes it."""
-        try:
-            self.filter(a, strict=True)
-        except (TypeError, ValueError):
-            return False
-        return True
 
     def filter(self, x: Any, strict: bool = False, allow_downcast: bool | None = None) -> Any:
         """The value itself, where the program's class has no ``filter`` of its own."""
