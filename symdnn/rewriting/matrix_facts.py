@@ -62,9 +62,10 @@ def plain(v: Variable) -> Plain:
 def self_adjoint(v: Variable, depth: int = 0) -> bool:
     """Whether each matrix of ``v`` is known to equal its adjoint, up to rounding.
 
-    So are a product with its own adjoint (``x.T @ x``, ``x.T @ w @ x`` with such a ``w``), a column
-    of numbers and the same ones as a row, added, diagonal matrices, sums and multiples of such, and
-    functions of their elements where they are real.
+    So are a product with its own adjoint (``x.T @ x``, ``x.T @ w @ x`` with such a ``w``), diagonal
+    matrices, and sums and multiples of such. Of real numbers also a column and the same numbers as
+    a row, added, squares of their differences, sums of these over further axes, and functions of
+    the elements of such matrices.
     """
     if depth > _MAX_DEPTH or v.type.ndim < 2 or v.type.is_discrete:
         return False
@@ -76,23 +77,19 @@ def self_adjoint(v: Variable, depth: int = 0) -> bool:
     op, inputs = v.owner.op, v.owner.inputs
     if isinstance(op, Dot | BatchedDot):
         return _is_mirrored(_factors(v), depth)
-    last = v.type.ndim - 2, v.type.ndim - 1
-    if isinstance(op, Add | Sub):
-        x, y = inputs
-        pair = isinstance(op, Add) and (_are_adjoint(x, y) or _are_turned(x, y, *last, depth))
-        return pair or all(_is_number(w) or self_adjoint(w, depth + 1) for w in inputs)
-    if isinstance(op, Mul):
-        return all(_is_number(w) or self_adjoint(w, depth + 1) for w in inputs)
-    if isinstance(op, Neg | MatrixInverse):
+    if isinstance(op, Add) and _are_adjoint(*inputs):
+        return True
+    if isinstance(op, MatrixInverse):
         return self_adjoint(inputs[0], depth + 1)
     if isinstance(op, AllocDiag):
         return op.offset == 0 and not v.type.is_complex and _square(v)
     if isinstance(op, Cast) and _is_identity(inputs[0]) and not v.type.is_complex:
         return True
-    if _are_turned(v, v, *last, depth):
+    if _are_turned(v, v, v.type.ndim - 2, v.type.ndim - 1, depth):
         return True
-    functions = isinstance(op, Elemwise) and not v.type.is_complex
-    return functions and all(_is_number(w) or self_adjoint(w, depth + 1) for w in inputs)
+    real = isinstance(op, Elemwise) and not v.type.is_complex
+    by_elements = real or isinstance(op, Add | Sub | Mul | Neg)
+    return by_elements and all(_is_number(w) or self_adjoint(w, depth + 1) for w in inputs)
 
 
 def _are_turned(x: Variable, y: Variable, i: int, j: int, depth: int) -> bool:
