@@ -403,9 +403,13 @@ class Apply(Generic[OpT]):
         self.op = op
         self.inputs = tuple(inputs)
         self.origin = make_origin() if origin is None else origin
-        self.hints = (current_hints() if hints is None else hints) or NO_HINTS
+        hints = current_hints() if hints is None else hints
+        self.hints = hints if hints is NO_HINTS or hints else NO_HINTS
         self.written = written or make_written()
-        self.outputs = tuple([Variable(t, None, self, i) for i, t in enumerate(output_types)])
+        if len(output_types) == 1:
+            self.outputs: tuple[Variable, ...] = (Variable(output_types[0], None, self, 0),)
+        else:
+            self.outputs = tuple([Variable(t, None, self, i) for i, t in enumerate(output_types)])
 
     @property
     def out(self) -> Variable:
