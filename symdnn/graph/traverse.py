@@ -43,9 +43,12 @@ def toposort(outputs: Iterable[Variable], blockers: Iterable[Variable] = ()) -> 
         elif node not in done:
             before = len(stack)
             for v in node.inputs[::-1]:
-                if (maker := v.owner) is not None and maker not in done:
-                    if not blocked or v not in blocked:
-                        stack.append(maker)
+                if (
+                    (maker := v.owner) is not None
+                    and maker not in done
+                    and not (blocked and v in blocked)
+                ):
+                    stack.append(maker)
             if len(stack) > before:
                 stack[before:before] = (node, None)
             else:  # its inputs have been visited
