@@ -159,6 +159,34 @@ def test_plans_that_are_dropped_and_functions_that_are_freed():
     np.testing.assert_array_equal(taken(f, (a,))[0], a + 1)  # it keeps what it reads
 
 
+def test_large_results_are_memory_of_their_own_while_they_are_held():
+    x, a = T.fvector("x"), normal(1 << 17)
+    f = hot(compiled([x], [x + 1, x.sum()]), a)
+    held = [f(a * k)[0] for k in range(4)]
+    for k, r in enumerate(held):
+        np.testing.assert_array_equal(r, a * k + 1)
+    place = held[-1].ctypes.data
+    del held, r
+    assert f(a)[0].ctypes.data == place
+
+
+def test_other_flags_are_seen():
+    """A plan of one thread that has work for several is bound again where flags allow them."""
+    x, a = T.fmatrix("x"), normal(700, 600)
+    f = compiled([x], [T.exp(x), x.sum(1)])
+    hot(f, a)
+    wanted = f(a)
+    bound = f.plans()[0].bound
+    assert bound.parallel
+    with config.change_flags(**{"openmp.threads": 2}):
+        for _ in range(3):
+            for found, w in zip(f(a), wanted, strict=True):
+                np.testing.assert_array_equal(found, w)
+        assert bound.threads == 2
+    for found, w in zip(f(a), wanted, strict=True):
+        np.testing.assert_array_equal(found, w)
+
+
 def test_threads_call_one_function():
     x, y = T.fmatrix("x"), T.fmatrix("y")
     f = compiled([x, y], T.tanh(T.dot(x, y)))
@@ -185,12 +213,11 @@ def test_what_has_more_to_do_is_no_compiled_function():
     shared = symdnn.shared(normal(5))
     scaled = compiled([x], x * shared)
     counted = compiled([x], x + 1, updates=[(shared, shared + 1)])
-    large = compiled([x], x + 1)
-    for f, size in ((scaled, 5), (counted, 5), (large, 1 << 15)):
+    for f in (scaled, counted):
         for _ in range(3):
-            f(normal(size))
+            f(normal(5))
         f.plans()[-1].bound.become_hot()
         for _ in range(8):
-            f(normal(size))
+            f(normal(5))
         assert not is_whole(f)
     np.testing.assert_array_equal(scaled(np.ones(5, "f")), shared.get_value())
