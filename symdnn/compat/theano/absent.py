@@ -81,6 +81,9 @@ _BY_MODULE = {
     r"theano\.compile\.debugmode": "DebugMode says in its error what it found; docs/debugging.md",
     r"theano\.compile\.profiling": "f.profile and docs/profiling.md have the times",
     r"theano\.compile\.(function_module|mode|ops|pfunc|builders|nanguardmode|sharedvalue)": _INNER,
+    r"theano\.configdefaults\.(default_blas_ldflags|try_blas_flag|check_mkl_openmp|rc|p_out|var|"
+    r"count)": "nothing is compiled by a C compiler; `python -m symdnn doctor` says which BLAS is "
+        "used",
     r"theano\.(configdefaults|configparser)": _FLAGS,
     r"theano\.gof\.(cc|params_type)": _C_CODE,
     r"theano\.gof\.(opt|optdb|toolbox|destroyhandler)": _REWRITES,
