@@ -79,7 +79,7 @@ def used(compared, sizes, limit):
 def test_the_list_that_was_not_called_for_longest_goes_first(told):
     compared = Compared()
     assert used(compared, [1, 2, 1, 3], 2) == [set(), set(), set(), {2}]
-    assert used(compared, [3, 4], 2) == [set(), {1}]
+    assert used(compared, [3, 4, 1], 2) == [set(), {1}, {3}]
 
 
 def test_of_lists_that_were_met_once_the_last_few_stay(told):
