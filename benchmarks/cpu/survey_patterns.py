@@ -1,5 +1,5 @@
-"""Rows of :mod:`benchmarks.cpu.nest` by patterns of access: views with steps, broadcasts, middle axes,
-running sums, gathers and scatters, orders, softmaxes, pads, chains of choices, and short calls.
+"""Rows of :mod:`benchmarks.cpu.nest` by patterns of access: views with steps, broadcasts, middle
+axes, running sums, gathers and scatters, orders, softmaxes, pads, chains of choices, short calls.
 
     python -m benchmarks.cpu.survey_patterns --check
     python -m benchmarks.cpu.survey_patterns --window-ms 5 --peers ../peers/bin/python
@@ -34,7 +34,8 @@ def _views() -> _Table:
         ("every third column + 1", (x,), ("x[:, ::3] + 1", SAME, SAME, SAME)),
         ("rows backwards float64", (f64,), ("xp.flip(x, 0) * 2", SAME, SAME, SAME)),
         ("columns backwards uint8", (u8,), ("xp.flip(x, 1) + 1", SAME, SAME, SAME)),
-        ("neighbours differ", (x,), ("xp.not_equal(x[:, 1:], x[:, :-1])", "x[:, 1:] != x[:, :-1]", SAME, SAME)),
+        ("neighbours differ", (x,),
+         ("xp.not_equal(x[:, 1:], x[:, :-1])", "x[:, 1:] != x[:, :-1]", SAME, SAME)),
         ("inner window mean", (cube,), ("x[:, 5:-5, 7:-7].mean((1, 2))", SAME, SAME, SAME)),
         ("even minus odd", (x,), ("x[:, ::2] - x[:, 1::2]", SAME, SAME, SAME)),
         ("swap of two axes + 1", (cube,),
@@ -68,8 +69,11 @@ def _broadcasts() -> _Table:
 
 
 def _folds() -> _Table:
-    cube, f64, ints = made(20, 90, 170), made(20, 90, 170, dtype="float64"), made(
-        20, 90, 170, dtype="int32")
+    cube, f64, ints = (
+        made(20, 90, 170),
+        made(20, 90, 170, dtype="float64"),
+        made(20, 90, 170, dtype="int32"),
+    )
     half, thin = made(20, 90, 170, dtype="bfloat16"), made(50000, 6)
     return [
         ("middle sum float32", (cube,), ("x.sum(1)", SAME, SAME, SAME)),
