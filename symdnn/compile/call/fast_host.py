@@ -27,10 +27,12 @@ from symdnn.ops.array.reduce import Reduce
 from symdnn.ops.core.shape import DimShuffle
 from symdnn.ops.elemwise import Elemwise
 from symdnn.ops.linalg.products import BatchedDot, Dot
-from symdnn.ops.lowered.fused import FusedElemwise, FusedReduce
+from symdnn.ops.lowered.fused import FusedComplex, FusedElemwise, FusedReduce
 from symdnn.ops.vendor.onednn import OneDnnMatmul
 
 __all__ = ["HostCalls", "fast_calls"]
+
+_LOOPS = Elemwise | FusedElemwise | FusedComplex | FusedReduce | Reduce
 
 
 def fast_calls(function: CallSite) -> Calls | None:
@@ -190,5 +192,5 @@ def _steps_read(segment: Segment, v: Variable) -> tuple[int, ...]:
     (reader,) = readers
     if isinstance(reader.op, Dot | BatchedDot | OneDnnMatmul):
         return STEPS_OF_PRODUCTS
-    loop = isinstance(reader.op, Elemwise | FusedElemwise | FusedReduce | Reduce)
+    loop = isinstance(reader.op, _LOOPS)
     return STEPS_OF_LOOPS if loop else ()

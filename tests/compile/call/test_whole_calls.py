@@ -20,19 +20,18 @@ pytestmark = pytest.mark.cpu
 @pytest.fixture(autouse=True)
 def one_thread():
     """Other processes may want the processors: then a plan of two threads runs with fewer."""
-    with config.change_flags(**{"openmp.threads": 1}):
+    with config.change_flags(**{"openmp.threads": 1, "cpu.compile": "always"}):
         yield
 
 
 def hot(f, *args):
     """``f``, called until a compiled function takes over."""
-    with config.change_flags(**{"cpu.compile": "always"}):
-        for _ in range(3):
-            f(*args)
-        for plan in f.plans():
-            plan.bound.become_hot()
-        for _ in range(8):
-            f(*args)
+    for _ in range(3):
+        f(*args)
+    for plan in f.plans():
+        plan.bound.become_hot()
+    for _ in range(8):
+        f(*args)
     assert is_whole(f)
     return f
 
@@ -42,8 +41,7 @@ def is_whole(f):
 
 
 def compiled(inputs, outputs, **more):
-    with config.change_flags(**{"cpu.compile": "always"}):
-        return symdnn.function(inputs, outputs, mode=symdnn.Mode(target="cpu"), **more)
+    return symdnn.function(inputs, outputs, mode=symdnn.Mode(target="cpu"), **more)
 
 
 def normal(*shape):
