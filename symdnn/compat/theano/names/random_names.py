@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from symdnn.compat.theano.names.class_names import NAMES
-from symdnn.compat.theano.names.mrg_streams import MrgStreams, ff_2p72, ff_2p134, guess_n_streams
+from symdnn.compat.theano.names.streams.mrg import MrgStreams, ff_2p72, ff_2p134, guess_n_streams
 from symdnn.graph.variable import Shared, Variable
 from symdnn.ops.random import random_stream
 from symdnn.ops.random.random import STATE_TYPE
