@@ -72,7 +72,7 @@ _ADVICE = {
 
 _INNER = "it is an inner part of Theano's compiler, of which symdnn has another"
 _FLAGS = "flags are read and set as theano.config.name; theano.configparser.AddConfigVar adds one"
-_NUMBERS = "its numbers are Theano's own; random numbers here are symdnn's (docs/theano.md)"
+_NUMBERS = "MRG_RandomStreams has Theano's numbers (docs/theano.md)"
 _SPARSE = "docs/theano.md and symdnn.sparse say what there is of sparse matrices"
 
 #: The same by the module in which a name of Theano 1.0 is, where no pattern above fits.
