@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -37,6 +37,8 @@ def check_inputs(op: Any, program: ScalarProgram, inputs: Sequence[Any]) -> None
 class FusedElemwise(MultiOp):
     """A scalar program for each element of tensors of equal ndim, which broadcast by static 1s."""
 
+    never_fails: ClassVar[bool] = True
+
     program: ScalarProgram
 
     def infer(self, *inputs: TensorType) -> Any:
@@ -64,6 +66,8 @@ class FusedElemwise(MultiOp):
 @dataclass(frozen=True)
 class FusedReduce(MultiOp):
     """Reductions over the same axes, each of a result of a scalar program that is never stored."""
+
+    never_fails: ClassVar[bool] = True
 
     program: ScalarProgram
     reductions: tuple[Reduce, ...]
