@@ -43,7 +43,7 @@ def check_collectives_are_captured_with_their_step():
     loss = T.sqr(T.tanh(T.dot(x, w) + b)).mean()
     grads = symdnn.grad(loss, [w, b])
     updates = [(p, p - np.float32(0.5) * g) for p, g in zip([w, b], grads)]
-    train = symdnn.function([x], loss, updates=dist.data_parallel(updates))
+    train = symdnn.function([x], loss, updates=dist.data_parallel(updates, bucket_bytes=16))
     train(np.ones((4, 4), "float32"))
     choices = [c for plan in train.plans() for c in plan.specialised.choices.values()]
     names = {c.kernel.name for c in choices}

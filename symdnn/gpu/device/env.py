@@ -30,6 +30,7 @@ class LaunchEnv(Protocol):
     error_word: int
     node: int
     reports: bool
+    load_only: bool
     alone: bool
 
     @property

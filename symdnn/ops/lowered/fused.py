@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -37,6 +37,8 @@ def check_inputs(op: Any, program: ScalarProgram, inputs: Sequence[Any]) -> None
 @dataclass(frozen=True)
 class FusedElemwise(MultiOp):
     """A scalar program for each element of tensors of equal ndim, which broadcast by static 1s."""
+
+    never_fails: ClassVar[bool] = True
 
     program: ScalarProgram
 
@@ -119,6 +121,8 @@ def fused_elementwise(
 @dataclass(frozen=True)
 class FusedReduce(MultiOp):
     """Reductions over the same axes, each of a result of a scalar program that is never stored."""
+
+    never_fails: ClassVar[bool] = True
 
     program: ScalarProgram
     reductions: tuple[Reduce, ...]
