@@ -17,8 +17,9 @@ from symdnn.graph.variable import Constant, Variable
 
 __all__ = ["foldable", "is_moderate", "limits", "movable"]
 
-#: A constant may move past another factor if its exponent takes this part of its dtype's range.
-_PART_OF_RANGE = 0.25
+#: A constant may move past another factor if its binary exponent is at most this, and at most this
+#: part of its dtype's: all that is nearer to the limits of the dtype may be lost.
+_EXPONENT, _PART_OF_RANGE = 24, 0.25
 
 
 def limits(dtype: str) -> Any:
@@ -61,7 +62,8 @@ def is_moderate(v: Variable) -> bool:
     size = float(np.abs(v.data.reshape(()).astype(np.complex128)))
     if not (np.isfinite(size) and size > 0):
         return False
-    return bool(abs(np.log2(size)) <= _PART_OF_RANGE * float(limits(v.type.dtype).maxexp))
+    most = min(_EXPONENT, _PART_OF_RANGE * int(limits(v.type.dtype).maxexp))
+    return bool(abs(np.log2(size)) <= most)
 
 
 def movable(v: Variable) -> bool:

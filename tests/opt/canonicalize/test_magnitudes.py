@@ -62,17 +62,19 @@ class _Watched(np.ndarray):
 
 
 def _ordinary(program, values, limits):
-    """Whether each step of the program by NumPy has a normal number, far from both limits."""
+    """Whether each step of the program by NumPy has a normal number, far from both limits: by
+    two constants of 24 bits, which rules leave out on the way."""
     _Watched.sizes = []
     with np.errstate(all="ignore"):
         program(*(np.asarray(v).view(_Watched) for v in values))
     return all(
-        np.all((s > 1e3 * limits.smallest_normal) & (s < 1e-3 * limits.max)) for s in _Watched.sizes
+        np.all((s > 2.0**49 * limits.smallest_normal) & (s < 2.0**-49 * limits.max))
+        for s in _Watched.sizes
     )
 
 
 def test_constants_of_usual_size_are_gathered():
-    x, y = T.vectors("x", "y")
-    for made, ops in ((2.5 * (1e-9 * x), 1), ((1e-6 * x) * y, 2), (3.0 * (x / 7e4), 1)):
-        f = symdnn.function([x, y], T.exp(made), on_unused_input="ignore", mode="FAST_COMPILE")
-        assert len(f.fgraph.apply_nodes) == ops + 1
+    x = T.vector("x")
+    for made in (2.5 * (1e-9 * x), 3.0 * (x / 7e4), 1e-7 * (x * 1e4) * 2):
+        f = symdnn.function([x], made, mode="FAST_COMPILE")
+        assert len(f.fgraph.apply_nodes) == 1
