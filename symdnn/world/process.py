@@ -115,16 +115,21 @@ class World:
         if self.store is not None:
             self.store.tell(name, None if value is None else json.dumps(value))
 
-    def compare(self, group: Group, collectives: Sequence[str]) -> None:
+    def compare(self, group: Group, collectives: Sequence[str], why: str = "") -> str:
         """Raise :class:`~symdnn.errors.CollectiveMismatch` unless all ranks of a group are about to
-        run the same collectives, in the same order."""
-        lists = self.gather("the comparison of collectives", list(collectives), group)
-        for other, theirs in zip(group.ranks, lists):
+        run the same collectives, in the same order.
+
+        ``why`` is a reason against a captured graph with them; returns that of the first rank that
+        has one.
+        """
+        told = self.gather("the comparison of collectives", [list(collectives), why], group)
+        for other, (theirs, _) in zip(group.ranks, told):
             if theirs != list(collectives):
                 raise CollectiveMismatch(
                     f"rank {self.place.rank} and rank {other} run different collectives of {group}"
                     f": {_difference(collectives, theirs)}"
                 )
+        return next((f"on rank {r}: {said}" for r, (_, said) in zip(group.ranks, told) if said), "")
 
     def fail(self, error: BaseException) -> None:
         """Tell the others that this rank failed; does nothing if another one had before."""

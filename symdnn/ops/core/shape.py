@@ -43,6 +43,8 @@ __all__ = ["Alloc", "DimShuffle", "Reshape", "ShapeI", "ShapeVector", "SpecifyTy
 class DimShuffle(Op):
     """Reorder dimensions, drop static ones of size 1, insert new ones (``"x"``). A view."""
 
+    never_fails: ClassVar[bool] = True
+
     pattern: tuple[int | str, ...]
 
     def infer(self, x: TensorType) -> TensorType:
@@ -136,8 +138,14 @@ class ShapeI(Op):
 
 
 def shape_i(x: TensorLike, axis: int) -> Variable:
-    """The size of dimension ``axis``: a constant if it is static."""
+    """The size of dimension ``axis``: a constant if it is static.
+
+    A stable form has the sizes of the user's variable, though those of both may not be known to be
+    equal.
+    """
     v = as_variable(x)
+    if v.stable_form_of is not None:
+        v = v.stable_form_of
     where = normal_axis("shape_i", axis, v.type.ndim)
     size = v.type.shape[where]
     if size is not None:
@@ -210,6 +218,7 @@ class Reshape(Op):
     One of them may be -1 (as a constant or at run time): it follows from the number of elements.
     """
 
+    never_fails: ClassVar[bool] = True
     linear_in_first: ClassVar[bool] = True
     static: tuple[int | None, ...]
 
