@@ -59,6 +59,8 @@ class FunctionGraph:
         self.original: dict[Variable, Variable] = {}
         #: The result of :meth:`toposort`, until the graph changes.
         self._order: list[Apply] | None = None
+        #: Whether a replacement has changed it since it was made.
+        self.changed = False
         self._known: dict[Any, Apply] = {}
         self._constants: dict[Any, Constant] = {}
         if replace:  # expressions that were not copied
@@ -176,6 +178,7 @@ class FunctionGraph:
         self, client: Client, old: Variable, new: Variable
     ) -> list[tuple[Variable, Variable]]:
         node, index = client
+        self.changed = True
         self._remove_client(old, client)
         if node is None:
             self.outputs[index] = new

@@ -20,7 +20,7 @@ from symdnn.graph.variable import Apply, Constant, Shared, Variable
 from symdnn.ops.array.advanced_index import AdvancedIncSubtensor
 from symdnn.ops.array.index import IncSubtensor
 from symdnn.ops.elemwise import Elemwise
-from symdnn.ops.lowered.fused import FusedElemwise
+from symdnn.ops.lowered.fused import FusedComplex, FusedElemwise
 from symdnn.ops.lowered.transfer import HostFromGpu
 
 __all__ = ["with_updates"]
@@ -100,7 +100,7 @@ def _cannot_fail(node: Apply) -> bool:
         return op.in_bounds
     if isinstance(op, IncSubtensor):
         return not op.host_inputs
-    return isinstance(op, Elemwise | FusedElemwise) and not op.unmergeable
+    return isinstance(op, Elemwise | FusedElemwise | FusedComplex) and not op.unmergeable
 
 
 def _to_host(node: Apply) -> bool:

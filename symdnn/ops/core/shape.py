@@ -138,8 +138,14 @@ class ShapeI(Op):
 
 
 def shape_i(x: TensorLike, axis: int) -> Variable:
-    """The size of dimension ``axis``: a constant if it is static."""
+    """The size of dimension ``axis``: a constant if it is static.
+
+    A stable form has the sizes of the user's variable, though those of both may not be known to be
+    equal.
+    """
     v = as_variable(x)
+    if v.stable_form_of is not None:
+        v = v.stable_form_of
     where = normal_axis("shape_i", axis, v.type.ndim)
     size = v.type.shape[where]
     if size is not None:
