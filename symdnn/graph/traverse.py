@@ -28,30 +28,24 @@ def toposort(outputs: Iterable[Variable], blockers: Iterable[Variable] = ()) -> 
     done: set[Apply] = set()
     order: list[Apply] = []
     ordered: list[Apply] = []
-    # Behind None is a node whose inputs have been visited.
-    stack: list[Apply | None] = [
-        v.owner for v in reversed(list(outputs)) if v.owner and v not in blocked
-    ]
+    # The nodes on the way to the one that is visited, and of each the inputs that are left. The
+    # outputs are the inputs of no node.
+    way: list[Apply] = []
+    inputs = iter(tuple(outputs))
+    stack = [inputs]
     while stack:
-        node = stack.pop()
-        if node is None:
-            if (made := stack.pop()) is not None and made not in done:
-                done.add(made)
-                order.append(made)
-                if made.op.ordered:
-                    ordered.append(made)
-        elif node not in done:
-            before = len(stack)
-            for v in node.inputs[::-1]:
-                if (
-                    (maker := v.owner) is not None
-                    and maker not in done
-                    and not (blocked and v in blocked)
-                ):
-                    stack.append(maker)
-            if len(stack) > before:
-                stack[before:before] = (node, None)
-            else:  # its inputs have been visited
+        for v in inputs:
+            node = v.owner
+            if node is not None and node not in done and not (blocked and v in blocked):
+                way.append(node)
+                inputs = iter(node.inputs)
+                stack.append(inputs)
+                break
+        else:
+            stack.pop()
+            if stack:
+                inputs = stack[-1]
+                node = way.pop()
                 done.add(node)
                 order.append(node)
                 if node.op.ordered:
