@@ -2,7 +2,8 @@
 
 Nodes between a start and its wait run while bytes move. The first bucket's nodes come first, then
 its start, then the nodes that the second bucket needs besides, and so on; a wait is moved down to
-the first node that reads it.
+the first node that reads it. On a GPU, where a wait raises nothing, updates with buckets that have
+come run before the wait for the others.
 """
 
 from __future__ import annotations
@@ -20,16 +21,17 @@ from symdnn.ops.collective.overlapped import (
     MoveWait,
     StreamStart,
     StreamWait,
+    is_agreement,
 )
 
-__all__ = ["agreement_last", "overlapped", "waits_late"]
+__all__ = ["agreed", "overlapped", "updates_between", "waits_late"]
 
 
-#: Collectives of a GPU between their halves, beyond which the oldest is waited for: operands keep
+#: Reductions of a GPU between their halves, beyond which the oldest is waited for: operands keep
 #: their memory until then, and two keep the other stream busy.
 _MOST_ON_THEIR_WAY = 2
-#: Of reductions alone there may be more, up to this share of the bytes of all. Each needs what was
-#: computed last, so that a wait for a large one would leave the first stream with nothing to do.
+#: There may be more, up to this share of the bytes of all. Each needs what was computed last, so
+#: that a wait for a large one would leave the first stream with nothing to do.
 _SHARE_ON_ITS_WAY = 0.5
 _STARTS = (AllReduceStart, MoveStart, StreamStart)
 _WAITS = (AllReduceWait, MoveWait, StreamWait)
@@ -93,8 +95,9 @@ def waits_late(nodes: Sequence[Apply]) -> list[Apply]:
             if (wait := made.get(v)) in waiting:
                 come(wait)
         if isinstance(n.op, StreamStart):
-            on_their_way = [w for w in waiting if isinstance(w.op, StreamWait)]
-            if (first := _waited_for(n, on_their_way, most_bytes)) is not None:
+            on_their_way = [w for w in waiting if isinstance(w.op, StreamWait) and _reduces(w)]
+            first = _waited_for(n, on_their_way, most_bytes) if _reduces(n) else None
+            if first is not None:
                 come(first)
             if n.outputs[0] in arrival:
                 waiting[arrival[n.outputs[0]]] = None
@@ -111,6 +114,16 @@ def _waited_for(start: Apply, on_their_way: Sequence[Apply], most_bytes: float) 
     return on_their_way[-kept] if kept < len(sizes) else None
 
 
+def _reduces(node: Apply) -> bool:
+    """Whether a start or a wait on a GPU is that of a reduction."""
+    start = node.inputs[0].owner if isinstance(node.op, StreamWait) else node
+    return (
+        start is not None
+        and isinstance(start.op, StreamStart)
+        and isinstance(start.op.of, Reducing)
+    )
+
+
 def _reduced_bytes(node: Apply) -> int:
     """The bytes of a reduction's operands, by its start or its wait on a GPU; 0 for others, and
     where a size is not known."""
@@ -123,8 +136,57 @@ def _reduced_bytes(node: Apply) -> int:
     return sum(math.prod(n or 0 for n in s) for s in sizes)
 
 
-def agreement_last(nodes: Sequence[Apply]) -> list[Apply]:
-    """``nodes`` that come before updates, with the agreement that no rank failed behind them."""
+def agreed(nodes: Sequence[Apply], late: bool = False) -> list[Apply]:
+    """``nodes`` that come before updates, with the agreement that no rank failed behind them.
+
+    Its halves on a GPU begin behind the last node that can fail, where it costs no time, or with
+    ``late`` behind all.
+    """
+    early = [n for n in nodes if isinstance(n.op, StreamStart) and is_agreement(n)]
+    if not early:
+        return _agreement_last(nodes)
+    can_fail = [i for i, n in enumerate(nodes) if late or not n.op.never_fails]
+    first = nodes[: max(can_fail, default=-1) + 1]
+    maker = {v: n for n in nodes for v in n.outputs}
+    wanted = set[Apply]().union(*(_needed(n, maker, set(first)) for n in early)) | set(early)
+    waits = [n for n in nodes if _ends_agreement(n)]
+    moved = [n for n in nodes if n in wanted]
+    rest = [n for n in nodes[len(first) :] if n not in wanted and n not in waits]
+    tail = len(rest)
+    while tail and isinstance(rest[tail - 1].op, StreamWait):
+        tail -= 1
+    after = {v for n in waits for v in n.outputs}
+    at = next((i for i, n in enumerate(rest[:tail]) if not after.isdisjoint(n.inputs)), tail)
+    kept = [n for n in first if n not in wanted and n not in waits]
+    return [*kept, *moved, *rest[:at], *waits, *rest[at:]]
+
+
+def _ends_agreement(node: Apply) -> bool:
+    start = node.inputs[0].owner if isinstance(node.op, StreamWait) else None
+    return start is not None and is_agreement(start)
+
+
+def updates_between(nodes: Sequence[Apply], updates: Sequence[Apply]) -> list[Apply]:
+    """``nodes`` and then ``updates``, each as soon as the last waits among ``nodes`` allow; all of
+    them are behind the agreement."""
+    end = len(nodes)
+    while end and isinstance(nodes[end - 1].op, StreamWait):
+        end -= 1
+    waits = nodes[end:]
+    at = {v: i for i, n in enumerate(waits) for v in n.outputs}
+    first = max((i for i, n in enumerate(waits) if _ends_agreement(n)), default=-1)
+    behind: dict[int, list[Apply]] = {}
+    for n in updates:
+        k = max([first, *(at[v] for v in n.inputs if v in at)])
+        behind.setdefault(k, []).append(n)
+        at.update(dict.fromkeys(n.outputs, k))
+    order = [*nodes[:end], *behind.get(-1, ())]
+    for i, wait in enumerate(waits):
+        order += [wait, *behind.get(i, ())]
+    return order
+
+
+def _agreement_last(nodes: Sequence[Apply]) -> list[Apply]:
     last = [n for n in nodes if isinstance(n.op, AllSucceeded)]
     if not last:
         return list(nodes)

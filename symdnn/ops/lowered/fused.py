@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from symdnn.errors import TypeMismatch
 from symdnn.graph.dims import Shape
 from symdnn.graph.op import Host, MultiOp, Shapes, Types
-from symdnn.graph.type import TensorType
+from symdnn.graph.type import TensorType, tensor_type
 from symdnn.graph.typing import Array
 from symdnn.ops.array.reduce import Reduce
 from symdnn.ops.core.scalar import ScalarProgram
@@ -38,12 +38,14 @@ def check_inputs(op: Any, program: ScalarProgram, inputs: Sequence[Any]) -> None
 class FusedElemwise(MultiOp):
     """A scalar program for each element of tensors of equal ndim, which broadcast by static 1s."""
 
+    never_fails: ClassVar[bool] = True
+
     program: ScalarProgram
 
     def infer(self, *inputs: TensorType) -> Any:
         check_inputs(self, self.program, inputs)
         shape = broadcast_static(self, inputs)
-        return tuple(TensorType(d, shape) for d in self.program.output_dtypes)
+        return tuple(tensor_type(d, shape) for d in self.program.output_dtypes)
 
     def reference(self, *inputs: Array) -> Any:
         shape = np.broadcast_shapes(*(a.shape for a in inputs))
@@ -119,6 +121,8 @@ def fused_elementwise(
 @dataclass(frozen=True)
 class FusedReduce(MultiOp):
     """Reductions over the same axes, each of a result of a scalar program that is never stored."""
+
+    never_fails: ClassVar[bool] = True
 
     program: ScalarProgram
     reductions: tuple[Reduce, ...]

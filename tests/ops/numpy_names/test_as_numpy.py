@@ -129,6 +129,20 @@ def test_padding(options):
     )
 
 
+@pytest.mark.parametrize("kind", ["even", "odd"])
+@pytest.mark.parametrize("mode", ["reflect", "symmetric"])
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_padding_wider_than_the_array(mode, kind, size):
+    widths = ((7, 8), (0, 9))
+    for array in (M[:size, :3], INTS[:size, :3]):
+        (got,), (wanted,) = results(lambda m, a: m.pad(a, widths, mode, reflect_type=kind), [array])
+        np.testing.assert_allclose(got, wanted, 1e-6)
+    T.verify_grad(
+        lambda x: T.pad(x, widths, mode, reflect_type=kind), [M[:size, :3]],
+        rng=np.random.RandomState(1),
+    )  # fmt: skip
+
+
 def test_constants():
     assert (T.pi, T.inf, T.newaxis) == (np.pi, np.inf, None)
     assert T.asarray([T.constant(1.0), 2], T.float32).eval().tolist() == [1, 2]
