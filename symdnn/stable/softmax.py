@@ -153,7 +153,7 @@ def _picks_rows(op: Any, rest: list[Variable], context: Context) -> bool:
 def _counts(rows: Variable) -> bool:
     """Whether it is ``arange(n)``, also a constant one."""
     if isinstance(rows, Constant):
-        return np.array_equal(rows.data, np.arange(rows.data.size))
+        return bool(np.array_equal(rows.data, np.arange(rows.data.size)))
     if not made_by(rows, ARange):
         return False
     start, _, step = node_of(rows).inputs
