@@ -18,6 +18,7 @@ from symdnn.errors import (
     TypeMismatch,
 )
 from symdnn.graph.traverse import toposort
+from symdnn.nn.optimizers import base
 from symdnn.ops.collective.base import Collective
 from symdnn.ops.collective.overlapped import (
     AllReduceStart,
@@ -163,6 +164,26 @@ def test_updates_on_a_gpu_do_not_wait_for_later_buckets(of_three):
         i for i, w in enumerate(words) if w == "StreamStart"
     )
     assert words.index("agreement StreamWait") < min(made)
+
+
+@pytest.mark.parametrize("shard", [None, "optimizer", "parameters"])
+@pytest.mark.parametrize("options", [
+    {}, {"loss_scale": symdnn.LossScale()}, {"clip_norm": 0.1},
+    {"accumulate": 2, "clip_value": 1.0},
+], ids=lambda o: "-".join(o) or "plain")  # fmt: skip
+def test_steps_of_all_kinds_have_a_valid_order_on_a_gpu(of_three, monkeypatch, shard, options):
+    """What reads the agreement, as a loss scale does, is behind the wait for it."""
+    monkeypatch.setattr(base, "broadcast_values", lambda *_: None)
+    x, t = T.matrix("x"), T.ivector("t")
+    net = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 2))
+    parallel = dist.DataParallel(shard=shard, samples=x.shape[0], bucket_bytes=64)
+    loss = nn.CrossEntropyCriterion()(net(x), t)
+    updates = nn.optim.adam(loss, net, distributed=parallel, **options)
+    stages = rewritten(loss, [x, t], "cuda:sm_90", updates)
+    for segment in stages.program.segments():
+        place = {n: i for i, n in enumerate(segment.nodes)}
+        for n in segment.nodes:
+            assert all(v.owner not in place or place[v.owner] < place[n] for v in n.inputs)
 
 
 def test_the_first_stream_does_not_wait_for_a_large_bucket_alone(of_three):

@@ -27,11 +27,11 @@ from symdnn.ops.collective.overlapped import (
 __all__ = ["agreed", "overlapped", "updates_between", "waits_late"]
 
 
-#: Collectives of a GPU between their halves, beyond which the oldest is waited for: operands keep
+#: Reductions of a GPU between their halves, beyond which the oldest is waited for: operands keep
 #: their memory until then, and two keep the other stream busy.
 _MOST_ON_THEIR_WAY = 2
-#: Of reductions alone there may be more, up to this share of the bytes of all. Each needs what was
-#: computed last, so that a wait for a large one would leave the first stream with nothing to do.
+#: There may be more, up to this share of the bytes of all. Each needs what was computed last, so
+#: that a wait for a large one would leave the first stream with nothing to do.
 _SHARE_ON_ITS_WAY = 0.5
 _STARTS = (AllReduceStart, MoveStart, StreamStart)
 _WAITS = (AllReduceWait, MoveWait, StreamWait)
@@ -95,10 +95,8 @@ def waits_late(nodes: Sequence[Apply]) -> list[Apply]:
             if (wait := made.get(v)) in waiting:
                 come(wait)
         if isinstance(n.op, StreamStart):
-            on_their_way = [
-                w for w in waiting if isinstance(w.op, StreamWait) and not _ends_agreement(w)
-            ]
-            first = None if is_agreement(n) else _waited_for(n, on_their_way, most_bytes)
+            on_their_way = [w for w in waiting if isinstance(w.op, StreamWait) and _reduces(w)]
+            first = _waited_for(n, on_their_way, most_bytes) if _reduces(n) else None
             if first is not None:
                 come(first)
             if n.outputs[0] in arrival:
@@ -114,6 +112,16 @@ def _waited_for(start: Apply, on_their_way: Sequence[Apply], most_bytes: float) 
     while kept < len(sizes) and all(sizes[: kept + 1]) and sum(sizes[: kept + 1]) <= most_bytes:
         kept += 1
     return on_their_way[-kept] if kept < len(sizes) else None
+
+
+def _reduces(node: Apply) -> bool:
+    """Whether a start or a wait on a GPU is that of a reduction."""
+    start = node.inputs[0].owner if isinstance(node.op, StreamWait) else node
+    return (
+        start is not None
+        and isinstance(start.op, StreamStart)
+        and isinstance(start.op.of, Reducing)
+    )
 
 
 def _reduced_bytes(node: Apply) -> int:
@@ -147,8 +155,10 @@ def agreed(nodes: Sequence[Apply], late: bool = False) -> list[Apply]:
     tail = len(rest)
     while tail and isinstance(rest[tail - 1].op, StreamWait):
         tail -= 1
+    after = {v for n in waits for v in n.outputs}
+    at = next((i for i, n in enumerate(rest[:tail]) if not after.isdisjoint(n.inputs)), tail)
     kept = [n for n in first if n not in wanted and n not in waits]
-    return [*kept, *moved, *rest[:tail], *waits, *rest[tail:]]
+    return [*kept, *moved, *rest[:at], *waits, *rest[at:]]
 
 
 def _ends_agreement(node: Apply) -> bool:

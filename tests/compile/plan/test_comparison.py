@@ -33,7 +33,7 @@ def told(monkeypatch):
     monkeypatch.setattr(process, "_current", world)
     told = SimpleNamespace(sent=[], others=None)
 
-    def gather(name, value, group=None):
+    def gather(name, value, group=None, stuck=0.0):
         told.sent.append((group, value))
         return [value, value if told.others is None else told.others]
 
