@@ -13,7 +13,6 @@ from symdnn.compile.program.overlap import nodes_needed, reduced_bytes
 from symdnn.graph.variable import Apply
 from symdnn.ops.collective.base import Collective, Reducing
 from symdnn.ops.collective.overlapped import AllSucceeded, StreamStart, StreamWait, is_agreement
-from symdnn.world.group import Group
 
 __all__ = ["agreed", "updates_between"]
 
@@ -35,7 +34,7 @@ def agreed(nodes: Sequence[Apply], late: bool = False) -> list[Apply]:
         return _agreement_last(nodes)
     waits = [n for n in nodes if _ends_agreement(n)]
     others = [n for n in nodes if n not in starts and n not in waits]
-    at = len(others) if late else _place(others, starts[0].op.group)
+    at = len(others) if late else _place(others, starts[0])
     before, behind = others[:at], others[at:]
     maker = {v: n for n in nodes for v in n.outputs}
     moving = _with_readers(behind)
@@ -55,12 +54,15 @@ def agreed(nodes: Sequence[Apply], late: bool = False) -> list[Apply]:
     return [*before, *pulled, *starts, *rest[:end], *waits, *rest[end:]]
 
 
-def _place(nodes: Sequence[Apply], group: Group) -> int:
-    """The index of the first reduction of the last ones of ``group``; the end without any."""
+def _place(nodes: Sequence[Apply], start: Apply) -> int:
+    """The index of the first of the last reductions by the group of ``start``; the end without."""
     found = [
         (i, reduced_bytes(n))
         for i, n in enumerate(nodes)
-        if isinstance(n.op, StreamStart) and isinstance(n.op.of, Reducing) and n.op.group == group
+        if isinstance(n.op, StreamStart)
+        and isinstance(n.op.of, Reducing)
+        and isinstance(start.op, StreamStart)
+        and n.op.group == start.op.group
     ]
     left = _SHARE_BEHIND * sum(nbytes for _, nbytes in found)
     for i, nbytes in reversed(found):
