@@ -61,6 +61,8 @@ class FunctionGraph:
         self._order: list[Apply] | None = None
         #: Whether a replacement has changed it since it was made.
         self.changed = False
+        #: Rewrites that apply to no node, as long as nothing changes it.
+        self.in_vain: frozenset[Any] = frozenset()
         self._known: dict[Any, Apply] = {}
         self._constants: dict[Any, Constant] = {}
         if replace:  # expressions that were not copied
@@ -178,7 +180,7 @@ class FunctionGraph:
         self, client: Client, old: Variable, new: Variable
     ) -> list[tuple[Variable, Variable]]:
         node, index = client
-        self.changed = True
+        self.changed, self.in_vain = True, frozenset()
         self._remove_client(old, client)
         if node is None:
             self.outputs[index] = new

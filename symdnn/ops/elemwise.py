@@ -19,7 +19,7 @@ from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Shapes, Types, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.origin import Hints
 from symdnn.graph.pattern import Pattern
-from symdnn.graph.type import TensorType, dtype_name, numpy_dtype
+from symdnn.graph.type import TensorType, dtype_name, numpy_dtype, tensor_type
 from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Apply, Constant, Variable, as_variable, constant
 from symdnn.ops.core.dtype import float_of, is_narrow_float, promote, upcast
@@ -152,7 +152,7 @@ class Elemwise(Op):
         for t in inputs:
             if t.shape == shape and t.dtype == dtype:
                 return t  # one object for equal types, which keeps its computed properties
-        return TensorType(dtype, shape)
+        return tensor_type(dtype, shape)
 
     def reference(self, *inputs: Array) -> Array:
         dtypes = [dtype_name(a.dtype) for a in inputs]

@@ -5,15 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from symdnn.graph.origin import Hints, current_hints
 from symdnn.graph.pattern import Match, p, pattern_vars
-from symdnn.graph.variable import Apply, Constant, Variable
+from symdnn.graph.variable import Apply, Constant, Variable, as_variable
+from symdnn.graph.variable import constant as as_constant
 from symdnn.ops.array.advanced_index import AdvancedSubtensor
 from symdnn.ops.array.create import ARange
 from symdnn.ops.array.index import subtensor
 from symdnn.ops.array.reduce import LogSumExp, Sum
 from symdnn.ops.array.take import OneHot
-from symdnn.ops.core.shape import as_dim, shape_i
+from symdnn.ops.core.shape import DimShuffle, as_dim, shape_i
 from symdnn.ops.elementwise.arithmetic import Add, Mul, Sub
 from symdnn.ops.elementwise.comparison import lt, switch
 from symdnn.ops.elementwise.math import log
@@ -101,14 +104,26 @@ FUSED = [
 
 @on(AdvancedSubtensor, names=("local_advanced_indexing_crossentropy_onehot",))
 def rows_at_labels(node: Apply, context: Context) -> Variable | None:
-    """``p[arange(n), labels]`` of a softmax is ``PickLabel`` on the first ``n`` rows."""
-    v, *rest = node.inputs
+    """``p[arange(n), labels]`` of a softmax is ``PickLabel`` on the first ``n`` rows.
+
+    Both indices may be columns, as ``take_along_axis`` has them.
+    """
+    v, *given = node.inputs
+    columns = all(w.type.ndim == 2 and w.type.shape[1] == 1 for w in given)
+    rest = [_of_column(w) for w in given] if columns else given
     if not _of_softmax(v) or not _picks_rows(node.op, rest, context):
         return None
     chosen, count = _labels(rest[1], v), context.shapes.dims(rest[0])[0]
-    if _has_rows(v, count, context):
-        return PickLabel(1)(v, chosen)
-    return _of_first_rows(v, count, chosen)
+    whole = _has_rows(v, count, context)
+    found = PickLabel(1)(v, chosen) if whole else _of_first_rows(v, count, chosen)
+    return found.dimshuffle(0, "x") if columns else found
+
+
+def _of_column(v: Variable) -> Variable:
+    """The vector of a column."""
+    if made_by(v, DimShuffle) and node_of(v).op.pattern == (0, "x"):
+        return as_variable(node_of(v).inputs[0])
+    return as_constant(v.data[:, 0]) if isinstance(v, Constant) else v.dimshuffle(0)
 
 
 def _has_rows(v: Variable, count: Any, context: Context) -> bool:
@@ -130,13 +145,19 @@ def _picks_rows(op: Any, rest: list[Variable], context: Context) -> bool:
     """Whether the index is ``[arange(n), labels]`` with ``n`` labels."""
     if op.index != ("a", "a") or any(v.type.ndim != 1 for v in rest):
         return False
-    rows = rest[0].owner
-    if rows is None or not isinstance(rows.op, ARange) or rest[1].type.shape == (1,):
-        return False
-    start, _, step = rows.inputs
     dims = context.shapes.dims
-    from_zero = number(start) == 0 and number(step) == 1
-    return from_zero and (_agree(rest) or context.shapes.same(*(dims(v)[0] for v in rest)))
+    counts = _counts(rest[0]) and rest[1].type.shape != (1,)
+    return counts and (_agree(rest) or context.shapes.same(*(dims(v)[0] for v in rest)))
+
+
+def _counts(rows: Variable) -> bool:
+    """Whether it is ``arange(n)``, also a constant one."""
+    if isinstance(rows, Constant):
+        return np.array_equal(rows.data, np.arange(rows.data.size))
+    if not made_by(rows, ARange):
+        return False
+    start, _, step = node_of(rows).inputs
+    return number(start) == 0 and number(step) == 1
 
 
 def _agree(arrays: list[Variable]) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from symdnn.compile.call.fast import SegmentCalls
+from symdnn.compile.call.fast import Calls
 from symdnn.graph.values.storage import changes
 
 __all__ = ["STEPS_OF_LOOPS", "STEPS_OF_PRODUCTS", "accepting", "shortcut"]
@@ -20,7 +20,7 @@ _MIN_STRIDED = 1 << 14
 STEPS_OF_LOOPS, STEPS_OF_PRODUCTS = (0, 1, 2, 3, 4), (1,)
 
 
-def accepting(calls: SegmentCalls, strided: Sequence[Sequence[int]] = ()) -> Any:
+def accepting(calls: Calls, strided: Sequence[Sequence[int]] = ()) -> Any:
     """``accept(args, trusted, dense)``: (shapes, inputs of the plan), or None to convert one.
 
     It is generated code for these arguments: a loop over them takes as long as a small kernel.
@@ -108,7 +108,8 @@ def attempt(function, args):
     try:
      count = bound.calls + 1
      if (bound.quick and plain and runtime.depth < 0 and count != bound.next_look
-         and plan is cache.latest and bound.scratch is runtime.arenas[0].bytes{current}):
+         and plan is cache.latest and bound.scratch is runtime.arenas[0].bytes{current}
+         and not (bound.parallel and bound.must_look())):
 """
 _SHORTCUT_END = """\
       bound.calls = count

@@ -80,8 +80,9 @@ class ElementwiseKernel(Kernel[_Op]):
     def fuses(self, op: Op) -> bool:
         """Whether ``opt`` may fuse elementwise ops into this one."""
         compiles = str(config.cpu.compile) != "never" and jit.installed()
-        fused = isinstance(op, FusedElemwise | FusedComplex)
-        return compiles and fused and refusal(op.program) is None
+        if not compiles or not isinstance(op, FusedElemwise | FusedComplex):
+            return False
+        return refusal(op.program) is None
 
     def program(self, call: Call[_Op]) -> ScalarProgram | None:
         """The op's scalar program for the operands' dtypes, or of the parts of complex ones."""

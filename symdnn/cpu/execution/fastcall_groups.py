@@ -115,8 +115,9 @@ class FastCallGroups:
         return group.repeat(times, arrays, strides)
 
     def whole(
-        self, arguments: Sequence[Any], read: Sequence[int], places: Sequence[int], otherwise: Any
-    ) -> Any:
+        self, arguments: Sequence[Any], same_flags: bool, read: Sequence[int],
+        places: Sequence[int], otherwise: Any,
+    ) -> Any:  # fmt: skip
         """A call of the plan as one function (:func:`whole_call`); None where it is more.
 
         ``read`` has the argument that each of the plan's inputs is, ``places`` the plan's output
@@ -125,16 +126,17 @@ class FastCallGroups:
         where, results = self.repeatable(), self._frame.results
         if where is None or self.bound is None:
             return None
-        if any(results.large(k) for k in range(len(results.places))):
-            return None  # their memory is recycled
         if sorted(places) != [*range(len(self._frame.leaving))]:
             return None
-        made = {i: (shape, dtype) for i, shape, dtype in results.places}
+        made: dict[int, tuple[Any, tuple[Any, ...]]] = {
+            i: (results.make, (k,)) if results.large(k) else (np.empty, (shape, dtype))
+            for k, (i, shape, dtype) in enumerate(results.places)
+        }
         outputs = [made[self._frame.leaving[k]] for k in places]
         order = [
             len(arguments) + places.index(k) if is_output else read[k] for is_output, k in where
         ]
-        return whole_call(self.bound, arguments, outputs, order, otherwise)
+        return whole_call(self.bound, arguments, outputs, order, otherwise, same_flags)
 
     @classmethod
     def of(

@@ -129,7 +129,7 @@ class CpuPlan(BoundPlan):
         self.run_all: Any = None
         self.python_run: Any = None
         self.runs, self.silent, self.grouped = 0, False, False
-        #: Whether a run is one call, without Python's kernels or work for several threads.
+        #: Whether a run is one call, without Python's kernels.
         self.quick = False
         #: A call as one function (:meth:`whole`); False where it is more, None at first.
         self.direct: Any = None
@@ -256,7 +256,7 @@ class CpuPlan(BoundPlan):
         runtime, scratch = self.runtime, self.scratch
         if scratch is None or scratch is not runtime.arenas[runtime.depth].bytes:
             self._attach()
-        if self.parallel and self._must_look():
+        if self.parallel and self.must_look():
             count = self._usable_threads()
             if count < self.threads:
                 return self._run_with_fewer(count, entering, watcher)
@@ -283,11 +283,13 @@ class CpuPlan(BoundPlan):
         hot = self.quick and self.calls > self.next_look
         if not hot or self.spans is None or function is None or beside > _MOST_BYTES_APART:
             return None
+        if self.parallel and self.threads > 1:
+            return None  # others may want the processors
         if beside:
             self._place(empty_aligned(beside))
             function.bind(self.template)
             self.detach()  # the next run binds to the arena again
-        return self.spans.whole(arguments, *more)
+        return self.spans.whole(arguments, self.parallel, *more)
 
     def is_one_function(self) -> bool:
         """:meth:`repeats` for the number of threads of this plan."""
@@ -299,7 +301,7 @@ class CpuPlan(BoundPlan):
         self, times: int, entering: Sequence[tuple[Any, bool]], outputs: Sequence[Any]
     ) -> int:
         """A loop of compiled code."""
-        if self.parallel and self._must_look() and (n := self._usable_threads()) < self.threads:
+        if self.parallel and self.must_look() and (n := self._usable_threads()) < self.threads:
             plan = self.fewer.get(n)
             with thread_pools.limited(n):
                 return 0 if plan is None else plan.repeat(times, entering, outputs)
@@ -308,12 +310,11 @@ class CpuPlan(BoundPlan):
         assert self.spans is not None
         return self.spans.repeat(times, entering, outputs)
 
-    def _must_look(self) -> bool:
+    def must_look(self) -> bool:
         """Whether the number of threads may have to change."""
-        if thread_pools.set_threads() != self.threads:
-            return True
-        free = CONTENTION.free >= self.threads and monotonic() < CONTENTION.next_check
-        return self.yields and not free
+        if (other := thread_pools.set_threads() != self.threads) or not self.yields:
+            return other
+        return not (CONTENTION.free >= self.threads and monotonic() < CONTENTION.next_check)
 
     def _usable_threads(self) -> int:
         """How many threads this run uses; binds the steps again if the flag has changed."""
@@ -397,8 +398,7 @@ class CpuPlan(BoundPlan):
             # No step has work for two threads, so the number of threads does not matter.
             self.threaded = self.threaded and not all(t.asks_threads for t in self._traits())
             self.parallel = self.threaded or self.has_pools
-        few = self.threads == 1 and sum(a.nbytes for a in entering) <= _MOST_BYTES_APART
-        self.quick = self.silent and self.simple and (few or not self.parallel)
+        self.quick = self.silent and self.simple
         return self.run_all
 
     def _traits(self) -> set[Traits]:

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from symdnn.config import config
 from symdnn.cpu.compiler import jit
 from symdnn.cpu.launch.fastcall_ir import (
     DATA_OFFSET,
@@ -29,6 +30,7 @@ from symdnn.cpu.launch.fastcall_ir import (
     ITEMS_OFFSET,
     MOST_AXES,
     MOST_OPERANDS,
+    WHOLE_HEAD,
     module,
 )
 
@@ -170,33 +172,38 @@ class _Table(np.ndarray):
 
 
 def whole_call(
-    group: FastCallGroup, inputs: Sequence[Any], outputs: Sequence[tuple[tuple[int, ...], Any]],
-    order: Sequence[int], otherwise: Any,
+    group: FastCallGroup, inputs: Sequence[Any], outputs: Sequence[tuple[Any, tuple[Any, ...]]],
+    order: Sequence[int], otherwise: Any, same_flags: bool = False,
 ) -> Any:  # fmt: skip
     """A call with everything around the group as one function; None where it is not possible.
 
-    ``call(function, arguments)`` takes the tuple of arguments and returns a list of new arrays, of
-    these ``outputs`` (shape, dtype). Arguments that are no contiguous arrays with dtypes and shapes
-    as the ``inputs`` have go to ``otherwise(function, arguments)``. ``order`` has the index of each
-    of the group's arguments among inputs and outputs. Python's lock is held all the time, so that
-    nothing else runs.
+    ``call(function, arguments)`` takes the tuple of arguments and returns a list of new arrays,
+    which these ``outputs`` make: functions with one or two arguments. Arguments that are no
+    contiguous arrays with dtypes and shapes as the ``inputs`` have go to ``otherwise(function,
+    arguments)``; with ``same_flags`` so do all where flags are others than now. ``order`` has the
+    index of each of the group's arguments among inputs and outputs. Python's lock is held all the
+    time, so that nothing else runs.
     """
     axes = max((a.ndim for a in inputs), default=0)
     many = max(len(inputs) + len(outputs), len(order)) > MOST_OPERANDS
     if not inputs or many or axes > MOST_AXES or not group.alone or not _items_are_right():
         return None
-    made = [(shape, dtype) for shape, dtype in outputs]
+    changes, scopes = config.state_parts()
+    now, scope = changes[0], scopes.get()
     head = [
-        len(inputs), len(outputs), len(order), id(None), id(np.empty),
+        len(inputs), len(outputs), len(order), id(None), 0,
         _address_of("PyObject_Vectorcall"), _address_of("PyList_New"), _address_of("Py_DecRef"),
         _definitions()["group"].method, id(group.table), id(otherwise), id(np.ndarray),
     ]  # fmt: skip
-    words = head + [0] * (HEAD - len(head))
+    if same_flags:
+        head += [id(changes), id(now), id(scopes), id(scope), _address_of("PyContextVar_Get")]
+    words = head + [0] * (WHOLE_HEAD - len(head))
     for a in inputs:
         words += [id(a.dtype), a.ndim, *a.shape, *[0] * (MOST_AXES - a.ndim)]
-    words += [id(thing) for each in made for thing in each]
+    for make, given in outputs:
+        words += [id(make), len(given), *map(id, given), *[0] * (2 - len(given))]
     table = np.array([*words, *order], np.int64).view(_Table)
-    table.keep = group, [a.dtype for a in inputs], made, otherwise
+    table.keep = group, [a.dtype for a in inputs], [*outputs], otherwise, now, scope
     return _builtin("whole", table)
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 __all__ = [
     "DATA_OFFSET", "FLAGS_OFFSET", "HEAD", "ITEMS_OFFSET", "MOST_AXES", "MOST_OPERANDS",
-    "execute_module", "module",
+    "WHOLE_HEAD", "execute_module", "module",
 ]  # fmt: skip
 
 #: Words in front of pointer updates and steps.
@@ -26,6 +26,8 @@ _AXES_OFFSET, _SIZES_OFFSET, _DTYPE_OFFSET = DATA_OFFSET + 8, DATA_OFFSET + 16, 
 _COUNT_OFFSET, ITEMS_OFFSET = object.__basicsize__, object.__basicsize__ + 8
 #: Axes of an argument, and arrays, that ``whole`` has room for.
 MOST_AXES, MOST_OPERANDS = 8, 16
+#: Words in front of the records of ``whole``, and those of a result's record.
+WHOLE_HEAD, _MADE_WORDS = 20, 4
 
 _TABLE = f"""
 %table_at = getelementptr i8, ptr %self, i64 {DATA_OFFSET}
@@ -219,10 +221,13 @@ ret ptr %result
 """
 
 #: A call of a function as a whole: ``(function, arguments)``, a tuple, to the list of results.
-#: Words: 0 to 2 the numbers of arguments, results and operands, 3 None, 4 ``np.empty``, 5
+#: Words: 0 to 2 the numbers of arguments, results and operands, 3 None, 4 nothing, 5
 #: ``PyObject_Vectorcall``, 6 ``PyList_New``, 7 ``Py_DecRef``, 8 ``group``, 9 its table, 10 what is
-#: called where arguments are others. Then of each argument its dtype, number of axes and sizes, of
-#: each result its shape and dtype, and of each operand its index among arguments and results.
+#: called where arguments are others, or flags: 12 is null, or a list whose number is the object 13
+#: where they are those of now, 14 a context's variable with the value 15 then, 16
+#: ``PyContextVar_Get``. Then of each argument its dtype, number of axes and sizes, of each result
+#: what makes it, its number of arguments and two of these, and of each operand its index among
+#: arguments and results.
 _WHOLE = f"""
 define ptr @whole(ptr %self, ptr %args, i64 %given) {{
 entry:
@@ -231,7 +236,6 @@ entry:
 {_word("outputs", 1)}
 {_word("count", 2)}
 {_word("none", 3, "ptr")}
-{_word("empty", 4, "ptr")}
 {_word("vectorcall", 5, "ptr")}
 {_word("new_list", 6, "ptr")}
 {_word("drop", 7, "ptr")}
@@ -239,21 +243,45 @@ entry:
 {_word("group_table", 9, "ptr")}
 {_word("otherwise", 10, "ptr")}
 {_word("type", 11, "ptr")}
+{_word("changes", 12, "ptr")}
+{_word("change", 13, "ptr")}
+{_word("scopes", 14, "ptr")}
+{_word("scope", 15, "ptr")}
+{_word("get", 16, "ptr")}
+%held = alloca ptr
 %objects = alloca [{MOST_OPERANDS} x ptr]
 %operands = alloca [{MOST_OPERANDS} x ptr]
-%of_inputs = getelementptr i64, ptr %t, i64 {HEAD}
+%of_inputs = getelementptr i64, ptr %t, i64 {WHOLE_HEAD}
 %input_words = mul i64 %inputs, {MOST_AXES + 2}
 %of_outputs = getelementptr i64, ptr %of_inputs, i64 %input_words
-%output_words = mul i64 %outputs, 2
+%output_words = mul i64 %outputs, {_MADE_WORDS}
 %order = getelementptr i64, ptr %of_outputs, i64 %output_words
 {_word("tuple", 1, "ptr", "args")}
 %size_at = getelementptr i8, ptr %tuple, i64 {_COUNT_OFFSET}
 %size = load i64, ptr %size_at
 %items = getelementptr i8, ptr %tuple, i64 {ITEMS_OFFSET}
 %as_many = icmp eq i64 %size, %inputs
-br i1 %as_many, label %input, label %other
+br i1 %as_many, label %flagged, label %other
+flagged:
+%no_flags = icmp eq ptr %changes, null
+br i1 %no_flags, label %input, label %changed
+changed:
+%counts_at = getelementptr i8, ptr %changes, i64 {ITEMS_OFFSET}
+%counts = load ptr, ptr %counts_at
+%count_now = load ptr, ptr %counts
+%as_often = icmp eq ptr %count_now, %change
+br i1 %as_often, label %scoped, label %other
+scoped:
+%got = call i32 %get(ptr %scopes, ptr null, ptr %held)
+%held_now = load ptr, ptr %held
+%not_got = icmp eq ptr %held_now, null
+br i1 %not_got, label %other, label %compared
+compared:
+call void %drop(ptr %held_now)
+%as_here = icmp eq ptr %held_now, %scope
+br i1 %as_here, label %input, label %other
 input:
-%i = phi i64 [0, %entry], [%i_next, %next]
+%i = phi i64 [0, %flagged], [0, %compared], [%i_next, %next]
 {_word("object", "%i", "ptr", "items")}
 %is_at = getelementptr i8, ptr %object, i64 {_TYPE_OFFSET}
 %is = load ptr, ptr %is_at
@@ -310,9 +338,12 @@ listed:
 br label %output
 output:
 %j = phi i64 [0, %listed], [%j_next, %kept]
-%j2 = mul i64 %j, 2
-%given_at = getelementptr i64, ptr %of_outputs, i64 %j2
-%new = call ptr %vectorcall(ptr %empty, ptr %given_at, i64 2, ptr null)
+%j4 = mul i64 %j, {_MADE_WORDS}
+%maker_at = getelementptr i64, ptr %of_outputs, i64 %j4
+%maker = load ptr, ptr %maker_at
+{_word("with", 1, "i64", "maker_at")}
+%given_at = getelementptr i64, ptr %maker_at, i64 2
+%new = call ptr %vectorcall(ptr %maker, ptr %given_at, i64 %with, ptr null)
 %no_new = icmp eq ptr %new, null
 br i1 %no_new, label %undo, label %kept
 kept:

@@ -258,21 +258,30 @@ def _as_primitive_reads(array: Array, o: PrimitiveOperand) -> Any:
 
 
 def with_nan_check(launch: PrimitiveLaunch, op: Any, of_result: bool = False) -> Any:
-    """``launch`` of a primitive that ignores NaN; ``op``'s reference if the sum of x is NaN.
+    """``launch`` of a primitive that ignores NaN; ``op``'s reference if x may have one.
 
-    It is NaN if an element is NaN, or if infinities of both signs are added. ``of_result`` adds up
-    the result instead: some, but not all elements that should be NaN are.
+    ``of_result`` looks at the result instead: some, but not all elements that should be NaN are.
     """
 
     def run(inputs: Arrays, outputs: Arrays, workspace: Array | None = None) -> None:
         x = as_contiguous(inputs[0])
         launch([x], outputs, workspace)
         with np.errstate(all="ignore"):
-            total = np.add.reduce((outputs[0] if of_result else x).reshape(-1))
-            if np.isnan(total):
+            if _may_have_nan((outputs[0] if of_result else x).reshape(-1)):
                 np.copyto(outputs[0], op.compute(x)[0])
 
     return run
+
+
+def _may_have_nan(x: Any) -> bool:
+    """Whether the sum is NaN: an element is, or infinities of both signs are added.
+
+    NumPy adds a million numbers in bfloat16 in 20 ms. Of their bits NaN are the largest, with and
+    without the sign.
+    """
+    if x.dtype.itemsize > 2:
+        return bool(np.isnan(np.add.reduce(x)))
+    return bool(x.view(np.int16).max() > 0x7F80 or x.view(np.uint16).max() > 0xFF80)
 
 
 def version_of(call: Call, index: int) -> Version | None:

@@ -15,7 +15,7 @@ from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.array.reduce import Reduce
 from symdnn.ops.attention.attention import Attention, AttentionGrad
-from symdnn.ops.elementwise.arithmetic import Cast, cast
+from symdnn.ops.elementwise.arithmetic import cast
 from symdnn.ops.elemwise import Elemwise
 from symdnn.ops.linalg.dot import BatchedDot, Dot
 from symdnn.ops.nn.batchnorm import Normalise, NormGrad
@@ -48,15 +48,12 @@ class Widening:
         nodes = self.fgraph.toposort()
         if not any(self._is_product(n) for n in nodes):
             return
-        same = []
         for node in nodes:
-            if self._widens(node):
-                same.append((node.outputs[0], self._wide_of[node.inputs[0]]))
-            elif self._is_product(node) or self._follows(node):
+            if self._is_product(node) or self._follows(node):
                 with inherit(node.origin, node.hints, node.written):
                     self._widen(node)
         pairs = [(v, cast(w, self.dtype)) for v, w in self._wide_of.items() if self._is_read(v)]
-        self.fgraph.replace_all([*same, *pairs], reason)
+        self.fgraph.replace_all(pairs, reason)
 
     def _is_narrow(self, v: Variable) -> bool:
         return isinstance(v.type, TensorType) and v.type.dtype == self.dtype
@@ -70,11 +67,6 @@ class Widening:
         narrow = all(map(self._is_narrow, node.outputs))
         wide = any(v in self._wide_of for v in node.inputs)
         return narrow and wide and isinstance(node.op, _FOLLOWERS)
-
-    def _widens(self, node: Apply) -> bool:
-        """Whether the program itself widens what is in float32."""
-        cast_to = node.outputs[0].type.dtype if isinstance(node.op, Cast) else ""
-        return cast_to == "float32" and node.inputs[0] in self._wide_of
 
     def _widen(self, node: Apply) -> None:
         inputs = [self._wide(v) if self._is_narrow(v) else v for v in node.inputs]
@@ -98,7 +90,4 @@ class Widening:
     def _is_read(self, v: Variable) -> bool:
         """Whether a result, or a node that is not in float32, reads ``v``."""
         users = self.fgraph.users(v)
-        return any(
-            n is None or not (self._widens(n) or any(o in self._wide_of for o in n.outputs))
-            for n, _ in users
-        )
+        return any(n is None or not any(o in self._wide_of for o in n.outputs) for n, _ in users)

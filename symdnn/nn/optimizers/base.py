@@ -23,11 +23,12 @@ from symdnn.distributed.gradients import (
     mean_statistics,
 )
 from symdnn.errors import InputError, TypeMismatch
+from symdnn.graph.tracing import check_takes
 from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.graph.typing import Scalar
 from symdnn.graph.variable import Shared, Variable
 from symdnn.loss_scale import LossScale
-from symdnn.nn.modules.checked import KINDS, check_takes
+from symdnn.nn.modules.checked import KINDS
 from symdnn.nn.modules.module import state_updates
 from symdnn.nn.modules.state import set_values
 from symdnn.nn.optimizers.clip import clip_by_norm, clip_by_value

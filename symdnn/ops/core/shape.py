@@ -31,7 +31,7 @@ from symdnn.graph.evaluate import of_constants
 from symdnn.graph.names import dim as named
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Shapes, Types, Vars
 from symdnn.graph.operators import operator
-from symdnn.graph.type import TensorType
+from symdnn.graph.type import TensorType, tensor_type
 from symdnn.graph.typing import Array, DtypeLike, TensorLike
 from symdnn.graph.variable import Constant, Variable, as_variable, constant
 from symdnn.ops.core.make_vector import MakeVector
@@ -122,7 +122,7 @@ class ShapeI(Op):
     def infer(self, x: TensorType) -> TensorType:
         if not 0 <= self.axis < x.ndim:
             raise AxisError(self, f"a tensor with a dimension {self.axis}", x)
-        return TensorType("int64", ())
+        return tensor_type("int64")
 
     def reference(self, x: Array) -> Any:
         return np.int64(x.shape[self.axis])

@@ -15,7 +15,7 @@ import numpy as np
 from symdnn.errors import TypeMismatch
 from symdnn.graph.dims import Shape
 from symdnn.graph.op import Host, MultiOp, Shapes, Types
-from symdnn.graph.type import TensorType
+from symdnn.graph.type import TensorType, tensor_type
 from symdnn.graph.typing import Array
 from symdnn.ops.array.reduce import Reduce
 from symdnn.ops.core.scalar import ScalarProgram
@@ -45,7 +45,7 @@ class FusedElemwise(MultiOp):
     def infer(self, *inputs: TensorType) -> Any:
         check_inputs(self, self.program, inputs)
         shape = broadcast_static(self, inputs)
-        return tuple(TensorType(d, shape) for d in self.program.output_dtypes)
+        return tuple(tensor_type(d, shape) for d in self.program.output_dtypes)
 
     def reference(self, *inputs: Array) -> Any:
         shape = np.broadcast_shapes(*(a.shape for a in inputs))

@@ -115,12 +115,13 @@ def test_nothing_leaks():
     x = T.fvector("x")
     f = hot(compiled([x], [x + 1, x * 2]), normal(300))
     a = normal(300)
+    gc.collect()
     before = sys.getrefcount(a), sys.getrefcount(None), sys.getrefcount(a.dtype)
     tracemalloc.start()
     try:
         f(a)
         base = tracemalloc.get_traced_memory()[0]
-        for _ in range(2000):
+        for _ in range(5000):
             r = f(a)
         del r
         gc.collect()
@@ -128,8 +129,8 @@ def test_nothing_leaks():
     finally:
         tracemalloc.stop()
     after = sys.getrefcount(a), sys.getrefcount(None), sys.getrefcount(a.dtype)
-    assert all(abs(n - m) < 1000 for n, m in zip(before, after, strict=True)), (before, after)
-    for _ in range(2000):
+    assert all(abs(n - m) < 4000 for n, m in zip(before, after, strict=True)), (before, after)
+    for _ in range(3000):
         f(a[:7])
     assert abs(sys.getrefcount(a) - before[0]) < 20
     gone = weakref.ref(f)
@@ -159,6 +160,34 @@ def test_plans_that_are_dropped_and_functions_that_are_freed():
     np.testing.assert_array_equal(taken(f, (a,))[0], a + 1)  # it keeps what it reads
 
 
+def test_large_results_are_memory_of_their_own_while_they_are_held():
+    x, a = T.fvector("x"), normal(1 << 17)
+    f = hot(compiled([x], [x + 1, x.sum()]), a)
+    held = [f(a * k)[0] for k in range(4)]
+    for k, r in enumerate(held):
+        np.testing.assert_array_equal(r, a * k + 1)
+    place = held[-1].ctypes.data
+    del held, r
+    assert f(a)[0].ctypes.data == place
+
+
+def test_other_flags_are_seen():
+    """A plan of one thread that has work for several is bound again where flags allow them."""
+    x, a = T.fmatrix("x"), normal(700, 600)
+    f = compiled([x], [T.exp(x), x.sum(1)])
+    hot(f, a)
+    wanted = f(a)
+    bound = f.plans()[0].bound
+    assert bound.parallel
+    with config.change_flags(**{"openmp.threads": 2}):
+        for _ in range(3):
+            for found, w in zip(f(a), wanted, strict=True):
+                np.testing.assert_array_equal(found, w)
+        assert bound.threads == 2
+    for found, w in zip(f(a), wanted, strict=True):
+        np.testing.assert_array_equal(found, w)
+
+
 def test_threads_call_one_function():
     x, y = T.fmatrix("x"), T.fmatrix("y")
     f = compiled([x, y], T.tanh(T.dot(x, y)))
@@ -185,12 +214,11 @@ def test_what_has_more_to_do_is_no_compiled_function():
     shared = symdnn.shared(normal(5))
     scaled = compiled([x], x * shared)
     counted = compiled([x], x + 1, updates=[(shared, shared + 1)])
-    large = compiled([x], x + 1)
-    for f, size in ((scaled, 5), (counted, 5), (large, 1 << 15)):
+    for f in (scaled, counted):
         for _ in range(3):
-            f(normal(size))
+            f(normal(5))
         f.plans()[-1].bound.become_hot()
         for _ in range(8):
-            f(normal(size))
+            f(normal(5))
         assert not is_whole(f)
     np.testing.assert_array_equal(scaled(np.ones(5, "f")), shared.get_value())

@@ -154,3 +154,19 @@ def test_bfloat16_is_widened_on_a_processor_without_it(isa: str, dtype: str) -> 
     graph = rewritten([x, w], [T.nnet.relu(T.nnet.conv2d(x, w))], target)
     (node,) = [n for n in graph.toposort() if isinstance(n.op, OneDnnConv | Conv)]
     assert node.outputs[0].type.dtype == dtype
+
+
+# -- NaN -------------------------------------------------------------------------------------------
+
+
+@needs_bfloat16
+@pytest.mark.parametrize("value", [np.nan, -np.nan, np.inf, -np.inf])
+def test_a_maximum_of_bfloat16_keeps_a_nan(value: float) -> None:
+    x = T.tensor("bfloat16", (None,) * 4, name="x")
+    y = T.signal.pool.pool_2d(T.nnet.relu(T.nnet.conv2d(x, x[:, :, :1, :1])), (3, 3), True)
+    f = symdnn.function([x], [y, T.signal.pool.pool_2d(x, (3, 3), True)])
+    (given,) = drawn((16, 16, 6, 6), dtype=BF16)
+    given[1, 2, 4, 4] = value
+    got = np.asarray(f(given)[1]).astype("float32")
+    windows = given.astype("float32").reshape(16, 16, 2, 3, 2, 3)
+    np.testing.assert_array_equal(got, windows.max(axis=(3, 5)))

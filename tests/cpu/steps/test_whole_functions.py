@@ -9,7 +9,7 @@ from symdnn import control
 from symdnn.config import config
 from symdnn.cpu.execution import whole_function, whole_loop
 from symdnn.errors import IndexOutOfRange
-from symdnn.ops.steps.statements import Map
+from symdnn.ops.steps.statements import Map, Repeat
 
 WITH_ALL = "one compiled function with all around it"
 
@@ -296,3 +296,51 @@ def test_a_value_that_is_read_in_another_way_lies_in_its_own_order(programs):
     np.testing.assert_allclose(found, [c, np.exp(x).sum(1)])
     (factor,) = {f for v in _inside(programs[-1]) for _, f in v.moves if v.base.startswith("b")}
     assert factor == 8
+
+
+def _copies(program):
+    """How many maps inside of the loop only copy."""
+    (loop,) = [s for s in program.statements() if isinstance(s, Repeat) and s.count is not None]
+    return sum(isinstance(s, Map) and not s.program.body for s in (*loop.body, *loop.after))
+
+
+def _swapped(u, v):
+    return T.sin(u) + v, T.cos(v) * u
+
+
+def _turned(u, v):
+    return T.sin(u[::-1]) + v, T.cos(v)
+
+
+def _both_kept(u, v):
+    w = T.sin(u) * v
+    return w, w + 1
+
+
+@pytest.mark.parametrize(("step", "count"), [(_swapped, 0), (_both_kept, 0), (_turned, 1)])
+def test_states_are_written_where_they_are_kept(programs, step, count):
+    f = symdnn.jit(lambda u, v: control.fori_loop(0, 5, lambda i, s: step(*s), (u, v)))
+    u, v = np.random.default_rng(0).normal(size=(2, 7))
+    for _ in range(2):
+        found = f(u, v)
+    for _ in range(5):
+        u, v = (w.eval() for w in step(T.constant(u), T.constant(v)))
+    np.testing.assert_allclose(found, (u, v))
+    assert _copies(programs[-1]) == count
+
+
+def test_a_part_of_a_state_is_written_where_it_is_kept(programs):
+    def step(u, v):
+        inner = T.cos(v[1:-1]) * u[1:-1]
+        return T.set_subtensor(u[1:-1], (u[:-2] + u[2:]) / 2 + inner), T.set_subtensor(
+            v[1:-1], inner
+        )
+
+    f = symdnn.jit(lambda u, v: control.fori_loop(0, 5, lambda i, s: step(*s), (u, v)))
+    u, v = np.random.default_rng(0).normal(size=(2, 9))
+    for _ in range(2):
+        found = f(u, v)
+    for _ in range(5):
+        u, v = (w.eval() for w in step(T.constant(u), T.constant(v)))
+    np.testing.assert_allclose(found, (u, v))
+    assert _copies(programs[-1]) == 1  # neighbours of u are read
