@@ -283,10 +283,8 @@ class CpuPlan(BoundPlan):
         hot = self.quick and self.calls > self.next_look
         if not hot or self.spans is None or function is None or beside > _MOST_BYTES_APART:
             return None
-        vendor = any(
-            t.vendor for t in self._traits()
-        )  # which ask the calling thread for its number
-        if self.parallel and (self.threads > 1 or vendor):
+        # Libraries ask the calling thread for its number, and a number above one may change.
+        if self.parallel and (self.threads > 1 or any(t.vendor for t in self._traits())):
             return None
         if beside:
             self._place(empty_aligned(beside))
