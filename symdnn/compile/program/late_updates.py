@@ -12,7 +12,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from symdnn.compile.program.overlap import agreed, updates_between, waits_late
+from symdnn.compile.program.agreement import agreed, updates_between
+from symdnn.compile.program.overlap import waits_late
 from symdnn.compile.program.program import Program, Segment
 from symdnn.graph.place import HOST
 from symdnn.graph.target import Target

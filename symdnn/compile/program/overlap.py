@@ -2,8 +2,7 @@
 
 Nodes between a start and its wait run while bytes move. The first bucket's nodes come first, then
 its start, then the nodes that the second bucket needs besides, and so on; a wait is moved down to
-the first node that reads it. On a GPU, where a wait raises nothing, updates with buckets that have
-come run before the wait for the others.
+the first node that reads it.
 """
 
 from __future__ import annotations
@@ -16,15 +15,13 @@ from symdnn.ops.collective.base import Reducing
 from symdnn.ops.collective.overlapped import (
     AllReduceStart,
     AllReduceWait,
-    AllSucceeded,
     MoveStart,
     MoveWait,
     StreamStart,
     StreamWait,
-    is_agreement,
 )
 
-__all__ = ["agreed", "overlapped", "updates_between", "waits_late"]
+__all__ = ["nodes_needed", "overlapped", "reduced_bytes", "waits_late"]
 
 
 #: Reductions of a GPU between their halves, beyond which the oldest is waited for: operands keep
@@ -46,13 +43,15 @@ def overlapped(nodes: Sequence[Apply]) -> list[Apply]:
     done: dict[Apply, None] = {}
     for goal in nodes:
         if goal.op.ordered:
-            needed = _needed(goal, maker, done)
+            needed = nodes_needed(goal, maker, done)
             done.update(dict.fromkeys(sorted(needed, key=place.__getitem__)))
     done.update(dict.fromkeys(nodes))
     return waits_late(list(done))
 
 
-def _needed(goal: Apply, maker: Mapping[Variable, Apply], done: Container[Apply]) -> set[Apply]:
+def nodes_needed(
+    goal: Apply, maker: Mapping[Variable, Apply], done: Container[Apply]
+) -> set[Apply]:
     """``goal`` and the nodes that it needs and that are not ``done``."""
     found, left = {goal}, [goal]
     while left:
@@ -74,7 +73,7 @@ def waits_late(nodes: Sequence[Apply]) -> list[Apply]:
     arrival = {v: n for n in nodes if isinstance(n.op, StreamWait) for v in n.inputs[: n.op.count]}
     starts = [n for n in nodes if isinstance(n.op, StreamStart)]
     begun = {v for n in starts for v in n.outputs}
-    most_bytes = _SHARE_ON_ITS_WAY * sum(map(_reduced_bytes, starts))
+    most_bytes = _SHARE_ON_ITS_WAY * sum(map(reduced_bytes, starts))
     order: list[Apply] = []
 
     def come(last: Apply) -> None:
@@ -107,7 +106,7 @@ def waits_late(nodes: Sequence[Apply]) -> list[Apply]:
 
 def _waited_for(start: Apply, on_their_way: Sequence[Apply], most_bytes: float) -> Apply | None:
     """The last of the waits on their way, in order, that has to come before another start."""
-    sizes = [*map(_reduced_bytes, (start, *on_their_way[::-1]))]
+    sizes = [*map(reduced_bytes, (start, *on_their_way[::-1]))]
     kept = _MOST_ON_THEIR_WAY
     while kept < len(sizes) and all(sizes[: kept + 1]) and sum(sizes[: kept + 1]) <= most_bytes:
         kept += 1
@@ -124,76 +123,13 @@ def _reduces(node: Apply) -> bool:
     )
 
 
-def _reduced_bytes(node: Apply) -> int:
+def reduced_bytes(node: Apply) -> int:
     """The bytes of a reduction's operands, by its start or its wait on a GPU; 0 for others, and
     where a size is not known."""
     if isinstance(node.op, StreamWait):
         start = node.inputs[0].owner
-        return 0 if start is None else _reduced_bytes(start)
+        return 0 if start is None else reduced_bytes(start)
     if not isinstance(node.op, StreamStart) or not isinstance(node.op.of, Reducing):
         return 0
     sizes = [(v.type.numpy.itemsize, *v.type.shape) for v in node.inputs]
     return sum(math.prod(n or 0 for n in s) for s in sizes)
-
-
-def agreed(nodes: Sequence[Apply], late: bool = False) -> list[Apply]:
-    """``nodes`` that come before updates, with the agreement that no rank failed behind them.
-
-    Its halves on a GPU begin behind the last node that can fail, where it costs no time, or with
-    ``late`` behind all.
-    """
-    early = [n for n in nodes if isinstance(n.op, StreamStart) and is_agreement(n)]
-    if not early:
-        return _agreement_last(nodes)
-    can_fail = [i for i, n in enumerate(nodes) if late or not n.op.never_fails]
-    first = nodes[: max(can_fail, default=-1) + 1]
-    maker = {v: n for n in nodes for v in n.outputs}
-    wanted = set[Apply]().union(*(_needed(n, maker, set(first)) for n in early)) | set(early)
-    waits = [n for n in nodes if _ends_agreement(n)]
-    moved = [n for n in nodes if n in wanted]
-    rest = [n for n in nodes[len(first) :] if n not in wanted and n not in waits]
-    tail = len(rest)
-    while tail and isinstance(rest[tail - 1].op, StreamWait):
-        tail -= 1
-    after = {v for n in waits for v in n.outputs}
-    at = next((i for i, n in enumerate(rest[:tail]) if not after.isdisjoint(n.inputs)), tail)
-    kept = [n for n in first if n not in wanted and n not in waits]
-    return [*kept, *moved, *rest[:at], *waits, *rest[at:]]
-
-
-def _ends_agreement(node: Apply) -> bool:
-    start = node.inputs[0].owner if isinstance(node.op, StreamWait) else None
-    return start is not None and is_agreement(start)
-
-
-def updates_between(nodes: Sequence[Apply], updates: Sequence[Apply]) -> list[Apply]:
-    """``nodes`` and then ``updates``, each as soon as the last waits among ``nodes`` allow; all of
-    them are behind the agreement."""
-    end = len(nodes)
-    while end and isinstance(nodes[end - 1].op, StreamWait):
-        end -= 1
-    waits = nodes[end:]
-    at = {v: i for i, n in enumerate(waits) for v in n.outputs}
-    first = max((i for i, n in enumerate(waits) if _ends_agreement(n)), default=-1)
-    behind: dict[int, list[Apply]] = {}
-    for n in updates:
-        k = max([first, *(at[v] for v in n.inputs if v in at)])
-        behind.setdefault(k, []).append(n)
-        at.update(dict.fromkeys(n.outputs, k))
-    order = [*nodes[:end], *behind.get(-1, ())]
-    for i, wait in enumerate(waits):
-        order += [wait, *behind.get(i, ())]
-    return order
-
-
-def _agreement_last(nodes: Sequence[Apply]) -> list[Apply]:
-    last = [n for n in nodes if isinstance(n.op, AllSucceeded)]
-    if not last:
-        return list(nodes)
-    after = {v for n in last for v in n.outputs}
-    moved = [*last]
-    for n in nodes:
-        if n not in last and any(v in after for v in n.inputs):
-            after.update(n.outputs)
-            moved.append(n)
-    return [*(n for n in nodes if n not in moved), *moved]
