@@ -162,7 +162,7 @@ def _counts(rows: Variable) -> bool:
     if not made_by(rows, ARange):
         return False
     start, _, step = node_of(rows).inputs
-    return number(start) == 0 and number(step) == 1
+    return bool(number(start) == 0 and number(step) == 1)
 
 
 def _agree(arrays: list[Variable]) -> bool:
