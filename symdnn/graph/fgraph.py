@@ -59,6 +59,10 @@ class FunctionGraph:
         self.original: dict[Variable, Variable] = {}
         #: The result of :meth:`toposort`, until the graph changes.
         self._order: list[Apply] | None = None
+        #: Whether a replacement has changed it since it was made.
+        self.changed = False
+        #: Rewrites that apply to no node, as long as nothing changes it.
+        self.in_vain: frozenset[Any] = frozenset()
         self._known: dict[Any, Apply] = {}
         self._constants: dict[Any, Constant] = {}
         if replace:  # expressions that were not copied
@@ -176,6 +180,7 @@ class FunctionGraph:
         self, client: Client, old: Variable, new: Variable
     ) -> list[tuple[Variable, Variable]]:
         node, index = client
+        self.changed, self.in_vain = True, frozenset()
         self._remove_client(old, client)
         if node is None:
             self.outputs[index] = new

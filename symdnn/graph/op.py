@@ -37,6 +37,14 @@ Host = Mapping[int, Dim]  # input index -> value of a host input
 Axes = Sequence[int | None]  # 0: an entry for each lane; None: one value for all lanes
 Batched = tuple[Vars, Axes] | None  # outputs with their axes; None: a loop
 
+if TYPE_CHECKING:
+    _never = property
+else:
+
+    def _never(question: Any) -> bool:
+        """A property that is False, as a plain value: each walk over a graph asks all its ops."""
+        return False
+
 
 class Op:
     """An operation with one output. Subclasses are frozen dataclasses.
@@ -74,19 +82,24 @@ class Op:
 
     # -- its effects besides its value --------------------------------------------------------
 
-    @property
+    @_never
     def host_callback(self) -> bool:
         """Whether it calls a user's Python code on the host, which no CUDA graph can record."""
         return False
 
-    @property
+    @_never
     def unmergeable(self) -> bool:
         """Whether equal nodes each run, in every call: never merged, folded or kept."""
         return False
 
-    @property
+    @_never
     def ordered(self) -> bool:
         """Whether it runs before all ordered ops written later; it is then unmergeable, too."""
+        return False
+
+    @property
+    def never_fails(self) -> bool:
+        """Whether no values make it raise an error; False where nobody has said so."""
         return False
 
     # -- what it computes ---------------------------------------------------------------------
@@ -256,10 +269,12 @@ class Op:
 
     def make_node(self, *inputs: Any, hints: Hints | None = None) -> Apply:
         """The node of this op on these inputs."""
-        variables = [as_variable(i) for i in inputs]
-        for k, v in enumerate(variables):
+        variables = []
+        for i in inputs:
+            v = i if isinstance(i, Variable) else as_variable(i)
             if isinstance(v, Constant) and v.number is not None:
-                variables[k] = v.settled()
+                v = v.settled()
+            variables.append(v)
         node = Apply(self, variables, self.typed(variables), None, hints)
         if _test_values() != "off":
             from symdnn.graph.values.test_values_flag import attach_test_values
@@ -278,7 +293,10 @@ class Op:
 
         Applied to patterns it makes a :class:`~symdnn.graph.pattern.Pattern`.
         """
-        if any([isinstance(i, Pattern) for i in inputs]) or holds_pattern(self):
+        for i in inputs:
+            if isinstance(i, Pattern):
+                return cast(Variable, Pattern(self, inputs))
+        if holds_pattern(self):
             return cast(Variable, Pattern(self, inputs))
         node = self.make_node(*inputs, hints=hints)
         if name is not None:

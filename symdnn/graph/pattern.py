@@ -106,7 +106,10 @@ def any_of(*choices: Any) -> AnyOf:
 
 def holds_pattern(op: Op) -> bool:
     """Whether a field of ``op`` is a :class:`Param`."""
-    return any([type(value) is Param for value in vars(op).values()])
+    for value in vars(op).values():  # noqa: SIM110 - a generator takes twice as long
+        if type(value) is Param:
+            return True
+    return False
 
 
 class Match:
@@ -141,6 +144,31 @@ class Match:
 
 #: Whether a variable is an instance of a pattern; adds to the match, or leaves it as it was.
 Matcher = Callable[[Variable, Match], bool]
+
+
+def root_matcher(pattern: Pattern) -> Callable[[Match], bool]:
+    """Whether the node of a match is an instance of a pattern, an op on patterns; fills the match.
+
+    The node has the pattern's type of op. After False the match is of no use.
+    """
+    _, wanted, parts, turns = _taken_apart(pattern)
+    count = len(parts)
+
+    def matches(found: Match) -> bool:
+        node = found.node
+        if len(node.inputs) != count or len(node.outputs) != 1:
+            return False
+        if wanted and not _same_parameters(wanted, node.op, found):
+            return False
+        before = found.mark() if turns else None
+        if _all_match(parts, node.inputs, found):
+            return True
+        if before is None:
+            return False
+        found.back_to(before)
+        return _all_match(parts, node.inputs[::-1], found)
+
+    return matches
 
 
 def match(pattern: object, variable: Variable, found: Match) -> bool:
@@ -191,11 +219,8 @@ def _one_of(choices: Sequence[Matcher]) -> Matcher:
 
 def _applied(pattern: Pattern) -> Matcher:
     """The matcher of an op on patterns; those of an op with two orders may match in either."""
-    op: Any = pattern.op
-    kind, parts = type(op), [matcher(q) for q in pattern.inputs]
-    wanted = [(f.name, getattr(op, f.name)) for f in fields(op)]
+    kind, wanted, parts, turns = _taken_apart(pattern)
     fits, count = may_match(pattern), len(parts)
-    turns = count == 2 and getattr(op, "commutative", False)
 
     def matches(variable: Variable, found: Match) -> bool:
         node = variable.owner
@@ -216,6 +241,16 @@ def _applied(pattern: Pattern) -> Matcher:
         return False
 
     return matches
+
+
+def _taken_apart(
+    pattern: Pattern,
+) -> tuple[type, list[tuple[str, Any]], list[Matcher], bool]:
+    """The type of op, its fields, matchers of its inputs, and whether these may change places."""
+    op: Any = pattern.op
+    parts = [matcher(q) for q in pattern.inputs]
+    turns = len(parts) == 2 and getattr(op, "commutative", False)
+    return type(op), [(f.name, getattr(op, f.name)) for f in fields(op)], parts, turns
 
 
 def _all_match(parts: Sequence[Matcher], inputs: Sequence[Variable], found: Match) -> bool:

@@ -27,24 +27,29 @@ def toposort(outputs: Iterable[Variable], blockers: Iterable[Variable] = ()) -> 
     blocked = blockers if isinstance(blockers, Mapping | AbstractSet) else set(blockers)
     done: set[Apply] = set()
     order: list[Apply] = []
-    ordered: set[Apply] = set()
-    # Behind None is a node whose inputs have been visited.
-    stack: list[Apply | None] = [
-        v.owner for v in reversed(list(outputs)) if v.owner and v not in blocked
-    ]
+    ordered: list[Apply] = []
+    # The nodes on the way to the one that is visited, and of each the inputs that are left. The
+    # outputs are the inputs of no node.
+    way: list[Apply] = []
+    inputs = iter(tuple(outputs))
+    stack = [inputs]
     while stack:
-        node = stack.pop()
-        if node is not None:
-            if node not in done:
-                stack += (node, None)
-                for v in reversed(node.inputs):
-                    if (maker := v.owner) is not None and maker not in done and v not in blocked:
-                        stack.append(maker)
-        elif (made := stack.pop()) is not None and made not in done:
-            done.add(made)
-            order.append(made)
-            if made.op.ordered:
-                ordered.add(made)
+        for v in inputs:
+            node = v.owner
+            if node is not None and node not in done and not (blocked and v in blocked):
+                way.append(node)
+                inputs = iter(node.inputs)
+                stack.append(inputs)
+                break
+        else:
+            stack.pop()
+            if stack:
+                inputs = stack[-1]
+                node = way.pop()
+                done.add(node)
+                order.append(node)
+                if node.op.ordered:
+                    ordered.append(node)
     return in_written_order(order, ordered)
 
 
@@ -94,6 +99,7 @@ def in_written_order(
     other nodes are moved only before those that need them."""
     if len(ordered) < 2:
         return order
+    ordered = set(ordered)
     chain = written_order(order, ordered, needs)
     if chain == [n for n in order if n in ordered]:
         return order

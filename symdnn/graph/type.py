@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
 import ml_dtypes
@@ -15,7 +16,9 @@ from symdnn.graph.names.dim import Dim, SizeOrName
 from symdnn.graph.typing import DtypeLike
 from symdnn.graph.values.type_values import TypeValues
 
-__all__ = ["DTYPES", "OpaqueType", "TensorType", "Type", "dtype_name", "numpy_dtype"]
+__all__ = [
+    "DTYPES", "OpaqueType", "TensorType", "Type", "dtype_name", "numpy_dtype", "tensor_type",
+]  # fmt: skip
 
 _INTS = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
@@ -190,11 +193,11 @@ class TensorType(TypeValues, Type):
         sizes = tuple(shape)
         if sizes == self.shape and self.names is None:
             return self
-        return TensorType(self.dtype, sizes)
+        return tensor_type(self.dtype, sizes)
 
     def with_dtype(self, dtype: str) -> TensorType:
         """The same static shape, and names, with another dtype."""
-        return TensorType(dtype, self.shape).with_names(self.names)
+        return tensor_type(dtype, self.shape).with_names(self.names)
 
     def with_names(self, names: Iterable[Dim | None] | None) -> TensorType:
         """The same dtype and shape with these names, or none; known sizes lose theirs."""
@@ -264,6 +267,12 @@ class TensorType(TypeValues, Type):
     def __repr__(self) -> str:
         shape = tuple(n or d for d, n in zip(self.shape, self.names or self.shape))
         return f"TensorType(dtype={self.dtype!r}, shape={shape!r})"
+
+
+@lru_cache(maxsize=8192)
+def tensor_type(dtype: str, shape: tuple[int | None, ...] = ()) -> TensorType:
+    """The type of these: one object for equal ones, which keeps what it has computed."""
+    return TensorType(dtype, shape)
 
 
 def _dtype_name(dtype: Any) -> str:

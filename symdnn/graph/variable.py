@@ -24,7 +24,7 @@ from symdnn.graph.origin import (
     make_written,
 )
 from symdnn.graph.tracing import is_tracing, traced_number, traced_truth
-from symdnn.graph.type import TensorType, Type, dtype_name
+from symdnn.graph.type import TensorType, Type, dtype_name, tensor_type
 from symdnn.graph.typing import DtypeLike, OpT
 from symdnn.graph.values.interop import check_as, home, is_on_device, place, place_as
 from symdnn.graph.values.storage import Storage
@@ -188,7 +188,7 @@ class Constant(Variable):
         array = np.array(data, copy=True)
         array.flags.writeable = False
         dtype = dtype_name(array.dtype)
-        super().__init__(TensorType(dtype, array.shape), name)
+        super().__init__(tensor_type(dtype, array.shape), name)
         self.data = array
         narrow = dtype in ("float16", "bfloat16") and array.size == 1
         self.exact = exact if narrow else None
@@ -403,9 +403,13 @@ class Apply(Generic[OpT]):
         self.op = op
         self.inputs = tuple(inputs)
         self.origin = make_origin() if origin is None else origin
-        self.hints = (current_hints() if hints is None else hints) or NO_HINTS
+        hints = current_hints() if hints is None else hints
+        self.hints = hints if hints is NO_HINTS or hints else NO_HINTS
         self.written = written or make_written()
-        self.outputs = tuple([Variable(t, None, self, i) for i, t in enumerate(output_types)])
+        if len(output_types) == 1:
+            self.outputs: tuple[Variable, ...] = (Variable(output_types[0], None, self, 0),)
+        else:
+            self.outputs = tuple([Variable(t, None, self, i) for i, t in enumerate(output_types)])
 
     @property
     def out(self) -> Variable:

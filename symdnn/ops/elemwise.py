@@ -19,7 +19,7 @@ from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Shapes, Types, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.origin import Hints
 from symdnn.graph.pattern import Pattern
-from symdnn.graph.type import TensorType, dtype_name, numpy_dtype
+from symdnn.graph.type import TensorType, dtype_name, numpy_dtype, tensor_type
 from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Apply, Constant, Variable, as_variable, constant
 from symdnn.ops.core.dtype import float_of, is_narrow_float, promote, upcast
@@ -52,6 +52,8 @@ class Elemwise(Op):
     the vjp is the adjoint under the inner product ``Re(conj(a) b)``, so a holomorphic ``f`` gives
     ``cotangent * conj(f'(z))``.
     """
+
+    never_fails: ClassVar[bool] = True
 
     #: Computes the result from arrays; a real ``np.ufunc`` lets kernels pass ``out=``.
     function: ClassVar[Any] = None
@@ -150,7 +152,7 @@ class Elemwise(Op):
         for t in inputs:
             if t.shape == shape and t.dtype == dtype:
                 return t  # one object for equal types, which keeps its computed properties
-        return TensorType(dtype, shape)
+        return tensor_type(dtype, shape)
 
     def reference(self, *inputs: Array) -> Array:
         dtypes = [dtype_name(a.dtype) for a in inputs]

@@ -79,27 +79,46 @@ def run_rewrites(
 
     Graph rewrites run once, first. Node rewrites for another kind of target are left out.
     """
-    of_graphs, of_nodes = _sorted_out(tuple(rules), context.target.kind)
-    for rule in of_graphs:
+    sorted_out = _sorted_out(tuple(rules), context.target.kind)
+    for rule in sorted_out.of_graphs:
         start = time.perf_counter()
         _run_on_graph(rule, context)
         entry = profile.rewrites[rule.name]
         entry.tried += 1
         entry.seconds += time.perf_counter() - start
-    return _Worklist(of_nodes, context, profile, observer).run() if of_nodes else 0
+    fgraph = context.fgraph
+    table = sorted_out.without(fgraph.in_vain) if sorted_out.of_nodes else None
+    if table is None:
+        return 0
+    fired, ended = _Worklist(table, sorted_out.table, context, profile, observer).run()
+    if ended:
+        fgraph.in_vain |= sorted_out.of_nodes
+    return fired
 
 
-@lru_cache(maxsize=256)
-def _sorted_out(
-    rules: tuple[Rewrite | GraphRewrite, ...], kind: str
-) -> tuple[tuple[GraphRewrite, ...], RuleTable | None]:
-    """Graph rewrites, and the table of node rewrites for a kind of target: None without any.
+class _SortedOut:
+    """Graph rewrites, and the node rewrites for a kind of target, with tables of these.
 
-    Compilations share the table, with what it has found for kinds of nodes.
+    Compilations share the tables, with what they have found for kinds of nodes.
     """
-    of_nodes = [r for r in rules if isinstance(r, Rewrite) and r.target in (None, kind)]
-    of_graphs = tuple(r for r in rules if isinstance(r, GraphRewrite))
-    return of_graphs, RuleTable(of_nodes) if of_nodes else None
+
+    def __init__(self, rules: Sequence[Rewrite | GraphRewrite], kind: str) -> None:
+        self.of_graphs = [r for r in rules if isinstance(r, GraphRewrite)]
+        self._in_order = [r for r in rules if isinstance(r, Rewrite) and r.target in (None, kind)]
+        self.of_nodes = frozenset(self._in_order)
+        self.table = RuleTable(self._in_order)
+        self._without: dict[frozenset[Rewrite], RuleTable | None] = {}
+
+    def without(self, rules: frozenset[Rewrite]) -> RuleTable | None:
+        """The table of node rewrites without some: None if none is left."""
+        if rules not in self._without:
+            left = [r for r in self._in_order if r not in rules]
+            whole = len(left) == len(self._in_order)
+            self._without[rules] = self.table if whole else RuleTable(left) if left else None
+        return self._without[rules]
+
+
+_sorted_out = lru_cache(maxsize=256)(_SortedOut)
 
 
 def _run_on_graph(rule: GraphRewrite, context: Context) -> None:
@@ -131,18 +150,22 @@ class _Worklist:
 
     In this order a constant or sign that moves outward meets others that it merges with. In order
     of arrival each of them would move one step a round, which is quadratic in the depth.
+
+    ``table`` has the rewrites of the phase that may apply to the graph as it is, ``whole`` those
+    that may apply once it has changed.
     """
 
     def __init__(
         self,
         table: RuleTable,
+        whole: RuleTable,
         context: Context,
         profile: RewriteProfile,
         observer: Observer | None,
     ) -> None:
         self.context, self.observer = context, observer
         self.entries = profile.rewrites
-        self.table = table
+        self.table, self.whole = table, whole
         #: The inputs of a node when it was looked up last, and the rules that may apply with these.
         self.found: dict[Apply, tuple[Sequence[Variable], Sequence[Rewrite]]] = {}
         #: A heap of (height, number of arrival, node), and the nodes in it.
@@ -159,11 +182,12 @@ class _Worklist:
         #: Nodes visited since the last replacement, to which no rule applied.
         self.settled: set[Apply] = set()
 
-    def run(self) -> int:
+    def run(self) -> tuple[int, bool]:
+        """The number of replacements, and whether none is left to do."""
         fgraph = self.context.fgraph
         fgraph.on_new_node.append(self.add)
         fgraph.on_fewer_readers.append(self.add_if_several)
-        fired, before = 0, -1
+        fired, before, ended = 0, -1, False
         try:
             # A pattern may be several nodes deep, but only the neighbours of a change are queued.
             # So all nodes are visited again until nothing fires, except those that were visited
@@ -175,12 +199,13 @@ class _Worklist:
                     for node in fgraph.toposort():
                         if node not in self.settled:
                             self.add(node)
+            ended = True
         except RewriteError as error:
             report_failure("rewriting was stopped", error, "The graph stays as it is now")
         finally:
             fgraph.on_new_node.remove(self.add)
             fgraph.on_fewer_readers.remove(self.add_if_several)
-        return fired
+        return fired, ended
 
     def rules_of(self, node: Apply) -> Sequence[Rewrite]:
         """The rules that may apply to ``node`` as it is now."""
@@ -260,6 +285,9 @@ class _Worklist:
             return None
         if self.observer is not None:
             self.observer(rule, node, new)
+        if self.table is not self.whole:
+            self.table = self.whole
+            self.found.clear()
         self.context.fgraph.replace_all(pairs, rule.name)
         return new
 

@@ -23,6 +23,10 @@ from symdnn.rewriting.rewrite import Capabilities, Context, GraphRewrite, Rewrit
 
 __all__ = ["optimise"]
 
+#: Graphs inside of ops, as copies that rewrites may change. Each phase goes on with those of the
+#: last one, and with what is known of their variables.
+Bodies = dict[InnerGraph, FunctionGraph]
+
 
 def optimise(
     fgraph: FunctionGraph,
@@ -45,9 +49,10 @@ def optimise(
     if config.optimizer_verbose:
         observer = _also_printing(observer)
     context = Context(fgraph, target, config.deterministic == "more", capabilities=capabilities)
+    bodies: Bodies = {}
     for phase, of_phase in rules_by_phase(selection, rules).items():
         start = time.perf_counter()
-        _run_phase(of_phase, context, profile, observer, {})
+        _run_phase(of_phase, context, profile, observer, bodies, {})
         profile.phases[phase] = time.perf_counter() - start
         if after_phase is not None:
             after_phase(phase)
@@ -61,18 +66,27 @@ def _run_phase(
     context: Context,
     profile: RewriteProfile,
     observer: Observer | None,
+    bodies: Bodies,
     done: dict[InnerGraph, InnerGraph],
 ) -> None:
-    """Run one phase, first on graphs inside of ops (the body of a loop), then on ``fgraph``."""
+    """Run one phase, first on graphs inside of ops (the body of a loop), then on ``fgraph``.
+
+    ``done`` has what this phase made of the graphs inside.
+    """
     fgraph = context.fgraph
     for node in fgraph.toposort():
         inner = getattr(node.op, "inner", None)
         if not isinstance(inner, InnerGraph):
             continue
         if inner not in done:
-            body = FunctionGraph(inner.inputs, inner.outputs)
-            _run_phase(rules, replace(context, fgraph=body, inner=True), profile, observer, done)
-            done[inner] = InnerGraph(body.inputs, body.outputs)
+            body = bodies.pop(inner, None)
+            if body is None:
+                body = FunctionGraph(inner.inputs, inner.outputs)
+            inside = replace(context, fgraph=body, inner=True)
+            body.changed = False
+            _run_phase(rules, inside, profile, observer, bodies, done)
+            done[inner] = InnerGraph(body.inputs, body.outputs) if body.changed else inner
+            bodies[done[inner]] = body
         if done[inner] != inner:
             _put_inside(fgraph, node, done[inner])
     run_rewrites(rules, context, profile, observer)

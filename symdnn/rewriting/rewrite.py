@@ -17,8 +17,8 @@ from symdnn.graph.pattern import (
     Param,
     Pattern,
     PatternVar,
-    matcher,
     may_match,
+    root_matcher,
 )
 from symdnn.graph.target import Target
 from symdnn.graph.type import OpaqueType
@@ -221,7 +221,7 @@ def rewrite(
     must be known to have its sizes, so that no mismatch of shapes is hidden.
     """
     conditions = (when,) if callable(when) else tuple(when)
-    kind, fits, matches = type(pattern.op), may_match(pattern), matcher(pattern)
+    kind, fits, matches = type(pattern.op), may_match(pattern), root_matcher(pattern)
     built = isinstance(result, Pattern | int | float)
     left_out = _variable_names(pattern) - _variable_names(result) if built else set()
     computes = isinstance(result, Pattern) and result.op is not None
@@ -230,8 +230,11 @@ def rewrite(
         if type(node.op) is not kind:
             return None
         found = Match(node)
-        if not matches(node.outputs[0], found) or not all(c(found) for c in conditions):
+        if not matches(found):
             return None
+        for condition in conditions:
+            if not condition(found):
+                return None
         if when_target is not None and not when_target(found, context.target):
             return None
         if not built:

@@ -69,6 +69,9 @@ class StableGraph:
         self._known: dict[Apply, None] = dict.fromkeys(order)
         self._replacements_left = MAX_REPLACEMENTS_PER_NODE * len(order) + 100
         self._run(order, set(starts))
+        for old, new in self._replacement.items():
+            if self._is_new(new):
+                new.stable_form_of = old  # whose sizes the derivatives read (`shape_i`)
 
     def at(self, v: Variable) -> Variable:
         """The replacement of ``v``; ``v`` itself if it has none."""
@@ -77,20 +80,18 @@ class StableGraph:
     def in_users_terms(self, found: Sequence[Variable | None]) -> list[Variable | None]:
         """The expressions ``found`` with the user's own variables where the values are the same.
 
-        These are variables behind ``Opaque`` nodes, and variables of which only a size is read.
-        The sizes of two forms of one expression may not be known to be equal.
+        These are variables behind ``Opaque`` nodes, and results of ops that must run once.
         """
         made = [v for v in found if v is not None]
-        replace = dict(self._same_as) if self._read_same else {}
-        users = {new: old for old, new in self._replacement.items() if self._is_new(new)}
-        for node in new_nodes(made, self._known):
-            if isinstance(node.op, ShapeI) and node.inputs[0] in users:
-                replace[node.outputs[0]] = node.op(users[node.inputs[0]])
-        forms = [v for v in users if v not in self._same_as]
-        new = substituted([*made, *forms], replace) if replace else [*made, *forms]
-        for form, v in zip(new[len(made) :], forms, strict=True):
-            if v not in self._reads_itself:
-                form.stable_form_of = users[v]
+        forms = {new: old for old, new in self._replacement.items() if self._is_new(new)}
+        for v in self._same_as:
+            v.stable_form_of = None
+            forms.pop(v, None)
+        new = [*made, *forms]
+        if self._read_same:
+            new = substituted(new, self._same_as)
+        for form, (v, users) in zip(new[len(made) :], forms.items(), strict=True):
+            form.stable_form_of = None if v in self._reads_itself else users
         own = iter(new)
         return [None if v is None else next(own) for v in found]
 

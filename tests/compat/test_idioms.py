@@ -388,3 +388,14 @@ def test_nodes_are_made_again_by_theanos_names(theano, T):
     assert wide.out.type == T.dmatrix
     assert T.fvector.numpy_dtype == np.float32
     assert T.max_and_argmax(T.matrix(), axis=1)[0].owner.default_output().type == T.dvector
+
+
+def test_classes_of_variables_by_name(theano, T):
+    """Programs choose what to train by ``v.__class__.__name__``."""
+    w, x = theano.shared(np.ones(3), name="w"), T.dvector("x")
+    found = [type(v).__name__ for v in (w, x, x * w, T.constant(1.0))]
+    named = "TensorSharedVariable", "TensorVariable", "TensorVariable", "TensorConstant"
+    assert tuple(found) == named
+    again, total = pickle.loads(pickle.dumps((w, x * w)))
+    assert type(again).__name__ == "TensorSharedVariable"
+    assert theano.clone(total, {total.owner.inputs[0]: T.ones(3)}).eval().tolist() == [1, 1, 1]

@@ -30,10 +30,17 @@ def with_names(op: Op, inputs: Sequence[Variable], types: tuple[Type, ...]) -> t
     Raises :class:`~symdnn.errors.ShapeMismatch` if sizes with different names have to be equal.
     Nodes that replace others (rewrites, gradients) are not checked: the user's node was.
     """
-    names = [n for v in inputs for n in v.type.names or (name_of(v),) if n is not None]
+    names: list[Dim] = []
+    for v in inputs:
+        if v.type.names:
+            names += [n for n in v.type.names if n is not None]
+        elif v.owner is not None and v.owner.op.size_of is not None:
+            names += [n for n in [name_of(v)] if n is not None]
     if not names:
-        named = any([t.names is not None for t in types])
-        return tuple([_plain(t) for t in types]) if named else types
+        for t in types:
+            if t.names is not None:
+                return tuple([_plain(t) for t in types])
+        return types
     shapes = _shapes(op, inputs, names)
     if shapes is None:
         return tuple([_plain(t) for t in types])

@@ -13,7 +13,7 @@ from symdnn.graph.dims import DimT, Shape, known
 from symdnn.graph.names.torch_words import torch_words
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Shapes, Types, Vars
 from symdnn.graph.operators import operator
-from symdnn.graph.type import TensorType, dtype_name, numpy_dtype
+from symdnn.graph.type import TensorType, dtype_name, numpy_dtype, tensor_type
 from symdnn.graph.typing import Array, AxisLike, DtypeLike, TensorLike
 from symdnn.graph.variable import Constant, Variable, as_variable
 from symdnn.ops.core.dtype import accumulator, float_of, is_narrow_float, upcast
@@ -56,6 +56,7 @@ class Reduce(Op):
     these rewrites is applied.
     """
 
+    never_fails: ClassVar[bool] = True
     abstract: ClassVar[bool] = True
     #: Whether it needs at least one element, as an extreme does.
     needs_elements: ClassVar[bool] = False
@@ -86,7 +87,7 @@ class Reduce(Op):
             raise AxisError(self, f"a tensor with dimensions {self.axes}", x)
         if kind_of(x.dtype) not in self.kinds:
             raise TypeMismatch(self, "a tensor of real dtype", x, "Reduce its abs, real or imag")
-        return TensorType(self.out_dtype(x.dtype), self._reduced(x.shape))
+        return tensor_type(self.out_dtype(x.dtype), tuple(self._reduced(x.shape)))
 
     def _reduced(self, shape: Sequence[DimT]) -> tuple[DimT | int, ...]:
         if self.keepdims:
@@ -310,7 +311,7 @@ def _dtypes(x: Variable, dtype: DtypeLike, acc_dtype: DtypeLike, op: str) -> tup
     out, acc = accumulator(x.type.dtype if wanted is None else upcast(x.type.dtype, wanted))
     if acc_dtype is not None:
         acc = TensorType(acc_dtype).dtype
-    if x.type.is_complex and not TensorType(acc).is_complex:
+    if x.type.is_complex and not tensor_type(acc).is_complex:
         raise TypeMismatch(op, "a complex acc_dtype for a complex input", acc)
     return wanted or out, acc
 

@@ -73,9 +73,13 @@ class Parts:
     least: int = 0
 
     @classmethod
-    def of(cls, op: Scan, inputs: Sequence[Variable]) -> Parts:
-        """The parts of a scan on ``inputs``, with new inner variables."""
-        variables, outputs = op.inner.open()
+    def of(cls, op: Scan, inputs: Sequence[Variable], own: bool = False) -> Parts:
+        """The parts of a scan on ``inputs``, with new inner variables.
+
+        With ``own`` they are the op's own, without a copy: for another form of this scan alone.
+        """
+        inner = op.inner
+        variables, outputs = (inner.inputs, list(inner.outputs)) if own else inner.open()
         inside, outside = op.split_inner(variables), op.split(inputs)
         count = len(op.states)
         states = [

@@ -20,7 +20,7 @@ import numpy as np
 from symdnn.config import config
 from symdnn.errors import NumberOutOfRange
 from symdnn.graph.operators import operator
-from symdnn.graph.type import TensorType
+from symdnn.graph.type import TensorType, tensor_type
 from symdnn.graph.typing import Array
 from symdnn.graph.values.value import number_array
 from symdnn.graph.variable import Constant, Variable, constant
@@ -55,7 +55,7 @@ def settled(
     wanted = target(dtypes, kinds)
     if not dtypes and is_number(rest):  # their own arithmetic is Python's
         wanted = upcast(*(_OWN[k] for k in kinds))
-    if compared and float in kinds and dtypes and TensorType(upcast(*dtypes)).is_discrete:
+    if compared and float in kinds and dtypes and tensor_type(upcast(*dtypes)).is_discrete:
         wanted = "float64"  # as NumPy, exactly: the result is bool
     made = [_as(v, wanted, kinds, compared) for v in rest]
     return [*variables[:first], *made]
@@ -131,7 +131,7 @@ def target(dtypes: Sequence[str], kinds: set[type]) -> str:
     if not dtypes:
         return wide if complex in kinds else floating if float in kinds else "int64"
     common = upcast(*dtypes)
-    t = TensorType(common)
+    t = tensor_type(common)
     if complex in kinds and not t.is_complex:
         return wide if t.is_discrete else upcast(common, "complex64")
     if float in kinds and t.is_discrete:

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from symdnn.graph.type import TensorType, numpy_dtype
+from symdnn.graph.type import numpy_dtype, tensor_type
 from symdnn.graph.typing import Array
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.incomplete_values import (
@@ -111,14 +111,14 @@ def _evaluate(step: Instruction, args: Sequence[Array]) -> Array:
 
 def text_of_number(value: Array, dtype: str) -> str:
     """The exact text of a constant: hexadecimal floats, decimal integers."""
-    if TensorType(dtype).is_discrete:
+    if tensor_type(dtype).is_discrete:
         return str(int(value))
     return float(value).hex()
 
 
 def number_of_text(text: str, dtype: str) -> Array:
     """The NumPy scalar of a constant's text."""
-    number = int(text) if TensorType(dtype).is_discrete else float.fromhex(text)
+    number = int(text) if tensor_type(dtype).is_discrete else float.fromhex(text)
     return np.asarray(number).astype(numpy_dtype(dtype))
 
 
@@ -409,7 +409,7 @@ def _check(name: str, function: Function, args: Sequence[Scalar]) -> None:
     (dtype,) = dtypes if len(dtypes) == 1 else ("",)
     if not dtype or len(args) != function.arity or is_narrow_float(dtype):
         raise TypeError(f"{name}: wanted {function.arity} values of one wide dtype, got {dtypes}")
-    if function.floats and not TensorType(dtype).is_float:
+    if function.floats and not tensor_type(dtype).is_float:
         raise TypeError(f"{name}: wanted floats, got {dtype}")
 
 
@@ -425,7 +425,7 @@ def holds(wide: str, narrow: str) -> bool:
     if wide == "bfloat16":
         return narrow in ("bool", "int8", "uint8")
     digits = {"float16": 11, "float32": 24, "float64": 53}.get(wide)
-    if digits is not None and TensorType(narrow).is_discrete:
+    if digits is not None and tensor_type(narrow).is_discrete:
         return numpy_dtype(narrow).itemsize * 8 <= digits
     return bool(np.can_cast(numpy_dtype(narrow), numpy_dtype(wide), "safe"))
 

@@ -31,7 +31,7 @@ from symdnn.graph.evaluate import of_constants
 from symdnn.graph.names import dim as named
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Shapes, Types, Vars
 from symdnn.graph.operators import operator
-from symdnn.graph.type import TensorType
+from symdnn.graph.type import TensorType, tensor_type
 from symdnn.graph.typing import Array, DtypeLike, TensorLike
 from symdnn.graph.variable import Constant, Variable, as_variable, constant
 from symdnn.ops.core.make_vector import MakeVector
@@ -42,6 +42,8 @@ __all__ = ["Alloc", "DimShuffle", "Reshape", "ShapeI", "ShapeVector", "SpecifyTy
 @dataclass(frozen=True)
 class DimShuffle(Op):
     """Reorder dimensions, drop static ones of size 1, insert new ones (``"x"``). A view."""
+
+    never_fails: ClassVar[bool] = True
 
     pattern: tuple[int | str, ...]
 
@@ -120,7 +122,7 @@ class ShapeI(Op):
     def infer(self, x: TensorType) -> TensorType:
         if not 0 <= self.axis < x.ndim:
             raise AxisError(self, f"a tensor with a dimension {self.axis}", x)
-        return TensorType("int64", ())
+        return tensor_type("int64")
 
     def reference(self, x: Array) -> Any:
         return np.int64(x.shape[self.axis])
@@ -136,8 +138,14 @@ class ShapeI(Op):
 
 
 def shape_i(x: TensorLike, axis: int) -> Variable:
-    """The size of dimension ``axis``: a constant if it is static."""
+    """The size of dimension ``axis``: a constant if it is static.
+
+    A stable form has the sizes of the user's variable, though those of both may not be known to be
+    equal.
+    """
     v = as_variable(x)
+    if v.stable_form_of is not None:
+        v = v.stable_form_of
     where = normal_axis("shape_i", axis, v.type.ndim)
     size = v.type.shape[where]
     if size is not None:
@@ -210,6 +218,7 @@ class Reshape(Op):
     One of them may be -1 (as a constant or at run time): it follows from the number of elements.
     """
 
+    never_fails: ClassVar[bool] = True
     linear_in_first: ClassVar[bool] = True
     static: tuple[int | None, ...]
 

@@ -14,7 +14,7 @@ from symdnn.config import config
 from symdnn.errors import ArgumentError
 from symdnn.graph.op import Grads, Vars
 from symdnn.graph.operators import operator
-from symdnn.graph.type import TensorType
+from symdnn.graph.type import TensorType, tensor_type
 from symdnn.graph.typing import Array, DtypeLike, TensorLike
 from symdnn.graph.values.value import constant_array
 from symdnn.graph.variable import Constant, Variable, as_variable, constant
@@ -99,7 +99,7 @@ class TrueDiv(FloatElemwise):
     arity: ClassVar[int] = 2
 
     def operand_dtype(self, *dtypes: str) -> str | None:
-        discrete = TensorType(promote(*dtypes)).is_discrete
+        discrete = tensor_type(promote(*dtypes)).is_discrete
         return str(config.floatX) if discrete else super().operand_dtype(*dtypes)
 
     def scalar_vjp(self, inputs: Vars, output: Variable, cotangent: Variable) -> Grads:

@@ -12,7 +12,7 @@ from symdnn.errors import ShapeMismatch, TypeMismatch
 from symdnn.graph.dims import Dim, Shape, common, names_advice, same_dim
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Shapes, Types, Vars
 from symdnn.graph.operators import operator
-from symdnn.graph.type import TensorType
+from symdnn.graph.type import TensorType, tensor_type
 from symdnn.graph.typing import Array
 from symdnn.graph.variable import Variable
 from symdnn.ops.core.dtype import is_narrow_float
@@ -54,7 +54,7 @@ def _static_product(op: Any, types: Sequence[TensorType]) -> TensorType:
         sizes = {types[0].shape[i], types[1].shape[j]} - {None}
         if len(sizes) > 1:
             _same_inner(op, types[0].shape[i], types[1].shape[j], [t.shape for t in types])  # type: ignore[misc]
-    return TensorType(types[0].dtype, op.out_shape(types, [t.shape for t in types]))
+    return tensor_type(types[0].dtype, tuple(op.out_shape(types, [t.shape for t in types])))
 
 
 def _product(x: Array, y: Array) -> Array:
@@ -83,6 +83,8 @@ class Dot(Op):
     float16 and bfloat16 are accumulated in float32. (cuBLASLt matmul, oneDNN matmul; Theano's
     ``Dot``.)
     """
+
+    never_fails: ClassVar[bool] = True
 
     def contracted(self, types: Sequence[TensorType]) -> list[tuple[int, int]]:
         """The pair of dimensions that are summed over."""
@@ -143,6 +145,8 @@ class BatchedDot(Op):
     bfloat16 are accumulated in float32. (Strided-batched cuBLASLt matmul, oneDNN matmul; Theano's
     ``BatchedDot``.)
     """
+
+    never_fails: ClassVar[bool] = True
 
     def contracted(self, types: Sequence[TensorType]) -> list[tuple[int, int]]:
         """Pairs of dimensions that must be of equal size."""

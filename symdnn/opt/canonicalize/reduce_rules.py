@@ -16,6 +16,7 @@ from symdnn.ops.elementwise.arithmetic import Mul, Neg, TrueDiv
 from symdnn.ops.elementwise.comparison import Eq, eq
 from symdnn.ops.elemwise import like
 from symdnn.rewriting.facts import all_ones, is_constant, made_by, node_of, number, real_float
+from symdnn.rewriting.magnitudes import movable
 from symdnn.rewriting.rewrite import Context, node_rewrite, reads
 
 __all__ = ["RULES"]
@@ -110,7 +111,9 @@ def _plain_sum(op: Sum, v: Variable) -> bool:
 
 
 def _factor(a: Variable, x: Variable) -> bool:
-    return all_ones(a) and not all_ones(x) and not is_constant(x) and a.type.dtype == x.type.dtype
+    if not all_ones(a) or all_ones(x) or is_constant(x) or a.type.dtype != x.type.dtype:
+        return False
+    return movable(a)
 
 
 @node_rewrite(Sum, phase=PHASE, tags=(*TAGS, "local_sum_prod_neg"), admits=reads(Neg))

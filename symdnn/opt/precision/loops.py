@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from symdnn.graph.traverse import toposort
 from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.control.scan import Scan
 from symdnn.ops.control.scan_parts import Parts, State
@@ -39,9 +38,9 @@ def _round_before(node: Apply, context: Context) -> Sequence[Variable | None] | 
     dtype = amp_dtype(context.target)
     if dtype is None or not isinstance(op, Scan):
         return None
-    parts = Parts.of(op, node.inputs)
+    parts = Parts.of(op, node.inputs, own=True)
     inside: dict[Variable, Variable] = {}
-    for n in toposort(parts.inner_outputs()):
+    for n in op.inner.nodes:
         rounds = isinstance(n.op, Cast) and n.outputs[0].type.dtype == dtype
         if rounds and n.inputs[0].type.dtype == "float32":
             new = _rounded(parts, n.inputs[0], dtype)

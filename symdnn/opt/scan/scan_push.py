@@ -130,11 +130,10 @@ def scan_push_before(node: Apply, context: Context) -> Outputs:
     """Values of a step that follow from sequences and invariants are computed before the loop."""
     op = node.op
     assert isinstance(op, Scan)
-    parts = Parts.of(op, node.inputs)
+    parts = Parts.of(op, node.inputs, own=True)
     known = _KnownValues(parts)
-    nodes = toposort(parts.inner_outputs())
-    known.extend(nodes)
-    border = _computed_and_read(known, nodes, parts)
+    known.extend(op.inner.nodes)
+    border = _computed_and_read(known, op.inner.nodes, parts)
     if not border:
         return None
     kept = [i for i, v in enumerate(parts.collected) if op.until or v not in known.computed]
@@ -254,7 +253,7 @@ def scan_push_after(node: Apply, context: Context) -> Outputs:
     assert isinstance(op, Scan)
     if op.until:
         return None
-    parts = Parts.of(op, node.inputs)
+    parts = Parts.of(op, node.inputs, own=True)
     after = _KnownAfterLoop(op, parts)
     now, later = _computable(after, True), _computable(after, False)
     pushed = {
@@ -341,7 +340,7 @@ def scan_push_sums(node: Apply, context: Context) -> Outputs:
     assert isinstance(op, Scan)
     if op.until:
         return None
-    parts = Parts.of(op, node.inputs)
+    parts = Parts.of(op, node.inputs, own=True)
     after = _KnownAfterLoop(op, parts)
     found = {i: terms for i in range(len(op.states)) if (terms := _terms(i, parts, after))}
     if not found:

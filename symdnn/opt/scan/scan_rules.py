@@ -96,7 +96,7 @@ def scan_drop_unread(node: Apply, context: Context) -> Sequence[Variable | None]
         and histories == [c.history for c in op.states]
     ):
         return None
-    parts = Parts.of(op, node.inputs)
+    parts = Parts.of(op, node.inputs, own=True)
     for state, history in zip(parts.states, histories, strict=True):
         state.history = history
     parts.states = [parts.states[i] for i in states]
