@@ -9,6 +9,7 @@ import numpy as np
 import symdnn
 import symdnn.distributed as dist
 import symdnn.tensor as T
+from symdnn import nn
 from symdnn.ops.collective.base import Collective
 from symdnn.world import process
 from tests.gpu.reference_device import by_reference
@@ -161,3 +162,24 @@ def check_a_run_without_the_others_leaves_no_trace():
         np.testing.assert_allclose(got, want)
         np.testing.assert_allclose(w.get_value(), before + want, rtol=1e-5)
         assert graph == (call > 0)
+
+
+def check_steps_shared_out_have_one_order_of_collectives():
+    """Ranks with other parts compute other things between them, and norms of their own layers."""
+    n, r = dist.size(), dist.rank()
+    rng = np.random.default_rng(1)
+    value, labels = rng.normal(size=(40, 6)).astype("float32"), rng.integers(0, 2, 40, "int32")
+    found = []
+    for shard in (None, "optimizer", "parameters"):
+        nn.init.seed(3)
+        x, t = T.matrix("x"), T.ivector("t")
+        deep = [m for _ in range(3) for m in (nn.Tanh(), nn.Linear(8, 8))]
+        net = nn.Sequential(nn.Linear(6, 8), *deep, nn.Tanh(), nn.Linear(8, 2))
+        loss = nn.CrossEntropyCriterion()(net(x), t)
+        parallel = dist.DataParallel(shard=shard, bucket_bytes=300)
+        train = symdnn.function(
+            [x, t], loss, updates=nn.optim.adam(loss, net, distributed=parallel)
+        )
+        found.append([float(train(value[r::n], labels[r::n])) for _ in range(4)])
+    for losses in found[1:]:
+        np.testing.assert_allclose(losses, found[0], rtol=1e-4)

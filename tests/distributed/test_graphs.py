@@ -172,6 +172,29 @@ def test_updates_on_a_gpu_do_not_wait_for_later_buckets(of_three):
     assert words.index("agreement StreamWait") < min(made)
 
 
+@pytest.mark.parametrize("shard", ["optimizer", "parameters"])
+@pytest.mark.parametrize("optimiser", ["adam", "lamb"])
+def test_ranks_with_other_parts_have_one_order_of_collectives(monkeypatch, shard, optimiser):
+    """Norms of their own layers are computed by nodes that not all ranks have."""
+    monkeypatch.setattr(base, "broadcast_values", lambda *_: None)
+
+    def collectives(rank):
+        monkeypatch.setattr(
+            process, "_current", process.World(Launched(rank, 2, rank, 2, "a test"))
+        )
+        x, t = T.matrix("x"), T.ivector("t")
+        deep = [m for _ in range(3) for m in (nn.Tanh(), nn.Linear(8, 8))]
+        net = nn.Sequential(nn.Linear(6, 8), *deep, nn.Tanh(), nn.Linear(8, 2))
+        loss = nn.CrossEntropyCriterion()(net(x), t)
+        parallel = dist.DataParallel(shard=shard, bucket_bytes=300)
+        updates = getattr(nn.optim, optimiser)(loss, net, 0.01, distributed=parallel)
+        stages = rewritten(loss, [x, t], "cuda:sm_90", updates)
+        nodes = [n for s in stages.program.segments() for n in s.nodes]
+        return [n.op for n in nodes if isinstance(n.op, Collective)]
+
+    assert collectives(0) == collectives(1)
+
+
 @pytest.mark.parametrize("early", [True, False], ids=["of an input", "of an average"])
 def test_ranks_that_compute_more_agree_at_the_same_place(of_three, early):
     """Of all collectives: they have one order. What can fail comes before, where it can."""
