@@ -26,7 +26,7 @@ from benchmarks.records import table
 from symdnn.compile.plan.node_costs import seconds_of
 from symdnn.compile.plan.offline_plan import specialise_program
 from symdnn.distributed.link import Link
-from symdnn.ops.collective.overlapped import StreamStart, StreamWait
+from symdnn.ops.collective.overlapped import StreamStart, StreamWait, is_agreement
 from symdnn.world import process
 from symdnn.world.communicator import Communicator, Solo
 from symdnn.world.group import Group
@@ -93,6 +93,8 @@ def _buckets(plans: Any) -> list[Bucket]:
         spec = plan.specialised
         for node in spec.segment.nodes:
             call = spec.call(node)
+            if is_agreement(node):
+                continue
             if isinstance(node.op, StreamStart):
                 nbytes = sum(_nbytes(t) for t in call.inputs)
                 found.append([nbytes, done, None, node.outputs[0]])

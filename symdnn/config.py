@@ -373,6 +373,10 @@ class Config(Section):
         """A value that is equal later if flags still have their values of now."""
         return self._changes[0], self._scopes.get()
 
+    def state_parts(self) -> tuple[list[int], ContextVar[Any]]:
+        """The list and the variable that :meth:`state` reads, for compiled code that compares."""
+        return self._changes, self._scopes
+
     @property
     def is_changed_here(self) -> bool:
         """Whether code runs inside of a :meth:`change_flags` block."""

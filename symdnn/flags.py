@@ -306,7 +306,7 @@ _CUDA = [
             "the GPU are its GPUArray, without it symdnn.gpu.DeviceArray."),
     _choice("gpu.graph", "auto off", "Whether the CUDA target captures plans into CUDA graphs.",
             affects=CODE),
-    _choice("gpu.early_launch", "off auto", "Whether kernels of CUDA graphs may start early."),
+    _choice("gpu.early_launch", "auto off", "Whether kernels of CUDA graphs may start early."),
     _choice("gpu.whole_loops", "auto always never", "Whether the CUDA target runs loops of small "
             "steps as one kernel of one block. auto: after a thousand steps, unless "
             "deterministic=more."),

@@ -20,10 +20,12 @@ import numpy as np
 
 from benchmarks.gpu.device import Device, set_flags
 
-#: Batch, heads, time, features; whether it is causal, whether it has a mask.
+#: Batch, heads, time, features; whether it is causal, and what mask it has: a learned one has a
+#: gradient, too.
 CASES = [
-    (32, 12, 50, 64, False, False), (512, 3, 49, 32, False, True), (32, 12, 197, 64, False, False),
-    (8, 12, 1024, 64, True, False), (4, 8, 1024, 40, False, False), (2, 16, 2048, 128, True, False),
+    (32, 12, 50, 64, False, ""), (512, 3, 49, 32, False, "mask"),
+    (512, 3, 49, 32, False, "learned"), (32, 12, 197, 64, False, ""),
+    (8, 12, 1024, 64, True, ""), (4, 8, 1024, 40, False, ""), (2, 16, 2048, 128, True, ""),
 ]  # fmt: skip
 Call = Callable[[], Any]
 
@@ -38,7 +40,8 @@ def ours(case: tuple[Any, ...], arrays: Sequence[np.ndarray], device: Device, ti
     vs = [T.TensorType("float32", a.shape)() for a in arrays]
     mask = vs[4] if case[5] else None
     y = scaled_dot_product_attention(*vs[:3], mask, is_causal=case[4])
-    grads = T.grad(None, vs[:3], known_grads={y: vs[3]})
+    leaves = [*vs[:3], *(vs[4:] if case[5] == "learned" else [])]
+    grads = T.grad(None, leaves, known_grads={y: vs[3]})
     given = [device.put(a) for a in arrays]
     made = []
     with patch.object(write_out, "_gemms_are_faster", lambda *_: not tiles):
@@ -60,7 +63,8 @@ def of_pytorch(case: tuple[Any, ...], arrays: Sequence[np.ndarray]) -> tuple[lis
 
     def calls(dtype: Any) -> list[Call]:
         q, k, v, dout, *mask = [torch.from_numpy(a).cuda().to(dtype) for a in arrays]
-        leaves = [x.requires_grad_() for x in (q, k, v)]
+        learned = mask if case[5] == "learned" else []
+        leaves = [x.requires_grad_() for x in (q, k, v, *learned)]
         how = {"attn_mask": mask[0] if case[5] else None, "is_causal": case[4]}
 
         def forward() -> Any:
@@ -118,7 +122,7 @@ def line(case: tuple[Any, ...], device: Device, kernels: bool) -> str:
     batch, heads, length, features, causal, masked = case
     rng = np.random.default_rng(1)
     arrays = [rng.standard_normal((batch, heads, length, features), "f4") for _ in range(4)]
-    arrays += [rng.standard_normal((1, heads, length, length), "f4")] * masked
+    arrays += [rng.standard_normal((1, heads, length, length), "f4")] * bool(masked)
     peer, wanted = of_pytorch(case, arrays)
     found = []
     for name, calls in (
@@ -136,7 +140,7 @@ def line(case: tuple[Any, ...], device: Device, kernels: bool) -> str:
     eager = [milliseconds(c, torch.cuda.synchronize) for c in peer]
     graph = [milliseconds(captured(c), torch.cuda.synchronize) for c in peer]
     found.append(f"torch {eager[0]:.4f} {eager[1]:.4f} captured {graph[0]:.4f} {graph[1]:.4f}")
-    words = ["causal"] * causal + ["mask"] * masked
+    words = [*["causal"] * causal, masked]
     return f"{case[:4]} {' '.join(words)}: {'; '.join(found)}"
 
 

@@ -6,16 +6,20 @@ Training is a step of AdamW with float32 parameters (``amp=bf16``, ``torch.autoc
 has parameters in bfloat16. Each line has milliseconds, tokens or images a second, the rate of the
 products' FLOPs, peak memory, and the loss of the first steps, or the error of the result relative
 to PyTorch's eager one. ``--profile`` adds the kernels of a step, ``--small`` checks the programs on
-small networks, also without a GPU.
+small networks, also without a GPU. The peer ``graph`` is the compiled step of training as
+one CUDA graph, captured by hand. Processes with the same ``--lock`` may run side by side: they
+compile at once, and are timed in turn.
 """
 
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -164,7 +168,8 @@ def run_symdnn(case: Case, net: Any, given: Any, device: Device, options: Any) -
     compiled = time.perf_counter() - begin
     first = [device.get(f(*calls[0])) for _ in range(STEPS_COMPARED if train else 1)]
     record = {"compile_s": round(compiled, 2), "first_s": round(time.perf_counter() - begin, 2)}
-    ms = float(device.time(_rotating(f, calls))["ms"])
+    with _alone(options.lock):
+        ms = float(device.time(_rotating(f, calls))["ms"])
     record |= {
         "ms": ms, "first": first, "memory_gb": (_held_bytes(f, device) - held) / 1e9,
         "driver_gb": (device.used_bytes() - before) / 1e9,
@@ -178,6 +183,18 @@ def run_symdnn(case: Case, net: Any, given: Any, device: Device, options: Any) -
         total = sum(us for _, us in ops.values()) / 1e3
         print(profiles.show("by op, uncaptured", (0.0, total, ops), options.top), flush=True)
     return record
+
+
+@contextmanager
+def _alone(lock: Path | None) -> Iterator[None]:
+    """Wait until no other process holds the file's lock, and hold it."""
+    if lock is None:
+        yield
+        return
+    print("compiled", flush=True)
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def _rotating(f: Callable[..., Any], calls: list[tuple[Any, ...]]) -> Callable[[], Any]:
@@ -309,8 +326,9 @@ def torch_step(case: Case, net: Any, how: str) -> Callable[..., Any]:
                 return F.mse_loss(y.float(), labels)
             return F.cross_entropy(y.reshape(-1, y.shape[-1]), labels.reshape(-1))
 
-    run = torch.compile(loss_of) if how == "compile" else loss_of
-    optimiser = torch.optim.AdamW(net.parameters(), lr=RATE, fused=kind == "cuda")
+    run = loss_of if how == "eager" else torch.compile(loss_of)
+    on_gpu = kind == "cuda"
+    optimiser = torch.optim.AdamW(net.parameters(), lr=RATE, fused=on_gpu, capturable=on_gpu)
 
     def step(x: Any, labels: Any) -> Any:
         loss = run(x, labels)
@@ -319,11 +337,39 @@ def torch_step(case: Case, net: Any, how: str) -> Callable[..., Any]:
         optimiser.zero_grad(set_to_none=True)
         return loss.detach()
 
-    return step
+    return _captured(step) if how == "graph" and on_gpu else step
+
+
+def _captured(step: Callable[..., Any]) -> Callable[..., Any]:
+    """The step as one graph, to which inputs are copied; the first calls are those before it."""
+    import torch
+
+    side, calls = torch.cuda.Stream(), [0]
+    graph = torch.cuda.CUDAGraph()
+    held: list[Any] = []
+
+    def call(*inputs: Any) -> Any:
+        calls[0] += 1
+        if calls[0] <= STEPS_COMPARED:
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                loss = step(*inputs).clone()
+            torch.cuda.current_stream().wait_stream(side)
+            return loss
+        if not held:
+            held.extend(x.clone() for x in inputs)
+            with torch.cuda.graph(graph):
+                held.append(step(*held))
+        for own, given in zip(held, inputs):
+            own.copy_(given)
+        graph.replay()
+        return held[-1]
+
+    return call
 
 
 def run_torch(
-    case: Case, state: dict[str, np.ndarray], given: Any, device: Device, how: str, small: bool
+    case: Case, state: dict[str, np.ndarray], given: Any, device: Device, how: str, options: Any
 ) -> dict[str, Any]:
     """As :func:`run_symdnn`."""
     import torch
@@ -335,7 +381,7 @@ def run_torch(
         torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated() if device.on_gpu else 0
     used = device.used_bytes()
-    net = torch_net(case, state, small, place)
+    net = torch_net(case, state, options.small, place)
     if case.net in _CONVOLUTIONAL:
         net = net.to(memory_format=torch.channels_last)
     begin = time.perf_counter()
@@ -354,7 +400,8 @@ def run_torch(
         for _ in range(STEPS_COMPARED if train else 1)
     ]
     record: dict[str, Any] = {"first_s": round(time.perf_counter() - begin, 2), "first": first}
-    record["ms"] = float(device.time(_rotating(step, calls))["ms"])
+    with _alone(options.lock):
+        record["ms"] = float(device.time(_rotating(step, calls))["ms"])
     if device.on_gpu:
         record["memory_gb"] = (torch.cuda.max_memory_allocated() - before) / 1e9
         record["driver_gb"] = (device.used_bytes() - used) / 1e9
@@ -431,7 +478,7 @@ def measure(case: Case, device: Device, options: Any) -> list[dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     peers = [p for p in options.peers.split(",") if p]
     runs: list[tuple[str, Callable[[], dict[str, Any]]]] = [
-        (p, lambda p=p: run_torch(case, state, given, device, p, options.small))  # type: ignore[misc]
+        (p, lambda p=p: run_torch(case, state, given, device, p, options))  # type: ignore[misc]
         for p in reversed(peers)
     ]
     if not options.no_symdnn:
@@ -460,12 +507,13 @@ def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("cases", nargs="*", metavar="CASE", help="parts of names; all if none")
-    parser.add_argument("--peers", default="compile,eager", help="of PyTorch")
+    parser.add_argument("--peers", default="compile,eager", help="of PyTorch, or graph")
     parser.add_argument("--no-symdnn", action="store_true")
     parser.add_argument("--profile", action="store_true", help="the kernels of a step")
     parser.add_argument("--top", type=int, default=25)
     parser.add_argument("--small", action="store_true", help="small networks, to check it")
     parser.add_argument("--cpu", action="store_true")
+    parser.add_argument("--lock", type=Path, help="a file that is locked while a step is timed")
     parser.add_argument("--out", type=Path, help="a file of JSON lines to add to")
     options = parser.parse_args()
     own = os.environ.get("SYMDNN_FLAGS", "")

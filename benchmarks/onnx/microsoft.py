@@ -420,4 +420,18 @@ case(
     mode="bilinear", padding_mode="border", align_corners=1,
 )  # fmt: skip
 
+# Experts: one, two of four with equal sums, gates beside lines.
+ROWS = [f(3, 2, 8), 3 * f(6, 4)]
+LAYERS = [f(4, 6, 8), f(4, 6), f(4, 8, 6), f(4, 8)]
+case("experts", "MoE", [*ROWS, *LAYERS])
+case("experts_two", "MoE", [*ROWS, *LAYERS], k=2, activation_type="gelu",
+     normalize_routing_weights=1)  # fmt: skip
+case("experts_silu", "MoE", [ROWS[0].reshape(6, 8), ROWS[1], LAYERS[0], None, LAYERS[2]], k=3,
+     activation_type="silu")  # fmt: skip
+case(
+    "experts_gated", "MoE", [*ROWS, f(4, 12, 8), f(4, 12), *LAYERS[2:]],
+    k=2, activation_type="swiglu", swiglu_fusion=1, activation_alpha=1.7, activation_beta=1.0,
+    swiglu_limit=0.8,
+)  # fmt: skip
+
 np.savez_compressed(sys.argv[1], **found)

@@ -1,11 +1,14 @@
 """Time of a call of exported models on the CPU: symdnn and its peers in turn.
 
 python benchmarks/onnx/speed.py FOLDER --runtime /path/to/python [NAME ...] [--batch 32]
-    [--peers onnxruntime openvino torch] [--threads 1]
+    [--peers onnxruntime openvino torch] [--threads 1] [--dtype bfloat16 --wide FOLDER]
 
 FOLDER has NAME.onnx with inputs i0, i1, ... in NAME.npz; timed.py and architectures.py write such.
 Each side is a child process that answers a line with times: symdnn in this Python, the others in
 that of ``--runtime``. The peer torch runs the networks of timed.py, from which the files come.
+``--dtype`` is what timed.py made the files for. Of 16 bits OpenVINO computes in the type of its
+choice, and ONNX Runtime, which runs no file in bfloat16 on a processor, has the file of the same
+name in ``--wide``, in float32.
 Printed are medians of processor time and of wall time, the quotient of a peer's processor time and
 symdnn's, and the seconds to import, load, compile and call once. ``--threads 1`` is the measure for
 a machine that others use: no side's threads spin while they wait for a processor. With more threads
@@ -33,14 +36,16 @@ SETTLING, SETTLING_CALLS, MOST_SETTLING = 2.0, 1100, 10.0
 PAUSE = 0.3
 
 
-def inputs(path: str, batch: int) -> list[Any]:
+def inputs(path: str, batch: int, dtype: str) -> list[Any]:
     """The inputs of a model, repeated along the first axis up to ``batch`` (0: as they are)."""
     data = np.load(Path(path).with_suffix(".npz"))
     arrays = [data[f"i{k}"] for k in range(len(data.files))]
+    kind = dtype if dtype != "bfloat16" else __import__("ml_dtypes").bfloat16
+    arrays = [a.astype(kind) if a.dtype.kind == "f" else a for a in arrays]
     return [np.take(a, np.arange(batch) % len(a), 0) if batch else a for a in arrays]
 
 
-def symdnn_call(path: str, arrays: list[Any], threads: int) -> Callable[[], Any]:
+def symdnn_call(path: str, arrays: list[Any], threads: int, dtype: str) -> Callable[[], Any]:
     import symdnn
     import symdnn.onnx
 
@@ -51,7 +56,7 @@ def symdnn_call(path: str, arrays: list[Any], threads: int) -> Callable[[], Any]
     return lambda: f(*arrays)
 
 
-def onnxruntime_call(path: str, arrays: list[Any], threads: int) -> Callable[[], Any]:
+def onnxruntime_call(path: str, arrays: list[Any], threads: int, dtype: str) -> Callable[[], Any]:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -61,22 +66,27 @@ def onnxruntime_call(path: str, arrays: list[Any], threads: int) -> Callable[[],
     return lambda: session.run(None, feed)
 
 
-def openvino_call(path: str, arrays: list[Any], threads: int) -> Callable[[], Any]:
+def openvino_call(path: str, arrays: list[Any], threads: int, dtype: str) -> Callable[[], Any]:
     import openvino
 
-    exact = {"INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY",
-             "INFERENCE_NUM_THREADS": threads or 2}  # fmt: skip
-    request = openvino.Core().compile_model(path, "CPU", exact).create_infer_request()
-    return lambda: request.infer(arrays)
+    options = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": threads or 2}
+    if dtype == "float32":
+        options["INFERENCE_PRECISION_HINT"] = "f32"
+    request = openvino.Core().compile_model(path, "CPU", options).create_infer_request()
+    values = [openvino.Tensor(a.view("u2"), a.shape, openvino.Type.bf16) if a.dtype.kind == "V"
+              else a for a in arrays]  # fmt: skip
+    return lambda: request.infer(values)
 
 
-def torch_call(path: str, arrays: list[Any], threads: int) -> Callable[[], Any]:
+def torch_call(path: str, arrays: list[Any], threads: int, dtype: str) -> Callable[[], Any]:
     import torch
     from timed import network
 
     torch.set_num_threads(threads or 2)
-    net, _ = network(Path(path).stem)
-    values = [torch.from_numpy(a) for a in arrays]
+    kind = getattr(torch, dtype)
+    net = network(Path(path).stem)[0].to(kind)
+    values = [torch.from_numpy(a) if a.dtype.kind in "biu" else
+              torch.from_numpy(a.astype("float32")).to(kind) for a in arrays]  # fmt: skip
 
     def call() -> None:
         with torch.inference_mode():
@@ -89,11 +99,11 @@ SIDES = {"symdnn": symdnn_call, "onnxruntime": onnxruntime_call, "openvino": ope
          "torch": torch_call}  # fmt: skip
 
 
-def child(kind: str, path: str, batch: str, threads: str) -> None:
+def child(kind: str, path: str, batch: str, threads: str, dtype: str) -> None:
     """Answers each line with processor seconds and wall seconds of one call."""
-    arrays = inputs(path, int(batch))
+    arrays = inputs(path, int(batch), dtype)
     start = time.perf_counter()
-    call = SIDES[kind](path, arrays, int(threads))
+    call = SIDES[kind](path, arrays, int(threads), dtype)
     call()
     print(time.perf_counter() - start, 0, flush=True)
     calls, begun = 0, time.process_time()
@@ -110,7 +120,10 @@ def child(kind: str, path: str, batch: str, threads: str) -> None:
 
 
 def started(python: str, kind: str, path: Path, args: argparse.Namespace) -> subprocess.Popen[str]:
-    numbers = [str(args.batch), str(args.threads)]
+    dtype = args.dtype
+    if kind == "onnxruntime" and dtype == "bfloat16":
+        path, dtype = args.wide / path.name, "float32"
+    numbers = [str(args.batch), str(args.threads), dtype]
     return subprocess.Popen(
         [python, __file__, "--child", kind, str(path), *numbers], text=True,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
@@ -146,7 +159,7 @@ def measured(path: Path, args: argparse.Namespace) -> list[tuple[float, float, f
 
 def main() -> None:
     if "--child" in sys.argv:
-        child(*sys.argv[2:6])
+        child(*sys.argv[2:7])
         return
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
@@ -155,6 +168,8 @@ def main() -> None:
     parser.add_argument("--peers", nargs="*", default=["onnxruntime"])
     parser.add_argument("--batch", type=int, default=0)
     parser.add_argument("--threads", type=int, default=0, help="0: each side's default")
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--wide", type=Path, help="the folder of the files in float32")
     parser.add_argument("--calls", type=int, default=15)
     args = parser.parse_args()
     kinds = ["symdnn", *args.peers]
@@ -171,7 +186,7 @@ def main() -> None:
             row.append(found[-1])
         print(f"{path.stem:28}", " ".join(f"{n:8.2f}" for n in row), flush=True)
     for peer, found in zip(args.peers, quotients):
-        good = [q for q in found if q == q]
+        good = [q for q in found if q == q] or [float("nan")]
         mean = statistics.geometric_mean(good)
         print(f"{peer}: geometric mean of {len(good)} quotients {mean:.2f}, least {min(good):.2f}")
 

@@ -1,14 +1,15 @@
 """Exports networks of the sizes that people use, with random weights and an open batch, as ONNX.
 
-python benchmarks/onnx/timed.py FOLDER [NAME ...]
+python benchmarks/onnx/timed.py FOLDER [NAME ...] [--dtype float16]
 
 where torch, torchvision, timm and transformers are installed. FOLDER gets NAME.onnx, and inputs of
-a batch of 1 in NAME.npz. speed.py times them.
+a batch of 1 in NAME.npz. speed.py times them. With ``--dtype`` all that is float32 in the file is
+of that type; images in NAME.npz stay float32.
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -126,9 +127,11 @@ def network(name: str) -> Network:
     return net.eval(), args
 
 
-def export(folder: Path, name: str) -> None:
+def export(folder: Path, name: str, dtype: str = "float32") -> None:
     torch.backends.mha.set_fastpath_enabled(False)  # its op has no form in ONNX
-    net, args = network(name)
+    net, wide = network(name)
+    kind = getattr(torch, dtype)
+    net, args = net.to(kind), tuple(a.to(kind) if a.is_floating_point() else a for a in wide)
     names = [f"i{k}" for k in range(len(args))]
     options: dict[str, Any] = {"opset_version": 18, "dynamo": False, "input_names": names}
     with torch.no_grad():
@@ -136,15 +139,19 @@ def export(folder: Path, name: str) -> None:
             net, args, str(folder / f"{name}.onnx"),
             dynamic_axes={n: {0: "batch"} for n in names}, **options,
         )  # fmt: skip
-    arrays = {n: a.numpy() for n, a in zip(names, args)}
+    arrays = {n: a.numpy() for n, a in zip(names, wide)}
     np.savez(folder / f"{name}.npz", **arrays)
 
 
 def main() -> None:
-    folder, *names = sys.argv[1:]
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    for name in names or NETWORKS:
-        export(Path(folder), name)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("names", nargs="*", default=list(NETWORKS))
+    parser.add_argument("--dtype", default="float32")
+    args = parser.parse_args()
+    args.folder.mkdir(parents=True, exist_ok=True)
+    for name in args.names:
+        export(args.folder, name, args.dtype)
         print(name, flush=True)
 
 

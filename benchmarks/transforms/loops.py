@@ -21,13 +21,15 @@ from benchmarks.gpu import rows as gpu_rows
 __all__ = ["main", "row", "rows", "scaled"]
 
 control, lax = LazyModule("symdnn.control"), LazyModule("jax.lax")
+#: Names that both libraries have at their top.
+_DERIVATIVES = ("grad", "value_and_grad", "vmap", "jvp", "vjp", "hessian")
 
 
 class _Symdnn:
     """What the programs use, of symdnn."""
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("grad", "vmap"):
+        if name in _DERIVATIVES:
             return getattr(symdnn, name)
         found = getattr(control, name, None)
         return getattr(T, name) if found is None else found
@@ -56,14 +58,55 @@ class _Symdnn:
         """Orthonormal columns."""
         return T.linalg.qr(a)[0]
 
+    def inv(self, a: Any) -> Any:
+        """The inverse."""
+        return T.linalg.inv(a)
+
+    def cholesky(self, a: Any) -> Any:
+        """The lower factor."""
+        return T.linalg.cholesky(a)
+
+    def slogdet(self, a: Any) -> Any:
+        """Sign and logarithm of the determinant."""
+        return T.linalg.slogdet(a)
+
+    def solve_lower(self, a: Any, b: Any) -> Any:
+        """The solution of ``a x = b``, ``a`` lower triangular."""
+        return T.linalg.solve_triangular(a, b, lower=True)
+
+    def sigmoid(self, v: Any) -> Any:
+        """The logistic function."""
+        return T.sigmoid(v)
+
+    def softplus(self, v: Any) -> Any:
+        """log(1 + exp(v))."""
+        return T.softplus(v)
+
+    def top_k(self, v: Any, k: int) -> Any:
+        """The largest numbers, and where they are."""
+        return T.topk_and_argtopk(v, k)
+
+    def jacobian(self, f: Any) -> Any:
+        """All derivatives."""
+        return symdnn.jacobian(f)
+
+    def with_gradient(self, f: Any, pulled: Any) -> Any:
+        """``f``, with ``pulled(*args, result, cotangent)`` as its gradient."""
+
+        def both(*args: Any) -> Any:
+            found = f(*args)
+            return found, lambda g: pulled(*args, found, g)
+
+        return symdnn.custom_gradient(both)
+
 
 class _Jax:
     """What the programs use, of JAX."""
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("grad", "vmap"):
+        if name in _DERIVATIVES:
             return getattr(jax, name)
-        of_lax = ("scan", "while_loop", "fori_loop", "cond")
+        of_lax = ("scan", "while_loop", "fori_loop", "cond", "associative_scan", "top_k")
         return getattr(lax if name in of_lax else jnp, name)
 
     def logsumexp(self, v: Any, axis: int) -> Any:
@@ -89,6 +132,45 @@ class _Jax:
     def qr(self, a: Any) -> Any:
         """Orthonormal columns."""
         return jnp.linalg.qr(a)[0]
+
+    def inv(self, a: Any) -> Any:
+        """The inverse."""
+        return jnp.linalg.inv(a)
+
+    def cholesky(self, a: Any) -> Any:
+        """The lower factor."""
+        return jnp.linalg.cholesky(a)
+
+    def slogdet(self, a: Any) -> Any:
+        """Sign and logarithm of the determinant."""
+        return jnp.linalg.slogdet(a)
+
+    def solve_lower(self, a: Any, b: Any) -> Any:
+        """The solution of ``a x = b``, ``a`` lower triangular."""
+        return jax.scipy.linalg.solve_triangular(a, b, lower=True)
+
+    def sigmoid(self, v: Any) -> Any:
+        """The logistic function."""
+        return jax.nn.sigmoid(v)
+
+    def softplus(self, v: Any) -> Any:
+        """log(1 + exp(v))."""
+        return jax.nn.softplus(v)
+
+    def jacobian(self, f: Any) -> Any:
+        """All derivatives."""
+        return jax.jacfwd(f)
+
+    def with_gradient(self, f: Any, pulled: Any) -> Any:
+        """``f``, with ``pulled(*args, result, cotangent)`` as its gradient."""
+
+        def forward(*args: Any) -> Any:
+            found = f(*args)
+            return found, (*args, found)
+
+        made = jax.custom_vjp(f)
+        made.defvjp(forward, lambda kept, g: pulled(*kept, g))
+        return made
 
 
 _OURS, _JAX = _Symdnn(), _Jax()

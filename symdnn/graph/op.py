@@ -97,6 +97,11 @@ class Op:
         """Whether it runs before all ordered ops written later; it is then unmergeable, too."""
         return False
 
+    @property
+    def never_fails(self) -> bool:
+        """Whether no values make it raise an error; False where nobody has said so."""
+        return False
+
     # -- what it computes ---------------------------------------------------------------------
 
     def infer(self, *inputs: Any, **params: Any) -> Any:

@@ -65,6 +65,10 @@ class BoundPlan:
     closed: bool = False
     #: The captured graph that runs it, if there is one.
     replay: Any = None
+    #: Why it can't be captured; empty if it can be, and on a device without CUDA graphs.
+    not_captured: str = ""
+    #: Whether its next run is a captured graph even if it is the first, as those of other ranks.
+    at_once: bool = False
 
     @property
     def nbytes(self) -> int:

@@ -1,16 +1,18 @@
-"""Whether a Python function is being traced: then Python must not ask a variable for its value."""
+"""Python functions that are called with variables, and so must not ask one for its value."""
 
 from __future__ import annotations
 
+import inspect
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from symdnn.errors import GraphError
+from symdnn.errors import GraphError, InputError
 
 __all__ = [
-    "Trace", "current_trace", "is_tracing", "traced_number", "traced_truth", "tracing", "untraced",
+    "Trace", "call_with", "check_takes", "current_trace", "is_tracing", "traced_number",
+    "traced_truth", "tracing", "untraced",
 ]  # fmt: skip
 
 
@@ -93,3 +95,30 @@ def traced_number(v: Any, wanted: str) -> str:
         "call only: use symdnn.control.cond or switch for a choice, symdnn.control.fori_loop or "
         "while_loop for a loop, or make the argument that it depends on static (static_argnames)"
     )
+
+
+def check_takes(
+    what: str, function: Any, names: Sequence[str], keywords: Iterable[str] = ()
+) -> None:
+    """Refuse a function that can't be called with arguments of these names."""
+    try:
+        inspect.signature(function).bind(*names, **dict.fromkeys(keywords))
+    except TypeError as why:
+        listed = ", ".join([*names, *keywords])
+        named = getattr(function, "__qualname__", None) or f"{function!r:.60}"
+        text = f"{what}: {named} can't be called with ({listed}): {why}"
+        raise InputError(text) from None
+    except ValueError:  # of C, which does not tell
+        return
+
+
+def call_with(what: str, function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
+    """``function`` of the arguments, which ``what`` calls by these names.
+
+    Raises :class:`~symdnn.errors.InputError` for a function that takes others.
+    """
+    try:
+        return function(*arguments.values())
+    except TypeError:
+        check_takes(what, function, list(arguments))
+        raise

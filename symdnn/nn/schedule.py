@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 
 from symdnn.errors import InputError
+from symdnn.graph.tracing import check_takes
 from symdnn.graph.variable import Shared
 from symdnn.nn.modules.arguments import sizes
-from symdnn.nn.modules.checked import check_takes, checked
+from symdnn.nn.modules.checked import checked
 
 __all__ = [
     "Plateau", "Schedule", "as_schedule", "chain", "constant", "cosine", "cosine_restarts",

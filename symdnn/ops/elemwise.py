@@ -53,6 +53,8 @@ class Elemwise(Op):
     ``cotangent * conj(f'(z))``.
     """
 
+    never_fails: ClassVar[bool] = True
+
     #: Computes the result from arrays; a real ``np.ufunc`` lets kernels pass ``out=``.
     function: ClassVar[Any] = None
     #: What it computes of one element: the name of an instruction of scalar programs, or a formula

@@ -22,6 +22,7 @@ from symdnn.opt.canonicalize import (
     index_array_rules,
     indexing_rules,
     matrix_rules,
+    part_rules,
     reduce_rules,
     shape_rules,
 )
@@ -90,6 +91,7 @@ RULES: tuple[Rewrite | GraphRewrite, ...] = (
     *scan_rules.RULES,
     *scan_contained.RULES,
     *indexing_rules.RULES,
+    *part_rules.RULES,
     *index_array_rules.RULES,
     *scan_push.RULES,
     *concat_rules.RULES,

@@ -6,15 +6,15 @@ only where scores and probabilities have no other reader.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import ml_dtypes
 import numpy as np
 
+from symdnn.graph.operators import operator
 from symdnn.graph.variable import Apply, Constant, Variable, as_variable
-from symdnn.graph.variable import constant as as_constant
 from symdnn.ops.attention.attention import Attention
 from symdnn.ops.attention.scores import Scores
 from symdnn.ops.core.shape import DimShuffle, Reshape, dimshuffle
@@ -23,22 +23,22 @@ from symdnn.ops.elementwise.comparison import Switch, switch
 from symdnn.ops.elementwise.comparison import invert as negation
 from symdnn.ops.elementwise.math import Tanh
 from symdnn.ops.linalg.products import BatchedDot, Dot, MatchSizes
-from symdnn.ops.nn.dropout import Dropout
 from symdnn.ops.nn.softmax import Softmax
 from symdnn.rewriting.facts import all_ones, made_by, node_of
 from symdnn.rewriting.rewrite import Context, Family
-from symdnn.stable.bands import Band, band_of, filled, indicator, meet
+from symdnn.stable.axes import Axes, Joined, Second, axes_of, joined_axes, turned
+from symdnn.stable.bands import Band, band_of, filled, hidden_by, indicator, is_low, meet
 from symdnn.stable.heads import operands_of, without_factor
+from symdnn.stable.views import dropped, without_views
 from symdnn.stable.windows import undivided
 
 __all__ = ["RULES"]
 
 FAMILY = Family("stabilize", ("numerics", "attention"))
 
-#: A score of a hidden key. Higher numbers may stay beside scores, and are added as they are.
-_HIDDEN_AT_MOST = -1e8
 #: Targets where the op is faster although masks of windows are repeated for it.
 _REPEAT_MASKS_ON = ("cuda",)
+_ProductT = TypeVar("_ProductT")
 
 
 @dataclass(frozen=True)
@@ -85,6 +85,15 @@ class _Written:
 @FAMILY.on(BatchedDot, Dot)
 def recognise_attention(node: Apply, context: Context) -> Variable | None:
     """``dropout(softmax(q @ k.T * scale + mask)) @ v`` as the op :class:`Attention`."""
+    found = _of_four_axes(node, context)
+    if found is None and isinstance(node.op, BatchedDot):
+        found = _of_other_axes(node, 0, context)
+        found = _of_other_axes(node, 1, context) if found is None else found
+    return found
+
+
+def _of_four_axes(node: Apply, context: Context) -> Variable | None:
+    """Attention with scores (batch, heads, queries, keys), or without the first of these."""
     softmax, dropout = _probabilities(node.inputs[0], context)
     if not made_by(softmax, Softmax) or not context.only_reader(softmax):
         return None
@@ -92,14 +101,57 @@ def recognise_attention(node: Apply, context: Context) -> Variable | None:
     if axis != ndim - 1 or ndim not in (2, 3, 4) or not softmax.type.is_float:
         return None
     scores = as_variable(node_of(softmax).inputs[0])
-    found = _peel(scores, context)
+    found = _peel(scores, context, _product)
     if found is None or not _same_matrices(scores, node.inputs[0]):
         return None
     written, product = found
     operands = operands_of(product, node, scores, context)
     if operands is None:
         return None
-    return _attention(node.outputs[0], written, scores, [*operands, *dropout], context)
+    old = node.outputs[0]
+    out = _attention(old, written, scores, [*operands, *dropout], context)
+    return None if out is None else out.reshape(tuple(context.shapes.dims(old)))
+
+
+def _of_other_axes(node: Apply, at: int, context: Context) -> Variable | None:
+    """The same with scores of other axes; the weights are behind operand ``at`` of the product."""
+    weights = joined_axes(node.inputs[at], True, context)
+    softmax, dropout = dropped(weights.array, context)
+    if not made_by(softmax, Softmax) or not context.only_reader(softmax):
+        return None
+    order, scores = turned(as_variable(node_of(softmax).inputs[0]), context)
+    found = _peel(scores, context, _product_of_other_axes)
+    if found is None or found[0].lead or not softmax.type.is_float:
+        return None
+    written, product = found
+    second = Second(node, at, tuple(tuple(order[a] for a in g) for g in weights.groups))
+    sizes = tuple(context.shapes.dims(scores))
+    axes = axes_of(product, second, order, order[node_of(softmax).op.axis], sizes)
+    if axes is None or (dropout and axes.order != order):
+        return None  # a dropout draws in the order of its elements
+    axes, operands = axes.operands(product, second, context)
+    if len({x.type.dtype for x in operands}) > 1 or not _mask_axes(written, axes, context):
+        return None
+    whole = axes.mask(scores, True, context)
+    assert whole is not None
+    out = _attention(node.outputs[0], written, whole, [*operands, *dropout], context)
+    return None if out is None else axes.divided(out, second)
+
+
+def _mask_axes(written: _Written, axes: Axes, context: Context) -> bool:
+    """Give the masks attention's axes; whether that can be done."""
+    repeat, found = context.target.kind in _REPEAT_MASKS_ON, []
+    for mask in written.masks:
+        added, seen = (
+            v if v is None else axes.mask(v, repeat, context) for v in (mask.added, mask.seen)
+        )
+        if (added is None) != (mask.added is None) or (seen is None) != (mask.seen is None):
+            return False
+        found.append(replace(mask, added=added, seen=seen))
+    written.masks = found
+    factors = [v if all_ones(v) else axes.mask(v, True, context) for v in written.factors]
+    written.factors = [v for v in factors if v is not None]
+    return True
 
 
 def _probabilities(v: Variable, context: Context) -> tuple[Variable, list[Variable]]:
@@ -107,25 +159,8 @@ def _probabilities(v: Variable, context: Context) -> tuple[Variable, list[Variab
 
     The numbers of a dropout are drawn in the order of elements, which no view here changes.
     """
-    x = _without_views(v, context)
-    if not _is_plain_dropout(x, context):
-        return x, []
-    state, inside, rate = node_of(x).inputs
-    return _without_views(inside, context), [state, rate]
-
-
-def _without_views(v: Variable, context: Context) -> Variable:
-    x = _behind(v, context, Cast)
-    x = _behind(x, context, Reshape, DimShuffle)
-    return _behind(x, context, Cast)
-
-
-def _is_plain_dropout(v: Variable, context: Context) -> bool:
-    """Whether ``v`` is a scaled dropout, without shared decisions, whose mask nothing reads."""
-    if not made_by(v, Dropout) or v.index != 0 or not context.only_reader(v):
-        return False
-    node = node_of(v)
-    return node.op == Dropout() and context.unread(node.outputs[1])
+    inside, drawn = dropped(without_views(v, context), context)
+    return without_views(inside, context) if drawn else inside, drawn
 
 
 def _same_matrices(a: Variable, b: Variable) -> bool:
@@ -134,31 +169,16 @@ def _same_matrices(a: Variable, b: Variable) -> bool:
     return all(None in pair or pair[0] == pair[1] for pair in pairs)
 
 
-def _behind(v: Variable, context: Context, *kinds: type) -> Variable:
-    """The operand of a node of these ``kinds`` that only this reads; ``v`` itself otherwise."""
-    if not made_by(v, *kinds) or not context.only_reader(v):
-        return v
-    x = as_variable(node_of(v).inputs[0])
-    if made_by(v, Cast) and not (x.type.is_float and v.type.is_float):
-        return v
-    return v if made_by(v, DimShuffle) and not _in_order(v) else x
-
-
-def _in_order(v: Variable) -> bool:
-    """Whether a dimshuffle only drops and adds dimensions of size 1, before the last two."""
-    pattern, ndim = node_of(v).op.pattern, node_of(v).inputs[0].type.ndim
-    kept = [axis for axis in pattern if axis != "x"]
-    return kept == sorted(kept) and pattern[-2:] == (ndim - 2, ndim - 1)
-
-
 # -- from the softmax to the product of queries and keys -------------------------------------------
 
 
-def _peel(scores: Variable, context: Context) -> tuple[_Written, Apply] | None:
-    """What was done to the scores (2 to 4 dimensions), and their product."""
+def _peel(
+    scores: Variable, context: Context, product_of: Callable[[Variable, Context], _ProductT | None]
+) -> tuple[_Written, _ProductT] | None:
+    """What was done to the scores, and their product as ``product_of`` has it."""
     written, v = _Written(scores.type.numpy.type), scores
     while context.only_reader(v):
-        product = _product(v, context)
+        product = product_of(v, context)
         if product is not None:
             return written, product
         inner = _peel_one(v, written, context)
@@ -176,11 +196,18 @@ def _keeps_sizes(inner: Variable, v: Variable) -> bool:
 
 def _product(v: Variable, context: Context) -> Apply | None:
     """The product that made ``v``, also behind a reshape of its stack and a cast."""
-    x = _without_views(v, context)
+    x = without_views(v, context)
     if not made_by(x, BatchedDot, Dot) or not context.only_reader(x):
         return None
     fits = x.type.ndim >= 2 and _same_matrices(v, x)
     return node_of(x) if fits else None
+
+
+def _product_of_other_axes(v: Variable, context: Context) -> Joined | None:
+    """The product that made ``v``, also behind views that order its axes anew."""
+    found = joined_axes(v, False, context)
+    made = made_by(found.array, BatchedDot) and context.only_reader(found.array)
+    return found if made and found.groups else None
 
 
 def _peel_one(v: Variable, written: _Written, context: Context) -> Variable | None:
@@ -216,10 +243,13 @@ def _with_ones(v: Variable, lead: int) -> Variable:
 
 def _scale(v: Variable, written: _Written) -> Variable | None:
     a, b = node_of(v).inputs
-    if made_by(v, Mul) and all_ones(a) and not all_ones(b):
+    if made_by(v, Mul) and not all_ones(b) and (all_ones(a) or _is_of_heads(a, b)):
         a, b = b, a
     if not all_ones(b):
-        return _zeroed(v, written) if made_by(v, Mul) else None
+        if not _is_of_heads(b, a):
+            return _zeroed(v, written) if made_by(v, Mul) else None
+        written.factors.append(inv(b) if made_by(v, TrueDiv) else b)
+        return a  # type: ignore[no-any-return]
     value = filled(b)
     if value is None:
         written.factors.append(inv(b) if made_by(v, TrueDiv) else b)
@@ -230,6 +260,13 @@ def _scale(v: Variable, written: _Written) -> Variable | None:
         inverse = written.number(1) / own if made_by(v, TrueDiv) else own
         written.factor = float(written.number(written.factor) * inverse)
     return a  # type: ignore[no-any-return]
+
+
+def _is_of_heads(factor: Variable, scores: Variable) -> bool:
+    """Whether a factor is the same for all queries and keys of a head."""
+    return factor.type.shape[-2:] == (1, 1) != scores.type.shape[-2:] and _broadcasts(
+        factor, scores
+    )
 
 
 def _zeroed(v: Variable, written: _Written) -> Variable | None:
@@ -257,7 +294,7 @@ def _mask_added(v: Variable, written: _Written) -> Variable | None:
     if not _has_product(scores) or not _broadcasts(mask, scores):
         return None
     factor = -written.factor if made_by(v, Sub) else written.factor
-    seen, low = _hidden(mask, factor) or (None, 0.0)
+    seen, low = hidden_by(mask, factor) or (None, 0.0)
     written.add(_Mask(mask, factor, seen, low))
     return scores
 
@@ -271,44 +308,6 @@ def _mask_of_windows(v: Variable, written: _Written, context: Context) -> Variab
     return found[0]
 
 
-def _hidden(mask: Variable, factor: float) -> tuple[Variable, float] | None:
-    """(where keys are seen, the number added elsewhere) of a mask of 0 and a very low number."""
-    if isinstance(mask, Constant):
-        return _hidden_by_constant(mask, factor)
-    if made_by(mask, DimShuffle):
-        inside = _hidden(node_of(mask).inputs[0], factor)
-        return None if inside is None else (_like(inside[0], mask), inside[1])
-    if made_by(mask, Switch):
-        condition, yes, no = node_of(mask).inputs
-        for shown, low, seen in ((yes, no, condition), (no, yes, negation(condition))):
-            if condition.type.dtype == "bool" and filled(shown) == 0 and _is_low(low, factor):
-                return seen, float(filled(low)) * factor
-        return None
-    if made_by(mask, Mul):
-        a, b = node_of(mask).inputs
-        for low, rest in ((a, b), (b, a)):
-            if _is_low(low, factor) and (where := indicator(rest)) is not None:
-                return negation(where), float(filled(low)) * factor
-    return None
-
-
-def _hidden_by_constant(mask: Constant, factor: float) -> tuple[Variable, float] | None:
-    least = (mask.data.min() if factor > 0 else mask.data.max()) if mask.data.size else 0
-    low = float(least) * factor
-    if low > _HIDDEN_AT_MOST or not np.all((mask.data == 0) | (mask.data == least)):
-        return None
-    return as_constant(mask.data == 0), low
-
-
-def _like(inside: Variable, mask: Variable) -> Variable:
-    return inside.dimshuffle(*node_of(mask).op.pattern)
-
-
-def _is_low(v: Variable, factor: float) -> bool:
-    value = filled(v)
-    return value is not None and float(value) * factor <= _HIDDEN_AT_MOST
-
-
 def _mask_chosen(v: Variable, written: _Written) -> Variable | None:
     """Of ``switch(mask, scores, low)``, or the other way."""
     given, yes, no = node_of(v).inputs
@@ -316,7 +315,7 @@ def _mask_chosen(v: Variable, written: _Written) -> Variable | None:
     if condition is None or written.factors:
         return None
     for scores, low, seen in ((yes, no, condition), (no, yes, negation(condition))):
-        if _is_low(low, written.factor) and _broadcasts(condition, scores):
+        if is_low(low, written.factor) and _broadcasts(condition, scores):
             written.add(_Mask(None, 1.0, seen, float(filled(low)) * written.factor))
             return scores  # type: ignore[no-any-return]
     return None
@@ -368,7 +367,10 @@ def _attention(
     (q, of_q), (k, of_k) = without_factor(q), without_factor(k)
     written.factor *= of_q * of_k
     for factor in written.factors:
-        q = q * cast(dimshuffle(factor, ()), q.type.dtype).dimshuffle("x", "x", "x", "x")
+        if factor.type.ndim != 4 and not all_ones(factor):
+            return None
+        own = dimshuffle(factor, ("x",) * 4) if all_ones(factor) else factor
+        q = q * cast(own, q.type.dtype)
     seen = _all_of(shown)
     mask = _mask_operand(terms, seen)
     how = replace(
@@ -378,7 +380,7 @@ def _attention(
     out = Attention(how)(q, k, v, *([] if mask is None else [mask]), *dropout)[0]
     if seen is not None and np.isfinite(shown[0].low):
         out = _where_all_is_hidden(out, v, seen)
-    return cast(out, old.type.dtype).reshape(tuple(context.shapes.dims(old)))
+    return cast(out, old.type.dtype)
 
 
 def _epsilon(number: Any) -> Any:
@@ -474,7 +476,10 @@ def _where_all_is_hidden(out: Variable, v: Variable, seen: Variable) -> Variable
     """The mean of all values in rows without a key: their scores are one very low number."""
     if isinstance(seen, Constant) and bool(np.all(seen.data.any(axis=-1))):
         return out
-    return switch(seen.any(axis=3, keepdims=True), out, v.mean(axis=2, keepdims=True))
+    mean = v.mean(axis=2, keepdims=True)
+    if v.type.shape[1] != out.type.shape[1]:
+        mean = operator("repeat")(mean, out.shape[1] // v.shape[1], axis=1)
+    return switch(seen.any(axis=3, keepdims=True), out, mean)
 
 
 RULES = (recognise_attention,)

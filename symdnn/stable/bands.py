@@ -18,15 +18,17 @@ from symdnn.ops.array.create import ARange
 from symdnn.ops.array.index import Subtensor
 from symdnn.ops.array.slices import FULL, fill_in, is_slice
 from symdnn.ops.core.shape import Alloc, DimShuffle
-from symdnn.ops.elementwise.arithmetic import Add, Cast, Neg, Sub
+from symdnn.ops.elementwise.arithmetic import Add, Cast, Mul, Neg, Sub
 from symdnn.ops.elementwise.comparison import And, Eq, Ge, Gt, Invert, Le, Lt, Neq, Or, Switch
 from symdnn.ops.elementwise.comparison import invert as negation
 from symdnn.ops.elemwise import Elemwise
 from symdnn.rewriting.facts import made_by, node_of, number
 
-__all__ = ["Band", "band_of", "filled", "indicator", "meet"]
+__all__ = ["Band", "band_of", "filled", "hidden_by", "indicator", "is_low", "meet"]
 
 Band = tuple[int | None, int | None]
+#: A score of a hidden key. Higher numbers may stay beside scores, and are added as they are.
+_HIDDEN_AT_MOST = -1e8
 
 
 #: How many operations on known numbers :func:`filled` follows.
@@ -173,10 +175,10 @@ def _bool_switch(v: Variable) -> Variable | None:
 
 
 def _keeps_matrix(v: Variable) -> bool:
-    """Whether a dimshuffle only puts dimensions before the last two."""
-    pattern = node_of(v).op.pattern
-    lead = len(pattern) - node_of(v).inputs[0].type.ndim
-    return bool(lead >= 0 and pattern == (("x",) * lead + tuple(range(len(pattern) - lead))))
+    """Whether a dimshuffle only changes dimensions before the last two."""
+    pattern, ndim = node_of(v).op.pattern, node_of(v).inputs[0].type.ndim
+    last = min(ndim, 2)
+    return bool(pattern[len(pattern) - last :] == tuple(range(ndim - last, ndim)))
 
 
 def meet(bands: Sequence[Any]) -> Band:
@@ -272,3 +274,45 @@ def _first_of_count(v: Variable) -> int | None:
     start, _, step = node_of(v).inputs
     first = number(start)
     return None if first is None or number(step) != 1 else int(first)
+
+
+# -- numbers that hide ---------------------------------------------------------------------------
+
+
+def hidden_by(mask: Variable, factor: float) -> tuple[Variable, float] | None:
+    """(where keys are seen, the number added elsewhere) of a mask of 0 and a very low number."""
+    if isinstance(mask, Constant):
+        return _hidden_by_constant(mask, factor)
+    if made_by(mask, DimShuffle):
+        inside = hidden_by(node_of(mask).inputs[0], factor)
+        return None if inside is None else (_like(inside[0], mask), inside[1])
+    if made_by(mask, Switch):
+        condition, yes, no = node_of(mask).inputs
+        for shown, low, seen in ((yes, no, condition), (no, yes, negation(condition))):
+            if condition.type.dtype == "bool" and filled(shown) == 0 and is_low(low, factor):
+                return seen, float(filled(low)) * factor
+        return None
+    if made_by(mask, Mul):
+        a, b = node_of(mask).inputs
+        for low, rest in ((a, b), (b, a)):
+            if is_low(low, factor) and (where := indicator(rest)) is not None:
+                return negation(where), float(filled(low)) * factor
+    return None
+
+
+def _hidden_by_constant(mask: Constant, factor: float) -> tuple[Variable, float] | None:
+    least = (mask.data.min() if factor > 0 else mask.data.max()) if mask.data.size else 0
+    low = float(least) * factor
+    if low > _HIDDEN_AT_MOST or not np.all((mask.data == 0) | (mask.data == least)):
+        return None
+    return as_constant(mask.data == 0), low
+
+
+def _like(inside: Variable, mask: Variable) -> Variable:
+    return inside.dimshuffle(*node_of(mask).op.pattern)
+
+
+def is_low(v: Variable, factor: float) -> bool:
+    """Whether all numbers of ``v``, times ``factor``, hide the scores that they are added to."""
+    value = filled(v)
+    return value is not None and float(value) * factor <= _HIDDEN_AT_MOST

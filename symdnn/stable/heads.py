@@ -19,7 +19,7 @@ from symdnn.rewriting.facts import all_ones, made_by, node_of
 from symdnn.rewriting.rewrite import Context
 from symdnn.stable.bands import filled
 
-__all__ = ["operands_of", "without_factor"]
+__all__ = ["broadcast_along", "operands_of", "unchecked", "without_factor"]
 
 
 def operands_of(
@@ -41,7 +41,7 @@ def operands_of(
         wholes = [_four(x, last) or _divided(x, last, scores, context) for x, last in pairs]
         if not all(_agree(w, scores, context) for w in wholes):
             return None
-        query, *others = [_unchecked(w) for w in wholes if w is not None]
+        query, *others = [unchecked(w) for w in wholes if w is not None]
         found = [query, *_as_groups(others, context)]
     if found is None or len({x.type.dtype for x in found}) > 1 or not found[0].type.is_float:
         return None
@@ -79,7 +79,7 @@ def _four(x: Variable, turned: bool) -> Variable | None:
 
     With ``turned`` the last two are exchanged.
     """
-    x = _unchecked(x)
+    x = unchecked(x)
     moved = made_by(x, DimShuffle) and node_of(x).op.pattern == (0, 2, 1)
     source = node_of(x).inputs[0] if moved else x
     if made_by(source, Cast) and source.type.is_float:
@@ -100,7 +100,7 @@ def _divided(x: Variable, turned: bool, scores: Variable, context: Context) -> V
 
     The array behind the transposition is divided, so that the result is a view, too.
     """
-    x = _unchecked(x)
+    x = unchecked(x)
     pattern = (0, 1, 2)
     if made_by(x, DimShuffle) and sorted(map(str, node_of(x).op.pattern)) == ["0", "1", "2"]:
         x, pattern = as_variable(node_of(x).inputs[0]), node_of(x).op.pattern
@@ -114,13 +114,13 @@ def _divided(x: Variable, turned: bool, scores: Variable, context: Context) -> V
     return whole.dimshuffle(0, 1, 3, 2) if turned else whole
 
 
-def _unchecked(x: Variable) -> Variable:
+def unchecked(x: Variable) -> Variable:
     """``x`` without checks of sizes, which the op does, too."""
     if made_by(x, MatchSizes):
-        return _unchecked(node_of(x).inputs[0])
+        return unchecked(node_of(x).inputs[0])
     if made_by(x, DimShuffle):
         source = as_variable(node_of(x).inputs[0])
-        inside = _unchecked(source)
+        inside = unchecked(source)
         return x if inside is source else inside.dimshuffle(*node_of(x).op.pattern)
     return x
 
@@ -178,7 +178,7 @@ def _without_repeats(x: Variable, axis: int, context: Context) -> _Once:
         return _of_joined(x, axis, context)
     if made_by(x, AdvancedSubtensor):
         return _of_taken(x, axis)
-    source = _broadcast_along(x, axis, context)
+    source = broadcast_along(x, axis, context)
     times = x.type.shape[axis]
     return None if source is None or times is None else (source, times)
 
@@ -201,7 +201,7 @@ def _of_joined(x: Variable, axis: int, context: Context) -> _Once:
     times = spread.type.shape[axis + 1]
     del joined[axis + 1]
     others = [i for i in range(x.type.ndim) if i != axis]
-    source = _broadcast_along(spread, axis + 1, context)
+    source = broadcast_along(spread, axis + 1, context)
     same = all(context.shapes.same(own[i], joined[i]) for i in others)
     if source is None or times is None or not same:
         return None
@@ -231,7 +231,7 @@ def _unreshaped(x: Variable, context: Context) -> Variable:
     return inside if sizes(inside) == sizes(x) else x
 
 
-def _broadcast_along(x: Variable, axis: int, context: Context) -> Variable | None:
+def broadcast_along(x: Variable, axis: int, context: Context) -> Variable | None:
     """The source of a broadcast to ``x`` along ``axis`` only; the batch may be compared with
     another.
 
@@ -239,7 +239,7 @@ def _broadcast_along(x: Variable, axis: int, context: Context) -> Variable | Non
     """
     if made_by(x, DimShuffle) and "x" not in node_of(x).op.pattern:
         pattern = node_of(x).op.pattern
-        source = _broadcast_along(node_of(x).inputs[0], pattern[axis], context)
+        source = broadcast_along(node_of(x).inputs[0], pattern[axis], context)
         return None if source is None else node_of(x).op(source)
     if not made_by(x, Alloc):
         return None

@@ -41,7 +41,6 @@ from symdnn.ops.elementwise.arithmetic import (
     minimum,
     mul,
     neg,
-    sgn,
     sqr,
     sqrt,
     sub,
@@ -222,12 +221,19 @@ def _cosh(x: Variable, node: Apply) -> Scaled | None:
 
 
 def _sinh(x: Variable, node: Apply) -> Scaled | None:
-    return Scaled(abs(x) - like(math.log(2), x), _gap(like(2, x) * x), True, True)
+    return Scaled(-_fall(x) - like(math.log(2), x), _gap(like(2, x) * x), True, True)
 
 
 def _gap(d: Variable) -> Variable:
-    """``(exp(a) - exp(b)) / exp(max(a, b))`` for ``d = a - b``."""
-    return sgn(d) * -expm1(-abs(d))
+    """``(exp(a) - exp(b)) / exp(max(a, b))`` for ``d = a - b``, with its derivatives where it is 0:
+    there it is one of the branches, the one that ``maximum(a, b)`` takes."""
+    part = expm1(_fall(d))
+    return switch(lt(d, like(0, d)), part, -part)
+
+
+def _fall(d: Variable) -> Variable:
+    """``-|d|``, whose slope at 0 is -1."""
+    return switch(lt(d, like(0, d)), d, -d)
 
 
 EXPONENTIALS: dict[type, Form] = {

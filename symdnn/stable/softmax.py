@@ -5,15 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from symdnn.graph.origin import Hints, current_hints
 from symdnn.graph.pattern import Match, p, pattern_vars
-from symdnn.graph.variable import Apply, Constant, Variable
+from symdnn.graph.variable import Apply, Constant, Variable, as_variable
+from symdnn.graph.variable import constant as as_constant
 from symdnn.ops.array.advanced_index import AdvancedSubtensor
 from symdnn.ops.array.create import ARange
 from symdnn.ops.array.index import subtensor
 from symdnn.ops.array.reduce import LogSumExp, Sum
 from symdnn.ops.array.take import OneHot
-from symdnn.ops.core.shape import as_dim, shape_i
+from symdnn.ops.core.shape import DimShuffle, as_dim, shape_i
 from symdnn.ops.elementwise.arithmetic import Add, Mul, Sub
 from symdnn.ops.elementwise.comparison import lt, switch
 from symdnn.ops.elementwise.math import log
@@ -101,14 +104,31 @@ FUSED = [
 
 @on(AdvancedSubtensor, names=("local_advanced_indexing_crossentropy_onehot",))
 def rows_at_labels(node: Apply, context: Context) -> Variable | None:
-    """``p[arange(n), labels]`` of a softmax is ``PickLabel`` on the first ``n`` rows."""
-    v, *rest = node.inputs
+    """``p[arange(n), labels]`` of a softmax is ``PickLabel`` on the first ``n`` rows.
+
+    Both indices may be columns, as ``take_along_axis`` has them.
+    """
+    v, *given = node.inputs
+    rest, columns = _vectors(given)
     if not _of_softmax(v) or not _picks_rows(node.op, rest, context):
         return None
     chosen, count = _labels(rest[1], v), context.shapes.dims(rest[0])[0]
-    if _has_rows(v, count, context):
-        return PickLabel(1)(v, chosen)
-    return _of_first_rows(v, count, chosen)
+    whole = _has_rows(v, count, context)
+    found = PickLabel(1)(v, chosen) if whole else _of_first_rows(v, count, chosen)
+    return found.dimshuffle(0, "x") if columns else found
+
+
+def _vectors(indices: list[Variable]) -> tuple[list[Variable], bool]:
+    """The vectors of indices that are all columns, else the indices; whether they are columns."""
+    columns = all(v.type.ndim == 2 and v.type.shape[1] == 1 for v in indices)
+    return ([_of_column(v) for v in indices] if columns else indices), columns
+
+
+def _of_column(v: Variable) -> Variable:
+    """The vector of a column."""
+    if made_by(v, DimShuffle) and node_of(v).op.pattern == (0, "x"):
+        return as_variable(node_of(v).inputs[0])
+    return as_constant(v.data[:, 0]) if isinstance(v, Constant) else v.dimshuffle(0)
 
 
 def _has_rows(v: Variable, count: Any, context: Context) -> bool:
@@ -130,13 +150,19 @@ def _picks_rows(op: Any, rest: list[Variable], context: Context) -> bool:
     """Whether the index is ``[arange(n), labels]`` with ``n`` labels."""
     if op.index != ("a", "a") or any(v.type.ndim != 1 for v in rest):
         return False
-    rows = rest[0].owner
-    if rows is None or not isinstance(rows.op, ARange) or rest[1].type.shape == (1,):
-        return False
-    start, _, step = rows.inputs
     dims = context.shapes.dims
-    from_zero = number(start) == 0 and number(step) == 1
-    return from_zero and (_agree(rest) or context.shapes.same(*(dims(v)[0] for v in rest)))
+    counts = _counts(rest[0]) and rest[1].type.shape != (1,)
+    return counts and (_agree(rest) or context.shapes.same(*(dims(v)[0] for v in rest)))
+
+
+def _counts(rows: Variable) -> bool:
+    """Whether it is ``arange(n)``, also a constant one."""
+    if isinstance(rows, Constant):
+        return bool(np.array_equal(rows.data, np.arange(rows.data.size)))
+    if not made_by(rows, ARange):
+        return False
+    start, _, step = node_of(rows).inputs
+    return bool(number(start) == 0 and number(step) == 1)
 
 
 def _agree(arrays: list[Variable]) -> bool:
@@ -158,15 +184,17 @@ def _labels(v: Variable, scores: Variable) -> Variable:
 
 @on(Sub, names=("local_advanced_indexing_crossentropy_onehot",))
 def log_sum_exp_without_label(node: Apply, context: Context) -> Variable | None:
-    """``logsumexp(x, 1) - x[arange(n), labels]`` is the loss of the labels."""
+    """``logsumexp(x, 1) - x[arange(n), labels]`` is the loss of the labels, as columns too."""
     total, picked = node.inputs
-    if not made_by(total, LogSumExp) or node_of(total).op != LogSumExp((1,)):
+    column = picked.type.ndim == 2
+    if not made_by(total, LogSumExp) or node_of(total).op != LogSumExp((1,), column):
         return None
     scores = node_of(total).inputs[0]
     chosen = _label_of(picked, scores, context)
     if chosen is None or picked.type.dtype != scores.type.dtype or not scores.type.is_float:
         return None
-    return nll_of(1, scores, chosen)[0]
+    loss = nll_of(1, scores, chosen)[0]
+    return loss.dimshuffle(0, "x") if column else loss
 
 
 def _label_of(picked: Variable, scores: Variable, context: Context) -> Variable | None:
@@ -176,8 +204,9 @@ def _label_of(picked: Variable, scores: Variable, context: Context) -> Variable 
         return chosen if given is scores and node_of(picked).op.axis == 1 else None
     if scores.type.ndim != 2 or not made_by(picked, AdvancedSubtensor):
         return None
-    given, *rest = node_of(picked).inputs
-    rows = picked.type.broadcastable == scores.type.broadcastable[:1]
+    given, *indices = node_of(picked).inputs
+    rest, _ = _vectors(indices)
+    rows = picked.type.broadcastable[:1] == scores.type.broadcastable[:1]
     if not rows or given is not scores or not _picks_rows(node_of(picked).op, rest, context):
         return None
     return _labels(rest[1], scores)

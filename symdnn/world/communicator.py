@@ -11,9 +11,9 @@ import numpy as np
 
 from symdnn.errors import CollectiveTimeout
 from symdnn.world.group import Group
-from symdnn.world.store import Store, raise_failure
+from symdnn.world.store import Store, raise_failure, where
 
-__all__ = ["Communicator", "Pending", "Solo", "Watch", "where"]
+__all__ = ["Communicator", "Pending", "Solo", "Watch"]
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Arrays = Sequence[Array]
@@ -92,11 +92,6 @@ class Watch:
             f"rank {self.rank} waited {limit:g} s in {pending.what}: {places or 'nobody knows why'}"
             ". The flag distributed.timeout has the limit"
         )
-
-
-def where(rank: int, status: str) -> str:
-    """The last report of a rank that others wait for."""
-    return f"rank {rank} waits in {status}" if status else f"rank {rank} did not come"
 
 
 class Communicator(ABC):

@@ -28,10 +28,10 @@ from symdnn.errors import (
     PeerFailed,
 )
 from symdnn.world import mpi
-from symdnn.world.communicator import Communicator, Solo, Watch, where
+from symdnn.world.communicator import Communicator, Solo, Watch
 from symdnn.world.group import Group
 from symdnn.world.launcher import Launched, launched_by
-from symdnn.world.store import Store, connect, serve
+from symdnn.world.store import Store, connect, serve, where
 from symdnn.world.watchdog import Watchdog
 
 __all__ = ["ALONE", "World", "current", "end", "start"]
@@ -87,8 +87,14 @@ class World:
         number = int.from_bytes(hashlib.sha256(words).digest()[:4], "big")
         return mpi.communicator(group, rank, self.watch, number)
 
-    def gather(self, name: str, value: Any, group: Group | None = None) -> list[Any]:
-        """What each rank of ``group`` (all) gives, by number: small values that JSON can hold."""
+    def gather(
+        self, name: str, value: Any, group: Group | None = None, stuck: float = 0.0
+    ) -> list[Any]:
+        """What each rank of ``group`` (all) gives, by number: small values that JSON can hold.
+
+        Raises :class:`~symdnn.errors.CollectiveMismatch` if all ranks that have not come wait for
+        something else for ``stuck`` seconds (0: only after the time limit).
+        """
         group = group or self.group
         group.index(self.place.rank, name)
         if self.store is None or group.size == 1:
@@ -96,7 +102,7 @@ class World:
         count = self._gathers[name, group.ranks] = self._gathers.get((name, group.ranks), 0) + 1
         limit = float(config.distributed.timeout)
         full = f"{name} number {count} of {group} with ranks {list(group.ranks)}"
-        found = self.store.gather(full, json.dumps(value), group.ranks, limit)
+        found = self.store.gather(full, json.dumps(value), group.ranks, limit, stuck)
         return [json.loads(v) for v in found]
 
     def claim(self, name: str) -> Any:
@@ -115,16 +121,33 @@ class World:
         if self.store is not None:
             self.store.tell(name, None if value is None else json.dumps(value))
 
-    def compare(self, group: Group, collectives: Sequence[str]) -> None:
+    def compare(self, group: Group, collectives: Sequence[str], why: str = "") -> str:
         """Raise :class:`~symdnn.errors.CollectiveMismatch` unless all ranks of a group are about to
-        run the same collectives, in the same order."""
-        lists = self.gather("the comparison of collectives", list(collectives), group)
-        for other, theirs in zip(group.ranks, lists):
+        run the same collectives, in the same order.
+
+        ``why`` is a reason against a captured graph with them; returns that of the first rank that
+        has one.
+        """
+        told = self._compared(group, [list(collectives), why])
+        for other, (theirs, _) in zip(group.ranks, told):
             if theirs != list(collectives):
                 raise CollectiveMismatch(
                     f"rank {self.place.rank} and rank {other} run different collectives of {group}"
                     f": {_difference(collectives, theirs)}"
                 )
+        return next((f"on rank {r}: {said}" for r, (_, said) in zip(group.ranks, told) if said), "")
+
+    def _compared(self, group: Group, mine: list[Any]) -> list[Any]:
+        """All ranks' lists. Some may call an older plan in this call, whose list is known: then
+        these wait for the others in one of its collectives."""
+        stuck = min(_limit() / 4, _STUCK_S)
+        try:
+            return self.gather("the comparison of collectives", mine, group, stuck)
+        except CollectiveMismatch as error:
+            raise CollectiveMismatch(
+                f"rank {self.place.rank} has a new list of collectives, and others an older one: "
+                f"{error}. The new list is {_shortened(mine[0])}"
+            ) from None
 
     def fail(self, error: BaseException) -> None:
         """Tell the others that this rank failed; does nothing if another one had before."""
@@ -161,6 +184,12 @@ class World:
             others = (r for r in self.group.ranks if r != rank)
             sys.stderr.write("; ".join(where(r, statuses.get(str(r), "")) for r in others) + "\n")
             self.fail(error)
+
+
+def _shortened(collectives: Sequence[str]) -> str:
+    """The first few, and how many there are."""
+    more = f", ... {len(collectives)} in all" if len(collectives) > _MOST_SHOWN else ""
+    return ", ".join(collectives[:_MOST_SHOWN]) + more
 
 
 def _difference(mine: Sequence[str], theirs: Sequence[str]) -> str:
@@ -288,6 +317,10 @@ def _end_all_on_errors(place: Launched) -> None:
 
 
 _SECONDS_FOR_OTHERS = 1.0
+#: Seconds after which ranks that wait for different things are taken to run different collectives.
+_STUCK_S = 30.0
+#: Collectives of a list that an error shows.
+_MOST_SHOWN = 4
 #: Seconds after the time limit in which a wait raises, before the watchdog ends the process.
 _SECONDS_TO_RAISE = 8.0
 

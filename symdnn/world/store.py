@@ -15,15 +15,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from symdnn.config import config
-from symdnn.errors import CollectiveTimeout, PeerFailed
+from symdnn.errors import CollectiveMismatch, CollectiveTimeout, PeerFailed
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection, Listener
 
-__all__ = ["Hub", "Store", "connect"]
+__all__ = ["Hub", "Store", "connect", "where"]
 
 #: Seconds that rank 0 has at least for an answer: a compiler may keep Python from running.
 _LEAST_ANSWER_S = 10.0
+#: Seconds after which a rank that says nothing more waits no longer.
+_SILENT_S = 2.0
 
 
 class Hub:
@@ -36,7 +38,10 @@ class Hub:
         #: Values that one rank finds for all, and who finds those that are not there yet.
         self._found: dict[str, str] = {}
         self._claims: dict[str, int] = {}
+        #: What ranks say that they wait for; since when, and when they said so last.
         self._statuses: dict[int, str] = {}
+        self._since: dict[int, float] = {}
+        self._heard: dict[int, float] = {}
         self._left: set[int] = set()
         self._failure: tuple[int, str] | None = None
 
@@ -56,8 +61,27 @@ class Hub:
                 self._left.add(rank)
                 self._release(rank)
             elif what == "status":
-                self._statuses[rank] = request["text"]
-            return {**self._news(), "statuses": {str(r): s for r, s in self._statuses.items()}}
+                self._hear(rank, request["text"])
+            return {**self._news(), **self._told()}
+
+    def _hear(self, rank: int, text: str) -> None:
+        now = time.monotonic()
+        if self._statuses.get(rank) != text:
+            self._statuses[rank], self._since[rank] = text, now
+        self._heard[rank] = now
+
+    def _told(self) -> dict[str, dict[str, str]]:
+        return {"statuses": {str(r): s for r, s in self._statuses.items()}}
+
+    def _all_wait(self, ranks: set[int], seconds: float) -> bool:
+        """Whether all ``ranks`` have waited for the same things for so long, and still do."""
+        now = time.monotonic()
+        return all(
+            self._statuses.get(r)
+            and now - self._since[r] >= seconds
+            and now - self._heard[r] < _SILENT_S
+            for r in ranks
+        )
 
     def lost(self, rank: int) -> None:
         """The connection to a rank broke."""
@@ -101,8 +125,8 @@ class Hub:
         return {"failure": failure, "left": sorted(self._left)}
 
     def _gather(self, rank: int, request: dict[str, Any]) -> dict[str, Any]:
-        """Wait until all members have given their value."""
-        name, members = request["name"], set(request["members"])
+        """Wait until all members have given their value, or the others wait for something else."""
+        name, members, stuck = request["name"], set(request["members"]), request["stuck"]
         values = self._gathers.setdefault(name, {})
         values[rank] = request["value"]
         self._changed.notify_all()
@@ -112,9 +136,13 @@ class Hub:
             return members <= set(values) or bool(self._failure) or bool(members & self._left)
 
         while not ended() and (left := end - time.monotonic()) > 0:
-            self._changed.wait(left)
+            self._changed.wait(min(left, stuck / 4) if stuck else left)
+            if stuck and self._all_wait(members - set(values), stuck):
+                break
         if not members <= set(values):
-            return {**self._news(), "missing": sorted(members - set(values))}
+            late = time.monotonic() >= end
+            missing = {"missing": sorted(members - set(values)), "late": late}
+            return {**self._news(), **self._told(), **missing}
         read = self._read.setdefault(name, set())
         read.add(rank)
         if read >= members:  # everybody has it
@@ -130,21 +158,29 @@ class Store:
         self._lock = threading.Lock()
         self._server: _Server | None = None
 
-    def gather(self, name: str, value: str, members: Sequence[int], wait: float) -> list[str]:
+    def gather(
+        self, name: str, value: str, members: Sequence[int], wait: float, stuck: float = 0.0
+    ) -> list[str]:
         """The values of all ``members``, in their order, once each has called this.
 
         Raises :class:`~symdnn.errors.CollectiveTimeout` that names the missing ranks after
-        ``wait`` seconds, and :class:`~symdnn.errors.PeerFailed`.
+        ``wait`` seconds, and :class:`~symdnn.errors.PeerFailed`. If the missing ranks have waited
+        for something else for ``stuck`` seconds, none of which can end then, raises
+        :class:`~symdnn.errors.CollectiveMismatch`.
         """
-        found = self._ask(
-            {"do": "gather", "name": name, "value": value, "members": list(members), "wait": wait}
-        )
+        found = self._ask({
+            "do": "gather", "name": name, "value": value, "members": list(members), "wait": wait,
+            "stuck": stuck,
+        })  # fmt: skip
         if "values" in found:
             return list(found["values"])
         raise_failure(found, members, name)
-        missing = ", ".join(map(str, found["missing"]))
+        statuses = found["statuses"]
+        missing = "; ".join(where(r, statuses.get(str(r), "")) for r in found["missing"])
+        if not found["late"]:
+            raise CollectiveMismatch(f"rank {self.rank} waits in {name}, but {missing}")
         raise CollectiveTimeout(
-            f"rank {self.rank} waited {wait:g} s in {name}: rank {missing} did not come. "
+            f"rank {self.rank} waited {wait:g} s in {name}: {missing}. "
             "The flag distributed.timeout has the limit"
         )
 
@@ -208,6 +244,11 @@ class Store:
             raise
         except (EOFError, OSError) as error:
             raise PeerFailed("rank 0 failed: its process ended, or does not answer") from error
+
+
+def where(rank: int, status: str) -> str:
+    """The last report of a rank that others wait for."""
+    return f"rank {rank} waits in {status}" if status else f"rank {rank} did not come"
 
 
 def raise_failure(news: dict[str, Any], members: Sequence[int], waiting_in: str) -> None:

@@ -177,8 +177,8 @@ theano: rpath
 theano.compile.debugmode: NoDuplicateOptWarningFilter
 theano.compile.function_module: std_fgraph insert_deepcopy
 theano.compile.profiling: ScanProfileStats
-theano.configdefaults: DeviceParam filter_mode
-theano.configparser: TypedParam
+theano.configdefaults: try_blas_flag rc
+theano.configparser: fetch_val_for_key
 theano.gof.cc: CLinker CodeBlock
 theano.gof.graph: default_node_formatter
 theano.gof.opt: LocalOptGroup Optimizer

@@ -9,9 +9,12 @@ import numpy as np
 import symdnn
 import symdnn.distributed as dist
 import symdnn.tensor as T
+from symdnn import nn
+from symdnn.ops.collective.base import Collective
+from symdnn.world import process
 from tests.gpu.reference_device import by_reference
 
-by_reference()
+DEVICE = by_reference()
 
 
 def check_the_device_runs_all_collectives_that_it_can():
@@ -41,7 +44,7 @@ def check_collectives_are_captured_with_their_step():
     loss = T.sqr(T.tanh(T.dot(x, w) + b)).mean()
     grads = symdnn.grad(loss, [w, b])
     updates = [(p, p - np.float32(0.5) * g) for p, g in zip([w, b], grads)]
-    train = symdnn.function([x], loss, updates=dist.data_parallel(updates))
+    train = symdnn.function([x], loss, updates=dist.data_parallel(updates, bucket_bytes=16))
     train(np.ones((4, 4), "float32"))
     choices = [c for plan in train.plans() for c in plan.specialised.choices.values()]
     names = {c.kernel.name for c in choices}
@@ -58,3 +61,125 @@ def check_collectives_are_captured_with_their_step():
         d = 2 * h * (1 - h**2) / h.size
         host_w, host_b = host_w - 0.5 * value.T @ d, host_b - 0.5 * d.sum(axis=0)
     np.testing.assert_allclose(w.get_value(), host_w, rtol=1e-3)
+
+
+def lists_with_plans(f):
+    """The collectives of which a function has plans, and whether each plan is a graph."""
+    found = {}
+    for plan in f.plans():
+        nodes = [n for n in plan.specialised.segment.nodes if isinstance(n.op, Collective)]
+        texts = [n.op.text(plan.specialised.call(n).inputs) for n in nodes]
+        found.setdefault(", ".join(texts), []).append(plan.bound.replay is not None)
+    return found
+
+
+def is_graph(f, *given):
+    """(what a call returns, whether its plan was replayed)."""
+    log = DEVICE.context.log
+    log.clear()
+    found = f(*given)
+    return found, "graph" in log
+
+
+def agree(what, value):
+    """Raise unless all ranks give equal values."""
+    values = process.current().gather(what, value)
+    assert values == [value] * len(values), values
+
+
+def check_calls_are_captured_alike_whatever_sizes_ranks_have():
+    """A rank with a new plan captures it at once where others replay theirs."""
+    n, r = dist.size(), dist.rank()
+    x, w = T.matrix("x"), symdnn.shared(np.full(3, 0.5, "float32"), name="w")
+    steps = symdnn.shared(np.float32(0), name="steps")
+    loss = T.sqr(T.dot(x, w)).sum()
+    total = dist.all_reduce(symdnn.grad(loss, w), "sum")
+    updates = [(w, w - np.float32(0.001) * total), (steps, steps + np.float32(1))]
+    train = symdnn.function([x], dist.all_reduce(loss, "sum"), updates=updates)
+    rng, host = np.random.default_rng(3), np.full(3, 0.5)
+    rows = rng.integers(1, 7, size=(40, n))
+    rows[:3] = 4
+    modes = []
+    with symdnn.config.change_flags(plan_cache_size=3):
+        for sizes in rows.tolist():
+            values = [rng.normal(size=(k, 3)).astype("float32") for k in sizes]
+            got, graph = is_graph(train, values[r])
+            modes.append(graph)
+            if len(modes) == 9 and r == 0:  # other addresses, on one rank alone
+                w.set_value(np.array(w.get_value()))
+            np.testing.assert_allclose(got, sum(((v @ host) ** 2).sum() for v in values), rtol=1e-4)
+            host = host - 0.001 * sum(2 * v.T @ (v @ host) for v in values)
+            assert len(train.plans()) <= 3
+    np.testing.assert_allclose(w.get_value(), host, rtol=1e-4)
+    assert float(steps.get_value()) == len(modes)
+    assert modes == [False] + [True] * (len(modes) - 1), modes
+
+
+def check_plans_are_dropped_by_the_lists_of_their_collectives():
+    """All ranks drop the plans of a list in the same call; of their own sizes, what they like."""
+    n, r = dist.size(), dist.rank()
+    x, y = T.vector("x"), T.vector("y")
+    f = symdnn.function([x, y], [dist.all_gather(x), T.exp(y)])
+    rng = np.random.default_rng(5)
+    with symdnn.config.change_flags(plan_cache_size=4):
+        for call in range(60):
+            size, own = int(rng.integers(1, 8)), rng.integers(1, 4, size=n)
+            (whole, _), graph = is_graph(f, np.full(size, r, "float32"), np.ones(own[r], "float32"))
+            np.testing.assert_array_equal(whole, np.repeat(np.arange(n), size))
+            agree("modes", [call, graph])
+            agree("lists", sorted(lists_with_plans(f)))
+            assert len(f.plans()) <= 4
+    assert len(lists_with_plans(f)) == 4
+
+
+def check_a_rank_that_cannot_capture_lets_none():
+    """The reason is that of the rank, told with the list of collectives."""
+    x = T.vector("x")
+    f = symdnn.function([x], dist.all_reduce(x * 2, "sum"))
+    with symdnn.config.change_flags(**{"gpu.graph": "off" if dist.rank() == 1 else "auto"}):
+        for _ in range(3):
+            got, graph = is_graph(f, np.ones(3, "float32"))
+            np.testing.assert_array_equal(got, np.full(3, 2 * dist.size()))
+            assert not graph
+    (plan,) = f.plans()
+    assert "gpu.graph=off" in plan.bound.capture_state
+
+
+def check_a_run_without_the_others_leaves_no_trace():
+    """Before a capture at once: no variable changes, and a fault in the data is raised once."""
+    n, r = dist.size(), dist.rank()
+    x, k = T.vector("x"), T.lvector("k")
+    w = symdnn.shared(np.ones(4, "float32"), name="w")
+    total = dist.all_reduce(T.sqr(x[k]).sum(), "sum")
+    f = symdnn.function([x, k], total, updates=[(w, w + total)])
+    value = np.arange(4, dtype="float32")
+    for call in range(4):
+        rows = np.arange(call % 3 + 1 + (r if call else 0)) % 4  # other sizes on each rank
+        before, want = w.get_value(), None
+        got, graph = is_graph(f, value, rows)
+        counts = [np.arange(call % 3 + 1 + (q if call else 0)) % 4 for q in range(n)]
+        want = sum((value[c] ** 2).sum() for c in counts)
+        np.testing.assert_allclose(got, want)
+        np.testing.assert_allclose(w.get_value(), before + want, rtol=1e-5)
+        assert graph == (call > 0)
+
+
+def check_steps_shared_out_have_one_order_of_collectives():
+    """Ranks with other parts compute other things between them, and norms of their own layers."""
+    n, r = dist.size(), dist.rank()
+    rng = np.random.default_rng(1)
+    value, labels = rng.normal(size=(40, 6)).astype("float32"), rng.integers(0, 2, 40, "int32")
+    found = []
+    for shard in (None, "optimizer", "parameters"):
+        nn.init.seed(3)
+        x, t = T.matrix("x"), T.ivector("t")
+        deep = [m for _ in range(3) for m in (nn.Tanh(), nn.Linear(8, 8))]
+        net = nn.Sequential(nn.Linear(6, 8), *deep, nn.Tanh(), nn.Linear(8, 2))
+        loss = nn.CrossEntropyCriterion()(net(x), t)
+        parallel = dist.DataParallel(shard=shard, bucket_bytes=300)
+        train = symdnn.function(
+            [x, t], loss, updates=nn.optim.adam(loss, net, distributed=parallel)
+        )
+        found.append([float(train(value[r::n], labels[r::n])) for _ in range(4)])
+    for losses in found[1:]:
+        np.testing.assert_allclose(losses, found[0], rtol=1e-4)

@@ -23,6 +23,7 @@ if fault == "late":  # after the last gradient is sent
 if fault == "mismatch" and dist.rank() == 1:
     outputs.append(dist.all_reduce(loss))
 train = symdnn.function([x, t], outputs, updates=updates)
+joined = symdnn.function([x], dist.all_gather(x))
 values, targets = np.ones((4, 3), "float32"), np.array([0, 1, 1, 1], "int32")
 for step in range(5):
     before = w.get_value()
@@ -37,10 +38,14 @@ for step in range(5):
             time.sleep(1000)
         if fault == "exits":
             sys.exit(3)
+        if fault == "new":  # a new list of collectives, where the other rank has an old one
+            joined(np.ones((9, 3), "float32"))
         if fault == "label":
             targets = np.array([0, 1, 7, 1], "int32")
         if fault == "late":
             values = values * 1e6
+    if fault == "new":
+        joined(values)
     try:
         train(values, targets)
     except Exception as error:

@@ -74,6 +74,15 @@ def test_different_collectives_are_an_error_before_the_first_launch():
 
 
 @pytest.mark.slow
+def test_a_new_list_of_collectives_where_others_have_an_old_one_is_shown():
+    """Before the time limit: no rank can go on."""
+    _, err = faulty("new", limit=12)
+    assert "CollectiveMismatch: rank 1 has a new list of collectives" in err
+    assert re.search(r"but rank 0 waits in all_gather number \d+ of world\(2\)", err)
+    assert "The new list is AllGather(float32 [9, 3])" in err
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["mpi", "nccl"])
 def test_ctrl_c_ends_all(engine):
     """``symdnn launch`` with both ways to start processes; only host values, so no engine runs."""

@@ -7,7 +7,9 @@ import symdnn
 import symdnn.distributed as dist
 import symdnn.tensor as T
 from symdnn import nn
-from symdnn.compile.program.overlap import agreement_last, overlapped
+from symdnn.compile.nanguard import NanGuardMode
+from symdnn.compile.program.agreement import agreed
+from symdnn.compile.program.overlap import overlapped
 from symdnn.distributed.gradients import _large_not_last, _small_last, agreement
 from symdnn.errors import (
     DistributedError,
@@ -17,6 +19,7 @@ from symdnn.errors import (
     TypeMismatch,
 )
 from symdnn.graph.traverse import toposort
+from symdnn.nn.optimizers import base
 from symdnn.ops.collective.base import Collective
 from symdnn.ops.collective.overlapped import (
     AllReduceStart,
@@ -27,6 +30,8 @@ from symdnn.ops.collective.overlapped import (
 )
 from symdnn.ops.collective.reductions import AllReduce
 from symdnn.ops.control.batching import Operand, batch_graph
+from symdnn.ops.core.gradient_control import Assert
+from symdnn.ops.lowered.transfer import GpuFromHost, HostFromGpu
 from symdnn.ops.nn.normalization import layer_norm
 from symdnn.world import process
 from symdnn.world.communicator import Communicator
@@ -104,13 +109,137 @@ def test_buckets_start_in_the_order_of_the_backward_pass(of_three):
 def test_two_buckets_are_on_their_way_on_a_gpu(of_three):
     """Operands keep their memory until the wait, so it is not put off to the updates."""
     found, nodes = steps_of_a_deep_net(of_three, "cuda:sm_90", bucket_bytes=300)
-    halves = [n for n in found if n in ("StreamStart", "StreamWait")]
+    agreement = next(
+        n for n in nodes if isinstance(getattr(n.op, "of", None), AllSucceeded)
+    ).outputs[0]
+    halves = [
+        name for n, name in zip(nodes, found)
+        if name in ("StreamStart", "StreamWait") and agreement not in (*n.inputs, *n.outputs)
+    ]  # fmt: skip
     assert halves == ["StreamStart"] * 2 + ["StreamWait", "StreamStart"] * 2 + ["StreamWait"] * 2
-    last = len(found) - 1 - found[::-1].index("StreamWait")
-    assert found.index("AllSucceeded") > last
     place = {n: i for i, n in enumerate(nodes)}
     for n in nodes:
         assert all(v.owner not in place or place[v.owner] < place[n] for v in n.inputs)
+
+
+def test_updates_on_a_gpu_do_not_wait_for_later_buckets(of_three):
+    """Those of buckets that have come run before the waits for the last ones; behind the agreement,
+    which begins before the last third of the bytes."""
+    x, t = T.matrix("x"), T.ivector("t")
+    weights = [
+        symdnn.shared(np.eye(8, dtype="float32"), name=f"w{i}", shape=(8, 8)) for i in range(6)
+    ]
+    h = x
+    for w in weights:
+        h = T.tanh(T.dot(h, w))
+    loss = T.nnet.categorical_crossentropy(T.nnet.softmax(h), t).mean()
+    grads = dist.average_gradients(symdnn.grad(loss, weights), weights, bucket_bytes=300)
+    updates = [(w, w - g) for w, g in zip(weights, grads)] + agreement(GROUP)
+
+    def order(kind):
+        mode = kind(target="cuda:sm_90")
+        f = symdnn.function([x, t], loss, updates=updates, mode=mode)
+        (segment,) = f.stages.program.segments()
+        nodes = [n for n in segment.nodes if not isinstance(n.op, GpuFromHost | HostFromGpu)]
+        place = {n: i for i, n in enumerate(nodes)}
+        for n in nodes:
+            assert all(v.owner not in place or place[v.owner] < place[n] for v in n.inputs)
+        words = [
+            f"agreement {w}" if isinstance(of, AllSucceeded) else w
+            for n, w in zip(nodes, names(nodes))
+            for of in [getattr(n.inputs[0].owner or n if w == "StreamWait" else n, "op", None)]
+            for of in [getattr(of, "of", None)]
+        ]
+        news = {v for v, _ in segment.updates}
+        made = [i for i, n in enumerate(nodes) if n.outputs[0] in news and "agree" not in words[i]]
+        return words, made
+
+    words, made = order(symdnn.Mode)
+    begins, ends = words.index("agreement StreamStart"), words.index("agreement StreamWait")
+    fails = [i for i, w in enumerate(words) if "Label" in w or "Crossentropy" in w]
+    assert fails
+    assert begins > max(fails)
+    assert words[:begins].count("StreamStart") == 3  # the size of one is not known here
+    assert words.count("StreamStart") == len(made) == 6
+    assert max(i for i, w in enumerate(words) if w == "StreamStart") < ends < min(made)
+    late = [i for i, w in enumerate(words) if w == "StreamWait" and i > ends]
+    assert len(late) == 2  # as many are on their way
+    assert [sum(i < k for i in made) for k in late] == [4, 5]
+    words, made = order(NanGuardMode)
+    assert words.index("agreement StreamStart") > max(
+        i for i, w in enumerate(words) if w == "StreamStart"
+    )
+    assert words.index("agreement StreamWait") < min(made)
+
+
+@pytest.mark.parametrize("shard", ["optimizer", "parameters"])
+@pytest.mark.parametrize("optimiser", ["adam", "lamb"])
+def test_ranks_with_other_parts_have_one_order_of_collectives(monkeypatch, shard, optimiser):
+    """Norms of their own layers are computed by nodes that not all ranks have."""
+    monkeypatch.setattr(base, "broadcast_values", lambda *_: None)
+
+    def collectives(rank):
+        monkeypatch.setattr(
+            process, "_current", process.World(Launched(rank, 2, rank, 2, "a test"))
+        )
+        x, t = T.matrix("x"), T.ivector("t")
+        deep = [m for _ in range(3) for m in (nn.Tanh(), nn.Linear(8, 8))]
+        net = nn.Sequential(nn.Linear(6, 8), *deep, nn.Tanh(), nn.Linear(8, 2))
+        loss = nn.CrossEntropyCriterion()(net(x), t)
+        parallel = dist.DataParallel(shard=shard, bucket_bytes=300)
+        updates = getattr(nn.optim, optimiser)(loss, net, 0.01, distributed=parallel)
+        stages = rewritten(loss, [x, t], "cuda:sm_90", updates)
+        nodes = [n for s in stages.program.segments() for n in s.nodes]
+        return [n.op for n in nodes if isinstance(n.op, Collective)]
+
+    assert collectives(0) == collectives(1)
+
+
+@pytest.mark.parametrize("early", [True, False], ids=["of an input", "of an average"])
+def test_ranks_that_compute_more_agree_at_the_same_place(of_three, early):
+    """Of all collectives: they have one order. What can fail comes before, where it can."""
+    x = T.matrix("x")
+    weights = [symdnn.shared(np.eye(8, dtype="float32"), name=f"w{i}") for i in range(6)]
+    h = x
+    for w in weights:
+        h = T.tanh(T.dot(h, w))
+    means = dist.average_gradients(symdnn.grad(h.sum(), weights), weights, bucket_bytes=300)
+    updates = [(w, w - g) for w, g in zip(weights, means)] + agreement(GROUP)
+
+    def collectives(outputs):
+        stages = rewritten(outputs, [x], "cuda:sm_90", updates)
+        nodes = [n for s in stages.program.segments() for n in s.nodes]
+        return [n for n in nodes if isinstance(n.op, Collective)], nodes
+
+    plain, _ = collectives([h.sum()])
+    checked = x.sum() if early else sum(m.sum() for m in means)
+    found, nodes = collectives([h.sum(), Assert("it is large")(checked, T.lt(checked, 9))])
+    assert [n.op for n in found] == [n.op for n in plain]
+    (begins,) = [
+        i for i, n in enumerate(nodes) if isinstance(getattr(n.op, "of", None), AllSucceeded)
+    ]
+    (fails,) = [i for i, n in enumerate(nodes) if "Assert" in type(n.op).__name__]
+    assert (fails < begins) == early
+
+
+@pytest.mark.parametrize("shard", [None, "optimizer", "parameters"])
+@pytest.mark.parametrize("options", [
+    {}, {"loss_scale": symdnn.LossScale()}, {"clip_norm": 0.1},
+    {"accumulate": 2, "clip_value": 1.0},
+], ids=lambda o: "-".join(o) or "plain")  # fmt: skip
+def test_steps_of_all_kinds_have_a_valid_order_on_a_gpu(of_three, monkeypatch, shard, options):
+    """What reads the agreement, as a loss scale does, is behind the wait for it."""
+    monkeypatch.setattr(base, "broadcast_values", lambda *_: None)
+    x, t = T.matrix("x"), T.ivector("t")
+    net = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 2))
+    parallel = dist.DataParallel(shard=shard, samples=x.shape[0], bucket_bytes=64)
+    loss = nn.CrossEntropyCriterion()(net(x), t)
+    updates = nn.optim.adam(loss, net, distributed=parallel, **options)
+    stages = rewritten(loss, [x, t], "cuda:sm_90", updates)
+    for segment in stages.program.segments():
+        place = {n: i for i, n in enumerate(segment.nodes)}
+        for n in segment.nodes:
+            assert all(v.owner not in place or place[v.owner] < place[n] for v in n.inputs)
 
 
 def test_the_first_stream_does_not_wait_for_a_large_bucket_alone(of_three):
@@ -233,14 +362,14 @@ def test_nodes_without_reductions_keep_their_order():
     x = T.vector("x")
     nodes = toposort([dist.all_gather(T.tanh(x), group=GROUP), T.exp(x)])
     assert overlapped(nodes) == nodes
-    assert agreement_last(nodes) == nodes
+    assert agreed(nodes) == nodes
 
 
 def test_what_reads_the_agreement_stays_behind_it():
     x, y = T.scalar("x"), T.vector("y")
     ok = AllSucceeded(GROUP)(x)
     after = ok + 1
-    nodes = agreement_last(toposort([after, T.exp(y)]))
+    nodes = agreed(toposort([after, T.exp(y)]))
     assert names(nodes)[-2:] == ["AllSucceeded", "Add"]
 
 

@@ -34,7 +34,7 @@ def world(monkeypatch):
     return of
 
 
-def step(shard, target="cpu"):
+def step(shard, target="cpu", **options):
     """A training step of a deep network, and its plan."""
     x = T.tensor("float32", (BATCH, WIDE), name="x")
     nn.init.seed(0)
@@ -43,7 +43,7 @@ def step(shard, target="cpu"):
     )
     parallel = dist.DataParallel(shard=shard, bucket_bytes=ONE)
     loss = T.sqr(net(x)).mean()
-    updates = nn.optim.adam(loss, net, distributed=parallel)
+    updates = nn.optim.adam(loss, net, distributed=parallel, **options)
     f = symdnn.function([x], loss, updates=updates, mode=symdnn.Mode(target=target))
     (plan,) = specialise_program(f.stages.program, [x], {x: (BATCH, WIDE)})
     return net, f, plan
@@ -102,6 +102,24 @@ def test_parameters_are_gathered_one_bucket_ahead_and_again_in_the_backward_pass
     waits = [i for i, n in enumerate(names) if n == "MoveWait"]
     for k in range(2, DEEP):  # one on its way while one is used
         assert waits[k - 2] < starts[k] < waits[k - 1]
+
+
+@pytest.mark.parametrize(("options", "order"), [
+    ({}, ["reduce", *["reduce", "gather"] * (DEEP - 1), "gather"]),
+    ({"clip_norm": 1.0}, ["reduce"] * DEEP + ["gather"] * DEEP),  # it needs all gradients
+])  # fmt: skip
+def test_new_values_are_sent_in_the_backward_pass(world, options, order):
+    """The update of a bucket runs as soon as the next bucket moves."""
+    world(4)
+    _, _, plan = step("optimizer", **options)
+    assert effects(plan) == order
+    names = [type(n.op).__name__ for n in plan.specialised.segment.nodes]
+    last = max(i for i, name in enumerate(names) if "Dot" in name or "Matmul" in name)
+    gathers = [
+        i for i, n in enumerate(plan.specialised.segment.nodes)
+        if isinstance(n.op, MoveStart) and isinstance(n.op.of, AllGather)
+    ]  # fmt: skip
+    assert (sum(i < last for i in gathers) >= DEEP - 2) == (not options)
 
 
 def test_values_of_parts_are_read_and_written_as_whole_ones(world):

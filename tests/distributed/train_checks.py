@@ -128,11 +128,15 @@ def check_ranks_change_their_sizes_at_different_times():
         train = symdnn.function(
             [x, t], dist.all_reduce(loss, "sum"), updates=[(w, w - 0.01 * step)]
         )
-        losses = []
+        losses, states = [], []
         for sizes in zip(*parts):
             rows = np.split(rng.permutation(len(X))[: sum(sizes)], np.cumsum(sizes)[:-1])
             mine = np.concatenate(rows[r::n])
             losses.append(float(train(X[mine], TARGET[mine])))
+            states.append(train.plans()[-1].bound.capture_state)
+    if "SYMDNN_NCCL" in os.environ:  # each call is a graph on all ranks, but for the first
+        assert not states[0].startswith("captured")
+        assert all(s.startswith("captured") for s in states[1:]), states
     return {"losses": losses, "w": w.get_value().tolist()}
 
 

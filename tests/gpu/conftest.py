@@ -18,7 +18,7 @@ from tests.gpu.record import record
 from tests.gpu.reference_device import by_reference
 from tests.gpu.users_arrays import UsersArrays
 
-__all__ = ["arrays", "card", "cuda", "fake", "fake_device"]
+__all__ = ["arrays", "card", "cuda", "fake", "fake_device", "quiet_card"]
 
 #: Programs of their own import it as ``pycuda``; here that would look as if PyCUDA were installed.
 collect_ignore = ["fake_pycuda"]
@@ -47,6 +47,14 @@ def card(cuda):
     if BY_REFERENCE:
         pytest.skip("it needs a GPU")
     return cuda
+
+
+@pytest.fixture
+def quiet_card(card):
+    """A card that no other worker of pytest-xdist uses at the same time."""
+    if int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")) > 1:
+        pytest.skip("other workers use the card: run it without -n")
+    return card
 
 
 @pytest.fixture

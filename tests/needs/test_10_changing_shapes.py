@@ -58,6 +58,7 @@ def test_a_thousand_sizes_on_a_card():
 
 
 @pytest.mark.gpu
+@pytest.mark.usefixtures("quiet_card")
 def test_a_new_size_adds_less_than_5_ms_by_a_guess():
     """``median added latency of a new shape < 5 ms in guess mode``: of two convolutions."""
     _, _, ms = grown(200, "cuda", "run")

@@ -5,7 +5,6 @@ graphs; a second run names the op, the user's line and the range of its inputs; 
 random states stay as they were; 1000 clean steps with draws and kernels' own buffers pass.
 """
 
-import os
 import re
 import time
 
@@ -198,14 +197,6 @@ def test_it_costs_less_than_half_of_a_step(rng):
                 f(*given)
                 least[at] = min(least[at], time.process_time() - began)
     assert least[1] < 1.5 * least[0], least
-
-
-@pytest.fixture
-def quiet_card(card):
-    """A card that no other worker of pytest-xdist uses at the same time."""
-    if int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")) > 1:
-        pytest.skip("other workers use the card: run it without -n")
-    return card
 
 
 @pytest.mark.gpu

@@ -89,3 +89,38 @@ def test_a_loop_whose_number_of_steps_stays_open(piece, form):
         x = np.random.default_rng(rows).normal(size=rows).astype("float32")
         wanted = np.concatenate([PIECES[piece][1](x, i, 0) for i in range(steps)])
         np.testing.assert_array_equal(f(np.int64(steps), x), wanted)
+
+
+@pytest.mark.parametrize("where", ["as_an_input", "as_a_constant"])
+def test_a_state_that_grows_and_is_read(where):
+    """Its sums are collected, so that it is more than what is appended to it."""
+    given, before = STEPS[where]
+    model = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["": 19]>
+        g ({given}float[rows, columns] x) => (float[a, columns] y, float[b] sums) {{
+            {before} yes = Constant<value=int64 {{1}}>() c = Cast<to=9>(yes)
+            y, sums = Loop<body = step (int64 i, bool c, float[r, q] s)
+                => (bool d, float[t, q] m, float p) {{
+                d = Identity(c)
+                m = Concat<axis=0>(s, x)
+                p = ReduceSum<keepdims=0>(s)
+            }}>(n, c, x)
+        }}""")
+    f = symdnn.onnx.compile(model, mode="FAST_COMPILE")
+    x = np.arange(6, dtype="float32").reshape(2, 3)
+    for count in (0, 1, 3, 7) if where == "as_an_input" else (7,):
+        found = f(x=x, **({"n": np.int64(count)} if where == "as_an_input" else {}))
+        np.testing.assert_array_equal(found["y"], np.concatenate([x] * (count + 1)))
+        np.testing.assert_array_equal(found["sums"], [x.sum() * (k + 1) for k in range(count)])
+
+
+def test_a_loop_whose_condition_is_false_has_no_step():
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 19]>
+        g (float[rows] x) => (float[rows] y) {
+            zero = Constant<value=int64 {0}>() c = Cast<to=9>(zero)
+            y = Loop<body = step (int64 i, bool c, float[r] s) => (bool d, float[r] m) {
+                d = Identity(c)
+                m = Add(s, s)
+            }>("", c, x)
+        }""")
+    x = np.arange(3, dtype="float32")
+    np.testing.assert_array_equal(symdnn.onnx.compile(model)(x=x)["y"], x)

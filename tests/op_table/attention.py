@@ -95,6 +95,11 @@ def record(name, how, *more, only_result=False, **options):
 
 CASES = [
     record("plain", Scores()),
+    OpCase(
+        "attention_no_keys", (Attention, AttentionGrad), lambda *vs: Attention(Scores())(*vs),
+        (QKV[0], normal(2, 2, 0, 3), normal(2, 2, 0, 2)),
+        lambda *a: slow_attention(Scores(), *a), grad=False,  # of differences of -inf
+    ),
     record("scale", Scores(scale=0.3)),
     record("softcap", Scores(softcap=1.5)),
     record("causal", Scores(right=0)),

@@ -6,7 +6,10 @@ from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, AdvancedSubten
 from symdnn.ops.array.reduce import AnyTrue, Max, Sum
 from symdnn.ops.array.slices import FULL
 from symdnn.ops.core.scalar import Builder
-from symdnn.ops.lowered.fused import FusedElemwise, FusedReduce
+from symdnn.ops.elementwise.complex_meaning import part_dtypes
+from symdnn.ops.elementwise.complexes import complex as cplx
+from symdnn.ops.elementwise.complexes import imag, real
+from symdnn.ops.lowered.fused import FusedComplex, FusedElemwise, FusedReduce, fused_elementwise
 from symdnn.ops.lowered.fused_rows import FusedRows, Stage, layer_norm_rows
 from symdnn.ops.lowered.gathered import AddGathered, ListedSums
 from symdnn.ops.lowered.totals import Totals
@@ -23,6 +26,18 @@ def two_results(dtype):
 
 def fused(a, b):
     return FusedElemwise(two_results(a.type.dtype))(a, b)
+
+
+def complex_parts(a, x):
+    """The parts of z * x + z, and |z|^2, for z = a + 2ai."""
+    z = cplx(a, 2 * a)
+    reads = [z.type.dtype, x.type.dtype]
+    part = part_dtypes(reads[0])[0]
+    p = Builder((part, part, reads[1]))
+    re, im, by = (p.input(i) for i in range(3))
+    program = p.program([re * by + re, im * by + im, re * re + im * im])
+    made, square = fused_elementwise(program, reads, [reads[0], part])(z, x)
+    return real(made), imag(made), square
 
 
 def rows(a, b):
@@ -105,6 +120,9 @@ CASES = [
            (normal(3, 4), normal(3, 4)), lambda a, b: (np.exp(a) * b, a < b), grad=False),
     OpCase("fused_elementwise_broadcast", (FusedElemwise,), fused,
            (normal(3, 1, 4), normal(1, 5, 4)), lambda a, b: (np.exp(a) * b, a < b), grad=False),
+    OpCase("fused_complex", (FusedComplex,), complex_parts,
+           (normal(3, 4), normal(1, 4)),
+           lambda a, x: (a * x + a, 2 * (a * x + a), 5 * a * a), grad=False),
     OpCase("fused_elementwise_float16", (FusedElemwise,), FusedElemwise(mixed()),
            (normal(7, dtype="float16"), normal(7, dtype="float32")),
            lambda a, b: (a.astype("float32") * b).astype("float16"), grad=False, rtol=1e-3),

@@ -4,6 +4,7 @@ import numpy as np
 import scipy.special
 
 from symdnn.ops.nn import dropout as D
+from symdnn.ops.random import mrg as M
 from symdnn.ops.random import random as R
 from symdnn.ops.random import rejection as V
 from tests.op_table.record import OpCase, normal, uniform
@@ -97,6 +98,38 @@ def poisson(state, rate):
             total += term
         out.append(k)
     return np.array(out).reshape(3, 4), after(state, 12)
+
+
+def mrg(shape, dtype):
+    """L'Ecuyer and Touzin's recurrences on Python integers, a stream for each row of the state."""
+
+    def expected(state):
+        rows = [[int(n) for n in row] for row in state]
+        out = []
+        for i in range(int(np.prod(shape))):
+            x1, x2, x3, y1, y2, y3 = rows[i % len(rows)]
+            x = ((x2 << 22) + (x3 << 7) + x3) % (2**31 - 1)
+            y = ((y1 << 15) + (y3 << 15) + y3) % (2**31 - 21069)
+            rows[i % len(rows)] = [x, x1, x2, y, y1, y2]
+            z = (x - y) % (2**31 - 1) or 2**31 - 1
+            if dtype == "float16":
+                out.append(((z % 2**15) + 1) * (511.0 / 2**24))
+            else:
+                out.append(z / 2.0**31)
+        return np.array(out).reshape(shape).astype(dtype), np.array(rows, np.int32)
+
+    return expected
+
+
+def streams(count):
+    """A state of MRG31k3p with small, large and other numbers."""
+
+    def made(rng):
+        found = rng.integers(1, 2**31 - 21069, (count, 6)).astype(np.int32)
+        found[0] = [1, 0, 0, 2**31 - 21070, 0, 0]
+        return found
+
+    return made
 
 
 def block(state, element, tag, number):
@@ -329,6 +362,24 @@ CASES = (
             angles,
             grad=False,
             rtol=1e-12,
+        ),
+        *(
+            OpCase(
+                f"mrg_{name}",
+                (M.MrgUniform,),
+                lambda s, shape=shape, dtype=dtype: M.mrg_uniform(s, shape, dtype),
+                (streams(count),),
+                mrg(shape, dtype),
+                grad=False,
+                rtol=2e-7 if dtype == "float32" else 0,
+            )
+            for name, count, shape, dtype in (
+                ("uniform", 3, (5, 4), "float64"),
+                ("uniform_float32", 4, (9,), "float32"),
+                ("uniform_float16", 7, (3, 1, 2), "float16"),
+                ("uniform_none", 2, (0, 3), "float64"),
+                ("uniform_whole", 3, (6,), "float64"),
+            )
         ),
         OpCase(
             "random_integers",

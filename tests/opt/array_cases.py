@@ -24,7 +24,8 @@ from symdnn.ops.core.shape import (
     shape_i,
 )  # fmt: skip
 from symdnn.ops.elementwise import arithmetic as A
-from symdnn.ops.elementwise.math import exp
+from symdnn.ops.elementwise.comparison import eq
+from symdnn.ops.elementwise.math import exp, log
 from symdnn.ops.linalg.dot import dot
 from tests.opt.harness import MAT, TWO, RuleCase, f32, f64, i64
 
@@ -196,6 +197,10 @@ REDUCTIONS = [
     RuleCase("sum_of_multiple", (f64("n", "m"), f64(low=1)), lambda x, s: (x / s).sum(),
              lambda x, s: x.sum() / s, lambda x, s: (s / x).sum(), id="sum_of_quotient",
              beside=("dimshuffle_of_dimshuffle",)),
+    RuleCase("no_exponential_is_asked", (f64("n", "m", low=0, high=0),),
+             lambda x: eq(R.logsumexp(log(x), axis=1), -np.inf),
+             lambda x: R.all(eq(log(x), -np.inf), axis=1),
+             lambda x: eq(R.logsumexp(log(x), axis=1), 0.0), gone=(R.LogSumExp,)),
     RuleCase("sum_of_neg", MAT, lambda x: (-x).sum(), lambda x: -(x.sum()), lambda x: x.sum()),
 ]  # fmt: skip
 

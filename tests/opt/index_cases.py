@@ -170,6 +170,21 @@ INCREMENTS = [
              lambda x, y: inc_subtensor(inc_subtensor(x.zeros_like()[1:], y[1:])[1:], x[1:]),
              lambda x, y: inc_subtensor(x.zeros_like()[1:], y[1:] + x[1:]),
              lambda x, y: inc_subtensor(inc_subtensor(x.zeros_like()[1:], y[1:])[:-1], x[1:])),
+    RuleCase("read_beside_what_was_put", TWO,
+             lambda x, y: exp(set_subtensor(x[1::2], 0.0)[2::2]) + y[2::2],
+             lambda x, y: exp(x[2::2]) + y[2::2],
+             lambda x, y: exp(set_subtensor(x[1::2], 0.0)[1::3]) + y[1::3]),
+    RuleCase("read_beside_what_was_put", TWO,
+             lambda x, y: exp(inc_subtensor(x[:, 2:], 1.0)[1:, :2]) + y[1:, :2],
+             lambda x, y: exp(x[1:, :2]) + y[1:, :2],
+             lambda x, y: exp(inc_subtensor(x[:, 2:], 1.0)[1:, :-1]) + y[1:, :-1],
+             id="read_beside_what_was_added"),
+    RuleCase("increment_of_what_was_zeroed", TWO,
+             lambda x, y: inc_subtensor(
+                 inc_subtensor(set_subtensor(x[1::2], 0.0)[2::2], y[2::2])[1::2], y[1::2]),
+             lambda x, y: inc_subtensor(set_subtensor(x[1::2], y[1::2])[2::2], y[2::2]),
+             lambda x, y: inc_subtensor(
+                 inc_subtensor(set_subtensor(x[1::2], 0.0)[:-1], y[:-1])[1::2], y[1::2])),
 ]  # fmt: skip
 
 

@@ -171,6 +171,7 @@ def test_no_compiler_is_asked_on_a_gpu(tmp_path):
         np.save(sys.argv[3], f(np.load(sys.argv[2])))
     """
     flags = f"base_compiledir={tmp_path / 'empty'},device=cuda"
+    flags = f"{os.environ.get('SYMDNN_FLAGS', '')},{flags}"
     arguments = [tmp_path / "f", tmp_path / "x.npy", tmp_path / "y.npy"]
     subprocess.run(
         [sys.executable, "-c", textwrap.dedent(script), *arguments],

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from symdnn.config import config
-from symdnn.errors import CollectiveTimeout, PeerFailed
+from symdnn.errors import CollectiveMismatch, CollectiveTimeout, PeerFailed
 from symdnn.world import store as store_module
 from symdnn.world.store import connect, serve
 
@@ -63,6 +63,39 @@ def test_a_missing_rank_is_named_after_the_limit(stores):
     found = in_threads(*[lambda s=s: s.gather("x", "", [0, 1, 2], 0.3) for s in stores[:2]])
     assert all(isinstance(e, CollectiveTimeout) and "rank 2 did not come" in str(e) for e in found)
     assert time.monotonic() - start < 5
+
+
+def waiting(store, texts, pause=0.05):
+    """Say in turn what a rank waits for."""
+    for text in texts:
+        store.status(text)
+        time.sleep(pause)
+
+
+def test_ranks_that_wait_for_something_else_are_told_before_the_limit(stores):
+    found, *_ = in_threads(
+        lambda: stores[0].gather("the comparison", "", [0, 1, 2], 30.0, 0.5),
+        *(lambda s=s: waiting(s, ["all_gather number 2"] * 40) for s in stores[1:]),
+    )
+    assert isinstance(found, CollectiveMismatch)
+    assert "rank 1 waits in all_gather number 2; rank 2 waits in all_gather" in str(found)
+
+
+@pytest.mark.parametrize("texts", [
+    ["all_gather number 2"] * 4,  # it says nothing more
+    [f"all_gather number {k}" for k in range(30)],  # it goes on
+    ["all_gather number 2", ""] * 15,  # it computes between
+], ids=["silent", "others", "computes"])  # fmt: skip
+def test_a_rank_that_comes_later_is_waited_for(stores, monkeypatch, texts):
+    monkeypatch.setattr(store_module, "_SILENT_S", 0.2)
+
+    def late():
+        waiting(stores[1], texts)
+        time.sleep(1.0)
+        return stores[1].gather("the comparison", "1", [0, 1], 10.0, 0.5)
+
+    calls = [lambda: stores[0].gather("the comparison", "0", [0, 1], 10.0, 0.5), late]
+    assert in_threads(*calls) == [["0", "1"]] * 2
 
 
 def test_a_failure_ends_waits_at_once(stores):

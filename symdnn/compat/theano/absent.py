@@ -72,7 +72,7 @@ _ADVICE = {
 
 _INNER = "it is an inner part of Theano's compiler, of which symdnn has another"
 _FLAGS = "flags are read and set as theano.config.name; theano.configparser.AddConfigVar adds one"
-_NUMBERS = "its numbers are Theano's own; random numbers here are symdnn's (docs/theano.md)"
+_NUMBERS = "MRG_RandomStreams has Theano's numbers (docs/theano.md)"
 _SPARSE = "docs/theano.md and symdnn.sparse say what there is of sparse matrices"
 
 #: The same by the module in which a name of Theano 1.0 is, where no pattern above fits.
@@ -81,6 +81,9 @@ _BY_MODULE = {
     r"theano\.compile\.debugmode": "DebugMode says in its error what it found; docs/debugging.md",
     r"theano\.compile\.profiling": "f.profile and docs/profiling.md have the times",
     r"theano\.compile\.(function_module|mode|ops|pfunc|builders|nanguardmode|sharedvalue)": _INNER,
+    r"theano\.configdefaults\.(default_blas_ldflags|try_blas_flag|check_mkl_openmp|rc|p_out|var|"
+    r"count)": "nothing is compiled by a C compiler; `python -m symdnn doctor` says which BLAS is "
+        "used",
     r"theano\.(configdefaults|configparser)": _FLAGS,
     r"theano\.gof\.(cc|params_type)": _C_CODE,
     r"theano\.gof\.(opt|optdb|toolbox|destroyhandler)": _REWRITES,

@@ -16,8 +16,8 @@ __all__ = ["FUNCTIONS_FIRST", "MODULES"]
 _TABLE = """
 theano                                  top gof_names symdnn
 theano.version                          top
-theano.configdefaults                   symdnn.compat.theano.settings dnn_names
-theano.configparser                     symdnn.compat.theano.settings
+theano.configdefaults                   flags.configdefaults flags.configparser
+theano.configparser                     flags.configparser symdnn.compat.theano.settings
 theano.printing                         printing_names symdnn.printing symdnn
 theano.gradient                         gradient_names symdnn.gradient
 theano.updates                          top

@@ -10,9 +10,8 @@ import ast
 import configparser
 import os
 import shlex
-import struct
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ContextDecorator
 from pathlib import Path
 from typing import Any
@@ -23,10 +22,7 @@ from symdnn.disk.regular import read_regular
 from symdnn.errors import ConfigError
 from symdnn.flags import FLAGS, WITHOUT_MEANING
 
-__all__ = [
-    "AddConfigVar", "BoolParam", "ChangeFlags", "ConfigParam", "EnumStr", "FloatParam",
-    "IntParam", "StrParam", "TheanoConfig", "TheanoConfigWarning", "change_flags", "config",
-]  # fmt: skip
+__all__ = ["ChangeFlags", "TheanoConfig", "TheanoConfigWarning", "change_flags", "config"]
 
 #: Theano's defaults where symdnn's differ.
 DEFAULTS = {"floatX": "float64", "cast_policy": "custom", "device": "cpu"}
@@ -104,17 +100,26 @@ class TheanoConfig(_Section):
     """
 
     _own: dict[str, Any]
+    #: Texts of THEANO_FLAGS and .theanorc whose flags no one has added yet.
+    _unclaimed: dict[str, str]
+    #: Of a program's own flags: what makes their values of what is assigned.
+    _filters: dict[str, Callable[[Any], Any]]
+    #: Defaults of a program's own flags that are functions, called when they are first read.
+    _later: dict[str, Callable[[], Any]]
     _device: str
 
     def __init__(self) -> None:
         super().__init__(self, "")
-        object.__setattr__(self, "_own", {})
+        for table in ("_own", "_unclaimed", "_filters", "_later"):
+            object.__setattr__(self, table, {})
         object.__setattr__(self, "_device", "cpu")
 
     # -- reading and assigning ----------------------------------------------------------------
 
     def read(self, name: str) -> Any:
         """The value of a flag, or the group of flags of that name."""
+        if name in self._later:
+            self.write(name, self._later[name]())
         if name in self._own:
             return self._own[name]
         if name in _MEANINGLESS:
@@ -141,6 +146,7 @@ class TheanoConfig(_Section):
             if each in FLAGS:
                 flags.set(each, setting)
             else:
+                self._later.pop(each, None)
                 self._own[each] = setting
 
     def forget(self, name: str) -> None:
@@ -161,10 +167,22 @@ class TheanoConfig(_Section):
         """All flags and their values, as ``print(theano.config)`` has them."""
         return "".join(f"{n}\n    Value:  {self.read(n)}\n\n" for n in sorted({*self.names()}))
 
-    def add(self, name: str, default: object) -> None:
-        """A flag of the program's own (``AddConfigVar``), unless it was set already."""
-        if name not in FLAGS:
-            self._own.setdefault(name, default)
+    def add(
+        self, name: str, default: object, made: Callable[[Any], Any] = lambda value: value
+    ) -> None:
+        """A flag of the program's own (``AddConfigVar``), unless it was set already.
+
+        ``made`` gives its value of what is assigned, or raises ``ValueError``.
+        """
+        if name in FLAGS:
+            return
+        self._filters[name] = made
+        if name in self._unclaimed:
+            self.write(name, self._unclaimed.pop(name))
+        elif name not in self._own:
+            if callable(default):
+                self._later[name] = default
+            self._own[name] = None if callable(default) else made(default)
 
     def translated(self, name: str, value: object) -> dict[str, Any]:
         """The flags and values that an assignment of Theano's means."""
@@ -179,6 +197,8 @@ class TheanoConfig(_Section):
             return {"mode": "Mode", "profile": True}
         if name == "dnn.conv.algo_bwd" or name in FLAGS:
             return {name: value}
+        if name in self._filters:
+            return {name: self._filters[name](value)}
         if name in WITHOUT_MEANING or name in self._own or name in _MEANINGLESS:
             return {name: _parsed(value) if isinstance(value, str) else value}
         if "__" in name:
@@ -213,6 +233,7 @@ class TheanoConfig(_Section):
                 self.write(name, value)
         except AttributeError:
             self._own[name] = _parsed(value)  # it may be a flag that the program adds
+            self._unclaimed[name] = value
             text = f"{origin}: theano.config has no flag {name!r}"
             warnings.warn(text, TheanoConfigWarning, stacklevel=4)
 
@@ -255,14 +276,6 @@ def _of_text(text: str) -> Iterator[tuple[str, str]]:
         yield name.strip(), value.strip()
 
 
-def local_bitwidth() -> int:
-    """The bits of a pointer of this Python."""
-    return struct.calcsize("P") * 8
-
-
-python_int_bitwidth = local_bitwidth
-
-
 class ChangeFlags(ContextDecorator):
     """``theano.change_flags``: other values within a ``with`` block or a decorated function.
 
@@ -296,43 +309,6 @@ class ChangeFlags(ContextDecorator):
 config = TheanoConfig()
 
 
-# -- a program's own flags: ``theano.configparser`` --------------------------------------------
-
-
-class ConfigParam:
-    """The default of a program's own flag, for :func:`AddConfigVar`."""
-
-    def __init__(self, default: Any = None, *words: Any, **more: Any) -> None:
-        self.default = default() if callable(default) else default
-
-
-class EnumStr(ConfigParam):
-    """A flag of some words; the first is the default."""
-
-
-class StrParam(ConfigParam):
-    """A flag of text."""
-
-
-class IntParam(ConfigParam):
-    """A flag of an integer."""
-
-
-class FloatParam(ConfigParam):
-    """A flag of a number."""
-
-
-class BoolParam(ConfigParam):
-    """A flag that is true or false."""
-
-
-def AddConfigVar(
-    name: str, doc: str, configparam: object, root: object = None, in_c_key: bool = True
-) -> None:
-    """Add a program's own flag ``name``; a value from ``THEANO_FLAGS`` has precedence."""
-    config.add(name, getattr(configparam, "default", configparam))
-
-
 def _config_print(thing: object, buf: Any, print_doc: bool = True) -> None:
     """Write the names and the values of all flags to ``buf``."""
     print(config, file=buf, end="")
@@ -355,6 +331,8 @@ class _Named:
 
 
 def __getattr__(name: str) -> Any:
+    if name == "THEANO_FLAGS_DICT":  # what of them no flag has taken
+        return dict(config._unclaimed)
     if name == "_config_var_list":  # what programs look flags up in
         return [_Named(n) for n in config.names()]
     raise AttributeError(name)

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from symdnn.compile.call.fast import Calls
+from symdnn.graph.values.storage import changes
 
-__all__ = ["STEPS_OF_LOOPS", "STEPS_OF_PRODUCTS", "accepting"]
+__all__ = ["STEPS_OF_LOOPS", "STEPS_OF_PRODUCTS", "accepting", "shortcut"]
 
 #: Arguments with fewer elements are copied where they are not contiguous: then a call takes no more
 #: time in Python than with those that are.
@@ -48,12 +49,91 @@ def accepting(calls: Calls, strided: Sequence[Sequence[int]] = ()) -> Any:
             scope[f"c{i}"] = _converter(slot, calls.allow_downcast)
             lines.append(f" elif isinstance({a}, numbers): {a} = c{i}({a})")
         lines.append(" else: return None")
-    shapes = [f"{a}.shape" for a in names]
-    key = shapes[0] if len(shapes) == 1 else f"({', '.join(shapes)})"
-    lines.append(f" return {key}, [{', '.join(names)}]")
+    lines.append(f" return {_key(names)}, [{', '.join(names)}]")
     # The text consists of numbers and the words above; it has nothing from the user.
     exec(compile("\n".join(lines), "<arguments>", "exec"), scope)
     return scope["accept"]
+
+
+def _key(names: Sequence[str]) -> str:
+    shapes = [f"{a}.shape" for a in names]
+    return shapes[0] if len(shapes) == 1 else f"({', '.join(shapes)})"
+
+
+def shortcut(
+    calls: Any, otherwise: Any, places: Sequence[int], only_arguments: bool, may_be_one: bool
+) -> Any:
+    """``attempt(function, args)`` of contiguous arrays, for plans that are one call; else
+    ``otherwise(function, args)``.
+
+    One function has all that a call does, since each call of Python costs a tenth of a small one.
+    The outputs are those of the plan at ``places``, all in order where these are empty. A plan
+    whose inputs all are arguments ``may_be_one`` compiled function, which then takes over.
+    """
+    names = [f"a{i}" for i in range(len(calls.slots))]
+    scope: dict[str, Any] = {"ndarray": np.ndarray, "calls": calls, "otherwise": otherwise,
+                             "changes": changes}  # fmt: skip
+    scope |= {f"d{i}": slot.dtype for i, slot in enumerate(calls.slots)}
+    dense = [
+        f"type({a}) is ndarray and {a}.dtype is d{i} and {a}.flags.c_contiguous"
+        for i, a in enumerate(names)
+    ]
+    entering = f"[{', '.join(names)}]" if only_arguments else "entering"
+    lines = _SHORTCUT_BEGIN.format(
+        count=len(names), names="".join(f"{a}, " for a in names), dense=" and ".join(dense),
+        key=_key(names), current="" if only_arguments else " and stamp == changes()",
+    ).splitlines()  # fmt: skip
+    if not only_arguments:
+        lines.append("      entering = entering.copy()")
+        lines += [f"      entering[{k}] = a{i}" for i, k in calls.entries_of]
+    shown = f"[{', '.join(f'outputs[{k}]' for k in places)}]" if places else "outputs"
+    more = _TAKE_OVER.format(arguments=f"[{', '.join(names)}]") if may_be_one else ""
+    lines += _SHORTCUT_END.format(entering=entering, shown=shown, more=more).splitlines()
+    exec(compile("\n".join(lines), "<short call>", "exec"), scope)
+    return scope["attempt"]
+
+
+#: The text of :func:`shortcut`; numbers and names of its own fill it.
+_SHORTCUT_BEGIN = """\
+def attempt(function, args):
+ if len(args) == {count}:
+  {names}= args
+  if {dense}:
+   entry = calls.entries.get({key})
+   if entry is not None:
+    plan, bound, cache, entering, stamp, _, plain = entry
+    runtime = bound.runtime
+    lock = runtime.lock
+    lock.acquire()
+    try:
+     count = bound.calls + 1
+     if (bound.quick and plain and runtime.depth < 0 and count != bound.next_look
+         and plan is cache.latest and bound.scratch is runtime.arenas[0].bytes{current}
+         and not (bound.parallel and bound.must_look())):
+"""
+_SHORTCUT_END = """\
+      bound.calls = count
+      cache.hits += 1
+      runtime.depth = 0
+      try:
+       outputs = bound.run_all({entering})
+{more}       return {shown}
+      except MemoryError:
+       pass
+      except Exception as error:
+       bound.step_function.explain(error)
+       raise
+      finally:
+       runtime.depth = -1
+    finally:
+     lock.release()
+ return otherwise(function, args)
+"""
+#: Once a plan is hot, one compiled function may take over.
+_TAKE_OVER = """\
+       if bound.direct is not False and count > bound.next_look:
+        calls.take_over(function, bound, {arguments})
+"""
 
 
 def _converter(slot: Any, allow_downcast: bool | None) -> Any:

@@ -21,7 +21,7 @@ from symdnn.compile.plan.plan import Plan
 from symdnn.compile.plan.stages import Stages
 from symdnn.compile.program.mode import Mode, OnHost, Watch, Watches
 from symdnn.compile.program.placing import program_of
-from symdnn.compile.program.program import Program
+from symdnn.compile.program.program import copied_results
 from symdnn.compile.report.distributed_report import DistributedReport, distributed_report
 from symdnn.compile.report.dnn_report import DnnReport, dnn_report
 from symdnn.compile.report.profile import FunctionProfile
@@ -115,7 +115,7 @@ class Function:
         ]
         shared_ones = [(v, v, f"the shared variable {v}") for v in self._shared]
         self._named = NamedSizes(signature.name, [*slots, *shared_ones])
-        self._copied = _must_copy(stages.program, self._count)
+        self._copied = copied_results(stages.program, self._count)
         self._watched = type(stages.mode).watch is not Mode.watch
         on_gpu = stages.target.place != HOST
         stay = signature.stay or (False,) * len(signature.borrow)
@@ -131,8 +131,9 @@ class Function:
         self._fast: Calls | None = None if full else fast_calls(self)
         self._attempt = None if self._fast is None else self._fast.attempt_for(self._guarded)
         self._collective = has_collectives(stages.fgraph.apply_nodes)
-        self._one = signature.structure == Structure("one")
-        self._forms = signature.forms
+        self._one, self._forms = signature.structure == Structure("one"), signature.forms
+        #: What is tried first of all, where there is nothing to do before.
+        self.at_once = None if self._collective or self._forms is not None else self._attempt
         self._profiled_ids: list[int] = []  # of the plans whose kernels the profile knows
         self._printed_plans: list[Plan] = []  # the plans that ``dnn.verbose`` has printed
 
@@ -149,6 +150,10 @@ class Function:
 
     def __call__(self, *given: Any, **kwargs: Any) -> Any:
         """Run the function. Shared variables change only if all of it succeeds."""
+        if self.at_once is not None and not kwargs:
+            found = self.at_once(self, given)
+            if found is not None:
+                return found[0] if self._one else self.signature.structure.pack(found)
         if "output_subset" in kwargs and "output_subset" not in self.arguments.by_name:
             return subset_of(kwargs.pop("output_subset"), lambda: self(*given, **kwargs))
         args: Sequence[Any] = given
@@ -157,10 +162,10 @@ class Function:
                 process.current().check()
             if self._forms is not None:
                 args, kwargs = self._forms.flat(args, kwargs)
-            if self._attempt is not None and not kwargs:
+            if self._attempt is not None and self.at_once is None and not kwargs:
                 found = self._attempt(self, args)
                 if found is not None:
-                    return found[0] if self._one else self.signature.structure.pack(found)
+                    return self.signature.structure.pack(found)
             return self.signature.structure.pack(self.run(args, kwargs))
         except BaseException as error:
             if self._collective:  # other ranks wait for this one
@@ -350,6 +355,7 @@ class Function:
         self._profiled_ids = []
         if self._fast is not None:
             self._fast.entries.clear()
+            self.at_once = self.at_once and self._attempt
         if runtime is not None:
             runtime.trim()
 
@@ -427,24 +433,6 @@ class Function:
 def _read_by_device_only(fgraph: FunctionGraph, v: Variable) -> bool:
     """Whether no node on the host reads the elements of an input."""
     return all(n is not None and isinstance(n.op, GpuFromHost | ShapeI) for n, _ in fgraph.users(v))
-
-
-def _must_copy(program: Program, count: int) -> list[int]:
-    """Indices of the results that need a copy, since they are not new arrays.
-
-    These are leaves, values of host nodes, values of the parameter cache, and repeated results. An
-    update is copied to its storage anyway. It needs a copy before that only if it may share memory
-    that another update writes.
-    """
-    stays = {v for s in program.segments() for n in s.host for v in n.outputs}
-    stays.update(v for s in program.segments() if s.kept for v in s.outputs)
-    seen: set[Variable] = set()
-    copied = []
-    for i, v in enumerate(program.outputs):
-        if v.owner is None or v in stays or (v in seen and i < count):
-            copied.append(i)
-        seen.add(v)
-    return copied
 
 
 def _check_swap(function: Function, old: Shared, new: Shared) -> None:

@@ -42,6 +42,8 @@ class CallSite(Protocol):
     #: Which outputs are copied on the device for the user.
     own: list[bool]
     trust_input: bool
+    #: What a call tries first of all; None where it has to do something else before.
+    at_once: Attempt | None
     #: The executor of the program; None before the first call.
     executor_or_none: Executor | None
 

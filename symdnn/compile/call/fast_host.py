@@ -8,8 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from symdnn.compile.call.accepting import STEPS_OF_LOOPS, STEPS_OF_PRODUCTS, accepting
-from symdnn.compile.call.fast import Calls, CallSite, FastCalls, SegmentCalls
+from symdnn.compile.call.accepting import (
+    STEPS_OF_LOOPS,
+    STEPS_OF_PRODUCTS,
+    accepting,
+    shortcut,
+)
+from symdnn.compile.call.fast import Attempt, Calls, CallSite, FastCalls, SegmentCalls
 from symdnn.compile.call.fast_loops import LoopCalls
 from symdnn.compile.plan.plan import Plan, PlanCache
 from symdnn.compile.program.program import Segment
@@ -22,10 +27,12 @@ from symdnn.ops.array.reduce import Reduce
 from symdnn.ops.core.shape import DimShuffle
 from symdnn.ops.elemwise import Elemwise
 from symdnn.ops.linalg.products import BatchedDot, Dot
-from symdnn.ops.lowered.fused import FusedElemwise, FusedReduce
+from symdnn.ops.lowered.fused import FusedComplex, FusedElemwise, FusedReduce
 from symdnn.ops.vendor.onednn import OneDnnMatmul
 
 __all__ = ["HostCalls", "fast_calls"]
+
+_LOOPS = Elemwise | FusedElemwise | FusedComplex | FusedReduce | Reduce
 
 
 def fast_calls(function: CallSite) -> Calls | None:
@@ -51,12 +58,14 @@ class _Entry(NamedTuple):
     """A plan with its inputs except arguments, valid for one count of changes."""
 
     plan: Plan
-    run: Any
+    bound: Any
     cache: PlanCache
     entering: list[Any]
     changes: int
     #: Whether no code of the user's runs inside of a call.
     closed: bool
+    #: Whether there is no parameter cache, which may be out of date.
+    plain: bool
 
 
 class HostCalls(SegmentCalls):
@@ -66,6 +75,12 @@ class HostCalls(SegmentCalls):
         super().__init__(function, segment)
         outputs = function.stages.program.outputs
         self.count = len(outputs) - len(function.updated)
+        self.updates = bool(function.updated)
+        self.shortcut: Any = None
+        #: The argument that each of the plan's inputs is; None where others enter.
+        self.read: list[int] | None = None
+        if all(v in self.arguments for v in segment.inputs):
+            self.read = [self.arguments.index(v) for v in segment.inputs]
         self.places = [segment.outputs.index(v) for v in outputs]
         self.in_order = self.places == list(range(len(segment.outputs)))
         #: Whether the inputs of the plan are the arguments, in their order.
@@ -75,6 +90,23 @@ class HostCalls(SegmentCalls):
         same = str(config.deterministic) == "more"
         strided = [() if same else _steps_read(segment, v) for v in self.arguments]
         self._accept = accepting(self, strided)
+
+    def attempt_for(self, guarded: bool) -> Attempt:
+        """See :class:`~symdnn.compile.call.fast.Calls`; with a shortcut for most functions."""
+        attempt = super().attempt_for(guarded)
+        if guarded or self.by_value or self.updates or not self.arguments:
+            return attempt
+        places = [] if self.in_order else self.places
+        self.shortcut = shortcut(self, attempt, places, self.only_arguments, self.read is not None)
+        return self.shortcut  # type: ignore[no-any-return]
+
+    def take_over(self, function: CallSite, bound: Any, arguments: Sequence[Any]) -> None:
+        """Have calls of hot plans that need no Python run as one compiled function."""
+        if bound.direct is None:
+            direct = bound.whole(arguments, self.read, self.places, self.shortcut)
+            bound.direct = direct or False
+        if bound.direct:
+            function.at_once = bound.direct
 
     def attempt(self, function: CallSite, args: Sequence[Any]) -> list[Any] | None:
         """See :class:`~symdnn.compile.call.fast.Calls`."""
@@ -111,7 +143,7 @@ class HostCalls(SegmentCalls):
         entry = self.entries.get(key)
         if entry is None:
             return None
-        plan, run, cache, entering, stamp, closed = entry
+        plan, bound_plan, cache, entering, stamp, closed, _ = entry
         if stamp != changes() or (executor.keeps and not executor.is_current):
             return None
         if plan is cache.latest:
@@ -129,9 +161,10 @@ class HostCalls(SegmentCalls):
             for k, v in self.from_host:
                 entering[k] = values[v]
         try:
-            if plan.bound.silent:
-                return run(entering)  # type: ignore[no-any-return]
-            return executor.runtime.quietly(run, entering, closed)  # type: ignore[no-any-return]
+            if bound_plan.silent:
+                return bound_plan.run(entering)  # type: ignore[no-any-return]
+            quietly = executor.runtime.quietly
+            return quietly(bound_plan.run, entering, closed)  # type: ignore[no-any-return]
         except MemoryError:
             return None  # the full path tries smaller workspaces
 
@@ -140,7 +173,8 @@ class HostCalls(SegmentCalls):
         if (found := self._learnable(function, values)) is not None:
             plan, cache, entering, key = found
             closed = plan.bound.closed and not self.segment.host
-            self.entries[key] = _Entry(plan, plan.bound.run, cache, entering, changes(), closed)
+            plain = not function.executor.keeps
+            self.entries[key] = _Entry(plan, plan.bound, cache, entering, changes(), closed, plain)
 
 
 def _steps_read(segment: Segment, v: Variable) -> tuple[int, ...]:
@@ -158,5 +192,5 @@ def _steps_read(segment: Segment, v: Variable) -> tuple[int, ...]:
     (reader,) = readers
     if isinstance(reader.op, Dot | BatchedDot | OneDnnMatmul):
         return STEPS_OF_PRODUCTS
-    loop = isinstance(reader.op, Elemwise | FusedElemwise | FusedReduce | Reduce)
+    loop = isinstance(reader.op, _LOOPS)
     return STEPS_OF_LOOPS if loop else ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from symdnn.compile.plan.budget import chosen_together
-from symdnn.compile.plan.comparison import Compared
+from symdnn.compile.plan.comparison import Compared, Lists
 from symdnn.compile.plan.memory import MemoryPlan, plan_memory
 from symdnn.compile.plan.recompute import ordered_for_memory
 from symdnn.compile.plan.specialise import Answers, Oracle, Specialised, specialise
@@ -39,6 +39,8 @@ class Plan:
     bound: BoundPlan
     #: A measurement was put off until the shapes return: the plan is then made again.
     postponed: bool = False
+    #: The collectives in it, which other ranks run in the same calls; None if there are none.
+    together: Lists | None = None
 
     def __str__(self) -> str:
         lines = [f"plan for {self.signature}"]
@@ -57,6 +59,10 @@ class PlanCache:
     Shapes that return have plans of their own for long, the least recently used of which go first.
     Of shapes that were met once only the last few have. Their signatures are remembered, so that
     a plan that was dropped too early is dropped once.
+
+    With collectives of several ranks the same holds for their lists, by which all ranks drop plans
+    in the same call (:class:`~symdnn.compile.plan.comparison.Compared`). Of several plans with the
+    same list a rank drops its own, but the last one.
     """
 
     def __init__(
@@ -65,7 +71,7 @@ class PlanCache:
         self.segment, self.oracle, self.runtime = segment, oracle, runtime
         self.versions = versions or {}
         self.plans: OrderedDict[Signature, Plan] = OrderedDict()
-        self.hits = self.misses = 0
+        self.hits = self.misses = self._remade = 0
         self.compared = Compared()
         self._answers = Answers()
         #: The plan of the last call.
@@ -86,9 +92,12 @@ class PlanCache:
         plan = self.plans.get(key)
         if plan is None or plan.postponed:
             plan = self._make(key, values)
+            self._use(plan)
         else:
+            self._use(plan)
             self.hits += 1
-        self._use(plan)
+        if plan.together is not None:
+            plan.bound.at_once = plan.together.called()
         return plan
 
     def used(self, plan: Plan) -> bool:
@@ -105,6 +114,8 @@ class PlanCache:
         before = self.latest
         if before is not None and self.hits > self._hits_before_latest:
             self._returned.add(before.signature)
+        if plan.together is not None:
+            self.compared.use(plan.together, self._calls)
         if before is not plan:
             self.plans.move_to_end(plan.signature)
             self.latest, self._hits_before_latest = plan, self.hits
@@ -118,8 +129,11 @@ class PlanCache:
                 self.segment, shapes, values, self.oracle, self.runtime, key, self.versions,
                 first=self.misses == 1, answers=self._answers,
             )  # fmt: skip
-        self.compared.check(plan.specialised)
-        plan = replace(plan, postponed=visit.postponed)
+        together = self.compared.check(plan.specialised, plan.bound.not_captured)
+        if together is not None:
+            plan.bound.not_captured = plan.bound.not_captured or together.why
+            self.compared.use(together, self._calls - 1)
+        plan = replace(plan, postponed=visit.postponed, together=together)
         self.plans[key] = plan
         self._met[hash(key)] = None
         if len(self._met) > _MAX_SIGNATURES:
@@ -132,7 +146,15 @@ class PlanCache:
     def remake(self, plan: Plan, values: Mapping[Variable, Any]) -> Plan:
         """Make ``plan`` again, with flags that may have changed, and replace it."""
         self.forget(plan)
-        return self._make(plan.signature, values)
+        self._remade += 1
+        again = self._make(plan.signature, values)
+        again.bound.at_once = plan.bound.at_once
+        return again
+
+    @property
+    def _calls(self) -> int:
+        """The number of calls, the same on all ranks."""
+        return self.hits + self.misses - self._remade
 
     def forget(self, plan: Plan) -> None:
         """Drop ``plan``; the next call of its signature makes a new one."""
@@ -141,17 +163,32 @@ class PlanCache:
 
     def _drop_oldest(self) -> None:
         """Drop plans beyond the limits; the newest plan always stays."""
-        new = [key for key in list(self.plans)[:-1] if key not in self._returned]
+        gone = self.compared.dropped(int(config.plan_cache_size))
+        for key in [k for k, p in self.plans.items() if p.together in gone]:
+            self._drop(key)
+        new = [key for key in self._droppable() if key not in self._returned]
         for key in new[: max(0, len(new) + 1 - _MAX_NEW_PLANS)]:
             self._drop(key)
         limit = int(config.plan_cache_bytes) or None
+        for key in self._droppable()[: max(0, len(self.plans) - int(config.plan_cache_size))]:
+            self._drop(key)
         kept = sum(p.bound.nbytes for p in self.plans.values())
-        while len(self.plans) > 1 and (
-            len(self.plans) > config.plan_cache_size or (limit is not None and kept > limit)
-        ):
+        while limit is not None and kept > limit and len(self.plans) > 1:
             oldest = next(iter(self.plans))
             kept -= self.plans[oldest].bound.nbytes
             self._drop(oldest)
+
+    def _droppable(self) -> list[Signature]:
+        """All plans but the newest, and but the last ones of lists of collectives."""
+        count = Counter(p.together for p in self.plans.values() if p.together is not None)
+        found = []
+        for key in list(self.plans)[:-1]:
+            together = self.plans[key].together
+            if together is not None:
+                count[together] -= 1
+            if together is None or count[together] > 0:
+                found.append(key)
+        return found
 
     def _drop(self, key: Signature) -> None:
         self.plans.pop(key, None)

@@ -12,7 +12,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from symdnn.compile.program.overlap import agreement_last, waits_late
+from symdnn.compile.program.agreement import agreed, updates_between
+from symdnn.compile.program.overlap import waits_late
 from symdnn.compile.program.program import Program, Segment
 from symdnn.graph.place import HOST
 from symdnn.graph.target import Target
@@ -20,19 +21,22 @@ from symdnn.graph.variable import Apply, Constant, Shared, Variable
 from symdnn.ops.array.advanced_index import AdvancedIncSubtensor
 from symdnn.ops.array.index import IncSubtensor
 from symdnn.ops.elemwise import Elemwise
-from symdnn.ops.lowered.fused import FusedElemwise
+from symdnn.ops.lowered.fused import FusedComplex, FusedElemwise
 from symdnn.ops.lowered.transfer import HostFromGpu
 
 __all__ = ["with_updates"]
 
 
-def with_updates(program: Program, updates: Mapping[int, Shared], target: Target) -> Program:
+def with_updates(
+    program: Program, updates: Mapping[int, Shared], target: Target, guarded: bool = False
+) -> Program:
     """``program`` with the updates in its last segment that the segment may write itself.
 
     ``updates`` maps the index of an output to the shared variable whose new value it is. The
     runtime writes the others: updates made in earlier segments or on the host, new values that are
     outputs twice, and updates of variables whose old value is an output. It also writes all updates
-    of a program for a GPU that ends on the CPU.
+    of a program for a GPU that ends on the CPU. In a ``guarded`` program each node may
+    find a fault.
     """
     last = program.regions[-1] if program.regions else None
     if not isinstance(last, Segment) or (last.place == HOST) != (target.place == HOST):
@@ -40,7 +44,7 @@ def with_updates(program: Program, updates: Mapping[int, Shared], target: Target
     pairs = _eligible(program, last, updates, target)
     if not pairs:
         return program
-    nodes = _ordered(last.nodes, {new for new, _ in pairs})
+    nodes = _ordered(last.nodes, {new for new, _ in pairs}, guarded)
     inputs = tuple(dict.fromkeys((*last.inputs, *(old for _, old in pairs))))
     segment = replace(last, nodes=nodes, inputs=inputs, updates=pairs)
     entering = tuple(dict.fromkeys((*program.inputs, *(old for _, old in pairs))))
@@ -62,15 +66,15 @@ def _eligible(
     )
 
 
-def _ordered(nodes: Sequence[Apply], news: set[Variable]) -> tuple[Apply, ...]:
+def _ordered(nodes: Sequence[Apply], news: set[Variable], guarded: bool) -> tuple[Apply, ...]:
     """The nodes as: copies of inputs to the host, work, updates, copies of results to the host."""
     made = {v for n in nodes for v in n.outputs}
     through = [n for n in nodes if _to_host(n) and n.inputs[0] not in made]
     after = [n for n in nodes if _to_host(n) and n.inputs[0] in made]
     writers = _writers(nodes, news)
     rest = [n for n in nodes if n not in writers and not _to_host(n)]
-    rest = agreement_last(waits_late(rest))
-    return (*through, *rest, *(n for n in nodes if n in writers), *after)
+    rest = agreed(waits_late(rest), guarded)
+    return (*through, *updates_between(rest, [n for n in nodes if n in writers]), *after)
 
 
 def _writers(nodes: Sequence[Apply], news: set[Variable]) -> set[Apply]:
@@ -97,7 +101,7 @@ def _cannot_fail(node: Apply) -> bool:
         return op.in_bounds
     if isinstance(op, IncSubtensor):
         return not op.host_inputs
-    return isinstance(op, Elemwise | FusedElemwise) and not op.unmergeable
+    return isinstance(op, Elemwise | FusedElemwise | FusedComplex) and not op.unmergeable
 
 
 def _to_host(node: Apply) -> bool:

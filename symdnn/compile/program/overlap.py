@@ -15,21 +15,20 @@ from symdnn.ops.collective.base import Reducing
 from symdnn.ops.collective.overlapped import (
     AllReduceStart,
     AllReduceWait,
-    AllSucceeded,
     MoveStart,
     MoveWait,
     StreamStart,
     StreamWait,
 )
 
-__all__ = ["agreement_last", "overlapped", "waits_late"]
+__all__ = ["nodes_needed", "overlapped", "reduced_bytes", "waits_late"]
 
 
-#: Collectives of a GPU between their halves, beyond which the oldest is waited for: operands keep
+#: Reductions of a GPU between their halves, beyond which the oldest is waited for: operands keep
 #: their memory until then, and two keep the other stream busy.
 _MOST_ON_THEIR_WAY = 2
-#: Of reductions alone there may be more, up to this share of the bytes of all. Each needs what was
-#: computed last, so that a wait for a large one would leave the first stream with nothing to do.
+#: There may be more, up to this share of the bytes of all. Each needs what was computed last, so
+#: that a wait for a large one would leave the first stream with nothing to do.
 _SHARE_ON_ITS_WAY = 0.5
 _STARTS = (AllReduceStart, MoveStart, StreamStart)
 _WAITS = (AllReduceWait, MoveWait, StreamWait)
@@ -44,13 +43,15 @@ def overlapped(nodes: Sequence[Apply]) -> list[Apply]:
     done: dict[Apply, None] = {}
     for goal in nodes:
         if goal.op.ordered:
-            needed = _needed(goal, maker, done)
+            needed = nodes_needed(goal, maker, done)
             done.update(dict.fromkeys(sorted(needed, key=place.__getitem__)))
     done.update(dict.fromkeys(nodes))
     return waits_late(list(done))
 
 
-def _needed(goal: Apply, maker: Mapping[Variable, Apply], done: Container[Apply]) -> set[Apply]:
+def nodes_needed(
+    goal: Apply, maker: Mapping[Variable, Apply], done: Container[Apply]
+) -> set[Apply]:
     """``goal`` and the nodes that it needs and that are not ``done``."""
     found, left = {goal}, [goal]
     while left:
@@ -72,7 +73,7 @@ def waits_late(nodes: Sequence[Apply]) -> list[Apply]:
     arrival = {v: n for n in nodes if isinstance(n.op, StreamWait) for v in n.inputs[: n.op.count]}
     starts = [n for n in nodes if isinstance(n.op, StreamStart)]
     begun = {v for n in starts for v in n.outputs}
-    most_bytes = _SHARE_ON_ITS_WAY * sum(map(_reduced_bytes, starts))
+    most_bytes = _SHARE_ON_ITS_WAY * sum(map(reduced_bytes, starts))
     order: list[Apply] = []
 
     def come(last: Apply) -> None:
@@ -93,8 +94,9 @@ def waits_late(nodes: Sequence[Apply]) -> list[Apply]:
             if (wait := made.get(v)) in waiting:
                 come(wait)
         if isinstance(n.op, StreamStart):
-            on_their_way = [w for w in waiting if isinstance(w.op, StreamWait)]
-            if (first := _waited_for(n, on_their_way, most_bytes)) is not None:
+            on_their_way = [w for w in waiting if isinstance(w.op, StreamWait) and _reduces(w)]
+            first = _waited_for(n, on_their_way, most_bytes) if _reduces(n) else None
+            if first is not None:
                 come(first)
             if n.outputs[0] in arrival:
                 waiting[arrival[n.outputs[0]]] = None
@@ -104,34 +106,30 @@ def waits_late(nodes: Sequence[Apply]) -> list[Apply]:
 
 def _waited_for(start: Apply, on_their_way: Sequence[Apply], most_bytes: float) -> Apply | None:
     """The last of the waits on their way, in order, that has to come before another start."""
-    sizes = [*map(_reduced_bytes, (start, *on_their_way[::-1]))]
+    sizes = [*map(reduced_bytes, (start, *on_their_way[::-1]))]
     kept = _MOST_ON_THEIR_WAY
     while kept < len(sizes) and all(sizes[: kept + 1]) and sum(sizes[: kept + 1]) <= most_bytes:
         kept += 1
     return on_their_way[-kept] if kept < len(sizes) else None
 
 
-def _reduced_bytes(node: Apply) -> int:
+def _reduces(node: Apply) -> bool:
+    """Whether a start or a wait on a GPU is that of a reduction."""
+    start = node.inputs[0].owner if isinstance(node.op, StreamWait) else node
+    return (
+        start is not None
+        and isinstance(start.op, StreamStart)
+        and isinstance(start.op.of, Reducing)
+    )
+
+
+def reduced_bytes(node: Apply) -> int:
     """The bytes of a reduction's operands, by its start or its wait on a GPU; 0 for others, and
     where a size is not known."""
     if isinstance(node.op, StreamWait):
         start = node.inputs[0].owner
-        return 0 if start is None else _reduced_bytes(start)
+        return 0 if start is None else reduced_bytes(start)
     if not isinstance(node.op, StreamStart) or not isinstance(node.op.of, Reducing):
         return 0
     sizes = [(v.type.numpy.itemsize, *v.type.shape) for v in node.inputs]
     return sum(math.prod(n or 0 for n in s) for s in sizes)
-
-
-def agreement_last(nodes: Sequence[Apply]) -> list[Apply]:
-    """``nodes`` that come before updates, with the agreement that no rank failed behind them."""
-    last = [n for n in nodes if isinstance(n.op, AllSucceeded)]
-    if not last:
-        return list(nodes)
-    after = {v for n in last for v in n.outputs}
-    moved = [*last]
-    for n in nodes:
-        if n not in last and any(v in after for v in n.inputs):
-            after.update(n.outputs)
-            moved.append(n)
-    return [*(n for n in nodes if n not in moved), *moved]

@@ -32,14 +32,14 @@ from symdnn.ops.array.view import Copy, ForgetShape
 from symdnn.ops.control.control import IfElse
 from symdnn.ops.core.shape import DimShuffle, Reshape, ShapeI, SpecifyType
 from symdnn.ops.elemwise import Elemwise
-from symdnn.ops.lowered.fused import FusedElemwise, FusedReduce
+from symdnn.ops.lowered.fused import FusedComplex, FusedElemwise, FusedReduce
 from symdnn.ops.nn.channels_last import Reorder
 
 __all__ = ["ParameterCache", "cacheable_values"]
 
 #: Ops without an effect that never fail: an error would be raised in the first call only.
 _CACHEABLE_OPS = (
-    Elemwise, FusedElemwise, FusedReduce, Reduce, Reorder, Join, Copy,
+    Elemwise, FusedElemwise, FusedComplex, FusedReduce, Reduce, Reorder, Join, Copy,
     DimShuffle, Reshape, SpecifyType, ForgetShape,
 )  # fmt: skip
 

@@ -82,7 +82,7 @@ def program_of(fgraph: FunctionGraph, target: Target, mode: Mode) -> Program:
         inputs = dict.fromkeys(v for v in program.inputs if v not in kept.outputs)
         inputs.update(dict.fromkeys((*kept.inputs, *kept.sources)))
         program = replace(program, regions=(kept, *program.regions), inputs=tuple(inputs))
-    program = with_updates(program, fgraph.updates, target)
+    program = with_updates(program, fgraph.updates, target, guard is not None)
     return program if guard is None else _guarded(program, guard, program.inputs)
 
 

@@ -13,7 +13,9 @@ from symdnn.graph.values.guard import ValueGuard
 from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.nn.channels_last import Reorder
 
-__all__ = ["If", "Loop", "Program", "Region", "Segment", "byte_size", "with_budget"]
+__all__ = [
+    "If", "Loop", "Program", "Region", "Segment", "byte_size", "copied_results", "with_budget",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -206,3 +208,21 @@ def byte_size(what: str, value: str | int | None) -> int | None:
         )
         raise OptionError(f"{what}={value!r}: wanted {wanted}, GiB, TB, TiB")
     return int(float(found[1]) * units[found[2].lower()])
+
+
+def copied_results(program: Program, count: int) -> list[int]:
+    """Indices of the results that need a copy, since they are not new arrays.
+
+    These are leaves, values of host nodes, values of the parameter cache, and repeated results. An
+    update is copied to its storage anyway. It needs a copy before that only if it may share memory
+    that another update writes.
+    """
+    stays = {v for s in program.segments() for n in s.host for v in n.outputs}
+    stays.update(v for s in program.segments() if s.kept for v in s.outputs)
+    seen: set[Variable] = set()
+    copied = []
+    for i, v in enumerate(program.outputs):
+        if v.owner is None or v in stays or (v in seen and i < count):
+            copied.append(i)
+        seen.add(v)
+    return copied

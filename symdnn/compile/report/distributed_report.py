@@ -16,7 +16,7 @@ from symdnn.compile.report.communication import EXPOSED, MOVE, Timeline
 from symdnn.errors import InputError
 from symdnn.graph.variable import Apply
 from symdnn.ops.collective.base import Collective
-from symdnn.ops.collective.overlapped import AllReduceWait, AllSucceeded, MoveWait, StreamWait
+from symdnn.ops.collective.overlapped import AllReduceWait, MoveWait, StreamWait, is_agreement
 from symdnn.world import process
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def distributed_report(
     for number, plan in enumerate(plans):
         nodes = plan.specialised.segment.nodes
         for step, node in enumerate(nodes):
-            if isinstance(node.op, Collective) and not isinstance(node.op, AllSucceeded):
+            if isinstance(node.op, Collective) and not is_agreement(node):
                 types = plan.specialised.call(node).inputs
                 count = sum(_bytes(t) for t in types)
                 known = times.get(node, (None, None))

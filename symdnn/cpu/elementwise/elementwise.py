@@ -33,7 +33,7 @@ from symdnn.ops.elementwise.complex_meaning import complex_meaning, part_dtypes
 from symdnn.ops.elementwise.complexes import Real
 from symdnn.ops.elementwise.scalar_meaning import meaning
 from symdnn.ops.elemwise import Elemwise
-from symdnn.ops.lowered.fused import FusedElemwise
+from symdnn.ops.lowered.fused import FusedComplex, FusedElemwise
 
 __all__ = ["ElementwiseKernel", "PermutedInputs", "elementwise_launch", "KERNELS"]
 
@@ -49,14 +49,16 @@ _SPREAD, _SPREAD_IF_LONG, _WIDEST_SPREAD = (5, 32), (5, 63), 8
 #: Work for which waking up another thread pays, in additions.
 _ADDITIONS_PER_THREAD = 1 << 16
 
+_Op = Elemwise | FusedElemwise | FusedComplex
 
-class ElementwiseKernel(Kernel[Elemwise | FusedElemwise]):
+
+class ElementwiseKernel(Kernel[_Op]):
     """An elementwise op by its scalar program, compiled by LLVM."""
 
     name = "llvm.elementwise"
     traits = LLVM_ASKS_THREADS
 
-    def refuses(self, call: Call[Elemwise | FusedElemwise]) -> str | None:
+    def refuses(self, call: Call[_Op]) -> str | None:
         """Needs a scalar program that can be compiled, and enough work."""
         types = (*call.inputs, *call.outputs)
         if not all(isinstance(t, TensorType) and has_code(t.dtype) for t in types):
@@ -78,20 +80,22 @@ class ElementwiseKernel(Kernel[Elemwise | FusedElemwise]):
     def fuses(self, op: Op) -> bool:
         """Whether ``opt`` may fuse elementwise ops into this one."""
         compiles = str(config.cpu.compile) != "never" and jit.installed()
-        return compiles and isinstance(op, FusedElemwise) and refusal(op.program) is None
+        if not compiles or not isinstance(op, FusedElemwise | FusedComplex):
+            return False
+        return refusal(op.program) is None
 
-    def program(self, call: Call[Elemwise | FusedElemwise]) -> ScalarProgram | None:
+    def program(self, call: Call[_Op]) -> ScalarProgram | None:
         """The op's scalar program for the operands' dtypes, or of the parts of complex ones."""
-        if isinstance(call.op, FusedElemwise):
+        if isinstance(call.op, FusedElemwise | FusedComplex):
             return call.op.program
         dtypes = tuple(t.dtype for t in call.inputs)
         return meaning(call.op, dtypes) or complex_meaning(call.op, dtypes)
 
-    def writes_updates(self, call: Call[Elemwise | FusedElemwise]) -> bool:
+    def writes_updates(self, call: Call[_Op]) -> bool:
         """Whether it can write a shared variable: always, since a compiled loop cannot fail."""
         return True
 
-    def bind(self, call: Call[Elemwise | FusedElemwise]) -> Any:
+    def bind(self, call: Call[_Op]) -> Any:
         """A launch that compiles a loop for each set of strides when it first occurs."""
         program, shape = self.program(call), tuple(call.outputs[0].shape)
         assert program is not None
@@ -227,4 +231,5 @@ def _constant(sizes: Sequence[int], rows: int) -> tuple[int, ...]:
 KERNELS: tuple[Row, ...] = (
     ((Elemwise,), (ElementwiseKernel(),)),
     ((FusedElemwise,), (ElementwiseKernel(), ProgramKernel())),
+    ((FusedComplex,), (ElementwiseKernel(),)),
 )

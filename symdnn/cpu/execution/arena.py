@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import weakref
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
+from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array
 
-__all__ = ["Arena", "Arenas"]
+__all__ = ["Arena", "Arenas", "array_at"]
 
 
 class ArenaUser(Protocol):
@@ -70,3 +71,12 @@ class Arenas(Protocol):
 
     arenas: list[Arena]
     depth: int
+
+
+def array_at(arena: Array, view: Any, type_: Any) -> Array:
+    """The view of an arena's bytes that a value of this type has."""
+    assert isinstance(type_, TensorType)
+    if 0 in view.shape:
+        return np.empty(view.shape, type_.numpy)
+    start = view.buffer.offset + view.offset
+    return np.ndarray(view.shape, type_.numpy, arena, start, view.strides)

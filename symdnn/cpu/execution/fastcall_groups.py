@@ -22,6 +22,7 @@ from symdnn.cpu.launch.fastcall import (
     FastCallSeries,
     available,
     check,
+    whole_call,
 )
 from symdnn.errors import SymdnnError
 from symdnn.graph.evaluate import describe_failure
@@ -95,6 +96,47 @@ class FastCallGroups:
         if any(i not in places and i not in self._at for i in span):
             return None
         return [(True, leaving[i]) if i in places else (False, self._at[i]) for i in span]
+
+    def repeat(
+        self, times: int, entering: Sequence[tuple[Any, bool]], outputs: Sequence[Any]
+    ) -> int:
+        """Run the only span so often; see :meth:`symdnn.graph.runtime.BoundPlan.repeat`."""
+        where, group = self.repeatable(), self.bound
+        if where is None or group is None:
+            return 0
+        arrays, strides = [], []
+        for is_output, k in where:
+            array, moves = (outputs[k], True) if is_output else entering[k]
+            one = array[0, ...] if moves else array
+            if not one.flags.c_contiguous:
+                return 0
+            arrays.append(one)
+            strides.append(array.strides[0] if moves else 0)
+        return group.repeat(times, arrays, strides)
+
+    def whole(
+        self, arguments: Sequence[Any], same_flags: bool, read: Sequence[int],
+        places: Sequence[int], otherwise: Any,
+    ) -> Any:  # fmt: skip
+        """A call of the plan as one function (:func:`whole_call`); None where it is more.
+
+        ``read`` has the argument that each of the plan's inputs is, ``places`` the plan's output
+        that each result is.
+        """
+        where, results = self.repeatable(), self._frame.results
+        if where is None or self.bound is None:
+            return None
+        if sorted(places) != [*range(len(self._frame.leaving))]:
+            return None
+        made: dict[int, tuple[Any, tuple[Any, ...]]] = {
+            i: (results.make, (k,)) if results.large(k) else (np.empty, (shape, dtype))
+            for k, (i, shape, dtype) in enumerate(results.places)
+        }
+        outputs = [made[self._frame.leaving[k]] for k in places]
+        order = [
+            len(arguments) + places.index(k) if is_output else read[k] for is_output, k in where
+        ]
+        return whole_call(self.bound, arguments, outputs, order, otherwise, same_flags)
 
     @classmethod
     def of(

@@ -18,7 +18,7 @@ from symdnn.cpu.launch.scratch import empty_aligned
 from symdnn.graph.typing import Array
 from symdnn.graph.variable import Variable
 from symdnn.ops.elemwise import Elemwise
-from symdnn.ops.lowered.fused import FusedElemwise
+from symdnn.ops.lowered.fused import FusedComplex, FusedElemwise
 
 __all__ = [
     "OutputBuffers", "PersistentOutputBuffers", "block_views", "fresh_outputs", "kind_of",
@@ -135,7 +135,11 @@ def order_follows(segment: Any, memory: Any, index: Mapping[Variable, int]) -> d
     for v in results:
         view, node = memory.views[v], v.owner
         outside = view.buffer.kind == "outside" and view.buffer.variable is v
-        if outside and node is not None and isinstance(node.op, Elemwise | FusedElemwise):
+        if (
+            outside
+            and node is not None
+            and isinstance(node.op, Elemwise | FusedElemwise | FusedComplex)
+        ):
             same = [x for x in node.inputs if x in segment.inputs and x in index]
             same = [x for x in same if memory.views[x].shape == view.shape]
             found[index[v]] = [index[x] for x in same]

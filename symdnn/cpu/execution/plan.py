@@ -12,7 +12,7 @@ import numpy as np
 from symdnn.config import config
 from symdnn.cpu.compiler import jit
 from symdnn.cpu.execution import tier_up
-from symdnn.cpu.execution.arena import Arenas
+from symdnn.cpu.execution.arena import Arenas, array_at
 from symdnn.cpu.execution.fastcall_groups import FastCallGroups
 from symdnn.cpu.execution.guard import with_checks
 from symdnn.cpu.execution.output_buffers import (
@@ -27,6 +27,7 @@ from symdnn.cpu.execution.step_codegen import Frame, PlanStep, StepFunction
 from symdnn.cpu.execution.tier_up import HOT_CALLS, WARM_CALLS
 from symdnn.cpu.execution.view_ops import view_of
 from symdnn.cpu.launch.launch import CpuLaunch, as_launch
+from symdnn.cpu.launch.scratch import empty_aligned
 from symdnn.cpu.reference.kernels import uncompiled_launch
 from symdnn.cpu.threads import thread_pools, threads
 from symdnn.cpu.threads.contention import CONTENTION
@@ -34,11 +35,13 @@ from symdnn.errors import KernelCompileError
 from symdnn.graph.evaluate import describe_failure
 from symdnn.graph.kernel import Traits
 from symdnn.graph.runtime import BoundPlan, Watcher
-from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array
 from symdnn.graph.variable import Apply, Constant, Variable
 
 __all__ = ["CpuPlan"]
+
+#: Bytes of values that a plan may have beside those of the arena; arguments with fewer are small.
+_MOST_BYTES_APART = 1 << 16
 
 
 class CpuPlan(BoundPlan):
@@ -126,6 +129,10 @@ class CpuPlan(BoundPlan):
         self.run_all: Any = None
         self.python_run: Any = None
         self.runs, self.silent, self.grouped = 0, False, False
+        #: Whether a run is one call, without Python's kernels.
+        self.quick = False
+        #: A call as one function (:meth:`whole`); False where it is more, None at first.
+        self.direct: Any = None
         self.spans: FastCallGroups | None = None
 
     @property
@@ -217,16 +224,20 @@ class CpuPlan(BoundPlan):
     def _attach(self) -> None:
         """Create the views of the arena."""
         arena = self.runtime.arenas[self.runtime.depth].reserve(self.memory.arena_bytes, self)
-        self.scratch, self.run_all, self.python_run = arena, None, None
+        self.scratch, self.run_all, self.python_run, self.quick = arena, None, None, False
+        self._place(arena)
+
+    def _place(self, arena: Array) -> None:
         for v, view in self.memory.views.items():
             if view.buffer.kind == "arena" and view.static:
-                self.template[self.index[v]] = _array_at(arena, view, v.type)
+                self.template[self.index[v]] = array_at(arena, view, v.type)
         for i, buffer in self.workspaces:
             self.template[i] = arena[buffer.offset : buffer.offset + buffer.nbytes]
 
     def detach(self) -> None:
         """Drop all views of the arena; the next run binds to the arena that there is then."""
         self.scratch = self.run_all = self.python_run = None
+        self.quick = False
         for v, view in self.memory.views.items():
             if view.buffer.kind == "arena":
                 self.template[self.index[v]] = None
@@ -245,7 +256,7 @@ class CpuPlan(BoundPlan):
         runtime, scratch = self.runtime, self.scratch
         if scratch is None or scratch is not runtime.arenas[runtime.depth].bytes:
             self._attach()
-        if self.parallel and self._must_look():
+        if self.parallel and self.must_look():
             count = self._usable_threads()
             if count < self.threads:
                 return self._run_with_fewer(count, entering, watcher)
@@ -265,6 +276,22 @@ class CpuPlan(BoundPlan):
         """Whether all of its steps are one function that needs no Python."""
         return any(p.is_one_function() for p in (self, *self.fewer.values()))
 
+    def whole(self, arguments: Sequence[Any], *more: Any) -> Any:
+        """A call as one function (:meth:`FastCallGroups.whole`), of a hot plan that needs little
+        memory beside its operands. That is its own, since nothing holds the arena then."""
+        beside, function = self.memory.arena_bytes, self.step_function
+        hot = self.quick and self.calls > self.next_look
+        if not hot or self.spans is None or function is None or beside > _MOST_BYTES_APART:
+            return None
+        # Libraries ask the calling thread for its number, and a number above one may change.
+        if self.parallel and (self.threads > 1 or any(t.vendor for t in self._traits())):
+            return None
+        if beside:
+            self._place(empty_aligned(beside))
+            function.bind(self.template)
+            self.detach()  # the next run binds to the arena again
+        return self.spans.whole(arguments, self.parallel, *more)
+
     def is_one_function(self) -> bool:
         """:meth:`repeats` for the number of threads of this plan."""
         if self.run_all is None or not (self.simple and self.silent) or self.spans is None:
@@ -275,37 +302,24 @@ class CpuPlan(BoundPlan):
         self, times: int, entering: Sequence[tuple[Any, bool]], outputs: Sequence[Any]
     ) -> int:
         """A loop of compiled code."""
-        if self.parallel and self._must_look() and (n := self._usable_threads()) < self.threads:
+        if self.parallel and self.must_look() and (n := self._usable_threads()) < self.threads:
             plan = self.fewer.get(n)
             with thread_pools.limited(n):
                 return 0 if plan is None else plan.repeat(times, entering, outputs)
         if not self.is_one_function():
             return 0
         assert self.spans is not None
-        where, group = self.spans.repeatable(), self.spans.bound
-        if where is None or group is None:
-            return 0
-        arrays, strides = [], []
-        for is_output, k in where:
-            array, moves = (outputs[k], True) if is_output else entering[k]
-            one = array[0, ...] if moves else array
-            if not one.flags.c_contiguous:
-                return 0
-            arrays.append(one)
-            strides.append(array.strides[0] if moves else 0)
-        return group.repeat(times, arrays, strides)
+        return self.spans.repeat(times, entering, outputs)
 
-    def _must_look(self) -> bool:
+    def must_look(self) -> bool:
         """Whether the number of threads may have to change."""
-        if thread_pools.set_threads() != self.threads:
-            return True
-        free = CONTENTION.free >= self.threads and monotonic() < CONTENTION.next_check
-        return self.yields and not free
+        if (other := thread_pools.set_threads() != self.threads) or not self.yields:
+            return other
+        return not (CONTENTION.free >= self.threads and monotonic() < CONTENTION.next_check)
 
     def _usable_threads(self) -> int:
         """How many threads this run uses; binds the steps again if the flag has changed."""
-        count = thread_pools.set_threads()
-        if count != self.threads:
+        if (count := thread_pools.set_threads()) != self.threads:
             if count < self.threads and threads.limit():
                 return count
             self.threads = count
@@ -385,6 +399,7 @@ class CpuPlan(BoundPlan):
             # No step has work for two threads, so the number of threads does not matter.
             self.threaded = self.threaded and not all(t.asks_threads for t in self._traits())
             self.parallel = self.threaded or self.has_pools
+        self.quick = self.silent and self.simple
         return self.run_all
 
     def _traits(self) -> set[Traits]:
@@ -483,11 +498,3 @@ class CpuPlan(BoundPlan):
             if step is not None:
                 error.add_note(describe_failure(step.node, [values[i] for i in step.inputs]))
             raise
-
-
-def _array_at(arena: Array, view: Any, type_: Any) -> Array:
-    assert isinstance(type_, TensorType)
-    if 0 in view.shape:
-        return np.empty(view.shape, type_.numpy)
-    start = view.buffer.offset + view.offset
-    return np.ndarray(view.shape, type_.numpy, arena, start, view.strides)

@@ -21,10 +21,23 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from symdnn.config import config
 from symdnn.cpu.compiler import jit
-from symdnn.cpu.launch.fastcall_ir import DATA_OFFSET, FLAGS_OFFSET, HEAD, module
+from symdnn.cpu.launch.fastcall_ir import (
+    DATA_OFFSET,
+    FLAGS_OFFSET,
+    HEAD,
+    ITEMS_OFFSET,
+    MOST_AXES,
+    MOST_OPERANDS,
+    WHOLE_HEAD,
+    module,
+)
 
-__all__ = ["FastCall", "FastCallGroup", "FastCallOperand", "FastCallSeries", "available", "check"]
+__all__ = [
+    "FastCall", "FastCallGroup", "FastCallOperand", "FastCallSeries", "available", "check",
+    "whole_call",
+]  # fmt: skip
 
 #: A group whose operands have more bytes releases Python's global lock while it runs.
 _MIN_BYTES_TO_RELEASE_GIL = 1 << 18
@@ -117,7 +130,7 @@ def _definitions() -> dict[str, Any]:
     """The method definitions of the functions, which must stay as long as the process."""
     types = (ctypes.py_object, ctypes.c_void_p, ctypes.c_ssize_t)
     found: dict[str, Any] = {}
-    for name in ("group", "loop", "check"):
+    for name in ("group", "loop", "check", "whole"):
         function = jit.compile_for_process(module, (name,), name, *types)
         address = ctypes.cast(function.function, ctypes.c_void_p).value
         found[name] = _MethodDef(f"symdnn_{name}".encode(), address, _FASTCALL, None)
@@ -152,6 +165,60 @@ def check(count: int) -> Any:
     return _builtin("check", np.array(_head([count, 0, 0]), np.int64))
 
 
+class _Table(np.ndarray):
+    """Words of a builtin function, with what they have addresses of."""
+
+    keep: Any
+
+
+def whole_call(
+    group: FastCallGroup, inputs: Sequence[Any], outputs: Sequence[tuple[Any, tuple[Any, ...]]],
+    order: Sequence[int], otherwise: Any, same_flags: bool = False,
+) -> Any:  # fmt: skip
+    """A call with everything around the group as one function; None where it is not possible.
+
+    ``call(function, arguments)`` takes the tuple of arguments and returns a list of new arrays,
+    which these ``outputs`` make: functions with one or two arguments. Arguments that are no
+    contiguous arrays with dtypes and shapes as the ``inputs`` have go to ``otherwise(function,
+    arguments)``; with ``same_flags`` so do all where flags are others than now. ``order`` has the
+    index of each of the group's arguments among inputs and outputs. Python's lock is held all the
+    time, so that nothing else runs.
+    """
+    axes = max((a.ndim for a in inputs), default=0)
+    many = max(len(inputs) + len(outputs), len(order)) > MOST_OPERANDS
+    if not inputs or many or axes > MOST_AXES or not group.alone or not _items_are_right():
+        return None
+    changes, scopes = config.state_parts()
+    now, scope = changes[0], scopes.get()
+    head = [
+        len(inputs), len(outputs), len(order), id(None), 0,
+        _address_of("PyObject_Vectorcall"), _address_of("PyList_New"), _address_of("Py_DecRef"),
+        _definitions()["group"].method, id(group.table), id(otherwise), id(np.ndarray),
+    ]  # fmt: skip
+    if same_flags:
+        head += [id(changes), id(now), id(scopes), id(scope), _address_of("PyContextVar_Get")]
+    words = head + [0] * (WHOLE_HEAD - len(head))
+    for a in inputs:
+        words += [id(a.dtype), a.ndim, *a.shape, *[0] * (MOST_AXES - a.ndim)]
+    for make, given in outputs:
+        words += [id(make), len(given), *map(id, given), *[0] * (2 - len(given))]
+    table = np.array([*words, *order], np.int64).view(_Table)
+    table.keep = group, [a.dtype for a in inputs], [*outputs], otherwise, now, scope
+    return _builtin("whole", table)
+
+
+@cache
+def _items_are_right() -> bool:
+    """Whether tuples and lists have the assumed layout, and one thread at a time runs Python."""
+    if not getattr(sys, "_is_gil_enabled", lambda: True)():
+        return False
+    word, pair = ctypes.c_void_p.from_address, (object(), object())
+    listed = [*pair]
+    items = word(id(listed) + ITEMS_OFFSET).value
+    found = items is not None and word(items + 8).value == id(pair[1])
+    return found and word(id(pair) + ITEMS_OFFSET).value == id(pair[0])
+
+
 class FastCallGroup:
     """Successive steps as one function of the arrays that change from call to call.
 
@@ -181,6 +248,8 @@ class FastCallGroup:
             for native, operands in parts
             if native.renew is not None
         ]
+        #: Whether nothing else runs during a call: it keeps Python's lock, and renews nothing.
+        self.alone = nbytes <= _MIN_BYTES_TO_RELEASE_GIL and not self._renewals
         self._call = _builtin("group", self.table)
         self.call = self._renewed_call if self._renewals else self._call
         self._loop = _builtin("loop", self.table)

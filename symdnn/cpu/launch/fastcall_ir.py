@@ -10,7 +10,10 @@ then the steps (index of the status word, function, block).
 
 from __future__ import annotations
 
-__all__ = ["DATA_OFFSET", "FLAGS_OFFSET", "HEAD", "execute_module", "module"]
+__all__ = [
+    "DATA_OFFSET", "FLAGS_OFFSET", "HEAD", "ITEMS_OFFSET", "MOST_AXES", "MOST_OPERANDS",
+    "WHOLE_HEAD", "execute_module", "module",
+]  # fmt: skip
 
 #: Words in front of pointer updates and steps.
 HEAD = 16
@@ -18,6 +21,13 @@ HEAD = 16
 DATA_OFFSET = object.__basicsize__
 FLAGS_OFFSET = DATA_OFFSET + 48
 _TYPE_OFFSET = DATA_OFFSET - 8
+_AXES_OFFSET, _SIZES_OFFSET, _DTYPE_OFFSET = DATA_OFFSET + 8, DATA_OFFSET + 16, DATA_OFFSET + 40
+#: ``PyVarObject``: its number of items; those of a tuple follow, a list has their address there.
+_COUNT_OFFSET, ITEMS_OFFSET = object.__basicsize__, object.__basicsize__ + 8
+#: Axes of an argument, and arrays, that ``whole`` has room for.
+MOST_AXES, MOST_OPERANDS = 8, 16
+#: Words in front of the records of ``whole``, and those of a result's record.
+WHOLE_HEAD, _MADE_WORDS = 20, 4
 
 _TABLE = f"""
 %table_at = getelementptr i8, ptr %self, i64 {DATA_OFFSET}
@@ -210,6 +220,172 @@ ret ptr %result
 }}
 """
 
+#: A call of a function as a whole: ``(function, arguments)``, a tuple, to the list of results.
+#: Words: 0 to 2 the numbers of arguments, results and operands, 3 None, 4 nothing, 5
+#: ``PyObject_Vectorcall``, 6 ``PyList_New``, 7 ``Py_DecRef``, 8 ``group``, 9 its table, 10 what is
+#: called where arguments are others, or flags: 12 is null, or a list whose number is the object 13
+#: where they are those of now, 14 a context's variable with the value 15 then, 16
+#: ``PyContextVar_Get``. Then of each argument its dtype, number of axes and sizes, of each result
+#: what makes it, its number of arguments and two of these, and of each operand its index among
+#: arguments and results.
+_WHOLE = f"""
+define ptr @whole(ptr %self, ptr %args, i64 %given) {{
+entry:
+{_TABLE}
+{_word("inputs", 0)}
+{_word("outputs", 1)}
+{_word("count", 2)}
+{_word("none", 3, "ptr")}
+{_word("vectorcall", 5, "ptr")}
+{_word("new_list", 6, "ptr")}
+{_word("drop", 7, "ptr")}
+{_word("group", 8, "ptr")}
+{_word("group_table", 9, "ptr")}
+{_word("otherwise", 10, "ptr")}
+{_word("type", 11, "ptr")}
+{_word("changes", 12, "ptr")}
+{_word("change", 13, "ptr")}
+{_word("scopes", 14, "ptr")}
+{_word("scope", 15, "ptr")}
+{_word("get", 16, "ptr")}
+%held = alloca ptr
+%objects = alloca [{MOST_OPERANDS} x ptr]
+%operands = alloca [{MOST_OPERANDS} x ptr]
+%of_inputs = getelementptr i64, ptr %t, i64 {WHOLE_HEAD}
+%input_words = mul i64 %inputs, {MOST_AXES + 2}
+%of_outputs = getelementptr i64, ptr %of_inputs, i64 %input_words
+%output_words = mul i64 %outputs, {_MADE_WORDS}
+%order = getelementptr i64, ptr %of_outputs, i64 %output_words
+{_word("tuple", 1, "ptr", "args")}
+%size_at = getelementptr i8, ptr %tuple, i64 {_COUNT_OFFSET}
+%size = load i64, ptr %size_at
+%items = getelementptr i8, ptr %tuple, i64 {ITEMS_OFFSET}
+%as_many = icmp eq i64 %size, %inputs
+br i1 %as_many, label %flagged, label %other
+flagged:
+%no_flags = icmp eq ptr %changes, null
+br i1 %no_flags, label %input, label %changed
+changed:
+%counts_at = getelementptr i8, ptr %changes, i64 {ITEMS_OFFSET}
+%counts = load ptr, ptr %counts_at
+%count_now = load ptr, ptr %counts
+%as_often = icmp eq ptr %count_now, %change
+br i1 %as_often, label %scoped, label %other
+scoped:
+%got = call i32 %get(ptr %scopes, ptr null, ptr %held)
+%held_now = load ptr, ptr %held
+%not_got = icmp eq ptr %held_now, null
+br i1 %not_got, label %other, label %compared
+compared:
+call void %drop(ptr %held_now)
+%as_here = icmp eq ptr %held_now, %scope
+br i1 %as_here, label %input, label %other
+input:
+%i = phi i64 [0, %flagged], [0, %compared], [%i_next, %next]
+{_word("object", "%i", "ptr", "items")}
+%is_at = getelementptr i8, ptr %object, i64 {_TYPE_OFFSET}
+%is = load ptr, ptr %is_at
+%array = icmp eq ptr %is, %type
+br i1 %array, label %look, label %other
+look:
+%flags_at = getelementptr i8, ptr %object, i64 {FLAGS_OFFSET}
+%flags = load i32, ptr %flags_at
+%order_bit = and i32 %flags, 1
+%dense = icmp ne i32 %order_bit, 0
+%record_word = mul i64 %i, {MOST_AXES + 2}
+%record = getelementptr i64, ptr %of_inputs, i64 %record_word
+{_word("dtype", 0, "ptr", "record")}
+{_word("axes", 1, "i64", "record")}
+%own_at = getelementptr i8, ptr %object, i64 {_DTYPE_OFFSET}
+%own = load ptr, ptr %own_at
+%axes_of_at = getelementptr i8, ptr %object, i64 {_AXES_OFFSET}
+%axes_of = load i32, ptr %axes_of_at
+%axes_wide = zext i32 %axes_of to i64
+%same_dtype = icmp eq ptr %own, %dtype
+%same_axes = icmp eq i64 %axes_wide, %axes
+%fits_0 = and i1 %dense, %same_dtype
+%fits = and i1 %fits_0, %same_axes
+br i1 %fits, label %sized, label %other
+sized:
+%slot = getelementptr ptr, ptr %objects, i64 %i
+store ptr %object, ptr %slot
+%sizes_at = getelementptr i8, ptr %object, i64 {_SIZES_OFFSET}
+%sizes = load ptr, ptr %sizes_at
+%wanted = getelementptr i64, ptr %record, i64 2
+%any_axis = icmp sgt i64 %axes, 0
+br i1 %any_axis, label %axis, label %next
+axis:
+%d = phi i64 [0, %sized], [%d_next, %axis_next]
+{_word("is_long", "%d", "i64", "sizes")}
+{_word("must_be", "%d", "i64", "wanted")}
+%same_size = icmp eq i64 %is_long, %must_be
+br i1 %same_size, label %axis_next, label %other
+axis_next:
+%d_next = add i64 %d, 1
+%d_more = icmp slt i64 %d_next, %axes
+br i1 %d_more, label %axis, label %next
+next:
+%i_next = add i64 %i, 1
+%i_more = icmp slt i64 %i_next, %inputs
+br i1 %i_more, label %input, label %make
+make:
+%list = call ptr %new_list(i64 %outputs)
+%no_list = icmp eq ptr %list, null
+br i1 %no_list, label %nothing, label %listed
+listed:
+%made_at = getelementptr i8, ptr %list, i64 {ITEMS_OFFSET}
+%made = load ptr, ptr %made_at
+br label %output
+output:
+%j = phi i64 [0, %listed], [%j_next, %kept]
+%j4 = mul i64 %j, {_MADE_WORDS}
+%maker_at = getelementptr i64, ptr %of_outputs, i64 %j4
+%maker = load ptr, ptr %maker_at
+{_word("with", 1, "i64", "maker_at")}
+%given_at = getelementptr i64, ptr %maker_at, i64 2
+%new = call ptr %vectorcall(ptr %maker, ptr %given_at, i64 %with, ptr null)
+%no_new = icmp eq ptr %new, null
+br i1 %no_new, label %undo, label %kept
+kept:
+%place = getelementptr ptr, ptr %made, i64 %j
+store ptr %new, ptr %place
+%at_j = add i64 %inputs, %j
+%out_slot = getelementptr ptr, ptr %objects, i64 %at_j
+store ptr %new, ptr %out_slot
+%j_next = add i64 %j, 1
+%j_more = icmp slt i64 %j_next, %outputs
+br i1 %j_more, label %output, label %operand
+operand:
+%k = phi i64 [0, %kept], [%k_next, %operand]
+{_word("which", "%k", "i64", "order")}
+%from = getelementptr ptr, ptr %objects, i64 %which
+%taken = load ptr, ptr %from
+%to = getelementptr ptr, ptr %operands, i64 %k
+store ptr %taken, ptr %to
+%k_next = add i64 %k, 1
+%k_more = icmp slt i64 %k_next, %count
+br i1 %k_more, label %operand, label %run
+run:
+%result = call ptr %group(ptr %group_table, ptr %operands, i64 %count)
+call void %drop(ptr %result)
+%well = icmp eq ptr %result, %none
+br i1 %well, label %done, label %failed
+done:
+ret ptr %list
+failed:
+call void %drop(ptr %list)
+br label %other
+other:
+%instead = call ptr %vectorcall(ptr %otherwise, ptr %args, i64 2, ptr null)
+ret ptr %instead
+undo:
+call void %drop(ptr %list)
+br label %nothing
+nothing:
+ret ptr null
+}}
+"""
+
 #: Words: ``dnnl_primitive_execute``, ``dnnl_memory_set_data_handle``, primitive, stream, number of
 #: arguments, the arguments, number of operands; bytes to copy before (0: none), from the data of
 #: one array object to that of another; then for each operand: memory object, array object (0:
@@ -276,8 +452,8 @@ declare void @llvm.memmove.p0.p0.i64(ptr, ptr, i64, i1)
 
 
 def module(name: str) -> str:
-    """The module of ``group``, ``loop`` or ``check``."""
-    return {"group": _GROUP, "loop": _LOOP, "check": _CHECK}[name]
+    """The module of ``group``, ``loop``, ``check`` or ``whole``."""
+    return {"group": _GROUP, "loop": _LOOP, "check": _CHECK, "whole": _WHOLE}[name]
 
 
 def execute_module() -> str:

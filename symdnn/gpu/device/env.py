@@ -20,7 +20,8 @@ class LaunchEnv(Protocol):
     ``place`` is the device and ``stream`` a ``CUstream`` as an int. ``workspace`` is a pointer to
     as many bytes as the kernel's ``workspace_bytes``. ``error_word`` is a pointer to ``int32[4]``
     on the device (:mod:`symdnn.gpu.device.error_codes`), and ``node`` the number of this step in
-    it. A kernel that may write an error sets ``reports``.
+    it. A kernel that may write an error sets ``reports``. Collectives that are ``alone`` do without
+    other ranks.
     """
 
     place: Place
@@ -29,6 +30,8 @@ class LaunchEnv(Protocol):
     error_word: int
     node: int
     reports: bool
+    load_only: bool
+    alone: bool
 
     @property
     def side(self) -> SideStream:
@@ -84,6 +87,8 @@ class Env:
         self.reports = False
         #: Whether kernels are only compiled and loaded, without a launch.
         self.load_only = False
+        #: Whether collectives do without other ranks.
+        self.alone = False
         #: Indices of inputs that the step may overwrite: a kernel allocated them, and no later step
         #: reads them.
         self.overwritable: frozenset[int] = frozenset()

@@ -100,12 +100,14 @@ class BoundSteps:
                 error.add_note(describe_failure(step.node, inputs))
                 raise
 
-    def run_middle(self, values: Values) -> None:
-        """Enqueue the middle and the updates. Updates begin only when all kernels are loaded."""
+    def run_middle(self, values: Values, updates: bool = True) -> None:
+        """Enqueue the middle and the updates. Updates begin only when all kernels are loaded;
+        without ``updates`` they are loaded alone."""
         self.run(self.middle, values)
         if self.not_loaded:
             self._load_updates(values)
-        self.run(self.updates, values)
+        if updates:
+            self.run(self.updates, values)
 
     def _load_updates(self, values: Values) -> None:
         for env in self.operands.envs:

@@ -53,6 +53,9 @@ class Device(Protocol):
     def fresh(self, value: Any) -> Any:
         """A copy of an array."""
 
+    def settle(self) -> None:
+        """Wait for calls that can report errors, and raise these."""
+
     def capture(self, enqueue: Callable[[], None]) -> Graph:
         """A CUDA graph of the work that ``enqueue`` enqueues."""
 

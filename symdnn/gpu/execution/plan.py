@@ -77,6 +77,7 @@ class CudaPlan(BoundPlan):
         )
         self.replay: Replay | None = None
         self.failed_captures = 0
+        self._ran = False
         #: Addresses of the inputs of the last call.
         self.last: list[int | None] | None = None
         #: The capture state of the loop of which this is the body.
@@ -316,6 +317,7 @@ class CudaPlan(BoundPlan):
         self.device.arena.reserve(self.memory.arena_bytes)
         if watcher is None and (replay := self._replay(entering)) is not None:
             return replay.run(entering)
+        self._ran = True
         separate = watcher is not None or self.strided_results or self._overlaps_updates(entering)
         values = self.steps.values(entering, separate)
         self.steps.allocate_results(values, targets)
@@ -367,7 +369,8 @@ class CudaPlan(BoundPlan):
         """The replay for these inputs, made when addresses repeat; None if there can be none.
 
         Results of another segment may have other addresses in each call. Such inputs are copied to
-        memory of their own from then on.
+        memory of their own from then on. A plan that is captured ``at_once``, since other ranks
+        capture theirs in this call, waits for no repetition.
         """
         now = [
             a.ptr if in_place and k not in self.copied_inputs and isinstance(a, RawArray) else None
@@ -378,20 +381,42 @@ class CudaPlan(BoundPlan):
             return None
         if last != now:
             self.replay = None
-            changed = [k for k, (a, b) in enumerate(zip(last or now, now)) if a != b]
+            changed = {k for k, (a, b) in enumerate(zip(last or now, now)) if a != b}
             inputs = self.spec.segment.inputs
-            if last is None or any(self._keeps_address(inputs[k]) for k in changed):
+            moved = {k for k in changed if not self._keeps_address(inputs[k])}
+            if not self.at_once and (last is None or moved != changed):
                 return None
-            self.copied_inputs.update(changed)
+            self.copied_inputs.update(moved)
             self.last = [None if k in self.copied_inputs else a for k, a in enumerate(now)]
         if self.replay is None and not self._overlaps_updates(entering):
             try:
+                if not self._ran:
+                    self._run_alone(entering)
                 self.replay = Replay(self.steps, entering, self.copied_inputs)
             except CaptureFailed as error:
                 self.failed_captures += 1
                 if self.failed_captures == _MAX_FAILED_CAPTURES:
                     self.not_captured = str(error)
         return self.replay
+
+    def _run_alone(self, entering: Sequence[Any]) -> None:
+        """A first run without the other ranks, before a capture: kernels are loaded, measured and
+        checked. It changes no variable, and errors that it finds are not raised: those of the data
+        are found again."""
+        self._ran = True
+        self.device.settle()
+        envs, env = self.operands.envs, self.operands.env()
+        for each in envs:
+            each.alone = True
+        try:
+            values = self.steps.values(entering)
+            self.steps.allocate_results(values)
+            self.steps.run(self.steps.head, values)
+            self.steps.run_middle(values, updates=False)
+        finally:
+            for each in envs:
+                each.alone = False
+            env.zero(env.error_word, 16)
 
     def _keeps_address(self, v: Variable) -> bool:
         """Whether an input keeps its address until it gets another shape, or another owner."""

@@ -25,6 +25,7 @@ from symdnn.graph.values.strides import merged
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.scalar import Builder, ScalarProgram
 from symdnn.ops.nn.dropout import Dropout, DropoutGrad
+from symdnn.ops.random.mrg import MrgUniform
 from symdnn.ops.random.random import (
     RandomBernoulli,
     RandomCategorical,
@@ -210,6 +211,28 @@ class OrderKernel(CudaKernel):
         return drawn + sorted_lines(keys, len(shape) - 1, None, y, at=after)
 
 
+class MrgKernel(CudaKernel[MrgUniform]):
+    """One thread per stream of MRG31k3p; see mrg.cu."""
+
+    name = "cuda.mrg"
+    dtypes = frozenset(CTYPES)
+    contiguous_inputs = _STATE_INPUT
+
+    def launches(
+        self, call: Call[MrgUniform], inputs: Sequence[Any], outputs: Views
+    ) -> Sequence[KernelLaunch]:
+        """One kernel."""
+        state, (y, following) = inputs[0], outputs
+        streams = state.shape[0]
+        source = specialised(
+            "scalar.cuh", "mrg.cu", T=CTYPES[y.dtype], FLOAT16=int(y.dtype == "float16"),
+            FLOAT32=int(y.dtype == "float32"),
+        )  # fmt: skip
+        values = (state.pointer, following.pointer, y.pointer, y.size, streams)
+        grid = (blocks_for(max(streams, 1), _THREADS),)
+        return [KernelLaunch(source, "draw", grid, (_THREADS,), values)]
+
+
 # -- dropout --------------------------------------------------------------------------------------
 
 
@@ -263,6 +286,7 @@ KERNELS: tuple[Row, ...] = (
     ((RandomIntegers,), (IntegersKernel(),)),
     ((RandomCategorical, RandomMultinomial), (ClassKernel(),)),
     ((RandomPermutation, RandomSubset), (OrderKernel(),)),
+    ((MrgUniform,), (MrgKernel(),)),
     ((Dropout,), (DropoutKernel(),)),
     ((DropoutGrad,), (DropoutGradKernel(),)),
 )

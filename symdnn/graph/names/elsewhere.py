@@ -10,12 +10,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection, Mapping
 from importlib import import_module
+from types import ModuleType
 from typing import Any
+
+from symdnn.flags import nearest
 
 __all__ = [
     "MODULE", "NN", "NNET", "NO_ASSIGNMENT", "NO_VALUE", "OPTIM", "SYMDNN", "TENSOR",
     "UTILS", "VARIABLE", "no_attribute", "refusing",
 ]  # fmt: skip
+
+#: Python asks "Did you mean" of objects with fewer names than this.
+_SEARCHED_BY_PYTHON = 750
 
 #: By name, what to use instead.
 Advice = Mapping[str, str]
@@ -204,8 +210,16 @@ OPTIM: Advice = {
 def no_attribute(owner: object, what: str, name: str, advice: Advice) -> AttributeError:
     """The error of an attribute that ``owner``, which messages call ``what``, does not have."""
     words = f"{what} has no attribute {name!r}"
-    hint = advice.get(name)
+    hint = advice.get(name) or _likely(owner, name)
     return AttributeError(f"{words}; {hint}" if hint else words, name=name, obj=owner)
+
+
+def _likely(owner: object, name: str) -> str:
+    """A name that looks like this one, where Python's own traceback looks for none."""
+    if name.startswith("_") or not isinstance(owner, ModuleType):
+        return ""
+    found = nearest(name, names) if len(names := dir(owner)) >= _SEARCHED_BY_PYTHON else ""
+    return f"did you mean {found!r}?" if found else ""
 
 
 def refusing(module: str, advice: Advice, submodules: Collection[str] = ()) -> Callable[[str], Any]:

@@ -16,6 +16,7 @@ from symdnn.graph.target import Libraries, Target
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Variable
 from symdnn.libraries.onednn.conv_moments import moments_of_convolutions
+from symdnn.libraries.onednn.narrow import Widening
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.elementwise.quantize import FLOAT8
 from symdnn.ops.linalg.dot import BatchedDot, Dot
@@ -175,6 +176,15 @@ def narrow_rnn_in_float32(node: Apply, context: Context) -> Sequence[Variable] |
     return rnn_in_float32(node) if narrow and onednn_reason(context.target) is None else None
 
 
+@graph_rewrite("lower", tags=("onednn",), name="narrow_products_in_float32")
+def narrow_products_in_float32(context: Context) -> None:
+    """Products of 16 bits without instructions in float32, and what follows them."""
+    if onednn_reason(context.target) is None:
+        for dtype in ("float16", "bfloat16"):
+            if dtype == "float16" or _without_bfloat16(context.target) is not None:
+                Widening(context.fgraph, dtype).replace("narrow_products_in_float32")
+
+
 # -- quantised ------------------------------------------------------------------------------------
 
 
@@ -312,6 +322,7 @@ def onednn_epilogue(context: Context) -> None:
 
 ONEDNN = Library(
     BACKEND, LOWERINGS, (tell_without_onednn, moments_of_convolutions, onednn_epilogue,
-     narrow_rnn_in_float32, onednn_quantized_epilogue, product_to_int8.rewrite()),
+     narrow_rnn_in_float32, narrow_products_in_float32, onednn_quantized_epilogue,
+     product_to_int8.rewrite()),
     detected_by="symdnn.cpu.onednn.library",
 )  # fmt: skip

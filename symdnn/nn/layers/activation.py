@@ -141,6 +141,11 @@ class TanhShrink(_Pointwise):
         return x - functions.tanh(x)
 
 
+def _hard_sigmoid(x: Variable) -> Variable:
+    line = x * like(1 / 6, x) + like(0.5, x)
+    return arithmetic.clip(line, like(0, x), like(1, x))
+
+
 class HardSigmoid(_Pointwise):
     """``x / 6 + 1 / 2`` limited to 0 .. 1, as in PyTorch.
 
@@ -148,16 +153,14 @@ class HardSigmoid(_Pointwise):
     """
 
     def value(self, x: Variable) -> Variable:
-        line = x * like(1 / 6, x) + like(0.5, x)
-        return arithmetic.clip(line, like(0, x), like(1, x))
+        return activations.rounded_once(_hard_sigmoid, x)
 
 
 class HardSwish(_Pointwise):
     """``x`` times :class:`HardSigmoid` (Howard et al. 2019)."""
 
     def value(self, x: Variable) -> Variable:
-        line = x * like(1 / 6, x) + like(0.5, x)
-        return x * arithmetic.clip(line, like(0, x), like(1, x))
+        return activations.rounded_once(lambda x: x * _hard_sigmoid(x), x)
 
 
 class ClippedReLU(_Pointwise):

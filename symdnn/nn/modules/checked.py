@@ -22,7 +22,7 @@ from symdnn.graph.typing import DtypeLike
 from symdnn.graph.variable import Variable
 from symdnn.loss_scale import LossScale
 
-__all__ = ["KINDS", "check_arguments", "check_takes", "checked"]
+__all__ = ["KINDS", "check_arguments", "checked"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -109,21 +109,6 @@ def check_arguments(
                 _check_dtype(what, each)
             if name.endswith("_init") and each is not None:
                 _check_initial(what, name, each)
-
-
-def check_takes(
-    what: str, function: Any, names: Sequence[str], keywords: Iterable[str] = ()
-) -> None:
-    """Refuse a function that can't be called with arguments of these names."""
-    try:
-        inspect.signature(function).bind(*names, **dict.fromkeys(keywords))
-    except TypeError as why:
-        listed = ", ".join([*names, *keywords])
-        named = getattr(function, "__qualname__", None) or f"{function!r:.60}"
-        text = f"{what}: {named} can't be called with ({listed}): {why}"
-        raise InputError(text) from None
-    except ValueError:  # of C, which does not tell
-        return
 
 
 def _check_dtype(what: str, dtype: DtypeLike) -> None:

@@ -17,11 +17,12 @@ from symdnn.config import config
 from symdnn.errors import InputError, TypeMismatch
 from symdnn.graph.names.elsewhere import MODULE, no_attribute
 from symdnn.graph.origin import NO_HINTS, Hints, current_hints, current_module, hinted, within
+from symdnn.graph.tracing import check_takes
 from symdnn.graph.traverse import ancestors
 from symdnn.graph.typing import Array, Scalar
 from symdnn.graph.variable import Shared, Variable, as_variable
 from symdnn.nn import init
-from symdnn.nn.modules.checked import check_arguments, check_takes
+from symdnn.nn.modules.checked import check_arguments
 from symdnn.nn.modules.inside import found_in
 from symdnn.nn.modules.naming import name_part, name_variables
 from symdnn.nn.modules.state import State

@@ -23,11 +23,12 @@ from symdnn.distributed.gradients import (
     mean_statistics,
 )
 from symdnn.errors import InputError, TypeMismatch
+from symdnn.graph.tracing import check_takes
 from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.graph.typing import Scalar
 from symdnn.graph.variable import Shared, Variable
 from symdnn.loss_scale import LossScale
-from symdnn.nn.modules.checked import KINDS, check_takes
+from symdnn.nn.modules.checked import KINDS
 from symdnn.nn.modules.module import state_updates
 from symdnn.nn.modules.state import set_values
 from symdnn.nn.optimizers.clip import clip_by_norm, clip_by_value
@@ -248,6 +249,7 @@ def build(
         raise InputError(f"{run.name}: samples= of distributed= weighs a loss; wanted one")
     grads_of = parallel.weighted(loss) if parallel and loss is not None else loss
     found, raw = connected(run.name, named, _gradients(run.name, grads_of, named, common), common)
+    used = {p.variable for p in found}
     raw = [-g for g in raw] if common.get("maximize") else raw
     statistics = state_updates(loss) if loss is not None else []
     parts: Parts | None = None
@@ -260,11 +262,17 @@ def build(
             parts = Parts(run.name, found, raw, parallel)
         else:
             raw = parallel.averaged(raw, [p.variable for p in found])
-    units, raw = (parts.parts, parts.grads) if parts is not None else (found, raw)
     micro = _MicroSteps(run, int(common.get("accumulate", 1)))
-    grads = _clipped(micro.totals(units, raw), common, parts)
+    units: Iterable[tuple[Parameter, Variable]]
+    together = any(common.get(o) is not None for o in ("clip_value", "clip_norm", "loss_scale"))
+    if parts is not None and micro.count == 1 and not together:
+        units = parts.gradients()  # the updates of a part before later gradients
+    else:
+        if parts is not None:
+            found, raw = map(list, zip(*parts.gradients()))
+        units = zip(found, _clipped(micro.totals(found, raw), common, parts), strict=True)
     pairs: list[tuple[Shared, Variable]] = []
-    for parameter, g in zip(units, grads, strict=True):
+    for parameter, g in units:
         v = parameter.variable
         new = cast(rule(Step(run, parameter, g)), v.type.dtype)
         pairs += parts.whole(parameter, new) if isinstance(parameter, Part) else [(v, new)]  # type: ignore[union-attr]
@@ -273,7 +281,7 @@ def build(
     if parallel is not None and parallel.ranks.size > 1:
         broadcast_values([p.variable for p in named] + [v for v, _ in statistics], parallel.group)
         pairs += agreement(parallel.ranks)
-    unused = {p.variable for p in named} - {p.variable for p in found}
+    unused = {p.variable for p in named} - used
     scale = common.get("loss_scale")
     if scale is None:
         return Updates(pairs, run.kept, unused, parts)

@@ -8,7 +8,7 @@ parameters are sharded too, programs gather them where they use them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,7 +90,8 @@ class Parts:
                     f"which ranks share out {p.name}; leave shard= away"
                 )
         self.parts: list[Part] = []
-        self.grads: list[Variable] = []
+        self._sent: list[list[Variable]] = []
+        self._dtypes: list[str] = []
         #: Whether the parameters are sharded, too.
         self.keeps = parallel.shard == "parameters"
         found = _buckets(parameters, grads, parallel)
@@ -103,7 +104,6 @@ class Parts:
             buckets = _kept(buckets)
         for number, (indices, ps, bucket) in enumerate(zip(found, joined, buckets, strict=True)):
             sent = [parallel.reduced_in(grads[i]) for i in indices]
-            g = reduce_scatter(flat(sent, bucket.pad), "mean", group=self.group)
             own = bucket.own if self.keeps else bucket.sliced({v: v for v in bucket.members})
             first = ps[0]
             part = Part(
@@ -111,7 +111,26 @@ class Parts:
                 first.decays, tuple(ps), own, bucket,
             )  # fmt: skip
             self.parts.append(part)
-            self.grads.append(cast(g, grads[indices[0]].type.dtype))
+            self._sent.append(sent)
+            self._dtypes.append(grads[indices[0]].type.dtype)
+
+    def gradients(self) -> Iterator[tuple[Part, Variable]]:
+        """Each part with this rank's part of its gradients.
+
+        It is given once as many bytes of later buckets have begun to move: what is computed for
+        them covers it. So its new values can be sent during the backward pass.
+        """
+        waiting: list[tuple[Part, Variable, int, int]] = []
+        begun = 0
+        for part, sent, dtype in zip(self.parts, self._sent, self._dtypes, strict=True):
+            g = reduce_scatter(flat(sent, part.geometry.pad), "mean", group=self.group)
+            nbytes = part.geometry.count * g.type.numpy.itemsize
+            begun += nbytes
+            waiting.append((part, cast(g, dtype), nbytes, begun))
+            for one in [w for w in waiting if begun - w[3] >= w[2]]:
+                waiting.remove(one)
+                yield one[:2]
+        yield from (one[:2] for one in waiting)
 
     def everywhere(self, good: Variable) -> Variable:
         """Whether a bool scalar is true on all ranks."""

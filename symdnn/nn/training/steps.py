@@ -15,11 +15,11 @@ from symdnn.config import config
 from symdnn.distributed.batch_norm import counting
 from symdnn.distributed.gradients import DataParallel
 from symdnn.errors import InputError, TypeMismatch
+from symdnn.graph.tracing import check_takes
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array
 from symdnn.graph.variable import Shared, Variable
 from symdnn.loss_scale import LossScale
-from symdnn.nn.modules.checked import check_takes
 from symdnn.nn.modules.module import Module
 from symdnn.nn.optimizers.average import Average, ema
 from symdnn.nn.optimizers.base import Updates

@@ -30,7 +30,7 @@ from symdnn.onnx.ops import (
     training,
 )
 from symdnn.onnx.ops.microsoft import attention as ms_attention
-from symdnn.onnx.ops.microsoft import blocks, plain, quantized
+from symdnn.onnx.ops.microsoft import blocks, experts, plain, quantized
 
 __all__ = ["builder_of", "known_ops"]
 
@@ -41,7 +41,7 @@ _DEFAULT = (
 )  # fmt: skip
 _DOMAINS = {
     "": _DEFAULT,
-    "com.microsoft": (plain, ms_attention, blocks, quantized),
+    "com.microsoft": (plain, ms_attention, blocks, experts, quantized),
     "ai.onnx.preview": (),
     "ai.onnx.preview.training": (training,),
 }

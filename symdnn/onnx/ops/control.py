@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,8 +15,8 @@ from symdnn.graph.traverse import ancestors, leaves
 from symdnn.graph.variable import Constant, Variable
 from symdnn.onnx.model.kinds import carrier
 from symdnn.onnx.model.node import Node
-from symdnn.onnx.model.values import Sequence as Tensors
 from symdnn.onnx.model.values import Stacked, Unsettled, Value, known_array
+from symdnn.onnx.ops.loop_states import Grows, check_sizes, growing_states, listed_states
 from symdnn.ops.array.view import ForgetShape
 from symdnn.ops.control.control import ifelse
 from symdnn.ops.control.scan_builder import scan, until
@@ -92,9 +91,9 @@ def _run_loop(node: Node, body: Any, states: list[Any]) -> list[Any]:
         unrolled = _unrolled(node, body, states, steps)
         if unrolled is not None:
             return unrolled
-    grown = _growing(body, states)
+    grown = growing_states(body, states)
     if steps is None and not node.roots:  # no call has the number of steps
-        grown |= _listing(body, states)
+        grown |= listed_states(body, states)
     if grown and all(isinstance(s, Value) for k, s in enumerate(states) if k not in grown):
         unrolled = _of_several_sizes(node, body, states, grown)
         return _with_growing(node, body, states, grown) if unrolled is None else unrolled
@@ -102,6 +101,8 @@ def _run_loop(node: Node, body: Any, states: list[Any]) -> list[Any]:
         for loose in (False, True):
             try:
                 return _scanned(node, body, states, loose)
+            except Grows:
+                return _of_changing_states(node, body, states)
             except SymdnnError as error:
                 problem = error
     else:
@@ -112,57 +113,16 @@ def _run_loop(node: Node, body: Any, states: list[Any]) -> list[Any]:
     return unrolled
 
 
-def _listing(body: Any, states: list[Any]) -> dict[int, tuple[None, str]]:
-    """Empty sequences to which each step appends a tensor: state -> None, and the tensor's name."""
-    found: dict[int, tuple[None, str]] = {}
-    makers = {o: n for n in body.node for o in n.output}
-    uses = Counter(n for node in body.node for n in used_names(node))
-    for k, state in enumerate(states):
-        name, maker = body.input[2 + k].name, makers.get(body.output[1 + k].name)
-        if not isinstance(state, Tensors) or state or maker is None or uses[name] != 1:
-            continue
-        if maker.op_type == "SequenceInsert" and [*maker.input[:1], *maker.input[2:]] == [name]:
-            found[k] = None, maker.input[1]
-    return found
+def _of_changing_states(node: Node, body: Any, states: list[Any]) -> list[Any]:
+    """The loop written out, since a loop's states keep their sizes.
 
-
-def _growing(body: Any, states: list[Any]) -> dict[int, tuple[int | None, str]]:
-    """States to which each step only appends: state -> the axis, and the name of what is added.
-
-    A loop collects such pieces, since its states can't change their sizes.
+    It stays a loop, which checks them when it runs, if no call settles its steps.
     """
-    found: dict[int, tuple[int | None, str]] = {}
-    makers = {o: n for n in body.node for o in n.output}
-    uses = Counter(n for node in body.node for n in used_names(node))
-    for k, state in enumerate(states):
-        if not isinstance(state, Value):
-            continue
-        name, result = body.input[2 + k].name, body.output[1 + k].name
-        maker = makers.get(result)
-        while maker is not None and maker.op_type == "Identity":
-            maker = makers.get(maker.input[0])
-        if maker is None or maker.op_type != "Concat" or len(maker.input) != 2:
-            continue
-        first = maker.input[0]
-        while first != name and first in makers and makers[first].op_type in ("Cast", "Identity"):
-            if uses[first] != 1:
-                break
-            first = makers[first].input[0]
-        if first == name and uses[name] == 1 and maker.input[1] != name:
-            axis = next((int(a.i) for a in maker.attribute if a.name == "axis"), 0)
-            found[k] = (axis, maker.input[1])
-    return found
-
-
-def used_names(node: Any) -> list[str]:
-    """Names that a node reads, in the graphs among its attributes too."""
-    found = list(node.input)
-    for a in node.attribute:
-        for graph in [a.g] * a.HasField("g") + list(a.graphs):
-            found += [o.name for o in graph.output]
-            for inner in graph.node:
-                found += used_names(inner)
-    return found
+    try:
+        unrolled = _unrolled(node, body, states, _settled_steps(node))
+    except ModelError:
+        unrolled = None
+    return _scanned(node, body, states, True, checks=False) if unrolled is None else unrolled
 
 
 def _plain(body: Any, grown: dict[int, tuple[int | None, str]]) -> Any:
@@ -297,7 +257,7 @@ def _unrolled(node: Node, body: Any, states: list[Any], steps: int) -> list[Any]
         if not bool(go_on.ravel()[0]):
             break
     else:
-        if steps > _MOST_STEPS or not bounded:
+        if steps > _MOST_STEPS or (steps and not bounded):
             raise node.error(f"more than {_MOST_STEPS} steps that must be written out")
     return [
         *states,
@@ -316,7 +276,9 @@ def _stacked(node: Node, values: list[Value], body: Any, output: int) -> Value:
     return Value(T.zeros((0, *dims), dtype=carrier(kind)), kind)
 
 
-def _scanned(node: Node, body: Any, states: list[Any], loose: bool) -> list[Any]:
+def _scanned(
+    node: Node, body: Any, states: list[Any], loose: bool, checks: bool = True
+) -> list[Any]:
     """The loop as a loop."""
     steps: Any = node.number(0, _NO_LIMIT)
     if node.has(1) and _known_number(node, 1) is None:
@@ -333,6 +295,8 @@ def _scanned(node: Node, body: Any, states: list[Any], loose: bool) -> list[Any]
                   *(Value(v, s.kind) for v, s in zip(state, states))]  # fmt: skip
         condition, *rest = node.scope.subgraph(body, inputs)
         kinds[:] = [r.kind for r in rest]
+        if checks:
+            check_sizes([r.variable for r in rest[: len(states)]], state)
         results = [_fitting(r.variable, v) for r, v in zip(rest, state)]
         results += [r.variable for r in rest[len(states) :]]
         go_on = condition.array

@@ -13,6 +13,7 @@ from symdnn.onnx.model.kinds import carrier, is_narrow
 from symdnn.onnx.model.node import Node
 from symdnn.onnx.model.values import Optional, Value
 from symdnn.onnx.ops.casts import as_kind
+from symdnn.ops.elementwise.activations import rounded_once
 from symdnn.ops.elementwise.storage import bitcast
 
 __all__ = ["OPS"]
@@ -74,15 +75,18 @@ def _selu(node: Node) -> Variable:
     return number(x, gamma) * T.nnet.elu(x, number(x, alpha))
 
 
-def _hard_sigmoid(node: Node) -> Variable:
-    x = node.x()
-    slope, shift = node.attribute("alpha", 0.2), node.attribute("beta", 0.5)
+def _line(x: Variable, slope: float, shift: float) -> Variable:
+    """The line, limited to 0 .. 1."""
     return T.clip(x * number(x, slope) + number(x, shift), number(x, 0), number(x, 1))
 
 
+def _hard_sigmoid(node: Node) -> Variable:
+    slope, shift = node.attribute("alpha", 0.2), node.attribute("beta", 0.5)
+    return rounded_once(lambda x: _line(x, slope, shift), node.x())
+
+
 def _hard_swish(node: Node) -> Variable:
-    x = node.x()
-    return x * T.clip(x * number(x, 1 / 6) + number(x, 0.5), number(x, 0), number(x, 1))
+    return rounded_once(lambda x: x * _line(x, 1 / 6, 0.5), node.x())
 
 
 def _mish(node: Node) -> Variable:

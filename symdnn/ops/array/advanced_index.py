@@ -181,6 +181,10 @@ class AdvancedIncSubtensor(AdvancedIncrement):
 
     in_bounds: bool = False
 
+    @property
+    def never_fails(self) -> bool:
+        return self.in_bounds
+
     def reference(self, x: Array, y: Array, *rest: Array) -> Array:
         out = np.array(x, copy=True)
         self.write(out, y, *rest)

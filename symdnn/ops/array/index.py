@@ -56,6 +56,10 @@ class Subtensor(Op):
         return tuple(range(1, 1 + symbolic_count(self.index)))
 
     @property
+    def never_fails(self) -> bool:
+        return not self.host_inputs
+
+    @property
     def choosing_inputs(self) -> tuple[int, ...]:
         filled = fill_in(self.index, self.host_inputs)
         return tuple(e for e, was in zip(filled, self.index, strict=True) if was == "?")

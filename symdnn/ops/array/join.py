@@ -40,6 +40,8 @@ __all__ = ["Join", "RepeatIndex", "Roll", "Split"]
 class Join(Op):
     """Tensors of one dtype one after the other along ``axis``."""
 
+    never_fails: ClassVar[bool] = True
+
     axis: int
 
     def infer(self, *tensors: TensorType) -> TensorType:
@@ -198,6 +200,8 @@ def vertical_stack(*args: TensorLike) -> Variable:
 @dataclass(frozen=True)
 class Split(MultiOp):
     """``x`` cut along ``axis`` into pieces whose sizes (integer scalars) follow it. Views."""
+
+    never_fails: ClassVar[bool] = True
 
     axis: int
     static: tuple[int | None, ...]

@@ -240,18 +240,19 @@ def _ramp(v: Variable, axis: int, side: int, width: Any, end: Any) -> Variable:
 
 
 def _odd(v: Variable, pairs: Sequence[tuple[Any, Any]], mode: str) -> Variable:
-    """Point reflections at both edges."""
-    for axis, (low, high) in enumerate(pairs):
-        lead = (slice(None),) * axis
-        pieces = [v]
-        start = 1 if mode == "reflect" else 0
-        if known_or(low) != 0:
-            part = v[(*lead, slice(start, low + start))][(*lead, slice(None, None, -1))]
-            pieces.insert(0, 2 * _edge(v, axis, 0) - part)
-        if known_or(high) != 0:
-            back = v[(*lead, slice(None, None, -1))]
-            pieces.append(2 * _edge(v, axis, 1) - back[(*lead, slice(start, high + start))])
-        v = concatenate(pieces, axis) if len(pieces) > 1 else v
+    """Point reflections at both edges, of which two are a shift by twice the line's rise."""
+    for axis, widths in enumerate(pairs):
+        if tuple(map(known_or, widths)) == (0, 0):
+            continue
+        position, period, turn, back = _reflected(shape_i(v, axis), *widths, mode)
+        column = (slice(None), *(None,) * (v.type.ndim - axis - 1))
+        source = operator("minimum")(turn, back)
+        line = operator("getitem")(v, (*(slice(None),) * axis, source))
+        mirrored, shifts = (turn > back)[column], ((position - turn) // period)[column]
+        first, last = _edge(v, axis, 0), _edge(v, axis, 1)
+        rise = 2 * (last - first) * operator("cast")(shifts, v.type.dtype)
+        line = operator("switch")(mirrored, 2 * last - line, line)
+        v = operator("switch")(operator("eq")(shifts, 0), line, line + rise)
     return v
 
 
@@ -278,18 +279,29 @@ def _pairs(pad_width: Any, ndim: int) -> list[tuple[Any, Any]]:
 
 def _source(size: Variable, low: int, high: int, mode: str) -> Variable:
     """For each padded position the index of the element of ``x`` that it repeats."""
-    n: Dim = int(size.data) if isinstance(size, Constant) else size
-    position = arange(-1 * as_dim(low), n + as_dim(high))
+    if mode in ("reflect", "symmetric"):
+        _, _, turn, back = _reflected(size, low, high, mode)
+        return operator("minimum")(turn, back)
+    n, position = _positions(size, low, high)
     if mode == "edge":
         return operator("maximum")(operator("minimum")(position, n - 1), 0)
-    if mode == "wrap":
-        return operator("mod")(position, n)
-    if mode == "symmetric":
-        turn = operator("mod")(position, 2 * n)
-        return operator("minimum")(turn, 2 * n - 1 - turn)
-    period = dim_max(2 * n - 2, 1)
+    return operator("mod")(position, n)
+
+
+def _positions(size: Variable, low: int, high: int) -> tuple[Dim, Variable]:
+    """The size of the line, and the padded positions counted from its first element."""
+    n: Dim = int(size.data) if isinstance(size, Constant) else size
+    return n, arange(-1 * as_dim(low), n + as_dim(high))
+
+
+def _reflected(
+    size: Variable, low: int, high: int, mode: str
+) -> tuple[Variable, Dim, Variable, Variable]:
+    """The padded positions, their period, and the elements within it counted from both edges."""
+    n, position = _positions(size, low, high)
+    period = 2 * n if mode == "symmetric" else dim_max(2 * n - 2, 1)
     turn = operator("mod")(position, period)
-    return operator("minimum")(turn, period - turn)
+    return position, period, turn, (period - 1 if mode == "symmetric" else period) - turn
 
 
 OPERATORS = {"pad": pad}

@@ -56,6 +56,7 @@ class Reduce(Op):
     these rewrites is applied.
     """
 
+    never_fails: ClassVar[bool] = True
     abstract: ClassVar[bool] = True
     #: Whether it needs at least one element, as an extreme does.
     needs_elements: ClassVar[bool] = False

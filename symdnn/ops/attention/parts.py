@@ -9,12 +9,13 @@ import numpy as np
 
 from symdnn.graph.operators import operator
 from symdnn.graph.variable import Variable
+from symdnn.ops.array.reduce import logsumexp
 from symdnn.ops.attention.scores import Scores, hides_rows, visible
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.shape import alloc, dims_of
 from symdnn.ops.elementwise.arithmetic import cast
 from symdnn.ops.elementwise.comparison import switch
-from symdnn.ops.elementwise.math import exp, log, tanh
+from symdnn.ops.elementwise.math import exp, tanh
 from symdnn.ops.linalg.dot import MatchSizes, matmul
 from symdnn.ops.nn.dropout import Dropout, DropoutGrad
 from symdnn.ops.nn.softmax import softmax
@@ -30,11 +31,9 @@ def attention_parts(how: Scores, q: Variable, k: Variable, v: Variable, *extras:
     given, dtype = how.named(extras), v.type.dtype
     q, k, v = (_wide(x) for x in (q, k, v))
     s, p, _, seen = probabilities(how, q, k, given)
-    top = s.max(axis=3, keepdims=True)
-    lse = (log(exp(s - top).sum(axis=3, keepdims=True)) + top).dimshuffle(0, 1, 2)
+    lse = logsumexp(s, axis=3)
     if seen is not None:
-        sees = (top > _lowest(s)).dimshuffle(0, 1, 2)
-        lse = switch(sees, lse, np.asarray(-np.inf, lse.type.dtype))
+        lse = switch(lse > _lowest(s), lse, np.asarray(-np.inf, lse.type.dtype))
     new = []
     if "state" in given:
         p, _, state = Dropout()(given["state"], p, given["rate"])

@@ -19,7 +19,7 @@ from symdnn.world.communicator import Communicator, Pending
 
 __all__ = [
     "AllReduceStart", "AllReduceWait", "AllSucceeded", "MoveStart", "MoveWait", "Started",
-    "StreamStart", "StreamWait", "has_collectives",
+    "StreamStart", "StreamWait", "has_collectives", "is_agreement",
 ]  # fmt: skip
 
 
@@ -172,6 +172,7 @@ class StreamStart(Collective, MultiOp):
     which nothing but :class:`StreamWait` may read."""
 
     in_flight: ClassVar[bool] = True
+    never_fails: ClassVar[bool] = True
 
     of: Collective
 
@@ -199,6 +200,7 @@ class StreamWait(MultiOp):
     """The second half: the results in their ``count`` places. It has the operands of the start as
     further inputs, so that their memory is kept until the other stream has read it."""
 
+    never_fails: ClassVar[bool] = True
     folds: ClassVar[bool] = False
     unmergeable: ClassVar[bool] = True
 
@@ -243,6 +245,11 @@ class AllSucceeded(Collective):
 
     def launch(self, comm: Communicator, inputs: Arrays, outputs: Arrays) -> Pending:
         return comm.all_reduce(inputs, outputs, "max")
+
+
+def is_agreement(node: Apply) -> bool:
+    """Whether a node is an :class:`AllSucceeded`, or its first half on a GPU."""
+    return isinstance(node.op.of if isinstance(node.op, StreamStart) else node.op, AllSucceeded)
 
 
 def has_collectives(nodes: Iterable[Apply]) -> bool:

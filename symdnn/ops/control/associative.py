@@ -31,8 +31,8 @@ __all__ = ["associative_scan"]
 Polynomial = dict[tuple[int, ...], Any]
 _MAX_TERMS = 64
 #: Levels of halving, each with two applications of the function in the graph: of a length that is
-#: not known they leave one entry in 4, and no more than so many are written out of a known one.
-_LEVELS, _MOST_LEVELS = 2, 12
+#: not known they leave one entry in 16, and no more than so many are written out of a known one.
+_LEVELS, _MOST_LEVELS = 4, 12
 
 
 def associative_scan(

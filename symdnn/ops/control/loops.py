@@ -11,7 +11,7 @@ from typing import Any
 from symdnn.errors import OptionError, TypeMismatch
 from symdnn.graph.operators import operator
 from symdnn.graph.origin import make_written
-from symdnn.graph.tracing import Trace, current_trace, tracing
+from symdnn.graph.tracing import Trace, call_with, current_trace, tracing
 from symdnn.graph.typing import TensorLike
 from symdnn.graph.values.tree import Tree, flatten, paths, unflatten
 from symdnn.graph.variable import Constant, Variable, as_variable
@@ -54,7 +54,7 @@ def while_loop(
     first = loop.test(cond_fun, unflatten(loop.tree, list(map(as_variable, loop.leaves))))
     bound = _NO_BOUND if max_steps is None else as_dim(max_steps)
     loop.steps = operator("switch")(first, bound, 0).astype("int64")
-    loop.trace(lambda value: body_fun(value))
+    loop.trace(lambda value: call_with("while_loop: body_fun", body_fun, {"value": value}))
     loop.until(cond_fun)
     return loop.value()
 
@@ -90,7 +90,7 @@ def fori_loop(
     numbers = operator("arange")(lower, upper)
     (i,) = loop.sequences([numbers.astype("int64")])
     i.number_kind = int  # as those of Python's range: times float32 it is float32
-    loop.trace(lambda value: body_fun(i, value))
+    loop.trace(lambda value: call_with("fori_loop", body_fun, {"i": i, "value": value}))
     return loop.value()
 
 
@@ -138,7 +138,7 @@ def scan(
     collected: list[Tree] = []
 
     def step(value: Any) -> Any:
-        found = f(value, entry)
+        found = call_with("control.scan", f, {"carry": value, "x": entry})
         if not isinstance(found, list | tuple) or len(found) != 2:
             raise TypeMismatch("scan", "a pair (carry, y) from the function", repr(found))
         outputs, structure = flatten(found[1])
@@ -219,7 +219,9 @@ class _Loop:
     def test(self, cond_fun: Callable[[Any], Any], value: Any) -> Variable:
         """The condition of a value, as an integer scalar."""
         with tracing(f"the condition of {self.name}") as trace:
-            found = _condition(self.name, cond_fun(value))
+            found = _condition(
+                self.name, call_with(f"{self.name}: cond_fun", cond_fun, {"value": value})
+            )
         if found.type.ndim != 0:
             raise TypeMismatch(f"{self.name}: the condition", "a scalar", found.type)
         if trace.updates:
@@ -350,7 +352,9 @@ def _branch(
 ) -> tuple[list[Variable], Tree, dict[Any, Any]]:
     leaves, tree = flatten(tuple(operands))
     with tracing(f"branch {number} of cond") as trace:
-        found, structure = flatten(f(*unflatten(tree, [as_variable(v) for v in leaves])))
+        given = unflatten(tree, [as_variable(v) for v in leaves])
+        words = {f"operand {i}": v for i, v in enumerate(given)}
+        found, structure = flatten(call_with("cond", f, words))
     return [as_variable(v) for v in found], structure, trace.updates
 
 

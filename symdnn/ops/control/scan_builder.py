@@ -18,6 +18,7 @@ from symdnn.errors import (
 )
 from symdnn.graph.dims import dim_min
 from symdnn.graph.names.flow import name_of
+from symdnn.graph.tracing import call_with
 from symdnn.graph.traverse import leaves, toposort, updates_read
 from symdnn.graph.type import OpaqueType
 from symdnn.graph.typing import TensorLike
@@ -108,11 +109,9 @@ def scan(
     tracer.add_sequences(_listed(sequences), go_backwards)
     tracer.add_outputs(_listed(outputs_info))
     outer = [as_variable(v) for v in _listed(non_sequences)]
-    arguments = tracer.arguments()
-    step = StepResult.of(fn(*arguments, *outer))
+    arguments, step = tracer.call(fn, outer)
     while widened(tracer.infos, step.outputs):
-        arguments = tracer.arguments()
-        step = StepResult.of(fn(*arguments, *outer))
+        arguments, step = tracer.call(fn, outer)
     parts = tracer.parts(step, arguments, outer, strict)
     parts.steps = tracer.length(n_steps)
     if n_steps is not None or len(parts.sequences) > 1:
@@ -229,6 +228,19 @@ class Tracer:
         """Inner variables in the order of the step function's arguments."""
         taps = [v for s in self.infos if s is not None for v in s.inside]
         return [*(v for v, _ in self.sequences), *taps]
+
+    def call(
+        self, fn: Callable[..., Any], outer: Sequence[Variable]
+    ) -> tuple[list[Variable], StepResult]:
+        """The inner variables of a call of the step function, and what it returned."""
+        inner = self.arguments()
+        words = [
+            *(f"sequence {i}" for i, _ in enumerate(self.sequences)),
+            *(f"earlier value {i}" for i in range(len(inner) - len(self.sequences))),
+            *(f"non-sequence {i}" for i, _ in enumerate(outer)),
+        ]
+        given = dict(zip(words, [*inner, *outer], strict=True))
+        return inner, StepResult.of(call_with("scan", fn, given))
 
     def length(self, n_steps: Any) -> Any:
         """The number of steps: given, or that of the shortest sequence."""

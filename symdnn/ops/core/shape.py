@@ -43,6 +43,8 @@ __all__ = ["Alloc", "DimShuffle", "Reshape", "ShapeI", "ShapeVector", "SpecifyTy
 class DimShuffle(Op):
     """Reorder dimensions, drop static ones of size 1, insert new ones (``"x"``). A view."""
 
+    never_fails: ClassVar[bool] = True
+
     pattern: tuple[int | str, ...]
 
     def infer(self, x: TensorType) -> TensorType:
@@ -216,6 +218,7 @@ class Reshape(Op):
     One of them may be -1 (as a constant or at run time): it follows from the number of elements.
     """
 
+    never_fails: ClassVar[bool] = True
     linear_in_first: ClassVar[bool] = True
     static: tuple[int | None, ...]
 

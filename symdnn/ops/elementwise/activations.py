@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import pi, sqrt
 from typing import Any, ClassVar
@@ -13,7 +14,7 @@ from symdnn.errors import OptionError
 from symdnn.graph.op import Grads, Vars
 from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Variable, as_variable, constant
-from symdnn.ops.core.dtype import upcast
+from symdnn.ops.core.dtype import is_narrow_float, upcast
 from symdnn.ops.core.python_numbers import settled
 from symdnn.ops.core.scalar import Scalar, gelu_of, gelu_slope_of
 from symdnn.ops.elementwise.arithmetic import abs, cast, clip, minimum, mul, sgn, sqr
@@ -24,8 +25,8 @@ from symdnn.ops.elemwise import Elemwise, FloatElemwise, apply_elemwise, as_comp
 __all__ = [
     "Elu", "Gelu", "GeluSlope", "GeluTanh", "LeakyRelu", "Relu", "Sigmoid", "Softplus", "Step",
     "clipped_relu",
-    "elu", "gelu", "hard_sigmoid", "leaky_relu", "log_sigmoid", "relu", "selu", "sigmoid", "silu",
-    "softplus", "softsign", "swish", "ultra_fast_sigmoid",
+    "elu", "gelu", "hard_sigmoid", "leaky_relu", "log_sigmoid", "relu", "rounded_once", "selu",
+    "sigmoid", "silu", "softplus", "softsign", "swish", "ultra_fast_sigmoid",
 ]  # fmt: skip
 
 
@@ -319,6 +320,12 @@ def swish(x: TensorLike, beta: Any = 1) -> Variable:
 
 
 silu = swish
+
+
+def rounded_once(f: Callable[[Variable], Variable], x: Variable) -> Variable:
+    """``f(x)``; in float32 for ``x`` of 16 bits, which have no close 1/6."""
+    dtype = x.type.dtype
+    return cast(f(cast(x, "float32")), dtype) if is_narrow_float(dtype) else f(x)
 
 
 def _inexact(x: TensorLike) -> Variable:

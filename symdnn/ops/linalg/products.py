@@ -84,6 +84,8 @@ class Dot(Op):
     ``Dot``.)
     """
 
+    never_fails: ClassVar[bool] = True
+
     def contracted(self, types: Sequence[TensorType]) -> list[tuple[int, int]]:
         """The pair of dimensions that are summed over."""
         return [(-1, 0)]
@@ -143,6 +145,8 @@ class BatchedDot(Op):
     bfloat16 are accumulated in float32. (Strided-batched cuBLASLt matmul, oneDNN matmul; Theano's
     ``BatchedDot``.)
     """
+
+    never_fails: ClassVar[bool] = True
 
     def contracted(self, types: Sequence[TensorType]) -> list[tuple[int, int]]:
         """Pairs of dimensions that must be of equal size."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -19,9 +19,10 @@ from symdnn.graph.type import TensorType, tensor_type
 from symdnn.graph.typing import Array
 from symdnn.ops.array.reduce import Reduce
 from symdnn.ops.core.scalar import ScalarProgram
+from symdnn.ops.elementwise.complex_meaning import part_dtypes
 from symdnn.ops.elemwise import broadcast_dims, broadcast_static
 
-__all__ = ["FusedElemwise", "FusedReduce"]
+__all__ = ["FusedComplex", "FusedElemwise", "FusedReduce", "fused_elementwise"]
 
 
 def check_inputs(op: Any, program: ScalarProgram, inputs: Sequence[Any]) -> None:
@@ -36,6 +37,8 @@ def check_inputs(op: Any, program: ScalarProgram, inputs: Sequence[Any]) -> None
 @dataclass(frozen=True)
 class FusedElemwise(MultiOp):
     """A scalar program for each element of tensors of equal ndim, which broadcast by static 1s."""
+
+    never_fails: ClassVar[bool] = True
 
     program: ScalarProgram
 
@@ -62,8 +65,64 @@ class FusedElemwise(MultiOp):
 
 
 @dataclass(frozen=True)
+class FusedComplex(MultiOp):
+    """As :class:`FusedElemwise`, with complex operands or results: the program is of their parts.
+
+    ``reads`` and ``writes`` are the dtypes of operands and results; a real one has one part.
+    """
+
+    program: ScalarProgram
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+
+    def infer(self, *inputs: TensorType) -> Any:
+        tensors = all(isinstance(t, TensorType) for t in inputs)
+        if not tensors or tuple(t.dtype for t in inputs) != self.reads or not inputs:
+            raise TypeMismatch(self, f"tensors of dtypes {', '.join(self.reads)}", list(inputs))
+        if len({t.ndim for t in inputs}) != 1:
+            raise TypeMismatch(self, "tensors of equal ndim", list(inputs))
+        shape = broadcast_static(self, inputs)
+        return tuple(TensorType(d, shape) for d in self.writes)
+
+    def reference(self, *inputs: Array) -> Any:
+        shape = np.broadcast_shapes(*(a.shape for a in inputs))
+        parts = [p for a in inputs for p in ((a.real, a.imag) if np.iscomplexobj(a) else (a,))]
+        rest = iter(self.program.evaluate(*parts))
+        results = []
+        for dtype in self.writes:
+            made = np.empty(shape, dtype)
+            if np.iscomplexobj(made):
+                made.real, made.imag = next(rest), next(rest)
+            else:
+                made[...] = next(rest)
+            results.append(made)
+        return tuple(results)
+
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
+        return [broadcast_dims(self, types, shapes)] * len(self.writes)
+
+    @property
+    def may_overwrite(self) -> dict[int, tuple[int, ...]]:
+        return dict.fromkeys(range(len(self.writes)), tuple(range(len(self.reads))))
+
+    def __str__(self) -> str:
+        return f"FusedComplex{{{self.program}}}"
+
+
+def fused_elementwise(
+    program: ScalarProgram, reads: Sequence[str], writes: Sequence[str]
+) -> FusedElemwise | FusedComplex:
+    """The op of a program of the parts of operands and results of these dtypes."""
+    if any(len(part_dtypes(d)) > 1 for d in (*reads, *writes)):
+        return FusedComplex(program, tuple(reads), tuple(writes))
+    return FusedElemwise(program)
+
+
+@dataclass(frozen=True)
 class FusedReduce(MultiOp):
     """Reductions over the same axes, each of a result of a scalar program that is never stored."""
+
+    never_fails: ClassVar[bool] = True
 
     program: ScalarProgram
     reductions: tuple[Reduce, ...]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -65,6 +65,8 @@ class FusedRows(MultiOp):
     results of ``sums``, of the same, added over all other axes, which have size 1. All inputs have
     one ndim and broadcast by static 1s.
     """
+
+    never_fails: ClassVar[bool] = True
 
     axes: tuple[int, ...]
     before: ScalarProgram

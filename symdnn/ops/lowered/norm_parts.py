@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -48,6 +48,8 @@ class BatchMoments(MultiOp):
     also have the new running mean and variance, as in :class:`BatchNormTrain`.
     """
 
+    never_fails: ClassVar[bool] = True
+
     axes: tuple[int, ...]
     epsilon: float
     running: bool = False
@@ -82,6 +84,8 @@ class BatchSums(MultiOp):
     shift and scale; the means are subtracted in the gradient of the input. With ``written`` the
     program has a third result, which is the last one here, too, as large as the inputs.
     """
+
+    never_fails: ClassVar[bool] = True
 
     program: ScalarProgram
     axes: tuple[int, ...]

@@ -59,6 +59,7 @@ class AlongAxis(Op):
     Each computes along ``axis`` only, on operands of one shape: rewrites may add dimensions to all.
     """
 
+    never_fails: ClassVar[bool] = True
     abstract: ClassVar[bool] = True
     axis: int
 

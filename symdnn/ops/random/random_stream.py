@@ -95,18 +95,26 @@ class RandomStream(Variates):
         state.default_update = new
         self.state_updates.append((state, new))
 
-    def draw(self, build: Callable[[Shared], tuple[Variable, Variable]]) -> Variable:
-        """The values of ``build(state) -> (values, next state)`` on a new state.
+    def draw(
+        self,
+        build: Callable[[Shared], tuple[Variable, Variable]],
+        state: Shared | None = None,
+    ) -> Variable:
+        """The values of ``build(state) -> (values, next state)``, on a new state unless given.
 
         ``values.tag.rng`` is the state, ``values.tag.update`` the pair (state, next state).
         """
-        state = self.new_state()
+        state = self.new_state() if state is None else state
         values, new = build(state)
         self.register(state, new)
         values.tag.rng, values.tag.update = state, (state, new)
         return values
 
     # -- distributions ------------------------------------------------------------------------
+
+    def unit_uniform(self, dims: list[Dim], dtype: str, size: Any, nstreams: Any) -> Variable:
+        """Uniform values of (0, 1). ``size`` is what :meth:`uniform` was called with."""
+        return self.draw(lambda state: draws.random_uniform(state, dims, dtype))
 
     def uniform(
         self,
@@ -126,7 +134,7 @@ class RandomStream(Variates):
         lo, hi = as_variable(low), as_variable(high)
         kind = float_dtype(dtype, lo, hi)
         dims = size_dims(size, ndim, [lo, hi])
-        u = self.draw(lambda state: draws.random_uniform(state, dims, kind))
+        u = self.unit_uniform(dims, kind, size, nstreams)
         if is_number(lo, 0) and is_number(hi, 1):
             return u
         lo, hi = cast(lo, kind), cast(hi, kind)

@@ -14,8 +14,10 @@ from symdnn.graph.traverse import toposort
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.array.index import IncSubtensor, Subtensor
+from symdnn.ops.array.slices import is_slice
 from symdnn.ops.control.control import IfElse
-from symdnn.ops.core.shape import ShapeI, ShapeVector
+from symdnn.ops.control.scan import Scan
+from symdnn.ops.core.shape import DimShuffle, ShapeI, ShapeVector
 from symdnn.ops.lowered.lowered import Lowered
 from symdnn.ops.steps.code import Code, Given, NotLowered, same
 from symdnn.ops.steps.statements import Branch, Statement, View
@@ -46,6 +48,11 @@ class Block:
         self.nodes, self.targets, self.owned = nodes, targets, owned
         self.homes = _homes(nodes, outputs)
         self._uses = Counter(v for n in nodes for v in n.inputs) + Counter(outputs)
+        self._outputs = set(outputs)
+        self._readers: dict[Variable, list[Apply]] = {}
+        for n in nodes:
+            for v in n.inputs:
+                self._readers.setdefault(v, []).append(n)
         #: Reads to come of each memory.
         self._pending: Counter[str] = Counter()
         for v, value in env.items():
@@ -152,10 +159,35 @@ class Block:
         """Memory for a variable's value; its target, if it has one."""
         target = self.targets.get(v)
         if target is None or target.shape != tuple(shape):
-            target = self.code.buffer(v.type.dtype, shape)
+            order = self._order(v, len(shape))
+            target = self.code.buffer(v.type.dtype, [shape[d] for d in order])
+            target = target.order([order.index(d) for d in range(len(order))])
             self.owned.add(target.base)
         self.set(v, target)
         return target
+
+    def _order(self, v: Variable, ndim: int) -> list[int]:
+        """The order of a value's dimensions in memory: that of the loops which alone read it."""
+        first = self._axis_of_steps(v) if ndim > 1 else 0
+        return sorted(range(ndim), key=lambda d: (d != first, d))
+
+    def _axis_of_steps(self, v: Variable) -> int | None:
+        """The dimension of ``v`` whose entries are read in turn, step by step; None if any other
+        way of reading it is known."""
+        axes: set[int | None] = set()
+        for node in self._readers.get(v, ()):
+            op: Any = node.op
+            if isinstance(op, Scan):
+                axes.add(0 if v in op.split(node.inputs).sequences else None)
+            elif isinstance(op, DimShuffle):
+                below = self._axis_of_steps(node.outputs[0])
+                axis = None if below is None else op.pattern[below]
+                axes.add(axis if isinstance(axis, int) else None)
+            elif isinstance(op, Subtensor) and all(map(is_slice, op.index)):
+                axes.add(self._axis_of_steps(node.outputs[0]))
+            elif not isinstance(op, ShapeI):
+                axes.add(None)
+        return axes.pop() if len(axes) == 1 and v not in self._outputs else None
 
     def overwrites(self, v: Variable) -> View | None:
         """The memory of a node's input, where the node may write its result; None if not.

@@ -28,9 +28,9 @@ from symdnn.ops.core.scalar import Builder
 from symdnn.ops.core.shape import Alloc, Reshape, ShapeI, ShapeVector
 from symdnn.ops.elementwise.comparison import isfinite, switch
 from symdnn.ops.elementwise.scalar_meaning import meaning
-from symdnn.ops.elemwise import Elemwise
+from symdnn.ops.elemwise import Elemwise, like
 from symdnn.ops.linalg.products import BatchedDot, Dot
-from symdnn.ops.lowered.fused import FusedElemwise, FusedReduce
+from symdnn.ops.lowered.fused import FusedComplex, FusedElemwise, FusedReduce
 from symdnn.ops.lowered.fused_rows import FusedRows
 from symdnn.ops.lowered.transfer import GpuFromHost, HostFromGpu
 from symdnn.ops.nest.monoid import total
@@ -59,7 +59,7 @@ _MOST_EXPONENTIALS = 1 << 14
 
 def _elementwise(block: Block, node: Apply) -> list[Statement] | None:
     op = node.op
-    if isinstance(op, FusedElemwise):
+    if isinstance(op, FusedElemwise | FusedComplex):
         program = op.program
     else:
         assert isinstance(op, Elemwise)
@@ -163,7 +163,8 @@ def _softmax(block: Block, node: Apply) -> list[Statement] | None:
     weights = operator("exp")(centred)
     if isinstance(op, LogSoftmax):
         return block.expression(node, [centred - operator("log")(summed(weights))])
-    return block.expression(node, [weights / summed(weights)])
+    # One division for each row, whose sum is at least 1.
+    return block.expression(node, [weights * (like(1, x) / summed(weights))])
 
 
 def _log_sum_exp(block: Block, node: Apply) -> list[Statement] | None:
@@ -454,7 +455,7 @@ def _never_written(block: Block, view: View) -> bool:
 
 RULES: dict[type, Rule] = {
     Op: _view,
-    Elemwise: _elementwise, FusedElemwise: _elementwise,
+    Elemwise: _elementwise, FusedElemwise: _elementwise, FusedComplex: _elementwise,
     Reduce: _reduction, FusedReduce: _reduction, **dict.fromkeys(CUMULATIVE, _cumulative),
     **dict.fromkeys((Softmax, LogSoftmax, SoftmaxGrad, LogSoftmaxGrad), _softmax),
     ShapeI: _shape, ShapeVector: _shape,

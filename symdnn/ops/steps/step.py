@@ -13,6 +13,7 @@ from symdnn.graph.variable import Variable
 from symdnn.ops.control.scan import Carry, Scan
 from symdnn.ops.steps.block import Block, Rules
 from symdnn.ops.steps.code import Code, NotLowered, same
+from symdnn.ops.steps.direct import without_copies
 from symdnn.ops.steps.statements import Statement, View
 
 __all__ = ["Step", "bytes_of", "collected_shapes", "dtype_of", "entry"]
@@ -69,7 +70,9 @@ class Step:
         places = {k: place(k, s) for k, s in enumerate(shapes) if s is not None}
         for k, view in places.items():
             self._wants(first + k, view)
+        count = len(self.code.buffers)
         body = block.lowered()
+        own = {f"b{i}" for i in range(count, len(self.code.buffers))}
         values = [block.view(v) for v in op.inner.outputs]
         moving = {s.base for s in self.states}
         after: list[Statement] = []
@@ -89,7 +92,7 @@ class Step:
         for k, value in enumerate(values[first : first + op.collected]):
             body += same(places.get(k) or place(k, value.shape), value)
         until = self._safe(values[-1], None, moving, body) if op.until else None
-        return body, after, until
+        return *without_copies(body, after, own, until), until
 
     def _safe(self, value: View, own: View | None, moving: set[str], body: list[Statement]) -> View:
         """A value that moving the states on does not change: a copy if it lies in one of them."""

@@ -25,6 +25,7 @@ class GpuDnnAttention(DnnBase):
     key and counter.
     """
 
+    never_fails: ClassVar[bool] = True
     dtypes: ClassVar[tuple[str, ...]] = ("float16", "bfloat16")
     neutral_type: ClassVar[type[Op]] = Attention
     how: Scores
@@ -58,6 +59,7 @@ class GpuDnnAttentionGrad(DnnBase):
     of :class:`GpuDnnAttention`. Without ``of_mask`` there is no gradient of the mask.
     """
 
+    never_fails: ClassVar[bool] = True
     dtypes: ClassVar[tuple[str, ...]] = ("float16", "bfloat16")
     neutral_type: ClassVar[type[Op]] = AttentionGrad
     how: Scores

@@ -105,6 +105,7 @@ class DnnConvolution(EpilogueOp, DnnBase):
     (N, \\*sizes, C) and filters (K, \\*sizes, C).
     """
 
+    never_fails: ClassVar[bool] = True
     abstract: ClassVar[bool] = True
     layouts: ClassVar[tuple[str, ...]] = ("NCHW", "NHWC")
     bias_axis: ClassVar[int] = 1

@@ -39,6 +39,7 @@ class GpuDnnBatchNormBase(Composed, DnnBase):
     :class:`~symdnn.errors.OptionError` for an epsilon below 1e-5.
     """
 
+    never_fails: ClassVar[bool] = True
     abstract: ClassVar[bool] = True
     layouts: ClassVar[tuple[str, ...]] = ("NCHW", "NHWC")
     dtypes: ClassVar[tuple[str, ...]] = (*DnnBase.dtypes, "bfloat16")

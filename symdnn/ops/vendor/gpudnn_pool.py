@@ -55,6 +55,7 @@ class GpuDnnPoolBase(DnnBase):
     do: our own kernels run them. With ``layout="NHWC"`` activations are (N, \\*sizes, C).
     """
 
+    never_fails: ClassVar[bool] = True
     abstract: ClassVar[bool] = True
     layouts: ClassVar[tuple[str, ...]] = ("NCHW", "NHWC")
     dtypes: ClassVar[tuple[str, ...]] = (*DnnBase.dtypes, "bfloat16")

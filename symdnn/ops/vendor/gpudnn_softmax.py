@@ -39,6 +39,7 @@ class GpuDnnSoftmaxBase(Composed, DnnBase):
     dimensions but the first).
     """
 
+    never_fails: ClassVar[bool] = True
     abstract: ClassVar[bool] = True
     dtypes: ClassVar[tuple[str, ...]] = (*DnnBase.dtypes, "bfloat16")
     overwrites: ClassVar[Mapping[int, tuple[int, ...]]] = {0: (0,)}
@@ -133,6 +134,7 @@ class GpuDnnReduction(Composed, DnnBase):
     dimensions, in C order, as uint32.
     """
 
+    never_fails: ClassVar[bool] = True
     choices: ClassVar[Choices] = {"red_op": tuple(_REDUCTIONS)}
     red_op: str
     axis: tuple[int, ...]

@@ -77,7 +77,7 @@ class _ByChannel(OneDnnBase):
 
 # -- GEMM ------------------------------------------------------------------------------------------
 
-_EPILOGUES = EpilogueRules(tuple(ACTIVATIONS.items()), ("float32",))
+_EPILOGUES = EpilogueRules(tuple(ACTIVATIONS.items()), ("float32", "bfloat16"))
 
 
 @dataclass(frozen=True)

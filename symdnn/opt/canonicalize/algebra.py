@@ -8,8 +8,6 @@ loses a NaN or an infinity: ``0 * x`` and ``x - x`` become 0 for integers only (
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from symdnn.graph.pattern import Match, pattern_vars
@@ -59,6 +57,7 @@ from symdnn.rewriting.facts import (
     one_dtype,
     signed,
 )
+from symdnn.rewriting.magnitudes import foldable, is_moderate, limits, movable
 from symdnn.rewriting.rewrite import Context, Family, reads, rewrite
 
 __all__ = ["RULES"]
@@ -226,17 +225,13 @@ def div_by_constant(node: Apply, context: Context) -> Variable | None:
     with np.errstate(all="ignore"):
         inverse = np.asarray(1 / b.data.astype(np.float64)).astype(b.data.dtype)
     size = np.abs(inverse.astype(np.float64))
-    smallest = float(_finfo(b.type.dtype).smallest_normal)
+    smallest = float(limits(b.type.dtype).smallest_normal)
     if not np.all(np.isfinite(size) & (size >= smallest)):
         return None
     if np.any(np.abs(np.frexp(size)[0]) != 0.5) and _decides(node.outputs[0], context):
         return None
     number = _number(b)
     return Constant(inverse, exact=1 / number if number else None) * a
-
-
-def _finfo(dtype: str) -> Any:
-    return np.finfo(np.float32 if dtype == "bfloat16" else dtype)
 
 
 def u_is_full(m: Match) -> bool:
@@ -254,31 +249,31 @@ CONSTANTS = [
     constant_of_result_dtype,
     div_by_constant,
     rule("sub_constant", u - c, (-c) + u, when=signed),
-    rule("add_constants", c + (d + u), (c + d) + u, when=one_dtype),
-    rule("add_minuend", c + (d - u), (c + d) - u, when=signed),
-    rule("sub_sum", sub(c, d + u), (c - d) - u, when=signed),
-    rule("sub_minuend", sub(c, d - u), (c - d) + u, when=signed),
-    rule("mul_constants", c * (d * u), (c * d) * u, when=one_dtype),
-    rule("mul_dividend", c * (d / u), (c * d) / u, when=floating),
-    rule("div_product", true_div(c, d * u), (c / d) / u, when=floating),
-    rule("div_quotient", true_div(c, d / u), (c / d) * u, when=floating),
+    rule("add_constants", c + (d + u), (c + d) + u, when=(one_dtype, foldable(np.add))),
+    rule("add_minuend", c + (d - u), (c + d) - u, when=(signed, foldable(np.add))),
+    rule("sub_sum", sub(c, d + u), (c - d) - u, when=(signed, foldable(np.subtract))),
+    rule("sub_minuend", sub(c, d - u), (c - d) + u, when=(signed, foldable(np.subtract))),
+    rule("mul_constants", c * (d * u), (c * d) * u, when=(one_dtype, foldable(np.multiply))),
+    rule("mul_dividend", c * (d / u), (c * d) / u, when=(floating, foldable(np.multiply))),
+    rule("div_product", true_div(c, d * u), (c / d) / u, when=(floating, foldable(np.true_divide))),
+    rule("div_quotient", true_div(c, d / u), (c / d) * u,
+         when=(floating, foldable(np.true_divide))),
     rule(
         "constant_out_of_mul", (c * u) * y, c * (u * y),
-        when=(one_dtype, u_is_full, lambda m: not is_constant(m.y) and _scalar(m.c)),
+        when=(one_dtype, u_is_full, lambda m: not is_constant(m.y) and is_moderate(m.c)),
     ),
     rule(
         "constant_out_of_div", (c * u) / y, c * (u / y),
-        when=(floating, u_is_full, lambda m: not is_constant(m.y) and _scalar(m.c)),
+        when=(floating, u_is_full, lambda m: not is_constant(m.y) and is_moderate(m.c)),
     ),
-    rule("single_factors", s * (t * u), (s * t) * u, when=(one_dtype, u_is_many)),
+    rule(
+        "single_factors", s * (t * u), (s * t) * u,
+        when=(one_dtype, u_is_many, lambda m: movable(m.s) and movable(m.t)),
+    ),
     rule("same_terms", u + u, mul(2, u), when=signed),
     rule("multiple_of_term", (c * u) + u, (c + 1) * u, when=signed),
-    rule("multiples_of_term", (c * u) + (d * u), (c + d) * u, when=signed),
+    rule("multiples_of_term", (c * u) + (d * u), (c + d) * u, when=(signed, foldable(np.add))),
 ]  # fmt: skip
-
-
-def _scalar(v: Variable) -> bool:
-    return isinstance(v, Constant) and v.data.size == 1
 
 
 # -- quotients and powers -------------------------------------------------------------------------

@@ -6,12 +6,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from symdnn.graph.variable import Apply, Variable
-from symdnn.ops.array.reduce import Reduce, Sum
+from symdnn.ops.array.reduce import AllTrue, LogSumExp, Reduce, Sum
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.shape import DimShuffle, dimshuffle
 from symdnn.ops.elementwise.arithmetic import Mul, Neg, TrueDiv
-from symdnn.rewriting.facts import all_ones, is_constant, made_by, node_of
+from symdnn.ops.elementwise.comparison import Eq, eq
+from symdnn.ops.elemwise import like
+from symdnn.rewriting.facts import all_ones, is_constant, made_by, node_of, number, real_float
+from symdnn.rewriting.magnitudes import movable
 from symdnn.rewriting.rewrite import Context, node_rewrite, reads
 
 __all__ = ["RULES"]
@@ -106,7 +111,9 @@ def _plain_sum(op: Sum, v: Variable) -> bool:
 
 
 def _factor(a: Variable, x: Variable) -> bool:
-    return all_ones(a) and not all_ones(x) and not is_constant(x) and a.type.dtype == x.type.dtype
+    if not all_ones(a) or all_ones(x) or is_constant(x) or a.type.dtype != x.type.dtype:
+        return False
+    return movable(a)
 
 
 @node_rewrite(Sum, phase=PHASE, tags=(*TAGS, "local_sum_prod_neg"), admits=reads(Neg))
@@ -119,4 +126,20 @@ def sum_of_neg(node: Apply, context: Context) -> Variable | None:
     return -op(node_of(v).inputs[0])
 
 
-RULES = [reduce_over_ones, reduce_of_dimshuffle, reduce_of_reduce, sum_of_multiple, sum_of_neg]
+@node_rewrite(Eq, phase=PHASE, tags=TAGS, admits=reads(LogSumExp))
+def no_exponential_is_asked(node: Apply, context: Context) -> Variable | None:
+    """``eq(logsumexp(x), -inf) -> all(eq(x, -inf))``, which needs no exponentials.
+
+    Only where nothing else reads the sum: a gradient asks it whether a softmax is NaN.
+    """
+    for total, bound in (node.inputs, node.inputs[::-1]):
+        if made_by(total, LogSumExp) and number(bound) == -np.inf and context.only_reader(total):
+            op, x = node_of(total).op, node_of(total).inputs[0]
+            return AllTrue(op.axes, op.keepdims)(eq(x, like(-np.inf, x))) if real_float(x) else None
+    return None
+
+
+RULES = [
+    reduce_over_ones, reduce_of_dimshuffle, reduce_of_reduce, sum_of_multiple, sum_of_neg,
+    no_exponential_is_asked,
+]  # fmt: skip

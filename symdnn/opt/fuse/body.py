@@ -8,6 +8,7 @@ from typing import Any
 from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.core.scalar import RESULT, Builder, Scalar, ScalarProgram
 from symdnn.ops.core.shape import DimShuffle, dimshuffle
+from symdnn.ops.elementwise.complex_meaning import part_dtypes
 from symdnn.opt.fuse.groups import Groups, Member, number_in, scalar_behind, widened
 from symdnn.rewriting.facts import node_of
 
@@ -32,9 +33,13 @@ class Body:
         self.recomputed = self._cheap_scalars(group)
         self.inputs: dict[Variable, Variable] = {}
         self._find_inputs(group)
-        self.builder = Builder([v.type.dtype for v in self.inputs.values()])
-        self.values: dict[Variable, Scalar] = {
-            v: self.builder.input(i) for i, v in enumerate(self.inputs)
+        dtypes = [part_dtypes(v.type.dtype) for v in self.inputs]
+        self.builder = Builder([part for parts in dtypes for part in parts])
+        places = iter(range(len(self.builder.inputs)))
+        #: What is known of each variable: a number, or the parts of a complex one.
+        self.values: dict[Variable, list[Scalar]] = {
+            v: [self.builder.input(next(places)) for _ in parts]
+            for v, parts in zip(self.inputs, dtypes, strict=True)
         }
         for member in group:
             self._emit(member.node, member.program)
@@ -104,21 +109,24 @@ class Body:
     # -- instructions -----------------------------------------------------------------------------
 
     def _emit(self, node: Apply, program: ScalarProgram) -> None:
-        results = self.builder.inline(program, [self._value(v) for v in node.inputs])
-        self.values.update(zip(node.outputs, results, strict=True))
+        given = [part for v in node.inputs for part in self._value(v)]
+        rest = iter(self.builder.inline(program, given))
+        for v in node.outputs:
+            self.values[v] = [next(rest) for _ in part_dtypes(v.type.dtype)]
 
-    def _value(self, v: Variable) -> Scalar:
+    def _value(self, v: Variable) -> list[Scalar]:
         if v in self.values:
             return self.values[v]
         number = number_in(v)
         if number is not None:
             if v.exact is None:  # type: ignore[attr-defined]
-                return self.builder.const(number, v.type.dtype)
+                return [self.builder.const(number, v.type.dtype)]
             wide = self.builder.const(v.exact, "float32")  # type: ignore[attr-defined]
-            return wide.cast(v.type.dtype, RESULT)
+            return [wide.cast(v.type.dtype, RESULT)]
         narrow = widened(v)
         if narrow is not None:
-            self.values[v] = self.builder.cast(self._value(narrow), v.type.dtype)
+            (value,) = self._value(narrow)
+            self.values[v] = [self.builder.cast(value, v.type.dtype)]
             return self.values[v]
         if v in self.again:
             self._emit(node_of(v), self.again[v])

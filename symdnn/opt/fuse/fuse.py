@@ -15,7 +15,7 @@ from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.array.reduce import Accumulate, Reduce
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.scalar import Builder, Scalar, ScalarProgram
-from symdnn.ops.lowered.fused import FusedElemwise, FusedReduce
+from symdnn.ops.lowered.fused import FusedReduce, fused_elementwise
 from symdnn.opt.fuse.body import Body
 from symdnn.opt.fuse.groups import (
     MAX_REDUCTIONS,
@@ -65,8 +65,9 @@ def _replace(
         body = Body(groups, group, again)
         if not body.inputs or not stored_values:
             return
-        program = body.builder.program([body.values[v] for v in stored_values])
-        made = FusedElemwise(program)(*body.operands())
+        program = body.builder.program([part for v in stored_values for part in body.values[v]])
+        dtypes = [[v.type.dtype for v in vs] for vs in (body.inputs, stored_values)]
+        made = fused_elementwise(program, *dtypes).make_node(*body.operands()).outputs
     pairs = [(old, new) for old, new in zip(stored_values, made, strict=True)]
     if all(old.type.ndim == new.type.ndim and _keeps_broadcasting(old, new) for old, new in pairs):
         groups.fgraph.replace_all(pairs, "fuse_elementwise")

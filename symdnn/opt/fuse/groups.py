@@ -10,7 +10,7 @@ computed behind one of them and read before it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,9 +24,10 @@ from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.scalar import REFERENCE_ONLY, Builder, ScalarProgram
 from symdnn.ops.core.shape import DimShuffle
 from symdnn.ops.elementwise.arithmetic import Cast
+from symdnn.ops.elementwise.complex_meaning import complex_meaning, part_dtypes
 from symdnn.ops.elementwise.scalar_meaning import meaning
 from symdnn.ops.elemwise import Elemwise
-from symdnn.ops.lowered.fused import FusedElemwise, FusedReduce
+from symdnn.ops.lowered.fused import FusedElemwise, FusedReduce, fused_elementwise
 from symdnn.ops.lowered.lowered import neutral_of
 from symdnn.opt.fuse.branches import branch_paths, effects_among
 from symdnn.opt.fuse.transfer import Places
@@ -65,17 +66,25 @@ def fusable_program(node: Apply) -> ScalarProgram | None:
     op = node.op
     if isinstance(op, FusedElemwise):
         return op.program
+    return _program_by(meaning, node)
+
+
+def _program_by(
+    meaning_of: Callable[[Elemwise, tuple[str, ...]], ScalarProgram | None], node: Apply
+) -> ScalarProgram | None:
+    op = node.op
     if not isinstance(op, Elemwise) or op.unmergeable:
         return None
     if node.hints.backend not in FUSABLE_BACKENDS:
         return None
     if not all(isinstance(v.type, TensorType) for v in node.inputs):
         return None
-    program = meaning(op, tuple(v.type.dtype for v in node.inputs))
+    program = meaning_of(op, tuple(v.type.dtype for v in node.inputs))
     if program is None or program.names & REFERENCE_ONLY:
         return None
     # Flags that decide the dtype may have changed since the node was made.
-    return program if program.output_dtypes == (node.outputs[0].type.dtype,) else None
+    made = part_dtypes(node.outputs[0].type.dtype)
+    return program if program.output_dtypes == made else None
 
 
 @dataclass
@@ -130,18 +139,20 @@ class Groups:
     def _member(self, node: Apply) -> Member | None:
         if self.places(node) != self.context.target.place or node in self.places.read_on_host:
             return None
-        program = fusable_program(node)
-        if program is None or not self._fuses(program):
+        program = fusable_program(node) or _program_by(complex_meaning, node)
+        if program is None or not self._fuses(node, program):
             return None
         pattern = node.outputs[0].type.broadcastable
         return Member(node, program, (pattern, _elementwise_hints(node.hints), self.paths[node]))
 
-    def _fuses(self, program: ScalarProgram) -> bool:
+    def _fuses(self, node: Apply, program: ScalarProgram) -> bool:
         """Whether the target has generated kernels for a program; cached by program."""
         found = self._fuses_cache.get(id(program))
         if found is None:
             fuses, kind = self.context.capabilities.fuses, self.context.target.kind
-            found = self._fuses_cache[id(program)] = fuses(FusedElemwise(program), kind)
+            dtypes = [[v.type.dtype for v in vs] for vs in (node.inputs, node.outputs)]
+            found = fuses(fused_elementwise(program, *dtypes), kind)
+            self._fuses_cache[id(program)] = found
         return found
 
     def _kind(self, node: Apply) -> Any:

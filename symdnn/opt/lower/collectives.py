@@ -10,6 +10,7 @@ from symdnn.ops.collective.base import Collective
 from symdnn.ops.collective.overlapped import (
     AllReduceStart,
     AllReduceWait,
+    AllSucceeded,
     MoveStart,
     MoveWait,
     StreamStart,
@@ -42,6 +43,12 @@ def overlap_moves(
     return MoveWait()(*MoveStart(node.op.group, node.op)(*node.inputs))
 
 
+@node_rewrite(AllSucceeded, phase="transfer", tags=("fast_compile",), name="overlap_agreement")
+def overlap_agreement(node: Apply[AllSucceeded], context: Context) -> Sequence[Variable] | None:
+    """On a GPU the agreement before updates, likewise."""
+    return _on_a_stream(node, context) if context.target.kind != "cpu" else None
+
+
 def _on_a_stream(node: Apply[Collective], context: Context) -> Sequence[Variable] | None:
     """Both halves on a GPU, of several ranks, if the program has other nodes to run meanwhile."""
     if node.op.group.size == 1 or context.inner or not config.distributed.overlap:
@@ -52,4 +59,4 @@ def _on_a_stream(node: Apply[Collective], context: Context) -> Sequence[Variable
     return StreamWait(len(started.outputs)).make_node(*started.outputs, *node.inputs).outputs
 
 
-RULES = (overlap, overlap_moves)
+RULES = (overlap, overlap_moves, overlap_agreement)

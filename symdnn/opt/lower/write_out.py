@@ -44,23 +44,25 @@ def write_out(node: Apply, context: Context) -> Sequence[Variable] | None:
 
 
 def _gemms_are_faster(node: Apply, context: Context) -> bool:
-    """Whether flags let GEMMs of a GPU round float32 operands, and our kernel is the slower one.
+    """Whether GEMMs of a GPU are faster than our kernel.
 
-    It rounds to the digits of TF32, too: up to 128 features it is the faster one. But a gradient
-    that is written out shares scores and softmax with a result that is, too.
+    A gradient that is written out shares scores and softmax with a result that is, too. Where flags
+    let GEMMs round float32 operands, the kernel rounds to the digits of TF32, too: up to 128
+    features it is the faster one.
     """
     target = context.target
     if target.kind != "cuda" or node.inputs[0].type.dtype != "float32":
         return False
     if node.hints.precision is None and config.amp != "off":
         return True
+    users = [] if isinstance(node.op, AttentionGrad) else context.fgraph.user_nodes(node.outputs[1])
+    if any(not context.capabilities.has_own_kernel(n, target.kind) for n in users):
+        return True
     if not config.dnn.conv.allow_tf32:
         return False
     features = [v.type.shape[3] or inf for v in node.inputs[:3]]
     old = (target.compute_capability or (0, 0)) < (8, 0)
-    users = [] if isinstance(node.op, AttentionGrad) else context.fgraph.user_nodes(node.outputs[1])
-    shared = any(not context.capabilities.has_own_kernel(n, target.kind) for n in users)
-    return old or shared or max(features) > _FAST_FEATURES
+    return old or max(features) > _FAST_FEATURES
 
 
 @node_rewrite(

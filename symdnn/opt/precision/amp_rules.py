@@ -36,8 +36,8 @@ from symdnn.ops.nn.pool import AveragePoolGrad, MaxPoolGrad, Pool
 from symdnn.ops.nn.rnn import RNNForward, RNNGrad
 
 __all__ = [
-    "TENSOR_CORE_OPS", "is_exact", "is_float32", "may_round_result", "narrow_inputs",
-    "only_moves", "stays_in_register", "takes_16_bits", "uses_tensor_cores",
+    "DATA_MOVEMENT_OPS", "TENSOR_CORE_OPS", "is_exact", "is_float32", "may_round_result",
+    "narrow_inputs", "only_moves", "stays_in_register", "takes_16_bits", "uses_tensor_cores",
 ]  # fmt: skip
 
 #: Elementwise ops whose results are about as large as their operands, or between -1 and 1. Others
@@ -49,7 +49,7 @@ _BOUNDED_OPS: tuple[type[Op], ...] = (
 
 #: Ops that only copy elements, or add a few of them in float32: their results are narrow where
 #: all copied values are.
-_DATA_MOVEMENT_OPS: tuple[type[Op], ...] = (
+DATA_MOVEMENT_OPS: tuple[type[Op], ...] = (
     AdvancedSubtensor, Alloc, DimShuffle, ForgetShape, IncSubtensor, Join, ListedSums, MatchSizes,
     Pad, Reshape, Roll, SpecifyType, Split, Subtensor,
 )  # fmt: skip
@@ -189,7 +189,7 @@ def _dropout(node: Apply, narrow: Narrow) -> Sequence[int] | None:
 
 
 _RULES: tuple[tuple[Any, _Rule], ...] = (
-    (_DATA_MOVEMENT_OPS, _data_movement),
+    (DATA_MOVEMENT_OPS, _data_movement),
     (NormGrad, _norm_gradient),
     (Normalise, _first_input),
     ((Pool, MaxPoolGrad, AveragePoolGrad), _pooling),

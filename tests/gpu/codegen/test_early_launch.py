@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import re
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,14 +18,6 @@ from symdnn.gpu.device.context import Context
 from symdnn.gpu.device.driver_api import CudaBindings
 
 KERNEL = 'extern "C" __global__ void k(float* x) { x[0] = 1; }'
-
-
-@pytest.fixture(autouse=True)
-def early() -> Iterator[None]:
-    with config.change_flags({"gpu.early_launch": "auto"}):
-        yield
-
-
 FILES = sorted(p.name for p in device_source._FOLDER.glob("*.cu"))
 
 

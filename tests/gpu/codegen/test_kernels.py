@@ -42,6 +42,7 @@ from symdnn.ops.nn.batchnorm import LayerNorm, LayerNormGrad
 from symdnn.ops.nn.crossentropy import PickLabel, PlaceLabel, SoftmaxCrossentropy
 from symdnn.ops.nn.softmax import LogSoftmax, Softmax
 from symdnn.ops.random import random as rnd
+from symdnn.ops.random.mrg import MrgUniform, spaced
 from tests.gpu import emulator
 from tests.gpu.emulator import HostEnv, device_copy, on_device
 from tests.gpu.recorder import recorded
@@ -621,6 +622,14 @@ def test_draws_from_any_counter(counter, dtype):
     ):
         exact = isinstance(op, rnd.RandomUniform)
         compare(random_kernels.DrawKernel(), op, state, n, rtol=0 if exact else None)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("count", [0, 3, 700, 1500])
+def test_streams_that_are_drawn_in_turn(count, dtype):
+    state = dense(spaced(np.array([1, 2, 3, 4, 5, 6], np.int32), 700, 72))
+    op = MrgUniform(dtype, (None,))
+    compare(random_kernels.MrgKernel(), op, state, np.int64(count), rtol=0)
 
 
 def test_permutations_of_rows():

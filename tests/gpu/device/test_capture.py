@@ -11,6 +11,7 @@ import symdnn
 import symdnn.tensor as T
 from symdnn.compile.modes.monitor import MonitorMode
 from symdnn.errors import DimensionMismatch, IndexOutOfRange
+from symdnn.gpu.execution.plan import CudaPlan
 from symdnn.ops.elementwise.arithmetic import Cast
 from symdnn.ops.nn.channels_last import Reorder
 from tests.gpu.fake_device import STEP_SECONDS
@@ -579,3 +580,37 @@ def test_a_profile_has_the_devices_times_and_copies_only_results(fake_device):
     assert nodes
     assert {n.seconds for n in nodes} == {2 * STEP_SECONDS}
     assert all(n.bytes_moved > 0 for n in nodes)
+
+
+def test_a_plan_that_is_captured_at_once_runs_without_a_trace_before(fake_device, monkeypatch):
+    """As those of ranks with collectives that others have captured."""
+    monkeypatch.setattr(CudaPlan, "at_once", True)
+    (f, ps), (g, qs) = pair()
+    for n in (5, 2, 2, 5, 3):
+        args, new = batch(n), n not in [p.signature[0][0] for p in f.plans()]
+        fake_device.take_log()
+        np.testing.assert_allclose(f(*args), g(*args), rtol=2e-4)
+        log = fake_device.take_log()
+        assert log[-2:] == ["graph", "wait"]
+        assert (len(log) > 2) == new  # kernels run alone first
+    assert_same(ps, qs)
+    before = [p.get_value() for p in ps]
+    x, i, t = batch(7)
+    with pytest.raises(IndexOutOfRange):
+        f(x, i, t + 4)
+    for p, value in zip(ps, before):
+        np.testing.assert_array_equal(p.get_value(), value)
+    np.testing.assert_allclose(f(x, i, t), g(x, i, t), rtol=2e-4)
+    assert_same(ps, qs)
+    assert all(p.bound.capture_state.startswith("captured") for p in f.plans())
+
+
+def test_a_capture_at_once_that_fails_is_run_step_by_step(fake_device, monkeypatch):
+    monkeypatch.setattr(CudaPlan, "at_once", True)
+    monkeypatch.setattr(fake_device.context, "refuse_capture", "no graph now")
+    (f, ps), (g, qs) = pair()
+    for _ in range(3):
+        args = batch()
+        np.testing.assert_allclose(f(*args), g(*args), rtol=2e-4)
+    assert_same(ps, qs)
+    assert "no graph now" in f.plans()[0].bound.capture_state

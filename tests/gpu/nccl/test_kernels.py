@@ -71,9 +71,9 @@ class FakeSide:
         self.asked.append(("arrive", key))
 
 
-def environment(word):
+def environment(word, alone=False):
     return SimpleNamespace(
-        stream=5, side=FakeSide(), error_word=word.ctypes.data,
+        stream=5, alone=alone, load_only=False, side=FakeSide(), error_word=word.ctypes.data,
         zero=lambda address, count: ctypes.memset(address, 0, count),
     )  # fmt: skip
 
@@ -319,3 +319,18 @@ def test_of_one_rank_a_permutation_gives_its_own_value_or_zeros(monkeypatch, pai
     launch(environment(np.zeros(4, "int32")), [raw(x)], [raw(out)])
     assert len(copied) == (wanted == 5)
     assert copied or (out == wanted).all()
+
+
+def test_collectives_that_are_alone_do_without_nccl(fake, monkeypatch):
+    """They give a rank its own values, or zeros, as before a capture at once."""
+    monkeypatch.setattr(kernels, "strided_copy", lambda env, x, out: np.copyto(out_of[out.ptr], x_))
+    monkeypatch.setattr(nccl, "_communicators", {GROUP: nccl.NcclCommunicator(GROUP, 1, "comm")})
+    x_ = np.full((6, 5), 3.0, "float32")
+    for op in (AllReduce(GROUP, "sum"), AllGather(GROUP), StreamStart(GROUP, AllReduce(GROUP))):
+        call = call_of(op, [x_])
+        outs = [np.full(t.shape, 7.0, "float32") for t in call.outputs]
+        out_of = {raw(y).ptr: y for y in outs}
+        env = environment(np.zeros(4, "int32"), alone=True)
+        NcclKernel().bind(call)(env, [raw(x_)], [raw(y) for y in outs])
+        assert (outs[0] == (3 if outs[0].shape == x_.shape else 0)).all()
+    assert fake.launches == [[], [], []]

@@ -53,6 +53,13 @@ def test_python_knows_what_to_search_for_another_name(owner: Any, advice: Mappin
     assert raised.value.name == "no_such_name"
 
 
+@pytest.mark.parametrize(("owner", "wrong", "right"), [(T, "softmx", "softmax"), (T, "Dot", "dot")])
+def test_a_misspelled_name_of_a_large_module_names_the_right_one(owner, wrong, right):
+    """Python searches in small ones only."""
+    with pytest.raises(AttributeError, match=f"{wrong!r}; did you mean {right!r}"):
+        getattr(owner, wrong)
+
+
 def test_subpackages_are_there_without_an_import_of_their_own():
     assert symdnn.sparse.__name__ == "symdnn.sparse"
     assert symdnn.distributions.__name__ == "symdnn.distributions"

@@ -6,7 +6,14 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn import control
-from symdnn.errors import AxisError, OptionError, StateMismatch, SymbolicValueError, TypeMismatch
+from symdnn.errors import (
+    AxisError,
+    InputError,
+    OptionError,
+    StateMismatch,
+    SymbolicValueError,
+    TypeMismatch,
+)
 
 
 def slope(f, x, step=1e-6):
@@ -290,3 +297,20 @@ def test_a_number_of_pythons_takes_the_dtype_that_follows_and_one_of_numpys_keep
     assert (f(xs).dtype, last.type.dtype) == (dtype, dtype)
     with pytest.raises(StateMismatch, match="float64"):
         control.scan(lambda c, x: (c.astype("float32") + x, x), np.float64(0), xs)
+
+
+def test_functions_of_other_arguments_are_errors_that_list_them():
+    wrong = {
+        r"while_loop: cond_fun: .* \(value\)": lambda: control.while_loop(
+            lambda: True, lambda v: v, 1.0
+        ),
+        r"while_loop: body_fun: .* \(value\)": lambda: control.while_loop(
+            lambda v: v < 3, lambda i, v: v, 1.0
+        ),
+        r"fori_loop: .* \(i, value\)": lambda: control.fori_loop(0, 3, lambda v: v, 1.0),
+        r"cond: .* \(operand 0\)": lambda: control.cond(T.scalar() > 0, lambda: 1, lambda v: v, 2),
+        r"control.scan: .* \(carry, x\)": lambda: control.scan(lambda x: x, 0.0, T.vector()),
+    }
+    for words, call in wrong.items():
+        with pytest.raises(InputError, match=words):
+            call()

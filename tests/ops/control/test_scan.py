@@ -8,7 +8,7 @@ import pytest
 from symdnn.autodiff import grad, verify_grad
 from symdnn.compile.function import function
 from symdnn.compile.shared import shared
-from symdnn.errors import ShapeMismatch, SymdnnError, TypeMismatch
+from symdnn.errors import InputError, ShapeMismatch, SymdnnError, TypeMismatch
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import as_variable
@@ -495,3 +495,13 @@ def test_an_error_in_a_step_names_the_line():
     with pytest.raises(ShapeMismatch) as caught:
         function([x, w], y)(np.ones((2, 3)), np.ones((4, 5)))
     assert "test_scan.py" in "".join(caught.value.__notes__)
+
+
+def test_a_step_of_other_arguments_is_an_error_that_lists_them():
+    x, h, w = MATRIX("x"), VECTOR("h"), MATRIX("w")
+    given = r"\(sequence 0, earlier value 0, non-sequence 0\)"
+    for step in (lambda a, b: a, lambda a, b, c, d: a):
+        with pytest.raises(InputError, match=f"scan: .*lambda> can't be called with {given}"):
+            scan(step, x, h, w)
+    with pytest.raises(TypeError, match="cannot make a constant of .no."):  # of the step itself
+        scan(lambda a, b, c: a + "no", x, h, w)

@@ -129,6 +129,20 @@ def test_padding(options):
     )
 
 
+@pytest.mark.parametrize("kind", ["even", "odd"])
+@pytest.mark.parametrize("mode", ["reflect", "symmetric"])
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_padding_wider_than_the_array(mode, kind, size):
+    widths = ((7, 8), (0, 9))
+    for array in (M[:size, :3], INTS[:size, :3]):
+        (got,), (wanted,) = results(lambda m, a: m.pad(a, widths, mode, reflect_type=kind), [array])
+        np.testing.assert_allclose(got, wanted, 1e-6)
+    T.verify_grad(
+        lambda x: T.pad(x, widths, mode, reflect_type=kind), [M[:size, :3]],
+        rng=np.random.RandomState(1),
+    )  # fmt: skip
+
+
 def test_constants():
     assert (T.pi, T.inf, T.newaxis) == (np.pi, np.inf, None)
     assert T.asarray([T.constant(1.0), 2], T.float32).eval().tolist() == [1, 2]
@@ -158,3 +172,15 @@ def test_what_is_wrong_is_said():
         T.pad(T.matrix("x"), 1, mode="reflect", reflect_type="even?")
     with pytest.raises(InputError, match="select: wanted as many choices"):
         T.select([T.bvector("b")], [])
+
+
+def test_the_gradient_of_the_next_number_is_that_of_the_first():
+    x, y, m = T.dvector("x"), T.dvector("y"), T.dmatrix("m")
+    cost = (T.nextafter(x, y) * np.arange(1.0, 5)).sum()
+    wrt = T.grad(cost, [x, y], disconnected_inputs="ignore")
+    given = {x: np.array([0.0, 1.0, 0.5, 0.5]), y: np.array([1.0, 1.0, 0.7, 0.2])}
+    dx, dy = evaluate(wrt, given)
+    np.testing.assert_array_equal(dx, [1, 2, 3, 4])
+    np.testing.assert_array_equal(dy, 0)
+    (dx,) = evaluate([T.grad(T.nextafter(x, m).sum(), x)], {x: np.ones(2), m: np.zeros((3, 2))})
+    np.testing.assert_array_equal(dx, 3)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from symdnn.compat.theano.names.class_names import NAMES
+from symdnn.compat.theano.names.streams.mrg import MrgStreams, ff_2p72, ff_2p134, guess_n_streams
 from symdnn.graph.variable import Shared, Variable
 from symdnn.ops.random import random_stream
 from symdnn.ops.random.random import STATE_TYPE
@@ -20,8 +21,8 @@ __all__ = [
     "CURAND_RandomStreams", "GPUA_MRG_RandomStreams", "MRG_RandomStream", "MRG_RandomStreams",
     "MultinomialFromUniform",
     "RandomStateSharedVariable", "RandomStateType", "RandomStreams", "RandomStreamsBase",
-    "binomial", "guess_n_streams", "multinomial", "normal", "permutation", "poisson",
-    "random_integers", "random_state_type", "uniform",
+    "binomial", "ff_2p134", "ff_2p72", "guess_n_streams", "multinomial", "normal", "permutation",
+    "poisson", "random_integers", "random_state_type", "uniform",
 ]  # fmt: skip
 
 
@@ -92,7 +93,7 @@ def _sampler(name: str) -> Any:
         values = getattr(super(_TheanosWords, self), name)(*args, **words)
         if len(self.state_updates) > made:
             state, new = self.state_updates[made]
-            values.rng = values.tag.rng = state
+            values.rng = values.rstate = values.tag.rng = state
             values.update = values.tag.update = state, new
         return values
 
@@ -117,28 +118,8 @@ class RandomStreams(_TheanosWords, random_stream.RandomStreams):
         return RandomStateSharedVariable(state.type, state.storage, state.name)
 
 
-class MRG_RandomStreams(_TheanosWords, random_stream.MRG_RandomStreams):
-    """``theano.sandbox.rng_mrg.MRG_RandomStreams``; the numbers are symdnn's own."""
-
-    def __init__(self, seed: Any = 12345, use_cuda: Any = None) -> None:
-        super().__init__(seed)
-
-    @property
-    def rstate(self) -> Any:
-        """What the next random variables start from, as an array. Programs give one stream's to
-        another, together with the values of ``state_updates``."""
-        return np.array([self._seed, len(self.state_updates)], np.uint64).view(np.int64)
-
-    @rstate.setter
-    def rstate(self, new: Any) -> None:
-        self._seed = int(np.asarray(new, np.int64).view(np.uint64)[0])
-
-    def set_rstate(self, seed: Any) -> None:
-        """Restart all streams from another seed."""
-        self.seed([abs(int(s)) for s in np.atleast_1d(seed)] if not np.isscalar(seed) else seed)
-
-    def inc_rstate(self) -> None:
-        """Nothing: each stream has its own counter."""
+class MRG_RandomStreams(_TheanosWords, MrgStreams):
+    """``theano.sandbox.rng_mrg.MRG_RandomStreams``, with Theano's numbers."""
 
 
 MRG_RandomStream = MRG_RandomStreams  # Theano-PyMC's name
@@ -158,11 +139,6 @@ class RandomStateType:
 
 
 random_state_type = RandomStateType()
-
-
-def guess_n_streams(size: object, warn: bool = False) -> int:
-    """Theano's number of streams for a draw; symdnn's need none."""
-    return 60 * 256
 
 
 def state_of(generator: np.random.RandomState) -> Any:

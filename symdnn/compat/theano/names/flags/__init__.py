@@ -1,0 +1,1 @@
+"""Names of ``theano.configparser`` and ``theano.configdefaults``."""

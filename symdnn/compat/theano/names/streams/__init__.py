@@ -1,0 +1,1 @@
+"""Streams of random numbers with the numbers of Theano."""

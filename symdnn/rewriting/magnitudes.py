@@ -1,0 +1,71 @@
+"""Whether constants may be gathered: what overflows or vanishes on the way is lost.
+
+``1e30 * (1e30 * x)`` is a number where ``x`` is 1e-40, but 1e60 is none in float32. And with
+``x`` and ``y`` of 1e24 so is ``(6.7e-11 * x) * y``, though ``x * y`` is infinite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from symdnn.graph.pattern import Match
+from symdnn.graph.variable import Constant, Variable
+
+__all__ = ["foldable", "is_moderate", "limits", "movable"]
+
+#: A constant may move past another factor if its binary exponent is at most this, and at most this
+#: part of its dtype's: all that is nearer to the limits of the dtype may be lost.
+_EXPONENT, _PART_OF_RANGE = 24, 0.25
+
+
+def limits(dtype: str) -> Any:
+    """The limits of a float dtype, ``numpy.finfo`` of those that NumPy does not know either."""
+    number = {"bfloat16": ml_dtypes.bfloat16, "complex64": np.float32, "complex128": np.float64}
+    return ml_dtypes.finfo(number.get(dtype, dtype))  # type: ignore[no-untyped-call]
+
+
+def foldable(op: np.ufunc) -> Callable[[Match], bool]:
+    """The condition that ``op(c, d)`` of a match loses no finite element.
+
+    Overflow loses it; so does a product or quotient below the smallest normal number.
+    """
+
+    def condition(m: Match) -> bool:
+        if m.node.outputs[0].type.is_discrete:
+            return True
+        wide = np.complex128 if m.c.type.is_complex else np.float64
+        c, d = m.c.data.astype(wide), m.d.data.astype(wide)
+        with np.errstate(all="ignore"):
+            size = np.abs(op(c, d))
+        range_ = limits(m.c.type.dtype)
+        kept = size <= float(range_.max)
+        if op in (np.multiply, np.true_divide):
+            kept &= (size >= float(range_.smallest_normal)) | (c == 0) | (d == 0)
+        return bool(np.all(kept | ~np.isfinite(c) | ~np.isfinite(d)))
+
+    return condition
+
+
+def is_moderate(v: Variable) -> bool:
+    """Whether ``v`` is a constant of one element that may be left out of an intermediate result.
+
+    All whole numbers may: their arithmetic has no bounds that are lost.
+    """
+    if not isinstance(v, Constant) or v.data.size != 1:
+        return False
+    if v.type.is_discrete:
+        return True
+    size = float(np.abs(v.data.reshape(()).astype(np.complex128)))
+    if not (np.isfinite(size) and size > 0):
+        return False
+    most = min(_EXPONENT, _PART_OF_RANGE * int(limits(v.type.dtype).maxexp))
+    return bool(abs(np.log2(size)) <= most)
+
+
+def movable(v: Variable) -> bool:
+    """Whether a factor may be applied later or earlier: constants must be moderate."""
+    return not isinstance(v, Constant) or is_moderate(v)

@@ -1,0 +1,225 @@
+"""Calls of hot functions that are one compiled function: what they take, give, leave to others."""
+
+import gc
+import sys
+import threading
+import tracemalloc
+import weakref
+
+import numpy as np
+import pytest
+
+import symdnn
+import symdnn.tensor as T
+from symdnn.config import config
+from tests.seeded import new_rng
+
+pytestmark = pytest.mark.cpu
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Other processes may want the processors: then a plan of two threads runs with fewer."""
+    with config.change_flags(**{"openmp.threads": 1, "cpu.compile": "always"}):
+        yield
+
+
+def hot(f, *args):
+    """``f``, called until a compiled function takes over."""
+    for _ in range(3):
+        f(*args)
+    for plan in f.plans():
+        plan.bound.become_hot()
+    for _ in range(8):
+        f(*args)
+    assert is_whole(f)
+    return f
+
+
+def is_whole(f):
+    return type(f.at_once) is type(len)
+
+
+def compiled(inputs, outputs, **more):
+    return symdnn.function(inputs, outputs, mode=symdnn.Mode(target="cpu"), **more)
+
+
+def normal(*shape):
+    return new_rng().normal(size=shape).astype("float32")
+
+
+def test_results_are_those_of_other_calls_and_new_each_time():
+    x, y = T.fmatrix("x"), T.fvector("y")
+    f = compiled([x, y], [x * y + 1, (x - y).sum(), x.sum(0)])
+    a, b = normal(5, 7), normal(7)
+    wanted = f(a, b)
+    hot(f, a, b)
+    first, second = f(a, b), f(a, b)
+    for w, one, two in zip(wanted, first, second, strict=True):
+        np.testing.assert_array_equal(w, one)
+        np.testing.assert_array_equal(w, two)
+        assert not np.shares_memory(one, two)
+        assert one.flags.owndata
+        assert one.flags.writeable
+
+
+@pytest.mark.parametrize("more", [{}, {"trust_input": True}])
+def test_other_arguments_are_taken_as_before(more):
+    x = T.fmatrix("x")
+    f = compiled([x], T.exp(x) - x)
+    a = normal(6, 4)
+    hot(f, a)
+    f.trust_input = bool(more)
+    wide = normal(12, 8)
+    for other in (normal(4, 6), normal(1, 1), a.T, wide[::2, ::2], normal(0, 3), a):
+        np.testing.assert_allclose(f(other), np.exp(other) - other, 1e-5, 1e-6)
+        assert f(other).shape == other.shape
+    assert is_whole(f)
+    f.trust_input = False
+    np.testing.assert_allclose(f(a.tolist()), np.exp(a) - a, 1e-5, 1e-6)
+    np.testing.assert_allclose(f(x=a), np.exp(a) - a, 1e-5, 1e-6)
+    np.testing.assert_allclose(f(a.astype(">f4")), np.exp(a) - a, 1e-5, 1e-6)
+    for wrong in (a[0], a.astype("float64") + 1e-12, None, "a"):
+        with pytest.raises((TypeError, ValueError)):
+            f(wrong)
+    for count in ((), (a, a)):
+        with pytest.raises(TypeError):
+            f(*count)
+
+
+def test_structures_of_results():
+    x, a = T.fvector("x"), normal(9)
+    for outputs, of in (({"p": x + 1, "q": x * 2}, dict), ([x + 1], list), (x + 1, np.ndarray)):
+        f = hot(compiled([x], outputs), a)
+        assert type(f(a)) is of
+    np.testing.assert_array_equal(hot(compiled([x], {"p": x + 1, "q": x * 2}), a)(a)["q"], 2 * a)
+
+
+def test_workspaces_are_the_functions_own():
+    """Products pack panels. A function that is called while another holds the arena has others."""
+    x, y = T.fmatrix("x"), T.fmatrix("y")
+    f = compiled([x, y], T.dot(T.dot(x, y), y))
+    a, b = normal(16, 16), normal(16, 16)
+    wanted = f(a, b)
+    hot(f, a, b)
+    other = compiled([x], T.dot(T.exp(x), x).sum(0))
+    for _ in range(3):
+        other(normal(64, 64))
+        np.testing.assert_array_equal(f(a, b), wanted)
+    f.plans()[0].bound.detach()
+    np.testing.assert_array_equal(f(a, b), wanted)
+    np.testing.assert_array_equal(f(x=a, y=b), wanted)
+
+
+def test_nothing_leaks():
+    x = T.fvector("x")
+    f = hot(compiled([x], [x + 1, x * 2]), normal(300))
+    a = normal(300)
+    gc.collect()
+    before = sys.getrefcount(a), sys.getrefcount(None), sys.getrefcount(a.dtype)
+    tracemalloc.start()
+    try:
+        f(a)
+        base = tracemalloc.get_traced_memory()[0]
+        for _ in range(5000):
+            r = f(a)
+        del r
+        gc.collect()
+        assert tracemalloc.get_traced_memory()[0] - base < 20_000
+    finally:
+        tracemalloc.stop()
+    after = sys.getrefcount(a), sys.getrefcount(None), sys.getrefcount(a.dtype)
+    assert all(abs(n - m) < 4000 for n, m in zip(before, after, strict=True)), (before, after)
+    for _ in range(3000):
+        f(a[:7])
+    assert abs(sys.getrefcount(a) - before[0]) < 20
+    gone = weakref.ref(f)
+    del f
+    gc.collect()
+    assert gone() is None
+
+
+def test_an_index_out_of_range_raises_as_before_and_the_next_call_is_right():
+    x, i = T.fvector("x"), T.lvector("i")
+    f = compiled([x, i], x[i] * 2)
+    a, good, bad = normal(50), np.arange(9), np.array([3, 50, 2, 1, 0, 4, 5, 6, 7])
+    hot(f, a, good)
+    for _ in range(2):
+        with pytest.raises(IndexError, match="50"):
+            f(a, bad)
+        np.testing.assert_array_equal(f(a, good), a[good] * 2)
+
+
+def test_plans_that_are_dropped_and_functions_that_are_freed():
+    x = T.fvector("x")
+    f = hot(compiled([x], x + 1), normal(8))
+    taken, a = f.at_once, normal(8)
+    f.free()
+    assert not is_whole(f)
+    np.testing.assert_array_equal(f(a), a + 1)
+    np.testing.assert_array_equal(taken(f, (a,))[0], a + 1)  # it keeps what it reads
+
+
+def test_large_results_are_memory_of_their_own_while_they_are_held():
+    x, a = T.fvector("x"), normal(1 << 17)
+    f = hot(compiled([x], [x + 1, x.sum()]), a)
+    held = [f(a * k)[0] for k in range(4)]
+    for k, r in enumerate(held):
+        np.testing.assert_array_equal(r, a * k + 1)
+    place = held[-1].ctypes.data
+    del held, r
+    assert f(a)[0].ctypes.data == place
+
+
+def test_other_flags_are_seen():
+    """A plan of one thread that has work for several is bound again where flags allow them."""
+    x, a = T.fmatrix("x"), normal(700, 600)
+    f = compiled([x], [T.exp(x), x.sum(1)])
+    hot(f, a)
+    wanted = f(a)
+    bound = f.plans()[0].bound
+    assert bound.parallel
+    with config.change_flags(**{"openmp.threads": 2}):
+        for _ in range(3):
+            for found, w in zip(f(a), wanted, strict=True):
+                np.testing.assert_array_equal(found, w)
+        assert bound.threads == 2
+    for found, w in zip(f(a), wanted, strict=True):
+        np.testing.assert_array_equal(found, w)
+
+
+def test_threads_call_one_function():
+    x, y = T.fmatrix("x"), T.fmatrix("y")
+    f = compiled([x, y], T.dot(T.dot(x, y), y))
+    arrays = [(normal(12, 12) + k, normal(12, 12)) for k in range(4)]
+    hot(f, *arrays[0])
+    wanted = [f(*pair) for pair in arrays]
+    faults = []
+
+    def run(k):
+        for _ in range(400):
+            if not np.array_equal(f(*arrays[k]), wanted[k]):
+                faults.append(k)
+
+    threads = [threading.Thread(target=run, args=(k,)) for k in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not faults
+
+
+def test_what_has_more_to_do_is_no_compiled_function():
+    x, m = T.fvector("x"), T.fmatrix("m")
+    shared = symdnn.shared(normal(5))
+    scaled = compiled([x], x * shared)
+    counted = compiled([x], x + 1, updates=[(shared, shared + 1)])
+    library = compiled([m], T.tanh(T.dot(m, m)))  # oneDNN's, by as many threads as the caller has
+    for f, a in ((scaled, normal(5)), (counted, normal(5)), (library, normal(12, 12))):
+        for _ in range(3):
+            f(a)
+        f.plans()[-1].bound.become_hot()
+        for _ in range(8):
+            f(a)
+        assert not is_whole(f)
+    np.testing.assert_array_equal(scaled(np.ones(5, "f")), shared.get_value())

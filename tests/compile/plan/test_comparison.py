@@ -1,0 +1,91 @@
+"""Lists of collectives decide alike on all ranks what is captured and what has plans."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from symdnn.compile.plan.comparison import Compared
+from symdnn.errors import CollectiveMismatch
+from symdnn.graph.type import TensorType
+from symdnn.graph.variable import Apply
+from symdnn.ops.collective.reductions import AllReduce
+from symdnn.world import process
+from symdnn.world.group import Group
+from symdnn.world.launcher import Launched
+
+BOTH, PAIR = Group((0, 1), "both"), Group((0, 2), "pair")
+
+
+def plan(*sizes, group=BOTH):
+    """A specialised segment with a reduction of each size."""
+    types = [TensorType("float32", (n,)) for n in sizes]
+    nodes = [Apply(AllReduce(group), (t("x"),), (t("y"),)) for t in types]
+    inputs = dict(zip(nodes, types))
+    call = lambda node: SimpleNamespace(inputs=[inputs[node]])  # noqa: E731
+    return SimpleNamespace(segment=SimpleNamespace(nodes=nodes), call=call)
+
+
+@pytest.fixture
+def told(monkeypatch):
+    """What this rank tells the others; they tell what ``others`` says."""
+    world = process.World(Launched(0, 3, 0, 3, "a test"))
+    monkeypatch.setattr(process, "_current", world)
+    told = SimpleNamespace(sent=[], others=None)
+
+    def gather(name, value, group=None, stuck=0.0):
+        told.sent.append((group, value))
+        return [value, value if told.others is None else told.others]
+
+    monkeypatch.setattr(world, "gather", gather)
+    return told
+
+
+def test_a_list_is_compared_once_with_the_reason_against_a_capture(told):
+    compared = Compared()
+    first = compared.check(plan(3, 4))
+    assert compared.check(plan(3, 4), "it needs the host") is first
+    assert first.why == ""
+    assert compared.check(plan(3)) is not first
+    assert [len(value[0]) for _, value in told.sent] == [2, 1]
+    assert compared.check(plan()) is None
+    told.others = [["AllReduce(op=sum, float32 [5])"], "gpu.graph=off"]
+    assert compared.check(plan(5)).why == "on rank 1: gpu.graph=off"
+    told.others = [["another"], ""]
+    with pytest.raises(CollectiveMismatch, match="number 1 is AllReduce"):
+        compared.check(plan(6))
+
+
+def test_from_the_second_call_of_a_list_on_plans_are_captured(told):
+    compared = Compared()
+    first, second = compared.check(plan(3)), compared.check(plan(4))
+    assert [first.called(), first.called(), second.called(), second.called()] == [0, 1, 0, 1]
+    pair = compared.check(plan(4, group=PAIR))
+    assert not pair.called()
+
+
+def used(compared, sizes, limit):
+    """Lists of these sizes are called in turn; what is dropped in each call."""
+    gone = []
+    for calls, n in enumerate(sizes):
+        one = compared.check(plan(n))
+        compared.use(one, calls)
+        one.called()
+        dropped = compared.dropped(limit)
+        gone.append({n for n in sizes if compared.check(plan(n)) in dropped})
+    return gone
+
+
+def test_the_list_that_was_not_called_for_longest_goes_first(told):
+    compared = Compared()
+    assert used(compared, [1, 2, 1, 3], 2) == [set(), set(), set(), {2}]
+    assert used(compared, [3, 4, 1], 2) == [set(), {1}, {3}]
+
+
+def test_of_lists_that_were_met_once_the_last_few_stay(told):
+    compared = Compared()
+    sizes = [1, 1, *range(2, 40)]  # the first one was called again
+    gone = set().union(*used(compared, sizes, 100))
+    kept = set(sizes) - gone
+    assert kept == {1, *range(24, 40)}
+    assert np.all([compared.check(plan(n)).called() for n in sizes])  # they are known as before
