@@ -51,5 +51,6 @@ def files_of(call: Any) -> set[str]:
 @pytest.mark.cpu
 def test_of_a_cpu():
     found = steady_files(symdnn.Mode(target="cpu"))
-    assert "compile/call/fast_host.py" in found
+    assert "compile/call/compiled_function.py" in found  # the fast path is generated code
+    assert "compile/call/arguments.py" not in found
     assert len(found) <= 14, sorted(found)
