@@ -10,12 +10,12 @@ import numpy as np
 
 from symdnn.compile.execute.targets import Devices, resolve_target
 from symdnn.errors import InputError
-from symdnn.graph.float64 import report_float64_shared
 from symdnn.graph.names.dim import SizeOrName
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import DtypeLike
 from symdnn.graph.values import interop
+from symdnn.graph.values.float64 import report_float64_shared
 from symdnn.graph.values.storage import DeviceMemory, Placed, Storage
 from symdnn.graph.values.value import array_from
 from symdnn.graph.variable import Shared, Variable

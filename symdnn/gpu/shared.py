@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from symdnn.errors import InputError
-from symdnn.graph.float64 import report_float64_shared
 from symdnn.graph.type import TensorType
+from symdnn.graph.values.float64 import report_float64_shared
 from symdnn.graph.values.interop import is_on_device
 from symdnn.graph.values.storage import Storage
 from symdnn.graph.variable import Shared, Variable

@@ -281,7 +281,7 @@ class Op:
 
             attach_test_values(node)
         if _float64() != "ignore":
-            from symdnn.graph.float64 import report_float64_node
+            from symdnn.graph.values.float64 import report_float64_node
 
             report_float64_node(node)
         return node

@@ -256,7 +256,7 @@ class TensorType(TypeValues, Type):
             what = f"wanted a string as its name, got {type(name).__name__}"
             raise InputError(f"a new variable of type {self}: {what}")
         if self.dtype == "float64" and config.warn_float64 != "ignore":
-            from symdnn.graph.float64 import report_float64_input
+            from symdnn.graph.values.float64 import report_float64_input
 
             report_float64_input(name)
         return Variable(self, name)

@@ -126,7 +126,7 @@ def _of_other_axes(node: Apply, at: int, context: Context) -> Variable | None:
     written, product = found
     second = Second(node, at, tuple(tuple(order[a] for a in g) for g in weights.groups))
     sizes = tuple(context.shapes.dims(scores))
-    axes = axes_of(product, second, order[node_of(softmax).op.axis], sizes)
+    axes = axes_of(product, second, order, order[node_of(softmax).op.axis], sizes)
     if axes is None or (dropout and axes.order != order):
         return None  # a dropout draws in the order of its elements
     axes, operands = axes.operands(product, second, context)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any
 
 from symdnn.graph.dims import product
@@ -178,10 +179,12 @@ class Axes:
         return found.dimshuffle(*_SWAPPED) if second.at else found
 
 
-def axes_of(first: Joined, second: Second, keys: int, sizes: tuple[Any, ...]) -> Axes | None:
+def axes_of(
+    first: Joined, second: Second, order: tuple[int, ...], keys: int, sizes: tuple[Any, ...]
+) -> Axes | None:
     """The axes of scores of these ``sizes`` that are normalised along ``keys``.
 
-    It is None where both products don't fit together.
+    ``order`` is that of the softmax. It is None where both products don't fit together.
     """
     stack, *others = first.groups
     if (keys,) not in others or not second.groups or second.terms != (keys,):
@@ -190,7 +193,12 @@ def axes_of(first: Joined, second: Second, keys: int, sizes: tuple[Any, ...]) ->
     ones = [x.type.shape[0] == 1 for x in (*node_of(first.array).inputs, *second.node.inputs)]
     if set(second.stack) != set(stack) or set(second.rows) != set(rows) or len(set(ones)) > 1:
         return None
-    return Axes(stack, tuple(sorted(rows)), keys, sizes)
+    rows = tuple(sorted(rows, key=order.index))
+    found = Axes(stack, rows, keys, sizes)
+    if found.order == order:
+        return found
+    time = max(rows, key=lambda a: sizes[a] if isinstance(sizes[a], int) else inf)
+    return replace(found, rows=(*(a for a in rows if a != time), time))
 
 
 def _with_sizes(x: Variable, sizes: Sequence[Any], context: Context) -> Variable:

@@ -109,14 +109,19 @@ def rows_at_labels(node: Apply, context: Context) -> Variable | None:
     Both indices may be columns, as ``take_along_axis`` has them.
     """
     v, *given = node.inputs
-    columns = all(w.type.ndim == 2 and w.type.shape[1] == 1 for w in given)
-    rest = [_of_column(w) for w in given] if columns else given
+    rest, columns = _vectors(given)
     if not _of_softmax(v) or not _picks_rows(node.op, rest, context):
         return None
     chosen, count = _labels(rest[1], v), context.shapes.dims(rest[0])[0]
     whole = _has_rows(v, count, context)
     found = PickLabel(1)(v, chosen) if whole else _of_first_rows(v, count, chosen)
     return found.dimshuffle(0, "x") if columns else found
+
+
+def _vectors(indices: list[Variable]) -> tuple[list[Variable], bool]:
+    """The vectors of indices that are all columns, else the indices; whether they are columns."""
+    columns = all(v.type.ndim == 2 and v.type.shape[1] == 1 for v in indices)
+    return ([_of_column(v) for v in indices] if columns else indices), columns
 
 
 def _of_column(v: Variable) -> Variable:
@@ -153,11 +158,11 @@ def _picks_rows(op: Any, rest: list[Variable], context: Context) -> bool:
 def _counts(rows: Variable) -> bool:
     """Whether it is ``arange(n)``, also a constant one."""
     if isinstance(rows, Constant):
-        return np.array_equal(rows.data, np.arange(rows.data.size))
+        return bool(np.array_equal(rows.data, np.arange(rows.data.size)))
     if not made_by(rows, ARange):
         return False
     start, _, step = node_of(rows).inputs
-    return number(start) == 0 and number(step) == 1
+    return bool(number(start) == 0 and number(step) == 1)
 
 
 def _agree(arrays: list[Variable]) -> bool:
@@ -179,15 +184,17 @@ def _labels(v: Variable, scores: Variable) -> Variable:
 
 @on(Sub, names=("local_advanced_indexing_crossentropy_onehot",))
 def log_sum_exp_without_label(node: Apply, context: Context) -> Variable | None:
-    """``logsumexp(x, 1) - x[arange(n), labels]`` is the loss of the labels."""
+    """``logsumexp(x, 1) - x[arange(n), labels]`` is the loss of the labels, as columns too."""
     total, picked = node.inputs
-    if not made_by(total, LogSumExp) or node_of(total).op != LogSumExp((1,)):
+    column = picked.type.ndim == 2
+    if not made_by(total, LogSumExp) or node_of(total).op != LogSumExp((1,), column):
         return None
     scores = node_of(total).inputs[0]
     chosen = _label_of(picked, scores, context)
     if chosen is None or picked.type.dtype != scores.type.dtype or not scores.type.is_float:
         return None
-    return nll_of(1, scores, chosen)[0]
+    loss = nll_of(1, scores, chosen)[0]
+    return loss.dimshuffle(0, "x") if column else loss
 
 
 def _label_of(picked: Variable, scores: Variable, context: Context) -> Variable | None:
@@ -197,8 +204,9 @@ def _label_of(picked: Variable, scores: Variable, context: Context) -> Variable 
         return chosen if given is scores and node_of(picked).op.axis == 1 else None
     if scores.type.ndim != 2 or not made_by(picked, AdvancedSubtensor):
         return None
-    given, *rest = node_of(picked).inputs
-    rows = picked.type.broadcastable == scores.type.broadcastable[:1]
+    given, *indices = node_of(picked).inputs
+    rest, _ = _vectors(indices)
+    rows = picked.type.broadcastable[:1] == scores.type.broadcastable[:1]
     if not rows or given is not scores or not _picks_rows(node_of(picked).op, rest, context):
         return None
     return _labels(rest[1], scores)

@@ -26,6 +26,8 @@ def theano():
         finally:
             sys.meta_path.remove(finder._FINDER)
             numpy_calls.clear()
+            for of_variables in finder.CLASS_NAMES:
+                of_variables.__name__ = of_variables.__qualname__
             for name in [m for m in sys.modules if m.partition(".")[0] == "theano"]:
                 del sys.modules[name]
             settings.config._own.clear()

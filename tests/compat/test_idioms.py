@@ -43,8 +43,11 @@ def test_draws_have_their_state(theano, T, sampler):
     stream = MRG_RandomStreams(5)
     words = {"multinomial": {"pvals": np.full((2, 2), 0.5)}}.get(sampler, {"size": (3,)})
     v = getattr(stream, sampler)(**words)
+    start = v.rng.get_value()
     theano.function([], v, no_default_updates=[v.rng])()
-    np.testing.assert_array_equal(v.rng.get_value(), stream._initial(0))
+    np.testing.assert_array_equal(v.rng.get_value(), start)
+    theano.function([], v)()
+    assert (v.rng.get_value() != start).any()
 
 
 def test_a_gradient_that_is_not_written_matters_only_where_it_is_wanted(theano, T):
@@ -388,3 +391,14 @@ def test_nodes_are_made_again_by_theanos_names(theano, T):
     assert wide.out.type == T.dmatrix
     assert T.fvector.numpy_dtype == np.float32
     assert T.max_and_argmax(T.matrix(), axis=1)[0].owner.default_output().type == T.dvector
+
+
+def test_classes_of_variables_by_name(theano, T):
+    """Programs choose what to train by ``v.__class__.__name__``."""
+    w, x = theano.shared(np.ones(3), name="w"), T.dvector("x")
+    found = [type(v).__name__ for v in (w, x, x * w, T.constant(1.0))]
+    named = "TensorSharedVariable", "TensorVariable", "TensorVariable", "TensorConstant"
+    assert tuple(found) == named
+    again, total = pickle.loads(pickle.dumps((w, x * w)))
+    assert type(again).__name__ == "TensorSharedVariable"
+    assert theano.clone(total, {total.owner.inputs[0]: T.ones(3)}).eval().tolist() == [1, 1, 1]

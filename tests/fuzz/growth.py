@@ -144,11 +144,15 @@ class Growth:
         self.terms.append(Term(Ref(len(self.items) - 1), v, tuple(values * (RUNS + 1))))
         return self.terms[-1]
 
+    def _among(self, kinds: str) -> list[str]:
+        """The dtypes of these kinds: of this program, or all if it has none of them."""
+        found = [d for d in self.dtypes or _ALL if kind(d) in kinds]
+        return found or [d for d in _ALL if kind(d) in kinds]
+
     def new(self, ndim: int | None = None, kinds: str = "biufc", low: int = 0) -> Term:
         """A new input of sizes of this program."""
         n = int(self.rng.choice([0, 1, 2, 2, 3, 4])) if ndim is None else ndim
-        among = [d for d in self.dtypes or _ALL if kind(d) in kinds]
-        among = among or [d for d in _ALL if kind(d) in kinds]
+        among = self._among(kinds)
         shape = [max(self.of([*self.sizes, 1]), low) for _ in range(n)]
         return self.fresh(shape, draw_dtype(self.rng, among))
 
@@ -184,7 +188,7 @@ class Growth:
         shape = [1 if self.chance(0.25) else n for n in t.shape]
         if self.chance(0.15) and shape:
             shape = shape[self.integer(1, len(shape)) :]
-        among = [d for d in self.dtypes or _ALL if kind(d) in kinds]
+        among = self._among(kinds)
         o = self.fresh(shape, t.dtype if self.chance(0.6) else draw_dtype(self.rng, among))
         if not fits(o):
             raise Unusable("sizes do not broadcast")

@@ -417,7 +417,7 @@ OWN: dict[str, Function] = {
     "take_along_axis": lambda a, i, axis=-1: np.take_along_axis(a, i, axis),
     "put_along_axis": _put, "compress": _compress, "to_one_hot": _one_hot,
     "nonzero": _nonzero, "nonzero_values": lambda a: np.asarray(a)[np.nonzero(a)],
-    "unique": _unique, "fill_diagonal": _fill_diagonal,
+    "unique": _unique, "unique_values": _unique, "fill_diagonal": _fill_diagonal,
     "fill_diagonal_offset": _fill_diagonal, "choose": lambda a, choices, mode="raise": np.choose(
         a, choices, mode=mode), "searchsorted": lambda x, v, side="left": np.searchsorted(
         x, v, side), "inverse_permutation": lambda p: np.argsort(p, -1),

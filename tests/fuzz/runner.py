@@ -40,6 +40,8 @@ class Options:
 
     def areas(self) -> list[str]:
         if self.area != "all":
+            if not (area := load(self.area)).is_there:
+                raise SystemExit(f"{self.area} compares with {area.needs}, which is not installed")
             return [self.area]
         there = [a for a in SHARES if load(a).is_there]
         return [a for a in there if load(a).on_device or not (self.device or self.prepare)]

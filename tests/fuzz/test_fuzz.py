@@ -33,6 +33,12 @@ def test_nothing_is_wrong(area):
     assert not found.failures, "\n".join(f.text() for f in found.failures)
 
 
+def test_an_area_without_its_package_says_what_it_needs(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(SystemExit, match="layers compares with torch, which is not installed"):
+        Options("layers").areas()
+
+
 def test_every_public_function_is_drawn():
     assert catalogue.missing() == []
 

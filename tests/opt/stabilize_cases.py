@@ -235,6 +235,12 @@ SOFTMAX = [
              lambda x, t: R.logsumexp(x, axis=0)[t] - x[rows(t), t],
              made=(X.SoftmaxCrossentropy,), gone=(R.LogSumExp,)),
     RuleCase("log_sum_exp_without_label", LABELLED,
+             lambda x, t: R.logsumexp(x, axis=1, keepdims=True)
+             - x[rows(t).dimshuffle(0, "x"), t.dimshuffle(0, "x")], None,
+             lambda x, t: R.logsumexp(x, axis=1)
+             - x[rows(t).dimshuffle(0, "x"), t.dimshuffle(0, "x")],
+             made=(X.SoftmaxCrossentropy,), gone=(R.LogSumExp,), id="columns_without_label"),
+    RuleCase("log_sum_exp_without_label", LABELLED,
              lambda x, t: R.logsumexp(x, axis=1) - X.pick_label(x, t),
              lambda x, t: fused(x, t)[0],
              lambda x, t: R.logsumexp(x, axis=1) - X.pick_label(A.abs(x), t),

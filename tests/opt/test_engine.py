@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import symdnn
 import symdnn.tensor as T
 from symdnn import Hints, Mode, config, function
 from symdnn.errors import RewriteError
@@ -15,7 +16,7 @@ from symdnn.graph.pattern import AnyOf, ConstPattern, PatternVar, is_constant
 from symdnn.graph.target import Target
 from symdnn.graph.variable import Constant
 from symdnn.libraries.table import ALL_RULES as RULES
-from symdnn.ops.elementwise.math import exp
+from symdnn.ops.elementwise.math import Exp, exp
 from symdnn.ops.random.random import random_uniform
 from symdnn.opt import engine
 from symdnn.opt.engine import RewriteProfile, run_rewrites
@@ -193,3 +194,49 @@ def test_rules_are_not_tried_at_nodes_that_lack_what_they_read() -> None:
     lacking = {"alloc_beside_operand", "alloc_after_elemwise", "elemwise_of_dimshuffles"}
     lacking |= {"constant_left", "constant_of_result_dtype", "alloc_in_product"}
     assert not lacking & tried.keys()
+
+
+def test_a_phase_tries_no_rewrite_that_an_earlier_one_has_shown_not_to_apply() -> None:
+    """Until something changes the graph: then all are tried again."""
+    tried: list[str] = []
+
+    def looks(name: str, applies: bool = False) -> Any:
+        @node_rewrite(Exp, phase="canonicalize", name=name)
+        def rule(node: Any, context: Any) -> Any:
+            tried.append(name)
+            return exp(node.inputs[0] * 2.0) if applies and len(tried) < 9 else None
+
+        return rule
+
+    first, second, changes = looks("first"), looks("second"), looks("changes", True)
+    x = T.matrix("x")
+    context = Context(FunctionGraph([x], [exp(x)]), Target("cpu"))
+    for rules, wanted in (
+        ([first], ["first"]),
+        ([first], []),
+        ([first, second], ["second"]),
+        ([second, first], []),
+    ):
+        tried.clear()
+        assert run_rewrites(rules, context, RewriteProfile()) == 0
+        assert tried == wanted
+    tried.clear()
+    assert run_rewrites([first, changes], context, RewriteProfile()) > 0
+    assert tried[0] == "changes"
+    assert "first" in tried
+
+
+def test_loop_bodies_are_copied_for_the_first_phase_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = T.matrix("x")
+    found, _ = symdnn.scan(lambda row, h: T.tanh(row * h), sequences=x, outputs_info=T.zeros(3))
+    made: list[int] = []
+    init = FunctionGraph.__init__
+
+    def counting(self: Any, *args: Any, **words: Any) -> None:
+        init(self, *args, **words)
+        made.append(len(self.nodes))
+
+    monkeypatch.setattr(FunctionGraph, "__init__", counting)
+    f = function([x], found)
+    assert len(made) <= len(PHASES)  # a copy or two for each phase were twice as many
+    assert f(np.ones((2, 3), "float32")).shape == (2, 3)

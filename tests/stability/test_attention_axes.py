@@ -86,6 +86,15 @@ def test_heads_that_share_keys_are_not_copied():
         assert heads > groups, name
 
 
+@pytest.mark.parametrize("name", ["groups", "groups, heads behind time", "groups last"])
+def test_time_is_the_longest_axis(name):
+    """Not the heads that share keys, in whatever order they are."""
+    build, letters = SPELLINGS[name]
+    f = check(build, *inputs_of(letters, False, new_rng()))
+    (node,) = [n for n in f.stages.fgraph.toposort() if isinstance(n.op, Attention)]
+    assert node.inputs[0].type.shape[2] == SIZES["q"]
+
+
 @pytest.mark.parametrize("low", [-np.inf, -1e9, None])
 @pytest.mark.parametrize(
     ("name", "shape"),

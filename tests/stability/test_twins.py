@@ -8,6 +8,8 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn import Mode
+from symdnn.graph.traverse import toposort
+from symdnn.ops.core.shape import ShapeI
 from tests.seeded import new_rng
 
 
@@ -99,3 +101,13 @@ def test_equal_expressions_are_one_pattern():
     assert "Max" not in ops_of(f)
     value = np.array([[1e3, 0.0, 999.0]])
     assert np.isfinite(f(value)).all()
+
+
+def test_gradients_read_sizes_of_the_user_s_variables() -> None:
+    """Without a copy of the gradient: what it was made of has no size of a stable form."""
+    x = T.matrix("x")
+    y = T.exp(x) / T.exp(x).sum(axis=1, keepdims=True)
+    (g,) = symdnn.grad((y.reshape((-1,)) ** 2).sum(), [x])
+    sizes = [n for n in toposort([g]) if isinstance(n.op, ShapeI)]
+    assert sizes
+    assert all(n.inputs[0].stable_form_of is None for n in sizes)

@@ -14,8 +14,9 @@ from typing import Any
 from symdnn.compat.theano.absent import advice
 from symdnn.compat.theano.paths import FUNCTIONS_FIRST, MODULES
 from symdnn.graph.values.numpy_functions import numpy_calls
+from symdnn.graph.variable import Constant, Shared, Variable
 
-__all__ = ["TheanoModule", "install", "is_installed"]
+__all__ = ["CLASS_NAMES", "TheanoModule", "install", "is_installed"]
 
 _OWN = "symdnn.compat.theano.names."
 
@@ -140,10 +141,20 @@ _NUMPY_CALLS = """
 """
 
 
+#: Theano's names of the classes of variables, by which programs tell them apart. Pickles go by
+#: ``__qualname__``, which stays.
+CLASS_NAMES: dict[type, str] = {
+    Variable: "TensorVariable", Constant: "TensorConstant", Shared: "TensorSharedVariable",
+}  # fmt: skip
+
+
 def install() -> None:
     """Put the finder before all others, so that an installed Theano is not found.
 
-    NumPy's functions of variables then call their methods, as they do with Theano's.
+    NumPy's functions of variables then call their methods, as they do with Theano's, and
+    ``type(v).__name__`` is Theano's.
     """
     sys.meta_path.insert(0, _FINDER)
+    for of_variables, name in CLASS_NAMES.items():
+        of_variables.__name__ = name
     numpy_calls.update(_NUMPY_CALLS.split())

@@ -283,8 +283,9 @@ class CpuPlan(BoundPlan):
         hot = self.quick and self.calls > self.next_look
         if not hot or self.spans is None or function is None or beside > _MOST_BYTES_APART:
             return None
-        if self.parallel and self.threads > 1:
-            return None  # others may want the processors
+        # Libraries ask the calling thread for its number, and a number above one may change.
+        if self.parallel and (self.threads > 1 or any(t.vendor for t in self._traits())):
+            return None
         if beside:
             self._place(empty_aligned(beside))
             function.bind(self.template)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -226,18 +226,23 @@ class PrimitiveLaunch(CpuLaunch):
     def native(
         self, inputs: Arrays, outputs: Arrays, workspace: Array | None = None
     ) -> FastCall | None:
-        """For operands in the primitive's layouts."""
-        operands = self.planned.operands
-        arrays = [(outputs if o.written else inputs)[o.index] for o in operands]
-        if not self._direct or self._adds or not all(a.flags.c_contiguous for a in arrays):
+        """For operands in the primitive's layouts, and one that is kept in it."""
+        foreign = [k for k, (o, m, *_) in enumerate(self._parts) if m is not None or o.mirrored]
+        memory = self._kept_memory(foreign[0], inputs) if foreign else None
+        if len(foreign) > 1 or (foreign and memory is None):
             return None
+        operands = [o for k, o in enumerate(self.planned.operands) if k not in foreign]
         names = [""] * (len(inputs) + len(outputs) + (workspace is not None))
         for o in operands:
             names[o.index + (len(inputs) if o.written else 0)] = o.name
+        read = [(outputs if o.written else inputs)[o.index] for o in operands]
+        read += [inputs[index] for index, *_ in self._adds]
         if len({n for n in names if n}) < len(operands):
             return None  # one array is the value of two operands
+        if not all(a.flags.c_contiguous for a in read):
+            return None
         bound = BoundPrimitive(self.planned.primitive, self._bound.names)
-        places = {}
+        places = {self.planned.operands[k].name: (id(memory), 0) for k in foreign}
         if wanted := self.planned.workspace_bytes:
             if workspace is not None and workspace.nbytes >= wanted:
                 names[-1], places["scratchpad"] = "scratchpad", (0, self.planned.scratch_at)
@@ -245,7 +250,39 @@ class PrimitiveLaunch(CpuLaunch):
                 own = self._scratch.own()
                 start = -address(own) % 64 + self.planned.scratch_at
                 places["scratchpad"] = id(own), start
-        return bound.native(places, names, self._scratch)
+        copied = [(outputs[0].nbytes, index, len(inputs)) for index, *_ in self._adds]
+        made = bound.native(places, names, (self._scratch, memory), *copied)
+        return replace(made, renew=self._renewal(foreign[0], inputs)) if foreign else made
+
+    def _kept_memory(self, k: int, inputs: Arrays) -> Any:
+        """The memory of operand ``k`` in the primitive's layout; None where it is not kept."""
+        kept, array = self._kept[k], inputs[self.planned.operands[k].index]
+        if not (array.flags.c_contiguous or array.T.flags.c_contiguous):
+            return None
+        if kept is not None and kept.memory is None:
+            kept.place()
+            kept.forget()
+        return None if kept is None else kept.memory
+
+    def _renewal(self, k: int, inputs: Arrays) -> tuple[int, Callable[[Any], None]]:
+        """The position of a kept operand, and a function that reorders it if it has changed.
+
+        The function gets the memory of a view without the view's shape.
+        """
+        o, move, _, kept = self._parts[k]
+        like: Any = inputs[o.index]
+        turned = not like.flags.c_contiguous
+        shape, dtype, size = like.T.shape if turned else like.shape, like.dtype, like.size
+        assert move is not None, "it has another layout"
+        assert kept is not None, "it is kept"
+
+        def renew(array: Any) -> None:
+            if not kept.renewed():
+                own = array.reshape(-1).view(dtype)[:size].reshape(shape)
+                array = _as_primitive_reads(own.T if turned else own, o)
+                move(address(array), address(kept.memory))
+
+        return o.index, renew
 
 
 def _as_primitive_reads(array: Array, o: PrimitiveOperand) -> Any:

@@ -79,12 +79,10 @@ class Widening:
         """``v`` in float32."""
         if v in self._wide_of:
             return self._wide_of[v]
-        if v not in self._copies:
-            known = isinstance(v, Constant)
-            self._copies[v] = (
-                Constant(v.data.astype(numpy_dtype("float32")), v.name)
-                if known else cast(v, "float32")
-            )  # fmt: skip
+        if isinstance(v, Constant):
+            self._copies[v] = Constant(v.data.astype(numpy_dtype("float32")), v.name)
+        elif v not in self._copies:
+            self._copies[v] = cast(v, "float32")
         return self._copies[v]
 
     def _is_read(self, v: Variable) -> bool:

@@ -260,6 +260,8 @@ class Reshape(Op):
         if -1 in self.static:
             rest = quotient(shapes[0], [d for d, s in zip(new, self.static) if s != -1])
             return [tuple(rest if s == -1 else d for s, d in zip(self.static, new))]
+        if all(map(is_size, new)):
+            return [tuple(new)]
         # An entry that is not known to be a size may turn out to be -1, and the product negative.
         left = product(shapes[0]) // (product(new) * -1)
         return [tuple(d if is_size(d) else dim_where(d < 0, left, d) for d in new)]

@@ -22,7 +22,7 @@ from symdnn.ops.array.take import diff, take, take_along_axis
 from symdnn.ops.array.view import broadcast_to, moveaxis
 from symdnn.ops.control.loops import while_loop
 from symdnn.ops.core.dtype import float_of, upcast
-from symdnn.ops.core.gradient_control import zero_grad
+from symdnn.ops.core.gradient_control import straight_through, zero_grad
 from symdnn.ops.core.shape import dims_of
 from symdnn.ops.elementwise.arithmetic import abs as absolute
 from symdnn.ops.elementwise.arithmetic import cast, clip, maximum
@@ -140,7 +140,7 @@ def frexp(x: TensorLike) -> tuple[Variable, Variable]:
 
 
 def nextafter(x1: TensorLike, x2: TensorLike) -> Variable:
-    """The next number after ``x1`` towards ``x2``."""
+    """The next number after ``x1`` towards ``x2``. Its gradient is that of ``x1``."""
     a, b = _float("nextafter", x1), _float("nextafter", x2)
     dtype = float_of(a.type.dtype, b.type.dtype)
     a, b = cast(a, dtype), cast(b, dtype)
@@ -151,7 +151,8 @@ def nextafter(x1: TensorLike, x2: TensorLike) -> Variable:
     least = bitcast(like(1, bits), dtype)
     moved = switch(eq(a, 0), switch(up, least, -least), moved)
     found = switch(eq(a, b), b, moved)
-    return switch(or_(isnan(a), isnan(b)), like(np.nan, a), found)
+    found = switch(or_(isnan(a), isnan(b)), like(np.nan, a), found)
+    return straight_through(found, switch(eq(a, b), a, a))
 
 
 def spacing(x: TensorLike) -> Variable:

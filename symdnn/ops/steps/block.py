@@ -182,7 +182,7 @@ class Block:
             elif isinstance(op, DimShuffle):
                 below = self._axis_of_steps(node.outputs[0])
                 axis = None if below is None else op.pattern[below]
-                axes.add(None if axis == "x" else axis)
+                axes.add(axis if isinstance(axis, int) else None)
             elif isinstance(op, Subtensor) and all(map(is_slice, op.index)):
                 axes.add(self._axis_of_steps(node.outputs[0]))
             elif not isinstance(op, ShapeI):

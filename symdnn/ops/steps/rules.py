@@ -28,7 +28,7 @@ from symdnn.ops.core.scalar import Builder
 from symdnn.ops.core.shape import Alloc, Reshape, ShapeI, ShapeVector
 from symdnn.ops.elementwise.comparison import isfinite, switch
 from symdnn.ops.elementwise.scalar_meaning import meaning
-from symdnn.ops.elemwise import Elemwise
+from symdnn.ops.elemwise import Elemwise, like
 from symdnn.ops.linalg.products import BatchedDot, Dot
 from symdnn.ops.lowered.fused import FusedComplex, FusedElemwise, FusedReduce
 from symdnn.ops.lowered.fused_rows import FusedRows
@@ -163,7 +163,8 @@ def _softmax(block: Block, node: Apply) -> list[Statement] | None:
     weights = operator("exp")(centred)
     if isinstance(op, LogSoftmax):
         return block.expression(node, [centred - operator("log")(summed(weights))])
-    return block.expression(node, [weights / summed(weights)])
+    # One division for each row, whose sum is at least 1.
+    return block.expression(node, [weights * (like(1, x) / summed(weights))])
 
 
 def _log_sum_exp(block: Block, node: Apply) -> list[Statement] | None:

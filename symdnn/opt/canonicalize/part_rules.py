@@ -72,7 +72,7 @@ def increment_of_what_was_zeroed(node: Apply, context: Context) -> Variable | No
                 return None
             found: Variable = put(x, y, *bounds)
             for n in reversed(between):
-                found = n.op(found, *n.inputs[1:])  # type: ignore[operator]
+                found = n.op(found, *n.inputs[1:])
             return found
         if not _apart(put.index, op.index):
             return None

@@ -190,7 +190,7 @@ def test_other_flags_are_seen():
 
 def test_threads_call_one_function():
     x, y = T.fmatrix("x"), T.fmatrix("y")
-    f = compiled([x, y], T.tanh(T.dot(x, y)))
+    f = compiled([x, y], T.dot(T.dot(x, y), y))
     arrays = [(normal(12, 12) + k, normal(12, 12)) for k in range(4)]
     hot(f, *arrays[0])
     wanted = [f(*pair) for pair in arrays]
@@ -210,15 +210,16 @@ def test_threads_call_one_function():
 
 
 def test_what_has_more_to_do_is_no_compiled_function():
-    x = T.fvector("x")
+    x, m = T.fvector("x"), T.fmatrix("m")
     shared = symdnn.shared(normal(5))
     scaled = compiled([x], x * shared)
     counted = compiled([x], x + 1, updates=[(shared, shared + 1)])
-    for f in (scaled, counted):
+    library = compiled([m], T.tanh(T.dot(m, m)))  # oneDNN's, by as many threads as the caller has
+    for f, a in ((scaled, normal(5)), (counted, normal(5)), (library, normal(12, 12))):
         for _ in range(3):
-            f(normal(5))
+            f(a)
         f.plans()[-1].bound.become_hot()
         for _ in range(8):
-            f(normal(5))
+            f(a)
         assert not is_whole(f)
     np.testing.assert_array_equal(scaled(np.ones(5, "f")), shared.get_value())

@@ -172,3 +172,15 @@ def test_what_is_wrong_is_said():
         T.pad(T.matrix("x"), 1, mode="reflect", reflect_type="even?")
     with pytest.raises(InputError, match="select: wanted as many choices"):
         T.select([T.bvector("b")], [])
+
+
+def test_the_gradient_of_the_next_number_is_that_of_the_first():
+    x, y, m = T.dvector("x"), T.dvector("y"), T.dmatrix("m")
+    cost = (T.nextafter(x, y) * np.arange(1.0, 5)).sum()
+    wrt = T.grad(cost, [x, y], disconnected_inputs="ignore")
+    given = {x: np.array([0.0, 1.0, 0.5, 0.5]), y: np.array([1.0, 1.0, 0.7, 0.2])}
+    dx, dy = evaluate(wrt, given)
+    np.testing.assert_array_equal(dx, [1, 2, 3, 4])
+    np.testing.assert_array_equal(dy, 0)
+    (dx,) = evaluate([T.grad(T.nextafter(x, m).sum(), x)], {x: np.ones(2), m: np.zeros((3, 2))})
+    np.testing.assert_array_equal(dx, 3)
