@@ -79,10 +79,13 @@ def uniform_of(x: Array, y: Array, dtype: str) -> Array:
     """The numbers of the two recurrences' last values, as Theano rounds them to each dtype."""
     z = x - y + M1 * (x <= y)
     if dtype == "float16":
-        return (((z & 0x7FFF) + 1) * np.float64(np.float16(3.0458e-05))).astype(np.float16)
+        found: Array = ((z & 0x7FFF) + 1) * np.float64(np.float16(3.0458e-05))
+        return found.astype(np.float16)
     if dtype == "float32":  # below 1, even where z is rounded up to 2^31
-        return z.astype(np.float32) * np.nextafter(np.float32(2.0**-31), np.float32(0))
-    return z * 2.0**-31
+        found = z.astype(np.float32) * np.nextafter(np.float32(2.0**-31), np.float32(0))
+        return found
+    found = z * 2.0**-31
+    return found
 
 
 @dataclass(frozen=True)
