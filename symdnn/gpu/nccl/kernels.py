@@ -40,7 +40,7 @@ _overlaps = config.reader("distributed.overlap")
 
 class NcclKernel(Kernel[Collective]):
     """A collective by NCCL. With one rank it is a copy, or zeros where the rank receives nothing
-    (the flag ``distributed.single_rank`` uses NCCL there too).
+    (the flag ``distributed.single_rank`` uses NCCL there too); sends and receipts are on the CPU.
 
     All calls of NCCL are on the device's second stream, so that they have one order whatever their
     communicators. The first stream waits for them immediately, or at an :class:`ArrivalKernel` if a
@@ -52,12 +52,15 @@ class NcclKernel(Kernel[Collective]):
     contiguous_inputs = True
 
     def refuses(self, call: Call[Collective]) -> str | None:
-        """Reductions of dtypes that NCCL does not know; the halves that a CPU runs."""
+        """Reductions of dtypes that NCCL does not know; the halves that a CPU runs; sends of a
+        single rank."""
         op = _whole(call.op)
         if isinstance(op, AllReduceStart | MoveStart):
             return "its halves are those of a CPU"
         if isinstance(op, Reducing) and not all(takes(t.dtype, True) for t in call.inputs):
             return f"NCCL reduces no {call.inputs[0].dtype}"
+        if isinstance(op, Send | Recv) and not _by_nccl(op):
+            return "what a single rank sends to itself waits on the CPU"
         return None
 
     def bind(self, call: Call[Collective]) -> Any:
@@ -65,8 +68,7 @@ class NcclKernel(Kernel[Collective]):
         op = _whole(call.op)
         goes_on = isinstance(call.op, StreamStart)
         run = _RUNS[type(op)](op)
-        by_nccl = op.group.size > 1 or str(config.distributed.single_rank) == "nccl"
-        comm = communicator(op.group) if by_nccl else None
+        comm = communicator(op.group) if _by_nccl(op) else None
         words = f"{op.text(call.inputs)} of {op.group}"
         if op.group.size > 1:
             note(words)
@@ -122,6 +124,10 @@ class ArrivalKernel(Kernel[StreamWait]):
 def _whole(op: Any) -> Any:
     """The collective that an op is, or whose first half it is."""
     return op.of if isinstance(op, StreamStart) else op
+
+
+def _by_nccl(op: Any) -> bool:
+    return op.group.size > 1 or str(config.distributed.single_rank) == "nccl"
 
 
 def _place(outputs: Sequence[RawArray]) -> int:

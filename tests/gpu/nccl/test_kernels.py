@@ -11,6 +11,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+import symdnn
+import symdnn.distributed as dist
+import symdnn.gpu.execution.runtime as runtimes
+import symdnn.tensor as T
 from symdnn.config import config
 from symdnn.errors import DistributedError, PeerFailed
 from symdnn.gpu.device.array import RawArray
@@ -33,6 +37,7 @@ from symdnn.world import process
 from symdnn.world.group import Group
 from symdnn.world.launcher import Launched
 from tests.gpu.nccl.fake_nccl import FakeNccl
+from tests.gpu.reference_device import TARGET, ReferenceRuntime
 
 N = 3
 GROUP = Group(tuple(range(N)), "world")
@@ -239,6 +244,26 @@ def test_what_nccl_does_not_reduce_is_refused(fake):
     halves = AllReduceStart(GROUP, "sum")
     call = Call(halves, (TensorType("float32", (3,)),), (), Hints())
     assert "halves" in NcclKernel().refuses(call)
+
+
+def test_what_a_single_rank_sends_to_itself_is_kept_on_the_cpu(rng, monkeypatch):
+    one, token = Group((0,), "world"), np.zeros(0, "float32")
+    calls = [
+        call_of(Send(one, 0), [np.zeros(3, "float32"), token]),
+        call_of(Recv(one, 0, 0, (3,)), [token, np.array(3)]),
+    ]
+    assert all("itself" in NcclKernel().refuses(call) for call in calls)
+    with config.change_flags({"distributed.single_rank": "nccl"}):
+        assert not any(NcclKernel().refuses(call) for call in calls)
+    monkeypatch.setattr(runtimes, "_runtimes", {0: ReferenceRuntime()})
+    x = T.matrix("x", dtype="float64")
+    come = [dist.recv((2, 3), x.type.dtype, 0, after=dist.send(k * x, 0)) for k in (2, 3)]
+    f = symdnn.function([x], come, mode=symdnn.Mode(target=TARGET))
+    value = rng.standard_normal((2, 3))
+    for _ in range(3):
+        got = f(value)
+        np.testing.assert_array_equal(got[0], 2 * value)
+        np.testing.assert_array_equal(got[1], 3 * value)
 
 
 def test_the_unique_id_comes_from_the_first_of_the_group(fake, monkeypatch):
