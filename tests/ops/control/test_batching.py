@@ -157,6 +157,7 @@ LOOPS = {
     "IsIn": "a set of tests for each lane",
     "LinearFilter": "its coefficients are the same for all lines",
     "MoveWait": HALVES,
+    "MrgUniform": A_STATE,
     "StreamStart": HALVES,
     "StreamWait": HALVES,
     "NonMaxSuppression": THE_DATA,
