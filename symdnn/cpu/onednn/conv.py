@@ -25,6 +25,7 @@ from symdnn.cpu.onednn.kernel import (
     activation_layout,
     contiguous,
     convolution_settings,
+    of_finite_operands,
 )
 from symdnn.cpu.onednn.library import OnednnError
 from symdnn.cpu.onednn.objects import ALG, PROP, Attributes, Layout, Primitive, primitive
@@ -92,6 +93,10 @@ class ConvKernel(OnednnKernel):
         planned.choice = name
         return planned
 
+    def bind(self, call: Call) -> Any:
+        """A launch; where the activation function loses NaN, operands are looked at first."""
+        return keeping_nan(super().bind(call), call)
+
     def chooses(self) -> str:
         """``onednn.conv.algo``; with ``deterministic=more`` nothing is timed."""
         return "guess" if config.deterministic == "more" else str(config.onednn.conv.algo)
@@ -123,6 +128,16 @@ _NUMBERS = {
 #: 7 % longer with it, larger ones as long.
 _RELU = (("eltwise", "hardswish", float(np.finfo("float32").max), 0.0),
          ("eltwise", "linear", 1.0, 0.0))  # fmt: skip
+
+
+#: Activation functions of which oneDNN's have a number in place of NaN.
+_LOSES_NAN = ("clip", "hardsigmoid")
+
+
+def keeping_nan(launch: Any, call: Call) -> Any:
+    """``launch`` of a primitive with an epilogue, for operands that are not finite, too."""
+    loses = getattr(call.op, "activation", "") in _LOSES_NAN
+    return of_finite_operands(launch, call) if loses else launch
 
 
 def post_ops(op: Any) -> tuple[tuple[Any, ...], ...]:

@@ -34,7 +34,7 @@ from symdnn.ops.nn.conv import Conv, ConvGradInput, ConvGradWeight, resolved_pad
 __all__ = [
     "OnednnKernel", "PlannedPrimitive", "PrepackedInput", "PrimitiveLaunch", "PrimitiveOperand",
     "Version", "activation_layout", "contiguous", "convolution_settings", "version_of",
-    "with_nan_check",
+    "of_finite_operands", "with_nan_check",
 ]  # fmt: skip
 
 #: A function that returns a number which changes with a value; None where changes are not known.
@@ -319,6 +319,39 @@ def _may_have_nan(x: Any) -> bool:
     if x.dtype.itemsize > 2:
         return bool(np.isnan(np.add.reduce(x)))
     return bool(x.view(np.int16).max() > 0x7F80 or x.view(np.uint16).max() > 0xFF80)
+
+
+def of_finite_operands(launch: Any, call: Call) -> Any:
+    """``launch`` of a primitive whose activation function loses NaN, where all operands are finite;
+    else ``op``'s reference. Parameters are looked at when they change."""
+    versions = [version_of(call, i) for i in range(len(call.inputs))]
+    seen: dict[int, tuple[Any, bool]] = {}
+
+    def finite(i: int, x: Array) -> bool:
+        version = versions[i]
+        now = None if version is None else version()
+        if now is None:
+            return _is_finite(x)
+        if i not in seen or seen[i][0] != now:
+            seen[i] = now, _is_finite(x)
+        return seen[i][1]
+
+    def run(inputs: Arrays, outputs: Arrays, workspace: Array | None = None) -> None:
+        with np.errstate(all="ignore"):
+            right = all(finite(i, x) for i, x in enumerate(inputs))
+            if not right:
+                np.copyto(outputs[0], call.op.compute(*inputs)[0])
+        if right:
+            launch(inputs, outputs, workspace)
+
+    return run
+
+
+def _is_finite(x: Any) -> bool:
+    """Whether all elements are finite; their sum may also overflow."""
+    if x.dtype.itemsize > 2:
+        return bool(np.isfinite(np.add.reduce(x, axis=None)))
+    return bool((x.view(np.int16) & 0x7FFF).max(initial=0) < 0x7F80)
 
 
 def version_of(call: Call, index: int) -> Version | None:

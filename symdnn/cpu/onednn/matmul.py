@@ -11,7 +11,7 @@ from symdnn.cpu.launch.fastcall import FastCall
 from symdnn.cpu.launch.launch import CpuLaunch
 from symdnn.cpu.launch.scratch import address, aligned, as_contiguous
 from symdnn.cpu.onednn import library
-from symdnn.cpu.onednn.conv import post_ops
+from symdnn.cpu.onednn.conv import keeping_nan, post_ops
 from symdnn.cpu.onednn.kernel import (
     OnednnKernel,
     PlannedPrimitive,
@@ -64,7 +64,7 @@ class MatmulKernel(OnednnKernel):
 
     def bind(self, call: Call) -> Any:
         """A launch that picks the primitive by the strides of its operands."""
-        return _MatmulLaunch(_MatmulPrimitives(call))
+        return keeping_nan(_MatmulLaunch(_MatmulPrimitives(call)), call)
 
     def details(self, call: Call) -> str:
         """oneDNN's implementation for contiguous operands."""
@@ -202,6 +202,10 @@ class PackedMatmulKernel(OnednnKernel):
         if version_of(call, 1) is None:
             return "the second operand is no parameter"
         return super().refuses_types(call)
+
+    def bind(self, call: Call) -> Any:
+        """A launch; where the activation function loses NaN, operands are looked at first."""
+        return keeping_nan(super().bind(call), call)
 
     def planned(self, call: Call) -> PlannedPrimitive:
         """The primitive, whose second operand has the layout of its choice."""

@@ -170,3 +170,40 @@ def test_a_maximum_of_bfloat16_keeps_a_nan(value: float) -> None:
     got = np.asarray(f(given)[1]).astype("float32")
     windows = given.astype("float32").reshape(16, 16, 2, 3, 2, 3)
     np.testing.assert_array_equal(got, windows.max(axis=(3, 5)))
+
+
+ACTIVATIONS_BY_NAME = {
+    "relu": T.nnet.relu, "relu6": nn.ReLU6(), "sigmoid": T.nnet.sigmoid, "tanh": T.tanh,
+    "softplus": T.nnet.softplus, "gelu": nn.GELU(), "hardsigmoid": nn.HardSigmoid(),
+    "hardswish": nn.HardSwish(), "silu": nn.SiLU(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("where", ["x", "w", "b"])
+@pytest.mark.parametrize("product", ["dot", "conv"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("bfloat16", marks=needs_bfloat16)])
+@pytest.mark.parametrize("name", list(ACTIVATIONS_BY_NAME))
+def test_an_epilogue_keeps_a_nan(name: str, dtype: str, product: str, where: str) -> None:
+    """Of any operand, also of a parameter that changes between calls."""
+    shapes = ((16, 64), (64, 32)) if product == "dot" else ((2, 64, 8, 8), (32, 64, 1, 1))
+    x, w, b = drawn(*shapes, (32,))
+    x_var = T.tensor("float32", (None,) * x.ndim, name="x")
+    kept = [symdnn.shared(w), symdnn.shared(b)]
+    w_var, b_var = (v.astype(dtype) for v in kept)
+    if product == "dot":
+        made = T.dot(x_var.astype(dtype), w_var) + b_var
+    else:
+        made = T.nnet.conv2d(x_var.astype(dtype), w_var) + b_var.dimshuffle("x", 0, "x", "x")
+    y = ACTIVATIONS_BY_NAME[name](made).astype("float32")
+    f = symdnn.function([x_var], y)
+    written_out = symdnn.function([x_var], y, mode="FAST_COMPILE")
+    for _ in range(2):
+        assert np.isfinite(f(x)).all()
+    {"x": x, "w": w, "b": b}[where].flat[5] = np.nan
+    kept[0].set_value(w)
+    kept[1].set_value(b)
+    wanted = written_out(x)
+    assert 0 < np.isnan(wanted).sum() < wanted.size
+    tolerance = {"rtol": 1e-4, "atol": 1e-4} if dtype == "float32" else {"rtol": 0.02, "atol": 0.05}
+    for _ in range(2):
+        np.testing.assert_allclose(f(x), wanted, **tolerance)
