@@ -52,6 +52,7 @@ ELSEWHERE: dict[str, str] = {
     "write_out_selections": "likewise: tests/ops/array/test_order_statistics.py",
     "overlap_all_reduce": "a group of several ranks: tests/distributed/test_graphs.py",
     "overlap_moves": "likewise",
+    "overlap_agreement": "likewise",
     "product_to_int8": "its operands are dequantised: tests/opt/lower/test_quantized.py",
     "product_to_8_bits": "likewise: tests/gpu/gemm/test_quantized.py",
     "totals_of_16_bits": "mixed precision makes its sums: tests/opt/lower/test_totals.py",

@@ -69,7 +69,9 @@ class _KnownValues:
 
 
 def _outside(node: Apply, operands: Sequence[Operand]) -> Operand | None:
-    if any(o.stacked for o in operands) and not _keeps_size(node, operands):
+    if not any(o.stacked for o in operands):  # a copy: the node is the loop's own
+        return Operand(node.clone_with([o.value for o in operands]).outputs[0], False)
+    if not _keeps_size(node, operands):
         return None
     onward = _in_order(operands) if isinstance(node.op, Elemwise) else None
     found = batch_node(node, onward or operands)

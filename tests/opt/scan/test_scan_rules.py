@@ -10,6 +10,7 @@ from symdnn.compile.function import function
 from symdnn.compile.program.mode import Mode
 from symdnn.errors import IndexOutOfRange, ShapeMismatch
 from symdnn.graph.evaluate import evaluate
+from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.ops.control.scan import Scan
@@ -18,7 +19,11 @@ from symdnn.ops.linalg.dot import Dot
 from symdnn.ops.nn.conv import Conv
 from symdnn.ops.nn.conv_builders import conv2d
 from symdnn.ops.nn.softmax import softmax
+from symdnn.opt.engine import RewriteProfile, run_rewrites
+from symdnn.opt.scan import scan_push, scan_rules
+from symdnn.rewriting.rewrite import Context
 from tests.op_table.scan import CASES
+from tests.opt.matrix import CPU
 
 SCALAR = TensorType("float64", ())
 VECTOR = TensorType("float64", (None,))
@@ -45,8 +50,8 @@ def check(inputs, outputs, *values):
     return f
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda c: c.id)
-def test_values_and_gradients_stay(case):
+def with_gradients(case):
+    """A case's variables, its outputs and their gradients, and its arrays."""
     arrays = [d(np.random.default_rng(9)) for d in case.draws]
     vs = [TensorType(a.dtype.name, (None,) * a.ndim)() for a in arrays]
     out = case.build(*vs)
@@ -55,7 +60,25 @@ def test_values_and_gradients_stay(case):
         floats = [v for v in vs if v.type.is_float]
         cost = sum(((o * o).sum() for o in outs[1:] if o.type.is_float), (outs[0] ** 2).sum())
         outs += grad(cost, floats, disconnected_inputs="ignore")
+    return vs, outs, arrays
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.id)
+def test_values_and_gradients_stay(case):
+    vs, outs, arrays = with_gradients(case)
     check(vs, outs, *arrays)
+
+
+@pytest.mark.parametrize("rule", [*scan_push.RULES, *scan_rules.RULES], ids=lambda r: r.name)
+def test_a_rule_leaves_the_loops_of_the_expression_as_they_are(rule):
+    """Graphs that are rewritten share loops with the expression that they are copies of."""
+    for case in CASES:
+        vs, outs, arrays = with_gradients(case)
+        values = dict(zip(vs, arrays, strict=True))
+        wanted = evaluate(outs, values)
+        run_rewrites([rule], Context(FunctionGraph(vs, outs), CPU), RewriteProfile())
+        for x, y in zip(evaluate(outs, values), wanted, strict=True):
+            np.testing.assert_array_equal(x, y)
 
 
 # -- what is kept ---------------------------------------------------------------------------------
