@@ -227,7 +227,8 @@ def _sinh(x: Variable, node: Apply) -> Scaled | None:
 def _gap(d: Variable) -> Variable:
     """``(exp(a) - exp(b)) / exp(max(a, b))`` for ``d = a - b``, with its derivatives where it is 0:
     there it is one of the branches, the one that ``maximum(a, b)`` takes."""
-    part = expm1(_fall(d))
+    fall = _fall(d)
+    part = expm1(minimum(fall, like(0, fall)))  # the bound says that it is no exponential to divide
     return switch(lt(d, like(0, d)), part, -part)
 
 
