@@ -25,6 +25,9 @@ DEMANDED_ERRORS = (CudnnRequired, NotLowered)
 
 #: How many replacements more than 200 for each node of a graph mean that rewriting does not end.
 SPARE_REPLACEMENTS = 20_000
+#: A graph that grows does not end either, long before that: so many nodes more than 20 times those
+#: that it had, after at least so many replacements. (A graph that is put in counts as one.)
+SPARE_NODES, LEAST_REPLACEMENTS = 5_000, 1_000
 
 #: Called before each replacement with (rewrite, node, replacements).
 Observer = Callable[[Rewrite, Apply, Sequence[Variable | None]], None]
@@ -178,6 +181,7 @@ class _Worklist:
         for node in order:
             self.add(node)
         self.budget = 200 * len(order) + SPARE_REPLACEMENTS
+        self.most_nodes = 20 * len(order) + SPARE_NODES
         self.failed: set[str] = set()
         #: Nodes visited since the last replacement, to which no rule applied.
         self.settled: set[Apply] = set()
@@ -299,7 +303,8 @@ class _Worklist:
             report_failure(what, error, "The node stays as it was")
 
     def check_budget(self, fired: int) -> None:
-        if fired > self.budget:
+        grows = fired > LEAST_REPLACEMENTS and len(self.context.fgraph.nodes) > self.most_nodes
+        if grows or fired > self.budget:
             busiest = max(self.entries.items(), key=lambda kv: kv[1].fired)
             raise RewriteError(
                 f"rewriting does not end: {fired} replacements, most by {busiest[0]} "

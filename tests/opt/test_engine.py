@@ -104,6 +104,21 @@ def test_random_draws_are_not_folded() -> None:
     assert any("Random" in n for n in names(function([], drawn, mode=Mode().excluding("lower"))))
 
 
+def test_rewriting_that_makes_a_graph_grow_is_stopped_soon() -> None:
+    @node_rewrite(type(exp(T.vector()).owner.op), phase="canonicalize")
+    def sprouts(node, context):  # type: ignore[no-untyped-def]
+        x = node.inputs[0]
+        return exp(x * 2 + 1) + exp(x * 3 + 1)
+
+    x = T.vector("x")
+    context = Context(FunctionGraph([x], [exp(x)]), Target(kind="cpu"))
+    with (
+        config.change_flags(on_opt_error="raise"),
+        pytest.raises(RewriteError, match="does not end: [1-3]...? replacements.*sprouts"),
+    ):
+        run_rewrites([sprouts], context, RewriteProfile())
+
+
 def test_rewriting_that_does_not_end_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "SPARE_REPLACEMENTS", 2000)
 
