@@ -36,3 +36,41 @@ def test_derivatives_at_ties(name):
     at = np.array([0.0, 1.0, -1.0, 0.25, -0.0])
     for a, b in zip(symdnn.function([x], found)(at), symdnn.function([x], wanted)(at), strict=True):
         np.testing.assert_allclose(a, b, 1e-12, 1e-12)
+
+
+LOGARITHMS = {
+    "of a flattened difference": (
+        lambda x, y: T.log(T.exp(x).flatten() - 1),
+        lambda x, y: np.log(np.expm1(x)).ravel(),
+    ),
+    "of two": (
+        lambda x, y: T.log(T.exp(x).flatten() - T.exp(y).flatten()),
+        lambda x, y: np.log(np.exp(x) - np.exp(y)).ravel(),
+    ),
+    "of a multiple": (
+        lambda x, y: T.log(y * (T.exp(x) - T.exp(y)).T.T),
+        lambda x, y: np.log(y * (np.exp(x) - np.exp(y))),
+    ),
+    "of sinh": (lambda x, y: T.log(T.sinh(x).flatten()), lambda x, y: np.log(np.sinh(x)).ravel()),
+    "of one plus": (
+        lambda x, y: T.log1p((T.exp(x) - T.exp(y)).flatten()),
+        lambda x, y: np.log1p(np.exp(x) - np.exp(y)).ravel(),
+    ),
+    "of a logarithm": (
+        lambda x, y: T.log(T.log(T.exp(x + 3).flatten() - 1).reshape((3, 4)) - 0.5),
+        lambda x, y: np.log(np.log(np.expm1(x + 3)) - 0.5),
+    ),
+}
+
+
+@pytest.mark.parametrize("factor", [1.0, 3.0])
+@pytest.mark.parametrize("name", LOGARITHMS)
+def test_rewriting_a_logarithm_ends(rng, name, factor):
+    build, wanted = LOGARITHMS[name]
+    x, y = T.dmatrices("xy")
+    cost = (factor * build(x, y)).mean()
+    with symdnn.config.change_flags(on_opt_error="raise"):
+        f = symdnn.function([x, y], [cost, T.grad(cost, x)], on_unused_input="ignore")
+    a = rng.uniform(0.2, 2, (3, 4))
+    b = a * rng.uniform(0.3, 0.8, a.shape)
+    np.testing.assert_allclose(f(a, b)[0], factor * wanted(a, b).mean(), 1e-12)
