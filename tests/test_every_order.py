@@ -111,8 +111,8 @@ def squares(found: list[Variable]) -> Variable:
 
 #: Ops that rewriting makes after gradients are taken: they have no gradient of any order.
 LATE_OPS = (
-    "AddGathered", "BatchMoments", "BatchSums", "FusedElemwise", "FusedReduce", "FusedRows",
-    "GpuGemm", "GpuGemmBiasGrad", "GroupNorm", "GpuDnnConvBiasActivation", "GpuDnnRNNGradInputs",
+    "AddGathered", "BatchMoments", "BatchSums", "FusedComplex", "FusedElemwise", "FusedReduce",
+    "FusedRows", "GpuGemm", "GpuGemmBiasGrad", "GroupNorm", "GpuDnnConvBiasActivation", "GpuDnnRNNGradInputs",
     "GpuQuantized", "LabelLoss", "ListedSums", "Move", "OneDnn", "Stream", "Totals",
 )  # fmt: skip
 
@@ -148,9 +148,10 @@ def test_forward_mode_of_values_and_of_gradients_agrees_with_differences(case: O
     tangents = Rop([*point.outs, *first], point.wrt, turns, disconnected_outputs="ignore")
     tolerance = 30 * case.grad_tol
     for got, up, down in zip(evaluate(tangents, point.values), *sides):
-        wanted = (up - down) / (2 * step)
+        moves = ~(np.isinf(up) & (up == down))  # a log-sum-exp of no terms is -inf, and stays it
+        wanted = (up[moves] - down[moves]) / (2 * step)
         size = float(np.max(np.abs(wanted), initial=1, where=np.isfinite(wanted)))
-        np.testing.assert_allclose(got, wanted, rtol=tolerance, atol=tolerance * size)
+        np.testing.assert_allclose(got[moves], wanted, rtol=tolerance, atol=tolerance * size)
 
 
 def _turn(rng: np.random.Generator, v: Variable, shape: tuple[int, ...]) -> np.ndarray:
