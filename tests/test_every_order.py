@@ -112,8 +112,9 @@ def squares(found: list[Variable]) -> Variable:
 #: Ops that rewriting makes after gradients are taken: they have no gradient of any order.
 LATE_OPS = (
     "AddGathered", "BatchMoments", "BatchSums", "FusedComplex", "FusedElemwise", "FusedReduce",
-    "FusedRows", "GpuGemm", "GpuGemmBiasGrad", "GroupNorm", "GpuDnnConvBiasActivation", "GpuDnnRNNGradInputs",
-    "GpuQuantized", "LabelLoss", "ListedSums", "Move", "OneDnn", "Stream", "Totals",
+    "FusedRows", "GpuGemm", "GpuGemmBiasGrad", "GroupNorm", "GpuDnnConvBiasActivation",
+    "GpuDnnRNNGradInputs", "GpuQuantized", "LabelLoss", "ListedSums", "Move", "OneDnn", "Stream",
+    "Totals",
 )  # fmt: skip
 
 
