@@ -41,6 +41,23 @@ def _word(name: str, index: int | str, kind: str = "i64", of: str = "t") -> str:
     return f"{at} = getelementptr i64, ptr %{of}, i64 {index}\n%{name} = load {kind}, ptr {at}"
 
 
+def _dense_array(of: str, other: str) -> str:
+    """Lines that load ``object``, number ``i`` of table ``of``, and whether it is ``dense``.
+
+    They go to the label ``other`` where its type is not ``type``.
+    """
+    return f"""{_word("object", "%i", "ptr", of)}
+%is_at = getelementptr i8, ptr %object, i64 {_TYPE_OFFSET}
+%is = load ptr, ptr %is_at
+%array = icmp eq ptr %is, %type
+br i1 %array, label %look, label %{other}
+look:
+%flags_at = getelementptr i8, ptr %object, i64 {FLAGS_OFFSET}
+%flags = load i32, ptr %flags_at
+%order_bit = and i32 %flags, 1
+%dense = icmp ne i32 %order_bit, 0"""
+
+
 #: Lines for ``place``, the data pointer of the array ``object`` plus ``offset``.
 _PLACE = f"""
 %data_at = getelementptr i8, ptr %object, i64 {DATA_OFFSET}
@@ -198,16 +215,7 @@ entry:
 br label %one
 one:
 %i = phi i64 [0, %entry], [%i_next, %next]
-{_word("object", "%i", "ptr", "args")}
-%is_at = getelementptr i8, ptr %object, i64 {_TYPE_OFFSET}
-%is = load ptr, ptr %is_at
-%array = icmp eq ptr %is, %type
-br i1 %array, label %look, label %done
-look:
-%flags_at = getelementptr i8, ptr %object, i64 {FLAGS_OFFSET}
-%flags = load i32, ptr %flags_at
-%order = and i32 %flags, 1
-%dense = icmp ne i32 %order, 0
+{_dense_array("args", "done")}
 br i1 %dense, label %next, label %done
 next:
 %i_next = add i64 %i, 1
@@ -282,16 +290,7 @@ call void %drop(ptr %held_now)
 br i1 %as_here, label %input, label %other
 input:
 %i = phi i64 [0, %flagged], [0, %compared], [%i_next, %next]
-{_word("object", "%i", "ptr", "items")}
-%is_at = getelementptr i8, ptr %object, i64 {_TYPE_OFFSET}
-%is = load ptr, ptr %is_at
-%array = icmp eq ptr %is, %type
-br i1 %array, label %look, label %other
-look:
-%flags_at = getelementptr i8, ptr %object, i64 {FLAGS_OFFSET}
-%flags = load i32, ptr %flags_at
-%order_bit = and i32 %flags, 1
-%dense = icmp ne i32 %order_bit, 0
+{_dense_array("items", "other")}
 %record_word = mul i64 %i, {MOST_AXES + 2}
 %record = getelementptr i64, ptr %of_inputs, i64 %record_word
 {_word("dtype", 0, "ptr", "record")}

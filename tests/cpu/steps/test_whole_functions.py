@@ -317,16 +317,21 @@ def _both_kept(u, v):
     return w, w + 1
 
 
-@pytest.mark.parametrize(("step", "count"), [(_swapped, 0), (_both_kept, 0), (_turned, 1)])
-def test_states_are_written_where_they_are_kept(programs, step, count):
+def _check_loop(programs, step, size, count):
+    """Five steps from two vectors: the values, and the copies in the program of the loop."""
     f = symdnn.jit(lambda u, v: control.fori_loop(0, 5, lambda i, s: step(*s), (u, v)))
-    u, v = np.random.default_rng(0).normal(size=(2, 7))
+    u, v = np.random.default_rng(0).normal(size=(2, size))
     for _ in range(2):
         found = f(u, v)
     for _ in range(5):
         u, v = (w.eval() for w in step(T.constant(u), T.constant(v)))
     np.testing.assert_allclose(found, (u, v))
     assert _copies(programs[-1]) == count
+
+
+@pytest.mark.parametrize(("step", "count"), [(_swapped, 0), (_both_kept, 0), (_turned, 1)])
+def test_states_are_written_where_they_are_kept(programs, step, count):
+    _check_loop(programs, step, 7, count)
 
 
 def test_a_part_of_a_state_is_written_where_it_is_kept(programs):
@@ -336,11 +341,4 @@ def test_a_part_of_a_state_is_written_where_it_is_kept(programs):
             v[1:-1], inner
         )
 
-    f = symdnn.jit(lambda u, v: control.fori_loop(0, 5, lambda i, s: step(*s), (u, v)))
-    u, v = np.random.default_rng(0).normal(size=(2, 9))
-    for _ in range(2):
-        found = f(u, v)
-    for _ in range(5):
-        u, v = (w.eval() for w in step(T.constant(u), T.constant(v)))
-    np.testing.assert_allclose(found, (u, v))
-    assert _copies(programs[-1]) == 1  # neighbours of u are read
+    _check_loop(programs, step, 9, 1)  # neighbours of u are read
