@@ -221,7 +221,10 @@ class Section:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):  # copy, pickle and inspect ask for these
             raise AttributeError(name)
-        return self._owner._read(self._prefix + name)
+        found = self._owner._read(self._prefix + name)
+        if isinstance(found, Section):  # the next time Python finds it without this method
+            object.__setattr__(self, name, found)
+        return found
 
     def __setattr__(self, name: str, value: object) -> None:
         self._owner.set(self._prefix + name, value)
