@@ -90,16 +90,33 @@ def _folds() -> _Table:
 def _running() -> _Table:
     cube = made(37, 53, 149)
     return [
-        ("cumsum middle float64", (made(37, 53, 149, dtype="float64"),),
-         ("xp.cumsum(x, 1)", SAME, SAME, SAME)),
-        ("cumsum 0 int8", (made(1999, 151, dtype="int8"),), (
-            "xp.cumsum(x, 0)", SAME, SAME, SAME)),
+        (
+            "cumsum middle float64",
+            (made(37, 53, 149, dtype="float64"),),
+            ("xp.cumsum(x, 1)", SAME, SAME, SAME),
+        ),
+        ("cumsum 0 int8", (made(1999, 151, dtype="int8"),), ("xp.cumsum(x, 0)", SAME, SAME, SAME)),
         ("cumprod middle", (cube,), ("xp.cumprod(x, 1)", SAME, SAME, SAME)),
-        ("cummax last", (cube,), ("T.cummax(x, 2)", "torch.cummax(x, 2)[0]",
-                                  "jax.lax.cummax(x, 2)", "np.maximum.accumulate(x, 2)")),
-        ("cumsum backwards", (cube,), (
-            "xp.flip(xp.cumsum(xp.flip(x, 1), 1), 1)",
-            "torch.flip(torch.cumsum(torch.flip(x, (1,)), 1), (1,))", SAME, SAME)),
+        (
+            "cummax last",
+            (cube,),
+            (
+                "T.cummax(x, 2)",
+                "torch.cummax(x, 2)[0]",
+                "jax.lax.cummax(x, 2)",
+                "np.maximum.accumulate(x, 2)",
+            ),
+        ),
+        (
+            "cumsum backwards",
+            (cube,),
+            (
+                "xp.flip(xp.cumsum(xp.flip(x, 1), 1), 1)",
+                "torch.flip(torch.cumsum(torch.flip(x, (1,)), 1), (1,))",
+                SAME,
+                SAME,
+            ),
+        ),
         ("cumsum of rows of 5", (made(60013, 5),), ("xp.cumsum(x, 1)", SAME, SAME, SAME)),
     ]
 
