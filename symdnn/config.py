@@ -37,7 +37,8 @@ from symdnn.callers import (
 from symdnn.disk import identity as _identity  # noqa: F401  # early: it notes the time
 from symdnn.disk.regular import read_regular
 from symdnn.errors import ConfigError, UnknownFlagError
-from symdnn.flags import FLAGS, WITHOUT_MEANING, Flag, Value, nearest, nearest_flag
+from symdnn.flag_types import Flag, Value, nearest
+from symdnn.flags import FLAGS, WITHOUT_MEANING, nearest_flag
 
 FLAGS_VARIABLE = "SYMDNN_FLAGS"
 FILES_VARIABLE = "SYMDNNRC"

@@ -10,7 +10,7 @@ from math import prod
 from typing import Any
 
 from symdnn.errors import CudnnArgumentError
-from symdnn.flags import way_of
+from symdnn.flag_types import way_of
 from symdnn.gpu import libcudnn
 from symdnn.gpu.cudnn.descriptor import (
     ConvolutionDescription,
