@@ -39,6 +39,8 @@ _LEFT_OUT = 0.03
 _FIRST_S = 20.0
 #: The limit of our calls that are not timed: kernels of loops are made meanwhile.
 _WARM_S = 2.0
+#: How much longer than the time for compiling a process waits for others that compile.
+_WAIT_S = 20.0
 
 
 def arguments(parser: argparse.ArgumentParser, seconds: float) -> None:
@@ -92,7 +94,7 @@ def measure(given: argparse.Namespace, rows: Sequence[Nest], compare: bool) -> i
             if not given.lock:
                 found.append(run.row(ready.pop()))
                 print(found[-1][1], flush=True)  # limited by what an outer time limit leaves
-        turns.begin()
+        turns.begin(begin + given.seconds_in_all + _WAIT_S)
         for each in ready:
             found.append(run.row(each))
             print(found[-1][1], flush=True)
@@ -108,24 +110,38 @@ def measure(given: argparse.Namespace, rows: Sequence[Nest], compare: bool) -> i
 
 
 class _Turns:
-    """A lock that processes share while they compile, and hold alone while they measure."""
+    """Locks of a file that processes share while they compile, and hold alone while they measure."""
 
     def __init__(self, path: str | None) -> None:
-        self._file = os.open(path, os.O_CREAT | os.O_RDWR) if path else None
+        names = (path, f"{path}.turn") if path else ()
+        self._files = [os.open(name, os.O_CREAT | os.O_RDWR) for name in names]
 
     def __enter__(self) -> _Turns:
-        if self._file is not None:
-            fcntl.flock(self._file, fcntl.LOCK_SH)
+        for file in self._files[:1]:
+            fcntl.flock(file, fcntl.LOCK_SH)
         return self
 
-    def begin(self) -> None:
-        """Wait until nobody compiles or measures."""
-        if self._file is not None:
-            fcntl.flock(self._file, fcntl.LOCK_EX)
+    def begin(self, until: float) -> None:
+        """Wait until nobody measures and, not longer than until that time, nobody compiles."""
+        for compiles, measures in zip(self._files[::2], self._files[1::2]):
+            fcntl.flock(compiles, fcntl.LOCK_UN)
+            while time.perf_counter() < until and not _locked(compiles):
+                time.sleep(0.1)
+            fcntl.flock(compiles, fcntl.LOCK_UN)
+            fcntl.flock(measures, fcntl.LOCK_EX)
 
     def __exit__(self, *_: object) -> None:
-        if self._file is not None:
-            os.close(self._file)
+        for file in self._files:
+            os.close(file)
+
+
+def _locked(file: int) -> bool:
+    """Whether a lock was to be had at once."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def short_first(rows: Sequence[Nest]) -> list[Nest]:
