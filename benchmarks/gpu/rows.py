@@ -110,7 +110,7 @@ def measure(given: argparse.Namespace, rows: Sequence[Nest], compare: bool) -> i
 
 
 class _Turns:
-    """Locks of a file that processes share while they compile, and hold alone while they measure."""
+    """Locks of a file: processes share one while they compile, and have one alone to measure."""
 
     def __init__(self, path: str | None) -> None:
         names = (path, f"{path}.turn") if path else ()
@@ -221,8 +221,7 @@ class _Run:
                     ready.notes.append(f"{_TITLES[name]}: {_short(error)}")
                 if name == "compiled":
                     self.compile_seconds -= time.perf_counter() - begin
-            if self.found[key]:
-                ready.calls[name] = self.found[key]
+            ready.calls[name] = self.found[key] or (_fails, _fails)
         return ready
 
     def row(self, ready: _Ready) -> tuple[float, str]:
@@ -230,21 +229,23 @@ class _Run:
         name = ready.row.name
         if "symdnn" not in ready.calls:
             return 0.0, f"  FAIL  {name:52} {'; '.join(ready.notes)}"
-        times, nbytes = {}, {}
+        times, nbytes = dict[str, float](), dict[str, float]()
         for side, (call, counted) in ready.calls.items():
             try:
                 times[side] = float(self.device.time(call)["ms"])
                 nbytes[side] = counted()
             except Exception as error:
-                ready.notes.append(f"{side}: {_short(error)}")
-        if "symdnn" not in nbytes:
+                times.setdefault(side, np.inf)
+                nbytes[side] = np.inf
+                ready.notes += [f"{side}: {_short(error)}"] * (call is not _fails)
+        if times.get("symdnn", np.inf) == np.inf or nbytes["symdnn"] == np.inf:
             return 0.0, f"  FAIL  {name:52} {'; '.join(ready.notes)}"
         ours, own = times.pop("symdnn"), max(nbytes.pop("symdnn"), 1)
         best = min(times.values(), default=np.nan) / ours
         least = min(nbytes.values(), default=np.nan) / own
         text = ", ".join(
             f"{_TITLES[n]} {t / ours:.2f} {nbytes[n] / own:.2f}"
-            for n, t in times.items() if n in nbytes
+            for n, t in times.items()
         )  # fmt: skip
         line = f"{best:6.2f} {least:6.2f}  {name:60} {ours:9.3f} ms {own / 1024:9.1f} KiB  {text}"
         ready.calls.clear()
@@ -428,6 +429,10 @@ def _as_list(found: Any) -> list[Any]:
 
 def _within(seconds: float) -> AbstractContextManager[None]:
     return time_limit(seconds, TimeoutError(f"longer than {seconds:.0f} s"))
+
+
+def _fails() -> Any:
+    raise ValueError("failed when it was looked at")
 
 
 def _short(error: Exception) -> str:
