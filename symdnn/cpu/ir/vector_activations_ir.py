@@ -5,8 +5,9 @@ Such kernels skip LLVM's passes, so its vectoriser does not widen the scalar exp
 x = n ln 2 + r.
 
 ``exponential``: results that are no normal numbers become 0 and inf. ``sigmoid``:
-1 / (1 + 2^n 2^f) where -x = (n + f) ln 2, in few instructions; it is 0 below -87. ``tanh``: m / (m + 2) with
-m = exp(2 x) - 1, which loses no digits for small x. Errors are below 4 ulp; NaN stays NaN.
+1 / (1 + 2^n 2^f) where -x = (n + f) ln 2, in few instructions; it is 0 below -87. ``tanh``:
+m / (m + 2) with m = exp(2 x) - 1, which loses no digits for small x. Errors are below 4 ulp; NaN
+stays NaN.
 """
 
 from __future__ import annotations

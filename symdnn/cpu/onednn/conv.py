@@ -122,7 +122,7 @@ _NUMBERS = {
     "clip": (0.0, 6.0), "hardsigmoid": (1 / 6, 0.5), "hardswish": (1 / 6, 0.5), "swish": (1.0, 0.0),
 }  # fmt: skip
 
-#: A relu that leaves NaN as it is, where oneDNN's own gives 0. ``elu`` bounds negative numbers, then
+#: A relu that leaves NaN as it is, where oneDNN's own gives 0. ``elu`` bounds negative numbers;
 #: ``x * clip(x * largest, 0, 1)`` makes -0 of them, and -0 is made 0. A convolution of 3 channels
 #: takes 6 to 11 % longer with it, larger ones as long.
 _RELU = (("eltwise", "elu", 1.0, 0.0),

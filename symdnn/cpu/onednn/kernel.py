@@ -356,8 +356,8 @@ _MAX_SUM = float(np.finfo("float32").max) / 2
 def _most(x: Any) -> float:
     """The largest magnitude of an element, NaN if there is one."""
     if x.dtype.itemsize > 2:
-        ends = np.maximum.reduce(x, axis=None, initial=0), np.minimum.reduce(x, axis=None, initial=0)
-        return float(np.maximum(ends[0], -ends[1]))
+        high, low = (f.reduce(x, axis=None, initial=0) for f in (np.maximum, np.minimum))
+        return float(np.maximum(high, -low))
     bits = np.asarray((x.view(np.int16) & 0x7FFF).max(initial=0), np.uint32)
     return float((bits << 16).view(np.float32))
 

@@ -34,8 +34,8 @@ __all__ = [
     "OneDnnRNNGrad", "OneDnnSoftmax", "OneDnnSoftmaxGrad",
 ]  # fmt: skip
 
-#: Activation functions of epilogues, by oneDNN's names. Not ``soft_relu`` and ``gelu_erf``: those of
-#: oneDNN 3.2 have no right digit in their tails (softplus(-20) is -2e-6), gelu(inf) is NaN.
+#: Activation functions of epilogues, by oneDNN's names. Not ``soft_relu`` and ``gelu_erf``: in
+#: oneDNN 3.2 they have no right digit in their tails (softplus(-20) is -2e-6), gelu(inf) is NaN.
 ACTIVATIONS: dict[str, Activation] = {
     "relu": Relu(), "tanh": Tanh(), "logistic": Sigmoid(), "gelu_tanh": GeluTanh(), "clip": RELU6,
     "hardsigmoid": HARD_SIGMOID, "hardswish": HARD_SWISH, "swish": SILU,
