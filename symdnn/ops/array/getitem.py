@@ -75,8 +75,9 @@ def nonzero(a: TensorLike, return_matrix: bool = False) -> Any:
 def getitem(x: TensorLike, index: Any) -> Variable:
     """``x[index]``: ints, slices, Ellipsis, None, integer arrays, boolean masks and bools.
 
-    A bool is a mask of no dimension: ``x[True]`` has a new axis of 1, ``x[False]`` one of 0. Ints and bounds may be integer scalars, arrays and masks symbolic. With ints, slices and None
-    alone the result is a view; arrays follow NumPy's rules for advanced indexing.
+    A bool is a mask of no dimension: ``x[True]`` has a new axis of 1, ``x[False]`` one of 0. Ints
+    and bounds may be integer scalars, arrays and masks symbolic. With ints, slices and None alone
+    the result is a view; arrays follow NumPy's rules for advanced indexing.
     """
     v = as_variable(x)
     if isinstance(index, list) and any(isinstance(i, slice) for i in index):
@@ -307,7 +308,8 @@ def _without_bools(node: Apply, written: Variable) -> Variable:
     if not {v.name for v in node.inputs if isinstance(v, Constant)} & {v.name for v in _SELECTED}:
         return written
     made = node.inputs[0].owner
-    assert made is not None and isinstance(made.op, DimShuffle)
+    assert made is not None
+    assert isinstance(made.op, DimShuffle)
     return dimshuffle(written, [k for k, d in enumerate(made.op.pattern) if d != "x"])
 
 
