@@ -148,6 +148,12 @@ class SegmentCalls(Calls):
         home = function.executor.devices.home
         return any(v.storage.is_lent_off(home(v).memory.place) for v in function.get_shared())
 
+    def _have_moved(self, function: CallSite, values: dict[Variable, Any]) -> bool:
+        """Whether the call's own updates gave shared variables other buffers, as of new shapes."""
+        home = function.executor.devices.home
+        there = [v for v in function.get_shared() if v in values]
+        return any(values[v] is not v.storage.on(home(v).memory) for v in there)
+
     def _inputs_in_place(self, executor: Any, values: dict[Variable, Any]) -> list[Any]:
         """The plan's inputs that stay in place until storages change; None for the others."""
         kept = set(executor.cached_variables)
@@ -171,7 +177,7 @@ class SegmentCalls(Calls):
         plan = cache.latest
         if plan is None or plan.postponed or any(v not in values for v in self.arguments):
             return None
-        if self._may_change(function):
+        if self._may_change(function) or self._have_moved(function, values):
             return None
         shapes = [np.shape(values[v]) for v in self.arguments]
         key: Any = shapes[0] if len(shapes) == 1 else tuple(shapes)
