@@ -20,8 +20,7 @@ from symdnn.ops.array.getitem import set_subtensor
 from symdnn.ops.attention.attention import scaled_dot_product_attention
 from symdnn.ops.core.gradient_control import Assert
 from symdnn.ops.core.shape import alloc, dims_of
-from symdnn.ops.elementwise.arithmetic import cast, clip, maximum
-from symdnn.ops.elementwise.comparison import switch
+from symdnn.ops.elementwise.arithmetic import cast, maximum
 from symdnn.ops.elementwise.math import exp
 
 __all__ = ["KeyValueCache"]
