@@ -210,7 +210,7 @@ class _ConvFamily(Op):
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         """Lanes become more images or more output channels; if both operands have lanes, groups.
 
-        If their number is not known, it is a product of windows (:mod:`.conv_lanes`).
+        If their number is not known, it is a product of windows (:mod:`.conv_windows`).
         """
         dims, lanes = inputs[2:], lanes_of(inputs, axes)
         if any(a is not None for a in axes[2:]):
@@ -261,9 +261,9 @@ class Conv(_ConvFamily):
     lane_groups: ClassVar[Any] = (1, 0, 1)
 
     def of_lanes(self, inputs: Vars) -> Variable:
-        from symdnn.ops.nn.conv_lanes import conv_of_lanes  # it is built of windows, by this module
+        from symdnn.ops.nn import conv_windows  # it is built by this module
 
-        return conv_of_lanes(self, inputs[0], inputs[1])
+        return conv_windows.conv_of_lanes(self, inputs[0], inputs[1])
 
     def infer(self, *types: TensorType) -> TensorType:
         self._check_types("x, w", types)
@@ -309,11 +309,9 @@ class ConvGradInput(_ConvFamily):
         return tuple(range(2, 2 + self.ndim))
 
     def of_lanes(self, inputs: Vars) -> Variable:
-        from symdnn.ops.nn.conv_lanes import (
-            grad_input_of_lanes,
-        )  # it is built of windows, by this module
+        from symdnn.ops.nn import conv_windows  # it is built by this module
 
-        return grad_input_of_lanes(self, inputs[0], inputs[1], inputs[2:])
+        return conv_windows.grad_input_of_lanes(self, inputs[0], inputs[1], inputs[2:])
 
     def infer(self, *types: TensorType) -> TensorType:
         self._check_types("w, dy", types)
@@ -362,11 +360,9 @@ class ConvGradWeight(_ConvFamily):
         return tuple(range(2, 2 + self.ndim))
 
     def of_lanes(self, inputs: Vars) -> Variable:
-        from symdnn.ops.nn.conv_lanes import (
-            grad_weight_of_lanes,
-        )  # it is built of windows, by this module
+        from symdnn.ops.nn import conv_windows  # it is built by this module
 
-        return grad_weight_of_lanes(self, inputs[0], inputs[1], inputs[2:])
+        return conv_windows.grad_weight_of_lanes(self, inputs[0], inputs[1], inputs[2:])
 
     def infer(self, *types: TensorType) -> TensorType:
         self._check_types("x, dy", types)
