@@ -15,7 +15,8 @@ from typing import Any, SupportsIndex
 
 from symdnn.config import config
 from symdnn.errors import OptionError
-from symdnn.flags import FLAGS, is_new_way
+from symdnn.flag_types import is_new_way
+from symdnn.flags import FLAGS
 
 __all__ = [
     "NOWHERE", "NO_HINTS", "Hints", "Origin", "Written", "current_hints", "current_module", "here",

@@ -56,7 +56,7 @@ from symdnn.opt.precision import loops as loop_precision
 from symdnn.opt.scan import scan_contained, scan_push, scan_rules
 from symdnn.rewriting.rewrite import GraphRewrite, Rewrite
 from symdnn.stable import rules as stable
-from symdnn.stable import twins
+from symdnn.stable import shared_weights, twins
 
 __all__ = ["PHASES", "RULES", "Selection", "rules_by_phase"]
 
@@ -100,6 +100,7 @@ RULES: tuple[Rewrite | GraphRewrite, ...] = (
     *matrix_rules.RULES,
     *stable.RULES,
     *twins.RULES,
+    *shared_weights.RULES,
     *matrix_lowering.RULES,
     *write_out.RULES,
     *checked_updates.RULES,
