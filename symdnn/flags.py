@@ -80,7 +80,8 @@ _GENERAL = [
     _choice("performance", "default max", "max: all flags for speed. Algorithms are measured at "
             "the first call, float32 convolutions and GEMMs of a GPU round their inputs to TF32 "
             "and use NHWC (channels last), small loops become kernels at once, and the gradient of "
-            "relu at exactly 0 is 0. A flag that is set explicitly has precedence.", presets={"max": _FASTEST}),
+            "relu at exactly 0 is 0. A flag that is set explicitly has precedence.",
+            presets={"max": _FASTEST}),
     _choice("relu_grad_at_0", "half zero", "The gradient of relu at exactly 0, when a gradient is "
             "taken. half: 0.5, as in Theano; zero: 0, as in PyTorch and JAX, which needs only "
             "relu's result."),
