@@ -7,10 +7,10 @@ The training step is compiled for a described GPU and this many ranks, without t
 nodes get estimated shares of a step's measured time on one GPU (``--ms``; else a record's). Buckets
 start where the plan starts them, and are transferred one after the other, with the times of a model
 of rings and trees (``benchmarks/distributed/fabric.py``); work beside a transfer is slower. The
-program prints the step's time, the exposed communication, and the scaling. ``--check`` compares the model with measurements.
+program prints the step's time, the exposed communication, and the scaling. ``--check`` compares the
+model with measurements: all-reduces, and whole steps.
 
-Real steps are slower: the model ignores that kernels share the device with transfers, that ranks
-are late, and other traffic in the network.
+Real steps are slower: the model ignores that ranks come late, and other traffic.
 """
 
 from __future__ import annotations
