@@ -370,7 +370,7 @@ def class_token(size: Size) -> Program:
     draw.linear("head", s.w, 10)
 
     def loss(L: Any, F: Any, p: Any, d: Any) -> Any:
-        x = F.conv2d(d["x"], p["patch"], stride=4).flatten(2).transpose(1, 2)
+        x = F.conv2d(d["x"], p["patch"], stride=4).reshape(s.n, s.w, -1).transpose(1, 2)
         x = L.cat([p["first"].expand(s.n, 1, s.w), x], dim=1) + p["at"]
         y = _attend(L, F, *(s.heads(v) for v in _qkv(F, p, layer_norm(F, p, "n", x, s.w))))
         x = x + linear(F, p, "o", s.joined(y))
