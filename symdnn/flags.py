@@ -57,6 +57,7 @@ _FASTEST: dict[str, Value] = {
     "dnn.conv.allow_tf32": True,
     "dnn.rnn.algo": "time_once",
     "gpu.gemm.algo": "time",
+    "gpu.whole_loops": "always",
     "relu_grad_at_0": "zero",
     "onednn.conv.algo": "time",
 }
@@ -78,8 +79,9 @@ _GENERAL = [
          "else the CPU.", affects=CODE),
     _choice("performance", "default max", "max: all flags for speed. Algorithms are measured at "
             "the first call, float32 convolutions and GEMMs of a GPU round their inputs to TF32 "
-            "and use NHWC (channels last), and the gradient of relu at exactly 0 is 0. A flag "
-            "that is set explicitly has precedence.", presets={"max": _FASTEST}),
+            "and use NHWC (channels last), small loops become kernels at once, and the gradient of "
+            "relu at exactly 0 is 0. A flag that is set explicitly has precedence.",
+            presets={"max": _FASTEST}),
     _choice("relu_grad_at_0", "half zero", "The gradient of relu at exactly 0, when a gradient is "
             "taken. half: 0.5, as in Theano; zero: 0, as in PyTorch and JAX, which needs only "
             "relu's result."),
@@ -174,8 +176,8 @@ _CUDA = [
             affects=CODE),
     _choice("gpu.early_launch", "auto off", "Whether kernels of CUDA graphs may start early."),
     _choice("gpu.whole_loops", "auto always never", "Whether the CUDA target runs loops of small "
-            "steps as one kernel of one block. auto: after a thousand steps, unless "
-            "deterministic=more."),
+            "steps as one kernel of one block. always: from the first call; auto: after a "
+            "thousand steps (fewer where a step has many ops), unless deterministic=more."),
     _choice("gpu.layout", "auto nchw nhwc", "Layout of activations in programs for a GPU. auto: "
             "NHWC (channels last) for convolutions on tensor cores (16-bit types, or float32 with "
             "dnn.conv.allow_tf32); nchw: never NHWC; nhwc: NHWC where possible.", affects=CODE),

@@ -28,14 +28,9 @@ __all__ = ["main"]
 PROMPT, ROOM, STEPS = 128, 1024, 256
 
 
-def held_bytes(device: Device, torch: Any = None) -> int:
-    """What an allocator has given out: ``torch``'s at most, or symdnn's, whose arena stays."""
-    if not device.on_gpu:
-        return 0
-    if torch is not None:
-        return int(torch.cuda.max_memory_allocated())
-    use = device.runtime.memory_use()
-    return int(use.arena + use.live)
+def live_bytes(device: Device) -> int:
+    """What symdnn holds beside its arena."""
+    return int(device.runtime.memory_use().live) if device.on_gpu else 0
 
 
 def timed(
@@ -53,13 +48,15 @@ def timed(
 
 def run_symdnn(
     net: Any, prompt: np.ndarray, steps: int, room: int, lock: Path | None
-) -> tuple[float, np.ndarray]:
-    """As :func:`timed`."""
+) -> tuple[float, np.ndarray, int]:
+    """As :func:`timed`, and the bytes of the largest plan's arena."""
     from symdnn import nn
 
     generate = nn.models.Generator(net, len(prompt), room, temperature=0)
     generate(prompt, steps)
-    return timed(lambda count: generate(prompt, count), steps, lock)
+    ms, text = timed(lambda count: generate(prompt, count), steps, lock)
+    functions = generate._begin, generate._next
+    return ms, text, max(f.memory_report().arena for f in functions)
 
 
 def run_torch(
@@ -107,10 +104,11 @@ def main() -> None:
     device = Device(not options.cpu, 0.1)
     with alone(options.lock):
         about = facts(device)
+    device.cleanup()
     print(json.dumps(about))
     prompt_length, room, steps = (4, 32, 16) if options.small else (PROMPT, ROOM, STEPS)
     for batch in map(int, options.batches.split(",")):
-        own = held_bytes(device)
+        held = live_bytes(device)
         net = symdnn_net(Case("gpt2", "infer", batch, room), options.small)
         state = {k: np.asarray(v, np.float32) for k, v in net.state_dict().items()}
         words = net.transformer.wte.weight.type.shape[0]
@@ -119,23 +117,25 @@ def main() -> None:
         copied = nbytes / (float(about.get("copy_gbs") or "nan") * 1e6)
         wanted = None
         for who in [*options.peers.split(","), "symdnn"]:
-            torch, held = None, own
+            memory = 0.0
             try:
                 if who == "symdnn":
-                    ms, text = run_symdnn(net, prompt, steps, room, options.lock)
+                    ms, text, arena = run_symdnn(net, prompt, steps, room, options.lock)
+                    memory = (live_bytes(device) - held + arena) / 1e9
                 elif who:
                     import torch
 
                     place = "cuda" if device.on_gpu else "cpu"
+                    before = torch.cuda.memory_allocated() if device.on_gpu else 0
                     if device.on_gpu:
                         torch.cuda.reset_peak_memory_stats()
-                    held = held_bytes(device, torch)
                     case = Case("gpt2", "infer", batch, room)
                     peer = torch_net(case, state, options.small, place).eval().to(torch.bfloat16)
                     ms, text = run_torch(peer, prompt, steps, room, who, place, options.lock)
+                    if device.on_gpu:
+                        memory = (torch.cuda.max_memory_allocated() - before) / 1e9
                 else:
                     continue
-                memory = (held_bytes(device, torch) - held) / 1e9
             except Exception as error:  # one side must not hide the others
                 print(f"b{batch} {who}: {type(error).__name__}: {str(error)[:300]}", flush=True)
                 continue

@@ -538,6 +538,7 @@ def main() -> None:
     device = Device(not options.cpu, 0.01 if options.small else 0.6)
     with alone(options.lock):
         about = facts(device)
+    device.cleanup()
     print(json.dumps(about))
     for case in CASES:
         if options.cases and not any(part in case.id for part in options.cases):

@@ -57,15 +57,21 @@ def _rms_norm(p: State, name: str, x: Any, eps: float) -> Any:
     return y.astype(x.dtype) * p[name + ".weight"]
 
 
-def _attention(q: Any, k: Any, v: Any, heads: int, groups: int, causal: bool) -> Any:
-    """Of (batch, time, width), heads beside each other."""
+def _attention(
+    q: Any, k: Any, v: Any, heads: int, groups: int, causal: bool, seen: int | None = None
+) -> Any:
+    """Of (batch, time, width), heads beside each other, to the first ``seen`` positions."""
     import jax
+    import jax.numpy as jnp
 
     batch, length, width = q.shape
     own = (batch, length, -1, width // heads)
     how: Any = "cudnn" if jax.default_backend() == "gpu" else "xla"
     q, k, v = q.reshape(own), k.reshape(own), v.reshape(own)
-    found = jax.nn.dot_product_attention(q, k, v, is_causal=causal, implementation=how)
+    lengths = None if seen is None else jnp.full(batch, seen, jnp.int32)
+    found = jax.nn.dot_product_attention(
+        q, k, v, is_causal=causal, implementation=how, key_value_seq_lengths=lengths
+    )
     return found.reshape(batch, length, width)
 
 
@@ -136,12 +142,14 @@ def _vit(p: State, x: Any, heads: int, groups: int) -> Any:
     y = patches @ w.reshape(w.shape[0], -1).T + p["conv_proj.bias"]
     first = jnp.broadcast_to(p["class_token"], (batch, 1, w.shape[0]))
     y = jnp.concatenate([first, y], 1) + p["encoder.pos_embedding"]
+    count = y.shape[1]
+    y = jnp.pad(y, ((0, 0), (0, -count % 8), (0, 0)))  # cuDNN's gradient takes no odd length
     for at in _layers(p, "encoder.layers.encoder_layer_{}.ln_1.weight"):
         name = f"encoder.layers.encoder_layer_{at}."
         z = _norm(p, name + "ln_1", y, 1e-6)
         whole = z @ p[name + "self_attention.in_proj_weight"].T
         q, k, v = jnp.split(whole + p[name + "self_attention.in_proj_bias"], 3, -1)
-        z = _attention(q, k, v, heads, heads, False)
+        z = _attention(q, k, v, heads, heads, False, count)
         y = y + _linear(p, name + "self_attention.out_proj", z)
         z = _linear(p, name + "mlp.0", _norm(p, name + "ln_2", y, 1e-6))
         y = y + _linear(p, name + "mlp.3", jax.nn.gelu(z, approximate=False))

@@ -44,7 +44,8 @@ _WORDS = {
 class Hints:
     """Choices for one node that do not change what it computes.
 
-    ``name`` labels the node in reports; the ``algo_*`` values are those of the flags
+    ``name`` labels the node in reports; ``backend`` prefers kernels (``"nn"``, ``"cudnn"``,
+    ``"onednn"``, ``"llvm"``); the ``algo_*`` values are those of the flags
     ``dnn.conv.algo_*``, ``algo`` is one of ``dnn.rnn.algo``; ``workspace_limit`` is in bytes.
     Equal nodes with different hints are not merged; gradient nodes and replacements inherit them.
     Raises ValueError for an algorithm or a precision that no flag knows.

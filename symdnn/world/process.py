@@ -92,8 +92,8 @@ class World:
     ) -> list[Any]:
         """What each rank of ``group`` (all) gives, by number: small values that JSON can hold.
 
-        Raises :class:`~symdnn.errors.CollectiveMismatch` if all ranks that have not come wait for
-        something else for ``stuck`` seconds (0: only after the time limit).
+        Raises :class:`~symdnn.errors.CollectiveMismatch` if all ranks have waited for ``stuck``
+        seconds (0: a quarter of the time limit), those that have not come for something else.
         """
         group = group or self.group
         group.index(self.place.rank, name)
@@ -102,6 +102,7 @@ class World:
         count = self._gathers[name, group.ranks] = self._gathers.get((name, group.ranks), 0) + 1
         limit = float(config.distributed.timeout)
         full = f"{name} number {count} of {group} with ranks {list(group.ranks)}"
+        stuck = stuck or limit / 4
         found = self.store.gather(full, json.dumps(value), group.ranks, limit, stuck)
         return [json.loads(v) for v in found]
 

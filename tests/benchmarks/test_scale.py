@@ -27,7 +27,8 @@ def test_small_transfers_go_by_trees_over_many_machines():
     assert slow.all_reduce(102e6, 16) > 10 * NEAR.all_reduce(102e6, 16)
 
 
-def test_what_is_hidden_and_what_is_exposed():
+def test_what_is_hidden_and_what_is_exposed(monkeypatch):
+    monkeypatch.setattr(scale, "BESIDE", 1.0)
     took = NEAR.all_reduce(10**8, 8) * 1e3
     hidden = Step("", [Bucket(10**8, 0.2, 1.0)])
     total, moving = predicted(hidden, 10 * took, 8, NEAR)
@@ -38,6 +39,29 @@ def test_what_is_hidden_and_what_is_exposed():
     # The first is waited for at half time, and comes a quarter of the step too late.
     early = Step("", [Bucket(10**8, 0.25, 0.5)])
     assert predicted(early, 2 * took, 8, NEAR)[0] == pytest.approx(2.5 * took + agreement)
+
+
+@pytest.mark.parametrize("beside", [0.2, 0.5])
+def test_work_beside_a_transfer_is_slower(monkeypatch, beside):
+    monkeypatch.setattr(scale, "BESIDE", beside)
+    took = NEAR.all_reduce(10**8, 8) * 1e3
+    lost = (1 - beside) * took
+    total, moving = predicted(Step("", [Bucket(10**8, 0.2, 1.0)]), 10 * took, 8, NEAR)
+    agreement = moving - took
+    assert total == pytest.approx(10 * took + lost + agreement)
+    both = Step("", [Bucket(10**8, 0.2, 1.0), Bucket(10**8, 0.2, 1.0)])  # one after the other
+    assert predicted(both, 10 * took, 8, NEAR)[0] == pytest.approx(10 * took + 2 * lost + agreement)
+    # All that is left is done beside it, and then it is waited for.
+    end = Step("", [Bucket(10**8, 1 - beside / 20, 1.0)])
+    assert predicted(end, 10 * took, 8, NEAR)[0] == pytest.approx(
+        10 * took + took - beside * took / 2 + agreement
+    )
+
+
+@pytest.mark.slow
+def test_steps_are_near_the_measured_ones():
+    for count, case, _, measured, found, *_ in scale.check_steps()[1:]:
+        assert float(found) == pytest.approx(float(measured), rel=0.03), (count, case)
 
 
 def test_a_plan_has_its_buckets_in_their_order():

@@ -16,6 +16,7 @@ from symdnn.ops.core.make_vector import make_vector
 from symdnn.ops.core.shape import Alloc, DimShuffle, Reshape, alloc, dimshuffle, shape_i
 from symdnn.ops.elementwise.arithmetic import Add
 from symdnn.ops.elementwise.math import exp, sin
+from symdnn.ops.linalg.dot import dot
 from tests.opt.harness import MAT, TWO, RuleCase, boolean, f64, i64
 
 PLAIN = ("index_in_plain_form",)
@@ -184,6 +185,12 @@ INDEXING = [
     RuleCase("index_of_elemwise", (f64("n", "m"), f64(1, "m")), lambda x, y: (x * y)[1],
              lambda x, y: x[1] * y[0], lambda x, y: (x * y)[:, 1:], miss_args=TWO,
              id="row_of_product"),
+    RuleCase("rows_of_product", (f64("n", "m"), f64("m", "k")), lambda x, w: dot(x, w)[1],
+             lambda x, w: dot(x[1], w), lambda x, w: dot(x, w)[:, 1]),
+    RuleCase("rows_of_product", (f64(6, "m"), f64("m", "k")),
+             lambda x, w: dot(x, w).reshape((2, 3, shape_i(w, 1)))[:, -1],
+             lambda x, w: dot(x.reshape((2, 3, shape_i(x, 1)))[:, -1], w),
+             lambda x, w: dot(x, w)[1:], id="last_rows_of_products"),
     RuleCase("flipped_scan_of_flipped", MAT, lambda x: CumSum(1)(x[:, ::-1])[:, ::-1],
              lambda x: CumSum(1, True)(x), lambda x: CumSum(1)(x[:, ::-1])[::-1]),
     RuleCase("flipped_scan_of_flipped", TWO,

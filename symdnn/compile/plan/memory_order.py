@@ -5,12 +5,32 @@ from __future__ import annotations
 from dataclasses import replace
 
 from symdnn.compile.plan.specialise import Specialised
-from symdnn.compile.plan.views import byte_count
+from symdnn.compile.plan.views import bounds_known, byte_count
+from symdnn.graph.place import HOST
 from symdnn.graph.type import OpaqueType
 from symdnn.graph.variable import Apply, Variable
-from symdnn.ops.lowered.transfer import HostFromGpu
+from symdnn.ops.collective.base import Collective
+from symdnn.ops.collective.overlapped import StreamStart, StreamWait
+from symdnn.ops.lowered.transfer import GpuFromHost, HostFromGpu
 
-__all__ = ["bytes_of", "eager", "is_view"]
+__all__ = ["bytes_of", "eager", "is_view", "ordered_by_size"]
+
+#: The bytes of a segment's values from which their order matters.
+_LARGE = 64 << 20
+
+
+def ordered_by_size(spec: Specialised) -> Specialised:
+    """:func:`eager` on a GPU where values are large, and nothing else decides the order.
+
+    Ranks run collectives in one order, a guard names the first fault, and a loop's step is short.
+    """
+    segment = spec.segment
+    if segment.place == HOST or segment.guard is not None or segment.carried:
+        return spec
+    if any(isinstance(n.op, Collective | StreamStart | StreamWait) for n in segment.nodes):
+        return spec
+    values = (v for n in segment.nodes if not is_view(n) for v in n.outputs)
+    return eager(spec) if sum(bytes_of(spec, v) for v in values) >= _LARGE else spec
 
 
 def eager(spec: Specialised) -> Specialised:
@@ -51,14 +71,22 @@ class _Eager:
         self.done: dict[Apply, None] = {}
 
     def order(self) -> tuple[Apply, ...]:
-        """All nodes."""
-        for n in self.nodes:
+        """All nodes; up to the last that runs before a captured graph they keep their places."""
+        before = [i for i, n in enumerate(self.nodes) if self._before_graph(n)]
+        ahead = before[-1] + 1 if before else 0
+        for n in self.nodes[:ahead]:
+            self._run(n)
+        for n in self.nodes[ahead:]:
             stack = [n]
             while stack:
                 node = stack.pop()
                 if node not in self.done:
                     stack += self._run(node)
         return tuple(self.done)
+
+    def _before_graph(self, n: Apply) -> bool:
+        """Whether a node runs before a captured graph: copies to the device, reads of the host."""
+        return isinstance(n.op, GpuFromHost) or not bounds_known(self.spec, n)
 
     def _run(self, n: Apply) -> list[Apply]:
         """Nodes that may run now and free memory."""

@@ -291,22 +291,30 @@ class Conv(_ConvFamily):
 
 
 @dataclass(frozen=True)
-class ConvGradInput(_ConvFamily):
-    """Gradient of :class:`Conv` in ``x`` from ``w``, ``dy`` and the spatial sizes of ``x``.
+class _ConvGrad(_ConvFamily):
+    """Base of the gradients, whose inputs from the third on are the spatial sizes of the result.
 
-    It is also the transposed convolution. ``static`` has the sizes that are known when the graph is
-    built. Raises :class:`~symdnn.errors.ShapeMismatch` if ``x`` of these sizes would not give
-    ``dy``. (cudnnConvolutionBackwardData; AbstractConv_gradInputs.)
+    ``static`` has the sizes that are known when the graph is built.
     """
 
-    lane_places: ClassVar[Any] = ((1, False, 1, True), (0, False, 0, False))
-    lane_groups: ClassVar[Any] = (0, 1, 1)
-
+    abstract: ClassVar[bool] = True
     static: tuple[int | None, ...] = ()
 
     @property
     def host_inputs(self) -> tuple[int, ...]:
         return tuple(range(2, 2 + self.ndim))
+
+
+@dataclass(frozen=True)
+class ConvGradInput(_ConvGrad):
+    """Gradient of :class:`Conv` in ``x`` from ``w``, ``dy`` and the spatial sizes of ``x``.
+
+    It is also the transposed convolution. Raises :class:`~symdnn.errors.ShapeMismatch` if ``x`` of
+    these sizes would not give ``dy``. (cudnnConvolutionBackwardData; AbstractConv_gradInputs.)
+    """
+
+    lane_places: ClassVar[Any] = ((1, False, 1, True), (0, False, 0, False))
+    lane_groups: ClassVar[Any] = (0, 1, 1)
 
     def of_lanes(self, inputs: Vars) -> Variable:
         from symdnn.ops.nn import conv_windows  # it is built by this module
@@ -343,21 +351,14 @@ class ConvGradInput(_ConvFamily):
 
 
 @dataclass(frozen=True)
-class ConvGradWeight(_ConvFamily):
+class ConvGradWeight(_ConvGrad):
     """Gradient of :class:`Conv` in ``w`` from ``x``, ``dy`` and the filter's spatial sizes.
 
-    ``static`` has the sizes that are known when the graph is built.
     (cudnnConvolutionBackwardFilter; AbstractConv_gradWeights.)
     """
 
     lane_places: ClassVar[Any] = ((1, True, 1, False), (1, True, 0, True))
     lane_groups: ClassVar[Any] = (1, 1, 0)
-
-    static: tuple[int | None, ...] = ()
-
-    @property
-    def host_inputs(self) -> tuple[int, ...]:
-        return tuple(range(2, 2 + self.ndim))
 
     def of_lanes(self, inputs: Vars) -> Variable:
         from symdnn.ops.nn import conv_windows  # it is built by this module
