@@ -27,8 +27,8 @@ _WARM_CALLS = 50
 _MOST_BYTES = 1 << 23
 #: Statements of it at most: of more, its loops are compiled apart, which takes less time.
 _MOST_STATEMENTS = 400
-#: Nodes of it at most, if some are complex: LLVM did not end with 26 statements of their parts.
-_MOST_COMPLEX = 6
+#: Complex values that it computes at most: LLVM did not end with 26 statements of their parts.
+_MOST_COMPLEX = 3
 _ONE = np.ones((), np.int64)
 
 
@@ -49,10 +49,8 @@ class CpuWholeFunction(WholeLoop):
 
     def make(self, inputs: Sequence[Any]) -> _Function:
         """A compiled function."""
-        nodes = self.op.inner.nodes
-        if len(nodes) > _MOST_COMPLEX and any(
-            getattr(v.type, "is_complex", False) for n in nodes for v in n.outputs
-        ):
+        made = [v for n in self.op.inner.nodes if not n.op.views for v in n.outputs]
+        if sum(getattr(v.type, "is_complex", False) for v in made) > _MOST_COMPLEX:
             raise NotLowered("LLVM takes too long for many complex values")
         return _Function(self.op, inputs)
 
