@@ -322,23 +322,25 @@ def _may_have_nan(x: Any) -> bool:
 
 
 def of_finite_operands(launch: Any, call: Call) -> Any:
-    """``launch`` of a primitive whose activation function loses NaN, where all operands are finite;
-    else ``op``'s reference. Parameters are looked at when they change."""
+    """``launch`` of a primitive whose activation function loses NaN, where operands cannot lead to
+    one; else ``op``'s reference. Parameters are looked at when they change."""
     versions = [version_of(call, i) for i in range(len(call.inputs))]
-    seen: dict[int, tuple[Any, bool]] = {}
+    seen: dict[int, tuple[Any, float]] = {}
 
-    def finite(i: int, x: Array) -> bool:
+    def most(i: int, x: Array) -> float:
         version = versions[i]
         now = None if version is None else version()
         if now is None:
-            return _is_finite(x)
+            return _most(x)
         if i not in seen or seen[i][0] != now:
-            seen[i] = now, _is_finite(x)
+            seen[i] = now, _most(x)
         return seen[i][1]
 
     def run(inputs: Arrays, outputs: Arrays, workspace: Array | None = None) -> None:
         with np.errstate(all="ignore"):
-            right = all(finite(i, x) for i, x in enumerate(inputs))
+            x, w, *added = (most(i, x) for i, x in enumerate(inputs))
+            # Sums that overflow lead to NaN, too. A comparison with NaN is false.
+            right = x * w * inputs[1].size + sum(added) < _MAX_SUM
             if not right:
                 np.copyto(outputs[0], call.op.compute(*inputs)[0])
         if right:
@@ -347,11 +349,17 @@ def of_finite_operands(launch: Any, call: Call) -> Any:
     return run
 
 
-def _is_finite(x: Any) -> bool:
-    """Whether all elements are finite; their sum may also overflow."""
+#: Sums of at most this do not overflow, whatever their order.
+_MAX_SUM = float(np.finfo("float32").max) / 2
+
+
+def _most(x: Any) -> float:
+    """The largest magnitude of an element, NaN if there is one."""
     if x.dtype.itemsize > 2:
-        return bool(np.isfinite(np.add.reduce(x, axis=None)))
-    return bool((x.view(np.int16) & 0x7FFF).max(initial=0) < 0x7F80)
+        high, low = (f.reduce(x, axis=None, initial=0) for f in (np.maximum, np.minimum))
+        return float(np.maximum(high, -low))
+    bits = np.asarray((x.view(np.int16) & 0x7FFF).max(initial=0), np.uint32)
+    return float((bits << 16).view(np.float32))
 
 
 def version_of(call: Call, index: int) -> Version | None:
