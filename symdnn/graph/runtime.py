@@ -106,9 +106,6 @@ class BoundPlan:
         """The segment's outputs, given its inputs, both in the segment's order."""
         raise NotImplementedError
 
-    def leave_arena(self) -> None:
-        """Give memory that plans share back until the next run, where a device can."""
-
     def repeats(self) -> bool:
         """Whether :meth:`repeat` may be worth a call now."""
         return False

@@ -20,8 +20,8 @@ __all__ = ["LoopCalls"]
 
 #: The most sizes of arguments that the fast path of one function knows, and the most failed calls.
 _MAX_ENTRIES, _MAX_FAILURES = 64, 8
-#: Calls in turn by compiled functions after which plans give back the arena, which those do not use.
-_CALLS_OF_PLANS = 64
+#: Calls in turn by compiled functions after which plans give memory back, which those do not use.
+_CALLS_IN_TURN = 64
 
 
 class LoopCalls(Calls):
@@ -71,9 +71,8 @@ class LoopCalls(Calls):
             else:
                 return None
             self._in_turn += 1
-            if self._in_turn == _CALLS_OF_PLANS:
-                for plan in executor.plans():
-                    plan.bound.leave_arena()
+            if self._in_turn == _CALLS_IN_TURN:
+                self._whole.release([p.bound for p in executor.plans()])
             outputs: list[Any] | None = whole.of_arrays(arrays)
             if outputs is None:  # the loops themselves raise the error
                 self._failures += 1

@@ -244,14 +244,6 @@ class CpuPlan(BoundPlan):
         for i, _ in self.workspaces:
             self.template[i] = None
 
-    def leave_arena(self) -> None:
-        """Give the memory of values back until the next run; no plan may be running."""
-        for arena in self.runtime.arenas:
-            arena.leave(self)
-        self.step_function = self.python_function = self.spans = None  # which hold arrays
-        self.grouped = False
-        self.results.let_go()
-
     def become_hot(self) -> None:
         self.calls = max(self.calls, HOT_CALLS - 1)
         self.next_look = self.calls + 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from symdnn.ops.control.scan import Scan
 from symdnn.ops.steps.code import NotLowered
 from symdnn.ops.steps.statements import Branch, LoopProgram, Repeat, Statement, work_of
 from symdnn.ops.steps.whole_loop import WholeLoop
+
+if TYPE_CHECKING:
+    from symdnn.cpu.execution.plan import CpuPlan
 
 __all__ = ["CpuWholeFunction"]
 
@@ -53,6 +56,16 @@ class CpuWholeFunction(WholeLoop):
         if sum(getattr(v.type, "is_complex", False) for v in made) > _MOST_COMPLEX:
             raise NotLowered("LLVM takes too long for many complex values")
         return _Function(self.op, inputs)
+
+    @staticmethod
+    def release(plans: Sequence[CpuPlan]) -> None:
+        """Give the memory of plans' values back until they run again; none may be running."""
+        for plan in plans:
+            for arena in plan.runtime.arenas:
+                arena.leave(plan)
+            plan.step_function = plan.python_function = plan.spans = None  # which hold arrays
+            plan.grouped = False
+            plan.results.let_go()
 
     def learn(self, arrays: Sequence[Any]) -> Any:
         """After a call with these arrays: the function for such ones, once there is one."""
