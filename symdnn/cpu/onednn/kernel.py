@@ -324,34 +324,41 @@ def _may_have_nan(x: Any) -> bool:
 def of_finite_operands(launch: Any, call: Call) -> Any:
     """``launch`` of a primitive whose activation function loses NaN, where all operands are finite;
     else ``op``'s reference. Parameters are looked at when they change."""
-    versions = [version_of(call, i) for i in range(len(call.inputs))]
-    seen: dict[int, tuple[Any, bool]] = {}
+    versions = {i: version_of(call, i) for i in range(len(call.inputs))}
+    varying = [i for i, version in versions.items() if version is None]
+    kept = [(i, version) for i, version in versions.items() if version is not None]
+    seen = dict[int, int | None]()  # versions of values that were finite
 
-    def finite(i: int, x: Array) -> bool:
-        version = versions[i]
-        now = None if version is None else version()
-        if now is None:
-            return _is_finite(x)
-        if i not in seen or seen[i][0] != now:
-            seen[i] = now, _is_finite(x)
-        return seen[i][1]
+    def finite(inputs: Arrays) -> bool:
+        for i, version in kept:
+            now = version()
+            if now is None or seen.get(i) != now:
+                if not _is_finite(inputs[i]):
+                    return False
+                seen[i] = now
+        return all([_is_finite(inputs[i]) for i in varying])
 
     def run(inputs: Arrays, outputs: Arrays, workspace: Array | None = None) -> None:
-        with np.errstate(all="ignore"):
-            right = all(finite(i, x) for i, x in enumerate(inputs))
-            if not right:
-                np.copyto(outputs[0], call.op.compute(*inputs)[0])
-        if right:
+        if finite(inputs):
             launch(inputs, outputs, workspace)
+            return
+        with np.errstate(all="ignore"):
+            np.copyto(outputs[0], call.op.compute(*inputs)[0])
 
     return run
 
 
 def _is_finite(x: Any) -> bool:
-    """Whether all elements are finite; their sum may also overflow."""
+    """Whether all elements are finite; their sum may also overflow.
+
+    Of the bits of bfloat16 infinities and NaN are the largest, with and without the sign.
+    """
     if x.dtype.itemsize > 2:
-        return bool(np.isfinite(np.add.reduce(x, axis=None)))
-    return bool((x.view(np.int16) & 0x7FFF).max(initial=0) < 0x7F80)
+        with np.errstate(all="ignore"):
+            return bool(np.isfinite(np.add.reduce(x, axis=None)))
+    bits = x.reshape(-1)
+    positive = np.maximum.reduce(bits.view(np.int16), initial=0) < 0x7F80
+    return bool(positive and np.maximum.reduce(bits.view(np.uint16), initial=0) < 0xFF80)
 
 
 def version_of(call: Call, index: int) -> Version | None:
