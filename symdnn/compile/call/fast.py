@@ -3,7 +3,7 @@
 A step of a small network takes less time on a GPU than the look-up of its plan takes in Python,
 with a shared variable for each parameter. For a function whose program is one captured segment most
 of that is unnecessary. While no storage has moved or changed its owner
-(:func:`symdnn.graph.values.storage.changes`), the shapes of the arguments determine the plan.
+(:data:`symdnn.graph.values.storage.CHANGES`), the shapes of the arguments determine the plan.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from symdnn.compile.plan.plan import Plan, PlanCache
 from symdnn.compile.plan.stages import Stages
 from symdnn.compile.program.program import Segment
 from symdnn.errors import NanDetected
-from symdnn.graph.values.storage import changes, note_writes
+from symdnn.graph.values.storage import CHANGES, note_writes
 from symdnn.graph.variable import Apply, Shared, Variable
 
 __all__ = ["CallSite", "Calls", "FastCalls", "SegmentCalls"]
@@ -148,6 +148,12 @@ class SegmentCalls(Calls):
         home = function.executor.devices.home
         return any(v.storage.is_lent_off(home(v).memory.place) for v in function.get_shared())
 
+    def _have_moved(self, function: CallSite, values: dict[Variable, Any]) -> bool:
+        """Whether the call's own updates gave shared variables other buffers, as of new shapes."""
+        home = function.executor.devices.home
+        there = [v for v in function.get_shared() if v in values]
+        return any(values[v] is not v.storage.on(home(v).memory) for v in there)
+
     def _inputs_in_place(self, executor: Any, values: dict[Variable, Any]) -> list[Any]:
         """The plan's inputs that stay in place until storages change; None for the others."""
         kept = set(executor.cached_variables)
@@ -171,7 +177,7 @@ class SegmentCalls(Calls):
         plan = cache.latest
         if plan is None or plan.postponed or any(v not in values for v in self.arguments):
             return None
-        if self._may_change(function):
+        if self._may_change(function) or self._have_moved(function, values):
             return None
         shapes = [np.shape(values[v]) for v in self.arguments]
         key: Any = shapes[0] if len(shapes) == 1 else tuple(shapes)
@@ -235,7 +241,7 @@ class FastCalls(SegmentCalls):
         if entry is None:
             return None
         plan, replay, cache, entering, stamp = entry
-        if stamp != changes() or (self.keeps and not executor.is_current):
+        if stamp != CHANGES[0] or (self.keeps and not executor.is_current):
             return None
         if replay is not plan.bound.replay or not cache.used(plan):
             del self.entries[key]
@@ -279,4 +285,4 @@ class FastCalls(SegmentCalls):
         plan, cache, entering, key = found
         for v in function.updated:
             v.storage.counts(self.counter)
-        self.entries[key] = _Entry(plan, plan.bound.replay, cache, entering, changes())
+        self.entries[key] = _Entry(plan, plan.bound.replay, cache, entering, CHANGES[0])

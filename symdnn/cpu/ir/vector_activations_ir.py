@@ -5,8 +5,9 @@ Such kernels skip LLVM's passes, so its vectoriser does not widen the scalar exp
 x = n ln 2 + r.
 
 ``exponential``: results that are no normal numbers become 0 and inf. ``sigmoid``:
-1 / (1 + 2^n 2^f) where -x = (n + f) ln 2, in few instructions. ``tanh``: m / (m + 2) with
-m = exp(2 x) - 1, which loses no digits for small x. Errors are below 4 ulp; NaN stays NaN.
+1 / (1 + 2^n 2^f) where -x = (n + f) ln 2, in few instructions; it is 0 below -87. ``tanh``:
+m / (m + 2) with m = exp(2 x) - 1, which loses no digits for small x. Errors are below 4 ulp; NaN
+stays NaN.
 """
 
 from __future__ import annotations
@@ -59,7 +60,8 @@ def tanh(s: Builder, x: str, width: int) -> str:
 
 
 def sigmoid(s: Builder, x: str, width: int) -> str:
-    """1 / (1 + exp(-x))"""
+    """1 / (1 + exp(-x)); 0 below -87, where x times it is less than 1.5e-36 otherwise."""
+    tail = s.new(f"fcmp olt {VECTOR} {x}, {splat(-_MAX_EXP_ARGUMENT)}")
     x = _clamped(s, x, _MAX_EXP_ARGUMENT)
     high, low = -1.4426950216293335, -1.925963e-08  # of -1 / ln 2
     k = s.multiply_add(x, splat(high), splat(_ROUNDING))
@@ -69,7 +71,8 @@ def sigmoid(s: Builder, x: str, width: int) -> str:
     y = splat(_POWER_OF_TWO[0])
     for c in (*_POWER_OF_TWO[1:], 1.0):
         y = s.multiply_add(y, f, splat(c))
-    return _quotient(s, "", _one_more(s, y, n, k, width), width)
+    y = _quotient(s, "", _one_more(s, y, n, k, width), width)
+    return s.new(f"select {MASK} {tail}, {VECTOR} {splat(0.0)}, {VECTOR} {y}")
 
 
 def _one_more(s: Builder, y: str, n: str, k: str, width: int) -> str:

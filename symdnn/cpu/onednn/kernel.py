@@ -322,24 +322,24 @@ def _may_have_nan(x: Any) -> bool:
 
 
 def of_finite_operands(launch: Any, call: Call) -> Any:
-    """``launch`` of a primitive whose activation function loses NaN, where all operands are finite;
-    else ``op``'s reference. Parameters are looked at when they change."""
-    versions = {i: version_of(call, i) for i in range(len(call.inputs))}
-    varying = [i for i, version in versions.items() if version is None]
-    kept = [(i, version) for i, version in versions.items() if version is not None]
-    seen = dict[int, int | None]()  # versions of values that were finite
+    """``launch`` of a primitive whose activation function loses NaN, where operands cannot lead to
+    one; else ``op``'s reference. Parameters are looked at when they change."""
+    versions = [version_of(call, i) for i in range(len(call.inputs))]
+    seen: dict[int, tuple[int, float]] = {}
 
-    def finite(inputs: Arrays) -> bool:
-        for i, version in kept:
-            now = version()
-            if now is None or seen.get(i) != now:
-                if not _is_finite(inputs[i]):
-                    return False
-                seen[i] = now
-        return all([_is_finite(inputs[i]) for i in varying])
+    def most(i: int, x: Array) -> float:
+        version = versions[i]
+        now = None if version is None else version()
+        if now is None:
+            return _most(x)
+        if i not in seen or seen[i][0] != now:
+            seen[i] = now, _most(x)
+        return seen[i][1]
 
     def run(inputs: Arrays, outputs: Arrays, workspace: Array | None = None) -> None:
-        if finite(inputs):
+        x, w, *added = [most(i, x) for i, x in enumerate(inputs)]
+        # Sums that overflow lead to NaN, too. A comparison with NaN is false.
+        if x * w * inputs[1].size + sum(added) < _MAX_SUM:
             launch(inputs, outputs, workspace)
             return
         with np.errstate(all="ignore"):
@@ -348,17 +348,23 @@ def of_finite_operands(launch: Any, call: Call) -> Any:
     return run
 
 
-def _is_finite(x: Any) -> bool:
-    """Whether all elements are finite; their sum may also overflow.
+#: Sums of at most this do not overflow, whatever their order.
+_MAX_SUM = float(np.finfo("float32").max) / 2
 
-    Of the bits of bfloat16 infinities and NaN are the largest, with and without the sign.
+
+def _most(x: Any) -> float:
+    """The largest magnitude of an element, NaN if there is one.
+
+    Bits of bfloat16 are in the order of magnitudes, with and without the sign.
     """
     if x.dtype.itemsize > 2:
         with np.errstate(all="ignore"):
-            return bool(np.isfinite(np.add.reduce(x, axis=None)))
+            high, low = (f.reduce(x, axis=None, initial=0) for f in (np.maximum, np.minimum))
+            return float(np.maximum(high, -low))
     bits = x.reshape(-1)
-    positive = np.maximum.reduce(bits.view(np.int16), initial=0) < 0x7F80
-    return bool(positive and np.maximum.reduce(bits.view(np.uint16), initial=0) < 0xFF80)
+    positive, negative = (np.maximum.reduce(bits.view(k), initial=0) for k in (np.int16, np.uint16))
+    largest = max(int(positive), int(negative) & 0x7FFF)
+    return float(np.uint32(largest << 16).view(np.float32))
 
 
 def version_of(call: Call, index: int) -> Version | None:

@@ -35,9 +35,9 @@ PROP = {"training": 64, "inference": 96, "backward": 128, "backward_data": 160}
 
 #: ``dnnl_alg_kind_t``
 ALG = {
-    "direct": 0x1, "relu": 0x20, "tanh": 0x21, "soft_relu": 0x27, "logistic": 0x29,
+    "direct": 0x1, "relu": 0x20, "tanh": 0x21, "elu": 0x22, "logistic": 0x29,
     "linear": 0x26, "hardsigmoid": 0x28, "clip": 0x2E, "hardswish": 0x34,
-    "gelu_tanh": 0x2B, "swish": 0x2C, "gelu_erf": 0x31, "max": 0x1FF, "average_inc_pad": 0x2FF,
+    "gelu_tanh": 0x2B, "swish": 0x2C, "max": 0x1FF, "average_inc_pad": 0x2FF,
     "average_exc_pad": 0x3FF, "lrn": 0xAFF, "softmax": 0x30000, "log_softmax": 0x30001,
 }  # fmt: skip
 

@@ -13,7 +13,7 @@ from symdnn.graph.op import Grads, Host, MultiOp, Shapes, Types, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType, Type
 from symdnn.graph.typing import Array, TensorLike
-from symdnn.graph.variable import Constant, Variable, as_variable, constant
+from symdnn.graph.variable import Apply, Constant, Variable, as_variable, constant
 from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, AdvancedSubtensor
 from symdnn.ops.array.index import IncSubtensor, Subtensor, encode, subtensor
 from symdnn.ops.array.scatter_reduce import ScatterReduce
@@ -73,15 +73,17 @@ def nonzero(a: TensorLike, return_matrix: bool = False) -> Any:
 
 
 def getitem(x: TensorLike, index: Any) -> Variable:
-    """``x[index]``: ints, slices, Ellipsis, None, integer arrays and boolean masks.
+    """``x[index]``: ints, slices, Ellipsis, None, integer arrays, boolean masks and bools.
 
-    Ints and bounds may be integer scalars, arrays and masks symbolic. With ints, slices and None
-    alone the result is a view; arrays follow NumPy's rules for advanced indexing.
+    A bool is a mask of no dimension: ``x[True]`` has a new axis of 1, ``x[False]`` one of 0. Ints
+    and bounds may be integer scalars, arrays and masks symbolic. With ints, slices and None alone
+    the result is a view; arrays follow NumPy's rules for advanced indexing.
     """
     v = as_variable(x)
     if isinstance(index, list) and any(isinstance(i, slice) for i in index):
         index = tuple(index)  # as Theano does, and NumPy did
-    items, gap, v = _items(v, index if isinstance(index, tuple) else (index,))
+    v, index = _bools_as_arrays(v, index if isinstance(index, tuple) else (index,))
+    items, gap, v = _items(v, index)
     if (size := _of_shape(v, items)) is not None:
         return size
     if any(_is_array(i) for i in items):
@@ -97,6 +99,34 @@ def getitem(x: TensorLike, index: Any) -> Variable:
         elif isinstance(i, slice):
             pattern.append(next(axes))
     return dimshuffle(taken, [*pattern, *axes])
+
+
+#: What a bool of an index, False or True, selects on an axis of its own.
+_SELECTED = tuple(constant(np.zeros(n, np.int64), f"{n == 1} as an index") for n in (0, 1))
+
+
+def _bools_as_arrays(v: Variable, index: tuple[Any, ...]) -> tuple[Variable, tuple[Any, ...]]:
+    """``v`` with an axis of 1 for each bool, and the index with arrays in their place.
+
+    One True without ints and arrays is None.
+    """
+    bools = [k for k, i in enumerate(index) if isinstance(i, bool | np.bool_)]
+    if not bools:
+        return v, index
+    plain = [i is None or i is Ellipsis or isinstance(i, slice) for i in index]
+    if len(bools) == 1 and index[bools[0]] and plain.count(False) == 1:
+        return v, (*index[: bools[0]], None, *index[bools[0] + 1 :])
+    taken = [0 if k in bools else _consumed(_classify(i)) for k, i in enumerate(index)]
+    if sum(taken) > v.type.ndim:
+        raise _too_many(v, sum(taken))
+    if Ellipsis in [i for i in index if not isinstance(i, Variable | np.ndarray)]:
+        taken[next(k for k, i in enumerate(index) if i is Ellipsis)] = v.type.ndim - sum(taken)
+    axes = iter(range(v.type.ndim))
+    pattern: list[Any] = []
+    for k, count in enumerate(taken):
+        pattern += ["x"] if k in bools else [next(axes) for _ in range(count)]
+    entries = (_SELECTED[int(i)] if k in bools else i for k, i in enumerate(index))
+    return dimshuffle(v, [*pattern, *axes]), tuple(entries)
 
 
 def _of_shape(v: Variable, items: Sequence[Any]) -> Variable | None:
@@ -184,8 +214,6 @@ def _too_many(v: Variable, count: int) -> IndexOutOfRange:
 def _classify(item: Any) -> Any:
     if item is None or item is Ellipsis or isinstance(item, slice):
         return item
-    if isinstance(item, bool | np.bool_):
-        raise TypeMismatch("an index", "integers, slices, arrays, None or ...", f"{item}")
     if isinstance(item, int | np.integer):
         return int(item)
     if isinstance(item, list | tuple) and len(item) == 0:
@@ -258,7 +286,7 @@ def _written(x: Variable, y: TensorLike, set_instead_of_inc: bool) -> Variable:
         return put(node.inputs[0], value, *node.inputs[1:])
     if node is not None and isinstance(op, AdvancedSubtensor):
         place = AdvancedIncSubtensor(op.index, set_instead_of_inc)
-        return place(node.inputs[0], value, *node.inputs[1:])
+        return _without_bools(node, place(node.inputs[0], value, *node.inputs[1:]))
     if node is not None and isinstance(op, DimShuffle):
         inner = node.inputs[0]
         at = {d: i for i, d in enumerate(op.pattern)}
@@ -276,6 +304,16 @@ def _written(x: Variable, y: TensorLike, set_instead_of_inc: bool) -> Variable:
     )
 
 
+def _without_bools(node: Apply, written: Variable) -> Variable:
+    """What was written to an indexed part, without the axes that bools of the index made."""
+    if not {v.name for v in node.inputs if isinstance(v, Constant)} & {v.name for v in _SELECTED}:
+        return written
+    made = node.inputs[0].owner
+    assert made is not None
+    assert isinstance(made.op, DimShuffle)
+    return dimshuffle(written, [k for k, d in enumerate(made.op.pattern) if d != "x"])
+
+
 def reduce_subtensor(x: TensorLike, y: TensorLike, reduce: str) -> Variable:
     """The tensor of which ``x`` is an indexed part, with ``y`` combined with that part.
 
@@ -287,7 +325,7 @@ def reduce_subtensor(x: TensorLike, y: TensorLike, reduce: str) -> Variable:
     op = node.op if node is not None else None
     if node is not None and isinstance(op, AdvancedSubtensor):
         found = ScatterReduce(op.index, reduce=reduce)
-        return found(node.inputs[0], value, *node.inputs[1:])
+        return _without_bools(node, found(node.inputs[0], value, *node.inputs[1:]))
     if node is not None and isinstance(op, DimShuffle) and made_by_arrays(node.inputs[0]):
         inner = node.inputs[0]
         at = {d: i for i, d in enumerate(op.pattern)}

@@ -32,7 +32,7 @@ def one_per_row(node: Apply, context: Context) -> Variable | None:
     if len(rest) != 2 or op.index[:2] != ("a", "a") or any(e != FULL for e in op.index[2:]):
         return None
     rows, labels = rest
-    flat = rows.type.ndim == 1 and not labels.type.broadcastable[0]
+    flat = rows.type.ndim == 1 and not any(v.type.broadcastable[0] for v in rest)
     fits = y.type.broadcastable[1:] == x.type.broadcastable[2:]
     if not (flat and fits and is_zero(x) and _counts_rows(rows, x, context)):
         return None

@@ -69,3 +69,11 @@ def test_other_writes_stay(which):
         want[np.arange(5), AT] += X[:, 0]
     np.testing.assert_array_equal(got, want)
     assert writes(f) == 1
+
+
+def test_several_writes_to_the_only_row_stay():
+    f, got = compiled(lambda x, i: T.inc_subtensor(T.zeros((1, 4))[[0], i], x[:, 0]), X, AT)
+    want = np.zeros((1, 4))
+    np.add.at(want, (0, AT), X[:, 0])
+    np.testing.assert_allclose(got, want)
+    assert writes(f) == 1

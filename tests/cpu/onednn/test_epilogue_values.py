@@ -1,0 +1,79 @@
+"""Activation functions of epilogues at values that libraries treat carelessly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import symdnn
+import symdnn.tensor as T
+from symdnn import nn
+from tests.cpu.onednn.test_sixteen_bits import needs_bfloat16
+
+FUNCTIONS = {
+    "none": lambda x: x, "relu": T.nnet.relu, "relu6": nn.ReLU6(), "sigmoid": T.nnet.sigmoid,
+    "tanh": T.tanh, "softplus": T.nnet.softplus, "gelu": nn.GELU(),
+    "gelu_tanh": lambda x: T.nnet.gelu(x, approximate="tanh"), "hardsigmoid": nn.HardSigmoid(),
+    "hardswish": nn.HardSwish(), "silu": nn.SiLU(), "elu": T.nnet.elu,
+}  # fmt: skip
+#: NaN, infinities, zeros, the largest numbers, and tails down to the smallest normal results.
+VALUES = np.array(
+    [np.nan, np.inf, -np.inf, -0.0, 0.0, 3e38, -3e38, 1e30, -1e30, 1e-30, -1e-30, 100, 20, 5, 1,
+     -1, -5, -10, -13, -20, -40, -80, -110, -1000], "float32")  # fmt: skip
+PRODUCTS = {
+    "dot": ((16, 64), (64, 48), 1), "large dot": ((64, 512), (512, 48), 1),
+    "conv": ((2, 64, 8, 8), (48, 64, 1, 1), 1), "conv of 3": ((2, 3, 16, 16), (48, 3, 3, 3), 1),
+    "winograd": ((2, 64, 24, 24), (48, 64, 3, 3), 1),
+    "depthwise": ((2, 48, 16, 16), (48, 1, 3, 3), 48),
+}  # fmt: skip
+
+
+def product(kind: str, dtype: str, name: str) -> tuple[Any, Any, Any, Any]:
+    """(argument, shared filters, shared biases, the result in float32) of a fused product."""
+    x_shape, w_shape, groups = PRODUCTS[kind]
+    x = T.tensor("float32", (None,) * len(x_shape), name="x")
+    w, b = (symdnn.shared(np.zeros(s, "f")) for s in (w_shape, 48))
+    operands = x.astype(dtype), w.astype(dtype), b.astype(dtype)
+    if len(x_shape) == 2:
+        y = T.dot(*operands[:2]) + operands[2]
+    else:
+        y = T.nnet.conv2d(*operands[:2], num_groups=groups)
+        y = y + operands[2].dimshuffle("x", 0, "x", "x")
+    return x, w, b, FUNCTIONS[name](y).astype("float32")
+
+
+@pytest.mark.parametrize("kind", list(PRODUCTS))
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("bfloat16", marks=needs_bfloat16)])
+@pytest.mark.parametrize("name", list(FUNCTIONS))
+def test_an_epilogue_is_the_function_everywhere(name: str, dtype: str, kind: str) -> None:
+    x, _, b, y = product(kind, dtype, name)
+    b.set_value(np.resize(VALUES, 48))
+    given = np.zeros(PRODUCTS[kind][0], "f")
+    got = symdnn.function([x], y)(given)
+    wanted = symdnn.function([x], y, mode="FAST_COMPILE")(given)
+    # Results in tails are right to some digits each; those below 1e-35 may be 0.
+    rtol = 5e-5 if dtype == "float32" else 1e-2
+    np.testing.assert_allclose(got, wanted, rtol=rtol, atol=1e-35)
+
+
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("bfloat16", marks=needs_bfloat16)])
+@pytest.mark.parametrize("name", list(FUNCTIONS))
+@pytest.mark.parametrize("kind", ["dot", "conv"])
+def test_sums_of_finite_operands_that_overflow(kind: str, name: str, dtype: str) -> None:
+    x, w, _, y = product(kind, dtype, name)
+    rows = np.zeros(PRODUCTS[kind][1], "f")
+    columns = rows if kind == "dot" else rows[..., 0, 0].T
+    columns[:2, 0], columns[:2, 1], columns[0, 2] = 1e30, -1e30, 1e30
+    columns[:3, 3] = 1e30, -1e30, 1
+    w.set_value(rows)
+    given = np.zeros(PRODUCTS[kind][0], "f")
+    given[1, :2] = 1e30
+    given[0, 2] = 0.5
+    got = symdnn.function([x], y)(given)
+    wanted = symdnn.function([x], y, mode="FAST_COMPILE")(given)
+    assert np.isfinite(wanted[0]).all()
+    # inf - inf: NaN in any order of the sum
+    assert np.isnan(got[1, 3]).all() == np.isnan(wanted[1, 3]).all()
+    np.testing.assert_allclose(got[:, :3], wanted[:, :3], rtol=1e-2, atol=1e-35)

@@ -1,0 +1,69 @@
+"""Bools in an index: masks of no dimension."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+import symdnn
+import symdnn.tensor as T
+
+X = np.arange(24.0).reshape(2, 3, 4)
+ITEMS: tuple[Any, ...] = (
+    True, False, None, ..., slice(1, None), 1, np.array([1, 0, 1]), np.array([[0], [1]]),
+)  # fmt: skip
+
+
+def indices() -> list[tuple[Any, ...]]:
+    """All indices of up to three items with a bool that NumPy takes."""
+    found = []
+    for index in (i for n in (1, 2, 3) for i in product(ITEMS, repeat=n)):
+        if not any(isinstance(i, bool) for i in index):
+            continue
+        try:
+            X[index]
+        except IndexError:
+            continue
+        found.append(index)
+    return found
+
+
+def test_a_bool_is_a_mask_of_no_dimension() -> None:
+    found = indices()
+    assert len(found) > 150
+    for kind in (T.dtensor3("x"), symdnn.shared(X)):
+        values = [kind[index] for index in found]
+        f = symdnn.function([kind] if kind.owner is None and kind.name else [], values)
+        got = f(X) if kind.name else f()
+        for index, value in zip(found, got, strict=True):
+            np.testing.assert_array_equal(value, X[index], err_msg=str(index))
+
+
+def test_values_and_slopes_of_parts_by_bools() -> None:
+    found, x = indices(), T.dtensor3("x")
+    made = [T.set_subtensor(x[index], -1.0) for index in found]
+    slopes = [T.grad((x[index] ** 2).sum(), x) for index in found]
+    f = symdnn.function([x], made + slopes)
+    got = f(X)
+    for index, value, slope in zip(found, got, got[len(found) :]):
+        wanted = X.copy()
+        wanted[index] = -1
+        np.testing.assert_array_equal(value, wanted, err_msg=str(index))
+        wanted = np.zeros_like(X)
+        np.add.at(wanted, index, 2 * X[index])
+        np.testing.assert_array_equal(slope, wanted, err_msg=str(index))
+
+
+@pytest.mark.parametrize("index", [True, False, (None, True), (True, ...), np.True_])
+def test_of_a_scalar(index: Any) -> None:
+    x = T.dscalar("x")
+    got = symdnn.function([x], x[index])(3.0)
+    np.testing.assert_array_equal(got, np.array(3.0)[index])
+
+
+def test_arrays_that_do_not_fit_a_false() -> None:
+    with pytest.raises((IndexError, ValueError)):
+        symdnn.function([], symdnn.shared(X)[False, np.array([0, 1])])()
