@@ -47,6 +47,7 @@ lint: .venv/.has-test
 	$(BIN)/mypy
 
 docs: .venv/.has-docs
+	@echo "A page for each module: this takes some minutes, and prints warnings only."
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 	@echo docs/_build/html/index.html
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from reference import topic_pages
 
 import symdnn
-from symdnn.flags import FLAGS, WITHOUT_MEANING, Flag
+from symdnn.flag_types import Flag
+from symdnn.flags import FLAGS, WITHOUT_MEANING
 
 # Pages are the modules and folders directly under symdnn/; these are no modules to import from.
 NOT_SHOWN = {"__main__", "algos_cli", "cli", "doctor", "demo", "tensor"}  # tensor: reference.py

@@ -60,5 +60,10 @@ __all__ = [
 ]  # fmt: skip
 
 if not _CHECKED:  # a checker of types would believe that every name exists
+    _MODULES = ("compat", "errors", "gpu", "io")
     _LATE = ("distributed", "distributions", "nn", "onnx", "serving", "sparse")
     __getattr__ = _refusing(__name__, _ADVICE, submodules=_LATE)
+
+    def __dir__() -> list[str]:
+        """The public names, without the submodules that they come from."""
+        return sorted({*__all__, *_LATE, *(n for n in globals() if n.startswith("__")), *_MODULES})

@@ -37,7 +37,8 @@ from symdnn.callers import (
 from symdnn.disk import identity as _identity  # noqa: F401  # early: it notes the time
 from symdnn.disk.regular import read_regular
 from symdnn.errors import ConfigError, UnknownFlagError
-from symdnn.flags import FLAGS, WITHOUT_MEANING, Flag, Value, nearest, nearest_flag
+from symdnn.flag_types import Flag, Value, nearest
+from symdnn.flags import FLAGS, WITHOUT_MEANING, nearest_flag
 
 FLAGS_VARIABLE = "SYMDNN_FLAGS"
 FILES_VARIABLE = "SYMDNNRC"
@@ -221,7 +222,10 @@ class Section:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):  # copy, pickle and inspect ask for these
             raise AttributeError(name)
-        return self._owner._read(self._prefix + name)
+        found = self._owner._read(self._prefix + name)
+        if isinstance(found, Section):  # the next time Python finds it without this method
+            object.__setattr__(self, name, found)
+        return found
 
     def __setattr__(self, name: str, value: object) -> None:
         self._owner.set(self._prefix + name, value)

@@ -5,12 +5,14 @@ beside PyTorch, JAX and NumPy (or SciPy).
     python -m benchmarks.cpu.nest --only '^sort' --rounds 9 --threads 2
     python -m benchmarks.cpu.survey_users --before TREE --window-ms 4 --draw 60 --seed 3
     python -m benchmarks.cpu.survey_users --before TREE --like RECORD
+    python -m benchmarks.transforms.vmap --peers ../peers/bin/python --memory
 
 A row is one program and its peers, called in turn, with the same arrays and number of threads, each
 library in a process of its own on the same cores. With one thread the time is the processor's, else
 the clock's; each is the median of rounds. Printed is the best peer's time over ours: below 1 symdnn
 is slower. ``--before`` adds the symdnn of another working tree, whose ratio and time come first;
-``--draw`` takes so many rows at random.
+``--draw`` takes so many rows at random. ``--memory`` adds the bytes that a call needs beside its
+arguments (:mod:`benchmarks.cpu.allocations`), of each row and library in a fresh process.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.cpu import allocations
 from benchmarks.cpu.sides import ROOT, environment
 from benchmarks.gpu.device import commit
 from tests.cpu import older_processor
@@ -101,6 +104,7 @@ def main(argv: list[str] | None = None, module: str = "") -> int:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--peers", default=sys.executable, help="interpreter that has the peers")
     parser.add_argument("--pytensor", help="interpreter that has PyTensor; without it, left out")
+    parser.add_argument("--no-compile", dest="compiled", action="store_false")
     parser.add_argument("--out", help="file that the table is written to")
     parser.add_argument("--before", default="", help="another tree, whose symdnn is run as well")
     parser.add_argument("--window-ms", type=float, default=30, help="milliseconds of a window")
@@ -108,6 +112,7 @@ def main(argv: list[str] | None = None, module: str = "") -> int:
     parser.add_argument("--draw", type=int, help="take so many rows at random")
     parser.add_argument("--seed", type=int, default=0, help="of --draw")
     parser.add_argument("--avx2", action="store_true", help="as a processor without AVX-512")
+    parser.add_argument("--memory", action="store_true", help="count what a call allocates, too")
     parser.add_argument("--check", action="store_true", help="compare numbers instead of times")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     parser.add_argument("--module", default=module, help=argparse.SUPPRESS)
@@ -134,9 +139,11 @@ def main(argv: list[str] | None = None, module: str = "") -> int:
     sides = {n: _Side(n, args) for n in asked if any(_has(row, n) for row in rows)}
     named = {n: s for n, s in sides.items() if n not in ("symdnn", "before")}
     versions = ", ".join(f"{_TITLES[n]} {s.ask({})}" for n, s in named.items())
-    found = []
+    found, counted = [], _Counted(args)
     for nest in rows:
         found.append(_measured(nest, sides, args.rounds))
+        if args.memory:
+            found[-1] = found[-1][0], f"{found[-1][1]}\n{_memory(nest, list(sides), counted)}"
         print(found[-1][1], flush=True)
     clock = "processor time" if args.threads == 1 else "time"
     processor = _processor() + " as with AVX2" * args.avx2
@@ -188,6 +195,17 @@ def _measured(nest: Nest, sides: dict[str, _Side], rounds: int) -> tuple[float, 
     return best, f"{best:6.2f}  {nest.name:48} {ours * 1e6:9.1f} us  {ratios}"
 
 
+def _memory(nest: Nest, names: Sequence[str], counted: _Counted) -> str:
+    """A line of the bytes that a call needs beside its arguments."""
+    found = {n: counted.nbytes(nest, n) for n in names if _has(nest, n)}
+    ours = found.pop("symdnn", 0)
+    found = {name: nbytes for name, nbytes in found.items() if nbytes}
+    if not ours or not found:
+        return "  none    memory"
+    ratios = ", ".join(f"{_TITLES[name]} {n / ours:.2f}" for name, n in found.items())
+    return f"{min(found.values()) / ours:6.2f}    memory{'':40} {ours / 1024:9.1f} KiB {ratios}"
+
+
 # -- numbers --------------------------------------------------------------------------------------
 
 _WIDE = {"float16": "float64", "float32": "float64", "bfloat16": "float64"}
@@ -227,7 +245,7 @@ def _widened(array: Any) -> Any:
 class _Side:
     """A library's process, which answers a line of JSON by one."""
 
-    def __init__(self, name: str, args: argparse.Namespace) -> None:
+    def __init__(self, name: str, args: argparse.Namespace, **more: str) -> None:
         others = dict.fromkeys(("torch", "compiled", "jax"), args.peers)
         python = (others | {"pytensor": args.pytensor}).get(name, sys.executable)
         command = [python, "-m", "benchmarks.cpu.nest", "--worker", name, "--module", args.module,
@@ -237,7 +255,7 @@ class _Side:
         self._process = subprocess.Popen(
             [*command, "--threads", str(args.threads)], stdin=subprocess.PIPE,
             stdout=subprocess.PIPE, text=True, cwd=ROOT,
-            env=environment(args.threads, **(_AVX2 if args.avx2 else {})),
+            env=environment(args.threads, **(_AVX2 if args.avx2 else {}), **more),
             preexec_fn=lambda: os.sched_setaffinity(0, cores),
         )  # fmt: skip
 
@@ -249,11 +267,34 @@ class _Side:
         self._process.stdin.flush()
         return json.loads(self._process.stdout.readline())
 
+    def end(self) -> None:
+        """End the process."""
+        self._process.communicate()
+
+
+class _Counted:
+    """Processes that count what they allocate: one for each peer, for symdnn one for each row."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self._args, self._sides = args, dict[str, _Side]()
+
+    def nbytes(self, nest: Nest, name: str) -> int:
+        """Bytes of a call; 0 where there is no such row."""
+        side = self._sides.pop(name, None) or _Side(name, self._args, **allocations.counting())
+        ready = side.ask({"prepare": nest.name})
+        found: int = side.ask({"memory": nest.name}) if ready else 0
+        if name in ("symdnn", "before"):
+            side.end()
+        else:
+            self._sides[name] = side
+        return found
+
 
 def _work(library: str, nests: Sequence[Nest], clock: Callable[[], float], window_s: float) -> None:
     """Answer orders: the version; prepare a row and say the calls of a window; run so many."""
     found = {nest.name: nest for nest in nests}
     call: Callable[[], Any] = list
+    kept = allocations.Kept() if library == "symdnn" and allocations.is_counted() else None
     for line in sys.stdin:
         order, answer = json.loads(line), None
         if "prepare" in order:
@@ -265,6 +306,10 @@ def _work(library: str, nests: Sequence[Nest], clock: Callable[[], float], windo
             except Exception as error:
                 print(library, order["prepare"], error, file=sys.stderr, flush=True)
                 answer = 0
+        elif "memory" in order:
+            given = sum(make().nbytes for make in found[order["memory"]].arrays)
+            own = kept.nbytes() - given if kept else 0
+            answer = own + allocations.grown(call)
         elif "run" in order:
             call()
             began = clock()

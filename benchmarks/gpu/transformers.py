@@ -7,8 +7,9 @@ has parameters in bfloat16. Each line has milliseconds, tokens or images a secon
 products' FLOPs, peak memory, and the loss of the first steps, or the error of the result relative
 to PyTorch's eager one. ``--profile`` adds the kernels of a step, ``--small`` checks the programs on
 small networks, also without a GPU. The peer ``graph`` is the compiled step of training as
-one CUDA graph, captured by hand. Processes with the same ``--lock`` may run side by side: they
-compile at once, and are timed in turn.
+one CUDA graph, captured by hand; ``jax`` is a program of JAX (GPT-2, BERT, ViT and Llama), see
+``transformers_jax.py``. Processes with the same ``--lock`` may run side by side: they compile at
+once, and are timed in turn.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ import numpy as np
 
 from benchmarks.gpu.device import Device, facts, set_flags
 
-__all__ = ["CASES", "Case", "main"]
+__all__ = ["CASES", "Case", "alone", "main"]
 
 RATE = 1e-4
 STEPS_COMPARED = 3
@@ -168,7 +169,8 @@ def run_symdnn(case: Case, net: Any, given: Any, device: Device, options: Any) -
     compiled = time.perf_counter() - begin
     first = [device.get(f(*calls[0])) for _ in range(STEPS_COMPARED if train else 1)]
     record = {"compile_s": round(compiled, 2), "first_s": round(time.perf_counter() - begin, 2)}
-    with _alone(options.lock):
+    print("compiled", flush=True)
+    with alone(options.lock):
         ms = float(device.time(_rotating(f, calls))["ms"])
     record |= {
         "ms": ms, "first": first, "memory_gb": (_held_bytes(f, device) - held) / 1e9,
@@ -186,12 +188,11 @@ def run_symdnn(case: Case, net: Any, given: Any, device: Device, options: Any) -
 
 
 @contextmanager
-def _alone(lock: Path | None) -> Iterator[None]:
+def alone(lock: Path | None) -> Iterator[None]:
     """Wait until no other process holds the file's lock, and hold it."""
     if lock is None:
         yield
         return
-    print("compiled", flush=True)
     with lock.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -400,12 +401,27 @@ def run_torch(
         for _ in range(STEPS_COMPARED if train else 1)
     ]
     record: dict[str, Any] = {"first_s": round(time.perf_counter() - begin, 2), "first": first}
-    with _alone(options.lock):
+    print("compiled", flush=True)
+    with alone(options.lock):
         record["ms"] = float(device.time(_rotating(step, calls))["ms"])
     if device.on_gpu:
         record["memory_gb"] = (torch.cuda.max_memory_allocated() - before) / 1e9
         record["driver_gb"] = (device.used_bytes() - used) / 1e9
     return record
+
+
+def run_peer(
+    case: Case, state: dict[str, np.ndarray], given: Any, device: Device, how: str, options: Any
+) -> dict[str, Any]:
+    """As :func:`run_symdnn`."""
+    if how != "jax":
+        return run_torch(case, state, given, device, how, options)
+    from benchmarks.gpu.transformers_jax import run_jax
+
+    own, usual = _SIZES[case.net][options.small], 32 if case.net == "llama" else 12
+    heads = own.get("heads", usual), own.get("groups", 4)
+    with alone(options.lock):  # XLA chooses by times, too
+        return run_jax(case, state, given, heads, options, STEPS_COMPARED, RATE)
 
 
 def _put(x: Any, case: Case) -> Any:
@@ -478,7 +494,7 @@ def measure(case: Case, device: Device, options: Any) -> list[dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     peers = [p for p in options.peers.split(",") if p]
     runs: list[tuple[str, Callable[[], dict[str, Any]]]] = [
-        (p, lambda p=p: run_torch(case, state, given, device, p, options))  # type: ignore[misc]
+        (p, lambda p=p: run_peer(case, state, given, device, p, options))  # type: ignore[misc]
         for p in reversed(peers)
     ]
     if not options.no_symdnn:
@@ -494,7 +510,7 @@ def measure(case: Case, device: Device, options: Any) -> list[dict[str, Any]]:
             best = r["first"][0]
         print(_line(case, who, r, work, best), flush=True)
         device.cleanup()
-    keep = ("ms", "memory_gb", "first_s", "compile_s", "error")
+    keep = ("ms", "memory_gb", "peak_gb", "first_s", "compile_s", "error")
     return [
         {"case": case.id, "who": who, "tflops": work / r["ms"] / 1e9 if "ms" in r else None}
         | {k: r[k] for k in keep if k in r}
@@ -507,7 +523,7 @@ def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("cases", nargs="*", metavar="CASE", help="parts of names; all if none")
-    parser.add_argument("--peers", default="compile,eager", help="of PyTorch, or graph")
+    parser.add_argument("--peers", default="compile,eager", help="of PyTorch, graph, or jax")
     parser.add_argument("--no-symdnn", action="store_true")
     parser.add_argument("--profile", action="store_true", help="the kernels of a step")
     parser.add_argument("--top", type=int, default=25)
@@ -520,7 +536,9 @@ def main() -> None:
     os.environ["SYMDNN_FLAGS"] = ",".join(g for g in ("amp=bf16", own) if g)
     set_flags(not options.cpu)
     device = Device(not options.cpu, 0.01 if options.small else 0.6)
-    about = facts(device)
+    with alone(options.lock):
+        about = facts(device)
+    device.cleanup()
     print(json.dumps(about))
     for case in CASES:
         if options.cases and not any(part in case.id for part in options.cases):

@@ -1,6 +1,10 @@
 """Times ``jit``, loops and ``associative_scan`` beside JAX: see the README.
 
-Each side runs in a process of its own, the two in turn; a row has the median of the rounds.
+    python -m benchmarks.transforms.functions --jax ../peers/bin/python
+    python -m benchmarks.transforms.functions --rows --peers ../peers/bin/python --memory
+
+With ``--rows`` the loops and prefixes are rows as those of :mod:`benchmarks.transforms.loops`. Else
+each side runs in a process of its own, the two in turn; a row has the median of the rounds.
 """
 
 from __future__ import annotations
@@ -11,14 +15,19 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 
+from benchmarks.cpu.nest import Nest
+from benchmarks.gpu import rows as gpu_rows
 from benchmarks.gpu.device import Device
+from benchmarks.transforms.loops import row
 
-__all__ = ["CASES", "main", "timed"]
+__all__ = ["CASES", "main", "rows", "timed"]
 
 #: Calls before those that are timed: kernels of whole loops are made after many steps.
 _SETTLING_CALLS = 20
@@ -126,6 +135,52 @@ def measured(name: str, lib: Any, seconds: float = 0.4) -> float:
     return best * 1e6 / CASES[name][1]
 
 
+class _Plain:
+    """The functions of a case, in a function that is compiled as a whole."""
+
+    def __init__(self, lib: Any) -> None:
+        self._lib = lib
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._lib, name)
+
+    def jit(self, f: Any) -> Any:
+        """The function itself."""
+        return f
+
+
+def rows() -> Iterator[Nest]:
+    """The loops and prefixes as rows; of prefixes of small matrices also a long one."""
+    for name, (_, steps) in CASES.items():
+        if not name.startswith("dispatch"):
+            text = CASES[name][0].removeprefix("a step of ")
+            times = f", {steps} steps" if steps > 1 else ""
+            made = row(f"{name}: {text}{times}", _case(name), *_arrays(name))
+            yield made
+            if name == "matrices":  # written out, where the length is known
+                yield replace(made, name=f"{made.name}, sizes declared", static=True)
+    many = lambda: np.random.default_rng(0).normal(size=(100_000, 2, 2)).astype("float32") / 2  # noqa: E731
+    yield row("prefixes of 100 000 products of 2 by 2 matrices", _products, many)
+    yield row("prefixes of 100 000 products, gradient", _products_gradient, many)
+
+
+def _case(name: str) -> Callable[..., Any]:
+    return lambda m, *v: built(name, _Plain(m))[0](*v)
+
+
+def _arrays(name: str) -> list[Callable[[], Any]]:
+    made = lambda: built(name, MagicMock())[1]  # noqa: E731
+    return [lambda i=i: np.asarray(made()[i]) for i in range(len(made()))]
+
+
+def _products(m: Any, v: Any) -> Any:
+    return m.associative_scan(lambda x, y: m.matmul(y, x), v)
+
+
+def _products_gradient(m: Any, v: Any) -> Any:
+    return m.grad(lambda v: (_products(m, v) ** 2).sum())(v)
+
+
 class Symdnn:
     """The functions of a case, of symdnn."""
 
@@ -157,6 +212,10 @@ class Symdnn:
 
 def main(argv: list[str] | None = None) -> int:
     """Run the sides in turn and print the table."""
+    arguments = sys.argv[1:] if argv is None else argv
+    if "--rows" in arguments:
+        rest = [a for a in arguments if a != "--rows"]
+        return gpu_rows.main(rest, "benchmarks.transforms.functions", 90, rows())
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--jax", help="the Python that has JAX; without it symdnn runs alone")

@@ -73,12 +73,12 @@ def function(
     values, and all updates are applied together when the rest of the call has succeeded. ``givens``
     maps variables to expressions that replace them. ``mode`` says how to compile,
     ``allow_input_downcast`` whether arguments may lose precision, ``on_unused_input`` what happens
-    for an input that no output depends on (``raise``, ``warn``, ``ignore``).
+    for an input that no output depends on (``raise``, ``warn``, ``ignore``). ``name`` is used in
+    errors and reports, ``profile=True`` measures each step. ``no_default_updates`` is True, or a
+    list of shared variables whose default updates are left out.
 
-    ``memory_budget`` (bytes, or a string such as ``"4GB"``, ``"512MiB"``) bounds what a call needs
-    beside its arguments, shared variables and constants: plans compute values again, for the least
-    estimated time (:mod:`symdnn.compile.plan.recompute`); ``f.memory_report()`` says which. Loops
-    are not changed.
+    ``memory_budget`` (bytes, or ``"512MiB"``) bounds what a call needs beside its arguments, shared
+    variables and constants: plans compute values again; ``f.memory_report()`` says which.
 
     Raises :class:`~symdnn.errors.InputError` for wrong declarations,
     :class:`~symdnn.errors.TypeMismatch` for givens and updates of other types,

@@ -5,7 +5,8 @@ softmax takes 1.2 to 1.5 times as long for rows of 10 and of 1000 to 50000, and 
 1.3 to 2 times for 16384 rows of 64, 4096 of 100 and of 512; gradients are alike. On that core its
 layer norm takes 1.5 times as long for 8 rows of 128000, 1.1 times for 64 of 50257, and 0.7 times
 for short rows; its gradient 1.5, 1.1, 1.7 times for 4096 of 512, as long for shorter rows, and 0.8
-times for 1024 of 4096.
+times for 1024 of 4096. Zen 4 adds float64 in halves of vectors: there oneDNN's gradient takes 1.4
+times as long for 4096 of 256, 1.3 for 64 of 384, and 0.5 to 0.8 times from rows of 512 on.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
+from symdnn.cpu.compiler import jit
 from symdnn.cpu.nest.norms import NormGradKernel, NormKernel
 from symdnn.cpu.pool.pool import PoolKernel
 from symdnn.cpu.reduce.softmax import LastAxisKernel
@@ -32,9 +34,9 @@ from symdnn.ops.vendor.onednn import (
 __all__ = ["KERNELS"]
 
 
-#: Rows of a layer norm of which the generated kernels are faster; of which also the gradient is.
-_MIN_NORM_LENGTH, _MAX_LENGTH_OF_GRADIENT = 1 << 14, 1 << 11
-
+#: Rows of a layer norm of which the generated kernels are faster; of which also the gradient is,
+#: and where the processor computes in halves of its vectors.
+_MIN_NORM_LENGTH, _MAX_LENGTH_OF_GRADIENT, _MAX_LENGTH_OF_HALVES = 1 << 14, 1 << 11, 384
 
 #: Elements of a layer norm that take as long as a call of oneDNN from Python, some 5 us.
 _MIN_NORM_ELEMENTS = 1 << 13
@@ -49,7 +51,8 @@ def _short_rows(call: Call) -> str | None:
 
 def _long_rows(call: Call) -> str | None:
     out = call.outputs[0]
-    fine = out.is_static and out.shape[-1] <= _MAX_LENGTH_OF_GRADIENT
+    longest = _MAX_LENGTH_OF_HALVES if jit.halves_vectors() else _MAX_LENGTH_OF_GRADIENT
+    fine = out.is_static and out.shape[-1] <= longest
     return None if fine else _short_rows(call)
 
 

@@ -40,11 +40,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="symdnn demo", description=__doc__, epilog="symdnn demo gpt trains a language model."
+        prog="symdnn demo",
+        description="Train a convolutional network on handwritten digits, and show the result.",
+        epilog="symdnn demo gpt trains a small language model: symdnn demo gpt --help.",
     )
     parser.add_argument("--seeds", type=_count, default=1, help="train this many times (1)")
     parser.add_argument("--epochs", type=_count, default=30, help="passes over the data (30)")
-    parser.add_argument("--out", type=Path, default=Path("demo-output"), help="folder of results")
+    parser.add_argument(
+        "--out", type=Path, default=Path("demo-output"), help="folder of results (demo-output)"
+    )
     parser.add_argument("--load", type=Path, help="evaluate parameters saved by an earlier run")
     return parser
 

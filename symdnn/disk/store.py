@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from symdnn.config import config
@@ -31,7 +32,10 @@ _MOST_WAIT_S = 120.0
 
 def base() -> Path:
     """The folder of the flag ``base_compiledir``."""
-    return Path(str(config.base_compiledir))
+    return _as_path(str(config.base_compiledir))
+
+
+_as_path = cache(Path)
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ from symdnn.ops.core.shape import dims_of
 from symdnn.ops.elementwise.arithmetic import cast
 from symdnn.ops.nn import normalization
 from symdnn.ops.nn.conv_builders import conv_grad_wrt_inputs, conv_grad_wrt_weights, conv_nd
-from symdnn.ops.nn.conv_unshared import Options
+from symdnn.ops.nn.conv_windows import Options
 from symdnn.ops.nn.conv_words import static_ints
 from symdnn.ops.nn.pool import Pool
 from symdnn.ops.nn.pool_by_size import is_symbolic, pool_by_size

@@ -86,7 +86,8 @@ class FunctionGraph:
             if v not in allowed and not isinstance(v, Constant | Shared):
                 raise MissingInputError(
                     f"the graph needs {v} of type {v.type}, which is neither an input of the "
-                    "function, nor shared, nor given by givens"
+                    "function, nor shared, nor given by givens. List it among the inputs, or give "
+                    "its value: y.eval({x: value})"
                 )
 
     # -- reading ------------------------------------------------------------------------------

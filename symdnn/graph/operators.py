@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import numpy as np
 
 from symdnn.errors import InputError, SymbolicValueError, SymdnnError
-from symdnn.flags import nearest
+from symdnn.flag_types import nearest
 from symdnn.graph.names.elsewhere import NO_ASSIGNMENT, NO_VALUE, VARIABLE, no_attribute
 from symdnn.graph.names.torch_words import torch_words
 from symdnn.graph.typing import AxisLike, DtypeLike, ShapeLike, TensorLike

@@ -15,7 +15,8 @@ from typing import Any, SupportsIndex
 
 from symdnn.config import config
 from symdnn.errors import OptionError
-from symdnn.flags import FLAGS, is_new_way
+from symdnn.flag_types import is_new_way
+from symdnn.flags import FLAGS
 
 __all__ = [
     "NOWHERE", "NO_HINTS", "Hints", "Origin", "Written", "current_hints", "current_module", "here",
@@ -43,7 +44,8 @@ _WORDS = {
 class Hints:
     """Choices for one node that do not change what it computes.
 
-    ``name`` labels the node in reports; the ``algo_*`` values are those of the flags
+    ``name`` labels the node in reports; ``backend`` prefers kernels (``"nn"``, ``"cudnn"``,
+    ``"onednn"``, ``"llvm"``); the ``algo_*`` values are those of the flags
     ``dnn.conv.algo_*``, ``algo`` is one of ``dnn.rnn.algo``; ``workspace_limit`` is in bytes.
     Equal nodes with different hints are not merged; gradient nodes and replacements inherit them.
     Raises ValueError for an algorithm or a precision that no flag knows.

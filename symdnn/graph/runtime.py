@@ -6,7 +6,7 @@ import contextlib
 import ctypes
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -58,6 +58,26 @@ def garbage(shape: Sequence[int], dtype: Any) -> Any:
     return raw.view(dtype).reshape(shape)
 
 
+class Together(Protocol):
+    """What ranks that run the same collectives agree on, so that their calls are graphs alike."""
+
+    @property
+    def why(self) -> str:
+        """Why a rank can't capture plans with these collectives; empty if all can."""
+
+    @property
+    def first(self) -> bool:
+        """Whether the ranks have not captured any yet, and may."""
+
+    def captured(self, failure: str) -> str:
+        """Tell the other ranks, in the call in which all capture for the first time, why it failed
+        here (empty: it did not); returns why one of them failed.
+
+        Later no rank waits for another one: raises
+        :class:`~symdnn.errors.DistributedError` for a failure.
+        """
+
+
 class BoundPlan:
     """A plan at real addresses. Running it is: copy in, launch, copy out."""
 
@@ -69,6 +89,8 @@ class BoundPlan:
     not_captured: str = ""
     #: Whether its next run is a captured graph even if it is the first, as those of other ranks.
     at_once: bool = False
+    #: What it has to agree on with other ranks; None without collectives of several ranks.
+    together: Together | None = None
 
     @property
     def nbytes(self) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import cache
 
 from symdnn.errors import ConfigError, RewriteError
-from symdnn.flags import nearest
+from symdnn.flag_types import nearest
 from symdnn.libraries.table import ALL_RULES
 from symdnn.libraries.theano_words import THEANO
 from symdnn.opt.phases import PHASES, Selection

@@ -16,7 +16,7 @@ from symdnn.graph.names.dim import Dim
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable
 from symdnn.onnx.graph import Graph, Port, load
-from symdnn.onnx.model.kinds import carried, carrier, numpy_kind, stored
+from symdnn.onnx.model.kinds import FLOATS, carried, carrier, numpy_kind, stored
 from symdnn.onnx.model.values import Optional, Unsettled, Value
 from symdnn.onnx.model.values import Sequence as Tensors
 
@@ -268,6 +268,7 @@ def _array(port: Port, value: Any, shape: Any) -> np.ndarray[Any, Any]:
     wanted = numpy_kind(port.kind)
     if given.dtype != wanted:
         same = given.dtype.kind == wanted.kind or given.dtype == np.dtype(carrier(port.kind))
+        same = same or {str(given.dtype), port.kind} <= set(FLOATS)
         python = not hasattr(value, "dtype")
         if not (same or python):
             raise ModelError(f"the input {port.name!r}: wanted {port.kind}, got {given.dtype}")

@@ -15,13 +15,12 @@ from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Shared, Variable, as_variable
 from symdnn.onnx.build.scope import Scope, World
 from symdnn.onnx.model.file import read
-from symdnn.onnx.model.kinds import carrier, kind_of
+from symdnn.onnx.model.kinds import FLOATS, carrier, kind_of
 from symdnn.onnx.model.tensors import array_of, sparse_array
 from symdnn.onnx.model.values import Optional, Unsettled, Value
 
 __all__ = ["Graph", "Port", "load"]
 
-_FLOATS = ("float16", "bfloat16", "float32", "float64")
 #: Ops whose result has the elements of their first input.
 _VIEWS = {"Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"}
 #: Inputs that are settings of an op, whatever their dtype: no parameters.
@@ -96,7 +95,7 @@ class Graph:
                 setting = i > 0 and node.op_type in _SETTINGS
                 (settings if setting else used).add(name)
         for name, value in list(self._values.items()):
-            if value.kind not in _FLOATS or value.ndim == 0 or name in settings - used:
+            if value.kind not in FLOATS or value.ndim == 0 or name in settings - used:
                 continue
             made = shared(value.array, name=name, shape=value.shape, borrow=True)
             self.parameters[name] = made
@@ -204,8 +203,8 @@ def load(
     """A model in ONNX's format as a graph of symdnn.
 
     ``path_or_model`` is a path, the bytes of a file or an ``onnx.ModelProto``. ``batch`` fixes the
-    first size of each input where the file leaves it open. With ``dtype`` all that is float32 in
-    the file is of that dtype.
+    first size of each input where the file leaves it open. With ``dtype`` all that is float32,
+    float16 or bfloat16 in the file is of that dtype.
 
     Raises :class:`~symdnn.errors.ModelError` for files that are damaged or hold what symdnn does
     not run, and ``OSError`` for files that can't be read.

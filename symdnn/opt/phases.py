@@ -13,6 +13,7 @@ from symdnn.opt.canonicalize import (
     algebra,
     alloc_rules,
     concat_rules,
+    counted_index,
     dead_code,
     dimshuffle_rules,
     dot_transpose,
@@ -55,7 +56,7 @@ from symdnn.opt.precision import loops as loop_precision
 from symdnn.opt.scan import scan_contained, scan_push, scan_rules
 from symdnn.rewriting.rewrite import GraphRewrite, Rewrite
 from symdnn.stable import rules as stable
-from symdnn.stable import twins
+from symdnn.stable import shared_weights, twins
 
 __all__ = ["PHASES", "RULES", "Selection", "rules_by_phase"]
 
@@ -93,11 +94,13 @@ RULES: tuple[Rewrite | GraphRewrite, ...] = (
     *indexing_rules.RULES,
     *part_rules.RULES,
     *index_array_rules.RULES,
+    *counted_index.RULES,
     *scan_push.RULES,
     *concat_rules.RULES,
     *matrix_rules.RULES,
     *stable.RULES,
     *twins.RULES,
+    *shared_weights.RULES,
     *matrix_lowering.RULES,
     *write_out.RULES,
     *checked_updates.RULES,

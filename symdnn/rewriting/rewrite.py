@@ -239,7 +239,7 @@ def rewrite(
             return None
         if not built:
             return result(found)  # type: ignore[no-any-return]
-        if left_out and not _sizes_match(node, left_out, result, found, context):
+        if left_out and not _sizes_match(left_out, result, found, context):
             return None
         new = instantiate(result, found)
         # A real variable beside a complex constant: real ops would give another value.
@@ -267,9 +267,7 @@ def _variable_names(pattern: object) -> set[str]:
     return {n for q in pattern.inputs for n in _variable_names(q)}
 
 
-def _sizes_match(
-    node: Apply, left_out: set[str], result: Any, found: Match, context: Context
-) -> bool:
+def _sizes_match(left_out: set[str], result: Any, found: Match, context: Context) -> bool:
     """Whether the sizes of dropped variables are known to match those of remaining ones."""
     lost = [v for n, v in found.variables.items() if n in left_out and not v.type.is_static]
     if not lost:

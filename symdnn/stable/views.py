@@ -9,7 +9,7 @@ from symdnn.ops.nn.dropout import Dropout
 from symdnn.rewriting.facts import made_by, node_of
 from symdnn.rewriting.rewrite import Context
 
-__all__ = ["behind", "dropped", "without_views"]
+__all__ = ["behind", "dropped", "in_order", "without_views"]
 
 
 def without_views(v: Variable, context: Context) -> Variable:
@@ -42,10 +42,10 @@ def behind(v: Variable, context: Context, *kinds: type) -> Variable:
     x = as_variable(node_of(v).inputs[0])
     if made_by(v, Cast) and not (x.type.is_float and v.type.is_float):
         return v
-    return v if made_by(v, DimShuffle) and not _in_order(v) else x
+    return v if made_by(v, DimShuffle) and not in_order(v) else x
 
 
-def _in_order(v: Variable) -> bool:
+def in_order(v: Variable) -> bool:
     """Whether a dimshuffle only drops and adds dimensions of size 1, before the last two."""
     pattern, ndim = node_of(v).op.pattern, node_of(v).inputs[0].type.ndim
     kept = [axis for axis in pattern if axis != "x"]

@@ -1,7 +1,19 @@
-"""``T``: tensors and the functions on them, under Theano's names (and NumPy's). Defines no op.
+"""``T``: tensors and the functions on them, under the names of Theano, NumPy and PyTorch.
 
-Each module of this package has the public functions of one family. This one collects them, those of
-NumPy and PyTorch where they are defined, and the submodules ``T.nnet``, ``T.signal``, ...
+Unless a function says otherwise:
+
+- Arguments are variables, arrays, numbers, or lists of these. The result is a variable: a value
+  takes a call of a function, or ``y.eval({x: value})``.
+- Elementwise functions broadcast as in NumPy, but only dimensions of the *static* size 1 do. The
+  dtype is the upcast of the arguments; a Python number takes that of the array beside it. ``exp``
+  and its like give ``floatX`` (float32) for ints and bools, and keep the dtype of floats.
+- ``axis`` may be negative. Reductions take an int, several, or None for all.
+- Errors are classes of :mod:`symdnn.errors`, raised when the expression is written where types
+  tell, else in the call: ``TypeMismatch``, ``NdimMismatch``, ``ShapeMismatch``, ``AxisError``.
+- A result is differentiable (:func:`symdnn.grad`) wherever the function is.
+
+Each module of this package has the public functions of one family and defines no op; this one
+collects them, and the submodules ``T.nnet``, ``T.signal``, ``T.linalg``, ...
 """
 
 from typing import TYPE_CHECKING as _CHECKED

@@ -34,7 +34,12 @@ def folder() -> Path | None:
     wanted = str(config.dnn.conv.tuning_cache)
     if wanted == "off":
         return None
-    return base() / "tuning" if wanted == "auto" else Path(wanted)
+    return _below(base()) if wanted == "auto" else Path(wanted)
+
+
+@cache
+def _below(base: Path) -> Path:
+    return base / "tuning"
 
 
 @dataclass(frozen=True)

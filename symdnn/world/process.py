@@ -92,8 +92,8 @@ class World:
     ) -> list[Any]:
         """What each rank of ``group`` (all) gives, by number: small values that JSON can hold.
 
-        Raises :class:`~symdnn.errors.CollectiveMismatch` if all ranks that have not come wait for
-        something else for ``stuck`` seconds (0: only after the time limit).
+        Raises :class:`~symdnn.errors.CollectiveMismatch` if all ranks have waited for ``stuck``
+        seconds (0: a quarter of the time limit), those that have not come for something else.
         """
         group = group or self.group
         group.index(self.place.rank, name)
@@ -102,6 +102,7 @@ class World:
         count = self._gathers[name, group.ranks] = self._gathers.get((name, group.ranks), 0) + 1
         limit = float(config.distributed.timeout)
         full = f"{name} number {count} of {group} with ranks {list(group.ranks)}"
+        stuck = stuck or limit / 4
         found = self.store.gather(full, json.dumps(value), group.ranks, limit, stuck)
         return [json.loads(v) for v in found]
 
@@ -121,21 +122,27 @@ class World:
         if self.store is not None:
             self.store.tell(name, None if value is None else json.dumps(value))
 
-    def compare(self, group: Group, collectives: Sequence[str], why: str = "") -> str:
+    def compare(
+        self, group: Group, collectives: Sequence[str], why: str = "", number: int = 0
+    ) -> tuple[str, int]:
         """Raise :class:`~symdnn.errors.CollectiveMismatch` unless all ranks of a group are about to
         run the same collectives, in the same order.
 
-        ``why`` is a reason against a captured graph with them; returns that of the first rank that
-        has one.
+        ``why`` is a reason against a captured graph with them. Returns that of the first rank that
+        has one, and the largest of all ranks' numbers.
         """
-        told = self._compared(group, [list(collectives), why])
-        for other, (theirs, _) in zip(group.ranks, told):
+        told = self._compared(group, [list(collectives), why, number])
+        for other, (theirs, *_) in zip(group.ranks, told):
             if theirs != list(collectives):
                 raise CollectiveMismatch(
                     f"rank {self.place.rank} and rank {other} run different collectives of {group}"
                     f": {_difference(collectives, theirs)}"
                 )
-        return next((f"on rank {r}: {said}" for r, (_, said) in zip(group.ranks, told) if said), "")
+        return _first_said(group, [said for _, said, _ in told]), max(n for *_, n in told)
+
+    def first_said(self, name: str, words: str, group: Group) -> str:
+        """What the first rank of ``group`` says that says anything."""
+        return _first_said(group, self.gather(name, words, group))
 
     def _compared(self, group: Group, mine: list[Any]) -> list[Any]:
         """All ranks' lists. Some may call an older plan in this call, whose list is known: then
@@ -184,6 +191,10 @@ class World:
             others = (r for r in self.group.ranks if r != rank)
             sys.stderr.write("; ".join(where(r, statuses.get(str(r), "")) for r in others) + "\n")
             self.fail(error)
+
+
+def _first_said(group: Group, words: Sequence[str]) -> str:
+    return next((f"on rank {r}: {said}" for r, said in zip(group.ranks, words) if said), "")
 
 
 def _shortened(collectives: Sequence[str]) -> str:

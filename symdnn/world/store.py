@@ -9,6 +9,8 @@ are authenticated (HMAC, :mod:`multiprocessing.connection`); nothing is unpickle
 from __future__ import annotations
 
 import json
+import math
+import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -29,9 +31,10 @@ _SILENT_S = 2.0
 
 
 class Hub:
-    """The meeting point, in rank 0: who waits for what, and who has failed or left."""
+    """The meeting point, in rank 0: who of ``size`` waits for what, and who has failed or left."""
 
-    def __init__(self) -> None:
+    def __init__(self, size: int) -> None:
+        self._size = size
         self._changed = threading.Condition()
         self._gathers: dict[str, dict[int, str]] = {}
         self._read: dict[str, set[int]] = {}
@@ -73,20 +76,23 @@ class Hub:
     def _told(self) -> dict[str, dict[str, str]]:
         return {"statuses": {str(r): s for r, s in self._statuses.items()}}
 
-    def _all_wait(self, ranks: set[int], seconds: float) -> bool:
-        """Whether all ``ranks`` have waited for the same things for so long, and still do."""
+    def _all_wait(self, seconds: float) -> bool:
+        """Whether all ranks have waited for the same things for so long, and still do."""
         now = time.monotonic()
         return all(
             self._statuses.get(r)
             and now - self._since[r] >= seconds
             and now - self._heard[r] < _SILENT_S
-            for r in ranks
+            for r in set(range(self._size)) - self._left
         )
 
     def lost(self, rank: int) -> None:
         """The connection to a rank broke."""
         with self._changed:
-            if rank not in self._left:
+            if rank not in self._left and self._failure is None:
+                # Now: a launcher that has seen it, too, is about to kill this process.
+                sys.stderr.write(f"symdnn: rank {rank} of {self._size} failed: its process ended\n")
+                sys.stderr.flush()
                 self._fail(rank, "its process ended")
 
     def _fail(self, rank: int, why: str) -> None:
@@ -125,20 +131,26 @@ class Hub:
         return {"failure": failure, "left": sorted(self._left)}
 
     def _gather(self, rank: int, request: dict[str, Any]) -> dict[str, Any]:
-        """Wait until all members have given their value, or the others wait for something else."""
+        """Wait until all members have given their value, or all ranks wait for different things."""
         name, members, stuck = request["name"], set(request["members"]), request["stuck"]
         values = self._gathers.setdefault(name, {})
         values[rank] = request["value"]
         self._changed.notify_all()
         end = time.monotonic() + request["wait"]
+        self._hear(rank, name)
+        self._heard[rank] = math.inf  # until it has its answer
 
         def ended() -> bool:
             return members <= set(values) or bool(self._failure) or bool(members & self._left)
 
         while not ended() and (left := end - time.monotonic()) > 0:
-            self._changed.wait(min(left, stuck / 4) if stuck else left)
-            if stuck and self._all_wait(members - set(values), stuck):
+            self._changed.wait(min(left, stuck / 4))
+            if self._all_wait(stuck):
                 break
+        if members <= set(values):
+            self._hear(rank, "")
+        else:
+            self._heard[rank] = time.monotonic()
         if not members <= set(values):
             late = time.monotonic() >= end
             missing = {"missing": sorted(members - set(values)), "late": late}
@@ -159,13 +171,13 @@ class Store:
         self._server: _Server | None = None
 
     def gather(
-        self, name: str, value: str, members: Sequence[int], wait: float, stuck: float = 0.0
+        self, name: str, value: str, members: Sequence[int], wait: float, stuck: float = math.inf
     ) -> list[str]:
         """The values of all ``members``, in their order, once each has called this.
 
         Raises :class:`~symdnn.errors.CollectiveTimeout` that names the missing ranks after
-        ``wait`` seconds, and :class:`~symdnn.errors.PeerFailed`. If the missing ranks have waited
-        for something else for ``stuck`` seconds, none of which can end then, raises
+        ``wait`` seconds, and :class:`~symdnn.errors.PeerFailed`. If all ranks have waited for
+        ``stuck`` seconds, the missing ones for something else, none of which can end then, raises
         :class:`~symdnn.errors.CollectiveMismatch`.
         """
         found = self._ask({
@@ -178,7 +190,10 @@ class Store:
         statuses = found["statuses"]
         missing = "; ".join(where(r, statuses.get(str(r), "")) for r in found["missing"])
         if not found["late"]:
-            raise CollectiveMismatch(f"rank {self.rank} waits in {name}, but {missing}")
+            raise CollectiveMismatch(
+                f"rank {self.rank} waits in {name}, but {missing}. Do all ranks call the same "
+                "functions, in the same order and equally often?"
+            )
         raise CollectiveTimeout(
             f"rank {self.rank} waited {wait:g} s in {name}: {missing}. "
             "The flag distributed.timeout has the limit"
@@ -313,7 +328,7 @@ def serve(size: int, key: bytes, host: str = "127.0.0.1", port: int = 0) -> tupl
     from multiprocessing.connection import Listener  # here, so that symdnn is imported quickly
 
     listener = Listener((host, port), backlog=size, authkey=key)
-    store = Store(0, hub := Hub())
+    store = Store(0, hub := Hub(size))
     store._server = _Server(hub, listener, size - 1)
     return store, int(listener.address[1])
 

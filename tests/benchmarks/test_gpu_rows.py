@@ -22,7 +22,7 @@ class _Numpy(rows._Peer):
         pass
 
     def call(self, f, arrays, compiled=False):
-        return lambda: f(*arrays)
+        return lambda: f(*arrays), lambda: 1024
 
     def host(self, value):
         return np.asarray(value, np.float64)
@@ -87,3 +87,12 @@ def test_programs_with_loops_run(capsys, monkeypatch):
     text = capsys.readouterr().out
     assert "6 rows, 0 left out" in text
     assert "FAIL" not in text
+
+
+def test_processes_with_one_lock_measure_after_they_compiled(capsys, monkeypatch, tmp_path):
+    rows = [Nest(name, (drawn(300),), T.exp, torch=np.exp) for name in ("first", "second")]
+    text = printed(capsys, monkeypatch, rows, lock=str(tmp_path / "lock"))
+    assert "2 rows, 0 left out" in text
+    (line,) = [line for line in text.splitlines() if "  second " in line]
+    assert "PyTorch" in line
+    assert f"{1024 / 1200:.2f}" in line.split()[1]  # its bytes over those of the result

@@ -4,12 +4,18 @@ What runs is all that a GPU's program does but NCCL itself: lowering, placing, o
 capture and replay, on several ranks.
 """
 
+import contextlib
+from unittest import mock
+
 import numpy as np
 
 import symdnn
 import symdnn.distributed as dist
 import symdnn.tensor as T
 from symdnn import nn
+from symdnn.gpu.device.capture import CaptureFailed
+from symdnn.gpu.execution.plan import CudaPlan
+from symdnn.gpu.execution.replay import Replay
 from symdnn.ops.collective.base import Collective
 from symdnn.world import process
 from tests.gpu.reference_device import by_reference
@@ -143,6 +149,96 @@ def check_a_rank_that_cannot_capture_lets_none():
             assert not graph
     (plan,) = f.plans()
     assert "gpu.graph=off" in plan.bound.capture_state
+
+
+def check_a_capture_that_fails_on_one_rank_lets_none():
+    """All capture for the first time in one call, behind which they agree; each tries it twice."""
+    x, r, n = T.vector("x"), dist.rank(), dist.size()
+    for refused in (1, 2):
+        f = symdnn.function([x], dist.all_reduce(x * refused, "sum"))
+        for call in range(4):
+            with capture_refused(refused if (call, r) == (1, 1) else 0):
+                got, graph = is_graph(f, np.ones(3, "float32"))
+            np.testing.assert_array_equal(got, np.full(3, refused * n))
+            assert graph == (refused == 1 and call > 0)
+        (plan,) = f.plans()
+        assert ("on rank 1: RuntimeError: busy" in plan.bound.capture_state) == (refused == 2)
+
+
+@contextlib.contextmanager
+def capture_refused(count):
+    """The next ``count`` captures on this rank fail."""
+    whole, left = Replay.__init__, count
+
+    def refusing(*given):
+        nonlocal left
+        left -= 1
+        if left >= 0:
+            raise CaptureFailed("RuntimeError: busy")
+        whole(*given)
+
+    Replay.__init__ = refusing
+    try:
+        yield
+    finally:
+        Replay.__init__ = whole
+
+
+def check_plans_that_take_too_much_on_one_rank_are_dropped_on_all():
+    """In the call that brings new collectives, which the ranks compare."""
+    n, r = dist.size(), dist.rank()
+    x = T.vector("x")
+    f = symdnn.function([x], dist.all_gather(x * 2))
+    counts, each = [], 10 if r == 0 else 0
+    with (
+        mock.patch.object(CudaPlan, "nbytes", property(lambda _: each)),
+        symdnn.config.change_flags(plan_cache_bytes=15),
+    ):
+        for size in (1, 2, 1, 2, 3, 3, 4, 1):
+            whole, _ = is_graph(f, np.full(size, r, "float32"))
+            np.testing.assert_array_equal(whole, np.repeat(2 * np.arange(n), size))
+            found = lists_with_plans(f)
+            agree("lists", [size, sorted(found)])
+            counts.append(len(found))
+    assert counts == [1, 2, 2, 2, 2, 2, 2, 3], counts
+
+
+def check_loops_with_collectives_run_step_by_step_on_all_ranks():
+    """A rank would capture its loop by its own sizes, in another call than the others."""
+    n, r = dist.size(), dist.rank()
+    x, rows = T.vector("x"), T.matrix("rows")
+    (states, sums), _ = symdnn.scan(
+        lambda row, s: [dist.all_reduce(s + row.sum(), "mean"), T.exp(row).sum()],
+        sequences=[rows], outputs_info=[x, None],
+    )  # fmt: skip
+    f = symdnn.function([x, rows], [states[-1], sums])
+    for call in range(6):
+        width = 3 + call % (r + 1)
+        got = f(np.zeros(2, "float32"), np.ones((4, width), "float32"))
+        want = sum(3 + call % (q + 1) for q in range(n)) / n
+        np.testing.assert_allclose(got[0], np.full(2, 4 * want), rtol=1e-6)
+    ops = [[n.op for n in p.specialised.segment.nodes] for p in f.plans()]
+    (body,) = [i for i, found in enumerate(ops) if any(isinstance(o, Collective) for o in found)]
+    said = f.plans()[body].bound.capture_state
+    assert said == "not captured: the body of a loop is enqueued step by step"
+
+
+def check_sends_and_receipts_are_captured_in_one_call():
+    """In the second one of a list on both, though the lists are not compared."""
+    r = dist.rank()
+    if r > 1:
+        return
+    pair, x = dist.new_group([0, 1]), symdnn.shared(np.zeros(3, "float32"))
+    out = dist.send(x * 2, 1, group=pair) if r == 0 else dist.recv((3,), "float32", 0, group=pair)
+    f, modes = symdnn.function([], out), []
+    for call in range(4):
+        if r == 0:
+            x.set_value(np.full(3, call, "float32"))
+        got, graph = is_graph(f)
+        modes.append(graph)
+        if r == 1:
+            np.testing.assert_array_equal(got, np.full(3, 2 * call))
+    assert modes == [False, True, True, True], modes
 
 
 def check_a_run_without_the_others_leaves_no_trace():

@@ -11,7 +11,8 @@ import numpy as np
 
 from symdnn.config import Config
 from symdnn.errors import ConfigError
-from symdnn.flags import FLAGS, WITHOUT_MEANING, Flag
+from symdnn.flag_types import Flag
+from symdnn.flags import FLAGS, WITHOUT_MEANING
 from tests.fuzz.areas import Area, Context, Failure
 
 JUNK = ["", " ", "=", "==", ",", "\0", "\n", "[", "]", "%", "#", ";", ":", "é", "None", "nan",

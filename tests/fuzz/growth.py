@@ -67,7 +67,6 @@ class Tally:
     taken: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
     unusable: Counter[str] = field(default_factory=Counter)
-    dependent: set[str] = field(default_factory=set)
 
 
 class RawError(Exception):

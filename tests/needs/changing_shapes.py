@@ -1,7 +1,9 @@
 """A convolutional network is trained with images of sizes that do not return, or only run.
 
 Prints the MB by which the process grew after the first ten, the MB that are left after
-``f.free()``, and the median milliseconds that a call with a new size takes.
+``f.free()``, and the median milliseconds that a call with a new size takes:
+
+    python tests/needs/changing_shapes.py 200 cuda run
 """
 
 import gc

@@ -25,19 +25,19 @@ registry.load()
 CHILD = Path(__file__).with_name("changing_shapes.py")
 
 
-def grown(count: int, device: str = "cpu", what: str = "train") -> tuple[float, float, float]:
-    """(MB grown over ``count`` sizes, MB left after ``f.free()``, median ms of a new size)."""
-    command = [sys.executable, str(CHILD), str(count), device, what]
+def grown(count: int, device: str = "cpu") -> tuple[float, float]:
+    """(MB grown over ``count`` sizes in which a network is trained, MB left after ``f.free()``)."""
+    command = [sys.executable, str(CHILD), str(count), device, "train"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr
-    more, left, ms = map(float, done.stdout.split())
-    return more, left, ms
+    more, left, _ = map(float, done.stdout.split())
+    return more, left
 
 
 @pytest.mark.cpu
 def test_sizes_that_do_not_return_leave_nothing():
     """The first hundred fill what is bounded; the next two hundred add next to nothing."""
-    more, left, _ = grown(300)
+    more, left = grown(300)
     assert more < 50
     assert left < 0.6 * more
 
@@ -45,24 +45,16 @@ def test_sizes_that_do_not_return_leave_nothing():
 @pytest.mark.slow
 @pytest.mark.cpu
 def test_a_thousand_sizes_grow_memory_by_less_than_50_mb():
-    more, left, _ = grown(1000)
+    more, left = grown(1000)
     assert more < 50
     assert left < 0.6 * more
 
 
 @pytest.mark.gpu
 def test_a_thousand_sizes_on_a_card():
-    more, left, _ = grown(1000, "cuda")
+    more, left = grown(1000, "cuda")
     assert more < 50
     assert left < more
-
-
-@pytest.mark.gpu
-@pytest.mark.usefixtures("quiet_card")
-def test_a_new_size_adds_less_than_5_ms_by_a_guess():
-    """``median added latency of a new shape < 5 ms in guess mode``: of two convolutions."""
-    _, _, ms = grown(200, "cuda", "run")
-    assert ms < 5
 
 
 class Convolution(Question[str]):

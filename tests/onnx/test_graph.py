@@ -69,6 +69,33 @@ def test_batch_and_dtype(rng):
     np.testing.assert_allclose(compile(graph)(x)["y"], wanted, rtol=1e-12)
 
 
+@pytest.mark.parametrize("kind", ["float", "float16", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_floats_of_a_file_in_another_dtype(kind, dtype, rng):
+    """Also a cast in the file, and arrays of the dtype that the file has."""
+    text = f"""
+    g ({kind}[batch, 4] x) => ({kind}[batch, 5] y) {{
+        h = Gemm(x, w, b)
+        a = Cast<to = 10>(h)
+        c = CastLike(a, x)
+        y = Relu(c)
+    }}
+    """
+    held = {"float": "float32"}.get(kind, kind)
+    arrays = {n: a.astype(held) for n, a in mlp(rng).items() if n != "v"}
+    graph = load(model(text, **arrays), dtype=dtype)
+    assert str(graph.expressions["y"].type) == f"{dtype}(batch, 5)"
+    assert {p.type.dtype for p in graph.parameters.values()} == {dtype}
+    x = rng.normal(size=(7, 4)).astype(held)
+    wide = {n: a.astype("float64") for n, a in arrays.items()}
+    wanted = np.maximum(x.astype("float64") @ wide["w"] + wide["b"], 0)
+    f = compile(graph)
+    for given in (x, x.astype("float32")):
+        found = f(x=given)["y"].astype("float64")
+        tight = held == dtype == "float32"
+        np.testing.assert_allclose(found, wanted, atol=1e-5 if tight else 4e-2)
+
+
 def test_batch_statistics_that_save_wrote_are_not_trainable(tmp_path):
     net = nn.Sequential(nn.SpatialConvolution(1, 4, 3, 3), nn.SpatialBatchNormalization(4))
     images = T.tensor("float32", ("batch", 1, 6, 6), name="images")

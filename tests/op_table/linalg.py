@@ -99,11 +99,6 @@ def adjugate_grad(a: np.ndarray, g: np.ndarray) -> np.ndarray:
 # -- factors whose signs are arbitrary ------------------------------------------------------------
 
 
-def without_signs(found: Any) -> Any:
-    """Vectors by their moduli, which signs and phases do not change."""
-    return [abs_(f) if f.type.ndim > found[min(1, len(found) - 1)].type.ndim else f for f in found]
-
-
 def eigh_moduli(a: Any, **options: Any) -> Any:
     w, v = eigh(a, **options)
     return [w, abs_(v)]
@@ -157,18 +152,11 @@ def low(trans: int = 0, lower: bool = True, unit: bool = False) -> Callable[...,
     return lambda a, b: scipy.linalg.solve_triangular(a, b, trans, lower, unit)
 
 
-def complex_draw(*shape: int, dtype: str = "complex128") -> Draw:
-    return lambda rng: (
-        rng.standard_normal(shape) + 1j * rng.standard_normal(shape) + 3 * np.eye(shape[-1])
-    ).astype(dtype)
-
-
 N, B = regular(4, 4), normal(4, 3)
 STACK = regular(2, 3, 3)
 PARTS = (regular(3, 3), normal(3, 3, scale=0.2))
 POS = positive(4, 4)
 POS_PARTS = (positive(3, 3), normal(3, 3, scale=0.1))
-TRIANGLE = {"rtol": 1e-6}
 
 
 def permuted(a: Any) -> Any:

@@ -6,15 +6,17 @@ import numpy as np
 
 from symdnn.graph.variable import constant
 from symdnn.ops.array.advanced_index import AdvancedSubtensor
+from symdnn.ops.array.create import arange
 from symdnn.ops.array.cumulative import CumMax, CumMin, CumProd, CumSum, LinearRecurrence
-from symdnn.ops.array.getitem import inc_subtensor, set_subtensor
+from symdnn.ops.array.getitem import inc_subtensor, reduce_subtensor, set_subtensor
 from symdnn.ops.array.index import IncSubtensor, Subtensor
 from symdnn.ops.array.join import Join, Split, join, split
 from symdnn.ops.array.reduce import max, min, prod, sum
 from symdnn.ops.core.make_vector import make_vector
-from symdnn.ops.core.shape import Alloc, Reshape, alloc, dimshuffle, shape_i
+from symdnn.ops.core.shape import Alloc, DimShuffle, Reshape, alloc, dimshuffle, shape_i
 from symdnn.ops.elementwise.arithmetic import Add
 from symdnn.ops.elementwise.math import exp, sin
+from symdnn.ops.linalg.dot import dot
 from tests.opt.harness import MAT, TWO, RuleCase, boolean, f64, i64
 
 PLAIN = ("index_in_plain_form",)
@@ -65,6 +67,64 @@ INDEX_ARRAYS = [
              lambda x, y: inc_subtensor(
                  x[4:5], dimshuffle(y.sum((0, 1), keepdims=True), (0, 2))),
              lambda x, y: added_to(x, y, [4, 4, 4], [4, 4, 3]), id="added_to_one_row"),
+]  # fmt: skip
+
+#: A matrix, a volume, and the numbers of some rows.
+GATHERED, VOLUME, NUMBERS = f64("n", "m"), f64("n", 4, "m"), i64("k", low=-3, high=2)
+
+
+def numbers_along(x, axis, *pattern):
+    return dimshuffle(arange(shape_i(x, axis)), pattern)
+
+
+def repeated(i, x):
+    """Row numbers, once for each element of a row of ``x``."""
+    return alloc(dimshuffle(i, (0, "x")), shape_i(i, 0), shape_i(x, 1))
+
+
+def counted(*args, **options):
+    beside = ("dimshuffle_of_dimshuffle", "alloc_of_own_shape")
+    return RuleCase(*args, beside=beside, **options)
+
+
+COUNTED = [
+    counted("gather_along_whole_axis", (GATHERED, NUMBERS),
+             lambda x, i: x[repeated(i, x), numbers_along(x, 1, "x", 0)],
+             lambda x, i: x[i],
+             lambda x, i: x[repeated(i, x), numbers_along(x, 1, "x", 0)[:, ::-1]]),
+    counted("gather_along_whole_axis", (GATHERED, NUMBERS),
+             lambda x, i: x.T[numbers_along(x, 1, 0, "x"), dimshuffle(i, ("x", 0))],
+             lambda x, i: x.T[:, i],
+             lambda x, i: x.T[numbers_along(x, 1, 0, "x")[1:], dimshuffle(i, ("x", 0))],
+             id="along_the_first"),
+    counted("gather_along_whole_axis", (GATHERED, NUMBERS),
+             lambda x, i: x[dimshuffle(i, ("x", 0)), numbers_along(x, 1, 0, "x")], None,
+             lambda x, i: x[dimshuffle(i, ("x", 0)), numbers_along(x, 1, 0, "x") // 1],
+             made=(DimShuffle,), id="turned"),
+    counted("gather_along_whole_axis", (VOLUME, NUMBERS),
+             lambda x, i: x[dimshuffle(i, (0, "x", "x")), np.arange(4)[:, None],
+                            numbers_along(x, 2, "x", "x", 0)],
+             lambda x, i: x[i],
+             lambda x, i: x[dimshuffle(i, (0, "x", "x")), np.array([0, 1, 3])[:, None],
+                            numbers_along(x, 2, "x", "x", 0) // 1],
+             id="two_axes_of_three"),
+    counted("scatter_along_whole_axis", (GATHERED, NUMBERS, f64("k", "m")),
+             lambda x, i, y: inc_subtensor(x[repeated(i, x), numbers_along(x, 1, "x", 0)], y),
+             lambda x, i, y: inc_subtensor(x[i], y),
+             lambda x, i, y: inc_subtensor(x[repeated(i, x), numbers_along(x, 1, "x", 0) // 1], y)),
+    counted("scatter_along_whole_axis", (GATHERED, NUMBERS, f64("m", "k")),
+             lambda x, i, y: set_subtensor(
+                 x[dimshuffle(i, ("x", 0)), numbers_along(x, 1, 0, "x")], y), None,
+             lambda x, i, y: set_subtensor(
+                 x[dimshuffle(i, ("x", 0)), numbers_along(x, 1, 0, "x") // 1], y),
+             made=(DimShuffle,), id="set_turned"),
+    counted("scatter_along_whole_axis", (GATHERED, NUMBERS, f64("k", "m")),
+             lambda x, i, y: reduce_subtensor(
+                x[repeated(i, x), numbers_along(x, 1, "x", 0)], y, "max"),
+             lambda x, i, y: reduce_subtensor(x[i], y, "max"),
+             lambda x, i, y: reduce_subtensor(
+                 x[repeated(i, x), numbers_along(x, 1, "x", 0) // 1], y, "max"),
+             id="largest"),
 ]  # fmt: skip
 
 #: A mask for the first two of three dimensions, and one for the last two.
@@ -125,6 +185,12 @@ INDEXING = [
     RuleCase("index_of_elemwise", (f64("n", "m"), f64(1, "m")), lambda x, y: (x * y)[1],
              lambda x, y: x[1] * y[0], lambda x, y: (x * y)[:, 1:], miss_args=TWO,
              id="row_of_product"),
+    RuleCase("rows_of_product", (f64("n", "m"), f64("m", "k")), lambda x, w: dot(x, w)[1],
+             lambda x, w: dot(x[1], w), lambda x, w: dot(x, w)[:, 1]),
+    RuleCase("rows_of_product", (f64(6, "m"), f64("m", "k")),
+             lambda x, w: dot(x, w).reshape((2, 3, shape_i(w, 1)))[:, -1],
+             lambda x, w: dot(x.reshape((2, 3, shape_i(x, 1)))[:, -1], w),
+             lambda x, w: dot(x, w)[1:], id="last_rows_of_products"),
     RuleCase("flipped_scan_of_flipped", MAT, lambda x: CumSum(1)(x[:, ::-1])[:, ::-1],
              lambda x: CumSum(1, True)(x), lambda x: CumSum(1)(x[:, ::-1])[::-1]),
     RuleCase("flipped_scan_of_flipped", TWO,
@@ -259,4 +325,4 @@ JOINS = [
              lambda x, y, z: join(0, x, y, z)[1:3], beside=PLAIN, id="part_of_join"),
 ]  # fmt: skip
 
-CASES = [*INDEX_ARRAYS, *MASKS, *INDEXING, *INCREMENTS, *JOINS]
+CASES = [*INDEX_ARRAYS, *COUNTED, *MASKS, *INDEXING, *INCREMENTS, *JOINS]

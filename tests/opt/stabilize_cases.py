@@ -34,7 +34,6 @@ SHAPES = ("size_of_result", "mul_one", "sub_zero")
 VIEWS = ("keepdims_after", "dimshuffle_of_dimshuffle", "elemwise_of_dimshuffles")
 POSITIVE = (f64("n", "m", low=0.1, high=3.0),)
 LABELLED = (f64("n", 4), i64("n", low=0, high=3))
-GRADED = (*LABELLED, f64("n"))
 
 
 def C(value: float) -> object:
@@ -135,10 +134,6 @@ def logp(x):
 
 def fused(x, labels):
     return X.SoftmaxCrossentropy(1)(x, labels)
-
-
-def fused_grad(g, x, labels):
-    return X.SoftmaxCrossentropyGrad(1)(g, fused(x, labels)[1], labels)
 
 
 def place(g, x, labels):

@@ -81,6 +81,38 @@ def test_ranks_that_wait_for_something_else_are_told_before_the_limit(stores):
     assert "rank 1 waits in all_gather number 2; rank 2 waits in all_gather" in str(found)
 
 
+def test_ranks_that_gather_different_things_are_told_before_the_limit(stores):
+    """Where each of them waits; all ranks, since one that computes may help others on."""
+
+    def gathers(store, name):
+        return store.gather(name, "", [0, 1, 2], 30.0, 0.5)
+
+    start = time.monotonic()
+    found = in_threads(
+        lambda: gathers(stores[0], "a link"), lambda: gathers(stores[1], "a link"),
+        lambda: gathers(stores[2], "measures"),
+    )  # fmt: skip
+    assert time.monotonic() - start < 10
+    assert {type(e) for e in found} == {CollectiveMismatch}
+    assert str(found[0]).startswith("rank 0 waits in a link, but rank 2 waits in measures.")
+    assert "rank 0 waits in a link; rank 1 waits in a link." in str(found[2])
+
+
+def test_ranks_wait_while_one_computes(stores):
+    """Here rank 0 would help rank 1 on, which then comes."""
+
+    def first():
+        time.sleep(1.5)
+        return stores[0].gather("a pair", "0", [0, 1], 10.0, 0.3)
+
+    def second():
+        stores[1].gather("a pair", "1", [0, 1], 10.0, 0.3)
+        return stores[1].gather("another", "1", [1, 2], 10.0, 0.3)
+
+    third = lambda: stores[2].gather("another", "2", [1, 2], 10.0, 0.3)  # noqa: E731
+    assert in_threads(first, second, third) == [["0", "1"], ["1", "2"], ["1", "2"]]
+
+
 @pytest.mark.parametrize("texts", [
     ["all_gather number 2"] * 4,  # it says nothing more
     [f"all_gather number {k}" for k in range(30)],  # it goes on

@@ -144,7 +144,7 @@ theano.tensor.xlogx                     = theano.tensor
 theano.tensor.deprecated                = theano.tensor
 theano.tensor.opt                       gof_names T.opt tensor_names class_names elementwise_names T
 theano.tensor.opt_uncanonicalize        = theano.tensor.opt
-theano.tensor.inplace                   inplace_names
+theano.tensor.inplace                   elementwise_names
 theano.tensor.tensor_grad               gradient_names symdnn.gradient
 theano.tensor.raw_random                random_names
 theano.tensor.randomstreams             random_names

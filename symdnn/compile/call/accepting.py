@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from symdnn.compile.call.fast import Calls
-from symdnn.graph.values.storage import changes
+from symdnn.graph.values.storage import CHANGES
 
 __all__ = ["STEPS_OF_LOOPS", "STEPS_OF_PRODUCTS", "accepting", "shortcut"]
 
@@ -72,7 +72,7 @@ def shortcut(
     """
     names = [f"a{i}" for i in range(len(calls.slots))]
     scope: dict[str, Any] = {"ndarray": np.ndarray, "calls": calls, "otherwise": otherwise,
-                             "changes": changes}  # fmt: skip
+                             "CHANGES": CHANGES}  # fmt: skip
     scope |= {f"d{i}": slot.dtype for i, slot in enumerate(calls.slots)}
     dense = [
         f"type({a}) is ndarray and {a}.dtype is d{i} and {a}.flags.c_contiguous"
@@ -81,7 +81,7 @@ def shortcut(
     entering = f"[{', '.join(names)}]" if only_arguments else "entering"
     lines = _SHORTCUT_BEGIN.format(
         count=len(names), names="".join(f"{a}, " for a in names), dense=" and ".join(dense),
-        key=_key(names), current="" if only_arguments else " and stamp == changes()",
+        key=_key(names), current="" if only_arguments else " and stamp == CHANGES[0]",
     ).splitlines()  # fmt: skip
     if not only_arguments:
         lines.append("      entering = entering.copy()")

@@ -3,7 +3,7 @@
 A step of a small network takes less time on a GPU than the look-up of its plan takes in Python,
 with a shared variable for each parameter. For a function whose program is one captured segment most
 of that is unnecessary. While no storage has moved or changed its owner
-(:func:`symdnn.graph.values.storage.changes`), the shapes of the arguments determine the plan.
+(:data:`symdnn.graph.values.storage.CHANGES`), the shapes of the arguments determine the plan.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from symdnn.compile.plan.plan import Plan, PlanCache
 from symdnn.compile.plan.stages import Stages
 from symdnn.compile.program.program import Segment
 from symdnn.errors import NanDetected
-from symdnn.graph.values.storage import changes, note_writes
+from symdnn.graph.values.storage import CHANGES, note_writes
 from symdnn.graph.variable import Apply, Shared, Variable
 
 __all__ = ["CallSite", "Calls", "FastCalls", "SegmentCalls"]
@@ -241,7 +241,7 @@ class FastCalls(SegmentCalls):
         if entry is None:
             return None
         plan, replay, cache, entering, stamp = entry
-        if stamp != changes() or (self.keeps and not executor.is_current):
+        if stamp != CHANGES[0] or (self.keeps and not executor.is_current):
             return None
         if replay is not plan.bound.replay or not cache.used(plan):
             del self.entries[key]
@@ -285,4 +285,4 @@ class FastCalls(SegmentCalls):
         plan, cache, entering, key = found
         for v in function.updated:
             v.storage.counts(self.counter)
-        self.entries[key] = _Entry(plan, plan.bound.replay, cache, entering, changes())
+        self.entries[key] = _Entry(plan, plan.bound.replay, cache, entering, CHANGES[0])

@@ -20,7 +20,7 @@ from symdnn.compile.plan.plan import Plan, PlanCache
 from symdnn.compile.program.program import Segment
 from symdnn.config import config
 from symdnn.graph.place import HOST
-from symdnn.graph.values.storage import changes
+from symdnn.graph.values.storage import CHANGES
 from symdnn.graph.variable import Variable
 from symdnn.ops.array.index import Subtensor
 from symdnn.ops.array.reduce import Reduce
@@ -144,7 +144,7 @@ class HostCalls(SegmentCalls):
         if entry is None:
             return None
         plan, bound_plan, cache, entering, stamp, closed, _ = entry
-        if stamp != changes() or (executor.keeps and not executor.is_current):
+        if stamp != CHANGES[0] or (executor.keeps and not executor.is_current):
             return None
         if plan is cache.latest:
             cache.hits += 1
@@ -174,7 +174,7 @@ class HostCalls(SegmentCalls):
             plan, cache, entering, key = found
             closed = plan.bound.closed and not self.segment.host
             plain = not function.executor.keeps
-            self.entries[key] = _Entry(plan, plan.bound, cache, entering, changes(), closed, plain)
+            self.entries[key] = _Entry(plan, plan.bound, cache, entering, CHANGES[0], closed, plain)
 
 
 def _steps_read(segment: Segment, v: Variable) -> tuple[int, ...]:

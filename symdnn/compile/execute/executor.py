@@ -32,6 +32,8 @@ class Executor:
 
     def __init__(self, program: Program, devices: Devices, inside: bool = False) -> None:
         self.program, self.devices, self.inside = program, devices, inside
+        #: The runtime of the target.
+        self.runtime: Runtime = devices.main
         #: Segments of the parameter cache, which run only after a parameter has changed.
         self._kept = [_KeptRunner(s, devices) for s in _kept(program)]
         #: Whether there is a parameter cache.
@@ -39,11 +41,6 @@ class Executor:
         versions = {v: tell for k in self._kept for v, tell in k.state.versions().items()}
         regions = [r for r in program.regions if not (isinstance(r, Segment) and r.kept)]
         self._runners = [_runner(r, devices, versions) for r in regions]
-
-    @property
-    def runtime(self) -> Runtime:
-        """The runtime of the target."""
-        return self.devices.main
 
     def run(self, values: Values, watcher: Watcher | None = None) -> list[Any]:
         """Values of the program's outputs. ``values`` has the inputs; results are added to it."""

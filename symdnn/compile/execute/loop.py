@@ -12,6 +12,7 @@ from symdnn.graph.evaluate import describe_failure
 from symdnn.graph.place import HOST
 from symdnn.graph.runtime import Runtime, Watcher
 from symdnn.graph.variable import Constant, Variable
+from symdnn.ops.collective.base import Collective
 from symdnn.ops.control.scan import Scan
 from symdnn.ops.control.scan_loop import run_loop
 
@@ -49,9 +50,12 @@ class LoopRunner:
         self.whole = None if guarded else runtime.whole_loop(op)
 
     def _may_be_a_graph(self) -> bool:
-        """Whether all steps may be captured as one CUDA graph; not those of ``until``."""
+        """Whether all steps may be captured as one CUDA graph; not those of ``until``, nor with
+        collectives: other ranks have other sizes, for which they would capture in other calls."""
         segment = self.segment
-        return segment is not None and segment.place != HOST and not self.op.until
+        if segment is None or segment.place == HOST or self.op.until:
+            return False
+        return not any(isinstance(n.op, Collective) and n.op.group.size > 1 for n in segment.nodes)
 
     def run(self, inputs: Sequence[Any], watcher: Watcher | None) -> list[Any]:
         """Outputs of the scan."""

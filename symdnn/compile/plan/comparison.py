@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from symdnn.config import config
+from symdnn.errors import DistributedError
 from symdnn.ops.collective.base import Collective
 from symdnn.world import process
 from symdnn.world.group import Group
@@ -27,10 +30,13 @@ _MAX_NEW_LISTS = 16
 class _List:
     """The collectives of one group in a plan."""
 
+    #: The ranks that run it; None for sends and receipts, which each rank has others of.
+    group: Group | None
     #: Why a rank of the group can't capture plans with it; empty if all ranks can.
-    why: str
-    #: Whether there was a call with it.
+    why: str = ""
+    #: Whether there was a call with it; and whether all ranks have captured one.
     ran: bool = False
+    captured: bool = False
 
 
 @dataclass(eq=False)
@@ -57,6 +63,27 @@ class Lists:
         """Why a rank can't capture plans with these collectives; empty if all can."""
         return next((one.why for one in self.of if one.why), "")
 
+    @property
+    def first(self) -> bool:
+        """Whether the ranks have not captured any yet, and may."""
+        return any(not (one.captured or one.why) for one in self.of)
+
+    def captured(self, failure: str) -> str:
+        """Tell the other ranks why the first capture failed here, empty if it did not; why it
+        failed on one of them. Raises for a later one: they replay theirs by then."""
+        for one in self.of:
+            if one.captured and failure:
+                raise DistributedError(
+                    "the graph of a call with collectives can't be captured, and other ranks "
+                    f"replay theirs: {failure}. With gpu.graph=off no rank captures any"
+                )
+            if not one.captured:
+                one.why = failure
+                if one.group is not None:
+                    one.why = process.current().first_said("a first graph", failure, one.group)
+            one.captured = not one.why
+        return self.why
+
 
 class Compared:
     """The lists of collectives of a segment's plans that the ranks have found equal.
@@ -66,35 +93,55 @@ class Compared:
     """
 
     def __init__(self) -> None:
-        self._known: dict[tuple[Group, bytes], _List] = {}
-        self._lists: dict[tuple[tuple[Group, bytes], ...], Lists] = {}
+        self._known: dict[tuple[Group | None, bytes], _List] = {}
+        self._lists: dict[tuple[tuple[Group | None, bytes], ...], Lists] = {}
         #: Those that may have plans, the one that was called last at the end; and the number of
         #: calls before it came there.
         self._kept: OrderedDict[Lists, None] = OrderedDict()
         self._calls_before = 0
+        #: The oldest of them whose plans take too much memory on a rank.
+        self._too_many = 0
 
-    def check(self, specialised: Any, why: str = "") -> Lists | None:
+    def check(
+        self, specialised: Any, why: str = "", nbytes: Mapping[Lists, int] | None = None
+    ) -> Lists | None:
         """The collectives of a new plan, which can't be captured here for the reason ``why``.
 
-        None if there are none. Raises :class:`~symdnn.errors.CollectiveMismatch` where ranks
-        differ.
+        ``nbytes`` are those of the plans. None if there are no collectives. Raises
+        :class:`~symdnn.errors.CollectiveMismatch` where ranks differ.
         """
-        lists: dict[Group, list[str]] = {}
+        lists: dict[Group | None, list[str]] = {}
         for node in specialised.segment.nodes:
             op = node.op
-            if isinstance(op, Collective) and op.by_all and op.group.size > 1:
+            if isinstance(op, Collective) and op.group.size > 1:
                 inputs = specialised.call(node).inputs
-                lists.setdefault(op.group, []).append(op.text(inputs))
+                group = op.group if op.by_all else None
+                lists.setdefault(group, []).append(op.text(inputs))
         for group, texts in lists.items():
             key = group, _digest(texts)
-            if key not in self._known:
-                self._known[key] = _List(process.current().compare(group, texts, why))
+            if key in self._known:
+                continue
+            self._known[key] = _List(group)
+            if group is not None:
+                said = process.current().compare(group, texts, why, self._over(nbytes or {}))
+                self._known[key].why, many = said
+                self._too_many = max(self._too_many, many)
         keys = tuple((group, _digest(texts)) for group, texts in lists.items())
         if not keys:
             return None
         if keys not in self._lists:
             self._lists[keys] = Lists(tuple(self._known[key] for key in keys))
         return self._lists[keys]
+
+    def _over(self, nbytes: Mapping[Lists, int]) -> int:
+        """How many of the oldest lists have to lose their plans, for those of this rank to take no
+        more memory than they may."""
+        left, limit = sum(nbytes.values()), int(config.plan_cache_bytes)
+        for count, one in enumerate(self._kept):
+            if not limit or left <= limit:
+                return count
+            left -= nbytes.get(one, 0)
+        return len(self._kept)
 
     def use(self, lists: Lists, calls: int) -> None:
         """``lists`` are those of the next call, after so many calls of the segment."""
@@ -112,8 +159,10 @@ class Compared:
         """The lists whose plans go now: all ranks drop theirs in the same call."""
         new = [one for one in list(self._kept)[:-1] if not one.returned]
         gone = new[: max(0, len(new) + 1 - _MAX_NEW_LISTS)]
+        gone += [one for one in list(self._kept)[: self._too_many] if one not in gone]
         left = [one for one in self._kept if one not in gone]
         gone += left[: max(0, len(left) - limit)]
+        self._too_many = 0
         for one in gone:
             del self._kept[one]
             one.returned = False

@@ -61,8 +61,9 @@ class PlanCache:
     a plan that was dropped too early is dropped once.
 
     With collectives of several ranks the same holds for their lists, by which all ranks drop plans
-    in the same call (:class:`~symdnn.compile.plan.comparison.Compared`). Of several plans with the
-    same list a rank drops its own, but the last one.
+    in the same call (:class:`~symdnn.compile.plan.comparison.Compared`), also if they take too much
+    memory on one rank alone. Of several plans with the same list a rank drops its own, but the last
+    one.
     """
 
     def __init__(
@@ -129,9 +130,13 @@ class PlanCache:
                 self.segment, shapes, values, self.oracle, self.runtime, key, self.versions,
                 first=self.misses == 1, answers=self._answers,
             )  # fmt: skip
-        together = self.compared.check(plan.specialised, plan.bound.not_captured)
+        kept: Counter[Lists] = Counter()
+        for one in self.plans.values():
+            if one.together is not None:
+                kept[one.together] += one.bound.nbytes
+        together = self.compared.check(plan.specialised, plan.bound.not_captured, kept)
         if together is not None:
-            plan.bound.not_captured = plan.bound.not_captured or together.why
+            plan.bound.together = together
             self.compared.use(together, self._calls - 1)
         plan = replace(plan, postponed=visit.postponed, together=together)
         self.plans[key] = plan
@@ -169,14 +174,14 @@ class PlanCache:
         new = [key for key in self._droppable() if key not in self._returned]
         for key in new[: max(0, len(new) + 1 - _MAX_NEW_PLANS)]:
             self._drop(key)
-        limit = int(config.plan_cache_bytes) or None
         for key in self._droppable()[: max(0, len(self.plans) - int(config.plan_cache_size))]:
             self._drop(key)
-        kept = sum(p.bound.nbytes for p in self.plans.values())
-        while limit is not None and kept > limit and len(self.plans) > 1:
-            oldest = next(iter(self.plans))
-            kept -= self.plans[oldest].bound.nbytes
-            self._drop(oldest)
+        limit = int(config.plan_cache_bytes)
+        kept = sum(p.bound.nbytes for p in self.plans.values()) if limit else 0
+        for key in self._droppable():
+            if kept > limit:
+                kept -= self.plans[key].bound.nbytes
+                self._drop(key)
 
     def _droppable(self) -> list[Signature]:
         """All plans but the newest, and but the last ones of lists of collectives."""

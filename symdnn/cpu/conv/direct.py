@@ -53,6 +53,9 @@ _MIN_TERMS = 4
 #: channels of 112x112 take 0.41 ms there and 0.54 here, 24 to 72 of 56x56 0.15 and 0.14; with SiLU
 #: the first take 1.12 and 0.94, since its sigmoid is slower.
 _FEW_TERMS_OF_512_BITS = 16
+#: Terms for each result from which oneDNN's are faster, too, since they wait for the input: 256 to
+#: 64 channels of 56x56 take 17.6 ms there and 20.1 here for 16 images, 1.07 and 1.15 for one.
+_MANY_TERMS_OF_512_BITS = 4
 #: With fewer multiplications compiling gains nothing; multiplications for which waking up another
 #: thread pays.
 _MIN_MULTIPLICATIONS_TO_COMPILE, _MULTIPLICATIONS_PER_THREAD = 1 << 10, 1 << 18
@@ -87,10 +90,11 @@ class DirectConvKernel(Kernel[OneDnnConv]):
         if all(t.is_static for t in types):
             w, groups = call.inputs[1].shape, op.op.groups
             results = w[0] // groups
-            few = jit.halves_vectors() and w[1] <= _FEW_TERMS_OF_512_BITS and prod(w[2:]) == 1
-            few = few and op.activation not in ("logistic", "swish")
+            few = w[1] <= _FEW_TERMS_OF_512_BITS and op.activation not in ("logistic", "swish")
+            few = few or w[1] >= _MANY_TERMS_OF_512_BITS * results
+            few = few and jit.halves_vectors() and prod(w[2:]) == 1
             if few or w[1] < _MIN_TERMS or (groups > 1 and results % LANES):
-                return "oneDNN is faster for so few channels of a group"
+                return "oneDNN is faster for so few channels of a group or of results"
             if ENTRY_BYTES * prod(w[2:]) > LIST_BYTES:
                 return "it is for smaller filters"
 

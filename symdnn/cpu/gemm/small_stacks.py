@@ -27,7 +27,7 @@ _PARTS = {
 }  # fmt: skip
 #: The most products of a matrix of a stack (of float64: BLAS multiplies larger ones faster), and of
 #: a single one, which one thread computes.
-_MAX_PRODUCTS, _MAX_PRODUCTS_OF_FLOAT64, _MAX_PRODUCTS_OF_ONE = 1 << 18, 1 << 15, 1 << 16
+_MAX_PRODUCTS, _MAX_PRODUCTS_OF_FLOAT64, _MAX_PRODUCTS_OF_ONE = 1 << 18, 1 << 15, 1 << 18
 #: The most bytes of a matrix that is read again for each tile of rows.
 _MAX_BYTES = 1 << 16
 #: Terms up to which code for columns multiplies them by single numbers.

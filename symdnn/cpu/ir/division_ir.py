@@ -4,9 +4,13 @@ The remainder has the divisor's sign. Integers divided by zero give 0, as in Num
 of Python's ``divmod``, by C's ``fmod``.
 
 Processors have no vectors of integer quotients. The quotient of integers of up to 32 bits is that
-of float64, cut to an integer, which is exact: it is 2^-32 or more from the next integer. With a
-quotient q below 2^22 (float64: 2^51) ``fmod`` is a - q b, by one fma without a rounding error;
-of a q that was rounded up it has the wrong sign, and b is added. Larger quotients are rare
+of float64, cut to an integer, which is exact: it is 2^-32 or more from the next integer. Of up to
+16 bits it is that of float32. By a positive constant only numbers that are not negative are
+divided: of another one the quotient is that of -1 - a, with all bits changed. Of 8 bits there are
+no vectors of products, either.
+
+With a quotient q below 2^22 (float64: 2^51) ``fmod`` is a - q b, by one fma without a rounding
+error; of a q that was rounded up it has the wrong sign, and b is added. Larger quotients are rare
 (:mod:`symdnn.cpu.ir.math_rare_ir`), and are LLVM's ``frem``.
 """
 
@@ -28,6 +32,17 @@ New = Callable[[str], str]
 
 def integer_division(new: New, name: str, t: str, signed: bool, a: str, b: str) -> str:
     """``floor_div`` or ``mod`` of integers of type ``t``; ``new`` appends an instruction."""
+    if t == "i8":
+        extend = "sext" if signed else "zext"
+        wide = [v if not v.startswith("%") else new(f"{extend} i8 {v} to i16") for v in (a, b)]
+        found = integer_division(new, name, "i16", signed, *wide)
+        return new(f"trunc i16 {found} to i8")
+    if not b.startswith("%") and int(b) > 0:
+        mask = new(f"ashr {t} {a}, {int(t[1:]) - 1}") if signed else "0"
+        whole = new(f"udiv {t} {new(f'xor {t} {a}, {mask}')}, {b}")
+        whole = new(f"xor {t} {whole}, {mask}")
+        rest = new(f"sub {t} {a}, {new(f'mul {t} {whole}, {b}')}")
+        return rest if name == "mod" else whole
     none = new(f"icmp eq {t} {b}, 0")
     if not signed:
         some = new(f"select i1 {none}, {t} 1, {t} {b}")
@@ -54,11 +69,11 @@ def _quotient(new: New, t: str, signed: bool, a: str, b: str) -> str:
     """``a / b`` towards zero; of a constant LLVM makes a product."""
     if t == "i64" or not b.startswith("%"):
         return new(f"{'sdiv' if signed else 'udiv'} {t} {a}, {b}")
-    kind = "si" if signed else "ui"
-    x, y = (new(f"{kind}tofp {t} {v} to double") for v in (a, b))
+    kind, f = "si" if signed else "ui", "float" if t == "i16" else "double"
+    x, y = (new(f"{kind}tofp {t} {v} to {f}") for v in (a, b))
     # Of 32 bits without a sign the quotient by way of 64 bits is a vector without AVX-512, too.
     wide = "i32" if signed or t != "i32" else "i64"
-    whole = new(f"fptosi double {new(f'fdiv double {x}, {y}')} to {wide}")
+    whole = new(f"fptosi {f} {new(f'fdiv {f} {x}, {y}')} to {wide}")
     return whole if t == wide else new(f"trunc {wide} {whole} to {t}")
 
 

@@ -40,6 +40,8 @@ class NestPieces(LoopBuilder):
         #: The monoids for a few elements, if all of the fold's have one.
         self.few: Monoids = [m.few for m in fold.monoids if m.few]
         self.few = self.few if len(self.few) == len(fold.monoids) else ()
+        #: Numbers that are the same for all lanes, by their addresses.
+        self.loaded = dict[str, list[str]]()
 
     # -- pieces -----------------------------------------------------------------------------------
 
@@ -142,7 +144,7 @@ class NestPieces(LoopBuilder):
         inputs = [
             v
             for o, p in zip(self.schedule.reads, pointers, strict=True)
-            for v in self.parts_of(o.dtype, p, ACCESS)
+            for v in self.loaded.get(p) or self.parts_of(o.dtype, p, ACCESS)
         ]
         values = self.program(self.fold.program, inputs)
         number = self.new(f"add i64 {first}, {lane}")
@@ -182,6 +184,12 @@ class NestPieces(LoopBuilder):
         """Append the loop over lanes that sets their states to those of no elements."""
         first = self.started()
         self.over_lanes(count, lambda j: self.hold(first, j))
+
+    def load_once(self, pointers: Sequence[str]) -> None:
+        """Load the reads at these addresses that are the same for all lanes."""
+        for o, p in zip(self.schedule.reads, pointers, strict=True):
+            if o.inner == "one":
+                self.loaded[p] = [*self.parts_of(o.dtype, p, ACCESS)]
 
     def over_lanes(self, count: str, body: Callable[[str], None]) -> None:
         """A loop over lanes 0 to below ``count``."""

@@ -49,6 +49,9 @@ _LINES = 4
 #: Columns that fill a vector; short folded axes, along which lanes are not worth it; columns beside
 #: a short axis that are worth turning.
 _MIN_COLUMNS, _SHORT_AXIS, _MIN_TURNED = 4, 128, 16
+#: Lines of up to so many elements whose lanes meet once where the monoids are simple: vectors of
+#: longer ones may meet at the end of each. How many there are at least, and follow one another.
+_SHORT_LINE, _MIN_LINES, _MIN_IN_TURN = 512, 16, 8
 #: Lanes of a tile of turned operands, and bytes of all tiles, which stay in the first cache.
 _TILE_LANES, _TILE_BYTES = 64, 1 << 14
 #: Lanes of a tile of operands that are packed only, and elements of a line that are packed at once.
@@ -274,6 +277,14 @@ def _simple(nest: Nest) -> bool:
     return not nest.fold.scan and all(m.name in _SIMPLE for m in nest.fold.monoids)
 
 
+def _most_of_line(nest: Nest) -> int:
+    """The length up to which lines of a simple fold have lanes that meet once: 0 for few lines, and
+    for numbers of 8 bytes, beside which states are as much to read."""
+    lines = [nest.sizes[d] for d in nest.along[:-1]]
+    many = prod(lines) >= _MIN_LINES and lines[-1] >= _MIN_IN_TURN
+    return _SHORT_LINE if many and all(a.itemsize < 8 for a in nest.reads) else 0
+
+
 def _axes(nest: Nest) -> _Axes:
     column, row = nest.kept[-1], nest.along[-1]
     columns, length = nest.sizes[column], nest.sizes[row]
@@ -300,7 +311,7 @@ def _axes(nest: Nest) -> _Axes:
             return _Axes("columns", across[-1] if across else column, row)
         if len(nest.along) > 1 and not ordered:
             # Few numbers of a line: lanes along it that go over several lines meet once.
-            few = not simple and _MIN_TURNED <= length <= _SHORT_AXIS
+            few = _MIN_TURNED <= length <= (_most_of_line(nest) if simple else _SHORT_AXIS)
             few = few and all(a.steps[row] in (0, a.itemsize) for a in nest.reads)
             if few or crossed(nest.along[-2]):
                 return _Axes("columns", row, nest.along[-2])

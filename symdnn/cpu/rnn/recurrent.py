@@ -22,8 +22,9 @@ from symdnn.cpu.launch.contiguous_launch import compiler_refusal
 from symdnn.cpu.launch.scratch import Scratch, address, as_contiguous, empty_aligned
 from symdnn.cpu.launch.traits import LLVM
 from symdnn.cpu.onednn.kernel import PrepackedInput, version_of
+from symdnn.cpu.rnn.recurrent_forward_ir import forward_ir
 from symdnn.cpu.rnn.recurrent_grad_ir import BACKWARD_WORDS, backward_ir
-from symdnn.cpu.rnn.recurrent_ir import FORWARD_WORDS, forward_ir
+from symdnn.cpu.rnn.recurrent_ir import FORWARD_WORDS
 from symdnn.cpu.rnn.recurrent_layers import (
     RecurrentLayer,
     backward_floats,
@@ -37,6 +38,7 @@ from symdnn.graph.kernel import Call, Kernel, Launch, Row
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array, Arrays
 from symdnn.ops.core.lanes import joined
+from symdnn.ops.elementwise.arithmetic import Cast
 from symdnn.ops.vendor.onednn import OneDnnRNN, OneDnnRNNGrad
 
 __all__ = ["RecurrentGradKernel", "RecurrentKernel", "KERNELS"]
@@ -50,7 +52,7 @@ _MAX_MATRIX_BYTES = 7 << 19
 _SPIN_ITERATIONS, _SPIN_ITERATIONS_OVERSUBSCRIBED = 200_000, 100
 _Words = ctypes.c_int64
 #: Words for the addresses of what is packed of the parameters, in the order of their memory.
-_PACKED = ("packed_w", "packed_r", "bias", "packed_for")
+_PACKED = ("packed_w", "packed_r", "packed_pairs", "bias", "packed_for")
 
 
 def _packed_bytes(places: dict[str, int]) -> int:
@@ -136,6 +138,13 @@ def _size_refusal(op: Any, shape: Sequence[Any]) -> str | None:
     return None
 
 
+def _of_bfloat16(call: Call) -> bool:
+    """Whether the parameters are numbers of bfloat16 in float32."""
+    owner = None if call.node is None else call.node.inputs[0].owner
+    is_cast = owner is not None and isinstance(owner.op, Cast)
+    return is_cast and owner.inputs[0].type.dtype == "bfloat16"
+
+
 class _RecurrentLaunch:
     """``launch(inputs, outputs, workspace)`` of all layers; subclasses run the two passes."""
 
@@ -182,9 +191,15 @@ class _ForwardLaunch(_RecurrentLaunch):
 
     def __init__(self, call: Call) -> None:
         self.keeps = bool(call.op.op.keeps_reserve)  # type: ignore[attr-defined]
+        self._narrow = _of_bfloat16(call) and not self.keeps
         super().__init__(call)
         mode, width = self.op.rnn_mode, jit.vector_width()
-        self._function = threads.kernel(forward_ir, mode, width, self.keeps)
+        self._functions = {
+            layer: threads.kernel(
+                forward_ir, mode, width, self.keeps, self._one(layer), self._in_pairs(layer)
+            )
+            for layer in self._places
+        }
         self._pool: list[Any] = []
         version = version_of(call, 0)
         self._packed = {
@@ -193,7 +208,17 @@ class _ForwardLaunch(_RecurrentLaunch):
         }
 
     def _floats(self, layer: RecurrentLayer) -> dict[str, int]:
-        return forward_floats(layer, self._threads[layer], self.keeps)
+        count, in_pairs = self._threads[layer], self._in_pairs(layer)
+        return forward_floats(layer, count, self.keeps, in_pairs)
+
+    def _one(self, layer: RecurrentLayer) -> bool:
+        """Whether the matrix of the state is kept in bfloat16."""
+        return self._narrow and layer.batch == 1 and layer.hidden % 2 == 0
+
+    def _in_pairs(self, layer: RecurrentLayer) -> bool:
+        """Whether the matrix of the inputs is also kept in bfloat16, for inputs that are."""
+        has_it = jit.vector_width() == WIDTH and jit.has("avx512bf16")
+        return self._narrow and has_it and layer.columns % 2 == 0
 
     def __call__(self, inputs: Arrays, outputs: Arrays, workspace: Array | None = None) -> Any:
         """Run all layers; returns the results with the reserve, if the gradient needs it."""
@@ -247,8 +272,8 @@ class _ForwardLaunch(_RecurrentLaunch):
         packed = self._packed_at(layer, workspace)
         more = {"cells_step": 0, "kept": 0} if kept[0] is None else {"kept": address(kept[0])}
         self._run(
-            layer, self._function, workspace, **layer.parameters(address(w)), **more, **packed,
-            **layer.steps_of("x", x), **layer.results_of("y", result), hx=address(hx),
+            layer, self._functions[layer], workspace, **layer.parameters(address(w)), **more,
+            **packed, **layer.steps_of("x", x), **layer.results_of("y", result), hx=address(hx),
             cells=address(kept[1]),
         )  # fmt: skip
 

@@ -153,7 +153,9 @@ def layers_of(op: Any, shape: Sequence[int]) -> list[list[RecurrentLayer]]:
 # -- scratch memory -------------------------------------------------------------------------------
 
 
-def forward_floats(layer: RecurrentLayer, count: int, keeps: bool) -> dict[str, int]:
+def forward_floats(
+    layer: RecurrentLayer, count: int, keeps: bool, in_pairs: bool = False
+) -> dict[str, int]:
     """Sizes of scratch memory in floats, by the words for their addresses."""
     width, columns = jit.vector_width(), layer.gates * layer.groups * WIDTH
     panel = panels(width, columns, count) * shape_of(width).columns
@@ -161,9 +163,11 @@ def forward_floats(layer: RecurrentLayer, count: int, keeps: bool) -> dict[str, 
     gru = layer.mode == "gru"
     return {
         "packed_w": panel * layer.columns, "packed_r": panel * layer.hidden,
+        "packed_pairs": columns * layer.columns // 2 * in_pairs,
         "bias": columns * (1 + gru), "packed_for": 2 * count, "before": row * layer.rows_before,
         "before_h": row * shape_of(width).rows * gru,
         "cells": 0 if keeps else layer.batch * layer.hidden,
+        "pairs": count * layer.rows_before * layer.columns // 2 * in_pairs,
     }  # fmt: skip
 
 

@@ -61,7 +61,7 @@ class ContentionMonitor:
 
     def _measure(self, now: float, wanted: int) -> None:
         used = _halve_to(wanted, self.free)
-        contended = self._is_contended(used)
+        contended = self._is_contended()
         if contended is None:
             self.next_check = now + _FIRST_INTERVAL_S
         elif contended and used > 1:
@@ -74,7 +74,7 @@ class ContentionMonitor:
                 self._hold_s = _MIN_HOLD_S
         self.next_check = max(self.next_check, now + (time.monotonic() - now) / _MAX_TIME_FRACTION)
 
-    def _is_contended(self, used: int) -> bool | None:
+    def _is_contended(self) -> bool | None:
         """Whether a thread waited for long since the last check; None at the first check."""
         before, self._last_times = self._last_times, thread_times()
         if not self._last_times:

@@ -220,7 +220,7 @@ def elementwise_source(program: ScalarProgram, loop: Loop) -> str:
         "  const Count first = (Count)global_thread(), step = (Count)thread_count();",
         "  const Count vectors = (Count)p.vectors;",
         *(_by_columns(loop) if loop.columns else _by_vectors(loop)),
-        *(_tail(program, loop) if loop.ndim == 1 and loop.width > 1 else []),
+        *(_tail(loop) if loop.ndim == 1 and loop.width > 1 else []),
         "}",
     ]
     return library(program) + scalar_function(program, "scalar") + "\n".join(lines) + "\n"
@@ -353,7 +353,7 @@ def _write(loop: Loop) -> list[str]:
     return lines
 
 
-def _tail(program: ScalarProgram, loop: Loop) -> list[str]:
+def _tail(loop: Loop) -> list[str]:
     """The last elements of a flat array, one per thread."""
     given = []
     for name, a in loop.operands:

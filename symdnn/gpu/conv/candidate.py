@@ -119,7 +119,7 @@ class _LegacyLaunch:
         direction = DIRECTIONS[form.direction]
         self.run, self.roles, self.dtype = direction.run, direction.roles, form.dtype
         self.number, self.workspace_bytes = number, workspace_bytes
-        self.descriptors = form.descriptors()
+        self.descriptors = form.descriptors
 
     def __call__(self, env: Any, at: Mapping[str, int], alpha: float, beta: float) -> None:
         a, b, c = (at[r] for r in self.roles)

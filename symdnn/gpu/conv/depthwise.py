@@ -113,11 +113,6 @@ class DepthwiseKernel(CudaKernel[Any]):
             return "which convolutions it takes depends on sizes"
         if reason := prefers_cudnn(call):
             return reason
-        s = signature(call)
-        if not isinstance(s.wanted, str) or s.names_one:
-            return "an algorithm of cuDNN is named"
-        if s.compute == "float64":
-            return "it adds in float32"
         op, (y,) = call.op, call.outputs
         dtypes = {t.dtype for t in (*call.inputs[:2], y)}
         if not dtypes <= {*_DTYPES} or len({t.dtype for t in call.inputs[:2]}) > 1:
@@ -133,6 +128,11 @@ class DepthwiseKernel(CudaKernel[Any]):
         sizes = [prod(t.shape) for t in (*call.inputs[:2], y)]
         if max(sizes) >= 2**31:
             return "it counts in 32 bits"
+        s = signature(call)
+        if not isinstance(s.wanted, str) or s.names_one:
+            return "an algorithm of cuDNN is named"
+        if s.compute == "float64":
+            return "it adds in float32"
         if "float32" not in dtypes and 2 * sum(sizes) > _MOST_NARROW_BYTES:
             return "cuDNN is as fast for large arrays in 16 bits"
         return None

@@ -190,7 +190,8 @@ def plan_of(call: Call) -> list[Piece]:
             wanted = wanted.of_part(len(made))
         elif is_chosen_together(s):  # this one only runs if it leaves nothing to choose
             wanted = "guess_once"
-        chosen = choose(replace(part, wanted=wanted), device, call.node)
+        asked = part if wanted == part.wanted else replace(part, wanted=wanted)
+        chosen = choose(asked, device, call.node)
         made.append(piece(start, count, part, chosen))
     return made
 

@@ -15,7 +15,7 @@ from symdnn.gpu.conv.depthwise import DepthwiseKernel
 from symdnn.gpu.conv.epilogue import TwoKernels, choose, forget
 from symdnn.gpu.conv.launch import ConvKernel, Piece, library_use, piece, signature
 from symdnn.gpu.conv.reference import Undecided, difference, spoil
-from symdnn.gpu.conv.signature import Epilogue
+from symdnn.gpu.conv.signature import ConvSignature, Epilogue
 from symdnn.gpu.cudnn.fallback import with_fallbacks
 from symdnn.gpu.cudnn.graph import ALIGNMENT
 from symdnn.gpu.cudnn.kernel import (
@@ -206,7 +206,8 @@ class ConvEpilogueKernel(CudnnKernel):
         plain = ConvKernel().chosen(unfused.conv)
         if isinstance(plain, str):
             return plain
-        fused = _choice(unfused)
+        (only,) = plain.parts if len(plain.parts) == 1 else (None,)
+        fused = _choice(unfused, None if only is None else only.signature)
         alone = plain if fused is None else None
         return replace(self, fused=fused, plain=alone, state=_Replaced())
 
@@ -291,9 +292,9 @@ def _op(call: Call) -> GpuDnnConvBiasActivation:
     return call.op
 
 
-def _choice(unfused: _Unfused) -> Piece | None:
-    """The fused kernel, or None for two kernels."""
-    s = replace(signature(unfused.conv), epilogue=epilogue(unfused.op))
+def _choice(unfused: _Unfused, known: ConvSignature | None = None) -> Piece | None:
+    """The fused kernel, or None for two kernels. ``known`` is the convolution's signature."""
+    s = replace(known or signature(unfused.conv), epilogue=epilogue(unfused.op))
     nothing = any(0 in shape for shape in (s.x, s.w, s.y))
     if nothing or s.x[0] > max_rows(s.x, s.y):
         return None

@@ -104,7 +104,7 @@ class Search:
         self, what: str, function: Callable[..., Any], form: ConvSignature, last: int
     ) -> Any | None:
         """What cuDNN answers about a form; None if it refuses, which is noted."""
-        descriptors = form.descriptors()
+        descriptors = form.descriptors
         try:
             return function(self.handle, *(d.handle for d in descriptors), last)
         except CudnnError as error:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from math import prod
 from typing import Any
 
 from symdnn.errors import CudnnArgumentError
-from symdnn.flags import way_of
+from symdnn.flag_types import way_of
 from symdnn.gpu import libcudnn
 from symdnn.gpu.cudnn.descriptor import (
     ConvolutionDescription,
@@ -247,6 +248,7 @@ class ConvSignature:
         strides = packed(self.in_memory(role))
         return strides if self.layout == "NCHW" else (strides[0], strides[-1], *strides[1:-1])
 
+    @cached_property
     def descriptors(self) -> tuple[Descriptor, Descriptor, Descriptor, Descriptor]:
         """The descriptors of first and second operand, convolution and result."""
         first, second, result = DIRECTIONS[self.direction].roles

@@ -32,7 +32,7 @@ def is_chosen_together(s: ConvSignature) -> bool:
 
 def cut(s: ConvSignature, count: int) -> ConvSignature:
     """The signature for ``count`` samples."""
-    return replace(s, x=(count, *s.x[1:]), y=(count, *s.y[1:]))
+    return s if count == s.x[0] else replace(s, x=(count, *s.x[1:]), y=(count, *s.y[1:]))
 
 
 def runs_plans_in_parts(s: ConvSignature, count: int) -> bool:

@@ -131,7 +131,7 @@ def kernels_of(graph: Any, stream: Any) -> list[tuple[Any, ...]]:
 
 
 class Queue:
-    """The compute stream: copies between addresses, synchronisation, events."""
+    """The compute stream: copies between addresses, and events."""
 
     def __init__(self, context: Context) -> None:
         from cuda.bindings import driver
@@ -139,7 +139,7 @@ class Queue:
         self._driver: Any = driver
         self._context, self._stream = context, driver.CUstream(context.stream)
         self._in, self._out = driver.cuMemcpyHtoDAsync, driver.cuMemcpyDtoHAsync
-        self._within, self._wait = driver.cuMemcpyDtoDAsync, driver.cuStreamSynchronize
+        self._within = driver.cuMemcpyDtoDAsync
 
     def copy_in(self, target: int, source: int, nbytes: int) -> None:
         """From pinned memory to the device (``cuMemcpyHtoDAsync``)."""
@@ -152,10 +152,6 @@ class Queue:
     def copy(self, target: int, source: int, nbytes: int) -> None:
         """On the device (``cuMemcpyDtoDAsync``)."""
         self._check(self._within(target, source, nbytes, self._stream))
-
-    def synchronize(self) -> None:
-        """Wait for everything enqueued so far."""
-        self._check(self._wait(self._stream))
 
     def event(self) -> Event:
         """A new event, not recorded yet."""

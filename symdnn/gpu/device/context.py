@@ -135,7 +135,9 @@ class Context:
     def synchronize(self) -> None:
         """Wait for everything enqueued so far."""
         if self.poll is None:
-            checked(self._driver.cuStreamSynchronize(self.stream))
+            result = self._driver.cuStreamSynchronize(self.stream)
+            if result[0]:
+                checked(result)
         else:
             self.poll(lambda: is_done(self._driver.cuStreamQuery(self.stream)))
 

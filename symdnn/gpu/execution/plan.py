@@ -291,10 +291,15 @@ class CudaPlan(BoundPlan):
         return kept if self.replay is None else kept + self.replay.nbytes
 
     @property
+    def _why_not(self) -> str:
+        """Why it can't be captured, or another rank can't; empty if it can be."""
+        return self.not_captured or ("" if self.together is None else self.together.why)
+
+    @property
     def capture_state(self) -> str:
         """Whether the plan is a captured graph, or why it is not."""
-        if self.loop_state or self.not_captured:
-            return self.loop_state or f"not captured: {self.not_captured}"
+        if why := self._why_not:
+            return self.loop_state or f"not captured: {why}"
         if self.replay is None:
             return "not captured yet: it has to be called again"
         return f"captured, {self.replay.nodes} kernels and copies"
@@ -315,7 +320,9 @@ class CudaPlan(BoundPlan):
         if self.device.watched_bytes:
             return self.device.run_nested(lambda: self.run(entering, watcher, targets))
         self.device.arena.reserve(self.memory.arena_bytes)
-        if watcher is None and (replay := self._replay(entering)) is not None:
+        if watcher is not None:
+            self._lets_none("it runs step by step, to be watched")
+        elif (replay := self._replay(entering)) is not None:
             return replay.run(entering)
         self._ran = True
         separate = watcher is not None or self.strided_results or self._overlaps_updates(entering)
@@ -377,7 +384,7 @@ class CudaPlan(BoundPlan):
             for k, (a, in_place) in enumerate(zip(entering, self.read_in_place))
         ]
         last, self.last = self.last, now
-        if self.not_captured:
+        if self._why_not:
             return None
         if last != now:
             self.replay = None
@@ -388,16 +395,32 @@ class CudaPlan(BoundPlan):
                 return None
             self.copied_inputs.update(moved)
             self.last = [None if k in self.copied_inputs else a for k, a in enumerate(now)]
-        if self.replay is None and not self._overlaps_updates(entering):
+        if self.replay is None and self._overlaps_updates(entering):
+            self._lets_none("an input shares the memory of an updated variable")
+        elif self.replay is None:
+            self._capture(entering)
+        return self.replay
+
+    def _lets_none(self, why: str) -> None:
+        """Tell other ranks, if they are about to capture their first graphs, that this can't."""
+        if self.at_once and self.together is not None and self.together.first:
+            self.together.captured(why)
+
+    def _capture(self, entering: Sequence[Any]) -> None:
+        """Try to capture the plan. Where other ranks do so in this call, it is tried again now."""
+        for _ in range(1 if self.together is None else _MAX_FAILED_CAPTURES):
             try:
                 if not self._ran:
                     self._run_alone(entering)
-                self.replay = Replay(self.steps, entering, self.copied_inputs)
+                self.replay, failure = Replay(self.steps, entering, self.copied_inputs), ""
+                break
             except CaptureFailed as error:
-                self.failed_captures += 1
-                if self.failed_captures == _MAX_FAILED_CAPTURES:
-                    self.not_captured = str(error)
-        return self.replay
+                self.failed_captures, failure = self.failed_captures + 1, str(error)
+        if self.together is not None:
+            if self.together.captured(failure):
+                self.replay = None
+        elif self.failed_captures == _MAX_FAILED_CAPTURES:
+            self.not_captured = failure
 
     def _run_alone(self, entering: Sequence[Any]) -> None:
         """A first run without the other ranks, before a capture: kernels are loaded, measured and

@@ -36,8 +36,9 @@ from symdnn.ops.steps.whole_loop import WholeLoop, collected_entries
 
 __all__ = ["GpuLoopFunction", "GpuWholeLoop"]
 
-#: Steps after which a kernel is made: compiling takes about as long as those steps one by one.
-_HOT_STEPS = 1000
+#: Steps after which a kernel is made, of up to so many ops; of more ops fewer steps. Compiling
+#: takes about as long as those steps one by one.
+_HOT_STEPS, _OPS_OF_A_STEP = 1000, 10
 #: Operations of a step, in all and for each statement, above which kernels that use the whole
 #: device should run one by one.
 _MOST_WORK, _WORK_OF_A_STATEMENT = 1 << 18, 1 << 15
@@ -66,7 +67,9 @@ class GpuWholeLoop(WholeLoop):
             return -1
         if mode == "always":
             return 0
-        return -1 if str(_deterministic()) == "more" else _HOT_STEPS
+        if str(_deterministic()) == "more":
+            return -1
+        return _HOT_STEPS * _OPS_OF_A_STEP // max(_OPS_OF_A_STEP, len(self.op.inner.nodes))
 
     def make(self, inputs: Sequence[Any]) -> GpuLoopFunction:
         """A kernel's function."""

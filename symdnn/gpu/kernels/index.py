@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
 from symdnn.config import config
 from symdnn.gpu.codegen.device_source import CTYPES, specialised
 from symdnn.gpu.codegen.launches import (
-    ERROR_WORD,
-    NODE,
     WORKSPACE,
     BoundKernel,
     CudaKernel,
@@ -21,18 +19,26 @@ from symdnn.gpu.codegen.launches import (
     Pointer,
     View,
     Views,
-    blocks_for,
     scratch,
 )
+from symdnn.gpu.device.array import c_strides
 from symdnn.gpu.kernels.copy import copies, fill
 from symdnn.gpu.kernels.elementwise import elementwise
+from symdnn.gpu.kernels.index_space import (
+    How,
+    Space,
+    arrays_alone,
+    indexed,
+    positions,
+    space_of,
+    width_of,
+)
 from symdnn.gpu.kernels.sort import sort_bytes, sorted_lines
 from symdnn.graph.kernel import Call, Row
 from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.graph.values.strides import merged
 from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, AdvancedSubtensor
 from symdnn.ops.array.scatter_reduce import ScatterReduce
-from symdnn.ops.array.slices import fill_in
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.scalar import Builder, ScalarProgram
 from symdnn.ops.lowered.gathered import AddGathered
@@ -43,174 +49,10 @@ __all__ = [
 ]  # fmt: skip
 
 _THREADS = 256
-_INDEX_DTYPES = {
-    "int8": 0, "int16": 1, "int32": 2, "int64": 3, "uint8": 4, "uint16": 5, "uint32": 6,
-    "uint64": 7,
-}  # fmt: skip
-#: Neighbouring float32 that are added together.
-_ADDED_ELEMENTS = 4
 #: Ranks that a block sums, and rows that a thread reads before it adds them.
 _SEGMENT, _ROWS_AHEAD = 32, 8
 #: Bytes that memory moves while the short kernels of a sort start one after the other.
 _SORT_BYTES = 100_000_000
-_BITS_CTYPES = {1: "u8", 2: "u16", 4: "u32", 8: "u64", 16: "bytes16"}
-#: The C types of atomic additions.
-_ADDED_CTYPES = {**CTYPES, "int64": "u64"}
-
-
-class _How(NamedTuple):
-    """Whether indices out of range are reported, and whether nothing is written after an error."""
-
-    checked: bool = True
-    guarded: bool = False
-
-
-_CHECKED = _How()
-
-
-@dataclass(frozen=True)
-class _Space:
-    """The index space of an advanced index: its shape, and strides of ``x`` and the index arrays.
-
-    ``common`` are the dimensions of the arrays. An index of an array is below ``limits`` and moves
-    by ``jumps`` elements of ``x``.
-    """
-
-    x: View
-    shape: tuple[int, ...]
-    common: tuple[int, ...]
-    x_steps: tuple[int, ...]
-    arrays: tuple[View, ...]
-    index_steps: tuple[tuple[int, ...], ...]
-    limits: tuple[int, ...]
-    jumps: tuple[int, ...]
-
-
-def _space(op: AdvancedSubtensor, x: View, rest: Sequence[Any]) -> _Space:
-    arrays, bounds = rest[: len(op.arrays)], rest[len(op.arrays) :]
-    entries = fill_in(op.index, bounds)
-    part = x[tuple(slice(None) if e == "a" else slice(*e) for e in entries if e != "x")]
-    common = np.broadcast_shapes(*(a.shape for a in arrays))
-    block = [(n, 0, j) for j, n in enumerate(common)]
-    dims: list[tuple[int, int, int | None]] = [] if op.side_by_side else list(block)
-    limits, jumps, axis = [], [], 0
-    for k, e in enumerate(entries):
-        if e == "x":
-            dims.append((1, 0, None))
-            continue
-        size, step = part.shape[axis], part.steps[axis]
-        axis += 1
-        if e != "a":
-            dims.append((size, step, None))
-            continue
-        if op.side_by_side and k == op.arrays[0]:
-            dims += block
-        limits.append(size)
-        jumps.append(step)
-    wide = [a.broadcast_to(common) for a in arrays]
-    return _Space(
-        part,
-        tuple(n for n, _, _ in dims),
-        tuple(d for d, (_, _, j) in enumerate(dims) if j is not None),
-        tuple(s for _, s, _ in dims),
-        tuple(arrays),
-        tuple(tuple(0 if j is None else a.steps[j] for _, _, j in dims) for a in wide),
-        tuple(limits),
-        tuple(jumps),
-    )
-
-
-def _indexed(
-    names: Sequence[str],
-    space: _Space,
-    y: View | None,
-    sums: View | None = None,
-    first: int = 0,
-    how: _How = _CHECKED,
-    source: _Space | None = None,
-    reduce: str = "",
-) -> list[KernelLaunch]:
-    """Kernels of index.cu over the whole space, to whose shape ``y`` broadcasts.
-
-    ``add`` adds to ``sums``, ``combine`` changes them by ``reduce``. Claims are at the start of the
-    workspace; ``first`` is the index of the claim for the first element of ``space.x``. With a
-    ``source``, a space of the same shape, what is added is selected from that, and ``y`` is its
-    array.
-    """
-    spaces = [space] if source is None else [space, source]
-    y_view, y_steps = _operand(space, y, source)
-    sizes, (x_step, y_step, *index) = merged(
-        space.shape, [space.x_steps, y_steps, *(n for s in spaces for n in s.index_steps)]
-    )
-    jumps, width = tuple(n for s in spaces for n in s.jumps), 1
-    if y is not None:
-        moved = [y_view] if sums is not None else [space.x, y_view]
-        width = _width(sizes, [x_step, y_step], index, jumps, moved)
-    if sums is not None:
-        width = _ADDED_ELEMENTS if _adds_in_vectors(sums, width) else 1
-    sizes = (*sizes[:-1], sizes[-1] // width)
-    x_step, y_step = ((*(n // width for n in s[:-1]), s[-1]) for s in (x_step, y_step))
-    jumps = tuple(j // width for j in jumps)
-    count = prod(sizes)
-    itemsize = space.x.itemsize * (width if sums is None else 1)
-    owner = 8 if count >= 2**32 - 1 or "rank" in names else 4
-    combining = {"COMBINE": f"s_{reduce}", "WORD": _BITS_CTYPES[space.x.itemsize]} if reduce else {}
-    text = specialised(
-        "scalar.cuh", "lines.cuh", "index.cu", D=len(sizes), ARRAYS=len(space.jumps),
-        SOURCES=len(jumps) - len(space.jumps),
-        T=_BITS_CTYPES[itemsize] if sums is None else CTYPES[space.x.dtype],
-        A=_BITS_CTYPES[4] if sums is None else _ADDED_CTYPES[sums.dtype],
-        ADDS=2 if reduce else int(sums is not None or y is None),
-        COUNT="u32" if count < 2**31 else "u64", CLAIMED=int("claim" in names),
-        OWNER=_BITS_CTYPES[owner], V=1 if sums is None else width, CHECKED=int(how.checked),
-        GUARDED=int(how.guarded), **combining,
-    )  # fmt: skip
-    parameters = (
-        space.x.pointer, y_view.pointer, sums.pointer if sums is not None else 0,
-        Pointer(WORKSPACE, first // width * owner), count, Pointer(ERROR_WORD),
-        Pointer(NODE) if how.checked else 0,
-        *(a.pointer for s in spaces for a in s.arrays),
-        *(_INDEX_DTYPES[a.dtype] for s in spaces for a in s.arrays),
-        *(n for s in spaces for n in s.limits), *jumps, *sizes, *x_step, *y_step,
-        *(n for s in index for n in s),
-    )  # fmt: skip
-    grid = (blocks_for(count, _THREADS),)
-    return [KernelLaunch(text, name, grid, (_THREADS,), parameters) for name in names]
-
-
-def _operand(space: _Space, y: View | None, source: _Space | None) -> tuple[View, tuple[int, ...]]:
-    """The array that goes with each element of ``space``, and its steps along it."""
-    if source is not None:
-        return source.x, source.x_steps
-    if y is None:
-        return space.x, (0,) * len(space.shape)
-    view = y.broadcast_to(space.shape)
-    return view, view.steps
-
-
-def _adds_in_vectors(sums: View, width: int) -> bool:
-    """Whether neighbours are added together, where ``width`` neighbours may be read together."""
-    return sums.dtype == "float32" and width >= _ADDED_ELEMENTS and sums.aligned_to(16)
-
-
-def _width(
-    sizes: Sequence[int],
-    moved: Sequence[tuple[int, ...]],
-    index: Sequence[tuple[int, ...]],
-    jumps: Sequence[int],
-    views: Views,
-) -> int:
-    """Elements of a vector, up to 16 bytes, within a row of ``x`` and ``y``."""
-    if any(s[-1] != 1 for s in moved) or any(s[-1] != 0 for s in index):
-        return 1
-    itemsize = views[0].itemsize
-    numbers = [sizes[-1], *jumps, *(n for s in moved for n in s[:-1])]
-    width = max(1, 16 // itemsize)
-    while width > 1 and not (
-        all(n % width == 0 for n in numbers) and all(v.aligned_to(itemsize * width) for v in views)
-    ):
-        width //= 2
-    return width
 
 
 def _sum_dtype(dtype: str) -> str:
@@ -236,7 +78,7 @@ class GatherKernel(CudaKernel):
         (y,) = outputs
         if y.size == 0:
             return []
-        return _indexed(["gather"], _space(_get_op(call.op), inputs[0], inputs[1:]), y)
+        return indexed(["gather"], space_of(_get_op(call.op), inputs[0], inputs[1:]), y)
 
 
 class ScatterKernel(CudaKernel[AdvancedIncSubtensor]):
@@ -264,8 +106,12 @@ class ScatterKernel(CudaKernel[AdvancedIncSubtensor]):
         return None
 
     def workspace_bytes(self, call: Call[AdvancedIncSubtensor]) -> int:
-        """Claims, or sums of dtypes that the device cannot add atomically."""
-        return 8 * prod(call.outputs[0].shape)
+        """Owners of targets, or sums of dtypes that the device cannot add atomically."""
+        out = call.outputs[0]
+        if call.op.set_instead_of_inc:
+            return 8 * prod(_targets(call)) if _rows(call) != 1 else 0
+        work = _sum_dtype(out.dtype)
+        return 0 if work == out.dtype else numpy_dtype(work).itemsize * prod(out.shape)
 
     def launches(
         self, call: Call[AdvancedIncSubtensor], inputs: Sequence[Any], outputs: Views
@@ -273,9 +119,9 @@ class ScatterKernel(CudaKernel[AdvancedIncSubtensor]):
         """A copy unless in place, then the writes."""
         op, guarded = call.op, self.guarded
         (x, y, *rest), (out,) = inputs, outputs
-        how = _How(not op.in_bounds, guarded)
+        how = How(not op.in_bounds, guarded)
         before = [] if out.alias_of == x.slot else copies(x, out, guarded)
-        space = _space(op.getter(), out, rest)
+        space = space_of(op.getter(), out, rest)
         if prod(space.shape) == 0 or out.size == 0:
             return before + (_check_bounds(space) if how.checked else [])
         if op.set_instead_of_inc:
@@ -316,41 +162,44 @@ class AddGatheredKernel(CudaKernel[AddGathered]):
         op, (out,) = call.op, outputs
         x, y, gets, adds = op.apart(inputs)
         before = [] if out.alias_of == x.slot else copies(x, out)
-        target, source = _space(op.add.getter(), out, adds), _space(op.get, y, gets)
+        target, source = space_of(op.add.getter(), out, adds), space_of(op.get, y, gets)
         if out.size == 0 or y.size == 0:
             return before + _check_bounds(target if out.size == 0 else source)
         if prod(target.shape) == 0:
             return before
-        return before + _indexed(["add"], target, source.x, target.x, source=source)
+        return before + indexed(["add"], target, source.x, target.x, source=source)
 
 
-def _check_bounds(space: _Space) -> list[KernelLaunch]:
+def _check_bounds(space: Space) -> list[KernelLaunch]:
     """A check of the indices, for an empty array: any index is out of range."""
-    return [] if prod(space.shape) == 0 else _indexed(["settle"], space, None)
+    return [] if prod(space.shape) == 0 else indexed(["settle"], space, None)
 
 
-def _set(space: _Space, y: View, out: View, how: _How) -> list[KernelLaunch]:
-    if prod(space.shape[d] for d in space.common) == 1:
-        return _indexed(["settle"], space, y, how=how)
-    owners = scratch(0, "uint64", (out.size,))
-    first = _elements_before(space, out)
-    return fill(owners, 0) + _indexed(["claim", "settle"], space, y, None, first, how)
+def _set(space: Space, y: View, out: View, how: How) -> list[KernelLaunch]:
+    if prod(positions(space)) == 1:
+        return indexed(["settle"], space, y, how=how)
+    owners = scratch(0, "uint64", (prod(space.limits),))
+    targets = replace(arrays_alone(space), jumps=c_strides(space.limits, 1))
+    claims = indexed(["claim"], targets, None, how=How(how.checked))
+    return [
+        *fill(owners, 0), *claims, *indexed(["settle"], space, y, how=how, claimed=True)
+    ]  # fmt: skip
 
 
 def _increments(
-    space: _Space, x: View, y: View, out: View, before: list[KernelLaunch], how: _How
+    space: Space, x: View, y: View, out: View, before: list[KernelLaunch], how: How
 ) -> list[KernelLaunch]:
     work = _sum_dtype(out.dtype)
     if work == out.dtype:
-        return before + _indexed(["add"], space, y, space.x, how=how)
+        return before + indexed(["add"], space, y, space.x, how=how)
     sums = scratch(0, work, out.shape)
     begun = replace(sums, offset=_elements_before(space, out) * sums.itemsize)
-    added = _indexed(["add"], space, y, begun, how=how)
+    added = indexed(["add"], space, y, begun, how=how)
     total = elementwise(_plus_sum(out.dtype, work), [x, sums], [out], how.guarded)
     return fill(sums, 0) + added + total
 
 
-def _elements_before(space: _Space, out: View) -> int:
+def _elements_before(space: Space, out: View) -> int:
     """The offset in elements of the indexed part from the start of ``out``."""
     return (space.x.offset - out.offset) // out.itemsize
 
@@ -382,10 +231,10 @@ class ReduceKernel(CudaKernel[ScatterReduce]):
         """A copy unless in place, then the exchanges."""
         (x, y, *rest), (out,) = inputs, outputs
         before = [] if out.alias_of == x.slot else copies(x, out)
-        space = _space(call.op.getter(), out, rest)
+        space = space_of(call.op.getter(), out, rest)
         if prod(space.shape) == 0 or out.size == 0:
             return before + _check_bounds(space)
-        return before + _indexed(["combine"], space, y, space.x, reduce=call.op.reduce)
+        return before + indexed(["combine"], space, y, space.x, reduce=call.op.reduce)
 
 
 class OrderedScatterKernel(CudaKernel[AdvancedIncSubtensor]):
@@ -418,7 +267,7 @@ class OrderedScatterKernel(CudaKernel[AdvancedIncSubtensor]):
         """A copy unless in place, the ranks, their sort, the sums."""
         (x, y, *rest), (out,) = inputs, outputs
         before = [] if out.alias_of == x.slot else copies(x, out)
-        space = _space(_get_op(call.op), out, rest)
+        space = space_of(_get_op(call.op), out, rest)
         if prod(space.shape) == 0 or out.size == 0:
             return before + _check_bounds(space)
         return before + _ordered(space, y, _rows(call))
@@ -437,25 +286,25 @@ def _rows(call: Call) -> int:
     return prod(np.broadcast_shapes(*(t.shape for t in arrays)))
 
 
+def _targets(call: Call) -> list[int]:
+    """The sizes that the index arrays index."""
+    entries = [e for e in _get_op(call.op).index if e != "x"]
+    return [n for n, e in zip(call.outputs[0].shape, entries, strict=True) if e == "a"]
+
+
 def _columns(call: Call) -> int:
     """Elements at most that one position of the index arrays selects."""
     entries = [e for e in _get_op(call.op).index if e != "x"]
     return prod(n for n, e in zip(call.outputs[0].shape, entries, strict=True) if e != "a")
 
 
-def _ordered(space: _Space, y: View, rows: int) -> list[KernelLaunch]:
+def _ordered(space: Space, y: View, rows: int) -> list[KernelLaunch]:
     common = list(space.common)
     others = [d for d in range(len(space.shape)) if d not in common]
-    alone = replace(
-        space,
-        shape=tuple(space.shape[d] for d in common),
-        common=tuple(range(len(common))),
-        x_steps=(0,) * len(common),
-        index_steps=tuple(tuple(s[d] for d in common) for s in space.index_steps),
-    )
+    alone = arrays_alone(space)
     padded = _rank_bytes(rows)
     ranks, ordered = scratch(0, "uint64", (rows,)), scratch(padded, "uint64", (rows,))
-    found = _indexed(["rank"], alone, None)
+    found = indexed(["rank"], alone, None)
     found += sorted_lines(ranks, 0, ordered, None, at=2 * padded)
     values = y.broadcast_to(space.shape)
     row_size, (y_row,) = merged(alone.shape, [[values.steps[d] for d in common]])
@@ -464,7 +313,7 @@ def _ordered(space: _Space, y: View, rows: int) -> list[KernelLaunch]:
         [[space.x_steps[d] for d in others], [values.steps[d] for d in others]],
     )
     apart = [*y_row, *space.jumps]
-    width = _width(column_size, [x_column, y_column], [], apart, [space.x, y])
+    width = width_of(column_size, [x_column, y_column], [], apart, [space.x, y])
     column_size = (*column_size[:-1], column_size[-1] // width)
     x_column, y_column = ((*(n // width for n in s[:-1]), s[-1]) for s in (x_column, y_column))
     source = specialised(

@@ -138,7 +138,7 @@ def custom_reduction(
     if written is not None and (sweep is None or sweep.written < 0):
         return []
     if sweep is None:
-        by_rows = _reduces_neighbours(views, lines.kept_steps, lines.reduced_steps)
+        by_rows = _reduces_neighbours(lines.kept_steps, lines.reduced_steps)
         sweep = Sweep(program.inputs, len(lines.kept), len(lines.reduced), by_rows, wide)
     plan = _plan(prod(lines.kept), prod(lines.reduced), sweep)
     parameters: list[Any] = [v.pointer for v in (*views, *outputs)]
@@ -261,9 +261,7 @@ def _max_index(views: Views) -> int:
 
 
 def _reduces_neighbours(
-    views: Views,
-    kept: Sequence[tuple[int, ...]],
-    reduced: Sequence[tuple[int, ...]],
+    kept: Sequence[tuple[int, ...]], reduced: Sequence[tuple[int, ...]]
 ) -> bool:
     """Whether neighbours in memory belong to one output, in the input with the most dimensions."""
     spread = [sum(s != 0 for s in (*k, *r)) for k, r in zip(kept, reduced)]

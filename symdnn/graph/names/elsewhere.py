@@ -13,7 +13,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from symdnn.flags import nearest
+from symdnn.flag_types import nearest
 
 __all__ = [
     "MODULE", "NN", "NNET", "NO_ASSIGNMENT", "NO_VALUE", "OPTIM", "SYMDNN", "TENSOR",

@@ -13,26 +13,20 @@ from symdnn.graph.type import numpy_dtype
 from symdnn.graph.values.borrow import Given, Lent
 from symdnn.graph.values.dlpack import HostExport
 
-__all__ = ["DeviceMemory", "Placed", "Storage", "changes", "note_writes", "writes"]
+__all__ = ["CHANGES", "DeviceMemory", "Placed", "Storage", "note_writes", "writes"]
 
 Array = np.ndarray[Any, Any]
 
 _count = count(1)
-_changes = [0]
+#: A number that grows when any storage gets or replaces a buffer, or a copy becomes stale.
+#: While it stays the same, every valid copy remains valid at its address; values may have been
+#: written in place in their only valid copy. Steady calls compare it, so it is read without a call.
+CHANGES = [0]
 _writes = [0]
 
 
-def changes() -> int:
-    """A number that grows when any storage gets or replaces a buffer, or a copy becomes stale.
-
-    While it stays the same, every valid copy remains valid at its address; values may have been
-    written in place in their only valid copy.
-    """
-    return _changes[0]
-
-
 def _changed() -> None:
-    _changes[0] = next(_count)
+    CHANGES[0] = next(_count)
 
 
 def writes() -> int:

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any, SupportsIndex
 
 from symdnn.errors import InputError
-from symdnn.flags import FLAGS, is_new_way
+from symdnn.flag_types import is_new_way
+from symdnn.flags import FLAGS
 from symdnn.graph.origin import NO_HINTS, Hints
 
 __all__ = ["BENCHMARK", "FASTEST", "ConvolutionModes"]

@@ -1,7 +1,53 @@
 """``fit``: trains a network with a criterion, an optimiser and data for a number of epochs.
 
 It is a convenience: it compiles a function for a step and one for measuring by ``symdnn.function``,
-and calls them. Its options:
+and calls them.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from inspect import cleandoc
+from pathlib import Path
+from typing import Any
+
+from symdnn.distributed.gradients import DataParallel
+from symdnn.errors import InputError
+from symdnn.graph.type import TensorType
+from symdnn.graph.variable import Variable
+from symdnn.loss_scale import LossScale
+from symdnn.nn import optim
+from symdnn.nn.modules.checked import checked
+from symdnn.nn.modules.module import Module
+from symdnn.nn.schedule import Schedule, as_schedule
+from symdnn.nn.training.bar import Bar, bar
+from symdnn.nn.training.history import History, text_of
+from symdnn.nn.training.interrupts import Interrupts
+from symdnn.nn.training.loggers import TensorBoardLog, csv_log
+from symdnn.nn.training.metrics import as_metrics
+from symdnn.nn.training.prefetch import prefetch as run_ahead
+from symdnn.nn.training.ranks import Ranks
+from symdnn.nn.training.run import Run, Settings, measured
+from symdnn.nn.training.steps import (
+    Problem,
+    build,
+    build_evaluation,
+    check_repeats,
+    first_of,
+    variables_for,
+)
+
+__all__ = ["fit", "measure"]
+
+PathLike = str | os.PathLike[str]
+Callback = Callable[[Run], Any]
+
+#: The end of the docstring of :func:`fit`.
+_OPTIONS = """
+Options:
 
 ``lr``
     the learning rate: a number or a function of the step (:mod:`symdnn.nn.schedule`); by default
@@ -47,46 +93,6 @@ and calls them. Its options:
     how many batches a thread makes ahead, and brings to the GPU; 0: none.
 """
 
-from __future__ import annotations
-
-import math
-import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
-from typing import Any
-
-from symdnn.distributed.gradients import DataParallel
-from symdnn.errors import InputError
-from symdnn.graph.type import TensorType
-from symdnn.graph.variable import Variable
-from symdnn.loss_scale import LossScale
-from symdnn.nn import optim
-from symdnn.nn.modules.checked import checked
-from symdnn.nn.modules.module import Module
-from symdnn.nn.schedule import Schedule, as_schedule
-from symdnn.nn.training.bar import Bar, bar
-from symdnn.nn.training.history import History, text_of
-from symdnn.nn.training.interrupts import Interrupts
-from symdnn.nn.training.loggers import TensorBoardLog, csv_log
-from symdnn.nn.training.metrics import as_metrics
-from symdnn.nn.training.prefetch import prefetch as run_ahead
-from symdnn.nn.training.ranks import Ranks
-from symdnn.nn.training.run import Run, Settings, measured
-from symdnn.nn.training.steps import (
-    Problem,
-    build,
-    build_evaluation,
-    check_repeats,
-    first_of,
-    variables_for,
-)
-
-__all__ = ["fit", "measure"]
-
-PathLike = str | os.PathLike[str]
-Callback = Callable[[Run], Any]
-
 
 @checked
 def fit(
@@ -108,7 +114,7 @@ def fit(
     (``functools.partial`` sets its options), or its name. ``data`` gives batches for each epoch:
     ``nn.batches(...)``, or anything that can be iterated again and again. Entries of a batch are
     the net's inputs, the last ``targets`` of them the criterion's (0: the inputs are targets).
-    The other options are explained above, at :mod:`symdnn.nn.training.fit`.
+    The other options are explained below.
 
     Raises :class:`~symdnn.errors.NanDetected` for a loss that is not finite, naming the step.
     Ctrl-C ends the step at hand, leaves a checkpoint where ``checkpoint`` names one, and raises
@@ -150,6 +156,9 @@ def fit(
     return run.history
 
 
+fit.__doc__ = f"{cleandoc(fit.__doc__ or '')}\n{_OPTIONS}"
+
+
 def _on_ranks(problem: Problem, parallel: DataParallel | None) -> tuple[Problem, Ranks | None]:
     """The problem with the number of this rank's samples as an input; with one rank unchanged."""
     if parallel is None or parallel.ranks.size == 1:
@@ -164,7 +173,10 @@ def measure(
     metrics: Mapping[str, Any] | Sequence[Any] | None = None, targets: int = 1,
     inputs: Sequence[Variable] | None = None, mode: object = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """The loss and the metrics of ``net``, in evaluation, over ``data``; see :func:`fit`."""
+    """The loss and the metrics of ``net``, in evaluation, over ``data``, by name.
+
+    Arguments are those of :func:`fit`.
+    """
     problem = _problem(net, criterion, data, metrics, targets, inputs, mode)
     return measured(build_evaluation(problem), problem, data)
 

@@ -20,8 +20,7 @@ from symdnn.ops.array.getitem import set_subtensor
 from symdnn.ops.attention.attention import scaled_dot_product_attention
 from symdnn.ops.core.gradient_control import Assert
 from symdnn.ops.core.shape import alloc, dims_of
-from symdnn.ops.elementwise.arithmetic import cast, clip, maximum
-from symdnn.ops.elementwise.comparison import switch
+from symdnn.ops.elementwise.arithmetic import cast, maximum
 from symdnn.ops.elementwise.math import exp
 
 __all__ = ["KeyValueCache"]
@@ -198,17 +197,13 @@ class KeyValueCache:
 
 
 def _with_rows(buffer: Shared, rows: Variable, begin: Variable) -> Variable:
-    """The buffer with these rows from position ``begin`` on.
+    """The buffer with these rows from position ``begin`` on, written to its own memory.
 
-    A single row is written to the buffer's own memory. Several are chosen by an elementwise op,
-    which the compiler runs there too: it needs no value of ``begin`` on the host.
+    The positions are an array, so that no value of ``begin`` is needed on the host.
     """
-    if rows.type.shape[2] == 1:
-        return set_subtensor(buffer[:, :, begin], rows)
-    at = arange(dims_of(buffer)[2], dtype="int64") - begin
     count = dims_of(rows)[2]
-    new, here = rows[:, :, clip(at, 0, count - 1)], (at >= 0) & (at < count)
-    return switch(here.dimshuffle("x", "x", 0, "x"), new, buffer)
+    at = begin if rows.type.shape[2] == 1 else begin + arange(count, dtype="int64")
+    return set_subtensor(buffer[:, :, at], rows)
 
 
 def _merged(parts: list[tuple[Variable, Variable]]) -> Variable:

@@ -36,6 +36,10 @@ _FAULTS = (
 _MOST_FOLDED = 1 << 16
 
 
+#: The kinds of a file that the dtype which a user names stands for.
+REPLACED = frozenset({"float32", "float16", "bfloat16"})
+
+
 @dataclass
 class World:
     """What all scopes of one file share: local functions, and the inputs that a call settles."""
@@ -43,18 +47,18 @@ class World:
     functions: Mapping[tuple[str, str, str], Any] = field(default_factory=dict)
     roots: dict[Variable, str] = field(default_factory=dict)
     folder: str | None = None
-    #: What float32 of the file becomes.
+    #: What :data:`REPLACED` of the file become.
     dtype: str | None = None
     #: Sizes of values that were built, where a node asks.
     sizes: ShapeResolver = field(default_factory=ShapeResolver)
 
     def kind(self, kind: str) -> str:
         """The kind in the graph of a kind in the file."""
-        return self.dtype if self.dtype is not None and kind == "float32" else kind
+        return self.dtype if self.dtype is not None and kind in REPLACED else kind
 
     def adapted(self, value: Any) -> Any:
         """A value of the file in its kind in the graph."""
-        if self.dtype is None or not isinstance(value, Value) or value.kind != "float32":
+        if self.dtype is None or not isinstance(value, Value) or value.kind not in REPLACED:
             return value
         return Value.of(value.array.astype(numpy_kind(self.dtype)), self.dtype)  # type: ignore[union-attr]
 

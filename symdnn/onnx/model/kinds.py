@@ -39,6 +39,9 @@ KINDS = {
 }  # fmt: skip
 CODES = {kind: code for code, kind in KINDS.items()}
 
+#: Kinds of floats that are dtypes of symdnn.
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+
 #: Integer kind of fewer than 8 bits -> their number.
 BITS = {"uint4": 4, "int4": 4, "uint2": 2, "int2": 2}
 

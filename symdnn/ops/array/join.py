@@ -94,7 +94,14 @@ class Join(Op):
 
 
 def join(axis: Any, *tensors: TensorLike) -> Variable:
-    """Tensors one after the other along ``axis``, upcast to their common dtype."""
+    """Tensors one after the other along ``axis``, upcast to their common dtype.
+
+    Their other dimensions are equal. Raises :class:`~symdnn.errors.TypeMismatch` for tensors of
+    different ndim, :class:`~symdnn.errors.ShapeMismatch` for sizes that differ.
+
+    >>> join(0, [[1, 2]], [[3, 4], [5, 6]]).eval().tolist()
+    [[1, 2], [3, 4], [5, 6]]
+    """
     vs: list[Variable] = settled([as_variable(t) for t in tensors])
     if not vs:
         raise TypeMismatch("join", "at least one tensor", "none")
@@ -134,7 +141,7 @@ def _join_along(axis: Variable, vs: Vars) -> Variable:
 
 @torch_words()
 def concatenate(tensor_list: Sequence[TensorLike], axis: TensorLike = 0) -> Variable:
-    """The tensors of a list or tuple one after the other along ``axis``."""
+    """The tensors of a list or tuple one after the other along ``axis``, as :func:`join`."""
     if not isinstance(tensor_list, list | tuple):
         raise InputError(f"concatenate: wanted a list or tuple of tensors, got {tensor_list!r}")
     return join(axis, *tensor_list)

@@ -24,7 +24,13 @@ from symdnn.graph.variable import Shared, Variable, as_variable
 from symdnn.ops.attention import reference as in_numpy
 from symdnn.ops.attention.heads import with_equal_lead
 from symdnn.ops.attention.packed import Packed
-from symdnn.ops.attention.parts import attention_grad_parts, attention_parts, probabilities
+from symdnn.ops.attention.parts import (
+    NOTHING,
+    Known,
+    attention_grad_parts,
+    attention_parts,
+    probabilities,
+)
 from symdnn.ops.attention.scores import EXTRAS, Scores
 from symdnn.ops.core.composed import vjp_of_expressions
 from symdnn.ops.core.dtype import is_narrow_float, upcast
@@ -85,9 +91,9 @@ class Attention(MultiOp):
         scores = product((*operands[0].shape[:3], operands[1].shape[2]))
         return (*found, next_state(state, int(scores)))
 
-    def parts(self, inputs: Vars) -> list[Variable]:
-        """The outputs as expressions of simpler ops."""
-        return list(attention_parts(self.how, *inputs))
+    def parts(self, inputs: Vars, known: Known = NOTHING) -> list[Variable]:
+        """The outputs as expressions of simpler ops, and of what is ``known``."""
+        return list(attention_parts(self.how, *inputs, known=known))
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Grads) -> Grads:
         (q, k, v, *extras), (dout, dlse, *_) = inputs, cotangents
@@ -143,9 +149,9 @@ class AttentionGrad(MultiOp):
         like = [*operands[:3], *(operands[self.first_extra :][:1] if self.of_mask else ())]
         return tuple(g.astype(x.dtype) for g, x in zip(grads, like, strict=False))
 
-    def parts(self, inputs: Vars) -> list[Variable]:
-        """The outputs as expressions of simpler ops."""
-        found = attention_grad_parts(self.how, self.own, *self._whole(inputs, None))
+    def parts(self, inputs: Vars, known: Known = NOTHING) -> list[Variable]:
+        """As :meth:`Attention.parts`."""
+        found = attention_grad_parts(self.how, self.own, *self._whole(inputs, None), known=known)
         return found if self.of_mask else found[:3]
 
     def _whole(self, operands: Sequence[Any], missing: Any) -> list[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,16 +21,35 @@ from symdnn.ops.nn.dropout import Dropout, DropoutGrad
 from symdnn.ops.nn.softmax import softmax
 
 __all__ = [
-    "attention_grad_parts", "attention_of_one_key", "attention_parts", "probabilities",
-    "sees_a_key",
+    "NOTHING", "Known", "attention_grad_parts", "attention_of_one_key", "attention_parts",
+    "probabilities", "sees_a_key",
 ]  # fmt: skip
 
 
-def attention_parts(how: Scores, q: Variable, k: Variable, v: Variable, *extras: Variable) -> Any:
+class Known(NamedTuple):
+    """What is there already of an attention.
+
+    ``weights`` are its probabilities, in the order of their elements. Where a query sees no key
+    they may be others; with ``means`` nothing reads the result there, and its cotangent is 0.
+    ``product`` is that of queries and keys but for a factor.
+    """
+
+    weights: Variable | None = None
+    means: bool = False
+    product: Variable | None = None
+    factor: float = 1.0
+
+
+NOTHING = Known()
+
+
+def attention_parts(
+    how: Scores, q: Variable, k: Variable, v: Variable, *extras: Variable, known: Known = NOTHING
+) -> Any:
     """(result, log-sum-exp, next state if it draws) as expressions."""
     given, dtype = how.named(extras), v.type.dtype
     q, k, v = (_wide(x) for x in (q, k, v))
-    s, p, _, seen = probabilities(how, q, k, given)
+    s, p, _, seen = probabilities(how, q, k, given, known)
     lse = logsumexp(s, axis=3)
     if seen is not None:
         lse = switch(lse > _lowest(s), lse, np.asarray(-np.inf, lse.type.dtype))
@@ -56,7 +75,9 @@ def attention_of_one_key(how: Scores, q: Variable, k: Variable, v: Variable) -> 
     return [v, s]
 
 
-def attention_grad_parts(how: Scores, own: bool, *operands: Any) -> list[Variable]:
+def attention_grad_parts(
+    how: Scores, own: bool, *operands: Any, known: Known = NOTHING
+) -> list[Variable]:
     """The gradients of :class:`~symdnn.ops.attention.attention.AttentionGrad` as expressions.
 
     The cotangent of the log-sum-exp may be None.
@@ -65,7 +86,7 @@ def attention_grad_parts(how: Scores, own: bool, *operands: Any) -> list[Variabl
     q, k, v, out, lse, dout = (_wide(x) for x in operands[:6])
     dlse = operands[6]
     given = how.named(operands[7:])
-    s, p, slope, seen = probabilities(how, q, k, given)
+    s, p, slope, seen = probabilities(how, q, k, given, known)
     if not own:
         p = _by_lse(s, cast(lse, s.type.dtype).dimshuffle(0, 1, 2, "x"), seen)
     total = (dout * out).sum(axis=3, keepdims=True)
@@ -96,26 +117,39 @@ def _by_lse(s: Variable, lse: Variable, seen: Variable | None) -> Variable:
 
 
 def probabilities(
-    how: Scores, q: Variable, k: Variable, extras: Mapping[str, Any]
+    how: Scores, q: Variable, k: Variable, extras: Mapping[str, Any], known: Known = NOTHING
 ) -> tuple[Any, ...]:
     """Scores, their softmax, the slope of the soft cap (None: 1), and what is seen (None: all)."""
-    s, slope, seen = _scores(how, q, k, extras)
+    s, slope, seen = _scores(how, q, k, extras, known)
     if seen is not None:
         s = switch(seen, s, _lowest(s))
-    p = softmax(s, axis=3)
+    p = softmax(s, axis=3) if known.weights is None else _in_four(known.weights, q, k)
+    if known.weights is not None and known.means:
+        return s, p, slope, seen
     lengths = q.type.shape[2], k.type.shape[2]
     if seen is not None and hides_rows(how, None not in lengths and lengths[0] == lengths[1]):
         p = switch(seen, p, _zero(p))
     return s, p, slope, seen
 
 
-def _scores(how: Scores, q: Variable, k: Variable, extras: Mapping[str, Any]) -> tuple[Any, ...]:
+def _in_four(x: Variable, q: Variable, k: Variable) -> Variable:
+    """Scores or weights, (batch, heads, queries, keys), in the dtype of the wide query."""
+    whole = (*dims_of(q)[:3], dims_of(k)[2])
+    return cast(x if x.type.ndim == 4 else x.reshape(whole), q.type.dtype)
+
+
+def _scores(
+    how: Scores, q: Variable, k: Variable, extras: Mapping[str, Any], known: Known
+) -> tuple[Any, ...]:
     """Scores, the slope of the soft cap (None: 1), and what is seen (None: all)."""
     given = {
         name: MatchSizes(((0, 0),))(v, q) if name in ("key_lengths", "query_lengths") else v
         for name, v in extras.items()
     }
-    s = _to_keys(q, k) * _scale(how, q)
+    if known.product is None:
+        s = _to_keys(q, k) * _scale(how, q)
+    else:
+        s = _in_four(known.product, q, k) * (_scale(how, q) * q.type.numpy.type(known.factor))
     slope = None
     if how.softcap:
         cap = np.asarray(how.softcap, s.type.dtype)

@@ -440,7 +440,7 @@ def map(
     mode: Any = None,
     name: str | None = None,
 ) -> tuple[Any, OrderedUpdates]:
-    """``fn`` of each entry of the sequences, collected: ``(outputs, updates)``."""
+    """``fn`` of each entry of the sequences, as a :func:`scan` without states."""
     return scan(
         fn,
         sequences=sequences,
@@ -460,7 +460,7 @@ def reduce(
     mode: Any = None,
     name: str | None = None,
 ) -> tuple[Any, OrderedUpdates]:
-    """The last values of a scan: ``fn(entry, ..., value so far, ...)`` over the sequences."""
+    """The last values of a :func:`scan` of ``fn(entry, ..., value so far, ...)``, and updates."""
     outputs, updates = scan(
         fn,
         sequences=sequences,

@@ -21,6 +21,7 @@ from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Apply, Variable, as_variable
 from symdnn.ops.array.create import tril, triu
 from symdnn.ops.core.dtype import float_of
+from symdnn.ops.core.gradient_control import assert_
 from symdnn.ops.core.lanes import same_for_all
 from symdnn.ops.core.python_numbers import alike
 from symdnn.ops.elementwise.arithmetic import true_div
@@ -30,8 +31,8 @@ from symdnn.ops.linalg.dot import matmul
 
 __all__ = [
     "DTYPES", "ON_ERROR", "MatrixOp", "adjoint", "column", "each_matrix", "failed",
-    "hermitian_of", "matrices", "matrix_of", "mm", "on_error", "real_dtype", "row", "safe_ratio",
-    "square_dim", "transposed", "triangle_gradient",
+    "first_columns", "hermitian_of", "is_square", "matrices", "matrix_of", "mm", "on_error",
+    "real_dtype", "row", "safe_ratio", "square_dim", "transposed", "triangle_gradient",
 ]  # fmt: skip
 
 DTYPES = ("float32", "float64", "complex64", "complex128")
@@ -99,6 +100,24 @@ def square_dim(op: Op, matrix: tuple[Any, ...]) -> Any:
     """The size of square matrices; raises :class:`~symdnn.errors.ShapeMismatch` for others."""
     known = [d for d in matrix if d is not None]
     return same_dim(op, known, "square matrices", matrix) if known else None
+
+
+def is_square(a: Variable) -> bool:
+    """Whether the matrices are known to be square."""
+    m, n = a.type.shape[-2:]
+    return m is not None and m == n
+
+
+def first_columns(op: Op, cotangent: Variable, count: Any) -> Variable:
+    """The cotangent of so many columns of a square matrix; a check that the others have none."""
+    text = (
+        f"{op}: the vectors beside the first min(m, n) are no function of the matrix, so a cost "
+        "that depends on them has no gradient. Use the reduced factors: full_matrices=False of "
+        "svd, mode='reduced' of qr"
+    )
+    others = cotangent[..., count:]
+    none = operator("eq")(others, like(0, others))
+    return assert_(cotangent[..., :count], none, message=text)
 
 
 def real_dtype(dtype: str) -> str:

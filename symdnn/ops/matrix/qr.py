@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from symdnn.errors import NonDifferentiable, OptionError
+from symdnn.errors import OptionError
 from symdnn.graph.dims import dim_min
 from symdnn.graph.op import Grads, Vars
 from symdnn.graph.typing import Array, TensorLike
@@ -16,7 +16,15 @@ from symdnn.graph.variable import Variable
 from symdnn.ops.array.create import triu
 from symdnn.ops.array.join import join
 from symdnn.ops.core.shape import dims_of
-from symdnn.ops.matrix.base import MatrixOp, adjoint, each_matrix, matrix_of, mm
+from symdnn.ops.matrix.base import (
+    MatrixOp,
+    adjoint,
+    each_matrix,
+    first_columns,
+    is_square,
+    matrix_of,
+    mm,
+)
 from symdnn.ops.matrix.solve import solve_triangular
 
 __all__ = ["QR", "qr"]
@@ -58,18 +66,16 @@ class QR(MatrixOp):
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Grads) -> Grads:
         (a,) = inputs
-        m, n = a.type.shape[-2:]
-        wide = m is not None and n is not None and m <= n
         if self.mode == "r":
             q, r = QR("reduced")(a)
             return [_qr_vjp(a, q, r, None, cotangents[0])]
-        if self.mode == "complete" and not wide:
-            raise NonDifferentiable(
-                f"{self}: the columns of q beside the first min(m, n) are no function of the "
-                f"matrix {a.type}, which is not known to be square or wide. Use mode='reduced'"
-            )
-        q, r = outputs
-        return [_qr_vjp(a, q, r, *cotangents)]
+        (q, r), (dq, dr) = outputs, cotangents
+        if self.mode == "complete" and not is_square(a):
+            k = dim_min(*dims_of(a)[-2:])
+            q, r = q[..., :k], r[..., :k, :]
+            dq = None if dq is None else first_columns(self, dq, k)
+            dr = None if dr is None else dr[..., :k, :]
+        return [_qr_vjp(a, q, r, dq, dr)]
 
 
 def _qr_vjp(

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from symdnn.errors import NonDifferentiable, ShapeMismatch
+from symdnn.errors import ShapeMismatch
 from symdnn.graph.dims import dim_min, same_dim
 from symdnn.graph.op import Grads, Vars
 from symdnn.graph.typing import Array, TensorLike
@@ -27,12 +27,15 @@ from symdnn.ops.matrix.base import (
     check_on_error,
     column,
     each_matrix,
+    first_columns,
+    is_square,
     matrix_of,
     mm,
     on_error,
     real_dtype,
     row,
     safe_ratio,
+    transposed,
 )
 from symdnn.ops.matrix.solve import system
 
@@ -119,11 +122,11 @@ class SVD(MatrixOp):
         if self.full_matrices:
             if du is None and dvh is None:
                 u, _, vh = SVD(False, True, self.on_error)(a)
-            elif a.type.shape[-1] is None or a.type.shape[-1] != a.type.shape[-2]:
-                raise NonDifferentiable(
-                    f"{self}: the vectors beside the first min(m, n) are no function of the "
-                    f"matrix {a.type}, which is not known to be square. Use full_matrices=False"
-                )
+            elif not is_square(a):
+                k = dims_of(s)[-1]
+                u, vh = u[..., :k], vh[..., :k, :]
+                du = None if du is None else first_columns(self, du, k)
+                dvh = None if dvh is None else transposed(first_columns(self, transposed(dvh), k))
         return [_svd_vjp(a, (u, s, vh), (du, ds, dvh))]
 
 

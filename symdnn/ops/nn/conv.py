@@ -210,7 +210,7 @@ class _ConvFamily(Op):
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         """Lanes become more images or more output channels; if both operands have lanes, groups.
 
-        If their number is not known, it is a product of windows (:mod:`.conv_lanes`).
+        If their number is not known, it is a product of windows (:mod:`.conv_windows`).
         """
         dims, lanes = inputs[2:], lanes_of(inputs, axes)
         if any(a is not None for a in axes[2:]):
@@ -261,9 +261,9 @@ class Conv(_ConvFamily):
     lane_groups: ClassVar[Any] = (1, 0, 1)
 
     def of_lanes(self, inputs: Vars) -> Variable:
-        from symdnn.ops.nn.conv_lanes import conv_of_lanes  # it is built of windows, by this module
+        from symdnn.ops.nn import conv_windows  # it is built by this module
 
-        return conv_of_lanes(self, inputs[0], inputs[1])
+        return conv_windows.conv_of_lanes(self, inputs[0], inputs[1])
 
     def infer(self, *types: TensorType) -> TensorType:
         self._check_types("x, w", types)
@@ -291,29 +291,35 @@ class Conv(_ConvFamily):
 
 
 @dataclass(frozen=True)
-class ConvGradInput(_ConvFamily):
-    """Gradient of :class:`Conv` in ``x`` from ``w``, ``dy`` and the spatial sizes of ``x``.
+class _ConvGrad(_ConvFamily):
+    """Base of the gradients, whose inputs from the third on are the spatial sizes of the result.
 
-    It is also the transposed convolution. ``static`` has the sizes that are known when the graph is
-    built. Raises :class:`~symdnn.errors.ShapeMismatch` if ``x`` of these sizes would not give
-    ``dy``. (cudnnConvolutionBackwardData; AbstractConv_gradInputs.)
+    ``static`` has the sizes that are known when the graph is built.
     """
 
-    lane_places: ClassVar[Any] = ((1, False, 1, True), (0, False, 0, False))
-    lane_groups: ClassVar[Any] = (0, 1, 1)
-
+    abstract: ClassVar[bool] = True
     static: tuple[int | None, ...] = ()
 
     @property
     def host_inputs(self) -> tuple[int, ...]:
         return tuple(range(2, 2 + self.ndim))
 
-    def of_lanes(self, inputs: Vars) -> Variable:
-        from symdnn.ops.nn.conv_lanes import (
-            grad_input_of_lanes,
-        )  # it is built of windows, by this module
 
-        return grad_input_of_lanes(self, inputs[0], inputs[1], inputs[2:])
+@dataclass(frozen=True)
+class ConvGradInput(_ConvGrad):
+    """Gradient of :class:`Conv` in ``x`` from ``w``, ``dy`` and the spatial sizes of ``x``.
+
+    It is also the transposed convolution. Raises :class:`~symdnn.errors.ShapeMismatch` if ``x`` of
+    these sizes would not give ``dy``. (cudnnConvolutionBackwardData; AbstractConv_gradInputs.)
+    """
+
+    lane_places: ClassVar[Any] = ((1, False, 1, True), (0, False, 0, False))
+    lane_groups: ClassVar[Any] = (0, 1, 1)
+
+    def of_lanes(self, inputs: Vars) -> Variable:
+        from symdnn.ops.nn import conv_windows  # it is built by this module
+
+        return conv_windows.grad_input_of_lanes(self, inputs[0], inputs[1], inputs[2:])
 
     def infer(self, *types: TensorType) -> TensorType:
         self._check_types("w, dy", types)
@@ -345,28 +351,19 @@ class ConvGradInput(_ConvFamily):
 
 
 @dataclass(frozen=True)
-class ConvGradWeight(_ConvFamily):
+class ConvGradWeight(_ConvGrad):
     """Gradient of :class:`Conv` in ``w`` from ``x``, ``dy`` and the filter's spatial sizes.
 
-    ``static`` has the sizes that are known when the graph is built.
     (cudnnConvolutionBackwardFilter; AbstractConv_gradWeights.)
     """
 
     lane_places: ClassVar[Any] = ((1, True, 1, False), (1, True, 0, True))
     lane_groups: ClassVar[Any] = (1, 1, 0)
 
-    static: tuple[int | None, ...] = ()
-
-    @property
-    def host_inputs(self) -> tuple[int, ...]:
-        return tuple(range(2, 2 + self.ndim))
-
     def of_lanes(self, inputs: Vars) -> Variable:
-        from symdnn.ops.nn.conv_lanes import (
-            grad_weight_of_lanes,
-        )  # it is built of windows, by this module
+        from symdnn.ops.nn import conv_windows  # it is built by this module
 
-        return grad_weight_of_lanes(self, inputs[0], inputs[1], inputs[2:])
+        return conv_windows.grad_weight_of_lanes(self, inputs[0], inputs[1], inputs[2:])
 
     def infer(self, *types: TensorType) -> TensorType:
         self._check_types("x, dy", types)

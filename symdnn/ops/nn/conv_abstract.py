@@ -17,7 +17,7 @@ from symdnn.graph.typing import BorderMode, PerAxis, TensorLike
 from symdnn.graph.variable import Variable
 from symdnn.ops.nn.conv import conv_size, resolved_padding
 from symdnn.ops.nn.conv_builders import conv_grad_wrt_inputs, conv_grad_wrt_weights, conv_nd
-from symdnn.ops.nn.conv_unshared import (
+from symdnn.ops.nn.conv_windows import (
     Options,
     unshared_conv,
     unshared_grad_inputs,

@@ -18,7 +18,7 @@ from symdnn.graph.typing import BorderMode, PerAxis, StaticShape, TensorLike
 from symdnn.graph.variable import Constant, Variable, as_variable
 from symdnn.ops.core.shape import dims_of
 from symdnn.ops.nn.conv import Conv, grad_input, grad_weight, resolved_padding
-from symdnn.ops.nn.conv_unshared import (
+from symdnn.ops.nn.conv_windows import (
     Options,
     unshared_conv,
     unshared_grad_inputs,

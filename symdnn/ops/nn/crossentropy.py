@@ -306,7 +306,12 @@ def pick_label(x: TensorLike, labels: TensorLike, axis: int = -1) -> Variable:
 def crossentropy_categorical_1hot(
     coding_dist: TensorLike, true_one_of_n: TensorLike, axis: int = -1
 ) -> Variable:
-    """``-log`` of the probability of each row's label (integers)."""
+    """``-log`` of the probability of each row's label, with the shape of the labels.
+
+    ``coding_dist`` has probabilities, ``true_one_of_n`` integers, without the dimension ``axis``
+    of the classes. A label that is no class raises :class:`~symdnn.errors.IndexOutOfRange` in the
+    call.
+    """
     p = as_variable(coding_dist)
     op = CrossentropyCategorical1Hot(_class_axis("crossentropy_categorical_1hot", p, axis))
     return op(p, true_one_of_n)
@@ -316,7 +321,14 @@ def categorical_crossentropy(coding_dist: TensorLike, true_dist: TensorLike) -> 
     """Cross-entropy between predicted probabilities and the truth, one value per row.
 
     ``true_dist`` is a distribution per row (the ndim of ``coding_dist``), or one integer label
-    per row (one dimension less). The classes are the last axis.
+    per row (one dimension less). The classes are the last axis. Of a softmax, it is computed from
+    what the softmax was taken of, so that no logarithm overflows.
+
+    Raises :class:`~symdnn.errors.NdimMismatch` for other dimensions, and in the call
+    :class:`~symdnn.errors.IndexOutOfRange` for a label that is no class.
+
+    >>> categorical_crossentropy([[0.5, 0.5]], [0]).eval().round(3).tolist()
+    [0.693]
     """
     p, t = as_variable(coding_dist), as_variable(true_dist)
     if t.type.ndim == p.type.ndim:

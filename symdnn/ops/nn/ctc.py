@@ -153,7 +153,7 @@ def ctc_loss(activations: Array, labels: Array, lengths: Array) -> tuple[Any, An
     emit = np.take_along_axis(logp, np.broadcast_to(states, (a.shape[0], *states.shape)), 2)
     with np.errstate(all="ignore"):  # log(0) and inf - inf are intended
         alpha = forward_variables(emit, skip, frames)
-        beta = backward_variables(emit, skip, frames, count, lengths)
+        beta = backward_variables(emit, skip, count, lengths)
         final = alpha_at_end(alpha, count)
         total = np.where(lengths == 0, np.where(count == 1, 0.0, _NEVER), final)
         occupied = np.exp(alpha + beta - total[:, None])  # (T, N, S)
@@ -212,9 +212,7 @@ def forward_variables(emit: Array, skip: Array, frames: Array) -> Array:
     return alpha
 
 
-def backward_variables(
-    emit: Array, skip: Array, frames: Array, count: Array, lengths: Array
-) -> Array:
+def backward_variables(emit: Array, skip: Array, count: Array, lengths: Array) -> Array:
     """Log probability of all suffixes after each state, without its own frame."""
     beta = np.full(emit.shape, _NEVER)
     index = np.arange(emit.shape[2])

@@ -151,10 +151,11 @@ def dropout(
 ) -> Any:
     """``x`` with elements set to 0 with probability ``p``, the others divided by ``1 - p``.
 
-    ``stream`` is a :class:`RandomStream`, or a seed for a new one. ``p`` and ``train`` may be
-    symbolic scalars; if ``train`` is false, the result is ``x``. ``scale=False`` omits the scaling.
-    ``shared`` are axes along which all elements share one decision. With ``return_mask`` the result
-    is ``(y, mask)``, where the mask is bool and has size 1 on ``shared``.
+    (Srivastava et al., 2014.) ``stream`` is a :class:`RandomStream`, or a seed for a new one.
+    ``p`` and ``train`` may be symbolic scalars; if ``train`` is false, the result is ``x``.
+    ``scale=False`` omits the scaling. ``shared`` are axes along which all elements share one
+    decision. With ``return_mask`` the result is ``(y, mask)``, where the mask is bool and has size
+    1 on ``shared``.
     """
     v = as_variable(x)
     source = stream if isinstance(stream, RandomStream) else RandomStream(stream)

@@ -94,7 +94,7 @@ def batch_normalization_train(
     *,
     hints: Hints | None = None,
 ) -> tuple[Variable, ...]:
-    """Normalise by the batch's own statistics.
+    """Normalise by the batch's own statistics (Ioffe and Szegedy, 2015).
 
     ``axes``: ``"per-activation"`` (axis 0), ``"spatial"`` (all but axis 1), or any ints.
     ``gamma`` and ``beta`` have the ndim of ``inputs`` (1 on the axes) or lack these axes.

@@ -225,7 +225,8 @@ def _slope(v: Variable, axis: int, step: TensorLike, edge_order: int) -> Variabl
         first = first - a * ((y[2] - y[1]) / b - first) / (a + b)
         last = last + c * (last - (y[-2] - y[-3]) / e) / (c + e)
     ends = [e.dimshuffle("x", *range(e.type.ndim)) for e in (first, last)]
-    return moveaxis(concatenate([ends[0], inner, ends[1]], axis=0), 0, axis)
+    parts = [moveaxis(part, 0, axis) for part in (ends[0], inner, ends[1])]
+    return concatenate(parts, axis=axis)
 
 
 # -- statistics of pairs ---------------------------------------------------------------------------

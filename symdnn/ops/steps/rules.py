@@ -21,6 +21,7 @@ from symdnn.ops.array.join import Join, Split
 from symdnn.ops.array.reduce import LogSumExp, Reduce, Sum
 from symdnn.ops.array.slices import is_slice
 from symdnn.ops.array.view import Copy
+from symdnn.ops.control.checkpoint import After
 from symdnn.ops.control.scan import Scan
 from symdnn.ops.core.gradient_control import Assert, Print
 from symdnn.ops.core.make_vector import MakeVector
@@ -208,8 +209,8 @@ def _view(block: Block, node: Apply) -> list[Statement] | None:
         return None
     statements = _conditions(block, node) if isinstance(op, Assert) else []
     view, rest = block.view(node.inputs[0]), node.inputs[1:]
-    known = [] if isinstance(op, Assert) else [block.known(v) for v in rest]
-    if isinstance(op, Assert):
+    known = [] if isinstance(op, Assert | After) else [block.known(v) for v in rest]
+    if isinstance(op, Assert | After):
         found: Any = view
     elif isinstance(op, Reshape):
         (shape,) = block.shapes(node)

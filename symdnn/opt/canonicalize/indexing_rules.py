@@ -15,12 +15,14 @@ from symdnn.ops.core.make_vector import MakeVector, make_vector
 from symdnn.ops.core.shape import (
     Alloc,
     DimShuffle,
+    Reshape,
     alloc,
     dimshuffle,
     static_dim,
 )
 from symdnn.ops.elementwise.arithmetic import Add
 from symdnn.ops.elemwise import Elemwise, pad_left
+from symdnn.ops.linalg.products import Dot
 from symdnn.ops.nest.of_ops import CUMULATIVE
 from symdnn.opt.canonicalize.dimshuffle_rules import fields_of
 from symdnn.rewriting.facts import all_ones, is_zero, made_by, node_of
@@ -202,6 +204,25 @@ def index_of_elemwise(node: Apply, context: Context) -> Variable | None:
     return node_of(v).op(*parts)  # type: ignore[no-any-return]
 
 
+@node_rewrite(
+    Subtensor, phase=PHASE, tags=(*TAGS, "local_subtensor_lift"), admits=reads(Dot, Reshape)
+)
+def rows_of_product(node: Apply, context: Context) -> Variable | None:
+    """``(x @ w)[i] -> x[i] @ w``, also of a stack of rows: only those that are read."""
+    v, entries = node.inputs[0], entries_of(node)
+    product = node_of(v).inputs[0] if made_by(v, Reshape) else v
+    if not made_by(product, Dot) or not all(map(context.only_reader, (v, product))):
+        return None
+    x, w = node_of(product).inputs
+    *lead, columns = context.shapes.dims(v)
+    if x.type.ndim != 2 or w.type.ndim != 2 or all(map(is_slice, entries[:-1])):
+        return None
+    if entries[-1] != FULL or not context.shapes.same(columns, context.shapes.dims(w)[1]):
+        return None
+    rows = x if v is product else operator("reshape")(x, (*lead, context.shapes.dims(x)[1]))
+    return operator("dot")(subtensor(rows, _python(entries)), w)
+
+
 def _smaller(part: Variable, whole: Variable, context: Context) -> bool:
     # A slice with negative step or clamped bounds may be as large; it is never larger.
     return part.type.ndim < whole.type.ndim or not context.shapes.same_shape(part, whole)
@@ -338,6 +359,7 @@ RULES = [
     index_of_alloc,
     index_of_dimshuffle,
     index_of_elemwise,
+    rows_of_product,
     increment_by_zero,
     increment_of_everything,
     read_what_was_set,

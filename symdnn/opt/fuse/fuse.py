@@ -15,6 +15,7 @@ from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.array.reduce import Accumulate, Reduce
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.scalar import Builder, Scalar, ScalarProgram
+from symdnn.ops.elementwise.arithmetic import IntDiv, Mod
 from symdnn.ops.lowered.fused import FusedReduce, fused_elementwise
 from symdnn.opt.fuse.body import Body
 from symdnn.opt.fuse.groups import (
@@ -22,6 +23,7 @@ from symdnn.opt.fuse.groups import (
     Groups,
     Member,
     fusable_program,
+    number_in,
     reduction_in,
     widened,
 )
@@ -40,8 +42,8 @@ def fuse_elementwise(context: Context) -> None:
     recomputed = recomputed_values(groups, pieces)
     for group, again in zip(pieces, recomputed.by_group, strict=True):
         alone = group[0].node
-        joined = len(group) > 1 or again
-        if joined or groups.reads_widened(alone) or _reads_rounded_constant(alone):
+        joined = len(group) > 1 or again or groups.reads_widened(alone)
+        if joined or _reads_rounded_constant(alone) or _divides_by_number(alone):
             stored = [v for v in groups.stored_values(group) if v not in recomputed.values]
             _replace(groups, group, stored, again)
 
@@ -52,6 +54,13 @@ def _reads_rounded_constant(node: Apply) -> bool:
         isinstance(v, Constant) and v.exact is not None and v.exact != float(v.data.reshape(()))
         for v in node.inputs
     )
+
+
+def _divides_by_number(node: Apply) -> bool:
+    """Whether integers are divided by a constant: a program has it, and multiplies instead."""
+    if not isinstance(node.op, IntDiv | Mod) or not node.outputs[0].type.is_discrete:
+        return False
+    return number_in(node.inputs[1]) is not None
 
 
 def _replace(

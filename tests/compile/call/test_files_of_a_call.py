@@ -53,4 +53,4 @@ def test_of_a_cpu():
     found = steady_files(symdnn.Mode(target="cpu"))
     assert "compile/call/compiled_function.py" in found  # the fast path is generated code
     assert "compile/call/arguments.py" not in found
-    assert len(found) <= 14, sorted(found)
+    assert len(found) <= 11, sorted(found)

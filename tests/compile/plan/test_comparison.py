@@ -5,10 +5,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+import symdnn
 from symdnn.compile.plan.comparison import Compared
-from symdnn.errors import CollectiveMismatch
+from symdnn.errors import CollectiveMismatch, DistributedError
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply
+from symdnn.ops.collective.moves import Send
 from symdnn.ops.collective.reductions import AllReduce
 from symdnn.world import process
 from symdnn.world.group import Group
@@ -17,10 +19,10 @@ from symdnn.world.launcher import Launched
 BOTH, PAIR = Group((0, 1), "both"), Group((0, 2), "pair")
 
 
-def plan(*sizes, group=BOTH):
-    """A specialised segment with a reduction of each size."""
+def plan(*sizes, group=BOTH, of=None):
+    """A specialised segment with a reduction (or another collective) of each size."""
     types = [TensorType("float32", (n,)) for n in sizes]
-    nodes = [Apply(AllReduce(group), (t("x"),), (t("y"),)) for t in types]
+    nodes = [Apply(of or AllReduce(group), (t("x"),), (t("y"),)) for t in types]
     inputs = dict(zip(nodes, types))
     call = lambda node: SimpleNamespace(inputs=[inputs[node]])  # noqa: E731
     return SimpleNamespace(segment=SimpleNamespace(nodes=nodes), call=call)
@@ -49,9 +51,9 @@ def test_a_list_is_compared_once_with_the_reason_against_a_capture(told):
     assert compared.check(plan(3)) is not first
     assert [len(value[0]) for _, value in told.sent] == [2, 1]
     assert compared.check(plan()) is None
-    told.others = [["AllReduce(op=sum, float32 [5])"], "gpu.graph=off"]
+    told.others = [["AllReduce(op=sum, float32 [5])"], "gpu.graph=off", 0]
     assert compared.check(plan(5)).why == "on rank 1: gpu.graph=off"
-    told.others = [["another"], ""]
+    told.others = [["another"], "", 0]
     with pytest.raises(CollectiveMismatch, match="number 1 is AllReduce"):
         compared.check(plan(6))
 
@@ -80,6 +82,53 @@ def test_the_list_that_was_not_called_for_longest_goes_first(told):
     compared = Compared()
     assert used(compared, [1, 2, 1, 3], 2) == [set(), set(), set(), {2}]
     assert used(compared, [3, 4, 1], 2) == [set(), {1}, {3}]
+
+
+def test_lists_lose_their_plans_when_one_rank_has_too_little_memory(told):
+    """In the call in which a list is compared, which the rank tells the number of lists with."""
+    compared = Compared()
+    lists = [compared.check(plan(n)) for n in (1, 2, 3)]
+    for calls, one in enumerate(lists):
+        compared.use(one, calls)
+    with symdnn.config.change_flags(plan_cache_bytes=25):
+        new = compared.check(plan(4), "", dict.fromkeys(lists, 10))
+    assert told.sent[-1] == (BOTH, [["AllReduce(op=sum, float32 [4])"], "", 1])
+    compared.use(new, 3)
+    assert compared.dropped(9) == {lists[0]}
+    told.others = [["AllReduce(op=sum, float32 [5])"], "", 2]
+    new = compared.check(plan(5), "", dict.fromkeys(lists, 10))
+    compared.use(new, 4)
+    assert compared.dropped(9) == {lists[1], lists[2]}
+    assert compared.dropped(9) == set()
+
+
+def test_the_first_capture_is_agreed_on_and_later_ones_must_not_fail(told):
+    compared = Compared()
+    one, other, pair = (compared.check(plan(3, group=g)) for g in (BOTH, PAIR, BOTH))
+    assert pair is one
+    assert one.first
+    assert one.captured("") == ""
+    assert not one.first
+    assert told.sent[-1] == (BOTH, "")
+    count = len(told.sent)
+    assert one.captured("") == ""
+    assert len(told.sent) == count
+    with pytest.raises(DistributedError, match="other ranks replay theirs: it is busy"):
+        one.captured("it is busy")
+    told.others = "it is busy"
+    assert other.captured("") == "on rank 2: it is busy"
+    assert other.why == "on rank 2: it is busy"
+    assert not other.first
+
+
+def test_sends_have_lists_that_are_not_compared(told):
+    """What they meet is a receipt, of another rank: both are captured from the second call on."""
+    compared = Compared()
+    first = compared.check(plan(3, of=Send(BOTH, 1)))
+    assert told.sent == []
+    assert [first.called(), first.called()] == [False, True]
+    assert first.captured("busy") == first.why == "busy"
+    assert told.sent == []
 
 
 def test_of_lists_that_were_met_once_the_last_few_stay(told):

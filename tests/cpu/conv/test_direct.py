@@ -150,6 +150,9 @@ def test_what_is_refused(monkeypatch):
         patch.setattr(jit, "halves_vectors", lambda: True)
         assert "few channels" in refusal((2, 8, 8, 16), (24, 16, 1, 1))
         assert refusal((2, 8, 8, 17), (24, 17, 1, 1)) is None
+        assert "few channels" in refusal((2, 8, 8, 64), (16, 64, 1, 1))  # to each of which go many
+        assert refusal((2, 8, 8, 64), (16, 64, 3, 3)) is None
+        assert refusal((2, 8, 8, 60), (16, 60, 1, 1)) is None
         assert refusal((2, 8, 8, 16), (24, 16, 1, 1), activation="swish") is None
     assert "smaller filters" in refusal((1, 40, 40, 4), (8, 4, 30, 30))
     assert "elements" in refusal((0, 8, 8, 16), w)

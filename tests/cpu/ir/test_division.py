@@ -50,3 +50,43 @@ def test_division_is_one_call(dtype):
     f(*operands(dtype))
     (plan,) = f.plans()
     assert all(s.launch.native is not None for s in plan.bound.steps)
+
+
+@pytest.mark.usefixtures("always")
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("dtypes", ["int8 int16 int32 int64", "uint8 uint16 uint32 uint64"])
+def test_division_by_constants(dtypes):
+    for dtype in dtypes.split():
+        i, x = np.iinfo(dtype), T.vector("x", dtype=dtype)
+        numbers = [1, 2, 3, 7, 10, 100, 127, 0, i.max, i.max // 2, i.min, *[-1, -3] * (i.min < 0)]
+        a = np.unique(
+            np.concatenate([*operands(dtype), new_rng().integers(i.min, i.max, 500, dtype)])
+        )
+        for b in [np.array(n, dtype) for n in numbers]:
+            f = symdnn.function([x], [x // b, x % b], mode=symdnn.Mode(target="cpu"))
+            for found, wanted in zip(f(a), (a // b, a % b)):
+                np.testing.assert_array_equal(found, wanted, str(b))
+
+
+@pytest.mark.usefixtures("always")
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("dtype", ["int16", "uint16"])
+def test_quotients_of_16_bits_are_exact(dtype):
+    """Next to multiples, where a quotient in float32 could be rounded to the next integer."""
+    x, y = T.vector("x", dtype=dtype), T.vector("y", dtype=dtype)
+    f = symdnn.function([x, y], [x // y, x % y], mode=symdnn.Mode(target="cpu"))
+    i = np.iinfo(dtype)
+    b = np.arange(1, i.max + 1, 7).astype(dtype)
+    for k in (1, 2, 3, 100, 181, 255):
+        for off in (-1, 0, 1):
+            a = (i.max // b.astype(int) // k * b + off).clip(i.min, i.max).astype(dtype)
+            for found, wanted in zip(f(a, b), (a // b, a % b)):
+                np.testing.assert_array_equal(found, wanted)
+
+
+def test_a_divisor_that_is_a_number_is_in_the_program():
+    x = T.vector("x", dtype="int32")
+    for out in (x // 3, x % 3):
+        f = symdnn.function([x], out, mode=symdnn.Mode(target="cpu"))
+        (node,) = f.fgraph.nodes
+        assert tuple(node.inputs) == tuple(f.fgraph.inputs)

@@ -9,6 +9,7 @@ from symdnn.config import config
 from symdnn.cpu.ir.turn_ir import TURN_BLOCK
 from symdnn.cpu.nest import kernels
 from symdnn.cpu.nest.kernels import NestReduceKernel, block_of, reduction_block
+from symdnn.cpu.nest.nest_ir import nest_ir
 from symdnn.cpu.nest.schedule import scheduled
 from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.ops.array.argreduce import ArgMax, ArgMin
@@ -255,6 +256,18 @@ def test_schedules():
     assert shape((4096, 10), (1,), Sum) == ("columns", "turned", 1)
     assert shape((8, 10), (1,)) == ("lines", "dense", 1)
     assert shape((1 << 20,), (0,)) == ("lanes", "dense", 64)
+
+
+def test_a_finish_has_vectors():
+    """States of chunks are dense and combined by loops over lanes, in the order of the chunks."""
+    fold = reduction_fold(Max((0,)), ("float32",), "int32", True)
+    x, out = np.empty((4096, 512), "float32"), np.empty((1, 512), "float32")
+    nest = reduction_nest(fold, x.shape, (0,), described([x]), described([out])).merged()
+    schedule, words = scheduled(nest, 1)
+    assert words["C"] > 1
+    finish = nest_ir(nest.fold, schedule).partition("@finish(ptr %w) {")[2]
+    assert "getelementptr float, ptr" in finish
+    assert finish.partition("}")[0].count("!llvm.loop") == 2
 
 
 def test_lanes_meet_where_operands_cross_along_folded_axes():

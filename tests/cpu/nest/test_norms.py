@@ -6,7 +6,11 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
+from symdnn.cpu import prefer_generated
+from symdnn.cpu.compiler import jit
 from symdnn.cpu.nest.norms import NormGradKernel, NormKernel
+from symdnn.graph.kernel import Call
+from symdnn.graph.origin import NO_HINTS
 from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.ops.nn.batchnorm import LayerNorm, LayerNormGrad
 from tests.cpu.harness import call_of, compiled, launched
@@ -54,6 +58,17 @@ def test_forward_and_backward(rng, shape, axes, parameter, dtype):
         for a, b in zip(found, wanted):
             size = CLOSE[dtype] * max(1.0, np.abs(b).max())
             np.testing.assert_allclose(a.astype("f8"), b, rtol=CLOSE[dtype], atol=4 * size)
+
+
+@pytest.mark.parametrize(("length", "halves", "ours"), [
+    (384, True, True), (512, True, False), (512, False, True), (2048, False, True),
+    (4096, False, False),
+])  # fmt: skip
+def test_which_gradients_run_in_place_of_onednn(monkeypatch, length, halves, ours):
+    monkeypatch.setattr(jit, "halves_vectors", lambda: halves)
+    types = [TensorType("float32", (64, length))] * 3
+    call = Call(LayerNormGrad((1,), 1e-5), tuple(types), (types[0],), NO_HINTS)
+    assert (prefer_generated._long_rows(call) is None) is ours
 
 
 def test_not_a_number_stays_in_its_row(rng):

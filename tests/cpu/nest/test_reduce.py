@@ -248,3 +248,28 @@ def test_few_columns_beside_each_other(rng, dtype, columns, length):
     for some in (a, a[:, ::-1]):
         for found, w in zip(f(some), want, strict=True):
             np.testing.assert_allclose(found, w, rtol=3e-6, atol=1e-5 * length)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32", "bfloat16", "float64"])
+@pytest.mark.parametrize("sizes", [(30, 4, 250), (16, 3, 17), (40, 2, 512), (9, 11, 13, 17, 19)])
+def test_lanes_of_short_lines_meet_once(rng, dtype, sizes):
+    """Sums and extremes over every second axis, NaN and all, and their bits for any threads."""
+    axes = tuple(range(0, len(sizes), 2))
+    a = (9 * rng.normal(size=sizes)).astype(dtype)
+    if dtype != "int32":
+        a[3, 1] = np.nan
+    x = T.tensor(dtype, (None,) * a.ndim)
+    found = []
+    for count in (1, 2, 5):
+        with config.change_flags(**{"openmp.threads": count, "cpu.compile": "always"}):
+            f = symdnn.function([x], [x.sum(axes), x.max(axes), (x * x).sum(axes), x.min(axes)])
+            found.append([y.astype("float64") for y in f(a)])
+    for other in found[1:]:
+        for one, two in zip(found[0], other, strict=True):
+            np.testing.assert_array_equal(one, two)
+    wide = a.astype("int64" if dtype == "int32" else "float64")
+    want = [wide.sum(axes), wide.max(axes), (wide * wide).sum(axes), wide.min(axes)]
+    part = 2e-2 if dtype == "bfloat16" else 1e-6
+    least = part * abs(np.nan_to_num(wide)).sum(axes).max()
+    for got, w in zip(found[0], want, strict=True):
+        np.testing.assert_allclose(got, w, rtol=part, atol=least)

@@ -166,6 +166,48 @@ def test_parameters_stay_packed_until_they_change(hidden):
         np.testing.assert_array_equal(first, anew(data))
 
 
+@needs_onednn
+@pytest.mark.parametrize("sizes", [
+    (7, 1, 4, 18, 2, 1), (45, 1, 10, 20, 1, 2), (9, 33, 50, 70, 2, 2), (5, 3, 6, 7, 1, 1),
+    (3, 1, 5, 17, 1, 1),
+], ids=str)  # fmt: skip
+@pytest.mark.parametrize("mode", MODES)
+def test_parameters_of_bfloat16_are_kept_so(mode, sizes, width, monkeypatch):
+    """Results have the digits of float32, for inputs of bfloat16 and for others."""
+    _, batch, features, hidden, *_ = sizes
+    case, forms, kernel = Case(mode, *sizes), list[tuple[bool, ...]](), threads.kernel
+
+    def noted(made, *given):
+        if made is recurrent.forward_ir:
+            forms.append(given[3:])
+        return kernel(made, *given)
+
+    monkeypatch.setattr(threads, "kernel", noted)
+    given = [T.tensor("float32", a.shape) for a in case.given[1:]]
+    w = symdnn.shared(case.w.astype("bfloat16"))
+    op = replace(case.op, keeps_reserve=False)
+    outputs = op(T.cast(w, "float32"), *given)
+    f = symdnn.function(given, outputs, mode=symdnn.Mode(target="cpu"))
+    wide = w.get_value().astype("f4")
+    rounded = case.x.astype("bfloat16").astype("f4")
+    odd = rounded.copy()
+    odd[-1, -1, -1] += 2.0**-14
+    for x in (rounded, case.x, odd):
+        found = []
+        for count in (1, 2, 2):
+            with config.change_flags({"openmp.threads": count}):
+                found.append(f(x, *case.states))
+        wanted = case.expected([wide, x, *case.states])[0]
+        close(found[0], wanted)
+        for others in found[1:]:
+            for a, b in zip(others, found[0], strict=True):
+                np.testing.assert_array_equal(a, b)
+    one = batch == 1 and hidden % 2 == 0
+    pairs = width == 16 and jit.has("avx512bf16")
+    assert all(form[0] == one for form in forms)
+    assert (features % 2 == 0 and pairs) in [form[1] for form in forms]
+
+
 def test_operands_that_are_not_contiguous():
     case = Case("gru", 6, 5, 7, 20, 1, 1)
     wanted, gradients = case.expected()

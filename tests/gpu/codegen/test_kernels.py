@@ -489,6 +489,36 @@ def test_of_values_set_the_last_one_stays():
     compare(SCATTERS[0], AdvancedIncSubtensor(ROWS, True), x, y, places)
 
 
+SETS = {
+    "rows": (ROWS, (6, 8), [(40,)]),
+    "rows by a matrix": (ROWS, (6, 8), [(5, 8)]),
+    "beside slices": (PART, (3, 6, 9), [(2, 4), np.int64(2)]),
+    "two arrays": (("a", "a"), (6, 8), [(40,), (40,)]),
+    "two arrays that broadcast": (("a", FULL, "a"), (6, 3, 8), [(7, 1), (1, 9)]),
+    "arrays with slices between": ((FULL, "a", FULL, "a"), (2, 6, 3, 8), [(20,), (20,)]),
+    "one position": ((FULL, FULL, "a", FULL), (2, 3, 7, 4), [(1,)]),
+    "a range": ((FULL, FULL, "a", FULL), (2, 3, 7, 4), [np.arange(2, 6)]),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "complex128", "int8"])
+@pytest.mark.parametrize("form", SETS)
+def test_sets_of_any_form(form, dtype):
+    """The last of several stays, and memory is taken for targets of the index arrays alone."""
+    index, shape, given = SETS[form]
+    sizes = [n for n, e in zip(shape, index) if e == "a"]
+    rest = [
+        dense(rng.integers(-sizes[i], sizes[i], g)) if isinstance(g, tuple) else g
+        for i, g in enumerate(given)
+    ]
+    op, x = AdvancedIncSubtensor(index, True), dense(draws(*shape).astype(numpy_dtype(dtype)))
+    like = op.getter().reference(x, *rest)
+    y = dense((draws(*np.shape(like)) * 9).astype(numpy_dtype(dtype)))
+    compare(SCATTERS[0], op, x, y, *rest)
+    call = concrete(op, [x, y, *rest])
+    assert SCATTERS[0].workspace_bytes(call) == (0 if "one" in form else 8 * np.prod(sizes))
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "int64", "uint32"])
 @pytest.mark.parametrize("reduce", ["max", "min", "mul"])
 def test_repeated_places_are_all_combined(reduce, dtype):

@@ -116,6 +116,32 @@ def test_a_loop_becomes_a_kernel_after_many_steps(rt, monkeypatch):
     assert rt.kernels().count("steps") == 1  # it began again after twelve steps
 
 
+def test_a_loop_of_many_ops_becomes_a_kernel_after_fewer_steps(rt, monkeypatch):
+    monkeypatch.setattr(whole_loop, "_HOT_STEPS", 100)
+
+    def turn(i, v):
+        for _ in range(20):
+            v = T.sin(v[::-1]) + v.cumsum()
+        return v
+
+    x = T.fvector("x")
+    f = symdnn.function([x], control.fori_loop(0, 5, turn, x), mode=CUDA)
+    counts = []
+    for _ in range(12):
+        f(np.ones(3, "float32"))
+        counts.append(rt.kernels().count("steps"))
+    assert counts[0] == 0
+    assert counts[-1] > 0  # 60 steps of some 40 ops
+
+
+def test_performance_max_makes_kernels_at_once(rt):
+    x = T.fvector("x")
+    with config.change_flags(performance="max"):
+        f = symdnn.function([x], control.fori_loop(0, 5, lambda i, v: v * 1.5, x), mode=CUDA)
+        np.testing.assert_allclose(f(np.ones(3, "float32")), [1.5**5] * 3)
+        assert rt.kernels().count("steps") == 1
+
+
 @pytest.mark.parametrize(
     "flags", [{"gpu.whole_loops": "never"}, {"deterministic": "more"}, {"gpu.graph": "auto"}]
 )

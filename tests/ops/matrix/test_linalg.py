@@ -13,10 +13,10 @@ import symdnn.tensor as T
 from symdnn import Mode
 from symdnn.config import config
 from symdnn.errors import (
+    AssertionFailed,
     DataError,
     LinAlgError,
     NdimMismatch,
-    NonDifferentiable,
     OptionError,
     ShapeMismatch,
     TypeMismatch,
@@ -266,12 +266,31 @@ def test_words_that_are_not_taken_are_named(build, what):
         build(T.dmatrix())
 
 
-def test_gradients_that_do_not_exist_are_refused():
-    a = T.dmatrix("a")
-    for cost in (L.svd(a)[0].sum(), L.qr(a, "complete")[0].sum()):
-        with pytest.raises(NonDifferentiable, match="Use "):
-            T.grad(cost, a)
-    assert T.grad(L.svd(a)[1].sum(), a).dtype == "float64"
+FULL = {
+    "svd": lambda a, k: (L.svd(a)[0][:, :k] * np.arange(1.0, k + 1)).sum() + L.svd(a)[2][:k].sum(),
+    "qr": lambda a, k: (L.qr(a, "complete")[0][:, :k] * np.arange(1.0, k + 1)).sum(),
+}
+
+
+@pytest.mark.parametrize("name", FULL)
+def test_gradients_that_do_not_exist_are_refused(name):
+    cubes = {"svd": lambda a: L.svd(a)[0], "qr": lambda a: L.qr(a, "complete")[0]}[name]
+    slope = symdnn.grad(lambda a: (cubes(a) ** 3).sum())
+    a = np.random.default_rng(0).normal(size=(4, 3))
+    with pytest.raises(AssertionFailed, match=r"no function of the matrix.*Use the reduced"):
+        slope(a)
+    assert slope(a.T).shape == (3, 4)  # all vectors of q, or of u, are functions of it
+
+
+@pytest.mark.parametrize("name", FULL)
+@pytest.mark.parametrize("shape", [(4, 4), (4, 3), (3, 4)])
+def test_full_factors_have_derivatives_of_every_order_without_static_sizes(name, shape):
+    rng = np.random.default_rng(1)
+    a, way = rng.normal(size=(2, 5, *shape))
+    slope = symdnn.grad(lambda v: FULL[name](v, min(shape)))
+    both = symdnn.vmap(lambda v, t: symdnn.jvp(slope, (v,), (t,))[1])
+    change = [(slope(x + 1e-6 * t) - slope(x - 1e-6 * t)) / 2e-6 for x, t in zip(a, way)]
+    np.testing.assert_allclose(symdnn.jit(both)(a, way), change, rtol=1e-4, atol=1e-5)
 
 
 def test_stacks_broadcast_in_solutions(rng):

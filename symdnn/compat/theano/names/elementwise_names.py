@@ -1,4 +1,8 @@
-"""Elementwise functions of ``theano.tensor`` that are ops too: ``node.op == T.add``."""
+"""Elementwise functions of ``theano.tensor`` that are ops too: ``node.op == T.add``.
+
+``add_inplace`` and its kin are the functions themselves, since the compiler decides what is done in
+place.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +26,8 @@ _KINDS: dict[str, type[Elemwise]] = {
     for name, kind in vars(module).items()
     if isinstance(kind, type) and issubclass(kind, Elemwise) and kind.__module__ == module.__name__
 }
+#: What ``theano.tensor.inplace`` calls otherwise.
+_IN_PLACE = {"abs_": "abs", "second": "fill", "transpose_": "transpose"}
 
 
 class ElementwiseFunction:
@@ -66,6 +72,9 @@ def elementwise_function(name: str, function: Callable[..., Any]) -> Any:
 
 
 def __getattr__(name: str) -> Any:
+    base = name.removesuffix("_inplace")
+    if base != name and hasattr(T, _IN_PLACE.get(base, base)):
+        return getattr(T, _IN_PLACE.get(base, base))
     function = T.__dict__.get(name) or getattr(T.nnet, name, None)
     found = elementwise_function(name, function) if callable(function) else None
     if isinstance(found, ElementwiseFunction):

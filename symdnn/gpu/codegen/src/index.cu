@@ -3,7 +3,8 @@
 // COMBINE in words of WORD's type, which is as large (2), V neighbours at a time; OWNER is the type
 // of numbers of elements. With CHECKED 0 an index out of range is not reported, but not
 // used either. A GUARDED kernel writes nothing once the error word is set. The last SOURCES index
-// arrays select elements of y: `add` reads what it adds where they say.
+// arrays select elements of y: `add` reads what it adds where they say. Where it is CLAIMED, each
+// target of the index arrays has an owner: the number of the last of their positions that sets it.
 
 struct Parameters {
   T* x;
@@ -17,6 +18,9 @@ struct Parameters {
   i64 kind[ARRAYS + SOURCES], limit[ARRAYS + SOURCES], jump[ARRAYS + SOURCES];
   i64 size[D], x_step[D], y_step[D];
   i64 index_step[ARRAYS + SOURCES][D];
+#if CLAIMED
+  i64 owner_jump[ARRAYS], position_step[D];
+#endif
 };
 
 INLINE i64 index_value(const void* p, i64 kind, i64 at) {
@@ -51,6 +55,21 @@ INLINE bool moved(const Parameters& p, COUNT n, int first, int end, i64& at) {
   return inside;
 }
 
+#if CLAIMED
+// Whether no later position of the index arrays has the same target.
+INLINE bool is_last(const Parameters& p, COUNT n) {
+  i64 target = 0;
+#pragma unroll
+  for (int a = 0; a < ARRAYS; a++) {
+    const i64 k = index_value(p.index[a], p.kind[a], place(n, p.size, p.index_step[a]));
+    target += (k < 0 ? k + p.limit[a] : k) * p.owner_jump[a];
+  }
+  return p.owner[target] == (OWNER)(place(n, p.size, p.position_step) + 1);
+}
+#else
+INLINE bool is_last(const Parameters&, COUNT) { return true; }
+#endif
+
 // The offset of the indexed element of x; false if an index is out of range.
 INLINE bool chosen(const Parameters& p, COUNT n, i64& at) {
   at = place(n, p.size, p.x_step);
@@ -69,7 +88,7 @@ extern "C" __global__ void __launch_bounds__(256) gather(const __grid_constant__
   }
 }
 
-// Of several values for one element the last one stays: first each element finds its last writer.
+// Of several values for one target the last one stays: first each target finds its last position.
 extern "C" __global__ void __launch_bounds__(256) claim(const __grid_constant__ Parameters p) {
   EACH(n) {
     i64 at;
@@ -80,8 +99,7 @@ extern "C" __global__ void __launch_bounds__(256) settle(const __grid_constant__
   if (GUARDED && *p.error_word != 0) return;
   EACH(n) {
     i64 at;
-    if (chosen(p, n, at) && (!CLAIMED || p.owner[at] == (OWNER)(n + 1)))
-      p.x[at] = p.y[place(n, p.size, p.y_step)];
+    if (chosen(p, n, at) && is_last(p, n)) p.x[at] = p.y[place(n, p.size, p.y_step)];
   }
 }
 

@@ -1,0 +1,262 @@
+"""The forward pass of a recurrent layer as LLVM IR (:mod:`symdnn.cpu.rnn.recurrent_ir`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from symdnn.cpu.ir.builder import VECTOR, WIDTH
+from symdnn.cpu.rnn.recurrent_ir import FORWARD_WORDS, SAVED_VECTORS, RecurrentSource, module
+from symdnn.cpu.rnn.recurrent_narrow_ir import DOT_DECLARED, GROUP_TERM, functions
+
+__all__ = ["forward_ir"]
+
+
+def forward_ir(mode: str, width: int, keeps: bool, one: bool = False, pairs: bool = False) -> str:
+    """The module of ``kernel`` for vectors of ``width``; its block is :data:`FORWARD_WORDS`.
+
+    With ``one``, for one sequence, the matrix of the state is of bfloat16; with ``pairs`` that of
+    the inputs is, and inputs that are too are multiplied so (:mod:`~.recurrent_narrow_ir`).
+    """
+    more = [*DOT_DECLARED * pairs, *(functions(pairs) if one or pairs else [])]
+    return module(width, _Forward(mode, width, keeps, one, pairs).source(), more)
+
+
+class _Forward(RecurrentSource):
+    """The forward pass of one layer in one direction."""
+
+    def __init__(self, mode: str, width: int, keeps: bool, one: bool, pairs: bool) -> None:
+        super().__init__(mode, width, FORWARD_WORDS)
+        self.keeps, self.one, self.pairs = keeps and SAVED_VECTORS[mode] > 0, one, pairs
+        self.x_row, self.h_row = self.times("%columns", 4), self.times("%hidden", 4)
+
+    def source(self) -> list[str]:
+        """The lines of the function."""
+        self.own = own = self.share()
+        groups = self.times(own.first, self.gates)
+        self.my_w, self.w_panel = self.begin_panels(own, "%packed_w", groups, "%columns")
+        self.my_r, self.r_panel = self.begin_panels(own, "%packed_r", groups, "%hidden")
+        all_columns = self.times(own.groups, self.gates * WIDTH)
+        #: Bytes of a row; a cache line longer, so that rows do not map to the same sets of the
+        #: cache.
+        self.row = self.times(self.plus(all_columns, WIDTH), 4)
+        first = self.times(groups, 4 * WIDTH)
+        self.my_bias = self.place("%bias", first)
+        self.my_bias_h = self.place("%bias", (all_columns, 4), first)
+        self.my_before = self.place("%before", (own.thread, self.times(self.row, "%before_rows")))
+        self.my_before_h = self.place("%before_h", (own.thread, self.times(self.row, self.rows)))
+        self.columns = self.times(own.count, self.gates * WIDTH)
+        if self.one or self.pairs:
+            self._begin_narrow(groups)
+        mine = self.place("%packed_for", (own.thread, 8))
+        known = self.new(f"load i64, ptr {mine}, align 8")
+        stale = self.new(f"icmp ne i64 {known}, {own.active}")
+        self.when("stale", stale, lambda: self._pack_share(mine))
+        #: Whether a chunk has several steps.
+        self.together = self.new("icmp sgt i64 %chunk, 1")
+        self.apart = self.new(f"xor i1 {self.together}, true")
+        chunks = self.new(f"sdiv i64 {self.less(self.plus('%steps', '%chunk'), 1)}, %chunk")
+        self.loop("chunk_of_steps", chunks, self._chunk)
+        return self.end()
+
+    def _begin_narrow(self, groups: str) -> None:
+        """Append the places of this thread's matrices of bfloat16, after ``groups`` of others."""
+        self.my_groups = self.times(self.own.count, self.gates)
+        self.x_pairs, self.h_pairs = (self.new(f"sdiv i64 {n}, 2") for n in ("%columns", "%hidden"))
+        self.x_panel, self.h_panel = (
+            self.times(n, GROUP_TERM) for n in (self.x_pairs, self.h_pairs)
+        )
+        if self.one:
+            self.my_r = self.place("%packed_r", (groups, self.h_panel))
+        if self.pairs:
+            self.my_pairs = self.place("%packed_pairs", (groups, self.x_panel))
+            own = self.times(self.x_pairs, self.times("%before_rows", 4))
+            self.my_x = self.place("%pairs", (self.own.thread, own))
+
+    def _chunk(self, i: str, _: list[str]) -> list[str]:
+        """Append the steps of a chunk, after the product of all their inputs if they are several.
+
+        Rows of the product are in the order of memory, which is that of the steps or the reverse.
+        """
+        self.begin = self.times(i, "%chunk")
+        self.count = self.least("%chunk", self.less("%steps", self.begin))
+        back = self.new("icmp slt i64 %x_step, 0")
+        last = self.less(self.count, 1)
+        self.lowest = self.new(f"select i1 {back}, i64 {last}, i64 0")
+        step = self.times("%batch", self.row)
+        step = self.new(f"select i1 {back}, i64 {self.less(0, step)}, i64 {step}")
+        self.before_step = self.new(f"select i1 {self.together}, i64 {step}, i64 0")
+        self.when("ahead", self.together, self._multiply_ahead)
+        self.loop("step", self.count, self._step)
+        return []
+
+    def _multiply_ahead(self) -> None:
+        """Append the product of the inputs of a whole chunk."""
+        x = self.place("%x", (self.plus(self.begin, self.lowest), "%x_step"))
+        self._multiply_inputs(x, self.my_before, self.times(self.count, "%batch"))
+
+    def _multiply_inputs(self, x: str, to: str, rows: str) -> None:
+        def widely() -> None:
+            self.multiply((x, self.x_row), (self.my_w, self.w_panel), (to, self.row),
+                          (self.my_bias, "0"), (rows, self.columns, "%columns"))  # fmt: skip
+
+        def in_pairs(holds: bool, _: str) -> None:
+            if not holds:
+                widely()
+                return
+            self.call("narrow_product", f"ptr {self.my_x}", f"ptr {self.my_pairs}", f"ptr {to}",
+                      f"i64 {self.row}", f"ptr {self.my_bias}", f"i64 {rows}",
+                      f"i64 {self.my_groups}", f"i64 {self.x_pairs}")  # fmt: skip
+
+        if not self.pairs:
+            widely()
+            return
+        count = self.times(rows, "%columns")
+        exact = f"call i1 @narrow_pairs(ptr {x}, ptr {self.my_x}, i64 {count})"
+        self.choose(f"pairs{len(self.lines)}", self.new(exact), in_pairs)
+
+    def _pack_share(self, mine: str) -> None:
+        """Append the packing of this thread's share. The first thread's invalidates the shares of
+        threads that do not run now, which may have been where it packs."""
+        own = self.own
+        self.loop("pack", own.count, self._pack)
+        self.put(f"store i64 {own.active}, ptr {mine}, align 8")
+        is_first = self.new(f"icmp eq i64 {own.thread}, 0")
+        others = self.new(f"icmp slt i64 {own.active}, %threads")
+        self.when("clears", self.new(f"and i1 {is_first}, {others}"), self._forget_others)
+
+    def _forget_others(self) -> None:
+        def clear(t: str, _: list[str]) -> list[str]:
+            self.put(f"store i64 0, ptr {self.place('%packed_for', (t, 8))}, align 8")
+            return []
+
+        self.counted("clear", self.own.active, "%threads", clear)
+
+    def _pack(self, j: str, _: list[str]) -> list[str]:
+        """Append the packing of a group's columns, gate after gate, and of their biases."""
+        unit = self.times(self.plus(self.own.first, j), WIDTH)
+        lanes = self.least(self.less("%hidden", unit), WIDTH)
+        mask = self.lanes_below(unit, "%hidden")
+        for gate in range(self.gates):
+            group = self.affine(j, self.gates, gate)
+            panel = self.new(f"udiv i64 {group}, {self.panel}")
+            within = self.times(self.new(f"urem i64 {group}, {self.panel}"), 4 * WIDTH)
+            row = self.plus(self.times("%hidden", gate), unit)
+            w, r = self.place("%w", (row, self.x_row)), self.place("%r", (row, self.h_row))
+            to = self.place(self.my_w, (panel, self.w_panel), within)
+            self.pack(w, 4, self.x_row, to, "0", lanes, "%columns")
+            if self.pairs:
+                to = self.place(self.my_pairs, (group, self.x_panel))
+                self._pack_pairs(w, self.x_row, to, lanes, self.x_pairs)
+            if self.one:
+                to = self.place(self.my_r, (group, self.h_panel))
+                self._pack_pairs(r, self.h_row, to, lanes, self.h_pairs)
+            else:
+                to = self.place(self.my_r, (panel, self.r_panel), within)
+                self.pack(r, 4, self.h_row, to, "0", lanes, "%hidden")
+            at = self.times(group, 4 * WIDTH)
+            bw, br = (self.load(self.place(b, (row, 4)), mask) for b in ("%bw", "%br"))
+            if self.mode == "gru":
+                self.store(br, self.place(self.my_bias_h, at))
+            else:
+                bw = self.add(bw, br)
+            self.store(bw, self.place(self.my_bias, at))
+        return []
+
+    def _pack_pairs(self, source: str, row: str, to: str, lanes: str, pairs: str) -> None:
+        self.call("narrow_pack", f"ptr {source}", f"i64 {row}", f"ptr {to}", f"i64 {lanes}",
+                  f"i64 {pairs}")  # fmt: skip
+
+    def _step(self, c: str, _: list[str]) -> list[str]:
+        """Append a step, for as many sequences at a time as a tile has rows: they fit L1."""
+        s = self.plus(self.begin, c)
+        self.s, self.ready = s, self.times(s, self.own.active)
+        row = self.less(c, self.lowest)
+        self.now = self.place(self.my_before, (row, self.before_step))
+        last = self.place("%y", (self.less(s, 1), "%y_step"))
+        self.h = self.choose_first(s, "%hx", last)
+        self.h_step = self.choose_first(s, self.h_row, "%y_row", "i64")
+        tiles = self.new(f"udiv i64 {self.plus('%batch', self.rows - 1)}, {self.rows}")
+        self.loop("tile", tiles, self._tile)
+        self.call("arrive", "ptr %counter")
+        return []
+
+    def _tile(self, i: str, _: list[str]) -> list[str]:
+        self.sequence = self.times(i, self.rows)
+        rows = self.least(self.less("%batch", self.sequence), self.rows)
+        before, gru = (self.now, self.row), self.mode == "gru"
+        x = self.place("%x", (self.s, "%x_step"), (self.sequence, self.x_row))
+        self.when("inputs", self.apart, lambda: self._multiply_inputs(x, self.now, rows))
+        self.wait(self.ready)
+        h = self.place(self.h, (self.sequence, self.h_step))
+        after = (self.my_before_h, self.row) if gru else before
+        start = (self.my_bias_h, "0") if gru else before
+        if self.one:
+            given = f"ptr {h}", f"ptr {self.my_r}", f"ptr {after[0]}", f"ptr {start[0]}"
+            self.call("narrow_row", *given, f"i64 {self.my_groups}", f"i64 {self.h_pairs}")
+        else:
+            self.multiply((h, self.h_step), (self.my_r, self.r_panel), after, start,
+                          (rows, self.columns, "%hidden"))  # fmt: skip
+        self.loop("sequence", rows, self._sequence)
+        return []
+
+    # -- gates, cells and states ----------------------------------------------------------------
+
+    def _sequence(self, i: str, _: list[str]) -> list[str]:
+        """Append the addresses of a sequence in each array, and the loop over its units."""
+        first, b = self.times(self.own.unit, 4), self.plus(self.sequence, i)
+        row = self.times(i, self.row)
+        self.in_before, self.in_before_h = (
+            self.place(p, row) for p in (self.now, self.my_before_h)
+        )
+        self.in_y = self.place("%y", (self.s, "%y_step"), (b, "%y_row"), first)
+        self.in_h = self.place(self.h, (b, self.h_step), first)
+        self.in_cells = self.place("%cells", (self.s, "%cells_step"), (b, self.h_row), first)
+        group = self.plus(self.times(b, self.own.groups), self.own.first)
+        size = 4 * WIDTH * SAVED_VECTORS[self.mode]
+        self.in_kept = self.place("%kept", (self.s, "%kept_step"), (group, size))
+        self.loop("group", self.own.count, self._group)
+        return []
+
+    def _group(self, j: str, _: list[str]) -> list[str]:
+        self.units = self.times(j, 4 * WIDTH)
+        self.inside = self.lanes_below(self.times(j, WIDTH), self.own.units)
+        self.gates_at = self.times(j, 4 * WIDTH * self.gates)
+        given = self._vectors(self.in_before, self.gates_at, self.gates)
+        if self.mode == "lstm":
+            h, kept = self._lstm(given)
+        elif self.mode == "gru":
+            h, kept = self._gru(given)
+        else:
+            h, kept = self._plain(given[0]), []
+        self.store(h, self.place(self.in_y, self.units), self.inside)
+        if self.keeps:
+            to = self.place(self.in_kept, (j, 4 * WIDTH * len(kept)))
+            for i, value in enumerate(kept):
+                self.store(value, self.place(to, 4 * WIDTH * i))
+        return []
+
+    def _vectors(self, base: str, at: str, count: int) -> list[str]:
+        """Load neighbouring vectors."""
+        first = self.place(base, at)
+        return [self.load(self.place(first, 4 * WIDTH * g)) for g in range(count)]
+
+    def _lstm(self, given: Sequence[str]) -> tuple[str, list[str]]:
+        i, f, o = (self.sigmoid(given[k]) for k in (0, 1, 3))
+        g = self.tanh(given[2])
+        cells = self.place(self.in_cells, self.units)
+        c = self.multiply_add(f, self.load(cells, self.inside), self.new(f"fmul {VECTOR} {i}, {g}"))
+        self.store(c, self.place(cells, "%cells_step"), self.inside)
+        return self.new(f"fmul {VECTOR} {o}, {self.tanh(c)}"), [i, f, g, o]
+
+    def _gru(self, given: Sequence[str]) -> tuple[str, list[str]]:
+        more = self._vectors(self.in_before_h, self.gates_at, 3)
+        r, z = (self.sigmoid(self.add(given[k], more[k])) for k in (0, 1))
+        n = self.tanh(self.multiply_add(r, more[2], given[2]))
+        before = self.load(self.place(self.in_h, self.units), self.inside)
+        return self.multiply_add(z, self.sub(before, n), n), [r, z, n, more[2]]
+
+    def _plain(self, given: str) -> str:
+        if self.mode == "rnn_tanh":
+            return self.tanh(given)
+        low = self.new(f"fcmp olt {VECTOR} {given}, zeroinitializer")  # NaN stays
+        return self.new(f"select <{WIDTH} x i1> {low}, {VECTOR} zeroinitializer, {VECTOR} {given}")

@@ -1,0 +1,233 @@
+"""Products with matrices of bfloat16 in a recurrent layer, as LLVM IR.
+
+Two terms of a column are one word of 32 bits, so that a matrix takes half of the memory: a step of
+one sequence takes the time in which the matrix of the state is read. A shift and a mask give both
+terms in float32, and the state stays in float32. Inputs whose numbers are all of bfloat16 are
+multiplied in pairs by the processor's instruction for it.
+
+The words of a group of 16 columns follow each other, term after term.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from symdnn.cpu.ir.builder import VECTOR, WIDTH, Builder
+
+__all__ = ["DOT_DECLARED", "GROUP_TERM", "functions"]
+
+_WORDS = f"<{WIDTH} x i32>"
+_PAIRS = f"<{2 * WIDTH} x bfloat>"
+#: Bytes of the words of a group for two terms.
+GROUP_TERM = 4 * WIDTH
+#: Groups whose sums are in registers at once: the processor begins eight before one is ready.
+_ROW_GROUPS = (8, 4, 1)
+_TILE_ROWS, _TILE_GROUPS = (4, 1), (4, 1)
+#: The instruction that adds products of two pairs, of a processor that has it.
+_DOT = "@llvm.x86.avx512bf16.dpbf16ps.512"
+DOT_DECLARED = (
+    f"declare {VECTOR} {_DOT}({VECTOR}, {_PAIRS}, {_PAIRS})",
+    f"declare i32 @llvm.vector.reduce.or.v{WIDTH}i32({_WORDS})",
+)
+
+#: Two terms of some columns, whose rows are ``%row`` bytes apart, to words.
+_PACK = """
+define internal void @narrow_pack(ptr %source, i64 %row, ptr %to, i64 %lanes, i64 %pairs) #0 {
+entry:
+br label %lane
+lane:
+%i = phi i64 [0, %entry], [%i_next, %lane_end]
+%at_lane = mul i64 %i, %row
+%from = getelementptr i8, ptr %source, i64 %at_lane
+%mine = getelementptr i32, ptr %to, i64 %i
+br label %pair
+pair:
+%t = phi i64 [0, %lane], [%t_next, %pair]
+%both = getelementptr i64, ptr %from, i64 %t
+%word = load i64, ptr %both, align 4
+%first = lshr i64 %word, 16
+%low = trunc i64 %first to i32
+%low_half = and i32 %low, 65535
+%second = lshr i64 %word, 32
+%high = trunc i64 %second to i32
+%high_half = and i32 %high, -65536
+%packed = or i32 %low_half, %high_half
+%at_term = mul i64 %t, 64
+%place = getelementptr i8, ptr %mine, i64 %at_term
+store i32 %packed, ptr %place, align 4
+%t_next = add i64 %t, 1
+%t_more = icmp slt i64 %t_next, %pairs
+br i1 %t_more, label %pair, label %lane_end
+lane_end:
+%i_next = add i64 %i, 1
+%i_more = icmp slt i64 %i_next, %lanes
+br i1 %i_more, label %lane, label %done
+done:
+ret void
+}
+""".strip().splitlines()
+
+
+def functions(inputs: bool) -> list[str]:
+    """``narrow_pack``, ``narrow_row`` and, of ``inputs``, ``narrow_pairs`` and ``narrow_product``.
+
+    ``narrow_pairs`` converts numbers, and says whether they are all of bfloat16.
+    """
+    made = [*_PACK, *_Row().source()]
+    return [*made, *_Pairs().source(), *_Product().source()] if inputs else made
+
+
+class _Narrow(Builder):
+    """A builder with loops over parts of a count, and over words."""
+
+    def in_parts(
+        self, name: str, count: str, sizes: tuple[int, ...], body: Callable[[int, str], None]
+    ) -> None:
+        """Append ``body(size, first)`` for parts of each of these sizes, the last of which is 1."""
+        done = "0"
+        for size in sizes:
+            left = self.new(f"sub i64 {count}, {done}")
+            parts = self.new(f"sdiv i64 {left}, {size}")
+            begin, label = done, f"{name}{size}"
+
+            def part(i: str, _: list[str], size: int = size, begin: str = begin) -> list[str]:
+                at = self.new(f"add i64 {begin}, {self.new(f'mul i64 {i}, {size}')}")
+                body(size, at)
+                return []
+
+            any_part = self.new(f"icmp sgt i64 {parts}, 0")
+
+            def parts_of(label: str = label, parts: str = parts) -> None:
+                self.loop(label, parts, part)
+
+            self.when(f"any_{label}", any_part, parts_of)
+            done = self.new(f"add i64 {begin}, {self.new(f'mul i64 {parts}, {size}')}")
+
+    def place(self, base: str, index: str, size: str | int) -> str:
+        """The address ``base`` plus a product."""
+        return self.bytes_at(base, self.new(f"mul i64 {index}, {size}"))
+
+    def words(self, pointer: str) -> str:
+        """Load the words of a group for two terms."""
+        return self.new(f"load {_WORDS}, ptr {pointer}, align 4")
+
+    def floats(self, words: str) -> str:
+        """The same bits as float32."""
+        return self.new(f"bitcast {_WORDS} {words} to {VECTOR}")
+
+    def everywhere(self, pointer: str) -> str:
+        """Load a word, to all lanes."""
+        return self._everywhere(_WORDS, "i32", self.new(f"load i32, ptr {pointer}, align 4"))
+
+
+def _all(value: int) -> str:
+    return f"<{', '.join([f'i32 {value}'] * WIDTH)}>"
+
+
+class _Row(_Narrow):
+    """A row of float32 times groups of columns, added to the row ``%from``."""
+
+    def source(self) -> list[str]:
+        """The lines of the function."""
+        self.put("define internal void @narrow_row(ptr %h, ptr %b, ptr %c, ptr %from, "
+                 "i64 %groups, i64 %pairs) #0 {", "entry:")  # fmt: skip
+        self.panel = self.new(f"mul i64 %pairs, {GROUP_TERM}")
+        self.in_parts("row", "%groups", _ROW_GROUPS, self._groups)
+        self.put("ret void", "}")
+        return self.lines
+
+    def _groups(self, count: int, first: str) -> None:
+        starts, before = list[str](), list[str]()
+        for k in range(count):
+            group = self.new(f"add i64 {first}, {k}")
+            starts.append(self.place("%b", group, self.panel))
+            before.append(self.load(self.place("%from", group, GROUP_TERM)))
+
+        def term(t: str, sums: list[str]) -> list[str]:
+            at = self.place("%h", t, 8)
+            low, high = (self.broadcast(self.bytes_at(at, n)) for n in (0, 4))
+            step, made = self.new(f"mul i64 {t}, {GROUP_TERM}"), []
+            for start, total in zip(starts, sums):
+                words = self.words(self.bytes_at(start, step))
+                first_ = self.floats(self.new(f"shl {_WORDS} {words}, {_all(16)}"))
+                second = self.floats(self.new(f"and {_WORDS} {words}, {_all(-65536)}"))
+                total = self.multiply_add(first_, low, total)
+                made.append(self.multiply_add(second, high, total))
+            return made
+
+        for k, total in enumerate(self.loop(f"term{count}", "%pairs", term, before)):
+            group = self.new(f"add i64 {first}, {k}")
+            self.store(total, self.place("%c", group, GROUP_TERM))
+
+
+class _Pairs(_Narrow):
+    """Numbers to pairs of bfloat16, cut off; the result says whether nothing was."""
+
+    def source(self) -> list[str]:
+        """The lines of the function."""
+        self.put("define internal i1 @narrow_pairs(ptr %x, ptr %to, i64 %count) #0 {", "entry:")
+        self.put(f"%seen = alloca {_WORDS}, align 64")
+        self.put(f"store {_WORDS} zeroinitializer, ptr %seen, align 64")
+        self.in_parts("numbers", "%count", (WIDTH, 1), self._numbers)
+        every = self.new(f"load {_WORDS}, ptr %seen, align 64")
+        bits = self.new(f"call i32 @llvm.vector.reduce.or.v{WIDTH}i32({_WORDS} {every})")
+        self.put(f"ret i1 {self.new(f'icmp eq i32 {bits}, 0')}", "}")
+        return self.lines
+
+    def _numbers(self, count: int, first: str) -> None:
+        kind, half = (_WORDS, f"<{WIDTH} x i16>") if count > 1 else ("i32", "i16")
+        shift, low = (_all(16), _all(65535)) if count > 1 else ("16", "65535")
+        bits = self.new(f"load {kind}, ptr {self.place('%x', first, 4)}, align 4")
+        cut = self.new(f"trunc {kind} {self.new(f'lshr {kind} {bits}, {shift}')} to {half}")
+        self.put(f"store {half} {cut}, ptr {self.place('%to', first, 2)}, align 2")
+        seen = self.new(f"load {kind}, ptr %seen, align 4")
+        lost = self.new(f"and {kind} {bits}, {low}")
+        self.put(f"store {kind} {self.new(f'or {kind} {seen}, {lost}')}, ptr %seen, align 4")
+
+
+class _Product(_Narrow):
+    """Rows of pairs times groups of columns, added to the row ``%from``."""
+
+    def source(self) -> list[str]:
+        """The lines of the function."""
+        self.put("define internal void @narrow_product(ptr %x, ptr %b, ptr %c, i64 %c_row, "
+                 "ptr %from, i64 %rows, i64 %groups, i64 %pairs) #0 {", "entry:")  # fmt: skip
+        self.panel = self.new(f"mul i64 %pairs, {GROUP_TERM}")
+        self.x_row = self.new("mul i64 %pairs, 4")
+
+        def groups(count: int, group: str) -> None:
+            def rows(height: int, row: str) -> None:
+                self._tile(height, row, count, group)
+
+            self.in_parts(f"groups{count}_rows", "%rows", _TILE_ROWS, rows)
+
+        self.in_parts("groups", "%groups", _TILE_GROUPS, groups)
+        self.put("ret void", "}")
+        return self.lines
+
+    def _tile(self, rows: int, row: str, groups: int, group: str) -> None:
+        numbers = [self.new(f"add i64 {group}, {k}") for k in range(groups)]
+        starts = [self.place("%b", n, self.panel) for n in numbers]
+        lines = [self.new(f"add i64 {row}, {i}") for i in range(rows)]
+        sources = [self.place("%x", i, self.x_row) for i in lines]
+        before = [self.load(self.place("%from", n, GROUP_TERM)) for n in numbers]
+
+        def term(t: str, sums: list[str]) -> list[str]:
+            step, at = (self.new(f"mul i64 {t}, {n}") for n in (GROUP_TERM, 4))
+            columns = [self._pair(self.words(self.bytes_at(s, step))) for s in starts]
+            made = []
+            for i, source in enumerate(sources):
+                x = self._pair(self.everywhere(self.bytes_at(source, at)))
+                for k, b in enumerate(columns):
+                    given = f"{VECTOR} {sums[i * groups + k]}, {_PAIRS} {x}, {_PAIRS} {b}"
+                    made.append(self.new(f"call {VECTOR} {_DOT}({given})"))
+            return made
+
+        found = self.loop(f"term{rows}x{groups}", "%pairs", term, before * rows)
+        for i, line in enumerate(lines):
+            c = self.place("%c", line, "%c_row")
+            for k, n in enumerate(numbers):
+                self.store(found[i * groups + k], self.place(c, n, GROUP_TERM))
+
+    def _pair(self, words: str) -> str:
+        return self.new(f"bitcast {_WORDS} {words} to {_PAIRS}")
