@@ -170,7 +170,8 @@ def _ratio(node: Apply, product: Apply) -> float | None:
 
 def _factors(x: Variable) -> dict[Variable, float]:
     """Variables of which ``x`` is a view times a number, with the number."""
-    found, factor = {}, 1.0
+    found: dict[Variable, float] = {}
+    factor = 1.0
     while True:
         found |= {v: factor for v in (x, x.stable_form_of) if v is not None}
         if made_by(x, Reshape, DimShuffle, Cast, MatchSizes, SpecifyType):

@@ -105,6 +105,12 @@ class _GatherBuilder(LoopBuilder):
         entry = []
         for i, name in enumerate(gather_words(plan)):
             entry += data_of(f"%{name}.data", i) if name in operands else word(f"%{name}", i)
+        if plan.what == "gather":
+            entry += [
+                f"%right{k} = alloca [{LANES_OF_TASK} x i64], align 64"
+                for k, o in enumerate(plan.index)
+                if o.inner != "one"
+            ]
         self.tasks(entry, "task")
         if not plan.changes:
             self._part("%r")
@@ -201,36 +207,64 @@ class _GatherBuilder(LoopBuilder):
         """
         plan = self.plan
         varying = [k for k, o in enumerate(plan.index) if o.inner != "one"]
-        strange, ends, run = "", list[str](), None
-        if plan.what != "check" and varying:
-            at = begun(low)
-            # Indices that count from the end, or are wrong, are rare: without them there is less to
-            # do.
-            run = _Run(self, varying[0], at, count) if self._may_run(varying) else None
 
-            def look(i: str, sofar: list[str]) -> list[str]:
-                found = self._strange(varying, at, i, sofar[0])
-                return [found, *(run.follow(i, sofar[1:]) if run else ())]
+        def each_row(body: Callable[[dict[str, str]], None]) -> None:
+            def row(i: str, _: list[str]) -> list[str]:
+                body(begun(self.new(f"add i64 {low}, {i}")))
+                return []
 
-            starts = ["0", "0", count] if run else ["0"]
-            (strange, *ends) = self.counted("look", 0, count, look, starts, "i64", parallel=True)
+            self.counted(self.tag(), 0, rows, row)
 
-        def row(i: str, _: list[str]) -> list[str]:
-            self._row(begun(self.new(f"add i64 {low}, {i}")), varying, count, strange, run, ends)
-            return []
+        if plan.what == "check" or not varying:
+            each_row(lambda at: self._row_alone(at, varying, count))
+            return
+        at = begun(low)
+        # Indices that count from the end, or are wrong, are rare: without them there is less to do.
+        run = _Run(self, varying[0], at, count) if self._may_run(varying) else None
 
-        self.counted("row", 0, rows, row)
+        def look(i: str, sofar: list[str]) -> list[str]:
+            found = self._strange(varying, at, i, sofar[0])
+            return [found, *(run.follow(i, sofar[1:]) if run else ())]
 
-    def _row(
-        self, begun: Mapping[str, str], varying: Sequence[int], count: str, strange: str,
-        run: _Run | None, ends: Sequence[str],
-    ) -> None:  # fmt: skip
-        """Append code that gathers a row; see :meth:`_gather`."""
-        plan, base, wrong = self.plan, begun["x"], "0"
-        for k, o in enumerate(plan.index):
+        starts = ["0", "0", count] if run else ["0"]
+        (strange, *ends) = self.counted("look", 0, count, look, starts, "i64", parallel=True)
+
+        def either(plain: bool, _: str) -> None:
+            if not plain:
+                self._put_right(varying, at, count)
+            each_row(lambda at: self._row(at, varying, count, plain, run, ends))
+
+        self.choose("all", self.new(f"icmp eq i64 {strange}, 0"), either)
+
+    def _put_right(self, varying: Sequence[int], begun: Mapping[str, str], count: str) -> None:
+        """Append code that writes indices counted from the beginning into buffers for all rows.
+
+        One out of range, which is reported, becomes 0.
+        """
+
+        def lane(i: str, sofar: list[str]) -> list[str]:
+            wrong = sofar[0]
+            for k in varying:
+                number, wrong = self._sound(k, self.lane(f"a{k}", begun[f"a{k}"], i), wrong)
+                place = self.new(f"getelementptr i64, ptr %right{k}, i64 {i}")
+                self.put(f"store i64 {number}, ptr {place}{ACCESS}")
+            return [wrong]
+
+        self._report(*self.counted("right", 0, count, lane, ["0"], "i64", parallel=True))
+
+    def _start_of_row(self, begun: Mapping[str, str]) -> tuple[str, str]:
+        """Where the elements of a row are by the indices that do not change along it, and whether
+        one of these is bad."""
+        base, wrong = begun["x"], "0"
+        for k, o in enumerate(self.plan.index):
             if o.inner == "one":
                 offset, wrong = self._offset(k, begun[f"a{k}"], wrong)
                 base = self.bytes_at(base, offset)
+        return base, wrong
+
+    def _row_alone(self, begun: Mapping[str, str], varying: Sequence[int], count: str) -> None:
+        """Append code that copies a row of a gather, or checks its indices."""
+        plan, (base, wrong) = self.plan, self._start_of_row(begun)
         bits = 8 * int(numpy_dtype(plan.indexed.dtype).itemsize)
         if plan.copies_rows:
             nbytes = plan.row_bytes or self.affine(count, bits // 8)
@@ -238,45 +272,49 @@ class _GatherBuilder(LoopBuilder):
             self._report(wrong)
             return
 
-        def element(plain: bool) -> Callable[[str, list[str]], list[str]]:
-            def append(i: str, sofar: list[str]) -> list[str]:
-                at = self.lane("x", base, i)
-                for k in varying:
-                    place = self.lane(f"a{k}", begun[f"a{k}"], i)
-                    if plain:
-                        at = self._plain(k, at, place)
-                        continue
-                    offset, bad = self._offset(k, place, sofar[0])
-                    at, sofar = self.bytes_at(at, offset), [bad]
-                if plan.what == "gather":
-                    value = self.new(f"load i{bits}, ptr {at}{ACCESS}")
-                    self.put(f"store i{bits} {value}, ptr {self.lane('y', begun['y'], i)}{ACCESS}")
-                return sofar
+        def element(i: str, sofar: list[str]) -> list[str]:
+            bad = sofar[0]
+            for k in varying:
+                _, bad = self._sound(k, self.lane(f"a{k}", begun[f"a{k}"], i), bad)
+            if plan.what == "gather":
+                self._copy_element(self.lane("x", base, i), self.lane("y", begun["y"], i))
+            return [bad]
 
-            return append
+        self._report(*self.counted(self.tag(), 0, count, element, [wrong], "i64", parallel=True))
 
-        def careful() -> None:
-            found = self.counted("lane", 0, count, element(False), [wrong], "i64", parallel=True)
-            self._report(found[0])
+    def _row(
+        self, begun: Mapping[str, str], varying: Sequence[int], count: str, plain: bool,
+        run: _Run | None, ends: Sequence[str],
+    ) -> None:  # fmt: skip
+        """Append code that gathers a row, by its indices or, unless ``plain``, those in buffers."""
+        base, wrong = self._start_of_row(begun)
 
-        def each(name: str, low: int | str, high: str) -> None:
+        def element(i: str, _: list[str]) -> list[str]:
+            at = self.lane("x", base, i)
+            for k in varying:
+                if plain:
+                    number = self.loaded(k, self.lane(f"a{k}", begun[f"a{k}"], i))
+                else:
+                    place = self.new(f"getelementptr i64, ptr %right{k}, i64 {i}")
+                    number = self.new(f"load i64, ptr {place}{ACCESS}")
+                at = self._along(k, at, number)
+            self._copy_element(at, self.lane("y", begun["y"], i))
+            return []
+
+        def each(low: int | str, high: str) -> None:
             # One load for each index is faster than vectors of them, but not several.
-            self.counted(name, low, high, element(True), parallel=len(varying) > 1)
+            self.counted(self.tag(), low, high, element, parallel=len(varying) > 1)
 
-        def either(plain: bool, _: str) -> None:
-            if not plain:
-                careful()
-                return
-            if run is None:
-                each("plain", 0, count)
-            else:
-                self._copy_run(run, base, begun["y"], ends, each)
-            self._report(wrong)
-
-        if strange:
-            self.choose("all", self.new(f"icmp eq i64 {strange}, 0"), either)
+        if plain and run is not None:
+            self._copy_run(run, base, begun["y"], ends, each)
         else:
-            careful()
+            each(0, count)
+        self._report(wrong)
+
+    def _copy_element(self, source: str, to: str) -> None:
+        bits = 8 * int(numpy_dtype(self.plan.indexed.dtype).itemsize)
+        value = self.new(f"load i{bits}, ptr {source}{ACCESS}")
+        self.put(f"store i{bits} {value}, ptr {to}{ACCESS}")
 
     def _may_run(self, varying: Sequence[int]) -> bool:
         """Whether consecutive indices select neighbours, as the lanes are."""
@@ -286,7 +324,7 @@ class _GatherBuilder(LoopBuilder):
 
     def _copy_run(
         self, run: _Run, base: str, to: str, ends: Sequence[str],
-        each: Callable[[str, int | str, str], None],
+        each: Callable[[int | str, str], None],
     ) -> None:  # fmt: skip
         """Append the copy of a run that most lanes are in, and the loops around it."""
         low, high = ends
@@ -296,14 +334,14 @@ class _GatherBuilder(LoopBuilder):
 
         def either(copied: bool, _: str) -> None:
             if not copied:
-                each("plain", 0, run.count)
+                each(0, run.count)
                 return
-            self.when("left", self.new(f"icmp sgt i64 {low}, 0"), lambda: each("before", 0, low))
+            self.when("left", self.new(f"icmp sgt i64 {low}, 0"), lambda: each(0, low))
             number = self.new(f"add i64 {run.ahead}, {low}")
             source = self.new(f"getelementptr i{bits}, ptr {base}, i64 {number}")
             self.copy_row(self.lane("y", to, low), source, self.affine(length, bits // 8))
             some = self.new(f"icmp slt i64 {high}, {run.count}")
-            self.when("right", some, lambda: each("after", high, run.count))
+            self.when("right", some, lambda: each(high, run.count))
 
         self.choose("run", most, either)
 
@@ -315,9 +353,8 @@ class _GatherBuilder(LoopBuilder):
             sofar = self.new(f"or i64 {sofar}, {self.new(f'zext i1 {outside} to i64')}")
         return sofar
 
-    def _plain(self, k: int, base: str, place: str) -> str:
-        """The address of the element that the index at an address selects."""
-        number = self.loaded(k, place)
+    def _along(self, k: int, base: str, number: str) -> str:
+        """The address of the element that an index selects."""
         if self.plan.near[k]:
             bits = 8 * int(numpy_dtype(self.plan.indexed.dtype).itemsize)
             return self.new(f"getelementptr i{bits}, ptr {base}, i64 {number}")
@@ -363,10 +400,16 @@ class _GatherBuilder(LoopBuilder):
 
         A bad index selects element 0.
         """
+        number, wrong = self._sound(k, place, wrong)
+        return self.new(f"mul i64 {number}, %a{k}.step"), wrong
+
+    def _sound(self, k: int, place: str, wrong: str) -> tuple[str, str]:
+        """The index at an address, counted from the beginning, and whether it or an earlier one is
+        bad; a bad one is 0."""
         number, fine = self._number(k, place)
         number = self.new(f"select i1 {fine}, i64 {number}, i64 0")
         bad = self.new(f"zext i1 {self.new(f'xor i1 {fine}, true')} to i64")
-        return self.new(f"mul i64 {number}, %a{k}.step"), self.new(f"or i64 {wrong}, {bad}")
+        return number, self.new(f"or i64 {wrong}, {bad}")
 
     def _number(self, k: int, place: str) -> tuple[str, str]:
         """The index at an address, counted from the beginning, and whether it is in range."""

@@ -141,8 +141,9 @@ def _size_refusal(op: Any, shape: Sequence[Any]) -> str | None:
 def _of_bfloat16(call: Call) -> bool:
     """Whether the parameters are numbers of bfloat16 in float32."""
     owner = None if call.node is None else call.node.inputs[0].owner
-    is_cast = owner is not None and isinstance(owner.op, Cast)
-    return is_cast and owner.inputs[0].type.dtype == "bfloat16"
+    if owner is None or not isinstance(owner.op, Cast):
+        return False
+    return bool(owner.inputs[0].type.dtype == "bfloat16")
 
 
 class _RecurrentLaunch:

@@ -35,8 +35,8 @@ def gather_along_whole_axis(node: Apply, context: Context) -> Variable | None:
     found = _without_counted(op, x, arrays, context)
     if found is None:
         return None
-    index, arrays, before, after = found
-    read = AdvancedSubtensor(index)(x, *arrays)
+    index, kept, before, after = found
+    read: Variable = AdvancedSubtensor(index)(x, *kept)
     return dimshuffle(read, tuple(after.index(label) for label in before))
 
 
@@ -48,9 +48,10 @@ def scatter_along_whole_axis(node: Apply, context: Context) -> Variable | None:
     found = _without_counted(op.getter(), x, arrays, context)
     if found is None:
         return None
-    index, arrays, before, after = found
+    index, kept, before, after = found
     y = dimshuffle(y, tuple(before.index(label) for label in after))
-    return replace(op, index=index)(x, y, *arrays)
+    changed: Variable = replace(op, index=index)(x, y, *kept)
+    return changed
 
 
 _Found = tuple[Any, Sequence[Variable], list[Hashable], list[Hashable]]

@@ -155,6 +155,22 @@ def test_elements_along_an_axis_and_wrong_ones(axis):
     np.testing.assert_array_equal(f(data, order), np.sort(data, axis))
 
 
+@pytest.mark.parametrize("dtype", ["int32", "int64", "uint8"])
+@pytest.mark.parametrize("count", [1, 9, 301, 5000])
+def test_rows_share_indices_that_count_from_the_end(rng, dtype, count):
+    """Of one axis and of two, in the last and the middle place; the last one may be wrong."""
+    x, i, j = T.tensor("float32", ALL), T.vector("i", dtype=dtype), T.vector("j", dtype="int64")
+    f = symdnn.function([x, i, j], [x[:, :, i], x[:, i], x[:, i, j]], mode=CPU)
+    a = values("float32", 70, 67, 67)
+    at = rng.integers(0 if dtype == "uint8" else -67, 67, count).astype(dtype)
+    other = rng.integers(-67, 67, count)
+    for found, wanted in zip(f(a, at, other), (a[:, :, at], a[:, at], a[:, at, other])):
+        np.testing.assert_array_equal(found, wanted)
+    at[-1] = 67
+    with pytest.raises(IndexOutOfRange, match="67 is out of range"):
+        f(a, at, other)
+
+
 @pytest.mark.parametrize("wrong", [20, -21, 1 << 40])
 def test_a_number_out_of_range_is_an_error_at_every_call(wrong):
     x, i = T.fmatrix("x"), T.lvector("i")
