@@ -76,11 +76,31 @@ def _once(args: argparse.Namespace, number: int) -> int:
     environment.setdefault("OMP_NUM_THREADS", str(max(1, _processors() // args.n)))
     if args.engine == "mpi" or (args.engine == "auto" and not _gpus()):
         mpiexec = _mpiexec()
-        status = subprocess.call([mpiexec, "-n", str(args.n), *command], env=environment)
-        if status:
+        status = _by_mpi([mpiexec, "-n", str(args.n), *command], environment)
+        if status not in (0, _INTERRUPTED):
             _say(f"mpiexec {_in_words(status)}")
         return status
     return _Processes(command, args.n, environment).wait()
+
+
+def _by_mpi(command: Sequence[str], environment: dict[str, str]) -> int:
+    """The status of ``mpiexec``, which ends all ranks at a signal; signals are passed on to it."""
+    found = subprocess.Popen(command, env=environment)
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        return found.wait()
+    except (KeyboardInterrupt, SystemExit) as error:
+        first = signal.SIGTERM if isinstance(error, SystemExit) else signal.SIGINT
+        with contextlib.suppress(KeyboardInterrupt):  # once more: at once
+            for number in (first, signal.SIGTERM):
+                found.send_signal(number)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    found.wait(_TO_END)
+        found.kill()
+        found.wait()
+        if isinstance(error, SystemExit):
+            raise
+        return _INTERRUPTED
 
 
 def _processors() -> int:

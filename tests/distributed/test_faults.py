@@ -83,6 +83,22 @@ def test_a_new_list_of_collectives_where_others_have_an_old_one_is_shown():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("signal_", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+def test_a_signal_to_the_launcher_alone_ends_processes_of_mpi(signal_):
+    """Nothing starts again then, and no rank is left behind."""
+    pytest.importorskip("mpi4py")
+    file = harness.ROOT / "tests" / "distributed" / "sleeper.py"
+    launch = ["launch", "-n", "2", "--engine", "mpi", "--restarts", "1", str(file)]
+    command = [sys.executable, "-m", "symdnn", *launch]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
+    with subprocess.Popen(command, cwd=harness.ROOT, start_new_session=True, **pipes) as found:
+        assert [found.stdout.readline(), found.stdout.readline()] == ["UP\n", "UP\n"]
+        os.kill(found.pid, signal_)
+        assert found.wait(20) == 128 + signal_
+        found.stdout.read()  # ends with the last rank, which has the pipe, too
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["mpi", "nccl"])
 def test_ctrl_c_ends_all(engine):
     """``symdnn launch`` with both ways to start processes; only host values, so no engine runs."""

@@ -6,11 +6,31 @@ from dataclasses import replace
 
 from symdnn.compile.plan.specialise import Specialised
 from symdnn.compile.plan.views import byte_count
+from symdnn.graph.place import HOST
 from symdnn.graph.type import OpaqueType
 from symdnn.graph.variable import Apply, Variable
+from symdnn.ops.collective.base import Collective
+from symdnn.ops.collective.overlapped import StreamStart, StreamWait
 from symdnn.ops.lowered.transfer import HostFromGpu
 
-__all__ = ["bytes_of", "eager", "is_view"]
+__all__ = ["bytes_of", "eager", "is_view", "ordered_by_size"]
+
+#: The bytes of a segment's values from which their order matters.
+_LARGE = 64 << 20
+
+
+def ordered_by_size(spec: Specialised) -> Specialised:
+    """:func:`eager` on a GPU where values are large, and nothing else decides the order.
+
+    Ranks run collectives in one order, a guard names the first fault, and a loop's step is short.
+    """
+    segment = spec.segment
+    if segment.place == HOST or segment.guard is not None or segment.carried:
+        return spec
+    if any(isinstance(n.op, Collective | StreamStart | StreamWait) for n in segment.nodes):
+        return spec
+    values = (v for n in segment.nodes if not is_view(n) for v in n.outputs)
+    return eager(spec) if sum(bytes_of(spec, v) for v in values) >= _LARGE else spec
 
 
 def eager(spec: Specialised) -> Specialised:

@@ -10,6 +10,7 @@ import numpy as np
 
 from symdnn.compile.plan.budget import chosen_together
 from symdnn.compile.plan.memory import MemoryPlan, plan_memory
+from symdnn.compile.plan.memory_order import ordered_by_size
 from symdnn.compile.plan.plan import evaluate_sizes
 from symdnn.compile.plan.specialise import Choice, Oracle, Specialised, TableOracle, specialise
 from symdnn.compile.program.program import If, Loop, Program, Segment
@@ -175,11 +176,12 @@ def _segment_plan(
     if not segment.nodes:
         return
     answers = oracle or _TableOrDescribed(segment.place.kind)
-    specialised = chosen_together(specialise(segment, shapes, _Read(known), answers, sizes))
+    found = specialise(segment, shapes, _Read(known), answers, sizes)
+    specialised = chosen_together(ordered_by_size(found))
     for v in segment.outputs:
-        found = specialised.shapes[v]
-        if found is not None:
-            shapes[v] = found
+        shape = specialised.shapes[v]
+        if shape is not None:
+            shapes[v] = shape
     yield SegmentPlan(specialised, plan_memory(specialised))
 
 

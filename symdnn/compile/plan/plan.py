@@ -12,6 +12,7 @@ import numpy as np
 from symdnn.compile.plan.budget import chosen_together
 from symdnn.compile.plan.comparison import Compared, Lists
 from symdnn.compile.plan.memory import MemoryPlan, plan_memory
+from symdnn.compile.plan.memory_order import ordered_by_size
 from symdnn.compile.plan.recompute import ordered_for_memory
 from symdnn.compile.plan.specialise import Answers, Oracle, Specialised, specialise
 from symdnn.compile.program.program import Segment
@@ -237,7 +238,7 @@ def make_plan(
     known = {**host_values, **sizes}
     begin = runtime.begin if first else None
     found = specialise(segment, shapes, known, oracle, sizes, versions, begin, answers)
-    specialised = chosen_together(found)
+    specialised = chosen_together(ordered_by_size(found))
     specialised = ordered_for_memory(specialised)
     memory = plan_memory(specialised)
     return Plan(signature, specialised, memory, runtime.bind(specialised, memory))

@@ -305,13 +305,13 @@ def _separately(op: FusedRows, inputs: Views, outputs: Views) -> list[KernelLaun
         elements = float(prod(shape[a] for a in op.axes))
         found += elementwise(stage.rows, [*rows, *totals, elements], made)
         rows += made
-    if results:
-        found += elementwise(_of_inputs(op, op.after, len(rows)), [*inputs, *rows], results)
     if op.sums is not None:
         others = tuple(i for i in range(len(shape)) if i not in op.axes)
         sums = [_reduction("sum", others, op.work)] * len(columns)
         program = _of_inputs(op, op.sums, len(rows))
         found += reduction(program, sums, [*inputs, *rows], columns, shape)
+    if results:  # last: one may be in an input's memory
+        found += elementwise(_of_inputs(op, op.after, len(rows)), [*inputs, *rows], results)
     return found
 
 

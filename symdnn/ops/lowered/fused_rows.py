@@ -7,7 +7,7 @@ layer norm are made from it. It has no gradient, which is taken before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar
@@ -176,6 +176,11 @@ class FusedRows(MultiOp):
 
     def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return self._shapes(broadcast_dims(self, types, shapes))
+
+    @property
+    def may_overwrite(self) -> Mapping[int, tuple[int, ...]]:
+        """Each element of a result is made last of all that reads those beside it in the inputs."""
+        return dict.fromkeys(range(len(self.after.outputs)), tuple(range(len(self.input_dtypes))))
 
     def __str__(self) -> str:
         folds = "; ".join(

@@ -93,3 +93,21 @@ def test_a_row_is_read_once(shape, dtype):
     assert launched[0] == "fused_rows"
     for a, b in zip(got, want, strict=True):
         close(a, b, dtype if a.dtype == x.dtype else str(a.dtype), 40)
+
+
+@pytest.mark.parametrize("shape", [(9, 7), (300, 768), (2, 5000), (3, 70_000), (20_000, 8)])
+@pytest.mark.parametrize("at", [0, 1])
+@pytest.mark.parametrize("sums", [True, False])
+def test_rows_are_made_in_the_memory_of_an_input(shape, at, sums):
+    """Whether a row is held in registers or in shared memory, read again, or cut into parts."""
+    op = layer_norm_grad_rows(LayerNormGrad((1,), 1e-5), "float32", sums)
+    row, column = (shape[0], 1), (1, shape[1])
+    own = [shape, shape, row, column, row]
+    given = [dense(drawn(s, n, "float32")) for s, n in enumerate(own)]
+    assert set(op.may_overwrite[0]) == set(range(5))
+    call, kernel = concrete(op, given), FusedRowsKernel()
+    want, _ = emulator.run(kernel, call, given)
+    rest = [dense(np.zeros(v.shape, v.dtype)) for v in want[1:]]
+    got, _ = emulator.run(kernel, call, given, out=[given[at], *rest])
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_array_equal(a, b)
