@@ -122,7 +122,7 @@ def _bools_as_arrays(v: Variable, index: tuple[Any, ...]) -> tuple[Variable, tup
     if Ellipsis in [i for i in index if not isinstance(i, Variable | np.ndarray)]:
         taken[next(k for k, i in enumerate(index) if i is Ellipsis)] = v.type.ndim - sum(taken)
     axes = iter(range(v.type.ndim))
-    pattern: list[Any] = []
+    pattern: list[int | str] = []
     for k, count in enumerate(taken):
         pattern += ["x"] if k in bools else [next(axes) for _ in range(count)]
     entries = (_SELECTED[int(i)] if k in bools else i for k, i in enumerate(index))

@@ -266,10 +266,10 @@ def _goes_on(node: Apply, last: _Place, context: Context) -> bool:
         reader = node_of(other)
     elif reader is None or place != 0 or not isinstance(reader.op, IncSubtensor):
         return False
-    place = _place_of(reader)
-    if place is None or _value_of(place, context) is None:
+    after = _place_of(reader)
+    if after is None or _value_of(after, context) is None:
         return False
-    return (place.axis, place.start, place.step) == (last.axis, last.stop, 1)
+    return (after.axis, after.start, after.step) == (last.axis, last.stop, 1)
 
 
 class _Place(NamedTuple):
