@@ -250,6 +250,10 @@ def test_a_loop_whose_inputs_move_one_after_the_other_keeps_one_graph(monkeypatc
     assert found[-16:] == ["captured"] * 16
     assert len(made) == loop_graph._CAPTURES_IN_PLACE + 1
     assert made[-1] == set(range(len(inputs)))
+    graphs.forget(inputs[1:])
+    assert graphs.signatures
+    graphs.forget(inputs)  # one kernel runs the loop now
+    assert not graphs.signatures
 
 
 def test_an_index_of_the_host_is_checked_in_each_call(fake_device):
