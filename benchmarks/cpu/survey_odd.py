@@ -143,7 +143,8 @@ def _places() -> _Table:
             made(61, 97, 53), made(41, dtype="int64", high=97), made(61, 41, 53)), (
             "T.inc_subtensor(x[:, y], z)", "x.index_add(1, y, z)", "x.at[:, y].add(z)", None)),
         ("set at pairs", (x, made(9001, dtype="int64", high=2003), i32, made(9001)), (
-            "T.set_subtensor(x[y, z], 1.5)", "x.index_put((y, z % 67), torch.tensor(1.5))",
+            "T.set_subtensor(x[y, z], 1.5)",
+            "x.index_put((y, z % 67), torch.tensor(1.5, dtype=x.dtype))",
             "x.at[y, z].set(1.5)", None)),
         ("minimum at rows", (made(501, 31), made(9001, dtype="int64", high=501), made(9001, 31)), (
             "T.scatter_reduce(x, 0, T.broadcast_to(y[:, None], (9001, 31)), z, 'amin')",

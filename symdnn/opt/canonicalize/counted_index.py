@@ -54,7 +54,7 @@ def scatter_along_whole_axis(node: Apply, context: Context) -> Variable | None:
     return changed
 
 
-_Found = tuple[Any, Sequence[Variable], list[Hashable], list[Hashable]]
+_Found = tuple[Any, list[Variable], list[Hashable], list[Hashable]]
 
 
 def _without_counted(

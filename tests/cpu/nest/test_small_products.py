@@ -27,7 +27,7 @@ def test_small_products_of_float64_are_loops(rng, compiled):
     for got, want in zip(f(a, b, stack), [a @ b, b.T @ a.T, stack @ stack.mT], strict=True):
         np.testing.assert_allclose(got, want, 1e-13)
     assert kernels(f, a, b, stack).count("llvm.small") == 3
-    large = rng.normal(size=(50, 50))
+    large = rng.normal(size=(70, 70))
     assert kernels(symdnn.function([x], T.dot(x, x)), large) == ["numpy.matmul"]
 
 
