@@ -316,10 +316,10 @@ class FloatElemwise(Elemwise):
         return "float32" if is_narrow_float(out) else out
 
     def reference(self, *inputs: Array) -> Array:
-        out = TensorType(self.out_dtype(*(a.dtype.name for a in inputs)))
-        work = np.dtype(np.float32) if is_narrow_float(out.dtype) else out.numpy
+        dtypes = [dtype_name(a.dtype) for a in inputs]
+        work = numpy_dtype(self.work_dtype(*dtypes))
         result = type(self).function(*(a.astype(work, copy=False) for a in inputs))
-        return np.asarray(result).astype(out.numpy, copy=False)
+        return np.asarray(result).astype(numpy_dtype(self.out_dtype(*dtypes)), copy=False)
 
 
 def apply_elemwise(op: Elemwise, *operands: TensorLike, hints: Hints | None = None) -> Variable:
