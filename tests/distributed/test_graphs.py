@@ -195,6 +195,25 @@ def test_ranks_with_other_parts_have_one_order_of_collectives(monkeypatch, shard
     assert collectives(0) == collectives(1)
 
 
+def test_gradients_of_a_sharded_step_are_made_by_the_same_products(of_three, monkeypatch):
+    """In float32 by GEMMs on 16 bits, not in 16 bits and then widened into their bucket."""
+    monkeypatch.setattr(base, "broadcast_values", lambda *_: None)
+    x, t = T.tensor("float32", (16, 8), name="x"), T.tensor("int32", (16,), name="t")
+    net = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 16), nn.GELU(), nn.Linear(16, 8))
+    loss = nn.CrossEntropyCriterion()(net(x), t)
+
+    def made(shard):
+        parallel = dist.DataParallel(shard=shard)
+        with symdnn.config.change_flags(amp="bf16"):
+            updates = nn.optim.sgd(loss, net, 0.1, momentum=0.9, distributed=parallel)
+            stages = rewritten(loss, [x, t], "cuda:sm_90", updates)
+        nodes = [n for s in stages.program.segments() for n in s.nodes]
+        kinds = ("Dot", "GpuGemm", "GpuGemmKept", "GpuGemmBiasGrad")
+        return [(str(n.op), n.outputs[0].type.dtype) for n in nodes if type(n.op).__name__ in kinds]
+
+    assert made("optimizer") == made(None)
+
+
 @pytest.mark.parametrize("early", [True, False], ids=["of an input", "of an average"])
 def test_ranks_that_compute_more_agree_at_the_same_place(of_three, early):
     """Of all collectives: they have one order. What can fail comes before, where it can."""

@@ -33,6 +33,9 @@ from symdnn.ops.nn.channels_last import Reorder
 
 __all__ = ["joined_views", "placed", "reads_turned", "split_views"]
 
+#: A vector of this part of the bytes that a segment makes may be held while much else is made.
+_SMALL_PART = 32
+
 
 def placed(spec: Specialised) -> dict[Variable, View]:
     """The layouts of values of a segment that joins and reorders copy, and of joins' results.
@@ -118,11 +121,14 @@ class _Made:
         return sum(byte_count(v, self.spec.shapes.get(v) or ()) for v in node.outputs)
 
     def close(self, v: Variable, step: int, join: Apply) -> bool:
-        """Whether from ``v`` to its join at ``step`` no more is made than twice what is joined."""
+        """Whether from ``v`` to its join at ``step`` no more is made than twice what is joined, or
+        that is a vector which is small beside all that is made, as a bucket of gradients is."""
         assert v.owner is not None, "inputs of a segment are no values that are made"
         (whole,) = join.outputs
-        between = self.until[step] - self.until[self.step_of[v.owner]]
-        return between <= 2 * byte_count(whole, self.spec.shapes[whole] or ())
+        joined = byte_count(whole, self.spec.shapes[whole] or ())
+        if whole.type.ndim == 1 and joined * _SMALL_PART <= self.until[-1]:
+            return True
+        return self.until[step] - self.until[self.step_of[v.owner]] <= 2 * joined
 
 
 def _whole(spec: Specialised, node: Apply, views: Mapping[Variable, View]) -> View | None:

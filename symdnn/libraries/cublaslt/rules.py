@@ -15,16 +15,17 @@ from symdnn.libraries.cublaslt.bias_gradient import bias_gradients
 from symdnn.libraries.cublaslt.factors import scale_parameters
 from symdnn.libraries.cublaslt.joined import join_products
 from symdnn.libraries.cublaslt.kept import keep_before_activations
-from symdnn.ops.core.shape import dimshuffle
-from symdnn.ops.elementwise.arithmetic import cast
+from symdnn.ops.core.shape import Reshape, dimshuffle
+from symdnn.ops.elementwise.arithmetic import Cast, cast
 from symdnn.ops.elementwise.quantize import FLOAT8
 from symdnn.ops.linalg.dot import BatchedDot, Dot
 from symdnn.ops.quantized.product import QuantizedProduct
 from symdnn.ops.vendor.gpublas import GpuGemm, GpuQuantizedGemm
 from symdnn.opt.epilogue.epilogue import Chain, chain_at, fuse_epilogues
+from symdnn.opt.fuse.groups import widened
 from symdnn.opt.lower.lowering import Backend, Library
 from symdnn.opt.lower.quantized import Codes, codes_of_operands, product_of_codes, why_no_product
-from symdnn.rewriting.rewrite import Context, graph_rewrite
+from symdnn.rewriting.rewrite import Context, graph_rewrite, node_rewrite, reads
 
 __all__ = ["CUBLASLT"]
 
@@ -55,6 +56,18 @@ def scaled_products(context: Context) -> None:
     """Factors of a product's columns are multiplied into its parameters."""
     if _problem(context.target) is None:
         scale_parameters(context, "scaled_products")
+
+
+@node_rewrite(Cast, phase="layout", tags=("epilogue",), admits=reads(Reshape, at=0))
+def widened_before_reshape(node: Apply, context: Context) -> Variable | None:
+    """cast(reshape(product)) -> reshape(cast(product)), in which the product is made in float32."""
+    if _problem(context.target) is not None or (narrow := widened(node.outputs[0])) is None:
+        return None
+    view = context.sole_maker(narrow)
+    product = None if view is None else context.sole_maker(view.inputs[0])
+    if view is None or product is None or not isinstance(product.op, Dot | BatchedDot):
+        return None
+    return view.op(node.op(view.inputs[0]), *view.inputs[1:])
 
 
 @graph_rewrite("epilogue", tags=("epilogue",), name="gemm_epilogue")
@@ -140,6 +153,7 @@ CUBLASLT = Library(
     BACKEND,
     own_rules=(
         scaled_products,
+        widened_before_reshape,
         gemm_epilogue,
         gemm_and_activation,
         gemm_bias_gradient,

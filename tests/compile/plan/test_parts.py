@@ -126,6 +126,19 @@ def test_the_memory_of_a_join_is_not_taken_long_before_it() -> None:
     assert buffers[1] is buffers[2]
 
 
+@pytest.mark.parametrize(("size", "kept"), [(256, []), (16, [0])], ids=["small", "large"])
+def test_a_vector_is_held_while_much_larger_values_are_made(size: int, kept: list[int]) -> None:
+    """As a bucket of gradients is, while the cotangents between them are made."""
+    x, y = halves((8, 8))
+    u = T.tensor("float32", (size, size), name="u")
+    first = T.exp(x)
+    z = u + first.sum()
+    for _ in range(6):
+        z = T.dot(z, u)
+    whole = T.concatenate([first.flatten(), T.tanh(y + z.sum()).flatten()])
+    assert copied([x, y, u], [read(whole)]) == [kept]
+
+
 def attention_of_packed(width: int, amp: str) -> tuple[Any, Any]:
     x = T.tensor("float32", (2, 64, 128), name="x")
     w = T.tensor("float32", (128, 3 * width), name="w")

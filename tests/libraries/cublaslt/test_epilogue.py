@@ -342,3 +342,22 @@ def test_the_report_shows_it():
     mode = symdnn.Mode(target="cuda:sm_90")
     f = symdnn.function(vs, T.nnet.relu(T.dot(vs[0], vs[1]) + vs[2]), mode=mode)
     assert "GpuGemm{bias, relu}" in str(f.lowering_report())
+
+
+@pytest.mark.parametrize("shape", [(30,), (2, 3, 5), (15, 2)], ids=str)
+def test_a_flattened_product_is_made_in_float32(shape):
+    """As gradients of parameters are that are kept in vectors, and those that are not."""
+    half = [a.astype("float16") for a in (X, W)]
+    fgraph = made(lambda x, w: T.cast(T.dot(x, w).reshape(shape), "float32"), half, rtol=1e-2)
+    assert products(fgraph) == [gemm("float32", factors="float16")]
+    assert not elementwise(fgraph)
+
+
+def test_a_flattened_product_that_is_read_in_16_bits_stays_so():
+    half = [a.astype("float16") for a in (X, W)]
+
+    def build(x, w):
+        flat = T.dot(x, w).flatten()
+        return T.cast(flat, "float32"), flat[::2]
+
+    assert products(made(build, half, rtol=1e-2)) == [Dot()]
