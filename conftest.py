@@ -42,6 +42,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
     Workers of pytest-xdist inherit the folder; ``SYMDNN_TESTS_CACHE`` names one that stays.
     """
+    # With workers pytest says nothing about a path that is not there, and runs no test.
+    paths = [Path(config.invocation_params.dir, a.partition("::")[0]) for a in config.args]
+    if absent := [str(p) for p in paths if not p.exists() and not config.option.pyargs]:
+        raise pytest.UsageError(f"no such file or folder: {', '.join(absent)}")
     seeded.start(config.option.seed, config.option.turn)
     folder = os.environ.get("SYMDNN_TESTS_CACHE")
     if folder is None:

@@ -11,11 +11,12 @@ import argparse
 import inspect
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from symdnn.errors import SymdnnError
+from symdnn.flag_types import nearest
 
 __all__ = ["add_to", "run"]
 
@@ -56,7 +57,10 @@ def run(args: argparse.Namespace) -> None:
     if wanted:
         rows = sorted({**dict(_through_bases(wanted, args.target)), **dict(rows)}.items())
     if not rows:
-        raise SymdnnError(f"no op whose name has {args.op!r} in it has kernels on {args.target}")
+        raise SymdnnError(
+            f"no op whose name has {args.op!r} in it has kernels on {args.target}"
+            + _meant(args.op, (op for op, _ in table(args.target)))
+        )
     width = max(len(op) for op, _ in rows)
     for op, names in rows:
         print(f"{op:{width}}  {', '.join(names)}")
@@ -92,7 +96,13 @@ def _named(name: str) -> list[type]:
     raise SymdnnError(
         f"symdnn kernels --where: no op is called {name!r}"
         + (f"; there are {', '.join(near)}" if near and name else "")
+        + ("" if near else _meant(name, (c.__name__ for c in known)))
     )
+
+
+def _meant(name: str, known: Iterable[str]) -> str:
+    found = nearest(name, known)
+    return f". Did you mean {found!r}?" if found else ""
 
 
 def _subclasses(op: Any) -> Iterator[type]:

@@ -223,6 +223,9 @@ def test_where_the_builder_and_the_public_name_are(capsys):
 def test_where_of_an_unknown_op_names_similar_ones(capsys):
     assert cli.main(["kernels", "softm", "--where"]) == 2
     assert "LogSoftmax" in capsys.readouterr().err
+    for arguments in (["sofmax"], ["sofmax", "--where"]):
+        assert cli.main(["kernels", *arguments]) == 2
+        assert "Did you mean 'Softmax'?" in capsys.readouterr().err
 
 
 # --- doctor ---------------------------------------------------------------------------------------

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -56,3 +59,10 @@ def test_cases_of_one_parameter_all_come_in_turn() -> None:
     found = [i for turn in range(3) for i in taken(cases, 3, turn)]
     seeded.start(seeded._State.seed, before)
     assert sorted(found) == [*range(8)]
+
+
+def test_a_path_that_is_not_there_is_an_error_with_workers_too() -> None:
+    command = [sys.executable, "-m", "pytest", "-n", "2", "tests/nothing"]
+    done = subprocess.run(command, cwd=Path(__file__).parent.parent, capture_output=True, text=True)
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "no such file or folder" in done.stderr

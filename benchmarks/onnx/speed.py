@@ -2,13 +2,15 @@
 
 python benchmarks/onnx/speed.py FOLDER --runtime /path/to/python [NAME ...] [--batch 32]
     [--peers onnxruntime openvino torch] [--threads 1] [--dtype bfloat16 --wide FOLDER]
+    [--computes bfloat16]
 
 FOLDER has NAME.onnx with inputs i0, i1, ... in NAME.npz; timed.py and architectures.py write such.
 Each side is a child process that answers a line with times: symdnn in this Python, the others in
 that of ``--runtime``. The peer torch runs the networks of timed.py, from which the files come.
 ``--dtype`` is what timed.py made the files for. Of 16 bits OpenVINO computes in the type of its
 choice, and ONNX Runtime, which runs no file in bfloat16 on a processor, has the file of the same
-name in ``--wide``, in float32.
+name in ``--wide``, in float32. With ``--computes`` symdnn loads the file with this dtype, and
+OpenVINO computes in it.
 Printed are medians of processor time and of wall time, the quotient of a peer's processor time and
 symdnn's, and the seconds to import, load, compile and call once. ``--threads 1`` is the measure for
 a machine that others use: no side's threads spin while they wait for a processor. With more threads
@@ -45,18 +47,22 @@ def inputs(path: str, batch: int, dtype: str) -> list[Any]:
     return [np.take(a, np.arange(batch) % len(a), 0) if batch else a for a in arrays]
 
 
-def symdnn_call(path: str, arrays: list[Any], threads: int, dtype: str) -> Callable[[], Any]:
+def symdnn_call(
+    path: str, arrays: list[Any], threads: int, dtype: str, computes: str
+) -> Callable[[], Any]:
     import symdnn
     import symdnn.onnx
 
     if threads:
         symdnn.config.openmp.threads = threads
 
-    f = symdnn.onnx.compile(path)
+    f = symdnn.onnx.compile(path, dtype=computes or None)
     return lambda: f(*arrays)
 
 
-def onnxruntime_call(path: str, arrays: list[Any], threads: int, dtype: str) -> Callable[[], Any]:
+def onnxruntime_call(
+    path: str, arrays: list[Any], threads: int, dtype: str, computes: str
+) -> Callable[[], Any]:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -66,19 +72,24 @@ def onnxruntime_call(path: str, arrays: list[Any], threads: int, dtype: str) -> 
     return lambda: session.run(None, feed)
 
 
-def openvino_call(path: str, arrays: list[Any], threads: int, dtype: str) -> Callable[[], Any]:
+def openvino_call(
+    path: str, arrays: list[Any], threads: int, dtype: str, computes: str
+) -> Callable[[], Any]:
     import openvino
 
     options = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": threads or 2}
-    if dtype == "float32":
-        options["INFERENCE_PRECISION_HINT"] = "f32"
+    if computes or dtype == "float32":
+        hints = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
+        options["INFERENCE_PRECISION_HINT"] = hints[computes or dtype]
     request = openvino.Core().compile_model(path, "CPU", options).create_infer_request()
     values = [openvino.Tensor(a.view("u2"), a.shape, openvino.Type.bf16) if a.dtype.kind == "V"
               else a for a in arrays]  # fmt: skip
     return lambda: request.infer(values)
 
 
-def torch_call(path: str, arrays: list[Any], threads: int, dtype: str) -> Callable[[], Any]:
+def torch_call(
+    path: str, arrays: list[Any], threads: int, dtype: str, computes: str
+) -> Callable[[], Any]:
     import torch
     from timed import network
 
@@ -99,11 +110,11 @@ SIDES = {"symdnn": symdnn_call, "onnxruntime": onnxruntime_call, "openvino": ope
          "torch": torch_call}  # fmt: skip
 
 
-def child(kind: str, path: str, batch: str, threads: str, dtype: str) -> None:
+def child(kind: str, path: str, batch: str, threads: str, dtype: str, computes: str) -> None:
     """Answers each line with processor seconds and wall seconds of one call."""
     arrays = inputs(path, int(batch), dtype)
     start = time.perf_counter()
-    call = SIDES[kind](path, arrays, int(threads), dtype)
+    call = SIDES[kind](path, arrays, int(threads), dtype, computes)
     call()
     print(time.perf_counter() - start, 0, flush=True)
     calls, begun = 0, time.process_time()
@@ -123,7 +134,7 @@ def started(python: str, kind: str, path: Path, args: argparse.Namespace) -> sub
     dtype = args.dtype
     if kind == "onnxruntime" and dtype == "bfloat16":
         path, dtype = args.wide / path.name, "float32"
-    numbers = [str(args.batch), str(args.threads), dtype]
+    numbers = [str(args.batch), str(args.threads), dtype, args.computes]
     return subprocess.Popen(
         [python, __file__, "--child", kind, str(path), *numbers], text=True,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
@@ -159,7 +170,7 @@ def measured(path: Path, args: argparse.Namespace) -> list[tuple[float, float, f
 
 def main() -> None:
     if "--child" in sys.argv:
-        child(*sys.argv[2:7])
+        child(*sys.argv[2:8])
         return
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
@@ -169,6 +180,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=0)
     parser.add_argument("--threads", type=int, default=0, help="0: each side's default")
     parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--computes", default="", help="the dtype of the computation")
     parser.add_argument("--wide", type=Path, help="the folder of the files in float32")
     parser.add_argument("--calls", type=int, default=15)
     args = parser.parse_args()

@@ -136,3 +136,43 @@ def test_planning_is_linear():
     """Kernels and memory, with a view at each step."""
     planned(2)  # loads what is used at all
     assert planned(64) < 5 * planned(16)
+
+
+WRITES = {
+    "increments in turn": lambda x, n: by_turns(x[0], n),
+    "slopes of rows": lambda x, n: T.grad(sum((T.sin(x[i]) * i).sum() for i in range(n)), x),
+    "slopes of slices": lambda x, n: T.grad(
+        sum((x[2 * i : 2 * i + 2] ** 2).sum() for i in range(n)), x
+    ),
+}
+
+
+def by_turns(x, length):
+    for i in range(length):
+        x = T.inc_subtensor(x[i % 5], 1)
+    return x
+
+
+def python_calls(kind, length):
+    """How many functions of Python are called to compile writes one after the other."""
+    x, count = T.matrix("x"), 0
+
+    def note(frame, event, arg):
+        nonlocal count
+        count += event == "call"
+
+    y = WRITES[kind](x, length)
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        symdnn.function([x], y)
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+@pytest.mark.parametrize("kind", WRITES)
+def test_compiling_many_writes_is_nearly_linear(kind):
+    """For each write of a chain others are looked at, but nothing is built of them."""
+    python_calls(kind, 10)
+    assert python_calls(kind, 160) < 8 * python_calls(kind, 40)

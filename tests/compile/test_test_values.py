@@ -99,6 +99,12 @@ STEPS = {
         lambda v: symdnn.scan(lambda u: u * v.sum(), sequences=v)[0], sequences=x
     )[0],
     "no steps": lambda x, h, w: symdnn.scan(lambda v: T.dot(v, w), sequences=x[:0])[0],
+    "number that becomes an array": lambda x, h, w: symdnn.scan(
+        lambda v, s: s + v, sequences=x[:, 0], outputs_info=T.constant(0.0)
+    )[0],
+    "int that becomes a float": lambda x, h, w: symdnn.scan(
+        lambda v, s: s * 0.5 + v, sequences=x[:, 0], outputs_info=1
+    )[0],
     "map": lambda x, h, w: symdnn.map(lambda v: T.dot(v, w), x)[0],
     "graph": lambda x, h, w: symdnn.OpFromGraph([v := T.dmatrix("v")], [T.tanh(v) * 2])(x),
     "choice": lambda x, h, w: symdnn.ifelse(T.gt(x.sum(), 0), x[1:], T.dot(x, w)),

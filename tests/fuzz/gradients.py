@@ -415,18 +415,9 @@ def _run(
 
 def _second(ctx: Context, p: Problem, first: Variable, mode: Any) -> list[Failure]:
     """Second derivatives against differences of first ones."""
-    try:
-        outs = [first, p.second_order(first)]
-        f = symdnn.function(p.inputs, outs, mode=mode, on_unused_input="ignore")
-        turned = replace(p, along=p.second)
-        difference = quotient(lambda t: float(f(*turned.moved(t))[0]))
-        value = float(f(*p.program.arrays())[1])
-    except (NonDifferentiable, NotImplementedError):
+    said = _second_wrong(p, first, mode)
+    if said is None:
         return []
-    except Exception as error:
-        said = f"second order raises {error_text(error)}"
-        return [_report(ctx, p, said, mode)]
-    said = "?" if difference is None else judged(value, difference, 4.0)
     ctx.count("undecided" if said == "?" else "second derivatives")
     return [] if said in ("", "?") else [_report(ctx, p, f"second order: {said}", mode)]
 
@@ -467,10 +458,11 @@ def _wrong(ctx: Context, p: Problem, named: Any, difference: Any, mode: Any) -> 
             if said not in ("", "?"):
                 return f"{name} {how}: {said}"
     found = _second_wrong(p, named[p.by], mode)
-    return f"second order: {found}" if found else ""
+    return f"second order: {found}" if found not in (None, "", "?") else ""
 
 
-def _second_wrong(p: Problem, first: Variable, mode: Any) -> str:
+def _second_wrong(p: Problem, first: Variable, mode: Any) -> str | None:
+    """What is wrong with them: "?" where differences say nothing, None where there are none."""
     try:
         outs = [first, p.second_order(first)]
         f = symdnn.function(p.inputs, outs, mode=mode, on_unused_input="ignore")
@@ -478,11 +470,10 @@ def _second_wrong(p: Problem, first: Variable, mode: Any) -> str:
         difference = quotient(lambda t: float(f(*turned.moved(t))[0]))
         value = float(f(*p.program.arrays())[1])
     except (NonDifferentiable, NotImplementedError):
-        return ""
+        return None
     except Exception as error:
         return f"raises {error_text(error)}"
-    said = "?" if difference is None else judged(value, difference, 4.0)
-    return "" if said == "?" else said
+    return "?" if difference is None else judged(value, difference, 4.0)
 
 
 def _report(ctx: Context, p: Problem, what: str, mode: Any) -> Failure:

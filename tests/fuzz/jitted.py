@@ -15,7 +15,7 @@ from symdnn.graph.values.tree import flatten
 from tests.fuzz.areas import Area, Context, Failure, error_text
 from tests.fuzz.expressions import judge, outputs_of, programs
 from tests.fuzz.growth import Growth
-from tests.fuzz.program import Input, Ref, function_of, pick, script
+from tests.fuzz.program import Input, Ref, pick, results_of, script
 
 
 def check(ctx: Context) -> list[Failure]:
@@ -70,13 +70,7 @@ def _tree(rng: np.random.Generator, arrays: list[np.ndarray]) -> Any:
 
 def _function(g: Growth, refs: list[Ref]) -> Callable[[Any], Any]:
     def run(tree: Any) -> Any:
-        given, results = iter(flatten(tree)[0]), list[Any]()
-        for item in g.items:
-            if isinstance(item, Input):
-                results.append(next(given))
-            else:
-                s = item.mapped(lambda r: pick(results, r))
-                results.append(function_of(item.path)(*s.args, **s.kwargs))
+        results = results_of(g.items, flatten(tree)[0])
         return {"found": [pick(results, r) for r in refs]}
 
     return run

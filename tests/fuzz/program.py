@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
@@ -144,18 +144,23 @@ def pick(results: list[Any], r: Ref) -> Any:
     return results[r.at] if r.item is None else results[r.at][r.item]
 
 
-def variables(program: Program) -> tuple[list[Variable], list[Any]]:
-    """The inputs as variables, and the results of all items."""
-    results: list[Any] = []
-    inputs: list[Variable] = []
-    for k, item in enumerate(program.items):
+def results_of(items: Iterable[Input | Step], inputs: Iterable[Any]) -> list[Any]:
+    """The results of all items, given values of the inputs."""
+    given, results = iter(inputs), list[Any]()
+    for item in items:
         if isinstance(item, Input):
-            inputs.append(item.type(f"v{k}"))
-            results.append(inputs[-1])
+            results.append(next(given))
         else:
             s = item.mapped(lambda r: pick(results, r))
             results.append(function_of(item.path)(*s.args, **s.kwargs))
-    return inputs, results
+    return results
+
+
+def variables(program: Program) -> tuple[list[Variable], list[Any]]:
+    """The inputs as variables, and the results of all items."""
+    items = program.items
+    inputs = [i.type(f"v{k}") for k, i in enumerate(items) if isinstance(i, Input)]
+    return inputs, results_of(items, inputs)
 
 
 # -- as text --------------------------------------------------------------------------------------

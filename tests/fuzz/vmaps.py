@@ -22,7 +22,7 @@ from tests.fuzz.expressions import alike, distance, draw_mode
 from tests.fuzz.gradients import SmoothGrowth, smooth_values
 from tests.fuzz.growth import Growth, RawError, Tally, Term, replay
 from tests.fuzz.noise import Unusable
-from tests.fuzz.program import Input, Program, Step, function_of, pick, script, variables
+from tests.fuzz.program import Input, Program, Step, pick, results_of, script, variables
 from tests.fuzz.reduce import reduced
 from tests.fuzz.values import SIZES
 
@@ -89,13 +89,7 @@ def function_of_program(program: Program) -> Any:
     """The program as a function of its inputs."""
 
     def f(*inputs: Any) -> list[Any]:
-        given, results = iter(inputs), []
-        for item in program.items:
-            if isinstance(item, Input):
-                results.append(next(given))
-            else:
-                s = item.mapped(lambda r: pick(results, r))
-                results.append(function_of(item.path)(*s.args, **s.kwargs))
+        results = results_of(program.items, inputs)
         return [pick(results, r) for r in program.outputs]
 
     return f

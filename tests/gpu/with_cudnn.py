@@ -3,7 +3,7 @@
 import pytest
 
 from symdnn.errors import CudnnError
-from symdnn.gpu.binding import cudnn_library
+from symdnn.gpu.binding import cudnn_library, frontend
 
 
 @pytest.fixture(scope="session")
@@ -12,3 +12,10 @@ def real_cudnn() -> cudnn_library.CudnnLibrary:
         return cudnn_library.library()
     except CudnnError as error:
         pytest.skip(str(error).splitlines()[0])
+
+
+@pytest.fixture
+def real_frontend(real_cudnn: cudnn_library.CudnnLibrary) -> None:
+    """cuDNN's frontend can be used, too."""
+    if problem := frontend.unavailable():
+        pytest.skip(problem)

@@ -134,6 +134,11 @@ class SegmentCalls(Calls):
         self.by_value = bool(segment.host or segment.dims)
         self.misses = 0
 
+    def places_of(self, outputs: Sequence[Variable]) -> list[int]:
+        """Where values are among the results of the segment."""
+        at = {v: k for k, v in enumerate(self.segment.outputs)}
+        return [at[v] for v in outputs]
+
     def _host_values(self, executor: Executor, bound: Sequence[Any]) -> dict[Variable, Any]:
         """Values of the host program at these arguments."""
         values: dict[Variable, Any] = dict(zip(self.arguments, bound))
@@ -204,7 +209,7 @@ class FastCalls(SegmentCalls):
         ]
         outputs = function.stages.program.outputs
         count = len(outputs) - len(function.updated)
-        self.places = [segment.outputs.index(v) for v in outputs[:count]]
+        self.places = self.places_of(outputs[:count])
         self.in_order = self.places == list(range(len(segment.outputs)))
         self.lent = function.lent
         self.own = [i for i, own in enumerate(function.own) if own]

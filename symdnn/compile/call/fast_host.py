@@ -45,10 +45,10 @@ def fast_calls(function: CallSite) -> Calls | None:
     if segment.place == HOST:
         if function.stages.target.place != HOST:
             return None  # the device is locked during a call, and may report an error
-        all_made = all(v in segment.outputs for v in program.outputs)
+        all_made = set(program.outputs) <= set(segment.outputs)
         return HostCalls(function, segment) if segment.nodes and all_made else None
     written = {new for new, _ in segment.updates}
-    all_made = all(v in segment.outputs for v in program.outputs[:first])
+    all_made = set(program.outputs[:first]) <= set(segment.outputs)
     if not all_made or any(v not in written for v in program.outputs[first:]):
         return None
     return FastCalls(function, segment)
@@ -81,7 +81,7 @@ class HostCalls(SegmentCalls):
         self.read: list[int] | None = None
         if all(v in self.arguments for v in segment.inputs):
             self.read = [self.arguments.index(v) for v in segment.inputs]
-        self.places = [segment.outputs.index(v) for v in outputs]
+        self.places = self.places_of(outputs)
         self.in_order = self.places == list(range(len(segment.outputs)))
         #: Whether the inputs of the plan are the arguments, in their order.
         self.only_arguments = self.arguments == list(segment.inputs)

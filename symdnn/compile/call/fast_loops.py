@@ -20,6 +20,8 @@ __all__ = ["LoopCalls"]
 
 #: The most sizes of arguments that the fast path of one function knows, and the most failed calls.
 _MAX_ENTRIES, _MAX_FAILURES = 64, 8
+#: Calls in turn by compiled functions after which plans give memory back, which those do not use.
+_CALLS_IN_TURN = 64
 
 
 class LoopCalls(Calls):
@@ -36,7 +38,7 @@ class LoopCalls(Calls):
         self._accept = accepting(self)
         self._whole: Any = None
         self._loops = [n for n in fgraph.apply_nodes if isinstance(n.op, Scan)]
-        self._failures = 0
+        self._failures = self._in_turn = 0
 
     @staticmethod
     def may_run(function: CallSite) -> bool:
@@ -68,6 +70,9 @@ class LoopCalls(Calls):
                     break
             else:
                 return None
+            self._in_turn += 1
+            if self._in_turn == _CALLS_IN_TURN:
+                self._whole.release([p.bound for p in executor.plans()])
             outputs: list[Any] | None = whole.of_arrays(arrays)
             if outputs is None:  # the loops themselves raise the error
                 self._failures += 1
@@ -86,6 +91,7 @@ class LoopCalls(Calls):
         """Remember the compiled function for arguments like these, once there is one."""
         if self._failures >= _MAX_FAILURES or any(v not in values for v in self.arguments):
             return
+        self._in_turn = 0
         arrays = [values[v] for v in self.arguments]
         if not all(a.flags.c_contiguous for a in arrays):
             return

@@ -88,6 +88,8 @@ class LoopRunner:
         known = 0 if self.op.until else self.steps(inputs)
         results: list[Any] | None = self.whole.run(inputs, known)
         if results is not None:
+            if self.graphs is not None:
+                self.graphs.forget(inputs)
             return results
         if not self.op.until:
             return self._by_steps(inputs)

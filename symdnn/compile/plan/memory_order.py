@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from symdnn.compile.plan.specialise import Specialised
-from symdnn.compile.plan.views import byte_count
+from symdnn.compile.plan.views import bounds_known, byte_count
 from symdnn.graph.place import HOST
 from symdnn.graph.type import OpaqueType
 from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.collective.base import Collective
 from symdnn.ops.collective.overlapped import StreamStart, StreamWait
-from symdnn.ops.lowered.transfer import HostFromGpu
+from symdnn.ops.lowered.transfer import GpuFromHost, HostFromGpu
 
 __all__ = ["bytes_of", "eager", "is_view", "ordered_by_size"]
 
@@ -71,14 +71,22 @@ class _Eager:
         self.done: dict[Apply, None] = {}
 
     def order(self) -> tuple[Apply, ...]:
-        """All nodes."""
-        for n in self.nodes:
+        """All nodes; up to the last that runs before a captured graph they keep their places."""
+        before = [i for i, n in enumerate(self.nodes) if self._before_graph(n)]
+        ahead = before[-1] + 1 if before else 0
+        for n in self.nodes[:ahead]:
+            self._run(n)
+        for n in self.nodes[ahead:]:
             stack = [n]
             while stack:
                 node = stack.pop()
                 if node not in self.done:
                     stack += self._run(node)
         return tuple(self.done)
+
+    def _before_graph(self, n: Apply) -> bool:
+        """Whether a node runs before a captured graph: copies to the device, reads of the host."""
+        return isinstance(n.op, GpuFromHost) or not bounds_known(self.spec, n)
 
     def _run(self, n: Apply) -> list[Apply]:
         """Nodes that may run now and free memory."""

@@ -49,6 +49,12 @@ class Arena:
         if self.bytes.nbytes > max(2 * most, _MIN_BYTES_TO_SHRINK):
             self._replace(0)
 
+    def leave(self, plan: ArenaUser) -> None:
+        """A plan gives its share back until it runs again; no plan may be running."""
+        plan.detach()
+        self._gone(id(plan))
+        self.shrink()
+
     def _replace(self, nbytes: int) -> None:
         for plan, _ in list(self._plans.values()):
             if (bound := plan()) is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from symdnn.ops.steps.code import NotLowered
 from symdnn.ops.steps.statements import Branch, LoopProgram, Repeat, Statement, work_of
 from symdnn.ops.steps.whole_loop import WholeLoop
 
+if TYPE_CHECKING:
+    from symdnn.cpu.execution.plan import CpuPlan
+
 __all__ = ["CpuWholeFunction"]
 
 #: Calls after which a function is compiled whose loops are.
@@ -27,8 +30,8 @@ _WARM_CALLS = 50
 _MOST_BYTES = 1 << 23
 #: Statements of it at most: of more, its loops are compiled apart, which takes less time.
 _MOST_STATEMENTS = 400
-#: Nodes of it at most, if some are complex: LLVM did not end with 26 statements of their parts.
-_MOST_COMPLEX = 6
+#: Complex values that it computes at most: LLVM did not end with 26 statements of their parts.
+_MOST_COMPLEX = 3
 _ONE = np.ones((), np.int64)
 
 
@@ -49,12 +52,20 @@ class CpuWholeFunction(WholeLoop):
 
     def make(self, inputs: Sequence[Any]) -> _Function:
         """A compiled function."""
-        nodes = self.op.inner.nodes
-        if len(nodes) > _MOST_COMPLEX and any(
-            getattr(v.type, "is_complex", False) for n in nodes for v in n.outputs
-        ):
+        made = [v for n in self.op.inner.nodes if not n.op.views for v in n.outputs]
+        if sum(getattr(v.type, "is_complex", False) for v in made) > _MOST_COMPLEX:
             raise NotLowered("LLVM takes too long for many complex values")
         return _Function(self.op, inputs)
+
+    @staticmethod
+    def release(plans: Sequence[CpuPlan]) -> None:
+        """Give the memory of plans' values back until they run again; none may be running."""
+        for plan in plans:
+            for arena in plan.runtime.arenas:
+                arena.leave(plan)
+            plan.step_function = plan.python_function = plan.spans = None  # which hold arrays
+            plan.grouped = False
+            plan.results.let_go()
 
     def learn(self, arrays: Sequence[Any]) -> Any:
         """After a call with these arrays: the function for such ones, once there is one."""

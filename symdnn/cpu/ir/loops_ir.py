@@ -27,6 +27,8 @@ __all__ = [
     "data_of",
     "exponential_module",
     "inner",
+    "BRIEF",
+    "METADATA_OF_BRIEF",
     "interleaved",
     "next_task",
     "renamed",
@@ -88,6 +90,15 @@ METADATA = [
     "!1 = distinct !{!1, !2}",
     '!2 = !{!"llvm.loop.parallel_accesses", !0}',
     'attributes #0 = { "prefer-vector-width"="512" }',
+]
+
+
+#: A parallel loop of few iterations or little work, which LLVM makes less code of; its metadata.
+BRIEF = "!3"
+METADATA_OF_BRIEF = [
+    "!3 = distinct !{!3, !2, !4, !5}",
+    '!4 = !{!"llvm.loop.interleave.count", i32 1}',
+    '!5 = !{!"llvm.loop.unroll.disable"}',
 ]
 
 

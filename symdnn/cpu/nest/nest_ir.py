@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from symdnn.cpu.ir.loops_ir import (
     METADATA,
+    METADATA_OF_BRIEF,
     THREADS,
     next_task,
     word,
@@ -54,7 +55,19 @@ def nest_ir(fold: Fold, schedule: Schedule) -> str:
             "done:", "ret void", "}",
         ]  # fmt: skip
 
-    return "\n".join([*sorted(declared), *definitions(helpers), *whole, *lines, *METADATA]) + "\n"
+    return (
+        "\n".join(
+            [
+                *sorted(declared),
+                *definitions(helpers),
+                *whole,
+                *lines,
+                *METADATA,
+                *METADATA_OF_BRIEF,
+            ]
+        )
+        + "\n"
+    )
 
 
 class _NestBuilder(NestPieces):
@@ -133,9 +146,9 @@ class _NestBuilder(NestPieces):
             return
         self._end(
             lambda: self.over_lanes(
-                count, lambda j: self.left(self.held(j), self.lanes_at("y", writes, j))
+                count, lambda j: self.left(self.held(j), self.lanes_at("y", writes, j)), brief=True
             ),
-            lambda: self.over_lanes(count, lambda j: self._leave_partial("%r", j)),
+            lambda: self.over_lanes(count, lambda j: self._leave_partial("%r", j), brief=True),
         )
 
     def _unrolled(self, count: str, reads: Sequence[str], writes: Sequence[str]) -> None:
@@ -450,13 +463,15 @@ class _NestBuilder(NestPieces):
                     states = self.combined(self._partials(task, j), self._partials(at, j))
                     self._leave_partial(task, j, states, "%hidden")
 
-                self.over_lanes(count, lane)
+                self.over_lanes(count, lane, brief=True)
                 return []
 
             self.counted("chunk", 1, "%F", chunk)
-            self.over_lanes(
-                count, lambda j: self.left(self._partials(task, j), self.lanes_at("y", writes, j))
-            )
+
+            def leave(j: str) -> None:
+                self.left(self._partials(task, j), self.lanes_at("y", writes, j))
+
+            self.over_lanes(count, leave, brief=True)
             return []
 
         self.counted("group", 0, "%groups", group)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from symdnn.cpu.ir.loops_ir import ACCESS, EVERY, LoopOperand, data_of, word
+from symdnn.cpu.ir.loops_ir import ACCESS, BRIEF, EVERY, LoopOperand, data_of, word
 from symdnn.cpu.ir.pack_ir import pack_call
 from symdnn.cpu.ir.program_ir import LoopBuilder
 from symdnn.cpu.ir.scalar_ir import STORED, dealt, store_as
@@ -183,7 +183,7 @@ class NestPieces(LoopBuilder):
     def begun(self, count: str) -> None:
         """Append the loop over lanes that sets their states to those of no elements."""
         first = self.started()
-        self.over_lanes(count, lambda j: self.hold(first, j))
+        self.over_lanes(count, lambda j: self.hold(first, j), brief=True)
 
     def load_once(self, pointers: Sequence[str]) -> None:
         """Load the reads at these addresses that are the same for all lanes."""
@@ -191,14 +191,19 @@ class NestPieces(LoopBuilder):
             if o.inner == "one":
                 self.loaded[p] = [*self.parts_of(o.dtype, p, ACCESS)]
 
-    def over_lanes(self, count: str, body: Callable[[str], None]) -> None:
-        """A loop over lanes 0 to below ``count``."""
+    def over_lanes(self, count: str, body: Callable[[str], None], brief: bool = False) -> None:
+        """A loop over lanes 0 to below ``count``; ``brief``: in which little of the time goes.
+
+        A few lanes, of a constant number, are in registers: LLVM writes out all loops over them.
+        """
 
         def one(j: str, _: list[str]) -> list[str]:
             body(j)
             return []
 
-        self.counted(self.tag(), 0, count, one, parallel=True)
+        self.counted(
+            self.tag(), 0, count, one, parallel=BRIEF if brief and not count.isdigit() else True
+        )
 
     def bases(self, kind: str, outer: str, first: str = "0") -> list[str]:
         """Addresses of the reads (``x``) or writes (``y``) at an outer index and a first lane."""

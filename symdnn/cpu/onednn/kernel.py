@@ -325,7 +325,7 @@ def of_finite_operands(launch: Any, call: Call) -> Any:
     """``launch`` of a primitive whose activation function loses NaN, where operands cannot lead to
     one; else ``op``'s reference. Parameters are looked at when they change."""
     versions = [version_of(call, i) for i in range(len(call.inputs))]
-    seen: dict[int, tuple[Any, float]] = {}
+    seen: dict[int, tuple[int, float]] = {}
 
     def most(i: int, x: Array) -> float:
         version = versions[i]
@@ -337,14 +337,13 @@ def of_finite_operands(launch: Any, call: Call) -> Any:
         return seen[i][1]
 
     def run(inputs: Arrays, outputs: Arrays, workspace: Array | None = None) -> None:
-        with np.errstate(all="ignore"):
-            x, w, *added = (most(i, x) for i, x in enumerate(inputs))
-            # Sums that overflow lead to NaN, too. A comparison with NaN is false.
-            right = x * w * inputs[1].size + sum(added) < _MAX_SUM
-            if not right:
-                np.copyto(outputs[0], call.op.compute(*inputs)[0])
-        if right:
+        x, w, *added = [most(i, x) for i, x in enumerate(inputs)]
+        # Sums that overflow lead to NaN, too. A comparison with NaN is false.
+        if x * w * inputs[1].size + sum(added) < _MAX_SUM:
             launch(inputs, outputs, workspace)
+            return
+        with np.errstate(all="ignore"):
+            np.copyto(outputs[0], call.op.compute(*inputs)[0])
 
     return run
 
@@ -354,12 +353,18 @@ _MAX_SUM = float(np.finfo("float32").max) / 2
 
 
 def _most(x: Any) -> float:
-    """The largest magnitude of an element, NaN if there is one."""
+    """The largest magnitude of an element, NaN if there is one.
+
+    Bits of bfloat16 are in the order of magnitudes, with and without the sign.
+    """
     if x.dtype.itemsize > 2:
-        high, low = (f.reduce(x, axis=None, initial=0) for f in (np.maximum, np.minimum))
-        return float(np.maximum(high, -low))
-    bits = np.asarray((x.view(np.int16) & 0x7FFF).max(initial=0), np.uint32)
-    return float((bits << 16).view(np.float32))
+        with np.errstate(all="ignore"):
+            high, low = (f.reduce(x, axis=None, initial=0) for f in (np.maximum, np.minimum))
+            return float(np.maximum(high, -low))
+    bits = x.reshape(-1)
+    positive, negative = (np.maximum.reduce(bits.view(k), initial=0) for k in (np.int16, np.uint16))
+    largest = max(int(positive), int(negative) & 0x7FFF)
+    return float(np.uint32(largest << 16).view(np.float32))
 
 
 def version_of(call: Call, index: int) -> Version | None:

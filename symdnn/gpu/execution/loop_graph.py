@@ -134,6 +134,11 @@ class LoopGraphs:
         state.plan = body.plan
         return results
 
+    def forget(self, inputs: Sequence[Any]) -> None:
+        """Free the graph for such inputs and its memory: something else runs the loop now."""
+        if self.signatures:
+            self.signatures.pop(_signature(inputs), None)
+
     def _state(self, key: Any) -> _Signature:
         if key not in self.signatures and len(self.signatures) >= _MAX_SIGNATURES:
             self.signatures.popitem(last=False)

@@ -24,7 +24,7 @@ from symdnn.ops.vendor.gpublas import GpuGemm, GpuQuantizedGemm
 from symdnn.opt.epilogue.epilogue import Chain, chain_at, fuse_epilogues
 from symdnn.opt.fuse.groups import widened
 from symdnn.opt.lower.lowering import Backend, Library
-from symdnn.opt.lower.quantized import Codes, codes_of, product_of_codes, why_no_product
+from symdnn.opt.lower.quantized import Codes, codes_of_operands, product_of_codes, why_no_product
 from symdnn.rewriting.rewrite import Context, graph_rewrite, node_rewrite, reads
 
 __all__ = ["CUBLASLT"]
@@ -106,9 +106,7 @@ def product_refuses(node: Apply, context: Context) -> str | None:
     """A product of dequantised int8 or float8 matrices, whose sizes tensor cores take."""
     if (reason := why_no_product(node)) is not None:
         return reason
-    x, w = (codes_of(v) for v in node.inputs[:2])
-    assert x is not None, "why_no_product found no reason"
-    assert w is not None, "why_no_product found no reason"
+    x, w = codes_of_operands(node)
     if x.codes.type.ndim < 2 or w.codes.type.ndim != x.codes.type.ndim:
         return "a product with a vector is bound by memory"
     sizes = w.codes.type.shape[-2:]

@@ -15,6 +15,7 @@ from symdnn.graph.operators import operator
 from symdnn.graph.origin import Hints
 from symdnn.graph.traverse import clone_graph, leaves, toposort
 from symdnn.graph.type import TensorType
+from symdnn.graph.values.test_values_flag import entry_of
 from symdnn.graph.variable import Constant, Variable, constant
 from symdnn.ops.control.scan import Carry, Scan
 from symdnn.ops.core.python_numbers import kind_of_number
@@ -226,15 +227,22 @@ def widened(states: Sequence[State | None], news: Sequence[Variable]) -> bool:
     if exact or not (rounded or numbers) or not _has_float64(news):
         return False
     for s in numbers:
-        s.inside = [s.initial.type.entry()(s.inside[0].name)]
+        s.inside = [_entry(s)]
     for s, new in rounded:
         array = new.number_kind is None and new.type.dtype == "float64"
         floats = array or isinstance(s.number, float) or new.number_kind is float
         own = "float64" if floats else "int64"
         s.initial = constant(np.asarray([s.number], own))
-        s.inside = [s.initial.type.entry()(s.inside[0].name)]
+        s.inside = [_entry(s)]
         s.inside[0].number_kind = None if array else kind_of_number(own)
     return True
+
+
+def _entry(s: State) -> Variable:
+    """A new inner variable of a state, of the type and with the test value of its first entry."""
+    inside: Variable = s.initial.type.entry()(s.inside[0].name)
+    entry_of(inside, s.initial, 0)
+    return inside
 
 
 def _is_rounded(old: Variable, new: Variable) -> bool:

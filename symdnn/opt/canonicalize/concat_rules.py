@@ -203,17 +203,19 @@ def join_of_increments(node: Apply, context: Context) -> Variable | None:
     So the gradient of ``x[:, :n]`` and ``x[:, n:]``, of ``x[0]``, ``x[1]`` and ``x[2]``, or of
     ``x[::2]`` and ``x[1::2]``, is written once.
     """
-    parts: list[_Part] = []
+    places: dict[Any, _Place] = {}
     v: Variable = node.outputs[0]
     while made_by(v, IncSubtensor):
-        part = _part_of(node_of(v), context)
-        if part is None or (parts and (part.axis, part.step) != (parts[0].axis, parts[0].step)):
+        place = _place_of(node_of(v))
+        # A place that is written twice ends the search, which is begun at each of a long chain.
+        if place is None or place.start in places:
             return None
-        parts.append(part)
+        places[place.start] = place
         v = node_of(v).inputs[0]
         if made_by(v, IncSubtensor) and not context.only_user(v):
             return None
-    if not is_zero(v) or len(parts) < 2:
+    parts = [*places.values()]
+    if not is_zero(v) or len(parts) < 2 or len({(p.axis, p.step) for p in parts}) != 1:
         return None
     if parts[0].step != 1:
         return _interleaved(parts, v, context)
@@ -221,7 +223,9 @@ def join_of_increments(node: Apply, context: Context) -> Variable | None:
     parts = _in_order(parts, v.type.shape[axis])
     if not parts or _goes_on(node, parts[-1], context):
         return None
-    values = [p.value for p in parts]
+    values = [y for p in parts if (y := _value_of(p, context)) is not None]
+    if len(values) < len(parts):
+        return None
     if isinstance(parts[-1].stop, int) and v.type.shape[axis] is None:
         dims = [*context.shapes.dims(v)]
         dims[axis] = at_least_zero(dims[axis] - parts[-1].stop)  # most often nothing
@@ -229,19 +233,22 @@ def join_of_increments(node: Apply, context: Context) -> Variable | None:
     return join(axis, *values)
 
 
-def _interleaved(parts: Sequence[_Part], v: Variable, context: Context) -> Variable | None:
+def _interleaved(parts: Sequence[_Place], v: Variable, context: Context) -> Variable | None:
     """The parts ``x[k::n]`` of ``v`` for each k, stacked along an axis behind theirs."""
     axis, step, rank = parts[0].axis, parts[0].step, v.type.ndim
-    size, values = v.type.shape[axis], {p.start: p.value for p in parts if p.stop is None}
-    whole = len(parts) == step and all(k in values for k in range(step))
+    size, ends = v.type.shape[axis], {p.start: p for p in parts if p.stop is None}
+    whole = len(parts) == step and all(k in ends for k in range(step))
     if not whole or size is None or size % step:
         return None
+    values = [y for k in range(step) if (y := _value_of(ends[k], context)) is not None]
+    if len(values) < step:
+        return None
     pattern = [*range(axis + 1), "x", *range(axis + 1, rank)]
-    stacked = join(axis + 1, *(values[k].dimshuffle(*pattern) for k in range(step)))
+    stacked = join(axis + 1, *(y.dimshuffle(*pattern) for y in values))
     return reshape(stacked, context.shapes.dims(v), rank)
 
 
-def _goes_on(node: Apply, last: _Part, context: Context) -> bool:
+def _goes_on(node: Apply, last: _Place, context: Context) -> bool:
     """Whether the only reader of the result sets the slice behind the last part, or adds zeros of
     which that slice is set, and so will set it."""
     v = node.outputs[0]
@@ -259,40 +266,49 @@ def _goes_on(node: Apply, last: _Part, context: Context) -> bool:
         reader = node_of(other)
     elif reader is None or place != 0 or not isinstance(reader.op, IncSubtensor):
         return False
-    part = _part_of(reader, context)
-    return part is not None and (part.axis, part.start, part.step) == (last.axis, last.stop, 1)
+    place = _place_of(reader)
+    if place is None or _value_of(place, context) is None:
+        return False
+    return (place.axis, place.start, place.step) == (last.axis, last.stop, 1)
 
 
-class _Part(NamedTuple):
-    """What is written to ``start`` up to ``stop`` (None: the end) along an axis."""
+class _Place(NamedTuple):
+    """Where a node writes: from ``start`` up to ``stop`` (None: the end) along an axis."""
 
+    node: Apply
     axis: int
     start: Any
     stop: Any
-    value: Variable
     slice: bool
     step: int = 1
 
 
-def _part_of(node: Apply, context: Context) -> _Part | None:
-    x, y, *bounds = node.inputs
+def _place_of(node: Apply) -> _Place | None:
     entries = entries_of(node)
     axes = [d for d, e in enumerate(entries) if e != FULL]
-    value = _of_shape(y, fields_of(node).getter()(x, *bounds), context)
-    if len(axes) != 1 or value is None:
+    if len(axes) != 1:
         return None
     (axis,) = axes
     entry = entries[axis]
     if isinstance(entry, int):
-        pattern = [*range(axis), "x", *range(axis, value.type.ndim)]
-        return _Part(axis, entry, entry + 1, value.dimshuffle(*pattern), False)
+        return _Place(node, axis, entry, entry + 1, False)
     if not is_slice(entry):
         return None
     start, stop, step = entry
     step = 1 if step is None else step
     if not isinstance(step, int) or step < 1:
         return None
-    return _Part(axis, 0 if start is None else start, stop, value, True, step)
+    return _Place(node, axis, 0 if start is None else start, stop, True, step)
+
+
+def _value_of(place: _Place, context: Context) -> Variable | None:
+    """What is written to a place, with its shape."""
+    x, y, *bounds = place.node.inputs
+    value = _of_shape(y, fields_of(place.node).getter()(x, *bounds), context)
+    if value is None or place.slice:
+        return value
+    axis = place.axis
+    return value.dimshuffle(*range(axis), "x", *range(axis, value.type.ndim))
 
 
 def _of_shape(y: Variable, place: Variable, context: Context) -> Variable | None:
@@ -312,7 +328,7 @@ def _of_shape(y: Variable, place: Variable, context: Context) -> Variable | None
     return specify_shape(y, [None if e else d for d, e in zip(dims(place), equal, strict=True)])
 
 
-def _in_order(parts: Sequence[_Part], size: int | None) -> list[_Part]:
+def _in_order(parts: Sequence[_Place], size: int | None) -> list[_Place]:
     """The parts by their position; empty if they leave something out or overlap."""
     numbers = all(isinstance(p.start, int) and isinstance(p.stop, int | None) for p in parts)
     if numbers and size is not None:

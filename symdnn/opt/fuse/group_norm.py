@@ -20,8 +20,8 @@ from symdnn.ops.core.shape import dims_of
 from symdnn.ops.lowered.fused import FusedElemwise, FusedReduce
 from symdnn.ops.lowered.fused_rows import FusedRows, Stage, program
 from symdnn.ops.lowered.group_norm import GroupNorm, GroupNormGrad
-from symdnn.ops.lowered.norm_formulas import formula, grad_terms, normalised
-from symdnn.ops.lowered.norm_parts import BatchMoments, BatchSums
+from symdnn.ops.lowered.norm_formulas import formula, normalised
+from symdnn.ops.lowered.norm_parts import BatchMoments
 from symdnn.opt.fuse.norm_rules import CotangentSource
 from symdnn.rewriting.rewrite import Context, graph_rewrite
 
@@ -63,20 +63,15 @@ def _forward(context: Context, node: Apply) -> Sequence[Variable]:
 
 def _backward(context: Context, node: Apply) -> Sequence[Variable]:
     op: Any = node.op
-    x, dy, gamma, mean, invstd = node.inputs
+    x, _, gamma, mean, _ = node.inputs
     source = CotangentSource(context, node)
-    operands = list(dict.fromkeys([*source.inputs, mean, invstd]))
-    terms = source.program(operands, [x, dy, mean, invstd], grad_terms)
-    *totals, a, b = BatchSums(terms, op.positions(x.type.ndim))(*operands)
+    *totals, a, b = source.sums(op.positions(x.type.ndim))
     work = mean.type.dtype
     over_batch = program((work, work), lambda s, t: (s, t))
     dbeta, dgamma = FusedReduce(over_batch, (Sum((0,), True, work, work),) * 2)(*totals)
     own = [_by_group(op, v) for v in (a, b, gamma)]
     a, b = (v.reshape(dims_of(mean), ndim=x.type.ndim) for v in _means(work)(*own))
-    operands = list(dict.fromkeys([*operands, gamma, a, b]))
-    gradient = source.program(operands, [x, dy, gamma, mean, invstd, a, b], _gradient)
-    (dx,) = FusedElemwise(gradient)(*operands)
-    return [dx, dgamma, dbeta]
+    return [source.computed([*node.inputs, a, b], _gradient), dgamma, dbeta]
 
 
 def _by_group(op: GroupNorm | GroupNormGrad, v: Variable) -> Variable:

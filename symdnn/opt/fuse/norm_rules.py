@@ -106,19 +106,15 @@ def _split_forward(context: Context, node: Apply, always: bool) -> None:
 
 
 def _split_backward(context: Context, node: Apply, always: bool, order: dict[Apply, int]) -> None:
-    x, dy, gamma, mean, invstd = node.inputs
+    x, dy, gamma, mean, _ = node.inputs
     if gamma.type.broadcastable != mean.type.broadcastable:
         return
     source = CotangentSource(context, node)
     if source.inputs == [x, dy] and (_split_writing(context, node, order) or not always):
         return
     with inherit(node.origin, node.hints):
-        operands = list(dict.fromkeys([*source.inputs, mean, invstd]))
-        terms = source.program(operands, [x, dy, mean, invstd], grad_terms)
-        dbeta, dgamma, a, b = BatchSums(terms, _op_of(node).axes)(*operands)
-        operands = list(dict.fromkeys([*operands, gamma, a, b]))
-        gradient = source.program(operands, [x, dy, gamma, mean, invstd, a, b], _gradient)
-        (dx,) = FusedElemwise(gradient)(*operands)
+        dbeta, dgamma, a, b = source.sums(_op_of(node).axes)
+        dx = source.computed([*node.inputs, a, b], _gradient)
         context.replace(zip(node.outputs, [dx, dgamma, dbeta], strict=True), "split_batch_norm")
 
 
@@ -132,14 +128,16 @@ def _split_writing(context: Context, node: Apply, order: dict[Apply, int]) -> bo
     if any(v.owner is not None and order.get(v.owner, after) >= after for v in (x, mean, invstd)):
         return False  # they may follow from what is written
     with inherit(node.origin, node.hints):
-        operands = list(dict.fromkeys([*source.inputs, mean, invstd]))
-        terms = source.program(operands, [x, dy, mean, invstd], _terms_and_cotangent)
-        dbeta, dgamma, a, b, whole = BatchSums(terms, _op_of(node).axes, True)(*operands)
+        dbeta, dgamma, a, b, whole = source.sums(_op_of(node).axes, _terms_and_cotangent)
         operands = [x, whole, gamma, mean, invstd, a, b]
         (dx,) = FusedElemwise(_gradient([v.type.dtype for v in operands]))(*operands)
         replaced = zip([dy, *node.outputs], [whole, dx, dgamma, dbeta], strict=True)
         context.replace(replaced, "split_batch_norm")
     return True
+
+
+#: A program for values of these dtypes.
+Formula = Callable[[Sequence[str]], ScalarProgram]
 
 
 class CotangentSource:
@@ -157,6 +155,19 @@ class CotangentSource:
         self.shared: set[Apply] = set()  # those that others compute, too
         self.inputs = [self.x, self.dy]
         self._extend()
+
+    def sums(self, axes: tuple[int, ...], terms: Formula = grad_terms) -> list[Variable]:
+        """What :class:`BatchSums` gives for the ``terms`` of x, dy, mean and invstd."""
+        mean, invstd = self.node.inputs[3:]
+        operands = list(dict.fromkeys([*self.inputs, mean, invstd]))
+        program = self.program(operands, [self.x, self.dy, mean, invstd], terms)
+        return list(BatchSums(program, axes, self.writes)(*operands))
+
+    def computed(self, given: Sequence[Variable], formula: Formula) -> Variable:
+        """An elementwise node by a formula of ``given``, which are x, dy, ..."""
+        operands = list(dict.fromkeys([*self.inputs, *given[2:]]))
+        (made,) = FusedElemwise(self.program(operands, given, formula))(*operands)
+        return made
 
     def _extend(self) -> None:
         """Add nodes from dy backwards: all of them, or as long as the inputs stay within limits.
@@ -254,10 +265,7 @@ class CotangentSource:
         return values[v]
 
     def program(
-        self,
-        operands: Sequence[Variable],
-        variables: Sequence[Variable],
-        formula_of: Callable[[Sequence[str]], ScalarProgram],
+        self, operands: Sequence[Variable], variables: Sequence[Variable], formula_of: Formula
     ) -> ScalarProgram:
         """``formula_of(dtypes)`` of the values ``variables``, dy computed from ``operands``."""
         builder = Builder([v.type.dtype for v in operands])

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeGuard
 
 from symdnn.graph.origin import inherit
 from symdnn.graph.variable import Apply, Constant, Variable
@@ -83,13 +83,18 @@ def _turned(node: Apply, context: Context) -> list[Apply]:
         return []
     pairs = [(each.outputs[0], new) for each in _alike(node, context)]
     context.replace(pairs, "views_before_elementwise")
-    found = [user for v in maker.inputs for user, _ in context.fgraph.users(v)]  # some were there
+    views = [v for v in maker.inputs if not _is_number(v)]  # which all of a graph may read
+    found = [user for v in views for user, _ in context.fgraph.users(v)]  # some were there
     return [*(u for u in found if u is not None and isinstance(u.op, DimShuffle)), new.owner]
+
+
+def _is_number(v: Variable) -> TypeGuard[Constant]:
+    return isinstance(v, Constant) and all_ones(v)
 
 
 def _permuted(v: Variable, pattern: Sequence[Any]) -> Variable:
     """An operand as the result is: two dimshuffles are one, numbers stay constants."""
-    if isinstance(v, Constant) and all_ones(v):
+    if _is_number(v):
         return v.reshaped((1,) * len(pattern))
     if v.owner is not None and isinstance(v.owner.op, DimShuffle):
         inner, source = v.owner.op.pattern, v.owner.inputs[0]

@@ -24,7 +24,10 @@ from symdnn.ops.nn.conv import Conv
 from symdnn.ops.quantized.product import TERMS, QuantizedProduct
 from symdnn.rewriting.rewrite import Context
 
-__all__ = ["Codes", "codes_of", "longer_product", "product_of_codes", "why_no_product"]
+__all__ = [
+    "Codes", "codes_of", "codes_of_operands", "longer_product", "product_of_codes",
+    "why_no_product",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -98,11 +101,17 @@ def why_no_product(node: Apply) -> str | None:
     return None
 
 
-def product_of_codes(node: Apply) -> Variable:
-    """The scaled product of codes that a product of dequantised values is."""
+def codes_of_operands(node: Apply) -> tuple[Codes, Codes]:
+    """The codes of both operands of a node that :func:`why_no_product` has no reason against."""
     x, w = (codes_of(v) for v in node.inputs[:2])
     assert x is not None, "why_no_product found no reason"
     assert w is not None, "why_no_product found no reason"
+    return x, w
+
+
+def product_of_codes(node: Apply) -> Variable:
+    """The scaled product of codes that a product of dequantised values is."""
+    x, w = codes_of_operands(node)
     given: dict[str, Variable] = {}
     if not is_zero(x.zero) and x.kind not in FLOAT8:
         given["x_zero"] = cast(_vector(x.zero), "int32")

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 import symdnn
+import symdnn.gpu.execution.runtime as runtimes
 import symdnn.tensor as T
 from symdnn.compile.plan import memory_order
 from symdnn.ops.lowered.fused_rows import FusedRows
+from tests.gpu.reference_device import ReferenceRuntime
 
 WIDTH = 64
 
@@ -80,3 +82,30 @@ def test_other_orders_stay(what):
     )
     spec = replace(plan.specialised, segment=segment)
     assert memory_order.ordered_by_size(spec) is spec
+
+
+def late_label(x, w):
+    label = T.fmatrix("label")
+    return [x, label], ((T.tanh(T.dot(x, w)) - label) ** 2).mean(), [(64, WIDTH)] * 2
+
+
+def late_part(x, w):
+    i = T.lscalar("i")
+    data = symdnn.shared(np.ones((256, WIDTH), "float32"))
+    y = T.tanh(T.dot(x, w)) * data[i * 64 : (i + 1) * 64]
+    return [x, i], y.mean(), [(64, WIDTH), ()]
+
+
+@pytest.mark.parametrize("program", [late_label, late_part])
+def test_what_the_host_gives_comes_before_the_graph(program, monkeypatch):
+    monkeypatch.setattr(memory_order, "_LARGE", 0)
+    monkeypatch.setattr(runtimes, "_runtimes", {0: ReferenceRuntime()})
+    w = symdnn.shared(np.ones((WIDTH, WIDTH), "float32"), name="w")
+    inputs, cost, shapes = program(T.fmatrix("x"), w)
+    mode = symdnn.Mode(target="cuda:sm_90")
+    step = [(w, w - 0.1 * symdnn.grad(cost, w))]
+    f = symdnn.function(inputs, cost, updates=step, mode=mode)
+    for k in range(3):
+        f(*(np.full(s, k, "float32") if s else np.int64(k) for s in shapes))
+    (plan,) = f.plans()
+    assert plan.bound.capture_state.startswith("captured")

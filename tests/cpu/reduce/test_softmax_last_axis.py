@@ -43,6 +43,17 @@ def check(op, *arrays):
         np.testing.assert_allclose(got, want, rtol=5e-6, atol=5e-6 * max(1, summed**0.5 / 10))
 
 
+def every_op(axis, x, dy, labels):
+    """(op, *operands) for all ops along an axis."""
+    score = LogSoftmax(axis).reference(x)
+    return (
+        (Softmax(axis), x), (LogSoftmax(axis), x), (LogSumExp((axis,), False), x),
+        (SoftmaxGrad(axis), Softmax(axis).reference(x), dy), (LogSoftmaxGrad(axis), score, dy),
+        (LogSoftmaxGradOfLogits(axis), x, dy), (SoftmaxCrossentropy(axis), x, labels),
+        (SoftmaxCrossentropyGrad(axis), dy[..., 0].copy(), score, labels),
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 def test_forward_and_backward(shape):
     rng, axis = new_rng(), len(shape) - 1
@@ -73,13 +84,7 @@ def test_numbers_of_16_bits_are_rounded_once(shape, dtype):
     narrow, rng, axis = numpy_dtype(dtype), new_rng(), len(shape) - 1
     x, dy = ((rng.normal(size=shape) * 4).astype(narrow) for _ in range(2))
     labels = rng.integers(0, shape[-1], shape[:-1])
-    score = LogSoftmax(axis).reference(x)
-    for op, *arrays in (
-        (Softmax(axis), x), (LogSoftmax(axis), x), (LogSumExp((axis,), False), x),
-        (SoftmaxGrad(axis), Softmax(axis).reference(x), dy), (LogSoftmaxGrad(axis), score, dy),
-        (LogSoftmaxGradOfLogits(axis), x, dy), (SoftmaxCrossentropy(axis), x, labels),
-        (SoftmaxCrossentropyGrad(axis), dy[..., 0].copy(), score, labels),
-    ):  # fmt: skip
+    for op, *arrays in every_op(axis, x, dy, labels):
         half = 2.0**-8 if dtype == "bfloat16" else 2.0**-11
         for got, want in zip(*apply(op, *arrays, dtype=narrow)):
             assert got.dtype == narrow
@@ -91,13 +96,7 @@ def test_float64_is_computed_in_float64(shape):
     rng, axis = new_rng(), len(shape) - 1
     x, dy = (rng.normal(size=shape) * 4 for _ in range(2))
     labels = rng.integers(0, shape[-1], shape[:-1])
-    score = LogSoftmax(axis).reference(x)
-    for op, *arrays in (
-        (Softmax(axis), x), (LogSoftmax(axis), x), (LogSumExp((axis,), False), x),
-        (SoftmaxGrad(axis), Softmax(axis).reference(x), dy), (LogSoftmaxGrad(axis), score, dy),
-        (LogSoftmaxGradOfLogits(axis), x, dy), (SoftmaxCrossentropy(axis), x, labels),
-        (SoftmaxCrossentropyGrad(axis), dy[..., 0].copy(), score, labels),
-    ):  # fmt: skip
+    for op, *arrays in every_op(axis, x, dy, labels):
         for got, want in zip(*apply(op, *arrays, dtype="float64")):
             assert got.dtype == "float64"
             np.testing.assert_allclose(got, want, rtol=2e-14, atol=1e-13)

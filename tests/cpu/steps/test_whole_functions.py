@@ -342,3 +342,45 @@ def test_a_part_of_a_state_is_written_where_it_is_kept(programs):
         )
 
     _check_loop(programs, step, 9, 1)  # neighbours of u are read
+
+
+def test_a_checkpointed_step_and_complex_arguments_are_compiled():
+    def step(h, x):
+        return T.tanh(h * 0.5 + x), h
+
+    def cost(x):
+        return (control.scan(symdnn.checkpoint(step), x[0] * 0, x)[1] ** 2).sum()
+
+    slope = symdnn.jit(symdnn.grad(cost))
+    x = np.random.default_rng(0).normal(size=(40, 5))
+    want = symdnn.grad(lambda x: (control.scan(step, x[0] * 0, x)[1] ** 2).sum())(x)
+    turn = symdnn.jit(
+        lambda a, b: control.scan(lambda c, g: (c * g[0] + g[1],) * 2, b[0], (a, b))[1]
+    )
+    z = np.exp(1j * x[:, 0])
+    first = turn(z, z)
+    for _ in range(120):
+        got, last = slope(x), turn(z, z)
+    np.testing.assert_allclose(got, want, rtol=1e-12)
+    np.testing.assert_allclose(last, first, rtol=1e-12)
+    for f in (slope.compiled(x), turn.compiled(z, z)):
+        loops = f.lowering_report().loops
+        assert loops
+        assert all(WITH_ALL in line for line in loops), loops
+
+
+def test_plans_give_their_memory_back_when_all_runs_as_one_function():
+    def cost(x):
+        return (control.scan(lambda h, v: (T.tanh(h + v),) * 2, x[0] * 0, x)[1] ** 2).sum()
+
+    slope = symdnn.jit(symdnn.grad(cost))
+    x = np.random.default_rng(0).normal(size=(50, 400))
+    first = slope(x)
+    for _ in range(200):
+        got = slope(x)
+    f = slope.compiled(x)
+    bound = [p.bound for p in f.plans()]
+    assert bound
+    assert all(b.scratch is None and not any(v is not None for v in b.results.last) for b in bound)
+    np.testing.assert_allclose(got, first, rtol=1e-12)
+    np.testing.assert_allclose(slope(x[::-1][::-1].T.copy().T), first, rtol=1e-12)  # by plans again

@@ -20,7 +20,7 @@ from symdnn.gpu.cudnn.graph import TYPES, new_graph
 from symdnn.gpu.cudnn.graph_plan import GraphPlan
 from symdnn.gpu.device import cudnn_device
 from tests.gpu.fake_frontend import Engine, Knob, Mode, Note, fake_frontend  # noqa: F401
-from tests.gpu.with_cudnn import real_cudnn  # noqa: F401
+from tests.gpu.with_cudnn import real_cudnn, real_frontend  # noqa: F401
 
 HANDLE, NOTHING = 7, Epilogue()
 
@@ -275,14 +275,6 @@ def test_the_arguments_of_an_epilogue(fake_frontend):  # noqa: F811
 
 
 # --- the graph, by the frontend itself ------------------------------------------------------------
-
-
-@pytest.fixture
-def real_frontend(real_cudnn):  # noqa: F811
-    problem = frontend.unavailable()
-    if problem:
-        pytest.skip(problem)
-    return frontend
 
 
 def made(s, epilogue=NOTHING):

@@ -10,7 +10,6 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn import Mode, config, function
-from symdnn.gpu.binding import frontend
 from symdnn.gpu.cudnn.attention import AttentionGraph, _other_direction
 from symdnn.gpu.cudnn.attention import _form as attention_form
 from symdnn.gpu.cudnn.graph import new_graph
@@ -24,7 +23,7 @@ from symdnn.ops.attention.scores import EXTRAS as EXTRA_OPERANDS
 from symdnn.ops.attention.scores import Scores
 from symdnn.ops.nn.dropout import Dropout
 from symdnn.ops.vendor.gpudnn_attention import GpuDnnAttention, GpuDnnAttentionGrad
-from tests.gpu.with_cudnn import real_cudnn  # noqa: F401
+from tests.gpu.with_cudnn import real_cudnn, real_frontend  # noqa: F401
 
 HOPPER = Mode(target="cuda:sm_90")
 LATER = Mode(target=Target("cuda", compute_capability=(9, 0), cudnn=(9, 19)))
@@ -33,13 +32,6 @@ EXTRAS = tuple(EXTRA_OPERANDS)
 
 #: A mask that hides some keys of the first sequence.
 SEEN = np.arange(32).reshape(1, 1, 1, 32) % 3 > 0
-
-
-@pytest.fixture
-def real_frontend(real_cudnn):  # noqa: F811
-    problem = frontend.unavailable()
-    if problem:
-        pytest.skip(problem)
 
 
 def form(how: Scores, backward: bool, mask=(1, 1, 96, 128), of_mask=False) -> AttentionGraph:

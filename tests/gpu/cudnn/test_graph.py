@@ -17,7 +17,7 @@ from symdnn.gpu.cudnn import graph
 from symdnn.gpu.cudnn.graph import GraphBuilder, GraphForm, launch, new_graph, plans
 from symdnn.gpu.cudnn.graph_plan import GraphPlan, Limits
 from tests.gpu.fake_frontend import Engine, Note, fake_frontend  # noqa: F401
-from tests.gpu.with_cudnn import real_cudnn  # noqa: F401
+from tests.gpu.with_cudnn import real_cudnn, real_frontend  # noqa: F401
 
 HANDLE = 7
 
@@ -133,14 +133,6 @@ def test_a_pointer_that_is_not_aligned(fake_frontend):  # noqa: F811
 
 
 # --- the graph, by the frontend itself ------------------------------------------------------------
-
-
-@pytest.fixture
-def real_frontend(real_cudnn):  # noqa: F811
-    problem = frontend.unavailable()
-    if problem:
-        pytest.skip(problem)
-    return frontend
 
 
 @pytest.mark.usefixtures("real_frontend")
