@@ -48,8 +48,9 @@ MEASURED_STEPS = [
     ("resnet64", 2, 9.57, 10.00, "distributed-h200-x2-2026-11-29.jsonl"),
     ("gpt8", 2, 16.12, 17.70, "distributed-h200-x2-2026-11-29.jsonl"),
     ("resnet256", 2, 32.14, 33.29, "distributed-h200-x2-2026-11-29.jsonl"),
-    ("resnet64", 4, 10.00, 10.76, "distributed-h200-x4-2026-11-28.jsonl"),
-    ("gpt8", 4, 16.48, 18.95, "distributed-h200-x4-2026-11-28.jsonl"),
+    ("resnet64", 4, 9.28, 10.00, "distributed-h200-x4-2026-11-29.jsonl"),
+    ("gpt8", 4, 16.04, 18.36, "distributed-h200-x4-2026-11-29.jsonl"),
+    ("resnet256", 4, 30.85, 31.97, "distributed-h200-x4-2026-11-29.jsonl"),
 ]
 #: Bytes and time of the agreement before updates: two words in one launch.
 _AGREEMENT_BYTES = 20
