@@ -65,7 +65,7 @@ def add_to(commands: Any) -> None:
     export = parts.add_parser("export", help="write a saved function in ONNX's format")
     export.add_argument("path", help="a file of symdnn.save")
     export.add_argument("target", help="the file to write")
-    export.add_argument("--opset", type=int, help="the opset (default: one that others run)")
+    export.add_argument("--opset", type=int, help="the opset (default: as in onnx.save)")
     export.set_defaults(run=_export)
 
 
@@ -239,6 +239,5 @@ def _tune(args: argparse.Namespace) -> None:
 def _export(args: argparse.Namespace) -> None:
     from symdnn.saving import load
 
-    options = {} if args.opset is None else {"opset": args.opset}
-    model = _room().save(load(args.path), args.target, **options)
+    model = _room().save(load(args.path), args.target, opset=args.opset)
     print(f"{args.target}: {len(model.graph.node)} nodes, opset {model.opset_import[0].version}")

@@ -22,16 +22,14 @@ from symdnn.onnx.model.external import with_data_in, write_data
 from symdnn.onnx.model.kinds import code_of
 from symdnn.onnx.save import arrays, boxes, elementwise, loops, networks, quantized, recurrent
 from symdnn.onnx.save.complexes import emitter_of
+from symdnn.onnx.save.newest import OLDEST_OPSET, default_opset
 from symdnn.onnx.save.writer import Writer, dtype_of
 
 if TYPE_CHECKING:
     from symdnn.nn.modules.module import Module
 
-__all__ = ["DEFAULT_OPSET", "save", "to_model"]
+__all__ = ["save", "to_model"]
 
-#: The newest opset that all versions of ONNX Runtime since 1.20 run.
-DEFAULT_OPSET = 21
-_OLDEST = 18
 #: Files of protobuf hold less than this; parameters beyond are in a file of their own.
 _MOST_BYTES = 1_800_000_000
 
@@ -44,7 +42,7 @@ _EMITTERS = {
 def save(
     what: Any,
     path: str | os.PathLike[str],
-    opset: int = DEFAULT_OPSET,
+    opset: int | None = None,
     inputs: Sequence[Variable] | None = None,
     external: bool | None = None,
 ) -> Any:
@@ -53,8 +51,9 @@ def save(
     ``what`` is a compiled function (its updates are left out), a variable, a list or dict of them,
     or a module of ``symdnn.nn``, which is evaluated at ``inputs``. Inputs and outputs have the
     names of the variables (or of the dict), parameters are initialisers by name, and named sizes
-    stay names. ``opset`` is from 18 to the newest of the installed ``onnx``. Parameters are in a
-    file of their own, beside ``path``, if ``external``, or if there are too many for one file.
+    stay names. ``opset`` is from 18 to the newest of the installed ``onnx``; by default the newest
+    that the installed ONNX Runtime runs, or 21 without it. Parameters are in a file of their own,
+    beside ``path``, if ``external``, or if there are too many for one file.
 
     Raises :class:`~symdnn.errors.ModelError`, which names the op, for what ONNX can't express.
     """
@@ -73,13 +72,12 @@ def save(
     return model
 
 
-def to_model(
-    what: Any, opset: int = DEFAULT_OPSET, inputs: Sequence[Variable] | None = None
-) -> Any:
+def to_model(what: Any, opset: int | None = None, inputs: Sequence[Variable] | None = None) -> Any:
     """What :func:`save` writes, as an ``onnx.ModelProto``."""
-    if not _OLDEST <= opset <= onnx.defs.onnx_opset_version():
-        newest = onnx.defs.onnx_opset_version()
-        raise ModelError(f"onnx.save: opset {opset}, wanted one from {_OLDEST} to {newest}")
+    newest = onnx.defs.onnx_opset_version()
+    opset = default_opset() if opset is None else opset
+    if not OLDEST_OPSET <= opset <= newest:
+        raise ModelError(f"onnx.save: opset {opset}, wanted one from {OLDEST_OPSET} to {newest}")
     named, given = _expressions(what, inputs)
     writer = Writer(opset)
     ports = []
