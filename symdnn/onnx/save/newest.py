@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from functools import cache
 from typing import Any
 
@@ -82,15 +83,15 @@ def default_opset() -> int:
     """The newest opset whose :func:`trial` ONNX Runtime takes; 21 where it is not installed."""
     newest = onnx.defs.onnx_opset_version()
     try:
-        import onnxruntime
+        runtime = importlib.import_module("onnxruntime")
     except ImportError:
         return min(WITHOUT_RUNTIME, newest)
-    options = onnxruntime.SessionOptions()
+    options = runtime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 4  # an opset that it does not take is no news
     for opset in range(newest, OLDEST_OPSET, -1):
         try:
-            onnxruntime.InferenceSession(
+            runtime.InferenceSession(
                 trial(opset).SerializeToString(), options, providers=["CPUExecutionProvider"]
             )
         except Exception:  # its errors have no class in common
