@@ -9,6 +9,10 @@ from types import ModuleType
 import numpy as np
 import pytest
 
+import symdnn
+import symdnn.onnx
+import symdnn.tensor as T
+from symdnn import nn
 from tests.sources import program
 
 FOLDER = Path(__file__).parent.parent / "examples"
@@ -70,8 +74,21 @@ def test_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "--epochs" in capsys.readouterr().out
 
 
-def test_a_model_of_onnx_learns_a_new_task() -> None:
-    assert load("onnx_finetune").main(["--epochs", "2"]) > 0.8
+@pytest.mark.slow
+def test_a_resnet_of_onnx_learns_a_new_task() -> None:
+    assert load("onnx_finetune").main(["--epochs", "1", "--images", "200"]) > 0.8
+
+
+@pytest.mark.parametrize("frozen", [["--frozen"], []])
+def test_a_model_of_onnx_learns_a_new_task(frozen: list[str], tmp_path: Path) -> None:
+    net = nn.Sequential(
+        nn.SpatialConvolution(1, 32, 3, 3), nn.ReLU(), nn.SpatialMaxPooling(3, 3),
+        nn.Flatten(), nn.Linear(32 * 16, 5), nn.LogSoftMax(),
+    )  # fmt: skip
+    images = T.tensor("float32", ("n", 1, 14, 16), name="pixels")
+    symdnn.onnx.save({"log": net.evaluate()(images)}, tmp_path / "m.onnx")
+    options = ["--file", str(tmp_path / "m.onnx"), "--epochs", "2", *frozen]
+    assert load("onnx_finetune").main(options) > 0.75
 
 
 def test_digits_by_layers_learn() -> None:
