@@ -14,6 +14,7 @@ from symdnn.cpu.launch.launch import CpuLaunch
 from symdnn.cpu.launch.scratch import Scratch, address, aligned, as_contiguous, empty_kept
 from symdnn.cpu.launch.traits import ONEDNN
 from symdnn.cpu.onednn import library
+from symdnn.cpu.onednn.magnitudes import bound, largest
 from symdnn.cpu.onednn.objects import (
     BoundPrimitive,
     Descriptor,
@@ -330,10 +331,10 @@ def of_finite_operands(launch: Any, call: Call) -> Any:
     def most(i: int, x: Array) -> float:
         version = versions[i]
         now = None if version is None else version()
-        if now is None:
-            return _most(x)
+        if now is None:  # of two factors one has to be known, or the product's bound is too large
+            return largest(x) if i == 1 else bound(x)
         if i not in seen or seen[i][0] != now:
-            seen[i] = now, _most(x)
+            seen[i] = now, largest(x)
         return seen[i][1]
 
     def run(inputs: Arrays, outputs: Arrays, workspace: Array | None = None) -> None:
@@ -350,21 +351,6 @@ def of_finite_operands(launch: Any, call: Call) -> Any:
 
 #: Sums of at most this do not overflow, whatever their order.
 _MAX_SUM = float(np.finfo("float32").max) / 2
-
-
-def _most(x: Any) -> float:
-    """The largest magnitude of an element, NaN if there is one.
-
-    Bits of bfloat16 are in the order of magnitudes, with and without the sign.
-    """
-    if x.dtype.itemsize > 2:
-        with np.errstate(all="ignore"):
-            high, low = (f.reduce(x, axis=None, initial=0) for f in (np.maximum, np.minimum))
-            return float(np.maximum(high, -low))
-    bits = x.reshape(-1)
-    positive, negative = (np.maximum.reduce(bits.view(k), initial=0) for k in (np.int16, np.uint16))
-    largest = max(int(positive), int(negative) & 0x7FFF)
-    return float(np.uint32(largest << 16).view(np.float32))
 
 
 def version_of(call: Call, index: int) -> Version | None:
