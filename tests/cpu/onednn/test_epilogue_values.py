@@ -77,3 +77,21 @@ def test_sums_of_finite_operands_that_overflow(kind: str, name: str, dtype: str)
     # inf - inf: NaN in any order of the sum
     assert np.isnan(got[1, 3]).all() == np.isnan(wanted[1, 3]).all()
     np.testing.assert_allclose(got[:, :3], wanted[:, :3], rtol=1e-2, atol=1e-35)
+
+
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("bfloat16", marks=needs_bfloat16)])
+@pytest.mark.parametrize("name", list(FUNCTIONS))
+@pytest.mark.parametrize("kind", [k for k in PRODUCTS if k != "winograd"])  # sums neighbours, too
+def test_one_odd_number_of_the_argument_spreads_as_it_should(
+    kind: str, name: str, dtype: str
+) -> None:
+    x, w, _, y = product(kind, dtype, name)
+    w.set_value(np.random.default_rng(0).uniform(0.1, 0.2, PRODUCTS[kind][1]).astype("f"))
+    compiled, plain = (symdnn.function([x], y, mode=m) for m in (None, "FAST_COMPILE"))
+    for odd in (0.0, np.nan, np.inf, -np.inf, 1e12):  # a call after another
+        given = np.zeros(PRODUCTS[kind][0], "f")
+        given.flat[3] = odd
+        wanted = plain(given)
+        got = compiled(given)
+        np.testing.assert_array_equal(np.isnan(got), np.isnan(wanted))
+        np.testing.assert_allclose(got, wanted, rtol=2e-2, atol=1e-35)
