@@ -17,6 +17,7 @@ from symdnn.ops.lowered.lowered import Lowered
 from symdnn.ops.nn.batchnorm import BatchNormGrad, BatchNormTrain
 from symdnn.ops.nn.channels_last import first_order, is_image, last_order
 from symdnn.ops.nn.pool import AveragePoolGrad, MaxPoolGrad, Pool
+from symdnn.ops.nn.softmax import AlongAxis
 from symdnn.rewriting.rewrite import Context, node_rewrite
 
 __all__ = ["RULES", "images_seen_last", "softmax_of_permuted"]
@@ -65,8 +66,10 @@ def _applies(node: Apply) -> bool:
 def softmax_of_permuted(node: Apply, context: Context) -> Sequence[Variable] | None:
     """A softmax, or its gradient, whose inputs are dimshuffles by one permutation."""
     op: Any = node.op
-    axis = getattr(op.unlowered, "axis", None)
-    if context.target.kind != "cuda" or axis is None or node.hints.backend == "cudnn":
+    kind = op.unlowered
+    if context.target.kind != "cuda" or node.hints.backend == "cudnn":
+        return None
+    if not isinstance(kind, AlongAxis):
         return None
     makers = [v.owner for v in node.inputs if v.owner and isinstance(v.owner.op, DimShuffle)]
     orders = {m.op.pattern for m in makers if isinstance(m.op, DimShuffle)}
@@ -75,7 +78,7 @@ def softmax_of_permuted(node: Apply, context: Context) -> Sequence[Variable] | N
     order: Any = orders.pop()
     if set(order) != set(range(makers[0].inputs[0].type.ndim)) or len(set(order)) < len(order):
         return None  # no permutation
-    low = op.along(order[axis])
+    low = op.along(order[kind.axis])
     return None if low is None else [dimshuffle(low(*(m.inputs[0] for m in makers)), order)]
 
 

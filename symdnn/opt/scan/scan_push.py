@@ -357,7 +357,9 @@ def scan_push_sums(node: Apply, context: Context) -> Outputs:
         if rest:
             state.next = sum(rest, state.inside[0])
         else:
-            dropped[i] = state.initial[-1]
+            # Where a step is lacking, the index is out of range.
+            lacking = parts.least and operator("lt")(parts.steps, parts.least)
+            dropped[i] = state.initial[-1 - lacking]
     states = [i for i in range(len(op.states)) if i not in dropped]
     parts.states = [parts.states[i] for i in states]
     built = parts.build()

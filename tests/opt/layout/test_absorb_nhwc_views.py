@@ -89,3 +89,19 @@ def test_a_softmax_of_other_views_stays():
     x = TensorType("float32", (4, 5))("x")
     wide = T.nnet.softmax(x.dimshuffle(1, "x", 0), axis=2)
     assert compiled([x], [wide])["GpuDnnSoftmax"].op.axis == 2
+
+
+@pytest.mark.parametrize("axes", [(0, 2, 3), (1,), (0, 1, 2, 3)])
+@pytest.mark.parametrize("of", ["sum", "norm", "max", "argmax"])
+def test_a_reduction_is_no_softmax(of, axes):
+    """cuDNN's reductions have an axis too: one, several, or all."""
+    x = image()
+    seen = x.dimshuffle(0, 3, 1, 2)
+    found = {
+        "sum": lambda: T.sum(seen, axis=axes),
+        "norm": lambda: T.sum(seen**2, axis=axes),
+        "max": lambda: T.max(seen, axis=axes),
+        "argmax": lambda: T.argmax(seen, axis=axes),
+    }[of]()
+    with symdnn.config.change_flags(on_opt_error="raise"):
+        compiled([x], [found])

@@ -108,12 +108,29 @@ def test_part_of_the_last_value():
     assert [c.history for op in scans(f) for c in op.states] == [False]
 
 
-def test_the_last_value_of_no_step_is_an_error_still():
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda v, s: tanh(s) + v,
+        lambda v, s: s + v,
+        lambda v, s: s + 2 * v,
+        lambda v, s: s + v * v + tanh(v),
+        lambda v, s: s * v,
+        lambda v, s: s,
+        lambda v, s: v,
+    ],
+)
+@pytest.mark.parametrize("mode", ["FAST_RUN", "FAST_COMPILE"])
+def test_the_last_value_of_no_step_is_an_error_still(step, mode):
+    """Also where the loop became a sum, and nothing of it is left."""
     x, s0 = VECTOR("x"), SCALAR("s0")
+    last = scan(step, x, s0)[0][-1]
+    f = function([x, s0], last, mode=mode, on_unused_input="ignore")
+    f(np.ones(1), 1.0)
     with pytest.raises(IndexOutOfRange):
-        function([x, s0], cumulated(x, s0)[-1])(np.zeros(0), 1.0)
+        f(np.zeros(0), 1.0)
     with pytest.raises(IndexOutOfRange):
-        evaluate([cumulated(x, s0)[-1]], {x: np.zeros(0), s0: np.float64(1)})
+        evaluate([last], {x: np.zeros(0), s0: np.float64(1)})
 
 
 def test_unread_outputs_and_states_go():
