@@ -15,6 +15,7 @@ from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, InBounds
 from symdnn.ops.array.create import ARange
 from symdnn.ops.array.slices import FULL
+from symdnn.ops.array.view import specify_shape
 from symdnn.rewriting.facts import is_zero, made_by, node_of, number
 from symdnn.rewriting.rewrite import Context, node_rewrite
 
@@ -25,7 +26,7 @@ __all__ = ["RULES"]
 def one_per_row(node: Apply, context: Context) -> Variable | None:
     """``inc_subtensor(zeros[arange(n), i], y) -> switch(eq(i, arange(columns)), y, 0)``.
 
-    The indices are checked as before; negative ones count from the end.
+    The indices and their number are checked as before; negative ones count from the end.
     """
     op: Any = node.op
     x, y, *rest = node.inputs
@@ -36,7 +37,9 @@ def one_per_row(node: Apply, context: Context) -> Variable | None:
     fits = y.type.broadcastable[1:] == x.type.broadcastable[2:]
     if not (flat and fits and is_zero(x) and _counts_rows(rows, x, context)):
         return None
-    size = context.shapes.dims(x)[1]
+    count, size = context.shapes.dims(x)[:2]
+    if not context.shapes.same(context.shapes.dims(labels)[0], count):
+        labels = specify_shape(labels, [count])
     place = labels if op.in_bounds else InBounds()(labels, size)
     place = place.dimshuffle(0, "x")
     columns = operator("arange")(size).dimshuffle("x", 0)
