@@ -66,6 +66,7 @@ class CpuWholeFunction(WholeLoop):
         if any(plan.runtime.depth >= 0 for plan in plans):
             return False
         for plan in plans:
+            plan.fewer.clear()
             for arena in plan.runtime.arenas:
                 arena.leave(plan)
             plan.step_function = plan.python_function = plan.spans = None  # which hold arrays
