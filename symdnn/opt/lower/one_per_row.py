@@ -38,8 +38,10 @@ def one_per_row(node: Apply, context: Context) -> Variable | None:
     if not (flat and fits and is_zero(x) and _counts_rows(rows, x, context)):
         return None
     count, size = context.shapes.dims(x)[:2]
-    if not context.shapes.same(context.shapes.dims(labels)[0], count):
-        labels = specify_shape(labels, [count])
+    if y.type.broadcastable[0]:
+        labels = _of_size(labels, count, context)
+    else:  # with whose size that of the labels is compared
+        y = _of_size(y, count, context)
     place = labels if op.in_bounds else InBounds()(labels, size)
     place = place.dimshuffle(0, "x")
     columns = operator("arange")(size).dimshuffle("x", 0)
@@ -51,6 +53,14 @@ def one_per_row(node: Apply, context: Context) -> Variable | None:
     zero = np.zeros((), x.type.numpy)
     out: Variable = operator("switch")(hot.dimshuffle(0, 1, *wide), value, zero)
     return out if out.type.dtype == x.type.dtype else None
+
+
+def _of_size(v: Variable, count: Any, context: Context) -> Variable:
+    """``v``, whose first dimension is checked where it is not known to be ``count``."""
+    first, *others = context.shapes.dims(v)
+    if context.shapes.same(first, count):
+        return v
+    return specify_shape(v, [count, *(None for _ in others)])
 
 
 def _counts_rows(rows: Variable, x: Variable, context: Context) -> bool:

@@ -87,3 +87,12 @@ def test_other_numbers_of_labels_than_rows_are_refused(rows, labels):
     assert f(X[:2], AT[:2], X[:2, 0]).shape == (2, 4)
     with pytest.raises(ShapeMismatch):
         f(X[:rows], AT[:labels], X[:labels, 0])
+    with pytest.raises(ShapeMismatch):
+        f(X[:rows], AT[:labels], X[:rows, 0])
+    g = function([x, i], T.set_subtensor(T.zeros_like(x)[T.arange(x.shape[0]), i], 1.0))
+    assert writes(g) == 0
+    with pytest.raises(ShapeMismatch):
+        g(X[:rows], AT[:labels])
+    h = function([x, i], T.grad((x[T.arange(x.shape[0]), i] ** 2).sum(), x))
+    with pytest.raises(ShapeMismatch):
+        h(X[:rows], AT[:labels])
