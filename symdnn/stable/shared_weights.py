@@ -115,10 +115,10 @@ def _leads_on(v: Variable, product: Apply | None, fgraph: FunctionGraph) -> bool
     """Whether an output needs the value of ``v`` by another way than through ``product``."""
     stack, seen = [v], {v}
     while stack:
-        for n, _ in fgraph.users(stack.pop()):
+        for n, i in fgraph.users(stack.pop()):
             if n is None:
                 return True
-            if n is product or isinstance(n.op, ShapeI):
+            if n is product or isinstance(n.op, ShapeI) or i in n.op.shape_inputs:
                 continue
             found = n.outputs[:1] if isinstance(n.op, Dropout) else n.outputs  # the rest is drawn
             new = [o for o in found if o not in seen]
