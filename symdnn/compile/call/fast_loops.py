@@ -72,7 +72,9 @@ class LoopCalls(Calls):
                 return None
             self._in_turn += 1
             if self._in_turn == _CALLS_IN_TURN:
-                self._whole.release([p.bound for p in executor.plans()])
+                given_back = self._whole.release([p.bound for p in executor.plans()])
+                if not given_back:  # in a nested call; later calls try it again
+                    self._in_turn = 0
             outputs: list[Any] | None = whole.of_arrays(arrays)
             if outputs is None:  # the loops themselves raise the error
                 self._failures += 1

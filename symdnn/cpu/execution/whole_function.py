@@ -58,14 +58,21 @@ class CpuWholeFunction(WholeLoop):
         return _Function(self.op, inputs)
 
     @staticmethod
-    def release(plans: Sequence[CpuPlan]) -> None:
-        """Give the memory of plans' values back until they run again; none may be running."""
+    def release(plans: Sequence[CpuPlan]) -> bool:
+        """Give the memory of plans' values back until they run again.
+
+        False in a nested call: a plan that runs around it may use the same memory.
+        """
+        if any(plan.runtime.depth >= 0 for plan in plans):
+            return False
         for plan in plans:
+            plan.fewer.clear()
             for arena in plan.runtime.arenas:
                 arena.leave(plan)
             plan.step_function = plan.python_function = plan.spans = None  # which hold arrays
             plan.grouped = False
             plan.results.let_go()
+        return True
 
     def learn(self, arrays: Sequence[Any]) -> Any:
         """After a call with these arrays: the function for such ones, once there is one."""

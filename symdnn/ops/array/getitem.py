@@ -305,7 +305,10 @@ def _written(x: Variable, y: TensorLike, set_instead_of_inc: bool) -> Variable:
 
 
 def _without_bools(node: Apply, written: Variable) -> Variable:
-    """What was written to an indexed part, without the axes that bools of the index made."""
+    """What was written to an indexed part, without the axes that bools of the index made.
+
+    Their arrays are known by their names, which copies of a graph keep.
+    """
     if not {v.name for v in node.inputs if isinstance(v, Constant)} & {v.name for v in _SELECTED}:
         return written
     made = node.inputs[0].owner

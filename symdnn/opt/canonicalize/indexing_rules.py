@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from symdnn.graph.dims import known
+from symdnn.graph.dims import product as multiplied
 from symdnn.graph.operators import operator
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.array.cumulative import CumMax, CumMin, CumProd, CumSum
@@ -219,7 +221,13 @@ def rows_of_product(node: Apply, context: Context) -> Variable | None:
         return None
     if entries[-1] != FULL or not context.shapes.same(columns, context.shapes.dims(w)[1]):
         return None
-    rows = x if v is product else operator("reshape")(x, (*lead, context.shapes.dims(x)[1]))
+    if v is product:
+        return operator("dot")(subtensor(x, _python(entries)), w)
+    count, terms = context.shapes.dims(x)
+    # A product of no columns has any rows.
+    if not (known(columns) or context.shapes.same(multiplied(lead), count)):
+        return None
+    rows = operator("reshape")(x, (*lead, terms))
     return operator("dot")(subtensor(rows, _python(entries)), w)
 
 

@@ -15,6 +15,7 @@ from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, InBounds
 from symdnn.ops.array.create import ARange
 from symdnn.ops.array.slices import FULL
+from symdnn.ops.array.view import specify_shape
 from symdnn.rewriting.facts import is_zero, made_by, node_of, number
 from symdnn.rewriting.rewrite import Context, node_rewrite
 
@@ -25,7 +26,7 @@ __all__ = ["RULES"]
 def one_per_row(node: Apply, context: Context) -> Variable | None:
     """``inc_subtensor(zeros[arange(n), i], y) -> switch(eq(i, arange(columns)), y, 0)``.
 
-    The indices are checked as before; negative ones count from the end.
+    The indices and their number are checked as before; negative ones count from the end.
     """
     op: Any = node.op
     x, y, *rest = node.inputs
@@ -36,7 +37,11 @@ def one_per_row(node: Apply, context: Context) -> Variable | None:
     fits = y.type.broadcastable[1:] == x.type.broadcastable[2:]
     if not (flat and fits and is_zero(x) and _counts_rows(rows, x, context)):
         return None
-    size = context.shapes.dims(x)[1]
+    count, size = context.shapes.dims(x)[:2]
+    if y.type.broadcastable[0]:
+        labels = _of_size(labels, count, context)
+    else:  # with whose size that of the labels is compared
+        y = _of_size(y, count, context)
     place = labels if op.in_bounds else InBounds()(labels, size)
     place = place.dimshuffle(0, "x")
     columns = operator("arange")(size).dimshuffle("x", 0)
@@ -48,6 +53,14 @@ def one_per_row(node: Apply, context: Context) -> Variable | None:
     zero = np.zeros((), x.type.numpy)
     out: Variable = operator("switch")(hot.dimshuffle(0, 1, *wide), value, zero)
     return out if out.type.dtype == x.type.dtype else None
+
+
+def _of_size(v: Variable, count: Any, context: Context) -> Variable:
+    """``v``, whose first dimension is checked where it is not known to be ``count``."""
+    first, *others = context.shapes.dims(v)
+    if context.shapes.same(first, count):
+        return v
+    return specify_shape(v, [count, *(None for _ in others)])
 
 
 def _counts_rows(rows: Variable, x: Variable, context: Context) -> bool:

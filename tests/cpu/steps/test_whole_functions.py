@@ -1,5 +1,10 @@
 """Functions with loops as one compiled function each, against the same functions step by step."""
 
+import gc
+import weakref
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
 import numpy as np
 import pytest
 
@@ -8,7 +13,9 @@ import symdnn.tensor as T
 from symdnn import control
 from symdnn.config import config
 from symdnn.cpu.execution import whole_function, whole_loop
+from symdnn.cpu.execution.plan import CpuPlan
 from symdnn.errors import IndexOutOfRange
+from symdnn.ops.core.gradient_control import Identity
 from symdnn.ops.steps.statements import Map, Repeat
 
 WITH_ALL = "one compiled function with all around it"
@@ -376,11 +383,59 @@ def test_plans_give_their_memory_back_when_all_runs_as_one_function():
     slope = symdnn.jit(symdnn.grad(cost))
     x = np.random.default_rng(0).normal(size=(50, 400))
     first = slope(x)
-    for _ in range(200):
-        got = slope(x)
     f = slope.compiled(x)
     bound = [p.bound for p in f.plans()]
+    for plan in bound:  # as if other processes had wanted a processor
+        plan.fewer[0] = CpuPlan(plan.runtime, plan.spec, plan.memory, plan)
+    fewer = [weakref.ref(plan.fewer[0]) for plan in bound]
+    for _ in range(200):
+        got = slope(x)
+    gc.collect()
+    assert not any(plan() for plan in fewer)
     assert bound
     assert all(b.scratch is None and not any(v is not None for v in b.results.last) for b in bound)
     np.testing.assert_allclose(got, first, rtol=1e-12)
     np.testing.assert_allclose(slope(x[::-1][::-1].T.copy().T), first, rtol=1e-12)  # by plans again
+
+
+@dataclass(frozen=True)
+class _Calling(Identity):
+    """``x``; a user's function runs beside it, which may call compiled functions."""
+
+    host_callback: ClassVar[bool] = True
+    unmergeable: ClassVar[bool] = True
+
+    call: Any
+
+    def reference(self, *inputs: Any) -> Any:
+        self.call()
+        return inputs[0]
+
+
+def test_plans_keep_their_memory_in_a_nested_call_and_give_it_back_later():
+    def cost(x):
+        return (control.scan(lambda h, v: (T.tanh(h + v),) * 2, x[0] * 0, x)[1] ** 2).sum()
+
+    slope, calls = symdnn.jit(symdnn.grad(cost)), [0]
+    x = np.random.default_rng(0).normal(size=(220, 400))
+    for _ in range(3):
+        slope(x)
+
+    def inside():
+        for _ in range(calls[0]):
+            slope(x)
+
+    y, v = T.dvector("y"), np.arange(2000.0)
+    sums = T.cumsum(T.sqrt(y))
+    around = symdnn.function([y], T.cumsum(sums[::-1]) + _Calling(inside)(sums))
+    for _ in range(4):
+        want = around(v)
+    (own,) = (p.bound for p in around.plans())
+    within = [p.bound for p in slope.compiled(x).plans()]
+    assert max(p.memory.arena_bytes for p in within) > max(1 << 20, 2 * own.memory.arena_bytes)
+    arena, calls[0] = own.scratch, 70
+    np.testing.assert_array_equal(around(v), want)
+    assert own.scratch is arena, "the memory of a plan that was running was freed"
+    for _ in range(70):
+        slope(x)
+    assert all(b.scratch is None for b in within)

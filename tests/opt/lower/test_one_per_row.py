@@ -5,7 +5,7 @@ import pytest
 
 import symdnn.tensor as T
 from symdnn.compile.function import function
-from symdnn.errors import IndexOutOfRange
+from symdnn.errors import IndexOutOfRange, ShapeMismatch
 from symdnn.ops.array.advanced_index import AdvancedIncSubtensor
 from symdnn.transforms.vectorize import vmap
 
@@ -77,3 +77,22 @@ def test_several_writes_to_the_only_row_stay():
     np.add.at(want, (0, AT), X[:, 0])
     np.testing.assert_allclose(got, want)
     assert writes(f) == 1
+
+
+@pytest.mark.parametrize(("rows", "labels"), [(1, 3), (3, 1), (2, 3), (3, 0)])
+def test_other_numbers_of_labels_than_rows_are_refused(rows, labels):
+    x, i, y = T.dmatrix("x"), T.lvector("i"), T.dvector("y")
+    f = function([x, i, y], T.inc_subtensor(T.zeros_like(x)[T.arange(x.shape[0]), i], y))
+    assert writes(f) == 0
+    assert f(X[:2], AT[:2], X[:2, 0]).shape == (2, 4)
+    with pytest.raises(ShapeMismatch):
+        f(X[:rows], AT[:labels], X[:labels, 0])
+    with pytest.raises(ShapeMismatch):
+        f(X[:rows], AT[:labels], X[:rows, 0])
+    g = function([x, i], T.set_subtensor(T.zeros_like(x)[T.arange(x.shape[0]), i], 1.0))
+    assert writes(g) == 0
+    with pytest.raises(ShapeMismatch):
+        g(X[:rows], AT[:labels])
+    h = function([x, i], T.grad((x[T.arange(x.shape[0]), i] ** 2).sum(), x))
+    with pytest.raises(ShapeMismatch):
+        h(X[:rows], AT[:labels])
