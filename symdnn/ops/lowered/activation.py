@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from symdnn.graph.type import TensorType
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.scalar import RESULT, Builder, Scalar, ScalarProgram
 from symdnn.ops.elementwise.activations import Relu, Sigmoid
-from symdnn.ops.elementwise.arithmetic import Clip, Minimum
+from symdnn.ops.elementwise.arithmetic import Clip, Maximum, Minimum
 from symdnn.ops.elementwise.scalar_meaning import meaning
 from symdnn.ops.elemwise import Elemwise
 
 __all__ = [
     "HARD_SIGMOID", "HARD_SWISH", "RELU6", "SILU", "Activation", "Formula", "program_of",
+    "spellings",
 ]  # fmt: skip
 
 
@@ -22,14 +23,23 @@ __all__ = [
 class Formula:
     """A function that a user's program computes by several elementwise ops.
 
-    With ``of_floats`` integers have none: its steps have other dtypes than the operand.
+    With ``of_floats`` integers have none: its steps have other dtypes than the operand. ``others``
+    are other ways to write it.
     """
 
     of: Callable[[Scalar], Scalar]
     of_floats: bool = True
+    others: tuple[Callable[[Scalar], Scalar], ...] = ()
 
 
 Activation = Elemwise | Formula
+
+
+def spellings(activation: Activation) -> tuple[Activation, ...]:
+    """Each way to write an activation function, its own first."""
+    if isinstance(activation, Elemwise):
+        return (activation,)
+    return (activation, *(replace(activation, of=f, others=()) for f in activation.others))
 
 
 def program_of(activation: Activation, dtype: str) -> ScalarProgram | None:
@@ -58,7 +68,13 @@ def _hard_sigmoid(x: Scalar) -> Scalar:
 
 
 #: ``min(relu(x), 6)``; ``x / 6 + 1 / 2`` limited to 0 .. 1; ``x`` times it; ``x sigmoid(x)``.
-RELU6 = Formula(lambda x: _call(Minimum(), _call(Relu(), x), 6), of_floats=False)
+RELU6 = Formula(
+    lambda x: _call(Minimum(), _call(Relu(), x), 6), of_floats=False,
+    others=(
+        lambda x: _call(Clip(), x, 0, 6),
+        lambda x: _call(Maximum(), _call(Minimum(), x, 6), 0),
+    ),
+)  # fmt: skip
 HARD_SIGMOID = Formula(_hard_sigmoid)
 HARD_SWISH = Formula(lambda x: x * _hard_sigmoid(x))
 SILU = Formula(lambda x: x * _call(Sigmoid(), x))

@@ -30,7 +30,7 @@ from symdnn.ops.core.scalar import (
     number_of_text,
 )
 from symdnn.ops.elementwise.arithmetic import cast
-from symdnn.ops.lowered.activation import Activation, program_of
+from symdnn.ops.lowered.activation import Activation, program_of, spellings
 from symdnn.ops.lowered.fused import FusedElemwise
 from symdnn.ops.lowered.lowered import LoweredLate
 
@@ -184,7 +184,8 @@ def _affine(e: Epilogue, activations: Activations) -> Affine | None:
     if len(p.outputs) != 1:
         return None
     end = _before_cast(p, p.outputs[0])
-    for word, op in (("", None), *activations):
+    spelled = [(w, each) for w, op in activations for each in spellings(op)]
+    for word, op in (("", None), *spelled):
         start = end if op is None else _before(p, end, op)
         found = None if start is None else _linear(p, start)
         if found is None:

@@ -17,6 +17,7 @@ FUNCTIONS = {
     "tanh": T.tanh, "softplus": T.nnet.softplus, "gelu": nn.GELU(),
     "gelu_tanh": lambda x: T.nnet.gelu(x, approximate="tanh"), "hardsigmoid": nn.HardSigmoid(),
     "hardswish": nn.HardSwish(), "silu": nn.SiLU(), "elu": T.nnet.elu,
+    "clip": lambda x: T.clip(x, 0, 6), "max of min": lambda x: T.maximum(T.minimum(x, 6), 0),
 }  # fmt: skip
 #: NaN, infinities, zeros, the largest numbers, and tails down to the smallest normal results.
 VALUES = np.array(

@@ -21,14 +21,18 @@ pytestmark = [
     pytest.mark.skipif(bool(library.problem()), reason="oneDNN is not there"),
 ]
 
-FORMULAS: dict[str, Any] = {
-    "clip": lambda x: T.nnet.clipped_relu(x, 6),
-    "hardsigmoid": nn.HardSigmoid(),
-    "hardswish": nn.HardSwish(),
-    "swish": nn.SiLU(),
+#: (the library's word, the function as a user writes it)
+FORMULAS: dict[str, tuple[str, Any]] = {
+    "relu6": ("clip", lambda x: T.nnet.clipped_relu(x, 6)),
+    "relu6 by clip": ("clip", lambda x: T.clip(x, 0, 6)),
+    "relu6 by extremes": ("clip", lambda x: T.maximum(0, T.minimum(x, 6))),
+    "hardsigmoid": ("hardsigmoid", nn.HardSigmoid()),
+    "hardswish": ("hardswish", nn.HardSwish()),
+    "swish": ("swish", nn.SiLU()),
 }
 NEAR_MISSES: dict[str, Any] = {
     "another ceiling": lambda x: T.nnet.clipped_relu(x, 5),
+    "another floor": lambda x: T.clip(x, -1, 6),
     "another slope": T.nnet.hard_sigmoid,
     "two arguments": lambda x: x * nn.HardSigmoid()(x + 1),
     "oneDNN has no right digit of its tail": nn.GELU(),
@@ -58,9 +62,10 @@ def compiled(build: Any, excluding: str = "") -> Any:
     return symdnn.function([x, w, b], y, mode=mode)
 
 
-@pytest.mark.parametrize("word", FORMULAS)
-def test_a_formula_is_the_epilogue_and_gives_its_values(word: str) -> None:
-    f, plain = compiled(FORMULAS[word]), compiled(FORMULAS[word], "epilogue")
+@pytest.mark.parametrize("name", FORMULAS)
+def test_a_formula_is_the_epilogue_and_gives_its_values(name: str) -> None:
+    word, build = FORMULAS[name]
+    f, plain = compiled(build), compiled(build, "epilogue")
     assert [op.activation for op in ops(f, OneDnnConv)] == [word]
     assert not ops(f, FusedElemwise)
     assert ops(plain, OneDnnConv)[0].is_plain
@@ -71,7 +76,8 @@ def test_a_formula_is_the_epilogue_and_gives_its_values(word: str) -> None:
 @pytest.mark.parametrize("name", NEAR_MISSES)
 def test_another_function_stays_behind(name: str) -> None:
     f, given = compiled(NEAR_MISSES[name]), drawn()
-    assert not {op.activation for op in ops(f, OneDnnConv)} & {*FORMULAS}
+    taken = {word for word, _ in FORMULAS.values()}
+    assert not {op.activation for op in ops(f, OneDnnConv)} & taken
     wanted = compiled(NEAR_MISSES[name], "epilogue")(*given)
     np.testing.assert_allclose(f(*given), wanted, rtol=1e-5, atol=1e-5)
 
