@@ -29,8 +29,7 @@ from symdnn.rewriting.rewrite import Context, Family
 from symdnn.stable.axes import Axes, Joined, Second, axes_of, joined_axes, turned
 from symdnn.stable.bands import Band, band_of, filled, hidden_by, indicator, is_low, meet
 from symdnn.stable.heads import operands_of, without_factor
-from symdnn.stable.views import dropped, without_views
-from symdnn.stable.windows import undivided
+from symdnn.stable.views import dropped, undivided, without_views
 
 __all__ = ["RULES"]
 

@@ -18,7 +18,7 @@ from symdnn.ops.core.gradient_control import assert_
 from symdnn.ops.core.shape import DimShuffle, dimshuffle, shape_i
 from symdnn.ops.elementwise import arithmetic as A
 from symdnn.ops.elementwise import math as M
-from symdnn.ops.elementwise.activations import sigmoid, softplus
+from symdnn.ops.elementwise.activations import gelu, sigmoid, softplus
 from symdnn.ops.elementwise.comparison import lt
 from symdnn.ops.elementwise.special import erf, erfc, erfcx, exprel, log_erfc, logit
 from symdnn.ops.linalg.products import BatchedDot, Dot
@@ -54,6 +54,8 @@ FORMS = [
     RuleCase("exp_minus_one", MAT, lambda x: C(-1) + M.exp(x), M.expm1, lambda x: 1 + M.exp(x)),
     RuleCase("one_minus_exp", MAT, lambda x: 1 - M.exp(x), lambda x: -M.expm1(x),
              lambda x: 2 - M.exp(x)),
+    RuleCase("gelu_written_out", MAT, lambda x: 0.5 * x * erfc(x * -(0.5**0.5)), gelu,
+             lambda x: 0.5 * x * erfc(x * -0.7)),
     RuleCase("exp_minus_one_over_x", MAT, lambda x: M.expm1(x) / x, exprel,
              lambda x: M.expm1(x) / A.sqr(x)),
     RuleCase("one_minus_exp_over_x", MAT, lambda x: -M.expm1(-x) / x, lambda x: exprel(-x),
