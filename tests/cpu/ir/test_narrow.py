@@ -126,11 +126,16 @@ def of_16_bits(text):
     if not text.startswith(jit.SKIP_PASSES):
         compiler._optimise(module)
     names = r"[%@](?!llvm\.masked\.)[-\w.]+"
-    lines = [re.sub(names, "", line) for line in (text + str(module)).splitlines()]
+    lines = (text + str(module)).splitlines()
+    lines = [re.sub(names, "", line) for line in lines if PRODUCTS not in line]
     found = [line for line in lines if re.search(r"\b(half|bfloat)\b|\b0x[HR]", line)]
-    return [line for line in found if not MOVES.match(line)]
+    moves = (MOVES, PAIRS) if PRODUCTS in text else (MOVES,)
+    return [line for line in found if not any(m.match(line) for m in moves)]
 
 
+#: The instruction that adds exact products of pairs of bfloat16 in float32, and how it gets them.
+PRODUCTS = "@llvm.x86.avx512bf16.dpbf16ps"
+PAIRS = re.compile(r" *= (bitcast|load)\b.*<\d+ x bfloat>")
 #: What may be done with float16: it is read, chosen, written, converted.
 MOVES = re.compile(
     r" *(= )?(bitcast|fpext|fptrunc|load|store|select|phi|getelementptr)\b(?!.*\bbfloat\b)"
