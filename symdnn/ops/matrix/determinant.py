@@ -19,7 +19,7 @@ from symdnn.ops.array.reduce import sum as sum_
 from symdnn.ops.core.composed import vjp_of_expression
 from symdnn.ops.core.shape import shape_i
 from symdnn.ops.elementwise.arithmetic import Abs, Sgn, true_div
-from symdnn.ops.elementwise.comparison import eq, neq, switch
+from symdnn.ops.elementwise.comparison import le, neq, switch
 from symdnn.ops.elementwise.math import log
 from symdnn.ops.elemwise import conjugate, like, pad_left
 from symdnn.ops.matrix.base import (
@@ -173,9 +173,14 @@ class AdjugateGrad(MatrixOp):
         return each_matrix(self, self._one, "not finite", made, a, g)[0]
 
     def parts(self, a: Variable, g: Variable) -> list[Variable]:
-        """The expression in other ops, of n^2 numbers: ``p_ij`` by quotients."""
+        """The expression in other ops, of n^2 numbers: ``p_ij`` by quotients.
+
+        Singular values far below the rounding error of their sum count as 0: of two of them
+        the product may be 0, and then the quotient, too.
+        """
         u, s, vh = SVD(False, True, "nan")(a)
-        zero = eq(s, like(0, s))
+        floor = float(np.finfo(s.type.numpy).eps) ** 1.5
+        zero = le(s, like(floor, s) * sum_(s, axis=-1, keepdims=True))
         factors = switch(zero, like(1, s), s)
         others = sum_(zero, axis=-1, keepdims=True) - zero.astype("int64")
         missing = neq(column(others), row(zero.astype("int64")))

@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 import pytest
 import scipy.linalg
+import scipy.stats
 
 import symdnn
 import symdnn.tensor as T
@@ -24,7 +25,7 @@ from symdnn.errors import (
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.type import TensorType
 from symdnn.ops.matrix.cholesky import Cholesky
-from symdnn.ops.matrix.determinant import Adjugate, SLogDet
+from symdnn.ops.matrix.determinant import Adjugate, AdjugateGrad, SLogDet
 from symdnn.ops.matrix.lu import LUFactor, LUSolve
 from symdnn.ops.matrix.solve import MatrixInverse, Solve
 
@@ -504,3 +505,20 @@ def test_adjugates_of_regular_singular_and_other_matrices(rows, dtype):
         atol = (1e-6 if dtype == "float32" else 1e-11) * np.abs(wanted).max()
         np.testing.assert_allclose(adjugate, wanted, rtol=0, atol=atol)
     assert rows == 1 or np.isnan(found[4]).any()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("values", [(1, 1e-30, 1e-36), (2, 1, 1e-28, 1e-33), (1, 0, 0), (3, 2, 1)])
+def test_gradients_of_adjugates_of_tiny_singular_values(values, dtype):
+    """Two of which have a product that is 0: what is left of the matrix is not lost."""
+    rng = np.random.default_rng(len(values))
+    power = 1 if dtype == "float32" else 6  # 1e-36 is near the least float32, 1e-216 of float64
+    a = np.diag([float(v) ** power if v < 1e-20 else float(v) for v in values]).astype(dtype)
+    turns = [scipy.stats.ortho_group.rvs(len(a), random_state=rng) for _ in "uv"]
+    g = rng.normal(size=a.shape).astype(dtype)
+    x, of = (TensorType(dtype, (None,) * 2)() for _ in "xg")
+    f = symdnn.function([x, of], AdjugateGrad().parts(x, of), mode=CPU)
+    for matrix in (a, (turns[0] @ a @ turns[1]).astype(dtype)):
+        (found,) = f(matrix, g)
+        wanted = AdjugateGrad().reference(matrix.astype("float64"), g.astype("float64"))
+        np.testing.assert_allclose(found, wanted, atol=1e-5 if dtype == "float32" else 1e-12)
