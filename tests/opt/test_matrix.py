@@ -54,6 +54,7 @@ ELSEWHERE: dict[str, str] = {
     "overlap_moves": "likewise",
     "overlap_agreement": "likewise",
     "product_to_int8": "its operands are dequantised: tests/opt/lower/test_quantized.py",
+    "zero_point_apart": "of many terms: tests/opt/lower/test_quantized.py",
     "product_to_8_bits": "likewise: tests/gpu/gemm/test_quantized.py",
     "totals_of_16_bits": "mixed precision makes its sums: tests/opt/lower/test_totals.py",
     "round_before_loop": "mixed precision makes its casts: tests/opt/precision/test_loops.py",

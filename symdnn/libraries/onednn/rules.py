@@ -17,8 +17,12 @@ from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Variable
 from symdnn.libraries.onednn.conv_moments import moments_of_convolutions
 from symdnn.libraries.onednn.narrow import Widening
+from symdnn.ops.array.reduce import sum as sum_
 from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.core.shape import dimshuffle
+from symdnn.ops.elementwise.arithmetic import cast, mul, sub
 from symdnn.ops.elementwise.quantize import FLOAT8
+from symdnn.ops.elemwise import pad_left
 from symdnn.ops.linalg.dot import BatchedDot, Dot
 from symdnn.ops.lowered.epilogue import EpilogueOp
 from symdnn.ops.nn.batchnorm import (
@@ -226,7 +230,53 @@ def quantized_refuses(node: Apply, context: Context) -> str | None:
     op: Any = node.op
     if op.is_float8 or "w_zero" in op.terms or any(v.type.ndim < 2 for v in node.inputs[:2]):
         return "oneDNN has it for matrices of 8-bit integers without a zero point of the weights"
+    if _rounds_sums(node):
+        return "with a zero point oneDNN's sums pass through float32, and these may be too large"
     return _int8_reason(context, op.op, [v.type.dtype for v in node.inputs[:2]])
+
+
+#: Products of 8-bit integers whose sums are integers of float32 in any case.
+_MOST_FLOAT32_TERMS = 2**24 // (255 * 128)
+
+
+def _rounds_sums(node: Apply) -> bool:
+    """Whether int32 sums of a product with a zero point may be rounded to float32.
+
+    Those of a convolution are not, unless its filters are single pixels: then it is a product.
+    """
+    op: Any = node.op
+    shape = node.inputs[1].type.shape
+    if op.is_conv and any(n is not None and n > 1 for n in shape[2:]):
+        return False
+    terms = shape[1 if op.is_conv else -2]
+    few = terms is not None and terms <= _MOST_FLOAT32_TERMS
+    return op.out == "int32" and "x_zero" in op.terms and not few
+
+
+def zero_apart_refuses(node: Apply, context: Context) -> str | None:
+    """Sums that oneDNN rounds; where there is padding, the zero point is not alike everywhere."""
+    op: Any = node.op
+    if op.is_float8 or op.terms != ("x_zero",) or not _rounds_sums(node):
+        return "its sums are not rounded"
+    if op.is_conv and any(p != (0, 0) for p in op.op.padding):
+        return "a convolution with padding"
+    return _int8_reason(context, op.op, [v.type.dtype for v in node.inputs[:2]])
+
+
+@BACKEND.lowering("zero_point_apart", None, QuantizedProduct, refuses=zero_apart_refuses)
+def zero_point_apart(node: Apply, context: Context) -> Variable:
+    """``(x - zero) w`` as ``x w - zero sum(w)``, whose sums are exact."""
+    op: Any = node.op
+    x, w, zero = node.inputs
+    wide = cast(w, "int32")
+    if op.is_conv:
+        spatial = op.op.ndim
+        sums = sum_(wide, axis=tuple(range(1, 2 + spatial)), acc_dtype="int32", dtype="int32")
+        sums = dimshuffle(sums, ("x", 0, *("x",) * spatial))
+    else:
+        sums = sum_(wide, axis=-2, keepdims=True, acc_dtype="int32", dtype="int32")
+        sums = pad_left(sums, node.outputs[0].type.ndim)
+    return sub(replace(op, terms=())(x, w), mul(cast(zero, "int32"), sums))
 
 
 @BACKEND.lowering("product_to_int8", None, Conv, Dot, BatchedDot, refuses=product_refuses)
@@ -323,6 +373,6 @@ def onednn_epilogue(context: Context) -> None:
 ONEDNN = Library(
     BACKEND, LOWERINGS, (tell_without_onednn, moments_of_convolutions, onednn_epilogue,
      narrow_rnn_in_float32, narrow_products_in_float32, onednn_quantized_epilogue,
-     product_to_int8.rewrite()),
+     product_to_int8.rewrite(), zero_point_apart.rewrite()),
     detected_by="symdnn.cpu.onednn.library",
 )  # fmt: skip
