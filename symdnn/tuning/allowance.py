@@ -8,6 +8,7 @@ that changes them never do.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -30,6 +31,15 @@ class Visit:
 _visit: ContextVar[Visit | None] = ContextVar("visit", default=None)
 _spent_ms = [0.0]
 _lock = threading.Lock()
+
+
+def _in_child() -> None:
+    """A thread that a forked child has not may have had the lock."""
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_in_child)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ a thousand of them.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
@@ -21,6 +22,15 @@ _MAX_BYTES = 16 << 20
 _entries: OrderedDict[Any, tuple[Any, int]] = OrderedDict()
 _used = [0]
 _lock = threading.RLock()
+
+
+def _in_child() -> None:
+    """A thread that a forked child has not may have had the lock."""
+    global _lock
+    _lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_in_child)
 
 
 def most_bytes() -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 import threading
 from collections.abc import Sequence
@@ -84,6 +85,15 @@ def empty_kept(nbytes: int) -> Array:
 
 
 _lock, _block = threading.Lock(), [np.empty(0, np.uint8)]
+
+
+def _in_child() -> None:
+    """A thread that a forked child has not may have had the lock."""
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_in_child)
 
 
 class GrowingScratch:

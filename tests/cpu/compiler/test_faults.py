@@ -234,16 +234,20 @@ def test_processes_that_compile_one_graph_at_once_and_two_are_killed(tmp_path):
 
 
 @needs_compiler
-def test_a_child_compiles_though_another_thread_compiled_when_it_was_forked(tmp_path):
+@pytest.mark.parametrize(
+    "module", ["cpu.compiler.jit", "cpu.compiler.object_cache", "cpu.launch.scratch"]
+)
+def test_a_child_compiles_though_another_thread_had_a_lock_when_it_was_forked(module, tmp_path):
     out, _ = ran(
-        """
+        f"""
         import os, threading, time
         from symdnn.cpu.compiler import jit
+        import symdnn.{module} as module
         jit.problem()
         held = threading.Event()
 
         def hold():
-            with jit._lock:
+            with module._lock:
                 held.set()
                 time.sleep(0.3)
 
