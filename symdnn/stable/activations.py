@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from math import pi, sqrt
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,22 +16,24 @@ from symdnn.ops.elementwise.special import Erfc
 from symdnn.rewriting.facts import made_by, node_of, number, real_float
 from symdnn.rewriting.rewrite import Context, Family
 
+if TYPE_CHECKING:
+    from numpy.polynomial import Polynomial
+    from numpy.typing import ArrayLike
+
 __all__ = ["RULES"]
 
-#: Ops that are followed, and the highest power of a polynomial.
-_DEPTH, _MAX_POWER = 8, 3
+#: Ops that are followed, and the highest degree of a polynomial.
+_DEPTH, _MAX_DEGREE = 8, 3
 #: A user's constants may be off by so many roundings.
 _ROUNDINGS = 4
 _SCALE, _CUBE = sqrt(2 / pi), 0.044715
-#: Of the tail of a distribution: the factor beside it and x, the powers of x in its argument, and
-#: whether it is the approximation. ``1 + erf(u)`` is ``erfc(-u)`` and ``1 + tanh(u)`` is
-#: ``2 sigmoid(2 u)`` by then.
+#: Of the tail of a distribution: the factor beside it and x, the polynomial in x that is its
+#: argument, and whether it is the approximation. ``1 + erf(u)`` is ``erfc(-u)`` and ``1 + tanh(u)``
+#: is ``2 sigmoid(2 u)`` by then.
 _FORMS = {
-    Erfc: (0.5, {1: -sqrt(0.5)}, False),
-    Sigmoid: (1.0, {1: 2 * _SCALE, 3: 2 * _SCALE * _CUBE}, True),
+    Erfc: (0.5, (0, -sqrt(0.5)), False),
+    Sigmoid: (1.0, (0, 2 * _SCALE, 0, 2 * _SCALE * _CUBE), True),
 }
-
-Powers = Mapping[int, float]
 
 FAMILY = Family("stabilize", ("numerics", "stabilize"))
 
@@ -47,19 +49,17 @@ def gelu_written_out(node: Apply, context: Context) -> Variable | None:
         form = next((f for op, f in _FORMS.items() if made_by(tail, op)), None)
         if form is None or (x.type.dtype, x.type.ndim) != (out.type.dtype, out.type.ndim):
             continue
-        wanted, powers, by_tanh = form
-        found = _powers(as_variable(node_of(tail).inputs[0]), x, _DEPTH)
-        if found is not None and _are_near({0: factor, **found}, {0: wanted, **powers}, x):
+        wanted, terms, by_tanh = form
+        found = _polynomial(as_variable(node_of(tail).inputs[0]), x, _DEPTH)
+        if found is not None and _is_near([factor, *found.coef], [wanted, *terms], x):
             return gelu(x, approximate=by_tanh)
     return None
 
 
-def _are_near(found: Powers, wanted: Powers, x: Variable) -> bool:
+def _is_near(found: ArrayLike, wanted: ArrayLike, x: Variable) -> bool:
     dtype = "float32" if is_narrow_float(x.type.dtype) else x.type.dtype
     rtol = _ROUNDINGS * float(np.finfo(dtype).eps)
-    return {*found} == {*wanted} and all(
-        abs(found[k] - w) <= rtol * abs(w) for k, w in wanted.items()
-    )
+    return np.shape(found) == np.shape(wanted) and np.allclose(found, wanted, rtol, atol=0)
 
 
 def _factors(v: Variable, depth: int) -> tuple[float, list[Variable]]:
@@ -86,56 +86,38 @@ def _single(v: Variable) -> float | None:
     return float(number(v))
 
 
-def _powers(v: Variable, x: Variable, depth: int) -> dict[int, float] | None:
-    """The factors of the powers of ``x`` in a polynomial without a constant term; None if ``v`` is
-    no such polynomial."""
-    found = _polynomial(v, x, depth)
-    return None if found is None or found.get(0) else {k: f for k, f in found.items() if f}
-
-
-def _polynomial(v: Variable, x: Variable, depth: int) -> dict[int, float] | None:
+def _polynomial(v: Variable, x: Variable, depth: int) -> Polynomial | None:
+    """``v`` as a polynomial in ``x``; None if it is none, or of too high a degree."""
     if v is x:
-        return {1: 1.0}
+        return np.polynomial.Polynomial([0, 1])
     if (value := _single(v)) is not None:
-        return {0: value}
+        return np.polynomial.Polynomial([value])
     if not depth or not made_by(v, Add, Sub, Mul, Neg, TrueDiv, Sqr, Pow):
         return None
-    inputs = [as_variable(u) for u in node_of(v).inputs]
-    a, *others = [_polynomial(u, x, depth - 1) for u in inputs]
-    b = others[0] if others else {0: 1.0}
-    if a is None or b is None:
+    parts = [_polynomial(as_variable(u), x, depth - 1) for u in node_of(v).inputs]
+    known = [p for p in parts if p is not None]
+    if len(known) < len(parts):
         return None
-    if made_by(v, Add, Sub):
-        sign = 1.0 if made_by(v, Add) else -1.0
-        return {k: a.get(k, 0.0) + sign * b.get(k, 0.0) for k in {**a, **b}}
-    if made_by(v, Neg):
-        return {k: -f for k, f in a.items()}
+    found = _applied(v, *known)
+    return None if found is None or found.degree() > _MAX_DEGREE else found.trim()
+
+
+def _applied(v: Variable, a: Polynomial, b: Polynomial | None = None) -> Polynomial | None:
+    """What the op of ``v`` makes of polynomials."""
+    if b is None:
+        return a * a if made_by(v, Sqr) else -a
+    if made_by(v, Add):
+        return a + b
+    if made_by(v, Sub):
+        return a - b
     if made_by(v, Mul):
-        return _product(a, b)
-    if made_by(v, Sqr):
-        return _product(a, a)
-    if {*b} != {0} or not b[0]:
+        return a * b
+    constant = float(b.coef[0])
+    if b.degree() or not constant:
         return None
     if made_by(v, TrueDiv):
-        return {k: f / b[0] for k, f in a.items()}
-    return _power(a, b[0])
-
-
-def _product(a: Powers, b: Powers) -> dict[int, float] | None:
-    found: dict[int, float] = {}
-    for i, f in a.items():
-        for j, g in b.items():
-            found[i + j] = found.get(i + j, 0.0) + f * g
-    return found if max(found) <= _MAX_POWER else None
-
-
-def _power(a: Powers, exponent: float) -> dict[int, float] | None:
-    if exponent not in range(1, _MAX_POWER + 1):
-        return None
-    found: dict[int, float] | None = {0: 1.0}
-    for _ in range(int(exponent)):
-        found = None if found is None else _product(found, a)
-    return found
+        return a / constant
+    return a ** int(constant) if constant in range(1, _MAX_DEGREE + 1) else None
 
 
 RULES = [gelu_written_out]
