@@ -61,6 +61,12 @@ class FakeContext:
     def current(self) -> Any:
         return self.lock
 
+    def enter(self) -> bool:
+        return False
+
+    def leave(self, pushed: bool) -> None:
+        assert not pushed
+
     def enqueue(self, what: str, work: Any) -> None:
         if self.recording is not None:
             self.recording.append((what, work))

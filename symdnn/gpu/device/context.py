@@ -63,7 +63,7 @@ class Context:
         self.index = index
         self.place = Place("cuda", index)
         self._process = _forks[0]
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self._device_facts = _device_facts(index)
         self._primary = self._api.primary(index)
         self._handle = self._primary.handle
@@ -97,21 +97,29 @@ class Context:
 
         No Ctrl-C between two steps loses the lock: it goes at the latest with the traceback.
         """
+        with self.lock:
+            pushed = self.enter()
+            try:
+                yield
+            finally:
+                self.leave(pushed)
+
+    def enter(self) -> bool:
+        """What :meth:`current` does with the lock held; the result is for :meth:`leave`."""
         if self._process != _forks[0]:
             raise CudaUnavailable(
                 "CUDA was used before this process was forked, and a context does not survive a "
                 "fork. Start workers with the 'spawn' method, or use the GPU in the child only"
             )
-        with self._lock:
-            held = _thread.held
-            pushed = self._make_current()
-            held.append(self)
-            try:
-                yield
-            finally:
-                held.pop()
-                if pushed:
-                    self._primary.pop()
+        pushed = self._make_current()
+        _thread.held.append(self)
+        return pushed
+
+    def leave(self, pushed: bool) -> None:
+        """The end of :meth:`enter`."""
+        _thread.held.pop()
+        if pushed:
+            self._primary.pop()
 
     def _make_current(self) -> bool:
         """Make the context current. Returns whether it has to be popped afterwards.

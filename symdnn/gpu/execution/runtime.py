@@ -76,11 +76,15 @@ class CudaRuntime(Runtime):
     def exclusive(self) -> Iterator[None]:
         """Lock the device; errors of earlier calls are raised here."""
         with self.context.current():
-            if self.pending_check:
-                self._wait_for_errors()
-            else:
-                self.raise_finished_errors()
+            self.begin_call()
             yield
+
+    def begin_call(self) -> None:
+        """Raise errors of earlier calls. The device is locked."""
+        if self.pending_check:
+            self._wait_for_errors()
+        elif self.word[0]:
+            self.check_errors()
 
     def settle(self) -> None:
         """Raise errors of all calls so far; waits for calls that can report errors."""

@@ -141,11 +141,11 @@ def _nested(f, a):
 def test_no_place_loses_the_lock_of_a_context():
     """A GPU's context, with what makes it current left out."""
     context = Context.__new__(Context)
-    context._process, context._lock = 0, threading.RLock()
+    context._process, context.lock = 0, threading.RLock()
     context._make_current = lambda: bool(len(""))
 
     def run():
         with context.current(), context.current():
             len("")
 
-    assert _lost(context._lock, run) == []
+    assert _lost(context.lock, run) == []
