@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
@@ -27,7 +28,7 @@ from symdnn.world.group import Group
 from symdnn.world.launcher import Launched
 from tests.gpu.fake_device import FakeRuntime, at
 from tests.gpu.nccl.fake_nccl import FakeNccl
-from tests.gpu.nccl.test_kernels import call_of, environment, key_of, raw
+from tests.gpu.nccl.test_kernels import call_of, environment, key_of, raw, use
 from tests.gpu.reference_device import TARGET
 
 FLAGS = {"distributed.registered": True}
@@ -62,7 +63,7 @@ def step_of_two_ranks(monkeypatch, batch, width=200, **options):
 
 @pytest.mark.parametrize("shard", [None, "optimizer"])
 def test_operands_of_buckets_are_made_in_registered_memory(monkeypatch, shard):
-    """At places that do not overlap, and follow from the collectives alone, not from other sizes."""
+    """At places that do not overlap and follow from the collectives alone, not from other sizes."""
     places = []
     with config.change_flags(FLAGS):
         for batch in (8, 300):
@@ -84,7 +85,7 @@ def test_operands_of_buckets_are_made_in_registered_memory(monkeypatch, shard):
                     spans.append((offset, offset + view.buffer.nbytes))
                     found.append(offset)
             spans.sort()
-            assert all(a[1] <= b[0] for a, b in zip(spans, spans[1:]))
+            assert all(a[1] <= b[0] for a, b in pairwise(spans))
             (nbytes,) = memory.registered.values()
             assert spans[-1][1] <= nbytes
             places.append((nbytes, found))
@@ -101,7 +102,7 @@ def test_by_default_and_for_few_bytes_the_arena_has_the_operands(monkeypatch):
 
 
 class Asked(FakeNccl):
-    """NCCL on the memory of this machine, where kernels between its calls are kept in their order."""
+    """NCCL on the memory of this machine; kernels between its calls are kept in their order."""
 
     def _kernel(self, calls):
         for _, work in calls:
@@ -144,7 +145,7 @@ def on_ranks(monkeypatch, count, op, values, elsewhere=False, policy="default"):
             comm = nccl.NcclCommunicator(group, rank, "comm", Settings.of_flags())
             monkeypatch.setattr(nccl, "_communicators", {key_of(group, policy=policy): comm})
             call = call_of(op(group), values[rank])
-            memory, scratch = NcclKernel().operand_memory(call)
+            _, scratch = NcclKernel().operand_memory(call)
             offsets, end = [], 0
             for types in (call.inputs, call.outputs):
                 for t in types:
@@ -288,9 +289,7 @@ def world_that_says(monkeypatch, others):
 def test_memory_of_a_size_is_registered_once(monkeypatch):
     fake = Windows(2)
     monkeypatch.setattr(nccl, "_binding", lambda: fake)
-    monkeypatch.setattr(
-        nccl, "_communicators", {key_of(GROUP): nccl.NcclCommunicator(GROUP, 0, "comm")}
-    )
+    use(monkeypatch, GROUP, 0)
     asked = world_that_says(monkeypatch, {})
     memory = RegisteredMemory.of_flags(GROUP)
     first = memory.address(8192)
@@ -310,9 +309,7 @@ def test_where_one_rank_has_none_no_rank_has(monkeypatch, fails, other, said):
     fake = Windows(2)
     fake.fails = fails
     monkeypatch.setattr(nccl, "_binding", lambda: fake)
-    monkeypatch.setattr(
-        nccl, "_communicators", {key_of(GROUP): nccl.NcclCommunicator(GROUP, 0, "comm")}
-    )
+    use(monkeypatch, GROUP, 0)
     world_that_says(monkeypatch, other)
     memory = RegisteredMemory.of_flags(GROUP)
     assert memory.address(4096) == 0
@@ -324,9 +321,7 @@ def test_an_nccl_without_windows_is_named(monkeypatch):
     fake = Windows(2)
     fake.window = 0
     monkeypatch.setattr(nccl, "_binding", lambda: fake)
-    monkeypatch.setattr(
-        nccl, "_communicators", {key_of(GROUP): nccl.NcclCommunicator(GROUP, 0, "comm")}
-    )
+    use(monkeypatch, GROUP, 0)
     world_that_says(monkeypatch, {})
     memory = RegisteredMemory.of_flags(GROUP)
     assert memory.address(4096) == 0
