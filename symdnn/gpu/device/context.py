@@ -21,6 +21,7 @@ from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.driver_api import (
     NON_BLOCKING,
     CudaError,
+    Stream,
     bindings,
     checked,
     driver_api,
@@ -248,13 +249,17 @@ class Context:
             return self._api.module(compile_cubin(*request))
 
     def launch(
-        self, function: Any, grid: Sequence[int], block: Sequence[int], shared: int, args: Any
-    ) -> None:
-        """Enqueue a kernel; an int among ``args`` is a pointer."""
+        self, function: Any, grid: Sequence[int], block: Sequence[int], shared: int, args: Any,
+        stream: int | None = None,
+    ) -> None:  # fmt: skip
+        """Enqueue a kernel, on another stream if one is given; an int in ``args`` is a pointer."""
         packed = [np.intp(a) if isinstance(a, int) else _as_numpy(a) for a in args]
         self.launched += 1
         if shared > _DEFAULT_SHARED_BYTES:
             self._api.allow_shared(function, shared)
+        if stream is not None:
+            self._api.launch(function, _xyz(grid), _xyz(block), shared, packed, Stream(stream))
+            return
         early = self.captures and id(function) in self._waiting and _early_launch() == "auto"
         more = {"early": True} if early else {}
         self._api.launch(function, _xyz(grid), _xyz(block), shared, packed, self._stream, **more)
