@@ -69,6 +69,8 @@ class CudaRuntime(Runtime):
         self._constants: dict[Any, RawArray] = {}
         self._update_graphs: OrderedDict[Any, Graph | None] = OrderedDict()
         self._known: dict[int, tuple[Any, int, RawArray]] = {}
+        #: The number of nodes that plans and graphs of loops enqueued so far.
+        self.enqueued = 0
         #: Bytes of the arena of a plan while its watcher is called, else 0.
         self.watched_bytes = 0
 
