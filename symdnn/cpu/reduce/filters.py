@@ -1,4 +1,4 @@
-"""Recursive filters and filled gaps along an axis: compiled loops, a task for each line."""
+"""Recursive filters along an axis: compiled loops, a task for each line, history in registers."""
 
 from __future__ import annotations
 
@@ -12,22 +12,14 @@ from symdnn.cpu.launch.traits import LLVM
 from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call, Kernel, Launch, Row
 from symdnn.graph.typing import Array
-from symdnn.ops.array.cumulative import ForwardFill
 from symdnn.ops.array.filters import LinearFilter
 
-__all__ = ["KERNELS", "ForwardFillKernel", "LinearFilterKernel", "fill_ir", "filter_ir"]
+__all__ = ["KERNELS", "LinearFilterKernel", "filter_ir"]
 
 #: Elements below which SciPy is as fast as compiling; and for a thread more.
 _MIN_ELEMENTS_TO_COMPILE, _ELEMENTS_PER_THREAD = 1 << 12, 1 << 14
 #: The most coefficients that stay in registers.
 _MAX_COEFFICIENTS = 12
-
-
-def _lines(shape: tuple[int, ...], op: LinearFilter | ForwardFill) -> tuple[int, list[int]]:
-    """The number of lines; distance of neighbours, length, step along a line, first element."""
-    length, apart = shape[op.axis], prod(shape[op.axis + 1 :])
-    along = [-apart, (length - 1) * apart] if op.reverse else [apart, 0]
-    return prod(shape) // length, [apart, length, *along]
 
 
 def filter_ir(forward: int, backward: int, dtype: str) -> str:
@@ -89,61 +81,13 @@ class LinearFilterKernel(Kernel[LinearFilter]):
 
     def bind(self, call: Call[LinearFilter]) -> Launch[Array]:
         """A launch of contiguous operands."""
-        x, b, a = call.inputs
-        lines, words = _lines(x.shape, call.op)
+        op, (x, b, a) = call.op, call.inputs
+        length, apart = x.shape[op.axis], prod(x.shape[op.axis + 1 :])
+        lines = prod(x.shape) // length
+        step, first = (-apart, (length - 1) * apart) if op.reverse else (apart, 0)
         count = min(threads.threads(prod(x.shape), _ELEMENTS_PER_THREAD), lines)
         run = threads.kernel(filter_ir, b.shape[0], a.shape[0], x.dtype)
-        return ContiguousLaunch(run, [count, lines, 1, *words], reads=3)
+        return ContiguousLaunch(run, [count, lines, 1, apart, length, step, first], reads=3)
 
 
-def fill_ir(dtype: str) -> str:
-    """Words: threads, lines, 1, distance of neighbours in memory, length, step along the line,
-    its first element, x, y. Bytes of NaN stay as they are.
-    """
-    s, kind = Builder(), VALUES[dtype]
-    names = ("%apart", "%length", "%step", "%first")
-    operands = [line for i, v in enumerate("xy", 7) for line in data_of(f"%{v}", i)]
-    s.tasks([line for i, v in enumerate(names, 3) for line in word(v, i)] + operands, "task")
-    line, inner = s.new("udiv i64 %r, %apart"), s.new("urem i64 %r, %apart")
-    lines = s.new(f"mul i64 {s.new(f'mul i64 {line}, %length')}, %apart")
-    start = s.new(f"add i64 {s.new(f'add i64 {lines}, {inner}')}, %first")
-
-    def element(k: str, last: list[str]) -> list[str]:
-        place = s.new(f"add i64 {start}, {s.new(f'mul i64 {k}, %step')}")
-        x, y = (s.new(f"getelementptr {kind}, ptr %{v}, i64 {place}") for v in "xy")
-        value = s.new(f"load {kind}, ptr {x}, align 1")
-        number = s.new(f"fcmp ord {kind} {value}, {value}")
-        found = s.new(f"select i1 {number}, {kind} {value}, {kind} {last[0]}")
-        s.put(f"store {kind} {found}, ptr {y}, align 1")
-        return [found]
-
-    s.counted("k", 0, "%length", element, ["0x7FF8000000000000"], kind)
-    return "\n".join([*THREADS, *s.lines, *next_task("task"), *METADATA]) + "\n"
-
-
-class ForwardFillKernel(Kernel[ForwardFill]):
-    """Gaps filled in float32 and float64."""
-
-    name = "llvm.forward_fill"
-    traits = LLVM
-
-    def refuses(self, call: Call[ForwardFill]) -> str | None:
-        """Other dtypes, and few elements."""
-        (x,) = call.inputs
-        if x.dtype not in ("float32", "float64"):
-            return f"there is no code for {x.dtype}"
-        return compile_refusal([x], lambda: prod(x.shape), _MIN_ELEMENTS_TO_COMPILE)
-
-    def bind(self, call: Call[ForwardFill]) -> Launch[Array]:
-        """A launch of contiguous operands."""
-        (x,) = call.inputs
-        lines, words = _lines(x.shape, call.op)
-        count = min(threads.threads(prod(x.shape), _ELEMENTS_PER_THREAD), lines)
-        run = threads.kernel(fill_ir, x.dtype)
-        return ContiguousLaunch(run, [count, lines, 1, *words], reads=1)
-
-
-KERNELS: tuple[Row, ...] = (
-    ((LinearFilter,), (LinearFilterKernel(),)),
-    ((ForwardFill,), (ForwardFillKernel(),)),
-)
+KERNELS: tuple[Row, ...] = (((LinearFilter,), (LinearFilterKernel(),)),)

@@ -22,7 +22,7 @@ from symdnn.gpu.codegen.monoid_source import monoid_struct
 from symdnn.gpu.kernels.copy import copies, fill
 from symdnn.graph.kernel import Call, Row
 from symdnn.graph.values.strides import merged
-from symdnn.ops.array.cumulative import ForwardFill, Shift
+from symdnn.ops.array.cumulative import Shift
 from symdnn.ops.array.filters import LinearFilter
 from symdnn.ops.nest.nest import Fold
 from symdnn.ops.nest.of_ops import CUMULATIVE, Cumulative, scan_fold
@@ -256,39 +256,8 @@ class LinearFilterKernel(CudaKernel[LinearFilter]):
         return [KernelLaunch(source, "linear_filter", grid, (_FILTER_THREADS,), parameters)]
 
 
-class ForwardFillKernel(CudaKernel[ForwardFill]):
-    """Gaps filled by the last number before; a thread for each line."""
-
-    name = "cuda.forward_fill"
-    dtypes = frozenset(["float16", "bfloat16", "float32", "float64"])
-
-    def launches(
-        self, call: Call[ForwardFill], inputs: Views, outputs: Views
-    ) -> Sequence[KernelLaunch]:
-        """One launch; none without elements."""
-        (x,), (y,), axis = inputs, outputs, call.op.axis
-        if y.size == 0:
-            return []
-        if call.op.reverse:
-            backwards = (*[slice(None)] * axis, slice(None, None, -1))
-            x, y = x[backwards], y[backwards]
-        sizes, (x_line, y_line) = lines_of((x, y), axis)
-        length, lines = y.shape[axis], y.size // y.shape[axis]
-        source = specialised(
-            "scalar.cuh", "lines.cuh", "forward_fill.cu", X=CTYPES[x.dtype], D=len(sizes),
-            THREADS=_FILTER_THREADS, COUNT=count_type((x, y)),
-        )  # fmt: skip
-        parameters = (
-            x.pointer, y.pointer, lines, length, x.steps[axis], y.steps[axis],
-            *sizes, *x_line, *y_line,
-        )  # fmt: skip
-        grid = (blocks_for(lines, _FILTER_THREADS),)
-        return [KernelLaunch(source, "forward_fill", grid, (_FILTER_THREADS,), parameters)]
-
-
 KERNELS: tuple[Row, ...] = (
     (CUMULATIVE, (ScanKernel(),)),
     ((Shift,), (ShiftKernel(),)),
     ((LinearFilter,), (LinearFilterKernel(),)),
-    ((ForwardFill,), (ForwardFillKernel(),)),
 )
