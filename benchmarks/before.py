@@ -10,7 +10,8 @@ of ``benchmarks.gpu.symdnn_cases`` without first calls. Each tree has a process 
 own programs of the rows: a row is what that tree means by its name; rows that one tree lacks are
 left out. Times are the processor's, with one thread, or on a GPU those until it has done a
 window's calls: medians of windows that alternate. Several ``--pairs`` of processes prepare rows
-side by side, each pair ``--ahead``; then each row is measured alone. A row under 0.95 is measured
+side by side, each pair ``--ahead``; then each row is measured alone, on a GPU by threads of both
+trees on one processor, since others may be farther from the GPU. A row under 0.95 is measured
 again by other processes with more windows, and its second ratio counts (``--count 0``: only this).
 FILE has a line of JSON for each measurement; the same command goes on where it stopped. A ratio is
 the time of TREE over that of this tree.
@@ -49,8 +50,8 @@ _WINDOW_S = {"cpu": 0.02, "cuda": 0.01}
 _ENOUGH_S = 4
 #: How much longer than ``--longest`` an answer may take: a process imports and starts a GPU first.
 _LATE_S = 30
-#: Calls shorter than this are made so many times first: plans of NumPy's kernels are compiled then.
-_SHORT_S, _WARM_CALLS = 2e-4, 1100
+#: Calls before the windows, or seconds of them: plans of NumPy's kernels are compiled meanwhile.
+_WARM_CALLS, _WARM_S = 1100, 0.2
 
 
 def main() -> int:
@@ -60,7 +61,7 @@ def main() -> int:
     until = time.monotonic() + args.budget
     with args.out.open("a", encoding="utf-8") as file:
         for again in (False, True):
-            if not (_low(found) if again else args.count != 0):
+            if time.monotonic() > until or not (_low(found) if again else args.count != 0):
                 continue
             pairs = [_Pair(args) for _ in range(args.pairs)]
             chosen = [n for n in pairs[0].names() if re.search(args.only, n)][: args.count]
@@ -198,6 +199,9 @@ class _Pair:
     def _measured(self, name: str, rounds: int) -> dict[str, Any]:
         times: list[list[float]] = [[], []]
         enough = time.monotonic() + _ENOUGH_S
+        for process in self._processes:
+            if error := process.answer(do="warm", name=name).get("error"):
+                return {"none": error[:200]}
         for number in range(rounds):
             if number >= 3 and time.monotonic() > enough:
                 break
@@ -269,6 +273,7 @@ def _work(kind: str) -> None:
     os.dup2(2, 1)  # what a library prints must not get between the answers
     names, prepared = _KINDS[kind]
     ready: dict[str, tuple[Callable[[], Any], int]] = {}
+    processors = sorted(os.sched_getaffinity(0), reverse=True)
     for line in sys.stdin:
         order = json.loads(line)
         answer: Any = {}
@@ -281,11 +286,17 @@ def _work(kind: str) -> None:
                 signal.signal(signal.SIGALRM, _too_late)
                 signal.alarm(order["seconds"])
                 call = prepared(order["name"])
-                ready[order["name"]] = call, _calls_of(call)
+                ready[order["name"]] = call, 1
+                _seconds(call, 1)
                 signal.alarm(0)
+            elif order["do"] == "warm":
+                os.sched_setaffinity(0, processors[:1] if _device() == "cuda" else processors)
+                call = ready[order["name"]][0]
+                ready[order["name"]] = call, _calls_of(call)
             elif order["do"] == "run":
                 answer = {"s": _seconds(*ready[order["name"]])}
             else:
+                os.sched_setaffinity(0, processors)
                 ready.clear()
                 call = list
                 gc.collect()
@@ -309,15 +320,14 @@ def _state() -> dict[str, bool]:
 
 
 def _calls_of(call: Callable[[], Any]) -> int:
-    """How many calls a window has."""
-    took = [_seconds(call, 1)]
-    while len(took) < 5 and took[-1] < _WINDOW_S[_device()]:
-        took.append(_seconds(call, 1))
-    if min(took) < _SHORT_S:
-        for _ in range(_WARM_CALLS):
-            call()
-        took = [_seconds(call, 1)]
-    return max(1, int(_WINDOW_S[_device()] / max(took[-1], 2e-6)))
+    """How many calls a window has, after some that warm up."""
+    until = time.monotonic() + _WARM_S
+    for _ in range(_WARM_CALLS):
+        call()
+        _wait()
+        if time.monotonic() > until:
+            break
+    return max(1, int(_WINDOW_S[_device()] / max(_seconds(call, 1), 2e-6)))
 
 
 def _seconds(call: Callable[[], Any], calls: int) -> float:
