@@ -309,24 +309,12 @@ def _timed(found: Answer[Candidate] | None) -> ConvAlgorithm | None:
     return ConvAlgorithm(one.candidate, found.source, ms=one.ms, measured=found.table)
 
 
-def _repeatable(search: Search) -> ConvAlgorithm:
-    """The first guess that gives the same bits each time."""
-    found = next((c for c in search.guesses() if c.deterministic), None)
-    if found is None:
-        raise NoAlgorithm(
-            "cuDNN has no algorithm for this convolution that gives the same bits each time: "
-            f"{search.signature}. Allow more workspace, or choose by guess_once"
-        )
-    return ConvAlgorithm(found, "the first deterministic guess")
-
-
 #: The ways to choose, by the values of ``dnn.conv.algo_*`` without ``_once`` or
 #: ``_on_shape_change``. If a way finds nothing, the first guess is used.
 WAYS: dict[str, Callable[[Search], ConvAlgorithm | None]] = {
     "guess": lambda search: None,
     "time": lambda search: _timed(conv_tuning.measured(search)),
     "kept": lambda search: _timed(conv_tuning.kept(search)),
-    "repeatable": _repeatable,
 }
 
 

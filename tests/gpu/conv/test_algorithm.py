@@ -15,7 +15,7 @@ import pytest
 
 from symdnn.config import config
 from symdnn.disk import store as disk_store
-from symdnn.errors import ConfigError, NoAlgorithm, OptionError
+from symdnn.errors import ConfigError, OptionError
 from symdnn.gpu import registry
 from symdnn.gpu.binding import frontend
 from symdnn.gpu.conv import algorithm
@@ -181,18 +181,6 @@ def test_a_named_algorithm_is_refused_where_it_does_not_repeat_its_bits(fake):
 
 
 # -- ways of choosing -----------------------------------------------------------------------------
-
-
-def test_repeatable_is_the_first_deterministic_guess(both):
-    both.plans = lambda form: ([plan(3, deterministic=False), plan(4)], "")
-    narrow = signature(conv(dtype="bfloat16", algo="repeatable_once"))
-    found = choose(narrow, 0)
-    assert (found.candidate.name, found.source) == ("large", "the first deterministic guess")
-    refuse_algorithms(both, FORWARD_SIZE, *range(8))
-    both.plans = lambda form: ([plan(3, deterministic=False)], "")
-    algorithm.forget()
-    with pytest.raises(NoAlgorithm, match="the same bits"):
-        choose(narrow, 0)
 
 
 def test_a_program_may_have_a_way_of_its_own(both, monkeypatch):
