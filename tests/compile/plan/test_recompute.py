@@ -250,7 +250,7 @@ def test_it_is_planned_for_a_gpu_without_one():
 
 
 def test_segments_where_no_kernel_is_cheap():
-    """On a GPU fused rows take about as long as products: few of both run more than once again."""
+    """On a GPU fused rows take about as long as products: most of both run once again, not often."""
     ws = [symdnn.shared(np.zeros((384, 384), "float32")) for _ in range(2 * LAYERS)]
     x = T.fmatrix("x")
     gradients = symdnn.grad((network(x, ws) ** 2).mean(), ws)
@@ -258,8 +258,8 @@ def test_segments_where_no_kernel_is_cheap():
     spec = max((p.specialised for p in f.stages.specialise({"x": (8192, 384)})),
                key=lambda spec: len(spec.segment.nodes))  # fmt: skip
     reruns = Reruns(eager(spec))
-    bound = 0.4 * reruns.cost_of([Way.KEPT] * len(reruns.units)).peak
+    bound = 0.3 * reruns.cost_of([Way.KEPT] * len(reruns.units)).peak
     found = search(reruns, bound).found
     assert found.peak <= bound
     again = sum(len(units) for _, units in found.runs)
-    assert again <= len(reruns.units), again
+    assert again < 1.5 * len(reruns.units), again
