@@ -61,6 +61,12 @@ class FakeContext:
     def current(self) -> Any:
         return self.lock
 
+    def enter(self) -> bool:
+        return False
+
+    def leave(self, pushed: bool) -> None:
+        assert not pushed
+
     def enqueue(self, what: str, work: Any) -> None:
         if self.recording is not None:
             self.recording.append((what, work))
@@ -75,7 +81,9 @@ class FakeContext:
         self.asked.append(source)
         return name, library(source, name)
 
-    def launch(self, function: Any, grid: Any, block: Any, shared: int, args: Any) -> None:
+    def launch(
+        self, function: Any, grid: Any, block: Any, shared: int, args: Any, stream: Any = None
+    ) -> None:
         name, kernel = function
         parameters = np.frombuffer(args[0].tobytes(), np.uint8).copy()
         three = [np.array((*sizes, 1, 1)[:3], np.uint32) for sizes in (grid, block)]
