@@ -250,7 +250,7 @@ def test_it_is_planned_for_a_gpu_without_one():
 
 
 def test_segments_where_no_kernel_is_cheap():
-    """On a GPU fused rows take about as long as products: most of both run once again, not often."""
+    """On a GPU fused rows take about as long as products: most of both run once again."""
     ws = [symdnn.shared(np.zeros((384, 384), "float32")) for _ in range(2 * LAYERS)]
     x = T.fmatrix("x")
     gradients = symdnn.grad((network(x, ws) ** 2).mean(), ws)
