@@ -1,0 +1,1 @@
+"""Functions of arrays by numexpr, which computes expressions in blocks of the cache."""
