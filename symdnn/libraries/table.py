@@ -10,7 +10,6 @@ from symdnn.graph.variable import Apply
 from symdnn.libraries.cublaslt.rules import CUBLASLT
 from symdnn.libraries.cudnn.rules import CUDNN
 from symdnn.libraries.cufft.rules import CUFFT
-from symdnn.libraries.numexpr.rules import NUMEXPR
 from symdnn.libraries.onednn.rules import ONEDNN
 from symdnn.opt.lower.lowering import Library, why_not
 from symdnn.opt.phases import RULES as NEUTRAL_RULES
@@ -19,7 +18,7 @@ from symdnn.rewriting.rewrite import GraphRewrite, Rewrite
 __all__ = ["ALL_RULES", "LIBRARIES", "RULES", "not_lowered"]
 
 #: All libraries, in the order in which their rules are printed.
-LIBRARIES: tuple[Library, ...] = (CUDNN, CUBLASLT, CUFFT, ONEDNN, NUMEXPR)
+LIBRARIES: tuple[Library, ...] = (CUDNN, CUBLASLT, CUFFT, ONEDNN)
 
 #: The rewrites of all libraries.
 RULES: tuple[Rewrite | GraphRewrite, ...] = tuple(r for each in LIBRARIES for r in each.rules)

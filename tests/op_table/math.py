@@ -4,7 +4,6 @@ import numpy as np
 
 from symdnn.ops.elementwise import math as M
 from tests.op_table.arithmetic import parts, parts_numpy
-from symdnn.libraries.numexpr.ops import NumexprLog1p
 from tests.op_table.record import OpCase, away_from, integers, normal, uniform
 
 X, POSITIVE, INSIDE = normal(2, 3), uniform(0.5, 3, 2, 3), uniform(-0.8, 0.8, 2, 3)
@@ -83,8 +82,6 @@ CASES = [
            rtol=1e-6),
     OpCase("logaddexp_float16", (M.LogAddExp,), M.logaddexp, (normal(4, dtype="float16"),) * 2,
            lambda x, y: np.log(np.exp(x) + np.exp(y)), grad=False, rtol=4e-3),
-    OpCase("numexpr_log1p", (NumexprLog1p,), NumexprLog1p(), (uniform(0, 2, 3, 4),), np.log1p,
-           grad=False),
     OpCase("logaddexp_empty", (M.LogAddExp,), M.logaddexp, (normal(0, 2), normal(2)),
            lambda x, y: x + y, grad=False),
 ]  # fmt: skip

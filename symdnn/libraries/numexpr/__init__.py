@@ -1,1 +1,0 @@
-"""Functions of arrays by numexpr, which computes expressions in blocks of the cache."""
