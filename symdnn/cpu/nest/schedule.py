@@ -100,6 +100,11 @@ class Schedule:
     length: int = 0
     beside: int = 1
 
+    @property
+    def chunked(self) -> bool:
+        """Whether several tasks have parts of one fold, which are combined in the end."""
+        return ("F", 1) not in self.constants
+
 
 def word_names(schedule: Schedule) -> list[str]:
     """Names of the words of the block of parameters, in order.
