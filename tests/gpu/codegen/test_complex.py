@@ -11,6 +11,7 @@ from symdnn import Mode
 from symdnn.gpu import registry
 from symdnn.gpu.binding.nvrtc import compile_cubin
 from symdnn.gpu.kernels.complex import ComplexKernel, complex_program
+from symdnn.graph.evaluate import evaluate
 from symdnn.graph.kernel import kernels_for
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Constant
@@ -188,3 +189,17 @@ def test_complex_arithmetic_is_one_kernel_on_the_gpu(dtype):
     wanted = np.conj(z * x + 1j) / (z - 2)
     for got, want in zip(found, [wanted, abs(wanted)], strict=True):
         np.testing.assert_allclose(got, want, rtol=LIMIT["complex64"])
+
+
+@pytest.mark.parametrize("dtype", COMPLEX)
+def test_sums_of_complex_numbers_are_on_the_gpu(dtype):
+    z, x = TensorType(dtype, (None, None))("z"), T.matrix("x")
+    outs = [T.sum(z * x, axis=0), T.sum(z, keepdims=True), T.mean(z)]
+    with symdnn.config.change_flags(assert_lowered="raise"):
+        f = symdnn.function([z, x], outs, mode=Mode(target="cuda:sm_90"))
+    inputs = [draw(dtype, 5, 7), draw("float32", 5, 7, seed=1).astype(x.type.dtype)]
+    found = evaluate(f.fgraph.outputs, dict(zip(f.fgraph.inputs, inputs, strict=True)))
+    wanted = (inputs[0] * inputs[1]).sum(0), inputs[0].sum(keepdims=True), inputs[0].mean()
+    for got, want, out in zip(found, wanted, outs, strict=True):
+        assert got.dtype == out.type.dtype
+        np.testing.assert_allclose(got, want, rtol=LIMIT[dtype])
