@@ -168,7 +168,8 @@ class _NestBuilder(NestPieces):
     ) -> None:
         """Append the loops over rows and lanes; states stay in registers for a few rows."""
         cost = sum(p.cost for p in self.fold.programs)
-        few = _ROWS_TOGETHER if cost <= _MAX_COST_OF_ROWS and not self.fold.scan else 1
+        alone = self.fold.scan or self.schedule.in_turn
+        few = _ROWS_TOGETHER if cost <= _MAX_COST_OF_ROWS and not alone else 1
         varied = [o for o in self.schedule.reads if o.inner != "one"]
         few *= 2 if len(varied) == 1 and few > 1 and cost <= 8 else 1
         whole = self.new(f"and i64 {length}, {-few}")
@@ -249,7 +250,8 @@ class _NestBuilder(NestPieces):
         """Append the loops over a part of a line: some times as many elements as lanes, then the
         others."""
         lanes, beside = self.schedule.lanes, self.schedule.beside
-        few = _ROWS_TOGETHER if sum(p.cost for p in self.fold.programs) <= _MAX_COST_OF_ROWS else 1
+        cheap = sum(p.cost for p in self.fold.programs) <= _MAX_COST_OF_ROWS
+        few = _ROWS_TOGETHER if cheap and not self.schedule.in_turn else 1
 
         def some(together: int) -> Callable[[str, list[str]], list[str]]:
             def append(i: str, _: list[str]) -> list[str]:

@@ -358,3 +358,37 @@ def test_one_iteration_has_all_of_a_short_axis(rng, length, dtype):
         block_of(nest).run([x, y])
         np.testing.assert_array_equal(y, wanted)
         assert (scheduled(nest.merged(), 1)[0].length == length) == (length <= 6)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "int64"])
+def test_large_rows_that_share_pages_are_read_in_turn(rng, monkeypatch, dtype):
+    """Whatever is folded: some rows together would be several runs of addresses in each page."""
+
+    def in_turn(op, shape, axes):
+        fold = reduction_fold(op, (dtype,), "int64", True)
+        x = np.broadcast_to(np.zeros((), numpy_dtype(dtype)), shape)
+        dense = [int(np.prod(shape[d + 1 :])) * x.itemsize for d in range(len(shape))]
+        out = op.output_types([TensorType(dtype, shape)])[0]
+        kept = [n for d, n in enumerate(shape) if d not in axes]
+        steps = [int(np.prod(kept[d + 1 :])) * 8 for d in range(len(kept))]
+        nest = reduction_nest(fold, shape, axes, [(dtype, dense)], [(out.dtype, steps)])
+        return scheduled(nest.merged(), 1)[0].in_turn
+
+    large, wide, small = (112, 900, 200), (112, 16, 9000), (4, 64, 200)
+    for op in (Max((1,)), ArgMax((1,)), Sum((1,))):
+        fours = dtype == "bfloat16" and isinstance(op, Sum)  # four are added in float32 first
+        assert in_turn(op, large, (1,)) is not fours
+        assert not in_turn(op, wide, (1,))
+        assert not in_turn(op, small, (1,))
+    assert in_turn(ArgMax((0,)), (1 << 23,), (0,))
+    assert not in_turn(Max((0,)), (1 << 23,), (0,))
+    monkeypatch.setattr("symdnn.cpu.nest.schedule._UNCACHED_BYTES", 0)
+    for shape, axes in (
+        ((3, 70, 40), (1,)),
+        ((3, 9000), (1,)),
+        ((9000, 3), (0,)),
+        ((4, 30, 9), (0, 1)),
+    ):
+        x = drawn(rng, shape, dtype)
+        agree(ArgMax(axes), x)
+        agree(Max(axes), x)
