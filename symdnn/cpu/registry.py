@@ -14,6 +14,7 @@ from symdnn.cpu.elementwise import (
     elementwise,
     gather,
     padding,
+    placed,
     random_draws,
     scatter,
 )
@@ -61,6 +62,7 @@ KERNELS: tuple[Row, ...] = (
     *attention.KERNELS,
     *copies.KERNELS,
     *padding.KERNELS,
+    *placed.KERNELS,
     *gather.KERNELS,
     *boxes.KERNELS,
     *lrn.KERNELS,

@@ -103,9 +103,7 @@ def attempt(function, args):
    if entry is not None:
     plan, bound, cache, entering, stamp, _, plain = entry
     runtime = bound.runtime
-    lock = runtime.lock
-    lock.acquire()
-    try:
+    with runtime.lock:
      count = bound.calls + 1
      if (bound.quick and plain and runtime.depth < 0 and count != bound.next_look
          and plan is cache.latest and bound.scratch is runtime.arenas[0].bytes{current}
@@ -125,8 +123,6 @@ _SHORTCUT_END = """\
        raise
       finally:
        runtime.depth = -1
-    finally:
-     lock.release()
  return otherwise(function, args)
 """
 #: Once a plan is hot, one compiled function may take over.

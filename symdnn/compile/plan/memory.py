@@ -30,6 +30,7 @@ from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.array.join import Join, Split
 from symdnn.ops.control.scan_loop import MOST_BYTES_OF_STEPS_AT_ONCE
+from symdnn.ops.core.shape import DimShuffle
 from symdnn.ops.lowered.transfer import GpuFromHost, HostFromGpu
 from symdnn.ops.nn.channels_last import Reorder
 
@@ -37,6 +38,8 @@ __all__ = ["MemoryPlan", "plan_memory"]
 
 #: Bytes that wait for their check in a guarded run: about what a card's second-level cache holds.
 _MOST_WAITING_BYTES = 32 << 20
+#: Bytes of an output for which a view costs less than a copy by a plan of compiled steps alone.
+_LEAST_TURNED = 1 << 16
 
 
 @dataclass
@@ -206,8 +209,9 @@ def _try_output_view(
 ) -> bool:
     """Let an output be a view of a whole value, which then is allocated outside of the arena.
 
-    It saves a copy. On a CPU the output is an array with that value as its base; on a GPU the
-    output's memory is that of the value, and of its other views.
+    It saves a copy. On a CPU the output is an array with that value as its base, and a transpose
+    of it has its order of axes, as in NumPy; on a GPU the output's memory is that of the value, and
+    of its other views.
     """
     if len(node.outputs) != 1 or node.op.views.get(0) is None:
         return False
@@ -224,12 +228,9 @@ def _try_output_view(
     if not plan.copied.keys().isdisjoint(sharing):
         return False
     view = derived_view(spec, node, seen, shape)
-    if (
-        view is None
-        or view.offset
-        or not view.contiguous
-        or byte_count(out, shape) != seen.buffer.nbytes
-    ):
+    whole = byte_count(out, shape) == seen.buffer.nbytes
+    turns = on_host and isinstance(node.op, DimShuffle) and seen.buffer.nbytes >= _LEAST_TURNED
+    if view is None or view.offset or not whole or not (view.contiguous or turns):
         return False
     seen.buffer.kind = "outside"
     if not on_host:

@@ -8,7 +8,7 @@ import ctypes
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -61,11 +61,10 @@ class Context:
         self._api = driver_api()
         self._driver: Any = bindings()
         self._current: Callable[[], Any] = self._driver.cuCtxGetCurrent
-        self._context_lock = _ContextLock(self)
         self.index = index
         self.place = Place("cuda", index)
         self._process = _forks[0]
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self._device_facts = _device_facts(index)
         self._primary = self._api.primary(index)
         self._handle = self._primary.handle
@@ -93,9 +92,35 @@ class Context:
             self.error_word = int(checked(self._driver.cuMemAlloc(4 * words)))
             checked(self._driver.cuMemsetD32(self.error_word, 0, words))
 
-    def current(self) -> contextlib.AbstractContextManager[None]:
-        """Lock the device, with its context current in this thread."""
-        return self._context_lock
+    @contextlib.contextmanager
+    def current(self) -> Iterator[None]:
+        """Lock the device, with its context current in this thread. Reentrant.
+
+        No Ctrl-C between two steps loses the lock: it goes at the latest with the traceback.
+        """
+        with self.lock:
+            pushed = self.enter()
+            try:
+                yield
+            finally:
+                self.leave(pushed)
+
+    def enter(self) -> bool:
+        """What :meth:`current` does with the lock held; the result is for :meth:`leave`."""
+        if self._process != _forks[0]:
+            raise CudaUnavailable(
+                "CUDA was used before this process was forked, and a context does not survive a "
+                "fork. Start workers with the 'spawn' method, or use the GPU in the child only"
+            )
+        pushed = self._make_current()
+        _thread.held.append(self)
+        return pushed
+
+    def leave(self, pushed: bool) -> None:
+        """The end of :meth:`enter`."""
+        _thread.held.pop()
+        if pushed:
+            self._primary.pop()
 
     def _make_current(self) -> bool:
         """Make the context current. Returns whether it has to be popped afterwards.
@@ -319,42 +344,13 @@ class _ThreadState(threading.local):
     """The state of each thread."""
 
     def __init__(self) -> None:
-        #: The contexts that it has locked, the current one last, and whether to pop them.
-        self.held: list[tuple[Context, bool]] = []
+        #: The contexts that it has locked, the current one last.
+        self.held: list[Context] = []
         #: The contexts that stay current in it, by device.
         self.kept: dict[int, _Attachment] = {}
 
 
 _thread = _ThreadState()
-
-
-class _ContextLock:
-    """Locks a device and makes its context current. Reentrant; its state is the thread's."""
-
-    __slots__ = ("ctx",)
-
-    def __init__(self, ctx: Context) -> None:
-        self.ctx = ctx
-
-    def __enter__(self) -> None:
-        ctx = self.ctx
-        if ctx._process != _forks[0]:
-            raise CudaUnavailable(
-                "CUDA was used before this process was forked, and a context does not survive a "
-                "fork. Start workers with the 'spawn' method, or use the GPU in the child only"
-            )
-        ctx._lock.acquire()
-        try:
-            _thread.held.append((ctx, ctx._make_current()))
-        except BaseException:
-            ctx._lock.release()
-            raise
-
-    def __exit__(self, *_: object) -> None:
-        ctx, pushed = _thread.held.pop()
-        if pushed:
-            ctx._primary.pop()
-        ctx._lock.release()
 
 
 class _Attachment:
@@ -382,7 +378,7 @@ def existing_context() -> Context | None:
 
     It makes none: None tells kernels that a plan is for a described device.
     """
-    return _thread.held[-1][0] if _thread.held else next(iter(_contexts.values()), None)
+    return _thread.held[-1] if _thread.held else next(iter(_contexts.values()), None)
 
 
 def most_shared_bytes() -> int:

@@ -329,6 +329,7 @@ class CudaPlan(BoundPlan):
         elif (replay := self._replay(entering)) is not None:
             return replay.run(entering)
         self._ran = True
+        self.device.enqueued += len(self.runs)
         separate = watcher is not None or self.strided_results or self._overlaps_updates(entering)
         values = self.steps.values(entering, separate)
         self.steps.allocate_results(values, targets)

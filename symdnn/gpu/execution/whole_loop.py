@@ -73,7 +73,7 @@ class GpuWholeLoop(WholeLoop):
 
     def make(self, inputs: Sequence[Any]) -> GpuLoopFunction:
         """A kernel's function."""
-        return GpuLoopFunction(self._device, self.op, inputs)
+        return GpuLoopFunction(self._device, self.op, _on_device(self._device.memory, inputs))
 
 
 class GpuLoopFunction:
@@ -111,6 +111,7 @@ class GpuLoopFunction:
     def run(self, inputs: Sequence[Any]) -> list[Any] | None:
         """Outputs of the scan; None where it reports a failure."""
         op, memory = self.op, self.device.memory
+        inputs = _on_device(memory, inputs)
         given = op.split(inputs)
         n = int(given.steps)
         op.check_lengths(n, op.split([a.shape for a in inputs]))
@@ -153,6 +154,11 @@ class GpuLoopFunction:
             else:
                 found.append(getattr(arrays, role.kind)[role.number].ptr)
         return found
+
+
+def _on_device(memory: Any, inputs: Sequence[Any]) -> list[Any]:
+    """Inputs with arrays on the device: positions of steps may be on the host."""
+    return [a if isinstance(a, RawArray) or not a.shape else memory.upload(a, None) for a in inputs]
 
 
 def _check(program: LoopProgram) -> None:
