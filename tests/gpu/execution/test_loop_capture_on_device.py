@@ -104,7 +104,7 @@ def test_loops_with_checkpoints(levels):
 def test_a_loop_over_positions_is_one_graph():
     def build():
         x = T.fmatrix("x")
-        body = lambda i, s: T.dot(s, x) * 0.1 + x[i]  # noqa: E731
+        body = lambda i, s: T.dot(s, x) * 0.02 + x[i]  # noqa: E731
         return symdnn.function([x], symdnn.control.fori_loop(0, x.shape[0], body, x[0]))
 
     f, g = on_both(build)
