@@ -285,13 +285,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", default="", help="of symdnn's variants: names that match")
     parser.add_argument("--peers", help="a Python that has torch and jax")
     parser.add_argument("--one", nargs=2, metavar=("WHO", "VARIANT"), help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.one:
         sys.stdout.write(json.dumps(peer(*args.one, args.device, args.rounds)) + "\n")
         return
-    entries = symdnn_runs(args.device)
+    entries = symdnn_runs(args.device, args.only)
     seconds = _timed({n: run for n, (run, _) in entries.items()}, args.rounds, args.device)
     rows = {n: (seconds[n], size()) for n, (_, size) in entries.items()}
     for name, (took, size) in rows.items():
