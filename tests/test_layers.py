@@ -41,9 +41,7 @@ LAYERS = [
      "loss_scale", "rewrites", "distributions", "transforms", "control", "onnx"},
     {"__init__"},
     {
-        "compat", "cli", "algos_cli", "cache_cli", "kernels_cli", "launch_cli", "onnx_cli",
-        "serve_cli", "tune_cli", "doctor",
-        "demo", "__main__",
+        "compat", "cli", "commands", "doctor", "demo", "__main__",
     },
 ]  # fmt: skip
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
