@@ -63,6 +63,7 @@ def symdnn_runs(device: str) -> dict[str, tuple[Run, Callable[[], float]]]:
 
     given = data(device)
     mode = symdnn.Mode(target=device)
+    symdnn.config.dnn.conv.allow_tf32 = device != "cpu"  # as the peers
 
     def network(part: int | None = None, **words: Any) -> Any:
         ws = [symdnn.shared(w) for w in given["ws"]]

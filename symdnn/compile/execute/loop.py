@@ -257,7 +257,8 @@ def _is_enqueued(body: Program) -> bool:
     """Whether the host reads no results of a step, and does no more than arithmetic of sizes."""
     for region in body.regions:
         if isinstance(region, Loop):
-            if region.node.op.until or not _is_enqueued(region.body):
+            op = region.node.op
+            if not isinstance(op, Scan) or op.until or not _is_enqueued(region.body):
                 return False
             continue
         if not isinstance(region, Segment) or region.guard is not None:

@@ -141,7 +141,8 @@ class CudaMemory:
         is free again serves later steps of the graph.
         """
         before = self._keeping, self._graph_staging, self._source
-        self._keeping = kept = []
+        kept: list[Any] = []
+        self._keeping = kept
         self._graph_staging = kept if staging else None
         self._source = reusing(self._pool, kept) if staging else self._pool
         try:

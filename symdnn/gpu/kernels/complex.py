@@ -27,8 +27,12 @@ _INSTRUCTIONS: dict[type[Elemwise], str] = {
     ar.Add: "add", ar.Sub: "sub", ar.Mul: "mul", ar.TrueDiv: "div", ar.Neg: "neg", ar.Sqr: "sqr",
     ar.Inv: "inv", ar.Sqrt: "sqrt", ar.Pow: "pow", ar.Abs: "abs", cx.Conj: "conj",
     cx.Real: "real", cx.Imag: "imag", cx.Angle: "angle", mt.Exp: "exp", mt.Log: "log",
-    mt.Sin: "sin", mt.Cos: "cos", mt.Sinh: "sinh", mt.Cosh: "cosh", cmp.Eq: "eq", cmp.Neq: "ne",
-    cmp.IsNan: "isnan", cmp.IsInf: "isinf", cmp.IsFinite: "isfinite",
+    mt.Log2: "log2", mt.Log10: "log10", mt.Log1p: "log1p", mt.Expm1: "expm1",
+    mt.Sin: "sin", mt.Cos: "cos", mt.Tan: "tan", mt.Sinh: "sinh", mt.Cosh: "cosh",
+    mt.Tanh: "tanh", mt.ArcSin: "arcsin", mt.ArcCos: "arccos", mt.ArcTan: "arctan",
+    mt.ArcSinh: "arcsinh", mt.ArcCosh: "arccosh", mt.ArcTanh: "arctanh",
+    cmp.Eq: "eq", cmp.Neq: "ne", cmp.IsNan: "isnan", cmp.IsInf: "isinf",
+    cmp.IsFinite: "isfinite",
 }  # fmt: skip
 
 

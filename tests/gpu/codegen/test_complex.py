@@ -25,7 +25,9 @@ registry.load()
 
 UNARY = (
     ar.Neg, ar.Sqr, ar.Inv, ar.Sqrt, ar.Abs, cx.Conj, cx.Real, cx.Imag, cx.Angle, mt.Exp, mt.Log,
-    mt.Sin, mt.Cos, mt.Sinh, mt.Cosh, cmp.IsNan, cmp.IsInf, cmp.IsFinite,
+    mt.Log2, mt.Log10, mt.Log1p, mt.Expm1, mt.Sin, mt.Cos, mt.Tan, mt.Sinh, mt.Cosh, mt.Tanh,
+    mt.ArcSin, mt.ArcCos, mt.ArcTan, mt.ArcSinh, mt.ArcCosh, mt.ArcTanh, cmp.IsNan, cmp.IsInf,
+    cmp.IsFinite,
 )  # fmt: skip
 BINARY = (ar.Add, ar.Sub, ar.Mul, ar.TrueDiv, ar.Pow, cmp.Eq, cmp.Neq)
 LIMIT = {"complex64": 2e-5, "complex128": 1e-12}
@@ -65,9 +67,31 @@ emulates = pytest.mark.skipif(not emulator.AVAILABLE, reason="g++ is not there")
 @pytest.mark.parametrize("op", UNARY)
 def test_functions_of_one_operand(op, dtype):
     values = draw(dtype, 5, 7)
-    if op in (mt.Log, ar.Inv):
+    if op in (mt.Log, mt.Log2, mt.Log10, ar.Inv):
         values[values == 0] = 1
     check(op(), values)
+
+
+INVERSES = mt.ArcSin, mt.ArcCos, mt.ArcTan, mt.ArcSinh, mt.ArcCosh, mt.ArcTanh
+
+
+@emulates
+@pytest.mark.parametrize("op", [*INVERSES, mt.Tan, mt.Tanh, mt.Expm1])
+def test_functions_near_their_cuts_small_and_large(op):
+    """Both sides of each cut, by the sign of a zero; parts are compared by themselves."""
+    sizes = np.array([1e-12, 1e-3, 0.3, 0.9999, 1.5, 40.0, 300.0])
+    signed = np.concatenate([sizes, -sizes])
+    zero = [complex(x, y) for x in signed for y in (0.0, -0.0, 1e-9, -0.7)]
+    across = [complex(y, x) for x in signed for y in (0.0, -0.0, 1e-9, -0.7)]
+    values = np.array([*zero, *across])
+    call = concrete(op(), [values])
+    (got,), _ = emulator.run(ComplexKernel(), call, [values])
+    with np.errstate(all="ignore"):
+        want = op().compute(values)[0]
+    for part in (np.real, np.imag):
+        np.testing.assert_allclose(part(got), part(want), rtol=1e-9, atol=1e-15)
+        wrong = np.signbit(part(got)) != np.signbit(part(want))
+        assert not wrong.any(), (values[wrong][:4], got[wrong][:4], want[wrong][:4])
 
 
 @emulates
@@ -121,8 +145,8 @@ def test_results_between_others():
 
 
 def test_what_has_no_text_is_refused():
-    call = concrete(mt.ArcTan(), [draw("complex64", 3)])
-    reasons = [k.refuses(call) for k in kernels_for(mt.ArcTan, "cuda")]
+    call = concrete(cmp.Switch(), [draw("complex64", 3)] * 3)  # by a complex condition
+    reasons = [k.refuses(call) for k in kernels_for(cmp.Switch, "cuda")]
     assert any("no device text for complex" in str(r) for r in reasons)
     assert None not in reasons
     assert complex_program(ar.Add(), ["float32", "complex64"]) is not None
