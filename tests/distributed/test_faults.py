@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from symdnn import launch_cli
+from symdnn.commands import launch
 from tests.distributed import harness
 
 PROGRAM = harness.ROOT / "tests" / "distributed" / "faulty_program.py"
@@ -37,9 +37,9 @@ def test_a_rank_that_raises_is_named_with_its_error():
 
 
 def test_the_launcher_says_that_processes_of_mpi_failed(monkeypatch, capfd):
-    monkeypatch.setattr(launch_cli, "_mpiexec", lambda: "/bin/false")
+    monkeypatch.setattr(launch, "_mpiexec", lambda: "/bin/false")
     args = argparse.Namespace(n=2, engine="mpi", restarts=0, script=__file__, arguments=[])
-    assert launch_cli.run(args) == 1
+    assert launch.run(args) == 1
     assert "symdnn launch: mpiexec exited with 1" in capfd.readouterr().err
 
 
