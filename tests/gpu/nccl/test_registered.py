@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 from itertools import pairwise
 from types import SimpleNamespace
@@ -294,8 +295,7 @@ def world_that_says(monkeypatch, others):
         asked.append((name, words))
         return next((w for w in (words, others.get(name, "")) if w), "")
 
-    import contextlib
-
+    monkeypatch.setattr(registered, "existing_context", lambda: "a device")
     world = SimpleNamespace(
         place=SimpleNamespace(rank=0), first_said=first_said,
         blocking=lambda what: contextlib.nullcontext(),
@@ -336,6 +336,13 @@ def test_where_one_rank_has_none_no_rank_has(monkeypatch, fails, other, said):
     assert memory.address(4096) == 0
     assert said in memory.why_none
     assert memory.address(8192) == 0  # the others are not asked again
+
+
+def test_an_emulated_device_has_none(monkeypatch):
+    monkeypatch.setattr(nccl, "_binding", lambda: Windows(2))
+    monkeypatch.setattr(registered, "existing_context", lambda: None)
+    memory = RegisteredMemory.of_flags(GROUP)
+    assert (memory.address(4096), memory.why_none) == (0, "no GPU is in use")
 
 
 def test_an_nccl_without_windows_is_named(monkeypatch):
