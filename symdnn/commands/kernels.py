@@ -20,7 +20,7 @@ from symdnn.flag_types import nearest
 
 __all__ = ["add_to", "run"]
 
-_PACKAGE = Path(__file__).parent
+_PACKAGE = Path(__file__).parent.parent
 _CHECKOUT = _PACKAGE.parent
 _GRADIENTS = ("slope", "point_slope", "order_slope", "scalar_vjp", "vjp", "scalar_jvp", "jvp")
 #: Modules whose methods call an op's own, or refuse: they say nothing about the op.
