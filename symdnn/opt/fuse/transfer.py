@@ -9,7 +9,7 @@ copied to the device or to the host at most once.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from symdnn.config import config
@@ -48,7 +48,9 @@ class Places:
         self.fgraph, self.target, self.inner = fgraph, target, inner
         self.capabilities = capabilities
         self.order = fgraph.toposort()
-        self.read_on_host = self._read_on_host()
+        #: Work for shapes, bounds and conditions, and for the positions of loops.
+        self.read_on_host = self._scalar_work_for(host_values)
+        self.counted = self._scalar_work_for(_counts)
         self.forced: set[Apply] = set()
         self.node: dict[Apply, Place] = {}
         if target.place != HOST:  # otherwise all nodes are on the host
@@ -91,6 +93,8 @@ class Places:
             return HOST
         if self._is_host_scalar(node) or self._kernel_reason(node) is not None:
             return HOST
+        if node in self.counted and all(self.home(v) in (None, HOST) for v in node.inputs):
+            return HOST
         return device
 
     def _kernel_reason(self, node: Apply) -> str | None:
@@ -116,15 +120,15 @@ class Places:
             and not all(isinstance(v, Constant) for v in node.inputs)
         )
 
-    def _read_on_host(self) -> set[Apply]:
-        """Nodes of scalar work that feed shapes, bounds and conditions."""
-        needed_at: set[Variable] = set()
+    def _scalar_work_for(self, inputs_of: Callable[[Apply], Iterable[int]]) -> set[Apply]:
+        """Nodes of scalar work that feed inputs of these indices."""
+        needed: set[Variable] = set()
         found: set[Apply] = set()
         for n in reversed(self.order):
-            if any(v in needed_at for v in n.outputs) and _is_scalar_work(n):
+            if any(v in needed for v in n.outputs) and _is_scalar_work(n):
                 found.add(n)
-                needed_at.update(n.inputs)
-            needed_at.update(n.inputs[i] for i in host_values(n))
+                needed.update(n.inputs)
+            needed.update(n.inputs[i] for i in inputs_of(n))
         return found
 
     # -- values -------------------------------------------------------------------------------
@@ -147,7 +151,7 @@ class Places:
         return self.target.place if on_device else HOST
 
     def needed_at(self, reader: Client, v: Variable) -> Place | None:
-        """The place where a reader needs ``v``; None where it reads only the shape."""
+        """The place where a reader needs ``v``; None for any, or where it reads only the shape."""
         node, index = reader
         if node is None:
             if index in self.fgraph.updates:
@@ -157,6 +161,8 @@ class Places:
             return None
         if index in host_values(node):
             return HOST
+        if index in _counts(node):
+            return None
         if isinstance(node.op, Transfer):
             return HOST if isinstance(node.op, GpuFromHost) else self.target.place
         return self._home_of_type(v.type) if is_control(node) else self(node)
@@ -195,6 +201,11 @@ def host_values(node: Apply) -> Iterable[int]:
     if isinstance(node.op, IfElse):
         return (0,)
     return node.op.host_values if isinstance(node.op, Lowered) else node.op.host_inputs
+
+
+def _counts(node: Apply) -> Iterable[int]:
+    """Indices of the inputs of a loop that may be anywhere: it reads their numbers on the host."""
+    return node.op.counts if isinstance(node.op, Scan) else ()
 
 
 def _is_scalar_work(node: Apply) -> bool:
