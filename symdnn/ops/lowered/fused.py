@@ -15,11 +15,12 @@ import numpy as np
 
 from symdnn.errors import TypeMismatch
 from symdnn.graph.dims import Shape
-from symdnn.graph.op import Host, MultiOp, Shapes, Types
+from symdnn.graph.op import Host, MultiOp, Shapes, Types, Vars
 from symdnn.graph.type import TensorType, tensor_type
 from symdnn.graph.typing import Array
+from symdnn.graph.variable import Variable, constant
 from symdnn.ops.array.reduce import Reduce
-from symdnn.ops.core.scalar import Instruction, ScalarProgram
+from symdnn.ops.core.scalar import Instruction, ScalarProgram, number_of_text
 from symdnn.ops.elementwise.complex_meaning import part_dtypes
 from symdnn.ops.elemwise import broadcast_dims, broadcast_static
 
@@ -52,6 +53,18 @@ class FusedElemwise(MultiOp):
         shape = np.broadcast_shapes(*(a.shape for a in inputs))
         results = self.program.evaluate(*inputs)
         return tuple(np.asarray(np.broadcast_to(r, shape), order="C") for r in results)
+
+    def chosen_from(self, inputs: Vars, output: int) -> Vars:
+        values, found = [self.program.outputs[output]], list[Variable]()
+        for value in values:  # it grows
+            step = None if value < len(inputs) else self.program.body[value - len(inputs)]
+            if step is None:
+                found.append(inputs[value])
+            elif step.name == "const":
+                found.append(constant(number_of_text(step.value, step.dtype)))
+            elif step.name in ("select", "cast"):
+                values += [v for v in step.args[-2:] if v not in values]
+        return found
 
     def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [broadcast_dims(self, types, shapes)] * len(self.program.outputs)
