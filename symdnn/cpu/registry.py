@@ -17,6 +17,7 @@ from symdnn.cpu.elementwise import (
     placed,
     random_draws,
     scatter,
+    sets,
 )
 from symdnn.cpu.fourier import pocketfft
 from symdnn.cpu.gemm import gemm, small_stacks, stacked_vectors
@@ -64,6 +65,7 @@ KERNELS: tuple[Row, ...] = (
     *padding.KERNELS,
     *placed.KERNELS,
     *gather.KERNELS,
+    *sets.KERNELS,
     *boxes.KERNELS,
     *lrn.KERNELS,
     *conv_moments.KERNELS,

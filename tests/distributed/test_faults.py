@@ -11,7 +11,6 @@ import pytest
 
 from symdnn.commands import launch
 from tests.distributed import harness
-from tests.environment import environment
 
 PROGRAM = harness.ROOT / "tests" / "distributed" / "faulty_program.py"
 
@@ -109,16 +108,3 @@ def test_ctrl_c_ends_all(engine):
         assert [found.stdout.readline(), found.stdout.readline()] == ["UP\n", "UP\n"]
         os.killpg(found.pid, signal.SIGINT)
         assert found.wait(20) != 0
-
-
-@pytest.mark.slow
-def test_a_killed_rank_is_started_again_and_resumes(tmp_path):
-    pytest.importorskip("mpi4py")
-    file = harness.ROOT / "tests" / "distributed" / "restarted.py"
-    launch = ["launch", "-n", "2", "--engine", "mpi", "--restarts", "1", str(file)]
-    command = [sys.executable, "-m", "symdnn", *launch, str(tmp_path / "run.safetensors")]
-    env = environment(SYMDNN_FLAGS="device=cpu,distributed.timeout=20")
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, env=env)
-    assert done.returncode == 0, done.stderr
-    assert "RESTARTS 1 EPOCHS 4" in done.stdout
-    assert "restart 1 of 1" in done.stderr

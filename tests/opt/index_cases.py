@@ -11,6 +11,7 @@ from symdnn.ops.array.cumulative import CumMax, CumMin, CumProd, CumSum, LinearR
 from symdnn.ops.array.getitem import inc_subtensor, reduce_subtensor, set_subtensor
 from symdnn.ops.array.index import IncSubtensor, Subtensor
 from symdnn.ops.array.join import Join, Split, join, split
+from symdnn.ops.array.pad import Pad, pad
 from symdnn.ops.array.reduce import max, min, prod, sum
 from symdnn.ops.core.make_vector import make_vector
 from symdnn.ops.core.shape import Alloc, DimShuffle, Reshape, alloc, dimshuffle, shape_i
@@ -244,6 +245,11 @@ INCREMENTS = [
              lambda x, y: exp(x) + inc_subtensor(x.zeros_like()[1], y),
              lambda x, y: inc_subtensor(exp(x)[1], y),
              lambda x, y: exp(x) + inc_subtensor(x[1], y), gone=(Add,)),
+    RuleCase("inside_of_a_pad", (f64("n", "m"),),
+             lambda x: exp(pad(x, ((0, 2), (3, 1)))[:-2, 3:-1]), exp,
+             lambda x: exp(pad(x, ((0, 2), (3, 1)))[:-2, 2:-1]), gone=(Pad, Subtensor)),
+    RuleCase("inside_of_a_pad", (f64(4, 5),), lambda x: exp(pad(x, 2)[2:6, 2:7]), exp,
+             lambda x: exp(pad(x, 2)[2:5, 2:7]), id="inside_of_a_pad_of_known_size"),
     RuleCase("increments_of_zeros_are_one_pass", (f64("n", "m"),), _slopes, None,
              lambda x: inc_subtensor(x[1:], -2.0 * x[1:]), gone=(IncSubtensor, Alloc, Mul),
              made=(PlacedSums,)),

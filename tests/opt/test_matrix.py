@@ -50,6 +50,7 @@ ELSEWHERE: dict[str, str] = {
     "hermitian_by_lu": "only a GPU has it: tests/gpu/solver",
     "write_out_rnn_lanes": "likewise: tests/ops/nn/test_rnn.py, by the loop that a GPU has",
     "write_out_selections": "likewise: tests/ops/array/test_order_statistics.py",
+    "write_out_complex_sums": "likewise: tests/gpu/codegen/test_complex.py",
     "overlap_all_reduce": "a group of several ranks: tests/distributed/test_graphs.py",
     "overlap_moves": "likewise",
     "overlap_agreement": "likewise",

@@ -14,7 +14,7 @@ from symdnn.compile.plan.specialise import Specialised
 from symdnn.compile.plan.views import byte_count, shape_of
 from symdnn.graph.kernel import OperandMemory
 from symdnn.graph.place import HOST
-from symdnn.graph.variable import Variable
+from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.collective.base import Collective
 
 if TYPE_CHECKING:
@@ -29,26 +29,31 @@ _PAGE_BYTES = 4096
 def place_operands(spec: Specialised, plan: MemoryPlan) -> None:
     """Give operands and results places where kernels ask for them, none of which overlap.
 
-    ``plan.slots`` of a node has the offsets of its inputs, its outputs, and its scratch memory.
+    ``plan.slots`` of a node has the offsets of its inputs, its outputs, and its scratch memory,
+    which comes first: collectives run one after another, so all have the same.
     """
     if spec.segment.place == HOST or spec.segment.guard is not None:
         return
+    wanted: list[tuple[Apply, OperandMemory]] = []
     for node in spec.segment.nodes:
         if not isinstance(node.op, Collective):
             continue
-        wanted = spec.choices[node].kernel.operand_memory(spec.call(node))
-        if wanted is None:
-            continue
-        memory, scratch_bytes = wanted
-        at, offsets = plan.registered.get(memory, 0), []
+        found = spec.choices[node].kernel.operand_memory(spec.call(node))
+        if found is not None:
+            memory, scratch_bytes = found
+            wanted.append((node, memory))
+            most = max(plan.registered.get(memory, 0), scratch_bytes)
+            plan.registered[memory] = _next_page(most)
+    for node, memory in wanted:
+        at, offsets = plan.registered[memory], []
         for values in (node.inputs, node.outputs):
             for v in values:
                 offsets.append(at)
                 _move(plan, v, memory, at)
                 at = aligned(at + byte_count(v, shape_of(spec, v) or ()))
             at = _next_page(at)
-        plan.slots[node] = memory, (*offsets, at)
-        plan.registered[memory] = _next_page(at + scratch_bytes)
+        plan.slots[node] = memory, (*offsets, 0)
+        plan.registered[memory] = at
 
 
 def _move(plan: MemoryPlan, v: Variable, memory: OperandMemory, at: int) -> None:

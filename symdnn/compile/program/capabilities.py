@@ -10,7 +10,6 @@ from symdnn.graph.kernel import Call, kernels_for, own_kernels_for, sized
 from symdnn.graph.op import Op
 from symdnn.graph.target import Target
 from symdnn.graph.variable import Apply
-from symdnn.ops.lowered.fused import FusedComplex
 from symdnn.opt.fuse.transfer import Places
 from symdnn.rewriting.rewrite import Capabilities, GraphRewrite
 
@@ -42,10 +41,10 @@ def _call(node: Apply) -> Call:
 def _fuses(op: Op, kind: str) -> bool:
     """Whether this kind of target has good kernels for a fused op.
 
-    CUDA has for all real ones. Kernels of the CPU say so: without LLVM there is nothing to gain.
+    CUDA has for all. Kernels of the CPU say so: without LLVM there is nothing to gain.
     """
     if kind == "cuda":
-        return not isinstance(op, FusedComplex)
+        return True
     return any(k.fuses(op) for k in kernels_for(type(op), kind))
 
 

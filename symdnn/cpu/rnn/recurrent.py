@@ -160,6 +160,7 @@ class _RecurrentLaunch:
         #: Threads that scratch memory is sized for; later calls may use fewer.
         self._threads = {d: d.threads() for d in each}
         self._places = {d: places_of(self._floats(d)) for d in each}
+        self._sizes = {d: d.sizes() for d in each}
         self.workspace_bytes = max(end for _, end in self._places.values())
         self._scratch = Scratch([self.workspace_bytes])
 
@@ -177,7 +178,7 @@ class _RecurrentLaunch:
         places = {n: base + at for n, at in self._places[layer][0].items()}
         count = threads.usable(min(self._threads[layer], threads.allowed()))
         looks = _SPIN_ITERATIONS if count <= _processors() else _SPIN_ITERATIONS_OVERSUBSCRIBED
-        values = {**places, "threads": count, "looks": looks, **layer.sizes(), **words}
+        values = {**places, "threads": count, "looks": looks, **self._sizes[layer], **words}
         ctypes.memset(base, 0, 8)
         function((_Words * len(self._word_names))(*(values[n] for n in self._word_names)))
 

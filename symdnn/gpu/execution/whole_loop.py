@@ -42,8 +42,9 @@ _HOT_STEPS, _OPS_OF_A_STEP = 1000, 10
 #: Operations of a step, in all and for each statement, above which kernels that use the whole
 #: device should run one by one.
 _MOST_WORK, _WORK_OF_A_STATEMENT = 1 << 18, 1 << 15
-#: Indices of an array by which entries are moved one after the other.
-_MOST_INDICES = 256
+#: Indices of an array by which entries are moved one after the other. Kernels of a captured step
+#: move more of them in less time, all at once.
+_MOST_INDICES = 64
 #: Work of one launch (of :func:`~symdnn.ops.steps.statements.work_of`), so that a loop that does
 #: not end can be interrupted between launches, and steps in one launch at least.
 _WORK_AT_ONCE, _LEAST_AT_ONCE = 1 << 22, 64

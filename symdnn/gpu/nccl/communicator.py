@@ -78,6 +78,8 @@ class NcclCommunicator:
         self.group, self.index, self._handle = group, index, handle
         self.settings = settings or Settings()
         self._nccl = _binding()
+        #: Registered memory by its size, and where each size that was asked for lies.
+        self._windows: dict[int, int] = {}
         self._registered: dict[int, int] = {}
         #: Why there is no registered memory; empty if there is, or nobody has asked for it.
         self.why_none = ""
@@ -86,17 +88,22 @@ class NcclCommunicator:
         """The address of so many bytes of NCCL's own allocator that are registered with it, the
         same in each call; 0 if a rank has none. All ranks of the group ask for the same.
 
-        It is made once for each size, and lives as long as the process, since graphs have its
-        address (``ncclMemAlloc``, ``ncclCommWindowRegister``).
+        What has room serves several sizes, since calls run one after another. The memory lives as
+        long as the process: graphs have its address.
         """
-        if self.why_none:
-            return 0
-        if nbytes not in self._registered:
-            self._registered[nbytes] = self._register(nbytes)
-        return self._registered[nbytes]
+        if nbytes not in self._registered and not self.why_none:
+            room = [(size, at) for size, at in self._windows.items() if size >= nbytes]
+            if not room:
+                # Twice the largest at least: all of them together are twice the largest at most.
+                size = max(nbytes, 2 * max(self._windows, default=0))
+                room = [(size, self._register(size))]
+                self._windows.update(room)
+            self._registered[nbytes] = min(room)[1]
+        return 0 if self.why_none else self._registered[nbytes]
 
     def _register(self, nbytes: int) -> int:
-        """The address, or 0: all ranks have it, or none."""
+        """The address of new memory, or 0: all ranks have it, or none (``ncclMemAlloc``,
+        ``ncclCommWindowRegister``)."""
         world, address, failure = process.current(), 0, ""
         name = f"registered memory of {nbytes} bytes"
         try:

@@ -103,12 +103,15 @@ class NcclKernel(Kernel[Collective]):
             elif not empty:
                 if _writes_nothing(op, comm.index):
                     env.zero(outputs[0].ptr, outputs[0].nbytes)
-                xs, outs = as_slots(env, inputs, outputs)
-                _copy_moved(env, inputs, xs)
+                xs, outs = inputs, outputs
+                if env.slots:
+                    xs, outs = as_slots(env, inputs, outputs)
+                    _copy_moved(env, inputs, xs)
                 stream = env.side.enter() if _overlaps() else env.stream
                 with process.current().blocking(words):
                     run(comm, env, stream, xs, outs)
-                _copy_moved(env if stream == env.stream else env.on(stream), outs, outputs)
+                if env.slots:
+                    _copy_moved(env if stream == env.stream else env.on(stream), outs, outputs)
                 if stream != env.stream:
                     place = _place(outputs)
                     env.side.leave(place, inputs)

@@ -26,6 +26,7 @@ from symdnn.ops.collective.base import Reducing
 from symdnn.ops.collective.reductions import AllReduce, ReduceScatter
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.scalar import Builder, ScalarProgram
+from symdnn.world import process
 from symdnn.world.group import Group
 
 __all__ = [
@@ -70,9 +71,7 @@ def scratch_bytes(op: Any, types: Sequence[Any]) -> int:
 def as_slots(
     env: LaunchEnv, inputs: Sequence[RawArray], outputs: Sequence[RawArray]
 ) -> tuple[Sequence[RawArray], Sequence[RawArray]]:
-    """The operands' places in registered memory; the operands themselves if the plan has none."""
-    if not env.slots:
-        return inputs, outputs
+    """The operands' places in registered memory."""
     found = [
         RawArray(at, x.shape, x.dtype) if x.size else x
         for x, at in zip((*inputs, *outputs), env.slots)
@@ -94,11 +93,14 @@ def by_copies(comm: NcclCommunicator, op: Reducing, env: LaunchEnv, xs: Sequence
 
 
 def _may_go_by_copies(op: Any, settings: Settings, dtypes: Sequence[str]) -> bool:
-    """The answer is the same on all ranks: it depends on the collective and on flags alone."""
+    """The answer is the same on all ranks: it depends on the collective and on flags, and on
+    whether all are on one machine, whose copy engines reach all cards."""
+    place = process.current().place
     equal = isinstance(op, ReduceScatter) or _PART_OF_PAGE % op.group.size == 0
     adds = isinstance(op, AllReduce | ReduceScatter) and op.op in ("sum", "mean")
     one_float = len(set(dtypes)) == 1 and dtypes[0] in _FLOATS
-    return adds and equal and one_float and settings.by_copy_engines and op.group.size > 1
+    engines = settings.by_copy_engines and place.local_size == place.size
+    return adds and equal and one_float and engines and op.group.size > 1
 
 
 def reduce_by_copies(

@@ -16,6 +16,7 @@ _UNDEFINED, _MAGIC, _VERSION = -(2**31), 0xCAFEBEEF, 22800
 _POLICIES = {"default": 0, "efficiency": 1, "zero": 2}
 _ctas = config.reader("distributed.ctas")
 _policy = config.reader("distributed.cta_policy")
+_registers = config.reader("distributed.registered")
 
 
 class Config(ctypes.Structure):
@@ -38,8 +39,10 @@ class Settings:
 
     @classmethod
     def of_flags(cls) -> Settings:
-        """Those of the flags ``distributed.ctas`` and ``distributed.cta_policy``."""
-        return cls(int(_ctas()), str(_policy()))
+        """Those of the flags ``distributed.ctas`` and ``distributed.cta_policy``; copy engines move
+        registered memory alone."""
+        policy = str(_policy())
+        return cls(int(_ctas()), "default" if policy == "zero" and not _registers() else policy)
 
     @property
     def by_copy_engines(self) -> bool:

@@ -147,6 +147,16 @@ def test_a_plan_for_more_threads_runs_in_one():
         close(outputs, wanted)
 
 
+def test_sizes_of_layers_are_worked_out_once(monkeypatch):
+    case = Case("lstm", 7, 2, 4, 17, 2, 2)
+    x = [T.TensorType("float32", a.shape)() for a in case.given]
+    f = symdnn.function(x, case.op(*x), mode=symdnn.Mode(target="cpu"))
+    first = f(*case.given)[:-1]  # the last one is the reserve
+    monkeypatch.setattr(recurrent.RecurrentLayer, "sizes", None)
+    for found, wanted in zip(f(*case.given), first, strict=False):
+        np.testing.assert_array_equal(found, wanted)
+
+
 @needs_onednn
 @pytest.mark.parametrize("hidden", [48, 70])
 def test_parameters_stay_packed_until_they_change(hidden):

@@ -11,12 +11,16 @@ from symdnn import Mode
 from symdnn.gpu import registry
 from symdnn.gpu.binding.nvrtc import compile_cubin
 from symdnn.gpu.kernels.complex import ComplexKernel, complex_program
+from symdnn.graph.evaluate import evaluate
 from symdnn.graph.kernel import kernels_for
 from symdnn.graph.type import TensorType
+from symdnn.graph.variable import Constant
 from symdnn.ops.elementwise import arithmetic as ar
 from symdnn.ops.elementwise import comparison as cmp
 from symdnn.ops.elementwise import complexes as cx
 from symdnn.ops.elementwise import math as mt
+from symdnn.ops.lowered.fused import FusedComplex
+from symdnn.ops.lowered.transfer import GpuFromHost, HostFromGpu
 from tests.gpu import emulator
 from tests.gpu.recorder import CAPABILITIES
 from tests.gpu.table import concrete
@@ -163,8 +167,39 @@ def test_the_text_compiles(capability):
             assert compile_cubin(source, capability)
 
 
-def test_complex_arithmetic_is_on_the_gpu():
-    z, x = TensorType("complex64", (None, None))("z"), T.matrix("x")
+def fused_on_the_gpu(dtype):
+    """A function of complex and real operands with complex and real results: its one node."""
+    z, x = TensorType(dtype, (None, None))("z"), T.matrix("x", dtype="float32")
     made = cx.conj(z * x + 1j) / (z - 2)
     with symdnn.config.change_flags(assert_lowered="raise"):
-        symdnn.function([z, x], [ar.abs(made), cx.real(made)], mode=Mode(target="cuda:sm_90"))
+        f = symdnn.function([z, x], [made, ar.abs(made)], mode=Mode(target="cuda:sm_90"))
+    (node,) = (n for n in f.fgraph.nodes if not isinstance(n.op, GpuFromHost | HostFromGpu))
+    return node
+
+
+@emulates
+@pytest.mark.parametrize("dtype", COMPLEX)
+def test_complex_arithmetic_is_one_kernel_on_the_gpu(dtype):
+    node, z, x = fused_on_the_gpu(dtype), draw(dtype, 5, 7), draw("float32", 5, 7, seed=1)
+    assert isinstance(node.op, FusedComplex)
+    arrays = [z, x, *(v.data for v in node.inputs if isinstance(v, Constant))]
+    call = concrete(node.op, arrays)
+    (kernel,) = (k for k in kernels_for(FusedComplex, "cuda") if k.refuses(call) is None)
+    found, _ = emulator.run(kernel, call, arrays)
+    wanted = np.conj(z * x + 1j) / (z - 2)
+    for got, want in zip(found, [wanted, abs(wanted)], strict=True):
+        np.testing.assert_allclose(got, want, rtol=LIMIT["complex64"])
+
+
+@pytest.mark.parametrize("dtype", COMPLEX)
+def test_sums_of_complex_numbers_are_on_the_gpu(dtype):
+    z, x = TensorType(dtype, (None, None))("z"), T.matrix("x")
+    outs = [T.sum(z * x, axis=0), T.sum(z, keepdims=True), T.mean(z)]
+    with symdnn.config.change_flags(assert_lowered="raise"):
+        f = symdnn.function([z, x], outs, mode=Mode(target="cuda:sm_90"))
+    inputs = [draw(dtype, 5, 7), draw("float32", 5, 7, seed=1).astype(x.type.dtype)]
+    found = evaluate(f.fgraph.outputs, dict(zip(f.fgraph.inputs, inputs, strict=True)))
+    wanted = (inputs[0] * inputs[1]).sum(0), inputs[0].sum(keepdims=True), inputs[0].mean()
+    for got, want, out in zip(found, wanted, outs, strict=True):
+        assert got.dtype == out.type.dtype
+        np.testing.assert_allclose(got, want, rtol=LIMIT[dtype])

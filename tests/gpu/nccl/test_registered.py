@@ -20,6 +20,7 @@ from symdnn.gpu.nccl import kernels, registered
 from symdnn.gpu.nccl.kernels import NcclKernel
 from symdnn.gpu.nccl.registered import RegisteredMemory
 from symdnn.gpu.nccl.settings import Config, Settings
+from symdnn.ops.collective.moves import Recv
 from symdnn.ops.collective.overlapped import StreamStart
 from symdnn.ops.collective.reductions import AllGather, AllReduce, ReduceScatter
 from symdnn.world import process
@@ -31,7 +32,7 @@ from tests.gpu.nccl.fake_nccl import FakeNccl
 from tests.gpu.nccl.test_kernels import call_of, environment, key_of, raw, use
 from tests.gpu.reference_device import TARGET
 
-FLAGS = {"distributed.registered": True}
+FLAGS = {"distributed.registered": True, "distributed.cta_policy": "default"}
 
 
 # -- places in plans ------------------------------------------------------------------------------
@@ -61,11 +62,12 @@ def step_of_two_ranks(monkeypatch, batch, width=200, **options):
     return specialise_program(f.stages.program, [x], {x: (batch, width)})
 
 
+@pytest.mark.parametrize("policy", ["default", "zero"])
 @pytest.mark.parametrize("shard", [None, "optimizer"])
-def test_operands_of_buckets_are_made_in_registered_memory(monkeypatch, shard):
+def test_operands_of_buckets_are_made_in_registered_memory(monkeypatch, shard, policy):
     """At places that do not overlap and follow from the collectives alone, not from other sizes."""
     places = []
-    with config.change_flags(FLAGS):
+    with config.change_flags({**FLAGS, "distributed.cta_policy": policy}):
         for batch in (8, 300):
             (memory,) = [
                 p.memory
@@ -85,6 +87,7 @@ def test_operands_of_buckets_are_made_in_registered_memory(monkeypatch, shard):
                     spans.append((offset, offset + view.buffer.nbytes))
                     found.append(offset)
             spans.sort()
+            assert (spans[0][0] > 0) == (policy == "zero")  # scratch memory is before them
             assert all(a[1] <= b[0] for a, b in pairwise(spans))
             (nbytes,) = memory.registered.values()
             assert spans[-1][1] <= nbytes
@@ -92,10 +95,12 @@ def test_operands_of_buckets_are_made_in_registered_memory(monkeypatch, shard):
     assert places[0] == places[1]
 
 
-def test_by_default_and_for_few_bytes_the_arena_has_the_operands(monkeypatch):
-    assert not any(p.memory.slots for p in step_of_two_ranks(monkeypatch, 8))
-    with config.change_flags(FLAGS):
-        assert not any(p.memory.slots for p in step_of_two_ranks(monkeypatch, 8, width=20))
+def test_without_the_flag_and_for_few_bytes_the_arena_has_the_operands(monkeypatch):
+    assert any(p.memory.slots for p in step_of_two_ranks(monkeypatch, 8))
+    assert not any(p.memory.slots for p in step_of_two_ranks(monkeypatch, 8, width=20))
+    with config.change_flags({"distributed.registered": False}):
+        assert not any(p.memory.slots for p in step_of_two_ranks(monkeypatch, 8))
+        assert Settings.of_flags() == Settings()  # copy engines move registered memory alone
 
 
 # -- calls of NCCL --------------------------------------------------------------------------------
@@ -153,7 +158,7 @@ def on_ranks(monkeypatch, count, op, values, elsewhere=False, policy="default"):
                     end += -(-int(np.prod(t.shape)) * t.numpy.itemsize // 64) * 64
                 end = -(-end // 4096) * 4096
             block = np.full(end + scratch, 0x3F, np.uint8)
-            slots = [block.ctypes.data + k for k in (*offsets, end)]
+            slots = [block.ctypes.data + k for k in (*(scratch + k for k in offsets), 0)]
             own = [np.full(t.shape, 77, t.numpy) for t in call.outputs]
             operands = list(values[rank])
             places = [raw(o) for o in own]
@@ -269,6 +274,19 @@ class Windows(FakeNccl):
         return self.window
 
 
+def test_operands_on_the_host_are_left(monkeypatch):
+    """A receipt has its sizes there."""
+    fake = FakeNccl(2)
+    monkeypatch.setattr(nccl, "_binding", lambda: fake)
+    with config.change_flags({"distributed.cta_policy": "default"}):
+        use(monkeypatch, GROUP, 0)
+        token, dims = np.zeros(0, "float32"), [np.array(6), np.array(5)]
+        out = np.zeros((6, 5), "float32")
+        launch = NcclKernel().bind(call_of(Recv(GROUP, 1, 0, (6, 5)), [token, *dims]))
+        launch(environment(np.zeros(4, "int32")), [raw(token), *dims], [raw(out)])
+    assert fake.launches[0][0][0][0] == "recv"
+
+
 def world_that_says(monkeypatch, others):
     asked = []
 
@@ -294,7 +312,10 @@ def test_memory_of_a_size_is_registered_once(monkeypatch):
     memory = RegisteredMemory.of_flags(GROUP)
     first = memory.address(8192)
     assert first == memory.address(8192) == fake.given[0].ctypes.data
-    assert memory.address(4096) == fake.given[1].ctypes.data
+    assert memory.address(4096) == first  # there is room
+    assert memory.address(12288) == fake.given[1].ctypes.data
+    assert [g.size for g in fake.given] == [8192, 16384]
+    assert memory.address(8192) == first  # as plans have it
     assert len(asked) == 4
     assert memory.why_none == ""
 
@@ -346,13 +367,16 @@ def test_communicators_differ_by_their_settings(monkeypatch):
         fake, "comm_init_rank_scalable", lambda *a: given.append(a[4] != 0) or "comm", raising=False
     )
     one = Group((0,), "one")
-    plain = nccl.communicator(one)
-    with config.change_flags({"distributed.ctas": 4}):
-        few = nccl.communicator(one)
-        assert few is nccl.communicator(one)
-    assert plain is nccl.communicator(one)
-    assert plain is not few
-    assert given == [False, True]
+    engines = nccl.communicator(one)
+    with config.change_flags({"distributed.registered": False}):
+        plain = nccl.communicator(one)
+        with config.change_flags({"distributed.ctas": 4}):
+            few = nccl.communicator(one)
+            assert few is nccl.communicator(one)
+        assert plain is nccl.communicator(one)
+    assert engines is nccl.communicator(one)
+    assert len({id(c) for c in (engines, plain, few)}) == 3
+    assert given == [True, False, True]
     fake.version = 22703
     with config.change_flags({"distributed.ctas": 5}), pytest.raises(DistributedError):
         nccl.communicator(one)
