@@ -63,12 +63,8 @@ def _in_one_pass(places: Sequence[tuple[slice, ...]], shape: tuple[int, ...]) ->
     whole = all(place[-1] in (slice(None), slice(None, None, 1)) for place in places)
     row = prod(shape[-2:]) if whole else shape[-1]
     steps = {place[-1].step or 1 for place in places}
-    return (
-        row >= _MIN_ROW
-        and 0 not in shape
-        and len(steps) == 1
-        and 2 * sum(map(prod, spans)) >= prod(shape)
-    )
+    covered = 0 not in shape and 2 * sum(map(prod, spans)) >= prod(shape)
+    return row >= _MIN_ROW and len(steps) == 1 and covered
 
 
 def _passes(

@@ -29,7 +29,6 @@ CASES = {
     "steps that differ": ((60, 90), (np.s_[:, :45], np.s_[:, ::2])),
     "short rows": ((5000, 3), (np.s_[:, 1:], np.s_[:, :-1])),
     "few": ((300, 90), (np.s_[100:110, 20:40],)),
-    "no rows": ((0, 90), (np.s_[1:], np.s_[:-1])),
     "nothing": ((60, 90), (np.s_[5:5], np.s_[:, 90:])),
 }
 DTYPES = ("float32", "float64", "float16", "int8", "int64", "complex64")
@@ -73,10 +72,10 @@ def test_which_are_one_pass():
         return placed._in_one_pass(places, shape)
 
     found = {case for case in CASES if one(case)}
-    assert found == {*CASES} - {"steps that differ", "short rows", "few", "nothing", "no rows"}
+    assert found == {*CASES} - {"steps that differ", "short rows", "few", "nothing"}
 
 
-@pytest.mark.parametrize("shape", [(3, 4), (300, 400), (0, 4)])
+@pytest.mark.parametrize("shape", [(3, 4), (300, 400), (0, 400), (1, 400)])
 def test_the_gradient_of_a_difference_is_one_pass(rng, shape):
     x = T.dmatrix("x")
     slope = x[1:] - x[:-1]
