@@ -312,6 +312,15 @@ def test_places_that_a_choice_fills_are_no_faults(form: str, mode: Any) -> None:
             symdnn.function([s, m], wrong, mode=mode())(scores, mask)
 
 
+def test_a_copy_of_a_graph_is_rewritten_as_the_graph() -> None:
+    """Stable forms are known by the user's variables, which a copy of a copy has, too."""
+    s, m = T.fmatrices(2)
+    cost = (T.log((T.exp(s) * m).sum(1)) ** 2).sum()
+    scores = np.array([[1, 2], [3, 1]], "f")
+    found = symdnn.function([s, m], T.grad(cost, s), mode=DebugMode())(scores, scores > 1.5)
+    np.testing.assert_allclose(found, [[0, 4], [6, 0]], 1e-6, 1e-6)
+
+
 @pytest.mark.parametrize("dtype", ["float64", "complex128"])
 def test_signs_of_vectors_are_arbitrary(dtype: str, rng: np.random.Generator) -> None:
     """What a kernel gives is compared with the reference up to what the op leaves open."""
