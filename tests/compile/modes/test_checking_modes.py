@@ -287,7 +287,7 @@ def test_an_infinity_that_the_program_writes_is_no_fault(mode: Any) -> None:
 
 
 @pytest.mark.parametrize("mode", [NanGuardMode, DebugMode])
-@pytest.mark.parametrize("form", ["weights", "outside", "inner", "big"])
+@pytest.mark.parametrize("form", ["weights", "outside", "inner", "big", "assigned"])
 def test_places_that_a_choice_fills_are_no_faults(form: str, mode: Any) -> None:
     """Hidden scores; sums weighted by 0 have them inside of their stable form. A NaN beside them
     is a fault, and so is what is computed from them."""
@@ -297,6 +297,7 @@ def test_places_that_a_choice_fills_are_no_faults(form: str, mode: Any) -> None:
         "outside": T.where(seen, s, -np.inf),
         "inner": T.where(T.lt(s, 9), T.where(seen, s, -np.inf), 0.0),
         "big": T.where(seen, s, -1e30),
+        "assigned": T.set_subtensor(s[T.eq(m, 0).nonzero()], -np.inf),
     }
     e = T.exp(s - s.max(1, keepdims=True)) * m if form == "weights" else T.exp(hidden[form])
     p = e / e.sum(1, keepdims=True)
