@@ -17,7 +17,7 @@ import numpy as np
 
 from symdnn.compile.execute.executor import Executor
 from symdnn.compile.execute.targets import Devices
-from symdnn.compile.program.capabilities import CAPABILITIES
+from symdnn.compile.program.capabilities import all_capabilities
 from symdnn.compile.program.mode import Audit, Mode, OnHost
 from symdnn.compile.program.placing import program_of
 from symdnn.compile.program.program import Program
@@ -120,7 +120,7 @@ class _SecondRun(Audit):
     def _unfused(self) -> Program:
         with config.change_flags(compute_test_value="off"):
             selection = self.mode.selection.excluding("fusion")
-            optimise(self.fgraph, self.target, selection, CAPABILITIES)
+            optimise(self.fgraph, self.target, selection, all_capabilities())
             return program_of(self.fgraph, self.target, Mode())
 
 

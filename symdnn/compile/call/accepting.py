@@ -63,10 +63,10 @@ def _key(names: Sequence[str]) -> str:
 def shortcut(
     calls: Any, otherwise: Any, places: Sequence[int], only_arguments: bool, may_be_one: bool
 ) -> Any:
-    """``attempt(function, args)`` of contiguous arrays, for plans that are one call; else
-    ``otherwise(function, args)``.
+    """``attempt(function, args)`` of contiguous arrays; of others ``otherwise(function, args)``.
 
     One function has all that a call does, since each call of Python costs a tenth of a small one.
+    It runs a plan that is one call itself, and of other plans their ``run``.
     The outputs are those of the plan at ``places``, all in order where these are empty. A plan
     whose inputs all are arguments ``may_be_one`` compiled function, which then takes over.
     """
@@ -101,32 +101,34 @@ def attempt(function, args):
   if {dense}:
    entry = calls.entries.get({key})
    if entry is not None:
-    plan, bound, cache, entering, stamp, _, plain = entry
+    plan, bound, cache, entering, stamp, closed, plain = entry
     runtime = bound.runtime
-    lock = runtime.lock
-    lock.acquire()
-    try:
-     count = bound.calls + 1
-     if (bound.quick and plain and runtime.depth < 0 and count != bound.next_look
-         and plan is cache.latest and bound.scratch is runtime.arenas[0].bytes{current}
-         and not (bound.parallel and bound.must_look())):
+    with runtime.lock:
+     if plain and runtime.depth < 0 and plan is cache.latest{current}:
+      count = bound.calls + 1
+      quick = (bound.quick and count != bound.next_look
+               and bound.scratch is runtime.arenas[0].bytes
+               and not (bound.parallel and bound.must_look()))
 """
 _SHORTCUT_END = """\
-      bound.calls = count
       cache.hits += 1
       runtime.depth = 0
       try:
+       if not quick:
+        outputs = (bound.run({entering}) if bound.silent
+                   else runtime.quietly(bound.run, {entering}, closed))
+        return {shown}
+       bound.calls = count
        outputs = bound.run_all({entering})
 {more}       return {shown}
       except MemoryError:
        pass
       except Exception as error:
-       bound.step_function.explain(error)
+       if quick:
+        bound.step_function.explain(error)
        raise
       finally:
        runtime.depth = -1
-    finally:
-     lock.release()
  return otherwise(function, args)
 """
 #: Once a plan is hot, one compiled function may take over.

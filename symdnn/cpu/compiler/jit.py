@@ -199,7 +199,12 @@ def halves_vectors() -> bool:
 
 def has(feature: str) -> bool:
     """Whether the processor has a feature, by LLVM's name of it."""
-    return f"+{feature}" in _facts().features.split(",")
+    return f"+{feature}" in _all_of(_facts().features)
+
+
+@cache
+def _all_of(features: str) -> frozenset[str]:
+    return frozenset(features.split(","))
 
 
 #: LLVM's names of processors that compute in halves of the vectors of AVX-512.

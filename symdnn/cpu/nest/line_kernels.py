@@ -138,21 +138,23 @@ class SortKernel(Kernel[Sort | ArgSort]):
 def _sort_block(op: Sort | ArgSort, inputs: Arrays, outputs: Arrays) -> StridedBlock:
     (x,), (y,) = inputs, outputs
     words, kept = _line_words(x.size * _SORT_ADDITIONS, op.axis, {"x0": x, "y0": y})
-    dtype, how = x.dtype.name, "values" if isinstance(op, Sort) else "packed"
+    dtype, how = x.dtype.name, "values" if isinstance(op, Sort) else "indices"
     work = _sorted_as(dtype, x.shape[op.axis], how)
-    if how == "packed" and (numpy_dtype(work).itemsize > 4 or words["n"] >> 32):
-        how = "wide"
     if how != "values" and numpy_sort.counts(work, words["n"]):
         how = "stable"
     dense = x.strides[op.axis] == x.itemsize, y.strides[op.axis] == y.itemsize
-    plan, part = SortPlan(how, dtype, work, kept, dense), aligned(8 * words["n"])
+    digits = how == "indices" and numpy_sort.counts("uint16", words["n"])
+    plan = SortPlan(how, dtype, work, kept, dense, digits=digits)
+    part = aligned(8 * words["n"])
     if (band := _band(plan, words, part)) > 1:
         plan = replace(plan, dense=(True, True), band=band)
     part = part if plan.uses_scratch or plan.band else 0
     scratch = np.empty((2 + 2 * plan.band) * part * words["threads"], np.uint8)
-    number = {"values": work, "packed": "uint64"}.get(how, "int64")
+    number = work if how == "values" else "uint64"
     words |= {"sort": numpy_sort.sort_address(number, words["n"]), "part": part}
-    words |= {"argsort": numpy_sort.argsort_address(work, words["n"]), "scratch": address(scratch)}
+    argsort = numpy_sort.argsort_address("uint16" if digits else work, words["n"])
+    words |= {"counted": numpy_sort.span_by_digits(words["n"])}
+    words |= {"argsort": argsort, "scratch": address(scratch)}
     return _block(threads.kernel(sort_ir, plan), sort_words(plan), words, scratch)
 
 
@@ -233,7 +235,7 @@ def _select_block(
     scratch = np.empty((2 + 2 * plan.band) * part * words["threads"], np.uint8)
     selects = len(places) <= min(n // _PLACE_ELEMENTS, MOST_SELECTED)
     sample = min(int(n ** (2 / 3)), _MOST_DRAWN) if selects else 0
-    words |= {"sort": numpy_sort.sort_address(work), "argsort": 0, "part": part}
+    words |= {"sort": numpy_sort.sort_address(work), "argsort": 0, "counted": 0, "part": part}
     words |= {"scratch": address(scratch), "places": address(places), "to": address(to)}
     words |= {"count": len(places), "sample": sample, "reach": int(_REACH * sample**0.5)}
     return _block(threads.kernel(select_ir, plan), select_words(plan), words, scratch)

@@ -12,7 +12,9 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["argsort_address", "counts", "problem", "sort_address", "sorts_16_bits"]
+__all__ = [
+    "argsort_address", "counts", "problem", "sort_address", "sorts_16_bits", "span_by_digits",
+]  # fmt: skip
 
 #: Index of ``_PyDataType_GetArrFuncs`` in the table of NumPy 2's C API.
 _GET_FUNCTIONS = 365
@@ -23,6 +25,8 @@ _QUICKSORT, _STABLE, _ARGSORTS = _BEFORE_SORTS, _BEFORE_SORTS + 2, 3
 
 #: Lines shorter than this are not counted; of 16 bits, shorter ones than that go in vectors.
 _LEAST_COUNTED, _MOST_IN_VECTORS = 192, 768
+#: Lines shorter than this are sorted as packed numbers of 64 bits rather than by two digits.
+_LEAST_OF_TWO_DIGITS = 1024
 
 
 @cache
@@ -37,6 +41,16 @@ def counts(dtype: str, length: int) -> bool:
     """Whether stable sorts of such lines count: a pass for each of one or two bytes of integers."""
     number = np.dtype(dtype)
     return number.kind in "iub" and number.itemsize <= 2 and length >= _LEAST_COUNTED
+
+
+def span_by_digits(length: int) -> int:
+    """The widest span of places that are counted by digits of 16 bits; 0 if lines are too short.
+
+    -1 has all bits: lines of any span.
+    """
+    if length >= _LEAST_OF_TWO_DIGITS:
+        return -1
+    return (1 << 16) - 1 if counts("uint16", length) else 0
 
 
 def sort_address(dtype: str, length: int = 0) -> int:

@@ -56,6 +56,8 @@ _SHORT_LINE, _MIN_LINES, _MIN_IN_TURN = 512, 16, 8
 _TILE_LANES, _TILE_BYTES = 64, 1 << 14
 #: Lanes of a tile of operands that are packed only, and elements of a line that are packed at once.
 _PACKED_LANES, PACKED_PART = 512, 1024
+#: Bytes of a page, and of operands that are mostly outside of the caches.
+_PAGE_BYTES, _UNCACHED_BYTES = 1 << 12, 1 << 23
 #: Numbers of an axis that one iteration has.
 _MAX_UNROLLED = 6
 #: Monoids whose elements LLVM may take in any order, which it does well for more than a few.
@@ -84,7 +86,8 @@ class Schedule:
     ``meet``: the lanes of columns are along a folded axis. ``simple``: the monoids are of
     :data:`_SIMPLE`. ``constants`` are words that the text has. ``length`` is that of short rows,
     else 0; columns have all of it in one iteration.
-    ``beside`` is the number of columns that a line of lanes has.
+    ``beside`` is the number of columns that a line of lanes has. ``in_turn``: rows of columns, or
+    runs of lanes, go one after the other, not some together.
     """
 
     shape: str
@@ -99,6 +102,12 @@ class Schedule:
     constants: tuple[tuple[str, int], ...] = ()
     length: int = 0
     beside: int = 1
+    in_turn: bool = False
+
+    @property
+    def chunked(self) -> bool:
+        """Whether several tasks have parts of one fold, which are combined in the end."""
+        return ("F", 1) not in self.constants
 
 
 def word_names(schedule: Schedule) -> list[str]:
@@ -169,7 +178,7 @@ def scheduled(nest: Nest, threads: int) -> tuple[Schedule, dict[str, int]]:
     found = Schedule(
         shape, lanes, len(kept), len(along),
         tuple(operand(a, False) for a in nest.reads), tuple(operand(a, True) for a in nest.writes),
-        rows, meet, _simple(nest), beside=beside,
+        rows, meet, _simple(nest), beside=beside, in_turn=not tiles and _in_turn(nest, axes),
     )  # fmt: skip
     columns = nest.sizes[axes.lane] if shape == "columns" else outer
     band = lanes
@@ -275,6 +284,23 @@ def _band(columns: int, threads: int) -> int:
 
 def _simple(nest: Nest) -> bool:
     return not nest.fold.scan and all(m.name in _SIMPLE for m in nest.fold.monoids)
+
+
+def _in_turn(nest: Nest, axes: _Axes) -> bool:
+    """Whether rows are best read one after the other: memory is then read in order.
+
+    So it is where one is outside of the caches whose rows share pages: what prefetches follows
+    one run of addresses in each page.
+    """
+
+    def follows(a: Access) -> bool:
+        bytes_of_all = a.itemsize * prod(n for n, s in zip(nest.sizes, a.steps, strict=True) if s)
+        near = a.steps[axes.lane] == a.itemsize and 0 < abs(a.steps[axes.row]) < _PAGE_BYTES
+        return near and bytes_of_all >= _UNCACHED_BYTES
+
+    in_memory = axes.shape == "columns" or (axes.shape == "lanes" and not _simple(nest))
+    fours = any(m.few for m in nest.fold.monoids)
+    return in_memory and not fours and any(map(follows, nest.reads))
 
 
 def _most_of_line(nest: Nest) -> int:

@@ -1,10 +1,14 @@
 """LLVM IR of sorts: a leaf of nests, whose lines NumPy's sort of contiguous numbers sorts.
 
-That sort is vectorised for each processor, but not stable. An argsort of elements of up to 32 bits
-is stable all the same: its line is copied to 64-bit integers that have an element's place in the
-order above and its index below, and these are all different. Longer elements are sorted by NumPy's
-argsort, then the indices of each run of equal elements among themselves. Integers of 8 and 16 bits
-have NumPy's stable sorts, which count.
+That sort is vectorised for each processor, but not stable. An argsort is stable all the same: it
+sorts places in the order, unsigned integers that are equal for equal elements, and looks over a
+line's places first. Where they span up to 32 bits, the line is copied to 64-bit integers that have
+a place above and the index below, and these are all different. Others are sorted by NumPy's
+argsort, then the indices of each run of equal elements among themselves.
+
+Long lines are counted instead, by digits of 16 bits of the places, the lowest first: as many as the
+places span, of bits that they do not share. A line that is in order is not sorted. Integers of 8
+and 16 bits have NumPy's stable sorts, which count.
 """
 
 from __future__ import annotations
@@ -21,18 +25,18 @@ from symdnn.graph.type import TensorType, numpy_dtype
 __all__ = ["SortBuilder", "SortPlan", "sort_ir", "sort_words"]
 
 _OPERANDS = ("x0", "y0")
-_SIGN = 1 << 31
 #: Ways whose results are indices.
-_OF_INDICES = ("packed", "wide", "stable", "places")
+_OF_INDICES = ("indices", "stable", "places")
 
 
 @dataclass(frozen=True)
 class SortPlan:
     """What the text depends on: how it sorts, dtypes, axes besides the line's.
 
-    ``how``: ``values``; ``packed``, ``wide`` or ``stable`` for indices. ``work`` is the dtype that
-    is sorted, ``dense`` are the operands whose lines are contiguous. ``band``: so many lines
-    that are neighbours in memory are turned into contiguous ones, sorted, and turned back.
+    ``how``: ``values``; ``indices``, or ``stable`` for those of NumPy's stable sort. ``work`` is
+    the dtype that is sorted, ``dense`` are the operands whose lines are contiguous. ``band``: so
+    many lines that are neighbours in memory are turned into contiguous ones, sorted, and back.
+    ``digits``: ``argsort`` is of numbers of 16 bits and stable, and lines are sorted by digits.
     """
 
     how: str
@@ -41,6 +45,7 @@ class SortPlan:
     kept: int
     dense: tuple[bool, bool]
     band: int = 0
+    digits: bool = False
 
     @property
     def sizes(self) -> tuple[int, int]:
@@ -56,17 +61,31 @@ class SortPlan:
     @property
     def uses_scratch(self) -> bool:
         """Whether a line is copied to scratch."""
-        return not self.in_result or (self.how in ("wide", "stable") and not self.dense[0])
+        copied = self.digits or (self.how in ("indices", "stable") and not self.dense[0])
+        return copied or not self.in_result
+
+
+@dataclass(frozen=True)
+class _Places:
+    """The least of a line's places in the order, the bits that all share below, and the span above.
+
+    The span is 0 where the line is in order.
+    """
+
+    low: str
+    shift: str
+    span: str
 
 
 def sort_words(plan: SortPlan) -> list[str]:
     """Names of the words of the block.
 
     ``sort`` is the address of NumPy's function for what is sorted, ``argsort`` that for indices.
+    A line whose places span up to ``counted`` is sorted by digits, or is in order if that is 0.
     ``scratch`` has for each thread two lines of 8 bytes an element, of ``part`` bytes each, and two
     for each line of a band. There are ``m`` lines in ``JB`` bands.
     """
-    words = ("sort", "argsort", "scratch", "part", "m", "JB")
+    words = ("sort", "argsort", "counted", "scratch", "part", "m", "JB")
     return line_words(words, _OPERANDS, plan.kept)
 
 
@@ -168,7 +187,7 @@ class SortBuilder(LineBuilder):
     def slot(self, bits: int, line: str, i: str) -> str:
         return self.new(f"getelementptr i{bits}, ptr {line}, i64 {i}")
 
-    # -- the four ways ----------------------------------------------------------------------------
+    # -- the three ways ----------------------------------------------------------------------------
 
     def _values(self, x: str, y: str, line: str) -> None:
         dtype, work = self.plan.dtype, self.plan.work
@@ -184,54 +203,132 @@ class SortBuilder(LineBuilder):
 
         self.each(leave)
 
-    def _packed(self, x: str, y: str, line: str) -> None:
-        def pack(i: str) -> None:
-            key = self.new(f"zext i32 {self._key(self.element(x, i))} to i64")
-            high = self.new(f"shl i64 {key}, 32")
-            self.store("int64", self.new(f"or i64 {high}, {i}"), self.slot(64, line, i))
+    def _indices(self, x: str, y: str, line: str) -> None:
+        places, wide = self._places(x), numpy_dtype(self.plan.work).itemsize > 4
+        packed = self.new(f"icmp ult i64 {places.span}, {1 << 32}")
+        counted = self.new(f"icmp ule i64 {places.span}, %counted")
+        if wide and self.plan.digits:
+            counted = self.new(f"or i1 {counted}, {self.new(f'xor i1 {packed}, true')}")
 
-        def leave(i: str) -> None:
-            found = self.value("int64", self.slot(64, line, i), ACCESS)
-            self.store("int64", self.new(f"and i64 {found}, {(1 << 32) - 1}"), self.place(1, y, i))
+        def count() -> None:
+            self.each(lambda i: self.store("int64", i, self.slot(64, line, i)))
+            if self.plan.digits:
+                self._sort_digits(x, line, places)
 
-        self.each(pack)
-        self.put(f"call i32 %sorted_by(ptr {line}, i64 %n, ptr null)")
-        self.each(leave)
+        def rest() -> None:
+            self.when("packed", packed, lambda: self._pack(x, line, places))
+            if wide and not self.plan.digits:
+                wider = self.new(f"xor i1 {packed}, true")
+                self.when("wider", wider, lambda: self._order_runs(self._found(x, line), line))
 
-    def _key(self, value: str) -> str:
-        """The place of a number in the order, as an unsigned integer; equal numbers have one."""
-        if self.plan.work == "uint32":
-            return value
-        if self.plan.work == "int32":
-            return self.new(f"xor i32 {value}, {_SIGN}")
-        zero = self.new(f"fadd float {value}, 0.0")  # -0 becomes 0
-        bits = self.new(f"bitcast float {zero} to i32")
-        negative = self.new(f"ashr i32 {bits}, 31")
-        key = self.new(f"xor i32 {bits}, {self.new(f'or i32 {negative}, {_SIGN}')}")
-        nan = self.new(f"fcmp uno float {value}, {value}")
-        return self.new(f"select i1 {nan}, i32 -1, i32 {key}")
+        self.when("counted", counted, count)
+        self.when("rest", self.new(f"xor i1 {counted}, true"), rest)
+        self._leave_indices(y, line)
 
-    def _wide(self, x: str, y: str, line: str) -> None:
-        given = x
-        if not self.plan.dense[0]:
-            given = "%other"
-            work = self.plan.work
-            bits = 8 * int(numpy_dtype(work).itemsize)
-            self.each(lambda i: self.store(work, self.element(x, i), self.slot(bits, given, i)))
-        self.each(lambda i: self.store("int64", i, self.slot(64, line, i)))
-        self.put(f"call i32 %found_by(ptr {given}, ptr {line}, i64 %n, ptr null)")
-        if self.plan.how == "wide":
-            self._order_runs(given, line)
-        if line == y:
-            return
+    def _stable(self, x: str, y: str, line: str) -> None:
+        self._found(x, line)
+        self._leave_indices(y, line)
+
+    def _leave_indices(self, y: str, line: str) -> None:
+        """Write a line of indices to the result, where it is not there yet."""
 
         def leave(i: str) -> None:
             found = self.value("int64", self.slot(64, line, i), ACCESS)
             self.store("int64", found, self.place(1, y, i))
 
-        self.each(leave)
+        if line != y:
+            self.each(leave)
 
-    _stable = _wide
+    def _pack(self, x: str, line: str, places: _Places) -> None:
+        def pack(i: str) -> None:
+            high = self.new(f"shl i64 {self._above(x, i, places, places.shift)}, 32")
+            self.store("int64", self.new(f"or i64 {high}, {i}"), self.slot(64, line, i))
+
+        def unpack(i: str) -> None:
+            found = self.value("int64", self.slot(64, line, i), ACCESS)
+            low = self.new(f"and i64 {found}, {(1 << 32) - 1}")
+            self.store("int64", low, self.slot(64, line, i))
+
+        self.each(pack)
+        self.put(f"call i32 %sorted_by(ptr {line}, i64 %n, ptr null)")
+        self.each(unpack)
+
+    def _above(self, x: str, i: str, places: _Places, shift: str) -> str:
+        """How far above the least one the place of an element is, without the lowest bits."""
+        above = self.new(f"sub i64 {self._key(self.element(x, i))}, {places.low}")
+        return self.new(f"lshr i64 {above}, {shift}")
+
+    def _sort_digits(self, x: str, line: str, places: _Places) -> None:
+        """Sort indices by each digit in turn; each sort leaves equal digits in their order."""
+        zeros = self.new(f"call i64 @llvm.ctlz.i64(i64 {places.span}, i1 false)")
+        digits = self.new(f"lshr i64 {self.new(f'sub i64 79, {zeros}')}, 4")
+
+        def sort(k: str, _: list[str]) -> list[str]:
+            shift = self.new(f"add i64 {places.shift}, {self.new(f'shl i64 {k}, 4')}")
+
+            def digit(i: str) -> None:
+                own = self.new(f"trunc i64 {self._above(x, i, places, shift)} to i16")
+                self.store("uint16", own, self.slot(16, "%other", i))
+
+            self.each(digit)
+            self.put(f"call i32 %found_by(ptr %other, ptr {line}, i64 %n, ptr null)")
+            return []
+
+        some = self.new(f"icmp ne i64 {digits}, 0")
+        self.when("some", some, lambda: self.counted("digit", 0, digits, sort) and None)
+
+    def _found(self, x: str, line: str) -> str:
+        """Find the line's order by NumPy's argsort of a contiguous line, which is returned."""
+        given = x
+        if not self.plan.dense[0]:
+            given, work = "%other", self.plan.work
+            bits = 8 * int(numpy_dtype(work).itemsize)
+            self.each(lambda i: self.store(work, self.element(x, i), self.slot(bits, given, i)))
+        self.each(lambda i: self.store("int64", i, self.slot(64, line, i)))
+        self.put(f"call i32 %found_by(ptr {given}, ptr {line}, i64 %n, ptr null)")
+        return given
+
+    def _key(self, value: str) -> str:
+        """The place of a number in the order, as an unsigned integer; equal numbers have one."""
+        bits = 8 * int(numpy_dtype(self.plan.work).itemsize)
+        word, sign = f"i{bits}", -1 << (bits - 1)
+        if TensorType(self.plan.work).is_float:
+            t = VALUES[self.plan.work]
+            zero = self.new(f"fadd {t} {value}, 0.0")  # -0 becomes 0
+            own = self.new(f"bitcast {t} {zero} to {word}")
+            negative = self.new(f"ashr {word} {own}, {bits - 1}")
+            key = self.new(f"xor {word} {own}, {self.new(f'or {word} {negative}, {sign}')}")
+            nan = self.new(f"fcmp uno {t} {value}, {value}")
+            above = -1 << (bits - 16)  # above infinity, with as few bits
+            value = self.new(f"select i1 {nan}, {word} {above}, {word} {key}")
+        elif self.plan.work.startswith("int"):
+            value = self.new(f"xor {word} {value}, {sign}")
+        return value if bits == 64 else self.new(f"zext {word} {value} to i64")
+
+    def _places(self, x: str) -> _Places:
+        """Look over the line once."""
+        first = self._key(self.element(x, "0"))
+
+        def one(i: str, found: list[str]) -> list[str]:
+            low, high, differing, before, falls = found
+            key = self._key(self.element(x, i))
+            fell = self.new(f"icmp ult i64 {key}, {before}")
+            return [
+                self.new(f"call i64 @llvm.umin.i64(i64 {low}, i64 {key})"),
+                self.new(f"call i64 @llvm.umax.i64(i64 {high}, i64 {key})"),
+                self.new(f"or i64 {differing}, {self.new(f'xor i64 {key}, {first}')}"),
+                key,
+                self.new(f"or i1 {falls}, {fell}"),
+            ]
+
+        self.declared |= {f"declare i64 @llvm.{f}.i64(i64, i64)" for f in ("umin", "umax")}
+        self.declared |= {f"declare i64 @llvm.{f}.i64(i64, i1)" for f in ("cttz", "ctlz")}
+        carried, kinds = [first, first, "0", first, "false"], ["i64"] * 4 + ["i1"]
+        low, high, differing, _, falls = self.counted("places", 0, "%n", one, carried, kinds)
+        shift = self.new(f"call i64 @llvm.cttz.i64(i64 {differing}, i1 false)")
+        shift = self.least(shift, "63")
+        span = self.new(f"lshr i64 {self.new(f'sub i64 {high}, {low}')}, {shift}")
+        return _Places(low, shift, self.new(f"select i1 {falls}, i64 {span}, i64 0"))
 
     def _order_runs(self, given: str, line: str) -> None:
         """Sort the indices of each run of equal elements."""

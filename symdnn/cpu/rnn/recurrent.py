@@ -146,6 +146,10 @@ def _of_bfloat16(call: Call) -> bool:
     return bool(owner.inputs[0].type.dtype == "bfloat16")
 
 
+def _multiplies_pairs() -> bool:
+    return jit.vector_width() == WIDTH and jit.has("avx512bf16")
+
+
 class _RecurrentLaunch:
     """``launch(inputs, outputs, workspace)`` of all layers; subclasses run the two passes."""
 
@@ -160,6 +164,7 @@ class _RecurrentLaunch:
         #: Threads that scratch memory is sized for; later calls may use fewer.
         self._threads = {d: d.threads() for d in each}
         self._places = {d: places_of(self._floats(d)) for d in each}
+        self._sizes = {d: d.sizes() for d in each}
         self.workspace_bytes = max(end for _, end in self._places.values())
         self._scratch = Scratch([self.workspace_bytes])
 
@@ -177,7 +182,7 @@ class _RecurrentLaunch:
         places = {n: base + at for n, at in self._places[layer][0].items()}
         count = threads.usable(min(self._threads[layer], threads.allowed()))
         looks = _SPIN_ITERATIONS if count <= _processors() else _SPIN_ITERATIONS_OVERSUBSCRIBED
-        values = {**places, "threads": count, "looks": looks, **layer.sizes(), **words}
+        values = {**places, "threads": count, "looks": looks, **self._sizes[layer], **words}
         ctypes.memset(base, 0, 8)
         function((_Words * len(self._word_names))(*(values[n] for n in self._word_names)))
 
@@ -193,11 +198,18 @@ class _ForwardLaunch(_RecurrentLaunch):
     def __init__(self, call: Call) -> None:
         self.keeps = bool(call.op.op.keeps_reserve)  # type: ignore[attr-defined]
         self._narrow = _of_bfloat16(call) and not self.keeps
+        self._rounds = call.op.op.rounds_states  # type: ignore[attr-defined]
         super().__init__(call)
         mode, width = self.op.rnn_mode, jit.vector_width()
         self._functions = {
             layer: threads.kernel(
-                forward_ir, mode, width, self.keeps, self._one(layer), self._in_pairs(layer)
+                forward_ir,
+                mode,
+                width,
+                self.keeps,
+                self._one(layer),
+                self._in_pairs(layer),
+                self._states(layer),
             )
             for layer in self._places
         }
@@ -210,7 +222,7 @@ class _ForwardLaunch(_RecurrentLaunch):
 
     def _floats(self, layer: RecurrentLayer) -> dict[str, int]:
         count, in_pairs = self._threads[layer], self._in_pairs(layer)
-        return forward_floats(layer, count, self.keeps, in_pairs)
+        return forward_floats(layer, count, self.keeps, in_pairs, self._states(layer))
 
     def _one(self, layer: RecurrentLayer) -> bool:
         """Whether the matrix of the state is kept in bfloat16."""
@@ -218,8 +230,12 @@ class _ForwardLaunch(_RecurrentLaunch):
 
     def _in_pairs(self, layer: RecurrentLayer) -> bool:
         """Whether the matrix of the inputs is also kept in bfloat16, for inputs that are."""
-        has_it = jit.vector_width() == WIDTH and jit.has("avx512bf16")
-        return self._narrow and has_it and layer.columns % 2 == 0
+        return self._narrow and _multiplies_pairs() and layer.columns % 2 == 0
+
+    def _states(self, layer: RecurrentLayer) -> bool:
+        """Whether the matrix of the state is, for states of several sequences that are rounded."""
+        may = self._narrow and self._rounds and _multiplies_pairs()
+        return may and layer.batch > 1 and layer.hidden % 2 == 0
 
     def __call__(self, inputs: Arrays, outputs: Arrays, workspace: Array | None = None) -> Any:
         """Run all layers; returns the results with the reserve, if the gradient needs it."""

@@ -7,7 +7,8 @@ are taken before.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,7 +20,7 @@ from symdnn.graph.type import TensorType, tensor_type
 from symdnn.graph.typing import Array
 from symdnn.graph.variable import Variable, constant
 from symdnn.ops.array.reduce import Reduce
-from symdnn.ops.core.scalar import ScalarProgram, number_of_text
+from symdnn.ops.core.scalar import Instruction, ScalarProgram, number_of_text
 from symdnn.ops.elementwise.complex_meaning import part_dtypes
 from symdnn.ops.elemwise import broadcast_dims, broadcast_static
 
@@ -125,6 +126,30 @@ class FusedComplex(MultiOp):
     @property
     def may_overwrite(self) -> dict[int, tuple[int, ...]]:
         return dict.fromkeys(range(len(self.writes)), tuple(range(len(self.reads))))
+
+    @cached_property
+    def whole(self) -> ScalarProgram:
+        """The program of whole numbers: it takes operands apart, and puts results together."""
+        body: list[Instruction] = []
+        numbers: list[int] = []  # of the values of the program of parts
+
+        def added(step: Instruction) -> int:
+            body.append(step)
+            return len(self.reads) + len(body) - 1
+
+        for i, dtype in enumerate(self.reads):
+            own = part_dtypes(dtype)
+            names = ("c_real", "c_imag")[: len(own)] if len(own) > 1 else ()
+            numbers += [added(Instruction(n, (i,), own[0])) for n in names] or [i]
+        for step in self.program.body:
+            numbers.append(added(replace(step, args=tuple(numbers[a] for a in step.args))))
+        rest, outputs = iter(self.program.outputs), []
+        for dtype in self.writes:
+            parts = tuple(numbers[next(rest)] for _ in part_dtypes(dtype))
+            outputs.append(
+                parts[0] if len(parts) == 1 else added(Instruction("c_make", parts, dtype))
+            )
+        return ScalarProgram(self.reads, tuple(body), tuple(outputs))
 
     def __str__(self) -> str:
         return f"FusedComplex{{{self.program}}}"

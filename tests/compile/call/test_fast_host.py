@@ -43,6 +43,23 @@ def test_arguments_that_fit_go_the_short_way_and_others_are_converted():
         f(a)
 
 
+def test_plans_with_kernels_in_python_go_the_short_way_at_once(monkeypatch):
+    """Their contiguous arguments are not accepted again; errors and warnings stay."""
+    x, i = T.dmatrix("x"), T.lvector("i")
+    f = learnt(symdnn.function([x], T.log(x).diagonal()), np.ones((3, 3)))
+    g = learnt(symdnn.function([x, i], x[i]), np.ones((3, 3)), [0])
+    for fast in (f._fast, g._fast):
+        assert not next(iter(fast.entries.values())).bound.quick
+        monkeypatch.setattr(fast, "_accept", None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert f(np.eye(3)).tolist() == [0, 0, 0]
+    assert g(np.eye(3), np.array([2])).tolist() == [[0, 0, 1]]
+    with pytest.raises(IndexError, match="index"):
+        g(np.eye(3), np.array([5]))
+    assert g(np.eye(3), np.array([1])).tolist() == [[0, 1, 0]]
+
+
 def test_trusted_arguments():
     x = T.fvector("x")
     f = learnt(symdnn.function([x], x + 1), np.ones(3, "f"))

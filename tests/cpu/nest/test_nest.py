@@ -6,6 +6,7 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
+from symdnn.cpu.ir.loops_ir import BRIEF
 from symdnn.cpu.ir.turn_ir import TURN_BLOCK
 from symdnn.cpu.nest import kernels
 from symdnn.cpu.nest.kernels import NestReduceKernel, block_of, reduction_block
@@ -267,7 +268,22 @@ def test_a_finish_has_vectors():
     assert words["C"] > 1
     finish = nest_ir(nest.fold, schedule).partition("@finish(ptr %w) {")[2]
     assert "getelementptr float, ptr" in finish
-    assert finish.partition("}")[0].count("!llvm.loop") == 2
+    assert finish.partition("}")[0].count(f"!llvm.loop {BRIEF}") == 2
+
+
+@pytest.mark.parametrize("shape", [(4096, 512), (20, 512), (30, 40, 250), (4, 40, 25)])
+def test_only_folds_in_chunks_have_code_for_chunks(shape):
+    """A text has either what ends a whole fold, or what keeps and combines states of chunks."""
+    axes = (0, 2)[: len(shape) - 1]
+    kept = tuple(n for d, n in enumerate(shape) if d not in axes)
+    fold = reduction_fold(Max(axes), ("float32",), "int32", True)
+    x, out = np.empty(shape, "float32"), np.empty(kept, "float32")
+    nest = reduction_nest(fold, x.shape, axes, described([x]), described([out])).merged()
+    schedule, words = scheduled(nest, 1)
+    text = nest_ir(nest.fold, schedule)
+    tasks = text.partition("define internal void @rows(")[2].partition("\n}")[0]
+    assert schedule.chunked == (words["F"] > 1) == ("@finish" in text)
+    assert schedule.chunked == ("getelementptr i64, ptr %partial" in tasks)
 
 
 def test_lanes_meet_where_operands_cross_along_folded_axes():
@@ -342,3 +358,37 @@ def test_one_iteration_has_all_of_a_short_axis(rng, length, dtype):
         block_of(nest).run([x, y])
         np.testing.assert_array_equal(y, wanted)
         assert (scheduled(nest.merged(), 1)[0].length == length) == (length <= 6)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "int64"])
+def test_large_rows_that_share_pages_are_read_in_turn(rng, monkeypatch, dtype):
+    """Whatever is folded: some rows together would be several runs of addresses in each page."""
+
+    def in_turn(op, shape, axes):
+        fold = reduction_fold(op, (dtype,), "int64", True)
+        x = np.broadcast_to(np.zeros((), numpy_dtype(dtype)), shape)
+        dense = [int(np.prod(shape[d + 1 :])) * x.itemsize for d in range(len(shape))]
+        out = op.output_types([TensorType(dtype, shape)])[0]
+        kept = [n for d, n in enumerate(shape) if d not in axes]
+        steps = [int(np.prod(kept[d + 1 :])) * 8 for d in range(len(kept))]
+        nest = reduction_nest(fold, shape, axes, [(dtype, dense)], [(out.dtype, steps)])
+        return scheduled(nest.merged(), 1)[0].in_turn
+
+    large, wide, small = (112, 900, 200), (112, 16, 9000), (4, 64, 200)
+    for op in (Max((1,)), ArgMax((1,)), Sum((1,))):
+        fours = dtype == "bfloat16" and isinstance(op, Sum)  # four are added in float32 first
+        assert in_turn(op, large, (1,)) is not fours
+        assert not in_turn(op, wide, (1,))
+        assert not in_turn(op, small, (1,))
+    assert in_turn(ArgMax((0,)), (1 << 23,), (0,))
+    assert not in_turn(Max((0,)), (1 << 23,), (0,))
+    monkeypatch.setattr("symdnn.cpu.nest.schedule._UNCACHED_BYTES", 0)
+    for shape, axes in (
+        ((3, 70, 40), (1,)),
+        ((3, 9000), (1,)),
+        ((9000, 3), (0,)),
+        ((4, 30, 9), (0, 1)),
+    ):
+        x = drawn(rng, shape, dtype)
+        agree(ArgMax(axes), x)
+        agree(Max(axes), x)

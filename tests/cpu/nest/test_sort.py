@@ -96,6 +96,38 @@ def test_one_value_and_order(dtype):
     agree(np.full((2, 3000), np.nan).astype("float64"), 1)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "int32", "int64", "uint64"])
+@pytest.mark.parametrize("n", [40, 191, 192, 1024])
+def test_lines_whose_places_span_few_bits_have_few_digits(rng, dtype, n):
+    """Also where all places share low bits, as those of whole numbers in floats do."""
+    number = numpy_dtype(dtype)
+    spans = [1, 3, 255, 256, 65535, 65536, 65537, (1 << 32) - 1, 1 << 32, 1 << 40, 1 << 62]
+    for low in (-7, 0, 12345):
+        for span in spans[: None if number.itemsize == 8 else 7]:
+            x = rng.integers(0, span + 1, (2, n)) + (low if dtype != "uint64" else 50)
+            x[:, 0] += span - x[0, 1]
+            agree(x.astype(number), 1)
+            agree((x // 64 * 64).astype(number)[:, ::-1], 1)
+    if TensorType(dtype).is_float:
+        x = np.maximum(rng.normal(size=(2, n)), 0)
+        x[1, 3:9] = np.nan, -np.nan, np.inf, -np.inf, -0.0, 0.0
+        agree(x.astype(number), 1)
+        agree(np.sort(x, 1).astype(number), 1)
+
+
+@pytest.mark.parametrize(("dtype", "n", "span"), [
+    ("int64", 191, 0), ("float32", 192, 65535), ("float64", 1024, -1),
+])  # fmt: skip
+def test_long_lines_are_counted_by_digits(rng, monkeypatch, dtype, n, span):
+    """The plan of such a line has NumPy's stable sort of 16 bits, whatever its dtype."""
+    plans = []
+    real = line_kernels.threads.kernel
+    monkeypatch.setattr(line_kernels.threads, "kernel", lambda *a: plans.append(a[1]) or real(*a))
+    agree(drawn(rng, dtype, (3, n)), 1)
+    assert {p.digits for p in plans if p.how == "indices"} == {n >= 192}
+    assert numpy_sort.span_by_digits(n) == span
+
+
 def test_no_elements_and_other_dtypes_are_refused():
     for x in (np.zeros((0, 4)), np.zeros((4, 0)), np.zeros((40, 400), "complex64")):
         call = call_of(Sort(1), (x,))
