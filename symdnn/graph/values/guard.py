@@ -97,7 +97,7 @@ def _filled_in(v: Variable) -> Iterator[Array]:
         if isinstance(v, Constant):
             if isinstance(v.type, TensorType) and not v.type.is_discrete:
                 yield v.data
-        elif v.owner:
+        elif v.owner and v.index is not None:
             op, inputs = v.owner.op, v.owner.inputs
             view = op.views.get(v.index)
             more = op.chosen_from(inputs, v.index) if view is None else [inputs[view]]

@@ -36,6 +36,23 @@ def check_inputs(op: Any, program: ScalarProgram, inputs: Sequence[Any]) -> None
         raise TypeMismatch(op, "tensors of equal ndim", list(inputs))
 
 
+def chosen(program: ScalarProgram, output: int, sources: Sequence[Vars]) -> list[Variable]:
+    """The variables, also constants, of whose elements a result chooses by conditions.
+
+    ``sources`` are such variables for each input of the program.
+    """
+    values, found = [program.outputs[output]], list[Variable]()
+    for value in values:  # it grows
+        step = None if value < len(sources) else program.body[value - len(sources)]
+        if step is None:
+            found += sources[value]
+        elif step.name == "const":
+            found.append(constant(number_of_text(step.value, step.dtype)))
+        elif step.name in ("select", "cast"):
+            values += [v for v in step.args[-2:] if v not in values]
+    return found
+
+
 @dataclass(frozen=True)
 class FusedElemwise(MultiOp):
     """A scalar program for each element of tensors of equal ndim, which broadcast by static 1s."""
@@ -55,16 +72,7 @@ class FusedElemwise(MultiOp):
         return tuple(np.asarray(np.broadcast_to(r, shape), order="C") for r in results)
 
     def chosen_from(self, inputs: Vars, output: int) -> Vars:
-        values, found = [self.program.outputs[output]], list[Variable]()
-        for value in values:  # it grows
-            step = None if value < len(inputs) else self.program.body[value - len(inputs)]
-            if step is None:
-                found.append(inputs[value])
-            elif step.name == "const":
-                found.append(constant(number_of_text(step.value, step.dtype)))
-            elif step.name in ("select", "cast"):
-                values += [v for v in step.args[-2:] if v not in values]
-        return found
+        return chosen(self.program, output, [[v] for v in inputs])
 
     def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [broadcast_dims(self, types, shapes)] * len(self.program.outputs)
