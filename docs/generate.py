@@ -14,7 +14,7 @@ from symdnn.flag_types import Flag
 from symdnn.flags import FLAGS, WITHOUT_MEANING
 
 # Pages are the modules and folders directly under symdnn/; these are no modules to import from.
-NOT_SHOWN = {"__main__", "algos_cli", "cli", "doctor", "demo", "tensor"}  # tensor: reference.py
+NOT_SHOWN = {"__main__", "cli", "commands", "doctor", "demo", "tensor"}  # tensor: reference.py
 # All that it has is shown where it is used: symdnn.gpu.libcudnn.
 TABLES = {"symdnn.gpu.binding.libcudnn_table"}
 # They offer what other modules define, under the names that programs use; it is shown there.

@@ -254,15 +254,24 @@ def subgraph_grad(
     end: Sequence[Variable],
     start: Mapping[Variable, Any] | None = None,
     cost: Variable | None = None,
-) -> tuple[list[Variable | None], list[Variable | None]]:
-    """Gradients with respect to ``wrt`` and ``end``, which ends the sweep.
+    details: bool = False,
+) -> tuple[list[Any], ...]:
+    """Gradients with respect to ``wrt`` and ``end``, whose variables end the sweep.
 
-    ``start`` maps variables to their known gradients; ``cost`` adds a scalar cost.
+    ``start`` maps variables to their known gradients; ``cost`` adds a scalar cost. What lies behind
+    a variable of ``end`` counts as constant, so a variable that is reached only through one has
+    zeros. With ``details`` the parts that come from ``start`` and from ``cost`` follow as lists, or
+    as None.
     """
-    seeds = _seeds(cost, start)
-    found = backprop(seeds, [*wrt, *end], ())
-    by_variable = dict(zip([*wrt, *end], found))
-    return [by_variable[v] for v in wrt], [by_variable[v] for v in end]
+    targets = list(dict.fromkeys([*wrt, *end]))
+    how = {"consider_constant": end, "disconnected_inputs": "ignore"}
+    known = grad(None, targets, known_grads=start, **how) if start or cost is None else None
+    own = None if cost is None else grad(cost, targets, **how)
+    add = operator("add")
+    both = [add(a, b) for a, b in zip(known, own)] if known and own else known or own
+    by_variable = dict(zip(targets, both))
+    found = [by_variable[v] for v in wrt], [by_variable[v] for v in end]
+    return (*found, known, own) if details else found
 
 
 def verify_grad(

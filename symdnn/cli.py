@@ -12,16 +12,8 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 
-from symdnn import (
-    __version__,
-    algos_cli,
-    cache_cli,
-    kernels_cli,
-    launch_cli,
-    onnx_cli,
-    serve_cli,
-    tune_cli,
-)
+from symdnn import __version__
+from symdnn.commands import algos, cache, kernels, launch, onnx, serve, tune
 from symdnn.config import FlagRow, config, unknown_flag
 from symdnn.doctor import doctor_report
 from symdnn.errors import SymdnnError, UnknownFlagError
@@ -75,13 +67,13 @@ def _parser() -> argparse.ArgumentParser:
     doctor.add_argument("--json", action="store_true", help="print it as JSON")
     doctor.set_defaults(run=_doctor)
 
-    kernels_cli.add_to(commands)
-    algos_cli.add_to(commands)
-    cache_cli.add_to(commands)
-    launch_cli.add_to(commands)
-    onnx_cli.add_to(commands)
-    serve_cli.add_to(commands)
-    tune_cli.add_to(commands)
+    kernels.add_to(commands)
+    algos.add_to(commands)
+    cache.add_to(commands)
+    launch.add_to(commands)
+    onnx.add_to(commands)
+    serve.add_to(commands)
+    tune.add_to(commands)
 
     if importlib.util.find_spec("symdnn.demo"):
         # The demonstration reads its own arguments, --help too.

@@ -220,6 +220,12 @@ def test_where_the_builder_and_the_public_name_are(capsys):
     assert public[2].startswith("symdnn/tensor/elementwise.py:")
 
 
+def test_an_op_is_found_by_the_name_of_its_function(capsys):
+    assert cli.main(["kernels", "linear_recurrence"]) == 0
+    assert capsys.readouterr().out.split()[0] == "LinearRecurrence"
+    assert cli.main(["kernels", "linear_recurrence", "--where"]) == 0
+
+
 def test_where_of_an_unknown_op_names_similar_ones(capsys):
     assert cli.main(["kernels", "softm", "--where"]) == 2
     assert "LogSoftmax" in capsys.readouterr().err

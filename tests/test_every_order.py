@@ -113,8 +113,8 @@ def squares(found: list[Variable]) -> Variable:
 LATE_OPS = (
     "AddGathered", "BatchMoments", "BatchSums", "FusedComplex", "FusedElemwise", "FusedReduce",
     "FusedRows", "GpuGemm", "GpuGemmBiasGrad", "GroupNorm", "GpuDnnConvBiasActivation",
-    "GpuDnnRNNGradInputs", "GpuQuantized", "LabelLoss", "ListedSums", "Move", "OneDnn", "Stream",
-    "Totals",
+    "GpuDnnRNNGradInputs", "GpuQuantized", "LabelLoss", "ListedSums", "Move", "OneDnn",
+    "PlacedSums", "Stream", "Totals",
 )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import symdnn
 import symdnn.tensor as T
-from symdnn.compile.program.capabilities import CAPABILITIES
+from symdnn.compile.program.capabilities import all_capabilities
 from symdnn.config import config
 from symdnn.errors import TypeMismatch
 from symdnn.graph.evaluate import evaluate
@@ -114,7 +114,7 @@ def in_float16(outputs: list[Any], x: Any) -> list[Any]:
     """Values as a GPU's program in float16 computes them."""
     with config.change_flags(amp="fp16"):
         fgraph = FunctionGraph([x], outputs)
-        optimise(fgraph, GPU, ALL, CAPABILITIES)
+        optimise(fgraph, GPU, ALL, all_capabilities())
     return evaluate(fgraph.outputs, {fgraph.inputs[0]: IMAGES})
 
 

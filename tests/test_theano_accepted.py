@@ -433,6 +433,22 @@ def test_consider_constant_is_not_looked_through_and_has_a_gradient():
         grad((mid * mid).sum(), V, consider_constant=[mid])
 
 
+def test_a_sweep_over_a_part_ends_at_its_ends():
+    """What is reached only through an end has zeros; layer by layer the parts are the gradient."""
+    below = V * W
+    above = below**2
+    wrt, end = symdnn.subgraph_grad([W], [below], cost=(above * W).sum())
+    got = function([V, W], wrt + end)([1, 2], [3, 4])
+    assert [a.tolist() for a in got] == [[9, 64], [18, 64]]  # W beside the end, not through it
+    start = dict(zip([below], end))
+    found = symdnn.subgraph_grad([W], [V], start, (W**3).sum(), details=True)
+    (rest,), (of_v,), known, own = found
+    got = function([V, W], [wrt[0] + rest, of_v, *known, *own])([1, 2], [3, 4])
+    want = function([V, W], grad((above * W).sum() + (W**3).sum(), [W, V]))([1, 2], [3, 4])
+    assert [a.tolist() for a in got[:2]] == [a.tolist() for a in want]
+    assert [a.tolist() for a in got[2:]] == [[18, 128], [54, 256], [27, 48], [0, 0]]
+
+
 SPECIAL = [T.gammainc, T.gammaincc, T.jv, T.iv, lambda n, x: T.chi2sf(x, n)]
 
 

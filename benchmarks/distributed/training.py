@@ -6,7 +6,8 @@
 All ranks first run the one-GPU program at the same time, without collectives, then the same network
 with ``distributed=True``. A row has the milliseconds of a step on the slowest rank for both, their
 ratio (weak scaling), and their difference, the exposed communication. It also has the megabytes of
-each bucket, and how many nodes run between its start and its wait. The networks are those of
+each bucket, how many nodes run between its start and its wait, the first losses, and what NCCL has
+registered. The networks are those of
 PyTorch's record (ResNet-50 in bf16, a GPT of 12 layers, SGD with momentum). Each of ``--variants``
 adds a row with its flags, such as ``distributed.reduce_dtype=bfloat16;distributed.overlap=False``;
 ``shard=optimizer`` in one of them shards the optimiser's state. The case ``gpt7b4`` trains 7e9
@@ -36,6 +37,7 @@ _FLAGS = "performance=max,amp=bf16,print_active_device=False,distributed.timeout
 _BEGAN = time.monotonic()
 _RATE, _MOMENTUM = 0.01, 0.9
 _WARM_CALLS, _WINDOWS, _WINDOW_S = 6, 5, 0.25
+_LOSSES = 4
 
 Step = Callable[[], Any]
 
@@ -125,13 +127,18 @@ def made(case: str, small: bool, distributed: Any) -> tuple[Step, Any]:
     return lambda: f(*given), f
 
 
-def milliseconds(step: Step) -> tuple[float, float]:
-    """(the median of a step's windows, the first call's seconds); all ranks measure together."""
+def milliseconds(step: Step, losses: list[float] | None = None) -> tuple[float, float]:
+    """(the median of a step's windows, the first call's seconds); all ranks measure together.
+
+    ``losses`` gets those of the first calls: as it is, captured, replayed.
+    """
     import symdnn.distributed as dist
 
     began = time.perf_counter()
-    _wait(step())
+    loss = _wait(step())
     first = time.perf_counter() - began
+    if losses is not None:
+        losses += [loss, *(_wait(step()) for _ in range(_LOSSES - 1))]
     for _ in range(_WARM_CALLS):
         result = step()
     _wait(result)
@@ -197,13 +204,16 @@ def together(case: str, small: bool, alone: dict[str, Any], shard: str | None) -
     import symdnn.distributed as dist
 
     step, f = made(case, small, dist.DataParallel(shard=shard))
-    many, first = milliseconds(step)
-    buckets = f.distributed_report().rows
+    losses: list[float] = []
+    many, first = milliseconds(step, losses)
+    report = f.distributed_report()
+    buckets = report.rows
     found = {
         "world": dist.size(), "case": case, "ms": _shared(many), **alone,
         "first_s": _shared(first), "gb": used_gb(f), "mb": sum(r.bytes for r in buckets) / 1e6,
         "bucket_mb": [round(r.bytes / 1e6, 2) for r in buckets],
         "meanwhile": [r.meanwhile for r in buckets],
+        "losses": [round(x, 6) for x in losses], "registered": "; ".join(report.registered),
         "graph": "; ".join(str(getattr(p.bound, "capture_state", "")) for p in f.plans()),
     }  # fmt: skip
     found["exposed_ms"] = found["ms"] - found["ms_alone"]
@@ -270,6 +280,7 @@ def main() -> None:
     parser.add_argument("out")
     parser.add_argument("--cases", default="gpt8,resnet64,resnet256")
     parser.add_argument("--variants", default="", help="flags of further rows, divided by ;")
+    parser.add_argument("--only-variants", action="store_true", help="no row without flags")
     parser.add_argument("--seconds", type=float, default=80.0)
     parser.add_argument("--row-seconds", type=float, default=60.0)
     parser.add_argument("--small", action="store_true")
@@ -293,7 +304,8 @@ def main() -> None:
             put({"case": case, "skipped": f"it would begin after {given.seconds:g} s"})
             continue
         variants = given.variants.split(";") if given.variants else []
-        for one in _in_time(rows(case, given.small, ["", *variants]), given.row_seconds):
+        variants = variants if given.only_variants else ["", *variants]
+        for one in _in_time(rows(case, given.small, variants), given.row_seconds):
             put(one)
     dist.barrier()
 

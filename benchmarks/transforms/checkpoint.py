@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import resource
 import statistics
 import subprocess
@@ -56,13 +57,14 @@ def data(device: str) -> dict[str, Any]:
 # -- symdnn ----------------------------------------------------------------------------------------
 
 
-def symdnn_runs(device: str) -> dict[str, tuple[Run, Callable[[], float]]]:
-    """(a step, the bytes that it needs) of each variant."""
+def symdnn_runs(device: str, only: str = "") -> dict[str, tuple[Run, Callable[[], float]]]:
+    """(a step, the bytes that it needs) of each variant whose name matches ``only``."""
     import symdnn
     import symdnn.tensor as T
 
     given = data(device)
     mode = symdnn.Mode(target=device)
+    symdnn.config.dnn.conv.allow_tf32 = device != "cpu"  # as the peers
 
     def network(part: int | None = None, **words: Any) -> Any:
         ws = [symdnn.shared(w) for w in given["ws"]]
@@ -104,20 +106,27 @@ def symdnn_runs(device: str) -> dict[str, tuple[Run, Callable[[], float]]]:
     def entry(f: Any, *args: Any) -> tuple[Run, Callable[[], float]]:
         return lambda: float(f(*args)[0]), lambda: float(f.memory_report().peak)
 
-    plain = network()
-    plain(given["x"])
-    results = sum(w.nbytes for w in given["ws"])
-    quarter = results + (plain.memory_report().peak - results) // 4
-    sequence = given["steps"], given["h0"]
+    def quarter() -> Any:
+        plain, results = network(), sum(w.nbytes for w in given["ws"])
+        plain(given["x"])
+        bound = results + (plain.memory_report().peak - results) // 4
+        return network(memory_budget=bound)
+
+    made: dict[str, Callable[[], Any]] = {
+        "network/plain": network,
+        f"network/parts of {PART}": lambda: network(PART),
+        "network/a quarter": quarter,
+        "loop/plain": loop,
+        f"loop/every {EVERY}": lambda: loop(EVERY),
+        "loop/levels 10, 10": lambda: loop((10, 10)),
+        "loop/10 states, by 10": lambda: loop(10, 10),
+        "loop/30 states, by 1": lambda: loop(1, 30),
+    }
+    arguments = {"network": (given["x"],), "loop": (given["steps"], given["h0"])}
     return {
-        "network/plain": entry(plain, given["x"]),
-        f"network/parts of {PART}": entry(network(PART), given["x"]),
-        "network/a quarter": entry(network(memory_budget=quarter), given["x"]),
-        "loop/plain": entry(loop(), *sequence),
-        f"loop/every {EVERY}": entry(loop(EVERY), *sequence),
-        "loop/levels 10, 10": entry(loop((10, 10)), *sequence),
-        "loop/10 states, by 10": entry(loop(10, 10), *sequence),
-        "loop/30 states, by 1": entry(loop(1, 30), *sequence),
+        name: entry(make(), *arguments[name.split("/")[0]])
+        for name, make in made.items()
+        if re.search(only, name)
     }
 
 
@@ -276,13 +285,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", default="", help="of symdnn's variants: names that match")
     parser.add_argument("--peers", help="a Python that has torch and jax")
     parser.add_argument("--one", nargs=2, metavar=("WHO", "VARIANT"), help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.one:
         sys.stdout.write(json.dumps(peer(*args.one, args.device, args.rounds)) + "\n")
         return
-    entries = symdnn_runs(args.device)
+    entries = symdnn_runs(args.device, args.only)
     seconds = _timed({n: run for n, (run, _) in entries.items()}, args.rounds, args.device)
     rows = {n: (seconds[n], size()) for n, (_, size) in entries.items()}
     for name, (took, size) in rows.items():

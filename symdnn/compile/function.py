@@ -19,7 +19,7 @@ from symdnn.compile.execute.targets import load_kernels, resolve_target
 from symdnn.compile.modes.modes import get_mode
 from symdnn.compile.plan.stages import Stages
 from symdnn.compile.precompile import begin_kernels
-from symdnn.compile.program.capabilities import CAPABILITIES
+from symdnn.compile.program.capabilities import all_capabilities, demanded
 from symdnn.compile.program.mode import Mode
 from symdnn.compile.program.placing import program_of
 from symdnn.compile.program.program import byte_size, with_budget
@@ -40,7 +40,6 @@ from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.target import Target
 from symdnn.graph.tracing import untraced
 from symdnn.graph.variable import Shared, Variable
-from symdnn.libraries.cudnn.rules import demanded
 from symdnn.libraries.words import check_required
 from symdnn.opt.fuse.transfer import check_transfer_places
 from symdnn.opt.optimise import optimise
@@ -124,7 +123,7 @@ def _compile(
     observer = audit.observer if audit else None
     begin = partial(begin_kernels, fgraph, target)
     check_required(mode.selection)
-    rewrites = optimise(fgraph, target, mode.selection, CAPABILITIES, observer, begin)
+    rewrites = optimise(fgraph, target, mode.selection, all_capabilities(), observer, begin)
     if audit is not None:
         audit.finish(fgraph)
     check_graph(fgraph)

@@ -14,8 +14,10 @@ from symdnn.cpu.elementwise import (
     elementwise,
     gather,
     padding,
+    placed,
     random_draws,
     scatter,
+    sets,
 )
 from symdnn.cpu.fourier import pocketfft
 from symdnn.cpu.gemm import gemm, small_stacks, stacked_vectors
@@ -61,7 +63,9 @@ KERNELS: tuple[Row, ...] = (
     *attention.KERNELS,
     *copies.KERNELS,
     *padding.KERNELS,
+    *placed.KERNELS,
     *gather.KERNELS,
+    *sets.KERNELS,
     *boxes.KERNELS,
     *lrn.KERNELS,
     *conv_moments.KERNELS,

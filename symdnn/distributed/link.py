@@ -116,7 +116,9 @@ def _on_gpus() -> bool:
 def _measured(group: Group) -> Link:
     """By all-reduces of a small and of a large array, inside of a program."""
     count = _LARGE_ON_GPUS if _on_gpus() else _LARGE
-    small, large = (_seconds(group, n) for n in (_SMALL, count))
+    # Gradients are made in registered memory; what is reduced here would be copied there.
+    with config.change_flags({"distributed.registered": False}):
+        small, large = (_seconds(group, n) for n in (_SMALL, count))
     return Link(small, 4 * (count - _SMALL) / max(large - small, 1e-6))
 
 

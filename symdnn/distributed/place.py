@@ -24,9 +24,9 @@ def init(
     The place comes from the variables of torchrun, Open MPI, MPICH, PMIx or ``srun``, or from the
     arguments, with the machine of rank 0 in ``MASTER_ADDR`` and ``MASTER_PORT``. Arrays in the
     memory of the host are moved by MPI (``pip install 'symdnn[mpi]'``), those of GPUs by NCCL
-    (``symdnn[nccl]``). With ``device=auto`` or ``cuda`` each process takes a GPU: number
-    ``local_rank``, or 0 where it sees only one. Call it before the first function is compiled; a
-    second call does nothing.
+    (``symdnn[nccl]``). On CPUs MPI is started here if the launcher has started none. With
+    ``device=auto`` or ``cuda`` each process takes a GPU: number ``local_rank``, or 0 where it sees
+    only one. Call it before the first function is compiled; a second call does nothing.
 
     An error that nobody catches ends all ranks from then on, and one that waits for another rank
     longer than the flag ``distributed.timeout`` says raises
@@ -42,14 +42,14 @@ def init(
         process.check_rank(rank, size, "init: rank")
         given = Launched(rank, size, local_rank, local_size, "init's arguments")
     world = process.start(given)
-    if world.place.size > 1:
-        _take_gpu(world.place)
+    if world.place.size > 1 and not _take_gpu(world.place):
+        world.join_by_mpi()
 
 
-def _take_gpu(place: Launched) -> None:
-    """Let ``device=auto`` and ``device=cuda`` mean this process's GPU."""
+def _take_gpu(place: Launched) -> bool:
+    """Let ``device=auto`` and ``device=cuda`` mean this process's GPU; whether it has one."""
     if str(config.device) not in ("auto", "cuda"):
-        return
+        return str(config.device) != "cpu"
     from symdnn.gpu.binding import libcuda
 
     count = len(libcuda.driver().devices)
@@ -62,6 +62,7 @@ def _take_gpu(place: Launched) -> None:
         config.device = f"cuda{place.local_rank}"
     elif count == 1 and str(config.device) == "cuda":
         config.device = "cuda0"
+    return count > 0 or str(config.device) == "cuda"
 
 
 def rank() -> int:

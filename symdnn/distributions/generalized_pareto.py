@@ -19,18 +19,18 @@ from symdnn.ops.random.random_stream import RandomStream
 __all__ = ["GeneralizedPareto"]
 
 #: Where a quotient is its series of six terms: |x|, so that the derivative has all digits too.
-_NEAR = 1e-3
+_MAX_SERIES_X = 1e-3
 
 
 def _series(u: Variable, terms: list[float], far: Variable) -> Variable:
     found: Variable = like(terms[-1], u)
     for c in reversed(terms[:-1]):
         found = found * u + like(c, u)
-    return T.switch(abs(u) < like(_NEAR, u), found, far)
+    return T.switch(abs(u) < like(_MAX_SERIES_X, u), found, far)
 
 
 def _sound(u: Variable) -> Variable:
-    return T.switch(abs(u) < like(_NEAR, u), like(1, u), u)
+    return T.switch(abs(u) < like(_MAX_SERIES_X, u), like(1, u), u)
 
 
 def _log1p_over(u: Variable) -> Variable:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
 from symdnn.errors import SymdnnError
 from symdnn.graph.library_use import LibraryUse
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from symdnn.graph.variable import Apply, Variable
 
 __all__ = [
-    "FOREIGN", "Alternative", "Call", "Kernel", "Launch", "Row", "Traits", "Versions", "enter",
-    "kernels_for", "load_by", "own_kernels_for", "register_default_kernel", "register_kernel",
-    "sized", "table",
+    "FOREIGN", "Alternative", "Call", "Kernel", "Launch", "OperandMemory", "Row", "Traits",
+    "Versions", "enter", "kernels_for", "load_by", "own_kernels_for", "register_default_kernel",
+    "register_kernel", "sized", "table",
 ]  # fmt: skip
 
 #: What a target computes on: an array of NumPy's, or of a device.
@@ -146,6 +146,17 @@ class Alternative:
     error: float = 0.0
 
 
+class OperandMemory(Protocol):
+    """Memory of a library, such as one that is registered with other ranks; it can be hashed."""
+
+    def address(self, nbytes: int) -> int:
+        """That of so many bytes, the same in each call; 0 if there is none."""
+
+    @property
+    def why_none(self) -> str:
+        """Why there is none; empty if there is."""
+
+
 #: The traits of a kernel of which nothing is known.
 FOREIGN = Traits("foreign", runs_user_code=True)
 
@@ -195,6 +206,11 @@ class Kernel(Generic[OpT]):
     def workspace_bytes(self, call: Call[OpT]) -> int:
         """Scratch memory that it needs besides inputs and outputs."""
         return 0
+
+    def operand_memory(self, call: Call[OpT]) -> tuple[OperandMemory, int] | None:
+        """Where the operands and results of a collective should lie, and how many bytes of scratch
+        memory it needs there; None: anywhere. All ranks answer alike."""
+        return None
 
     def alternatives(self, call: Call[OpT], room_bytes: int) -> Sequence[Alternative]:
         """What a choice for the whole plan may take in place of :meth:`settled`; empty where this

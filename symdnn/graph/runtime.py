@@ -91,6 +91,8 @@ class BoundPlan:
     at_once: bool = False
     #: What it has to agree on with other ranks; None without collectives of several ranks.
     together: Together | None = None
+    #: How many bytes collectives have in registered memory, or why none; empty if none ask for it.
+    registered_state: str = ""
 
     @property
     def nbytes(self) -> int:

@@ -7,7 +7,6 @@ from functools import cache
 
 from symdnn.errors import ConfigError, RewriteError
 from symdnn.flag_types import nearest
-from symdnn.libraries.table import ALL_RULES
 from symdnn.libraries.theano_words import THEANO
 from symdnn.opt.phases import PHASES, Selection
 from symdnn.rewriting.registry import outside
@@ -26,6 +25,8 @@ def known_words() -> frozenset[str]:
 
 @cache
 def _words_of_own_rules() -> frozenset[str]:
+    from symdnn.libraries.table import ALL_RULES
+
     return _words_of(ALL_RULES) | {*PHASES, *LEVELS, *THEANO}
 
 
@@ -54,6 +55,8 @@ def check_words(words: Iterable[str], where: str) -> None:
 
 def check_required(selection: Selection) -> None:
     """Raise :class:`~symdnn.errors.RewriteError` for a required word that names no rewrite."""
+    from symdnn.libraries.table import ALL_RULES
+
     for word in sorted(selection.require):
         if word not in _words_of((*ALL_RULES, *outside())):
             raise RewriteError(f"optimizer_requiring: no rewrite or tag {word!r}.{_nearest(word)}")

@@ -112,7 +112,7 @@ def _places(plan: Plan, node: Apply) -> list[str]:
         if isinstance(v, Constant) or v not in plan.memory.views:
             continue
         buffer = plan.memory.views[v].buffer
-        at = f" at {buffer.offset}" if buffer.kind == "arena" else ""
+        at = f" at {buffer.offset}" if buffer.kind in ("arena", "registered") else ""
         said.append(f"{buffer.kind}{at}, {buffer.nbytes} bytes")
     if node in plan.memory.workspaces:
         scratch = plan.memory.workspaces[node]

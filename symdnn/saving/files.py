@@ -11,11 +11,11 @@ from typing import Any
 from symdnn.compile.call.compiled_function import Function
 from symdnn.compile.execute.targets import resolve_target
 from symdnn.compile.modes.modes import get_mode
+from symdnn.compile.program.capabilities import demanded
 from symdnn.compile.program.mode import Mode
 from symdnn.graph.target import Target
 from symdnn.io.atomic import write_atomically
 from symdnn.io.reading import opened
-from symdnn.libraries.cudnn.rules import demanded
 from symdnn.saving.container import pack, unpack
 from symdnn.saving.functions import contents_of, function_of
 

@@ -24,10 +24,12 @@ from symdnn.ops.elementwise.arithmetic import (
     sub,
     true_div,
 )
+from symdnn.ops.elementwise.comparison import ge, switch
 from symdnn.ops.elementwise.math import Exp, Log, exp, expm1, log, log1p, logaddexp
-from symdnn.ops.elementwise.special import erf, erfc, erfcx, exprel
+from symdnn.ops.elementwise.special import erf, erfc, erfcx, exprel, gamma, gammaln
+from symdnn.ops.elemwise import like
 from symdnn.ops.nn.softmax import LogSoftmax, Softmax
-from symdnn.rewriting.facts import floating, made_by, node_of, number, real_float
+from symdnn.rewriting.facts import floating, is_nonnegative, made_by, node_of, number, real_float
 from symdnn.rewriting.rewrite import Context, Family
 from symdnn.stable.scaled import negated
 
@@ -102,6 +104,23 @@ SIGMOIDS = [
 
 OF_TWO = [
     rule("log_of_exp_plus_exp", log(exp(x) + exp(y)), logaddexp(x, y), "local_logaddexp"),
+]
+
+
+# -- factorials -----------------------------------------------------------------------------------
+
+
+def log_of_gamma(m: Match) -> Variable:
+    """``log(gamma(x))``: ``gammaln(x)``, and NaN where the function is negative."""
+    value = gammaln(m.x)
+    if is_nonnegative(m.x):
+        return value
+    return value + switch(ge(gamma(m.x), 0), like(0, value), like(np.nan, value))
+
+
+FACTORIALS = [
+    rule("log_of_gamma", log(gamma(x)), log_of_gamma),
+    rule("log_of_abs_gamma", log(abs(gamma(x))), gammaln(x)),
 ]
 
 
@@ -245,6 +264,7 @@ RULES = [
     *NEAR_ZERO,
     *SIGMOIDS,
     *OF_TWO,
+    *FACTORIALS,
     log_of_sum_of_exp,
     softmax_of_exp_over_sum,
     log_softmax_of_difference,

@@ -7,6 +7,7 @@ MPI does not know, are computed in float32 and rounded once.
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
@@ -17,7 +18,7 @@ from symdnn.errors import DistributedError
 from symdnn.world.communicator import Array, Arrays, Communicator, Pending, Watch
 from symdnn.world.group import Group
 
-__all__ = ["MpiCommunicator", "abort", "communicator", "world_of_mpi"]
+__all__ = ["MpiCommunicator", "abort", "communicator", "missing", "world_of_mpi"]
 
 #: Arrays of fewer bytes are reduced together, in one buffer.
 _SMALL_BYTES = 1 << 16
@@ -34,6 +35,12 @@ def _mpi() -> Any:
     except RuntimeError as error:  # no MPI library
         raise DistributedError(f"mpi4py found no MPI: {error}. pip install mpich") from error
     return MPI
+
+
+def missing() -> str:
+    """Why MPI can't be started here; empty if mpi4py is installed."""
+    there = importlib.util.find_spec("mpi4py") is not None
+    return "" if there else "mpi4py is not installed: pip install 'symdnn[mpi]'"
 
 
 def world_of_mpi() -> tuple[int, int, int, int]:

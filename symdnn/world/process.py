@@ -27,7 +27,7 @@ from symdnn.errors import (
     OptionError,
     PeerFailed,
 )
-from symdnn.world import mpi
+from symdnn.world import launcher, mpi, pmi
 from symdnn.world.communicator import Communicator, Solo, Watch
 from symdnn.world.group import Group
 from symdnn.world.launcher import Launched, launched_by
@@ -50,6 +50,9 @@ class World:
         self.watchdog = Watchdog(self._ended)
         #: Why no collective can run any more; empty while they can.
         self.broken = ""
+        #: Why no MPI joins the processes, where one was to.
+        self.no_mpi = f"{place.by} did not start these processes by MPI"
+        self._manager: pmi.Manager | None = None
         self._communicators: dict[Group, Communicator] = {}
         self._gathers: dict[tuple[str, tuple[int, ...]], int] = {}
 
@@ -80,12 +83,43 @@ class World:
             return Solo(group, group.index(rank), self.watch)
         if self.engine != "mpi":
             raise DistributedError(
-                f"{group}: values in the memory of the host are moved by MPI, and {self.place.by} "
-                "did not start these processes by MPI. Use symdnn launch or mpirun"
+                f"{group}: values in the memory of the host are moved by MPI, and {self.no_mpi}. "
+                "Use symdnn launch or mpirun"
             )
         words = f"{group.ranks} {group.name}".encode()
         number = int.from_bytes(hashlib.sha256(words).digest()[:4], "big")
         return mpi.communicator(group, rank, self.watch, number)
+
+    def join_by_mpi(self) -> None:
+        """Start MPI among processes that a launcher without MPI started; all of them call this.
+
+        Where it can't be (mpi4py is missing, or is of another MPI than MPICH), values in the memory
+        of the host have no engine.
+        """
+        import secrets  # here, so that symdnn is imported quickly
+        import socket
+
+        if self.store is None or self.engine != "none" or self.place.size == 1:
+            return
+        own = [socket.gethostname(), mpi.missing()]
+        told = self.gather("MPI on the ranks", own)
+        if lacks := _first_said(self.group, [why for _, why in told]):
+            self.no_mpi = f"{self.place.by} starts no MPI; {lacks}"
+            return
+        machines = [machine for machine, _ in told]
+        key, port, address = secrets.token_hex(16), 0, self.store.address
+        if self.place.rank == 0:
+            bind = address if len(set(machines)) == 1 else ""
+            self._manager = pmi.Manager(self.place.size, bind, pmi.mapping(machines), key)
+            port = self._manager.port
+        key, port = self.gather("MPI's manager", [key, port])[0]
+        with self.blocking("the start of MPI"):
+            pmi.join(self.place.rank, self.place.size, address, port, key)
+        _, size, _, _ = mpi.world_of_mpi()
+        if size == self.place.size:
+            self.engine = "mpi"
+        else:
+            self.no_mpi = f"{self.place.by} starts no MPI; mpi4py's MPI is not MPICH"
 
     def gather(
         self, name: str, value: Any, group: Group | None = None, stuck: float = 0.0
@@ -260,7 +294,7 @@ def _joined_by_mpi(place: Launched) -> tuple[Launched, Store | None]:
     if size == 1:
         return place, None
     if rank == 0:
-        import secrets  # here, so that symdnn is imported quickly
+        import secrets
         import socket
 
         key = secrets.token_hex(16)
@@ -284,7 +318,9 @@ def _joined_by_address(place: Launched, environment: Any) -> Store | None:
     # torchrun's own store listens at the port that it names.
     host, port = environment[ADDRESS], int(environment[PORT]) + (place.by == "torchrun")
     job = environment.get("TORCHELASTIC_RUN_ID", environment.get("SLURM_JOB_ID", ""))
-    key = environment.get(KEY, f"symdnn {job}").encode()
+    # A rank of a run that has failed must not meet the next one's rank 0 at the same port.
+    run = f"symdnn {job} {launcher.restarts(environment)}"
+    key = environment.get(KEY, run).encode()
     if place.rank:
         return connect(place.rank, host, port, key, float(config.distributed.timeout))
     try:

@@ -167,6 +167,8 @@ class Store:
 
     def __init__(self, rank: int, hub: Hub | None = None, line: Connection | None = None) -> None:
         self.rank, self._hub, self._line = rank, hub, line
+        #: The machine of rank 0, as the ranks reach it.
+        self.address = "127.0.0.1"
         self._lock = threading.Lock()
         self._server: _Server | None = None
 
@@ -329,6 +331,7 @@ def serve(size: int, key: bytes, host: str = "127.0.0.1", port: int = 0) -> tupl
 
     listener = Listener((host, port), backlog=size, authkey=key)
     store = Store(0, hub := Hub(size))
+    store.address = host
     store._server = _Server(hub, listener, size - 1)
     return store, int(listener.address[1])
 
@@ -352,4 +355,6 @@ def connect(rank: int, host: str, port: int, key: bytes, wait: float) -> Store:
             time.sleep(0.05)
             continue
         line.send_bytes(str(rank).encode())
-        return Store(rank, line=line)
+        store = Store(rank, line=line)
+        store.address = host
+        return store

@@ -279,3 +279,26 @@ def check_steps_shared_out_have_one_order_of_collectives():
         found.append([float(train(value[r::n], labels[r::n])) for _ in range(4)])
     for losses in found[1:]:
         np.testing.assert_allclose(losses, found[0], rtol=1e-4)
+
+
+def check_operands_may_lie_in_memory_of_their_own():
+    """Without NCCL it is not registered, which the report says; results are the same."""
+    n, r = dist.size(), dist.rank()
+    x, w = T.matrix("x"), symdnn.shared(np.ones((160, 160), "float32"), name="w")
+    loss = T.sqr(T.dot(x, w)).mean()
+    updates = [(w, w - np.float32(0.5) * symdnn.grad(loss, w))]
+    values = np.random.default_rng(4).normal(size=(n, 8, 160)).astype("float32")
+    found = []
+    for registered in (False, True):
+        w.set_value(np.ones((160, 160), "float32"))
+        with symdnn.config.change_flags({"distributed.registered": registered}):
+            train = symdnn.function([x], loss, updates=dist.data_parallel(updates))
+            for _ in range(4):
+                train(values[r])
+        found.append(w.get_value())
+        assert bool(train.distributed_report().registered) == (registered and n > 1)
+    np.testing.assert_array_equal(*found)
+    if n > 1:
+        assert "registered memory of plan 0: none: " in str(train.distributed_report())
+        (plan,) = train.plans()
+        assert "registered at " in plan.memory.text()

@@ -195,3 +195,27 @@ def slopes_of_means(values, steps):
         slope = slope * (1 - np.tanh(mean) ** 2)
         mean = np.tanh(mean)
     return slope
+
+
+def check_large_values_in_all_calls_of_a_step():
+    """As it is first, then captured, then replayed on a GPU; with new values in each call."""
+    n, r = dist.size(), dist.rank()
+    x, k = T.vector("x"), T.scalar("k")
+    bucket = dist.all_reduce([x * k, T.sqr(x[:70_001]), x[:3] + k], "mean")
+    part = dist.reduce_scatter(x * k, "sum")
+    whole = dist.all_gather(T.exp(-x[:20_003]))
+    f = symdnn.function([x, k], [*bucket, part, whole, dist.all_reduce(T.sqr(x), "max")])
+    rng = np.random.default_rng(11)
+    for call in range(4):
+        values = rng.normal(size=(n, 12 * 9_001)).astype("float32")
+        c = np.float32(call + 1)
+        got = f(values[r], c)
+        squares = np.square(values)
+        scattered = np.split((values * c).sum(axis=0), n)[r]
+        wanted = [
+            (values * c).mean(axis=0), squares[:, :70_001].mean(axis=0),
+            (values[:, :3] + c).mean(axis=0), scattered,
+            np.exp(-values[:, :20_003]).reshape(-1), squares.max(axis=0),
+        ]  # fmt: skip
+        for a, b in zip(got, wanted, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)

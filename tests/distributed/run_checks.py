@@ -1,5 +1,7 @@
 """Run by each of several processes: all checks of the modules named, one after the other.
 
+With ``SYMDNN_LEAST_REGISTERED=0`` small operands lie in registered memory, too, if any do.
+
 Each rank writes ``{check: error or ""}`` and what checks returned to a JSON file, rank 0 also the
 seconds that each took to its standard output. After the first error the processes can't go on
 together.
@@ -7,15 +9,18 @@ together.
 
 import importlib
 import json
+import os
 import sys
 import time
 import traceback
 
 import symdnn.distributed as dist
+from symdnn.gpu.nccl import kernels
 
 
 def main(out, only, modules):
     dist.init()
+    kernels._LEAST_REGISTERED_BYTES = int(os.environ.get("SYMDNN_LEAST_REGISTERED", 64 << 10))
     errors, values = {}, {}
     for module in modules:
         found = importlib.import_module(f"tests.distributed.{module}")

@@ -9,9 +9,8 @@ import sys
 
 import pytest
 
-from symdnn import launch_cli
+from symdnn.commands import launch
 from tests.distributed import harness
-from tests.environment import environment
 
 PROGRAM = harness.ROOT / "tests" / "distributed" / "faulty_program.py"
 
@@ -38,9 +37,9 @@ def test_a_rank_that_raises_is_named_with_its_error():
 
 
 def test_the_launcher_says_that_processes_of_mpi_failed(monkeypatch, capfd):
-    monkeypatch.setattr(launch_cli, "_mpiexec", lambda: "/bin/false")
+    monkeypatch.setattr(launch, "_mpiexec", lambda: "/bin/false")
     args = argparse.Namespace(n=2, engine="mpi", restarts=0, script=__file__, arguments=[])
-    assert launch_cli.run(args) == 1
+    assert launch.run(args) == 1
     assert "symdnn launch: mpiexec exited with 1" in capfd.readouterr().err
 
 
@@ -109,16 +108,3 @@ def test_ctrl_c_ends_all(engine):
         assert [found.stdout.readline(), found.stdout.readline()] == ["UP\n", "UP\n"]
         os.killpg(found.pid, signal.SIGINT)
         assert found.wait(20) != 0
-
-
-@pytest.mark.slow
-def test_a_killed_rank_is_started_again_and_resumes(tmp_path):
-    pytest.importorskip("mpi4py")
-    file = harness.ROOT / "tests" / "distributed" / "restarted.py"
-    launch = ["launch", "-n", "2", "--engine", "mpi", "--restarts", "1", str(file)]
-    command = [sys.executable, "-m", "symdnn", *launch, str(tmp_path / "run.safetensors")]
-    env = environment(SYMDNN_FLAGS="device=cpu,distributed.timeout=20")
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, env=env)
-    assert done.returncode == 0, done.stderr
-    assert "RESTARTS 1 EPOCHS 4" in done.stdout
-    assert "restart 1 of 1" in done.stderr

@@ -12,7 +12,7 @@ import numpy as np
 import symdnn
 import symdnn.tensor as T
 from symdnn.compile.modes.modes import get_mode
-from symdnn.compile.program.capabilities import CAPABILITIES
+from symdnn.compile.program.capabilities import all_capabilities
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.target import Target
 from symdnn.graph.variable import Variable
@@ -131,7 +131,7 @@ def text_of(name: str) -> str:
     # What is fused depends on whether the machine can compile.
     selection = get_mode("FAST_RUN").selection.excluding("fusion")
     with symdnn.config.change_flags(floatX="float32"):
-        optimise(fgraph, Target("cpu"), selection, CAPABILITIES, after_phase=after_phase)
+        optimise(fgraph, Target("cpu"), selection, all_capabilities(), after_phase=after_phase)
     return "\n".join(p.rstrip("\n") + "\n" for p in parts)
 
 

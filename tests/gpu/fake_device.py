@@ -61,6 +61,12 @@ class FakeContext:
     def current(self) -> Any:
         return self.lock
 
+    def enter(self) -> bool:
+        return False
+
+    def leave(self, pushed: bool) -> None:
+        assert not pushed
+
     def enqueue(self, what: str, work: Any) -> None:
         if self.recording is not None:
             self.recording.append((what, work))
@@ -75,7 +81,9 @@ class FakeContext:
         self.asked.append(source)
         return name, library(source, name)
 
-    def launch(self, function: Any, grid: Any, block: Any, shared: int, args: Any) -> None:
+    def launch(
+        self, function: Any, grid: Any, block: Any, shared: int, args: Any, stream: Any = None
+    ) -> None:
         name, kernel = function
         parameters = np.frombuffer(args[0].tobytes(), np.uint8).copy()
         three = [np.array((*sizes, 1, 1)[:3], np.uint32) for sizes in (grid, block)]
@@ -117,16 +125,22 @@ class Block:
         self.size, self.address = nbytes, self.bytes.ctypes.data
 
 
+class FakePool:
+    def allocate(self, nbytes: int) -> Block:
+        return Block(max(nbytes, 16))
+
+
 class FakeMemory(CudaMemory):
     def __init__(self, context: FakeContext) -> None:
         self.context, self.place = context, context.place  # type: ignore[assignment]
         self._in_flight, self._keeping, self._graph_staging = [], None, None
+        self._pool = self._source = FakePool()  # type: ignore[assignment]
         self.before_reading = lambda: None
 
     def empty(self, shape: Any, dtype: str) -> RawArray:
         array = RawArray(0, tuple(shape), dtype)
-        owner = Block(max(array.nbytes, 16))
-        if self._keeping is not None:
+        owner = self._source.allocate(array.nbytes)
+        if self._keeping is not None and self._source is self._pool:
             self._keeping.append(owner)
         return RawArray(owner.address, array.shape, dtype, array.strides, owner)
 

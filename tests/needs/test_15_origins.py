@@ -19,7 +19,7 @@ import symdnn.tensor as T
 from symdnn import Function, Mode, function
 from symdnn.autodiff import grad
 from symdnn.compile.execute.targets import resolve_target
-from symdnn.compile.program.capabilities import CAPABILITIES
+from symdnn.compile.program.capabilities import all_capabilities
 from symdnn.compile.program.placing import program_of
 from symdnn.compile.program.program import If, Program, Segment
 from symdnn.errors import DataDependentShape, ShapeMismatch, SymdnnError
@@ -92,7 +92,7 @@ def test_every_node_of_every_pass_has_the_users_line(target: str, rest: bool) ->
     for case in seeded.part(CASES, 4, rest):
         fgraph = FunctionGraph(*users_program(case, draw(case)))
         after = partial(note, passes, fgraph)
-        optimise(fgraph, machine, mode.selection, CAPABILITIES, after_phase=after)
+        optimise(fgraph, machine, mode.selection, all_capabilities(), after_phase=after)
         passes["program"] += without_line(of_program(program_of(fgraph, machine, mode)))
     assert list(passes) == [*PHASES, "program"]
     assert not any(passes.values()), [(phase, found[:9]) for phase, found in passes.items()]

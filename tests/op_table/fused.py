@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from symdnn.graph.variable import constant
 from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, AdvancedSubtensor
 from symdnn.ops.array.reduce import AnyTrue, Max, Sum
 from symdnn.ops.array.slices import FULL
@@ -11,7 +12,7 @@ from symdnn.ops.elementwise.complexes import complex as cplx
 from symdnn.ops.elementwise.complexes import imag, real
 from symdnn.ops.lowered.fused import FusedComplex, FusedElemwise, FusedReduce, fused_elementwise
 from symdnn.ops.lowered.fused_rows import FusedRows, Stage, layer_norm_rows
-from symdnn.ops.lowered.gathered import AddGathered, ListedSums
+from symdnn.ops.lowered.gathered import AddGathered, ListedSums, PlacedSums
 from symdnn.ops.lowered.totals import Totals
 from symdnn.ops.nn.batchnorm import LayerNorm
 from tests.op_table.record import OpCase, integers, normal
@@ -95,6 +96,23 @@ def gathered(x, source, i, j):
     return AddGathered(AdvancedSubtensor(rows), AdvancedIncSubtensor(rows))(x, source, i, j)
 
 
+def placed(*ys):
+    slices = ((slice(1, 4), FULL, FULL), (slice(None, None, 2), slice(1, -1), FULL))
+    parts = tuple(
+        tuple(e if e == FULL else (e.start, e.stop, e.step) for e in part)
+        for part in (*slices, (FULL, slice(1, None), slice(0, 7, 2)))
+    )
+    return PlacedSums((4, 5, 7), parts, (1.0, -2.0, 3.0))(*ys, *map(constant, (4, 5, 7)))
+
+
+def placed_numpy(x, y, z):
+    out = np.zeros((4, 5, 7))
+    out[1:4] += x
+    out[::2, 1:-1] -= 2 * y
+    out[:, 1:, :7:2] += 3 * z
+    return out
+
+
 def gathered_numpy(x, source, i, j):
     out = x.copy()
     np.add.at(out, j, source[i])
@@ -114,6 +132,8 @@ CASES = [
            (normal(2, 3, 3, dtype="float16"), listed([[1], [0]]), listed([[2, 1], [0, -1]])),
            lambda x, i, j: np.stack([x[::-1, :, 2] + x[::-1, :, 1], x[::-1, :, 0]], 2),
            grad=False, rtol=1e-3),
+    OpCase("placed_sums", (PlacedSums,), placed,
+           (normal(3, 5, 7), normal(2, 3, 7), normal(1, 4, 4)), placed_numpy, grad=False),
     OpCase("totals", (Totals,), total, (normal(3, 4), normal(7), normal(2, 0), normal(5, 1, 2)),
            lambda a, b, c, d: np.asarray((a * a).sum() + b.sum() + c.sum() + d.sum()), grad=False),
     OpCase("fused_elementwise", (FusedElemwise,), fused,

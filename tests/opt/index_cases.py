@@ -11,12 +11,14 @@ from symdnn.ops.array.cumulative import CumMax, CumMin, CumProd, CumSum, LinearR
 from symdnn.ops.array.getitem import inc_subtensor, reduce_subtensor, set_subtensor
 from symdnn.ops.array.index import IncSubtensor, Subtensor
 from symdnn.ops.array.join import Join, Split, join, split
+from symdnn.ops.array.pad import Pad, pad
 from symdnn.ops.array.reduce import max, min, prod, sum
 from symdnn.ops.core.make_vector import make_vector
 from symdnn.ops.core.shape import Alloc, DimShuffle, Reshape, alloc, dimshuffle, shape_i
-from symdnn.ops.elementwise.arithmetic import Add
+from symdnn.ops.elementwise.arithmetic import Add, Mul
 from symdnn.ops.elementwise.math import exp, sin
 from symdnn.ops.linalg.dot import dot
+from symdnn.ops.lowered.gathered import PlacedSums
 from tests.opt.harness import MAT, TWO, RuleCase, boolean, f64, i64
 
 PLAIN = ("index_in_plain_form",)
@@ -42,6 +44,12 @@ def rows_of(x, *rows):
 
 def added_to(x, y, *rows):
     return inc_subtensor(x[np.array(rows)], y)
+
+
+def _slopes(x):
+    """The gradient of the squared differences of rows."""
+    d = exp(x[1:]) - exp(x[:-1])
+    return inc_subtensor(inc_subtensor(x.zeros_like()[:-1], -2.0 * d)[1:], 2.0 * d)
 
 
 INDEX_ARRAYS = [
@@ -237,6 +245,18 @@ INCREMENTS = [
              lambda x, y: exp(x) + inc_subtensor(x.zeros_like()[1], y),
              lambda x, y: inc_subtensor(exp(x)[1], y),
              lambda x, y: exp(x) + inc_subtensor(x[1], y), gone=(Add,)),
+    RuleCase("inside_of_a_pad", (f64("n", "m"),),
+             lambda x: exp(pad(x, ((0, 2), (3, 1)))[:-2, 3:-1]), exp,
+             lambda x: exp(pad(x, ((0, 2), (3, 1)))[:-2, 2:-1]), gone=(Pad, Subtensor)),
+    RuleCase("inside_of_a_pad", (f64(4, 5),), lambda x: exp(pad(x, 2)[2:6, 2:7]), exp,
+             lambda x: exp(pad(x, 2)[2:5, 2:7]), id="inside_of_a_pad_of_known_size"),
+    RuleCase("increments_of_zeros_are_one_pass", (f64("n", "m"),), _slopes, None,
+             lambda x: inc_subtensor(x[1:], -2.0 * x[1:]), gone=(IncSubtensor, Alloc, Mul),
+             made=(PlacedSums,)),
+    RuleCase("increments_of_zeros_are_one_pass", (f64("n", "m"), i64()),
+             lambda x, k: inc_subtensor(x.zeros_like()[1:, ::2], exp(x)[1:, ::2]), None,
+             lambda x, k: inc_subtensor(x.zeros_like()[:k], exp(x)[:k]), gone=(IncSubtensor,),
+             made=(PlacedSums,), id="a_slice_of_zeros_is_one_pass"),
     RuleCase("increments_of_one_part", TWO,
              lambda x, y: inc_subtensor(inc_subtensor(x.zeros_like()[1:], y[1:])[1:], x[1:]),
              lambda x, y: inc_subtensor(x.zeros_like()[1:], y[1:] + x[1:]),

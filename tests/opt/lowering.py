@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from symdnn.autodiff import grad
-from symdnn.compile.program.capabilities import CAPABILITIES
+from symdnn.compile.program.capabilities import all_capabilities
 from symdnn.graph.check import check_graph
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.fgraph import FunctionGraph
@@ -54,7 +54,7 @@ def rewritten(
 ) -> FunctionGraph:
     """The graph of ``outputs``, rewritten for ``target`` and checked."""
     fgraph = FunctionGraph(list(vs), list(outputs))
-    optimise(fgraph, target, selection, CAPABILITIES)
+    optimise(fgraph, target, selection, all_capabilities())
     check_graph(fgraph)
     return fgraph
 

@@ -19,8 +19,17 @@ from symdnn.ops.core.shape import DimShuffle, dimshuffle, shape_i
 from symdnn.ops.elementwise import arithmetic as A
 from symdnn.ops.elementwise import math as M
 from symdnn.ops.elementwise.activations import gelu, sigmoid, softplus
-from symdnn.ops.elementwise.comparison import lt
-from symdnn.ops.elementwise.special import erf, erfc, erfcx, exprel, log_erfc, logit
+from symdnn.ops.elementwise.comparison import ge, lt, switch
+from symdnn.ops.elementwise.special import (
+    erf,
+    erfc,
+    erfcx,
+    exprel,
+    gamma,
+    gammaln,
+    log_erfc,
+    logit,
+)
 from symdnn.ops.linalg.products import BatchedDot, Dot
 from symdnn.ops.nn import crossentropy as X
 from symdnn.ops.nn import softmax as S
@@ -92,6 +101,13 @@ FORMS = [
              lambda x: sigmoid(-x), lambda x: M.exp(-x) * sigmoid(-x)),
     RuleCase("log_of_exp_plus_exp", TWO, lambda x, y: M.log(M.exp(x) + M.exp(y)), M.logaddexp,
              lambda x, y: M.log(M.exp(x) - M.exp(y))),
+    RuleCase("log_of_gamma", MAT, lambda x: M.log(gamma(x)),
+             lambda x: gammaln(x) + switch(ge(gamma(x), 0), C(0), C(np.nan)),
+             lambda x: M.log(gammaln(x))),
+    RuleCase("log_of_gamma", MAT, lambda x: M.log(gamma(M.exp(x))), lambda x: gammaln(M.exp(x)),
+             lambda x: M.log(-gamma(M.exp(x))), id="log_of_gamma_of_positive"),
+    RuleCase("log_of_abs_gamma", MAT, lambda x: M.log(abs(gamma(x))), gammaln,
+             lambda x: M.log(A.sqr(gamma(x)))),
     RuleCase("log_of_sum_of_exp", MAT, lambda x: M.log(M.exp(x).sum(axis=1)),
              lambda x: R.logsumexp(x, axis=1),
              lambda x: M.log(M.exp(x).sum(axis=1, dtype="float32"))),

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from symdnn.compile.program.capabilities import CAPABILITIES
+from symdnn.compile.program.capabilities import all_capabilities
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.op import Op
@@ -50,6 +50,7 @@ ELSEWHERE: dict[str, str] = {
     "hermitian_by_lu": "only a GPU has it: tests/gpu/solver",
     "write_out_rnn_lanes": "likewise: tests/ops/nn/test_rnn.py, by the loop that a GPU has",
     "write_out_selections": "likewise: tests/ops/array/test_order_statistics.py",
+    "write_out_complex_sums": "likewise: tests/gpu/codegen/test_complex.py",
     "overlap_all_reduce": "a group of several ranks: tests/distributed/test_graphs.py",
     "overlap_moves": "likewise",
     "overlap_agreement": "likewise",
@@ -326,7 +327,9 @@ def test_places_in_transposed_tensors(order: Any, function: Any, rng: np.random.
         axes = [None, 0, -1, (0, 1), (1, 0), (-1, 0), tuple(range(ndim - 1)), (ndim - 1, ndim - 2)]
         outs = [o for axis in axes for o in _several(function(x.dimshuffle(order), axis))]
         fgraph = FunctionGraph([x], outs)
-        optimise(fgraph, CPU, Selection(frozenset({"fast_run", "fast_compile"})), CAPABILITIES)
+        optimise(
+            fgraph, CPU, Selection(frozenset({"fast_run", "fast_compile"})), all_capabilities()
+        )
         plain = evaluate(outs, {x: a})
         for got, want in zip(evaluate(fgraph.outputs, {fgraph.inputs[0]: a}), plain, strict=True):
             np.testing.assert_array_equal(got, want)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from symdnn.autodiff import grad
-from symdnn.compile.program.capabilities import CAPABILITIES
+from symdnn.compile.program.capabilities import all_capabilities
 from symdnn.graph.check import check_graph
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.fgraph import FunctionGraph
@@ -24,7 +24,7 @@ ALL = Selection(frozenset({"fast_run", "fast_compile"}))
 
 def optimised(vs: list[Variable], outs: list[Variable]) -> FunctionGraph:
     fgraph = FunctionGraph(vs, outs)
-    optimise(fgraph, Target(kind="cpu"), ALL, CAPABILITIES)
+    optimise(fgraph, Target(kind="cpu"), ALL, all_capabilities())
     check_graph(fgraph)
     return fgraph
 

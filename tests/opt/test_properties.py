@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from symdnn.autodiff import grad
-from symdnn.compile.program.capabilities import CAPABILITIES
+from symdnn.compile.program.capabilities import all_capabilities
 from symdnn.graph.check import check_graph
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.fgraph import FunctionGraph
@@ -90,7 +90,7 @@ def check(outputs: list[Variable], variables: list[Variable], arrays: list[Any])
     # Where it overflows, rewriting may overflow later or not at all.
     assume(all(np.isfinite(w).all() for w in want))
     fgraph = FunctionGraph(variables, outputs)
-    optimise(fgraph, Target(kind="cpu"), ALL, CAPABILITIES)
+    optimise(fgraph, Target(kind="cpu"), ALL, all_capabilities())
     check_graph(fgraph)
     got = evaluate(fgraph.outputs, dict(zip(fgraph.inputs, arrays)))
     for g, w in zip(got, want, strict=True):

@@ -103,9 +103,7 @@ def attempt(function, args):
    if entry is not None:
     plan, bound, cache, entering, stamp, closed, plain = entry
     runtime = bound.runtime
-    lock = runtime.lock
-    lock.acquire()
-    try:
+    with runtime.lock:
      if plain and runtime.depth < 0 and plan is cache.latest{current}:
       count = bound.calls + 1
       quick = (bound.quick and count != bound.next_look
@@ -131,8 +129,6 @@ _SHORTCUT_END = """\
        raise
       finally:
        runtime.depth = -1
-    finally:
-     lock.release()
  return otherwise(function, args)
 """
 #: Once a plan is hot, one compiled function may take over.

@@ -28,7 +28,7 @@ from symdnn.ops.core.shape import DimShuffle
 from symdnn.ops.elemwise import Elemwise
 from symdnn.ops.linalg.products import BatchedDot, Dot
 from symdnn.ops.lowered.fused import FusedComplex, FusedElemwise, FusedReduce
-from symdnn.ops.vendor.onednn import OneDnnMatmul
+from symdnn.ops.lowered.lowered import neutral_of
 
 __all__ = ["HostCalls", "fast_calls"]
 
@@ -190,7 +190,7 @@ def _steps_read(segment: Segment, v: Variable) -> tuple[int, ...]:
     if len(readers) != 1 or not reached.isdisjoint(segment.outputs):
         return ()
     (reader,) = readers
-    if isinstance(reader.op, Dot | BatchedDot | OneDnnMatmul):
+    if isinstance(neutral_of(reader.op), Dot | BatchedDot):
         return STEPS_OF_PRODUCTS
     loop = isinstance(reader.op, _LOOPS)
     return STEPS_OF_LOOPS if loop else ()

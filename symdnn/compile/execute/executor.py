@@ -82,6 +82,13 @@ class Executor:
         for runner in self._runners:
             yield from runner.loop_states()
 
+    def loops(self) -> Iterator[LoopRunner]:
+        """The loops outside of branches, and those in their steps."""
+        for runner in self._runners:
+            if isinstance(runner, _LoopRunner):
+                yield runner.runner
+                yield from runner.body.loops()
+
     def plans(self) -> list[Plan]:
         """All plans made so far."""
         return [p for cache in self.plan_caches() for p in cache.plans.values()]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from symdnn.compile.plan.plan import Plan
 from symdnn.compile.program.carried import carried_states
-from symdnn.compile.program.program import Loop, Segment
+from symdnn.compile.program.program import Loop, Program, Segment
 from symdnn.graph.evaluate import describe_failure
 from symdnn.graph.place import HOST
 from symdnn.graph.runtime import Runtime, Watcher
@@ -15,6 +15,8 @@ from symdnn.graph.variable import Constant, Variable
 from symdnn.ops.collective.base import Collective
 from symdnn.ops.control.scan import Scan
 from symdnn.ops.control.scan_loop import run_loop
+from symdnn.ops.lowered.positions import counts_of
+from symdnn.ops.lowered.transfer import HostFromGpu
 
 if TYPE_CHECKING:
     from symdnn.compile.execute.executor import Executor
@@ -41,7 +43,9 @@ class LoopRunner:
             self.kept_at = [[i for i, w in enumerate(kept) if w is v] for v in self.segment.outputs]
         #: States whose memory a step may write.
         self.written = carried_states(op, region.body)
-        #: The body's plan in the last run.
+        #: Inputs of which the host reads numbers in each step.
+        self.counts = counts_of(region.node)
+        #: The plan of a body that is one segment, in the last run.
         self.plan: Plan | None = None
         # The steps of a loop around it keep its results.
         fresh = not region.outer
@@ -52,10 +56,13 @@ class LoopRunner:
     def _may_be_a_graph(self) -> bool:
         """Whether all steps may be captured as one CUDA graph; not those of ``until``, nor with
         collectives: other ranks have other sizes, for which they would capture in other calls."""
-        segment = self.segment
-        if segment is None or segment.place == HOST or self.op.until:
+        segments = self.region.body.segments()
+        if self.op.until or all(s.place == HOST for s in segments):
             return False
-        return not any(isinstance(n.op, Collective) and n.op.group.size > 1 for n in segment.nodes)
+        if any(isinstance(n.op, Collective) and n.op.group.size > 1
+               for s in segments for n in s.nodes):  # fmt: skip
+            return False
+        return self.segment is not None or _is_enqueued(self.region.body)
 
     def run(self, inputs: Sequence[Any], watcher: Watcher | None) -> list[Any]:
         """Outputs of the scan."""
@@ -74,9 +81,20 @@ class LoopRunner:
 
     def _by_steps(self, inputs: Sequence[Any], watcher: Watcher | None = None) -> list[Any]:
         """All steps, one after the other, or captured."""
+        inputs = self._counting_on_host(inputs)
         if self.graphs is None or watcher is not None:
             return self.work(inputs, watcher)
         found: list[Any] = self.graphs.run(inputs, self)
+        return found
+
+    def _counting_on_host(self, inputs: Sequence[Any]) -> Sequence[Any]:
+        """Inputs, on the host if each step reads one of their numbers: read once, not each time."""
+        if self.runtime.memory.place == HOST or not self.counts:
+            return inputs
+        found = list(inputs)
+        for i in self.counts:
+            v = self.region.node.inputs[i]
+            found[i] = v.data if isinstance(v, Constant) else self.runtime.to_host(found[i])
         return found
 
     def _as_a_whole(self, inputs: Sequence[Any]) -> list[Any]:
@@ -88,17 +106,18 @@ class LoopRunner:
         known = 0 if self.op.until else self.steps(inputs)
         results: list[Any] | None = self.whole.run(inputs, known)
         if results is not None:
-            if self.graphs is not None:
-                self.graphs.forget(inputs)
+            if self.graphs is not None and self.graphs.signatures:
+                self.graphs.forget(self._counting_on_host(inputs))
             return results
         if not self.op.until:
             return self._by_steps(inputs)
         limit = self.whole.after(inputs)
+        given = self._counting_on_host(inputs)
         try:
-            results = self.work(inputs, limit=limit)
+            results = self.work(given, limit=limit)
         except _ManySteps:
             found: list[Any] | None = self.whole.run(inputs, limit)
-            return self.work(inputs) if found is None else found
+            return self.work(given) if found is None else found
         self.whole.run_by_steps(inputs, int(results[-1]))
         return results
 
@@ -137,10 +156,21 @@ class LoopRunner:
         """The most steps for these inputs."""
         return int(self.op.split(inputs).steps)
 
-    def is_current(self, plan: Plan) -> bool:
-        """Whether a plan of the body is still in the cache; counts as a use of it."""
-        (cache,) = self.body.plan_caches()
-        return cache.used(plan)
+    @property
+    def plans(self) -> list[Plan]:
+        """The plans of the last run; of a body of several segments all that there are."""
+        return self.body.plans() if self.plan is None else [self.plan]
+
+    def is_current(self, plans: Sequence[Plan]) -> bool:
+        """Whether plans of the body are still in their caches; counts as a use of them."""
+        caches = list(self.body.plan_caches())
+        return all(any(cache.used(p) for cache in caches) for p in plans)
+
+    def forget_inner_graphs(self) -> None:
+        """Free the graphs of loops in the body: they are part of a graph of the whole."""
+        for runner in self.body.loops():
+            if runner.graphs is not None:
+                runner.graphs.signatures.clear()
 
     def _reading_condition(self, step: Step) -> Step:
         if not self.op.until:
@@ -224,6 +254,26 @@ def _limited(step: Step, limit: int) -> Step:
         return step(arguments, targets)
 
     return counted
+
+
+def _is_enqueued(body: Program) -> bool:
+    """Whether the host reads no results of a step, and does no more than arithmetic of sizes."""
+    for region in body.regions:
+        if isinstance(region, Loop):
+            op = region.node.op
+            if not isinstance(op, Scan) or op.until or not _is_enqueued(region.body):
+                return False
+            continue
+        if not isinstance(region, Segment) or region.guard is not None:
+            return False
+        if region.nodes and region.place == HOST:
+            return False
+        nodes = (*region.host, *region.nodes)
+        if any(isinstance(n.op, HostFromGpu) for n in nodes):
+            return False
+        if any(n.op.host_callback or n.op.ordered for n in region.host):
+            return False
+    return True
 
 
 def _only_segment(region: Loop) -> Segment | None:

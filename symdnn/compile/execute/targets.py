@@ -16,7 +16,6 @@ from symdnn.graph.place import HOST, Place, check_one_gpu
 from symdnn.graph.runtime import Runtime
 from symdnn.graph.target import Target
 from symdnn.graph.variable import Variable
-from symdnn.libraries.table import LIBRARIES
 
 __all__ = ["Devices", "load_kernels", "resolve_target"]
 
@@ -57,6 +56,8 @@ def resolve_target(wanted: Target | str | None = None, explain: bool = False) ->
 
 def cpu_target(notes: tuple[str, ...] = ()) -> Target:
     """The target for this machine's CPU: versions of libraries, instruction set, threads."""
+    from symdnn.libraries.table import LIBRARIES
+
     facts: dict[str, Any] = {}
     for library in LIBRARIES:
         if library.backend.kind == "cpu" and library.detected_by:
@@ -105,6 +106,8 @@ def load_kernels(target: Target) -> None:
 @cache
 def _load_library_kernels(kind: str) -> None:
     """Enter the kernels that stand in the rooms of libraries."""
+    from symdnn.libraries.table import LIBRARIES
+
     for library in LIBRARIES:
         if library.backend.kind == kind and library.kernels:
             enter(kind, importlib.import_module(library.kernels).KERNELS)

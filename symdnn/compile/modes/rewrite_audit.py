@@ -10,7 +10,7 @@ import numpy as np
 
 from symdnn.compile.modes.noise import SAMPLES, rounded
 from symdnn.compile.modes.tolerance import difference
-from symdnn.compile.program.capabilities import CAPABILITIES
+from symdnn.compile.program.capabilities import all_capabilities
 from symdnn.compile.program.mode import Audit
 from symdnn.errors import DebugModeError, NotEvaluable
 from symdnn.graph.fgraph import FunctionGraph
@@ -92,7 +92,7 @@ class RewriteAudit(Audit):
         wanted = _shape_of_graph(fgraph)
         for _ in range(self.patience - 1):
             again = self._before.clone()[0]
-            optimise(again, self.target, self.selection, CAPABILITIES)
+            optimise(again, self.target, self.selection, all_capabilities())
             if _shape_of_graph(again) != wanted:
                 raise DebugModeError("DebugMode: rewriting the same graph again gave another graph")
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from symdnn.compile.plan.operand_memory import place_operands
 from symdnn.compile.plan.packing import Buffer, assign_offsets, largest_live_set
-from symdnn.compile.plan.parts import joined_views, placed, reads_turned, split_views
+from symdnn.compile.plan.parts import is_there, joined_views, placed, reads_turned, split_views
 from symdnn.compile.plan.result_block import add_block
 from symdnn.compile.plan.result_layout import is_read_in_place, result_strides
 from symdnn.compile.plan.specialise import Specialised
@@ -23,11 +24,13 @@ from symdnn.compile.plan.views import (
     must_run,
     plain_strides,
 )
+from symdnn.graph.kernel import OperandMemory
 from symdnn.graph.place import HOST
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.array.join import Join, Split
 from symdnn.ops.control.scan_loop import MOST_BYTES_OF_STEPS_AT_ONCE
+from symdnn.ops.core.shape import DimShuffle
 from symdnn.ops.lowered.transfer import GpuFromHost, HostFromGpu
 from symdnn.ops.nn.channels_last import Reorder
 
@@ -35,6 +38,8 @@ __all__ = ["MemoryPlan", "plan_memory"]
 
 #: Bytes that wait for their check in a guarded run: about what a card's second-level cache holds.
 _MOST_WAITING_BYTES = 32 << 20
+#: Bytes of an output for which a view costs less than a copy by a plan of compiled steps alone.
+_LEAST_TURNED = 1 << 16
 
 
 @dataclass
@@ -63,6 +68,9 @@ class MemoryPlan:
     carried: dict[Variable, Variable] = field(default_factory=dict)
     #: Memory of the outputs together, in which other values are before; None: each has its own.
     block: Variable | None = None
+    #: Memory of libraries -> bytes of it; collective -> offsets of its operands there.
+    registered: dict[OperandMemory, int] = field(default_factory=dict)
+    slots: dict[Apply, tuple[OperandMemory, tuple[int, ...]]] = field(default_factory=dict)
     arena_bytes: int = 0
     live_bytes: int = 0
     #: Nodes behind which a guarded run on a device checks what was computed since the last one.
@@ -80,7 +88,7 @@ class MemoryPlan:
         lines = [f"arena {self.arena_bytes} bytes, largest live set {self.live_bytes}"]
         for v, view in self.views.items():
             b = view.buffer
-            at = f" at {b.offset}" if b.kind == "arena" else ""
+            at = f" at {b.offset}" if b.kind in ("arena", "registered") else ""
             lines.append(f"  {v}: {b.kind}{at}, {b.nbytes} bytes, steps {b.first}..{b.last}")
         lines += [f"  {new} is made in {old}" for new, old in self.stored.items()]
         lines += [f"  {new} is copied to {old}" for new, old in self.copied.items()]
@@ -111,6 +119,7 @@ def plan_memory(spec: Specialised, *, in_place: bool = True) -> MemoryPlan:
         if workspace := spec.choices[node].workspace_bytes:
             plan.workspaces[node] = Buffer(None, "workspace", workspace, step, step)
     plan.block = add_block(spec, plan.views)
+    place_operands(spec, plan)
     workspaces = plan.workspaces
     fixed = [*plan.arena_buffers(), *(w for n, w in workspaces.items() if n not in spec.budgeted)]
     fitted = [w for n, w in workspaces.items() if n in spec.budgeted]
@@ -200,8 +209,9 @@ def _try_output_view(
 ) -> bool:
     """Let an output be a view of a whole value, which then is allocated outside of the arena.
 
-    It saves a copy. On a CPU the output is an array with that value as its base; on a GPU the
-    output's memory is that of the value, and of its other views.
+    It saves a copy. On a CPU the output is an array with that value as its base, and a transpose
+    of it has its order of axes, as in NumPy; on a GPU the output's memory is that of the value, and
+    of its other views.
     """
     if len(node.outputs) != 1 or node.op.views.get(0) is None:
         return False
@@ -218,12 +228,9 @@ def _try_output_view(
     if not plan.copied.keys().isdisjoint(sharing):
         return False
     view = derived_view(spec, node, seen, shape)
-    if (
-        view is None
-        or view.offset
-        or not view.contiguous
-        or byte_count(out, shape) != seen.buffer.nbytes
-    ):
+    whole = byte_count(out, shape) == seen.buffer.nbytes
+    turns = on_host and isinstance(node.op, DimShuffle) and seen.buffer.nbytes >= _LEAST_TURNED
+    if view is None or view.offset or not whole or not (view.contiguous or turns):
         return False
     seen.buffer.kind = "outside"
     if not on_host:
@@ -263,17 +270,8 @@ def _find_joined(spec: Specialised, plan: MemoryPlan, node: Apply) -> None:
     if whole.buffer.kind != "arena" or 0 in whole.shape:
         return
     pairs = zip(node.inputs, joined_views(spec, node, whole))
-    found = [i for i, (v, part) in enumerate(pairs) if _is_there(plan.views[v], part)]
+    found = [i for i, (v, part) in enumerate(pairs) if is_there(plan.views[v], part)]
     _note_parts(plan, node, found, len(node.inputs))
-
-
-def _is_there(view: View, part: View) -> bool:
-    strides = [(a, b) for a, b, n in zip(view.strides, part.strides, part.shape) if n != 1]
-    return (
-        view.buffer is part.buffer
-        and view.offset == part.offset
-        and all(a == b for a, b in strides)
-    )
 
 
 def _note_parts(plan: MemoryPlan, node: Apply, found: Collection[int], count: int) -> None:

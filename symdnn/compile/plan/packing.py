@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from symdnn.graph.kernel import OperandMemory
 from symdnn.graph.variable import Variable
 
 __all__ = [
@@ -26,7 +27,8 @@ class Buffer:
 
     ``kind`` is ``arena`` (at ``offset``, in bytes), ``outside`` (an input of the segment, or an
     output, which is allocated at each call), ``in block`` (at ``offset`` in that of all outputs),
-    ``made`` (the kernel allocates it), or ``workspace`` (scratch memory in the arena).
+    ``made`` (the kernel allocates it), ``workspace`` (scratch memory in the arena), or
+    ``registered`` (at ``offset`` in ``memory``, that of a library).
     """
 
     variable: Variable | None
@@ -35,6 +37,7 @@ class Buffer:
     first: int = 0
     last: int = 0
     offset: int = 0
+    memory: OperandMemory | None = None
 
 
 def assign_offsets(buffers: Sequence[Buffer], then: Sequence[Buffer] = ()) -> int:

@@ -31,7 +31,7 @@ from symdnn.ops.core.shape import DimShuffle, Reshape
 from symdnn.ops.lowered.transfer import GpuFromHost, HostFromGpu
 from symdnn.ops.nn.channels_last import Reorder
 
-__all__ = ["joined_views", "placed", "reads_turned", "split_views"]
+__all__ = ["is_there", "joined_views", "placed", "reads_turned", "split_views"]
 
 #: A vector of this part of the bytes that a segment makes may be held while much else is made.
 _SMALL_PART = 32
@@ -234,3 +234,13 @@ def split_views(spec: Specialised, node: Apply, source: View) -> dict[int, View]
         for i, (v, view) in enumerate(zip(node.outputs, pieces))
         if not _is_kept(spec, v) and is_read_in_place(spec, v, view)
     }
+
+
+def is_there(view: View, part: View) -> bool:
+    """Whether a value lies where a join would copy it."""
+    strides = [(a, b) for a, b, n in zip(view.strides, part.strides, part.shape) if n != 1]
+    return (
+        view.buffer is part.buffer
+        and view.offset == part.offset
+        and all(a == b for a, b in strides)
+    )

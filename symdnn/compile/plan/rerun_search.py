@@ -128,6 +128,7 @@ class _Annealing:
                     borders = self._borders(crossings, end, parts)
                     yield self._in_parts(borders, end, Way.ONCE)
                     yield self._in_parts(borders, end, Way.OFTEN)
+                    yield self._in_parts(borders, end, Way.ONCE, Way.KEPT)
 
     def _borders(self, crossings: Sequence[set[int]], end: int, parts: int) -> set[int]:
         """The units whose values enter a part, or the last one, at the narrowest points nearby."""
@@ -142,11 +143,16 @@ class _Annealing:
     def _bytes(self, u: int) -> int:
         return sum(self.reruns.sizes[i] for i in self.reruns.made[u])
 
-    def _in_parts(self, borders: set[int], end: int, cheap: Way) -> Ways:
+    def _in_parts(self, borders: set[int], end: int, cheap: Way, last: Way = Way.OFTEN) -> Ways:
+        """Segments, and the way of cheap units in them and in the last part.
+
+        With :attr:`Way.KEPT` for ``last`` no unit counts as cheap: kernels that are fused well take
+        about as long as products.
+        """
         ways: Ways = [Way.KEPT] * len(self.reruns.units)
         for u in self.reruns.free:
             if u not in borders and self.reruns.costly[u]:
                 ways[u] = Way.ONCE if u < end else Way.KEPT
             elif u not in borders:
-                ways[u] = cheap if u < end else Way.OFTEN
+                ways[u] = cheap if u < end else last
         return ways

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
+
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.kernel import Call, kernels_for, own_kernels_for, sized
 from symdnn.graph.op import Op
 from symdnn.graph.target import Target
 from symdnn.graph.variable import Apply
-from symdnn.libraries.table import RULES, not_lowered
-from symdnn.ops.lowered.fused import FusedComplex
 from symdnn.opt.fuse.transfer import Places
-from symdnn.rewriting.rewrite import Capabilities
+from symdnn.rewriting.rewrite import Capabilities, GraphRewrite
 
-__all__ = ["CAPABILITIES", "kernel_reason", "places_of"]
+__all__ = ["all_capabilities", "demanded", "kernel_reason", "places_of"]
 
 
 def kernel_reason(node: Apply, kind: str) -> str | None:
@@ -40,17 +41,28 @@ def _call(node: Apply) -> Call:
 def _fuses(op: Op, kind: str) -> bool:
     """Whether this kind of target has good kernels for a fused op.
 
-    CUDA has for all real ones. Kernels of the CPU say so: without LLVM there is nothing to gain.
+    CUDA has for all. Kernels of the CPU say so: without LLVM there is nothing to gain.
     """
     if kind == "cuda":
-        return not isinstance(op, FusedComplex)
+        return True
     return any(k.fuses(op) for k in kernels_for(type(op), kind))
 
 
-#: All libraries, and the kernel table.
-CAPABILITIES = Capabilities(RULES, kernel_reason, _fuses, not_lowered, _has_own_kernel)
+@cache
+def all_capabilities() -> Capabilities:
+    """All libraries, which are imported where a graph is first rewritten, and the kernel table."""
+    from symdnn.libraries.table import RULES, not_lowered
+
+    return Capabilities(RULES, kernel_reason, _fuses, not_lowered, _has_own_kernel)
+
+
+def demanded(takes: Callable[[GraphRewrite], bool]) -> bool:
+    """Whether compiling fails without some library; ``takes`` is :meth:`Selection.takes`."""
+    from symdnn.libraries.table import LIBRARIES
+
+    return any(each.demanded(takes) for each in LIBRARIES)
 
 
 def places_of(fgraph: FunctionGraph, target: Target, inner: bool = False) -> Places:
     """The places of the nodes of a graph that has its transfers."""
-    return Places(fgraph, target, CAPABILITIES, inner)
+    return Places(fgraph, target, all_capabilities(), inner)

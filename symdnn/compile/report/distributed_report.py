@@ -73,10 +73,13 @@ class DistributedReport:
     """A row for each collective of each plan made so far, in their order.
 
     ``timelines`` has the last call of this rank, or of all ranks; it is empty without a profile.
+    ``registered`` says for each plan with the flag ``distributed.registered`` how many bytes NCCL
+    has registered for its collectives, or why there are none.
     """
 
     rows: tuple[CollectiveRow, ...]
     timelines: tuple[Timeline, ...] = ()
+    registered: tuple[str, ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -125,6 +128,7 @@ class DistributedReport:
         table = [_HEAD, *(r.cells() for r in self.rows)]
         widths = [max(map(len, column)) for column in zip(*table)]
         lines = ["  ".join(c.ljust(w) for c, w in zip(row, widths)).rstrip() for row in table]
+        lines += [f"registered memory of {said}" for said in self.registered]
         lines += [_total(t) for t in self.timelines]
         if not self.timelines:
             lines.append("times: function(..., profile=True)")
@@ -157,6 +161,8 @@ def distributed_report(
     if all_ranks:
         timelines = _gathered(timelines)
     rows: list[CollectiveRow] = []
+    states = [(number, p.bound.registered_state) for number, p in enumerate(plans)]
+    registered = tuple(f"plan {number}: {state}" for number, state in states if state)
     for number, plan in enumerate(plans):
         nodes = plan.specialised.segment.nodes
         for step, node in enumerate(nodes):
@@ -166,7 +172,7 @@ def distributed_report(
                 known = times.get(node, (None, None))
                 between = _between(nodes, step)
                 rows.append(CollectiveRow(number, step, node, len(types), count, between, *known))
-    return DistributedReport(tuple(rows), timelines)
+    return DistributedReport(tuple(rows), timelines, registered)
 
 
 def _times(

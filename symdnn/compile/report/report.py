@@ -15,7 +15,6 @@ from symdnn.compile.program.program import Program, Segment
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.inner import InnerGraph
 from symdnn.graph.variable import Apply, Constant, Shared
-from symdnn.libraries.table import not_lowered
 from symdnn.ops.control.scan import Scan
 from symdnn.opt.layout.layout import layout_text
 from symdnn.opt.precision.amp import precision_text
@@ -177,6 +176,8 @@ def _reasons(stages: Stages) -> dict[Apply, str]:
     """The reasons why nodes were not lowered to a library, and why nodes are on the host."""
     if stages.target.kind == "cpu":
         return {}
+    from symdnn.libraries.table import not_lowered
+
     found = not_lowered(stages.fgraph, stages.target, stages.mode.selection.takes)
     why = {n: f"not by cuDNN: {reason}" for n, reason in found.items()}
     for n, reason in places_of(stages.fgraph, stages.target).without_kernel().items():

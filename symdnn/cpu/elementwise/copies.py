@@ -48,6 +48,7 @@ __all__ = [
     "ShiftKernel",
     "copy_of",
     "copy_refusal",
+    "sum_program",
 ]
 
 #: With fewer elements NumPy's copies are as fast.
@@ -132,7 +133,7 @@ class _CopyLaunches:
     def add(self, source: Array, target: Array) -> None:
         """``target += source``"""
         if self._compiled and target.size:
-            run = self._launch(_sum, source, target)
+            run = self._launch(sum_program, source, target)
             run([target, source], [target])
         else:
             np.add(target, source, out=target)
@@ -166,7 +167,8 @@ class CopyingLaunch(ContiguousLaunch):
 
 
 @cache
-def _sum(dtype: str) -> ScalarProgram:
+def sum_program(dtype: str) -> ScalarProgram:
+    """The sum of two numbers; 16-bit floats are added in float32."""
     if (found := complex_meaning(Add(), (dtype, dtype))) is not None:
         return found
     b = Builder([dtype, dtype])
@@ -297,7 +299,9 @@ class _IncSubtensorLaunch(CpuLaunch):
         if prod(shape) and self._sets:
             parts.append(Part(copy_of(dtype, shape), (1,), (written,)))
         elif prod(shape):
-            parts.append(Part(elementwise_launch(_sum(dtype), shape), (written, 1), (written,)))
+            parts.append(
+                Part(elementwise_launch(sum_program(dtype), shape), (written, 1), (written,))
+            )
         return SeriesLaunch(parts).native(inputs, outputs)
 
 

@@ -22,6 +22,7 @@ from symdnn.cpu.ir.loops_ir import (
     LoopOperand,
     address,
     data_of,
+    inner,
     interleaved,
     next_task,
     read,
@@ -46,6 +47,8 @@ _MAX_FEW = 4
 TILE_LANES, _LANES_OF_FEW, _ROW_BYTES = 512, 2048, 4096
 #: Rows and lanes of a tile where an operand is the same in all rows.
 _TILE_OF_REPEATED = 64
+#: The kind of operands that are dense across the lanes from the last row to the first.
+_BACK = "turned back"
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,8 @@ class TilePlan:
 
     ``outer`` is the number of axes around tiles. The kinds of operands are those of
     :class:`~symdnn.cpu.ir.loops_ir.LoopOperand` along the lanes, or ``turned``: dense across them,
-    or ``repeated``: the same in each row, though with a stride along the lanes.
+    ``turned back``: so from the last row to the first, or ``repeated``: the same in each row,
+    though with a stride along the lanes.
     ``few`` is the length of the axis across, where it is short and turned operands have no gaps.
     """
 
@@ -73,7 +77,7 @@ class TilePlan:
     @property
     def turned(self) -> list[tuple[str, LoopOperand]]:
         """Operands that are turned."""
-        return [(n, o) for n, o in self.named if o.inner == "turned"]
+        return [(n, o) for n, o in self.named if o.inner in ("turned", _BACK)]
 
     @property
     def repeated(self) -> list[tuple[str, LoopOperand]]:
@@ -83,8 +87,8 @@ class TilePlan:
     @property
     def is_copy(self) -> bool:
         """Whether one operand is copied, and nothing else happens."""
-        kinds = {o.inner for _, o in self.named}
-        return not self.program.body and kinds == {"turned", "dense"} and len(self.named) == 2
+        kinds = sorted(o.inner for _, o in self.named)
+        return not self.program.body and kinds in (["dense", "turned"], ["dense", _BACK])
 
     @property
     def lanes(self) -> int:
@@ -135,7 +139,9 @@ def tiled(
             return "dense"
         if steps[m] == 0 and k < reads:
             return "repeated"
-        return "turned" if steps[m] == nbytes[k] else "strided"
+        if steps[m] == -nbytes[k] and k < reads:
+            return _BACK
+        return "turned" if steps[m] == nbytes[k] else inner(steps[lanes], nbytes[k], k >= reads)
 
     found = [LoopOperand(dtype, kind(k)) for k, (dtype, _) in enumerate(operands)]
     outer = [d for d in range(len(sizes)) if d not in axes]
@@ -144,7 +150,8 @@ def tiled(
         for o, size, (_, steps) in zip(found, nbytes, operands)
         if o.inner == "turned"
     )
-    few = sizes[m] if packed and sizes[m] <= _MAX_FEW else 0
+    back = any(o.inner == _BACK for o in found)
+    few = sizes[m] if packed and not back and sizes[m] <= _MAX_FEW else 0
     plan = TilePlan(program, len(outer), tuple(found[:reads]), tuple(found[reads:]), few)
     words = {"one": 1, "L": sizes[lanes], "M": sizes[m]}
     words |= {"LB": -(-sizes[lanes] // plan.lanes), "MB": -(-sizes[m] // plan.rows)}
@@ -176,7 +183,8 @@ def _two_axes(
         return None
     (row, *_) = own
     across = [0] * len(sizes)
-    for (_, steps), size in zip(operands[:reads], nbytes):
+    dense = [[abs(step) for step in steps] for _, steps in operands[:reads]]
+    for steps, size in zip(dense, nbytes):
         # A read without the result's axis repeats its numbers, which is slow if that is short.
         if steps[row] != size and size in steps and (steps[row] or sizes[row] < _MIN_LANES):
             across[steps.index(size)] += size
@@ -186,8 +194,7 @@ def _two_axes(
     if sizes[row] < min(sizes[other], _MIN_LANES):
         return row, other
     crossed = any(
-        steps[other] == size and steps[row] not in (0, size)
-        for (_, steps), size in zip(operands[:reads], nbytes)
+        steps[other] == size and steps[row] not in (0, size) for steps, size in zip(dense, nbytes)
     )
     return (other, row) if crossed else None
 
@@ -253,6 +260,12 @@ class _TileBuilder(LoopBuilder):
         columns: str,
     ) -> None:  # fmt: skip
         """Write the transpose of dense rows as dense rows; (address, bytes between rows) each."""
+        if o.inner == _BACK:  # from the last column on, which is the first in memory
+            last = self.new(f"sub i64 {columns}, 1")
+            first = self.new(f"mul i64 {last}, {-_bits(o) // 8}")
+            source = self.bytes_at(source[0], first), source[1]
+            end = self.bytes_at(target[0], self.new(f"mul i64 {last}, {target[1]}"))
+            target = end, self.new(f"sub i64 0, {target[1]}")
         given = ", ".join(f"ptr {p}, i64 {step}" for p, step in (source, target))
         self.put(f"call void @turn{_bits(o)}({given}, i64 {rows}, i64 {columns})")
 
@@ -271,7 +284,7 @@ class _TileBuilder(LoopBuilder):
                 base, step = begun[name], f"%{name}.m"
                 if o.inner == "repeated":
                     base, step = f"%buffer_{name}", "0"
-                if o.inner == "turned":
+                if o.inner in ("turned", _BACK):
                     base, step = f"%buffer_{name}", self._row_bytes(o)
                 offset = self.new(f"mul i64 {m}, {step}")
                 self.put(f"%base_{name} = getelementptr i8, ptr {base}, i64 {offset}")
@@ -341,7 +354,7 @@ class _TileBuilder(LoopBuilder):
         """Append the loop over the lanes of a row."""
         plan = self.plan
         dense = [
-            (n, LoopOperand(o.dtype, "dense") if o.inner in ("turned", "repeated") else o)
+            (n, LoopOperand(o.dtype, "dense") if o.inner in ("turned", _BACK, "repeated") else o)
             for n, o in plan.named
         ]
         reads, writes = dense[: len(plan.reads)], dense[len(plan.reads) :]

@@ -6,7 +6,7 @@ import contextlib
 import contextvars
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -47,26 +47,6 @@ class HostMemory:
         return buffer
 
 
-class _DeviceLock:
-    """A context manager of one call: it holds the lock, and a nested call gets its own arena."""
-
-    __slots__ = ("runtime",)
-
-    def __init__(self, runtime: CpuRuntime) -> None:
-        self.runtime = runtime
-
-    def __enter__(self) -> None:
-        runtime = self.runtime
-        runtime.lock.acquire()
-        runtime.depth += 1
-        if runtime.depth == len(runtime.arenas):
-            runtime.arenas.append(Arena())
-
-    def __exit__(self, *_: object) -> None:
-        self.runtime.depth -= 1
-        self.runtime.lock.release()
-
-
 def _quiet_context() -> contextvars.Context | None:
     """A context in which NumPy does not warn; None for NumPy 1, whose setting is per thread."""
     if int(np.__version__.partition(".")[0]) < 2:
@@ -85,7 +65,6 @@ class CpuRuntime(Runtime):
         self.arenas: list[Arena] = []
         self.depth = -1
         self._copies = ArgumentCopies()
-        self._device_lock = _DeviceLock(self)
         self.quiet = _quiet_context()
         os.register_at_fork(after_in_child=self._after_fork)
 
@@ -94,28 +73,28 @@ class CpuRuntime(Runtime):
         self.lock, self.depth = threading.RLock(), -1
         self.quiet = _quiet_context()
 
-    def exclusive(self) -> contextlib.AbstractContextManager[None]:
-        """A context manager that holds the device for one call."""
-        return self._device_lock
+    @contextlib.contextmanager
+    def exclusive(self) -> Iterator[None]:
+        """Hold the lock for one call, with an arena of its own in a nested one.
+
+        Ctrl-C may fall between any two steps of Python's. ``with`` and a generator lose no lock: it
+        is released at the latest with the error's traceback.
+        """
+        with self.lock:
+            depth = self.depth
+            if depth + 1 == len(self.arenas):
+                self.arenas.append(Arena())
+            self.depth = depth + 1
+            try:
+                yield
+            finally:
+                if self.depth > depth:  # what a traceback held may end in any order
+                    self.depth = depth
 
     def dense(self, array: Array) -> Array:
         """A copy in C order."""
         with self.lock:
             return self._copies(array)
-
-    def take(self) -> bool:
-        """Hold the device as :meth:`exclusive` does; False, and not held, in a nested call."""
-        self.lock.acquire()
-        if self.depth >= 0 or not self.arenas:
-            self.lock.release()
-            return False
-        self.depth = 0
-        return True
-
-    def leave(self) -> None:
-        """Release what :meth:`take` holds."""
-        self.depth = -1
-        self.lock.release()
 
     def trim(self) -> None:
         """Return memory of freed plans to the system; does nothing inside of a call."""
@@ -129,7 +108,7 @@ class CpuRuntime(Runtime):
             super().trim()
 
     def quietly(self, run: Any, entering: Sequence[Any], closed: bool) -> Any:
-        """``run(entering)`` without NumPy's warnings, between :meth:`take` and :meth:`leave`.
+        """``run(entering)`` without NumPy's warnings, with the lock held.
 
         ``closed`` says that no user's code runs inside. Then it runs in a context of its own, which
         takes less than a tenth of the time of ``np.errstate``; but not while flags are changed for

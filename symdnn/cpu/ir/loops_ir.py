@@ -20,6 +20,7 @@ from symdnn.graph.type import numpy_dtype
 
 __all__ = [
     "ACCESS",
+    "AROUND",
     "COPY_ROW",
     "EVERY",
     "MIN_COST_TO_INTERLEAVE",
@@ -95,10 +96,13 @@ METADATA = [
 
 #: A parallel loop of few iterations or little work, which LLVM makes less code of; its metadata.
 BRIEF = "!3"
+#: A loop that LLVM does not unroll: around others, which take the time.
+AROUND = "!6"
 METADATA_OF_BRIEF = [
     "!3 = distinct !{!3, !2, !4, !5}",
     '!4 = !{!"llvm.loop.interleave.count", i32 1}',
     '!5 = !{!"llvm.loop.unroll.disable"}',
+    "!6 = distinct !{!6, !5}",
 ]
 
 

@@ -125,6 +125,7 @@ class Printer:
         self.declared: set[str] = set()
         self.helpers: set[str] = set()
         self._count = 0
+        self._exact = _exact_values(program)
 
     def emit(self, inputs: Sequence[str]) -> list[str]:
         """Append the program for inputs in these registers; returns its results' registers."""
@@ -145,6 +146,8 @@ class Printer:
             return literal(step.value, dtype)
         operand = self.program.dtype_of(step.args[0])
         if step.name == "cast":
+            if dtype == "bfloat16" and operand == "float32" and step.args[0] in self._exact:
+                return self._upper_half(args[0])
             return self._cast(args[0], operand, dtype)
         if step.name == "bitcast":
             return self._new(f"bitcast {VALUES[operand]} {args[0]} to {VALUES[dtype]}")
@@ -198,6 +201,11 @@ class Printer:
     def _narrowed(self, x: str, dtype: str) -> str:
         self.helpers.add(narrowing(dtype))
         return self._new(narrowed(dtype, x))
+
+    def _upper_half(self, x: str) -> str:
+        """The bfloat16 that a float32 is exactly: there is nothing to round."""
+        bits = self._new(f"bitcast float {x} to i32")
+        return self._new(f"trunc i32 {self._new(f'lshr i32 {bits}, 16')} to i16")
 
     def _from_float(self, x: str, source: str, target: str) -> str:
         a, b = VALUES[source], VALUES[target]
@@ -359,6 +367,29 @@ class Printer:
         )
         given = ", ".join(f"double {a}" for a in args)
         return self._new(f"call double @{_LIBM[name]}({given})")
+
+
+#: Functions whose result is one of their arguments, up to its sign.
+_CHOOSE = {"max", "min", "neg", "abs", "select"}
+
+
+def _exact_values(program: ScalarProgram) -> set[int]:
+    """The float32 values of a program that are numbers of bfloat16, or chosen among such."""
+    found: set[int] = set()
+    for at, step in enumerate(program.body, len(program.inputs)):
+        if step.dtype != "float32":
+            continue
+        args = step.args[step.name == "select" :]
+        if step.name == "const":
+            number = number_of_text(step.value, "float32").reshape(1).view("uint32")
+            exact = not int(number[0]) & 0xFFFF
+        elif step.name == "cast":
+            exact = program.dtype_of(args[0]) == "bfloat16"
+        else:
+            exact = step.name in _CHOOSE and all(a in found for a in args)
+        if exact:
+            found.add(at)
+    return found
 
 
 def _bits(t: str) -> int:

@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from symdnn.cpu.ir.loops_ir import (
+    AROUND,
     METADATA,
     METADATA_OF_BRIEF,
     THREADS,
     next_task,
-    word,
 )
 from symdnn.cpu.ir.math_ir import definitions
 from symdnn.cpu.ir.pack_ir import pack_function
 from symdnn.cpu.ir.scalar_ir import STORED, VALUES
 from symdnn.cpu.ir.turn_ir import turn_function
 from symdnn.cpu.nest.nest_pieces_ir import NestPieces, bits_of
-from symdnn.cpu.nest.schedule import PACKED_PART, Schedule, word_names
+from symdnn.cpu.nest.schedule import PACKED_PART, Schedule
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.nest.nest import Fold
 
@@ -40,7 +40,7 @@ def nest_ir(fold: Fold, schedule: Schedule) -> str:
     lines += [line for kind in sorted({*tasks.packs().values()}) for line in pack_function(*kind)]
     lines += [*tasks.lines, *next_task("task")]
     whole = list(THREADS)
-    if not fold.scan:
+    if schedule.chunked:
         finish = _NestBuilder(fold, schedule)
         finish.finish()
         declared, helpers = declared | finish.declared, helpers | finish.helpers
@@ -48,11 +48,7 @@ def nest_ir(fold: Fold, schedule: Schedule) -> str:
         whole = [line.replace("@kernel(", "@parts(") for line in THREADS]
         lines += [
             "define void @kernel(ptr %w) {", "entry:", "call void @parts(ptr %w)",
-            *word("%F", word_names(schedule).index("F")),
-            "%several = icmp sgt i64 %F, 1",
-            "br i1 %several, label %rest, label %done",
-            "rest:", "call void @finish(ptr %w)", "br label %done",
-            "done:", "ret void", "}",
+            "call void @finish(ptr %w)", "ret void", "}",
         ]  # fmt: skip
 
     return (
@@ -323,7 +319,7 @@ class _NestBuilder(NestPieces):
         lane for each column beside."""
         half = self.schedule.lanes // 2
         while half >= self.schedule.beside:
-            self.over_lanes(str(half), lambda j, half=half: self._meet(j, half))  # type: ignore[misc]
+            self.over_lanes(str(half), lambda j, half=half: self._meet(j, half), brief=True)  # type: ignore[misc]
             half //= 2
 
     def _meet(self, j: str, half: int) -> None:
@@ -433,8 +429,10 @@ class _NestBuilder(NestPieces):
 
     def _end(self, alone: Callable[[], None], partly: Callable[[], None]) -> None:
         """The end of a task: results of a whole fold, or states of a chunk."""
-        whole = self.new("icmp eq i64 %F, 1")
-        self.choose("end", whole, lambda holds, _: alone() if holds else partly())
+        if self.schedule.chunked:
+            partly()
+        else:
+            alone()
 
     def _partial(self, task: str, i: int, j: str, base: str = "%partial") -> str:
         """The address where a task leaves state ``i`` of lane ``j``: there are 8 bytes for each."""
@@ -475,7 +473,7 @@ class _NestBuilder(NestPieces):
                 self.over_lanes(count, lane, brief=True)
                 return []
 
-            self.counted("chunk", 1, "%F", chunk)
+            self.counted("chunk", 1, "%F", chunk, parallel=AROUND)
 
             def leave(j: str) -> None:
                 self.left(self._partials(task, j), self.lanes_at("y", writes, j))

@@ -23,6 +23,8 @@ Monoids = Sequence[Monoid]
 _WHOLE_LANES = 16
 #: Bytes that are looked at together for an extreme: assembling the bits of more takes longer.
 _BYTES_SOUGHT = 128
+#: Up to so many lanes are in registers.
+_LANES_IN_REGISTERS = 32
 
 
 def bits_of(o: LoopOperand) -> int:
@@ -290,7 +292,7 @@ class NestPieces(LoopBuilder):
     def begun(self, count: str) -> None:
         """Append the loop over lanes that sets their states to those of no elements."""
         first = self.started()
-        self.over_lanes(count, lambda j: self.hold(first, j), brief=True)
+        self.over_lanes(count, lambda j: self.hold(first, j), brief=not count.isdigit())
 
     def load_once(self, pointers: Sequence[str]) -> None:
         """Load the reads at these addresses that are the same for all lanes."""
@@ -308,9 +310,8 @@ class NestPieces(LoopBuilder):
             body(j)
             return []
 
-        self.counted(
-            self.tag(), 0, count, one, parallel=BRIEF if brief and not count.isdigit() else True
-        )
+        few = count.isdigit() and int(count) <= _LANES_IN_REGISTERS
+        self.counted(self.tag(), 0, count, one, parallel=BRIEF if brief and not few else True)
 
     def bases(self, kind: str, outer: str, first: str = "0") -> list[str]:
         """Addresses of the reads (``x``) or writes (``y``) at an outer index and a first lane."""

@@ -107,6 +107,11 @@ class Schedule:
     beside: int = 1
     in_turn: bool = False
 
+    @property
+    def chunked(self) -> bool:
+        """Whether several tasks have parts of one fold, which are combined in the end."""
+        return ("F", 1) not in self.constants
+
 
 def word_names(schedule: Schedule) -> list[str]:
     """Names of the words of the block of parameters, in order.

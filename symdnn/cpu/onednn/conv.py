@@ -18,6 +18,7 @@ import numpy as np
 from symdnn.config import config
 from symdnn.cpu.compiler import jit
 from symdnn.cpu.onednn import library
+from symdnn.cpu.onednn.activated import LOSES_NAN, ActivatedLaunch, runs_apart
 from symdnn.cpu.onednn.kernel import (
     OnednnKernel,
     PlannedPrimitive,
@@ -32,11 +33,12 @@ from symdnn.cpu.onednn.objects import ALG, PROP, Attributes, Layout, Primitive, 
 from symdnn.cpu.threads import thread_pools
 from symdnn.graph.kernel import Call, Row
 from symdnn.graph.library_use import LibraryUse
+from symdnn.ops.lowered.activation import program_of
 from symdnn.ops.vendor.onednn import OneDnnConv, OneDnnConvGradI, OneDnnConvGradW
 from symdnn.tuning.attempts import Attempt, Bench
 from symdnn.tuning.question import Question, answer
 
-__all__ = ["ConvKernel", "post_ops", "KERNELS"]
+__all__ = ["ConvKernel", "post_ops", "with_activation", "KERNELS"]
 
 #: For each op the roles x, w, y: oneDNN's name, index in the call, whether it is written.
 _ROLES: dict[type, dict[str, tuple[str, int, bool]]] = {
@@ -94,8 +96,8 @@ class ConvKernel(OnednnKernel):
         return planned
 
     def bind(self, call: Call) -> Any:
-        """A launch; where the activation function loses NaN, operands are looked at first."""
-        return keeping_nan(super().bind(call), call)
+        """A launch; an activation function that loses NaN runs apart, or after a look."""
+        return with_activation(super().bind(call), call)
 
     def chooses(self) -> str:
         """``onednn.conv.algo``; with ``deterministic=more`` nothing is timed."""
@@ -130,22 +132,26 @@ _RELU = (("eltwise", "elu", 1.0, 0.0),
          ("eltwise", "linear", 1.0, 0.0))  # fmt: skip
 
 
-#: Activation functions of which oneDNN's have a number in place of NaN.
-_LOSES_NAN = ("clip", "hardsigmoid")
-
-
-def keeping_nan(launch: Any, call: Call) -> Any:
+def with_activation(launch: Any, call: Call) -> Any:
     """``launch`` of a primitive with an epilogue, also for operands that lead to NaN."""
-    loses = getattr(call.op, "activation", "") in _LOSES_NAN
-    return of_finite_operands(launch, call) if loses else launch
+    op: Any = call.op
+    y: Any = call.outputs[0]
+    if getattr(op, "activation", "") not in LOSES_NAN:
+        return launch
+    if not runs_apart(call):
+        return of_finite_operands(launch, call)
+    program = program_of(op.rules.op_of(op.activation), y.dtype)
+    assert program is not None, "it is a function of numbers of this dtype"
+    return ActivatedLaunch(launch, program, tuple(y.shape))
 
 
-def post_ops(op: Any) -> tuple[tuple[Any, ...], ...]:
+def post_ops(call: Call) -> tuple[tuple[Any, ...], ...]:
     """oneDNN's post-ops of an epilogue: the sum, then the activation (a bias is an operand)."""
+    op: Any = call.op
     found: list[tuple[Any, ...]] = [("sum", 1.0)] if op.residual else []
     if op.activation == "relu":
         found += _RELU
-    elif op.activation:
+    elif op.activation and not runs_apart(call):
         found.append(("eltwise", op.activation, *_NUMBERS.get(op.activation, (0.0, 0.0))))
     return tuple(found)
 
@@ -262,7 +268,7 @@ def _primitive(call: Call, x: Layout, w: Layout, y: Layout) -> Primitive:
     direct = ALG["direct"]
     if isinstance(op, OneDnnConv):
         bias = _bias(call) if op.bias else None
-        attributes = Attributes(*post_ops(op))
+        attributes = Attributes(*post_ops(call))
         return primitive(
             "convolution_forward", PROP["inference"], direct, x, w.any, bias, y, *settings,
             options={"attributes": attributes},

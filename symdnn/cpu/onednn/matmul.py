@@ -11,7 +11,7 @@ from symdnn.cpu.launch.fastcall import FastCall
 from symdnn.cpu.launch.launch import CpuLaunch
 from symdnn.cpu.launch.scratch import address, aligned, as_contiguous
 from symdnn.cpu.onednn import library
-from symdnn.cpu.onednn.conv import keeping_nan, post_ops
+from symdnn.cpu.onednn.conv import post_ops, with_activation
 from symdnn.cpu.onednn.kernel import (
     OnednnKernel,
     PlannedPrimitive,
@@ -64,7 +64,7 @@ class MatmulKernel(OnednnKernel):
 
     def bind(self, call: Call) -> Any:
         """A launch that picks the primitive by the strides of its operands."""
-        return keeping_nan(_MatmulLaunch(_MatmulPrimitives(call)), call)
+        return with_activation(_MatmulLaunch(_MatmulPrimitives(call)), call)
 
     def details(self, call: Call) -> str:
         """oneDNN's implementation for contiguous operands."""
@@ -78,7 +78,7 @@ class _MatmulPrimitives:
         types = (*call.inputs[:2], *call.outputs)
         op: Any = call.op
         self.residual, self.has_bias = bool(op.residual), op.bias
-        self.after = post_ops(op)
+        self.after = post_ops(call)
         self.a, self.b, self.out = (Layout(tuple(t.shape), t.dtype) for t in types)
         self.bias: Layout | None = None
         if op.bias:
@@ -204,15 +204,15 @@ class PackedMatmulKernel(OnednnKernel):
         return super().refuses_types(call)
 
     def bind(self, call: Call) -> Any:
-        """A launch; where the activation function loses NaN, operands are looked at first."""
-        return keeping_nan(super().bind(call), call)
+        """A launch; an activation function that loses NaN runs apart, or after a look."""
+        return with_activation(super().bind(call), call)
 
     def planned(self, call: Call) -> PlannedPrimitive:
         """The primitive, whose second operand has the layout of its choice."""
         op: Any = call.op
         a, b, out = map(contiguous, (*call.inputs[:2], *call.outputs))
         bias = contiguous(call.inputs[-1]) if op.bias else None
-        attributes = Attributes(*post_ops(op))
+        attributes = Attributes(*post_ops(call))
         made = primitive("matmul", a, b.any, bias, out, options={"attributes": attributes})
         adds = 2 if op.residual else -1
         operands = [PrimitiveOperand("src", a, 0), PrimitiveOperand("weights", b, 1),

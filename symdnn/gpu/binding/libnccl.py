@@ -17,9 +17,9 @@ from symdnn.errors import DistributedError
 
 __all__ = [
     "NCCLError", "UniqueId", "all_gather", "all_reduce", "allto_all", "broadcast", "comm_abort",
-    "comm_destroy", "comm_init_rank_scalable", "get_unique_id",
-    "get_version", "group_end", "group_start", "library", "recv", "reduce", "reduce_scatter",
-    "send",
+    "comm_destroy", "comm_init_rank_scalable", "comm_window_register", "get_unique_id",
+    "get_version", "group_end", "group_start", "library", "mem_alloc", "recv", "reduce",
+    "reduce_scatter", "send",
 ]  # fmt: skip
 
 #: ``NCCL_UNIQUE_ID_BYTES``, and the major version in the library's name.
@@ -33,6 +33,8 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "ncclCommDestroy": (c_void_p,),
     "ncclCommAbort": (c_void_p,),
     "ncclCommGetAsyncError": (c_void_p, c_void_p),
+    "ncclMemAlloc": (c_void_p, c_size_t),
+    "ncclCommWindowRegister": (c_void_p, c_void_p, c_size_t, c_void_p, c_int),
     "ncclGroupStart": (),
     "ncclGroupEnd": (),
     "ncclAllReduce": (c_void_p, c_void_p, *_COUNT_TYPE, c_int, *_TAIL),
@@ -114,6 +116,20 @@ def comm_destroy(comm: int) -> None:
 def comm_abort(comm: int) -> None:
     """``ncclCommAbort``."""
     _call("ncclCommAbort", comm)
+
+
+def mem_alloc(size: int) -> int:
+    """``ncclMemAlloc`` on the current device; the address."""
+    found = c_void_p()
+    _call("ncclMemAlloc", byref(found), size)
+    return int(found.value or 0)
+
+
+def comm_window_register(comm: int, buff: int, size: int, win_flags: int) -> int:
+    """``ncclCommWindowRegister``; 0 where NCCL has no windows."""
+    found = c_void_p()
+    _call("ncclCommWindowRegister", comm, buff, size, byref(found), win_flags)
+    return int(found.value or 0)
 
 
 def group_start() -> None:

@@ -10,7 +10,7 @@ The fused kernel of the graph API is used
 * with ``time_*``, if it is measured to be faster and its result agrees with that of two kernels.
   Other activations, for which cuDNN compiles a kernel, are used only after such a measurement.
 
-``deterministic=more`` measures nothing here.
+``deterministic=more`` measures nothing here. A program's own way to choose takes two kernels.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ _MEASURED_PLANS = 6
 #: The number of plans of which the first that is allowed is used without a measurement.
 _GUESSED_PLANS = 4
 _PRECOMPILED_ACTIVATIONS = ("", "relu")
+#: Ways to choose with which a fused kernel may run. Another one chooses among plain convolutions.
+_WAYS = ("", "guess", "time", "kept")
 
 
 @dataclass(frozen=True)
@@ -116,9 +118,8 @@ def _in_one(
 
 def _guessed(s: ConvSignature) -> bool:
     """Whether the fused kernel is used without a measurement."""
-    return (
-        not s.names_one and s.epilogue.activation in _PRECOMPILED_ACTIVATIONS and s.layout == "NHWC"
-    )
+    precompiled = s.epilogue.activation in _PRECOMPILED_ACTIVATIONS and s.layout == "NHWC"
+    return not s.names_one and s.way in _WAYS and precompiled
 
 
 def _replayed(search: Search, wanted: Recorded) -> ConvAlgorithm | None:

@@ -8,7 +8,7 @@ import ctypes
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.driver_api import (
     NON_BLOCKING,
     CudaError,
+    Stream,
     bindings,
     checked,
     driver_api,
@@ -60,11 +61,10 @@ class Context:
         self._api = driver_api()
         self._driver: Any = bindings()
         self._current: Callable[[], Any] = self._driver.cuCtxGetCurrent
-        self._context_lock = _ContextLock(self)
         self.index = index
         self.place = Place("cuda", index)
         self._process = _forks[0]
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self._device_facts = _device_facts(index)
         self._primary = self._api.primary(index)
         self._handle = self._primary.handle
@@ -92,9 +92,35 @@ class Context:
             self.error_word = int(checked(self._driver.cuMemAlloc(4 * words)))
             checked(self._driver.cuMemsetD32(self.error_word, 0, words))
 
-    def current(self) -> contextlib.AbstractContextManager[None]:
-        """Lock the device, with its context current in this thread."""
-        return self._context_lock
+    @contextlib.contextmanager
+    def current(self) -> Iterator[None]:
+        """Lock the device, with its context current in this thread. Reentrant.
+
+        No Ctrl-C between two steps loses the lock: it goes at the latest with the traceback.
+        """
+        with self.lock:
+            pushed = self.enter()
+            try:
+                yield
+            finally:
+                self.leave(pushed)
+
+    def enter(self) -> bool:
+        """What :meth:`current` does with the lock held; the result is for :meth:`leave`."""
+        if self._process != _forks[0]:
+            raise CudaUnavailable(
+                "CUDA was used before this process was forked, and a context does not survive a "
+                "fork. Start workers with the 'spawn' method, or use the GPU in the child only"
+            )
+        pushed = self._make_current()
+        _thread.held.append(self)
+        return pushed
+
+    def leave(self, pushed: bool) -> None:
+        """The end of :meth:`enter`."""
+        _thread.held.pop()
+        if pushed:
+            self._primary.pop()
 
     def _make_current(self) -> bool:
         """Make the context current. Returns whether it has to be popped afterwards.
@@ -223,13 +249,17 @@ class Context:
             return self._api.module(compile_cubin(*request))
 
     def launch(
-        self, function: Any, grid: Sequence[int], block: Sequence[int], shared: int, args: Any
-    ) -> None:
-        """Enqueue a kernel; an int among ``args`` is a pointer."""
+        self, function: Any, grid: Sequence[int], block: Sequence[int], shared: int, args: Any,
+        stream: int | None = None,
+    ) -> None:  # fmt: skip
+        """Enqueue a kernel, on another stream if one is given; an int in ``args`` is a pointer."""
         packed = [np.intp(a) if isinstance(a, int) else _as_numpy(a) for a in args]
         self.launched += 1
         if shared > _DEFAULT_SHARED_BYTES:
             self._api.allow_shared(function, shared)
+        if stream is not None:
+            self._api.launch(function, _xyz(grid), _xyz(block), shared, packed, Stream(stream))
+            return
         early = self.captures and id(function) in self._waiting and _early_launch() == "auto"
         more = {"early": True} if early else {}
         self._api.launch(function, _xyz(grid), _xyz(block), shared, packed, self._stream, **more)
@@ -314,42 +344,13 @@ class _ThreadState(threading.local):
     """The state of each thread."""
 
     def __init__(self) -> None:
-        #: The contexts that it has locked, the current one last, and whether to pop them.
-        self.held: list[tuple[Context, bool]] = []
+        #: The contexts that it has locked, the current one last.
+        self.held: list[Context] = []
         #: The contexts that stay current in it, by device.
         self.kept: dict[int, _Attachment] = {}
 
 
 _thread = _ThreadState()
-
-
-class _ContextLock:
-    """Locks a device and makes its context current. Reentrant; its state is the thread's."""
-
-    __slots__ = ("ctx",)
-
-    def __init__(self, ctx: Context) -> None:
-        self.ctx = ctx
-
-    def __enter__(self) -> None:
-        ctx = self.ctx
-        if ctx._process != _forks[0]:
-            raise CudaUnavailable(
-                "CUDA was used before this process was forked, and a context does not survive a "
-                "fork. Start workers with the 'spawn' method, or use the GPU in the child only"
-            )
-        ctx._lock.acquire()
-        try:
-            _thread.held.append((ctx, ctx._make_current()))
-        except BaseException:
-            ctx._lock.release()
-            raise
-
-    def __exit__(self, *_: object) -> None:
-        ctx, pushed = _thread.held.pop()
-        if pushed:
-            ctx._primary.pop()
-        ctx._lock.release()
 
 
 class _Attachment:
@@ -377,7 +378,7 @@ def existing_context() -> Context | None:
 
     It makes none: None tells kernels that a plan is for a described device.
     """
-    return _thread.held[-1][0] if _thread.held else next(iter(_contexts.values()), None)
+    return _thread.held[-1] if _thread.held else next(iter(_contexts.values()), None)
 
 
 def most_shared_bytes() -> int:

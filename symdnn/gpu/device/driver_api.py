@@ -24,8 +24,8 @@ from symdnn.gpu.device.device_array import DeviceArray, ReadByHost
 from symdnn.graph.type import numpy_dtype
 
 __all__ = [
-    "NON_BLOCKING", "CudaBindings", "CudaError", "DriverApi", "PyCuda", "bindings", "checked",
-    "driver_api", "is_done", "wanted",
+    "NON_BLOCKING", "CudaBindings", "CudaError", "DriverApi", "PyCuda", "Stream", "bindings",
+    "checked", "driver_api", "is_done", "wanted",
 ]  # fmt: skip
 
 NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
@@ -262,7 +262,7 @@ class CudaBindings(_Kernels):
 
     def stream(self) -> Any:
         """``cuStreamCreate``."""
-        return _Stream(int(checked(self._driver.cuStreamCreate(0))))
+        return Stream(int(checked(self._driver.cuStreamCreate(0))))
 
     def for_users(self, array: RawArray, memory: Any) -> Any:
         """:class:`~symdnn.gpu.device.device_array.DeviceArray`."""
@@ -286,8 +286,8 @@ class _Primary:
         checked(self._driver.cuCtxPopCurrent())
 
 
-class _Stream:
-    """A ``CUstream``, which lives as long as the process."""
+class Stream:
+    """A ``CUstream``, which its owner destroys; ours live as long as the process."""
 
     def __init__(self, handle: int) -> None:
         self.handle = handle

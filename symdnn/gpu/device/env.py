@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -21,7 +22,8 @@ class LaunchEnv(Protocol):
     as many bytes as the kernel's ``workspace_bytes``. ``error_word`` is a pointer to ``int32[4]``
     on the device (:mod:`symdnn.gpu.device.error_codes`), and ``node`` the number of this step in
     it. A kernel that may write an error sets ``reports``. Collectives that are ``alone`` do without
-    other ranks.
+    other ranks. ``slots`` are addresses in registered memory, where the plan has it for this step:
+    those of the inputs, the outputs, and of scratch memory.
     """
 
     place: Place
@@ -32,6 +34,10 @@ class LaunchEnv(Protocol):
     reports: bool
     load_only: bool
     alone: bool
+    slots: Sequence[int]
+
+    def on(self, stream: int) -> LaunchEnv:
+        """The same, but that kernels are launched on another stream of the device."""
 
     @property
     def side(self) -> SideStream:
@@ -89,9 +95,16 @@ class Env:
         self.load_only = False
         #: Whether collectives do without other ranks.
         self.alone = False
+        self.slots: Sequence[int] = ()
         #: Indices of inputs that the step may overwrite: a kernel allocated them, and no later step
         #: reads them.
         self.overwritable: frozenset[int] = frozenset()
+
+    def on(self, stream: int) -> Env:
+        """The same on another stream; only kernels are launched there."""
+        found = copy.copy(self)
+        found.stream = stream
+        return found
 
     @property
     def side(self) -> SideStream:
@@ -132,4 +145,5 @@ class Env:
         """Enqueue a kernel."""
         if self.load_only:
             return
-        self.context.launch(function, grid, block, shared_bytes, args)
+        elsewhere = () if self.stream == self.context.stream else (self.stream,)
+        self.context.launch(function, grid, block, shared_bytes, args, *elsewhere)

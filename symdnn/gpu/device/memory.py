@@ -13,11 +13,11 @@ import numpy as np
 
 from symdnn.gpu.device.array import ALIGNMENT, RawArray
 from symdnn.gpu.device.budget import Budget, OutOfDeviceMemory
-from symdnn.gpu.device.capture import Queue
+from symdnn.gpu.device.capture import CaptureFailed, Queue
 from symdnn.gpu.device.context import Context
 from symdnn.gpu.device.device_array import DeviceArray
 from symdnn.gpu.device.driver_api import bindings, checked
-from symdnn.gpu.device.pool import HostBlock, Pool
+from symdnn.gpu.device.pool import HostBlock, Pool, reusing
 from symdnn.graph.type import TensorType, numpy_dtype
 
 __all__ = ["CudaMemory", "PendingCopy", "memory_of"]
@@ -49,6 +49,8 @@ class CudaMemory:
         self.budget.reliefs += [self.free_held, self._collect]
         self._in_flight: list[Any] = []
         self._keeping: list[Any] | None = None
+        #: Where arrays come from: the pool, or within a capture what :func:`reusing` makes of it.
+        self._source = self._pool
         #: During a capture: pinned memory that the graph will copy from at each launch.
         self._graph_staging: list[Any] | None = None
         #: Called before a value is read on the host: raises errors of earlier calls.
@@ -59,9 +61,9 @@ class CudaMemory:
         nbytes = prod(shape) * int(numpy_dtype(dtype).itemsize)
         if nbytes == 0:
             return RawArray(0, shape, dtype)
-        owner = self.budget.allocate("an array", nbytes, lambda: self._pool.allocate(nbytes))
+        owner = self.budget.allocate("an array", nbytes, lambda: self._source.allocate(nbytes))
         self.budget.update_peak()
-        if self._keeping is not None:
+        if self._keeping is not None and self._source is self._pool:
             self._keeping.append(owner)
         return RawArray(owner.address, shape, dtype, (), owner)
 
@@ -135,15 +137,18 @@ class CudaMemory:
     def keeping(self, staging: bool = False) -> Iterator[list[Any]]:
         """Collect memory allocated inside, so that a captured graph can keep it alive.
 
-        With ``staging`` it also collects the pinned memory of copies from the host.
+        With ``staging`` it also collects the pinned memory of copies from the host, and memory that
+        is free again serves later steps of the graph.
         """
-        before = self._keeping, self._graph_staging
-        self._keeping = []
-        self._graph_staging = self._keeping if staging else None
+        before = self._keeping, self._graph_staging, self._source
+        kept: list[Any] = []
+        self._keeping = kept
+        self._graph_staging = kept if staging else None
+        self._source = reusing(self._pool, kept) if staging else self._pool
         try:
-            yield self._keeping
+            yield kept
         finally:
-            self._keeping, self._graph_staging = before
+            self._keeping, self._graph_staging, self._source = before
 
     @property
     def captures_host_values(self) -> bool:
@@ -174,6 +179,8 @@ class CudaMemory:
 
     def synchronize(self) -> None:
         """Wait for the stream; staging memory goes back to its pool."""
+        if self.captures_host_values:
+            raise CaptureFailed("a value is read on the host")
         self.context.synchronize()
         self._in_flight.clear()
 

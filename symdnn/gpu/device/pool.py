@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["Block", "HostBlock", "Pool"]
+__all__ = ["Block", "HostBlock", "Pool", "reusing"]
 
 #: Blocks have 8 sizes per power of two, so that at most an eighth of a block is unused. For large
 #: blocks it is less: sizes are at most 2 MiB apart, the granularity of the driver.
@@ -118,6 +118,45 @@ class Pool:
             address, size, nbytes = returned.popleft()
             self._free.setdefault(size, []).append(address)
             self._active -= nbytes
+
+
+class _PartBlock(Block):
+    """A block that is in the memory of a block of another pool, which it keeps alive."""
+
+    __slots__ = ("whole",)
+
+    whole: Block
+
+
+class _Reusing(Pool):
+    """What :func:`reusing` returns."""
+
+    def __init__(self, taken: Callable[[int], int], wholes: dict[int, Block]) -> None:
+        super().__init__(taken, lambda address: None, _PartBlock)
+        self._wholes = wholes
+
+    def allocate(self, nbytes: int) -> Block:
+        """A block of at least ``nbytes``."""
+        found = super().allocate(nbytes)
+        assert isinstance(found, _PartBlock)
+        found.whole = self._wholes[found.address]
+        return found
+
+
+def reusing(pool: Pool, kept: list[Any]) -> Pool:
+    """A pool of blocks of ``pool``, which it uses again by itself and puts into ``kept``.
+
+    Whoever keeps the list may use their addresses later, as a captured graph does.
+    """
+    wholes: dict[int, Block] = {}
+
+    def taken(nbytes: int) -> int:
+        block = pool.allocate(nbytes)
+        kept.append(block)
+        wholes[block.address] = block
+        return block.address
+
+    return _Reusing(taken, wholes)
 
 
 def _size_class(nbytes: int) -> int:

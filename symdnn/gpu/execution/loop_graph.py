@@ -1,7 +1,7 @@
 """A whole loop as one CUDA graph of all its steps, for loops that repeat with the same sizes.
 
 The launches of a step depend only on sizes, addresses and a few values of the host. So a loop of
-known length is captured once, and replayed from then on.
+known length is captured once, and replayed from then on. Loops in its steps are part of the graph.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class Body(Protocol):
     """The loop of a :class:`LoopGraphs`."""
 
     @property
-    def plan(self) -> Any:
-        """The plan of a step in the last :meth:`work` (:class:`symdnn.compile.plan.plan.Plan`)."""
+    def plans(self) -> list[Any]:
+        """The plans (:class:`symdnn.compile.plan.plan.Plan`) of a step in the last :meth:`work`."""
 
     def work(self, inputs: Sequence[Any]) -> list[Any]:
         """Enqueue all steps, and return the loop's results."""
@@ -48,8 +48,11 @@ class Body(Protocol):
     def steps(self, inputs: Sequence[Any]) -> int:
         """The number of steps."""
 
-    def is_current(self, plan: Any) -> bool:
-        """Whether the plan is still in its cache."""
+    def is_current(self, plans: Sequence[Any]) -> bool:
+        """Whether the plans are still in their caches."""
+
+    def forget_inner_graphs(self) -> None:
+        """Free the graphs of loops in its steps."""
 
 
 class _Captured:
@@ -66,15 +69,18 @@ class _Captured:
                 given[k] = device.memory.empty(inputs[k].shape, inputs[k].dtype)
                 self.places.append((k, given[k]))
             self.graph = device.capture(lambda: self.results.extend(body.work(given)))
-        self.plan = body.plan
+        self.plans = body.plans
+        self.arena_bytes = max((p.bound.memory.arena_bytes for p in self.plans), default=0)
+        self.reports = any(p.bound.reports for p in self.plans)
 
     def run(self, inputs: Sequence[Any]) -> list[Any]:
         """The results of the loop, in the same memory each time."""
-        self.device.arena.reserve(self.plan.bound.memory.arena_bytes)
+        self.device.arena.reserve(self.arena_bytes)
         for k, place in self.places:
             strided_copy(self.device.env(), inputs[k], place)
         self.graph.launch()
-        if self.plan.bound.reports:
+        self.device.enqueued += self.graph.nodes
+        if self.reports:
             self.device.copy_error_word()
             self.device.pending_check = True
         return list(self.results)
@@ -86,7 +92,9 @@ class _Signature:
     def __init__(self) -> None:
         self.calls = self.captures = 0
         self.last: Pointers | None = None
-        self.plan: Any = None
+        self.plans: list[Any] = []
+        #: How much the last call enqueued step by step.
+        self.enqueued = 0
         self.moved: set[int] = set()
         self.captured: _Captured | None = None
         #: Why no graph can be made; empty while one may be.
@@ -111,7 +119,9 @@ class LoopGraphs:
 
     def run(self, inputs: Sequence[Any], body: Body) -> list[Any]:
         """The results of the loop. The first calls of a signature are enqueued step by step."""
-        key = None if self.device.watched_bytes or not body.steps(inputs) else _signature(inputs)
+        within = self.device.memory.captures_host_values  # a loop around it is being captured
+        apart = within or self.device.watched_bytes or not body.steps(inputs)
+        key = None if apart else _signature(inputs)
         if key is None or config.gpu.graph == "off":
             return body.work(inputs)
         state = self._state(key)
@@ -119,7 +129,7 @@ class LoopGraphs:
             return body.work(inputs)
         state.calls += 1
         changed = state.changed([a.ptr if isinstance(a, RawArray) else None for a in inputs])
-        if changed or (state.captured and not body.is_current(state.captured.plan)):
+        if changed or (state.captured and not body.is_current(state.captured.plans)):
             state.captured = None
         if state.calls > _CALLS_BEFORE_CAPTURE:
             state.moved |= changed
@@ -130,8 +140,9 @@ class LoopGraphs:
         if state.captured is not None:
             results = state.captured.run(inputs)
             return [self.device.fresh(r) for r in results] if self.fresh else results
+        before = self.device.enqueued
         results = body.work(inputs)
-        state.plan = body.plan
+        state.plans, state.enqueued = body.plans, self.device.enqueued - before
         return results
 
     def forget(self, inputs: Sequence[Any]) -> None:
@@ -147,20 +158,25 @@ class LoopGraphs:
         return state
 
     def _capture(self, state: _Signature, inputs: Sequence[Any], body: Body) -> None:
-        plan, steps = state.plan.bound, body.steps(inputs)
-        why = plan.loop_obstacle()
-        if not why and steps * len(plan.runs) > _MAX_NODES:
+        plans, steps = [p.bound for p in state.plans], body.steps(inputs)
+        why = next((found for p in plans if (found := p.loop_obstacle())), "")
+        if not why and state.enqueued > _MAX_NODES:
             why = f"its {steps} steps launch more than {_MAX_NODES} kernels"
         if not why and state.captures < _MAX_CAPTURES:
             state.captures += 1
-            self.device.arena.reserve(plan.memory.arena_bytes)
+            self.device.arena.reserve(max((p.memory.arena_bytes for p in plans), default=0))
             try:
                 state.captured = _Captured(self.device, inputs, state.moved, body)
-                state.captured.plan.bound.loop_state = f"captured with its loop, {steps} steps"
             except CaptureFailed as error:
                 why = str(error)
+            else:
+                body.forget_inner_graphs()
+                for p in state.captured.plans:
+                    p.bound.loop_state = f"captured with its loop, {steps} steps"
         if why:
-            state.why = plan.not_captured = why
+            state.why = why
+            for p in plans:
+                p.not_captured = why
 
 
 def _signature(inputs: Sequence[Any]) -> Any:

@@ -32,6 +32,7 @@ class Device(Protocol):
     memory: CudaMemory
     queue: Queue
     watched_bytes: int
+    enqueued: int
     pending_check: bool
     unread: bool
 

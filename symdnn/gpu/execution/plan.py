@@ -19,6 +19,7 @@ from symdnn.gpu.execution.bound_steps import BoundSteps
 from symdnn.gpu.execution.guard import with_checks
 from symdnn.gpu.execution.operands import Device, Operands, Step, Values
 from symdnn.gpu.execution.plan_constants import PlanConstants
+from symdnn.gpu.execution.registered import Registered
 from symdnn.gpu.execution.replay import Replay
 from symdnn.gpu.kernels.copy import split_views, strided_copy, view_by_op
 from symdnn.graph.kernel import Kernel
@@ -59,6 +60,8 @@ class CudaPlan(BoundPlan):
     def __init__(self, device: Device, spec: Any, memory: Any) -> None:
         self.device, self.spec, self.memory = device, spec, memory
         self.operands = Operands(device, spec, memory)
+        self.registered = Registered(device, memory)
+        self.registered_state = self.registered.state
         self.nodes: tuple[Apply, ...] = spec.segment.nodes
         self.bound: Values = {}
         self._bind_values()
@@ -96,8 +99,9 @@ class CudaPlan(BoundPlan):
                 continue
             if v in self.spec.sizes:
                 self.bound[v] = self.spec.sizes[v]
-            elif view.buffer.kind == "arena":
-                at = base + view.buffer.offset + view.offset
+            elif view.buffer.kind in ("arena", "registered"):
+                begin = self.registered.begin(view.buffer.memory, base)
+                at = begin + view.buffer.offset + view.offset
                 self.bound[v] = RawArray(at, view.shape, v.type.dtype, view.strides)
 
     def _run_of(self, node: Apply) -> Any:
@@ -123,7 +127,7 @@ class CudaPlan(BoundPlan):
         at = self.device.arena.base + workspace.offset if workspace is not None else 0
         operands = self.operands
         env = operands.env(at, self.device.number_of(node, self.spec.call(node).inputs))
-        env.overwritable = self._overwritable(node)
+        env.overwritable, env.slots = self._overwritable(node), self.registered.slots(node)
         accepts = _acceptor(kernel)
 
         def run(node: Apply, values: Values) -> None:
@@ -325,6 +329,7 @@ class CudaPlan(BoundPlan):
         elif (replay := self._replay(entering)) is not None:
             return replay.run(entering)
         self._ran = True
+        self.device.enqueued += len(self.runs)
         separate = watcher is not None or self.strided_results or self._overlaps_updates(entering)
         values = self.steps.values(entering, separate)
         self.steps.allocate_results(values, targets)

@@ -69,13 +69,24 @@ class CudaRuntime(Runtime):
         self._constants: dict[Any, RawArray] = {}
         self._update_graphs: OrderedDict[Any, Graph | None] = OrderedDict()
         self._known: dict[int, tuple[Any, int, RawArray]] = {}
-        self._lock = _DeviceLock(self)
+        #: The number of nodes that plans and graphs of loops enqueued so far.
+        self.enqueued = 0
         #: Bytes of the arena of a plan while its watcher is called, else 0.
         self.watched_bytes = 0
 
-    def exclusive(self) -> contextlib.AbstractContextManager[None]:
+    @contextlib.contextmanager
+    def exclusive(self) -> Iterator[None]:
         """Lock the device; errors of earlier calls are raised here."""
-        return self._lock
+        with self.context.current():
+            self.begin_call()
+            yield
+
+    def begin_call(self) -> None:
+        """Raise errors of earlier calls. The device is locked."""
+        if self.pending_check:
+            self._wait_for_errors()
+        elif self.word[0]:
+            self.check_errors()
 
     def settle(self) -> None:
         """Raise errors of all calls so far; waits for calls that can report errors."""
@@ -216,7 +227,7 @@ class CudaRuntime(Runtime):
 
     def trim(self) -> None:
         """Unmap the arena and free the memory that is held for reuse; plans map what they need."""
-        with self.exclusive(), self.context.current():
+        with self.exclusive():
             self.arena.needed = self.arena.outer_bytes
             self.arena.trim()
             self.memory.free_held()
@@ -340,29 +351,6 @@ class CudaRuntime(Runtime):
         """The device's description for reports."""
         ctx, (major, minor) = self.context, self.context.capability
         return {"device": str(ctx.place), "card": ctx.name, "sm": f"{major}{minor}"}
-
-
-class _DeviceLock:
-    """Locks the device for one call."""
-
-    __slots__ = ("lock", "rt")
-
-    def __init__(self, rt: CudaRuntime) -> None:
-        self.rt, self.lock = rt, rt.context.current()
-
-    def __enter__(self) -> None:
-        self.lock.__enter__()
-        try:
-            if self.rt.pending_check:
-                self.rt._wait_for_errors()
-            else:
-                self.rt.raise_finished_errors()
-        except BaseException:
-            self.lock.__exit__(None, None, None)
-            raise
-
-    def __exit__(self, *_: object) -> None:
-        self.lock.__exit__(None, None, None)
 
 
 class CudaLoopArrays:

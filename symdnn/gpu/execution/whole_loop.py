@@ -42,8 +42,9 @@ _HOT_STEPS, _OPS_OF_A_STEP = 1000, 10
 #: Operations of a step, in all and for each statement, above which kernels that use the whole
 #: device should run one by one.
 _MOST_WORK, _WORK_OF_A_STATEMENT = 1 << 18, 1 << 15
-#: Indices of an array by which entries are moved one after the other.
-_MOST_INDICES = 256
+#: Indices of an array by which entries are moved one after the other. Kernels of a captured step
+#: move more of them in less time, all at once.
+_MOST_INDICES = 64
 #: Work of one launch (of :func:`~symdnn.ops.steps.statements.work_of`), so that a loop that does
 #: not end can be interrupted between launches, and steps in one launch at least.
 _WORK_AT_ONCE, _LEAST_AT_ONCE = 1 << 22, 64
@@ -73,7 +74,7 @@ class GpuWholeLoop(WholeLoop):
 
     def make(self, inputs: Sequence[Any]) -> GpuLoopFunction:
         """A kernel's function."""
-        return GpuLoopFunction(self._device, self.op, inputs)
+        return GpuLoopFunction(self._device, self.op, _on_device(self._device.memory, inputs))
 
 
 class GpuLoopFunction:
@@ -111,6 +112,7 @@ class GpuLoopFunction:
     def run(self, inputs: Sequence[Any]) -> list[Any] | None:
         """Outputs of the scan; None where it reports a failure."""
         op, memory = self.op, self.device.memory
+        inputs = _on_device(memory, inputs)
         given = op.split(inputs)
         n = int(given.steps)
         op.check_lengths(n, op.split([a.shape for a in inputs]))
@@ -153,6 +155,11 @@ class GpuLoopFunction:
             else:
                 found.append(getattr(arrays, role.kind)[role.number].ptr)
         return found
+
+
+def _on_device(memory: Any, inputs: Sequence[Any]) -> list[Any]:
+    """Inputs with arrays on the device: positions of steps may be on the host."""
+    return [a if isinstance(a, RawArray) or not a.shape else memory.upload(a, None) for a in inputs]
 
 
 def _check(program: LoopProgram) -> None:

@@ -1,7 +1,4 @@
-"""Elementwise kernels of complex numbers, one op each, by ``src/complex.cuh``.
-
-Complex ops are not fused: other printers of scalar programs have only real numbers.
-"""
+"""Elementwise kernels of complex numbers by ``src/complex.cuh``: of one op, or fused ones."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from symdnn.gpu.codegen.cuda_source import CTYPES
+from symdnn.gpu.codegen.cuda_source import CTYPES, print_problem
 from symdnn.gpu.kernels.elementwise import ElementwiseKernel
 from symdnn.graph.kernel import Call, Row
 from symdnn.graph.type import TensorType, numpy_dtype
@@ -19,6 +16,7 @@ from symdnn.ops.elementwise import comparison as cmp
 from symdnn.ops.elementwise import complexes as cx
 from symdnn.ops.elementwise import math as mt
 from symdnn.ops.elemwise import Elemwise
+from symdnn.ops.lowered.fused import FusedComplex
 
 __all__ = ["ComplexKernel", "complex_program", "KERNELS"]
 
@@ -27,8 +25,12 @@ _INSTRUCTIONS: dict[type[Elemwise], str] = {
     ar.Add: "add", ar.Sub: "sub", ar.Mul: "mul", ar.TrueDiv: "div", ar.Neg: "neg", ar.Sqr: "sqr",
     ar.Inv: "inv", ar.Sqrt: "sqrt", ar.Pow: "pow", ar.Abs: "abs", cx.Conj: "conj",
     cx.Real: "real", cx.Imag: "imag", cx.Angle: "angle", mt.Exp: "exp", mt.Log: "log",
-    mt.Sin: "sin", mt.Cos: "cos", mt.Sinh: "sinh", mt.Cosh: "cosh", cmp.Eq: "eq", cmp.Neq: "ne",
-    cmp.IsNan: "isnan", cmp.IsInf: "isinf", cmp.IsFinite: "isfinite",
+    mt.Log2: "log2", mt.Log10: "log10", mt.Log1p: "log1p", mt.Expm1: "expm1",
+    mt.Sin: "sin", mt.Cos: "cos", mt.Tan: "tan", mt.Sinh: "sinh", mt.Cosh: "cosh",
+    mt.Tanh: "tanh", mt.ArcSin: "arcsin", mt.ArcCos: "arccos", mt.ArcTan: "arctan",
+    mt.ArcSinh: "arcsinh", mt.ArcCosh: "arccosh", mt.ArcTanh: "arctanh",
+    cmp.Eq: "eq", cmp.Neq: "ne", cmp.IsNan: "isnan", cmp.IsInf: "isinf",
+    cmp.IsFinite: "isfinite",
 }  # fmt: skip
 
 
@@ -88,10 +90,12 @@ class ComplexKernel(ElementwiseKernel):
         found = self.program(call)
         if found is None or found.output_dtypes != tuple(t.dtype for t in call.outputs):
             return f"{call.op} has no device text for complex numbers"
-        return None
+        return print_problem(found)
 
     def program(self, call: Call) -> ScalarProgram | None:
         """The op's program for the operands' dtypes."""
+        if isinstance(call.op, FusedComplex):
+            return call.op.whole
         dtypes = [t.dtype for t in call.inputs]
         return complex_program(call.op, dtypes)  # type: ignore[arg-type]
 
@@ -100,4 +104,4 @@ class ComplexKernel(ElementwiseKernel):
         return False
 
 
-KERNELS: tuple[Row, ...] = (((Elemwise,), (ComplexKernel(),)),)
+KERNELS: tuple[Row, ...] = (((Elemwise, FusedComplex), (ComplexKernel(),)),)

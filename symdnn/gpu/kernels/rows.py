@@ -27,6 +27,8 @@ from symdnn.ops.nn.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGr
 __all__ = ["RowKernel", "KERNELS", "two_passes", "without_axis"]
 
 _THREADS = 256
+#: Threads that keep a GPU busy.
+_MANY_THREADS = 1 << 17
 _KINDS = {Softmax: 0, LogSoftmax: 1, SoftmaxGrad: 2, LogSoftmaxGrad: 3, SoftmaxCrossentropy: 4}
 
 
@@ -66,7 +68,7 @@ def two_passes(
     sizes, steps = lines_of([x, dy, y, per_row], axis)
     length, rows = x.shape[axis], prod(sizes)
     by_rows = x.steps[axis] == 1 or rows < 32
-    lanes = _lanes(length, by_rows)
+    lanes = _lanes(length, rows, by_rows)
     block = (lanes, _THREADS // lanes) if by_rows else (_THREADS // lanes, lanes)
     source = specialised(
         "scalar.cuh", "lines.cuh", "reduce.cuh", "rows.cu", T=CTYPES[x.dtype],
@@ -83,11 +85,12 @@ def two_passes(
     return [KernelLaunch(source, "rows", grid, block, parameters)]
 
 
-def _lanes(length: int, by_rows: bool) -> int:
+def _lanes(length: int, rows: int, by_rows: bool) -> int:
     """Threads per row, a power of two."""
     wanted = 1 << max(length - 1, 0).bit_length()
     if not by_rows:
-        return 8 if length >= 64 else 1
+        few = rows * 8 < _MANY_THREADS and length >= 256
+        return 32 if few else 8 if length >= 64 else 1
     return max(1, min(wanted // 2 or 1, _THREADS))
 
 

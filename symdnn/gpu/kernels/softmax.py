@@ -4,7 +4,7 @@ There are five kernels. Four have the elements in registers: for the last axis, 
 axis that is no multiple of a vector, and for an inner axis, of a thread or of several. The fifth
 reads long rows twice, the second time from the cache, unless
 :mod:`symdnn.gpu.kernels.fused_rows` keeps them in shared memory. An inner axis that is too long for
-the registers of a block is left to the kernels of :mod:`symdnn.gpu.kernels.rows`, and to cuDNN.
+the registers of a block is read twice, by the kernel of :mod:`symdnn.gpu.kernels.rows`.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ _MAX_DATA_REGISTERS = 96
 #: Elements of a short last axis, and rows of a tile in shared memory.
 _MAX_TILE_LENGTH, _TILE_ROWS = 40, 128
 _MAX_THREADS = 512
-#: Bytes of neighbours along a plane that threads of a block read at a time.
-_NEIGHBOUR_BYTES = 128
+#: Bytes of neighbours along a plane that threads of a block read at a time, and the fewest.
+_NEIGHBOUR_BYTES, _SECTOR_BYTES = 128, 32
 #: Bytes of a row, of all operands, from which on a block has all threads of a multiprocessor: rows
 #: of several blocks at a time would not stay in the cache.
 _LONG_ROW_BYTES = 128 << 10
@@ -133,12 +133,15 @@ def _inner_axis(task: _Task) -> _Form | None:
 def _shared_axis(task: _Task) -> _Form | None:
     """Several threads for the lines of neighbouring vectors."""
     width = task.width(task.trail, 16)
-    vectors, line = task.trail // width, max(1, _NEIGHBOUR_BYTES // (width * task.itemsize))
+    vector_bytes = width * task.itemsize
+    vectors, line = task.trail // width, max(1, _NEIGHBOUR_BYTES // vector_bytes)
     near = min(1 << (vectors - 1).bit_length(), line, 32)  # of a warp
     most = max(1, 64 // (width * task.operands * task.work_registers))
     deep = max(1, 32 // near)
     while -(-task.length // deep) > most:
         deep *= 2
+        if near * deep > _MAX_THREADS and near * vector_bytes > _SECTOR_BYTES:
+            near //= 2
     group = near * deep
     if group > _MAX_THREADS:
         return None
@@ -188,13 +191,8 @@ class SoftmaxKernel(CudaKernel):
     contiguous_inputs = True
 
     def refuses(self, call: Call) -> str | None:
-        """An inner axis too long for registers, and ops for cuDNN by ``gpu.prefer``."""
-        if reason := super().refuses(call) or prefers_cudnn(call):
-            return reason
-        sizes = [n for t in call.inputs for n in t.shape]
-        if None in sizes:
-            return None
-        return None if form_of(task_of(call)) else "it is too long to be held in registers"
+        """Ops for cuDNN by ``gpu.prefer``."""
+        return super().refuses(call) or prefers_cudnn(call)
 
     def launches(self, call: Call, inputs: Sequence[Any], outputs: Views) -> Sequence[KernelLaunch]:
         """One kernel."""
@@ -206,7 +204,7 @@ class SoftmaxKernel(CudaKernel):
             x, dy = dy, x
         task = replace(task_of(call), alignment=alignment_of(x, dy, y))
         form = form_of(task)
-        if form is None:  # only for a misaligned address: otherwise ``refuses`` rejected the call
+        if form is None:
             shape = (task.lead, task.length, task.trail)
             return two_passes(task.kind, 1, *(v.reshaped(shape) for v in (x, dy, y)))
         if form.name == "softmax_long" and (found := _rows_once(task, x, dy, y)):

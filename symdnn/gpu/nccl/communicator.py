@@ -7,6 +7,7 @@ one order, that of the graph. The unique id goes over the store of :mod:`symdnn.
 from __future__ import annotations
 
 import atexit
+import ctypes
 import os
 import sys
 import threading
@@ -19,6 +20,7 @@ from symdnn.errors import CudaUnavailable, DistributedError
 from symdnn.gpu.binding import libnccl
 from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.context import Context, existing_context
+from symdnn.gpu.nccl.settings import Settings
 from symdnn.world import process
 from symdnn.world.communicator import Pending
 from symdnn.world.group import Group
@@ -39,6 +41,8 @@ _SETTINGS = {"NCCL_GRAPH_REGISTER": "0", "NCCL_RUNTIME_CONNECT": "0"}
 _SPINNING_S = 0.25
 #: NCCL 2.28, the oldest that is used: it has ``ncclAlltoAll``.
 _OLDEST = 22800
+#: ``NCCL_WIN_COLL_SYMMETRIC``: operands lie at equal distances from the start on all ranks.
+_SYMMETRIC = 1
 
 
 @cache
@@ -68,9 +72,57 @@ def takes(dtype: str, reduces: bool) -> bool:
 class NcclCommunicator:
     """The GPUs of a group, one of which is this process's; ``handle`` is an ``ncclComm_t``."""
 
-    def __init__(self, group: Group, index: int, handle: Any) -> None:
+    def __init__(
+        self, group: Group, index: int, handle: Any, settings: Settings | None = None
+    ) -> None:
         self.group, self.index, self._handle = group, index, handle
+        self.settings = settings or Settings()
         self._nccl = _binding()
+        #: Registered memory by its size, and where each size that was asked for lies.
+        self._windows: dict[int, int] = {}
+        self._registered: dict[int, int] = {}
+        #: Why there is no registered memory; empty if there is, or nobody has asked for it.
+        self.why_none = ""
+
+    def registered(self, nbytes: int) -> int:
+        """The address of so many bytes of NCCL's own allocator that are registered with it, the
+        same in each call; 0 if a rank has none. All ranks of the group ask for the same.
+
+        What has room serves several sizes, since calls run one after another. The memory lives as
+        long as the process: graphs have its address.
+        """
+        if nbytes not in self._registered and not self.why_none:
+            room = [(size, at) for size, at in self._windows.items() if size >= nbytes]
+            if not room:
+                # Twice the largest at least: all of them together are twice the largest at most.
+                size = max(nbytes, 2 * max(self._windows, default=0))
+                room = [(size, self._register(size))]
+                self._windows.update(room)
+            self._registered[nbytes] = min(room)[1]
+        return 0 if self.why_none else self._registered[nbytes]
+
+    def _register(self, nbytes: int) -> int:
+        """The address of new memory, or 0: all ranks have it, or none (``ncclMemAlloc``,
+        ``ncclCommWindowRegister``)."""
+        world, address, failure = process.current(), 0, ""
+        name = f"registered memory of {nbytes} bytes"
+        try:
+            address = int(self._nccl.mem_alloc(nbytes))
+        except Exception as error:  # nccl4py's own, or ours
+            failure = f"ncclMemAlloc: {error}"
+        failure = world.first_said(name, failure, self.group)
+        if not failure:
+            try:
+                with world.blocking(f"ncclCommWindowRegister of {self.group}"):
+                    window = self._nccl.comm_window_register(
+                        self._handle, address, nbytes, _SYMMETRIC
+                    )
+                failure = "" if window else "NCCL has no windows on this machine (it needs cuMem)"
+            except Exception as error:
+                failure = f"ncclCommWindowRegister: {error}"
+            failure = world.first_said(f"{name}, made", failure, self.group)
+        self.why_none = failure
+        return 0 if failure else address
 
     def operation(self, op: str) -> int:
         """The ``ncclRedOp_t`` of a reduction.
@@ -143,7 +195,7 @@ class NcclCommunicator:
         self._nccl.comm_destroy(self._handle)
 
 
-_communicators: dict[Group, NcclCommunicator] = {}
+_communicators: dict[tuple[Group, Settings], NcclCommunicator] = {}
 #: The collectives of plans, in binding order: candidates for the one that a wait is stuck in.
 _bound: dict[str, None] = {}
 _MOST_NAMED = 3
@@ -160,34 +212,38 @@ def _wait_in_words() -> str:
     return f"a wait for the GPU ({' or '.join(names[:_MOST_NAMED])}{more})"
 
 
-def communicator(group: Group) -> NcclCommunicator:
-    """The communicator of a group on the current device, made once; all its ranks call this.
+def communicator(group: Group, settings: Settings | None = None) -> NcclCommunicator:
+    """The communicator of a group on the current device, made once for each of the settings (those
+    of the flags); all its ranks call this.
 
     It is made before a plan with it is captured. Raises :class:`~symdnn.errors.DistributedError` if
     NCCL can't be used.
     """
-    found = _communicators.get(group)
+    settings = settings or Settings.of_flags()
+    found = _communicators.get((group, settings))
     if found is None:
         if why := problem():
             raise DistributedError(f"collectives on GPUs need NCCL: {why}")
-        found = _communicators[group] = _new(group)
+        found = _communicators[group, settings] = _new(group, settings)
     return found
 
 
-def _new(group: Group) -> NcclCommunicator:
+def _new(group: Group, settings: Settings) -> NcclCommunicator:
     world, nccl = process.current(), _binding()
     for name, value in _SETTINGS.items():
         os.environ.setdefault(name, value)
     index = group.index(world.place.rank, "NCCL")
     own = bytes(nccl.get_unique_id()).hex() if index == 0 else ""
     first = bytearray.fromhex(world.gather("NCCL's unique id", own, group)[0])
+    config = settings.config()
+    address = 0 if config is None else ctypes.addressof(config)
     with world.blocking(f"ncclCommInitRank of {group}"):
-        handle = nccl.comm_init_rank_scalable(group.size, index, 1, first, 0)
+        handle = nccl.comm_init_rank_scalable(group.size, index, 1, first, address)
     device = existing_context()
     if device is not None and world.store is not None and device.poll is None:
         device.poll = _wait_with_others
         atexit.register(_last_wait, device)
-    return NcclCommunicator(group, index, handle)
+    return NcclCommunicator(group, index, handle, settings)
 
 
 def _wait_with_others(done: Callable[[], bool]) -> None:

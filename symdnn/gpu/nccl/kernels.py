@@ -11,7 +11,15 @@ from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.env import LaunchEnv
 from symdnn.gpu.kernels.copy import strided_copy
 from symdnn.gpu.nccl.communicator import NcclCommunicator, communicator, note, takes
-from symdnn.graph.kernel import Call, Kernel, Row, Traits
+from symdnn.gpu.nccl.registered import (
+    RegisteredMemory,
+    as_slots,
+    by_copies,
+    reduce_by_copies,
+    regions,
+    scratch_bytes,
+)
+from symdnn.graph.kernel import Call, Kernel, OperandMemory, Row, Traits
 from symdnn.ops.collective.base import Collective, Reducing
 from symdnn.ops.collective.moves import AllToAll, Permute, Recv, Send
 from symdnn.ops.collective.overlapped import (
@@ -35,7 +43,10 @@ __all__ = ["KERNELS", "NcclKernel"]
 Run = Callable[[NcclCommunicator, LaunchEnv, int, Sequence[RawArray], Sequence[RawArray]], None]
 #: Elements of the error word.
 _WORDS = 4
+#: Fewer bytes take no longer where they are not registered.
+_LEAST_REGISTERED_BYTES = 64 << 10
 _overlaps = config.reader("distributed.overlap")
+_registers = config.reader("distributed.registered")
 
 
 class NcclKernel(Kernel[Collective]):
@@ -63,6 +74,16 @@ class NcclKernel(Kernel[Collective]):
             return "what a single rank sends to itself waits on the CPU"
         return None
 
+    def operand_memory(self, call: Call[Collective]) -> tuple[OperandMemory, int] | None:
+        """That of NCCL's own allocator, for large operands, by a flag."""
+        op = _whole(call.op)
+        moved = isinstance(op, AllReduce | AllGather | ReduceScatter) and _by_nccl(op)
+        if not (_registers() and moved):
+            return None
+        if sum(prod(t.shape) * t.numpy.itemsize for t in call.inputs) < _LEAST_REGISTERED_BYTES:
+            return None
+        return RegisteredMemory.of_flags(op.group), scratch_bytes(op, call.inputs)
+
     def bind(self, call: Call[Collective]) -> Any:
         """The communicator is made now, before a graph is captured."""
         op = _whole(call.op)
@@ -82,9 +103,15 @@ class NcclKernel(Kernel[Collective]):
             elif not empty:
                 if _writes_nothing(op, comm.index):
                     env.zero(outputs[0].ptr, outputs[0].nbytes)
+                xs, outs = inputs, outputs
+                if env.slots:
+                    xs, outs = as_slots(env, inputs, outputs)
+                    _copy_moved(env, inputs, xs)
                 stream = env.side.enter() if _overlaps() else env.stream
                 with process.current().blocking(words):
-                    run(comm, env, stream, inputs, outputs)
+                    run(comm, env, stream, xs, outs)
+                if env.slots:
+                    _copy_moved(env if stream == env.stream else env.on(stream), outs, outputs)
                 if stream != env.stream:
                     place = _place(outputs)
                     env.side.leave(place, inputs)
@@ -135,6 +162,13 @@ def _place(outputs: Sequence[RawArray]) -> int:
     return next((out.ptr for out in outputs if out.size), 0)
 
 
+def _copy_moved(env: LaunchEnv, xs: Sequence[RawArray], places: Sequence[RawArray]) -> None:
+    """Copy what the plan could not make in registered memory, or wants elsewhere."""
+    for x, place in zip(xs, places, strict=True):
+        if x.ptr != place.ptr and x.size:
+            strided_copy(env, x, place)
+
+
 def _alone(
     op: Any, env: LaunchEnv, inputs: Sequence[RawArray], outputs: Sequence[RawArray]
 ) -> None:
@@ -156,6 +190,13 @@ def _writes_nothing(op: Any, index: int) -> bool:
 
 def _all_reduce(op: AllReduce) -> Run:
     def run(comm: NcclCommunicator, env: LaunchEnv, stream: int, xs: Any, outs: Any) -> None:
+        if by_copies(comm, op, env, xs):
+            x, out = regions(env, xs)
+            mine = reduce_by_copies(comm, op, env, stream, x, out)
+            comm.all_gather(mine, out, stream)
+            return
+        if env.slots and len({x.dtype for x in xs}) == 1:
+            xs, outs = ([one] for one in regions(env, xs))
         pairs = [(x, out) for x, out in zip(xs, outs) if x.size]
         comm.all_reduce([x for x, _ in pairs], [out for _, out in pairs], op.op, stream)
 
@@ -167,7 +208,13 @@ def _reduce(op: Reduce) -> Run:
 
 
 def _reduce_scatter(op: ReduceScatter) -> Run:
-    return lambda comm, env, stream, xs, outs: comm.reduce_scatter(xs[0], outs[0], op.op, stream)
+    def run(comm: NcclCommunicator, env: LaunchEnv, stream: int, xs: Any, outs: Any) -> None:
+        if by_copies(comm, op, env, xs):
+            reduce_by_copies(comm, op, env, stream, xs[0], outs[0])
+        else:
+            comm.reduce_scatter(xs[0], outs[0], op.op, stream)
+
+    return run
 
 
 def _all_gather(op: AllGather) -> Run:

@@ -13,8 +13,10 @@ from symdnn.graph.op import Op
 from symdnn.graph.variable import Apply, Variable
 from symdnn.libraries.cudnn.backend import BACKEND
 from symdnn.ops.core.shape import dims_of, reshape, specify_type
+from symdnn.ops.elementwise.arithmetic import cast
 from symdnn.ops.nn.batchnorm import BatchNormGrad, BatchNormInference, BatchNormTrain
-from symdnn.ops.nn.lrn import LRN, LRNGrad
+from symdnn.ops.nn.lrn import LRN, ChannelSum, LRNGrad
+from symdnn.ops.nn.pool import Pool
 from symdnn.ops.vendor.gpudnn_norm import (
     MIN_EPSILON,
     GpuDnnBatchNorm,
@@ -24,6 +26,7 @@ from symdnn.ops.vendor.gpudnn_norm import (
     GpuDnnLRN,
     GpuDnnLRNGrad,
 )
+from symdnn.ops.vendor.gpudnn_pool import GpuDnnPool
 from symdnn.opt.lower.lowering import Lowering
 from symdnn.rewriting.facts import broadcast_axis, number
 from symdnn.rewriting.rewrite import Context
@@ -125,12 +128,39 @@ def lrn_refuses(node: Apply, context: Context) -> str | None:
     return None
 
 
+def _lrn(name: str, low: type[GpuDnnLRN | GpuDnnLRNGrad], kind: type[Op]) -> Lowering:
+    def build(node: Apply, context: Context) -> Variable:
+        dtype = node.inputs[0].type.dtype
+        wide = "float32" if dtype == "bfloat16" else dtype
+        inputs = (cast(v, wide) for v in node.inputs)
+        return cast(low.of(node.op)(*inputs, hints=node.hints), dtype)
+
+    text = f"{kind.__name__} to {low.__name__}, bfloat16 in float32"
+    return BACKEND.lowering(name, None, kind, refuses=lrn_refuses, text=text)(build)
+
+
+@BACKEND.lowering("local_dnn_channel_sum", GpuDnnPool, ChannelSum)
+def _channel_sum(node: Apply, context: Context) -> Variable:
+    """Sums over neighbouring channels as sums over windows of images, whose rows are channels."""
+    op: Any = node.op
+    x = node.inputs[0]
+    n, channels, *rest = dims_of(x)
+    pad = max(op.before, op.after)
+    pool = Pool((op.before + op.after + 1, 1), (1, 1), (pad, 0), "sum")
+    sums: Any = pool(reshape(x, (n, 1, channels, product(rest)), ndim=4), hints=node.hints)
+    if op.before != op.after:
+        first = pad - op.before
+        sums = sums[:, :, first : first + channels]
+    return reshape(sums, (n, channels, *rest), ndim=x.type.ndim)
+
+
 LOWERINGS = (
     _lowering("local_abstract_batch_norm_train_cudnn", BatchNormTrain, GpuDnnBatchNorm),
     _lowering(
         "local_abstract_batch_norm_inference_cudnn", BatchNormInference, GpuDnnBatchNormInference
     ),
     _lowering("local_abstract_batch_norm_train_grad_cudnn", BatchNormGrad, GpuDnnBatchNormGrad),
-    BACKEND.row("local_dnn_lrn", GpuDnnLRN, LRN, refuses=lrn_refuses),
-    BACKEND.row("local_dnn_lrn_grad", GpuDnnLRNGrad, LRNGrad, refuses=lrn_refuses),
+    _lrn("local_dnn_lrn", GpuDnnLRN, LRN),
+    _lrn("local_dnn_lrn_grad", GpuDnnLRNGrad, LRNGrad),
+    _channel_sum,
 )

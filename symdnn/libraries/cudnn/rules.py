@@ -17,7 +17,7 @@ from symdnn.ops.vendor.gpudnn_base import DnnBase
 from symdnn.opt.lower.lowering import Library
 from symdnn.rewriting.rewrite import Context, GraphRewrite, graph_rewrite, node_rewrite
 
-__all__ = ["CUDNN", "demanded"]
+__all__ = ["CUDNN"]
 
 
 def _require(context: Context, demand: str) -> None:
@@ -43,7 +43,7 @@ def cudnn_is_enabled(context: Context) -> None:
         _require(context, "dnn.enabled=True")
 
 
-def demanded(takes: Callable[[GraphRewrite], bool]) -> bool:
+def _demanded(takes: Callable[[GraphRewrite], bool]) -> bool:
     """Whether compiling fails without cuDNN; ``takes`` is :meth:`Selection.takes`."""
     return takes(no_cudnn_raise) or str(config.dnn.enabled) == "True"
 
@@ -67,4 +67,5 @@ CUDNN = Library(
         no_cudnn_raise, cudnn_is_enabled, to_neutral, *ops.RULES, *merge.RULES, *inplace.RULES,
         *epilogue.RULES, rnn.bfloat16_rnn_in_float32,
     ),
+    demanded=_demanded,
 )  # fmt: skip

@@ -14,7 +14,8 @@ from symdnn.ops.core.shape import dims_of
 
 __all__ = ["OPS"]
 
-_FAR = 1 << 31
+#: A bound of a slice that no dimension reaches.
+_BEYOND_ALL_SIZES = 1 << 31
 
 
 def _slice(node: Node) -> Variable:
@@ -38,10 +39,10 @@ def _slice(node: Node) -> Variable:
 
 def _part(start: Any, end: Any, step: int) -> slice:
     """A slice of Python; bounds beyond all sizes mean an end."""
-    if not isinstance(end, Variable) and abs(int(end)) >= _FAR - 1:
-        end = None if (end > 0) == (step > 0) else (0 if step > 0 else _FAR)
-    if not isinstance(start, Variable) and abs(int(start)) >= _FAR - 1:
-        start = None if (start > 0) == (step < 0) else (0 if step < 0 else _FAR)
+    if not isinstance(end, Variable) and abs(int(end)) >= _BEYOND_ALL_SIZES - 1:
+        end = None if (end > 0) == (step > 0) else (0 if step > 0 else _BEYOND_ALL_SIZES)
+    if not isinstance(start, Variable) and abs(int(start)) >= _BEYOND_ALL_SIZES - 1:
+        start = None if (start > 0) == (step < 0) else (0 if step < 0 else _BEYOND_ALL_SIZES)
     return slice(start, end, step)
 
 

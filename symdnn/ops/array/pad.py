@@ -106,13 +106,15 @@ class Pad(Op):
 def _inside(x: Variable, widths: Vars) -> tuple[slice, ...]:
     """The slices of ``x`` in the padded tensor."""
 
-    def end(low: Variable, d: int) -> Any:
-        low_number, n = static_dim(low), x.type.shape[d]
+    def end(low: Variable, high: Variable, d: int) -> Any:
+        low_number, high_number, n = static_dim(low), static_dim(high), x.type.shape[d]
+        if n is None and low_number is not None and high_number is not None:
+            return -high_number or None  # known, whatever the size is
         size = shape_i(x, d) if n is None else n
         return (low if low_number is None else low_number) + size
 
-    lows = widths[::2]
-    return tuple(slice(low, end(low, d)) for d, low in enumerate(lows))
+    pairs = zip(widths[::2], widths[1::2], strict=True)
+    return tuple(slice(low, end(low, high, d)) for d, (low, high) in enumerate(pairs))
 
 
 def pad(

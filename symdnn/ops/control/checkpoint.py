@@ -79,7 +79,7 @@ class Checkpoint(MultiOp):
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Grads) -> Grads:
         there = [c for c in cotangents if c is not None]
         given = [
-            After()(v, *there) if i < self.again and isinstance(v.type, TensorType) else v
+            After()(v, *there) if i < self.again and _is_array(v) else v
             for i, v in enumerate(inputs[self.count :])
         ]
         found = vjp_of_expressions(lambda *v: self.inner.apply(v), given, cotangents)
@@ -166,6 +166,11 @@ def _mapped(tree: Any, change: Callable[[Variable], Variable]) -> Any:
         entries = [_mapped(v, change) for v in tree]
         return type(tree)(*entries) if hasattr(tree, "_fields") else type(tree)(entries)
     return tree
+
+
+def _is_array(v: Variable) -> bool:
+    """Whether it may be large: numbers for shapes and bounds stay on the host, and are kept."""
+    return isinstance(v.type, TensorType) and not v.type.is_integer_scalar
 
 
 def _marked(given: Vars, made: Vars, apart: bool) -> dict[Variable, Variable]:

@@ -74,10 +74,10 @@ def scan_checkpoints(
     size = int(prod(levels))
     count = ceil_div(steps, size) * size
     padded = [_padded(v[:steps], count) if padding else v[:steps] for v in given]
-    index = arange(count if padding else steps)
     others = [as_variable(v) for v in _listed(non_sequences)]
     made = _Levels(fn, infos, others, steps, name)
-    outputs, updates = made.all_steps([index, *padded], levels, snapshots)
+    length = count if padding else steps
+    outputs, updates = made.all_steps(padded, levels, snapshots, length)
     return (outputs[0] if len(outputs) == 1 else outputs), updates
 
 
@@ -130,40 +130,44 @@ class _Levels:
     name: str | None
 
     def all_steps(
-        self, given: Sequence[Variable], levels: Sequence[int], snapshots: int | None
+        self, given: Sequence[Variable], levels: Sequence[int], snapshots: int | None, length: Any
     ) -> tuple[list[Variable], OrderedUpdates]:
-        """The user's outputs and updates; the first argument is the index."""
+        """The user's outputs and updates, of sequences of this length."""
         states = [v for v in self.infos if v is not None]
         if snapshots is None:
-            return self.run(given, states, levels)
-        return self.run_binomial(given, states, [n for n in levels if n > 1], snapshots)
+            return self.run(given, states, levels, self.steps, length)
+        return self.run_binomial(given, states, [n for n in levels if n > 1], snapshots, length)
 
     def run(
-        self, given: Sequence[Variable], states: Sequence[Variable], levels: Sequence[int]
-    ) -> tuple[list[Variable], OrderedUpdates]:
-        """The outputs after each segment of the last level; the first argument is the index."""
+        self, given: Sequence[Variable], states: Sequence[Variable], levels: Sequence[int],
+        steps: Any, length: Any,
+    ) -> tuple[list[Variable], OrderedUpdates]:  # fmt: skip
+        """The outputs after each segment of the last level.
+
+        Sequences have this length; behind ``steps`` of them there is padding.
+        """
         if not levels:
-            return self._scan(self._step, given, states, self.others)
-        part, parts = self._in_parts(given, levels)
+            return self._scan(self._step, [arange(length), *given], states, self.others)
+        part, parts = self._in_parts(given, levels, steps, length)
         return self._scan(part, parts, states, [])
 
     def run_binomial(
         self, given: Sequence[Variable], states: Sequence[Variable], levels: Sequence[int],
-        snapshots: int,
+        snapshots: int, length: Any,
     ) -> tuple[list[Variable], OrderedUpdates]:  # fmt: skip
         """The outputs after the last segment, with this many stored states."""
         if levels:
-            part, given = self._in_parts(given, levels)
-            outputs, updates = self._scan(part, given, states, [])
+            part, parts = self._in_parts(given, levels, self.steps, length)
+            outputs, updates = self._scan(part, parts, states, [])
         else:
 
             def step(at: Variable, *args: Variable) -> Any:
-                entries, rest = args[: len(given) - 1], args[len(given) - 1 :]
+                entries, rest = args[: len(given)], args[len(given) :]
                 inside = rest[: len(states)]
                 # A product that reads only the entries would be hoisted and computed for all steps.
                 return self.fn(*(After()(v, *inside) if inside else v for v in entries), *rest)
 
-            outputs, updates = self._scan(step, given, states, self.others)
+            outputs, updates = self._scan(step, [arange(length), *given], states, self.others)
         node = loop_of([*outputs, *updates.values()])
         if node is None or node.op.until or not node.op.states:
             wanted = "a loop of a known number of steps, with a state"
@@ -181,26 +185,25 @@ class _Levels:
         return self.fn(*args)
 
     def _in_parts(
-        self, given: Sequence[Variable], levels: Sequence[int]
+        self, given: Sequence[Variable], levels: Sequence[int], steps: Any, length: Any
     ) -> tuple[Callable[..., Any], list[Variable]]:
-        """A step of the last level, and its sequences."""
+        """A step of the last level, and its sequences: where a segment starts, and its entries."""
         size = prod(levels)
         parts = [v.reshape((dims_of(v)[0] // size, size, *dims_of(v)[1:])) for v in given]
 
         run = checkpoint_of_a_step(self.run)
 
-        def part(*args: Any) -> tuple[list[Variable], OrderedUpdates]:
+        def part(start: Variable, *args: Any) -> tuple[list[Variable], OrderedUpdates]:
             inside = args[len(parts) :]
+            real: Any = minimum(steps - start, size)
             # Values that depend only on the sequences would be hoisted and computed for all
             # segments.
             values = [After()(v, *inside) for v in args[: len(parts)]]
-            outs, updates = run(values, inside, levels[:-1])
-            # Behind the last step there is padding.
-            real: Any = minimum(self.steps - values[0][0], size)
+            outs, updates = run(values, inside, levels[:-1], real, size)
             last = maximum(ceil_div(real, prod(levels[:-1])), 1) - 1
             return [o[last] for o in outs], updates
 
-        return part, parts
+        return part, [arange(0, length, size), *parts]
 
     def _scan(
         self, step: Any, given: Sequence[Variable], states: Sequence[Variable],

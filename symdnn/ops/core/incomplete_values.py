@@ -20,7 +20,7 @@ __all__ = [
 
 _MOST_TERMS = 10_000
 #: From this shape on, and for a ratio of variate and shape as near to 1, Temme's expansion is used.
-_LARGE, _NEAR = 1e4, 0.1
+_MIN_TEMME_SHAPE, _MAX_TEMME_DISTANCE = 1e4, 0.1
 
 
 def _psi(x: Array) -> Array:
@@ -41,7 +41,7 @@ def gamma_draw_slope_of(a: Array, log_x: Array) -> Array:
     with np.errstate(all="ignore"):
         x = np.exp(log_x)
         sound = (a > 0) & (log_x < np.inf)
-        near = sound & (a > _LARGE) & (np.abs(x - a) < _NEAR * a)
+        near = sound & (a > _MIN_TEMME_SHAPE) & (np.abs(x - a) < _MAX_TEMME_DISTANCE * a)
         low = sound & ~near & (x < a + 1)
         high = sound & ~near & ~low
         found = np.full(a.shape, np.nan)

@@ -22,7 +22,7 @@ __all__ = [
 Pair = tuple[Scalar, Scalar]
 
 #: Exponents beyond which e^x is computed of so much less; beyond the other ones tanh(x) is 1.
-_FAR = {"float32": 80.0, "float64": 700.0}
+_MAX_EXPONENT = {"float32": 80.0, "float64": 700.0}
 _FLAT = {"float32": 10.0, "float64": 22.0}
 #: 2^27 + 1: the product with it splits a float64 into halves of 26 bits.
 _SPLITTER = float(2**27 + 1)
@@ -142,7 +142,7 @@ LOG2, LOG10 = 1 / log(2), 1 / log(10)
 def exponential(x: Pair) -> Pair:
     """``e^x``; where e to the real part would overflow it is two factors."""
     a, b = x
-    far = _FAR[a.dtype]
+    far = _MAX_EXPONENT[a.dtype]
     beyond = a > far
     size = beyond.where(a - far, a).call("exp")
     factor = beyond.where(exp(far), a.like(1))
@@ -155,7 +155,7 @@ def exponential(x: Pair) -> Pair:
 
 def _hyperbolic(a: Scalar) -> tuple[Scalar, Scalar, Scalar]:
     """sinh and cosh of ``|a|`` by one exponential, and a factor for both, without overflow."""
-    far = _FAR[a.dtype]
+    far = _MAX_EXPONENT[a.dtype]
     size = a.call("abs")
     beyond = size > far
     less = beyond.where(size - far, size).call("expm1")

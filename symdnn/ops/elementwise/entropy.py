@@ -17,7 +17,10 @@ from symdnn.ops.elementwise.of_order import SpecialFunction
 from symdnn.ops.elementwise.special_values import scipy_function
 from symdnn.ops.elemwise import FloatElemwise, apply_elemwise, as_computed, like
 
-__all__ = ["RelEntr", "XLog1pY", "XLogX", "XLogY", "rel_entr", "xlog1py", "xlogx", "xlogy0"]
+__all__ = [
+    "KlDiv", "RelEntr", "XLog1pY", "XLogX", "XLogY", "kl_div", "rel_entr", "xlog1py", "xlogx",
+    "xlogy0",
+]  # fmt: skip
 
 
 def _xlogx(x: Array) -> Array:
@@ -111,6 +114,36 @@ class RelEntr(SpecialFunction):
         x, y = (switch(zeros, like(1, v), v) for v in (x, y))
         to_y = switch(zeros, like(0, cotangent), -cotangent * x / y)
         return [cotangent * (1 + log(x) - log(y)), to_y]
+
+
+@dataclass(frozen=True)
+class KlDiv(SpecialFunction):
+    """``x log(x / y) - x + y``: 0 where both are equal, ``y`` where ``x`` is 0."""
+
+    function: ClassVar[Any] = scipy_function("kl_div")
+    arity: ClassVar[int] = 2
+
+    @staticmethod
+    def formula(x: Scalar, y: Scalar) -> Scalar:
+        entropy = RelEntr.formula(x, y)
+        return entropy.call("eq", np.inf).where(entropy, entropy - (x - y))
+
+    def scalar_vjp(self, inputs: Vars, output: Any, cotangent: Any) -> Grads:
+        x, y = as_computed(inputs, output)
+        zeros = eq(x, 0) & eq(y, 0)
+        x, y = (switch(zeros, like(1, v), v) for v in (x, y))
+        return [cotangent * (log(x) - log(y)), cotangent * (1 - x / y)]
+
+
+def kl_div(x: Any, y: Any) -> Variable:
+    """``x log(x / y) - x + y``, a convex term of relative entropy (SciPy's name).
+
+    Of two distributions it has the sum of :func:`rel_entr`, in terms that are not negative.
+
+    >>> print(kl_div([0.5, 0.0], [0.25, 0.5]).eval())
+    [0.09657359 0.5       ]
+    """
+    return apply_elemwise(KlDiv(), x, y)
 
 
 def rel_entr(x: Any, y: Any) -> Variable:

@@ -130,8 +130,8 @@ class Ndtri(SpecialFunction):
         return like(sqrt(2 * pi), y) * exp(like(0.5, y) * sqr(y))
 
 
-#: From ``_FAR`` on exp is the square of a root, so that it does not overflow before the quotient.
-_FAR, _LARGE = 40.0, 1e30
+#: From here on exp is the square of a root, so that it does not overflow before the quotient.
+_MIN_X_BY_ROOTS, _MAX_DIVISOR = 40.0, 1e30
 #: sinh(h) / h has the slope h times this series in h^2, the highest power first.
 _EXPREL_SERIES = [(2 * k + 2) / factorial(2 * k + 3) for k in reversed(range(8))]
 
@@ -139,7 +139,7 @@ _EXPREL_SERIES = [(2 * k + 2) / factorial(2 * k + 3) for k in reversed(range(8))
 def _exprel(x: Array) -> Array:
     root, some = np.exp(x / 2), np.where(x == 0, 1, x)
     small = np.where(x == 0, 1, np.expm1(x) / some)
-    return np.where(x > _FAR, root * (root / np.minimum(x, _LARGE)), small)
+    return np.where(x > _MIN_X_BY_ROOTS, root * (root / np.minimum(x, _MAX_DIVISOR)), small)
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ class ExpRel(SpecialFunction):
         root = (0.5 * x).call("exp")
         zero = x.call("eq", 0)
         small = zero.where(1, x.call("expm1") / zero.where(1, x))
-        return (x > _FAR).where(root * (root / x.call("min", _LARGE)), small)
+        return (x > _MIN_X_BY_ROOTS).where(root * (root / x.call("min", _MAX_DIVISOR)), small)
 
     def slope(self, x: Variable, y: Variable) -> Variable:
         near = lt(abs(x), like(1, x))
@@ -377,12 +377,12 @@ def erfcinv(x: TensorLike) -> Variable:
     return apply_elemwise(ErfcInv(), x)
 
 
-def gamma(x: TensorLike) -> Variable:
+def gamma(x: Any) -> Variable:
     """The gamma function."""
     return apply_elemwise(Gamma(), x)
 
 
-def gammaln(x: TensorLike) -> Variable:
+def gammaln(x: Any) -> Variable:
     """``log |gamma(x)|``."""
     return apply_elemwise(GammaLn(), x)
 

@@ -7,18 +7,20 @@ are taken before.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 
 from symdnn.errors import TypeMismatch
 from symdnn.graph.dims import Shape
-from symdnn.graph.op import Host, MultiOp, Shapes, Types
+from symdnn.graph.op import Host, MultiOp, Shapes, Types, Vars
 from symdnn.graph.type import TensorType, tensor_type
 from symdnn.graph.typing import Array
+from symdnn.graph.variable import Variable, constant
 from symdnn.ops.array.reduce import Reduce
-from symdnn.ops.core.scalar import ScalarProgram
+from symdnn.ops.core.scalar import Instruction, ScalarProgram, number_of_text
 from symdnn.ops.elementwise.complex_meaning import part_dtypes
 from symdnn.ops.elemwise import broadcast_dims, broadcast_static
 
@@ -51,6 +53,18 @@ class FusedElemwise(MultiOp):
         shape = np.broadcast_shapes(*(a.shape for a in inputs))
         results = self.program.evaluate(*inputs)
         return tuple(np.asarray(np.broadcast_to(r, shape), order="C") for r in results)
+
+    def chosen_from(self, inputs: Vars, output: int) -> Vars:
+        values, found = [self.program.outputs[output]], list[Variable]()
+        for value in values:  # it grows
+            step = None if value < len(inputs) else self.program.body[value - len(inputs)]
+            if step is None:
+                found.append(inputs[value])
+            elif step.name == "const":
+                found.append(constant(number_of_text(step.value, step.dtype)))
+            elif step.name in ("select", "cast"):
+                values += [v for v in step.args[-2:] if v not in values]
+        return found
 
     def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [broadcast_dims(self, types, shapes)] * len(self.program.outputs)
@@ -104,6 +118,30 @@ class FusedComplex(MultiOp):
     @property
     def may_overwrite(self) -> dict[int, tuple[int, ...]]:
         return dict.fromkeys(range(len(self.writes)), tuple(range(len(self.reads))))
+
+    @cached_property
+    def whole(self) -> ScalarProgram:
+        """The program of whole numbers: it takes operands apart, and puts results together."""
+        body: list[Instruction] = []
+        numbers: list[int] = []  # of the values of the program of parts
+
+        def added(step: Instruction) -> int:
+            body.append(step)
+            return len(self.reads) + len(body) - 1
+
+        for i, dtype in enumerate(self.reads):
+            own = part_dtypes(dtype)
+            names = ("c_real", "c_imag")[: len(own)] if len(own) > 1 else ()
+            numbers += [added(Instruction(n, (i,), own[0])) for n in names] or [i]
+        for step in self.program.body:
+            numbers.append(added(replace(step, args=tuple(numbers[a] for a in step.args))))
+        rest, outputs = iter(self.program.outputs), []
+        for dtype in self.writes:
+            parts = tuple(numbers[next(rest)] for _ in part_dtypes(dtype))
+            outputs.append(
+                parts[0] if len(parts) == 1 else added(Instruction("c_make", parts, dtype))
+            )
+        return ScalarProgram(self.reads, tuple(body), tuple(outputs))
 
     def __str__(self) -> str:
         return f"FusedComplex{{{self.program}}}"

@@ -1,5 +1,5 @@
-"""Gather and add as one op: a graph's messages along its edges, and the gradient of padding with
-elements of the other side.
+"""Gather and add as one op: a graph's messages along its edges, the gradient of padding with
+elements of the other side, and that of slices, which adds parts to zeros.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from symdnn.graph.op import Host, Op, Shapes, Types
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array
 from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, AdvancedSubtensor
+from symdnn.ops.array.slices import IndexPattern, as_python, pattern_text
 from symdnn.ops.core.dtype import is_narrow_float
 
-__all__ = ["AddGathered", "ListedSums"]
+__all__ = ["AddGathered", "ListedSums", "PlacedSums"]
 
 
 @dataclass(frozen=True)
@@ -106,3 +107,54 @@ class ListedSums(Op):
 
     def __str__(self) -> str:
         return f"ListedSums{{axes={self.axes}}}"
+
+
+@dataclass(frozen=True)
+class PlacedSums(Op):
+    """Zeros, with each ``y`` times its factor added to a part of them in turn.
+
+    Inputs: the ``y``, which broadcast to their parts, then the sizes of the result, integer
+    scalars. A part is a pattern of slices whose bounds are known and whose steps are positive.
+    ``opt/lower/increments.py`` makes it after gradients were taken.
+    """
+
+    static: tuple[int | None, ...]
+    parts: tuple[IndexPattern, ...]
+    factors: tuple[float, ...]
+
+    @property
+    def host_inputs(self) -> tuple[int, ...]:
+        return tuple(range(len(self.parts), len(self.parts) + len(self.static)))
+
+    @property
+    def run_time_inputs(self) -> tuple[int, ...]:
+        return ()
+
+    def infer(self, *inputs: TensorType) -> TensorType:
+        ys = inputs[: len(self.parts)]
+        alike = all(t.dtype == ys[0].dtype and t.ndim == len(self.static) for t in ys)
+        if not alike or len(inputs) != len(self.parts) + len(self.static):
+            raise TypeMismatch(self, f"{len(self.parts)} arrays of one dtype, then sizes", inputs)
+        return ys[0].with_shape(self.static)
+
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
+        pairs = zip(self.host_inputs, self.static, strict=True)
+        return [tuple(host[i] if s is None else s for i, s in pairs)]
+
+    def places(self) -> Sequence[tuple[Any, ...]]:
+        """The parts as NumPy's indices."""
+        return [as_python(p) for p in self.parts]
+
+    def reference(self, *inputs: Array) -> Array:
+        ys, sizes = inputs[: len(self.parts)], inputs[len(self.parts) :]
+        out = np.zeros([int(n) for n in sizes], ys[0].dtype)
+        for place, y, factor in zip(self.places(), ys, self.factors, strict=True):
+            out[place] += y if factor == 1 else y * y.dtype.type(factor)
+        return out
+
+    def __str__(self) -> str:
+        texts = [
+            pattern_text(part) if factor == 1 else f"{factor:g} * {pattern_text(part)}"
+            for part, factor in zip(self.parts, self.factors, strict=True)
+        ]
+        return f"PlacedSums{{{'; '.join(texts)}}}"

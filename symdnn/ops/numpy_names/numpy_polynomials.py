@@ -11,15 +11,16 @@ from symdnn.errors import InputError, NdimMismatch, OptionError, ShapeMismatch
 from symdnn.graph.dims import normal_axis
 from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Variable, as_variable
-from symdnn.ops.array.create import diagonal
+from symdnn.ops.array.create import arange, diagonal
 from symdnn.ops.array.join import concatenate, stack
 from symdnn.ops.array.moments import mean
 from symdnn.ops.array.reduce import normal_axes
 from symdnn.ops.array.view import atleast_nd, moveaxis
-from symdnn.ops.core.dtype import float_of
+from symdnn.ops.control.loops import scan
+from symdnn.ops.core.dtype import float_of, upcast
 from symdnn.ops.core.python_numbers import settled
-from symdnn.ops.core.shape import dims_of
-from symdnn.ops.elementwise.arithmetic import cast, clip, sqrt
+from symdnn.ops.core.shape import alloc, as_dim, dims_of, zeros_like
+from symdnn.ops.elementwise.arithmetic import cast, clip, maximum, sqrt
 from symdnn.ops.elemwise import like
 from symdnn.ops.linalg.dot import dot
 from symdnn.ops.matrix.eigen import eigvals
@@ -57,20 +58,24 @@ def polyval(p: TensorLike, x: TensorLike) -> Variable:
     """The polynomial with coefficients ``p``, the highest power first, at ``x`` (Horner)."""
     coefficients, at = settled([as_variable(p), as_variable(x)])
     c = _vector("polyval", coefficients)
-    total: Variable = at * 0 + c[0] * like(0, c)
-    for k in range(_degree("polyval", c) + 1):
+    total: Variable = zeros_like(at, upcast(at.type.dtype, c.type.dtype))
+    if c.type.shape[0] is None:
+        return scan(lambda value, a: (value * at + a, None), total, c)[0]  # type: ignore[no-any-return]
+    for k in range(c.type.shape[0]):
         total = total * at + c[k]
     return total
+
+
+def _powers(c: Variable) -> Variable:
+    """The powers of coefficients, each plus one: n, n - 1, ..., 1."""
+    return cast(arange(dims_of(c)[0], 0, -1), c.type.dtype)
 
 
 def polyder(p: TensorLike, m: int = 1) -> Variable:
     """The coefficients of the ``m``-th derivative."""
     c = _vector("polyder", p)
     for _ in range(m):
-        n = _degree("polyder", c)
-        if n < 1:
-            return c[:0]
-        c = c[:-1] * np.arange(n, 0, -1).astype(c.type.dtype)
+        c = c[:-1] * _powers(c[:-1])
     return c
 
 
@@ -80,19 +85,17 @@ def polyint(p: TensorLike, m: int = 1, k: Any = None) -> Variable:
     c = cast(c, float_of(c.type.dtype))
     constants = list(np.ravel(k)) * (m if np.size(k) == 1 else 1) if k is not None else [0.0] * m
     for constant in constants[:m]:
-        n = _degree("polyint", c)
         last = like(constant, c).dimshuffle("x")
-        c = concatenate([c / np.arange(n + 1, 0, -1).astype(c.type.dtype), last])
+        c = concatenate([c / _powers(c), last])
     return c
 
 
-def _aligned(name: str, a: TensorLike, b: TensorLike) -> tuple[Variable, Variable]:
-    x, y = _vectors(name, a, b)
-    n, m = _degree(name, x), _degree(name, y)
-    zeros = np.zeros(abs(n - m))
-    if n < m:
-        return concatenate([as_variable(zeros.astype(x.type.dtype)), x]), y
-    return x, (concatenate([as_variable(zeros.astype(y.type.dtype)), y]) if m < n else y)
+def _aligned(name: str, *given: TensorLike) -> list[Variable]:
+    """Two vectors, the shorter with zeros before it."""
+    both = _vectors(name, *given)
+    (n,), (m,) = map(dims_of, both)
+    missing = [maximum(as_dim(m) - n, 0), maximum(as_dim(n) - m, 0)]
+    return [concatenate([alloc(like(0, v), d), v]) for v, d in zip(both, missing)]
 
 
 def polyadd(a1: TensorLike, a2: TensorLike) -> Variable:

@@ -8,6 +8,7 @@ from typing import Any
 
 from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.array.index import IncSubtensor, Subtensor
+from symdnn.ops.array.pad import Pad
 from symdnn.ops.array.slices import is_slice
 from symdnn.opt.canonicalize.dimshuffle_rules import fields_of
 from symdnn.rewriting.facts import all_ones, is_zero, made_by, node_of
@@ -81,4 +82,25 @@ def increment_of_what_was_zeroed(node: Apply, context: Context) -> Variable | No
     return None
 
 
-RULES = [read_beside_what_was_put, increment_of_what_was_zeroed]
+@node_rewrite(Subtensor, phase=PHASE, tags=TAGS, admits=reads(Pad))
+def inside_of_a_pad(node: Apply, context: Context) -> Variable | None:
+    """``pad(x, w)[w : w + n] -> x``: the gradient of padding reads what was padded."""
+    v, *_ = node.inputs
+    if not made_by(v, Pad):
+        return None
+    x, *_ = node_of(v).inputs
+    op: Any = node_of(v).op
+    index = fields_of(node).index
+    if len(index) < x.type.ndim or not all(map(is_slice, index)):
+        return None
+    widths = zip(op.static[::2], op.static[1::2], x.type.shape)
+    for (start, stop, step), (low, high, n) in zip(index, widths, strict=True):
+        if low is None or (start or 0) != low or step not in (None, 1):
+            return None
+        from_end = high is not None and stop == (-high or None)
+        if not from_end and (n is None or stop != low + n):
+            return None
+    return x
+
+
+RULES = [read_beside_what_was_put, increment_of_what_was_zeroed, inside_of_a_pad]

@@ -9,7 +9,7 @@ copied to the device or to the host at most once.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from symdnn.config import config
@@ -21,10 +21,14 @@ from symdnn.graph.target import Target
 from symdnn.graph.type import OpaqueType, TensorType, Type
 from symdnn.graph.variable import Apply, Constant, Shared, Variable
 from symdnn.ops.collective.base import Collective
-from symdnn.ops.control.control import IfElse
-from symdnn.ops.control.scan import Scan
 from symdnn.ops.core.shape import ShapeI
-from symdnn.ops.lowered.lowered import Lowered
+from symdnn.ops.lowered.positions import (
+    counts_of,
+    host_values,
+    is_control,
+    positions,
+    scalar_work_for,
+)
 from symdnn.ops.lowered.transfer import GpuFromHost, HostFromGpu, Transfer
 from symdnn.rewriting.rewrite import Capabilities, Context, graph_rewrite, node_rewrite
 
@@ -48,7 +52,12 @@ class Places:
         self.fgraph, self.target, self.inner = fgraph, target, inner
         self.capabilities = capabilities
         self.order = fgraph.toposort()
-        self.read_on_host = self._read_on_host()
+        #: Work for shapes, bounds and conditions, and for the positions of loops.
+        self.counts = {n: counts_of(n) for n in self.order}
+        self.read_on_host = scalar_work_for(self.order, host_values)
+        self.counted = scalar_work_for(self.order, self.counts.__getitem__)
+        #: Inputs of a loop's body that only the host reads.
+        self.positions = positions(fgraph.inputs, fgraph.outputs, self.order) if inner else set()
         self.forced: set[Apply] = set()
         self.node: dict[Apply, Place] = {}
         if target.place != HOST:  # otherwise all nodes are on the host
@@ -91,6 +100,8 @@ class Places:
             return HOST
         if self._is_host_scalar(node) or self._kernel_reason(node) is not None:
             return HOST
+        if node in self.counted and all(self.home(v) in (None, HOST) for v in node.inputs):
+            return HOST
         return device
 
     def _kernel_reason(self, node: Apply) -> str | None:
@@ -116,23 +127,14 @@ class Places:
             and not all(isinstance(v, Constant) for v in node.inputs)
         )
 
-    def _read_on_host(self) -> set[Apply]:
-        """Nodes of scalar work that feed shapes, bounds and conditions."""
-        needed_at: set[Variable] = set()
-        found: set[Apply] = set()
-        for n in reversed(self.order):
-            if any(v in needed_at for v in n.outputs) and _is_scalar_work(n):
-                found.add(n)
-                needed_at.update(n.inputs)
-            needed_at.update(n.inputs[i] for i in host_values(n))
-        return found
-
     # -- values -------------------------------------------------------------------------------
 
     def home(self, v: Variable) -> Place | None:
         """The place where a value is computed; None for a constant, which is on both."""
         if isinstance(v, Constant):
             return None
+        if v.owner is None and v in self.positions:
+            return HOST
         if v.owner is None:
             kept = self.inner or isinstance(v, Shared)
             return self._home_of_type(v.type) if kept else HOST
@@ -147,7 +149,7 @@ class Places:
         return self.target.place if on_device else HOST
 
     def needed_at(self, reader: Client, v: Variable) -> Place | None:
-        """The place where a reader needs ``v``; None where it reads only the shape."""
+        """The place where a reader needs ``v``; None for any, or where it reads only the shape."""
         node, index = reader
         if node is None:
             if index in self.fgraph.updates:
@@ -157,6 +159,8 @@ class Places:
             return None
         if index in host_values(node):
             return HOST
+        if index in self.counts.get(node, ()):
+            return None
         if isinstance(node.op, Transfer):
             return HOST if isinstance(node.op, GpuFromHost) else self.target.place
         return self._home_of_type(v.type) if is_control(node) else self(node)
@@ -183,33 +187,6 @@ class Places:
             and n not in self.read_on_host
             and not self._is_host_scalar(n)
         }
-
-
-def is_control(node: Apply) -> bool:
-    """Whether a node is a lazy choice or a loop, which have no kernel of their own."""
-    return isinstance(node.op, IfElse | Scan)
-
-
-def host_values(node: Apply) -> Iterable[int]:
-    """Indices of the inputs whose values are read on the host."""
-    if isinstance(node.op, IfElse):
-        return (0,)
-    return node.op.host_values if isinstance(node.op, Lowered) else node.op.host_inputs
-
-
-def _is_scalar_work(node: Apply) -> bool:
-    if isinstance(node.op, ShapeI):
-        return False  # it reads no data
-    values = (*node.inputs, *node.outputs)
-    return (
-        not is_control(node)
-        and not isinstance(node.op, Transfer | Collective)
-        and all(
-            isinstance(v.type, TensorType)
-            and (v.type.ndim == 0 or (v.type.ndim == 1 and v.type.is_discrete))
-            for v in values
-        )
-    )
 
 
 def check_transfer_places(fgraph: FunctionGraph, target: Target) -> None:

@@ -18,7 +18,7 @@ from symdnn.ops.array.slices import FULL, is_slice
 from symdnn.ops.array.view import ForgetShape
 from symdnn.ops.core.shape import Alloc, SpecifyType, dimshuffle
 from symdnn.ops.elemwise import Elemwise
-from symdnn.ops.lowered.gathered import ListedSums
+from symdnn.ops.lowered.gathered import ListedSums, PlacedSums
 from symdnn.ops.lowered.group_norm import GroupNorm, GroupNormGrad
 from symdnn.ops.lowered.lowered import Lowered
 from symdnn.ops.nn.channels_last import is_image, last_order, last_shape, moved_axis
@@ -187,6 +187,14 @@ def _listed(op: ListedSums, ndim: int, inputs: Sequence[Variable]) -> Variable:
     return ListedSums(tuple(moved_axis(a, ndim) for a in op.axes))(*inputs)
 
 
+def _placed(op: PlacedSums, ndim: int, inputs: Sequence[Variable]) -> Variable:
+    count = len(op.parts)
+    parts = tuple(tuple(last_shape(part)) for part in op.parts)
+    placed = replace(op, static=last_shape(op.static), parts=parts)
+    made: Variable = placed(*inputs[:count], *last_shape(inputs[count:]))
+    return made
+
+
 _NHWC_FORMS: dict[type[Op], _NhwcForm] = {
     Lowered: _NhwcForm(_of_library, _has_nhwc),
     GroupNorm: _NhwcForm(_channels_moved),
@@ -206,6 +214,7 @@ _NHWC_FORMS: dict[type[Op], _NhwcForm] = {
     AdvancedSubtensor: _NhwcForm(_gathered, _only_sizes),
     AdvancedIncSubtensor: _NhwcForm(_gathered, _only_sizes),
     ListedSums: _NhwcForm(_listed),
+    PlacedSums: _NhwcForm(_placed),
     Subtensor: _NhwcForm(_indexed, _only_slices),
     IncSubtensor: _NhwcForm(_indexed, _only_slices),
 }

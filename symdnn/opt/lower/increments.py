@@ -18,12 +18,14 @@ from symdnn.graph.op import Op
 from symdnn.graph.typing import Array
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.array.advanced_index import AdvancedIncSubtensor
-from symdnn.ops.array.index import IncSubtensor
+from symdnn.ops.array.index import IncSubtensor, Subtensor
 from symdnn.ops.array.slices import FULL
-from symdnn.ops.elementwise.arithmetic import Add
+from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.core.shape import Alloc
+from symdnn.ops.elementwise.arithmetic import Add, Mul, Neg
 from symdnn.ops.elemwise import Elemwise
-from symdnn.ops.lowered.gathered import ListedSums
-from symdnn.rewriting.facts import is_zero, made_by, node_of
+from symdnn.ops.lowered.gathered import ListedSums, PlacedSums
+from symdnn.rewriting.facts import is_zero, made_by, node_of, number
 from symdnn.rewriting.rewrite import Context, node_rewrite, reads
 
 __all__ = ["RULES"]
@@ -123,4 +125,61 @@ def increment_of_zeros_is_set(node: Apply, context: Context) -> Variable | None:
     return IncSubtensor(op.index, True)(*node.inputs)
 
 
-RULES = (sum_with_rows_of_zeros, increments_at_known_places, increment_of_zeros_is_set)
+@node_rewrite(IncSubtensor, phase="lower", tags=("indexing",), target="cpu")
+def increments_of_zeros_are_one_pass(node: Apply, context: Context) -> Variable | None:
+    """``inc_subtensor(inc_subtensor(zeros[i], y)[j], 2 * z) -> PlacedSums(y, z)``.
+
+    The slices ``i`` and ``j`` have known bounds. Zeros would be written first, and then the parts.
+    Gradients of differences have one ``y`` with other factors.
+    """
+    (out,) = node.outputs
+    if any(isinstance(reader.op, IncSubtensor) for reader in context.fgraph.user_nodes(out)):
+        return None  # the last one of a chain replaces all of them
+    parts, values, v = list[Any](), list[Variable](), out
+    while made_by(v, IncSubtensor) and (v is out or context.only_user(v)):
+        op: Any = node_of(v).op
+        x, y, *bounds = node_of(v).inputs
+        sets = op.set_instead_of_inc and not is_zero(x)
+        if bounds or sets or not all(isinstance(e, tuple) and (e[2] or 1) > 0 for e in op.index):
+            return None
+        parts.insert(0, op.index + (FULL,) * (x.type.ndim - len(op.index)))
+        values.insert(0, y)
+        v = x
+    if not made_by(v, Alloc) or not is_zero(v) or out.type.dtype == "bool":
+        return None
+    alloc: Any = node_of(v).op
+    factors, bases = zip(*(_factor(y, context) for y in values), strict=True)
+    return PlacedSums(alloc.static, tuple(parts), factors)(*bases, *node_of(v).inputs[1:])
+
+
+def _factor(y: Variable, context: Context) -> tuple[float, Variable]:
+    """What is added is so many times this value: ``y`` itself where something else reads it."""
+    readers = context.fgraph.user_nodes(y)
+    if not y.type.is_float or is_narrow_float(y.type.dtype):
+        return 1.0, y
+    found = 1.0, y
+    if all(isinstance(reader.op, IncSubtensor) for reader in readers):
+        if made_by(y, Neg):
+            found = -1.0, node_of(y).inputs[0]
+        elif made_by(y, Mul) and len(node_of(y).inputs) == 2:
+            a, b = node_of(y).inputs
+            known = ((number(u), v) for u, v in ((a, b), (b, a)))
+            scaled = [(float(k), v) for k, v in known if k is not None and np.isfinite(k)]
+            found = scaled[0] if scaled else found
+    _, base = found
+    return found if base.type == y.type and not _has_gaps(base) else (1.0, y)
+
+
+def _has_gaps(v: Variable) -> bool:
+    """Whether it is a view of every second number: an elementwise loop reads it better."""
+    if not made_by(v, Subtensor):
+        return False
+    index: Any = node_of(v).op.index
+    last = index[-1] if len(index) == v.type.ndim else FULL
+    return isinstance(last, tuple) and last[2] not in (None, 1)
+
+
+RULES = (
+    sum_with_rows_of_zeros, increments_at_known_places, increments_of_zeros_are_one_pass,
+    increment_of_zeros_is_set,
+)  # fmt: skip

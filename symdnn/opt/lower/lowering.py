@@ -134,7 +134,8 @@ class Library:
     ``detected_by`` names the module whose ``facts()`` are keywords of :class:`Target`: the
     library's version, or ``notes`` that say why it is absent. It is empty for a library that the
     detection of the device finds. ``kernels`` names the module whose rows ``KERNELS`` are entered
-    after the target's own. It is empty where the target's registry has them.
+    after the target's own. It is empty where the target's registry has them. ``demanded`` says
+    whether compiling fails without the library, by :meth:`Selection.takes`.
     """
 
     backend: Backend
@@ -142,6 +143,7 @@ class Library:
     own_rules: tuple[Rewrite | GraphRewrite, ...] = ()
     detected_by: str = ""
     kernels: str = ""
+    demanded: Callable[[Callable[[GraphRewrite], bool]], bool] = lambda takes: False
 
     @property
     def rules(self) -> tuple[Rewrite | GraphRewrite, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import reduce
 from math import inf, prod
 from operator import add
@@ -13,12 +14,15 @@ import numpy as np
 from symdnn.config import config
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.array.order_statistics import ArgPartition, OrderStatistics, Partition
+from symdnn.ops.array.reduce import Sum
 from symdnn.ops.array.sets import IsIn
 from symdnn.ops.array.take import BincountLength
 from symdnn.ops.attention.attention import Attention, AttentionGrad
 from symdnn.ops.core.composed import written_out
 from symdnn.ops.core.shape import dimshuffle
 from symdnn.ops.elementwise.arithmetic import Cast, cast
+from symdnn.ops.elementwise.complex_meaning import part_dtypes
+from symdnn.ops.elementwise.complexes import Complex, Imag, Real
 from symdnn.ops.elementwise.quantize import limits_of
 from symdnn.ops.nn.rnn import RNNGrad
 from symdnn.ops.quantized.product import QuantizedProduct
@@ -164,6 +168,20 @@ def write_out_selections(node: Apply, context: Context) -> Sequence[Variable] | 
     return node.op.expanded(*node.inputs)
 
 
+@node_rewrite(
+    Sum, phase="lower", tags=("fast_compile",), name="write_out_complex_sums", target="cuda",
+)  # fmt: skip
+def write_out_complex_sums(node: Apply, context: Context) -> Variable | None:
+    """Complex sums as sums of both parts, which a GPU has kernels for."""
+    op, x = node.op, node.inputs[0]
+    assert isinstance(op, Sum)
+    if not x.type.is_complex:
+        return None
+    dtype, acc_dtype = (part_dtypes(d)[0] for d in (op.dtype, op.acc_dtype))
+    each = replace(op, dtype=dtype, acc_dtype=acc_dtype)
+    return Complex()(*(each(part()(x), hints=node.hints) for part in (Real, Imag)))
+
+
 @node_rewrite(RNNGrad, phase="canonicalize", tags=("fast_compile",), name="write_out_rnn_lanes")
 def write_out_rnn_lanes(node: Apply, context: Context) -> Sequence[Variable] | None:
     """Recurrent parameters' gradients of each lane as those of a loop, on a GPU.
@@ -178,4 +196,6 @@ def write_out_rnn_lanes(node: Apply, context: Context) -> Sequence[Variable] | N
         return op.by_loop(node.inputs)
 
 
-RULES = (write_out, write_out_product, write_out_selections, write_out_rnn_lanes)
+RULES = (
+    write_out, write_out_product, write_out_selections, write_out_complex_sums, write_out_rnn_lanes,
+)  # fmt: skip

@@ -27,7 +27,7 @@ from symdnn.ops.elementwise.comparison import Switch
 from symdnn.ops.elementwise.math import Tanh
 from symdnn.ops.elemwise import Elemwise
 from symdnn.ops.linalg.dot import BatchedDot, Dot, MatchSizes
-from symdnn.ops.lowered.gathered import ListedSums
+from symdnn.ops.lowered.gathered import ListedSums, PlacedSums
 from symdnn.ops.lowered.lowered import Lowered, neutral_of
 from symdnn.ops.nn.batchnorm import Normalise, NormGrad
 from symdnn.ops.nn.conv import Conv, ConvGradInput, ConvGradWeight
@@ -51,7 +51,7 @@ _BOUNDED_OPS: tuple[type[Op], ...] = (
 #: all copied values are.
 DATA_MOVEMENT_OPS: tuple[type[Op], ...] = (
     AdvancedSubtensor, Alloc, DimShuffle, ForgetShape, IncSubtensor, Join, ListedSums, MatchSizes,
-    Pad, Reshape, Roll, SpecifyType, Split, Subtensor,
+    Pad, PlacedSums, Reshape, Roll, SpecifyType, Split, Subtensor,
 )  # fmt: skip
 
 #: Neutral ops whose work is mostly done by tensor cores.

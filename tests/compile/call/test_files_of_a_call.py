@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from pathlib import Path
 from types import FrameType
@@ -40,11 +41,13 @@ def files_of(call: Any) -> set[str]:
             found.add(Path(frame.f_code.co_filename))
 
     before = sys.getprofile()
+    gc.disable()  # what ends of other calls' objects runs files of its own
     sys.setprofile(note)
     try:
         call()
     finally:
         sys.setprofile(before)
+        gc.enable()
     return {str(p.relative_to(ROOT)) for p in found if p.is_relative_to(ROOT)}
 
 

@@ -247,3 +247,19 @@ def test_it_is_planned_for_a_gpu_without_one():
         memory_budget="64MB",
     )  # fmt: skip
     assert all(s.memory_budget == 64 * 10**6 for s in f.stages.program.segments() if not s.kept)
+
+
+def test_segments_where_no_kernel_is_cheap():
+    """On a GPU fused rows take about as long as products: most of both run once again."""
+    ws = [symdnn.shared(np.zeros((384, 384), "float32")) for _ in range(2 * LAYERS)]
+    x = T.fmatrix("x")
+    gradients = symdnn.grad((network(x, ws) ** 2).mean(), ws)
+    f = symdnn.function([x], gradients, mode=symdnn.Mode(target="cuda:sm_90"))
+    spec = max((p.specialised for p in f.stages.specialise({"x": (8192, 384)})),
+               key=lambda spec: len(spec.segment.nodes))  # fmt: skip
+    reruns = Reruns(eager(spec))
+    bound = 0.3 * reruns.cost_of([Way.KEPT] * len(reruns.units)).peak
+    found = search(reruns, bound).found
+    assert found.peak <= bound
+    again = sum(len(units) for _, units in found.runs)
+    assert again < 1.5 * len(reruns.units), again

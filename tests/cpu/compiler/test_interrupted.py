@@ -2,10 +2,18 @@
 
 import os
 import signal
+import sys
 import textwrap
+import threading
+from itertools import count
 
+import numpy as np
 import pytest
 
+import symdnn
+import symdnn.tensor as T
+from symdnn.cpu.execution.runtime import runtime
+from symdnn.gpu.device.context import Context
 from tests.forked import forked
 
 PROGRAM = """
@@ -53,3 +61,91 @@ def test_calls_that_are_interrupted_leave_everything_whole(tmp_path):
     done = forked(textwrap.dedent(PROGRAM), env=env, seconds=120)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "True\n"
+
+
+def _interrupted_at(number, run):
+    """Whether ``run`` was left by KeyboardInterrupt at so many places where Ctrl-C may come.
+
+    CPython looks for signals as a function begins and after a call of a function in C.
+    """
+    left = [number]
+
+    def count_down(_frame, event, _function):
+        left[0] -= event in ("call", "c_return")
+        if left[0] < 0:
+            sys.setprofile(None)
+            raise KeyboardInterrupt
+
+    sys.setprofile(count_down)
+    try:
+        run()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.setprofile(None)
+    return False
+
+
+def _is_free(lock):
+    """Whether another thread may have the lock."""
+    found = []
+
+    def look():
+        found.append(lock.acquire(blocking=False))
+        if found[0]:
+            lock.release()
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+def _lost(lock, run):
+    """The places at which an interrupt loses the lock; there must be some places."""
+    lost = []
+    for number in count():
+        if not _interrupted_at(number, run):
+            assert number > 3
+            return lost
+        if not _is_free(lock):
+            lost.append(number)
+            lock.release()
+
+
+@pytest.mark.parametrize("how", ["short", "by name", "strided", "nested"])
+def test_no_place_of_a_call_loses_the_lock(how):
+    x = T.dmatrix("x")
+    f = symdnn.function([x], T.exp(T.dot(x, x)), mode=symdnn.Mode(target="cpu"))
+    a = np.random.default_rng(0).normal(size=(3, 3))
+    runs = {"by name": lambda: f(x=a), "strided": lambda: f(a[::-1]), "nested": _nested(f, a)}
+    run = runs.get(how, lambda: f(a))
+    for _ in range(40):
+        run()
+    assert _lost(runtime().lock, run) == []
+    assert runtime().depth == -1
+    wanted = f(x=a)
+    assert np.array_equal(f(a), wanted)
+
+
+def _nested(f, a):
+    """A call inside of a call, as by a user's callback."""
+
+    def run():
+        with runtime().exclusive():
+            f(a)
+
+    return run
+
+
+def test_no_place_loses_the_lock_of_a_context():
+    """A GPU's context, with what makes it current left out."""
+    context = Context.__new__(Context)
+    context._process, context.lock = 0, threading.RLock()
+    context._make_current = lambda: bool(len(""))
+
+    def run():
+        with context.current(), context.current():
+            len("")
+
+    assert _lost(context.lock, run) == []

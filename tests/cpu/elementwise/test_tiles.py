@@ -8,12 +8,13 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
-from symdnn.cpu.elementwise.elementwise import ElementwiseKernel
+from symdnn.cpu.elementwise.elementwise import ElementwiseKernel, elementwise_launch
 from symdnn.cpu.elementwise.tiles_ir import tiled
 from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.graph.values.strides import merged
 from symdnn.ops.core.scalar import Builder, identity_program
 from symdnn.ops.elementwise.arithmetic import Add
+from symdnn.ops.elementwise.complex_meaning import complex_copy
 from symdnn.ops.lowered.fused import FusedElemwise
 from tests.cpu.harness import call_of, compiled, launched
 
@@ -58,6 +59,18 @@ def test_two_operands(rng, dtype, shape):
     agree(identity_program(dtype), y.T)
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "float16", "float32", "float64", "complex128"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_operands_that_lie_backwards_across_the_lanes(rng, dtype, shape):
+    x, y = ((rng.normal(size=s) * 50).astype(dtype) for s in (shape, shape[::-1]))
+    for back in (y[:, ::-1].T, y[::-1, ::-1].T, np.repeat(y, 2, 1)[:, ::-2].T):
+        got = np.empty(shape, dtype)
+        elementwise_launch(complex_copy(dtype), shape)([back], [got])
+        np.testing.assert_array_equal(got, back)
+        call = call_of(Add(), [x, back], TensorType(dtype, shape))
+        np.testing.assert_array_equal(launched(ElementwiseKernel(), call, [x, back])[0], x + back)
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bool", "float32"])
 @pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
 def test_every_order_of_axes(rng, dtype, order):
@@ -99,6 +112,9 @@ def test_what_is_turned(rng):
     assert plan(two, x, x) is None
     assert plan(two, x, y[:1].T) is None
     assert [n for n, _ in plan(two, x, y.T)[0].turned] == ["x1"]
+    assert [o.inner for _, o in plan(two, x, y[:, ::-1].T)[0].turned] == ["turned back"]
+    assert plan(identity_program("float64"), y[:, ::-1].T)[0].is_copy
+    assert plan(two, x, x[:, ::-1]) is None
     copy, words = plan(identity_program("float64"), y.T)
     assert copy.is_copy
     assert (words["L"], words["M"]) == (90, 70)

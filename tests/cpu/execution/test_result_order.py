@@ -68,6 +68,24 @@ def test_arguments_of_two_orders_have_a_result_in_c_order():
     np.testing.assert_array_equal(f(b, a), 2 * a)
 
 
+@pytest.mark.parametrize("order", [(1, 0), (1, "x", 0)])
+def test_transposes_of_what_is_made_are_views(order):
+    a = np.random.default_rng(0).normal(size=(300, 200))
+    x = T.dmatrix()
+    w = symdnn.shared(np.zeros((200, 300)))
+    for made in (x.dimshuffle(order) + 1, T.cumsum(x, 0).dimshuffle(order)):
+        f = symdnn.function([x], made)
+        got = [f(a + k) for k in range(3)]
+        want = [symdnn.function([x], symdnn.tensor.copy(made).flatten())(a + k) for k in range(3)]
+        for y, z in zip(got, want, strict=True):
+            np.testing.assert_array_equal(y, z.reshape(y.shape))
+            assert y.strides[0] == 8
+    symdnn.function([x], [], updates=[(w, x.T + 1)])(a)
+    assert w.get_value(borrow=True).flags.c_contiguous
+    few = symdnn.function([x], x.T + 1)(a[:20, :20])
+    assert few.flags.c_contiguous  # a copy of it takes less time than a view
+
+
 def test_what_a_user_holds_is_not_written_again():
     x = T.dmatrix()
     f = symdnn.function([x], x * 2)

@@ -12,7 +12,11 @@ import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
 from symdnn.cpu.compiler import jit
+from symdnn.cpu.ir.scalar_ir import Printer
 from symdnn.graph.type import TensorType
+from symdnn.ops.elementwise.scalar_meaning import meaning
+from symdnn.ops.elemwise import Elemwise
+from symdnn.ops.lowered.fused import FusedElemwise
 from tests.cpu.filled_memory import fill
 from tests.cpu.harness import needs_compiler
 from tests.seeded import sampled
@@ -45,12 +49,51 @@ def way(request, monkeypatch):
         request.getfixturevalue("nothing_compiled")
 
 
+def elementwise_program(x, y):
+    """The scalar program of an expression, fused or of one op."""
+    f = symdnn.function([x], y, mode=CPU)
+    (node,) = [n for n in f.fgraph.toposort() if isinstance(n.op, Elemwise | FusedElemwise)]
+    if isinstance(node.op, FusedElemwise):
+        return node.op.program
+    return meaning(node.op, tuple(v.type.dtype for v in node.inputs))
+
+
 def converted(source, target, values):
     """The values from one dtype to the other by compiled code."""
     x = T.TensorType(source, (None,))("x")
     f = symdnn.function([x], x.astype(target), mode=CPU)
     with config.change_flags(**{"cpu.compile": "always"}), np.errstate(all="ignore"):
         return f(values)
+
+
+CHOSEN = {
+    "relu": T.nnet.relu, "clip": lambda x: T.clip(x, -0.75, 6), "neg": lambda x: -x, "abs": abs,
+    "max": lambda x: T.maximum(x, x.type.numpy.type(0.3)), "where": lambda x: T.where(x < 1, x, -x),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("narrow", NARROW)
+@pytest.mark.parametrize("name", CHOSEN)
+@pytest.mark.usefixtures("way")
+def test_all_numbers_that_are_chosen_stay_as_they_are(narrow, name):
+    x = T.TensorType(narrow, (None,))("x")
+    values = np.arange(1 << 16, dtype=np.uint16).view(NARROW[narrow])
+    f, plain = (symdnn.function([x], CHOSEN[name](x), mode=m) for m in (CPU, "FAST_COMPILE"))
+    with config.change_flags(**{"cpu.compile": "always"}), np.errstate(all="ignore"):
+        same(f(values), plain(values))
+
+
+def test_a_chosen_bfloat16_is_not_rounded():
+    x = T.vector("x", dtype="bfloat16")
+
+    def rounds(y):
+        program = elementwise_program(x, y)
+        printer = Printer(program)
+        printer.emit([f"%x{k}" for k in range(len(program.inputs))])
+        return "narrow_bfloat16" in printer.helpers
+
+    assert not any(rounds(make(x)) for make in CHOSEN.values())
+    assert all(rounds(y) for y in (x * 0.5, T.exp(x), T.maximum(x * x, x)))
 
 
 @pytest.mark.parametrize("narrow", NARROW)

@@ -6,6 +6,7 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
+from symdnn.cpu.ir.loops_ir import BRIEF
 from symdnn.cpu.ir.turn_ir import TURN_BLOCK
 from symdnn.cpu.nest import kernels
 from symdnn.cpu.nest.kernels import NestReduceKernel, block_of, reduction_block
@@ -267,7 +268,22 @@ def test_a_finish_has_vectors():
     assert words["C"] > 1
     finish = nest_ir(nest.fold, schedule).partition("@finish(ptr %w) {")[2]
     assert "getelementptr float, ptr" in finish
-    assert finish.partition("}")[0].count("!llvm.loop") == 2
+    assert finish.partition("}")[0].count(f"!llvm.loop {BRIEF}") == 2
+
+
+@pytest.mark.parametrize("shape", [(4096, 512), (20, 512), (30, 40, 250), (4, 40, 25)])
+def test_only_folds_in_chunks_have_code_for_chunks(shape):
+    """A text has either what ends a whole fold, or what keeps and combines states of chunks."""
+    axes = (0, 2)[: len(shape) - 1]
+    kept = tuple(n for d, n in enumerate(shape) if d not in axes)
+    fold = reduction_fold(Max(axes), ("float32",), "int32", True)
+    x, out = np.empty(shape, "float32"), np.empty(kept, "float32")
+    nest = reduction_nest(fold, x.shape, axes, described([x]), described([out])).merged()
+    schedule, words = scheduled(nest, 1)
+    text = nest_ir(nest.fold, schedule)
+    tasks = text.partition("define internal void @rows(")[2].partition("\n}")[0]
+    assert schedule.chunked == (words["F"] > 1) == ("@finish" in text)
+    assert schedule.chunked == ("getelementptr i64, ptr %partial" in tasks)
 
 
 def test_lanes_meet_where_operands_cross_along_folded_axes():

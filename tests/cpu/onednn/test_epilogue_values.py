@@ -10,6 +10,17 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn import nn
+from symdnn.config import config
+from symdnn.cpu.onednn.activated import ActivatedLaunch, runs_apart
+from symdnn.cpu.onednn.conv import ConvKernel, post_ops
+from symdnn.cpu.onednn.matmul import MatmulKernel
+from symdnn.graph.kernel import Call
+from symdnn.graph.origin import NO_HINTS
+from symdnn.graph.type import TensorType
+from symdnn.ops.linalg.dot import Dot
+from symdnn.ops.nn.conv import Conv
+from symdnn.ops.vendor.onednn import OneDnnConv, OneDnnMatmul
+from tests.cpu.harness import call_of, type_of
 from tests.cpu.onednn.test_sixteen_bits import needs_bfloat16
 
 FUNCTIONS = {
@@ -96,3 +107,45 @@ def test_one_odd_number_of_the_argument_spreads_as_it_should(
         got = compiled(given)
         np.testing.assert_array_equal(np.isnan(got), np.isnan(wanted))
         np.testing.assert_allclose(got, wanted, rtol=2e-2, atol=1e-35)
+
+
+CONVOLUTION = Conv(((0, 0), (0, 0)), (1, 1), (1, 1), 1, False)
+APART = {
+    "dot": (MatmulKernel(), OneDnnMatmul(Dot()), ((16, 64), (64, 48), (1, 48))),
+    "conv": (ConvKernel(1), OneDnnConv(CONVOLUTION), (*PRODUCTS["conv"][:2], (1, 48, 1, 1))),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("bfloat16", marks=needs_bfloat16)])
+@pytest.mark.parametrize("name", ["clip", "hardsigmoid"])
+@pytest.mark.parametrize("kind", APART)
+@pytest.mark.parametrize("compiles", ["auto", "never"])
+def test_a_function_that_loses_nan_runs_apart(
+    compiles: str, kind: str, name: str, dtype: str
+) -> None:
+    kernel, plain, shapes = APART[kind]
+    op = plain.ending(dtype, bias=True, activation=name)
+    rng = np.random.default_rng(0)
+    arrays = [rng.normal(size=s).astype(TensorType(dtype, ()).numpy) for s in shapes]
+    arrays[0].flat[3] = np.nan
+    call = call_of(op, arrays, *op.output_types(list(map(type_of, arrays))))
+    out = np.empty(call.outputs[0].shape, arrays[0].dtype)
+    with config.change_flags({"cpu.compile": compiles}):
+        launch = kernel.bind(call)
+    scratch = np.empty(kernel.workspace_bytes(call) + 64, np.uint8)
+    assert isinstance(launch, ActivatedLaunch)
+    launch(arrays, [out], scratch)
+    wanted = op.compute(*arrays)[0].astype("f")
+    assert np.isnan(wanted).any()
+    np.testing.assert_allclose(out.astype("f"), wanted, rtol=1e-2, atol=1e-2)
+    if kind == "dot":  # no operand is reordered
+        assert (launch.native(arrays, [out], scratch) is None) is (compiles == "never")
+
+
+def test_a_result_beyond_the_cache_is_limited_by_the_primitive() -> None:
+    op = OneDnnMatmul(Dot()).ending(activation="clip")
+    for rows, apart in ((64, True), (1 << 14, False)):
+        types = [TensorType("float32", s) for s in ((rows, 16), (16, 256), (rows, 256))]
+        call = Call(op, tuple(types[:2]), (types[2],), NO_HINTS)
+        assert runs_apart(call) is apart
+        assert ("clip" in [words[1] for words in post_ops(call)]) is not apart

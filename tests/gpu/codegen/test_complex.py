@@ -11,12 +11,16 @@ from symdnn import Mode
 from symdnn.gpu import registry
 from symdnn.gpu.binding.nvrtc import compile_cubin
 from symdnn.gpu.kernels.complex import ComplexKernel, complex_program
+from symdnn.graph.evaluate import evaluate
 from symdnn.graph.kernel import kernels_for
 from symdnn.graph.type import TensorType
+from symdnn.graph.variable import Constant
 from symdnn.ops.elementwise import arithmetic as ar
 from symdnn.ops.elementwise import comparison as cmp
 from symdnn.ops.elementwise import complexes as cx
 from symdnn.ops.elementwise import math as mt
+from symdnn.ops.lowered.fused import FusedComplex
+from symdnn.ops.lowered.transfer import GpuFromHost, HostFromGpu
 from tests.gpu import emulator
 from tests.gpu.recorder import CAPABILITIES
 from tests.gpu.table import concrete
@@ -25,7 +29,9 @@ registry.load()
 
 UNARY = (
     ar.Neg, ar.Sqr, ar.Inv, ar.Sqrt, ar.Abs, cx.Conj, cx.Real, cx.Imag, cx.Angle, mt.Exp, mt.Log,
-    mt.Sin, mt.Cos, mt.Sinh, mt.Cosh, cmp.IsNan, cmp.IsInf, cmp.IsFinite,
+    mt.Log2, mt.Log10, mt.Log1p, mt.Expm1, mt.Sin, mt.Cos, mt.Tan, mt.Sinh, mt.Cosh, mt.Tanh,
+    mt.ArcSin, mt.ArcCos, mt.ArcTan, mt.ArcSinh, mt.ArcCosh, mt.ArcTanh, cmp.IsNan, cmp.IsInf,
+    cmp.IsFinite,
 )  # fmt: skip
 BINARY = (ar.Add, ar.Sub, ar.Mul, ar.TrueDiv, ar.Pow, cmp.Eq, cmp.Neq)
 LIMIT = {"complex64": 2e-5, "complex128": 1e-12}
@@ -65,9 +71,31 @@ emulates = pytest.mark.skipif(not emulator.AVAILABLE, reason="g++ is not there")
 @pytest.mark.parametrize("op", UNARY)
 def test_functions_of_one_operand(op, dtype):
     values = draw(dtype, 5, 7)
-    if op in (mt.Log, ar.Inv):
+    if op in (mt.Log, mt.Log2, mt.Log10, ar.Inv):
         values[values == 0] = 1
     check(op(), values)
+
+
+INVERSES = mt.ArcSin, mt.ArcCos, mt.ArcTan, mt.ArcSinh, mt.ArcCosh, mt.ArcTanh
+
+
+@emulates
+@pytest.mark.parametrize("op", [*INVERSES, mt.Tan, mt.Tanh, mt.Expm1])
+def test_functions_near_their_cuts_small_and_large(op):
+    """Both sides of each cut, by the sign of a zero; parts are compared by themselves."""
+    sizes = np.array([1e-12, 1e-3, 0.3, 0.9999, 1.5, 40.0, 300.0])
+    signed = np.concatenate([sizes, -sizes])
+    zero = [complex(x, y) for x in signed for y in (0.0, -0.0, 1e-9, -0.7)]
+    across = [complex(y, x) for x in signed for y in (0.0, -0.0, 1e-9, -0.7)]
+    values = np.array([*zero, *across])
+    call = concrete(op(), [values])
+    (got,), _ = emulator.run(ComplexKernel(), call, [values])
+    with np.errstate(all="ignore"):
+        want = op().compute(values)[0]
+    for part in (np.real, np.imag):
+        np.testing.assert_allclose(part(got), part(want), rtol=1e-9, atol=1e-15)
+        wrong = np.signbit(part(got)) != np.signbit(part(want))
+        assert not wrong.any(), (values[wrong][:4], got[wrong][:4], want[wrong][:4])
 
 
 @emulates
@@ -121,8 +149,8 @@ def test_results_between_others():
 
 
 def test_what_has_no_text_is_refused():
-    call = concrete(mt.ArcTan(), [draw("complex64", 3)])
-    reasons = [k.refuses(call) for k in kernels_for(mt.ArcTan, "cuda")]
+    call = concrete(cmp.Switch(), [draw("complex64", 3)] * 3)  # by a complex condition
+    reasons = [k.refuses(call) for k in kernels_for(cmp.Switch, "cuda")]
     assert any("no device text for complex" in str(r) for r in reasons)
     assert None not in reasons
     assert complex_program(ar.Add(), ["float32", "complex64"]) is not None
@@ -139,8 +167,39 @@ def test_the_text_compiles(capability):
             assert compile_cubin(source, capability)
 
 
-def test_complex_arithmetic_is_on_the_gpu():
-    z, x = TensorType("complex64", (None, None))("z"), T.matrix("x")
+def fused_on_the_gpu(dtype):
+    """A function of complex and real operands with complex and real results: its one node."""
+    z, x = TensorType(dtype, (None, None))("z"), T.matrix("x", dtype="float32")
     made = cx.conj(z * x + 1j) / (z - 2)
     with symdnn.config.change_flags(assert_lowered="raise"):
-        symdnn.function([z, x], [ar.abs(made), cx.real(made)], mode=Mode(target="cuda:sm_90"))
+        f = symdnn.function([z, x], [made, ar.abs(made)], mode=Mode(target="cuda:sm_90"))
+    (node,) = (n for n in f.fgraph.nodes if not isinstance(n.op, GpuFromHost | HostFromGpu))
+    return node
+
+
+@emulates
+@pytest.mark.parametrize("dtype", COMPLEX)
+def test_complex_arithmetic_is_one_kernel_on_the_gpu(dtype):
+    node, z, x = fused_on_the_gpu(dtype), draw(dtype, 5, 7), draw("float32", 5, 7, seed=1)
+    assert isinstance(node.op, FusedComplex)
+    arrays = [z, x, *(v.data for v in node.inputs if isinstance(v, Constant))]
+    call = concrete(node.op, arrays)
+    (kernel,) = (k for k in kernels_for(FusedComplex, "cuda") if k.refuses(call) is None)
+    found, _ = emulator.run(kernel, call, arrays)
+    wanted = np.conj(z * x + 1j) / (z - 2)
+    for got, want in zip(found, [wanted, abs(wanted)], strict=True):
+        np.testing.assert_allclose(got, want, rtol=LIMIT["complex64"])
+
+
+@pytest.mark.parametrize("dtype", COMPLEX)
+def test_sums_of_complex_numbers_are_on_the_gpu(dtype):
+    z, x = TensorType(dtype, (None, None))("z"), T.matrix("x")
+    outs = [T.sum(z * x, axis=0), T.sum(z, keepdims=True), T.mean(z)]
+    with symdnn.config.change_flags(assert_lowered="raise"):
+        f = symdnn.function([z, x], outs, mode=Mode(target="cuda:sm_90"))
+    inputs = [draw(dtype, 5, 7), draw("float32", 5, 7, seed=1).astype(x.type.dtype)]
+    found = evaluate(f.fgraph.outputs, dict(zip(f.fgraph.inputs, inputs, strict=True)))
+    wanted = (inputs[0] * inputs[1]).sum(0), inputs[0].sum(keepdims=True), inputs[0].mean()
+    for got, want, out in zip(found, wanted, outs, strict=True):
+        assert got.dtype == out.type.dtype
+        np.testing.assert_allclose(got, want, rtol=LIMIT[dtype])

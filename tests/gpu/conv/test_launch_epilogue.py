@@ -7,8 +7,8 @@ import pytest
 
 from symdnn.config import config
 from symdnn.gpu import registry
+from symdnn.gpu.conv import algorithm, measure, search, tuning
 from symdnn.gpu.conv import epilogue as conv_epilogue
-from symdnn.gpu.conv import measure, search, tuning
 from symdnn.gpu.conv.candidate import Candidate
 from symdnn.gpu.conv.epilogue import TwoKernels
 from symdnn.gpu.conv.launch_epilogue import ConvEpilogueKernel, epilogue
@@ -106,6 +106,17 @@ def test_an_algorithm_that_was_named_runs(fake, plans):
     plans.engines = (Engine(7),)
     run(fake, last(algo="none"), kernel="cudnn.conv_epilogue")
     assert fake.only("cudnnConvolutionForward")[7] == 0
+
+
+def test_another_way_to_choose_has_two_kernels(fake, plans, monkeypatch):
+    def mine(search):
+        return algorithm.ConvAlgorithm(search.named(1), "mine")
+
+    plans.engines = (Engine(7),)
+    monkeypatch.setitem(algorithm.WAYS, "mine", mine)
+    env, *_ = run(fake, last(algo="mine_once"), kernel="cudnn.conv_epilogue")
+    assert fake.only("cudnnConvolutionForward")[7] == 1
+    assert [name for _, name, _ in env.did] == ["elementwise"]
 
 
 def test_other_activations_are_not_taken_unmeasured(fake, plans):

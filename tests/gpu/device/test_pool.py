@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from symdnn.errors import OutOfDeviceMemory
-from symdnn.gpu.device.pool import HostBlock, Pool
+from symdnn.gpu.device.pool import HostBlock, Pool, reusing
 
 
 class Driver:
@@ -113,3 +113,30 @@ def test_numpy_sees_a_block_of_the_host_and_keeps_it():
     assert pool.active_bytes == 100
     del part
     assert pool.active_bytes == 0
+
+
+def pool_of(driver):
+    return Pool(driver.take, driver.give)
+
+
+def test_blocks_that_are_free_serve_again_and_are_kept():
+    pool, kept = pool_of(Driver()), []
+    part = reusing(pool, kept)
+    first = part.allocate(1000)
+    address = first.address
+    del first
+    assert part.allocate(1000).address == address
+    assert pool.allocate(1000).address != address
+    assert len(kept) == 1
+    del part
+    kept.clear()
+    assert address in {pool.allocate(1000).address for _ in range(2)}
+
+
+def test_a_block_keeps_its_memory_after_the_graph_is_gone():
+    pool, kept = pool_of(Driver()), []
+    part = reusing(pool, kept)
+    block = part.allocate(600)
+    del part
+    kept.clear()
+    assert pool.allocate(600).address != block.address

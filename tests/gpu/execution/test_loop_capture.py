@@ -127,7 +127,7 @@ def test_errors_on_data_are_raised_from_graphs_too(fake_device):
     np.testing.assert_allclose(f(value, good), value[good].sum(1), rtol=1e-5, atol=1e-6)
 
 
-def test_nested_loops_are_not_captured_inside(fake_device):
+def test_loops_in_a_loop_are_one_graph(fake_device):
     x = T.ftensor3("x")
 
     def inner(matrix):
@@ -141,7 +141,53 @@ def test_nested_loops_are_not_captured_inside(fake_device):
     f, g = build(CUDA), build(CPU)
     for _ in range(5):
         value = floats(3, 4, 2)
+        fake_device.take_log()
         assert_same([f(value)], [g(value)])
+        log = fake_device.take_log()
+    assert len(log) < 8, log
+    assert any("captured with its loop, 3 steps" in s for s in states_of(f))
+
+
+@pytest.mark.parametrize(
+    "words", [{"save_every_N": 3}, {"save_every_N": (2, 2)}, {"save_every_N": 3, "snapshots": 2},
+              {"save_every_N": 1, "snapshots": 3}],
+)  # fmt: skip
+def test_loops_with_checkpoints_are_one_graph(fake_device, words):
+    """The host counts the steps: none waits for the device."""
+    w0 = floats(4)
+
+    def build(mode):
+        w = symdnn.shared(w0)
+        x, h0 = T.ftensor3("x"), T.fmatrix("h0")
+        h, _ = symdnn.scan_checkpoints(lambda v, h: T.tanh(v + h * w), x, h0, save_every_N=3)
+        cost = (h[-1] ** 2).sum()
+        return symdnn.function([x, h0], [cost, T.grad(cost, w)], mode=mode)
+
+    f, g = build(CUDA), build(CPU)
+    counts = []
+    for _ in range(6):
+        args = floats(14, 2, 4), floats(2, 4)
+        fake_device.take_log()
+        assert_same(f(*args), g(*args))
+        counts.append(len(fake_device.take_log()))
+    assert counts[-1] < counts[0] / 4, counts
+    assert any("captured with its loop" in s for s in states_of(f)), states_of(f)
+
+
+def test_positions_of_steps_are_on_the_host(fake_device):
+    """A loop over positions waits for the device in no step, and is a graph."""
+    x = T.fmatrix("x")
+
+    def build(mode):
+        body = lambda i, s: s * 0.5 + x[i]  # noqa: E731
+        out = symdnn.control.fori_loop(1, x.shape[0], body, x[0])
+        return symdnn.function([x], out, mode=mode)
+
+    f, g = build(CUDA), build(CPU)
+    for _ in range(5):
+        value = floats(6, 4)
+        assert_same([f(value)], [g(value)])
+    assert any("captured with its loop, 5 steps" in s for s in states_of(f)), states_of(f)
 
 
 def test_random_numbers_go_on(fake_device):
@@ -217,7 +263,7 @@ def test_loops_in_a_loop_become_graphs_whose_results_are_kept(fake_device):
     for _ in range(4):
         args = floats(5, 3, 2, 4), floats(2, 2, 4)
         assert_same(f(*args), g(*args))
-    assert any("captured with its loop, 3 steps" in s for s in states_of(f))
+    assert any("captured with its loop, 5 steps" in s for s in states_of(f))
 
 
 def test_a_loop_whose_inputs_move_one_after_the_other_keeps_one_graph(monkeypatch):
@@ -225,7 +271,7 @@ def test_a_loop_whose_inputs_move_one_after_the_other_keeps_one_graph(monkeypatc
 
     class Captured:
         def __init__(self, device, inputs, moved, body):
-            self.plan = body.plan
+            self.plans = body.plans
             made.append(set(moved))
 
         def run(self, inputs):
@@ -234,11 +280,12 @@ def test_a_loop_whose_inputs_move_one_after_the_other_keeps_one_graph(monkeypatc
     memory = SimpleNamespace(arena_bytes=0)
     bound = SimpleNamespace(loop_obstacle=lambda: "", runs=[1], memory=memory, loop_state="")
     body = SimpleNamespace(
-        plan=SimpleNamespace(bound=bound), work=lambda inputs: ["by steps"], steps=lambda i: 5,
-        is_current=lambda plan: True,
+        plans=[SimpleNamespace(bound=bound)], work=lambda inputs: ["by steps"], steps=lambda i: 5,
+        is_current=lambda plans: True, forget_inner_graphs=lambda: None,
     )  # fmt: skip
     arena = SimpleNamespace(reserve=lambda nbytes: None)
-    device = SimpleNamespace(watched_bytes=0, arena=arena)
+    memory = SimpleNamespace(captures_host_values=False)
+    device = SimpleNamespace(watched_bytes=0, arena=arena, memory=memory, enqueued=0)
     monkeypatch.setattr(loop_graph, "_Captured", Captured)
     graphs = loop_graph.LoopGraphs(device, fresh=False)
     inputs = [RawArray(1 << 20 | k << 8, (4,), "float32") for k in range(8)]

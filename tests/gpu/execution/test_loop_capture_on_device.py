@@ -76,3 +76,41 @@ def test_positions_of_the_host_and_random_numbers():
     for call in range(8):
         value = floats(7 if call % 3 else 4, 4)
         np.testing.assert_allclose(f(value), g(value), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "words", [{"save_every_N": 4}, {"save_every_N": (2, 3)}, {"save_every_N": 4, "snapshots": 3},
+              {"save_every_N": 1, "snapshots": 5}],
+)  # fmt: skip
+def test_loops_with_checkpoints(words):
+    """Loops in loops, whose graph uses its memory again: new values in each call."""
+    start = floats(24, 24, scale=0.2)
+
+    def build():
+        w = symdnn.shared(start.copy())
+        x, h0 = T.ftensor3("x"), T.fmatrix("h0")
+        h, _ = symdnn.scan_checkpoints(lambda v, h: T.tanh(v + T.dot(h, w)), x, h0, **words)
+        cost = (h[-1] ** 2).sum()
+        return symdnn.function([x, h0], [cost, *T.grad(cost, [w, x])])
+
+    f, g = on_both(build)
+    for call in range(9):
+        args = floats(30 if call % 3 else 22, 6, 24), floats(6, 24)
+        for ours, theirs in zip(f(*args), g(*args), strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=2e-4, atol=2e-5)
+    states = [p.bound.capture_state for p in f.plans()]
+    assert any("captured with its loop" in s for s in states), states
+
+
+def test_a_loop_over_positions_is_one_graph():
+    def build():
+        x = T.fmatrix("x")
+        body = lambda i, s: T.dot(s, x) * 0.02 + x[i]  # noqa: E731
+        return symdnn.function([x], symdnn.control.fori_loop(0, x.shape[0], body, x[0]))
+
+    f, g = on_both(build)
+    for _ in range(6):
+        value = floats(200, 200)
+        np.testing.assert_allclose(f(value), g(value), rtol=1e-4, atol=1e-4)
+    states = [p.bound.capture_state for p in f.plans()]
+    assert any("captured with its loop, 200 steps" in s for s in states), states

@@ -21,6 +21,7 @@ from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.nccl import communicator as nccl
 from symdnn.gpu.nccl import kernels
 from symdnn.gpu.nccl.kernels import ArrivalKernel, NcclKernel
+from symdnn.gpu.nccl.settings import Settings
 from symdnn.graph.kernel import Call
 from symdnn.graph.origin import Hints
 from symdnn.graph.type import TensorType
@@ -51,6 +52,17 @@ def fake(monkeypatch):
     return made
 
 
+def key_of(group, **settings):
+    """That of a group's communicator, of the flags."""
+    return group, Settings(**settings) if settings else Settings.of_flags()
+
+
+def use(monkeypatch, group, index):
+    """Let a group's communicator be that of one of its ranks."""
+    made = nccl.NcclCommunicator(group, index, "comm")
+    monkeypatch.setattr(nccl, "_communicators", {key_of(group): made})
+
+
 def raw(array):
     """A RawArray of host memory."""
     return RawArray(array.ctypes.data, array.shape, array.dtype.name)
@@ -76,11 +88,13 @@ class FakeSide:
         self.asked.append(("arrive", key))
 
 
-def environment(word, alone=False):
-    return SimpleNamespace(
-        stream=5, alone=alone, load_only=False, side=FakeSide(), error_word=word.ctypes.data,
-        zero=lambda address, count: ctypes.memset(address, 0, count),
+def environment(word, alone=False, slots=()):
+    made = SimpleNamespace(
+        stream=5, alone=alone, load_only=False, slots=slots, node=0, side=FakeSide(),
+        error_word=word.ctypes.data, zero=lambda address, count: ctypes.memset(address, 0, count),
     )  # fmt: skip
+    made.on = lambda stream: SimpleNamespace(**{**vars(made), "stream": stream})
+    return made
 
 
 def call_of(op, arrays):
@@ -94,9 +108,7 @@ def on_all_ranks(fake, monkeypatch, ops, values, words=None):
     words = words or [np.zeros(4, "int32") for _ in range(N)]
     for rank, (op, arrays) in enumerate(zip(ops, values)):
         fake.rank = rank
-        monkeypatch.setattr(
-            nccl, "_communicators", {GROUP: nccl.NcclCommunicator(GROUP, rank, "comm")}
-        )
+        use(monkeypatch, GROUP, rank)
         call = call_of(op, arrays)
         assert NcclKernel().refuses(call) is None
         outs = [np.full(t.shape, 77, t.numpy) for t in call.outputs]
@@ -134,7 +146,7 @@ def test_of_one_rank_nccl_is_asked_for_no_mean(monkeypatch, make):
     """It leaves out elements: the only rank's mean is its sum."""
     made, one = FakeNccl(1), Group((0,), "one")
     monkeypatch.setattr(nccl, "_binding", lambda: made)
-    monkeypatch.setattr(nccl, "_communicators", {one: nccl.NcclCommunicator(one, 0, "comm")})
+    use(monkeypatch, one, 0)
     x, out = drawn(0), np.zeros((6, 5), "float32")
     with config.change_flags(**{"distributed.single_rank": "nccl"}):
         launch = NcclKernel().bind(call_of(make(one, "mean"), [x]))
@@ -179,7 +191,7 @@ def test_a_send_meets_its_receipt(fake, monkeypatch):
     out = np.zeros((6, 5), "float32")
     for rank, arrays, outs in ((0, [x, token], [token]), (2, [token, *dims], [out])):
         fake.rank = rank
-        monkeypatch.setattr(nccl, "_communicators", {GROUP: comm[rank]})
+        monkeypatch.setattr(nccl, "_communicators", {key_of(GROUP): comm[rank]})
         launch = NcclKernel().bind(call_of(ops[rank], arrays))
         launch(environment(np.zeros(4, "int32")), [raw(a) for a in arrays], [raw(o) for o in outs])
     fake.launches[1].append([])
@@ -189,7 +201,7 @@ def test_a_send_meets_its_receipt(fake, monkeypatch):
 
 def test_a_started_collective_goes_on_until_its_wait(fake, monkeypatch):
     """On the second stream; other collectives have come when their launch returns."""
-    monkeypatch.setattr(nccl, "_communicators", {GROUP: nccl.NcclCommunicator(GROUP, 0, "comm")})
+    use(monkeypatch, GROUP, 0)
     empty, x, y = np.zeros(0, "float32"), drawn(0), drawn(1, shape=(3,))
     started, outs = StreamStart(GROUP, AllReduce(GROUP, "sum")), [empty + 0, x * 0, y * 0]
     env, elsewhere = environment(np.zeros(4, "int32")), y * 0
@@ -221,7 +233,7 @@ def test_of_one_rank_a_wait_finds_what_was_started(monkeypatch):
 
 
 def test_the_plans_stream_has_all_where_nothing_overlaps(fake, monkeypatch):
-    monkeypatch.setattr(nccl, "_communicators", {GROUP: nccl.NcclCommunicator(GROUP, 0, "comm")})
+    use(monkeypatch, GROUP, 0)
     env, y = environment(np.zeros(4, "int32")), drawn(1, shape=(3,))
     env.stream = 7  # where the fake wants it
     with config.change_flags(**{"distributed.overlap": False}):
@@ -286,7 +298,7 @@ def test_the_unique_id_comes_from_the_first_of_the_group(fake, monkeypatch):
     comm = nccl.communicator(GROUP)
     assert nccl.communicator(GROUP) is comm
     assert asked == [("NCCL's unique id", "", GROUP)]
-    assert fake.joined == (N, 1, 1, bytes(range(128)), 0)
+    assert fake.joined[:4] == (N, 1, 1, bytes(range(128)))
     assert device.poll is nccl._wait_with_others
     assert {os.environ[name] for name in nccl._SETTINGS} == {"0"}
     nccl.drop_all(failed=True)
@@ -306,7 +318,7 @@ def test_a_wait_for_the_device_ends_with_the_other_ranks(fake, monkeypatch, fail
     store = SimpleNamespace(status=lambda text: news)
     place = Launched(1, N, 1, N, "a test")
     monkeypatch.setattr(process, "_current", process.World(place, store))
-    monkeypatch.setattr(nccl, "_communicators", {GROUP: nccl.NcclCommunicator(GROUP, 1, "comm")})
+    use(monkeypatch, GROUP, 1)
     device = SimpleNamespace(cancel=lambda end: end())
     monkeypatch.setattr(nccl, "existing_context", lambda: device)
     monkeypatch.setattr(nccl, "_bound", {})
@@ -349,7 +361,7 @@ def test_of_one_rank_a_permutation_gives_its_own_value_or_zeros(monkeypatch, pai
 def test_collectives_that_are_alone_do_without_nccl(fake, monkeypatch):
     """They give a rank its own values, or zeros, as before a capture at once."""
     monkeypatch.setattr(kernels, "strided_copy", lambda env, x, out: np.copyto(out_of[out.ptr], x_))
-    monkeypatch.setattr(nccl, "_communicators", {GROUP: nccl.NcclCommunicator(GROUP, 1, "comm")})
+    use(monkeypatch, GROUP, 1)
     x_ = np.full((6, 5), 3.0, "float32")
     for op in (AllReduce(GROUP, "sum"), AllGather(GROUP), StreamStart(GROUP, AllReduce(GROUP))):
         call = call_of(op, [x_])

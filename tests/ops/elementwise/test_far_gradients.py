@@ -51,6 +51,20 @@ def test_no_derivative_is_nan_where_the_value_is_finite(dtype):
     assert not wrong
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_derivatives_of_the_logarithm_of_factorials(dtype):
+    points = np.array([-5.5, -1.5, 0.25, 1, 30, 40, 171, 172, 1e5])
+    for form in (lambda v: T.log(T.gamma(v)), lambda v: T.log(abs(T.gamma(v)))):
+        x, expressions = derivatives(form, dtype)
+        value, first, second = symdnn.function([x], expressions)(points.astype(dtype))
+        rtol = 1e-5 if dtype == "float32" else 1e-12
+        np.testing.assert_allclose(value, sp.gammaln(points), rtol, rtol)
+        np.testing.assert_allclose(first, sp.psi(points), rtol)
+        np.testing.assert_allclose(second, sp.polygamma(1, points), rtol)
+    x, (value, first, _) = derivatives(lambda v: T.log(T.gamma(v)), dtype)
+    assert np.isnan(symdnn.function([x], value)(np.array([-0.5, -2.5, -1.0], dtype))).all()
+
+
 @pytest.mark.parametrize(("dtype", "rtol"), [("float64", 1e-11), ("float32", 1e-4)])
 @pytest.mark.parametrize("name", ["log_erfc", "log_half_erfc"])
 def test_derivatives_of_log_erfc_below_0(name, dtype, rtol):

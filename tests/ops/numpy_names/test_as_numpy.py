@@ -119,6 +119,24 @@ def test_close(name):
         np.testing.assert_allclose(got, wanted, 1e-6, 1e-6)
 
 
+@pytest.mark.parametrize("n", [0, 1, 4])
+def test_polynomials_of_a_length_that_is_known_in_a_call(n):
+    c, d, x = T.dvectors(3)
+    made = [T.polyval(c, x), T.polyder(c), T.polyint(c, 2), T.polyadd(c, d), T.polysub(c, d)]
+    slopes = T.grad(T.polyval(c, x).sum(), [c, x])
+    p, q, at = np.arange(1.0, n + 1), np.array([2.0, -1]), np.array([0.5, 3, -2])
+    *got, dc, dx = evaluate([*made, *slopes], {c: p, d: q, x: at})
+    wanted = [
+        np.polyval(p, at), np.polyder(p) if n else p, np.polyint(p, 2), np.polyadd(p, q),
+        np.polysub(p, q),
+    ]  # fmt: skip
+    for a, b in zip(got, wanted, strict=True):
+        np.testing.assert_allclose(a, b, 1e-12)
+    np.testing.assert_allclose(dc, np.vander(at, n).sum(0), 1e-12)
+    np.testing.assert_allclose(dx, np.polyval(np.polyder(p), at) if n else 0 * at, 1e-12)
+    assert T.polyval(T.lvector(), x).dtype == "float64"
+
+
 @pytest.mark.parametrize("options", PADS, ids=str)
 def test_padding(options):
     for array in (M, INTS):

@@ -12,7 +12,7 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.compile.execute.targets import load_kernels
-from symdnn.compile.program.capabilities import CAPABILITIES
+from symdnn.compile.program.capabilities import all_capabilities
 from symdnn.config import config
 from symdnn.graph.check import check_graph
 from symdnn.graph.evaluate import evaluate
@@ -31,7 +31,7 @@ GPU = Target.parse("cuda:sm_90")
 def fused(inputs: list[Any], outputs: list[Any], target: Target = GPU) -> FunctionGraph:
     """The graph after fusion; its values must equal those before."""
     graph = FunctionGraph(inputs, outputs)
-    context = Context(graph, target, capabilities=CAPABILITIES)
+    context = Context(graph, target, capabilities=all_capabilities())
     fuse.fuse_elementwise.function(context)
     fuse.fuse_reductions.function(context)
     check_graph(graph)
@@ -199,8 +199,6 @@ def test_integers_of_the_host_stay_on_the_host():
 
 
 def test_what_has_no_program_stays():
-    z = T.cmatrix("z")
-    assert ops(fused([z], [T.exp(z) * z + 1])) == ["Exp", "Mul", "Add"]
     order = T.dmatrix("order")
     graph = fused([order], [T.jv(1, order) * order + order])
     assert ops(graph) == ["Jv", "FusedElemwise"]
@@ -232,7 +230,7 @@ def test_sizes_are_not_fused_for_a_cpu():
     load_kernels(Target("cpu"))
     n = T.lscalar("n")
     graph = FunctionGraph([x, n], [T.alloc(x[0, 0], n + n - 1, 2 * n - n)])
-    fuse.fuse_elementwise.function(Context(graph, Target("cpu"), capabilities=CAPABILITIES))
+    fuse.fuse_elementwise.function(Context(graph, Target("cpu"), capabilities=all_capabilities()))
     assert "FusedElemwise" not in ops(graph)
 
 

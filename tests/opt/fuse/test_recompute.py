@@ -12,7 +12,7 @@ import symdnn.tensor as T
 from symdnn import Mode
 from symdnn.compile.execute.targets import load_kernels
 from symdnn.compile.plan.packing import largest_live_set
-from symdnn.compile.program.capabilities import CAPABILITIES
+from symdnn.compile.program.capabilities import all_capabilities
 from symdnn.graph.check import check_graph
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.fgraph import FunctionGraph
@@ -30,7 +30,7 @@ def fused(inputs: list[Any], outputs: list[Any], target: Target = GPU) -> Functi
     """The graph after fusion; its values must equal those before."""
     load_kernels(target)
     graph = FunctionGraph(inputs, outputs)
-    fuse.fuse_elementwise.function(Context(graph, target, capabilities=CAPABILITIES))
+    fuse.fuse_elementwise.function(Context(graph, target, capabilities=all_capabilities()))
     check_graph(graph)
     rng = new_rng()
     values = [rng.standard_normal((4, 4)).astype("float32") for _ in inputs]

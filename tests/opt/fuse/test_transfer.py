@@ -59,7 +59,7 @@ def transfers(fgraph):
 
 def assert_settled(fgraph):
     """Nothing is missing and nothing superfluous: no value moves twice, none back."""
-    places = Places(fgraph, GPU, capabilities.CAPABILITIES)
+    places = Places(fgraph, GPU, capabilities.all_capabilities())
     assert not places.readers_elsewhere()
     moved = [n.inputs[0] for n in fgraph.nodes if isinstance(n.op, Transfer)]
     assert len(set(moved)) == len(moved)
@@ -153,7 +153,7 @@ def test_sizes_are_no_data():
     counts, _ = transfers(fgraph)
     assert counts == {"GpuFromHost": 1, "HostFromGpu": 1}
     assert all(
-        Places(fgraph, GPU, capabilities.CAPABILITIES)(n) == HOST
+        Places(fgraph, GPU, capabilities.all_capabilities())(n) == HOST
         for n in fgraph.nodes
         if isinstance(n.op, ShapeI)
     )

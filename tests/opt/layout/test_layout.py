@@ -13,7 +13,7 @@ import pytest
 
 import symdnn
 import symdnn.tensor as T
-from symdnn.compile.program.capabilities import CAPABILITIES
+from symdnn.compile.program.capabilities import all_capabilities
 from symdnn.config import config
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.fgraph import FunctionGraph
@@ -139,7 +139,7 @@ def test_rewriting_a_deep_net_takes_little_time() -> None:
         fgraph = FunctionGraph([x, t], [loss, *T.grad(loss, parameters)])
         from symdnn.opt.optimise import optimise
 
-        profile = optimise(fgraph, GPU, ALL, CAPABILITIES)
+        profile = optimise(fgraph, GPU, ALL, all_capabilities())
     assert profile.phases["layout"] < 2
 
 

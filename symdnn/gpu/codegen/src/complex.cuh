@@ -87,6 +87,63 @@ template <class T> INLINE cplx<T> s_c_sinh(cplx<T> z) {
 template <class T> INLINE cplx<T> s_c_cosh(cplx<T> z) {
   return {s_cosh(z.re) * s_cos(z.im), s_sinh(z.re) * s_sin(z.im)};
 }
+template <class T> INLINE cplx<T> c_scaled(cplx<T> z, T factor) {
+  return {z.re * factor, z.im * factor};
+}
+template <class T> INLINE cplx<T> s_c_log2(cplx<T> z) {
+  return c_scaled(s_c_log(z), (T)1.4426950408889634);
+}
+template <class T> INLINE cplx<T> s_c_log10(cplx<T> z) {
+  return c_scaled(s_c_log(z), (T)0.4342944819032518);
+}
+template <class T> INLINE cplx<T> s_c_log1p(cplx<T> z) {
+  return {s_log(c_hypot(z.re + 1, z.im)), s_atan2(z.im, z.re + 1)};
+}
+template <class T> INLINE cplx<T> s_c_expm1(cplx<T> z) {
+  const T half = s_sin(z.im / 2);
+  return {s_expm1(z.re) * s_cos(z.im) - 2 * half * half, s_exp(z.re) * s_sin(z.im)};
+}
+// With t = tan(im) and s = sinh(re): (s (1 + t^2) sqrt(1 + s^2) + i t) / (1 + s^2 (1 + t^2)).
+template <class T> INLINE cplx<T> s_c_tanh(cplx<T> z) {
+  if (s_abs(z.re) > (sizeof(T) == 8 ? 22 : 11)) {
+    const T far = s_exp(-2 * s_abs(z.re));
+    return {s_copysign((T)1, z.re), 4 * s_sin(z.im) * s_cos(z.im) * far};
+  }
+  const T t = s_tan(z.im), s = s_sinh(z.re), b = 1 + t * t, d = 1 + b * s * s;
+  return {b * s_sqrt(1 + s * s) * s / d, t / d};
+}
+template <class T> INLINE cplx<T> s_c_tan(cplx<T> z) {
+  const cplx<T> w = s_c_tanh(cplx<T>{-z.im, z.re});
+  return {w.im, -w.re};
+}
+
+// -- inverse functions: cuts and signs of zeros as in Kahan, Branch cuts (1987) ------------------
+
+template <class T> INLINE cplx<T> s_c_arcsin(cplx<T> z) {
+  const cplx<T> a = s_c_sqrt(cplx<T>{1 - z.re, -z.im}), b = s_c_sqrt(cplx<T>{1 + z.re, z.im});
+  return {s_atan2(z.re, a.re * b.re - a.im * b.im), s_asinh(a.re * b.im - a.im * b.re)};
+}
+template <class T> INLINE cplx<T> s_c_arccos(cplx<T> z) {
+  const cplx<T> a = s_c_sqrt(cplx<T>{1 - z.re, -z.im}), b = s_c_sqrt(cplx<T>{1 + z.re, z.im});
+  return {2 * s_atan2(a.re, b.re), s_asinh(b.re * a.im - b.im * a.re)};
+}
+template <class T> INLINE cplx<T> s_c_arccosh(cplx<T> z) {
+  const cplx<T> a = s_c_sqrt(cplx<T>{z.re - 1, z.im}), b = s_c_sqrt(cplx<T>{z.re + 1, z.im});
+  return {s_asinh(a.re * b.re + a.im * b.im), 2 * s_atan2(a.im, b.re)};
+}
+template <class T> INLINE cplx<T> s_c_arcsinh(cplx<T> z) {
+  const cplx<T> w = s_c_arcsin(cplx<T>{-z.im, z.re});
+  return {w.im, -w.re};
+}
+template <class T> INLINE cplx<T> s_c_arctanh(cplx<T> z) {
+  const T x = s_abs(z.re), y = z.im;
+  const T part = s_log1p(4 * x / ((1 - x) * (1 - x) + y * y)) / 4;
+  return {s_copysign(part, z.re), s_atan2(2 * y, (1 - x) * (1 + x) - y * y) / 2};
+}
+template <class T> INLINE cplx<T> s_c_arctan(cplx<T> z) {
+  const cplx<T> w = s_c_arctanh(cplx<T>{-z.im, z.re});
+  return {w.im, -w.re};
+}
 template <class T> INLINE cplx<T> s_c_pow(cplx<T> a, cplx<T> b) {
   if (b.re == 0 && b.im == 0) return {(T)1, (T)0};
   if (a.re == 0 && a.im == 0) {

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from symdnn import tune_cli
+from symdnn.commands import tune
 from symdnn.compile.report.profile import FunctionProfile
 from symdnn.config import config
 from symdnn.errors import SymdnnError
@@ -225,11 +225,11 @@ def _tune(args: argparse.Namespace) -> None:
         return time, f.functions[0].stages.target.kind
 
     guessed, kind = timed()
-    chosen, _ = tune_cli.measured(timed)
+    chosen, _ = tune.measured(timed)
     print(f"by guesses    {guessed:10.3f} ms")
     print(f"by measuring  {chosen:10.3f} ms")
     rooms = ("onednn.",) if kind == "cpu" else ("dnn.", "gpu.")
-    flags = ",".join(f"{n}={v}" for n, v in tune_cli.MEASURING.items() if n.startswith(rooms))
+    flags = ",".join(f"{n}={v}" for n, v in tune.MEASURING.items() if n.startswith(rooms))
     print(f"to use what was measured: SYMDNN_FLAGS={flags}")
 
 

@@ -20,7 +20,7 @@ from symdnn.flag_types import nearest
 
 __all__ = ["add_to", "run"]
 
-_PACKAGE = Path(__file__).parent
+_PACKAGE = Path(__file__).parent.parent
 _CHECKOUT = _PACKAGE.parent
 _GRADIENTS = ("slope", "point_slope", "order_slope", "scalar_vjp", "vjp", "scalar_jvp", "jvp")
 #: Modules whose methods call an op's own, or refuse: they say nothing about the op.
@@ -52,8 +52,8 @@ def run(args: argparse.Namespace) -> None:
         print("\n".join(line for op in _named(args.op or "") for line in _where(op)))
         return
     load_kernels(Target(args.target))
-    wanted = (args.op or "").lower()
-    rows = [(op, names) for op, names in table(args.target) if wanted in op.lower()]
+    wanted = _letters(args.op or "")
+    rows = [(op, names) for op, names in table(args.target) if wanted in _letters(op)]
     if wanted:
         rows = sorted({**dict(_through_bases(wanted, args.target)), **dict(rows)}.items())
     if not rows:
@@ -72,7 +72,7 @@ def _through_bases(wanted: str, target: str) -> Iterator[tuple[str, tuple[str, .
 
     for op in _own_ops():
         kernels = own_kernels_for(op, target)
-        if kernels and wanted in op.__name__.lower() and "abstract" not in vars(op):
+        if kernels and wanted in _letters(op.__name__) and "abstract" not in vars(op):
             yield op.__name__, tuple(k.name for k in kernels)
 
 
@@ -88,16 +88,21 @@ def _own_ops() -> list[Any]:
 
 
 def _named(name: str) -> list[type]:
-    """The ops of this name; the case of letters does not matter."""
-    known = _own_ops()
-    if same := [c for c in known if c.__name__.lower() == name.lower()]:
+    """The ops of this name."""
+    known, wanted = _own_ops(), _letters(name)
+    if same := [c for c in known if _letters(c.__name__) == wanted]:
         return same
-    near = sorted({c.__name__ for c in known if name.lower() in c.__name__.lower()})
+    near = sorted({c.__name__ for c in known if wanted in _letters(c.__name__)})
     raise SymdnnError(
         f"symdnn kernels --where: no op is called {name!r}"
         + (f"; there are {', '.join(near)}" if near and name else "")
         + ("" if near else _meant(name, (c.__name__ for c in known)))
     )
+
+
+def _letters(name: str) -> str:
+    """What a function's name and its op's have in common (``batch_norm``, ``BatchNorm``)."""
+    return name.lower().replace("_", "")
 
 
 def _meant(name: str, known: Iterable[str]) -> str:

@@ -1,0 +1,63 @@
+"""What a communicator of NCCL is told: ``ncclConfig_t``, by the flags ``distributed.*``."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import c_char_p, c_int, c_size_t, c_uint
+from dataclasses import dataclass
+
+from symdnn.config import config
+
+__all__ = ["Settings"]
+
+#: ``NCCL_CONFIG_UNDEF_INT`` and ``NCCL_API_MAGIC``; the version whose fields :class:`Config` has,
+#: all of which newer ones have too.
+_UNDEFINED, _MAGIC, _VERSION = -(2**31), 0xCAFEBEEF, 22800
+_POLICIES = {"default": 0, "efficiency": 1, "zero": 2}
+_ctas = config.reader("distributed.ctas")
+_policy = config.reader("distributed.cta_policy")
+_registers = config.reader("distributed.registered")
+
+
+class Config(ctypes.Structure):
+    """The fields of ``ncclConfig_t`` up to ``CTAPolicy``; its size says that there are no more."""
+
+    _fields_ = [
+        ("size", c_size_t), ("magic", c_uint), ("version", c_uint), ("blocking", c_int),
+        ("cgaClusterSize", c_int), ("minCTAs", c_int), ("maxCTAs", c_int), ("netName", c_char_p),
+        ("splitShare", c_int), ("trafficClass", c_int), ("commName", c_char_p),
+        ("collnetEnable", c_int), ("CTAPolicy", c_int),
+    ]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The most thread blocks of a collective (0: NCCL's own choice), and the policy's name."""
+
+    ctas: int = 0
+    policy: str = "default"
+
+    @classmethod
+    def of_flags(cls) -> Settings:
+        """Those of the flags ``distributed.ctas`` and ``distributed.cta_policy``; copy engines move
+        registered memory alone."""
+        policy = str(_policy())
+        return cls(int(_ctas()), "default" if policy == "zero" and not _registers() else policy)
+
+    @property
+    def by_copy_engines(self) -> bool:
+        """Whether NCCL moves registered memory without thread blocks, where it can."""
+        return self.policy == "zero"
+
+    def config(self) -> Config | None:
+        """The structure for NCCL; None if it has nothing but defaults."""
+        if self == Settings():
+            return None
+        made = Config(ctypes.sizeof(Config), _MAGIC, _VERSION)
+        for name, kind in Config._fields_[3:]:
+            if kind is c_int:
+                setattr(made, name, _UNDEFINED)
+        if self.ctas:
+            made.minCTAs, made.maxCTAs = 1, self.ctas
+        made.CTAPolicy = _POLICIES[self.policy]
+        return made
