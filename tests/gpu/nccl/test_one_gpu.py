@@ -127,12 +127,12 @@ def test_a_bucket_of_several_arrays_of_any_size(size):
 
 
 def test_operands_in_registered_memory():
-    """Made there, and copied there; the report says how much NCCL has registered, or why nothing."""
+    """Made or copied there; the report says how much NCCL has registered, or why nothing."""
     x = T.vector("x")
     with config.change_flags({"distributed.registered": True}):
         outs = [
             *dist.all_reduce([x * 2, T.exp(x)], "mean", ONE), dist.all_gather(x, group=ONE),
-            dist.reduce_scatter(x * 3, "sum", ONE),
+            dist.reduce_scatter(x * 3, group=ONE),
         ]  # fmt: skip
         f = symdnn.function([x], outs, mode=MODE)
         for k in range(CALLS):
