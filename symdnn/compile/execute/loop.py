@@ -15,6 +15,7 @@ from symdnn.graph.variable import Constant, Variable
 from symdnn.ops.collective.base import Collective
 from symdnn.ops.control.scan import Scan
 from symdnn.ops.control.scan_loop import run_loop
+from symdnn.ops.lowered.positions import counts_of
 from symdnn.ops.lowered.transfer import HostFromGpu
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ class LoopRunner:
             self.kept_at = [[i for i, w in enumerate(kept) if w is v] for v in self.segment.outputs]
         #: States whose memory a step may write.
         self.written = carried_states(op, region.body)
+        #: Inputs of which the host reads numbers in each step.
+        self.counts = counts_of(region.node)
         #: The plan of a body that is one segment, in the last run.
         self.plan: Plan | None = None
         # The steps of a loop around it keep its results.
@@ -86,10 +89,10 @@ class LoopRunner:
 
     def _counting_on_host(self, inputs: Sequence[Any]) -> Sequence[Any]:
         """Inputs, on the host if each step reads one of their numbers: read once, not each time."""
-        if self.runtime.memory.place == HOST or not self.op.counts:
+        if self.runtime.memory.place == HOST or not self.counts:
             return inputs
         found = list(inputs)
-        for i in self.op.counts:
+        for i in self.counts:
             v = self.region.node.inputs[i]
             found[i] = v.data if isinstance(v, Constant) else self.runtime.to_host(found[i])
         return found

@@ -125,13 +125,6 @@ class Scan(InnerGraphOp):
         shift = 1 + self.sequences + len(self.states) - first_other
         return (0, *(i + shift for i in scalars if i >= first_other))
 
-    @property
-    def counts(self) -> tuple[int, ...]:
-        """Inputs of whose entries each step reads one number: positions, labels, counters."""
-        inner = self.split_inner(self.inner.inputs)
-        entries = [*inner.sequences, *(taps[0] for taps in inner.initials)]
-        return tuple(i for i, v in enumerate(entries, 1) if v.type.is_integer_scalar)
-
     def _collected_inside(self) -> tuple[int, ...]:
         first = len(self.states)
         return tuple(range(first, first + self.collected))

@@ -9,7 +9,7 @@ copied to the device or to the host at most once.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from symdnn.config import config
@@ -21,10 +21,14 @@ from symdnn.graph.target import Target
 from symdnn.graph.type import OpaqueType, TensorType, Type
 from symdnn.graph.variable import Apply, Constant, Shared, Variable
 from symdnn.ops.collective.base import Collective
-from symdnn.ops.control.control import IfElse
-from symdnn.ops.control.scan import Scan
 from symdnn.ops.core.shape import ShapeI
-from symdnn.ops.lowered.lowered import Lowered
+from symdnn.ops.lowered.positions import (
+    counts_of,
+    host_values,
+    is_control,
+    positions,
+    scalar_work_for,
+)
 from symdnn.ops.lowered.transfer import GpuFromHost, HostFromGpu, Transfer
 from symdnn.rewriting.rewrite import Capabilities, Context, graph_rewrite, node_rewrite
 
@@ -49,8 +53,11 @@ class Places:
         self.capabilities = capabilities
         self.order = fgraph.toposort()
         #: Work for shapes, bounds and conditions, and for the positions of loops.
-        self.read_on_host = self._scalar_work_for(host_values)
-        self.counted = self._scalar_work_for(_counts)
+        self.counts = {n: counts_of(n) for n in self.order}
+        self.read_on_host = scalar_work_for(self.order, host_values)
+        self.counted = scalar_work_for(self.order, self.counts.__getitem__)
+        #: Inputs of a loop's body that only the host reads.
+        self.positions = positions(fgraph.inputs, fgraph.outputs, self.order) if inner else set()
         self.forced: set[Apply] = set()
         self.node: dict[Apply, Place] = {}
         if target.place != HOST:  # otherwise all nodes are on the host
@@ -120,23 +127,14 @@ class Places:
             and not all(isinstance(v, Constant) for v in node.inputs)
         )
 
-    def _scalar_work_for(self, inputs_of: Callable[[Apply], Iterable[int]]) -> set[Apply]:
-        """Nodes of scalar work that feed inputs of these indices."""
-        needed: set[Variable] = set()
-        found: set[Apply] = set()
-        for n in reversed(self.order):
-            if any(v in needed for v in n.outputs) and _is_scalar_work(n):
-                found.add(n)
-                needed.update(n.inputs)
-            needed.update(n.inputs[i] for i in inputs_of(n))
-        return found
-
     # -- values -------------------------------------------------------------------------------
 
     def home(self, v: Variable) -> Place | None:
         """The place where a value is computed; None for a constant, which is on both."""
         if isinstance(v, Constant):
             return None
+        if v.owner is None and v in self.positions:
+            return HOST
         if v.owner is None:
             kept = self.inner or isinstance(v, Shared)
             return self._home_of_type(v.type) if kept else HOST
@@ -161,7 +159,7 @@ class Places:
             return None
         if index in host_values(node):
             return HOST
-        if index in _counts(node):
+        if index in self.counts.get(node, ()):
             return None
         if isinstance(node.op, Transfer):
             return HOST if isinstance(node.op, GpuFromHost) else self.target.place
@@ -189,38 +187,6 @@ class Places:
             and n not in self.read_on_host
             and not self._is_host_scalar(n)
         }
-
-
-def is_control(node: Apply) -> bool:
-    """Whether a node is a lazy choice or a loop, which have no kernel of their own."""
-    return isinstance(node.op, IfElse | Scan)
-
-
-def host_values(node: Apply) -> Iterable[int]:
-    """Indices of the inputs whose values are read on the host."""
-    if isinstance(node.op, IfElse):
-        return (0,)
-    return node.op.host_values if isinstance(node.op, Lowered) else node.op.host_inputs
-
-
-def _counts(node: Apply) -> Iterable[int]:
-    """Indices of the inputs of a loop that may be anywhere: it reads their numbers on the host."""
-    return node.op.counts if isinstance(node.op, Scan) else ()
-
-
-def _is_scalar_work(node: Apply) -> bool:
-    if isinstance(node.op, ShapeI):
-        return False  # it reads no data
-    values = (*node.inputs, *node.outputs)
-    return (
-        not is_control(node)
-        and not isinstance(node.op, Transfer | Collective)
-        and all(
-            isinstance(v.type, TensorType)
-            and (v.type.ndim == 0 or (v.type.ndim == 1 and v.type.is_discrete))
-            for v in values
-        )
-    )
 
 
 def check_transfer_places(fgraph: FunctionGraph, target: Target) -> None:

@@ -148,7 +148,11 @@ def test_loops_in_a_loop_are_one_graph(fake_device):
     assert any("captured with its loop, 3 steps" in s for s in states_of(f))
 
 
-def test_loops_with_checkpoints_are_one_graph(fake_device):
+@pytest.mark.parametrize(
+    "words", [{"save_every_N": 3}, {"save_every_N": (2, 2)}, {"save_every_N": 3, "snapshots": 2},
+              {"save_every_N": 1, "snapshots": 3}],
+)  # fmt: skip
+def test_loops_with_checkpoints_are_one_graph(fake_device, words):
     """The host counts the steps: none waits for the device."""
     w0 = floats(4)
 
@@ -167,7 +171,7 @@ def test_loops_with_checkpoints_are_one_graph(fake_device):
         assert_same(f(*args), g(*args))
         counts.append(len(fake_device.take_log()))
     assert counts[-1] < counts[0] / 4, counts
-    assert any("captured with its loop, 5 steps" in s for s in states_of(f)), states_of(f)
+    assert any("captured with its loop" in s for s in states_of(f)), states_of(f)
 
 
 def test_positions_of_steps_are_on_the_host(fake_device):

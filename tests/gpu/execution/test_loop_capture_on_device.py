@@ -78,17 +78,18 @@ def test_positions_of_the_host_and_random_numbers():
         np.testing.assert_allclose(f(value), g(value), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("levels", [4, (2, 3)])
-def test_loops_with_checkpoints(levels):
+@pytest.mark.parametrize(
+    "words", [{"save_every_N": 4}, {"save_every_N": (2, 3)}, {"save_every_N": 4, "snapshots": 3},
+              {"save_every_N": 1, "snapshots": 5}],
+)  # fmt: skip
+def test_loops_with_checkpoints(words):
     """Loops in loops, whose graph uses its memory again: new values in each call."""
     start = floats(24, 24, scale=0.2)
 
     def build():
         w = symdnn.shared(start.copy())
         x, h0 = T.ftensor3("x"), T.fmatrix("h0")
-        h, _ = symdnn.scan_checkpoints(
-            lambda v, h: T.tanh(v + T.dot(h, w)), x, h0, save_every_N=levels
-        )
+        h, _ = symdnn.scan_checkpoints(lambda v, h: T.tanh(v + T.dot(h, w)), x, h0, **words)
         cost = (h[-1] ** 2).sum()
         return symdnn.function([x, h0], [cost, *T.grad(cost, [w, x])])
 
