@@ -107,7 +107,8 @@ class World:
             self.no_mpi = f"{self.place.by} starts no MPI; {lacks}"
             return
         machines = [machine for machine, _ in told]
-        key, port, address = secrets.token_hex(16), 0, self.store.address
+        key, port = secrets.token_hex(16), 0
+        address = "127.0.0.1" if len(set(machines)) == 1 else self.store.address
         if self.place.rank == 0:
             bind = address if len(set(machines)) == 1 else ""
             self._manager = pmi.Manager(self.place.size, bind, pmi.mapping(machines), key)

@@ -331,7 +331,7 @@ def serve(size: int, key: bytes, host: str = "127.0.0.1", port: int = 0) -> tupl
 
     listener = Listener((host, port), backlog=size, authkey=key)
     store = Store(0, hub := Hub(size))
-    store.address = host
+    store.address = host or "127.0.0.1"
     store._server = _Server(hub, listener, size - 1)
     return store, int(listener.address[1])
 

@@ -130,7 +130,7 @@ def of_slurm(port, run):
         return {
             "SLURM_JOB_ID": "4711", "SLURM_STEP_ID": "0", "SLURM_PROCID": str(rank),
             "SLURM_NTASKS": str(COUNT), "SLURM_LOCALID": str(rank), "SLURM_NODEID": "0",
-            "SLURM_STEP_TASKS_PER_NODE": str(COUNT), "MASTER_ADDR": "127.0.0.1",
+            "SLURM_STEP_TASKS_PER_NODE": str(COUNT), "MASTER_ADDR": socket.gethostname(),
             "MASTER_PORT": str(port), **again,
         }  # fmt: skip
 

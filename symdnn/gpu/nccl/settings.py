@@ -54,9 +54,9 @@ class Settings:
         if self == Settings():
             return None
         made = Config(ctypes.sizeof(Config), _MAGIC, _VERSION)
-        for name, kind in Config._fields_[3:]:
-            if kind is c_int:
-                setattr(made, name, _UNDEFINED)
+        for field in Config._fields_[3:]:
+            if field[1] is c_int:
+                setattr(made, field[0], _UNDEFINED)
         if self.ctas:
             made.minCTAs, made.maxCTAs = 1, self.ctas
         made.CTAPolicy = _POLICIES[self.policy]

@@ -126,6 +126,24 @@ def test_a_bucket_of_several_arrays_of_any_size(size):
             np.testing.assert_allclose(got, want, rtol=1e-6)
 
 
+def test_operands_in_registered_memory():
+    """Made or copied there; the report says how much NCCL has registered, or why nothing."""
+    x = T.vector("x")
+    with config.change_flags({"distributed.registered": True}):
+        outs = [
+            *dist.all_reduce([x * 2, T.exp(x)], "mean", ONE), dist.all_gather(x, group=ONE),
+            dist.reduce_scatter(x * 3, group=ONE),
+        ]  # fmt: skip
+        f = symdnn.function([x], outs, mode=MODE)
+        for k in range(CALLS):
+            a = drawn("float32", (70_001,), k) / np.float32(8)
+            for got, want in zip(f(a), (a * 2, np.exp(a), a, a * 3), strict=True):
+                np.testing.assert_allclose(got, want, rtol=1e-6)
+    assert is_captured(f)
+    (said,) = f.distributed_report().registered
+    assert said.startswith("plan 0: ")
+
+
 def step(x, t, w, averaged):
     """A training step whose gradients, and error words, go through NCCL."""
     loss = T.nnet.categorical_crossentropy(T.nnet.softmax(T.dot(x, w)), t).mean()
