@@ -223,7 +223,7 @@ def test_options_exist(page):
             program = next((i for i, w in enumerate(words) if w.endswith("symdnn")), None)
             if program is not None and words[program + 1 :]:
                 own = words[program + 1 :]
-                known = options_in(f"symdnn.{own[0]}_cli") | options_in(f"symdnn.{own[0]}")
+                known = options_in(f"symdnn.commands.{own[0]}") | options_in(f"symdnn.{own[0]}")
                 known |= set(subcommands()[own[0]]._option_string_actions)
                 if "--" in own or any(w.endswith(".py") for w in own):
                     continue  # the rest goes to a user's program

@@ -128,8 +128,7 @@ class _Guard(Watcher):
     """Looks at each node of a second run; counts the faults that it ``found``."""
 
     def __init__(self, guard: ValueGuard) -> None:
-        self.nan, self.inf, self.big = guard.nan, guard.inf, guard.big
-        self.before, self.found = "", 0
+        self.guard, self.before, self.found = guard, "", 0
 
     def check_entering(self, values: Mapping[Variable, Any]) -> None:
         for v, value in values.items():
@@ -158,16 +157,16 @@ class _Guard(Watcher):
         """The fault of a value, in words; empty if there is none."""
         if not isinstance(v.type, TensorType) or v.type.is_discrete or np.size(value) == 0:
             return ""
-        a = np.asarray(value)
+        a, guard = np.asarray(value), self.guard.of(v)
         if not v.type.is_complex:
             a = a.astype(np.float64)
         with np.errstate(all="ignore"):
-            if self.nan and (count := int(np.isnan(a).sum())):
+            if guard.nan and (count := int(np.isnan(a).sum())):
                 return f"NaN in {count} of {a.size} elements"
-            if self.inf and (count := int(np.isinf(a).sum())):
+            if guard.inf and (count := int(np.isinf(a).sum())):
                 return f"an infinity in {count} of {a.size} elements"
             big = np.isfinite(a) & (np.abs(a) > BIG_MAGNITUDE)
-            if self.big and (count := int(big.sum())):
+            if guard.big and (count := int(big.sum())):
                 return f"values above {BIG_MAGNITUDE:g} in {count} of {a.size} elements"
         return ""
 

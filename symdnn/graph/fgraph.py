@@ -274,10 +274,16 @@ class FunctionGraph:
     # -- copies -------------------------------------------------------------------------------
 
     def clone(self) -> tuple[FunctionGraph, dict[Variable, Variable]]:
-        """A copy, and the map from variables here to those there."""
+        """A copy, and the map from variables here to those there.
+
+        Its ``original`` has the variables of the user's graph, too, whose stable forms rewrites
+        look for.
+        """
         other = FunctionGraph(self.inputs, self.outputs, merge=self.merge)
         other.updates, other.lent = dict(self.updates), self.lent
-        return other, other.original
+        copies = other.original
+        other.original = {u: copies[v] for u, v in self.original.items() if v in copies}
+        return other, copies
 
     def __reduce__(self) -> tuple[object, ...]:
         from symdnn.graph.pickling import Bundle

@@ -149,6 +149,10 @@ class Op:
             return None
         return [None if tangents[0] is None else self(tangents[0], *inputs[1:])]
 
+    def chosen_from(self, inputs: Vars, output: int) -> Vars:
+        """Variables of whose elements an output's are, unchanged, each of one or another."""
+        return ()
+
     @property
     def branches(self) -> Sequence[Sequence[int]]:
         """Inputs of each branch of a lazy choice, of which one is computed; none for other ops."""

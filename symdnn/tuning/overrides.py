@@ -18,6 +18,7 @@ from weakref import WeakKeyDictionary
 
 from symdnn.config import config
 from symdnn.errors import ConfigError, InputError, OptionError
+from symdnn.flag_types import is_new_way
 from symdnn.flags import FLAGS
 from symdnn.graph.traverse import parameter_name
 from symdnn.graph.variable import Apply
@@ -94,7 +95,7 @@ def _checked(one: Override) -> Override:
 def _problem(direction: str, algo: str | int) -> OptionError | None:
     """The error of an algorithm that a direction lacks, or None; numbers are not checked."""
     known = FLAGS[f"dnn.conv.algo_{direction}"].choices
-    if isinstance(algo, int) or algo in known:
+    if isinstance(algo, int) or algo in known or is_new_way(algo, known):
         return None
     return OptionError(f"algorithm {algo!r} of {direction}: wanted one of {', '.join(known)}")
 

@@ -299,6 +299,6 @@ def check_operands_may_lie_in_memory_of_their_own():
         assert bool(train.distributed_report().registered) == (registered and n > 1)
     np.testing.assert_array_equal(*found)
     if n > 1:
-        assert "plan 0: none: NCCL can't be loaded" in str(train.distributed_report())
+        assert "registered memory of plan 0: none: " in str(train.distributed_report())
         (plan,) = train.plans()
-        assert "registered at 0" in plan.memory.text()
+        assert "registered at " in plan.memory.text()

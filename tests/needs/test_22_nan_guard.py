@@ -234,3 +234,21 @@ def test_a_fault_in_a_call_by_the_fast_path_is_named(rng):
     with config.change_flags(**{"NanGuardMode.action": "warn"}), warned:
         assert np.isnan(f(np.array([1, -1, 1, 1], "f")))
     assert f(x_one) == 0
+
+
+def test_weights_that_hide_scores_give_no_alarm_on_a_gpu(monkeypatch):
+    """Their stable form writes ``-inf`` where the weight is 0, in a kernel of rows; a NaN that such
+    a choice lets through is found."""
+    monkeypatch.setattr(runtimes, "_runtimes", {0: ReferenceRuntime()})
+    s, m = T.fmatrices(2)
+    e = T.exp(s - s.max(1, keepdims=True)) * m
+    scores, seen = np.array([[1, 2, 3], [0, 4, -1]], "f"), np.array([[1, 1, 0], [1, 0, 1]], "f")
+    f = symdnn.function([s, m], e / e.sum(1, keepdims=True), mode=NanGuardMode(target=TARGET))
+    weights = np.exp(scores) * seen
+    for _ in range(3):
+        np.testing.assert_allclose(f(scores, seen), weights / weights.sum(1, keepdims=True), 1e-6)
+    chosen = T.where(T.gt(m, 0), T.sqrt(s), -np.inf)
+    g = symdnn.function([s, m], chosen, mode=NanGuardMode(target=TARGET))
+    assert g(abs(scores), seen)[0, 2] == -np.inf
+    with pytest.raises(NanDetected, match="Sqrt contains NaN"):
+        g(scores, seen)

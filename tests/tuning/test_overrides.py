@@ -119,6 +119,15 @@ def test_override_of_one_function():
     ]
 
 
+def test_a_way_of_a_program_may_be_named(f):
+    with config.change_flags({"dnn.conv.overrides": "0=least_once"}):
+        assert {wanted(n) for n in convolutions(f)} == {"least_once", None}
+    g = trained()
+    assert override(g, "0", algo="least_once") == ["0 fwd", "0 bwd_filter"]
+    with pytest.raises(OptionError, match="wanted one of"):
+        override(g, "0", algo="tiem_once")
+
+
 def test_override_says_what_is_wrong(f):
     with pytest.raises(InputError, match=r"fits 'conv9'.*names are 0, 0.weight, 2, 2.weight"):
         override(f, "conv9", algo="small")

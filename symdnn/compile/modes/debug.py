@@ -22,7 +22,7 @@ from symdnn.graph.place import HOST
 from symdnn.graph.runtime import garbage
 from symdnn.graph.target import Target
 from symdnn.graph.type import OpaqueType, TensorType
-from symdnn.graph.values.guard import of_constants
+from symdnn.graph.values.guard import ValueGuard, of_constants
 from symdnn.graph.variable import Apply, Variable
 
 __all__ = ["DebugMode"]
@@ -213,10 +213,9 @@ class _Debugger(Watch):
 
     def check_finite(self, node: Apply, outputs: Sequence[Any]) -> None:
         for v, a in zip([] if of_constants(node) else node.outputs, outputs):
-            if isinstance(v.type, TensorType) and v.type.is_float:
-                wide = np.asarray(a, np.float64)
-                if not np.isfinite(wide).all():
-                    self.fail(node, f"output {v.index} is not finite (flag DebugMode.check_finite)")
+            checked = isinstance(v.type, TensorType) and v.type.is_float
+            if checked and ValueGuard(big=False).of(v).is_faulty(a):
+                self.fail(node, f"output {v.index} is not finite (flag DebugMode.check_finite)")
 
     def fail(self, node: Apply, why: str) -> None:
         error = DebugModeError(f"DebugMode: {node.op}: {why}")

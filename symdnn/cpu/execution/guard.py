@@ -39,7 +39,7 @@ def with_checks(
 
 
 def _step(v: Variable, index: Mapping[Variable, int], guard: ValueGuard) -> PlanStep:
-    launch = FaultCheckLaunch(guard, v.type.numpy)
+    launch = FaultCheckLaunch(guard.of(v), v.type.numpy)
     return PlanStep(guard.node(v), launch, (index[v],), (), False)
 
 

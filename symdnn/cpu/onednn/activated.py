@@ -5,6 +5,8 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from symdnn.cpu.elementwise.elementwise import elementwise_launch
 from symdnn.cpu.launch.contiguous_launch import compiler_refusal
 from symdnn.cpu.launch.fastcall import FastCall, FastCallSeries
@@ -29,24 +31,30 @@ def runs_apart(call: Call) -> bool:
     if getattr(call.op, "activation", "") not in LOSES_NAN:
         return False
     y: Any = call.outputs[0]
-    small = call.has_sizes and prod(y.shape) * y.numpy.itemsize <= _MAX_CACHED_BYTES
-    return small and compiler_refusal() is None
+    return call.has_sizes and prod(y.shape) * y.numpy.itemsize <= _MAX_CACHED_BYTES
 
 
 class ActivatedLaunch(CpuLaunch):
     """``launch(inputs, outputs, workspace)``, then a program of each element of the result."""
 
     def __init__(self, launch: Any, program: ScalarProgram, shape: tuple[int, ...]) -> None:
-        self._launch, self._after = launch, elementwise_launch(program, shape)
+        self._launch, self._program = launch, program
+        compiles = compiler_refusal() is None
+        self._after = elementwise_launch(program, shape) if compiles else None
 
     def __call__(self, inputs: Arrays, outputs: Arrays, workspace: Array | None = None) -> None:
         """Run both parts."""
         self._launch(inputs, outputs, workspace)
-        self._after(outputs, outputs)
+        if self._after is not None:
+            self._after(outputs, outputs)
+            return
+        with np.errstate(all="ignore"):
+            np.copyto(outputs[0], self._program.evaluate(outputs[0])[0])
 
     def prepare(self, inputs: Arrays, outputs: Arrays, workspace: Array | None = None) -> None:
         """Queue the compilation of the second part."""
-        self._after.prepare(outputs, outputs)
+        if self._after is not None:
+            self._after.prepare(outputs, outputs)
 
     def native(
         self, inputs: Arrays, outputs: Arrays, workspace: Array | None = None
@@ -54,7 +62,7 @@ class ActivatedLaunch(CpuLaunch):
         """Where the primitive has it."""
         given = (inputs, outputs) if workspace is None else (inputs, outputs, workspace)
         first: FastCall | None = self._launch.native(*given)
-        if first is None:
+        if first is None or self._after is None:
             return None
         result = len(inputs)
         second = self._after.native(outputs, outputs)

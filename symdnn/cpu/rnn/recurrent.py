@@ -146,6 +146,10 @@ def _of_bfloat16(call: Call) -> bool:
     return bool(owner.inputs[0].type.dtype == "bfloat16")
 
 
+def _multiplies_pairs() -> bool:
+    return jit.vector_width() == WIDTH and jit.has("avx512bf16")
+
+
 class _RecurrentLaunch:
     """``launch(inputs, outputs, workspace)`` of all layers; subclasses run the two passes."""
 
@@ -194,11 +198,18 @@ class _ForwardLaunch(_RecurrentLaunch):
     def __init__(self, call: Call) -> None:
         self.keeps = bool(call.op.op.keeps_reserve)  # type: ignore[attr-defined]
         self._narrow = _of_bfloat16(call) and not self.keeps
+        self._rounds = call.op.op.rounds_states  # type: ignore[attr-defined]
         super().__init__(call)
         mode, width = self.op.rnn_mode, jit.vector_width()
         self._functions = {
             layer: threads.kernel(
-                forward_ir, mode, width, self.keeps, self._one(layer), self._in_pairs(layer)
+                forward_ir,
+                mode,
+                width,
+                self.keeps,
+                self._one(layer),
+                self._in_pairs(layer),
+                self._states(layer),
             )
             for layer in self._places
         }
@@ -211,7 +222,7 @@ class _ForwardLaunch(_RecurrentLaunch):
 
     def _floats(self, layer: RecurrentLayer) -> dict[str, int]:
         count, in_pairs = self._threads[layer], self._in_pairs(layer)
-        return forward_floats(layer, count, self.keeps, in_pairs)
+        return forward_floats(layer, count, self.keeps, in_pairs, self._states(layer))
 
     def _one(self, layer: RecurrentLayer) -> bool:
         """Whether the matrix of the state is kept in bfloat16."""
@@ -219,8 +230,12 @@ class _ForwardLaunch(_RecurrentLaunch):
 
     def _in_pairs(self, layer: RecurrentLayer) -> bool:
         """Whether the matrix of the inputs is also kept in bfloat16, for inputs that are."""
-        has_it = jit.vector_width() == WIDTH and jit.has("avx512bf16")
-        return self._narrow and has_it and layer.columns % 2 == 0
+        return self._narrow and _multiplies_pairs() and layer.columns % 2 == 0
+
+    def _states(self, layer: RecurrentLayer) -> bool:
+        """Whether the matrix of the state is, for states of several sequences that are rounded."""
+        may = self._narrow and self._rounds and _multiplies_pairs()
+        return may and layer.batch > 1 and layer.hidden % 2 == 0
 
     def __call__(self, inputs: Arrays, outputs: Arrays, workspace: Array | None = None) -> Any:
         """Run all layers; returns the results with the reserve, if the gradient needs it."""

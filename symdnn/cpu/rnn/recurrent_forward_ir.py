@@ -6,27 +6,34 @@ from collections.abc import Sequence
 
 from symdnn.cpu.ir.builder import VECTOR, WIDTH
 from symdnn.cpu.rnn.recurrent_ir import FORWARD_WORDS, SAVED_VECTORS, RecurrentSource, module
-from symdnn.cpu.rnn.recurrent_narrow_ir import DOT_DECLARED, GROUP_TERM, functions
+from symdnn.cpu.rnn.recurrent_narrow_ir import DOT_DECLARED, GROUP_TERM, SPILLED, functions
 
 __all__ = ["forward_ir"]
 
 
-def forward_ir(mode: str, width: int, keeps: bool, one: bool = False, pairs: bool = False) -> str:
+def forward_ir(
+    mode: str, width: int, keeps: bool, one: bool = False, pairs: bool = False, states: bool = False
+) -> str:
     """The module of ``kernel`` for vectors of ``width``; its block is :data:`FORWARD_WORDS`.
 
     With ``one``, for one sequence, the matrix of the state is of bfloat16; with ``pairs`` that of
-    the inputs is, and inputs that are too are multiplied so (:mod:`~.recurrent_narrow_ir`).
+    the inputs is, and inputs that are too are multiplied so; with ``states`` that of the state is,
+    which is rounded where it is multiplied (:mod:`~.recurrent_narrow_ir`).
     """
-    more = [*DOT_DECLARED * pairs, *(functions(pairs) if one or pairs else [])]
-    return module(width, _Forward(mode, width, keeps, one, pairs).source(), more)
+    dots = pairs or states
+    more = [*DOT_DECLARED * dots, *(functions(dots) if one or dots else [])]
+    return module(width, _Forward(mode, width, keeps, one, pairs, states).source(), more)
 
 
 class _Forward(RecurrentSource):
     """The forward pass of one layer in one direction."""
 
-    def __init__(self, mode: str, width: int, keeps: bool, one: bool, pairs: bool) -> None:
+    def __init__(
+        self, mode: str, width: int, keeps: bool, one: bool, pairs: bool, states: bool
+    ) -> None:
         super().__init__(mode, width, FORWARD_WORDS)
         self.keeps, self.one, self.pairs = keeps and SAVED_VECTORS[mode] > 0, one, pairs
+        self.states = states
         self.x_row, self.h_row = self.times("%columns", 4), self.times("%hidden", 4)
 
     def source(self) -> list[str]:
@@ -45,7 +52,7 @@ class _Forward(RecurrentSource):
         self.my_before = self.place("%before", (own.thread, self.times(self.row, "%before_rows")))
         self.my_before_h = self.place("%before_h", (own.thread, self.times(self.row, self.rows)))
         self.columns = self.times(own.count, self.gates * WIDTH)
-        if self.one or self.pairs:
+        if self.one or self.pairs or self.states:
             self._begin_narrow(groups)
         mine = self.place("%packed_for", (own.thread, 8))
         known = self.new(f"load i64, ptr {mine}, align 8")
@@ -65,12 +72,16 @@ class _Forward(RecurrentSource):
         self.x_panel, self.h_panel = (
             self.times(n, GROUP_TERM) for n in (self.x_pairs, self.h_pairs)
         )
-        if self.one:
+        if self.one or self.states:
             self.my_r = self.place("%packed_r", (groups, self.h_panel))
+        of_x = self.times(self.x_pairs, self.times("%before_rows", 4)) if self.pairs else "0"
+        own = self.plus(of_x, SPILLED)
+        if self.states:
+            own = self.plus(own, self.times(self.h_pairs, 4 * self.rows))
         if self.pairs:
             self.my_pairs = self.place("%packed_pairs", (groups, self.x_panel))
-            own = self.times(self.x_pairs, self.times("%before_rows", 4))
-            self.my_x = self.place("%pairs", (self.own.thread, own))
+        self.my_x = self.place("%pairs", (self.own.thread, own))
+        self.my_h = self.place(self.my_x, of_x)
 
     def _chunk(self, i: str, _: list[str]) -> list[str]:
         """Append the steps of a chunk, after the product of all their inputs if they are several.
@@ -103,9 +114,8 @@ class _Forward(RecurrentSource):
             if not holds:
                 widely()
                 return
-            self.call("narrow_product", f"ptr {self.my_x}", f"ptr {self.my_pairs}", f"ptr {to}",
-                      f"i64 {self.row}", f"ptr {self.my_bias}", f"i64 {rows}",
-                      f"i64 {self.my_groups}", f"i64 {self.x_pairs}")  # fmt: skip
+            self._multiply_pairs((self.my_x, self.my_pairs, to), (self.my_bias, "0"), rows,
+                                 self.x_pairs)  # fmt: skip
 
         if not self.pairs:
             widely()
@@ -113,6 +123,26 @@ class _Forward(RecurrentSource):
         count = self.times(rows, "%columns")
         exact = f"call i1 @narrow_pairs(ptr {x}, ptr {self.my_x}, i64 {count})"
         self.choose(f"pairs{len(self.lines)}", self.new(exact), in_pairs)
+
+    def _multiply_pairs(
+        self, operands: tuple[str, str, str], start: tuple[str, str], rows: str, pairs: str
+    ) -> None:
+        """Append a call of ``narrow_product`` of (rows, columns, result)."""
+        a, b, c = operands
+        self.call("narrow_product", f"ptr {a}", f"ptr {b}", f"ptr {c}", f"i64 {self.row}",
+                  f"ptr {start[0]}", f"i64 {start[1]}", f"i64 {rows}", f"i64 {self.my_groups}",
+                  f"i64 {pairs}")  # fmt: skip
+
+    def _round_states(self, h: str, rows: str) -> None:
+        """Append the rounding of the states of some sequences."""
+
+        def row(i: str, _: list[str]) -> list[str]:
+            x = self.place(h, (i, self.h_step))
+            to = self.place(self.my_h, (i, self.times(self.h_pairs, 4)))
+            self.call("narrow_rounded", f"ptr {x}", f"ptr {to}", "i64 %hidden")
+            return []
+
+        self.loop("rounded", rows, row)
 
     def _pack_share(self, mine: str) -> None:
         """Append the packing of this thread's share. The first thread's invalidates the shares of
@@ -147,7 +177,7 @@ class _Forward(RecurrentSource):
             if self.pairs:
                 to = self.place(self.my_pairs, (group, self.x_panel))
                 self._pack_pairs(w, self.x_row, to, lanes, self.x_pairs)
-            if self.one:
+            if self.one or self.states:
                 to = self.place(self.my_r, (group, self.h_panel))
                 self._pack_pairs(r, self.h_row, to, lanes, self.h_pairs)
             else:
@@ -193,6 +223,9 @@ class _Forward(RecurrentSource):
         if self.one:
             given = f"ptr {h}", f"ptr {self.my_r}", f"ptr {after[0]}", f"ptr {start[0]}"
             self.call("narrow_row", *given, f"i64 {self.my_groups}", f"i64 {self.h_pairs}")
+        elif self.states:
+            self._round_states(h, rows)
+            self._multiply_pairs((self.my_h, self.my_r, after[0]), start, rows, self.h_pairs)
         else:
             self.multiply((h, self.h_step), (self.my_r, self.r_panel), after, start,
                           (rows, self.columns, "%hidden"))  # fmt: skip

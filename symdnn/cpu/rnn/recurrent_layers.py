@@ -13,6 +13,7 @@ from symdnn.cpu.ir.builder import WIDTH
 from symdnn.cpu.launch.scratch import address, aligned
 from symdnn.cpu.rnn.recurrent_grad_ir import GATE_SLOTS
 from symdnn.cpu.rnn.recurrent_ir import GATES, SAVED_VECTORS, panels
+from symdnn.cpu.rnn.recurrent_narrow_ir import SPILLED
 from symdnn.cpu.threads import threads
 from symdnn.graph.typing import Array
 from symdnn.ops.nn.rnn_params import RNNShape
@@ -154,20 +155,23 @@ def layers_of(op: Any, shape: Sequence[int]) -> list[list[RecurrentLayer]]:
 
 
 def forward_floats(
-    layer: RecurrentLayer, count: int, keeps: bool, in_pairs: bool = False
+    layer: RecurrentLayer, count: int, keeps: bool, in_pairs: bool = False, states: bool = False
 ) -> dict[str, int]:
     """Sizes of scratch memory in floats, by the words for their addresses."""
     width, columns = jit.vector_width(), layer.gates * layer.groups * WIDTH
     panel = panels(width, columns, count) * shape_of(width).columns
     row = count * (columns + WIDTH)
     gru = layer.mode == "gru"
+    rows_in_pairs = layer.rows_before * layer.columns * in_pairs
+    rows_in_pairs += shape_of(width).rows * layer.hidden * states
+    of_pairs = 2 * rows_in_pairs + SPILLED
     return {
         "packed_w": panel * layer.columns, "packed_r": panel * layer.hidden,
         "packed_pairs": columns * layer.columns // 2 * in_pairs,
         "bias": columns * (1 + gru), "packed_for": 2 * count, "before": row * layer.rows_before,
         "before_h": row * shape_of(width).rows * gru,
         "cells": 0 if keeps else layer.batch * layer.hidden,
-        "pairs": count * layer.rows_before * layer.columns // 2 * in_pairs,
+        "pairs": count * of_pairs // 4,
     }  # fmt: skip
 
 

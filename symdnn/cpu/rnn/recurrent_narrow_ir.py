@@ -3,7 +3,8 @@
 Two terms of a column are one word of 32 bits, so that a matrix takes half of the memory: a step of
 one sequence takes the time in which the matrix of the state is read. A shift and a mask give both
 terms in float32, and the state stays in float32. Inputs whose numbers are all of bfloat16 are
-multiplied in pairs by the processor's instruction for it.
+multiplied in pairs by the processor's instruction for it, and so are states of several sequences
+that may be rounded for it.
 
 The words of a group of 16 columns follow each other, term after term.
 """
@@ -14,7 +15,7 @@ from collections.abc import Callable
 
 from symdnn.cpu.ir.builder import VECTOR, WIDTH, Builder
 
-__all__ = ["DOT_DECLARED", "GROUP_TERM", "functions"]
+__all__ = ["DOT_DECLARED", "GROUP_TERM", "SPILLED", "functions"]
 
 _WORDS = f"<{WIDTH} x i32>"
 _PAIRS = f"<{2 * WIDTH} x bfloat>"
@@ -22,11 +23,15 @@ _PAIRS = f"<{2 * WIDTH} x bfloat>"
 GROUP_TERM = 4 * WIDTH
 #: Groups whose sums are in registers at once: the processor begins eight before one is ready.
 _ROW_GROUPS = (8, 4, 1)
+SPILLED = 2 * WIDTH
 _TILE_ROWS, _TILE_GROUPS = (4, 1), (4, 1)
 #: The instruction that adds products of two pairs, of a processor that has it.
 _DOT = "@llvm.x86.avx512bf16.dpbf16ps.512"
+_HALVES = f"<{WIDTH} x bfloat>"
+_ROUND = "@llvm.x86.avx512bf16.cvtneps2bf16.512"
 DOT_DECLARED = (
     f"declare {VECTOR} {_DOT}({VECTOR}, {_PAIRS}, {_PAIRS})",
+    f"declare {_HALVES} {_ROUND}({VECTOR})",
     f"declare i32 @llvm.vector.reduce.or.v{WIDTH}i32({_WORDS})",
 )
 
@@ -69,12 +74,16 @@ ret void
 
 
 def functions(inputs: bool) -> list[str]:
-    """``narrow_pack``, ``narrow_row`` and, of ``inputs``, ``narrow_pairs`` and ``narrow_product``.
+    """``narrow_pack``, ``narrow_row`` and, of ``inputs``, ``narrow_pairs``, ``narrow_rounded`` and
+    ``narrow_product``.
 
-    ``narrow_pairs`` converts numbers, and says whether they are all of bfloat16.
+    ``narrow_pairs`` converts numbers, and says whether they are all of bfloat16; ``narrow_rounded``
+    rounds them, and writes up to :data:`SPILLED` bytes behind the last.
     """
     made = [*_PACK, *_Row().source()]
-    return [*made, *_Pairs().source(), *_Product().source()] if inputs else made
+    if inputs:
+        made += [*_Pairs().source(), *_Rounded().source(), *_Product().source()]
+    return made
 
 
 class _Narrow(Builder):
@@ -185,13 +194,34 @@ class _Pairs(_Narrow):
         self.put(f"store {kind} {self.new(f'or {kind} {seen}, {lost}')}, ptr %seen, align 4")
 
 
+class _Rounded(_Narrow):
+    """Numbers to the nearest of bfloat16."""
+
+    def source(self) -> list[str]:
+        """The lines of the function."""
+        self.put("define internal void @narrow_rounded(ptr %x, ptr %to, i64 %count) #0 {", "entry:")
+        parts = self.new(f"sdiv i64 {self.new(f'add i64 %count, {WIDTH - 1}')}, {WIDTH}")
+
+        def part(i: str, _: list[str]) -> list[str]:
+            inside = self.lanes_below(self.new(f"mul i64 {i}, {WIDTH}"), "%count")
+            x = self.load(self.place("%x", i, 4 * WIDTH), inside)
+            halves = self.new(f"call {_HALVES} {_ROUND}({VECTOR} {x})")
+            self.put(f"store {_HALVES} {halves}, ptr {self.place('%to', i, SPILLED)}, align 2")
+            return []
+
+        self.loop("part", parts, part)
+        self.put("ret void", "}")
+        return self.lines
+
+
 class _Product(_Narrow):
-    """Rows of pairs times groups of columns, added to the row ``%from``."""
+    """Rows of pairs times groups of columns, added to rows that begin ``%from_row`` bytes apart."""
 
     def source(self) -> list[str]:
         """The lines of the function."""
         self.put("define internal void @narrow_product(ptr %x, ptr %b, ptr %c, i64 %c_row, "
-                 "ptr %from, i64 %rows, i64 %groups, i64 %pairs) #0 {", "entry:")  # fmt: skip
+                 "ptr %from, i64 %from_row, i64 %rows, i64 %groups, i64 %pairs) #0 {",
+                 "entry:")  # fmt: skip
         self.panel = self.new(f"mul i64 %pairs, {GROUP_TERM}")
         self.x_row = self.new("mul i64 %pairs, 4")
 
@@ -210,7 +240,8 @@ class _Product(_Narrow):
         starts = [self.place("%b", n, self.panel) for n in numbers]
         lines = [self.new(f"add i64 {row}, {i}") for i in range(rows)]
         sources = [self.place("%x", i, self.x_row) for i in lines]
-        before = [self.load(self.place("%from", n, GROUP_TERM)) for n in numbers]
+        rows_before = [self.place("%from", i, "%from_row") for i in lines]
+        before = [self.load(self.place(r, n, GROUP_TERM)) for r in rows_before for n in numbers]
 
         def term(t: str, sums: list[str]) -> list[str]:
             step, at = (self.new(f"mul i64 {t}, {n}") for n in (GROUP_TERM, 4))
@@ -223,7 +254,7 @@ class _Product(_Narrow):
                     made.append(self.new(f"call {VECTOR} {_DOT}({given})"))
             return made
 
-        found = self.loop(f"term{rows}x{groups}", "%pairs", term, before * rows)
+        found = self.loop(f"term{rows}x{groups}", "%pairs", term, before)
         for i, line in enumerate(lines):
             c = self.place("%c", line, "%c_row")
             for k, n in enumerate(numbers):

@@ -116,18 +116,19 @@ def _run(
     operands: Operands, guard: ValueGuard, checks: Sequence[_Check]
 ) -> Callable[[Apply, Values], None]:
     env = checks[0].env
+    own = [guard.of(check.variable) for check in checks]
 
     def run(node: Apply, values: Values) -> None:
-        dtypes: dict[str, list[tuple[RawArray, int]]] = {}
-        for check in checks:
+        kinds: dict[tuple[ValueGuard, str], list[tuple[RawArray, int]]] = {}
+        for check, faults in zip(checks, own, strict=True):
             x = values.get(check.variable)  # an argument on the host has a copy, checked too
             if not isinstance(x, RawArray) or not x.size:
                 continue
             flat = _flat(operands, x)
-            dtypes.setdefault(flat.dtype, []).append((flat, check.env.node))
-        for dtype, found in dtypes.items():
+            kinds.setdefault((faults, flat.dtype), []).append((flat, check.env.node))
+        for (faults, dtype), found in kinds.items():
             env.reports = True
-            enqueue(env, fault_checks(guard, dtype, found))
+            enqueue(env, fault_checks(faults, dtype, found))
 
     return run
 

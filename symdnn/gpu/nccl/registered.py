@@ -17,6 +17,7 @@ import numpy as np
 
 from symdnn.gpu.codegen.launches import KernelLaunch, view_of
 from symdnn.gpu.device.array import RawArray
+from symdnn.gpu.device.context import existing_context
 from symdnn.gpu.device.env import LaunchEnv
 from symdnn.gpu.kernels.elementwise import elementwise
 from symdnn.gpu.nccl.communicator import NcclCommunicator, communicator, problem
@@ -52,12 +53,17 @@ class RegisteredMemory:
 
     def address(self, nbytes: int) -> int:
         """:meth:`~symdnn.gpu.nccl.communicator.NcclCommunicator.registered`."""
-        return 0 if problem() else communicator(self.group, self.settings).registered(nbytes)
+        return 0 if _nobody() else communicator(self.group, self.settings).registered(nbytes)
 
     @property
     def why_none(self) -> str:
         """Why there is none."""
-        return problem() or communicator(self.group, self.settings).why_none
+        return _nobody() or communicator(self.group, self.settings).why_none
+
+
+def _nobody() -> str:
+    """Why nobody here has such memory; empty if NCCL and a GPU are there."""
+    return problem() or ("" if existing_context() else "no GPU is in use")
 
 
 def scratch_bytes(op: Any, types: Sequence[Any]) -> int:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from symdnn.graph.op import Op
 from symdnn.graph.origin import NO_HINTS, NOWHERE
 from symdnn.graph.type import TensorType, Type, numpy_dtype
+from symdnn.graph.typing import Array
 from symdnn.graph.variable import Apply, Constant, Variable
 
 __all__ = ["BIG_MAGNITUDE", "FAULT", "FaultCheck", "Range", "ValueGuard", "of_constants"]
@@ -35,6 +36,13 @@ class ValueGuard:
     nan: bool = True
     inf: bool = True
     big: bool = True
+
+    def of(self, v: Variable) -> ValueGuard:
+        """The faults of the elements of ``v``: those that the program itself fills in are none."""
+        if not v.owner:
+            return self
+        faults = [f for a in _filled_in(v) for f in _FAULTS if getattr(self, f) and _has(a, f)]
+        return replace(self, **dict.fromkeys(faults, False)) if faults else self
 
     def watches(self, type_: Type) -> bool:
         """Whether values of a type are checked."""
@@ -70,7 +78,31 @@ class ValueGuard:
         if node.op.in_flight or of_constants(node):
             return []
         same = node.op.views
-        return [v for v in node.outputs if v.index not in same and self.watches(v.type)]
+        return [v for v in node.outputs if v.index not in same and self.of(v).watches(v.type)]
+
+
+_FAULTS = ("nan", "inf", "big")
+
+
+def _has(a: Array, fault: str) -> bool:
+    """Whether a constant has this fault."""
+    return ValueGuard(**{f: f == fault for f in _FAULTS}).is_faulty(a)
+
+
+def _filled_in(v: Variable) -> Iterator[Array]:
+    """Floating constants whose elements may be among those of ``v``, unchanged."""
+    waiting, seen = [v], {v}
+    while waiting:
+        v = waiting.pop()
+        if isinstance(v, Constant):
+            if isinstance(v.type, TensorType) and not v.type.is_discrete:
+                yield v.data
+        elif v.owner and v.index is not None:
+            op, inputs = v.owner.op, v.owner.inputs
+            view = op.views.get(v.index)
+            more = op.chosen_from(inputs, v.index) if view is None else [inputs[view]]
+            waiting += [w for w in more if w not in seen]
+            seen.update(more)
 
 
 def of_constants(node: Apply) -> bool:

@@ -38,6 +38,10 @@ __all__ = [
 ]  # fmt: skip
 
 
+#: Elements from which on NumPy finds their numbers faster than their indices along several axes.
+_MIN_FLAT = 1 << 12
+
+
 @dataclass(frozen=True)
 class Nonzero(MultiOp):
     """Indices of the elements that are not zero: one int64 vector for each dimension.
@@ -51,6 +55,8 @@ class Nonzero(MultiOp):
         return tuple(TensorType("int64", (None,)) for _ in range(x.ndim))
 
     def reference(self, x: Array) -> tuple[Array, ...]:
+        if x.ndim > 1 and x.size >= _MIN_FLAT:
+            return _places(x)
         return tuple(i.astype(np.int64, copy=False) for i in np.nonzero(x))
 
     def shapes(self, types: Types, shapes: Shapes, host: Host) -> None:
@@ -58,6 +64,16 @@ class Nonzero(MultiOp):
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [None]
+
+
+def _places(x: Array) -> tuple[Array, ...]:
+    """The indices of elements that are not zero, by their numbers in C order."""
+    rest, found = np.flatnonzero(x).astype(np.int64, copy=False), list[Array]()
+    for n in x.shape[:0:-1]:
+        before = rest // n
+        found.insert(0, rest - before * n)
+        rest = before
+    return (rest, *found)
 
 
 def nonzero(a: TensorLike, return_matrix: bool = False) -> Any:

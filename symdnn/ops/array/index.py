@@ -174,6 +174,9 @@ class Increment(Op):
     def choosing_inputs(self) -> tuple[int, ...]:
         return self.host_inputs
 
+    def chosen_from(self, inputs: Vars, output: int) -> Vars:
+        return inputs[:2] if self.set_instead_of_inc else ()
+
     def infer(self, x: TensorType, y: TensorType, *rest: TensorType) -> TensorType:
         part: Any = self.getter().output_types([x, *rest])[0]
         if x.dtype != y.dtype or y.ndim != part.ndim:

@@ -242,6 +242,9 @@ class Switch(Elemwise):
     first: ClassVar[int] = 1
     mixes_dtypes: ClassVar[bool] = True
 
+    def chosen_from(self, inputs: Vars, output: int) -> Vars:
+        return inputs[1:]
+
     def formula(self, condition: Scalar, yes: Scalar, no: Scalar) -> Scalar:
         work = self.work_dtype(yes.dtype, no.dtype)
         return condition.cast("bool", STORED).where(yes.cast(work), no.cast(work))

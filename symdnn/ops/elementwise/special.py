@@ -377,12 +377,12 @@ def erfcinv(x: TensorLike) -> Variable:
     return apply_elemwise(ErfcInv(), x)
 
 
-def gamma(x: TensorLike) -> Variable:
+def gamma(x: Any) -> Variable:
     """The gamma function."""
     return apply_elemwise(Gamma(), x)
 
 
-def gammaln(x: TensorLike) -> Variable:
+def gammaln(x: Any) -> Variable:
     """``log |gamma(x)|``."""
     return apply_elemwise(GammaLn(), x)
 

@@ -15,11 +15,12 @@ import numpy as np
 
 from symdnn.errors import TypeMismatch
 from symdnn.graph.dims import Shape
-from symdnn.graph.op import Host, MultiOp, Shapes, Types
+from symdnn.graph.op import Host, MultiOp, Shapes, Types, Vars
 from symdnn.graph.type import TensorType, tensor_type
 from symdnn.graph.typing import Array
+from symdnn.graph.variable import Variable, constant
 from symdnn.ops.array.reduce import Reduce
-from symdnn.ops.core.scalar import Instruction, ScalarProgram
+from symdnn.ops.core.scalar import Instruction, ScalarProgram, number_of_text
 from symdnn.ops.elementwise.complex_meaning import part_dtypes
 from symdnn.ops.elemwise import broadcast_dims, broadcast_static
 
@@ -33,6 +34,23 @@ def check_inputs(op: Any, program: ScalarProgram, inputs: Sequence[Any]) -> None
         raise TypeMismatch(op, f"tensors of dtypes {', '.join(program.inputs)}", list(inputs))
     if len({t.ndim for t in inputs}) != 1:
         raise TypeMismatch(op, "tensors of equal ndim", list(inputs))
+
+
+def chosen(program: ScalarProgram, output: int, sources: Sequence[Vars]) -> list[Variable]:
+    """The variables, also constants, of whose elements a result chooses by conditions.
+
+    ``sources`` are such variables for each input of the program.
+    """
+    values, found = [program.outputs[output]], list[Variable]()
+    for value in values:  # it grows
+        step = None if value < len(sources) else program.body[value - len(sources)]
+        if step is None:
+            found += sources[value]
+        elif step.name == "const":
+            found.append(constant(number_of_text(step.value, step.dtype)))
+        elif step.name in ("select", "cast"):
+            values += [v for v in step.args[-2:] if v not in values]
+    return found
 
 
 @dataclass(frozen=True)
@@ -52,6 +70,9 @@ class FusedElemwise(MultiOp):
         shape = np.broadcast_shapes(*(a.shape for a in inputs))
         results = self.program.evaluate(*inputs)
         return tuple(np.asarray(np.broadcast_to(r, shape), order="C") for r in results)
+
+    def chosen_from(self, inputs: Vars, output: int) -> Vars:
+        return chosen(self.program, output, [[v] for v in inputs])
 
     def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [broadcast_dims(self, types, shapes)] * len(self.program.outputs)

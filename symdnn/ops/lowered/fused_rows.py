@@ -15,12 +15,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from symdnn.errors import TypeMismatch
-from symdnn.graph.op import Host, MultiOp, Shapes, Types
+from symdnn.graph.op import Host, MultiOp, Shapes, Types, Vars
 from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.graph.typing import Array
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.scalar import RESULT, Builder, Scalar, ScalarProgram
 from symdnn.ops.elemwise import broadcast_dims, broadcast_static
+from symdnn.ops.lowered.fused import chosen
 from symdnn.ops.nn.batchnorm import LayerNorm, LayerNormGrad
 from symdnn.ops.nn.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGrad
 
@@ -148,6 +149,13 @@ class FusedRows(MultiOp):
         column = tuple(n if i in self.axes else 1 for i, n in enumerate(whole))
         results = [tuple(whole)] * len(self.after.outputs)
         return [*results, *[row] * len(self.kept), *[column] * self._column_sums]
+
+    def chosen_from(self, inputs: Vars, output: int) -> Vars:
+        if output >= len(self.after.outputs):
+            return ()
+        first, late = ([[v] for v in part] for part in (inputs[: self.early], inputs[self.early :]))
+        values = [chosen(self.before, k, first) for k in range(len(self.before.outputs))]
+        return chosen(self.after, output, [*values, *[()] * self.row_values, *late])
 
     def reference(self, *inputs: Array) -> Any:
         shape = np.broadcast_shapes(*(a.shape for a in inputs))

@@ -143,10 +143,12 @@ class RNNForward(RNNOp):
     directions * hidden), forward direction first. With lengths, y is 0 after each sequence's end,
     hy and cy are its last states, and the backward direction starts at its last element.
     ``reserve`` is data for :class:`RNNGrad`. Without ``keeps_reserve`` there is none: rewriting
-    chooses this form for inference, if no gradient reads the reserve.
+    chooses this form for inference, if no gradient reads the reserve. With ``rounds_states`` a
+    kernel may round the state to bfloat16 where it is multiplied, as other products in bfloat16 do.
     """
 
     keeps_reserve: bool = True
+    rounds_states: bool = False
 
     @property
     def random(self) -> bool:

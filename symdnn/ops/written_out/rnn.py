@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -236,4 +237,5 @@ def rnn_in_float32(node: Apply) -> list[Variable] | None:
     if op.keeps_reserve:
         return None
     wide = [cast(v, "float32") if v.type.dtype == dtype else v for v in node.inputs]
-    return [cast(v, dtype) if v.type.dtype == "float32" else v for v in op(*wide, hints=node.hints)]
+    found = replace(op, rounds_states=dtype == "bfloat16")(*wide, hints=node.hints)
+    return [cast(v, dtype) if v.type.dtype == "float32" else v for v in found]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,11 +18,40 @@ from symdnn.config import config
 from symdnn.errors import CudnnRequired
 from symdnn.gpu import detect as gpu_detect
 from symdnn.graph.target import Target
+from tests.forked import forked
 
 
 def test_cpu_is_asked_for_by_flag() -> None:
     with config.change_flags(device="cpu"):
         assert targets.resolve_target().kind == "cpu"
+
+
+DESCRIBED = """
+import numpy as np, symdnn, symdnn.tensor as T
+from symdnn import nn
+net = nn.Sequential(
+    nn.SpatialConvolution(3, 8, 3, 3), nn.SpatialBatchNormalization(8), nn.ReLU(),
+    nn.SpatialMaxPooling(2, 2), nn.Flatten(), nn.Linear(72, 4),
+)
+x, t = T.tensor4("x", "float32"), T.ivector("t")
+loss = T.nnet.categorical_crossentropy(T.nnet.softmax(net(x)), t).mean()
+with symdnn.config.change_flags({"amp": "bf16", "gpu.layout": "nhwc"}):
+    updates = nn.optim.sgd(loss, net, 0.1)
+    f = symdnn.function([x, t], loss, updates=updates, mode=symdnn.Mode(target="cuda:sm_90"))
+print(symdnn.printing.debugprint(f, file="str"))
+loaded = open("/proc/self/maps").read()
+assert not [name for name in ("libcudnn", "libcuda.", "libcublas", "libnvrtc") if name in loaded]
+"""
+
+
+def test_a_described_gpu_is_planned_alike_on_any_machine(tmp_path: Path) -> None:
+    found = [
+        forked(DESCRIBED, env={**os.environ, "SYMDNN_FLAGS": flags})
+        for flags in ("device=cpu", f"dnn.enabled=auto,cuda.root={tmp_path}")
+    ]
+    assert not any(each.returncode for each in found), found[0].stderr + found[1].stderr
+    assert "GpuDnnConv" in found[0].stdout
+    assert found[0].stdout == found[1].stdout
 
 
 def test_auto_is_the_cpu_without_the_packages(monkeypatch: pytest.MonkeyPatch) -> None:

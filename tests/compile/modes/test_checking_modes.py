@@ -286,6 +286,42 @@ def test_an_infinity_that_the_program_writes_is_no_fault(mode: Any) -> None:
         largest(np.arange(3.0), [2, 1, 1])
 
 
+@pytest.mark.parametrize("mode", [NanGuardMode, DebugMode])
+@pytest.mark.parametrize("form", ["weights", "outside", "inner", "big", "assigned"])
+def test_places_that_a_choice_fills_are_no_faults(form: str, mode: Any) -> None:
+    """Hidden scores; sums weighted by 0 have them inside of their stable form. A NaN beside them
+    is a fault, and so is what is computed from them."""
+    s, m = T.fmatrix(), T.fmatrix()
+    seen = T.gt(m, 0)
+    hidden = {
+        "outside": T.where(seen, s, -np.inf),
+        "inner": T.where(T.lt(s, 9), T.where(seen, s, -np.inf), 0.0),
+        "big": T.where(seen, s, -1e30),
+        "assigned": T.set_subtensor(s[T.eq(m, 0).nonzero()], -np.inf),
+    }
+    e = T.exp(s - s.max(1, keepdims=True)) * m if form == "weights" else T.exp(hidden[form])
+    p = e / e.sum(1, keepdims=True)
+    scores, mask = np.array([[1, 2, 3], [0, 4, -1]], "f"), np.array([[1, 1, 0], [1, 0, 1]], "f")
+    results = [p, T.grad((p**2).sum(), s), hidden.get(form, s)]
+    got = symdnn.function([s, m], results, mode=mode(), on_unused_input="ignore")(scores, mask)
+    weights = np.exp(scores) * mask
+    np.testing.assert_allclose(got[0], weights / weights.sum(1, keepdims=True), 1e-6)
+    if form == "weights" or (form == "big" and mode is DebugMode):
+        return
+    for wrong in (T.where(seen, T.sqrt(s), -np.inf), -hidden[form]):
+        with pytest.raises((NanDetected, DebugModeError), match="NaN|infinity|finite|above"):
+            symdnn.function([s, m], wrong, mode=mode())(scores, mask)
+
+
+def test_a_copy_of_a_graph_is_rewritten_as_the_graph() -> None:
+    """Stable forms are known by the user's variables, which a copy of a copy has, too."""
+    s, m = T.fmatrices(2)
+    cost = (T.log((T.exp(s) * m).sum(1)) ** 2).sum()
+    scores = np.array([[1, 2], [3, 1]], "f")
+    found = symdnn.function([s, m], T.grad(cost, s), mode=DebugMode())(scores, scores > 1.5)
+    np.testing.assert_allclose(found, [[0, 4], [6, 0]], 1e-6, 1e-6)
+
+
 @pytest.mark.parametrize("dtype", ["float64", "complex128"])
 def test_signs_of_vectors_are_arbitrary(dtype: str, rng: np.random.Generator) -> None:
     """What a kernel gives is compared with the reference up to what the op leaves open."""

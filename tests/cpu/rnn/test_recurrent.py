@@ -218,6 +218,42 @@ def test_parameters_of_bfloat16_are_kept_so(mode, sizes, width, monkeypatch):
     assert (features % 2 == 0 and pairs) in [form[1] for form in forms]
 
 
+@needs_onednn
+@pytest.mark.parametrize("sizes", [
+    (1, 33, 6, 50, 1, 2), (45, 2, 9, 20, 1, 2), (9, 33, 50, 70, 2, 2), (5, 3, 6, 7, 1, 1),
+    (6, 1, 6, 20, 1, 1),
+], ids=str)  # fmt: skip
+@pytest.mark.parametrize("mode", MODES)
+def test_states_that_may_be_rounded_are_multiplied_in_pairs(mode, sizes, monkeypatch):
+    steps, batch, _, hidden, *_ = sizes
+    case, forms, kernel = Case(mode, *sizes), list[bool](), threads.kernel
+
+    def noted(made, *given):
+        if made is recurrent.forward_ir:
+            forms.append(given[5])
+        return kernel(made, *given)
+
+    monkeypatch.setattr(threads, "kernel", noted)
+    given = [T.tensor("float32", a.shape) for a in case.given[1:]]
+    w = symdnn.shared(case.w.astype("bfloat16"))
+    op = replace(case.op, keeps_reserve=False, rounds_states=True)
+    f = symdnn.function(given, op(T.cast(w, "float32"), *given), mode=symdnn.Mode(target="cpu"))
+    x = case.x.astype("bfloat16").astype("f4")
+    found = []
+    for count in (1, 2):
+        with config.change_flags({"openmp.threads": count}):
+            found.append(f(x, *case.states))
+    rounds = jit.vector_width() == 16 and jit.has("avx512bf16") and batch > 1 and hidden % 2 == 0
+    assert {*forms} == {rounds}
+    first, *more = case.states
+    if rounds and steps == 1 and mode != "gru":  # whose state is not only multiplied
+        first = first.astype("bfloat16").astype("f4")
+    wanted = case.expected([w.get_value().astype("f4"), x, first, *more])[0]
+    close(found[0], wanted, 2e-2 if rounds and (steps > 1 or mode == "gru") else 1e-5)
+    for a, b in zip(*found, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
 def test_operands_that_are_not_contiguous():
     case = Case("gru", 6, 5, 7, 20, 1, 1)
     wanted, gradients = case.expected()

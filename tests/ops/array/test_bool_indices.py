@@ -1,4 +1,4 @@
-"""Bools in an index: masks of no dimension."""
+"""Bools in an index: masks of no dimension, and the places of masks of several."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 
 import symdnn
 import symdnn.tensor as T
+from symdnn.ops.array.getitem import Nonzero
 
 X = np.arange(24.0).reshape(2, 3, 4)
 ITEMS: tuple[Any, ...] = (
@@ -67,3 +68,19 @@ def test_of_a_scalar(index: Any) -> None:
 def test_arrays_that_do_not_fit_a_false() -> None:
     with pytest.raises((IndexError, ValueError)):
         symdnn.function([], symdnn.shared(X)[False, np.array([0, 1])])()
+
+
+@pytest.mark.parametrize("shape", [(70, 90), (9, 1, 30, 40), (5000, 2), (2, 0, 5000), (3, 4)])
+@pytest.mark.parametrize("dtype", ["bool", "int64", "float32", "complex64"])
+def test_places_along_several_axes_are_those_of_numpy(
+    rng: np.random.Generator, shape: tuple[int, ...], dtype: str
+) -> None:
+    x = np.where(rng.random(shape) < 0.3, rng.normal(size=shape), 0).astype(dtype)
+    if dtype == "float32":
+        x[x > 1], x[x < -1] = np.nan, -0.0
+    for given in (x, x.T, x[::-1]):
+        found, wanted = Nonzero().reference(given), np.nonzero(given)
+        assert len(found) == given.ndim
+        for a, b in zip(found, wanted, strict=True):
+            np.testing.assert_array_equal(a, b)
+            assert a.dtype == np.int64
