@@ -51,9 +51,8 @@ def search(reruns: Reruns, bound: float) -> Choice | None:
     best = _Annealing(reruns, bound, _ABOVE).run()
     if best.found.peak > bound:
         least = _Annealing(reruns, 0.0, _MEMORY_ALONE).run()
-        best = min(best, least, key=lambda c: c.found.peak)
-        if best.found.peak <= bound:
-            best = _Annealing(reruns, bound, _ABOVE).run(best.ways)
+        best = min(best, least, key=lambda c: (c.found.peak, c.found.seconds))
+        best = _Annealing(reruns, max(bound, best.found.peak), _ABOVE).run(best.ways)
     return best
 
 

@@ -68,11 +68,11 @@ def test_results_are_the_same_bits(more, mode):
 
 
 def test_less_is_computed_again_than_beside_the_results(monkeypatch):
-    _, f = bounded(0.6)
+    _, f = bounded(0.5)
     f(points())
     with monkeypatch.context() as patch:
         patch.setattr(result_block, "_LEAST_BYTES", 1 << 40)
-        _, g = bounded(0.6)
+        _, g = bounded(0.5)
         g(points())
     assert f.memory_report().peak <= g.memory_report().recomputed[0].budget
     with_block, beside = (h.memory_report().recomputed[0].share for h in (f, g))
