@@ -68,11 +68,11 @@ _DISTRIBUTED = [
          "measured latency and bandwidth (25 MiB with deterministic=more)."),
     _bool("distributed.overlap", True, "Whether a GPU's collectives run beside its other kernels."),
     _choice("distributed.reduce_dtype", "gradient float32 bfloat16", "The dtype of such averages."),
-    _bool("distributed.registered", True, "Whether large values that NCCL moves lie in memory of "
+    _bool("distributed.registered", False, "Whether large values that NCCL moves lie in memory of "
           "its own allocator that is registered with it."),
     Flag("distributed.ctas", "int", 0, "The most thread blocks of a collective by NCCL (its "
          "channels); 0: NCCL's own choice.", minimum=0),
-    _choice("distributed.cta_policy", "zero default efficiency", "NCCL's CTAPolicy. zero: copy "
+    _choice("distributed.cta_policy", "default efficiency zero", "NCCL's CTAPolicy. zero: copy "
             "engines move registered values, and a reduction is a kernel between two moves."),
     _choice("distributed.single_rank", "copy nccl", "What runs collectives of one rank on a GPU; "
             "nccl tests NCCL where there is one GPU."),

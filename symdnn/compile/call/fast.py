@@ -290,6 +290,11 @@ class FastCalls(SegmentCalls):
 
     def learn(self, function: CallSite, values: dict[Variable, Any]) -> None:
         """Remember the plan of a call that took the full path, if it is captured by now."""
+        latest = function.executor.only_cache.latest
+        if latest is None or latest.postponed:
+            return
+        if latest.bound.replay is None and not self.entries:
+            return  # as in each call of a plan that can't be captured
         found = self._learnable(function, values)
         if found is None or found[0].bound.replay is None:
             return

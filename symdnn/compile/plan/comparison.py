@@ -70,17 +70,26 @@ class Lists:
 
     def captured(self, failure: str) -> str:
         """Tell the other ranks why the first capture failed here, empty if it did not; why it
-        failed on one of them. Raises for a later one: they replay theirs by then."""
-        for one in self.of:
-            if one.captured and failure:
-                raise DistributedError(
-                    "the graph of a call with collectives can't be captured, and other ranks "
-                    f"replay theirs: {failure}. With gpu.graph=off no rank captures any"
-                )
-            if not one.captured:
-                one.why = failure
-                if one.group is not None:
-                    one.why = process.current().first_said("a first graph", failure, one.group)
+        failed on one of them. Raises for a later one: they replay theirs by then.
+
+        The lists of a plan are told together: a second time with what all of them have brought, so
+        that a list's ranks learn of a failure in another group of one of them.
+        """
+        if failure and any(one.captured for one in self.of):
+            raise DistributedError(
+                "the graph of a call with collectives can't be captured, and other ranks "
+                f"replay theirs: {failure}. With gpu.graph=off no rank captures any"
+            )
+        left, said = [one for one in self.of if not one.captured], failure
+        world = process.current()
+        for one in left:
+            if one.group is not None:
+                said = world.first_said("a first graph", failure, one.group) or said
+        for one in left:
+            one.why = said
+            if one.group is not None:
+                told = world.gather("all that first graphs say", said, one.group)
+                one.why = next((words for words in told if words), "")
             one.captured = not one.why
         return self.why
 

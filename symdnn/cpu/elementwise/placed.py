@@ -46,7 +46,7 @@ class PlacedSumsKernel(Kernel[PlacedSums]):
 
     def bind(self, call: Call[PlacedSums]) -> Launch[Array]:
         """A launch for any strides: of rows, or a pass for each part where that takes less time."""
-        places = [p or (slice(None),) for p in call.op.places()]
+        places = call.op.places()
         out = call.outputs[0]
         shape = tuple(out.shape)
         scaled = [_scaled(out.dtype, factor) for factor in call.op.factors]
@@ -63,7 +63,8 @@ def _in_one_pass(places: Sequence[tuple[slice, ...]], shape: tuple[int, ...]) ->
     whole = all(place[-1] in (slice(None), slice(None, None, 1)) for place in places)
     row = prod(shape[-2:]) if whole else shape[-1]
     steps = {place[-1].step or 1 for place in places}
-    return row >= _MIN_ROW and len(steps) == 1 and 2 * sum(map(prod, spans)) >= prod(shape)
+    covered = 0 not in shape and 2 * sum(map(prod, spans)) >= prod(shape)
+    return row >= _MIN_ROW and len(steps) == 1 and covered
 
 
 def _passes(
@@ -108,8 +109,8 @@ def _block(
             covered = (count - 1) * step + 1 if count else 0
             words |= {f"p{k}.k{d}": own, f"p{k}.at{d}": at, f"p{k}.n{d}": covered}
     names = placed_words(plan)
-    at = [names.index(n) for n in (*(f"p{k}" for k in range(len(parts))), "y")]
-    return StridedBlock(threads.kernel(placed_ir, plan), [words.get(n, 0) for n in names], at)
+    arrays = [names.index(n) for n in (*(f"p{k}" for k in range(len(parts))), "y")]
+    return StridedBlock(threads.kernel(placed_ir, plan), [words.get(n, 0) for n in names], arrays)
 
 
 #: Where a part begins along an axis, how many elements it has, every how many-th, and their stride.

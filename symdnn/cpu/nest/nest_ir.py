@@ -83,6 +83,7 @@ class _NestBuilder(NestPieces):
                 entry.append(f'%hidden{i} = call ptr asm "", "=r,0"(ptr %state{i})')
         if self.schedule.shape == "rows":
             entry += [f"%sofar{i} = alloca {STORED[d]}" for i, d in enumerate(self.states)]
+            entry += self.places_of_best()
         for name, o in self.named.items():
             if o.inner == "turned" or name in self.packs():
                 count = self.schedule.lanes * self.schedule.rows or PACKED_PART
@@ -334,9 +335,10 @@ class _NestBuilder(NestPieces):
 
         def some(x_row: Sequence[str], begin: int | str, end: str) -> list[str]:
             def element(i: str, own: list[str]) -> list[str]:
-                return self.stepped(own, self.lanes_at("x", x_row, i), i)
+                return self.stepped(own, self.lanes_at("x", x_row, i), i, "0", self.sought)
 
-            states = self.started()
+            states = self.started(self.sought)
+            kinds = [VALUES[d] for m in self.sought or self.fold.monoids for d in m.state]
             if self.few:
                 states, begin = self._fours(x_row, begin, end)
             return self.counted("element", begin, end, element, states, kinds, parallel=True)
@@ -347,11 +349,16 @@ class _NestBuilder(NestPieces):
             begin = self.new(f"mul i64 {place}, %seg")
             end = self.least(self.new(f"add i64 {begin}, %seg"), "%n")
             x_row = self.packed(x_row, begin, self.new(f"sub i64 {end}, {begin}"))
-            return self.combined(sofar, some(x_row, begin, end))
+            found = some(x_row, begin, end)
+            if not self.sought:
+                return self.combined(sofar, found)
+            return self.placed(sofar, found, x_row[0], begin, end, self.new(f"mul i64 {row}, %n"))
 
         if self.schedule.length:
             length = str(self.schedule.length)
             found = some(self.packed(reads, "0", length), 0, length)
+            if self.sought:
+                found = self.placed(self.started(), found, reads[0], "0", length, "0")
         else:
             found = self.counted("part", low, high, part, self.started(), kinds)
         self._end(lambda: self.left(found, writes), lambda: self._leave_partial("%r", "0", found))

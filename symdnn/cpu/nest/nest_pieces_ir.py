@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from symdnn.cpu.ir.loops_ir import ACCESS, BRIEF, EVERY, LoopOperand, data_of, word
 from symdnn.cpu.ir.pack_ir import pack_call
 from symdnn.cpu.ir.program_ir import LoopBuilder
-from symdnn.cpu.ir.scalar_ir import STORED, dealt, store_as
-from symdnn.cpu.nest.schedule import PACKED, Schedule, word_names
-from symdnn.graph.type import numpy_dtype
+from symdnn.cpu.ir.scalar_ir import STORED, VALUES, dealt, store_as
+from symdnn.cpu.nest.schedule import PACKED, SOUGHT, Schedule, word_names
+from symdnn.graph.type import TensorType, numpy_dtype
+from symdnn.ops.core.scalar import Builder
 from symdnn.ops.nest.monoid import Monoid
 from symdnn.ops.nest.nest import Fold
 
@@ -20,6 +23,8 @@ Monoids = Sequence[Monoid]
 _WHOLE_LANES = 16
 #: Up to so many lanes are in registers.
 _LANES_IN_REGISTERS = 32
+#: Bytes that are looked at together for an extreme: assembling the bits of more takes longer.
+_BYTES_SOUGHT = 128
 
 
 def bits_of(o: LoopOperand) -> int:
@@ -42,6 +47,10 @@ class NestPieces(LoopBuilder):
         #: The monoids for a few elements, if all of the fold's have one.
         self.few: Monoids = [m.few for m in fold.monoids if m.few]
         self.few = self.few if len(self.few) == len(fold.monoids) else ()
+        #: The monoids of values alone, where places are looked for afterwards.
+        self.sought: Monoids = []
+        if schedule.shape == "rows" and any(m.sought for m in fold.monoids):
+            self.sought = [m.sought or m for m in fold.monoids]
         #: Numbers that are the same for all lanes, by their addresses.
         self.loaded = dict[str, list[str]]()
 
@@ -172,6 +181,104 @@ class NestPieces(LoopBuilder):
         """The states of the fold that those of :attr:`few` are."""
         every = zip(self.few, self.each(states, self.few), strict=True)
         return [v for m, own in every for v in self.program(m.leave, own)]
+
+    def places_of_best(self) -> list[str]:
+        """Lines that allocate what :meth:`placed` writes."""
+        best = [
+            f"%best{i}_{n} = alloca {VALUES[d]}"
+            for i, m in enumerate(self.fold.monoids)
+            for n, d in enumerate(m.state)
+        ]
+        return best if self.sought else []
+
+    def placed(
+        self, sofar: Sequence[str], values: Sequence[str], line: str, begin: str, end: str,
+        first: str,
+    ) -> list[str]:  # fmt: skip
+        """The states with a part of a line: :attr:`sought` has found these values in it.
+
+        Element 0 of the line has the number ``first``.
+        """
+        found, name = [], self.named["x0"].dtype
+        every = zip(
+            self.fold.monoids, self.each(sofar), self.each(values, self.sought), strict=True
+        )
+        for i, (m, own, (value,)) in enumerate(every):
+            if m.sought is None:
+                found += self.program(m.combine, [*own, value], free=True)
+                continue
+            kinds, slots = [VALUES[d] for d in m.state], [f"%best{i}_{n}" for n in range(2)]
+            for kind, v, slot in zip(kinds, own, slots, strict=True):
+                self.put(f"store {kind} {v}, ptr {slot}")
+            last = str(np.iinfo(m.number).max)  # a tie is not better
+            _, number = self.program(m.combine, [*own, value, last])
+
+            def look(m: Monoid = m, value: str = value, slots: list[str] = slots) -> None:
+                place = self._place_of(m, value, line, begin, end)
+                (element,) = self.parts_of(name, self.lane(line, "x0", place), ACCESS)
+                b = Builder([name])
+                (best,) = self.program(b.program([b.cast(b.input(0), m.state[0])]), [element])
+                at = self.new(f"add i64 {first}, {place}")
+                at = at if m.number == "int64" else self.new(f"trunc i64 {at} to i32")
+                for d, v, slot in zip(m.state, (best, at), slots, strict=True):
+                    self.put(f"store {VALUES[d]} {v}, ptr {slot}")
+
+            better = self.new(f"icmp eq {kinds[1]} {number}, {last}")
+            self.when(self.tag(), better, look)
+            found += [self.new(f"load {k}, ptr {s}") for k, s in zip(kinds, slots, strict=True)]
+        return found
+
+    def _place_of(self, m: Monoid, value: str, line: str, begin: str, end: str) -> str:
+        """The number in the line of the first element from ``begin`` on that is this value."""
+        dtype, kind, tag = self.named["x0"].dtype, VALUES[m.state[0]], self.tag()
+        count = min(SOUGHT, _BYTES_SOUGHT // numpy_dtype(m.state[0]).itemsize)
+        vector, before, flags = f"<{count} x {kind}>", self.block, f"<{count} x i1>"
+        self.put(f"br label %look{tag}")
+        self.label(f"look{tag}")
+        self.put(f"%at{tag} = phi i64 [{begin}, %{before}], [%further{tag}, %on{tag}]")
+        # The last elements begin early enough to be as many: those before are worse.
+        first = self.least(f"%at{tag}", self.new(f"sub i64 %n, {count}"))
+        x = self._together(dtype, count, vector, self.lane(line, "x0", first))
+        sought = self._splat(count, kind, value)
+        if TensorType(m.state[0]).is_float:
+            same = self.new(f"fcmp oeq {vector} {x}, {sought}")
+            nans = [self.new(f"fcmp uno {vector} {v}, zeroinitializer") for v in (x, sought)]
+            both = self.new(f"and {flags} {nans[0]}, {nans[1]}")
+            same = self.new(f"or {flags} {same}, {both}")
+        else:
+            same = self.new(f"icmp eq {vector} {x}, {sought}")
+        bits = self.new(f"bitcast {flags} {same} to i{count}")
+        found = self.new(f"icmp ne i{count} {bits}, 0")
+        self.put(f"br i1 {found}, label %there{tag}, label %on{tag}")
+        self.label(f"on{tag}")
+        self.put(f"%further{tag} = add i64 %at{tag}, {count}")
+        more = self.new(f"icmp slt i64 %further{tag}, {end}")
+        self.put(f"br i1 {more}, label %look{tag}, label %there{tag}")
+        self.label(f"there{tag}")
+        self.declared.add(f"declare i{count} @llvm.cttz.i{count}(i{count}, i1)")
+        zeros = self.new(f"call i{count} @llvm.cttz.i{count}(i{count} {bits}, i1 false)")
+        if count < 64:
+            zeros = self.new(f"zext i{count} {zeros} to i64")
+        return self.new(f"add i64 {first}, {zeros}")
+
+    def _together(self, dtype: str, count: int, vector: str, pointer: str) -> str:
+        """Neighbours in memory, in the dtype of extremes."""
+        size = numpy_dtype(dtype).itemsize
+        stored = {"bfloat16": "i16", "float16": "half"}.get(dtype, STORED[dtype])
+        x = self.new(f"load <{count} x {stored}>, ptr {pointer}, align {size}")
+        if dtype == "float16":
+            return self.new(f"fpext <{count} x half> {x} to {vector}")
+        if dtype != "bfloat16":
+            return x
+        words = f"<{count} x i32>"
+        high = self.new(f"zext <{count} x i16> {x} to {words}")
+        high = self.new(f"shl {words} {high}, {self._splat(count, 'i32', '16')}")
+        return self.new(f"bitcast {words} {high} to {vector}")
+
+    def _splat(self, count: int, kind: str, value: str) -> str:
+        vector, lanes = f"<{count} x {kind}>", f"<{count} x i32>"
+        one = self.new(f"insertelement {vector} poison, {kind} {value}, i64 0")
+        return self.new(f"shufflevector {vector} {one}, {vector} poison, {lanes} zeroinitializer")
 
     def left(self, states: Sequence[str], pointers: Sequence[str]) -> None:
         """Write the results of states to these addresses."""

@@ -8,7 +8,8 @@ Four shapes of loops:
   few numbers, all of which one iteration has: LLVM makes interleaved loads. Such a nest may have
   its lanes along a folded axis: in the end they meet.
 - ``rows``: a part of a row after the other, in registers. LLVM makes the vectors, since it may
-  reorder the sums, products or extremes of a part: those of floats are in float64.
+  reorder the sums, products or extremes of a part: those of floats are in float64. Where an
+  extreme is, is looked for in a part that has a better one than all before.
 - ``lanes``: the lanes are neighbours along the last folded axis; each folds every so many-th
   element, and in the end they meet in pairs. For reductions. Few columns ``beside`` each other
   that are one run of memory with the rows are such a line: each has its lanes.
@@ -30,7 +31,7 @@ from symdnn.cpu.ir.pack_ir import is_packed
 from symdnn.cpu.ir.turn_ir import TURN_BLOCK
 from symdnn.ops.nest.nest import Access, Nest
 
-__all__ = ["PACKED", "PACKED_PART", "Schedule", "scheduled", "word_names"]
+__all__ = ["PACKED", "PACKED_PART", "SOUGHT", "Schedule", "scheduled", "word_names"]
 
 #: The beginning of the kinds of operands that are packed; their steps follow.
 PACKED = "packed "
@@ -58,6 +59,8 @@ _TILE_LANES, _TILE_BYTES = 64, 1 << 14
 _PACKED_LANES, PACKED_PART = 512, 1024
 #: Bytes of a page, and of operands that are mostly outside of the caches.
 _PAGE_BYTES, _UNCACHED_BYTES = 1 << 12, 1 << 23
+#: Elements that are looked at together for an extreme: no line is shorter that is searched.
+SOUGHT = 64
 #: Numbers of an axis that one iteration has.
 _MAX_UNROLLED = 6
 #: Monoids whose elements LLVM may take in any order, which it does well for more than a few.
@@ -209,7 +212,7 @@ def scheduled(nest: Nest, threads: int) -> tuple[Schedule, dict[str, int]]:
     if axes.unrolled:
         known += [n for n in words if n[0] in "xy" and n.endswith((".i", ".s"))]
     constants = tuple((name, words[name]) for name in known)
-    extremes = all(m.name in ("max", "min") for m in nest.fold.monoids)
+    extremes = all(m.name in ("max", "min") or m.sought for m in nest.fold.monoids)
     short = shape == "rows" and extremes and not along and length <= _MAX_CONSTANT_LENGTH
     found = replace(found, constants=constants, length=length if short or axes.unrolled else 0)
     return found, words
@@ -286,6 +289,16 @@ def _simple(nest: Nest) -> bool:
     return not nest.fold.scan and all(m.name in _SIMPLE for m in nest.fold.monoids)
 
 
+def _seeks(nest: Nest) -> bool:
+    """Whether extremes of parts of lines are found first, and then where they are."""
+    fold, row = nest.fold, nest.along[-1]
+    known = all(m.sought or m.name in _SIMPLE for m in fold.monoids)
+    alone = known and not fold.scan and not fold.program.body and len(nest.reads) == 1
+    return (
+        alone and nest.sizes[row] >= SOUGHT and nest.reads[0].steps[row] == nest.reads[0].itemsize
+    )
+
+
 def _in_turn(nest: Nest, axes: _Axes) -> bool:
     """Whether rows are best read one after the other: memory is then read in order.
 
@@ -347,7 +360,7 @@ def _axes(nest: Nest) -> _Axes:
     neighbours = columns >= _MIN_COLUMNS and (beside < ahead or length == 1)
     if neighbours or (ordered and len(nest.along) > 1 and not nest.fold.scan):
         return _Axes("columns", column, row)
-    if simple:
+    if simple or _seeks(nest):
         return _Axes("rows", row, row)
     short = length <= _SHORT_AXIS and len(nest.along) == 1
     return _Axes("lines" if ordered or short or nest.fold.scan else "lanes", row, row)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from math import prod
 from typing import Any
 
@@ -22,6 +22,11 @@ def c_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
         strides.append(step)
         step *= max(size, 1)
     return tuple(reversed(strides))
+
+
+@cache
+def _itemsize(dtype: str) -> int:
+    return int(numpy_dtype(dtype).itemsize)
 
 
 @dataclass(frozen=True)
@@ -43,10 +48,10 @@ class RawArray:
         if len(self.strides) != len(self.shape):
             object.__setattr__(self, "strides", c_strides(self.shape, self.itemsize))
 
-    @cached_property
+    @property
     def itemsize(self) -> int:
         """Bytes of an element."""
-        return int(numpy_dtype(self.dtype).itemsize)
+        return _itemsize(self.dtype)
 
     @property
     def ndim(self) -> int:

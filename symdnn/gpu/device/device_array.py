@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -86,7 +85,10 @@ class DeviceArray(ReadByHost):
     def __init__(self, array: RawArray, memory: Any) -> None:
         """``memory`` is the device's :class:`~symdnn.gpu.device.memory.CudaMemory`."""
         # A copy, because the runtime stores this object with the original: a reference cycle.
-        self._array, self._memory = replace(array), memory
+        own = RawArray(
+            array.ptr, array.shape, array.dtype, array.strides, array.owner, array.read_only
+        )
+        self._array, self._memory = own, memory
 
     @property
     def shape(self) -> tuple[int, ...]:

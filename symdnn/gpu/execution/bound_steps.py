@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
+from functools import cached_property
 from typing import Any
 
+from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.execution.operands import Operands, Step, Values
 from symdnn.gpu.execution.watched import run_watched
 from symdnn.graph.evaluate import describe_failure
@@ -54,22 +55,43 @@ class BoundSteps:
 
     def allocate_results(self, values: Values, targets: Sequence[Any] = ()) -> None:
         """Allocate the results that stay on the device, or use ``targets`` that fit."""
-        segment, views = self.operands.spec.segment, self.operands.memory.views
         found: dict[Variable, Any] = {}
-        for v, target in zip_longest(segment.outputs, targets):
-            view = views[v]
-            allocated = view.buffer.kind == "outside" and view.buffer.variable is v
-            if allocated and v.owner is not None and not isinstance(v.owner.op, HostFromGpu):
-                like = target is not None and target.is_like(view.shape, v.type.dtype)
-                found[v] = target if like else self.results.get(v)
+        for i, v in self._allocated:
+            target = targets[i] if i < len(targets) else None
+            like = target is not None and target.is_like(self._types[v][0], v.type.dtype)
+            found[v] = target if like else self.results.get(v)
         new = [v for v, array in found.items() if array is None]
-        types = [(views[v].shape, v.type.dtype) for v in new]
-        found.update(zip(new, self.operands.device.memory.beside(types)))
+        if new:
+            found.update(
+                zip(new, self.operands.device.memory.beside([self._types[v] for v in new]))
+            )
         values.update(found)
-        for v, array in found.items():
-            if segment.kept:
-                self.results[v] = array
-            values.update(self.operands.parts_of(v, array))
+        if self.operands.spec.segment.kept:
+            self.results.update(found)
+        for v, w, view in self._beside:
+            at = found[v]
+            values[w] = RawArray(at.ptr + view.offset, view.shape, w.type.dtype, view.strides, at)
+
+    @cached_property
+    def _allocated(self) -> list[tuple[int, Variable]]:
+        """The results with memory of their own on the device, and their places."""
+        found = []
+        for i, v in enumerate(self.operands.spec.segment.outputs):
+            buffer, made = self.operands.memory.views[v].buffer, v.owner
+            if buffer.kind == "outside" and buffer.variable is v and made is not None:
+                found += [(i, v)] * (not isinstance(made.op, HostFromGpu))
+        return found
+
+    @cached_property
+    def _types(self) -> dict[Variable, tuple[tuple[int, ...], str]]:
+        views = self.operands.memory.views
+        return {v: (views[v].shape, v.type.dtype) for _, v in self._allocated}
+
+    @cached_property
+    def _beside(self) -> list[tuple[Variable, Variable, Any]]:
+        """What shares the memory of each of these results: its source, and other views."""
+        shared = ((v, *other) for v in self._types for other in self.operands.sharing(v))
+        return [(v, w, view) for v, w, view in shared if w is not v]
 
     def redirect_updates(self, values: Values) -> None:
         """Let copied new values be the storages that they were copied to.

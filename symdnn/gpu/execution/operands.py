@@ -137,11 +137,3 @@ class Operands:
         """All variables, with their views, that share the memory of ``v``."""
         views = self.memory.views
         return [(w, view) for w, view in views.items() if view.buffer is views[v].buffer]
-
-    def parts_of(self, v: Variable, at: RawArray) -> Values:
-        """What shares the memory ``at`` of the result ``v``: its source, and other views."""
-        return {
-            w: RawArray(at.ptr + view.offset, view.shape, w.type.dtype, view.strides, at)
-            for w, view in self.sharing(v)
-            if w is not v
-        }

@@ -9,6 +9,7 @@ import numpy as np
 
 from symdnn.graph.names.torch_words import torch_words
 from symdnn.graph.op import Grads, Vars
+from symdnn.graph.type import numpy_dtype
 from symdnn.graph.typing import Array, AxisLike, TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.array.reduce import Reduce, max, normal_axes
@@ -37,7 +38,7 @@ class ArgExtreme(Reduce):
 
     def reference(self, x: Array) -> Array:
         self._check_elements(x.shape)
-        if x.dtype.name == "bfloat16":
+        if x.dtype == numpy_dtype("bfloat16"):
             x = x.astype(np.float32)
         kept = [i for i in range(x.ndim) if i not in self.axes]
         rows = x.transpose((*kept, *self.axes)).reshape(

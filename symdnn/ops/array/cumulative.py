@@ -13,7 +13,7 @@ from symdnn.graph.dims import product, same_dim
 from symdnn.graph.names.torch_words import torch_words
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Shapes, Types, Vars
 from symdnn.graph.operators import operator
-from symdnn.graph.type import TensorType
+from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.graph.typing import Array, AxisLike, TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.array.reduce import normal_axes
@@ -131,7 +131,7 @@ class CumExtreme(AlongAxis):
 
     def reference(self, *inputs: Array) -> Array:
         x = self._forwards(inputs[0])
-        wide = x.astype(np.float32) if x.dtype.name == "bfloat16" else x
+        wide = x.astype(np.float32) if x.dtype == numpy_dtype("bfloat16") else x
         y = type(self).function.accumulate(wide, axis=0)
         return self._back(y).astype(x.dtype, copy=False)
 

@@ -207,7 +207,7 @@ class Extreme(Reduce):
 
     def reference(self, x: Array) -> Array:
         self._check_elements(x.shape)
-        wide = x.astype(np.float32) if x.dtype.name == "bfloat16" else x
+        wide = x.astype(np.float32) if x.dtype == numpy_dtype("bfloat16") else x
         result = type(self).function(wide, axis=self.axes, keepdims=self.keepdims)
         return np.asarray(result).astype(x.dtype, copy=False)
 

@@ -12,7 +12,7 @@ from symdnn.graph.dims import Dim, dim_where, known, normal_axis
 from symdnn.graph.names.torch_words import torch_words
 from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Op, Shapes, Types, Vars
 from symdnn.graph.operators import operator
-from symdnn.graph.type import TensorType, Type
+from symdnn.graph.type import TensorType, Type, numpy_dtype
 from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Apply, Variable, as_variable
 from symdnn.ops.array.take import put_along_axis, take_along_axis
@@ -80,7 +80,7 @@ class ArgSort(Op):
 
 def _ordered(x: Array) -> Array:
     """Numbers that NumPy sorts with NaN last, which it does not do for bfloat16."""
-    return x.astype(np.float32) if x.dtype.name == "bfloat16" else x
+    return x.astype(np.float32) if x.dtype == numpy_dtype("bfloat16") else x
 
 
 def _with_axis(op: Op, x: TensorType, axis: int) -> TensorType:

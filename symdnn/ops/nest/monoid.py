@@ -41,6 +41,8 @@ class Monoid:
     ordered: bool = False
     #: A monoid for a few elements at a time, faster and less exact: its result is a state of this.
     few: Monoid | None = None
+    #: The monoid of the value alone, where the state is one and the number of its first element.
+    sought: Monoid | None = None
 
     @property
     def state(self) -> tuple[str, ...]:
@@ -218,7 +220,9 @@ def arg_extreme(
     results = [leave.cast(leave.input(0), value)] if value else []
     result = leave.program([*results, leave.cast(leave.input(1), out)])
     start = _constants((lowest(work, largest), work), (0, number))
-    return Monoid("argmax" if largest else "argmin", start, step, combine, result)
+    kind, name = ("max", "argmax") if largest else ("min", "argmin")
+    sought = None if work == "bool" else extreme(kind, element, work, work, number)
+    return Monoid(name, start, step, combine, result, sought=sought)
 
 
 @lru_cache(maxsize=64)

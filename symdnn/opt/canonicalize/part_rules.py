@@ -88,7 +88,7 @@ def inside_of_a_pad(node: Apply, context: Context) -> Variable | None:
     v, *_ = node.inputs
     if not made_by(v, Pad):
         return None
-    x, *_ = node_of(v).inputs
+    x: Variable = node_of(v).inputs[0]
     op: Any = node_of(v).op
     index = fields_of(node).index
     if len(index) < x.type.ndim or not all(map(is_slice, index)):

@@ -145,7 +145,7 @@ def increments_of_zeros_are_one_pass(node: Apply, context: Context) -> Variable 
         parts.insert(0, op.index + (FULL,) * (x.type.ndim - len(op.index)))
         values.insert(0, y)
         v = x
-    if not made_by(v, Alloc) or not is_zero(v) or out.type.dtype == "bool":
+    if not made_by(v, Alloc) or not is_zero(v) or out.type.dtype == "bool" or not out.type.ndim:
         return None
     alloc: Any = node_of(v).op
     factors, bases = zip(*(_factor(y, context) for y in values), strict=True)

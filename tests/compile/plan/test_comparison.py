@@ -1,12 +1,14 @@
 """Lists of collectives decide alike on all ranks what is captured and what has plans."""
 
+import threading
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import symdnn
-from symdnn.compile.plan.comparison import Compared
+from symdnn.compile.plan import comparison
+from symdnn.compile.plan.comparison import Compared, Lists, _List
 from symdnn.errors import CollectiveMismatch, DistributedError
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply
@@ -138,3 +140,60 @@ def test_of_lists_that_were_met_once_the_last_few_stay(told):
     kept = set(sizes) - gone
     assert kept == {1, *range(24, 40)}
     assert np.all([compared.check(plan(n)).called() for n in sizes])  # they are known as before
+
+
+class Mesh:
+    """Four ranks in a square: each has a list with its row and one with its column."""
+
+    groups = {r: (Group((0, 1) if r < 2 else (2, 3), "row"), Group((r % 2, r % 2 + 2), "column"))
+              for r in range(4)}  # fmt: skip
+
+    def __init__(self):
+        self.told, self.changed = {}, threading.Condition()
+        self.local = threading.local()
+
+    def gather(self, name, value, group):
+        key = name, group.ranks
+        with self.changed:
+            self.told.setdefault(key, {})[self.local.rank] = value
+            self.changed.notify_all()
+            assert self.changed.wait_for(lambda: len(self.told[key]) == 2, 20)
+            return [self.told[key][r] for r in group.ranks]
+
+    def first_said(self, name, words, group):
+        told = zip(group.ranks, self.gather(name, words, group))
+        return next((f"on rank {r}: {said}" for r, said in told if said), "")
+
+
+@pytest.mark.parametrize("failing", [None, 0, 3])
+def test_a_failure_reaches_all_ranks_of_a_mesh(monkeypatch, failing):
+    """Also the one that shares no list with the rank on which the capture failed."""
+    mesh, found = Mesh(), {}
+    monkeypatch.setattr(comparison.process, "current", lambda: mesh)
+
+    def told(rank):
+        mesh.local.rank = rank
+        lists = Lists(tuple(_List(group) for group in mesh.groups[rank]))
+        said = lists.captured("busy" if rank == failing else "")
+        found[rank] = said, [one.captured for one in lists.of]
+
+    threads = [threading.Thread(target=told, args=(r,)) for r in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join(60)
+    said = {words for words, _ in found.values()}
+    captured = [both for _, both in found.values()]
+    if failing is None:
+        assert (said, captured) == ({""}, [[True, True]] * 4)
+    else:
+        assert captured == [[False, False]] * 4
+        assert all("busy" in words for words in said)
+
+
+def test_a_later_failure_changes_no_list():
+    lists = Lists((_List(None), _List(None)))
+    lists.of[1].captured = True
+    with pytest.raises(DistributedError, match="gpu.graph=off"):
+        lists.captured("busy")
+    assert not lists.of[0].why

@@ -75,7 +75,7 @@ def test_which_are_one_pass():
     assert found == {*CASES} - {"steps that differ", "short rows", "few", "nothing"}
 
 
-@pytest.mark.parametrize("shape", [(3, 4), (300, 400), (0, 4)])
+@pytest.mark.parametrize("shape", [(3, 4), (300, 400), (0, 400), (1, 400)])
 def test_the_gradient_of_a_difference_is_one_pass(rng, shape):
     x = T.dmatrix("x")
     slope = x[1:] - x[:-1]

@@ -380,7 +380,7 @@ def test_large_rows_that_share_pages_are_read_in_turn(rng, monkeypatch, dtype):
         assert in_turn(op, large, (1,)) is not fours
         assert not in_turn(op, wide, (1,))
         assert not in_turn(op, small, (1,))
-    assert in_turn(ArgMax((0,)), (1 << 23,), (0,))
+    assert in_turn(ArgMax((0,)), (1 << 23, 4), (0,))  # columns that are part of a line
     assert not in_turn(Max((0,)), (1 << 23,), (0,))
     monkeypatch.setattr("symdnn.cpu.nest.schedule._UNCACHED_BYTES", 0)
     for shape, axes in (
@@ -389,6 +389,35 @@ def test_large_rows_that_share_pages_are_read_in_turn(rng, monkeypatch, dtype):
         ((9000, 3), (0,)),
         ((4, 30, 9), (0, 1)),
     ):
-        x = drawn(rng, shape, dtype)
-        agree(ArgMax(axes), x)
+        agree(ArgMax(axes), drawn(rng, shape, dtype))
+        x = rng.integers(-9, 9, shape).astype(numpy_dtype(dtype))
         agree(Max(axes), x)
+
+
+@pytest.mark.parametrize("dtype", [d for d in DTYPES if d != "bool"])
+def test_places_of_extremes_are_looked_for_in_parts_of_lines(rng, dtype):
+    """Ties within a part and between parts and chunks, NaN, zeros of both signs, short ends."""
+    number = numpy_dtype(dtype)
+    for shape in ((5, 64), (5, 65), (3, 8193), (2, 12289), (70_001,)):
+        axes = (len(shape) - 1,)
+        for x in (
+            drawn(rng, shape, dtype),
+            rng.integers(0, 3, shape).astype(number),
+            np.zeros(shape, number),
+            np.sort(rng.integers(0, 99, shape), -1).astype(number),
+            np.full(shape, -np.inf if TensorType(dtype).is_float else 1).astype(number),
+        ):
+            y = x.copy()
+            y[..., -1] = 100 if dtype != "bfloat16" else np.nan
+            y[..., ::7] *= number.type(-1 if TensorType(dtype).is_float else 1)
+            for each in (x, y):
+                agree(ArgMax(axes), each)
+                agree(ArgMin(axes), each)
+    b = Builder([dtype])
+    x = rng.integers(-9, 9, (3, 9000)).astype(number)
+    agree(FusedReduce(b.program([b.input(0)] * 3), (Max((1,)), ArgMax((1,)), ArgMin((1,)))), x)
+    fold = reduction_fold(ArgMax((1,)), (dtype,), "int32", True)
+    for length in (63, 64):
+        reads = [(dtype, (length * number.itemsize, number.itemsize))]
+        nest = reduction_nest(fold, (7, length), (1,), reads, [("int64", (8,))])
+        assert (scheduled(nest.merged(), 1)[0].shape == "rows") == (length == 64)

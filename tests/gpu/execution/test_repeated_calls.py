@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 import symdnn
+from symdnn.compile.call.fast import SegmentCalls
 from symdnn.errors import NotEvaluable
+from symdnn.gpu.execution.operands import Operands
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable
@@ -54,6 +56,29 @@ def test_an_op_between_arguments(case: OpCase) -> None:
         wanted = evaluate(results, known | dict(zip(behind, more)))
         for got, want in zip(f(*given, *more), wanted, strict=True):
             np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-6)
+
+
+def test_calls_of_a_plan_without_a_graph_look_nothing_up_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Bounds that a call gives keep it from a capture; its results and their views are known."""
+    x, n = symdnn.tensor.matrix("x"), symdnn.tensor.lscalar("n")
+    made = symdnn.tensor.pad(symdnn.tensor.exp(x), ((n, 0), (0, 1)))
+    f = symdnn.function([x, n], [made, made.T], mode=symdnn.Mode(target="cuda:sm_90"))
+    a = np.arange(12.0, dtype=x.type.dtype).reshape(4, 3)
+    for start in (1, 2, 1, 2, 1):
+        f(a, start)
+    assert not any(p.bound.capture_state.startswith("captured") for p in f.plans())
+
+    def again(*_: object) -> None:
+        raise AssertionError("it was looked up again")
+
+    monkeypatch.setattr(Operands, "sharing", again)
+    monkeypatch.setattr(SegmentCalls, "_learnable", again)
+    for start in (1, 2):
+        for got in f(a, start)[:1]:
+            wanted = np.pad(np.exp(a), ((start, 0), (0, 1)))
+            np.testing.assert_allclose(got, wanted, rtol=1e-6)
 
 
 def _is_tensor(v: Variable) -> bool:

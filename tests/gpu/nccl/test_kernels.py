@@ -298,7 +298,7 @@ def test_the_unique_id_comes_from_the_first_of_the_group(fake, monkeypatch):
     comm = nccl.communicator(GROUP)
     assert nccl.communicator(GROUP) is comm
     assert asked == [("NCCL's unique id", "", GROUP)]
-    assert fake.joined[:4] == (N, 1, 1, bytes(range(128)))
+    assert fake.joined == (N, 1, 1, bytes(range(128)), 0)
     assert device.poll is nccl._wait_with_others
     assert {os.environ[name] for name in nccl._SETTINGS} == {"0"}
     nccl.drop_all(failed=True)

@@ -97,9 +97,10 @@ def test_operands_of_buckets_are_made_in_registered_memory(monkeypatch, shard, p
 
 
 def test_without_the_flag_and_for_few_bytes_the_arena_has_the_operands(monkeypatch):
-    assert any(p.memory.slots for p in step_of_two_ranks(monkeypatch, 8))
-    assert not any(p.memory.slots for p in step_of_two_ranks(monkeypatch, 8, width=20))
-    with config.change_flags({"distributed.registered": False}):
+    with config.change_flags(FLAGS):
+        assert any(p.memory.slots for p in step_of_two_ranks(monkeypatch, 8))
+        assert not any(p.memory.slots for p in step_of_two_ranks(monkeypatch, 8, width=20))
+    with config.change_flags({"distributed.cta_policy": "zero"}):
         assert not any(p.memory.slots for p in step_of_two_ranks(monkeypatch, 8))
         assert Settings.of_flags() == Settings()  # copy engines move registered memory alone
 
@@ -374,16 +375,13 @@ def test_communicators_differ_by_their_settings(monkeypatch):
         fake, "comm_init_rank_scalable", lambda *a: given.append(a[4] != 0) or "comm", raising=False
     )
     one = Group((0,), "one")
-    engines = nccl.communicator(one)
-    with config.change_flags({"distributed.registered": False}):
-        plain = nccl.communicator(one)
-        with config.change_flags({"distributed.ctas": 4}):
-            few = nccl.communicator(one)
-            assert few is nccl.communicator(one)
-        assert plain is nccl.communicator(one)
-    assert engines is nccl.communicator(one)
-    assert len({id(c) for c in (engines, plain, few)}) == 3
-    assert given == [True, False, True]
+    plain = nccl.communicator(one)
+    with config.change_flags({"distributed.ctas": 4}):
+        few = nccl.communicator(one)
+        assert few is nccl.communicator(one)
+    assert plain is nccl.communicator(one)
+    assert plain is not few
+    assert given == [False, True]
     fake.version = 22703
     with config.change_flags({"distributed.ctas": 5}), pytest.raises(DistributedError):
         nccl.communicator(one)
