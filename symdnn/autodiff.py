@@ -255,7 +255,7 @@ def subgraph_grad(
     start: Mapping[Variable, Any] | None = None,
     cost: Variable | None = None,
     details: bool = False,
-) -> tuple[list[Any], ...]:
+) -> tuple[Any, ...]:
     """Gradients with respect to ``wrt`` and ``end``, whose variables end the sweep.
 
     ``start`` maps variables to their known gradients; ``cost`` adds a scalar cost. What lies behind
@@ -264,14 +264,17 @@ def subgraph_grad(
     as None.
     """
     targets = list(dict.fromkeys([*wrt, *end]))
-    how = {"consider_constant": end, "disconnected_inputs": "ignore"}
-    known = grad(None, targets, known_grads=start, **how) if start or cost is None else None
-    own = None if cost is None else grad(cost, targets, **how)
-    add = operator("add")
-    both = [add(a, b) for a, b in zip(known, own)] if known and own else known or own
-    by_variable = dict(zip(targets, both))
+
+    def swept(cost: Variable | None, start: Mapping[Variable, Any] | None) -> list[Variable]:
+        found: list[Variable] = grad(cost, targets, end, "ignore", known_grads=start)
+        return found
+
+    known = swept(None, start) if start or cost is None else []
+    own = [] if cost is None else swept(cost, None)
+    both = [operator("add")(a, b) for a, b in zip(known, own)] or known or own
+    by_variable = dict(zip(targets, both, strict=True))
     found = [by_variable[v] for v in wrt], [by_variable[v] for v in end]
-    return (*found, known, own) if details else found
+    return (*found, known or None, own or None) if details else found
 
 
 def verify_grad(

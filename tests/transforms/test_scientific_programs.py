@@ -63,7 +63,10 @@ def smoothed_by_numpy(ys: Any, a: Any, q: Any, r: Any) -> Any:
 
 def crf(scores: Any, moves: Any) -> Any:
     """The logarithm of the partition function."""
-    step = lambda a, e: (T.logsumexp(a[:, None] + moves, axis=0) + e, None)
+
+    def step(a: Any, e: Any) -> Any:
+        return (T.logsumexp(a[:, None] + moves, axis=0) + e, None)
+
     return T.logsumexp(control.scan(step, scores[0], scores[1:])[0])
 
 
@@ -198,10 +201,16 @@ def test_values_gradients_and_derivatives_along_a_direction(name: str) -> None:
     wanted = reference(*args)
     np.testing.assert_allclose(f(*args), wanted, 1e-8, 1e-10)
     weights, along = normal(*np.shape(wanted)), [normal(*np.shape(a)) for a in args]
-    loss = lambda *a: (program(*a) * weights).sum()
+
+    def loss(*a: Any) -> Any:
+        return (program(*a) * weights).sum()
+
     every = tuple(range(len(args)))
     slopes = symdnn.jit(symdnn.grad(loss, every))(*args)
-    moved = lambda e: [a + e * d for a, d in zip(args, along)]
+
+    def moved(e: Any) -> Any:
+        return [a + e * d for a, d in zip(args, along)]
+
     change = (reference(*moved(1e-5)) - reference(*moved(-1e-5))) / 2e-5
     product = sum((s * d).sum() for s, d in zip(slopes, along))
     np.testing.assert_allclose(product, (change * weights).sum(), 2e-5, 1e-6)
@@ -224,20 +233,32 @@ def test_a_step_through_the_gradient_of_a_step() -> None:
         p = tanh(dot(x, w))
         return 2 * dot((p - y) * (1 - p**2), x) / 5
 
-    fit = lambda w: ((T.tanh(T.dot(x, w)) - y) ** 2).mean()
-    of_symdnn = lambda w: fit(inner(w, T.tanh, T.dot, lambda w, *_: symdnn.grad(fit)(w)))
-    after = lambda w: ((np.tanh(x @ inner(w, np.tanh, np.dot, by_hand)) - y) ** 2).mean()
+    def fit(w: Any) -> Any:
+        return ((T.tanh(T.dot(x, w)) - y) ** 2).mean()
+
+    def of_symdnn(w: Any) -> Any:
+        return fit(inner(w, T.tanh, T.dot, lambda w, *_: symdnn.grad(fit)(w)))
+
+    def after(w: Any) -> Any:
+        return ((np.tanh(x @ inner(w, np.tanh, np.dot, by_hand)) - y) ** 2).mean()
+
     value, slope = symdnn.jit(symdnn.value_and_grad(of_symdnn))(w)
     np.testing.assert_allclose(value, after(w), 1e-12)
     change = (after(w + 1e-5 * v) - after(w - 1e-5 * v)) / 2e-5
     np.testing.assert_allclose((slope * v).sum(), change, 1e-6)
 
     def penalty(w: Any) -> Any:
-        critic = lambda z: T.tanh(T.dot(z, w)).sum()
+        def critic(z: Any) -> Any:
+            return T.tanh(T.dot(z, w)).sum()
+
         return ((T.sqrt((symdnn.grad(critic)(x) ** 2).sum(1)) - 1) ** 2).mean()
 
-    size = lambda w: (1 - np.tanh(x @ w) ** 2) * np.linalg.norm(w)
-    held = lambda w: ((size(w) - 1) ** 2).mean()
+    def size(w: Any) -> Any:
+        return (1 - np.tanh(x @ w) ** 2) * np.linalg.norm(w)
+
+    def held(w: Any) -> Any:
+        return ((size(w) - 1) ** 2).mean()
+
     value, slope = symdnn.jit(symdnn.value_and_grad(penalty))(w)
     np.testing.assert_allclose(value, held(w), 1e-12)
     change = (held(w + 1e-5 * v) - held(w - 1e-5 * v)) / 2e-5
