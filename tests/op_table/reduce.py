@@ -51,6 +51,25 @@ def recurrence(a, b):
     return np.array(s)
 
 
+def missing(dtype="float64"):
+    """Numbers and NaN in lines of 20, of which the first is a number."""
+
+    def draw(rng):
+        x = rng.normal(size=(3, 20)).astype(dtype)
+        x[:, 1:][rng.random((3, 19)) < 0.6] = np.nan
+        return x
+
+    return draw
+
+
+def filled(x):
+    """Along rows, one element after the other."""
+    y = x.copy()
+    for k in range(1, x.shape[1]):
+        y[:, k] = np.where(np.isnan(x[:, k]), y[:, k - 1], x[:, k])
+    return y
+
+
 def filtered(b, a, x, axis):
     """By the impulse response, in which the filter runs alone."""
     n = x.shape[axis]
@@ -212,6 +231,18 @@ RUNNING = [
            lambda x: np.minimum.accumulate(x, 1)),
     OpCase("cummin_empty", (C.CumMin,), lambda x: C.cummin(x, axis=0), (normal(0, 3),),
            lambda x: x, grad=False),
+    OpCase("forward_fill", (C.ForwardFill,), lambda x: C.forward_fill(x, axis=1), (missing(),),
+           filled),
+    OpCase("forward_fill_columns", (C.ForwardFill,), lambda x: C.forward_fill(x.T, axis=0),
+           (missing("float32"),), lambda x: filled(x).T),
+    OpCase("forward_fill_reverse", (C.ForwardFill,), lambda x: C.ForwardFill(1, True)(x[:, ::-1]),
+           (missing(),), lambda x: filled(x)[:, ::-1]),
+    OpCase("forward_fill_leading", (C.ForwardFill,), lambda x: C.forward_fill(x[:, 1:]),
+           (missing(),), lambda x: filled(x[:, 1:].reshape(1, -1))[0], grad=False),
+    OpCase("forward_fill_float16", (C.ForwardFill,), lambda x: C.forward_fill(x, axis=1),
+           (missing("float16"),), filled, grad=False),
+    OpCase("forward_fill_empty", (C.ForwardFill,), lambda x: C.forward_fill(x, axis=0),
+           (normal(0, 3),), lambda x: x, grad=False),
     OpCase("shift", (C.Shift,), lambda x: C.Shift(0)(x), (normal(3, 2),),
            lambda x: np.vstack([[0, 0], x[:-1]])),
     OpCase("shift_reverse", (C.Shift,), lambda x: C.Shift(1, True)(x), (normal(2, 3),),

@@ -1,4 +1,4 @@
-"""Running sums, products and extremes along an axis, and the ops of their gradients."""
+"""Running sums, products and extremes along an axis, filled gaps, and the ops of their slopes."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ from symdnn.ops.core.dtype import accumulator, float_of
 from symdnn.ops.core.gradient_control import disconnected_grad
 from symdnn.ops.core.lanes import on_lanes
 from symdnn.ops.core.shape import dims_of
-from symdnn.ops.elementwise.comparison import eq, isinf, switch
+from symdnn.ops.elementwise.comparison import eq, isinf, isnan, switch
 from symdnn.ops.elemwise import broadcast_static, conjugate, like
 
 __all__ = [
-    "CumExtreme", "CumMax", "CumMin", "CumProd", "CumSum", "LinearRecurrence", "Shift",
-    "cummax", "cummin", "cumprod", "cumsum", "logcumsumexp", "product_of_others",
+    "CumExtreme", "CumMax", "CumMin", "CumProd", "CumSum", "ForwardFill", "LinearRecurrence",
+    "Shift", "cummax", "cummin", "cumprod", "cumsum", "forward_fill", "logcumsumexp",
+    "product_of_others",
 ]  # fmt: skip
 
 
@@ -159,6 +160,30 @@ class CumMin(CumExtreme):
 
 
 @dataclass(frozen=True)
+class ForwardFill(AlongAxis):
+    """Each NaN is the last number before it; with ``reverse`` the first one after it."""
+
+    def infer(self, *inputs: TensorType) -> TensorType:
+        x = super().infer(*inputs)
+        if not x.is_float:
+            raise TypeMismatch(self, "floats, which may be NaN", list(inputs))
+        return x
+
+    def reference(self, *inputs: Array) -> Array:
+        x = self._forwards(inputs[0])
+        lines = np.arange(len(x)).reshape(-1, *[1] * (x.ndim - 1))
+        last = np.maximum.accumulate(np.where(np.isnan(x), 0, lines), axis=0)
+        return self._back(np.take_along_axis(x, last, axis=0))
+
+    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
+        (x,), (dy,), back = inputs, cotangents, not self.reverse
+        # A number gets the sum of the cotangents of all positions that it fills.
+        missing = isnan(x)
+        filled = Shift(self.axis, back)(missing.astype(dy.type.dtype))
+        return [switch(missing, like(0, dy), LinearRecurrence(self.axis, back)(filled, dy))]
+
+
+@dataclass(frozen=True)
 class Shift(AlongAxis):
     """``y[k] = x[k - 1]`` and ``y[0] = 0``; with ``reverse`` ``y[k] = x[k + 1]``."""
 
@@ -232,6 +257,18 @@ def cummin(x: TensorLike, axis: int | None = None) -> Variable:
     """Smallest element so far along ``axis`` (None: over the flattened tensor); NaN after a NaN."""
     v, along = _line(x, axis, "cummin")
     return CumMin(along)(v)
+
+
+def forward_fill(x: TensorLike, axis: int | None = None) -> Variable:
+    """``x`` with each NaN replaced by the last number before it (None: flattened).
+
+    NaNs before the first number of a line stay.
+
+    >>> forward_fill([np.nan, 1.0, np.nan, np.nan, 2.0]).eval()
+    array([nan,  1.,  1.,  1.,  2.])
+    """
+    v, along = _line(x, axis, "forward_fill")
+    return ForwardFill(along)(v)
 
 
 @torch_words()

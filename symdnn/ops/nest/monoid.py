@@ -18,8 +18,8 @@ from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.ops.core.scalar import Builder, Scalar, ScalarProgram
 
 __all__ = [
-    "Monoid", "arg_extreme", "beats", "extreme", "log_sum_exp", "lowest", "moments", "ranks_before",
-    "recurrence", "total", "truth",
+    "Monoid", "arg_extreme", "beats", "extreme", "last_number", "log_sum_exp", "lowest", "moments",
+    "ranks_before", "recurrence", "total", "truth",
 ]  # fmt: skip
 
 
@@ -161,6 +161,20 @@ def extreme(kind: str, element: str, work: str, out: str, number: str = "int64")
     combine = c.program([c.call(kind, c.input(0), c.input(1))])
     start = _constants((lowest(work, kind == "max"), work))
     return Monoid(kind, start, step, combine, _leave(work, out))
+
+
+@lru_cache(maxsize=64)
+def last_number(element: str, work: str, out: str) -> Monoid:
+    """The last element that is no NaN; NaN before the first one."""
+
+    def later(b: Builder, y: Scalar, x: Scalar) -> Scalar:
+        return b.select(b.call("eq", x, x), x, y)
+
+    s, c = Builder([work, element, "int64"]), Builder([work, work])
+    step = s.program([later(s, s.input(0), s.cast(s.input(1), work))])
+    combine = c.program([later(c, c.input(0), c.input(1))])
+    start = _constants((float("nan"), work))
+    return Monoid("last", start, step, combine, _leave(work, out), ordered=True)
 
 
 @lru_cache(maxsize=64)

@@ -14,6 +14,7 @@ from symdnn.ops.array.cumulative import (
     CumMin,
     CumProd,
     CumSum,
+    ForwardFill,
     LinearRecurrence,
 )
 from symdnn.ops.array.reduce import (
@@ -33,6 +34,7 @@ from symdnn.ops.nest.monoid import (
     Monoid,
     arg_extreme,
     extreme,
+    last_number,
     log_sum_exp,
     recurrence,
     total,
@@ -44,8 +46,8 @@ __all__ = ["CUMULATIVE", "Cumulative", "number_dtype", "product_fold", "reductio
            "reduction_nest", "scan_fold", "scan_nest"]  # fmt: skip
 
 #: The ops of :func:`scan_fold`.
-CUMULATIVE = (CumSum, CumProd, CumMax, CumMin, LinearRecurrence)
-Cumulative: TypeAlias = CumSum | CumProd | CumMax | CumMin | LinearRecurrence
+CUMULATIVE = (CumSum, CumProd, CumMax, CumMin, ForwardFill, LinearRecurrence)
+Cumulative: TypeAlias = CumSum | CumProd | CumMax | CumMin | ForwardFill | LinearRecurrence
 
 
 def number_dtype(elements: int) -> str:
@@ -122,6 +124,8 @@ def scan_fold(op: Cumulative, dtype: str, exact: bool) -> Fold:
     if isinstance(op, CumExtreme):
         kind = "max" if isinstance(op, CumMax) else "min"
         monoid, program = extreme(kind, dtype, _work(dtype), out), identity_program(dtype)
+    elif isinstance(op, ForwardFill):
+        monoid, program = last_number(dtype, _work(dtype), out), identity_program(dtype)
     elif isinstance(op, LinearRecurrence):
         monoid = recurrence(dtype, _added_in(dtype, exact), out)
         program = ScalarProgram((dtype, dtype), (), (0, 1))

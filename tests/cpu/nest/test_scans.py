@@ -8,7 +8,14 @@ import symdnn.tensor as T
 from symdnn.config import config
 from symdnn.cpu.nest.kernels import NestScanKernel
 from symdnn.graph.type import TensorType, numpy_dtype
-from symdnn.ops.array.cumulative import CumMax, CumMin, CumProd, CumSum, LinearRecurrence
+from symdnn.ops.array.cumulative import (
+    CumMax,
+    CumMin,
+    CumProd,
+    CumSum,
+    ForwardFill,
+    LinearRecurrence,
+)
 from tests.cpu.harness import call_of, compiled, launched
 
 pytestmark = compiled
@@ -47,6 +54,18 @@ def test_extremes_keep_nan_and_begin_with_infinities(axis):
     x[3, 4], x[9, 9] = np.nan, 2
     for op in (CumMax(axis), CumMin(axis, True)):
         np.testing.assert_array_equal(apply(op, x), op.reference(x))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("reverse", [False, True], ids=["forwards", "backwards"])
+@pytest.mark.parametrize(("shape", "axis"), [*SHAPES, ((70_001,), 0)], ids=str)
+def test_gaps_have_the_last_number(rng, shape, axis, reverse, dtype):
+    x = rng.normal(size=shape)
+    x[rng.random(shape) < 0.8] = np.nan
+    x = x.astype(numpy_dtype(dtype))
+    op = ForwardFill(axis, reverse)
+    (found,) = launched(KERNEL, call_of(op, [x], op.infer(TensorType(dtype, shape))), [x])
+    np.testing.assert_array_equal(found.astype("float64"), op.reference(x).astype("float64"))
 
 
 @pytest.mark.parametrize("axis", [0, 1])

@@ -26,7 +26,14 @@ from symdnn.graph.type import numpy_dtype
 from symdnn.ops.array import reduce as red
 from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, AdvancedSubtensor
 from symdnn.ops.array.argreduce import ArgMax, ArgMin
-from symdnn.ops.array.cumulative import CumMax, CumMin, CumProd, CumSum, LinearRecurrence
+from symdnn.ops.array.cumulative import (
+    CumMax,
+    CumMin,
+    CumProd,
+    CumSum,
+    ForwardFill,
+    LinearRecurrence,
+)
 from symdnn.ops.array.filters import LinearFilter
 from symdnn.ops.array.index import IncSubtensor
 from symdnn.ops.array.scatter_reduce import ScatterReduce
@@ -311,6 +318,15 @@ def test_running_sums_in_vectors_and_without(dtype, reverse):
 def test_running_extremes(op, dtype):
     compare(SCAN, op, draws(9000, dtype=dtype))
     compare(SCAN, op, draws(70, 2500, dtype=dtype)[::2])
+
+
+@pytest.mark.parametrize("op", [ForwardFill(0), ForwardFill(0, True)], ids=str)
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_gaps_have_the_last_number(op, dtype):
+    x = draws(9000, dtype=dtype)
+    x[rng.random(9000) < 0.9] = np.nan
+    compare(SCAN, op, x)
+    compare(SCAN, op, x.reshape(90, 100))
 
 
 def test_running_extremes_keep_nan_and_begin_with_infinities():
