@@ -219,14 +219,14 @@ class SortBuilder(LineBuilder):
             self.when("packed", packed, lambda: self._pack(x, line, places))
             if wide and not self.plan.digits:
                 wider = self.new(f"xor i1 {packed}, true")
-                self.when("wider", wider, lambda: self._order_runs(self._found(x, line), line))
+                self.when("wider", wider, lambda: self._order_runs(self._argsorted(x, line), line))
 
         self.when("counted", counted, count)
         self.when("rest", self.new(f"xor i1 {counted}, true"), rest)
         self._leave_indices(y, line)
 
     def _stable(self, x: str, y: str, line: str) -> None:
-        self._found(x, line)
+        self._argsorted(x, line)
         self._leave_indices(y, line)
 
     def _leave_indices(self, y: str, line: str) -> None:
@@ -274,10 +274,12 @@ class SortBuilder(LineBuilder):
             self.put(f"call i32 %found_by(ptr %other, ptr {line}, i64 %n, ptr null)")
             return []
 
-        some = self.new(f"icmp ne i64 {digits}, 0")
-        self.when("some", some, lambda: self.counted("digit", 0, digits, sort) and None)
+        def each_digit() -> None:
+            self.counted("digit", 0, digits, sort)
 
-    def _found(self, x: str, line: str) -> str:
+        self.when("some", self.new(f"icmp ne i64 {digits}, 0"), each_digit)
+
+    def _argsorted(self, x: str, line: str) -> str:
         """Find the line's order by NumPy's argsort of a contiguous line, which is returned."""
         given = x
         if not self.plan.dense[0]:
