@@ -133,6 +133,8 @@ def increments_of_zeros_are_one_pass(node: Apply, context: Context) -> Variable 
     Gradients of differences have one ``y`` with other factors.
     """
     (out,) = node.outputs
+    if context.inner:
+        return None  # compiled steps of loops have code for increments
     if any(isinstance(reader.op, IncSubtensor) for reader in context.fgraph.user_nodes(out)):
         return None  # the last one of a chain replaces all of them
     parts, values, v = list[Any](), list[Variable](), out
