@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from symdnn.graph.inner import InnerGraphOp
 from symdnn.graph.op import Op
 from symdnn.graph.typing import Array
 from symdnn.graph.variable import Apply, Constant, Variable
@@ -133,6 +134,8 @@ def increments_of_zeros_are_one_pass(node: Apply, context: Context) -> Variable 
     Gradients of differences have one ``y`` with other factors.
     """
     (out,) = node.outputs
+    if context.inner:
+        return None  # compiled steps of loops have code for increments
     if any(isinstance(reader.op, IncSubtensor) for reader in context.fgraph.user_nodes(out)):
         return None  # the last one of a chain replaces all of them
     parts, values, v = list[Any](), list[Variable](), out
@@ -147,6 +150,8 @@ def increments_of_zeros_are_one_pass(node: Apply, context: Context) -> Variable 
         v = x
     if not made_by(v, Alloc) or not is_zero(v) or out.type.dtype == "bool" or not out.type.ndim:
         return None
+    if any(isinstance(n.op, InnerGraphOp) for n in context.fgraph.nodes):
+        return None  # what is around loops is compiled with them
     alloc: Any = node_of(v).op
     factors, bases = zip(*(_factor(y, context) for y in values), strict=True)
     return PlacedSums(alloc.static, tuple(parts), factors)(*bases, *node_of(v).inputs[1:])

@@ -88,3 +88,12 @@ def test_the_gradient_of_a_difference_is_one_pass(rng, shape):
     wanted[1:] += 2 * d
     for _ in range(3):
         np.testing.assert_allclose(f(data), wanted, rtol=1e-12)
+
+
+def test_functions_with_loops_keep_increments():
+    """The compiled steps of loops, and of what is around them, have code for these."""
+    x = T.dvector("x")
+    d = x[1:] - x[:-1]
+    inside, _ = symdnn.scan(lambda k, v: v * v + k, T.arange(3.0), x[0])
+    f = symdnn.function([x], symdnn.grad(inside[-1] + (d**2).sum(), x))
+    assert not any(isinstance(n.op, PlacedSums) for n in f.fgraph.toposort())
