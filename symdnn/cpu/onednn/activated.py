@@ -12,6 +12,7 @@ from symdnn.cpu.launch.contiguous_launch import compiler_refusal
 from symdnn.cpu.launch.fastcall import FastCall, FastCallSeries
 from symdnn.cpu.launch.launch import CpuLaunch
 from symdnn.graph.kernel import Call
+from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array, Arrays
 from symdnn.ops.core.scalar import ScalarProgram
 
@@ -26,11 +27,14 @@ _MAX_CACHED_BYTES = 4 << 20
 def runs_apart(call: Call) -> bool:
     """Whether an activation function runs behind the primitive.
 
-    A result that fits the cache is limited there in less time than operands are looked at.
+    A ReLU in bfloat16 always does: one that leaves NaN takes longer within the primitive (32 images
+    through SqueezeNet 164 ms instead of 137). The two that lose NaN do where the result fits the
+    cache; for larger ones operands are looked at.
     """
-    if getattr(call.op, "activation", "") not in LOSES_NAN:
-        return False
-    y: Any = call.outputs[0]
+    activation, y = getattr(call.op, "activation", ""), call.outputs[0]
+    assert isinstance(y, TensorType), "products are tensors"
+    if activation not in LOSES_NAN:
+        return (activation, y.dtype) == ("relu", "bfloat16")
     return call.has_sizes and prod(y.shape) * y.numpy.itemsize <= _MAX_CACHED_BYTES
 
 

@@ -136,10 +136,9 @@ def with_activation(launch: Any, call: Call) -> Any:
     """``launch`` of a primitive with an epilogue, also for operands that lead to NaN."""
     op: Any = call.op
     y: Any = call.outputs[0]
-    if getattr(op, "activation", "") not in LOSES_NAN:
-        return launch
     if not runs_apart(call):
-        return of_finite_operands(launch, call)
+        loses = getattr(op, "activation", "") in LOSES_NAN
+        return of_finite_operands(launch, call) if loses else launch
     program = program_of(op.rules.op_of(op.activation), y.dtype)
     assert program is not None, "it is a function of numbers of this dtype"
     return ActivatedLaunch(launch, program, tuple(y.shape))
@@ -149,9 +148,11 @@ def post_ops(call: Call) -> tuple[tuple[Any, ...], ...]:
     """oneDNN's post-ops of an epilogue: the sum, then the activation (a bias is an operand)."""
     op: Any = call.op
     found: list[tuple[Any, ...]] = [("sum", 1.0)] if op.residual else []
+    if runs_apart(call):
+        return tuple(found)
     if op.activation == "relu":
         found += _RELU
-    elif op.activation and not runs_apart(call):
+    elif op.activation:
         found.append(("eltwise", op.activation, *_NUMBERS.get(op.activation, (0.0, 0.0))))
     return tuple(found)
 

@@ -142,6 +142,18 @@ def test_a_function_that_loses_nan_runs_apart(
         assert (launch.native(arrays, [out], scratch) is None) is (compiles == "never")
 
 
+@needs_bfloat16
+def test_a_relu_of_bfloat16_runs_apart_and_one_of_float32_does_not() -> None:
+    op = OneDnnMatmul(Dot())
+    for dtype, apart in (("bfloat16", True), ("float32", False)):
+        types = [TensorType(dtype, s) for s in ((1 << 14, 16), (16, 256), (1 << 14, 256))]
+        fused = op.ending(dtype, activation="relu")
+        call = Call(fused, tuple(types[:2]), (types[2],), NO_HINTS)
+        assert runs_apart(call) is apart
+        assert (post_ops(call) == ()) is apart
+        assert isinstance(MatmulKernel().bind(call), ActivatedLaunch) is apart
+
+
 def test_a_result_beyond_the_cache_is_limited_by_the_primitive() -> None:
     op = OneDnnMatmul(Dot()).ending(activation="clip")
     for rows, apart in ((64, True), (1 << 14, False)):
