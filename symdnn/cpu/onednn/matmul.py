@@ -154,8 +154,9 @@ class _MatmulLaunch(CpuLaunch):
         return bound.native(places, [*names, ""], None, copied)
 
     def _scratch(self, bound: BoundPrimitive, workspace: Array | None) -> int:
-        wanted = bound.primitive.scratch_bytes if workspace is None else 0
-        if workspace is not None:
+        """Its address: memory of its own where the plan's is too small, for other threads."""
+        wanted = bound.primitive.scratch_bytes
+        if workspace is not None and workspace.nbytes >= wanted:
             return address(workspace)
         if not wanted:
             return 0

@@ -15,8 +15,14 @@ import symdnn.tensor as T
 from symdnn.compile.modes.monitor import MonitorMode
 from symdnn.config import config
 from symdnn.cpu.compiler import jit
+from symdnn.cpu.launch.scratch import address
 from symdnn.cpu.onednn import library
+from symdnn.cpu.onednn.matmul import MatmulKernel
 from symdnn.cpu.threads import thread_pools, threads
+from symdnn.graph.type import TensorType
+from symdnn.ops.linalg.dot import Dot
+from symdnn.ops.vendor.onednn import OneDnnMatmul
+from tests.cpu.harness import call_of
 from tests.seeded import new_rng
 
 needs_onednn = pytest.mark.skipif(bool(library.problem()), reason="oneDNN is not installed")
@@ -204,3 +210,21 @@ def test_threads_that_wait_sleep_soon_unless_the_user_says_otherwise():
         assert after == "None"
     assert told(GOMP_SPINCOUNT="777") == ["777", "777"]
     assert told(OMP_WAIT_POLICY="active") == ["None", "None"]
+
+
+@needs_onednn
+@pytest.mark.parametrize("shape", [(3, 3, 513), (513, 64, 200), (40, 513, 30)])
+def test_a_product_with_another_number_of_threads_has_enough_scratch_memory(rng, shape):
+    """A plan's is of its own number of threads, and fewer may need more."""
+    m, k, n = shape
+    kernel, dtype = MatmulKernel(), T.tensor("bfloat16", ()).type.numpy
+    a, b = (rng.normal(size=s).astype(dtype) for s in ((m, k), (k, n)))
+    call = call_of(OneDnnMatmul(Dot()), [a, b], TensorType("bfloat16", (m, n)))
+    if kernel.refuses(call) is not None or not kernel.workspace_bytes(call):
+        pytest.skip("this processor's primitive has no scratch memory")
+    memory, out = np.full(1 << 20, 7, np.uint8), np.empty((m, n), dtype)
+    part = memory[-address(memory) % 64 :][:64]
+    kernel.bind(call)([a, b], [out], part)
+    assert (memory == 7).all()
+    wanted = a.astype("float32") @ b.astype("float32")
+    np.testing.assert_allclose(out.astype("float32"), wanted, rtol=1e-2, atol=0.3)
