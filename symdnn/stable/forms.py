@@ -24,8 +24,9 @@ from symdnn.ops.elementwise.arithmetic import (
     sub,
     true_div,
 )
-from symdnn.ops.elementwise.comparison import ge, switch
+from symdnn.ops.elementwise.comparison import eq, ge, switch
 from symdnn.ops.elementwise.math import Exp, Log, exp, expm1, log, log1p, logaddexp
+from symdnn.ops.elementwise.rounding import floor
 from symdnn.ops.elementwise.special import erf, erfc, erfcx, exprel, gamma, gammaln
 from symdnn.ops.elemwise import like
 from symdnn.ops.nn.softmax import LogSoftmax, Softmax
@@ -115,7 +116,9 @@ def log_of_gamma(m: Match) -> Variable:
     value = gammaln(m.x)
     if is_nonnegative(m.x):
         return value
-    return value + switch(ge(gamma(m.x), 0), like(0, value), like(np.nan, value))
+    # Between which whole numbers it is negative: far below 0 its value is 0 without a sign.
+    positive = ge(m.x, 0) | eq(floor(m.x) % 2, 0)
+    return value + switch(ge(gamma(m.x), 0) & positive, like(0, value), like(np.nan, value))
 
 
 FACTORIALS = [

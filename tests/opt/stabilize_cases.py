@@ -19,7 +19,8 @@ from symdnn.ops.core.shape import DimShuffle, dimshuffle, shape_i
 from symdnn.ops.elementwise import arithmetic as A
 from symdnn.ops.elementwise import math as M
 from symdnn.ops.elementwise.activations import gelu, sigmoid, softplus
-from symdnn.ops.elementwise.comparison import ge, lt, switch
+from symdnn.ops.elementwise.comparison import eq, ge, lt, switch
+from symdnn.ops.elementwise.rounding import floor
 from symdnn.ops.elementwise.special import (
     erf,
     erfc,
@@ -102,7 +103,8 @@ FORMS = [
     RuleCase("log_of_exp_plus_exp", TWO, lambda x, y: M.log(M.exp(x) + M.exp(y)), M.logaddexp,
              lambda x, y: M.log(M.exp(x) - M.exp(y))),
     RuleCase("log_of_gamma", MAT, lambda x: M.log(gamma(x)),
-             lambda x: gammaln(x) + switch(ge(gamma(x), 0), C(0), C(np.nan)),
+             lambda x: gammaln(x) + switch(
+                 ge(gamma(x), 0) & (ge(x, 0) | eq(floor(x) % 2, 0)), C(0), C(np.nan)),
              lambda x: M.log(gammaln(x))),
     RuleCase("log_of_gamma", MAT, lambda x: M.log(gamma(M.exp(x))), lambda x: gammaln(M.exp(x)),
              lambda x: M.log(-gamma(M.exp(x))), id="log_of_gamma_of_positive"),

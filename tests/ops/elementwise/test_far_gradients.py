@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import scipy.special as sp
@@ -108,3 +110,13 @@ def test_polygamma_of_a_huge_order_far_below_0_is_infinite():
     f = symdnn.function([n, x], T.polygamma(n, x))
     found = f([171.0, 800, 800, 1e20], [-2000.3, -2000.3, -2000.7, -1e4 - 0.25])
     np.testing.assert_array_equal(found, [np.inf, np.inf, -np.inf, np.inf])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_log_of_gamma_is_nan_where_gamma_is_negative(dtype):
+    """Also far below 0, where gamma is too small for a number, and has no sign."""
+    x = T.vector("x", dtype)
+    x_data = np.array([-200.5, -40.5, -0.5, -201.5, -41.5, -1.5, 0.5, 200.5], dtype)
+    found = symdnn.function([x], T.log(T.gamma(x)))(x_data)
+    assert np.isnan(found[:3]).all()
+    np.testing.assert_allclose(found[3:], [math.lgamma(v) for v in x_data[3:]], rtol=1e-6)
