@@ -7,7 +7,7 @@ import pytest
 from symdnn.compat.theano import settings
 from symdnn.config import config as flags
 from symdnn.errors import ConfigError
-from tests.compat.in_process import run
+from tests.compat.theano.in_process import run
 
 
 def test_one_flag_by_both_names(theano):

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from symdnn.compat.theano.__main__ import main
-from tests.compat.in_process import run
+from tests.compat.theano.in_process import run
 
 
 def test_defaults_are_theanos_and_a_second_call_does_nothing():

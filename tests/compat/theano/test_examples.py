@@ -12,7 +12,7 @@ import pytest
 
 from tests.seeded import sampled
 
-FOLDER = Path(__file__).parent.parent.parent / "examples" / "theano"
+FOLDER = Path(__file__).parents[3] / "examples" / "theano"
 
 #: Of each program options of a short run, a bound on what it gives, and on that of a whole one.
 #: Chance is 0.5 for sentiments and bits, 0.1 for the classes, 0.0005 for bars.
