@@ -12,7 +12,7 @@ from symdnn.ops.attention.attention import Attention, AttentionGrad
 from symdnn.ops.nn.dropout import Dropout
 from symdnn.tensor.random import RandomStream
 from tests.seeded import new_rng
-from tests.stability.test_attention import (
+from tests.stable.test_attention import (
     BATCH,
     CAUSAL,
     FEATURES,

@@ -10,8 +10,8 @@ from typing import Any
 import mpmath as mp
 import numpy as np
 
-from tests.stability.dialects import Dialect, reduced
-from tests.stability.forms import POINTS
+from tests.stable.dialects import Dialect, reduced
+from tests.stable.forms import POINTS
 
 #: Digits: what 1 - sigmoid(900), 1 - erf(40), 1 - softmax(X) and a difference lose, and some more.
 #: Above 750 a logarithm costs mpmath seven times as much.
@@ -139,7 +139,7 @@ def evaluated(text: str, x: Any, move: str) -> Any:
 
 
 #: What :func:`truth` says of the programs of ``lab.short``: mpmath takes half a minute for them.
-#: Made by ``python -m tests.stability --truths``; a slow test makes them again.
+#: Made by ``python -m tests.stable --truths``; a slow test makes them again.
 KEPT = Path(__file__).parent / "truths.json"
 
 

@@ -1,4 +1,4 @@
-"""Counts of the table: ``python -m tests.stability [symdnn|pytensor|jax|torch ...]``.
+"""Counts of the table: ``python -m tests.stable [symdnn|pytensor|jax|torch ...]``.
 
 Runs the named packages (without names all that are installed) and prints how many programs have
 right values and right gradients, by family. ``--moved`` adds a variant of those that can be moved,
@@ -10,9 +10,9 @@ from __future__ import annotations
 import sys
 from collections import Counter
 
-from tests.stability.dialects import DIALECTS
-from tests.stability.lab import Case, plain, short, whole
-from tests.stability.truth import KEPT, to_keep
+from tests.stable.dialects import DIALECTS
+from tests.stable.lab import Case, plain, short, whole
+from tests.stable.truth import KEPT, to_keep
 
 
 def main() -> None:

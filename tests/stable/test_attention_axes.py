@@ -7,8 +7,8 @@ import symdnn.tensor as T
 from symdnn.ops.attention.attention import Attention, AttentionGrad
 from symdnn.stable import attention
 from tests.seeded import new_rng, sampled
-from tests.stability.test_attention import check
-from tests.stability.test_attention_operands import dropped, results_of
+from tests.stable.test_attention import check
+from tests.stable.test_attention_operands import dropped, results_of
 
 #: Letters of axes: b batch, w windows, g groups, r heads of a group, h heads, q, k, d, e features.
 SIZES = dict(b=2, w=3, g=2, r=3, h=4, q=5, k=6, d=8, e=7)

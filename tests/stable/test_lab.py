@@ -8,10 +8,10 @@ from symdnn.graph.tracing import tracing
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable
 from tests.seeded import sampled
-from tests.stability.dialects import Symdnn
-from tests.stability.forms import FORMS, Form
-from tests.stability.lab import Case, short, whole
-from tests.stability.truth import KEPT, leaves, to_keep
+from tests.stable.dialects import Symdnn
+from tests.stable.forms import FORMS, Form
+from tests.stable.lab import Case, short, whole
+from tests.stable.truth import KEPT, leaves, to_keep
 
 SQUARES = "squares of such numbers overflow, and scaling them costs every norm a pass"
 TANH = "it is the slope of tanh: a form that keeps its digits would cost every network"

@@ -12,7 +12,7 @@ from symdnn.ops.nn.softmax import Softmax
 from symdnn.ops.random.random_stream import RandomStream
 from symdnn.stable import shared_weights
 from tests.seeded import new_rng
-from tests.stability.test_attention import (
+from tests.stable.test_attention import (
     BATCH,
     BUFFER,
     FEATURES,

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from tests.stability.dialects import MOVES, REDUCTIONS, Dialect
-from tests.stability.forms import FORMS, Form
-from tests.stability.truth import excess, known_truth, leaves, noise
+from tests.stable.dialects import MOVES, REDUCTIONS, Dialect
+from tests.stable.forms import FORMS, Form
+from tests.stable.truth import excess, known_truth, leaves, noise
 
 DTYPES = ("float32", "float64")
 FACTORS = (1.0, -1.0, 3.0)
