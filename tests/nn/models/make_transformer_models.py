@@ -1,6 +1,6 @@
 """Outputs and gradients of other libraries' transformers, kept in transformer_models.npz.
 
-    python -m tests.nn.make_transformer_models
+    python -m tests.nn.models.make_transformer_models
 
 It needs PyTorch and Hugging Face's transformers, the tests do not. Weights are those of
 drawn_weights.py, by the names of the state dict. For each network of :func:`small`:

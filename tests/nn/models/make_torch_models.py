@@ -1,6 +1,6 @@
 """Outputs and gradients of PyTorch's networks, kept in torch_models.npz.
 
-    python -m tests.nn.make_torch_models
+    python -m tests.nn.models.make_torch_models
 
 It needs PyTorch and torchvision (CPU), the tests do not. Weights and images are those of
 drawn_weights.py. For each of torchvision's networks at full size ``name/state`` is a hash of the
