@@ -8,7 +8,7 @@ import pytest
 from symdnn.onnx import compile
 from symdnn.ops.attention.attention import Attention
 from tests.onnx.models import model
-from tests.onnx.test_recurrent import ops_of
+from tests.onnx.ops.test_recurrent import ops_of
 
 B, H, G, S, K, D = 2, 4, 2, 3, 5, 8
 

@@ -16,7 +16,7 @@ from symdnn.onnx import compile
 from symdnn.onnx.build.table import known_ops
 from tests.onnx.models import model
 
-DATA = np.load(Path(__file__).parent / "data" / "microsoft.npz")
+DATA = np.load(Path(__file__).parents[2] / "data" / "microsoft.npz")
 CASES = sorted({name.partition("/")[0] for name in DATA.files})
 #: Made of others that are tested, or with no kernel in ONNX Runtime for a CPU.
 WITHOUT_CASE = {

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from symdnn.onnx.build.table import known_ops
 
-PAGE = (Path(__file__).parents[2] / "docs" / "onnx.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "onnx.md").read_text(encoding="utf-8")
 
 
 def listed(name):
