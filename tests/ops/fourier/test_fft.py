@@ -9,7 +9,6 @@ import symdnn
 import symdnn.tensor as T
 from symdnn.errors import AxisError, OptionError, ShapeMismatch, TypeMismatch
 from symdnn.graph.evaluate import evaluate
-from symdnn.ops.fourier.transform import FFT
 from symdnn.tensor import theano_fft
 
 RNG = np.random.default_rng(3)
@@ -137,25 +136,3 @@ def test_errors_say_what_is_wanted():
         f(np.zeros((3, 0), "float32"))
     with pytest.raises(OptionError, match="'ortho' or 'no_norm'"):
         theano_fft.rfft(x, "forward")
-
-
-def test_a_transform_runs_by_pocketfft_into_the_plans_buffer(monkeypatch):
-    z = T.zmatrix("z")
-    f = symdnn.function([z], T.fft.ifft(T.fft.fft(z) * 2), mode=symdnn.Mode(target="cpu"))
-    np.testing.assert_allclose(f(Z[0]), 2 * Z[0], rtol=1e-12)
-    assert str(f.lowering_report()).count("scipy.pocketfft") == 2
-    from symdnn.cpu.fourier import pocketfft
-
-    monkeypatch.setattr(pocketfft, "module", lambda: None)  # SciPy under another name
-    g = symdnn.function([z], T.fft.fft(z), mode=symdnn.Mode(target="cpu"))
-    np.testing.assert_allclose(g(Z[0]), np.fft.fft(Z[0]), rtol=1e-12)
-    assert "scipy.pocketfft" not in g.lowering_report().kernels()
-
-
-def test_a_transform_overwrites_its_operand_at_the_last_use():
-    z = T.zmatrix("z")
-    f = symdnn.function([z], abs(T.fft.fft(z * 2)), mode=symdnn.Mode(target="cpu"))
-    f(Z[0])
-    (plan,) = f.plans()
-    (node,) = (n for n in f.fgraph.apply_nodes if isinstance(n.op, FFT))
-    assert node in {n for n, taken in plan.memory.in_place.items() if taken}
