@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from symdnn.compile.plan.plan import Plan
@@ -165,6 +166,18 @@ class LoopRunner:
         """Whether plans of the body are still in their caches; counts as a use of them."""
         caches = list(self.body.plan_caches())
         return all(any(cache.used(p) for cache in caches) for p in plans)
+
+    @contextmanager
+    def forgetting_plans_if_it_fails(self) -> Iterator[None]:
+        """Drop the plans of the body that were made inside, if an error leaves this context."""
+        before = self.body.plans()
+        try:
+            yield
+        except BaseException:  # Ctrl-C, too
+            for cache in self.body.plan_caches():
+                for plan in [p for p in cache.plans.values() if not any(p is q for q in before)]:
+                    cache.forget(plan)
+            raise
 
     def forget_inner_graphs(self) -> None:
         """Free the graphs of loops in the body: they are part of a graph of the whole."""

@@ -111,7 +111,7 @@ class CudaMemory:
         staged = self._staged(target.nbytes)
         np.copyto(staged, np.ascontiguousarray(array).reshape(-1).view(np.uint8))
         self.queue.copy_in(target.ptr, int(staged.ctypes.data), target.nbytes)
-        (self._in_flight if self._graph_staging is None else self._graph_staging).append(staged)
+        self.keep(staged)
 
     def download(self, buffer: RawArray) -> Any:
         """A fresh host array; waits for it."""
@@ -155,9 +155,10 @@ class CudaMemory:
         """Whether a capture is under way that keeps the host's current values in the graph."""
         return self._graph_staging is not None
 
-    def keep(self, array: RawArray) -> None:
-        """Keep ``array`` alive until the stream is synchronised."""
-        self._in_flight.append(array)
+    def keep(self, thing: object) -> None:
+        """Keep it alive until the stream is synchronised; in the capture of a loop, as long as the
+        graph."""
+        (self._in_flight if self._graph_staging is None else self._graph_staging).append(thing)
 
     def copy_out(self, source: RawArray, staged: Any = None) -> PendingCopy:
         """Enqueue a copy to the host, complete after :meth:`synchronize`.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,6 +18,7 @@ from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.capture import CaptureFailed
 from symdnn.gpu.execution.operands import Device
 from symdnn.gpu.kernels.copy import strided_copy
+from symdnn.graph.runtime import BoundPlan
 
 __all__ = ["LoopGraphs"]
 
@@ -51,6 +53,9 @@ class Body(Protocol):
     def is_current(self, plans: Sequence[Any]) -> bool:
         """Whether the plans are still in their caches."""
 
+    def forgetting_plans_if_it_fails(self) -> AbstractContextManager[None]:
+        """A context of a capture. What plans made inside have uploaded was captured, not done."""
+
     def forget_inner_graphs(self) -> None:
         """Free the graphs of loops in its steps."""
 
@@ -68,10 +73,13 @@ class _Captured:
             for k in sorted(moved):
                 given[k] = device.memory.empty(inputs[k].shape, inputs[k].dtype)
                 self.places.append((k, given[k]))
-            self.graph = device.capture(lambda: self.results.extend(body.work(given)))
-        self.plans = body.plans
-        self.arena_bytes = max((p.bound.memory.arena_bytes for p in self.plans), default=0)
-        self.reports = any(p.bound.reports for p in self.plans)
+            with body.forgetting_plans_if_it_fails():
+                self.graph = device.capture(lambda: self.results.extend(body.work(given)))
+        # Also those that a step has used and a later one has dropped: the graph keeps them.
+        used: dict[Any, None] = dict.fromkeys(b for b in self.kept if isinstance(b, BoundPlan))
+        self.plans = [p for p in body.plans if p.bound in used]
+        self.arena_bytes = max((bound.memory.arena_bytes for bound in used), default=0)
+        self.reports = any(bound.reports for bound in used)
 
     def run(self, inputs: Sequence[Any]) -> list[Any]:
         """The results of the loop, in the same memory each time."""

@@ -330,6 +330,8 @@ class CudaPlan(BoundPlan):
             return replay.run(entering)
         self._ran = True
         self.device.enqueued += len(self.runs)
+        if self.device.memory.captures_host_values:
+            self.device.memory.keep(self)
         separate = watcher is not None or self.strided_results or self._overlaps_updates(entering)
         values = self.steps.values(entering, separate)
         self.steps.allocate_results(values, targets)

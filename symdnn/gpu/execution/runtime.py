@@ -335,9 +335,12 @@ class CudaRuntime(Runtime):
     def constant(self, v: Constant) -> RawArray:
         """A constant's copy on the device, shared by equal constants."""
         key = v.key()
-        if key not in self._constants:
-            self._constants[key] = self.memory.upload(v.data, None)
-        return self._constants[key]
+        found = self._constants.get(key)
+        if found is None:
+            found = self.memory.upload(v.data, None)
+            if not self.memory.captures_host_values:  # else it is uploaded when a graph is launched
+                self._constants[key] = found
+        return found
 
     def placed(self, v: Constant) -> Any:
         """A constant on the device, or on the host for an integer scalar."""

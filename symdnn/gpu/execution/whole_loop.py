@@ -89,11 +89,8 @@ class GpuLoopFunction:
         self._stretch = max(_LEAST_AT_ONCE, _WORK_AT_ONCE // work)
         self._scratch = scratch_places(program)[-1]
         self._entries = collected_entries(op, code)
-        self._constants = {
-            i: device.memory.upload(r.value, None)
-            for i, r in enumerate(code.roles)
-            if r.kind == "constant"
-        }
+        self._given = {i: r.value for i, r in enumerate(code.roles) if r.kind == "constant"}
+        self._uploaded: dict[int, RawArray] = {}
         self._numbers = frozenset(
             i
             for i, r in enumerate(code.roles)
@@ -112,6 +109,8 @@ class GpuLoopFunction:
     def run(self, inputs: Sequence[Any]) -> list[Any] | None:
         """Outputs of the scan; None where it reports a failure."""
         op, memory = self.op, self.device.memory
+        if memory.captures_host_values:
+            memory.keep(self)
         inputs = _on_device(memory, inputs)
         given = op.split(inputs)
         n = int(given.steps)
@@ -119,12 +118,13 @@ class GpuLoopFunction:
         if n == 0:
             return None
         arrays = _Arrays(memory, op, given.initials, self._entries, n)
+        constants = self._constants()
         words = memory.empty((3,), "int64")
         scratch = memory.empty((max(self._scratch, 1),), "uint8")
         done = 0
         while True:
             end = min(done + self._stretch, arrays.room)
-            self._launch(done, end, words, scratch, self._placed(inputs, arrays))
+            self._launch(done, end, words, scratch, self._placed(inputs, arrays, constants))
             if self._reads:
                 done, ended, failed = map(int, memory.download(words))
                 if failed:
@@ -141,7 +141,18 @@ class GpuLoopFunction:
         args = (np.void(fields.tobytes()),)
         self.device.env().launch(self._function, (1,), (self._threads,), 0, args)
 
-    def _placed(self, inputs: Sequence[Any], arrays: _Arrays) -> list[int]:
+    def _constants(self) -> dict[int, RawArray]:
+        """The constants on the device. In the capture of a loop around this one they are the
+        graph's own, for which they are there when it is launched."""
+        memory = self.device.memory
+        found = self._uploaded or {i: memory.upload(a, None) for i, a in self._given.items()}
+        if not memory.captures_host_values:
+            self._uploaded = found
+        return found
+
+    def _placed(
+        self, inputs: Sequence[Any], arrays: _Arrays, constants: dict[int, RawArray]
+    ) -> list[int]:
         """The addresses of the arrays; of those on the host the numbers."""
         found = []
         for i, role in enumerate(self.roles):
@@ -151,7 +162,7 @@ class GpuLoopFunction:
             elif role.kind == "input":
                 found.append(inputs[role.number].ptr)
             elif role.kind == "constant":
-                found.append(self._constants[i].ptr)
+                found.append(constants[i].ptr)
             else:
                 found.append(getattr(arrays, role.kind)[role.number].ptr)
         return found
