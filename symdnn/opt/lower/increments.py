@@ -89,6 +89,8 @@ def increments_at_known_places(node: Apply, context: Context) -> Variable | None
     part = op.getter().infer(x.type, *(v.type for v in rest))
     if len(found) < len(lists) or part.broadcastable != y.type.broadcastable:
         return None
+    if any(y.type.shape[a] != part.shape[a] for a in places):
+        return None  # only a call knows whether it fits
     sums: Variable = ListedSums(places)(y, *map(Constant, found))
     return sums if is_zero(x) else Add()(x, sums)
 

@@ -368,3 +368,13 @@ def test_a_negative_number_has_no_bin():
     assert count(np.array([], "int64")).tolist() == [0, 0]
     with pytest.raises(AssertionError, match="integers of 0 or more"):
         count(np.array([3, -1]))
+
+
+@pytest.mark.parametrize("size", [7, None])
+def test_values_at_known_places_are_listed_if_their_size_is_known(size):
+    """A kernel of lists reads elements by numbers: it can't tell that a call has fewer."""
+    x, y = T.tensor("float32", (6,)), T.tensor("float32", (size,))
+    z = T.inc_subtensor(x[np.array([0, 1, 1, 2, 3, 4, 5])], y)
+    f = symdnn.function([x, y], z, mode=symdnn.Mode(target="cuda:sm_90"))
+    ops = [type(n.op).__name__ for n in f.fgraph.toposort()]
+    assert ("ListedSums" in ops) == (size is not None)
