@@ -178,7 +178,10 @@ def of_16_bits(text):
 
 #: The instruction that adds exact products of pairs of bfloat16 in float32, and how it gets them.
 PRODUCTS = "@llvm.x86.avx512bf16.dpbf16ps"
-PAIRS = re.compile(r" *= (bitcast|load)\b.*<\d+ x bfloat>")
+PAIRS = re.compile(
+    r" *= (bitcast|load)\b.*<\d+ x bfloat>| *store <\d+ x bfloat>"
+    r"|(declare| *= (tail )?call) <\d+ x bfloat> \(<\d+ x float>"
+)
 #: What may be done with float16: it is read, chosen, written, converted.
 MOVES = re.compile(
     r" *(= )?(bitcast|fpext|fptrunc|load|store|select|phi|getelementptr)\b(?!.*\bbfloat\b)"
