@@ -172,7 +172,7 @@ def test_by_torchrun_itself(tmp_path, without_fault):
 def manager():
     made = pmi.Manager(2, "127.0.0.1", pmi.mapping(["a", "a"]), "secret")
     yield made
-    made._process.stdin.close()
+    os.close(made.writes)
     assert made._process.wait(10) == 0  # as at the end of rank 0's process
     made._process.stdout.close()
 
