@@ -1,7 +1,7 @@
 """What programs written for Theano rely on: dtypes of numbers, disconnected inputs, modes.
 
-The other rules of its semantics are tested by its own names in ``tests/compat/test_semantics.py``,
-and where the ops are.
+The other rules of its semantics are tested by its own names in
+``tests/compat/theano/test_semantics.py``, and where the ops are.
 """
 
 import numpy as np

@@ -15,26 +15,20 @@ from symdnn.errors import (
     DistributedError,
     InputError,
     OptionError,
-    ShapeMismatch,
-    TypeMismatch,
 )
 from symdnn.graph.traverse import toposort
 from symdnn.nn.optimizers import base
 from symdnn.ops.collective.base import Collective
 from symdnn.ops.collective.overlapped import (
-    AllReduceStart,
-    AllReduceWait,
     AllSucceeded,
     StreamStart,
     StreamWait,
 )
 from symdnn.ops.collective.reductions import AllReduce
-from symdnn.ops.control.batching import Operand, batch_graph
 from symdnn.ops.core.gradient_control import Assert
 from symdnn.ops.lowered.transfer import GpuFromHost, HostFromGpu
 from symdnn.ops.nn.normalization import layer_norm
 from symdnn.world import process
-from symdnn.world.communicator import Communicator
 from symdnn.world.group import Group
 from symdnn.world.launcher import Launched
 
@@ -392,29 +386,6 @@ def test_what_reads_the_agreement_stays_behind_it():
     assert names(nodes)[-2:] == ["AllSucceeded", "Add"]
 
 
-def test_a_batch_of_calls_is_one_collective():
-    x = T.matrix("x")
-    builds = [
-        lambda v: dist.all_reduce(v, group=GROUP), lambda v: dist.all_gather(v, group=GROUP),
-        lambda v: dist.reduce_scatter(v, group=GROUP), lambda v: dist.broadcast(v, group=GROUP),
-        lambda v: dist.all_to_all(v, group=GROUP), lambda v: dist.reduce(v, group=GROUP),
-        lambda v: dist.permute(v, [(0, 2)], group=GROUP),
-    ]  # fmt: skip
-    rng = np.random.default_rng(0)
-    values = [rng.normal(size=(2, 6)).astype("float32") for _ in range(N)]
-    for build in builds:
-        one = T.vector("one")
-        (found,) = batch_graph([build(one)], {one: Operand(x, True)})
-        stacked = found.value
-        assert found.stacked
-        assert sum(isinstance(n.op, Collective) for n in toposort([stacked])) == 1
-        got = dist.simulate([stacked], [{x: v} for v in values])
-        for lane in range(2):
-            want = dist.simulate([build(one)], [{one: v[lane]} for v in values])
-            for a, b in zip(got, want):
-                np.testing.assert_allclose(a[0][lane], b[0])
-
-
 def test_groups_and_meshes(of_three):
     assert dist.rank() == 1
     mesh = dist.Mesh({"data": 1, "tensor": -1})
@@ -431,30 +402,6 @@ def test_groups_and_meshes(of_three):
     for ranks in ((), (0, 0), (-1,)):
         with pytest.raises(OptionError, match="different ranks"):
             Group(ranks)
-
-
-def test_arguments_that_make_no_sense():
-    x, b = T.vector("x"), T.vector("b", dtype="bool")
-    with pytest.raises(OptionError, match="op='avg'; wanted one of sum, mean"):
-        dist.all_reduce(x, "avg")
-    with pytest.raises(OptionError, match="reduce_scatter: op='max'"):
-        dist.reduce_scatter(x, "max")
-    with pytest.raises(TypeMismatch, match="a dtype that has a sum"):
-        dist.all_reduce(b)
-    with pytest.raises(TypeMismatch, match="a dtype that has a mean"):
-        dist.all_reduce(T.ivector(), "mean")
-    with pytest.raises(OptionError, match="broadcast: root=3; wanted from 0 to 2"):
-        dist.broadcast(x, 3, group=GROUP)
-    with pytest.raises(ShapeMismatch, match="a first dimension that 3 ranks divide"):
-        dist.reduce_scatter(T.tensor("float32", (4,)), group=GROUP)
-    with pytest.raises(OptionError, match="at most once"):
-        dist.permute(x, [(0, 1), (0, 2)], group=GROUP)
-    with pytest.raises(TypeMismatch, match="group"):
-        dist.all_reduce(x, group=[0, 1])
-    with pytest.raises(TypeMismatch, match="a token of dtype float32"):
-        dist.recv((3,), "float32", 0, after=T.dvector(), group=GROUP)
-    with pytest.raises(OptionError, match="distributed=3"):
-        nn.optim.sgd((x**2).sum(), [symdnn.shared(np.ones(2, "float32"))], distributed=3)
 
 
 def test_updates_without_a_gradient_are_refused(of_three):
@@ -475,12 +422,3 @@ def test_without_mpi_host_values_are_refused(of_three):
     f = symdnn.function([x], dist.all_gather(x))
     with pytest.raises(DistributedError, match="moved by MPI"):
         f([1.0])
-
-
-def test_halves_are_printed_and_pickled():
-    import pickle
-
-    for op in (AllReduceStart(GROUP, "max"), AllReduceWait(2), AllSucceeded(GROUP)):
-        assert pickle.loads(pickle.dumps(op)) == op
-    assert str(AllReduceStart(GROUP, "max")) == "AllReduceStart{group=world(3), op=max}"
-    assert Communicator.size.fget is not None

@@ -64,7 +64,7 @@ def test_device_tests_expect_what_is_compiled(files, of, one_in):
         ["tests/compile/modes/test_checking_modes.py", "-k", "sgd or loops", "--one-in", "9"],
         *(
             pytest.param([f"tests/{folder}"], marks=pytest.mark.slow, id=folder)
-            for folder in ("compile", "tensor", "ops", "stability")
+            for folder in ("compile", "tensor", "ops", "stable")
         ),
     ],
     ids=lambda which: which[0],

@@ -10,11 +10,11 @@ import numpy as np
 
 from symdnn.errors import AxisError, IndexOutOfRange, TypeMismatch
 from symdnn.graph.op import Axes, Batched, Grads, Host, Shapes, Types, Vars
-from symdnn.graph.type import TensorType, numpy_dtype
+from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array
 from symdnn.graph.variable import Variable
 from symdnn.ops.array.join import join
-from symdnn.ops.array.sort import argsort, sort
+from symdnn.ops.array.sort import argsort, ordered, sort
 from symdnn.ops.array.take import take, take_along_axis
 from symdnn.ops.core.composed import Composed, vjp_of_expressions
 from symdnn.ops.core.lanes import on_lanes
@@ -79,7 +79,7 @@ class OrderStatistics(_Selection):
     def reference(self, *inputs: Array) -> Array:
         x, places = inputs
         self.check_places(x, places)
-        wide = x.astype(np.float32) if x.dtype == numpy_dtype("bfloat16") else x
+        wide = ordered(x)
         if 0 < x.shape[self.axis] < MIN_SELECTED:
             return np.sort(wide, self.axis).take(places, self.axis).astype(x.dtype, copy=False)
         found = _selected(np.moveaxis(wide, self.axis, -1), places)

@@ -21,7 +21,7 @@ from symdnn.ops.core.dtype import upcast
 from symdnn.ops.core.lanes import on_lanes
 from symdnn.ops.core.shape import as_dim, static_dim
 
-__all__ = ["ArgSort", "SearchSorted", "Sort", "TopK", "Unique"]
+__all__ = ["ArgSort", "SearchSorted", "Sort", "TopK", "Unique", "ordered"]
 
 #: The length of a table of integers: so many times their number, or this.
 _TABLE_NUMBERS, _SMALL_TABLE = 4, 1 << 10
@@ -38,7 +38,7 @@ class Sort(Op):
         return _with_axis(self, x, self.axis)
 
     def reference(self, x: Array) -> Array:
-        return np.sort(_ordered(x), axis=self.axis).astype(x.dtype, copy=False)
+        return np.sort(ordered(x), axis=self.axis).astype(x.dtype, copy=False)
 
     def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [shapes[0]]
@@ -65,7 +65,7 @@ class ArgSort(Op):
         return _with_axis(self, x, self.axis).with_dtype("int64")
 
     def reference(self, x: Array) -> Array:
-        found = np.argsort(_ordered(x), axis=self.axis, kind="stable")
+        found = np.argsort(ordered(x), axis=self.axis, kind="stable")
         return found.astype(np.int64, copy=False)
 
     def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
@@ -78,9 +78,10 @@ class ArgSort(Op):
         return on_lanes(replace(self, axis=self.axis + 1), inputs, axes)
 
 
-def _ordered(x: Array) -> Array:
-    """Numbers that NumPy sorts with NaN last, which it does not do for bfloat16."""
-    return x.astype(np.float32) if x.dtype == numpy_dtype("bfloat16") else x
+def ordered(x: Array) -> Array:
+    """Numbers that NumPy sorts rightly: in bfloat16 it does not put NaN last, and long vectors of
+    float16 come out of order on processors with AVX-512."""
+    return x.astype(np.float32) if x.dtype in (np.float16, numpy_dtype("bfloat16")) else x
 
 
 def _with_axis(op: Op, x: TensorType, axis: int) -> TensorType:
@@ -154,7 +155,7 @@ class TopK(MultiOp):
     def reference(self, x: Array, k: Array) -> tuple[Array, ...]:
         count, n = int(k), x.shape[self.axis]
         self._check(abs(count), n)
-        x, whole = _ordered(x), x
+        x, whole = ordered(x), x
         if count < 0:
             order = np.argsort(x, axis=self.axis, kind="stable")
         else:
@@ -316,9 +317,10 @@ class Unique(MultiOp):
         flat = x.reshape(-1) if self.axis is None else x
         if self.axis is None and (of_range := _unique_of_range(flat, **ask)) is not None:
             return of_range
-        found = np.unique(flat, **ask)
+        found = np.unique(ordered(flat), **ask)
         first, *rest = found if isinstance(found, tuple) else (found,)
-        return (first, *(r.reshape(-1).astype(np.int64, copy=False) for r in rest))
+        more = (r.reshape(-1).astype(np.int64, copy=False) for r in rest)
+        return (first.astype(x.dtype, copy=False), *more)
 
     def shapes(self, types: Types, shapes: Shapes, host: Host) -> None:
         return None

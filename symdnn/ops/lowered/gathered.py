@@ -16,6 +16,7 @@ from symdnn.graph.op import Host, Op, Shapes, Types
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array
 from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, AdvancedSubtensor
+from symdnn.ops.array.index import IncSubtensor
 from symdnn.ops.array.slices import IndexPattern, as_python, pattern_text
 from symdnn.ops.core.dtype import is_narrow_float
 
@@ -139,7 +140,10 @@ class PlacedSums(Op):
 
     def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         pairs = zip(self.host_inputs, self.static, strict=True)
-        return [tuple(host[i] if s is None else s for i, s in pairs)]
+        whole = tuple(host[i] if s is None else s for i, s in pairs)
+        for part, t, shape in zip(self.parts, types, shapes):
+            IncSubtensor(part).shapes([t.with_shape(self.static), t], [whole, shape], {})
+        return [whole]
 
     def places(self) -> Sequence[tuple[Any, ...]]:
         """The parts as NumPy's indices."""

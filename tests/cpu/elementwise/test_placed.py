@@ -8,6 +8,7 @@ import symdnn.tensor as T
 from symdnn.config import config
 from symdnn.cpu.elementwise import placed
 from symdnn.cpu.elementwise.placed import PlacedSumsKernel
+from symdnn.errors import ShapeMismatch
 from symdnn.graph.type import TensorType
 from symdnn.ops.lowered.gathered import PlacedSums
 from tests.cpu.harness import call_of, compiled, launched
@@ -97,3 +98,19 @@ def test_functions_with_loops_keep_increments():
     inside, _ = symdnn.scan(lambda k, v: v * v + k, T.arange(3.0), x[0])
     f = symdnn.function([x], symdnn.grad(inside[-1] + (d**2).sum(), x))
     assert not any(isinstance(n.op, PlacedSums) for n in f.fgraph.toposort())
+
+
+@pytest.mark.parametrize("size", [30, 100_000])
+@pytest.mark.parametrize("given", [(98, 99), (99, 1), (100, 99), (99, 50)])
+def test_a_value_has_the_size_of_its_part(size, given):
+    """A size that only a call knows is an error, as for an increment: it does not broadcast."""
+    x, y, z = T.fvector("x"), T.fvector("y"), T.fvector("z")
+    into = T.inc_subtensor(T.zeros_like(x)[1:], y)
+    f = symdnn.function([x, y, z], T.inc_subtensor(into[:-1], -z))
+    assert any(isinstance(n.op, PlacedSums) for n in f.fgraph.toposort())
+    n = [size * k // 100 if k < 98 else size + k - 100 for k in given]
+    arrays = [np.ones(m, "float32") for m in (size, *n)]
+    with pytest.raises(ShapeMismatch, match="that of the indexed part"):
+        f(*arrays)
+    arrays = [np.ones(m, "float32") for m in (size, size - 1, size - 1)]
+    np.testing.assert_array_equal(f(*arrays), [-1.0, *[0.0] * (size - 2), 1.0])

@@ -7,6 +7,7 @@ import symdnn
 import symdnn.tensor as T
 from symdnn.graph.evaluate import evaluate
 from symdnn.ops.array.sets import IsIn
+from symdnn.ops.array.sort import Sort, Unique
 
 DTYPES = ["int8", "uint8", "int32", "int64", "uint64", "bool", "complex64"]
 FLOATS = ["float16", "bfloat16", "float32", "float64"]
@@ -65,3 +66,21 @@ def test_different_elements(rng, dtype, size):
         for found, wanted in zip(f(a), want, strict=True):
             np.testing.assert_array_equal(found, wanted)
             assert found.dtype == wanted.dtype
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_orders_of_long_lines_of_narrow_floats(rng, dtype):
+    """NumPy's own sort of these leaves long lines out of order, or NaN between numbers."""
+    kind = T.tensor(dtype, ()).type.numpy
+    a = (np.round(3 * rng.normal(size=70_000)) / 8).astype(kind)
+    a[::7] = np.nan
+    wide = a.astype("float32")
+    ordered = np.sort(wide)
+    values, counts = np.unique(wide, return_counts=True)
+    x = T.tensor(dtype, (None,))
+    found = Sort(0).reference(a), *Unique(return_counts=True).reference(a)
+    made = symdnn.function([x], [T.sort(x), *T.unique(x, return_counts=True)])(a)
+    for own in (found, made):
+        assert own[0].dtype == own[1].dtype == kind
+        for got, wanted in zip(own, (ordered, values, counts), strict=True):
+            np.testing.assert_array_equal(got.astype(wanted.dtype), wanted)
