@@ -7,12 +7,9 @@ MPI does not know, are computed in float32 and rounded once.
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
-import os
 from collections.abc import Callable, Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -52,22 +49,8 @@ def world_of_mpi() -> tuple[int, int, int, int]:
     world = mpi.COMM_WORLD
     here = world.Split_type(mpi.COMM_TYPE_SHARED)
     found = world.Get_rank(), world.Get_size(), here.Get_rank(), here.Get_size()
-    here.Barrier()
-    if here.Get_rank() == 0:
-        _unlink_shared_memory()
     here.Free()
     return found
-
-
-def _unlink_shared_memory() -> None:
-    """Remove the file of MPICH's shared memory, which all ranks of this machine have mapped by now.
-
-    MPICH removes it at the end, which ranks that are killed do not come to.
-    """
-    with contextlib.suppress(OSError):
-        words = [line.split() for line in Path("/proc/self/maps").read_text("utf-8").splitlines()]
-        for path in {w[-1] for w in words if w[-1].startswith("/dev/shm/mpich_shm_")}:
-            os.unlink(path)
 
 
 def told_by_first(text: str) -> str:

@@ -46,13 +46,14 @@ class Manager:
 
     def __init__(self, size: int, host: str, placement: str, key: str) -> None:
         command = [sys.executable, "-I", "-S", __file__, str(size), host, placement]
+        # It lives until its standard input is closed, which the end of this process does. A file
+        # object would be closed at the end of Python, and MPI ends after that.
+        reads, self.writes = os.pipe()
         pipe = subprocess.PIPE
-        # It lives until its standard input is closed, which the end of this process does.
-        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
-        assert self._process.stdin is not None, "it is a pipe"
+        self._process = subprocess.Popen(command, stdin=reads, stdout=pipe, text=True)
+        os.close(reads)
+        os.write(self.writes, f"{key}\n".encode())
         assert self._process.stdout is not None, "it is a pipe"
-        self._process.stdin.write(key + "\n")
-        self._process.stdin.flush()
         self.port = int(self._process.stdout.readline())
 
 

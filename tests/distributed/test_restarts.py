@@ -168,11 +168,35 @@ def test_by_torchrun_itself(tmp_path, without_fault):
 # -- the process manager --------------------------------------------------------------------------
 
 
+#: Python ends, and then the process waits, as MPI's end does for other ranks.
+ENDS_LATE = """
+import ctypes
+from symdnn.world import pmi
+made = pmi.Manager(1, "127.0.0.1", pmi.mapping(["a"]), "secret")
+ctypes.pythonapi.Py_AtExit(ctypes.cast(ctypes.CDLL(None).pause, ctypes.c_void_p))
+print(made.port, flush=True)
+"""
+
+
+def test_the_manager_is_there_at_the_end_of_mpi_which_comes_after_pythons():
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", ENDS_LATE], stdout=pipe, text=True) as one:
+        port = int(one.stdout.readline())
+        time.sleep(1)
+        try:
+            assert one.poll() is None
+            with socket.create_connection(("127.0.0.1", port)) as line:
+                line.sendall(b"secret\ncmd=finalize\n")
+                assert line.recv(100) == b"cmd=finalize_ack rc=0\n"
+        finally:
+            one.kill()
+
+
 @pytest.fixture
 def manager():
     made = pmi.Manager(2, "127.0.0.1", pmi.mapping(["a", "a"]), "secret")
     yield made
-    made._process.stdin.close()
+    os.close(made.writes)
     assert made._process.wait(10) == 0  # as at the end of rank 0's process
     made._process.stdout.close()
 
