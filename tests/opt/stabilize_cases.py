@@ -66,8 +66,6 @@ FORMS = [
              lambda x: 2 - M.exp(x)),
     RuleCase("gelu_written_out", MAT, lambda x: 0.5 * x * erfc(x * -(0.5**0.5)), gelu,
              lambda x: 0.5 * x * erfc(x * -0.7)),
-    RuleCase("gelu_written_out", MAT, lambda x: x * erfc(x * -(0.5**0.5)) / 2, gelu,
-             lambda x: x * erfc(x * -(0.5**0.5)) / 3),
     RuleCase("exp_minus_one_over_x", MAT, lambda x: M.expm1(x) / x, exprel,
              lambda x: M.expm1(x) / A.sqr(x)),
     RuleCase("one_minus_exp_over_x", MAT, lambda x: -M.expm1(-x) / x, lambda x: exprel(-x),

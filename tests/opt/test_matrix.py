@@ -90,6 +90,7 @@ ELSEWHERE: dict[str, str] = {
 
 #: Pairs that need more, and where they are tested.
 PAIRS: dict[tuple[str, str], str] = {
+    ("gelu_written_out", "TrueDiv"): "tests/stable/test_activations.py: divided by 2",
     ("constant_folding", "BinomialCheckpoint"): "there is a loop in its graph: it is never folded",
     ("local_dnn_activation", "Minimum"): "cudnn/test_lowering.py: of a relu that is cuDNN's",
     ("pool_grad_to_onednn", "AveragePoolGrad"): "tests/cpu/onednn/test_onednn.py: windows",

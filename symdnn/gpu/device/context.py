@@ -122,6 +122,11 @@ class Context:
         if pushed:
             self._primary.pop()
 
+    @property
+    def is_locked(self) -> bool:
+        """Whether this thread holds its lock."""
+        return bool(self.lock._is_owned())  # type: ignore[attr-defined]
+
     def _make_current(self) -> bool:
         """Make the context current. Returns whether it has to be popped afterwards.
 
@@ -378,7 +383,10 @@ def existing_context() -> Context | None:
 
     It makes none: None tells kernels that a plan is for a described device.
     """
-    return _thread.held[-1] if _thread.held else next(iter(_contexts.values()), None)
+    held = _thread.held
+    while held and not held[-1].is_locked:  # Ctrl-C came as it was left
+        held.pop()
+    return held[-1] if held else next(iter(_contexts.values()), None)
 
 
 def most_shared_bytes() -> int:

@@ -51,6 +51,7 @@ class Device:
 
     def __init__(self, backwards):
         self.memory = SimpleNamespace(
+            captures_host_values=False,
             empty=lambda shape, dtype: held(np.zeros(shape, np.dtype(dtype))),
             upload=lambda array, _: held(np.array(array)), download=seen,
         )  # fmt: skip
