@@ -2,9 +2,10 @@
 
 Launchers such as torchrun start no MPI. MPICH finds its other processes through PMI-1, lines of
 text on a socket: who there is, keys and values, barriers. A process beside rank 0 answers them (MPI
-starts with Python's lock held, so no thread could). It ends with rank 0. This file is a program,
-too, which imports nothing of symdnn: ``python pmi.py SIZE HOST MAPPING``, with a key on its
-standard input.
+starts with Python's lock held, so no thread could). It ends with the last rank: MPICH takes its
+leave as a process ends, and does not survive it if nobody answers. This file is a program, too,
+which imports nothing of symdnn: ``python pmi.py SIZE HOST MAPPING``, with a key on its standard
+input.
 """
 
 from __future__ import annotations
@@ -15,11 +16,14 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Sequence
 
 __all__ = ["Manager", "join", "mapping"]
 
 _VARIABLES = ("PMI_FD", "PMI_RANK", "PMI_SIZE")
+#: How long the manager stays for the other ranks once rank 0 has ended.
+_LEAVING_S = 60.0
 
 
 def mapping(hosts: Sequence[str]) -> str:
@@ -137,19 +141,23 @@ def _serve(line: socket.socket, answers: _Answers, key: str) -> None:
 
 
 def _main(size: int, host: str, placement: str) -> None:
-    """Print the port, and answer until the standard input ends."""
+    """Print the port, and answer until the standard input and the lines of all ranks end."""
     key = sys.stdin.readline().strip()
     listener = socket.create_server((host, 0), backlog=size)
     print(listener.getsockname()[1], flush=True)
-    answers = _Answers(size, placement)
+    answers, serving = _Answers(size, placement), list[threading.Thread]()
 
     def accept() -> None:
         while True:
             line, _ = listener.accept()
-            threading.Thread(target=_serve, args=(line, answers, key), daemon=True).start()
+            serving.append(threading.Thread(target=_serve, args=(line, answers, key), daemon=True))
+            serving[-1].start()
 
     threading.Thread(target=accept, daemon=True).start()
     sys.stdin.read()
+    end = time.monotonic() + _LEAVING_S
+    for thread in serving:
+        thread.join(max(0.0, end - time.monotonic()))
     os._exit(0)
 
 

@@ -223,6 +223,22 @@ def test_values_of_one_rank_are_found_by_the_other(manager):
     assert values == ["a=b c", "unknown", "(vector,(0,1,2))"]
 
 
+def test_the_manager_stays_until_the_last_rank_has_taken_its_leave():
+    """MPICH does so as a process ends, and reads through a bad pointer if nobody answers."""
+    made = pmi.Manager(2, "127.0.0.1", pmi.mapping(["a", "a"]), "secret")
+    with socket.create_connection(("127.0.0.1", made.port)) as line, line.makefile("r") as lines:
+        line.settimeout(10)
+        line.sendall(b"secret\ncmd=get_appnum\n")
+        assert lines.readline() == "cmd=appnum appnum=0 rc=0\n"
+        os.close(made.writes)  # as at the end of rank 0's process
+        with pytest.raises(subprocess.TimeoutExpired):
+            made._process.wait(0.5)
+        line.sendall(b"cmd=finalize\n")
+        assert lines.readline() == "cmd=finalize_ack rc=0\n"
+    assert made._process.wait(10) == 0
+    made._process.stdout.close()
+
+
 def test_a_stranger_gets_no_answer(manager):
     assert asked(manager, "guess", "cmd=get_my_kvsname") == []
 
