@@ -83,6 +83,10 @@ def _compile(text: str, path: Path) -> None:
         out.replace(path)
 
 
+#: Bytes behind a workspace that are watched.
+_GUARD_BYTES = 1024
+
+
 class HostEnv:
     """A launch environment whose device is this machine's memory."""
 
@@ -90,8 +94,10 @@ class HostEnv:
 
     def __init__(self, workspace_bytes: int = 0, node: int = 7, backwards: bool = False) -> None:
         self.node, self.backwards = node, backwards
-        self._scratch = aligned(workspace_bytes + 16)
+        # It is at a multiple of 64 bytes, as in an arena, and what is behind it is another's.
+        self._scratch = aligned(workspace_bytes + 64 + _GUARD_BYTES, 256)[64:]
         self._scratch[:] = 0xA5  # what a kernel finds in its workspace is not zero
+        self._behind = self._scratch[workspace_bytes:]
         self._word = np.zeros(TICKETS_AT // 4 + TICKET_COUNT, np.int32)
         self.workspace = self._scratch.ctypes.data
         self.error_word = self._word.ctypes.data
@@ -114,6 +120,11 @@ class HostEnv:
         status = function(*(ctypes.c_void_p(a.ctypes.data) for a in (parameters, *three)))
         backwards.value = False
         assert status == 0, "threads of a block did not meet at a barrier"
+        self.check_workspace()
+
+    def check_workspace(self) -> None:
+        """Nothing was written behind the workspace."""
+        assert (self._behind == 0xA5).all(), "a kernel wrote behind its workspace"
 
 
 def aligned(nbytes: int, boundary: int = 64) -> Any:

@@ -57,8 +57,8 @@ _FEW_ELEMENTS = 1 << 22
 _RANKS = 3
 MOST_STACK = 65535  # of a grid's third dimension
 _ALIGNMENT_BYTES, _VECTOR_BYTES = 256, 16
-#: The workspace beside the factors.
-OTHER_BYTES = WORKSPACE_BYTES + _ALIGNMENT_BYTES
+#: The workspace beside the factors: cuBLASLt's, and what aligns the factors and the sums.
+OTHER_BYTES = WORKSPACE_BYTES + 2 * _ALIGNMENT_BYTES
 
 
 @dataclass(frozen=True)

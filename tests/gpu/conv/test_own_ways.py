@@ -75,6 +75,7 @@ def computed(s: ConvSignature, given: dict[str, Any], number: int, **factors: fl
     run = candidate.prepared(s, None)
     run.load(env)
     run(env, arrays, **factors)
+    env.check_workspace()
     return memory[role].transpose(np.argsort(order))
 
 
