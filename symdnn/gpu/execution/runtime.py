@@ -85,8 +85,8 @@ class CudaRuntime(Runtime):
         """Raise errors of earlier calls. The device is locked."""
         if self.pending_check:
             self._wait_for_errors()
-        elif self.word[0]:
-            self.check_errors()
+        else:
+            self.raise_finished_errors()
 
     def settle(self) -> None:
         """Raise errors of all calls so far; waits for calls that can report errors."""
