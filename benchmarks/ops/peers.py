@@ -14,8 +14,6 @@ import types
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-import numpy as np
-
 from benchmarks.cpu.nest import Nest
 from benchmarks.gpu import rows as gpu_rows
 from benchmarks.ops.program import NotThere, operands, outputs
