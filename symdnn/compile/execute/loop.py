@@ -183,7 +183,7 @@ class LoopRunner:
         return all(any(cache.used(p) for cache in caches) for p in plans)
 
     def is_ready(self) -> bool:
-        """Whether the steps may be captured in this call."""
+        """Whether the steps may be captured in the next call."""
         return True
 
     def forgetting_plans_if_it_fails(self) -> AbstractContextManager[None]:

@@ -54,7 +54,7 @@ class Body(Protocol):
         """The number of steps."""
 
     def is_ready(self) -> bool:
-        """Whether a first graph may be made in this call."""
+        """Whether a first graph may be made after a call like the last :meth:`work`."""
 
     def is_current(self, plans: Sequence[Any]) -> bool:
         """Whether the plans are still in their caches."""
@@ -122,6 +122,8 @@ class _Signature:
         self.calls = self.captures = 0
         self.last: Pointers | None = None
         self.plans: list[Any] = []
+        #: Whether the last call ran in such a way that the next one may be captured.
+        self.ready = False
         #: How much the last call enqueued step by step.
         self.enqueued = 0
         self.moved: set[int] = set()
@@ -163,7 +165,7 @@ class LoopGraphs:
         changed = state.changed([a.ptr if isinstance(a, RawArray) else None for a in inputs])
         if changed or (state.captured and not body.is_current(state.captured.plans)):
             state.captured = None
-        if state.calls > _CALLS_BEFORE_CAPTURE and (state.captures or body.is_ready()):
+        if state.calls > _CALLS_BEFORE_CAPTURE and (state.captures or state.ready):
             state.moved |= changed
             if state.captured is None and state.captures >= _CAPTURES_IN_PLACE:
                 state.moved |= {k for k, a in enumerate(inputs) if isinstance(a, RawArray)}
@@ -176,6 +178,7 @@ class LoopGraphs:
         before = self.device.enqueued
         results = body.work(inputs)
         state.plans, state.enqueued = body.plans, self.device.enqueued - before
+        state.ready = body.is_ready()
         return results
 
     def forget(self, inputs: Sequence[Any]) -> None:
