@@ -281,7 +281,8 @@ def test_a_loop_whose_inputs_move_one_after_the_other_keeps_one_graph(monkeypatc
     bound = SimpleNamespace(loop_obstacle=lambda: "", runs=[1], memory=memory, loop_state="")
     body = SimpleNamespace(
         plans=[SimpleNamespace(bound=bound)], work=lambda inputs: ["by steps"], steps=lambda i: 5,
-        is_current=lambda plans: True, forget_inner_graphs=lambda: None,
+        is_current=lambda plans: True, forget_inner_graphs=lambda: None, is_ready=lambda: True,
+        note_captured=lambda plans, inputs: None,
     )  # fmt: skip
     arena = SimpleNamespace(reserve=lambda nbytes: None)
     memory = SimpleNamespace(captures_host_values=False)
