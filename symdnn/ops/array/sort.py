@@ -317,6 +317,10 @@ class Unique(MultiOp):
         flat = x.reshape(-1) if self.axis is None else x
         if self.axis is None and (of_range := _unique_of_range(flat, **ask)) is not None:
             return of_range
+        alone = not (self.return_index or self.return_inverse or self.return_counts)
+        if alone and self.axis is None and x.dtype.kind in "iub":
+            # NumPy hashes integers if nothing is counted, which takes six times as long.
+            return (np.unique(flat, return_counts=True)[0],)
         found = np.unique(ordered(flat), **ask)
         first, *rest = found if isinstance(found, tuple) else (found,)
         more = (r.reshape(-1).astype(np.int64, copy=False) for r in rest)
