@@ -1,4 +1,4 @@
-"""Kernels with a grid of two dimensions take any number of columns: their blocks go on to others."""
+"""Kernels with a grid of two dimensions take any number of columns: blocks go on to others."""
 
 from __future__ import annotations
 
