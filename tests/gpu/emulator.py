@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from symdnn.gpu.codegen.launches import MOST_BLOCKS_BESIDE
 from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.error_codes import TICKET_COUNT, TICKETS_AT
 from symdnn.graph.kernel import Call
@@ -113,6 +114,7 @@ class HostEnv:
         return library(source, name)
 
     def launch(self, function: Any, grid: Any, block: Any, shared_bytes: int, args: Any) -> None:
+        assert max((1, *grid[1:])) <= MOST_BLOCKS_BESIDE, f"a driver refuses the grid {grid}"
         parameters = np.frombuffer(args[0].tobytes(), np.uint8)
         three = [np.array((*sizes, 1, 1)[:3], np.uint32) for sizes in (grid, block)]
         backwards = ctypes.c_int.in_dll(_runner(), "shim_backwards")
