@@ -99,8 +99,8 @@ class _Captured:
     def run(self, inputs: Sequence[Any]) -> list[Any]:
         """The results of the loop, in the same memory each time.
 
-        Where kernels report errors, no more than two calls are enqueued, so that these are raised by
-        one of the next calls.
+        Where kernels report errors, no more than two calls are enqueued, so that one of the next
+        calls raises these.
         """
         in_flight = self.in_flight
         if in_flight is not None and in_flight.begin((), False):
