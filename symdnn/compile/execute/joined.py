@@ -52,6 +52,10 @@ def loops_of(runners: Sequence[Runner]) -> Iterator[LoopRunner]:
 class Joined:
     """Runs regions, as one graph where they repeat. It has the interface of a loop's steps."""
 
+    #: The most kernels and copies in one graph: of more the host's work is a small part, and a
+    #: second capture would need their memory twice for a while.
+    most_nodes = 2048
+
     def __init__(self, program: Program, runners: Sequence[Runner], runtime: Runtime) -> None:
         self.runners, self.outputs = runners, program.outputs
         self.entering = _entering(program)

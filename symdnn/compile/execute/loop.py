@@ -30,6 +30,9 @@ Step = Callable[[list[Any], list[Any]], Sequence[Any]]
 class LoopRunner:
     """Runs a loop, with the plans made for its body so far."""
 
+    #: The most kernels and copies in one graph of all steps.
+    most_nodes = 65536
+
     def __init__(self, region: Loop, body: Executor, runtime: Runtime) -> None:
         self.region, self.body, self.runtime = region, body, runtime
         op = region.node.op

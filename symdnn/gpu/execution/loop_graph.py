@@ -25,7 +25,6 @@ from symdnn.graph.runtime import BoundPlan
 
 __all__ = ["LoopGraphs"]
 
-_MAX_NODES = 65536  # kernels and copies in one graph
 _MAX_HOST_BYTES = 1 << 16  # of a host array whose values become part of a graph
 _MAX_SIGNATURES = 8
 #: Captures of one signature: plans are dropped, and addresses change.
@@ -42,6 +41,9 @@ Pointers = list[int | None]
 
 class Body(Protocol):
     """The loop of a :class:`LoopGraphs`."""
+
+    #: The most kernels and copies in one graph.
+    most_nodes: int
 
     @property
     def plans(self) -> list[Any]:
@@ -97,8 +99,8 @@ class _Captured:
     def run(self, inputs: Sequence[Any]) -> list[Any]:
         """The results of the loop, in the same memory each time.
 
-        Where kernels report errors, no more than two calls are enqueued, so that these are raised
-        by one of the next calls.
+        Where kernels report errors, no more than two calls are enqueued, so that one of the next
+        calls raises these.
         """
         in_flight = self.in_flight
         if in_flight is not None and in_flight.begin((), False):
@@ -196,8 +198,8 @@ class LoopGraphs:
     def _capture(self, state: _Signature, inputs: Sequence[Any], body: Body) -> None:
         plans, steps = [p.bound for p in state.plans], body.steps(inputs)
         why = next((found for p in plans if (found := p.loop_obstacle())), "")
-        if not why and state.enqueued > _MAX_NODES:
-            why = f"its {steps} steps launch more than {_MAX_NODES} kernels"
+        if not why and state.enqueued > body.most_nodes:
+            why = f"its {steps} steps launch more than {body.most_nodes} kernels"
         if not why and state.captures < _MAX_CAPTURES:
             state.captures += 1
             self.device.arena.reserve(max((p.memory.arena_bytes for p in plans), default=0))

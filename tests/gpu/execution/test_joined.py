@@ -178,3 +178,21 @@ def test_random_numbers_go_on(fake_device):
         np.testing.assert_allclose(found, g(value), rtol=1e-5, atol=1e-6)
         seen.add(found.tobytes())
     assert len(seen) == 14
+
+
+def test_results_of_jit_are_kept(fake_device):
+    def step(i, v):
+        return v * 0.5 + i
+
+    with symdnn.config.change_flags(**{"gpu.whole_loops": "never"}):
+        f = symdnn.jit(lambda x: (control.fori_loop(0, 3, step, x + 1) * 2, x.sum()), mode=CUDA)
+        kept = []
+        for k in range(12):
+            value = np.full(5, k, "float32")
+            kept.append((k, f(fake_device.lend(fake_device.array(value)))))
+        for k, (found, total) in kept:
+            wanted = np.full(5, k + 1, "float32")
+            for i in range(3):
+                wanted = wanted * 0.5 + i
+            np.testing.assert_allclose(np.asarray(found.get()), wanted * 2, rtol=1e-6)
+            np.testing.assert_allclose(np.asarray(total.get()), 5 * k, rtol=1e-6)
