@@ -12,8 +12,8 @@ from pathlib import Path
 __all__ = ["SharedMemory"]
 
 _PREFIX = "/dev/shm/mpich_shm_"
-#: Seconds between the first looks, which become twice as many each time, and the most.
-_FIRST, _MOST = 0.1, 5.0
+#: Seconds between looks in the first minute, while none is found, and afterwards.
+_OFTEN, _FIRST, _RARELY = 0.25, 60.0, 5.0
 
 
 class SharedMemory:
@@ -21,17 +21,19 @@ class SharedMemory:
 
     def __init__(self) -> None:
         self._files: set[str] = set()
-        self._next, self._pause = 0.0, _FIRST
+        self._began, self._next = time.monotonic(), 0.0
 
     def look(self, *processes: int) -> None:
-        """Note the files that these processes and their descendants have mapped. It looks often at
-        the beginning, when MPI starts, and then rarely."""
-        if time.monotonic() < self._next:
+        """Note the files that these processes and their descendants have mapped. It looks often
+        until MPI starts, and then rarely."""
+        now = time.monotonic()
+        if now < self._next:
             return
-        self._next, self._pause = time.monotonic() + self._pause, min(2 * self._pause, _MOST)
         for process in processes:
             for one in _with_descendants(process):
                 self._files |= _mapped(one)
+        waits = not self._files and now < self._began + _FIRST
+        self._next = now + (_OFTEN if waits else _RARELY)
 
     def remove(self) -> None:
         """Remove those that are still there, after all ranks have ended."""
