@@ -19,6 +19,7 @@ from symdnn.gpu.codegen.launches import (
     Pointer,
     View,
     Views,
+    blocks_beside,
     scratch,
 )
 from symdnn.gpu.device.array import c_strides
@@ -330,7 +331,7 @@ def _ordered(space: Space, y: View, rows: int) -> list[KernelLaunch]:
         *row_size, *y_row, *column_size, *x_column, *y_column,
     )  # fmt: skip
     threads = min(_THREADS, -(-columns // 32) * 32)
-    grid = (-(-rows // _SEGMENT), -(-columns // threads))
+    grid = (-(-rows // _SEGMENT), blocks_beside(columns, threads))
     names = ("segment_sums", "joined_runs") if rows > _SEGMENT else ("segment_sums",)
     return [*found, *(KernelLaunch(source, n, grid, (threads,), parameters) for n in names)]
 
