@@ -109,8 +109,8 @@ class BoundPlan:
         """Whether a graph runs it, or it enqueues nothing that a graph could have."""
         return False
 
-    def join(self) -> None:
-        """It is part of a larger graph from now on, and needs none of its own."""
+    def join(self, what: str) -> None:
+        """It is part of a larger graph from now on, for reports ``what``."""
 
     def run(self, entering: Sequence[Any], watcher: Watcher | None = None) -> list[Any]:
         """The segment's outputs, given its inputs, both in the segment's order."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from symdnn.compile.execute.joined import Joined, loops_of
+from symdnn.compile.execute.joined import Joined
 from symdnn.compile.execute.loop import LoopRunner
 from symdnn.compile.execute.retry import run_segment
 from symdnn.compile.execute.targets import Devices
@@ -91,7 +91,8 @@ class Executor:
 
     def loops(self) -> Iterator[LoopRunner]:
         """The loops outside of branches, and those in their steps."""
-        return loops_of(self._runners)
+        for runner in self._runners:
+            yield from runner.loops()
 
     def plans(self) -> list[Plan]:
         """All plans made so far."""

@@ -8,20 +8,29 @@ they are captured together.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
 import numpy as np
 
-from symdnn.compile.execute.loop import LoopRunner, forgetting_new_plans, is_enqueued
 from symdnn.compile.plan.plan import Plan, PlanCache
 from symdnn.compile.program.program import Loop, Program, Segment
+from symdnn.graph.place import HOST
 from symdnn.graph.runtime import Runtime, Watcher
 from symdnn.graph.variable import Constant, Variable
+from symdnn.ops.control.scan import Scan
+from symdnn.ops.lowered.transfer import HostFromGpu
 
-__all__ = ["Joined", "Runner", "loops_of"]
+__all__ = ["Joined", "Runner", "forgetting_new_plans", "is_enqueued"]
 
 Values = dict[Variable, Any]
+
+
+class OneLoop(Protocol):
+    """A loop's runner."""
+
+    #: What captures it as a whole, by signature; None if nothing does.
+    graphs: Any
 
 
 class Runner(Protocol):
@@ -33,7 +42,7 @@ class Runner(Protocol):
     def plan_caches(self) -> Iterator[PlanCache]:
         """The plan cache of each segment in it."""
 
-    def loops(self) -> Iterator[LoopRunner]:
+    def loops(self) -> Iterator[OneLoop]:
         """The loops in it, outside of branches."""
 
     def is_captured(self) -> bool:
@@ -41,12 +50,6 @@ class Runner(Protocol):
 
     def last_plans(self) -> list[Plan]:
         """The plans of its last run."""
-
-
-def loops_of(runners: Sequence[Runner]) -> Iterator[LoopRunner]:
-    """The loops outside of branches, and those in their steps."""
-    for runner in runners:
-        yield from runner.loops()
 
 
 class Joined:
@@ -113,14 +116,17 @@ class Joined:
 
     def forget_inner_graphs(self) -> None:
         """Free the graphs of the loops: they are part of a graph of the whole."""
-        for loop in loops_of(self.runners):
-            if loop.graphs is not None:
-                loop.graphs.signatures.clear()
+        for runner in self.runners:
+            for loop in runner.loops():
+                if loop.graphs is not None:
+                    loop.graphs.signatures.clear()
 
     def note_captured(self, plans: Sequence[Plan], inputs: Sequence[Any]) -> None:
         """Free the graphs of segments, and say for reports what runs them."""
-        for p in plans:
-            p.bound.join()
+        for runner in self.runners:
+            if not any(True for _ in runner.loops()):
+                for p in runner.last_plans():
+                    p.bound.join("captured with the function's loops")
 
     def refuse(self, plans: Sequence[Plan], why: str) -> None:
         """There can be no graph of all; those of the parts stay."""
@@ -146,3 +152,36 @@ def _entering(program: Program) -> list[Variable]:
             made.update(region.outputs)
     read.update(dict.fromkeys(program.outputs))
     return [v for v in read if v not in made and not isinstance(v, Constant)]
+
+
+def is_enqueued(body: Program) -> bool:
+    """Whether the host reads no results of a step, and does no more than arithmetic of sizes."""
+    for region in body.regions:
+        if isinstance(region, Loop):
+            op = region.node.op
+            if not isinstance(op, Scan) or op.until or not is_enqueued(region.body):
+                return False
+            continue
+        if not isinstance(region, Segment) or region.guard is not None:
+            return False
+        if region.nodes and region.place == HOST:
+            return False
+        nodes = (*region.host, *region.nodes)
+        if any(isinstance(n.op, HostFromGpu) for n in nodes):
+            return False
+        if any(n.op.host_callback or n.op.ordered for n in region.host):
+            return False
+    return True
+
+
+@contextmanager
+def forgetting_new_plans(caches: Sequence[PlanCache]) -> Iterator[None]:
+    """Drop the plans that were made inside, if an error leaves this context."""
+    before = [p for cache in caches for p in cache.plans.values()]
+    try:
+        yield
+    except BaseException:  # Ctrl-C, too
+        for cache in caches:
+            for plan in [p for p in cache.plans.values() if not any(p is q for q in before)]:
+                cache.forget(plan)
+        raise

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
-from symdnn.compile.plan.plan import Plan, PlanCache
+from symdnn.compile.execute.joined import forgetting_new_plans, is_enqueued
+from symdnn.compile.plan.plan import Plan
 from symdnn.compile.program.carried import carried_states
-from symdnn.compile.program.program import Loop, Program, Segment
+from symdnn.compile.program.program import Loop, Segment
 from symdnn.graph.evaluate import describe_failure
 from symdnn.graph.place import HOST
 from symdnn.graph.runtime import Runtime, Watcher
@@ -17,12 +18,11 @@ from symdnn.ops.collective.base import Collective
 from symdnn.ops.control.scan import Scan
 from symdnn.ops.control.scan_loop import run_loop
 from symdnn.ops.lowered.positions import counts_of
-from symdnn.ops.lowered.transfer import HostFromGpu
 
 if TYPE_CHECKING:
     from symdnn.compile.execute.executor import Executor
 
-__all__ = ["LoopRunner", "forgetting_new_plans", "is_enqueued"]
+__all__ = ["LoopRunner"]
 
 Step = Callable[[list[Any], list[Any]], Sequence[Any]]
 
@@ -196,7 +196,7 @@ class LoopRunner:
     def note_captured(self, plans: Sequence[Plan], inputs: Sequence[Any]) -> None:
         """For reports: what runs these plans."""
         for p in plans:
-            p.bound.loop_state = f"captured with its loop, {self.steps(inputs)} steps"
+            p.bound.join(f"captured with its loop, {self.steps(inputs)} steps")
 
     def refuse(self, plans: Sequence[Plan], why: str) -> None:
         """For reports: why the loop can't be captured."""
@@ -276,19 +276,6 @@ class LoopRunner:
         return [self.runtime.placed(v) if isinstance(v, Constant) else known[v] for v in outputs]
 
 
-@contextmanager
-def forgetting_new_plans(caches: Sequence[PlanCache]) -> Iterator[None]:
-    """Drop the plans that were made inside, if an error leaves this context."""
-    before = [p for cache in caches for p in cache.plans.values()]
-    try:
-        yield
-    except BaseException:  # Ctrl-C, too
-        for cache in caches:
-            for plan in [p for p in cache.plans.values() if not any(p is q for q in before)]:
-                cache.forget(plan)
-        raise
-
-
 class _ManySteps(Exception):
     """A loop of unknown length has done many steps."""
 
@@ -304,26 +291,6 @@ def _limited(step: Step, limit: int) -> Step:
         return step(arguments, targets)
 
     return counted
-
-
-def is_enqueued(body: Program) -> bool:
-    """Whether the host reads no results of a step, and does no more than arithmetic of sizes."""
-    for region in body.regions:
-        if isinstance(region, Loop):
-            op = region.node.op
-            if not isinstance(op, Scan) or op.until or not is_enqueued(region.body):
-                return False
-            continue
-        if not isinstance(region, Segment) or region.guard is not None:
-            return False
-        if region.nodes and region.place == HOST:
-            return False
-        nodes = (*region.host, *region.nodes)
-        if any(isinstance(n.op, HostFromGpu) for n in nodes):
-            return False
-        if any(n.op.host_callback or n.op.ordered for n in region.host):
-            return False
-    return True
 
 
 def _only_segment(region: Loop) -> Segment | None:

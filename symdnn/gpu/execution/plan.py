@@ -84,7 +84,7 @@ class CudaPlan(BoundPlan):
         self._ran = False
         #: Addresses of the inputs of the last call.
         self.last: list[int | None] | None = None
-        #: The capture state of the loop of which this is the body.
+        #: The capture state as a part of a larger graph.
         self.loop_state = ""
         #: Inputs whose addresses change, which are copied to memory of their own.
         self.copied_inputs: set[int] = set()
@@ -320,10 +320,10 @@ class CudaPlan(BoundPlan):
         """Whether a graph runs it, or it enqueues nothing that a graph could have."""
         return self.replay is not None or self.not_captured == _NOTHING
 
-    def join(self) -> None:
+    def join(self, what: str) -> None:
         """It is part of a larger graph from now on, and needs none of its own."""
         self.replay = self.last = None
-        self.loop_state = self.loop_state or "captured with the function's loops"
+        self.loop_state = what
 
     @property
     def reports(self) -> bool:

@@ -279,7 +279,7 @@ def test_a_loop_whose_inputs_move_one_after_the_other_keeps_one_graph(monkeypatc
             return ["captured"]
 
     memory = SimpleNamespace(arena_bytes=0)
-    bound = SimpleNamespace(loop_obstacle=lambda: "", runs=[1], memory=memory, loop_state="")
+    bound = SimpleNamespace(loop_obstacle=lambda: "", runs=[1], memory=memory)
     body = SimpleNamespace(
         plans=[SimpleNamespace(bound=bound)], work=lambda inputs: ["by steps"], steps=lambda i: 5,
         is_current=lambda plans: True, forget_inner_graphs=lambda: None, is_ready=lambda: True,
