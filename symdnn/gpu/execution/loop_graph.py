@@ -128,7 +128,7 @@ class LoopGraphs:
     def run(self, inputs: Sequence[Any], body: Body) -> list[Any]:
         """The results of the loop. The first calls of a signature are enqueued step by step."""
         within = self.device.memory.captures_host_values  # a loop around it is being captured
-        apart = within or self.device.watched_bytes or not body.steps(inputs)
+        apart = within or self.device.is_watched or not body.steps(inputs)
         key = None if apart else _signature(inputs)
         if key is None or config.gpu.graph == "off":
             return body.work(inputs)
