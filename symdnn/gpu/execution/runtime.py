@@ -6,6 +6,7 @@ import contextlib
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -221,9 +222,10 @@ class CudaRuntime(Runtime):
                 found[i] = self.fresh(v)
         for places in blocks.values():
             parts = [found[i] for i in places]
-            low = min(v.ptr for v in parts)
-            nbytes = max(v.ptr + v.nbytes for v in parts) - low
-            if len(parts) == 1 or nbytes > sum(v.nbytes + ALIGNMENT for v in parts):
+            spans = sorted(v.extent for v in parts)
+            low, nbytes = spans[0][0], spans[-1][1] - spans[0][0]
+            shared = any(end > start for (_, end), (start, _) in pairwise(spans))
+            if len(parts) == 1 or shared or nbytes > sum(v.nbytes + ALIGNMENT for v in parts):
                 copies = [self.fresh(v) for v in parts]
             else:
                 whole = self.memory.empty((nbytes,), "uint8")
