@@ -490,7 +490,7 @@ class _NestBuilder(NestPieces):
             self.over_lanes(count, leave, brief=True)
             return []
 
-        self.counted("group", 0, "%groups", group)
+        self.counted("group", 0, "%groups", group, parallel=AROUND)
         self.put("ret void", "}")
 
     def _partials(self, task: str, j: str) -> list[str]:
