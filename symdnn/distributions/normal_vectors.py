@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import symdnn.tensor as T
 from symdnn.distributions import constraints
-from symdnn.distributions.base import Distribution, dims_after, stream_of
+from symdnn.distributions.base import Distribution, dims_after, sized, stream_of
 from symdnn.distributions.constraints import Constraint
 from symdnn.errors import OptionError
 from symdnn.graph.dims import Dim
@@ -120,6 +120,7 @@ class MultivariateNormal(ByCovariance):
         given = self._one_of(covariance_matrix, precision_matrix, scale_tril)
         super().__init__(validate_args, loc=loc, **given)
         self._factorise(given)
+        self.loc = sized(self.loc, dims_after(self.scale_tril, 1), f"{self}: loc")
 
     @property
     def event_shape(self) -> tuple[Dim, ...]:
@@ -187,6 +188,9 @@ class LowRankMultivariateNormal(Distribution):
         validate_args: bool | None = None,
     ) -> None:  # fmt: skip
         super().__init__(validate_args, loc=loc, cov_factor=cov_factor, cov_diag=cov_diag)
+        event = dims_after(self.cov_factor, 2)[:1]
+        self.cov_diag = sized(self.cov_diag, event, f"{self}: cov_diag")
+        self.loc = sized(self.loc, event, f"{self}: loc")
 
     @property
     def event_shape(self) -> tuple[Dim, ...]:

@@ -79,7 +79,9 @@ class GatherKernel(CudaKernel):
         (y,) = outputs
         if y.size == 0:
             return []
-        return indexed(["gather"], space_of(_get_op(call.op), inputs[0], inputs[1:]), y)
+        op = _get_op(call.op)
+        how = How(not op.in_bounds)
+        return indexed(["gather"], space_of(op, inputs[0], inputs[1:]), y, how=how)
 
 
 class ScatterKernel(CudaKernel[AdvancedIncSubtensor]):

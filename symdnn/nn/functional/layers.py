@@ -9,7 +9,7 @@ import numpy as np
 
 from symdnn.errors import InputError
 from symdnn.graph.typing import DtypeLike, TensorLike
-from symdnn.graph.variable import Shared, Variable, as_variable
+from symdnn.graph.variable import Shared, Variable, as_variable, constant
 from symdnn.nn import init
 from symdnn.nn.functional.of_layers import function_of
 from symdnn.nn.layers import activation, torch_layers
@@ -20,7 +20,7 @@ from symdnn.ops.array.argreduce import argmax
 from symdnn.ops.array.norms import norm
 from symdnn.ops.array.take import to_one_hot
 from symdnn.ops.core.gradient_control import disconnected_grad
-from symdnn.ops.core.shape import dims_of, shape_entries
+from symdnn.ops.core.shape import alloc, dims_of, shape_entries, zeros_like
 from symdnn.ops.elementwise import activations as functions
 from symdnn.ops.elementwise.arithmetic import cast, maximum
 from symdnn.ops.elementwise.math import log, tanh
@@ -233,7 +233,7 @@ def layer_norm(
     """Each example normalised over its last axes, scaled by ``weight``, shifted by ``bias``."""
     v = as_variable(input)
     if weight is not None and bias is None:
-        bias = as_variable(weight) * 0
+        bias = zeros_like(weight)
     return normalization.layer_norm(v, weight, bias, _last(normalized_shape, v.type.ndim), eps)
 
 
@@ -260,8 +260,7 @@ def _statistics(v: Variable, weight: Any, bias: Any) -> tuple[Any, Any]:
         one: Any = np.ones(shape, dtype)
         none: Any = np.zeros(shape, dtype)
     else:
-        row = v[(0, slice(None), *[0] * (v.type.ndim - 2))] * 0
-        one, none = row + like(1, row), row
+        one, none = (alloc(constant(k, dtype=dtype), shape) for k in (1, 0))
     return (one if weight is None else weight), (none if bias is None else bias)
 
 

@@ -17,7 +17,7 @@ from symdnn.nn.modules.arguments import positive, sizes, tensor_input
 from symdnn.nn.modules.module import Module
 from symdnn.ops.array.moments import mean
 from symdnn.ops.array.norms import norm
-from symdnn.ops.core.shape import dims_of
+from symdnn.ops.core.shape import alloc, dims_of, zeros_like
 from symdnn.ops.elementwise.activations import elu, gelu, relu, sigmoid, silu
 from symdnn.ops.elementwise.arithmetic import abs as absolute
 from symdnn.ops.elementwise.arithmetic import cast, maximum, sqr, sqrt
@@ -430,8 +430,7 @@ class _Cell(Module):
 
 
 def _zeros(x: Variable, size: int) -> Variable:
-    zero = cast(x[..., :1] * 0, x.type.dtype)
-    return zero.repeat(size, axis=x.type.ndim - 1)
+    return alloc(constant(0, dtype=x.type.dtype), *dims_of(x)[:-1], size)
 
 
 class RNNCell(_Cell):
@@ -476,5 +475,5 @@ class LSTMCell(_Cell):
         h, c = (None, None) if states is None else states
         left, right, h = self._sums(x, h)
         i, f, g, o = self._parts(left + right)
-        kept = sigmoid(f) * (h * 0 if c is None else c) + sigmoid(i) * tanh(g)
+        kept = sigmoid(f) * (zeros_like(h) if c is None else c) + sigmoid(i) * tanh(g)
         return [sigmoid(o) * tanh(kept), kept]

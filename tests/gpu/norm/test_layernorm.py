@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from symdnn.gpu.codegen.launches import contiguous_view
 from symdnn.gpu.kernels.fused_rows import FusedRowsKernel
 from symdnn.gpu.norm.layernorm import LayerNormGradKernel, LayerNormKernel
-from symdnn.graph.kernel import Call
+from symdnn.graph.kernel import Call, Hints
 from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.ops.lowered.fused_rows import layer_norm_grad_rows
 from symdnn.ops.nn.batchnorm import LayerNorm, LayerNormGrad
@@ -93,6 +94,20 @@ def test_a_row_is_read_once(shape, dtype):
     assert launched[0] == "fused_rows"
     for a, b in zip(got, want, strict=True):
         close(a, b, dtype if a.dtype == x.dtype else str(a.dtype), 40)
+
+
+@pytest.mark.parametrize(
+    ("rows", "names"),
+    [(141, ["reduce", "elementwise"]), (132, ["fused_rows"]), (264, ["fused_rows"])],
+)
+def test_rows_that_leave_multiprocessors_idle_are_cut(rows, names):
+    """A row of so many elements takes one: of 141, all but 9 would wait in the second round."""
+    op, shape, row = LayerNorm((1,), 1e-5), (rows, 29892), (1, 29892)
+    types = [TensorType("float32", s) for s in (shape, row, row)]
+    outs = [TensorType("float32", s) for s in (shape, (rows, 1), (rows, 1))]
+    call = Call(op, tuple(types), tuple(outs), Hints())
+    views = [contiguous_view(i, t) for i, t in enumerate([*types, *outs])]
+    assert [n.name for n in NORM.launches(call, views[:3], views[3:])] == names
 
 
 @pytest.mark.parametrize("shape", [(9, 7), (300, 768), (2, 5000), (3, 70_000), (20_000, 8)])

@@ -194,3 +194,13 @@ def test_what_is_wrong_is_said():
         F.one_hot(T.ivector("i"))
     with pytest.raises(InputError, match="wanted running_mean and running_var"):
         F.batch_norm(T.matrix("x"), None, None)
+
+
+def test_batch_norm_without_weights_leaves_an_infinity_where_it_is():
+    x = T.tensor4("x")
+    values = drawn(2, 3, 2, 2)
+    values[0, :, 0, 0] = np.inf
+    mean, var = np.zeros(3, "float32"), np.ones(3, "float32")
+    y = symdnn.function([x], F.batch_norm(x, mean, var))(values)
+    wanted = theirs.batch_norm(torch.tensor(values), torch.tensor(mean), torch.tensor(var))
+    np.testing.assert_allclose(y, wanted.numpy(), 1e-5)
