@@ -18,12 +18,13 @@ import numpy as np
 import symdnn.tensor as T
 from symdnn.distributions import constraints
 from symdnn.distributions.constraints import Constraint
-from symdnn.errors import NdimMismatch, OptionError, ShapeMismatch, SymdnnError
+from symdnn.errors import NdimMismatch, OptionError, SymdnnError
 from symdnn.graph.dims import Dim
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.traverse import graph_inputs
 from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Constant, Variable, as_variable
+from symdnn.ops.array.view import of_sizes
 from symdnn.ops.core.dtype import float_of
 from symdnn.ops.core.gradient_control import assert_, disconnected_grad
 from symdnn.ops.core.python_numbers import alike
@@ -120,7 +121,7 @@ class Distribution:
         elif not v.type.is_float:
             v = T.cast(v, self.dtype)
         if self.event_dim:
-            v = sized(v, self.event_shape, f"{self}: the value")
+            v = of_sizes(v, self.event_shape, f"{self}: the value")
         return self._checked(v, self.support, "the value")
 
     def __str__(self) -> str:
@@ -272,21 +273,6 @@ def inside(rule: Constraint, value: Variable, found: Variable) -> Variable:
     """``found`` where the value is in its range and finite, else -inf: the log density there."""
     within = rule.check(value) & T.lt(value, np.inf)
     return T.switch(within, found, T.switch(T.isnan(value), value, -np.inf))
-
-
-def sized(v: Variable, event: Sequence[Dim], what: str) -> Variable:
-    """``v``, whose last sizes are those of an event. One that is 1 does not broadcast there."""
-    lead = v.type.ndim - len(event)
-    if lead < 0:
-        raise NdimMismatch(what, f"{len(event)} dimension(s) of an event at least", v.type)
-    own = v.type.shape[lead:]
-    known = [(a, b) for a, b in zip(own, event, strict=True) if isinstance(a, int)]
-    if any(isinstance(b, int) and a != b for a, b in known):
-        wanted = tuple(b if isinstance(b, int) else None for b in event)
-        raise ShapeMismatch(what, f"an event of shape {wanted}", own)
-    # Of two unknown sizes neither broadcasts. One that is 1 might.
-    unsure = any((a == 1) != (isinstance(b, int) and b == 1) for a, b in zip(own, event))
-    return T.specify_shape(v, [*[None] * lead, *event]) if unsure else v
 
 
 def dims_after(parameter: Variable, count: int) -> Sequence[Any]:

@@ -9,12 +9,13 @@ from typing import Any, ClassVar
 
 import symdnn.tensor as T
 from symdnn.distributions import constraints
-from symdnn.distributions.base import Distribution, dims_after, sized, stream_of
+from symdnn.distributions.base import Distribution, dims_after, stream_of
 from symdnn.distributions.constraints import Constraint
 from symdnn.errors import OptionError
 from symdnn.graph.dims import Dim
 from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Variable
+from symdnn.ops.array.view import of_sizes
 from symdnn.ops.random.random_stream import RandomStream
 from symdnn.tensor.linalg import cholesky, solve_triangular
 
@@ -120,7 +121,7 @@ class MultivariateNormal(ByCovariance):
         given = self._one_of(covariance_matrix, precision_matrix, scale_tril)
         super().__init__(validate_args, loc=loc, **given)
         self._factorise(given)
-        self.loc = sized(self.loc, dims_after(self.scale_tril, 1), f"{self}: loc")
+        self.loc = of_sizes(self.loc, dims_after(self.scale_tril, 1), f"{self}: loc")
 
     @property
     def event_shape(self) -> tuple[Dim, ...]:
@@ -189,8 +190,8 @@ class LowRankMultivariateNormal(Distribution):
     ) -> None:  # fmt: skip
         super().__init__(validate_args, loc=loc, cov_factor=cov_factor, cov_diag=cov_diag)
         event = dims_after(self.cov_factor, 2)[:1]
-        self.cov_diag = sized(self.cov_diag, event, f"{self}: cov_diag")
-        self.loc = sized(self.loc, event, f"{self}: loc")
+        self.cov_diag = of_sizes(self.cov_diag, event, f"{self}: cov_diag")
+        self.loc = of_sizes(self.loc, event, f"{self}: loc")
 
     @property
     def event_shape(self) -> tuple[Dim, ...]:

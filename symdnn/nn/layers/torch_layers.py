@@ -17,6 +17,7 @@ from symdnn.nn.modules.arguments import positive, sizes, tensor_input
 from symdnn.nn.modules.module import Module
 from symdnn.ops.array.moments import mean
 from symdnn.ops.array.norms import norm
+from symdnn.ops.array.view import of_sizes
 from symdnn.ops.core.shape import alloc, dims_of, zeros_like
 from symdnn.ops.elementwise.activations import elu, gelu, relu, sigmoid, silu
 from symdnn.ops.elementwise.arithmetic import abs as absolute
@@ -415,6 +416,7 @@ class _Cell(Module):
         if h is None:
             h = _zeros(x, self.hidden_size)
         tensor_input(self, h, f"a state of {x.type.ndim} dimension(s)", x.type.ndim)
+        h = of_sizes(h, [*dims_of(x)[:-1], self.hidden_size], f"{type(self).__name__}: the state")
         left = dot(x, self.weight_ih.dimshuffle(1, 0))
         right = dot(h, self.weight_hh.dimshuffle(1, 0))
         if self.bias_ih is not None:

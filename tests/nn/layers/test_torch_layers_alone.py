@@ -124,3 +124,11 @@ def test_states_of_cells_begin_with_zeros_whatever_the_input(kind):
     both = [v[0] if isinstance(v, list) else v for v in both]
     row = np.array([[np.inf, 1, 2], [1, 2, 3]], "float32")
     np.testing.assert_array_equal(*symdnn.function([x], both)(row))
+
+
+@pytest.mark.parametrize("shape", [(1, 4), (2, 1)])
+def test_the_state_of_a_cell_has_its_sizes(shape):
+    x = T.zeros((2, 3))
+    for kind in (nn.RNNCell, nn.GRUCell):
+        with pytest.raises(SymdnnError, match=rf"{kind.__name__}: the state: wanted .*\(2, 4\)"):
+            kind(3, 4)(x, T.zeros(shape))

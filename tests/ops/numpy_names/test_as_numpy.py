@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import symdnn.tensor as T
-from symdnn.errors import InputError, OptionError
+from symdnn.errors import InputError, OptionError, ShapeMismatch
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.variable import Variable
 
@@ -210,6 +210,22 @@ def test_what_is_wrong_is_said():
 def test_a_count_that_is_no_whole_number_is_refused(call):
     with pytest.raises(TypeError):
         call(T)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda m, one: m.average(m.arange(3.0), weights=one),
+        lambda m, one: m.average(m.ones((3, 4)), axis=0, weights=one),
+        lambda m, one: m.bincount(m.arange(3), one),
+        lambda m, one: m.histogram(m.arange(3.0), 2, weights=one),
+    ],
+)
+def test_one_weight_is_not_that_of_all(call):
+    with pytest.raises((ValueError, TypeError)):
+        call(np, np.ones(1))
+    with pytest.raises(ShapeMismatch, match="weights"):
+        call(T, np.ones(1))
 
 
 def test_the_gradient_of_the_next_number_is_that_of_the_first():
