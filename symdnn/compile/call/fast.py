@@ -22,10 +22,10 @@ from symdnn.errors import NanDetected
 from symdnn.graph.values.storage import CHANGES, note_writes
 from symdnn.graph.variable import Apply, Shared, Variable
 
-__all__ = ["CallSite", "Calls", "FastCalls", "SegmentCalls"]
+__all__ = ["MAX_ENTRIES", "CallSite", "Calls", "FastCalls", "SegmentCalls"]
 
 #: The most plans that the fast path of one function knows.
-_MAX_ENTRIES = 64
+MAX_ENTRIES = 64
 
 
 #: What the fast path does with a function and its arguments.
@@ -198,7 +198,7 @@ class SegmentCalls(Calls):
         if cache.misses != self.misses:
             self.misses, kept = cache.misses, set(map(id, cache.plans.values()))
             self.entries = {k: e for k, e in self.entries.items() if id(e.plan) in kept}
-        if len(self.entries) >= _MAX_ENTRIES:
+        if len(self.entries) >= MAX_ENTRIES:
             self.entries.clear()
 
 

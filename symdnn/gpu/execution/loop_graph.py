@@ -156,7 +156,7 @@ class LoopGraphs:
         """The results of the loop. The first calls of a signature are enqueued step by step."""
         within = self.device.memory.captures_host_values  # a loop around it is being captured
         self.ran_captured = False
-        apart = within or self.device.watched_bytes or not body.steps(inputs)
+        apart = within or self.device.is_watched or not body.steps(inputs)
         key = None if apart else _signature(inputs)
         if key is None or config.gpu.graph == "off":
             return body.work(inputs)

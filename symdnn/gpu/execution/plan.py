@@ -60,8 +60,8 @@ class CudaPlan(BoundPlan):
 
     def __init__(self, device: Device, spec: Any, memory: Any) -> None:
         self.device, self.spec, self.memory = device, spec, memory
-        self.operands = Operands(device, spec, memory)
         self.registered = Registered(device, memory)
+        self.operands = Operands(device, spec, memory, self.registered.spans)
         self.registered_state = self.registered.state
         self.nodes: tuple[Apply, ...] = spec.segment.nodes
         self.bound: Values = {}
@@ -338,7 +338,7 @@ class CudaPlan(BoundPlan):
         A plan that runs again with the same shared variables is captured into a graph. For the body
         of a loop, ``targets`` is memory for the results.
         """
-        if self.device.watched_bytes:
+        if self.device.is_watched:
             return self.device.run_nested(lambda: self.run(entering, watcher, targets))
         self.device.arena.reserve(self.memory.arena_bytes)
         within = self.device.memory.captures_host_values

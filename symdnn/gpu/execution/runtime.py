@@ -74,6 +74,7 @@ class CudaRuntime(Runtime):
         self.enqueued = 0
         #: Bytes of the arena of a plan while its watcher is called, else 0.
         self.watched_bytes = 0
+        self.watched_registered: Sequence[RawArray] = ()
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:
@@ -129,27 +130,37 @@ class CudaRuntime(Runtime):
         return Clock(self.context).elapsed_ms(enqueue, 1) * 1e-3
 
     @contextlib.contextmanager
-    def watched(self, nbytes: int) -> Iterator[None]:
+    def watched(self, nbytes: int, registered: Sequence[RawArray]) -> Iterator[None]:
         """The context of a watcher's call in a plan: the user's code, which may call functions."""
-        before, self.watched_bytes = self.watched_bytes, nbytes
+        before = self.watched_bytes, self.watched_registered
+        self.watched_bytes, self.watched_registered = nbytes, registered
         try:
             yield
         finally:
-            self.watched_bytes = before
+            self.watched_bytes, self.watched_registered = before
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether a call now is that of a watcher in a plan, whose memory must stay."""
+        return bool(self.watched_bytes or self.watched_registered)
 
     def run_nested(self, run: Callable[[], list[Any]]) -> list[Any]:
-        """Run a call of a watcher; the contents of the arena are saved and restored."""
-        nbytes, self.watched_bytes = self.watched_bytes, 0
-        before, self.arena.outer_bytes = self.arena.outer_bytes, nbytes
-        at, saved = RawArray(self.arena.base, (nbytes,), "uint8"), None
-        try:
-            saved = self.memory.empty((nbytes,), "uint8")
-            self.memory.copy(at, saved)
-            return run()
-        finally:
-            if saved is not None:
-                self.memory.copy(saved, at)
-            self.watched_bytes, self.arena.outer_bytes = nbytes, before
+        """Run a call of a watcher; the contents of the arena and of registered memory are saved and
+        restored."""
+        nbytes, before = self.watched_bytes, self.arena.outer_bytes
+        used = [RawArray(self.arena.base, (nbytes,), "uint8"), *self.watched_registered]
+        saved: list[RawArray] = []
+        with self.watched(0, ()), self.context.nested():
+            try:
+                self.arena.outer_bytes = nbytes
+                for at in used:
+                    saved.append(self.memory.empty(at.shape, at.dtype))
+                    self.memory.copy(at, saved[-1])
+                return run()
+            finally:
+                for at, contents in zip(used, saved):
+                    self.memory.copy(contents, at)
+                self.arena.outer_bytes = before
 
     def to_host(self, value: Any) -> Any:
         """A value as a NumPy array."""

@@ -147,16 +147,17 @@ def _width_across(
 ) -> int:
     """Elements of a vector that reaches from a row into the next; 1 where no operand allows it.
 
-    All outputs are contiguous, and inputs are contiguous or constant along rows.
+    All outputs are contiguous, and all inputs are constant along rows. Loops that read contiguous
+    inputs gain nothing: they wait for memory, with more loads in flight.
     """
     whole = tuple(prod(sizes[d + 1 :]) for d in range(len(sizes)))
-    flat = [v for v, s in zip(views, steps) if isinstance(v, View) and tuple(s) == whole]
-    rows = [s for v, s in zip(views[:reads], steps) if isinstance(v, View) and s[-1] == 0]
-    moving = sum(isinstance(v, View) for v in views)
-    if len(sizes) < 2 or not rows or len(flat) + len(rows) < moving:
+    rows = [s for v, s in zip(views[:reads], steps) if isinstance(v, View)]
+    made = [v for v in views[reads:] if isinstance(v, View)]
+    one_by_one = any(s[-1] for s in rows) or any(tuple(s) != whole for s in steps[reads:])
+    if len(sizes) < 2 or not rows or one_by_one:
         return 1
-    width = min(_MAX_VECTOR_ELEMENTS, max(1, 16 // min(v.itemsize for v in flat)))
-    while width > 1 and not all(v.aligned_to(min(16, v.itemsize * width)) for v in flat):
+    width = min(_MAX_VECTOR_ELEMENTS, max(1, 16 // min(v.itemsize for v in made)))
+    while width > 1 and not all(v.aligned_to(min(16, v.itemsize * width)) for v in made):
         width //= 2
     return width
 

@@ -37,7 +37,8 @@ from symdnn.ops.core.scalar import Builder, ScalarProgram
 from symdnn.ops.lowered.fused_rows import FusedRows
 
 __all__ = [
-    "KERNELS", "column_bytes", "keeps_busy", "keeps_rows", "rows_launches", "takes_rows",
+    "KERNELS", "column_bytes", "keeps_busy", "keeps_rows", "keeps_sums", "rows_launches",
+    "takes_rows",
 ]  # fmt: skip
 
 _MAX_THREADS, _MIN_BLOCK = 1024, 128
@@ -54,7 +55,7 @@ _SUMS_ALONE_WORDS = 32
 _MULTIPROCESSORS = 132
 _FILLING_THREADS = _MULTIPROCESSORS * 512
 #: Rows that take a multiprocessor each should keep at least so many of them busy, on average.
-_MIN_BUSY = 0.75
+_MIN_BUSY = 0.8
 #: Rows that are too long for registers are cut into chunks by other kernels if there are fewer.
 _MIN_LONG_ROWS = 64
 _MAX_VECTOR_ELEMENTS = 8
@@ -385,6 +386,11 @@ def keeps_busy(op: FusedRows, shape: Sequence[int]) -> bool:
     rows, elements = _sizes(op, shape)
     whole = -(-rows // _MULTIPROCESSORS) * _MULTIPROCESSORS
     return _share(op, rows, elements, 1).lanes < _MAX_THREADS or rows >= _MIN_BUSY * whole
+
+
+def keeps_sums(op: FusedRows, shape: Sequence[int]) -> bool:
+    """Whether blocks have room for their sums over rows beside a row, and add none in memory."""
+    return _share(op, *_sizes(op, shape), 1).columns < 2
 
 
 def _sizes(op: FusedRows, shape: Sequence[int]) -> tuple[int, int]:

@@ -16,10 +16,11 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-from symdnn.errors import CudaUnavailable, DistributedError
+from symdnn.errors import CudaUnavailable, DistributedError, OutOfDeviceMemory
 from symdnn.gpu.binding import libnccl
 from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.context import Context, existing_context
+from symdnn.gpu.device.memory import memory_of
 from symdnn.gpu.nccl.settings import Settings
 from symdnn.world import process
 from symdnn.world.communicator import Pending
@@ -118,9 +119,9 @@ class NcclCommunicator:
         world, address, failure = process.current(), 0, ""
         name, user = f"registered memory of {nbytes} bytes", self.engines or self
         try:
-            address = int(self._nccl.mem_alloc(nbytes))
-        except Exception as error:  # nccl4py's own, or ours
-            failure = f"ncclMemAlloc: {error}"
+            address = _allocated(nbytes, lambda: int(self._nccl.mem_alloc(nbytes)))
+        except OutOfDeviceMemory as error:
+            failure = str(error)
         failure = world.first_said(name, failure, self.group)
         if not failure:
             try:
@@ -272,6 +273,24 @@ def _new(group: Group, settings: Settings) -> NcclCommunicator:
         device.poll = _wait_with_others
         atexit.register(_last_wait, device)
     return NcclCommunicator(group, index, handle, settings, engines)
+
+
+def _allocated(nbytes: int, attempt: Callable[[], int]) -> int:
+    """The address of new memory, which counts as the device's other memory does."""
+
+    def tried() -> int:
+        try:
+            return attempt()
+        except Exception as error:  # nccl4py's own, or ours
+            raise OutOfDeviceMemory(f"ncclMemAlloc: {error}") from error
+
+    device = existing_context()
+    assert device is not None, "memory is registered on a device"
+    budget = memory_of(device).budget
+    address = budget.allocate("memory registered with NCCL", nbytes, tried)
+    budget.registered_bytes += nbytes
+    budget.update_peak()
+    return address
 
 
 def _joined(group: Group, index: int, settings: Settings) -> Any:

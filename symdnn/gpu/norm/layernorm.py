@@ -10,7 +10,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from symdnn.gpu.codegen.launches import KernelLaunch, Views
-from symdnn.gpu.kernels.fused_rows import column_bytes, keeps_busy, rows_launches, takes_rows
+from symdnn.gpu.kernels.fused_rows import (
+    column_bytes,
+    keeps_busy,
+    keeps_sums,
+    rows_launches,
+    takes_rows,
+)
 from symdnn.gpu.norm.batchnorm import BatchNormKernel
 from symdnn.gpu.norm.norm import NormGradKernel, parameter_gradients
 from symdnn.graph.kernel import Call, Row
@@ -54,7 +60,8 @@ class LayerNormGradKernel(NormGradKernel):
         x, dy, gamma, mean, invstd = inputs
         columns = _has_columns(call)
         op = layer_norm_grad_rows(call.op, x.dtype, columns)
-        if not x.size or not takes_rows(op, [x, dy, outputs[0]]):
+        kept = takes_rows(op, [x, dy, outputs[0]]) and keeps_sums(op, x.shape)
+        if not x.size or not kept:
             return super().launches(call, inputs, outputs)
         given = [x, dy, mean, gamma, invstd]
         if columns:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from symdnn.ops.array.view import atleast_nd, moveaxis
 from symdnn.ops.control.loops import scan
 from symdnn.ops.core.dtype import float_of, upcast
 from symdnn.ops.core.python_numbers import settled
-from symdnn.ops.core.shape import alloc, as_dim, dims_of, zeros_like
+from symdnn.ops.core.shape import alloc, as_dim, dims_of, ones_like, zeros_like
 from symdnn.ops.elementwise.arithmetic import cast, clip, maximum, sqrt
 from symdnn.ops.elemwise import like
 from symdnn.ops.linalg.dot import dot
@@ -143,8 +144,8 @@ def vander(x: TensorLike, N: int | None = None, increasing: bool = False) -> Var
     v = as_variable(x)
     if v.type.ndim != 1:
         raise NdimMismatch("vander", "a vector", v.type)
-    count = _degree("vander", v) + 1 if N is None else int(N)
-    one = v * 0 + like(1, v)
+    count = _degree("vander", v) + 1 if N is None else index(N)
+    one = ones_like(v)
     columns = [one]
     for _ in range(count - 1):
         columns.append(columns[-1] * v)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -28,15 +27,16 @@ def view(slot: int, array: Any) -> View:
 
 
 def launch_of(*arrays: Any) -> KernelLaunch:
-    """The sum of arrays, into one like the first."""
+    """The sum of arrays."""
     kinds = [a.dtype.name for a in arrays]
     b = Builder(kinds)
     total = b.input(0).cast("float64")
     for i in range(1, len(arrays)):
         total = total + b.input(i).cast("float64")
-    views = [view(i, a) for i, a in enumerate(arrays)]
     program = b.program([total.cast(kinds[0])])
-    (launch,) = elementwise(program, views, [view(len(arrays), arrays[0])])
+    out = np.empty(np.broadcast_shapes(*(a.shape for a in arrays)), arrays[0].dtype)
+    views = [view(i, a) for i, a in enumerate([*arrays, out])]
+    (launch,) = elementwise(program, views[:-1], views[-1:])
     return launch
 
 
@@ -50,12 +50,12 @@ def vectors(launch: KernelLaunch, arrays: int) -> int:
 def test_constant_along_rows(shape, dtype):
     rng = new_rng()
     kind = numpy_dtype(dtype)
-    small = [n if d % 2 == 1 else 1 for d, n in enumerate(shape)]
-    small[-1] = 1
-    arrays = [
-        emulator.device_copy((rng.standard_normal(s) * 9).astype(kind))[1] for s in (shape, small)
-    ]
-    for given in (arrays, arrays[::-1]):
+    small = [[n if d % 2 == k and d < len(shape) - 1 else 1 for d, n in enumerate(shape)]
+             for k in (0, 1)]  # fmt: skip
+    x, y = ((rng.standard_normal(s) * 9).astype(kind) for s in small)
+    x = np.broadcast_to(emulator.device_copy(x)[1], (*x.shape[:-1], shape[-1]))
+    y = emulator.device_copy(y)[1]
+    for given in ([x, y], [y, x]):
         results, env = emulator.run(ElementwiseKernel(), concrete(Add(), given), given)
         assert env.launched == ["elementwise"]
         assert_close(results[0], Add().compute(*given)[0])
@@ -63,17 +63,18 @@ def test_constant_along_rows(shape, dtype):
 
 @pytest.mark.parametrize(("dtype", "width"), [("float32", 4), ("float16", 8), ("float64", 2)])
 def test_their_vectors_have_16_bytes(dtype, width):
-    x, c = np.zeros((20, 30, 7, 7), dtype), np.zeros((1, 30, 1, 1), dtype)
-    assert vectors(launch_of(x, c), 2) == x.size // width
-    assert compile_cubin(launch_of(x, c).source, (9, 0))
+    x, y = np.zeros((20, 1, 1), dtype), np.zeros((1, 30, 1), dtype)
+    x = np.broadcast_to(x, (20, 1, 49))
+    assert vectors(launch_of(x, y), 2) == 20 * 30 * 49 // width
+    assert compile_cubin(launch_of(x, y).source, (9, 0))
 
 
 def test_others_stay_in_their_rows():
-    x, c = np.zeros((20, 30, 49), np.float32), np.zeros((1, 30, 1), np.float32)
-    row, column = np.zeros((1, 1, 49), np.float32), np.zeros((20, 30, 50), np.float32)[..., :49]
-    assert vectors(launch_of(x, c, row), 3) == x.size  # elements of the row lie apart in a vector
-    assert vectors(launch_of(x, c, column), 3) == x.size
-    even = np.zeros((20, 30, 48), np.float32)
-    launch = launch_of(even, c)
-    assert vectors(launch, 2) == prod(even.shape) // 4
-    assert ".v[k] = p.x1" not in launch.source
+    x, y = np.zeros((20, 1, 1), np.float32), np.zeros((1, 30, 1), np.float32)
+    for n, width in ((49, 1), (50, 2), (48, 4)):
+        row, full = np.zeros((1, 1, n), np.float32), np.zeros((20, 30, n), np.float32)
+        for operand in (row, full):
+            assert vectors(launch_of(x, y, operand), 3) == 20 * 30 * n // width
+    even = launch_of(np.broadcast_to(x, (20, 1, 48)), y)
+    assert vectors(even, 2) == 20 * 30 * 48 // 4
+    assert ".v[k] = p.x1" not in even.source

@@ -287,7 +287,7 @@ def test_a_loop_whose_inputs_move_one_after_the_other_keeps_one_graph(monkeypatc
     )  # fmt: skip
     arena = SimpleNamespace(reserve=lambda nbytes: None)
     memory = SimpleNamespace(captures_host_values=False)
-    device = SimpleNamespace(watched_bytes=0, arena=arena, memory=memory, enqueued=0)
+    device = SimpleNamespace(is_watched=False, arena=arena, memory=memory, enqueued=0)
     monkeypatch.setattr(loop_graph, "_Captured", Captured)
     graphs = loop_graph.LoopGraphs(device, fresh=False)
     inputs = [RawArray(1 << 20 | k << 8, (4,), "float32") for k in range(8)]

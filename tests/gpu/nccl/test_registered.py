@@ -15,7 +15,8 @@ import symdnn.distributed as dist
 import symdnn.tensor as T
 from symdnn.compile.plan.offline_plan import specialise_program
 from symdnn.config import config
-from symdnn.errors import DistributedError
+from symdnn.errors import DistributedError, OutOfDeviceMemory
+from symdnn.gpu.device.budget import Budget
 from symdnn.gpu.nccl import communicator as nccl
 from symdnn.gpu.nccl import kernels, registered
 from symdnn.gpu.nccl.kernels import NcclKernel
@@ -339,12 +340,16 @@ def world_that_says(monkeypatch, others):
         asked.append((name, words))
         return next((w for w in (words, others.get(name, "")) if w), "")
 
-    monkeypatch.setattr(registered, "existing_context", lambda: "a device")
+    for module in (registered, nccl):
+        monkeypatch.setattr(module, "existing_context", lambda: "a device")
+    budget = Budget(SimpleNamespace(active_bytes=0, managed_bytes=0, most_active_bytes=0), None)
+    monkeypatch.setattr(nccl, "memory_of", lambda device: SimpleNamespace(budget=budget))
     world = SimpleNamespace(
         place=SimpleNamespace(rank=0), first_said=first_said,
         blocking=lambda what: contextlib.nullcontext(),
     )  # fmt: skip
     monkeypatch.setattr(process, "current", lambda: world)
+    asked.append(budget)
     return asked
 
 
@@ -352,7 +357,7 @@ def test_memory_of_a_size_is_registered_once(monkeypatch):
     fake = Windows(2)
     monkeypatch.setattr(nccl, "_binding", lambda: fake)
     use(monkeypatch, GROUP, 0)
-    asked = world_that_says(monkeypatch, {})
+    budget, *_ = asked = world_that_says(monkeypatch, {})
     memory = RegisteredMemory.of_flags(GROUP)
     first = memory.address(8192)
     assert first == memory.address(8192) == fake.given[0].ctypes.data
@@ -360,8 +365,27 @@ def test_memory_of_a_size_is_registered_once(monkeypatch):
     assert memory.address(12288) == fake.given[1].ctypes.data
     assert [g.size for g in fake.given] == [8192, 16384]
     assert memory.address(8192) == first  # as plans have it
-    assert len(asked) == 4
+    assert len(asked) == 5
     assert memory.why_none == ""
+    assert (budget.use().registered, budget.use().peak) == (24576, 24576)
+    assert "registered 24576" in str(budget.use())
+
+
+def test_registered_memory_counts_in_the_limit(monkeypatch):
+    fake, other = Windows(2), []
+    monkeypatch.setattr(nccl, "_binding", lambda: fake)
+    use(monkeypatch, GROUP, 0)
+    (budget,) = world_that_says(monkeypatch, {})
+    budget.reliefs.append(lambda: other.append("freed"))
+    memory = RegisteredMemory.of_flags(GROUP)
+    with config.change_flags({"gpu.memory_limit": 10_000}):
+        assert memory.address(8192)
+        with pytest.raises(OutOfDeviceMemory, match="registered 8192"):
+            budget.allocate("an array", 4096, list)
+        assert memory.address(12288) == 0
+        assert other
+    assert "gpu.memory_limit" in memory.why_none
+    assert [g.size for g in fake.given] == [8192]
 
 
 def test_copy_engines_begin_before_the_first_capture(monkeypatch):
