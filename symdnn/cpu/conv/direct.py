@@ -4,9 +4,9 @@ Measured on one core of Zen 3 (AVX2), a batch of 1, microseconds and oneDNN's: 3
 channels of 56x56 2795 and 3261, 512 of 7x7 2957 and 3425, 256 to 512 with a stride of 2 1578 and
 2232; in 13 groups, 104 of 28x28 300 and 473, of 56x56 with a stride of 2 509 and 899; 1x1, 1024 to
 256 of 14x14 1213 and 1466, 440 of 7x7 268 and 270, 440 to 110 of one pixel 9 and 16. oneDNN's stay
-for padded inputs of up to three channels and for groups that do not fill vectors. Zen 4 has AVX-512, but
-computes in halves of its vectors: whole networks take 0.82 (RegNetY-400MF), 0.86 (ResNet-50, with
-Winograd's tiles) and 0.88 times (MobileNetV3) as long as by oneDNN.
+for padded inputs of up to three channels and for groups that do not fill vectors. Zen 4 has
+AVX-512, but computes in halves of its vectors: whole networks take 0.82 (RegNetY-400MF), 0.86
+(ResNet-50, with Winograd's tiles) and 0.88 times (MobileNetV3) as long as by oneDNN.
 """
 
 from __future__ import annotations
