@@ -19,6 +19,8 @@ def evaluate(variable: Variable, values: Mapping[Any, Any]) -> Any:
 
     It is compiled once per set of inputs, and again when other rewrites are registered.
     """
+    if not isinstance(values, Mapping):
+        raise TypeMismatch("eval", "a dict {x: value} of the inputs' values", f"{values!r:.60}")
     for v in values:
         if not isinstance(v, Variable):
             raise TypeMismatch("eval", "variables as keys", f"{v!r}")

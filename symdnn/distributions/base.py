@@ -18,12 +18,13 @@ import numpy as np
 import symdnn.tensor as T
 from symdnn.distributions import constraints
 from symdnn.distributions.constraints import Constraint
-from symdnn.errors import OptionError, SymdnnError
+from symdnn.errors import NdimMismatch, OptionError, SymdnnError
 from symdnn.graph.dims import Dim
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.traverse import graph_inputs
 from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Constant, Variable, as_variable
+from symdnn.ops.array.view import of_sizes
 from symdnn.ops.core.dtype import float_of
 from symdnn.ops.core.gradient_control import assert_, disconnected_grad
 from symdnn.ops.core.python_numbers import alike
@@ -87,6 +88,9 @@ class Distribution:
         for name, v in zip(parameters, given, strict=True):
             floating = v if v.type.dtype == wanted else T.cast(v, wanted)
             rule = self.arg_constraints.get(name, constraints.real)
+            if v.type.ndim < rule.event_dim:
+                wanted_ndim = f"{rule.event_dim} dimension(s) at least"
+                raise NdimMismatch(f"{self}: {name}", wanted_ndim, v.type)
             checked = self._checked(floating, rule, name)
             setattr(self, name, checked)
             event = rule.event_dim
@@ -116,6 +120,8 @@ class Distribution:
             v = T.constant(v.data.astype(self.dtype))
         elif not v.type.is_float:
             v = T.cast(v, self.dtype)
+        if self.event_dim:
+            v = of_sizes(v, self.event_shape, f"{self}: the value")
         return self._checked(v, self.support, "the value")
 
     def __str__(self) -> str:

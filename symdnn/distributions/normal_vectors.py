@@ -15,6 +15,7 @@ from symdnn.errors import OptionError
 from symdnn.graph.dims import Dim
 from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Variable
+from symdnn.ops.array.view import of_sizes
 from symdnn.ops.random.random_stream import RandomStream
 from symdnn.tensor.linalg import cholesky, solve_triangular
 
@@ -120,6 +121,7 @@ class MultivariateNormal(ByCovariance):
         given = self._one_of(covariance_matrix, precision_matrix, scale_tril)
         super().__init__(validate_args, loc=loc, **given)
         self._factorise(given)
+        self.loc = of_sizes(self.loc, dims_after(self.scale_tril, 1), f"{self}: loc")
 
     @property
     def event_shape(self) -> tuple[Dim, ...]:
@@ -187,6 +189,9 @@ class LowRankMultivariateNormal(Distribution):
         validate_args: bool | None = None,
     ) -> None:  # fmt: skip
         super().__init__(validate_args, loc=loc, cov_factor=cov_factor, cov_diag=cov_diag)
+        event = dims_after(self.cov_factor, 2)[:1]
+        self.cov_diag = of_sizes(self.cov_diag, event, f"{self}: cov_diag")
+        self.loc = of_sizes(self.loc, event, f"{self}: loc")
 
     @property
     def event_shape(self) -> tuple[Dim, ...]:

@@ -434,4 +434,5 @@ class TensorMethods:
 
     def eval(self, inputs_to_values: Mapping[Any, Any] | None = None) -> Any:
         """The value, compiled and computed now, for these values of the inputs."""
-        return operator("evaluate")(self, dict(inputs_to_values or {}))
+        values = {} if inputs_to_values is None else inputs_to_values
+        return operator("evaluate")(self, values)

@@ -9,7 +9,7 @@ from scipy import stats
 import symdnn
 import symdnn.tensor as T
 from symdnn import distributions as D
-from symdnn.errors import AssertionFailed, OptionError
+from symdnn.errors import AssertionFailed, NdimMismatch, OptionError, ShapeMismatch
 from symdnn.graph.evaluate import evaluate
 from symdnn.ops.random.random_stream import RandomStream
 
@@ -304,3 +304,59 @@ def test_a_constant_value_may_have_symbolic_bounds():
         evaluate([strict.log_prob(np.array([1, 7]))], {logits: np.zeros((2, 4))})
     with pytest.raises(OptionError, match="as the value, got 3"):
         D.Uniform(np.float64(0), np.float64(1)).log_prob(np.float64(3))
+
+
+@pytest.mark.parametrize(
+    ("made", "sizes"),
+    [
+        (lambda n: D.MultivariateNormal(np.zeros(n), np.eye(n)), (3,)),
+        (lambda n: D.LowRankMultivariateNormal(np.zeros(n), np.ones((n, 2)), np.ones(n)), (3,)),
+        (lambda n: D.Dirichlet(np.ones(n)), (3,)),
+        (lambda n: D.Multinomial(3, probs=np.ones(n) / n), (3,)),
+        (lambda n: D.OneHotCategorical(probs=np.ones(n) / n), (3,)),
+        (lambda n: D.RelaxedOneHotCategorical(0.5, probs=np.ones(n) / n), (3,)),
+        (lambda n: D.LKJCholesky(n, 1.0), (3, 3)),
+        (lambda n: D.Wishart(np.float64(5), np.eye(n)), (3, 3)),
+        (lambda n: D.TransformedDistribution(D.Normal(np.zeros(n - 1), 1.0),
+                                             [D.StickBreakingTransform()]), (3,)),
+    ],
+)  # fmt: skip
+def test_a_value_has_the_sizes_of_an_event(made, sizes):
+    """A size of 1 would broadcast, and the density be that of another value."""
+    family, one = made(3), np.ones([1] * len(sizes))
+    for value_ in (one, T.constant(one)):
+        with pytest.raises(ShapeMismatch, match=r"the value: wanted the size.*\(3"):
+            family.log_prob(value_)
+    with pytest.raises(NdimMismatch, match=f"{len(sizes)} dimension"):
+        family.log_prob(1.0)
+
+
+def test_sizes_of_events_that_are_known_in_a_call():
+    loc, k = T.dvector("loc"), T.dmatrix("k")
+    family = D.MultivariateNormal(loc, k)
+    one = symdnn.function([loc, k], family.log_prob(np.zeros(1)))
+    assert np.isclose(one([0.0], [[1.0]]), stats.norm.logpdf(0))
+    with pytest.raises(ShapeMismatch):
+        one(np.zeros(3), np.eye(3))
+    alpha, x = T.dvector("alpha"), T.dvector("x")
+    f = symdnn.function([x], D.Dirichlet(np.ones(1)).log_prob(x))
+    with pytest.raises(ShapeMismatch):
+        f([0.5, 0.5])
+    g = symdnn.function([alpha], D.Dirichlet(alpha).log_prob(np.ones(1)))
+    with pytest.raises(ShapeMismatch):
+        g([1.0, 2.0])
+
+
+def test_parameters_of_events_have_one_size():
+    with pytest.raises(ShapeMismatch, match="loc"):
+        D.MultivariateNormal(np.zeros(1), np.eye(3))
+    with pytest.raises(ShapeMismatch, match="loc"):
+        D.MultivariateNormal(np.zeros(2), precision_matrix=np.eye(3))
+    with pytest.raises(ShapeMismatch, match="loc"):
+        D.LowRankMultivariateNormal(np.zeros(1), np.ones((3, 1)), np.ones(3))
+    with pytest.raises(ShapeMismatch, match="cov_diag"):
+        D.LowRankMultivariateNormal(np.zeros(3), np.ones((3, 1)), np.ones(1))
+    with pytest.raises(NdimMismatch, match="loc"):
+        D.MultivariateNormal(0.0, np.eye(3))
+    with pytest.raises(NdimMismatch, match="concentration"):
+        D.Dirichlet(1.0)

@@ -16,6 +16,7 @@ from symdnn.ops.array.create import arange, meshgrid
 from symdnn.ops.array.getitem import getitem
 from symdnn.ops.array.join import stack
 from symdnn.ops.array.pad import pad as numpy_pad
+from symdnn.ops.array.view import of_sizes
 from symdnn.ops.core.shape import dims_of, shape_entries
 from symdnn.ops.elementwise.arithmetic import cast
 from symdnn.ops.elementwise.comparison import eq, switch
@@ -171,6 +172,7 @@ def grid_sample(
         raise NdimMismatch("grid_sample", wanted, [x.type, g.type])
     if mode not in _SAMPLING:
         raise OptionError(f"grid_sample: mode={mode!r}: wanted one of {', '.join(_SAMPLING)}")
+    g = of_sizes(g, [dims_of(x)[0], *dims_of(g)[1:-1], n], "grid_sample: the grid")
     batch, *out, _ = dims_of(g)
     points = g.reshape((batch, product(out), n))
     coordinates = []

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from symdnn.errors import InputError
+from symdnn.graph.dims import Dim
 from symdnn.graph.typing import DtypeLike, TensorLike
-from symdnn.graph.variable import Shared, Variable, as_variable
+from symdnn.graph.variable import Shared, Variable, as_variable, constant
 from symdnn.nn import init
 from symdnn.nn.functional.of_layers import function_of
 from symdnn.nn.layers import activation, torch_layers
@@ -19,8 +20,9 @@ from symdnn.nn.layers.torch_layers import GLU, CosineSimilarity, PairwiseDistanc
 from symdnn.ops.array.argreduce import argmax
 from symdnn.ops.array.norms import norm
 from symdnn.ops.array.take import to_one_hot
+from symdnn.ops.array.view import of_sizes
 from symdnn.ops.core.gradient_control import disconnected_grad
-from symdnn.ops.core.shape import dims_of, shape_entries
+from symdnn.ops.core.shape import alloc, dims_of, shape_entries, zeros_like
 from symdnn.ops.elementwise import activations as functions
 from symdnn.ops.elementwise.arithmetic import cast, maximum
 from symdnn.ops.elementwise.math import log, tanh
@@ -233,8 +235,10 @@ def layer_norm(
     """Each example normalised over its last axes, scaled by ``weight``, shifted by ``bias``."""
     v = as_variable(input)
     if weight is not None and bias is None:
-        bias = as_variable(weight) * 0
-    return normalization.layer_norm(v, weight, bias, _last(normalized_shape, v.type.ndim), eps)
+        bias = zeros_like(weight)
+    axes = _last(normalized_shape, v.type.ndim)
+    weight, bias = _fitting("layer_norm", [dims_of(v)[a] for a in axes], weight, bias)
+    return normalization.layer_norm(v, weight, bias, axes, eps)
 
 
 def rms_norm(
@@ -243,7 +247,9 @@ def rms_norm(
 ) -> Variable:  # fmt: skip
     """``x / sqrt(mean(x^2) + eps) weight`` over the last axes."""
     made: Variable = torch_layers.RMSNorm(normalized_shape, eps, False)(input)
-    return made if weight is None else made * weight
+    axes = _last(normalized_shape, made.type.ndim)
+    (scale,) = _fitting("rms_norm", [dims_of(made)[a] for a in axes], weight)
+    return made if scale is None else made * scale
 
 
 def group_norm(
@@ -254,14 +260,22 @@ def group_norm(
     return normalization.group_norm(input, num_groups, weight, bias, eps)
 
 
+def _fitting(what: str, sizes: Sequence[Dim], *given: TensorLike | None) -> list[Variable | None]:
+    """Weights of these sizes, or None; one of size 1 is not spread."""
+    found = [None if v is None else as_variable(v) for v in given]
+    return [
+        v if v is None or v.type.ndim != len(sizes) else of_sizes(v, sizes, what) for v in found
+    ]
+
+
 def _statistics(v: Variable, weight: Any, bias: Any) -> tuple[Any, Any]:
     shape, dtype = dims_of(v)[1], v.type.dtype
+    weight, bias = _fitting("weights of channels", [shape], weight, bias)
     if isinstance(shape, int):
         one: Any = np.ones(shape, dtype)
         none: Any = np.zeros(shape, dtype)
     else:
-        row = v[(0, slice(None), *[0] * (v.type.ndim - 2))] * 0
-        one, none = row + like(1, row), row
+        one, none = (alloc(constant(k, dtype=dtype), shape) for k in (1, 0))
     return (one if weight is None else weight), (none if bias is None else bias)
 
 
@@ -280,9 +294,8 @@ def batch_norm(
     if not training:
         if running_mean is None or running_var is None:
             raise InputError("batch_norm: wanted running_mean and running_var, or training=True")
-        return normalization.batch_normalization_test(
-            v, gamma, beta, running_mean, running_var, "spatial", eps
-        )
+        fixed = _fitting("batch_norm", [dims_of(v)[1]], running_mean, running_var)
+        return normalization.batch_normalization_test(v, gamma, beta, *fixed, "spatial", eps)
     if not isinstance(running_mean, Shared) or not isinstance(running_var, Shared):
         return normalization.batch_normalization_train(v, gamma, beta, "spatial", eps)[0]
     pair = (running_mean, running_var)
@@ -300,7 +313,7 @@ def instance_norm(
     """Each channel of each example of (N, C, ...) normalised over its positions."""
     if not use_input_stats or running_mean is not None or running_var is not None:
         raise InputError("instance_norm: wanted statistics of the input; there are no running ones")
-    if (weight is None) != (bias is None):
+    if weight is not None or bias is not None:
         weight, bias = _statistics(as_variable(input), weight, bias)
     return normalization.instance_norm(input, weight, bias, eps)
 

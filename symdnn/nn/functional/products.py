@@ -12,6 +12,7 @@ from symdnn.graph.typing import PerAxis, TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.nn.layers.embedding_bag import bags, check_index
 from symdnn.nn.modules.arguments import sizes
+from symdnn.ops.array.view import of_sizes
 from symdnn.ops.attention.attention import scaled_dot_product_attention
 from symdnn.ops.core.gradient_control import disconnected_grad
 from symdnn.ops.core.shape import dims_of
@@ -103,7 +104,8 @@ def _batch(name: str, n: int, input: TensorLike) -> tuple[Variable, bool]:
 
 def _finished(n: int, y: Variable, bias: TensorLike | None, alone: bool) -> Variable:
     if bias is not None:
-        y = y + as_variable(bias).dimshuffle("x", 0, *["x"] * n)
+        row = of_sizes(as_variable(bias), [dims_of(y)[1]], f"conv{n}d: bias")
+        y = y + row.dimshuffle("x", 0, *["x"] * n)
     return y.dimshuffle(*range(1, n + 2)) if alone else y
 
 

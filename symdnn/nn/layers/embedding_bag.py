@@ -15,6 +15,7 @@ from symdnn.ops.array.create import arange, zeros
 from symdnn.ops.array.getitem import inc_subtensor
 from symdnn.ops.array.sort import searchsorted
 from symdnn.ops.array.take import take_along_axis
+from symdnn.ops.array.view import of_sizes
 from symdnn.ops.core.shape import alloc, dims_of
 from symdnn.ops.elementwise.arithmetic import cast, maximum
 from symdnn.ops.elementwise.comparison import eq, neq, switch
@@ -88,6 +89,7 @@ def bags(
         if mode != "sum":
             raise InputError(f"EmbeddingBag: per_sample_weights are for mode='sum', not {mode!r}")
         weights = cast(weights, rows.type.dtype)
+        weights = of_sizes(weights, dims_of(rows)[:-1], "EmbeddingBag: per_sample_weights")
         rows = rows * weights.dimshuffle(*range(weights.type.ndim), "x")
     if counted is None:
         counted = alloc(constant(True), *dims_of(rows)[:-1])

@@ -17,7 +17,8 @@ from symdnn.nn.modules.arguments import positive, sizes, tensor_input
 from symdnn.nn.modules.module import Module
 from symdnn.ops.array.moments import mean
 from symdnn.ops.array.norms import norm
-from symdnn.ops.core.shape import dims_of
+from symdnn.ops.array.view import of_sizes
+from symdnn.ops.core.shape import alloc, dims_of, zeros_like
 from symdnn.ops.elementwise.activations import elu, gelu, relu, sigmoid, silu
 from symdnn.ops.elementwise.arithmetic import abs as absolute
 from symdnn.ops.elementwise.arithmetic import cast, maximum, sqr, sqrt
@@ -415,6 +416,7 @@ class _Cell(Module):
         if h is None:
             h = _zeros(x, self.hidden_size)
         tensor_input(self, h, f"a state of {x.type.ndim} dimension(s)", x.type.ndim)
+        h = of_sizes(h, [*dims_of(x)[:-1], self.hidden_size], f"{type(self).__name__}: the state")
         left = dot(x, self.weight_ih.dimshuffle(1, 0))
         right = dot(h, self.weight_hh.dimshuffle(1, 0))
         if self.bias_ih is not None:
@@ -430,8 +432,7 @@ class _Cell(Module):
 
 
 def _zeros(x: Variable, size: int) -> Variable:
-    zero = cast(x[..., :1] * 0, x.type.dtype)
-    return zero.repeat(size, axis=x.type.ndim - 1)
+    return alloc(constant(0, dtype=x.type.dtype), *dims_of(x)[:-1], size)
 
 
 class RNNCell(_Cell):
@@ -476,5 +477,5 @@ class LSTMCell(_Cell):
         h, c = (None, None) if states is None else states
         left, right, h = self._sums(x, h)
         i, f, g, o = self._parts(left + right)
-        kept = sigmoid(f) * (h * 0 if c is None else c) + sigmoid(i) * tanh(g)
+        kept = sigmoid(f) * (zeros_like(h) if c is None else c) + sigmoid(i) * tanh(g)
         return [sigmoid(o) * tanh(kept), kept]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from symdnn.errors import InputError, TypeMismatch, UnknownWord
+from symdnn.errors import InputError, ShapeMismatch, TypeMismatch, UnknownWord
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Variable, as_variable, constant
@@ -75,6 +75,10 @@ class Criterion(Module):
         if not isinstance(t.type, TensorType) or t.type.ndim != x.type.ndim:
             wanted = f"a target of the output's {x.type.ndim} dimension(s)"
             raise TypeMismatch(type(self).__name__, wanted, t.type, "Reshape one of them")
+        sizes = [x.type.shape, t.type.shape]
+        if any(1 in ab and None not in ab and ab[0] != ab[1] for ab in zip(*sizes, strict=True)):
+            wanted = f"a target of the output's shape {sizes[0]}"
+            raise ShapeMismatch(type(self).__name__, wanted, sizes[1], "Reshape one of them")
         one = [(a == 1, b == 1) for a, b in zip(x.type.shape, t.type.shape, strict=True)]
         x = addbroadcast(x, *(i for i, (a, b) in enumerate(one) if b and not a))
         t = addbroadcast(t, *(i for i, (a, b) in enumerate(one) if a and not b))

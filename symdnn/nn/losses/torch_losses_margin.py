@@ -22,6 +22,8 @@ from symdnn.ops.array.create import arange
 from symdnn.ops.array.cumulative import cumsum
 from symdnn.ops.array.moments import mean
 from symdnn.ops.array.take import take
+from symdnn.ops.array.view import of_sizes
+from symdnn.ops.core.shape import dims_of
 from symdnn.ops.elementwise.arithmetic import abs as absolute
 from symdnn.ops.elementwise.arithmetic import cast, clip, maximum, minimum, sqr, sqrt
 from symdnn.ops.elementwise.comparison import eq, isinf, lt, neq, switch
@@ -254,6 +256,7 @@ def _rows(
         raise TypeMismatch(name, "scores (N, C) or (C) and their classes", [x.type, t.type])
     if not t.type.is_integer:
         raise TypeMismatch(name, "a target of integers, classes counted from 0", t.type)
+    t = of_sizes(t, dims_of(x)[: t.type.ndim], f"{name}: the target")
     if x.type.ndim == 2:
         return x, t, lambda losses: losses
     t = t.dimshuffle("x", *range(t.type.ndim))

@@ -11,7 +11,7 @@ from symdnn.errors import TypeMismatch
 from symdnn.graph.variable import Variable
 from symdnn.ops.array.create import arange
 from symdnn.ops.array.join import concatenate
-from symdnn.ops.core.shape import dims_of
+from symdnn.ops.core.shape import dims_of, zeros_like
 from symdnn.ops.elementwise.arithmetic import cast
 from symdnn.ops.elementwise.comparison import switch
 
@@ -49,7 +49,7 @@ def causal_mask(queries: Any, keys: Any) -> Variable:
 def with_more_keys(mask: Variable, count: int) -> Variable:
     """A mask with ``count`` more keys at its end, which all queries see."""
     more = mask[..., :1]
-    seen = more & False if mask.type.dtype == "bool" else more * 0
+    seen = zeros_like(more)
     return concatenate([mask, *[seen] * count], axis=3)
 
 

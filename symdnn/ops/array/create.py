@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import index
 from typing import Any, ClassVar, TypeGuard
 
 import numpy as np
@@ -195,11 +196,14 @@ def linspace(
     floats = [v.type.dtype for v in (start, stop) if _is_float(v)]
     out = TensorType(dtype or (upcast(*floats) if floats else config.floatX)).dtype
     a, b = (as_variable(v, dtype=_of_number(v)) for v in (start, stop))
-    parts = num - 1 if endpoint else num
-    if isinstance(num, Variable):
-        unit = arange(num).astype("float64") / operator("maximum")(parts, 1)
+    count = as_dim(num)
+    known = static_dim(count)
+    if known is None:
+        parts = count - 1 if endpoint else count
+        unit = arange(count).astype("float64") / operator("maximum")(parts, 1)
     else:
-        unit = constant(np.arange(num, dtype=np.float64) / max(parts, 1))
+        parts = known - 1 if endpoint else known
+        unit = constant(np.arange(known, dtype=np.float64) / max(parts, 1))
     values = a + unit * (b - a)
     return operator("cast")(values, out)
 
@@ -218,7 +222,8 @@ def _of_number(value: TensorLike) -> str | None:
 
 def _offsets(n: Any, m: Any) -> tuple[Variable, Variable]:
     """Row numbers as a column, column numbers as a row."""
-    return dimshuffle(arange(n), [0, "x"]), dimshuffle(arange(m), ["x", 0])
+    rows, columns = arange(as_dim(n)), arange(as_dim(m))
+    return dimshuffle(rows, [0, "x"]), dimshuffle(columns, ["x", 0])
 
 
 def eye(
@@ -360,7 +365,7 @@ def diagonal(a: TensorLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> 
     if first == second:
         raise AxisError("diagonal", "two different axes", f"{axis1}, {axis2}")
     rest = [d for d in range(v.type.ndim) if d not in (first, second)]
-    return Diagonal(int(offset))(transpose(v, [*rest, first, second]))
+    return Diagonal(index(offset))(transpose(v, [*rest, first, second]))
 
 
 def alloc_diag(v: TensorLike, offset: int = 0) -> Variable:
@@ -369,7 +374,7 @@ def alloc_diag(v: TensorLike, offset: int = 0) -> Variable:
     size = shape_i(x, -1)
     k = static_dim(size)
     side = size + abs(offset) if k is None else k + abs(offset)
-    return _alloc_diag(x, side, side, int(offset))
+    return _alloc_diag(x, side, side, index(offset))
 
 
 def diag(v: TensorLike, k: int = 0) -> Variable:

@@ -19,11 +19,11 @@ from symdnn.graph.variable import Variable, as_variable, constant
 from symdnn.ops.array.create import arange, zeros
 from symdnn.ops.array.getitem import getitem, inc_subtensor, nonzero, set_subtensor
 from symdnn.ops.array.join import join, stack
-from symdnn.ops.array.view import flatten, shape_padleft
+from symdnn.ops.array.view import flatten, of_sizes, shape_padleft
 from symdnn.ops.core.composed import Composed
 from symdnn.ops.core.lanes import on_lanes
 from symdnn.ops.core.python_numbers import alike
-from symdnn.ops.core.shape import as_dim, dimshuffle, shape_i, static_dim
+from symdnn.ops.core.shape import as_dim, dims_of, dimshuffle, shape_i, static_dim
 
 __all__ = ["BincountLength", "OneHot"]
 
@@ -258,6 +258,8 @@ def bincount(x: TensorLike, weights: TensorLike | None = None, minlength: Any = 
     least = as_dim(0 if minlength is None else minlength)
     length, wide = BincountLength()(v, least), operator("cast")(v, "int64")
     values = constant(1, dtype="int64") if weights is None else as_variable(weights)
+    if values.type.ndim:
+        values = of_sizes(values, dims_of(v), "bincount: weights")
     counts = zeros(length, values.type.dtype)
     return inc_subtensor(getitem(counts, wide), values)
 

@@ -8,8 +8,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from symdnn.errors import AxisError, NdimMismatch, SpecifiedShapeMismatch, TypeMismatch
-from symdnn.graph.dims import known, normal_axis, one_size, product
+from symdnn.errors import (
+    AxisError,
+    NdimMismatch,
+    ShapeMismatch,
+    SpecifiedShapeMismatch,
+    TypeMismatch,
+)
+from symdnn.graph.dims import Dim, known, normal_axis, one_size, product
 from symdnn.graph.names.torch_words import torch_words
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Shapes, Types, Vars
 from symdnn.graph.type import TensorType
@@ -264,6 +270,21 @@ def specify_shape(
         return specify_type(v, v.type.with_shape(static))
     dims = [own if d is None else d for d, own in zip(entries, dims_of(v), strict=True)]
     return SpecifyShape(static)(v, *dims)
+
+
+def of_sizes(v: Variable, sizes: Sequence[Dim], what: str) -> Variable:
+    """``v``, whose last sizes are these. One that is 1 does not broadcast there."""
+    lead = v.type.ndim - len(sizes)
+    if lead < 0:
+        raise NdimMismatch(what, f"{len(sizes)} dimension(s) at least", v.type)
+    own = v.type.shape[lead:]
+    known_ones = [(a, b) for a, b in zip(own, sizes, strict=True) if isinstance(a, int)]
+    if any(isinstance(b, int) and a != b for a, b in known_ones):
+        wanted = tuple(b if isinstance(b, int) else None for b in sizes)
+        raise ShapeMismatch(what, f"the size(s) {wanted}", own)
+    # Of two unknown sizes neither broadcasts. One that is 1 might.
+    unsure = any((a == 1) != (isinstance(b, int) and b == 1) for a, b in zip(own, sizes))
+    return specify_shape(v, [*[None] * lead, *sizes]) if unsure else v
 
 
 @dataclass(frozen=True)

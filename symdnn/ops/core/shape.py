@@ -326,7 +326,8 @@ def _vector_entries(vector: Variable, ndim: int | None) -> list[Variable]:
     length = vector.type.shape[0] if vector.type.ndim == 1 and ndim is None else ndim
     if length is None or vector.type.ndim != 1:
         raise NdimMismatch("a shape", "a vector of known length (or pass ndim=)", vector.type)
-    return [vector[i] for i in range(length)]
+    declared = specify_type(vector, vector.type.with_shape((length,)))
+    return [declared[i] for i in range(length)]
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -172,7 +173,7 @@ def rot90(m: TensorLike, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Variable
     if len(set(chosen)) != 2 or len(chosen) != 2:
         raise AxisError("rot90", "two different axes", str(axes))
     a, b = chosen
-    turns = int(k) % 4
+    turns = index(k) % 4
     if turns == 0:
         return v
     if turns == 2:

@@ -258,8 +258,10 @@ def _parted(
     kth: Any, axis: int | None,
 ) -> Variable:  # fmt: skip
     v, place = as_variable(a), as_variable(kth)
+    if not place.type.is_integer:
+        raise TypeMismatch("partition", "a whole number, or several, as kth", place.type)
     real = v.type.is_float or v.type.is_integer
-    if not real or place.type.ndim or not place.type.is_integer:
+    if not real or place.type.ndim:
         return whole(v, axis)
     if axis is None or v.type.ndim == 0:
         v, axis = v.flatten(), 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from symdnn.ops.array.view import atleast_nd, moveaxis
 from symdnn.ops.control.loops import scan
 from symdnn.ops.core.dtype import float_of, upcast
 from symdnn.ops.core.python_numbers import settled
-from symdnn.ops.core.shape import alloc, as_dim, dims_of, zeros_like
+from symdnn.ops.core.shape import alloc, as_dim, dims_of, ones_like, zeros_like
 from symdnn.ops.elementwise.arithmetic import cast, clip, maximum, sqrt
 from symdnn.ops.elemwise import like
 from symdnn.ops.linalg.dot import dot
@@ -143,8 +144,8 @@ def vander(x: TensorLike, N: int | None = None, increasing: bool = False) -> Var
     v = as_variable(x)
     if v.type.ndim != 1:
         raise NdimMismatch("vander", "a vector", v.type)
-    count = _degree("vander", v) + 1 if N is None else int(N)
-    one = v * 0 + like(1, v)
+    count = _degree("vander", v) + 1 if N is None else index(N)
+    one = ones_like(v)
     columns = [one]
     for _ in range(count - 1):
         columns.append(columns[-1] * v)
@@ -239,7 +240,10 @@ def cov(
     m: TensorLike, y: TensorLike | None = None, rowvar: bool = True, bias: bool = False,
     ddof: int | None = None, fweights: TensorLike | None = None, aweights: TensorLike | None = None,
 ) -> Variable:  # fmt: skip
-    """The covariances of the rows (``rowvar``) or columns of ``m``, as NumPy's."""
+    """The covariances of the rows (``rowvar``) or columns of ``m``, as NumPy's.
+
+    Of what is known to have one row they are a scalar.
+    """
     rows = _observations(m, rowvar)
     if y is not None:
         rows = concatenate([rows, _observations(y, rowvar)], axis=0)
@@ -262,7 +266,7 @@ def cov(
         elif correction:
             count = total - correction
         made = dot(x * weights, x.T) / count
-    found: Variable = made[0, 0] if as_variable(m).type.ndim < 2 and y is None else made
+    found: Variable = made[0, 0] if rows.type.shape[0] == 1 else made
     return found
 
 

@@ -25,7 +25,7 @@ from symdnn.ops.array.reduce import min as smallest_of
 from symdnn.ops.array.reduce import normal_axes, prod
 from symdnn.ops.array.reduce import sum as sum_of
 from symdnn.ops.array.sort import searchsorted
-from symdnn.ops.array.view import flatten, moveaxis
+from symdnn.ops.array.view import flatten, moveaxis, of_sizes
 from symdnn.ops.core.shape import dims_of
 from symdnn.ops.elementwise.arithmetic import cast, clip, maximum, minimum
 from symdnn.ops.elementwise.comparison import eq, ge, gt, invert, isinf, isnan, neq, switch
@@ -151,8 +151,11 @@ def average(
         axes = normal_axes(axis, v.type.ndim, "average")
         if len(axes) != 1:
             raise NdimMismatch("average", "weights of the shape of a, or one axis", w.type)
+        w = of_sizes(w, [dims_of(v)[axes[0]]], "average: weights")
         w = w.dimshuffle([0 if d == axes[0] else "x" for d in range(v.type.ndim)])
         w = operator("fill")(v, w)
+    elif w.type.ndim == v.type.ndim:
+        w = of_sizes(w, dims_of(v), "average: weights")
     total = sum_of(v * w, axis, keepdims=keepdims)
     return operator("true_div")(total, sum_of(w, axis, keepdims=keepdims))
 
@@ -323,7 +326,7 @@ def histogram(
     inside = (v >= edges[0]) & (v <= edges[-1])
     where = clip(searchsorted(edges, v, side="right") - 1, 0, count - 1)
     w = constant(np.int64(1)) if weights is None else flatten(as_variable(weights), 1)
-    w = operator("fill")(v, w) if w.type.ndim == 0 else w
+    w = operator("fill")(v, w) if weights is None else of_sizes(w, dims_of(v), "histogram: weights")
     kept = switch(inside, w, like(0, w))
     found = inc_subtensor(zeros((count,), w.type.dtype)[where], kept)
     if density:

@@ -423,3 +423,10 @@ def test_values_of_shared_variables():
         w.set_value(np.zeros(2, "float32"))
     with pytest.raises(InputError, match="shared: wanted a value, got the symbolic variable w"):
         symdnn.shared(w)
+
+
+@pytest.mark.parametrize("values", [np.zeros((2, 2)), 3.0, [1.0, 2.0]])
+def test_values_of_eval_are_a_dict(values):
+    x = T.dvector("x")
+    with pytest.raises(TypeMismatch, match="a dict"):
+        (x * 2).eval(values)

@@ -8,7 +8,7 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn import nn
-from symdnn.errors import ArgumentError, InputError
+from symdnn.errors import ArgumentError, InputError, ShapeMismatch
 from symdnn.graph.evaluate import evaluate
 from symdnn.nn import functional as F
 
@@ -194,3 +194,55 @@ def test_what_is_wrong_is_said():
         F.one_hot(T.ivector("i"))
     with pytest.raises(InputError, match="wanted running_mean and running_var"):
         F.batch_norm(T.matrix("x"), None, None)
+
+
+def test_batch_norm_without_weights_leaves_an_infinity_where_it_is():
+    x = T.tensor4("x")
+    values = drawn(2, 3, 2, 2)
+    values[0, :, 0, 0] = np.inf
+    mean, var = np.zeros(3, "float32"), np.ones(3, "float32")
+    y = symdnn.function([x], F.batch_norm(x, mean, var))(values)
+    wanted = theirs.batch_norm(torch.tensor(values), torch.tensor(mean), torch.tensor(var))
+    np.testing.assert_allclose(y, wanted.numpy(), 1e-5)
+
+
+ONE = np.ones(1, "float32")
+CHANNELS = np.ones(4, "float32")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda m, a: m.layer_norm(a(SCORES), (5,), a(ONE), a(ONE)),
+        lambda m, a: m.rms_norm(a(SCORES), (5,), a(ONE)),
+        lambda m, a: m.batch_norm(a(IMAGES), a(ONE), a(ONE)),
+        lambda m, a: m.batch_norm(a(IMAGES), a(CHANNELS), a(CHANNELS), a(ONE), a(CHANNELS)),
+        lambda m, a: m.instance_norm(a(ROWS), None, None, a(ONE), a(ONE)),
+        lambda m, a: m.conv2d(a(IMAGES), a(drawn(3, 4, 2, 2)), a(ONE)),
+        lambda m, a: m.conv_transpose1d(a(ROWS), a(drawn(4, 3, 2)), a(ONE)),
+        lambda m, a: m.grid_sample(a(IMAGES), a(drawn(1, 3, 3, 2)), align_corners=False),
+        lambda m, a: m.multi_margin_loss(a(SCORES), a(CLASSES[:1])),
+        lambda m, a: m.multilabel_margin_loss(a(SCORES), a(CLASSES[:, None])),
+        lambda m, a: m.embedding_bag(
+            a(CLASSES), a(SCORES[[0, 1, 2, 3, 0]]), a(CLASSES[:1]), mode="sum",
+            per_sample_weights=a(ONE),
+        ),
+    ],
+)  # fmt: skip
+def test_a_size_of_one_is_not_spread_where_pytorch_refuses_it(call):
+    with pytest.raises((RuntimeError, ValueError)):
+        call(theirs, torch.tensor)
+    with pytest.raises(ShapeMismatch):
+        call(F, T.constant)
+
+
+def test_a_size_of_one_is_found_where_the_other_one_is_known_in_a_call():
+    x = T.matrix("x")
+    f = symdnn.function([x], F.multi_margin_loss(x, T.constant(CLASSES[:1])))
+    np.testing.assert_allclose(
+        f(SCORES[:1]),
+        theirs.multi_margin_loss(torch.tensor(SCORES[:1]), torch.tensor(CLASSES[:1])),
+        1e-5,
+    )
+    with pytest.raises(ShapeMismatch):
+        f(SCORES)

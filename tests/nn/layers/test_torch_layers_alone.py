@@ -113,3 +113,22 @@ def test_distances_by_the_norm_of_any_order(p, rng):
     x, y = T.dmatrices(2)
     found = symdnn.function([x, y], nn.PairwiseDistance(p, eps=0)(x, y))(a, b)
     np.testing.assert_allclose(found, np.linalg.norm(a - b, p, axis=1))
+
+
+@pytest.mark.parametrize("kind", [nn.RNNCell, nn.GRUCell, nn.LSTMCell])
+def test_states_of_cells_begin_with_zeros_whatever_the_input(kind):
+    x, cell = T.matrix("x"), kind(3, 4)
+    zeros = T.zeros((2, 4))
+    states = (zeros, zeros) if kind is nn.LSTMCell else zeros
+    both = [cell(x), cell(x, states)]
+    both = [v[0] if isinstance(v, list) else v for v in both]
+    row = np.array([[np.inf, 1, 2], [1, 2, 3]], "float32")
+    np.testing.assert_array_equal(*symdnn.function([x], both)(row))
+
+
+@pytest.mark.parametrize("shape", [(1, 4), (2, 1)])
+def test_the_state_of_a_cell_has_its_sizes(shape):
+    x = T.zeros((2, 3))
+    for kind in (nn.RNNCell, nn.GRUCell):
+        with pytest.raises(SymdnnError, match=rf"{kind.__name__}: the state: wanted .*\(2, 4\)"):
+            kind(3, 4)(x, T.zeros(shape))

@@ -207,6 +207,18 @@ def test_appended_keys_are_seen_by_all(causal):
     assert np.isfinite(y).all()
 
 
+@pytest.mark.parametrize("word", ["attn_mask", "key_padding_mask"])
+def test_appended_keys_are_seen_where_a_mask_hides_the_first_by_minus_infinity(word):
+    module, _ = layer(batch_first=True, add_bias_kv=True, add_zero_attn=True)
+    hides = np.zeros((QUERIES, KEYS) if word == "attn_mask" else (BATCH, KEYS), bool)
+    hides[:, 0] = True
+    added = np.where(hides, -np.inf, 0).astype("float32")
+    y, w = run(module, arrays(), **{word: added})
+    for a, b in zip((y, w), run(module, arrays(), **{word: hides}), strict=True):
+        np.testing.assert_allclose(a, b, 1e-5, 1e-6)
+    assert (w[..., -2:] > 0).all()
+
+
 def test_gradients_are_finite_differences():
     with symdnn.config.change_flags(floatX="float64"):
         module, _ = layer(batch_first=True, add_bias_kv=True, dtype="float64")

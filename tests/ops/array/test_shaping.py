@@ -65,6 +65,16 @@ def test_reshape_errors():
     assert value(out, {x: np.zeros((2, 3)), v: np.array([1, 6, 1])}).shape == (1, 6, 1)
 
 
+@pytest.mark.parametrize("sizes", [[1, 6], [1, 6, 1, 1], [1, 6, 1, 7]])
+def test_a_vector_of_sizes_has_as_many_as_were_told(sizes):
+    x, v = T.dmatrix("x"), T.lvector("v")
+    for out in (T.reshape(x, v, ndim=3), T.tile(x, v, ndim=3)):
+        with pytest.raises(ShapeMismatch, match=rf"\(3,\), got \({len(sizes)},\)"):
+            value(out, {x: np.zeros((2, 3)), v: np.array(sizes)})
+    with pytest.raises(ShapeMismatch, match="int64"):  # at once where the length is static
+        T.reshape(x, TensorType("int64", (len(sizes),))(), ndim=3)
+
+
 def test_flatten_keeps_leading_dimensions():
     x = TensorType("float32", (None, 3, 4))()
     assert x.flatten(2).type.shape == (None, 12)

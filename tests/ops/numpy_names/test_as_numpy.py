@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import symdnn.tensor as T
-from symdnn.errors import InputError, OptionError
+from symdnn.errors import InputError, OptionError, ShapeMismatch
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.variable import Variable
 
@@ -47,6 +47,7 @@ CLOSE = {
     "polymul": (lambda m, a, b: m.polymul(a, b), [P, V]), "poly": (lambda m, a: m.poly(a), [P]),
     "roots": (lambda m, a: m.sort(m.abs(m.roots(a))), [P]),
     "vander": (lambda m, a: m.vander(a, 3), [P]),
+    "vander far": (lambda m, a: m.vander(a, 3), [FLOATS]),
     "polyfit": (lambda m, x, y: m.polyfit(x, y, 2), [V, V**2 + P[0]]),
     "gradient": (lambda m, a: m.gradient(a), [M]),
     "gradient 2": (lambda m, a: m.gradient(a, 0.5, axis=1, edge_order=2), [M]),
@@ -57,7 +58,11 @@ CLOSE = {
     "cov weighted": (
         lambda m, a: m.cov(a, fweights=np.array([1, 2, 1, 3, 1]), aweights=np.arange(1, 6.0)), [M],
     ),
+    "cov of a row": (lambda m, a: m.cov(a), [M[:1]]),
+    "cov of a column": (lambda m, a: m.cov(a, rowvar=False), [M[:, :1]]),
+    "cov of a row and another": (lambda m, a, b: m.cov(a, b), [M[:1], M[1]]),
     "corrcoef": (lambda m, a, b: m.corrcoef(a, b), [V, V**2]),
+    "corrcoef of a row": (lambda m, a: m.corrcoef(a), [M[:1]]),
     "delete": (lambda m, a: m.delete(a, [0, -1], axis=0), [M]),
     "delete slice": (lambda m, a: m.delete(a, slice(1, 3), axis=1), [M]),
     "insert": (lambda m, a: m.insert(a, 1, 5.0, axis=1), [M]),
@@ -190,6 +195,37 @@ def test_what_is_wrong_is_said():
         T.pad(T.matrix("x"), 1, mode="reflect", reflect_type="even?")
     with pytest.raises(InputError, match="select: wanted as many choices"):
         T.select([T.bvector("b")], [])
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda m: m.eye(2.5), lambda m: m.eye(2, 2.5), lambda m: m.tri(2.5),
+        lambda m: m.linspace(0, 1, 2.5), lambda m: m.logspace(0, 1, 2.5),
+        lambda m: m.vander(np.ones(3), 2.5), lambda m: m.diagonal(np.ones((3, 3)), 1.5),
+        lambda m: m.partition(np.ones(3), 1.5), lambda m: m.argpartition(np.ones(3), 1.5),
+        lambda m: m.diff(np.ones(3), 1.5),
+    ],
+)  # fmt: skip
+def test_a_count_that_is_no_whole_number_is_refused(call):
+    with pytest.raises(TypeError):
+        call(T)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda m, one: m.average(m.arange(3.0), weights=one),
+        lambda m, one: m.average(m.ones((3, 4)), axis=0, weights=one),
+        lambda m, one: m.bincount(m.arange(3), one),
+        lambda m, one: m.histogram(m.arange(3.0), 2, weights=one),
+    ],
+)
+def test_one_weight_is_not_that_of_all(call):
+    with pytest.raises((ValueError, TypeError)):
+        call(np, np.ones(1))
+    with pytest.raises(ShapeMismatch, match="weights"):
+        call(T, np.ones(1))
 
 
 def test_the_gradient_of_the_next_number_is_that_of_the_first():
