@@ -202,8 +202,8 @@ class Jit:
             )  # fmt: skip
         except MissingInputError as error:
             raise MissingInputError(
-                f"{self.name}: {error}. A call with arrays alone computes numbers, so it must be an "
-                "argument. For an expression give one argument as T.constant(value)"
+                f"{self.name}: {error}. A call with arrays alone computes numbers, so it must be "
+                "an argument. For an expression give one argument as T.constant(value)"
             ) from error
         return _Compiled(compiled, tree)
 
