@@ -391,7 +391,7 @@ class _Symdnn:
         outs = [symdnn.Out(v, borrow=True) for v in _as_list(row.symdnn(*inputs))]
         self._own = [device.put(a) for a in arrays]
         self._kept = -self._live()
-        self._f = symdnn.function(inputs, outs)
+        self._f = symdnn.function(inputs, outs, on_unused_input="ignore")
 
     def call(self) -> Any:
         """Its results."""

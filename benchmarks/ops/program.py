@@ -17,7 +17,7 @@ from symdnn.graph.evaluate import evaluate
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable
 
-__all__ = ["NotThere", "Program", "build"]
+__all__ = ["NotThere", "Operands", "Program", "build", "operands", "outputs"]
 
 #: Longest time that a reference may take to check a result, in seconds.
 _REFERENCE_SECONDS = 2.0
@@ -67,29 +67,48 @@ def _nudged(rng: np.random.Generator, array: Any) -> Any:
     return np.asarray(array * (1 + step)).astype(array.dtype)
 
 
-def build(row: Row) -> Program:
-    """Compile ``row`` for the flag ``device``; raises :class:`NotThere`."""
-    arrays = [_of_dtype(a, row.dtype) for a in drawn(row.case)]
-    grown = _grown(row, arrays)
+@dataclass
+class Operands:
+    """Arrays of a row: those of the record, and as they are passed, then gradients of results."""
+
+    record: list[Any]
+    arrays: list[Any]
+    #: For each of the record's, whether its transpose is passed.
+    turned: list[bool]
+    inputs: list[Variable]
+    variables: list[Variable]
+
+
+def operands(row: Row) -> Operands:
+    """The row's arrays and variables; raises :class:`NotThere`."""
+    grown = _grown(row, [_of_dtype(a, row.dtype) for a in drawn(row.case)])
+    turned = [_turned(row, a) for a in grown]
     inputs, variables = _inputs(row, grown)
-    results = _outputs(row, variables)
-    outs, given = results, grown
+    passed = [np.ascontiguousarray(a.T) if t else a for a, t in zip(grown, turned)]
     if row.direction == "gradient":
-        outs, dys = _gradients(results, variables)
+        results = outputs(row, variables)
+        dys = [o.type(f"dy{i}") for i, o in enumerate(results)]
         shapes = [v.shape for v in evaluate(results, dict(zip(variables, grown)))]
         rng = np.random.default_rng(1)
-        given = [*grown, *(_drawn_like(rng, dy, s) for dy, s in zip(dys, shapes, strict=True))]
-        inputs = [*inputs, *dys]
-        variables = [*variables, *dys]
-    wanted = _references(outs, dict(zip(variables, given)))
+        passed += [_drawn_like(rng, dy, s) for dy, s in zip(dys, shapes, strict=True)]
+        inputs, variables = [*inputs, *dys], [*variables, *dys]
+    return Operands(grown, passed, turned, inputs, variables)
+
+
+def build(row: Row) -> Program:
+    """Compile ``row`` for the flag ``device``; raises :class:`NotThere`."""
+    given = operands(row)
+    count = len(given.record)
+    outs = outputs(row, given.variables[:count])
+    if row.direction == "gradient":
+        outs = _gradients(outs, given.variables[:count], given.variables[count:])
+    values = dict(zip(given.variables, [*given.record, *given.arrays[count:]]))
+    wanted = _references(outs, values)
     began = time.perf_counter()
     f = symdnn.function(
-        inputs, [symdnn.Out(o, borrow=True) for o in outs], on_unused_input="ignore"
+        given.inputs, [symdnn.Out(o, borrow=True) for o in outs], on_unused_input="ignore"
     )
-    passed = [np.ascontiguousarray(a.T) if _turned(row, a) else a for a in grown]
-    passed += given[len(grown) :]
-    seconds = time.perf_counter() - began
-    return Program(f, passed, wanted, seconds, outs, dict(zip(variables, given)))
+    return Program(f, given.arrays, wanted, time.perf_counter() - began, outs, values)
 
 
 def _of_dtype(array: Any, dtype: str) -> Any:
@@ -119,7 +138,8 @@ def _inputs(row: Row, arrays: list[Any]) -> tuple[list[Variable], list[Variable]
     return inputs, variables
 
 
-def _outputs(row: Row, variables: list[Variable]) -> list[Variable]:
+def outputs(row: Row, variables: list[Variable]) -> list[Variable]:
+    """The results that the row computes, or has gradients of; :class:`NotThere` without any."""
     out = row.case.build(*variables)
     outs = list(out) if isinstance(out, list | tuple) else [out]
     outs = [o for o in outs if isinstance(o.type, TensorType)]
@@ -131,12 +151,11 @@ def _outputs(row: Row, variables: list[Variable]) -> list[Variable]:
 
 
 def _gradients(
-    outs: list[Variable], variables: list[Variable]
-) -> tuple[list[Variable], list[Variable]]:
+    outs: list[Variable], variables: list[Variable], dys: list[Variable]
+) -> list[Variable]:
     wrt = [v for v in variables if v.type.is_differentiable]
-    dys = [o.type(f"dy{i}") for i, o in enumerate(outs)]
     try:
-        return list(Lop(outs, wrt, dys, disconnected_inputs="ignore")), dys
+        return list(Lop(outs, wrt, dys, disconnected_inputs="ignore"))
     except Exception as error:
         raise NotThere(f"no gradient: {error}") from error
 
@@ -183,7 +202,7 @@ def _result_elements(row: Row, arrays: list[Any]) -> int:
     """Elements of the results for these arrays; 0 if the record cannot be built from them."""
     _, variables = _inputs(row, arrays)
     try:
-        outs = _outputs(row, variables)
+        outs = outputs(row, variables)
         found = evaluate(outs, dict(zip(variables, arrays)))
     except NotThere:
         raise

@@ -15,7 +15,15 @@ import numpy as np
 from tests import op_table
 from tests.op_table.record import OpCase
 
-__all__ = ["FIXED_COUNT", "Row", "all_rows", "fixed_rows", "rotated_rows", "row_named"]
+__all__ = [
+    "FIXED_COUNT",
+    "Row",
+    "all_rows",
+    "fixed_rows",
+    "large_rows",
+    "rotated_rows",
+    "row_named",
+]
 
 #: Rows of the fixed selection, which every record has.
 FIXED_COUNT = 600
@@ -94,6 +102,13 @@ def rotated_rows(seed: int, count: int) -> list[Row]:
     """``count`` rows that are not in the fixed selection, others for each seed."""
     fixed = {row.id for row in fixed_rows()}
     return _in_turn([r for r in all_rows() if r.id not in fixed], seed, count)
+
+
+def large_rows(seed: int, count: int) -> list[Row]:
+    """``count`` rows of large sizes that have a formula, in float32 or as their record has them."""
+    wanted = [row for row in all_rows() if row.size == "large" and row.case.expected is not None]
+    floats = [r for r in wanted if r.dtype in ("float32", "as drawn") and not r.case.stateful]
+    return _in_turn(floats, seed, count)
 
 
 def row_named(name: str) -> Row:

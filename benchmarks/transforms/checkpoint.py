@@ -32,6 +32,8 @@ LAYERS, WIDE, PART = 48, 384, 6
 #: Rows of a batch: on a GPU so many that the workspaces of products are a small part.
 BATCH = {"cpu": 512, "cuda": 8192}
 STEPS, FEATURES, STATE, SEQUENCES, EVERY = 1000, 16, 256, 64, 32
+#: The loop within a quarter of the memory: this many segments of so many steps keep their states.
+KEPT_EVERY, KEPT = 25, {"cpu": 14, "cuda": 23}
 #: Calls on a GPU that are not timed: graphs are captured, and kernels of loops made.
 _CAPTURING_CALLS = 6
 Run = Callable[[], Any]
@@ -84,7 +86,7 @@ def symdnn_runs(device: str, only: str = "") -> dict[str, tuple[Run, Callable[[]
         cost = (h**2).mean()
         return compiled([x], [cost, *symdnn.grad(cost, ws)], **words)
 
-    def loop(every: Any = None, snapshots: int | None = None) -> Any:
+    def loop(every: Any = None, **more: Any) -> Any:
         u, w = symdnn.shared(given["u"]), symdnn.shared(given["w"])
         steps, h0 = T.ftensor3("steps"), T.fmatrix("h0")
 
@@ -94,8 +96,7 @@ def symdnn_runs(device: str, only: str = "") -> dict[str, tuple[Run, Callable[[]
         if every is None:
             h, _ = symdnn.scan(step, steps, h0)
         else:
-            words = {"save_every_N": every, "snapshots": snapshots}
-            h, _ = symdnn.scan_checkpoints(step, steps, h0, **words)
+            h, _ = symdnn.scan_checkpoints(step, steps, h0, save_every_N=every, **more)
         cost = (h[-1] ** 2).sum()
         return compiled([steps, h0], [cost, *symdnn.grad(cost, [u, w])])
 
@@ -118,9 +119,12 @@ def symdnn_runs(device: str, only: str = "") -> dict[str, tuple[Run, Callable[[]
         "network/a quarter": quarter,
         "loop/plain": loop,
         f"loop/every {EVERY}": lambda: loop(EVERY),
+        f"loop/a quarter, every {KEPT_EVERY}": lambda: loop(
+            KEPT_EVERY, keep_last=KEPT[device], padding=False
+        ),
         "loop/levels 10, 10": lambda: loop((10, 10)),
-        "loop/10 states, by 10": lambda: loop(10, 10),
-        "loop/30 states, by 1": lambda: loop(1, 30),
+        "loop/10 states, by 10": lambda: loop(10, snapshots=10),
+        "loop/30 states, by 1": lambda: loop(1, snapshots=30),
     }
     arguments = {"network": (given["x"],), "loop": (given["steps"], given["h0"])}
     return {

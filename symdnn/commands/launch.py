@@ -24,6 +24,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from symdnn.commands.shared_memory import SharedMemory
 from symdnn.config import config
 from symdnn.errors import DistributedError
 
@@ -87,8 +88,12 @@ def _by_mpi(command: Sequence[str], environment: dict[str, str]) -> int:
     """The status of ``mpiexec``, which ends all ranks at a signal; signals are passed on to it."""
     found = subprocess.Popen(command, env=environment)
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    memory = SharedMemory()
     try:
-        return found.wait()
+        while found.poll() is None:
+            memory.look(found.pid)
+            time.sleep(_LOOK)
+        return found.returncode
     except (KeyboardInterrupt, SystemExit) as error:
         first = signal.SIGTERM if isinstance(error, SystemExit) else signal.SIGINT
         with contextlib.suppress(KeyboardInterrupt):  # once more: at once
@@ -101,6 +106,8 @@ def _by_mpi(command: Sequence[str], environment: dict[str, str]) -> int:
         if isinstance(error, SystemExit):
             raise
         return _INTERRUPTED
+    finally:
+        memory.remove()
 
 
 def _processors() -> int:
@@ -149,6 +156,7 @@ class _Processes:
             )
             for r in range(count)
         ]
+        self._memory = SharedMemory()
         signal.signal(signal.SIGTERM, self._pass_on)
 
     def _pass_on(self, number: int, frame: FrameType | None) -> None:
@@ -168,6 +176,7 @@ class _Processes:
                     return status if status > 0 else 128 - status
                 if all(s == 0 for s in states):
                     return 0
+                self._memory.look(*(p.pid for p in self._running))
                 time.sleep(_LOOK)
         except KeyboardInterrupt:
             self._end(signal.SIGINT)
@@ -188,6 +197,7 @@ class _Processes:
         self._wait(_TO_END)
         if left := self._left():  # the kernel waits for a driver
             _say(f"{left} can't be ended")
+        self._memory.remove()
 
     def _left(self) -> str:
         """The ranks that have not ended, in words."""

@@ -7,7 +7,6 @@ import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from statistics import median
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -29,10 +28,13 @@ _LEAST_BYTES, _MOST_BYTES = 64 << 10, 256 << 20
 #: Elements of the float32 arrays that are reduced: few; many by MPI; and many by NCCL, for which
 #: fewer would take no longer than few do.
 _SMALL, _LARGE, _LARGE_ON_GPUS = 1 << 10, 1 << 20, 1 << 24
-#: Reductions, one after another, in the longer of two programs: what both take besides cancels.
-_CHAIN = 5
+#: Reductions, one after another, in the longer of two programs: what both take besides cancels. Of
+#: small ones there are so many that they take longer than the call, which hides few of them.
+_CHAIN_OF_SMALL, _CHAIN_OF_LARGE = 33, 5
+#: Seconds. A smaller latency was not seen: by its record buckets would be tiny for ever.
+_LEAST_LATENCY = 3e-6
 #: Calls before the clock, calls in a window, windows.
-_WARM, _CALLS, _WINDOWS = 3, 5, 3
+_WARM, _CALLS, _WINDOWS = 3, 5, 5
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,7 @@ def _key(world: process.World, group: Group) -> dict[str, Any]:
     return {
         "family": "link", "engine": world.engine, "device": str(config.device),
         "host": socket.gethostname(), "ranks": list(group.ranks), "size": place.size,
-        "local_size": place.local_size, "by": "chains",
+        "local_size": place.local_size, "by": "long chains",
     }  # fmt: skip
 
 
@@ -118,22 +120,23 @@ def _measured(group: Group) -> Link:
     count = _LARGE_ON_GPUS if _on_gpus() else _LARGE
     # Gradients are made in registered memory; what is reduced here would be copied there.
     with config.change_flags({"distributed.registered": False}):
-        small, large = (_seconds(group, n) for n in (_SMALL, count))
+        small = max(_seconds(group, _SMALL, _CHAIN_OF_SMALL), _LEAST_LATENCY)
+        large = _seconds(group, count, _CHAIN_OF_LARGE)
     return Link(small, 4 * (count - _SMALL) / max(large - small, 1e-6))
 
 
-def _seconds(group: Group, count: int) -> float:
+def _seconds(group: Group, count: int, chain: int) -> float:
     """Seconds that an all-reduce of this many float32 adds to a program.
 
     The call of a program takes longer than a small reduction on GPUs: of a single one it would be
     all that is seen.
     """
-    one, many = (_seconds_of_chain(group, count, length) for length in (1, _CHAIN))
-    return max(many - one, 1e-7) / (_CHAIN - 1)
+    one, many = (_seconds_of_chain(group, count, length) for length in (1, chain))
+    return max(many - one, 0.0) / (chain - 1)
 
 
 def _seconds_of_chain(group: Group, count: int, length: int) -> float:
-    """Seconds of a call with this many reductions in turn; the median of some windows."""
+    """Seconds of a call with this many reductions in turn; the least of some windows."""
     x = shared(np.zeros(count, "float32"), name="link")
     calls = shared(np.float32(0), name="link.calls")
     total: Any = x
@@ -150,4 +153,4 @@ def _seconds_of_chain(group: Group, count: int, length: int) -> float:
         return (time.perf_counter() - start) / count
 
     window(_WARM)
-    return median(window(_CALLS) for _ in range(_WINDOWS))
+    return min(window(_CALLS) for _ in range(_WINDOWS))

@@ -104,6 +104,14 @@ class BoundPlan:
         """Whether it is captured, or the reason why not; empty on a device without CUDA graphs."""
         return ""
 
+    @property
+    def is_captured(self) -> bool:
+        """Whether a graph runs it, or it enqueues nothing that a graph could have."""
+        return False
+
+    def join(self, what: str) -> None:
+        """It is part of a larger graph from now on, for reports ``what``."""
+
     def run(self, entering: Sequence[Any], watcher: Watcher | None = None) -> list[Any]:
         """The segment's outputs, given its inputs, both in the segment's order."""
         raise NotImplementedError

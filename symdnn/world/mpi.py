@@ -8,6 +8,8 @@ MPI does not know, are computed in float32 and rounded once.
 from __future__ import annotations
 
 import importlib.util
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
@@ -20,6 +22,15 @@ from symdnn.world.group import Group
 
 __all__ = ["MpiCommunicator", "abort", "communicator", "missing", "world_of_mpi"]
 
+#: A program that says why MPI can't be loaded.
+_LOADS = """
+import mpi4py
+mpi4py.rc.initialize = False
+try:
+    from mpi4py import MPI
+except (ImportError, RuntimeError) as error:
+    raise SystemExit(print(str(error).partition("\\n")[0]) or 1)
+"""
 #: Arrays of fewer bytes are reduced together, in one buffer.
 _SMALL_BYTES = 1 << 16
 
@@ -33,14 +44,23 @@ def _mpi() -> Any:
             "several processes on CPUs need mpi4py and an MPI: pip install 'symdnn[mpi]'"
         ) from error
     except RuntimeError as error:  # no MPI library
-        raise DistributedError(f"mpi4py found no MPI: {error}. pip install mpich") from error
+        why = str(error).partition("\n")[0]
+        raise DistributedError(f"mpi4py found no MPI: {why}. pip install mpich") from error
     return MPI
 
 
 def missing() -> str:
-    """Why MPI can't be started here; empty if mpi4py is installed."""
-    there = importlib.util.find_spec("mpi4py") is not None
-    return "" if there else "mpi4py is not installed: pip install 'symdnn[mpi]'"
+    """Why MPI can't be started here; empty if mpi4py and an MPI are installed.
+
+    Another process loads it: here the import would start MPI, which waits for all ranks.
+    """
+    if importlib.util.find_spec("mpi4py") is None:
+        return "mpi4py is not installed: pip install 'symdnn[mpi]'"
+    if "mpi4py.MPI" in sys.modules:
+        return ""
+    done = subprocess.run([sys.executable, "-c", _LOADS], capture_output=True, text=True)
+    why = done.stdout.strip() or done.stderr.strip().rpartition("\n")[2]
+    return f"mpi4py found no MPI: {why}. pip install mpich" if done.returncode else ""
 
 
 def world_of_mpi() -> tuple[int, int, int, int]:

@@ -93,8 +93,8 @@ class World:
     def join_by_mpi(self) -> None:
         """Start MPI among processes that a launcher without MPI started; all of them call this.
 
-        Where it can't be (mpi4py is missing, or is of another MPI than MPICH), values in the memory
-        of the host have no engine.
+        Where it can't be (mpi4py or an MPI is missing, or it is another MPI than MPICH), values in
+        the memory of the host have no engine.
         """
         import secrets  # here, so that symdnn is imported quickly
         import socket
@@ -284,7 +284,12 @@ def start(given: Launched | None = None, environment: Any = None) -> World:
 
 
 def _joined_by_mpi(place: Launched) -> tuple[Launched, Store | None]:
-    rank, size, local_rank, local_size = mpi.world_of_mpi()
+    try:
+        rank, size, local_rank, local_size = mpi.world_of_mpi()
+    except DistributedError:
+        if place.size == 1:  # it needs none
+            return place, None
+        raise
     if place.size and (rank, size) != (place.rank, place.size):
         raise DistributedError(
             f"{place.by} started rank {place.rank} of {place.size}, but mpi4py's MPI says rank "

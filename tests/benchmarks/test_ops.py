@@ -1,8 +1,12 @@
 """The rows of ``benchmarks.ops``: selected the same way everywhere, right, timed."""
 
+from types import SimpleNamespace
+
+import numpy as np
 import pytest
 
-from benchmarks.ops import report
+import symdnn
+from benchmarks.ops import peers, report
 from benchmarks.ops.program import NotThere, build
 from benchmarks.ops.rows import FIXED_COUNT, all_rows, fixed_rows, rotated_rows, row_named
 from benchmarks.ops.timing import Timer
@@ -46,3 +50,27 @@ def test_a_wrong_result_is_listed_and_not_timed(monkeypatch):
     lines = "\n".join(report.table([right, wrong]))
     assert "1 timed, 1 wrong" in lines
     assert "WRONG add/float32" in lines
+
+
+def test_a_formula_is_told_in_another_library():
+    other = SimpleNamespace(sum=lambda x, axis=None: ("sum", x), exp=lambda x: ("exp", x))
+
+    def helper(x):
+        return np.exp(x)
+
+    told = peers.retold(lambda x: np.sum(helper(x), axis=0), {"numpy": other})
+    assert told(1.0) == ("sum", ("exp", 1.0))
+    assert peers.retold(np.exp, {"numpy": other}) is other.exp
+    np.testing.assert_equal(helper(0.0), 1.0)  # the function itself is as it was
+
+
+def test_rows_beside_peers_have_the_programs_of_their_records():
+    rows = {r.direction: r for r in all_rows() if r.id.startswith("exp/float32/transposed/small")}
+    assert len(rows) == 2
+    for direction, row in rows.items():
+        made = peers.nest_row(row)
+        arrays = [make() for make in made.arrays]
+        xs = [symdnn.tensor.TensorType("float32", a.shape)() for a in arrays]
+        found = symdnn.function(xs, made.symdnn(*xs))(*arrays)
+        wanted = np.exp(arrays[0].T) * (arrays[1] if direction == "gradient" else 1)
+        np.testing.assert_allclose(found[0], wanted, rtol=1e-5)

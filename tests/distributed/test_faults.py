@@ -11,6 +11,8 @@ import pytest
 
 from symdnn.commands import launch
 from tests.distributed import harness
+from tests.environment import environment
+from tests.processes import ended
 
 PROGRAM = harness.ROOT / "tests" / "distributed" / "faulty_program.py"
 
@@ -108,3 +110,35 @@ def test_ctrl_c_ends_all(engine):
         assert [found.stdout.readline(), found.stdout.readline()] == ["UP\n", "UP\n"]
         os.killpg(found.pid, signal.SIGINT)
         assert found.wait(20) != 0
+
+
+#: Rank 1 is killed when MPI runs on both.
+KILLED = """
+import os, sys, time
+import symdnn.distributed as dist
+dist.init()
+names = {line.split()[-1] for line in open("/proc/self/maps") if "/dev/shm/mpich" in line}
+print("MAPPED", *names, flush=True)
+dist.barrier()
+time.sleep(1)
+if dist.rank() == 1 and "killed" in sys.argv:
+    os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.mark.parametrize("engine", ["mpi", "nccl"])
+def test_killed_ranks_leave_no_shared_memory(engine, tmp_path):
+    """MPICH's files in ``/dev/shm``; the other engine starts MPI by symdnn's own manager."""
+    pytest.importorskip("mpi4py")
+    if harness.launcher() is None:
+        pytest.skip("there is no mpiexec")
+    file = tmp_path / "killed.py"
+    file.write_text(KILLED)
+    command = [sys.executable, "-m", "symdnn", "launch", "-n", "2", "--engine", engine, file]
+    env = environment(SYMDNN_FLAGS="device=cpu,distributed.timeout=10", OMP_NUM_THREADS="1")
+    status, said = ended([*map(str, command), "killed"], 60, env=env)
+    assert status != 0, said
+    names = set(re.findall(r"/dev/shm/mpich\w+", said))
+    if not names:
+        pytest.skip("this MPI has no such files")
+    assert not [name for name in names if os.path.exists(name)], said

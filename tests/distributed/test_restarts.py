@@ -21,7 +21,7 @@ import pytest
 
 from symdnn.world import pmi
 from tests.distributed import harness
-from tests.environment import environment
+from tests.environment import environment, python_path
 from tests.processes import ended
 
 PROGRAM = harness.ROOT / "tests" / "distributed" / "restarted.py"
@@ -265,3 +265,54 @@ def test_more_ranks_exchange_arrays(count, tmp_path):
         )
     assert [p.wait(100) for p in running] == [0] * count
     assert np.all([(tmp_path / f"f.{r}").exists() for r in range(count)])
+
+
+# -- mpi4py without an MPI ------------------------------------------------------------------------
+
+
+ASKS = """
+import numpy as np, symdnn, symdnn.distributed as dist, symdnn.tensor as T
+dist.init()
+dist.barrier()
+print("rank", dist.rank(), "of", dist.size())
+x = T.fvector("x")
+print(symdnn.function([x], dist.all_reduce(x, "sum"))(np.ones(2, "float32")))
+"""
+
+
+@pytest.fixture
+def without_mpi(tmp_path):
+    """An environment whose mpi4py is there, and finds no library."""
+    package = tmp_path / "packages" / "mpi4py"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("class rc: pass\n")
+    words = "cannot load MPI library\\nlibmpi.so: no such file"
+    (package / "MPI.py").write_text(f'raise RuntimeError("{words}")\n')
+    return {"PYTHONPATH": python_path(package.parent), "SYMDNN_FLAGS": FLAGS}
+
+
+def test_ranks_without_an_mpi_go_on_and_say_what_to_install(without_mpi):
+    """Values of the host alone need MPI: those of GPUs are moved by NCCL."""
+    port = free_ports()
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-c", ASKS], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True, env={**os.environ, **of_torchrun(port, 0)(rank), **without_mpi},
+        ) for rank in range(COUNT)
+    ]  # fmt: skip
+    said = [p.communicate(timeout=60)[0] for p in running]
+    for rank, text in enumerate(said):
+        assert f"rank {rank} of {COUNT}" in text, text
+    words = "on rank 0: mpi4py found no MPI: cannot load MPI library. pip install mpich"
+    assert any(words in text for text in said), said
+
+
+@pytest.mark.parametrize("by", [
+    {}, {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "1"},
+    {"PMI_RANK": "0", "PMI_SIZE": "1"},
+])  # fmt: skip
+def test_one_process_needs_no_mpi(by, without_mpi):
+    status, said = ended([sys.executable, "-c", ASKS], 60, env={**os.environ, **without_mpi, **by})
+    assert status == 0, said
+    assert "rank 0 of 1" in said
+    assert "[1. 1.]" in said

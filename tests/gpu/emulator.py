@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from symdnn.gpu.codegen.launches import MOST_BLOCKS_BESIDE
 from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.error_codes import TICKET_COUNT, TICKETS_AT
 from symdnn.graph.kernel import Call
@@ -28,6 +29,15 @@ AVAILABLE = shutil.which("g++") is not None
 _FOLDER = Path(tempfile.gettempdir()) / "symdnn-emulated"
 #: C's own headers, not the templates around them, which take g++ longer than a kernel does.
 _COMMAND = ["g++", "-std=c++17", "-nostdinc++", "-O1", "-w", "-fwrapv", "-ffp-contract=off"]
+#: Accesses are checked for their alignment, by a function of the runner's instead of a library's.
+_COMMAND += [
+    "-fsanitize=alignment",
+    "-nodefaultlibs",
+    "-Wl,--no-as-needed",
+    "-lstdc++",
+    "-lm",
+    "-lc",
+]
 _COMMAND += ["-shared", "-fPIC", *(["-fuse-ld=gold"] if shutil.which("ld.gold") else [])]
 
 _AFTER_COMMON = """
@@ -65,7 +75,8 @@ def _runner() -> Any:
 
 def _loaded(text: str, mode: int = ctypes.DEFAULT_MODE) -> Any:
     """The library of a program, compiled if it has not been."""
-    path = _FOLDER / f"{hashlib.sha256((RUNNER + text).encode()).hexdigest()[:32]}.so"
+    key = "\0".join((*_COMMAND, RUNNER, text))
+    path = _FOLDER / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.so"
     if not path.exists():
         _FOLDER.mkdir(exist_ok=True)
         _compile(text, path)
@@ -113,13 +124,17 @@ class HostEnv:
         return library(source, name)
 
     def launch(self, function: Any, grid: Any, block: Any, shared_bytes: int, args: Any) -> None:
+        assert max((1, *grid[1:])) <= MOST_BLOCKS_BESIDE, f"a driver refuses the grid {grid}"
         parameters = np.frombuffer(args[0].tobytes(), np.uint8)
         three = [np.array((*sizes, 1, 1)[:3], np.uint32) for sizes in (grid, block)]
-        backwards = ctypes.c_int.in_dll(_runner(), "shim_backwards")
-        backwards.value = self.backwards
+        backwards, misaligned = (
+            ctypes.c_int.in_dll(_runner(), f"shim_{name}") for name in ("backwards", "misaligned")
+        )
+        backwards.value, misaligned.value = self.backwards, 0
         status = function(*(ctypes.c_void_p(a.ctypes.data) for a in (parameters, *three)))
         backwards.value = False
         assert status == 0, "threads of a block did not meet at a barrier"
+        assert not misaligned.value, f"{misaligned.value} accesses at misaligned addresses"
         self.check_workspace()
 
     def check_workspace(self) -> None:
@@ -149,15 +164,24 @@ def on_device(array: Any) -> RawArray:
     return RawArray(array.ctypes.data, array.shape, name, array.strides, array)
 
 
+def must_be_dense(kernel: Any, index: int, array: Any) -> bool:
+    """Whether a plan would make a contiguous copy of this operand for the kernel."""
+    return not kernel.accepts(index, on_device(array))
+
+
 def run(kernel: Any, call: Call, arrays: list[Any], out: list[Any] | None = None) -> Any:
     """Run ``kernel`` on NumPy arrays: (results, environment).
 
-    ``arrays`` are used where they lie, so strided ones test strides; host inputs are numbers.
-    ``out`` gives arrays to write into.
+    ``arrays`` are used where they lie, so strided ones test strides, but for those of which a plan
+    would make a copy for the kernel; host inputs are numbers. ``out`` gives arrays to write into.
     """
     env = HostEnv(kernel.workspace_bytes(call))
     read = set(call.op.host_inputs)
     inputs = [np.int64(a) if i in read else on_device(a) for i, a in enumerate(arrays)]
+    inputs = [
+        device_copy(a)[0] if i not in read and must_be_dense(kernel, i, a) else x
+        for i, (a, x) in enumerate(zip(arrays, inputs))
+    ]
     if out is None:
         out = []
         for t in call.outputs:

@@ -6,9 +6,11 @@ So plans, capture, replays and updates are tested without a GPU, for programs wh
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -40,6 +42,12 @@ class FakeSide:
 
     def arrive(self, key: int) -> None:
         self.keys.remove(key)
+
+    @contextlib.contextmanager
+    def apart(self) -> Iterator[None]:
+        outer, self.keys = self.keys, set()
+        yield
+        self.keys = outer
 
 
 class FakeContext:
@@ -73,6 +81,9 @@ class FakeContext:
         else:
             self.log.append(what)
             work()
+
+    def nested(self) -> Any:
+        return self.side.apart()
 
     def begin(self, sources: Any) -> None:
         self.begun += sources

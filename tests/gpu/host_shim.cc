@@ -24,6 +24,10 @@ static const void* shim_parameters;
 // Whether the last thread of a block comes first between two barriers.
 extern "C" int shim_backwards;
 int shim_backwards = 0;
+// Accesses at addresses that are no multiples of their size. Compilers call the function before one.
+extern "C" int shim_misaligned;
+int shim_misaligned = 0;
+extern "C" void __ubsan_handle_type_mismatch_v1(void*, unsigned long) { shim_misaligned++; }
 
 void __syncthreads() {
   shim_fibers[shim_running].waits++;

@@ -134,6 +134,13 @@ CASES = [
         grad=False,
     ),
     OpCase(
+        "advanced_in_bounds",
+        (A.AdvancedSubtensor, A.AdvancedIncSubtensor),
+        lambda x, i: A.AdvancedSubtensor(((None, None, None), "a"), in_bounds=True)(x, i),
+        (normal(3, 5), integers(-5, 5, 2, 4)),
+        lambda x, i: x[:, i],
+    ),
+    OpCase(
         "advanced",
         (A.AdvancedSubtensor, A.AdvancedIncSubtensor),
         lambda x, i: x[i],

@@ -41,6 +41,10 @@ def spread(v, like):
     return alloc(v, shape_i(like, 0), shape_i(like, 1))
 
 
+def down(row, like):
+    return alloc(row, shape_i(like, 0), shape_i(row, 1))
+
+
 FOLDING = [
     RuleCase("constant_folding", MAT, lambda x: x + (C(1) + C(2)), lambda x: x + C(3),
              lambda x: x + C(3)),
@@ -160,6 +164,10 @@ ALLOCS = [
              lambda x, v: exp(alloc(v, shape_i(x, 0), shape_i(v, 1))),
              lambda x, v: alloc(exp(v), shape_i(x, 0), shape_i(v, 1)),
              lambda x, v: alloc(v, shape_i(x, 0), shape_i(v, 1)) + x, beside=SHAPES),
+    RuleCase("alloc_after_elemwise", (f64("n", "m"), f64(1, "m"), f64()),
+             lambda x, v, s: spread(s, x) + v,
+             lambda x, v, s: down(alloc(dimshuffle(s, ("x", "x")), 1, shape_i(x, 1)) + v, x),
+             lambda x, v, s: alloc(s, 3, shape_i(x, 1)) + x, id="alloc_after_row"),
     RuleCase("alloc_into_part", (f64("n", "m"), f64()),
              lambda x, s: inc_subtensor(x[1:], alloc(s, shape_i(x[1:], 0), shape_i(x, 1))),
              lambda x, s: inc_subtensor(x[1:], s),

@@ -127,8 +127,8 @@ class Function:
             slot.may_stay = on_gpu and _read_by_device_only(stages.fgraph, slot.variable)
         self.executor_or_none: Executor | None = None
         self._guarded = stages.mode.guard is not None
-        full = self._copied or self._watched or profile is not None
-        self._fast: Calls | None = None if full else fast_calls(self)
+        full = self._watched or profile is not None
+        self._fast: Calls | None = None if full else fast_calls(self, bool(self._copied))
         self._attempt = None if self._fast is None else self._fast.attempt_for(self._guarded)
         self._collective = has_collectives(stages.fgraph.apply_nodes)
         self._one, self._forms = signature.structure == Structure("one"), signature.forms

@@ -22,10 +22,10 @@ from symdnn.errors import NanDetected
 from symdnn.graph.values.storage import CHANGES, note_writes
 from symdnn.graph.variable import Apply, Shared, Variable
 
-__all__ = ["CallSite", "Calls", "FastCalls", "SegmentCalls"]
+__all__ = ["MAX_ENTRIES", "CallSite", "Calls", "FastCalls", "SegmentCalls"]
 
 #: The most plans that the fast path of one function knows.
-_MAX_ENTRIES = 64
+MAX_ENTRIES = 64
 
 
 #: What the fast path does with a function and its arguments.
@@ -64,7 +64,10 @@ class CallSite(Protocol):
 
 
 class _Entry(NamedTuple):
-    """A captured plan with its inputs except arguments, valid for one count of changes."""
+    """A plan with its inputs except arguments, valid for one count of changes.
+
+    ``replay`` is its graph; None where it is never captured.
+    """
 
     plan: Plan
     replay: Any
@@ -195,12 +198,13 @@ class SegmentCalls(Calls):
         if cache.misses != self.misses:
             self.misses, kept = cache.misses, set(map(id, cache.plans.values()))
             self.entries = {k: e for k, e in self.entries.items() if id(e.plan) in kept}
-        if len(self.entries) >= _MAX_ENTRIES:
+        if len(self.entries) >= MAX_ENTRIES:
             self.entries.clear()
 
 
 class FastCalls(SegmentCalls):
-    """The fast path of a function whose program is one segment on a device that captures it."""
+    """The fast path of a function whose program is one segment on a device that captures it, or
+    that never does."""
 
     def __init__(self, function: CallSite, segment: Segment) -> None:
         super().__init__(function, segment)
@@ -213,6 +217,7 @@ class FastCalls(SegmentCalls):
         self.in_order = self.places == list(range(len(segment.outputs)))
         self.lent = function.lent
         self.own = [i for i, own in enumerate(function.own) if own]
+        self.updates = bool(function.updated)
         #: The number of calls that have written the updated variables.
         self.counter = [0]
 
@@ -263,7 +268,7 @@ class FastCalls(SegmentCalls):
         if values is not None:
             for k, v in self.from_host:
                 entering[k] = values[v]
-        outputs = replay.run(entering, args)
+        outputs = plan.bound.run(entering) if replay is None else replay.run(entering, args)
         if function.updated:
             note_writes(self.counter)
         return outputs if self.in_order else [outputs[k] for k in self.places]
@@ -289,16 +294,22 @@ class FastCalls(SegmentCalls):
         return found
 
     def learn(self, function: CallSite, values: dict[Variable, Any]) -> None:
-        """Remember the plan of a call that took the full path, if it is captured by now."""
+        """Remember the plan of a call that took the full path, if it is captured by now, or never
+        will be."""
         latest = function.executor.only_cache.latest
         if latest is None or latest.postponed:
             return
-        if latest.bound.replay is None and not self.entries:
-            return  # as in each call of a plan that can't be captured
+        if not self._is_settled(latest) and not self.entries:
+            return
         found = self._learnable(function, values)
-        if found is None or found[0].bound.replay is None:
+        if found is None or not self._is_settled(found[0]):
             return
         plan, cache, entering, key = found
         for v in function.updated:
             v.storage.counts(self.counter)
         self.entries[key] = _Entry(plan, plan.bound.replay, cache, entering, CHANGES[0])
+
+    def _is_settled(self, plan: Plan) -> bool:
+        """Whether a plan's next calls run as this one did. A graph writes new values itself."""
+        never = plan.bound.never_captured and not self.updates
+        return never or plan.bound.replay is not None

@@ -8,13 +8,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from symdnn.compile.call.accepting import (
     STEPS_OF_LOOPS,
     STEPS_OF_PRODUCTS,
     accepting,
     shortcut,
 )
-from symdnn.compile.call.fast import Attempt, Calls, CallSite, FastCalls, SegmentCalls
+from symdnn.compile.call.fast import (
+    MAX_ENTRIES,
+    Attempt,
+    Calls,
+    CallSite,
+    FastCalls,
+    SegmentCalls,
+)
 from symdnn.compile.call.fast_loops import LoopCalls
 from symdnn.compile.plan.plan import Plan, PlanCache
 from symdnn.compile.program.program import Segment
@@ -35,8 +44,13 @@ __all__ = ["HostCalls", "fast_calls"]
 _LOOPS = Elemwise | FusedElemwise | FusedComplex | FusedReduce | Reduce
 
 
-def fast_calls(function: CallSite) -> Calls | None:
-    """The fast path of a function of one segment, or with loops on a CPU; None for others."""
+def fast_calls(function: CallSite, copies: bool = False) -> Calls | None:
+    """The fast path of a function of one segment, or with loops on a CPU; None for others.
+
+    A call ``copies`` results that are no new arrays: only those without kernels do so here.
+    """
+    if copies:
+        return HostProgramCalls(function) if HostProgramCalls.may_run(function) else None
     program = function.stages.program
     regions = [r for r in program.regions if not (isinstance(r, Segment) and r.kept)]
     if len(regions) != 1 or not isinstance(regions[0], Segment):
@@ -52,6 +66,54 @@ def fast_calls(function: CallSite) -> Calls | None:
     if not all_made or any(v not in written for v in program.outputs[first:]):
         return None
     return FastCalls(function, segment)
+
+
+class HostProgramCalls(Calls):
+    """The fast path of a function without kernels on a CPU: its results are sizes, or numbers.
+
+    Entries are the shapes of arguments that the full path has taken.
+    """
+
+    def __init__(self, function: CallSite) -> None:
+        super().__init__(function)
+        self.outputs = function.stages.program.outputs
+        self._accept = accepting(self)
+
+    @staticmethod
+    def may_run(function: CallSite) -> bool:
+        """Whether host nodes alone, which run no code of the user's, make all results."""
+        stages, nodes = function.stages, function.stages.fgraph.apply_nodes
+        made = {v for n in nodes for v in n.outputs}
+        return (
+            stages.target.place == HOST
+            and stages.mode.guard is None
+            and not (function.updated or stages.fgraph.shared())
+            and not any(s.nodes for s in stages.program.segments())
+            and [type(r) for r in stages.program.regions] == [Segment]
+            and made.issuperset(stages.program.outputs)
+            and not any(n.op.host_callback or n.op.unmergeable or n.op.ordered for n in nodes)
+        )
+
+    def attempt(self, function: CallSite, args: Sequence[Any]) -> list[Any] | None:
+        """See :class:`~symdnn.compile.call.fast.Calls`."""
+        executor = function.executor_or_none
+        bound = None if executor is None else self._accept(args, function.trust_input, np.asarray)
+        if executor is None or bound is None or bound[0] not in self.entries:
+            return None
+        values: dict[Variable, Any] = dict(zip(self.arguments, bound[1]))
+        runtime: Any = executor.runtime
+        with runtime.lock:
+            if runtime.depth >= 0:
+                return None  # inside of another call
+            runtime.quietly(executor.only_host, values, True)
+        return [np.array(values[v], order="C") for v in self.outputs]
+
+    def learn(self, function: CallSite, values: dict[Variable, Any]) -> None:
+        """Remember the shapes of the arguments."""
+        shapes = [values[v].shape for v in self.arguments]
+        if len(self.entries) >= MAX_ENTRIES:
+            self.entries.clear()
+        self.entries[shapes[0] if len(shapes) == 1 else tuple(shapes)] = True
 
 
 class _Entry(NamedTuple):

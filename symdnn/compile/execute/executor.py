@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from symdnn.compile.execute.joined import Joined
 from symdnn.compile.execute.loop import LoopRunner
 from symdnn.compile.execute.retry import run_segment
 from symdnn.compile.execute.targets import Devices
@@ -41,10 +42,16 @@ class Executor:
         versions = {v: tell for k in self._kept for v, tell in k.state.versions().items()}
         regions = [r for r in program.regions if not (isinstance(r, Segment) and r.kept)]
         self._runners = [_runner(r, devices, versions) for r in regions]
+        joins = not inside and Joined.may_run(program, devices.main)
+        self._joined = Joined(program, self._runners, devices.main) if joins else None
 
     def run(self, values: Values, watcher: Watcher | None = None) -> list[Any]:
         """Values of the program's outputs. ``values`` has the inputs; results are added to it."""
-        for runner in (*self._kept, *self._runners):
+        for kept in self._kept:
+            kept.run(values, watcher)
+        if self._joined is not None and watcher is None:
+            return self._joined.run(values)
+        for runner in self._runners:
             runner.run(values, watcher)
         place = self.runtime if self.inside else None
         return [_value(v, values, place) for v in self.program.outputs]
@@ -85,9 +92,7 @@ class Executor:
     def loops(self) -> Iterator[LoopRunner]:
         """The loops outside of branches, and those in their steps."""
         for runner in self._runners:
-            if isinstance(runner, _LoopRunner):
-                yield runner.runner
-                yield from runner.body.loops()
+            yield from runner.loops()
 
     def plans(self) -> list[Plan]:
         """All plans made so far."""
@@ -129,6 +134,16 @@ class _SegmentRunner:
 
     def loop_states(self) -> Iterator[tuple[Apply, str]]:
         yield from ()
+
+    def loops(self) -> Iterator[LoopRunner]:
+        yield from ()
+
+    def is_captured(self) -> bool:
+        return all(p.bound.is_captured for p in self.last_plans())
+
+    def last_plans(self) -> list[Plan]:
+        latest = self.cache.latest
+        return [] if latest is None else [latest]
 
 
 class _KeptRunner(_SegmentRunner):
@@ -183,6 +198,15 @@ class _IfRunner:
         for executor in self.branches.values():
             yield from executor.loop_states()
 
+    def loops(self) -> Iterator[LoopRunner]:
+        yield from ()
+
+    def is_captured(self) -> bool:
+        return False
+
+    def last_plans(self) -> list[Plan]:
+        return []
+
 
 class _LoopRunner:
     def __init__(self, region: Loop, devices: Devices) -> None:
@@ -204,6 +228,16 @@ class _LoopRunner:
         if self.runner.whole is not None:
             yield self.node, self.runner.whole.state
         yield from self.body.loop_states()
+
+    def loops(self) -> Iterator[LoopRunner]:
+        yield self.runner
+        yield from self.body.loops()
+
+    def is_captured(self) -> bool:
+        return self.runner.is_captured
+
+    def last_plans(self) -> list[Plan]:
+        return self.runner.last_plans
 
 
 _NO_CONTEXT = nullcontext()

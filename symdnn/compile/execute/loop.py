@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
+from symdnn.compile.execute.joined import forgetting_new_plans, is_enqueued
 from symdnn.compile.plan.plan import Plan
 from symdnn.compile.program.carried import carried_states
-from symdnn.compile.program.program import Loop, Program, Segment
+from symdnn.compile.program.program import Loop, Segment
 from symdnn.graph.evaluate import describe_failure
 from symdnn.graph.place import HOST
 from symdnn.graph.runtime import Runtime, Watcher
@@ -17,7 +18,6 @@ from symdnn.ops.collective.base import Collective
 from symdnn.ops.control.scan import Scan
 from symdnn.ops.control.scan_loop import run_loop
 from symdnn.ops.lowered.positions import counts_of
-from symdnn.ops.lowered.transfer import HostFromGpu
 
 if TYPE_CHECKING:
     from symdnn.compile.execute.executor import Executor
@@ -29,6 +29,9 @@ Step = Callable[[list[Any], list[Any]], Sequence[Any]]
 
 class LoopRunner:
     """Runs a loop, with the plans made for its body so far."""
+
+    #: The most kernels and copies in one graph of all steps.
+    most_nodes = 65536
 
     def __init__(self, region: Loop, body: Executor, runtime: Runtime) -> None:
         self.region, self.body, self.runtime = region, body, runtime
@@ -53,6 +56,7 @@ class LoopRunner:
         self.graphs = runtime.loop_graphs(fresh) if self._may_be_a_graph() else None
         guarded = any(s.guard is not None for s in region.body.segments())
         self.whole = None if guarded else runtime.whole_loop(op)
+        self._ran_whole = False
 
     def _may_be_a_graph(self) -> bool:
         """Whether all steps may be captured as one CUDA graph; not those of ``until``, nor with
@@ -63,7 +67,7 @@ class LoopRunner:
         if any(isinstance(n.op, Collective) and n.op.group.size > 1
                for s in segments for n in s.nodes):  # fmt: skip
             return False
-        return self.segment is not None or _is_enqueued(self.region.body)
+        return self.segment is not None or is_enqueued(self.region.body)
 
     def run(self, inputs: Sequence[Any], watcher: Watcher | None) -> list[Any]:
         """Outputs of the scan."""
@@ -106,6 +110,7 @@ class LoopRunner:
         assert self.whole is not None
         known = 0 if self.op.until else self.steps(inputs)
         results: list[Any] | None = self.whole.run(inputs, known)
+        self._ran_whole = results is not None
         if results is not None:
             if self.graphs is not None and self.graphs.signatures:
                 self.graphs.forget(self._counting_on_host(inputs))
@@ -153,6 +158,19 @@ class LoopRunner:
                 self.runtime.loop_arrays().put(kept[i][:done], kept[first][:done])
         return done
 
+    @property
+    def is_captured(self) -> bool:
+        """Whether the last run was one kernel or one graph, and no kernel is to be made yet."""
+        if self._ran_whole:
+            return True
+        decided = self.whole is None or self.whole.is_decided
+        return decided and self.graphs is not None and bool(self.graphs.ran_captured)
+
+    @property
+    def last_plans(self) -> list[Plan]:
+        """The plans of the last run, in which a whole loop's function has none."""
+        return [] if self._ran_whole else self.plans
+
     def steps(self, inputs: Sequence[Any]) -> int:
         """The most steps for these inputs."""
         return int(self.op.split(inputs).steps)
@@ -167,17 +185,23 @@ class LoopRunner:
         caches = list(self.body.plan_caches())
         return all(any(cache.used(p) for cache in caches) for p in plans)
 
-    @contextmanager
-    def forgetting_plans_if_it_fails(self) -> Iterator[None]:
+    def is_ready(self) -> bool:
+        """Whether the steps may be captured in the next call."""
+        return True
+
+    def forgetting_plans_if_it_fails(self) -> AbstractContextManager[None]:
         """Drop the plans of the body that were made inside, if an error leaves this context."""
-        before = self.body.plans()
-        try:
-            yield
-        except BaseException:  # Ctrl-C, too
-            for cache in self.body.plan_caches():
-                for plan in [p for p in cache.plans.values() if not any(p is q for q in before)]:
-                    cache.forget(plan)
-            raise
+        return forgetting_new_plans(list(self.body.plan_caches()))
+
+    def note_captured(self, plans: Sequence[Plan], inputs: Sequence[Any]) -> None:
+        """For reports: what runs these plans."""
+        for p in plans:
+            p.bound.join(f"captured with its loop, {self.steps(inputs)} steps")
+
+    def refuse(self, plans: Sequence[Plan], why: str) -> None:
+        """For reports: why the loop can't be captured."""
+        for p in plans:
+            p.bound.not_captured = why
 
     def forget_inner_graphs(self) -> None:
         """Free the graphs of loops in the body: they are part of a graph of the whole."""
@@ -267,26 +291,6 @@ def _limited(step: Step, limit: int) -> Step:
         return step(arguments, targets)
 
     return counted
-
-
-def _is_enqueued(body: Program) -> bool:
-    """Whether the host reads no results of a step, and does no more than arithmetic of sizes."""
-    for region in body.regions:
-        if isinstance(region, Loop):
-            op = region.node.op
-            if not isinstance(op, Scan) or op.until or not _is_enqueued(region.body):
-                return False
-            continue
-        if not isinstance(region, Segment) or region.guard is not None:
-            return False
-        if region.nodes and region.place == HOST:
-            return False
-        nodes = (*region.host, *region.nodes)
-        if any(isinstance(n.op, HostFromGpu) for n in nodes):
-            return False
-        if any(n.op.host_callback or n.op.ordered for n in region.host):
-            return False
-    return True
 
 
 def _only_segment(region: Loop) -> Segment | None:

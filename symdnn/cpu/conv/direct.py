@@ -4,15 +4,16 @@ Measured on one core of Zen 3 (AVX2), a batch of 1, microseconds and oneDNN's: 3
 channels of 56x56 2795 and 3261, 512 of 7x7 2957 and 3425, 256 to 512 with a stride of 2 1578 and
 2232; in 13 groups, 104 of 28x28 300 and 473, of 56x56 with a stride of 2 509 and 899; 1x1, 1024 to
 256 of 14x14 1213 and 1466, 440 of 7x7 268 and 270, 440 to 110 of one pixel 9 and 16. oneDNN's stay
-for inputs of up to three channels and for groups that do not fill vectors. Zen 4 has AVX-512, but
-computes in halves of its vectors: whole networks take 0.82 (RegNetY-400MF), 0.86 (ResNet-50, with
-Winograd's tiles) and 0.88 times (MobileNetV3) as long as by oneDNN.
+for padded inputs of up to three channels and for groups that do not fill vectors. Zen 4 has
+AVX-512, but computes in halves of its vectors: whole networks take 0.82 (RegNetY-400MF), 0.86
+(ResNet-50, with Winograd's tiles) and 0.88 times (MobileNetV3) as long as by oneDNN.
 """
 
 from __future__ import annotations
 
 import ctypes
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf, prod
 from typing import Any
@@ -47,8 +48,11 @@ from symdnn.ops.vendor.onednn import OneDnnConv
 
 __all__ = ["KERNELS", "DirectConvKernel", "DirectSizes", "fits_processor"]
 
-#: With fewer terms a tap is over before its addresses are read.
-_MIN_TERMS = 4
+#: With fewer terms a tap is over before its addresses are read. A row of taps is one tap then, if
+#: it lies within the image: 3x3 filters with a stride of 2, 3 to 64 channels of 224x224, take 0.72
+#: ms by oneDNN and 0.52 so on Zen 4, 4x4 with a stride of 4 to 96 channels 0.40 and 0.31; 32x32 to
+#: 768, rows of 96 terms, 2.12 and 2.33.
+_MIN_TERMS, _MAX_TERMS_OF_A_ROW = 4, 48
 #: Terms up to which oneDNN's kernels for 512 bits are faster with filters of one pixel: 16 to 96
 #: channels of 112x112 take 0.41 ms there and 0.54 here, 24 to 72 of 56x56 0.15 and 0.14; with SiLU
 #: the first take 1.12 and 0.94, since its sigmoid is slower.
@@ -93,9 +97,10 @@ class DirectConvKernel(Kernel[OneDnnConv]):
             few = w[1] <= _FEW_TERMS_OF_512_BITS and op.activation not in ("logistic", "swish")
             few = few or w[1] >= _MANY_TERMS_OF_512_BITS * results
             few = few and jit.halves_vectors() and prod(w[2:]) == 1
-            if few or w[1] < _MIN_TERMS or (groups > 1 and results % LANES):
+            taps, terms = _taps_and_terms(op.op, w)
+            if few or terms < _MIN_TERMS or (groups > 1 and results % LANES):
                 return "oneDNN is faster for so few channels of a group or of results"
-            if ENTRY_BYTES * prod(w[2:]) > LIST_BYTES:
+            if ENTRY_BYTES * prod(taps) > LIST_BYTES:
                 return "it is for smaller filters"
 
         def work() -> int:
@@ -130,6 +135,16 @@ def fits_processor() -> bool:
     return not jit.problem() and (jit.vector_width() == LANES or jit.halves_vectors())
 
 
+def _taps_and_terms(conv: Any, w: Sequence[int]) -> tuple[tuple[int, int], int]:
+    """The filter's taps along both axes and their terms; a row of taps of few terms is one."""
+    height, width = w[2:]
+    within = conv.dilation[1] == 1 and not any(resolved_padding(conv.padding[1], width, 1))
+    few = w[1] < _MIN_TERMS and width * w[1] <= _MAX_TERMS_OF_A_ROW
+    if few and within and conv.groups == 1 and not conv.flip:
+        return (height, 1), width * w[1]
+    return (height, width), w[1]
+
+
 @dataclass(frozen=True)
 class DirectSizes:
     """Sizes of a call, as words of the kernel's blocks (:data:`WORDS`, :data:`PACK_WORDS`)."""
@@ -145,25 +160,30 @@ class DirectSizes:
         x, y = first_shape(x), first_shape(y)
         around = [resolved_padding(p, k, d) for p, k, d in zip(conv.padding, w[2:], conv.dilation)]
         pads = [before for before, _ in around]
-        terms, results = w[1], w[0] // conv.groups
+        taps, terms = _taps_and_terms(conv, w)
+        results = w[0] // conv.groups
+        #: Numbers of a pixel that are pixels of their own, where a row of taps is one tap.
+        apart = x[1] if taps[1] < w[3] else 1
         paired = conv.groups > 1 and results == LANES
         group_panels = 1 if paired else -(-results // PANEL)
         panels = -(-conv.groups // 2) if paired else conv.groups * group_panels
         words = {
-            "in_h": x[2], "in_w": x[3], "k_h": w[2], "k_w": w[3], "out_h": y[2], "out_w": y[3],
-            "pixels": y[0] * y[2] * y[3], "channels": x[1], "results": y[1], "terms": terms,
+            "in_h": x[2], "in_w": x[3] * apart, "k_h": taps[0], "k_w": taps[1], "out_h": y[2],
+            "out_w": y[3], "pixels": y[0] * y[2] * y[3], "channels": x[1] // apart,
+            "results": y[1], "terms": terms,
             "second": terms if paired else 0, "group_panels": group_panels,
             "group_in": 2 * terms if paired else terms,
             "group_out": PANEL if paired else results, "panels": panels,
-            "kind": KINDS[op.activation], "taps": w[2] * w[3], "mirrored": int(conv.flip),
+            "kind": KINDS[op.activation], "taps": prod(taps), "mirrored": int(conv.flip),
         }  # fmt: skip
         moves = (*(n - 1 for n in conv.stride), *(n for pad in around for n in pad))
         words["same"] = int(prod(w[2:]) == 1 and not any(moves))
         for name, pair in (("stride", conv.stride), ("pad", pads), ("step", conv.dilation)):
             words |= {f"{name}_{key}": int(n) for key, n in zip("hw", pair)}
+        words["stride_w"] *= apart
         for name, limit in zip(("low", "high"), _LIMITS[op.activation]):
             (words[name],) = struct.unpack("<i", struct.pack("<f", limit))
-        return cls(words, 4 * PANEL * panels * terms * w[2] * w[3])
+        return cls(words, 4 * PANEL * panels * terms * prod(taps))
 
     def parts(self, count: int) -> dict[str, int]:
         """The division among ``count`` threads: of panels where filters are larger than images."""
@@ -194,7 +214,8 @@ class _DirectLaunch(CpuLaunch):
         self._nbytes = sizes.packed_bytes
         work = prod(call.outputs[0].shape) * sizes.words["terms"] * sizes.words["taps"]
         count = threads.threads(work, _MULTIPLICATIONS_PER_THREAD)
-        self._zeros = np.zeros(sizes.words["channels"], np.float32)
+        self._zeros = np.zeros(max(sizes.words["channels"], sizes.words["terms"]), np.float32)
+        self._rows_are_taps = sizes.words["k_w"] < call.inputs[1].shape[3]
         values = sizes.words | sizes.parts(count) | {"zeros": id(self._zeros)}
         self._words = (_Words * len(WORDS))(*(values.get(n, 0) for n in WORDS))
         packers = threads.threads(self._nbytes // 4, _MULTIPLICATIONS_PER_THREAD)
@@ -215,7 +236,7 @@ class _DirectLaunch(CpuLaunch):
         kept = self._kept.memory if self._kept is not None and at else None
         packed = self._memory.of(workspace, self._nbytes) if kept is None else kept
         if not valid:
-            self._packed(as_contiguous(inputs[1]), packed)
+            self._packed(inputs[1], packed)
         arrays = [*map(as_contiguous, inputs), *outputs]
         arrays[1] = packed
         for at, array in zip(self._at, arrays):
@@ -250,6 +271,8 @@ class _DirectLaunch(CpuLaunch):
 
     def _packed(self, filters: Array, to: Array) -> None:
         words = self._pack_words
+        turned = filters.transpose(0, 3, 1, 2) if self._rows_are_taps else filters
+        filters = as_contiguous(turned)
         words[_PACKED_FROM], words[_PACKED_TO] = id(filters), id(to)
         self._pack(words)
 

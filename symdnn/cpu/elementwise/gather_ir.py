@@ -178,7 +178,7 @@ class _GatherBuilder(LoopBuilder):
                 def touch() -> None:
                     at = self.lane("x", start, i)
                     for k, number in numbers.items():
-                        at = self.bytes_at(at, self.new(f"mul i64 {number}, %a{k}.step"))
+                        at = self._along(k, at, number)
                     self._touch(at, y, ACCESS if parallel else "")
 
                 if 0 in numbers:

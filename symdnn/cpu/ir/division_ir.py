@@ -5,7 +5,8 @@ of Python's ``divmod``, by C's ``fmod``.
 
 Processors have no vectors of integer quotients. The quotient of integers of up to 32 bits is that
 of float64, cut to an integer, which is exact: it is 2^-32 or more from the next integer. Of up to
-16 bits it is that of float32. By a positive constant only numbers that are not negative are
+16 bits it is that of float32. With AVX-512 two quotients of float64 give that of 64 bits, which is
+put right. By a positive constant only numbers that are not negative are
 divided: of another one the quotient is that of -1 - a, with all bits changed. Of 8 bits there are
 no vectors of products, either.
 
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from symdnn.cpu.compiler import jit
 from symdnn.cpu.ir.math_rare_ir import rare
 
 __all__ = [
@@ -67,6 +69,8 @@ def integer_division(new: New, name: str, t: str, signed: bool, a: str, b: str) 
 
 def _quotient(new: New, t: str, signed: bool, a: str, b: str) -> str:
     """``a / b`` towards zero; of a constant LLVM makes a product."""
+    if t == "i64" and signed and b.startswith("%") and jit.has("avx512dq"):
+        return _long_quotient(new, a, b)
     if t == "i64" or not b.startswith("%"):
         return new(f"{'sdiv' if signed else 'udiv'} {t} {a}, {b}")
     kind, f = "si" if signed else "ui", "float" if t == "i16" else "double"
@@ -75,6 +79,40 @@ def _quotient(new: New, t: str, signed: bool, a: str, b: str) -> str:
     wide = "i32" if signed or t != "i32" else "i64"
     whole = new(f"fptosi {f} {new(f'fdiv {f} {x}, {y}')} to {wide}")
     return whole if t == wide else new(f"trunc {wide} {whole} to {t}")
+
+
+def _long_quotient(new: New, a: str, b: str) -> str:
+    """``a / b`` towards zero of 64 bits, of a ``b`` other than 0 and -1, by way of float64.
+
+    The first quotient may be wrong by some thousands, since it is rounded to 53 bits, and what is
+    left fits 64 bits. The quotient of that is wrong by one at most: where what is then left has the
+    other sign than ``a``, or is as large as ``b``.
+    """
+    y = new(f"sitofp i64 {b} to double")
+
+    def ratio(v: str) -> str:
+        return new(f"fdiv double {new(f'sitofp i64 {v} to double')}, {y}")
+
+    def left(q: str) -> str:
+        return new(f"sub i64 {a}, {new(f'mul i64 {q}, {b}')}")
+
+    def size(v: str) -> str:
+        less = new(f"icmp slt i64 {v}, 0")
+        return new(f"select i1 {less}, i64 {new(f'sub i64 0, {v}')}, i64 {v}")
+
+    first = ratio(a)
+    fits = new(f"fcmp olt double {first}, {2.0**63:.1f}")  # the largest number by 1 does not
+    first = new(f"select i1 {fits}, double {first}, double {2.0**63 - 1024:.1f}")
+    q = new(f"fptosi double {first} to i64")
+    q = new(f"add i64 {q}, {new(f'fptosi double {ratio(left(q))} to i64')}")
+    rest = left(q)
+    apart = new(f"icmp slt i64 {new(f'xor i64 {rest}, {a}')}, 0")
+    beyond = new(f"and i1 {apart}, {new(f'icmp ne i64 {rest}, 0')}")
+    short = new(f"icmp uge i64 {size(rest)}, {size(b)}")
+    signs = new(f"xor i64 {a}, {b}")
+    one = new(f"or i64 {new(f'ashr i64 {signs}, 63')}, 1")
+    less = new(f"select i1 {beyond}, i64 {new(f'sub i64 0, {one}')}, i64 0")
+    return new(f"add i64 {q}, {new(f'select i1 {short}, i64 {one}, i64 {less}')}")
 
 
 #: Quotients below are exact integers, and half one more.

@@ -96,13 +96,14 @@ METADATA = [
 
 #: A parallel loop of few iterations or little work, which LLVM makes less code of; its metadata.
 BRIEF = "!3"
-#: A loop that LLVM does not unroll: around others, which take the time.
+#: A loop that LLVM neither unrolls nor vectorises: around others, which take the time.
 AROUND = "!6"
 METADATA_OF_BRIEF = [
     "!3 = distinct !{!3, !2, !4, !5}",
     '!4 = !{!"llvm.loop.interleave.count", i32 1}',
     '!5 = !{!"llvm.loop.unroll.disable"}',
-    "!6 = distinct !{!6, !5}",
+    "!6 = distinct !{!6, !5, !7}",
+    '!7 = !{!"llvm.loop.vectorize.enable", i1 false}',
 ]
 
 

@@ -15,12 +15,10 @@ from collections.abc import Iterable
 from symdnn.cpu.compiler import jit
 
 __all__ = [
-    "NARROW", "TO_ODD_DECLARED", "narrow_definitions", "narrowed", "narrowing", "widened",
-    "widening",
+    "NARROW", "narrow_definitions", "narrowed", "narrowing", "widened", "widening",
 ]  # fmt: skip
 
 NARROW = frozenset({"float16", "bfloat16"})
-TO_ODD_DECLARED = "declare double @llvm.fabs.f64(double)"
 
 
 def widening(dtype: str) -> str:
@@ -155,22 +153,18 @@ define internal i16 @narrow_float16(float %x, ptr %w) alwaysinline {
 }
 
 #: From float64 to float32, rounded to odd: an inexact result has its last bit set. Rounding that
-#: again to 16 bits gives the correctly rounded result. It needs :data:`TO_ODD_DECLARED`.
+#: again to float16 gives the correctly rounded result, since numbers that float32 has no room for
+#: are far below or beyond those of float16. What is below the last bit carries into it.
 _ROUND_TO_ODD = {
     "to_odd": """
 define internal float @to_odd(double %x) alwaysinline {
-  %near = fptrunc double %x to float
-  %back = fpext float %near to double
-  %exact = fcmp ueq double %back, %x
-  %size = call double @llvm.fabs.f64(double %x)
-  %got = call double @llvm.fabs.f64(double %back)
-  %above = fcmp ogt double %got, %size
-  %bits = bitcast float %near to i32
-  %less = sext i1 %above to i32
-  %below = add i32 %bits, %less
-  %odd = or i32 %below, 1
-  %chosen = select i1 %exact, i32 %bits, i32 %odd
-  %y = bitcast i32 %chosen to float
+  %bits = bitcast double %x to i64
+  %below = and i64 %bits, 536870911
+  %carry = add i64 %below, 536870911
+  %either = or i64 %bits, %carry
+  %odd = and i64 %either, -536870912
+  %wide = bitcast i64 %odd to double
+  %y = fptrunc double %wide to float
   ret float %y
 }
 """,

@@ -24,7 +24,6 @@ from symdnn.cpu.ir.math64_ir import IN_FULL, full_declarations
 from symdnn.cpu.ir.math_ir import FULL, IN_DOUBLE, declarations
 from symdnn.cpu.ir.narrow_ir import (
     NARROW,
-    TO_ODD_DECLARED,
     narrowed,
     narrowing,
     widened,
@@ -190,7 +189,6 @@ class Printer:
         """The float32 value that is then rounded to the 16-bit ``target``."""
         if (source, target) == ("float64", "float16"):  # rounded once, as NumPy does
             self.helpers.add("to_odd")
-            self.declared.add(TO_ODD_DECLARED)
             return self._new(f"call float @to_odd(double {x})")
         return self._cast(x, source, "float32")  # as ml_dtypes rounds
 

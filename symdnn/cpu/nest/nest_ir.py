@@ -316,13 +316,22 @@ class _NestBuilder(NestPieces):
 
     def _all_meet(self) -> None:
         """Append what combines the states of all lanes in pairs, into those of lane 0, or of one
-        lane for each column beside."""
-        half = self.schedule.lanes // 2
-        while half >= self.schedule.beside:
-            self.over_lanes(str(half), lambda j, half=half: self._meet(j, half), brief=True)  # type: ignore[misc]
-            half //= 2
+        lane for each column beside: one loop around another, unless all are in registers."""
+        half, beside = self.schedule.lanes // 2, self.schedule.beside
+        levels = (self.schedule.lanes // beside).bit_length() - 1
 
-    def _meet(self, j: str, half: int) -> None:
+        def level(number: str, _: list[str]) -> list[str]:
+            left = self.new(f"lshr i64 {half}, {number}")
+            self.over_lanes(left, lambda j: self._meet(j, left), brief=True)
+            return []
+
+        if levels and not self.in_registers(self.schedule.lanes):
+            self.counted(self.tag(), 0, str(levels), level, parallel=AROUND)
+            return
+        for k in range(levels):
+            self.over_lanes(str(half >> k), lambda j, k=k: self._meet(j, str(half >> k)))  # type: ignore[misc]
+
+    def _meet(self, j: str, half: str) -> None:
         other = self.held(self.new(f"add i64 {j}, {half}"))
         self.hold(self.combined(self.held(j), other), j)
 
@@ -481,7 +490,7 @@ class _NestBuilder(NestPieces):
             self.over_lanes(count, leave, brief=True)
             return []
 
-        self.counted("group", 0, "%groups", group)
+        self.counted("group", 0, "%groups", group, parallel=AROUND)
         self.put("ret void", "}")
 
     def _partials(self, task: str, j: str) -> list[str]:

@@ -300,6 +300,10 @@ class NestPieces(LoopBuilder):
             if o.inner == "one":
                 self.loaded[p] = [*self.parts_of(o.dtype, p, ACCESS)]
 
+    def in_registers(self, lanes: int) -> bool:
+        """Whether so many lanes are few enough for registers."""
+        return lanes <= _LANES_IN_REGISTERS
+
     def over_lanes(self, count: str, body: Callable[[str], None], brief: bool = False) -> None:
         """A loop over lanes 0 to below ``count``; ``brief``: in which little of the time goes.
 
@@ -310,7 +314,7 @@ class NestPieces(LoopBuilder):
             body(j)
             return []
 
-        few = count.isdigit() and int(count) <= _LANES_IN_REGISTERS
+        few = count.isdigit() and self.in_registers(int(count))
         self.counted(self.tag(), 0, count, one, parallel=BRIEF if brief and not few else True)
 
     def bases(self, kind: str, outer: str, first: str = "0") -> list[str]:

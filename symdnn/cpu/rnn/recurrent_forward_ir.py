@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from symdnn.cpu.gemm.gemm_tile_ir import ROW_PANELS
 from symdnn.cpu.ir.builder import VECTOR, WIDTH
 from symdnn.cpu.rnn.recurrent_ir import FORWARD_WORDS, SAVED_VECTORS, RecurrentSource, module
 from symdnn.cpu.rnn.recurrent_narrow_ir import DOT_DECLARED, GROUP_TERM, SPILLED, functions
@@ -205,8 +206,8 @@ class _Forward(RecurrentSource):
         last = self.place("%y", (self.less(s, 1), "%y_step"))
         self.h = self.choose_first(s, "%hx", last)
         self.h_step = self.choose_first(s, self.h_row, "%y_row", "i64")
-        tiles = self.new(f"udiv i64 {self.plus('%batch', self.rows - 1)}, {self.rows}")
-        self.loop("tile", tiles, self._tile)
+        self.tiles = self.new(f"udiv i64 {self.plus('%batch', self.rows - 1)}, {self.rows}")
+        self.loop("tile", self.tiles, self._tile)
         self.call("arrive", "ptr %counter")
         return []
 
@@ -227,10 +228,33 @@ class _Forward(RecurrentSource):
             self._round_states(h, rows)
             self._multiply_pairs((self.my_h, self.my_r, after[0]), start, rows, self.h_pairs)
         else:
-            self.multiply((h, self.h_step), (self.my_r, self.r_panel), after, start,
-                          (rows, self.columns, "%hidden"))  # fmt: skip
+            self._multiply_states((h, self.h_step), after, start, rows, i)
         self.loop("sequence", rows, self._sequence)
         return []
+
+    def _multiply_states(
+        self, h: tuple[str, str], after: tuple[str, str], start: tuple[str, str], rows: str, i: str
+    ) -> None:
+        """Append the product of some states, a few panels at a time; every second time from the
+        last ones to the first. What the cache still has of the matrix is then read first.
+        """
+        wide = ROW_PANELS * self.panel * WIDTH
+        parts = self.new(f"udiv i64 {self.plus(self.columns, wide - 1)}, {wide}")
+        time = self.plus(self.times(self.s, self.tiles), i)
+        back = self.new(f"trunc i64 {time} to i1")
+
+        def part(p: str, _: list[str]) -> list[str]:
+            from_last = self.less(self.less(parts, 1), p)
+            q = self.new(f"select i1 {back}, i64 {from_last}, i64 {p}")
+            first = self.times(q, wide)
+            columns = self.least(self.less(self.columns, first), wide)
+            c, begin = (self.place(m[0], (first, 4)) for m in (after, start))
+            b = self.place(self.my_r, (self.times(q, ROW_PANELS), self.r_panel))
+            self.multiply(h, (b, self.r_panel), (c, after[1]), (begin, start[1]),
+                          (rows, columns, "%hidden"))  # fmt: skip
+            return []
+
+        self.loop("part", parts, part)
 
     # -- gates, cells and states ----------------------------------------------------------------
 

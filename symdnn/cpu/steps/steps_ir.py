@@ -385,7 +385,8 @@ class _StepBuilder(ProductBuilder):
         below = self.new(f"icmp slt i64 {i}, 0")
         wrapped = self.new(f"add i64 {i}, {s.size}")
         self.put(f"%{s.name} = select i1 {below}, i64 {wrapped}, i64 {i}")
-        self._unless(self.new(f"icmp ult i64 %{s.name}, {s.size}"), tag)
+        if s.checked:
+            self._unless(self.new(f"icmp ult i64 %{s.name}, {s.size}"), tag)
 
     def check(self, s: Check) -> None:
         """Go to ``fail`` where a condition is false."""

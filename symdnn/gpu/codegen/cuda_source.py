@@ -148,7 +148,8 @@ class Access:
     """The access pattern of an operand.
 
     ``inner`` is that of the innermost dimension: ``dense`` for stride 1, read as a vector; ``one``
-    for stride 0; ``strided`` for other strides; ``number`` for a scalar among the parameters.
+    for stride 0; ``strided`` for other strides; ``number`` for a scalar among the parameters;
+    ``rows`` for stride 0 where vectors reach into the next row, so that their elements differ.
     ``axes`` are the outer dimensions with a stride other than 0.
     """
 
@@ -166,7 +167,8 @@ class Loop:
     operands' access patterns. A ``guarded`` kernel does nothing once the error word is set.
     ``batch`` vectors are read before the first is written. With ``columns``, for two dimensions, a
     thread stays in its columns and reads operands that broadcast along the rows only once; the
-    number of threads must be a multiple of a row's vectors.
+    number of threads must be a multiple of a row's vectors. With ``across`` vectors are of the
+    whole array, and reach from a row into the next: ``dense`` operands are contiguous then.
     """
 
     ndim: int
@@ -177,6 +179,7 @@ class Loop:
     guarded: bool = False
     columns: bool = False
     batch: int = 1
+    across: bool = False
 
     def read_once(self, access: Access) -> bool:
         """Whether an input is read before the loop over the rows."""
@@ -220,7 +223,7 @@ def elementwise_source(program: ScalarProgram, loop: Loop) -> str:
         "  const Count first = (Count)global_thread(), step = (Count)thread_count();",
         "  const Count vectors = (Count)p.vectors;",
         *(_by_columns(loop) if loop.columns else _by_vectors(loop)),
-        *(_tail(loop) if loop.ndim == 1 and loop.width > 1 else []),
+        *(_tail(loop) if (loop.ndim == 1 or loop.across) and loop.width > 1 else []),
         "}",
     ]
     return library(program) + scalar_function(program, "scalar") + "\n".join(lines) + "\n"
@@ -290,10 +293,15 @@ def _held_type(loop: Loop, access: Access) -> str:
 
 def _indices(loop: Loop) -> list[str]:
     """The index in each dimension from the vector's linear index, innermost first."""
-    lines = ["Count rest = i;"] if loop.ndim > 1 else []
+    return _indices_of(loop, f"i * {loop.width}" if loop.across else "i")
+
+
+def _indices_of(loop: Loop, place: str) -> list[str]:
+    """The index in each dimension from a linear index."""
+    lines = [f"Count rest = {place};"] if loop.ndim > 1 else []
     for d in reversed(range(1, loop.ndim)):
         lines += [f"const Count i{d} = rest % (Count)p.n{d};", f"rest /= (Count)p.n{d};"]
-    lines.append(f"const Count i0 = {'rest' if loop.ndim > 1 else 'i'};")
+    lines.append(f"const Count i0 = {'rest' if loop.ndim > 1 else place};")
     return lines
 
 
@@ -302,11 +310,11 @@ def _offsets(loop: Loop, some: Sequence[Access] | None = None) -> list[str]:
     inner = loop.ndim - 1
     lines = []
     for name, a in loop.operands:
-        if a.inner == "number" or not (some is None or any(a is b for b in some)):
+        if a.inner in ("number", "rows") or not (some is None or any(a is b for b in some)):
             continue
         terms = [f"(Offset)i{d} * (Offset)p.{name}_s{d}" for d in a.axes]
         if a.inner == "dense":
-            terms.append(f"(Offset)(i{inner} * {loop.width})")
+            terms.append(f"(Offset)({'i' if loop.across else f'i{inner}'} * {loop.width})")
         elif a.inner == "strided":
             terms.append(f"(Offset)(i{inner} * {loop.width}) * (Offset)p.{name}_si")
         lines.append(f"const Offset o_{name} = {' + '.join(terms) or '0'};")
@@ -321,7 +329,9 @@ def _read(loop: Loop, some: Sequence[Access]) -> list[str]:
         if not any(a is b for b in some):
             continue
         ctype = CTYPES[a.dtype]
-        if a.inner == "number":
+        if a.inner == "rows":
+            lines.append(f"Vec<{ctype}, {width}> {name};")
+        elif a.inner == "number":
             lines.append(f"const {ctype} {name} = convert<{ctype}>(p.{name});")
         elif a.inner == "one":
             lines.append(f"const {ctype} {name} = p.{name}[o_{name}];")
@@ -333,7 +343,30 @@ def _read(loop: Loop, some: Sequence[Access]) -> list[str]:
             lines.append(f"Vec<{ctype}, {width}> {name};")
             at = f"p.{name}[o_{name} + k * (Offset)p.{name}_si]"
             lines.append(f"for (int k = 0; k < {width}; k++) {name}.v[k] = {at};")
-    return lines
+    return lines + _read_across(loop, [(n, a) for n, a in loop.operands if a.inner == "rows"])
+
+
+def _read_across(loop: Loop, some: Sequence[tuple[str, Access]]) -> list[str]:
+    """Read the elements of a vector one by one where it may reach into the next rows."""
+    if not some:
+        return []
+    carried = ""
+    for d in range(loop.ndim):  # the innermost index is counted up, and the next after its end
+        one_up = f"j{d} += 1;" if d == 0 else f"if ((j{d} += 1) == (Count)p.n{d}) {{ j{d} = 0; "
+        carried = one_up if d == 0 else f"{one_up}{carried} }}"
+    return [
+        f"Count {', '.join(f'j{d} = i{d}' for d in range(loop.ndim))};",
+        "#pragma unroll",
+        f"for (int k = 0; k < {loop.width}; k++) {{",
+        *(f"  {n}.v[k] = p.{n}[{_row_offset(n, a, 'j')}];" for n, a in some),
+        f"  {carried}",
+        "}",
+    ]
+
+
+def _row_offset(name: str, access: Access, index: str) -> str:
+    """The offset of a row in an operand that is constant along rows."""
+    return " + ".join(f"(Offset){index}{d} * (Offset)p.{name}_s{d}" for d in access.axes) or "0"
 
 
 def _write(loop: Loop) -> list[str]:
@@ -354,17 +387,18 @@ def _write(loop: Loop) -> list[str]:
 
 
 def _tail(loop: Loop) -> list[str]:
-    """The last elements of a flat array, one per thread."""
+    """The last elements of an array, one per thread."""
     given = []
     for name, a in loop.operands:
         if a.inner == "number":
             given.append(f"convert<{CTYPES[a.dtype]}>(p.{name})")
             continue
-        at = {"one": "0", "dense": "j", "strided": f"(Offset)j * (Offset)p.{name}_si"}[a.inner]
-        given.append(f"p.{name}[{at}]")
+        at = {"one": "0", "dense": "j", "strided": f"(Offset)j * (Offset)p.{name}_si"}
+        given.append(f"p.{name}[{at.get(a.inner) or _row_offset(name, a, 'i')}]")
     return [
         "  if (first < (Count)p.tail) {",
         f"    const Count j = vectors * {loop.width} + first;",
+        *(f"    {line}" for line in (_indices_of(loop, "j") if loop.across else ())),
         f"    scalar({', '.join(given)});",
         "  }",
     ]

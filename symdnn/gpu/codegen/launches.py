@@ -31,7 +31,7 @@ from symdnn.ops.vendor.gpudnn import DnnBase
 
 __all__ = [
     "ERROR_WORD", "NODE", "TICKETS", "WORKSPACE", "CudaKernel", "KernelLaunch", "Pointer", "View",
-    "Views", "alignment_of", "blocks_for", "prefers_cudnn",
+    "Views", "alignment_of", "blocks_beside", "blocks_for", "prefers_cudnn",
 ]  # fmt: skip
 
 #: Every result that is no part of another begins at a multiple of this.
@@ -188,9 +188,18 @@ def _bits(value: Any) -> int:
     return operator.index(value) & 0xFFFFFFFFFFFFFFFF
 
 
+#: The most blocks along the second and the third dimension of a grid.
+MOST_BLOCKS_BESIDE = 65535
+
+
 def blocks_for(threads: int, block: int, most: int = 8192) -> int:
     """The number of blocks for ``threads``, at most ``most``. Kernels have grid-stride loops."""
     return max(1, min(-(-threads // block), most))
+
+
+def blocks_beside(threads: int, block: int) -> int:
+    """The number of blocks for ``threads`` along the second dimension of a grid."""
+    return blocks_for(threads, block, MOST_BLOCKS_BESIDE)
 
 
 class CudaKernel(Kernel[OpT]):

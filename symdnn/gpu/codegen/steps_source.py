@@ -322,7 +322,8 @@ class _Source:
         name = self._name("given")
         self.put(f"const i64 {name} = (i64){self.element(s.view, '')};",
                  f"const i64 {s.name} = {name} < 0 ? {name} + {s.size} : {name};")  # fmt: skip
-        self._unless(f"{s.name} >= 0 && {s.name} < {s.size}")
+        if s.checked:
+            self._unless(f"{s.name} >= 0 && {s.name} < {s.size}")
 
     def check(self, s: Check) -> None:
         """Have all threads end where a condition is false."""

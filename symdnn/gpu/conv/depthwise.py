@@ -15,6 +15,7 @@ from symdnn.gpu.codegen.cuda_source import scalar_function
 from symdnn.gpu.codegen.device_source import CTYPES, specialised, text_of
 from symdnn.gpu.codegen.launches import CudaKernel, KernelLaunch, View, blocks_for, prefers_cudnn
 from symdnn.gpu.conv.launch import layout, signature
+from symdnn.gpu.device.array import RawArray
 from symdnn.graph.kernel import Call
 from symdnn.ops.nn.conv import resolved_padding
 from symdnn.ops.vendor.gpudnn import GpuDnnConvGradI
@@ -136,6 +137,10 @@ class DepthwiseKernel(CudaKernel[Any]):
         if "float32" not in dtypes and 2 * sum(sizes) > _MOST_NARROW_BYTES:
             return "cuDNN is as fast for large arrays in 16 bits"
         return None
+
+    def accepts(self, index: int, array: RawArray) -> bool:
+        """Contiguous operands at addresses of pairs."""
+        return array.contiguous and array.ptr % (2 * array.itemsize) == 0
 
     def launches(
         self, call: Call[Any], inputs: Sequence[Any], outputs: Sequence[View]

@@ -21,8 +21,9 @@ class MemoryUse:
     """Bytes that symdnn uses on the device ``place``.
 
     ``live`` is the memory of shared variables, inputs and results, ``held`` that of free blocks in
-    the pool. ``peak`` is the maximum of ``arena + live`` since the process began. ``limit`` is the
-    flag's; 0 is no limit.
+    the pool, ``registered`` that of collectives' operands which NCCL has allocated. ``peak`` is the
+    maximum of ``arena + live + registered`` since the process began. ``limit`` is the flag's; 0 is
+    no limit.
     """
 
     arena: int
@@ -31,10 +32,12 @@ class MemoryUse:
     peak: int
     limit: int
     place: Place
+    registered: int = 0
 
     def __str__(self) -> str:
         limit = f", limit {self.limit} (gpu.memory_limit)" if self.limit else ""
-        return f"arena {self.arena}, live {self.live}, held {self.held} bytes{limit}"
+        more = f", registered {self.registered}" if self.registered else ""
+        return f"arena {self.arena}, live {self.live}, held {self.held}{more} bytes{limit}"
 
 
 class Budget:
@@ -47,6 +50,8 @@ class Budget:
     def __init__(self, pool: Any, place: Place) -> None:
         self.pool, self.place = pool, place
         self.arena_bytes = 0
+        #: Bytes of NCCL's allocator, which it registers with other ranks.
+        self.registered_bytes = 0
         self.peak = 0
         self.reliefs: list[Callable[[], None]] = []
 
@@ -54,7 +59,9 @@ class Budget:
         """The bytes in use now."""
         live = int(self.pool.active_bytes)
         held = int(self.pool.managed_bytes) - live
-        return MemoryUse(self.arena_bytes, live, held, self.peak, self.limit, self.place)
+        return MemoryUse(
+            self.arena_bytes, live, held, self.peak, self.limit, self.place, self.registered_bytes
+        )
 
     @property
     def limit(self) -> int:
@@ -88,10 +95,12 @@ class Budget:
 
     def update_peak(self) -> None:
         """Update the peak, after an allocation."""
-        if self.arena_bytes + int(self.pool.most_active_bytes) > self.peak:
-            self.peak = max(self.peak, self.arena_bytes + int(self.pool.active_bytes))
+        other = self.arena_bytes + self.registered_bytes
+        if other + int(self.pool.most_active_bytes) > self.peak:
+            self.peak = max(self.peak, other + int(self.pool.active_bytes))
 
     def _allows(self, nbytes: int) -> bool:
         limit = self.limit
         # Free blocks of the pool do not count: they will be reused, or freed by a relief.
-        return not limit or self.arena_bytes + int(self.pool.active_bytes) + nbytes <= limit
+        taken = self.arena_bytes + self.registered_bytes + int(self.pool.active_bytes)
+        return not limit or taken + nbytes <= limit

@@ -164,7 +164,11 @@ class Queue:
 
 
 class Event:
-    """A CUDA event of the stream (``cuEventCreate`` without timing)."""
+    """A CUDA event of the stream (``cuEventCreate`` without timing).
+
+    The garbage collector ends the objects of a cycle in any order, so that one which waits in its
+    own end may come after the event: it waits for the stream then.
+    """
 
     def __init__(self, driver: Any, context: Context) -> None:
         self._driver, self._context = driver, context
@@ -176,11 +180,14 @@ class Event:
     def record(self) -> None:
         """Record the event after all work enqueued so far."""
         self._set = True
-        Queue._check(self._driver.cuEventRecord(self._event, self._stream))
+        if self._event is not None:
+            Queue._check(self._driver.cuEventRecord(self._event, self._stream))
 
     def wait(self) -> None:
         """Wait until the work before the event is done; return at once if it was not recorded."""
-        if self._set and self._context.poll is not None:
+        if self._set and self._event is None:
+            self._context.synchronize()
+        elif self._set and self._context.poll is not None:
             self._context.poll(lambda: is_done(self._driver.cuEventQuery(self._event)))
         elif self._set:
             Queue._check(self._driver.cuEventSynchronize(self._event))
@@ -188,3 +195,4 @@ class Event:
     def __del__(self) -> None:
         if getattr(self, "_event", None) is not None and self._driver is not None:
             self._driver.cuEventDestroy(self._event)
+            self._event = None

@@ -210,6 +210,12 @@ class Context:
             self._side = SideStream(self.stream)
         return self._side
 
+    @contextlib.contextmanager
+    def nested(self) -> Iterator[None]:
+        """The context of a call within another one (:meth:`SideStream.apart`)."""
+        with contextlib.nullcontext() if self._side is None else self._side.apart():
+            yield
+
     def function(self, source: str, name: str, options: Sequence[str] = ()) -> Any:
         """Kernel ``name`` of CUDA C ``source``, compiled by NVRTC and loaded once."""
         key = (source, tuple(options))

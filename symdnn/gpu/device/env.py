@@ -36,6 +36,10 @@ class LaunchEnv(Protocol):
     alone: bool
     slots: Sequence[int]
 
+    @property
+    def captures(self) -> bool:
+        """Whether launches are captured into a graph."""
+
     def on(self, stream: int) -> LaunchEnv:
         """The same, but that kernels are launched on another stream of the device."""
 
@@ -99,6 +103,11 @@ class Env:
         #: Indices of inputs that the step may overwrite: a kernel allocated them, and no later step
         #: reads them.
         self.overwritable: frozenset[int] = frozenset()
+
+    @property
+    def captures(self) -> bool:
+        """Whether launches are captured into a graph."""
+        return self.context.captures
 
     def on(self, stream: int) -> Env:
         """The same on another stream; only kernels are launched there."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from symdnn.gpu.device.driver_api import NON_BLOCKING, bindings, checked
@@ -47,6 +48,18 @@ class SideStream:
         """Work for which :meth:`arrive` need not wait: it was enqueued on the first stream."""
         self._put(key, None, ())
 
+    @contextmanager
+    def apart(self) -> Iterator[None]:
+        """The context of a call within another: all that has left is waited for, and may arrive
+        after the call, whose work has keys of its own."""
+        outer, self._left = self._left, {}
+        for event, _ in outer.values():
+            self._waited(event)
+        try:
+            yield
+        finally:
+            self._left = dict.fromkeys(outer, (None, ()))
+
     def _put(self, key: int, event: Any | None, kept: Sequence[Any]) -> None:
         before, _ = self._left.get(key, (None, ()))  # of a call that failed before it came there
         if before is not None:
@@ -56,6 +69,9 @@ class SideStream:
     def arrive(self, key: int) -> None:
         """Let later work of the first stream wait for the work before ``leave(key)``."""
         event, _ = self._left.pop(key)
+        self._waited(event)
+
+    def _waited(self, event: Any | None) -> None:
         if event is not None:
             checked(self._driver.cuStreamWaitEvent(self.first, event, 0))
             self._free.append(event)

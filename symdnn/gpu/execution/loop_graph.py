@@ -2,6 +2,8 @@
 
 The launches of a step depend only on sizes, addresses and a few values of the host. So a loop of
 known length is captured once, and replayed from then on. Loops in its steps are part of the graph.
+All of a function with such loops is captured in the same way, as a loop of one step
+(:mod:`symdnn.compile.execute.joined`).
 """
 
 from __future__ import annotations
@@ -17,12 +19,12 @@ from symdnn.config import config
 from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.capture import CaptureFailed
 from symdnn.gpu.execution.operands import Device
+from symdnn.gpu.execution.run_ahead import InFlightCalls
 from symdnn.gpu.kernels.copy import strided_copy
 from symdnn.graph.runtime import BoundPlan
 
 __all__ = ["LoopGraphs"]
 
-_MAX_NODES = 65536  # kernels and copies in one graph
 _MAX_HOST_BYTES = 1 << 16  # of a host array whose values become part of a graph
 _MAX_SIGNATURES = 8
 #: Captures of one signature: plans are dropped, and addresses change.
@@ -40,6 +42,9 @@ Pointers = list[int | None]
 class Body(Protocol):
     """The loop of a :class:`LoopGraphs`."""
 
+    #: The most kernels and copies in one graph.
+    most_nodes: int
+
     @property
     def plans(self) -> list[Any]:
         """The plans (:class:`symdnn.compile.plan.plan.Plan`) of a step in the last :meth:`work`."""
@@ -50,6 +55,9 @@ class Body(Protocol):
     def steps(self, inputs: Sequence[Any]) -> int:
         """The number of steps."""
 
+    def is_ready(self) -> bool:
+        """Whether a first graph may be made after a call like the last :meth:`work`."""
+
     def is_current(self, plans: Sequence[Any]) -> bool:
         """Whether the plans are still in their caches."""
 
@@ -58,6 +66,12 @@ class Body(Protocol):
 
     def forget_inner_graphs(self) -> None:
         """Free the graphs of loops in its steps."""
+
+    def note_captured(self, plans: Sequence[Any], inputs: Sequence[Any]) -> None:
+        """A graph runs these plans now."""
+
+    def refuse(self, plans: Sequence[Any], why: str) -> None:
+        """No graph can run these plans."""
 
 
 class _Captured:
@@ -79,18 +93,27 @@ class _Captured:
         used: dict[Any, None] = dict.fromkeys(b for b in self.kept if isinstance(b, BoundPlan))
         self.plans = [p for p in body.plans if p.bound in used]
         self.arena_bytes = max((bound.memory.arena_bytes for bound in used), default=0)
-        self.reports = any(bound.reports for bound in used)
+        reports = any(bound.reports for bound in used)
+        self.in_flight = InFlightCalls(device.queue, 1) if reports else None
 
     def run(self, inputs: Sequence[Any]) -> list[Any]:
-        """The results of the loop, in the same memory each time."""
+        """The results of the loop, in the same memory each time.
+
+        Where kernels report errors, no more than two calls are enqueued, so that one of the next
+        calls raises these.
+        """
+        in_flight = self.in_flight
+        if in_flight is not None and in_flight.begin((), False):
+            self.device.raise_finished_errors()
         self.device.arena.reserve(self.arena_bytes)
         for k, place in self.places:
             strided_copy(self.device.env(), inputs[k], place)
         self.graph.launch()
         self.device.enqueued += self.graph.nodes
-        if self.reports:
+        if in_flight is not None:
             self.device.copy_error_word()
-            self.device.pending_check = True
+            in_flight.end()
+            self.device.unread = True
         return list(self.results)
 
 
@@ -101,6 +124,8 @@ class _Signature:
         self.calls = self.captures = 0
         self.last: Pointers | None = None
         self.plans: list[Any] = []
+        #: Whether the last call ran in such a way that the next one may be captured.
+        self.ready = False
         #: How much the last call enqueued step by step.
         self.enqueued = 0
         self.moved: set[int] = set()
@@ -124,11 +149,14 @@ class LoopGraphs:
     def __init__(self, device: Device, fresh: bool) -> None:
         self.device, self.fresh = device, fresh
         self.signatures: OrderedDict[Any, _Signature] = OrderedDict()
+        #: Whether the last call was one graph.
+        self.ran_captured = False
 
     def run(self, inputs: Sequence[Any], body: Body) -> list[Any]:
         """The results of the loop. The first calls of a signature are enqueued step by step."""
         within = self.device.memory.captures_host_values  # a loop around it is being captured
-        apart = within or self.device.watched_bytes or not body.steps(inputs)
+        self.ran_captured = False
+        apart = within or self.device.is_watched or not body.steps(inputs)
         key = None if apart else _signature(inputs)
         if key is None or config.gpu.graph == "off":
             return body.work(inputs)
@@ -139,18 +167,20 @@ class LoopGraphs:
         changed = state.changed([a.ptr if isinstance(a, RawArray) else None for a in inputs])
         if changed or (state.captured and not body.is_current(state.captured.plans)):
             state.captured = None
-        if state.calls > _CALLS_BEFORE_CAPTURE:
+        if state.calls > _CALLS_BEFORE_CAPTURE and (state.captures or state.ready):
             state.moved |= changed
             if state.captured is None and state.captures >= _CAPTURES_IN_PLACE:
                 state.moved |= {k for k, a in enumerate(inputs) if isinstance(a, RawArray)}
             if state.captured is None:
                 self._capture(state, inputs, body)
+        self.ran_captured = state.captured is not None
         if state.captured is not None:
             results = state.captured.run(inputs)
             return [self.device.fresh(r) for r in results] if self.fresh else results
         before = self.device.enqueued
         results = body.work(inputs)
         state.plans, state.enqueued = body.plans, self.device.enqueued - before
+        state.ready = body.is_ready()
         return results
 
     def forget(self, inputs: Sequence[Any]) -> None:
@@ -168,8 +198,8 @@ class LoopGraphs:
     def _capture(self, state: _Signature, inputs: Sequence[Any], body: Body) -> None:
         plans, steps = [p.bound for p in state.plans], body.steps(inputs)
         why = next((found for p in plans if (found := p.loop_obstacle())), "")
-        if not why and state.enqueued > _MAX_NODES:
-            why = f"its {steps} steps launch more than {_MAX_NODES} kernels"
+        if not why and state.enqueued > body.most_nodes:
+            why = f"its {steps} steps launch more than {body.most_nodes} kernels"
         if not why and state.captures < _MAX_CAPTURES:
             state.captures += 1
             self.device.arena.reserve(max((p.memory.arena_bytes for p in plans), default=0))
@@ -179,12 +209,10 @@ class LoopGraphs:
                 why = str(error)
             else:
                 body.forget_inner_graphs()
-                for p in state.captured.plans:
-                    p.bound.loop_state = f"captured with its loop, {steps} steps"
+                body.note_captured(state.captured.plans, inputs)
         if why:
             state.why = why
-            for p in plans:
-                p.not_captured = why
+            body.refuse(state.plans, why)
 
 
 def _signature(inputs: Sequence[Any]) -> Any:

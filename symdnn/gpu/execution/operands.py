@@ -31,7 +31,6 @@ class Device(Protocol):
     arena: Arena
     memory: CudaMemory
     queue: Queue
-    watched_bytes: int
     enqueued: int
     pending_check: bool
     unread: bool
@@ -63,8 +62,14 @@ class Device(Protocol):
     def seconds_of(self, enqueue: Callable[[], object]) -> float:
         """The device's time for work that it waits for."""
 
-    def watched(self, nbytes: int) -> contextlib.AbstractContextManager[None]:
+    def watched(
+        self, nbytes: int, registered: Sequence[RawArray]
+    ) -> contextlib.AbstractContextManager[None]:
         """The context of a watcher's call."""
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether a call now is that of a watcher."""
 
     def run_nested(self, run: Callable[[], list[Any]]) -> list[Any]:
         """Run a call of a watcher."""
@@ -92,11 +97,13 @@ class Step(NamedTuple):
 @dataclass(frozen=True)
 class Operands:
     """Access to the operands of a plan: ``spec`` is the specialised plan, ``memory`` its memory
-    plan. ``envs`` are the environments of all its launches."""
+    plan, ``registered`` its memory of libraries. ``envs`` are the environments of all its launches.
+    """
 
     device: Device
     spec: Any
     memory: Any
+    registered: Sequence[RawArray] = ()
     envs: list[Env] = field(default_factory=list)
 
     def env(self, workspace: int = 0, node: int = -1) -> Env:

@@ -33,6 +33,7 @@ __all__ = ["CudaPlan", "reads_at_call"]
 
 #: A capture that fails once may have met with work of another library, and is tried again.
 _MAX_FAILED_CAPTURES = 2
+_NOTHING = "there is nothing to capture"
 
 
 def reads_at_call(node: Apply, sizes: Mapping[Variable, Any]) -> bool:
@@ -59,8 +60,8 @@ class CudaPlan(BoundPlan):
 
     def __init__(self, device: Device, spec: Any, memory: Any) -> None:
         self.device, self.spec, self.memory = device, spec, memory
-        self.operands = Operands(device, spec, memory)
         self.registered = Registered(device, memory)
+        self.operands = Operands(device, spec, memory, self.registered.spans)
         self.registered_state = self.registered.state
         self.nodes: tuple[Apply, ...] = spec.segment.nodes
         self.bound: Values = {}
@@ -83,7 +84,7 @@ class CudaPlan(BoundPlan):
         self._ran = False
         #: Addresses of the inputs of the last call.
         self.last: list[int | None] | None = None
-        #: The capture state of the loop of which this is the body.
+        #: The capture state as a part of a larger graph.
         self.loop_state = ""
         #: Inputs whose addresses change, which are copied to memory of their own.
         self.copied_inputs: set[int] = set()
@@ -263,7 +264,7 @@ class CudaPlan(BoundPlan):
         if not self.spec.segment.capture:
             return "the body of a loop is enqueued step by step"
         if not middle:
-            return "there is nothing to capture"
+            return _NOTHING
         for node in middle:
             if self._before_graph(node) or isinstance(node.op, HostFromGpu):
                 return f"{node.op} needs the host in the middle of the segment"
@@ -300,13 +301,29 @@ class CudaPlan(BoundPlan):
         return self.not_captured or ("" if self.together is None else self.together.why)
 
     @property
+    def never_captured(self) -> bool:
+        """Whether every call enqueues its steps one by one, whatever other ranks do."""
+        return bool(self.not_captured) and self.together is None
+
+    @property
     def capture_state(self) -> str:
         """Whether the plan is a captured graph, or why it is not."""
-        if why := self._why_not:
+        why = self._why_not
+        if self.replay is not None and not why:
+            return f"captured, {self.replay.nodes} kernels and copies"
+        if why:
             return self.loop_state or f"not captured: {why}"
-        if self.replay is None:
-            return "not captured yet: it has to be called again"
-        return f"captured, {self.replay.nodes} kernels and copies"
+        return self.loop_state or "not captured yet: it has to be called again"
+
+    @property
+    def is_captured(self) -> bool:
+        """Whether a graph runs it, or it enqueues nothing that a graph could have."""
+        return self.replay is not None or self.not_captured == _NOTHING
+
+    def join(self, what: str) -> None:
+        """It is part of a larger graph from now on, and needs none of its own."""
+        self.replay = self.last = None
+        self.loop_state = what
 
     @property
     def reports(self) -> bool:
@@ -321,16 +338,17 @@ class CudaPlan(BoundPlan):
         A plan that runs again with the same shared variables is captured into a graph. For the body
         of a loop, ``targets`` is memory for the results.
         """
-        if self.device.watched_bytes:
+        if self.device.is_watched:
             return self.device.run_nested(lambda: self.run(entering, watcher, targets))
         self.device.arena.reserve(self.memory.arena_bytes)
+        within = self.device.memory.captures_host_values
         if watcher is not None:
             self._lets_none("it runs step by step, to be watched")
-        elif (replay := self._replay(entering)) is not None:
+        elif not within and (replay := self._replay(entering)) is not None:
             return replay.run(entering)
         self._ran = True
         self.device.enqueued += len(self.runs)
-        if self.device.memory.captures_host_values:
+        if within:
             self.device.memory.keep(self)
         separate = watcher is not None or self.strided_results or self._overlaps_updates(entering)
         values = self.steps.values(entering, separate)

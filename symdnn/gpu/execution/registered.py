@@ -19,12 +19,15 @@ class Registered:
         self._slots: dict[Apply, tuple[OperandMemory, tuple[int, ...]]] = plan.slots
         self._at: dict[OperandMemory, int] = {}
         self._instead: dict[OperandMemory, RawArray] = {}
+        #: All of them.
+        self.spans: list[RawArray] = []
         said = []
         for memory, nbytes in plan.registered.items():
             at = memory.address(nbytes)
             if not at:
                 self._instead[memory] = device.memory.empty((nbytes,), "uint8")
             self._at[memory] = at or self._instead[memory].ptr
+            self.spans.append(RawArray(self._at[memory], (nbytes,), "uint8"))
             said.append(f"{nbytes} bytes" if at else f"none: {memory.why_none}")
         #: How much is registered, or why nothing is; empty if no collective asks for it.
         self.state = "; ".join(said)

@@ -235,7 +235,7 @@ class Replay:
 
         ``owners`` are objects that keep the memory of device arguments alive.
         """
-        if self.device.watched_bytes:
+        if self.device.is_watched:
             return self.device.run_nested(lambda: self.run(entering, owners))
         self.device.arena.reserve(self.memory.arena_bytes)
         key, host = self._key(entering)

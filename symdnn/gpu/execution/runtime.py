@@ -6,6 +6,7 @@ import contextlib
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -73,6 +74,7 @@ class CudaRuntime(Runtime):
         self.enqueued = 0
         #: Bytes of the arena of a plan while its watcher is called, else 0.
         self.watched_bytes = 0
+        self.watched_registered: Sequence[RawArray] = ()
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:
@@ -128,27 +130,37 @@ class CudaRuntime(Runtime):
         return Clock(self.context).elapsed_ms(enqueue, 1) * 1e-3
 
     @contextlib.contextmanager
-    def watched(self, nbytes: int) -> Iterator[None]:
+    def watched(self, nbytes: int, registered: Sequence[RawArray]) -> Iterator[None]:
         """The context of a watcher's call in a plan: the user's code, which may call functions."""
-        before, self.watched_bytes = self.watched_bytes, nbytes
+        before = self.watched_bytes, self.watched_registered
+        self.watched_bytes, self.watched_registered = nbytes, registered
         try:
             yield
         finally:
-            self.watched_bytes = before
+            self.watched_bytes, self.watched_registered = before
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether a call now is that of a watcher in a plan, whose memory must stay."""
+        return bool(self.watched_bytes or self.watched_registered)
 
     def run_nested(self, run: Callable[[], list[Any]]) -> list[Any]:
-        """Run a call of a watcher; the contents of the arena are saved and restored."""
-        nbytes, self.watched_bytes = self.watched_bytes, 0
-        before, self.arena.outer_bytes = self.arena.outer_bytes, nbytes
-        at, saved = RawArray(self.arena.base, (nbytes,), "uint8"), None
-        try:
-            saved = self.memory.empty((nbytes,), "uint8")
-            self.memory.copy(at, saved)
-            return run()
-        finally:
-            if saved is not None:
-                self.memory.copy(saved, at)
-            self.watched_bytes, self.arena.outer_bytes = nbytes, before
+        """Run a call of a watcher; the contents of the arena and of registered memory are saved and
+        restored."""
+        nbytes, before = self.watched_bytes, self.arena.outer_bytes
+        used = [RawArray(self.arena.base, (nbytes,), "uint8"), *self.watched_registered]
+        saved: list[RawArray] = []
+        with self.watched(0, ()), self.context.nested():
+            try:
+                self.arena.outer_bytes = nbytes
+                for at in used:
+                    saved.append(self.memory.empty(at.shape, at.dtype))
+                    self.memory.copy(at, saved[-1])
+                return run()
+            finally:
+                for at, contents in zip(used, saved):
+                    self.memory.copy(contents, at)
+                self.arena.outer_bytes = before
 
     def to_host(self, value: Any) -> Any:
         """A value as a NumPy array."""
@@ -210,9 +222,10 @@ class CudaRuntime(Runtime):
                 found[i] = self.fresh(v)
         for places in blocks.values():
             parts = [found[i] for i in places]
-            low = min(v.ptr for v in parts)
-            nbytes = max(v.ptr + v.nbytes for v in parts) - low
-            if len(parts) == 1 or nbytes > sum(v.nbytes + ALIGNMENT for v in parts):
+            spans = sorted(v.extent for v in parts)
+            low, nbytes = spans[0][0], spans[-1][1] - spans[0][0]
+            shared = any(end > start for (_, end), (start, _) in pairwise(spans))
+            if len(parts) == 1 or shared or nbytes > sum(v.nbytes + ALIGNMENT for v in parts):
                 copies = [self.fresh(v) for v in parts]
             else:
                 whole = self.memory.empty((nbytes,), "uint8")

@@ -21,13 +21,13 @@ def run_watched(operands: Operands, step: Step, values: Values, watcher: Watcher
     inputs = [
         seen(operands, v, operands.operand(node, i, v, values)) for i, v in enumerate(node.inputs)
     ]
-    with device.watched(operands.memory.arena_bytes):
+    with device.watched(operands.memory.arena_bytes, operands.registered):
         watcher(node, inputs, None)
     if watcher.garbage:
         _fill_with_garbage(operands, node, values)
     watcher.device_seconds = device.seconds_of(lambda: step.run(node, values))
     outputs = [seen(operands, v, values[v]) for v in node.outputs]
-    with device.watched(operands.memory.arena_bytes):
+    with device.watched(operands.memory.arena_bytes, operands.registered):
         watcher(node, inputs, outputs)
 
 

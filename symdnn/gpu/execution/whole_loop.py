@@ -64,7 +64,7 @@ class GpuWholeLoop(WholeLoop):
     def hot(self) -> int:
         """Steps after which a kernel is made; it rounds in its own way."""
         mode = str(_whole())
-        if mode == "never" or self._device.watched_bytes:
+        if mode == "never" or self._device.is_watched:
             return -1
         if mode == "always":
             return 0

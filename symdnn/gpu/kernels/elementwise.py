@@ -67,21 +67,24 @@ def elementwise(
     padded = whole and _is_padded(sizes, steps[len(read) :])
     width = _width(sizes, steps, views, padded)
     sizes = (*sizes[:-1], -(-sizes[-1] // width) * width) if padded else sizes
+    reach = _width_across(sizes, steps, views, len(read))
+    across, width = reach > width, max(reach, width)
     accesses = [
-        _access(dtype, v, s, i >= len(read))
+        _access(dtype, v, s, i >= len(read), across)
         for i, (dtype, v, s) in enumerate(zip(dtypes, views, steps))
     ]
     wide = _max_index(sizes, steps) >= 2**31 - 2**22
     reads, writes = tuple(accesses[: len(read)]), tuple(accesses[len(read) :])
     vectors, tail = divmod(prod(sizes), width)
-    blocks = _column_blocks(sizes[-1] // width, vectors) if len(sizes) == 2 else 0
+    row = sizes[-1] if across else sizes[-1] // width
+    blocks = _column_blocks(row, vectors) if len(sizes) == 2 and not across else 0
     columns = blocks > 0 and any(a.axes == () and a.inner != "number" for a in reads)
     batch = _batch(sizes, vectors, reads, columns)
-    loop = Loop(len(sizes), width, wide, reads, writes, guarded, columns, batch)
+    loop = Loop(len(sizes), width, wide, reads, writes, guarded, columns, batch, across)
     parameters: list[Any] = [v.pointer if isinstance(v, View) else v for v in views]
     parameters += [vectors, tail, *(n for n in sizes[1:-1])]
     if len(sizes) > 1:
-        parameters.append(sizes[-1] // width)
+        parameters.append(row)
     for (_, access), step in zip(loop.operands, steps):
         parameters += [step[d] for d in access.axes]
         if access.inner == "strided":
@@ -139,6 +142,26 @@ def _width(
     return width
 
 
+def _width_across(
+    sizes: Sequence[int], steps: Sequence[Sequence[int]], views: Sequence[View | float], reads: int
+) -> int:
+    """Elements of a vector that reaches from a row into the next; 1 where no operand allows it.
+
+    All outputs are contiguous, and all inputs are constant along rows. Loops that read contiguous
+    inputs gain nothing: they wait for memory, with more loads in flight.
+    """
+    whole = tuple(prod(sizes[d + 1 :]) for d in range(len(sizes)))
+    rows = [s for v, s in zip(views[:reads], steps) if isinstance(v, View)]
+    made = [v for v in views[reads:] if isinstance(v, View)]
+    one_by_one = any(s[-1] for s in rows) or any(tuple(s) != whole for s in steps[reads:])
+    if len(sizes) < 2 or not rows or one_by_one:
+        return 1
+    width = min(_MAX_VECTOR_ELEMENTS, max(1, 16 // min(v.itemsize for v in made)))
+    while width > 1 and not all(v.aligned_to(min(16, v.itemsize * width)) for v in made):
+        width //= 2
+    return width
+
+
 def _batch(sizes: Sequence[int], vectors: int, reads: Sequence[Access], columns: bool) -> int:
     """The unroll factor: vectors that a thread reads before it writes one."""
     if columns:
@@ -157,10 +180,16 @@ def _column_blocks(row: int, vectors: int) -> int:
     return wanted // step * step
 
 
-def _access(dtype: str, v: View | float, steps: Sequence[int], written: bool) -> Access:
+def _access(
+    dtype: str, v: View | float, steps: Sequence[int], written: bool, across: bool = False
+) -> Access:
     if not isinstance(v, View):
         return Access(dtype, "number", ())
     axes = tuple(d for d, s in enumerate(steps[:-1]) if s != 0)
+    if across and steps[-1]:
+        return Access(dtype, "dense", ())
+    if across and axes:
+        return Access(dtype, "rows", axes)
     return Access(dtype, _inner(steps[-1], written), axes)
 
 

@@ -36,7 +36,10 @@ from symdnn.ops.array.reduce import Max, Min, Reduce, Sum
 from symdnn.ops.core.scalar import Builder, ScalarProgram
 from symdnn.ops.lowered.fused_rows import FusedRows
 
-__all__ = ["KERNELS", "column_bytes", "keeps_rows", "rows_launches", "takes_rows"]
+__all__ = [
+    "KERNELS", "column_bytes", "keeps_busy", "keeps_rows", "keeps_sums", "rows_launches",
+    "takes_rows",
+]  # fmt: skip
 
 _MAX_THREADS, _MIN_BLOCK = 1024, 128
 #: 32-bit registers of a thread for the values of a row: where more threads can share the row, and
@@ -49,7 +52,10 @@ _MAX_COLUMN_THREADS = 512
 #: As many registers as sums alone and what they read may take, for twice as many blocks.
 _SUMS_ALONE_WORDS = 32
 #: Threads that fill a device: with fewer rows, more threads share one.
-_FILLING_THREADS = 132 * 512
+_MULTIPROCESSORS = 132
+_FILLING_THREADS = _MULTIPROCESSORS * 512
+#: Rows that take a multiprocessor each should keep at least so many of them busy, on average.
+_MIN_BUSY = 0.8
 #: Rows that are too long for registers are cut into chunks by other kernels if there are fewer.
 _MIN_LONG_ROWS = 64
 _MAX_VECTOR_ELEMENTS = 8
@@ -373,6 +379,18 @@ def takes_rows(op: FusedRows, views: Views) -> bool:
         return False
     share = _share(op, rows, elements, 1)
     return share.per > 0 or rows >= _MIN_LONG_ROWS
+
+
+def keeps_busy(op: FusedRows, shape: Sequence[int]) -> bool:
+    """Whether rows that take a multiprocessor each leave few without work in the last round."""
+    rows, elements = _sizes(op, shape)
+    whole = -(-rows // _MULTIPROCESSORS) * _MULTIPROCESSORS
+    return _share(op, rows, elements, 1).lanes < _MAX_THREADS or rows >= _MIN_BUSY * whole
+
+
+def keeps_sums(op: FusedRows, shape: Sequence[int]) -> bool:
+    """Whether blocks have room for their sums over rows beside a row, and add none in memory."""
+    return _share(op, *_sizes(op, shape), 1).columns < 2
 
 
 def _sizes(op: FusedRows, shape: Sequence[int]) -> tuple[int, int]:

@@ -19,6 +19,7 @@ from symdnn.gpu.codegen.launches import (
     Pointer,
     View,
     Views,
+    blocks_beside,
     scratch,
 )
 from symdnn.gpu.device.array import c_strides
@@ -78,7 +79,9 @@ class GatherKernel(CudaKernel):
         (y,) = outputs
         if y.size == 0:
             return []
-        return indexed(["gather"], space_of(_get_op(call.op), inputs[0], inputs[1:]), y)
+        op = _get_op(call.op)
+        how = How(not op.in_bounds)
+        return indexed(["gather"], space_of(op, inputs[0], inputs[1:]), y, how=how)
 
 
 class ScatterKernel(CudaKernel[AdvancedIncSubtensor]):
@@ -328,7 +331,7 @@ def _ordered(space: Space, y: View, rows: int) -> list[KernelLaunch]:
         *row_size, *y_row, *column_size, *x_column, *y_column,
     )  # fmt: skip
     threads = min(_THREADS, -(-columns // 32) * 32)
-    grid = (-(-rows // _SEGMENT), -(-columns // threads))
+    grid = (-(-rows // _SEGMENT), blocks_beside(columns, threads))
     names = ("segment_sums", "joined_runs") if rows > _SEGMENT else ("segment_sums",)
     return [*found, *(KernelLaunch(source, n, grid, (threads,), parameters) for n in names)]
 

@@ -14,6 +14,7 @@ from symdnn.gpu.codegen.launches import (
     KernelLaunch,
     Pointer,
     Views,
+    blocks_beside,
     blocks_for,
 )
 from symdnn.graph.kernel import Call, Row
@@ -70,7 +71,8 @@ class SparseProductKernel(CudaKernel[SparseDot | SampledDot]):
             name = "sampled_dot"
         else:
             rows = indptr.shape[0] - 1
-            grid, name = (blocks_for(rows * _WARP, _THREADS), -(-width // lanes)), "sparse_dot"
+            grid = (blocks_for(rows * _WARP, _THREADS), blocks_beside(width, lanes))
+            name = "sparse_dot"
         return [KernelLaunch(source, name, grid, (_THREADS,), parameters)]
 
 

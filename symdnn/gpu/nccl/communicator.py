@@ -16,10 +16,11 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-from symdnn.errors import CudaUnavailable, DistributedError
+from symdnn.errors import CudaUnavailable, DistributedError, OutOfDeviceMemory
 from symdnn.gpu.binding import libnccl
 from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.context import Context, existing_context
+from symdnn.gpu.device.memory import memory_of
 from symdnn.gpu.nccl.settings import Settings
 from symdnn.world import process
 from symdnn.world.communicator import Pending
@@ -70,13 +71,24 @@ def takes(dtype: str, reduces: bool) -> bool:
 
 
 class NcclCommunicator:
-    """The GPUs of a group, one of which is this process's; ``handle`` is an ``ncclComm_t``."""
+    """The GPUs of a group, one of which is this process's; ``handle`` is an ``ncclComm_t``.
+
+    With the policy ``zero`` there is a second one, ``engines``, for graphs alone. NCCL numbers the
+    transfers of copy engines that are not captured, and counts those that are captured, too. Ranks
+    may capture their plans at different times, so that their numbers would differ. In a graph each
+    transfer waits for the same number.
+    """
 
     def __init__(
-        self, group: Group, index: int, handle: Any, settings: Settings | None = None
+        self,
+        group: Group,
+        index: int,
+        handle: Any,
+        settings: Settings | None = None,
+        engines: NcclCommunicator | None = None,
     ) -> None:
         self.group, self.index, self._handle = group, index, handle
-        self.settings = settings or Settings()
+        self.settings, self.engines = settings or Settings(), engines
         self._nccl = _binding()
         #: Registered memory by its size, and where each size that was asked for lies.
         self._windows: dict[int, int] = {}
@@ -105,24 +117,44 @@ class NcclCommunicator:
         """The address of new memory, or 0: all ranks have it, or none (``ncclMemAlloc``,
         ``ncclCommWindowRegister``)."""
         world, address, failure = process.current(), 0, ""
-        name = f"registered memory of {nbytes} bytes"
+        name, user = f"registered memory of {nbytes} bytes", self.engines or self
         try:
-            address = int(self._nccl.mem_alloc(nbytes))
-        except Exception as error:  # nccl4py's own, or ours
-            failure = f"ncclMemAlloc: {error}"
+            address = _allocated(nbytes, lambda: int(self._nccl.mem_alloc(nbytes)))
+        except OutOfDeviceMemory as error:
+            failure = str(error)
         failure = world.first_said(name, failure, self.group)
         if not failure:
             try:
                 with world.blocking(f"ncclCommWindowRegister of {self.group}"):
                     window = self._nccl.comm_window_register(
-                        self._handle, address, nbytes, _SYMMETRIC
+                        user._handle, address, nbytes, _SYMMETRIC
                     )
+                    if window and self.engines is not None and not self._windows:
+                        self.engines._start(address, nbytes)
                 failure = "" if window else "NCCL has no windows on this machine (it needs cuMem)"
             except Exception as error:
                 failure = f"ncclCommWindowRegister: {error}"
             failure = world.first_said(f"{name}, made", failure, self.group)
         self.why_none = failure
         return 0 if failure else address
+
+    def _start(self, address: int, nbytes: int) -> None:
+        """Let copy engines move new registered memory, and wait for them: NCCL prepares the ranks'
+        meetings in the first transfer, which must not be a captured one.
+
+        There are two transfers. The first leaves the numbers 1 and 2 where ranks meet, and a graph
+        waits for 1: it would not wait.
+        """
+        device = existing_context()
+        assert device is not None, "memory is registered on a device"
+        part = nbytes // self.group.size
+        mine = RawArray(address + self.index * part, (part,), "uint8")
+        for _ in range(2):
+            stream = device.side.enter()
+            self.all_gather(mine, RawArray(address, (part * self.group.size,), "uint8"), stream)
+            device.side.leave(address)
+            device.side.arrive(address)
+            device.synchronize()
 
     def operation(self, op: str) -> int:
         """The ``ncclRedOp_t`` of a reduction.
@@ -229,21 +261,47 @@ def communicator(group: Group, settings: Settings | None = None) -> NcclCommunic
 
 
 def _new(group: Group, settings: Settings) -> NcclCommunicator:
-    world, nccl = process.current(), _binding()
+    world = process.current()
     for name, value in _SETTINGS.items():
         os.environ.setdefault(name, value)
     index = group.index(world.place.rank, "NCCL")
+    handle, engines = _joined(group, index, settings.with_blocks), None
+    if settings.by_copy_engines:
+        engines = NcclCommunicator(group, index, _joined(group, index, settings), settings)
+    device = existing_context()
+    if device is not None and world.store is not None and device.poll is None:
+        device.poll = _wait_with_others
+        atexit.register(_last_wait, device)
+    return NcclCommunicator(group, index, handle, settings, engines)
+
+
+def _allocated(nbytes: int, attempt: Callable[[], int]) -> int:
+    """The address of new memory, which counts as the device's other memory does."""
+
+    def tried() -> int:
+        try:
+            return attempt()
+        except Exception as error:  # nccl4py's own, or ours
+            raise OutOfDeviceMemory(f"ncclMemAlloc: {error}") from error
+
+    device = existing_context()
+    assert device is not None, "memory is registered on a device"
+    budget = memory_of(device).budget
+    address = budget.allocate("memory registered with NCCL", nbytes, tried)
+    budget.registered_bytes += nbytes
+    budget.update_peak()
+    return address
+
+
+def _joined(group: Group, index: int, settings: Settings) -> Any:
+    """A new ``ncclComm_t`` of the group."""
+    world, nccl = process.current(), _binding()
     own = bytes(nccl.get_unique_id()).hex() if index == 0 else ""
     first = bytearray.fromhex(world.gather("NCCL's unique id", own, group)[0])
     config = settings.config()
     address = 0 if config is None else ctypes.addressof(config)
     with world.blocking(f"ncclCommInitRank of {group}"):
-        handle = nccl.comm_init_rank_scalable(group.size, index, 1, first, address)
-    device = existing_context()
-    if device is not None and world.store is not None and device.poll is None:
-        device.poll = _wait_with_others
-        atexit.register(_last_wait, device)
-    return NcclCommunicator(group, index, handle, settings)
+        return nccl.comm_init_rank_scalable(group.size, index, 1, first, address)
 
 
 def _wait_with_others(done: Callable[[], bool]) -> None:
@@ -285,7 +343,8 @@ def drop_all(failed: bool = False) -> None:
     """
     while _communicators:
         _, found = _communicators.popitem()
-        if failed:
-            threading.Thread(target=found.abort, daemon=True, name="ncclCommAbort").start()
-        else:
-            found.destroy()
+        for each in (found.engines, found):
+            if each is not None and failed:
+                threading.Thread(target=each.abort, daemon=True, name="ncclCommAbort").start()
+            elif each is not None:
+                each.destroy()

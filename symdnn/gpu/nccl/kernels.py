@@ -108,8 +108,9 @@ class NcclKernel(Kernel[Collective]):
                     xs, outs = as_slots(env, inputs, outputs)
                     _copy_moved(env, inputs, xs)
                 stream = env.side.enter() if _overlaps() else env.stream
+                by = comm.engines if comm.engines and env.slots and env.captures else comm
                 with process.current().blocking(words):
-                    run(comm, env, stream, xs, outs)
+                    run(by, env, stream, xs, outs)
                 if env.slots:
                     _copy_moved(env if stream == env.stream else env.on(stream), outs, outputs)
                 if stream != env.stream:

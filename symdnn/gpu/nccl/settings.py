@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from ctypes import c_char_p, c_int, c_size_t, c_uint
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from symdnn.config import config
 
@@ -48,6 +48,11 @@ class Settings:
     def by_copy_engines(self) -> bool:
         """Whether NCCL moves registered memory without thread blocks, where it can."""
         return self.policy == "zero"
+
+    @property
+    def with_blocks(self) -> Settings:
+        """The same for what copy engines can't do, or must not do."""
+        return replace(self, policy="default") if self.by_copy_engines else self
 
     def config(self) -> Config | None:
         """The structure for NCCL; None if it has nothing but defaults."""

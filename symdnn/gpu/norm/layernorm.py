@@ -1,7 +1,7 @@
 """Layer, group and instance norm: rows in registers, or a reduction and an elementwise kernel.
 
 The second form is for statistics over dimensions that are no neighbours in memory, and for few
-rows that are too long for registers.
+rows that are too long for registers, or that leave multiprocessors without work.
 """
 
 from __future__ import annotations
@@ -10,7 +10,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from symdnn.gpu.codegen.launches import KernelLaunch, Views
-from symdnn.gpu.kernels.fused_rows import column_bytes, rows_launches, takes_rows
+from symdnn.gpu.kernels.fused_rows import (
+    column_bytes,
+    keeps_busy,
+    keeps_sums,
+    rows_launches,
+    takes_rows,
+)
 from symdnn.gpu.norm.batchnorm import BatchNormKernel
 from symdnn.gpu.norm.norm import NormGradKernel, parameter_gradients
 from symdnn.graph.kernel import Call, Row
@@ -28,9 +34,9 @@ class LayerNormKernel(BatchNormKernel):
     def launches(
         self, call: Call[Any], inputs: Sequence[Any], outputs: Views
     ) -> Sequence[KernelLaunch]:
-        """One kernel where rows are neighbours in memory, else two."""
-        op = layer_norm_rows(call.op, inputs[0].dtype)
-        if inputs[0].size and takes_rows(op, [inputs[0], outputs[0]]):
+        """One kernel where rows are neighbours in memory and share the device evenly, else two."""
+        op, x = layer_norm_rows(call.op, inputs[0].dtype), inputs[0]
+        if x.size and takes_rows(op, [x, outputs[0]]) and keeps_busy(op, x.shape):
             return rows_launches(op, inputs, outputs)
         return super().launches(call, inputs, outputs)
 
@@ -54,7 +60,8 @@ class LayerNormGradKernel(NormGradKernel):
         x, dy, gamma, mean, invstd = inputs
         columns = _has_columns(call)
         op = layer_norm_grad_rows(call.op, x.dtype, columns)
-        if not x.size or not takes_rows(op, [x, dy, outputs[0]]):
+        kept = takes_rows(op, [x, dy, outputs[0]]) and keeps_sums(op, x.shape)
+        if not x.size or not kept:
             return super().launches(call, inputs, outputs)
         given = [x, dy, mean, gamma, invstd]
         if columns:

@@ -44,11 +44,17 @@ class AdvancedSubtensor(Op):
     (``"x"``). Inputs: ``x``, the index arrays (integers, all of one ndim), then the symbolic
     bounds. The broadcast dimensions of the arrays take the place of the first of them, or come
     first when the arrays are not side by side: NumPy's rule. Negative indices count from the
-    end; one out of range raises :class:`~symdnn.errors.IndexOutOfRange`.
+    end; one out of range raises :class:`~symdnn.errors.IndexOutOfRange`. Indices ``in_bounds`` are
+    in range by the way they are computed: no device looks.
     """
 
     linear_in_first: ClassVar[bool] = True
     index: IndexPattern
+    in_bounds: bool = False
+
+    @property
+    def never_fails(self) -> bool:
+        return self.in_bounds
 
     @property
     def arrays(self) -> tuple[int, ...]:
@@ -128,11 +134,12 @@ class AdvancedSubtensor(Op):
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         x, *rest = inputs
         zeros = operator("zeros_like")(x)
-        add = AdvancedIncSubtensor(self.index)
+        add = AdvancedIncSubtensor(self.index, in_bounds=self.in_bounds)
         return [add(zeros, cotangents[0], *rest), *(None for _ in rest)]
 
     def __str__(self) -> str:
-        return f"AdvancedSubtensor{{{pattern_text(self.index)}}}"
+        checked = ", in bounds" if self.in_bounds else ""
+        return f"AdvancedSubtensor{{{pattern_text(self.index)}{checked}}}"
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         x, arrays, bounds = inputs[0], *self._apart(inputs)
@@ -140,7 +147,7 @@ class AdvancedSubtensor(Op):
             return None
         own, lead = axes[1 : 1 + len(arrays)], axes[0] == 0
         wide = AdvancedLanes.of(self.index, arrays, own, lead, lanes_of(inputs, axes))
-        found = AdvancedSubtensor(wide.index)(x, *wide.arrays, *bounds)
+        found = replace(self, index=wide.index)(x, *wide.arrays, *bounds)
         return [found.dimshuffle(*wide.order)], [0]
 
     def _apart(self, inputs: Vars) -> tuple[Sequence[Any], Sequence[Any]]:
@@ -175,8 +182,8 @@ class AdvancedIncSubtensor(AdvancedIncrement):
 
     Inputs: ``x``, ``y`` (of the part's ndim and the dtype of ``x``), then as for
     :class:`AdvancedSubtensor`. For an index that occurs twice increments accumulate, and of
-    assigned values the last one stays. Indices ``in_bounds`` are known to be in range, because
-    :class:`InBounds` has checked them.
+    assigned values the last one stays. Indices ``in_bounds`` are known to be in range, such as
+    those that :class:`InBounds` has checked.
     """
 
     in_bounds: bool = False
@@ -184,6 +191,9 @@ class AdvancedIncSubtensor(AdvancedIncrement):
     @property
     def never_fails(self) -> bool:
         return self.in_bounds
+
+    def getter(self) -> AdvancedSubtensor:
+        return AdvancedSubtensor(self.index, self.in_bounds)
 
     def reference(self, x: Array, y: Array, *rest: Array) -> Array:
         out = np.array(x, copy=True)

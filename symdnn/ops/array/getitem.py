@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -91,9 +92,10 @@ def nonzero(a: TensorLike, return_matrix: bool = False) -> Any:
 def getitem(x: TensorLike, index: Any) -> Variable:
     """``x[index]``: ints, slices, Ellipsis, None, integer arrays, boolean masks and bools.
 
-    A bool is a mask of no dimension: ``x[True]`` has a new axis of 1, ``x[False]`` one of 0. Ints
-    and bounds may be integer scalars, arrays and masks symbolic. With ints, slices and None alone
-    the result is a view; arrays follow NumPy's rules for advanced indexing.
+    A bool, also a symbolic one, is a mask of no dimension: ``x[True]`` has a new axis of 1,
+    ``x[False]`` one of 0. Ints and bounds may be integer scalars, arrays and masks symbolic. With
+    ints, slices and None alone the result is a view; arrays follow NumPy's rules for advanced
+    indexing.
     """
     v = as_variable(x)
     if isinstance(index, list) and any(isinstance(i, slice) for i in index):
@@ -126,11 +128,12 @@ def _bools_as_arrays(v: Variable, index: tuple[Any, ...]) -> tuple[Variable, tup
 
     One True without ints and arrays is None.
     """
-    bools = [k for k, i in enumerate(index) if isinstance(i, bool | np.bool_)]
+    bools = [k for k, i in enumerate(index) if _is_bool(i)]
     if not bools:
         return v, index
+    index = tuple(_python_bool(i) if k in bools else i for k, i in enumerate(index))
     plain = [i is None or i is Ellipsis or isinstance(i, slice) for i in index]
-    if len(bools) == 1 and index[bools[0]] and plain.count(False) == 1:
+    if len(bools) == 1 and index[bools[0]] is True and plain.count(False) == 1:
         return v, (*index[: bools[0]], None, *index[bools[0] + 1 :])
     taken = [0 if k in bools else _consumed(_classify(i)) for k, i in enumerate(index)]
     if sum(taken) > v.type.ndim:
@@ -141,8 +144,36 @@ def _bools_as_arrays(v: Variable, index: tuple[Any, ...]) -> tuple[Variable, tup
     pattern: list[int | str] = []
     for k, count in enumerate(taken):
         pattern += ["x"] if k in bools else [next(axes) for _ in range(count)]
-    entries = (_SELECTED[int(i)] if k in bools else i for k, i in enumerate(index))
+    entries = list(index)
+    for k, selected in zip(bools, _selected([index[k] for k in bools]), strict=True):
+        entries[k] = selected
     return dimshuffle(v, [*pattern, *axes]), tuple(entries)
+
+
+def _is_bool(item: object) -> bool:
+    if isinstance(item, Variable):
+        return isinstance(item.type, TensorType) and item.type.ndim == 0 and _is_mask(item)
+    return isinstance(item, bool | np.bool_) or (
+        isinstance(item, np.ndarray) and item.ndim == 0 and item.dtype == bool
+    )
+
+
+def _python_bool(item: Any) -> bool | Variable:
+    """A bool of an index, as Python's where its value is known."""
+    if isinstance(item, Constant):
+        item = item.data
+    return item if isinstance(item, Variable) else bool(item)
+
+
+def _selected(bools: Sequence[bool | Variable]) -> list[Variable]:
+    """What each of the bools of an index selects on its axis.
+
+    The first stands for all, if one is symbolic: only a size that is known to be 1 broadcasts.
+    """
+    if not any(isinstance(i, Variable) for i in bools):
+        return [_SELECTED[int(i)] for i in bools]
+    every = reduce(operator("and_"), bools)
+    return [nonzero(dimshuffle(every, ["x"]))[0], *[_SELECTED[1]] * (len(bools) - 1)]
 
 
 def _of_shape(v: Variable, items: Sequence[Any]) -> Variable | None:
@@ -237,8 +268,6 @@ def _classify(item: Any) -> Any:
     i = as_variable(item)
     if not isinstance(i.type, TensorType) or not i.type.is_discrete:
         raise TypeMismatch("an index", "an integer or boolean tensor", i.type)
-    if i.type.ndim == 0 and i.type.dtype == "bool":
-        raise TypeMismatch("an index", "an integer scalar, or a mask with dimensions", i.type)
     return int(i.data) if i.type.ndim == 0 and isinstance(i, Constant) else i
 
 

@@ -20,10 +20,12 @@ from symdnn.graph.operators import operator
 from symdnn.graph.tracing import tracing
 from symdnn.graph.values.tree import flatten, unflatten
 from symdnn.graph.variable import Constant, Variable, as_variable, constant
+from symdnn.ops.array.advanced_index import AdvancedSubtensor
 from symdnn.ops.array.cumulative import CumMax, CumMin, CumProd, CumSum, LinearRecurrence
 from symdnn.ops.control.loops import fori_loop
 from symdnn.ops.core.shape import DimShuffle, shape_i
 from symdnn.ops.elementwise.arithmetic import Add, Maximum, Minimum, Mul, Neg, Sqr, Sub
+from symdnn.ops.linalg.products import MatchSizes
 
 __all__ = ["associative_scan"]
 
@@ -214,7 +216,10 @@ def _by_levels(
         found = flatten(fn(unflatten(tree, a), unflatten(tree, b)))[0]
         return [as_variable(v).astype(x.type.dtype) for v, x in zip(found, b, strict=True)]
 
-    size = leaves[0].type.shape[axis]
+    first, same = leaves[0], MatchSizes(((axis, axis),))
+    size = first.type.shape[axis]
+    known = [size is not None and v.type.shape[axis] is not None for v in leaves[1:]]
+    leaves = [first, *(v if k else same(v, first) for v, k in zip(leaves[1:], known, strict=True))]
     levels = _LEVELS if size is None else min(max(size - 1, 0).bit_length(), _MOST_LEVELS)
     found = _prefixes(joined, [_flipped(v, axis) if reverse else v for v in leaves], axis, levels)
     return [_flipped(v, axis) if reverse else v for v in found]
@@ -254,7 +259,7 @@ def _rounds(joined: Joined, start: list[Variable], axis: int) -> list[Variable]:
     def one_round(k: Variable, values: list[Variable]) -> list[Variable]:
         distance = operator("left_shift")(1, k)
         before = operator("maximum")(numbers - distance, 0)
-        earlier = [operator("take")(v, before, axis=axis) for v in values]
+        earlier = [_taken(v, before, axis) for v in values]
         taken = operator("ge")(numbers, distance)
         both = joined(earlier, values)
         return [_chosen(taken, x, v, axis) for x, v in zip(both, values, strict=True)]
@@ -262,6 +267,14 @@ def _rounds(joined: Joined, start: list[Variable], axis: int) -> list[Variable]:
     # One at least, which changes a single entry by nothing: a loop without steps is not compiled.
     rounds = (size - 1).bit_length() if size is not None else _bits(length - 1)
     found: list[Variable] = fori_loop(0, rounds, one_round, start)
+    return found
+
+
+def _taken(v: Variable, places: Variable, axis: int) -> Variable:
+    """Entries at places that there are."""
+    whole = (None, None, None)
+    index = tuple("a" if d == axis else whole for d in range(v.type.ndim))
+    found: Variable = AdvancedSubtensor(index, in_bounds=True)(v, places)
     return found
 
 

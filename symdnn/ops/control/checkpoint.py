@@ -21,7 +21,7 @@ from symdnn.graph.variable import Constant, Variable
 from symdnn.ops.core.composed import vjp_of_expressions
 from symdnn.ops.core.gradient_control import Identity
 
-__all__ = ["After", "Checkpoint", "checkpoint", "checkpoint_of_a_step"]
+__all__ = ["After", "Checkpoint", "checkpoint", "checkpoint_of_a_step", "stored_in_a_step"]
 
 T = TypeVar("T")
 
@@ -45,11 +45,13 @@ class Checkpoint(MultiOp):
     The last inputs are those of ``inner``. The first ``again`` of them are read again after the
     cotangents were computed. A rewrite removes the op after gradients were taken. With ``apart``,
     gradients inside a loop are computed in the loop, and their products are not hoisted out of it.
+    With ``stored`` the gradient reads the values as they are, and makes only what is between them.
     """
 
     inner: InnerGraph
     again: int
     apart: bool = False
+    stored: bool = False
 
     @property
     def count(self) -> int:
@@ -79,10 +81,11 @@ class Checkpoint(MultiOp):
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Grads) -> Grads:
         there = [c for c in cotangents if c is not None]
         given = [
-            After()(v, *there) if i < self.again and _is_array(v) else v
+            After()(v, *there) if i < self.again and _is_array(v) and not self.stored else v
             for i, v in enumerate(inputs[self.count :])
         ]
-        found = vjp_of_expressions(lambda *v: self.inner.apply(v), given, cotangents)
+        known = outputs if self.stored else ()
+        found = vjp_of_expressions(lambda *v: self.inner.apply(v), given, cotangents, known)
         if self.apart:
             found = [None if g is None else After()(g) for g in found]
         return [*[None] * self.count, *found]
@@ -126,6 +129,16 @@ def checkpoint(f: Callable[..., T]) -> Callable[..., T]:
 def checkpoint_of_a_step(f: Callable[..., T]) -> Callable[..., T]:
     """:func:`checkpoint` of a part of a loop, whose memory must not become that of all parts."""
     return _checkpointed(f, apart=True)
+
+
+def stored_in_a_step(given: Vars, results: Vars) -> list[Variable]:
+    """The results of a part of a loop as they are, from which its gradient goes on.
+
+    Products of the gradient are not hoisted out of the loop, as those of
+    :func:`checkpoint_of_a_step`. ``given`` are the variables that the part reads.
+    """
+    marked = _marked(given, results, apart=True, stored=True)
+    return [marked.get(v, v) for v in results]
 
 
 def _checkpointed(f: Callable[..., T], apart: bool) -> Callable[..., T]:
@@ -173,7 +186,7 @@ def _is_array(v: Variable) -> bool:
     return isinstance(v.type, TensorType) and not v.type.is_integer_scalar
 
 
-def _marked(given: Vars, made: Vars, apart: bool) -> dict[Variable, Variable]:
+def _marked(given: Vars, made: Vars, apart: bool, stored: bool = False) -> dict[Variable, Variable]:
     """The results behind a :class:`Checkpoint`, for those that depend on the inputs."""
     arguments = set(given)
     nodes = nodes_between(made, given, arguments)
@@ -190,5 +203,5 @@ def _marked(given: Vars, made: Vars, apart: bool) -> dict[Variable, Variable]:
     for node in inner.nodes:
         for v in node.outputs:
             v._tag = None  # updates of statistics are those of the forward pass
-    op = Checkpoint(inner, len(first), apart)
+    op = Checkpoint(inner, len(first), apart, stored)
     return dict(zip(results, op.make_node(*results, *first, *others).outputs))

@@ -9,10 +9,11 @@ from typing import Any
 
 from symdnn.errors import OptionError, TypeMismatch
 from symdnn.graph.dims import ceil_div
+from symdnn.graph.traverse import clone_graph
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.array.create import arange, zeros
 from symdnn.ops.array.join import join
-from symdnn.ops.control.checkpoint import After, checkpoint_of_a_step
+from symdnn.ops.control.checkpoint import After, checkpoint_of_a_step, stored_in_a_step
 from symdnn.ops.control.scan_binomial import binomial_loop, loop_of
 from symdnn.ops.control.scan_builder import OrderedUpdates, scan
 from symdnn.ops.core.shape import as_dim, dims_of
@@ -31,6 +32,7 @@ def scan_checkpoints(
     save_every_N: int | Sequence[int] = 10,
     padding: bool = True,
     snapshots: int | None = None,
+    keep_last: int = 0,
 ) -> tuple[Any, OrderedUpdates]:
     """:func:`scan` whose gradient stores the states after every ``save_every_N`` steps.
 
@@ -49,6 +51,10 @@ def scan_checkpoints(
     recomputes as few steps as possible (A. Griewank and A. Walther, "Algorithm 799: revolve",
     2000). Then ``outputs`` has only the values after the last step.
 
+    With ``keep_last`` the last segments, this many, store the states of all their steps, and are
+    not computed again: memory that is left saves time. It is for one level, and for steps without
+    updates. (The first segment is always computed again.)
+
     The last part may be shorter: then sequences are padded with zeros, on which ``fn`` must be
     finite; its results there are not used. With ``padding=False`` the number of steps must be a
     multiple of the product of all levels. Raises
@@ -66,6 +72,7 @@ def scan_checkpoints(
     [(3,), (5,)]
     """
     levels = _checked_levels(save_every_N, snapshots)
+    _check_keep_last(keep_last, levels, snapshots)
     given = [as_variable(v) for v in _listed(sequences)]
     infos = _checked_infos(_listed(outputs_info))
     if n_steps is None and not given:
@@ -77,7 +84,10 @@ def scan_checkpoints(
     others = [as_variable(v) for v in _listed(non_sequences)]
     made = _Levels(fn, infos, others, steps, name)
     length = count if padding else steps
-    outputs, updates = made.all_steps(padded, levels, snapshots, length)
+    if keep_last:
+        outputs, updates = made.keeping_last(padded, levels[0], keep_last, length)
+    else:
+        outputs, updates = made.all_steps(padded, levels, snapshots, length)
     return (outputs[0] if len(outputs) == 1 else outputs), updates
 
 
@@ -90,6 +100,15 @@ def _checked_levels(save_every_N: int | Sequence[int], snapshots: int | None) ->
         wanted = "a number of states, 1 or more, or None"
         raise OptionError(f"scan_checkpoints: snapshots={snapshots!r}; wanted {wanted}")
     return levels
+
+
+def _check_keep_last(keep_last: int, levels: Sequence[int], snapshots: int | None) -> None:
+    if not isinstance(keep_last, int) or keep_last < 0:
+        wanted = "a number of segments, 0 or more"
+        raise OptionError(f"scan_checkpoints: keep_last={keep_last!r}; wanted {wanted}")
+    if keep_last and (len(levels) > 1 or snapshots is not None):
+        wanted = "one number in save_every_N, and no snapshots"
+        raise OptionError(f"scan_checkpoints: keep_last={keep_last}; with it, wanted {wanted}")
 
 
 def _listed(value: Any) -> list[Any]:
@@ -137,6 +156,36 @@ class _Levels:
         if snapshots is None:
             return self.run(given, states, levels, self.steps, length)
         return self.run_binomial(given, states, [n for n in levels if n > 1], snapshots, length)
+
+    def keeping_last(
+        self, given: Sequence[Variable], size: int, keep_last: int, length: Any
+    ) -> tuple[list[Variable], OrderedUpdates]:
+        """The outputs after each segment, of which the last ones store the states of all steps."""
+        states = [v for v in self.infos if v is not None]
+        part, parts = self._in_parts(given, [size], self.steps, length)
+        first: Any = maximum(length // size - keep_last, 1)
+        begun, updates = self._scan(part, [p[:first] for p in parts], states, [])
+        if updates:
+            raise OptionError(f"scan_checkpoints: keep_last={keep_last}; steps with updates have 0")
+
+        def stored(start: Variable, *args: Variable) -> list[Variable]:
+            inside = args[len(given) :]
+            entries = [After()(v, *inside) for v in args[: len(given)]]
+            real: Any = minimum(self.steps - start, size)
+            outs, _ = self.run(entries, inside, [], real, size)
+            node = loop_of(outs)
+            assert node is not None
+            histories = [h for h, _ in node.op.places() if h is not None]
+            raw = [node.outputs[i] for i in histories]
+            raw += node.outputs[node.op.first_collected :]
+            kept = stored_in_a_step([*entries, *inside], raw)
+            memo = clone_graph(outs, dict(zip(raw, kept, strict=True)))
+            return [*(memo[o][real - 1] for o in outs), *kept]
+
+        infos = [None if v is None else o[-1] for o, v in zip(begun, self.infos, strict=True)]
+        infos += [None] * len(infos)  # all values of the steps
+        ended, _ = scan(stored, [p[first:] for p in parts], infos, name=self.name)
+        return [join(0, a, b) for a, b in zip(begun, ended)], updates
 
     def run(
         self, given: Sequence[Variable], states: Sequence[Variable], levels: Sequence[int],

@@ -80,17 +80,21 @@ def vjp_of_expressions(
     build: Callable[..., Vars],
     inputs: Vars,
     cotangents: Sequence[Variable | None],
+    known: Vars = (),
 ) -> list[Variable | None]:
     """Gradients of ``build(*inputs)`` with respect to each input, taken as independent.
 
-    A cotangent is None where that expression is not used. The expressions are differentiated on
-    fresh variables first: the inputs may depend on each other, and that dependence is the caller's
-    to follow.
+    A cotangent is None where that expression is not used. ``known`` are values of the expressions
+    that are there already; without them the gradients compute those that they need again. The
+    expressions are differentiated on fresh variables first: the inputs may depend on each other,
+    and that dependence is the caller's to follow.
     """
     fresh = [Variable(v.type) for v in inputs]
-    used = {e: c for e, c in zip(build(*fresh), cotangents) if c is not None}
+    made = build(*fresh)
+    used = {e: c for e, c in zip(made, cotangents) if c is not None}
     grads = backprop(used, fresh)
     stands_for = {**dict(zip(fresh, inputs, strict=True)), **{c: c for c in used.values()}}
+    stands_for |= dict(zip(made, known))
     memo = clone_graph([g for g in grads if g is not None], stands_for)
     return [None if g is None else memo[g] for g in grads]
 

@@ -240,7 +240,10 @@ def cov(
     m: TensorLike, y: TensorLike | None = None, rowvar: bool = True, bias: bool = False,
     ddof: int | None = None, fweights: TensorLike | None = None, aweights: TensorLike | None = None,
 ) -> Variable:  # fmt: skip
-    """The covariances of the rows (``rowvar``) or columns of ``m``, as NumPy's."""
+    """The covariances of the rows (``rowvar``) or columns of ``m``, as NumPy's.
+
+    Of what is known to have one row they are a scalar.
+    """
     rows = _observations(m, rowvar)
     if y is not None:
         rows = concatenate([rows, _observations(y, rowvar)], axis=0)
@@ -263,7 +266,7 @@ def cov(
         elif correction:
             count = total - correction
         made = dot(x * weights, x.T) / count
-    found: Variable = made[0, 0] if as_variable(m).type.ndim < 2 and y is None else made
+    found: Variable = made[0, 0] if rows.type.shape[0] == 1 else made
     return found
 
 

@@ -100,7 +100,9 @@ class _Chosen:
     ``there`` is an entry of the array, ``place`` gives that of a view of the whole part.
     """
 
-    def __init__(self, block: Block, axes: Sequence[int], view: View, indices: Sequence[View]):
+    def __init__(
+        self, block: Block, axes: Sequence[int], view: View, indices: Sequence[View], checked: bool
+    ) -> None:
         self.first = axes[0]
         self.sizes = np.broadcast_shapes(*(i.shape for i in indices))
         self.names = [block.code.name("step") for _ in self.sizes]
@@ -108,7 +110,7 @@ class _Chosen:
         there = view.order([d for d in range(len(view.shape)) if d not in axes])
         for axis, index in zip(axes, indices, strict=True):
             name = block.code.name("index")
-            self.checks.append(Index(name, self._number(index), view.shape[axis]))
+            self.checks.append(Index(name, self._number(index), view.shape[axis], checked))
             there = there.moved(name, view.steps[axis])
         self.there = there
 
@@ -154,7 +156,9 @@ def _gather(block: Block, node: Apply) -> list[Statement] | None:
         return None
     (shape,) = block.shapes(node)
     out = block.make(node.outputs[0], shape)
-    chosen = _Chosen(block, axes, block.view(x), [block.view(v) for v in arrays])
+    op: Any = node.op
+    indices = [block.view(v) for v in arrays]
+    chosen = _Chosen(block, axes, block.view(x), indices, not op.in_bounds)
     return chosen.each(same(chosen.place(out), chosen.there))
 
 
@@ -170,7 +174,7 @@ def _scatter(block: Block, node: Apply) -> list[Statement] | None:
     copies = same(made, view) if there is None else []
     if there is not None:
         block.set(out, there)
-    chosen = _Chosen(block, axes, made, indices)
+    chosen = _Chosen(block, axes, made, indices, not op.in_bounds)
     rest = [n for d, n in enumerate(view.shape) if d not in axes]
     part = (*rest[: axes[0]], *chosen.sizes, *rest[axes[0] :])
     new = chosen.place(value.spread(part))

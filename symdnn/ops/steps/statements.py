@@ -113,12 +113,13 @@ class Product:
 class Index:
     """Defines the index ``name``: the integer in ``view``, counted from the end if it is negative.
 
-    Out of ``size`` entries it fails.
+    Out of ``size`` entries it fails, unless it is known to be one of them (not ``checked``).
     """
 
     name: str
     view: View
     size: int
+    checked: bool = True
 
 
 @dataclass(frozen=True)
@@ -182,7 +183,9 @@ class LoopProgram:
     @property
     def may_fail(self) -> bool:
         """Whether a check or an index may fail."""
-        return any(isinstance(s, Check | Index) for s in self.statements())
+        return any(
+            isinstance(s, Check) or (isinstance(s, Index) and s.checked) for s in self.statements()
+        )
 
 
 def _within(block: Sequence[Statement]) -> Iterator[Statement]:

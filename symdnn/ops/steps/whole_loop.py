@@ -38,6 +38,8 @@ class WholeLoop:
     def __init__(self, op: Scan) -> None:
         self.op = op
         self.known: dict[Any, Functions] = {}
+        #: Whether the last run would run in the same way again: more steps make no function.
+        self.is_decided = False
 
     def hot(self) -> int:
         """Steps after which a function is made; -1: never."""
@@ -61,10 +63,12 @@ class WholeLoop:
         ``steps`` are how many it will do, as far as that is known: few are not worth compiling.
         """
         hot = self.hot()
+        self.is_decided = True
         if hot < 0:
             return None
         functions = self._functions(inputs)
         functions.steps += steps
+        self.is_decided = bool(functions.refused) or functions.steps >= hot
         if functions.refused or functions.steps < hot:
             return None
         found = functions.of(self, inputs)

@@ -142,20 +142,27 @@ def _has_size_elsewhere(
     admits=reads(Alloc),
 )
 def alloc_after_elemwise(node: Apply, context: Context) -> Variable | None:
-    """``f(alloc(x)) -> alloc(f(x))``: computed before it is broadcast."""
+    """``f(alloc(x)) -> alloc(f(x))``: computed before it is broadcast.
+
+    Axes along which another operand has elements stay with the alloc inside.
+    """
     for i, v in enumerate(node.inputs):
         if not made_by(v, Alloc):
             continue
-        spread = broadcast_axes(v)
         others = [w for k, w in enumerate(node.inputs) if k != i]
-        if not spread or any(w.type.shape[a] != 1 for w in others for a in spread):
+        spread = [a for a in broadcast_axes(v) if all(w.type.shape[a] == 1 for w in others)]
+        if not spread:
             continue
-        inputs = list(node.inputs)
+        inputs, given = list(node.inputs), node_of(v).inputs[1:]
+        kept = set(broadcast_axes(v)).difference(spread)
         inputs[i] = alloc_value(v)
+        if kept:
+            inside = [1 if a in spread else size for a, size in enumerate(given)]
+            inputs[i] = alloc(inputs[i], *inside)
         small = node.op(*inputs)
         sizes = list(dims_of(small))
         for a in spread:
-            sizes[a] = node_of(v).inputs[1 + a]
+            sizes[a] = given[a]
         return alloc(small, *sizes)
     return None
 

@@ -8,7 +8,9 @@ import pytest
 
 import symdnn
 import symdnn.tensor as T
-from symdnn.errors import InputError, TypeMismatch
+from symdnn.compile.call.fast_host import HostProgramCalls
+from symdnn.compile.execute.executor import Executor
+from symdnn.errors import ArgumentShapeMismatch, InputError, TypeMismatch
 
 
 def learnt(f, *args):
@@ -41,6 +43,43 @@ def test_arguments_that_fit_go_the_short_way_and_others_are_converted():
             f(wrong, 2)
     with pytest.raises(InputError):
         f(a)
+
+
+@pytest.mark.cpu
+def test_functions_without_kernels_go_the_short_way(monkeypatch):
+    """Their results are sizes, and new arrays."""
+    x = T.dmatrix("x")
+    f = learnt(symdnn.function([x], [x.shape[1], x.shape]), np.ones((2, 3)))
+
+    def check(a):
+        found = f(a)
+        assert [r.dtype for r in found] == ["int64"] * 2
+        assert [r.tolist() for r in found] == [a.shape[1], list(a.shape)]
+        found[1] += 1  # a result of the caller's
+        return found
+
+    assert goes_short(f, np.ones((2, 3)))
+    assert not goes_short(f, np.ones((4, 5)))
+    check(np.ones((4, 5)))
+    monkeypatch.setattr(Executor, "run", None)
+    for a in (np.ones((4, 5)), np.ones((3, 2)).T, np.ones((4, 10))[:, ::2]):
+        first, second = check(a), check(a)
+        assert not any(np.shares_memory(p, q) for p, q in zip(first, second))
+    monkeypatch.undo()
+    assert f([[1.0, 2]])[0] == 2
+    with pytest.raises(ArgumentShapeMismatch):
+        f(np.ones(3))
+
+
+@pytest.mark.cpu
+def test_functions_with_updates_or_callbacks_and_no_kernels_go_the_long_way():
+    x, n = T.dmatrix("x"), symdnn.shared(np.int64(3))
+    size = x.shape[0]
+    for f in (symdnn.function([x], size, updates=[(n, n + size)]), symdnn.function([x], size + n)):
+        assert not isinstance(f._fast, HostProgramCalls)
+        before = int(n.get_value())
+        f(np.ones((2, 2)))
+        assert int(n.get_value()) - before in (0, 2)
 
 
 def test_plans_with_kernels_in_python_go_the_short_way_at_once(monkeypatch):

@@ -74,6 +74,24 @@ def test_all_geometries(data):
         close(*both(conv, x, w))
 
 
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_rows_of_taps_of_few_channels(data):
+    """Filters that stay within the rows of images: a row of taps is one tap."""
+    number = lambda low, high: data.draw(st.integers(low, high))  # noqa: E731
+    kernel, stride = (number(1, 3), number(2, 5)), (number(1, 3), number(1, 3))
+    dilation, pad = (number(1, 2), 1), ((number(0, 2), number(0, 2)), (0, 0))
+    size = number(5, 17), number(5, 17)
+    rng = np.random.default_rng(number(0, 99))
+    x = rng.normal(size=(number(1, 3), number(1, 3), *size)).astype("f")
+    assume(kernel[1] * x.shape[1] >= 4)
+    w = rng.normal(size=(number(1, 37), x.shape[1], *kernel)).astype("f")
+    conv = Conv(pad, stride, dilation)
+    assert direct._taps_and_terms(conv, w.shape) == ((kernel[0], 1), kernel[1] * x.shape[1])
+    with config.change_flags(**{"openmp.threads": number(1, 2)}):
+        close(*both(conv, x, w))
+
+
 @pytest.mark.parametrize(
     ("channels", "size", "results", "kernel", "stride", "pad", "groups"),
     [
@@ -144,7 +162,12 @@ def test_what_is_refused(monkeypatch):
     assert "NHWC" in refusal((2, 16, 8, 8), w, layout="NCHW")
     assert "float32" in refusal(x, w, dtype="bfloat16")
     assert "tanh" in refusal(x, w, activation="tanh")
-    assert "few channels" in refusal((2, 8, 8, 3), (24, 3, 3, 3))
+    assert "few channels" in refusal((2, 8, 8, 3), (24, 3, 3, 1))
+    assert refusal((2, 8, 8, 3), (24, 3, 3, 3)) is None  # a row of taps is one tap
+    assert "few channels" in refusal((2, 8, 20, 3), (24, 3, 3, 17))
+    for row, dilation, flip in (((0, 1), 1, False), ((0, 0), 2, False), ((0, 0), 1, True)):
+        conv = Conv(((0, 0), row), (1, 1), (1, dilation), flip=flip)
+        assert direct._taps_and_terms(conv, (24, 3, 3, 3)) == ((3, 3), 3)
     assert "few channels" in refusal(x, (16, 4, 3, 3), 4)
     with monkeypatch.context() as patch:
         patch.setattr(jit, "halves_vectors", lambda: True)
@@ -205,6 +228,21 @@ def test_parameters_that_change_are_packed_again(rng):
     for _ in range(4):
         held *= 1.5  # what a user holds may change at any time
         close(f(given), plain(given))
+
+
+@with_onednn
+def test_rows_of_taps_that_change_are_packed_again(rng):
+    x = T.tensor("float32", (2, 20, 20, 3), name="x")
+    w = symdnn.shared(rng.normal(size=(32, 3, 3, 3)).astype("f"), name="w")
+    y = T.nnet.conv2d(x.dimshuffle(0, 3, 1, 2), w, filter_flip=False, subsample=(2, 2))
+    f, plain = (symdnn.function([x], T.nnet.relu(y), mode=m)
+                for m in (CPU, CPU.excluding("onednn")))  # fmt: skip
+    given = rng.normal(size=(2, 20, 20, 3)).astype("f")
+    for step in range(9):
+        if step in (4, 6):
+            w.set_value(rng.normal(size=(32, 3, 3, 3)).astype("f"))
+        close(f(given), plain(given))
+    assert str(f.lowering_report()).count("llvm.conv") == 1
 
 
 @with_onednn

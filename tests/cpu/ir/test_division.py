@@ -90,3 +90,28 @@ def test_a_divisor_that_is_a_number_is_in_the_program():
         f = symdnn.function([x], out, mode=symdnn.Mode(target="cpu"))
         (node,) = f.fgraph.nodes
         assert tuple(node.inputs) == tuple(f.fgraph.inputs)
+
+
+@pytest.mark.usefixtures("always")
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("dtype", ["int64", "uint64"])
+def test_quotients_of_64_bits_are_exact(dtype):
+    """Numbers of any size, next to multiples, and beyond what float64 has exactly."""
+    r, i, count = new_rng(), np.iinfo(dtype), 20_000
+    a, b, q = (
+        r.integers(i.min, i.max, count, dtype, endpoint=True) >> r.integers(0, 63, count, dtype)
+        for _ in range(3)
+    )
+    near = q * b + r.integers(0, 3, count, dtype) - np.array(1, dtype)  # they may wrap
+    powers = np.array([1 << 53, (1 << 53) + 1, 1 << 62, (1 << 62) + 1], dtype)
+    ends = np.array([i.min, i.min + 1, i.max - 1024, i.max - 1023, i.max - 1, i.max], dtype)
+    some = np.concatenate([powers, ends, np.arange(4).astype(dtype)])
+    some = np.concatenate([some, np.array(0, dtype) - some])
+    a, b = (
+        np.concatenate([a, near, np.repeat(some, some.size)]),
+        np.concatenate([b, b, np.tile(some, some.size)]),
+    )
+    x, y = T.vector("x", dtype=dtype), T.vector("y", dtype=dtype)
+    f = symdnn.function([x, y], [x // y, x % y], mode=symdnn.Mode(target="cpu"))
+    for found, wanted in zip(f(a, b), (a // b, a % b)):
+        np.testing.assert_array_equal(found, wanted)

@@ -61,6 +61,15 @@ def test_forward(dtype, taps):
         same(GpuDnnConv(**fields(channels, padding=pads, stride=stride, conv_mode=mode)), x, w)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_images_at_any_address(dtype):
+    x, w = drawn(dtype, 2, 9, 11, 6), drawn(dtype, 6, 3, 3, 1)
+    _, memory = emulator.device_copy(np.zeros(x.size + 1, x.dtype))
+    shifted = memory[1:].reshape(x.shape)
+    shifted[...] = x
+    same(GpuDnnConv(**fields(6)), shifted, w)
+
+
 @pytest.mark.parametrize("word", ["time_once", "kept_on_shape_change", "own_once", "winograd"])
 def test_ways_to_choose_name_no_algorithm(word):
     op = GpuDnnConv(**fields(6), algo=word)

@@ -10,6 +10,7 @@ import pytest
 
 import symdnn
 import symdnn.tensor as T
+from symdnn.compile.execute.loop import LoopRunner
 from symdnn.errors import IndexOutOfRange
 from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.execution import loop_graph
@@ -237,7 +238,7 @@ def summed(mode):
 
 
 def test_a_length_of_too_many_kernels_keeps_no_other_from_its_graph(fake_device, monkeypatch):
-    monkeypatch.setattr(loop_graph, "_MAX_NODES", 20)
+    monkeypatch.setattr(LoopRunner, "most_nodes", 20)
     inputs, output, mode = summed(CUDA)
     f = symdnn.function(inputs, output, mode=mode)
     for n in (40, 40, 40, 4, 4, 4):
@@ -278,14 +279,15 @@ def test_a_loop_whose_inputs_move_one_after_the_other_keeps_one_graph(monkeypatc
             return ["captured"]
 
     memory = SimpleNamespace(arena_bytes=0)
-    bound = SimpleNamespace(loop_obstacle=lambda: "", runs=[1], memory=memory, loop_state="")
+    bound = SimpleNamespace(loop_obstacle=lambda: "", runs=[1], memory=memory)
     body = SimpleNamespace(
         plans=[SimpleNamespace(bound=bound)], work=lambda inputs: ["by steps"], steps=lambda i: 5,
-        is_current=lambda plans: True, forget_inner_graphs=lambda: None,
+        is_current=lambda plans: True, forget_inner_graphs=lambda: None, is_ready=lambda: True,
+        note_captured=lambda plans, inputs: None, most_nodes=100,
     )  # fmt: skip
     arena = SimpleNamespace(reserve=lambda nbytes: None)
     memory = SimpleNamespace(captures_host_values=False)
-    device = SimpleNamespace(watched_bytes=0, arena=arena, memory=memory, enqueued=0)
+    device = SimpleNamespace(is_watched=False, arena=arena, memory=memory, enqueued=0)
     monkeypatch.setattr(loop_graph, "_Captured", Captured)
     graphs = loop_graph.LoopGraphs(device, fresh=False)
     inputs = [RawArray(1 << 20 | k << 8, (4,), "float32") for k in range(8)]

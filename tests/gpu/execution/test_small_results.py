@@ -64,3 +64,19 @@ def test_results_of_their_own_are_copied_at_once_and_stay(runtime, monkeypatch):
         wanted = [*(given * (k + 2) for k in range(count)), np.full(5000, given[0])]
         for found, want in zip(results, wanted, strict=True):
             np.testing.assert_array_equal(found.get(), want)
+
+
+@pytest.mark.parametrize("stay", [True, False])
+def test_repeated_results_of_their_own_share_no_memory(runtime, stay):
+    x = T.fvector("x")
+    y, total = x * 2, x.sum()
+    outs = [Out(v, stay=True) for v in (y, total, y, x, x)] + [Out(total, stay=stay)]
+    f = symdnn.function([x], outs, mode=Mode(target="cuda:sm_90"))
+    for call in range(5):
+        given = np.arange(3, dtype="float32") + call
+        found = f(given)
+        raw = [a._array for a in found[: 5 + stay]]
+        spans = sorted(a.extent for a in raw)
+        assert all(end <= start for (_, end), (start, _) in pairwise(spans))
+        for a, want in zip(found, [2 * given, given.sum(), 2 * given, given, given, given.sum()]):
+            np.testing.assert_array_equal(np.asarray(a), want)

@@ -23,7 +23,8 @@ from symdnn.ops.elementwise.arithmetic import Add
 from symdnn.ops.lowered.fused import FusedElemwise
 from symdnn.ops.random import random as rnd
 from tests import op_table
-from tests.gpu.codegen.test_table import must_be_dense, strided
+from tests.gpu.codegen.test_table import shifted, strided
+from tests.gpu.emulator import must_be_dense
 from tests.gpu.recorder import generated_kernels
 from tests.gpu.table import Try, assert_close, concrete, in_one_gauge, tries
 from tests.test_op_table import draw, outputs, variables
@@ -37,7 +38,7 @@ rng = np.random.default_rng(11)
 def on_gpu(cuda: Any, array: Any) -> RawArray:
     """The array on the device, laid out as it is on the host."""
     a = np.asarray(array)
-    if a.flags.c_contiguous or a.size == 0:
+    if (a.flags.c_contiguous and a.base is None) or a.size == 0:
         return cuda.memory.upload(np.ascontiguousarray(a).reshape(a.shape), None)
     base = a
     while isinstance(base.base, np.ndarray):
@@ -83,7 +84,9 @@ def check(cuda: Any, one: Try, laid_out: Any = np.asarray) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("laid_out", [np.asarray, strided], ids=["dense", "strided"])
+@pytest.mark.parametrize(
+    "laid_out", [np.asarray, strided, shifted], ids=["dense", "strided", "shifted"]
+)
 def test_every_kernel(cuda, family, laid_out):
     for one in tries():
         if one.id.partition("_")[0].partition("-")[0] == family:

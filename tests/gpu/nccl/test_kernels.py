@@ -88,9 +88,10 @@ class FakeSide:
         self.asked.append(("arrive", key))
 
 
-def environment(word, alone=False, slots=()):
+def environment(word, alone=False, slots=(), captures=False):
     made = SimpleNamespace(
-        stream=5, alone=alone, load_only=False, slots=slots, node=0, side=FakeSide(),
+        stream=5, alone=alone, load_only=False, slots=slots, captures=captures, node=0,
+        side=FakeSide(),
         error_word=word.ctypes.data, zero=lambda address, count: ctypes.memset(address, 0, count),
     )  # fmt: skip
     made.on = lambda stream: SimpleNamespace(**{**vars(made), "stream": stream})

@@ -15,7 +15,8 @@ import symdnn.distributed as dist
 import symdnn.tensor as T
 from symdnn.compile.plan.offline_plan import specialise_program
 from symdnn.config import config
-from symdnn.errors import DistributedError
+from symdnn.errors import DistributedError, OutOfDeviceMemory
+from symdnn.gpu.device.budget import Budget
 from symdnn.gpu.nccl import communicator as nccl
 from symdnn.gpu.nccl import kernels, registered
 from symdnn.gpu.nccl.kernels import NcclKernel
@@ -30,7 +31,7 @@ from symdnn.world.group import Group
 from symdnn.world.launcher import Launched
 from tests.gpu.fake_device import FakeRuntime, at
 from tests.gpu.nccl.fake_nccl import FakeNccl
-from tests.gpu.nccl.test_kernels import call_of, environment, key_of, raw, use
+from tests.gpu.nccl.test_kernels import FakeSide, call_of, environment, key_of, raw, use
 from tests.gpu.reference_device import TARGET
 
 FLAGS = {"distributed.registered": True, "distributed.cta_policy": "default"}
@@ -121,8 +122,13 @@ def device():
     return FakeRuntime()
 
 
-def on_ranks(monkeypatch, count, op, values, elsewhere=False, policy="default"):
-    """(each rank's results, the names of the calls), with all operands in one block of memory."""
+def on_ranks(
+    monkeypatch, count, op, values, elsewhere=False, policy="default", captures=False, by=None
+):
+    """(each rank's results, the names of the calls), with all operands in one block of memory.
+
+    The communicators of the calls are added to ``by``.
+    """
     group = Group(tuple(range(count)), "world")
     fake, found, kept = Asked(count), [], []
     monkeypatch.setattr(nccl, "_binding", lambda: fake)
@@ -149,7 +155,11 @@ def on_ranks(monkeypatch, count, op, values, elsewhere=False, policy="default"):
     with config.change_flags(flags):
         for rank in range(count):
             fake.rank = rank
-            comm = nccl.NcclCommunicator(group, rank, "comm", Settings.of_flags())
+            settings = Settings.of_flags()
+            engines = nccl.NcclCommunicator(group, rank, "engines", settings)
+            comm = nccl.NcclCommunicator(
+                group, rank, "comm", settings, engines if policy == "zero" else None
+            )
             monkeypatch.setattr(nccl, "_communicators", {key_of(group, policy=policy): comm})
             call = call_of(op(group), values[rank])
             _, scratch = NcclKernel().operand_memory(call)
@@ -176,11 +186,13 @@ def on_ranks(monkeypatch, count, op, values, elsewhere=False, policy="default"):
                 ]
             else:
                 xs = [raw(x) for x in operands]
-            env = environment(np.zeros(4, "int32"), slots=slots)
+            env = environment(np.zeros(4, "int32"), slots=slots, captures=captures)
             NcclKernel().bind(call)(env, xs, places)
             found.append((own, places))
             kept += [block, operands]
         names = [c[0] for one in fake.launches[0] for c in one]
+        if by is not None:
+            by += fake.handles
         fake.run()
     results = [
         [at(p.ptr, o.nbytes).view(o.dtype).reshape(o.shape).copy() for o, p in zip(own, places)]
@@ -249,6 +261,37 @@ def test_parts_of_16_bits_are_added_in_float32(monkeypatch, dtype):
         np.testing.assert_array_equal(one, wanted)
 
 
+@pytest.mark.parametrize("number", range(len(OPS)))
+def test_copy_engines_move_what_is_captured_and_nothing_else(monkeypatch, number):
+    """NCCL's numbers of their transfers differ between ranks, but for those in graphs. The values
+    have the same bits, since the same parts are added in the same order.
+    """
+    op, rng = OPS[number], np.random.default_rng(number)
+    values = [[rng.standard_normal(40_000).astype("float32")] for _ in range(2)]
+    found = []
+    for captures in (False, True):
+        by = []
+        with monkeypatch.context() as own:
+            values_of, _ = on_ranks(own, 2, op, values, policy="zero", captures=captures, by=by)
+        assert set(by) == {"engines" if captures else "comm"}
+        found.append(values_of)
+    np.testing.assert_array_equal(*found)
+
+
+def test_values_that_are_not_registered_are_moved_by_blocks(monkeypatch):
+    fake = FakeNccl(2)
+    monkeypatch.setattr(nccl, "_binding", lambda: fake)
+    with config.change_flags({**FLAGS, "distributed.cta_policy": "zero"}):
+        settings = Settings.of_flags()
+        engines = nccl.NcclCommunicator(GROUP, 0, "engines", settings)
+        comm = nccl.NcclCommunicator(GROUP, 0, "comm", settings, engines)
+        monkeypatch.setattr(nccl, "_communicators", {key_of(GROUP): comm})
+        x = np.ones(8, "float32")
+        launch = NcclKernel().bind(call_of(AllReduce(GROUP, "sum"), [x]))
+        launch(environment(np.zeros(4, "int32"), captures=True), [raw(x)], [raw(x.copy())])
+    assert fake.handles == ["comm"]
+
+
 # -- what NCCL is asked for -----------------------------------------------------------------------
 
 
@@ -271,7 +314,8 @@ class Windows(FakeNccl):
     def comm_window_register(self, comm, address, size, flags):
         if self.fails == "register":
             raise RuntimeError("no peer access")
-        assert (comm, flags) == ("comm", 1)
+        assert flags == 1
+        self.registered_by = comm
         self.size = size
         return self.window
 
@@ -296,12 +340,16 @@ def world_that_says(monkeypatch, others):
         asked.append((name, words))
         return next((w for w in (words, others.get(name, "")) if w), "")
 
-    monkeypatch.setattr(registered, "existing_context", lambda: "a device")
+    for module in (registered, nccl):
+        monkeypatch.setattr(module, "existing_context", lambda: "a device")
+    budget = Budget(SimpleNamespace(active_bytes=0, managed_bytes=0, most_active_bytes=0), None)
+    monkeypatch.setattr(nccl, "memory_of", lambda device: SimpleNamespace(budget=budget))
     world = SimpleNamespace(
         place=SimpleNamespace(rank=0), first_said=first_said,
         blocking=lambda what: contextlib.nullcontext(),
     )  # fmt: skip
     monkeypatch.setattr(process, "current", lambda: world)
+    asked.append(budget)
     return asked
 
 
@@ -309,7 +357,7 @@ def test_memory_of_a_size_is_registered_once(monkeypatch):
     fake = Windows(2)
     monkeypatch.setattr(nccl, "_binding", lambda: fake)
     use(monkeypatch, GROUP, 0)
-    asked = world_that_says(monkeypatch, {})
+    budget, *_ = asked = world_that_says(monkeypatch, {})
     memory = RegisteredMemory.of_flags(GROUP)
     first = memory.address(8192)
     assert first == memory.address(8192) == fake.given[0].ctypes.data
@@ -317,8 +365,73 @@ def test_memory_of_a_size_is_registered_once(monkeypatch):
     assert memory.address(12288) == fake.given[1].ctypes.data
     assert [g.size for g in fake.given] == [8192, 16384]
     assert memory.address(8192) == first  # as plans have it
-    assert len(asked) == 4
+    assert len(asked) == 5
     assert memory.why_none == ""
+    assert (budget.use().registered, budget.use().peak) == (24576, 24576)
+    assert "registered 24576" in str(budget.use())
+
+
+def test_registered_memory_counts_in_the_limit(monkeypatch):
+    fake, other = Windows(2), []
+    monkeypatch.setattr(nccl, "_binding", lambda: fake)
+    use(monkeypatch, GROUP, 0)
+    (budget,) = world_that_says(monkeypatch, {})
+    budget.reliefs.append(lambda: other.append("freed"))
+    memory = RegisteredMemory.of_flags(GROUP)
+    with config.change_flags({"gpu.memory_limit": 10_000}):
+        assert memory.address(8192)
+        with pytest.raises(OutOfDeviceMemory, match="registered 8192"):
+            budget.allocate("an array", 4096, list)
+        assert memory.address(12288) == 0
+        assert other
+    assert "gpu.memory_limit" in memory.why_none
+    assert [g.size for g in fake.given] == [8192]
+
+
+def test_copy_engines_begin_before_the_first_capture(monkeypatch):
+    """All ranks make two transfers that are waited for, when their first memory is registered: the
+    numbers of the first one, 1 and 2, would let a graph go on without the other ranks.
+    """
+    fake, waits = Windows(2), []
+    monkeypatch.setattr(nccl, "_binding", lambda: fake)
+    world_that_says(monkeypatch, {})
+    device = SimpleNamespace(side=FakeSide(), synchronize=lambda: waits.append(len(fake.handles)))
+    monkeypatch.setattr(nccl, "existing_context", lambda: device)
+    with config.change_flags({**FLAGS, "distributed.cta_policy": "zero"}):
+        settings = Settings.of_flags()
+        engines = nccl.NcclCommunicator(GROUP, 1, "engines", settings)
+        comm = nccl.NcclCommunicator(GROUP, 1, "comm", settings, engines)
+        monkeypatch.setattr(nccl, "_communicators", {key_of(GROUP): comm})
+        memory = RegisteredMemory.of_flags(GROUP)
+        at_first = memory.address(8192)
+        memory.address(1 << 20)
+    assert fake.registered_by == "engines"
+    assert fake.handles == ["engines"] * 2
+    assert waits == [1, 2]
+    calls = [one for launch in fake.launches[0] for one in launch]
+    assert calls == [("all_gather", at_first + 4096, at_first, 4096, 1)] * 2
+
+
+def test_copy_engines_have_a_communicator_beside_that_of_blocks(monkeypatch):
+    fake, policies = Windows(1), []
+
+    def join(*given):
+        made = Config.from_address(given[4]).CTAPolicy if given[4] else 0
+        policies.append(made)
+        return f"comm {made}"
+
+    monkeypatch.setattr(nccl, "_binding", lambda: fake)
+    monkeypatch.setattr(nccl, "_communicators", {})
+    ended = []
+    monkeypatch.setattr(fake, "comm_init_rank_scalable", join, raising=False)
+    monkeypatch.setattr(fake, "comm_destroy", ended.append, raising=False)
+    with config.change_flags({**FLAGS, "distributed.cta_policy": "zero"}):
+        both = nccl.communicator(Group((0,), "one"))
+    assert policies == [0, 2]
+    assert both.engines is not None
+    assert both.settings == both.engines.settings
+    nccl.drop_all()
+    assert ended == ["comm 2", "comm 0"]
 
 
 @pytest.mark.parametrize(("fails", "other", "said"), [

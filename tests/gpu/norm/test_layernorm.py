@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from symdnn.gpu.codegen.launches import contiguous_view
+from symdnn.gpu.device.context import most_shared_bytes
 from symdnn.gpu.kernels.fused_rows import FusedRowsKernel
 from symdnn.gpu.norm.layernorm import LayerNormGradKernel, LayerNormKernel
-from symdnn.graph.kernel import Call
+from symdnn.graph.kernel import Call, Hints
 from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.ops.lowered.fused_rows import layer_norm_grad_rows
 from symdnn.ops.nn.batchnorm import LayerNorm, LayerNormGrad
@@ -18,7 +20,7 @@ from tests.seeded import sampled
 NORM, GRAD = LayerNormKernel(), LayerNormGradKernel()
 TOLERANCE = {"float32": 2e-6, "float64": 1e-13, "bfloat16": 1e-2, "float16": 2e-3}
 SHAPES = [
-    (5, 1), (9, 7), (3, 768), (130, 64), (5, 769), (2, 5000), (3, 4, 6, 5), (3, 4100), (70, 20000),
+    (5, 1), (9, 7), (3, 768), (130, 64), (5, 769), (2, 5000), (3, 4, 6, 5), (3, 4100), (110, 17000),
 ]  # fmt: skip
 pytestmark = pytest.mark.skipif(not emulator.AVAILABLE, reason="there is no g++")
 
@@ -90,9 +92,35 @@ def test_a_row_is_read_once(shape, dtype):
     for a, b in zip(got, want, strict=True):
         close(a, b, dtype if a.dtype == x.dtype else str(a.dtype), 8)
     got, want, launched = gradient(LayerNormGrad(axes, 1e-5), x, dy, gamma)
-    assert launched[0] == "fused_rows"
+    kept = shape[0] < 100 or 2 * gamma.nbytes + (4 << 10) <= most_shared_bytes()
+    assert launched[0] == ("fused_rows" if kept else "reduce")
     for a, b in zip(got, want, strict=True):
         close(a, b, dtype if a.dtype == x.dtype else str(a.dtype), 40)
+
+
+@pytest.mark.parametrize(
+    ("rows", "names"),
+    [(141, ["reduce", "elementwise"]), (132, ["fused_rows"]), (264, ["fused_rows"])],
+)
+def test_rows_that_leave_multiprocessors_idle_are_cut(rows, names):
+    """A row of so many elements takes one: of 141, all but 9 would wait in the second round."""
+    op, shape, row = LayerNorm((1,), 1e-5), (rows, 29892), (1, 29892)
+    types = [TensorType("float32", s) for s in (shape, row, row)]
+    outs = [TensorType("float32", s) for s in (shape, (rows, 1), (rows, 1))]
+    call = Call(op, tuple(types), tuple(outs), Hints())
+    views = [contiguous_view(i, t) for i, t in enumerate([*types, *outs])]
+    assert [n.name for n in NORM.launches(call, views[:3], views[3:])] == names
+
+
+def test_sums_that_no_block_has_room_for_are_reductions():
+    """Added in memory row by row, they took three times as long as two reductions."""
+    op, shape, row = LayerNormGrad((1,), 1e-5), (141, 29892), (1, 29892)
+    one = TensorType("float32", (141, 1))
+    x, gamma = TensorType("float32", shape), TensorType("float32", row)
+    types, outs = (x, x, gamma, one, one), (x, gamma, gamma)
+    views = [contiguous_view(i, t) for i, t in enumerate([*types, *outs])]
+    found = GRAD.launches(Call(op, types, outs, Hints()), views[:5], views[5:])
+    assert [n.name for n in found] == ["reduce", "reduce", "elementwise"]
 
 
 @pytest.mark.parametrize("shape", [(9, 7), (300, 768), (2, 5000), (3, 70_000), (20_000, 8)])

@@ -129,6 +129,19 @@ def test_special_matrices(dtype):
         check_svd(a[:, :4])
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_numbers_as_large_and_small_as_there_are(dtype):
+    a = np.array([[2, 1, 0], [1, 3, 0.5], [0, 0.5, 1]])
+    limits = np.finfo(dtype)
+    for size in (limits.max / 4, limits.tiny / 64, limits.smallest_subnormal * 64):
+        scaled, size = (a * float(size)).astype(dtype), float(size)
+        wanted = np.linalg.eigvalsh(a)
+        for op, want in ((Eigvalsh(), wanted), (SVD(False, False), wanted[::-1])):
+            (found,), env = launched(op, scaled)
+            np.testing.assert_allclose(found.astype("float64") / size, want, rtol=1e-2)
+            assert env.error[0] == 0
+
+
 @pytest.mark.parametrize("dtype", ["float64", "complex64"])
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_a_matrix_that_is_not_finite_is_an_error_or_nan(dtype, value):

@@ -43,6 +43,26 @@ def test_a_bool_is_a_mask_of_no_dimension() -> None:
             np.testing.assert_array_equal(value, X[index], err_msg=str(index))
 
 
+def test_bools_may_be_arrays_or_symbolic() -> None:
+    found, x, yes, no = indices(), T.dtensor3("x"), T.bscalar("yes"), T.bscalar("no")
+    found = [i for i in found if not any(isinstance(k, np.ndarray) for k in i)]
+    assert len(found) > 100
+    symbols = {True: T.neq(yes, 0), False: T.neq(no, 0)}
+
+    def given(index: tuple[Any, ...], kind: Any) -> tuple[Any, ...]:
+        return tuple(kind(i) if isinstance(i, bool) else i for i in index)
+
+    values = [x[given(index, np.array)] for index in found]
+    values += [x[given(index, symbols.__getitem__)] for index in found]
+    slopes = [T.grad((value**2).sum(), x) for value in values]
+    got = symdnn.function([x, yes, no], values + slopes)(X, 1, 0)
+    for index, value, slope in zip(found * 2, got, got[len(values) :]):
+        np.testing.assert_array_equal(value, X[index], err_msg=str(index))
+        wanted = np.zeros_like(X)
+        np.add.at(wanted, index, 2 * X[index])
+        np.testing.assert_array_equal(slope, wanted, err_msg=str(index))
+
+
 def test_values_and_slopes_of_parts_by_bools() -> None:
     found, x = indices(), T.dtensor3("x")
     made = [T.set_subtensor(x[index], -1.0) for index in found]

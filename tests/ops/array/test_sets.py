@@ -84,3 +84,17 @@ def test_orders_of_long_lines_of_narrow_floats(rng, dtype):
         assert own[0].dtype == own[1].dtype == kind
         for got, wanted in zip(own, (ordered, values, counts), strict=True):
             np.testing.assert_array_equal(got.astype(wanted.dtype), wanted)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_nan_is_last_where_narrow_floats_are_searched(rng, dtype, side):
+    """Both in the table and among the values."""
+    kind = T.tensor(dtype, ()).type.numpy
+    table, values = (np.round(8 * rng.normal(size=n)) / 8 for n in (40, 300))
+    table[::5] = values[::7] = np.nan
+    table, values = np.sort(table), values.astype(kind)
+    x, v = (T.tensor(dtype, (None,)) for _ in range(2))
+    found = symdnn.function([x, v], T.searchsorted(x, v, side))(table.astype(kind), values)
+    wide = values.astype("float32")
+    np.testing.assert_array_equal(found, np.searchsorted(table.astype("float32"), wide, side))

@@ -11,6 +11,7 @@ import symdnn
 import symdnn.tensor as T
 from symdnn.compat.theano.names import scan_names
 from symdnn.errors import OptionError, TypeMismatch
+from symdnn.ops.control.scan import Scan
 from symdnn.ops.random.random_stream import RandomStream
 
 STEPS, BATCH, WIDE = 64, 16, 32
@@ -79,6 +80,59 @@ def test_a_power_by_a_number_of_steps_and_a_non_sequence():
     np.testing.assert_array_equal(slope, [6 * 2**5, 6 * 3**5])
 
 
+@pytest.mark.parametrize("steps", [64, 61, 7, 5])
+@pytest.mark.parametrize("kept", [1, 3, 50])
+def test_the_last_segments_may_keep_their_states(kept, steps):
+    got, want = loop(8, steps, keep_last=kept)[0], of_scan(steps)
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
+
+
+def test_kept_segments_are_not_computed_again():
+    """Their backward loop has no loop of values in it; memory is between none and all."""
+    _, few, _ = loop(8)
+    _, half, _ = loop(8, keep_last=4)
+    _, all_, _ = loop(None)
+    sizes = [f.memory_report().peak for f in (few, half, all_)]
+    assert sizes[0] < sizes[1] < 0.75 * sizes[2], sizes
+
+    def loops(f, backward):
+        outer = [r.node.op.inner for r in f.executor.program.regions if hasattr(r, "body")]
+        found = [[n.op for n in i.nodes if isinstance(n.op, Scan)] for i in outer]
+        return sorted(len(ops) for ops in found if any("grad" in str(o) for o in ops) == backward)
+
+    assert loops(few, True) == [2]
+    assert loops(half, True) == [1, 2]
+    assert loops(half, False) == [1, 1]
+
+
+def test_kept_segments_have_second_derivatives_and_collected_values():
+    x, h = T.dvector("x"), T.dscalar("h")
+
+    def step(v, before):
+        new = T.sin(before * v)
+        return new, new * v
+
+    def built(kept):
+        if kept is None:
+            (a, b), _ = symdnn.scan(step, x, [h, None])
+            a, b = a[-1], b[-1]
+        else:
+            words = {"save_every_N": 3, "keep_last": kept}
+            (a, b), _ = symdnn.scan_checkpoints(step, x, [h, None], **words)
+            a, b = a[-1], b[-1]
+        cost = a * b
+        slope = symdnn.grad(cost, x)
+        curve = symdnn.grad((slope**2).sum(), [x, h])
+        return symdnn.function([x, h], [cost, slope, *curve])
+
+    points = np.linspace(0.5, 1.5, 10), 0.7
+    want = built(None)(*points)
+    for kept in (0, 2):
+        for a, b in zip(built(kept)(*points), want, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
+
+
 def test_draws_are_those_of_the_forward_pass():
     x = T.dvector("x")
     stream = RandomStream(3)
@@ -104,6 +158,15 @@ def test_errors():
     for wrong in (0, 2.5):
         with pytest.raises(OptionError, match="snapshots"):
             symdnn.scan_checkpoints(lambda v: v, x, None, snapshots=wrong)
+    for words in ({"keep_last": -1}, {"keep_last": 1, "snapshots": 2},
+                  {"keep_last": 1, "save_every_N": (2, 2)}):  # fmt: skip
+        with pytest.raises(OptionError, match="keep_last"):
+            symdnn.scan_checkpoints(lambda v, a: v + a, x, np.float64(0), **words)
+    stream = RandomStream(1)
+    with pytest.raises(OptionError, match="updates"):
+        symdnn.scan_checkpoints(
+            lambda v, a: v + a * stream.uniform(), x, np.float64(0), keep_last=1
+        )
     with pytest.raises(OptionError, match="n_steps"):
         symdnn.scan_checkpoints(lambda v: v, None, np.float64(0))
     with pytest.raises(TypeMismatch, match="taps"):

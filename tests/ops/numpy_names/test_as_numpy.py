@@ -58,7 +58,11 @@ CLOSE = {
     "cov weighted": (
         lambda m, a: m.cov(a, fweights=np.array([1, 2, 1, 3, 1]), aweights=np.arange(1, 6.0)), [M],
     ),
+    "cov of a row": (lambda m, a: m.cov(a), [M[:1]]),
+    "cov of a column": (lambda m, a: m.cov(a, rowvar=False), [M[:, :1]]),
+    "cov of a row and another": (lambda m, a, b: m.cov(a, b), [M[:1], M[1]]),
     "corrcoef": (lambda m, a, b: m.corrcoef(a, b), [V, V**2]),
+    "corrcoef of a row": (lambda m, a: m.corrcoef(a), [M[:1]]),
     "delete": (lambda m, a: m.delete(a, [0, -1], axis=0), [M]),
     "delete slice": (lambda m, a: m.delete(a, slice(1, 3), axis=1), [M]),
     "insert": (lambda m, a: m.insert(a, 1, 5.0, axis=1), [M]),

@@ -23,6 +23,8 @@ constexpr T ROUNDING = sizeof(T) == 4 ? (T)5.9604644775390625e-8 : (T)1.11022302
 // is an error.
 constexpr i32 SWEEPS = 40;
 constexpr T LARGE = 1000000;
+// The largest power of 2 that scales a matrix.
+constexpr i32 FARTHEST = sizeof(T) == 4 ? 126 : 1022;
 
 // The cosine of a rotation, and its sine times a phase.
 struct Rotation {
@@ -80,13 +82,15 @@ struct Scale {
       wrong += x.part[k] - x.part[k];
     }
   }
-  // The power of 2 that makes the largest of all parts about 1; 0 if all are zeros, or NaN.
+  // The power of 2 that makes the largest of all parts about 1, whose inverse is a number, too; 0
+  // if all are zeros, or NaN.
   __device__ __forceinline__ T of_all() const {
     __syncthreads();
     const T largest = together<Larger, THREADS>(most);
     if (together<Added, THREADS>(wrong) != 0) return (T)NAN_d;
     i32 power = 0;
     if (largest > 0) frexp((double)largest, &power);
+    power = power > FARTHEST ? FARTHEST : power < -FARTHEST ? -FARTHEST : power;
     return largest > 0 ? (T)ldexp(1.0, power) : (T)0;
   }
 };

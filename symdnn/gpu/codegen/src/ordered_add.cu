@@ -26,17 +26,9 @@ INLINE void add_to(T* x, const Vec<A, V>& sum) {
   store(x, old);
 }
 
-extern "C" __global__ void __launch_bounds__(256) segment_sums(
-    const __grid_constant__ Parameters p) {
-  __shared__ u64 ranks[SEGMENT];
-  const i64 first = (i64)blockIdx.x * SEGMENT;
-  const i32 count = p.rows - first < SEGMENT ? (i32)(p.rows - first) : SEGMENT;
-  for (i32 k = threadIdx.x; k < count; k += blockDim.x) ranks[k] = p.ranks[first + k];
-  __syncthreads();
-  const u64 before = first > 0 ? target_of(p, first - 1) : NO_TARGET;
-  const u64 after = target_of(p, first + count);
-  const i64 column = (i64)blockIdx.y * blockDim.x + threadIdx.x;
-  if (column >= p.columns) return;
+// The sums of one column of a segment.
+INLINE void add_runs(const Parameters& p, const u64* ranks, const i32 count, const u64 before,
+                     const u64 after, const i64 column) {
   const T* y = p.y + place((u64)column, p.column_size, p.y_column) * V;
   T* x = p.x + place((u64)column, p.column_size, p.x_column) * V;
   A* parts = p.parts + (2 * (i64)blockIdx.x * p.columns + column) * V;
@@ -67,6 +59,20 @@ extern "C" __global__ void __launch_bounds__(256) segment_sums(
   }
 }
 
+extern "C" __global__ void __launch_bounds__(256) segment_sums(
+    const __grid_constant__ Parameters p) {
+  __shared__ u64 ranks[SEGMENT];
+  const i64 first = (i64)blockIdx.x * SEGMENT;
+  const i32 count = p.rows - first < SEGMENT ? (i32)(p.rows - first) : SEGMENT;
+  for (i32 k = threadIdx.x; k < count; k += blockDim.x) ranks[k] = p.ranks[first + k];
+  __syncthreads();
+  const u64 before = first > 0 ? target_of(p, first - 1) : NO_TARGET;
+  const u64 after = target_of(p, first + count);
+  for (i64 column = (i64)blockIdx.y * blockDim.x + threadIdx.x; column < p.columns;
+       column += (i64)gridDim.y * blockDim.x)
+    add_runs(p, ranks, count, before, after, column);
+}
+
 // The runs that go on after the segment in which they begin.
 extern "C" __global__ void __launch_bounds__(256) joined_runs(
     const __grid_constant__ Parameters p) {
@@ -75,15 +81,16 @@ extern "C" __global__ void __launch_bounds__(256) joined_runs(
   if (target == NO_TARGET || target_of(p, last + 1) != target) return;
   const i64 first = last - (SEGMENT - 1);
   if (first > 0 && target_of(p, first) == target && target_of(p, first - 1) == target) return;
-  const i64 column = (i64)blockIdx.y * blockDim.x + threadIdx.x;
-  if (column >= p.columns) return;
-  const A* parts = p.parts + (2 * (i64)blockIdx.x * p.columns + column) * V;
-  Vec<A, V> sum = load<V>(parts + p.columns * V);
-  for (i64 k = last + 1; target_of(p, k) == target; k += SEGMENT) {
-    parts += 2 * p.columns * V;
-    const Vec<A, V> next = load<V>(parts);
+  for (i64 column = (i64)blockIdx.y * blockDim.x + threadIdx.x; column < p.columns;
+       column += (i64)gridDim.y * blockDim.x) {
+    const A* parts = p.parts + (2 * (i64)blockIdx.x * p.columns + column) * V;
+    Vec<A, V> sum = load<V>(parts + p.columns * V);
+    for (i64 k = last + 1; target_of(p, k) == target; k += SEGMENT) {
+      parts += 2 * p.columns * V;
+      const Vec<A, V> next = load<V>(parts);
 #pragma unroll
-    for (i32 e = 0; e < V; e++) sum.v[e] = s_add(sum.v[e], next.v[e]);
+      for (i32 e = 0; e < V; e++) sum.v[e] = s_add(sum.v[e], next.v[e]);
+    }
+    add_to(p.x + (i64)target + place((u64)column, p.column_size, p.x_column) * V, sum);
   }
-  add_to(p.x + (i64)target + place((u64)column, p.column_size, p.x_column) * V, sum);
 }

@@ -38,12 +38,12 @@ INLINE bool has_column(const Parameters& p, i64 column) {
 extern "C" __global__ void __launch_bounds__(256) sparse_dot(
     const __grid_constant__ Parameters p) {
   const i32 lane = threadIdx.x % 32;
-  const i64 column = (i64)blockIdx.y * LANES + lane % LANES;
-  const i64 warps = thread_count() / 32;
-  // Threads of a block stay together, though some of them have no row.
-  const i64 rounds = (p.rows + warps - 1) / warps;
-  for (i64 n = 0; n < rounds; n++) {
-    const i64 row = global_thread() / 32 + n * warps;
+  const i64 warps = thread_count() / 32, rounds = (p.rows + warps - 1) / warps;
+  const i64 parts = (p.width + LANES - 1) / LANES, turns = (parts + gridDim.y - 1) / gridDim.y;
+  // Threads of a block stay together, though some of them have no row or column.
+  for (i64 n = 0; n < rounds * turns; n++) {
+    const i64 row = global_thread() / 32 + n / turns * warps;
+    const i64 column = (n % turns * gridDim.y + blockIdx.y) * LANES + lane % LANES;
     i64 begin = 0, end = 0;
     if (row < p.rows) begin = (i64)p.indptr[row], end = (i64)p.indptr[row + 1];
     if (begin < 0 || begin > end || end > p.count) {

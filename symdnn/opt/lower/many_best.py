@@ -1,0 +1,65 @@
+"""Top-k of many elements by a partition: a CPU's kernel inserts each of the best among the others,
+which takes longer than to part a line and sort a part of it."""
+
+from __future__ import annotations
+
+from math import log, prod
+from typing import Any
+
+import numpy as np
+
+from symdnn.graph.operators import operator
+from symdnn.graph.variable import Apply, Constant, Variable
+from symdnn.ops.array.order_statistics import ArgPartition
+from symdnn.ops.array.sort import TopK, argsort
+from symdnn.ops.array.take import take_along_axis
+from symdnn.rewriting.rewrite import Context, node_rewrite
+
+__all__ = ["RULES"]
+
+#: The most elements that are inserted, and elements of a call for which nothing is compiled.
+_MOST_INSERTED, _FEW = 256, 1 << 12
+#: Nanoseconds of an insertion and for each element that may have to move for it, of an element of
+#: a line that is parted, and of one of those that are sorted.
+_INSERT, _MOVE, _PART, _SORT = 25.0, 0.4, 6.0, 25.0
+
+
+@node_rewrite(TopK, phase="lower", tags=("indexing",), target="cpu")
+def many_best_by_partition(node: Apply, context: Context) -> list[Variable] | None:
+    """The indices of the best, in the order of the line, are sorted by their elements.
+
+    Of equal elements the first ones count. So the largest are looked for in the line backwards,
+    where they are the last of a partition.
+    """
+    op: Any = node.op
+    x, axis, k = node.inputs[0], op.axis, op.static
+    n = x.type.shape[axis]
+    real = x.type.is_float or x.type.is_integer
+    if not (k and n and real) or not _pays(abs(k), n, x.type.shape):
+        return None
+    count, last = abs(k), n - abs(k)
+
+    def along(v: Variable, part: slice) -> Variable:
+        return v[(slice(None),) * axis + (part,)]
+
+    line = along(x, slice(None, None, -1)) if k > 0 else x
+    place = Constant(np.array([last if k > 0 else count - 1]))
+    best = along(ArgPartition(axis)(line, place), slice(last, None) if k > 0 else slice(count))
+    values = take_along_axis(line, best, axis)
+    order = argsort(values, axis)
+    order = along(order, slice(None, None, -1)) if k > 0 else order
+    indices = take_along_axis(best, order, axis)
+    indices = n - 1 - indices if k > 0 else indices
+    values = take_along_axis(values, order, axis)
+    return [values, operator("cast")(indices, op.index_dtype)]
+
+
+def _pays(k: int, n: int, shape: tuple[int | None, ...]) -> bool:
+    """Whether a partition is quicker than insertions into numbers in any order."""
+    if None not in shape and prod(d or 0 for d in shape) < _FEW:
+        return False
+    inserted = k * (1 + log(n / k)) * (_INSERT + _MOVE * k)
+    return k > _MOST_INSERTED or inserted > _PART * n + _SORT * k
+
+
+RULES = (many_best_by_partition,)

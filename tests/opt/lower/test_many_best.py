@@ -1,0 +1,82 @@
+"""Top-k of many elements on a CPU: a partition and a sort of a part, and when it stays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import symdnn
+import symdnn.tensor as T
+from symdnn.ops.array.order_statistics import ArgPartition
+from symdnn.ops.array.sort import TopK
+from tests.opt.lowering import CPU, GPU, assert_same_values, rewritten
+from tests.seeded import new_rng
+
+
+def counts(fgraph: Any) -> list[int]:
+    nodes = fgraph.toposort()
+    return [sum(isinstance(n.op, kind) for n in nodes) for kind in (TopK, ArgPartition)]
+
+
+def drawn(dtype: str, *shape: int) -> np.ndarray:
+    """Numbers many of which are equal, with NaN, infinities and both zeros where there are any."""
+    rng, kind = new_rng(), T.tensor(dtype, ()).type
+    a = rng.integers(0 if dtype.startswith("u") else -40, 40, shape)
+    if not kind.is_float:
+        return a.astype(kind.numpy)
+    a = a / 8.0
+    for value in (np.nan, np.inf, -np.inf, -0.0):
+        a[rng.random(shape) < 0.03] = value
+    return a.astype(kind.numpy)
+
+
+DTYPES = ["float32", "float64", "float16", "bfloat16", "int8", "uint8", "int32", "int64"]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("k", [40, -40, 150, -150, 1, -1])
+def test_the_best_are_those_of_the_op(dtype, k):
+    """Of equal elements the first ones, with their own bits; NaN is the largest."""
+    a = drawn(dtype, 60, 150)
+    x = T.tensor(dtype, a.shape)
+    outputs = T.topk_and_argtopk(x, k, idx_dtype="int32")
+    assert counts(rewritten([x], outputs, CPU)) == ([1, 0] if abs(k) == 1 else [0, 1])
+    found = symdnn.function([x], outputs)(a)
+    wanted = TopK(1, "int32", k).reference(a, np.array(k))
+    np.testing.assert_array_equal(found[1], wanted[1])
+    assert found[0].dtype == a.dtype
+    assert found[0].tobytes() == wanted[0].tobytes()
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_along_any_axis_with_gradients(axis):
+    value = new_rng().standard_normal((30, 30, 30))
+    x = T.tensor("float64", value.shape)
+    values, places = T.topk_and_argtopk(x, 20, axis)
+    dx = symdnn.grad((values**2 * (places + 1)).sum(), x)
+    fgraph = rewritten([x], [values, places, dx], CPU)
+    assert counts(fgraph) == [0, 1]
+    assert_same_values(fgraph, [x], [values, places, dx], [value])
+
+
+LEFT: dict[str, tuple[str, tuple[int | None, ...], int]] = {
+    "few of many": ("float32", (60, 10_000), 20),
+    "a short call": ("float32", (4, 100), 50),
+    "a length that is not known": ("float32", (60, None), 200),
+    "booleans": ("bool", (60, 1000), 200),
+    "none": ("float32", (60, 1000), 0),
+}
+
+
+@pytest.mark.parametrize("why", LEFT)
+def test_left_alone(why):
+    dtype, shape, k = LEFT[why]
+    x = T.tensor(dtype, shape)
+    assert counts(rewritten([x], [T.topk(x, k)], CPU)) == [1, 0]
+
+
+def test_a_gpu_keeps_its_own():
+    x = T.tensor("float32", (60, 1000))
+    assert counts(rewritten([x], [T.topk(x, 200)], GPU)) == [1, 0]
