@@ -366,6 +366,16 @@ def test_python_numbers_beside_variables(form, dtype, floatx):
         assert symdnn.function([x], [along, twice])(np.asarray(3, dtype)) == [3, 6]
 
 
+def test_python_numbers_beside_variables_in_programs_unchanged():
+    with symdnn.config.change_flags(cast_policy="custom"):
+        x = T.fscalar("x")
+        for number in (2, 2.5, T.constant(2), T.constant(2.5)):
+            wanted = (number * x).type.dtype
+            value, slope = symdnn.value_and_grad(lambda t, u: t * u, argnums=1)(number, x)
+            assert (value.type.dtype, slope.type.dtype) == (wanted, "float32")
+            assert slope.eval({x: 3.0}) == (2.5 if "5" in str(number) else 2)
+
+
 def test_a_derivative_by_a_python_number_is_one():
     step = symdnn.jit(lambda t, u: u - symdnn.grad(lambda t, u: t * t * u)(t, u) * u)
     assert step(2.5, np.float32(3)).dtype == "float32"

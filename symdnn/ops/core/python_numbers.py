@@ -125,6 +125,8 @@ def with_own_dtype(v: Variable) -> Variable:
     own = _OWN.get(v.number_kind) if v.number_kind is not None else None
     if not isinstance(v, Constant) or own in (None, v.type.dtype):
         return v
+    if _cast_policy() != "numpy2":
+        return v
     return Constant(np.full(v.data.shape, v.number, own), v.name, number=v.number)
 
 
