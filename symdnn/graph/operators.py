@@ -270,6 +270,13 @@ class TensorMethods:
             "T.eq(x, value).any()"
         )
 
+    def __format__(self, spec: str) -> str:
+        if spec and spec[-1] in "bcdeEfFgGnoxX%":
+            raise SymbolicValueError(
+                f"the format {spec!r} is one of numbers, and {self} has a value in a call only"
+            )
+        return format(str(self), spec)
+
     def __len__(self) -> int:
         raise SymbolicValueError("the length of a symbolic variable is unknown; use x.shape[0]")
 

@@ -20,7 +20,7 @@ from symdnn.compile.call.compiled_function import Function
 from symdnn.compile.function import function
 from symdnn.compile.program.mode import Mode
 from symdnn.config import config
-from symdnn.errors import ArgumentError, RetraceWarning, TypeMismatch
+from symdnn.errors import ArgumentError, MissingInputError, RetraceWarning, TypeMismatch
 from symdnn.graph.tracing import Trace, current_trace, tracing
 from symdnn.graph.values.tree import Tree, flatten, paths, unflatten
 from symdnn.graph.variable import Shared, Variable, as_variable
@@ -195,10 +195,16 @@ class Jit:
             found = [_as_result(v, f"{self.name}: {n}") for v, n in zip(outputs, where)]
         updates = _with_statistics(found, trace.updates)
         declared = [In(v, allow_downcast=None) for v in inside]
-        compiled = function(
-            declared, [Out(v, stay=True) for v in found], self.mode, updates=updates,
-            name=self.name, on_unused_input="ignore",
-        )  # fmt: skip
+        try:
+            compiled = function(
+                declared, [Out(v, stay=True) for v in found], self.mode, updates=updates,
+                name=self.name, on_unused_input="ignore",
+            )  # fmt: skip
+        except MissingInputError as error:
+            raise MissingInputError(
+                f"{self.name}: {error}. A call with arrays alone computes numbers, so it must be "
+                "an argument. For an expression give one argument as T.constant(value)"
+            ) from error
         return _Compiled(compiled, tree)
 
     def _inline(

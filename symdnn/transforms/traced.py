@@ -11,6 +11,7 @@ from symdnn.graph.tracing import current_trace, tracing
 from symdnn.graph.traverse import clone_graph, leaves, updates_read
 from symdnn.graph.values.tree import Tree, flatten, paths, unflatten
 from symdnn.graph.variable import Shared, Variable, as_variable
+from symdnn.ops.core.python_numbers import with_own_dtype
 from symdnn.transforms.arguments import as_leaf
 from symdnn.transforms.jit import split_updates
 
@@ -32,7 +33,7 @@ class Traced:
         #: The names of arguments that may be given by position.
         self.names = _positional(f)
         entries, tree = flatten((tuple(args), dict(kwargs or {})))
-        given = [as_leaf(v) for v in entries]
+        given = [_leaf(v) for v in entries]
         self.outside = [v for v in given if isinstance(v, Variable)]
         self.inside = [_like(v) for v in self.outside]
         own = iter(self.inside)
@@ -67,7 +68,7 @@ class Traced:
         outer = current_trace()
         if outer is not None:
             outer.add({v: memo[new] for v, new in news.items()})
-        return unflatten(structure, [memo[v] for v in found])
+        return unflatten(structure, as_numbers([memo[v] for v in found], found))
 
     def _places(self) -> dict[Variable, Variable]:
         return dict(zip(self.inside, self.outside, strict=True))
@@ -93,6 +94,11 @@ def draws_of(values: Sequence[Variable], inside: Sequence[Variable]) -> dict[Sha
         return None if own.isdisjoint(leaves([new])) else new
 
     return updates_read(values, (), update)
+
+
+def _leaf(value: Any) -> Any:
+    found = as_leaf(value)
+    return with_own_dtype(found) if isinstance(found, Variable) else found
 
 
 def _like(v: Variable) -> Variable:

@@ -7,7 +7,7 @@ import pytest
 
 import symdnn
 import symdnn.tensor as T
-from symdnn.errors import SymdnnError
+from symdnn.errors import SymbolicValueError, SymdnnError
 from symdnn.graph.operators import operator
 
 
@@ -39,3 +39,12 @@ def test_a_number_is_divided_with_its_rest():
     i = T.lvector()
     quotient, rest = symdnn.function([i], list(divmod(110, i)))(np.array([7, -7, 5]))
     np.testing.assert_array_equal([quotient, rest], np.divmod(110, [7, -7, 5]))
+
+
+def test_a_format_of_numbers_needs_a_value():
+    x = T.dscalar("x")
+    assert f"{x}" == "x"
+    assert f"{x:>3}" == "  x"
+    for spec in (".3f", "d", "e"):
+        with pytest.raises(SymbolicValueError, match="has a value in a call only"):
+            format(x, spec)

@@ -344,3 +344,39 @@ def test_whole_numbers_count_as_floats_where_the_result_is_one():
     found = symdnn.grad(lambda p: p["x"] * p["n"])({"x": np.float64(2), "n": 3})
     assert (found["x"], found["n"]) == (3, 2)
     assert symdnn.grad(lambda v: v * 2.5)(3) == 2.5
+
+
+@pytest.mark.parametrize("floatx", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("form", ["number", "constant"])
+def test_python_numbers_beside_variables(form, dtype, floatx):
+    """They keep their digits, and take the dtype of the arrays that they meet."""
+    with symdnn.config.change_flags(floatX=floatx):
+        x = T.scalar("x", dtype)
+        number = 2.1 if form == "number" else T.constant(2.1)
+        value, slopes = symdnn.value_and_grad(lambda t, u: t * t * u, argnums=(0, 1))(number, x)
+        sums = [value, slopes[1], x + slopes[0]]
+        assert [v.type.dtype for v in sums] == [dtype] * 3
+        found = symdnn.function([x], sums)(np.asarray(3, dtype))
+        wanted = [2.1 * 2.1 * 3, 2.1 * 2.1, 3 + 2 * 2.1 * 3]
+        np.testing.assert_allclose(found, wanted, 1e-6 if dtype == "float32" else 1e-14)
+        one = T.constant(1.0)
+        along = symdnn.jvp(lambda t: t * x, (T.constant(2.1),), (one,))[1]
+        twice = symdnn.hessian(lambda t, u: t * t * u)(number, x)
+        assert symdnn.function([x], [along, twice])(np.asarray(3, dtype)) == [3, 6]
+
+
+def test_python_numbers_beside_variables_in_programs_unchanged():
+    with symdnn.config.change_flags(cast_policy="custom"):
+        x = T.fscalar("x")
+        for number in (2, 2.5, T.constant(2), T.constant(2.5)):
+            wanted = (number * x).type.dtype
+            value, slope = symdnn.value_and_grad(lambda t, u: t * u, argnums=1)(number, x)
+            assert (value.type.dtype, slope.type.dtype) == (wanted, "float32")
+            assert slope.eval({x: 3.0}) == (2.5 if "5" in str(number) else 2)
+
+
+def test_a_derivative_by_a_python_number_is_one():
+    step = symdnn.jit(lambda t, u: u - symdnn.grad(lambda t, u: t * t * u)(t, u) * u)
+    assert step(2.5, np.float32(3)).dtype == "float32"
+    assert step(2.5, np.float64(3)) == 3 - 2 * 2.5 * 3 * 3

@@ -15,7 +15,13 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn import nn
-from symdnn.errors import ArgumentError, GraphError, RetraceWarning, SymbolicValueError
+from symdnn.errors import (
+    ArgumentError,
+    GraphError,
+    MissingInputError,
+    RetraceWarning,
+    SymbolicValueError,
+)
 from symdnn.transforms.jit import Jit
 
 
@@ -265,3 +271,11 @@ def test_a_method_may_name_its_object_as_static():
     two, three = Scaled(2.0), Scaled(3.0)
     assert [two(5.0), three(5.0), two(5.0, 2), three(5.0, power=3)] == [10, 15, 50, 375]
     assert two.inverse(5.0) == 2.5
+
+
+def test_a_variable_from_outside_is_named_with_what_to_do():
+    x = T.dscalar("x")
+    for f in (symdnn.grad(lambda t: t * x), symdnn.jit(lambda t: t * x)):
+        with pytest.raises(MissingInputError, match=r"<lambda>.* needs x .*T\.constant"):
+            f(2.0)
+        assert f(T.constant(2.0)).eval({x: 3.0}) in (3.0, 6.0)

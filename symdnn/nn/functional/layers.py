@@ -260,7 +260,7 @@ def group_norm(
     return normalization.group_norm(input, num_groups, weight, bias, eps)
 
 
-def _fitting(what: str, sizes: Sequence[Dim], *given: TensorLike | None) -> list[Variable | None]:
+def _fitting(what: str, sizes: Sequence[Dim], *given: TensorLike | None) -> list[Any]:
     """Weights of these sizes, or None; one of size 1 is not spread."""
     found = [None if v is None else as_variable(v) for v in given]
     return [
@@ -294,8 +294,9 @@ def batch_norm(
     if not training:
         if running_mean is None or running_var is None:
             raise InputError("batch_norm: wanted running_mean and running_var, or training=True")
-        fixed = _fitting("batch_norm", [dims_of(v)[1]], running_mean, running_var)
-        return normalization.batch_normalization_test(v, gamma, beta, *fixed, "spatial", eps)
+        sizes = [dims_of(v)[1]]
+        fixed, spread = _fitting("batch_norm: statistics", sizes, running_mean, running_var)
+        return normalization.batch_normalization_test(v, gamma, beta, fixed, spread, "spatial", eps)
     if not isinstance(running_mean, Shared) or not isinstance(running_var, Shared):
         return normalization.batch_normalization_train(v, gamma, beta, "spatial", eps)[0]
     pair = (running_mean, running_var)

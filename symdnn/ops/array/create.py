@@ -199,11 +199,11 @@ def linspace(
     count = as_dim(num)
     known = static_dim(count)
     if known is None:
-        parts = count - 1 if endpoint else count
-        unit = arange(count).astype("float64") / operator("maximum")(parts, 1)
+        steps = operator("maximum")(count - 1 if endpoint else count, 1)
+        unit = arange(count).astype("float64") / steps
     else:
-        parts = known - 1 if endpoint else known
-        unit = constant(np.arange(known, dtype=np.float64) / max(parts, 1))
+        last = known - 1 if endpoint else known
+        unit = constant(np.arange(known, dtype=np.float64) / max(last, 1))
     values = a + unit * (b - a)
     return operator("cast")(values, out)
 

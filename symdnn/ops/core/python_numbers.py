@@ -27,7 +27,7 @@ from symdnn.graph.variable import Constant, Variable, constant
 from symdnn.ops.core.dtype import upcast
 from symdnn.ops.core.unrounded import with_digits
 
-__all__ = ["alike", "number_constant", "settled"]
+__all__ = ["alike", "number_constant", "settled", "with_own_dtype"]
 
 _cast_policy, _floatx = config.reader("cast_policy"), config.reader("floatX")
 
@@ -115,6 +115,19 @@ def is_number(variables: Sequence[Variable]) -> bool:
 def kind_of_number(dtype: str) -> type | None:
     """The class of Python's numbers of this dtype; None for others."""
     return next((k for k, own in _OWN.items() if own == dtype), None)
+
+
+def with_own_dtype(v: Variable) -> Variable:
+    """A Python number as a constant of the dtype of its own arithmetic; others as they are.
+
+    A constant alone has a float as ``floatX``. Variables that stand for numbers have it in full.
+    """
+    own = _OWN.get(v.number_kind) if v.number_kind is not None else None
+    if not isinstance(v, Constant) or own in (None, v.type.dtype):
+        return v
+    if _cast_policy() != "numpy2":
+        return v
+    return Constant(np.full(v.data.shape, v.number, own), v.name, number=v.number)
 
 
 def alike(variables: Sequence[Variable]) -> list[Variable]:
