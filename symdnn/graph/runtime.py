@@ -95,6 +95,11 @@ class BoundPlan:
     registered_state: str = ""
 
     @property
+    def never_captured(self) -> bool:
+        """Whether every call enqueues its steps one by one, whatever other ranks do."""
+        return bool(self.not_captured) and self.together is None
+
+    @property
     def nbytes(self) -> int:
         """Memory that it keeps for itself, besides the arena."""
         raise NotImplementedError

@@ -39,7 +39,7 @@ class Compiler:
         self.features = llvm.get_host_cpu_features().flatten()
         target = llvm.Target.from_default_triple()
         self.machine = target.create_target_machine(
-            cpu=self.processor, features=self.features, opt=2, jit=True
+            cpu=self.processor, features=self.features, opt=3, jit=True
         )
         self.version = f"{llvmlite.__version__} {llvm.llvm_version_info}"
         self._engine: Any = None

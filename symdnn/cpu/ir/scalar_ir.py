@@ -33,8 +33,8 @@ from symdnn.graph.type import TensorType
 from symdnn.ops.core.scalar import Instruction, ScalarProgram, number_of_text
 
 __all__ = [
-    "COMPLEX", "STORED", "VALUES", "Printer", "dealt", "has_code", "load_as", "part_names",
-    "refusal", "store_as",
+    "COMPLEX", "STORED", "VALUES", "Printer", "dealt", "has_code", "load_as",
+    "part_names", "refusal", "store_as",
 ]  # fmt: skip
 
 #: IR types of values in registers, and in memory. 16-bit floats are integers of their bits:
@@ -360,11 +360,42 @@ class Printer:
             self.declared |= full_declarations()
             given = ", ".join(f"double {a}" for a in args)
             return self._new(f"call double @f_{name}({given})")
-        self.declared.add(
-            f"declare double @{_LIBM[name]}({', '.join(['double'] * len(args))}) readnone"
-        )
-        given = ", ".join(f"double {a}" for a in args)
-        return self._new(f"call double @{_LIBM[name]}({given})")
+        symbol, count = _LIBM[name], len(args)
+        self.declared.add(f"declare double @{symbol}({', '.join(['double'] * count)}) readnone")
+        call = f"call double @{symbol}({', '.join(f'double {a}' for a in args)})"
+        if self.program.names.isdisjoint(IN_FULL - _SHORT):
+            return self._new(call)
+        self.declared |= {_lanes_of(symbol, count, width) for width in _LANES}
+        names = [f"_ZGV_LLVM_N{n}{'v' * count}_{symbol}({symbol}_lanes{n})" for n in _LANES]
+        return self._new(f'{call} "vector-function-abi-variant"="{",".join(names)}"')
+
+
+#: Numbers of float64 in the vectors that a loop may have.
+_LANES = (2, 4, 8)
+#: Functions with code here that take no longer than a vector of results is put together.
+_SHORT = {"exp", "log"}
+
+
+def _lanes_of(symbol: str, count: int, width: int) -> str:
+    """A function of the C library on each number of vectors.
+
+    LLVM vectorises no loop that calls a function without such a form, which would slow the other
+    functions of the loop down to one number at a time.
+    """
+    vector = f"<{width} x double>"
+    lines = [
+        f"define weak_odr {vector} @{symbol}_lanes{width}"
+        f"({', '.join(f'{vector} %a{k}' for k in range(count))}) readnone noinline {{"
+    ]
+    for i in range(width):
+        lines += [f"%e{k}_{i} = extractelement {vector} %a{k}, i32 {i}" for k in range(count)]
+        given = ", ".join(f"double %e{k}_{i}" for k in range(count))
+        before = f"%v{i - 1}" if i else "undef"
+        lines += [
+            f"%r{i} = call double @{symbol}({given})",
+            f"%v{i} = insertelement {vector} {before}, double %r{i}, i32 {i}",
+        ]
+    return "\n".join([*lines, f"ret {vector} %v{width - 1}", "}"])
 
 
 #: Functions whose result is one of their arguments, up to its sign.

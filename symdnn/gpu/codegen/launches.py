@@ -30,8 +30,9 @@ from symdnn.graph.typing import OpT
 from symdnn.ops.vendor.gpudnn import DnnBase
 
 __all__ = [
-    "ERROR_WORD", "NODE", "TICKETS", "WORKSPACE", "CudaKernel", "KernelLaunch", "Pointer", "View",
-    "Views", "alignment_of", "blocks_beside", "blocks_for", "prefers_cudnn",
+    "ERROR_WORD", "MOST_BLOCKS_BESIDE", "NODE", "TICKETS", "WORKSPACE", "CudaKernel",
+    "KernelLaunch", "Pointer", "View", "Views", "alignment_of", "blocks_beside", "blocks_for",
+    "prefers_cudnn",
 ]  # fmt: skip
 
 #: Every result that is no part of another begins at a multiple of this.

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from symdnn.gpu.codegen.device_source import specialised
-from symdnn.gpu.codegen.launches import KernelLaunch, blocks_for
+from symdnn.gpu.codegen.launches import MOST_BLOCKS_BESIDE, KernelLaunch, blocks_for
 from symdnn.gpu.conv.signature import ConvSignature
 from symdnn.gpu.cudnn.kernel import aligned
 from symdnn.gpu.gemm.plan import WORKSPACE_BYTES, GemmPlan, GemmSignature, Matrix, Pointers
@@ -51,7 +51,7 @@ def refusal(s: ConvSignature) -> str:
         return f"it is for filters of up to {_MOST_FILTER} pixels a side"
     if s.x[1] % _LEAST_CHANNELS or s.w[0] % _LEAST_CHANNELS:
         return f"it is for multiples of {_LEAST_CHANNELS} channels"
-    if s.x[0] > 65535 or max(prod(s.x), prod(s.y)) >= 2**31:
+    if s.x[0] > MOST_BLOCKS_BESIDE or max(prod(s.x), prod(s.y)) >= 2**31:
         return "its operands are too large"
     return ""
 

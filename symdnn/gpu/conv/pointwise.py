@@ -14,9 +14,10 @@ from functools import lru_cache
 from math import prod
 from typing import Any
 
+from symdnn.gpu.codegen.launches import MOST_BLOCKS_BESIDE
 from symdnn.gpu.conv.signature import ConvSignature
 from symdnn.gpu.gemm.plan import GemmSignature, Matrix, Pointers
-from symdnn.gpu.gemm.split import MOST_STACK, OTHER_BYTES, Form, SplitGemm
+from symdnn.gpu.gemm.split import OTHER_BYTES, Form, SplitGemm
 
 __all__ = ["NAME", "PointwiseLaunch", "gemm_of", "launch_of", "refusal", "workspace_bytes"]
 
@@ -38,7 +39,7 @@ def refusal(s: ConvSignature) -> str:
         return "it has no epilogue"
     if min(s.x[1], s.w[0]) < _LEAST_CHANNELS:
         return f"it is for at least {_LEAST_CHANNELS} channels on both sides"
-    if s.x[0] > MOST_STACK or max(prod(s.x), prod(s.y)) >= 2**31:
+    if s.x[0] > MOST_BLOCKS_BESIDE or max(prod(s.x), prod(s.y)) >= 2**31:
         return "its operands are too large"
     return ""
 

@@ -301,11 +301,6 @@ class CudaPlan(BoundPlan):
         return self.not_captured or ("" if self.together is None else self.together.why)
 
     @property
-    def never_captured(self) -> bool:
-        """Whether every call enqueues its steps one by one, whatever other ranks do."""
-        return bool(self.not_captured) and self.together is None
-
-    @property
     def capture_state(self) -> str:
         """Whether the plan is a captured graph, or why it is not."""
         why = self._why_not

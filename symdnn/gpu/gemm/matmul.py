@@ -29,6 +29,7 @@ from symdnn.gpu.gemm.plan import (
     alignment_of,
     least_workspace,
 )
+from symdnn.gpu.gemm.small import SmallProductsKernel
 from symdnn.gpu.gemm.split import room_bytes
 from symdnn.gpu.gemm.unfused import Unfused
 from symdnn.graph.kernel import Call, Kernel, Row, Traits
@@ -300,4 +301,8 @@ def operand(x: RawArray) -> Matrix | None:
     return None
 
 
-KERNELS: tuple[Row, ...] = (((Dot, BatchedDot, GpuGemm, GpuGemmBiasGrad), (MatmulKernel(),)),)
+_MATMUL = MatmulKernel()
+KERNELS: tuple[Row, ...] = (
+    ((Dot, GpuGemm, GpuGemmBiasGrad), (_MATMUL,)),
+    ((BatchedDot,), (SmallProductsKernel(), _MATMUL)),
+)

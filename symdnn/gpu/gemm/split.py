@@ -23,7 +23,7 @@ import numpy as np
 
 from symdnn.gpu.binding.libcublaslt import CublasError
 from symdnn.gpu.codegen.device_source import specialised
-from symdnn.gpu.codegen.launches import KernelLaunch, blocks_for
+from symdnn.gpu.codegen.launches import MOST_BLOCKS_BESIDE, KernelLaunch, blocks_for
 from symdnn.gpu.gemm.plan import (
     WORKSPACE_BYTES,
     GemmAlgorithm,
@@ -37,8 +37,7 @@ if TYPE_CHECKING:
     from symdnn.gpu.device.env import LaunchEnv
 
 __all__ = [
-    "MOST_STACK", "OTHER_BYTES", "Chunks", "Form", "SplitGemm", "chunks_of", "room_bytes",
-    "split_ways",
+    "OTHER_BYTES", "Chunks", "Form", "SplitGemm", "chunks_of", "room_bytes", "split_ways",
 ]  # fmt: skip
 
 #: Products that stand for one, and bytes of their factors.
@@ -55,7 +54,6 @@ _LEAST_MULTIPLICATIONS, _LEAST_SIDE = 1 << 27, 64
 _FEW_ELEMENTS = 1 << 22
 #: Algorithms of cuBLASLt's heuristics that are measured.
 _RANKS = 3
-MOST_STACK = 65535  # of a grid's third dimension
 _ALIGNMENT_BYTES, _VECTOR_BYTES = 256, 16
 #: The workspace beside the factors: cuBLASLt's, and what aligns the factors and the sums.
 OTHER_BYTES = WORKSPACE_BYTES + 2 * _ALIGNMENT_BYTES
@@ -83,7 +81,7 @@ def chunks_of(terms: int) -> Chunks:
 def room_bytes(rows: int, columns: int, terms: int, stack: int = 1) -> int:
     """The workspace of a GEMM's factors; 0 if it is not worth splitting them, or takes too much."""
     small = stack * rows * columns * terms < _LEAST_MULTIPLICATIONS
-    if small or min(rows, columns, terms) < _LEAST_SIDE or stack > MOST_STACK:
+    if small or min(rows, columns, terms) < _LEAST_SIDE or stack > MOST_BLOCKS_BESIDE:
         return 0
     chunks = chunks_of(terms)
     one = _chunk_bytes(chunks, stack * (rows + columns))

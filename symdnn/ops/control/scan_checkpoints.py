@@ -51,9 +51,8 @@ def scan_checkpoints(
     recomputes as few steps as possible (A. Griewank and A. Walther, "Algorithm 799: revolve",
     2000). Then ``outputs`` has only the values after the last step.
 
-    With ``keep_last`` the last segments, this many, store the states of all their steps, and are
-    not computed again: memory that is left saves time. It is for one level, and for steps without
-    updates. (The first segment is always computed again.)
+    The ``keep_last`` last segments store all states and are not computed again (not the first one;
+    for one level, and steps without updates): memory that is left saves time.
 
     The last part may be shorter: then sequences are padded with zeros, on which ``fn`` must be
     finite; its results there are not used. With ``padding=False`` the number of steps must be a
@@ -64,34 +63,29 @@ def scan_checkpoints(
     >>> import symdnn
     >>> import symdnn.tensor as T
     >>> x = T.vector("x", dtype="float64")
-    >>> h, _ = symdnn.scan_checkpoints(
-    ...     lambda v, h: T.tanh(h + v), x, np.float64(0), save_every_N=2
-    ... )
+    >>> step = lambda v, h: T.tanh(h + v)
+    >>> h, _ = symdnn.scan_checkpoints(step, x, np.float64(0), save_every_N=2)
     >>> f = symdnn.function([x], [h, symdnn.grad(h[-1], x)])
     >>> [a.shape for a in f(np.ones(5))]
     [(3,), (5,)]
     """
-    levels = _checked_levels(save_every_N, snapshots)
-    _check_keep_last(keep_last, levels, snapshots)
-    given = [as_variable(v) for v in _listed(sequences)]
-    infos = _checked_infos(_listed(outputs_info))
+    levels = _checked_levels(save_every_N, snapshots, keep_last)
+    given, infos = list(map(as_variable, _listed(sequences))), _checked_infos(_listed(outputs_info))
     if n_steps is None and not given:
         raise OptionError("scan_checkpoints: wanted sequences or n_steps, got neither")
     steps: Any = as_dim(n_steps if n_steps is not None else _shortest(given))
     size = int(prod(levels))
     count = ceil_div(steps, size) * size
     padded = [_padded(v[:steps], count) if padding else v[:steps] for v in given]
-    others = [as_variable(v) for v in _listed(non_sequences)]
-    made = _Levels(fn, infos, others, steps, name)
+    made = _Levels(fn, infos, [as_variable(v) for v in _listed(non_sequences)], steps, name)
     length = count if padding else steps
-    if keep_last:
-        outputs, updates = made.keeping_last(padded, levels[0], keep_last, length)
-    else:
-        outputs, updates = made.all_steps(padded, levels, snapshots, length)
+    outputs, updates = made.all_steps(padded, levels, snapshots, length, keep_last)
     return (outputs[0] if len(outputs) == 1 else outputs), updates
 
 
-def _checked_levels(save_every_N: int | Sequence[int], snapshots: int | None) -> list[int]:
+def _checked_levels(
+    save_every_N: int | Sequence[int], snapshots: int | None, keep_last: int
+) -> list[int]:
     levels = [save_every_N] if isinstance(save_every_N, int) else list(save_every_N)
     if not levels or any(not isinstance(n, int) or n < 1 for n in levels):
         wanted = "a number of steps, 1 or more, or several"
@@ -99,16 +93,13 @@ def _checked_levels(save_every_N: int | Sequence[int], snapshots: int | None) ->
     if snapshots is not None and (not isinstance(snapshots, int) or snapshots < 1):
         wanted = "a number of states, 1 or more, or None"
         raise OptionError(f"scan_checkpoints: snapshots={snapshots!r}; wanted {wanted}")
-    return levels
-
-
-def _check_keep_last(keep_last: int, levels: Sequence[int], snapshots: int | None) -> None:
     if not isinstance(keep_last, int) or keep_last < 0:
         wanted = "a number of segments, 0 or more"
         raise OptionError(f"scan_checkpoints: keep_last={keep_last!r}; wanted {wanted}")
     if keep_last and (len(levels) > 1 or snapshots is not None):
         wanted = "one number in save_every_N, and no snapshots"
         raise OptionError(f"scan_checkpoints: keep_last={keep_last}; with it, wanted {wanted}")
+    return levels
 
 
 def _listed(value: Any) -> list[Any]:
@@ -149,9 +140,12 @@ class _Levels:
     name: str | None
 
     def all_steps(
-        self, given: Sequence[Variable], levels: Sequence[int], snapshots: int | None, length: Any
-    ) -> tuple[list[Variable], OrderedUpdates]:
+        self, given: Sequence[Variable], levels: Sequence[int], snapshots: int | None, length: Any,
+        keep_last: int,
+    ) -> tuple[list[Variable], OrderedUpdates]:  # fmt: skip
         """The user's outputs and updates, of sequences of this length."""
+        if keep_last:
+            return self.keeping_last(given, levels[0], keep_last, length)
         states = [v for v in self.infos if v is not None]
         if snapshots is None:
             return self.run(given, states, levels, self.steps, length)

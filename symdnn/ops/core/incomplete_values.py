@@ -58,9 +58,12 @@ def _looped(step: Callable[..., tuple[Array, ...]], *state: Array) -> list[Array
         if not len(rest):
             break
         done, *now = step(n, *now)
-        for all_, part in zip(whole, now, strict=True):
-            all_[rest] = part
-        now, rest = [s[~done] for s in now], rest[~done]
+        if done.any():  # few of them end in one step
+            for all_, part in zip(whole, now, strict=True):
+                all_[rest] = part
+            now, rest = [s[~done] for s in now], rest[~done]
+    for all_, part in zip(whole, now, strict=True):
+        all_[rest] = part
     return whole
 
 
