@@ -55,6 +55,7 @@ _FASTEST: dict[str, Value] = {
     "dnn.conv.algo_bwd_data": "time_once",
     "dnn.conv.algo_bwd_filter": "time_once",
     "dnn.conv.allow_tf32": True,
+    "dnn.conv.time_runs": 0,
     "dnn.rnn.algo": "time_once",
     "gpu.gemm.algo": "time",
     "gpu.whole_loops": "always",
@@ -264,6 +265,9 @@ _CUDA = [
          "together; then choices are guessed. 0: no bound. Not with deterministic=more."),
     _int("dnn.conv.time_patience", 16, "A measurement of one convolution takes up no further "
          "algorithm when so many in a row, in cuDNN's order, were not faster; 0: all."),
+    _int("dnn.conv.time_runs", 1000, "A measurement of one convolution ends when it has taken as "
+         "long as so many runs of the fastest algorithm so far: what another gains on a short one "
+         "is not regained in a training. 0: no such end."),
     Flag("dnn.conv.tuning_cache", "str", "auto", "Folder in which measured choices are kept. auto: "
          "tuning in the folder base_compiledir; off: they are kept for the process only."),
 ]  # fmt: skip

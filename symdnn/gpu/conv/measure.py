@@ -22,9 +22,6 @@ __all__ = ["measure"]
 #: Energy is measured of candidates up to this many times slower than the fastest. Slower ones use
 #: more.
 _ENERGY_MAX_TIME_RATIO = 2.0
-#: A search takes about as long as so many runs of the convolution. A further candidate takes 20 ms
-#: and more, so that what it gains on a short one is not regained in a training.
-_MOST_RUNS = 1000.0
 
 
 def measure(
@@ -34,19 +31,20 @@ def measure(
     budget_ms: float = inf,
     by: str = "time",
     patience: int = 0,
+    runs: int = 0,
     two: Any = None,
 ) -> tuple[list[Attempt[Candidate]], str]:
     """Attempts of all candidates, and why none could be measured, else ``""``.
 
-    No further candidate is measured after ``budget_ms`` milliseconds, or when ``patience`` in a
-    row were not faster (0: no limit; else a search is also short where the convolution is). ``by``
-    is a value of the flag ``dnn.conv.objective``.
+    No further candidate is measured after ``budget_ms`` milliseconds, when ``patience`` in a row
+    were not faster, or after the time of so many ``runs`` of the fastest (0: no limit). ``by`` is a
+    value of the flag ``dnn.conv.objective``.
     ``two`` are the kernels whose result is the reference of a convolution with an epilogue.
     """
     try:
         with Bench(context, signature) as bench:
             bench.compute_reference(two)
-            limits = Limits(budget_ms, patience, _MOST_RUNS if patience else inf)
+            limits = Limits(budget_ms, patience, runs or inf)
             found = attempts.measure(bench, candidates, limits)
             return (_metered(bench, found) if measures_energy(by) else found), ""
     except (SymdnnError, RuntimeError) as error:

@@ -71,12 +71,12 @@ class ConvQuestion(Question[Candidate]):
         self.search, self.by = search, by or str(config.dnn.conv.objective)
         self.only_kept = only_kept
         self.waits = self.warns = not only_kept
-        self.patience = 0 if all_candidates else _patience(self.by)
+        self.ends = _ends("" if all_candidates else self.by)
         self.deterministic = search.signature.deterministic
 
     def key(self) -> dict[str, Any]:
         """The signature, the machine, and the flags of the measurement."""
-        return {**key_of(self.search.signature, self.by), "patience": self.patience}
+        return {**key_of(self.search.signature, self.by), **self.ends}
 
     def measured(self) -> tuple[list[Attempt[Candidate]], str]:
         """Attempts of all candidates within the limits of the flags."""
@@ -84,7 +84,7 @@ class ConvQuestion(Question[Candidate]):
             return [], "no earlier measurement is kept"
         return measure(
             queried_context(), self.search.signature, self.search.guesses(),
-            float(config.dnn.conv.time_budget), self.by, self.patience,
+            float(config.dnn.conv.time_budget), self.by, **self.ends,
         )  # fmt: skip
 
     def fault(self) -> dict[str, Any]:
@@ -126,16 +126,19 @@ class ConvQuestion(Question[Candidate]):
 
 def key_of(s: ConvSignature, by: str) -> dict[str, Any]:
     """The key of a measurement in JSON's types."""
-    measured_by: dict[str, Any] = {"chosen_by": by, "patience": _patience(by)}
+    measured_by: dict[str, Any] = {"chosen_by": by, **_ends(by)}
     if own := [one.NAME for one in (*OWN, folded) if not one.refusal(s)]:
         measured_by["own"] = own
     fields = s.fields(*_FIELDS_NOT_MEASURED)
     return {**machine(queried_context().index), **fields, **measured_by}
 
 
-def _patience(by: str) -> int:
-    """The number of candidates without a gain after which a measurement ends; 0: never."""
-    return int(config.dnn.conv.time_patience) if by == "time" else 0
+def _ends(by: str) -> dict[str, int]:
+    """After how many candidates without a gain, and how many runs of the best one, a measurement
+    ends; 0: never.
+    """
+    patience = int(config.dnn.conv.time_patience) if by == "time" else 0
+    return {"patience": patience, "runs": int(config.dnn.conv.time_runs) if patience else 0}
 
 
 @cache

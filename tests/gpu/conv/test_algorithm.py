@@ -82,7 +82,7 @@ class Timer:
         self.times, self.calls = times, 0
         monkeypatch.setattr(conv_tuning, "measure", self)
 
-    def __call__(self, context, signature, candidates, budget_ms, by, patience):
+    def __call__(self, context, signature, candidates, budget_ms, by, patience, runs):
         self.calls += 1
         table = []
         for c in candidates:
@@ -474,16 +474,20 @@ def test_channels_last_are_described_by_strides(fake):
     assert (s.describe("w").shape, s.describe("w").layout) == ((6, 4, 3, 3), "NHWC")
 
 
-def test_patience_is_part_of_the_question_where_time_decides(both, folder, monkeypatch):
+def test_ends_are_part_of_the_question_where_time_decides(both, folder, monkeypatch):
     """The least memory may be anywhere in the list, so all are tried for it."""
     asked = []
     timer = Timer(monkeypatch, large=2.0, none=1.0, small=3.0, eng3=4.0, eng4=5.0)
     monkeypatch.setattr(
-        conv_tuning, "measure", lambda *given: (asked.append(given[-1]), timer(*given))[1]
-    )
+        conv_tuning, "measure",
+        lambda *given, **ends: (asked.append([*ends.values()]), timer(*given, **ends))[1],
+    )  # fmt: skip
     s = signature(conv(algo="time_once"))
-    for by, patience in (("time", 16), ("time", 16), ("time", 0), ("memory", 16)):
+    for by, patience, performance in (
+        ("time", 16, "default"), ("time", 16, "default"), ("time", 0, "default"),
+        ("memory", 16, "default"), ("time", 16, "max"),
+    ):  # fmt: skip
         flags = {"dnn.conv.objective": by, "dnn.conv.time_patience": patience}
-        with config.change_flags(flags):
+        with config.change_flags(performance=performance, **flags):
             conv_tuning.measured(Search(s, HANDLE))
-    assert asked == [16, 0, 0]
+    assert asked == [[16, 1000], [0, 0], [0, 0], [16, 0]]

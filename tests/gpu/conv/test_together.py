@@ -39,7 +39,7 @@ def device(both, folder, monkeypatch):  # noqa: F811
     both.plans = lambda form: ([], "none in this test")
     measured = []
 
-    def measure(context, s, candidates, budget_ms, by, patience):
+    def measure(context, s, candidates, budget_ms, by, patience, runs):
         measured.append(s.x[0])
         times = [(c, SPEED[c.name] * s.x[0] + LAUNCH_MS) for c in candidates]
         return [Attempt(c, ms, 1e-6) for c, ms in times], ""
