@@ -311,8 +311,9 @@ def _setting(x: Any, index: Any, y: Any) -> Any:
 
 
 def _adding(x: Any, index: Any, y: Any) -> Any:
+    """By values of the part's shape: NumPy 2.4 adds a shorter vector for the first row alone."""
     out = np.array(x)
-    np.add.at(out, index, y)
+    np.add.at(out, index, np.broadcast_to(y, out[index].shape))
     return out
 
 

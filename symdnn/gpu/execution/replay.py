@@ -128,7 +128,11 @@ class Replay:
             self._find_slots(entering)
             self._pin_results()
             values = self._call_values(entering)
-            steps.run(self.head, values)  # before the capture: its results are remembered
+            if self.head:  # before the capture: its results are remembered
+                self._stage(entering, 0)
+                for slot in self.slots:
+                    slot.fill(entering[slot.index], 0)
+                steps.run(self.head, values)
             pending = any(isinstance(v, PendingCopy) for v in values.values())
             self.waits = bool(steps.outs) or pending
             self.values = {k: v for k, v in values.items() if not isinstance(v, PendingCopy)}

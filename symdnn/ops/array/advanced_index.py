@@ -129,7 +129,7 @@ class AdvancedSubtensor(Op):
 
     def _checked(self, array: Array, size: int, axis: int) -> Array:
         check_range(self, array, size, f"axis {axis}")
-        return array.astype(np.int64, copy=False)
+        return np.asarray(array, np.int64, order="C")  # NumPy assigns in the order of memory
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         x, *rest = inputs
@@ -205,7 +205,7 @@ class AdvancedIncSubtensor(AdvancedIncrement):
         get = self.getter()
         index = get.numpy_index(out.shape, rest)
         if self.set_instead_of_inc:
-            out[index] = y
+            out[index] = np.asarray(y, order="C")
             return
         # First a view by all entries but the arrays; then array k indexes its dimension k.
         view = out[tuple(slice(None) if e == "a" else i for e, i in zip(self.index, index))]

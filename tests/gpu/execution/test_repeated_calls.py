@@ -83,6 +83,28 @@ def test_calls_of_a_plan_without_a_graph_look_nothing_up_again(
             np.testing.assert_allclose(got, wanted, rtol=1e-6)
 
 
+def test_what_runs_before_a_graph_reads_its_arguments() -> None:
+    """Also in the call that captures: a bound of the host puts the first scatter before the graph.
+
+    Its indices are where a later argument was in the call before, and that is out of range.
+    """
+    x, start = TensorType("float64", (1, 1, 1))("x"), TensorType("int64", ())("start")
+    at, later = TensorType("int32", (None, None))("at"), TensorType("int64", (1, None))("later")
+    y, z = TensorType("float64", (None,) * 3)("y"), TensorType("float64", (1, None, 1))("z")
+    zeros, first = np.zeros((3, 3), int).tolist(), [[-1, -1, -1]]
+    found = symdnn.tensor.inc_subtensor(x[zeros, start::3, at], y)
+    found = symdnn.tensor.set_subtensor(found[first, later], z)
+    inputs = [x, start, at, y, later, z]
+    f = symdnn.function(inputs, found, mode=symdnn.Mode(target="cuda:sm_90"))
+    given = (
+        np.full((1, 1, 1), -0.2), np.array(1), np.array([[-1, 0, -1]] * 3, "int32"),
+        np.zeros((3, 3, 0)), np.zeros((1, 3), "int64"), np.array([[[-0.5], [0.0], [-0.2]]]),
+    )  # fmt: skip
+    for _ in range(CALLS):
+        np.testing.assert_array_equal(f(*given), np.full((1, 1, 1), -0.2))
+    assert f.plans()[0].bound.capture_state.startswith("captured")
+
+
 def _is_tensor(v: Variable) -> bool:
     return isinstance(v.type, TensorType)
 

@@ -370,6 +370,18 @@ def test_a_negative_number_has_no_bin():
         count(np.array([3, -1]))
 
 
+def test_of_values_assigned_to_one_place_the_last_one_stays():
+    """In C order, however the arrays lie in memory: NumPy's order is that of memory."""
+    x, i, y = T.dvector("x"), T.lmatrix("i"), T.dmatrix("y")
+    made = T.set_subtensor(x[i], y)
+    f = symdnn.function([x, i, y], made)
+    places = np.broadcast_to(np.zeros((1, 2), "int64"), (3, 2))
+    for at in (places, places.copy(), np.asfortranarray(places), places[::-1, ::-1]):
+        for values in (np.arange(6.0).reshape(3, 2)[::-1], np.arange(6.0).reshape(2, 3).T):
+            for found in (f([7], at, values), *evaluate([made], {x: np.ones(1), i: at, y: values})):
+                np.testing.assert_array_equal(found, [values[-1, -1]])
+
+
 @pytest.mark.parametrize("size", [7, None])
 def test_values_at_known_places_are_listed_if_their_size_is_known(size):
     """A kernel of lists reads elements by numbers: it can't tell that a call has fewer."""
