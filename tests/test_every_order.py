@@ -67,6 +67,7 @@ NOT_OF_THE_VALUE = {
     "grad_clip": "it is about the gradient: forward mode refuses it",
     "cbrt_far": "at infinity there are no differences",
     "rel_entr_zeros": "where it is infinite there are no differences",
+    "forward_fill_leading": "before the first number it is NaN",
 }
 
 

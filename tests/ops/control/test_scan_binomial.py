@@ -50,7 +50,7 @@ def test_values_and_gradients_are_those_of_scan(every, snapshots, steps):
     for a, b in zip(got, of_scan(steps), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
     if steps == 61 and snapshots == 3:
-        assert f.memory_report().peak < 0.15 * loop(None, steps)[1].memory_report().peak
+        assert f.memory_report().peak < 0.2 * loop(None, steps)[1].memory_report().peak
 
 
 def test_a_known_number_of_steps_states_of_all_kinds_and_a_stream():
