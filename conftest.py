@@ -72,9 +72,10 @@ def _compile_for(device: str) -> None:
     """
     os.environ["SYMDNN_TESTS_DEVICE"] = device
     flags = os.environ.get("SYMDNN_FLAGS", "")
-    if "device=" not in flags:
-        wanted = "device=" + ("cuda" if device == "emulated" else device)
-        os.environ["SYMDNN_FLAGS"] = ",".join(filter(None, [flags, wanted]))
+    if device == "emulated":  # whatever a test that starts this process runs on
+        os.environ["SYMDNN_FLAGS"] = ",".join(filter(None, [flags, "device=cuda"]))
+    elif "device=" not in flags:
+        os.environ["SYMDNN_FLAGS"] = ",".join(filter(None, [flags, f"device={device}"]))
     if device == "emulated":
         from tests.gpu.reference_device import by_reference
 

@@ -42,6 +42,9 @@ class Transfer(Op):
     def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [tuple(shapes[0])]
 
+    def chosen_from(self, inputs: Vars, output: int) -> Vars:
+        return inputs
+
 
 @dataclass(frozen=True)
 class GpuFromHost(Transfer):

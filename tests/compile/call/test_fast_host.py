@@ -82,6 +82,7 @@ def test_functions_with_updates_or_callbacks_and_no_kernels_go_the_long_way():
         assert int(n.get_value()) - before in (0, 2)
 
 
+@pytest.mark.cpu
 def test_plans_with_kernels_in_python_go_the_short_way_at_once(monkeypatch):
     """Their contiguous arguments are not accepted again; errors and warnings stay."""
     x, i = T.dmatrix("x"), T.lvector("i")

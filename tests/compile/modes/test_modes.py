@@ -257,6 +257,7 @@ def test_nan_guard_keeps_shared_variables_as_they_were():
     assert w.get_value() == 1
 
 
+@pytest.mark.cpu
 def test_nan_guard_can_warn():
     x = T.dvector("x")
     f = symdnn.function([x], T.log(x), mode=NanGuardMode())
@@ -267,6 +268,7 @@ def test_nan_guard_can_warn():
         assert np.isnan(f([-1.0])).all()
 
 
+@pytest.mark.cpu
 def test_nan_guard_and_profile(capsys):
     x = T.dvector("x")
     f = symdnn.function([x], T.log(x) * 2, mode=NanGuardMode(), profile=True)

@@ -71,6 +71,7 @@ def test_a_training_step_is_bitwise_equal_and_keeps_to_the_bound(free, share):
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.cpu
 def test_cheap_values_go_before_products(free):
     said = trained(int(free[0].memory_report().peak * 0.9))[0].memory_report().recomputed[0]
     assert not any("atmul" in op or "Dot" in op for op in said.nodes)
@@ -93,6 +94,7 @@ def test_the_search_finds_the_best_of_all_choices_of_a_small_network():
     assert search(reruns, 0.9 * least).found.peak == least
 
 
+@pytest.mark.cpu
 def test_the_cost_of_a_choice_is_that_of_the_order_made_of_it():
     """Its live bytes, of large values, and its seconds."""
     reruns = problem(layers=4)
@@ -173,6 +175,7 @@ def test_a_convolutional_network_with_batch_norm():
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.cpu
 def test_views_of_what_is_computed_again_are_made_again():
     rng = np.random.default_rng(0)
     ws = [symdnn.shared(rng.standard_normal((64, 64)).astype("float32") / 8) for _ in range(5)]
@@ -209,6 +212,7 @@ def test_an_eager_order_computes_gradients_of_weights_early(free):
         assert all(step[v.owner] < step[n] for v in n.inputs if v.owner in step)
 
 
+@pytest.mark.cpu
 def test_effects_run_once(capfd):
     x = T.fmatrix("x")
     ws = weights()

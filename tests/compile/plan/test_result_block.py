@@ -54,6 +54,7 @@ MORE = {
 }
 
 
+@pytest.mark.cpu
 @pytest.mark.parametrize("more", list(MORE))
 @pytest.mark.parametrize("mode", [None, "NanGuardMode"])
 def test_results_are_the_same_bits(more, mode):
@@ -67,6 +68,7 @@ def test_results_are_the_same_bits(more, mode):
     assert f.plans()[0].memory.block is not None
 
 
+@pytest.mark.cpu
 def test_less_is_computed_again_than_beside_the_results(monkeypatch):
     _, f = bounded(0.5)
     f(points())
@@ -79,6 +81,7 @@ def test_less_is_computed_again_than_beside_the_results(monkeypatch):
     assert with_block < 0.5 * beside
 
 
+@pytest.mark.cpu
 def test_the_report_counts_arena_and_block():
     _, f = bounded(0.5)
     made = sum(a.nbytes for a in f(points()))
@@ -87,6 +90,7 @@ def test_the_report_counts_arena_and_block():
     assert made <= report.peak - memory.arena_bytes < made + 64 * LAYERS
 
 
+@pytest.mark.cpu
 def test_values_that_are_live_together_do_not_overlap():
     _, f = bounded(0.5)
     f(points())

@@ -392,6 +392,7 @@ print(e.LOG)
 """
 
 
+@pytest.mark.cpu
 def test_all_processes_have_one_order():
     """Whatever a process hashes by, effects of gradients are in the same order."""
     seen = set()

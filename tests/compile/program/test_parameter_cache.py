@@ -169,6 +169,7 @@ def test_a_failing_update_leaves_what_is_kept_right():
     net.check()
 
 
+@pytest.mark.cpu
 def test_what_depends_on_parameters_alone_is_left_as_it_is():
     w = symdnn.shared(floats(5, 5))
     f = symdnn.function([], T.exp(w).sum(axis=0))

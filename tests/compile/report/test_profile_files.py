@@ -79,6 +79,7 @@ def assert_files_agree(f: Function, folder: Path) -> None:
     assert (folder / "p.txt").read_text() == f.profile.text() + "\n"
 
 
+@pytest.mark.cpu
 def test_all_files_tell_the_same(tmp_path: Path) -> None:
     assert_files_agree(profiled(), tmp_path)
 

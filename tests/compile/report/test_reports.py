@@ -18,6 +18,7 @@ def compiled(**options):
     return symdnn.function([x], T.exp(x.dot(x.T))[::-1].sum(axis=0), name="f", **options)
 
 
+@pytest.mark.cpu
 def test_profile_counts_calls_time_and_bytes(capsys):
     f = compiled(profile=True)
     for _ in range(3):
@@ -96,6 +97,7 @@ def test_memory_report():
     assert "arena of the largest plan" in str(report)
 
 
+@pytest.mark.cpu
 def test_a_profile_is_printed_when_the_process_ends_unless_it_was_shown():
     code = """if True:
         import numpy as np, symdnn, symdnn.tensor as T

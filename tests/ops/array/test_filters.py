@@ -15,6 +15,7 @@ from tests.cpu.harness import needs_compiler
 B, A = np.array([0.3, -0.2, 0.1]), np.array([2.0, -1.1, 0.4])
 
 
+@pytest.mark.cpu
 @needs_compiler
 @pytest.mark.parametrize("axis", [0, 1, -1])
 @pytest.mark.parametrize(("b", "a"), [([0.5], [1.0]), ([1.0], [1.0, -0.9]), (B, A)])

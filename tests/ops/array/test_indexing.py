@@ -335,6 +335,7 @@ def test_counts_of_every_dtype(dtype, target):
                 some[size // 2] = 0
 
 
+@pytest.mark.cpu
 @pytest.mark.parametrize("labels", ["int8", "uint8", "int32", "uint64"])
 @pytest.mark.parametrize("dtype", ["bool", "float16", "bfloat16", "float64", "int8"])
 def test_one_hot_of_every_dtype(labels, dtype):

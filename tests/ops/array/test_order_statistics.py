@@ -137,6 +137,7 @@ def test_gradients_of_ties_are_those_of_a_stable_sort(rng):
     assert median(np.empty((2, 0))).shape == (2, 0)
 
 
+@pytest.mark.cpu
 def test_partitions_of_no_elements_and_of_several_places(rng):
     x = T.fmatrix()
     f = symdnn.function([x], [T.partition(x, 3), T.argpartition(x, 3), T.partition(x, [1, 3])])
@@ -176,6 +177,7 @@ def test_many_lines_are_the_same_for_any_number_of_threads(rng):
             np.testing.assert_allclose(middle, np.median(a, 1), rtol=1e-12)
 
 
+@pytest.mark.cpu
 def test_no_elements_and_places_out_of_range():
     x, p = T.dmatrix(), T.lvector()
     f = symdnn.function([x, p], OrderStatistics(1)(x, p))

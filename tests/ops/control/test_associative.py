@@ -96,6 +96,7 @@ def test_products_of_matrices_of_any_number(n, rng):
     np.testing.assert_allclose(g(m), wanted)
 
 
+@pytest.mark.cpu
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("axis", [0, 1, -3])
 def test_products_along_any_axis_and_their_gradients(axis, reverse, rng):
@@ -144,6 +145,7 @@ def test_a_known_length_has_no_value_without_elements(n):
     assert all(0 not in v.type.shape for node in f.fgraph.nodes for v in node.outputs)
 
 
+@pytest.mark.cpu
 def test_derivatives(rng):
     a, b = rng.uniform(0.5, 1, 5), rng.normal(size=5)
 

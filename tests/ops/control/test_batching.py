@@ -6,6 +6,7 @@ answer "a loop" are named here.
 
 from __future__ import annotations
 
+import os
 import zlib
 
 import numpy as np
@@ -388,6 +389,8 @@ SAMPLE = [(c, s) for c, s in PAIRS[::9] if not c.stateful and c.id not in VENDOR
     ids=lambda p: p.id if isinstance(p, OpCase) else "".join(map(str, p)),
 )
 def test_a_batch_compiles(case: OpCase, chosen: tuple[int, ...]) -> None:
+    if case.id == "stream_halves" and os.environ["SYMDNN_TESTS_DEVICE"] == "emulated":
+        pytest.skip("there its first half is computed by the reference, beside the stream")
     arrays = [draws(case, lane) for lane in range(LANES)]
     vs = variables(case, arrays[0])
     made = outputs(case, vs)

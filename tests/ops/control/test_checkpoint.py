@@ -82,6 +82,7 @@ def test_without_gradients_nothing_is_left_of_it():
     assert [str(n.op) for n in f.fgraph.toposort()] == [str(n.op) for n in g.fgraph.toposort()]
 
 
+@pytest.mark.cpu
 def test_products_are_computed_again_once():
     ws = weights(count=4)
 
@@ -96,6 +97,7 @@ def test_products_are_computed_again_once():
     assert products(g) < products(f) <= products(g) + 4
 
 
+@pytest.mark.cpu
 def test_nested():
     ws = weights()
 
@@ -206,6 +208,7 @@ def test_in_a_branch():
         same(build, sign * np.abs(points()))
 
 
+@pytest.mark.cpu
 def test_amp_casts_are_kept():
     ws = [symdnn.shared(w.get_value().astype("float32")) for w in weights(count=4)]
 

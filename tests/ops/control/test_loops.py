@@ -49,6 +49,7 @@ def test_while_loop_of_a_tree():
         assert np.isclose(once, (n + 1) * x**n)
 
 
+@pytest.mark.cpu
 def test_while_loop_has_derivatives_in_both_modes():
     def f(x):
         value = control.while_loop(
@@ -63,6 +64,7 @@ def test_while_loop_has_derivatives_in_both_modes():
     assert np.isclose(second, slope(symdnn.grad(f), 0.8), rtol=1e-5)
 
 
+@pytest.mark.cpu
 def test_while_loop_with_a_bound_and_without_steps():
     count = symdnn.jit(
         lambda x: control.while_loop(lambda v: v[1] < 7, lambda v: (v[0] + x, v[1] + 1), (0, 0))
@@ -76,6 +78,7 @@ def test_while_loop_with_a_bound_and_without_steps():
     assert symdnn.grad(lambda x: control.while_loop(lambda v: v < 1, lambda v: 2 * v, x))(5.0) == 1
 
 
+@pytest.mark.cpu
 @pytest.mark.parametrize("n", [0, 1, 4])
 def test_fori_loop(n):
     def f(x, n):
@@ -172,6 +175,7 @@ def test_a_carried_number_keeps_the_digits_that_float64_has(rng, begin):
     assert symdnn.jit(narrow)(np.ones(2, "float32")).dtype == "float32"
 
 
+@pytest.mark.cpu
 def test_scan_both_ways(rng):
     xs = {"u": rng.normal(size=4), "v": rng.normal(size=(4, 2))}
 
@@ -202,6 +206,7 @@ def test_a_body_draws_anew_in_each_step_and_each_call():
     assert len(set(draws)) == 8
 
 
+@pytest.mark.cpu
 def test_updates_in_a_body_and_in_branches():
     w, seen = symdnn.shared(np.float64(0), "w"), symdnn.shared(np.int64(0), "seen")
 

@@ -88,6 +88,7 @@ def test_the_last_segments_may_keep_their_states(kept, steps):
         np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.cpu
 def test_kept_segments_are_not_computed_again():
     """Their backward loop has no loop of values in it; memory is between none and all."""
     _, few, _ = loop(8)

@@ -273,6 +273,7 @@ FULL = {
 }
 
 
+@pytest.mark.cpu
 @pytest.mark.parametrize("name", FULL)
 def test_gradients_that_do_not_exist_are_refused(name):
     cubes = {"svd": lambda a: L.svd(a)[0], "qr": lambda a: L.qr(a, "complete")[0]}[name]
@@ -283,6 +284,7 @@ def test_gradients_that_do_not_exist_are_refused(name):
     assert slope(a.T).shape == (3, 4)  # all vectors of q, or of u, are functions of it
 
 
+@pytest.mark.cpu
 @pytest.mark.parametrize("name", FULL)
 @pytest.mark.parametrize("shape", [(4, 4), (4, 3), (3, 4)])
 def test_full_factors_have_derivatives_of_every_order_without_static_sizes(name, shape):

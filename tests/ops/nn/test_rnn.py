@@ -319,6 +319,7 @@ def test_a_jacobian_makes_the_reserve_anew(name, rng):
 # -- gradients of the parameters for each example -------------------------------------------------
 
 
+@pytest.mark.cpu
 @pytest.mark.parametrize("mode", list(GATES))
 @pytest.mark.parametrize(
     ("layers", "direction", "skip", "lengths"),
@@ -383,6 +384,7 @@ def test_gradients_of_each_example_by_the_loop_that_a_gpu_has():
     np.testing.assert_allclose((slope * turn).sum(), (ends[0] - ends[1]) / (2 * step), rtol=1e-5)
 
 
+@pytest.mark.cpu
 def test_lanes_inside_of_lanes_and_jacobians_share_the_parameters():
     block = RNNBlock("float64", H, 1, "gru")
     w, x, hx = arrays(block, batch=1)
@@ -409,6 +411,7 @@ def test_lanes_inside_of_lanes_and_jacobians_share_the_parameters():
         np.testing.assert_allclose(every(w, given)[k], alone(w, part), rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.cpu
 def test_gradients_of_each_input_alone_compute_none_of_the_parameters():
     block = RNNBlock("float64", H, 1, "lstm")
     w, x, *states = arrays(block)
