@@ -278,14 +278,19 @@ def test_copy_engines_move_what_is_captured_and_nothing_else(monkeypatch, number
     np.testing.assert_array_equal(*found)
 
 
+def with_engines(monkeypatch, rank):
+    """A communicator of a rank by the flags, with another for copy engines."""
+    settings = Settings.of_flags()
+    engines = nccl.NcclCommunicator(GROUP, rank, "engines", settings)
+    comm = nccl.NcclCommunicator(GROUP, rank, "comm", settings, engines)
+    monkeypatch.setattr(nccl, "_communicators", {key_of(GROUP): comm})
+
+
 def test_values_that_are_not_registered_are_moved_by_blocks(monkeypatch):
     fake = FakeNccl(2)
     monkeypatch.setattr(nccl, "_binding", lambda: fake)
     with config.change_flags({**FLAGS, "distributed.cta_policy": "zero"}):
-        settings = Settings.of_flags()
-        engines = nccl.NcclCommunicator(GROUP, 0, "engines", settings)
-        comm = nccl.NcclCommunicator(GROUP, 0, "comm", settings, engines)
-        monkeypatch.setattr(nccl, "_communicators", {key_of(GROUP): comm})
+        with_engines(monkeypatch, 0)
         x = np.ones(8, "float32")
         launch = NcclKernel().bind(call_of(AllReduce(GROUP, "sum"), [x]))
         launch(environment(np.zeros(4, "int32"), captures=True), [raw(x)], [raw(x.copy())])
@@ -398,10 +403,7 @@ def test_copy_engines_begin_before_the_first_capture(monkeypatch):
     device = SimpleNamespace(side=FakeSide(), synchronize=lambda: waits.append(len(fake.handles)))
     monkeypatch.setattr(nccl, "existing_context", lambda: device)
     with config.change_flags({**FLAGS, "distributed.cta_policy": "zero"}):
-        settings = Settings.of_flags()
-        engines = nccl.NcclCommunicator(GROUP, 1, "engines", settings)
-        comm = nccl.NcclCommunicator(GROUP, 1, "comm", settings, engines)
-        monkeypatch.setattr(nccl, "_communicators", {key_of(GROUP): comm})
+        with_engines(monkeypatch, 1)
         memory = RegisteredMemory.of_flags(GROUP)
         at_first = memory.address(8192)
         memory.address(1 << 20)
