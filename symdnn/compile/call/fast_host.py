@@ -52,7 +52,7 @@ def fast_calls(function: CallSite, copies: bool = False) -> Calls | None:
     if copies:
         return HostProgramCalls(function) if HostProgramCalls.may_run(function) else None
     program = function.stages.program
-    regions = [r for r in program.regions if not (isinstance(r, Segment) and r.kept)]
+    regions = program.called_regions
     if len(regions) != 1 or not isinstance(regions[0], Segment):
         return LoopCalls(function) if LoopCalls.may_run(function) else None
     segment, first = regions[0], len(program.outputs) - len(function.updated)

@@ -40,8 +40,7 @@ class Executor:
         #: Whether there is a parameter cache.
         self.keeps = bool(self._kept)
         versions = {v: tell for k in self._kept for v, tell in k.state.versions().items()}
-        regions = [r for r in program.regions if not (isinstance(r, Segment) and r.kept)]
-        self._runners = [_runner(r, devices, versions) for r in regions]
+        self._runners = [_runner(r, devices, versions) for r in program.called_regions]
         joins = not inside and Joined.may_run(program, devices.main)
         self._joined = Joined(program, self._runners, devices.main) if joins else None
 

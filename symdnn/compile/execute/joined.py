@@ -21,7 +21,7 @@ from symdnn.graph.variable import Constant, Variable
 from symdnn.ops.control.scan import Scan
 from symdnn.ops.lowered.transfer import HostFromGpu
 
-__all__ = ["Joined", "Runner", "forgetting_new_plans", "is_enqueued"]
+__all__ = ["Joined", "Runner", "are_current", "forgetting_new_plans", "is_enqueued"]
 
 Values = dict[Variable, Any]
 
@@ -68,7 +68,7 @@ class Joined:
     @staticmethod
     def may_run(program: Program, runtime: Runtime) -> bool:
         """Whether there are loops, and the device needs nothing from the host in between."""
-        regions = [r for r in program.regions if not (isinstance(r, Segment) and r.kept)]
+        regions = program.called_regions
         return (
             len(regions) > 1
             and any(isinstance(r, Loop) for r in regions)
@@ -107,8 +107,7 @@ class Joined:
 
     def is_current(self, plans: Sequence[Plan]) -> bool:
         """Whether plans are still in their caches; counts as a use of them."""
-        caches = list(self._plan_caches())
-        return all(any(cache.used(p) for cache in caches) for p in plans)
+        return are_current(plans, list(self._plan_caches()))
 
     def forgetting_plans_if_it_fails(self) -> AbstractContextManager[None]:
         """Drop the plans that were made inside, if an error leaves this context."""
@@ -172,6 +171,11 @@ def is_enqueued(body: Program) -> bool:
         if any(n.op.host_callback or n.op.ordered for n in region.host):
             return False
     return True
+
+
+def are_current(plans: Sequence[Plan], caches: Sequence[PlanCache]) -> bool:
+    """Whether each of the plans is still in one of the caches; counts as a use of it."""
+    return all(any(cache.used(p) for cache in caches) for p in plans)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
-from symdnn.compile.execute.joined import forgetting_new_plans, is_enqueued
+from symdnn.compile.execute.joined import are_current, forgetting_new_plans, is_enqueued
 from symdnn.compile.plan.plan import Plan
 from symdnn.compile.program.carried import carried_states
 from symdnn.compile.program.program import Loop, Segment
@@ -182,8 +182,7 @@ class LoopRunner:
 
     def is_current(self, plans: Sequence[Plan]) -> bool:
         """Whether plans of the body are still in their caches; counts as a use of them."""
-        caches = list(self.body.plan_caches())
-        return all(any(cache.used(p) for cache in caches) for p in plans)
+        return are_current(plans, list(self.body.plan_caches()))
 
     def is_ready(self) -> bool:
         """Whether the steps may be captured in the next call."""

@@ -133,6 +133,11 @@ class Program:
     outputs: tuple[Variable, ...]
     notes: tuple[str, ...] = field(default=())
 
+    @property
+    def called_regions(self) -> list[Region]:
+        """The regions that run at each call: all but segments whose results are kept."""
+        return [r for r in self.regions if not (isinstance(r, Segment) and r.kept)]
+
     def segments(self) -> list[Segment]:
         """All segments, also inside of branches and loops."""
         found: list[Segment] = []
