@@ -345,7 +345,7 @@ def _axes(nest: Nest) -> _Axes:
         return _Axes("columns", column, row, unrolled=True)
     if not nest.fold.scan:
         across = [d for d in nest.kept if crossed(d)]
-        short_axis = _FEW if simple else _SHORT_AXIS
+        short_axis = _FEW if simple or _seeks(nest) else _SHORT_AXIS
         if across or (length <= short_axis and columns >= _MIN_TURNED and dense(row, column)):
             return _Axes("columns", across[-1] if across else column, row)
         if len(nest.along) > 1 and not ordered:

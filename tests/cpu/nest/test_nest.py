@@ -417,7 +417,8 @@ def test_places_of_extremes_are_looked_for_in_parts_of_lines(rng, dtype):
     x = rng.integers(-9, 9, (3, 9000)).astype(number)
     agree(FusedReduce(b.program([b.input(0)] * 3), (Max((1,)), ArgMax((1,)), ArgMin((1,)))), x)
     fold = reduction_fold(ArgMax((1,)), (dtype,), "int32", True)
-    for length in (63, 64):
+    for length in (63, 64, 128):
         reads = [(dtype, (length * number.itemsize, number.itemsize))]
-        nest = reduction_nest(fold, (7, length), (1,), reads, [("int64", (8,))])
-        assert (scheduled(nest.merged(), 1)[0].shape == "rows") == (length == 64)
+        for lines in (7, 700):
+            nest = reduction_nest(fold, (lines, length), (1,), reads, [("int64", (8,))])
+            assert (scheduled(nest.merged(), 1)[0].shape == "rows") == (length >= 64)
