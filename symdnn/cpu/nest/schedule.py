@@ -352,8 +352,9 @@ def _axes(nest: Nest) -> _Axes:
             # Few numbers of a line: lanes along it that go over several lines meet once.
             few = _MIN_TURNED <= length <= (_most_of_line(nest) if simple else _SHORT_AXIS)
             few = few and all(a.steps[row] in (0, a.itemsize) for a in nest.reads)
-            if few or crossed(nest.along[-2]):
-                return _Axes("columns", row, nest.along[-2])
+            ahead = nest.along[-2]
+            if few or crossed(ahead) or (dense(ahead, row) and length >= _MIN_TURNED):
+                return _Axes("columns", row, ahead)
     beside, ahead = (
         sum(abs(a.steps[d]) for a in nest.reads if nest.sizes[d] > 1) for d in (column, row)
     )
