@@ -102,6 +102,8 @@ class ScatterKernel(CudaKernel[AdvancedIncSubtensor]):
             return None
         if dtype not in CTYPES:
             return f"it has no code to add {dtype}"
+        if TensorType(dtype).is_float and op.same_bits:
+            return "atomic additions of floats come in any order, not in that of the indices"
         if config.deterministic == "more" and TensorType(dtype).is_float:
             return "deterministic=more: atomic additions of floats come in any order"
         if is_narrow_float(dtype) and call.has_sizes and _sorts_faster(call):
