@@ -69,6 +69,8 @@ _DISTRIBUTED = [
          "measured latency and bandwidth (25 MiB with deterministic=more)."),
     _bool("distributed.overlap", True, "Whether a GPU's collectives run beside its other kernels."),
     _choice("distributed.reduce_dtype", "gradient float32 bfloat16", "The dtype of such averages."),
+    _bool("distributed.gather_rows", True, "Whether ranks gather the rows of which the gradient of "
+          "a table (an embedding) is made, where that moves fewer bytes than its average."),
     _bool("distributed.registered", False, "Whether large values that NCCL moves lie in memory of "
           "its own allocator that is registered with it."),
     Flag("distributed.ctas", "int", 0, "The most thread blocks of a collective by NCCL (its "
