@@ -19,6 +19,7 @@ from symdnn.ops.control.scan import Scan
 from tests.cpu.steps.drawn_loops import drawn
 from tests.gpu import emulator
 from tests.gpu.emulator import HostEnv, on_device
+from tests.seeded import new_rng
 
 pytestmark = pytest.mark.skipif(not emulator.AVAILABLE, reason="needs g++")
 
@@ -158,6 +159,33 @@ def test_complex_numbers(device):
             found.append(symdnn.function([z], made, mode=symdnn.Mode(target="cpu"))(given))
     assert device.ran == [True]
     np.testing.assert_allclose(*found, 1e-4)
+
+
+def by_both(x, step, steps, device):
+    """The leaves after so many steps: by single steps, by the kernel."""
+    found = []
+    for mode in ("never", "always"):
+        with config.change_flags(**{"cpu.compile": mode}):
+            f = symdnn.jit(lambda v: control.fori_loop(0, steps, step, v))
+            found.append([np.asarray(v) for v in flatten(f(x))[0]])
+    assert device.ran == [True]
+    return zip(*found, strict=True)
+
+
+@pytest.mark.parametrize("n", [3, 40, 300, 700])
+def test_folds_by_lanes_of_a_warp_and_of_several(n, device):
+    """One sum that all threads share, many sums, and states of two numbers."""
+
+    def step(i, v):
+        h, place = v
+        w = T.outer(h[:3], h[:40] + i)
+        h = T.tanh(h / 2 + h.sum() / n + T.sin(h.sum()) + w.sum() + h.max())
+        h = T.concatenate([h[:1] + w.sum(1).max(), h[1:]])
+        return h, place + T.argmax(h) * (i + 1) + T.argmin(w, axis=1).sum()
+
+    x = new_rng().normal(size=n), np.int64(0)
+    for wanted, got in by_both(x, step, 7, device):
+        np.testing.assert_allclose(got, wanted, 1e-10)
 
 
 def test_they_compile(device):
