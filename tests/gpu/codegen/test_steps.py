@@ -188,6 +188,24 @@ def test_folds_by_lanes_of_a_warp_and_of_several(n, device):
         np.testing.assert_allclose(got, wanted, 1e-10)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "int32", "float16"])
+def test_sorts(dtype, device):
+    """Lines with equal elements and NaN: in order, their places, the best of them."""
+
+    def step(i, v):
+        h, places = v
+        best = T.topk(h, 2, 0).sum(0) + T.topk(h, -3, 1).sum()
+        places = places + T.argsort(h, 0) * (i + 1) + T.argtopk(h, 1, 1)
+        h = T.sort(h, 1)[::-1] if dtype == "int32" else T.sort(T.sqrt(h + 1), 0) - best * 0.1
+        return h.astype(dtype), places
+
+    x = np.round(new_rng().normal(size=(4, 17)) * 3).astype(dtype)
+    assert len(np.unique(x)) < x.size
+    for wanted, got in by_both((x, np.zeros((4, 17), "int64")), step, 4, device):
+        assert np.isnan(wanted).any() == (wanted.dtype.kind == "f")
+        np.testing.assert_array_equal(got, wanted)
+
+
 def test_they_compile(device):
     pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC is not installed")
     with config.change_flags(**{"cpu.compile": "always"}):
