@@ -378,7 +378,10 @@ class _Source:
             count = self._name("count")
             self.put(f"const i64 {count} = (i64){self.element(s.count, '')};")
         self.put(f"i64 {done} = 0; bool {ended} = false;")
-        self._steps(s, "0", count, done, ended)
+        few = count if s.most is None else f"({count} < {s.most} ? {count} : {s.most})"
+        self._steps(s, "0", few, done, ended)
+        if s.most is not None:
+            self._unless(f"{ended} || {count} <= {s.most}")
         if s.done is not None:
             self.touches([], [s.done])
             self.put(f"if (thread == 0) {self.element(s.done, '')} = {done};")
