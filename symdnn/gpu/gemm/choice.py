@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from symdnn.config import config
 from symdnn.gpu.binding import libcublaslt
 from symdnn.gpu.device.clock import is_capturing, replay_ms
-from symdnn.gpu.device.context import device_key, library_key
+from symdnn.gpu.device.cudnn_device import device_key, library_key
 from symdnn.gpu.gemm.bench import CallBench
 from symdnn.gpu.gemm.plan import GemmAlgorithm, GemmPlan, GemmSignature, Pointers
 from symdnn.gpu.gemm.split import SplitGemm, split_ways
@@ -174,19 +174,13 @@ class _GemmQuestion(Question[GemmWay]):
         self, plan: GemmPlan, env: Any, at: Pointers, factors: Sequence[float], split_bytes: int
     ) -> None:
         self.plan, self._operands, self.split_bytes = plan, (env, at, factors), split_bytes
-        self.asked = plain(asdict(plan.signature))
+        version, product = libcublaslt.version(), plain(asdict(plan.signature))
+        made_by = {"cublaslt": version, "candidates": _CANDIDATE_COUNT}
+        split = {"split_bytes": split_bytes} if split_bytes else {}
+        self.key = device_key(**made_by, **split, product=product)
+        self.fault = library_key("cublaslt", version, product=product)
         #: Milliseconds of all measured algorithms, in the heuristics' order.
         self.ms: tuple[float | None, ...] = ()
-
-    def key(self) -> dict[str, Any] | None:
-        """The signature, the card, cuBLASLt's version."""
-        made_by = {"cublaslt": libcublaslt.version(), "candidates": _CANDIDATE_COUNT}
-        split = {"split_bytes": self.split_bytes} if self.split_bytes else {}
-        return device_key(**made_by, **split, product=self.asked)
-
-    def fault(self) -> dict[str, Any] | None:
-        """The signature, cuBLASLt's version, the architecture."""
-        return library_key("cublaslt", libcublaslt.version(), product=self.asked)
 
     def identity(self, candidate: GemmWay) -> Any:
         """The algorithm's data."""

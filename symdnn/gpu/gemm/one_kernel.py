@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 from symdnn.config import config
 from symdnn.errors import SymdnnError
-from symdnn.gpu import libcudnn
 from symdnn.gpu.binding import frontend, libcublaslt
 from symdnn.gpu.cudnn import graph
 from symdnn.gpu.cudnn.graph import ALIGNMENT, GraphBuilder, GraphForm, GraphLaunch
 from symdnn.gpu.cudnn.graph_plan import GraphPlan, Limits
+from symdnn.gpu.cudnn.version import version_number
 from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.clock import is_capturing
-from symdnn.gpu.device.context import device_key, library_key
+from symdnn.gpu.device.cudnn_device import device_key, library_key
 from symdnn.gpu.gemm.bench import CallBench
 from symdnn.gpu.gemm.plan import WORKSPACE_BYTES
 from symdnn.tuning.attempts import Attempt
@@ -176,20 +176,12 @@ class _Question(Question[GraphPlan | None]):
     ) -> None:  # fmt: skip
         self.form, self.env, self.two = form, env, two
         self.inputs, self.outputs = inputs, outputs
-        self.asked = plain(asdict(form))
-
-    def key(self) -> dict[str, Any] | None:
-        """The product, the card, and the versions of both libraries."""
-        made_by = {
-            "cudnn": int(libcudnn.cudnnGetVersion()), "frontend": frontend.version(),
-            "cublaslt": libcublaslt.version(), "plans": _MEASURED_PLANS,
-        }  # fmt: skip
-        return device_key(**made_by, product=self.asked)
-
-    def fault(self) -> dict[str, Any] | None:
-        """The product, cuDNN's version, the architecture."""
-        version = int(libcudnn.cudnnGetVersion())
-        return library_key("cudnn", version, product=self.asked)
+        version, product = version_number(), plain(asdict(form))
+        self.key = device_key(
+            cudnn=version, frontend=frontend.version(), cublaslt=libcublaslt.version(),
+            plans=_MEASURED_PLANS, product=product,
+        )  # fmt: skip
+        self.fault = library_key("cudnn", version, product=product)
 
     def identity(self, candidate: GraphPlan | None) -> Any:
         """The plan's name."""

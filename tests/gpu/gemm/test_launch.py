@@ -10,7 +10,7 @@ import pytest
 
 from symdnn.config import config
 from symdnn.gpu import registry
-from symdnn.gpu.device import context as contexts
+from symdnn.gpu.device import cudnn_device
 from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.gemm import bench
 from symdnn.gpu.gemm import choice as gemm_choice
@@ -342,7 +342,7 @@ def test_nothing_is_timed_for_the_same_bits_or_in_a_capture(lt, clock, monkeypat
 def disk(monkeypatch, tmp_path):
     """A card whose choices are stored in a folder."""
     card = SimpleNamespace(index=0, name="a card", capability=(9, 0))
-    monkeypatch.setattr(contexts, "existing_context", lambda: card)
+    monkeypatch.setattr(cudnn_device, "existing_context", lambda: card)
     with timing(), config.change_flags(**{"dnn.conv.tuning_cache": str(tmp_path)}):
         yield tmp_path
 

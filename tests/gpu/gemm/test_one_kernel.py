@@ -13,7 +13,7 @@ from symdnn.gpu import libcudnn, registry
 from symdnn.gpu.binding import frontend
 from symdnn.gpu.cudnn import graph
 from symdnn.gpu.cudnn.graph import new_graph
-from symdnn.gpu.device import context as contexts
+from symdnn.gpu.device import cudnn_device
 from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.gemm import bench, one_kernel
 from symdnn.gpu.gemm import choice as gemm_choice
@@ -148,7 +148,7 @@ def test_what_cudnn_does_not_read_is_two_kernels(env, monkeypatch):
 
 def test_another_process_takes_what_was_measured(env, monkeypatch, tmp_path):
     card = SimpleNamespace(index=0, name="a card", capability=(9, 0))
-    monkeypatch.setattr(contexts, "existing_context", lambda: card)
+    monkeypatch.setattr(cudnn_device, "existing_context", lambda: card)
     with config.change_flags(**{"dnn.conv.tuning_cache": str(tmp_path)}):
         first = launched(env)
         one_kernel.forget()
