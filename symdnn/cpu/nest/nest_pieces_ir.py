@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from symdnn.cpu.ir.loops_ir import ACCESS, BRIEF, EVERY, LoopOperand, data_of, word
+from symdnn.cpu.ir.loops_ir import ACCESS, AROUND, BRIEF, EVERY, LoopOperand, data_of, word
 from symdnn.cpu.ir.pack_ir import pack_call
 from symdnn.cpu.ir.program_ir import LoopBuilder
 from symdnn.cpu.ir.scalar_ir import STORED, VALUES, dealt, store_as
@@ -230,30 +230,42 @@ class NestPieces(LoopBuilder):
 
     def _place_of(self, m: Monoid, value: str, line: str, begin: str, end: str) -> str:
         """The number in the line of the first element from ``begin`` on that is this value."""
-        dtype, kind, tag = self.named["x0"].dtype, VALUES[m.state[0]], self.tag()
+        kind = VALUES[m.state[0]]
+        if not TensorType(m.state[0]).is_float:
+            return self._first_place(m, f"icmp eq {kind}", value, line, begin, end)
+        tag, places = self.tag(), []
+
+        def look(none: bool, _: str) -> None:
+            test, sought = ("fcmp uno", "0.0") if none else ("fcmp oeq", value)
+            place = self._first_place(m, f"{test} {kind}", sought, line, begin, end)
+            places.append(f"[{place}, %{self.block}]")
+
+        self.choose(tag, self.new(f"fcmp uno {kind} {value}, {value}"), look)
+        return self.new(f"phi i64 {', '.join(places)}")
+
+    def _first_place(
+        self, m: Monoid, test: str, sought: str, line: str, begin: str, end: str
+    ) -> str:
+        """The number in the line of the first element from ``begin`` on that passes a test."""
+        dtype, tag = self.named["x0"].dtype, self.tag()
         count = min(SOUGHT, _BYTES_SOUGHT // numpy_dtype(m.state[0]).itemsize)
-        vector, before, flags = f"<{count} x {kind}>", self.block, f"<{count} x i1>"
+        word, kind = test.rsplit(" ", 1)
+        vector, flags, before = f"<{count} x {kind}>", f"<{count} x i1>", self.block
+        sought = self._splat(count, kind, sought)
         self.put(f"br label %look{tag}")
         self.label(f"look{tag}")
         self.put(f"%at{tag} = phi i64 [{begin}, %{before}], [%further{tag}, %on{tag}]")
         # The last elements begin early enough to be as many: those before are worse.
         first = self.least(f"%at{tag}", self.new(f"sub i64 %n, {count}"))
         x = self._together(dtype, count, vector, self.lane(line, "x0", first))
-        sought = self._splat(count, kind, value)
-        if TensorType(m.state[0]).is_float:
-            same = self.new(f"fcmp oeq {vector} {x}, {sought}")
-            nans = [self.new(f"fcmp uno {vector} {v}, zeroinitializer") for v in (x, sought)]
-            both = self.new(f"and {flags} {nans[0]}, {nans[1]}")
-            same = self.new(f"or {flags} {same}, {both}")
-        else:
-            same = self.new(f"icmp eq {vector} {x}, {sought}")
+        same = self.new(f"{word} {vector} {x}, {sought}")
         bits = self.new(f"bitcast {flags} {same} to i{count}")
         found = self.new(f"icmp ne i{count} {bits}, 0")
         self.put(f"br i1 {found}, label %there{tag}, label %on{tag}")
         self.label(f"on{tag}")
         self.put(f"%further{tag} = add i64 %at{tag}, {count}")
         more = self.new(f"icmp slt i64 %further{tag}, {end}")
-        self.put(f"br i1 {more}, label %look{tag}, label %there{tag}")
+        self.put(f"br i1 {more}, label %look{tag}, label %there{tag}, !llvm.loop {AROUND}")
         self.label(f"there{tag}")
         self.declared.add(f"declare i{count} @llvm.cttz.i{count}(i{count}, i1)")
         zeros = self.new(f"call i{count} @llvm.cttz.i{count}(i{count} {bits}, i1 false)")

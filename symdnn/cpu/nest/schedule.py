@@ -345,15 +345,16 @@ def _axes(nest: Nest) -> _Axes:
         return _Axes("columns", column, row, unrolled=True)
     if not nest.fold.scan:
         across = [d for d in nest.kept if crossed(d)]
-        short_axis = _FEW if simple else _SHORT_AXIS
+        short_axis = _FEW if simple or _seeks(nest) else _SHORT_AXIS
         if across or (length <= short_axis and columns >= _MIN_TURNED and dense(row, column)):
             return _Axes("columns", across[-1] if across else column, row)
         if len(nest.along) > 1 and not ordered:
             # Few numbers of a line: lanes along it that go over several lines meet once.
             few = _MIN_TURNED <= length <= (_most_of_line(nest) if simple else _SHORT_AXIS)
             few = few and all(a.steps[row] in (0, a.itemsize) for a in nest.reads)
-            if few or crossed(nest.along[-2]):
-                return _Axes("columns", row, nest.along[-2])
+            ahead = nest.along[-2]
+            if few or crossed(ahead) or (dense(ahead, row) and length >= _MIN_TURNED):
+                return _Axes("columns", row, ahead)
     beside, ahead = (
         sum(abs(a.steps[d]) for a in nest.reads if nest.sizes[d] > 1) for d in (column, row)
     )
