@@ -22,7 +22,7 @@ from symdnn.compile.shared import shared
 from symdnn.compile.updates import as_pairs
 from symdnn.config import config
 from symdnn.distributed.link import bucket_bytes
-from symdnn.distributed.rows import Moved, Parted, Rows, in_order, parted, with_rows
+from symdnn.distributed.rows import Moved, Parted, Rows, agreed, in_order, parted, with_rows
 from symdnn.errors import InputError, OptionError
 from symdnn.graph.origin import Hints
 from symdnn.graph.traverse import ancestors, substituted, toposort
@@ -100,18 +100,20 @@ class DataParallel:
         for moved in self._moved(sent, parts, like):
             if moved.rows:
                 (i,) = moved.indices
-                rows[i] = parts[i].moved(self.ranks, self.reduced_in(grads[i]).type.dtype)
+                rows[i] = parts[i].moved(like[i], self.ranks, self.reduced_in(grads[i]).type.dtype)
             else:
                 said = "; ".join(p for i in moved.indices if (p := parts[i].said))
                 op, given = AllReduce(self.ranks, "mean"), [sent[i] for i in moved.indices]
                 found = op(*given, hints=Hints(name=said or None))
                 means.update(zip(moved.indices, found, strict=True))
-        return [with_rows(means.get(i), g, rows.get(i, ())) for i, g in enumerate(grads)]
+        pairs = enumerate(zip(grads, like, strict=True))
+        return [with_rows(means.get(i), g, v, rows.get(i, ())) for i, (g, v) in pairs]
 
     def _parted(self, grads: Sequence[Variable], like: Sequence[Shared]) -> list[Parted]:
         """The gradients' dense parts, and rows that are gathered."""
         dtypes = [self.reduced_in(g).type.numpy for g in grads]
-        return [parted(g, v, self.ranks.size, d) for g, v, d in zip(grads, like, dtypes)]
+        found = [parted(g, v, self.ranks.size, d) for g, v, d in zip(grads, like, dtypes)]
+        return agreed(found, grads, self.ranks)
 
     def _moved(
         self, sent: Mapping[int, Variable], parts: Sequence[Parted], like: Sequence[Shared]
@@ -127,8 +129,8 @@ class DataParallel:
             buckets.append(Moved(tuple(indices[k] for k in bucket), nbytes, last))
         gathered = []
         for i, vs in rows.items():
-            like_ = sent[i] if i in sent else self.reduced_in(vs[0])
-            own = sum(r.nbytes(like_.type.numpy) for r in parts[i].rows)
+            itemsize = self.reduced_in(vs[0]).type.numpy.itemsize
+            own = sum(r.nbytes(like[i], itemsize) for r in parts[i].rows)
             last = max(depth.get(v, 0) for v in vs)
             # An average moves each byte twice, a gathering moves it to all ranks.
             gathered.append(Moved((i,), own * self.ranks.size / 2, last, rows=True))

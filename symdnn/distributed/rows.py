@@ -18,27 +18,27 @@ import numpy as np
 
 from symdnn.config import config
 from symdnn.graph.origin import Hints
-from symdnn.graph.variable import Shared, Variable, constant
+from symdnn.graph.variable import Shared, Variable
 from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, InBounds
 from symdnn.ops.array.slices import FULL
 from symdnn.ops.collective.reductions import AllGather
-from symdnn.ops.core.shape import DimShuffle, alloc, dimshuffle, reshape
+from symdnn.ops.core.shape import DimShuffle, alloc, dims_of, dimshuffle, reshape
 from symdnn.ops.elementwise.arithmetic import Add, Mul, Neg, TrueDiv, cast, clip
 from symdnn.rewriting.facts import all_ones, is_zero
 from symdnn.sharding.storage import layout_of
+from symdnn.world import process
 from symdnn.world.group import Group
 
-__all__ = ["Moved", "Parted", "Rows", "in_order", "parted", "with_rows"]
+__all__ = ["Moved", "Parted", "Rows", "agreed", "in_order", "parted", "with_rows"]
 
 
 @dataclass(frozen=True)
 class Rows:
-    """A scatter: ``value`` is added to the rows ``index``, of ``size``, of a table by ``op``."""
+    """A scatter: ``value`` is added to the rows ``index`` of a table by ``op``."""
 
     op: AdvancedIncSubtensor
     value: Variable
     index: Variable
-    size: int | None
 
     @property
     def axis(self) -> int:
@@ -48,41 +48,39 @@ class Rows:
     @property
     def count(self) -> int | None:
         """How many rows there are; None if that is not known when a function is compiled."""
-        shape = (*self.value.type.shape, *self.index.type.shape)
-        return None if None in shape else math.prod(self.index.type.shape)  # type: ignore[arg-type]
+        shape = self.index.type.shape
+        return None if None in shape else math.prod(shape)  # type: ignore[arg-type]
 
-    def nbytes(self, dtype: Any) -> int:
-        """Bytes of the rows in a dtype, and of their numbers."""
-        count = math.prod(self.value.type.shape)  # type: ignore[arg-type]
-        rows = math.prod(self.index.type.shape)  # type: ignore[arg-type]
-        return int(count * dtype.itemsize + rows * self.index.type.numpy.itemsize)
+    def nbytes(self, table: Shared, itemsize: int) -> int:
+        """Bytes of the rows, with elements of ``itemsize`` bytes, and of their numbers."""
+        each = math.prod(n for d, n in enumerate(table.storage.shape) if d != self.axis)
+        return (self.count or 0) * (each * itemsize + int(self.index.type.numpy.itemsize))
 
-    def of_all(self, group: Group, dtype: str, said: str) -> Rows:
+    def of_all(self, table: Shared, group: Group, dtype: str, said: str) -> Rows:
         """All ranks' rows, by the number of ranks, which move in ``dtype``.
 
         They are added in the same order on all ranks.
         """
         axis, depth = self.axis, self.index.type.ndim
-        shape: list[Any] = list(self.value.type.shape)
+        shape: list[Any] = list(dims_of(self.value))
         shape[axis : axis + depth] = [self.count]
         own = reshape(self.value, tuple(shape)) * np.asarray(1 / group.size, self.value.type.numpy)
         order = list(range(len(shape)))
         order[0], order[axis] = axis, 0  # a gathering joins along the first dimension
-        index = self._index_of_all(group)
+        index = self._index_of_all(dims_of(table)[axis], group)
         every = AllGather(group)(dimshuffle(cast(own, dtype), order), hints=Hints(name=said))
         value = dimshuffle(cast(every, self.value.type.dtype), order)
-        return Rows(replace(self.op, in_bounds=True, same_bits=True), value, index, self.size)
+        op = replace(self.op, in_bounds=True, same_bits=True)
+        return replace(self, op=op, value=value, index=index)
 
-    def _index_of_all(self, group: Group) -> Variable:
-        """The numbers of all ranks' rows. They are in range: this rank's are checked, and an error
-        of another one is known later than its numbers are here."""
-        count, size = self.count, self.size
-        assert count is not None, "gathered rows are counted"
-        assert size is not None, "tables have a size"
-        index = reshape(self.index, (count,))
+    def _index_of_all(self, size: Any, group: Group) -> Variable:
+        """The numbers of all ranks' rows of ``size``. They are in range: this rank's are checked,
+        and an error of another one is known later than its numbers are here."""
+        assert self.count is not None, "gathered rows are counted"
+        index = reshape(self.index, (self.count,))
         if self.op.in_bounds:
             return AllGather(group)(index)
-        every = AllGather(group)(InBounds()(index, constant(np.int64(size))))
+        every = AllGather(group)(InBounds()(index, cast(size, "int64")))
         low = 0 if index.type.dtype.startswith("u") else -size
         return cast(clip(every, low, size - 1), index.type.dtype)
 
@@ -90,21 +88,24 @@ class Rows:
 @dataclass(frozen=True)
 class Parted:
     """A gradient: its dense part (None: zeros), and its rows, which are gathered; ``said`` is why
-    they are, or are not: then ``dense`` is all of it."""
+    they are, or are not: then ``dense`` is all of it. ``counts`` are the numbers of all rows."""
 
     dense: Variable | None
     rows: tuple[Rows, ...] = ()
     said: str = ""
+    counts: tuple[int | None, ...] = ()
 
-    def moved(self, group: Group, dtype: str) -> list[Rows]:
+    def moved(self, table: Shared, group: Group, dtype: str) -> list[Rows]:
         """The rows of all ranks, which move in ``dtype``."""
-        return [rows.of_all(group, dtype, self.said) for rows in self.rows]
+        return [rows.of_all(table, group, dtype, self.said) for rows in self.rows]
 
 
-def with_rows(mean: Variable | None, g: Variable, rows: Sequence[Rows]) -> Variable:
-    """The average of the gradient ``g`` from that of its dense part and all ranks' rows."""
+def with_rows(
+    mean: Variable | None, g: Variable, table: Shared, rows: Sequence[Rows]
+) -> Variable:  # fmt: skip
+    """The average of a table's gradient ``g`` from that of its dense part and all ranks' rows."""
     if mean is None:
-        mean = alloc(np.zeros((), g.type.numpy), *g.type.shape)
+        mean = alloc(np.zeros((), g.type.numpy), *dims_of(table))
     mean = cast(mean, g.type.dtype)
     for r in rows:
         mean = r.op(mean, r.value, r.index)
@@ -114,29 +115,46 @@ def with_rows(mean: Variable | None, g: Variable, rows: Sequence[Rows]) -> Varia
 def parted(g: Variable, v: Shared, ranks: int, dtype: Any) -> Parted:
     """The parts of the gradient ``g`` of ``v``, which so many ranks average in a NumPy ``dtype``.
 
-    Rows are gathered where that moves fewer bytes than the average of a table. That must be known
-    when a function is compiled: it is the same program on all ranks, so that the answer and the
-    numbers of rows are, too.
+    Rows are gathered where that moves fewer bytes than the average of a table, as far as is known
+    when a function is compiled.
     """
     dense, rows = _terms(g)
     if not rows:
         return Parted(g)
-    said, name = "", v.name or "a table"
+    name, counts = v.name or "a table", tuple(r.count for r in rows)
     if not config.distributed.gather_rows:
         said = f"{name}: averaged as a whole, by the flag distributed.gather_rows"
     elif layout_of(v) is not None:
         said = f"{name}: averaged as a whole, since ranks share it out"
-    elif any(r.count is None for r in rows) or None in g.type.shape:
+    elif any(n is None for n in counts):
         said = f"{name}: averaged as a whole, since the number of its rows is not known"
     else:
         table = math.prod(v.storage.shape) * dtype.itemsize
-        moved, whole = (n / 1e6 for n in (sum(r.nbytes(dtype) for r in rows) * ranks, 2 * table))
+        moved, whole = (
+            n / 1e6 for n in (sum(r.nbytes(v, dtype.itemsize) for r in rows) * ranks, 2 * table)
+        )
         words = f"{moved:.3g} MB of all ranks' rows, {whole:.3g} MB as a whole"
         if moved < whole:
             total = sum(dense[1:], dense[0]) if dense else None
-            return Parted(total, tuple(rows), f"{name}: rows are gathered: {words}")
+            return Parted(total, tuple(rows), f"{name}: rows are gathered: {words}", counts)
         said = f"{name}: averaged as a whole: {words}"
-    return Parted(g, (), said)
+    return Parted(g, (), said, counts)
+
+
+def agreed(parts: Sequence[Parted], grads: Sequence[Variable], group: Group) -> list[Parted]:
+    """``parts``, as a whole where ranks that compiled other sizes have other numbers of rows."""
+    own = [list(p.counts) for p in parts]
+    world = process.current()
+    if world.store is None or not any(own):
+        return list(parts)
+    everywhere = world.gather("numbers of rows", own, group)
+    found = list(parts)
+    for i, (p, g) in enumerate(zip(parts, grads, strict=True)):
+        if any(other[i] != own[i] for other in everywhere):
+            name = p.said.split(":")[0]
+            said = f"{name}: averaged as a whole, since ranks have different numbers of its rows"
+            found[i] = Parted(g, (), said, p.counts)
+    return found
 
 
 def _terms(v: Variable) -> tuple[list[Variable], list[Rows]]:
@@ -147,7 +165,7 @@ def _terms(v: Variable) -> tuple[list[Variable], list[Rows]]:
     rows: list[Rows] = []
     if isinstance(op, AdvancedIncSubtensor) and _adds_rows(op, inputs):
         dense, rows = ([], []) if is_zero(inputs[0]) else _terms(inputs[0])
-        rows = [*rows, Rows(op, inputs[1], inputs[2], v.type.shape[op.getter().arrays[0]])]
+        rows = [*rows, Rows(op, inputs[1], inputs[2])]
     elif isinstance(op, Add) and all(_alike(x, v) for x in inputs):
         for x in inputs:
             more, others = _terms(x)

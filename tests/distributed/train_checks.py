@@ -135,6 +135,20 @@ def check_embeddings_by_rows_with_every_way_of_a_step():
     return {"clipped": clipped, "scaled": embeddings(True, loss_scale=symdnn.LossScale(8.0))}
 
 
+def check_ranks_with_different_numbers_of_rows_average_the_whole():
+    """A program that is compiled for other sizes on one rank; the loss is weighted by samples."""
+    n, r = dist.size(), dist.rank()
+    parts = np.array_split(np.arange(9) * 5 % 40, n)
+    w = symdnn.shared(np.linspace(-1, 1, 160, dtype="float32").reshape(40, 4), name="w")
+    i = T.tensor("int64", parts[r].shape, name="i")
+    loss = T.sqr(T.sin(w[i])).mean()
+    parallel = dist.DataParallel(samples=T.constant(np.int64(parts[r].size)))
+    f = symdnn.function([i], [], updates=nn.optim.sgd(loss, {"w": w}, 0.5, distributed=parallel))
+    f(parts[r])
+    assert ("different numbers of its rows" in "".join(f.distributed_report().said)) == (9 % n > 0)
+    return {"w": w.get_value().tolist()}
+
+
 def check_bare_updates():
     """A program of one process, made data parallel by one more line."""
     n, r = dist.size(), dist.rank()
