@@ -52,7 +52,7 @@ def nest_ir(fold: Fold, schedule: Schedule) -> str:
                 *definitions(helpers),
                 *whole,
                 *lines,
-                *metadata_of(fold),
+                *metadata_of(fold, schedule),
                 *METADATA_OF_BRIEF,
             ]
         )

@@ -35,9 +35,6 @@ _WHOLE_LANES = 16
 _LANES_IN_REGISTERS = 32
 #: Bytes that are looked at together for an extreme: assembling the bits of more takes longer.
 _BYTES_SOUGHT = 128
-#: The cost of programs up to which sums of converted numbers are multiply-adds: costly ones have
-#: multiply-adds enough.
-_MAX_COST_OF_FUSED = 8
 
 
 def bits_of(o: LoopOperand) -> int:
@@ -45,20 +42,21 @@ def bits_of(o: LoopOperand) -> int:
     return 8 * int(numpy_dtype(o.dtype).itemsize)
 
 
-def _adds_wide(fold: Fold) -> bool:
-    """Whether float32 numbers are added in float64, and little else is computed.
+def _adds_wide(fold: Fold, schedule: Schedule) -> bool:
+    """Whether float32 numbers are added in float64, and nothing else is computed.
 
     Processors convert in the units that add, and multiply in others. So the sums are multiply-adds
-    by 1, which have the same roundings: on Zen 4 they take 0.6 of the time.
+    by 1, which have the same roundings: on Zen 4 they take 0.6 of the time. Beside other operations
+    it is no gain.
     """
-    wide = any(m.name == "sum" and m.state == ("float64",) for m in fold.monoids)
-    few = sum(p.cost for p in fold.programs) <= _MAX_COST_OF_FUSED
-    return wide and few and {e for m in fold.monoids for e in m.elements} == {"float32"}
+    wide = all(m.name == "sum" and m.state == ("float64",) for m in fold.monoids)
+    alone = not fold.program.body and {*fold.program.inputs} == {"float32"}
+    return wide and alone and schedule.long
 
 
-def metadata_of(fold: Fold) -> list[str]:
+def metadata_of(fold: Fold, schedule: Schedule) -> list[str]:
     """As of all loops; where conversions of halves of vectors are faster, those are preferred."""
-    if not (_adds_wide(fold) and jit.halves_vectors()):
+    if not (_adds_wide(fold, schedule) and jit.halves_vectors()):
         return METADATA
     return [line.replace('width"="512"', 'width"="256"') for line in METADATA]
 
@@ -83,7 +81,7 @@ class NestPieces(LoopBuilder):
         if schedule.shape == "rows" and any(m.sought for m in fold.monoids):
             self.sought = [m.sought or m for m in fold.monoids]
         #: The register of a 1 that LLVM does not know, where sums are multiply-adds.
-        self.unit = "%unit" if _adds_wide(fold) else ""
+        self.unit = "%unit" if _adds_wide(fold, schedule) else ""
         #: Numbers that are the same for all lanes, by their addresses.
         self.loaded = dict[str, list[str]]()
 
