@@ -355,18 +355,15 @@ def _abs(node: Apply, parts: Parts) -> Scaled | None:
     return p if p.factor is None else replace(p, factor=abs(p.factor))
 
 
-def _sqr(node: Apply, parts: Parts) -> Scaled | None:
-    p = _only(parts)
-    return replace(
-        p, log=like(2, p.log) * p.log, factor=None if p.factor is None else sqr(p.factor)
-    )
+def _to_the(exponent: float, function: Callable[[Any], Variable]) -> Combined:
+    """The form of a square or a root."""
 
+    def form(node: Apply, parts: Parts) -> Scaled | None:
+        p = _only(parts)
+        factor = None if p.factor is None else function(p.factor)
+        return replace(p, log=like(exponent, p.log) * p.log, factor=factor)
 
-def _sqrt(node: Apply, parts: Parts) -> Scaled | None:
-    p = _only(parts)
-    return replace(
-        p, log=like(0.5, p.log) * p.log, factor=None if p.factor is None else sqrt(p.factor)
-    )
+    return form
 
 
 def _pow(node: Apply, parts: Parts) -> Scaled | None:
@@ -409,9 +406,9 @@ def _along(kind: type) -> Combined:
 
 
 COMBINATIONS: dict[type, Combined] = {
-    Neg: _neg, Mul: _mul, TrueDiv: _div, Inv: _inv, Add: _add, Sub: _add, Abs: _abs, Sqr: _sqr,
-    Sqrt: _sqrt, Pow: _pow, Sum: _sum, Prod: _along(Sum), CumProd: _along(CumSum), Max: _along(Max),
-    Min: _along(Min),
+    Neg: _neg, Mul: _mul, TrueDiv: _div, Inv: _inv, Add: _add, Sub: _add, Abs: _abs,
+    Sqr: _to_the(2, sqr), Sqrt: _to_the(0.5, sqrt), Pow: _pow, Sum: _sum, Prod: _along(Sum),
+    CumProd: _along(CumSum), Max: _along(Max), Min: _along(Min),
 }  # fmt: skip
 
 
