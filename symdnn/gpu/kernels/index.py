@@ -131,7 +131,7 @@ class ScatterKernel(CudaKernel[AdvancedIncSubtensor]):
         if prod(space.shape) == 0 or out.size == 0:
             return before + (_check_bounds(space) if how.checked else [])
         if op.set_instead_of_inc:
-            return before + _set(space, y, out, how)
+            return before + _set(space, y, how)
         return _increments(space, x, y, out, before, how)
 
     def writes_updates(self, call: Call[AdvancedIncSubtensor]) -> bool:
@@ -181,7 +181,7 @@ def _check_bounds(space: Space) -> list[KernelLaunch]:
     return [] if prod(space.shape) == 0 else indexed(["settle"], space, None)
 
 
-def _set(space: Space, y: View, out: View, how: How) -> list[KernelLaunch]:
+def _set(space: Space, y: View, how: How) -> list[KernelLaunch]:
     if prod(positions(space)) == 1:
         return indexed(["settle"], space, y, how=how)
     owners = scratch(0, "uint64", (prod(space.limits),))
