@@ -3,7 +3,7 @@
     python -m benchmarks.transforms.checkpoint [--device cpu|cuda] [--rounds 5] [--peers PYTHON]
 
 Two programs: a network of 48 layers (a product, a norm of rows, gelu, a sum), and a recurrence of
-1000 steps. Each runs plainly, in checkpoints by hand, and (the network) within a bound. ``--peers``
+1000 steps. Each runs plainly, in checkpoints by hand, and within a bound. ``--peers``
 is a Python that has torch and jax. A row has the memory of values and results of a call beside its
 arguments (symdnn: the plan's; torch and jax: growth of the process's largest resident memory, on a
 card their own counts) and the median of the processor's seconds of a call, on a
@@ -34,6 +34,8 @@ BATCH = {"cpu": 512, "cuda": 8192}
 STEPS, FEATURES, STATE, SEQUENCES, EVERY = 1000, 16, 256, 64, 32
 #: The loop within a quarter of the memory: this many segments of so many steps keep their states.
 KEPT_EVERY, KEPT = 25, {"cpu": 14, "cuda": 23}
+#: The bound on the loop's memory, in proportion to that of the plain one.
+QUARTER = 0.25
 #: Calls on a GPU that are not timed: graphs are captured, and kernels of loops made.
 _CAPTURING_CALLS = 6
 Run = Callable[[], Any]
@@ -86,7 +88,7 @@ def symdnn_runs(device: str, only: str = "") -> dict[str, tuple[Run, Callable[[]
         cost = (h**2).mean()
         return compiled([x], [cost, *symdnn.grad(cost, ws)], **words)
 
-    def loop(every: Any = None, **more: Any) -> Any:
+    def loop(every: Any = None, budget: int | None = None, **more: Any) -> Any:
         u, w = symdnn.shared(given["u"]), symdnn.shared(given["w"])
         steps, h0 = T.ftensor3("steps"), T.fmatrix("h0")
 
@@ -98,7 +100,7 @@ def symdnn_runs(device: str, only: str = "") -> dict[str, tuple[Run, Callable[[]
         else:
             h, _ = symdnn.scan_checkpoints(step, steps, h0, save_every_N=every, **more)
         cost = (h[-1] ** 2).sum()
-        return compiled([steps, h0], [cost, *symdnn.grad(cost, [u, w])])
+        return compiled([steps, h0], [cost, *symdnn.grad(cost, [u, w])], memory_budget=budget)
 
     def compiled(inputs: Any, outs: Any, **words: Any) -> Any:
         own = [symdnn.Out(v, borrow=device != "cpu") for v in outs]  # on the card, as the peers'
@@ -113,6 +115,11 @@ def symdnn_runs(device: str, only: str = "") -> dict[str, tuple[Run, Callable[[]
         bound = results + (plain.memory_report().peak - results) // 4
         return network(memory_budget=bound)
 
+    def loop_within() -> Any:
+        plain = loop()
+        plain(*arguments["loop"])
+        return loop(budget=int(plain.memory_report().peak * QUARTER))
+
     made: dict[str, Callable[[], Any]] = {
         "network/plain": network,
         f"network/parts of {PART}": lambda: network(PART),
@@ -122,6 +129,7 @@ def symdnn_runs(device: str, only: str = "") -> dict[str, tuple[Run, Callable[[]
         f"loop/a quarter, every {KEPT_EVERY}": lambda: loop(
             KEPT_EVERY, keep_last=KEPT[device], padding=False
         ),
+        "loop/memory_budget a quarter": loop_within,
         "loop/levels 10, 10": lambda: loop((10, 10)),
         "loop/10 states, by 10": lambda: loop(10, snapshots=10),
         "loop/30 states, by 1": lambda: loop(1, snapshots=30),
