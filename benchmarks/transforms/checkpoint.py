@@ -61,14 +61,16 @@ def data(device: str) -> dict[str, Any]:
 # -- symdnn ----------------------------------------------------------------------------------------
 
 
-def symdnn_runs(device: str, only: str = "") -> dict[str, tuple[Run, Callable[[], float]]]:
+def symdnn_runs(
+    device: str, only: str = "", tf32: bool = True
+) -> dict[str, tuple[Run, Callable[[], float]]]:
     """(a step, the bytes that it needs) of each variant whose name matches ``only``."""
     import symdnn
     import symdnn.tensor as T
 
     given = data(device)
     mode = symdnn.Mode(target=device)
-    symdnn.config.dnn.conv.allow_tf32 = device != "cpu"  # as the peers
+    symdnn.config.dnn.conv.allow_tf32 = tf32 and device != "cpu"  # as the peers
 
     def network(part: int | None = None, **words: Any) -> Any:
         ws = [symdnn.shared(w) for w in given["ws"]]
@@ -298,13 +300,14 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", default="", help="of symdnn's variants: names that match")
+    parser.add_argument("--float32", action="store_true", help="symdnn's products not in TF32")
     parser.add_argument("--peers", help="a Python that has torch and jax")
     parser.add_argument("--one", nargs=2, metavar=("WHO", "VARIANT"), help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.one:
         sys.stdout.write(json.dumps(peer(*args.one, args.device, args.rounds)) + "\n")
         return
-    entries = symdnn_runs(args.device, args.only)
+    entries = symdnn_runs(args.device, args.only, not args.float32)
     seconds = _timed({n: run for n, (run, _) in entries.items()}, args.rounds, args.device)
     rows = {n: (seconds[n], size()) for n, (_, size) in entries.items()}
     for name, (took, size) in rows.items():
