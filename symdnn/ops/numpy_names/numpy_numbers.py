@@ -19,7 +19,7 @@ from symdnn.ops.array.reduce import any as any_true
 from symdnn.ops.array.reduce import normal_axes
 from symdnn.ops.array.sort import argsort, sort
 from symdnn.ops.array.take import diff, take, take_along_axis
-from symdnn.ops.array.view import broadcast_to, moveaxis
+from symdnn.ops.array.view import broadcast_to, expand_dims, moveaxis
 from symdnn.ops.control.loops import while_loop
 from symdnn.ops.core.dtype import float_of, upcast
 from symdnn.ops.core.gradient_control import straight_through, zero_grad
@@ -340,9 +340,7 @@ def nanquantile(
     found = switch(count > 0, found, like(np.nan, found))
     found = moveaxis(found, -1, 0)
     if keepdims:
-        rest = iter(range(1, found.type.ndim))
-        found = found.dimshuffle([0, *("x" if d in where else next(rest)
-                                       for d in range(v.type.ndim))])  # fmt: skip
+        found = expand_dims(found, [1 + d for d in where])
     if at.type.ndim == 0:
         return found[0]
     return found.reshape((*dims_of(at), *dims_of(found)[1:]))
