@@ -189,8 +189,7 @@ class Function:
             if self._named:
                 self._named.check(values)
             run = partial(self._run_guarded, failed) if self._guarded else self._run_watched
-            if self._has_loops:
-                self._sizes = sizes_of_values(values)
+            self._sizes = sizes_of_values(values) if self._has_loops else None
             results = run(executor, values)
             if config.dnn.verbose:
                 self._printed_plans = print_new_plans(
