@@ -142,7 +142,7 @@ def test_sizes(sizes, rng):
 @pytest.mark.parametrize("features", [(20, 33), (64, 64), (72, 36)], ids=str)
 def test_ways_of_products(terms, tolerance, features, rng, monkeypatch):
     """By FMAs, of operands with TF32's digits, and of parts; all features at once or in pieces."""
-    monkeypatch.setattr(attention, "_terms", lambda call: terms)
+    monkeypatch.setattr(attention, "_terms", lambda: terms)
     how = Scores(right=0, bottom_right=True, extras=("mask",))
     sizes = (1, 2, 1, 66, 70, *features)
     check(how, extras_of(how, sizes, rng), sizes, rng=rng, tolerance=tolerance)
@@ -156,7 +156,7 @@ def test_terms_follow_the_card_and_the_flag(capability, flag, terms, monkeypatch
     device = None if capability is None else SimpleNamespace(capability=capability)
     monkeypatch.setattr(attention, "existing_context", lambda: device)
     with config.change_flags({"dnn.conv.allow_tf32": flag}):
-        assert attention._terms(None) == terms
+        assert attention._terms() == terms
 
 
 @needs_gpp
