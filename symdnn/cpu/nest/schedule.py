@@ -329,6 +329,14 @@ def _most_of_line(nest: Nest) -> int:
     return _SHORT_LINE if many and all(a.itemsize < 8 for a in nest.reads) else 0
 
 
+def _longest_short_axis(nest: Nest) -> int:
+    """The length up to which the rows of folds that are not simple are columns, where those that
+    are searched need no tiles: floats of 16 bits are converted twice then."""
+    if not _seeks(nest):
+        return _SHORT_AXIS
+    return _SHORT_AXIS - 1 if nest.reads[0].dtype in ("float16", "bfloat16") else _FEW
+
+
 def _axes(nest: Nest) -> _Axes:
     column, row = nest.kept[-1], nest.along[-1]
     columns, length = nest.sizes[column], nest.sizes[row]
@@ -350,7 +358,7 @@ def _axes(nest: Nest) -> _Axes:
         return _Axes("columns", column, row, unrolled=True)
     if not nest.fold.scan:
         across = [d for d in nest.kept if crossed(d)]
-        short_axis = _FEW if simple or _seeks(nest) else _SHORT_AXIS
+        short_axis = _FEW if simple else _longest_short_axis(nest)
         if across or (length <= short_axis and columns >= _MIN_TURNED and dense(row, column)):
             return _Axes("columns", across[-1] if across else column, row)
         if len(nest.along) > 1 and not ordered:

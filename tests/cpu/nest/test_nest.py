@@ -438,4 +438,6 @@ def test_places_of_extremes_are_looked_for_in_parts_of_lines(rng, dtype):
         reads = [(dtype, (length * number.itemsize, number.itemsize))]
         for lines in (7, 700):
             nest = reduction_nest(fold, (lines, length), (1,), reads, [("int64", (8,))])
-            assert (scheduled(nest.merged(), 1)[0].shape == "rows") == (length >= 64)
+            tiles = dtype in ("float16", "bfloat16") and lines == 700  # else converted twice
+            rows = length >= (128 if tiles else 64)
+            assert (scheduled(nest.merged(), 1)[0].shape == "rows") == rows
