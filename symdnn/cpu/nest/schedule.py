@@ -6,7 +6,8 @@ Four shapes of loops:
   are in memory, in the first cache; it goes along the folded axes, the last of which is the one of
   rows. Operands that are dense along the rows are turned into a tile first, but for an axis of a
   few numbers, all of which one iteration has: LLVM makes interleaved loads. Such a nest may have
-  its lanes along a folded axis: in the end they meet.
+  its lanes along a folded axis: in the end they meet. Of an axis between both a chunk has one
+  number, so that a lane's elements are in order.
 - ``rows``: a part of a row after the other, in registers. LLVM makes the vectors, since it may
   reorder the sums, products or extremes of a part: those of floats are in float64. Where an
   extreme is, is looked for in a part that has a better one than all before.
@@ -197,11 +198,15 @@ def scheduled(nest: Nest, threads: int) -> tuple[Schedule, dict[str, int]]:
     parts = prod(nest.sizes[d] for d in along) * parts_of_row
     groups = bands if shape == "lines" else outer * bands
     chunks, chunk = _chunks(nest, axes, outer, lanes if tiles else _MAX_BAND, parts)
+    between = prod(nest.sizes[d] for d in along if d > axes.row) if meet else 1
+    if between > 1:
+        chunks, chunk = parts // parts_of_row, parts_of_row
     words = {
         "tasks": groups * chunks, "one": 1, "C": chunks, "Q": chunk, "QT": parts,
         "S": parts_of_row, "seg": seg, "n": length, "m": columns, "W": band, "JB": bands,
         "F": chunks * bands if meet else chunks,
-        "NR": length * (columns if meet else 1), "NK": columns if meet else 1,
+        "NR": (length if between == 1 else 1) * (columns if meet else 1),
+        "NK": between * columns if meet else 1,
     }  # fmt: skip
     for mark, dims in (("k", kept), ("a", along)):
         words |= {f"{mark}n{i}": nest.sizes[d] for i, d in enumerate(dims) if i}
@@ -368,6 +373,8 @@ def _axes(nest: Nest) -> _Axes:
             ahead = nest.along[-2]
             if few or crossed(ahead) or (dense(ahead, row) and length >= _MIN_TURNED):
                 return _Axes("columns", row, ahead)
+            if len(nest.along) == 3 and dense(nest.along[0], row) and length >= _MIN_TURNED:
+                return _Axes("columns", row, nest.along[0])
     beside, ahead = (
         sum(abs(a.steps[d]) for a in nest.reads if nest.sizes[d] > 1) for d in (column, row)
     )
