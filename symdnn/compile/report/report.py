@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from symdnn.compile.plan.loop_budget import LoopWithin
 from symdnn.compile.plan.plan import Plan
 from symdnn.compile.plan.recompute import Recomputed
 from symdnn.compile.plan.result_block import made_bytes
@@ -215,7 +216,8 @@ class MemoryReport:
     the parameter cache (flag ``keep_prepared``). ``device`` is the use of a GPU by all functions,
     with the peak so far (:class:`symdnn.gpu.device.budget.MemoryUse`); None on a CPU and before the
     first call. ``recomputed`` says for each plan what it computes again for a ``memory_budget``
-    (:class:`symdnn.compile.plan.recompute.Recomputed`).
+    (:class:`symdnn.compile.plan.recompute.Recomputed`), and ``loops`` which loops run in segments
+    for it, at the sizes of the last call (:class:`symdnn.compile.plan.loop_budget.LoopWithin`).
     """
 
     plans: int
@@ -229,6 +231,7 @@ class MemoryReport:
     device: Any = None
     kept: int = 0
     recomputed: tuple[Recomputed, ...] = ()
+    loops: tuple[LoopWithin, ...] = ()
 
     def __str__(self) -> str:
         lines: list[str] = []
@@ -253,16 +256,19 @@ class MemoryReport:
                 f"constants                   {self.constants} bytes",
                 *lines,
                 *map(str, self.recomputed),
+                *map(str, self.loops),
             ]
         )
 
 
 def memory_report(
-    plans: Sequence[Plan], fgraph: FunctionGraph, shared: Iterable[Shared], device: object
-) -> MemoryReport:
+    plans: Sequence[Plan], fgraph: FunctionGraph, shared: Iterable[Shared], device: object,
+    peak: int = 0, loops: tuple[LoopWithin, ...] = (),
+) -> MemoryReport:  # fmt: skip
     """The memory report of a function, over the plans made so far.
 
-    ``shared`` are its shared variables, ``device`` is the memory used on its GPU, or None.
+    ``shared`` are its shared variables, ``device`` is the memory used on its GPU, or None. ``peak``
+    is that of the last call of a function with loops, ``loops`` what they do within a budget.
     """
     memories = [p.memory for p in plans]
     storages = {id(v.storage): v.storage for v in shared}
@@ -275,14 +281,13 @@ def memory_report(
         workspaces=max((sum(b.nbytes for b in m.workspaces.values()) for m in memories), default=0),
         shared=sum(_nbytes(s.shape, s.dtype) for s in storages.values()),
         constants=sum(v.data.nbytes for v in constants),
-        peak=max(
-            (p.memory.arena_bytes + (0 if _is_kept(p) else _made(p)) for p in plans), default=0
-        ),
+        peak=max((peak, *(p.memory.arena_bytes + (0 if _is_kept(p) else _made(p)) for p in plans))),
         device=device,
         kept=sum(_made(p) for p in plans if _is_kept(p)),
         recomputed=tuple(
             p.specialised.recomputed for p in plans if p.specialised.recomputed is not None
         ),
+        loops=loops,
     )
 
 
