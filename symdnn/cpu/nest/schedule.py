@@ -6,7 +6,8 @@ Four shapes of loops:
   are in memory, in the first cache; it goes along the folded axes, the last of which is the one of
   rows. Operands that are dense along the rows are turned into a tile first, but for an axis of a
   few numbers, all of which one iteration has: LLVM makes interleaved loads. Such a nest may have
-  its lanes along a folded axis: in the end they meet.
+  its lanes along a folded axis: in the end they meet. Of an axis between both a chunk has one
+  number, so that a lane's elements are in order.
 - ``rows``: a part of a row after the other, in registers. LLVM makes the vectors, since it may
   reorder the sums, products or extremes of a part: those of floats are in float64. Where an
   extreme is, is looked for in a part that has a better one than all before.
@@ -197,11 +198,15 @@ def scheduled(nest: Nest, threads: int) -> tuple[Schedule, dict[str, int]]:
     parts = prod(nest.sizes[d] for d in along) * parts_of_row
     groups = bands if shape == "lines" else outer * bands
     chunks, chunk = _chunks(nest, axes, outer, lanes if tiles else _MAX_BAND, parts)
+    between = prod(nest.sizes[d] for d in along if d > axes.row) if meet else 1
+    if between > 1:
+        chunks, chunk = parts // parts_of_row, parts_of_row
     words = {
         "tasks": groups * chunks, "one": 1, "C": chunks, "Q": chunk, "QT": parts,
         "S": parts_of_row, "seg": seg, "n": length, "m": columns, "W": band, "JB": bands,
         "F": chunks * bands if meet else chunks,
-        "NR": length * (columns if meet else 1), "NK": columns if meet else 1,
+        "NR": (length if between == 1 else 1) * (columns if meet else 1),
+        "NK": between * columns if meet else 1,
     }  # fmt: skip
     for mark, dims in (("k", kept), ("a", along)):
         words |= {f"{mark}n{i}": nest.sizes[d] for i, d in enumerate(dims) if i}
@@ -329,6 +334,14 @@ def _most_of_line(nest: Nest) -> int:
     return _SHORT_LINE if many and all(a.itemsize < 8 for a in nest.reads) else 0
 
 
+def _longest_short_axis(nest: Nest) -> int:
+    """The length up to which the rows of folds that are not simple are columns, where those that
+    are searched need no tiles: floats of 16 bits are converted twice then."""
+    if not _seeks(nest):
+        return _SHORT_AXIS
+    return _SHORT_AXIS - 1 if nest.reads[0].dtype in ("float16", "bfloat16") else _FEW
+
+
 def _axes(nest: Nest) -> _Axes:
     column, row = nest.kept[-1], nest.along[-1]
     columns, length = nest.sizes[column], nest.sizes[row]
@@ -350,7 +363,7 @@ def _axes(nest: Nest) -> _Axes:
         return _Axes("columns", column, row, unrolled=True)
     if not nest.fold.scan:
         across = [d for d in nest.kept if crossed(d)]
-        short_axis = _FEW if simple or _seeks(nest) else _SHORT_AXIS
+        short_axis = _FEW if simple else _longest_short_axis(nest)
         if across or (length <= short_axis and columns >= _MIN_TURNED and dense(row, column)):
             return _Axes("columns", across[-1] if across else column, row)
         if len(nest.along) > 1 and not ordered:
@@ -360,6 +373,8 @@ def _axes(nest: Nest) -> _Axes:
             ahead = nest.along[-2]
             if few or crossed(ahead) or (dense(ahead, row) and length >= _MIN_TURNED):
                 return _Axes("columns", row, ahead)
+            if len(nest.along) == 3 and dense(nest.along[0], row) and length >= _MIN_TURNED:
+                return _Axes("columns", row, nest.along[0])
     beside, ahead = (
         sum(abs(a.steps[d]) for a in nest.reads if nest.sizes[d] > 1) for d in (column, row)
     )
