@@ -159,10 +159,7 @@ class DataParallel:
                 bucket, total = [], 0
             held[dtype] = [*bucket, i], total + sizes[i]
         buckets += [bucket for bucket, _ in held.values()]
-        order = _large_not_last(buckets, sizes, limit)
-        if _joins_last(order, grads, sizes, limit):
-            return [*order[:-2], order[-2] + order[-1]]
-        return _small_last(order, sizes, limit)
+        return _small_last(_large_not_last(buckets, sizes, limit), sizes, limit)
 
 
 def _large_not_last(
@@ -213,24 +210,6 @@ def _small_last(buckets: Sequence[list[int]], sizes: Sequence[int], limit: int) 
     return [*first, *parts]
 
 
-def _joins_last(
-    buckets: Sequence[list[int]], grads: Sequence[Variable], sizes: Sequence[int], limit: int
-) -> bool:
-    """Whether a last bucket of few bytes, made soon after the one before it, moves with that.
-
-    Alone it would be exposed for its latency, behind the one before.
-    """
-    if len(buckets) < 2 or _bytes(buckets[-1], sizes) > limit / 8:
-        return False
-    if len({grads[i].type.dtype for b in buckets[-2:] for i in b}) > 1:
-        return False
-    depth = _depths(grads)
-    before, last = (max(depth.get(grads[i], 0) for i in b) for b in buckets[-2:])
-    return last - before <= _SOON * max(depth.values(), default=0)
-
-
-#: The share of the longest chain of nodes by which something is made soon after another thing.
-_SOON = 0.02
 #: A last bucket is divided where there are so many.
 _FEW_BUCKETS = 4
 

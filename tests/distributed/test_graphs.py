@@ -1,7 +1,5 @@
 """What one process can show of many: graphs, orders, buckets, references; no launcher."""
 
-from unittest import mock
-
 import numpy as np
 import pytest
 
@@ -10,10 +8,8 @@ import symdnn.distributed as dist
 import symdnn.tensor as T
 from symdnn import nn
 from symdnn.compile.nanguard import NanGuardMode
-from symdnn.compile.plan.comparison import _ended_early
 from symdnn.compile.program.agreement import agreed
 from symdnn.compile.program.overlap import overlapped
-from symdnn.distributed import gradients
 from symdnn.distributed.gradients import _large_not_last, _small_last, agreement
 from symdnn.errors import (
     DistributedError,
@@ -257,42 +253,6 @@ def test_steps_of_all_kinds_have_a_valid_order_on_a_gpu(of_three, monkeypatch, s
         place = {n: i for i, n in enumerate(segment.nodes)}
         for n in segment.nodes:
             assert all(v.owner not in place or place[v.owner] < place[n] for v in n.inputs)
-
-
-def test_what_ends_before_the_next_collective_of_its_group_is_known():
-    """Copy engines enqueue other ends later, and all ranks must do so alike."""
-    pair = Group((0, 1), "pair")
-
-    def begun(group):
-        x = T.vector()
-        start = StreamStart(group, AllReduce(group, "mean")).make_node(x)
-        return start, StreamWait(1).make_node(start.outputs[0], x)
-
-    (a, wait_a), (b, wait_b), (c, wait_c), (p, wait_p) = map(begun, (GROUP, GROUP, GROUP, pair))
-    assert _ended_early([a, b, wait_a, c, wait_b, wait_c]) == set()
-    assert _ended_early([a, wait_a, b, c, wait_b, wait_c]) == {a}
-    assert _ended_early([a, b, p, wait_p, c, wait_a, wait_b, wait_c]) == {b}
-    assert _ended_early([a, wait_a, p, wait_p]) == set()  # nothing of its group follows
-
-
-def test_a_large_bucket_and_a_small_one_behind_it_move_together(of_three):
-    """Where the small one is made soon after: alone it would be exposed."""
-    x = T.matrix("x")
-    shapes = [(64, 64)] * 4
-    ws = [
-        symdnn.shared(np.zeros(s, "float32"), name=f"w{i}", shape=s) for i, s in enumerate(shapes)
-    ]
-    b = symdnn.shared(np.zeros(64, "float32"), name="b", shape=(64,))
-    h = x + b
-    for w in ws:
-        h = T.tanh(T.dot(h, w))
-    grads = symdnn.grad(h.sum(), [*ws, b])
-    parallel = dist.DataParallel(bucket_bytes=64 * 64 * 4)
-    order = [[3], [2], [1], [0], [4]]
-    with mock.patch.object(gradients, "_SOON", 0.5):
-        assert parallel.buckets(grads, [*ws, b]) == [*order[:-2], [0, 4]]
-    with mock.patch.object(gradients, "_SOON", -1):
-        assert parallel.buckets(grads, [*ws, b]) == order
 
 
 def test_the_first_stream_does_not_wait_for_a_large_bucket_alone(of_three):

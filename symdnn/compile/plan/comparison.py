@@ -10,15 +10,13 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from symdnn.config import config
 from symdnn.errors import DistributedError
-from symdnn.graph.variable import Apply
 from symdnn.ops.collective.base import Collective
-from symdnn.ops.collective.overlapped import StreamStart, StreamWait
 from symdnn.world import process
 from symdnn.world.group import Group
 
@@ -122,15 +120,12 @@ class Compared:
         :class:`~symdnn.errors.CollectiveMismatch` where ranks differ.
         """
         lists: dict[Group | None, list[str]] = {}
-        nodes = specialised.segment.nodes
-        early = _ended_early(nodes) if str(config.distributed.cta_policy) == "zero" else set()
-        for node in nodes:
+        for node in specialised.segment.nodes:
             op = node.op
             if isinstance(op, Collective) and op.group.size > 1:
                 inputs = specialised.call(node).inputs
                 group = op.group if op.by_all else None
-                more = ", which ends before the next one begins" * (node in early)
-                lists.setdefault(group, []).append(op.text(inputs) + more)
+                lists.setdefault(group, []).append(op.text(inputs))
         for group, texts in lists.items():
             key = group, _digest(texts)
             if key in self._known:
@@ -181,27 +176,6 @@ class Compared:
             del self._kept[one]
             one.returned = False
         return set(gone)
-
-
-def _ended_early(nodes: Sequence[Apply]) -> set[Apply]:
-    """Collectives on a second stream whose end does not come behind the next one of their group.
-
-    The first stream waits for them before that, or one of another group is between. Copy engines
-    move the second halves of all others behind the first half of the next one.
-    """
-    moves = [n for n in nodes if isinstance(n.op, Collective | StreamWait)]
-    found: set[Apply] = set()
-    for i, node in enumerate(moves):
-        if not isinstance(node.op, StreamStart):
-            continue
-        for k, n in enumerate(moves[i + 1 :], i + 1):
-            same = isinstance(n.op, Collective) and n.op.group == node.op.group
-            if same or isinstance(n.op, Collective) or n.inputs[0].owner is node:
-                later = (m.op for m in moves[k:] if isinstance(m.op, Collective))
-                if not same and any(op.group == node.op.group for op in later):
-                    found.add(node)
-                break
-    return found
 
 
 def _digest(texts: list[str]) -> bytes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -29,8 +29,6 @@ class SideStream:
         #: By the key of :meth:`leave`: the event behind its work, and what that reads.
         #: No event: the work is on the first stream.
         self._left: dict[int, tuple[Any | None, Sequence[Any]]] = {}
-        #: The key of what :meth:`put_off` keeps, and what enqueues it.
-        self._late: tuple[int, Callable[[], None]] | None = None
 
     def enter(self) -> int:
         """Let later work here wait for all work of the first stream so far; the stream."""
@@ -46,17 +44,6 @@ class SideStream:
         checked(self._driver.cuEventRecord(event, self.stream))
         self._put(key, event, kept)
 
-    def put_off(self, key: int, end: Callable[[], None]) -> None:
-        """Work whose end, with its :meth:`leave`, is enqueued by the next :meth:`finish`, or when
-        it is to arrive."""
-        self._late = key, end
-
-    def finish(self) -> None:
-        """Enqueue what was put off."""
-        late, self._late = self._late, None
-        if late is not None:
-            late[1]()
-
     def came(self, key: int) -> None:
         """Work for which :meth:`arrive` need not wait: it was enqueued on the first stream."""
         self._put(key, None, ())
@@ -65,7 +52,6 @@ class SideStream:
     def apart(self) -> Iterator[None]:
         """The context of a call within another: all that has left is waited for, and may arrive
         after the call, whose work has keys of its own."""
-        self.finish()
         outer, self._left = self._left, {}
         for event, _ in outer.values():
             self._waited(event)
@@ -82,8 +68,6 @@ class SideStream:
 
     def arrive(self, key: int) -> None:
         """Let later work of the first stream wait for the work before ``leave(key)``."""
-        if self._late is not None and self._late[0] == key:
-            self.finish()
         event, _ = self._left.pop(key)
         self._waited(event)
 

@@ -109,25 +109,15 @@ class NcclKernel(Kernel[Collective]):
                     _copy_moved(env, inputs, xs)
                 stream = env.side.enter() if _overlaps() else env.stream
                 by = comm.engines if comm.engines and env.slots and env.captures else comm
-                beside, place = stream != env.stream, _place(outputs)
-                there = env.on(stream) if beside else env
-
-                def end() -> None:
-                    if env.slots:
-                        _copy_moved(there, outs, outputs)
-                    if beside:
-                        env.side.leave(place, inputs)
-
                 with process.current().blocking(words):
-                    if beside and goes_on and _gathers_later(by, op, env, xs):
-                        env.side.put_off(place, _begun(by, op, env, stream, xs, end))
-                        return
-                    if beside:
-                        env.side.finish()
                     run(by, env, stream, xs, outs)
-                end()
-                if beside and not goes_on:
-                    env.side.arrive(place)
+                if env.slots:
+                    _copy_moved(env if stream == env.stream else env.on(stream), outs, outputs)
+                if stream != env.stream:
+                    place = _place(outputs)
+                    env.side.leave(place, inputs)
+                    if not goes_on:
+                        env.side.arrive(place)
 
         return launch
 
@@ -212,30 +202,6 @@ def _all_reduce(op: AllReduce) -> Run:
         comm.all_reduce([x for x, _ in pairs], [out for _, out in pairs], op.op, stream)
 
     return run
-
-
-def _gathers_later(comm: NcclCommunicator, op: Any, env: LaunchEnv, xs: Sequence[RawArray]) -> bool:
-    """Whether the second half of a reduction, the gathering, comes behind the next collective's
-    first: copy engines move that while this one's parts are added and the ranks meet."""
-    return isinstance(op, AllReduce) and by_copies(comm, op, env, xs)
-
-
-def _begun(
-    comm: NcclCommunicator, op: AllReduce, env: LaunchEnv, stream: int, xs: Sequence[RawArray],
-    end: Callable[[], None],
-) -> Callable[[], None]:  # fmt: skip
-    """Enqueue the first half of a reduction by copies; what enqueues the second one, and ``end``.
-
-    All ranks have one order of halves: lists of collectives say whose results are read early.
-    """
-    x, out = regions(env, xs)
-    mine = reduce_by_copies(comm, op, env, stream, x, out, env.side.finish)
-
-    def gather() -> None:
-        comm.all_gather(mine, out, stream)
-        end()
-
-    return gather
 
 
 def _reduce(op: Reduce) -> Run:

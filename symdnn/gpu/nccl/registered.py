@@ -7,7 +7,7 @@ all-reduce, a gathering. Both moves take no thread blocks of the device.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -110,18 +110,13 @@ def _may_go_by_copies(op: Any, settings: Settings, dtypes: Sequence[str]) -> boo
 
 
 def reduce_by_copies(
-    comm: NcclCommunicator, op: Reducing, env: LaunchEnv, stream: int, x: RawArray, out: RawArray,
-    meanwhile: Callable[[], None] = lambda: None,
-) -> RawArray:  # fmt: skip
-    """Reduce this rank's part of ``x`` to ``out``, or to its place in it; where the part is.
-
-    ``meanwhile`` enqueues what comes between the exchange and the sum.
-    """
+    comm: NcclCommunicator, op: Reducing, env: LaunchEnv, stream: int, x: RawArray, out: RawArray
+) -> RawArray:
+    """Reduce this rank's part of ``x`` to ``out``, or to its place in it; where the part is."""
     ranks = comm.group.size
     count, itemsize = x.size // ranks, x.nbytes // max(x.size, 1)
     parts = RawArray(env.slots[-1], (x.size,), x.dtype)
     comm.all_to_all(x, parts, stream)
-    meanwhile()
     at = out.ptr + (comm.index * count * itemsize if out.size > count else 0)
     mine = RawArray(at, (count,), x.dtype)
     given = [RawArray(parts.ptr + r * count * itemsize, (count,), x.dtype) for r in range(ranks)]

@@ -81,15 +81,6 @@ class FakeSide:
     def leave(self, key, kept=()):
         self.asked.append(("leave", key))
 
-    def put_off(self, key, end):
-        self.asked.append(("put off", key))
-        self.late = end
-
-    def finish(self):
-        late, self.late = getattr(self, "late", None), None
-        if late is not None:
-            late()
-
     def came(self, key):
         self.asked.append(("came", key))
 

@@ -188,7 +188,6 @@ def on_ranks(
                 xs = [raw(x) for x in operands]
             env = environment(np.zeros(4, "int32"), slots=slots, captures=captures)
             NcclKernel().bind(call)(env, xs, places)
-            env.side.finish()
             found.append((own, places))
             kept += [block, operands]
         names = [c[0] for one in fake.launches[0] for c in one]
@@ -247,34 +246,6 @@ def test_registered_operands_give_what_the_reference_does(
         ]
         wanted = wanted[number]  # a bucket is one call
     assert names == wanted
-
-
-def test_a_gathering_comes_behind_the_exchange_of_the_next_reduction(monkeypatch):
-    """Or where its result is read, or before another collective: not behind all of that one."""
-    fake = Asked(2)
-    monkeypatch.setattr(nccl, "_binding", lambda: fake)
-    monkeypatch.setattr(
-        registered, "_launches", lambda *_: [SimpleNamespace(
-            enqueue=lambda env, addresses: fake.launches[0].append([("kernel", None)])
-        )]
-    )  # fmt: skip
-    fake.rank = 0
-    with config.change_flags({**FLAGS, "distributed.cta_policy": "zero"}):
-        with_engines(monkeypatch, 0)
-        x = np.zeros(40_000, "float32")
-        block = np.zeros(6 * x.nbytes, np.uint8)
-        slots = [block.ctypes.data + k * x.nbytes for k in (0, 1, 2)]
-        env = environment(np.zeros(4, "int32"), slots=slots)
-        out = type(raw(x))(slots[1], x.shape, "float32")
-        given = type(raw(x))(slots[0], x.shape, "float32")
-        for op in (AllReduce(GROUP, "mean"), AllReduce(GROUP, "mean"), AllGather(GROUP)):
-            call = call_of(StreamStart(GROUP, op), [x])
-            NcclKernel().bind(call)(env, [given], [out])
-    names = [c[0] for one in fake.launches[0] for c in one]
-    first, second = ["allto_all", "kernel"], ["allto_all", "all_gather", "kernel", "all_gather"]
-    assert names == [*first, *second, "all_gather"]
-    asked = [w if isinstance(w, str) else w[0] for w in env.side.asked]
-    assert asked == ["enter", "put off", "enter", "leave", "put off", "enter", "leave", "leave"]
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
