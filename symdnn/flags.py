@@ -353,9 +353,10 @@ WITHOUT_MEANING: dict[str, str] = {
 
 def nearest_flag(name: str) -> str:
     """The flag that ``name`` may have been meant to be; its last part alone is tried, too."""
-    longer = [flag for flag in FLAGS if len(name) > 3 and flag.startswith(name)]
+    current = [name for name, flag in FLAGS.items() if not flag.old]
+    longer = [flag for flag in current if len(name) > 3 and flag.startswith(name)]
     if longer:
         return longer[0]
     last = name.rpartition(".")[2]
-    tails = {flag.rpartition(".")[2]: flag for flag in reversed(FLAGS)}
-    return nearest(name, FLAGS) or tails.get(nearest(last, tails), "")
+    tails = {flag.rpartition(".")[2]: flag for flag in reversed(current)}
+    return nearest(name, current) or tails.get(nearest(last, tails), "")

@@ -41,7 +41,7 @@ from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.graph.values.strides import merged
 from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, AdvancedSubtensor
 from symdnn.ops.array.scatter_reduce import ScatterReduce
-from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.core.dtype import is_narrow_float, wide_float
 from symdnn.ops.core.scalar import Builder, ScalarProgram
 from symdnn.ops.lowered.gathered import AddGathered
 
@@ -60,7 +60,7 @@ _SORT_BYTES = 100_000_000
 def _sum_dtype(dtype: str) -> str:
     """The accumulator's dtype for increments of ``dtype``."""
     if TensorType(dtype).is_float:
-        return "float64" if dtype == "float64" else "float32"
+        return wide_float(dtype)
     if dtype in ("int64", "uint64", "uint32"):
         return dtype
     return "uint32" if dtype.startswith("u") else "int32"
@@ -131,7 +131,7 @@ class ScatterKernel(CudaKernel[AdvancedIncSubtensor]):
         if prod(space.shape) == 0 or out.size == 0:
             return before + (_check_bounds(space) if how.checked else [])
         if op.set_instead_of_inc:
-            return before + _set(space, y, out, how)
+            return before + _set(space, y, how)
         return _increments(space, x, y, out, before, how)
 
     def writes_updates(self, call: Call[AdvancedIncSubtensor]) -> bool:
@@ -181,7 +181,7 @@ def _check_bounds(space: Space) -> list[KernelLaunch]:
     return [] if prod(space.shape) == 0 else indexed(["settle"], space, None)
 
 
-def _set(space: Space, y: View, out: View, how: How) -> list[KernelLaunch]:
+def _set(space: Space, y: View, how: How) -> list[KernelLaunch]:
     if prod(positions(space)) == 1:
         return indexed(["settle"], space, y, how=how)
     owners = scratch(0, "uint64", (prod(space.limits),))
