@@ -1,7 +1,7 @@
 """Predicts a data parallel step on many GPUs, from the plan's own buckets.
 
     python -m benchmarks.scale [--gpus 8..4096] [--fabric nvlink+8x400g] [--case resnet64]
-        [--ms 10.1] [--check]
+        [--ms 10.1] [--copies] [--check]
 
 The training step is compiled for a described GPU and this many ranks, without the hardware. Its
 nodes get estimated shares of a step's measured time on one GPU (``--ms``; else a record's). Buckets
@@ -42,16 +42,22 @@ RECORDED_MS = {
     "gpt8": (16.78, "benchmarks/results/transformers-h200-2026-11-24.jsonl"),
 }
 #: The share of its speed that work has beside a transfer, whose blocks take processors of the card,
-#: and its memory's bandwidth: fitted to :data:`MEASURED_STEPS`.
-BESIDE = 0.2
+#: and its memory's bandwidth: fitted to :data:`MEASURED_STEPS`; and beside one by copy engines.
+BESIDE, BESIDE_COPIES = 0.3, 0.6
 #: (case, GPUs, milliseconds of a step of one card alone, together, record): weak scaling measured.
 MEASURED_STEPS = [
     ("resnet64", 2, 9.57, 10.00, "distributed-h200-x2-2026-11-29.jsonl"),
     ("gpt8", 2, 16.12, 17.70, "distributed-h200-x2-2026-11-29.jsonl"),
     ("resnet256", 2, 32.14, 33.29, "distributed-h200-x2-2026-11-29.jsonl"),
-    ("resnet64", 4, 9.28, 10.00, "distributed-h200-x4-2026-11-29.jsonl"),
-    ("gpt8", 4, 16.04, 18.36, "distributed-h200-x4-2026-11-29.jsonl"),
-    ("resnet256", 4, 30.85, 31.97, "distributed-h200-x4-2026-11-29.jsonl"),
+    ("resnet64", 4, 9.32, 10.01, "distributed-h200-x4-2026-11-29c.jsonl"),
+    ("gpt8", 4, 16.43, 18.36, "distributed-h200-x4-2026-11-29c.jsonl"),
+    ("resnet256", 4, 30.57, 31.69, "distributed-h200-x4-2026-11-29c.jsonl"),
+]
+#: The same with ``distributed.registered`` and ``distributed.cta_policy=zero``.
+MEASURED_BY_COPIES = [
+    ("resnet64", 4, 9.32, 9.69, "distributed-h200-x4-2026-11-29c.jsonl"),
+    ("gpt8", 4, 16.43, 17.61, "distributed-h200-x4-2026-11-29c.jsonl"),
+    ("resnet256", 4, 30.57, 31.38, "distributed-h200-x4-2026-11-29c.jsonl"),
 ]
 #: Bytes and time of the agreement before updates: two words in one launch.
 _AGREEMENT_BYTES = 20
@@ -137,44 +143,50 @@ def _nbytes(type_: Any) -> int:
     return count * int(type_.numpy.itemsize)
 
 
-def predicted(step: Step, ms: float, count: int, fabric: Fabric) -> tuple[float, float]:
+def predicted(
+    step: Step, ms: float, count: int, fabric: Fabric, beside: float | None = None
+) -> tuple[float, float]:
     """(milliseconds of the step, of all transfers): work stops at a wait until its bucket came, and
-    is slower while any is on its way."""
+    goes on with a share ``beside`` (None: ``BESIDE``) of its speed while any is on its way."""
+    share_beside = BESIDE if beside is None else beside
     clock = work = busy = moving = 0.0  # milliseconds; ``busy`` is the end of the last transfer
     arrived: dict[int, float] = {}
     starts = [(b.ready, 0, i) for i, b in enumerate(step.buckets)]
     for share, waits, i in sorted(
         [*starts, *((b.wanted, 1, i) for i, b in enumerate(step.buckets))]
     ):
-        clock, work = _worked(clock, share * ms - work, busy), share * ms
+        clock, work = _worked(clock, share * ms - work, busy, share_beside), share * ms
         if waits:
             clock = max(clock, arrived[i])
             continue
         took = step.buckets[i].seconds(count, fabric) * 1e3
         moving += took
         arrived[i] = busy = max(clock, busy) + took
-    clock = _worked(clock, ms - work, busy)
+    clock = _worked(clock, ms - work, busy, share_beside)
     agreement = fabric.all_reduce(_AGREEMENT_BYTES, count) * 1e3
     return clock + agreement, moving + agreement
 
 
-def _worked(clock: float, work: float, busy: float) -> float:
-    """When so much work is done that begins at ``clock``, with transfers until ``busy``."""
+def _worked(clock: float, work: float, busy: float, share: float) -> float:
+    """When so much work is done that begins at ``clock``, with transfers until ``busy``, beside
+    which it has this share of its speed."""
     beside = max(0.0, busy - clock)
-    if work <= beside * BESIDE:
-        return clock + work / BESIDE
-    return clock + work + beside * (1 - BESIDE)
+    if work <= beside * share:
+        return clock + work / share
+    return clock + work + beside * (1 - share)
 
 
 def check_steps() -> list[list[str]]:
     """Steps by the model beside measured ones."""
     body = [["GPUs", "case", "alone ms", "measured ms", "model ms", "error", "record"]]
     fabric = FABRICS["nvlink+8x400g"]
-    for case, count, alone, together, record in MEASURED_STEPS:
-        found, _ = predicted(planned(case, count, fabric), alone, count, fabric)
+    measured = [(m, BESIDE, "") for m in MEASURED_STEPS]
+    measured += [(m, BESIDE_COPIES, ", copy engines") for m in MEASURED_BY_COPIES]
+    for (case, count, alone, together, record), beside, more in measured:
+        found, _ = predicted(planned(case, count, fabric), alone, count, fabric, beside)
         times = [f"{ms:.2f}" for ms in (alone, together, found)]
         error = f"{100 * (found / together - 1):+.1f} %"
-        body.append([f"{count}", case, *times, error, record])
+        body.append([f"{count}", case + more, *times, error, record])
     return body
 
 
@@ -197,6 +209,7 @@ def main() -> None:
     parser.add_argument("--fabric", choices=FABRICS, default="nvlink+8x400g")
     parser.add_argument("--case", choices=RECORDED_MS, default="resnet64")
     parser.add_argument("--ms", type=float, help="of a step on one GPU; else a record's")
+    parser.add_argument("--copies", action="store_true", help="copy engines move the bytes")
     parser.add_argument("--check", action="store_true")
     given = parser.parse_args()
     if given.check:
@@ -208,7 +221,7 @@ def main() -> None:
     body = [["GPUs", "step ms", "exposed ms", "moving ms", "buckets", "scaling"]]
     for count in _counts(given.gpus):
         step = planned(given.case, count, fabric)
-        total, moving = predicted(step, ms, count, fabric)
+        total, moving = predicted(step, ms, count, fabric, BESIDE_COPIES if given.copies else None)
         cells = [f"{total:.2f}", f"{total - ms:.2f}", f"{moving:.2f}", f"{len(step.buckets)}"]
         body.append([f"{count}", *cells, f"{100 * ms / total:.1f} %"])
     print("\n".join(table(body)))

@@ -115,8 +115,8 @@ def with_rows(
 def parted(g: Variable, v: Shared, ranks: int, dtype: Any) -> Parted:
     """The parts of the gradient ``g`` of ``v``, which so many ranks average in a NumPy ``dtype``.
 
-    Rows are gathered where that moves fewer bytes than the average of a table, as far as is known
-    when a function is compiled.
+    Rows are gathered where that moves fewer bytes than the average of a table (half as many where
+    there is a dense part), as far as is known when a function is compiled.
     """
     dense, rows = _terms(g)
     if not rows:
@@ -130,11 +130,12 @@ def parted(g: Variable, v: Shared, ranks: int, dtype: Any) -> Parted:
         said = f"{name}: averaged as a whole, since the number of its rows is not known"
     else:
         table = math.prod(v.storage.shape) * dtype.itemsize
-        moved, whole = (
-            n / 1e6 for n in (sum(r.nbytes(v, dtype.itemsize) for r in rows) * ranks, 2 * table)
-        )
-        words = f"{moved:.3g} MB of all ranks' rows, {whole:.3g} MB as a whole"
-        if moved < whole:
+        # An average moves each byte twice. A dense part moves besides: that less is exposed is
+        # worth half of that.
+        most = (table if dense else 2 * table) / 1e6
+        moved = sum(r.nbytes(v, dtype.itemsize) for r in rows) * ranks / 1e6
+        words = f"{moved:.3g} MB of all ranks' rows, of at most {most:.3g}"
+        if moved < most:
             total = sum(dense[1:], dense[0]) if dense else None
             return Parted(total, tuple(rows), f"{name}: rows are gathered: {words}", counts)
         said = f"{name}: averaged as a whole: {words}"

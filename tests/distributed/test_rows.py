@@ -115,12 +115,14 @@ def test_where_rows_are_not_fewer_or_not_known_the_whole_is_averaged():
     k = T.lvector("k")
     w = table()
     few = T.tensor("int64", (26,), name="few")  # their numbers count, too
-    for rows, said in ((i, "MB as a whole"), (few, "MB as a whole"), (k, "is not known")):
+    for rows, said in ((i, "of at most"), (few, "of at most"), (k, "is not known")):
         (node,) = collectives(untied(w, rows), w)
         assert isinstance(node.op, AllReduce)
         assert "table: averaged as a whole" in node.hints.name
         assert said in node.hints.name
     fewer = T.tensor("int64", (13,), name="fewer")
+    both = untied(w, fewer) + T.exp(w).sum()  # a dense part moves besides
+    assert [type(n.op) for n in collectives(both, w)] == [AllReduce]
     assert [type(n.op) for n in collectives(untied(w, fewer), w)] == [AllGather] * 2
     with symdnn.config.change_flags({"distributed.gather_rows": False}):
         (node,) = collectives(untied(w, fewer), w)
