@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
 from symdnn.compile.execute.as_whole import AsWhole
@@ -11,10 +11,13 @@ from symdnn.compile.execute.joined import Joined
 from symdnn.compile.execute.loop import LoopRunner
 from symdnn.compile.execute.retry import run_segment
 from symdnn.compile.execute.targets import Devices
+from symdnn.compile.plan.call_memory import call_memory, dead_after
+from symdnn.compile.plan.loop_budget import LoopWithin
 from symdnn.compile.plan.plan import Plan, PlanCache
 from symdnn.compile.program.host import HostProgram
 from symdnn.compile.program.parameter_cache import ParameterCache
 from symdnn.compile.program.program import If, Loop, Program, Region, Segment
+from symdnn.errors import SymdnnError
 from symdnn.graph.kernel import Versions
 from symdnn.graph.place import HOST, Place
 from symdnn.graph.runtime import Runtime, Watcher
@@ -42,8 +45,10 @@ class Executor:
         self.keeps = bool(self._kept)
         versions = {v: tell for k in self._kept for v, tell in k.state.versions().items()}
         self._runners = [_runner(r, devices, versions) for r in program.called_regions]
+        #: For each region the values that nothing reads after it: their memory is free then.
+        self._dead = dead_after(program, program.called_regions)
         joins = not inside and Joined.may_run(program, devices.main)
-        self._joined = Joined(program, self._runners, devices.main) if joins else None
+        self._joined = Joined(program, self._runners, self._dead, devices.main) if joins else None
         whole = not inside and AsWhole.may_run(program, devices.main)
         self._whole = AsWhole(program, self._runners, devices.main) if whole else None
 
@@ -56,13 +61,25 @@ class Executor:
         whole = self._whole if watcher is None else None
         if whole is not None and (found := whole.run(values)) is not None:
             return found
-        for runner in self._runners:
+        for runner, dead in zip(self._runners, self._dead):
             runner.run(values, watcher)
+            for v in dead:
+                values.pop(v, None)
         place = self.runtime if self.inside else None
         outputs = [_value(v, values, place) for v in self.program.outputs]
         if whole is not None:
             whole.learn(outputs)
         return outputs
+
+    def of_last_call(self, sizes: Any) -> tuple[int, tuple[LoopWithin, ...]]:
+        """The bytes of a call of these shapes and integers, and what its loops do for a budget.
+
+        0 where sizes follow from data, or are None.
+        """
+        if sizes is not None:
+            with suppress(SymdnnError, KeyError):
+                return call_memory(self.program, *sizes).peak, ()
+        return 0, ()
 
     @property
     def is_current(self) -> bool:
