@@ -18,7 +18,7 @@ from typing import Any
 __all__ = ["LATE_S", "children", "work"]
 
 #: Seconds that a process may need longer than it was given to prepare a row.
-LATE_S = 15.0
+LATE_S = 10.0
 Child = subprocess.Popen[bytes]
 _READY, _GO, _ROW = "in turn: ready", "in turn: go", "in turn: row "
 

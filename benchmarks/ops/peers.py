@@ -12,6 +12,7 @@ results; a copy of as many is measured beside it.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import json
 import re
@@ -19,6 +20,7 @@ import sys
 import time
 import types
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +39,10 @@ __all__ = ["main", "nest_row", "report", "retold"]
 
 #: Seconds that a row may take: its arrays, its numbers in float64, what is compiled.
 _ROW_S = 20.0
-#: Seconds of a peer's first call.
-_FIRST_S = 6.0
+#: Seconds of a peer's first call, and of one with small arrays.
+_FIRST_S, _SMALL_S = 6.0, 1.0
+#: Seconds of a call that is timed once.
+_LONG_CALL_S = 0.1
 #: Seconds of a side's calls that are timed, and of those before.
 _TIMED_S, _WARM_S = 0.03, 0.01
 
@@ -109,7 +113,7 @@ class _Worker:
         limit = min(seconds, _ROW_S)
         try:
             with time_limit(limit, NotThere(f"it takes longer than {limit:.0f} s")):
-                return row, self.run_of.prepared(nest_row(row)), ""
+                return row, self.run_of.prepared(nest_row(row, sided=True)), ""
         except NotThere as reason:
             return row, None, str(reason).splitlines()[0][:90]
         except Exception as error:
@@ -133,6 +137,13 @@ class _Worker:
         return record
 
     def _ms(self, call: Any) -> float:
+        self.run_of.sync()
+        begin = time.perf_counter()
+        call()
+        self.run_of.sync()
+        once = time.perf_counter() - begin
+        if once > _LONG_CALL_S:
+            return 1e3 * once
         return float(
             pcommon.time_loop(call, self.run_of.sync, min_t=_TIMED_S, warm_t=_WARM_S)["ms"]
         )
@@ -191,10 +202,16 @@ def _ratio(value: float) -> str:
 # -- rows as programs -----------------------------------------------------------------------------
 
 
-def nest_row(row: Row) -> Nest:
-    """The row for :mod:`benchmarks.cpu.nest`; raises :class:`NotThere` where there is none."""
+def nest_row(row: Row, sided: bool = False) -> Nest:
+    """The row for :mod:`benchmarks.cpu.nest`; raises :class:`NotThere` where there is none.
+
+    With ``sided`` there is none that no peer runs. That is tried with small arrays.
+    """
+    sides = _sides(row) if sided else {"torch", "jax"}
+    if not sides:
+        raise NotThere("no peer runs it")
     given = operands(row)
-    wrt = [i for i, a in enumerate(given.record) if a.dtype.kind in "fV"]
+    wrt = _floats(given.record)
     arrays = tuple((lambda a=a: a) for a in given.arrays)
     count, turned = len(given.record), given.turned
 
@@ -208,9 +225,36 @@ def nest_row(row: Row) -> Nest:
         return Lop(outs, [own[i] for i in wrt], xs[count:], disconnected_inputs="ignore")
 
     return Nest(
-        row.id, arrays, ours, torch=_torch(row, turned, wrt), jax=_jax(row, turned, wrt),
-        static=True,
+        row.id, arrays, ours, static=True,
+        torch=_torch(row, turned, wrt) if "torch" in sides else None,
+        jax=_jax(row, turned, wrt) if "jax" in sides else None,
     )  # fmt: skip
+
+
+def _floats(arrays: Iterable[Any]) -> list[int]:
+    """The numbers of the operands that have gradients."""
+    return [i for i, a in enumerate(arrays) if a.dtype.kind in "fV"]
+
+
+def _sides(row: Row) -> set[str]:
+    """Which peers run the row's formula: JAX traces it, PyTorch runs it, in float64."""
+    given = operands(replace(row, size="small"))
+    wide = [a.astype("float64") if i in _floats(given.arrays) else a
+            for i, a in enumerate(given.arrays)]  # fmt: skip
+    wrt, found = _floats(given.record), set()
+    if (traced := _jax(row, given.turned, wrt)) is not None:
+        import jax
+
+        with contextlib.suppress(Exception), time_limit(_SMALL_S, TimeoutError()):
+            jax.eval_shape(traced, *wide)
+            found.add("jax")
+    if (run := _torch(row, given.turned, wrt)) is not None:
+        import torch
+
+        with contextlib.suppress(Exception), time_limit(_SMALL_S, TimeoutError()):
+            run(*map(torch.from_numpy, wide))
+            found.add("torch")
+    return found
 
 
 def _jax(row: Row, turned: list[bool], wrt: list[int]) -> Callable[..., Any] | None:

@@ -51,6 +51,8 @@ _MOST_INDICES = 64
 #: not end can be interrupted between launches, and steps in one launch at least.
 _WORK_AT_ONCE, _LEAST_AT_ONCE = 1 << 22, 64
 _FIRST_CAPACITY_STEPS = 256
+#: Statements of a function at most: of more, its loops are compiled apart, which takes less time.
+_MOST_STATEMENTS = 300
 _whole, _deterministic = config.reader("gpu.whole_loops"), config.reader("deterministic")
 
 
@@ -91,6 +93,8 @@ class GpuLoopFunction:
             body = bounded(program.loop.body, work)
             if work_of(body) > _WORK_AT_ONCE:
                 raise NotLowered("it is large")
+            if sum(1 for _ in program.statements()) > _MOST_STATEMENTS:
+                raise NotLowered("it is long")
             program = replace(program, loop=replace(program.loop, body=body))
         _check(program)
         self.device, self.op, self.roles, self._values = device, op, code.roles, code.values

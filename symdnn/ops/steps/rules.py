@@ -127,6 +127,8 @@ def _along(view: View, sizes: Sequence[int], along: Sequence[int]) -> View:
 
 def _cumulative(block: Block, node: Apply) -> list[Statement] | None:
     op: Any = node.op
+    if node.inputs[0].type.is_complex:
+        return None
     fold = scan_fold(op, node.inputs[0].type.dtype, True).stepwise()
     if fold.result_dtypes != tuple(v.type.dtype for v in node.outputs):
         return None

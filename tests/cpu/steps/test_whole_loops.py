@@ -274,3 +274,9 @@ def test_large_steps_of_one_thread_are_compiled(ran):
         f = symdnn.jit(lambda x: control.fori_loop(0, 9, lambda i, v: T.sin(v), x))
         np.testing.assert_allclose(f(np.ones(100_000)), f(np.ones(1))[0])
     assert ran["fori_loop"] == 2
+
+
+def test_running_sums_of_complex_numbers_stay_steps(ran):
+    make = lambda: lambda z: control.fori_loop(0, 3, lambda i, v: T.cumsum(v * 0.5), z)  # noqa: E731
+    agree(make, np.exp(1j * np.arange(4)))
+    assert any("refused" in name for name in ran), ran
