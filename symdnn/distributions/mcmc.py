@@ -270,7 +270,7 @@ def _nuts_move(
         size = T.left_shift(T.constant(np.int64(1)), state["depth"])
         stops = T.or_(leaf["diverging"], leaf["turned"])
         whole = T.and_(T.ge(sub["leaf"], size), T.invert(stops))
-        tree = _merged(uniform[2], state["tree"], sub, inverse_mass)
+        tree = _merged(uniform[2], state["tree"], sub)
         found = {
             "tree": _chosen(whole, tree, state["tree"]),
             "sub": {**sub, "leaf": T.switch(whole, 0, sub["leaf"])},
@@ -365,7 +365,7 @@ def _turns(left: Any, right: Any, total: Any, inverse_mass: Any) -> Any:
     return T.or_(T.le((left * middle).sum(-1), 0), T.le((right * middle).sum(-1), 0))
 
 
-def _merged(uniform: Any, tree: Values, sub: Values, inverse_mass: Any) -> Values:
+def _merged(uniform: Any, tree: Values, sub: Values) -> Values:
     """The tree with a whole subtree, whose choice is preferred."""
     forwards = sub["forwards"]
     taken = T.log(uniform) < sub["weight"] - tree["weight"]

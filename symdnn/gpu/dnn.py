@@ -182,7 +182,7 @@ def _is_full(border_mode: object) -> bool:
     return isinstance(border_mode, str) and border_mode == "full"
 
 
-def _is_valid(border_mode: BorderMode, ndim: int) -> bool:
+def _is_valid(border_mode: BorderMode) -> bool:
     if isinstance(border_mode, str):
         return border_mode == "valid"
     return bool(np.all(np.asarray(border_mode) == 0))
@@ -200,7 +200,7 @@ def _conv(
     plain = set(steps) == {1} and num_groups == 1
     if (
         plain and set(spread) == {1} and direction_hint == "bprop weights"
-        and _is_valid(border_mode, ndim)
+        and _is_valid(border_mode)
     ):  # fmt: skip
         return _as_grad_weight(name, ndim, x, w, flip, algo, precision)
     if plain and _is_full(border_mode) and direction_hint != "forward!":

@@ -6,7 +6,7 @@ integer scalar variables the graph that computes them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 from operator import index
 from typing import TYPE_CHECKING, Any, TypeVar, overload
@@ -144,24 +144,22 @@ def at_least_zero(d: Dim) -> Dim:
 
 def dim_max(a: Dim, b: Dim) -> Dim:
     """The larger of two dimensions."""
-    if a is b:
-        return a
-    if isinstance(a, Unknown) or isinstance(b, Unknown):
-        return Unknown()
-    if isinstance(a, Variable) or isinstance(b, Variable):
-        return operator("maximum")(a, b)
-    return max(a, b)
+    return _extreme("maximum", max, a, b)
 
 
 def dim_min(a: Dim, b: Dim) -> Dim:
     """The smaller of two dimensions."""
+    return _extreme("minimum", min, a, b)
+
+
+def _extreme(name: str, of_ints: Callable[[int, int], int], a: Dim, b: Dim) -> Dim:
     if a is b:
         return a
     if isinstance(a, Unknown) or isinstance(b, Unknown):
         return Unknown()
     if isinstance(a, Variable) or isinstance(b, Variable):
-        return operator("minimum")(a, b)
-    return min(a, b)
+        return operator(name)(a, b)
+    return of_ints(a, b)
 
 
 def dim_where(condition: Variable | bool, a: Dim, b: Dim) -> Dim:

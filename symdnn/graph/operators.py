@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from symdnn.graph.pattern import Pattern
     from symdnn.graph.variable import Variable
 
-__all__ = ["TensorMethods", "apply", "install_methods", "install_operators", "operator"]
+__all__ = [
+    "TensorMethods", "apply", "install_methods", "install_operators", "operator", "or_zeros",
+]  # fmt: skip
 
 #: Builders whose result is no variable.
 _Others = Literal[
@@ -68,6 +70,12 @@ def operator(name: str) -> Callable[..., Any]:
         )
         advice = advice if _table else "import symdnn first"
         raise SymdnnError(f"no operator {name!r} is installed; {advice}") from None
+
+
+def or_zeros(tangents: Sequence[Variable | None], values: Sequence[Variable]) -> list[Variable]:
+    """Tangents of ``values``, with zeros for those that are None."""
+    zeros = operator("zeros_like")
+    return [zeros(v) if t is None else t for t, v in zip(tangents, values, strict=True)]
 
 
 #: Binary operators of Python: the method that the other operand may have.

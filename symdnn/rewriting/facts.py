@@ -254,6 +254,12 @@ def all_ones(v: Variable) -> bool:
     return all(d == 1 for d in v.type.shape)
 
 
+def only_axis(v: Variable) -> int | None:
+    """The only dimension that is not statically 1; None if all are, or several are not."""
+    axes = [i for i, d in enumerate(v.type.shape) if d != 1]
+    return axes[0] if len(axes) == 1 else None
+
+
 def broadcast_axis(p: Variable, x: Variable, axes: Collection[int]) -> int | None:
     """An axis along which a parameter of a normalisation of ``x`` over ``axes`` broadcasts though
     the statistics do not; None if there is none."""

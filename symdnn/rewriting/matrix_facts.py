@@ -195,7 +195,7 @@ def _masked(condition: Variable) -> str | None:
     """The triangle where a comparison of row and column numbers holds, up to the diagonal."""
     if not made_by(condition, Ge, Gt, Le, Lt):
         return None
-    x, y = (_place(w, condition.type.ndim) for w in node_of(condition).inputs)
+    x, y = (_place(w) for w in node_of(condition).inputs)
     if x is None or y is None or {x[0], y[0]} != {"row", "column"}:
         return None
     greater = made_by(condition, Ge, Gt)
@@ -209,11 +209,11 @@ def _is_identity(condition: Variable) -> bool:
     """Whether a comparison holds on the diagonal alone."""
     if not made_by(condition, Eq):
         return False
-    x, y = (_place(w, condition.type.ndim) for w in node_of(condition).inputs)
+    x, y = (_place(w) for w in node_of(condition).inputs)
     return x is not None and y is not None and x[0] != y[0] and x[1] == y[1]
 
 
-def _place(v: Variable, ndim: int) -> tuple[str, int] | None:
+def _place(v: Variable) -> tuple[str, int] | None:
     """``("row", k)`` for row numbers plus k, broadcast over columns; or ``("column", k)``."""
     offset = 0
     while made_by(v, Add):

@@ -316,27 +316,17 @@ def _inv(node: Apply, parts: Parts) -> Scaled | None:
 
 
 def _add(node: Apply, parts: Parts) -> Scaled | None:
-    a, b = parts
-    if (a is None or b is None) and not _traits(parts)[0]:
+    traits = _traits(parts)
+    if None in parts and not traits[0]:
         return None  # a sum of an exponential that cannot overflow and another value
     (za, fa), (zb, fb) = (_split(p, v) for p, v in zip(parts, node.inputs))
-    traits = _traits(parts)
-    if fa is None and fb is None and za is not None and zb is not None:
-        if number(za) == 0 or number(zb) == 0:
-            return Scaled(softplus(za if number(zb) == 0 else zb), None, *traits)
-        return Scaled(logaddexp(za, zb), None, *traits)
-    return _weighted(node, (za, fa), (zb, fb), traits)
-
-
-def _sub(node: Apply, parts: Parts) -> Scaled | None:
-    a, b = parts
-    if (a is None or b is None) and not _traits(parts)[0]:
-        return None
-    (za, fa), (zb, fb) = (_split(p, v) for p, v in zip(parts, node.inputs))
-    traits = _traits(parts)
-    if fa is None and fb is None and za is not None and zb is not None:
+    if fa is not None or fb is not None or za is None or zb is None:
+        return _weighted(node, (za, fa), (zb, fb), traits)
+    if isinstance(node.op, Sub):
         return Scaled(maximum(za, zb), _gap(za - zb), *traits)
-    return _weighted(node, (za, fa), (zb, fb), traits)
+    if number(za) == 0 or number(zb) == 0:
+        return Scaled(softplus(za if number(zb) == 0 else zb), None, *traits)
+    return Scaled(logaddexp(za, zb), None, *traits)
 
 
 Pair = tuple[Variable | None, Variable | None]
@@ -365,18 +355,15 @@ def _abs(node: Apply, parts: Parts) -> Scaled | None:
     return p if p.factor is None else replace(p, factor=abs(p.factor))
 
 
-def _sqr(node: Apply, parts: Parts) -> Scaled | None:
-    p = _only(parts)
-    return replace(
-        p, log=like(2, p.log) * p.log, factor=None if p.factor is None else sqr(p.factor)
-    )
+def _to_the(exponent: float, function: Callable[[Any], Variable]) -> Combined:
+    """The form of a square or a root."""
 
+    def form(node: Apply, parts: Parts) -> Scaled | None:
+        p = _only(parts)
+        factor = None if p.factor is None else function(p.factor)
+        return replace(p, log=like(exponent, p.log) * p.log, factor=factor)
 
-def _sqrt(node: Apply, parts: Parts) -> Scaled | None:
-    p = _only(parts)
-    return replace(
-        p, log=like(0.5, p.log) * p.log, factor=None if p.factor is None else sqrt(p.factor)
-    )
+    return form
 
 
 def _pow(node: Apply, parts: Parts) -> Scaled | None:
@@ -419,9 +406,9 @@ def _along(kind: type) -> Combined:
 
 
 COMBINATIONS: dict[type, Combined] = {
-    Neg: _neg, Mul: _mul, TrueDiv: _div, Inv: _inv, Add: _add, Sub: _sub, Abs: _abs, Sqr: _sqr,
-    Sqrt: _sqrt, Pow: _pow, Sum: _sum, Prod: _along(Sum), CumProd: _along(CumSum), Max: _along(Max),
-    Min: _along(Min),
+    Neg: _neg, Mul: _mul, TrueDiv: _div, Inv: _inv, Add: _add, Sub: _add, Abs: _abs,
+    Sqr: _to_the(2, sqr), Sqrt: _to_the(0.5, sqrt), Pow: _pow, Sum: _sum, Prod: _along(Sum),
+    CumProd: _along(CumSum), Max: _along(Max), Min: _along(Min),
 }  # fmt: skip
 
 

@@ -42,13 +42,12 @@ class Question(ABC, Generic[C]):
     waits: bool = True
     #: Whether it warns, once, if no candidate is usable.
     warns: bool = True
-
-    @abstractmethod
-    def key(self) -> Record | None:
-        """Everything that the answer depends on, as JSON values; None if it cannot be stored.
-
-        That is the signature, the device, and the versions of driver and libraries.
-        """
+    #: Everything that the answer depends on, as JSON values: the signature, the device, the
+    #: versions of driver and libraries. None if it cannot be stored.
+    key: Record | None = None
+    #: The question of the block list (:mod:`symdnn.tuning.blocked`): the library, its version, the
+    #: architecture and the operation. None: it has none.
+    fault: Record | None = None
 
     @abstractmethod
     def measured(self) -> tuple[list[Attempt[C]], str]:
@@ -62,27 +61,20 @@ class Question(ABC, Generic[C]):
     def revived(self, record: Record) -> Attempt[C] | None:
         """The candidate of a stored record; None if the library does not support it any more."""
 
-    def fault(self) -> Record | None:
-        """The question of the block list (:mod:`symdnn.tuning.blocked`); None: it has none.
-
-        That is the library, its version, the architecture and the operation.
-        """
-        return None
-
     def identity(self, candidate: C) -> Any:
         """What identifies a candidate on the block list, as JSON values."""
         return str(candidate)
 
     def is_blocked(self, candidate: C) -> bool:
         """Whether a candidate is on the block list."""
-        fault = self.fault()
-        return fault is not None and blocked.error_of(fault, self.identity(candidate)) is not None
+        fault, which = self.fault, self.identity(candidate)
+        return fault is not None and blocked.error_of(fault, which) is not None
 
     def block(self, wrong: Attempt[C]) -> None:
         """Put the candidate of a wrong result on the block list."""
-        fault, c = self.fault(), wrong.candidate
-        if fault is not None:
-            blocked.add(fault, self.identity(c), _name(c), wrong.error or 0.0, wrong.problem)
+        c = wrong.candidate
+        if self.fault is not None:
+            blocked.add(self.fault, self.identity(c), _name(c), wrong.error or 0.0, wrong.problem)
 
     def attempts(
         self, bench: Bench[C], candidates: Iterable[C], limits: Limits | None = None
@@ -120,15 +112,7 @@ class Answer(Generic[C]):
 
 def answer(question: Question[C]) -> Answer[C] | None:
     """The answer, stored or measured now; None if nothing could be measured, or may be."""
-
-    def best(measured: Sequence[Attempt[C]]) -> list[Attempt[C]]:
-        found = best_of(measured, question.by)
-        return [] if found is None else [found]
-
-    settled = _settled(
-        question, question.family, best, lambda found: question.record(found[0]),
-        lambda record: _known([question.revived(record)]),
-    )  # fmt: skip
+    settled = _settled(question)
     if settled is None:
         return None
     attempts, measured, by_other = settled
@@ -146,65 +130,40 @@ def table(question: Question[C]) -> list[Attempt[C]]:
 
     Only those of which none is better in time, workspace, error and energy than another.
     """
-
-    def no_worse(measured: Sequence[Attempt[C]]) -> list[Attempt[C]]:
-        usable = [a for a in measured if a.usable]
-        return [usable[i] for i in front([_coordinates(a) for a in usable])] if usable else []
-
-    def written(ways: Sequence[Attempt[C]]) -> Record:
-        return {"name": f"{len(ways)} ways", "ways": [question.record(a) for a in ways]}
-
-    settled = _settled(
-        question, f"{question.family}, all ways", no_worse, written,
-        lambda record: _known(map(question.revived, record.get("ways", ()))),
-    )  # fmt: skip
+    settled = _settled(question, every=True)
     return [] if settled is None else settled[0]
 
 
-def _known(found: Iterable[Attempt[C] | None]) -> list[Attempt[C]]:
-    return [a for a in found if a is not None]
+#: The picked attempts, all that were measured now, and whether another process picked.
+_Settled = tuple[list[Attempt[C]], tuple[Attempt[C], ...], bool]
 
 
-def _coordinates(a: Attempt[Any]) -> tuple[float, ...]:
-    values = (a.ms, a.error, a.millijoules)
-    return (getattr(a.candidate, "workspace_bytes", 0), *(inf if v is None else v for v in values))
+def _settled(question: Question[C], every: bool = False) -> _Settled[C] | None:
+    """What is picked for a question: the best attempt, or ``every`` one that may be the best.
 
-
-def _settled(
-    question: Question[C],
-    family: str,
-    pick: Callable[[Sequence[Attempt[C]]], list[Attempt[C]]],
-    written: Callable[[Sequence[Attempt[C]]], Record],
-    read: Callable[[Record], list[Attempt[C]]],
-) -> tuple[list[Attempt[C]], tuple[Attempt[C], ...], bool] | None:
-    """The picked attempts, all that were measured now, and whether another process picked.
-
-    What another rank of a program of several processes has picked is used, and a stored record that
-    can be ``read``. Otherwise candidates are measured, and what is
-    picked is ``written``, unless another process was first. None if nothing could be measured.
+    What another rank of a program of several processes has picked is used. None if nothing could
+    be measured.
     """
-    own = question.key()
-    key = None if own is None else {"family": family, **own}
+    family = f"{question.family}, all ways" if every else question.family
+    key = None if question.key is None else {"family": family, **question.key}
     with of_all_ranks(key) as shared:
-        if shared.told is not None and (others := read(shared.told)):
+        if shared.told is not None and (others := _read(question, shared.told)):
             return others, (), True
-        settled = _settled_here(question, key, pick, written, read)
+        settled = _settled_here(question, key, every)
         if settled is not None:
-            shared.found = written(settled[0])
+            shared.found = _written(question, settled[0], every)
         return settled
 
 
-def _settled_here(
-    question: Question[C],
-    key: Record | None,
-    pick: Callable[[Sequence[Attempt[C]]], list[Attempt[C]]],
-    written: Callable[[Sequence[Attempt[C]]], Record],
-    read: Callable[[Record], list[Attempt[C]]],
-) -> tuple[list[Attempt[C]], tuple[Attempt[C], ...], bool] | None:
-    """:func:`_settled` by this process, whatever other ranks choose."""
+def _settled_here(question: Question[C], key: Record | None, every: bool) -> _Settled[C] | None:
+    """:func:`_settled` by this process, whatever other ranks choose.
+
+    A stored record is used that can be read. Otherwise candidates are measured, and what is picked
+    is stored, unless another process was first.
+    """
     kept = None if key is None else store.recall(key)
     if key is not None and kept is not None:
-        if stored := read(kept):
+        if stored := _read(question, kept):
             return stored, (), False
         store.forget(key)
     if not _may_measure(question, key):
@@ -213,17 +172,42 @@ def _settled_here(
         measured, problem = question.measured()
     if key is not None:
         _block_wrong(question, measured)
-    picked = pick(measured)
+    picked = _picked(question, measured, every)
     if not picked:
         reasons = [f"{_name(a.candidate)}: {a.problem}" for a in measured]
         question.refused([problem] if problem else reasons)
         return None
-    record = written(picked)
+    record = _written(question, picked, every)
     kept = None if key is None else store.remember(key, record)
     if kept is None and question.deterministic:
         return None
-    others = [] if kept is None or kept == record else read(kept)
+    others = [] if kept is None or kept == record else _read(question, kept)
     return others or picked, tuple(measured), bool(others)
+
+
+def _picked(question: Question[C], measured: Sequence[Attempt[C]], every: bool) -> list[Attempt[C]]:
+    """The best attempt, or all usable ones that are no worse than another."""
+    if every:
+        usable = [a for a in measured if a.usable]
+        return [usable[i] for i in front([_coordinates(a) for a in usable])]
+    best = best_of(measured, question.by)
+    return [] if best is None else [best]
+
+
+def _written(question: Question[C], picked: Sequence[Attempt[C]], every: bool) -> Record:
+    records = [question.record(a) for a in picked]
+    return {"name": f"{len(picked)} ways", "ways": records} if every else records[0]
+
+
+def _read(question: Question[C], record: Record) -> list[Attempt[C]]:
+    """The attempts of a record that the library still supports."""
+    found = map(question.revived, record.get("ways", [record]))
+    return [a for a in found if a is not None]
+
+
+def _coordinates(a: Attempt[Any]) -> tuple[float, ...]:
+    values = (a.ms, a.error, a.millijoules)
+    return (getattr(a.candidate, "workspace_bytes", 0), *(inf if v is None else v for v in values))
 
 
 def _may_measure(question: Question[Any], key: Record | None) -> bool:

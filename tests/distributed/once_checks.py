@@ -24,10 +24,7 @@ class Named(Question[str]):
     measurements = 0
 
     def __init__(self, signature):
-        self.signature = signature
-
-    def key(self):
-        return {"signature": self.signature}
+        self.key = {"signature": signature}
 
     def measured(self):
         Named.measurements += 1

@@ -150,7 +150,11 @@ def fake(monkeypatch):
                 libcudnn, name, lambda *args, _n=name, **named: made.call(_n, *args)
             )
     device = SimpleNamespace(
-        index=0, cudnn=HANDLE, capability=(9, 0), current=contextlib.nullcontext
+        index=0,
+        name="a card",
+        cudnn=HANDLE,
+        capability=(9, 0),
+        current=contextlib.nullcontext,
     )
     monkeypatch.setattr(cudnn_device, "existing_context", lambda: device)
     for direction in conv_search.DIRECTIONS:  # as if nobody had set them

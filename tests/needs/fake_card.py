@@ -13,7 +13,6 @@ from symdnn.compile.program.mode import Mode
 from symdnn.config import config
 from symdnn.gpu import detect, registry
 from symdnn.gpu.conv import algorithm
-from symdnn.gpu.conv import tuning as conv_tuning
 from symdnn.graph.type import TensorType
 from symdnn.tuning import blocked
 from tests.gpu.fake_cudnn import unsupported
@@ -65,7 +64,6 @@ def new_process() -> None:
     """Forget what only the process knows."""
     algorithm.forget()
     blocked.forget()
-    conv_tuning.machine.cache_clear()
 
 
 def tensors(**shapes: Any) -> dict[str, Any]:

@@ -19,7 +19,6 @@ import pytest
 
 from symdnn import cli
 from symdnn.config import config
-from symdnn.gpu.conv import tuning as conv_tuning
 from symdnn.gpu.conv.algorithm import choose
 from symdnn.gpu.conv.launch import signature
 from symdnn.gpu.device import cudnn_device
@@ -38,7 +37,7 @@ def machine(fake_card, monkeypatch):
         driver=(580, 0), version=91900, measured=Timer(monkeypatch, **TIMES),
     )  # fmt: skip
     monkeypatch.setattr(cudnn_device, "existing_context", lambda: facts)
-    monkeypatch.setattr(conv_tuning, "driver", lambda: SimpleNamespace(version=facts.driver))
+    monkeypatch.setattr(cudnn_device, "driver", lambda: SimpleNamespace(version=facts.driver))
     fake_card.answers["cudnnGetVersion"] = lambda: facts.version
     new_process()
     return facts

@@ -63,10 +63,7 @@ class Convolution(Question[str]):
     family = "test"
 
     def __init__(self, size: int) -> None:
-        self.size = size
-
-    def key(self) -> dict[str, int]:
-        return {"size": self.size}
+        self.key = {"size": size}
 
     def measured(self) -> tuple[list[Attempt[str]], str]:
         time.sleep(0.004)

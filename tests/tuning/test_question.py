@@ -14,11 +14,8 @@ class Letters(Question):
     def __init__(self, ms, key=None, known=None, deterministic=False):
         self.ms, self.asked, self.said = ms, 0, []
         self.known = ms if known is None else known
-        self._key = {"question": "which"} if key is None else key
+        self.key = ({"question": "which"} if key is None else key) or None
         self.deterministic = deterministic
-
-    def key(self):
-        return self._key or None
 
     def measured(self):
         self.asked += 1
@@ -168,9 +165,7 @@ class Checked(Letters):
     def __init__(self, ms, errors, **more):
         super().__init__(ms, **more)
         self.errors = errors
-
-    def fault(self):
-        return {"library": "abc", "version": 1, "arch": "x", "op": "which"}
+        self.fault = {"library": "abc", "version": 1, "arch": "x", "op": "which"}
 
     def measured(self):
         self.asked += 1
@@ -220,8 +215,7 @@ def test_entries_are_exported_and_imported(tmp_path):
 
 
 class Listed(Letters):
-    def fault(self):
-        return {"library": "letters", "version": 1}
+    fault = {"library": "letters", "version": 1}
 
 
 class Quick(Bench):

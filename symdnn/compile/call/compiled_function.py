@@ -6,7 +6,7 @@ import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -36,6 +36,7 @@ from symdnn.compile.report.verbose import print_new_plans
 from symdnn.config import config
 from symdnn.errors import InputError, NanDetected, TypeMismatch
 from symdnn.graph.fgraph import FunctionGraph
+from symdnn.graph.names.elsewhere import FUNCTION, no_attribute
 from symdnn.graph.operators import operator
 from symdnn.graph.pickling import Bundle
 from symdnn.graph.place import HOST
@@ -188,8 +189,7 @@ class Function:
             if self._named:
                 self._named.check(values)
             run = partial(self._run_guarded, failed) if self._guarded else self._run_watched
-            if self._has_loops:
-                self._sizes = sizes_of_values(values)
+            self._sizes = sizes_of_values(values) if self._has_loops else None
             results = run(executor, values)
             if config.dnn.verbose:
                 self._printed_plans = print_new_plans(
@@ -263,6 +263,11 @@ class Function:
     def input_storage(self) -> list[Any]:
         """Storages of inputs, then of shared variables; Theano's programs read them."""
         return [*self.arguments.storages(), *(v.storage for v in self.get_shared())]
+
+    if not TYPE_CHECKING:  # a checker of types would believe that every attribute exists
+
+        def __getattr__(self, name: str) -> Any:
+            raise no_attribute(self, "'Function' object", name, FUNCTION)
 
     def __getitem__(self, key: object) -> Any:
         return self.value[key]

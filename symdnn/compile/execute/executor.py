@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
+from symdnn.compile.execute.as_whole import AsWhole
 from symdnn.compile.execute.joined import Joined
 from symdnn.compile.execute.loop import LoopRunner
 from symdnn.compile.execute.retry import run_segment
@@ -48,6 +49,8 @@ class Executor:
         self._dead = dead_after(program, program.called_regions)
         joins = not inside and Joined.may_run(program, devices.main)
         self._joined = Joined(program, self._runners, self._dead, devices.main) if joins else None
+        whole = not inside and AsWhole.may_run(program, devices.main)
+        self._whole = AsWhole(program, self._runners, devices.main) if whole else None
 
     def run(self, values: Values, watcher: Watcher | None = None) -> list[Any]:
         """Values of the program's outputs. ``values`` has the inputs; results are added to it."""
@@ -55,12 +58,18 @@ class Executor:
             kept.run(values, watcher)
         if self._joined is not None and watcher is None:
             return self._joined.run(values)
+        whole = self._whole if watcher is None else None
+        if whole is not None and (found := whole.run(values)) is not None:
+            return found
         for runner, dead in zip(self._runners, self._dead):
             runner.run(values, watcher)
             for v in dead:
                 values.pop(v, None)
         place = self.runtime if self.inside else None
-        return [_value(v, values, place) for v in self.program.outputs]
+        outputs = [_value(v, values, place) for v in self.program.outputs]
+        if whole is not None:
+            whole.learn(outputs)
+        return outputs
 
     def of_last_call(self, sizes: Any) -> tuple[int, tuple[LoopWithin, ...]]:
         """The bytes of a call of these shapes and integers, and what its loops do for a budget.
@@ -102,8 +111,9 @@ class Executor:
 
     def loop_states(self) -> Iterator[tuple[Apply, str]]:
         """How each loop has run, also those in branches and loops."""
+        state = "" if self._whole is None else self._whole.state
         for runner in self._runners:
-            yield from runner.loop_states()
+            yield from ((node, state or own) for node, own in runner.loop_states())
 
     def loops(self) -> Iterator[LoopRunner]:
         """The loops outside of branches, and those in their steps."""
@@ -156,6 +166,9 @@ class _SegmentRunner:
 
     def is_captured(self) -> bool:
         return all(p.bound.is_captured for p in self.last_plans())
+
+    def is_whole(self) -> bool:
+        return True
 
     def last_plans(self) -> list[Plan]:
         latest = self.cache.latest
@@ -220,6 +233,9 @@ class _IfRunner:
     def is_captured(self) -> bool:
         return False
 
+    def is_whole(self) -> bool:
+        return False
+
     def last_plans(self) -> list[Plan]:
         return []
 
@@ -251,6 +267,9 @@ class _LoopRunner:
 
     def is_captured(self) -> bool:
         return self.runner.is_captured
+
+    def is_whole(self) -> bool:
+        return self.runner.ran_whole
 
     def last_plans(self) -> list[Plan]:
         return self.runner.last_plans

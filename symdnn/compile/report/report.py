@@ -49,8 +49,13 @@ class LoweringRow:
         return str(self.node.origin)
 
     def __str__(self) -> str:
+        return self.text(len(self.target), len(self.how))
+
+    def text(self, target_width: int, how_width: int) -> str:
+        """The row with columns of these widths, and a line for each reason."""
         plan = "-" if self.plan is None else str(self.plan)
-        text = f"{plan:>4}  {self.target:8} {self.how:20} {self.op}  {self.line}"
+        device, how = self.target.ljust(target_width), self.how.ljust(how_width)
+        text = f"{plan:>4}  {device}  {how}  {self.op}  {self.line}"
         lines = [text, *(f"        not {name}: {why}" for name, why in self.refused)]
         return "\n".join([*lines, f"        {self.why}"] if self.why else lines)
 
@@ -80,10 +85,12 @@ class LoweringReport:
         return counts
 
     def __str__(self) -> str:
+        target = max(len("target"), *(len(r.target) for r in self.rows), 0)
+        how = max(len("by"), *(len(r.how) for r in self.rows), 0)
         return "\n".join(
             [
-                "plan  target   by                   op, user's line",
-                *map(str, self.rows),
+                f"plan  {'target'.ljust(target)}  {'by'.ljust(how)}  op, user's line",
+                *(r.text(target, how) for r in self.rows),
                 *self.captures,
                 *self.notes,
                 *([f"loops left: {len(self.loops)}", *self.loops] if self.loops else []),
@@ -233,14 +240,17 @@ class MemoryReport:
                 f"on {self.device.place!s:<5} now               {self.device}",
                 f"  most so far               {self.device.peak} bytes",
             ]
+        of_plans = [
+            f"plans                       {self.plans}",
+            f"arena of the largest plan   {self.arena} bytes",
+            f"  largest live set          {self.largest_live} bytes",
+            f"  workspaces                {self.workspaces} bytes",
+            f"results made at each call   {self.made_per_call} bytes",
+            f"peak of a call              {self.peak} bytes",
+        ]
         return "\n".join(
             [
-                f"plans                       {self.plans}",
-                f"arena of the largest plan   {self.arena} bytes",
-                f"  largest live set          {self.largest_live} bytes",
-                f"  workspaces                {self.workspaces} bytes",
-                f"results made at each call   {self.made_per_call} bytes",
-                f"peak of a call              {self.peak} bytes",
+                *(of_plans if self.plans else [f"{of_plans[0]}, made at first calls"]),
                 f"shared variables            {self.shared} bytes",
                 f"  kept of what they give    {self.kept} bytes",
                 f"constants                   {self.constants} bytes",

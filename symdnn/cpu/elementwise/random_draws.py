@@ -18,6 +18,7 @@ from symdnn.cpu.launch.traits import LLVM
 from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call, Kernel, Row
 from symdnn.graph.typing import Arrays
+from symdnn.ops.core.dtype import wide_float
 from symdnn.ops.core.scalar import Builder, ScalarProgram
 from symdnn.ops.nn.dropout import Dropout, DropoutGrad
 from symdnn.ops.random.random import RandomBernoulli, RandomNormal, RandomUniform
@@ -120,7 +121,7 @@ def scaled_program(dtype: str, scale: bool) -> ScalarProgram:
     """
     b = Builder(("bool", dtype, "float32"))
     mask, stored, rate = (b.input(i) for i in range(3))
-    work = "float64" if dtype == "float64" else "float32"
+    work = wide_float(dtype)
     x = b.cast(stored, work)
     keep = 1 - b.cast(rate, work)
     kept = x / keep.call("eq", 0).where(1, keep) if scale else x

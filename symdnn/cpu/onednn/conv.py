@@ -325,21 +325,14 @@ class _LayoutQuestion(Question[_LayoutChoice]):
     def __init__(self, call: Call, ways: list[_LayoutChoice]) -> None:
         self.call, self.ways = call, ways
         types = [str(t) for t in (*call.inputs, *call.outputs)]
-        self.asked = {"op": str(call.op), "types": types}
+        asked = {"op": str(call.op), "types": types}
         found = library.facts()
-        self.version, self.isa = found.get("onednn"), found.get("isa")
-
-    def key(self) -> dict[str, Any] | None:
-        """The call, the processor, oneDNN's version, and the number of threads."""
-        return {
-            "cpu": jit.processor_digest(), "onednn": self.version, "isa": self.isa,
-            "threads": thread_pools.set_threads(), "among": [w.name for w in self.ways],
-            **self.asked,
+        version, isa = found.get("onednn"), found.get("isa")
+        self.key = {
+            "cpu": jit.processor_digest(), "onednn": version, "isa": isa,
+            "threads": thread_pools.set_threads(), "among": [w.name for w in ways], **asked,
         }  # fmt: skip
-
-    def fault(self) -> dict[str, Any]:
-        """The call, oneDNN's version and instruction set."""
-        return {"library": "oneDNN", "version": self.version, "arch": self.isa, **self.asked}
+        self.fault = {"library": "oneDNN", "version": version, "arch": isa, **asked}
 
     def identity(self, candidate: _LayoutChoice) -> Any:
         """The layout's name."""

@@ -96,9 +96,9 @@ class OnednnLayer:
         return Layout((1, d, columns, g, h), "float32", (d * one, one, 1, h * columns, columns))
 
 
-def _arguments(layer: OnednnLayer, layouts: dict[str, Layout], prefix: str = "") -> list[Any]:
-    """Layouts in the order of the C arguments: of the operands, or (``prefix``) of gradients."""
-    lstm = layer.mode == "lstm"
+def _arguments(layer: OnednnLayer) -> list[Any]:
+    """Layouts of the operands in the order of the C arguments."""
+    lstm, layouts = layer.mode == "lstm", layer.layouts()
 
     def of(name: str) -> Layout:
         return layouts[name].any if name.startswith("weights") else layouts[name]
@@ -111,14 +111,14 @@ def _arguments(layer: OnednnLayer, layouts: dict[str, Layout], prefix: str = "")
 @cached(64 << 10)
 def _forward(layer: OnednnLayer, prop: str, threads: int) -> Primitive:
     name, before, after = _kind(layer)
-    layouts = _arguments(layer, layer.layouts())
+    layouts = _arguments(layer)
     return primitive(f"{name}_forward", PROP[prop], *before, *layouts, 0, *after)
 
 
 @cached(64 << 10)
 def _backward(layer: OnednnLayer, threads: int) -> Primitive:
     name, before, after = _kind(layer)
-    layouts = _arguments(layer, layer.layouts())
+    layouts = _arguments(layer)
     hint = _forward(layer, "training", threads)
     return primitive(
         f"{name}_backward", PROP["backward"], *before, *layouts, *layouts,

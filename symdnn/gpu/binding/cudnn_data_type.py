@@ -14,20 +14,19 @@ __all__ = ["filter_data_type", "tensor_data_type"]
 
 def tensor_data_type(descriptor: Any) -> int:
     """The ``cudnnDataType_t`` of a tensor's descriptor, as a number; 0 where it has none yet."""
-    data_type, ignored = c_int(), c_int()
-    other = byref(ignored)
-    if descriptor:  # with NULL the caller's function reports the error
-        get = _function("cudnnGetTensorNdDescriptor")
-        get(POINTER.from_param(descriptor), c_int(1), byref(data_type), other, other, other)
-    return data_type.value
+    return _data_type("cudnnGetTensorNdDescriptor", descriptor)
 
 
 def filter_data_type(descriptor: Any) -> int:
     """The ``cudnnDataType_t`` of a filter's descriptor, as a number; 0 where it has none yet."""
+    return _data_type("cudnnGetFilterNdDescriptor", descriptor)
+
+
+def _data_type(getter: str, descriptor: Any) -> int:
     data_type, ignored = c_int(), c_int()
     other = byref(ignored)
-    if descriptor:
-        get = _function("cudnnGetFilterNdDescriptor")
+    if descriptor:  # with NULL the caller's function reports the error
+        get = _function(getter)
         get(POINTER.from_param(descriptor), c_int(1), byref(data_type), other, other, other)
     return data_type.value
 

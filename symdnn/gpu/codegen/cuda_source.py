@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from symdnn.gpu.codegen.device_source import CTYPES as REAL_CTYPES
-from symdnn.gpu.codegen.device_source import text_of
+from symdnn.gpu.codegen.device_source import numbered, text_of
 from symdnn.graph.type import TensorType
 from symdnn.ops.core.scalar import REFERENCE_ONLY, Instruction, ScalarProgram, number_of_text
 
@@ -188,8 +188,7 @@ class Loop:
     @property
     def operands(self) -> list[tuple[str, Access]]:
         """Names and accesses: x0, x1, ... and y0, ..."""
-        reads = [(f"x{i}", a) for i, a in enumerate(self.inputs)]
-        return reads + [(f"y{i}", a) for i, a in enumerate(self.outputs)]
+        return numbered(self.inputs, self.outputs)
 
     def parameters(self) -> list[str]:
         """Fields of the parameter struct in order: pointers, sizes, strides."""

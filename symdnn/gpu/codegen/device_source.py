@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
 from symdnn.ops.core.dtype import is_narrow_float
 
-__all__ = ["CTYPES", "specialised", "text_of", "work_dtype"]
+__all__ = ["CTYPES", "numbered", "specialised", "text_of", "work_dtype"]
+
+T = TypeVar("T")
 
 _FOLDER = Path(__file__).parent / "src"
 
@@ -17,6 +21,12 @@ CTYPES = {
     "uint16": "u16", "uint32": "u32", "uint64": "u64", "float16": "f16", "bfloat16": "bf16",
     "float32": "float", "float64": "double",
 }  # fmt: skip
+
+
+def numbered(inputs: Sequence[T], outputs: Sequence[T]) -> list[tuple[str, T]]:
+    """Operands with their names in device code: x0, x1, ... and y0, ..."""
+    reads = [(f"x{i}", a) for i, a in enumerate(inputs)]
+    return reads + [(f"y{i}", a) for i, a in enumerate(outputs)]
 
 
 @cache

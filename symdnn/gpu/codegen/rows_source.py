@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from symdnn.gpu.codegen.cuda_source import library, scalar_function
-from symdnn.gpu.codegen.device_source import CTYPES, text_of
+from symdnn.gpu.codegen.device_source import CTYPES, numbered, text_of
 from symdnn.gpu.codegen.reduce_source import index_lines
 from symdnn.ops.lowered.fused_rows import FusedRows, Stage
 
@@ -77,12 +77,6 @@ def rows_source(op: FusedRows, rows: Rows) -> str:
     )
 
 
-def _names(op: FusedRows, rows: Rows) -> list[tuple[str, RowOperand]]:
-    """Names and operands: x0, x1, ... and y0, ..."""
-    found = [(f"x{i}", a) for i, a in enumerate(rows.inputs)]
-    return found + [(f"y{i}", a) for i, a in enumerate(rows.outputs)]
-
-
 def _parameters(op: FusedRows, rows: Rows) -> list[str]:
     """The struct of parameters: pointers, sizes, strides."""
     fields = [f"const {CTYPES[a.dtype]}* x{i};" for i, a in enumerate(rows.inputs)]
@@ -91,7 +85,7 @@ def _parameters(op: FusedRows, rows: Rows) -> list[str]:
     fields += ["W* partial;", "double elements;", "i64 rows;", "i64 vectors;"]
     fields += [f"i64 k{d};" for d in range(1, rows.kept)]
     fields += [f"i64 r{d};" for d in range(1, rows.reduced)]
-    for name, a in _names(op, rows):
+    for name, a in numbered(rows.inputs, rows.outputs):
         fields += [f"i64 {name}_k{d};" for d in range(rows.kept)]
         fields += [f"i64 {name}_r{d};" for d in _steps_along(a, rows.reduced)]
     return ["struct Parameters {", *(f"  {f}" for f in fields), "};"]
@@ -124,7 +118,7 @@ def _read(name: str, a: RowOperand, rows: Rows) -> str:
 
 def _access(op: FusedRows, rows: Rows) -> list[str]:
     """``Base``, ``early`` and ``late``, which read a vector of inputs, and ``write``."""
-    names = _names(op, rows)
+    names = numbered(rows.inputs, rows.outputs)
     count = len(rows.inputs)
     fields = [
         f"{CTYPES[a.dtype]} {n};" if a.kind == "fixed"
@@ -167,7 +161,7 @@ def _access(op: FusedRows, rows: Rows) -> list[str]:
 
 def _programs(op: FusedRows, rows: Rows) -> list[str]:
     """The scalar programs, and functions that call them on structs of operands."""
-    names = _names(op, rows)[: len(rows.inputs)]
+    names = numbered(rows.inputs, rows.outputs)[: len(rows.inputs)]
 
     def element(struct: str, n: str, a: RowOperand) -> str:
         at = "[k]" if struct == "e" else ".v[k]"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from symdnn.gpu.codegen.cuda_source import CTYPES, library, scalar_function
-from symdnn.gpu.codegen.device_source import text_of
+from symdnn.gpu.codegen.device_source import numbered, text_of
 from symdnn.ops.core.scalar import ScalarProgram
 
 __all__ = ["TileOperand", "TileLoop", "tile_source"]
@@ -58,8 +58,7 @@ class TileLoop:
     @property
     def operands(self) -> list[tuple[str, TileOperand]]:
         """Names and operands: x0, x1, ... and y0, ..."""
-        reads = [(f"x{i}", a) for i, a in enumerate(self.inputs)]
-        return reads + [(f"y{i}", a) for i, a in enumerate(self.outputs)]
+        return numbered(self.inputs, self.outputs)
 
     def of_kind(self, *kinds: str) -> list[tuple[str, TileOperand]]:
         """The inputs of these kinds."""

@@ -7,13 +7,12 @@ cuDNN's faults came with single sizes (inputs of over 1 GB), and each shape is c
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
-from symdnn.gpu import libcudnn
 from symdnn.gpu.conv.candidate import Candidate
 from symdnn.gpu.conv.signature import ConvSignature
-from symdnn.gpu.device.cudnn_device import queried_context
+from symdnn.gpu.cudnn.version import version_number
+from symdnn.gpu.device.cudnn_device import library_key
 from symdnn.tuning import blocked
 from symdnn.tuning.question import plain
 
@@ -57,13 +56,9 @@ def asked(s: ConvSignature) -> ConvSignature:
 
 def question(s: ConvSignature) -> dict[str, Any]:
     """The question of an entry, as JSON values: cuDNN's version, architecture, convolution."""
-    arch = ".".join(map(str, queried_context().capability))
-    return {"library": "cudnn", "version": _version(), "arch": arch, **s.question}
-
-
-@cache
-def _version() -> int:
-    return int(libcudnn.cudnnGetVersion())
+    found = library_key("cudnn", version_number(), **s.question)
+    assert found is not None, "no device is being queried"
+    return found
 
 
 def block(s: ConvSignature, candidate: Candidate, error: float) -> None:

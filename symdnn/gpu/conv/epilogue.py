@@ -161,10 +161,7 @@ class _EpilogueQuestion(ConvQuestion):
         self.unfused = unfused
         #: The time of the two kernels, if measured.
         self.two_ms: float | None = None
-
-    def key(self) -> dict[str, Any]:
-        """The convolution's key, and the number of plans."""
-        return {**super().key(), "plans": _MEASURED_PLANS}
+        self.key |= {"plans": _MEASURED_PLANS}
 
     def measured(self) -> tuple[list[Attempt[Any]], str]:
         """Attempts of two kernels, whose result is the reference, then of the fused ones."""

@@ -21,6 +21,7 @@ from symdnn.gpu.binding import frontend
 from symdnn.gpu.conv.signature import ACTIVATIONS, ConvSignature, Epilogue
 from symdnn.gpu.cudnn.graph import GraphBuilder, GraphForm
 from symdnn.gpu.cudnn.graph_plan import Limits
+from symdnn.ops.core.dtype import wide_float
 
 __all__ = ["DTYPES", "ConvGraph", "conv_graph", "strides"]
 
@@ -73,7 +74,7 @@ class ConvGraph(GraphForm):
 
     @property
     def intermediate_dtype(self) -> str:
-        return "float64" if self.signature.dtype == "float64" else "float32"
+        return wide_float(self.signature.dtype)
 
     @property
     def limits(self) -> Limits:

@@ -27,6 +27,7 @@ from symdnn.gpu.conv.signature import DIRECTIONS, ConvSignature, Epilogue
 from symdnn.gpu.cudnn.kernel import pieces
 from symdnn.gpu.device.array import RawArray
 from symdnn.graph.type import numpy_dtype
+from symdnn.ops.core.dtype import wide_float
 
 if TYPE_CHECKING:
     from symdnn.gpu.device.env import LaunchEnv
@@ -167,7 +168,7 @@ def _samples(s: ConvSignature) -> int:
 
 def plain(s: ConvSignature, count: int) -> ConvSignature:
     """The signature of the trusted result for ``count`` samples."""
-    wide = "float64" if s.dtype == "float64" else "float32"
+    wide = wide_float(s.dtype)
     return replace(
         s, dtype=wide, compute=wide, allow_tf32=False, layout="NCHW", workspace_limit=0,
         legacy_only=True, deterministic=False, wanted="none", named=True,

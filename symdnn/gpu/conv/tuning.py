@@ -8,28 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from functools import cache
 from typing import Any
 
 from symdnn.config import config
 from symdnn.errors import CudnnError, SymdnnError
-from symdnn.gpu import libcudnn
 from symdnn.gpu.binding import frontend
-from symdnn.gpu.binding.libcuda import driver
 from symdnn.gpu.conv import blocklist, folded
 from symdnn.gpu.conv.candidate import OWN, Candidate
 from symdnn.gpu.conv.measure import measure
 from symdnn.gpu.conv.search import Search
 from symdnn.gpu.conv.signature import ConvSignature
 from symdnn.gpu.cudnn.graph_plan import GraphPlan
-from symdnn.gpu.cudnn.version import with_version
-from symdnn.gpu.device.cudnn_device import queried_context
+from symdnn.gpu.cudnn.version import version_number, with_version
+from symdnn.gpu.device.cudnn_device import device_key, queried_context
 from symdnn.tuning.attempts import Attempt, short
 from symdnn.tuning.question import Answer, Question, answer, plain, table
 from symdnn.tuning.replay import Recorded
 
 __all__ = [
-    "ConvQuestion", "all_measured", "candidate_of", "candidate_record", "kept", "key_of", "machine",
+    "ConvQuestion", "all_measured", "candidate_of", "candidate_record", "kept", "key_of",
     "measured", "replayed",
 ]  # fmt: skip
 
@@ -64,6 +61,7 @@ class ConvQuestion(Question[Candidate]):
     """
 
     family = "convolution"
+    key: dict[str, Any]
 
     def __init__(
         self, search: Search, by: str = "", all_candidates: bool = False, only_kept: bool = False
@@ -73,10 +71,8 @@ class ConvQuestion(Question[Candidate]):
         self.waits = self.warns = not only_kept
         self.ends = _ends("" if all_candidates else self.by)
         self.deterministic = search.signature.deterministic
-
-    def key(self) -> dict[str, Any]:
-        """The signature, the machine, and the flags of the measurement."""
-        return {**key_of(self.search.signature, self.by), **self.ends}
+        self.key = {**key_of(search.signature, self.by), **self.ends}
+        self.fault = blocklist.question(search.signature)
 
     def measured(self) -> tuple[list[Attempt[Candidate]], str]:
         """Attempts of all candidates within the limits of the flags."""
@@ -86,10 +82,6 @@ class ConvQuestion(Question[Candidate]):
             queried_context(), self.search.signature, self.search.guesses(),
             float(config.dnn.conv.time_budget), self.by, **self.ends,
         )  # fmt: skip
-
-    def fault(self) -> dict[str, Any]:
-        """The convolution, cuDNN's version, the architecture."""
-        return blocklist.question(self.search.signature)
 
     def identity(self, candidate: Candidate) -> Any:
         """The candidate's key."""
@@ -125,12 +117,15 @@ class ConvQuestion(Question[Candidate]):
 
 
 def key_of(s: ConvSignature, by: str) -> dict[str, Any]:
-    """The key of a measurement in JSON's types."""
+    """The key of a measurement in JSON's types, with the versions of cuDNN and its frontend."""
     measured_by: dict[str, Any] = {"chosen_by": by, **_ends(by)}
     if own := [one.NAME for one in (*OWN, folded) if not one.refusal(s)]:
         measured_by["own"] = own
-    fields = s.fields(*_FIELDS_NOT_MEASURED)
-    return {**machine(queried_context().index), **fields, **measured_by}
+    graph_api = "" if frontend.unavailable() else frontend.version()
+    measured_by |= s.fields(*_FIELDS_NOT_MEASURED)
+    found = device_key(cudnn=version_number(), frontend=graph_api, **measured_by)
+    assert found is not None, "no device is being queried"
+    return found
 
 
 def _ends(by: str) -> dict[str, int]:
@@ -139,18 +134,6 @@ def _ends(by: str) -> dict[str, int]:
     """
     patience = int(config.dnn.conv.time_patience) if by == "time" else 0
     return {"patience": patience, "runs": int(config.dnn.conv.time_runs) if patience else 0}
-
-
-@cache
-def machine(index: int) -> dict[str, Any]:
-    """The names and versions of GPU, driver, cuDNN and its frontend."""
-    off = frontend.unavailable()
-    return {
-        "gpu": queried_context().name,
-        "driver": list(driver().version or ()),
-        "cudnn": int(libcudnn.cudnnGetVersion()),
-        "frontend": "" if off else frontend.version(),
-    }
 
 
 def candidate_record(c: Candidate) -> dict[str, Any]:

@@ -27,7 +27,7 @@ __all__ = [
     "ActivationDescription", "CTCLossDescription", "ConvolutionDescription", "DATA_TYPES",
     "Description", "Descriptor", "FilterDescription", "LRNDescription", "PoolingDescription",
     "RNNDataDescription", "RNNDescription", "ReduceTensorDescription",
-    "SpatialTransformerDescription", "TensorDescription", "compute_dtype", "descriptor",
+    "SpatialTransformerDescription", "TensorDescription", "descriptor",
     "dropout_descriptor", "free_all",
 ]  # fmt: skip
 
@@ -37,11 +37,6 @@ DATA_TYPES = {
     "float64": "CUDNN_DATA_DOUBLE", "int32": "CUDNN_DATA_INT32", "int64": "CUDNN_DATA_INT64",
     "uint8": "CUDNN_DATA_UINT8", "int8": "CUDNN_DATA_INT8",
 }  # fmt: skip
-
-
-def compute_dtype(dtype: str) -> str:
-    """The dtype of cuDNN's computation and scaling factors for data of ``dtype``."""
-    return "float64" if dtype == "float64" else "float32"
 
 
 def packed(shape: Sequence[int]) -> tuple[int, ...]:

@@ -15,7 +15,6 @@ from symdnn.errors import CudnnError
 from symdnn.gpu.cudnn.descriptor import (
     Descriptor,
     TensorDescription,
-    compute_dtype,
     descriptor,
     packed,
 )
@@ -25,6 +24,7 @@ from symdnn.gpu.kernels.copy import strided_copy
 from symdnn.graph.kernel import Call, Kernel, Traits
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import OpT
+from symdnn.ops.core.dtype import wide_float
 from symdnn.ops.nn.channels_last import LAYOUTS, first_shape
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def layout_of(op: object) -> str:
 @cache
 def factor(dtype: str, value: float) -> Any:
     """alpha or beta for data of ``dtype``, as a pointer, which needs no query of a descriptor."""
-    kind = ctypes.c_double if compute_dtype(dtype) == "float64" else ctypes.c_float
+    kind = ctypes.c_double if wide_float(dtype) == "float64" else ctypes.c_float
     return ctypes.pointer(kind(value))
 
 

@@ -13,7 +13,6 @@ from symdnn.gpu import libcudnn
 from symdnn.gpu.cudnn.descriptor import (
     Descriptor,
     ReduceTensorDescription,
-    compute_dtype,
     descriptor,
 )
 from symdnn.gpu.cudnn.fallback import by_neutral_op, with_fallbacks
@@ -22,6 +21,7 @@ from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.cudnn_device import device_index, query_cudnn
 from symdnn.graph.kernel import Call, Row
 from symdnn.graph.type import numpy_dtype
+from symdnn.ops.core.dtype import wide_float
 from symdnn.ops.vendor.gpudnn import GpuDnnReduction
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class _Reduction:
 
     def descriptors(self) -> tuple[Descriptor, Descriptor, Descriptor]:
         """The descriptors of the reduction, its operand and its result."""
-        how = ReduceTensorDescription(self.op, compute_dtype(self.dtype), self.indices)
+        how = ReduceTensorDescription(self.op, wide_float(self.dtype), self.indices)
         return descriptor(how), tensor(self.dtype, self.x), tensor(self.dtype, self.y)
 
     def __str__(self) -> str:
@@ -97,8 +97,8 @@ class ReductionKernel(CudnnKernel[GpuDnnReduction]):
         """Dtypes of sums or results that cuDNN does not have."""
         op = call.op
         dtype: str = call.inputs[0].dtype
-        if op.dtype != dtype or op.acc_dtype != compute_dtype(dtype):
-            return f"cuDNN reduces {dtype} to {dtype} in {compute_dtype(dtype)}"
+        if op.dtype != dtype or op.acc_dtype != wide_float(dtype):
+            return f"cuDNN reduces {dtype} to {dtype} in {wide_float(dtype)}"
         return super().refuses_types(call)
 
     def refuses_sizes(self, call: Call[GpuDnnReduction]) -> str | None:

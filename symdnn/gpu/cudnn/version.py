@@ -1,17 +1,22 @@
-"""cuDNN's version in words, for errors."""
+"""cuDNN's version: the number, and in words for errors."""
 
 from __future__ import annotations
 
 from symdnn.errors import CudnnError
 from symdnn.gpu import libcudnn
 
-__all__ = ["cudnn_version", "with_version"]
+__all__ = ["cudnn_version", "version_number", "with_version"]
+
+
+def version_number() -> int:
+    """``91900`` for cuDNN 9.19.0, the loaded one; raises :class:`CudnnError` without one."""
+    return int(libcudnn.cudnnGetVersion())
 
 
 def cudnn_version() -> str:
     """``cuDNN 9.19.0``, the loaded one; says so if none can be loaded."""
     try:
-        number = int(libcudnn.cudnnGetVersion())
+        number = version_number()
     except CudnnError as error:
         return f"no cuDNN: {str(error).splitlines()[0]}"
     return f"cuDNN {number // 10000}.{number // 100 % 100}.{number % 100}"

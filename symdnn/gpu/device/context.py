@@ -36,7 +36,6 @@ __all__ = [
     "Context",
     "CudaUnavailable",
     "context",
-    "device_key",
     "existing_context",
     "most_shared_bytes",
 ]
@@ -408,23 +407,6 @@ def most_shared_bytes() -> int:
     if found.capability in ((8, 0), (8, 7)):
         return 160 << 10
     return (96 if found.capability >= (8, 0) else 60) << 10
-
-
-def device_key(**more: Any) -> dict[str, Any] | None:
-    """The device, its driver and ``more``, a key of tuning records; None without a device."""
-    found = existing_context()
-    if found is None:
-        return None
-    return {"gpu": found.name, "driver": list(driver().version or ()), **more}
-
-
-def library_key(library: str, version: int, **more: Any) -> dict[str, Any] | None:
-    """A library on this architecture, and ``more``: a key of the block list, or None as above."""
-    found = existing_context()
-    if found is None:
-        return None
-    arch = ".".join(map(str, found.capability))
-    return {"library": library, "version": version, "arch": arch, **more}
 
 
 def context(index: int = 0) -> Context:

@@ -1,7 +1,7 @@
-"""Queries of cuDNN by kernels before they run, such as workspace sizes and heuristics.
+"""Queries of a device and of cuDNN by kernels before they run: workspace sizes, heuristics, keys.
 
-These need a ``cudnnHandle_t``. A plan for a real device is made while its context exists. A plan
-for a described device has no context, and kernels use estimates.
+Those of cuDNN need a ``cudnnHandle_t``. A plan for a real device is made while its context exists.
+A plan for a described device has no context, and kernels use estimates.
 """
 
 from __future__ import annotations
@@ -10,9 +10,12 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from symdnn.config import config
+from symdnn.gpu.binding.libcuda import driver
 from symdnn.gpu.device.context import Context, existing_context
 
-__all__ = ["query_cudnn", "queried_context", "device_index", "free_bytes"]
+__all__ = [
+    "device_index", "device_key", "free_bytes", "library_key", "queried_context", "query_cudnn",
+]  # fmt: skip
 
 T = TypeVar("T")
 
@@ -37,6 +40,23 @@ def queried_context() -> Context:
     found = existing_context()
     assert found is not None, "no device is being queried"
     return found
+
+
+def device_key(**more: Any) -> dict[str, Any] | None:
+    """The device, its driver and ``more``, a key of tuning records; None without a device."""
+    found = existing_context()
+    if found is None:
+        return None
+    return {"gpu": found.name, "driver": list(driver().version or ()), **more}
+
+
+def library_key(library: str, version: int, **more: Any) -> dict[str, Any] | None:
+    """A library on this architecture, and ``more``: a key of the block list, or None as above."""
+    found = existing_context()
+    if found is None:
+        return None
+    arch = ".".join(map(str, found.capability))
+    return {"library": library, "version": version, "arch": arch, **more}
 
 
 #: Free memory that is left for the rest of the plan.

@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from symdnn.config import config
 from symdnn.gpu.binding import libcublaslt
-from symdnn.gpu.device.array import RawArray
-from symdnn.gpu.device.clock import is_capturing, race_ms, replay_ms
-from symdnn.gpu.device.context import device_key, library_key
+from symdnn.gpu.device.clock import is_capturing, replay_ms
+from symdnn.gpu.device.cudnn_device import device_key, library_key
+from symdnn.gpu.gemm.bench import CallBench
 from symdnn.gpu.gemm.plan import GemmAlgorithm, GemmPlan, GemmSignature, Pointers
 from symdnn.gpu.gemm.split import SplitGemm, split_ways
-from symdnn.graph.typing import Array
-from symdnn.tuning.attempts import Attempt, Bench
+from symdnn.tuning.attempts import Attempt
 from symdnn.tuning.question import ChoiceCache, Question, answer, plain
 
 if TYPE_CHECKING:
@@ -34,8 +33,6 @@ __all__ = ["GemmChoice", "choose", "chosen", "forget", "mode_by_flags", "sums_ap
 
 #: Algorithms of the heuristics that are measured.
 _CANDIDATE_COUNT = 24
-#: Elements at each end of the result that are compared.
-_COMPARED_ELEMENTS = 1 << 17
 _TOLERANCE = {"float16": 4e-3, "bfloat16": 3e-2, "tf32": 3e-3, "float32": 1e-4, "float64": 1e-10,
               "int32": 0.0}  # fmt: skip
 
@@ -177,19 +174,13 @@ class _GemmQuestion(Question[GemmWay]):
         self, plan: GemmPlan, env: Any, at: Pointers, factors: Sequence[float], split_bytes: int
     ) -> None:
         self.plan, self._operands, self.split_bytes = plan, (env, at, factors), split_bytes
-        self.asked = plain(asdict(plan.signature))
+        version, product = libcublaslt.version(), plain(asdict(plan.signature))
+        made_by = {"cublaslt": version, "candidates": _CANDIDATE_COUNT}
+        split = {"split_bytes": split_bytes} if split_bytes else {}
+        self.key = device_key(**made_by, **split, product=product)
+        self.fault = library_key("cublaslt", version, product=product)
         #: Milliseconds of all measured algorithms, in the heuristics' order.
         self.ms: tuple[float | None, ...] = ()
-
-    def key(self) -> dict[str, Any] | None:
-        """The signature, the card, cuBLASLt's version."""
-        made_by = {"cublaslt": libcublaslt.version(), "candidates": _CANDIDATE_COUNT}
-        split = {"split_bytes": self.split_bytes} if self.split_bytes else {}
-        return device_key(**made_by, **split, product=self.asked)
-
-    def fault(self) -> dict[str, Any] | None:
-        """The signature, cuBLASLt's version, the architecture."""
-        return library_key("cublaslt", libcublaslt.version(), product=self.asked)
 
     def identity(self, candidate: GemmWay) -> Any:
         """The algorithm's data."""
@@ -223,44 +214,26 @@ class _GemmQuestion(Question[GemmWay]):
         return None
 
 
-class _GemmBench(Bench[GemmWay]):
-    """Runs candidates on the call's operands; results have memory of their own."""
+class _GemmBench(CallBench[GemmWay]):
+    """Runs the algorithms of a plan."""
 
     def __init__(
         self, plan: GemmPlan, env: LaunchEnv, at: Pointers, factors: Sequence[float]
     ) -> None:
         s = plan.signature
-        self.plan, self.env, self.factors = plan, env, factors
         narrow = s.result in ("float16", "bfloat16")
-        self.error_limit = _TOLERANCE[s.result if narrow else s.compute]
-        if s.scaled:  # tensor cores add products of float8 with about 14 bits
-            self.error_limit = max(self.error_limit, 3e-3)
-        self.d = env.empty((max(s.d.ld * s.d.columns, s.batch * s.d.batch_offset),), s.result)
+        limit = _TOLERANCE[s.result if narrow else s.compute]
+        # Tensor cores add products of float8 with about 14 bits.
+        super().__init__(env, max(limit, 3e-3) if s.scaled else limit)
+        self.plan, self.factors = plan, factors
+        d = env.empty((max(s.d.ld * s.d.columns, s.batch * s.d.batch_offset),), s.result)
         if s.d.ld > s.d.rows:
-            env.zero(self.d.ptr, self.d.nbytes)  # what lies between columns is compared too
-        # The epilogue "bgrad" also writes sums over an operand.
-        self.sums = env.empty((s.d.rows,), s.result) if s.epilogue.startswith("bgrad") else None
-        bias = at.bias if self.sums is None else self.sums.ptr
-        self.at = replace(at, d=self.d.ptr, bias=bias, c=at.c or self.d.ptr)
+            env.zero(d.ptr, d.nbytes)  # what lies between columns is compared too
+        self.made, self.at = [d], replace(at, d=d.ptr, c=at.c or d.ptr)
+        if s.epilogue.startswith("bgrad"):  # it also writes sums over an operand
+            self.made.append(env.empty((s.d.rows,), s.result))
+            self.at = replace(self.at, bias=self.made[1].ptr)
 
-    def _enqueuing(self, way: GemmWay) -> Callable[[], None]:
-        return lambda: _enqueue(way, self.plan, self.env, self.at, self.factors)
-
-    def results(self, candidate: GemmWay) -> list[Array]:
-        """Both ends of the result, and the sums."""
-        self._enqueuing(candidate)()
-        last = self.d.size - _COMPARED_ELEMENTS
-        ends = [self._part(0), self._part(last)] if last > _COMPARED_ELEMENTS else [self.d]
-        return [self.env.download(x) for x in (*ends, self.sums) if x is not None]
-
-    def _part(self, start: int) -> RawArray:
-        at = self.d.ptr + start * self.d.itemsize
-        return RawArray(at, (_COMPARED_ELEMENTS,), self.d.dtype, owner=self.d)
-
-    def time(self, candidate: GemmWay, good_ms: float) -> float:
-        """By replays of a graph."""
-        return replay_ms(self.env, self._enqueuing(candidate), good_ms)
-
-    def race(self, candidates: Sequence[GemmWay]) -> list[float]:
-        """By replays in turn."""
-        return race_ms(self.env, [self._enqueuing(c) for c in candidates])
+    def enqueuing(self, candidate: GemmWay) -> Callable[[], None]:
+        """A function that enqueues the GEMM by an algorithm."""
+        return lambda: _enqueue(candidate, self.plan, self.env, self.at, self.factors)

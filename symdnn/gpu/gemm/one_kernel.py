@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Any
 
 from symdnn.config import config
 from symdnn.errors import SymdnnError
-from symdnn.gpu import libcudnn
 from symdnn.gpu.binding import frontend, libcublaslt
 from symdnn.gpu.cudnn import graph
 from symdnn.gpu.cudnn.graph import ALIGNMENT, GraphBuilder, GraphForm, GraphLaunch
 from symdnn.gpu.cudnn.graph_plan import GraphPlan, Limits
+from symdnn.gpu.cudnn.version import version_number
 from symdnn.gpu.device.array import RawArray
-from symdnn.gpu.device.clock import is_capturing, race_ms, replay_ms
-from symdnn.gpu.device.context import device_key, library_key
+from symdnn.gpu.device.clock import is_capturing
+from symdnn.gpu.device.cudnn_device import device_key, library_key
+from symdnn.gpu.gemm.bench import CallBench
 from symdnn.gpu.gemm.plan import WORKSPACE_BYTES
-from symdnn.graph.typing import Array
-from symdnn.tuning.attempts import Attempt, Bench
+from symdnn.tuning.attempts import Attempt
 from symdnn.tuning.question import ChoiceCache, Question, answer, plain
 
 if TYPE_CHECKING:
@@ -38,7 +38,6 @@ __all__ = ["ACTIVATIONS", "MatmulGraph", "OneKernel", "forget"]
 ACTIVATIONS = {"gelu": "gelu_approx_tanh", "gelu_erf": "gelu", "silu": "swish"}
 _MEASURED_PLANS = 8
 _TOLERANCE = {"float16": 4e-3, "bfloat16": 3e-2}
-_COMPARED_ELEMENTS = 1 << 18
 
 #: ``launch(env, inputs, outputs)``
 Launch = Callable[[Any, Sequence[RawArray], Sequence[RawArray]], None]
@@ -177,20 +176,12 @@ class _Question(Question[GraphPlan | None]):
     ) -> None:  # fmt: skip
         self.form, self.env, self.two = form, env, two
         self.inputs, self.outputs = inputs, outputs
-        self.asked = plain(asdict(form))
-
-    def key(self) -> dict[str, Any] | None:
-        """The product, the card, and the versions of both libraries."""
-        made_by = {
-            "cudnn": int(libcudnn.cudnnGetVersion()), "frontend": frontend.version(),
-            "cublaslt": libcublaslt.version(), "plans": _MEASURED_PLANS,
-        }  # fmt: skip
-        return device_key(**made_by, product=self.asked)
-
-    def fault(self) -> dict[str, Any] | None:
-        """The product, cuDNN's version, the architecture."""
-        version = int(libcudnn.cudnnGetVersion())
-        return library_key("cudnn", version, product=self.asked)
+        version, product = version_number(), plain(asdict(form))
+        self.key = device_key(
+            cudnn=version, frontend=frontend.version(), cublaslt=libcublaslt.version(),
+            plans=_MEASURED_PLANS, product=product,
+        )  # fmt: skip
+        self.fault = library_key("cudnn", version, product=product)
 
     def identity(self, candidate: GraphPlan | None) -> Any:
         """The plan's name."""
@@ -223,44 +214,26 @@ class _Question(Question[GraphPlan | None]):
         return Attempt(plan, record.get("ms"))
 
 
-class _Bench(Bench[GraphPlan | None]):
-    """Runs candidates on the call's operands; results have memory of their own."""
+class _Bench(CallBench[GraphPlan | None]):
+    """Runs two kernels and plans."""
+
+    compared_elements = 1 << 18
 
     def __init__(self, question: _Question) -> None:
+        super().__init__(question.env, _TOLERANCE[question.form.dtype])
         self.q = question
-        self.error_limit = _TOLERANCE[question.form.dtype]
-        self.mine = [self._like(out) for out in question.outputs]
+        self.made = [self._like(out) for out in question.outputs]
 
     def _like(self, out: RawArray) -> RawArray:
-        room = self.q.env.empty((out.extent[1] - out.ptr,), "uint8")
-        self.q.env.zero(room.ptr, room.nbytes)  # what lies between rows is compared, too
+        room = self.env.empty((out.extent[1] - out.ptr,), "uint8")
+        self.env.zero(room.ptr, room.nbytes)  # what lies between rows is compared, too
         return RawArray(room.ptr, out.shape, out.dtype, out.strides, room)
 
-    def _enqueuing(self, plan: GraphPlan | None) -> Callable[[], None]:
-        q, mine = self.q, self.mine
-        if plan is None:
-            return lambda: q.two(q.env, q.inputs, mine)
-        run, at = graph.launch(q.form, plan, q.env.cudnn), _pointers(q.form, q.inputs, mine)
-        return lambda: run(q.env.cudnn, at, q.env.workspace)
-
-    def results(self, candidate: GraphPlan | None) -> list[Array]:
-        """Both ends of each result."""
-        self._enqueuing(candidate)()
-        found = []
-        for out in self.mine:
-            count = (out.extent[1] - out.ptr) // out.itemsize
-            some = min(count, _COMPARED_ELEMENTS)
-            found += [self._part(out, start, some) for start in (0, count - some)]
-        return found
-
-    def _part(self, out: RawArray, start: int, count: int) -> Array:
-        at = out.ptr + start * out.itemsize
-        return self.q.env.download(RawArray(at, (count,), out.dtype, owner=out))
-
-    def time(self, candidate: GraphPlan | None, good_ms: float) -> float:
-        """By replays of a graph."""
-        return replay_ms(self.q.env, self._enqueuing(candidate), good_ms)
-
-    def race(self, candidates: Sequence[GraphPlan | None]) -> list[float]:
-        """By replays in turn."""
-        return race_ms(self.q.env, [self._enqueuing(c) for c in candidates])
+    def enqueuing(self, candidate: GraphPlan | None) -> Callable[[], None]:
+        """A function that enqueues a plan, or the two kernels."""
+        q, env = self.q, self.env
+        if candidate is None:
+            return lambda: q.two(env, q.inputs, self.made)
+        run = graph.launch(q.form, candidate, env.cudnn)
+        at = _pointers(q.form, q.inputs, self.made)
+        return lambda: run(env.cudnn, at, env.workspace)

@@ -96,7 +96,7 @@ class AttentionTile(CudaKernel[Attention | AttentionGrad]):
         outputs: Views,
     ) -> Sequence[KernelLaunch]:
         """One kernel, or two or three of a gradient: that of the query is the first."""
-        op, given, terms = call.op, _named(call.op, inputs), _terms(call)
+        op, given, terms = call.op, _named(call.op, inputs), _terms()
         if isinstance(op, Attention):
             return [_launch(op, given | dict(zip(_FORWARD[1], outputs)), "result", terms)]
         given["delta"] = scratch(0, "float32", given["lse"].shape)
@@ -116,7 +116,7 @@ def _named(op: Attention | AttentionGrad, inputs: Views) -> dict[str, View]:
     return dict(zip((*names[: _first_extra(op)], *op.how.extras), inputs, strict=True))
 
 
-def _terms(call: Call[Attention | AttentionGrad]) -> int:
+def _terms() -> int:
     """How products are made."""
     device = existing_context()
     if device is not None and device.capability < _TENSOR_CORES:

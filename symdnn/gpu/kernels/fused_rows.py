@@ -197,7 +197,7 @@ def _column_blocks(rows: int, lanes: int, block: int, many: int = 1) -> int:
     return max(1, min(-(-rows * lanes // block), most))
 
 
-def _kind(width: int, step: int, steps: Sequence[int], written: bool) -> str:
+def _kind(step: int, steps: Sequence[int], written: bool) -> str:
     if not any(steps) and not written:
         return "fixed"
     return {0: "one", 1: "dense"}.get(step, "strided") if not (written and step == 0) else "strided"
@@ -223,7 +223,7 @@ def _divided(op: FusedRows, inputs: Views, results: Views) -> _Division:
     rows, elements = prod(lines.kept), prod(lines.reduced)
     share, width = _best_share(op, rows, elements, _width(views, lines), views)
     operands = [
-        RowOperand(v.dtype, _kind(width, s[-1], [*s], i >= len(inputs)))
+        RowOperand(v.dtype, _kind(s[-1], [*s], i >= len(inputs)))
         for i, (v, s) in enumerate(zip(views, lines.reduced_steps))
     ]
     share = _staged(share, elements // width, _vector_bytes(operands[: op.early], width), rows)

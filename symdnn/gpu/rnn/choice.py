@@ -17,9 +17,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from symdnn.errors import UnsupportedAlgorithm
-from symdnn.gpu import libcudnn
-from symdnn.gpu.cudnn.version import with_version
-from symdnn.gpu.device.context import device_key, library_key
+from symdnn.gpu.cudnn.version import version_number, with_version
+from symdnn.gpu.device.cudnn_device import device_key, library_key
 from symdnn.gpu.rnn.signature import ALGORITHMS, RNNSignature
 from symdnn.gpu.rnn.trial import Trial
 from symdnn.tuning.attempts import Attempt, Bench
@@ -123,15 +122,9 @@ class _RNNQuestion(Question[str]):
     warns = False  # the standard algorithm runs
 
     def __init__(self, net: RNNSignature, lengths: bool, trial: Bench[str]) -> None:
-        self.trial, self.asked = trial, {"net": plain(asdict(net)), "lengths": lengths}
-
-    def key(self) -> dict[str, Any] | None:
-        """The signature, the device, cuDNN's version."""
-        return device_key(cudnn=int(libcudnn.cudnnGetVersion()), **self.asked)
-
-    def fault(self) -> dict[str, Any] | None:
-        """The signature, cuDNN's version, the architecture."""
-        return library_key("cudnn", int(libcudnn.cudnnGetVersion()), **self.asked)
+        self.trial, asked = trial, {"net": plain(asdict(net)), "lengths": lengths}
+        self.key = device_key(cudnn=version_number(), **asked)
+        self.fault = library_key("cudnn", version_number(), **asked)
 
     def checked(self, word: str) -> Attempt[str]:
         """The attempt of an algorithm that is not timed; a wrong one goes to the block list."""

@@ -19,7 +19,6 @@ from symdnn.gpu.cudnn.descriptor import (
     RNNDataDescription,
     RNNDescription,
     TensorDescription,
-    compute_dtype,
     descriptor,
 )
 from symdnn.gpu.cudnn.dropout import Seeded, states_bytes
@@ -27,6 +26,7 @@ from symdnn.gpu.cudnn.kernel import aligned, tensor
 from symdnn.gpu.device.cudnn_device import query_cudnn
 from symdnn.graph.kernel import Call
 from symdnn.graph.type import numpy_dtype
+from symdnn.ops.core.dtype import wide_float
 from symdnn.ops.nn.rnn_params import GATES, RNNShape
 
 __all__ = [
@@ -108,7 +108,7 @@ class RNNSignature:
         s = self.shape
         return RNNDescription(
             algo=self.algo, mode=s.rnn_mode, direction=s.direction_mode, input_mode=s.input_mode,
-            dtype=self.dtype, compute=compute_dtype(self.dtype),
+            dtype=self.dtype, compute=wide_float(self.dtype),
             math=self.math, input_size=self.features,
             hidden_size=s.hidden_size, layers=s.num_layers, dropout=dropout,
         )  # fmt: skip
@@ -117,7 +117,7 @@ class RNNSignature:
     def precision(self) -> str:
         """The dtypes of data and computation, for reports."""
         tf32 = self.dtype == "float32" and self.allow_tf32
-        return f"{self.dtype}{', TF32 allowed' if tf32 else ''}, in {compute_dtype(self.dtype)}"
+        return f"{self.dtype}{', TF32 allowed' if tf32 else ''}, in {wide_float(self.dtype)}"
 
     def data(self, vector: int, lengths: tuple[int, ...]) -> Descriptor:
         """The descriptor of sequences of vectors."""

@@ -173,7 +173,7 @@ class SVDKernel(SolverKernel[SVD]):
                 x_step=k, y_step=k,
             )  # fmt: skip
             if op.compute_uv:
-                _give_vectors(work, op, m, (work.at(u), left), (work.at(v), right), outputs)
+                _give_vectors(work, m, (work.at(u), left), (work.at(v), right), outputs)
             find_not_finite(work, inputs[0].ptr, m, status)
             for y in outputs:
                 work.settle(y, m.count, status, code)
@@ -182,7 +182,7 @@ class SVDKernel(SolverKernel[SVD]):
 
 
 def _give_vectors(
-    work: Work, op: SVD, m: Matrices, u: tuple[int, int], v: tuple[int, int],
+    work: Work, m: Matrices, u: tuple[int, int], v: tuple[int, int],
     outputs: Sequence[RawArray],
 ) -> None:  # fmt: skip
     """``vh`` is the memory of the library's ``u``, and ``u`` the conjugate of its ``v``."""

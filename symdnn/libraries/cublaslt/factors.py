@@ -9,15 +9,14 @@ is above the product of a usual weight and a factor of 1e-6, from which layer sc
 
 from __future__ import annotations
 
-from symdnn.config import config
 from symdnn.graph.origin import inherit
 from symdnn.graph.variable import Apply, Variable
 from symdnn.libraries.cublaslt.joined import Parameters
-from symdnn.ops.control.control import IfElse
 from symdnn.ops.core.shape import DimShuffle, Reshape, dimshuffle
 from symdnn.ops.elementwise.arithmetic import Add, Mul, cast
 from symdnn.ops.linalg.dot import Dot
 from symdnn.ops.lowered.epilogue import accumulator
+from symdnn.rewriting.facts import only_axis
 from symdnn.rewriting.rewrite import Context
 
 __all__ = ["scale_parameters"]
@@ -29,10 +28,8 @@ def scale_parameters(context: Context, name: str) -> None:
     """Multiply the factors into the parameters, for the rewrite ``name``."""
     order = context.fgraph.toposort()
     factors = [n for n in order if isinstance(n.op, Mul) and len(n.inputs) == 2]
-    if not factors or context.inner or not config.keep_prepared:
-        return  # without the parameter cache each call would scale the weights
-    if any(isinstance(n.op, IfElse) for n in order):
-        return
+    if not factors or not Parameters.are_kept(context, order):
+        return  # each call would scale the weights
     scaled = _Scaled(context, Parameters(context, order))
     for node in factors:
         found = scaled.of(node)
@@ -58,10 +55,8 @@ class _Scaled:
 
     def _axis(self, row: Variable, v: Variable) -> int | None:
         """The only dimension of ``v`` along which a row of parameters varies."""
-        ones = row.type.broadcastable
-        fits = len(ones) == v.type.ndim >= 2 and sum(ones) == len(ones) - 1
-        fits = fits and row.type.dtype == v.type.dtype in _DTYPES and self.is_parameter(row)
-        return ones.index(False) if fits else None
+        fits = row.type.ndim == v.type.ndim >= 2 and row.type.dtype == v.type.dtype in _DTYPES
+        return only_axis(row) if fits and self.is_parameter(row) else None
 
     def _times(self, v: Variable, factor: Variable, axis: int) -> Variable | None:
         """``v`` times a vector along ``axis``, computed from scaled parameters."""

@@ -46,8 +46,8 @@ _ALIGNMENT_BYTES = 16
 def join_products(context: Context, name: str) -> None:
     """Join the GEMMs of one operand with parameters, for the rewrite ``name``."""
     order = context.fgraph.toposort()
-    if context.inner or not config.keep_prepared or any(isinstance(n.op, IfElse) for n in order):
-        return  # without the parameter cache each call would copy the weights
+    if not Parameters.are_kept(context, order):
+        return  # each call would copy the weights
     is_parameter = Parameters(context, order)
     groups: dict[Any, list[Apply]] = {}
     for node in order:
@@ -71,6 +71,12 @@ class Parameters:
         for node in order:
             if any(v in self.varying for v in node.inputs):
                 self.varying.update(node.outputs)
+
+    @staticmethod
+    def are_kept(context: Context, order: Sequence[Apply]) -> bool:
+        """Whether a graph has the parameter cache for what is computed of them."""
+        branches = any(isinstance(n.op, IfElse) for n in order)
+        return bool(config.keep_prepared) and not context.inner and not branches
 
     def __call__(self, v: Variable) -> bool:
         """Whether the parameter cache can hold ``v``: a parameter, its view, or its cast."""

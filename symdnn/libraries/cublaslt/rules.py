@@ -24,7 +24,8 @@ from symdnn.ops.vendor.gpublas import GpuGemm, GpuQuantizedGemm
 from symdnn.opt.epilogue.epilogue import Chain, chain_at, fuse_epilogues
 from symdnn.opt.fuse.groups import widened
 from symdnn.opt.lower.lowering import Backend, Library
-from symdnn.opt.lower.quantized import Codes, codes_of_operands, product_of_codes, why_no_product
+from symdnn.opt.lower.quantized import codes_of_operands, product_of_codes, why_no_product
+from symdnn.rewriting.facts import all_ones
 from symdnn.rewriting.rewrite import Context, graph_rewrite, node_rewrite, reads
 
 __all__ = ["CUBLASLT"]
@@ -117,15 +118,11 @@ def product_refuses(node: Apply, context: Context) -> str | None:
         dtypes = {c.codes.type.dtype for c in (x, w)}
         known = dtypes == {"int8"} and capability >= (8, 0)
         return None if known else f"tensor cores multiply int8, not {', '.join(sorted(dtypes))}"
-    if not (_is_scalar(x) and _is_scalar(w)):
+    if not (all_ones(x.scale) and all_ones(w.scale)):
         return "float8 has one scale for each operand"
     if capability < (8, 9):
         return f"sm_{capability[0]}{capability[1]} has no tensor cores for float8"
     return "cuBLASLt has no product of two e5m2" if x.kind == w.kind == "float8_e5m2" else None
-
-
-def _is_scalar(c: Codes) -> bool:
-    return all(c.scale.type.broadcastable)
 
 
 @BACKEND.lowering("product_to_8_bits", None, Dot, BatchedDot, refuses=product_refuses)

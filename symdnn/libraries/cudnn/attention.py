@@ -112,10 +112,10 @@ def attention(node: Apply, context: Context) -> Sequence[Variable]:
         out = switch(sees, out, np.zeros((), out.type.numpy))
         rows = sees.dimshuffle(0, 1, 2)
         lse = switch(rows, lse, np.asarray(-np.inf, "float32"))
-    return [cast(out, own), lse, *_state(node, context)]
+    return [cast(out, own), lse, *_state(node)]
 
 
-def _state(node: Apply, context: Context) -> list[Variable]:
+def _state(node: Apply) -> list[Variable]:
     """The state after as many draws as there are scores, if the node has one."""
     if len(node.outputs) < 3:
         return []

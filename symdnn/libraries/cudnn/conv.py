@@ -125,8 +125,7 @@ def _lowering(name: str, kind: type[Op], low: type[DnnConvolution]) -> Lowering:
         y = _applied(made, to_ncx(a, ndim), to_ncx(b, ndim), dims, _one_sided_padding(op))
         return from_ncx(y, b, ndim)
 
-    text = f"{kind.__name__} to {low.__name__}"
-    return BACKEND.lowering(name, low, kind, refuses=refuses, tags=("conv_dnn",), text=text)(build)
+    return BACKEND.lowering(name, low, kind, refuses=refuses, tags=("conv_dnn",))(build)
 
 
 LOWERINGS = (

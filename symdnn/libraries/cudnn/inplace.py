@@ -33,7 +33,7 @@ def _is_last_use(v: Variable, context: Context) -> bool:
     return False
 
 
-def _with_fields(node: Apply, context: Context, **fields: bool) -> Sequence[Variable] | None:
+def _with_fields(node: Apply, **fields: bool) -> Sequence[Variable] | None:
     """The node's outputs with these fields set; None where they are set already."""
     op: Any = node.op
     if all(getattr(op, name) == value for name, value in fields.items()):
@@ -49,7 +49,7 @@ def _inplace(name: str, kind: type[DnnBase], *tags: str) -> Rewrite[DnnBase]:
         operands = node.op.may_overwrite.get(0, ())
         if not all(_is_last_use(node.inputs[i], context) for i in operands):
             return None
-        return _with_fields(node, context, inplace=True)
+        return _with_fields(node, inplace=True)
 
     return rule
 
@@ -82,7 +82,7 @@ def running_inplace(node: Apply, context: Context) -> Sequence[Variable] | None:
         return None
     pairs = zip(node.outputs[3:], node.inputs[3:], strict=True)
     mean, var = (_is_update_of(new, old, context) for new, old in pairs)
-    return _with_fields(node, context, inplace_running_mean=mean, inplace_running_var=var)
+    return _with_fields(node, inplace_running_mean=mean, inplace_running_var=var)
 
 
 RULES = (

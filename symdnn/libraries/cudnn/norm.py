@@ -108,8 +108,7 @@ def _lowering(name: str, kind: type[Op], low: type[GpuDnnBatchNormBase]) -> Lowe
         found = [out] if isinstance(out, Variable) else list(out)
         return [_from_4d(v, x, like, mode) for v, like in zip(found, node.outputs, strict=True)]
 
-    text = f"{kind.__name__} to {low.__name__}"
-    return BACKEND.lowering(name, low, kind, refuses=refuses, text=text)(build)
+    return BACKEND.lowering(name, low, kind, refuses=refuses)(build)
 
 
 # -- local response normalisation -----------------------------------------------------------------

@@ -12,6 +12,8 @@ from symdnn.libraries.cudnn.backend import BACKEND
 from symdnn.libraries.cudnn.dims import as_2d, from_ncx, to_ncx
 from symdnn.ops.array.argreduce import ArgMax
 from symdnn.ops.array.reduce import Max, Min, Prod, Sum
+from symdnn.ops.array.view import expand_dims
+from symdnn.ops.core.dtype import wide_float
 from symdnn.ops.core.shape import as_dim
 from symdnn.ops.elementwise.activations import Elu, Relu, Sigmoid
 from symdnn.ops.elementwise.arithmetic import Abs, Minimum, Sqr, cast, sqr
@@ -128,7 +130,7 @@ def reduction_refuses(node: Apply, context: Context) -> str | None:
     dtype = x.type.dtype
     if not op.axes or x.type.ndim > 8:
         return f"cuDNN reduces 1 to 8 dimensions, not the axes {op.axes} of {x.type.ndim}"
-    wide = "float64" if dtype == "float64" else "float32"
+    wide = wide_float(dtype)
     acc = getattr(op, "acc_dtype", wide)
     if acc != wide:
         return f"cuDNN accumulates a reduction of {dtype} in {wide}, not {acc}"
@@ -137,11 +139,8 @@ def reduction_refuses(node: Apply, context: Context) -> str | None:
     return None
 
 
-def _with_kept_dims(v: Variable, op: Any, ndim: int) -> Variable:
-    if not op.keepdims:
-        return v
-    kept = iter(range(ndim - len(op.axes)))
-    return v.dimshuffle(["x" if i in op.axes else next(kept) for i in range(ndim)])
+def _with_kept_dims(v: Variable, op: Any) -> Variable:
+    return expand_dims(v, op.axes) if op.keepdims else v
 
 
 def _operand_under(x: Variable, context: Context, kind: type[Any]) -> Variable | None:
@@ -171,9 +170,8 @@ def reduction(node: Apply, context: Context) -> Variable:
     elif word in ("add", "maximum") and (v := _operand_under(x, context, Abs)) is not None:
         word, x = ("norm1" if word == "add" else "absmax"), v
     dtype = x.type.dtype
-    acc = "float64" if dtype == "float64" else "float32"
-    y: Variable = GpuDnnReduction(word, op.axes, acc, dtype)(x)
-    return _with_kept_dims(power(y) if power is not None else y, op, x.type.ndim)
+    y: Variable = GpuDnnReduction(word, op.axes, wide_float(dtype), dtype)(x)
+    return _with_kept_dims(power(y) if power is not None else y, op)
 
 
 @BACKEND.lowering("local_dnn_argmax", GpuDnnReduction, ArgMax, refuses=reduction_refuses)
@@ -183,9 +181,9 @@ def argmax(node: Apply, context: Context) -> Variable:
     # in C order over any axes.
     op: Any = node.op
     (x,) = node.inputs
-    acc = "float64" if x.type.dtype == "float64" else "float32"
-    _, index = GpuDnnReduction("maximum", op.axes, acc, x.type.dtype, True)(x)
-    return _with_kept_dims(cast(index, "int64"), op, x.type.ndim)
+    dtype = x.type.dtype
+    _, index = GpuDnnReduction("maximum", op.axes, wide_float(dtype), dtype, True)(x)
+    return _with_kept_dims(cast(index, "int64"), op)
 
 
 @node_rewrite(
@@ -220,7 +218,7 @@ def activation(node: Apply, context: Context) -> Variable | None:
     if BACKEND.dtype_reason(context.target, dtype, GpuDnnActivation) or x.type.ndim == 0:
         return None
     if isinstance(node.op, Minimum):
-        return _clipped(node, context)
+        return _clipped(node)
     coef = 1.0
     if isinstance(node.op, Elu):
         alpha = number(node.inputs[1])
@@ -230,7 +228,7 @@ def activation(node: Apply, context: Context) -> Variable | None:
     return GpuDnnActivation(_ACTIVATIONS[type(node.op)], coef)(x)
 
 
-def _clipped(node: Apply, context: Context) -> Variable | None:
+def _clipped(node: Apply) -> Variable | None:
     """A minimum of a relu and a constant as cuDNN's clipped relu."""
     for v, ceiling in (node.inputs, node.inputs[::-1]):
         made, top = v.owner, number(ceiling)

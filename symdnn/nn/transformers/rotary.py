@@ -12,6 +12,7 @@ from symdnn.nn.modules.arguments import positive, tensor_input
 from symdnn.nn.modules.module import Module
 from symdnn.ops.array.create import arange
 from symdnn.ops.array.join import concatenate, stack
+from symdnn.ops.core.dtype import wide_float
 from symdnn.ops.core.shape import dims_of
 from symdnn.ops.elementwise.arithmetic import cast
 from symdnn.ops.elementwise.math import cos, sin
@@ -72,7 +73,7 @@ class RotaryEmbedding(Module):
 
     def _angles(self, x: Variable, positions: Any) -> Variable:
         """(time, features / 2), or (batch, 1, time, features / 2)."""
-        dtype = "float64" if x.type.dtype == "float64" else "float32"
+        dtype = wide_float(x.type.dtype)
         at = arange(dims_of(x)[-2], dtype="int32") if positions is None else as_variable(positions)
         batched = at.type.ndim == 2 and x.type.ndim == 4
         if not at.type.is_integer or not (at.type.ndim == 1 or batched):

@@ -185,7 +185,7 @@ def _subtensor(w: Writer, node: Apply) -> Any:
     return _indexed(w, w.name(x), fill_in(op.index, bounds))
 
 
-def _gathered(w: Writer, node: Apply, name: str, x: Variable, arrays: Any, bounds: Any) -> str:
+def _gathered(w: Writer, node: Apply, name: str, arrays: Any, bounds: Any) -> str:
     """A value indexed by arrays; the other entries of the pattern are slices."""
     index = node.op.index  # type: ignore[attr-defined]
     entries = [e for e in index if e != "x"]
@@ -230,7 +230,7 @@ def _advanced(w: Writer, node: Apply) -> Any:
     op: Any = node.op
     count = len(op.arrays)
     x, rest = node.inputs[0], node.inputs[1:]
-    return _gathered(w, node, w.name(x), x, rest[:count], rest[count:])
+    return _gathered(w, node, w.name(x), rest[:count], rest[count:])
 
 
 def _written(w: Writer, node: Apply) -> Any:
@@ -247,7 +247,7 @@ def _written(w: Writer, node: Apply) -> Any:
         places = _indexed(w, grid, fill_in(op.index, rest))
     else:
         count = len([e for e in op.index if e == "a"])
-        places = _gathered(w, node, grid, x, rest[:count], rest[count:])
+        places = _gathered(w, node, grid, rest[:count], rest[count:])
     updates = w.name(y) if y.type.dtype == x.type.dtype else w.cast(w.name(y), x.type.dtype)
     updates = w.add("Expand", updates, w.add("Shape", places))
     flat = w.constant([-1], np.int64)

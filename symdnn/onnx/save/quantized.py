@@ -36,7 +36,7 @@ def _of_blocks(w: Writer, node: Apply) -> tuple[list[str], dict[str, Any]]:
     return [x_name, *wide], {"axis": x.ndim - 1, "block_size": 1}
 
 
-def _axis(w: Writer, node: Apply) -> int | None:
+def _axis(node: Apply) -> int | None:
     """The axis along which scales vary; None for one scale."""
     scale = node.inputs[1].type
     axes = [i for i, one in enumerate(scale.broadcastable) if not one]
@@ -57,7 +57,7 @@ def _inputs(w: Writer, node: Apply) -> tuple[list[str], dict[str, Any]]:
         raise w.refuse(node, f"{op.kind} needs opset {_MORE_KINDS}")
     if sum(not one for one in scale.type.broadcastable) > 1:
         return _of_blocks(w, node)
-    axis = _axis(w, node)
+    axis = _axis(node)
     names = [w.name(x), _parameter(w, scale, axis is not None)]
     if all(zero.type.broadcastable) and axis is not None:
         if not is_zero(zero):

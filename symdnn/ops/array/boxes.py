@@ -15,7 +15,7 @@ from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.array.getitem import nonzero
 from symdnn.ops.array.sort import argsort
-from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.core.dtype import widened
 from symdnn.ops.core.lanes import on_lanes
 
 __all__ = ["KeptBoxes", "NonMaxSuppression", "nms", "non_max_suppression"]
@@ -83,7 +83,7 @@ class KeptBoxes(Op):
 
     def reference(self, *inputs: Array) -> Array:
         (boxes,) = inputs
-        boxes = boxes.astype(np.float32) if is_narrow_float(boxes.dtype.name) else boxes
+        (boxes,) = widened(boxes)
         corners = _corners(boxes, False)
         low, high = corners[..., :2], corners[..., 2:]
         area = (high[..., 0] - low[..., 0]) * (high[..., 1] - low[..., 1])

@@ -11,7 +11,7 @@ import numpy as np
 from symdnn.errors import IndexOutOfRange, ShapeMismatch, TypeMismatch
 from symdnn.graph.dims import Dim, common, known, names_advice
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Shapes, Types, Vars
-from symdnn.graph.operators import operator
+from symdnn.graph.operators import operator, or_zeros
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Variable
@@ -211,11 +211,7 @@ class Increment(Op):
         return [dx, dy, *(None for _ in rest)]
 
     def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        x, y = (
-            operator("zeros_like")(v) if t is None else t
-            for v, t in zip(inputs[:2], tangents[:2], strict=True)
-        )
-        return [self(x, y, *inputs[2:])]
+        return [self(*or_zeros(tangents[:2], inputs[:2]), *inputs[2:])]
 
     @property
     def may_overwrite(self) -> Mapping[int, tuple[int, ...]]:

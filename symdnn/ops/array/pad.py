@@ -12,7 +12,7 @@ import numpy as np
 from symdnn.errors import NdimMismatch, OptionError, ShapeMismatch, TypeMismatch
 from symdnn.graph.dims import Dim, dim_max, known
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Shapes, Types, Vars
-from symdnn.graph.operators import operator
+from symdnn.graph.operators import operator, or_zeros
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Constant, Variable, as_variable, constant
@@ -81,11 +81,7 @@ class Pad(Op):
         return [inner, outside, *(None for _ in widths)]
 
     def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
-        x, value = (
-            operator("zeros_like")(v) if t is None else t
-            for v, t in zip(inputs[:2], tangents[:2], strict=True)
-        )
-        return [self(x, value, *inputs[2:])]
+        return [self(*or_zeros(tangents[:2], inputs[:2]), *inputs[2:])]
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         x, value, *widths = inputs

@@ -10,7 +10,7 @@ import numpy as np
 
 from symdnn.errors import OptionError, TypeMismatch
 from symdnn.graph.op import Grads, Vars
-from symdnn.graph.operators import operator
+from symdnn.graph.operators import operator, or_zeros
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array
 from symdnn.graph.variable import Variable
@@ -93,9 +93,7 @@ class ScatterReduce(AdvancedIncrement):
         x, y, *rest = inputs
         mine, theirs = self._shares(inputs, outputs[0])
         part = self.getter()(x, *rest)
-        dx, dy = (
-            operator("zeros_like")(v) if t is None else t for v, t in zip((x, y), tangents[:2])
-        )
+        dx, dy = or_zeros(tangents[:2], (x, y))
         add = AdvancedIncSubtensor(self.index)
         return [add(mine * dx, theirs * dy + operator("zeros_like")(part), *rest)]
 

@@ -33,7 +33,7 @@ from symdnn.ops.attention.parts import (
 )
 from symdnn.ops.attention.scores import EXTRAS, Scores
 from symdnn.ops.core.composed import vjp_of_expressions
-from symdnn.ops.core.dtype import is_narrow_float, upcast
+from symdnn.ops.core.dtype import is_narrow_float, upcast, wide_float
 from symdnn.ops.core.lanes import fold, lanes_of, sizes_of, stacked, unfold
 from symdnn.ops.core.shape import dims_of
 from symdnn.ops.elementwise.arithmetic import cast
@@ -41,11 +41,6 @@ from symdnn.ops.random.random import STATE_TYPE, next_state
 from symdnn.ops.random.random_stream import RandomStream
 
 __all__ = ["Attention", "AttentionGrad", "attention_weights", "scaled_dot_product_attention"]
-
-
-def _lse_dtype(dtype: str) -> str:
-    """The dtype of log-sum-exps of scores of this dtype."""
-    return "float64" if dtype == "float64" else "float32"
 
 
 @dataclass(frozen=True)
@@ -74,7 +69,7 @@ class Attention(MultiOp):
     def infer(self, *types: TensorType) -> tuple[Type, ...]:
         batch, heads, queries, _ = self.how.check(self, types)
         out = TensorType(types[0].dtype, (batch, heads, queries, types[2].shape[3]))
-        lse = TensorType(_lse_dtype(types[0].dtype), (batch, heads, queries))
+        lse = TensorType(wide_float(types[0].dtype), (batch, heads, queries))
         return (out, lse, STATE_TYPE) if self.draws else (out, lse)
 
     def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
@@ -84,7 +79,7 @@ class Attention(MultiOp):
 
     def reference(self, *operands: Array) -> tuple[Array, ...]:
         out, lse = in_numpy.attention(self.how, *operands)
-        found = out.astype(operands[0].dtype), lse.astype(_lse_dtype(operands[0].dtype.name))
+        found = out.astype(operands[0].dtype), lse.astype(wide_float(operands[0].dtype.name))
         if not self.draws:
             return found
         state = operands[3 + self.how.extras.index("state")]

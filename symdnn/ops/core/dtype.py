@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import numpy as np
 
 from symdnn.config import config
 from symdnn.graph.type import TensorType, numpy_dtype
+from symdnn.graph.typing import Array
 
-__all__ = ["accumulator", "float_of", "is_narrow_float", "number_of", "promote", "upcast"]
+__all__ = [
+    "accumulator", "float_of", "is_narrow_float", "number_of", "promote", "upcast", "wide_float",
+    "widened",
+]  # fmt: skip
 
 _cast_policy = config.reader("cast_policy")
 
@@ -59,6 +64,16 @@ def accumulator(dtype: str) -> tuple[str, str]:
 def is_narrow_float(dtype: str) -> bool:
     """Whether it is float16 or bfloat16: dtypes of storage, which are computed in float32."""
     return dtype in ("float16", "bfloat16")
+
+
+def wide_float(dtype: str) -> str:
+    """``float64`` for float64, else ``float32``: the dtype of sums and factors for ``dtype``."""
+    return "float64" if dtype == "float64" else "float32"
+
+
+def widened(*arrays: Any) -> list[Array]:
+    """The arrays in the dtype of computation: float32 for float16 and bfloat16."""
+    return [a.astype(np.float32) if is_narrow_float(a.dtype.name) else a for a in arrays]
 
 
 @cache

@@ -20,6 +20,7 @@ from symdnn.graph.op import Grads, Vars
 from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Constant, Variable, as_variable, constant
+from symdnn.ops.core.dtype import wide_float
 from symdnn.ops.core.gradient_control import straight_through
 from symdnn.ops.core.scalar import RESULT, STORED, Scalar
 from symdnn.ops.core.shape import DimShuffle, dims_of, dimshuffle
@@ -176,7 +177,7 @@ class Dequantize(_OfCodes):
     @property
     def computed(self) -> str:
         """The dtype in which it multiplies."""
-        return "float64" if self.dtype == "float64" else "float32"
+        return wide_float(self.dtype)
 
     def scalar_vjp(self, inputs: Vars, output: Variable, cotangent: Variable) -> Grads:
         x, scale, zero = inputs

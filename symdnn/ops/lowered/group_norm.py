@@ -18,6 +18,7 @@ from symdnn.errors import TypeMismatch
 from symdnn.graph.op import Host, MultiOp, Shapes, Types
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array
+from symdnn.ops.core.dtype import widened
 from symdnn.ops.nn import norm_numpy
 from symdnn.ops.nn.batchnorm import parameter_dtype
 
@@ -81,7 +82,7 @@ class GroupNorm(_OfGroups):
         return x, statistic, statistic
 
     def reference(self, x: Array, gamma: Array, beta: Array) -> Any:
-        (v,) = norm_numpy.work(x)
+        (v,) = widened(x)
         mean, _, invstd = norm_numpy.moments(self._rows(v), (2,), self.epsilon)
         mean, invstd = self._spread(mean, v), self._spread(invstd, v)
         y = norm_numpy.normalise(v, gamma, beta, mean, invstd)
@@ -105,7 +106,7 @@ class GroupNormGrad(_OfGroups):
         return x, gamma, gamma
 
     def reference(self, x: Array, dy: Array, gamma: Array, mean: Array, invstd: Array) -> Any:
-        v, d = norm_numpy.work(x, dy)
+        v, d = widened(x, dy)
         xhat = (v - mean) * invstd
         g = d * gamma
         a, b = (self._spread(self._rows(t).mean(2, keepdims=True), v) for t in (g, g * xhat))

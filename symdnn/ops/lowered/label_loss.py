@@ -15,9 +15,8 @@ from symdnn.errors import TypeMismatch
 from symdnn.graph.op import Host, MultiOp, Shapes, Types
 from symdnn.graph.type import TensorType, Type, numpy_dtype
 from symdnn.graph.typing import Array
-from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.core.dtype import is_narrow_float, widened
 from symdnn.ops.nn.crossentropy import LabelOp
-from symdnn.ops.nn.softmax import wide
 
 __all__ = ["LabelLoss", "LabelLossGrad"]
 
@@ -46,7 +45,7 @@ class LabelLossGrad(LabelOp):
 
     def reference(self, d: Array, total: Array, x: Array, labels: Array) -> Array:
         self.rows(x.shape, d.shape, total.shape, labels.shape)
-        scale, high, scores = wide(d, total, x)
+        scale, high, scores = widened(d, total, x)
         found = np.exp(scores - np.expand_dims(high, self.axis)) * np.expand_dims(scale, self.axis)
         found -= self.place(scale, labels, x.shape)
         return np.asarray(found.astype(numpy_dtype(self.dtype)))
@@ -82,7 +81,7 @@ class LabelLoss(LabelOp, MultiOp):
 
     def reference(self, d: Array, x: Array, labels: Array) -> tuple[Array, ...]:
         self.rows(x.shape, labels.shape)
-        (scores,) = wide(x)
+        (scores,) = widened(x)
         top = scores.max(self.axis, keepdims=True)
         top = np.where(np.isfinite(top), top, 0).astype(scores.dtype, copy=False)
         total = top + np.log(np.exp(scores - top).sum(self.axis, keepdims=True))

@@ -16,6 +16,7 @@ from symdnn.errors import TypeMismatch
 from symdnn.graph.op import Host, MultiOp, Shapes, Types
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array
+from symdnn.ops.core.dtype import widened
 from symdnn.ops.core.scalar import ScalarProgram
 from symdnn.ops.elemwise import broadcast_dims, broadcast_static
 from symdnn.ops.lowered.fused import check_inputs
@@ -62,7 +63,7 @@ class BatchMoments(MultiOp):
         return (statistic,) * (4 if self.running else 2)
 
     def reference(self, *inputs: Array) -> Any:
-        (v,) = norm_numpy.work(inputs[0])
+        (v,) = widened(inputs[0])
         mean, var, invstd = norm_numpy.moments(v, self.axes, self.epsilon)
         if not self.running:
             return mean, invstd

@@ -20,7 +20,7 @@ from symdnn.ops.array.reduce import any as any_
 from symdnn.ops.array.reduce import max as max_
 from symdnn.ops.array.reduce import min as min_
 from symdnn.ops.array.reduce import sum as sum_
-from symdnn.ops.array.view import moveaxis
+from symdnn.ops.array.view import expand_dims, moveaxis
 from symdnn.ops.core.python_numbers import alike
 from symdnn.ops.core.shape import dims_of
 from symdnn.ops.elementwise.arithmetic import abs as abs_
@@ -66,10 +66,7 @@ def norm(x: TensorLike, ord: Any = None, axis: Any = None, keepdims: bool = Fals
     if len(axes) != 2 or axes[0] == axes[1]:
         raise AxisError("norm", "an axis, or two different ones", str(axis))
     found = matrix_norm(moveaxis(v, axes, (-2, -1)), ord="fro" if ord is None else ord)
-    if not keepdims:
-        return found
-    rest = iter(range(found.type.ndim))
-    return found.dimshuffle(["x" if i in axes else next(rest) for i in range(v.type.ndim)])
+    return expand_dims(found, axes) if keepdims else found
 
 
 @torch_words()

@@ -21,7 +21,7 @@ from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Op, Shapes, Typ
 from symdnn.graph.type import TensorType, Type
 from symdnn.graph.typing import Array
 from symdnn.graph.variable import Variable, constant
-from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.core.dtype import is_narrow_float, widened
 from symdnn.ops.core.lanes import lanes_of, on_lanes, stacked
 from symdnn.ops.core.shape import dims_of
 from symdnn.ops.elemwise import unbroadcast
@@ -108,7 +108,7 @@ class NormalisedOutput(Normalise):
         return x, self.statistic(x), self.statistic(x)
 
     def reference(self, x: Array, gamma: Array, beta: Array) -> tuple[Array, ...]:
-        (v,) = norm_numpy.work(x)
+        (v,) = widened(x)
         mean, _, invstd = norm_numpy.moments(v, self.axes, self.epsilon)
         y = norm_numpy.normalise(v, gamma, beta, mean, invstd)
         return y.astype(x.dtype, copy=False), mean, invstd
@@ -172,7 +172,7 @@ class NormGrad(Normalise, MultiOp):
     def reference(
         self, x: Array, dy: Array, gamma: Array, mean: Array, invstd: Array
     ) -> tuple[Array, ...]:
-        v, d = norm_numpy.work(x, dy)
+        v, d = widened(x, dy)
         dx, dgamma, dbeta = norm_numpy.normalise_grad(v, d, gamma, mean, invstd, self.axes)
         return dx.astype(x.dtype, copy=False), dgamma, dbeta
 
@@ -270,7 +270,7 @@ class BatchNormTrain(NormalisedOutput, MultiOp):
         if not self.running:
             return y, mean, invstd
         factor, old_mean, old_var = running
-        (v,) = norm_numpy.work(x)
+        (v,) = widened(x)
         _, var, _ = norm_numpy.moments(v, self.axes, self.epsilon)
         m = norm_numpy.count(x.shape, self.axes)
         unbiased = var * v.dtype.type(m / max(m - 1, 1))
@@ -341,7 +341,7 @@ class BatchNormInference(Normalise):
         return x
 
     def reference(self, x: Array, gamma: Array, beta: Array, mean: Array, var: Array) -> Any:
-        (v,) = norm_numpy.work(x)
+        (v,) = widened(x)
         invstd = 1 / np.sqrt(var + var.dtype.type(self.epsilon))
         return norm_numpy.normalise(v, gamma, beta, mean, invstd).astype(x.dtype, copy=False)
 

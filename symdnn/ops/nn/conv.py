@@ -26,7 +26,7 @@ from symdnn.graph.traverse import parameter_name
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array
 from symdnn.graph.variable import Variable
-from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.core.dtype import is_narrow_float, widened
 from symdnn.ops.core.lanes import fold, lanes_of, sizes_of, unfold
 from symdnn.ops.core.shape import as_dim, dims_of, static_dim
 from symdnn.ops.nn import conv_reference
@@ -246,10 +246,6 @@ def known_or_none(d: Dim | None) -> int | None:
     return None if d is None else known(d)
 
 
-def _widen(*arrays: Array) -> list[Array]:
-    return [a.astype(np.float32) if is_narrow_float(a.dtype.name) else a for a in arrays]
-
-
 # -- the ops --------------------------------------------------------------------------------------
 
 
@@ -278,7 +274,7 @@ class Conv(_ConvFamily):
 
     def reference(self, x: Array, w: Array) -> Array:
         self.shapes([], [x.shape, w.shape], {})
-        wide, kernels = _widen(x, self._mirrored(w))
+        wide, kernels = widened(x, self._mirrored(w))
         y = conv_reference.conv(wide, kernels, self._geometry(w.shape[2:]))
         return y.astype(x.dtype, copy=False)
 
@@ -338,7 +334,7 @@ class ConvGradInput(_ConvGrad):
     def reference(self, w: Array, dy: Array, *dims: Array) -> Array:
         spatial = [int(d) for d in dims]
         self.shapes([], [w.shape, dy.shape], dict(zip(self.host_inputs, spatial, strict=True)))
-        kernels, wide = _widen(self._mirrored(w), dy)
+        kernels, wide = widened(self._mirrored(w), dy)
         g = self._geometry(w.shape[2:])
         return conv_reference.conv_grad_input(kernels, wide, spatial, g).astype(
             dy.dtype, copy=False
@@ -383,7 +379,7 @@ class ConvGradWeight(_ConvGrad):
     def reference(self, x: Array, dy: Array, *dims: Array) -> Array:
         kernel = [int(d) for d in dims]
         self.shapes([], [x.shape, dy.shape], dict(zip(self.host_inputs, kernel, strict=True)))
-        wide, dy_wide = _widen(x, dy)
+        wide, dy_wide = widened(x, dy)
         dw = conv_reference.conv_grad_weight(wide, dy_wide, kernel, self._geometry(kernel))
         return np.ascontiguousarray(self._mirrored(dw)).astype(x.dtype, copy=False)
 

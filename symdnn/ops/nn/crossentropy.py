@@ -18,14 +18,14 @@ from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType, Type
 from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Variable, as_variable
-from symdnn.ops.core.dtype import float_of
+from symdnn.ops.core.dtype import float_of, widened
 from symdnn.ops.core.lanes import on_lanes
 from symdnn.ops.core.python_numbers import settled
 from symdnn.ops.core.shape import dims_of, shape_i
 from symdnn.ops.elementwise.activations import softplus
 from symdnn.ops.elementwise.arithmetic import cast
 from symdnn.ops.elementwise.math import exp, log
-from symdnn.ops.nn.softmax import LogSoftmaxGrad, check_axis, shifted, softmax, wide
+from symdnn.ops.nn.softmax import LogSoftmaxGrad, check_axis, shifted, softmax
 
 __all__ = [
     "CrossentropyCategorical1Hot",
@@ -215,7 +215,7 @@ class CrossentropyCategorical1Hot(_OfRows):
     """``-log(p[i, label[i]])`` of probabilities ``p``, one value per row."""
 
     def reference(self, p: Array, labels: Array) -> Array:
-        (v,) = wide(self.pick(p, labels))
+        (v,) = widened(self.pick(p, labels))
         return (-np.log(v)).astype(p.dtype, copy=False)
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
@@ -228,7 +228,7 @@ class CrossentropyCategorical1HotGrad(_GradOfRows):
     """Gradient of :class:`CrossentropyCategorical1Hot`: ``-dy[i] / p`` at the label, else 0."""
 
     def reference(self, dy: Array, p: Array, labels: Array) -> Array:
-        v, d = wide(self.pick(p, labels), dy)
+        v, d = widened(self.pick(p, labels), dy)
         return self.place((-d / v).astype(p.dtype, copy=False), labels, p.shape)
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
@@ -253,7 +253,7 @@ class SoftmaxCrossentropy(LabelOp, MultiOp):
         return self.row_type(x, labels), x
 
     def reference(self, x: Array, labels: Array) -> tuple[Array, ...]:
-        (v,) = wide(x)
+        (v,) = widened(x)
         s = shifted(v, self.axis)
         logp = s - np.log(np.exp(s).sum(self.axis, keepdims=True))
         nll = -self.pick(logp, labels)
@@ -280,7 +280,7 @@ class SoftmaxCrossentropyGrad(_GradOfRows):
     """
 
     def reference(self, dnll: Array, logp: Array, labels: Array) -> Any:
-        d, v = wide(dnll, logp)
+        d, v = widened(dnll, logp)
         self.rows(logp.shape, dnll.shape, labels.shape)
         scaled = np.exp(v) * np.expand_dims(d, self.axis)
         return (scaled - self.place(d, labels, logp.shape)).astype(logp.dtype, copy=False)

@@ -14,7 +14,7 @@ from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Op, Shapes, Typ
 from symdnn.graph.type import TensorType, Type
 from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Constant, Variable, as_variable
-from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.core.dtype import is_narrow_float, widened
 from symdnn.ops.core.lanes import lanes_of, same_for_all, sizes_of, stacked
 from symdnn.ops.elementwise.arithmetic import cast
 from symdnn.ops.elementwise.comparison import switch
@@ -32,7 +32,7 @@ __all__ = ["Dropout", "DropoutGrad", "dropout", "spatial_dropout"]
 
 def scaled_where(mask: Array, x: Array, rate: Any, scale: bool) -> Array:
     """``x / (1 - rate)`` (or ``x``) where the mask is true, else 0, in the dtype of ``x``."""
-    v = x.astype(np.float32) if is_narrow_float(x.dtype.name) else x
+    (v,) = widened(x)
     keep = v.dtype.type(1) - v.dtype.type(rate)
     kept = v / keep if scale and keep else v
     return np.where(mask, kept, v.dtype.type(0)).astype(x.dtype, copy=False)

@@ -7,16 +7,10 @@ from typing import Any
 import numpy as np
 
 from symdnn.graph.typing import Array
-from symdnn.ops.core.dtype import is_narrow_float
 
-__all__ = ["moments", "normalise", "normalise_grad", "sum_to", "work"]
+__all__ = ["moments", "normalise", "normalise_grad", "sum_to"]
 
 Axes = tuple[int, ...]
-
-
-def work(*arrays: Any) -> list[Array]:
-    """The arrays in the dtype of computation: float32 for float16 and bfloat16."""
-    return [a.astype(np.float32) if is_narrow_float(a.dtype.name) else a for a in arrays]
 
 
 def count(shape: tuple[int, ...], axes: Axes) -> int:

@@ -13,6 +13,7 @@ from symdnn.graph.origin import Hints
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import AxisLike, TensorLike
 from symdnn.graph.variable import Constant, Variable, as_variable
+from symdnn.ops.array.view import expand_dims
 from symdnn.ops.core.dtype import is_narrow_float, upcast
 from symdnn.ops.core.shape import dims_of, specify_type
 from symdnn.ops.elementwise.arithmetic import cast
@@ -64,8 +65,7 @@ def _inputs(x: TensorLike, *parameters: Any) -> tuple[Variable, list[Variable]]:
 def _parameter(p: Variable, ndim: int, axes: Sequence[int], what: str) -> Variable:
     """``p`` with ``ndim`` dimensions, statically 1 on ``axes``, which it may lack."""
     if p.type.ndim == ndim - len(axes) and p.type.ndim != ndim:
-        left = iter(range(p.type.ndim))
-        return p.dimshuffle(["x" if i in axes else next(left) for i in range(ndim)])
+        return expand_dims(p, axes)
     if p.type.ndim != ndim:
         raise OptionError(
             f"{what}: parameters must have {ndim} dimensions like the input, or "

@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
-
 from symdnn.errors import (
     ArgumentError,
     NdimMismatch,
@@ -28,7 +26,7 @@ from symdnn.graph.pattern import holds_pattern
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array, BorderMode, PerAxis, TensorLike
 from symdnn.graph.variable import Variable, as_variable
-from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.core.dtype import widened
 from symdnn.ops.core.lanes import on_folded, on_lanes
 from symdnn.ops.core.shape import as_dim, dims_of, static_dim
 from symdnn.ops.nn import pool_reference
@@ -146,10 +144,6 @@ class _PoolFamily(Op):
         return on_folded(self, inputs, axes, [0] * operands + [None] * len(self.host_inputs), [0])
 
 
-def _widen(*arrays: Array) -> list[Array]:
-    return [a.astype(np.float32) if is_narrow_float(a.dtype.name) else a for a in arrays]
-
-
 # -- the ops --------------------------------------------------------------------------------------
 
 
@@ -168,7 +162,7 @@ class Pool(_PoolFamily):
         return [self.out_shape(shapes[0])]
 
     def reference(self, x: Array) -> Any:
-        axes, (wide,) = self._axes(x.shape), _widen(x)
+        axes, (wide,) = self._axes(x.shape), widened(x)
         if self.mode == "max":
             return pool_reference.max_pool(wide, axes).astype(x.dtype, copy=False)
         total = pool_reference.sum_pool(wide, axes)
@@ -217,7 +211,7 @@ class MaxPoolGrad(PoolGrad):
 
     def reference(self, x: Array, y: Array, dy: Array) -> Array:
         self.shapes([], [x.shape, y.shape, dy.shape], {})
-        wide = _widen(x, y, dy)
+        wide = widened(x, y, dy)
         dx = pool_reference.max_scatter(wide[0], wide[1], wide[2], self._axes(x.shape))
         return dx.astype(x.dtype, copy=False)
 
@@ -252,7 +246,7 @@ class MaxPoolGradGrad(_PoolFamily):
 
     def reference(self, x: Array, y: Array, v: Array) -> Array:
         self.shapes([], [x.shape, y.shape, v.shape], {})
-        wide = _widen(x, y, v)
+        wide = widened(x, y, v)
         out = pool_reference.max_gather(wide[0], wide[1], wide[2], self._axes(x.shape))
         return out.astype(x.dtype, copy=False)
 
@@ -297,7 +291,7 @@ class AveragePoolGrad(PoolGrad):
         if any(n < 0 for n in sizes):
             raise ShapeMismatch(self, "sizes that are not negative", tuple(sizes))
         self.shapes([], [dy.shape], dict(zip(self.host_inputs, sizes, strict=True)))
-        axes, (wide,) = self._axes(sizes), _widen(dy)
+        axes, (wide,) = self._axes(sizes), widened(dy)
         if self.mode != "sum":
             weights = pool_reference.mean_weights(axes, self.mode == "average_inc_pad")
             wide = wide / weights.astype(wide.dtype)

@@ -15,7 +15,7 @@ from symdnn.graph.origin import Hints
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Variable, as_variable
-from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.core.dtype import widened
 from symdnn.ops.core.lanes import on_lanes
 from symdnn.ops.elementwise.math import exp
 
@@ -37,11 +37,6 @@ def check_axis(op: Op, x: TensorType, axis: int) -> None:
         raise AxisError(
             op, f"a float tensor with an axis {axis}", x, "Cast integers with x.astype('floatX')"
         )
-
-
-def wide(*arrays: Array) -> list[Array]:
-    """The arrays in the dtype of computation: float32 for float16 and bfloat16."""
-    return [a.astype(np.float32) if is_narrow_float(a.dtype.name) else a for a in arrays]
 
 
 def agreed_shape(op: Op, what: str, shapes: Shapes) -> Shape:
@@ -93,7 +88,7 @@ class Softmax(AlongAxis):
     nonnegative: ClassVar[bool] = True
 
     def reference(self, x: Array) -> Any:
-        (v,) = wide(x)
+        (v,) = widened(x)
         e = np.exp(shifted(v, self.axis))
         return (e / e.sum(self.axis, keepdims=True)).astype(x.dtype, copy=False)
 
@@ -113,7 +108,7 @@ class SoftmaxGrad(AlongAxis):
     """
 
     def reference(self, y: Array, dy: Array) -> Any:
-        a, b = wide(y, dy)
+        a, b = widened(y, dy)
         return (a * (b - (a * b).sum(self.axis, keepdims=True))).astype(y.dtype, copy=False)
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
@@ -128,7 +123,7 @@ class LogSoftmax(AlongAxis):
     """``x - log(sum(exp(x)))`` along ``axis``, never the log of a rounded softmax."""
 
     def reference(self, x: Array) -> Any:
-        (v,) = wide(x)
+        (v,) = widened(x)
         s = shifted(v, self.axis)
         return (s - np.log(np.exp(s).sum(self.axis, keepdims=True))).astype(x.dtype, copy=False)
 
@@ -149,7 +144,7 @@ class LogSoftmaxGrad(AlongAxis):
     """
 
     def reference(self, y: Array, dy: Array) -> Any:
-        a, b = wide(y, dy)
+        a, b = widened(y, dy)
         return (b - np.exp(a) * b.sum(self.axis, keepdims=True)).astype(y.dtype, copy=False)
 
     @property
@@ -171,7 +166,7 @@ class LogSoftmaxGradOfLogits(AlongAxis):
     """
 
     def reference(self, x: Array, dy: Array) -> Any:
-        a, b = wide(x, dy)
+        a, b = widened(x, dy)
         e = np.exp(shifted(a, self.axis))
         share = b.sum(self.axis, keepdims=True) / e.sum(self.axis, keepdims=True)
         return (b - e * share).astype(x.dtype, copy=False)

@@ -22,7 +22,7 @@ from symdnn.graph.type import TensorType, Type
 from symdnn.graph.typing import Array, DtypeLike, TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.core.composed import vjp_of_expressions, written_out
-from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.core.dtype import widened
 from symdnn.ops.core.lanes import on_folded
 from symdnn.ops.core.shape import as_dim, dims_of, static_dim
 from symdnn.ops.written_out.sampler import sampled
@@ -37,11 +37,6 @@ __all__ = [
     "transformer_grid",
     "transformer_sampler",
 ]
-
-
-def wide(*arrays: Array) -> list[Array]:
-    """The arrays in the dtype of computation: float32 for float16 and bfloat16."""
-    return [a.astype(np.float32) if is_narrow_float(a.dtype.name) else a for a in arrays]
 
 
 def pixel_coordinates(size: int, dtype: DtypeLike) -> Array:
@@ -85,7 +80,7 @@ class TransformerGrid(Op):
         return theta.with_shape((theta.shape[0], *self.static, 2))
 
     def reference(self, theta: Array, height: Array, width: Array) -> Array:
-        (t,) = wide(theta)
+        (t,) = widened(theta)
         points = homogeneous(int(height), int(width), t.dtype)
         grid = np.tensordot(t, points, axes=(2, 2))  # (N, 2, H, W)
         return np.moveaxis(grid, 1, 3).astype(theta.dtype)
@@ -112,7 +107,7 @@ class TransformerGridGrad(Op):
         return dgrid.with_shape((dgrid.shape[0], 2, 3))
 
     def reference(self, dgrid: Array) -> Array:
-        (d,) = wide(dgrid)
+        (d,) = widened(dgrid)
         points = homogeneous(d.shape[1], d.shape[2], d.dtype)
         return np.tensordot(d, points, axes=((1, 2), (0, 1))).astype(dgrid.dtype)
 
@@ -173,7 +168,7 @@ class TransformerSampler(Op):
         return image.with_shape((n, image.shape[1], grid.shape[1], grid.shape[2]))
 
     def reference(self, image: Array, grid: Array) -> Array:
-        v, g = wide(image, grid)
+        v, g = widened(image, grid)
         corners = Corners(v, g)
         out = np.zeros((*g.shape[:3], v.shape[1]), v.dtype)
         for right, below, row, column, inside in corners.each():
@@ -220,7 +215,7 @@ class TransformerSamplerGrad(MultiOp):
         return image, grid
 
     def reference(self, image: Array, grid: Array, dy: Array) -> tuple[Array, ...]:
-        v, g, d = wide(image, grid, np.moveaxis(dy, 1, 3))
+        v, g, d = widened(image, grid, np.moveaxis(dy, 1, 3))
         corners = Corners(v, g)
         dimage = np.zeros((v.shape[0], *v.shape[2:], v.shape[1]), v.dtype)
         dplace = np.zeros_like(g)
@@ -257,7 +252,7 @@ class TransformerSamplerTangent(Op):
         return TransformerSampler().infer(image, grid)
 
     def reference(self, image: Array, grid: Array, dgrid: Array) -> Array:
-        v, g, d = wide(image, grid, dgrid)
+        v, g, d = widened(image, grid, dgrid)
         corners = Corners(v, g)
         moved = d * corners.scale
         out = np.zeros((*g.shape[:3], v.shape[1]), v.dtype)

@@ -25,7 +25,7 @@ from symdnn.ops.array.reduce import min as smallest_of
 from symdnn.ops.array.reduce import normal_axes, prod
 from symdnn.ops.array.reduce import sum as sum_of
 from symdnn.ops.array.sort import searchsorted
-from symdnn.ops.array.view import flatten, moveaxis, of_sizes
+from symdnn.ops.array.view import expand_dims, flatten, moveaxis, of_sizes
 from symdnn.ops.core.shape import dims_of
 from symdnn.ops.elementwise.arithmetic import cast, clip, maximum, minimum
 from symdnn.ops.elementwise.comparison import eq, ge, gt, invert, isinf, isnan, neq, switch
@@ -265,11 +265,7 @@ def quantile(
     if at.type.ndim:
         ends = list(range(last, last + at.type.ndim))
         found = moveaxis(found, ends, list(range(at.type.ndim)))
-    if not keepdims:
-        return found
-    rest = iter(range(at.type.ndim, found.type.ndim))
-    pattern = ["x" if d in axes else next(rest) for d in range(v.type.ndim)]
-    return found.dimshuffle([*range(at.type.ndim), *pattern])
+    return expand_dims(found, [at.type.ndim + a for a in axes]) if keepdims else found
 
 
 def percentile(

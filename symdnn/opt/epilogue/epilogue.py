@@ -32,7 +32,7 @@ from symdnn.ops.nn.channels_last import first_order
 from symdnn.ops.nn.crossentropy import SoftmaxCrossentropy
 from symdnn.opt.fuse.groups import Groups, number_in, widened
 from symdnn.opt.precision.amp import amp_dtype
-from symdnn.rewriting.facts import is_old_value, number
+from symdnn.rewriting.facts import is_old_value, number, only_axis
 from symdnn.rewriting.rewrite import Context
 
 __all__ = [
@@ -214,9 +214,11 @@ def _operand(
 
 def _is_bias(v: Variable, axis: int, out: Variable) -> bool:
     """Whether ``v`` broadcasts along all dimensions of ``out`` except ``axis``."""
-    ones = v.type.broadcastable
-    alone = len(ones) == out.type.ndim >= 2 and all(b == (i != axis) for i, b in enumerate(ones))
-    return alone and bool(v.type.dtype == out.type.dtype)
+    return (
+        v.type.ndim == out.type.ndim >= 2
+        and only_axis(v) == axis
+        and bool(v.type.dtype == out.type.dtype)
+    )
 
 
 def _in_operand_dtype(chain: Chain, v: Variable) -> Variable | None:

@@ -32,6 +32,7 @@ from symdnn.ops.lowered.epilogue import EpilogueOp
 from symdnn.ops.lowered.lowered import Lowered, neutral_of
 from symdnn.ops.nn.batchnorm import BatchNormInference
 from symdnn.ops.nn.conv import Conv
+from symdnn.rewriting.facts import only_axis
 from symdnn.rewriting.rewrite import Context, node_rewrite, reads
 
 __all__ = ["RULES", "fold_batch_norm"]
@@ -43,12 +44,6 @@ def _convolution(v: Variable, context: Context) -> Apply | None:
     op = None if node is None else node.op
     plain = isinstance(op, EpilogueOp) and isinstance(op.unlowered, Conv) and op.is_plain
     return node if plain else None
-
-
-def _by_channel(v: Variable) -> bool:
-    """Whether a parameter has the shape (1, K, 1, ...): a value for each channel."""
-    ones = v.type.broadcastable
-    return bool(not ones[1] and all(ones[:1]) and all(ones[2:]))
 
 
 def _allowed(norm: object, kind: str) -> bool:
@@ -66,7 +61,7 @@ def fold_batch_norm(node: Apply, context: Context) -> Variable | None:
         return None
     x, gamma, beta, mean, var = node.inputs
     conv = _convolution(x, context)
-    if conv is None or not all(map(_by_channel, (gamma, beta, mean, var))):
+    if conv is None or any(only_axis(v) != 1 for v in (gamma, beta, mean, var)):
         return None
     scale = gamma / sqrt(var + _number(norm.epsilon, var))
     shift = beta - mean * scale

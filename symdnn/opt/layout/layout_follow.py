@@ -156,7 +156,7 @@ def _only_slices(node: Apply) -> bool:
     return all(map(is_slice, op.index))
 
 
-def _indexed(op: Any, ndim: int, inputs: Sequence[Variable]) -> Variable:
+def _indexed(op: Any, ndim: int, inputs: Sequence[Variable]) -> Any:
     """An index of slices, with its entries and their symbolic bounds permuted."""
     arrays = 2 if isinstance(op, IncSubtensor) else 1
     rest = iter(inputs[arrays:])
@@ -164,8 +164,7 @@ def _indexed(op: Any, ndim: int, inputs: Sequence[Variable]) -> Variable:
     order = last_order(len(op.index))
     index = tuple(op.index[d] for d in order)
     given = [b for d in order for b in bounds[d]]
-    made: Variable = replace(op, index=index)(*inputs[:arrays], *given)
-    return made
+    return replace(op, index=index)(*inputs[:arrays], *given)
 
 
 def _only_sizes(node: Apply) -> bool:
@@ -178,21 +177,19 @@ def _only_sizes(node: Apply) -> bool:
     return plain and contiguous and all(v.type.ndim == count for v in node.inputs[first:])
 
 
-def _gathered(op: Any, ndim: int, inputs: Sequence[Variable]) -> Variable:
-    made: Variable = replace(op, index=tuple(op.index[d] for d in last_order(ndim)))(*inputs)
-    return made
+def _gathered(op: Any, ndim: int, inputs: Sequence[Variable]) -> Any:
+    return replace(op, index=tuple(op.index[d] for d in last_order(ndim)))(*inputs)
 
 
 def _listed(op: ListedSums, ndim: int, inputs: Sequence[Variable]) -> Variable:
     return ListedSums(tuple(moved_axis(a, ndim) for a in op.axes))(*inputs)
 
 
-def _placed(op: PlacedSums, ndim: int, inputs: Sequence[Variable]) -> Variable:
+def _placed(op: PlacedSums, ndim: int, inputs: Sequence[Variable]) -> Any:
     count = len(op.parts)
     parts = tuple(tuple(last_shape(part)) for part in op.parts)
     placed = replace(op, static=last_shape(op.static), parts=parts)
-    made: Variable = placed(*inputs[:count], *last_shape(inputs[count:]))
-    return made
+    return placed(*inputs[:count], *last_shape(inputs[count:]))
 
 
 _NHWC_FORMS: dict[type[Op], _NhwcForm] = {

@@ -63,11 +63,12 @@ class Backend:
         """Make a :class:`Lowering` to ``low`` of the function that builds the replacement (a
         decorator).
 
-        ``text`` is the first line of its docstring unless given.
+        ``text`` is the first line of its docstring unless given, or which op becomes which.
         """
 
         def wrap(build: Callable[[Apply, Context], Built]) -> Lowering:
-            line = text or (build.__doc__ or "").strip().split("\n")[0]
+            renamed = f"{', '.join(op.__name__ for op in ops)} to {low.__name__ if low else name}"
+            line = text or (build.__doc__ or renamed).strip().split("\n")[0]
             own = frozenset({self.name, "fast_compile", *tags})
             return Lowering(name, self, low, ops, refuses, build, own, line)
 
@@ -82,8 +83,7 @@ class Backend:
         def build(node: Apply, context: Context) -> Built:
             return low.of(node.op, **settings)(*node.inputs, hints=node.hints)
 
-        text = f"{', '.join(op.__name__ for op in ops)} to {low.__name__}"
-        return self.lowering(name, low, *ops, refuses=refuses, text=text)(build)
+        return self.lowering(name, low, *ops, refuses=refuses)(build)
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from symdnn.ops.elementwise.quantize import FLOAT8, Dequantize, Quantize, is_zer
 from symdnn.ops.linalg.dot import BatchedDot
 from symdnn.ops.nn.conv import Conv
 from symdnn.ops.quantized.product import TERMS, QuantizedProduct
+from symdnn.rewriting.facts import all_ones, only_axis
 from symdnn.rewriting.rewrite import Context
 
 __all__ = [
@@ -56,7 +57,7 @@ def codes_of(v: Variable) -> Codes | None:
         )
         return replace(found, codes=codes, scale=scale, zero=zero)
     if isinstance(op, Reshape) and (found := codes_of(node.inputs[0])) is not None:
-        if not (_is_one(found.scale) and _is_one(found.zero)):
+        if not (all_ones(found.scale) and all_ones(found.zero)):
             return None
         ones = ("x",) * v.type.ndim
         scale, zero = (dimshuffle(_vector(p), ones) for p in (found.scale, found.zero))
@@ -64,13 +65,9 @@ def codes_of(v: Variable) -> Codes | None:
     return None
 
 
-def _is_one(p: Variable) -> bool:
-    return all(p.type.broadcastable)
-
-
 def _vector(p: Variable, axis: int = 0) -> Variable:
     """A scale or zero point as a scalar, or as a vector along ``axis``."""
-    return dimshuffle(p, () if _is_one(p) else (axis,))
+    return dimshuffle(p, () if all_ones(p) else (axis,))
 
 
 def _channel_axis(op: Op, ndim: int) -> int:
@@ -88,7 +85,7 @@ def why_no_product(node: Apply) -> str | None:
         return f"its operands are of {x.kind} and {w.kind}"
     if any(c.codes.type.dtype not in ("int8", "uint8") for c in (x, w)):
         return "its operands have more than 8 bits"
-    if not _is_one(x.scale) or not _is_one(x.zero):
+    if not all_ones(x.scale) or not all_ones(x.zero):
         return "the left operand has a scale for each entry of an axis"
     if not is_zero(w.zero):
         return "the right operand has a zero point"
@@ -96,7 +93,7 @@ def why_no_product(node: Apply) -> str | None:
     ones = w.scale.type.broadcastable
     if not all(b for i, b in enumerate(ones) if i != axis):
         return "the right operand's scale varies along another axis than that of the outputs"
-    if not _is_one(w.scale) and isinstance(node.op, BatchedDot):
+    if not all_ones(w.scale) and isinstance(node.op, BatchedDot):
         return "a stack of products has one scale for each operand"
     return None
 
@@ -178,22 +175,17 @@ def _taken(
     if isinstance(user.op, Add) and first and user.outputs[0].type.dtype == "float32":
         other = user.inputs[1 - list(user.inputs).index(y)]
         axis = 1 if product.is_conv and layout == "NCHW" else y.type.ndim - 1
-        if "bias" not in product.terms and _is_bias(other, y, axis):
+        is_bias = only_axis(other) == axis and other is not y and other.type.dtype == "float32"
+        if is_bias and "bias" not in product.terms:
             return user.outputs[0], product, {"bias": _vector(other, axis)}
         return _with_addend(product, user, y, other, context)
     return None
 
 
-def _is_bias(v: Variable, y: Variable, axis: int) -> bool:
-    ones = v.type.broadcastable
-    alone = all(b for i, b in enumerate(ones) if i != axis) and not _is_one(v)
-    return alone and v is not y and v.type.dtype == "float32"
-
-
 def _rounded(product: QuantizedProduct, user: Apply, y: Variable) -> _Taken:
     x, scale, zero = user.inputs
     op: Any = user.op
-    if x is not y or op.kind not in ("int8", "uint8") or not (_is_one(scale) and _is_one(zero)):
+    if x is not y or op.kind not in ("int8", "uint8") or not (all_ones(scale) and all_ones(zero)):
         return None
     more = {"y_scale": cast(_vector(scale), "float32")}
     if not is_zero(zero):

@@ -69,10 +69,8 @@ def folder(monkeypatch, tmp_path, fake):
     monkeypatch.setattr(cudnn_device, "existing_context", lambda: device)
     monkeypatch.setattr(frontend, "unavailable", lambda: "none in this test")
     fake.answers["cudnnGetVersion"] = 91900
-    conv_tuning.machine.cache_clear()
     with config.change_flags({"dnn.conv.tuning_cache": str(tmp_path)}):
         yield tmp_path
-    conv_tuning.machine.cache_clear()
 
 
 class Timer:

@@ -176,7 +176,7 @@ def test_a_measurement_tries_it_and_finds_its_record(monkeypatch: pytest.MonkeyP
 
 
 def test_a_record_without_it_is_not_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conv_tuning, "machine", lambda index: {})
+    monkeypatch.setattr(conv_tuning, "device_key", lambda **fields: fields)
     monkeypatch.setattr(conv_tuning, "queried_context", lambda: SimpleNamespace(index=0))
     assert conv_tuning.key_of(first(), "time")["own"] == [folded.NAME]
     assert "own" not in conv_tuning.key_of(first(stride=(1, 1)), "time")

@@ -83,7 +83,7 @@ def test_each_plan_has_its_own_workspace(fake_frontend):  # noqa: F811
 def test_the_workspace_limit(fake_frontend, monkeypatch):  # noqa: F811
     device = SimpleNamespace(capability=(9, 0))
     monkeypatch.setattr(cudnn_device, "existing_context", lambda: device)
-    monkeypatch.setattr(blocklist, "_version", lambda: 91900)
+    monkeypatch.setattr(blocklist, "version_number", lambda: 91900)
     fake_frontend.engines = (Engine(1, workspace=100), Engine(2, workspace=50))
     search = Search(signature(workspace_limit=99), HANDLE)
     with config.change_flags({"dnn.conv.tuning_cache": "off"}):

@@ -190,7 +190,7 @@ def test_their_records_are_found_again(search: Any) -> None:
 
 def test_a_record_without_them_is_not_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
     """A choice that was kept before there was a way of ours is measured again."""
-    monkeypatch.setattr(conv_tuning, "machine", lambda index: {})
+    monkeypatch.setattr(conv_tuning, "device_key", lambda **fields: fields)
     monkeypatch.setattr(conv_tuning, "queried_context", lambda: SimpleNamespace(index=0))
     taken = conv((4, 64, 16, 16), (64, 64, 1, 1), direction="bwd_filter", tf32=False)
     assert conv_tuning.key_of(taken, "time")["own"] == [pointwise.NAME, fourier.NAME]

@@ -10,8 +10,9 @@ import pytest
 
 from symdnn.config import config
 from symdnn.gpu import registry
-from symdnn.gpu.device import context as contexts
+from symdnn.gpu.device import cudnn_device
 from symdnn.gpu.device.array import RawArray
+from symdnn.gpu.gemm import bench
 from symdnn.gpu.gemm import choice as gemm_choice
 from symdnn.gpu.gemm.matmul import MatmulKernel, as_matrix, divides_sums, operand
 from symdnn.gpu.gemm.plan import GemmSignature, Matrix, alignment_of
@@ -266,9 +267,7 @@ def clock(monkeypatch):
     """Times of the candidates in order."""
     ms = [3.0, 1.0, 2.0]
     monkeypatch.setattr(gemm_choice, "is_capturing", lambda env: False)
-    monkeypatch.setattr(
-        gemm_choice, "replay_ms", lambda env, enqueue, good: (enqueue(), ms.pop(0))[1]
-    )
+    monkeypatch.setattr(bench, "replay_ms", lambda env, enqueue, good: (enqueue(), ms.pop(0))[1])
     return ms
 
 
@@ -343,7 +342,7 @@ def test_nothing_is_timed_for_the_same_bits_or_in_a_capture(lt, clock, monkeypat
 def disk(monkeypatch, tmp_path):
     """A card whose choices are stored in a folder."""
     card = SimpleNamespace(index=0, name="a card", capability=(9, 0))
-    monkeypatch.setattr(contexts, "existing_context", lambda: card)
+    monkeypatch.setattr(cudnn_device, "existing_context", lambda: card)
     with timing(), config.change_flags(**{"dnn.conv.tuning_cache": str(tmp_path)}):
         yield tmp_path
 
@@ -382,7 +381,7 @@ def test_near_times_are_taken_again_in_turn(lt, clock, monkeypatch):
     clock[:] = [1.0, 1.1, 3.0]
     asked = []
     monkeypatch.setattr(
-        gemm_choice, "race_ms", lambda env, runs: (asked.append(len(runs)), [1.2, 0.9])[1]
+        bench, "race_ms", lambda env, runs: (asked.append(len(runs)), [1.2, 0.9])[1]
     )
     with timing():
         launched(Dot(), (M, K), (K, N))

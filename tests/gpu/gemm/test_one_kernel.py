@@ -13,10 +13,10 @@ from symdnn.gpu import libcudnn, registry
 from symdnn.gpu.binding import frontend
 from symdnn.gpu.cudnn import graph
 from symdnn.gpu.cudnn.graph import new_graph
-from symdnn.gpu.device import context as contexts
+from symdnn.gpu.device import cudnn_device
 from symdnn.gpu.device.array import RawArray
+from symdnn.gpu.gemm import bench, one_kernel
 from symdnn.gpu.gemm import choice as gemm_choice
-from symdnn.gpu.gemm import one_kernel
 from symdnn.gpu.gemm.one_kernel import ACTIVATIONS, MatmulGraph
 from symdnn.graph.kernel import Call, kernels_for
 from symdnn.graph.origin import NO_HINTS
@@ -54,10 +54,10 @@ def env(lt, fake_frontend, monkeypatch):
         enqueue()
         return times.pop(0)
 
-    monkeypatch.setattr(one_kernel, "replay_ms", clock)
-    monkeypatch.setattr(one_kernel, "race_ms", lambda env, runs: [1.0] * len(runs))
-    monkeypatch.setattr(gemm_choice, "replay_ms", lambda env, enqueue, good: 1.0)
-    monkeypatch.setattr(gemm_choice, "race_ms", lambda env, runs: [1.0] * len(runs))
+    monkeypatch.setattr(bench, "replay_ms", clock)
+    monkeypatch.setattr(bench, "race_ms", lambda env, runs: [1.0] * len(runs))
+    monkeypatch.setattr(gemm_choice._GemmBench, "time", lambda self, way, good: 1.0)
+    monkeypatch.setattr(gemm_choice._GemmBench, "race", lambda self, ways: [1.0] * len(ways))
     for module in (gemm_choice, one_kernel):
         monkeypatch.setattr(module, "is_capturing", lambda env: False)
     monkeypatch.setattr(frontend, "version", lambda: "1.0")
@@ -148,7 +148,7 @@ def test_what_cudnn_does_not_read_is_two_kernels(env, monkeypatch):
 
 def test_another_process_takes_what_was_measured(env, monkeypatch, tmp_path):
     card = SimpleNamespace(index=0, name="a card", capability=(9, 0))
-    monkeypatch.setattr(contexts, "existing_context", lambda: card)
+    monkeypatch.setattr(cudnn_device, "existing_context", lambda: card)
     with config.change_flags(**{"dnn.conv.tuning_cache": str(tmp_path)}):
         first = launched(env)
         one_kernel.forget()

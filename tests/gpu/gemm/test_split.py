@@ -10,6 +10,7 @@ import pytest
 
 from symdnn.config import config
 from symdnn.gpu.binding import libcublaslt
+from symdnn.gpu.gemm import bench
 from symdnn.gpu.gemm import choice as gemm_choice
 from symdnn.gpu.gemm.choice import GemmChoice
 from symdnn.gpu.gemm.matmul import MatmulKernel
@@ -236,7 +237,7 @@ def test_ways_are_for_float32_alone(lt: Any) -> None:
 def test_the_fastest_is_taken_and_known_again(lt: Any, monkeypatch: Any, tmp_path: Any) -> None:
     a, b = np.zeros((1, 256, 512), "f4"), np.zeros((1, 512, 256), "f4")
     monkeypatch.setattr(gemm_choice, "is_capturing", lambda env: False)
-    monkeypatch.setattr(gemm_choice, "replay_ms", lambda env, enqueue, good: times.pop(0))
+    monkeypatch.setattr(bench, "replay_ms", lambda env, enqueue, good: times.pop(0))
     monkeypatch.setattr(gemm_choice, "device_key", lambda **more: {"card": "one", **more})
     monkeypatch.setattr(gemm_choice, "library_key", lambda *args, **more: None)
     monkeypatch.setattr(gemm_choice._GemmBench, "results", lambda self, way: [np.ones(1)])

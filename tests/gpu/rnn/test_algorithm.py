@@ -11,10 +11,11 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn import Mode
+from symdnn.config import config
 from symdnn.errors import SymdnnError
 from symdnn.gpu import dnn, libcudnn, registry
 from symdnn.gpu.conv.algorithm import UnsupportedAlgorithm
-from symdnn.gpu.device import context as contexts
+from symdnn.gpu.device import cudnn_device
 from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.rnn import choice as cudnn_rnn_choice
 from symdnn.gpu.rnn.choice import choose
@@ -65,7 +66,8 @@ def trials(monkeypatch):
     made = Trials()
     monkeypatch.setattr(cudnn_rnn_choice, "Trial", made)
     cudnn_rnn_choice.forget()
-    yield made
+    with config.change_flags({"dnn.conv.tuning_cache": "off"}):
+        yield made
     cudnn_rnn_choice.forget()
 
 
@@ -267,7 +269,7 @@ def test_other_algorithms_do_not_change_the_cpu():
 def disk(monkeypatch, tmp_path):
     """A card whose choices are stored in a folder."""
     card = SimpleNamespace(index=0, name="a card", capability=(9, 0))
-    monkeypatch.setattr(contexts, "existing_context", lambda: card)
+    monkeypatch.setattr(cudnn_device, "existing_context", lambda: card)
     monkeypatch.setattr(libcudnn, "cudnnGetVersion", lambda: 91900)
     with symdnn.config.change_flags(**{"dnn.conv.tuning_cache": str(tmp_path)}):
         yield tmp_path
