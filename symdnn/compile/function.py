@@ -135,8 +135,8 @@ def _compile(
             return program_of(other, target, mode)
 
     loops = LoopBudget(budget, source, program, target.place, compiled)
-    bounded = with_budget(program, budget)
-    return Stages(mode, target, fgraph, bounded, rewrites, audit, loops)
+    bounded, chosen = with_budget(program, budget), loops if loops.loops else None
+    return Stages(mode, target, fgraph, bounded, rewrites, audit, chosen)
 
 
 def _is_observed(mode: Mode) -> bool:

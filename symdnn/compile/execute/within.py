@@ -9,11 +9,12 @@ from typing import Any
 from symdnn.compile.execute.executor import Executor
 from symdnn.compile.execute.targets import Devices
 from symdnn.compile.plan.call_memory import sizes_of_values
+from symdnn.compile.plan.known_sizes import known_sizes
 from symdnn.compile.plan.loop_budget import LoopBudget, LoopWithin, Within
-from symdnn.compile.plan.loop_choice import known_sizes
 from symdnn.compile.plan.plan import Plan, PlanCache
 from symdnn.compile.plan.stages import Stages
 from symdnn.compile.program.program import copied_results
+from symdnn.errors import OverBudget
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.runtime import Watcher
 from symdnn.graph.traverse import leaves, toposort
@@ -64,7 +65,16 @@ class ExecutorWithin(Executor):
             self._found[key] = self._made(shapes, numbers)
             if len(self._found) > _MOST:
                 self._found.popitem(last=False)
-        within, executor = self._found[key]
+        try:
+            return self._run(*self._found[key], values, watcher)
+        except OverBudget as error:
+            whole = self.loops_within.budget
+            error.add_note(f"Of memory_budget={whole} the rest waits for other parts of the call.")
+            raise
+
+    def _run(
+        self, within: Within, executor: Executor, values: Values, watcher: Watcher | None
+    ) -> list[Any]:
         if within.inputs is None:
             return executor.run(values, watcher)
         own = dict(zip(self.inputs, within.inputs, strict=True))

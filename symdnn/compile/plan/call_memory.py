@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from symdnn.compile.plan.known_sizes import known_sizes
 from symdnn.compile.plan.offline_plan import SegmentPlan, add_shapes_of_loop, segment_plan
 from symdnn.compile.plan.result_block import made_bytes
 from symdnn.compile.plan.specialise import Oracle
@@ -150,6 +151,9 @@ class _Regions:
 
     def _of_segment(self, plan: SegmentPlan) -> int:
         spec, memory = plan.specialised, plan.memory
+        numbers = [n for n in spec.segment.nodes if n.outputs[0].type.is_integer_scalar]
+        known = {v: s for v, s in spec.shapes.items() if s is not None}
+        self.values = known_sizes(numbers, known, self.values)[1]
         for v in () if spec.segment.kept else spec.segment.outputs:
             buffer = memory.views[v].buffer
             root = v if buffer.variable is None else buffer.variable
@@ -161,17 +165,39 @@ class _Regions:
         return memory.arena_bytes + made_bytes(spec, memory.views, memory.block)
 
     def _of_loop(self, loop: Loop) -> int:
+        step, entries = self._of_body(loop)
         add_shapes_of_loop(loop, self.shapes, self.values)
+        self._add_by_step(loop, entries)
         found = 0
         for v in loop.node.outputs:
             self.made[v] = _bytes(v, self.shapes.get(v))
             found += self.made[v]
-        step = self._of_body(loop)
         self.steps = max(self.steps, step)
         return found + step
 
-    def _of_body(self, loop: Loop) -> int:
-        """The memory of a step; 0 where it follows from values of the step."""
+    def _add_by_step(self, loop: Loop, entries: Shapes) -> None:
+        """Shapes of results that follow from those of one step, as where it reads by its number."""
+        node, op = loop.node, loop.node.op
+        assert isinstance(op, Scan)
+        steps = node.inputs[0]
+        known = steps.data if isinstance(steps, Constant) else self.values.get(steps)
+        if known is None or op.until:
+            return
+        count = int(known)
+        for v, (history, last), c in zip(op.inner.outputs, op.places(), op.states):
+            if v in entries:
+                self.shapes.setdefault(node.outputs[last], entries[v])
+                if history is not None:
+                    whole = (count + c.depth, *entries[v])
+                    self.shapes.setdefault(node.outputs[history], whole)
+        first = len(op.states)
+        for k, v in enumerate(op.inner.outputs[first : first + op.collected]):
+            if v in entries:
+                out = node.outputs[op.first_collected + k]
+                self.shapes.setdefault(out, (count, *entries[v]))
+
+    def _of_body(self, loop: Loop) -> tuple[int, Shapes]:
+        """The memory of a step, and shapes of its results; 0 where they follow from its values."""
         node, op = loop.node, loop.node.op
         assert isinstance(op, Scan)
         given = op.split(node.inputs)
@@ -191,9 +217,10 @@ class _Regions:
                 value = x.data if isinstance(x, Constant) else self.values.get(x)
                 if value is not None and (not entry or len(value)):
                     values[v] = value[0] if entry else value
-            return call_memory(loop.body, shapes, values, self.oracle).peak
+            body = _Regions(loop.body, shapes, values, self.oracle)
+            return body.memory().peak, body.shapes
         except (SymdnnError, KeyError):
-            return 0
+            return 0, {}
 
     def _of_branches(self, region: If) -> int:
         found = 0

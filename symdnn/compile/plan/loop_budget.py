@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from symdnn.compile.plan.call_memory import CallMemory, call_memory
+from symdnn.compile.plan.known_sizes import known_sizes
 from symdnn.compile.plan.loop_choice import (
     LoopFacts,
     bytes_of,
     chosen_pieces,
     corrected,
     facts_of,
-    known_sizes,
     time_of,
     working_of,
 )

@@ -9,27 +9,24 @@ memory goes first to those whose bytes save the most time (a fractional knapsack
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, sqrt
 from typing import Any
 
 import numpy as np
 
+from symdnn.compile.plan.known_sizes import known_sizes, shape_of, value_of
 from symdnn.compile.plan.node_costs import seconds_of
 from symdnn.compile.plan.specialise import make_call
-from symdnn.errors import SymdnnError
-from symdnn.graph.evaluate import evaluate_node
 from symdnn.graph.place import HOST, Place
-from symdnn.graph.type import TensorType
-from symdnn.graph.variable import Apply, Constant, Shared, Variable
+from symdnn.graph.variable import Variable
 from symdnn.ops.control.scan import Scan
-from symdnn.ops.core.shape import ShapeI
 from symdnn.opt.scan.scan_pairs import Pair
 from symdnn.opt.scan.scan_segments import Piece
 
 __all__ = [
-    "LoopFacts", "bytes_of", "chosen_pieces", "corrected", "facts_of", "known_sizes", "time_of",
+    "LoopFacts", "bytes_of", "chosen_pieces", "corrected", "facts_of", "time_of",
     "working_of",
 ]  # fmt: skip
 
@@ -46,8 +43,6 @@ _LEAST_WORKING = 0.05
 _SCALES = (1.0, 0.7, 0.5, 0.35, 0.25, 0.18, 0.12, 0.08, 0.05, 0.03, 0.02, 0.01)
 #: How far a length may be from the wanted one, so that segments are equal, and how many are tried.
 _NEAR, _MOST_LENGTHS = 0.25, 24
-#: The most elements of an array of integers that is evaluated.
-_SMALL = 64
 
 
 @dataclass(frozen=True)
@@ -69,71 +64,17 @@ class LoopFacts:
         return self.steps * (self.stored + self.working)
 
 
-# -- sizes ----------------------------------------------------------------------------------------
-
-
-def known_sizes(
-    nodes: Sequence[Apply], shapes: Mapping[Variable, tuple[int, ...]],
-    values: Mapping[Variable, Any],
-) -> tuple[Shapes, Values]:  # fmt: skip
-    """The shapes and integers of a graph that follow from those of its inputs."""
-    known, found = dict(shapes), dict(values)
-    for n in nodes:
-        try:
-            if (results := _integers(n, known, found)) is not None:
-                found.update(zip(n.outputs, results))
-            made = _shapes_of(n, known, found)
-        except (SymdnnError, KeyError):
-            continue
-        known.update((v, tuple(int(d) for d in s)) for v, s in zip(n.outputs, made))
-    return known, found
-
-
-def _integers(n: Apply, shapes: Shapes, values: Values) -> Sequence[Any] | None:
-    """The values of a node of integers, if they are known."""
-    if not all(isinstance(v.type, TensorType) and v.type.is_discrete for v in n.outputs):
-        return None
-    if isinstance(n.op, ShapeI):
-        return [np.asarray(_shape(n.inputs[0], shapes)[n.op.axis], np.int64)]
-    given = [v.data if isinstance(v, Constant) else values.get(v) for v in n.inputs]
-    few = all(a is not None and np.size(a) <= _SMALL for a in given)
-    if not few or n.op.unmergeable or n.op.host_callback:
-        return None
-    return evaluate_node(n, given)
-
-
-def _shapes_of(n: Apply, shapes: Shapes, values: Values) -> Sequence[Sequence[int]]:
-    read = {i: int(_value(n.inputs[i], values)) for i in n.op.host_inputs}
-    given = [_shape(v, shapes) for v in n.inputs]
-    found = n.op.shapes([v.type for v in n.inputs], given, read)
-    if found is None or any(s is None for s in found):
-        raise KeyError(n)
-    return found  # type: ignore[return-value]
-
-
-def _value(v: Variable, values: Values) -> Any:
-    return v.data if isinstance(v, Constant) else values[v]
-
-
-def _shape(v: Variable, shapes: Shapes) -> tuple[int, ...]:
-    if isinstance(v, Constant):
-        return tuple(v.data.shape)
-    if isinstance(v, Shared) and v not in shapes:
-        return tuple(v.storage.shape)
-    return shapes[v]
-
-
 def facts_of(pair: Pair, shapes: Shapes, values: Values, place: Place) -> LoopFacts | None:
     """What a choice needs to know of a loop; None where its sizes follow from data."""
     op, node = pair.forward.op, pair.forward
     assert isinstance(op, Scan)
     try:
-        steps = int(_value(node.inputs[0], values))
-        outputs = [_shape(v, shapes) for v in node.outputs]
+        steps = int(value_of(node.inputs[0], values))
+        outputs = [shape_of(v, shapes) for v in node.outputs]
         read = [
-            _bytes(v.type, _shape(v, shapes)) for v in pair.sequences if isinstance(v, Variable)
+            _bytes(v.type, shape_of(v, shapes)) for v in pair.sequences if isinstance(v, Variable)
         ]
-        given = op.split([_shape(v, shapes) for v in node.inputs])
+        given = op.split([shape_of(v, shapes) for v in node.inputs])
     except KeyError:
         return None
     sizes = [

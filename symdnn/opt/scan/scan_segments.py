@@ -79,10 +79,29 @@ def _inner(v: Variable) -> Variable:
     return new
 
 
-def _segments_of(x: Variable, offset: int, piece: Piece) -> Variable:
-    """The entries of a piece, as (segments, steps, ...)."""
-    part = x[offset : offset + piece.all_steps]
-    return part.reshape((piece.segments, piece.steps, *dims_of(x)[1:]))
+def _numbers(parts: Parts, piece: Piece, backwards: bool = False) -> Variable:
+    """The number of the segment, in the body of the loop over segments."""
+    numbers = arange(piece.segments)[::-1] if backwards else arange(piece.segments)
+    at: Variable = numbers.type.entry()("segment")
+    parts.sequences.append((at, numbers))
+    return at
+
+
+def _whole(parts: Parts, x: Variable) -> Variable:
+    """An array, as a variable of the body: a part of it is a view there, and a copy outside."""
+    known = {outer: v for v, outer in parts.others}
+    if x not in known:
+        known[x] = _inner(x)
+        parts.others.append((known[x], x))
+    return known[x]
+
+
+def _steps_of(parts: Parts, x: Variable, at: Variable, values: _Values) -> Variable:
+    """The entries of the steps of segment ``at``."""
+    steps = values.piece.steps
+    start = at * steps + values.offset
+    part = _whole(parts, x)[start : start + steps]
+    return specify_type(part, part.type.with_shape((steps, *part.type.shape[1:])))
 
 
 def _one(v: Variable) -> Variable:
@@ -153,7 +172,9 @@ class _Forward:
         piece = values.piece
         parts = Parts(piece.segments, name=self.op.name)
         inside = [_inner(v) for v in states]
-        entries, others = self._entering(parts, values, inside)
+        at = _numbers(parts, piece)
+        entries = [After()(_steps_of(parts, x, at, values), *inside) for x in self.sequences]
+        others = _add_others(parts, self.others)
         found, after = self.segment(piece.steps, entries, inside, others)
         for v, initial, new in zip(inside, states, after, strict=True):
             parts.states.append(State((-1,), [v], _one(initial), _fitted(new, v), True, "a state"))
@@ -167,18 +188,6 @@ class _Forward:
             values.whole[i] = v.reshape((piece.all_steps, *dims_of(v)[2:]))
         values.begins = [h[:-1] for h in built.histories if h is not None]
         return list(built.last)
-
-    def _entering(
-        self, parts: Parts, values: _Values, inside: Sequence[Variable]
-    ) -> tuple[list[Variable], list[Variable]]:
-        """Inner variables of a segment's sequences, and of what all steps read."""
-        entries = []
-        for x in self.sequences:
-            outer = _segments_of(x, values.offset, values.piece)
-            v = outer.type.entry()(x.name)
-            parts.sequences.append((v, outer))
-            entries.append(After()(v, *inside))
-        return entries, _add_others(parts, self.others)
 
     def _depths(self) -> dict[int, int]:
         """For the output of each history the number of initial values."""
@@ -266,10 +275,9 @@ class _Backward:
         piece = values.piece
         parts = Parts(piece.segments, name=self.op.name)
         inside = [_inner(v) for v in states]
-        numbers = arange(piece.segments)[::-1]
-        parts.sequences.append((numbers.type.entry()("segment"), numbers))
-        known = self._known(parts, values, inside)
-        sequences = self._sequences(parts, values, known, inside)
+        at = _numbers(parts, piece, backwards=True)
+        known = self._known(parts, values, at, inside)
+        sequences = self._sequences(parts, values, known, at, inside)
         inner = Parts.of(
             self.op, [constant(piece.steps), *sequences, *inside, *_add_others(parts, self.others)]
         )
@@ -288,34 +296,24 @@ class _Backward:
         return list(outer.last), flat
 
     def _known(
-        self, parts: Parts, values: _Values, inside: Sequence[Variable]
+        self, parts: Parts, values: _Values, at: Variable, inside: Sequence[Variable]
     ) -> Mapping[int, Variable]:
         """The values of a segment's steps by output: stored ones, or computed again."""
         if values.piece.kept:
             # Behind ``After`` nothing is computed of the values of all segments at once.
-            return {i: After()(self._entry(parts, v), *inside) for i, v in values.stored.items()}
+            return {i: After()(_whole(parts, v)[at], *inside) for i, v in values.stored.items()}
         if not self.forward.stored:
             return {}
-        begins = [self._entry(parts, v) for v in values.begins]
+        begins = [_whole(parts, v)[at] for v in values.begins]
         entries = [
-            After()(self._entry(parts, _segments_of(x, values.offset, values.piece)), *inside)
-            for x in self.forward.sequences
+            After()(_steps_of(parts, x, at, values), *inside) for x in self.forward.sequences
         ]
         others = _add_others(parts, self.forward.others)
         found, _ = self.forward.segment(values.piece.steps, entries, begins, others)
         return found
 
-    def _entry(self, parts: Parts, outer: Variable) -> Variable:
-        """The entry of a segment: by its number, since an array in reverse order is a copy."""
-        (at, _), *_ = parts.sequences
-        known = {x: v for v, x in parts.others}
-        if outer not in known:
-            known[outer] = _inner(outer)
-            parts.others.append((known[outer], outer))
-        return known[outer][at]
-
     def _sequences(
-        self, parts: Parts, values: _Values, known: Mapping[int, Variable],
+        self, parts: Parts, values: _Values, known: Mapping[int, Variable], at: Variable,
         inside: Sequence[Variable],
     ) -> list[Variable]:  # fmt: skip
         """The sequences of the gradient's loop in a segment."""
@@ -324,8 +322,7 @@ class _Backward:
             if isinstance(r, Reading):
                 x: Any = known[r.output]
                 entries = x if (r.start, r.stop) == (None, None) else x[r.start : r.stop]
-                found.append(entries[::-1])
             else:
-                outer = _segments_of(r, values.offset, values.piece)
-                found.append(After()(self._entry(parts, outer), *inside)[::-1])
+                entries = After()(_steps_of(parts, r, at, values), *inside)
+            found.append(entries[::-1])
         return found

@@ -208,7 +208,10 @@ def test_masks_are_the_same_when_steps_run_again():
         return f, [f(*given), f(*given)]
 
     plain, (first, second) = trained(None)
-    f, found = trained(int(plain.memory_report().peak * 0.5))
+    for share in (0.5, 0.4, 0.3, 0.25):
+        f, found = trained(int(plain.memory_report().peak * share))
+        if f.memory_report().loops[0].steps_again:
+            break
     assert f.memory_report().loops[0].steps_again
     close(found[0], first)
     close(found[1], second)
