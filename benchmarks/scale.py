@@ -27,6 +27,7 @@ from symdnn.compile.plan.node_costs import seconds_of
 from symdnn.compile.plan.offline_plan import specialise_program
 from symdnn.distributed.link import Link
 from symdnn.ops.collective.overlapped import StreamStart, StreamWait, is_agreement
+from symdnn.ops.collective.reductions import AllGather
 from symdnn.world import process
 from symdnn.world.communicator import Communicator, Solo
 from symdnn.world.group import Group
@@ -58,11 +59,19 @@ _SMALL, _LARGE = 4096, 4 << 20
 
 
 class Bucket(NamedTuple):
-    """Bytes that are reduced together, ready after a share of the step's work."""
+    """Bytes that are reduced together, ready after a share of the step's work; or ``gathered``,
+    from each rank to all."""
 
     nbytes: int
     ready: float
     wanted: float
+    gathered: bool = False
+
+    def seconds(self, count: int, fabric: Fabric) -> float:
+        """How long they move."""
+        if self.gathered:
+            return fabric.halves(self.nbytes * count, count)
+        return fabric.all_reduce(self.nbytes, count)
 
 
 class Step(NamedTuple):
@@ -109,7 +118,8 @@ def _buckets(plans: Any) -> list[Bucket]:
                 continue
             if isinstance(node.op, StreamStart):
                 nbytes = sum(_nbytes(t) for t in call.inputs)
-                found.append([nbytes, done, None, node.outputs[0]])
+                gathers = isinstance(node.op.of, AllGather)
+                found.append([nbytes, done, None, node.outputs[0], gathers])
             elif isinstance(node.op, StreamWait):
                 for entry in found:
                     if entry[3] in node.inputs:
@@ -117,7 +127,7 @@ def _buckets(plans: Any) -> list[Bucket]:
             elif node not in plan.memory.aliases:
                 done += seconds_of(call, spec.segment.place)
         total = done
-    return [Bucket(int(n), ready / total, wanted / total) for n, ready, wanted, _ in found]
+    return [Bucket(int(n), r / total, w / total, gathers) for n, r, w, _, gathers in found]
 
 
 def _nbytes(type_: Any) -> int:
@@ -140,7 +150,7 @@ def predicted(step: Step, ms: float, count: int, fabric: Fabric) -> tuple[float,
         if waits:
             clock = max(clock, arrived[i])
             continue
-        took = fabric.all_reduce(step.buckets[i].nbytes, count) * 1e3
+        took = step.buckets[i].seconds(count, fabric) * 1e3
         moving += took
         arrived[i] = busy = max(clock, busy) + took
     clock = _worked(clock, ms - work, busy)

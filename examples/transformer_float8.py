@@ -34,11 +34,12 @@ def milliseconds(x: Any, y: Any, value: Any) -> float:
 
 def main(argv: list[str] | None = None) -> dict[str, float]:
     """Print errors and times; returns the relative errors."""
+    on_gpu = str(config.device).startswith("cuda")
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--width", type=int, default=1024)
     parser.add_argument("--heads", type=int, default=16)
-    parser.add_argument("--length", type=int, default=512)
-    parser.add_argument("--batch", type=int, default=4)
+    parser.add_argument("--length", type=int, default=512 if on_gpu else 64)
+    parser.add_argument("--batch", type=int, default=4 if on_gpu else 1)
     options = parser.parse_args(argv)
     nn.init.seed(0)
     shape = (options.batch, options.length, options.width)
@@ -56,7 +57,6 @@ def main(argv: list[str] | None = None) -> dict[str, float]:
     want = np.asarray(symdnn.function([x], y)(data[2]))
     errors = {}
     for word, z in expressions.items():
-        on_gpu = str(config.device).startswith("cuda")
         if word == "bfloat16" and not on_gpu:
             continue
         with config.change_flags(amp="off" if word == "float32" or not on_gpu else "bf16"):

@@ -103,7 +103,7 @@ def _parsed(flag: Flag, raw: object, origin: str) -> Value:
 def unknown_flag(name: str, origin: str = "") -> str:
     """What is said of a name that is no flag; ``origin`` says where it stands."""
     where = f" (from {origin})" if origin else ""
-    members = sorted(f for f in FLAGS if f.startswith(name + "."))
+    members = sorted(f for f, flag in FLAGS.items() if f.startswith(name + ".") and not flag.old)
     if members:
         return f"{name}{where} is a group of flags, not a flag: {', '.join(members)}."
     meant = nearest_flag(name)

@@ -69,6 +69,8 @@ _DISTRIBUTED = [
          "measured latency and bandwidth (25 MiB with deterministic=more)."),
     _bool("distributed.overlap", True, "Whether a GPU's collectives run beside its other kernels."),
     _choice("distributed.reduce_dtype", "gradient float32 bfloat16", "The dtype of such averages."),
+    _bool("distributed.gather_rows", True, "Whether ranks gather the rows of which the gradient of "
+          "a table (an embedding) is made, where that moves fewer bytes than its average."),
     _bool("distributed.registered", False, "Whether large values that NCCL moves lie in memory of "
           "its own allocator that is registered with it."),
     Flag("distributed.ctas", "int", 0, "The most thread blocks of a collective by NCCL (its "
@@ -351,9 +353,10 @@ WITHOUT_MEANING: dict[str, str] = {
 
 def nearest_flag(name: str) -> str:
     """The flag that ``name`` may have been meant to be; its last part alone is tried, too."""
-    longer = [flag for flag in FLAGS if len(name) > 3 and flag.startswith(name)]
+    current = [name for name, flag in FLAGS.items() if not flag.old]
+    longer = [flag for flag in current if len(name) > 3 and flag.startswith(name)]
     if longer:
         return longer[0]
     last = name.rpartition(".")[2]
-    tails = {flag.rpartition(".")[2]: flag for flag in reversed(FLAGS)}
-    return nearest(name, FLAGS) or tails.get(nearest(last, tails), "")
+    tails = {flag.rpartition(".")[2]: flag for flag in reversed(current)}
+    return nearest(name, current) or tails.get(nearest(last, tails), "")

@@ -256,6 +256,17 @@ def test_unknown_name_suggests_the_nearest(fresh):
         fresh.set("qqqqqqqq", 1)
 
 
+def test_former_names_are_not_suggested(fresh):
+    for name in (name for name, flag in flags.FLAGS.items() if flag.old):
+        with pytest.raises(UnknownFlagError) as raised:
+            fresh.set(f"{name}_", 1)
+        assert f"'{name}'" not in str(raised.value)
+    with pytest.raises(ConfigError) as group:
+        fresh.set("dnn.conv", 1)
+    assert "dnn.conv.objective" in str(group.value)
+    assert "choose_by" not in str(group.value)
+
+
 def test_unknown_name_is_an_attribute_error(fresh):
     assert not hasattr(fresh, "florX")
     assert not hasattr(fresh.dnn, "nothing")

@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,20 +31,34 @@ def set_flags(on_gpu: bool) -> None:
     os.environ["SYMDNN_FLAGS"] = ",".join(g for g in given if g)
 
 
+#: Seconds after which an error is raised again that a callback of the interpreter has lost.
+_AGAIN_S = 1.0
+
+
 @contextmanager
 def time_limit(seconds: float, error: Exception) -> Iterator[None]:
-    """Raise ``error`` in the main thread, between two calls of C, after so many seconds."""
+    """Raise ``error`` in the main thread, between two calls of C, after so many seconds.
+
+    Within another limit the earlier one counts.
+    """
 
     def late(*_: Any) -> None:
         raise error
 
+    left, begin = signal.getitimer(signal.ITIMER_REAL)[0], time.monotonic()
+    if 0 < left < seconds:
+        yield
+        return
     before = signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    signal.setitimer(signal.ITIMER_REAL, seconds, _AGAIN_S)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+        if left:
+            rest = max(left - (time.monotonic() - begin), 1e-3)
+            signal.setitimer(signal.ITIMER_REAL, rest, _AGAIN_S)
 
 
 class Device:

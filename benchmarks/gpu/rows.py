@@ -29,7 +29,7 @@ from benchmarks.cpu import nest
 from benchmarks.cpu.nest import Nest
 from benchmarks.gpu.device import Device, commit, set_flags, time_limit
 
-__all__ = ["arguments", "main", "measure", "on_cpu", "short_first"]
+__all__ = ["Ready", "Run", "arguments", "main", "measure", "on_cpu", "short_first"]
 
 _TITLES = {"torch": "PyTorch", "compiled": "torch.compile", "jax": "JAX"}
 #: How far numbers may be from those in float64, as a part of the largest; a GPU has TF32.
@@ -80,7 +80,7 @@ def main(
 def measure(given: argparse.Namespace, rows: Sequence[Nest], compare: bool) -> int:
     """Time the rows and print them; with ``compare`` their numbers are looked at first."""
     set_flags(not given.tiny)
-    run = _Run(Device(not given.tiny, 0.05, warm_time=0.02), compare, given.compile_seconds)
+    run = Run(Device(not given.tiny, 0.05, warm_time=0.02), compare, given.compile_seconds)
     lines = [
         f"{run.named}, commit {commit()}, flags {os.environ['SYMDNN_FLAGS']}",
         "best peer / symdnn in time, in memory, milliseconds and KiB of a call; peers: time memory",
@@ -158,21 +158,31 @@ def short_first(rows: Sequence[Nest]) -> list[Nest]:
 
 
 @dataclass
-class _Ready:
+class Ready:
     """A row whose programs have been called: each side's call, and what its bytes are."""
 
     row: Nest
     calls: dict[str, tuple[Callable[[], Any], Callable[[], int]]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    #: Of its arguments.
+    nbytes: int = 0
 
 
 @dataclass
-class _Run:
-    """The device, the peers, and the calls of the peers' functions: two rows may share one."""
+class Run:
+    """The device, the peers, and the calls of the peers' functions: two rows may share one.
+
+    Calls of JAX do not wait unless ``waits``; :meth:`sync` does.
+    """
 
     device: Device
     compare: bool
     compile_seconds: float
+    waits: bool = True
+    #: The limit of the first call of a peer's row.
+    first_s: float = _FIRST_S
+    #: Whether rows are measured that no peer runs.
+    alone: bool = True
     peers: dict[str, _Peer] = field(default_factory=dict)
     found: dict[tuple[str, Any], Any] = field(default_factory=dict)
 
@@ -180,6 +190,7 @@ class _Run:
         for name, make in (("torch", _Torch), ("jax", _Jax)):
             try:
                 self.peers[name] = make(self.device.on_gpu)
+                self.peers[name].waits = self.waits
             except Exception as error:  # not installed, or without this device
                 print(f"without {name}: {_short(error)}")
         if "torch" in self.peers and self.compile_seconds > 0:
@@ -195,11 +206,20 @@ class _Run:
             first = driver().devices[0].name
         return ", ".join([first, *(f"{n} {p.version}" for n, p in self.peers.items())])
 
-    def prepared(self, row: Nest) -> _Ready:
+    def sync(self) -> None:
+        """Wait for all work, also what JAX has not enqueued yet."""
+        for peer in self.peers.values():
+            peer.wait()
+        self.device.sync()
+
+    def prepared(self, row: Nest) -> Ready:
         """A row whose programs are compiled and whose numbers are right."""
         arrays = [make() for make in row.arrays]
-        ready = _Ready(row)
+        ready = Ready(row, nbytes=sum(a.nbytes for a in arrays))
         wanted = self._wanted(row, arrays) if self.compare else None
+        if self.compare and wanted is None and not self.alone:
+            ready.notes.append("no peer runs it")
+            return ready
         try:
             ours = _Symdnn(self.device, row, arrays)
             self._look(ours.call, self.device.get, wanted, ready.notes)
@@ -227,7 +247,7 @@ class _Run:
             ready.calls[name] = self.found[key] or (_fails, _fails)
         return ready
 
-    def row(self, ready: _Ready) -> tuple[float, str]:
+    def row(self, ready: Ready) -> tuple[float, str]:
         """The ratio to the best peer, and the line."""
         name = ready.row.name
         if "symdnn" not in ready.calls:
@@ -257,13 +277,14 @@ class _Run:
 
     def _wanted(self, row: Nest, arrays: list[Any]) -> list[Any] | None:
         """The numbers in float64, of a peer."""
-        wide = [a.astype("float64") if a.dtype.kind == "f" else a for a in arrays]
+        floats = ("bfloat16", "float16", "float32")
+        wide = [a.astype("float64") if a.dtype.name in floats else a for a in arrays]
         for name, peer in self.peers.items():
             f = getattr(row, name)
             if name == "compiled" or f is None:
                 continue
             try:
-                with _within(_FIRST_S):
+                with _within(self.first_s):
                     return [peer.host(v) for v in _as_list(peer.once(f, wide))]
             except Exception as error:
                 print(f"{row.name}: {name} in float64: {_short(error)}")
@@ -273,7 +294,7 @@ class _Run:
         self, call: Any, host: Any, wanted: list[Any] | None, notes: list[str], who: str = "symdnn"
     ) -> None:
         """The first call; wrong numbers are an error."""
-        with _within(_FIRST_S if who != "symdnn" else 100.0):
+        with _within(self.first_s if who != "symdnn" else 100.0):
             results = _as_list(call())
             far = 0.0
             for found, true in zip(results, wanted or (), strict=wanted is not None):
@@ -297,15 +318,25 @@ def _distance(own: np.ndarray, true: np.ndarray, rounds: bool) -> Any:
     """
     if rounds and np.linalg.norm(own - true) <= _FAR_AS_NORM * np.linalg.norm(true):
         return min(_FAR[True], _distance(own, true, False))
-    entries = np.abs(own - true).reshape(len(true) if true.ndim else 1, -1).max(1)
+    with np.errstate(invalid="ignore"):
+        same = (own == true) | (np.isnan(own) & np.isnan(true))  # infinities are
+        apart = np.where(same, 0, np.abs(own - true))
+    entries = apart.reshape(len(true) if true.ndim else 1, -1).max(1)
     left_out = int(len(entries) * _LEFT_OUT) if rounds else 0
-    return np.sort(entries)[len(entries) - 1 - left_out] / (np.abs(true).max() or 1)
+    return np.sort(entries)[len(entries) - 1 - left_out] / (
+        np.abs(true).max(initial=0, where=np.isfinite(true)) or 1
+    )
 
 
 class _Peer:
     """A peer: how to call a function, and how to copy a result to the host."""
 
     version = ""
+    #: Whether a call waits for its results.
+    waits = True
+
+    def wait(self) -> None:
+        """Wait until its calls are enqueued."""
 
     def call(self, f: Any, arrays: list[Any], compiled: bool = False) -> Any:
         """The call of a function with arrays on the device, and what gives the bytes it needs."""
@@ -331,7 +362,7 @@ class _Torch(_Peer):
         torch.backends.cudnn.benchmark = True
 
     def call(self, f: Any, arrays: list[Any], compiled: bool = False) -> Any:
-        tensors = [self.torch.from_numpy(a).to(self.where) for a in arrays]
+        tensors = [self._tensor(a).to(self.where) for a in arrays]
         if compiled:
             self.torch._dynamo.config.cache_size_limit = 64
             f = self.torch.compile(f)
@@ -350,8 +381,15 @@ class _Torch(_Peer):
 
         return lambda: f(*tensors), nbytes
 
+    def _tensor(self, a: Any) -> Any:
+        if a.dtype.name == "bfloat16":
+            return self.torch.from_numpy(a.view("int16")).view(self.torch.bfloat16)
+        return self.torch.from_numpy(a)
+
     def host(self, value: Any) -> np.ndarray:
-        return np.asarray(value.detach().cpu().numpy(), np.float64)
+        found = value.detach().cpu()
+        found = found.float() if found.dtype == self.torch.bfloat16 else found
+        return np.asarray(found.numpy(), np.float64)
 
 
 class _Jax(_Peer):
@@ -360,6 +398,7 @@ class _Jax(_Peer):
         import jax
 
         self.jax, self.version = jax, jax.__version__
+        self._last: Any = ()
         jax.config.update("jax_enable_x64", True)
         self.device = jax.devices("gpu" if on_gpu else "cpu")[0]
 
@@ -368,7 +407,19 @@ class _Jax(_Peer):
         made = self.jax.jit(f).lower(*own).compile()
         plan = made.memory_analysis()
         needed = plan.temp_size_in_bytes + plan.output_size_in_bytes - plan.alias_size_in_bytes
-        return lambda: self.jax.block_until_ready(made(*own)), lambda: int(needed)
+
+        def run() -> Any:
+            found = made(*own)
+            if self.waits:
+                return self.jax.block_until_ready(found)
+            self._last = found
+            return found
+
+        return run, lambda: int(needed)
+
+    def wait(self) -> None:
+        self.jax.block_until_ready(self._last)
+        self._last = ()
 
     def once(self, f: Any, arrays: list[Any]) -> Any:
         with self.jax.default_device(self.jax.devices("cpu")[0]):  # compiles faster

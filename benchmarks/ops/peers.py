@@ -3,45 +3,192 @@
 A record's NumPy formula is the peers' program: JAX runs it with ``jax.numpy`` for ``np`` and
 compiles it, PyTorch runs it eagerly with ``torch._numpy``. A formula that a peer cannot run (it
 writes into an array, or has a size that depends on values) leaves the row without that peer.
+
+Some processes compile the rows and look at their numbers; then one after the other measures its
+own, while the others wait (:mod:`benchmarks.ops.in_turn`). A row's bytes are those of operands and
+results; a copy of as many is measured beside it.
 """
 
 from __future__ import annotations
 
 import argparse
 import functools
+import json
 import re
+import sys
+import time
 import types
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from benchmarks import records
 from benchmarks.cpu.nest import Nest
 from benchmarks.gpu import rows as gpu_rows
+from benchmarks.gpu.device import Device, commit, set_flags, time_limit
+from benchmarks.ops import in_turn
 from benchmarks.ops.program import NotThere, operands, outputs
-from benchmarks.ops.rows import Row, large_rows
+from benchmarks.ops.rows import Row, huge_rows, large_rows
+from benchmarks.workloads import pcommon
 
-__all__ = ["main", "nest_row", "retold"]
+__all__ = ["main", "nest_row", "report", "retold"]
+
+#: Seconds that a row may take: its arrays, its numbers in float64, what is compiled.
+_ROW_S = 20.0
+#: Seconds of a peer's first call.
+_FIRST_S = 6.0
+#: Seconds of a side's calls that are timed, and of those before.
+_TIMED_S, _WARM_S = 0.03, 0.01
 
 
 def main(argv: list[str] | None = None) -> int:
     """Time rows of a rotation of the op table, of each op in turn another."""
+    given = _arguments(argv)
+    if given.worker:
+        _Worker(given).run()
+        return 0
+    passed = list(sys.argv[1:] if argv is None else argv)
+    until = time.time() + given.prepare_seconds
+    command = [sys.executable, "-m", "benchmarks.ops.peers", *passed, "--worker"]
+    commands = [[*command, f"{k}/{given.processes}/{until}"] for k in range(given.processes)]
+    found, notes = in_turn.children(commands, given.prepare_seconds, given.measure_seconds)
+    lines = [f"commit {commit()}, {len(found)} rows", *notes, *report(found, given.worst)]
+    print("\n".join(lines))
+    if given.out:
+        text = "".join(json.dumps(r) + "\n" for r in found)
+        Path(given.out).write_text(text, encoding="utf-8")
+    return 0
+
+
+def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.ops.peers", description=__doc__)
-    gpu_rows.arguments(parser, 110)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--only", default="", help="rows whose names match this expression")
     parser.add_argument("--seed", type=int, default=1, help="which rotation of the rows")
-    parser.add_argument("--count", type=int, default=200, help="how many rows")
-    parser.add_argument("--part", default="0/1", help="K/N: each Nth row from the Kth on")
-    given = parser.parse_args(argv)
-    k, n = map(int, given.part.split("/"))
-    rows = large_rows(given.seed, given.count)[k::n]
-    rows = [r for r in rows if re.search(given.only or "", r.id)]
-    return gpu_rows.measure(given, list(_nest_rows(rows)), compare=True)
+    parser.add_argument("--count", type=int, default=200, help="how many rows of 16 MB")
+    parser.add_argument("--huge", type=int, default=0, help="how many rows of 256 MB")
+    parser.add_argument("--dtypes", default="float32", help="of the rows, with commas")
+    parser.add_argument("--processes", type=int, default=6, help="that compile side by side")
+    parser.add_argument("--prepare-seconds", type=float, default=60, help="for compiling, in all")
+    parser.add_argument("--measure-seconds", type=float, default=60, help="for measuring, in all")
+    parser.add_argument("--worst", type=int, default=50, help="lines of the slowest rows")
+    parser.add_argument("--out", help="file of records that is written")
+    parser.add_argument(
+        "--worker", help="which of how many processes it is, until when it prepares"
+    )
+    return parser.parse_args(argv)
 
 
-def _nest_rows(rows: Iterable[Row]) -> Iterator[Nest]:
-    for row in rows:
+# -- one process ----------------------------------------------------------------------------------
+
+
+class _Worker:
+    """Prepares each nth row, and measures these in its turn."""
+
+    def __init__(self, given: argparse.Namespace) -> None:
+        self.given, on_gpu = given, given.device == "cuda"
+        set_flags(on_gpu)
+        self.run_of = gpu_rows.Run(
+            Device(on_gpu), True, 0.0, waits=False, first_s=_FIRST_S, alone=False
+        )
+        self.device = self.run_of.device
+
+    def run(self) -> None:
+        """Do the work."""
+        given, (k, n, until) = self.given, map(float, self.given.worker.split("/"))
+        rows = [*huge_rows(given.seed, given.huge)]
+        rows += large_rows(given.seed, given.count, given.dtypes.split(","))
+        rows = [r for r in rows if re.search(given.only, r.id)][int(k) :: int(n)]
+        in_turn.work(rows, self.prepared, self.measured, until - time.time())
+
+    def prepared(self, row: Row, seconds: float) -> tuple[Row, Any, str]:
+        """The row, its calls, and why there are none."""
+        self.run_of.compare = row.size != "huge"
+        limit = min(seconds, _ROW_S)
         try:
-            yield nest_row(row)
+            with time_limit(limit, NotThere(f"it takes longer than {limit:.0f} s")):
+                return row, self.run_of.prepared(nest_row(row)), ""
         except NotThere as reason:
-            print(f"        {row.id}: {str(reason).splitlines()[0][:90]}", flush=True)
+            return row, None, str(reason).splitlines()[0][:90]
+        except Exception as error:
+            return row, None, f"{type(error).__name__}: {error}"[:200]
+
+    def measured(self, made: tuple[Row, Any, str]) -> dict[str, Any]:
+        """The record: ``ms`` of each side and of a copy, ``nbytes``, ``notes``."""
+        row, ready, why = made
+        record: dict[str, Any] = {"row": row.id, "op": row.op, "notes": [why] if why else []}
+        if ready is None:
+            return record
+        record["notes"] += ready.notes
+        for side, (call, _) in ready.calls.items():
+            try:
+                record[side] = self._ms(call)
+                if side == "symdnn":
+                    record["copy"] = self._ms(self._copy(record, ready))
+            except Exception as error:
+                record["notes"].append(f"{side}: {type(error).__name__}: {error}"[:120])
+        ready.calls.clear()
+        return record
+
+    def _ms(self, call: Any) -> float:
+        return float(
+            pcommon.time_loop(call, self.run_of.sync, min_t=_TIMED_S, warm_t=_WARM_S)["ms"]
+        )
+
+    def _copy(self, record: dict[str, Any], ready: Any) -> Any:
+        """The call of a copy that reads and writes as many bytes as operands and results have."""
+        results = ready.calls["symdnn"][0]()
+        record["nbytes"] = ready.nbytes + sum(int(r.nbytes) for r in results)
+        half = max(record["nbytes"] // 2, 8)
+        a, b = (self.device.put(np.ones(half, np.uint8)) for _ in range(2))
+        if not self.device.on_gpu:
+            return lambda: np.copyto(b, a)
+        return lambda: self.device.copy(b, a, half)
+
+
+# -- what was found -------------------------------------------------------------------------------
+
+
+def report(found: Iterable[dict[str, Any]], worst: int) -> list[str]:
+    """Lines: how many rows a peer is ahead in, what failed, the worst rows first."""
+    rows = list(found)
+    failed = [r for r in rows if "symdnn" not in r]
+    beside = sorted(
+        ((min(r[p] for p in _PEERS if p in r) / r["symdnn"], r) for r in rows
+         if "symdnn" in r and any(p in r for p in _PEERS)), key=lambda pair: pair[0],
+    )  # fmt: skip
+    ratios = [ratio for ratio, _ in beside]
+    lines = [
+        f"{len(beside)} beside a peer: {sum(r >= 1 for r in ratios)} at 1.0 or more, "
+        f"{sum(0.9 <= r < 1 for r in ratios)} at 0.9 to 1, {sum(r < 0.9 for r in ratios)} below"
+    ]
+    huge = [r for r in rows if "/huge/" in r["row"] and "symdnn" in r]
+    slow = [r for r in huge if r.get("copy", 0) < 0.85 * r["symdnn"]]
+    lines.append(
+        f"{len(huge)} rows of 256 MB, {len(slow)} of them slower than 0.85 of a copy's rate"
+    )
+    body = [("best peer", "copy", "ms", "torch", "jax", "row")]
+    body += [(_ratio(ratio), *_columns(r)) for ratio, r in beside[:worst]]
+    body += [("", *_columns(r)) for r in slow]
+    lines += records.table(body)
+    return lines + [f"FAILED {r['row']}: {'; '.join(r['notes'])}"[:200] for r in failed]
+
+
+_PEERS = ("torch", "jax")
+
+
+def _columns(r: dict[str, Any]) -> tuple[str, ...]:
+    numbers = [r.get("copy", 0) / r["symdnn"], r["symdnn"], r.get("torch"), r.get("jax")]
+    return (*(_ratio(n) if n is not None else "-" for n in numbers), r["row"])
+
+
+def _ratio(value: float) -> str:
+    return records.number(value, 3)
+
+
+# -- rows as programs -----------------------------------------------------------------------------
 
 
 def nest_row(row: Row) -> Nest:

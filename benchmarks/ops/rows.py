@@ -6,8 +6,8 @@ import hashlib
 import itertools
 import zlib
 from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ __all__ = [
     "Row",
     "all_rows",
     "fixed_rows",
+    "huge_rows",
     "large_rows",
     "rotated_rows",
     "row_named",
@@ -31,10 +32,18 @@ FIXED_COUNT = 600
 #: Records of what lowering makes, which no user writes: the neutral ops are timed instead.
 LOWERED = ("gpudnn", "onednn", "gpublas", "fused", "transfer", "norm_parts", "conv_moments")
 
+#: Modules of ops whose formulas take long, or draw other numbers; they have other benchmarks.
+_LONG = ("matrix.", "collective.", "control.", "random.", "nn.rnn", "nn.ctc", "nn.conv")
+#: Modules of ops whose time should be that of their bytes.
+_STREAMING = (
+    "elementwise.arithmetic", "elementwise.comparison", "elementwise.math", "elementwise.rounding",
+    "elementwise.activations", "array.reduce", "array.cumulative", "array.join", "nn.softmax",
+)  # fmt: skip
 DTYPES = ("float32", "bfloat16", "float64")
 ORDERS = ("contiguous", "transposed")
 #: Elements of the largest operand, about.
-SIZES = {"small": 1 << 10, "middle": 1 << 16, "large": 1 << 22}
+SIZES = {"small": 1 << 10, "middle": 1 << 16, "large": 1 << 22, "huge": 1 << 26}
+_DRAWN_SIZES = ("small", "middle", "large")
 DIRECTIONS = ("forward", "gradient")
 
 
@@ -78,7 +87,7 @@ def _rows_of(case: OpCase) -> Iterator[Row]:
     floats = any(_draws_floats(case))
     dtypes = DTYPES if floats else ("as drawn",)
     directions = DIRECTIONS if case.grad and floats else DIRECTIONS[:1]
-    for choice in itertools.product(dtypes, ORDERS, SIZES, directions):
+    for choice in itertools.product(dtypes, ORDERS, _DRAWN_SIZES, directions):
         yield Row(case, *choice)
 
 
@@ -104,11 +113,27 @@ def rotated_rows(seed: int, count: int) -> list[Row]:
     return _in_turn([r for r in all_rows() if r.id not in fixed], seed, count)
 
 
-def large_rows(seed: int, count: int) -> list[Row]:
-    """``count`` rows of large sizes that have a formula, in float32 or as their record has them."""
+def large_rows(seed: int, count: int, dtypes: Sequence[str] = ("float32",)) -> list[Row]:
+    """``count`` rows of large sizes with a formula, in these dtypes or as a record has them."""
     wanted = [row for row in all_rows() if row.size == "large" and row.case.expected is not None]
-    floats = [r for r in wanted if r.dtype in ("float32", "as drawn") and not r.case.stateful]
+    floats = [r for r in wanted if r.dtype in (*dtypes, "as drawn") and not r.case.stateful]
+    floats = [r for r in floats if not any(m.startswith(_LONG) for m in _modules(r))]
     return _in_turn(floats, seed, count)
+
+
+def huge_rows(seed: int, count: int) -> list[Row]:
+    """``count`` rows of 256 MB in float32, of ops that read and write each number once or so."""
+    found = [r for r in large_rows(seed, 1 << 30) if r.dtype == "float32" and _streams(r)]
+    return [replace(r, size="huge") for r in _in_turn(found, seed, count)]
+
+
+def _streams(row: Row) -> bool:
+    modules = _modules(row)
+    return bool(modules) and all(m.startswith(_STREAMING) for m in modules)
+
+
+def _modules(row: Row) -> set[str]:
+    return {op.__module__.partition("symdnn.ops.")[2] for op in row.case.ops}
 
 
 def row_named(name: str) -> Row:

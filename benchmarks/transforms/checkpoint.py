@@ -3,7 +3,7 @@
     python -m benchmarks.transforms.checkpoint [--device cpu|cuda] [--rounds 5] [--peers PYTHON]
 
 Two programs: a network of 48 layers (a product, a norm of rows, gelu, a sum), and a recurrence of
-1000 steps. Each runs plainly, in checkpoints by hand, and (the network) within a bound. ``--peers``
+1000 steps. Each runs plainly, in checkpoints by hand, and within a bound. ``--peers``
 is a Python that has torch and jax. A row has the memory of values and results of a call beside its
 arguments (symdnn: the plan's; torch and jax: growth of the process's largest resident memory, on a
 card their own counts) and the median of the processor's seconds of a call, on a
@@ -34,6 +34,8 @@ BATCH = {"cpu": 512, "cuda": 8192}
 STEPS, FEATURES, STATE, SEQUENCES, EVERY = 1000, 16, 256, 64, 32
 #: The loop within a quarter of the memory: this many segments of so many steps keep their states.
 KEPT_EVERY, KEPT = 25, {"cpu": 14, "cuda": 23}
+#: The bound on the loop's memory, in proportion to that of the plain one.
+QUARTER = 0.25
 #: Calls on a GPU that are not timed: graphs are captured, and kernels of loops made.
 _CAPTURING_CALLS = 6
 Run = Callable[[], Any]
@@ -59,14 +61,16 @@ def data(device: str) -> dict[str, Any]:
 # -- symdnn ----------------------------------------------------------------------------------------
 
 
-def symdnn_runs(device: str, only: str = "") -> dict[str, tuple[Run, Callable[[], float]]]:
+def symdnn_runs(
+    device: str, only: str = "", tf32: bool = True
+) -> dict[str, tuple[Run, Callable[[], float]]]:
     """(a step, the bytes that it needs) of each variant whose name matches ``only``."""
     import symdnn
     import symdnn.tensor as T
 
     given = data(device)
     mode = symdnn.Mode(target=device)
-    symdnn.config.dnn.conv.allow_tf32 = device != "cpu"  # as the peers
+    symdnn.config.dnn.conv.allow_tf32 = tf32 and device != "cpu"  # as the peers
 
     def network(part: int | None = None, **words: Any) -> Any:
         ws = [symdnn.shared(w) for w in given["ws"]]
@@ -86,7 +90,7 @@ def symdnn_runs(device: str, only: str = "") -> dict[str, tuple[Run, Callable[[]
         cost = (h**2).mean()
         return compiled([x], [cost, *symdnn.grad(cost, ws)], **words)
 
-    def loop(every: Any = None, **more: Any) -> Any:
+    def loop(every: Any = None, budget: int | None = None, **more: Any) -> Any:
         u, w = symdnn.shared(given["u"]), symdnn.shared(given["w"])
         steps, h0 = T.ftensor3("steps"), T.fmatrix("h0")
 
@@ -98,7 +102,7 @@ def symdnn_runs(device: str, only: str = "") -> dict[str, tuple[Run, Callable[[]
         else:
             h, _ = symdnn.scan_checkpoints(step, steps, h0, save_every_N=every, **more)
         cost = (h[-1] ** 2).sum()
-        return compiled([steps, h0], [cost, *symdnn.grad(cost, [u, w])])
+        return compiled([steps, h0], [cost, *symdnn.grad(cost, [u, w])], memory_budget=budget)
 
     def compiled(inputs: Any, outs: Any, **words: Any) -> Any:
         own = [symdnn.Out(v, borrow=device != "cpu") for v in outs]  # on the card, as the peers'
@@ -113,6 +117,11 @@ def symdnn_runs(device: str, only: str = "") -> dict[str, tuple[Run, Callable[[]
         bound = results + (plain.memory_report().peak - results) // 4
         return network(memory_budget=bound)
 
+    def loop_within() -> Any:
+        plain = loop()
+        plain(*arguments["loop"])
+        return loop(budget=int(plain.memory_report().peak * QUARTER))
+
     made: dict[str, Callable[[], Any]] = {
         "network/plain": network,
         f"network/parts of {PART}": lambda: network(PART),
@@ -122,6 +131,7 @@ def symdnn_runs(device: str, only: str = "") -> dict[str, tuple[Run, Callable[[]
         f"loop/a quarter, every {KEPT_EVERY}": lambda: loop(
             KEPT_EVERY, keep_last=KEPT[device], padding=False
         ),
+        "loop/memory_budget a quarter": loop_within,
         "loop/levels 10, 10": lambda: loop((10, 10)),
         "loop/10 states, by 10": lambda: loop(10, snapshots=10),
         "loop/30 states, by 1": lambda: loop(1, snapshots=30),
@@ -290,13 +300,14 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", default="", help="of symdnn's variants: names that match")
+    parser.add_argument("--float32", action="store_true", help="symdnn's products not in TF32")
     parser.add_argument("--peers", help="a Python that has torch and jax")
     parser.add_argument("--one", nargs=2, metavar=("WHO", "VARIANT"), help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.one:
         sys.stdout.write(json.dumps(peer(*args.one, args.device, args.rounds)) + "\n")
         return
-    entries = symdnn_runs(args.device, args.only)
+    entries = symdnn_runs(args.device, args.only, not args.float32)
     seconds = _timed({n: run for n, (run, _) in entries.items()}, args.rounds, args.device)
     rows = {n: (seconds[n], size()) for n, (_, size) in entries.items()}
     for name, (took, size) in rows.items():

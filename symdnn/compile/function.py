@@ -17,12 +17,13 @@ from symdnn.compile.call.structured import (
 )
 from symdnn.compile.execute.targets import load_kernels, resolve_target
 from symdnn.compile.modes.modes import get_mode
+from symdnn.compile.plan.loop_budget import LoopBudget, source_of_loops
 from symdnn.compile.plan.stages import Stages
 from symdnn.compile.precompile import begin_kernels
 from symdnn.compile.program.capabilities import all_capabilities, demanded
-from symdnn.compile.program.mode import Mode
+from symdnn.compile.program.mode import Audit, Mode
 from symdnn.compile.program.placing import program_of
-from symdnn.compile.program.program import byte_size, with_budget
+from symdnn.compile.program.program import Program, byte_size, with_budget
 from symdnn.compile.report.profile import FunctionProfile
 from symdnn.compile.updates import (
     apply_givens,
@@ -41,6 +42,7 @@ from symdnn.graph.target import Target
 from symdnn.graph.tracing import untraced
 from symdnn.graph.variable import Shared, Variable
 from symdnn.libraries.words import check_required
+from symdnn.opt.engine import RewriteProfile
 from symdnn.opt.fuse.transfer import check_transfer_places
 from symdnn.opt.optimise import optimise
 from symdnn.sharding.gathered import with_gathers
@@ -120,15 +122,38 @@ def _compile(
     check_graph(fgraph)
     check_transfer_places(fgraph, target)
     audit = mode.audit(fgraph, target)
+    check_required(mode.selection)
+    source = None if budget is None or _is_observed(mode) else source_of_loops(fgraph, target)
+    rewrites = _rewritten(fgraph, mode, target, audit)
+    program = program_of(fgraph, target, mode)
+    if budget is None or source is None:
+        return Stages(mode, target, fgraph, with_budget(program, budget), rewrites, audit)
+
+    def compiled(other: FunctionGraph) -> Program:
+        with gc_pause.paused(), untraced(), config.change_flags(compute_test_value="off"):
+            _rewritten(other, mode, target)
+            return program_of(other, target, mode)
+
+    loops = LoopBudget(budget, source, program, target.place, compiled)
+    bounded = with_budget(program, budget)
+    return Stages(mode, target, fgraph, bounded, rewrites, audit, loops)
+
+
+def _is_observed(mode: Mode) -> bool:
+    """Whether a mode looks at each value of the graph that it was given."""
+    return type(mode).watch is not Mode.watch or mode.guard is not None
+
+
+def _rewritten(
+    fgraph: FunctionGraph, mode: Mode, target: Target, audit: Audit | None = None
+) -> RewriteProfile:
     observer = audit.observer if audit else None
     begin = partial(begin_kernels, fgraph, target)
-    check_required(mode.selection)
     rewrites = optimise(fgraph, target, mode.selection, all_capabilities(), observer, begin)
     if audit is not None:
         audit.finish(fgraph)
     check_graph(fgraph)
-    program = with_budget(program_of(fgraph, target, mode), budget)
-    return Stages(mode, target, fgraph, program, rewrites, audit)
+    return rewrites
 
 
 def _declare(inputs: object) -> list[In]:

@@ -10,7 +10,7 @@ are computed.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,11 +22,14 @@ from symdnn.compile.shared import shared
 from symdnn.compile.updates import as_pairs
 from symdnn.config import config
 from symdnn.distributed.link import bucket_bytes
+from symdnn.distributed.rows import Moved, Parted, Rows, agreed, in_order, parted, with_rows
 from symdnn.errors import InputError, OptionError
+from symdnn.graph.origin import Hints
 from symdnn.graph.traverse import ancestors, substituted, toposort
 from symdnn.graph.variable import Constant, Shared, Variable
 from symdnn.ops.collective.functions import all_reduce, broadcast, group_of
 from symdnn.ops.collective.overlapped import AllSucceeded
+from symdnn.ops.collective.reductions import AllReduce
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.elementwise.arithmetic import cast
 from symdnn.ops.elementwise.comparison import gt, switch
@@ -90,12 +93,48 @@ class DataParallel:
         """The averages of gradients, those of the variables ``like``; dtypes stay."""
         if self.ranks.size == 1 or not grads:
             return list(grads)
-        sent = [self.reduced_in(g) for g in grads]
-        found: dict[int, Variable] = {}
-        for bucket in self.buckets(sent, like):
-            means = all_reduce([sent[i] for i in bucket], "mean", self.ranks)
-            found.update(zip(bucket, means))
-        return [cast(found[i], g.type.dtype) for i, g in enumerate(grads)]
+        parts = self._parted(grads, like)
+        sent = {i: self.reduced_in(p.dense) for i, p in enumerate(parts) if p.dense is not None}
+        means: dict[int, Variable] = {}
+        rows: dict[int, list[Rows]] = {}
+        for moved in self._moved(sent, parts, like):
+            if moved.rows:
+                (i,) = moved.indices
+                rows[i] = parts[i].moved(like[i], self.ranks, self.reduced_in(grads[i]).type.dtype)
+            else:
+                said = "; ".join(p for i in moved.indices if (p := parts[i].said))
+                op, given = AllReduce(self.ranks, "mean"), [sent[i] for i in moved.indices]
+                found = op(*given, hints=Hints(name=said or None))
+                means.update(zip(moved.indices, found, strict=True))
+        pairs = enumerate(zip(grads, like, strict=True))
+        return [with_rows(means.get(i), g, v, rows.get(i, ())) for i, (g, v) in pairs]
+
+    def _parted(self, grads: Sequence[Variable], like: Sequence[Shared]) -> list[Parted]:
+        """The gradients' dense parts, and rows that are gathered."""
+        dtypes = [self.reduced_in(g).type.numpy for g in grads]
+        found = [parted(g, v, self.ranks.size, d) for g, v, d in zip(grads, like, dtypes)]
+        return agreed(found, grads, self.ranks)
+
+    def _moved(
+        self, sent: Mapping[int, Variable], parts: Sequence[Parted], like: Sequence[Shared]
+    ) -> list[Moved]:
+        """The buckets of what is ``sent``, and rows, in the order in which they move."""
+        indices, values = list(sent), list(sent.values())
+        rows = {i: [r.value for r in p.rows] for i, p in enumerate(parts) if p.rows}
+        depth = _depths([*values, *(v for vs in rows.values() for v in vs)])
+        buckets = []
+        for bucket in self.buckets(values, [like[i] for i in indices]):
+            nbytes = sum(_nbytes(like[indices[k]], values[k]) for k in bucket)
+            last = max(depth.get(values[k], 0) for k in bucket)
+            buckets.append(Moved(tuple(indices[k] for k in bucket), nbytes, last))
+        gathered = []
+        for i, vs in rows.items():
+            itemsize = self.reduced_in(vs[0]).type.numpy.itemsize
+            own = sum(r.nbytes(like[i], itemsize) for r in parts[i].rows)
+            last = max(depth.get(v, 0) for v in vs)
+            # An average moves each byte twice, a gathering moves it to all ranks.
+            gathered.append(Moved((i,), own * self.ranks.size / 2, last, rows=True))
+        return in_order(buckets, gathered)
 
     def reduced_in(self, g: Variable) -> Variable:
         """A gradient in the dtype in which it is averaged."""
@@ -107,7 +146,7 @@ class DataParallel:
     def buckets(self, grads: Sequence[Variable], like: Sequence[Shared]) -> list[list[int]]:
         """Indices of the gradients that are reduced together: the first made first, but for a large
         one that is made last; less and less in the last ones."""
-        sizes = [math.prod(v.storage.shape) * g.type.numpy.itemsize for g, v in zip(grads, like)]
+        sizes = [_nbytes(v, g) for g, v in zip(grads, like)]
         limit = self.bucket_bytes or int(config.distributed.bucket_bytes)
         limit = limit or bucket_bytes(self.ranks, sum(sizes))
         buckets: list[list[int]] = []
@@ -179,13 +218,24 @@ def _bytes(bucket: Sequence[int], sizes: Sequence[int]) -> int:
     return sum(sizes[i] for i in bucket)
 
 
+def _nbytes(v: Shared, g: Variable) -> int:
+    """The bytes of the gradient of a variable in the dtype of ``g``."""
+    return math.prod(v.storage.shape) * int(g.type.numpy.itemsize)
+
+
+def _depths(values: Sequence[Variable]) -> dict[Variable, int]:
+    """The lengths of the longest chains of nodes that make values, and those before them."""
+    depth: dict[Variable, int] = {}
+    for node in toposort(values):
+        longest = max((depth.get(v, 0) for v in node.inputs), default=0)
+        depth.update(dict.fromkeys(node.outputs, longest + 1))
+    return depth
+
+
 def _as_made(grads: Sequence[Variable]) -> list[int]:
     """Indices in the order in which a backward pass makes the gradients: those behind the shortest
     chains of nodes first. It is the same on all ranks."""
-    depth: dict[Variable, int] = {}
-    for node in toposort(grads):
-        longest = max((depth.get(v, 0) for v in node.inputs), default=0)
-        depth.update(dict.fromkeys(node.outputs, longest + 1))
+    depth = _depths(grads)
     return sorted(range(len(grads)), key=lambda i: (depth.get(grads[i], 0), i))
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import symdnn.tensor as T
 from symdnn.distributions import constraints
 from symdnn.distributions.constraints import Constraint
-from symdnn.errors import NdimMismatch, OptionError, SymdnnError
+from symdnn.errors import NdimMismatch, OptionError, ShapeMismatch, SymdnnError, TypeMismatch
 from symdnn.graph.dims import Dim
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.traverse import graph_inputs
@@ -52,6 +52,8 @@ def seed(number: int) -> None:
 def stream_of(rng: RandomStream | None) -> RandomStream:
     """``rng``, or the stream of draws that name none."""
     if rng is not None:
+        if not isinstance(rng, RandomStream):
+            raise TypeMismatch("sample", "a RandomStream as rng", f"{rng!r:.80}")
         return rng
     if _Streams.default is None:
         _Streams.default = RandomStream()
@@ -96,7 +98,11 @@ class Distribution:
             event = rule.event_dim
             rows.append(checked[(Ellipsis, *[0] * event)] if event else checked)
         self.dtype = wanted
-        self._batch_dims: list[Dim] = size_dims(None, None, rows)
+        try:
+            self._batch_dims: list[Dim] = size_dims(None, None, rows)
+        except ShapeMismatch as error:
+            sizes = [f"{n} of {v.type}" for n, v in zip(parameters, given, strict=True)]
+            raise ShapeMismatch(self, error.wanted, ", ".join(sizes)) from None
 
     def _checked(self, v: Variable, rule: Constraint, name: str) -> Variable:
         """``v``, refused or asserted where it is out of range."""

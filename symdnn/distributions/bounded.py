@@ -257,25 +257,36 @@ class ContinuousBernoulli(OfProbability):
     def cdf(self, value: TensorLike) -> Variable:
         x = self._value(value)
         x = T.clip(x, like(0, x), like(1, x))
-        level, none = self._level()
+        small, near, level = self._level()
         # expm1(l x) / expm1(l), whose exponentials are those of negative numbers.
         down = -abs(level)
         grows = T.exp(down * (1 - x)) * T.expm1(down * x) / T.expm1(down)
         falls = T.expm1(down * x) / T.expm1(down)
-        return T.switch(none, x, T.switch(level > 0, grows, falls))
+        terms = [1, 1 / 2, 1 / 6, 1 / 24, 1 / 120, 1 / 720]
+        flat = x * _polynomial(terms, small * x) / _polynomial(terms, small)
+        return T.switch(near, flat, T.switch(level > 0, grows, falls))
 
     def icdf(self, value: TensorLike) -> Variable:
         p = self._probability(value)
-        level, none = self._level()
-        # Of a density that grows: the mirror image of one that falls.
-        down, q = -abs(level), T.switch(level > 0, 1 - p, p)
-        found = T.log1p(q * T.expm1(down)) / down
-        return T.switch(none, p, T.switch(level > 0, 1 - found, found))
+        small, near, level = self._level()
+        # log(1 + p expm1(level)) / level: what would overflow or cancel is written as its mirror
+        # image, and next to 0 as the series of a Bernoulli's cumulants.
+        mild = T.minimum(level, like(80, level))
+        most = T.log1p(p * T.expm1(mild)) / mild
+        shrunk = T.exp(-abs(level))
+        grown = 1 + T.log(p + (1 - p) * shrunk) / level
+        fallen = T.log(1 - p + p * shrunk) / level
+        far = T.switch(level > 80, grown, T.switch((level < 0) & (p > 0.5), fallen, most))
+        v, skew = p * (1 - p), 1 - 2 * p
+        steps = [v / 2, v * skew / 6, v * (1 - 6 * v) / 24, v * skew * (1 - 12 * v) / 120]
+        flat = p + small * (steps[0] + small * (steps[1] + small * (steps[2] + small * steps[3])))
+        return T.switch(near, flat, T.clip(far, like(0, p), like(1, p)))
 
-    def _level(self) -> tuple[Variable, Variable]:
-        """(the logit, or 1 where it is next to 0; whether it is)."""
-        none = abs(self.logits) < like(1e-15 if self.dtype == "float64" else 1e-7, self.logits)
-        return T.switch(none, like(1, self.logits), self.logits), none
+    def _level(self) -> tuple[Variable, Variable, Variable]:
+        """(the logit where it is next to 0, else 0; whether it is; the logit where not, else 1)."""
+        level = self.logits
+        near = abs(level) < like(5e-3 if self.dtype == "float64" else 0.2, level)
+        return T.switch(near, level, like(0, level)), near, T.switch(near, like(1, level), level)
 
     def rsample(self, sample_shape: Any = (), rng: RandomStream | None = None) -> Variable:
         dims = self._extended(sample_shape)

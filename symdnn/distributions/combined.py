@@ -13,7 +13,7 @@ from symdnn.distributions.classes import Categorical
 from symdnn.distributions.constraints import Constraint
 from symdnn.distributions.real_line import Normal
 from symdnn.distributions.transforms import ComposeTransform, StickBreakingTransform, Transform
-from symdnn.errors import OptionError
+from symdnn.errors import OptionError, ShapeMismatch, TypeMismatch
 from symdnn.graph.dims import Dim
 from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Variable, as_variable
@@ -114,6 +114,8 @@ class TransformedDistribution(Distribution):
         validate_args: bool | None = None,
     ) -> None:  # fmt: skip
         parts = [transforms] if isinstance(transforms, Transform) else list(transforms)
+        if others := [t for t in parts if not isinstance(t, Transform)]:
+            raise TypeMismatch("TransformedDistribution", "transforms", f"{others[0]!r:.80}")
         self.transforms, self.transform = parts, ComposeTransform(parts)
         base_distribution = _as_wide_as(base_distribution, self.transform)
         wanted = self.transform.domain_event_dim
@@ -183,6 +185,9 @@ class TransformedDistribution(Distribution):
 def _as_wide_as(base: Distribution, transform: Transform) -> Distribution:
     """``base`` expanded to the batch that parameters of ``transform`` make, so draws differ."""
     dims = (*base.batch_shape, *base.event_shape)
+    if len(dims) < transform.domain_event_dim:
+        wanted = f"{transform.domain_event_dim} dimension(s) at least, of batch and events"
+        raise OptionError(f"TransformedDistribution: wanted {wanted}, got {base} of shape {dims}")
     wide = transform.inverse_shape(transform.forward_shape(dims))
     more = len(wide) - len(dims)
     grows = more > 0 or any(a == 1 != b for a, b in zip(base.batch_shape, wide) if a is not b)
@@ -230,11 +235,21 @@ class MixtureSameFamily(Distribution):
     """A mixture of the last batch dimension's distributions, with the weights of a categorical."""
 
     def __init__(
-        self, mixture_distribution: Categorical, component_distribution: Distribution,
+        self, mixture_distribution: Distribution, component_distribution: Distribution,
         validate_args: bool | None = None,
     ) -> None:  # fmt: skip
         if not component_distribution.batch_shape:
             raise OptionError("MixtureSameFamily: the components need a batch dimension, the last")
+        if not isinstance(mixture_distribution, Categorical):
+            wanted = "a Categorical as mixture_distribution"
+            raise TypeMismatch("MixtureSameFamily", wanted, mixture_distribution)
+        count, parts = (
+            mixture_distribution.logits.type.shape[-1],
+            component_distribution.batch_shape,
+        )
+        if isinstance(parts[-1], int) and count not in (None, parts[-1]):
+            wanted = f"{count} components, the number of weights, along the batch's last dimension"
+            raise ShapeMismatch("MixtureSameFamily", wanted, parts)
         self.mixture_distribution = mixture_distribution
         self.component_distribution = component_distribution
         self.dtype, self.validate_args = component_distribution.dtype, validate_args

@@ -35,9 +35,8 @@ LINE: tuple[type[Distribution], ...] = (real_line.Gumbel, real_line.Laplace, rea
 
 def _infinite(p: Any, q: Any) -> Variable:
     """Infinity, of the shape of both."""
-    one, other = (next(getattr(d, k) for k in d.arg_constraints if hasattr(d, k)) for d in (p, q))
-    both = one + other
-    return T.fill(both, like(np.inf, both))
+    one, other = (T.alloc(np.asarray(np.inf, d.dtype), *d.batch_shape) for d in (p, q))
+    return one + other
 
 
 def _where(within: Variable, found: Variable) -> Variable:

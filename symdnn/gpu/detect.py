@@ -16,15 +16,12 @@ from symdnn.errors import CudnnError, GpuNotFound, OptionError
 from symdnn.gpu.binding import cuda_version, cudnn_library
 from symdnn.gpu.binding.libcuda import Device, driver
 from symdnn.graph.place import HOST, Place
-from symdnn.graph.target import Target
+from symdnn.graph.target import MINIMUM_COMPUTE_CAPABILITY, Target
 
 __all__ = [
     "GpuNotFound", "MINIMUM_COMPUTE_CAPABILITY", "cuda_target", "cudnn_problem", "dnn_available",
     "dnn_present", "gpu_available", "version", "why_no_gpu", "why_passed_over",
 ]  # fmt: skip
-
-# Turing: the oldest that CUDA 13, and cuDNN 9's builds for it, run on.
-MINIMUM_COMPUTE_CAPABILITY = (7, 5)
 
 _VARIABLES = (
     "CUDNN_PATH", "CUDA_ROOT", "CUDA_HOME", "CUDA_PATH", "LD_LIBRARY_PATH", "LIBRARY_PATH",

@@ -126,7 +126,7 @@ class TensorMethods:
     def __array_function__(self, function: Any, types: object, args: Any, options: Any) -> Any:
         if function.__name__ in numpy_calls and args and isinstance(args[0], TensorMethods):
             return by_method(function.__name__, args, options)
-        raise refusal(function.__name__)
+        raise refusal(function.__name__, function.__module__ or "numpy")
 
     if not TYPE_CHECKING:  # a checker of types would believe that every attribute exists
 

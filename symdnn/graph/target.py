@@ -13,7 +13,10 @@ from symdnn.graph.place import Place
 if TYPE_CHECKING:
     from symdnn.graph.type import TensorType
 
-__all__ = ["Libraries", "Target", "Version"]
+__all__ = ["MINIMUM_COMPUTE_CAPABILITY", "Libraries", "Target", "Version"]
+
+#: Turing: the oldest that CUDA 13, and cuDNN 9's builds for it, run on.
+MINIMUM_COMPUTE_CAPABILITY = (7, 5)
 
 
 #: A library's version.
@@ -132,6 +135,10 @@ class Target:
             raise OptionError(f"target {text!r}: wanted 'cpu', 'cuda' or 'cuda:sm_90'")
         index, major, minor = found.groups()
         capability = (int(major), int(minor)) if major else None
+        if capability is not None and capability < MINIMUM_COMPUTE_CAPABILITY:
+            raise OptionError(
+                f"target {text!r}: CUDA 13 and cuDNN 9 need compute capability 7.5 (sm_75) or newer"
+            )
         facts.setdefault("cudnn", (9, 0))
         return cls("cuda", int(index or 0), capability, **facts)
 

@@ -7,12 +7,12 @@ from functools import cache
 
 from symdnn.errors import ConfigError, RewriteError
 from symdnn.flag_types import nearest
-from symdnn.libraries.theano_words import THEANO
+from symdnn.libraries.theano_words import MEANT, THEANO
 from symdnn.opt.phases import PHASES, Selection
 from symdnn.rewriting.registry import outside
 from symdnn.rewriting.rewrite import GraphRewrite, Rewrite
 
-__all__ = ["LEVELS", "THEANO", "check_required", "check_words", "known_words"]
+__all__ = ["LEVELS", "THEANO", "check_required", "known_words", "meant_words"]
 
 #: Tags for levels of optimisation.
 LEVELS = frozenset({"fast_run", "fast_compile", "unsafe", "always", "optional"})
@@ -27,7 +27,7 @@ def known_words() -> frozenset[str]:
 def _words_of_own_rules() -> frozenset[str]:
     from symdnn.libraries.table import ALL_RULES
 
-    return _words_of(ALL_RULES) | {*PHASES, *LEVELS, *THEANO}
+    return _words_of(ALL_RULES) | {*PHASES, *LEVELS, *MEANT, *THEANO}
 
 
 def _words_of(rules: Iterable[Rewrite | GraphRewrite]) -> frozenset[str]:
@@ -40,17 +40,22 @@ def _nearest(word: str) -> str:
     return f" Did you mean {found!r}?" if found else ""
 
 
-def check_words(words: Iterable[str], where: str) -> None:
-    """Raise :class:`~symdnn.errors.ConfigError` for a word that names no rewrite, phase or tag.
+def meant_words(words: Iterable[str], where: str) -> tuple[str, ...]:
+    """symdnn's words for ``words``, in which Theano's names of symdnn's rewrites are replaced.
 
-    >>> check_words(["fuson"], "Mode.excluding")
+    Raises :class:`~symdnn.errors.ConfigError` for a word that names no rewrite, phase or tag.
+
+    >>> meant_words(["cudnn", "local_elemwise_fusion"], "Mode.excluding")
+    ('cudnn', 'fusion')
+    >>> meant_words(["fuson"], "Mode.excluding")
     Traceback (most recent call last):
     symdnn.errors.ConfigError: Mode.excluding: no rewrite or tag 'fuson'. Did you mean 'fusion'?
     """
     known = known_words()
-    for word in words:
+    for word in (words := tuple(words)):
         if word not in known:
             raise ConfigError(f"{where}: no rewrite or tag {word!r}.{_nearest(word)}")
+    return tuple(own for word in words for own in MEANT.get(word, (word,)))
 
 
 def check_required(selection: Selection) -> None:

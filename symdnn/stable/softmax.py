@@ -187,7 +187,11 @@ def log_sum_exp_without_label(node: Apply, context: Context) -> Variable | None:
     """``logsumexp(x, 1) - x[arange(n), labels]`` is the loss of the labels, as columns too."""
     total, picked = node.inputs
     column = picked.type.ndim == 2
-    if not made_by(total, LogSumExp) or node_of(total).op != LogSumExp((1,), column):
+    if column:  # keepdims=True has become a DimShuffle
+        if not made_by(total, DimShuffle) or node_of(total).op.pattern != (0, "x"):
+            return None
+        (total,) = node_of(total).inputs
+    if not made_by(total, LogSumExp) or node_of(total).op != LogSumExp((1,)):
         return None
     scores = node_of(total).inputs[0]
     chosen = _label_of(picked, scores, context)

@@ -1,12 +1,13 @@
 """The rows of ``benchmarks.ops``: selected the same way everywhere, right, timed."""
 
+import sys
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import symdnn
-from benchmarks.ops import peers, report
+from benchmarks.ops import in_turn, peers, report
 from benchmarks.ops.program import NotThere, build
 from benchmarks.ops.rows import FIXED_COUNT, all_rows, fixed_rows, rotated_rows, row_named
 from benchmarks.ops.timing import Timer
@@ -74,3 +75,52 @@ def test_rows_beside_peers_have_the_programs_of_their_records():
         found = symdnn.function(xs, made.symdnn(*xs))(*arrays)
         wanted = np.exp(arrays[0].T) * (arrays[1] if direction == "gradient" else 1)
         np.testing.assert_allclose(found[0], wanted, rtol=1e-5)
+
+
+def test_processes_measure_one_after_the_other(tmp_path):
+    """Nobody measures while another one prepares or measures; who is late is ended."""
+    log, text = (
+        tmp_path / "log",
+        """
+import sys, time
+from benchmarks.ops import in_turn
+k, log = int(sys.argv[1]), sys.argv[2]
+def say(what):
+    with open(log, "a") as file:
+        file.write(f"{what} {k}\\n")
+def prepare(row, left):
+    time.sleep(100 if k == 3 else 0.02 * (k + 1))
+    say("prepared")
+    return row
+def measure(row):
+    say("begins")
+    time.sleep(0.02)
+    say("ends")
+    return [k, row]
+if k == 2:
+    sys.exit("a failure")
+in_turn.work(range(3), prepare, measure, 60)
+""",
+    )
+    commands = [[sys.executable, "-c", text, str(k), str(log)] for k in range(4)]
+    found, notes = in_turn.children(commands, 1.5 - in_turn.LATE_S, 60)
+    assert sorted(found) == [[k, row] for k in (0, 1) for row in range(3)]
+    assert sorted(notes) == ["process 2 failed", "process 3 was late, and its rows are left out"]
+    lines = log.read_text().splitlines()
+    assert all(line.startswith("prepared") for line in lines[:6])
+    for a, b in zip(lines[6::2], lines[7::2], strict=True):
+        assert (a[:6], b[:4], a[-1]) == ("begins", "ends", b[-1])
+
+
+def test_the_report_has_the_slowest_rows_first():
+    rows = [
+        {"row": "a/huge/b", "symdnn": 2.0, "copy": 1.0, "torch": 1.0, "jax": 3.0, "notes": []},
+        {"row": "c", "symdnn": 1.0, "copy": 0.5, "jax": 0.2, "notes": []},
+        {"row": "d", "symdnn": 1.0, "copy": 0.9, "torch": 2.0, "notes": []},
+        {"row": "e", "notes": ["no numbers"]},
+    ]
+    first, second, _, *body = peers.report(rows, 2)
+    assert first == "3 beside a peer: 1 at 1.0 or more, 0 at 0.9 to 1, 2 below"
+    assert second == "1 rows of 256 MB, 1 of them slower than 0.85 of a copy's rate"
+    assert [line.split()[-1] for line in body[:3]] == ["c", "a/huge/b", "a/huge/b"]
+    assert body[3:] == ["FAILED e: no numbers"]

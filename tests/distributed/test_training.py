@@ -32,7 +32,8 @@ QUICK = (
     "check_adam", "check_sync_batch_norm_is_that_of_the_whole_batch", "check_bare_updates",
     "check_sync_batch_norm_where_a_rank_has_no_sample", "check_means_of_statistics_count_samples",
     "check_sharded_parameters_are_trained_saved_and_resumed",
-    "check_ranks_change_their_sizes_at_different_times",
+    "check_ranks_change_their_sizes_at_different_times", "check_embeddings_by_rows_and_as_a_whole",
+    "check_ranks_with_different_numbers_of_rows_average_the_whole",
 )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ import symdnn.distributed as dist
 import symdnn.tensor as T
 from symdnn import nn
 from symdnn.ops.random.random_stream import RandomStream
+from symdnn.world import process
 
 RNG = np.random.default_rng(7)
 X = RNG.normal(size=(45, 6)).astype("float32")
@@ -95,6 +96,57 @@ def check_early_stopping_is_agreed():
 def check_small_buckets_and_float32_reduction():
     with symdnn.config.change_flags(**{"distributed.bucket_bytes": 64}):
         return trained(network(), nn.optim.sgd)
+
+
+def embeddings(gathers, **options):
+    """A language model's losses and tables after some steps of sizes that are known."""
+    n, r = dist.size(), dist.rank()
+    nn.init.seed(3)
+    sizes = {"words": 400, "context": 8, "width": 16, "layers": 1, "heads": 2, "dropout": 0.0}
+    net = nn.models.gpt2(**sizes)
+    x, t = (T.tensor("int64", (4 // n, 8), name=name) for name in "xt")
+    scores = net(x)
+    loss = nn.CrossEntropyCriterion()(scores.reshape((-1, scores.shape[2])), t.flatten())
+    with symdnn.config.change_flags({"distributed.gather_rows": gathers}):
+        parallel = dist.DataParallel(bucket_bytes=4000)
+        updates = nn.optim.sgd(loss, net, 0.5, momentum=0.9, distributed=parallel, **options)
+    f = symdnn.function([x, t], dist.all_reduce(loss, "mean"), updates=updates)
+    rng = np.random.default_rng(2)
+    batches = [rng.integers(0, 40, (2, 4, 8)) for _ in range(5)]  # rows occur several times
+    losses = [float(f(*(part[r::n] for part in b))) for b in batches]
+    gathered = "rows are gathered" in "".join(f.distributed_report().said)
+    assert gathered == (gathers and n > 1)
+    values = {name: np.asarray(p.get_value()) for name, p in net.named_parameters().items()}
+    everywhere = process.current().gather(
+        "tables", {k: v.tobytes().hex() for k, v in values.items()}
+    )
+    assert all(other == everywhere[0] for other in everywhere)  # bit for bit
+    return {"losses": losses, **{k: v.tolist() for k, v in values.items() if "wte" in k}}
+
+
+def check_embeddings_by_rows_and_as_a_whole():
+    """Several calls: as they are, captured, replayed. Ranks keep the same bits."""
+    return {f"{gathers}": embeddings(gathers) for gathers in (True, False)}
+
+
+def check_embeddings_by_rows_with_every_way_of_a_step():
+    with symdnn.config.change_flags(**{"distributed.reduce_dtype": "float32"}):
+        clipped = embeddings(True, clip_norm=0.05, accumulate=2)
+    return {"clipped": clipped, "scaled": embeddings(True, loss_scale=symdnn.LossScale(8.0))}
+
+
+def check_ranks_with_different_numbers_of_rows_average_the_whole():
+    """A program that is compiled for other sizes on one rank; the loss is weighted by samples."""
+    n, r = dist.size(), dist.rank()
+    parts = np.array_split(np.arange(9) * 5 % 40, n)
+    w = symdnn.shared(np.linspace(-1, 1, 160, dtype="float32").reshape(40, 4), name="w")
+    i = T.tensor("int64", parts[r].shape, name="i")
+    loss = T.sqr(T.sin(w[i])).mean()
+    parallel = dist.DataParallel(samples=T.constant(np.int64(parts[r].size)))
+    f = symdnn.function([i], [], updates=nn.optim.sgd(loss, {"w": w}, 0.5, distributed=parallel))
+    f(parts[r])
+    assert ("different numbers of its rows" in "".join(f.distributed_report().said)) == (9 % n > 0)
+    return {"w": w.get_value().tolist()}
 
 
 def check_bare_updates():

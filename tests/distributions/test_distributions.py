@@ -9,7 +9,7 @@ from scipy import stats
 import symdnn
 import symdnn.tensor as T
 from symdnn import distributions as D
-from symdnn.errors import AssertionFailed, NdimMismatch, OptionError, ShapeMismatch
+from symdnn.errors import AssertionFailed, NdimMismatch, OptionError, ShapeMismatch, TypeMismatch
 from symdnn.graph.evaluate import evaluate
 from symdnn.ops.random.random_stream import RandomStream
 
@@ -360,3 +360,23 @@ def test_parameters_of_events_have_one_size():
         D.MultivariateNormal(0.0, np.eye(3))
     with pytest.raises(NdimMismatch, match="concentration"):
         D.Dirichlet(1.0)
+
+
+@pytest.mark.parametrize(("make", "error", "words"), [
+    (lambda: D.Normal(np.zeros(3), np.ones(4)), ShapeMismatch, ["Normal", "loc", "(4,)"]),
+    (lambda: D.Dirichlet(np.ones((2, 3))).log_prob(np.ones((2, 4)) / 4), ShapeMismatch, ["(4,)"]),
+    (lambda: D.MixtureSameFamily(D.Categorical(np.ones((3, 2))), D.Normal(np.zeros((3, 5)), 1.0)),
+     ShapeMismatch, ["2 components", "(3, 5)"]),
+    (lambda: D.MixtureSameFamily(D.Normal(0.0, 1.0), D.Normal(np.zeros(2), 1.0)), TypeMismatch,
+     ["Categorical", "Normal"]),
+    (lambda: D.TransformedDistribution(D.Normal(0.0, 1.0), [np.exp]), TypeMismatch, ["exp"]),
+    (lambda: D.TransformedDistribution(D.Normal(0.0, 1.0), D.StickBreakingTransform()), OptionError,
+     ["1 dimension", "Normal"]),
+    (lambda: D.Normal(0.0, 1.0).sample((2,), rng=3), TypeMismatch, ["RandomStream", "3"]),
+    (lambda: RandomStream(1).normal(None, np.zeros(3), np.ones(4)), ShapeMismatch,
+     ["(3,)", "(4,)"]),
+])  # fmt: skip
+def test_parts_that_do_not_fit_are_refused_when_they_are_joined(make, error, words):
+    with pytest.raises(error) as found:
+        make()
+    assert all(word in str(found.value) for word in words), str(found.value)

@@ -157,6 +157,52 @@ def test_divergences_between_families_are_integrals():
     assert count > 45
 
 
+def test_divergences_have_the_shape_of_both_batches():
+    """Infinite ones too, which depend on no parameter."""
+    from symdnn.distributions.kl import _TABLE
+
+    def made(name):
+        first, *others = BETWEEN[name]
+        rest = [np.full((1, 4), v) for v in others]
+        return getattr(D, name)(np.full((3, 1), first), *rest, validate_args=False)
+
+    for a, b in _TABLE:
+        if a.__name__ in BETWEEN and b.__name__ in BETWEEN:
+            p, q = made(a.__name__), made(b.__name__)
+            wanted = np.broadcast_shapes(p.batch_shape, q.batch_shape)
+            assert value(D.kl_divergence(p, q)).shape == wanted, (a, b)
+
+
+def test_quantiles_of_steep_continuous_bernoullis():
+    """They stay within [0, 1], and have the digits of small and of large probabilities."""
+    logits = np.array([-1000.0, -200, -30, -1, -1e-4, 1e-4, 1e-14, 1, 5, 30, 79, 81, 300, 2000])
+    p = np.array([1e-20, 1e-5, 0.3, 0.9, 1 - 1e-9])[:, None]
+    d = D.ContinuousBernoulli(logits=logits)
+    np.testing.assert_allclose(value(d.cdf(d.icdf(p))), np.broadcast_to(p, (5, 14)), rtol=1e-10)
+    ends = np.array([[0.0], [1.0]])
+    np.testing.assert_array_equal(value(d.icdf(ends)), np.broadcast_to(ends, (2, 14)))
+
+
+@pytest.mark.parametrize(("dtype", "rtol"), [("float64", 1e-9), ("float32", 2e-4)])
+def test_slopes_of_nearly_uniform_continuous_bernoullis(dtype, rtol):
+    """Probabilities and quantiles move with logits next to 0, where training often begins."""
+    levels = np.array([0, 1e-12, -1e-6, 4e-3, -6e-3, 0.19, -0.21]).astype(dtype)
+    p = np.linspace(0.1, 0.9, 5, dtype=dtype)[:, None]
+    v = T.TensorType(dtype, (None,))("v")
+    d = D.ContinuousBernoulli(logits=v, validate_args=False)
+    found = symdnn.function([v], [T.grad(y.sum(), v) for y in (d.cdf(p), d.icdf(p))])(levels)
+    level, q = np.asarray(levels, np.longdouble), np.asarray(p, np.longdouble)
+    formulas = (
+        lambda t: np.expm1(t * q) / np.expm1(t),
+        lambda t: np.log1p(q * np.expm1(t)) / t,
+    )
+    h = np.longdouble(0.03)
+    for got, f in zip(found, formulas, strict=True):
+        up = [f(level + k * h).sum(0) - f(level - k * h).sum(0) for k in (1, 2, 3)]
+        wanted = (45 * up[0] - 9 * up[1] + up[2]) / (60 * h)
+        np.testing.assert_allclose(got, wanted.astype(float), rtol=rtol, atol=rtol / 10)
+
+
 VECTORS = {
     "correlations": (D.CorrCholeskyTransform(), (2, 6), True),
     "positive definite": (D.PositiveDefiniteTransform(), (2, 2), False),

@@ -13,6 +13,7 @@ import symdnn.tensor as T
 from symdnn.errors import OverBudget, SymdnnError
 from symdnn.ops.random.random_stream import RandomStream
 from tests.fuzz.areas import Area, Context, Failure, error_text
+from tests.fuzz.checkpoint_loops import check_loops
 
 __all__ = ["AREA"]
 
@@ -32,8 +33,10 @@ LAYERS: dict[str, Callable[..., Any]] = {
 
 
 def check(ctx: Context) -> list[Failure]:
-    """A network's value, gradients and updates: plain, in checkpoints, and within a bound."""
+    """A network's or a loop's value, gradients and updates: plain, in parts, within a bound."""
     rng = ctx.rng
+    if rng.random() < 0.4:
+        return check_loops(ctx)
     names = [str(n) for n in rng.choice([*LAYERS], int(rng.integers(2, 10)))]
     width, batch = int(rng.choice([1, 3, 8, 17])), int(rng.choice([1, 2, 16, 33]))
     cuts = sorted({0, len(names), *(int(n) for n in rng.integers(0, len(names), 3))})
@@ -66,7 +69,10 @@ def check(ctx: Context) -> list[Failure]:
 
     def compared(f: Any, name: str, exact: bool) -> list[Failure]:
         for call in wanted:
-            for got, want in zip(f(data), call):
+            results = f(data)
+            # A loop in segments adds its gradients up segment by segment.
+            exact = exact and not any(p.pieces for p in f.memory_report().loops)
+            for got, want in zip(results, call):
                 same = np.array_equal(got, want, equal_nan=True) if exact else np.allclose(
                     got, want, 1e-9, 1e-9 * max(1, float(np.max(np.abs(want), initial=0))),
                     equal_nan=True,

@@ -216,6 +216,7 @@ DRAWERS: dict[str, Drawer] = {
         lambda t: call(g.of([t, [t, alike(g, t, None)]])))(g.term((0, 1, 2))),
     **dict.fromkeys(("bartlett", "blackman", "hamming", "hanning"), window),
     "kaiser": lambda g: call(g.integer(0, 9), g.of([0.0, 2.5, 14.0])),
+    "bitwise_count": lambda g: call(g.term((0, 1, 2), "iub")),
     "broadcast_arrays": pair(False), "cov": covariance, "delete": deleted,
     "diag_indices_from": lambda g: call(matrix(g)),
     "diagflat": lambda g: call(g.term((0, 1, 2)), g.integer(-2, 2)),

@@ -206,7 +206,7 @@ def report(ctx: Context, program: Program, what: str, mode: Any, flags: Any) -> 
 def _flag_lines(flags: Any) -> list[str]:
     if not flags:
         return []
-    return [f"symdnn.config.update({flags!r})"]
+    return [f"symdnn.config.change_flags({flags!r}).__enter__()"]
 
 
 def _comparison(program: Program, mode: Any) -> list[str]:

@@ -201,6 +201,8 @@ class Problem:
             if value.dtype.kind in "fc":
                 self.peak = max(self.peak, float(np.abs(value).max(initial=0.0)))
         value = pick(numbers.results[0], self.program.outputs[0])
+        if np.shape(value) != self.weights.shape:
+            raise Unusable("the size of the result depends on the values")
         return float(np.sum(np.real(value) * self.weights))
 
     def moved(self, t: float) -> list[np.ndarray]:

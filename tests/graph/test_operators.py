@@ -48,3 +48,14 @@ def test_a_format_of_numbers_needs_a_value():
     for spec in (".3f", "d", "e"):
         with pytest.raises(SymbolicValueError, match="has a value in a call only"):
             format(x, spec)
+
+
+@pytest.mark.parametrize(("function", "ours"), [
+    (np.exp, "T.exp"), (np.amax, "T.max"), (np.add.reduce, "T.sum"), (np.sort, "T.sort"),
+    (np.linalg.inv, "T.linalg.inv"), (np.linalg.svd, "T.linalg.svd"),
+    (np.fft.fft, "T.fft.fft"), (np.fft.fftshift, "T.fft.fftshift"),
+])  # fmt: skip
+def test_functions_of_numpy_name_the_one_of_the_same_meaning(function, ours):
+    """``T.inv`` is ``1 / x``, and ``T.fft`` has functions."""
+    with pytest.raises(SymbolicValueError, match=rf"use {ours} of symdnn.tensor"):
+        function(T.dmatrix("x"))

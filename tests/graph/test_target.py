@@ -37,3 +37,6 @@ def test_it_is_pickled_and_parsed():
     assert Target.parse("cuda1:sm_90", cudnn=None) == Target("cuda", 1, (9, 0))
     with pytest.raises(OptionError, match="wanted 'cpu', 'cuda' or 'cuda:sm_90'"):
         Target.parse("tpu")
+    with pytest.raises(OptionError, match=r"sm_70': CUDA 13 and cuDNN 9 need .* 7.5 \(sm_75\)"):
+        Target.parse("cuda:sm_70")
+    assert Target.parse("cuda:sm_75").compute_capability == (7, 5)

@@ -48,7 +48,9 @@ def test_unknown_words_are_refused_with_the_nearest(word: str, meant: str, how: 
 
 def test_every_known_word_is_taken_by_flags_and_modes() -> None:
     words = sorted(tags.known_words())
-    assert len(Mode().including(*words).excluding(*words).selection.exclude) == len(words)
+    assert len(words) > len(tags.THEANO) + len(tags.MEANT)
+    excluded = Mode().including(*words).excluding(*words).selection.exclude
+    assert excluded == {*words} - tags.MEANT.keys()
     x = T.fvector("x")
     with config.change_flags(optimizer_excluding=":".join(sorted(tags.THEANO))):
         assert function([x], x + 1)([1]) == [2]
@@ -59,3 +61,24 @@ def test_theano_s_words_are_counted_in_the_docs() -> None:
     assert f" {len(tags.THEANO)} words " in text
     own = {word for r in RULES for word in (r.name, r.phase, *r.tags)}
     assert not own & tags.THEANO
+    assert not own & tags.MEANT.keys()
+    assert not tags.THEANO & tags.MEANT.keys()
+    assert {word for meant in tags.MEANT.values() for word in meant} <= own
+
+
+@pytest.mark.parametrize("word", sorted(tags.MEANT))
+def test_theano_s_words_for_rewrites_of_symdnn_switch_them(word: str) -> None:
+    meant = [r for r in RULES if {r.name, *r.tags} & {*tags.MEANT[word]}]
+    assert meant
+    left = Mode().excluding(word).selection
+    with config.change_flags(optimizer_excluding=word):
+        by_flag = Mode().selection
+    assert not [r.name for r in meant if left.takes(r) or by_flag.takes(r)]
+    back = Mode().excluding(word).including(word).selection
+    assert all(back.takes(r) for r in meant)
+
+
+def test_nodes_stay_apart_without_theano_s_fusion() -> None:
+    x = T.fvector("x")
+    for mode, count in ((Mode(), 1), (Mode().excluding("local_elemwise_fusion", "inplace"), 2)):
+        assert len(function([x], T.exp(x) * x, mode=mode).fgraph.nodes) == count

@@ -21,6 +21,7 @@ from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable
 from symdnn.libraries.table import ALL_RULES as RULES
 from symdnn.opt.engine import RewriteProfile, run_rewrites
+from symdnn.opt.phases import PHASES, Selection, rules_by_phase
 from symdnn.rewriting.rewrite import Context
 
 BY_NAME = {r.name: r for r in RULES}
@@ -129,6 +130,17 @@ def run(
     run_rewrites(rules, Context(fgraph, Target(kind="cpu")), profile)
     check_graph(fgraph)
     return Rewritten(variables, wanted, fgraph, profile.rewrites[rule].fired)
+
+
+def fired_among_others(case: RuleCase) -> set[str]:
+    """The rules that fire on the record's expression in a function, up to the rule's own phase."""
+    variables = [a.variable(i) for i, a in enumerate(case.args)]
+    fgraph = FunctionGraph(variables, outputs_of(case.before(*variables)))
+    profile = RewriteProfile()
+    by_phase = rules_by_phase(Selection().including(case.rule))
+    for phase in PHASES[: PHASES.index(BY_NAME[case.rule].phase) + 1]:
+        run_rewrites(by_phase[phase], Context(fgraph, Target(kind="cpu")), profile)
+    return {name for name, count in profile.rewrites.items() if count.fired}
 
 
 def same_graphs(fgraph: FunctionGraph, expected: list[Variable]) -> bool:

@@ -250,7 +250,7 @@ SOFTMAX = [
              lambda x, t: R.logsumexp(x, axis=0)[t] - x[rows(t), t],
              made=(X.SoftmaxCrossentropy,), gone=(R.LogSumExp,)),
     RuleCase("log_sum_exp_without_label", LABELLED,
-             lambda x, t: R.logsumexp(x, axis=1, keepdims=True)
+             lambda x, t: R.logsumexp(x, axis=1).dimshuffle(0, "x")
              - x[rows(t).dimshuffle(0, "x"), t.dimshuffle(0, "x")], None,
              lambda x, t: R.logsumexp(x, axis=1)
              - x[rows(t).dimshuffle(0, "x"), t.dimshuffle(0, "x")],

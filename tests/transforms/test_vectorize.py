@@ -207,6 +207,43 @@ def test_a_branch_that_is_not_taken_passes_no_gradient_on():
     np.testing.assert_allclose(dw_sum, own)
 
 
+@pytest.mark.parametrize("order", [1, 2, 3])
+def test_derivatives_of_every_order_are_those_of_the_branch_taken(order):
+    """Sizes and conditions read values of a branch, too: they are no users of its gradients."""
+
+    def rough(v):
+        u = v * 2
+        return symdnn.ifelse(u.sum() > 0, T.log(u).sum() + (u**0.5).sum(), (u**4).sum())
+
+    def inner(v):
+        return symdnn.ifelse(v[0] > 1, symdnn.ifelse(v[1] > 0, T.log(v[1]), v[1] ** 4), rough(v))
+
+    values = np.array([[0.0, 0.0], [-1.0, -2.0], [2.0, 0.0], [2.0, -3.0]])
+    scale = [4, 12, 24][order - 1]
+    for f in (rough, inner):
+        slope = f
+        for _ in range(order):
+            slope = (lambda g: lambda v: symdnn.grad(g)(v).sum())(slope)
+        x = T.dmatrix("x")
+        (found,) = run([vmap(slope)(x)], x=values)
+        np.testing.assert_allclose(found, [symdnn.jit(slope)(v) for v in values])
+        wanted = 16 * scale * (values ** (4 - order)).sum(1)
+        np.testing.assert_allclose(found[:2], wanted[:2])
+        if f is inner:
+            np.testing.assert_allclose(found[2:], [0, scale * (-3.0) ** (4 - order)])
+
+
+def test_a_condition_within_a_branch_is_not_read_outside():
+    """Neither by the gradient nor by its gradient: here it would be an index out of range."""
+    v, i = T.dvector("v"), T.lscalar("i")
+    inner = symdnn.ifelse(v[i] > 0, T.log(v[i] * 2), v[i] * 3)
+    slope = symdnn.grad(symdnn.ifelse(i < 3, inner, v.sum()), v)
+    f = symdnn.function([v, i], [slope, symdnn.grad(slope.sum(), v)])
+    for k, first, second in ((1, [0, 0.5, 0], [0, -0.25, 0]), (9, [1, 1, 1], [0, 0, 0])):
+        for got, want in zip(f(np.array([1.0, 2.0, 3.0]), k), (first, second), strict=True):
+            np.testing.assert_allclose(got, want)
+
+
 def collatz(start):
     def step(n, count):
         new = T.switch(T.eq(n % 2, 0), n // 2, 3 * n + 1)

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,12 +16,13 @@ from symdnn.compile.call.fast_host import fast_calls
 from symdnn.compile.call.named_sizes import NamedSizes
 from symdnn.compile.call.structured import InputForms, packed, subset_of
 from symdnn.compile.execute.executor import Executor
-from symdnn.compile.execute.targets import Devices
+from symdnn.compile.execute.within import executor_of
+from symdnn.compile.plan.call_memory import sizes_of_values
 from symdnn.compile.plan.plan import Plan
 from symdnn.compile.plan.stages import Stages
 from symdnn.compile.program.mode import Mode, OnHost, Watch, Watches
 from symdnn.compile.program.placing import program_of
-from symdnn.compile.program.program import copied_results
+from symdnn.compile.program.program import Loop, copied_results
 from symdnn.compile.report.distributed_report import DistributedReport, distributed_report
 from symdnn.compile.report.dnn_report import DnnReport, dnn_report
 from symdnn.compile.report.profile import FunctionProfile
@@ -35,6 +36,7 @@ from symdnn.compile.report.verbose import print_new_plans
 from symdnn.config import config
 from symdnn.errors import InputError, NanDetected, TypeMismatch
 from symdnn.graph.fgraph import FunctionGraph
+from symdnn.graph.names.elsewhere import FUNCTION, no_attribute
 from symdnn.graph.operators import operator
 from symdnn.graph.pickling import Bundle
 from symdnn.graph.place import HOST
@@ -127,13 +129,15 @@ class Function:
             slot.may_stay = on_gpu and _read_by_device_only(stages.fgraph, slot.variable)
         self.executor_or_none: Executor | None = None
         self._guarded = stages.mode.guard is not None
-        full = self._watched or profile is not None
+        full = self._watched or profile is not None or stages.loops is not None
         self._fast: Calls | None = None if full else fast_calls(self, bool(self._copied))
         self._attempt = None if self._fast is None else self._fast.attempt_for(self._guarded)
         self._collective = has_collectives(stages.fgraph.apply_nodes)
         self._one, self._forms = signature.structure == Structure("one"), signature.forms
         #: What is tried first of all, where there is nothing to do before.
         self.at_once = None if self._collective or self._forms is not None else self._attempt
+        self._has_loops = any(isinstance(r, Loop) for r in stages.program.regions)
+        self._sizes: Any = None  # of the last call, for the memory report of loops
         self._profiled_ids: list[int] = []  # of the plans whose kernels the profile knows
         self._printed_plans: list[Plan] = []  # the plans that ``dnn.verbose`` has printed
 
@@ -145,7 +149,7 @@ class Function:
     def executor(self) -> Executor:
         """The executor of the program, made on first use, when the device is first needed."""
         if self.executor_or_none is None:
-            self.executor_or_none = Executor(self.stages.program, Devices(self.stages.target))
+            self.executor_or_none = executor_of(self.stages)
         return self.executor_or_none
 
     def __call__(self, *given: Any, **kwargs: Any) -> Any:
@@ -185,6 +189,7 @@ class Function:
             if self._named:
                 self._named.check(values)
             run = partial(self._run_guarded, failed) if self._guarded else self._run_watched
+            self._sizes = sizes_of_values(values) if self._has_loops else None
             results = run(executor, values)
             if config.dnn.verbose:
                 self._printed_plans = print_new_plans(
@@ -259,6 +264,11 @@ class Function:
         """Storages of inputs, then of shared variables; Theano's programs read them."""
         return [*self.arguments.storages(), *(v.storage for v in self.get_shared())]
 
+    if not TYPE_CHECKING:  # a checker of types would believe that every attribute exists
+
+        def __getattr__(self, name: str) -> Any:
+            raise no_attribute(self, "'Function' object", name, FUNCTION)
+
     def __getitem__(self, key: object) -> Any:
         return self.value[key]
 
@@ -309,7 +319,7 @@ class Function:
         _mark_updates(fgraph, signature)
         with config.change_flags(compute_test_value="off"):
             program = program_of(fgraph, self.stages.target, self.stages.mode)
-            stages = replace(self.stages, fgraph=fgraph, program=program, audit=None)
+            stages = replace(self.stages, fgraph=fgraph, program=program, audit=None, loops=None)
         wanted = self.profile is not None if profile is None else profile
         other = Function(
             signature, stages, FunctionProfile.of(wanted, signature.name, stages.rewrites)
@@ -378,7 +388,10 @@ class Function:
 
     def memory_report(self) -> MemoryReport:
         """Bytes of plans, shared variables and constants."""
-        return memory_report(self.plans(), self.fgraph, self.get_shared(), self.device_memory())
+        executor = self.executor_or_none
+        peak, loops = (0, ()) if executor is None else executor.of_last_call(self._sizes)
+        device = self.device_memory()
+        return memory_report(self.plans(), self.fgraph, self.get_shared(), device, peak, loops)
 
     def device_memory(self) -> Any:
         """The memory that symdnn uses on the GPU; None on a CPU, and before the first call."""

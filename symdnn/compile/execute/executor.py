@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
+from symdnn.compile.execute.as_whole import AsWhole
 from symdnn.compile.execute.joined import Joined
 from symdnn.compile.execute.loop import LoopRunner
 from symdnn.compile.execute.retry import run_segment
 from symdnn.compile.execute.targets import Devices
+from symdnn.compile.plan.call_memory import call_memory, dead_after
+from symdnn.compile.plan.loop_budget import LoopWithin
 from symdnn.compile.plan.plan import Plan, PlanCache
 from symdnn.compile.program.host import HostProgram
 from symdnn.compile.program.parameter_cache import ParameterCache
 from symdnn.compile.program.program import If, Loop, Program, Region, Segment
+from symdnn.errors import SymdnnError
 from symdnn.graph.kernel import Versions
 from symdnn.graph.place import HOST, Place
 from symdnn.graph.runtime import Runtime, Watcher
@@ -41,8 +45,12 @@ class Executor:
         self.keeps = bool(self._kept)
         versions = {v: tell for k in self._kept for v, tell in k.state.versions().items()}
         self._runners = [_runner(r, devices, versions) for r in program.called_regions]
+        #: For each region the values that nothing reads after it: their memory is free then.
+        self._dead = dead_after(program, program.called_regions)
         joins = not inside and Joined.may_run(program, devices.main)
-        self._joined = Joined(program, self._runners, devices.main) if joins else None
+        self._joined = Joined(program, self._runners, self._dead, devices.main) if joins else None
+        whole = not inside and AsWhole.may_run(program, devices.main)
+        self._whole = AsWhole(program, self._runners, devices.main) if whole else None
 
     def run(self, values: Values, watcher: Watcher | None = None) -> list[Any]:
         """Values of the program's outputs. ``values`` has the inputs; results are added to it."""
@@ -50,10 +58,28 @@ class Executor:
             kept.run(values, watcher)
         if self._joined is not None and watcher is None:
             return self._joined.run(values)
-        for runner in self._runners:
+        whole = self._whole if watcher is None else None
+        if whole is not None and (found := whole.run(values)) is not None:
+            return found
+        for runner, dead in zip(self._runners, self._dead):
             runner.run(values, watcher)
+            for v in dead:
+                values.pop(v, None)
         place = self.runtime if self.inside else None
-        return [_value(v, values, place) for v in self.program.outputs]
+        outputs = [_value(v, values, place) for v in self.program.outputs]
+        if whole is not None:
+            whole.learn(outputs)
+        return outputs
+
+    def of_last_call(self, sizes: Any) -> tuple[int, tuple[LoopWithin, ...]]:
+        """The bytes of a call of these shapes and integers, and what its loops do for a budget.
+
+        0 where sizes follow from data, or are None.
+        """
+        if sizes is not None:
+            with suppress(SymdnnError, KeyError):
+                return call_memory(self.program, *sizes).peak, ()
+        return 0, ()
 
     @property
     def is_current(self) -> bool:
@@ -85,8 +111,9 @@ class Executor:
 
     def loop_states(self) -> Iterator[tuple[Apply, str]]:
         """How each loop has run, also those in branches and loops."""
+        state = "" if self._whole is None else self._whole.state
         for runner in self._runners:
-            yield from runner.loop_states()
+            yield from ((node, state or own) for node, own in runner.loop_states())
 
     def loops(self) -> Iterator[LoopRunner]:
         """The loops outside of branches, and those in their steps."""
@@ -139,6 +166,9 @@ class _SegmentRunner:
 
     def is_captured(self) -> bool:
         return all(p.bound.is_captured for p in self.last_plans())
+
+    def is_whole(self) -> bool:
+        return True
 
     def last_plans(self) -> list[Plan]:
         latest = self.cache.latest
@@ -203,6 +233,9 @@ class _IfRunner:
     def is_captured(self) -> bool:
         return False
 
+    def is_whole(self) -> bool:
+        return False
+
     def last_plans(self) -> list[Plan]:
         return []
 
@@ -234,6 +267,9 @@ class _LoopRunner:
 
     def is_captured(self) -> bool:
         return self.runner.is_captured
+
+    def is_whole(self) -> bool:
+        return self.runner.ran_whole
 
     def last_plans(self) -> list[Plan]:
         return self.runner.last_plans

@@ -59,8 +59,11 @@ class Joined:
     #: second capture would need their memory twice for a while.
     most_nodes = 2048
 
-    def __init__(self, program: Program, runners: Sequence[Runner], runtime: Runtime) -> None:
-        self.runners, self.outputs = runners, program.outputs
+    def __init__(
+        self, program: Program, runners: Sequence[Runner], dead: Sequence[Sequence[Variable]],
+        runtime: Runtime,
+    ) -> None:  # fmt: skip
+        self.runners, self.dead, self.outputs = runners, dead, program.outputs
         self.entering = _entering(program)
         self._numbers = [v.type.is_integer_scalar for v in self.entering]
         self.graphs = runtime.loop_graphs(False)
@@ -88,8 +91,10 @@ class Joined:
     def work(self, inputs: Sequence[Any]) -> list[Any]:
         """Run one region after the other."""
         values: Values = dict(zip(self.entering, inputs))
-        for runner in self.runners:
+        for runner, dead in zip(self.runners, self.dead):
             runner.run(values, None)
+            for v in dead:
+                values.pop(v, None)
         return [v.data if isinstance(v, Constant) else values[v] for v in self.outputs]
 
     def steps(self, inputs: Sequence[Any]) -> int:

@@ -56,7 +56,8 @@ class LoopRunner:
         self.graphs = runtime.loop_graphs(fresh) if self._may_be_a_graph() else None
         guarded = any(s.guard is not None for s in region.body.segments())
         self.whole = None if guarded else runtime.whole_loop(op)
-        self._ran_whole = False
+        #: Whether the last run was one function.
+        self.ran_whole = False
 
     def _may_be_a_graph(self) -> bool:
         """Whether all steps may be captured as one CUDA graph; not those of ``until``, nor with
@@ -110,7 +111,7 @@ class LoopRunner:
         assert self.whole is not None
         known = 0 if self.op.until else self.steps(inputs)
         results: list[Any] | None = self.whole.run(inputs, known)
-        self._ran_whole = results is not None
+        self.ran_whole = results is not None
         if results is not None:
             if self.graphs is not None and self.graphs.signatures:
                 self.graphs.forget(self._counting_on_host(inputs))
@@ -161,7 +162,7 @@ class LoopRunner:
     @property
     def is_captured(self) -> bool:
         """Whether the last run was one kernel or one graph, and no kernel is to be made yet."""
-        if self._ran_whole:
+        if self.ran_whole:
             return True
         decided = self.whole is None or self.whole.is_decided
         return decided and self.graphs is not None and bool(self.graphs.ran_captured)
@@ -169,7 +170,7 @@ class LoopRunner:
     @property
     def last_plans(self) -> list[Plan]:
         """The plans of the last run, in which a whole loop's function has none."""
-        return [] if self._ran_whole else self.plans
+        return [] if self.ran_whole else self.plans
 
     def steps(self, inputs: Sequence[Any]) -> int:
         """The most steps for these inputs."""

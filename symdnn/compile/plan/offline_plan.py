@@ -19,8 +19,12 @@ from symdnn.graph.evaluate import evaluate_node
 from symdnn.graph.kernel import FOREIGN, Call, Kernel, Launch, Traits, kernels_for
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Constant, Shared, Variable
+from symdnn.ops.core.shape import ShapeI
 
-__all__ = ["DescribedKernel", "DescribedOracle", "SegmentPlan", "specialise_program"]
+__all__ = [
+    "DescribedKernel", "DescribedOracle", "SegmentPlan", "add_shapes_of_loop", "segment_plan",
+    "specialise_program",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -131,7 +135,7 @@ def _plans(
 ) -> Iterator[SegmentPlan]:
     for region in program.regions:
         if isinstance(region, Segment):
-            yield from _segment_plan(region, oracle, shapes, values)
+            yield from segment_plan(region, oracle, shapes, values)
         elif isinstance(region, If):
             yield from _plans(region.then, oracle, shapes, values)
             yield from _plans(region.orelse, oracle, shapes, values)
@@ -139,10 +143,10 @@ def _plans(
                 if shapes.get(a) == shapes.get(b) and a in shapes:
                     shapes[result] = shapes[a]
         else:
-            _add_shapes_of_loop(region, shapes, values)
+            add_shapes_of_loop(region, shapes, values)
 
 
-def _add_shapes_of_loop(
+def add_shapes_of_loop(
     loop: Loop, shapes: dict[Variable, tuple[int, ...]], values: Mapping[Variable, Any]
 ) -> None:
     """Add the shapes of a loop's outputs. Plans of its body are made when it runs."""
@@ -157,19 +161,23 @@ def _add_shapes_of_loop(
         shapes.update((v, tuple(s)) for v, s in zip(node.outputs, found))  # type: ignore[arg-type]
 
 
-def _segment_plan(
+def segment_plan(
     segment: Segment,
     oracle: Oracle | None,
     shapes: dict[Variable, tuple[int, ...]],
     values: dict[Variable, Any],
 ) -> Iterator[SegmentPlan]:
+    """The plan of a segment that has nodes. Shapes of its outputs and host values are added."""
     for v in (*segment.inputs, *segment.sources):
         if v not in shapes:
             shapes[v] = _own_shape(v, values)
     sizes = evaluate_sizes(segment, shapes)
     known = {**values, **sizes}
     for node in segment.host:
-        if all(isinstance(v, Constant | Shared) or v in known for v in node.inputs):
+        (of, *_) = node.inputs or (None,)
+        if isinstance(node.op, ShapeI) and of in shapes:
+            known[node.outputs[0]] = np.asarray(shapes[of][node.op.axis], np.int64)
+        elif all(isinstance(v, Constant | Shared) or v in known for v in node.inputs):
             results = evaluate_node(node, [_value(v, known) for v in node.inputs])
             known.update(zip(node.outputs, results))
     values.update(known)

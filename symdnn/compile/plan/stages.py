@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from symdnn.compile.plan.loop_budget import LoopBudget
 from symdnn.compile.plan.offline_plan import SegmentPlan, specialise_program
 from symdnn.compile.plan.specialise import Oracle
 from symdnn.compile.program.mode import Audit, Mode
@@ -27,6 +28,8 @@ class Stages:
     program: Program
     rewrites: RewriteProfile
     audit: Audit | None = None
+    #: Which loops run in segments for a memory budget, at the sizes of a call.
+    loops: LoopBudget | None = None
 
     def specialise(
         self,

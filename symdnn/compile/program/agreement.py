@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from symdnn.compile.program.overlap import nodes_needed, reduced_bytes
-from symdnn.graph.variable import Apply
+from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.collective.base import Collective, Reducing
 from symdnn.ops.collective.overlapped import AllSucceeded, StreamStart, StreamWait, is_agreement
 
@@ -47,9 +47,7 @@ def agreed(nodes: Sequence[Apply], late: bool = False) -> list[Apply]:
     pulled = [n for n in behind if n in wanted]
     rest = [n for n in behind if n not in wanted]
     values = {v for n in waits for v in n.outputs}
-    end = len(rest)
-    while end and isinstance(rest[end - 1].op, StreamWait):
-        end -= 1
+    end = _last_waits(rest)
     end = next((i for i, n in enumerate(rest[:end]) if not values.isdisjoint(n.inputs)), end)
     return [*before, *pulled, *starts, *rest[:end], *waits, *rest[end:]]
 
@@ -70,6 +68,18 @@ def _place(nodes: Sequence[Apply], start: Apply) -> int:
         if left <= 0:
             return i
     return len(nodes)
+
+
+def _last_waits(nodes: Sequence[Apply]) -> int:
+    """The index from which on there are waits, and nodes that need one of these and cannot fail."""
+    found = 0
+    come: set[Variable] = set()
+    for i, n in enumerate(nodes):
+        if not isinstance(n.op, StreamWait) and (not n.op.never_fails or come.isdisjoint(n.inputs)):
+            found, come = i + 1, set()
+        else:
+            come.update(n.outputs)
+    return found
 
 
 def _with_readers(nodes: Sequence[Apply]) -> set[Apply]:
@@ -102,15 +112,14 @@ def _agreement_last(nodes: Sequence[Apply]) -> list[Apply]:
 def updates_between(nodes: Sequence[Apply], updates: Sequence[Apply]) -> list[Apply]:
     """``nodes`` and then ``updates``, each as soon as the last waits among ``nodes`` allow; all of
     them are behind the agreement."""
-    end = len(nodes)
-    while end and isinstance(nodes[end - 1].op, StreamWait):
-        end -= 1
-    waits = nodes[end:]
+    end = _last_waits(nodes)
+    waits = [n for n in nodes[end:] if isinstance(n.op, StreamWait)]
     at = {v: i for i, n in enumerate(waits) for v in n.outputs}
     first = max((i for i, n in enumerate(waits) if _ends_agreement(n)), default=-1)
     behind: dict[int, list[Apply]] = {}
-    for n in updates:
-        k = max([first, *(at[v] for v in n.inputs if v in at)])
+    others = [n for n in nodes[end:] if not isinstance(n.op, StreamWait)]
+    for n, least in (*((n, -1) for n in others), *((n, first) for n in updates)):
+        k = max([least, *(at[v] for v in n.inputs if v in at)])
         behind.setdefault(k, []).append(n)
         at.update(dict.fromkeys(n.outputs, k))
     order = [*nodes[:end], *behind.get(-1, ())]

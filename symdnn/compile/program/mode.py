@@ -13,7 +13,7 @@ from symdnn.graph.runtime import Watcher
 from symdnn.graph.target import Target
 from symdnn.graph.values.guard import ValueGuard
 from symdnn.graph.variable import Apply, Variable
-from symdnn.libraries.words import check_words
+from symdnn.libraries.words import meant_words
 from symdnn.opt.engine import Observer
 from symdnn.opt.phases import Selection
 
@@ -48,7 +48,7 @@ def _names(flag: str) -> frozenset[str]:
     words = str(config.get(flag) or "").replace(",", ":").split(":")
     found = frozenset(w.strip() for w in words if w.strip())
     if found and flag != "optimizer_requiring":  # checked when a function is compiled
-        check_words(sorted(found), flag)
+        return frozenset(meant_words(sorted(found), flag))
     return found
 
 
@@ -117,13 +117,13 @@ class Mode:
 
         Raises :class:`~symdnn.errors.ConfigError` for a word that names none, with the nearest.
         """
-        check_words(tags, "Mode.including")
-        return replace(self, selection=self.selection.including(*tags))
+        words = meant_words(tags, "Mode.including")
+        return replace(self, selection=self.selection.including(*words))
 
     def excluding(self, *tags: str) -> Mode:
         """This mode without some rewrites; raises as :meth:`including` does."""
-        check_words(tags, "Mode.excluding")
-        return replace(self, selection=self.selection.excluding(*tags))
+        words = meant_words(tags, "Mode.excluding")
+        return replace(self, selection=self.selection.excluding(*words))
 
     def requiring(self, *tags: str) -> Mode:
         """This mode, refusing to compile when these rewrites do not exist."""

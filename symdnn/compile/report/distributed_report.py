@@ -82,6 +82,11 @@ class DistributedReport:
     registered: tuple[str, ...] = ()
 
     @property
+    def said(self) -> list[str]:
+        """How the gradients of tables are averaged of which rows are read, and why."""
+        return list(dict.fromkeys(r.node.hints.name for r in self.rows if r.node.hints.name))
+
+    @property
     def bytes(self) -> int:
         """Bytes of this rank's operands of all collectives of all plans."""
         return sum(r.bytes for r in self.rows)
@@ -128,6 +133,7 @@ class DistributedReport:
         table = [_HEAD, *(r.cells() for r in self.rows)]
         widths = [max(map(len, column)) for column in zip(*table)]
         lines = ["  ".join(c.ljust(w) for c, w in zip(row, widths)).rstrip() for row in table]
+        lines += self.said
         lines += [f"registered memory of {said}" for said in self.registered]
         lines += [_total(t) for t in self.timelines]
         if not self.timelines:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from symdnn.compile.plan.loop_budget import LoopWithin
 from symdnn.compile.plan.plan import Plan
 from symdnn.compile.plan.recompute import Recomputed
 from symdnn.compile.plan.result_block import made_bytes
@@ -48,8 +49,13 @@ class LoweringRow:
         return str(self.node.origin)
 
     def __str__(self) -> str:
+        return self.text(len(self.target), len(self.how))
+
+    def text(self, target_width: int, how_width: int) -> str:
+        """The row with columns of these widths, and a line for each reason."""
         plan = "-" if self.plan is None else str(self.plan)
-        text = f"{plan:>4}  {self.target:8} {self.how:20} {self.op}  {self.line}"
+        device, how = self.target.ljust(target_width), self.how.ljust(how_width)
+        text = f"{plan:>4}  {device}  {how}  {self.op}  {self.line}"
         lines = [text, *(f"        not {name}: {why}" for name, why in self.refused)]
         return "\n".join([*lines, f"        {self.why}"] if self.why else lines)
 
@@ -79,10 +85,12 @@ class LoweringReport:
         return counts
 
     def __str__(self) -> str:
+        target = max(len("target"), *(len(r.target) for r in self.rows), 0)
+        how = max(len("by"), *(len(r.how) for r in self.rows), 0)
         return "\n".join(
             [
-                "plan  target   by                   op, user's line",
-                *map(str, self.rows),
+                f"plan  {'target'.ljust(target)}  {'by'.ljust(how)}  op, user's line",
+                *(r.text(target, how) for r in self.rows),
                 *self.captures,
                 *self.notes,
                 *([f"loops left: {len(self.loops)}", *self.loops] if self.loops else []),
@@ -208,7 +216,8 @@ class MemoryReport:
     the parameter cache (flag ``keep_prepared``). ``device`` is the use of a GPU by all functions,
     with the peak so far (:class:`symdnn.gpu.device.budget.MemoryUse`); None on a CPU and before the
     first call. ``recomputed`` says for each plan what it computes again for a ``memory_budget``
-    (:class:`symdnn.compile.plan.recompute.Recomputed`).
+    (:class:`symdnn.compile.plan.recompute.Recomputed`), and ``loops`` which loops run in segments
+    for it, at the sizes of the last call (:class:`symdnn.compile.plan.loop_budget.LoopWithin`).
     """
 
     plans: int
@@ -222,6 +231,7 @@ class MemoryReport:
     device: Any = None
     kept: int = 0
     recomputed: tuple[Recomputed, ...] = ()
+    loops: tuple[LoopWithin, ...] = ()
 
     def __str__(self) -> str:
         lines: list[str] = []
@@ -230,29 +240,35 @@ class MemoryReport:
                 f"on {self.device.place!s:<5} now               {self.device}",
                 f"  most so far               {self.device.peak} bytes",
             ]
+        of_plans = [
+            f"plans                       {self.plans}",
+            f"arena of the largest plan   {self.arena} bytes",
+            f"  largest live set          {self.largest_live} bytes",
+            f"  workspaces                {self.workspaces} bytes",
+            f"results made at each call   {self.made_per_call} bytes",
+            f"peak of a call              {self.peak} bytes",
+        ]
         return "\n".join(
             [
-                f"plans                       {self.plans}",
-                f"arena of the largest plan   {self.arena} bytes",
-                f"  largest live set          {self.largest_live} bytes",
-                f"  workspaces                {self.workspaces} bytes",
-                f"results made at each call   {self.made_per_call} bytes",
-                f"peak of a call              {self.peak} bytes",
+                *(of_plans if self.plans else [f"{of_plans[0]}, made at first calls"]),
                 f"shared variables            {self.shared} bytes",
                 f"  kept of what they give    {self.kept} bytes",
                 f"constants                   {self.constants} bytes",
                 *lines,
                 *map(str, self.recomputed),
+                *map(str, self.loops),
             ]
         )
 
 
 def memory_report(
-    plans: Sequence[Plan], fgraph: FunctionGraph, shared: Iterable[Shared], device: object
-) -> MemoryReport:
+    plans: Sequence[Plan], fgraph: FunctionGraph, shared: Iterable[Shared], device: object,
+    peak: int = 0, loops: tuple[LoopWithin, ...] = (),
+) -> MemoryReport:  # fmt: skip
     """The memory report of a function, over the plans made so far.
 
-    ``shared`` are its shared variables, ``device`` is the memory used on its GPU, or None.
+    ``shared`` are its shared variables, ``device`` is the memory used on its GPU, or None. ``peak``
+    is that of the last call of a function with loops, ``loops`` what they do within a budget.
     """
     memories = [p.memory for p in plans]
     storages = {id(v.storage): v.storage for v in shared}
@@ -265,14 +281,13 @@ def memory_report(
         workspaces=max((sum(b.nbytes for b in m.workspaces.values()) for m in memories), default=0),
         shared=sum(_nbytes(s.shape, s.dtype) for s in storages.values()),
         constants=sum(v.data.nbytes for v in constants),
-        peak=max(
-            (p.memory.arena_bytes + (0 if _is_kept(p) else _made(p)) for p in plans), default=0
-        ),
+        peak=max((peak, *(p.memory.arena_bytes + (0 if _is_kept(p) else _made(p)) for p in plans))),
         device=device,
         kept=sum(_made(p) for p in plans if _is_kept(p)),
         recomputed=tuple(
             p.specialised.recomputed for p in plans if p.specialised.recomputed is not None
         ),
+        loops=loops,
     )
 
 

@@ -62,7 +62,7 @@ class DepthwiseKernel(Kernel[OneDnnConv | OneDnnConvGradI | OneDnnConvGradW]):
         op: Any = call.op
         volumes = op.ndim == 3 and op.layout == "NCHW" and not isinstance(op, OneDnnConvGradW)
         if not (op.ndim <= 2 or volumes) or not (op.op.groups > 1 or _is_of_planes(call)):
-            return "it is for one or two sizes or results of three, and as many groups as channels"
+            return "it is for as many groups as channels; in 3-d of NCHW, not to filters' gradients"
         if getattr(op, "activation", "") not in ("", *ACTIVATIONS):
             return f"it has no {op.activation}"
         mode = str(config.cpu.compile)
@@ -136,13 +136,13 @@ def _static_refusal(call: Call, mode: str) -> str | None:
         return "it is for as many groups as channels"
     most = _MAX_FILTER_WEIGHTS[_KINDS[type(call.op)]]
     if prod(w[2:]) > most:
-        return f"it is for kernels of at most {most} weights"
+        return f"it is for filters of at most {most} weights"
     if _is_nhwc(call.op) and (reason := _nhwc_refusal(call, x, w, y)):
         return reason
     if isinstance(call.op, OneDnnConvGradI) and y[1] > _MAX_MULTIPLIER * x[1]:
-        return f"it is for at most {_MAX_MULTIPLIER} results of a channel"
+        return f"it is for at most {_MAX_MULTIPLIER} output channels of a group"
     if mode == "auto" and prod(y) * prod(w[2:]) < _MIN_MULTIPLICATIONS_TO_COMPILE:
-        return "it is too little to compile for"
+        return "there is too little work to compile for"
     return None
 
 

@@ -82,7 +82,7 @@ class WinogradKernel(Kernel[OneDnnConv | OneDnnConvGradI | OneDnnConvGradW]):
         if str(config.cpu.winograd) == "never" or str(config.cpu.compile) == "never":
             return "cpu.winograd=never or cpu.compile=never"
         if conv.ndim != 2 or conv.groups != 1 or {*conv.stride, *conv.dilation} != {1}:
-            return "it is for two sizes, steps of one pixel, no groups"
+            return "it is for 2-d convolutions of stride 1 without dilation or groups"
         if getattr(op, "activation", "") not in ("", "relu"):
             return f"it has no {op.activation}"
         types = [t for t in (*call.inputs, *call.outputs) if isinstance(t, TensorType)]
@@ -99,7 +99,7 @@ class WinogradKernel(Kernel[OneDnnConv | OneDnnConvGradI | OneDnnConvGradW]):
     ) -> str | None:
         sizes = ConvSizes(call)
         if sizes.kernel[0] != sizes.kernel[1] or sizes.kernel[0] not in _FILTER_SIZES:
-            return f"it is for square kernels of sizes {_FILTER_SIZES}"
+            return f"it is for square filters of sizes {_FILTER_SIZES}"
         if 0 in (*sizes.x, *sizes.y):
             return "it is empty"
         c, k = sizes.x[1], sizes.y[1]

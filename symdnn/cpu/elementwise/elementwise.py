@@ -74,7 +74,7 @@ class ElementwiseKernel(Kernel[_Op]):
         if mode == "auto" and all(t.is_static for t in types):
             work = prod(call.outputs[0].shape) * max(program.cost, 1)
             if work < _MIN_ADDITIONS_TO_COMPILE:
-                return "it is too little to compile for"
+                return "there is too little work to compile for"
         return refusal(program) or jit.problem() or threads.problem() or None
 
     def fuses(self, op: Op) -> bool:

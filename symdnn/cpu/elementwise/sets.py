@@ -45,7 +45,7 @@ class IsInKernel(Kernel[IsIn]):
         for first in range(0, count, _TOGETHER):
             # The last one of all is compared again where it makes the loop one of eight.
             some = [min(first + k, count - 1) for k in range(min(_TOGETHER, count))]
-            reads = [0, *(Viewed(1, itemgetter(slice(k, k + 1))) for k in some)]
+            reads = [0, *(Viewed(1, itemgetter((k, Ellipsis))) for k in some)]
             reads += [2] if first else []
             run = elementwise_launch(_any_equal(x.dtype, len(some), first > 0), shape)
             parts.append(Part(run, reads, (2,)))

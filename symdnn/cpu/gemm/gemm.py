@@ -92,7 +92,7 @@ class GemmKernel(Kernel[OneDnnMatmul]):
         op = call.op
         types = (*call.inputs, *call.outputs)
         if op.residual and op.bias:
-            return "a bias or an addend can follow it, not both"
+            return "it adds a bias or another addend, not both"
         if any(t.dtype != "float32" for t in types):
             return "it computes in float32"
         if why := compiler_refusal():
@@ -101,7 +101,7 @@ class GemmKernel(Kernel[OneDnnMatmul]):
             if 0 in types[-1].shape:
                 return "it is empty"
             if not 2 <= types[0].ndim == types[1].ndim <= 3:
-                return "it multiplies matrices, or stacks of them"
+                return "it is for matrices, or stacks of them"
             work = prod(types[-1].shape) * types[0].shape[-1]
             if op.activation not in ("", "relu") and work < _MIN_WORK_TO_ACTIVATE:
                 return "oneDNN is faster for a small product before that activation function"

@@ -50,12 +50,12 @@ class SmallStacksKernel(Kernel[_Products]):
         """Needs nothing that follows, and small matrices; of float32, a stack of them."""
         op, types = call.op, (*call.inputs, *call.outputs)
         if isinstance(op, OneDnnMatmul) and (op.activation or op.residual or op.bias):
-            return "nothing can follow it"
+            return "it computes no bias or activation"
         if any(t.dtype not in _PARTS for t in types):
-            return "it multiplies floats and complex numbers"
+            return "it is for floats and complex numbers"
         ranks = {t.ndim for t in types}
         if ranks != {3} and (ranks != {2} or isinstance(op, OneDnnMatmul)):
-            return "it multiplies stacks"
+            return "it is for stacks of matrices"
         if not call.has_sizes:
             return None
         stack, rows, terms, columns = _sizes(call)

@@ -34,11 +34,11 @@ class StackedVectorsKernel(Kernel[OneDnnMatmul]):
         """Needs float32, nothing that follows, and a stack of small single rows or columns."""
         op, types = call.op, (*call.inputs, *call.outputs)
         if op.activation or op.residual or op.bias:
-            return "nothing can follow it"
+            return "it computes no bias or activation"
         if any(t.dtype != "float32" for t in types):
             return "it computes in float32"
         if types[0].ndim != 3 or types[1].ndim != 3:
-            return "it multiplies stacks"
+            return "it is for stacks of matrices"
         if not all(t.is_static for t in types):
             return "it needs sizes"
         stack, rows, terms, columns = _sizes(call)

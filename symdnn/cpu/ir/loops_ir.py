@@ -22,6 +22,7 @@ __all__ = [
     "ACCESS",
     "AROUND",
     "COPY_ROW",
+    "EIGHT",
     "EVERY",
     "MIN_COST_TO_INTERLEAVE",
     "LoopOperand",
@@ -98,12 +99,16 @@ METADATA = [
 BRIEF = "!3"
 #: A loop that LLVM neither unrolls nor vectorises: around others, which take the time.
 AROUND = "!6"
+#: A parallel loop that LLVM unrolls over eight vectors: two sums that each wait four cycles.
+EIGHT = "!8"
 METADATA_OF_BRIEF = [
     "!3 = distinct !{!3, !2, !4, !5}",
     '!4 = !{!"llvm.loop.interleave.count", i32 1}',
     '!5 = !{!"llvm.loop.unroll.disable"}',
     "!6 = distinct !{!6, !5, !7}",
     '!7 = !{!"llvm.loop.vectorize.enable", i1 false}',
+    "!8 = distinct !{!8, !2, !9}",
+    '!9 = !{!"llvm.loop.interleave.count", i32 8}',
 ]
 
 

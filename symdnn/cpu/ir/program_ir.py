@@ -33,12 +33,20 @@ class LoopBuilder(FunctionBuilder):
         return f"t{self._tags}"
 
     def program(
-        self, program: ScalarProgram, inputs: Sequence[str], free: bool = False
+        self, program: ScalarProgram, inputs: Sequence[str], free: bool = False, unit: str = ""
     ) -> list[str]:
-        """Append a scalar program; returns its results. ``free``: LLVM may reorder additions."""
+        """Append a scalar program; returns its results. ``free``: LLVM may reorder additions.
+
+        With ``unit``, a register that is 1, additions in float64 are multiply-adds.
+        """
         printer = Printer(program, f"{self.tag()}_", whole_loads=self.whole_loads)
         results = printer.emit(inputs)
         lines = printer.lines
+        if unit:
+            call = "call reassoc" if free else "call"
+            fused = rf"{call} double @llvm.fmuladd.f64(double \2, double {unit}, double \1)"
+            lines = [re.sub(r"fadd double (\S+), (\S+)$", fused, line) for line in lines]
+            self.declared.add("declare double @llvm.fmuladd.f64(double, double, double)")
         if free:
             lines = [re.sub(r" = (fadd|fmul) ", r" = \1 reassoc ", line) for line in lines]
         self.put(*lines)

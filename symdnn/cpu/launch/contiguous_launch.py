@@ -39,7 +39,7 @@ def compile_refusal(types: Iterable[Any], work: Callable[[], int], min_work: int
         if amount == 0:
             return "there are no elements"
         if mode == "auto" and amount < min_work:
-            return "it is too little to compile for"
+            return "there is too little work to compile for"
     return jit.problem() or threads.problem() or None
 
 

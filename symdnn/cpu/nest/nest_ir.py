@@ -8,18 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from symdnn.cpu.ir.loops_ir import (
-    AROUND,
-    METADATA,
-    METADATA_OF_BRIEF,
-    THREADS,
-    next_task,
-)
+from symdnn.cpu.ir.loops_ir import AROUND, EIGHT, METADATA_OF_BRIEF, THREADS, next_task
 from symdnn.cpu.ir.math_ir import definitions
 from symdnn.cpu.ir.pack_ir import pack_function
 from symdnn.cpu.ir.scalar_ir import STORED, VALUES
 from symdnn.cpu.ir.turn_ir import turn_function
-from symdnn.cpu.nest.nest_pieces_ir import NestPieces, bits_of
+from symdnn.cpu.nest.nest_pieces_ir import NestPieces, bits_of, metadata_of
 from symdnn.cpu.nest.schedule import PACKED_PART, Schedule
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.nest.nest import Fold
@@ -58,7 +52,7 @@ def nest_ir(fold: Fold, schedule: Schedule) -> str:
                 *definitions(helpers),
                 *whole,
                 *lines,
-                *METADATA,
+                *metadata_of(fold, schedule),
                 *METADATA_OF_BRIEF,
             ]
         )
@@ -306,13 +300,13 @@ class _NestBuilder(NestPieces):
                 states = self.stepped(states, pointers, number, lane)
             return list(states)
         few, fours = self.few, len(elements) // _ROWS_TOGETHER
-        alone = [self.stepped(self.started(few), p, k, lane, few) for p, k in elements]
+        alone = [self.stepped(self.started(few), p, k, lane, few, True) for p, k in elements]
         while len(alone) > 1:
             if few and len(alone) == fours:
                 alone, few = [self.widened(a) for a in alone], ()
             pairs = zip(alone[::2], alone[1::2], strict=True)
-            alone = [self.combined(a, b, few) for a, b in pairs]
-        return self.combined(states, self.widened(alone[0]) if few else alone[0])
+            alone = [self.combined(a, b, few, unit=self.unit) for a, b in pairs]
+        return self.combined(states, self.widened(alone[0]) if few else alone[0], unit=self.unit)
 
     def _all_meet(self) -> None:
         """Append what combines the states of all lanes in pairs, into those of lane 0, or of one
@@ -350,7 +344,8 @@ class _NestBuilder(NestPieces):
             kinds = [VALUES[d] for m in self.sought or self.fold.monoids for d in m.state]
             if self.few:
                 states, begin = self._fours(x_row, begin, end)
-            return self.counted("element", begin, end, element, states, kinds, parallel=True)
+            way = EIGHT if self.unit else True
+            return self.counted("element", begin, end, element, states, kinds, parallel=way)
 
         def part(q: str, sofar: list[str]) -> list[str]:
             row, place = self.new(f"udiv i64 {q}, %S"), self.new(f"urem i64 {q}, %S")

@@ -69,6 +69,8 @@ _SIMPLE, _FEW = frozenset({"sum", "prod", "max", "min", "any", "all"}), 12
 _COUNTS = ("C", "S", "JB", "F")
 #: Rows of a part where nothing is turned.
 _PART_ROWS = 64
+#: Elements of rows that are long for eight vectors at a time and what is left of these.
+_MIN_LONG = 256
 #: Elements of a part of a folded axis: chunks have whole parts.
 _PART_ELEMENTS = 4096
 #: The length of rows of extremes up to this is a constant of the code: LLVM combines the lanes of
@@ -90,7 +92,8 @@ class Schedule:
     :data:`_SIMPLE`. ``constants`` are words that the text has. ``length`` is that of short rows,
     else 0; columns have all of it in one iteration.
     ``beside`` is the number of columns that a line of lanes has. ``in_turn``: rows of columns, or
-    runs of lanes, go one after the other, not some together.
+    runs of lanes, go one after the other, not some together. ``long``: rows fill eight vectors
+    several times, or lanes are along another axis.
     """
 
     shape: str
@@ -106,6 +109,7 @@ class Schedule:
     length: int = 0
     beside: int = 1
     in_turn: bool = False
+    long: bool = False
 
     @property
     def chunked(self) -> bool:
@@ -182,6 +186,7 @@ def scheduled(nest: Nest, threads: int) -> tuple[Schedule, dict[str, int]]:
         shape, lanes, len(kept), len(along),
         tuple(operand(a, False) for a in nest.reads), tuple(operand(a, True) for a in nest.writes),
         rows, meet, _simple(nest), beside=beside, in_turn=not tiles and _in_turn(nest, axes),
+        long=shape != "rows" or length >= _MIN_LONG,
     )  # fmt: skip
     columns = nest.sizes[axes.lane] if shape == "columns" else outer
     band = lanes
@@ -345,15 +350,16 @@ def _axes(nest: Nest) -> _Axes:
         return _Axes("columns", column, row, unrolled=True)
     if not nest.fold.scan:
         across = [d for d in nest.kept if crossed(d)]
-        short_axis = _FEW if simple else _SHORT_AXIS
+        short_axis = _FEW if simple or _seeks(nest) else _SHORT_AXIS
         if across or (length <= short_axis and columns >= _MIN_TURNED and dense(row, column)):
             return _Axes("columns", across[-1] if across else column, row)
         if len(nest.along) > 1 and not ordered:
             # Few numbers of a line: lanes along it that go over several lines meet once.
             few = _MIN_TURNED <= length <= (_most_of_line(nest) if simple else _SHORT_AXIS)
             few = few and all(a.steps[row] in (0, a.itemsize) for a in nest.reads)
-            if few or crossed(nest.along[-2]):
-                return _Axes("columns", row, nest.along[-2])
+            ahead = nest.along[-2]
+            if few or crossed(ahead) or (dense(ahead, row) and length >= _MIN_TURNED):
+                return _Axes("columns", row, ahead)
     beside, ahead = (
         sum(abs(a.steps[d]) for a in nest.reads if nest.sizes[d] > 1) for d in (column, row)
     )

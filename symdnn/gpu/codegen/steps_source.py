@@ -37,10 +37,21 @@ __all__ = ["scratch_places", "steps_source", "threads_of"]
 
 #: Bytes of buffers in shared memory at most; other buffers are in device memory.
 _SHARED_BYTES = 36 << 10
-_MOST_THREADS, _LEAST_THREADS, _LINE = 512, 32, 16
+_WARP = 32
+_MOST_THREADS, _LEAST_THREADS, _LINE = 512, _WARP, 16
+#: What a state is in the lane whose number differs in a bit; all threads of a warp come to it.
+_OF_LANE = """
+template<class S> INLINE S of_lane(const S& state, int bit) {
+  union { S state; u32 words[(sizeof(S) + 3) / 4]; } u;
+  u.state = state;
+#pragma unroll
+  for (int i = 0; i < (int)sizeof(u) / 4; i++)
+    u.words[i] = __shfl_xor_sync(0xffffffffu, u.words[i], bit);
+  return u.state;
+}"""
 #: Elements of a fold that a thread takes at least, where several share one.
 _LEAST_OF_A_LANE = 4
-#: Bytes of shared memory for partial states of folds, 16 for each thread.
+#: Bytes of shared memory for partial states of folds, 16 for each warp.
 _PARTIAL = 16
 
 
@@ -93,6 +104,7 @@ def steps_source(program: LoopProgram, numbers: Collection[int] = ()) -> str:
         library(*programs), *b.structs,
         *(scalar_function(f, name) for f, name in b.functions.items()),
         "template<class T> INLINE T& at(char* base, i64 offset) { return *(T*)(base + offset); }",
+        _OF_LANE,
         "struct Parameters { i64 first, end; i64* out; char* scratch;", *arrays, "};",
         f'extern "C" __global__ void __launch_bounds__({b.threads})'
         " steps(const __grid_constant__ Parameters p) {",
@@ -136,7 +148,7 @@ class _Source:
             f"char* const a{i} = {f'(char*)&p.a{i}' if i in numbers else f'p.a{i}'};"
             for i in range(self.program.arrays)
         ]
-        words, partial = max(at, _LINE) // 8, _PARTIAL * self.threads // 8
+        words, partial = max(at, _LINE) // 8, _PARTIAL * self.threads // _WARP // 8
         return [
             f"__shared__ i64 buffers[{words}], partial[{partial}];",
             "char* const shared = (char*)buffers;", *arrays, *lines,
@@ -227,8 +239,8 @@ class _Source:
         lanes = self._lanes(s, outputs, prod(s.sizes[d] for d in s.along))
         own, o, first = self.threads // lanes, self._name("o"), self._name("first")
         # All threads go through the loop alike, since they may meet inside.
-        self.put(f"for (int {first} = 0; {first} < {outputs}; {first} += {own}) {{",
-                 f"const int {o} = {first} + thread % {own}, lane = thread / {own};")  # fmt: skip
+        self.put(f"for (int {first} = 0; {first} < {outputs}; {first} += {own}) {{")
+        self.put(f"const int {o} = {first} + thread / {lanes}, lane = thread % {lanes};")
         places = _places(
             self.indices(o, [s.sizes[d] for d in kept], f"{o}_"),
             [[v.steps[d] for d in kept] for v in (*s.reads, *s.writes)],
@@ -239,11 +251,8 @@ class _Source:
         self.put(f"if ({o} < {outputs}) {{")
         self._along(s, states, places, lanes)
         self.put("}")
-        half = lanes // 2
-        while half:
-            for m, state in zip(s.fold.monoids, states, strict=True):
-                self._halved(self.monoid(m), state, half, half * own)
-            half //= 2
+        for m, state in zip(s.fold.monoids, states, strict=True):
+            self._merged(self.monoid(m), state, lanes)
         if not s.fold.scan:
             self.put(f"if (lane == 0 && {o} < {outputs}) {{")
             self._write(s, states, places[len(s.reads) :])
@@ -259,14 +268,21 @@ class _Source:
             lanes *= 2
         return lanes
 
-    def _halved(self, kind: str, state: str, half: int, apart: int) -> None:
-        """Have the lower half of the lanes take in the states of the upper half."""
-        self.put(
-            "__syncthreads();",
-            f"if (lane >= {half} && lane < {2 * half}) (({kind}*)partial)[thread] = {state};",
-            "__syncthreads();",
-            f"if (lane < {half}) {state}.merge((({kind}*)partial)[thread + {apart}]);",
-        )
+    def _merged(self, kind: str, state: str, lanes: int) -> None:
+        """Have the first of the lanes take in the states of the others, its neighbours."""
+        half = min(lanes, _WARP) // 2
+        while half:
+            self.put(f"{state}.merge(of_lane({state}, {half}));")
+            half //= 2
+        if lanes > _WARP:
+            warps, parts = lanes // _WARP, f"(({kind}*)partial)"
+            self.put(
+                "__syncthreads();",
+                f"if (thread % {_WARP} == 0) {parts}[thread / {_WARP}] = {state};",
+                "__syncthreads();",
+                "if (lane == 0)",
+                f"for (int w = 1; w < {warps}; w++) {state}.merge({parts}[thread / {_WARP} + w]);",
+            )
 
     def _along(self, s: Folding, states: Sequence[str], places: Sequence[str], lanes: int) -> None:
         """The loop over a fold's elements."""
@@ -362,7 +378,10 @@ class _Source:
             count = self._name("count")
             self.put(f"const i64 {count} = (i64){self.element(s.count, '')};")
         self.put(f"i64 {done} = 0; bool {ended} = false;")
-        self._steps(s, "0", count, done, ended)
+        few = count if s.most is None else f"({count} < {s.most} ? {count} : {s.most})"
+        self._steps(s, "0", few, done, ended)
+        if s.most is not None:
+            self._unless(f"{ended} || {count} <= {s.most}")
         if s.done is not None:
             self.touches([], [s.done])
             self.put(f"if (thread == 0) {self.element(s.done, '')} = {done};")

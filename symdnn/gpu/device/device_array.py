@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from symdnn.gpu.device.array import RawArray
 from symdnn.graph.type import numpy_dtype
@@ -66,7 +67,7 @@ class ReadByHost:
         return format(self.get().item(), spec) if spec else str(self)
 
 
-class DeviceArray(ReadByHost):
+class DeviceArray(ReadByHost, NDArrayOperatorsMixin):
     """An array in a GPU's memory, with :meth:`get` and the protocols of other libraries.
 
     ``shape`` is a tuple of ints, ``dtype`` a NumPy dtype (for bfloat16 that of ``ml_dtypes``),
@@ -78,6 +79,9 @@ class DeviceArray(ReadByHost):
     ``cupy.from_dlpack(a)``, ``torch.from_dlpack(a)``, ``jax.dlpack.from_dlpack(a)``,
     ``numba.cuda.as_cuda_array(a)``. The memory lives as long as the array or a library's view of
     it. It belongs to the device's primary context.
+
+    Operators, comparisons, indices, loops and NumPy's functions compute with copies on the host, so
+    programs need not know where a result is. As keys of dicts the arrays are objects.
     """
 
     __slots__ = ("__weakref__", "_array", "_memory")
@@ -137,6 +141,23 @@ class DeviceArray(ReadByHost):
         raw = self._memory.download(RawArray(low, (high - low,), "uint8"))
         seen = np.ndarray(array.shape, self.dtype, raw, array.ptr - low, array.strides)
         return np.asarray(seen, order="C")
+
+    __hash__ = object.__hash__
+
+    def __array_ufunc__(
+        self, ufunc: Any, method: str, *inputs: Any, out: Any = None, **options: Any
+    ) -> Any:
+        """Of copies on the host; ``a += b`` gives the name another value, of NumPy."""
+        if out is not None and not any(isinstance(v, DeviceArray) for v in out):
+            options["out"] = out
+        given = [v.get() if isinstance(v, DeviceArray) else v for v in inputs]
+        return getattr(ufunc, method)(*given, **options)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.get()[index]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.get())
 
     def __len__(self) -> int:
         if not self.shape:

@@ -29,6 +29,7 @@ from symdnn.gpu.device.memory import memory_of
 from symdnn.gpu.execution.batched_updates import copy_all
 from symdnn.gpu.execution.loop_graph import LoopGraphs
 from symdnn.gpu.execution.plan import CudaPlan
+from symdnn.gpu.execution.whole_function import GpuWholeFunction
 from symdnn.gpu.execution.whole_loop import GpuWholeLoop
 from symdnn.gpu.kernels.copy import strided_copy
 from symdnn.graph.evaluate import Uncomputed, describe_failure
@@ -253,6 +254,10 @@ class CudaRuntime(Runtime):
     def whole_loop(self, op: Any) -> GpuWholeLoop:
         """The runner of a scan of small steps as one kernel."""
         return GpuWholeLoop(op, self)
+
+    def whole_function(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> GpuWholeFunction:
+        """The runner of a graph with loops of small steps as one kernel."""
+        return GpuWholeFunction(self, inputs, outputs)
 
     def loop_arrays(self) -> CudaLoopArrays:
         """Device arrays for a loop's buffers."""

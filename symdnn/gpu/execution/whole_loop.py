@@ -6,7 +6,8 @@ not known. Loops are in no captured segment, so it may wait for the device.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -29,12 +30,13 @@ from symdnn.ops.steps.statements import (
     Map,
     Product,
     Repeat,
+    bounded,
     programs_of,
     work_of,
 )
 from symdnn.ops.steps.whole_loop import WholeLoop, collected_entries
 
-__all__ = ["GpuLoopFunction", "GpuWholeLoop"]
+__all__ = ["GpuLoopFunction", "GpuWholeLoop", "on_device"]
 
 #: Steps after which a kernel is made, of up to so many ops; of more ops fewer steps. Compiling
 #: takes about as long as those steps one by one.
@@ -74,19 +76,27 @@ class GpuWholeLoop(WholeLoop):
 
     def make(self, inputs: Sequence[Any]) -> GpuLoopFunction:
         """A kernel's function."""
-        return GpuLoopFunction(self._device, self.op, _on_device(self._device.memory, inputs))
+        return GpuLoopFunction(self._device, self.op, on_device(self._device.memory, inputs))
 
 
 class GpuLoopFunction:
-    """A loop's kernel for arrays of certain sizes and strides."""
+    """A loop's kernel for arrays of certain sizes and strides.
 
-    def __init__(self, device: Any, op: Scan, inputs: Sequence[Any]) -> None:
+    Loops of unknown length in its steps do so much ``work`` at most, and fail then.
+    """
+
+    def __init__(self, device: Any, op: Scan, inputs: Sequence[Any], work: int = 0) -> None:
         program, code = lowered_loop(op, inputs, RULES)
+        if work:
+            body = bounded(program.loop.body, work)
+            if work_of(body) > _WORK_AT_ONCE:
+                raise NotLowered("it is large")
+            program = replace(program, loop=replace(program.loop, body=body))
         _check(program)
         self.device, self.op, self.roles, self._values = device, op, code.roles, code.values
         self._reads = op.until or program.may_fail
-        work = max(1, work_of((*program.loop.body, *program.loop.after)))
-        self._stretch = max(_LEAST_AT_ONCE, _WORK_AT_ONCE // work)
+        own = max(1, work_of((*program.loop.body, *program.loop.after)))
+        self._stretch = max(_LEAST_AT_ONCE, _WORK_AT_ONCE // own)
         self._scratch = scratch_places(program)[-1]
         self._entries = collected_entries(op, code)
         self._given = {i: r.value for i, r in enumerate(code.roles) if r.kind == "constant"}
@@ -111,7 +121,7 @@ class GpuLoopFunction:
         op, memory = self.op, self.device.memory
         if memory.captures_host_values:
             memory.keep(self)
-        inputs = _on_device(memory, inputs)
+        inputs = on_device(memory, inputs)
         given = op.split(inputs)
         n = int(given.steps)
         op.check_lengths(n, op.split([a.shape for a in inputs]))
@@ -124,7 +134,7 @@ class GpuLoopFunction:
         done = 0
         while True:
             end = min(done + self._stretch, arrays.room)
-            self._launch(done, end, words, scratch, self._placed(inputs, arrays, constants))
+            self._launch(done, end, words, scratch, self._placed(inputs, vars(arrays), constants))
             if self._reads:
                 done, ended, failed = map(int, memory.download(words))
                 if failed:
@@ -151,9 +161,10 @@ class GpuLoopFunction:
         return found
 
     def _placed(
-        self, inputs: Sequence[Any], arrays: _Arrays, constants: dict[int, RawArray]
-    ) -> list[int]:
-        """The addresses of the arrays; of those on the host the numbers."""
+        self, inputs: Sequence[Any], arrays: Mapping[str, Sequence[Any]],
+        constants: dict[int, RawArray],
+    ) -> list[int]:  # fmt: skip
+        """The addresses of the arrays, by role and number; of those on the host the numbers."""
         found = []
         for i, role in enumerate(self.roles):
             if i in self._numbers:
@@ -164,11 +175,11 @@ class GpuLoopFunction:
             elif role.kind == "constant":
                 found.append(constants[i].ptr)
             else:
-                found.append(getattr(arrays, role.kind)[role.number].ptr)
+                found.append(arrays[role.kind][role.number].ptr)
         return found
 
 
-def _on_device(memory: Any, inputs: Sequence[Any]) -> list[Any]:
+def on_device(memory: Any, inputs: Sequence[Any]) -> list[Any]:
     """Inputs with arrays on the device: positions of steps may be on the host."""
     return [a if isinstance(a, RawArray) or not a.shape else memory.upload(a, None) for a in inputs]
 

@@ -12,6 +12,7 @@ import numpy as np
 from symdnn.config import config
 from symdnn.gpu.codegen.device_source import CTYPES, specialised
 from symdnn.gpu.codegen.launches import (
+    ERROR_WORD,
     WORKSPACE,
     BoundKernel,
     CudaKernel,
@@ -102,6 +103,8 @@ class ScatterKernel(CudaKernel[AdvancedIncSubtensor]):
             return None
         if dtype not in CTYPES:
             return f"it has no code to add {dtype}"
+        if TensorType(dtype).is_float and op.same_bits:
+            return "atomic additions of floats come in any order, not in that of the indices"
         if config.deterministic == "more" and TensorType(dtype).is_float:
             return "deterministic=more: atomic additions of floats come in any order"
         if is_narrow_float(dtype) and call.has_sizes and _sorts_faster(call):
@@ -245,6 +248,8 @@ class OrderedScatterKernel(CudaKernel[AdvancedIncSubtensor]):
 
     name = "cuda.scatter.ordered"
     dtypes = frozenset(CTYPES)
+    #: Whether nothing is written once the error word is set.
+    guarded: ClassVar[bool] = False
 
     def refuses(self, call: Call[AdvancedIncSubtensor]) -> str | None:
         """Sets, and arrays that are too large for 32-bit indices."""
@@ -269,11 +274,25 @@ class OrderedScatterKernel(CudaKernel[AdvancedIncSubtensor]):
     ) -> Sequence[KernelLaunch]:
         """A copy unless in place, the ranks, their sort, the sums."""
         (x, y, *rest), (out,) = inputs, outputs
-        before = [] if out.alias_of == x.slot else copies(x, out)
+        before = [] if out.alias_of == x.slot else copies(x, out, self.guarded)
         space = space_of(_get_op(call.op), out, rest)
         if prod(space.shape) == 0 or out.size == 0:
             return before + _check_bounds(space)
-        return before + _ordered(space, y, _rows(call))
+        return before + _ordered(space, y, _rows(call), self.guarded)
+
+    def writes_updates(self, call: Call[AdvancedIncSubtensor]) -> bool:
+        """Whether the indices are known to be in range, so that nothing can fail."""
+        return call.op.in_bounds
+
+    def bind_guarded(self, call: Call[AdvancedIncSubtensor]) -> BoundKernel:
+        """A launch that writes nothing once the error word is set."""
+        return BoundKernel(_GuardedOrderedScatter(), call)
+
+
+class _GuardedOrderedScatter(OrderedScatterKernel):
+    """The guarded kernels, for new values of shared variables."""
+
+    guarded = True
 
 
 def _sorts_faster(call: Call) -> bool:
@@ -301,7 +320,7 @@ def _columns(call: Call) -> int:
     return prod(n for n, e in zip(call.outputs[0].shape, entries, strict=True) if e != "a")
 
 
-def _ordered(space: Space, y: View, rows: int) -> list[KernelLaunch]:
+def _ordered(space: Space, y: View, rows: int, guarded: bool) -> list[KernelLaunch]:
     common = list(space.common)
     others = [d for d in range(len(space.shape)) if d not in common]
     alone = arrays_alone(space)
@@ -322,13 +341,14 @@ def _ordered(space: Space, y: View, rows: int) -> list[KernelLaunch]:
     source = specialised(
         "scalar.cuh", "lines.cuh", "ordered_add.cu", T=CTYPES[y.dtype],
         A=CTYPES[_sum_dtype(y.dtype)], R=len(row_size), C=len(column_size), V=width,
-        SEGMENT=_SEGMENT, AHEAD=_ROWS_AHEAD,
+        SEGMENT=_SEGMENT, AHEAD=_ROWS_AHEAD, GUARDED=int(guarded),
     )  # fmt: skip
     columns = prod(column_size)
     parts = Pointer(WORKSPACE, 2 * padded + sort_bytes(rows, "uint64"))
     parameters = (
         space.x.pointer, y.pointer, ordered.pointer, parts, rows, columns,
         *row_size, *y_row, *column_size, *x_column, *y_column,
+        *([Pointer(ERROR_WORD)] if guarded else []),
     )  # fmt: skip
     threads = min(_THREADS, -(-columns // 32) * 32)
     grid = (-(-rows // _SEGMENT), blocks_beside(columns, threads))

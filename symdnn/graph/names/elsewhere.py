@@ -16,7 +16,7 @@ from typing import Any
 from symdnn.flag_types import nearest
 
 __all__ = [
-    "MODULE", "NN", "NNET", "NO_ASSIGNMENT", "NO_VALUE", "OPTIM", "SYMDNN", "TENSOR",
+    "FUNCTION", "MODULE", "NN", "NNET", "NO_ASSIGNMENT", "NO_VALUE", "OPTIM", "SYMDNN", "TENSOR",
     "UTILS", "VARIABLE", "no_attribute", "refusing",
 ]  # fmt: skip
 
@@ -163,6 +163,31 @@ MODULE: Advice = {
     "accGradParameters": "symdnn.grad(loss, net.parameters()) are the gradients",
     "updateParameters": "nn.optim.sgd(loss, net, lr) are the updates of symdnn.function",
     "requires_grad_": "nn.optim.adam(loss, [parameters]) changes those parameters alone",
+    "gradInput": "symdnn.grad(loss, x) is the gradient",
+    **dict.fromkeys(("output", "updateOutput"), "a call, net(x), gives the expression"),
+    "getParameters": "nn.utils.parameters_to_vector(net.parameters()) is one vector of them",
+    **dict.fromkeys(
+        ("listModules", "findModules"), "net.named_modules() are all modules by their paths"
+    ),
+    "replace": "net[0] = module replaces one, nn.convert changes the libraries of all",
+    "remove": "del net[0] does that",
+    "reset": "make the module again, or nn.init.kaiming_normal_(layer.weight) and its kin",
+    "clearState": "modules keep no results",
+    "share": "one module called twice, or layer.weight = other.weight, shares parameters",
+    "type": "float(), double() and half() change the dtype of parameters",
+}
+
+#: Of a compiled function.
+FUNCTION: Advice = {
+    "save": "symdnn.save(f, path) does that",
+    **dict.fromkeys(("export", "to_onnx"), "symdnn.onnx.save(f, path) does that"),
+    "graph": "f.fgraph has the nodes, symdnn.dprint(f) prints them",
+    **dict.fromkeys(
+        ("report", "explain", "summary", "cost_analysis"),
+        "print f.lowering_report(), f.memory_report(), f.dnn_report() or f.profile",
+    ),
+    **dict.fromkeys(("lower", "compile"), "it is compiled; symdnn.dprint(f) prints what it runs"),
+    "finder": "f[name] is the value of an input or a shared variable",
 }
 
 #: Of ``symdnn.nn``.
@@ -177,6 +202,14 @@ NN: Advice = {
     ),
     "Adam": "nn.optim.adam(loss, net, lr) are updates",
     "lr_scheduler": "nn.schedule has schedules of the learning rate",
+    "SpatialConvolutionMM": "nn.SpatialConvolution does that",
+    "SpatialMaxUnpooling": "nn.MaxUnpool2d does that",
+    "VolumetricMaxUnpooling": "nn.MaxUnpool3d does that",
+    "SpatialLPPooling": "nn.LPPool2d does that",
+    "WeightNorm": "nn.utils.weight_norm(layer) does that",
+    "L1Penalty": "add weight * abs(y).sum() to the loss",
+    "ZeroGrad": "symdnn.gradient.disconnected_grad(x) does that",
+    "Maxout": "T.max(y.reshape((-1, n, pieces)), axis=2) of nn.Linear's output does that",
 }
 
 _LENGTHS = "rnn(x, lengths=lengths) takes padded sequences as they are"

@@ -33,9 +33,17 @@ def by_method(name: str, args: Sequence[Any], options: Mapping[str, Any]) -> Any
     return method(*args[1:], **given)
 
 
-def refusal(name: str) -> SymbolicValueError:
-    """The error of NumPy's function of a variable, which names that of ``symdnn.tensor``."""
-    ours = _OTHER_NAMES.get(name, name)
-    known = sys.modules.get("symdnn.tensor")
-    do = f"use T.{ours} of symdnn.tensor" if hasattr(known, ours) else "symdnn.tensor has no such"
-    return SymbolicValueError(f"np.{name} takes arrays, and a variable is a symbol: {do}")
+def refusal(name: str, module: str = "numpy") -> SymbolicValueError:
+    """The error of NumPy's function of a variable, which names that of ``symdnn.tensor``.
+
+    ``module`` is NumPy's: ``numpy.linalg.inv`` is ``T.linalg.inv``, where ``T.inv`` is Theano's
+    ``1 / x``.
+    """
+    room = module.partition(".")[2]
+    theirs = ".".join(filter(None, ["np", room, name]))
+    ours = ".".join(filter(None, [room, name])) if room else _OTHER_NAMES.get(name, name)
+    known: Any = sys.modules.get("symdnn.tensor")
+    for part in ours.split("."):
+        known = getattr(known, part, None)
+    do = f"use T.{ours} of symdnn.tensor" if callable(known) else "symdnn.tensor has no such"
+    return SymbolicValueError(f"{theirs} takes arrays, and a variable is a symbol: {do}")

@@ -183,10 +183,13 @@ class AdvancedIncSubtensor(AdvancedIncrement):
     Inputs: ``x``, ``y`` (of the part's ndim and the dtype of ``x``), then as for
     :class:`AdvancedSubtensor`. For an index that occurs twice increments accumulate, and of
     assigned values the last one stays. Indices ``in_bounds`` are known to be in range, such as
-    those that :class:`InBounds` has checked.
+    those that :class:`InBounds` has checked. A sum of the ``same_bits`` adds floats in an order
+    that the indices decide, whatever the flag ``deterministic`` says: all ranks that add the same
+    values get the same bits.
     """
 
     in_bounds: bool = False
+    same_bits: bool = False
 
     @property
     def never_fails(self) -> bool:

@@ -23,6 +23,7 @@ from symdnn.ops.array.view import broadcast_to, expand_dims, moveaxis
 from symdnn.ops.control.loops import while_loop
 from symdnn.ops.core.dtype import float_of, upcast
 from symdnn.ops.core.gradient_control import straight_through, zero_grad
+from symdnn.ops.core.python_numbers import settled
 from symdnn.ops.core.shape import dims_of
 from symdnn.ops.elementwise.arithmetic import abs as absolute
 from symdnn.ops.elementwise.arithmetic import cast, clip, maximum
@@ -35,9 +36,9 @@ from symdnn.ops.numpy_names.numpy_math import copysign
 from symdnn.ops.numpy_names.numpy_reductions import between, neighbours, quantile
 
 __all__ = [
-    "argpartition", "bartlett", "blackman", "cumulative_prod", "cumulative_sum", "ediff1d", "fix",
-    "frexp", "gcd", "hamming", "hanning", "kaiser", "lcm", "ldexp", "lexsort", "modf",
-    "nancumprod", "nancumsum", "nanmedian", "nanpercentile", "nanquantile", "nextafter",
+    "argpartition", "bartlett", "bitwise_count", "blackman", "cumulative_prod", "cumulative_sum",
+    "ediff1d", "fix", "frexp", "gcd", "hamming", "hanning", "kaiser", "lcm", "ldexp", "lexsort",
+    "modf", "nancumprod", "nancumsum", "nanmedian", "nanpercentile", "nanquantile", "nextafter",
     "partition", "spacing", "unwrap",
 ]  # fmt: skip
 
@@ -74,6 +75,27 @@ def lcm(x1: TensorLike, x2: TensorLike) -> Variable:
     a, b = _integers("lcm", x1, x2)
     divisor = gcd(a, b)
     return absolute(a) // switch(eq(divisor, 0), like(1, divisor), divisor) * absolute(b)
+
+
+def bitwise_count(x: TensorLike) -> Variable:
+    """How many bits of the magnitude of integers are 1, as uint8."""
+    v = as_variable(x)
+    if not v.type.is_discrete:
+        raise TypeMismatch("bitwise_count", "integers or bools", v.type)
+    u = v if v.type.dtype == "uint64" else absolute(cast(v, "int64"))
+    u = cast(u, "uint64")
+
+    def word(byte: int) -> Variable:
+        return constant(np.uint64(byte * 0x0101010101010101), dtype="uint64")
+
+    def right(value: Variable, places: int) -> Variable:
+        return value // constant(np.uint64(1 << places), dtype="uint64")
+
+    # Counts of pairs, of fours and of bytes; a product adds the bytes into the first one.
+    u = u - (right(u, 1) & word(0x55))
+    u = (u & word(0x33)) + (right(u, 2) & word(0x33))
+    u = (u + right(u, 4)) & word(0x0F)
+    return cast(right(u * word(0x01), 56), "uint8")
 
 
 # -- parts of floats -------------------------------------------------------------------------------
@@ -141,9 +163,9 @@ def frexp(x: TensorLike) -> tuple[Variable, Variable]:
 
 def nextafter(x1: TensorLike, x2: TensorLike) -> Variable:
     """The next number after ``x1`` towards ``x2``. Its gradient is that of ``x1``."""
-    a, b = _float("nextafter", x1), _float("nextafter", x2)
+    a, b = settled([as_variable(x1), as_variable(x2)])
     dtype = float_of(a.type.dtype, b.type.dtype)
-    a, b = cast(a, dtype), cast(b, dtype)
+    a, b = (_float("nextafter", cast(v, dtype)) for v in (a, b))
     bits = bitcast(a, _BITS[dtype])
     up = b > a
     away = or_(and_(up, a > 0), and_(b < a, a < 0))

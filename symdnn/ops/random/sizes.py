@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from symdnn.config import config
-from symdnn.errors import NdimMismatch, OptionError, TypeMismatch
+from symdnn.errors import NdimMismatch, OptionError, ShapeMismatch, TypeMismatch
 from symdnn.graph.dims import Dim
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import DtypeLike, TensorLike
@@ -60,6 +60,9 @@ def _broadcast_dims(like: Sequence[Variable]) -> list[Dim]:
         lead = len(dims) - v.type.ndim
         for axis, (known, d) in enumerate(zip(v.type.shape, dims_of(v), strict=True)):
             if known != 1 and (known is not None or dims[lead + axis] == 1):
+                if isinstance(before := dims[lead + axis], int) and before not in (1, known):
+                    wanted = "sizes that agree or are 1 in each dimension"
+                    raise ShapeMismatch("the parameters", wanted, [str(w.type) for w in like])
                 dims[lead + axis] = d
     return dims
 

@@ -44,6 +44,7 @@ from symdnn.ops.steps.complex_numbers import complex_meaning, complex_sum, part_
 from symdnn.ops.steps.loops import scan_statements
 from symdnn.ops.steps.matrices import MATRICES
 from symdnn.ops.steps.moves import MOVES, added
+from symdnn.ops.steps.orders import ORDERS
 from symdnn.ops.steps.rows import rows_statements
 from symdnn.ops.steps.statements import Check, Folding, Index, Map, Product, Statement, View
 
@@ -462,7 +463,7 @@ RULES: dict[type, Rule] = {
     ShapeI: _shape, ShapeVector: _shape,
     GpuFromHost: _transfer, HostFromGpu: _transfer,
     Copy: _copy, Alloc: _alloc, ARange: _range, MakeVector: _vector, Join: _join, Split: _split,
-    Subtensor: _subtensor, IncSubtensor: _increment, **MOVES, **MATRICES,
+    Subtensor: _subtensor, IncSubtensor: _increment, **MOVES, **MATRICES, **ORDERS,
     Dot: _product, BatchedDot: _product, Scan: scan_statements, FusedRows: rows_statements,
 }  # fmt: skip
 

@@ -182,10 +182,14 @@ class LoopProgram:
 
     @property
     def may_fail(self) -> bool:
-        """Whether a check or an index may fail."""
-        return any(
-            isinstance(s, Check) or (isinstance(s, Index) and s.checked) for s in self.statements()
-        )
+        """Whether a check or an index may fail, or a loop may have too many steps."""
+        return any(map(_may_fail, self.statements()))
+
+
+def _may_fail(s: Statement) -> bool:
+    if isinstance(s, Repeat):
+        return s.most is not None
+    return isinstance(s, Check) or (isinstance(s, Index) and s.checked)
 
 
 def _within(block: Sequence[Statement]) -> Iterator[Statement]:

@@ -69,7 +69,7 @@ def _without_counted(
         if counted is None:
             continue
         d, size = counted
-        others = [_narrow(w, d, size, context) for w in arrays if w is not v]
+        others = [_narrow(w, d, size, context) for k, w in zip(op.arrays, arrays) if k != axis]
         kept = [w for w in others if w is not None]
         if len(kept) < len(others) or not context.shapes.same(context.shapes.dims(x)[axis], size):
             continue

@@ -54,7 +54,7 @@ def _may_join(node: Apply, context: Context) -> bool:
         return False
     if not {node.hints.backend, get.hints.backend} <= {None, "cuda"}:
         return False
-    exact = config.deterministic == "more" and x.type.is_float
+    exact = (config.deterministic == "more" or op.same_bits) and x.type.is_float
     if exact or x.type.dtype not in _DTYPES or context.fgraph.is_output(y):
         return False
     part: Any = op.getter().infer(x.type, *(v.type for v in rest))

@@ -22,6 +22,33 @@ def test_defaults_are_theanos_and_a_second_call_does_nothing():
     assert out.split() == ["float64", "cpu", "float64", "int8", "True", "custom"]
 
 
+def test_the_package_is_theano_where_it_is_imported_as_theano():
+    head = """
+import symdnn.compat.theano as theano
+assert not hasattr(theano, "pytest_plugins") and theano.__version__.startswith("1.0")
+import sys
+assert "theano" not in sys.modules  # nothing of Theano was read yet
+import symdnn.compat.theano.tensor as T
+from symdnn.compat.theano.tensor.signal.pool import pool_2d
+from symdnn.compat.theano import config
+"""
+    out = run(
+        """
+        x = T.matrix("x")
+        assert theano.function([x], T.nnet.sigmoid(x).sum())([[0.0]]) == 0.5
+        import theano as installed
+        assert installed.tensor is T and T.__spec__.name == "theano.tensor"
+        assert installed.tensor.signal.pool.pool_2d is pool_2d
+        assert (config.floatX, theano.install.__name__) == ("float64", "install")
+        theano.breakpoints
+        """,
+        head=head,
+        fails=True,
+    )
+    assert "module 'symdnn.compat.theano' has no 'breakpoints'" in out
+    assert "the nearest module is theano.breakpoint" in out
+
+
 def test_flags_of_files_and_of_the_environment(tmp_path):
     rc = tmp_path / "rc"
     rc.write_text("[global]\nfloatX = float32\nopenmp = True\n[dnn.conv]\nalgo_fwd = fft\n")

@@ -138,7 +138,7 @@ def test_what_is_not_offered_says_so(theano):
 
     for module, name, said in (
         (theano.gof, "COp", "C compiler"),
-        (theano.gof, "local_optimizer", "docs/rewrites.md"),
+        (theano.gof, "PatternSub", "docs/rewrites.md"),
         (theano.gof, "PerformLinker", "linker= is ignored"),
         (T, "no_such_function", "Theano 1.0 may not have it"),
     ):

@@ -55,6 +55,21 @@ def test_truth_and_equality(theano, T):
     assert isinstance(np.ones(2) * T.vector(), theano.Variable)
 
 
+def test_every_op_is_an_op(theano, T):
+    x = T.vector("x")
+    (fused,) = theano.function([x], T.exp(x).sum()).maker.fgraph.toposort()
+    for op in ((x * 2).owner.op, fused.op):
+        assert isinstance(op, theano.Op)
+        assert isinstance(op, theano.gof.op.PureOp)
+        assert not isinstance(op, theano.compile.ViewOp)
+
+    class Own(theano.Op):
+        pass
+
+    assert isinstance(Own(), theano.Op)
+    assert not isinstance((x * 2).owner.op, Own)
+
+
 def test_broadcasting_is_static(theano, T):
     row = theano.shared(np.ones((1, 3)))
     with pytest.raises(ValueError):

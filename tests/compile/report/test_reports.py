@@ -76,9 +76,19 @@ def test_lowering_report_has_a_row_for_each_node_of_each_plan():
     assert dot.line.startswith(__file__)
     assert dot.target == "cpu"
     assert report.kernels()["view"] >= 2
+
     refused = [why for row in report.rows for _, why in row.refused]
     assert all(refused)
     assert "Dot" in str(report)
+
+
+def test_columns_of_the_lowering_report_are_as_wide_as_what_is_in_them():
+    x = T.matrix("x")
+    f = symdnn.function([x], T.tanh(x), mode=symdnn.Mode(target="cuda:sm_90"))
+    header, *rows = str(f.lowering_report()).splitlines()
+    assert header.startswith("plan  target       by           op, user's line")
+    at = header.index("by")
+    assert [row[at - 2 : at + 11] for row in rows if "  -  " in row] == ["  not planned"] * 3
 
 
 def test_memory_report():
@@ -86,6 +96,8 @@ def test_memory_report():
     x = T.dmatrix("x")
     f = symdnn.function([x], T.exp(x.dot(w)).dot(x) + np.ones((5, 5)), updates=[(w, w * 2)])
     assert f.memory_report().plans == 0
+    before = str(f.memory_report())
+    assert before.startswith("plans                       0, made at first calls\nshared variables")
     f(np.ones((5, 5)))
     report = f.memory_report()
     assert report.plans == 1

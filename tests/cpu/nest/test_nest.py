@@ -301,6 +301,23 @@ def test_lanes_meet_where_operands_cross_along_folded_axes():
     assert words["F"] == words["C"] * words["JB"]
 
 
+@pytest.mark.parametrize("dtype", ["float64", "bfloat16", "int8"])
+def test_places_in_all_of_a_transposed_operand(rng, dtype):
+    """Dense along the folded axis before the last: turned, and numbers are those of C order."""
+    for shape in ((300, 70), (33, 16), (500, 130), (3, 90, 40)):
+        x = rng.integers(-3, 4, shape).astype(numpy_dtype(dtype))
+        axes = (len(shape) - 2, len(shape) - 1)
+        across = np.ascontiguousarray(np.swapaxes(x, -1, -2))
+        y = np.swapaxes(across, -1, -2)
+        for op in (ArgMax(axes), ArgMin(axes)):
+            fold, (out,) = reduction_fold(op, (dtype,), "int32", True), op.compute(x)
+            nest = reduction_nest(fold, shape, axes, described([y]), described([out])).merged()
+            schedule = scheduled(nest, 1)[0]
+            assert (schedule.meet, schedule.reads[0].inner) == (True, "turned")
+            agree(op, y)
+            agree(op, y[..., ::-1, :])
+
+
 def test_a_function_runs_it_with_its_producer(rng):
     x = T.fmatrix("x")
     f = symdnn.function([x], T.argmax(T.tanh(x * 2), axis=1), mode=symdnn.Mode(target="cpu"))
@@ -417,7 +434,8 @@ def test_places_of_extremes_are_looked_for_in_parts_of_lines(rng, dtype):
     x = rng.integers(-9, 9, (3, 9000)).astype(number)
     agree(FusedReduce(b.program([b.input(0)] * 3), (Max((1,)), ArgMax((1,)), ArgMin((1,)))), x)
     fold = reduction_fold(ArgMax((1,)), (dtype,), "int32", True)
-    for length in (63, 64):
+    for length in (63, 64, 128):
         reads = [(dtype, (length * number.itemsize, number.itemsize))]
-        nest = reduction_nest(fold, (7, length), (1,), reads, [("int64", (8,))])
-        assert (scheduled(nest.merged(), 1)[0].shape == "rows") == (length == 64)
+        for lines in (7, 700):
+            nest = reduction_nest(fold, (lines, length), (1,), reads, [("int64", (8,))])
+            assert (scheduled(nest.merged(), 1)[0].shape == "rows") == (length >= 64)

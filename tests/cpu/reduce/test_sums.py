@@ -6,8 +6,13 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
+from symdnn.cpu.nest.nest_ir import nest_ir
+from symdnn.cpu.nest.schedule import scheduled
 from symdnn.gpu.kernels import reduce as reduce_kernels
 from symdnn.ops.array.reduce import Prod, Sum
+from symdnn.ops.core.scalar import Builder
+from symdnn.ops.lowered.fused import FusedReduce
+from symdnn.ops.nest.of_ops import reduction_fold, reduction_nest
 from tests.gpu import emulator
 from tests.gpu.table import concrete
 
@@ -47,6 +52,41 @@ def test_sums_of_float32_are_added_up_in_float64(shape, axis, compiled, rng):
         assert_bounded(scaled, v * np.float32(0.5), axis)
 
 
+WHOLE = [
+    ((1,), 0), ((63,), 0), ((100_003,), 0), ((3, 37), 1), ((40, 1001), 1), ((1001, 40), 0),
+    ((5, 2), 0), ((9, 31, 33), (0, 2)), ((9, 31, 33), 1), ((700, 3), 0), ((20_000, 7), 0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("shape", "axis"), WHOLE, ids=str)
+def test_sums_that_float64_holds_are_exact(rng, shape, axis):
+    """However operands lie, and whatever the number of threads: also of complex numbers."""
+    a = rng.integers(-(2**24), 2**24, (*shape[:-1], 2 * shape[-1])).astype("f4")
+    others = (a[..., ::2], a[..., ::-2], np.asfortranarray(a[..., 1::2]))
+    for x in (*others, others[0] + 1j * others[1]):
+        v = T.TensorType(x.dtype.name, (None,) * x.ndim)()
+        wide = x.astype("c16" if x.dtype.kind == "c" else "f8")
+        wanted = [wide.sum(axis), (wide + 1).sum(axis)]
+        for count in (1, 2):
+            with config.change_flags({"openmp.threads": count, "cpu.compile": "always"}):
+                f = symdnn.function([v], [v.sum(axis), (v + 1).sum(axis)], mode=CPU)
+                for found, want in zip(f(x), wanted, strict=True):
+                    np.testing.assert_array_equal(found, want.astype(x.dtype))
+
+
+def test_sums_of_what_is_no_number(rng):
+    x = T.fmatrix("x")
+    a = rng.normal(size=(6, 333)).astype("f4")
+    a[0, 5], a[1, 7], a[2, 9], a[3, [1, 2]] = np.nan, np.inf, -np.inf, [np.inf, -np.inf]
+    a[4] = -0.0
+    with config.change_flags({"cpu.compile": "always"}), np.errstate(invalid="ignore"):
+        for axis, v in ((1, a), (0, np.ascontiguousarray(a.T))):
+            found = symdnn.function([x], x.sum(axis), mode=CPU)(v)
+            np.testing.assert_array_equal(found[:4], [np.nan, np.inf, -np.inf, np.nan])
+            assert np.signbit(found[4])
+            assert_bounded(found[5:], a[5:], 1)
+
+
 @pytest.mark.parametrize("compiled", ["always", "never"])
 def test_theanos_example(compiled):
     x = T.fvector("x")
@@ -68,6 +108,24 @@ def test_products_and_ints(rng):
     assert abs(found / near.astype("f8").prod() - 1) < 1e-7
     assert total.dtype == "int64"
     assert total == whole.astype(int).sum()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "program", "fused"),
+    [("float32", None, True), ("float32", "exp", False), ("float64", None, False)],
+)
+def test_sums_of_converted_numbers_are_multiply_adds(dtype, program, fused):
+    """Of numbers that are converted, beside little else: conversions take the adders' time."""
+    b = Builder([dtype])
+    element = b.input(0).call(program) if program else b.input(0)
+    op = FusedReduce(b.program([element]), (Sum((1,), False, dtype, dtype),))
+    fold = reduction_fold(op, (dtype,), "int32", True)
+    size = int(dtype[-2:]) // 8
+    for steps in ((1000, 1), (1, 1000), (2000, 2)):
+        reads = [(dtype, tuple(size * n for n in steps))]
+        nest = reduction_nest(fold, (300, 1000), (1,), reads, [(dtype, (size,))]).merged()
+        text = nest_ir(nest.fold, scheduled(nest, 1)[0])
+        assert ("@llvm.fmuladd.f64" in text) == fused
 
 
 @pytest.mark.skipif(not emulator.AVAILABLE, reason="needs g++")

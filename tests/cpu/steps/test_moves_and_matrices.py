@@ -43,6 +43,10 @@ STEPS = {
         v * T.searchsorted(T.cumsum(abs(v[0])), v, side="right")
         - T.searchsorted(T.cumsum(abs(v[1])), v)
     ),
+    "sort": lambda i, v: T.tanh(T.sort(v, 0) + T.sort(T.round(v), 1) * 0.5 + i),
+    "argsort": lambda i, v: T.tanh(v + T.argsort(v, 0) - 0.5 * T.argsort(T.round(2 * v), 1)),
+    "top-k": lambda i, v: T.tanh(v - T.topk(v, 2, 1).sum() + T.argtopk(T.round(v), -3, 0)[:1]),
+    "sort of NaN": lambda i, v: T.nan_to_num(T.sort(T.log(v), 1), nan=-1.0) + T.sort(v, 0)[::-1],
     "cholesky": lambda i, v: T.tanh(L.cholesky(definite(v)) + L.cholesky(definite(v.T), False)),
     "solve": lambda i, v: T.tanh(L.solve(near_identity(v), v.T)),
     "solve of a definite one": lambda i, v: T.tanh(L.solve(definite(v), v[:, :2], "pos") @ v[:2]),

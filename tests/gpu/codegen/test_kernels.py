@@ -436,6 +436,22 @@ def test_repeated_places_add_up(kernel, dtype):
     compare(kernel, AdvancedIncSubtensor(ROWS), x, y, places, rtol=1e-2 if "16" in dtype else None)
 
 
+@pytest.mark.parametrize("failed", [False, True])
+@pytest.mark.parametrize("kernel", SCATTERS, ids=lambda k: k.name)
+def test_guarded_sums_write_nothing_after_an_error(kernel, failed):
+    """In the memory of the variable; one row's sum goes on over several segments."""
+    x, y, places = dense(draws(6, 5)), dense(draws(80, 5)), dense(rng.integers(0, 2, 80))
+    op = AdvancedIncSubtensor(ROWS, in_bounds=True, same_bits=isinstance(kernel, type(SCATTERS[1])))
+    call = concrete(op, [x, y, places])
+    assert kernel.writes_updates(call)
+    env = HostEnv(kernel.workspace_bytes(call))
+    env._word[0] = failed
+    before, want = x.copy(), op.reference(x, y, places)
+    inputs = [on_device(a) for a in (x, y, places)]
+    kernel.bind_guarded(call)(env, inputs, [inputs[0]])
+    assert_close(x, before if failed else want)
+
+
 @pytest.mark.parametrize("kernel", SCATTERS, ids=lambda k: k.name)
 def test_increments_beside_slices(kernel):
     x, y = dense(draws(3, 6, 9, dtype="float64")), dense(draws(3, 2, 4, 7, dtype="float64"))

@@ -19,6 +19,7 @@ from symdnn.ops.control.scan import Scan
 from tests.cpu.steps.drawn_loops import drawn
 from tests.gpu import emulator
 from tests.gpu.emulator import HostEnv, on_device
+from tests.seeded import new_rng
 
 pytestmark = pytest.mark.skipif(not emulator.AVAILABLE, reason="needs g++")
 
@@ -158,6 +159,51 @@ def test_complex_numbers(device):
             found.append(symdnn.function([z], made, mode=symdnn.Mode(target="cpu"))(given))
     assert device.ran == [True]
     np.testing.assert_allclose(*found, 1e-4)
+
+
+def by_both(x, step, steps, device):
+    """The leaves after so many steps: by single steps, by the kernel."""
+    found = []
+    for mode in ("never", "always"):
+        with config.change_flags(**{"cpu.compile": mode}):
+            f = symdnn.jit(lambda v: control.fori_loop(0, steps, step, v))
+            found.append([np.asarray(v) for v in flatten(f(x))[0]])
+    assert device.ran == [True]
+    return zip(*found, strict=True)
+
+
+@pytest.mark.parametrize("n", [3, 40, 300, 700])
+def test_folds_by_lanes_of_a_warp_and_of_several(n, device):
+    """One sum that all threads share, many sums, and states of two numbers."""
+
+    def step(i, v):
+        h, place = v
+        w = T.outer(h[:3], h[:40] + i)
+        h = T.tanh(h / 2 + h.sum() / n + T.sin(h.sum()) + w.sum() + h.max())
+        h = T.concatenate([h[:1] + w.sum(1).max(), h[1:]])
+        return h, place + T.argmax(h) * (i + 1) + T.argmin(w, axis=1).sum()
+
+    x = new_rng().normal(size=n), np.int64(0)
+    for wanted, got in by_both(x, step, 7, device):
+        np.testing.assert_allclose(got, wanted, 1e-10)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32", "float16"])
+def test_sorts(dtype, device):
+    """Lines with equal elements and NaN: in order, their places, the best of them."""
+
+    def step(i, v):
+        h, places = v
+        best = T.topk(h, 2, 0).sum(0) + T.topk(h, -3, 1).sum()
+        places = places + T.argsort(h, 0) * (i + 1) + T.argtopk(h, 1, 1)
+        h = T.sort(h, 1)[::-1] if dtype == "int32" else T.sort(T.sqrt(h + 1), 0) - best * 0.1
+        return h.astype(dtype), places
+
+    x = np.round(new_rng().normal(size=(4, 17)) * 3).astype(dtype)
+    assert len(np.unique(x)) < x.size
+    for wanted, got in by_both((x, np.zeros((4, 17), "int64")), step, 4, device):
+        assert np.isnan(wanted).any() == (wanted.dtype.kind == "f")
+        np.testing.assert_array_equal(got, wanted)
 
 
 def test_they_compile(device):

@@ -7,6 +7,7 @@ import weakref
 import numpy as np
 import pytest
 
+import symdnn
 import symdnn.tensor as T
 from symdnn.gpu import DeviceArray
 from symdnn.gpu.device.array import RawArray
@@ -56,6 +57,32 @@ def test_numbers_and_texts_of_it(rt):
     with pytest.raises(TypeError):
         float(more)
     np.testing.assert_array_equal(T.as_tensor_variable(more).data, [1, 0])  # a constant
+
+
+def test_operators_and_parts_are_those_of_copies(rt, rng):
+    """A program may compare, add and index results wherever they are."""
+    values = rng.normal(size=(3, 4)).astype("float32")
+    a, b, one = array_of(rt, values), array_of(rt, values[::-1]), array_of(rt, np.float32(2))
+    for f in (
+        lambda x, y: x + y, lambda x, y: 2 * x - y / 3, lambda x, y: x < y, lambda x, y: x == y,
+        lambda x, y: x != 0.5, lambda x, y: x @ y.T if x is values else x @ y.get().T,
+        lambda x, y: -abs(x), lambda x, y: np.exp(x), lambda x, y: values + y,
+        lambda x, y: np.add.reduce(x, axis=1), lambda x, y: x[1:, ::2], lambda x, y: x[-1],
+        lambda x, y: np.stack(list(x)), lambda x, y: np.concatenate([x, y]),
+    ):  # fmt: skip
+        got, want = f(a, b), f(values, values[::-1])
+        assert (type(got), got.dtype) == (np.ndarray, want.dtype)
+        np.testing.assert_array_equal(got, want)
+    assert one == 2 and (one, 3) == (2, 3) and one < 3 and not one != 2  # noqa: PT018, SIM202
+    total = kept = one
+    total += one
+    assert total == 4 and kept == 2  # noqa: PT018
+    sums = np.zeros(4, "float32")
+    np.add(sums, a[0], out=sums)
+    np.testing.assert_array_equal(sums, values[0])
+    assert {a: "a", b: "b"}[a] == "a"
+    x = T.fmatrix("x")
+    assert symdnn.function([x], [x * a, a * x])(values)[1].shape == (3, 4)
 
 
 def test_any_strides(rt):

@@ -62,12 +62,16 @@ def assert_same(ours, theirs):
 
 @pytest.mark.usefixtures("always")
 def test_a_scan_and_its_gradient_are_a_kernel_each(rt):
+    """In the first call with such sizes; then all of the function is one kernel."""
     f, g = recurrent(CUDA), recurrent(CPU)
+    counts = []
     for _ in range(5):
         args = floats(7, 4), floats(4), floats(4)
         rt.kernels()
         assert_same(f(*args), g(*args))
-        assert rt.kernels().count("steps") == 2
+        counts.append(rt.kernels().count("steps"))
+    assert counts == [2, 1, 1, 1, 1]
+    f = recurrent(CUDA)
     args = floats(11, 4), floats(4), floats(4)
     assert_same(f(*args), g(*args))
     loops = f.lowering_report().loops

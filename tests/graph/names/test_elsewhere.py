@@ -23,6 +23,7 @@ OWNERS: list[tuple[Any, Mapping[str, str]]] = [
     (nn.optim, elsewhere.OPTIM),
     (nn.Linear(2, 3), elsewhere.MODULE),
     (T.matrix("x"), elsewhere.VARIABLE),
+    (symdnn.function([], T.constant(1.0)), elsewhere.FUNCTION),
 ]
 BY_OWNER = pytest.mark.parametrize(
     ("owner", "advice"), OWNERS, ids=[getattr(o, "__name__", type(o).__name__) for o, _ in OWNERS]

@@ -391,3 +391,21 @@ def test_values_at_known_places_are_listed_if_their_size_is_known(size):
     f = symdnn.function([x, y], z, mode=symdnn.Mode(target="cuda:sm_90"))
     ops = [type(n.op).__name__ for n in f.fgraph.toposort()]
     assert ("ListedSums" in ops) == (size is not None)
+
+
+@pytest.mark.parametrize("length", [0, 1, 3])
+@pytest.mark.parametrize("count", [2, 3])
+def test_equal_index_arrays_that_count_are_a_diagonal(rng, length, count):
+    """Each of them selects: that one counts along a dimension says nothing of the other."""
+    x = rng.normal(size=(length,) * count + (2,))
+    column = np.arange(length)[:, None]
+    symbolic = T.arange(length)[:, None]
+    v = T.TensorType("float64", x.shape)("v")
+    changed = x.copy()
+    changed[(column,) * count] += 1
+    for i in (column, symbolic):
+        read = v[(i,) * count]
+        f = symdnn.function([v], [read, T.inc_subtensor(read, 1.0)])
+        got, new = f(x)
+        np.testing.assert_array_equal(got, x[(column,) * count])
+        np.testing.assert_array_equal(new, changed)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import symdnn
 import symdnn.tensor as T
 from symdnn.errors import InputError, OptionError, ShapeMismatch
 from symdnn.graph.evaluate import evaluate
@@ -226,6 +227,31 @@ def test_one_weight_is_not_that_of_all(call):
         call(np, np.ones(1))
     with pytest.raises(ShapeMismatch, match="weights"):
         call(T, np.ones(1))
+
+
+def test_the_next_number_keeps_the_digits_of_integers_beside_float64():
+    a, b = np.array([2**63 + 2**41, 2**53 - 1, 0], "uint64"), np.array([0.0, 1e300, -1.0])
+    x, y = T.TensorType("uint64", (None,))("x"), T.dvector("y")
+    found = evaluate([T.nextafter(x, y), T.nextafter(y, x)], {x: a, y: b})
+    for got, want in zip(found, [np.nextafter(a, b), np.nextafter(b, a)], strict=True):
+        assert got.dtype == want.dtype
+        np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize(
+    "dtype", ["bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
+)
+def test_bits_are_counted(rng, dtype):
+    """Of both ends of each dtype, too; on both sides the result is uint8."""
+    low, high = (0, 1) if dtype == "bool" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    values = rng.integers(low, high, 20, dtype="bool" if dtype == "bool" else dtype, endpoint=True)
+    values[:4] = [low, high, 0, 1]
+    v = T.TensorType(dtype, (None,))("v")
+    got = symdnn.function([v], T.bitwise_count(v))(values)
+    assert got.dtype == np.uint8
+    np.testing.assert_array_equal(got, np.bitwise_count(values))
+    with pytest.raises(TypeError, match="bitwise_count"):
+        T.bitwise_count(T.dvector())
 
 
 def test_the_gradient_of_the_next_number_is_that_of_the_first():

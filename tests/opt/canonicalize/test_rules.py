@@ -37,6 +37,7 @@ from tests.opt.harness import (
     RuleCase,
     clashing,
     draws,
+    fired_among_others,
     outputs_of,
     run,
     same_graphs,
@@ -51,6 +52,17 @@ CASES: list[RuleCase] = [
     *matrix_cases.CASES,
     *stabilize_cases.CASES,
 ]
+#: Of these records another rule, which fires first, makes the same.
+INSTEAD = {
+    "increment_of_zeros_is_set": "increments_of_zeros_are_one_pass",
+    "log_of_moved": "log_of_sigmoid",
+    "minus_one": "one_plus_negative",
+    "one_minus": "one_minus_sigmoid",
+    "one_minus_exp_over_x": "expm1_of_negative_over_x",
+    "one_minus_negative_expm1": "one_plus_negative",
+    "one_plus_negative": "one_minus_sigmoid",
+    "power_of_one_plus_exp": "inv_of_one_plus_exp",
+}
 by_rule = pytest.mark.parametrize("case", CASES, ids=str)
 
 
@@ -66,6 +78,17 @@ def test_fires(case: RuleCase) -> None:
         assert same_graphs(done.fgraph, expected), list(map(str, done.fgraph.toposort()))
     else:
         assert case.gone or case.made, "a record says what becomes of it"
+
+
+@by_rule
+def test_fires_in_the_form_that_other_rules_leave(case: RuleCase) -> None:
+    """A rule whose pattern other rules rewrite first would never fire in a function."""
+    found = fired_among_others(case)
+    expected = INSTEAD.get(str(case), case.rule)
+    assert expected in found, (
+        f"{case.rule} does not fire where the rules {sorted(found)} run too: write its pattern "
+        "and this record in the form that they leave"
+    )
 
 
 @by_rule

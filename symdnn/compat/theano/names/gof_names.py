@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from symdnn import rewrites
 from symdnn.compat.theano.names.compile_names import optdb
 from symdnn.compat.theano.names.types import (
     DisconnectedType,
@@ -32,6 +33,7 @@ from symdnn.errors import GraphError as CycleError
 from symdnn.errors import GraphError as InconsistencyError
 from symdnn.errors import MissingInputError
 from symdnn.graph import traverse
+from symdnn.graph.op import Op as SymdnnOp
 from symdnn.graph.same import equal_computations
 from symdnn.graph.same import is_same_graph as _is_same_graph
 from symdnn.graph.traverse import clone as _clone
@@ -42,11 +44,13 @@ from symdnn.graph.variable import Constant, Variable
 
 __all__ = [
     "Apply", "Constant", "Container", "CycleError", "DisconnectedType", "FunctionGraph",
-    "Generic", "InconsistencyError", "MethodNotDefined", "MissingInputError", "NullType", "Op",
-    "OpRemove", "PureOp", "TensorConstant", "Type", "Variable", "ancestors", "as_string", "clone",
+    "Generic", "InconsistencyError", "LocalOptimizer", "MethodNotDefined", "MissingInputError",
+    "NullType", "Op", "OpRemove", "PureOp", "TensorConstant", "Type", "Variable", "ancestors",
+    "as_string", "clone",
     "clone_get_equiv", "config", "equal_computations", "fgraph", "flatten", "general_toposort",
     "generic", "hashtype", "inputs", "io_toposort", "is_in_ancestors", "is_same_graph",
-    "list_of_nodes", "memoize", "null_type", "op_as_string", "ops", "optdb", "orphans",
+    "list_of_nodes", "local_optimizer", "memoize", "null_type", "op_as_string", "ops", "optdb",
+    "orphans",
     "register_canonicalize", "register_specialize", "register_stabilize", "remove",
     "stack_search", "subsets", "uniq", "unique", "variables", "variables_and_orphans",
     "view_roots",
@@ -306,20 +310,77 @@ class OpRemove:
         self.op = op
 
 
-def register(rule: object, *tags: object, **words: object) -> Any:
-    """``register_canonicalize`` and its like, for :class:`OpRemove` alone.
+class LocalOptimizer:
+    """Theano's rewrite of single nodes, registered as one of :mod:`symdnn.rewrites`.
 
-    Raises ``TypeError`` for a rewrite of a program's own.
+    ``transform(node)`` returns the variables that replace the node's outputs, or False. ``tracks``
+    are the ops and classes of ops that it is called for; None is all.
     """
-    if isinstance(rule, OpRemove):
+
+    _function: Any = None
+    _tracks: Sequence[Any] | None = None
+
+    def __init__(self, function: Any = None, tracks: Sequence[Any] | None = None) -> None:
+        self._function, self._tracks = function, tracks
+        self.__name__ = getattr(function, "__name__", type(self).__name__)
+        self.__doc__ = getattr(function, "__doc__", None) or "A rewrite of the program."
+
+    def tracks(self) -> Sequence[Any] | None:
+        """The ops and classes of ops."""
+        return self._tracks
+
+    def transform(self, node: Any) -> Any:
+        """The replacements of a node's outputs, or False."""
+        return self._function(node) if self._function else False
+
+    def __call__(self, node: _Node, context: object = None) -> Sequence[Variable] | None:
+        tracked = self.tracks()
+        if tracked is not None and not any(_is_of(node.op, op) for op in tracked):
+            return None
+        return self.transform(node) or None
+
+
+def _is_of(op: object, tracked: Any) -> bool:
+    return isinstance(op, tracked) if isinstance(tracked, type) else op == tracked
+
+
+def local_optimizer(
+    tracks: Sequence[Any] | None, inplace: bool = False, requirements: object = ()
+) -> Any:
+    """A decorator that makes a :class:`LocalOptimizer` of a function of a node."""
+    return functools.partial(LocalOptimizer, tracks=tracks)
+
+
+def _registers(phase: str) -> Any:
+    def register(rule: Any, *tags: Any, name: str | None = None, **words: object) -> Any:
+        """Let an :class:`OpRemove` or a :class:`LocalOptimizer` take part in compiling.
+
+        Raises ``TypeError`` for another rewrite of a program's own.
+        """
+        if isinstance(rule, str):  # @register_canonicalize("tag")
+            return lambda inner: register(inner, rule, *tags, name=name)
+        if isinstance(rule, OpRemove):
+            return rule
+        if not isinstance(rule, LocalOptimizer):
+            from symdnn.compat.theano.absent import advice
+
+            raise TypeError(f"{rule!r:.80}: {advice('theano.gof.PatternSub')}")
+        words_of_rule = [t for t in tags if isinstance(t, str)]
+        made = rewrites.node_rewrite(
+            SymdnnOp,
+            phase=phase,
+            tags=words_of_rule,
+            name=name or getattr(rule, "__name__", type(rule).__name__),
+        )(rule)
+        rewrites.register(made)
         return rule
-    from symdnn.compat.theano.absent import advice
 
-    raise TypeError(f"{rule!r:.80}: {advice('theano.gof.local_optimizer')}")
+    return register
 
 
-register_canonicalize = register_specialize = register_stabilize = register_useless = register
-register_uncanonicalize = register_specialize_device = register
+register_canonicalize = register_useless = _registers("canonicalize")
+register_stabilize = register_specialize = _registers("stabilize")
+register_uncanonicalize = register_specialize_device = _registers("stabilize")
 
 
 def fgraph(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> FunctionGraph:

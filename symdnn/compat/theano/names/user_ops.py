@@ -77,7 +77,16 @@ def _signature(values: Sequence[Any]) -> tuple[Any, ...]:
     return tuple((str(v.dtype), v.ndim) if hasattr(v, "ndim") else type(v) for v in values)
 
 
-class PureOp(MultiOp):
+class _EveryOp(type):
+    """The class of ``PureOp`` and its subclasses: as in Theano, each op is an ``Op``."""
+
+    def __instancecheck__(cls, op: object) -> bool:
+        if vars(cls).get("every_op"):
+            return isinstance(op, SymdnnOp)
+        return type.__instancecheck__(cls, op)
+
+
+class PureOp(MultiOp, metaclass=_EveryOp):
     """The base of Theano's ops.
 
     A subclass has ``make_node`` (or ``itypes`` and ``otypes``) and ``perform(node, inputs,
@@ -88,6 +97,7 @@ class PureOp(MultiOp):
     """
 
     abstract: ClassVar[bool] = True
+    every_op: ClassVar[bool] = True
     default_output: Any = None
     view_map: ClassVar[Mapping[int, Sequence[int]]] = {}
     destroy_map: ClassVar[Mapping[int, Sequence[int]]] = {}
@@ -264,6 +274,7 @@ class Op(PureOp):
     """``theano.Op``; see :class:`PureOp`."""
 
     abstract: ClassVar[bool] = True
+    every_op: ClassVar[bool] = True
 
 
 class ViewOp(PureOp, Identity):

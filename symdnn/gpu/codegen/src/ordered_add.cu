@@ -3,7 +3,8 @@
 // (low 32 bits); all ones: no row. The ranks are cut into segments of SEGMENT. A block adds the runs
 // of equal targets within a segment. What belongs to a run that begins in an earlier segment, or
 // goes on in a later one, is kept in `parts`, and the second kernel adds it up. A thread has V
-// neighbouring columns; offsets of columns count vectors.
+// neighbouring columns; offsets of columns count vectors. A GUARDED kernel writes nothing once the
+// error word is set.
 
 struct Parameters {
   T* x;
@@ -13,7 +14,16 @@ struct Parameters {
   i64 rows, columns;
   i64 row_size[R], y_row[R];
   i64 column_size[C], x_column[C], y_column[C];
+#if GUARDED
+  const i32* error_word;
+#endif
 };
+
+#if GUARDED
+#define FAILED(p) (*(p).error_word != 0)
+#else
+#define FAILED(p) false
+#endif
 
 #define NO_TARGET 0xffffffffull
 
@@ -61,6 +71,7 @@ INLINE void add_runs(const Parameters& p, const u64* ranks, const i32 count, con
 
 extern "C" __global__ void __launch_bounds__(256) segment_sums(
     const __grid_constant__ Parameters p) {
+  if (FAILED(p)) return;
   __shared__ u64 ranks[SEGMENT];
   const i64 first = (i64)blockIdx.x * SEGMENT;
   const i32 count = p.rows - first < SEGMENT ? (i32)(p.rows - first) : SEGMENT;
@@ -76,6 +87,7 @@ extern "C" __global__ void __launch_bounds__(256) segment_sums(
 // The runs that go on after the segment in which they begin.
 extern "C" __global__ void __launch_bounds__(256) joined_runs(
     const __grid_constant__ Parameters p) {
+  if (FAILED(p)) return;
   const i64 last = (i64)blockIdx.x * SEGMENT + SEGMENT - 1;
   const u64 target = target_of(p, last);
   if (target == NO_TARGET || target_of(p, last + 1) != target) return;

@@ -7,6 +7,7 @@ import pickle
 import numpy as np
 import pytest
 
+from symdnn import rewrites
 from symdnn.compat.theano.names import user_ops
 from symdnn.errors import NonDifferentiable
 from symdnn.graph.traverse import toposort
@@ -299,3 +300,38 @@ def test_an_op_of_c_code_alone_is_refused_by_name(theano, T):
     x = T.dvector("x")
     with pytest.raises(theano.gof.utils.MethodNotDefined, match="InC has C code alone"):
         theano.function([x], InC()(x))([1.0])
+
+
+def test_rewrites_of_the_program(theano, T):
+    seen = []
+
+    @theano.tensor.opt.register_canonicalize("fast_compile")
+    @theano.gof.local_optimizer([T.arctan, T.elemwise.Sum])
+    def own_small_angles(node):
+        seen.append(node.op)
+        return [node.inputs[0] * 2.0] if node.op == T.arctan else False
+
+    class OwnTanh(theano.gof.LocalOptimizer):
+        def __init__(self):
+            """As programs write it: without the base's."""
+
+        def tracks(self):
+            return [T.tanh]
+
+        def transform(self, node):
+            return [node.inputs[0] * 3]
+
+    theano.tensor.opt.register_specialize(OwnTanh(), name="own_tanh")
+    try:
+        x = T.vector("x")
+        f = theano.function([x], T.sqrt(T.arctan(x)).sum())
+        g = theano.function([x], T.arctan(x), mode=theano.Mode().excluding("own_small_angles"))
+        h = theano.function([x], [T.tanh(x), T.cosh(x)])
+    finally:
+        for name in ("own_small_angles", "own_tanh"):
+            rewrites.unregister(name)
+    assert {type(op).__name__ for op in seen} == {"ArcTan", "Sum"}
+    np.testing.assert_allclose(g([1.0]), np.arctan([1.0]))
+    np.testing.assert_allclose(f([2.0, 8.0]), 6.0)
+    np.testing.assert_allclose(h([2.0])[0], [6.0])
+    np.testing.assert_allclose(h([2.0])[1], np.cosh([2.0]))
