@@ -218,14 +218,19 @@ def scheduled(nest: Nest, threads: int) -> tuple[Schedule, dict[str, int]]:
             words |= {f"{kind}{j}.a{i}": a.steps[d] for i, d in enumerate(along)}
     if beside > 1:
         words |= {f"y{j}.i": step for j, step in enumerate(apart)}
-    known = [name for name in _COUNTS if words[name] == 1]
+    return _with_constants(found, nest, axes, words), words
+
+
+def _with_constants(found: Schedule, nest: Nest, axes: _Axes, words: dict[str, int]) -> Schedule:
+    """The schedule with the words that its text has, and the length of short rows."""
+    known, length = [name for name in _COUNTS if words[name] == 1], words["n"]
     if axes.unrolled:
         known += [n for n in words if n[0] in "xy" and n.endswith((".i", ".s"))]
-    constants = tuple((name, words[name]) for name in known)
     extremes = all(m.name in ("max", "min") or m.sought for m in nest.fold.monoids)
-    short = shape == "rows" and extremes and not along and length <= _MAX_CONSTANT_LENGTH
-    found = replace(found, constants=constants, length=length if short or axes.unrolled else 0)
-    return found, words
+    alone = found.shape == "rows" and extremes and not found.along
+    short = alone and length <= _MAX_CONSTANT_LENGTH
+    constants = tuple((name, words[name]) for name in known)
+    return replace(found, constants=constants, length=length if short or axes.unrolled else 0)
 
 
 def _with_columns(nest: Nest) -> tuple[Nest, int]:
