@@ -168,14 +168,15 @@ def _formula(value: Variable, readers: list[Apply], groups: Groups) -> list[Appl
 
 
 def _readers(v: Variable, groups: Groups) -> list[Apply]:
-    """Readers that elementwise fusion would take; empty if there is another one."""
+    """Readers that elementwise fusion would take; empty if there is another one.
+
+    Libraries write no complex numbers, which fusion computes as two parts.
+    """
     nodes = [] if groups.fgraph.is_output(v) else groups.fgraph.user_nodes(v)
+    made = [n.outputs[0].type for n in nodes if n in groups.members and len(n.outputs) == 1]
     pattern = v.type.broadcastable
-    same = all(
-        n in groups.members and len(n.outputs) == 1 and n.outputs[0].type.broadcastable == pattern
-        for n in nodes
-    )
-    return nodes if same else []
+    same = all(t.broadcastable == pattern and not t.is_complex for t in made)
+    return nodes if same and len(made) == len(nodes) else []
 
 
 def _is_function_of(node: Apply, known: set[Variable]) -> bool:

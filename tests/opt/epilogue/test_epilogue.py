@@ -124,3 +124,20 @@ def test_a_nan_stays_one(activate: Any, product: Any) -> None:
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
     if activate is T.nnet.relu:
         assert not np.signbit(found).any()
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda:sm_90"])
+@pytest.mark.parametrize(
+    "build",
+    [lambda p: T.exp(T.cast(p, "complex64")), lambda p: T.arcsin(T.complex(p, p)), T.angle],
+    ids=["exp", "arcsin", "angle"],
+)
+def test_complex_functions_stay_behind_products(build: Any, target: str) -> None:
+    """Fusion computes a complex number as two results; no library has such an epilogue."""
+    rng = new_rng()
+    values = [rng.normal(size=s).astype("float32") for s in ((5, 7), (7, 6))]
+    x, w = T.matrix("x"), T.matrix("w")
+    f = symdnn.function([x, w], build(x @ w), mode=symdnn.Mode(target=target))
+    if target == "cpu":
+        reference = symdnn.function([x, w], build(x @ w), mode=symdnn.Mode(optimizer=None))
+        np.testing.assert_allclose(f(*values), reference(*values), rtol=2e-5, atol=2e-5)
