@@ -12,6 +12,7 @@ from functools import lru_cache
 from symdnn.opt.canonicalize import (
     algebra,
     alloc_rules,
+    choices,
     concat_rules,
     counted_index,
     dead_code,
@@ -84,6 +85,7 @@ RULES: tuple[Rewrite | GraphRewrite, ...] = (
     *from_graph_rules.RULES,
     *shape_rules.RULES,
     *dead_code.RULES,
+    *choices.RULES,
     *algebra.RULES,
     *elementwise.RULES,
     *dimshuffle_rules.RULES,
