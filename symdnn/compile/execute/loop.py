@@ -136,7 +136,9 @@ class LoopRunner:
         step = self._with_scalars_on_host(self._reading_condition(step))
         if limit:
             step = _limited(step, limit)
-        at_once = None if self.segment is None or watcher is not None else self._at_once
+        # A device's loop may have a body whose plan is one of the host; its arrays are elsewhere.
+        apart = self.segment is None or watcher is not None or self.runtime.memory.place != HOST
+        at_once = None if apart else self._at_once
         arrays = self.runtime.loop_arrays()
         return run_loop(self.op, inputs, step, arrays, at_once, self.written)
 

@@ -263,14 +263,18 @@ def test_errors_say_what_was_wanted():
         control.associative_scan(lambda a, b: a + b, x, axis=1)
 
 
-def test_a_loop_in_a_loop_in_a_branch():
+@pytest.mark.parametrize("compiled", ["auto", "always"])
+def test_a_loop_in_a_loop_in_a_branch(compiled):
+    """On a GPU the inner loop's steps run on the host, and its states are on the device."""
+
     def triangle(n):
         return control.fori_loop(
             0, n, lambda i, v: v + control.fori_loop(0, i + 1, lambda j, u: u + 1, 0), 0
         )
 
     f = symdnn.jit(lambda n: control.cond(n > 2, triangle, lambda n: -n, n))
-    assert [int(f(n)) for n in (1, 2, 5)] == [-1, -2, 15]
+    with symdnn.config.change_flags({"cpu.compile": compiled}):
+        assert [int(f(n)) for n in (1, 2, 5, 2, 40)] == [-1, -2, 15, -2, 820]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
