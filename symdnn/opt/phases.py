@@ -12,7 +12,6 @@ from functools import lru_cache
 from symdnn.opt.canonicalize import (
     algebra,
     alloc_rules,
-    choices,
     concat_rules,
     counted_index,
     dead_code,
@@ -30,6 +29,7 @@ from symdnn.opt.canonicalize import (
 )
 from symdnn.opt.epilogue import fold_batch_norm, pool_rules
 from symdnn.opt.fuse import (
+    choices,
     column_sums,
     fuse,
     gathers,

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import TypeVar
 
 from symdnn.graph.fgraph import Client, FunctionGraph
-from symdnn.graph.variable import Apply
+from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.control.control import IfElse
 
-__all__ = ["Path", "branch_paths", "effects_among"]
+__all__ = ["Decided", "Path", "branch_paths", "decided_by", "decided_for", "effects_among"]
+
+T = TypeVar("T")
 
 #: The lazy choices on the way from a node to the outputs, outermost first: (choice, branch).
 Path = tuple[tuple[Apply, bool], ...]
+#: Conditions of choices, each with the value by which a node is needed.
+Decided = frozenset[tuple[Variable, bool]]
 
 
 def branch_paths(fgraph: FunctionGraph, order: Sequence[Apply]) -> dict[Apply, Path]:
@@ -21,14 +27,27 @@ def branch_paths(fgraph: FunctionGraph, order: Sequence[Apply]) -> dict[Apply, P
     """
     if not any([isinstance(node.op, IfElse) for node in order]):
         return dict.fromkeys(order, ())
-    paths: dict[Apply, Path] = {}
+    return _by_readers(fgraph, order, _path_of, _common, ())
+
+
+def decided_by(fgraph: FunctionGraph, order: Sequence[Apply]) -> dict[Apply, Decided]:
+    """For each node of a topological order the conditions without which nothing reads it.
+
+    Choices by one condition count as one.
+    """
+    return _by_readers(fgraph, order, decided_for, frozenset.__and__, frozenset())
+
+
+def _by_readers(
+    fgraph: FunctionGraph, order: Sequence[Apply], of: Callable[[Client, dict[Apply, T]], T],
+    common: Callable[[T, T], T], none: T,
+) -> dict[Apply, T]:  # fmt: skip
+    """For each node what all its readers have in ``common``; ``none`` where nothing reads it."""
+    found: dict[Apply, T] = {}
     for node in reversed(order):
-        found: Path | None = None
-        for client in (c for v in node.outputs for c in fgraph.users(v)):
-            path = _path_of(client, paths)
-            found = path if found is None else _common(found, path)
-        paths[node] = found or ()
-    return paths
+        values = [of(client, found) for v in node.outputs for client in fgraph.users(v)]
+        found[node] = reduce(common, values) if values else none
+    return found
 
 
 def effects_among(order: Sequence[Apply]) -> set[Apply]:
@@ -53,6 +72,17 @@ def _path_of(client: Client, paths: dict[Apply, Path]) -> Path:
     if isinstance(node.op, IfElse) and index > 0:
         return (*path, (node, index <= node.op.count))
     return path
+
+
+def decided_for(client: Client, found: dict[Apply, Decided]) -> Decided:
+    """The conditions without which this reader does not read."""
+    node, index = client
+    if node is None:
+        return frozenset()
+    own = found.get(node, frozenset())
+    if isinstance(node.op, IfElse) and index > 0:
+        return own | {(node.inputs[0], index <= node.op.count)}
+    return own
 
 
 def _common(a: Path, b: Path) -> Path:

@@ -13,12 +13,10 @@ from collections.abc import Iterator, Sequence
 from symdnn.graph.origin import inherit
 from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.control.control import IfElse
+from symdnn.opt.fuse.branches import decided_by, decided_for
 from symdnn.rewriting.rewrite import Context, graph_rewrite
 
 __all__ = ["RULES"]
-
-#: Conditions of choices, each with the value by which a node is needed.
-_Decided = frozenset[tuple[Variable, bool]]
 
 
 @graph_rewrite("lower", ("fast_compile", "ifelse", "cond_merge"), "join_choices")
@@ -54,7 +52,7 @@ class _Choices:
         self._fgraph, self._condition = context.fgraph, condition
         self._order = context.fgraph.toposort()
         self.all = [n for n in self._order if _chooses(n, condition)]
-        self._needed = _needed_by(self._order, context)
+        self._needed = decided_by(context.fgraph, self._order)
         self.read = [n for n in self.all if self._has_reader(n)]
 
     @property
@@ -98,7 +96,7 @@ class _Choices:
     def _has_reader(self, node: Apply) -> bool:
         """Whether anything reads a choice that no branch of the condition alone needs."""
         uses = [use for v in node.outputs for use in self._fgraph.users(v)]
-        found = (_decided_for(user, i, self._needed) for user, i in uses)
+        found = (decided_for(use, self._needed) for use in uses)
         return any(all(c is not self._condition for c, _ in decided) for decided in found)
 
     def _share(self) -> bool:
@@ -122,24 +120,6 @@ class _Choices:
             if any(c is self._condition for c, _ in self._needed[node]):
                 yield node
                 waiting.extend(node.inputs)
-
-
-def _needed_by(order: Sequence[Apply], context: Context) -> dict[Apply, _Decided]:
-    """For each node the conditions, with their values, without which nothing reads it."""
-    found: dict[Apply, _Decided] = {}
-    for node in reversed(order):
-        uses = [use for v in node.outputs for use in context.fgraph.users(v)]
-        sets = [_decided_for(user, i, found) for user, i in uses]
-        found[node] = frozenset.intersection(*sets) if sets else frozenset()
-    return found
-
-
-def _decided_for(user: Apply | None, i: int, found: dict[Apply, _Decided]) -> _Decided:
-    if user is None:
-        return frozenset()
-    if isinstance(user.op, IfElse) and i > 0:
-        return found[user] | {(user.inputs[0], i <= user.op.count)}
-    return found[user]
 
 
 def _chooses(node: Apply, condition: Variable) -> bool:
