@@ -22,7 +22,7 @@ from symdnn.compile.plan.plan import Plan
 from symdnn.compile.plan.stages import Stages
 from symdnn.compile.program.mode import Mode, OnHost, Watch, Watches
 from symdnn.compile.program.placing import program_of
-from symdnn.compile.program.program import Loop, copied_results
+from symdnn.compile.program.program import copied_results
 from symdnn.compile.report.distributed_report import DistributedReport, distributed_report
 from symdnn.compile.report.dnn_report import DnnReport, dnn_report
 from symdnn.compile.report.profile import FunctionProfile
@@ -136,7 +136,7 @@ class Function:
         self._one, self._forms = signature.structure == Structure("one"), signature.forms
         #: What is tried first of all, where there is nothing to do before.
         self.at_once = None if self._collective or self._forms is not None else self._attempt
-        self._has_loops = any(isinstance(r, Loop) for r in stages.program.regions)
+        self._keeps_sizes = stages.has_plain_loops
         self._sizes: Any = None  # of the last call, for the memory report of loops
         self._profiled_ids: list[int] = []  # of the plans whose kernels the profile knows
         self._printed_plans: list[Plan] = []  # the plans that ``dnn.verbose`` has printed
@@ -189,7 +189,7 @@ class Function:
             if self._named:
                 self._named.check(values)
             run = partial(self._run_guarded, failed) if self._guarded else self._run_watched
-            self._sizes = sizes_of_values(values) if self._has_loops else None
+            self._sizes = sizes_of_values(values) if self._keeps_sizes else None
             results = run(executor, values)
             if config.dnn.verbose:
                 self._printed_plans = print_new_plans(

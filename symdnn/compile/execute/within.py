@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from symdnn.compile.execute.executor import Executor
@@ -37,6 +38,20 @@ def executor_of(stages: Stages) -> Executor:
     return Executor(stages.program, devices)
 
 
+@dataclass(frozen=True)
+class _Found:
+    """What runs calls of some sizes.
+
+    ``own`` has the program's own inputs for those of the plain one, where it has others. The
+    results ``fresh`` are copied, which are in memory of their own in the plain program.
+    """
+
+    within: Within
+    executor: Executor
+    own: Mapping[Variable, Variable] = field(default_factory=dict)
+    fresh: Sequence[int] = ()
+
+
 class ExecutorWithin(Executor):
     """Runs one of several programs of a function, by the sizes of the call.
 
@@ -46,7 +61,8 @@ class ExecutorWithin(Executor):
     def __init__(self, loops: LoopBudget, fgraph: FunctionGraph, devices: Devices) -> None:
         super().__init__(loops.program, devices)
         self.loops_within, self.inputs, self.count = loops, fgraph.inputs, len(fgraph.outputs)
-        self._found: OrderedDict[Any, tuple[Within, Executor]] = OrderedDict()
+        self._found: OrderedDict[Any, _Found] = OrderedDict()
+        self._last: Within | None = None
         steps = [n.inputs[0] for n in fgraph.toposort() if isinstance(n.op, Scan)]
         numbers = [v for v in leaves(steps) if v.type.is_integer_scalar]
         self._steps = (
@@ -58,29 +74,27 @@ class ExecutorWithin(Executor):
     def run(self, values: Values, watcher: Watcher | None = None) -> list[Any]:
         """Values of the program's outputs."""
         shapes, numbers = sizes_of_values(values)
-        key = self._key(shapes, numbers)
+        key, self._last = self._key(shapes, numbers), None
         if key in self._found:
             self._found.move_to_end(key)
         else:
             self._found[key] = self._made(shapes, numbers)
             if len(self._found) > _MOST:
                 self._found.popitem(last=False)
+        found = self._found[key]
+        self._last = found.within
         try:
-            return self._run(*self._found[key], values, watcher)
+            return self._run(found, values, watcher)
         except OverBudget as error:
             whole = self.loops_within.budget
             error.add_note(f"Of memory_budget={whole} the rest waits for other parts of the call.")
             raise
 
-    def _run(
-        self, within: Within, executor: Executor, values: Values, watcher: Watcher | None
-    ) -> list[Any]:
-        if within.inputs is None:
-            return executor.run(values, watcher)
-        own = dict(zip(self.inputs, within.inputs, strict=True))
-        results = executor.run({own.get(v, v): a for v, a in values.items()}, watcher)
-        more = set(copied_results(within.program, self.count)) - self._copied
-        return self.runtime.fresh_all(results, sorted(more)) if more else results
+    def _run(self, found: _Found, values: Values, watcher: Watcher | None) -> list[Any]:
+        own = found.own
+        given = {own.get(v, v): a for v, a in values.items()} if own else values
+        results = found.executor.run(given, watcher)
+        return self.runtime.fresh_all(results, found.fresh) if found.fresh else results
 
     def _key(self, shapes: dict[Variable, tuple[int, ...]], numbers: Values) -> Any:
         key: tuple[Any, ...] = tuple(shapes.values())
@@ -89,31 +103,35 @@ class ExecutorWithin(Executor):
             key += tuple(None if v not in found else int(found[v]) for v in self._steps)
         return key
 
-    def _made(
-        self, shapes: dict[Variable, tuple[int, ...]], numbers: Values
-    ) -> tuple[Within, Executor]:
-        found = self.loops_within.within(self.inputs, shapes, numbers)
-        return found, Executor(found.program, self.devices)
+    def _made(self, shapes: dict[Variable, tuple[int, ...]], numbers: Values) -> _Found:
+        within = self.loops_within.within(self.inputs, shapes, numbers)
+        executor = Executor(within.program, self.devices)
+        if within.inputs is None:
+            return _Found(within, executor)
+        own = dict(zip(self.inputs, within.inputs, strict=True))
+        fresh = sorted(set(copied_results(within.program, self.count)) - self._copied)
+        return _Found(within, executor, own, fresh)
 
     # -- of all programs ------------------------------------------------------------------------
 
     def plan_caches(self) -> Iterator[PlanCache]:
-        for _, executor in self._found.values():
-            yield from executor.plan_caches()
+        for found in self._found.values():
+            yield from found.executor.plan_caches()
 
     def loop_states(self) -> Iterator[tuple[Apply, str]]:
-        for _, executor in self._found.values():
-            yield from executor.loop_states()
+        for found in self._found.values():
+            yield from found.executor.loop_states()
 
     def plans(self) -> list[Plan]:
         return [p for cache in self.plan_caches() for p in cache.plans.values()]
 
     @property
     def is_current(self) -> bool:
-        return all(executor.is_current for _, executor in self._found.values())
+        return all(found.executor.is_current for found in self._found.values())
 
     def of_last_call(self, sizes: Any) -> tuple[int, tuple[LoopWithin, ...]]:
-        within, _ = (None, None) if sizes is None else self._found.get(self._key(*sizes), (None, 0))
+        """As of other executors; the sizes are known here."""
+        within = self._last
         if within is None:
             return 0, ()
         return 0 if within.memory is None else within.memory.peak, within.loops

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import prod
 from typing import Any
 
 import numpy as np
 
-from symdnn.compile.plan.known_sizes import known_sizes
+from symdnn.compile.plan.known_sizes import MOST_INTEGERS, bytes_of_shape, known_sizes
 from symdnn.compile.plan.offline_plan import SegmentPlan, add_shapes_of_loop, segment_plan
 from symdnn.compile.plan.result_block import made_bytes
 from symdnn.compile.plan.specialise import Oracle
@@ -25,9 +24,6 @@ from symdnn.graph.variable import Constant, Variable
 from symdnn.ops.control.scan import Scan
 
 __all__ = ["CallMemory", "call_memory", "dead_after", "read_by", "sizes_of_values"]
-
-#: The most elements of an array of integers that counts by its values.
-_SMALL = 64
 
 Shapes = dict[Variable, tuple[int, ...]]
 Values = dict[Variable, Any]
@@ -69,7 +65,7 @@ def sizes_of_values(
     shapes = {v: tuple(a.shape) for v, a in values.items() if hasattr(a, "shape")}
     numbers = {
         v: a for v, a in values.items()
-        if isinstance(a, np.ndarray) and a.dtype.kind in "iu" and a.size <= _SMALL
+        if isinstance(a, np.ndarray) and a.dtype.kind in "iu" and a.size <= MOST_INTEGERS
     }  # fmt: skip
     return shapes, numbers
 
@@ -239,4 +235,4 @@ class _Regions:
 def _bytes(v: Variable, shape: Sequence[int] | None) -> int:
     if shape is None or not isinstance(v.type, TensorType):
         return 0
-    return prod(shape) * int(v.type.numpy.itemsize)
+    return bytes_of_shape(v.type, shape)

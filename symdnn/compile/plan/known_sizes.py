@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,13 @@ from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Shared, Variable
 from symdnn.ops.core.shape import ShapeI
 
-__all__ = ["known_sizes", "shape_of", "value_of"]
+__all__ = ["MOST_INTEGERS", "bytes_of_shape", "known_sizes", "shape_of", "value_of"]
 
 Shapes = dict[Variable, tuple[int, ...]]
 Values = dict[Variable, Any]
 
-#: The most elements of an array of integers that is evaluated.
-_SMALL = 64
+#: The most elements of an array of integers whose values are sizes.
+MOST_INTEGERS = 64
 
 
 def known_sizes(
@@ -46,7 +47,7 @@ def _integers(n: Apply, shapes: Shapes, values: Values) -> Sequence[Any] | None:
     if isinstance(n.op, ShapeI):
         return [np.asarray(shape_of(n.inputs[0], shapes)[n.op.axis], np.int64)]
     given = [v.data if isinstance(v, Constant) else values.get(v) for v in n.inputs]
-    few = all(a is not None and np.size(a) <= _SMALL for a in given)
+    few = all(a is not None and np.size(a) <= MOST_INTEGERS for a in given)
     if not few or n.op.unmergeable or n.op.host_callback:
         return None
     return evaluate_node(n, given)
@@ -59,6 +60,11 @@ def _shapes_of(n: Apply, shapes: Shapes, values: Values) -> Sequence[Sequence[in
     if found is None or any(s is None for s in found):
         raise KeyError(n)
     return found  # type: ignore[return-value]
+
+
+def bytes_of_shape(t: TensorType, shape: Sequence[int]) -> int:
+    """The bytes of an array of this type's dtype."""
+    return prod(shape) * int(t.numpy.itemsize)
 
 
 def value_of(v: Variable, values: Values) -> Any:

@@ -14,9 +14,7 @@ from dataclasses import dataclass, replace
 from math import ceil, sqrt
 from typing import Any
 
-import numpy as np
-
-from symdnn.compile.plan.known_sizes import known_sizes, shape_of, value_of
+from symdnn.compile.plan.known_sizes import bytes_of_shape, known_sizes, shape_of, value_of
 from symdnn.compile.plan.node_costs import seconds_of
 from symdnn.compile.plan.specialise import make_call
 from symdnn.graph.place import HOST, Place
@@ -72,25 +70,27 @@ def facts_of(pair: Pair, shapes: Shapes, values: Values, place: Place) -> LoopFa
         steps = int(value_of(node.inputs[0], values))
         outputs = [shape_of(v, shapes) for v in node.outputs]
         read = [
-            _bytes(v.type, shape_of(v, shapes)) for v in pair.sequences if isinstance(v, Variable)
+            bytes_of_shape(v.type, shape_of(v, shapes))
+            for v in pair.sequences
+            if isinstance(v, Variable)
         ]
         given = op.split([shape_of(v, shapes) for v in node.inputs])
     except KeyError:
         return None
     sizes = [
-        _bytes(v.type, s[1:]) for v, s in zip(node.outputs, outputs) if len(s) == v.type.ndim > 0
+        bytes_of_shape(v.type, s[1:])
+        for v, s in zip(node.outputs, outputs)
+        if len(s) == v.type.ndim > 0
     ]
     of_steps = {h for h, _ in op.places() if h is not None}
     of_steps |= set(range(op.first_collected, len(node.outputs)))
     each = {i: sizes[i] for i in of_steps if i < len(sizes)}
-    states = sum(_bytes(v.type, s) for v, s in zip(op.split(node.inputs).initials, given.initials))
+    states = sum(
+        bytes_of_shape(v.type, s) for v, s in zip(op.split(node.inputs).initials, given.initials)
+    )
     working = _WORKING * (sum(each.values()) + sum(read) / max(steps, 1))
     stored = float(sum(each.get(i, 0) for i in pair.stored))
     return LoopFacts(steps, stored, float(states), working, _seconds(op, given, values, place))
-
-
-def _bytes(t: Any, shape: Sequence[int]) -> int:
-    return int(np.prod(shape, dtype=np.int64)) * int(t.numpy.itemsize)
 
 
 def _seconds(op: Scan, given: Any, values: Values, place: Place) -> float:

@@ -10,7 +10,7 @@ from symdnn.compile.plan.loop_budget import LoopBudget
 from symdnn.compile.plan.offline_plan import SegmentPlan, specialise_program
 from symdnn.compile.plan.specialise import Oracle
 from symdnn.compile.program.mode import Audit, Mode
-from symdnn.compile.program.program import Program
+from symdnn.compile.program.program import Loop, Program
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.target import Target
 from symdnn.opt.engine import RewriteProfile
@@ -30,6 +30,11 @@ class Stages:
     audit: Audit | None = None
     #: Which loops run in segments for a memory budget, at the sizes of a call.
     loops: LoopBudget | None = None
+
+    @property
+    def has_plain_loops(self) -> bool:
+        """Whether there are loops that run in one way at all sizes."""
+        return self.loops is None and any(isinstance(r, Loop) for r in self.program.regions)
 
     def specialise(
         self,
