@@ -31,6 +31,7 @@ from symdnn.ops.vendor.gpudnn import DnnBase
 
 __all__ = [
     "ERROR_WORD", "MOST_BLOCKS_BESIDE", "NODE", "TICKETS", "WORKSPACE", "CudaKernel",
+    "GuardableKernel",
     "KernelLaunch", "Pointer", "View", "Views", "alignment_of", "blocks_beside", "blocks_for",
     "prefers_cudnn",
 ]  # fmt: skip
@@ -255,6 +256,20 @@ def contiguous_view(slot: int, type_: Any) -> View:
 
 #: Layouts that a bound kernel caches launches for.
 _MAX_LAYOUTS = 64
+
+
+class GuardableKernel(CudaKernel[OpT]):
+    """Base of kernels that may write new values of shared variables.
+
+    A ``guarded`` one writes nothing once the error word is set.
+    """
+
+    def __init__(self, guarded: bool = False) -> None:
+        self.guarded = guarded
+
+    def bind_guarded(self, call: Call[OpT]) -> BoundKernel:
+        """A launch that writes nothing once the error word is set."""
+        return BoundKernel(type(self)(guarded=True), call)
 
 
 class BoundKernel:

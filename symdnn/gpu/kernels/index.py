@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -14,8 +14,8 @@ from symdnn.gpu.codegen.device_source import CTYPES, specialised
 from symdnn.gpu.codegen.launches import (
     ERROR_WORD,
     WORKSPACE,
-    BoundKernel,
     CudaKernel,
+    GuardableKernel,
     KernelLaunch,
     Pointer,
     View,
@@ -85,12 +85,10 @@ class GatherKernel(CudaKernel):
         return indexed(["gather"], space_of(op, inputs[0], inputs[1:]), y, how=how)
 
 
-class ScatterKernel(CudaKernel[AdvancedIncSubtensor]):
+class ScatterKernel(GuardableKernel[AdvancedIncSubtensor]):
     """Sets, where the last claim wins, and increments by atomic additions in any order."""
 
     name = "cuda.scatter"
-    #: Whether nothing is written once the error word is set.
-    guarded: ClassVar[bool] = False
 
     def refuses(self, call: Call[AdvancedIncSubtensor]) -> str | None:
         """Sums of floats that the ordered kernel runs: for the same bits each time, or as faster.
@@ -137,16 +135,6 @@ class ScatterKernel(CudaKernel[AdvancedIncSubtensor]):
     def writes_updates(self, call: Call[AdvancedIncSubtensor]) -> bool:
         """Whether the indices are known to be in range, so that nothing can fail."""
         return call.op.in_bounds
-
-    def bind_guarded(self, call: Call[AdvancedIncSubtensor]) -> BoundKernel:
-        """A launch that writes nothing once the error word is set."""
-        return BoundKernel(_GuardedScatter(), call)
-
-
-class _GuardedScatter(ScatterKernel):
-    """The guarded kernels, for new values of shared variables."""
-
-    guarded = True
 
 
 class AddGatheredKernel(CudaKernel[AddGathered]):
@@ -243,13 +231,11 @@ class ReduceKernel(CudaKernel[ScatterReduce]):
         return before + indexed(["combine"], space, y, space.x, reduce=call.op.reduce)
 
 
-class OrderedScatterKernel(CudaKernel[AdvancedIncSubtensor]):
+class OrderedScatterKernel(GuardableKernel[AdvancedIncSubtensor]):
     """Increments in an order that the index arrays decide: sorted by target, and summed by runs."""
 
     name = "cuda.scatter.ordered"
     dtypes = frozenset(CTYPES)
-    #: Whether nothing is written once the error word is set.
-    guarded: ClassVar[bool] = False
 
     def refuses(self, call: Call[AdvancedIncSubtensor]) -> str | None:
         """Sets, and arrays that are too large for 32-bit indices."""
@@ -283,16 +269,6 @@ class OrderedScatterKernel(CudaKernel[AdvancedIncSubtensor]):
     def writes_updates(self, call: Call[AdvancedIncSubtensor]) -> bool:
         """Whether the indices are known to be in range, so that nothing can fail."""
         return call.op.in_bounds
-
-    def bind_guarded(self, call: Call[AdvancedIncSubtensor]) -> BoundKernel:
-        """A launch that writes nothing once the error word is set."""
-        return BoundKernel(_GuardedOrderedScatter(), call)
-
-
-class _GuardedOrderedScatter(OrderedScatterKernel):
-    """The guarded kernels, for new values of shared variables."""
-
-    guarded = True
 
 
 def _sorts_faster(call: Call) -> bool:

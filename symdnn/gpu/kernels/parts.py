@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 from symdnn.gpu.codegen.device_source import CTYPES, specialised
 from symdnn.gpu.codegen.launches import (
     ERROR_WORD,
     NODE,
-    BoundKernel,
     CudaKernel,
+    GuardableKernel,
     KernelLaunch,
     Pointer,
     Views,
@@ -32,12 +32,10 @@ _INDEX_DTYPES = frozenset(
 )
 
 
-class PartKernel(CudaKernel[IncSubtensor]):
+class PartKernel(GuardableKernel[IncSubtensor]):
     """A set of, or an increment to, a part selected by ints and slices."""
 
     name = "cuda.part"
-    #: Whether the kernel writes nothing after the error word was set.
-    guarded: ClassVar[bool] = False
 
     def refuses(self, call: Call[IncSubtensor]) -> str | None:
         """Increments of complex dtypes."""
@@ -66,16 +64,6 @@ class PartKernel(CudaKernel[IncSubtensor]):
     def writes_updates(self, call: Call[IncSubtensor]) -> bool:
         """Whether the part is the same in all calls, so that it can't be out of range."""
         return not call.op.host_inputs
-
-    def bind_guarded(self, call: Call[IncSubtensor]) -> BoundKernel:
-        """A launch that writes nothing after the error word was set."""
-        return BoundKernel(_GuardedPart(), call)
-
-
-class _GuardedPart(PartKernel):
-    """The guarded kernels, for new values of shared variables."""
-
-    guarded = True
 
 
 class InBoundsKernel(CudaKernel[InBounds]):

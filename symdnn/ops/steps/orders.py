@@ -10,6 +10,7 @@ import numpy as np
 
 from symdnn.graph.variable import Apply
 from symdnn.ops.array.sort import ArgSort, Sort, TopK
+from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.scalar import Builder, Scalar
 from symdnn.ops.nest.monoid import extreme, lowest, ranks_before, total
 from symdnn.ops.nest.nest import Fold
@@ -95,7 +96,7 @@ def _taking(dtype: str, out: str) -> Fold:
 
 
 def _wide(b: Builder, x: Scalar) -> Scalar:
-    return b.cast(x, "float32") if x.dtype in ("float16", "bfloat16") else x
+    return b.cast(x, "float32") if is_narrow_float(x.dtype) else x
 
 
 ORDERS: dict[type, Rule] = {Sort: _sorted, ArgSort: _sorted, TopK: _top_k}
