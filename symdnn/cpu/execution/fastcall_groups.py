@@ -86,16 +86,34 @@ class FastCallGroups:
         """Of the only span's arguments, whether each is an output, and which one (or which
         argument of the plan); None if there is more than one span, or an output is made elsewhere.
         """
-        if len(self.spans) != 1 or self.spans[0].views:
+        if len(self.spans) != 1:
             return None
         places = {i for i, _, _ in self._frame.results.places}
-        leaving = {i: k for k, i in enumerate(self._frame.leaving)}
-        span = self.spans[0].arguments
-        if len(leaving) != len(self._frame.leaving) or {*leaving} != places or places - {*span}:
+        leaving = {self._whole_base(i): k for k, i in enumerate(self._frame.leaving)}
+        span = self.spans[0]
+        if any(self._steps[k].outputs[0] not in self._frame.leaving for k in span.views):
             return None
-        if any(i not in places and i not in self._at for i in span):
+        arguments = span.arguments
+        if (
+            len(leaving) != len(self._frame.leaving)
+            or {*leaving} != places
+            or places - {*arguments}
+        ):
             return None
-        return [(True, leaving[i]) if i in places else (False, self._at[i]) for i in span]
+        if any(i not in places and i not in self._at for i in arguments):
+            return None
+        return [(True, leaving[i]) if i in places else (False, self._at[i]) for i in arguments]
+
+    def _whole_base(self, i: int) -> int:
+        """The value whose memory value ``i`` is, all of it and in its order; else ``i`` itself."""
+        if i in self._examples or i not in self._views:
+            return i
+        base, view = self._views[i]
+        whole = self._examples.get(base)
+        dense = _example(self._dtypes[i], view.shape)
+        if whole is None or view.offset or tuple(view.strides) != dense.strides:
+            return i
+        return base if dense.nbytes == whole.nbytes else i
 
     def repeat(
         self, times: int, entering: Sequence[tuple[Any, bool]], outputs: Sequence[Any]
@@ -128,15 +146,22 @@ class FastCallGroups:
             return None
         if sorted(places) != [*range(len(self._frame.leaving))]:
             return None
-        made: dict[int, tuple[Any, tuple[Any, ...]]] = {
-            i: (results.make, (k,)) if results.large(k) else (np.empty, (shape, dtype))
-            for k, (i, shape, dtype) in enumerate(results.places)
-        }
-        outputs = [made[self._frame.leaving[k]] for k in places]
+        number = {i: k for k, (i, _, _) in enumerate(results.places)}
+        outputs = [self._made(self._frame.leaving[k], number) for k in places]
         order = [
             len(arguments) + places.index(k) if is_output else read[k] for is_output, k in where
         ]
         return whole_call(self.bound, arguments, outputs, order, otherwise, same_flags)
+
+    def _made(self, i: int, number: Mapping[int, int]) -> tuple[Any, tuple[Any, ...]]:
+        """What makes the result ``i``: a function and its arguments."""
+        results = self._frame.results
+        k = number[self._whole_base(i)]
+        _, own, dtype = results.places[k]
+        shape = own if i in number else tuple(self._views[i][1].shape)
+        if not results.large(k):
+            return np.empty, (shape, dtype)
+        return (results.make, (k,)) if i in number else (results.make_as, (k, shape))
 
     @classmethod
     def of(

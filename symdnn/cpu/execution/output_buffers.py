@@ -98,6 +98,10 @@ class OutputBuffers:
         _kept.add(self, nbytes if last is None else 0)
         return made
 
+    def make_as(self, k: int, shape: tuple[int, ...]) -> Array:
+        """Memory for output ``k`` as an array of another shape."""
+        return self.make(k).reshape(shape)
+
     def make_like(self, k: int, *arrays: Array) -> Array:
         """Memory for output ``k``, its axes in the order that those of these arrays have.
 

@@ -51,6 +51,9 @@ class OutputMemory(Protocol):
     def make(self, k: int) -> Any:
         """Memory for output ``k``."""
 
+    def make_as(self, k: int, shape: tuple[int, ...]) -> Any:
+        """Memory for output ``k`` as an array of another shape."""
+
     def make_like(self, k: int, *arrays: Any) -> Any:
         """Memory for output ``k``, its axes in the order that those of these arrays have."""
 

@@ -223,3 +223,29 @@ def test_what_has_more_to_do_is_no_compiled_function():
             f(a)
         assert not is_whole(f)
     np.testing.assert_array_equal(scaled(np.ones(5, "f")), shared.get_value())
+
+
+@pytest.mark.parametrize("n", [5, 300])
+def test_a_result_that_is_a_reshaped_one_is_made_in_its_shape(rng, n):
+    x = T.TensorType("float32", (n, 7))("x")
+    outs = [T.tile(x, (3, 1)), T.repeat(x, 2, 1), T.kron(x, x[:2, :2]), T.diagonal(x[:, ::2])]
+    f = hot(symdnn.function([x], outs), rng.normal(size=(n, 7)).astype("float32"))
+    for _ in range(3):
+        a = rng.normal(size=(n, 7)).astype("float32")
+        found = f(a)
+        wanted = np.tile(a, (3, 1)), np.repeat(a, 2, 1), np.kron(a, a[:2, :2]), a[:, ::2].diagonal()
+        for own, expected in zip(found, wanted, strict=True):
+            np.testing.assert_array_equal(own, expected)
+            assert own.flags.c_contiguous
+            assert own.flags.writeable
+
+
+def test_a_part_of_a_result_and_one_beside_its_view_are_no_compiled_function(rng):
+    x, a = T.TensorType("float32", (6, 7))("x"), rng.normal(size=(6, 7)).astype("float32")
+    wide = T.exp(x)
+    for outs in ([wide, wide.reshape((42,))], [T.exp(x)[:, :3]]):
+        f = symdnn.function([x], outs)
+        for _ in range(30):
+            found = f(a)
+        np.testing.assert_allclose(found[0], np.exp(a)[:, : found[0].shape[1]], rtol=1e-6)
+        np.testing.assert_allclose(found[-1].ravel()[:3], np.exp(a).ravel()[:3], rtol=1e-6)
