@@ -17,7 +17,14 @@ from symdnn.cpu.launch.scratch import address, aligned
 from symdnn.cpu.launch.strided_launch import StridedBlock, StridedLaunch
 from symdnn.cpu.launch.traits import LLVM_ASKS_THREADS
 from symdnn.cpu.nest import numpy_sort
-from symdnn.cpu.nest.search_ir import BLOCK, SEARCH_WORDS, SearchPlan, search_ir
+from symdnn.cpu.nest.search_ir import (
+    BLOCK,
+    MOST_COUNTED,
+    SEARCH_WORDS,
+    TOGETHER,
+    SearchPlan,
+    search_ir,
+)
 from symdnn.cpu.nest.select_ir import SelectPlan, select_ir, select_words
 from symdnn.cpu.nest.sort_ir import SortPlan, sort_ir, sort_words
 from symdnn.cpu.nest.top_k_ir import MAX_KEPT, TopKPlan, top_k_ir, top_k_words
@@ -266,7 +273,10 @@ class SearchKernel(Kernel[SearchSorted]):
             levels, left = levels + 1, left - left // 2
         words = {"threads": threads.threads(m * (levels + 1), _ADDITIONS_PER_THREAD)}
         words |= {"tasks": -(-m // BLOCK), "one": 1, "n": n, "m": m, "levels": levels}
-        plan = SearchPlan(call.inputs[0].dtype, call.op.side == "right")
+        short = 0 < n <= MOST_COUNTED
+        plan = SearchPlan(
+            call.inputs[0].dtype, call.op.side == "right", short, n % TOGETHER * short
+        )
         head = [words[w] for w in SEARCH_WORDS if w in words]
         return ContiguousLaunch(threads.kernel(search_ir, plan), head, reads=2)
 

@@ -2,6 +2,7 @@
 
 Each value keeps where it has got to in the memory of its result. A level compares every value of a
 block with one element of the vector, without a branch, so that LLVM makes vectors of the loop.
+Of a short vector all elements that are left of a value are counted, which needs no gathers.
 """
 
 from __future__ import annotations
@@ -15,20 +16,28 @@ from symdnn.ops.core.scalar import Builder as ProgramBuilder
 from symdnn.ops.core.scalar import ScalarProgram
 from symdnn.ops.nest.monoid import ranks_before
 
-__all__ = ["BLOCK", "SEARCH_WORDS", "SearchPlan", "search_ir"]
+__all__ = ["BLOCK", "MOST_COUNTED", "SEARCH_WORDS", "TOGETHER", "SearchPlan", "search_ir"]
 
 #: Values of a task: they and their results fit the first cache.
 BLOCK = 1024
+#: Elements of a vector that are counted, at most, and those that a loop over a block counts.
+MOST_COUNTED, TOGETHER = 64, 8
 #: Words of the block: ``n`` elements of the vector ``x0``, ``m`` values ``x1``, levels to go down.
 SEARCH_WORDS = ("threads", "tasks", "one", "n", "m", "levels", "x0", "x1", "y0")
 
 
 @dataclass(frozen=True)
 class SearchPlan:
-    """The dtype, and whether a value comes ``right`` of equal elements."""
+    """The dtype, whether a value comes ``right`` of equal elements, and whether the vector is
+    ``short``: not empty, and of up to :data:`MOST_COUNTED` elements.
+
+    ``rest`` are the elements that are left where a loop over a block counts :data:`TOGETHER`.
+    """
 
     dtype: str
     right: bool
+    short: bool = False
+    rest: int = 0
 
 
 def search_ir(plan: SearchPlan) -> str:
@@ -70,10 +79,63 @@ class _SearchBuilder(LineBuilder):
             self._step(first, last, half)
             return [self.new(f"sub i64 {sofar[0]}, {half}")]
 
+        def searched() -> None:
+            self.counted("level", 0, "%levels", level, ["%n"], "i64")
+            some = self.new("icmp sgt i64 %n, 0")
+            self.when("some", some, lambda: self._step(first, last, "1"))
+
         self.counted("begin", first, last, begun, parallel=True)
-        self.counted("level", 0, "%levels", level, ["%n"], "i64")
-        some = self.new("icmp sgt i64 %n, 0")
-        self.when("some", some, lambda: self._step(first, last, "1"))
+        if not self.plan.short:
+            searched()
+        elif self.kind in ("float", "double"):
+            number = self._element("x0", self.new("sub i64 %n, 1"))
+            known = self.new(f"fcmp ord {self.kind} {number}, {number}")  # NaN is last
+            self.choose(
+                "known", known, lambda yes, _: self._count_left(first, last) if yes else searched()
+            )
+        else:
+            self._count_left(first, last)
+
+    def _count_left(self, first: str, last: str) -> None:
+        """Append the loops that count the elements left of each value; none of them is NaN."""
+        whole = self.new(f"udiv i64 %n, {TOGETHER}")
+
+        def together(k: str, _: list[str]) -> list[str]:
+            self._add_left(self.new(f"mul i64 {k}, {TOGETHER}"), TOGETHER, first, last)
+            return []
+
+        def every() -> None:
+            self.counted("whole", 0, whole, together)
+
+        self.when("many", self.new(f"icmp sgt i64 {whole}, 0"), every)
+        if self.plan.rest:
+            self._add_left(self.new(f"mul i64 {whole}, {TOGETHER}"), self.plan.rest, first, last)
+
+    def _add_left(self, start: str, count: int, first: str, last: str) -> None:
+        """Append the loop that adds how many of these elements are left of each value."""
+        order = "le" if self.plan.right else "lt"
+        if self.kind in ("float", "double"):
+            compare = f"fcmp u{order}"  # all numbers are left of NaN
+        else:
+            compare = f"icmp {'s' if self.plan.dtype.startswith('int') else 'u'}{order}"
+        elements = [self._element("x0", self.affine(start, 1, j)) for j in range(count)]
+
+        def one(i: str, _: list[str]) -> list[str]:
+            value, sofar = self._element("x1", i), "0"
+            for element in elements:
+                left = self.new(f"{compare} {self.kind} {element}, {value}")
+                sofar = self.new(f"add i32 {sofar}, {self.new(f'zext i1 {left} to i32')}")
+            place = self.new(f"load i64, ptr {self._at(i)}{ACCESS}")
+            more = self.new(f"zext i32 {sofar} to i64")
+            self.put(f"store i64 {self.new(f'add i64 {place}, {more}')}, ptr {self._at(i)}{ACCESS}")
+            return []
+
+        self.counted(self.tag(), first, last, one, parallel=True)
+
+    def _element(self, name: str, i: str) -> str:
+        """A number of the vector ``x0``, or of the values ``x1``."""
+        pointer = self.new(f"getelementptr {self.kind}, ptr %{name}.data, i64 {i}")
+        return self.value(self.plan.dtype, pointer, ACCESS)
 
     def _at(self, i: str) -> str:
         return self.new(f"getelementptr i64, ptr %y0.data, i64 {i}")
@@ -85,14 +147,7 @@ class _SearchBuilder(LineBuilder):
             place = self.new(f"load i64, ptr {self._at(i)}{ACCESS}")
             behind = self.new(f"add i64 {place}, {half}")
             element = self.new(f"sub i64 {behind}, 1")
-            x, value = (
-                self.value(
-                    self.plan.dtype,
-                    self.new(f"getelementptr {self.kind}, ptr %{a}.data, i64 {k}"),
-                    ACCESS,
-                )
-                for a, k in (("x0", element), ("x1", i))
-            )
+            x, value = self._element("x0", element), self._element("x1", i)
             left = self.one(self.is_left, [x, value])
             moved = self.new(f"select i1 {left}, i64 {behind}, i64 {place}")
             self.put(f"store i64 {moved}, ptr {self._at(i)}{ACCESS}")
