@@ -27,6 +27,7 @@ from symdnn.cpu.launch.strided_launch import StridedBlock
 from symdnn.cpu.launch.traits import LLVM, LLVM_ASKS_THREADS, NUMPY
 from symdnn.graph.kernel import Call, Kernel, Launch, Row
 from symdnn.graph.typing import Array, Arrays
+from symdnn.ops.array.create import Diagonal
 from symdnn.ops.array.cumulative import Shift
 from symdnn.ops.array.index import IncSubtensor, Subtensor
 from symdnn.ops.array.join import Join, Roll, Split
@@ -50,6 +51,8 @@ __all__ = [
     "copy_refusal",
     "sum_program",
 ]
+
+_View = DimShuffle | Reshape | Subtensor | Copy | Diagonal
 
 #: With fewer elements NumPy's copies are as fast.
 _MIN_ELEMENTS_TO_COMPILE = 1 << 14
@@ -406,17 +409,17 @@ def same_memory(a: Any, b: Any) -> bool:
 # -- views ----------------------------------------------------------------------------------------
 
 
-class CopyViewKernel(Kernel[DimShuffle | Reshape | Subtensor | Copy]):
+class CopyViewKernel(Kernel[_View]):
     """Copies a view where the result must not be one: reordered, reshaped, or an output."""
 
     name = "llvm.copy"
     traits = LLVM_ASKS_THREADS
 
-    def refuses(self, call: Call[DimShuffle | Reshape | Subtensor | Copy]) -> str | None:
+    def refuses(self, call: Call[_View]) -> str | None:
         """Refuses small results."""
         return copy_refusal(call.outputs)
 
-    def bind(self, call: Call[DimShuffle | Reshape | Subtensor | Copy]) -> Launch[Array]:
+    def bind(self, call: Call[_View]) -> Launch[Array]:
         """A launch that copies the view, or for a reshape to a view of the result."""
         return _CopyViewLaunch(call.op)
 
@@ -424,7 +427,7 @@ class CopyViewKernel(Kernel[DimShuffle | Reshape | Subtensor | Copy]):
 class _CopyViewLaunch(CpuLaunch):
     """``launch(inputs, outputs)``: copies the op's view, for a reshape to a view of the result."""
 
-    def __init__(self, op: DimShuffle | Reshape | Subtensor | Copy) -> None:
+    def __init__(self, op: _View) -> None:
         self._op, self._copies = op, _CopyLaunches(True)
 
     def __call__(self, inputs: Arrays, outputs: Arrays) -> None:
@@ -462,7 +465,7 @@ KERNELS: tuple[Row, ...] = (
     ((Alloc,), (FillKernel(True), FillKernel(False))),
     ((Join, Split, IncSubtensor), (CopyPiecesKernel(True), CopyPiecesKernel(False))),
     ((MakeVector,), (VectorKernel(),)),
-    ((DimShuffle, Reshape, Subtensor, Copy), (CopyViewKernel(),)),
+    ((DimShuffle, Reshape, Subtensor, Copy, Diagonal), (CopyViewKernel(),)),
     ((Shift,), (ShiftKernel(True), ShiftKernel(False))),
     ((Roll,), (RollKernel(),)),
 )

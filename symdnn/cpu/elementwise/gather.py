@@ -10,13 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from symdnn.cpu.elementwise.gather_ir import (
-    FLAG,
-    LANES_OF_TASK,
-    GatherPlan,
-    gather_ir,
-    gather_words,
-)
+from symdnn.cpu.elementwise.counts_ir import counts_ir
+from symdnn.cpu.elementwise.gather_ir import gather_ir
+from symdnn.cpu.elementwise.indexed_ir import FLAG, LANES_OF_TASK, GatherPlan, gather_words
+from symdnn.cpu.elementwise.scatter_ir import scatter_ir
 from symdnn.cpu.ir.loops_ir import LoopOperand, inner
 from symdnn.cpu.ir.scalar_ir import VALUES
 from symdnn.cpu.launch.contiguous_launch import compile_refusal
@@ -29,7 +26,7 @@ from symdnn.graph.values.strides import merged
 from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, AdvancedSubtensor
 from symdnn.ops.array.scatter_reduce import ScatterReduce
 
-__all__ = ["KERNELS", "GatherKernel", "indexed_block", "whole_or_array"]
+__all__ = ["KERNELS", "GatherKernel", "counted_block", "indexed_block", "whole_or_array"]
 
 #: With fewer elements NumPy is as fast.
 _MIN_ELEMENTS_TO_COMPILE = 1 << 10
@@ -110,9 +107,29 @@ def indexed_block(
     for k, axis in enumerate(op.arrays):
         words |= {f"a{k}.size": x.shape[axis], f"a{k}.step": x.strides[axis]}
     names = gather_words(plan)
-    run = threads.kernel(gather_ir, plan)
+    run = threads.kernel(scatter_ir if plan.changes else gather_ir, plan)
     at = [names.index(name) for name, _ in plan.named]
     return StridedBlock(run, [words.get(n, 0) for n in names], at, status=FLAG)
+
+
+def counted_block(x: Array, index: Array, y: Array) -> StridedBlock:
+    """The block of (x, index, y) that adds integers to a short vector; it looks at the indices."""
+
+    def operand(a: Array) -> LoopOperand:
+        return LoopOperand(a.dtype.name, inner(a.strides[0], a.itemsize))
+
+    count, (n,) = threads.threads(y.size, _ELEMENTS_PER_THREAD), y.shape
+    each = -(-n // count)
+    tasks = -(-n // each)
+    whole = LoopOperand(x.dtype.name, "one")
+    plan = GatherPlan(0, whole, (operand(index),), operand(y), "count", one_part=tasks == 1)
+    words = {"threads": count, "tasks": tasks, "one": 1, "n": n, "each": each}
+    words |= {"a0.size": x.size, "a0.step": x.strides[0]}
+    words |= {"a0.i": index.strides[0], "y.i": y.strides[0]}
+    names = gather_words(plan)
+    at = [names.index(name) for name, _ in plan.named]
+    values = [words.get(name, 0) for name in names]
+    return StridedBlock(threads.kernel(counts_ir, plan), values, at, status=FLAG)
 
 
 def _rows_of_task(

@@ -11,8 +11,9 @@ from math import prod
 
 import numpy as np
 
-from symdnn.cpu.elementwise.copies import copy_of, same_memory
-from symdnn.cpu.elementwise.gather import indexed_block, whole_or_array
+from symdnn.cpu.elementwise.copies import copy_of, copy_refusal, same_memory
+from symdnn.cpu.elementwise.counts_ir import MOST_COUNTS
+from symdnn.cpu.elementwise.gather import counted_block, indexed_block, whole_or_array
 from symdnn.cpu.ir.scalar_ir import VALUES
 from symdnn.cpu.launch.contiguous_launch import compile_refusal
 from symdnn.cpu.launch.fastcall import FastCallSeries
@@ -31,6 +32,8 @@ __all__ = ["KERNELS", "ScatterKernel"]
 
 #: With fewer elements NumPy is faster than compiling.
 _MIN_ELEMENTS_TO_COMPILE = 1 << 12
+#: Elements of a vector's sums, on average, of which tables are worth their beginning and end.
+_MIN_TO_EACH_COUNT = 8
 
 
 class ScatterKernel(Kernel[AdvancedIncSubtensor | ScatterReduce]):
@@ -62,7 +65,9 @@ class ScatterKernel(Kernel[AdvancedIncSubtensor | ScatterReduce]):
 
     def bind(self, call: Call[AdvancedIncSubtensor | ScatterReduce]) -> Launch[Array]:
         """A launch for any strides."""
-        return _ScatterLaunch(call.op, _changed_shape(call))
+        changed = _changed_shape(call)
+        counts = _counts(call, prod(changed))
+        return (_CountsLaunch if counts else _ScatterLaunch)(call.op, changed)
 
 
 def _changed_shape(call: Call[AdvancedIncSubtensor | ScatterReduce]) -> tuple[int, ...]:
@@ -77,6 +82,9 @@ def _changed_shape(call: Call[AdvancedIncSubtensor | ScatterReduce]) -> tuple[in
 
 class _ScatterLaunch(CpuLaunch):
     """``launch(inputs, outputs)``; an index out of range is an error, before any write."""
+
+    #: Whether indices are looked at before elements are changed.
+    _looks = True
 
     def __init__(self, op: AdvancedIncSubtensor | ScatterReduce, shape: tuple[int, ...]) -> None:
         self._get, self._shape, self._some = op.getter(), shape, prod(shape) > 0
@@ -113,13 +121,39 @@ class _ScatterLaunch(CpuLaunch):
         copied = (
             [] if same_memory(x, out) else [Part(copy_of(x.dtype.name, x.shape), (0,), (result,))]
         )
-        return SeriesLaunch([
-            Part(self._check, (0, *index, values), ()), *copied,
-            Part(self._change, (result, *index, values), ()),
-        ]).native(inputs, outputs)  # fmt: skip
+        check = [Part(self._check, (0, *index, values), ())] if self._looks else []
+        change = Part(self._change, (result, *index, values), ())
+        return SeriesLaunch([*check, *copied, change]).native(inputs, outputs)
 
     def _values(self, y: Array) -> Array:
         return y if y.shape == self._shape else np.broadcast_to(y, self._shape)
+
+
+def _counts(call: Call[AdvancedIncSubtensor | ScatterReduce], elements: int) -> bool:
+    """Whether integers are added to a short vector, several to each of its elements."""
+    x, _, index, *_ = call.inputs
+    if not x.is_integer or x.ndim != 1 or index.ndim != 1 or _what(call.op) != "add":
+        return False
+    return x.shape[0] <= min(MOST_COUNTS, elements // _MIN_TO_EACH_COUNT)
+
+
+class _CountsLaunch(_ScatterLaunch):
+    """``launch(inputs, outputs)`` of sums of integers in a short vector."""
+
+    _looks = False
+
+    def __init__(self, op: AdvancedIncSubtensor | ScatterReduce, shape: tuple[int, ...]) -> None:
+        super().__init__(op, shape)
+        self._change = StridedLaunch(lambda arrays, _: counted_block(*arrays))
+
+    def __call__(self, inputs: Arrays, outputs: Arrays) -> None:
+        """Copy ``x`` unless the result shares its memory, then add."""
+        x, y, *arrays = inputs
+        (out,) = outputs
+        if not same_memory(x, out):
+            np.copyto(out, x)
+        if self._change.reports([out, *arrays, self._values(y)]):
+            self._get.numpy_index(x.shape, arrays)
 
 
 def _what(op: AdvancedIncSubtensor | ScatterReduce) -> str:
@@ -159,16 +193,73 @@ class InPlaceKernel(Kernel[AdvancedIncSubtensor]):
 class OneHotKernel(Kernel[OneHot]):
     """Zeros, and ones by index, in the memory of the result."""
 
-    name = "numpy.one_hot"
-    traits = NUMPY
+    def __init__(self, compiled: bool) -> None:
+        self.name, self._compiled = ("llvm" if compiled else "numpy") + ".one_hot", compiled
+        self.traits = LLVM if compiled else NUMPY
 
     def refuses(self, call: Call[OneHot]) -> str | None:
-        """Nothing."""
-        return None
+        """The compiled kernel refuses small results."""
+        if not self._compiled:
+            return None
+        if any(t.dtype not in VALUES for t in (call.inputs[0], call.outputs[0])):
+            return "there is no code for the dtypes"
+        return copy_refusal(call.outputs, _MIN_ELEMENTS_TO_COMPILE)
 
     def bind(self, call: Call[OneHot]) -> Launch[Array]:
         """The writes."""
+        if self._compiled:
+            return _OneHotLaunch(call.op)
         return lambda inputs, outputs: call.op.write(outputs[0], inputs[0])
+
+
+class _OneHotLaunch(CpuLaunch):
+    """``launch(inputs, outputs)``; a label out of range is an error, before any write."""
+
+    _GET = AdvancedSubtensor(("a", "a"))
+
+    def __init__(self, op: OneHot) -> None:
+        self._op = op
+        self._check, self._set = (
+            StridedLaunch(partial(_change_block, self._GET, what)) for what in ("check", "set")
+        )
+
+    def __call__(self, inputs: Arrays, outputs: Arrays) -> None:
+        """Look at the labels, write zeros, then the ones."""
+        labels, (out,) = inputs[0], outputs
+        if not (out.size and labels.flags.c_contiguous and out.flags.c_contiguous):
+            self._op.write(out, labels)
+            return
+        operands = [_rows_of(out), np.arange(labels.size), _places(labels), _ones(labels, out)]
+        if self._check.reports(operands):
+            self._op.write(out, labels)  # raises the error
+        copy_of(out.dtype.name, out.shape)([np.zeros((), out.dtype)], outputs)
+        self._set(operands, [])
+
+    def native(self, inputs: Arrays, outputs: Arrays) -> FastCallSeries | None:
+        """For contiguous operands."""
+        labels, (out,) = inputs[0], outputs
+        if not (out.size and labels.flags.c_contiguous and out.flags.c_contiguous):
+            return None
+        rows, numbers = Viewed(len(inputs), _rows_of), np.arange(labels.size)
+        operands = rows, numbers, Viewed(0, _places), _ones(labels, out)
+        zeros = Part(copy_of(out.dtype.name, out.shape), (np.zeros((), out.dtype),), (len(inputs),))
+        parts = [Part(self._check, operands, ()), zeros, Part(self._set, operands, ())]
+        return SeriesLaunch(parts).native(inputs, outputs)
+
+
+def _rows_of(out: Array) -> Array:
+    """A contiguous array as a matrix."""
+    return out.reshape(-1, out.shape[-1])
+
+
+def _ones(labels: Array, out: Array) -> Array:
+    """A one for each label."""
+    return np.broadcast_to(np.ones((), out.dtype), labels.size)
+
+
+def _places(labels: Array) -> Array:
+    """Contiguous labels as a vector of unsigned numbers, of which negative ones are the largest."""
+    return labels.reshape(-1).view(f"u{labels.itemsize}")
 
 
 def _change_block(get: AdvancedSubtensor, what: str, arrays: Arrays, _: Arrays) -> StridedBlock:
@@ -179,5 +270,5 @@ def _change_block(get: AdvancedSubtensor, what: str, arrays: Arrays, _: Arrays) 
 KERNELS: tuple[Row, ...] = (
     ((AdvancedIncSubtensor,), (ScatterKernel(), InPlaceKernel())),
     ((ScatterReduce,), (ScatterKernel(),)),
-    ((OneHot,), (OneHotKernel(),)),
+    ((OneHot,), (OneHotKernel(True), OneHotKernel(False))),
 )
