@@ -42,7 +42,7 @@ from benchmarks.gpu.device import commit
 from tests.cpu import older_processor
 
 __all__ = [
-    "F", "Nest", "T", "drawn", "jax", "jnp", "LazyModule", "main", "nn", "pytensor",
+    "AVX2", "F", "Nest", "T", "drawn", "jax", "jnp", "LazyModule", "main", "nn", "pytensor",
     "rows_of", "symdnn", "torch",
 ]  # fmt: skip
 
@@ -87,7 +87,7 @@ _TITLES = {
     "pytensor": "PyTensor", "compiled": "torch.compile",
 }  # fmt: skip
 #: By which the libraries use no AVX-512.
-_AVX2 = {
+AVX2 = {
     "ATEN_CPU_CAPABILITY": "avx2", "MKL_ENABLE_INSTRUCTIONS": "AVX2", "ONEDNN_MAX_CPU_ISA": "AVX2",
     "XLA_FLAGS": "--xla_cpu_max_isa=AVX2", "OPENBLAS_CORETYPE": "Haswell",
     "NPY_DISABLE_CPU_FEATURES": "X86_V4 AVX512_ICL AVX512_SPR",
@@ -260,7 +260,7 @@ class _Side:
         self._process = subprocess.Popen(
             [*command, "--threads", str(args.threads)], stdin=subprocess.PIPE,
             stdout=subprocess.PIPE, text=True, cwd=ROOT,
-            env=environment(args.threads, **(_AVX2 if args.avx2 else {}), **more),
+            env=environment(args.threads, **(AVX2 if args.avx2 else {}), **more),
             preexec_fn=lambda: os.sched_setaffinity(0, cores),
         )  # fmt: skip
 

@@ -61,6 +61,12 @@ def time_limit(seconds: float, error: Exception) -> Iterator[None]:
             signal.setitimer(signal.ITIMER_REAL, rest, _AGAIN_S)
 
 
+def wide(value: Any) -> np.ndarray:
+    """In float64 or complex128."""
+    array = np.asarray(value)
+    return array.astype("complex128" if array.dtype.kind == "c" else "float64")
+
+
 class Device:
     """The GPU, or the CPU to check the programs."""
 
@@ -88,8 +94,8 @@ class Device:
         return np.array(value)
 
     def get(self, value: Any) -> np.ndarray:
-        """A result on the host, in float64."""
-        return self.host(value).astype(np.float64)
+        """A result on the host, in float64 or complex128."""
+        return wide(self.host(value))
 
     def copy(self, target: Any, source: Any, nbytes: int) -> None:
         """Enqueue a copy between arrays of the GPU."""

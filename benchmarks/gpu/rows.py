@@ -27,11 +27,11 @@ import numpy as np
 
 from benchmarks.cpu import nest
 from benchmarks.cpu.nest import Nest
-from benchmarks.gpu.device import Device, commit, set_flags, time_limit
+from benchmarks.gpu.device import Device, commit, set_flags, time_limit, wide
 
-__all__ = ["Ready", "Run", "arguments", "main", "measure", "on_cpu", "short_first"]
+__all__ = ["Peer", "Ready", "Run", "arguments", "main", "measure", "on_cpu", "short_first"]
 
-_TITLES = {"torch": "PyTorch", "compiled": "torch.compile", "jax": "JAX"}
+_TITLES = {"torch": "PyTorch", "compiled": "torch.compile", "jax": "JAX", "numpy": "NumPy"}
 #: How far numbers may be from those in float64, as a part of the largest; a GPU has TF32.
 _FAR = {True: 2e-2, False: 1e-3}
 _LEFT_OUT = 0.03
@@ -183,7 +183,7 @@ class Run:
     first_s: float = _FIRST_S
     #: Whether rows are measured that no peer runs.
     alone: bool = True
-    peers: dict[str, _Peer] = field(default_factory=dict)
+    peers: dict[str, Peer] = field(default_factory=dict)
     found: dict[tuple[str, Any], Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -278,14 +278,14 @@ class Run:
     def _wanted(self, row: Nest, arrays: list[Any]) -> list[Any] | None:
         """The numbers in float64, of a peer."""
         floats = ("bfloat16", "float16", "float32")
-        wide = [a.astype("float64") if a.dtype.name in floats else a for a in arrays]
+        given = [a.astype("float64") if a.dtype.name in floats else a for a in arrays]
         for name, peer in self.peers.items():
             f = getattr(row, name)
             if name == "compiled" or f is None:
                 continue
             try:
                 with _within(self.first_s):
-                    return [peer.host(v) for v in _as_list(peer.once(f, wide))]
+                    return [peer.host(v) for v in _as_list(peer.once(f, given))]
             except Exception as error:
                 print(f"{row.name}: {name} in float64: {_short(error)}")
         return None
@@ -328,7 +328,7 @@ def _distance(own: np.ndarray, true: np.ndarray, rounds: bool) -> Any:
     )
 
 
-class _Peer:
+class Peer:
     """A peer: how to call a function, and how to copy a result to the host."""
 
     version = ""
@@ -351,7 +351,7 @@ class _Peer:
         raise NotImplementedError
 
 
-class _Torch(_Peer):
+class _Torch(Peer):
     def __init__(self, on_gpu: bool) -> None:
         import torch
         import torch._dynamo  # takes long
@@ -389,10 +389,10 @@ class _Torch(_Peer):
     def host(self, value: Any) -> np.ndarray:
         found = value.detach().cpu()
         found = found.float() if found.dtype == self.torch.bfloat16 else found
-        return np.asarray(found.numpy(), np.float64)
+        return wide(found.numpy())
 
 
-class _Jax(_Peer):
+class _Jax(Peer):
     def __init__(self, on_gpu: bool) -> None:
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
         import jax
@@ -426,7 +426,7 @@ class _Jax(_Peer):
             return self.jax.jit(f)(*arrays)
 
     def host(self, value: Any) -> np.ndarray:
-        return np.asarray(value, np.float64)
+        return wide(value)
 
 
 class _Symdnn:

@@ -17,7 +17,7 @@ from symdnn.graph.evaluate import evaluate
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable
 
-__all__ = ["NotThere", "Operands", "Program", "build", "operands", "outputs"]
+__all__ = ["NotThere", "Operands", "Program", "build", "operands", "outputs", "seen"]
 
 #: Longest time that a reference may take to check a result, in seconds.
 _REFERENCE_SECONDS = 2.0
@@ -73,8 +73,8 @@ class Operands:
 
     record: list[Any]
     arrays: list[Any]
-    #: For each of the record's, whether its transpose is passed.
-    turned: list[bool]
+    #: For each of the record's, which view of what is passed it is (:func:`seen`).
+    views: list[str]
     inputs: list[Variable]
     variables: list[Variable]
 
@@ -82,9 +82,9 @@ class Operands:
 def operands(row: Row) -> Operands:
     """The row's arrays and variables; raises :class:`NotThere`."""
     grown = _grown(row, [_of_dtype(a, row.dtype) for a in drawn(row.case)])
-    turned = [_turned(row, a) for a in grown]
+    views = [_view(row, a) for a in grown]
     inputs, variables = _inputs(row, grown)
-    passed = [np.ascontiguousarray(a.T) if t else a for a, t in zip(grown, turned)]
+    passed = [_behind(a, how) for a, how in zip(grown, views)]
     if row.direction == "gradient":
         results = outputs(row, variables)
         dys = [o.type(f"dy{i}") for i, o in enumerate(results)]
@@ -92,7 +92,7 @@ def operands(row: Row) -> Operands:
         rng = np.random.default_rng(1)
         passed += [_drawn_like(rng, dy, s) for dy, s in zip(dys, shapes, strict=True)]
         inputs, variables = [*inputs, *dys], [*variables, *dys]
-    return Operands(grown, passed, turned, inputs, variables)
+    return Operands(grown, passed, views, inputs, variables)
 
 
 def build(row: Row) -> Program:
@@ -111,14 +111,33 @@ def build(row: Row) -> Program:
     return Program(f, given.arrays, wanted, time.perf_counter() - began, outs, values)
 
 
+def seen(x: Any, how: str) -> Any:
+    """An operand of a program, of what is passed: its transpose, or every second column."""
+    if how == "transposed":
+        return x.permute(*reversed(range(x.ndim))) if hasattr(x, "permute") else x.T
+    return x[..., ::2] if how == "strided" else x
+
+
+def _behind(array: Any, how: str) -> Any:
+    """The array of which an operand is such a view."""
+    if how == "transposed":
+        return np.ascontiguousarray(array.T)
+    return np.repeat(array, 2, -1) if how == "strided" else array
+
+
+def _view(row: Row, array: Any) -> str:
+    least = {"transposed": 2, "strided": 1}.get(row.order)
+    return row.order if least and array.ndim >= least else ""
+
+
 def _of_dtype(array: Any, dtype: str) -> Any:
+    """Drawn numbers in another dtype: whole ones of ten times the size, signs, or those numbers."""
     if array.dtype.kind != "f" or dtype == "as drawn":
         return array
-    return array.astype(TensorType(dtype).numpy)
-
-
-def _turned(row: Row, array: Any) -> bool:
-    return row.order == "transposed" and array.ndim > 1
+    wanted = TensorType(dtype).numpy
+    if wanted.kind in "iu":
+        array = np.clip(np.rint(array * 10), *(0, 255) if wanted.kind == "u" else (-127, 127))
+    return (array > 0) if wanted.kind == "b" else array.astype(wanted)
 
 
 def _inputs(row: Row, arrays: list[Any]) -> tuple[list[Variable], list[Variable]]:
@@ -131,10 +150,12 @@ def _inputs(row: Row, arrays: list[Any]) -> tuple[list[Variable], list[Variable]
         shape = tuple(1 if n == 1 else None for n in array.shape)
         if static is not None:
             shape = tuple(n if s is not None else None for s, n in zip(static, array.shape))
-        turned = _turned(row, array)
-        x = TensorType(array.dtype.name, shape[::-1] if turned else shape)(f"x{i}")
+        how = _view(row, array)
+        if how == "strided":
+            shape = *shape[:-1], shape[-1] and 2 * shape[-1]
+        x = TensorType(array.dtype.name, shape[::-1] if how == "transposed" else shape)(f"x{i}")
         inputs.append(x)
-        variables.append(x.dimshuffle(*reversed(range(array.ndim))) if turned else x)
+        variables.append(seen(x, how))
     return inputs, variables
 
 

@@ -45,6 +45,10 @@ ORDERS = ("contiguous", "transposed")
 SIZES = {"small": 1 << 10, "middle": 1 << 16, "large": 1 << 22, "huge": 1 << 26}
 _DRAWN_SIZES = ("small", "middle", "large")
 DIRECTIONS = ("forward", "gradient")
+#: What only :mod:`benchmarks.ops.peers` has: records of floats with other numbers, and every second
+#: column of an array.
+OTHER_DTYPES = ("float16", "complex64", "int32", "int64", "uint8", "bool")
+OTHER_ORDERS = ("strided",)
 
 
 @dataclass(frozen=True)
@@ -83,12 +87,14 @@ def _is_a_users(case: OpCase) -> bool:
     return not any(m.startswith(LOWERED) for m in modules)
 
 
-def _rows_of(case: OpCase) -> Iterator[Row]:
+def _rows_of(case: OpCase, others: bool = False) -> Iterator[Row]:
     floats = any(_draws_floats(case))
-    dtypes = DTYPES if floats else ("as drawn",)
+    dtypes = (DTYPES + OTHER_DTYPES * others) if floats else ("as drawn",)
     directions = DIRECTIONS if case.grad and floats else DIRECTIONS[:1]
-    for choice in itertools.product(dtypes, ORDERS, _DRAWN_SIZES, directions):
-        yield Row(case, *choice)
+    orders = ORDERS + OTHER_ORDERS * others
+    for choice in itertools.product(dtypes, orders, _DRAWN_SIZES, directions):
+        if choice[0] not in OTHER_DTYPES[1:] or choice[3] == "forward":
+            yield Row(case, *choice)
 
 
 def _draws_floats(case: OpCase) -> Iterator[bool]:
@@ -113,12 +119,17 @@ def rotated_rows(seed: int, count: int) -> list[Row]:
     return _in_turn([r for r in all_rows() if r.id not in fixed], seed, count)
 
 
-def large_rows(seed: int, count: int, dtypes: Sequence[str] = ("float32",)) -> list[Row]:
-    """``count`` rows of large sizes with a formula, in these dtypes or as a record has them."""
-    wanted = [row for row in all_rows() if row.size == "large" and row.case.expected is not None]
-    floats = [r for r in wanted if r.dtype in (*dtypes, "as drawn") and not r.case.stateful]
-    floats = [r for r in floats if not any(m.startswith(_LONG) for m in _modules(r))]
-    return _in_turn(floats, seed, count)
+def large_rows(
+    seed: int, count: int, dtypes: Sequence[str] = ("float32",),
+    orders: Sequence[str] = ORDERS, size: str = "large",
+) -> list[Row]:  # fmt: skip
+    """``count`` rows of one size with a formula, in these dtypes or as a record has them."""
+    cases = [c for c in op_table.load() if _is_a_users(c) and c.expected and not c.stateful]
+    rows = [r for c in cases for r in _rows_of(c, others=True)]
+    wanted = [r for r in rows if r.size == size and r.dtype in (*dtypes, "as drawn")]
+    wanted = [r for r in wanted if r.order in orders]
+    found = [r for r in wanted if not any(m.startswith(_LONG) for m in _modules(r))]
+    return _in_turn(found, seed, count)
 
 
 def huge_rows(seed: int, count: int) -> list[Row]:

@@ -13,7 +13,7 @@ from benchmarks.gpu import rows
 from benchmarks.transforms import loops, vmap
 
 
-class _Numpy(rows._Peer):
+class _Numpy(rows.Peer):
     """NumPy as a peer."""
 
     version = np.__version__

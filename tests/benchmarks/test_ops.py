@@ -9,7 +9,9 @@ import pytest
 import symdnn
 from benchmarks.ops import in_turn, peers, report
 from benchmarks.ops.program import NotThere, build
+from benchmarks.ops.retold import retold
 from benchmarks.ops.rows import FIXED_COUNT, all_rows, fixed_rows, rotated_rows, row_named
+from benchmarks.ops.sides import nest_row
 from benchmarks.ops.timing import Timer
 
 
@@ -59,9 +61,9 @@ def test_a_formula_is_told_in_another_library():
     def helper(x):
         return np.exp(x)
 
-    told = peers.retold(lambda x: np.sum(helper(x), axis=0), {"numpy": other})
+    told = retold(lambda x: np.sum(helper(x), axis=0), {"numpy": other})
     assert told(1.0) == ("sum", ("exp", 1.0))
-    assert peers.retold(np.exp, {"numpy": other}) is other.exp
+    assert retold(np.exp, {"numpy": other}) is other.exp
     np.testing.assert_equal(helper(0.0), 1.0)  # the function itself is as it was
 
 
@@ -69,7 +71,7 @@ def test_rows_beside_peers_have_the_programs_of_their_records():
     rows = {r.direction: r for r in all_rows() if r.id.startswith("exp/float32/transposed/small")}
     assert len(rows) == 2
     for direction, row in rows.items():
-        made = peers.nest_row(row)
+        made = nest_row(row)
         arrays = [make() for make in made.arrays]
         xs = [symdnn.tensor.TensorType("float32", a.shape)() for a in arrays]
         found = symdnn.function(xs, made.symdnn(*xs))(*arrays)
