@@ -15,6 +15,7 @@ import argparse
 import contextlib
 import functools
 import json
+import os
 import re
 import sys
 import time
@@ -39,10 +40,12 @@ __all__ = ["main", "nest_row", "report", "retold"]
 
 #: Seconds that a row may take: its arrays, its numbers in float64, what is compiled.
 _ROW_S = 20.0
-#: Seconds of a peer's first call, and of one with small arrays.
-_FIRST_S, _SMALL_S = 6.0, 1.0
+#: Seconds of a peer's first call, and of one with arrays of middle size.
+_FIRST_S, _SMALL_S = 6.0, 0.5
 #: Seconds of a call that is timed once.
 _LONG_CALL_S = 0.1
+#: About how many numbers of a result are compared.
+_LOOKED_AT = 1 << 17
 #: Seconds of a side's calls that are timed, and of those before.
 _TIMED_S, _WARM_S = 0.03, 0.01
 
@@ -88,24 +91,38 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
 # -- one process ----------------------------------------------------------------------------------
 
 
+def _mixed(rows: list[Row], others: list[Row]) -> list[Row]:
+    """All rows, the others at equal distances."""
+    places = [(i / len(some), r) for some in (rows, others) for i, r in enumerate(some)]
+    return [r for _, r in sorted(places, key=lambda place: place[0])]
+
+
 class _Worker:
     """Prepares each nth row, and measures these in its turn."""
 
     def __init__(self, given: argparse.Namespace) -> None:
         self.given, on_gpu = given, given.device == "cuda"
         set_flags(on_gpu)
+        if on_gpu:  # the host's work is compiling and tracing, of as many processes as it has cores
+            os.environ.setdefault("OMP_NUM_THREADS", "1")
+        self.begin = time.perf_counter()
         self.run_of = gpu_rows.Run(
-            Device(on_gpu), True, 0.0, waits=False, first_s=_FIRST_S, alone=False
-        )
+            Device(on_gpu), True, 0.0, waits=False, first_s=_FIRST_S, alone=False,
+            looked_at=_LOOKED_AT,
+        )  # fmt: skip
         self.device = self.run_of.device
 
     def run(self) -> None:
         """Do the work."""
         given, (k, n, until) = self.given, map(float, self.given.worker.split("/"))
-        rows = [*huge_rows(given.seed, given.huge)]
-        rows += large_rows(given.seed, given.count, given.dtypes.split(","))
+        rows = _mixed(
+            large_rows(given.seed, given.count, given.dtypes.split(",")),
+            huge_rows(given.seed, given.huge),
+        )
         rows = [r for r in rows if re.search(given.only, r.id)][int(k) :: int(n)]
-        in_turn.work(rows, self.prepared, self.measured, until - time.time())
+        started, left = time.perf_counter() - self.begin, until - time.time()
+        print(f"process {k:.0f}: {started:.0f} s to start, {left:.0f} s for {len(rows)} rows")
+        in_turn.work(rows, self.prepared, self.measured, left)
 
     def prepared(self, row: Row, seconds: float) -> tuple[Row, Any, str]:
         """The row, its calls, and why there are none."""
@@ -113,7 +130,10 @@ class _Worker:
         limit = min(seconds, _ROW_S)
         try:
             with time_limit(limit, NotThere(f"it takes longer than {limit:.0f} s")):
-                return row, self.run_of.prepared(nest_row(row, sided=True)), ""
+                ready = self.run_of.prepared(nest_row(row, sided=True))
+                self.run_of.found.clear()
+                ready.row = replace(ready.row, arrays=())  # the host has enough of them
+                return row, ready, ""
         except NotThere as reason:
             return row, None, str(reason).splitlines()[0][:90]
         except Exception as error:
@@ -205,12 +225,12 @@ def _ratio(value: float) -> str:
 def nest_row(row: Row, sided: bool = False) -> Nest:
     """The row for :mod:`benchmarks.cpu.nest`; raises :class:`NotThere` where there is none.
 
-    With ``sided`` there is none that no peer runs. That is tried with small arrays.
+    With ``sided`` there is none that no peer runs. That is tried with smaller arrays.
     """
     sides = _sides(row) if sided else {"torch", "jax"}
     if not sides:
         raise NotThere("no peer runs it")
-    given = operands(row)
+    given = operands(row, functools.partial(_shapes, row))
     wrt = _floats(given.record)
     arrays = tuple((lambda a=a: a) for a in given.arrays)
     count, turned = len(given.record), given.turned
@@ -237,8 +257,11 @@ def _floats(arrays: Iterable[Any]) -> list[int]:
 
 
 def _sides(row: Row) -> set[str]:
-    """Which peers run the row's formula: JAX traces it, PyTorch runs it, in float64."""
-    given = operands(replace(row, size="small"))
+    """Which peers run the row's formula: JAX traces it, PyTorch runs it, in float64.
+
+    A formula with a loop for each number takes too long for both.
+    """
+    given = operands(replace(row, size="middle"))
     wide = [a.astype("float64") if i in _floats(given.arrays) else a
             for i, a in enumerate(given.arrays)]  # fmt: skip
     wrt, found = _floats(given.record), set()
@@ -255,6 +278,19 @@ def _sides(row: Row) -> set[str]:
             run(*map(torch.from_numpy, wide))
             found.add("torch")
     return found
+
+
+def _shapes(row: Row, arrays: list[Any]) -> list[tuple[int, ...]] | None:
+    """Of the results that have gradients, by tracing JAX's formula; None where it has none."""
+    forward = _jax(replace(row, direction="forward"), [False] * len(arrays), [])
+    if forward is None:
+        return None
+    import jax
+
+    with contextlib.suppress(Exception), time_limit(_SMALL_S, TimeoutError()):
+        found = _listed(jax.eval_shape(forward, *arrays))
+        return [y.shape for y in found if y.dtype.kind in "fV"]
+    return None
 
 
 def _jax(row: Row, turned: list[bool], wrt: list[int]) -> Callable[..., Any] | None:
