@@ -20,6 +20,7 @@ import statistics
 import sys
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,8 @@ _ROW_S = 20.0
 _FIRST_S = 6.0
 #: Seconds of a call that is timed once.
 _LONG_CALL_S = 0.1
+#: About how many numbers of a result are compared.
+_LOOKED_AT = 1 << 17
 #: Seconds of a side's calls that are timed, and of those before.
 _TIMED_S, _WARM_S = 0.03, 0.01
 #: Rounds on a CPU.
@@ -108,33 +111,46 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
 # -- one process ----------------------------------------------------------------------------------
 
 
+def _mixed(rows: list[Row], others: list[Row]) -> list[Row]:
+    """All rows, the others at equal distances."""
+    places = [(i / len(some), r) for some in (rows, others) for i, r in enumerate(some)]
+    return [r for _, r in sorted(places, key=lambda place: place[0])]
+
+
 class _Worker:
     """Prepares each nth row, and measures these in its turn."""
 
     def __init__(self, given: argparse.Namespace) -> None:
         self.given, on_gpu = given, given.device == "cuda"
         set_flags(on_gpu)
+        if on_gpu:  # the host's work is compiling and tracing, of as many processes as it has cores
+            os.environ.setdefault("OMP_NUM_THREADS", "1")
+        self.begin = time.perf_counter()
         self.run_of = gpu_rows.Run(
-            Device(on_gpu), True, 0.0, waits=False, first_s=_FIRST_S, alone=False
-        )
+            Device(on_gpu), True, 0.0, waits=False, first_s=_FIRST_S, alone=False,
+            looked_at=_LOOKED_AT,
+        )  # fmt: skip
         self.device = self.run_of.device
+        self.tried = "middle" if on_gpu else "small"
         if not on_gpu:
             self.run_of.peers["numpy"] = _NumPy()
 
     def run(self) -> None:
         """Do the work."""
         given, (k, n, until) = self.given, map(float, self.given.worker.split("/"))
-        rows = [*huge_rows(given.seed, given.huge)]
         asked = given.dtypes.split(","), given.orders.split(","), given.size
-        rows += large_rows(given.seed, given.count, *asked)
+        rows = _mixed(
+            large_rows(given.seed, given.count, *asked), huge_rows(given.seed, given.huge)
+        )
         rows = [r for r in rows if re.search(given.only, r.id)][int(k) :: int(n)]
+        started, left = time.perf_counter() - self.begin, until - time.time()
+        print(f"process {k:.0f}: {started:.0f} s to start, {left:.0f} s for {len(rows)} rows")
         if n > 1:
-            in_turn.work(rows, self.prepared, self.measured, until - time.time())
+            in_turn.work(rows, self.prepared, self.measured, left)
             return
         in_turn.work(
-            rows, lambda *given: self.measured(self.prepared(*given)), lambda record: record,
-            until - time.time(),
-        )  # fmt: skip
+            rows, lambda *given: self.measured(self.prepared(*given)), lambda record: record, left
+        )
 
     def prepared(self, row: Row, seconds: float) -> tuple[Row, Any, str]:
         """The row, its calls, and why there are none."""
@@ -142,7 +158,10 @@ class _Worker:
         limit = min(seconds, _ROW_S)
         try:
             with time_limit(limit, NotThere(f"it takes longer than {limit:.0f} s")):
-                return row, self.run_of.prepared(nest_row(row, sided=True)), ""
+                ready = self.run_of.prepared(nest_row(row, self.tried))
+                self.run_of.found.clear()
+                ready.row = replace(ready.row, arrays=())  # the host has enough of them
+                return row, ready, ""
         except NotThere as reason:
             return row, None, str(reason).splitlines()[0][:90]
         except Exception as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +25,9 @@ _REFERENCE_SECONDS = 2.0
 
 #: The most elements of all results, as a multiple of the row's size.
 _RESULT_RATIO = 4.0
+
+#: So many numbers are drawn, and then repeated.
+_MOST_DRAWN = 1 << 20
 
 #: A result may be wrong by this many times the error of the reference in the row's own dtype.
 _NOISE_RATIO = 8.0
@@ -79,8 +83,12 @@ class Operands:
     variables: list[Variable]
 
 
-def operands(row: Row) -> Operands:
-    """The row's arrays and variables; raises :class:`NotThere`."""
+def operands(row: Row, shapes_of: Callable[[list[Any]], Any] = lambda arrays: None) -> Operands:
+    """The row's arrays and variables; raises :class:`NotThere`.
+
+    ``shapes_of`` the record's operands may know the shapes of the results, or give None: then the
+    references compute the results.
+    """
     grown = _grown(row, [_of_dtype(a, row.dtype) for a in drawn(row.case)])
     views = [_view(row, a) for a in grown]
     inputs, variables = _inputs(row, grown)
@@ -88,7 +96,9 @@ def operands(row: Row) -> Operands:
     if row.direction == "gradient":
         results = outputs(row, variables)
         dys = [o.type(f"dy{i}") for i, o in enumerate(results)]
-        shapes = [v.shape for v in evaluate(results, dict(zip(variables, grown)))]
+        shapes = shapes_of(grown)
+        if shapes is None or len(shapes) != len(dys):
+            shapes = [v.shape for v in evaluate(results, dict(zip(variables, grown)))]
         rng = np.random.default_rng(1)
         passed += [_drawn_like(rng, dy, s) for dy, s in zip(dys, shapes, strict=True)]
         inputs, variables = [*inputs, *dys], [*variables, *dys]
@@ -182,7 +192,8 @@ def _gradients(
 
 
 def _drawn_like(rng: np.random.Generator, dy: Variable, shape: tuple[int, ...]) -> Any:
-    return np.asarray(rng.standard_normal(shape)).astype(dy.type.numpy)
+    drawn_ones = rng.standard_normal(min(math.prod(shape), _MOST_DRAWN))
+    return np.resize(drawn_ones.astype(dy.type.numpy), shape)
 
 
 # -- sizes ----------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ into an array, or has a size that depends on values) leaves the row without that
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from types import SimpleNamespace
@@ -26,20 +27,21 @@ from symdnn.graph.evaluate import evaluate
 
 __all__ = ["nest_row", "sides"]
 
-#: Seconds of a peer's call with small arrays.
-_SMALL_S = 3.0
+#: Seconds of a peer's call by the size of the arrays. A loop for each number takes too long there,
+#: which arrays of middle size show.
+_CALL_S = {"small": 3.0, "middle": 0.5}
 
 
-def nest_row(row: Row, sided: bool = False) -> Nest:
+def nest_row(row: Row, tried: str = "") -> Nest:
     """The row for :mod:`benchmarks.cpu.nest`; raises :class:`NotThere` where there is none.
 
-    With ``sided`` there is none that no peer runs. That is tried with small arrays.
+    With ``tried`` there is none that no peer runs with arrays of that size.
     """
-    given = operands(row)
-    wrt = _floats(given.record)
-    made = {n: f(row, given.views, wrt) for n, f in _PROGRAMS.items()}
-    if sided and not (made := {n: f for n, f in made.items() if n in sides(row)}):
+    if tried and not (found := sides(row, tried)):
         raise NotThere("no peer runs it")
+    given = operands(row, functools.partial(_shapes, row))
+    wrt = _floats(given.record)
+    made = {n: f(row, given.views, wrt) for n, f in _PROGRAMS.items() if not tried or n in found}
     arrays = tuple((lambda a=a: a) for a in given.arrays)
     count, views = len(given.record), given.views
 
@@ -60,22 +62,35 @@ def _floats(arrays: Iterable[Any]) -> list[int]:
     return [i for i, a in enumerate(arrays) if a.dtype.kind in "fV"]
 
 
-def sides(row: Row) -> set[str]:
-    """Which peers run the row's formula on small arrays, with floats in float64.
+def sides(row: Row, size: str = "small") -> set[str]:
+    """Which peers run the row's formula on arrays of that size, with floats in float64.
 
     Of other dtypes, whose promotion differs, results must be those of symdnn's references.
     """
-    given = operands(replace(row, size="small"))
+    given = operands(replace(row, size=size))
     wide = [a.astype("float64") if i in _floats(given.arrays) else a
             for i, a in enumerate(given.arrays)]  # fmt: skip
     wanted = _references(row, given) if row.dtype in OTHER_DTYPES[1:] else None
     found = set[str]()
     for name, make in _PROGRAMS.items():
         program = make(row, given.views, _floats(given.record))
-        with contextlib.suppress(Exception), time_limit(_SMALL_S, TimeoutError()):
+        with contextlib.suppress(Exception), time_limit(_CALL_S[size], TimeoutError()):
             if program and _agrees(_RUNS[name](program, wide, wanted is not None), wanted):
                 found.add(name)
     return found
+
+
+def _shapes(row: Row, arrays: list[Any]) -> list[tuple[int, ...]] | None:
+    """Of the results that have gradients, by tracing JAX's formula; None where it has none."""
+    forward = _jax(replace(row, direction="forward"), [""] * len(arrays), [])
+    if forward is None:
+        return None
+    import jax
+
+    with contextlib.suppress(Exception), time_limit(_CALL_S["middle"], TimeoutError()):
+        found = _listed(jax.eval_shape(forward, *arrays))
+        return [y.shape for y in found if y.dtype.kind in "fV"]
+    return None
 
 
 def _references(row: Row, given: Operands) -> list[Any]:
