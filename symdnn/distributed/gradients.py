@@ -10,7 +10,7 @@ are computed.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -281,7 +281,8 @@ def data_parallel(updates: Any, **options: Any) -> list[tuple[Shared, Variable]]
     averages = options_.averaged(grads, [taken[g] for g in grads])  # type: ignore[misc]
     changed = substituted(news, dict(zip(grads, averages)))
     others = [i for i, (pair, new) in enumerate(zip(pairs, changed)) if pair[1] is new]
-    local = [i for i in others if _depends_on_data(*pairs[i])]
+    equal = {old for old, _ in pairs}
+    local = [i for i in others if _depends_on_data(*pairs[i], equal)]
     changed = list(changed)
     for i, mean in zip(local, mean_statistics([changed[i] for i in local], options_)):
         changed[i] = mean
@@ -307,10 +308,11 @@ def _first_found(news: Iterable[Variable], wanted: Any) -> list[Variable]:
     return list(found)
 
 
-def _depends_on_data(old: Shared, new: Variable) -> bool:
-    """Whether a new value that has no gradient in it depends on a rank's data."""
-    leaves = [v for v in ancestors([new]) if v.owner is None]
-    if all(isinstance(v, Constant) or v is old for v in leaves):
+def _depends_on_data(old: Shared, new: Variable, equal: Set[Variable]) -> bool:
+    """Whether a new value that has no gradient in it may depend on a rank's data; integers that
+    follow from variables that are ``equal`` on all ranks do not."""
+    leaves = {v for v in ancestors([new]) if v.owner is None and not isinstance(v, Constant)}
+    if leaves <= {old} or (not new.type.is_float and leaves <= equal):
         return False
     if not new.type.is_float:
         raise InputError(

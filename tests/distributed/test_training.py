@@ -34,6 +34,8 @@ QUICK = (
     "check_sharded_parameters_are_trained_saved_and_resumed",
     "check_ranks_change_their_sizes_at_different_times", "check_embeddings_by_rows_and_as_a_whole",
     "check_ranks_with_different_numbers_of_rows_average_the_whole",
+    "check_optimisers_that_are_joined_have_their_states",
+    "check_integers_that_follow_from_updated_variables_need_no_average",
 )  # fmt: skip
 
 

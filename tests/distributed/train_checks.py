@@ -9,11 +9,13 @@ import os
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import symdnn
 import symdnn.distributed as dist
 import symdnn.tensor as T
 from symdnn import nn
+from symdnn.errors import InputError
 from symdnn.ops.random.random_stream import RandomStream
 from symdnn.world import process
 
@@ -165,6 +167,20 @@ def check_bare_updates():
                             updates=dist.data_parallel(updates))  # fmt: skip
     losses = [float(train(X[:40][r::n], TARGET[:40][r::n])) for _ in range(5)]
     return {"losses": losses, "w": w.get_value().tolist(), "seen": float(seen.get_value())}
+
+
+def check_integers_that_follow_from_updated_variables_need_no_average():
+    """Those that follow from samples have none."""
+    x, w = T.matrix("x"), symdnn.shared(np.ones((6, 2), "float32"), name="w")
+    a, b = (symdnn.shared(np.int64(1), name=name) for name in "ab")
+    step = (w, w - np.float32(0.1) * symdnn.grad(T.sqr(T.dot(x, w)).mean(), w))
+    train = symdnn.function([x], [], updates=dist.data_parallel([step, (a, b), (b, a + b)]))
+    for _ in range(5):
+        train(X[:8][dist.rank() :: dist.size()])
+    if dist.size() > 1:
+        with pytest.raises(InputError, match="the update of a depends on a rank's data"):
+            dist.data_parallel([step, (a, b + x.shape[0])])
+    return {"a": int(a.get_value()), "b": int(b.get_value()), "w": w.get_value().tolist()}
 
 
 def check_ranks_change_their_sizes_at_different_times():
@@ -351,6 +367,27 @@ def check_a_sharded_state_is_resumed_whole_and_in_parts():
     parts = trained(network(), epochs=4, folder=own, **options)
     np.testing.assert_allclose(parts["loss"], whole["loss"], rtol=1e-4)
     return parts
+
+
+def check_optimisers_that_are_joined_have_their_states():
+    """Two that share out theirs, and one that does not."""
+    found, n, r = {}, dist.size(), dist.rank()
+    for shard in (None, "optimizer", "parameters"):
+        x, t = T.matrix("x"), T.ivector("t")
+        updates, nets = None, [network(), network(), network()]
+        for i, net in enumerate(nets):
+            loss = nn.CrossEntropyCriterion()(net(x * (i + 1)), t)
+            parallel = dist.DataParallel(shard=shard if i else None, bucket_bytes=64)
+            own = nn.optim.adam(loss, net, 0.01, distributed=parallel, name=f"net{i}")
+            updates = own if updates is None else updates + own
+        train = symdnn.function([x, t], [], updates=updates)
+        train(X[:8][r::n], TARGET[:8][r::n])
+        state = updates.state_dict()
+        train(X[:8][r::n], TARGET[:8][r::n])
+        after = updates.load_state_dict(state).state_dict()
+        assert all(np.array_equal(after[name], state[name]) for name in state)
+        found[str(shard)] = {name: state[name].tolist() for name in sorted(state)}
+    return found
 
 
 def check_the_state_of_a_rank_is_its_part():

@@ -59,14 +59,14 @@ class Updates(list[tuple[Shared, Variable]]):
         pairs: Iterable[tuple[Shared, Variable]] = (),
         state: Mapping[str, Shared] | None = None,
         unused: Iterable[Shared] = (),
-        parts: Parts | None = None,
+        parts: Iterable[Parts] = (),
     ) -> None:
         super().__init__(pairs)
         self.state: dict[str, Shared] = dict(state or {})
         #: The parameters that the loss does not depend on, which are not updated.
         self.unused: frozenset[Shared] = frozenset(unused)
-        #: How the state is shared out over ranks; None: it is whole.
-        self.parts = parts
+        #: How the optimisers' states are shared out over ranks; those without are whole.
+        self.parts: tuple[Parts, ...] = tuple(parts)
 
     def __add__(self, other: Iterable[Any]) -> Updates:  # type: ignore[override]
         more: Mapping[str, Shared] = getattr(other, "state", {})
@@ -75,7 +75,7 @@ class Updates(list[tuple[Shared, Variable]]):
                 f"Updates: {', '.join(twice)} in both; give the optimisers different name="
             )
         unused = self.unused | getattr(other, "unused", frozenset())
-        parts = self.parts or getattr(other, "parts", None)
+        parts = (*self.parts, *getattr(other, "parts", ()))
         return Updates([*self, *other], {**self.state, **more}, unused, parts)
 
     def state_dict(self) -> dict[str, Array]:
@@ -84,9 +84,12 @@ class Updates(list[tuple[Shared, Variable]]):
         A state that is sharded over ranks is gathered: all ranks call this, and the result can be
         loaded on any number of ranks.
         """
-        if self.parts is not None:
-            return self.parts.gathered(self.state)
-        return {name: np.array(v.get_value()) for name, v in self.state.items()}
+        shared_out = {name for parts in self.parts for name in parts.names(self.state)}
+        whole = {n: v for n, v in self.state.items() if n not in shared_out}
+        found = {name: np.array(v.get_value()) for name, v in whole.items()}
+        for parts in self.parts:
+            found |= parts.gathered(self.state)
+        return found
 
     def load_state_dict(self, values: Mapping[str, Any]) -> Updates:
         """Set the values of :meth:`state_dict`: all, or none if one does not fit.
@@ -94,8 +97,8 @@ class Updates(list[tuple[Shared, Variable]]):
         Raises :class:`~symdnn.errors.InputError` for entries that are missing, unknown or of
         another shape.
         """
-        if self.parts is not None:
-            values = self.parts.own_values(values, self.state)
+        for parts in self.parts:
+            values = parts.own_values(values, self.state)
         set_values("Updates.load_state_dict", self.state, values)
         return self
 
@@ -281,13 +284,13 @@ def build(
     if parallel is not None and parallel.ranks.size > 1:
         broadcast_values([p.variable for p in named] + [v for v, _ in statistics], parallel.group)
         pairs += agreement(parallel.ranks)
-    unused = {p.variable for p in named} - used
+    unused, given = {p.variable for p in named} - used, [] if parts is None else [parts]
     scale = common.get("loss_scale")
     if scale is None:
-        return Updates(pairs, run.kept, unused, parts)
+        return Updates(pairs, run.kept, unused, given)
     agreed = None if parts is None else parts.everywhere
     scaled = scale.updates(pairs, raw, agreed)
-    return Updates(scaled, run.kept | scale.state, unused, parts)
+    return Updates(scaled, run.kept | scale.state, unused, given)
 
 
 def _check(name: str, options: Mapping[str, Any], common: Common) -> None:

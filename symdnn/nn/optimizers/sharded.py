@@ -155,11 +155,16 @@ class Parts:
 
     # -- files -------------------------------------------------------------------------------
 
+    def names(self, state: Mapping[str, Shared]) -> list[str]:
+        """The names of states of which a rank has a part."""
+        return [n for n in state if self._part_of(n) is not None]
+
     def gathered(self, state: Mapping[str, Shared]) -> dict[str, Array]:
-        """The state by the names and shapes that it has without parts; all ranks call this."""
-        mine = {n: v for n, v in state.items() if self._part_of(n) is not None}
-        values = function([], [all_gather(v, group=self.group) for v in mine.values()])()
-        found = {n: np.array(v.get_value()) for n, v in state.items() if n not in mine}
+        """The states of parts by the names and shapes that they have without parts; all ranks call
+        this."""
+        mine = self.names(state)
+        values = function([], [all_gather(state[n], group=self.group) for n in mine])()
+        found: dict[str, Array] = {}
         for name, value in zip(mine, values, strict=True):
             part, word = self._named(name)
             at = 0
@@ -173,11 +178,10 @@ class Parts:
     def own_values(
         self, values: Mapping[str, Any], state: Mapping[str, Shared]
     ) -> dict[str, Array]:
-        """This rank's part of values that :meth:`gathered` returned, on any number of ranks."""
+        """``values`` with this rank's parts of those that :meth:`gathered` returned, on any number
+        of ranks."""
         left, found = dict(values), {}
-        for name in state:
-            if self._part_of(name) is None:
-                continue
+        for name in self.names(state):
             part, word = self._named(name)
             pieces = []
             for p in part.joined:

@@ -233,7 +233,7 @@ class Run:
         there = resume and path is not None and path.exists()
         if self.ranks is not None:
             variables = self.variables()
-            if self.updates.parts is not None:  # each rank has its own
+            if self.updates.parts:  # each rank has its own
                 del variables["optimiser"]
             self.ranks.begin(variables, self.data)
             there = self.ranks.check_checkpoint(there)
@@ -286,10 +286,10 @@ class Run:
         """Go on from the checkpoint."""
         assert self.settings.checkpoint is not None, "fit asks before"
         variables = self.variables()
-        if self.updates.parts is not None:
+        if self.updates.parts:
             del variables["optimiser"]
         found, others = checkpoint.load(self.settings.checkpoint, variables)
-        if self.updates.parts is not None:
+        if self.updates.parts:
             self.updates.load_state_dict(others["optimiser"])
         self.epoch, self.batch, self.step = found["epoch"], found["batch"], found["step"]
         if self.ranks is not None:
@@ -309,7 +309,7 @@ class Run:
 
     def _optimiser_state(self) -> Mapping[str, Any]:
         """The optimiser's state for a file; all ranks call this."""
-        return self.updates.state if self.updates.parts is None else self.updates.state_dict()
+        return self.updates.state_dict() if self.updates.parts else self.updates.state
 
     def variables(self) -> dict[str, Mapping[str, Any]]:
         """All variables of the training, by group and name."""
