@@ -18,13 +18,15 @@ __all__ = ["kept_term"]
 _MIN_COST_TO_KEEP = 8
 
 
-def kept_term(op: FusedRows, work: str) -> tuple[int, int, ScalarProgram] | None:
+def kept_term(
+    op: FusedRows, work: str, apart: bool = False
+) -> tuple[int, int, ScalarProgram] | None:
     """(stage, term, ``after`` with this term as a further input), where that saves work.
 
-    The term is kept in the first result, which may be where the first operand was.
+    The term is kept in the first result, which may be where the first operand was; or ``apart``.
     """
     after, values, known = op.after, len(op.before.outputs), 0
-    if op.sums is not None or after.output_dtypes[:1] != (work,):
+    if op.sums is not None or not (apart or after.output_dtypes[:1] == (work,)):
         return None
     for s, stage in enumerate(op.stages):
         for t in range(len(stage.terms.outputs)):
@@ -35,7 +37,7 @@ def kept_term(op: FusedRows, work: str) -> tuple[int, int, ScalarProgram] | None
             results = b.inline(after, given)
             found = _with_input(b, term.number, [v.number for v in results], work)
             saved = b.program(results).cost - found.cost >= _MIN_COST_TO_KEEP
-            if saved and not _reads_first(op, found):
+            if saved and (apart or not _reads_first(op, found)):
                 return s, t, found
         known += len(stage.rows.outputs)
     return None

@@ -13,7 +13,8 @@ from symdnn.cpu.ir.math_ir import definitions
 from symdnn.cpu.ir.pack_ir import pack_function
 from symdnn.cpu.ir.scalar_ir import STORED, VALUES
 from symdnn.cpu.ir.turn_ir import turn_function
-from symdnn.cpu.nest.nest_pieces_ir import NestPieces, bits_of, metadata_of
+from symdnn.cpu.nest.bundles_ir import BundlePieces
+from symdnn.cpu.nest.nest_pieces_ir import bits_of, metadata_of
 from symdnn.cpu.nest.schedule import PACKED_PART, Schedule
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.nest.nest import Fold
@@ -60,7 +61,7 @@ def nest_ir(fold: Fold, schedule: Schedule) -> str:
     )
 
 
-class _NestBuilder(NestPieces):
+class _NestBuilder(BundlePieces):
     """Builds the functions of a nest."""
 
     # -- the function of tasks --------------------------------------------------------------------
@@ -85,7 +86,7 @@ class _NestBuilder(NestPieces):
         self.tasks(entry, "task")
         {
             "columns": self._columns, "lanes": self._lanes, "lines": self._lines,
-            "rows": self._rows_of_task,
+            "rows": self._rows_of_task, "bundles": self.bundle,
         }[self.schedule.shape]()  # fmt: skip
 
     def _band(self, group: str) -> tuple[str, str, str]:

@@ -49,16 +49,22 @@ def _adds_wide(fold: Fold, schedule: Schedule) -> bool:
     by 1, which have the same roundings: on Zen 4 they take 0.6 of the time. Beside other operations
     it is no gain.
     """
-    wide = all(m.name == "sum" and m.state == ("float64",) for m in fold.monoids)
-    alone = not fold.program.body and {*fold.program.inputs} == {"float32"}
-    return wide and alone and schedule.long
+    return all(m.name == "sum" for m in fold.monoids) and _only_widens(fold) and schedule.long
+
+
+def _only_widens(fold: Fold) -> bool:
+    """Whether float32 numbers are folded in float64 as they are."""
+    wide = all(m.state == ("float64",) for m in fold.monoids)
+    return wide and not fold.program.body and {*fold.program.inputs} == {"float32"}
 
 
 def metadata_of(fold: Fold, schedule: Schedule) -> list[str]:
     """As of all loops; where conversions of halves of vectors are faster, those are preferred."""
-    if not (_adds_wide(fold, schedule) and jit.halves_vectors()):
+    halves = _adds_wide(fold, schedule) or (schedule.shape == "bundles" and _only_widens(fold))
+    if not (halves and jit.halves_vectors()):
         return METADATA
-    return [line.replace('width"="512"', 'width"="256"') for line in METADATA]
+    narrow = 'width"="256" "min-legal-vector-width"="0"'
+    return [line.replace('width"="512"', narrow) for line in METADATA]
 
 
 class NestPieces(LoopBuilder):

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from symdnn.cpu.ir.loops_ir import LoopOperand
 from symdnn.ops.lowered.fused_rows import FusedRows
 
-__all__ = ["BAND_LANES", "FLAG", "TURNED_LANES", "RowPlan", "row_words"]
+__all__ = ["BAND_LANES", "FLAG", "LINE", "TURNED_LANES", "RowPlan", "row_words"]
 
 #: Rows of a band, so that with some elements of each it stays in the first cache.
 BAND_LANES = 256
 #: Rows of a band whose operands are turned: some tiles of up to 64 numbers of each.
 TURNED_LANES = 64
+#: Elements of a row whose terms are kept in a line on the stack, which stays in the first cache.
+LINE = 1 << 13
 #: Index of the word that is set if a label is out of range.
 FLAG = 3
 
@@ -28,7 +30,8 @@ class RowPlan:
     ``x1`` is taken from the result. ``work`` is the dtype of row values, ``adds`` that of
     sums, ``kept_as`` that of row values which are kept. ``kept`` and ``along`` are numbers of axes:
     of rows (without the lanes), and of those folded around the innermost one. Of bands, ``turned``
-    are the operands whose rows are contiguous.
+    are the operands whose rows are contiguous. Rows whose terms are kept ``apart`` have a line for
+    them, of up to :data:`LINE` elements.
     """
 
     op: FusedRows
@@ -43,6 +46,7 @@ class RowPlan:
     label: str = ""
     kept_as: str = ""
     turned: tuple[str, ...] = ()
+    apart: bool = False
 
     @property
     def lanes(self) -> int:

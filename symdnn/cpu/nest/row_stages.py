@@ -11,7 +11,7 @@ import numpy as np
 
 from symdnn.cpu.elementwise.copies import CopyingLaunch
 from symdnn.cpu.ir.loops_ir import LoopOperand, inner
-from symdnn.cpu.nest.row_plan import FLAG, TURNED_LANES, RowPlan, row_words
+from symdnn.cpu.nest.row_plan import FLAG, LINE, TURNED_LANES, RowPlan, row_words
 from symdnn.cpu.nest.row_stages_ir import row_stages_ir
 from symdnn.cpu.threads import threads
 from symdnn.graph.type import numpy_dtype
@@ -111,6 +111,7 @@ def _planned(
     plan = RowPlan(
         op, tuple(reads[name] for name in sorted(reads)), tuple(name for name, *_ in operands),
         work, adds, len(outer), len(along) - 1, bands, length, label, kept_as, tuple(turned),
+        not bands and prod(along) <= LINE and op.after.output_dtypes[:1] != (work,),
     )  # fmt: skip
     words: dict[str, Any] = {
         "one": 1,

@@ -29,7 +29,7 @@ from symdnn.cpu.ir.program_ir import LoopBuilder
 from symdnn.cpu.ir.scalar_ir import VALUES, store_as
 from symdnn.cpu.ir.turn_ir import TURN_BLOCK, turn_function
 from symdnn.cpu.nest.kept_terms import kept_term
-from symdnn.cpu.nest.row_plan import FLAG, TURNED_LANES, RowPlan, row_words
+from symdnn.cpu.nest.row_plan import FLAG, LINE, TURNED_LANES, RowPlan, row_words
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.core.scalar import Builder
 
@@ -77,8 +77,10 @@ class _RowStages(LoopBuilder):
     def __init__(self, plan: RowPlan) -> None:
         super().__init__()
         self.plan, self.op = plan, plan.op
-        self.kept = kept_term(plan.op, plan.work)
+        self.kept = kept_term(plan.op, plan.work, plan.apart)
         self._arrays: list[str] = []
+        if self.kept and plan.apart:
+            self._arrays.append(f"%terms = alloca [{LINE} x {VALUES[plan.work]}], align 64")
 
     def entry(self) -> list[str]:
         """Lines that load all words, and the addresses of operands."""
@@ -303,7 +305,8 @@ class _RowStages(LoopBuilder):
         def body(at: dict[str, str], j: str, own: list[str]) -> list[str]:
             terms = self.program(stage.terms, self._given(at, rows, j))
             if self.kept and self.kept[0] == s:
-                self.put(*store_as(self.plan.work, terms[self.kept[1]], at["y0"], ACCESS))
+                place = self._kept_place(at, j)
+                self.put(*store_as(self.plan.work, terms[self.kept[1]], place, ACCESS))
             before = [self._held(v, j, d) for v, d in zip(arrays, dtypes)] or own
             after = [self._folded(k, v, t) for k, v, t in zip(kinds, before, terms, strict=True)]
             self._hold_all(arrays, after, j, dtypes)
@@ -346,6 +349,10 @@ class _RowStages(LoopBuilder):
         self.declared.add(f"declare {t} {function}({t}, {t})")
         return self.new(f"call nsz {t} {function}({t} {state}, {t} {term})")
 
+    def _kept_place(self, at: dict[str, str], j: str) -> str:
+        """Where the term of an element is kept."""
+        return self._slot("%terms", j, self.plan.work) if self.plan.apart else at["y0"]
+
     def _after(self, rows: Sequence[str]) -> None:
         """Append the loop over elements that stores results, and adds over rows."""
         op, after = self.op, self.kept[2] if self.kept else self.op.after
@@ -354,7 +361,7 @@ class _RowStages(LoopBuilder):
             given = self._given(at, rows, j)
             sums = self.program(op.sums, given) if op.sums is not None else []
             if self.kept:
-                given.append(self.value(self.plan.work, at["y0"], ACCESS))
+                given.append(self.value(self.plan.work, self._kept_place(at, j), ACCESS))
             for i, v in enumerate(self.program(after, given)):
                 self.put(*store_as(after.output_dtypes[i], v, at[f"y{i}"], ACCESS))
             for i, v in enumerate(sums):

@@ -1,6 +1,6 @@
 """How a nest runs on a CPU: what are lanes of vectors, tasks of threads, and chunks of a fold.
 
-Four shapes of loops:
+Five shapes of loops:
 
 - ``columns``: the lanes are neighbours along a kept axis. A task is a band of them, whose states
   are in memory, in the first cache; it goes along the folded axes, the last of which is the one of
@@ -11,6 +11,8 @@ Four shapes of loops:
 - ``rows``: a part of a row after the other, in registers. LLVM makes the vectors, since it may
   reorder the sums, products or extremes of a part: those of floats are in float64. Where an
   extreme is, is looked for in a part that has a better one than all before.
+- ``bundles``: :data:`BUNDLE` rows at a time, of each of which some neighbours are lanes, in
+  registers. For sums and products of rows, also of few columns beside each other.
 - ``lanes``: the lanes are neighbours along the last folded axis; each folds every so many-th
   element, and in the end they meet in pairs. For reductions. Few columns ``beside`` each other
   that are one run of memory with the rows are such a line: each has its lanes.
@@ -30,10 +32,13 @@ from math import prod
 from symdnn.cpu.ir.loops_ir import LoopOperand, inner
 from symdnn.cpu.ir.pack_ir import is_packed
 from symdnn.cpu.ir.turn_ir import TURN_BLOCK
+from symdnn.cpu.ir.vector_printer_ir import has_vectors
 from symdnn.ops.nest.nest import Access, Nest
 
-__all__ = ["PACKED", "PACKED_PART", "SOUGHT", "Schedule", "scheduled", "word_names"]
+__all__ = ["BUNDLE", "PACKED", "PACKED_PART", "SOUGHT", "Schedule", "scheduled", "word_names"]
 
+#: Rows of a bundle.
+BUNDLE = 4
 #: The beginning of the kinds of operands that are packed; their steps follow.
 PACKED = "packed "
 
@@ -48,6 +53,12 @@ _MAX_BESIDE, _LANES_BESIDE, _MIN_BESIDE = 48, 256, 1024
 _SIMPLE_LANES, _MIN_SIMPLE = 32, 256
 #: Lines that are run together, since each addition waits for the one before.
 _LINES = 4
+#: Monoids whose rows are bundled.
+_BUNDLED = frozenset({"sum", "prod"})
+#: Lanes of a row of a bundle, and how many columns may be beside each other in it. A row has at
+#: most so many elements in all; one of up to twice so many is added in one part.
+_LANES_OF_BUNDLE, _BESIDE_IN_BUNDLE = 8, (1, 2, 4)
+_MAX_IN_BUNDLE, _PART_OF_BUNDLE = 1 << 15, 1 << 10
 #: Columns that fill a vector; short folded axes, along which lanes are not worth it; columns beside
 #: a short axis that are worth turning.
 _MIN_COLUMNS, _SHORT_AXIS, _MIN_TURNED = 4, 128, 16
@@ -167,7 +178,7 @@ def scheduled(nest: Nest, threads: int) -> tuple[Schedule, dict[str, int]]:
     """The schedule of a merged nest, and the words that do not depend on addresses."""
     apart = [a.steps[nest.kept[-1]] for a in nest.writes]
     nest, beside = _with_columns(nest)
-    axes = _Axes("lanes", nest.along[-1], nest.along[-1]) if beside > 1 else _axes(nest)
+    axes = _axes(nest) if beside == 1 else _axes_of_columns(nest, beside)
     axes = replace(axes, tiles=not nest.fold.scan)
     shape, length = axes.shape, nest.sizes[axes.row]
     kept = [d for d in nest.kept if d != axes.lane]
@@ -190,13 +201,13 @@ def scheduled(nest: Nest, threads: int) -> tuple[Schedule, dict[str, int]]:
         long=shape != "rows" or length >= _MIN_LONG,
     )  # fmt: skip
     columns = nest.sizes[axes.lane] if shape == "columns" else outer
-    band = lanes
+    band = BUNDLE if shape == "bundles" else lanes
     if shape == "columns" and not tiles and not meet:
         band = _band(outer * columns, threads)
-    bands = -(-columns // band) if shape in ("columns", "lines") else 1
+    bands = -(-columns // band) if shape in ("columns", "lines", "bundles") else 1
     parts_of_row = -(-length // seg)
     parts = prod(nest.sizes[d] for d in along) * parts_of_row
-    groups = bands if shape == "lines" else outer * bands
+    groups = bands if shape in ("lines", "bundles") else outer * bands
     chunks, chunk = _chunks(nest, axes, outer, lanes if tiles else _MAX_BAND, parts)
     between = prod(nest.sizes[d] for d in along if d > axes.row) if meet else 1
     if between > 1:
@@ -239,9 +250,7 @@ def _with_columns(nest: Nest) -> tuple[Nest, int]:
     count, length = nest.sizes[column], nest.sizes[row]
     ordered = nest.fold.scan or any(m.ordered for m in nest.fold.monoids)
     dense = all(a.steps[row] == count * a.steps[column] for a in nest.reads)
-    least = _MIN_SIMPLE if _few_lanes(nest, count) else _MIN_BESIDE
-    few = 1 < count <= _MAX_BESIDE and count * length >= least
-    if ordered or not few or not dense:
+    if ordered or not 1 < count <= _MAX_BESIDE or not dense:
         return nest, 1
 
     def flat(a: Access, read: bool) -> Access:
@@ -252,7 +261,28 @@ def _with_columns(nest: Nest) -> tuple[Nest, int]:
     sizes = list(nest.sizes)
     sizes[row], sizes[column] = count * length, 1
     reads, writes = (tuple(flat(a, a in nest.reads) for a in g) for g in (nest.reads, nest.writes))
-    return replace(nest, sizes=tuple(sizes), reads=reads, writes=writes), count
+    found = replace(nest, sizes=tuple(sizes), reads=reads, writes=writes)
+    least = _MIN_SIMPLE if _few_lanes(nest, count) else _MIN_BESIDE
+    fits = count * length >= least or _in_bundles(found, count)
+    return (found, count) if fits else (nest, 1)
+
+
+def _axes_of_columns(nest: Nest, beside: int) -> _Axes:
+    """The shape of lines that have ``beside`` columns."""
+    shape = "bundles" if _in_bundles(nest, beside) else "lanes"
+    return _Axes(shape, nest.along[-1], nest.along[-1])
+
+
+def _in_bundles(nest: Nest, beside: int) -> bool:
+    """Whether rows, or lines of so many columns, are summed some together."""
+    row, rows = nest.along[-1], prod(nest.sizes[d] for d in nest.kept)
+    dense = all(a.steps[row] in (0, a.itemsize) for a in nest.reads)
+    fits = nest.sizes[row] >= _LANES_OF_BUNDLE and rows >= BUNDLE and beside in _BESIDE_IN_BUNDLE
+    few = prod(nest.sizes[d] for d in nest.along) <= _MAX_IN_BUNDLE
+    monoids = nest.fold.monoids
+    known = not nest.fold.scan and all(m.name in _BUNDLED and not m.few for m in monoids)
+    programs = (nest.fold.program, *(m.leave for m in monoids))
+    return fits and few and dense and known and all(map(has_vectors, programs))
 
 
 def _few_lanes(nest: Nest, beside: int) -> bool:
@@ -265,6 +295,9 @@ def _extent(
 ) -> tuple[int, int, int]:
     """(lanes, rows of a tile, elements of a part)"""
     length = nest.sizes[axes.row]
+    if axes.shape == "bundles":
+        whole = length <= 2 * _PART_OF_BUNDLE
+        return _LANES_OF_BUNDLE, 0, length if whole else _PART_OF_BUNDLE
     if beside > 1:
         lanes = beside << (_LANES_BESIDE // beside).bit_length() - 1
         if _few_lanes(nest, beside):
@@ -360,6 +393,8 @@ def _axes(nest: Nest) -> _Axes:
     def crossed(d: int) -> bool:
         return nest.sizes[d] >= _MIN_COLUMNS and dense(d, row) and dense(row, d)
 
+    if _in_bundles(nest, 1):
+        return _Axes("bundles", row, row)
     ordered = any(m.ordered for m in nest.fold.monoids)
     simple = _simple(nest)
     packed = [a for a in nest.reads if a.steps[row] == a.itemsize]
@@ -394,7 +429,7 @@ def _axes(nest: Nest) -> _Axes:
 
 def _chunks(nest: Nest, axes: _Axes, outer: int, band: int, parts: int) -> tuple[int, int]:
     """(the number of chunks of each fold, parts of a chunk): not by the number of threads."""
-    if nest.fold.scan or axes.shape == "lines":
+    if nest.fold.scan or axes.shape in ("lines", "bundles"):
         return 1, parts
     groups = outer
     if axes.shape == "columns":

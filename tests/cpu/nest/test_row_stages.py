@@ -1,10 +1,13 @@
 """Stages of rows: stored values, strides of rows, against the op's reference."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from symdnn.config import config
 from symdnn.cpu.nest.kept_terms import kept_term
+from symdnn.cpu.nest.row_plan import LINE
 from symdnn.cpu.nest.row_stages import RowLaunch, _planned, lies_in_bands
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.lowered.fused_rows import FusedRows, Stage, program, softmax_rows
@@ -27,6 +30,7 @@ def test_near_misses_keep_nothing():
     assert kept_term(softmax_rows(LogSoftmax(1), "float32"), "float32") is None  # no exp behind
     narrow = softmax_rows(Softmax(1), "float16")
     assert kept_term(narrow, "float32") is None  # it would be rounded
+    assert kept_term(narrow, "float32", True)[:2] == (1, 0)  # not beside the result
     w = "float64"
     powers = program((w,), lambda x: x.call("exp"))
     stage = Stage(powers, program((w, w), lambda s, n: s))
@@ -111,3 +115,28 @@ def test_softmax_of_turned_rows(rng, shape, dtype):
     bound = {"float64": 1e-14, "float32": 1e-6, "float16": 1e-3, "bfloat16": 1e-2}[dtype]
     a, b = found[0].astype("float64"), wanted.astype("float64")
     np.testing.assert_allclose(a, b, rtol=bound, atol=1e-7)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize(
+    "shape", [(3, 7), (5, 300), (9, 130), (2, LINE), (2, LINE + 1), (4, 9, 33)]
+)
+def test_exponentials_of_narrow_rows_are_kept_apart(rng, dtype, shape):
+    """In float32: the bits are those of exponentials that are computed twice."""
+    axes = tuple(range(1, len(shape)))
+    op = softmax_rows(Softmax(1), dtype)
+    op = replace(op, axes=axes)
+    x = (rng.normal(size=shape) * 5).astype(numpy_dtype(dtype))
+    x[0, 1], x[-1, :1] = np.inf, -np.inf
+    operands = [("x0", dtype, shape), ("y0", dtype, shape)]
+    assert _planned(op, shape, operands, "float32", "float64")[0].apart == (x[0].size <= LINE)
+    (found,) = _drawn(op, [x], "float32", "float64", 2, "x0 y0")
+    with np.errstate(all="ignore"):
+        e = np.exp(x.astype("float64") - x.max(axes, keepdims=True).astype("float64"))
+        wanted = (e / e.sum(axes, keepdims=True)).astype("float32")
+    step = 2**-10 if dtype == "float16" else 2**-7
+    np.testing.assert_allclose(found.astype("float32"), wanted, rtol=step, atol=2**-24)
+    with pytest.MonkeyPatch.context() as m:
+        m.setattr("symdnn.cpu.nest.row_stages.LINE", 0)
+        (twice,) = _drawn(op, [x], "float32", "float64", 1, "x0 y0")
+    np.testing.assert_array_equal(found.view("int16"), twice.view("int16"))

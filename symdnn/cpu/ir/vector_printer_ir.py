@@ -1,0 +1,69 @@
+"""Scalar programs as LLVM IR of vectors, for loops whose lanes LLVM is not to choose.
+
+Only programs of operations that processors have for vectors are printed so: no functions of a
+library, no divisions of integers, no numbers of 16 bits that are floats.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from symdnn.cpu.ir.narrow_ir import NARROW
+from symdnn.cpu.ir.scalar_ir import VALUES, Printer
+from symdnn.graph.type import TensorType
+from symdnn.ops.core.scalar import ScalarProgram
+
+__all__ = ["VectorPrinter", "has_vectors"]
+
+_OPERATIONS = frozenset(
+    {"const", "cast", "select", "add", "sub", "mul", "div", "neg", "abs", "max", "min", "sqrt"}
+    | {"lt", "le", "eq", "ne", "and", "or", "xor", "not", "isnan", "isinf", "isfinite"}
+)
+_TYPE = re.compile(r"\b(float|double|i\d+)\b")
+#: A constant operand, and its type where that is in front of it.
+_CONSTANT = re.compile(r"(?:\b(float|double|i\d+) |(?<=, ))(0x[0-9A-F]{16}|-?[\d.]+|true|false)\b")
+
+
+def has_vectors(program: ScalarProgram) -> bool:
+    """Whether a program can be printed so."""
+    dtypes = {*program.inputs, *(step.dtype for step in program.body)}
+    if not dtypes <= VALUES.keys() - NARROW or not program.names <= _OPERATIONS:
+        return False
+    real = {d for d in dtypes if TensorType(d).is_float}
+    # A float that becomes an integer, and a division by one, take more than an instruction.
+    kinds = {step.name: {s.dtype for s in program.body if s.name == step.name}
+             for step in program.body}  # fmt: skip
+    whole = kinds.get("cast", set()) - real - {"bool"}
+    return not (real and whole) and kinds.get("div", real) <= real
+
+
+class VectorPrinter(Printer):
+    """Prints a program that :func:`has_vectors`, on vectors of ``lanes`` numbers."""
+
+    def __init__(self, program: ScalarProgram, prefix: str, lanes: int) -> None:
+        super().__init__(program, prefix)
+        self._lanes = lanes
+
+    def _new(self, text: str) -> str:
+        """Append an instruction, with vectors for its types and its constants."""
+        kind = _TYPE.search(text)
+        assert kind is not None, f"an instruction without a type: {text}"
+        found, at = [], 0
+        for constant in _CONSTANT.finditer(text):
+            own, value = constant[1] or kind[1], constant[2]
+            vector = f"<{', '.join([f'{own} {value}'] * self._lanes)}>"
+            head = f"<{self._lanes} x {own}> " if constant[1] else ""
+            found += [self._widened_types(text[at : constant.start()]), head, vector]
+            at = constant.end()
+        return super()._new("".join([*found, self._widened_types(text[at:])]))
+
+    def _widened_types(self, text: str) -> str:
+        return _TYPE.sub(rf"<{self._lanes} x \1>", text)
+
+    def _intrinsic(self, name: str, t: str, args: Sequence[str], flags: str = "") -> str:
+        suffix, vector = {"float": "f32", "double": "f64"}[t], f"<{self._lanes} x {t}>"
+        function = f"@llvm.{name}.v{self._lanes}{suffix}"
+        self.declared.add(f"declare {vector} {function}({', '.join([vector] * len(args))})")
+        given = ", ".join(f"{t} {a}" for a in args)
+        return self._new(f"call {flags}{t} {function}({given})")
