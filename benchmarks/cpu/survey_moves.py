@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from itertools import permutations
 from math import prod
 
-from benchmarks.cpu.family_rows import SAME, Texts, each, made
+from benchmarks.cpu.family_rows import SAME, each, made
 from benchmarks.cpu.nest import Nest, main
 
 #: Rows and columns by the name of a size.
