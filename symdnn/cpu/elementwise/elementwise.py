@@ -29,7 +29,11 @@ from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.graph.typing import Arrays
 from symdnn.graph.values.strides import merged
 from symdnn.ops.core.scalar import ScalarProgram, identity_program
-from symdnn.ops.elementwise.complex_meaning import complex_meaning, part_dtypes
+from symdnn.ops.elementwise.complex_meaning import (
+    complex_copy,
+    complex_meaning,
+    part_dtypes,
+)
 from symdnn.ops.elementwise.complexes import Real
 from symdnn.ops.elementwise.scalar_meaning import meaning
 from symdnn.ops.elemwise import Elemwise
@@ -148,6 +152,10 @@ def _block(
 
     The innermost axis is the one along which the first result is dense.
     """
+    copied = not program.body and [a.dtype for a in (*inputs, *outputs)] == [np.complex64] * 2
+    if copied and program == complex_copy("complex64"):
+        program = identity_program("float64")  # both parts at once: as many bytes
+        inputs, outputs = ([a.view("float64") for a in own] for own in (inputs, outputs))
     order = sorted(range(len(shape)), key=lambda d: -abs(outputs[0].strides[d]))
     read = [np.broadcast_to(a, shape).transpose(order) for a in inputs]
     arrays = [*read, *(y.transpose(order) for y in outputs)]
@@ -170,8 +178,8 @@ def _block(
         return StridedBlock(run, values, [names.index(n) for n, _ in plan.named])
     reads, writes = tuple(operands[: len(read)]), tuple(operands[len(read) :])
     rows = prod(sizes[:-1])
-    copied = not program.body and {o.inner for o in operands} == {"dense"} and rows > 1
-    if copied and sizes[-1] * arrays[0].itemsize <= _MAX_COPIED_BYTES:
+    dense = not program.body and {o.inner for o in operands} == {"dense"} and rows > 1
+    if dense and sizes[-1] * arrays[0].itemsize <= _MAX_COPIED_BYTES:
         constant = (*_constant(sizes, rows)[:-1], sizes[-1])
     else:
         constant = _constant(sizes, rows)

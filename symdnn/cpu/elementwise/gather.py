@@ -36,6 +36,8 @@ _COPIED_PER_THREAD, _ELEMENTS_PER_THREAD = 1 << 15, 1 << 13
 _MAX_CONSTANT_BYTES = 512
 #: The most rows for which indices are looked at once.
 _MAX_ROWS_OF_TASK = 32
+#: Rows of up to so many elements that are gathered one by one have a constant length.
+_MAX_LANES = 32
 _ALL = (None, None, None)
 
 
@@ -94,7 +96,9 @@ def indexed_block(
     if plan.copies_rows and row_bytes <= _MAX_CONSTANT_BYTES:
         plan = replace(plan, row_bytes=row_bytes)
     parts = -(-sizes[-1] // LANES_OF_TASK)
-    plan = replace(plan, one_part=parts == 1)
+    joined = _joined(plan, found[1:-1], sizes[-1])
+    lanes = sizes[-1] if joined and sizes[-1] <= _MAX_LANES else 0
+    plan = replace(plan, one_part=parts == 1, joined=joined, lanes=lanes)
     per_thread = _COPIED_PER_THREAD if plan.copies_rows else _ELEMENTS_PER_THREAD
     count, rows = threads.threads(y.size, per_thread), prod(sizes[:-1])
     each = _rows_of_task(plan, found[1:-1], rows, count)
@@ -136,10 +140,22 @@ def _rows_of_task(
     plan: GatherPlan, steps: Sequence[Sequence[int]], rows: int, threads_: int
 ) -> int:
     """Rows of a task: short ones that are copied, or those whose indices along the lanes are the
-    same, and looked at once."""
-    if not plan.row_bytes and (plan.copies_rows or any(any(own[:-1]) for own in steps if own[-1])):
+    same or joined, and looked at once."""
+    if (
+        not plan.joined
+        and not plan.row_bytes
+        and (plan.copies_rows or any(any(own[:-1]) for own in steps if own[-1]))
+    ):
         return 1
     return max(1, min(_MAX_ROWS_OF_TASK, rows // (4 * threads_)))
+
+
+def _joined(plan: GatherPlan, steps: Sequence[Sequence[int]], n: int) -> bool:
+    """Whether rows are short, and their indices along the lanes follow those of the row before."""
+    if plan.what != "gather" or plan.outer != 1 or n > LANES_OF_TASK // _MAX_ROWS_OF_TASK:
+        return False
+    varying = [(o, own) for o, own in zip(plan.index, steps, strict=True) if o.inner != "one"]
+    return bool(varying) and all(own[0] == n * own[1] for _, own in varying)
 
 
 def _steps(op: AdvancedSubtensor, x: Array, arrays: Arrays, ndim: int) -> list[tuple[int, ...]]:

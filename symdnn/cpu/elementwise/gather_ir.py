@@ -35,6 +35,7 @@ class _GatherBuilder(IndexedBuilder):
             ]
         self.begin(entry)
         part, first, count = self.part("%r")
+        count = str(plan.lanes) if plan.lanes else count
         low = self.new(f"mul i64 {part}, %each")
         rows = self.least(self.new(f"sub i64 %rows, {low}"), "%each")
         self._gather(lambda row: self.begun(row, first), low, rows, count)
@@ -44,22 +45,25 @@ class _GatherBuilder(IndexedBuilder):
     ) -> None:
         """Append code that gathers the lanes of rows from ``low``, or checks their indices.
 
-        Their indices along the lanes are the same.
+        Their indices along the lanes are the same, or joined.
         """
         plan = self.plan
         varying = [k for k, o in enumerate(plan.index) if o.inner != "one"]
 
-        def each_row(body: Callable[[dict[str, str]], None]) -> None:
+        def each_row(body: Callable[[dict[str, str], str], None]) -> None:
             def row(i: str, _: list[str]) -> list[str]:
-                body(begun(self.new(f"add i64 {low}, {i}")))
+                ahead = self.new(f"mul i64 {i}, {count}") if plan.joined else "0"
+                body(begun(self.new(f"add i64 {low}, {i}")), ahead)
                 return []
 
             self.counted(self.tag(), 0, rows, row)
 
         if plan.what == "check" or not varying:
-            each_row(lambda at: self._row_alone(at, varying, count))
+            each_row(lambda at, _: self._row_alone(at, varying, count))
             return
-        at = begun(low)
+        at, shared = begun(low), count
+        if plan.joined:
+            shared = self.new(f"mul i64 {rows}, {count}")
         # Indices that count from the end, or are wrong, are rare: without them there is less to do.
         run = _Run(self, varying[0], at, count) if self._may_run(varying) else None
 
@@ -68,12 +72,12 @@ class _GatherBuilder(IndexedBuilder):
             return [found, *(run.follow(i, sofar[1:]) if run else ())]
 
         starts = ["0", "0", count] if run else ["0"]
-        (strange, *ends) = self.counted("look", 0, count, look, starts, "i64", parallel=True)
+        (strange, *ends) = self.counted("look", 0, shared, look, starts, "i64", parallel=True)
 
         def either(plain: bool, _: str) -> None:
             if not plain:
-                self._put_right(varying, at, count)
-            each_row(lambda at: self._row(at, varying, count, plain, run, ends))
+                self._put_right(varying, at, shared)
+            each_row(lambda at, ahead: self._row(at, varying, count, plain, run, ends, ahead))
 
         self.choose("all", self.new(f"icmp eq i64 {strange}, 0"), either)
 
@@ -125,9 +129,10 @@ class _GatherBuilder(IndexedBuilder):
 
     def _row(
         self, begun: Mapping[str, str], varying: Sequence[int], count: str, plain: bool,
-        run: _Run | None, ends: Sequence[str],
+        run: _Run | None, ends: Sequence[str], ahead: str,
     ) -> None:  # fmt: skip
-        """Append code that gathers a row, by its indices or, unless ``plain``, those in buffers."""
+        """Append code that gathers a row, by its indices or, unless ``plain``, those in buffers,
+        in which so many are ahead of it."""
         base, wrong = self._start_of_row(begun)
 
         def element(i: str, _: list[str]) -> list[str]:
@@ -136,7 +141,8 @@ class _GatherBuilder(IndexedBuilder):
                 if plain:
                     number = self.loaded(k, self.lane(f"a{k}", begun[f"a{k}"], i))
                 else:
-                    place = self.new(f"getelementptr i64, ptr %right{k}, i64 {i}")
+                    at_ = self.new(f"add i64 {ahead}, {i}")
+                    place = self.new(f"getelementptr i64, ptr %right{k}, i64 {at_}")
                     number = self.new(f"load i64, ptr {place}{ACCESS}")
                 at = self.along(k, at, number)
             self._copy_element(at, self.lane("y", begun["y"], i))
@@ -161,7 +167,7 @@ class _GatherBuilder(IndexedBuilder):
         """Whether consecutive indices select neighbours, as the lanes are."""
         plan = self.plan
         alone = plan.what == "gather" and len(varying) == 1 and plan.dense.inner == "dense"
-        return alone and plan.near[varying[0]] and plan.indexed.inner == "one"
+        return alone and not plan.joined and plan.near[varying[0]] and plan.indexed.inner == "one"
 
     def _copy_run(
         self, run: _Run, base: str, to: str, ends: Sequence[str],

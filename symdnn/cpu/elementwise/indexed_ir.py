@@ -39,6 +39,8 @@ class GatherPlan:
     :mod:`~symdnn.cpu.elementwise.counts_ir`); ``check`` only looks at the indices. ``near``
     says of each index whether the next number is the next element in memory. ``row_bytes`` of short
     rows that are copied is a constant of the code, else 0. ``one_part``: lanes are not divided.
+    ``joined``: those indices of a task's rows that differ along the lanes are one run of memory.
+    ``lanes`` of short rows is a constant of the code, else 0.
     """
 
     outer: int
@@ -49,6 +51,8 @@ class GatherPlan:
     near: tuple[bool, ...] = ()
     row_bytes: int = 0
     one_part: bool = False
+    joined: bool = False
+    lanes: int = 0
 
     @property
     def named(self) -> list[tuple[str, LoopOperand]]:

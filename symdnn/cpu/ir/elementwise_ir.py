@@ -45,6 +45,8 @@ __all__ = ["SPREAD", "elementwise_ir", "words_per_operand"]
 HEAD = 3
 #: The beginning of the kinds of operands of which each number is repeated; so many times follow.
 SPREAD = "spread "
+#: Metadata of a loop over elements that is not vectorised.
+_ALONE = ["!3 = distinct !{!3, !4}", '!4 = !{!"llvm.loop.vectorize.enable", i1 false}']
 
 
 def words_per_operand(ndim: int) -> int:
@@ -67,7 +69,13 @@ def elementwise_ir(
     results = dealt([o.dtype for o in writes], printer.emit(inputs))
     named = [(f"x{i}", o) for i, o in enumerate(reads)]
     named += [(f"y{i}", o) for i, o in enumerate(writes)]
-    body = [*_loads(named[: len(reads)]), *printer.lines, *_stores(named[len(reads) :], results)]
+    if _moves_pairs(program, reads, writes):
+        body = _pair(*named)
+    else:
+        body = [*_loads(named[: len(reads)]), *printer.lines]
+        body += _stores(named[len(reads) :], results)
+    # A vector of numbers that are not neighbours takes longer to make than to store one by one.
+    alone = not program.body and "strided" in (o.inner for _, o in named)
     once = [line for name, o in named if o.inner == "one" for line in _read_once(name, o)]
     lines = [
         *sorted(printer.declared),
@@ -89,7 +97,7 @@ def elementwise_ir(
         *(
             _copy(reads[0], length)
             if _copies(program, reads, writes)
-            else _row(named, body, length)
+            else _row(named, body, length, alone)
         ),
         "row_end:",
         *_next_indices(ndim),
@@ -102,7 +110,7 @@ def elementwise_ir(
         *(
             interleaved(4 if ndim == 1 else 2)
             if program.cost >= MIN_COST_TO_INTERLEAVE
-            else METADATA
+            else [*METADATA, *_ALONE]
         ),
     ]
     return "\n".join(lines) + "\n"
@@ -126,14 +134,33 @@ def _stores(
     return found
 
 
-def _row(named: Sequence[tuple[str, LoopOperand]], body: Sequence[str], length: int) -> list[str]:
+def _moves_pairs(
+    program: ScalarProgram, reads: Sequence[LoopOperand], writes: Sequence[LoopOperand]
+) -> bool:
+    """Whether complex numbers are copied one by one."""
+    if program.body or len(reads) != 1 or len(writes) != 1 or program.outputs != (0, 1):
+        return False
+    return reads[0].dtype == writes[0].dtype == "complex128" and reads[0].inner != "one"
+
+
+def _pair(x: tuple[str, LoopOperand], y: tuple[str, LoopOperand]) -> list[str]:
+    """Lines that copy both parts of a number at once."""
+    return [
+        *address(*x), "%pair = load <2 x double>, ptr %p_x0, align 8",
+        *address(*y), "store <2 x double> %pair, ptr %p_y0, align 8",
+    ]  # fmt: skip
+
+
+def _row(
+    named: Sequence[tuple[str, LoopOperand]], body: Sequence[str], length: int, alone: bool
+) -> list[str]:
     """Lines of the loop over a row, in chunks where operands are packed."""
     buffered = _packed(named) or _spread(named)
-    return _chunks(named, body, length) if buffered else _elements(body, length)
+    return _chunks(named, body, length) if buffered else _elements(body, length, alone)
 
 
-def _elements(body: Sequence[str], length: int) -> list[str]:
-    """Lines of the loop over a row's elements, or over ``length`` of them."""
+def _elements(body: Sequence[str], length: int, alone: bool) -> list[str]:
+    """Lines of the loop over a row's elements, or over ``length`` of them; ``alone``: one by one."""
     low, high = ("0", str(length)) if length else ("%i0", "%i1")
     return [
         "br label %element",
@@ -142,7 +169,7 @@ def _elements(body: Sequence[str], length: int) -> list[str]:
         *body,
         "%i_next = add nuw nsw i64 %i, 1",
         f"%more = icmp slt i64 %i_next, {high}",
-        "br i1 %more, label %element, label %row_end, !llvm.loop !1",
+        f"br i1 %more, label %element, label %row_end, !llvm.loop {'!3' if alone else '!1'}",
     ]
 
 
@@ -234,13 +261,11 @@ def _chunks(
 def _copies(
     program: ScalarProgram, reads: Sequence[LoopOperand], writes: Sequence[LoopOperand]
 ) -> bool:
-    """Whether rows are copied as they are."""
-    return (
-        not program.body
-        and len(writes) == 1
-        and list(reads) == list(writes)
-        and reads[0].inner == "dense"
-    )
+    """Whether rows are copied as they are, or numbers of them that are packed."""
+    if program.body or len(reads) != 1 or [o.inner for o in writes] != ["dense"]:
+        return False
+    (x,), (y,) = reads, writes
+    return x.dtype == y.dtype and (x.inner == "dense" or _step(x) > 1)
 
 
 def _copy(o: LoopOperand, length: int) -> list[str]:
@@ -248,7 +273,18 @@ def _copy(o: LoopOperand, length: int) -> list[str]:
 
     Of ``length`` elements LLVM makes a few loads and stores that overlap.
     """
-    size = numpy_dtype(o.dtype).itemsize
+    size, step = int(numpy_dtype(o.dtype).itemsize), _step(o)
+    if step > 1:
+        low, high = ("0", str(length)) if length else ("%i0", "%i1")
+        return [
+            f"%first = mul i64 {low}, {step * size}",
+            f"%to_first = mul i64 {low}, {size}",
+            f"%count = sub i64 {high}, {low}",
+            "%from = getelementptr i8, ptr %base_x0, i64 %first",
+            "%to = getelementptr i8, ptr %base_y0, i64 %to_first",
+            pack_call(size, step, "%from", "%to", "%count"),
+            "br label %row_end",
+        ]
     if length:
         return [
             "call void @llvm.memmove.p0.p0.i64(ptr %base_y0, ptr %base_x0, "

@@ -299,3 +299,38 @@ def test_long_pieces_and_rolls_are_copied_in_native_steps(rng, axis):
     for _ in range(3):
         for found, expected in zip(f(x, y), wanted, strict=True):
             np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("step", [-3, -2, -1, 1, 2, 3, 4, 5])
+@pytest.mark.parametrize("dtype", [*DTYPES, "int16", "complex64", "complex128"])
+def test_parts_with_steps_are_copied(dtype, step):
+    """From such parts, into such parts, and single rows and numbers of them; the rest stays."""
+    copy = copies._CopyLaunches(True).copy
+    for shape in ((3, 1), (2, 37), (5, 700), (1, 2 * 16 + 1)):
+        x = values(dtype, *shape)
+        for part in (x[:, ::step], x[::-1, ::step], x[::2, ::step], x[:1, ::step]):
+            whole = np.zeros((part.shape[0], part.shape[1] + 2), dtype)
+            copy(part, whole[:, 1:-1])
+            np.testing.assert_array_equal(whole[:, 1:-1], part)
+            assert not whole[:, :: whole.shape[1] - 1].any()
+            spaced = np.zeros((part.shape[0], 3 * part.shape[1]), dtype)
+            copy(part, spaced[:, 1::3])
+            np.testing.assert_array_equal(spaced[:, 1::3], part)
+            assert not spaced[:, ::3].any()
+
+
+@pytest.mark.parametrize("kind", ["int64", "int32", "uint8"])
+@pytest.mark.parametrize("dtype", ["float32", "int8", "float64", "bool"])
+@pytest.mark.parametrize("lanes", [1, 3, 20, 32, 33, 64, 65])
+def test_short_rows_along_an_axis_have_their_indices_joined(rng, lanes, dtype, kind):
+    """Indices that count from the end in some rows, wrong ones, other strides, few and many rows."""
+    op = AdvancedSubtensor(("a", "a"))
+    for rows in (1, 2, 31, 100):
+        x, numbers = values(dtype, rows, 90), np.arange(rows)[:, None]
+        for low in (0, 0 if kind == "uint8" else -90):
+            at = rng.integers(low, 90, (rows, lanes)).astype(kind)
+            for index in (at, np.asfortranarray(at), np.repeat(at, 2, 1)[:, ::2]):
+                run(GatherKernel(), op, [x, numbers, index], [np.empty((rows, lanes), dtype)])
+        at[rows // 2, -1] = 90
+        with pytest.raises(IndexOutOfRange, match="90"):
+            run(GatherKernel(), op, [x, numbers, at], [np.empty((rows, lanes), dtype)])
