@@ -9,6 +9,7 @@ from symdnn.config import config
 from symdnn.graph.op import Op
 from symdnn.ops.core.scalar import Builder, Scalar, ScalarProgram, identity_program
 from symdnn.ops.elementwise import complex_formulas as formulas
+from symdnn.ops.elementwise import complex_inverses as inverses
 from symdnn.ops.elementwise import math
 from symdnn.ops.elementwise.arithmetic import (
     Abs,
@@ -17,6 +18,7 @@ from symdnn.ops.elementwise.arithmetic import (
     Inv,
     Mul,
     Neg,
+    Pow,
     Sqr,
     Sqrt,
     Sub,
@@ -121,6 +123,15 @@ _FORMULAS: dict[type[Op], Callable[..., Sequence[Scalar]]] = {
     math.Sinh: formulas.sine_h,
     math.Cosh: formulas.cosine_h,
     math.Tanh: formulas.tangent_h,
+    math.ArcSin: inverses.arc_sine,
+    math.ArcCos: inverses.arc_cosine,
+    math.ArcTan: inverses.arc_tangent,
+    math.ArcSinh: inverses.arc_sine_h,
+    math.ArcCosh: inverses.arc_cosine_h,
+    math.ArcTanh: inverses.arc_tangent_h,
+    math.Expm1: inverses.exponential_less_1,
+    math.Log1p: inverses.logarithm_of_1_more,
+    Pow: inverses.power,
     Eq: _either("eq", "and"),
     Neq: _either("ne", "or"),
     IsNan: _either("isnan", "or"),
@@ -129,4 +140,7 @@ _FORMULAS: dict[type[Op], Callable[..., Sequence[Scalar]]] = {
     Switch: _chosen,
 }
 #: Ops that lose digits in float32, or squares that overflow in it.
-_IN_FLOAT64 = frozenset({Sqrt, math.Log, math.Log2, math.Log10})
+_IN_FLOAT64 = frozenset(
+    {Sqrt, math.Log, math.Log2, math.Log10, math.Log1p, math.Expm1, Pow}
+    | {math.ArcSin, math.ArcCos, math.ArcTan, math.ArcSinh, math.ArcCosh, math.ArcTanh}
+)
