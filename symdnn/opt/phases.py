@@ -44,6 +44,7 @@ from symdnn.opt.layout import absorb_nhwc_views, layout
 from symdnn.opt.lower import (
     checked_updates,
     collectives,
+    data_sizes,
     increments,
     many_best,
     one_per_row,
@@ -106,6 +107,7 @@ RULES: tuple[Rewrite | GraphRewrite, ...] = (
     *shared_weights.RULES,
     *matrix_lowering.RULES,
     *write_out.RULES,
+    *data_sizes.RULES,
     *checked_updates.RULES,
     *increments.RULES,
     *one_per_row.RULES,

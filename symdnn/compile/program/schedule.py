@@ -73,7 +73,7 @@ class _Scheduler:
         self.order, self.previous = self._with_effects_ordered(
             [n for n in order if n not in inside]
         )
-        self.host = _host_nodes(self.order, dims) | self._host_scalars()
+        self.host = _host_nodes(self.order, dims, device_of) | self._host_scalars()
         self.host |= {n for n in self.order if _is_copy_out(n) and n.inputs[0].owner in self.host}
         self.device_stage: dict[Variable, int] = {}
         self.host_stage: dict[Variable, int] = {}
@@ -406,8 +406,10 @@ def _loop(node: Apply, device_of: DeviceOf) -> Loop:
     return Loop(node, with_carried(body, inside), device_of.captures)
 
 
-def _host_nodes(order: Sequence[Apply], dims: Sequence[Variable]) -> set[Apply]:
-    """Nodes evaluated on the host: scalar work that feeds shapes, bounds and conditions."""
+def _host_nodes(
+    order: Sequence[Apply], dims: Sequence[Variable], device_of: DeviceOf
+) -> set[Apply]:
+    """Nodes evaluated on the host: scalar work there that feeds shapes, bounds and conditions."""
     wanted: set[Variable] = set(dims)
     for n in order:
         wanted.update(n.inputs[i] for i in n.op.host_inputs)
@@ -415,7 +417,8 @@ def _host_nodes(order: Sequence[Apply], dims: Sequence[Variable]) -> set[Apply]:
             wanted.add(n.inputs[0])
     host: set[Apply] = set()
     for n in reversed(order):
-        if any(v in wanted for v in n.outputs) and _is_scalar_work(n):
+        needed = any(v in wanted for v in n.outputs)
+        if needed and _is_scalar_work(n) and device_of(n) == HOST:
             host.add(n)
             if not isinstance(n.op, ShapeI):
                 wanted.update(n.inputs)

@@ -263,12 +263,18 @@ class CudaPlan(BoundPlan):
             return "gpu.graph=off"
         if not self.spec.segment.capture:
             return "the body of a loop is enqueued step by step"
-        if not middle:
+        if not middle and not self._copies_results():
             return _NOTHING
         for node in middle:
             if self._before_graph(node) or isinstance(node.op, HostFromGpu):
                 return f"{node.op} needs the host in the middle of the segment"
         return self._host_work(middle)
+
+    def _copies_results(self) -> bool:
+        """Whether copies of inputs to results are all that the plan enqueues."""
+        outs = {v for n in self.runs for v in n.outputs}
+        copies = all(isinstance(n.op, GpuFromHost) for n in self.runs)
+        return copies and bool(outs) and outs <= set(self.memory.leaving)
 
     def loop_obstacle(self) -> str:
         """Why the loop of which this is the body can't be captured; empty if it can be."""

@@ -6,7 +6,7 @@ the host. A vector is one of them if only such work reads it as bounds, indices 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Variable
@@ -51,13 +51,15 @@ def is_scalar_work(node: Apply) -> bool:
 
 
 def scalar_work_for(
-    order: Sequence[Apply], inputs_of: Callable[[Apply], Iterable[int]]
+    order: Sequence[Apply],
+    inputs_of: Callable[[Apply], Iterable[int]],
+    without: Collection[Apply] = (),
 ) -> set[Apply]:
-    """Nodes of scalar work that feed inputs of these indices."""
+    """Nodes of scalar work that feed inputs of these indices, not by way of those ``without``."""
     needed: set[Variable] = set()
     found: set[Apply] = set()
     for n in reversed(order):
-        if any(v in needed for v in n.outputs) and is_scalar_work(n):
+        if any(v in needed for v in n.outputs) and is_scalar_work(n) and n not in without:
             found.add(n)
             needed.update(n.inputs)
         needed.update(n.inputs[i] for i in inputs_of(n))

@@ -20,6 +20,7 @@ from symdnn.graph.place import HOST, Place, check_one_gpu
 from symdnn.graph.target import Target
 from symdnn.graph.type import OpaqueType, TensorType, Type
 from symdnn.graph.variable import Apply, Constant, Shared, Variable
+from symdnn.ops.array.index import Subtensor
 from symdnn.ops.collective.base import Collective
 from symdnn.ops.core.shape import ShapeI
 from symdnn.ops.lowered.positions import (
@@ -71,10 +72,15 @@ class Places:
 
     def _place_all(self) -> None:
         """Place all nodes. Nodes that share an opaque value (a reserve) have one place."""
+        of_data: set[Apply] = set()
         while True:
             self.node = {}
             for n in self.order:
                 self.node[n] = self._place(n)
+            if found := {n for n in self.read_on_host if self._is_of_data(n)}:
+                of_data |= found
+                self.read_on_host = scalar_work_for(self.order, host_values, of_data)
+                continue
             separated = {
                 n
                 for n in self.order
@@ -110,11 +116,24 @@ class Places:
             return None
         return self.capabilities.kernel_reason(node, self.target.kind)
 
+    def _is_of_data(self, node: Apply) -> bool:
+        """Whether a number for the host comes from a vector that is long: a mask, or one that the
+        device computes. An element of it is read on the host, several ones in one copy.
+        """
+        if self.inner or isinstance(node.op, Subtensor):
+            return False
+        vectors = [v for v in node.inputs if v.type.ndim and not isinstance(v, Constant)]
+        return any(v.type.dtype == "bool" or self.home(v) == self.target.place for v in vectors)
+
     def _is_host_scalar(self, node: Apply) -> bool:
-        """Whether a node is arithmetic on scalars that are on the host."""
+        """Whether a node is arithmetic on scalars that are on the host.
+
+        Its results are numbers, or vectors of whole ones, as short as the graph says.
+        """
         small = not isinstance(node.op, Collective) and all(
             isinstance(v.type, TensorType)
             and (v.type.ndim == 0 or (v.type.ndim == 1 and v.type.is_discrete))
+            and None not in v.type.shape
             for v in node.outputs
         )
         return (

@@ -80,3 +80,21 @@ def test_repeated_results_of_their_own_share_no_memory(runtime, stay):
         assert all(end <= start for (_, end), (start, _) in pairwise(spans))
         for a, want in zip(found, [2 * given, given.sum(), 2 * given, given, given, given.sum()]):
             np.testing.assert_array_equal(np.asarray(a), want)
+
+
+def test_results_that_are_arguments_are_captured_copies(runtime):
+    """Nothing is computed, but a call enqueues copies: a graph has them as any other work."""
+    x, n = T.fvector("x"), T.lmatrix("n")
+    outs = [Out(v, borrow=True) for v in (x, n, x)]
+    f = symdnn.function([x, n], outs, mode=Mode(target="cuda:sm_90"))
+    two = [[np.arange(5, dtype="float32") + k, np.arange(6).reshape(2, 3) * k] for k in range(2)]
+    lent = [[runtime.lend(runtime.memory.upload(a, None)) for a in given] for given in two]
+    for call in range(12):
+        given = (lent if call % 3 else two)[call % 2]
+        found = f(*given)
+        runtime.memory.synchronize()
+        wanted = two[call % 2]
+        for a, want in zip(found, [wanted[0], wanted[1], wanted[0]], strict=True):
+            np.testing.assert_array_equal(a.get(), want)
+    (plan,) = f.plans()
+    assert plan.bound.capture_state.startswith("captured")

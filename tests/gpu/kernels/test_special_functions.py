@@ -135,3 +135,14 @@ def test_slopes_of_angles_are_those_of_the_reference(rng):
 def test_owens_t_in_both_parts(rng):
     h, a = rng.normal(size=(2, 500)) * np.array([[4.0], [20.0]])
     np.testing.assert_allclose(computed(OwensT(), h, a), scipy.special.owens_t(h, a), rtol=1e-12)
+
+
+@pytest.mark.parametrize(("op", "order"), [(I0e(), 0), (I1e(), 1)])
+def test_bessel_functions_of_float32_in_float32(op, order):
+    """On both sides of where the series change, and at the ends; in float32 alone."""
+    sizes = [np.linspace(0, 9, 200), np.linspace(9, 40, 200), [0, 1e-30, 1e30, np.inf, np.nan]]
+    x = np.concatenate([*sizes, -np.linspace(0.1, 30, 50)]).astype("float32")
+    wanted = scipy.special.ive(order, x.astype("float64"))
+    exact = scipy.special.i0e if order == 0 else scipy.special.i1e
+    wanted = np.where(np.isfinite(wanted), wanted, exact(x.astype("float64")))
+    np.testing.assert_allclose(computed(op, x), wanted, rtol=8 * 2.0**-24)

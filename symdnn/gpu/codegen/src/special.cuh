@@ -10,7 +10,13 @@ static __device__ double digamma(double x) {
     result = -PI / tan(PI * (x - rint(x)));  // exact, also near a pole
     x = 1 - x;
   }
-  for (; x < 12; x += 1) result -= 1 / x;
+  // The sum of 1 / x is above / below: one quotient.
+  double above = 0, below = 1;
+  for (; x < 12; x += 1) {
+    above = above * x + below;
+    below *= x;
+  }
+  result -= above / below;
   double u = 1 / (x * x);
   double tail = u * (1.0 / 12 - u * (1.0 / 120 - u * (1.0 / 252 - u * (1.0 / 240
               - u * (1.0 / 132 - u * (691.0 / 32760 - u / 12))))));
@@ -64,7 +70,12 @@ static __device__ double trigamma(double x) {
   const double pole = reflected ? PI / sin(PI * (x - rint(x))) : 0;
   if (reflected) x = 1 - x;
   double sum = 0;
-  for (; x < 12; x += 1) sum += 1 / (x * x);
+  double above = 0, below = 1;
+  for (; x < 12; x += 1) {
+    above = above * (x * x) + below;
+    below *= x * x;
+  }
+  sum += above / below;
   const double w = 1 / x, u = w * w;
   const double tail = u * (1.0 / 6 - u * (1.0 / 30 - u * (1.0 / 42 - u * (1.0 / 30
                     - u * (5.0 / 66 - u * (691.0 / 2730 - u * (7.0 / 6)))))));
@@ -156,22 +167,31 @@ static __device__ double gammaincc(double a, double x) {
 }
 
 // exp(-|x|) times the modified Bessel function of order 0 or 1: by the power series, whose terms are
-// positive (DLMF 10.25.2), below 25, and by the asymptotic one (10.40.1) above.
-static __device__ double bessel_scaled(double x, int order) {
-  const double size = fabs(x);
-  double sum = 1;
-  if (size < 25) {
-    const double square = 0.25 * size * size;
-    for (int k = 46; k > 0; k--) sum = 1 + square * sum / (k * (k + order));
-    return (order ? 0.5 * x : 1) * sum * exp(-size);
+// positive (DLMF 10.25.2), below LIMIT, and by the asymptotic one (10.40.1) above. The numbers of
+// terms are those that T's digits need; all quotients of whole numbers are constants.
+template <typename T, int ORDER, int LIMIT, int TERMS, int FAR_TERMS>
+static __device__ T bessel_scaled(T x) {
+  const T size = fabs(x);
+  T sum = 1;
+  if (size < LIMIT) {
+    const T square = (T)0.25 * size * size;
+#pragma unroll
+    for (int k = TERMS; k > 0; k--) sum = 1 + square * sum * (T)(1.0 / (k * (k + ORDER)));
+    return (ORDER ? (T)0.5 * x : 1) * sum * exp(-size);
   }
-  for (int k = 24; k > 0; k--)
-    sum = 1 + sum * ((2 * k - 1) * (2 * k - 1) - 4 * order) / (8 * k * size);
-  sum /= sqrt(2 * PI * size);
-  return order ? copysign(sum, x) : sum;
+  const T inverse = 1 / size;
+#pragma unroll
+  for (int k = FAR_TERMS; k > 0; k--)
+    sum = 1 + inverse * sum * (T)(((2 * k - 1) * (2 * k - 1) - 4 * ORDER) / (8.0 * k));
+  sum /= sqrt((T)(2 * PI) * size);
+  return ORDER ? copysign(sum, x) : sum;
 }
-static __device__ double i0e(double x) { return bessel_scaled(x, 0); }
-static __device__ double i1e(double x) { return bessel_scaled(x, 1); }
+static __device__ double i0e(double x) { return bessel_scaled<double, 0, 25, 46, 24>(x); }
+static __device__ double i1e(double x) { return bessel_scaled<double, 1, 25, 46, 24>(x); }
+INLINE double s_i0e(double x) { return i0e(x); }
+INLINE double s_i1e(double x) { return i1e(x); }
+INLINE float s_i0e(float x) { return bessel_scaled<float, 0, 9, 18, 12>(x); }
+INLINE float s_i1e(float x) { return bessel_scaled<float, 1, 9, 18, 12>(x); }
 
 #define IN_DOUBLE1(name)                                                   \
   INLINE float s_##name(float x) { return (float)name((double)x); }        \
@@ -181,8 +201,6 @@ static __device__ double i1e(double x) { return bessel_scaled(x, 1); }
   INLINE double s_##name(double x, double y) { return name(x, y); }
 IN_DOUBLE1(digamma)
 IN_DOUBLE1(trigamma)
-IN_DOUBLE1(i0e)
-IN_DOUBLE1(i1e)
 IN_DOUBLE2(polygamma)
 IN_DOUBLE2(zeta)
 IN_DOUBLE2(gammainc)

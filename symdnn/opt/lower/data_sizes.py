@@ -1,0 +1,73 @@
+"""Ops whose results' sizes depend on data, on a GPU: a number is read, the rest stays there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from symdnn.graph.variable import Apply, Variable
+from symdnn.ops.array.create import arange, full
+from symdnn.ops.array.cumulative import cumsum
+from symdnn.ops.array.getitem import Nonzero, getitem, set_subtensor
+from symdnn.ops.array.join import concatenate
+from symdnn.ops.array.reduce import sum
+from symdnn.ops.array.sort import Unique, argsort, searchsorted, sort
+from symdnn.ops.array.view import expand_dims, flatten
+from symdnn.ops.core.shape import as_dim, dims_of, ones_like
+from symdnn.ops.elementwise.arithmetic import cast
+from symdnn.ops.elementwise.comparison import and_, eq, neq
+from symdnn.rewriting.rewrite import Context, node_rewrite
+
+__all__ = ["RULES"]
+
+
+@node_rewrite(Nonzero, phase="lower", tags=("fast_compile",), target="cuda")
+def write_out_nonzero(node: Apply, context: Context) -> Sequence[Variable]:
+    """The k-th element that is not 0 is where the running count of these becomes k."""
+    (x,) = node.inputs
+    rest, found = _places(flatten(x if x.type.dtype == "bool" else neq(x, 0), 1)), list[Variable]()
+    for size in dims_of(x)[:0:-1]:
+        found.append(rest % size)
+        rest = rest // size
+    return [rest, *reversed(found)]
+
+
+def _places(mask: Variable) -> Variable:
+    """The numbers of the elements of a vector of bools that are true."""
+    number = sum(mask, dtype="int64")
+    return searchsorted(cumsum(cast(mask, "int64"), axis=0), arange(1, number + 1))
+
+
+@node_rewrite(Unique, phase="lower", tags=("fast_compile",), target="cuda")
+def write_out_unique(node: Apply, context: Context) -> Sequence[Variable] | None:
+    """The elements that differ from those before them in ascending order."""
+    op, (x,) = node.op, node.inputs
+    assert isinstance(op, Unique)
+    if op.axis is not None or x.type.is_complex:
+        return None
+    flat = flatten(x, 1)
+    order = argsort(flat)
+    numbered = op.return_index or op.return_inverse
+    ordered = getitem(flat, order) if numbered else sort(flat)
+    first = _differ(ordered)
+    starts = _places(first)
+    found, size = [getitem(ordered, starts)], as_dim(dims_of(flat)[0])
+    if op.return_index:
+        found.append(getitem(order, starts))
+    if op.return_inverse:
+        ranks = cumsum(cast(first, "int64"), axis=0) - 1
+        found.append(set_subtensor(getitem(full(size, 0, "int64"), order), ranks))
+    if op.return_counts:
+        found.append(concatenate([starts, expand_dims(size, 0)])[1:] - starts)
+    return found
+
+
+def _differ(ordered: Variable) -> Variable:
+    """Whether elements differ from those before them; NaNs, which come last, are one."""
+    later, earlier = ordered[1:], ordered[:-1]
+    new = neq(later, earlier)
+    if ordered.type.is_float:
+        new = and_(new, eq(earlier, earlier))
+    return concatenate([ones_like(ordered[:1], "bool"), new])
+
+
+RULES = (write_out_nonzero, write_out_unique)
