@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -9,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from symdnn.errors import CollectiveTimeout
+from symdnn.errors import CollectiveMismatch, CollectiveTimeout
 from symdnn.world.group import Group
 from symdnn.world.store import Store, raise_failure, where
 
@@ -76,6 +77,24 @@ class Watch:
             # Other ranks may need this processor.
             pause = 0.0 if now - start < yielding else min(pause + 2e-5, 1e-3)
             time.sleep(pause)
+
+    def differ(self, latest: Sequence[str], group: Group) -> None:
+        """Raise :class:`~symdnn.errors.CollectiveMismatch` on all ranks of a group, which have
+        started different transfers; ``latest`` are this rank's."""
+        told, name = [json.dumps(latest)] * group.size, f"the comparison of transfers of {group}"
+        said, advice = "", (
+            ". Do all ranks call the same functions in the same order, with operands of the same "
+            "shapes?"
+        )  # fmt: skip
+        try:
+            if self.store is not None:
+                told = self.store.gather(name, told[0], group.ranks, self.timeout(), _TELLING)
+        except (CollectiveMismatch, CollectiveTimeout) as error:  # others are behind, and wait
+            said, advice = f"rank {self.rank} came to {latest[-1]}, and {error}", ""
+        texts = [json.loads(t) for t in told]
+        number = next((i for i, t in enumerate(zip(*texts)) if len(set(t)) > 1), 0)
+        said = said or "; ".join(f"rank {r}: {t[number]}" for r, t in zip(group.ranks, texts))
+        raise CollectiveMismatch(f"the ranks of {group} run different collectives, {said}{advice}")
 
     def _look(self, pending: Pending, group: Group, waited: float, alone: bool) -> None:
         """Look for failures; say where this rank is; give up after the time limit."""

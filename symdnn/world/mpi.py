@@ -19,6 +19,7 @@ import numpy as np
 from symdnn.errors import DistributedError
 from symdnn.world.communicator import Array, Arrays, Communicator, Pending, Watch
 from symdnn.world.group import Group
+from symdnn.world.history import MARKS, History
 
 __all__ = ["MpiCommunicator", "abort", "communicator", "missing", "world_of_mpi"]
 
@@ -98,6 +99,7 @@ class MpiCommunicator(Communicator):
     def __init__(self, group: Group, index: int, watch: Watch, comm: Any) -> None:
         super().__init__(group, index, watch)
         self._comm = comm
+        self._history = History(self.size)
         #: Sends whose copies are not yet delivered.
         self._sends: list[tuple[Any, Array]] = []
         #: Transfers that have been started and may need calls of MPI to go on.
@@ -106,19 +108,22 @@ class MpiCommunicator(Communicator):
     def all_reduce(self, xs: Arrays, outs: Arrays, op: str) -> Pending:
         """One transfer for each large array, and one for the small ones of each dtype."""
         what, parts = self.told(f"all_reduce({op})", xs), _parts(xs)
-        buffers = [_packed([xs[i] for i in part]) for part in parts]
+        kinds = [_reduced_in(xs[part[0]].dtype) for part in parts]
+        marks = [self._history.mark(kind, op) for kind in kinds]
+        buffers = [_packed([xs[i] for i in part], m) for part, m in zip(parts, marks)]
         start = self._comm.Iallreduce
         requests = [start(_mpi().IN_PLACE, b, op=_operation(op)) for b in buffers]
 
         def finish() -> None:
-            for part, b in zip(parts, buffers):
-                _unpack(_mean(b, op, self.size), [outs[i] for i in part])
+            for part, b, mark in zip(parts, buffers, marks):
+                self._compare(b[:MARKS], self._history.reduced(mark, op))
+                _unpack(_mean(b[MARKS:], op, self.size), [outs[i] for i in part])
 
         return self._pending(requests, finish, what)
 
     def reduce(self, x: Array, out: Array, op: str, root: int) -> Pending:
         """To one rank."""
-        what, given = self.told(f"reduce({op})", [x]), _packed([x])
+        what, given = self.told(f"reduce({op}, {root})", [x]), _packed([x])
         found = np.zeros_like(given)
         request = self._comm.Ireduce(given, found, op=_operation(op), root=root)
 
@@ -140,14 +145,33 @@ class MpiCommunicator(Communicator):
 
     def all_gather(self, x: Array, out: Array) -> Pending:
         """Bytes."""
-        what = self.told("all_gather", [x])
-        given, (found, finish) = _bytes(x), _received(out)
+        what, given = self.told("all_gather", [x]), _bytes(x)
+        if x.nbytes < _SMALL_BYTES:
+            return self._all_gather_small(what, given, out)
+        found, finish = _received(out)
+        request = self._comm.Iallgather(given, found)
+        return self._pending([request], finish, what, given)
+
+    def _all_gather_small(self, what: str, own: Array, out: Array) -> Pending:
+        """The same behind a mark."""
+        mark = self._history.mark(np.dtype(np.int64), "sum").view(np.uint8)
+        given, at = np.concatenate([mark, own]), mark.size
+        found = np.empty((self.size, given.size), np.uint8)
+
+        def finish() -> None:
+            for others in found[:, :at]:
+                self._compare(others, mark)
+            whole, rest = _received(out)
+            whole.reshape(self.size, -1)[...] = found[:, at:]
+            if rest is not None:
+                rest()
+
         request = self._comm.Iallgather(given, found)
         return self._pending([request], finish, what, given)
 
     def broadcast(self, x: Array, out: Array, root: int) -> Pending:
         """Bytes."""
-        what = self.told("broadcast", [x])
+        what = self.told(f"broadcast({root})", [x])
         if self.index == root:
             np.copyto(out, x)
         found, finish = _received(out, filled=self.index == root)
@@ -185,6 +209,18 @@ class MpiCommunicator(Communicator):
         request = self._comm.Irecv(found, source=source, tag=tag)
         what = f"recv from number {source} of {self.group} ({out.dtype} {out.shape})"
         return self._pending([request], finish, what)
+
+    def told(self, kind: str, arrays: Arrays) -> str:
+        """Keeps it in mind."""
+        what = super().told(kind, arrays)
+        self._history.add(f"{what}: {sum(a.size for a in arrays)} elements")
+        return what
+
+    def _compare(self, came: Array, wanted: Array) -> None:
+        """Raise :class:`~symdnn.errors.CollectiveMismatch` if other ranks have run other
+        collectives: MPI moves what it gets."""
+        if came.tobytes() != wanted.tobytes():
+            self.watch.differ(list(self._history.latest), self.group)
 
     def _pending(
         self, requests: Sequence[Any], finish: Callable[[], None] | None, what: str, *kept: Array
@@ -238,18 +274,21 @@ def _parts(xs: Arrays) -> list[list[int]]:
     return [*parts, *small.values()]
 
 
-def _packed(xs: Arrays) -> Array:
+def _packed(xs: Arrays, *before: Array) -> Array:
     """The elements of arrays of one dtype, in the dtype in which they are reduced."""
-    dtype = _reduced_in(xs[0].dtype)
-    if len(xs) == 1:
-        return np.array(xs[0], dtype, order="C", copy=True).ravel()
-    return np.concatenate([x.astype(dtype, copy=False).ravel() for x in xs])
+    given, at = [*before, *xs], 0
+    found = np.empty(sum(x.size for x in given), _reduced_in(xs[0].dtype))
+    for x in given:
+        np.copyto(found[at : at + x.size].reshape(x.shape), x, casting="unsafe")
+        at += x.size
+    return found
 
 
-def _reduced_in(dtype: np.dtype[Any]) -> Any:
+def _reduced_in(dtype: np.dtype[Any]) -> np.dtype[Any]:
     if dtype == np.bool_:
-        return np.uint8
-    return dtype if dtype.kind in "iufc" and dtype.name != "float16" else np.float32
+        return np.dtype(np.uint8)
+    kept = dtype.kind in "iufc" and dtype.name != "float16"
+    return dtype if kept else np.dtype(np.float32)
 
 
 def _unpack(values: Array, outs: Arrays) -> None:

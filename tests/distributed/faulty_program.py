@@ -23,6 +23,8 @@ if fault == "late":  # after the last gradient is sent
 if fault == "mismatch" and dist.rank() == 1:
     outputs.append(dist.all_reduce(loss))
 train = symdnn.function([x, t], outputs, updates=updates)
+spread = symdnn.function([x], dist.all_to_all(x))
+spread(np.ones((4, 3), "float32"))
 joined = symdnn.function([x], dist.all_gather(x))
 values, targets = np.ones((4, 3), "float32"), np.array([0, 1, 1, 1], "int32")
 for step in range(5):
@@ -46,6 +48,13 @@ for step in range(5):
             values = values * 1e6
     if fault == "new":
         joined(values)
+    if fault in ("sizes", "functions"):  # calls that both ranks have had before
+        for count in (2, 4):
+            joined(np.ones((count, 3), "float32"))
+    if fault == "sizes" and step == 3:
+        joined(np.ones((4 - 2 * dist.rank(), 3), "float32"))
+    if fault == "functions" and step == 3 and dist.rank() == 1:
+        spread(values)
     try:
         train(values, targets)
     except Exception as error:

@@ -74,6 +74,15 @@ def test_different_collectives_are_an_error_before_the_first_launch():
     assert "different collectives of world(2)" in out
 
 
+@pytest.mark.parametrize("fault", ["sizes", pytest.param("functions", marks=pytest.mark.slow)])
+def test_calls_that_differ_though_both_were_made_before_are_shown(fault):
+    """Of a function with other sizes at once, of another one before a variable changes."""
+    out, err = faulty(fault, limit=12)
+    sizes = r"rank 0: all_gather.*\(4, 3\).*; rank 1: all_gather.*\(2, 3\)"
+    said = sizes if fault == "sizes" else r"rank \d came to .*, but rank \d waits in "
+    assert re.search(f"CollectiveMismatch: the ranks of .* run different.*{said}", out + err)
+
+
 @pytest.mark.slow
 def test_a_new_list_of_collectives_where_others_have_an_old_one_is_shown():
     """Before the time limit: no rank can go on."""
