@@ -10,6 +10,7 @@ from symdnn.cpu.collective import kernels as collective
 from symdnn.cpu.conv import conv_moments, depthwise, direct, winograd, winograd_grad
 from symdnn.cpu.elementwise import (
     boxes,
+    compress,
     copies,
     elementwise,
     gather,
@@ -65,6 +66,7 @@ KERNELS: tuple[Row, ...] = (
     *padding.KERNELS,
     *placed.KERNELS,
     *gather.KERNELS,
+    *compress.KERNELS,
     *sets.KERNELS,
     *boxes.KERNELS,
     *lrn.KERNELS,
