@@ -26,7 +26,7 @@ from symdnn.ops.array.getitem import Nonzero
 from symdnn.ops.array.sort import Unique
 from symdnn.ops.lowered.of_values import Compressed, Counted
 
-__all__ = ["KERNELS", "CompressKernel", "NonzeroKernel", "compress_ir"]
+__all__ = ["KERNELS", "CompressKernel", "MaskLoop", "NonzeroKernel", "compress_ir"]
 
 #: With fewer elements NumPy is as fast; bytes of an element that is copied whether or not it is
 #: chosen.
@@ -125,7 +125,7 @@ def _is_chosen(s: Builder, i: str) -> str:
     return s.new(f"icmp ne i8 {flag}, 0")
 
 
-class _Loop:
+class MaskLoop:
     """A kernel of :func:`compress_ir`, and its block of words."""
 
     def __init__(self, by: str, nbytes: int) -> None:
@@ -136,6 +136,13 @@ class _Loop:
         """Run it on contiguous arrays, of which some elements are chosen."""
         self._words[:] = [address(chosen), address(x), address(y), *numbers]
         self._run(self._words)
+
+    def compressed(self, mask: Array, x: Array) -> Array:
+        """The elements of a vector where a mask holds."""
+        y = np.empty(int(np.count_nonzero(mask)), x.dtype)
+        if y.size:
+            self(mask, x, y, y.size, 1, mask.size, x.itemsize)
+        return y
 
 
 class CompressKernel(Kernel[Compressed]):
@@ -158,7 +165,7 @@ class CompressKernel(Kernel[Compressed]):
             return PlainKernel().bind(call)
         nbytes = prod(after) * dtype.itemsize
         by = "indices" if lines > 1 else "mask"
-        run = _Loop(by, nbytes if nbytes <= _MOST_COPIED else 0)
+        run = MaskLoop(by, nbytes if nbytes <= _MOST_COPIED else 0)
 
         def launch(inputs: Arrays, outputs: Sequence[Any]) -> list[Array]:
             x, mask = map(as_contiguous, inputs)
@@ -190,7 +197,7 @@ class NonzeroKernel(Kernel[Nonzero]):
         (size,) = call.inputs[0].shape
         if size < _MIN_ELEMENTS:
             return PlainKernel().bind(call)
-        run = _Loop("numbers", 8)
+        run = MaskLoop("numbers", 8)
 
         def launch(inputs: Arrays, outputs: Sequence[Any]) -> list[Array]:
             mask = as_contiguous(inputs[0])
