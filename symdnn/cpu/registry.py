@@ -10,6 +10,7 @@ from symdnn.cpu.collective import kernels as collective
 from symdnn.cpu.conv import conv_moments, depthwise, direct, winograd, winograd_grad
 from symdnn.cpu.elementwise import (
     boxes,
+    compress,
     copies,
     elementwise,
     gather,
@@ -24,7 +25,7 @@ from symdnn.cpu.gemm import gemm, small_stacks, stacked_vectors
 from symdnn.cpu.lapack import kernels as lapack
 from symdnn.cpu.lapack import spectra
 from symdnn.cpu.nest import kernels as nest
-from symdnn.cpu.nest import line_kernels, norms
+from symdnn.cpu.nest import line_kernels, norms, unique
 from symdnn.cpu.onednn import kernels as onednn
 from symdnn.cpu.pool import lrn, pool, pool_nhwc
 from symdnn.cpu.reduce import batch_norm, ctc, filters, softmax
@@ -53,6 +54,7 @@ KERNELS: tuple[Row, ...] = (
     *pool.KERNELS,
     *nest.KERNELS,
     *line_kernels.KERNELS,
+    *unique.KERNELS,
     *norms.KERNELS,
     *batch_norm.KERNELS,
     *softmax.KERNELS,
@@ -65,6 +67,7 @@ KERNELS: tuple[Row, ...] = (
     *padding.KERNELS,
     *placed.KERNELS,
     *gather.KERNELS,
+    *compress.KERNELS,
     *sets.KERNELS,
     *boxes.KERNELS,
     *lrn.KERNELS,

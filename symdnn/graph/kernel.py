@@ -88,7 +88,7 @@ class Traits:
     ``"cuda"`` (CUDA C of symdnn), or a library: ``"onednn"``, ``"cudnn"``, ``"cublaslt"``.
     ``asks_threads``: :meth:`Kernel.bind` reads how many threads it gets, or it runs on one.
     ``runs_user_code``: it may run a user's code, or call BLAS. ``calls_blas``: it may call BLAS,
-    and runs no user's code.
+    and runs no user's code. ``quiet``: NumPy has nothing to warn about in it.
 
     >>> from symdnn.cpu.elementwise.elementwise import ElementwiseKernel
     >>> ElementwiseKernel.traits.threaded, ElementwiseKernel.traits.closed
@@ -99,6 +99,7 @@ class Traits:
     asks_threads: bool = False
     runs_user_code: bool = False
     calls_blas: bool = False
+    quiet: bool = False
 
     @property
     def vendor(self) -> bool:

@@ -13,6 +13,7 @@ from symdnn.ops.elementwise.complexes import imag, real
 from symdnn.ops.lowered.fused import FusedComplex, FusedElemwise, FusedReduce, fused_elementwise
 from symdnn.ops.lowered.fused_rows import FusedRows, Stage, layer_norm_rows
 from symdnn.ops.lowered.gathered import AddGathered, ListedSums, PlacedSums
+from symdnn.ops.lowered.of_values import Compressed, Counted
 from symdnn.ops.lowered.totals import Totals
 from symdnn.ops.nn.batchnorm import LayerNorm
 from tests.op_table.record import OpCase, integers, normal
@@ -123,6 +124,14 @@ CASES = [
     OpCase("add_gathered", (AddGathered,), gathered,
            (normal(4, 3), normal(5, 3), integers(-5, 5, 7), integers(-4, 4, 7)), gathered_numpy,
            grad=False),
+    OpCase("compressed", (Compressed,), Compressed(1),
+           (normal(3, 7), lambda rng: rng.random(7) < 0.5), lambda x, m: x[:, m], grad=False),
+    OpCase("counted", (Counted,), lambda x, least: Counted()(x, least),
+           (integers(0, 6, 9), lambda rng: np.array(8)),
+           lambda x, n: np.bincount(x, minlength=n), grad=False),
+    OpCase("counted_weights", (Counted,), lambda x, least, w: Counted()(x, least, w),
+           (integers(0, 6, 9), lambda rng: np.array(2), normal(9)),
+           lambda x, n, w: np.bincount(x, w, n), grad=False),
     OpCase("listed_sums", (ListedSums,), ListedSums((1,)),
            (normal(3, 5, 2), listed([[0, 2], [4, -1], [-1, -1], [3, 1]])),
            lambda x, rows: np.stack(

@@ -13,13 +13,15 @@ from symdnn.ops.array.index import IncSubtensor, Subtensor
 from symdnn.ops.array.join import Join, Split, join, split
 from symdnn.ops.array.pad import Pad, pad
 from symdnn.ops.array.reduce import max, min, prod, sum
+from symdnn.ops.array.take import bincount
 from symdnn.ops.core.make_vector import make_vector
 from symdnn.ops.core.shape import Alloc, DimShuffle, Reshape, alloc, dimshuffle, shape_i
-from symdnn.ops.elementwise.arithmetic import Add, Mul
+from symdnn.ops.elementwise.arithmetic import Add, Mul, cast
 from symdnn.ops.elementwise.math import exp, sin
 from symdnn.ops.linalg.dot import dot
 from symdnn.ops.lowered.gathered import PlacedSums
-from tests.opt.harness import MAT, TWO, RuleCase, boolean, f64, i64
+from symdnn.ops.lowered.of_values import Compressed, Counted
+from tests.opt.harness import MAT, TWO, RuleCase, boolean, f32, f64, i64
 
 PLAIN = ("index_in_plain_form",)
 ROWS = (f64("n", "m"), f64("h", "m"))
@@ -149,6 +151,20 @@ MASKS = [
              lambda x, k: set_subtensor(x[k.nonzero()], 2.0), made=(Reshape,)),
     RuleCase("scatter_by_flat_mask", MASKED_LAST, lambda x, k: inc_subtensor(x[:, k], 2.0), None,
              lambda x, k: inc_subtensor(x[:, k.nonzero()[0]], 2.0), made=(Reshape,), id="added"),
+]  # fmt: skip
+
+OF_VALUES = [
+    RuleCase("elements_by_mask", (f64("n", "m"), boolean("n")), lambda x, k: x[k], None,
+             lambda x, k: x[k.nonzero()[0][::2]], made=(Compressed,)),
+    RuleCase("elements_by_mask", TWO, lambda x, y: x[:, (x > y)[0]], None,
+             lambda x, y: set_subtensor(x[:, (x > y)[0]], 2.0), made=(Compressed,), id="columns"),
+    RuleCase("elements_by_mask", (f64("n"), boolean("n")), lambda x, k: x[k], None,
+             lambda x, k: x[k.nonzero()[0] // 2], made=(Compressed,), id="of_a_vector"),
+    RuleCase("counts_of_values", (i64("n", low=0),), bincount, None,
+             lambda x: inc_subtensor(alloc(constant(0, dtype="int64"), 9)[x], 1),
+             made=(Counted,)),
+    RuleCase("counts_of_values", (i64("n", low=0), f32("n")), bincount, None,
+             lambda x, w: bincount(x, cast(w, "int32")), made=(Counted,), id="of_weights"),
 ]  # fmt: skip
 
 INDEXING = [
@@ -350,4 +366,4 @@ JOINS = [
              lambda x, y, z: join(0, x, y, z)[1:3], beside=PLAIN, id="part_of_join"),
 ]  # fmt: skip
 
-CASES = [*INDEX_ARRAYS, *COUNTED, *MASKS, *INDEXING, *INCREMENTS, *JOINS]
+CASES = [*INDEX_ARRAYS, *COUNTED, *MASKS, *OF_VALUES, *INDEXING, *INCREMENTS, *JOINS]

@@ -78,13 +78,13 @@ class CpuPlan(BoundPlan):
         self.workspaces: list[tuple[int, Any]] = []
         #: Compiled kernels that have replaced NumPy's by tier-up.
         self.tier_up_kernels: dict[Apply, Any] = {} if full is None else full.tier_up_kernels
-        traits = self._traits()
+        traits = set(self._traits().values())
         #: Whether some kernel uses libgomp's threads; ``threads`` is how many it was bound for.
         self.threaded = any(t.threaded for t in traits)
         #: Whether all kernels are closed: no user's code runs inside of a run.
         self.closed = all(t.closed for t in traits)
-        #: Whether all steps but views are compiled, so that NumPy cannot warn; set when bound.
-        self.silent = False
+        #: Whether all steps but views are compiled; whether NumPy cannot warn. Set when bound.
+        self.compiled = self.silent = False
         #: Whether a run is only a call of ``run_all``: no updates, and BLAS keeps its threads.
         self.simple = False
         #: Whether a kernel may run threads of another pool (BLAS's), and does beside OpenMP's.
@@ -128,9 +128,8 @@ class CpuPlan(BoundPlan):
         #: These functions bound to the current arena.
         self.run_all: Any = None
         self.python_run: Any = None
-        self.runs, self.silent, self.grouped = 0, False, False
-        #: Whether a run is one call, without Python's kernels.
-        self.quick = False
+        self.runs, self.grouped, self.compiled, self.silent = 0, False, False, False
+        self.quick = False  # whether a run is one call, without kernels that may warn
         #: A call as one function (:meth:`whole`); False where it is more, None at first.
         self.direct: Any = None
         self.spans: FastCallGroups | None = None
@@ -206,7 +205,7 @@ class CpuPlan(BoundPlan):
         if self.tier_up_kernels:
             self._bind_steps()
             self.scratch = None  # other steps have workspaces now
-            self.threaded = self.threaded or any(t.threaded for t in self._traits())
+            self.threaded = self.threaded or any(t.threaded for t in self._traits().values())
             self.parallel = self.threaded or self.has_pools
             self.threads = thread_pools.set_threads()
             self.yields = self._yields()
@@ -280,11 +279,11 @@ class CpuPlan(BoundPlan):
         """A call as one function (:meth:`FastCallGroups.whole`), of a hot plan that needs little
         memory beside its operands. That is its own, since nothing holds the arena then."""
         beside, function = self.memory.arena_bytes, self.step_function
-        hot = self.quick and self.calls > self.next_look
+        hot = self.quick and self.compiled and self.calls > self.next_look
         if not hot or self.spans is None or function is None or beside > _MOST_BYTES_APART:
             return None
         # Libraries ask the calling thread for its number, and a number above one may change.
-        if self.parallel and (self.threads > 1 or any(t.vendor for t in self._traits())):
+        if self.parallel and (self.threads > 1 or any(t.vendor for t in self._traits().values())):
             return None
         if beside:
             self._place(empty_aligned(beside))
@@ -294,7 +293,7 @@ class CpuPlan(BoundPlan):
 
     def is_one_function(self) -> bool:
         """:meth:`repeats` for the number of threads of this plan."""
-        if self.run_all is None or not (self.simple and self.silent) or self.spans is None:
+        if self.run_all is None or not (self.simple and self.compiled) or self.spans is None:
             return False
         return self.scratch is self.runtime.arenas[self.runtime.depth].bytes
 
@@ -393,20 +392,21 @@ class CpuPlan(BoundPlan):
             frame = self._frame()
             self.step_function = StepFunction(self.steps, frame, self.spans, self._run_from_python)
         self.run_all = self.step_function.bind(self.template)
-        self.silent = self.step_function.whole
+        apart, traits = self.step_function.apart, self._traits()
+        self.compiled, self.silent = not apart, all(n in traits and traits[n].quiet for n in apart)
         self.simple = not (self.stored or self.carried or self.calls_blas)
         if self.silent and self.parallel_requests == threads.parallel_requests():
             # No step has work for two threads, so the number of threads does not matter.
-            self.threaded = self.threaded and not all(t.asks_threads for t in self._traits())
+            self.threaded = self.threaded and not all(t.asks_threads for t in traits.values())
             self.parallel = self.threaded or self.has_pools
         self.quick = self.silent and self.simple
         return self.run_all
 
-    def _traits(self) -> set[Traits]:
-        """The traits of the kernels that run; views have none."""
+    def _traits(self) -> dict[Apply, Traits]:
+        """The traits of the kernels that run; views and checks have none."""
         kernels = {n: choice.kernel for n, choice in self.spec.choices.items()}
         kernels |= self.tier_up_kernels
-        return {k.traits for n, k in kernels.items() if n not in self.memory.aliases}
+        return {n: k.traits for n, k in kernels.items() if n not in self.memory.aliases}
 
     def _frame(self) -> Frame:
         fixed = [i for i, value in enumerate(self.template) if value is not None]

@@ -137,8 +137,8 @@ class StepFunction:
         #: How many steps run in spans, including views that need not be taken.
         self.native = sum(s.last + 1 - s.first - len(s.views) for s in spans.spans) if spans else 0
         inside = {k for s in (spans.spans if spans else ()) for k in range(s.first, s.last + 1)}
-        #: Whether all steps do, except views that are taken.
-        self.whole = all(k in inside or s.by_view for k, s in enumerate(steps))
+        #: The nodes of the others, except views that are taken.
+        self.apart = [s.node for k, s in enumerate(steps) if k not in inside and not s.by_view]
         #: Index of each span's two functions in ``_functions``.
         self._bound_later: list[tuple[int, Span]] = []
         self._known = {i for _, i in frame.entering} | {i for i, _, _ in frame.results.places}

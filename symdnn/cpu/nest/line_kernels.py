@@ -52,6 +52,10 @@ _ADDITIONS_PER_THREAD, _SORT_ADDITIONS = 1 << 15, 8
 _SELECT_ADDITIONS, _MOST_DRAWN, _REACH = 4, 1 << 14, 1.5
 #: Elements of a line for each place that is looked for; shorter ones are sorted.
 _PLACE_ELEMENTS = 256
+#: Lengths of lines of numbers of 32 and 64 bits that are sorted by digits. Shorter ones NumPy's
+#: sort takes as fast, which takes the more for a number the longer the line; longer ones would
+#: need much memory.
+_RADIX_LENGTHS = range(1 << 10, 1 << 24)
 #: Lines that are turned together before they are sorted, by the bytes of their scratch.
 _MAX_BAND, _TURNED_BYTES = 16, 1 << 18
 
@@ -149,15 +153,17 @@ def _sort_block(op: Sort | ArgSort, inputs: Arrays, outputs: Arrays) -> StridedB
     work = _sorted_as(dtype, x.shape[op.axis], how)
     if how != "values" and numpy_sort.counts(work, words["n"]):
         how = "stable"
+    if how == "values" and x.dtype.itemsize >= 4 and words["n"] in _RADIX_LENGTHS:
+        how = "radix"
     dense = x.strides[op.axis] == x.itemsize, y.strides[op.axis] == y.itemsize
     digits = how == "indices" and numpy_sort.counts("uint16", words["n"])
     plan = SortPlan(how, dtype, work, kept, dense, digits=digits)
-    part = aligned(8 * words["n"])
+    part = aligned((8 if how != "radix" else x.dtype.itemsize) * words["n"])
     if (band := _band(plan, words, part)) > 1:
         plan = replace(plan, dense=(True, True), band=band)
     part = part if plan.uses_scratch or plan.band else 0
     scratch = np.empty((2 + 2 * plan.band) * part * words["threads"], np.uint8)
-    number = work if how == "values" else "uint64"
+    number = work if how in ("values", "radix") else "uint64"
     words |= {"sort": numpy_sort.sort_address(number, words["n"]), "part": part}
     argsort = numpy_sort.argsort_address("uint16" if digits else work, words["n"])
     words |= {"counted": numpy_sort.span_by_digits(words["n"])}

@@ -8,7 +8,9 @@ argsort, then the indices of each run of equal elements among themselves.
 
 Long lines are counted instead, by digits of 16 bits of the places, the lowest first: as many as the
 places span, of bits that they do not share. A line that is in order is not sorted. Integers of 8
-and 16 bits have NumPy's stable sorts, which count.
+and 16 bits have NumPy's stable sorts, which count. Values of 32 and 64 bits in long lines are
+sorted by digits as well (:mod:`symdnn.cpu.nest.radix_ir`), as the places, of which the values are
+computed again.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from symdnn.cpu.ir.loops_ir import ACCESS
 from symdnn.cpu.ir.scalar_ir import VALUES, store_as
 from symdnn.cpu.ir.turn_ir import turn_function
 from symdnn.cpu.nest.lines_ir import LineBuilder, line_words
+from symdnn.cpu.nest.radix_ir import radix_function
 from symdnn.graph.type import TensorType, numpy_dtype
 
 __all__ = ["SortBuilder", "SortPlan", "sort_ir", "sort_words"]
@@ -33,9 +36,10 @@ _OF_INDICES = ("indices", "stable", "places")
 class SortPlan:
     """What the text depends on: how it sorts, dtypes, axes besides the line's.
 
-    ``how``: ``values``; ``indices``, or ``stable`` for those of NumPy's stable sort. ``work`` is
-    the dtype that is sorted, ``dense`` are the operands whose lines are contiguous. ``band``: so
-    many lines that are neighbours in memory are turned into contiguous ones, sorted, and back.
+    ``how``: ``values``, or ``radix`` for those by digits of 8 bits; ``indices``, or ``stable`` for
+    those of NumPy's stable sort. ``work`` is the dtype that is sorted, ``dense`` are the operands
+    whose lines are contiguous. ``band``: so many lines that are neighbours in memory are turned
+    into contiguous ones, sorted, and back.
     ``digits``: ``argsort`` is of numbers of 16 bits and stable, and lines are sorted by digits.
     """
 
@@ -61,7 +65,8 @@ class SortPlan:
     @property
     def uses_scratch(self) -> bool:
         """Whether a line is copied to scratch."""
-        copied = self.digits or (self.how in ("indices", "stable") and not self.dense[0])
+        copied = self.digits or self.how == "radix"
+        copied |= self.how in ("indices", "stable") and not self.dense[0]
         return copied or not self.in_result
 
 
@@ -82,8 +87,8 @@ def sort_words(plan: SortPlan) -> list[str]:
 
     ``sort`` is the address of NumPy's function for what is sorted, ``argsort`` that for indices.
     A line whose places span up to ``counted`` is sorted by digits, or is in order if that is 0.
-    ``scratch`` has for each thread two lines of 8 bytes an element, of ``part`` bytes each, and two
-    for each line of a band. There are ``m`` lines in ``JB`` bands.
+    ``scratch`` has for each thread two lines of 8 bytes an element (by digits, of one of its own),
+    of ``part`` bytes each, and two for each line of a band. There are ``m`` lines in ``JB`` bands.
     """
     words = ("sort", "argsort", "counted", "scratch", "part", "m", "JB")
     return line_words(words, _OPERANDS, plan.kept)
@@ -106,6 +111,8 @@ class SortBuilder(LineBuilder):
     def whole_module(self, functions: Sequence[str] = ()) -> str:
         """The module of ``kernel``, with these functions and those that turn bands."""
         lines, sizes = list(functions), self.plan.sizes
+        if self.plan.how == "radix":
+            lines += radix_function(8 * int(numpy_dtype(self.plan.work).itemsize))
         if self.plan.band:
             lines += [*turn_function(sizes[0], tile=True), *turn_function(sizes[1])]
         self.declared |= {line for line in lines if line.startswith("declare")}
@@ -203,6 +210,42 @@ class SortBuilder(LineBuilder):
 
         self.each(leave)
 
+    def _radix(self, x: str, y: str, line: str) -> None:
+        """Sort the places in the order, and compute numbers of them, which are all that counts."""
+        places = self._places(x)
+        bits = 8 * int(numpy_dtype(self.plan.work).itemsize)
+        zeros = self.new(f"call i64 @llvm.ctlz.i64(i64 {places.span}, i1 false)")
+        digits = self.new(f"lshr i64 {self.new(f'sub i64 71, {zeros}')}, 3")
+
+        def key(i: str) -> None:
+            above = self._above(x, i, places, places.shift)
+            own = above if bits == 64 else self.new(f"trunc i64 {above} to i{bits}")
+            self.put(f"store i{bits} {own}, ptr {self.slot(bits, '%mine', i)}{ACCESS}")
+
+        self.each(key)
+        given = f"ptr %mine, ptr %other, i64 %n, i64 {digits}"
+        found = self.new(f"call ptr @radix{bits}({given})")
+
+        def leave(i: str) -> None:
+            own = self.new(f"load i{bits}, ptr {self.slot(bits, found, i)}{ACCESS}")
+            wide = own if bits == 64 else self.new(f"zext i{bits} {own} to i64")
+            place = self.new(f"add i64 {self.new(f'shl i64 {wide}, {places.shift}')}, {places.low}")
+            self._store_number(place, bits, self.place(1, y, i))
+
+        self.each(leave)
+
+    def _store_number(self, place: str, bits: int, pointer: str) -> None:
+        """Store the number that has this place in the order."""
+        word, sign = f"i{bits}", -1 << (bits - 1)
+        own = place if bits == 64 else self.new(f"trunc i64 {place} to {word}")
+        if TensorType(self.plan.work).is_float:
+            positive = self.new(f"ashr {word} {own}, {bits - 1}")
+            changed = self.new(f"or {word} {self.new(f'xor {word} {positive}, -1')}, {sign}")
+            own = self.new(f"xor {word} {own}, {changed}")
+        elif self.plan.work.startswith("int"):
+            own = self.new(f"xor {word} {own}, {sign}")
+        self.put(f"store {word} {own}, ptr {pointer}, align 1{ACCESS}")
+
     def _indices(self, x: str, y: str, line: str) -> None:
         places, wide = self._places(x), numpy_dtype(self.plan.work).itemsize > 4
         packed = self.new(f"icmp ult i64 {places.span}, {1 << 32}")
@@ -296,7 +339,8 @@ class SortBuilder(LineBuilder):
         word, sign = f"i{bits}", -1 << (bits - 1)
         if TensorType(self.plan.work).is_float:
             t = VALUES[self.plan.work]
-            zero = self.new(f"fadd {t} {value}, 0.0")  # -0 becomes 0
+            same = self.plan.how == "radix"  # else -0 becomes 0
+            zero = value if same else self.new(f"fadd {t} {value}, 0.0")
             own = self.new(f"bitcast {t} {zero} to {word}")
             negative = self.new(f"ashr {word} {own}, {bits - 1}")
             key = self.new(f"xor {word} {own}, {self.new(f'or {word} {negative}, {sign}')}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,10 +22,19 @@ from symdnn.ops.core.dtype import upcast
 from symdnn.ops.core.lanes import on_lanes
 from symdnn.ops.core.shape import as_dim, static_dim
 
-__all__ = ["ArgSort", "SearchSorted", "Sort", "TopK", "Unique", "ordered"]
+__all__ = [
+    "ArgSort",
+    "SearchSorted",
+    "Sort",
+    "TopK",
+    "Unique",
+    "ordered",
+    "unique_of_range",
+    "unique_of_sorted",
+]
 
-#: The length of a table of integers: so many times their number, or this.
-_TABLE_NUMBERS, _SMALL_TABLE = 4, 1 << 10
+#: The length of a table of integers: so many times their number, or this. Fewer are sorted.
+_TABLE_NUMBERS, _SMALL_TABLE, _FEW = 4, 1 << 10, 256
 _KINDS = ("quicksort", "mergesort", "heapsort", "stable")
 
 
@@ -300,6 +310,11 @@ class Unique(MultiOp):
     return_counts: bool = False
     axis: int | None = None
 
+    @property
+    def sorts_values(self) -> bool:
+        """Whether the sorted elements have all that is asked for."""
+        return self.axis is None and not self.return_index and not self.return_inverse
+
     def infer(self, x: TensorType) -> tuple[Type, ...]:
         vector = TensorType("int64", (None,))
         flat: int | None = 1
@@ -315,14 +330,16 @@ class Unique(MultiOp):
         ask: Any = {"return_index": self.return_index, "return_inverse": self.return_inverse,
                     "return_counts": self.return_counts, "axis": self.axis}  # fmt: skip
         flat = x.reshape(-1) if self.axis is None else x
-        if self.axis is None and (of_range := _unique_of_range(flat, **ask)) is not None:
-            return of_range
-        alone = not (self.return_index or self.return_inverse or self.return_counts)
-        if alone and self.axis is None and x.dtype.kind in "iub":
-            # NumPy hashes integers if nothing is counted, which takes six times as long.
-            return (np.unique(flat, return_counts=True)[0],)
-        found = np.unique(ordered(flat), **ask)
-        first, *rest = found if isinstance(found, tuple) else (found,)
+        keys = ordered(flat)
+        sorts = self.sorts_values and keys.dtype.kind in "iubf"
+        few = sorts and x.size < _FEW
+        if self.axis is None and not few and (found := unique_of_range(flat, **ask)) is not None:
+            return found
+        if sorts:  # NumPy hashes integers if nothing is counted, which takes six times as long
+            first, *rest = unique_of_sorted(np.sort(keys), _by_mask, self.return_counts)
+            return (first.astype(x.dtype, copy=False), *rest)
+        made = np.unique(keys, **ask)
+        first, *rest = made if isinstance(made, tuple) else (made,)
         more = (r.reshape(-1).astype(np.int64, copy=False) for r in rest)
         return (first.astype(x.dtype, copy=False), *more)
 
@@ -345,7 +362,29 @@ class Unique(MultiOp):
         return node.outputs if len(node.outputs) > 1 else node.outputs[0]
 
 
-def _unique_of_range(
+def unique_of_sorted(
+    x: Array, compress: Callable[[Array, Array], Array], return_counts: bool
+) -> tuple[Array, ...]:
+    """What :class:`Unique` gives of sorted numbers, of which NaN are one.
+
+    ``compress(mask, x)`` has the elements of ``x`` where the mask holds.
+    """
+    begins = np.empty(x.size, bool)
+    begins[:1] = True
+    np.not_equal(x[1:], x[:-1], out=begins[1:])
+    if x.size and x[-1] != x[-1]:
+        begins[np.searchsorted(x, x[-1]) + 1 :] = False
+    found = compress(begins, x)
+    if not return_counts:
+        return (found,)
+    return found, np.diff(np.flatnonzero(begins), append=x.size)
+
+
+def _by_mask(mask: Array, x: Array) -> Array:
+    return np.asarray(x[mask])
+
+
+def unique_of_range(
     x: Array, return_index: bool, return_inverse: bool, return_counts: bool, axis: None
 ) -> tuple[Array, ...] | None:
     """What :class:`Unique` gives of integers, by a table of the numbers from the least to the
@@ -353,7 +392,7 @@ def _unique_of_range(
     """
     if not x.size or x.dtype.kind not in "iu":
         return None
-    low, high = int(x.min()), int(x.max())
+    low, high = int(np.minimum.reduce(x)), int(np.maximum.reduce(x))
     size = high - low + 1
     if size > max(_TABLE_NUMBERS * x.size, _SMALL_TABLE):
         return None

@@ -217,7 +217,7 @@ class BincountLength(Composed):
     A negative element raises :class:`~symdnn.errors.AssertionFailed`.
     """
 
-    _MESSAGE: ClassVar[str] = "bincount: wanted integers of 0 or more, got a negative one"
+    MESSAGE: ClassVar[str] = "bincount: wanted integers of 0 or more, got a negative one"
 
     def expanded(self, *inputs: Variable) -> list[Variable]:
         """The largest element, after a look at all signs."""
@@ -227,7 +227,7 @@ class BincountLength(Composed):
         length = operator("maximum")(length, least)
         if not v.type.dtype.startswith(("u", "b")):
             none_below = operator("ge")(wide, 0).all()
-            length = operator("assert_")(length, none_below, message=self._MESSAGE)
+            length = operator("assert_")(length, none_below, message=self.MESSAGE)
         return [length]
 
     def reference(self, *inputs: Array) -> Array:
@@ -237,7 +237,7 @@ class BincountLength(Composed):
         # Read as unsigned numbers, negative ones are the largest.
         highest = int(x.view(f"u{x.itemsize}").max())
         if x.dtype.kind == "i" and highest > np.iinfo(x.dtype).max:
-            raise AssertionFailed(self._MESSAGE)
+            raise AssertionFailed(self.MESSAGE)
         return np.maximum(np.int64(highest + 1), least)
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Grads) -> Grads:

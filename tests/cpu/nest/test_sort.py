@@ -128,6 +128,37 @@ def test_long_lines_are_counted_by_digits(rng, monkeypatch, dtype, n, span):
     assert numpy_sort.span_by_digits(n) == span
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "uint32", "int64", "uint64"])
+def test_values_of_long_lines_are_sorted_by_digits(rng, monkeypatch, dtype):
+    """Also in lines that are turned, in order, of one value, and of few bits: short ones here."""
+    plans = []
+    real = line_kernels.threads.kernel
+    monkeypatch.setattr(line_kernels.threads, "kernel", lambda *a: plans.append(a[1]) or real(*a))
+    agree(drawn(rng, dtype, (1024,)), 0)
+    agree(drawn(rng, dtype, (1023,)), 0)
+    assert {p.how for p in plans} == {"values", "radix", "indices"}
+    monkeypatch.setattr(line_kernels, "_RADIX_LENGTHS", range(1, 1 << 24))
+    x = drawn(rng, dtype, (9, 5, 70))
+    for axis in range(3):
+        agree(x, axis)
+        agree(np.asfortranarray(x)[::-2, :, ::-3], axis)
+    agree(np.sort(x, 2), 2)
+    agree(np.sort(x, 2)[:, :, ::-1], 2)
+    for n in (1, 2, 255, 256, 257, 3001):
+        agree(drawn(rng, dtype, (3, n)), 1)
+        agree(np.full((2, n), 7, dtype), 1)
+        agree((rng.integers(0, 3, (2, n)) << 30 >> rng.integers(0, 31)).astype(dtype), 1)
+        agree(np.arange(n).astype(dtype) * 64, 0)
+
+
+def test_zeros_keep_their_signs_and_nan_is_last(rng):
+    x = rng.permutation([0.0] * 700 + [-0.0] * 800 + [np.nan] * 5 + [-np.nan] * 6 + [-1, 1])
+    for dtype in ("float32", "float64"):
+        (got,) = launched(KERNEL, call_of(Sort(0), (x.astype(dtype),)), (x.astype(dtype),))
+        assert np.isnan(got[-11:]).all()
+        assert (np.signbit(got[:-11]).sum(), got[-12]) == (801, 1)
+
+
 def test_no_elements_and_other_dtypes_are_refused():
     for x in (np.zeros((0, 4)), np.zeros((4, 0)), np.zeros((40, 400), "complex64")):
         call = call_of(Sort(1), (x,))

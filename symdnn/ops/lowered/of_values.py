@@ -1,0 +1,68 @@
+"""Results whose length the values decide, each by one op: elements by a mask, and counts.
+
+Written in simpler ops they are two programs: one finds the length, and the other one is planned for
+it. Each length would have a plan of its own, which takes longer to make than most results.
+``opt/lower/of_values.py`` makes them on a CPU, after gradients were taken.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from symdnn.errors import AssertionFailed, ShapeMismatch, TypeMismatch
+from symdnn.graph.op import Host, Op, Shapes, Types
+from symdnn.graph.type import TensorType
+from symdnn.graph.typing import Array
+from symdnn.ops.array.take import BincountLength
+
+__all__ = ["Compressed", "Counted"]
+
+
+@dataclass(frozen=True)
+class Compressed(Op):
+    """The elements of ``x`` along ``axis`` where the boolean vector ``mask`` holds, in order."""
+
+    axis: int
+
+    def infer(self, x: TensorType, mask: TensorType) -> TensorType:
+        if mask.dtype != "bool" or mask.ndim != 1 or x.ndim <= self.axis:
+            raise TypeMismatch(self, "an array with that axis and a boolean vector", [x, mask])
+        return x.with_shape((*x.shape[: self.axis], None, *x.shape[self.axis + 1 :]))
+
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
+        return None
+
+    def reference(self, x: Array, mask: Array) -> Array:
+        if x.shape[self.axis] != mask.size:
+            raise ShapeMismatch(self, f"a mask of {x.shape[self.axis]}", mask.shape)
+        return x[(slice(None),) * self.axis + (mask,)]
+
+
+@dataclass(frozen=True)
+class Counted(Op):
+    """How often each of 0, 1, ... occurs in the integer vector ``x``, or the sums of its weights.
+
+    Inputs: ``x``, the least length (an integer scalar), and the weights, if there are any: a vector
+    of as many floats. The length is the largest element and 1, or the least one. A negative element
+    raises :class:`~symdnn.errors.AssertionFailed`. Weights are added in float64.
+    """
+
+    def infer(self, x: TensorType, least: TensorType, *weights: TensorType) -> TensorType:
+        if x.ndim != 1 or not x.is_discrete or any(w.ndim != 1 or not w.is_float for w in weights):
+            raise TypeMismatch(self, "an integer vector, and floats", [x, *weights])
+        return TensorType(weights[0].dtype if weights else "int64", (None,))
+
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
+        return None
+
+    def reference(self, x: Array, least: Array, *weights: Array) -> Array:
+        if weights and weights[0].shape != x.shape:
+            raise ShapeMismatch(self, f"weights of {x.shape}", weights[0].shape)
+        places = x if x.dtype == np.int64 else x.astype(np.int64)
+        try:
+            found = np.bincount(places, weights[0] if weights else None, int(least))
+        except ValueError as error:
+            raise AssertionFailed(BincountLength.MESSAGE) from error
+        return found.astype(weights[0].dtype, copy=False) if weights else found
