@@ -323,7 +323,7 @@ def test_parts_with_steps_are_copied(dtype, step):
 @pytest.mark.parametrize("dtype", ["float32", "int8", "float64", "bool"])
 @pytest.mark.parametrize("lanes", [1, 3, 20, 32, 33, 64, 65])
 def test_short_rows_along_an_axis_have_their_indices_joined(rng, lanes, dtype, kind):
-    """Indices that count from the end in some rows, wrong ones, other strides, few and many rows."""
+    """Indices from the end in some rows, wrong ones, other strides, few and many rows."""
     op = AdvancedSubtensor(("a", "a"))
     for rows in (1, 2, 31, 100):
         x, numbers = values(dtype, rows, 90), np.arange(rows)[:, None]
