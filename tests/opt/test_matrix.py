@@ -66,7 +66,7 @@ ELSEWHERE: dict[str, str] = {
     "increments_at_known_places": "constant places, on a GPU: tests/opt/lower/test_known_places.py",
     "sum_with_rows_of_zeros": "its term is a product: tests/opt/lower/test_increments.py",
     "adjugate_by_factors": "on a GPU: tests/opt/lower/test_matrix_rules.py",
-    "rolls_are_one_gather": "several rolls, on a GPU: tests/opt/lower/test_rolls.py",
+    "rolls_are_one_gather": "several rolls: tests/opt/lower/test_rolls.py",
     "many_best_by_partition": "of many elements: tests/opt/lower/test_many_best.py",
     **{r.rule: "its record, where other rules run beside it" for r in RECORDS if r.beside},
     **{

@@ -15,7 +15,7 @@ from symdnn.cpu.elementwise.gather_ir import gather_ir
 from symdnn.cpu.elementwise.indexed_ir import FLAG, LANES_OF_TASK, GatherPlan, gather_words
 from symdnn.cpu.elementwise.scatter_ir import scatter_ir
 from symdnn.cpu.ir.loops_ir import LoopOperand, inner
-from symdnn.cpu.ir.scalar_ir import VALUES
+from symdnn.cpu.ir.scalar_ir import VALUES, has_code
 from symdnn.cpu.launch.contiguous_launch import compile_refusal
 from symdnn.cpu.launch.strided_launch import StridedBlock, StridedLaunch
 from symdnn.cpu.launch.traits import LLVM
@@ -52,7 +52,8 @@ class GatherKernel(Kernel[AdvancedSubtensor]):
         x, y, count = call.inputs[0], call.outputs[0], len(call.op.arrays)
         if not whole_or_array(call.op):
             return "it takes arrays and whole axes"
-        if any(t.dtype not in VALUES for t in (x, *call.inputs[1 : 1 + count])):
+        indices = (t.dtype in VALUES for t in call.inputs[1 : 1 + count])
+        if not has_code(x.dtype) or not all(indices):
             return "there is no code for the dtype"
         if x.is_static and 0 in x.shape:
             return "there are no elements"

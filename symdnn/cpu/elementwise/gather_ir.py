@@ -159,9 +159,10 @@ class _GatherBuilder(IndexedBuilder):
         self.report(wrong)
 
     def _copy_element(self, source: str, to: str) -> None:
-        bits = 8 * int(numpy_dtype(self.plan.indexed.dtype).itemsize)
-        value = self.new(f"load i{bits}, ptr {source}{ACCESS}")
-        self.put(f"store i{bits} {value}, ptr {to}{ACCESS}")
+        size = int(numpy_dtype(self.plan.indexed.dtype).itemsize)
+        kind, where = f"i{8 * size}", f", align {min(size, 8)}{ACCESS}"
+        value = self.new(f"load {kind}, ptr {source}{where}")
+        self.put(f"store {kind} {value}, ptr {to}{where}")
 
     def _may_run(self, varying: Sequence[int]) -> bool:
         """Whether consecutive indices select neighbours, as the lanes are."""

@@ -160,7 +160,7 @@ def _row(
 
 
 def _elements(body: Sequence[str], length: int, alone: bool) -> list[str]:
-    """The loop over a row's elements, or over ``length`` of them; ``alone``: one by one."""
+    """Lines of the loop over a row's elements, or ``length`` of them; one by one if ``alone``."""
     low, high = ("0", str(length)) if length else ("%i0", "%i1")
     return [
         "br label %element",

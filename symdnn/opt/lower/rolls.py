@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,17 +16,22 @@ from symdnn.rewriting.rewrite import Context, node_rewrite
 
 __all__ = ["RULES"]
 
+#: On a CPU the shortest lines that are worth looking at indices, and how much of a line may be its
+#: shorter part.
+_MIN_LINE, _MOST_MOVED = 64, 1 / 16
+
 
 @node_rewrite(Roll, phase="lower", tags=("indexing",))
 def rolls_are_one_gather(node: Apply, context: Context) -> Variable | None:
-    """``roll(roll(x, 2, 0), 3, 1) -> x[i, j]``, where shifts and sizes are known, on a GPU.
+    """``roll(roll(x, 2, 0), 3, 1) -> x[i, j]``, where shifts and sizes are known.
 
-    Not along the last axis, of which copies move long pieces, and a gather single elements. Along
-    one axis two copies read and write the array once.
+    On a GPU not along the last axis, of which copies move long pieces, and a gather single
+    elements. On a CPU a gather copies the longer part of a line, and single elements of the other
+    one, which must be short. Along one axis two copies read and write the array once.
     """
     (out,) = node.outputs
     readers = context.fgraph.user_nodes(out)
-    if context.target.kind != "cuda" or (len(readers) == 1 and isinstance(readers[0].op, Roll)):
+    if len(readers) == 1 and isinstance(readers[0].op, Roll):
         return None  # the last one of a chain replaces all of them
     shifts: dict[int, int] = {}
     v = out
@@ -33,7 +39,10 @@ def rolls_are_one_gather(node: Apply, context: Context) -> Variable | None:
         op: Any = node_of(v).op
         x, shift = node_of(v).inputs
         known = number(shift)
-        if known is None or x.type.shape[op.axis] is None or op.axis == x.type.ndim - 1:
+        size = x.type.shape[op.axis]
+        if known is None or size is None:
+            return None
+        if not _is_worth(context.target.kind, op.axis, x.type.shape, int(known)):
             return None
         shifts[op.axis] = shifts.get(op.axis, 0) + int(known)
         v = x
@@ -42,6 +51,16 @@ def rolls_are_one_gather(node: Apply, context: Context) -> Variable | None:
         return None
     index = tuple("a" if d in axes else FULL for d in range(v.type.ndim))
     return AdvancedSubtensor(index)(v, *(_places(v, axes, a, shifts[a]) for a in axes))
+
+
+def _is_worth(target: str, axis: int, shape: Sequence[int | None], shift: int) -> bool:
+    """Whether a gather along an axis takes less time than a roll of its own."""
+    line, is_last = shape[-1], axis == len(shape) - 1
+    if target == "cuda":
+        return not is_last
+    if line is None or line < _MIN_LINE:
+        return False
+    return not is_last or min(shift % line, -shift % line) <= _MOST_MOVED * line
 
 
 def _places(x: Variable, axes: list[int], axis: int, shift: int) -> Constant:

@@ -323,7 +323,7 @@ def test_parts_with_steps_are_copied(dtype, step):
 @pytest.mark.parametrize("dtype", ["float32", "int8", "float64", "bool"])
 @pytest.mark.parametrize("lanes", [1, 3, 20, 32, 33, 64, 65])
 def test_short_rows_along_an_axis_have_their_indices_joined(rng, lanes, dtype, kind):
-    """Indices from the end in some rows, wrong ones, other strides, few and many rows."""
+    """Indices that count from the end, wrong ones, other strides, few and many rows."""
     op = AdvancedSubtensor(("a", "a"))
     for rows in (1, 2, 31, 100):
         x, numbers = values(dtype, rows, 90), np.arange(rows)[:, None]
@@ -334,3 +334,22 @@ def test_short_rows_along_an_axis_have_their_indices_joined(rng, lanes, dtype, k
         at[rows // 2, -1] = 90
         with pytest.raises(IndexOutOfRange, match="90"):
             run(GatherKernel(), op, [x, numbers, at], [np.empty((rows, lanes), dtype)])
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+@pytest.mark.parametrize("index", [("a",), ("a", ALL), (ALL, "a"), ("a", "a")])
+def test_complex_numbers_are_picked(rng, dtype, index):
+    """Also where memory is aligned to their parts only."""
+    op, shape = AdvancedSubtensor(index), (40, 90)[: len(index)]
+    memory = np.zeros(np.prod(shape) + 1, dtype).view("u1")
+    part = np.dtype(dtype).itemsize // 2
+    for x in (np.empty(shape, dtype), memory[part:-part].view(dtype).reshape(shape)):
+        x[...] = rng.normal(size=shape) + 1j * rng.normal(size=shape)
+        arrays = [rng.integers(-n, n, (30, 50)) for n, e in zip(shape, index) if e == "a"]
+        wanted = op.reference(x, *arrays)
+        types = [TensorType(a.dtype.name, a.shape) for a in (x, *arrays, wanted)]
+        call = Call(op, tuple(types[:-1]), (types[-1],), Hints())
+        assert GatherKernel().refuses(call) is None
+        out = np.empty_like(wanted)
+        GatherKernel().bind(call)([x, *arrays], [out])
+        np.testing.assert_array_equal(out, wanted)

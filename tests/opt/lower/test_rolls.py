@@ -1,4 +1,4 @@
-"""Rolls on a GPU: one gather for several axes, and when they stay."""
+"""Rolls: one gather for several axes, and when they stay."""
 
 from __future__ import annotations
 
@@ -61,11 +61,29 @@ def test_left_alone(why):
     assert counts(rewritten([x, *given], [y]))[0] == 0
 
 
-def test_unknown_sizes_and_a_cpu_keep_rolls():
+def test_unknown_sizes_keep_rolls():
     x = TensorType("float64", (None, 4, 2))("x")
-    assert counts(rewritten([x], [T.roll(x, (1, 1), (0, 1))])) == [0, 2]
-    known = TensorType("float64", (3, 4, 2))("x")
-    assert counts(rewritten([known], [T.roll(known, (1, 1), (0, 1))], target=CPU)) == [0, 2]
+    for target in ({}, {"target": CPU}):
+        assert counts(rewritten([x], [T.roll(x, (1, 1), (0, 1))], **target)) == [0, 2]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "complex128", "int8"])
+@pytest.mark.parametrize(
+    ("shape", "shifts", "axes", "one"),
+    [
+        ((3, 4, 64), (1, 1), (0, 1), True), ((3, 4, 2), (1, 1), (0, 1), False),
+        ((5, 64), (2, -4), (0, 1), True),
+        ((5, 64), (2, 4 + 64), (0, 1), True), ((3, 5, 70), (-1, 2, 0), (0, 1, 2), True),
+        ((5, 64), (2, 5), (0, 1), False), ((5, 63), (2, 1), (0, 1), False),
+        ((5, 7, 64), (2, 1), (0, 2), False), ((5, 64), (1,), (1,), False),
+    ],
+)  # fmt: skip
+def test_a_cpu_gathers_where_lines_have_a_long_part(shape, shifts, axes, one, dtype):
+    x, value = TensorType(dtype, shape)("x"), (9 * new_rng().standard_normal(shape)).astype(dtype)
+    y = T.roll(x, shifts, axes)
+    fgraph = rewritten([x], [y], target=CPU)
+    assert counts(fgraph) == ([1, 0] if one else [0, len(axes)])
+    assert_same_values(fgraph, [x], [y], [value])
 
 
 def test_a_roll_that_is_read_itself_stays_apart():
