@@ -1,14 +1,19 @@
-"""Gathers: an array indexed by integer arrays along some axes, as an embedding or along an axis."""
+"""Gathers: an array indexed by integer arrays along some axes, as an embedding or along an axis.
+
+Slices and new axes beside the arrays are a view, and complex numbers have an axis of two parts, so
+that the code has arrays and whole axes only.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from symdnn.cpu.elementwise.counts_ir import counts_ir
 from symdnn.cpu.elementwise.gather_ir import gather_ir
@@ -17,16 +22,19 @@ from symdnn.cpu.elementwise.scatter_ir import scatter_ir
 from symdnn.cpu.ir.loops_ir import LoopOperand, inner
 from symdnn.cpu.ir.scalar_ir import VALUES, has_code
 from symdnn.cpu.launch.contiguous_launch import compile_refusal
+from symdnn.cpu.launch.series_launch import Part, SeriesLaunch, Viewed
 from symdnn.cpu.launch.strided_launch import StridedBlock, StridedLaunch
 from symdnn.cpu.launch.traits import LLVM
 from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call, Kernel, Launch, Row
 from symdnn.graph.typing import Array, Arrays
 from symdnn.graph.values.strides import merged
-from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, AdvancedSubtensor
-from symdnn.ops.array.scatter_reduce import ScatterReduce
+from symdnn.ops.array.advanced_index import AdvancedSubtensor
+from symdnn.ops.array.slices import as_python, symbolic_count
 
-__all__ = ["KERNELS", "GatherKernel", "counted_block", "indexed_block", "whole_or_array"]
+__all__ = [
+    "KERNELS", "GatherKernel", "PlainIndex", "counted_block", "indexed_block", "unfit",
+]  # fmt: skip
 
 #: With fewer elements NumPy is as fast.
 _MIN_ELEMENTS_TO_COMPILE = 1 << 10
@@ -48,30 +56,76 @@ class GatherKernel(Kernel[AdvancedSubtensor]):
     traits = LLVM
 
     def refuses(self, call: Call[AdvancedSubtensor]) -> str | None:
-        """Needs an entry for each axis, which is an array or the whole axis."""
+        """Needs slices of known bounds."""
         x, y, count = call.inputs[0], call.outputs[0], len(call.op.arrays)
-        if not whole_or_array(call.op):
-            return "it takes arrays and whole axes"
-        indices = (t.dtype in VALUES for t in call.inputs[1 : 1 + count])
-        if not has_code(x.dtype) or not all(indices):
-            return "there is no code for the dtype"
+        if reason := unfit(call.op, x.dtype, [t.dtype for t in call.inputs[1 : 1 + count]]):
+            return reason
         if x.is_static and 0 in x.shape:
             return "there are no elements"
         return compile_refusal((y,), lambda: prod(y.shape), _MIN_ELEMENTS_TO_COMPILE)
 
     def bind(self, call: Call[AdvancedSubtensor]) -> Launch[Array]:
         """A launch for any strides; an index out of range is an error."""
-        op = call.op
+        shape, plain = call.inputs[0].shape, PlainIndex.of(call.op)
 
         def failed(inputs: Arrays) -> None:
-            op.numpy_index(inputs[0].shape, inputs[1:])
+            call.op.numpy_index(shape, inputs[1:])
 
-        return StridedLaunch(partial(_gather_block, op), failed=failed)
+        launch = StridedLaunch(partial(_gather_block, plain.op), failed=failed)
+        if plain.is_all:
+            return launch
+        index, result = range(1, len(call.inputs)), Viewed(len(call.inputs), plain.parts)
+        return SeriesLaunch([Part(launch, (Viewed(0, plain.view), *index), (result,))])
 
 
-def whole_or_array(op: AdvancedSubtensor | AdvancedIncSubtensor | ScatterReduce) -> bool:
-    """Whether each axis has an index array or is whole."""
-    return all(e in ("a", _ALL) for e in op.index)
+@dataclass(frozen=True)
+class PlainIndex:
+    """An index of arrays and whole axes, of a view of the operand."""
+
+    op: AdvancedSubtensor
+    #: The view by slices and new axes; None if it is the operand itself.
+    basic: tuple[Any, ...] | None
+    #: Whether both parts of complex numbers have an axis.
+    in_parts: bool
+
+    @classmethod
+    def of(cls, op: AdvancedSubtensor, in_parts: bool = False) -> PlainIndex:
+        """Of an index whose slices have known bounds; ``in_parts``: of both parts of numbers."""
+        entries = tuple("a" if e == "a" else _ALL for e in op.index)
+        whole = all(e in ("a", _ALL) for e in op.index)
+        basic = [_ALL if e == "a" else e for e in op.index]
+        plain = replace(op, index=(*entries, _ALL) if in_parts else entries)
+        return cls(plain, None if whole else tuple(as_python(basic)), in_parts)
+
+    @property
+    def is_all(self) -> bool:
+        """Whether operands are taken as they are."""
+        return self.basic is None and not self.in_parts
+
+    def view(self, x: Array) -> Array:
+        """What of the operand the arrays index."""
+        return self.parts(self.part(x))
+
+    def part(self, x: Array) -> Array:
+        """The view by slices and new axes."""
+        return x if self.basic is None else x[self.basic]
+
+    def parts(self, x: Array) -> Array:
+        """An array itself, or both parts of its numbers along a last axis."""
+        if not self.in_parts:
+            return x
+        real = x.real
+        steps = (*x.strides, real.itemsize)
+        return as_strided(real, (*x.shape, 2), steps, writeable=x.flags.writeable)
+
+
+def unfit(op: AdvancedSubtensor, dtype: str, index_dtypes: Sequence[str]) -> str | None:
+    """Why an index has no code; None if it has."""
+    if symbolic_count(op.index):
+        return "it takes slices of known bounds"
+    if any(d not in VALUES for d in index_dtypes) or not has_code(dtype):
+        return "there is no code for the dtype"
+    return None
 
 
 def _gather_block(op: AdvancedSubtensor, inputs: Arrays, outputs: Arrays) -> StridedBlock:

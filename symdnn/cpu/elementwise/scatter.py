@@ -13,8 +13,8 @@ import numpy as np
 
 from symdnn.cpu.elementwise.copies import copy_of, copy_refusal, same_memory
 from symdnn.cpu.elementwise.counts_ir import MOST_COUNTS
-from symdnn.cpu.elementwise.gather import counted_block, indexed_block, whole_or_array
-from symdnn.cpu.ir.scalar_ir import VALUES
+from symdnn.cpu.elementwise.gather import PlainIndex, counted_block, indexed_block, unfit
+from symdnn.cpu.ir.scalar_ir import COMPLEX, VALUES
 from symdnn.cpu.launch.contiguous_launch import compile_refusal
 from symdnn.cpu.launch.fastcall import FastCallSeries
 from symdnn.cpu.launch.launch import CpuLaunch
@@ -22,6 +22,7 @@ from symdnn.cpu.launch.series_launch import Part, SeriesLaunch, Viewed
 from symdnn.cpu.launch.strided_launch import StridedBlock, StridedLaunch
 from symdnn.cpu.launch.traits import LLVM, NUMPY
 from symdnn.graph.kernel import Call, Kernel, Launch, Row
+from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array, Arrays
 from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, AdvancedSubtensor
 from symdnn.ops.array.scatter_reduce import ScatterReduce
@@ -44,13 +45,11 @@ class ScatterKernel(Kernel[AdvancedIncSubtensor | ScatterReduce]):
     traits = LLVM
 
     def refuses(self, call: Call[AdvancedIncSubtensor | ScatterReduce]) -> str | None:
-        """Needs an entry for each axis, which is an array or the whole axis, and wide numbers."""
+        """Needs slices of known bounds, and wide numbers."""
         op = call.op
         x, _, *arrays = call.inputs
-        if not whole_or_array(op):
-            return "it takes arrays and whole axes"
-        if any(t.dtype not in VALUES for t in (x, *arrays)):
-            return "there is no code for the dtype"
+        if reason := unfit(op.getter(), x.dtype, [t.dtype for t in arrays]):
+            return reason
         what = _what(op)
         if (what == "add" and x.dtype == "bool") or (what != "set" and is_narrow_float(x.dtype)):
             return f"it does not {what} {x.dtype}"
@@ -67,14 +66,15 @@ class ScatterKernel(Kernel[AdvancedIncSubtensor | ScatterReduce]):
         """A launch for any strides."""
         changed = _changed_shape(call)
         counts = _counts(call, prod(changed))
-        return (_CountsLaunch if counts else _ScatterLaunch)(call.op, changed)
+        return (_CountsLaunch if counts else _ScatterLaunch)(call.op, call.inputs[0], changed)
 
 
 def _changed_shape(call: Call[AdvancedIncSubtensor | ScatterReduce]) -> tuple[int, ...]:
     """The shape of the updated elements, to which ``y`` broadcasts."""
     x, _, *arrays = call.inputs
     get = call.op.getter()
-    kept = [n for d, n in enumerate(x.shape) if d not in get.arrays]
+    view = PlainIndex.of(get).part(np.broadcast_to(False, x.shape))
+    kept = [n for d, n in enumerate(view.shape) if d not in get.arrays]
     at = get.arrays[0] if get.side_by_side else 0
     common = np.broadcast_shapes(*(a.shape for a in arrays))
     return (*kept[:at], *common, *kept[at:])
@@ -86,53 +86,61 @@ class _ScatterLaunch(CpuLaunch):
     #: Whether indices are looked at before elements are changed.
     _looks = True
 
-    def __init__(self, op: AdvancedIncSubtensor | ScatterReduce, shape: tuple[int, ...]) -> None:
+    def __init__(
+        self, op: AdvancedIncSubtensor | ScatterReduce, x: TensorType, shape: tuple[int, ...]
+    ) -> None:
         self._get, self._shape, self._some = op.getter(), shape, prod(shape) > 0
+        self._plain = PlainIndex.of(self._get, x.dtype in COMPLEX)
         self._check, self._change = (
-            StridedLaunch(partial(_change_block, self._get, what)) for what in ("check", _what(op))
+            StridedLaunch(partial(_change_block, self._plain.op, what))
+            for what in ("check", _what(op))
         )
 
     def __call__(self, inputs: Arrays, outputs: Arrays) -> None:
         """Look at the indices, copy ``x`` unless the result shares its memory, then change it."""
         x, y, *arrays = inputs
         (out,) = outputs
-        values = self._values(y)
-        if not self._some or self._check.reports([x, *arrays, values]):
+        values, view = self._values(y), self._plain.view
+        if not self._some or self._check.reports([view(x), *arrays, values]):
             self._get.numpy_index(x.shape, arrays)
         if not same_memory(x, out):
             np.copyto(out, x)
         if self._some:
-            self._change([out, *arrays, values], [])
+            self._change([view(out), *arrays, values], [])
 
     def prepare(self, inputs: Arrays, outputs: Arrays) -> None:
         """Queue the compilation of the code for operands with these strides."""
         x, y, *arrays = inputs
         if self._some:
-            self._check.prepare([x, *arrays, self._values(y)], [])
-            self._change.prepare([*outputs, *arrays, self._values(y)], [])
+            values, view = self._values(y), self._plain.view
+            self._check.prepare([view(x), *arrays, values], [])
+            self._change.prepare([view(outputs[0]), *arrays, values], [])
 
     def native(self, inputs: Arrays, outputs: Arrays) -> FastCallSeries | None:
         """For operands with these strides."""
         x, (out,) = inputs[0], outputs
         if not self._some or not out.size:
             return None
-        result = len(inputs)
+        result, view = len(inputs), self._plain.view
         index, values = range(2, result), Viewed(1, self._values)
         copied = (
             [] if same_memory(x, out) else [Part(copy_of(x.dtype.name, x.shape), (0,), (result,))]
         )
-        check = [Part(self._check, (0, *index, values), ())] if self._looks else []
-        change = Part(self._change, (result, *index, values), ())
-        return SeriesLaunch([*check, *copied, change]).native(inputs, outputs)
+        looked = Part(self._check, (Viewed(0, view), *index, values), ())
+        change = Part(self._change, (Viewed(result, view), *index, values), ())
+        return SeriesLaunch([looked] * self._looks + [*copied, change]).native(inputs, outputs)
 
     def _values(self, y: Array) -> Array:
-        return y if y.shape == self._shape else np.broadcast_to(y, self._shape)
+        wide = y if y.shape == self._shape else np.broadcast_to(y, self._shape)
+        return self._plain.parts(wide)
 
 
 def _counts(call: Call[AdvancedIncSubtensor | ScatterReduce], elements: int) -> bool:
     """Whether integers are added to a short vector, several to each of its elements."""
     x, _, index, *_ = call.inputs
     if not x.is_integer or x.ndim != 1 or index.ndim != 1 or _what(call.op) != "add":
+        return False
+    if not PlainIndex.of(call.op.getter()).is_all:
         return False
     return x.shape[0] <= min(MOST_COUNTS, elements // _MIN_TO_EACH_COUNT)
 
@@ -142,8 +150,10 @@ class _CountsLaunch(_ScatterLaunch):
 
     _looks = False
 
-    def __init__(self, op: AdvancedIncSubtensor | ScatterReduce, shape: tuple[int, ...]) -> None:
-        super().__init__(op, shape)
+    def __init__(
+        self, op: AdvancedIncSubtensor | ScatterReduce, x: TensorType, shape: tuple[int, ...]
+    ) -> None:
+        super().__init__(op, x, shape)
         self._change = StridedLaunch(lambda arrays, _: counted_block(*arrays))
 
     def __call__(self, inputs: Arrays, outputs: Arrays) -> None:

@@ -20,6 +20,7 @@ from collections.abc import Iterable
 from decimal import Decimal, localcontext
 from math import factorial, log
 
+from symdnn.cpu.ir.math_bessel_ir import BESSEL64
 from symdnn.cpu.ir.math_double_ir import (
     LN2_HIGH,
     LN2_LOW,
@@ -253,12 +254,14 @@ _FULL = {
     **AREAS64,
     **INVERSE_TRIG64,
     **SPECIAL64,
+    **BESSEL64,
 }  # fmt: skip
 
 #: Instructions of scalar programs that have code of float64 here.
 IN_FULL = frozenset({
     "exp", "exp2", "expm1", "tanh", "log", "log1p", "log2", "log10", "erf", "erfc", "digamma",
     "trigamma", "sinh", "cosh", *TRIGONOMETRIC, *AREAS64, *INVERSE_TRIG64,
+    *BESSEL64,
 }) - {"atan_of"}  # fmt: skip
 
 

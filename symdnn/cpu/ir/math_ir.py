@@ -15,6 +15,7 @@ from math import log
 from symdnn.cpu.ir.division_ir import remainders
 from symdnn.cpu.ir.math32_ir import IN_SINGLE, single_definitions
 from symdnn.cpu.ir.math64_ir import full_definitions
+from symdnn.cpu.ir.math_bessel_ir import BESSEL
 from symdnn.cpu.ir.math_double_ir import HELPERS, number, wrapped
 from symdnn.cpu.ir.math_inverse_trig_ir import INVERSE_TRIG, TRIG_HELPERS
 from symdnn.cpu.ir.math_power_ir import POWER
@@ -71,7 +72,7 @@ _FUNCTIONS = {
     ),
 }
 
-_ALL = {**_FUNCTIONS, **INVERSE_TRIG, **POWER}
+_ALL = {**_FUNCTIONS, **INVERSE_TRIG, **POWER, **BESSEL}
 _HELPERS = {**HELPERS, **TRIG_HELPERS}
 
 #: Instructions of scalar programs that are computed in float64.

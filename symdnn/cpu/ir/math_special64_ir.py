@@ -23,7 +23,7 @@ from math import factorial, pi
 
 from symdnn.cpu.ir.math_double_ir import number
 
-__all__ = ["SPECIAL64"]
+__all__ = ["SPECIAL64", "Text", "function_lines"]
 
 #: (1 + 2 a) exp(a^2) erfc(a) in (a - 4) / (a + 4), from 0 to 28, and erf(x) / x - 1 in x^2, from 0
 #: to 1; digamma over x less its zero, in x - 3/2, from 1 to 2. Lowest degree first; interpolated at
@@ -111,30 +111,36 @@ _SIN_PI = [(-1) ** k * pi ** (2 * k + 1) / factorial(2 * k + 1) for k in range(9
 _COS_PI = [(-1) ** k * pi ** (2 * k) / factorial(2 * k) for k in range(9)]
 
 
-class _Text:
+class Text:
     """Lines of a function of doubles; operands are registers or numbers."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
 
     def new(self, text: str) -> str:
+        """Append an instruction; returns its register."""
         self.lines.append(f"%t{len(self.lines)} = {text}")
         return f"%t{len(self.lines) - 1}"
 
     def two(self, word: str, a: str | float, b: str | float) -> str:
+        """``fadd`` and its like."""
         return self.new(f"f{word} double {_operand(a)}, {_operand(b)}")
 
     def test(self, word: str, a: str, b: float) -> str:
+        """A comparison."""
         return self.new(f"fcmp {word} double {a}, {number(b)}")
 
     def choose(self, condition: str, yes: str | float, no: str | float) -> str:
+        """One of two values."""
         return self.new(f"select i1 {condition}, double {_operand(yes)}, double {_operand(no)}")
 
     def call(self, name: str, *operands: str | float) -> str:
+        """A function's result."""
         given = ", ".join(f"double {_operand(a)}" for a in operands)
         return self.new(f"call double @{name}({given})")
 
     def multiply_add(self, a: str | float, b: str | float, c: str | float) -> str:
+        """``a b + c``"""
         return self.call("llvm.fmuladd.f64", a, b, c)
 
     def polynomial(self, coefficients: Sequence[float | Fraction], x: str) -> str:
@@ -149,14 +155,15 @@ def _operand(a: str | float) -> str:
     return a if isinstance(a, str) else number(a)
 
 
-def _function(name: str, write: Callable[[_Text], str]) -> list[str]:
-    text = _Text()
+def function_lines(name: str, write: Callable[[Text], str]) -> list[str]:
+    """The definition of ``f_name``, whose body ``write`` makes of ``%x``."""
+    text = Text()
     result = write(text)
     head = f"define internal double @f_{name}(double %x) alwaysinline {{"
     return [head, *text.lines, f"ret double {result}", "}"]
 
 
-def _upper_tail(t: _Text) -> str:
+def _upper_tail(t: Text) -> str:
     """erfc of %a, which is not negative."""
     a = t.choose(t.test("ogt", "%x", 28.0), 28.0, "%x")
     ratio = t.two("div", t.two("add", a, -4.0), t.two("add", a, 4.0))
@@ -167,25 +174,25 @@ def _upper_tail(t: _Text) -> str:
     return t.multiply_add(t.new(f"fneg double {whole}"), rest, whole)
 
 
-def _near(t: _Text, x: str) -> str:
+def _near(t: Text, x: str) -> str:
     """erf up to 1."""
     return t.multiply_add(x, t.polynomial(_ERF, t.two("mul", x, x)), x)
 
 
-def _erfc(t: _Text) -> str:
+def _erfc(t: Text) -> str:
     a = t.call("llvm.fabs.f64", "%x")
     tail = t.call("f_erfc_of_size", a)
     far = t.choose(t.test("olt", "%x", 0.0), t.two("sub", 2.0, tail), tail)
     return t.choose(t.test("olt", a, 0.5), t.two("sub", 1.0, _near(t, "%x")), far)
 
 
-def _erf(t: _Text) -> str:
+def _erf(t: Text) -> str:
     a = t.call("llvm.fabs.f64", "%x")
     far = t.two("sub", 1.0, t.call("f_erfc_of_size", a))
     return t.call("llvm.copysign.f64", t.choose(t.test("olt", a, 1.0), _near(t, a), far), "%x")
 
 
-def _reflection(t: _Text) -> tuple[str, str, str, str]:
+def _reflection(t: Text) -> tuple[str, str, str, str]:
     """Whether %x < 0, then 1 - x, else x; and sine and cosine of pi x, of which tan is right."""
     below = t.test("olt", "%x", 0.0)
     y = t.choose(below, t.two("sub", 1.0, "%x"), "%x")
@@ -200,7 +207,7 @@ def _reflection(t: _Text) -> tuple[str, str, str, str]:
     return below, y, t.call("llvm.copysign.f64", up, to_whole), down
 
 
-def _digamma(t: _Text) -> str:
+def _digamma(t: Text) -> str:
     below, y, sine, cosine = _reflection(t)
     small = t.test("olt", y, 1.0)
     u = t.two("add", y, t.choose(small, 1.0, -1.0))
@@ -230,7 +237,7 @@ def _digamma(t: _Text) -> str:
     return t.choose(below, reflected, value)
 
 
-def _trigamma(t: _Text) -> str:
+def _trigamma(t: Text) -> str:
     below, y, sine, _ = _reflection(t)
     near = t.test("olt", y, 8.0)
     total = ""
@@ -251,7 +258,7 @@ def _trigamma(t: _Text) -> str:
 
 #: Lines of ``f_name`` for each function and for what they call.
 SPECIAL64 = {
-    name: _function(name, write)
+    name: function_lines(name, write)
     for name, write in (
         ("erfc_of_size", _upper_tail), ("erfc", _erfc), ("erf", _erf), ("digamma", _digamma),
         ("trigamma", _trigamma),

@@ -149,13 +149,15 @@ def test_the_gradient_of_an_embedding_runs_here(rng):
 
 
 def test_what_it_does_not_add_is_refused_with_the_reason():
-    def refusal(op, dtype="float32"):
+    def refusal(op, dtype="float32", more=()):
         x, y = TensorType(dtype, (4, 3)), TensorType(dtype, (2, 3))
-        return ScatterKernel().refuses(Call(op, (x, y, TensorType("int64", (2,))), (x,), NO_HINTS))
+        given = (x, y, TensorType("int64", (2,)), *more)
+        return ScatterKernel().refuses(Call(op, given, (x,), NO_HINTS))
 
     assert "does not add float16" in refusal(AdvancedIncSubtensor(("a", ALL)), "float16")
     assert "does not add bool" in refusal(AdvancedIncSubtensor(("a", ALL)), "bool")
-    assert "whole axes" in refusal(AdvancedIncSubtensor(("a", (0, 2, None))))
+    bound = (TensorType("int64", ()),)
+    assert "known bounds" in refusal(AdvancedIncSubtensor(("a", ("?", 2, None))), more=bound)
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -160,13 +160,28 @@ def test_integer_quotients_are_exact(dtype):
             np.testing.assert_array_equal(found, wanted)
 
 
+def scaled_bessel(order, x):
+    return mpmath.besseli(order, x) * mpmath.exp(-abs(x))
+
+
 #: name -> (of a graph, exact, units in the last place where x > 0, and where x < 0)
 OF_FLOAT64 = {
     "erf": (T.erf, mpmath.erf, 1, 1),
     "erfc": (T.erfc, mpmath.erfc, 4, 2),
     "psi": (T.psi, mpmath.digamma, 3, None),  # by two terms whose difference may be 0
     "tri_gamma": (T.tri_gamma, partial(mpmath.psi, 1), 4, 5),
+    "i0e": (T.i0e, partial(scaled_bessel, 0), 3, 3),
+    "i1e": (T.i1e, partial(scaled_bessel, 1), 3, 3),
 }
+
+
+@pytest.mark.parametrize("order", [0, 1])
+def test_scaled_bessel_functions_of_float32_are_rounded_once(rng, order):
+    x = np.concatenate([rng.uniform(-20, 20, 400), 10 ** rng.uniform(-20, 20, 200), [8, 7.99999]])
+    x = x.astype("float32")
+    y = compiled((T.i0e, T.i1e)[order], x)
+    wanted = np.array([float(scaled_bessel(order, mpmath.mpf(v))) for v in x.tolist()])
+    assert (abs(y - wanted) / np.spacing(abs(wanted).astype("float32"))).max() <= 0.51
 
 
 @pytest.mark.parametrize("name", OF_FLOAT64)
