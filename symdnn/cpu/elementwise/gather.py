@@ -156,7 +156,7 @@ def indexed_block(
     plan = replace(plan, one_part=parts == 1, joined=joined, lanes=lanes)
     per_thread = _COPIED_PER_THREAD if plan.copies_rows else _ELEMENTS_PER_THREAD
     count, rows = threads.threads(y.size, per_thread), prod(sizes[:-1])
-    each = _rows_of_task(plan, found[1:-1], rows, count)
+    each = _rows_of_task(plan, found[1:-1], sizes, count)
     tasks = count if plan.changes else -(-rows // each) * parts
     words: dict[str, int] = {"threads": count, "tasks": tasks, "one": 1, "n": sizes[-1]}
     words |= {"parts": parts, "all": rows * parts, "rows": rows, "each": each}
@@ -192,7 +192,7 @@ def counted_block(x: Array, index: Array, y: Array) -> StridedBlock:
 
 
 def _rows_of_task(
-    plan: GatherPlan, steps: Sequence[Sequence[int]], rows: int, threads_: int
+    plan: GatherPlan, steps: Sequence[Sequence[int]], sizes: Sequence[int], threads_: int
 ) -> int:
     """Rows of a task: short ones that are copied, or those whose indices along the lanes are the
     same or joined, and looked at once."""
@@ -202,12 +202,13 @@ def _rows_of_task(
         and (plan.copies_rows or any(any(own[:-1]) for own in steps if own[-1]))
     ):
         return 1
-    return max(1, min(_MAX_ROWS_OF_TASK, rows // (4 * threads_)))
+    most = LANES_OF_TASK // sizes[-1] if plan.joined else _MAX_ROWS_OF_TASK
+    return max(1, min(most, _MAX_ROWS_OF_TASK, prod(sizes[:-1]) // (4 * threads_)))
 
 
 def _joined(plan: GatherPlan, steps: Sequence[Sequence[int]], n: int) -> bool:
     """Whether rows are short, and their indices along the lanes follow those of the row before."""
-    if plan.what != "gather" or plan.outer != 1 or n > LANES_OF_TASK // _MAX_ROWS_OF_TASK:
+    if plan.what != "gather" or plan.outer != 1 or n > LANES_OF_TASK // 4:
         return False
     varying = [(o, own) for o, own in zip(plan.index, steps, strict=True) if o.inner != "one"]
     return bool(varying) and all(own[0] == n * own[1] for _, own in varying)

@@ -321,7 +321,7 @@ def test_parts_with_steps_are_copied(dtype, step):
 
 @pytest.mark.parametrize("kind", ["int64", "int32", "uint8"])
 @pytest.mark.parametrize("dtype", ["float32", "int8", "float64", "bool"])
-@pytest.mark.parametrize("lanes", [1, 3, 20, 32, 33, 64, 65])
+@pytest.mark.parametrize("lanes", [1, 20, 32, 33, 165, 512, 513])
 def test_short_rows_along_an_axis_have_their_indices_joined(rng, lanes, dtype, kind):
     """Indices that count from the end, wrong ones, other strides, few and many rows."""
     op = AdvancedSubtensor(("a", "a"))
