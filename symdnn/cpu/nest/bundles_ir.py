@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from symdnn.cpu.ir.loops_ir import AROUND
 from symdnn.cpu.ir.scalar_ir import STORED, VALUES
 from symdnn.cpu.ir.vector_printer_ir import VectorPrinter
 from symdnn.cpu.nest.nest_pieces_ir import NestPieces, bits_of
@@ -43,7 +44,7 @@ class BundlePieces(NestPieces):
 
         if self.schedule.along or ("S", 1) not in self.schedule.constants:
             begun = [v for _ in rows for v in self._starts()]
-            found = self.counted("part", 0, "%QT", part, begun, self._kinds)
+            found = self.counted("part", 0, "%QT", part, begun, self._kinds, parallel=AROUND)
         else:
             found = self._part(reads, "0", "%n")
         self._leave_rows(self._of_rows(found), writes)
@@ -88,10 +89,11 @@ class BundlePieces(NestPieces):
         before, tag, after = self.block, self.tag(), list[str]()
 
         def loop() -> None:
-            kinds = self._kinds
-            after.extend(
-                self.counted(f"{tag}_some", begin, middle, some, states, kinds, step=lanes)
-            )
+            name, kinds = f"{tag}_some", self._kinds
+            # Written out over several vectors it takes as long, and half as long again to compile.
+            after.extend(self.counted(
+                name, begin, middle, some, states, kinds, step=lanes, parallel=AROUND
+            ))  # fmt: skip
 
         self.when(tag, self.new(f"icmp sgt i64 {whole}, 0"), loop)
         every = zip(self._kinds, states, after, strict=True)

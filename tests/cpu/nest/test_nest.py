@@ -251,10 +251,11 @@ def test_schedules():
 
     assert shape((4096, 512), (0,))[:2] == ("columns", "dense")
     assert shape((4096, 512), (1,)) == ("rows", "dense", 1)
-    assert shape((4096, 512), (1,), Sum) == ("rows", "dense", 1)
+    assert shape((4096, 512), (1,), Sum) == ("bundles", "dense", 1)
     assert shape((4096, 512), (1,), Sum, "F")[:2] == ("columns", "dense")
     assert shape((4096, 10), (1,)) == ("columns", "turned", 1)
-    assert shape((4096, 10), (1,), Sum) == ("columns", "turned", 1)
+    assert shape((4096, 10), (1,), Sum) == ("bundles", "dense", 1)
+    assert shape((4096, 7), (1,), Sum) == ("columns", "turned", 1)
     assert shape((8, 10), (1,)) == ("lines", "dense", 1)
     assert shape((1 << 20,), (0,)) == ("rows", "dense", 64)
 
