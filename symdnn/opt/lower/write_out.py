@@ -14,6 +14,7 @@ from numpy import float32
 
 from symdnn.config import config
 from symdnn.graph.variable import Apply, Constant, Variable
+from symdnn.ops.array.advanced_index import AdvancedIncSubtensor
 from symdnn.ops.array.order_statistics import ArgPartition, OrderStatistics, Partition
 from symdnn.ops.array.reduce import Sum
 from symdnn.ops.array.sets import IsIn
@@ -209,6 +210,19 @@ def write_out_complex_sums(node: Apply, context: Context) -> Variable | None:
     return Complex()(*(each(part()(x), hints=node.hints) for part in (Real, Imag)))
 
 
+@node_rewrite(
+    AdvancedIncSubtensor, phase="lower", tags=("fast_compile",),
+    name="write_out_complex_increments", target="cuda",
+)  # fmt: skip
+def write_out_complex_increments(node: Apply, context: Context) -> Variable | None:
+    """Complex increments by index arrays as those of both parts."""
+    op, (x, y, *index) = node.op, node.inputs
+    assert isinstance(op, AdvancedIncSubtensor)
+    if not x.type.is_complex or op.set_instead_of_inc:
+        return None
+    return Complex()(*(op(part()(x), part()(y), *index) for part in (Real, Imag)))
+
+
 @node_rewrite(RNNGrad, phase="canonicalize", tags=("fast_compile",), name="write_out_rnn_lanes")
 def write_out_rnn_lanes(node: Apply, context: Context) -> Sequence[Variable] | None:
     """Recurrent parameters' gradients of each lane as those of a loop, on a GPU.
@@ -224,5 +238,6 @@ def write_out_rnn_lanes(node: Apply, context: Context) -> Sequence[Variable] | N
 
 
 RULES = (
-    write_out, write_out_product, write_out_selections, write_out_complex_sums, write_out_rnn_lanes,
+    write_out, write_out_product, write_out_selections, write_out_complex_sums,
+    write_out_complex_increments, write_out_rnn_lanes,
 )  # fmt: skip
