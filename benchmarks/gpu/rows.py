@@ -29,16 +29,11 @@ import numpy as np
 from benchmarks.cpu import nest
 from benchmarks.cpu.nest import Nest
 from benchmarks.gpu.device import Device, commit, set_flags, time_limit, wide
+from benchmarks.gpu.distance import FAR, distance
 
 __all__ = ["Peer", "Ready", "Run", "arguments", "main", "measure", "on_cpu", "short_first"]
 
 _TITLES = {"torch": "PyTorch", "compiled": "torch.compile", "jax": "JAX", "numpy": "NumPy"}
-#: How far numbers may be from those in float64, as a part of the largest; a GPU has TF32.
-_FAR = {True: 2e-2, False: 1e-3}
-_LEFT_OUT = 0.03
-#: The norm of all differences on a GPU, as a part of that of the numbers. Emulated TF32 moves the
-#: gradients of 48 examples of a convolution of 32 and 64 filters by 0.027.
-_FAR_AS_NORM = 5e-2
 #: The limit of the first call of a peer's row: a compiler may need minutes.
 _FIRST_S = 20.0
 #: The limit of our calls that are not timed, and how many: kernels of loops are made meanwhile.
@@ -167,6 +162,8 @@ class Ready:
     notes: list[str] = field(default_factory=list)
     #: Of its arguments.
     nbytes: int = 0
+    #: Of its preparation, from its start: after the numbers in float64, symdnn, each peer.
+    seconds: list[float] = field(default_factory=list)
 
 
 @dataclass
@@ -180,8 +177,7 @@ class Run:
     compare: bool
     compile_seconds: float
     waits: bool = True
-    #: The limit of the first call of a peer's row.
-    first_s: float = _FIRST_S
+    first_s: float = _FIRST_S  #: the limit of the first call of a peer's row
     alone: bool = True  #: whether rows are measured that no peer runs
     looked_at: int = 1 << 62  #: about how many numbers of a result are
     peers: dict[str, Peer] = field(default_factory=dict)
@@ -217,7 +213,9 @@ class Run:
         """A row whose programs are compiled and whose numbers are right."""
         arrays = [make() for make in row.arrays]
         ready = Ready(row, nbytes=sum(a.nbytes for a in arrays))
+        began = time.perf_counter()
         wanted = self._wanted(row, arrays) if self.compare else None
+        ready.seconds.append(time.perf_counter() - began)
         if self.compare and wanted is None and not self.alone:
             ready.notes.append("no peer runs it")
             return ready
@@ -226,6 +224,7 @@ class Run:
             self._look(ours.call, self.device.get, wanted, ready.notes)
             ours.warm(row.warm)
             ready.calls["symdnn"] = ours.call, ours.nbytes
+            ready.seconds.append(time.perf_counter() - began)
         except Exception as error:  # one row must not hide the others
             ready.notes.append(_short(error))
             return ready
@@ -233,7 +232,7 @@ class Run:
             f = getattr(row, name)
             if f is None or (name == "compiled" and self.compile_seconds <= 0):
                 continue
-            key = name, f, *((a.shape, a.dtype.name) for a in arrays)
+            key = _key(name, f, arrays)
             if key not in self.found:
                 begin = time.perf_counter()
                 try:
@@ -246,6 +245,7 @@ class Run:
                 if name == "compiled":
                     self.compile_seconds -= time.perf_counter() - begin
             ready.calls[name] = self.found[key] or (_fails, _fails)
+            ready.seconds.append(time.perf_counter() - began)
         return ready
 
     def row(self, ready: Ready) -> tuple[float, str]:
@@ -275,7 +275,8 @@ class Run:
         return best, "\n        ".join([line, *ready.notes])
 
     def _wanted(self, row: Nest, arrays: list[Any]) -> list[Any] | None:
-        """The numbers in float64, of a peer."""
+        """The numbers in float64, of a peer; in rows that only JAX runs besides us, as it is timed,
+        unless rows are measured alone."""
         floats = ("bfloat16", "float16", "float32")
         given = [a.astype("float64") if a.dtype.name in floats else a for a in arrays]
         for name, peer in self.peers.items():
@@ -284,6 +285,9 @@ class Run:
                 continue
             try:
                 with _within(self.first_s):
+                    if name == "jax" and not self.alone:
+                        found = self.found[_key(name, f, arrays)] = peer.call(f, arrays)
+                        return [peer.host(v) for v in _as_list(found[0]())]
                     return [peer.host(v) for v in _as_list(peer.once(f, given))]
             except Exception as error:
                 print(f"{row.name}: {name} in float64: {_short(error)}")
@@ -302,8 +306,8 @@ class Run:
                     raise ValueError(f"wrong shape: {own.shape}, not {true.shape}")
                 if true.size:  # NaN counts as wrong
                     own, true = self._some(own, true)
-                    far = float(np.maximum(far, _distance(own, true, self.device.on_gpu)))
-        if not far <= _FAR[self.device.on_gpu]:
+                    far = float(np.maximum(far, distance(own, true, self.device.on_gpu)))
+        if not far <= FAR[self.device.on_gpu]:
             raise ValueError(f"wrong by {far:.1e} of the largest number")
         if far > 1e-3:
             notes.append(f"{who}: off by {far:.1e} of the largest number")
@@ -314,23 +318,8 @@ class Run:
         return [a if step < 2 else a.reshape(-1)[::step] for a in arrays]
 
 
-def _distance(own: np.ndarray, true: np.ndarray, rounds: bool) -> Any:
-    """The largest difference as a part of the largest number.
-
-    A GPU rounds products to TF32, so that in some of many examples another pixel is the largest of
-    its window, or a unit is on the other side of 0. With ``rounds`` some entries of a long first
-    axis are left out for this, and differences that are small in all, as a norm, count as allowed.
-    """
-    if rounds and np.linalg.norm(own - true) <= _FAR_AS_NORM * np.linalg.norm(true):
-        return min(_FAR[True], _distance(own, true, False))
-    with np.errstate(invalid="ignore"):
-        same = (own == true) | (np.isnan(own) & np.isnan(true))  # infinities are
-        apart = np.where(same, 0, np.abs(own - true))
-    entries = apart.reshape(len(true) if true.ndim else 1, -1).max(1)
-    left_out = int(len(entries) * _LEFT_OUT) if rounds else 0
-    return np.sort(entries)[len(entries) - 1 - left_out] / (
-        np.abs(true).max(initial=0, where=np.isfinite(true)) or 1
-    )
+def _key(name: str, f: Any, arrays: Sequence[Any]) -> Any:
+    return name, f, *((a.shape, a.dtype.name) for a in arrays)
 
 
 class Peer:

@@ -125,6 +125,7 @@ class _Worker:
         set_flags(on_gpu)
         if on_gpu:  # the host's work is compiling and tracing, of as many processes as it has cores
             os.environ.setdefault("OMP_NUM_THREADS", "1")
+            os.environ.setdefault("XLA_FLAGS", "--xla_gpu_force_compilation_parallelism=1")
         self.begin = time.perf_counter()
         self.run_of = gpu_rows.Run(
             Device(on_gpu), True, 0.0, waits=False, first_s=_FIRST_S, alone=False,
@@ -155,10 +156,13 @@ class _Worker:
     def prepared(self, row: Row, seconds: float) -> tuple[Row, Any, str]:
         """The row, its calls, and why there are none."""
         self.run_of.compare = row.size != "huge"
-        limit = min(seconds, _ROW_S)
+        limit, began = min(seconds, _ROW_S), time.perf_counter()
         try:
             with time_limit(limit, NotThere(f"it takes longer than {limit:.0f} s")):
-                ready = self.run_of.prepared(nest_row(row, self.tried))
+                nest = nest_row(row, self.tried)
+                made = time.perf_counter() - began
+                ready = self.run_of.prepared(nest)
+                ready.seconds.insert(0, made)
                 self.run_of.found.clear()
                 ready.row = replace(ready.row, arrays=())  # the host has enough of them
                 return row, ready, ""
@@ -174,6 +178,7 @@ class _Worker:
         if ready is None:
             return record
         record["notes"] += ready.notes
+        record["prepare_s"] = [round(t, 2) for t in ready.seconds]
         calls = {side: call for side, (call, _) in ready.calls.items()}
         times: dict[str, list[float]] = {}
         for _ in range(1 if self.device.on_gpu else _ROUNDS):

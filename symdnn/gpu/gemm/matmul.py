@@ -17,6 +17,7 @@ from symdnn.config import config
 from symdnn.gpu.binding.libcublaslt import CUDA_TYPE, EPILOGUE, CublasError
 from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.gemm.choice import GemmChoice, choose, mode_by_flags, sums_apart
+from symdnn.gpu.gemm.integers import IntegerProductKernel
 from symdnn.gpu.gemm.one_kernel import OneKernel
 from symdnn.gpu.gemm.pieces import Piece, pieces
 from symdnn.gpu.gemm.plan import (
@@ -303,6 +304,7 @@ def operand(x: RawArray) -> Matrix | None:
 
 _MATMUL = MatmulKernel()
 KERNELS: tuple[Row, ...] = (
-    ((Dot, GpuGemm, GpuGemmBiasGrad), (_MATMUL,)),
-    ((BatchedDot,), (SmallProductsKernel(), _MATMUL)),
+    ((Dot,), (IntegerProductKernel(), _MATMUL)),
+    ((GpuGemm, GpuGemmBiasGrad), (_MATMUL,)),
+    ((BatchedDot,), (SmallProductsKernel(), IntegerProductKernel(), _MATMUL)),
 )

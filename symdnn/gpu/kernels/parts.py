@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from symdnn.gpu.codegen.device_source import CTYPES, specialised
@@ -13,15 +14,18 @@ from symdnn.gpu.codegen.launches import (
     GuardableKernel,
     KernelLaunch,
     Pointer,
+    View,
     Views,
     blocks_for,
 )
 from symdnn.gpu.kernels.copy import copies, view_by_op
 from symdnn.gpu.kernels.elementwise import elementwise
 from symdnn.graph.kernel import Call, Row
+from symdnn.graph.type import TensorType
 from symdnn.ops.array.advanced_index import InBounds
 from symdnn.ops.array.index import IncSubtensor
 from symdnn.ops.elementwise.arithmetic import Add
+from symdnn.ops.elementwise.complex_meaning import part_dtypes
 from symdnn.ops.elementwise.scalar_meaning import meaning
 
 __all__ = ["InBoundsKernel", "KERNELS", "PartKernel"]
@@ -38,8 +42,8 @@ class PartKernel(GuardableKernel[IncSubtensor]):
     name = "cuda.part"
 
     def refuses(self, call: Call[IncSubtensor]) -> str | None:
-        """Increments of complex dtypes."""
-        dtype: str = call.outputs[0].dtype
+        """Increments of dtypes that it has no code to add."""
+        dtype = _part_dtype(call.outputs[0].dtype)
         if call.op.set_instead_of_inc or dtype in CTYPES:
             return None
         return f"it has no code to add {dtype}"
@@ -57,13 +61,28 @@ class PartKernel(GuardableKernel[IncSubtensor]):
         assert part is not None
         if op.set_instead_of_inc:
             return before + copies(y, part, guarded)
-        program = meaning(Add(), (out.dtype, out.dtype))
+        dtype = _part_dtype(out.dtype)
+        program = meaning(Add(), (dtype, dtype))
         assert program is not None
+        part, y = _as_parts(part), _as_parts(y)
         return before + elementwise(program, [part, y], [part], guarded)
 
     def writes_updates(self, call: Call[IncSubtensor]) -> bool:
         """Whether the part is the same in all calls, so that it can't be out of range."""
         return not call.op.host_inputs
+
+
+def _part_dtype(dtype: str) -> str:
+    """The dtype of the parts of complex numbers, or of other numbers."""
+    return part_dtypes(dtype)[0] if TensorType(dtype).is_complex else dtype
+
+
+def _as_parts(x: View) -> View:
+    """Complex numbers as real ones with one more axis, of their two parts."""
+    dtype = _part_dtype(x.dtype)
+    if dtype == x.dtype:
+        return x
+    return replace(x, dtype=dtype, shape=(*x.shape, 2), strides=(*x.strides, x.itemsize // 2))
 
 
 class InBoundsKernel(CudaKernel[InBounds]):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
 from math import inf, prod
@@ -10,9 +10,11 @@ from operator import add
 from typing import Any
 
 import numpy as np
+from numpy import float32
 
 from symdnn.config import config
 from symdnn.graph.variable import Apply, Constant, Variable
+from symdnn.ops.array.advanced_index import AdvancedIncSubtensor
 from symdnn.ops.array.order_statistics import ArgPartition, OrderStatistics, Partition
 from symdnn.ops.array.reduce import Sum
 from symdnn.ops.array.sets import IsIn
@@ -20,10 +22,11 @@ from symdnn.ops.array.take import BincountLength
 from symdnn.ops.attention.attention import Attention, AttentionGrad
 from symdnn.ops.core.composed import written_out
 from symdnn.ops.core.shape import dimshuffle
-from symdnn.ops.elementwise.arithmetic import Cast, cast
+from symdnn.ops.elementwise.arithmetic import Cast, cast, clip, maximum
 from symdnn.ops.elementwise.complex_meaning import part_dtypes
 from symdnn.ops.elementwise.complexes import Complex, Imag, Real
 from symdnn.ops.elementwise.quantize import limits_of
+from symdnn.ops.elementwise.rounding import round_half_to_even as rint
 from symdnn.ops.nn.rnn import RNNGrad
 from symdnn.ops.quantized.product import QuantizedProduct
 from symdnn.rewriting.rewrite import Context, node_rewrite
@@ -77,13 +80,17 @@ def write_out_product(node: Apply, context: Context) -> Variable | None:
     """int32 sums of 8-bit integers that no library takes, as sums of floats, which are exact.
 
     On a CPU they are sums in float32 of so few terms that none is beyond 2^24, added as integers;
-    else in float64.
+    else in float64. What follows the sums is elementwise.
     """
     op: Any = node.op
-    if op.out != "int32" or op.is_float8:
+    if op.is_float8:
         return None
     x, w = node.inputs[:2]
     given = dict(zip(op.terms, node.inputs[2:], strict=True))
+    if "x_scale" in given:
+        names = tuple(name for name in ("x_zero", "w_zero") if name in given)
+        sums = QuantizedProduct(op.op, names)(x, w, *(given[name] for name in names))
+        return _scaled(op, sums, given)
     zeros = given.get("x_zero"), given.get("w_zero")
     terms = _most_terms((x, w), zeros) if _adds_in_order(op, context) else 0
     axes = (1, 1) if op.is_conv else (x.type.ndim - 1, w.type.ndim - 2)
@@ -94,6 +101,27 @@ def write_out_product(node: Apply, context: Context) -> Variable | None:
         return cast(op.op(x, w), "int32")
     cuts = [[v[(slice(None),) * a + (p,)] for v, a in zip((x, w), axes)] for p in parts]
     return reduce(add, (cast(op.op(*pair), "int32") for pair in cuts))
+
+
+def _scaled(op: Any, sums: Variable, given: Mapping[str, Variable]) -> Variable:
+    """What a product computes of its exact sums, in the order of its reference."""
+
+    def along(v: Variable) -> Variable:
+        ones = ["x"] * (sums.type.ndim - 2)
+        return dimshuffle(v, (0, *ones)) if op.is_conv and v.type.ndim else v
+
+    y = cast(sums, "float32") * along(given["x_scale"] * given["w_scale"])
+    if "bias" in given:
+        y = y + along(given["bias"])
+    if "z" in given:
+        y = y + (cast(given["z"], "float32") - float32(op.z_zero)) * float32(op.z_scale)
+    if op.relu:
+        y = maximum(y, float32(0))
+    if "y_scale" in given:
+        low, high = map(float32, limits_of(op.out))
+        y = rint(y / given["y_scale"]) + cast(given.get("y_zero", float32(0)), "float32")
+        y = clip(y, low, high)
+    return cast(y, op.out)
 
 
 def _centred(op: Any, i: int, v: Variable, zero: Variable | None, dtype: str) -> Variable:
@@ -182,6 +210,19 @@ def write_out_complex_sums(node: Apply, context: Context) -> Variable | None:
     return Complex()(*(each(part()(x), hints=node.hints) for part in (Real, Imag)))
 
 
+@node_rewrite(
+    AdvancedIncSubtensor, phase="lower", tags=("fast_compile",),
+    name="write_out_complex_increments", target="cuda",
+)  # fmt: skip
+def write_out_complex_increments(node: Apply, context: Context) -> Variable | None:
+    """Complex increments by index arrays as those of both parts."""
+    op, (x, y, *index) = node.op, node.inputs
+    assert isinstance(op, AdvancedIncSubtensor)
+    if not x.type.is_complex or op.set_instead_of_inc:
+        return None
+    return Complex()(*(op(part()(x), part()(y), *index) for part in (Real, Imag)))
+
+
 @node_rewrite(RNNGrad, phase="canonicalize", tags=("fast_compile",), name="write_out_rnn_lanes")
 def write_out_rnn_lanes(node: Apply, context: Context) -> Sequence[Variable] | None:
     """Recurrent parameters' gradients of each lane as those of a loop, on a GPU.
@@ -197,5 +238,6 @@ def write_out_rnn_lanes(node: Apply, context: Context) -> Sequence[Variable] | N
 
 
 RULES = (
-    write_out, write_out_product, write_out_selections, write_out_complex_sums, write_out_rnn_lanes,
+    write_out, write_out_product, write_out_selections, write_out_complex_sums,
+    write_out_complex_increments, write_out_rnn_lanes,
 )  # fmt: skip

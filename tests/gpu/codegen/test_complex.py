@@ -203,3 +203,37 @@ def test_sums_of_complex_numbers_are_on_the_gpu(dtype):
     for got, want, out in zip(found, wanted, outs, strict=True):
         assert got.dtype == out.type.dtype
         np.testing.assert_allclose(got, want, rtol=LIMIT[dtype])
+
+
+@emulates
+@pytest.mark.parametrize("dtype", COMPLEX)
+def test_increments_of_parts_of_complex_arrays(dtype):
+    """Real and imaginary parts are added as one more axis, of strided operands too."""
+    x, y = draw(dtype, 6, 5), draw(dtype, 3, 2, seed=1)
+    node = T.inc_subtensor(TensorType(dtype, x.shape)()[::2, 1:-2], TensorType(dtype, y.shape)())
+    op = node.owner.op
+    for value, part in ((x, y), (x.T.copy().T, y.T.copy().T)):
+        call = concrete(op, [value, part])
+        (kernel,) = (k for k in kernels_for(type(op), "cuda") if k.refuses(call) is None)
+        (found,), _ = emulator.run(kernel, call, [value, part])
+        wanted = value.copy()
+        wanted[::2, 1:-2] += y
+        np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("dtype", COMPLEX)
+def test_increments_of_complex_numbers_are_on_the_gpu(dtype):
+    x, y = TensorType(dtype, (None, None))("x"), TensorType(dtype, (None, None))("y")
+    i = T.lvector("i")
+    outs = [T.inc_subtensor(x[i], y), T.inc_subtensor(x[1:], y[1:]), T.set_subtensor(x[i], y)]
+    with symdnn.config.change_flags(assert_lowered="raise"):
+        f = symdnn.function([x, y, i], outs, mode=Mode(target="cuda:sm_90"))
+    given = [draw(dtype, 3, 4), draw(dtype, 3, 4, seed=1), np.array([2, 0, 2])]
+    found = evaluate(f.fgraph.outputs, dict(zip(f.fgraph.inputs, given, strict=True)))
+    wanted = [given[0].copy() for _ in outs]
+    np.add.at(wanted[0], given[2], given[1])
+    wanted[1][1:] += given[1][1:]
+    wanted[2][given[2]] = given[1]
+    for got, want in zip(found, wanted, strict=True):
+        assert got.dtype == want.dtype
+        np.testing.assert_allclose(got, want, rtol=LIMIT[dtype])

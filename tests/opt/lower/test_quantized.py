@@ -9,11 +9,14 @@ import symdnn
 import symdnn.tensor as T
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.target import Target
+from symdnn.graph.type import TensorType
 from symdnn.ops.linalg.dot import Dot
 from symdnn.ops.nn.conv import Conv
-from symdnn.ops.quantized.product import integer_product
+from symdnn.ops.quantized.product import QuantizedProduct, integer_product
 from symdnn.tensor.nnet import conv2d, dequantize, quantize, relu
-from tests.opt.lowering import rewritten
+from tests import op_table
+from tests.opt.lowering import assert_same_values, rewritten
+from tests.seeded import new_rng
 
 VNNI = Target("cpu", onednn=(3, 2), isa="AVX-512 VNNI")
 rng = np.random.default_rng(0)
@@ -197,3 +200,16 @@ def test_when_sums_are_in_float64():
     assert float_types([IMAGE, KERNELS], integer_product(CONV, IMAGE, KERNELS), wide) == ["float64"]
     long = T.tensor("uint8", (2, 9000), name="l"), T.tensor("int8", (9000, 2), name="m")
     assert float_types([*long], integer_product(Dot(), *long), PLAIN) == ["float64"]
+
+
+@pytest.mark.parametrize("name", ["quantized_matmul", "quantized_conv_QuantizedProduct"])
+def test_what_follows_sums_stays_on_a_device(name):
+    """A whole layer of codes that no library takes: no node is left to the host."""
+    (case,) = [c for c in op_table.load() if c.id == name]
+    rng = new_rng()
+    values = [draw(rng) for draw in case.draws]
+    vs = [TensorType(a.dtype.name, (None,) * a.ndim)() for a in values]
+    out = case.build(*vs)
+    fgraph = rewritten(vs, [out])
+    assert not any(isinstance(n.op, QuantizedProduct) for n in fgraph.toposort())
+    assert_same_values(fgraph, vs, [out], values)
