@@ -25,6 +25,8 @@ from symdnn.nn.optimizers.average import Average, ema
 from symdnn.nn.optimizers.base import Updates
 from symdnn.nn.training.metrics import Metric
 from symdnn.ops.collective.functions import all_reduce
+from symdnn.sharding.axis import AxisLayout
+from symdnn.sharding.storage import layout_of
 from symdnn.world.group import Group
 
 __all__ = [
@@ -162,6 +164,8 @@ def _random(functions: Iterable[Function], net: Module, updates: Updates) -> dic
     """Updated variables that are neither the network's nor the optimiser's, in order."""
     known = {*net.named_parameters().values(), *net.named_buffers().values()}
     known |= {*updates.state.values(), *(v for v, _ in updates)}
+    layouts = [layout_of(v) for v in known if isinstance(v, Shared)]
+    known |= {layout.own for layout in layouts if isinstance(layout, AxisLayout)}
     found = dict.fromkeys(v for f in functions for v in f.updated if v not in known)
     return {str(i): v for i, v in enumerate(found)}
 
