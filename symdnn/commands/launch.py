@@ -19,7 +19,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -85,9 +85,14 @@ def _once(args: argparse.Namespace, number: int) -> int:
 
 
 def _by_mpi(command: Sequence[str], environment: dict[str, str]) -> int:
-    """The status of ``mpiexec``, which ends all ranks at a signal; signals are passed on to it."""
-    found = subprocess.Popen(command, env=environment)
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    """The status of ``mpiexec``, which ends all ranks at a signal; signals are passed on to it.
+
+    It has a process group of its own, and no terminal to read from: a terminal would send it the
+    same Ctrl-C, and a second one ends the ranks at once.
+    """
+    terminal = subprocess.DEVNULL if os.isatty(0) else None
+    found = subprocess.Popen(command, env=environment, stdin=terminal, process_group=0)
+    _at_the_end(lambda number, _: sys.exit(128 + number))
     memory = SharedMemory()
     try:
         while found.poll() is None:
@@ -108,6 +113,14 @@ def _by_mpi(command: Sequence[str], environment: dict[str, str]) -> int:
         return _INTERRUPTED
     finally:
         memory.remove()
+
+
+def _at_the_end(handler: Callable[[int, FrameType | None], None]) -> None:
+    """Handle SIGTERM, and SIGHUP of a terminal that is closed: processes in groups of their own
+    get none. ``nohup`` ignores it."""
+    signal.signal(signal.SIGTERM, handler)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, handler)
 
 
 def _processors() -> int:
@@ -157,7 +170,7 @@ class _Processes:
             for r in range(count)
         ]
         self._memory = SharedMemory()
-        signal.signal(signal.SIGTERM, self._pass_on)
+        _at_the_end(self._pass_on)
 
     def _pass_on(self, number: int, frame: FrameType | None) -> None:
         self._end(number)

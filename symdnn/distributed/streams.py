@@ -8,8 +8,10 @@ import numpy as np
 
 from symdnn.errors import TypeMismatch
 from symdnn.graph.variable import Shared
+from symdnn.ops.collective.functions import group_of
 from symdnn.ops.random.rng_philox import philox4x32
 from symdnn.world import process
+from symdnn.world.group import Group
 
 __all__ = ["random_by_rank"]
 
@@ -17,17 +19,19 @@ __all__ = ["random_by_rank"]
 _RANK_TAG = 0x5EEE
 
 
-def random_by_rank(states: Iterable[Shared]) -> None:
+def random_by_rank(states: Iterable[Shared], group: Group | None = None) -> None:
     """Give each rank random numbers of its own: of ``states``, those of streams or of dropout.
 
     The key of a state becomes that of the rank, which follows from the key and the rank; rank 0
     keeps its own. Without it all ranks draw the same numbers, as what they share needs
-    (:func:`symdnn.nn.random_states` lists a network's states).
+    (:func:`symdnn.nn.random_states` lists a network's states). With ``group`` it is the number in
+    that group that counts: along the axis of different samples of a mesh, so that ranks that share
+    out a network draw the same.
 
     >>> from symdnn.ops.random.random_stream import RandomStream
     >>> random_by_rank([RandomStream(1).new_state()])
     """
-    number = process.current().place.rank
+    number = group_of(group).index(process.current().place.rank, "random_by_rank")
     for state in states:
         value = np.array(state.get_value())
         if value.dtype != np.uint64 or value.shape != (2,):

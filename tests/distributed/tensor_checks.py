@@ -1,11 +1,14 @@
 """Tensor parallel networks on several ranks against the same on one."""
 
+import tempfile
+
 import numpy as np
 
 import symdnn
 import symdnn.distributed as dist
 import symdnn.tensor as T
 from symdnn import nn
+from symdnn.world import process
 
 
 def drawn():
@@ -123,3 +126,34 @@ def check_a_mesh_of_data_and_tensor():
         mesh.group("tensor"), dist.DataParallel(mesh.group("data")), rows=slice(part, None, parts),
     )  # fmt: skip
     same(([], *found[1:2], {}, *found[3:4]), ([], *want[1:2], {}, *want[3:4]))
+
+
+def check_fit_with_checkpoints():
+    """On two ranks that share out a network, and with four on two such pairs. Those with the same
+    samples draw the same numbers."""
+    mesh = dist.Mesh({"data": -1, "tensor": 2})
+    rng, criterion = drawn(), nn.CrossEntropyCriterion()
+    data = rng.normal(size=(14, 6)).astype("float32"), rng.integers(0, 8, 14).astype("int32")
+    agreed = process.current().gather
+
+    def fitted(path, epochs, **options):
+        nn.init.seed(3)
+        net = nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.5), nn.Tanh(), nn.Linear(8, 8))
+        nn.parallel.shard(net, {"0": "columns", "3": "rows"}, mesh.group("tensor"))
+        found = nn.fit(
+            net, criterion, "adam", nn.batches(data, 4, shuffle=True), epochs, checkpoint=path,
+            distributed=dist.DataParallel(mesh.group("data")), **options,
+        )  # fmt: skip
+        values = {n: np.asarray(v).tolist() for n, v in net.state_dict().items()}
+        told = agreed("losses and values", [list(found["loss"]), values])
+        assert all(one == told[0] for one in told)
+        return values
+
+    with symdnn.config.change_flags({"cpu.compile": "always"}):
+        folder = agreed("folder", tempfile.mkdtemp())[0]
+        whole = fitted(None, 3)
+        for name in ("run.safetensors", "run.safetensors.index.json"):
+            fitted(f"{folder}/{name}", 2)
+            assert fitted(f"{folder}/{name}", 3, resume=True) == whole
+        kept = symdnn.io.load_parameters(f"{folder}/run.safetensors")
+        assert [v.shape for n, v in kept.items() if n.startswith("random/")] == [(2,)]

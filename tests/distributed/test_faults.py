@@ -1,6 +1,7 @@
 """A rank that fails ends all, in time, with its number and error; and no variable has changed."""
 
 import argparse
+import json
 import os
 import re
 import signal
@@ -8,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+from safetensors import safe_open
 
 from symdnn.commands import launch
 from tests.distributed import harness
@@ -119,6 +121,44 @@ def test_ctrl_c_ends_all(engine):
         assert [found.stdout.readline(), found.stdout.readline()] == ["UP\n", "UP\n"]
         os.killpg(found.pid, signal.SIGINT)
         assert found.wait(20) != 0
+
+
+INTERRUPTED = harness.ROOT / "tests" / "distributed" / "interrupted.py"
+
+
+def stopped_after(path):
+    """(epochs, steps) of a checkpoint."""
+    with safe_open(path, "numpy") as file:
+        found = json.loads(file.metadata()["symdnn"])["metadata"]
+    progress = found["training"]["progress"]
+    return progress["epoch"], progress["step"]
+
+
+def test_ctrl_c_of_one_rank_stops_all_after_the_same_step(tmp_path):
+    done = harness.run(2, INTERRUPTED, tmp_path / "run.safetensors", 1)
+    said = re.findall(r"RANK \d INTERRUPTED", done.stdout)
+    assert sorted(said) == ["RANK 0 INTERRUPTED", "RANK 1 INTERRUPTED"], done.stderr
+    assert done.returncode != 0
+    assert stopped_after(tmp_path / "run.safetensors") == (1, 7)  # 4 steps an epoch
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["mpi", "nccl"])
+def test_ctrl_c_in_a_terminal_leaves_a_checkpoint(engine, tmp_path):
+    """All processes of the terminal get it, the launcher too, which passes it on once."""
+    pytest.importorskip("mpi4py")
+    path = tmp_path / "run.safetensors"
+    launch = ["launch", "-n", "2", "--engine", engine, str(INTERRUPTED), str(path), "outside"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    env = environment(SYMDNN_FLAGS="device=cpu,distributed.timeout=20", OMP_NUM_THREADS="1")
+    command = [sys.executable, "-m", "symdnn", *launch]
+    with subprocess.Popen(command, env=env, start_new_session=True, **pipes) as found:
+        before = "".join(iter(found.stdout.readline, "GO\n"))
+        os.killpg(found.pid, signal.SIGINT)
+        said, _ = found.communicate(timeout=60)
+    assert found.returncode == 130, before + said
+    assert said.count("INTERRUPTED") == 2, before + said
+    assert stopped_after(path) in ((1, 6), (1, 7))
 
 
 #: Rank 1 is killed when MPI runs on both.

@@ -19,7 +19,7 @@ from tests.distributed import harness
 
 
 def test_networks_on_2_ranks_are_those_of_one(tmp_path):
-    quick = ("check_a_perceptron", "check_an_attention")
+    quick = ("check_a_perceptron", "check_an_attention", "check_fit_with_checkpoints")
     harness.checks(2, tmp_path, "tensor_checks", only=quick)
 
 

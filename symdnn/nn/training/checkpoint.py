@@ -69,7 +69,7 @@ def save_together(
                 own[name] = value.get_value() if isinstance(value, Shared) else np.asarray(value)
             elif isinstance(value, Shared) and layout_of(value) is not None:
                 value.get_value()
-    names: list[str] = told[0]
+    names: list[str] = told[0] if told else []  # none: another group has the same values
     if ranks.number is not None:
         index.write_file(target, names[ranks.number], own)
     ranks.agreed("a checkpoint's files", True)

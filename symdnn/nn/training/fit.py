@@ -39,6 +39,8 @@ from symdnn.nn.training.steps import (
     first_of,
     variables_for,
 )
+from symdnn.sharding.axis import AxisLayout
+from symdnn.sharding.storage import layout_of
 
 __all__ = ["fit", "measure"]
 
@@ -117,8 +119,8 @@ def fit(
     The other options are explained below.
 
     Raises :class:`~symdnn.errors.NanDetected` for a loss that is not finite, naming the step.
-    Ctrl-C ends the step at hand, leaves a checkpoint where ``checkpoint`` names one, and raises
-    ``KeyboardInterrupt``. ::
+    Ctrl-C ends the step at hand (of several ranks: the same one on all, the next perhaps), leaves
+    a checkpoint where ``checkpoint`` names one, and raises ``KeyboardInterrupt``. ::
 
         history = nn.fit(net, nn.CrossEntropyCriterion(), nn.optim.adam,
                          nn.batches((x, t), 64, shuffle=True), epochs=10, lr=1e-3,
@@ -160,7 +162,13 @@ fit.__doc__ = f"{cleandoc(fit.__doc__ or '')}\n{_OPTIONS}"
 
 
 def _on_ranks(problem: Problem, parallel: DataParallel | None) -> tuple[Problem, Ranks | None]:
-    """The problem with the number of this rank's samples as an input; with one rank unchanged."""
+    """The problem with the number of this rank's samples as an input, where ranks have different
+    ones, and with the groups of ranks that train together."""
+    layouts = map(layout_of, problem.net.parameters())
+    groups = dict.fromkeys(x.group for x in layouts if isinstance(x, AxisLayout))
+    if parallel is not None:
+        groups = {parallel.ranks: None, **groups}
+    problem = replace(problem, groups=tuple(g for g in groups if g.size > 1))
     if parallel is None or parallel.ranks.size == 1:
         return problem, None
     samples = TensorType("float64", ())("samples")
@@ -266,7 +274,8 @@ def _train(run: Run, ahead: int, progress: bool | None) -> None:
             while run.epoch < run.settings.epochs and run.history.stopped is None:
                 _epoch(run, ahead, interrupts, shown)
         except KeyboardInterrupt:
-            if not interrupts.hard:  # else a step may be half done
+            # Else a step may be half done, or other ranks may be in another one.
+            if not interrupts.hard and (interrupts.ended or not run.problem.groups):
                 run.save()
             raise
     run.conclude()
@@ -280,9 +289,10 @@ def _epoch(run: Run, ahead: int, interrupts: Interrupts, shown: Bar) -> None:
         source = run_ahead(source, ahead, target=run.steps.train.stages.target)
     try:
         for batch in source:
-            run.train(batch)
+            asked = run.train(batch, interrupts.asked)
             shown.step(run.sums.loss)
-            interrupts.check()
+            if asked or (interrupts.asked and not run.problem.groups):
+                interrupts.end()
     finally:
         if ahead:
             source.close()
@@ -293,4 +303,5 @@ def _epoch(run: Run, ahead: int, interrupts: Interrupts, shown: Bar) -> None:
         )
     run.finish_epoch()
     shown.row(text_of(run.history[-1]))
-    interrupts.check()
+    if run.anyone("Ctrl-C", interrupts.asked):
+        interrupts.end()

@@ -1,4 +1,8 @@
-"""Ctrl-C that waits for the end of a step, so that no state is half of one and half of the next."""
+"""Ctrl-C that waits for the end of a step, so that no state is half of one and half of the next.
+
+Several ranks notice it at different times. Each tells the others with its next step, so that all
+stop after the same one.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ __all__ = ["Interrupts"]
 
 
 class Interrupts:
-    """Within it the first Ctrl-C is only noted, for :meth:`check`; the second is as ever.
+    """Within it the first Ctrl-C is only noted, in :attr:`asked`; the second is as ever.
 
     In a thread that is not the main one it does nothing: there is no Ctrl-C.
     """
@@ -19,7 +23,8 @@ class Interrupts:
     def __init__(self) -> None:
         #: Whether an exception was raised in the middle of something.
         self.hard = False
-        self._asked = False
+        #: Whether Ctrl-C was pressed, and whether :meth:`end` was called.
+        self.asked = self.ended = False
         self._before: Any = None
 
     def __enter__(self) -> Interrupts:
@@ -32,12 +37,12 @@ class Interrupts:
             signal.signal(signal.SIGINT, self._before)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if self._asked:
+        if self.asked:
             self.hard = True
             raise KeyboardInterrupt
-        self._asked = True
+        self.asked = True
 
-    def check(self) -> None:
-        """Raise ``KeyboardInterrupt`` if Ctrl-C was pressed."""
-        if self._asked:
-            raise KeyboardInterrupt
+    def end(self) -> None:
+        """Raise ``KeyboardInterrupt`` behind a step; on several ranks all call this together."""
+        self.ended = True
+        raise KeyboardInterrupt

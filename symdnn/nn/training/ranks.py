@@ -61,7 +61,7 @@ class Ranks:
         if hasattr(data, "state_dict") and hasattr(data, "load_state_dict"):
             data.load_state_dict(self.agreed("the order of the data", data.state_dict())[0])
         broadcast_values([v for named in variables.values() for v in named.values()], self.group)
-        random_by_rank(variables["random"].values())
+        random_by_rank(variables["random"].values(), self.group)
 
     def merged(self, states: Mapping[str, Any]) -> dict[str, Any]:
         """Sums of losses and metrics over the ranks."""
@@ -84,7 +84,7 @@ class Ranks:
         """Go on with the states of a checkpoint: this rank's, or for another number of ranks those
         that follow from the first one's, which ``states`` have."""
         if kept is None or len(kept) != self.group.size:
-            random_by_rank(states.values())
+            random_by_rank(states.values(), self.group)
             return
         for n, v in states.items():
             old = np.asarray(v.get_value())

@@ -135,15 +135,21 @@ class Run:
             return iter(at(self.epoch, self.batch))
         return islice(iter(self.data), self.batch, None)
 
-    def train(self, batch: Any) -> None:
-        """One step. Raises :class:`NanDetected` for a loss that is no finite number."""
+    def train(self, batch: Any, asked: bool = False) -> bool:
+        """One step; whether a rank is ``asked`` to stop.
+
+        Raises :class:`NanDetected` for a loss that is no finite number.
+        """
         count = [] if self.ranks is None else [batch[-1]]
         arrays = as_list(batch if self.ranks is None else batch[:-1], len(self.problem.inputs))
         rate = []
         if self.settings.schedule is not None and self.steps.rate_type is not None:
             self.rate = self._rate(self.settings.schedule)
             rate = [self.steps.rate_type(self.rate)]
-        found = self.steps.train(*arrays, *count, *rate)
+        own = [np.float32(asked)] if self.problem.groups else []
+        found = self.steps.train(*arrays, *count, *own, *rate)
+        if own:
+            *found, asked = found
         self.loss = float(found[0])
         self.step, self.batch = self.step + 1, self.batch + 1
         if not math.isfinite(self.loss):
@@ -152,6 +158,13 @@ class Run:
             self.sums.add(found, int(arrays[0].shape[0]))
         for each in self.settings.on_step:
             each(self)
+        return bool(asked)
+
+    def anyone(self, what: str, own: bool) -> bool:
+        """Whether something is true of a rank of those that train together."""
+        for group in self.problem.groups:
+            own = any(Ranks(group).agreed(what, own))
+        return own
 
     def _rate(self, schedule: Schedule) -> float:
         given = schedule(self.step)

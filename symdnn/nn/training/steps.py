@@ -24,6 +24,10 @@ from symdnn.nn.modules.module import Module
 from symdnn.nn.optimizers.average import Average, ema
 from symdnn.nn.optimizers.base import Updates
 from symdnn.nn.training.metrics import Metric
+from symdnn.ops.collective.functions import all_reduce
+from symdnn.sharding.axis import AxisLayout
+from symdnn.sharding.storage import layout_of
+from symdnn.world.group import Group
 
 __all__ = [
     "Problem", "Steps", "as_list", "build", "build_evaluation", "check_repeats", "first_of",
@@ -44,6 +48,8 @@ class Problem:
     mode: Any = None
     #: How gradients are averaged over ranks; its samples are a further input of a step.
     parallel: DataParallel | None = None
+    #: Groups of ranks that train together, on samples or parts of parameters of their own.
+    groups: tuple[Group, ...] = ()
 
     def outputs(self) -> list[Variable]:
         """The loss and the metrics' values, of an expression that is built now."""
@@ -80,13 +86,16 @@ def build(
 ) -> Steps:  # fmt: skip
     """Compile the functions; ``optimiser(loss, params[, rate])`` gives the updates.
 
-    The expression of a step has the modules in the modes that they are in, or in training where
-    none is; that of a measurement has all of them in evaluation. The modes are left as they were.
+    A step of several ranks has the further inputs ``samples`` and ``asked``, and as its last output
+    whether a rank was asked to stop. The expression of a step has the modules in the modes that
+    they are in, or in training where none is; that of a measurement has all of them in evaluation.
+    The modes are left as they were.
     """
     flags = {} if amp is None else {"amp": amp}
     if amp == "fp16" and loss_scale is None:
         loss_scale = LossScale()
     with config.change_flags(**flags):
+        asked = _asked(problem)
         with _training(problem.net):
             found = problem.outputs()
         updates, rate = _updates(
@@ -96,12 +105,23 @@ def build(
         if kept is not None:
             updates = kept.updates
         samples = [] if problem.parallel is None else [problem.parallel.samples]
-        inputs = [*problem.inputs, *samples, *([] if rate is None else [rate])]
+        inputs = [*problem.inputs, *samples, *asked[:1], *([] if rate is None else [rate])]
+        found += asked[-1:]
         train = function(inputs, found, updates=updates, mode=problem.mode, name="fit: a step")
         evaluate = build_evaluation(problem)
     random = _random([train, evaluate], problem.net, updates)
     rate_type = None if rate is None else rate.type.numpy.type
     return Steps(train, evaluate, updates, random, kept, rate_type)
+
+
+def _asked(problem: Problem) -> list[Variable]:
+    """An input of a step of several ranks, whether this one is to stop; and whether one is."""
+    if not problem.groups:
+        return []
+    found = [TensorType("float32", ())("asked")]
+    for group in problem.groups:
+        found.append(all_reduce(found[-1], "max", group))
+    return found
 
 
 def build_evaluation(problem: Problem) -> Function:
@@ -144,6 +164,8 @@ def _random(functions: Iterable[Function], net: Module, updates: Updates) -> dic
     """Updated variables that are neither the network's nor the optimiser's, in order."""
     known = {*net.named_parameters().values(), *net.named_buffers().values()}
     known |= {*updates.state.values(), *(v for v, _ in updates)}
+    layouts = [layout_of(v) for v in known if isinstance(v, Shared)]
+    known |= {layout.own for layout in layouts if isinstance(layout, AxisLayout)}
     found = dict.fromkeys(v for f in functions for v in f.updated if v not in known)
     return {str(i): v for i, v in enumerate(found)}
 
