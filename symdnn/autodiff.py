@@ -161,8 +161,13 @@ def _connected(
 ) -> Variable | None:
     if g is not None:
         return g
+    none = (
+        "nothing that has a gradient depends"
+        if cost is None
+        else f"the cost {cost} does not depend"
+    )
     message = (
-        f"grad: the cost {cost} does not depend on {v} (of type {v.type}) in a differentiable way. "
+        f"grad: {none} on {v} (of type {v.type}) in a differentiable way. "
         "Pass disconnected_inputs='ignore' if that is meant"
     )
     if when == "raise":

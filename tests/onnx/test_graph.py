@@ -379,6 +379,46 @@ def test_calls_of_the_same_shapes_and_of_others(rng):
         np.testing.assert_array_equal(narrow(x=codes)["y"], value)
 
 
+@pytest.mark.parametrize(
+    ("n", "factor", "rounding", "want"),
+    [(10, 0.7, "floor", [0, 1, 3, 4, 5, 7, 8]),  # 10 * 0.7 is 7, of which float64 makes 6.99999988
+     (49, 1 / 49, "floor", [24]),
+     (5, 0.6, "floor", [0, 2, 3]),  # (1 + 0.5) / 0.6 - 0.5 is 2, not 1.9999999
+     (7, 0.3, "round_prefer_floor", [1, 4]),
+     (9, 0.2, "ceil", [2])],
+)  # fmt: skip
+@pytest.mark.parametrize("open_size", [False, True])
+def test_factors_of_a_resize_are_of_float32(n, factor, rounding, want, open_size):
+    """Those of a file are: sizes and places follow as in ONNX's shape inference and its Runtime."""
+    body = (
+        f"g (float[1, {'n' if open_size else n}] x) => (float[p, q] y) {{ y = Resize "
+        f'<mode="nearest", nearest_mode="{rounding}"> (x, , s) }}'
+    )
+    f = compile(model(body, s=np.array([1, factor], "float32")))
+    assert f(x=np.arange(n, dtype="float32")[None])["y"].tolist() == [want]
+
+
+def test_a_resize_to_one_element_takes_the_first():
+    for given in ("s", ", m"):
+        body = (
+            'g (float[1, 5] x) => (float[p, q] y) { y = Resize <mode="linear", '
+            f'coordinate_transformation_mode="pytorch_half_pixel"> (x, , {given}) }}'
+        )
+        scales, sizes = np.array([1, 0.3], "float32"), np.array([1, 1])
+        f = compile(model(body, s=scales, m=sizes))
+        assert f(x=np.arange(5, dtype="float32")[None] + 2)["y"].tolist() == [[2]]
+
+
+@pytest.mark.parametrize(("n", "m"), [(49, 7), (100, 30)])
+def test_corners_of_a_resize_to_a_size_are_kept(n, m):
+    body = (
+        'g (float[1, n] x) => (float[p, q] y) { y = Resize <mode="nearest", nearest_mode="floor", '
+        'coordinate_transformation_mode="align_corners"> (x, , , m) }'
+    )
+    found = compile(model(body, m=np.array([1, m])))(x=np.arange(n, dtype="float32")[None])["y"]
+    assert found.tolist() == [[(n - 1) * i // (m - 1) for i in range(m)]]
+
+
 def test_places_of_a_resize_are_rounded_as_in_the_definition():
     body = (
         'g (float[n, m] x) => (float[p, q] y) { y = Resize <mode="nearest", nearest_mode="floor", '

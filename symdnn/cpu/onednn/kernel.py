@@ -35,7 +35,7 @@ from symdnn.ops.nn.conv import Conv, ConvGradInput, ConvGradWeight, resolved_pad
 __all__ = [
     "OnednnKernel", "PlannedPrimitive", "PrepackedInput", "PrimitiveLaunch", "PrimitiveOperand",
     "Version", "activation_layout", "contiguous", "convolution_settings", "version_of",
-    "of_finite_operands", "with_nan_check",
+    "of_finite_operands", "of_maxima", "with_nan_check",
 ]  # fmt: skip
 
 #: A function that returns a number which changes with a value; None where changes are not known.
@@ -300,26 +300,52 @@ def with_nan_check(launch: PrimitiveLaunch, op: Any, of_result: bool = False) ->
 
     ``of_result`` looks at the result instead: some, but not all elements that should be NaN are.
     """
+    return _mended(launch, op, lambda x, y: bool(np.isnan(_sign_of_limits(y if of_result else x))))
 
+
+def of_maxima(launch: PrimitiveLaunch, op: Any) -> Any:
+    """``launch`` of maxima that ignore NaN and begin at the lowest finite number.
+
+    ``op``'s reference computes them if x may have a NaN, and where a window may be all -inf.
+    """
+
+    def wrong(x: Array, y: Array) -> bool:
+        limit = _sign_of_limits(x)
+        return bool(np.isnan(limit)) or (limit == -np.inf and _has_lowest(y))
+
+    return _mended(launch, op, wrong)
+
+
+def _mended(launch: PrimitiveLaunch, op: Any, wrong: Callable[[Array, Array], bool]) -> Any:
     def run(inputs: Arrays, outputs: Arrays, workspace: Array | None = None) -> None:
         x = as_contiguous(inputs[0])
         launch([x], outputs, workspace)
         with np.errstate(all="ignore"):
-            if _may_have_nan((outputs[0] if of_result else x).reshape(-1)):
+            if wrong(x.reshape(-1), outputs[0].reshape(-1)):
                 np.copyto(outputs[0], op.compute(x)[0])
 
     return run
 
 
-def _may_have_nan(x: Any) -> bool:
-    """Whether the sum is NaN: an element is, or infinities of both signs are added.
+def _sign_of_limits(x: Any) -> float:
+    """NaN if an element may be; else -inf where one is -inf (their sum, which may also overflow).
 
     NumPy adds a million numbers in bfloat16 in 20 ms. Of their bits NaN are the largest, with and
-    without the sign.
+    without the sign; the next are those of the infinities.
     """
     if x.dtype.itemsize > 2:
-        return bool(np.isnan(np.add.reduce(x)))
-    return bool(x.view(np.int16).max() > 0x7F80 or x.view(np.uint16).max() > 0xFF80)
+        return float(np.add.reduce(x))
+    below = x.view(np.uint16).max()
+    if x.view(np.int16).max() > 0x7F80 or below > 0xFF80:
+        return np.nan
+    return -np.inf if below == 0xFF80 else 0.0
+
+
+def _has_lowest(y: Any) -> bool:
+    """Whether an element is the lowest finite number."""
+    if y.dtype.itemsize > 2:
+        return bool((y == np.finfo(y.dtype).min).any())
+    return bool((y.view(np.uint16) == 0xFF7F).any())
 
 
 def of_finite_operands(launch: Any, call: Call) -> Any:

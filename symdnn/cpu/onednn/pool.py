@@ -21,7 +21,7 @@ from symdnn.cpu.onednn.kernel import (
     PlannedPrimitive,
     PrimitiveOperand,
     activation_layout,
-    with_nan_check,
+    of_maxima,
 )
 from symdnn.cpu.onednn.objects import ALG, PROP, Layout, primitive
 from symdnn.graph.kernel import Call, Kernel, Row, sized
@@ -89,10 +89,10 @@ class PoolKernel(OnednnKernel[OneDnnPool | OneDnnPoolGrad]):
         )
 
     def bind(self, call: Call[OneDnnPool | OneDnnPoolGrad]) -> Any:
-        """A launch; if x has a NaN, the reference computes a maximum, since oneDNN's ignores it."""
+        """A launch; the reference computes maxima of NaN and -inf, which oneDNN does not have."""
         launch = super().bind(call)
         op: Any = call.op
-        return launch if op.op.mode != "max" else with_nan_check(launch, op)
+        return launch if op.op.mode != "max" else of_maxima(launch, op)
 
 
 class MaxPoolGradTiles(Kernel[OneDnnPoolGrad]):

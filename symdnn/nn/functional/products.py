@@ -10,6 +10,7 @@ import numpy as np
 from symdnn.errors import InputError, NdimMismatch, TypeMismatch, UnknownWord
 from symdnn.graph.typing import PerAxis, TensorLike
 from symdnn.graph.variable import Variable, as_variable
+from symdnn.nn.layers.conv_sizes import check_output_padding, output_padded
 from symdnn.nn.layers.embedding_bag import bags, check_index
 from symdnn.nn.modules.arguments import sizes
 from symdnn.ops.array.view import of_sizes
@@ -172,11 +173,13 @@ def _transposed(
         "output_padding": sizes(f"{name}: output_padding", n, none, output_padding),
         "dilation": sizes(f"{name}: dilation", n, none, dilation),
     }
+    check_output_padding(name, words["output_padding"], words["stride"], words["dilation"])
     found, kernel = dims_of(x)[2:], dims_of(as_variable(weight))[2:]
     rows = zip(found, kernel, *words.values(), strict=True)
     wanted = [(m - 1) * s - 2 * p + d * (k - 1) + o + 1 for m, k, s, p, o, d in rows]
+    padded = output_padded(x, words["output_padding"], words["stride"])
     y = _BACK[n](
-        x, weight, (None, None, *wanted), border_mode=words["padding"], filter_flip=False,
+        padded, weight, (None, None, *wanted), border_mode=words["padding"], filter_flip=False,
         input_dilation=words["stride"], filter_dilation=words["dilation"], num_groups=groups,
     )  # fmt: skip
     return _finished(n, y, bias, alone)

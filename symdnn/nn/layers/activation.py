@@ -308,8 +308,8 @@ class Swish(_Pointwise):
 class SoftPlus(_Pointwise):
     """``log(1 + exp(beta x)) / beta`` without overflow (Torch7's name; also ``Softplus``).
 
-    Where ``beta x`` is above ``threshold`` it is ``x``. None, the default, is nowhere: 20, that of
-    Torch7 and PyTorch, is another value by ``2.1e-9 / beta`` at most.
+    Where ``beta x`` is above ``threshold`` it is ``x``. None, the default, is where both are equal:
+    20, that of Torch7 and PyTorch, is another value by ``2.1e-9 / beta`` at most.
     """
 
     def __init__(self, beta: float = 1.0, threshold: float | None = None) -> None:
@@ -321,10 +321,12 @@ class SoftPlus(_Pointwise):
     def value(self, x: Variable) -> Variable:
         scaled = x if self.beta == 1 else x * like(self.beta, x)
         curve = activations.softplus(scaled)
-        curve = curve if self.beta == 1 else curve / like(self.beta, x)
-        if self.threshold is None:
-            return curve
-        return switch(gt(scaled, like(self.threshold, x)), x, curve)
+        threshold = self.threshold
+        if self.beta != 1:
+            curve = curve / like(self.beta, x)
+            if threshold is None:  # exp(-40) is nothing beside 40 in float64; beta x may overflow
+                threshold = 40.0
+        return curve if threshold is None else switch(gt(scaled, like(threshold, x)), x, curve)
 
 
 Softplus = SoftPlus

@@ -18,7 +18,13 @@ from symdnn.errors import InputError, UnknownWord
 from symdnn.graph.typing import BorderMode, PerAxis, TensorLike
 from symdnn.graph.variable import Shared, Variable
 from symdnn.nn import init
-from symdnn.nn.layers.conv_sizes import chosen_sizes, padding_of, torch_order
+from symdnn.nn.layers.conv_sizes import (
+    check_output_padding,
+    chosen_sizes,
+    output_padded,
+    padding_of,
+    torch_order,
+)
 from symdnn.nn.modules.arguments import as_batch, positive, sizes
 from symdnn.nn.modules.modes import ConvolutionModes
 from symdnn.nn.modules.module import Module
@@ -336,21 +342,14 @@ class _FullConvolution(_Convolution):
     def _weight_shape(self) -> tuple[int, ...]:
         return (self.nInputPlane, self.nOutputPlane // self.groups, *self.kernel)
 
-    def _check_adjust(self) -> None:
-        name = type(self).__name__
-        for a, s, d in zip(self.adjust, self.stride, self.dilation, strict=True):
-            if not 0 <= a < max(s, d):
-                raise InputError(
-                    f"{name}: output_padding (adj) must be smaller than the stride or the "
-                    f"dilation, got {self.adjust} with stride {self.stride}"
-                )
-
     def _product(self, x: Variable, output_size: Any = None) -> Variable:
         made = self._output_sizes(x)
         if output_size is not None:
             whole = 2 if getattr(self, "channels_first", True) else 0
             least = [n - a for n, a in zip(made, self.adjust, strict=True)]
             made = chosen_sizes(type(self).__name__, least, self.stride, output_size, whole)
+        else:
+            x = output_padded(x, self.adjust, self.stride)
         return _TRANSPOSED[self.ndim](
             x, self.weight, made, border_mode=tuple(self.padding), input_dilation=self.stride,
             filter_flip=False, filter_dilation=self.dilation, num_groups=self.groups,
@@ -401,7 +400,7 @@ class SpatialFullConvolution(_FullConvolution):
         self.adjust = sizes(f"{name}: adjW, adjH or output_padding=", 2, (adjH, adjW),
                             output_padding, 0)  # fmt: skip
         self.dilation = sizes(f"{name}: dilation", 2, (None, None), dilation)
-        self._check_adjust()
+        check_output_padding(name, self.adjust, self.stride, self.dilation)
         self._make((nInputPlane, nOutputPlane), groups, bias, weight_init, bias_init, dtype)
 
 
@@ -434,7 +433,7 @@ class VolumetricFullConvolution(_FullConvolution):
         what = f"{name}: adjT, adjW, adjH or output_padding="
         self.adjust = sizes(what, 3, (adjT, adjH, adjW), output_padding, 0)
         self.dilation = sizes(f"{name}: dilation", 3, (None,) * 3, dilation)
-        self._check_adjust()
+        check_output_padding(name, self.adjust, self.stride, self.dilation)
         self._make((nInputPlane, nOutputPlane), groups, bias, weight_init, bias_init, dtype)
 
 
@@ -461,7 +460,7 @@ class TemporalFullConvolution(_FullConvolution, _Temporal):
         self.adjust = sizes(f"{name}: output_padding", 1, (None,), output_padding)
         self.dilation = sizes(f"{name}: dilation", 1, (None,), dilation)
         self.channels_first = channels_first
-        self._check_adjust()
+        check_output_padding(name, self.adjust, self.stride, self.dilation)
         planes = (inputFrameSize, outputFrameSize)
         self._make(planes, groups, bias, weight_init, bias_init, dtype)
 

@@ -9,10 +9,14 @@ import numpy as np
 
 from symdnn.errors import InputError
 from symdnn.graph.dims import Dim
+from symdnn.graph.variable import Variable
 from symdnn.nn.modules.arguments import sizes
+from symdnn.ops.array.pad import pad
 from symdnn.ops.core.shape import as_dim, shape_entries, static_dim
 
-__all__ = ["chosen_sizes", "padding_of", "torch_order"]
+__all__ = [
+    "check_output_padding", "chosen_sizes", "output_padded", "padding_of", "torch_order",
+]  # fmt: skip
 
 
 def torch_order(numbers: tuple[Any, ...], between: str = ",") -> str:
@@ -62,3 +66,24 @@ def chosen_sizes(
                 f"the input and a stride of {step}"
             )
     return chosen
+
+
+def check_output_padding(
+    what: str, extra: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
+) -> None:
+    """Raise :class:`~symdnn.errors.InputError` for one at least as large as stride and dilation."""
+    if not all(0 <= a < max(s, d) for a, s, d in zip(extra, stride, dilation, strict=True)):
+        raise InputError(
+            f"{what}: output_padding (adj) must be smaller than the stride or the dilation, got "
+            f"{tuple(extra)} with stride {tuple(stride)}"
+        )
+
+
+def output_padded(x: Variable, extra: Sequence[int], stride: Sequence[int]) -> Variable:
+    """``x`` (N, C, positions...) with a zero behind it for each whole stride in ``extra``.
+
+    The last window of a transposed convolution reaches less than a stride further than without
+    output padding. More may be asked for where the dilation is larger than the stride.
+    """
+    more = [(0, a // s) for a, s in zip(extra, stride, strict=True)]
+    return pad(x, [(0, 0), (0, 0), *more]) if any(n for _, n in more) else x

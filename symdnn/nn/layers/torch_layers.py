@@ -22,6 +22,7 @@ from symdnn.ops.core.shape import alloc, dims_of, zeros_like
 from symdnn.ops.elementwise.activations import elu, gelu, relu, sigmoid, silu
 from symdnn.ops.elementwise.arithmetic import abs as absolute
 from symdnn.ops.elementwise.arithmetic import cast, maximum, sqr, sqrt
+from symdnn.ops.elementwise.comparison import switch
 from symdnn.ops.elementwise.math import tanh
 from symdnn.ops.linalg.dot import dot
 from symdnn.ops.nn.softmax import softmax
@@ -248,7 +249,7 @@ class CELU(Module):
     def forward(self, x: Variable) -> Variable:
         tensor_input(self, x, "a float tensor")
         a = constant(self.alpha, dtype=x.type.dtype)
-        return elu(x / a) * a
+        return switch(x > 0, x, elu(x / a) * a)  # x / a * a is rounded, and may overflow
 
     def describe(self) -> str:
         return f"({self.alpha:g})"

@@ -6,6 +6,8 @@ import math
 from functools import reduce
 from typing import Any
 
+import numpy as np
+
 import symdnn.tensor as T
 from symdnn.graph.dims import dim_max, dim_min, product
 from symdnn.graph.variable import Variable
@@ -19,10 +21,15 @@ __all__ = ["OPS"]
 
 
 class _Axis:
-    """How one axis is resized: from ``n`` to ``m`` elements, by the factor ``scale``."""
+    """How one axis is resized: from ``n`` to ``m`` elements, by the factor ``scale``.
 
-    def __init__(self, n: Any, m: Any, scale: Any, roi: tuple[float, float] | None) -> None:
-        self.n, self.m, self.scale, self.roi = n, m, scale, roi
+    ``length`` is ``m``, or what it was before rounding down where factors are given.
+    """
+
+    def __init__(
+        self, n: Any, m: Any, scale: Any, length: Any, roi: tuple[float, float] | None
+    ) -> None:
+        self.n, self.m, self.scale, self.length, self.roi = n, m, scale, length, roi
 
     def is_identity(self) -> bool:
         """Whether nothing changes."""
@@ -33,7 +40,8 @@ class _Axis:
 
 
 def _float(d: Any) -> Any:
-    return d.astype("float64") if isinstance(d, Variable) else float(d)
+    """``d`` in float32, as factors are in the file: ten elements times 0.7 are 7, not 6.9999999."""
+    return d.astype("float32") if isinstance(d, Variable) else np.float32(d)
 
 
 def _settings(node: Node, x: Variable) -> tuple[list[int], list[_Axis]]:
@@ -54,12 +62,14 @@ def _settings(node: Node, x: Variable) -> tuple[list[int], list[_Axis]]:
             factor = reduce(dim_min if policy == "not_larger" else dim_max, factors)
             factors = [factor] * len(own)
             sizes = [_rounded(_float(n) * factor) for n in own]
+        lengths = [_float(m) for m in sizes]
     else:
         assert scales is not None, "scales or sizes"
         factors = scales
         sizes = [_scaled(n, f) for n, f in zip(own, factors)]
+        lengths = [_float(n) * f for n, f in zip(own, factors)]
     regions = [None if roi is None else (roi[i], roi[len(axes) + i]) for i in range(len(axes))]
-    return axes, [_Axis(n, m, f, r) for n, m, f, r in zip(own, sizes, factors, regions)]
+    return axes, [_Axis(*row) for row in zip(own, sizes, factors, lengths, regions)]
 
 
 def _rounded(size: Any) -> Any:
@@ -74,7 +84,7 @@ def _scaled(n: Any, factor: Any) -> Any:
     """The size of an axis of ``n`` elements; a whole factor keeps it a plain product."""
     if not isinstance(factor, Variable):
         if not isinstance(n, Variable):
-            return int(n * factor)
+            return int(_float(n) * factor)
         if float(factor).is_integer():
             return n * int(factor)
     return T.cast(T.floor(_float(n) * factor), "int64")
@@ -83,7 +93,7 @@ def _scaled(n: Any, factor: Any) -> Any:
 def _wanted(node: Node) -> tuple[list[Any] | None, list[Any] | None]:
     """The factors, or the sizes."""
     if node.op == "Upsample" and node.version < 9:
-        return [float(s) for s in node.required("scales")], None
+        return [_float(s) for s in node.required("scales")], None
     first = 1 if node.version < 11 else 2
     if node.has(first):
         value = node.value(first)
@@ -97,7 +107,7 @@ def _wanted(node: Node) -> tuple[list[Any] | None, list[Any] | None]:
 def _scales(node: Node, i: int) -> list[Any]:
     value = node.value(i)
     if value.array is None and value.data is None and value.variable.type.shape[0] is None:
-        return [float(s) for s in node.known(i, "the scales").ravel()]
+        return [_float(s) for s in node.known(i, "the scales").ravel()]
     if value.data is not None:
         entries = list(value.data.ravel())
     else:
@@ -106,10 +116,9 @@ def _scales(node: Node, i: int) -> list[Any]:
 
 
 def _coordinates(axis: _Axis, mode: str) -> Variable:
-    """The place in the input of each element of the output, as float64."""
-    at = T.arange(axis.m, dtype="int64").astype("float64")
-    n, scale = _float(axis.n), axis.scale
-    length = n * scale
+    """The place in the input of each element of the output, as float32."""
+    at = T.arange(axis.m, dtype="int64").astype("float32")
+    n, scale, length = _float(axis.n), axis.scale, axis.length
     if mode == "align_corners":
         return _over(at * (n - 1), length - 1)
     if mode == "asymmetric":
@@ -126,9 +135,9 @@ def _coordinates(axis: _Axis, mode: str) -> Variable:
         return (at * 0 + middle if length == 1 else place) + first * (n - 1)
     place = (at + 0.5) / scale - 0.5
     if mode == "pytorch_half_pixel":
-        if isinstance(length, Variable):
-            return T.switch(T.eq(length, 1), at * 0 - 0.5, place)
-        return at * 0 - 0.5 if length == 1 else place
+        if isinstance(axis.m, Variable):
+            return T.switch(T.eq(axis.m, 1), at * 0, place)
+        return at * 0 if axis.m == 1 else place
     if mode == "half_pixel_symmetric":
         offset = n / 2 * (1 - _float(axis.m) / length)
         return offset + (at + 0.5) / scale - 0.5  # in this order, as places are rounded
@@ -144,11 +153,11 @@ def _over(above: Variable, below: Any) -> Variable:
 
 
 def _nearest(place: Variable, mode: str) -> Variable:
-    if mode == "round_prefer_floor":
-        return T.ceil(place - 0.5)
-    if mode == "round_prefer_ceil":
-        return T.floor(place + 0.5)
-    return T.floor(place) if mode == "floor" else T.ceil(place)
+    below = T.floor(place)
+    if mode in ("round_prefer_floor", "round_prefer_ceil"):
+        rest = place - below  # exact; a half added to the place would be rounded
+        return below + (rest > 0.5 if mode == "round_prefer_floor" else rest >= 0.5)
+    return below if mode == "floor" else T.ceil(place)
 
 
 def _along(node: Node, x: Variable, d: int, axis: _Axis, mode: str, transform: str) -> Variable:

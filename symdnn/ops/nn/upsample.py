@@ -124,7 +124,8 @@ def interpolate(
 
     ``mode`` is "nearest", "nearest-exact", "linear" or "cubic" (Keys 1981 with a = -0.75);
     ``corners`` puts the first and last element of both above each other, else their outer edges.
-    ``ratios`` are the steps in the input for a step in the result, None: the quotient of the sizes.
+    ``ratios`` are the steps in the input for a step in the result, None: the quotient of the sizes;
+    where a size stays the same the step of "linear" is 1.
     Computed in float32 at least; the edges are repeated. The result has the dtype of ``x``.
     """
     factors = _factors(dims_of(x)[2:], sizes, ratios) if "nearest" in mode else None
@@ -267,6 +268,8 @@ def _positions(
     i = operator("cast")(operator("arange")(size, dtype="int64"), dtype)
     zero, half = (np.asarray(v, dtype) for v in (0, 0.5))
     step = _step(n, size, ratio, corners, dtype)
+    if mode == "linear" and ratio is not None:  # an axis that keeps its size keeps its elements
+        step = operator("switch")(operator("eq")(n, size), np.asarray(1, dtype), step)
     if corners or mode == "nearest":
         return i * step
     middle = (i + half) * step

@@ -14,7 +14,7 @@ from symdnn.graph.origin import NO_HINTS
 from symdnn.graph.type import TensorType
 from symdnn.ops.nn.pool import MODES, AveragePoolGrad, MaxPoolGrad, MaxPoolGradGrad, Pool
 from tests.cpu.harness import call_of, compiled, launched
-from tests.seeded import new_rng
+from tests.seeded import new_rng, sampled
 
 pytestmark = compiled
 
@@ -102,6 +102,31 @@ def test_a_nan_in_a_window_gives_nan_and_gets_no_gradient():
         np.testing.assert_array_equal(y, wanted)
         assert np.isnan(y).any()
         np.testing.assert_array_equal(*apply(MaxPoolGrad(*op), x, y, np.ones_like(y)))
+
+
+ALL_BELOW = [(dtype, shape, *windows) for dtype in ("float32", "float64", "bfloat16")
+             for shape in ((1, 1, 4, 4), (2, 16, 8, 8), (1, 3, 4, 4, 4))
+             for windows in ((2, 0, True), (3, 1, True), (3, 0, False))]  # fmt: skip
+
+
+@pytest.mark.parametrize(("dtype", "shape", "ws", "pad", "ends"), sampled(ALL_BELOW, every=3))
+def test_a_window_of_minus_infinity_has_this_maximum(dtype, shape, ws, pad, ends):
+    """By whatever kernel a program takes, in a call with and without such windows."""
+    n = len(shape) - 2
+    op = ((ws,) * n, (2,) * n, (pad,) * n, "max", ends)
+    x = T.TensorType(dtype, (None,) * len(shape))()
+    y = Pool(*op)(x)
+    f = symdnn.function([x], [y, T.grad(y.sum(), x)])
+    numbers = new_rng().normal(size=shape)
+    lowest = np.where(numbers > -1, numbers, -3e38)
+    masked = np.where(numbers > 1.5, numbers, -np.inf)
+    for value in (numbers, lowest, masked, np.full(shape, -np.inf), numbers):
+        given = T.constant(value).astype(dtype).eval()
+        found, dx = f(given)
+        rows = Pool(*op).compute(given)[0]
+        np.testing.assert_array_equal(found, rows)
+        slopes = MaxPoolGrad(*op).compute(given, rows, np.ones_like(rows))[0]
+        np.testing.assert_array_equal(dx, slopes)
 
 
 def test_bits_do_not_depend_on_threads(rng):

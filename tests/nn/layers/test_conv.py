@@ -152,6 +152,38 @@ def test_a_chosen_output_size_is_an_output_padding(size, groups, known):
         np.testing.assert_allclose(y, want, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("functional", [False, True])
+@pytest.mark.parametrize(
+    ("stride", "dilation", "extra"), [(1, 2, 1), (1, 4, 3), (2, 5, 4), (2, 5, 3)]
+)
+def test_output_padding_below_the_dilation(stride, dilation, extra, functional, rng):
+    """Its results beyond the last window are those of a stride of zeros behind the input."""
+    x = rng.normal(size=(2, 4, 5)).astype("float32")
+    options = {"stride": stride, "dilation": dilation, "groups": 2}
+    layer = nn.ConvTranspose1d(4, 6, 3, output_padding=extra, padding=1, **options)
+    whole = nn.ConvTranspose1d(4, 6, 3, **options).load_state_dict(layer.state_dict())
+    v = T.ftensor3()
+    y = layer(v)
+    if functional:
+        y = nn.functional.conv_transpose1d(
+            v, layer.weight, layer.bias, padding=1, output_padding=extra, **options
+        )
+    found, dx = symdnn.function([v], [y, T.grad((y**2).sum(), v)])(x)
+    bias = layer.bias.get_value()[:, None]
+    all_results = np.concatenate(
+        [symdnn.function([v], whole(v))(x), np.tile(bias, (2, 1, extra))], axis=2
+    )
+    want = all_results[:, :, 1 : all_results.shape[2] - 1]
+    np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-5)
+    assert dx.shape == x.shape
+    assert np.isfinite(dx).all()
+
+
+def test_output_padding_of_functions_is_checked():
+    with pytest.raises(InputError, match="output_padding"):
+        nn.functional.conv_transpose1d(T.ftensor3(), T.ftensor3(), stride=2, output_padding=2)
+
+
 def test_a_chosen_size_of_sequences_and_volumes():
     first = nn.ConvTranspose1d(3, 2, 3, 2)
     assert first(np.zeros((1, 3, 4), "float32"), output_size=[10]).type.shape == (1, 2, 10)

@@ -39,6 +39,21 @@ def test_values_and_gradients_are_those_of_pytorch(name):
         np.testing.assert_allclose(a, b, 2e-4, 1e-5)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize(
+    "layer", [nn.CELU(0.3), nn.CELU(1e-3), nn.Softplus(10), nn.Softplus(1e3)], ids=str
+)
+def test_activations_of_large_numbers_are_these_numbers(layer, dtype):
+    """Whatever the function is scaled by: neither the product nor the quotient overflows."""
+    most = 6e4 if dtype == "float16" else 3e38 if dtype != "float64" else 1e308
+    value = T.constant([7.3, 1e3, most / 3, most]).astype(dtype).eval()
+    x = T.TensorType(dtype, (None,))()
+    y = layer(x)
+    found, slope = symdnn.function([x], [y, T.grad(y.sum(), x)])(value)
+    np.testing.assert_array_equal(found, value)
+    np.testing.assert_array_equal(slope.astype("float32"), np.ones(4))
+
+
 def test_a_cell_over_the_steps_of_a_sequence_is_the_layer(rng):
     cell, x = nn.LSTMCell(4, 5), T.ftensor3("x")
     zero = T.zeros((x.shape[1], 5), "float32")

@@ -92,6 +92,15 @@ def test_other_factors_take_elements_by_their_positions(options, shape):
     np.testing.assert_array_equal(f(x)[0, 0], np.floor(np.arange(n) * step))
 
 
+@pytest.mark.parametrize("n", [4, None])
+def test_an_axis_that_keeps_its_size_keeps_its_elements(n, rng):
+    """As in PyTorch, whatever the factor is that was rounded down to this size."""
+    v = T.TensorType("float32", (2, 3, n))()
+    x = rng.normal(size=(2, 3, 4)).astype("float32")
+    f = symdnn.function([v], nn.Upsample(scale_factor=1.2, mode="linear")(v))
+    np.testing.assert_array_equal(f(x), x)
+
+
 def test_gradient(rng):
     module = nn.Upsample((5, 3), mode="bicubic")
     symdnn.verify_grad(module, [rng.normal(size=(1, 2, 4, 4))], rng=rng)
@@ -126,7 +135,7 @@ CASES = [(ndim, mode, corners) for ndim, modes in MODES.items() for mode in mode
 @pytest.mark.parametrize(
     "options",
     [{"scale_factor": 2}, {"scale_factor": 1.7}, {"scale_factor": 0.6}, {"size": 6},
-     {"scale_factor": 1.7, "recompute_scale_factor": True}],
+     {"scale_factor": 1.1}, {"scale_factor": 1.7, "recompute_scale_factor": True}],
     ids=str,
 )  # fmt: skip
 def test_values_and_gradients_are_those_of_pytorch(ndim, mode, corners, options, rng):

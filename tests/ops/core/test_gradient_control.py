@@ -27,6 +27,8 @@ def test_disconnected_grad_alone_disconnects() -> None:
     x = TensorType("float64", (None,))("x")
     with pytest.raises(DisconnectedInput, match="does not depend on x"):
         grad(G.disconnected_grad(x).sum(), x)
+    with pytest.raises(DisconnectedInput, match="nothing that has a gradient depends on x"):
+        grad(None, x, known_grads={TensorType("float64", ())("y"): 1.0})
 
 
 def test_zero_grad_connects_with_zero() -> None:
