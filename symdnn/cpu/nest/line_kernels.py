@@ -15,7 +15,7 @@ from symdnn.cpu.ir.turn_ir import TURN_BLOCK
 from symdnn.cpu.launch.contiguous_launch import ContiguousLaunch, compile_refusal
 from symdnn.cpu.launch.scratch import address, aligned
 from symdnn.cpu.launch.strided_launch import StridedBlock, StridedLaunch
-from symdnn.cpu.launch.traits import LLVM_ASKS_THREADS
+from symdnn.cpu.launch.traits import LLVM_ASKS_THREADS, LLVM_QUIET
 from symdnn.cpu.nest import numpy_sort
 from symdnn.cpu.nest.search_ir import BLOCK, SEARCH_WORDS, SearchPlan, search_ir
 from symdnn.cpu.nest.select_ir import SelectPlan, select_ir, select_words
@@ -197,7 +197,7 @@ class SelectKernel(Kernel[OrderStatistics | Partition | ArgPartition]):
     """Elements at places of the order, and partitions."""
 
     name = "llvm.select"
-    traits = LLVM_ASKS_THREADS
+    traits = LLVM_QUIET
 
     def refuses(self, call: Call[OrderStatistics | Partition | ArgPartition]) -> str | None:
         """What a sort refuses."""
@@ -209,15 +209,19 @@ class SelectKernel(Kernel[OrderStatistics | Partition | ArgPartition]):
         op = call.op
         places, to = (np.empty(call.inputs[1].shape, np.int64) for _ in range(2))
         launch = StridedLaunch(partial(_select_block, op, places, to), reads=1)
+        last = [b""]  # the places of the call before
 
         def select(inputs: Arrays, outputs: Arrays) -> None:
             x, wanted = inputs
-            op.check_places(x, wanted)
-            if not x.size or not outputs[0].size:
-                np.copyto(outputs[0], op.reference(x, wanted))
-                return
-            to[:] = wanted.argsort(kind="stable")
-            np.take(wanted, to, out=places)
+            if last[0] != (given := wanted.tobytes()):
+                last[0] = b""
+                op.check_places(x, wanted)
+                if not x.size or not outputs[0].size:
+                    np.copyto(outputs[0], op.reference(x, wanted))
+                    return
+                to[:] = wanted.argsort(kind="stable")
+                np.take(wanted, to, out=places)
+                last[0] = given
             launch([x], outputs)
 
         return select
