@@ -45,9 +45,8 @@ _ADDITIONS_PER_THREAD, _SORT_ADDITIONS = 1 << 15, 8
 _SELECT_ADDITIONS, _MOST_DRAWN, _REACH = 4, 1 << 14, 1.5
 #: Elements of a line for each place that is looked for; shorter ones are sorted.
 _PLACE_ELEMENTS = 256
-#: Lengths of lines of numbers of 32 and 64 bits that are sorted by digits. Shorter ones NumPy's
-#: sort takes as fast, which takes the more for a number the longer the line; longer ones would
-#: need much memory.
+#: Lengths of lines of numbers of 32 and 64 bits that are sorted by digits, where NumPy is slow:
+#: shorter ones it sorts as fast, and longer ones would need much memory.
 _RADIX_LENGTHS = range(1 << 10, 1 << 24)
 #: Lines that are turned together before they are sorted, by the bytes of their scratch.
 _MAX_BAND, _TURNED_BYTES = 16, 1 << 18
@@ -147,7 +146,7 @@ def _sort_block(op: Sort | ArgSort, inputs: Arrays, outputs: Arrays) -> StridedB
     if how != "values" and numpy_sort.counts(work, words["n"]):
         how = "stable"
     if how == "values" and x.dtype.itemsize >= 4 and words["n"] in _RADIX_LENGTHS:
-        how = "radix"
+        how = "radix" if numpy_sort.sorts_slowly() else how
     dense = x.strides[op.axis] == x.itemsize, y.strides[op.axis] == y.itemsize
     digits = how == "indices" and numpy_sort.counts("uint16", words["n"])
     plan = SortPlan(how, dtype, work, kept, dense, digits=digits)
