@@ -24,9 +24,9 @@ from symdnn.graph.kernel import Call, Kernel, Launch, Row
 from symdnn.graph.typing import Array, Arrays
 from symdnn.ops.array.getitem import Nonzero
 from symdnn.ops.array.sort import Unique
-from symdnn.ops.lowered.of_values import Compressed, Counted
+from symdnn.ops.lowered.of_values import Compressed
 
-__all__ = ["KERNELS", "CompressKernel", "MaskLoop", "NonzeroKernel", "compress_ir"]
+__all__ = ["KERNELS", "CompressKernel", "MaskLoop", "NonzeroKernel", "PlainKernel", "compress_ir"]
 
 #: With fewer elements NumPy is as fast; bytes of an element that is copied whether or not it is
 #: chosen.
@@ -224,5 +224,5 @@ class PlainKernel(Kernel):
 KERNELS: tuple[Row, ...] = (
     ((Compressed,), (CompressKernel(), PlainKernel())),
     ((Nonzero,), (NonzeroKernel(), PlainKernel())),
-    ((Counted, Unique), (PlainKernel(),)),
+    ((Unique,), (PlainKernel(),)),
 )

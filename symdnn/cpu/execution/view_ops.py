@@ -28,12 +28,12 @@ def view_of(op: Op, ndim: int, shape: tuple[int, ...]) -> Callable[..., Any]:
     if isinstance(op, Subtensor) and not symbolic_count(op.index):
         part = (*as_python(op.index), Ellipsis)
         return lambda x: [x[part]]
-    if not isinstance(op, DimShuffle) or not op.pattern:
+    if not isinstance(op, DimShuffle):
         return op.compute
     kept = [int(d) for d in op.pattern if d != "x"]
     dropped = [d for d in range(ndim) if d not in kept]
     order = (*kept, *dropped)
-    index = (*(None if d == "x" else slice(None) for d in op.pattern), *(0 for _ in dropped))
+    index = (*(None if d == "x" else slice(None) for d in op.pattern), *(0 for _ in dropped), ...)
     if order == tuple(range(ndim)):
         return lambda x: [x[index]]
     if "x" not in op.pattern and not dropped:

@@ -15,7 +15,7 @@ from symdnn.cpu.ir.turn_ir import TURN_BLOCK
 from symdnn.cpu.launch.contiguous_launch import ContiguousLaunch, compile_refusal
 from symdnn.cpu.launch.scratch import address, aligned
 from symdnn.cpu.launch.strided_launch import StridedBlock, StridedLaunch
-from symdnn.cpu.launch.traits import LLVM_ASKS_THREADS
+from symdnn.cpu.launch.traits import LLVM_ASKS_THREADS, LLVM_QUIET
 from symdnn.cpu.nest import numpy_sort
 from symdnn.cpu.nest.search_ir import (
     BLOCK,
@@ -52,9 +52,8 @@ _ADDITIONS_PER_THREAD, _SORT_ADDITIONS = 1 << 15, 8
 _SELECT_ADDITIONS, _MOST_DRAWN, _REACH = 4, 1 << 14, 1.5
 #: Elements of a line for each place that is looked for; shorter ones are sorted.
 _PLACE_ELEMENTS = 256
-#: Lengths of lines of numbers of 32 and 64 bits that are sorted by digits. Shorter ones NumPy's
-#: sort takes as fast, which takes the more for a number the longer the line; longer ones would
-#: need much memory.
+#: Lengths of lines of numbers of 32 and 64 bits that are sorted by digits, where NumPy is slow:
+#: shorter ones it sorts as fast, and longer ones would need much memory.
 _RADIX_LENGTHS = range(1 << 10, 1 << 24)
 #: Lines that are turned together before they are sorted, by the bytes of their scratch.
 _MAX_BAND, _TURNED_BYTES = 16, 1 << 18
@@ -154,7 +153,7 @@ def _sort_block(op: Sort | ArgSort, inputs: Arrays, outputs: Arrays) -> StridedB
     if how != "values" and numpy_sort.counts(work, words["n"]):
         how = "stable"
     if how == "values" and x.dtype.itemsize >= 4 and words["n"] in _RADIX_LENGTHS:
-        how = "radix"
+        how = "radix" if numpy_sort.sorts_slowly() else how
     dense = x.strides[op.axis] == x.itemsize, y.strides[op.axis] == y.itemsize
     digits = how == "indices" and numpy_sort.counts("uint16", words["n"])
     plan = SortPlan(how, dtype, work, kept, dense, digits=digits)
@@ -204,7 +203,7 @@ class SelectKernel(Kernel[OrderStatistics | Partition | ArgPartition]):
     """Elements at places of the order, and partitions."""
 
     name = "llvm.select"
-    traits = LLVM_ASKS_THREADS
+    traits = LLVM_QUIET
 
     def refuses(self, call: Call[OrderStatistics | Partition | ArgPartition]) -> str | None:
         """What a sort refuses."""
@@ -216,15 +215,19 @@ class SelectKernel(Kernel[OrderStatistics | Partition | ArgPartition]):
         op = call.op
         places, to = (np.empty(call.inputs[1].shape, np.int64) for _ in range(2))
         launch = StridedLaunch(partial(_select_block, op, places, to), reads=1)
+        last = [b""]  # the places of the call before
 
         def select(inputs: Arrays, outputs: Arrays) -> None:
             x, wanted = inputs
-            op.check_places(x, wanted)
-            if not x.size or not outputs[0].size:
-                np.copyto(outputs[0], op.reference(x, wanted))
-                return
-            to[:] = wanted.argsort(kind="stable")
-            np.take(wanted, to, out=places)
+            if last[0] != (given := wanted.tobytes()):
+                last[0] = b""
+                op.check_places(x, wanted)
+                if not x.size or not outputs[0].size:
+                    np.copyto(outputs[0], op.reference(x, wanted))
+                    return
+                to[:] = wanted.argsort(kind="stable")
+                np.take(wanted, to, out=places)
+                last[0] = given
             launch([x], outputs)
 
         return select

@@ -6,6 +6,7 @@ place, without Python and its lock, so threads may call them.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 from functools import cache
 from typing import Any
@@ -13,7 +14,8 @@ from typing import Any
 import numpy as np
 
 __all__ = [
-    "argsort_address", "counts", "problem", "sort_address", "sorts_16_bits", "span_by_digits",
+    "argsort_address", "counts", "problem", "sort_address", "sorts_16_bits", "sorts_slowly",
+    "span_by_digits",
 ]  # fmt: skip
 
 #: Index of ``_PyDataType_GetArrFuncs`` in the table of NumPy 2's C API.
@@ -72,9 +74,29 @@ def argsort_address(dtype: str, length: int = 0) -> int:
 @cache
 def sorts_16_bits() -> bool:
     """Whether NumPy sorts numbers of 16 bits in vectors here."""
+    return bool(_features().get("AVX512_ICL"))
+
+
+@cache
+def sorts_slowly() -> bool:
+    """Whether NumPy takes longer for long lines of 32 and 64 bits than a sort by digits.
+
+    Where it has no vectors for them; and with AVX-512 on AMD's processors, where storing chosen
+    elements of a vector takes many times as long as with AVX2.
+    """
+    found = _features()
+    if found.get("AVX512_SKX") or found.get("X86_V4"):
+        with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as file:
+            return "AuthenticAMD" in file.read(1 << 12)
+        return False
+    return not any(found.get(name) for name in ("AVX2", "ASIMD", "VSX2", "VX"))
+
+
+def _features() -> Any:
+    """What NumPy uses of the processor."""
     from numpy._core import _multiarray_umath  # type: ignore[attr-defined]
 
-    return bool(getattr(_multiarray_umath, "__cpu_features__", {}).get("AVX512_ICL"))
+    return getattr(_multiarray_umath, "__cpu_features__", {})
 
 
 @cache

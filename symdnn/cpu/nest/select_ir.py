@@ -63,7 +63,7 @@ def select_ir(plan: SelectPlan) -> str:
     s = _SelectBuilder(plan, select_words(plan))
     s.loops()
     move = "declare void @llvm.memmove.p0.p0.i64(ptr, ptr, i64, i1)"
-    functions = [move, *_window(plan.work), *_places(plan.work)]
+    functions = [move, *_window(plan.work), *_places(plan.work, plan.how == "elements")]
     return s.whole_module(functions)
 
 
@@ -292,8 +292,28 @@ def _bounds(b: FunctionBuilder, dtype: str) -> list[tuple[str, str]]:
     return found
 
 
-def _places(dtype: str) -> list[str]:
-    """The function ``at_place``: the element at a place, of the window or of a new one."""
+def _largest(dtype: str) -> list[str]:
+    """The function ``largest`` of a line, which is NaN if one is there."""
+    b, t, kind = FunctionBuilder(), VALUES[dtype], TensorType(dtype)
+    name = "maximum" if kind.is_float else "umax" if dtype.startswith(("u", "b")) else "smax"
+    of = f"@llvm.{name}.{ {'float': 'f32', 'double': 'f64'}.get(t, t) }"
+    b.put(f"define internal {t} @largest(ptr %line, i64 %n) noinline #0 {{", "entry:")
+
+    def larger(i: str, sofar: list[str]) -> list[str]:
+        x = b.new(f"load {t}, ptr {_slot(b, t, '%line', i)}")
+        return [b.new(f"call {t} {of}({t} {sofar[0]}, {t} {x})")]
+
+    first = b.new(f"load {t}, ptr %line")
+    (found,) = b.counted("each", 0, "%n", larger, [first], t)
+    b.put(f"ret {t} {found}", "}")
+    return [f"declare {t} {of}({t}, {t})", *b.lines]
+
+
+def _places(dtype: str, finds_last: bool) -> list[str]:
+    """The function ``at_place``: the element at a place, of the window or of a new one.
+
+    If it ``finds_last``, the last one of a long line is its largest, without a window.
+    """
     b, t = FunctionBuilder(), VALUES[dtype]
     nan = "0x7FF8000000000000" if TensorType(dtype).is_float else "0"
     given = "ptr %line, i64 %n, i64 %place, ptr %buffer, ptr %found, ptr %sorted_by, i64 %sample"
@@ -308,8 +328,13 @@ def _places(dtype: str) -> list[str]:
 
     b.put(f"define internal {t} @at_place({given}, i64 %reach) noinline #0 {{", "entry:")
     b.put(f"br i1 {holds()}, label %take, label %make", "make:")
-    b.put("%some = icmp sgt i64 %sample, 0", "br i1 %some, label %near, label %all", "near:",
-          f"call void @window({given}, i64 %reach)")  # fmt: skip
+    b.put("%some = icmp sgt i64 %sample, 0", "br i1 %some, label %near, label %all", "near:")
+    largest = _largest(dtype) if finds_last else []
+    if finds_last:
+        is_last = b.new(f"icmp eq i64 %place, {b.new('sub i64 %n, 1')}")
+        b.put(f"br i1 {is_last}, label %last, label %other", "last:")
+        b.put(f"ret {t} {b.new(f'call {t} @largest(ptr %line, i64 %n)')}", "other:")
+    b.put(f"call void @window({given}, i64 %reach)")
     b.put(f"br i1 {holds()}, label %take, label %all", "all:")
     size = np.dtype(dtype).itemsize
     b.put(f"%bytes = mul i64 %n, {size}",
@@ -329,4 +354,4 @@ def _places(dtype: str) -> list[str]:
     low = b.new(f"icmp slt i64 %place, {first}")
     found = b.new(f"select i1 {low}, {t} {known('low', t)}, {t} {found}")
     b.put(f"ret {t} {found}", "}")
-    return b.lines
+    return [*largest, *b.lines]

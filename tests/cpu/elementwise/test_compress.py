@@ -6,6 +6,7 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.cpu.elementwise.compress import CompressKernel, NonzeroKernel
+from symdnn.cpu.elementwise.counted import CountKernel
 from symdnn.errors import AssertionFailed, ShapeMismatch
 from symdnn.graph.type import TensorType
 from symdnn.ops.array.getitem import Nonzero
@@ -68,6 +69,31 @@ def test_calls_of_many_lengths_have_one_plan(rng, n):
         np.testing.assert_array_equal(counts, np.bincount(at))
         np.testing.assert_array_equal(places, np.flatnonzero(a[:, 0]))
     assert len(f.plans()) == 1
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint16", "int32", "uint64", "int64"])
+@pytest.mark.parametrize("n", [2048, 2051, 6003])
+@pytest.mark.parametrize("high", [1, 13, 100, 3000])
+def test_many_counts_are_compiled(rng, dtype, n, high):
+    at = rng.integers(0, min(high, np.iinfo(dtype).max), n).astype(dtype)
+    for weights in ([], [rng.normal(size=n)], [rng.normal(size=n).astype("float32")]):
+        kind = weights[0].dtype.name if weights else "int64"
+        for least in (0, 70):
+            given = [at, np.array(least), *weights]
+            call = call_of(Counted(), given, TensorType(kind, (None,)))
+            assert CountKernel().refuses(call) is None
+            run = CountKernel().bind(call)
+            for part in (slice(None), slice(None, None, -1)):
+                some = [at[part], given[1], *(w[part] for w in weights)]
+                wanted = np.bincount(some[0].astype("int64"), *some[2:], minlength=least)
+                (got,) = run(some, [None])
+                np.testing.assert_allclose(got, wanted, rtol=1e-6, atol=1e-6)
+                assert got.dtype == kind
+    if dtype[0] == "i":
+        call = call_of(Counted(), [at, np.array(0)], TensorType("int64", (None,)))
+        at[n // 2] = -1
+        with pytest.raises(AssertionFailed, match="got a negative one"):
+            CountKernel().bind(call)([at, np.array(0)], [None])
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint16", "int32", "uint64", "bool"])

@@ -132,11 +132,17 @@ def test_long_lines_are_counted_by_digits(rng, monkeypatch, dtype, n, span):
 def test_values_of_long_lines_are_sorted_by_digits(rng, monkeypatch, dtype):
     """Also in lines that are turned, in order, of one value, and of few bits: short ones here."""
     plans = []
+    monkeypatch.setattr(numpy_sort, "sorts_slowly", lambda: True)
     real = line_kernels.threads.kernel
     monkeypatch.setattr(line_kernels.threads, "kernel", lambda *a: plans.append(a[1]) or real(*a))
     agree(drawn(rng, dtype, (1024,)), 0)
     agree(drawn(rng, dtype, (1023,)), 0)
     assert {p.how for p in plans} == {"values", "radix", "indices"}
+    plans.clear()
+    monkeypatch.setattr(numpy_sort, "sorts_slowly", lambda: False)
+    agree(drawn(rng, dtype, (1024,)), 0)
+    assert {p.how for p in plans} == {"values", "indices"}
+    monkeypatch.setattr(numpy_sort, "sorts_slowly", lambda: True)
     monkeypatch.setattr(line_kernels, "_RADIX_LENGTHS", range(1, 1 << 24))
     x = drawn(rng, dtype, (9, 5, 70))
     for axis in range(3):
@@ -151,7 +157,8 @@ def test_values_of_long_lines_are_sorted_by_digits(rng, monkeypatch, dtype):
         agree(np.arange(n).astype(dtype) * 64, 0)
 
 
-def test_zeros_keep_their_signs_and_nan_is_last(rng):
+def test_zeros_keep_their_signs_and_nan_is_last(rng, monkeypatch):
+    monkeypatch.setattr(numpy_sort, "sorts_slowly", lambda: True)
     x = rng.permutation([0.0] * 700 + [-0.0] * 800 + [np.nan] * 5 + [-np.nan] * 6 + [-1, 1])
     for dtype in ("float32", "float64"):
         (got,) = launched(KERNEL, call_of(Sort(0), (x.astype(dtype),)), (x.astype(dtype),))
