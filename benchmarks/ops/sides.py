@@ -134,7 +134,9 @@ def _numpy(row: Row, views: list[str], wrt: list[int]) -> Callable[..., Any] | N
     def program(*xs: Any) -> Any:
         with np.errstate(all="ignore"):
             found = _listed(formula(*map(seen, xs, views)))
-        return [np.ascontiguousarray(y) for y in found]  # a view is not all of the work
+        # A view of an operand is not all of the work.
+        shared = [any(np.may_share_memory(y, x) for x in xs) for y in found]
+        return [np.array(y) if v else np.ascontiguousarray(y) for v, y in zip(shared, found)]
 
     return program
 
@@ -196,7 +198,9 @@ def _torch(row: Row, views: list[str], wrt: list[int]) -> Callable[..., Any] | N
             own = [x.detach().requires_grad_() if i in wrt else x for i, x in enumerate(own)]
         found = [plain(y) for y in _listed(formula(*map(torch._numpy.ndarray, own)))]
         if row.direction == "forward":
-            return [y.contiguous() for y in found]
+            passed = {x.untyped_storage().data_ptr() for x in xs}
+            owned = [y.untyped_storage().data_ptr() not in passed for y in found]
+            return [y.contiguous() if o else y.clone() for o, y in zip(owned, found)]
         found = [y for y in found if y.is_floating_point()]
         slopes = torch.autograd.grad(
             found, [own[i] for i in wrt], xs[len(own) :], allow_unused=True

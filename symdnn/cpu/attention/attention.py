@@ -59,6 +59,11 @@ class AttentionKernel(Kernel[Attention | AttentionGrad]):
         op, types = call.op, call.inputs
         if types[0].dtype not in _DTYPES:
             return "it computes in float32"
+        if isinstance(op, AttentionGrad):
+            out, lse, *cotangents = (t.dtype for t in types[3 : op.first_extra])
+            own = types[0].dtype
+            if (out, lse, *cotangents) != (own, "float32", own, "float32")[: 2 + len(cotangents)]:
+                return "it reads results of the queries' dtype, log-sum-exps of float32"
         extras = op.how.named(types[_first_extra(op) :])
         mask = extras.get("mask")
         if mask is not None:

@@ -302,3 +302,23 @@ def test_empty_sizes_have_empty_results_and_gradients(empty, known):
     made = f(*(np.ones(s, "float32") for s in shapes))
     assert [r.shape for r in made] == [shapes[0], *shapes]
     assert not any(r.any() for r in made)  # nothing is seen, or there is nothing to add
+
+
+@pytest.mark.parametrize("changed", [3, 4, 5, 6])
+def test_operands_of_a_gradient_in_other_dtypes_are_right(changed):
+    """The kernel would read past the end of log-sum-exps of 16 bits; references compute those."""
+    rng = new_rng()
+    shapes = [(2, 4, 19, 8)] * 4 + [(2, 4, 19), (2, 4, 19, 8), (2, 4, 19)]
+    dtypes = ["bfloat16"] * 4 + ["float32", "bfloat16", "float32"]
+    dtypes[changed] = "float32" if dtypes[changed] == "bfloat16" else "bfloat16"
+    arrays = [
+        rng.standard_normal(s).astype(TensorType(d, ()).numpy) for s, d in zip(shapes, dtypes)
+    ]
+    arrays[4] = (abs(arrays[4].astype("float32")) + 3).astype(arrays[4].dtype)
+    op = AttentionGrad(Scores(), of_lse=True)
+    call = call_of(op, arrays)
+    assert "float32" in (AttentionKernel().refuses(call) or "")
+    xs = [TensorType(d, (None,) * len(s))() for s, d in zip(shapes, dtypes)]
+    found = symdnn.function(xs, op(*xs))(*arrays)
+    for a, b in zip(found, op.reference(*arrays), strict=True):
+        np.testing.assert_allclose(a.astype("float32"), b.astype("float32"), 3e-2, 3e-2)
