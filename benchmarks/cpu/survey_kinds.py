@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 from benchmarks.cpu.family_rows import SAME, each, made, row_of
 from benchmarks.cpu.nest import Nest, main
@@ -22,8 +23,8 @@ def rows() -> Iterator[Nest]:
     for table in (_early(), _lengths(), _masked(), _orders(), _tables(), _products(), _lines()):
         for name, arrays, texts in table:
             yield each(name, arrays, texts)
-    for name, arrays, texts in _differentiated():
-        yield graded(row_of(name, arrays, *texts))
+    for name, arrays, three in _differentiated():
+        yield graded(row_of(name, arrays, *three))
 
 
 def _early() -> _Table:
@@ -186,9 +187,9 @@ def _lines() -> _Table:
     return found
 
 
-def _differentiated() -> _Table:
+def _differentiated() -> list[tuple[str, tuple[Any, ...], tuple[str, str, str]]]:
     x, cube, wide = made(500, 600), made(37, 53, 149), made(8, 30, 17, 23)
-    found: _Table = []
+    found: list[tuple[str, tuple[Any, ...], tuple[str, str, str]]] = []
     for name, of, axes in (
         ("0", x, "0"), ("1", x, "1"), ("0, 1", x, "(0, 1)"), ("middle", cube, "1"),
         ("0, 2", cube, "(0, 2)"), ("1, 3", wide, "(1, 3)"), ("0, 2, 3", wide, "(0, 2, 3)"),
