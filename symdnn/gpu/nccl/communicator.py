@@ -38,6 +38,10 @@ _BYTES = _DTYPES["uint8"]
 #: mapped in pieces, which NCCL can't export. All connections are made at the start, not in the
 #: first call with a new size, which may be a capture.
 _SETTINGS = {"NCCL_GRAPH_REGISTER": "0", "NCCL_RUNTIME_CONNECT": "0"}
+#: That of copy engines, with which one graph has collectives of two communicators. The events by
+#: which NCCL orders those of a graph and others may hang then, as its documentation says; here all
+#: are in the order of one stream.
+_MIXING = "NCCL_GRAPH_MIXING_SUPPORT", "0"
 #: Seconds for which a wait for the device spins, as the driver's does.
 _SPINNING_S = 0.25
 #: NCCL 2.28, the oldest that is used: it has ``ncclAlltoAll``.
@@ -262,7 +266,8 @@ def communicator(group: Group, settings: Settings | None = None) -> NcclCommunic
 
 def _new(group: Group, settings: Settings) -> NcclCommunicator:
     world = process.current()
-    for name, value in _SETTINGS.items():
+    own = [_MIXING] if settings.by_copy_engines else []
+    for name, value in (*_SETTINGS.items(), *own):
         os.environ.setdefault(name, value)
     index = group.index(world.place.rank, "NCCL")
     handle, engines = _joined(group, index, settings.with_blocks), None

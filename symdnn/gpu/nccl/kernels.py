@@ -113,7 +113,9 @@ class NcclKernel(Kernel[Collective]):
                     run(by, env, stream, xs, outs)
                 if env.slots:
                     _copy_moved(env if stream == env.stream else env.on(stream), outs, outputs)
-                if stream != env.stream:
+                if stream == env.stream:
+                    env.side.joined()
+                else:
                     place = _place(outputs)
                     env.side.leave(place, inputs)
                     if not goes_on:

@@ -225,12 +225,17 @@ def _kept(buckets: Sequence[Bucket]) -> list[Bucket]:
 def _buckets(
     parameters: Sequence[Parameter], grads: Sequence[Variable], parallel: DataParallel
 ) -> list[list[int]]:
-    """Indices of parameters that are joined: of equal settings, in the order of their gradients."""
+    """Indices of parameters that are joined: of equal settings, in the order of their gradients.
+
+    Vectors are apart where parameters are gathered: what only products read is rounded before.
+    """
+    keeps = parallel.shard == "parameters"
     kinds: dict[Any, list[int]] = {}
     for i, (p, g) in enumerate(zip(parameters, grads, strict=True)):
         stored = p.variable.type.dtype
         wide = "float32" if is_narrow_float(stored) else stored
-        key = (p.group, p.lr_scale, p.decays, stored, g.type.dtype, wide)
+        vector = keeps and p.variable.type.ndim < 2
+        key = (p.group, p.lr_scale, p.decays, stored, g.type.dtype, wide, vector)
         kinds.setdefault(key, []).append(i)
     found: list[list[int]] = []
     for same in kinds.values():

@@ -1,11 +1,14 @@
-"""Reductions over ranks in two halves, so that the nodes between them run meanwhile."""
+"""Collectives in two halves, so that the nodes between them run meanwhile; gatherings rounded."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from symdnn.config import config
+from symdnn.graph.origin import inherit
+from symdnn.graph.traverse import copy_node
 from symdnn.graph.variable import Apply, Variable
+from symdnn.ops.array.index import Subtensor
 from symdnn.ops.collective.base import Collective
 from symdnn.ops.collective.overlapped import (
     AllReduceStart,
@@ -17,7 +20,10 @@ from symdnn.ops.collective.overlapped import (
     StreamWait,
 )
 from symdnn.ops.collective.reductions import AllGather, AllReduce, ReduceScatter
-from symdnn.rewriting.rewrite import Context, node_rewrite
+from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.core.shape import DimShuffle, Reshape
+from symdnn.ops.elementwise.arithmetic import Cast, cast
+from symdnn.rewriting.rewrite import Context, graph_rewrite, node_rewrite
 
 __all__ = ["RULES"]
 
@@ -59,4 +65,47 @@ def _on_a_stream(node: Apply[Collective], context: Context) -> Sequence[Variable
     return StreamWait(len(started.outputs)).make_node(*started.outputs, *node.inputs).outputs
 
 
-RULES = (overlap, overlap_moves, overlap_agreement)
+@graph_rewrite("layout", tags=("fast_compile",), name="round_before_gathering")
+def round_before_gathering(context: Context) -> None:
+    """What all readers of a gathering round to 16 bits is rounded by each rank, and then gathered:
+    half of the bytes move."""
+    for node in context.fgraph.toposort():
+        if isinstance(node.op, AllGather) and (found := _roundings(node.outputs[0], context)):
+            with inherit(node.origin, node.hints, node.written):
+                whole = node.op(cast(node.inputs[0], found[0].type.dtype))
+            pairs = [(v, _viewed(v, node.outputs[0], whole)) for v in found]
+            context.replace(pairs, "round_before_gathering")
+
+
+def _roundings(v: Variable, context: Context) -> list[Variable]:
+    """The values that views of ``v`` are rounded to; none if it is read in another way, too."""
+    found: list[Variable] = []
+    for user, index in context.fgraph.users(v):
+        out = None if user is None else user.outputs[0]
+        if user is None or out is None or index != 0:
+            return []
+        if isinstance(user.op, Cast) and is_narrow_float(out.type.dtype):
+            found.append(out)
+        elif isinstance(user.op, DimShuffle | Reshape | Subtensor):
+            some = _roundings(out, context)
+            if not some:
+                return []
+            found += some
+        else:
+            return []
+    return found if len({f.type.dtype for f in found} - {v.type.dtype}) == 1 else []
+
+
+def _viewed(v: Variable, old: Variable, new: Variable) -> Variable:
+    """``v``, which rounds a view of ``old``, as that view of ``new``."""
+    if v is old:
+        return new
+    assert v.owner is not None, "made of it"
+    x, *others = v.owner.inputs
+    inner = _viewed(x, old, new)
+    return (
+        inner if isinstance(v.owner.op, Cast) else copy_node(v.owner, [inner, *others]).outputs[0]
+    )
+
+
+RULES = (overlap, overlap_moves, overlap_agreement, round_before_gathering)

@@ -20,6 +20,7 @@ from symdnn.ops.array.pad import Pad
 from symdnn.ops.array.reduce import Reduce
 from symdnn.ops.array.view import ForgetShape
 from symdnn.ops.attention.attention import Attention, AttentionGrad
+from symdnn.ops.control.checkpoint import After
 from symdnn.ops.core.shape import Alloc, DimShuffle, Reshape, SpecifyType
 from symdnn.ops.elementwise.activations import Elu, Gelu, GeluTanh, LeakyRelu, Relu, Sigmoid, Step
 from symdnn.ops.elementwise.arithmetic import Abs, Add, Cast, Clip, Extreme, Mul, Neg, Sgn, Sub
@@ -184,6 +185,11 @@ def _pooling(node: Apply, narrow: Narrow) -> Sequence[int] | None:
     return floats if narrow(node.inputs[0]) else None
 
 
+def _waiting(node: Apply, narrow: Narrow) -> Sequence[int] | None:
+    """The value, and those that are only waited for."""
+    return [i for i, v in enumerate(node.inputs) if narrow(v)] or None
+
+
 def _dropout(node: Apply, narrow: Narrow) -> Sequence[int] | None:
     return [1] if narrow(node.inputs[1]) else None
 
@@ -195,4 +201,5 @@ _RULES: tuple[tuple[Any, _Rule], ...] = (
     ((Pool, MaxPoolGrad, AveragePoolGrad), _pooling),
     (Dropout, _dropout),
     (DropoutGrad, _first_input),
+    (After, _waiting),
 )
