@@ -111,11 +111,11 @@ class NcclKernel(Kernel[Collective]):
                 by = comm.engines if comm.engines and env.slots and env.captures else comm
                 with process.current().blocking(words):
                     run(by, env, stream, xs, outs)
-                if stream == env.stream:
-                    env.side.joined()
                 if env.slots:
                     _copy_moved(env if stream == env.stream else env.on(stream), outs, outputs)
-                if stream != env.stream:
+                if stream == env.stream:
+                    env.side.joined()
+                else:
                     place = _place(outputs)
                     env.side.leave(place, inputs)
                     if not goes_on:

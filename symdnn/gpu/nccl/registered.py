@@ -123,8 +123,6 @@ def reduce_by_copies(
     addresses = [*(g.ptr for g in given), mine.ptr, env.node, env.error_word, 0]
     views = tuple(view_of(i, a) for i, a in enumerate((*given, mine)))
     there = env if stream == env.stream else env.on(stream)
-    if there is env:
-        env.side.joined()
     for k in _launches(views, op.op):
         k.enqueue(there, np.array(addresses, np.int64))
     return mine
