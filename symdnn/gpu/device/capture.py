@@ -39,7 +39,6 @@ class Graph:
         mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
         self._checked(driver.cuStreamBeginCapture(self._stream, mode))
         context.captures = True
-        context.not_a_kernel()
         try:
             enqueue()
         except BaseException as error:  # Ctrl-C, too: a stream that stays captured runs nothing
@@ -144,19 +143,15 @@ class Queue:
 
     def copy_in(self, target: int, source: int, nbytes: int) -> None:
         """From pinned memory to the device (``cuMemcpyHtoDAsync``)."""
-        self._enqueue(self._in, target, source, nbytes)
+        self._check(self._in(target, source, nbytes, self._stream))
 
     def copy_out(self, target: int, source: int, nbytes: int) -> None:
         """From the device to pinned memory (``cuMemcpyDtoHAsync``)."""
-        self._enqueue(self._out, target, source, nbytes)
+        self._check(self._out(target, source, nbytes, self._stream))
 
     def copy(self, target: int, source: int, nbytes: int) -> None:
         """On the device (``cuMemcpyDtoDAsync``)."""
-        self._enqueue(self._within, target, source, nbytes)
-
-    def _enqueue(self, copy: Callable[..., Any], target: int, source: int, nbytes: int) -> None:
-        self._context.not_a_kernel()
-        self._check(copy(target, source, nbytes, self._stream))
+        self._check(self._within(target, source, nbytes, self._stream))
 
     def event(self) -> Event:
         """A new event, not recorded yet."""

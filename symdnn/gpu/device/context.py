@@ -73,8 +73,9 @@ class Context:
         self._waiting: set[int] = set()
         #: Whether launches are captured into a graph, in which they may be early.
         self.captures = False
-        #: Whether the last work of the stream is a kernel on it, behind which one may be early.
-        self._behind_a_kernel = False
+        #: Whether graphs are chains. In graphs with transfers of other ranks, which have branches,
+        #: early kernels have read what the kernel before them had not written (four H200).
+        self.graphs_are_chains = True
         self._handles: dict[str, int] = {}
         #: The number of our kernels that were enqueued.
         self.launched = 0
@@ -198,7 +199,6 @@ class Context:
         self._enqueue_wait(self.stream, stream)
 
     def _enqueue_wait(self, first: int, then: int) -> None:
-        self.not_a_kernel()
         driver = self._driver
         event = checked(driver.cuEventCreate(2))  # CU_EVENT_DISABLE_TIMING
         checked(driver.cuEventRecord(event, first))
@@ -209,7 +209,7 @@ class Context:
     def side(self) -> SideStream:
         """The second stream, made when it is first asked for."""
         if self._side is None:
-            self._side = SideStream(self.stream, self.not_a_kernel)
+            self._side = SideStream(self.stream)
         return self._side
 
     @contextlib.contextmanager
@@ -273,20 +273,13 @@ class Context:
         if stream is not None:
             self._api.launch(function, _xyz(grid), _xyz(block), shared, packed, Stream(stream))
             return
-        may = self.captures and self._behind_a_kernel and id(function) in self._waiting
+        may = self.captures and self.graphs_are_chains and id(function) in self._waiting
         more = {"early": True} if may and _early_launch() == "auto" else {}
-        self._behind_a_kernel = True
         self._api.launch(function, _xyz(grid), _xyz(block), shared, packed, self._stream, **more)
-
-    def not_a_kernel(self) -> None:
-        """The stream has other work than a kernel now, or waits for another stream: a copy, what
-        other ranks give. The next kernel is not early, since it would wait for kernels alone."""
-        self._behind_a_kernel = False
 
     def zero(self, ptr: int, nbytes: int) -> None:
         """Enqueue setting bytes to zero."""
         if nbytes:
-            self.not_a_kernel()
             checked(self._driver.cuMemsetD8Async(ptr, 0, nbytes, self.stream))
 
     def for_users(self, array: RawArray, memory: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,13 +20,11 @@ class SideStream:
     :meth:`leave` must have its :meth:`arrive` in that capture. (``cuStreamWaitEvent``.)
     """
 
-    def __init__(self, first: int, joined: Callable[[], None]) -> None:
+    def __init__(self, first: int) -> None:
         self._driver: Any = bindings()
         _, highest = checked_pair(self._driver.cuCtxGetStreamPriorityRange())
         made = self._driver.cuStreamCreateWithPriority(NON_BLOCKING, highest)
         self.first, self.stream = first, int(checked(made))
-        #: Called when the last work of the first stream is that of other ranks, or a wait for it.
-        self.joined = joined
         self._free: list[Any] = []
         #: By the key of :meth:`leave`: the event behind its work, and what that reads.
         #: No event: the work is on the first stream.
@@ -77,7 +75,6 @@ class SideStream:
         if event is not None:
             checked(self._driver.cuStreamWaitEvent(self.first, event, 0))
             self._free.append(event)
-            self.joined()
 
     def _event(self) -> Any:
         return self._free.pop() if self._free else checked(self._driver.cuEventCreate(_NO_TIMING))

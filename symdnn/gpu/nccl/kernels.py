@@ -113,9 +113,7 @@ class NcclKernel(Kernel[Collective]):
                     run(by, env, stream, xs, outs)
                 if env.slots:
                     _copy_moved(env if stream == env.stream else env.on(stream), outs, outputs)
-                if stream == env.stream:
-                    env.side.joined()
-                else:
+                if stream != env.stream:
                     place = _place(outputs)
                     env.side.leave(place, inputs)
                     if not goes_on:

@@ -13,8 +13,7 @@ from symdnn.config import config
 from symdnn.gpu.binding import nvrtc
 from symdnn.gpu.codegen import device_source
 from symdnn.gpu.device import context as contexts
-from symdnn.gpu.device import side_stream
-from symdnn.gpu.device.capture import Queue, kernels_of
+from symdnn.gpu.device.capture import kernels_of
 from symdnn.gpu.device.context import Context
 from symdnn.gpu.device.driver_api import CudaBindings
 
@@ -60,21 +59,13 @@ class Launches:
         self.early.append(early)
 
 
-def fine(*given: Any) -> tuple[int]:
-    return (0,)
-
-
 @pytest.fixture
 def device(monkeypatch: pytest.MonkeyPatch) -> Any:
     """A context whose driver notes launches, of a new driver."""
     made = object.__new__(Context)
     made._api = Launches()
     made._modules, made._functions, made._waiting = {}, {}, set()
-    made._stream, made.launched, made.captures = None, 0, False
-    made._behind_a_kernel, made.stream, made._side = True, 5, None
-    made._driver = SimpleNamespace(**dict.fromkeys(
-        ("cuMemsetD8Async", "cuEventRecord", "cuStreamWaitEvent", "cuEventDestroy"), fine
-    ), cuEventCreate=lambda flags: (0, "event"))  # fmt: skip
+    made._stream, made.launched, made.captures, made.graphs_are_chains = None, 0, False, True
     made._device_facts = SimpleNamespace(compute_capability=(9, 0))
     monkeypatch.setattr(Context, "_module", lambda self, source, options: "module")
     monkeypatch.setattr(contexts, "driver", lambda: SimpleNamespace(version=(13, 0)))
@@ -92,50 +83,8 @@ def test_launches_are_early_in_captured_graphs_alone(device: Any) -> None:
     assert not launched(device, KERNEL, False)
     with config.change_flags({"gpu.early_launch": "off"}):
         assert not launched(device, KERNEL, True)
-
-
-def arrival(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A transfer of the second stream is waited for."""
-    driver = SimpleNamespace(
-        cuCtxGetStreamPriorityRange=lambda: (0, 0, -1),
-        cuStreamCreateWithPriority=lambda *given: (0, 7), **vars(device._driver),
-    )  # fmt: skip
-    monkeypatch.setattr(side_stream, "bindings", lambda: driver)
-    device.side.enter()
-    device.side.leave(4096)
-    device.side.arrive(4096)
-
-
-def copied(device: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    queue = object.__new__(Queue)
-    queue._context, queue._stream, queue._within = device, 5, fine
-    queue.copy(4096, 8192, 16)
-
-
-@pytest.mark.parametrize("other", [
-    arrival, copied,
-    lambda device, monkeypatch: device.zero(4096, 16),
-    lambda device, monkeypatch: device.wait_for(9),
-])  # fmt: skip
-def test_a_kernel_behind_other_work_is_not_early(
-    device: Any, monkeypatch: pytest.MonkeyPatch, other: Any
-) -> None:
-    """It would wait for kernels of its own stream alone. The next one may be early again."""
-    assert launched(device, KERNEL, True)
-    other(device, monkeypatch)
-    assert [launched(device, KERNEL, True) for _ in range(2)] == [False, True]
-
-
-def test_work_that_is_not_waited_for_changes_nothing(
-    device: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    arrival(device, monkeypatch)
-    launched(device, KERNEL, True)
-    device.side.enter()
-    device.side.leave(8192)
-    device.zero(4096, 0)
-    device.wait_for(None)
-    assert launched(device, KERNEL, True)
+    device.graphs_are_chains = False  # transfers of other ranks are branches
+    assert not launched(device, KERNEL, True)
 
 
 def test_a_kernel_that_does_not_wait_is_not_early(device: Any) -> None:

@@ -87,9 +87,6 @@ class FakeSide:
     def arrive(self, key):
         self.asked.append(("arrive", key))
 
-    def joined(self):
-        self.asked.append("joined")
-
 
 def environment(word, alone=False, slots=(), captures=False):
     made = SimpleNamespace(
@@ -244,7 +241,7 @@ def test_the_plans_stream_has_all_where_nothing_overlaps(fake, monkeypatch):
         started = StreamStart(GROUP, Broadcast(GROUP))
         NcclKernel().bind(call_of(started, [y]))(env, [raw(y)], [raw(y)])
         ArrivalKernel().bind(call_of(StreamWait(1), [y, y]))(env, [raw(y)] * 2, [raw(y)])
-    assert env.side.asked == ["joined"]  # what is behind it is launched in the usual way
+    assert env.side.asked == []
 
 
 def test_what_nccl_does_not_reduce_is_refused(fake):
@@ -305,6 +302,7 @@ def test_the_unique_id_comes_from_the_first_of_the_group(fake, monkeypatch):
     assert asked == [("NCCL's unique id", "", GROUP)]
     assert fake.joined == (N, 1, 1, bytes(range(128)), 0)
     assert device.poll is nccl._wait_with_others
+    assert device.graphs_are_chains is False
     assert {os.environ[name] for name in nccl._SETTINGS} == {"0"}
     assert mixing not in os.environ
     nccl.communicator(GROUP, Settings(policy="zero"))  # a graph has collectives of two, then

@@ -92,7 +92,7 @@ def test_transfers_under_way_are_waited_for_before_a_call_within(monkeypatch):
     which the call's own transfers may have, too."""
     driver = Driver()
     monkeypatch.setattr(side_stream, "bindings", lambda: driver)
-    side = side_stream.SideStream(5, lambda: None)
+    side = side_stream.SideStream(5)
     side.enter()
     side.leave(4096, ["kept"])
     side.came(8192)
