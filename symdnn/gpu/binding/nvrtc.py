@@ -37,13 +37,11 @@ OPTIONS = ("--std=c++17", "--fmad=false")
 CUBINS = Store("cubin", ".cubin", b"symdnn-cubin-2\n")
 
 #: The first compute capability on which a kernel may be launched before the one before it ends.
-#: At its start it allows the next kernel to be launched, and waits for the one before it. The wait
-#: ends at once in a launch that is not early.
+#: It waits for that one at its start; the wait ends at once in a launch that is not early. No
+#: kernel lets the next one begin before its blocks end (``griddepcontrol.launch_dependents``):
+#: cuDNN launches some of its own early, which then read a bias that was not there yet.
 _EARLY_CAPABILITY = (9, 0)
-_START = "".join(
-    f'asm volatile("griddepcontrol.{what};" ::: "memory"); '
-    for what in ("launch_dependents", "wait")
-)
+_START = 'asm volatile("griddepcontrol.wait;" ::: "memory");'
 _ENTRY = re.compile(r"__global__\s+void\b[^;{}#]*\{")
 _IN_A_MACRO = re.compile(r"^\s*#.*__global__", re.MULTILINE)
 _early_launch = config.reader("gpu.early_launch")

@@ -73,9 +73,6 @@ class Context:
         self._waiting: set[int] = set()
         #: Whether launches are captured into a graph, in which they may be early.
         self.captures = False
-        #: Whether graphs are chains. In graphs with transfers of other ranks, which have branches,
-        #: early kernels have read what the kernel before them had not written (four H200).
-        self.graphs_are_chains = True
         self._handles: dict[str, int] = {}
         #: The number of our kernels that were enqueued.
         self.launched = 0
@@ -273,8 +270,8 @@ class Context:
         if stream is not None:
             self._api.launch(function, _xyz(grid), _xyz(block), shared, packed, Stream(stream))
             return
-        may = self.captures and self.graphs_are_chains and id(function) in self._waiting
-        more = {"early": True} if may and _early_launch() == "auto" else {}
+        early = self.captures and id(function) in self._waiting and _early_launch() == "auto"
+        more = {"early": True} if early else {}
         self._api.launch(function, _xyz(grid), _xyz(block), shared, packed, self._stream, **more)
 
     def zero(self, ptr: int, nbytes: int) -> None:

@@ -274,8 +274,6 @@ def _new(group: Group, settings: Settings) -> NcclCommunicator:
     if settings.by_copy_engines:
         engines = NcclCommunicator(group, index, _joined(group, index, settings), settings)
     device = existing_context()
-    if device is not None:
-        device.graphs_are_chains = False
     if device is not None and world.store is not None and device.poll is None:
         device.poll = _wait_with_others
         atexit.register(_last_wait, device)

@@ -12,6 +12,7 @@ import symdnn.tensor as T
 from symdnn import nn
 from symdnn.autodiff import grad
 from symdnn.config import config
+from symdnn.gpu.gemm import one_kernel
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.lowered.gathered import ListedSums
 from symdnn.ops.vendor.gpublas import GpuGemm, GpuGemmKept
@@ -73,6 +74,38 @@ def test_training(rng: Any, name: str, algo: str) -> None:
     value = rng.standard_normal((8, 32, 64)).astype("float32")
     for _ in range(3):
         agree(f(value), plain(value))
+
+
+def test_a_bias_that_is_made_just_before_is_read_when_it_is_there(
+    rng: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """cuDNN launches its kernel so that it may begin before the one that makes the bias ends."""
+    measured = one_kernel._Question.measured
+
+    def by_cudnn(question: Any) -> Any:
+        found, problem = measured(question)
+        return [a for a in found if a.candidate is not None] or found, problem
+
+    monkeypatch.setattr(one_kernel._Question, "measured", by_cudnn)
+    one_kernel.forget()
+    rows, width, wide = 8192, 768, 3072
+    w = symdnn.shared(rng.standard_normal((width, wide)).astype("float32") / 28, "w")
+    x, b = T.TensorType("float32", (rows, width))("x"), T.TensorType("float32", (wide,))("b")
+    h = nn.functional.layer_norm(x, (width,))
+    inner = T.dot(h, w) + b * T.sgn(h[0, 0])
+    y = T.nnet.gelu(inner)
+    outputs = [y, grad(T.sqr(y).mean(), b)]
+    flags = {"device": "cuda", "amp": "bf16", "gpu.gemm.algo": "time"}
+    with config.change_flags(flags):
+        f = symdnn.function([x, b], outputs)
+    with config.change_flags(device="cpu"):
+        plain = symdnn.function([x, b], outputs)
+    assert ops_of(f, GpuGemmKept)
+    value = rng.standard_normal((rows, width)).astype("float32")
+    wanted = {k: plain(value, np.full(wide, k, "float32")) for k in (-3, 0, 2)}
+    for k in (-3, 0, 2, 2, 0, -3) * 3:
+        agree(f(value, np.full(wide, k, "float32")), wanted[k])
+    one_kernel.forget()
 
 
 @pytest.mark.parametrize("mode", ["reflect", "symmetric", "edge", "wrap"])
