@@ -73,9 +73,9 @@ class Context:
         self._waiting: set[int] = set()
         #: Whether launches are captured into a graph, in which they may be early.
         self.captures = False
-        #: Whether graphs are chains. In graphs with transfers of other ranks, which have branches,
-        #: early kernels have read what the kernel before them had not written (four H200).
-        self.graphs_are_chains = True
+        #: Whether kernels may be early at all. cuDNN launches some of its own early, which do not
+        #: wait: behind an early cast of a gathered bias they read what was not written yet.
+        self.may_launch_early = True
         self._handles: dict[str, int] = {}
         #: The number of our kernels that were enqueued.
         self.launched = 0
@@ -273,7 +273,7 @@ class Context:
         if stream is not None:
             self._api.launch(function, _xyz(grid), _xyz(block), shared, packed, Stream(stream))
             return
-        may = self.captures and self.graphs_are_chains and id(function) in self._waiting
+        may = self.captures and self.may_launch_early and id(function) in self._waiting
         more = {"early": True} if may and _early_launch() == "auto" else {}
         self._api.launch(function, _xyz(grid), _xyz(block), shared, packed, self._stream, **more)
 

@@ -275,7 +275,7 @@ def _new(group: Group, settings: Settings) -> NcclCommunicator:
         engines = NcclCommunicator(group, index, _joined(group, index, settings), settings)
     device = existing_context()
     if device is not None:
-        device.graphs_are_chains = False
+        device.may_launch_early = False
     if device is not None and world.store is not None and device.poll is None:
         device.poll = _wait_with_others
         atexit.register(_last_wait, device)

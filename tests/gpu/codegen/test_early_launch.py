@@ -65,7 +65,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Any:
     made = object.__new__(Context)
     made._api = Launches()
     made._modules, made._functions, made._waiting = {}, {}, set()
-    made._stream, made.launched, made.captures, made.graphs_are_chains = None, 0, False, True
+    made._stream, made.launched, made.captures, made.may_launch_early = None, 0, False, True
     made._device_facts = SimpleNamespace(compute_capability=(9, 0))
     monkeypatch.setattr(Context, "_module", lambda self, source, options: "module")
     monkeypatch.setattr(contexts, "driver", lambda: SimpleNamespace(version=(13, 0)))
@@ -83,7 +83,7 @@ def test_launches_are_early_in_captured_graphs_alone(device: Any) -> None:
     assert not launched(device, KERNEL, False)
     with config.change_flags({"gpu.early_launch": "off"}):
         assert not launched(device, KERNEL, True)
-    device.graphs_are_chains = False  # transfers of other ranks are branches
+    device.may_launch_early = False
     assert not launched(device, KERNEL, True)
 
 

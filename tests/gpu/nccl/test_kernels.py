@@ -302,7 +302,7 @@ def test_the_unique_id_comes_from_the_first_of_the_group(fake, monkeypatch):
     assert asked == [("NCCL's unique id", "", GROUP)]
     assert fake.joined == (N, 1, 1, bytes(range(128)), 0)
     assert device.poll is nccl._wait_with_others
-    assert device.graphs_are_chains is False
+    assert device.may_launch_early is False
     assert {os.environ[name] for name in nccl._SETTINGS} == {"0"}
     assert mixing not in os.environ
     nccl.communicator(GROUP, Settings(policy="zero"))  # a graph has collectives of two, then
