@@ -12,8 +12,9 @@ from math import prod
 import numpy as np
 
 from symdnn.cpu.elementwise.copies import copy_of, copy_refusal, same_memory
+from symdnn.cpu.elementwise.counted import counted_block
 from symdnn.cpu.elementwise.counts_ir import MOST_COUNTS
-from symdnn.cpu.elementwise.gather import PlainIndex, counted_block, indexed_block, unfit
+from symdnn.cpu.elementwise.gather import PlainIndex, indexed_block, unfit
 from symdnn.cpu.ir.scalar_ir import COMPLEX, VALUES
 from symdnn.cpu.launch.contiguous_launch import compile_refusal
 from symdnn.cpu.launch.fastcall import FastCallSeries
@@ -154,7 +155,7 @@ class _CountsLaunch(_ScatterLaunch):
         self, op: AdvancedIncSubtensor | ScatterReduce, x: TensorType, shape: tuple[int, ...]
     ) -> None:
         super().__init__(op, x, shape)
-        self._change = StridedLaunch(lambda arrays, _: counted_block(*arrays))
+        self._change = StridedLaunch(lambda arrays, _: counted_block("count", *arrays))
 
     def __call__(self, inputs: Arrays, outputs: Arrays) -> None:
         """Copy ``x`` unless the result shares its memory, then add."""

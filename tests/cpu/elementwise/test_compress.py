@@ -5,6 +5,7 @@ import pytest
 
 import symdnn
 import symdnn.tensor as T
+from symdnn.config import config
 from symdnn.cpu.elementwise.compress import CompressKernel, NonzeroKernel
 from symdnn.cpu.elementwise.counted import CountKernel
 from symdnn.errors import AssertionFailed, ShapeMismatch
@@ -94,6 +95,25 @@ def test_many_counts_are_compiled(rng, dtype, n, high):
         at[n // 2] = -1
         with pytest.raises(AssertionFailed, match="got a negative one"):
             CountKernel().bind(call)([at, np.array(0)], [None])
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("kind", ["", "float32", "float64"])
+def test_one_launch_counts_up_to_any_number(rng, kind, count):
+    n = 30_001
+    weights = [rng.normal(size=n).astype(kind)] if kind else []
+    given = [np.zeros(n, np.int64), np.array(0), *weights]
+    with config.change_flags(**{"openmp.threads": count}):
+        run = CountKernel().bind(call_of(Counted(), given, TensorType(kind or "int64", (None,))))
+        for length in (100, 3000, 2048, 2049, 1, 100):
+            at = rng.integers(0, length, n)
+            at[7] = length - 1
+            (got,) = run([at, given[1], *weights], [None])
+            # The sums of every fourth number, in order, and then those of them.
+            tables = np.zeros((4 if length <= 2048 else 1, length), "float64" if kind else "int64")
+            place = np.arange(n) % 4 * (np.arange(n) < n // 4 * 4) * (length <= 2048)
+            np.add.at(tables, (place, at), weights[0] if kind else 1)
+            np.testing.assert_array_equal(got, sum(tables[1:], tables[0]).astype(got.dtype))
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint16", "int32", "uint64", "bool"])
