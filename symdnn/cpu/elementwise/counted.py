@@ -96,7 +96,7 @@ class CountKernel(Kernel[Counted]):
                 blocks[short] = counted_block("tally", found, index, added)
             blocks[short].put(_SIZE, length)
             blocks[short].run([found, index, added])
-            return [found.astype(dtype or made, copy=False)]
+            return [Counted.rounded(found, dtype) if dtype == "float32" else found]
 
         return launch
 

@@ -130,6 +130,16 @@ def test_counts_and_sums_of_weights(rng, dtype, n):
         assert sums.dtype == "float32" or not n
 
 
+@pytest.mark.parametrize("n", [10, 4000])
+@pytest.mark.filterwarnings("error")
+def test_sums_that_are_too_large_are_infinite_without_a_warning(n):
+    i, w = T.lvector(), T.vector()
+    f = symdnn.function([i, w], T.bincount(i, w))
+    with np.errstate(all="warn"):
+        for _ in range(20):
+            assert f(np.zeros(n, np.int64), np.full(n, 3e38, "float32")).tolist() == [np.inf]
+
+
 def test_a_negative_number_is_an_error_and_so_are_more_weights():
     i = T.lvector()
     f = symdnn.function([i], T.bincount(i))
