@@ -114,7 +114,8 @@ class _ScatterLaunch(CpuLaunch):
         x, y, *arrays = inputs
         if self._some:
             values, view = self._values(y), self._plain.view
-            self._check.prepare([view(x), *arrays, values], [])
+            if self._looks:
+                self._check.prepare([view(x), *arrays, values], [])
             self._change.prepare([view(outputs[0]), *arrays, values], [])
 
     def native(self, inputs: Arrays, outputs: Arrays) -> FastCallSeries | None:
@@ -143,7 +144,7 @@ def _counts(call: Call[AdvancedIncSubtensor | ScatterReduce], elements: int) -> 
         return False
     if not PlainIndex.of(call.op.getter()).is_all:
         return False
-    return x.shape[0] <= min(MOST_COUNTS, elements // _MIN_TO_EACH_COUNT)
+    return 0 < x.shape[0] <= min(MOST_COUNTS, elements // _MIN_TO_EACH_COUNT)
 
 
 class _CountsLaunch(_ScatterLaunch):

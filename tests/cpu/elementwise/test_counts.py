@@ -55,6 +55,26 @@ def test_floats_and_long_vectors_keep_their_order():
     assert not isinstance(launch_of(many, ones, at), _CountsLaunch)
 
 
+@pytest.mark.parametrize(("size", "count"), [(0, 0), (5, 0), (1, 1), (3, 24)])
+def test_few_or_no_sums_where_all_is_compiled(size, count):
+    x, i, y = T.lvector(), T.lvector(), T.lvector()
+    with config.change_flags(**{"cpu.compile": "always"}):
+        f = symdnn.function([x, i, y], T.inc_subtensor(x[i], y), mode=CPU)
+        at, values = np.zeros(count, np.int64), np.arange(count)
+        wanted = np.zeros(size, np.int64)
+        np.add.at(wanted, at, values)
+        for _ in range(3):
+            np.testing.assert_array_equal(f(np.zeros(size, np.int64), at, values), wanted)
+
+
+def test_code_that_looks_at_indices_alone_is_not_compiled():
+    x, y, at = np.zeros(5, np.int64), np.ones(9000, np.int64), np.zeros(9000, np.int64)
+    launch = launch_of(x, y, at)
+    launch.prepare([x, y, at], [x])
+    assert launch._change._blocks
+    assert not launch._check._blocks
+
+
 @pytest.mark.parametrize("wrong", [-41, 40, 1 << 40, -(1 << 62)])
 @pytest.mark.parametrize("where", [0, 2500, 6999])
 def test_a_wrong_index_is_an_error_and_changes_nothing(rng, wrong, where):
