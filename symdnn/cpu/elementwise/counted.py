@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
 from math import prod
 from typing import Any
@@ -10,10 +9,12 @@ from typing import Any
 import numpy as np
 
 from symdnn.cpu.elementwise.compress import PlainKernel
-from symdnn.cpu.ir.builder import Builder
-from symdnn.cpu.ir.loops_ir import METADATA, word
+from symdnn.cpu.elementwise.counts_ir import MOST_COUNTS, counts_ir
+from symdnn.cpu.elementwise.indexed_ir import FLAG, GatherPlan, gather_words
+from symdnn.cpu.ir.loops_ir import LoopOperand, inner
 from symdnn.cpu.launch.contiguous_launch import compile_refusal
-from symdnn.cpu.launch.scratch import address, as_contiguous
+from symdnn.cpu.launch.scratch import as_contiguous
+from symdnn.cpu.launch.strided_launch import StridedBlock
 from symdnn.cpu.launch.traits import LLVM_QUIET
 from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call, Kernel, Launch, Row
@@ -21,59 +22,39 @@ from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array, Arrays
 from symdnn.ops.lowered.of_values import Counted
 
-__all__ = ["KERNELS", "CountKernel", "counted_ir"]
+__all__ = ["KERNELS", "CountKernel", "counted_block"]
 
-#: With fewer integers NumPy is as fast. Few sums have several tables: an addition waits for the one
-#: before to the same place.
-_MIN_ELEMENTS, _TABLES, _MOST_IN_TABLES = 1 << 11, 4, 1 << 11
-_WORDS = ("index", "weights", "tables", "n", "step")
-_FLOATS = {"float32": "float", "float64": "double"}
+#: With fewer integers NumPy is as fast. Integers for which waking up another thread pays.
+_MIN_ELEMENTS, _ELEMENTS_PER_THREAD = 1 << 11, 1 << 13
+_FLOATS = ("float32", "float64")
+#: The word of a block that says how long the vector is.
+_SIZE = -2
 
 
-def counted_ir(bits: int, weights: str) -> str:
-    """The module of ``kernel``: to ``tables[k % 4 * step + index[k]]`` 1, or a float64 of weights.
-
-    Integers of ``bits`` bits, none below 0, all in range; ``weights`` is a dtype, or empty.
+def counted_block(what: str, x: Array, index: Array, y: Array) -> StridedBlock:
+    """The block of (x, index, y) that adds numbers to a vector: ``count`` or ``tally``
+    (:class:`GatherPlan`). Floats are added to zeros, by one thread.
     """
-    s = Builder()
-    entry = [line for k, name in enumerate(_WORDS) for line in word(
-        f"%{name}", k, "ptr" if k < 3 else "i64")]  # fmt: skip
-    s.put("define void @kernel(ptr %w) #0 {", "entry:", *entry)
-    s.block = "entry"
-    kind, add = ("double", "fadd") if weights else ("i64", "add")
-    tables = ["%tables"]
-    for _ in range(1, _TABLES):
-        tables.append(s.new(f"getelementptr {kind}, ptr {tables[-1]}, i64 %step"))
 
-    def one(i: str, table: str) -> None:
-        at = s.new(f"load i{bits}, ptr {s.new(f'getelementptr i{bits}, ptr %index, i64 {i}')}")
-        wide = at if bits == 64 else s.new(f"zext i{bits} {at} to i64")
-        value = "1"
-        if weights:
-            t = _FLOATS[weights]
-            value = s.new(f"load {t}, ptr {s.new(f'getelementptr {t}, ptr %weights, i64 {i}')}")
-            value = value if t == kind else s.new(f"fpext {t} {value} to {kind}")
-        place = s.new(f"getelementptr {kind}, ptr {table}, i64 {wide}")
-        before = s.new(f"load {kind}, ptr {place}")
-        s.put(f"store {kind} {s.new(f'{add} {kind} {before}, {value}')}, ptr {place}")
+    def operand(a: Array) -> LoopOperand:
+        return LoopOperand(a.dtype.name, inner(a.strides[0], a.itemsize))
 
-    def four(i: str, _: list[str]) -> list[str]:
-        for k, table in enumerate(tables):
-            one(s.affine(i, 1, k), table)
-        return []
-
-    def last(i: str, _: list[str]) -> list[str]:
-        one(i, "%tables")
-        return []
-
-    def rest() -> None:
-        s.counted("last", whole, "%n", last)
-
-    whole = s.new(f"and i64 %n, {-_TABLES}")
-    s.counted("four", 0, whole, four, step=_TABLES)
-    s.when("rest", s.new(f"icmp ult i64 {whole}, %n"), rest)
-    s.put("ret void", "}")
-    return "\n".join([*s.lines, *METADATA]) + "\n"
+    (n,), short = index.shape, x.size <= MOST_COUNTS
+    alone = x.dtype.kind == "f" or not short
+    count = 1 if alone else threads.threads(n, _ELEMENTS_PER_THREAD)
+    each = -(-n // count)
+    tasks = -(-n // each)
+    whole = LoopOperand(x.dtype.name, "one")
+    plan = GatherPlan(
+        0, whole, (operand(index),), operand(y), what, one_part=tasks == 1, short=short
+    )
+    words = {"threads": count, "tasks": tasks, "one": 1, "n": n, "each": each}
+    words |= {"a0.size": x.size, "a0.step": x.strides[0]}
+    words |= {"a0.i": index.strides[0], "y.i": y.strides[0]}
+    names = gather_words(plan)
+    at = [names.index(name) for name, _ in plan.named]
+    values = [words.get(name, 0) for name in names]
+    return StridedBlock(threads.kernel(counts_ir, plan), values, at, status=FLAG)
 
 
 class CountKernel(Kernel[Counted]):
@@ -97,8 +78,8 @@ class CountKernel(Kernel[Counted]):
             return plain
         dtype = weights[0].dtype if weights else ""
         made = np.dtype(np.float64 if weights else np.int64)
-        run = threads.kernel(counted_ir, 8 * x.numpy.itemsize, dtype)
-        unsigned, words = f"u{x.numpy.itemsize}", (ctypes.c_int64 * len(_WORDS))()
+        unsigned, one = f"u{x.numpy.itemsize}", np.broadcast_to(np.ones((), made), 1)
+        blocks: dict[bool, StridedBlock] = {}
 
         def launch(inputs: Arrays, outputs: Sequence[Any]) -> Sequence[Array]:
             index, least, *given = inputs
@@ -109,13 +90,13 @@ class CountKernel(Kernel[Counted]):
             if wrong or (given and given[0].shape != index.shape):
                 return [*plain(inputs, outputs)]
             length = max(length, int(least))
-            several = length <= _MOST_IN_TABLES
-            tables = np.zeros((_TABLES if several else 1, length), made)
-            added = as_contiguous(given[0]) if given else index
-            words[:] = [*map(address, (index, added, tables)), index.size, length * several]
-            run(words)
-            found = np.add.reduce(tables, 0) if several else tables[0]
-            return [found.astype(dtype or made, copy=False)]
+            found, added = np.zeros(length, made), as_contiguous(given[0]) if given else one
+            short = length <= MOST_COUNTS
+            if short not in blocks:
+                blocks[short] = counted_block("tally", found, index, added)
+            blocks[short].put(_SIZE, length)
+            blocks[short].run([found, index, added])
+            return [Counted.rounded(found, dtype) if dtype == "float32" else found]
 
         return launch
 

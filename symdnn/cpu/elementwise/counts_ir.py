@@ -1,8 +1,8 @@
-"""LLVM IR of counts: integers are added to a short vector where an index array says.
+"""LLVM IR of counts: numbers are added to a vector where an index array says.
 
-A sum that is read right after it was written waits for that write. So neighbouring elements are
-added to tables of their own, which are added to the vector at the end. The order of sums of
-integers does not matter. Threads have equal shares of the elements.
+A sum that is read right after it was written waits for that write. So of a short vector
+neighbouring elements are added to tables of their own, which are added to the vector at the end.
+The order of sums of integers does not matter: threads have equal shares of them.
 """
 
 from __future__ import annotations
@@ -15,15 +15,14 @@ from symdnn.graph.type import numpy_dtype
 
 __all__ = ["MOST_COUNTS", "counts_ir"]
 
-#: The longest vector: its tables fit the first cache.
-MOST_COUNTS = 512
-_TABLES = 4
+#: The longest vector that has tables, and how many.
+MOST_COUNTS, _TABLES = 1 << 11, 4
 
 
 def counts_ir(plan: GatherPlan) -> str:
-    """The module of ``kernel``, which looks at the indices, too.
+    """The module of ``kernel``, which looks at the indices, too, if it has to ``count``.
 
-    The vector stays as it is where a thread finds one out of range.
+    What a thread adds stays away from the vector where it finds one out of range.
     """
     rows = _CountsBuilder(plan)
     rows.loops()
@@ -35,17 +34,23 @@ class _CountsBuilder(IndexedBuilder):
 
     def __init__(self, plan: GatherPlan) -> None:
         super().__init__(plan)
-        self._kind = STORED[plan.dense.dtype]
+        self._kind, self._checks = STORED[plan.indexed.dtype], plan.what == "count"
+        self._plus = "fadd" if self._kind in ("float", "double") else "add"
+        self._tables = [f"%table{t}" for t in range(_TABLES)] if plan.short else ["%x.data"]
+        self._value = ""
 
     def loops(self) -> None:
         """Append the function ``rows`` but its end."""
+        made = self._tables if self.plan.short else []
         table = f"[{MOST_COUNTS} x {self._kind}]"
-        tables = [f"%table{t} = alloca {table}, align 64" for t in range(_TABLES)]
+        tables = [f"{name} = alloca {table}, align 64" for name in made]
         self.begin(["%wrong = alloca i64", *tables])
-        nbytes = self.affine("%a0.size", int(numpy_dtype(self.plan.dense.dtype).itemsize))
+        nbytes = self.affine("%a0.size", int(numpy_dtype(self.plan.indexed.dtype).itemsize))
         self.declared.add("declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
-        for t in range(_TABLES):
-            self.put(f"call void @llvm.memset.p0.i64(ptr %table{t}, i8 0, i64 {nbytes}, i1 false)")
+        for name in made:
+            self.put(f"call void @llvm.memset.p0.i64(ptr {name}, i8 0, i64 {nbytes}, i1 false)")
+        if self.plan.dense.inner == "one":
+            self._value = self._number("%y.data")
         low = self.new("mul i64 %r, %each")
         count = self.least(self.new(f"sub i64 %n, {low}"), "%each")
         last = self.new(f"udiv i64 {self.new(f'sub i64 {count}, 1')}, {LANES_OF_TASK}")
@@ -57,6 +62,10 @@ class _CountsBuilder(IndexedBuilder):
 
         blocks = self.affine(last, 1, 1)
         (wrong,) = self.counted("block", 0, blocks, block, ["0"], "i64")
+        if not self._checks:
+            if made:
+                self._merge()
+            return
         self.report(wrong)
         self.when("fine", self.new(f"icmp eq i64 {wrong}, 0"), self._merge)
 
@@ -69,14 +78,19 @@ class _CountsBuilder(IndexedBuilder):
         def look(i: str, sofar: list[str]) -> list[str]:
             return [self.strange([0], begun, i, sofar[0])]
 
-        (strange,) = self.counted("look", 0, count, look, ["0"], "i64", parallel=True)
         self.put(f"store i64 {wrong}, ptr %wrong")
 
         def either(plain: bool, _: str) -> None:
-            groups = self.new(f"udiv i64 {count}, {_TABLES}")
-            self._each("0", groups, begun, _TABLES, plain)
-            self._each(self.affine(groups, _TABLES), count, begun, 1, plain)
+            several = len(self._tables)
+            groups = self.new(f"udiv i64 {count}, {several}")
+            self._each("0", groups, begun, several, plain)
+            if several > 1:
+                self._each(self.affine(groups, several), count, begun, 1, plain)
 
+        if not self._checks:
+            either(True, "")
+            return wrong
+        (strange,) = self.counted("look", 0, count, look, ["0"], "i64", parallel=True)
         self.choose("all", self.new(f"icmp eq i64 {strange}, 0"), either)
         return self.new("load i64, ptr %wrong")
 
@@ -105,11 +119,24 @@ class _CountsBuilder(IndexedBuilder):
             number = self.loaded(0, place)
         else:
             number, wrong = self.sound(0, place, wrong)
-        value = self.new(f"load {self._kind}, ptr {self.lane('y', begun['y'], i)}")
-        place = self.new(f"getelementptr {self._kind}, ptr %table{t}, i64 {number}")
-        old = self.new(f"load {self._kind}, ptr {place}")
-        self.put(f"store {self._kind} {self.new(f'add {self._kind} {old}, {value}')}, ptr {place}")
+        value = self._value or self._number(self.lane("y", begun["y"], i))
+        self._increase(self._at(t, number), value)
         return wrong
+
+    def _at(self, t: int, number: str) -> str:
+        """The address of a sum."""
+        return self.new(f"getelementptr {self._kind}, ptr {self._tables[t]}, i64 {number}")
+
+    def _number(self, place: str) -> str:
+        """What is added, in the dtype of the sums."""
+        kind = STORED[self.plan.dense.dtype]
+        value = self.new(f"load {kind}, ptr {place}")
+        return value if kind == self._kind else self.new(f"fpext {kind} {value} to {self._kind}")
+
+    def _increase(self, place: str, value: str) -> None:
+        old = self.new(f"load {self._kind}, ptr {place}")
+        total = self.new(f"{self._plus} {self._kind} {old}, {value}")
+        self.put(f"store {self._kind} {total}, ptr {place}")
 
     def _merge(self) -> None:
         """Append the loop that adds the tables to the vector."""
@@ -117,15 +144,13 @@ class _CountsBuilder(IndexedBuilder):
         def bin_(i: str, _: list[str]) -> list[str]:
             total = ""
             for t in range(_TABLES):
-                place = self.new(f"getelementptr {self._kind}, ptr %table{t}, i64 {i}")
-                value = self.new(f"load {self._kind}, ptr {place}")
-                total = self.new(f"add {self._kind} {total}, {value}") if total else value
+                value = self.new(f"load {self._kind}, ptr {self._at(t, i)}")
+                total = self.new(f"{self._plus} {self._kind} {total}, {value}") if total else value
             to = self.bytes_at("%x.data", self.new(f"mul i64 {i}, %a0.step"))
-            if not self.plan.one_part:
+            if self.plan.one_part:
+                self._increase(to, total)
+            else:
                 self.new(f"atomicrmw add ptr {to}, {self._kind} {total} monotonic")
-                return []
-            old = self.new(f"load {self._kind}, ptr {to}")
-            self.put(f"store {self._kind} {self.new(f'add {self._kind} {old}, {total}')}, ptr {to}")
             return []
 
         self.counted("bin", 0, "%a0.size", bin_)

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from symdnn.cpu.elementwise.counts_ir import counts_ir
 from symdnn.cpu.elementwise.gather_ir import gather_ir
 from symdnn.cpu.elementwise.indexed_ir import FLAG, LANES_OF_TASK, GatherPlan, gather_words
 from symdnn.cpu.elementwise.scatter_ir import scatter_ir
@@ -32,9 +31,7 @@ from symdnn.graph.values.strides import merged
 from symdnn.ops.array.advanced_index import AdvancedSubtensor
 from symdnn.ops.array.slices import as_python, symbolic_count
 
-__all__ = [
-    "KERNELS", "GatherKernel", "PlainIndex", "counted_block", "indexed_block", "unfit",
-]  # fmt: skip
+__all__ = ["KERNELS", "GatherKernel", "PlainIndex", "indexed_block", "unfit"]
 
 #: With fewer elements NumPy is as fast.
 _MIN_ELEMENTS_TO_COMPILE = 1 << 10
@@ -169,26 +166,6 @@ def indexed_block(
     run = threads.kernel(scatter_ir if plan.changes else gather_ir, plan)
     at = [names.index(name) for name, _ in plan.named]
     return StridedBlock(run, [words.get(n, 0) for n in names], at, status=FLAG)
-
-
-def counted_block(x: Array, index: Array, y: Array) -> StridedBlock:
-    """The block of (x, index, y) that adds integers to a short vector; it looks at the indices."""
-
-    def operand(a: Array) -> LoopOperand:
-        return LoopOperand(a.dtype.name, inner(a.strides[0], a.itemsize))
-
-    count, (n,) = threads.threads(y.size, _ELEMENTS_PER_THREAD), y.shape
-    each = -(-n // count)
-    tasks = -(-n // each)
-    whole = LoopOperand(x.dtype.name, "one")
-    plan = GatherPlan(0, whole, (operand(index),), operand(y), "count", one_part=tasks == 1)
-    words = {"threads": count, "tasks": tasks, "one": 1, "n": n, "each": each}
-    words |= {"a0.size": x.size, "a0.step": x.strides[0]}
-    words |= {"a0.i": index.strides[0], "y.i": y.strides[0]}
-    names = gather_words(plan)
-    at = [names.index(name) for name, _ in plan.named]
-    values = [words.get(name, 0) for name in names]
-    return StridedBlock(threads.kernel(counts_ir, plan), values, at, status=FLAG)
 
 
 def _rows_of_task(

@@ -35,10 +35,11 @@ class GatherPlan:
 
     ``indexed`` is the operand along axes without an index (stride 0 along those of ``index``).
     ``what``: elements are read by ``gather``; ``add``, ``set``, ``max``, ``min`` and ``mul`` change
-    them by ``dense``, in the order of the indices; ``count`` adds integers to a short vector (see
-    :mod:`~symdnn.cpu.elementwise.counts_ir`); ``check`` only looks at the indices. ``near``
-    says of each index whether the next number is the next element in memory. ``row_bytes`` of short
-    rows that are copied is a constant of the code, else 0. ``one_part``: lanes are not divided.
+    them by ``dense``, in the order of the indices; ``count`` adds numbers to a vector, and so does
+    ``tally``, whose indices are in range, by tables if it is ``short`` (see
+    :mod:`~symdnn.cpu.elementwise.counts_ir`); ``check`` only looks at the indices. ``near`` says of
+    each index whether the next number is the next element in memory. ``row_bytes`` of short rows
+    that are copied is a constant of the code, else 0. ``one_part``: lanes are not divided.
     ``joined``: those indices of a task's rows that differ along the lanes are one run of memory.
     ``lanes`` of short rows is a constant of the code, else 0.
     """
@@ -53,6 +54,7 @@ class GatherPlan:
     one_part: bool = False
     joined: bool = False
     lanes: int = 0
+    short: bool = False
 
     @property
     def named(self) -> list[tuple[str, LoopOperand]]:

@@ -12,8 +12,9 @@ from math import prod
 import numpy as np
 
 from symdnn.cpu.elementwise.copies import copy_of, copy_refusal, same_memory
+from symdnn.cpu.elementwise.counted import counted_block
 from symdnn.cpu.elementwise.counts_ir import MOST_COUNTS
-from symdnn.cpu.elementwise.gather import PlainIndex, counted_block, indexed_block, unfit
+from symdnn.cpu.elementwise.gather import PlainIndex, indexed_block, unfit
 from symdnn.cpu.ir.scalar_ir import COMPLEX, VALUES
 from symdnn.cpu.launch.contiguous_launch import compile_refusal
 from symdnn.cpu.launch.fastcall import FastCallSeries
@@ -113,7 +114,8 @@ class _ScatterLaunch(CpuLaunch):
         x, y, *arrays = inputs
         if self._some:
             values, view = self._values(y), self._plain.view
-            self._check.prepare([view(x), *arrays, values], [])
+            if self._looks:
+                self._check.prepare([view(x), *arrays, values], [])
             self._change.prepare([view(outputs[0]), *arrays, values], [])
 
     def native(self, inputs: Arrays, outputs: Arrays) -> FastCallSeries | None:
@@ -142,7 +144,7 @@ def _counts(call: Call[AdvancedIncSubtensor | ScatterReduce], elements: int) -> 
         return False
     if not PlainIndex.of(call.op.getter()).is_all:
         return False
-    return x.shape[0] <= min(MOST_COUNTS, elements // _MIN_TO_EACH_COUNT)
+    return 0 < x.shape[0] <= min(MOST_COUNTS, elements // _MIN_TO_EACH_COUNT)
 
 
 class _CountsLaunch(_ScatterLaunch):
@@ -154,7 +156,7 @@ class _CountsLaunch(_ScatterLaunch):
         self, op: AdvancedIncSubtensor | ScatterReduce, x: TensorType, shape: tuple[int, ...]
     ) -> None:
         super().__init__(op, x, shape)
-        self._change = StridedLaunch(lambda arrays, _: counted_block(*arrays))
+        self._change = StridedLaunch(lambda arrays, _: counted_block("count", *arrays))
 
     def __call__(self, inputs: Arrays, outputs: Arrays) -> None:
         """Copy ``x`` unless the result shares its memory, then add."""

@@ -39,6 +39,10 @@ class StridedBlock:
             words[self._status] = 0
         return wrong
 
+    def put(self, at: int, word: int) -> None:
+        """Set a word for the next runs."""
+        self._words[at] = word
+
     def native(self, reads: int, unread: int) -> FastCall:
         """The call without Python, where ``unread`` inputs come after the first ``reads``."""
         at = (*self._at[:reads], *[-1] * unread, *self._at[reads:])

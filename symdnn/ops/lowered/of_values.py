@@ -8,6 +8,7 @@ it. Each length would have a plan of its own, which takes longer to make than mo
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -65,4 +66,10 @@ class Counted(Op):
             found = np.bincount(places, weights[0] if weights else None, int(least))
         except ValueError as error:
             raise AssertionFailed(BincountLength.MESSAGE) from error
-        return found.astype(weights[0].dtype, copy=False) if weights else found
+        return self.rounded(found, weights[0].dtype) if weights else found
+
+    @staticmethod
+    def rounded(sums: Array, dtype: Any) -> Array:
+        """Sums in float64 as the weights' dtype, in which those too large are infinite."""
+        with np.errstate(all="ignore"):
+            return sums.astype(dtype, copy=False)

@@ -5,6 +5,7 @@ import pytest
 
 import symdnn
 import symdnn.tensor as T
+from symdnn.config import config
 from symdnn.cpu.elementwise.compress import CompressKernel, NonzeroKernel
 from symdnn.cpu.elementwise.counted import CountKernel
 from symdnn.errors import AssertionFailed, ShapeMismatch
@@ -96,6 +97,25 @@ def test_many_counts_are_compiled(rng, dtype, n, high):
             CountKernel().bind(call)([at, np.array(0)], [None])
 
 
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("kind", ["", "float32", "float64"])
+def test_one_launch_counts_up_to_any_number(rng, kind, count):
+    n = 30_001
+    weights = [rng.normal(size=n).astype(kind)] if kind else []
+    given = [np.zeros(n, np.int64), np.array(0), *weights]
+    with config.change_flags(**{"openmp.threads": count}):
+        run = CountKernel().bind(call_of(Counted(), given, TensorType(kind or "int64", (None,))))
+        for length in (100, 3000, 2048, 2049, 1, 100):
+            at = rng.integers(0, length, n)
+            at[7] = length - 1
+            (got,) = run([at, given[1], *weights], [None])
+            # The sums of every fourth number, in order, and then those of them.
+            tables = np.zeros((4 if length <= 2048 else 1, length), "float64" if kind else "int64")
+            place = np.arange(n) % 4 * (np.arange(n) < n // 4 * 4) * (length <= 2048)
+            np.add.at(tables, (place, at), weights[0] if kind else 1)
+            np.testing.assert_array_equal(got, sum(tables[1:], tables[0]).astype(got.dtype))
+
+
 @pytest.mark.parametrize("dtype", ["int8", "uint16", "int32", "uint64", "bool"])
 @pytest.mark.parametrize("n", [0, 1, 2001])
 def test_counts_and_sums_of_weights(rng, dtype, n):
@@ -108,6 +128,16 @@ def test_counts_and_sums_of_weights(rng, dtype, n):
         np.testing.assert_array_equal(counts, np.bincount(at.astype("int64"), minlength=low))
         np.testing.assert_allclose(sums, np.bincount(at.astype("int64"), b), rtol=1e-5, atol=1e-5)
         assert sums.dtype == "float32" or not n
+
+
+@pytest.mark.parametrize("n", [10, 4000])
+@pytest.mark.filterwarnings("error")
+def test_sums_that_are_too_large_are_infinite_without_a_warning(n):
+    i, w = T.lvector(), T.vector()
+    f = symdnn.function([i, w], T.bincount(i, w))
+    with np.errstate(all="warn"):
+        for _ in range(20):
+            assert f(np.zeros(n, np.int64), np.full(n, 3e38, "float32")).tolist() == [np.inf]
 
 
 def test_a_negative_number_is_an_error_and_so_are_more_weights():
