@@ -30,7 +30,9 @@ __all__ = [
 FIXED_COUNT = 600
 
 #: Records of what lowering makes, which no user writes: the neutral ops are timed instead.
-LOWERED = ("gpudnn", "onednn", "gpublas", "fused", "transfer", "norm_parts", "conv_moments")
+LOWERED = (
+    "gpudnn", "onednn", "gpublas", "fused", "transfer", "norm_parts", "conv_moments", "of_values",
+)  # fmt: skip
 
 #: Modules of ops whose formulas take long, or draw other numbers; they have other benchmarks.
 _LONG = ("matrix.", "collective.", "control.", "random.", "nn.rnn", "nn.ctc", "nn.conv")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from benchmarks.ops import natural
+from benchmarks.ops import natural, peers
 from benchmarks.ops.program import build, drawn, operands, seen
 from benchmarks.ops.retold import retold
 from benchmarks.ops.rows import OTHER_DTYPES, Row, large_rows
@@ -82,3 +83,19 @@ def test_an_operand_is_a_view_of_what_is_passed():
         given = operands(Row(CASES["add"], "float32", order, "small", "forward"))
         for passed, how, own in zip(given.arrays, given.views, given.record):
             np.testing.assert_array_equal(seen(passed, how), own)
+
+
+@pytest.mark.parametrize(("took", "wanted"), [([0.3, 0.01], 2.5), ([0.3, 0.2], 200.0)])
+def test_one_long_call_is_not_the_time_of_a_row(monkeypatch, took, wanted):
+    now, left = [0.0], list(took)
+    monkeypatch.setattr(peers.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(peers.pcommon, "time_loop", lambda *_, **__: {"ms": 2.5})
+    worker = object.__new__(peers._Worker)
+    worker.device = SimpleNamespace(on_gpu=True)
+    worker.run_of = SimpleNamespace(sync=lambda: None)
+
+    def call():
+        now[0] += left.pop(0)
+
+    assert worker._ms(call) == pytest.approx(wanted)
+    assert not left

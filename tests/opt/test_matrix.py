@@ -49,6 +49,7 @@ ELSEWHERE: dict[str, str] = {
     "update_by_index_in_place": "likewise",
     "hermitian_by_lu": "only a GPU has it: tests/gpu/solver",
     "write_out_rnn_lanes": "likewise: tests/ops/nn/test_rnn.py, by the loop that a GPU has",
+    "ranks_by_places": "for a GPU: tests/opt/lower/test_many_best.py",
     "write_out_selections": "likewise: tests/ops/array/test_order_statistics.py",
     "write_out_complex_sums": "likewise: tests/gpu/codegen/test_complex.py",
     "write_out_complex_increments": "likewise: tests/gpu/codegen/test_complex.py",

@@ -36,6 +36,7 @@ from symdnn.ops.core.gradient_control import (
 )
 from symdnn.ops.core.scalar import Builder, ScalarProgram, identity_program
 from symdnn.ops.core.shape import Alloc, DimShuffle, Reshape, SpecifyType
+from symdnn.ops.elementwise.storage import BitCast
 from symdnn.ops.linalg.dot import MatchSizes
 from symdnn.ops.nn.channels_last import Reorder
 
@@ -290,8 +291,8 @@ class SplitKernel(CudaKernel[Split]):
 KERNELS: tuple[Row, ...] = (
     (
         (
-            After, Alloc, Copy, DimShuffle, Diagonal, DisconnectedGrad, ForgetShape, GradClip,
-            GradScale, GradWhere, MatchSizes, Reorder, Reshape, SpecifyShape, SpecifyType,
+            After, Alloc, BitCast, Copy, DimShuffle, Diagonal, DisconnectedGrad, ForgetShape,
+            GradClip, GradScale, GradWhere, MatchSizes, Reorder, Reshape, SpecifyShape, SpecifyType,
             Subtensor, UndefinedGrad, ZeroGrad,
         ),
         (CopyKernel(),),

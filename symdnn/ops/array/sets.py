@@ -18,8 +18,9 @@ from symdnn.ops.array.view import expand_dims
 from symdnn.ops.core.composed import Composed
 from symdnn.ops.core.dtype import is_narrow_float, upcast
 from symdnn.ops.core.lanes import on_lanes
+from symdnn.ops.core.shape import shape_i
 from symdnn.ops.elementwise.arithmetic import cast
-from symdnn.ops.elementwise.comparison import eq
+from symdnn.ops.elementwise.comparison import and_, eq, lt
 from symdnn.ops.elemwise import like
 
 __all__ = ["IsIn", "contained"]
@@ -50,8 +51,10 @@ class IsIn(Composed):
         return found.reshape(x.shape)
 
     def expanded(self, *inputs: Variable) -> list[Variable]:
-        """Each element with each test."""
-        return [_compared(*inputs)]
+        """Each element with each of few tests, or a search among them in order."""
+        (count,) = inputs[1].type.shape
+        few = count is not None and count <= _FEW
+        return [_compared(*inputs) if few else _searched(*inputs)]
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Grads) -> Grads:
         return [None, None]
@@ -65,6 +68,15 @@ def _compared(v: Variable, tests: Variable) -> Variable:
     return any_true(eq(expand_dims(v, -1), row), axis=-1)
 
 
+def _searched(v: Variable, tests: Variable) -> Variable:
+    ordered = sort(tests)
+    place = searchsorted(ordered, v)
+    # One more at the end, for what is larger than all; NaN is equal to none.
+    last = like(np.nan if tests.type.is_float else 0, tests)
+    found = eq(take(concatenate([ordered, expand_dims(last, 0)]), place), v)
+    return found if tests.type.is_float else and_(found, lt(place, shape_i(tests, 0)))
+
+
 def contained(v: Variable, tests: Variable) -> Variable:
     """Whether each element of ``v`` is one of the vector ``tests``."""
     count, dtype = tests.type.shape[0], upcast(v.type.dtype, tests.type.dtype)
@@ -74,7 +86,4 @@ def contained(v: Variable, tests: Variable) -> Variable:
     if kind.is_integer:
         return IsIn()(cast(v, dtype), cast(tests, dtype))
     dtype = "float32" if is_narrow_float(dtype) else dtype
-    v, tests = cast(v, dtype), cast(tests, dtype)
-    # One more at the end, which is equal to none.
-    ordered = concatenate([sort(tests), expand_dims(like(np.nan, tests), 0)])
-    return eq(take(ordered, searchsorted(ordered, v)), v)
+    return _searched(cast(v, dtype), cast(tests, dtype))

@@ -54,7 +54,7 @@ class Sort(Op):
         return [shapes[0]]
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
-        # The inverse of a permutation is its argsort: a gather, no scatter.
+        # The inverse of a permutation is its argsort, so that this is a gather.
         rank = ArgSort(self.axis)(ArgSort(self.axis)(inputs[0]))
         return [take_along_axis(cotangents[0], rank, self.axis)]
 

@@ -113,17 +113,24 @@ def _squared(x: Scalar) -> Pair:
     return whole, (high * high - whole + high * low * 2) + low * low
 
 
+def _less_1(large: Scalar, small: Scalar) -> Pair:
+    """``|x|^2`` and ``|x|^2 - 1``, exactly added where it is near; squares of float32 are exact."""
+    if large.dtype == "float32":
+        square, square2 = (v * v for v in (large.cast("float64"), small.cast("float64")))
+        return square + square2, ((square - 1) + square2).cast("float32")
+    (high, rest), (high2, rest2) = _squared(large), _squared(small)
+    whole = high + high2
+    return whole, (whole - 1) + ((high2 - (whole - high)) + (rest + rest2))
+
+
 def logarithm(scale: float = 1) -> Callable[[Pair], Pair]:
-    """The logarithm times a ``scale``, in float64: near the unit circle of ``|x|^2 - 1``, exactly
-    added."""
+    """The logarithm times a ``scale``: near the unit circle of ``|x|^2 - 1``."""
 
     def function(x: Pair) -> Pair:
         a, b = x[0].call("abs"), x[1].call("abs")
         low = a < b
         large, small = low.where(b, a), low.where(a, b)
-        (high, rest), (high2, rest2) = _squared(large), _squared(small)
-        whole = high + high2
-        excess = (whole - 1) + ((high2 - (whole - high)) + (rest + rest2))
+        whole, excess = _less_1(large, small)
         near = (whole > 0.5).call("and", whole < 2)
         ratio = _is(large, 0).where(small, small / large)
         term = near.where(excess, ratio * ratio)

@@ -115,7 +115,7 @@ def narrow(x: TensorLike, kind: str, saturate: bool = True, power: str = "up") -
 
 @dataclass(frozen=True)
 class BitCast(Op):
-    """The bits of each element read as ``dtype``, of the same width; a view without a gradient."""
+    """The bits of each element read as ``dtype``, of the same width; without a gradient."""
 
     dtype: str
 

@@ -1,5 +1,9 @@
-"""Top-k of many elements by a partition: a CPU's kernel inserts each of the best among the others,
-which takes longer than to part a line and sort a part of it."""
+"""Orders without a whole sort: the best of many elements, and ranks.
+
+Top-k of many elements is a partition: a CPU's kernel inserts each of the best among the others,
+which takes longer than to part a line and sort a part of it. A GPU does not sort a permutation: it
+writes the inverse's elements where they belong.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +14,12 @@ import numpy as np
 
 from symdnn.graph.operators import operator
 from symdnn.graph.variable import Apply, Constant, Variable
+from symdnn.ops.array.create import arange
 from symdnn.ops.array.order_statistics import ArgPartition
-from symdnn.ops.array.sort import TopK, argsort
-from symdnn.ops.array.take import take_along_axis
+from symdnn.ops.array.sort import ArgSort, TopK, argsort
+from symdnn.ops.array.take import put_along_axis, take_along_axis
+from symdnn.ops.core.shape import dimshuffle, shape_i
+from symdnn.rewriting.facts import made_by, node_of
 from symdnn.rewriting.rewrite import Context, node_rewrite
 
 __all__ = ["RULES"]
@@ -54,6 +61,22 @@ def many_best_by_partition(node: Apply, context: Context) -> list[Variable] | No
     return [values, operator("cast")(indices, op.index_dtype)]
 
 
+@node_rewrite(ArgSort, phase="lower", tags=("indexing",), target="cuda")
+def ranks_by_places(node: Apply, context: Context) -> Variable | None:
+    """``argsort(argsort(x))``: the i-th place has rank i. Integers are added in any order.
+
+    A CPU sorts across rows sooner than it writes to each of them.
+    """
+    op: Any = node.op
+    (places,) = node.inputs
+    if not made_by(places, ArgSort) or node_of(places).op != op:
+        return None
+    ones = ["x"] * (places.type.ndim - 1 - op.axis)
+    ranks = dimshuffle(arange(shape_i(places, op.axis)), ["x"] * op.axis + [0, *ones])
+    zeros = operator("zeros_like")(places)
+    return put_along_axis(zeros, places, ranks, op.axis, add=True)
+
+
 def _pays(k: int, n: int, shape: tuple[int | None, ...]) -> bool:
     """Whether a partition is quicker than insertions into numbers in any order."""
     if None not in shape and prod(d or 0 for d in shape) < _FEW:
@@ -62,4 +85,4 @@ def _pays(k: int, n: int, shape: tuple[int | None, ...]) -> bool:
     return k > _MOST_INSERTED or inserted > _PART * n + _SORT * k
 
 
-RULES = (many_best_by_partition,)
+RULES = (many_best_by_partition, ranks_by_places)

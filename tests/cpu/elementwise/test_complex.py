@@ -96,10 +96,14 @@ def test_functions_are_accurate(op, dtype, rng):
 
 
 @DTYPES
-def test_a_logarithm_near_the_unit_circle_keeps_its_digits(dtype, rng):
-    x = np.exp(1j * rng.uniform(-np.pi, np.pi, 4000)).astype(dtype)
-    wide = np.log(x.astype("clongdouble")).real
-    got = apply(M.Log(), x).real
+@pytest.mark.parametrize("op", [M.Log(), M.Log2(), M.Log10()], ids=named)
+@pytest.mark.parametrize("away", [0, 1e-7, 1e-3, 0.1, 0.5, 80])
+def test_a_logarithm_near_the_unit_circle_keeps_its_digits(dtype, op, away, rng):
+    """``away`` is how far the logarithm of the size is from 0; 80 overflows squares of float32."""
+    size = np.exp(rng.uniform(-away, away, 4000))
+    x = (size * np.exp(1j * rng.uniform(-np.pi, np.pi, 4000))).astype(dtype)
+    wide = type(op).function(x.astype("clongdouble")).real
+    got = apply(op, x).real
     least = 1e-9 if dtype == "complex64" else 1e-19
     np.testing.assert_allclose(got, wide, 4 * np.finfo(dtype).eps, least * 1e-12)
 

@@ -1,14 +1,18 @@
-"""Joins and splits of many pieces: one kernel, whose text runs on a CPU, beside NumPy."""
+"""Joins and splits of many pieces are one kernel, other bits a copy: their text on a CPU."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
+import symdnn
+import symdnn.tensor as T
+from symdnn.config import config
 from symdnn.gpu.kernels.concat_pad import JoinKernel
-from symdnn.gpu.kernels.copy import SplitKernel
+from symdnn.gpu.kernels.copy import CopyKernel, SplitKernel
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.array.join import Join, Split
+from symdnn.ops.elementwise.storage import BitCast, bitcast
 from tests.gpu import emulator
 from tests.gpu.table import concrete
 
@@ -66,3 +70,27 @@ def test_a_split_is_one_kernel(shapes, axis, dtype):
     for piece, value in zip(pieces, got, strict=True):
         np.testing.assert_array_equal(value, piece)
     assert env.launched == ["copy_rows"]
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize(
+    ("dtype", "wanted"),
+    [("float32", "int32"), ("uint16", "bfloat16"), ("float64", "uint64"), ("int8", "uint8"),
+     ("bfloat16", "float16"), ("complex64", "int64")],
+)  # fmt: skip
+def test_other_bits_are_a_copy(dtype, wanted, transposed):
+    (x,) = arrays_of([(40, 70)], dtype)
+    x = (x - x.mean().astype(x.dtype)).astype(x.dtype)
+    given, want = (dense(x.T).T, x) if transposed else (dense(x), x)
+    (got,), env = emulator.run(CopyKernel(), concrete(BitCast(wanted), [x]), [given])
+    assert got.dtype == numpy_dtype(wanted)
+    np.testing.assert_array_equal(got.view(x.dtype), want)
+    assert len(env.launched) == 1
+
+
+def test_other_bits_are_made_on_the_device():
+    x = T.fmatrix()
+    mode = symdnn.Mode(target="cuda:sm_90")
+    with config.change_flags(assert_lowered="raise"):
+        f = symdnn.function([x], bitcast(x.T, "int32"), mode=mode)
+    assert any(isinstance(n.op, BitCast) for n in f.fgraph.apply_nodes)

@@ -7,7 +7,7 @@ import symdnn
 import symdnn.tensor as T
 from symdnn.graph.evaluate import evaluate
 from symdnn.ops.array.sets import IsIn
-from symdnn.ops.array.sort import Sort, Unique
+from symdnn.ops.array.sort import SearchSorted, Sort, Unique
 
 DTYPES = ["int8", "uint8", "int32", "int64", "uint64", "bool", "complex64"]
 FLOATS = ["float16", "bfloat16", "float32", "float64"]
@@ -40,11 +40,23 @@ def test_membership_of_other_dtypes(rng, pair):
     np.testing.assert_array_equal(f(a, b), np.isin(a, b))
 
 
-def test_membership_is_pairs_on_a_gpu(rng):
-    x, y = T.imatrix(), T.ivector()
-    f = symdnn.function([x, y], T.isin(x, y), mode=symdnn.Mode(target="cuda:sm_90"))
-    assert not any(isinstance(node.op, IsIn) for node in f.fgraph.apply_nodes)
-    a, b = rng.integers(0, 9, (3, 4)).astype("int32"), np.array([1, 5], "int32")
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "int64", "uint64"])
+@pytest.mark.parametrize("count", [0, 1, 5, 33, 300])
+@pytest.mark.parametrize("static", [True, False])
+def test_membership_is_a_search_on_a_gpu_but_of_few(rng, dtype, count, static):
+    x, y = T.tensor(dtype, (None, None)), T.tensor(dtype, (count if static else None,))
+    mode = symdnn.Mode(target="cuda:sm_90")
+    with symdnn.config.change_flags(assert_lowered="raise"):
+        f = symdnn.function([x, y], [IsIn()(x, y)], mode=mode)
+    kinds = [type(node.op) for node in f.fgraph.apply_nodes]
+    assert IsIn not in kinds
+    assert (SearchSorted in kinds) == (not static or count > 32)
+    limits = np.iinfo(dtype)
+    b = rng.integers(-60 * (limits.min < 0), 120, count).astype(dtype)
+    b[: count // 4] = limits.max
+    b[1 : count // 5] = limits.min
+    a = rng.integers(-60 * (limits.min < 0), 120, (9, 40)).astype(dtype)
+    a[0, :3] = limits.min, limits.max, 0
     (found,) = evaluate(f.fgraph.outputs, dict(zip(f.fgraph.inputs, (a, b), strict=True)))
     np.testing.assert_array_equal(found, np.isin(a, b))
 

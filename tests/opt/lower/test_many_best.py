@@ -1,4 +1,4 @@
-"""Top-k of many elements on a CPU: a partition and a sort of a part, and when it stays."""
+"""Top-k of many elements on a CPU is a partition and a sort of a part; ranks on a GPU a scatter."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import pytest
 
 import symdnn
 import symdnn.tensor as T
+from symdnn.ops.array.advanced_index import AdvancedIncSubtensor
 from symdnn.ops.array.order_statistics import ArgPartition
-from symdnn.ops.array.sort import TopK
+from symdnn.ops.array.sort import ArgSort, TopK
 from tests.opt.lowering import CPU, GPU, assert_same_values, rewritten
 from tests.seeded import new_rng
 
@@ -80,3 +81,40 @@ def test_left_alone(why):
 def test_a_gpu_keeps_its_own():
     x = T.tensor("float32", (60, 1000))
     assert counts(rewritten([x], [T.topk(x, 200)], GPU)) == [1, 0]
+
+
+# -- ranks ----------------------------------------------------------------------------------------
+
+
+def ranks_of(fgraph: Any) -> list[int]:
+    nodes = fgraph.toposort()
+    return [sum(isinstance(n.op, op) for n in nodes) for op in (ArgSort, AdvancedIncSubtensor)]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
+@pytest.mark.parametrize(("shape", "axis"), [((40,), 0), ((9, 1), 0), ((5, 8, 7), 1), ((0, 3), 0)])
+def test_ranks_are_scattered_on_a_gpu(dtype, shape, axis):
+    a = drawn(dtype, *shape)
+    x = T.tensor(dtype, (None,) * len(shape))
+    ranks = T.argsort(T.argsort(x, axis), axis)
+    fgraph = rewritten([x], [ranks])
+    assert ranks_of(fgraph) == [1, 1]
+    assert_same_values(fgraph, [x], [ranks], [a])
+    assert ranks_of(rewritten([x], [ranks], CPU)) == [2, 0]
+
+
+@pytest.mark.parametrize("axis", [0, 1, None])
+def test_the_gradient_of_a_sort_sorts_once(axis):
+    x = T.dmatrix()
+    y = T.sort(x, axis)
+    dx = symdnn.grad((y**2 * T.arange(y.shape[0])[(...,) + (None,) * (y.ndim - 1)]).sum(), x)
+    fgraph = rewritten([x], [dx])
+    assert ranks_of(fgraph) == [1, 1]
+    assert_same_values(fgraph, [x], [dx], [new_rng().standard_normal((6, 11))])
+
+
+def test_sorts_along_other_axes_are_no_ranks():
+    x = T.fmatrix()
+    other = T.argsort(T.argsort(x, 0), 1)
+    less = T.argsort(-T.argsort(x, 0), 0)
+    assert ranks_of(rewritten([x], [other, less])) == [3, 0]
