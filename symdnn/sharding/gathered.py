@@ -2,7 +2,8 @@
 
 Readers of a bucket that are near each other share one all-gather; distant ones (in the backward
 pass) have another. An all-gather starts when the work of the bucket before the previous one is
-done. So at most two are alive: one in use, one in flight.
+done. So at most two are alive: one in use, one in flight. Buckets of vectors, which are small and
+which all layers read, are counted apart: they do not stand between those of two layers.
 """
 
 from __future__ import annotations
@@ -66,6 +67,12 @@ class _Cluster:
     readers: list[Apply] = field(default_factory=list)
     views: dict[Shared, Variable] = field(default_factory=dict)
     gather: Apply | None = None
+    #: The one of the same kind before it.
+    before: _Cluster | None = None
+
+
+def _is_of_vectors(bucket: Bucket) -> bool:
+    return all(v.type.ndim < 2 for v in bucket.members)
 
 
 class _Gathering:
@@ -113,13 +120,16 @@ class _Gathering:
         uses.sort(key=lambda use: use[0])  # stable: equal on all ranks
         present: dict[Bucket, _Cluster] = {}
         since: dict[Bucket, set[Bucket]] = {}
+        latest: dict[bool, _Cluster] = {}
         for depth, node, bucket in uses:
+            kind = _is_of_vectors(bucket)
             if bucket not in present or len(since[bucket]) >= _FAR:
-                present[bucket] = _Cluster(bucket, depth)
-                self.clusters.append(present[bucket])
+                made = _Cluster(bucket, depth, before=latest.get(kind))
+                present[bucket] = latest[kind] = made
+                self.clusters.append(made)
             since[bucket] = set()
             for other, seen in since.items():
-                if other is not bucket:
+                if other is not bucket and _is_of_vectors(other) == kind:
                     seen.add(bucket)
             if node is not None:
                 present[bucket].readers.append(node)
@@ -129,11 +139,9 @@ class _Gathering:
 
     def done(self) -> list[Variable]:
         """The outputs."""
-        self._gather(0)
-        self._gather(1)
         waiting: dict[Variable, list[int]] = {}
-        for c in range(2, len(self.clusters)):
-            v = self._before(c)
+        for c, cluster in enumerate(self.clusters):
+            v = self._before(cluster)
             if v is None:
                 self._gather(c)
             else:
@@ -149,8 +157,6 @@ class _Gathering:
         return found
 
     def _gather(self, number: int, after: Variable | None = None) -> None:
-        if number >= len(self.clusters):
-            return
         cluster = self.clusters[number]
         own: Variable = cluster.bucket.own
         joined = cluster.bucket.joined(own if after is None else After()(own, after))
@@ -158,15 +164,18 @@ class _Gathering:
         cluster.views = cluster.bucket.views(joined)
         self.stage[joined] = number
 
-    def _before(self, number: int) -> Variable | None:
-        """A value that exists when the work of the previous cluster starts, or None."""
-        readers = self.clusters[number - 1].readers
+    def _before(self, cluster: _Cluster) -> Variable | None:
+        """A value that exists when the work of the previous cluster starts; None for the first two,
+        and if there is no such value."""
+        if cluster.before is None or cluster.before.before is None:
+            return None
+        readers = cluster.before.readers
         heavy = [n for n in readers if not isinstance(n.op, Elemwise)]
         for node in [*heavy[:1], *readers[:1]]:
             data = [v for v in node.inputs if v in self.depth]
             if data:
                 latest = max(data, key=self.depth.__getitem__)
-                if self.depth[latest] < self.clusters[number].depth:
+                if self.depth[latest] < cluster.depth:
                     return latest
         return None
 

@@ -206,6 +206,7 @@ class SolverKernel(Kernel[OpT]):
 
         def launch(env: LaunchEnv, inputs: Sequence[RawArray], outputs: Sequence[RawArray]) -> None:
             run(Work(env, dtype), inputs, outputs)
+            env.not_a_kernel()
 
         return launch
 

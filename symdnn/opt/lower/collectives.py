@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from symdnn.config import config
 from symdnn.graph.origin import inherit
 from symdnn.graph.traverse import copy_node
+from symdnn.graph.type import numpy_dtype
 from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.array.index import Subtensor
 from symdnn.ops.collective.base import Collective
@@ -68,13 +69,19 @@ def _on_a_stream(node: Apply[Collective], context: Context) -> Sequence[Variable
 @graph_rewrite("layout", tags=("fast_compile",), name="round_before_gathering")
 def round_before_gathering(context: Context) -> None:
     """What all readers of a gathering round to 16 bits is rounded by each rank, and then gathered:
-    half of the bytes move."""
+    half of the bytes move. 8-bit numbers move as they are."""
     for node in context.fgraph.toposort():
-        if isinstance(node.op, AllGather) and (found := _roundings(node.outputs[0], context)):
+        if not isinstance(node.op, AllGather) or _itemsize(node.inputs[0]) <= 2:
+            continue
+        if found := _roundings(node.outputs[0], context):
             with inherit(node.origin, node.hints, node.written):
                 whole = node.op(cast(node.inputs[0], found[0].type.dtype))
             pairs = [(v, _viewed(v, node.outputs[0], whole)) for v in found]
             context.replace(pairs, "round_before_gathering")
+
+
+def _itemsize(v: Variable) -> int:
+    return numpy_dtype(v.type.dtype).itemsize
 
 
 def _roundings(v: Variable, context: Context) -> list[Variable]:

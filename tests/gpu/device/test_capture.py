@@ -299,7 +299,7 @@ def test_segments_on_the_cpu_hold_it(fake_device, monkeypatch):
 
     monkeypatch.setattr(runtime(), "arenas", [])
     x = T.fmatrix("x")
-    f = symdnn.function([x], T.exp(T.unique(x)).sum(), mode=CUDA)
+    f = symdnn.function([x], T.exp(T.unique(x, axis=0)).sum(), mode=CUDA)
     assert {str(s.place) for s in f.stages.program.segments()} == {"cpu", "cuda0"}
     for _ in range(3):
         a = floats(4, 5)

@@ -16,6 +16,7 @@ from symdnn.compile.plan.offline_plan import specialise_program
 from symdnn.config import config
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.target import Target
+from symdnn.graph.type import numpy_dtype
 from symdnn.graph.variable import Variable
 from symdnn.nn.optimizers import base
 from symdnn.ops.collective.overlapped import StreamStart
@@ -36,13 +37,15 @@ def dtypes_gathered(graph: FunctionGraph) -> list[str]:
     return [n.inputs[0].type.dtype for n in graph.toposort() if isinstance(n.op, AllGather)]
 
 
-def same_after_the_rule(read: Callable[[Variable], list[Variable]]) -> list[str]:
+def same_after_the_rule(
+    read: Callable[[Variable], list[Variable]], dtype: str = "float32"
+) -> list[str]:
     """The rule changes no bit of any rank; the dtypes that are gathered then."""
-    x = T.tensor("float32", (8,), name="x")
+    x = T.tensor(dtype, (8,), name="x")
     outputs = read(dist.all_gather(x, group=GROUP))
     graph = FunctionGraph([x], outputs)
     round_before_gathering.function(Context(graph, Target.parse("cuda:sm_90")))
-    rows = new_rng().standard_normal((N, 8)).astype("float32")
+    rows = (100 * new_rng().standard_normal((N, 8))).astype("float32").astype(numpy_dtype(dtype))
     want = dist.simulate(outputs, [{x: row} for row in rows])
     found = dist.simulate(graph.outputs, [{graph.inputs[0]: row} for row in rows])
     for a, b in zip(want, found, strict=True):
@@ -75,6 +78,11 @@ def test_what_is_read_rounded_is_gathered_rounded(name: str, read: Any, dtype: s
 ])  # fmt: skip
 def test_near_misses_are_gathered_as_they_are(name: str, read: Any) -> None:
     assert set(same_after_the_rule(read)) <= {"float32"}
+
+
+@pytest.mark.parametrize("dtype", ["int8", "bool", "bfloat16"])
+def test_what_is_as_narrow_is_gathered_as_it_is(dtype: str) -> None:
+    assert same_after_the_rule(lambda g: [T.cast(g, "float16")], dtype) == [dtype]
 
 
 def test_sharded_parameters_of_products_move_in_16_bits(monkeypatch: pytest.MonkeyPatch) -> None:
