@@ -113,11 +113,6 @@ class HostEnv:
         self.workspace = self._scratch.ctypes.data
         self.error_word = self._word.ctypes.data
         self.launched: list[str] = []
-        #: How often the stream had other work than a kernel.
-        self.others = 0
-
-    def not_a_kernel(self) -> None:
-        self.others += 1
 
     @property
     def error(self) -> list[int]:

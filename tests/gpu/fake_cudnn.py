@@ -111,11 +111,6 @@ class FakeEnv:
     cudnn_deterministic: int = FIXED_HANDLE
     next: int = 0x7000_0000
     overwritable: frozenset[int] = frozenset()
-    #: How often the stream had other work than a kernel.
-    others: int = 0
-
-    def not_a_kernel(self) -> None:
-        self.others += 1
 
     def zero(self, ptr: int, nbytes: int) -> None:
         self.did.append(("zero", ptr, nbytes))

@@ -62,10 +62,6 @@ class LaunchEnv(Protocol):
     def module(self, source: str, name: str, options: Sequence[str] = ()) -> Any:
         """The function ``name`` of CUDA C ``source``, compiled and loaded once per process."""
 
-    def not_a_kernel(self) -> None:
-        """The stream waits for others now, as it may behind a library that has its own: the next
-        kernel is launched in the usual way."""
-
     def zero(self, ptr: int, nbytes: int) -> None:
         """Enqueue setting bytes to zero."""
 
@@ -142,10 +138,6 @@ class Env:
     def module(self, source: str, name: str, options: Sequence[str] = ()) -> Any:
         """A kernel of generated source."""
         return self.context.function(source, name, options)
-
-    def not_a_kernel(self) -> None:
-        """See :meth:`Context.not_a_kernel`."""
-        self.context.not_a_kernel()
 
     def zero(self, ptr: int, nbytes: int) -> None:
         """Enqueue setting bytes to zero."""

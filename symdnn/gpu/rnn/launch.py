@@ -122,7 +122,6 @@ class Forward(BoundRNN):
             outputs[2].ptr if cell else None, self.weights_bytes, given["w"].ptr,
             self.sizes.workspace, env.workspace, reserve.nbytes, reserve.ptr,
         )  # fmt: skip
-        env.not_a_kernel()  # cuDNN has several streams
 
     def _advance(self, env: LaunchEnv, state: Any, target: Any) -> Any:
         """Write the next random state, the same as the neutral op's."""
@@ -205,7 +204,6 @@ class GradInputs(BoundRNN):
             self.state.handle if cell else None, cx, dcy, dcx, self.weights_bytes, given["w"].ptr,
             self.sizes.workspace, env.workspace, reserve.nbytes, reserve.ptr,
         )  # fmt: skip
-        env.not_a_kernel()
 
 
 class GradWeights(BoundRNN):
@@ -226,4 +224,3 @@ class GradWeights(BoundRNN):
             dw.ptr, self.sizes.workspace, env.workspace, given["reserve"].nbytes,
             given["reserve"].ptr,
         )  # fmt: skip
-        env.not_a_kernel()

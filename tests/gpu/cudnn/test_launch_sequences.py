@@ -337,19 +337,6 @@ def test_rnn_gradient_of_the_parameters_starts_from_zero(fake):
     assert args[14:] == (2000, given[-1].ptr)
 
 
-@pytest.mark.parametrize("kind", [
-    G.GpuDnnRNNOp, G.GpuDnnRNNGradInputs, G.GpuDnnRNNGradWeights,
-])  # fmt: skip
-def test_the_kernel_behind_recurrent_layers_is_not_early(fake, kind):
-    """cuDNN runs them on several streams, for which the next kernel must wait, too."""
-    op = rnn_op(kind, "gru")
-    Layout(fake, op, X)
-    forward = kind is G.GpuDnnRNNOp
-    call = forward_call(op) if forward else grad_call(op)
-    env, *_ = run(fake, call) if forward else run(fake, call, with_reserve(fake, call))
-    assert env.others == 1
-
-
 def test_gradients_without_steps(fake):
     call = grad_call(rnn_op(G.GpuDnnRNNGradWeights, "gru"), steps=0)
     env, _, (dw,), _ = run(fake, call, with_reserve(fake, call))
