@@ -215,12 +215,12 @@ class SelectKernel(Kernel[OrderStatistics | Partition | ArgPartition]):
         op = call.op
         places, to = (np.empty(call.inputs[1].shape, np.int64) for _ in range(2))
         launch = StridedLaunch(partial(_select_block, op, places, to), reads=1)
-        last = [b""]  # the places of the call before
+        last: list[bytes | None] = [None]  # the places of the call before
 
         def select(inputs: Arrays, outputs: Arrays) -> None:
             x, wanted = inputs
             if last[0] != (given := wanted.tobytes()):
-                last[0] = b""
+                last[0] = None
                 op.check_places(x, wanted)
                 if not x.size or not outputs[0].size:
                     np.copyto(outputs[0], op.reference(x, wanted))

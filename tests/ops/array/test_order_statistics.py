@@ -7,6 +7,7 @@ import symdnn
 import symdnn.tensor as T
 from symdnn.autodiff import grad
 from symdnn.config import config
+from symdnn.cpu.launch.strided_launch import StridedLaunch
 from symdnn.cpu.nest.select_ir import _MIX
 from symdnn.errors import IndexOutOfRange
 from symdnn.graph.evaluate import evaluate
@@ -53,6 +54,17 @@ def test_places(rng, size, dtype, special):
     for some in (places, places[::-1], places[:1], places[-1:], np.repeat(places, 2), places[:0]):
         a = drawn(rng, (3, size), dtype, SPECIAL[special])
         np.testing.assert_array_equal(f(a, some), np.sort(a, 1)[:, some])
+
+
+def test_a_kernel_without_places_is_not_run(monkeypatch):
+    """It would read the first one."""
+    x, p = T.fmatrix(), T.lvector()
+    f = symdnn.function([x, p], OrderStatistics(1)(x, p))
+    ran = []
+    monkeypatch.setattr(StridedLaunch, "__call__", lambda self, xs, ys: ran.append(ys[0].shape))
+    for some in ([], [7], []):
+        assert f(np.ones((3, 4096), "float32"), np.array(some, "int64")).shape == (3, len(some))
+    assert ran == [(3, 1)]
 
 
 def parted(a, place, axis):
