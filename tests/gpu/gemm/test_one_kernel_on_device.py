@@ -88,23 +88,24 @@ def test_a_bias_that_is_made_just_before_is_read_when_it_is_there(
 
     monkeypatch.setattr(one_kernel._Question, "measured", by_cudnn)
     one_kernel.forget()
-    rows, width, wide = 8192, 768, 3072
-    w = symdnn.shared(rng.standard_normal((width, wide)).astype("float32") / 28, "w")
-    x, b = T.TensorType("float32", (rows, width))("x"), T.TensorType("float32", (wide,))("b")
-    h = nn.functional.layer_norm(x, (width,))
-    inner = T.dot(h, w) + b * T.sgn(h[0, 0])
-    y = T.nnet.gelu(inner)
-    outputs = [y, grad(T.sqr(y).mean(), b)]
+    nn.init.seed(3)
+    first, second = nn.Linear(768, 3072), nn.Linear(3072, 768)
+    x, b = T.TensorType("float32", (8, 1024, 768))("x"), T.TensorType("float32", (3072,))("b")
+    h = nn.functional.layer_norm(x, (768,))
+    inner = nn.functional.linear(h, first.weight, b * T.sgn(h[0, 0, 0]))
+    loss = T.sqr(second(T.nnet.gelu(inner))).mean()
+    outputs = [loss, *grad(loss, [b, first.weight, *second.parameters()])]
     flags = {"device": "cuda", "amp": "bf16", "gpu.gemm.algo": "time"}
     with config.change_flags(flags):
         f = symdnn.function([x, b], outputs)
     with config.change_flags(device="cpu"):
         plain = symdnn.function([x, b], outputs)
-    assert ops_of(f, GpuGemmKept)
-    value = rng.standard_normal((rows, width)).astype("float32")
-    wanted = {k: plain(value, np.full(wide, k, "float32")) for k in (-3, 0, 2)}
+    assert len(ops_of(f, GpuGemmKept)) == 1
+    value = rng.standard_normal((8, 1024, 768)).astype("float32")
+    biases = {k: np.full(3072, k, "float32") for k in (-3, 0, 2)}
+    wanted = {k: plain(value, bias) for k, bias in biases.items()}
     for k in (-3, 0, 2, 2, 0, -3) * 3:
-        agree(f(value, np.full(wide, k, "float32")), wanted[k])
+        agree(f(value, biases[k]), wanted[k])
     one_kernel.forget()
 
 
