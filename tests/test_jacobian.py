@@ -61,7 +61,7 @@ def test_jacobian_of_a_matrix_is_refused():
 
 def test_jacobian_of_something_else():
     x, y = VECTOR("x"), VECTOR("y")
-    with pytest.raises(DisconnectedInput, match="does not depend on y"):
+    with pytest.raises(DisconnectedInput, match="nothing .* depends on y"):
         jacobian(x * 2, [x, y])
     zeros = jacobian(x * 2, [x, y], disconnected_inputs="ignore")[1]
     f = function([x, y], zeros)

@@ -159,7 +159,7 @@ def test_a_mask_of_another_size_is_an_error():
             f(np.ones(n + 1, "float32"), np.ones(n, bool))
 
 
-def test_calls_from_python_are_quiet_and_short():
+def test_a_quiet_plan_is_one_call():
     """A plan whose steps in Python make no warnings runs without NumPy's settings of errors."""
     x = T.vector()
     f = symdnn.function([x], T.nonzero(x > 0)[0])

@@ -35,7 +35,7 @@ def test_sums_of_integers_are_numpys(rng, dtype, index, size, count):
     x, y = (rng.integers(0, 50, n).astype(dtype) for n in (size, count))
     for places, values in ((at, y), (at[::-1], y[::2].repeat(2)[:count]), (at, y[:1])):
         launch, wanted = launch_of(x, values, places), x.copy()
-        assert isinstance(launch, _CountsLaunch)
+        assert isinstance(getattr(launch, "_launch", launch), _CountsLaunch)  # or a guarded one
         np.add.at(wanted, places, values)
         out = np.full_like(x, 7)
         launch([x, values, places], [out])

@@ -125,7 +125,7 @@ def test_sums_of_converted_numbers_are_multiply_adds(dtype, program, fused):
         reads = [(dtype, tuple(size * n for n in steps))]
         nest = reduction_nest(fold, (300, 1000), (1,), reads, [(dtype, (size,))]).merged()
         text = nest_ir(nest.fold, scheduled(nest, 1)[0])
-        assert ("@llvm.fmuladd.f64" in text) == fused
+        assert ("@llvm.fmuladd." in text) == fused
 
 
 @pytest.mark.skipif(not emulator.AVAILABLE, reason="needs g++")
