@@ -1,6 +1,7 @@
 """A rank that fails ends all, in time, with its number and error; and no variable has changed."""
 
 import argparse
+import itertools
 import json
 import os
 import re
@@ -153,7 +154,7 @@ def test_ctrl_c_in_a_terminal_leaves_a_checkpoint(engine, tmp_path):
     env = environment(SYMDNN_FLAGS="device=cpu,distributed.timeout=20", OMP_NUM_THREADS="1")
     command = [sys.executable, "-m", "symdnn", *launch]
     with subprocess.Popen(command, env=env, start_new_session=True, **pipes) as found:
-        before = "".join(iter(found.stdout.readline, "GO\n"))
+        before = "".join(itertools.takewhile(lambda line: line != "GO\n", found.stdout))
         os.killpg(found.pid, signal.SIGINT)
         said, _ = found.communicate(timeout=60)
     assert found.returncode == 130, before + said
