@@ -128,6 +128,13 @@ class Op:
             return None
         return [t.shape if isinstance(t, TensorType) else () for t in out]  # type: ignore[misc]
 
+    def multiplications(self, inputs: Types, outputs: Types) -> float:
+        """An estimate of the multiply-adds of a call of concrete types, to compare ops by time.
+
+        0 (the default) where each element takes a few operations.
+        """
+        return 0.0
+
     # -- its derivatives ----------------------------------------------------------------------
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:

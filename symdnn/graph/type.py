@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from math import prod
 from typing import TYPE_CHECKING, Any, cast
 
 import ml_dtypes
@@ -17,7 +18,8 @@ from symdnn.graph.typing import DtypeLike
 from symdnn.graph.values.type_values import TypeValues
 
 __all__ = [
-    "DTYPES", "OpaqueType", "TensorType", "Type", "dtype_name", "numpy_dtype", "tensor_type",
+    "DTYPES", "OpaqueType", "TensorType", "Type", "dtype_name", "elements", "numpy_dtype",
+    "tensor_type",
 ]  # fmt: skip
 
 _INTS = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
@@ -273,6 +275,11 @@ class TensorType(TypeValues, Type):
 def tensor_type(dtype: str, shape: tuple[int | None, ...] = ()) -> TensorType:
     """The type of these: one object for equal ones, which keeps what it has computed."""
     return TensorType(dtype, shape)
+
+
+def elements(t: Type) -> float:
+    """The number of elements of a static type, with unknown sizes as 1; 0 of opaque data."""
+    return float(prod(1 if d is None else d for d in t.shape)) if isinstance(t, TensorType) else 0.0
 
 
 def _dtype_name(dtype: Any) -> str:

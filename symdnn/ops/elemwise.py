@@ -24,7 +24,13 @@ from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Apply, Constant, Variable, as_variable, constant
 from symdnn.ops.core.dtype import float_of, is_narrow_float, promote, upcast
 from symdnn.ops.core.lanes import same_for_all
-from symdnn.ops.core.python_numbers import is_number, kind_of_number, number_constant, settled
+from symdnn.ops.core.python_numbers import (
+    is_number,
+    kind_of_number,
+    narrowed,
+    number_constant,
+    settled,
+)
 from symdnn.ops.core.shape import dimshuffle
 from symdnn.ops.core.short_axes import with_short_axes_declared
 from symdnn.ops.core.unrounded import note_padded, note_unrounded
@@ -338,6 +344,7 @@ def apply_elemwise(op: Elemwise, *operands: TensorLike, hints: Hints | None = No
         variables = [pad_left(v, max(ndims, default=0)) for v in variables]
     if len(variables) > 1:
         variables = with_short_axes_declared(variables)
+        return narrowed(op(*variables, hints=hints), variables[op.first :])
     return op(*variables, hints=hints)
 
 

@@ -352,6 +352,8 @@ def test_sizes_that_depend_on_the_entry_are_refused_by_name():
         assert any("test_vectorize" in note for note in caught.value.__notes__)
     with pytest.raises(DataDependentShape, match="depends on values that differ"):
         vmap(lambda v: T.nonzero(v)[0])(x)
+    with pytest.raises(DataDependentShape, match="depends on the number of counts of bincount, wh"):
+        vmap(T.bincount)(T.lmatrix("n"))
 
 
 def test_a_window_at_a_place_of_each_example_is_allowed():

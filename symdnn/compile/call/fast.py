@@ -22,11 +22,7 @@ from symdnn.errors import NanDetected
 from symdnn.graph.values.storage import CHANGES, note_writes
 from symdnn.graph.variable import Apply, Shared, Variable
 
-__all__ = ["MAX_ENTRIES", "CallSite", "Calls", "FastCalls", "SegmentCalls"]
-
-#: The most plans that the fast path of one function knows.
-MAX_ENTRIES = 64
-
+__all__ = ["CallSite", "Calls", "FastCalls", "SegmentCalls"]
 
 #: What the fast path does with a function and its arguments.
 Attempt = Callable[["CallSite", Sequence[Any]], list[Any] | None]
@@ -83,6 +79,8 @@ class Calls:
     """
 
     entries: dict[Any, Any]
+    #: The most entries that the fast path of one function keeps.
+    most_entries = 64
 
     def __init__(self, function: CallSite) -> None:
         self.slots = function.arguments.slots
@@ -112,6 +110,12 @@ class Calls:
     def learn(self, function: CallSite, values: dict[Variable, Any]) -> None:
         """Remember what a call that took the full path runs."""
         raise NotImplementedError
+
+    def remember(self, key: Any, entry: Any) -> None:
+        """Keep ``entry``, in place of the one that was kept first if there are too many."""
+        if key not in self.entries and len(self.entries) >= self.most_entries:
+            del self.entries[next(iter(self.entries))]
+        self.entries[key] = entry
 
     @property
     def loop_states(self) -> dict[Apply, str]:
@@ -194,12 +198,10 @@ class SegmentCalls(Calls):
         return plan, cache, self._inputs_in_place(executor, values), key
 
     def _drop_stale(self, cache: PlanCache) -> None:
-        """Forget plans that the cache has dropped, and all plans if there are too many."""
+        """Forget plans that the cache has dropped."""
         if cache.misses != self.misses:
             self.misses, kept = cache.misses, set(map(id, cache.plans.values()))
             self.entries = {k: e for k, e in self.entries.items() if id(e.plan) in kept}
-        if len(self.entries) >= MAX_ENTRIES:
-            self.entries.clear()
 
 
 class FastCalls(SegmentCalls):
@@ -307,7 +309,7 @@ class FastCalls(SegmentCalls):
         plan, cache, entering, key = found
         for v in function.updated:
             v.storage.counts(self.counter)
-        self.entries[key] = _Entry(plan, plan.bound.replay, cache, entering, CHANGES[0])
+        self.remember(key, _Entry(plan, plan.bound.replay, cache, entering, CHANGES[0]))
 
     def _is_settled(self, plan: Plan) -> bool:
         """Whether a plan's next calls run as this one did. A graph writes new values itself."""

@@ -17,7 +17,6 @@ from symdnn.compile.call.accepting import (
     shortcut,
 )
 from symdnn.compile.call.fast import (
-    MAX_ENTRIES,
     Attempt,
     Calls,
     CallSite,
@@ -111,9 +110,7 @@ class HostProgramCalls(Calls):
     def learn(self, function: CallSite, values: dict[Variable, Any]) -> None:
         """Remember the shapes of the arguments."""
         shapes = [values[v].shape for v in self.arguments]
-        if len(self.entries) >= MAX_ENTRIES:
-            self.entries.clear()
-        self.entries[shapes[0] if len(shapes) == 1 else tuple(shapes)] = True
+        self.remember(shapes[0] if len(shapes) == 1 else tuple(shapes), True)
 
 
 class _Entry(NamedTuple):
@@ -236,7 +233,8 @@ class HostCalls(SegmentCalls):
             plan, cache, entering, key = found
             closed = plan.bound.closed and not self.segment.host
             plain = not function.executor.keeps
-            self.entries[key] = _Entry(plan, plan.bound, cache, entering, CHANGES[0], closed, plain)
+            bound, changes = plan.bound, CHANGES[0]
+            self.remember(key, _Entry(plan, bound, cache, entering, changes, closed, plain))
 
 
 def _steps_read(segment: Segment, v: Variable) -> tuple[int, ...]:

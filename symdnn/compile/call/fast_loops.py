@@ -18,8 +18,8 @@ from symdnn.ops.control.scan import Scan
 
 __all__ = ["LoopCalls"]
 
-#: The most sizes of arguments that the fast path of one function knows, and the most failed calls.
-_MAX_ENTRIES, _MAX_FAILURES = 64, 8
+#: The most failed calls.
+_MAX_FAILURES = 8
 #: Calls in turn by compiled functions after which plans give memory back, which those do not use.
 _CALLS_IN_TURN = 64
 
@@ -108,11 +108,9 @@ class LoopCalls(Calls):
         made = self._whole.learn(arrays)
         if made is None:
             return
-        if len(self.entries) >= _MAX_ENTRIES:
-            self.entries.clear()
-        known = self.entries.setdefault(key, [])
+        known = self.entries.get(key, [])
         if made not in known:
-            known.append(made)
+            self.remember(key, [*known, made])
 
     @property
     def loop_states(self) -> dict[Apply, str]:

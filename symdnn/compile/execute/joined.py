@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from symdnn.compile.plan.call_memory import entering
 from symdnn.compile.plan.plan import Plan, PlanCache
 from symdnn.compile.program.program import Loop, Program, Segment
 from symdnn.graph.place import HOST
@@ -64,7 +65,7 @@ class Joined:
         runtime: Runtime,
     ) -> None:  # fmt: skip
         self.runners, self.dead, self.outputs = runners, dead, program.outputs
-        self.entering = _entering(program)
+        self.entering = entering(program)
         self._numbers = [v.type.is_integer_scalar for v in self.entering]
         self.graphs = runtime.loop_graphs(False)
 
@@ -138,24 +139,6 @@ class Joined:
     def _plan_caches(self) -> Iterator[PlanCache]:
         for runner in self.runners:
             yield from runner.plan_caches()
-
-
-def _entering(program: Program) -> list[Variable]:
-    """What the regions read that none of them computes."""
-    read: dict[Variable, None] = {}
-    made: set[Variable] = set()
-    for region in program.regions:
-        if isinstance(region, Loop):
-            read.update(dict.fromkeys(region.node.inputs))
-            made.update(region.node.outputs)
-        elif isinstance(region, Segment) and not region.kept:
-            nodes = (*region.host, *region.sizes)
-            read.update(dict.fromkeys(v for n in nodes for v in n.inputs))
-            read.update(dict.fromkeys((*region.inputs, *region.sources, *region.dims)))
-            made.update(v for n in nodes for v in n.outputs)
-            made.update(region.outputs)
-    read.update(dict.fromkeys(program.outputs))
-    return [v for v in read if v not in made and not isinstance(v, Constant)]
 
 
 def is_enqueued(body: Program) -> bool:

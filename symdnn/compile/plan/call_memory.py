@@ -23,7 +23,7 @@ from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Constant, Variable
 from symdnn.ops.control.scan import Scan
 
-__all__ = ["CallMemory", "call_memory", "dead_after", "read_by", "sizes_of_values"]
+__all__ = ["CallMemory", "call_memory", "dead_after", "entering", "sizes_of_values"]
 
 Shapes = dict[Variable, tuple[int, ...]]
 Values = dict[Variable, Any]
@@ -70,16 +70,23 @@ def sizes_of_values(
     return shapes, numbers
 
 
-def read_by(region: Region) -> list[Variable]:
+def entering(program: Program) -> list[Variable]:
+    """What the regions of a call and its outputs read that none of them computes, no constants."""
+    regions = program.called_regions
+    hosts = (n for r in regions if isinstance(r, Segment) for n in (*r.host, *r.sizes))
+    made = {v for n in hosts for v in n.outputs}.union(*map(_made_by, regions))
+    read = dict.fromkeys([*(v for r in regions for v in _read_by(r)), *program.outputs])
+    return [v for v in read if v not in made and not isinstance(v, Constant)]
+
+
+def _read_by(region: Region) -> list[Variable]:
     """The values that a region reads, those of its branches too."""
     if isinstance(region, Segment):
         hosts = [v for n in (*region.host, *region.sizes) for v in n.inputs]
         return [*region.entering, *region.sources, *region.dims, *hosts]
     if isinstance(region, Loop):
         return list(region.node.inputs)
-    branches = (region.then, region.orelse)
-    inside = [v for b in branches for r in b.regions for v in read_by(r)]
-    return [region.condition, *inside, *region.then_values, *region.else_values]
+    return [region.condition, *entering(region.then), *entering(region.orelse)]
 
 
 def dead_after(program: Program, regions: Sequence[Region]) -> list[list[Variable]]:
@@ -87,7 +94,7 @@ def dead_after(program: Program, regions: Sequence[Region]) -> list[list[Variabl
     last: dict[Variable, int] = {}
     for i, region in enumerate(regions):
         made = _made_by(region)
-        last.update((v, i) for v in (*made, *(u for u in read_by(region) if u in last)))
+        last.update((v, i) for v in (*made, *(u for u in _read_by(region) if u in last)))
     kept = set(program.outputs)
     found: list[list[Variable]] = [[] for _ in regions]
     for v, i in last.items():
@@ -122,7 +129,7 @@ class _Regions:
             made.append([v for v in self.made if v not in before])
         last: dict[Variable, int] = {}
         for i, region in enumerate(regions):
-            last.update((self.root.get(v, v), i) for v in (*made[i], *read_by(region)))
+            last.update((self.root.get(v, v), i) for v in (*made[i], *_read_by(region)))
         last.update((self.root.get(v, v), len(regions)) for v in self.program.outputs)
         beside = [0] * len(regions)
         for i, those in enumerate(made):

@@ -9,7 +9,7 @@ memory goes first to those whose bytes save the most time (a fractional knapsack
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, sqrt
 from typing import Any
@@ -18,14 +18,15 @@ from symdnn.compile.plan.known_sizes import bytes_of_shape, known_sizes, shape_o
 from symdnn.compile.plan.node_costs import seconds_of
 from symdnn.compile.plan.specialise import make_call
 from symdnn.graph.place import HOST, Place
-from symdnn.graph.variable import Variable
+from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.control.scan import Scan
+from symdnn.ops.elemwise import Elemwise
 from symdnn.opt.scan.scan_pairs import Pair
 from symdnn.opt.scan.scan_segments import Piece
 
 __all__ = [
-    "LoopFacts", "bytes_of", "chosen_pieces", "corrected", "facts_of", "time_of",
-    "working_of",
+    "LoopFacts", "bytes_of", "chosen_pieces", "corrected", "facts_of",
+    "seconds_of_nodes", "time_of", "working_of",
 ]  # fmt: skip
 
 Shapes = dict[Variable, tuple[int, ...]]
@@ -94,7 +95,7 @@ def facts_of(pair: Pair, shapes: Shapes, values: Values, place: Place) -> LoopFa
 
 
 def _seconds(op: Scan, given: Any, values: Values, place: Place) -> float:
-    """The estimated time of a step: of its products, and of one kernel for the rest."""
+    """The estimated time of a step: at the sizes ``given``."""
     inside: Shapes = {}
     split = op.split_inner(op.inner.inputs)
     inside.update((v, s[1:]) for v, s in zip(split.sequences, given.sequences))
@@ -102,29 +103,20 @@ def _seconds(op: Scan, given: Any, values: Values, place: Place) -> float:
         inside.update((v, s[1:]) for v in taps)
     inside.update(zip(split.others, given.others))
     shapes, _ = known_sizes(op.inner.nodes, inside, {})
+    return seconds_of_nodes(op.inner.nodes, shapes, place)
+
+
+def seconds_of_nodes(nodes: Iterable[Apply], shapes: Shapes, place: Place) -> float:
+    """The estimated time of nodes with known ``shapes``: elementwise ones are one kernel."""
     total, rest = 0.0, 0.0
-    for n in op.inner.nodes:
+    for n in nodes:
         if all(v in shapes for v in n.outputs):
             took = seconds_of(make_call(n, shapes), place)
-            if type(n.op).__name__ in _HEAVY:
-                total += took
-            else:
+            if isinstance(n.op, Elemwise) or n.op.views:
                 rest = max(rest, took)
+            else:
+                total += took
     return total + rest
-
-
-#: Ops that count by themselves; elementwise ones around them are one kernel.
-_HEAVY = (
-    "Dot",
-    "BatchedDot",
-    "Conv",
-    "Attention",
-    "RNNForward",
-    "Softmax",
-    "Scan",
-    "Solve",
-    "Sort",
-)
 
 
 # -- the choice -----------------------------------------------------------------------------------

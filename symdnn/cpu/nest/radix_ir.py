@@ -7,6 +7,8 @@ that their cache lines stay in the first cache.
 
 from __future__ import annotations
 
+import re
+
 __all__ = ["radix_function"]
 
 _TEXT = """
@@ -26,10 +28,7 @@ first:
 %fk = load i{bits}, ptr %fp, align 1
 %fw = {wide} %fk{to64}
 %fd = and i64 %fw, 255
-%fc = getelementptr i64, ptr %count, i64 %fd
-%fo = load i64, ptr %fc
-%fn = add i64 %fo, 1
-store i64 %fn, ptr %fc
+{count of %fd in %count}
 %f1 = add i64 %f, 1
 %fm = icmp ult i64 %f1, %n
 br i1 %fm, label %first, label %pass
@@ -60,18 +59,12 @@ move:
 %wide = {wide} %key{to64}
 %high = lshr i64 %wide, %shift
 %d = and i64 %high, 255
-%dp = getelementptr i64, ptr %own, i64 %d
-%place = load i64, ptr %dp
-%place1 = add i64 %place, 1
-store i64 %place1, ptr %dp
-%kp = getelementptr i{bits}, ptr %to, i64 %place
+{count of %d in %own}
+%kp = getelementptr i{bits}, ptr %to, i64 %d.before
 store i{bits} %key, ptr %kp, align 1
 %higher = lshr i64 %wide, %next
 %e = and i64 %higher, 255
-%ep = getelementptr i64, ptr %other, i64 %e
-%ec = load i64, ptr %ep
-%ec1 = add i64 %ec, 1
-store i64 %ec1, ptr %ep
+{count of %e in %other}
 %i1 = add i64 %i, 1
 %im = icmp ult i64 %i1, %n
 br i1 %im, label %move, label %passed
@@ -85,13 +78,25 @@ ret ptr %found
 """
 
 
+def _counted(found: re.Match[str]) -> str:
+    """One more of a digit in a table, whose entry before is ``digit.before``."""
+    digit, table = found.groups()
+    lines = (
+        f"{digit}.at = getelementptr i64, ptr {table}, i64 {digit}",
+        f"{digit}.before = load i64, ptr {digit}.at",
+        f"{digit}.after = add i64 {digit}.before, 1",
+        f"store i64 {digit}.after, ptr {digit}.at",
+    )
+    return "\n".join(lines)
+
+
 def radix_function(bits: int) -> list[str]:
     """The function ``radix32`` or ``radix64``: (line, as much memory, n, digits) -> where they are.
 
     It sorts ``n`` integers, at least one, by so many of their lowest digits.
     """
     wide = ("zext i32", " to i64") if bits == 32 else ("or i64", ", 0")
-    text = _TEXT
+    text = re.sub(r"\{count of (\S+) in (\S+)\}", _counted, _TEXT)
     for name, word in (("{bits}", str(bits)), ("{wide}", wide[0]), ("{to64}", wide[1])):
         text = text.replace(name, word)
     return ["declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)", *text.strip().splitlines()]

@@ -27,6 +27,7 @@ from symdnn.ops.core.shape import dims_of
 from symdnn.ops.elementwise.arithmetic import abs as absolute
 from symdnn.ops.elementwise.arithmetic import cast, clip, maximum, minimum, sqr, sqrt
 from symdnn.ops.elementwise.comparison import eq, isinf, lt, neq, switch
+from symdnn.ops.linalg.products import MatchSizes
 from symdnn.ops.nn.ctc import ctc
 
 __all__ = [
@@ -204,9 +205,8 @@ class CTCLoss(Criterion):
             raise TypeMismatch("CTCLoss", "log-probabilities (T, N, C)", x.type)
         if t.type.ndim not in (1, 2) or not t.type.is_integer:
             raise TypeMismatch("CTCLoss", "integer targets (N, S), or all in a vector", t.type)
-        counts, t = as_variable(counts), cast(t, "int32")
-        if t.type.ndim == 1:
-            t = _padded(t, counts)
+        counts, t = _one_each(x, "counts", as_variable(counts)), cast(t, "int32")
+        t = _padded(t, counts) if t.type.ndim == 1 else _one_each(x, "targets", t)
         place = arange(t.shape[1]).dimshuffle("x", 0)
         if self.blank:
             t = switch(lt(t, self.blank), t + 1, t)
@@ -218,6 +218,15 @@ class CTCLoss(Criterion):
         if self.reduction != "mean":
             return self.reduced(losses)
         return mean(losses / maximum(cast(counts, x.type.dtype), 1))
+
+
+def _one_each(x: Variable, name: str, v: Variable) -> Variable:
+    """``v``, with a check that it has an entry for each sequence: one alone serves no others."""
+    size = x.type.shape[1]
+    if v.type.ndim == 0 or (None not in (size, v.type.shape[0]) and v.type.shape[0] != size):
+        wanted = f"{name} with an entry for each of the {size or 'N'} sequences of {x.type}"
+        raise TypeMismatch("CTCLoss", wanted, v.type)
+    return MatchSizes(((0, 1),))(v, x)
 
 
 def _blank_first(number: Variable, blank: int) -> Variable:

@@ -257,6 +257,7 @@ def bincount(x: TensorLike, weights: TensorLike | None = None, minlength: Any = 
         raise TypeMismatch("bincount", "an integer vector", v.type)
     least = as_dim(0 if minlength is None else minlength)
     length, wide = BincountLength()(v, least), operator("cast")(v, "int64")
+    length.name = "the number of counts of bincount"
     values = constant(1, dtype="int64") if weights is None else as_variable(weights)
     if values.type.ndim:
         values = of_sizes(values, dims_of(v), "bincount: weights")

@@ -18,7 +18,7 @@ from symdnn.graph.dims import product
 from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Shapes, Types, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.origin import Hints
-from symdnn.graph.type import TensorType, Type
+from symdnn.graph.type import TensorType, Type, elements
 from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Shared, Variable, as_variable
 from symdnn.ops.attention import reference as in_numpy
@@ -71,6 +71,9 @@ class Attention(MultiOp):
         out = TensorType(types[0].dtype, (batch, heads, queries, types[2].shape[3]))
         lse = TensorType(wide_float(types[0].dtype), (batch, heads, queries))
         return (out, lse, STATE_TYPE) if self.draws else (out, lse)
+
+    def multiplications(self, inputs: Types, outputs: Types) -> float:
+        return 2.0 * elements(inputs[0]) * (inputs[1].shape[2] or 0)
 
     def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         q, v = shapes[0], shapes[2]
@@ -138,6 +141,9 @@ class AttentionGrad(MultiOp):
         self.how.check_sizes(self, (*types[:3], *types[at:]), (*shapes[:3], *shapes[at:]))
         masks = [shapes[at]] if len(self.infer(*types)) > 3 else []
         return [*shapes[:3], *masks]
+
+    def multiplications(self, inputs: Types, outputs: Types) -> float:
+        return 5.0 * elements(inputs[0]) * (inputs[1].shape[2] or 0)
 
     def reference(self, *operands: Array) -> tuple[Array, ...]:
         grads = in_numpy.attention_grad(self.how, *self._whole(operands, 0))

@@ -9,7 +9,6 @@ import numpy as np
 
 from symdnn.config import config
 from symdnn.graph.type import TensorType, numpy_dtype
-from symdnn.graph.typing import Array
 
 __all__ = [
     "accumulator", "float_of", "is_narrow_float", "number_of", "promote", "upcast", "wide_float",
@@ -71,9 +70,10 @@ def wide_float(dtype: str) -> str:
     return "float64" if dtype == "float64" else "float32"
 
 
-def widened(*arrays: Any) -> list[Array]:
-    """The arrays in the dtype of computation: float32 for float16 and bfloat16."""
-    return [a.astype(np.float32) if is_narrow_float(a.dtype.name) else a for a in arrays]
+def widened(*arrays: Any) -> list[Any]:
+    """The arrays in the dtype of computation: float32 for float16 and bfloat16. None stays None."""
+    narrow = [a is not None and is_narrow_float(a.dtype.name) for a in arrays]
+    return [a.astype(np.float32) if n else a for a, n in zip(arrays, narrow, strict=True)]
 
 
 @cache

@@ -4,8 +4,9 @@ A Python number has no dtype. In an op with arrays it takes theirs. If its kind 
 float with ints), it takes the dtype of its kind by the flag ``floatX``. Arrays and NumPy scalars
 keep their dtype.
 
-Sizes, as ``x.shape[0]``, are Python ints in NumPy: with float32 they are float32, too. A float of
-integer scalars and numbers keeps its digits beside float64 (:mod:`symdnn.ops.core.unrounded`).
+Sizes, as ``x.shape[0]``, are Python ints in NumPy: with float32 they are float32, with float16 the
+result is float16. A float of integer scalars and numbers keeps its digits beside float64
+(:mod:`symdnn.ops.core.unrounded`).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from symdnn.graph.variable import Constant, Variable, constant
 from symdnn.ops.core.dtype import upcast
 from symdnn.ops.core.unrounded import with_digits
 
-__all__ = ["alike", "number_constant", "settled", "with_own_dtype"]
+__all__ = ["alike", "narrowed", "number_constant", "settled", "with_own_dtype"]
 
 _cast_policy, _floatx = config.reader("cast_policy"), config.reader("floatX")
 
@@ -62,20 +63,36 @@ def settled(
 
 
 def _with_sizes(variables: Sequence[Variable], first: int) -> Sequence[Variable]:
-    """Operands with the sizes among them in float32, where all arrays have its precision."""
+    """Operands with the sizes among them in float32, where arrays have that precision at most."""
     rest = variables[first:]
     dtypes = {getattr(v.type, "dtype", None) for v in rest}
-    if "int64" not in dtypes or not dtypes & {"float32", "complex64"}:
+    if "int64" not in dtypes or not dtypes & _NARROW:
         return variables
     sizes = [v.number_kind is None and is_size(v) for v in rest]
     others = {v.type.dtype for v, size in zip(rest, sizes) if not size and v.number_kind is None}
-    if not any(sizes) or not others <= {"float32", "complex64"} or _cast_policy() != "numpy2":
+    if not any(sizes) or not others <= _NARROW or _cast_policy() != "numpy2":
         return variables
     cast = operator("cast")
     made = [cast(v, "float32") if size else v for v, size in zip(rest, sizes)]
     return [*variables[:first], *made]
 
 
+def narrowed(y: Variable, operands: Sequence[Variable]) -> Variable:
+    """``y`` in float16 where it is float32 because of sizes alone, which float16 may not hold.
+
+    bfloat16 needs nothing like it: it is the dtype of a result with integers, too.
+    """
+    if getattr(y.type, "dtype", "") != "float32" or _cast_policy() != "numpy2":
+        return y
+    sizes = [v.number_kind is None and is_size(v) for v in operands]
+    others = {
+        v.type.dtype for v, size in zip(operands, sizes) if not size and v.number_kind is None
+    }
+    return operator("cast")(y, "float16") if any(sizes) and others == {"float16"} else y
+
+
+#: The dtypes of arrays beside which sizes are no float64.
+_NARROW = frozenset({"float16", "float32", "complex64"})
 #: Levels of arithmetic in which sizes are looked for, and its ops.
 _SIZE_DEPTH = 8
 _SIZE_ARITHMETIC = frozenset({"Add", "Sub", "Mul", "IntDiv", "Maximum", "Minimum", "Neg"})

@@ -12,7 +12,7 @@ from symdnn.errors import ShapeMismatch, TypeMismatch
 from symdnn.graph.dims import Dim, Shape, common, names_advice, same_dim
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Shapes, Types, Vars
 from symdnn.graph.operators import operator
-from symdnn.graph.type import TensorType, tensor_type
+from symdnn.graph.type import TensorType, elements, tensor_type
 from symdnn.graph.typing import Array
 from symdnn.graph.variable import Variable
 from symdnn.ops.core.dtype import is_narrow_float
@@ -107,6 +107,9 @@ class Dot(Op):
         _same_inner(self, shapes[0][-1], shapes[1][0], shapes)
         return [self.out_shape(types, shapes)]
 
+    def multiplications(self, inputs: Types, outputs: Types) -> float:
+        return elements(outputs[0]) * (inputs[0].shape[-1] or 0)
+
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         (x, y), (g,) = inputs, cotangents
         if not g.type.is_differentiable:
@@ -177,6 +180,9 @@ class BatchedDot(Op):
                 f"shapes {_text(x)} and {_text(y)}",
             )  # fmt: skip
         return [(b, m, n)]
+
+    def multiplications(self, inputs: Types, outputs: Types) -> float:
+        return elements(outputs[0]) * (inputs[0].shape[2] or 0)
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         (x, y), (g,) = inputs, cotangents

@@ -23,7 +23,7 @@ from symdnn.graph.operators import operator
 from symdnn.graph.origin import Hints
 from symdnn.graph.pattern import holds_pattern
 from symdnn.graph.traverse import parameter_name
-from symdnn.graph.type import TensorType
+from symdnn.graph.type import TensorType, elements
 from symdnn.graph.typing import Array
 from symdnn.graph.variable import Variable
 from symdnn.ops.core.dtype import is_narrow_float, widened
@@ -227,6 +227,14 @@ class _ConvFamily(Op):
         y = op(fold(inputs[0], a), fold(inputs[1], b), *dims)
         return [unfold(y, out, lanes, sizes_of(y)[out] // lanes)], [0]
 
+    def multiplications(self, inputs: Types, outputs: Types) -> float:
+        images, filters = self.factors((*inputs[:2], *outputs))
+        return elements(images) * elements(filters) / max(filters.shape[0] or 1, 1)
+
+    def factors(self, types: Types) -> Types:
+        """Of two inputs and the result the smaller images, and the filters (K, C, \\*sizes)."""
+        raise NotImplementedError(f"{type(self).__name__}.factors")
+
     def of_lanes(self, inputs: Vars) -> Variable:
         """The op on stacked operands."""
         raise NotImplementedError(f"{type(self).__name__}.of_lanes")
@@ -260,6 +268,9 @@ class Conv(_ConvFamily):
         from symdnn.ops.nn import conv_windows  # it is built by this module
 
         return conv_windows.conv_of_lanes(self, inputs[0], inputs[1])
+
+    def factors(self, types: Types) -> Types:
+        return types[2], types[1]
 
     def infer(self, *types: TensorType) -> TensorType:
         self._check_types("x, w", types)
@@ -317,6 +328,9 @@ class ConvGradInput(_ConvGrad):
 
         return conv_windows.grad_input_of_lanes(self, inputs[0], inputs[1], inputs[2:])
 
+    def factors(self, types: Types) -> Types:
+        return types[1], types[0]
+
     def infer(self, *types: TensorType) -> TensorType:
         self._check_types("w, dy", types)
         w, dy = types[0].shape, types[1].shape
@@ -360,6 +374,9 @@ class ConvGradWeight(_ConvGrad):
         from symdnn.ops.nn import conv_windows  # it is built by this module
 
         return conv_windows.grad_weight_of_lanes(self, inputs[0], inputs[1], inputs[2:])
+
+    def factors(self, types: Types) -> Types:
+        return types[1], types[2]
 
     def infer(self, *types: TensorType) -> TensorType:
         self._check_types("x, dy", types)

@@ -216,7 +216,7 @@ class CrossentropyCategorical1Hot(_OfRows):
 
     def reference(self, p: Array, labels: Array) -> Array:
         (v,) = widened(self.pick(p, labels))
-        return (-np.log(v)).astype(p.dtype, copy=False)
+        return np.asarray(-np.log(v), p.dtype)
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         (p, labels), (dy,) = inputs, cotangents

@@ -35,7 +35,7 @@ def scaled_where(mask: Array, x: Array, rate: Any, scale: bool) -> Array:
     (v,) = widened(x)
     keep = v.dtype.type(1) - v.dtype.type(rate)
     kept = v / keep if scale and keep else v
-    return np.where(mask, kept, v.dtype.type(0)).astype(x.dtype, copy=False)
+    return np.asarray(np.where(mask, kept, v.dtype.type(0)), x.dtype)
 
 
 @dataclass(frozen=True)

@@ -30,13 +30,13 @@ from symdnn.graph.backprop import backprop, zeros_for
 from symdnn.graph.dims import Shape, same_dim
 from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Shapes, Types, Vars
 from symdnn.graph.origin import Hints
-from symdnn.graph.type import OpaqueType, TensorType, Type
+from symdnn.graph.type import OpaqueType, TensorType, Type, elements
 from symdnn.graph.typing import Array, DtypeLike, TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.array.create import zeros
 from symdnn.ops.array.join import join
 from symdnn.ops.core.composed import jvp_of_expressions, vjp_of_expressions, written_out
-from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.core.dtype import widened
 from symdnn.ops.core.lanes import joined, lanes_of, on_folded, on_parts, sizes_of, stacked
 from symdnn.ops.nn.rnn_params import RNNParameters, RNNShape
 from symdnn.ops.nn.rnn_reference import RNNReserve, drop_masks, rnn_backward, rnn_forward
@@ -58,6 +58,8 @@ class RNNOp(MultiOp):
     """
 
     abstract: ClassVar[bool] = True
+    #: How often it multiplies by all weights in each step of each example.
+    passes: ClassVar[float] = 1.0
     rnn_mode: str
     hidden_size: int
     num_layers: int
@@ -118,10 +120,9 @@ class RNNOp(MultiOp):
             pair = (batch, shapes["lengths"][0])
             same_dim(self, pair, "one length for each sequence", tuple(shapes["lengths"]))
 
-    def wide(self, *arrays: Any) -> list[Array | None]:
-        """The arrays in the dtype of computation: float32 for float16 and bfloat16."""
-        narrow = [a is not None and is_narrow_float(a.dtype.name) for a in arrays]
-        return [a.astype(np.float32) if n else a for a, n in zip(arrays, narrow, strict=True)]
+    def multiplications(self, inputs: Types, outputs: Types) -> float:
+        w, x = inputs[:2]
+        return self.passes * elements(w) * elements(x) / max(x.shape[-1] or 1, 1)
 
     def checked_lengths(self, given: dict[str, Any]) -> Array | None:
         """The lengths, each within the number of steps; None without them."""
@@ -183,7 +184,7 @@ class RNNForward(RNNOp):
     def reference(self, *inputs: Array) -> Any:
         given = self.take(inputs, *["state"] * self.random)
         self.check_shapes({k: a.shape for k, a in given.items()})
-        w, x, hx, cx = self.wide(given["w"], given["x"], given["hx"], given.get("cx"))
+        w, x, hx, cx = widened(given["w"], given["x"], given["hx"], given.get("cx"))
         masks: list[Any] = []
         more: list[Any] = []
         if self.random:
@@ -244,6 +245,7 @@ class RNNGrad(RNNOp):
     ``cudnnRNNBackwardData_v8`` and ``cudnnRNNBackwardWeights_v8`` together.
     """
 
+    passes: ClassVar[float] = 2.0
     lanes: bool = False
 
     def _more(self) -> list[str]:
@@ -280,7 +282,7 @@ class RNNGrad(RNNOp):
     def reference(self, *inputs: Array) -> tuple[Array, ...]:
         given = self._of_lane(inputs, joined)
         names = ("w", "x", "hx", "cx", "dy", "dhy", "dcy")
-        w, x, hx, cx, dy, dhy, dcy = self.wide(*(given.get(n) for n in names))
+        w, x, hx, cx, dy, dhy, dcy = widened(*(given.get(n) for n in names))
         lengths, reserve = self.checked_lengths(given), given["reserve"]
         if not isinstance(reserve, RNNReserve):  # a library's, for its own gradient
             *_, reserve = rnn_forward(self.layout, w, x, hx, cx, lengths, ())

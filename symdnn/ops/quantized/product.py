@@ -110,6 +110,9 @@ class QuantizedProduct(Op):
         floats = [t.with_dtype("float32") for t in types[:2]]
         return self.op.shapes(floats, shapes[:2], host)
 
+    def multiplications(self, inputs: Types, outputs: Types) -> float:
+        return self.op.multiplications(inputs, outputs)
+
     def reference(self, *inputs: Array) -> Array:
         given = dict(zip(self.terms, inputs[2:], strict=True))
         s = self._sums(inputs[0], inputs[1], given)

@@ -8,6 +8,7 @@ import pytest
 
 import symdnn
 import symdnn.tensor as T
+from symdnn.compile.call.fast import Calls
 from symdnn.compile.call.fast_host import HostProgramCalls
 from symdnn.compile.execute.executor import Executor
 from symdnn.errors import ArgumentShapeMismatch, InputError, TypeMismatch
@@ -195,6 +196,29 @@ def test_a_dropped_plan_is_made_again():
     f.free()
     assert not f._fast.entries
     assert f(np.zeros(2)).tolist() == [1, 1]
+
+
+def _elementwise():
+    x = T.dvector("x")
+    return symdnn.function([x], x + 1)
+
+
+def _only_sizes():
+    x = T.dvector("x")
+    return symdnn.function([x], x.shape[0] * 2)
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize("made", [_elementwise, _only_sizes])
+def test_of_too_many_shapes_the_oldest_is_forgotten(made, monkeypatch):
+    f = made()
+    monkeypatch.setattr(Calls, "most_entries", 3)
+    for n in (2, 3, 4, 5):
+        for _ in range(2):
+            f(np.ones(n))
+    assert list(f._fast.entries) == [(3,), (4,), (5,)]
+    f(np.ones(2))
+    assert list(f._fast.entries) == [(4,), (5,), (2,)]
 
 
 def test_a_failing_call_changes_nothing_and_lets_others_go_on():

@@ -7,7 +7,7 @@ import pytest
 
 import symdnn
 import symdnn.tensor as T
-from symdnn.compile.plan.call_memory import call_memory, dead_after, sizes_of_values
+from symdnn.compile.plan.call_memory import call_memory, dead_after, entering, sizes_of_values
 from symdnn.errors import OverBudget
 from symdnn.ops.random.random_stream import RandomStream
 from tests.seeded import new_rng
@@ -273,6 +273,14 @@ def test_memory_of_a_call_counts_what_passes_between_regions():
     assert memory.peak > 2 * STEPS * each
     assert memory.peak == f.memory_report().peak
     assert len(memory.own) == len(f.stages.program.regions)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_enters_a_program_is_what_no_region_of_it_makes(kind):
+    f, _ = compiled(kind)
+    program = f.stages.program
+    assert set(entering(program)) <= set(program.inputs)
+    assert set(entering(program)) >= set(f.stages.fgraph.inputs)
 
 
 def test_values_that_nothing_reads_are_dropped():

@@ -11,6 +11,7 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn import control
+from symdnn.compile.call.fast import Calls
 from symdnn.config import config
 from symdnn.cpu.execution import whole_function, whole_loop
 from symdnn.cpu.execution.plan import CpuPlan
@@ -63,6 +64,14 @@ def test_outputs_are_in_their_order_and_new_at_each_call(ran):
     np.testing.assert_allclose(total, wanted.sum())
     assert count == 3
     assert WITH_ALL in str(f.compiled(x).lowering_report())
+
+
+def test_of_too_many_shapes_the_oldest_is_forgotten(monkeypatch):
+    monkeypatch.setattr(Calls, "most_entries", 2)
+    f = symdnn.jit(lambda x: decays(x, 4))
+    for n in (2, 3, 4, 2):
+        f(np.ones(n))
+    assert list(f.compiled(np.ones(2))._fast.entries) == [(4,), (2,)]
 
 
 def test_sizes_of_arguments_and_numbers_that_sizes_depend_on(ran):

@@ -1,5 +1,6 @@
 """Losses under PyTorch's names against PyTorch's values, stored by make_torch_losses.py."""
 
+from itertools import groupby, product
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn import nn
-from symdnn.errors import IndexOutOfRange, InputError, TypeMismatch
+from symdnn.errors import IndexOutOfRange, InputError, ShapeMismatch, TypeMismatch
 from tests.nn.torch_loss_cases import CASES, WEIGHTS, differentiated, options_of
 from tests.seeded import sampled
 
@@ -144,6 +145,34 @@ def test_inputs_that_make_no_sense():
     f = symdnn.function([x, i], nn.CrossEntropyLoss()(x, i))
     with pytest.raises(IndexOutOfRange, match="7"):
         f(np.ones((1, 3), "float32"), np.array([7], "int32"))
+
+
+ENTRIES = {"targets": np.array([[1, 2]]), "lengths": np.array([5]), "counts": np.array([2])}
+
+
+@pytest.mark.parametrize("given", ["static", "unknown"])
+@pytest.mark.parametrize("which", ENTRIES)
+@pytest.mark.parametrize("sequences", [1, 2])
+def test_labels_and_lengths_of_one_sequence_serve_no_others(which, given, sequences):
+    """Neither in types, nor in arrays of sizes that a call knows."""
+    x = T.tensor("float32", (None, None if given == "unknown" else sequences, None))
+    values = {k: v if k == which else np.repeat(v, sequences, 0) for k, v in ENTRIES.items()}
+    variables = {k: T.TensorType("int64", (None,) * v.ndim)() for k, v in ENTRIES.items()}
+    logp = np.log(np.full((5, sequences, 3), 1 / 3, "float32"))
+
+    def losses():
+        loss = nn.CTCLoss(reduction="none")
+        if given == "static":
+            return symdnn.function([x], loss(x, *values.values()))(logp)
+        f = symdnn.function([x, *variables.values()], loss(x, *variables.values()))
+        return f(logp, *values.values())
+
+    if sequences == 1:
+        runs = [[c for c, _ in groupby(path) if c] for path in product(range(3), repeat=5)]
+        assert losses() == pytest.approx(5 * np.log(3) - np.log(runs.count([1, 2])))
+    else:
+        with pytest.raises(ShapeMismatch if given == "unknown" else (TypeMismatch, ShapeMismatch)):
+            losses()
 
 
 def test_reductions_that_a_divergence_takes():

@@ -12,6 +12,7 @@ from symdnn.config import config
 from symdnn.errors import NumberOutOfRange, SymdnnError
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.traverse import graph_inputs
+from symdnn.graph.type import numpy_dtype
 from symdnn.ops.core import python_numbers
 
 pytestmark = pytest.mark.skipif(int(np.__version__[0]) < 2, reason="NumPy 2's rule")
@@ -245,22 +246,37 @@ SIZED = {
 }
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
 @pytest.mark.parametrize("static", [False, True])
 @pytest.mark.parametrize("name", SIZED)
-def test_sizes_are_numbers_beside_float32(rng, name, static):
+def test_sizes_are_numbers_beside_narrow_floats(rng, name, static, dtype):
     """As in NumPy, where they are Python ints; by Theano's rule they are arrays of int64."""
-    f, a = SIZED[name], rng.normal(size=(3, 4)).astype("float32")
-    x = T.tensor("float32", a.shape if static else (None, None))
+    f, a = SIZED[name], rng.normal(size=(3, 4)).astype(numpy_dtype(dtype))
+    x = T.tensor(dtype, a.shape if static else (None, None))
     y = f(x)
-    assert y.dtype == "float32"
+    assert y.dtype == dtype
+    assert symdnn.jit(f)(a).dtype == dtype
     found = symdnn.function([x], y)(a)
-    assert found.dtype == "float32"
-    np.testing.assert_allclose(found, symdnn.function([x], f(x.astype("float64")))(a), 1e-6)
+    assert found.dtype == dtype
+    wide = symdnn.function([x], f(x.astype("float64")))(a)
+    np.testing.assert_allclose(found.astype("float64"), wide, 3 * ml_dtypes.finfo(dtype).eps, 1e-6)
+    if dtype == "bfloat16":
+        return
     with config.change_flags(cast_policy="custom"):
         old = f(x)
     assert old.dtype == "float64"
     assert symdnn.function([x], old * 1)(a).dtype == "float64"
     n, m = T.lscalar("n"), T.fvector("m")
     assert (m * n).dtype == (m * m.nonzero()[0]).dtype == "float64"
-    assert (m.astype("float16") / m.shape[0]).dtype == (m.astype("float16") / n).dtype
+    assert (m.astype("float16") / n).dtype == "float64"
     assert (x > x.shape[0]).dtype == "bool"
+
+
+@pytest.mark.parametrize("static", [False, True])
+def test_a_size_that_float16_does_not_hold_counts(static):
+    a = np.full(100_000, 0.5, "float16")
+    x = T.tensor("float16", a.shape if static else (None,))
+    found = symdnn.function([x], [(x / x.shape[0])[0], T.sqrt(x * x.shape[0]).max()])(a)
+    assert [f.dtype for f in found] == ["float16"] * 2
+    assert found[0] == np.float16(0.5 / 100_000)
+    assert found[1] == np.float16(50_000**0.5)
