@@ -129,7 +129,7 @@ _RUNS: dict[str, Callable[..., list[Any]]] = {
 def _numpy(row: Row, views: list[str], wrt: list[int]) -> Callable[..., Any] | None:
     if row.direction == "gradient":
         return None
-    formula = retold(row.case.expected, {}, natural.of("numpy"))
+    formula = _formula(row, "numpy", {})
 
     def program(*xs: Any) -> Any:
         with np.errstate(all="ignore"):

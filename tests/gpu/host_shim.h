@@ -45,6 +45,7 @@ static inline unsigned long long high_product(unsigned long long a, unsigned lon
 static inline int __float_as_int(float x) { int n; __builtin_memcpy(&n, &x, 4); return n; }
 static inline float __int_as_float(int n) { float x; __builtin_memcpy(&x, &n, 4); return x; }
 static inline void __threadfence() {}
+static inline int __popc(unsigned x) { return __builtin_popcount(x); }
 template <class T> static T atomicCAS(T* p, T expected, T value) {
   T old = *p;
   if (old == expected) *p = value;
@@ -122,6 +123,18 @@ template <class T> static T __shfl_up_sync(unsigned, T value, int distance) {
   const int lane = shim_running & 31;
   return shim_shuffled(value, lane >= distance ? lane - distance : lane);
 }
+
+static unsigned __ballot_sync(unsigned, bool on) {
+  static bool all[1024];
+  const int first = shim_running & ~31;
+  all[shim_running] = on;
+  __syncthreads();
+  unsigned found = 0;
+  for (int lane = 0; lane < 32; lane++) found |= (unsigned)all[first + lane] << lane;
+  __syncthreads();
+  return found;
+}
+static void __syncwarp() { __syncthreads(); }
 
 // mma.m16n8k16 of float16 numbers.
 static float shim_half(unsigned both, int second) {

@@ -56,6 +56,11 @@ class TileLoop:
         return self.down * self.across
 
     @property
+    def spread(self) -> bool:
+        """Whether a thread's columns are apart, since some results have no aligned vectors."""
+        return not all(a.vectors for a in self.outputs)
+
+    @property
     def operands(self) -> list[tuple[str, TileOperand]]:
         """Names and operands: x0, x1, ... and y0, ..."""
         return numbered(self.inputs, self.outputs)
@@ -74,6 +79,8 @@ def tile_source(program: ScalarProgram, loop: TileLoop, itemsizes: dict[str, int
     lines = [
         f"constexpr i32 V = {loop.side}, A = {loop.down}, B = {loop.across};",
         "constexpr i32 STEP = A;  // rows between those of a thread",
+        f"constexpr bool SPREAD = {int(loop.spread)};",
+        "constexpr i32 APART = SPREAD ? B : 1;  // columns between them",
         "struct Parameters {",
         *(f"  {field}" for field in _fields(loop)),
         "};",
@@ -88,13 +95,16 @@ def tile_source(program: ScalarProgram, loop: TileLoop, itemsizes: dict[str, int
         "  for (i64 n = blockIdx.x; n < wide * high * p.batches; n += gridDim.x) {",
         "    const i64 batch = n / (wide * high), inside = n - batch * (wide * high);",
         "    const i64 down = inside / wide * (V * A), along = inside % wide * (V * B);",
-        "    const i64 r = down + V * a, c = along + V * b;",
-        "    const i64 own = down + first, to = along + V * group;",
+        "    const i64 c = along + V * b;",
+        "    const i64 own = down + first, to = along + (SPREAD ? group : V * group);",
         *(f"    {line}" for line in _starts(loop)),
         *(f"    {line}" for line in _turned(loop)),
         *(f"    {line}" for line in _ahead(loop) if ahead),
         "    __syncthreads();  // the tile before has been read",
-        *(f"    tile_turn<B>(tile_{n}, block_{n}, a, b);" for n, _ in loop.of_kind("turned")),
+        *(
+            f"    tile_turn<{int(a.vectors)}, A, B>(tile_{n}, block_{n}, a, b);"
+            for n, a in loop.of_kind("turned")
+        ),
         "    __syncthreads();",
         "#pragma unroll",
         "    for (i32 k = 0; k < V; k++) {",
@@ -132,7 +142,7 @@ def _starts(loop: TileLoop) -> list[str]:
     for name, a in loop.operands:
         if a.kind == "number":
             continue
-        row, column = ("r", "c") if a.kind == "turned" else ("own", "to")
+        row, column = (_first_row(a), "c") if a.kind == "turned" else ("own", "to")
         terms = [f"p.{name} + place((u64)batch, p.size, p.{name}_batch)"]
         terms.append(f"{row} * p.{name}_row")
         if a.kind != "row":
@@ -141,13 +151,18 @@ def _starts(loop: TileLoop) -> list[str]:
     return lines
 
 
+def _first_row(a: TileOperand) -> str:
+    """The first row of a thread's block of a turned operand."""
+    return "(down + V * a)" if a.vectors else "(down + a)"
+
+
 def _turned(loop: TileLoop) -> list[str]:
     lines = []
     for name, a in loop.of_kind("turned"):
         lines.append(f"{_vec(a)} block_{name}[V];")
         lines.append(
-            f"tile_fetch<{int(a.vectors)}>(block_{name}, at_{name}, p.{name}_column, "
-            "p.rows - r, p.columns - c);"
+            f"tile_fetch<{int(a.vectors)}, A>(block_{name}, at_{name}, p.{name}_column, "
+            f"p.rows - {_first_row(a)}, p.columns - c);"
         )
     return lines
 
@@ -155,7 +170,7 @@ def _turned(loop: TileLoop) -> list[str]:
 def _read(name: str, a: TileOperand, target: str) -> str:
     """Read a dense operand's vector in row ``k`` of this thread."""
     line = f"at_{name} + k * STEP * p.{name}_row"
-    return f"tile_load<{int(a.vectors)}>({target}, {line}, p.columns - to);"
+    return f"tile_load<{int(a.vectors)}, APART>({target}, {line}, p.columns - to);"
 
 
 def _ahead(loop: TileLoop) -> list[str]:
@@ -186,9 +201,8 @@ def _computed(loop: TileLoop, ahead: bool) -> list[str]:
             lines.append(f"const {ctype} {name} = at_{name}[k * STEP * p.{name}_row];")
             given[-1] = name
         elif a.kind == "turned":
-            lines.append(
-                f"const {_vec(a)} {name} = tile_{name}[tile_slot<V, B>(first + k * STEP, group)];"
-            )
+            read = f"tile_read<{int(a.vectors)}, SPREAD, B>(tile_{name}, first + k * STEP, group)"
+            lines.append(f"const {_vec(a)} {name} = {read};")
         elif a.kind == "dense" and ahead:
             lines.append(f"const {_vec(a)} {name} = dense_{name}[k];")
         elif a.kind == "dense":
@@ -198,8 +212,8 @@ def _computed(loop: TileLoop, ahead: bool) -> list[str]:
                 f"{_vec(a)} {name};",
                 "#pragma unroll",
                 "for (i32 e = 0; e < V; e++)",
-                f"  {name}.v[e] = to + e < p.columns ? at_{name}[k * STEP * p.{name}_row + "
-                f"e * p.{name}_column] : convert<{CTYPES[a.dtype]}>(1.0f);",
+                f"  {name}.v[e] = to + e * APART < p.columns ? at_{name}[k * STEP * p.{name}_row + "
+                f"e * APART * p.{name}_column] : convert<{CTYPES[a.dtype]}>(1.0f);",
             ]
     outputs = loop.operands[len(loop.inputs) :]
     lines += [f"{_vec(a)} {name};" for name, a in outputs]
@@ -207,5 +221,5 @@ def _computed(loop: TileLoop, ahead: bool) -> list[str]:
     lines += ["#pragma unroll", f"for (i32 e = 0; e < V; e++) scalar({', '.join(given)});"]
     for name, a in outputs:
         line = f"at_{name} + k * STEP * p.{name}_row"
-        lines.append(f"tile_store<{int(a.vectors)}>({line}, {name}, p.columns - to);")
+        lines.append(f"tile_store<{int(a.vectors)}, APART>({line}, {name}, p.columns - to);")
     return lines

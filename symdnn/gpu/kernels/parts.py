@@ -16,6 +16,7 @@ from symdnn.gpu.codegen.launches import (
     Pointer,
     View,
     Views,
+    alignment_of,
     blocks_for,
 )
 from symdnn.gpu.kernels.copy import copies, view_by_op
@@ -90,21 +91,26 @@ class InBoundsKernel(CudaKernel[InBounds]):
 
     name = "cuda.in_bounds"
     dtypes = _INDEX_DTYPES
-    contiguous_inputs = True
 
     def launches(
         self, call: Call[InBounds], inputs: Sequence[Any], outputs: Views
     ) -> Sequence[KernelLaunch]:
-        """One kernel."""
+        """One kernel; of a strided operand a copy, and a look at that."""
         (x, size), (y,) = inputs, outputs
         if y.size == 0:
             return []
-        source = specialised("in_bounds.cu", T=CTYPES[x.dtype])
+        before = [] if x.contiguous else copies(x, y)
+        x = y if before else x
+        vector_bytes = min(16, alignment_of(x, y))
+        vec = max(1, vector_bytes // x.itemsize)
+        source = specialised(
+            "in_bounds.cu", T=CTYPES[x.dtype], VEC=vec, WRITES=int(not before)
+        )  # fmt: skip
         parameters = (
             x.pointer, y.pointer, y.size, size, Pointer(ERROR_WORD), Pointer(NODE),
         )  # fmt: skip
-        grid = (blocks_for(y.size, _THREADS),)
-        return [KernelLaunch(source, "in_bounds", grid, (_THREADS,), parameters)]
+        grid = (blocks_for(-(-y.size // vec), _THREADS),)
+        return [*before, KernelLaunch(source, "in_bounds", grid, (_THREADS,), parameters)]
 
 
 KERNELS: tuple[Row, ...] = (

@@ -1,10 +1,10 @@
 """Softmax, log-softmax and their gradients over contiguous arrays.
 
-There are five kernels. Four have the elements in registers: for the last axis, for a short last
+There are six kernels. Four have the elements in registers: for the last axis, for a short last
 axis that is no multiple of a vector, and for an inner axis, of a thread or of several. The fifth
 reads long rows twice, the second time from the cache, unless
-:mod:`symdnn.gpu.kernels.fused_rows` keeps them in shared memory. An inner axis that is too long for
-the registers of a block is read twice, by the kernel of :mod:`symdnn.gpu.kernels.rows`.
+:mod:`symdnn.gpu.kernels.fused_rows` keeps them in shared memory. The sixth does so where an inner
+axis is too long for the registers of a block.
 """
 
 from __future__ import annotations
@@ -14,18 +14,21 @@ from dataclasses import dataclass, replace
 from math import gcd, prod
 from typing import Any
 
-from symdnn.gpu.codegen.device_source import CTYPES, specialised
+from symdnn.gpu.codegen.device_source import CTYPES, specialised, work_dtype
 from symdnn.gpu.codegen.launches import (
+    WORKSPACE,
     CudaKernel,
     KernelLaunch,
+    Pointer,
     View,
     Views,
     alignment_of,
     blocks_for,
     prefers_cudnn,
+    scratch,
 )
+from symdnn.gpu.kernels.copy import fill
 from symdnn.gpu.kernels.fused_rows import keeps_rows, rows_launches
-from symdnn.gpu.kernels.rows import two_passes
 from symdnn.graph.kernel import Call, Row
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.core.dtype import is_narrow_float
@@ -47,6 +50,10 @@ _NEIGHBOUR_BYTES, _SECTOR_BYTES = 128, 32
 #: Bytes of a row, of all operands, from which on a block has all threads of a multiprocessor: rows
 #: of several blocks at a time would not stay in the cache.
 _LONG_ROW_BYTES = 128 << 10
+#: An axis too long for a block: threads of one, bytes of neighbours that they read at a time, bytes
+#: of a task for each thread; the bytes of a group of panels, of which the cache holds two.
+_COLUMNS_BLOCK, _COLUMNS_BYTES, _COLUMNS_TASK_BYTES = 256, 256, 128
+_CACHED_BYTES = 8 << 20
 
 
 @dataclass(frozen=True)
@@ -183,6 +190,75 @@ def _last_axis(task: _Task, width: int) -> _Form:
     return _Form("softmax_rows", macros, block, (task.lead, vectors), tiles)
 
 
+@dataclass(frozen=True)
+class _Columns:
+    """How the kernel of columns runs a task: panels of columns, cut into chunks of rows."""
+
+    task: _Task
+
+    @property
+    def width(self) -> int:
+        """Elements of an access."""
+        return self.task.width(self.task.trail, 16)
+
+    @property
+    def near(self) -> int:
+        """Threads along a row."""
+        most = max(1, _COLUMNS_BYTES // (self.width * self.task.itemsize))
+        return min(most, 1 << (self.task.trail // self.width - 1).bit_length())
+
+    @property
+    def panels(self) -> int:
+        """Panels of all matrices."""
+        return self.task.lead * -(-self.task.trail // (self.width * self.near))
+
+    @property
+    def ahead(self) -> int:
+        """Rows that a thread reads at a time."""
+        return 4 if self.width * self.task.itemsize == 16 else 8
+
+    @property
+    def part(self) -> int:
+        """Rows of a chunk."""
+        lines = _COLUMNS_BLOCK // self.near
+        return lines * max(self.ahead, _COLUMNS_TASK_BYTES // (self.width * self.task.itemsize))
+
+    @property
+    def chunks(self) -> int:
+        """Chunks of a panel."""
+        return -(-self.task.length // self.part)
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """Bytes of the workspace before sums of chunks, sums of panels, counts, and in all."""
+        state = (4 if self.task.dtype != "float64" else 8) * (1 + (self.task.kind < 2))
+        columns = self.width * self.near * state
+        totals = -(-self.panels * self.chunks * columns // 16) * 16
+        counts = totals + -(-self.panels * columns // 16) * 16
+        return 0, totals, counts, counts + -(-4 * (self.panels + 1) // 16) * 16
+
+    def launches(self, x: View, dy: View, y: View) -> list[KernelLaunch]:
+        """The counts are set to 0, then all is one kernel."""
+        task, (parts, totals, counts, end) = self.task, self.places
+        read = task.length * self.width * self.near * task.itemsize * (1 + (task.kind == 2))
+        group = max(1, min(self.panels, _CACHED_BYTES // read))
+        source = specialised(
+            "scalar.cuh", "lanes.cuh", "reduce.cuh", "softmax_columns.cu", T=CTYPES[task.dtype],
+            W=CTYPES[work_dtype(task.dtype)], KIND=task.kind, V=self.width, X=self.near,
+            BLOCK=_COLUMNS_BLOCK, AHEAD=self.ahead,
+        )  # fmt: skip
+        parameters = (
+            x.pointer, dy.pointer, y.pointer, *(Pointer(WORKSPACE, n) for n in (parts, totals)),
+            Pointer(WORKSPACE, counts), Pointer(WORKSPACE, counts + 4 * self.panels), task.length,
+            task.trail // self.width, self.panels // task.lead, self.panels, self.chunks,
+            self.part, group,
+        )  # fmt: skip
+        grid = (2 * -(-self.panels // group) * group * self.chunks,)
+        cleared = fill(scratch(counts, "uint64", ((end - counts) // 8,)), 0)
+        block = (_COLUMNS_BLOCK,)
+        return [*cleared, KernelLaunch(source, "softmax_columns", grid, block, parameters)]
+
+
 class SoftmaxKernel(CudaKernel):
     """One kernel over contiguous arrays."""
 
@@ -194,8 +270,14 @@ class SoftmaxKernel(CudaKernel):
         """Ops for cuDNN by ``gpu.prefer``."""
         return super().refuses(call) or prefers_cudnn(call)
 
+    def workspace_bytes(self, call: Call) -> int:
+        """Sums of columns, for any alignment of the operands."""
+        task = task_of(call)
+        narrow = [replace(task, alignment=n) for n in (2, 4, 8, 16) if n >= task.itemsize]
+        return max((_Columns(t).places[-1] for t in narrow if form_of(t) is None), default=0)
+
     def launches(self, call: Call, inputs: Sequence[Any], outputs: Views) -> Sequence[KernelLaunch]:
-        """One kernel."""
+        """One kernel, or two."""
         (y,) = outputs
         if y.size == 0:
             return []
@@ -205,8 +287,7 @@ class SoftmaxKernel(CudaKernel):
         task = replace(task_of(call), alignment=alignment_of(x, dy, y))
         form = form_of(task)
         if form is None:
-            shape = (task.lead, task.length, task.trail)
-            return two_passes(task.kind, 1, *(v.reshaped(shape) for v in (x, dy, y)))
+            return _Columns(task).launches(x, dy, y)
         if form.name == "softmax_long" and (found := _rows_once(task, x, dy, y)):
             return found
         work = "float32" if is_narrow_float(task.dtype) else task.dtype

@@ -15,7 +15,9 @@ from symdnn.gpu.codegen.launches import (
     View,
     Views,
     blocks_for,
+    scratch,
 )
+from symdnn.gpu.kernels.copy import fill
 from symdnn.gpu.kernels.scan import count_type, lines_of
 from symdnn.graph.kernel import Call, Row
 from symdnn.graph.type import TensorType, numpy_dtype
@@ -28,8 +30,9 @@ __all__ = ["SortKernel", "KERNELS", "sort_bytes", "sorted_lines"]
 
 _THREADS, _TILE_ELEMENTS = 256, 1024
 #: Radix sort: values of a digit; elements and bytes of a thread's keys in a tile, at most; tiles
-#: whose counts one block adds up.
-_DIGITS, _RADIX_ITEMS, _RADIX_BYTES, _TILE_GROUP = 256, 16, 64, 64
+#: that one looks back at together; blocks that count digits; bits of a float below its exponent.
+_DIGITS, _RADIX_ITEMS, _RADIX_BYTES, _TILES_AHEAD, _COUNT_BLOCKS = 256, 16, 64, 8, 1056
+_MANTISSA_BITS = {"float16": 10, "bfloat16": 7, "float32": 23, "float64": 52}
 #: Bytes of an element for which radix passes take as long as a merge, which looks for each place in
 #: several steps; elements for which launches take less than the work.
 _MERGE_BYTES, _MIN_RADIX_ELEMENTS = 2, 1 << 17
@@ -58,8 +61,9 @@ def _padded(nbytes: int) -> int:
 def sort_bytes(elements: int, dtype: str) -> int:
     """Workspace of a sort: keys and their indices, each twice, and counts of digits."""
     size = numpy_dtype(key_dtype(dtype)).itemsize
-    counts = _DIGITS * 4 * (2 * elements // (_THREADS * _RADIX_BYTES // 8) + 1)
-    return 2 * _padded(elements * size) + 2 * _padded(elements * 4) + 2 * _padded(counts)
+    # Lines that radix passes sort are longer than a tile of the merge sort for each two passes.
+    counts = 2 * 8 * _DIGITS * (elements // _TILE_ELEMENTS + 1) + 4 * size + 8
+    return 2 * _padded(elements * size) + 2 * _padded(elements * 4) + _padded(counts)
 
 
 class _Lines:
@@ -120,30 +124,32 @@ def sorted_lines(
 
 def _by_digits(lines: _Lines, largest: bool, at: int) -> list[KernelLaunch]:
     """A radix sort, which passes over the elements for each byte of one."""
-    x, count = lines.x, lines.count
-    items = max(1, min(_RADIX_ITEMS, _RADIX_BYTES // x.itemsize))
+    x, count, passes = lines.x, lines.count, lines.x.itemsize
+    items = max(1, min(_RADIX_ITEMS, _RADIX_BYTES // passes))
     tiles = -(-lines.length // (_THREADS * items))
-    groups = -(-tiles // _TILE_GROUP)
+    groups = min(tiles, max(1, _COUNT_BLOCKS // count))
     source = specialised(
-        "lines.cuh", "radix.cu", U=f"u{8 * x.itemsize}", ITEMS=items, LARGEST=int(largest),
-        FLOATING=int(TensorType(x.dtype).is_float), SIGNED=int(x.dtype.startswith("int")),
-        GROUP=_TILE_GROUP, **lines.macros,
+        "lines.cuh", "radix.cu", U=f"u{8 * passes}", ITEMS=items, LARGEST=int(largest),
+        PAIRS=int(lines.pointers[2] != 0), FLOATING=int(TensorType(x.dtype).is_float),
+        SIGNED=int(x.dtype.startswith("int")), MANTISSA=_MANTISSA_BITS.get(x.dtype, 0),
+        AHEAD=_TILES_AHEAD, **lines.macros,
     )  # fmt: skip
-    counts = at + 2 * _padded(x.size * x.itemsize) + 2 * _padded(x.size * 4)
-    totals = counts + _padded(4 * _DIGITS * count * tiles)
+    states = at + 2 * _padded(x.size * passes) + 2 * _padded(x.size * 4)
+    digits = states + 8 * _DIGITS * count * tiles
+    tickets = digits + 4 * _DIGITS * count * passes
+    counts = (tickets - states + 4 * passes + 7) // 8
 
     def launch(name: str, grid: int, number: int) -> KernelLaunch:
         parameters = (
-            *lines.pointers, *lines.keys(f"uint{8 * x.itemsize}", at, flipped=bool(number % 2)),
-            Pointer(WORKSPACE, counts), Pointer(WORKSPACE, totals), count, lines.length,
-            lines.kept, tiles, groups, 8 * number, *lines.strides,
+            *lines.pointers, *lines.keys(f"uint{8 * passes}", at, flipped=bool(number % 2)),
+            *(Pointer(WORKSPACE, place) for place in (states, digits, tickets)), count,
+            lines.length, lines.kept, tiles, groups, number, *lines.strides,
         )  # fmt: skip
         return KernelLaunch(source, name, (grid,), (_THREADS,), parameters)
 
-    grids = {"histogram": count * tiles, "add_up": count * groups, "add_groups": count,
-             "scatter": count * tiles}  # fmt: skip
-    found = [launch(*kernel, number) for number in range(x.itemsize) for kernel in grids.items()]
-    return [*found, launch("leave", blocks_for(count * lines.kept, _THREADS), x.itemsize)]
+    scatters = [launch("scatter", count * tiles, number) for number in range(passes)]
+    cleared = fill(scratch(states, "uint64", (counts,)), 0)
+    return [*cleared, launch("count_digits", count * groups, 0), *scatters]
 
 
 def _by_merges(lines: _Lines, largest: bool, at: int) -> list[KernelLaunch]:
@@ -201,7 +207,7 @@ def _best(x: View, axis: int, values: View, indices: View, largest: bool) -> lis
 
 
 class SortKernel(CudaKernel[Sort | ArgSort | TopK]):
-    """A merge sort; top-k of a few of many elements needs none."""
+    """A radix or a merge sort; top-k of a few of many elements needs none."""
 
     name = "cuda.sort"
     dtypes = frozenset(CTYPES)

@@ -86,22 +86,34 @@ def angle(x: Pair) -> Pair:
 
 
 def root(x: Pair) -> Pair:
-    """The square root, whose cut is below 0; in float64."""
+    """The square root, whose cut is below 0."""
     a, b = x
     size, side = a.call("abs"), b.call("abs")
-    most = size.call("max", side)
-    huge, tiny = most > _HUGE, most < _TINY
-    scale = huge.where(_LESS, tiny.where(_MORE, a.like(1)))
-    back = huge.where(_LESS**-0.5, tiny.where(_MORE**-0.5, a.like(1)))
-    size, side = size * scale, side * scale
-    half = ((size + absolute((size, side))[0]) / 2).call("sqrt")
-    other = side / (half * 2) * back
-    half = half * back
+    half, other = (_halves_of_float32 if a.dtype == "float32" else _halves)(size, side)
     left = a < 0
     first, second = left.where(other, half), left.where(half, other).call("copysign", b)
-    zero = _is(most, 0)
-    wide = _is(b.call("abs"), np.inf)
+    zero = _is(size.call("max", side), 0)
+    wide = _is(side, np.inf)
     return wide.where(np.inf, zero.where(0, first)), wide.call("or", zero).where(b, second)
+
+
+def _halves(size: Scalar, side: Scalar) -> Pair:
+    """The root's larger and smaller part, of the sizes of a number's parts."""
+    most = size.call("max", side)
+    huge, tiny = most > _HUGE, most < _TINY
+    scale = huge.where(_LESS, tiny.where(_MORE, size.like(1)))
+    back = huge.where(_LESS**-0.5, tiny.where(_MORE**-0.5, size.like(1)))
+    size, side = size * scale, side * scale
+    half = ((size + absolute((size, side))[0]) / 2).call("sqrt")
+    return half * back, side / (half * 2) * back
+
+
+def _halves_of_float32(size: Scalar, side: Scalar) -> Pair:
+    """The same by squares in float64, where none of them overflows or loses digits."""
+    a, b = size.cast("float64"), side.cast("float64")
+    length = _is(size, np.inf).where(a, (a * a + b * b).call("sqrt"))
+    half = ((a + length) / 2).call("sqrt").cast("float32")
+    return half, side / (half * 2)
 
 
 def _squared(x: Scalar) -> Pair:

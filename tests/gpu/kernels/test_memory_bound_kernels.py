@@ -134,12 +134,29 @@ def test_softmax_at_an_odd_address():
 @needs_gpp
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kind", [Softmax, LogSoftmax, SoftmaxGrad, LogSoftmaxGrad])
-def test_softmax_of_columns_that_registers_do_not_hold_reads_them_twice(kind, dtype):
+def test_softmax_of_columns_that_registers_do_not_hold_is_tasks_of_panels(kind, dtype):
     op = kind(0)
     arrays = softmax_arrays(op, (9000, 36), dtype)
     (got,), env = emulator.run(SOFTMAX, concrete(op, arrays), [dense(a) for a in arrays])
-    assert env.launched == ["rows"]
+    assert env.launched[-1] == "softmax_columns"
     close(got, op.compute(*map(np.float64, arrays))[0], dtype)
+
+
+@needs_gpp
+@pytest.mark.parametrize("kind", [Softmax, LogSoftmaxGrad])
+@pytest.mark.parametrize("cached", [1, 6 << 20])
+def test_panels_of_columns_are_in_groups(kind, cached, monkeypatch):
+    """Each group waits for its own sums, whichever block begins first."""
+    monkeypatch.setattr(softmax_kernels, "_CACHED_BYTES", cached)
+    op = kind(1)
+    arrays = softmax_arrays(op, (2, 9001, 37), "float32")
+    call = concrete(op, arrays)
+    for backwards in (False, True):
+        env = emulator.HostEnv(SOFTMAX.workspace_bytes(call), backwards=backwards)
+        y, got = emulator.device_copy(np.zeros_like(arrays[0]))
+        SOFTMAX.bind(call)(env, [emulator.on_device(dense(a)) for a in arrays], [y])
+        assert env.launched[-1] == "softmax_columns"
+        close(got, op.compute(*map(np.float64, arrays))[0], "float32")
 
 
 def test_long_columns_are_read_in_sectors_by_many_threads():

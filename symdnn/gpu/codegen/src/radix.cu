@@ -1,14 +1,20 @@
-// Stable radix sort of lines, 8 bits in each pass. T is the type of the elements, U the unsigned
-// type of their size, I the type of the resulting indices. Elements are ordered by keys: NaN is
-// larger than all numbers, zeros are equal; with LARGEST the largest come first. A pass counts the
-// digits of tiles, adds up the counts, and moves each tile's elements, which it sorts first, to
-// their places. ITEMS are a thread's elements of a tile; one block adds up the counts of GROUP
-// tiles.
+// Radix sort of lines, 8 bits in each pass. T is the type of the elements, U the unsigned type of
+// their size, I the type of the resulting indices. Elements are ordered by keys: NaN is larger than
+// all numbers; with LARGEST the largest come first. With PAIRS an element's number goes with its
+// key, zeros are equal, and equal elements keep their order. Without, keys are all the bits of the
+// elements, -0 is before 0, and the results are made from keys.
+//
+// One kernel counts the digits of all passes. Then each pass is a kernel whose tiles find out what
+// tiles before them have by looking at what these have published so far (decoupled look-back:
+// D. Merrill and M. Garland, 2016). Sums of whole numbers are the same in any order. ITEMS are a
+// thread's elements of a tile, AHEAD the tiles before it that a tile looks at together.
 
 #define THREADS 256
+#define WARPS (THREADS / 32)
 #define TILE (THREADS * ITEMS)
-// Elements in shared memory, so that neighbouring runs of 16 do not begin in one bank.
-#define SLOT(k) ((k) + ((k) >> 4))
+#define PASSES ((i32)sizeof(U))
+// Tables of counts that lanes of a warp share, since equal digits are added one after the other.
+#define TABLES 4
 
 struct Parameters {
   const T* x;
@@ -16,191 +22,241 @@ struct Parameters {
   I* indices;  // or null
   U *keys, *keys2;  // lines times length each, in the workspace
   u32 *order, *order2;
-  u32 *counts, *totals;  // of each digit, by line and tile, and by line and group of tiles
-  i64 lines, length, kept, tiles, groups, shift, x_step, values_step, indices_step;
+  u64* states;   // of each line, tile and digit
+  u32* digits;   // of each line and pass: how many elements have each digit
+  u32* tickets;  // of each pass: how many tiles have begun
+  i64 lines, length, kept, tiles, groups, pass, x_step, values_step, indices_step;
   i64 size[D], x_line[D], values_line[D], indices_line[D];
 };
 
 #define SIGN ((U)1 << (8 * sizeof(U) - 1))
+// How many bit patterns are negative NaNs.
+#define NANS (U)(((U)1 << MANTISSA) - 1)
 
-INLINE U raw_of(f16 x) { return (U)x.bits; }
-INLINE U raw_of(bf16 x) { return (U)x.bits; }
-template <class X> INLINE U raw_of(X x) {
-  union { X x; U bits; } same;
+template <class To, class From> INLINE To same_bits(From x) {
+  union { From x; To bits; } same;
   same.x = x;
   return same.bits;
 }
 
 INLINE U key_of(T x) {
-  U key = raw_of(x);
+  U key = same_bits<U>(x);
 #if FLOATING
   const auto v = widen(x);
-  if (v == 0) key = 0;
-  key = v != v ? (U)~(U)0 : key & SIGN ? (U)~key : (U)(key | SIGN);
+  if (PAIRS && v == 0) key = 0;
+  key = key & SIGN ? (U)~key : (U)(key | SIGN);
+  key = PAIRS && v != v ? (U)~(U)0 : (U)(key - NANS);  // negative NaNs are the last ones
 #elif SIGNED
   key ^= SIGN;
 #endif
   return LARGEST ? (U)~key : key;
 }
 
-INLINE u32 digit_of(U key, i64 shift) { return (u32)(key >> shift) & 255u; }
+// The element with a key, which without PAIRS has all of its bits.
+INLINE T element_of(U key) {
+  if (LARGEST) key = (U)~key;
+#if FLOATING
+  key = (U)(key + NANS);
+  key = key & SIGN ? (U)(key ^ SIGN) : (U)~key;
+#elif SIGNED
+  key ^= SIGN;
+#endif
+  return same_bits<T>(key);
+}
 
-// The element of a line that this pass reads.
-INLINE U read(const Parameters& p, i64 line, i64 k) {
-  if (p.shift > 0) return p.keys[line * p.length + k];
+INLINE u32 digit_of(U key, i32 pass) { return (u32)(key >> (8 * pass)) & 255u; }
+
+INLINE U first_key(const Parameters& p, i64 line, i64 k) {
   return key_of(p.x[place((COUNT)line, p.size, p.x_line) + k * p.x_step]);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) histogram(
+// Adds the digits of some tiles of a line to the line's.
+extern "C" __global__ void __launch_bounds__(THREADS) count_digits(
     const __grid_constant__ Parameters p) {
-  __shared__ u32 counts[256];
-  const i64 line = blockIdx.x / p.tiles, tile = blockIdx.x - line * p.tiles;
-  counts[threadIdx.x] = 0;
-  __syncthreads();
+  __shared__ u32 counts[PASSES][TABLES][THREADS];
+  const i64 line = blockIdx.x / p.groups;
+  const i32 t = threadIdx.x, table = t % TABLES;
 #pragma unroll
-  for (i32 i = 0; i < ITEMS; i++) {
-    const i64 k = tile * TILE + i * THREADS + threadIdx.x;
-    if (k < p.length) atomicAdd(&counts[digit_of(read(p, line, k), p.shift)], 1u);
+  for (i32 n = 0; n < PASSES * TABLES; n++) counts[n / TABLES][n % TABLES][t] = 0;
+  __syncthreads();
+  for (i64 tile = blockIdx.x - line * p.groups; tile < p.tiles; tile += p.groups) {
+    U key[ITEMS];
+#pragma unroll
+    for (i32 i = 0; i < ITEMS; i++) {
+      const i64 k = tile * TILE + i * THREADS + t;
+      if (k < p.length) key[i] = first_key(p, line, k);
+    }
+#pragma unroll
+    for (i32 i = 0; i < ITEMS; i++) {
+      if (tile * TILE + i * THREADS + t >= p.length) continue;
+#pragma unroll
+      for (i32 pass = 0; pass < PASSES; pass++)
+        atomicAdd(&counts[pass][table][digit_of(key[i], pass)], 1u);
+    }
   }
   __syncthreads();
-  p.counts[(line * p.tiles + tile) * 256 + threadIdx.x] = counts[threadIdx.x];
-}
-
-// The sum of a value over the threads before this one; `total` is that of all.
-INLINE u32 sum_before(u32 value, u32& total) {
-  __shared__ u32 sums[2][THREADS];
-  const i32 t = threadIdx.x;
-  i32 at = 0;
-  __syncthreads();
-  sums[0][t] = value;
-  __syncthreads();
 #pragma unroll
-  for (i32 distance = 1; distance < THREADS; distance *= 2) {
-    sums[at ^ 1][t] = sums[at][t] + (t >= distance ? sums[at][t - distance] : 0);
-    at ^= 1;
-    __syncthreads();
+  for (i32 pass = 0; pass < PASSES; pass++) {
+    u32 sum = 0;
+#pragma unroll
+    for (i32 n = 0; n < TABLES; n++) sum += counts[pass][n][t];
+    if (sum > 0) atomicAdd(&p.digits[(line * PASSES + pass) * 256 + t], sum);
   }
-  total = sums[at][THREADS - 1];
-  return sums[at][t] - value;
 }
 
-// The counts of a digit's tiles become sums over the tiles before each in its group.
-extern "C" __global__ void __launch_bounds__(THREADS) add_up(
-    const __grid_constant__ Parameters p) {
-  const i64 line = blockIdx.x / p.groups, group = blockIdx.x - line * p.groups;
-  const i64 first = group * GROUP;
-  const i32 count = p.tiles - first < GROUP ? (i32)(p.tiles - first) : GROUP;
-  u32* counts = p.counts + (line * p.tiles + first) * 256 + threadIdx.x;
+// The sum of a value over the threads before this one.
+INLINE u32 sum_before(u32 value) {
+  __shared__ u32 sums[WARPS];
+  const i32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  u32 sum = value;
+#pragma unroll
+  for (i32 distance = 1; distance < 32; distance *= 2) {
+    const u32 other = __shfl_up_sync(0xffffffffu, sum, distance);
+    if (lane >= distance) sum += other;
+  }
+  __syncthreads();
+  if (lane == 31) sums[warp] = sum;
+  __syncthreads();
+  u32 before = 0;
+#pragma unroll
+  for (i32 w = 0; w < WARPS; w++)
+    if (w < warp) before += sums[w];
+  return before + sum - value;
+}
+
+// The lanes of the warp whose keys have the same digit.
+INLINE u32 lanes_like(u32 digit) {
+  u32 lanes = 0xffffffffu;
+#pragma unroll
+  for (i32 bit = 0; bit < 8; bit++) {
+    const bool on = digit >> bit & 1;
+    const u32 with = __ballot_sync(0xffffffffu, on);
+    lanes &= on ? with : ~with;
+  }
+  return lanes;
+}
+
+// A state is a count below a tag: of the tile's own elements, or of all up to it. Tags are other
+// ones in each pass, so the states of the pass before are none.
+INLINE void publish(u64* state, i32 pass, bool all, u32 count) {
+  *(volatile u64*)state = (u64)(2 * pass + 1 + all) << 56 | count;
+}
+INLINE u64 look(const u64* state) { return *(const volatile u64*)state; }
+
+// How many elements of a digit tiles before this one have, of a line.
+INLINE u32 count_before(const u64* own, i64 tile, i32 pass) {
+  const u64 all = (u64)(2 * pass + 2);
   u32 sum = 0;
-#pragma unroll 8
-  for (i32 tile = 0; tile < count; tile++) {
-    const u32 own = counts[tile * 256];
-    counts[tile * 256] = sum;
-    sum += own;
+  for (i64 last = tile - 1; last >= 0; last -= AHEAD) {
+    u64 seen[AHEAD];
+#pragma unroll
+    for (i32 a = 0; a < AHEAD; a++) seen[a] = last >= a ? look(own - (tile - last + a) * 256) : 0;
+#pragma unroll
+    for (i32 a = 0; a < AHEAD; a++) {
+      if (last < a) return sum;
+      while (seen[a] >> 56 < all - 1) seen[a] = look(own - (tile - last + a) * 256);
+      sum += (u32)seen[a];
+      if (seen[a] >> 56 == all) return sum;
+    }
   }
-  p.totals[(i64)blockIdx.x * 256 + threadIdx.x] = sum;
+  return sum;
 }
 
-// The totals of groups become the places where their elements begin.
-extern "C" __global__ void __launch_bounds__(THREADS) add_groups(
-    const __grid_constant__ Parameters p) {
-  u32* totals = p.totals + (i64)blockIdx.x * p.groups * 256 + threadIdx.x;
-  u32 all = 0, total;
-#pragma unroll 8
-  for (i64 group = 0; group < p.groups; group++) all += totals[group * 256];
-  u32 sum = sum_before(all, total);
-#pragma unroll 8
-  for (i64 group = 0; group < p.groups; group++) {
-    const u32 own = totals[group * 256];
-    totals[group * 256] = sum;
-    sum += own;
+// Where an element of the last pass is written to, and what.
+INLINE void leave(const Parameters& p, i64 line, i64 k, U key, u32 number) {
+  if (k >= p.kept) return;
+  if (p.values) {
+    T* const to = p.values + place((COUNT)line, p.size, p.values_line) + k * p.values_step;
+    *to = PAIRS ? p.x[place((COUNT)line, p.size, p.x_line) + (i64)number * p.x_step]
+                : element_of(key);
   }
+  if (PAIRS && p.indices)
+    p.indices[place((COUNT)line, p.size, p.indices_line) + k * p.indices_step] =
+        convert<I>((i64)number);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) scatter(
     const __grid_constant__ Parameters p) {
-  __shared__ U keys[SLOT(TILE)];
-  __shared__ u32 order[SLOT(TILE)];
-  __shared__ unsigned short ranks[16 * THREADS];
-  __shared__ u32 start[256], base[256];
-  const i64 line = blockIdx.x / p.tiles, tile = blockIdx.x - line * p.tiles;
-  const i32 t = threadIdx.x;
+  __shared__ u64 slots[TILE * (PAIRS && sizeof(U) < 4 ? 4 : sizeof(U)) / 8];
+  __shared__ u32 counts[WARPS][256], base[256], ticket;
+  U* const keys = (U*)slots;
+  const i32 t = threadIdx.x, lane = t % 32, warp = t / 32, pass = (i32)p.pass;
+  // Tiles in the order in which blocks begin: those before this one do not wait for it.
+  if (t == 0) ticket = atomicAdd(&p.tickets[pass], 1u);
+#pragma unroll
+  for (i32 w = 0; w < WARPS; w++) counts[w][t] = 0;
+  __syncthreads();
+  const i64 line = ticket / p.tiles, tile = ticket - line * p.tiles, start = line * p.length;
   const i64 left = p.length - tile * TILE;
-  const i32 count = left < TILE ? (i32)left : TILE;
-  u32 total;
-  base[t] = p.totals[(line * p.groups + tile / GROUP) * 256 + t] +
-            p.counts[(line * p.tiles + tile) * 256 + t];
+  const i32 count = left < TILE ? (i32)left : TILE, first = warp * 32 * ITEMS + lane;
+  U key[ITEMS];
+  u32 rank[ITEMS];
 #pragma unroll
   for (i32 i = 0; i < ITEMS; i++) {
-    const i32 k = i * THREADS + t;
-    const i64 at = tile * TILE + k;
-    keys[SLOT(k)] = k < count ? read(p, line, at) : (U)~(U)0;
-    order[SLOT(k)] = k >= count ? 0 : p.shift > 0 ? p.order[line * p.length + at] : (u32)at;
-  }
-  // The tile is sorted by this digit, four bits at a time. What is beyond the line stays last.
-#pragma unroll
-  for (i32 half = 0; half < 8; half += 4) {
-    U key[ITEMS];
-    u32 number[ITEMS], rank[ITEMS];
-#pragma unroll
-    for (i32 d = 0; d < 16; d++) ranks[d * THREADS + t] = 0;
-    __syncthreads();
-#pragma unroll
-    for (i32 i = 0; i < ITEMS; i++) {
-      key[i] = keys[SLOT(t * ITEMS + i)];
-      number[i] = order[SLOT(t * ITEMS + i)];
-      rank[i] = ranks[(digit_of(key[i], p.shift) >> half & 15) * THREADS + t]++;
-    }
-    __syncthreads();
-    u32 own = 0;
-#pragma unroll
-    for (i32 d = 0; d < 16; d++) own += ranks[t * 16 + d];
-    u32 before = sum_before(own, total);
-#pragma unroll
-    for (i32 d = 0; d < 16; d++) {
-      const u32 n = ranks[t * 16 + d];
-      ranks[t * 16 + d] = (unsigned short)before;
-      before += n;
-    }
-    __syncthreads();
-#pragma unroll
-    for (i32 i = 0; i < ITEMS; i++) {
-      const u32 to = rank[i] + ranks[(digit_of(key[i], p.shift) >> half & 15) * THREADS + t];
-      keys[SLOT(to)] = key[i];
-      order[SLOT(to)] = number[i];
-    }
-    __syncthreads();
+    const i32 k = first + i * 32;
+    key[i] = (U)~(U)0;  // what is beyond the line stays last
+    if (k < count)
+      key[i] = pass > 0 ? p.keys[start + tile * TILE + k] : first_key(p, line, tile * TILE + k);
   }
 #pragma unroll
   for (i32 i = 0; i < ITEMS; i++) {
-    const i32 k = i * THREADS + t;
-    const u32 d = digit_of(keys[SLOT(k)], p.shift);
-    if (k == 0 || digit_of(keys[SLOT(k - 1)], p.shift) != d) start[d] = k;
+    const u32 digit = digit_of(key[i], pass), lanes = lanes_like(digit);
+    const u32 earlier = __popc(lanes & ((1u << lane) - 1)), sofar = counts[warp][digit];
+    __syncwarp();
+    if (earlier == 0) counts[warp][digit] = sofar + __popc(lanes);
+    __syncwarp();
+    rank[i] = sofar + earlier;
   }
   __syncthreads();
+  u32 own = 0;
+#pragma unroll
+  for (i32 w = 0; w < WARPS; w++) {
+    const u32 n = counts[w][t];
+    counts[w][t] = own;
+    own += n;
+  }
+  u64* const state = p.states + (line * p.tiles + tile) * 256 + t;
+  publish(state, pass, tile == 0, own);
+  const u32 lower = sum_before(own);
+  const u32 begin = sum_before(p.digits[(line * PASSES + pass) * 256 + t]);
+#pragma unroll
+  for (i32 w = 0; w < WARPS; w++) counts[w][t] += lower;
+  __syncthreads();
+#pragma unroll
+  for (i32 i = 0; i < ITEMS; i++) {
+    rank[i] += counts[warp][digit_of(key[i], pass)];
+    keys[rank[i]] = key[i];
+  }
+  const u32 before = count_before(state, tile, pass);
+  if (tile > 0) publish(state, pass, true, before + own);
+  base[t] = begin + before - lower;
+  __syncthreads();
+  u32 to[ITEMS];
+#pragma unroll
+  for (i32 i = 0; i < ITEMS; i++) {
+    key[i] = keys[i * THREADS + t];
+    to[i] = base[digit_of(key[i], pass)] + (i * THREADS + t);
+  }
+#if PAIRS
+  __syncthreads();
+#pragma unroll
+  for (i32 i = 0; i < ITEMS; i++) {
+    const i64 k = tile * TILE + first + i * 32;
+    const bool there = first + i * 32 < count;
+    ((u32*)slots)[rank[i]] = pass == 0 ? (u32)k : there ? p.order[start + k] : 0;
+  }
+  __syncthreads();
+#endif
 #pragma unroll
   for (i32 i = 0; i < ITEMS; i++) {
     const i32 k = i * THREADS + t;
     if (k >= count) continue;
-    const u32 d = digit_of(keys[SLOT(k)], p.shift);
-    const i64 to = line * p.length + base[d] + (k - start[d]);
-    p.keys2[to] = keys[SLOT(k)];
-    p.order2[to] = order[SLOT(k)];
-  }
-}
-
-// Writes the first elements of each line to the results.
-extern "C" __global__ void __launch_bounds__(THREADS) leave(
-    const __grid_constant__ Parameters p) {
-  const i64 total = p.lines * p.kept;
-  for (i64 n = global_thread(); n < total; n += thread_count()) {
-    const i64 line = n / p.kept, k = n - line * p.kept;
-    const u32 from = p.order[line * p.length + k];
-    if (p.values)
-      p.values[place((COUNT)line, p.size, p.values_line) + k * p.values_step] =
-          p.x[place((COUNT)line, p.size, p.x_line) + (i64)from * p.x_step];
-    if (p.indices)
-      p.indices[place((COUNT)line, p.size, p.indices_line) + k * p.indices_step] =
-          convert<I>((i64)from);
+    const u32 number = PAIRS ? ((u32*)slots)[k] : 0;
+    if (pass == PASSES - 1) {
+      leave(p, line, to[i], key[i], number);
+      continue;
+    }
+    p.keys2[start + to[i]] = key[i];
+    if (PAIRS) p.order2[start + to[i]] = number;
   }
 }

@@ -63,6 +63,26 @@ static __device__ double zeta(double s, double q) {
   return q > 0 || q == floor(q) || s == floor(s) ? hurwitz(s, q) : NAN_d;
 }
 
+INLINE double s_zeta(double s, double q) { return zeta(s, q); }
+
+// In float by as few powers as it needs: from q >= 8 on five terms of the series are exact to 1e-8
+// for s up to 10. Elsewhere in double, since the powers underflow or take as many digits as s has.
+INLINE float s_zeta(float s, float q) {
+  if (!(s > 1 && s <= 10 && q > 0 && q <= 1000)) return (float)zeta((double)s, (double)q);
+  const float bernoulli[5] = {1.0f / 12, -1.0f / 720, 1.0f / 30240, -1.0f / 1209600,
+                              1.0f / 47900160};  // B(2j) / (2j)!
+  float sum = 0;
+  for (; q < 8; q += 1) sum += powf(q, -s);
+  const float inverse = 1 / q;
+  float tail = 0.5f, factor = s * inverse;
+#pragma unroll
+  for (int j = 0; j < 5; j++) {
+    tail += bernoulli[j] * factor;
+    factor *= (s + (2 * j + 1)) * (s + (2 * j + 2)) * (inverse * inverse);
+  }
+  return sum + powf(q, -s) * (q / (s - 1) + tail);
+}
+
 // The slope of digamma: the same recurrence, the derivative of its series, and of its reflection.
 static __device__ double trigamma(double x) {
   const bool reflected = x <= 0;
@@ -202,6 +222,5 @@ INLINE float s_i1e(float x) { return bessel_scaled<float, 1, 9, 18, 12>(x); }
 IN_DOUBLE1(digamma)
 IN_DOUBLE1(trigamma)
 IN_DOUBLE2(polygamma)
-IN_DOUBLE2(zeta)
 IN_DOUBLE2(gammainc)
 IN_DOUBLE2(gammaincc)
