@@ -38,7 +38,7 @@ class CufftKernel(Kernel[Transform]):
     contiguous_inputs = True
 
     def refuses(self, call: Call[Transform]) -> str | None:
-        """Transforms that the rewrites for cuFFT have not changed, and sizes without elements."""
+        """Transforms that the rewrites for cuFFT have not changed, and lines without elements."""
         op, x = call.op, call.inputs[0]
         most = 1 if isinstance(op, InverseRealFFT) else MOST_AXES
         if op.norm != "none" or op.axes != tuple(range(x.ndim - len(op.axes), x.ndim)):
@@ -47,13 +47,15 @@ class CufftKernel(Kernel[Transform]):
             return f"cuFFT takes at most {most} axes, and complex numbers"
         if not call.has_sizes:
             return None
-        if not prod(call.outputs[0].shape):
+        if not prod(signature_of(call).sizes):
             return "there are no elements"
         return problem() if existing_context() is not None else None
 
     def workspace_bytes(self, call: Call[Transform]) -> int:
         """The work area, and a copy of what an inverse to real numbers overwrites."""
         found = existing_context()
+        if not prod(call.outputs[0].shape):
+            return 0
         if found is None:
             work = _bytes(call.outputs[0])
         else:
@@ -62,7 +64,12 @@ class CufftKernel(Kernel[Transform]):
         return aligned(work) + (_bytes(call.inputs[0]) if _overwrites(call.op) else 0)
 
     def bind(self, call: Call[Transform]) -> Any:
-        """A launch with the plan, which is made here: not while a graph is recorded."""
+        """A launch with the plan, which is made here: not while a graph is recorded.
+
+        Without lines there is nothing to do.
+        """
+        if not prod(call.outputs[0].shape):
+            return lambda env, inputs, outputs: None
         plan = plan_for(signature_of(call))
         inverse = isinstance(call.op, FFT) and call.op.inverse
         size = call.outputs[0].shape[-1]

@@ -52,9 +52,6 @@ def test_every_record_of_the_table_by_cufft(cufft: FakeCufft) -> None:
             given = [np.array(v, order="C") for v in evaluate(node.inputs, values)]
             call = concrete(node.op, given, [v.type for v in node.inputs])
             reason = kernel.refuses(call)
-            if 0 in call.outputs[0].shape:
-                assert reason == "there are no elements"
-                continue
             assert reason is None, (case.id, reason)
             kept = [a.copy() for a in given]
             (found,), _ = emulator.run(kernel, call, given)

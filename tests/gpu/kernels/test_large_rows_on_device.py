@@ -118,3 +118,9 @@ def test_square_roots_of_complex64(rng):
         error = np.abs(found - wanted)[6:] / np.abs(wanted)[6:]
     assert error.max() < 4 * np.finfo("float32").eps
     np.testing.assert_array_equal(found[:6], wanted[:6].astype("complex64"))
+
+
+def test_transforms_of_no_lines():
+    x = np.zeros((0, 8), "float32")
+    assert computed(T.fft.rfft, x).shape == (0, 5)
+    assert computed(T.fft.fft, x).shape == (0, 8)

@@ -70,6 +70,7 @@ template <class T> INLINE cplx<T> s_c_log(cplx<T> z) {
 }
 template <class T> INLINE cplx<T> s_c_sqrt(cplx<T> z) {
   if (z.re == 0 && z.im == 0) return {(T)0, z.im};
+  if (s_abs(z.im) == (T)INF_f) return {(T)INF_f, z.im};
   const T root = s_sqrt((s_abs(z.re) + c_hypot(z.re, z.im)) * (T)0.5);
   const T other = z.im / (2 * root);
   if (z.re >= 0) return {root, other};

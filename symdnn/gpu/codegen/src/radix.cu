@@ -175,14 +175,24 @@ INLINE void leave(const Parameters& p, i64 line, i64 k, U key, u32 number) {
         convert<I>((i64)number);
 }
 
+INLINE void move(const Parameters& p, i64 line, i32 pass, u32 to, U key, u32 number) {
+  if (pass == PASSES - 1) {
+    leave(p, line, to, key, number);
+    return;
+  }
+  p.keys2[line * p.length + to] = key;
+  if (PAIRS) p.order2[line * p.length + to] = number;
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS) scatter(
     const __grid_constant__ Parameters p) {
   __shared__ u64 slots[TILE * (PAIRS && sizeof(U) < 4 ? 4 : sizeof(U)) / 8];
   __shared__ u32 counts[WARPS][256], base[256], ticket;
+  __shared__ bool alike;
   U* const keys = (U*)slots;
   const i32 t = threadIdx.x, lane = t % 32, warp = t / 32, pass = (i32)p.pass;
   // Tiles in the order in which blocks begin: those before this one do not wait for it.
-  if (t == 0) ticket = atomicAdd(&p.tickets[pass], 1u);
+  if (t == 0) ticket = atomicAdd(&p.tickets[pass], 1u), alike = false;
 #pragma unroll
   for (i32 w = 0; w < WARPS; w++) counts[w][t] = 0;
   __syncthreads();
@@ -197,6 +207,16 @@ extern "C" __global__ void __launch_bounds__(THREADS) scatter(
     key[i] = (U)~(U)0;  // what is beyond the line stays last
     if (k < count)
       key[i] = pass > 0 ? p.keys[start + tile * TILE + k] : first_key(p, line, tile * TILE + k);
+  }
+  const u32 of_digit = p.digits[(line * PASSES + pass) * 256 + t];
+  if (of_digit == (u32)p.length) alike = true;
+  __syncthreads();
+  if (alike) {  // this digit moves nothing
+    for (i64 k = tile * TILE + t; k < tile * TILE + count; k += THREADS) {
+      const u32 number = pass > 0 && PAIRS ? p.order[start + k] : (u32)k;
+      move(p, line, pass, (u32)k, pass > 0 ? p.keys[start + k] : first_key(p, line, k), number);
+    }
+    return;
   }
 #pragma unroll
   for (i32 i = 0; i < ITEMS; i++) {
@@ -218,7 +238,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) scatter(
   u64* const state = p.states + (line * p.tiles + tile) * 256 + t;
   publish(state, pass, tile == 0, own);
   const u32 lower = sum_before(own);
-  const u32 begin = sum_before(p.digits[(line * PASSES + pass) * 256 + t]);
+  const u32 begin = sum_before(of_digit);
 #pragma unroll
   for (i32 w = 0; w < WARPS; w++) counts[w][t] += lower;
   __syncthreads();
@@ -251,12 +271,6 @@ extern "C" __global__ void __launch_bounds__(THREADS) scatter(
   for (i32 i = 0; i < ITEMS; i++) {
     const i32 k = i * THREADS + t;
     if (k >= count) continue;
-    const u32 number = PAIRS ? ((u32*)slots)[k] : 0;
-    if (pass == PASSES - 1) {
-      leave(p, line, to[i], key[i], number);
-      continue;
-    }
-    p.keys2[start + to[i]] = key[i];
-    if (PAIRS) p.order2[start + to[i]] = number;
+    move(p, line, pass, to[i], key[i], PAIRS ? ((u32*)slots)[k] : 0);
   }
 }
