@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from symdnn.graph.op import Op
+from symdnn.graph.origin import noting
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.array.boxes import KeptBoxes, NonMaxSuppression
 from symdnn.ops.array.create import arange
@@ -38,15 +39,24 @@ __all__ = ["RULES"]
 Function = Callable[[Apply[Any], Context], "Variable | Sequence[Variable | None] | None"]
 
 
-def _rule(*ops: type[Op]) -> Callable[[Function], Rewrite]:
-    """A rule for ops that no library and no kernel takes."""
+def _rule(*ops: type[Op], library: bool = False) -> Callable[[Function], Rewrite]:
+    """A rule for ops that no library and no kernel takes.
+
+    The report says why, where a ``library`` takes some of them.
+    """
 
     def wrap(function: Function) -> Rewrite:
+        def told(node: Apply, context: Context) -> Any:
+            known = context.capabilities.not_lowered(context.fgraph, context.target, lambda _: True)
+            with noting("; ".join([f"{node.op} written out", *[known[node]] * (node in known)])):
+                return function(node, context)
+
         text = (function.__doc__ or "").split("\n")[0]
         tags = frozenset({"fast_compile"})
         return Rewrite(
-            function.__name__, "lower", ops, function, tags, text, target="cuda", last_resort=True
-        )
+            function.__name__, "lower", ops, told if library else function, tags, text,
+            target="cuda", last_resort=True,
+        )  # fmt: skip
 
     return wrap
 
@@ -61,7 +71,7 @@ def _in_float32(build: Callable[..., Variable], *operands: Variable) -> Variable
 # -- layers ---------------------------------------------------------------------------------------
 
 
-@_rule(LRN, LRNGrad)
+@_rule(LRN, LRNGrad, library=True)
 def write_out_lrn(node: Apply[LRN | LRNGrad], context: Context) -> Variable:
     """A response normalisation that cuDNN does not take, as sums over windows of channels."""
     return _in_float32(node.op.written_out, *node.inputs)
@@ -86,7 +96,7 @@ def write_out_sampler_tangent(node: Apply[TransformerSamplerTangent], context: C
     return node.op.written_out(*node.inputs)
 
 
-@_rule(CTCLoss, CTCCosts)
+@_rule(CTCLoss, CTCCosts, library=True)
 def write_out_ctc(
     node: Apply[CTCLoss | CTCCosts], context: Context
 ) -> Sequence[Variable | None] | None:
@@ -103,8 +113,9 @@ def write_out_ctc(
     steps, _, classes = dims_of(activations)
     known = all(and_(labels < classes, neq(labels, 0)))
     within = all(and_(lengths >= 0, lengths <= steps))
-    wanted = f"{op}: labels from 1 to classes - 1 or negative, lengths up to the frames"
-    checked = Assert(wanted)(activations, known, within)
+    wanted = f"{op}: wanted labels below {activations.type.shape[2] or 'the number of classes'} "
+    wanted += "that are not 0 (condition 0), and lengths up to the number of frames (condition 1)"
+    checked = Assert(wanted, "IndexOutOfRange")(activations, known, within)
     return op.written_out(checked, labels, lengths)[: len(node.outputs)]
 
 
@@ -116,7 +127,7 @@ def write_out_repeat_index(node: Apply[RepeatIndex], context: Context) -> Variab
     """Place k belongs to the first index whose running count is above k."""
     repeats, n = node.inputs
     counts = cast(specify_shape(repeats, (n,)), "int64")
-    counts = Assert("repeat: wanted counts that are not negative")(counts, all(counts >= 0))
+    counts = Assert("repeat: wanted counts that are not negative", "DataError")(counts, counts >= 0)
     ends = cumsum(counts, axis=0)
     return searchsorted(ends, arange(sum(counts)), side="right")
 
@@ -186,7 +197,7 @@ def write_out_integer_power(node: Apply[Pow], context: Context) -> Variable | No
     if not (x.type.is_discrete and y.type.is_discrete):
         return None
     if not (isinstance(y, Constant) and (y.data >= 0).all()):
-        y = Assert("integers to negative integer powers are not allowed")(y, y >= 0)
+        y = Assert("integers to negative integer powers are not allowed", "DataError")(y, y >= 0)
     return NaturalPow()(x, y)
 
 

@@ -10,7 +10,7 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
-from symdnn.errors import AssertionFailed
+from symdnn.errors import DataError, IndexOutOfRange
 from symdnn.graph.evaluate import evaluate
 from symdnn.ops.nn.ctc import CTCLoss
 from tests.gpu.kernels.without_kernels import PROGRAMS, Program
@@ -103,12 +103,12 @@ def test_what_is_wrong_is_an_error(cuda):
         repeated = symdnn.function([x, n], T.repeat(x, n))
         power = symdnn.function([n], n ** (n - 2))
         loss = symdnn.function([scores, labels, lengths], CTCLoss()(scores, labels, lengths))
-    for f, arrays in (
-        (repeated, ([1.0, 2.0], [2, -1])),
-        (power, ([3, 1],)),
-        (loss, (np.zeros((3, 1, 4)), [[1, 0]], [3])),
-        (loss, (np.zeros((3, 1, 4)), [[1, 4]], [3])),
-        (loss, (np.zeros((3, 1, 4)), [[1, 2]], [4])),
+    for f, arrays, error in (
+        (repeated, ([1.0, 2.0], [2, -1]), DataError),
+        (power, ([3, 1],), DataError),
+        (loss, (np.zeros((3, 1, 4)), [[1, 0]], [3]), IndexOutOfRange),
+        (loss, (np.zeros((3, 1, 4)), [[1, 4]], [3]), IndexOutOfRange),
+        (loss, (np.zeros((3, 1, 4)), [[1, 2]], [4]), IndexOutOfRange),
     ):
-        with pytest.raises(AssertionFailed):
+        with pytest.raises(error):
             f(*arrays)
