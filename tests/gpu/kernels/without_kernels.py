@@ -187,6 +187,10 @@ def scattered(rng: Rng, size: Any, dtype: Any) -> list[Any]:
     return [one(rng, size, dtype), one(rng, (9,), dtype), rng.integers(0, size[0], 9)]
 
 
+def orders(rng: Rng, size: Any, dtype: Any) -> list[Any]:
+    return [rng.uniform(-3, 9, size).astype(dtype), rng.uniform(0.1, 60, size).astype(dtype)]
+
+
 def filters(rng: Rng, size: Any, dtype: Any) -> list[Any]:
     nb, na, *shape = size
     a = np.poly(rng.uniform(-0.7, 0.7, na))[1:] if na else np.zeros(0)
@@ -222,6 +226,8 @@ DTYPES = [
     *(Program(f"narrow_{kind}", lambda x, kind=kind: [Narrow(kind, s, p)(20 * x) for s in (True,
       False) for p in (("up", "down", "nearest") if "e8m0" in kind else ("up",))], numbers(),
       FLOATS, ((33,), (1, 1), (0,), (5, 300))) for kind in NARROW_FLOATS),
+    Program("bessel", lambda v, x: [T.jv(v, x), T.iv(v, x), T.j0(x), T.i1(x)], orders,
+            ("float32", "float64"), ((700,), (1, 1), (0, 3), (33, 5)), 1e-5),
     Program("linear_filter", filtered, filters, FLOATS, FILTERS, 2e-5),
 ]  # fmt: skip
 
