@@ -26,7 +26,8 @@ FAMILIES = (
     "kernels.concat_pad", "kernels.fused_rows", "norm.layernorm", "norm.norm",
     "kernels.parts", "kernels.random", "kernels.rows", "kernels.scan", "kernels.sort",
     "kernels.totals", "kernels.transfer", "kernels.spatial_transformer", "fft.kernel",
-    "kernels.sparse", "solver.expm", "solver.factors", "solver.spectra", "nccl.kernels",
+    "kernels.sparse", "kernels.windows", "solver.expm", "solver.factors", "solver.spectra",
+    "nccl.kernels",
 )  # fmt: skip
 
 

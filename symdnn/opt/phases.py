@@ -52,6 +52,7 @@ from symdnn.opt.lower import (
     rolls,
     sparse,
     totals,
+    without_kernels,
     write_out,
 )
 from symdnn.opt.lower import matrix_rules as matrix_lowering
@@ -118,6 +119,7 @@ RULES: tuple[Rewrite | GraphRewrite, ...] = (
     *sparse.RULES,
     *collectives.RULES,
     *totals.RULES,
+    *without_kernels.RULES,
     *amp.RULES,
     *loop_precision.RULES,
     *layout.RULES,

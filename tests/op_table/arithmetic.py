@@ -6,6 +6,7 @@ from symdnn.ops.elementwise import arithmetic as A
 from symdnn.ops.elementwise import comparison as C
 from symdnn.ops.elementwise.complexes import complex as cplx
 from symdnn.ops.elementwise.complexes import imag, real
+from symdnn.ops.elementwise.natural_power import NaturalPow
 from symdnn.ops.elementwise.rounding import ceil_intdiv, divmod
 from tests.op_table.record import OpCase, away_from, distinct, integers, normal, uniform
 
@@ -73,6 +74,10 @@ CASES = [
     OpCase("pow_zero", (A.Pow,), lambda x: x**0 + x, (X,), lambda x: 1 + x),
     OpCase("pow_int_exponents", (A.Pow,), A.pow, (X, integers(0, 4, 2, 3)), np.power),
     OpCase("pow_int", (A.Pow,), A.pow, (I32, integers(0, 4, 2, 3)), np.power),
+    OpCase(
+        "pow_natural", (NaturalPow,), NaturalPow(), (I32, integers(-1, 4, 2, 3)),
+        lambda x, y: np.where(y < 0, 0, np.power(x, abs(y))),
+    ),
     OpCase(
         "pow_complex", (A.Pow,), parts(lambda z, c: z**c), (Y, X, Y),
         parts_numpy(lambda z, c: z**c),

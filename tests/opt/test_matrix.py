@@ -27,6 +27,7 @@ from symdnn.ops.elemwise import Elemwise
 from symdnn.ops.nn.dropout import Dropout
 from symdnn.ops.nn.rnn import RNNOp
 from symdnn.ops.random.random import RandomOp
+from symdnn.opt.lower import without_kernels
 from symdnn.opt.optimise import optimise
 from symdnn.opt.phases import Selection
 from symdnn.rewriting.rewrite import Rewrite
@@ -55,6 +56,10 @@ ELSEWHERE: dict[str, str] = {
     "write_out_complex_increments": "likewise: tests/gpu/codegen/test_complex.py",
     "write_out_nonzero": "likewise: tests/opt/lower/test_data_sizes.py",
     "write_out_unique": "likewise: tests/opt/lower/test_data_sizes.py",
+    **{
+        r.name: "for a GPU: tests/gpu/kernels/test_without_kernels.py"
+        for r in without_kernels.RULES
+    },
     "overlap_all_reduce": "a group of several ranks: tests/distributed/test_graphs.py",
     "overlap_moves": "likewise",
     "overlap_agreement": "likewise",

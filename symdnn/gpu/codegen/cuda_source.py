@@ -22,7 +22,7 @@ __all__ = [
 #: The C type of each dtype that elementwise kernels compute with.
 CTYPES = {**REAL_CTYPES, "complex64": "c64", "complex128": "c128"}
 
-#: Instructions that are in special.cuh, and in incomplete.cuh, which needs it.
+#: Instructions that are in special.cuh, and in incomplete.cuh, which needs it (as bessel.cuh does).
 _SPECIAL = frozenset(
     {"digamma", "trigamma", "polygamma", "gammainc", "gammaincc", "zeta", "i0e", "i1e"}
 )
@@ -30,29 +30,30 @@ _INCOMPLETE = frozenset(
     {"gamma_draw_slope", "betaln", "betainc", "betaincc", "betainc_slope_a", "betainc_slope_b",
      "owens_t", "von_mises_draw_slope"}
 )  # fmt: skip
-#: Why the instructions without code on a device have none.
-_WITHOUT_CODE = {"jv": " of real order", "iv": " of real order"}
+#: Those that are in bessel.cuh, for real orders.
+_BESSEL = frozenset({"jv", "iv"})
 
 
 def print_problem(program: ScalarProgram) -> str | None:
     """Why a program cannot be printed as CUDA C; None if it can."""
-    if missing := program.names & REFERENCE_ONLY:
-        return "CUDA has no " + ", ".join(m + _WITHOUT_CODE.get(m, "") for m in sorted(missing))
+    if missing := program.names & REFERENCE_ONLY - _BESSEL:
+        return "CUDA has no " + ", ".join(sorted(missing))
     return None
 
 
 def iterates(program: ScalarProgram) -> bool:
     """Whether it calls functions that iterate: they take longer than its operands' bytes."""
-    return not program.names.isdisjoint(_SPECIAL | _INCOMPLETE)
+    return not program.names.isdisjoint(_SPECIAL | _INCOMPLETE | _BESSEL)
 
 
 def library(*programs: ScalarProgram) -> str:
     """The library sources (``.cuh``) that these programs need."""
     incomplete = any(p.names & _INCOMPLETE for p in programs)
-    special = incomplete or any(p.names & _SPECIAL for p in programs)
+    bessel = any(p.names & _BESSEL for p in programs)
+    special = incomplete or bessel or any(p.names & _SPECIAL for p in programs)
     dtypes = {d for p in programs for d in (*p.inputs, *p.output_dtypes)}
     files = ["common.cuh", "scalar.cuh"] + ["special.cuh"] * special
-    files += ["incomplete.cuh"] * incomplete
+    files += ["incomplete.cuh"] * incomplete + ["bessel.cuh"] * bessel
     files += ["complex.cuh"] * bool(dtypes - REAL_CTYPES.keys())
     return "".join(map(text_of, files))
 

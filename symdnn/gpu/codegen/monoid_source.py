@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from symdnn.gpu.codegen.cuda_source import scalar_function
-from symdnn.gpu.codegen.device_source import CTYPES
+from symdnn.gpu.codegen.cuda_source import CTYPES, scalar_function
 from symdnn.ops.nest.monoid import Monoid
 
 __all__ = ["monoid_struct"]

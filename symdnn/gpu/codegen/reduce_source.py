@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from symdnn.gpu.codegen.cuda_source import library, scalar_function
-from symdnn.gpu.codegen.device_source import CTYPES, text_of
+from symdnn.gpu.codegen.cuda_source import CTYPES, library, scalar_function
+from symdnn.gpu.codegen.device_source import text_of
 from symdnn.gpu.codegen.monoid_source import monoid_struct
 from symdnn.ops.core.scalar import ScalarProgram
 from symdnn.ops.nest.monoid import Monoid

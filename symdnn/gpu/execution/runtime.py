@@ -36,6 +36,7 @@ from symdnn.graph.evaluate import Uncomputed, describe_failure
 from symdnn.graph.runtime import Runtime
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant
+from symdnn.ops.core.gradient_control import Assert
 
 __all__ = ["CudaRuntime", "runtime"]
 
@@ -324,6 +325,9 @@ class CudaRuntime(Runtime):
 
     def _error(self, code: int, number: int, value: int, limit: int) -> SymdnnError:
         error = exception_of(code, value, limit)
+        made = self._nodes[number][0] if number in self._nodes else None
+        if made is not None and isinstance(made.op, Assert):
+            error = made.op.failure(value)
         if number in self._nodes:
             error.add_note(describe_failure(*self._nodes[number]))
         return error

@@ -8,8 +8,7 @@ from functools import cache
 from math import prod
 from typing import Any
 
-from symdnn.gpu.codegen.cuda_source import print_problem
-from symdnn.gpu.codegen.device_source import CTYPES
+from symdnn.gpu.codegen.cuda_source import CTYPES, print_problem
 from symdnn.gpu.codegen.launches import (
     TICKETS,
     WORKSPACE,
@@ -31,7 +30,7 @@ from symdnn.gpu.codegen.reduce_source import (
     reduction_source,
 )
 from symdnn.graph.kernel import Call, Row
-from symdnn.graph.type import numpy_dtype
+from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.graph.values.strides import merged
 from symdnn.ops.array.argreduce import ArgExtreme, ArgMax, ArgMin
 from symdnn.ops.array.reduce import (
@@ -48,6 +47,7 @@ from symdnn.ops.array.reduce import (
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.scalar import Builder, ScalarProgram, identity_program
 from symdnn.ops.lowered.fused import FusedReduce
+from symdnn.ops.nest.complex_folds import whole_total
 from symdnn.ops.nest.monoid import arg_extreme
 from symdnn.ops.nest.of_ops import number_dtype, reduction_fold
 from symdnn.ops.vendor.gpudnn import GpuDnnReduction
@@ -87,6 +87,10 @@ def reducer_of(op: Reduce, dtype: str, elements: int = 2**31) -> Reducer:
     work = out if isinstance(op, LogSumExp) else dtype
     if isinstance(op, Accumulate):
         work = op.acc_dtype
+        if TensorType(work).is_complex:
+            kind = "add" if isinstance(op, Sum) else "mul"
+            m = whole_total(kind, dtype, out, number_dtype(elements))
+            return Reducer(m.name, m.state[0], out, m)
     return Reducer(type(op).__name__, "float32" if is_narrow_float(work) else work, out)
 
 
@@ -347,8 +351,9 @@ class ReductionKernel(CudaKernel):
         if reason := super().refuses(call):
             return reason
         for op in self.parts(call)[1]:
-            if isinstance(op, Accumulate) and op.acc_dtype not in CTYPES:
-                return f"it has no code for {op.acc_dtype}"
+            wrong = any(t.is_complex for t in call.inputs) and not isinstance(op, Accumulate)
+            if wrong:
+                return "complex numbers are only added and multiplied"
         return print_problem(self.parts(call)[0])
 
     def parts(self, call: Call) -> tuple[ScalarProgram, tuple[Reduce, ...]]:

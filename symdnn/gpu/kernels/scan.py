@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from math import prod
+from math import isqrt, prod
 from typing import Any
 
-from symdnn.gpu.codegen.cuda_source import scalar_function
-from symdnn.gpu.codegen.device_source import CTYPES, specialised, text_of
+from symdnn.gpu.codegen.cuda_source import CTYPES, scalar_function
+from symdnn.gpu.codegen.device_source import specialised, text_of
 from symdnn.gpu.codegen.launches import (
     WORKSPACE,
     CudaKernel,
@@ -21,9 +21,11 @@ from symdnn.gpu.codegen.launches import (
 from symdnn.gpu.codegen.monoid_source import monoid_struct
 from symdnn.gpu.kernels.copy import copies, fill
 from symdnn.graph.kernel import Call, Row
+from symdnn.graph.type import TensorType
 from symdnn.graph.values.strides import merged
 from symdnn.ops.array.cumulative import Shift
 from symdnn.ops.array.filters import LinearFilter
+from symdnn.ops.nest.complex_folds import whole_scan_fold
 from symdnn.ops.nest.nest import Fold
 from symdnn.ops.nest.of_ops import CUMULATIVE, Cumulative, scan_fold
 
@@ -39,9 +41,10 @@ _DEEP = 4
 #: Shorter lines are not worth a block each. Blocks that keep a large device busy.
 _SHORT_LINE, _TARGET_BLOCKS = 256, 528
 #: Tiles of a chunk, at least; the largest struct of a fold.
-_MIN_CHUNK_TILES, _MAX_FOLD_BYTES = 2, 16
-#: Filters: the most coefficients, and threads of a block, few so that few lines have many blocks.
-_MAX_COEFFICIENTS, _FILTER_THREADS = 12, 64
+_MIN_CHUNK_TILES, _MAX_FOLD_BYTES = 2, 32
+#: Filters: the most coefficients in registers; threads of a block, few so that few lines have many
+#: blocks; lines that need no chunks, and the least elements of a chunk.
+_MAX_COEFFICIENTS, _FILTER_THREADS, _ENOUGH_LINES, _MIN_FILTER_PART = 12, 64, 8192, 64
 
 
 def lines_of(views: Views, axis: int) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
@@ -130,6 +133,12 @@ class ScanKernel(CudaKernel[Cumulative]):
     name = "cuda.scan"
     dtypes = frozenset(CTYPES)
 
+    def refuses(self, call: Call[Cumulative]) -> str | None:
+        """Extremes of complex numbers, which have no order."""
+        if reason := super().refuses(call):
+            return reason
+        return None if _fold(call.op, call.inputs[0].dtype) else "complex numbers have no order"
+
     def workspace_bytes(self, call: Call[Cumulative]) -> int:
         """The totals of the chunks of each line, in any form."""
         shape = call.inputs[0].shape
@@ -168,7 +177,8 @@ class ScanKernel(CudaKernel[Cumulative]):
             x0.steps[op.axis], x1.steps[op.axis], y.steps[op.axis],
             *sizes, *steps[0], *steps[1], *steps[2],
         )  # fmt: skip
-        fold = scan_fold(op, x0.dtype, False)
+        fold = _fold(op, x0.dtype)
+        assert fold is not None
         count = count_type(operands)
         source = _source(fold, x0.dtype, y.dtype, form, len(sizes), y.steps[op.axis] < 0, count)
 
@@ -185,6 +195,11 @@ class ScanKernel(CudaKernel[Cumulative]):
         ]
 
 
+def _fold(op: Cumulative, dtype: str) -> Fold | None:
+    is_complex = TensorType(dtype).is_complex
+    return whole_scan_fold(op, dtype) if is_complex else scan_fold(op, dtype, False)
+
+
 @cache
 def _source(
     fold: Fold, dtype: str, out: str, form: _Form, axes: int, backwards: bool, count: str
@@ -192,8 +207,9 @@ def _source(
     """The CUDA C of a scan."""
     (monoid,) = fold.monoids
     kinds = {f"E{i}": CTYPES[d] for i, d in enumerate(monoid.elements)}
+    libraries = ["scalar.cuh", *["complex.cuh"] * TensorType(dtype).is_complex, "lines.cuh"]
     macros = specialised(
-        "scalar.cuh", "lines.cuh", X=CTYPES[dtype], Y=CTYPES[out], INPUTS=len(fold.program.inputs),
+        *libraries, X=CTYPES[dtype], Y=CTYPES[out], INPUTS=len(fold.program.inputs),
         ROWS=int(form.rows), VEC=form.vec, THREADS=form.threads, DEEP=form.deep, LANES=form.lanes,
         EXCLUSIVE=int(fold.scan == "exclusive"), BACKWARDS=int(backwards), D=axes, COUNT=count,
         **kinds,
@@ -220,40 +236,75 @@ class ShiftKernel(CudaKernel[Shift]):
 
 
 class LinearFilterKernel(CudaKernel[LinearFilter]):
-    """A recursive filter of few coefficients; a thread for each line."""
+    """A recursive filter; a thread for each chunk of a line.
+
+    What is before a chunk follows from what the chunks before it make of zeros and of ones.
+    """
 
     name = "cuda.linear_filter"
     dtypes = frozenset(["float16", "bfloat16", "float32", "float64"])
 
-    def refuses(self, call: Call[LinearFilter]) -> str | None:
-        """Other dtypes, and more coefficients than registers hold, or a number not known before."""
-        sizes = [t.shape[0] for t in call.inputs[1:]]
-        if None in sizes or not sizes[0] or sum(sizes) > _MAX_COEFFICIENTS:
-            return f"it takes 1 to {_MAX_COEFFICIENTS} coefficients, as many as the types say"
-        return super().refuses(call)
+    def workspace_bytes(self, call: Call[LinearFilter]) -> int:
+        """States before the chunks and what they become, or results in float64."""
+        x, b, a = call.inputs
+        (nb,), (na,) = b.shape, a.shape
+        length = x.shape[call.op.axis]
+        lines = prod(x.shape) // max(length, 1)
+        part = _filter_part(lines, length, nb, na)
+        if not _is_held(nb, na):
+            return 8 * prod(x.shape) if na else 0
+        return 8 * na * (lines * -(-length // part) + na) if 0 < part < length else 0
 
     def launches(
         self, call: Call[LinearFilter], inputs: Views, outputs: Views
     ) -> Sequence[KernelLaunch]:
-        """One launch; none without elements."""
+        """One launch, or three for lines of several chunks; none without elements."""
         (x, b, a), (y,), axis = inputs, outputs, call.op.axis
-        if y.size == 0:
-            return []
+        if y.size == 0 or b.size == 0:
+            return fill(y, 0)
         if call.op.reverse:
             backwards = (*[slice(None)] * axis, slice(None, None, -1))
             x, y = x[backwards], y[backwards]
         sizes, (x_line, y_line) = lines_of((x, y), axis)
         length, lines = y.shape[axis], y.size // y.shape[axis]
+        part = _filter_part(lines, length, b.size, a.size)
+        chunks, held = -(-length // part), _is_held(b.size, a.size)
         source = specialised(
-            "scalar.cuh", "lines.cuh", "filter.cu", X=CTYPES[x.dtype], D=len(sizes), NB=b.size,
-            NA=a.size, THREADS=_FILTER_THREADS, COUNT=count_type((x, y)),
+            "scalar.cuh", "lines.cuh", "filter.cu", X=CTYPES[x.dtype], D=len(sizes),
+            HELD=int(held), NB=b.size if held else 0, NA=a.size if held else 0,
+            THREADS=_FILTER_THREADS, COUNT=count_type((x, y)),
         )  # fmt: skip
+        of_ones = Pointer(WORKSPACE, 8 * a.size * lines * chunks)
         parameters = (
-            x.pointer, b.pointer, a.pointer, y.pointer, lines, length,
+            x.pointer, b.pointer, a.pointer, y.pointer, Pointer(WORKSPACE), of_ones,
+            Pointer(WORKSPACE), lines, length, chunks, part, b.size, a.size,
             x.steps[axis], b.steps[0], a.steps[0], y.steps[axis], *sizes, *x_line, *y_line,
         )  # fmt: skip
-        grid = (blocks_for(lines, _FILTER_THREADS),)
-        return [KernelLaunch(source, "linear_filter", grid, (_FILTER_THREADS,), parameters)]
+
+        def launch(name: str, threads: int) -> KernelLaunch:
+            grid = (blocks_for(threads, _FILTER_THREADS),)
+            return KernelLaunch(source, name, grid, (_FILTER_THREADS,), parameters)
+
+        results = launch("linear_filter", lines * chunks)
+        if chunks == 1 or a.size == 0:
+            return [results]
+        return [
+            launch("ends", lines * chunks + a.size),
+            launch("starts", lines * _FILTER_THREADS),
+            results,
+        ]
+
+
+def _is_held(nb: int, na: int) -> bool:
+    """Whether registers hold the coefficients."""
+    return nb + na <= _MAX_COEFFICIENTS
+
+
+def _filter_part(lines: int, length: int, nb: int, na: int) -> int:
+    """The length of a chunk. With the square root as many chunks as elements come one by one."""
+    if lines >= _ENOUGH_LINES or (na and not _is_held(nb, na)):
+        return max(length, 1)
+    return min(max(length, 1), max(_MIN_FILTER_PART, isqrt(length)))
 
 
 KERNELS: tuple[Row, ...] = (

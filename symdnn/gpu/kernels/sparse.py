@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from symdnn.gpu.codegen.device_source import CTYPES, specialised
+from symdnn.gpu.codegen.device_source import CTYPES, specialised, work_dtype
 from symdnn.gpu.codegen.launches import (
     ERROR_WORD,
     NODE,
@@ -18,13 +18,12 @@ from symdnn.gpu.codegen.launches import (
     blocks_for,
 )
 from symdnn.graph.kernel import Call, Row
-from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.ops.sparse.products import SampledDot, SparseDot
 
 __all__ = ["KERNELS", "SparseProductKernel"]
 
 _THREADS, _WARP = 256, 32
-_FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 
 class SparseProductKernel(CudaKernel[SparseDot | SampledDot]):
@@ -34,8 +33,8 @@ class SparseProductKernel(CudaKernel[SparseDot | SampledDot]):
     contiguous_inputs = True
 
     def refuses(self, call: Call[SparseDot | SampledDot]) -> str | None:
-        """Dtypes other than floats, and the transposed product, which a rewrite changes."""
-        if call.outputs[0].dtype not in _FLOATS:
+        """Complex numbers and the transposed product, which rewrites change."""
+        if call.outputs[0].dtype not in CTYPES:
             return f"it has no code for {call.outputs[0].dtype}"
         if isinstance(call.op, SparseDot) and call.op.transposed:
             return "it takes products by rows"
@@ -56,10 +55,9 @@ class SparseProductKernel(CudaKernel[SparseDot | SampledDot]):
             v = None
         width = prod(u.shape[1:])
         lanes = min(_WARP, 1 << max(width - 1, 0).bit_length())
-        dtype = "float32" if is_narrow_float(y.dtype) else y.dtype
         source = specialised(
-            "scalar.cuh", "sparse.cu", T=CTYPES[y.dtype], A=CTYPES[dtype], I=CTYPES[indices.dtype],
-            LANES=lanes,
+            "scalar.cuh", "sparse.cu", T=CTYPES[y.dtype], A=CTYPES[_added_in(y.dtype)],
+            I=CTYPES[indices.dtype], LANES=lanes,
         )  # fmt: skip
         parameters = (
             0 if data is None else data.pointer, indices.pointer, indptr.pointer, u.pointer,
@@ -74,6 +72,13 @@ class SparseProductKernel(CudaKernel[SparseDot | SampledDot]):
             grid = (blocks_for(rows * _WARP, _THREADS), blocks_beside(width, lanes))
             name = "sparse_dot"
         return [KernelLaunch(source, name, grid, (_THREADS,), parameters)]
+
+
+def _added_in(dtype: str) -> str:
+    """The dtype of sums. Integers of a warp have 32 bits or more, of which the last ones stay."""
+    if TensorType(dtype).is_discrete and numpy_dtype(dtype).itemsize < 4:
+        return "uint32"
+    return work_dtype(dtype)
 
 
 KERNELS: tuple[Row, ...] = (((SparseDot, SampledDot), (SparseProductKernel(),)),)

@@ -142,15 +142,16 @@ def _lrn(name: str, low: type[GpuDnnLRN | GpuDnnLRNGrad], kind: type[Op]) -> Low
 def _channel_sum(node: Apply, context: Context) -> Variable:
     """Sums over neighbouring channels as sums over windows of images, whose rows are channels."""
     op: Any = node.op
-    x = node.inputs[0]
-    n, channels, *rest = dims_of(x)
+    x, axis = node.inputs[0], op.axis
+    dims = dims_of(x)
     pad = max(op.before, op.after)
     pool = Pool((op.before + op.after + 1, 1), (1, 1), (pad, 0), "sum")
-    sums: Any = pool(reshape(x, (n, 1, channels, product(rest)), ndim=4), hints=node.hints)
+    image = (product(dims[:axis]), 1, dims[axis], product(dims[axis + 1 :]))
+    sums: Any = pool(reshape(x, image, ndim=4), hints=node.hints)
     if op.before != op.after:
         first = pad - op.before
-        sums = sums[:, :, first : first + channels]
-    return reshape(sums, (n, channels, *rest), ndim=x.type.ndim)
+        sums = sums[:, :, first : first + dims[axis]]
+    return reshape(sums, dims, ndim=x.type.ndim)
 
 
 LOWERINGS = (

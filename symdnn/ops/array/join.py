@@ -8,7 +8,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from symdnn.errors import AxisError, InputError, NdimMismatch, ShapeMismatch, TypeMismatch
+from symdnn.errors import (
+    AxisError,
+    DataError,
+    InputError,
+    NdimMismatch,
+    ShapeMismatch,
+    TypeMismatch,
+)
 from symdnn.graph.backprop import zeros_for
 from symdnn.graph.dims import Dim, known, normal_axis, product, same_dim
 from symdnn.graph.names.torch_words import torch_words
@@ -353,7 +360,7 @@ class RepeatIndex(Op):
         if repeats.shape != (int(n),):
             raise ShapeMismatch(self, f"{int(n)} counts, one for each index", repeats.shape)
         if np.any(repeats < 0):
-            raise ShapeMismatch(self, "counts that are not negative", int(repeats.min()))
+            raise DataError(f"{self}: wanted counts that are not negative, got {repeats.min()}")
         return np.repeat(np.arange(int(n), dtype=np.int64), repeats.astype(np.int64))
 
     def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:

@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from symdnn.errors import AssertionFailed, InputError, NonDifferentiable, OptionError, TypeMismatch
+from symdnn import errors
+from symdnn.errors import InputError, NonDifferentiable, OptionError, TypeMismatch
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Shapes, Types, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
@@ -198,6 +199,15 @@ class Assert(Identity):
     gradient_only: ClassVar[bool] = False
 
     message: str = "Assert failed"
+    #: The name of the exception: where a rewrite checks operands, that of the op it stands for.
+    error: str = "AssertionFailed"
+
+    def failure(self, condition: int) -> errors.SymdnnError:
+        """The exception of a condition that is false, by its number."""
+        found: errors.SymdnnError = getattr(errors, self.error)(
+            f"{self.message} (condition {condition})"
+        )
+        return found
 
     def infer(self, *inputs: TensorType) -> TensorType:
         for condition in inputs[1:]:
@@ -208,7 +218,7 @@ class Assert(Identity):
     def reference(self, *inputs: Array) -> Array:
         for i, condition in enumerate(inputs[1:]):
             if not np.all(condition):
-                raise AssertionFailed(f"{self.message} (condition {i})")
+                raise self.failure(i)
         return inputs[0]
 
 

@@ -35,7 +35,7 @@ def _meaning(op: Elemwise, dtypes: tuple[str, ...], *flags: str) -> ScalarProgra
     formula, out = type(op).formula, op.out_dtype(*dtypes)
     if formula is None or any(TensorType(d).is_complex for d in (*dtypes, out)):
         return None
-    if isinstance(op, Pow) and _may_fail(dtypes):
+    if type(op) is Pow and _may_fail(dtypes):
         return None
     builder = Builder(dtypes)
     args = [builder.input(i) for i in range(len(dtypes))]

@@ -19,6 +19,7 @@ from symdnn.graph.type import DTYPES, TensorType, numpy_dtype
 from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.core.lanes import on_lanes
+from symdnn.ops.core.scalar import STORED, Scalar
 from symdnn.ops.elementwise.comparison import switch
 from symdnn.ops.elemwise import Elemwise, like
 
@@ -43,10 +44,17 @@ class Narrow(Elemwise):
     """
 
     kinds: ClassVar[str] = "f"
+    mixes_dtypes: ClassVar[bool] = True
 
     kind: str
     saturate: bool = True
     power: str = "up"
+
+    def formula(self, x: Scalar) -> Scalar:
+        wide = x.cast("float32", STORED)
+        if self.kind == "float8_e8m0fnu":
+            return _power_formula(wide, self.power, self.saturate)
+        return _rounded_formula(wide, self.kind, self.saturate)
 
     def out_dtype(self, *dtypes: str) -> str:
         return "float32"
@@ -88,12 +96,60 @@ def _power_of_two(x: Array, mode: str, saturate: bool) -> Array:
     if mode == "nearest":
         over = mantissa >= 0.75
     power = power + (over if mode != "down" else 0)
-    power = np.where(x == 0, -127, power)
-    beyond = (power > 127) | np.isinf(x)
+    power = np.where(x == 0, -127, np.where(np.isinf(x), 128, power))
+    beyond = power > 127
     bounded = np.clip(power, -127, 127).astype(np.float64)
     value = np.exp2(bounded)
     bad = np.isnan(x) | (x < 0) | (beyond & (not saturate))
     return np.where(bad, np.nan, value).astype(np.float32)
+
+
+def _rounded_formula(x: Scalar, kind: str, saturate: bool) -> Scalar:
+    """``x`` as a multiple of the step between the numbers of ``kind`` beside it; halves to even."""
+    info: Any = ml_dtypes.finfo(getattr(ml_dtypes, kind))  # type: ignore[no-untyped-call]
+    digits, edge = int(info.nmant), largest(kind)
+    beyond, none, minus_zero = (_converted(v, kind) for v in (4 * edge, np.nan, -0.0))
+    size = x.call("abs").call("min", edge if saturate else 4 * edge)
+    exponent = size.bits("int32").call("shr", 23).call("max", int(info.minexp) + 127)
+    steps = (-exponent + digits + 254).call("shl", 23).bits("float32")
+    step = (exponent - digits).call("shl", 23).bits("float32")
+    value = (size * steps).call("rint") * step
+    if not saturate:
+        value = (value > edge).where(value.like(beyond), value)
+    if np.signbit(minus_zero):
+        value = value.call("copysign", x)
+    else:
+        value = (x < 0).where(-value, value) + 0.0
+    return x.call("isnan").where(value.like(none), value)
+
+
+def _converted(value: float, kind: str) -> float:
+    """A number through the storage type, as ``ml_dtypes`` converts it."""
+    with np.errstate(all="ignore"):
+        stored = np.asarray(value, np.float32).astype(getattr(ml_dtypes, kind))
+    return float(stored.astype(np.float32))
+
+
+def _power_formula(x: Scalar, mode: str, saturate: bool) -> Scalar:
+    """:func:`_power_of_two` by the bits of ``x``; below 2**-126 those of the fraction count."""
+    bits = x.bits("int32")
+    exponent, fraction = bits.call("shr", 23), bits.call("and", 0x7FFFFF)
+    small = exponent < 1
+    if mode == "down":
+        over = small.call("and", small.call("not"))
+    else:
+        least = (1, 0x400001) if mode == "up" else (0x400000, 0x600000)
+        over = fraction >= small.where(fraction.like(least[1]), least[0])
+    power = exponent + over.cast("int32")
+    beyond = power > 254
+    power = power.call("min", 254)
+    normal = power.call("shl", 23)
+    value = (power < 1).where(normal.like(0x400000), normal).bits("float32")
+    bad = x.call("isnan").call("or", x < 0)
+    if not saturate:
+        bad = bad.call("or", beyond)
+    value = bad.where(value.like(np.nan), value)
+    return (x.call("eq", 0)).where(value.like(2.0**-127), value)
 
 
 def narrow(x: TensorLike, kind: str, saturate: bool = True, power: str = "up") -> Variable:

@@ -69,6 +69,10 @@ class CTCLoss(MultiOp):
         )
         return costs.astype(activations.dtype), grads.astype(activations.dtype)
 
+    def written_out(self, *inputs: Variable) -> list[Variable]:
+        """Both outputs in simpler ops: a loop over the frames, and its derivative."""
+        return [ctc_costs(*inputs), *_gradients(*inputs)]
+
     def check_values(self, activations: Array, labels: Array, lengths: Array) -> None:
         """Raise the error of a label or a length that is out of range."""
         steps, _, classes = activations.shape

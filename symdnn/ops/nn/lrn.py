@@ -7,7 +7,7 @@ The window of channel c has the existing ones of the n channels c - (n - 1) // 2
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,7 +21,6 @@ from symdnn.graph.variable import Variable
 from symdnn.ops.core.composed import vjp_of_expression
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.lanes import on_folded
-from symdnn.ops.core.shape import dimshuffle
 from symdnn.ops.nn.softmax import agreed_shape
 
 __all__ = ["LRN", "ChannelSum", "LRNGrad", "local_response_normalization"]
@@ -70,8 +69,19 @@ class LRNOp(Op):
         squares = window_sum(x.astype(np.float64) ** 2, before, after, self.axis)
         return self.k + self.alpha / self.n * squares
 
+    def written_base(self, x: Variable) -> Variable:
+        """:meth:`base` as an expression, in the dtype of ``x``."""
+        sums = ChannelSum((self.n - 1) // 2, self.n // 2, axis=self.axis)(x * x)
+        made: Variable = sums * number(self.alpha / self.n, x) + number(self.k, x)
+        return made
+
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         return on_folded(self, inputs, axes, [0] * len(inputs), [0])
+
+
+def number(value: float, x: Variable) -> Any:
+    """A constant in the dtype of ``x``."""
+    return np.asarray(value, x.type.dtype)
 
 
 @dataclass(frozen=True)
@@ -84,6 +94,11 @@ class LRN(LRNOp):
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         op = LRNGrad(self.n, self.alpha, self.beta, self.k, axis=self.axis)
         return [op(inputs[0], outputs[0], cotangents[0])]
+
+    def written_out(self, x: Variable) -> Variable:
+        """This op as an expression in simpler ops."""
+        made: Variable = x * self.written_base(x) ** number(-self.beta, x)
+        return made
 
 
 @dataclass(frozen=True)
@@ -106,31 +121,21 @@ class LRNGrad(LRNOp):
 
     def written_out(self, x: Variable, y: Variable, dy: Variable) -> Variable:
         """This op as an expression in simpler ops."""
-        if self.axis != 1:
-            order = list(range(x.type.ndim))
-            order[1], order[self.axis] = self.axis, 1  # exchanges two dimensions; its own inverse
-            moved = [dimshuffle(v, order) for v in (x, y, dy)]
-            return dimshuffle(replace(self, axis=1).written_out(*moved), order)
-        before, after = (self.n - 1) // 2, self.n // 2
-        dtype = x.type.dtype
-
-        def number(value: float) -> Any:
-            return np.asarray(value, dtype)
-
-        s = ChannelSum(before, after)(x * x) * number(self.alpha / self.n) + number(self.k)
-        inner = ChannelSum(after, before)(dy * y / s)
-        factor = number(2 * self.alpha * self.beta / self.n)
-        made: Variable = dy * s ** number(-self.beta) - x * inner * factor
+        s = self.written_base(x)
+        inner = ChannelSum(self.n // 2, (self.n - 1) // 2, axis=self.axis)(dy * y / s)
+        factor = number(2 * self.alpha * self.beta / self.n, x)
+        made: Variable = dy * s ** number(-self.beta, x) - x * inner * factor
         return made
 
 
 @dataclass(frozen=True)
 class ChannelSum(Op):
-    """Sums over the existing ones of the channels c - ``before`` .. c + ``after`` (axis 1)."""
+    """Sums over the existing ones of the channels c - ``before`` to c + ``after`` on ``axis``."""
 
     linear_in_first: ClassVar[bool] = True
     before: int
     after: int
+    axis: int = field(default=1, kw_only=True)
 
     def infer(self, x: TensorType) -> TensorType:
         if not isinstance(x, TensorType) or not x.is_float or x.ndim < 2:
@@ -138,13 +143,14 @@ class ChannelSum(Op):
         return x
 
     def reference(self, x: Array) -> Array:
-        return window_sum(x.astype(np.float64), self.before, self.after).astype(x.dtype)
+        wide = window_sum(x.astype(np.float64), self.before, self.after, self.axis)
+        return wide.astype(x.dtype)
 
     def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [tuple(shapes[0])]
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
-        return [ChannelSum(self.after, self.before)(cotangents[0])]
+        return [ChannelSum(self.after, self.before, axis=self.axis)(cotangents[0])]
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         return on_folded(self, inputs, axes, [0], [0])

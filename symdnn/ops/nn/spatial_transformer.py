@@ -271,6 +271,10 @@ class TransformerSamplerTangent(Op):
         with written_out(self, "gathers"):
             return vjp_of_expressions(_tangents, inputs, cotangents)
 
+    def written_out(self, image: Variable, grid: Variable, dgrid: Variable) -> Variable:
+        """This op as an expression in simpler ops."""
+        return _tangents(image, grid, dgrid)[0]
+
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         return on_folded(self, inputs, axes, [0, 0, 0], [0])
 

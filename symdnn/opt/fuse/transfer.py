@@ -198,14 +198,16 @@ class Places:
 
     def without_kernel(self) -> dict[Apply, str]:
         """Nodes on the host because the device has no kernel for them, each with the reason."""
-        return {
-            n: self._kernel_reason(n) or "it shares bytes with a node on the host"
+        reasons = {
+            n: self._kernel_reason(n)
+            or "it shares bytes with a node on the host" * (n in self.forced)
             for n in self.order
             if self(n) == HOST
             and not isinstance(n.op, ShapeI)
             and n not in self.read_on_host
             and not self._is_host_scalar(n)
         }
+        return {n: reason for n, reason in reasons.items() if reason}
 
 
 def check_transfer_places(fgraph: FunctionGraph, target: Target) -> None:

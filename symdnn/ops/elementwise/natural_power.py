@@ -1,0 +1,26 @@
+"""Powers of integers that cannot fail, for code that cannot raise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from symdnn.graph.typing import Array
+from symdnn.ops.elementwise.arithmetic import Pow
+
+__all__ = ["NaturalPow"]
+
+
+def _power(x: Array, y: Array) -> Array:
+    return np.where(y < 0, 0, np.power(x, np.maximum(y, 0))).astype(x.dtype)
+
+
+@dataclass(frozen=True)
+class NaturalPow(Pow):
+    """``x ** y`` of integers ``y`` that are not negative; 0 for one that is."""
+
+    kinds: ClassVar[str] = "iub"
+    function: ClassVar[Any] = _power
+    formula = "pow"
