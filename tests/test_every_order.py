@@ -116,7 +116,7 @@ LATE_OPS = (
     "FusedElemwise", "FusedReduce",
     "FusedRows", "GpuGemm", "GpuGemmBiasGrad", "GroupNorm", "GpuDnnConvBiasActivation",
     "GpuDnnRNNGradInputs", "GpuQuantized", "LabelLoss", "ListedSums", "Move", "OneDnn",
-    "PlacedSums", "Stream", "Totals",
+    "PlacedSums", "SomeChosen", "Stream", "Totals",
 )  # fmt: skip
 
 

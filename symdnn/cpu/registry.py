@@ -29,7 +29,7 @@ from symdnn.cpu.nest import kernels as nest
 from symdnn.cpu.nest import line_kernels, norms, unique
 from symdnn.cpu.onednn import kernels as onednn
 from symdnn.cpu.pool import lrn, pool, pool_nhwc
-from symdnn.cpu.reduce import batch_norm, ctc, filters, softmax
+from symdnn.cpu.reduce import batch_norm, ctc, filters, pixel_sums, softmax
 from symdnn.cpu.reference import kernels as reference
 from symdnn.cpu.rnn import recurrent
 from symdnn.cpu.sparse import products as sparse
@@ -61,6 +61,7 @@ KERNELS: tuple[Row, ...] = (
     *softmax.KERNELS,
     *ctc.KERNELS,
     *filters.KERNELS,
+    *pixel_sums.KERNELS,
     *scatter.KERNELS,
     *random_draws.KERNELS,
     *attention.KERNELS,

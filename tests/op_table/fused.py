@@ -13,7 +13,7 @@ from symdnn.ops.elementwise.complexes import imag, real
 from symdnn.ops.lowered.fused import FusedComplex, FusedElemwise, FusedReduce, fused_elementwise
 from symdnn.ops.lowered.fused_rows import FusedRows, Stage, layer_norm_rows
 from symdnn.ops.lowered.gathered import AddGathered, ListedSums, PlacedSums
-from symdnn.ops.lowered.of_values import Compressed, Counted
+from symdnn.ops.lowered.of_values import Compressed, Counted, SomeChosen
 from symdnn.ops.lowered.totals import Totals
 from symdnn.ops.nn.batchnorm import LayerNorm
 from tests.op_table.record import OpCase, integers, normal
@@ -126,6 +126,8 @@ CASES = [
            grad=False),
     OpCase("compressed", (Compressed,), Compressed(1),
            (normal(3, 7), lambda rng: rng.random(7) < 0.5), lambda x, m: x[:, m], grad=False),
+    OpCase("some_chosen", (SomeChosen,), SomeChosen(Max((0,))),
+           (normal(3), lambda rng: np.array(True)), lambda x, some: x, grad=False),
     OpCase("counted", (Counted,), lambda x, least: Counted()(x, least),
            (integers(0, 6, 9), lambda rng: np.array(8)),
            lambda x, n: np.bincount(x, minlength=n), grad=False),

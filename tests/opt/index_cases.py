@@ -5,22 +5,24 @@ from __future__ import annotations
 import numpy as np
 
 from symdnn.graph.variable import constant
-from symdnn.ops.array.advanced_index import AdvancedSubtensor
+from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, AdvancedSubtensor
 from symdnn.ops.array.create import arange
 from symdnn.ops.array.cumulative import CumMax, CumMin, CumProd, CumSum, LinearRecurrence
 from symdnn.ops.array.getitem import inc_subtensor, reduce_subtensor, set_subtensor
 from symdnn.ops.array.index import IncSubtensor, Subtensor
 from symdnn.ops.array.join import Join, Split, join, split
 from symdnn.ops.array.pad import Pad, pad
-from symdnn.ops.array.reduce import max, min, prod, sum
+from symdnn.ops.array.reduce import all, any, logsumexp, max, min, prod, sum
 from symdnn.ops.array.take import bincount
 from symdnn.ops.core.make_vector import make_vector
 from symdnn.ops.core.shape import Alloc, DimShuffle, Reshape, alloc, dimshuffle, shape_i
 from symdnn.ops.elementwise.arithmetic import Add, Mul, cast
+from symdnn.ops.elementwise.comparison import Switch, switch
+from symdnn.ops.elementwise.incomplete import gammainc
 from symdnn.ops.elementwise.math import exp, sin
 from symdnn.ops.linalg.dot import dot
 from symdnn.ops.lowered.gathered import PlacedSums
-from symdnn.ops.lowered.of_values import Compressed, Counted
+from symdnn.ops.lowered.of_values import Compressed, Counted, SomeChosen
 from tests.opt.harness import MAT, TWO, RuleCase, boolean, f32, f64, i64
 
 PLAIN = ("index_in_plain_form",)
@@ -165,6 +167,52 @@ OF_VALUES = [
              made=(Counted,)),
     RuleCase("counts_of_values", (i64("n", low=0), f32("n")), bincount, None,
              lambda x, w: bincount(x, cast(w, "int32")), made=(Counted,), id="of_weights"),
+]  # fmt: skip
+
+
+def by_mask(x, k, axis=0):
+    return Compressed(axis)(x, k)
+
+
+CHOSEN = (f64("n"), boolean("n"))
+CHOSEN_ROWS = (f64("n", 2), boolean("n"))
+WIDE_ROWS = (f64("n", "m"), boolean("n"))
+
+BEFORE_MASKS = [
+    RuleCase("elementwise_before_mask", CHOSEN, lambda x, k: exp(by_mask(x, k)),
+             lambda x, k: by_mask(exp(x), k), lambda x, k: gammainc(by_mask(x, k), by_mask(x, k))),
+    RuleCase("elementwise_before_mask", CHOSEN_ROWS,
+             lambda x, k: by_mask(x, k) * by_mask(x[::-1], k),
+             lambda x, k: by_mask(x * x[::-1], k),
+             lambda x, k: by_mask(x, k) * by_mask(x[::-1], k[::-1]), id="of_two"),
+    RuleCase("elementwise_before_mask", CHOSEN_ROWS,
+             lambda x, k: by_mask(x, k) - dimshuffle(x[0], ("x", 0)),
+             lambda x, k: by_mask(x - dimshuffle(x[0], ("x", 0)), k),
+             lambda x, k: exp(by_mask(x, k)), miss_args=WIDE_ROWS, id="of_rows"),
+    RuleCase("dimshuffle_before_mask", CHOSEN_ROWS, lambda x, k: by_mask(x, k).T,
+             lambda x, k: by_mask(x.T, k, 1),
+             lambda x, k: dimshuffle(by_mask(x, k), (0, 2, 1)),
+             miss_args=(f64("n", "m", "h"), boolean("n"))),
+    *[RuleCase("reduction_by_mask", CHOSEN, lambda x, k, f=f: f(by_mask(x, k), 0),
+               lambda x, k, f=f, fill=fill: f(switch(k, x, fill), 0),
+               lambda x, k, f=f: f(by_mask(x, k), 0), miss_args=WIDE_ROWS, id=f.__name__)
+      for f, fill in ((sum, 0.0), (prod, 1.0), (any, 0.0), (all, 1.0), (logsumexp, -np.inf))],
+    *[RuleCase("reduction_by_mask", CHOSEN, lambda x, k, f=f: f(by_mask(x, k), 0), None,
+               lambda x, k, f=f: f(by_mask(x, k), 0), miss_args=WIDE_ROWS, made=(SomeChosen,),
+               id=f.__name__)
+      for f in (max, min)],
+    RuleCase("reduction_by_mask", CHOSEN_ROWS, lambda x, k: sum(by_mask(x, k), 1),
+             lambda x, k: by_mask(sum(x, 1), k), lambda x, k: sum(by_mask(x, k), 1),
+             miss_args=WIDE_ROWS, id="beside_the_mask"),
+    RuleCase("dot_by_mask", CHOSEN, lambda x, k: dot(by_mask(x, k), by_mask(x[::-1], k)),
+             lambda x, k: sum(switch(k, x * x[::-1], 0.0)),
+             lambda x, k: dot(by_mask(x, k), by_mask(x, k)), miss_args=(f64("n", 2), boolean("n"))),
+    RuleCase("increment_by_mask", CHOSEN, lambda x, k: inc_subtensor(x[k], by_mask(x * 2.0, k)),
+             None, lambda x, k: inc_subtensor(x[k], by_mask(x, k[::-1])), made=(Switch, Add),
+             gone=(AdvancedIncSubtensor,)),
+    RuleCase("increment_by_mask", CHOSEN, lambda x, k: set_subtensor(x[k], by_mask(x * 2.0, k)),
+             None, lambda x, k: set_subtensor(x[k.nonzero()[0] // 2], 2.0), made=(Switch,),
+             gone=(AdvancedIncSubtensor,), id="set"),
 ]  # fmt: skip
 
 INDEXING = [
@@ -366,4 +414,4 @@ JOINS = [
              lambda x, y, z: join(0, x, y, z)[1:3], beside=PLAIN, id="part_of_join"),
 ]  # fmt: skip
 
-CASES = [*INDEX_ARRAYS, *COUNTED, *MASKS, *OF_VALUES, *INDEXING, *INCREMENTS, *JOINS]
+CASES = [*INDEX_ARRAYS, *COUNTED, *MASKS, *OF_VALUES, *BEFORE_MASKS, *INDEXING, *INCREMENTS, *JOINS]

@@ -43,6 +43,8 @@ __all__ = ["ElementwiseKernel", "PermutedInputs", "elementwise_launch", "KERNELS
 
 #: With less work in all, counted in additions, NumPy is faster than compiling.
 _MIN_ADDITIONS_TO_COMPILE = 1 << 14
+#: What a choice costs NumPy, in additions: it has a branch for each element.
+_CHOICE_IN_NUMPY = 10
 #: Rows of up to this many elements have a loop of constant length.
 _MAX_SHORT = 32
 #: So have rows of copies of up to this many bytes: LLVM makes a few loads and stores of them.
@@ -76,7 +78,9 @@ class ElementwiseKernel(Kernel[_Op]):
         if mode == "never":
             return "cpu.compile=never"
         if mode == "auto" and all(t.is_static for t in types):
-            work = prod(call.outputs[0].shape) * max(program.cost, 1)
+            choice = isinstance(call.op, Elemwise) and call.op.chooses
+            each = _CHOICE_IN_NUMPY if choice else max(program.cost, 1)
+            work = prod(call.outputs[0].shape) * each
             if work < _MIN_ADDITIONS_TO_COMPILE:
                 return "there is too little work to compile for"
         return refusal(program) or jit.problem() or threads.problem() or None

@@ -13,7 +13,8 @@ from symdnn.onnx.ops.conv import window_of, with_bias
 from symdnn.onnx.ops.elementwise import number
 from symdnn.ops.array.boxes import non_max_suppression
 from symdnn.ops.core.shape import dims_of
-from symdnn.ops.written_out.points import pixels, sampled
+from symdnn.ops.written_out.pixel_sums import pixels
+from symdnn.ops.written_out.points import sampled
 
 __all__ = ["OPS"]
 

@@ -37,7 +37,7 @@ class ArgExtreme(Reduce):
         return x.zeros_like(dtype="int64")
 
     def reference(self, x: Array) -> Array:
-        self._check_elements(x.shape)
+        self.check_elements(x.shape)
         if x.dtype == numpy_dtype("bfloat16"):
             x = x.astype(np.float32)
         kept = [i for i in range(x.ndim) if i not in self.axes]

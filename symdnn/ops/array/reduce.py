@@ -95,10 +95,10 @@ class Reduce(Op):
         return tuple(d for i, d in enumerate(shape) if i not in self.axes)
 
     def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
-        self._check_elements(shapes[0])
+        self.check_elements(shapes[0])
         return [self._reduced(shapes[0])]
 
-    def _check_elements(self, shape: Shape) -> None:
+    def check_elements(self, shape: Shape) -> None:
         if self.needs_elements and [a for a in self.axes if known(shape[a]) == 0]:
             raise ShapeMismatch(
                 self,
@@ -206,7 +206,7 @@ class Extreme(Reduce):
     function: ClassVar[Any] = None
 
     def reference(self, x: Array) -> Array:
-        self._check_elements(x.shape)
+        self.check_elements(x.shape)
         wide = x.astype(np.float32) if x.dtype == numpy_dtype("bfloat16") else x
         result = type(self).function(wide, axis=self.axes, keepdims=self.keepdims)
         return np.asarray(result).astype(x.dtype, copy=False)

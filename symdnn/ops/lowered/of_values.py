@@ -16,9 +16,10 @@ from symdnn.errors import AssertionFailed, ShapeMismatch, TypeMismatch
 from symdnn.graph.op import Host, Op, Shapes, Types
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array
+from symdnn.ops.array.reduce import Reduce
 from symdnn.ops.array.take import BincountLength
 
-__all__ = ["Compressed", "Counted"]
+__all__ = ["Compressed", "Counted", "SomeChosen"]
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,29 @@ class Compressed(Op):
         if x.shape[self.axis] != mask.size:
             raise ShapeMismatch(self, f"a mask of {x.shape[self.axis]}", mask.shape)
         return x[(slice(None),) * self.axis + (mask,)]
+
+
+@dataclass(frozen=True)
+class SomeChosen(Op):
+    """``x``, an ``extreme`` of elements by a mask; its error if ``some`` says that there are none.
+
+    ``some`` is a boolean scalar.
+    """
+
+    extreme: Reduce
+
+    def infer(self, x: TensorType, some: TensorType) -> TensorType:
+        if some.dtype != "bool" or some.ndim:
+            raise TypeMismatch(self, "a tensor, and a boolean scalar", [x, some])
+        return x
+
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
+        return [shapes[0]]
+
+    def reference(self, x: Array, some: Array) -> Array:
+        if not some:
+            self.extreme.check_elements((0,) * (max(self.extreme.axes) + 1))
+        return np.array(x)
 
 
 @dataclass(frozen=True)

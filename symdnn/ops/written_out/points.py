@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import product
 from typing import Any
 
 import numpy as np
 
 from symdnn.errors import OptionError
 from symdnn.graph.variable import Variable
-from symdnn.ops.array.create import arange
+from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.shape import dims_of, zeros_like
 from symdnn.ops.elementwise.arithmetic import abs as absolute
-from symdnn.ops.elementwise.arithmetic import clip, maximum, mod
+from symdnn.ops.elementwise.arithmetic import cast, clip, mod
 from symdnn.ops.elementwise.comparison import isnan, switch
 from symdnn.ops.elementwise.rounding import floor, round_half_to_even
 from symdnn.ops.elemwise import like
+from symdnn.ops.written_out.pixel_sums import PixelSums
 
-__all__ = ["cubic_weight", "pixels", "sampled"]
-
-
-def pixels(x: Variable, examples: Variable, places: Sequence[Variable]) -> Variable:
-    """Elements of (N, C, ...) at whole places, as (..., C): one place for each entry."""
-    channels_last = x.transpose((0, *range(2, x.ndim), 1))
-    return channels_last[(examples, *places)]
+__all__ = ["cubic_weight", "sampled"]
 
 
 def cubic_weight(t: Variable, a: float) -> Variable:
@@ -70,28 +64,25 @@ def sampled(
     taps = {"nearest": [0], "linear": [0, 1], "cubic": [-1, 0, 1, 2]}
     if mode not in taps:
         raise OptionError(f"mode {mode!r}: wanted nearest, linear or cubic")
-    points = list(coordinates)
-    if mode != "cubic":
-        points = [_placed(v, n, padding, align, dtype) for v, n in zip(points, sizes)]
-    if mode == "nearest":
-        bases = [round_half_to_even(v) for v in points]
-    else:
-        bases = [floor(v) for v in points]
-    total: Variable | None = None
-    for place in product(taps[mode], repeat=len(sizes)):
-        cells = [b + np.asarray(k, dtype) for b, k in zip(bases, place)]
-        weight: Variable | None = None
-        if mode != "nearest":
-            for v, cell in zip(points, cells):
+    places, weights = list[Variable](), list[Variable]()
+    for v, size in zip(coordinates, sizes):
+        if mode != "cubic":
+            v = _placed(v, size, padding, align, dtype)
+        base = round_half_to_even(v) if mode == "nearest" else floor(v)
+        for k in taps[mode]:
+            cell = base + np.asarray(k, dtype)
+            if mode != "nearest":
                 t = v - cell
-                w = cubic_weight(t, a) if mode == "cubic" else 1 - absolute(t)
-                weight = w if weight is None else weight * w
-        if mode == "cubic":
-            cells = [_placed(c, n, padding, align, dtype) for c, n in zip(cells, sizes)]
-        term = _weighted(x, cells, weight, padding)
-        total = term if total is None else total + term
-    assert total is not None, "a window has at least one tap"
-    return total.transpose((0, 2, 1))
+                weights.append(cubic_weight(t, a) if mode == "cubic" else 1 - absolute(t))
+            if mode == "cubic":
+                cell = _placed(cell, size, padding, align, dtype)
+            places.append(_whole(cell, padding))
+    kind, number = x.type.dtype, (len(taps[mode]),) * len(sizes)
+    wide = "float32" if is_narrow_float(kind) else kind
+    # Whole numbers are as exact in their own dtype; weighted ones are rounded once.
+    image = cast(x, wide) if weights else x
+    sums = PixelSums(number, bool(weights))(image, *places, *(cast(w, wide) for w in weights))
+    return cast(sums, kind)
 
 
 def _placed(v: Variable, size: Any, padding: str, align: bool, dtype: Any) -> Variable:
@@ -104,24 +95,7 @@ def _placed(v: Variable, size: Any, padding: str, align: bool, dtype: Any) -> Va
     return clip(v, np.asarray(0, dtype), edge)
 
 
-def _weighted(
-    x: Variable, cells: Sequence[Variable], weight: Variable | None, padding: str
-) -> Variable:
-    """Pixels (N, P, C) at whole cells times their weights; zero outside if that is wanted."""
-    sizes = dims_of(x)[2:]
-    places, inside = [], None
-    for cell, n in zip(cells, sizes):
-        whole = switch(isnan(cell), like(-1, cell), clip(cell, -(2**30), 2**30))
-        whole = whole.astype("int64")
-        if padding == "zeros":
-            there = (whole >= 0) & (whole < n)
-            inside = there if inside is None else inside & there
-        last = maximum(n - 1, 0) if isinstance(n, Variable) else max(n - 1, 0)
-        places.append(clip(whole, 0, last))
-    examples = arange(dims_of(x)[0], dtype="int64").dimshuffle(0, "x")
-    found = pixels(x, examples, places)
-    if weight is not None:
-        found = found * weight.astype(x.type.dtype).dimshuffle(0, 1, "x")
-    if inside is not None:
-        found = switch(inside.dimshuffle(0, 1, "x"), found, like(0, found))
-    return found
+def _whole(cell: Variable, padding: str) -> Variable:
+    """The place as an integer; outside, -1 will do, as for NaN where there are zeros."""
+    nowhere = -1 if padding == "zeros" else 0
+    return cast(switch(isnan(cell), like(nowhere, cell), clip(cell, -1, 2**30)), "int32")

@@ -5,6 +5,7 @@ In two ops the second one has a plan for each length. See :mod:`symdnn.ops.lower
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from symdnn.graph.variable import Apply, Constant, Variable
@@ -19,25 +20,31 @@ from symdnn.ops.lowered.of_values import Compressed, Counted
 from symdnn.rewriting.facts import all_ones, is_zero, made_by, node_of
 from symdnn.rewriting.rewrite import Context, node_rewrite
 
-__all__ = ["RULES"]
+__all__ = ["RULES", "mask_behind"]
 
 
 @node_rewrite(AdvancedSubtensor, phase="lower", tags=("indexing",), target="cpu")
 def elements_by_mask(node: Apply, context: Context) -> Variable | None:
     """``x[nonzero(mask)[0]] -> Compressed(x, mask)``, also where others read the indices."""
-    op: Any = node.op
-    x, index, *bounds = node.inputs
-    if bounds or op.index.count("a") != 1 or any(e not in ("a", FULL) for e in op.index):
+    x, *index = node.inputs
+    found = mask_behind(node, x, index, context)
+    return None if found is None else Compressed(found[1])(x, found[0])
+
+
+def mask_behind(
+    node: Apply, x: Variable, index: Sequence[Variable], context: Context
+) -> tuple[Variable, int] | None:
+    """(mask, axis) of a node that reads or writes ``x`` at the places where a mask of bools along
+    one axis holds; None if that is not what its index inputs say.
+    """
+    entries: Any = node.op.index  # type: ignore[attr-defined]
+    if len(index) != 1 or entries.count("a") != 1 or any(e not in ("a", FULL) for e in entries):
         return None
-    if not made_by(index, Nonzero) or len(node_of(index).outputs) != 1:
+    if not made_by(index[0], Nonzero) or len(node_of(index[0]).outputs) != 1:
         return None
-    (mask,), axis = node_of(index).inputs, op.index.index("a")
-    if mask.type.dtype != "bool":
-        return None
-    size = context.shapes.dims(x)[axis]
-    if not context.shapes.same(size, _size(mask, context)):
-        return None
-    return Compressed(axis)(x, mask)
+    (mask,), axis = node_of(index[0]).inputs, entries.index("a")
+    same = context.shapes.same(context.shapes.dims(x)[axis], _size(mask, context))
+    return (mask, axis) if same and mask.type.dtype == "bool" else None
 
 
 def _size(v: Variable, context: Context) -> Any:

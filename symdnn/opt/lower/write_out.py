@@ -29,6 +29,11 @@ from symdnn.ops.elementwise.quantize import limits_of
 from symdnn.ops.elementwise.rounding import round_half_to_even as rint
 from symdnn.ops.nn.rnn import RNNGrad
 from symdnn.ops.quantized.product import QuantizedProduct
+from symdnn.ops.written_out.pixel_sums import (
+    PixelSums,
+    PixelSumsGradImage,
+    PixelSumsGradWeights,
+)
 from symdnn.rewriting.rewrite import Context, node_rewrite
 
 __all__ = ["RULES"]
@@ -187,13 +192,16 @@ def _parts(op: Any, w: Variable, axis: int, terms: int) -> list[slice]:
 
 
 @node_rewrite(
-    ArgPartition, BincountLength, IsIn, OrderStatistics, Partition, phase="lower",
-    tags=("fast_compile",), name="write_out_selections", target="cuda",
+    ArgPartition, BincountLength, IsIn, OrderStatistics, Partition, PixelSums, PixelSumsGradImage,
+    PixelSumsGradWeights, phase="lower", tags=("fast_compile",), name="write_out_selections",
+    target="cuda",
 )  # fmt: skip
 def write_out_selections(node: Apply, context: Context) -> Sequence[Variable] | None:
-    """Selections as parts of a sort, membership and lengths of counts, without a GPU's kernel."""
-    assert isinstance(node.op, ArgPartition | BincountLength | IsIn | OrderStatistics | Partition)
-    return node.op.expanded(*node.inputs)
+    """Selections as parts of a sort, membership, lengths of counts, and sums of pixels as gathers,
+    for which a GPU has no kernel of its own."""
+    op: Any = node.op
+    expanded: list[Variable] | None = op.expanded(*node.inputs)
+    return expanded
 
 
 @node_rewrite(
