@@ -32,7 +32,7 @@ from symdnn.gpu.execution.plan import CudaPlan
 from symdnn.gpu.execution.whole_function import GpuWholeFunction
 from symdnn.gpu.execution.whole_loop import GpuWholeLoop
 from symdnn.gpu.kernels.copy import strided_copy
-from symdnn.graph.evaluate import Uncomputed, describe_failure
+from symdnn.graph.evaluate import Uncomputed, note_failure
 from symdnn.graph.runtime import Runtime
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant
@@ -325,7 +325,7 @@ class CudaRuntime(Runtime):
     def _error(self, code: int, number: int, value: int, limit: int) -> SymdnnError:
         error = exception_of(code, value, limit)
         if number in self._nodes:
-            error.add_note(describe_failure(*self._nodes[number]))
+            note_failure(error, *self._nodes[number])
         return error
 
     def env(self, workspace: int = 0, node: int = -1) -> Env:
