@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import cast
 
-from symdnn.errors import NonDifferentiable
+from symdnn.errors import GraphError, NdimMismatch, NonDifferentiable, TypeMismatch
 from symdnn.graph.operators import operator
 from symdnn.graph.origin import inherit
 from symdnn.graph.traverse import toposort
@@ -73,25 +74,47 @@ def _backprop_node(
 
 
 def _vjp(node: Apply, cotangents: Sequence[Variable | None]) -> Sequence[Variable | None]:
-    try:
+    with _of(node):
         with only_outside(node) as made:
             grads = node.op.vjp(node.inputs, node.outputs, cast("Sequence[Variable]", cotangents))
+            _check(node, "gradient", "input", node.inputs, grads)
             made += grads
-    except NonDifferentiable as error:
+        return [_fitting(v, g) for v, g in zip(node.inputs, grads)]
+
+
+@contextmanager
+def _of(node: Apply) -> Iterator[None]:
+    """Errors of the derivatives of an op, which may be the user's, say where ``node`` was made."""
+    try:
+        yield
+    except Exception as error:
         error.add_note(f"{node} was made here:\n{node.origin.text()}")
         raise
-    if len(grads) != len(node.inputs):
-        raise AssertionError(f"{node.op}.vjp gave {len(grads)} gradients, {len(node.inputs)} due")
-    return [_checked(node, v, g) for v, g in zip(node.inputs, grads)]
 
 
-def _checked(node: Apply, v: Variable, g: Variable | None) -> Variable | None:
+def _check(node: Apply, what: str, of: str, due: Sequence[Variable], found: object) -> None:
+    """Raise unless ``found`` has a derivative, or None, for each input or output in ``due``."""
+    wanted = f"a list of {len(due)}, the {what} of each {of} ({', '.join(map(str, due))})"
+    if not isinstance(found, list | tuple):
+        raise TypeMismatch(node.op, wanted, repr(found))
+    if len(found) != len(due):
+        raise GraphError(f"{node.op}: wanted {wanted}, got {len(found)}")
+    for i, (v, g) in enumerate(zip(due, found)):
+        if g is None or isinstance(g, Undefined) or not isinstance(v.type, TensorType):
+            continue
+        which = f"{node.op}, {what} of {of} {i}"
+        if not isinstance(g, Variable):
+            got = f"{g!r} of type {type(g).__name__}"
+            raise TypeMismatch(which, "a variable or None", got, "T.constant makes one")
+        if v.type.is_differentiable and g.type.ndim != v.type.ndim:
+            raise NdimMismatch(which, f"{v.type.ndim} dimensions, as {v} has", g.type)
+
+
+def _fitting(v: Variable, g: Variable | None) -> Variable | None:
     if g is None or not isinstance(v.type, TensorType) or not v.type.is_differentiable:
         return None
     if isinstance(g, Undefined):
         return g
-    if g.type.ndim != v.type.ndim:
-        raise AssertionError(f"{node.op}.vjp: gradient of type {g.type} for an input {v.type}")
     if g.type.dtype != v.type.dtype:
         g = operator("cast")(g, v.type.dtype)
     if g.type.broadcastable != v.type.broadcastable:
@@ -150,13 +173,18 @@ def forward_sweep(
         if all(t is None for t in incoming):
             continue
         with inherit(node.origin, node.hints):
-            with only_outside(node) as made:
-                outgoing = node.op.jvp(node.inputs, node.outputs, incoming)
-                made += outgoing or ()
-            if outgoing is None:
-                outgoing = _jvp_by_vjp(node, incoming)
-        known.update(zip(node.outputs, outgoing, strict=True))
+            known.update(zip(node.outputs, _jvp(node, incoming), strict=True))
     return [known.get(v) for v in outputs]
+
+
+def _jvp(node: Apply, tangents: Sequence[Variable | None]) -> Sequence[Variable | None]:
+    with _of(node):
+        with only_outside(node) as made:
+            found = node.op.jvp(node.inputs, node.outputs, tangents)
+            if found is not None:
+                _check(node, "tangent", "output", node.outputs, found)
+                made += found
+        return _jvp_by_vjp(node, tangents) if found is None else found
 
 
 def _jvp_by_vjp(node: Apply, tangents: Sequence[Variable | None]) -> list[Variable | None]:

@@ -56,7 +56,7 @@ def _results(node: Apply, inputs: Sequence[Any]) -> tuple[Any, ...]:
         results = node.op.compute(*inputs)
         return tuple([_conform(v, r) for v, r in zip(node.outputs, results, strict=True)])
     except Exception as error:
-        error.add_note(describe_failure(node, inputs))
+        note_failure(error, node, inputs)
         raise
 
 
@@ -67,6 +67,13 @@ class Uncomputed:
     dtype: Any
     shape: tuple[int | None, ...]
     why: str = "not computed yet"
+
+
+def note_failure(error: BaseException, node: Apply, inputs: Sequence[Any]) -> None:
+    """Add :func:`describe_failure` to an error, once though it passes several that would."""
+    note = describe_failure(node, inputs)
+    if note not in getattr(error, "__notes__", ()):
+        error.add_note(note)
 
 
 def describe_failure(node: Apply, inputs: Sequence[Any]) -> str:

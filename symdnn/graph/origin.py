@@ -147,12 +147,18 @@ class Origin:
             out.append(f'  File "{file}", line {line}, in {name}')
             if source := linecache.getline(file, line).strip():
                 out.append(f"    {source}")
+        for (file, line, function), names in self._parts_of_lines().items():
+            out.append(f"  of which {', '.join(names)}:")
+            out.append(f'  File "{file}", line {line}, in {function}')
+        return "\n".join(out)
+
+    def _parts_of_lines(self) -> dict[tuple[str, int, str], dict[str, None]]:
+        """The names of the parts that each line made, each once, in the order of the parts."""
+        found: dict[tuple[str, int, str], dict[str, None]] = {}
         for name, origin in self.parts:
             if origin.lines:
-                file, line, function = origin.lines[0]
-                out.append(f"  of which {name}:")
-                out.append(f'  File "{file}", line {line}, in {function}')
-        return "\n".join(out)
+                found.setdefault(origin.lines[0], {})[name] = None
+        return found
 
     def __reduce__(self) -> tuple[type[Origin], tuple[object, ...]]:
         # Code objects do not pickle.

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import symdnn.tensor as T
-from symdnn.graph.origin import Hints, hinted
+from symdnn.graph.origin import Hints, Origin, hinted
 
 
 @pytest.mark.parametrize(
@@ -46,3 +46,12 @@ def test_hints_of_a_block_with_the_users_own_lines():
     assert z.owner.hints.backend == "nn"
     assert not (x + 3).owner.hints
     assert "test_origin" in str(y.owner.origin)
+
+
+def test_the_lines_of_a_joined_node_are_told_once():
+    x = T.vector("x")
+    one, two = T.exp(x).owner.origin, T.tanh(x).owner.origin
+    other = T.sin(x).owner.origin
+    joined = Origin.of_several([("Exp", one), ("Sin", other), ("Tanh", two), ("Exp", one)])
+    told = [line for line in joined.text().splitlines() if "of which" in line]
+    assert told == ["  of which Exp, Tanh:", "  of which Sin:"]

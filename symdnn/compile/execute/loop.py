@@ -10,7 +10,7 @@ from symdnn.compile.execute.joined import are_current, forgetting_new_plans, is_
 from symdnn.compile.plan.plan import Plan
 from symdnn.compile.program.carried import carried_states
 from symdnn.compile.program.program import Loop, Segment
-from symdnn.graph.evaluate import describe_failure
+from symdnn.graph.evaluate import note_failure
 from symdnn.graph.place import HOST
 from symdnn.graph.runtime import Runtime, Watcher
 from symdnn.graph.variable import Constant, Variable
@@ -82,7 +82,7 @@ class LoopRunner:
                 for v, r in zip(self.region.node.outputs, results, strict=True)
             ]
         except Exception as error:
-            error.add_note(describe_failure(self.region.node, inputs))
+            note_failure(error, self.region.node, inputs)
             raise
 
     def _by_steps(self, inputs: Sequence[Any], watcher: Watcher | None = None) -> list[Any]:

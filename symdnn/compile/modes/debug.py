@@ -15,7 +15,7 @@ from symdnn.compile.plan.specialise import TableOracle
 from symdnn.compile.program.mode import Audit, Mode, Watch
 from symdnn.config import config
 from symdnn.errors import DebugModeError
-from symdnn.graph.evaluate import describe_failure
+from symdnn.graph.evaluate import note_failure
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.kernel import Call
 from symdnn.graph.place import HOST
@@ -219,7 +219,7 @@ class _Debugger(Watch):
 
     def fail(self, node: Apply, why: str) -> None:
         error = DebugModeError(f"DebugMode: {node.op}: {why}")
-        error.add_note(describe_failure(node, self.before))
+        note_failure(error, node, self.before)
         raise error
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from symdnn.compile.program.program import Segment
 from symdnn.config import config
 from symdnn.errors import NotEvaluable
-from symdnn.graph.evaluate import Uncomputed, describe_failure
+from symdnn.graph.evaluate import Uncomputed, note_failure
 from symdnn.graph.kernel import Call, Kernel, Launch, Versions, kernels_for, sized
 from symdnn.graph.type import OpaqueType, TensorType, Type
 from symdnn.graph.variable import Apply, Constant, Variable
@@ -195,7 +195,7 @@ def specialise(
             if begin is not None:
                 begin(found.call, found.choice.kernel)
         except Exception as error:
-            error.add_note(describe_failure(node, [_shown(v, known) for v in node.inputs]))
+            note_failure(error, node, [_shown(v, known) for v in node.inputs])
             raise
     return Specialised(segment, known, choices, sizes or {}, versions or {}, calls)
 

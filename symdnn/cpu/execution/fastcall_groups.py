@@ -25,7 +25,7 @@ from symdnn.cpu.launch.fastcall import (
     whole_call,
 )
 from symdnn.errors import SymdnnError
-from symdnn.graph.evaluate import describe_failure
+from symdnn.graph.evaluate import note_failure
 from symdnn.graph.type import TensorType
 
 __all__ = ["FastCallGroups"]
@@ -305,7 +305,7 @@ class FastCallGroups:
             step.launch(arrays[:n], arrays[n:m], *arrays[m:])
             raise SymdnnError(f"{step.node.op}: its kernel failed; run again, it did not")
         except Exception as error:
-            error.add_note(describe_failure(step.node, arrays[:n]))
+            note_failure(error, step.node, arrays[:n])
             raise
 
 

@@ -32,7 +32,7 @@ from symdnn.cpu.reference.kernels import uncompiled_launch
 from symdnn.cpu.threads import thread_pools, threads
 from symdnn.cpu.threads.contention import CONTENTION
 from symdnn.errors import KernelCompileError
-from symdnn.graph.evaluate import describe_failure
+from symdnn.graph.evaluate import note_failure
 from symdnn.graph.kernel import Traits
 from symdnn.graph.runtime import BoundPlan, Watcher
 from symdnn.graph.typing import Array
@@ -496,5 +496,5 @@ class CpuPlan(BoundPlan):
                     report(step.node, inputs, [values[o] for o in step.outputs])
         except Exception as error:
             if step is not None:
-                error.add_note(describe_failure(step.node, [values[i] for i in step.inputs]))
+                note_failure(error, step.node, [values[i] for i in step.inputs])
             raise

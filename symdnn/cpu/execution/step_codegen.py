@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from symdnn.graph.evaluate import describe_failure
+from symdnn.graph.evaluate import note_failure
 from symdnn.graph.variable import Apply
 
 __all__ = ["Frame", "PlanStep", "Span", "Spans", "StepFunction"]
@@ -170,7 +170,7 @@ class StepFunction:
         if trace is not None and step is not None:
             names = trace.tb_frame.f_locals
             inputs = [names.get(f"v{i}") for i in step.inputs]
-            error.add_note(describe_failure(step.node, inputs))
+            note_failure(error, step.node, inputs)
 
     # -- the text -----------------------------------------------------------------------------
 

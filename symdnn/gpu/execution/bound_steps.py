@@ -10,7 +10,7 @@ from typing import Any
 from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.execution.operands import Operands, Step, Values
 from symdnn.gpu.execution.watched import run_watched
-from symdnn.graph.evaluate import describe_failure
+from symdnn.graph.evaluate import note_failure
 from symdnn.graph.runtime import Watcher
 from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.lowered.transfer import HostFromGpu
@@ -119,7 +119,7 @@ class BoundSteps:
                     run_watched(self.operands, step, values, watcher)
             except Exception as error:
                 inputs = [values.get(v) for v in step.node.inputs]
-                error.add_note(describe_failure(step.node, inputs))
+                note_failure(error, step.node, inputs)
                 raise
 
     def run_middle(self, values: Values, updates: bool = True) -> None:

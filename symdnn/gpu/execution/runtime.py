@@ -32,7 +32,7 @@ from symdnn.gpu.execution.plan import CudaPlan
 from symdnn.gpu.execution.whole_function import GpuWholeFunction
 from symdnn.gpu.execution.whole_loop import GpuWholeLoop
 from symdnn.gpu.kernels.copy import strided_copy
-from symdnn.graph.evaluate import Uncomputed, describe_failure
+from symdnn.graph.evaluate import Uncomputed, note_failure
 from symdnn.graph.runtime import Runtime
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant
@@ -329,7 +329,7 @@ class CudaRuntime(Runtime):
         if made is not None and isinstance(made.op, Assert):
             error = made.op.failure(value)
         if number in self._nodes:
-            error.add_note(describe_failure(*self._nodes[number]))
+            note_failure(error, *self._nodes[number])
         return error
 
     def env(self, workspace: int = 0, node: int = -1) -> Env:

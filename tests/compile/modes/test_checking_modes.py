@@ -276,6 +276,16 @@ def test_debug_mode_still_finds_a_wrong_rewrite(monkeypatch: Any) -> None:
         f(np.linspace(0.1, 1.3, 50, dtype="float32"))
 
 
+@pytest.mark.parametrize("mode", [NanGuardMode(), DebugMode(), symdnn.Mode()])
+def test_a_failing_node_is_described_once(mode: Any) -> None:
+    x = T.fvector("x")
+    f = symdnn.function([x], [T.log(x) * 2, x[3]], mode=mode)
+    with pytest.raises((NanDetected, DebugModeError, IndexError)) as caught:
+        f(np.float32([-1, 2]))
+    notes = caught.value.__notes__
+    assert sum("test_checking_modes.py" in note for note in notes) == 1, notes
+
+
 @pytest.mark.parametrize("mode", [NanGuardMode, DebugMode])
 def test_an_infinity_that_the_program_writes_is_no_fault(mode: Any) -> None:
     """The maximum of no elements is where a segment's maximum begins; as a result it is one."""

@@ -50,6 +50,9 @@ class Apply(graph.Apply[Any], metaclass=_AnyApply):
 
     def __init__(self, op: Any, inputs: Sequence[Any], outputs: Vars) -> None:
         given = [as_variable(i) for i in inputs]
+        for o in outputs:
+            if not isinstance(o, Variable):
+                raise TypeError(f"Apply of {op}: wanted outputs such as x.type(), got {o!r}")
         super().__init__(op, given, [o.type for o in outputs])
         self.outputs = tuple(outputs)
         for index, output in enumerate(outputs):
@@ -166,6 +169,8 @@ class PureOp(MultiOp, metaclass=_EveryOp):
         return_list, name = words.pop("return_list", False), words.pop("name", None)
         words.pop("hints", None)
         node = self.make_node(*inputs, **words)
+        if not isinstance(node, graph.Apply):
+            raise TypeError(f"{self}.make_node: wanted a node, gof.Apply(...), got {node!r}")
         if config.compute_test_value != "off":
             attach_test_values(node)
         if name is not None:
@@ -231,10 +236,8 @@ class PureOp(MultiOp, metaclass=_EveryOp):
         used = [c is not None for c in missing]
         reached = self._reached(outputs, used)
         found = self.L_op(list(inputs), list(outputs), given)
-        if not isinstance(found, list | tuple):
-            raise TypeError(f"{self}.grad returned {found!r}, wanted a list of {len(inputs)}")
-        if len(found) != len(inputs):
-            raise ValueError(f"{self}.grad returned {found!r}, wanted a list of {len(inputs)}")
+        if not isinstance(found, list | tuple) or len(found) != len(inputs):
+            return cast(Grads, found)  # the caller says what is wrong
         return [
             _gradient(self, v, g) if connected else None
             for v, g, connected in zip(inputs, found, reached)
@@ -388,9 +391,10 @@ def _dimension(d: Any) -> Any:
 
 
 def _gradient(op: SymdnnOp, v: Variable, g: Any) -> Variable | None:
-    if g is None or isinstance(g.type, DisconnectedType):
+    kind = getattr(g, "type", None)
+    if g is None or isinstance(kind, DisconnectedType):
         return None
-    if isinstance(g.type, NullType):
+    if isinstance(kind, NullType):
         return Undefined(g.type, f"{op}: {g.type.why_null}")
     return cast(Variable, g)
 

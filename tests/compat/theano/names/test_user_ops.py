@@ -133,6 +133,53 @@ def test_what_an_op_may_not_do(theano, T):
         theano.Apply(Wrong("x"), [x], [y])
 
 
+@pytest.mark.parametrize(
+    ("gives", "kind", "said"),
+    [
+        (lambda x, g: g, TypeError, r"a list of 2, the \w+ of each \w+ \(x, y\), got Alloc"),
+        (lambda x, g: None, TypeError, "got None"),
+        (lambda x, g: [g], ValueError, r"each input \(x, y\), got 1"),
+        (lambda x, g: [g.sum(), g], ValueError, "gradient of input 0: wanted 2 dimensions, as x"),
+        (lambda x, g: [g, 0.0], TypeError, "gradient of input 1: wanted a variable or None"),
+        (lambda x, g: [g, np.ones((2, 2))], TypeError, "of type ndarray"),
+        (lambda x, g: [g, x.no_such_method()], AttributeError, "no_such_method"),
+    ],
+)
+def test_a_gradient_that_is_none(theano, T, gives, kind, said):
+    class Product(user_ops.Op):
+        __props__ = ()
+
+        def make_node(self, x, y):
+            return theano.Apply(self, [x, y], [x.type()])
+
+        def grad(self, inputs, g):
+            return gives(inputs[0], g[0])
+
+    class Tangent(Product):
+        def R_op(self, inputs, given):
+            return [given[0].sum()]
+
+    x, y = T.dmatrix("x"), T.dmatrix("y")
+    with pytest.raises(kind, match=said) as caught:
+        T.grad(Product()(x, y).sum(), [x, y])
+    assert "test_user_ops.py" in caught.value.__notes__[-1]  # the line that applied the op
+    with pytest.raises(ValueError, match="tangent of output 0: wanted 2 dimensions"):
+        theano.gradient.Rop(Tangent()(x, y), x, x)
+
+
+def test_a_node_that_is_none(theano, T):
+    class Odd(user_ops.Op):
+        __props__ = ()
+
+        def make_node(self, x):
+            return None if x.name == "x" else theano.Apply(self, [x], [x.type])
+
+    with pytest.raises(TypeError, match="Odd.make_node: wanted a node, .*, got None"):
+        Odd()(T.dvector("x"))
+    with pytest.raises(TypeError, match=r"Apply of Odd: wanted outputs such as x.type\(\)"):
+        Odd()(T.dvector("y"))
+
+
 def test_in_place_ops_get_copies(theano, T):
     class InPlace(user_ops.Op):
         __props__ = ()
