@@ -10,6 +10,8 @@ from tests.sources import SOURCES, trees
 
 MAX_ANY = 0.145
 MAX_IGNORED_LINES = 235
+#: Hints of functions whose results have no truth.
+OF_VARIABLES = {"Variable", "Variable | None"}
 #: What stands in their brackets says which numbers: ``np.ndarray[Any, np.dtype[Any]]`` is an array.
 OF_NUMPY = {"ndarray", "dtype", "number", "floating", "integer"}
 
@@ -116,3 +118,50 @@ def f(a: Plain, b: "list[Deep]", c: Numbers, d: Tree, e: np.dtype[Any], f: Any) 
 def test_few_lines_are_ignored():
     lines = [line for path in SOURCES for line in path.read_text(encoding="utf-8").splitlines()]
     assert sum("# type: ignore" in line for line in lines) < MAX_IGNORED_LINES
+
+
+def returning_variables(path: Path) -> set[str]:
+    """The functions that a module defines or imports whose result is a variable, or None."""
+    own = {n.name: n.returns for n in ast.walk(read(path)) if isinstance(n, ast.FunctionDef)}
+    found = {name for name, hint in own.items() if hint and ast.unparse(hint) in OF_VARIABLES}
+    for name, origin in bindings(path).items():
+        if isinstance(origin, Path) and origin.exists() and name not in own:
+            body = [n for n in read(origin).body if isinstance(n, ast.FunctionDef)]
+            hint = next((n.returns for n in body if n.name == name), None)
+            found |= {name} if hint and ast.unparse(hint) in OF_VARIABLES else set()
+    return found
+
+
+def asked(node: ast.AST) -> list[ast.expr]:
+    """The expressions of whose truth a node asks."""
+    if isinstance(node, ast.BoolOp):
+        return node.values[:-1]
+    if isinstance(node, ast.If | ast.IfExp | ast.While):
+        return [node.test]
+    return [node.operand] if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not) else []
+
+
+def truths_of_variables(path: Path) -> list[int]:
+    """The lines that ask for the truth of a variable that a function returned."""
+    made = returning_variables(path)
+    calls = [e for node in ast.walk(read(path)) for e in asked(node) if isinstance(e, ast.Call)]
+    return [e.lineno for e in calls if isinstance(e.func, ast.Name) and e.func.id in made]
+
+
+def test_no_variable_is_asked_for_its_truth():
+    """``f(v) or v`` raises in a function that is traced, where ``f`` gives a variable or None."""
+    found = {str(path): lines for path in SOURCES if (lines := truths_of_variables(path))}
+    assert not found
+
+
+def test_a_truth_of_a_variable_is_found(tmp_path):
+    path = tmp_path / "module.py"
+    text = """
+def f(v) -> Variable | None: ...
+def g(v) -> bool: ...
+a = f(v) or v
+b = g(v) or f(v)
+c = None if not f(v) else 1
+"""
+    path.write_text(text, encoding="utf-8")
+    assert truths_of_variables(path) == [4, 6]

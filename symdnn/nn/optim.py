@@ -49,11 +49,13 @@ from symdnn.nn.optimizers.average import Average, ema
 from symdnn.nn.optimizers.base import Updates
 from symdnn.nn.optimizers.groups import matrices_only
 from symdnn.nn.optimizers.lbfgs import LBFGS
+from symdnn.nn.optimizers.matrices import adafactor, muon
 from symdnn.nn.optimizers.sgd import *
 
 __all__ = [
-    "LBFGS", "Average", "Updates", "adadelta", "adagrad", "adam", "adamax", "adamw", "asgd", "ema",
-    "lamb", "matrices_only", "momentum", "nadam", "nesterov", "radam", "rmsprop", "rprop", "sgd",
+    "LBFGS", "Average", "Updates", "adadelta", "adafactor", "adagrad", "adam", "adamax", "adamw",
+    "asgd", "ema", "lamb", "matrices_only", "momentum", "muon", "nadam", "nesterov", "radam",
+    "rmsprop", "rprop", "sgd",
 ]  # fmt: skip
 
 if not _CHECKED:  # a checker of types would believe that every name exists

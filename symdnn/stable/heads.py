@@ -38,7 +38,7 @@ def operands_of(
         found = _of_stacks(q, turned, value, scores)
     else:
         pairs = [(q, False), (turned, True), (value, False)]
-        wholes = [_four(x, last) or _divided(x, last, scores, context) for x, last in pairs]
+        wholes = [_whole(x, last, scores, context) for x, last in pairs]
         if not all(_agree(w, scores, context) for w in wholes):
             return None
         query, *others = [unchecked(w) for w in wholes if w is not None]
@@ -72,6 +72,12 @@ def _of_stacks(
 
 
 # -- batch and heads that a reshape joined ---------------------------------------------------------
+
+
+def _whole(x: Variable, turned: bool, scores: Variable, context: Context) -> Variable | None:
+    """The array of 4 dimensions that ``x`` was, or that it is divided into as the scores are."""
+    whole = _four(x, turned)
+    return _divided(x, turned, scores, context) if whole is None else whole
 
 
 def _four(x: Variable, turned: bool) -> Variable | None:

@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
+import symdnn
 import symdnn.tensor as T
 from symdnn.ops.attention.attention import Attention, AttentionGrad
 from symdnn.stable import attention
 from tests.seeded import new_rng, sampled
-from tests.stable.test_attention import check
+from tests.stable.test_attention import check, mode
 from tests.stable.test_attention_operands import dropped, results_of
 
 #: Letters of axes: b batch, w windows, g groups, r heads of a group, h heads, q, k, d, e features.
@@ -208,3 +209,27 @@ def test_a_scale_of_each_head(name, shape, how):
         return build(*operands, hows[how])
 
     check(scaled, inputs, values, recognised=name != "heads last")
+
+
+def test_attention_is_recognised_while_a_function_is_traced():
+    """Heads of a reshape with an open batch and a bias of each head, in a gradient by ``jit``."""
+    rng = new_rng()
+    bias = rng.standard_normal((3, 5, 5))
+
+    def loss(w, x):
+        parts = T.split(T.dot(x, w), [12, 12, 12], 3, axis=2)
+        q, k, v = (p.reshape((-1, 5, 3, 4)).dimshuffle(0, 2, 1, 3) for p in parts)
+        y = softmax(q @ last_two(k) / 2 + bias) @ v
+        return (y**2).sum()
+
+    both = symdnn.jit(symdnn.value_and_grad(loss))
+    w, x = rng.standard_normal((8, 36)) / 3, rng.standard_normal((2, 5, 8))
+    value, slope = both(w, x)  # a warning of a rewrite that failed is an error
+    near = [loss_of(loss, w + e, x) for e in (1e-6 * slope, -1e-6 * slope)]
+    np.testing.assert_allclose(value, loss_of(loss, w, x), rtol=1e-12)
+    np.testing.assert_allclose((near[0] - near[1]) / 2e-6, (slope**2).sum(), rtol=1e-5)
+
+
+def loss_of(loss, w, x):
+    """The value without the rule."""
+    return symdnn.function([], loss(T.constant(w), T.constant(x)), mode=mode(without=True))()

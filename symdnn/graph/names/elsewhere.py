@@ -229,12 +229,17 @@ UTILS: Advice = {
     "prune": "a forward of your own may multiply weights by a mask",
 }
 
+_OPTIMISERS = (
+    "ASGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "Muon", "NAdam", "RAdam",
+    "RMSprop", "Rprop", "SGD",
+)  # fmt: skip
+
 #: Of ``symdnn.nn.optim``.
 OPTIM: Advice = {
     **{
         name: f"nn.optim.{name.lower()}(loss, net, lr) are the updates of symdnn.function; "
         f"nn.fit takes nn.optim.{name.lower()} itself"
-        for name in ("Adam", "AdamW", "SGD", "RMSprop", "Adagrad", "Adadelta", "Adamax", "NAdam")
+        for name in _OPTIMISERS
     },
     "lr_scheduler": "nn.schedule has schedules of the learning rate",
 }

@@ -65,7 +65,9 @@ class Criterion(Module):
             return losses
         return mean(losses) if self.reduction == "mean" else losses.sum()
 
-    def pair(self, output: Variable, target: TensorLike) -> tuple[Variable, Variable]:
+    def pair(
+        self, output: Variable, target: TensorLike, *, name: str = "target"
+    ) -> tuple[Variable, Variable]:
         """Output and a float target of its shape, which is cast to its dtype.
 
         Raises :class:`~symdnn.errors.TypeMismatch` where the dimensions differ: a target (N,) never
@@ -73,11 +75,11 @@ class Criterion(Module):
         """
         x, t = self.float_tensor(output), as_variable(target)
         if not isinstance(t.type, TensorType) or t.type.ndim != x.type.ndim:
-            wanted = f"a target of the output's {x.type.ndim} dimension(s)"
+            wanted = f"a {name} of the output's {x.type.ndim} dimension(s)"
             raise TypeMismatch(type(self).__name__, wanted, t.type, "Reshape one of them")
         sizes = [x.type.shape, t.type.shape]
         if any(1 in ab and None not in ab and ab[0] != ab[1] for ab in zip(*sizes, strict=True)):
-            wanted = f"a target of the output's shape {sizes[0]}"
+            wanted = f"a {name} of the output's shape {sizes[0]}"
             raise ShapeMismatch(type(self).__name__, wanted, sizes[1], "Reshape one of them")
         one = [(a == 1, b == 1) for a, b in zip(x.type.shape, t.type.shape, strict=True)]
         x = addbroadcast(x, *(i for i, (a, b) in enumerate(one) if b and not a))

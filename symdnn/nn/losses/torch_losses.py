@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from math import log as number_log
 from math import pi
-from typing import Any
+from typing import Any, ClassVar
 
 from symdnn.errors import InputError, TypeMismatch
 from symdnn.graph.type import TensorType
@@ -19,6 +19,7 @@ from symdnn.graph.variable import Variable, as_variable, constant
 from symdnn.nn.losses import criterion as classes
 from symdnn.nn.losses import criterion_values as values
 from symdnn.nn.losses.criterion import Criterion
+from symdnn.nn.modules.inside import Lent
 from symdnn.ops.array.moments import mean
 from symdnn.ops.core.gradient_control import disconnected_grad, straight_through
 from symdnn.ops.elementwise.arithmetic import abs as absolute
@@ -99,18 +100,31 @@ class CrossEntropyLoss(classes.CrossEntropyCriterion):
         return f"({', '.join(given)})" if given else ""
 
 
-class MSELoss(values.MSECriterion):
-    """``(x - t)^2``."""
+class _Weighed(Criterion):
+    """Losses that may have a weight each, as PyTorch's functions take them."""
 
-    def __init__(self, *, reduction: str = "mean") -> None:
+    #: Whether the mean divides by the sum of the weights; else by the number of losses.
+    by_weights: ClassVar[bool] = True
+
+    def __init__(self, *, reduction: str = "mean", weight: TensorLike | None = None) -> None:
         super().__init__(reduction=reduction)
+        self._weights = Lent(None if weight is None else as_variable(weight))
+
+    def reduced(self, losses: Variable) -> Variable:
+        if self._weights.value is None:
+            return super().reduced(losses)
+        losses, weights = self.pair(losses, self._weights.value, name="weight")
+        found = super().reduced(losses * weights)
+        of_one = self.by_weights and self.reduction == "mean"
+        return found / mean(weights) if of_one else found
 
 
-class L1Loss(values.AbsCriterion):
-    """``|x - t|``."""
+class MSELoss(_Weighed, values.MSECriterion):
+    """``(x - t)^2``, times ``weight`` of the same shape, by whose sum the mean divides."""
 
-    def __init__(self, *, reduction: str = "mean") -> None:
-        super().__init__(reduction=reduction)
+
+class L1Loss(_Weighed, values.AbsCriterion):
+    """``|x - t|``, times ``weight`` of the same shape, by whose sum the mean divides."""
 
 
 class SmoothL1Loss(Criterion):
@@ -130,11 +144,18 @@ class SmoothL1Loss(Criterion):
         )
 
 
-class HuberLoss(Criterion):
-    """``(x - t)^2 / 2`` up to ``delta``, beyond it ``delta (|x - t| - delta / 2)``."""
+class HuberLoss(_Weighed):
+    """``(x - t)^2 / 2`` up to ``delta``, beyond it ``delta (|x - t| - delta / 2)``.
 
-    def __init__(self, *, reduction: str = "mean", delta: float = 1.0) -> None:
-        super().__init__(reduction=reduction)
+    ``weight``, of the same shape, multiplies the losses; the mean divides by their number.
+    """
+
+    by_weights = False
+
+    def __init__(
+        self, *, reduction: str = "mean", delta: float = 1.0, weight: TensorLike | None = None
+    ) -> None:
+        super().__init__(reduction=reduction, weight=weight)
         if not delta > 0:
             raise InputError(f"HuberLoss: delta={delta!r}; wanted more than 0")
         self.delta = float(delta)

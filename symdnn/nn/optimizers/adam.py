@@ -57,16 +57,12 @@ def _adam(s: Step) -> Any:
 
 
 def _adamw(s: Step) -> Any:
-    return _adam_step(s, _decoupled(s), s.g)
-
-
-def _decoupled(s: Step) -> Any:
-    return s.p - s.lr * s.number(s.decay) * s.p if s.decay else s.p
+    return _adam_step(s, s.decoupled(), s.g)
 
 
 def _decay(s: Step) -> tuple[Any, Variable]:
     """The parameter and its gradient, one of them with ``weight_decay``."""
-    return (_decoupled(s), s.g) if s["decoupled_weight_decay"] else (s.p, s.decayed())
+    return (s.decoupled(), s.g) if s["decoupled_weight_decay"] else (s.p, s.decayed())
 
 
 def _averages(s: Step, g: Variable) -> tuple[Variable, Variable]:

@@ -23,6 +23,7 @@ from symdnn.distributed.gradients import (
     mean_statistics,
 )
 from symdnn.errors import InputError, TypeMismatch
+from symdnn.graph.same import is_same_graph
 from symdnn.graph.tracing import check_takes
 from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.graph.typing import Scalar
@@ -51,7 +52,7 @@ class Updates(list[tuple[Shared, Variable]]):
     """Updates for ``symdnn.function``, and :attr:`state`: the optimiser's variables by name.
 
     The names are stable: they follow from the names and the order of the parameters. ``updates +
-    others`` has the state of both.
+    others`` has the state of both; running statistics that both update are updated once.
     """
 
     def __init__(
@@ -76,7 +77,10 @@ class Updates(list[tuple[Shared, Variable]]):
             )
         unused = self.unused | getattr(other, "unused", frozenset())
         parts = (*self.parts, *getattr(other, "parts", ()))
-        return Updates([*self, *other], {**self.state, **more}, unused, parts)
+        own = dict(self)
+        # Both have the statistics of the layers in their loss.
+        new = [(v, e) for v, e in other if v not in own or not is_same_graph(own[v], e)]
+        return Updates([*self, *new], {**self.state, **more}, unused, parts)
 
     def state_dict(self) -> dict[str, Array]:
         """Copies of the values of the state, by name.
@@ -168,13 +172,42 @@ class Step:
         """The gradient with that of half the squared parameter times :attr:`decay`."""
         return self.g + self.number(self.decay) * self.p if self.decay else self.g
 
-    def state(self, name: str, initial: float = 0.0) -> Shared:
-        """A variable of the parameter's shape that lasts from step to step."""
-        size, shape = self._parameter.sizes
+    def __str__(self) -> str:
+        return f"{self._run.name}: {self._parameter.variable.name or self._parameter.name}"
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The parameter's shape at present."""
+        return self._parameter.sizes[0]
+
+    def check_whole(self) -> None:
+        """Refuse parts of parameters that are shared out over ranks."""
+        if isinstance(self._parameter, Part):
+            raise InputError(
+                f"{self._run.name}: it reads whole matrices; distributed= with shard= keeps parts "
+                "of them. Wanted shard=None"
+            )
+
+    def decoupled(self) -> Any:
+        """The parameter after a decay that is no part of the gradient."""
+        return self.p - self.lr * self.number(self.decay) * self.p if self.decay else self.p
+
+    def state(self, name: str, initial: float = 0.0, ones: Sequence[int] = ()) -> Shared:
+        """A variable of the parameter's shape that lasts from step to step.
+
+        Its size along the axes ``ones`` is 1.
+        """
+        size, shape = list(self._parameter.sizes[0]), list(self._parameter.sizes[1])
+        for axis in ones:
+            size[axis] = shape[axis] = 1
         array = np.full(size, initial, numpy_dtype(self.dtype))
         made = self._run.keep(f"{self._parameter.name}.{name}", array, shape)
         layout = layout_of(self._parameter.variable)
-        if isinstance(layout, AxisLayout) and layout_of(made) is None:
+        if (
+            isinstance(layout, AxisLayout)
+            and layout.split.axis not in {axis % len(size) for axis in ones}
+            and layout_of(made) is None
+        ):
             keep_along(made, layout.split, layout.group, f"{self._run.name}: {made}")
         return made
 

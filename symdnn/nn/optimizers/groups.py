@@ -187,19 +187,24 @@ def _check_own(what: str, own: Mapping[str, Any], options: Mapping[str, Any]) ->
 #: Options that are no numbers, and the kind that they are.
 _KINDS = {
     "lr": "Number", "betas": "Betas", "nesterov": "bool", "amsgrad": "bool", "centered": "bool",
-    "decoupled_weight_decay": "bool", "etas": "Betas", "step_sizes": "Betas",
+    "decoupled_weight_decay": "bool", "etas": "Betas", "step_sizes": "Betas", "ns_steps": "int",
+    "ns_coefficients": "Sequence", "adjust_lr_fn": "str",
 }  # fmt: skip
+#: Options of any sign, and words.
+_FREE = ("adjust_lr_fn", "beta2_decay", "ns_coefficients")
 
 
 def check_options(what: str, options: Mapping[str, Any]) -> None:
     """Refuse values of an optimiser's own options: of wrong types, and out of range."""
     for option, value in options.items():
+        if value is None and option in ("adjust_lr_fn", "eps1"):
+            continue
         wanted, takes = KINDS[_KINDS.get(option, "float")]
         if not takes(value):
             raise InputError(f"{what}: {option}={value!r:.60}; wanted {wanted}")
         bounded = option in ("betas", "rho", "alpha")
         for number in value if isinstance(value, tuple | list) else (value,):
-            if isinstance(number, Variable):
+            if isinstance(number, Variable) or option in _FREE:
                 continue
             if not 0 <= number < (1 if bounded else float("inf")):
                 words = "from 0 to less than 1" if bounded else "0 or more"

@@ -13,6 +13,7 @@ from symdnn.errors import (
     DataError,
     InputError,
     NdimMismatch,
+    OptionError,
     ShapeMismatch,
     TypeMismatch,
 )
@@ -269,6 +270,20 @@ class Split(MultiOp):
         return on_lanes(replace(self, axis=self.axis + 1), inputs, axes)
 
 
+def _equal_parts(v: Variable, count: int, axis: int) -> list[Any]:
+    """The sizes of ``count`` equal parts, which a call checks where the size is not known."""
+    if count < 1:
+        raise OptionError(f"split: wanted at least 1 part, got {count}")
+    size = dims_of(v)[normal_axis("split", axis, v.type.ndim)]
+    known = static_dim(size)
+    if known is not None and known % count:
+        raise ShapeMismatch(
+            "split", f"a size that {count} parts divide", f"{known} along axis {axis}",
+            "T.array_split makes nearly equal parts",
+        )  # fmt: skip
+    return [size // count if known is None else known // count] * count
+
+
 @torch_words("split")
 def split(
     x: TensorLike, splits_size: Any, n_splits: int | None = None, axis: int = 0
@@ -276,9 +291,12 @@ def split(
     """``x`` cut along ``axis`` into ``n_splits`` pieces of the sizes ``splits_size``.
 
     ``splits_size`` is a list of ints and integer scalars or an integer vector; they must add up
-    to the size of ``x``. An empty list of sizes with ``n_splits`` 0 gives an empty list.
+    to the size of ``x``. An empty list of sizes with ``n_splits`` 0 gives an empty list. An int
+    alone is NumPy's number of equal parts; with ``dim`` it is PyTorch's size of a part.
     """
     v = as_variable(x)
+    if n_splits is None and isinstance(splits_size, int | np.integer):
+        splits_size = _equal_parts(v, int(splits_size), axis)
     sizes = [as_dim(s) for s in shape_entries(splits_size, n_splits)]
     if n_splits is not None and len(sizes) != n_splits:
         raise NdimMismatch("split", f"{n_splits} sizes", f"{len(sizes)} of them")

@@ -10,6 +10,7 @@ import numpy as np
 
 from symdnn.errors import OptionError
 from symdnn.graph.dims import same_dim
+from symdnn.graph.names.torch_words import torch_words
 from symdnn.graph.op import Grads, Vars
 from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Variable
@@ -230,6 +231,7 @@ def _by_diagonal(m: Variable, b: Variable, on_error: str) -> Variable:
     return b / (column(d) * zero_grad(one))
 
 
+@torch_words("solve_triangular", "upper", "left", "unitriangular")
 def solve_triangular(
     a: TensorLike, b: TensorLike, trans: int | str = 0, lower: bool = False,
     unit_diagonal: bool = False, check: bool = True,
@@ -237,7 +239,8 @@ def solve_triangular(
     """The solution of ``a x = b`` for triangular matrices, of which the other triangle is not read.
 
     ``trans`` is 0 or ``"N"``, 1 or ``"T"`` for ``a.T x = b``, 2 or ``"C"`` for the adjoint of
-    ``a``. Shapes and ``check`` are as for :func:`solve`. (``scipy.linalg.solve_triangular``.)
+    ``a``. Shapes and ``check`` are as for :func:`solve`. (``scipy.linalg.solve_triangular``; with
+    ``upper``, ``left`` or ``unitriangular`` that of ``torch.linalg``.)
     """
     kinds = {0: "N", 1: "T", 2: "C"}
     kind = kinds.get(trans, trans) if isinstance(trans, int) else trans

@@ -184,19 +184,36 @@ def rot90(m: TensorLike, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Variable
 # -- indices ---------------------------------------------------------------------------------------
 
 
+def _columns(name: str, n: TensorLike, m: TensorLike | None) -> TensorLike:
+    if isinstance(m, int | np.integer) and m < 0:
+        raise OptionError(
+            f"{name}: m={m}; wanted 0 columns or more. NumPy's order is (n, k, m); PyTorch's "
+            f"{name}(row, col, offset) is {name}(row, col, offset=...)"
+        )
+    return n if m is None else m
+
+
+@torch_words("tril_indices", "offset", "row", "col")
 def tril_indices(
     n: TensorLike, k: TensorLike = 0, m: TensorLike | None = None
 ) -> tuple[Variable, Variable]:
-    """(rows, columns) of the lower triangle of an ``(n, m)`` matrix up to the diagonal ``k``."""
-    rows, columns = nonzero(tri(n, n if m is None else m, k, dtype="bool"))
+    """(rows, columns) of the lower triangle of an ``(n, m)`` matrix up to the diagonal ``k``.
+
+    With ``offset``, ``row`` or ``col`` it is PyTorch's ``tril_indices(row, col, offset)``.
+    """
+    rows, columns = nonzero(tri(n, _columns("tril_indices", n, m), k, dtype="bool"))
     return rows, columns
 
 
+@torch_words("triu_indices", "offset", "row", "col")
 def triu_indices(
     n: TensorLike, k: TensorLike = 0, m: TensorLike | None = None
 ) -> tuple[Variable, Variable]:
-    """(rows, columns) of the upper triangle of an ``(n, m)`` matrix from the diagonal ``k``."""
-    below = tri(n, n if m is None else m, as_variable(k) - 1, dtype="bool")
+    """(rows, columns) of the upper triangle of an ``(n, m)`` matrix from the diagonal ``k``.
+
+    With ``offset``, ``row`` or ``col`` it is PyTorch's ``triu_indices(row, col, offset)``.
+    """
+    below = tri(n, _columns("triu_indices", n, m), as_variable(k) - 1, dtype="bool")
     rows, columns = nonzero(negation(below))
     return rows, columns
 

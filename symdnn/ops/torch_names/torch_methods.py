@@ -74,4 +74,4 @@ METHODS: dict[str, Callable[..., Any]] = {
     "mvlgamma": torch_more.mvlgamma, "pinverse": svd.pinv, "qr": qr.qr,
     "subtract": arithmetic.sub,
 }  # fmt: skip
-FUNCTIONS: dict[str, Callable[..., Any]] = {}
+FUNCTIONS: dict[str, Callable[..., Any]] = torch_more.FUNCTIONS

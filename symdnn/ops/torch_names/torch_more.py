@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from symdnn.ops.array.getitem import set_subtensor
 from symdnn.ops.array.join import concatenate, split, stack
 from symdnn.ops.array.sort import searchsorted, sort
 from symdnn.ops.array.take import take_along_axis
-from symdnn.ops.array.view import broadcast_to, flatten, moveaxis
+from symdnn.ops.array.view import broadcast_to, flatten, moveaxis, swapaxes
 from symdnn.ops.core.python_numbers import alike
 from symdnn.ops.core.shape import dims_of, reshape
 from symdnn.ops.elementwise import complexes
@@ -27,6 +28,8 @@ from symdnn.ops.elementwise.arithmetic import cast
 from symdnn.ops.elementwise.comparison import eq, neq, switch
 from symdnn.ops.elementwise.special import gammaln
 from symdnn.ops.matrix.determinant import slogdet
+from symdnn.ops.matrix.solve import solve_triangular
+from symdnn.ops.numpy_names.numpy_arrays import tril_indices, triu_indices
 from symdnn.ops.numpy_names.numpy_math import trapezoid, trapezoids
 from symdnn.ops.numpy_names.numpy_more import broadcast_arrays
 from symdnn.ops.numpy_names.numpy_reductions import histogram
@@ -259,3 +262,32 @@ def cumulative_trapezoid(
     """Integrals up to each point but the first, by trapezoids (``trapezoid`` is the whole)."""
     areas = trapezoids("cumulative_trapezoid", y, x, dx, dim)
     return moveaxis(cumsum(areas, -1), -1, dim)
+
+
+# -- where NumPy and SciPy have the name with other arguments --------------------------------------
+
+
+def torch_solve_triangular(
+    A: TensorLike, B: TensorLike, *, upper: bool, left: bool = True, unitriangular: bool = False
+) -> Variable:
+    """The solution of ``A X = B``, or of ``X A = B`` where ``left`` is False."""
+    if left:
+        return solve_triangular(A, B, 0, not upper, unitriangular)
+    turned = swapaxes(as_variable(B), -1, -2)
+    return swapaxes(solve_triangular(A, turned, 1, not upper, unitriangular), -1, -2)
+
+
+def _triangle(
+    of: Callable[..., tuple[Variable, Variable]], row: TensorLike, col: TensorLike,
+    offset: TensorLike = 0, dtype: str = "int64",
+) -> Variable:  # fmt: skip
+    """The indices of a triangle: its rows and its columns as one matrix of two rows."""
+    return cast(stack(of(row, offset, col)), dtype)
+
+
+#: What functions are where PyTorch's words are given.
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "solve_triangular": torch_solve_triangular,
+    "tril_indices": partial(_triangle, tril_indices),
+    "triu_indices": partial(_triangle, triu_indices),
+}

@@ -298,7 +298,8 @@ class Groups:
 
     def operands_of_node(self, node: Apply) -> list[Variable]:
         """What a kernel reads for a node: no numbers, and the narrow values behind wide ones."""
-        narrow = [widened(v) or v for v in node.inputs if number_in(v) is None]
+        read = [v for v in node.inputs if number_in(v) is None]
+        narrow = [v if (w := widened(v)) is None else w for v in read]
         return [v for v in narrow if number_in(v) is None]
 
     def widens(self, node: Apply, v: Variable) -> bool:

@@ -50,7 +50,8 @@ def _without_log_softmax(context: Context, node: Apply, paths: Mapping[Apply, An
     if len(node.outputs) == 1 and not grads:
         return
     with inherit(node.origin, node.hints):
-        x = widened(node.inputs[0]) or node.inputs[0]
+        narrow = widened(node.inputs[0])
+        x = node.inputs[0] if narrow is None else narrow
         if len(grads) == 1 and _is_one_pass(node, grads[0], axis, paths):
             _in_one_pass(context, node, grads[0], x)
             return

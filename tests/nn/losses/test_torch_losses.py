@@ -10,6 +10,7 @@ import symdnn
 import symdnn.tensor as T
 from symdnn import nn
 from symdnn.errors import IndexOutOfRange, InputError, ShapeMismatch, TypeMismatch
+from symdnn.nn import functional as F
 from tests.nn.torch_loss_cases import CASES, WEIGHTS, differentiated, options_of
 from tests.seeded import sampled
 
@@ -181,3 +182,30 @@ def test_reductions_that_a_divergence_takes():
         nn.KLDivLoss(reduction="avg")
     with pytest.raises(ValueError, match="wanted one of mean, sum, none$"):
         nn.MSELoss(reduction="batchmean")
+
+
+OF_A_WEIGHT_EACH = {
+    "MSELoss": (lambda d: d**2, True),
+    "L1Loss": (abs, True),
+    "HuberLoss": (lambda d: np.where(abs(d) <= 1, d**2 / 2, abs(d) - 0.5), False),
+}
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("kind", OF_A_WEIGHT_EACH)
+def test_losses_with_a_weight_each(kind, reduction, rng):
+    x, t, w = 2 * rng.normal(size=(4, 3)), rng.normal(size=(4, 3)), rng.random((4, 3))
+    of, by_weights = OF_A_WEIGHT_EACH[kind]
+    each = of(x - t) * w
+    total = {"none": each, "sum": each.sum(), "mean": each.sum() / (w.sum() if by_weights else 12)}
+    function = {"MSELoss": F.mse_loss, "L1Loss": F.l1_loss, "HuberLoss": F.huber_loss}[kind]
+    inputs = T.dmatrices(3)
+    found = symdnn.function(inputs, function(*inputs[:2], reduction=reduction, weight=inputs[2]))
+    np.testing.assert_allclose(found(x, t, w), total[reduction], rtol=1e-12)
+    symdnn.verify_grad(lambda a: T.sum(function(a, t, reduction=reduction, weight=w)), [x], rng=rng)
+
+
+def test_a_weight_of_another_shape_is_refused():
+    x, t = T.matrices(2)
+    with pytest.raises(TypeMismatch, match="MSELoss: wanted a weight of the output's 2 dim"):
+        F.mse_loss(x, t, weight=T.vector())

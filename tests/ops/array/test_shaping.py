@@ -8,7 +8,7 @@ import pytest
 import symdnn.tensor as T
 from symdnn.autodiff import grad
 from symdnn.config import config
-from symdnn.errors import InputError, ShapeMismatch, TypeMismatch
+from symdnn.errors import InputError, OptionError, ShapeMismatch, TypeMismatch
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.traverse import toposort
 from symdnn.graph.type import TensorType
@@ -123,6 +123,22 @@ def test_stack_of_scalars_is_a_vector():
     assert T.stacklists([[a, a], [a, a], [a, a]]).type.shape == (3, 2)
     assert T.stack([T.vector(), T.vector()], axis=1).type.shape == (None, 2)
     assert T.stack([T.vector(), T.vector()], -1).type.shape == (None, 2)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_split_by_a_number_makes_equal_parts_and_by_dim_parts_of_a_size(known):
+    x = T.tensor("float64", (2, 6) if known else (None, None))
+    array = np.arange(12.0).reshape(2, 6)
+    for count, axis in ((3, 1), (2, -1), (1, 0)):
+        found = [value(p, {x: array}) for p in T.split(x, count, axis=axis)]
+        for a, b in zip(found, np.split(array, count, axis), strict=True):
+            np.testing.assert_array_equal(a, b)
+    with pytest.raises(ShapeMismatch, match=r"4 parts divide.*array_split|add up to 6"):
+        value(T.split(x, 4, axis=1)[0], {x: array})
+    with pytest.raises(OptionError, match="at least 1 part"):
+        T.split(x, 0)
+    sized = T.split(T.specify_shape(x, (2, 6)), 4, dim=1)
+    assert [value(p, {x: array}).shape for p in sized] == [(2, 4), (2, 2)]
 
 
 def test_split_must_cover_everything():

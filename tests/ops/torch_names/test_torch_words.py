@@ -5,7 +5,7 @@ import pytest
 
 import symdnn
 import symdnn.tensor as T
-from symdnn.errors import ArgumentError, InputError, ShapeMismatch
+from symdnn.errors import ArgumentError, InputError, OptionError, ShapeMismatch
 from symdnn.nn import functional as F
 
 X = np.random.default_rng(3).normal(size=(4, 5))
@@ -92,3 +92,26 @@ def test_half_of_a_choice_is_refused():
         T.where(T.dmatrix() > 0, 1.0)
     with pytest.raises(InputError, match="one dtype"):
         T.dmatrix().to()
+
+
+@pytest.mark.parametrize("unitriangular", [False, True])
+@pytest.mark.parametrize("left", [False, True])
+@pytest.mark.parametrize("upper", [False, True])
+def test_triangular_systems_from_both_sides(upper, left, unitriangular, rng):
+    a = rng.normal(size=(2, 3, 3)) + 2 * np.eye(3)
+    b = rng.normal(size=(2, 3, 4) if left else (2, 4, 3))
+    words = {"upper": upper, "left": left, "unitriangular": unitriangular}
+    x = run(lambda a, b: T.linalg.solve_triangular(a, b, **words), a, b)
+    full = np.triu(a, unitriangular) if upper else np.tril(a, -unitriangular)
+    full = full + unitriangular * np.eye(3)
+    np.testing.assert_allclose(full @ x if left else x @ full, b, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["tril_indices", "triu_indices"])
+def test_indices_of_triangles_by_row_col_and_offset(name):
+    ours = getattr(T, name)
+    wanted = np.stack(getattr(np, name)(3, -1, 4))
+    for found in (ours(3, 4, offset=-1), ours(row=3, col=4, offset=-1)):
+        np.testing.assert_array_equal(found.eval(), wanted)
+    with pytest.raises(OptionError, match=rf"m=-1; .*{name}\(row, col, offset=...\)"):
+        ours(3, 3, -1)
