@@ -3,7 +3,8 @@
 Readers of a bucket that are near each other share one all-gather; distant ones (in the backward
 pass) have another. An all-gather starts when the work of the bucket before the previous one is
 done. So at most two are alive: one in use, one in flight. Buckets of vectors, which are small and
-which all layers read, are counted apart: they do not stand between those of two layers.
+which all layers read, are counted apart: they do not stand between those of two layers. A bucket
+that keeps what is gathered has one all-gather for all its readers.
 """
 
 from __future__ import annotations
@@ -123,7 +124,8 @@ class _Gathering:
         latest: dict[bool, _Cluster] = {}
         for depth, node, bucket in uses:
             kind = _is_of_vectors(bucket)
-            if bucket not in present or len(since[bucket]) >= _FAR:
+            far = not bucket.keeps_gathered and len(since.get(bucket, ())) >= _FAR
+            if bucket not in present or far:
                 made = _Cluster(bucket, depth, before=latest.get(kind))
                 present[bucket] = latest[kind] = made
                 self.clusters.append(made)
