@@ -76,7 +76,8 @@ _DISTRIBUTED = [
     Flag("distributed.ctas", "int", 0, "The most thread blocks of a collective by NCCL (its "
          "channels); 0: NCCL's own choice.", minimum=0),
     _choice("distributed.cta_policy", "default efficiency zero", "NCCL's CTAPolicy. zero: copy "
-            "engines move registered values, and a reduction is a kernel between two moves."),
+            "engines move large values, which are registered then, and a reduction is a kernel "
+            "between two moves."),
     _choice("distributed.single_rank", "copy nccl", "What runs collectives of one rank on a GPU; "
             "nccl tests NCCL where there is one GPU."),
 ]  # fmt: skip

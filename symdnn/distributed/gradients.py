@@ -10,7 +10,7 @@ are computed.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,7 +48,9 @@ class DataParallel:
     ones (None: all have as many); ``reduce_dtype`` and ``bucket_bytes`` go before the flags of
     these names. With ``shard="optimizer"`` each rank keeps a part of the optimiser's state, and
     makes the step of that part, of whose gradients alone it gets the averages: ``"gradients"`` is
-    another word for it. With ``"parameters"`` it keeps that part of the parameters alone, too.
+    another word for it. With ``"parameters"`` it keeps that part of the parameters alone, too. With
+    ``keep_gathered`` a step gathers each of these once and keeps it for the backward pass, and
+    tables whose rows are gathered stay whole.
     """
 
     group: Group | None = None
@@ -56,8 +58,14 @@ class DataParallel:
     reduce_dtype: str | None = None
     bucket_bytes: int | None = None
     shard: str | None = None
+    keep_gathered: bool = False
 
     def __post_init__(self) -> None:
+        if self.keep_gathered and self.shard != "parameters":
+            raise OptionError(
+                f"DataParallel: keep_gathered with shard={self.shard!r}; only with "
+                "shard='parameters' are there parameters to gather"
+            )
         if self.shard not in (None, "optimizer", "gradients", "parameters"):
             raise OptionError(
                 f"DataParallel: shard={self.shard!r}; wanted 'optimizer', 'gradients' or "
@@ -93,40 +101,52 @@ class DataParallel:
         """The averages of gradients, those of the variables ``like``; dtypes stay."""
         if self.ranks.size == 1 or not grads:
             return list(grads)
-        parts = self._parted(grads, like)
-        sent = {i: self.reduced_in(p.dense) for i, p in enumerate(parts) if p.dense is not None}
+        parts = self.parted(grads, like)
+        values = [self.reduced_in(g if p.dense is None else p.dense) for g, p in zip(grads, parts)]
+        dense = [i for i, p in enumerate(parts) if p.dense is not None]
+        found = self.buckets([values[i] for i in dense], [like[i] for i in dense])
+        buckets = [[dense[k] for k in bucket] for bucket in found]
         means: dict[int, Variable] = {}
         rows: dict[int, list[Rows]] = {}
-        for moved in self._moved(sent, parts, like):
+        for moved in self.moved(buckets, values, parts, like):
             if moved.rows:
                 (i,) = moved.indices
-                rows[i] = parts[i].moved(like[i], self.ranks, self.reduced_in(grads[i]).type.dtype)
+                rows[i] = parts[i].moved(like[i], self.ranks, values[i].type.dtype)
             else:
+                given = [values[i] for i in moved.indices]
                 said = "; ".join(p for i in moved.indices if (p := parts[i].said))
-                op, given = AllReduce(self.ranks, "mean"), [sent[i] for i in moved.indices]
-                found = op(*given, hints=Hints(name=said or None))
-                means.update(zip(moved.indices, found, strict=True))
+                means.update(zip(moved.indices, self.reduced(given, said), strict=True))
         pairs = enumerate(zip(grads, like, strict=True))
         return [with_rows(means.get(i), g, v, rows.get(i, ())) for i, (g, v) in pairs]
 
-    def _parted(self, grads: Sequence[Variable], like: Sequence[Shared]) -> list[Parted]:
+    def reduced(self, values: Sequence[Variable], said: str = "") -> list[Variable]:
+        """The averages of a bucket, and what a report says of it."""
+        return list(AllReduce(self.ranks, "mean")(*values, hints=Hints(name=said or None)))
+
+    def parted(self, grads: Sequence[Variable], like: Sequence[Shared]) -> list[Parted]:
         """The gradients' dense parts, and rows that are gathered."""
         dtypes = [self.reduced_in(g).type.numpy for g in grads]
         found = [parted(g, v, self.ranks.size, d) for g, v, d in zip(grads, like, dtypes)]
         return agreed(found, grads, self.ranks)
 
-    def _moved(
-        self, sent: Mapping[int, Variable], parts: Sequence[Parted], like: Sequence[Shared]
-    ) -> list[Moved]:
-        """The buckets of what is ``sent``, and rows, in the order in which they move."""
-        indices, values = list(sent), list(sent.values())
+    def moved(
+        self, buckets: Sequence[Sequence[int]], values: Sequence[Variable],
+        parts: Sequence[Parted], like: Sequence[Shared], among: Sequence[int] = (),
+    ) -> list[Moved]:  # fmt: skip
+        """Buckets, which are indices of what is sent, ``values``, and rows, in the order in which
+        they move. Those of ``among`` are buckets, too, each before what is made after it."""
         rows = {i: [r.value for r in p.rows] for i, p in enumerate(parts) if p.rows}
-        depth = _depths([*values, *(v for vs in rows.values() for v in vs)])
-        buckets = []
-        for bucket in self.buckets(values, [like[i] for i in indices]):
-            nbytes = sum(_nbytes(like[indices[k]], values[k]) for k in bucket)
-            last = max(depth.get(values[k], 0) for k in bucket)
-            buckets.append(Moved(tuple(indices[k] for k in bucket), nbytes, last))
+        sent = [values[i] for bucket in (*buckets, among) for i in bucket]
+        depth = _depths([*sent, *(v for vs in rows.values() for v in vs)])
+
+        def bucket_of(indices: Sequence[int]) -> Moved:
+            nbytes = sum(_nbytes(like[i], values[i]) for i in indices)
+            return Moved(tuple(indices), nbytes, max(depth.get(values[i], 0) for i in indices))
+
+        made = [bucket_of(bucket) for bucket in buckets]
+        for one in [bucket_of([i]) for i in among]:
+            at = next((k for k, b in enumerate(made) if b.depth > one.depth), len(made))
+            made.insert(at, one)
         gathered = []
         for i, vs in rows.items():
             itemsize = self.reduced_in(vs[0]).type.numpy.itemsize
@@ -134,7 +154,7 @@ class DataParallel:
             last = max(depth.get(v, 0) for v in vs)
             # An average moves each byte twice, a gathering moves it to all ranks.
             gathered.append(Moved((i,), own * self.ranks.size / 2, last, rows=True))
-        return in_order(buckets, gathered)
+        return in_order(made, gathered)
 
     def reduced_in(self, g: Variable) -> Variable:
         """A gradient in the dtype in which it is averaged."""

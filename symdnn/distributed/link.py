@@ -119,7 +119,9 @@ def _measured(group: Group) -> Link:
     """By all-reduces of a small and of a large array, inside of a program."""
     count = _LARGE_ON_GPUS if _on_gpus() else _LARGE
     # Gradients are made in registered memory; what is reduced here would be copied there.
-    with config.change_flags({"distributed.registered": False}):
+    policy = str(config.distributed.cta_policy).replace("zero", "default")
+    flags = {"distributed.registered": False, "distributed.cta_policy": policy}
+    with config.change_flags(flags):
         small = max(_seconds(group, _SMALL, _CHAIN_OF_SMALL), _LEAST_LATENCY)
         large = _seconds(group, count, _CHAIN_OF_LARGE)
     return Link(small, 4 * (count - _SMALL) / max(large - small, 1e-6))

@@ -42,6 +42,8 @@ class Bucket(Layout):
         self.count = -(-length // group.size)
         self.pad = self.count * group.size - length
         self.name, self._readers = name, dict[Shared, Any]()
+        #: Whether what a program gathers lives on until the backward pass, which reads it again.
+        self.keeps_gathered = False
         self._own: Shared | None = None
 
     @property

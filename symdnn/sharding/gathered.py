@@ -3,7 +3,8 @@
 Readers of a bucket that are near each other share one all-gather; distant ones (in the backward
 pass) have another. An all-gather starts when the work of the bucket before the previous one is
 done. So at most two are alive: one in use, one in flight. Buckets of vectors, which are small and
-which all layers read, are counted apart: they do not stand between those of two layers.
+which all layers read, are counted apart: they do not stand between those of two layers. A bucket
+that keeps what is gathered has one all-gather for all its readers, and it starts at once.
 """
 
 from __future__ import annotations
@@ -123,7 +124,8 @@ class _Gathering:
         latest: dict[bool, _Cluster] = {}
         for depth, node, bucket in uses:
             kind = _is_of_vectors(bucket)
-            if bucket not in present or len(since[bucket]) >= _FAR:
+            far = not bucket.keeps_gathered and len(since.get(bucket, ())) >= _FAR
+            if bucket not in present or far:
                 made = _Cluster(bucket, depth, before=latest.get(kind))
                 present[bucket] = latest[kind] = made
                 self.clusters.append(made)
@@ -166,8 +168,8 @@ class _Gathering:
 
     def _before(self, cluster: _Cluster) -> Variable | None:
         """A value that exists when the work of the previous cluster starts; None for the first two,
-        and if there is no such value."""
-        if cluster.before is None or cluster.before.before is None:
+        if there is no such value, and where memory is no reason to wait."""
+        if cluster.bucket.keeps_gathered or not (cluster.before and cluster.before.before):
             return None
         readers = cluster.before.readers
         heavy = [n for n in readers if not isinstance(n.op, Elemwise)]

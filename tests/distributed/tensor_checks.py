@@ -1,5 +1,6 @@
 """Tensor parallel networks on several ranks against the same on one."""
 
+import functools
 import tempfile
 
 import numpy as np
@@ -157,3 +158,32 @@ def check_fit_with_checkpoints():
             assert fitted(f"{folder}/{name}", 3, resume=True) == whole
         kept = symdnn.io.load_parameters(f"{folder}/run.safetensors")
         assert [v.shape for n, v in kept.items() if n.startswith("random/")] == [(2,)]
+
+
+def check_a_mesh_with_norms_uneven_batches_clipping_and_accumulation():
+    """A normalisation over the samples of all ranks is part of a network that pairs share out."""
+    mesh = dist.Mesh({"data": -1, "tensor": 2})
+    rng = drawn()
+    data = rng.normal(size=(17, 6)).astype("float32"), rng.integers(0, 8, 17).astype("int32")
+    optimiser = functools.partial(nn.optim.adamw, clip_norm=0.2, accumulate=2, eps=1e-3)
+
+    def fitted(layers, parallel):
+        nn.init.seed(3)
+        net = nn.Sequential(
+            nn.Linear(6, 8), nn.BatchNormalization(8), nn.Tanh(), nn.Linear(8, 12), nn.Tanh(),
+            nn.Linear(12, 8),
+        )  # fmt: skip
+        if layers:
+            nn.sync_batch_norm(net, mesh.group("data"))
+            nn.parallel.shard(net, layers, mesh.group("tensor"))
+        found = nn.fit(
+            net, nn.CrossEntropyCriterion(), optimiser, nn.batches(data, 5, shuffle=True), 3,
+            lr=0.05, distributed=parallel,
+        )  # fmt: skip
+        return {"loss": list(found["loss"]), **net.state_dict()}
+
+    want = fitted(None, False)
+    for layers in ({"3": "columns", "5": "rows"}, {"3": "columns"}):
+        found = fitted(layers, dist.DataParallel(mesh.group("data")))
+        for name, v in want.items():
+            np.testing.assert_allclose(found[name], v, rtol=1e-3, atol=2e-5, err_msg=name)

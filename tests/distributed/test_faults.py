@@ -18,10 +18,11 @@ from tests.environment import environment
 from tests.processes import ended
 
 PROGRAM = harness.ROOT / "tests" / "distributed" / "faulty_program.py"
+FIT = PROGRAM.with_name("faulty_fit.py")
 
 
-def faulty(fault, count=2, limit=3):
-    done = harness.run(count, PROGRAM, fault, limit=limit, timeout=60)
+def faulty(fault, count=2, limit=3, program=PROGRAM):
+    done = harness.run(count, program, fault, limit=limit, timeout=60)
     assert done.returncode != 0, done.stdout
     assert "DONE" not in done.stdout
     assert "UNCHANGED=False" not in done.stdout
@@ -38,6 +39,17 @@ def test_no_fault():
 def test_a_rank_that_raises_is_named_with_its_error():
     out, err = faulty("raises")
     assert "RANK 0 PeerFailed: rank 1 failed: RuntimeError: the disk is full" in out
+    assert "symdnn: rank 1 of 2 failed" in err
+
+
+@pytest.mark.parametrize("place", ["data", *(
+    pytest.param(p, marks=pytest.mark.slow)
+    for p in ("optimiser", "criterion", "on_step", "callback", "validation", "afterwards")
+)])  # fmt: skip
+def test_a_rank_that_raises_anywhere_in_a_training_ends_all(place):
+    """While the others are in a step, an epoch's end, an evaluation, or read sharded values."""
+    out, err = faulty(place, limit=20, program=FIT)
+    assert f"RANK 1 RuntimeError: nothing goes in {place}" in out
     assert "symdnn: rank 1 of 2 failed" in err
 
 

@@ -11,7 +11,7 @@ from tests.distributed import harness
 from tests.environment import environment
 
 
-def of_one(folder, only=(), device="cpu"):
+def of_one(folder, only=(), device="cpu", module="train_checks"):
     """What one process finds, without a launcher."""
     out = folder / "checks1"
     command = [
@@ -24,7 +24,7 @@ def of_one(folder, only=(), device="cpu"):
         ",".join(only),
     ]
     env = environment(SYMDNN_CHECKPOINTS=str(folder), SYMDNN_FLAGS=f"device={device}")
-    subprocess.run([*command, "train_checks"], check=True, timeout=120, env=env, cwd=harness.ROOT)
+    subprocess.run([*command, module], check=True, timeout=120, env=env, cwd=harness.ROOT)
     return json.loads((folder / "checks1.0").read_text())["values"]
 
 
@@ -56,6 +56,26 @@ def test_trainings_are_equal_on_1_2_and_4_ranks(tmp_path, monkeypatch):
             assert set(found["values"]) == set(want)
             for name, values in found["values"].items():
                 same(f"{name} on {count} ranks", values, want[name])
+
+
+MIXED = (
+    "check_a_tied_table_with_norms_clipped_and_rows",
+    "check_norms_of_all_samples_with_accumulation_clipping_and_shards",
+    "check_more_ranks_than_samples_and_elements",
+)
+
+
+@pytest.mark.parametrize(("counts", "only"), [
+    ((2,), MIXED), pytest.param((2, 3, 4), (), marks=pytest.mark.slow),
+])  # fmt: skip
+def test_several_ways_together_are_equal(counts, only, tmp_path, monkeypatch):
+    monkeypatch.setenv("SYMDNN_CHECKPOINTS", str(tmp_path))
+    want = of_one(tmp_path, only, module="mixed_checks")
+    for count in counts:
+        found = harness.checks(count, tmp_path, "mixed_checks", only=only, timeout=400)[0]
+        assert set(found["values"]) == set(want)
+        for name, values in found["values"].items():
+            same(f"{name} on {count} ranks", values, want[name], rtol=1e-3, atol=1e-4)
 
 
 def same(what, got, want, rtol=2e-4, atol=2e-5):

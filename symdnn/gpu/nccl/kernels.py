@@ -19,6 +19,7 @@ from symdnn.gpu.nccl.registered import (
     regions,
     scratch_bytes,
 )
+from symdnn.gpu.nccl.settings import registers
 from symdnn.graph.kernel import Call, Kernel, OperandMemory, Row, Traits
 from symdnn.ops.collective.base import Collective, Reducing
 from symdnn.ops.collective.moves import AllToAll, Permute, Recv, Send
@@ -46,7 +47,6 @@ _WORDS = 4
 #: Fewer bytes take no longer where they are not registered.
 _LEAST_REGISTERED_BYTES = 64 << 10
 _overlaps = config.reader("distributed.overlap")
-_registers = config.reader("distributed.registered")
 
 
 class NcclKernel(Kernel[Collective]):
@@ -78,7 +78,7 @@ class NcclKernel(Kernel[Collective]):
         """That of NCCL's own allocator, for large operands, by a flag."""
         op = _whole(call.op)
         moved = isinstance(op, AllReduce | AllGather | ReduceScatter) and _by_nccl(op)
-        if not (_registers() and moved):
+        if not (registers() and moved):
             return None
         if sum(prod(t.shape) * t.numpy.itemsize for t in call.inputs) < _LEAST_REGISTERED_BYTES:
             return None

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from symdnn.config import config
 
-__all__ = ["Settings"]
+__all__ = ["Settings", "registers"]
 
 #: ``NCCL_CONFIG_UNDEF_INT`` and ``NCCL_API_MAGIC``; the version whose fields :class:`Config` has,
 #: all of which newer ones have too.
@@ -17,6 +17,12 @@ _POLICIES = {"default": 0, "efficiency": 1, "zero": 2}
 _ctas = config.reader("distributed.ctas")
 _policy = config.reader("distributed.cta_policy")
 _registers = config.reader("distributed.registered")
+
+
+def registers() -> bool:
+    """Whether large operands lie in registered memory: by the flag, or for copy engines, which move
+    nothing else."""
+    return bool(_registers()) or str(_policy()) == "zero"
 
 
 class Config(ctypes.Structure):
@@ -39,10 +45,8 @@ class Settings:
 
     @classmethod
     def of_flags(cls) -> Settings:
-        """Those of the flags ``distributed.ctas`` and ``distributed.cta_policy``; copy engines move
-        registered memory alone."""
-        policy = str(_policy())
-        return cls(int(_ctas()), "default" if policy == "zero" and not _registers() else policy)
+        """Those of the flags ``distributed.ctas`` and ``distributed.cta_policy``."""
+        return cls(int(_ctas()), str(_policy()))
 
     @property
     def by_copy_engines(self) -> bool:

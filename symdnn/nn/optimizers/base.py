@@ -306,7 +306,7 @@ def build(
     else:
         if parts is not None:
             found, raw = map(list, zip(*parts.gradients()))
-        units = zip(found, _clipped(micro.totals(found, raw), common, parts), strict=True)
+        units = zip(found, _clipped(found, micro.totals(found, raw), common, parts), strict=True)
     pairs: list[tuple[Shared, Variable]] = []
     for parameter, g in units:
         v = parameter.variable
@@ -374,12 +374,14 @@ def _gradients(
     return list(given)
 
 
-def _clipped(grads: Sequence[Variable], common: Common, parts: Parts | None) -> list[Variable]:
+def _clipped(
+    of: Sequence[Parameter], grads: Sequence[Variable], common: Common, parts: Parts | None
+) -> list[Variable]:
     found, value, norm = list(grads), common.get("clip_value"), common.get("clip_norm")
     if value is not None:
         found = clip_by_value(found, value)
     if norm is not None and parts is not None:
-        return parts.clipped(found, norm)
+        return parts.clipped(of, found, norm)
     return found if norm is None else clip_by_norm(found, norm)
 
 

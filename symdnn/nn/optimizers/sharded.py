@@ -3,7 +3,8 @@
 Parameters with equal settings are joined to one vector, of which each rank has an equal part. The
 gradients are summed by ``reduce_scatter``, so that a rank gets those of its part; it updates only
 its part, with its part of the state. Then ``all_gather`` sends the new values to all ranks. If
-parameters are sharded too, programs gather them where they use them.
+parameters are sharded too, programs gather them where they use them. Where a step keeps what is
+gathered, tables of which it reads few rows are not worth that: each rank has the whole.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 
 from symdnn.compile.function import function
 from symdnn.distributed.gradients import DataParallel
+from symdnn.distributed.rows import Moved, Parted, Rows, with_rows
 from symdnn.errors import InputError
 from symdnn.graph.typing import Array
 from symdnn.graph.variable import Shared, Variable, constant
@@ -89,21 +91,31 @@ class Parts:
                     f"{name}: shard={parallel.shard!r} does not go with nn.parallel.shard, by "
                     f"which ranks share out {p.name}; leave shard= away"
                 )
-        self.parts: list[Part] = []
-        self._sent: list[list[Variable]] = []
-        self._dtypes: list[str] = []
+        self.parallel = parallel
         #: Whether the parameters are sharded, too.
         self.keeps = parallel.shard == "parameters"
-        found = _buckets(parameters, grads, parallel)
-        joined = [[parameters[i] for i in bucket] for bucket in found]
+        self._like, self._grads = [p.variable for p in parameters], list(grads)
+        self._parted = [Parted(g) for g in grads]
+        if parallel.keep_gathered:
+            self._parted = parallel.parted(grads, self._like)
+        #: Tables that stay whole, by their indices.
+        self.tables = {i: parameters[i] for i, p in enumerate(self._parted) if p.rows}
+        shared = [i for i in range(len(parameters)) if i not in self.tables]
+        found = _buckets([parameters[i] for i in shared], [grads[i] for i in shared], parallel)
+        self._found = [tuple(shared[k] for k in bucket) for bucket in found]
+        self._sent = [
+            parallel.reduced_in(g if p.dense is None else p.dense)
+            for g, p in zip(grads, self._parted)
+        ]
+        joined = [[parameters[i] for i in bucket] for bucket in self._found]
         buckets = [
             Bucket([p.variable for p in ps], self.group, f"{name}.part{i}")
             for i, ps in enumerate(joined)
         ]
         if self.keeps:
-            buckets = _kept(buckets)
-        for number, (indices, ps, bucket) in enumerate(zip(found, joined, buckets, strict=True)):
-            sent = [parallel.reduced_in(grads[i]) for i in indices]
+            buckets = _kept(buckets, parallel.keep_gathered)
+        self.parts: list[Part] = []
+        for number, (ps, bucket) in enumerate(zip(joined, buckets, strict=True)):
             own = bucket.own if self.keeps else bucket.sliced({v: v for v in bucket.members})
             first = ps[0]
             part = Part(
@@ -111,19 +123,29 @@ class Parts:
                 first.decays, tuple(ps), own, bucket,
             )  # fmt: skip
             self.parts.append(part)
-            self._sent.append(sent)
-            self._dtypes.append(grads[indices[0]].type.dtype)
 
-    def gradients(self) -> Iterator[tuple[Part, Variable]]:
-        """Each part with this rank's part of its gradients.
+    def gradients(self) -> Iterator[tuple[Parameter, Variable]]:
+        """Each part with this rank's part of its gradients, and tables that stay whole with theirs.
 
-        It is given once as many bytes of later buckets have begun to move: what is computed for
-        them covers it. So its new values can be sent during the backward pass.
+        A part's is given once as many bytes of later buckets have begun to move: what is computed
+        for them covers it. So its new values can be sent during the backward pass.
         """
         waiting: list[tuple[Part, Variable, int, int]] = []
-        begun = 0
-        for part, sent, dtype in zip(self.parts, self._sent, self._dtypes, strict=True):
-            g = reduce_scatter(flat(sent, part.geometry.pad), "mean", group=self.group)
+        begun, parts = 0, dict(zip(self._found, self.parts, strict=True))
+        means: dict[int, Variable] = {}
+        rows: dict[int, list[Rows]] = {}
+        for moved in self._moved():
+            if moved.indices not in parts:
+                (i,) = moved.indices
+                said, sent = self._parted[i].said, self._sent[i]
+                if moved.rows:
+                    rows[i] = self._parted[i].moved(self._like[i], self.group, sent.type.dtype)
+                else:
+                    means[i] = self.parallel.reduced([sent], said)[0]
+                continue
+            part, sents = parts[moved.indices], [self._sent[i] for i in moved.indices]
+            dtype = self._grads[moved.indices[0]].type.dtype
+            g = reduce_scatter(flat(sents, part.geometry.pad), "mean", group=self.group)
             nbytes = part.geometry.count * g.type.numpy.itemsize
             begun += nbytes
             waiting.append((part, cast(g, dtype), nbytes, begun))
@@ -131,16 +153,33 @@ class Parts:
                 waiting.remove(one)
                 yield one[:2]
         yield from (one[:2] for one in waiting)
+        for i, p in self.tables.items():
+            yield p, with_rows(means.get(i), self._grads[i], p.variable, rows[i])
+
+    def _moved(self) -> list[Moved]:
+        """What moves, in order: the dense parts of tables among the buckets of their time."""
+        if not self.tables:
+            return [Moved(bucket, 0, 0) for bucket in self._found]
+        dense = [i for i in self.tables if self._parted[i].dense is not None]
+        return self.parallel.moved(self._found, self._sent, self._parted, self._like, dense)
 
     def everywhere(self, good: Variable) -> Variable:
         """Whether a bool scalar is true on all ranks."""
         return eq(all_reduce(cast(good, "float32"), "min", self.group), np.float32(1))
 
-    def clipped(self, grads: Sequence[Variable], limit: Any) -> list[Variable]:
-        """The parts of gradients times ``min(1, limit / norm)``, by the norm over all ranks."""
+    def clipped(
+        self, of: Sequence[Parameter], grads: Sequence[Variable], limit: Any
+    ) -> list[Variable]:
+        """The parts of gradients ``of`` parameters times ``min(1, limit / norm)``, by the norm over
+        all ranks."""
         wide = "float64" if any(g.type.dtype == "float64" for g in grads) else "float32"
-        own: Any = sum(total(sqr(cast(g, wide))) for g in grads)
-        norm = sqrt(all_reduce(own, "sum", self.group))
+        own: list[Any] = [[], []]
+        for p, g in zip(of, grads, strict=True):
+            own[isinstance(p, Part)].append(total(sqr(cast(g, wide))))
+        whole, parts = own
+        if parts:
+            whole = [*whole, all_reduce(sum(parts[1:], parts[0]), "sum", self.group)]
+        norm = sqrt(sum(whole[1:], whole[0]))
         bound = cast(limit, wide) if isinstance(limit, Variable) else constant(
             np.asarray(limit, wide)
         )  # fmt: skip
@@ -207,7 +246,7 @@ def _size(p: Parameter) -> int:
     return int(np.prod(p.variable.storage.shape, dtype=int))
 
 
-def _kept(buckets: Sequence[Bucket]) -> list[Bucket]:
+def _kept(buckets: Sequence[Bucket], keep_gathered: bool) -> list[Bucket]:
     """The buckets, which keep parts from now on; those that did so before are taken again."""
     found: list[Bucket] = []
     for bucket in buckets:
@@ -217,6 +256,7 @@ def _kept(buckets: Sequence[Bucket]) -> list[Bucket]:
         found.append(before if again else bucket)  # type: ignore[arg-type]
     made_whole([v for b in found for v in b.members], found)
     for bucket in found:
+        bucket.keeps_gathered = keep_gathered
         if layout_of(bucket.members[0]) is not bucket:
             bucket.keep_parts()
     return found

@@ -101,9 +101,11 @@ def test_without_the_flag_and_for_few_bytes_the_arena_has_the_operands(monkeypat
     with config.change_flags(FLAGS):
         assert any(p.memory.slots for p in step_of_two_ranks(monkeypatch, 8))
         assert not any(p.memory.slots for p in step_of_two_ranks(monkeypatch, 8, width=20))
-    with config.change_flags({"distributed.cta_policy": "zero"}):
+    with config.change_flags({"distributed.cta_policy": "default"}):
         assert not any(p.memory.slots for p in step_of_two_ranks(monkeypatch, 8))
-        assert Settings.of_flags() == Settings()  # copy engines move registered memory alone
+    with config.change_flags({"distributed.cta_policy": "zero"}):  # they move nothing else
+        assert any(p.memory.slots for p in step_of_two_ranks(monkeypatch, 8))
+        assert Settings.of_flags().by_copy_engines
 
 
 # -- calls of NCCL --------------------------------------------------------------------------------

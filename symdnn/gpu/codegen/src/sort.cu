@@ -43,17 +43,15 @@ extern "C" __global__ void __launch_bounds__(256) sort_tiles(
   for (i32 length = 2; length <= TILE; length *= 2)
     for (i32 distance = length / 2; distance > 0; distance /= 2) {
       for (i32 pair = threadIdx.x; pair < 512; pair += 256) {
-        const i32 a = pair / distance * 2 * distance + pair % distance, b = a + distance;
+        const i32 low = pair & (distance - 1);  // a distance is a power of two
+        const i32 a = 2 * (pair - low) + low, b = a + distance;
         const bool up = (a % TILE & length) == 0;
-        const bool swap = order[b] != outside && (order[a] == outside ||
-                                                  before(keys[b], order[b], keys[a], order[a]));
-        const bool other = order[a] != outside && (order[b] == outside ||
-                                                   before(keys[a], order[a], keys[b], order[b]));
-        if (up ? swap : other) {
+        const i32 first = up ? b : a, second = up ? a : b;
+        const u32 i = order[first], j = order[second];
+        if (i != outside && (j == outside || before(keys[first], i, keys[second], j))) {
           const K key = keys[a];
-          const u32 index = order[a];
-          keys[a] = keys[b], order[a] = order[b];
-          keys[b] = key, order[b] = index;
+          keys[a] = keys[b], keys[b] = key;
+          order[first] = j, order[second] = i;
         }
       }
       __syncthreads();
