@@ -18,8 +18,8 @@ from symdnn.graph.typing import DtypeLike
 from symdnn.graph.values.type_values import TypeValues
 
 __all__ = [
-    "DTYPES", "OpaqueType", "TensorType", "Type", "dtype_name", "elements", "numpy_dtype",
-    "tensor_type",
+    "DTYPES", "OpaqueType", "TensorType", "Type", "dtype_name", "elements", "float_limits",
+    "numpy_dtype", "tensor_type",
 ]  # fmt: skip
 
 _INTS = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
@@ -41,6 +41,12 @@ def dtype_name(dtype: np.dtype[Any]) -> str:
 def numpy_dtype(name: str) -> np.dtype[Any]:
     """NumPy's dtype object for one of :data:`DTYPES` (bfloat16 comes from ``ml_dtypes``)."""
     return _NUMPY[name]
+
+
+def float_limits(dtype: Any) -> Any:
+    """``numpy.finfo`` of a float dtype, also of bfloat16 and the types of ``ml_dtypes``."""
+    known = _NUMPY.get(dtype) or np.dtype(getattr(ml_dtypes, str(dtype), dtype))
+    return ml_dtypes.finfo(known)  # type: ignore[no-untyped-call]
 
 
 class _ComputedOnce:

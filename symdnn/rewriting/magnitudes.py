@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from symdnn.graph.pattern import Match
+from symdnn.graph.type import float_limits
 from symdnn.graph.variable import Constant, Variable
 
 __all__ = ["foldable", "is_moderate", "limits", "movable"]
@@ -24,8 +24,7 @@ _EXPONENT, _PART_OF_RANGE = 24, 0.25
 
 def limits(dtype: str) -> Any:
     """The limits of a float dtype, ``numpy.finfo`` of those that NumPy does not know either."""
-    number = {"bfloat16": ml_dtypes.bfloat16, "complex64": np.float32, "complex128": np.float64}
-    return ml_dtypes.finfo(number.get(dtype, dtype))  # type: ignore[no-untyped-call]
+    return float_limits({"complex64": "float32", "complex128": "float64"}.get(dtype, dtype))
 
 
 def foldable(op: np.ufunc) -> Callable[[Match], bool]:

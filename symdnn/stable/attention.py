@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-import ml_dtypes
 import numpy as np
 
 from symdnn.graph.operators import operator
+from symdnn.graph.type import float_limits
 from symdnn.graph.variable import Apply, Constant, Variable, as_variable
 from symdnn.ops.attention.attention import Attention
 from symdnn.ops.attention.scores import Scores
@@ -382,15 +382,9 @@ def _attention(
     return cast(out, old.type.dtype)
 
 
-def _epsilon(number: Any) -> Any:
-    """The distance of the next number after 1 of a float dtype, bfloat16 too."""
-    info: Any = ml_dtypes.finfo(number)  # type: ignore[no-untyped-call]
-    return info.eps
-
-
 def _scale_setting(written: _Written, q: Variable) -> float | None:
     """The scale; None where it is ``1 / sqrt(features)``."""
-    size, error = q.type.shape[3], 8 * float(_epsilon(written.number))
+    size, error = q.type.shape[3], 8 * float(float_limits(written.number).eps)
     if size and abs(written.factor * np.sqrt(size) - 1) < error:
         return None
     return written.factor

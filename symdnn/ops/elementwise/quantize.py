@@ -17,7 +17,7 @@ import numpy as np
 from symdnn.errors import OptionError, ShapeMismatch, TypeMismatch
 from symdnn.graph.dims import normal_axis
 from symdnn.graph.op import Grads, Vars
-from symdnn.graph.type import TensorType, numpy_dtype
+from symdnn.graph.type import TensorType, float_limits, numpy_dtype
 from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Constant, Variable, as_variable, constant
 from symdnn.ops.core.dtype import wide_float
@@ -53,7 +53,7 @@ def code_dtype(kind: str) -> str:
 def limits_of(kind: str) -> tuple[float, float]:
     """The least and the largest finite number of a kind."""
     if kind in FLOAT8:
-        info: Any = ml_dtypes.finfo(getattr(ml_dtypes, kind))  # type: ignore[no-untyped-call]
+        info = float_limits(kind)
         return float(info.min), float(info.max)
     bits = int(kind.lstrip("uint"))
     return (0, (1 << bits) - 1) if kind[0] == "u" else (-(1 << bits - 1), (1 << bits - 1) - 1)

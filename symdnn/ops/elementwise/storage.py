@@ -15,7 +15,7 @@ import numpy as np
 
 from symdnn.errors import OptionError, TypeMismatch
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Shapes, Types, Vars
-from symdnn.graph.type import DTYPES, TensorType, numpy_dtype
+from symdnn.graph.type import DTYPES, TensorType, float_limits, numpy_dtype
 from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.core.lanes import on_lanes
@@ -84,8 +84,7 @@ class Narrow(Elemwise):
 
 def largest(kind: str) -> float:
     """The largest number of a storage type."""
-    info: Any = ml_dtypes.finfo(getattr(ml_dtypes, kind))  # type: ignore[no-untyped-call]
-    return float(info.max)
+    return float(float_limits(kind).max)
 
 
 def _power_of_two(x: Array, mode: str, saturate: bool) -> Array:
@@ -106,7 +105,7 @@ def _power_of_two(x: Array, mode: str, saturate: bool) -> Array:
 
 def _rounded_formula(x: Scalar, kind: str, saturate: bool) -> Scalar:
     """``x`` as a multiple of the step between the numbers of ``kind`` beside it; halves to even."""
-    info: Any = ml_dtypes.finfo(getattr(ml_dtypes, kind))  # type: ignore[no-untyped-call]
+    info = float_limits(kind)
     digits, edge = int(info.nmant), largest(kind)
     beyond, none, minus_zero = (_converted(v, kind) for v in (4 * edge, np.nan, -0.0))
     size = x.call("abs").call("min", edge if saturate else 4 * edge)

@@ -10,6 +10,7 @@ from symdnn.errors import NdimMismatch, OptionError, ShapeMismatch
 from symdnn.graph.dims import normal_axis
 from symdnn.graph.names.torch_words import torch_words
 from symdnn.graph.operators import operator
+from symdnn.graph.type import float_limits
 from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Variable, as_variable, constant
 from symdnn.ops.array.create import arange
@@ -230,9 +231,7 @@ def nan_to_num(x: TensorLike, nan: float = 0.0, posinf: Any = None, neginf: Any 
     v = as_variable(x)
     if v.type.is_discrete:
         return v
-    import ml_dtypes
-
-    most = float(ml_dtypes.finfo(v.type.numpy).max)  # type: ignore[no-untyped-call]
+    most = float(float_limits(v.type.dtype).max)
     above = like(most if posinf is None else posinf, v)
     below = like(-most if neginf is None else neginf, v)
     finite = switch(eq(v, np.inf), above, switch(eq(v, -np.inf), below, v))
