@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from symdnn.errors import OptionError, TypeMismatch
+from symdnn.graph.dims import product
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Shapes, Types, Vars
 from symdnn.graph.origin import Hints
 from symdnn.graph.type import TensorType
@@ -21,6 +22,8 @@ from symdnn.graph.variable import Variable
 from symdnn.ops.core.composed import vjp_of_expression
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.lanes import on_folded
+from symdnn.ops.core.shape import dims_of, reshape
+from symdnn.ops.nn.pool import Pool
 from symdnn.ops.nn.softmax import agreed_shape
 
 __all__ = ["LRN", "ChannelSum", "LRNGrad", "local_response_normalization"]
@@ -151,6 +154,18 @@ class ChannelSum(Op):
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [ChannelSum(self.after, self.before, axis=self.axis)(cotangents[0])]
+
+    def written_out(self, x: Variable, *, hints: Hints | None = None) -> Variable:
+        """Sums over windows of images whose rows are channels."""
+        dims, pad = dims_of(x), max(self.before, self.after)
+        pool = Pool((self.before + self.after + 1, 1), (1, 1), (pad, 0), "sum")
+        rest = dims[self.axis + 1 :]
+        image = (product(dims[: self.axis]), 1, dims[self.axis], product(rest))
+        sums: Variable = pool(reshape(x, image, ndim=4), hints=hints)
+        if self.before != self.after:
+            first = pad - self.before
+            sums = sums[:, :, first : first + dims[self.axis]]
+        return reshape(sums, dims, ndim=x.type.ndim)
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         return on_folded(self, inputs, axes, [0], [0])

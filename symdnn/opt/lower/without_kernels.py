@@ -28,7 +28,7 @@ from symdnn.ops.elementwise.natural_power import NaturalPow
 from symdnn.ops.elementwise.scalar_meaning import meaning
 from symdnn.ops.linalg.products import BatchedDot, Dot
 from symdnn.ops.nn.ctc import CTCCosts, CTCLoss
-from symdnn.ops.nn.lrn import LRN, LRNGrad
+from symdnn.ops.nn.lrn import LRN, ChannelSum, LRNGrad
 from symdnn.ops.nn.softmax import LogSoftmaxGradOfLogits, softmax
 from symdnn.ops.nn.spatial_transformer import TransformerSamplerTangent
 from symdnn.ops.sparse.products import SampledDot, SparseDot
@@ -75,6 +75,12 @@ def _in_float32(build: Callable[..., Variable], *operands: Variable) -> Variable
 def write_out_lrn(node: Apply[LRN | LRNGrad], context: Context) -> Variable:
     """A response normalisation that cuDNN does not take, as sums over windows of channels."""
     return _in_float32(node.op.written_out, *node.inputs)
+
+
+@_rule(ChannelSum)
+def write_out_channel_sum(node: Apply[ChannelSum], context: Context) -> Variable:
+    """Sums over neighbouring channels without cuDNN, by symdnn's pooling."""
+    return node.op.written_out(*node.inputs)
 
 
 @_rule(LogSoftmaxGradOfLogits)
@@ -235,9 +241,9 @@ def write_out_complex_sampled_dot(node: Apply[SampledDot], context: Context) -> 
 
 
 RULES = (
-    write_out_lrn, write_out_log_softmax_grad, write_out_sampler_tangent, write_out_ctc,
-    write_out_repeat_index, write_out_non_max_suppression, write_out_narrow_scatter,
-    write_out_integer_power, write_out_bool_product, write_out_complex_truth,
-    write_out_cast_of_complex,
-    write_out_complex_sparse_dot, write_out_complex_sampled_dot,
+    write_out_lrn, write_out_channel_sum, write_out_log_softmax_grad, write_out_sampler_tangent,
+    write_out_ctc, write_out_repeat_index, write_out_non_max_suppression,
+    write_out_narrow_scatter, write_out_integer_power, write_out_bool_product,
+    write_out_complex_truth, write_out_cast_of_complex, write_out_complex_sparse_dot,
+    write_out_complex_sampled_dot,
 )  # fmt: skip

@@ -12,6 +12,7 @@ import symdnn.tensor as T
 from symdnn.config import config
 from symdnn.errors import DataError, IndexOutOfRange
 from symdnn.graph.evaluate import evaluate
+from symdnn.graph.target import Target
 from symdnn.ops.nn.ctc import CTCLoss
 from tests.gpu.kernels.without_kernels import PROGRAMS, Program
 from tests.gpu.table import tolerance
@@ -112,3 +113,16 @@ def test_what_is_wrong_is_an_error(cuda):
     ):
         with pytest.raises(error):
             f(*arrays)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [p for p in PROGRAMS if p.name.startswith(("lrn", "pool", "max_pool", "ctc"))],
+    ids=lambda p: p.name,
+)
+def test_no_node_is_on_the_host_without_cudnn(program):
+    target = Target("cuda", compute_capability=(9, 0))
+    for dtype in {*program.dtypes, *(["float32"] * ("float64" in program.dtypes))}:
+        _, vs, outputs = built(program, dtype, program.sizes[0])
+        with config.change_flags(assert_lowered="raise"):
+            symdnn.function(vs, outputs, mode=symdnn.Mode(target=target))
