@@ -69,7 +69,7 @@ ROOMS = {
         {"phases"}, {"optimise"},
     ],
     "cpu": [
-        {"compiler"}, {"ir", "threads"}, {"launch"}, {"pool", "reference"},
+        {"compiler"}, {"math", "threads"}, {"ir"}, {"launch"}, {"pool", "reference"},
         {"collective", "elementwise", "fourier", "sparse", "steps"}, {"nest"}, {"onednn", "reduce"},
         {"conv", "lapack"}, {"gemm"},
         {"attention", "prefer_generated", "rnn"}, {"registry"}, {"execution"},

@@ -11,8 +11,8 @@ from symdnn.cpu.compiler.jit import SKIP_PASSES
 from symdnn.cpu.gemm import gemm_ir
 from symdnn.cpu.ir.builder import DECLARED
 from symdnn.cpu.ir.loops_ir import data_of, kernel_entry, word
-from symdnn.cpu.ir.math32_ir import single_definitions
 from symdnn.cpu.ir.vector_activations_ir import activation_declarations
+from symdnn.cpu.math.math32_ir import single_definitions
 
 __all__ = ["attention_ir"]
 

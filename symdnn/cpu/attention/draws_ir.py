@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from symdnn.cpu.attention.plan import MAX_KEYS
 from symdnn.cpu.elementwise.random_draws_ir import MULTIPLIERS, ROUNDS, WEYL
 from symdnn.cpu.ir.builder import WIDTH
-from symdnn.cpu.ir.math_double_ir import number
+from symdnn.cpu.math.math_double_ir import number
 
 __all__ = ["draw_rows"]
 

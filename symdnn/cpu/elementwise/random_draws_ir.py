@@ -12,10 +12,10 @@ from collections.abc import Iterator
 
 from symdnn.cpu.ir.builder import ROWS
 from symdnn.cpu.ir.loops_ir import METADATA, THREADS, data_of, word
-from symdnn.cpu.ir.math_double_ir import HELPERS, horner, number
-from symdnn.cpu.ir.math_inverse_trig_ir import COS, SIN
 from symdnn.cpu.ir.math_ir import declarations
 from symdnn.cpu.ir.scalar_ir import VALUES, literal, load_as, store_as
+from symdnn.cpu.math.math_double_ir import HELPERS, horner, number
+from symdnn.cpu.math.math_inverse_trig_ir import COS, SIN
 
 __all__ = ["MULTIPLIERS", "ROUNDS", "WEYL", "draw_ir"]
 

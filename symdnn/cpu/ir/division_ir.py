@@ -12,7 +12,7 @@ no vectors of products, either.
 
 With a quotient q below 2^22 (float64: 2^51) ``fmod`` is a - q b, by one fma without a rounding
 error; of a q that was rounded up it has the wrong sign, and b is added. Larger quotients are rare
-(:mod:`symdnn.cpu.ir.math_rare_ir`), and are LLVM's ``frem``.
+(:mod:`symdnn.cpu.math.math_rare_ir`), and are LLVM's ``frem``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from symdnn.cpu.compiler import jit
-from symdnn.cpu.ir.math_rare_ir import rare
+from symdnn.cpu.math.math_rare_ir import rare
 
 __all__ = [
     "DIVISIONS", "float_division", "integer_division", "remainder_declarations", "remainders",

@@ -13,9 +13,9 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from symdnn.cpu.ir.math64_ir import full_declarations
 from symdnn.cpu.ir.math_ir import FULL, definitions
 from symdnn.cpu.ir.scalar_ir import load_as
+from symdnn.cpu.math.math64_ir import full_declarations
 from symdnn.graph.type import numpy_dtype
 
 __all__ = [

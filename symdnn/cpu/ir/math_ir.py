@@ -1,9 +1,9 @@
 """Less common float32 functions as LLVM IR without branches or tables, computed in float64.
 
 Each widens its argument to float64 and rounds once at the end
-(:mod:`symdnn.cpu.ir.math_double_ir`). Errors are below 0.51 ulp for finite results; NaN,
+(:mod:`symdnn.cpu.math.math_double_ir`). Errors are below 0.51 ulp for finite results; NaN,
 infinities, zeros and denormals give the same as in C. Inverse trigonometric functions and powers
-have modules of their own; the common functions are in :mod:`symdnn.cpu.ir.math32_ir`.
+have modules of their own; the common functions are in :mod:`symdnn.cpu.math.math32_ir`.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ from collections.abc import Iterable
 from math import log
 
 from symdnn.cpu.ir.division_ir import remainders
-from symdnn.cpu.ir.math32_ir import IN_SINGLE, single_definitions
-from symdnn.cpu.ir.math64_ir import full_definitions
-from symdnn.cpu.ir.math_bessel_ir import BESSEL
-from symdnn.cpu.ir.math_double_ir import HELPERS, number, wrapped
-from symdnn.cpu.ir.math_inverse_trig_ir import INVERSE_TRIG, TRIG_HELPERS
-from symdnn.cpu.ir.math_power_ir import POWER
-from symdnn.cpu.ir.math_rare_ir import kept_variants
-from symdnn.cpu.ir.math_trig_ir import ALL_ARGUMENTS, TRIGONOMETRIC
 from symdnn.cpu.ir.narrow_ir import narrow_definitions
+from symdnn.cpu.math.functions_ir import LANES, lane_definitions
+from symdnn.cpu.math.math32_ir import IN_SINGLE, single_definitions
+from symdnn.cpu.math.math64_ir import full_definitions
+from symdnn.cpu.math.math_bessel_ir import BESSEL
+from symdnn.cpu.math.math_double_ir import HELPERS, number, wrapped
+from symdnn.cpu.math.math_inverse_trig_ir import INVERSE_TRIG, TRIG_HELPERS
+from symdnn.cpu.math.math_power_ir import POWER
+from symdnn.cpu.math.math_rare_ir import kept_variants
+from symdnn.cpu.math.math_trig_ir import ALL_ARGUMENTS, TRIGONOMETRIC
 
 __all__ = ["FULL", "IN_DOUBLE", "declarations", "definitions"]
 
@@ -97,6 +98,7 @@ def definitions(names: Iterable[str]) -> list[str]:
     lines, wanted = single_definitions(named & IN_SINGLE), sorted(named & set(_ALL))
     lines += [*narrow_definitions(named), *remainders(named)]
     lines += full_definitions(n.removeprefix(FULL) for n in named if n.startswith(FULL))
+    lines += lane_definitions(n.removeprefix(LANES) for n in names if n.startswith(LANES))
     wanted += [ALL_ARGUMENTS[name] for name in TRIGONOMETRIC if name in named]
     pieces: set[str] = set()
     for name in wanted:

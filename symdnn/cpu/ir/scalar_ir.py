@@ -1,10 +1,10 @@
 """LLVM IR of scalar programs: the body of a loop over elements, which LLVM vectorises.
 
 Transcendental functions of float32 are polynomials without branches, so that LLVM can vectorise
-them. The common ones are computed in float32 (:mod:`symdnn.cpu.ir.math32_ir`, within 4 ulp), the
+them. The common ones are computed in float32 (:mod:`symdnn.cpu.math.math32_ir`, within 4 ulp), the
 others in float64 (:mod:`symdnn.cpu.ir.math_ir`, within 0.51 ulp). So are exp, log, tanh, erf and
-digamma of float64 (:mod:`symdnn.cpu.ir.math64_ir`, :mod:`symdnn.cpu.ir.math_special64_ir`); its
-other functions, and the gamma function and its logarithm, are the C library's.
+digamma of float64 (:mod:`symdnn.cpu.math.math64_ir`, :mod:`symdnn.cpu.math.math_special64_ir`), and
+the functions of :mod:`symdnn.cpu.math.functions_ir` of both; the others are the C library's.
 """
 
 from __future__ import annotations
@@ -19,8 +19,6 @@ from symdnn.cpu.ir.division_ir import (
     integer_division,
     remainder_declarations,
 )
-from symdnn.cpu.ir.math32_ir import IN_SINGLE, single_declarations
-from symdnn.cpu.ir.math64_ir import IN_FULL, full_declarations
 from symdnn.cpu.ir.math_ir import FULL, IN_DOUBLE, declarations
 from symdnn.cpu.ir.narrow_ir import (
     NARROW,
@@ -29,6 +27,9 @@ from symdnn.cpu.ir.narrow_ir import (
     widened,
     widening,
 )
+from symdnn.cpu.math.functions_ir import IN_LANES, LANES
+from symdnn.cpu.math.math32_ir import IN_SINGLE, single_declarations
+from symdnn.cpu.math.math64_ir import IN_FULL, full_declarations
 from symdnn.graph.type import TensorType
 from symdnn.ops.core.scalar import Instruction, ScalarProgram, number_of_text
 
@@ -54,7 +55,7 @@ _LIBM = {
     "exp": "exp", "exp2": "exp2", "expm1": "expm1", "log": "log", "log2": "log2", "log10": "log10",
     "log1p": "log1p", "sin": "sin", "cos": "cos", "tan": "tan", "asin": "asin", "acos": "acos",
     "atan": "atan", "sinh": "sinh", "cosh": "cosh", "tanh": "tanh", "asinh": "asinh",
-    "acosh": "acosh", "atanh": "atanh", "lgamma": "lgamma",
+    "acosh": "acosh", "atanh": "atanh",
     "tgamma": "tgamma", "pow": "pow", "atan2": "atan2",
 }  # fmt: skip
 _ROUNDING = {"floor": "floor", "ceil": "ceil", "trunc": "trunc", "rint": "rint", "sqrt": "sqrt"}
@@ -76,6 +77,7 @@ def refusal(program: ScalarProgram) -> str | None:
     known = {
         *_LIBM,
         *IN_FULL,
+        *IN_LANES,
         *_COMPOSED,
         *_ROUNDING,
         *_ARITHMETIC,
@@ -352,6 +354,8 @@ class Printer:
             self.helpers.add(name)
             self.declared |= single_declarations({name}) | declarations({name})
             return self._new(f"call float @s_{name}({', '.join(f'float {a}' for a in args)})")
+        if name in IN_LANES:
+            return self._on_lanes(name, dtype, args)
         if dtype == "float32":  # the C library's lgammaf and tgammaf have errors of up to 6 ulp
             wide = [self._new(f"fpext float {a} to double") for a in args]
             return self._new(f"fptrunc double {self._library(name, 'float64', wide)} to float")
@@ -368,6 +372,13 @@ class Printer:
         self.declared |= {_lanes_of(symbol, count, width) for width in _LANES}
         names = [f"_ZGV_LLVM_N{n}{'v' * count}_{symbol}({symbol}_lanes{n})" for n in _LANES]
         return self._new(f'{call} "vector-function-abi-variant"="{",".join(names)}"')
+
+    def _on_lanes(self, name: str, dtype: str, args: Sequence[str]) -> str:
+        if dtype == "float32":
+            name, args = f"{name}_short", [self._new(f"fpext float {a} to double") for a in args]
+        self.helpers.add(LANES + name)
+        y = self._new(f"call double @z_{name}({', '.join(f'double {a}' for a in args)})")
+        return self._new(f"fptrunc double {y} to float") if dtype == "float32" else y
 
 
 #: Numbers of float64 in the vectors that a loop may have.

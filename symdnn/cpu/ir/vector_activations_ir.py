@@ -1,7 +1,7 @@
 """exp, sigmoid and tanh of vectors, for kernels that are written in vectors.
 
 Such kernels skip LLVM's passes, so its vectoriser does not widen the scalar exponential of
-:mod:`symdnn.cpu.ir.math32_ir` for them. Its lines are widened here: 2^n and exp(r) - 1, where
+:mod:`symdnn.cpu.math.math32_ir` for them. Its lines are widened here: 2^n and exp(r) - 1, where
 x = n ln 2 + r.
 
 ``exponential``: results that are no normal numbers become 0 and inf. ``sigmoid``:
@@ -16,7 +16,7 @@ import re
 from functools import cache
 
 from symdnn.cpu.ir.builder import MASK, VECTOR, WIDTH, Builder, splat
-from symdnn.cpu.ir.math32_ir import single_definitions
+from symdnn.cpu.math.math32_ir import single_definitions
 
 __all__ = ["activation_declarations", "exponential", "one_less", "sigmoid", "tanh"]
 

@@ -6,11 +6,11 @@ library, no divisions of integers, no numbers of 16 bits that are floats.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from symdnn.cpu.ir.narrow_ir import NARROW
 from symdnn.cpu.ir.scalar_ir import VALUES, Printer
+from symdnn.cpu.math.lanes_ir import on_vectors
 from symdnn.graph.type import TensorType
 from symdnn.ops.core.scalar import ScalarProgram
 
@@ -20,9 +20,6 @@ _OPERATIONS = frozenset(
     {"const", "cast", "select", "add", "sub", "mul", "div", "neg", "abs", "max", "min", "sqrt"}
     | {"lt", "le", "eq", "ne", "and", "or", "xor", "not", "isnan", "isinf", "isfinite"}
 )
-_TYPE = re.compile(r"\b(float|double|i\d+)\b")
-#: A constant operand, and its type where that is in front of it.
-_CONSTANT = re.compile(r"(?:\b(float|double|i\d+) |(?<=, ))(0x[0-9A-F]{16}|-?[\d.]+|true|false)\b")
 
 
 def has_vectors(program: ScalarProgram) -> bool:
@@ -47,19 +44,7 @@ class VectorPrinter(Printer):
 
     def _new(self, text: str) -> str:
         """Append an instruction, with vectors for its types and its constants."""
-        kind = _TYPE.search(text)
-        assert kind is not None, f"an instruction without a type: {text}"
-        found, at = [], 0
-        for constant in _CONSTANT.finditer(text):
-            own, value = constant[1] or kind[1], constant[2]
-            vector = f"<{', '.join([f'{own} {value}'] * self._lanes)}>"
-            head = f"<{self._lanes} x {own}> " if constant[1] else ""
-            found += [self._widened_types(text[at : constant.start()]), head, vector]
-            at = constant.end()
-        return super()._new("".join([*found, self._widened_types(text[at:])]))
-
-    def _widened_types(self, text: str) -> str:
-        return _TYPE.sub(rf"<{self._lanes} x \1>", text)
+        return super()._new(on_vectors(text, self._lanes))
 
     def _intrinsic(self, name: str, t: str, args: Sequence[str], flags: str = "") -> str:
         suffix, vector = {"float": "f32", "double": "f64"}[t], f"<{self._lanes} x {t}>"

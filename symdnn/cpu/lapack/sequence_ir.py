@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from symdnn.cpu.ir.builder import FunctionBuilder
 from symdnn.cpu.ir.loops_ir import METADATA, THREADS, data_of, next_task, word
-from symdnn.cpu.ir.math64_ir import full_declarations
 from symdnn.cpu.ir.math_ir import FULL, definitions
 from symdnn.cpu.lapack.expm_ir import exponential
+from symdnn.cpu.math.math64_ir import full_declarations
 
 __all__ = ["FAULT", "FIRST_ARRAY", "WORDS_OF_STEP", "Step", "determinant_steps",
            "leave_determinant", "sequence_ir"]  # fmt: skip

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from symdnn.cpu.ir.loops_ir import METADATA, THREADS, data_of, next_task, word
-from symdnn.cpu.ir.math64_ir import full_declarations
 from symdnn.cpu.ir.math_ir import FULL, definitions
 from symdnn.cpu.ir.program_ir import LoopBuilder
 from symdnn.cpu.lapack.sequence_ir import FAULT, FIRST_ARRAY, determinant_steps, leave_determinant
+from symdnn.cpu.math.math64_ir import full_declarations
 
 __all__ = ["LANES", "UNROLLED", "StackPlan", "stack_ir"]
 

@@ -37,14 +37,17 @@ class PoolKernel(Kernel):
     traits = LLVM
 
     def refuses(self, call: Call, of: object = None) -> str | None:
-        """Needs float32 or float64, one to three pooled dimensions, and windows of few columns.
+        """Needs floats of 32 or 64 bits, or integers of which the maximum is wanted; one to three
+        pooled dimensions, and windows of few columns.
 
         ``of`` is the neutral op if the call's op is a vendor's.
         """
         op: Any = of or call.op
         types = call.inputs
-        if types[0].dtype not in ("float32", "float64"):
-            return "it computes in float32 and float64"
+        dtype = types[0].dtype
+        whole = op.mode == "max" and types[0].is_discrete and dtype != "bool"
+        if dtype not in ("float32", "float64") and not whole:
+            return "it computes in float32 and float64, and maxima of integers"
         if op.ndim > 3 or op.ws[-1] > _MAX_WINDOW_COLUMNS:
             return f"its windows are of 1 to 3 dimensions and at most {_MAX_WINDOW_COLUMNS} columns"
         tensors = [t for t in (*types, *call.outputs) if isinstance(t, TensorType)]

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from itertools import product
 from math import prod
 
+import numpy as np
+
 from symdnn.cpu.ir.builder import FunctionBuilder
 from symdnn.cpu.ir.loops_ir import ACCESS, METADATA, THREADS, data_of, next_task
 from symdnn.cpu.ir.scalar_ir import VALUES, literal
@@ -74,10 +76,17 @@ def pool_ir(plan: PoolPlan) -> str:
     """The module of ``kernel``. Words of its block: threads, rows, 1, the operands, the result."""
     source = _Backward(plan) if plan.backward else _Forward(plan)
     t = VALUES[plan.dtype]
-    suffix = "f32" if t == "float" else "f64"
-    lines = [f"declare {t} @llvm.maximum.{suffix}({t}, {t})", *THREADS, *weight_tables(plan)]
+    lines = [f"declare {t} @{_maximum(plan.dtype)}({t}, {t})", *THREADS, *weight_tables(plan)]
     lines += [*source.text(), *METADATA, "!3 = distinct !{!3, !4, !2}", _NO_VECTORS]
     return "\n".join(lines) + "\n"
+
+
+def _maximum(dtype: str) -> str:
+    """The intrinsic of the larger of two numbers."""
+    t = VALUES[dtype]
+    if t in ("float", "double"):
+        return f"llvm.maximum.{'f32' if t == 'float' else 'f64'}"
+    return f"llvm.{'u' if dtype.startswith('u') else 's'}max.{t}"
 
 
 def weight_tables(plan: PoolPlan) -> list[str]:
@@ -109,8 +118,8 @@ class _PoolSource(FunctionBuilder):
         self.joined = False
         self.taken: list[tuple[str, ...]] = []
         self.plan, self.t = plan, VALUES[plan.dtype]
-        self.bits = "i32" if self.t == "float" else "i64"
-        self.zero = literal("0x0p0", plan.dtype)
+        self.real = self.t in ("float", "double")
+        self.zero = literal("0x0p0" if self.real else "0", plan.dtype)
 
     def text(self) -> list[str]:
         """The lines of the function."""
@@ -131,7 +140,7 @@ class _PoolSource(FunctionBuilder):
             self.taken = [self.tap([str(t) for t in taps]) for taps in product(*map(range, p.taps))]
             self._columns()
         else:
-            first = "0xFFF0000000000000" if p.kind == "max" else self.zero
+            first = self.least() if p.kind == "max" else self.zero
             self._loop("begin", 0, columns, lambda i: self.write(i, first))
 
             def one(k: str, _: list[str]) -> list[str]:
@@ -171,6 +180,18 @@ class _PoolSource(FunctionBuilder):
         self.label(f"{name}_done")
 
     # -- arithmetic on indices and values ------------------------------------------------------
+
+    def least(self) -> str:
+        """No number is less."""
+        return "0xFFF0000000000000" if self.real else str(np.iinfo(self.plan.dtype).min)
+
+    def sum(self, a: str, b: str) -> str:
+        """a + b"""
+        return self.new(f"{'fadd' if self.real else 'add'} {self.t} {a}, {b}")
+
+    def same(self, a: str, b: str) -> str:
+        """Whether two values are equal."""
+        return self.new(f"{'fcmp oeq' if self.real else 'icmp eq'} {self.t} {a}, {b}")
 
     def clamped(self, i: str, size: int) -> tuple[str, str]:
         """(``i`` clamped to 0 .. size - 1, whether it was in that range)"""
@@ -314,7 +335,7 @@ class _Forward(_PoolSource):
             for x_row, v_row, row_valid in self.taken:
                 value = self.at(x_row, column)
                 if p.kind == "gather":
-                    same = self.new(f"fcmp oeq {self.t} {value}, {y}")
+                    same = self.same(value, y)
                     value = self.chosen([same], self.at(v_row, column))
                 if p.kind != "max":  # a clamped element repeats another: the maximum is the same
                     value = self.chosen([*inside, *self._needed(row_valid)], value)
@@ -343,9 +364,9 @@ class _Forward(_PoolSource):
         if not total:
             return value
         if self.plan.kind != "max":
-            return self.new(f"fadd {self.t} {total}, {value}")
-        name = f"llvm.maximum.{'f32' if self.t == 'float' else 'f64'}"
-        return self.new(f"call nsz {self.t} @{name}({self.t} {total}, {self.t} {value})")
+            return self.sum(total, value)
+        name, flags = _maximum(self.plan.dtype), "nsz " if self.real else ""
+        return self.new(f"call {flags}{self.t} @{name}({self.t} {total}, {self.t} {value})")
 
 
 class _Backward(_PoolSource):
@@ -428,7 +449,7 @@ class _Backward(_PoolSource):
                 checks = [*inside, row_valid]
                 if p.kind == "max_grad":
                     y = self.at(y_row, window)
-                    checks.append(self.new(f"fcmp oeq {self.t} {x}, {y}"))
+                    checks.append(self.same(x, y))
                 value = self.chosen(checks, value)
-                total = self.new(f"fadd {self.t} {total}, {value}") if total else value
+                total = self.sum(total, value) if total else value
         return total or self.zero

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import log as log_of
 from typing import Any, ClassVar
 
 import numpy as np
@@ -90,6 +91,10 @@ class XLog1pY(SpecialFunction):
         return _gradients_by_log(x, 1 + y, log1p(y), cotangent)
 
 
+#: Numbers whose ratio is larger are brought nearer to each other by these exponents of 2.
+_SCALES = {"float32": (30, 70), "float64": (100, 900)}
+
+
 @dataclass(frozen=True)
 class RelEntr(SpecialFunction):
     """``x log(x / y)``, 0 where ``x`` is 0, and infinite where there is no logarithm."""
@@ -99,11 +104,15 @@ class RelEntr(SpecialFunction):
 
     @staticmethod
     def formula(x: Scalar, y: Scalar) -> Scalar:
-        ratio = x / y
-        by_logs = (ratio < 1e-30).call("or", ratio > 1e30)  # it lost digits, or is 0 or infinite
-        far = by_logs.where(x.call("log") - y.call("log"), ratio.call("log"))
-        near = (ratio > 0.5).call("and", ratio < 2)
-        value = x * near.where(((x - y) / y).call("log1p"), far)
+        least, most = x.call("min", y), x.call("max", y)
+        down, up = _SCALES[x.dtype]
+        more = least.like(0.0)
+        for _ in range(2):  # their ratio may be infinite
+            far = (least < most * 2.0 ** -(down + up)).call("and", most.call("isfinite"))
+            least, most = far.where(least * 2.0**up, least), far.where(most * 2.0**-down, most)
+            more = far.where(more + (down + up) * log_of(2), more)
+        size = ((most - least) / least).call("log1p") + more
+        value = x * (x < y).where(-size, size)
         zero = x.call("eq", 0).call("and", y >= 0)
         value = zero.where(0, (x < 0).call("or", y <= 0).where(np.inf, value))
         return x.call("isnan").where(x, y.call("isnan").where(y, value))

@@ -277,11 +277,19 @@ class PolyGamma(OfOrder):
         return polygamma(n + 1, x)
 
 
+def _zeta(s: Any, q: Any) -> Array:
+    """SciPy's, which is NaN at an infinite order for some ``q`` above 1."""
+    return np.where((s == np.inf) & (q > 1), 0, _scipy_zeta(s, q)).astype(np.result_type(s, q))
+
+
+_scipy_zeta = scipy_function("zeta")
+
+
 @dataclass(frozen=True)
 class Zeta(OfOrder):
     """Hurwitz' zeta function: the sum of ``(q + k)^-s`` over ``k = 0, 1, ...``, for ``s > 1``."""
 
-    function = scipy_function("zeta")
+    function = _zeta
     formula = "zeta"
 
     def point_slope(self, *operands: Variable) -> Variable:

@@ -14,9 +14,9 @@ from symdnn.cpu.compiler import jit
 from symdnn.cpu.elementwise.elementwise import ElementwiseKernel
 from symdnn.cpu.ir.elementwise_ir import elementwise_ir
 from symdnn.cpu.ir.loops_ir import LoopOperand
-from symdnn.cpu.ir.math32_ir import IN_SINGLE
-from symdnn.cpu.ir.math_gelu_erfc_ir import GELU_ERFC
 from symdnn.cpu.ir.math_ir import IN_DOUBLE
+from symdnn.cpu.math.math32_ir import IN_SINGLE
+from symdnn.cpu.math.math_gelu_erfc_ir import GELU_ERFC
 from symdnn.cpu.reference.programs import run_program
 from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call

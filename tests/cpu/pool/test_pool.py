@@ -78,6 +78,25 @@ LARGE = [
 ]  # fmt: skip
 
 
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32", "int64", "uint64"])
+@pytest.mark.parametrize(
+    ("shape", "ws"), [((2, 5, 9, 11), (2, 2)), ((2, 17), (3,)), ((1, 40, 40), (9, 9))]
+)
+def test_maxima_of_integers_are_exact(rng, dtype, shape, ws):
+    """With all bits of a number, and of the least ones."""
+    settings_ = (ws, ws, (0,) * len(ws), "max", True)
+    facts = np.iinfo(dtype)
+    x = rng.integers(facts.min, facts.max, shape, dtype, True)
+    x[..., :4] = facts.min
+    v = rng.integers(0, 5, shape).astype(dtype)
+    y = Pool(*settings_).reference(x)
+    dy = rng.integers(0, 5, y.shape).astype(dtype)
+    for op, given_ in ((Pool, (x,)), (MaxPoolGrad, (x, y, dy)), (MaxPoolGradGrad, (x, y, v))):
+        wanted = op(*settings_).reference(*given_)
+        call = call_of(op(*settings_), given_, TensorType(dtype, wanted.shape))
+        np.testing.assert_array_equal(*launched(PoolKernel(), call, given_), wanted)
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_large_windows_and_volumes(rng, mode):
     for shape, ws, stride, pad, whole in LARGE:

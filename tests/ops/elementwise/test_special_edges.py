@@ -93,7 +93,10 @@ def test_ends_of_functions_of_two_operands(name):
     x, y = T.dvectors("x", "y")
     f = symdnn.function([x, y], getattr(T, name)(x, y))
     with np.errstate(all="ignore"):
-        np.testing.assert_allclose(f(a, b), getattr(sp, name)(a, b), rtol=1e-12)
+        wanted = getattr(sp, name)(a, b)
+        if name == "zeta":  # SciPy's is NaN
+            wanted[(a == INF) & (b == 2.5)] = 0
+        np.testing.assert_allclose(f(a, b), wanted, rtol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["betainc", "betaincc", "betaincinv", "betainccinv"])

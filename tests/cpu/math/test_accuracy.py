@@ -168,10 +168,10 @@ def scaled_bessel(order, x):
 OF_FLOAT64 = {
     "erf": (T.erf, mpmath.erf, 1, 1),
     "erfc": (T.erfc, mpmath.erfc, 4, 2),
-    "psi": (T.psi, mpmath.digamma, 3, None),  # by two terms whose difference may be 0
+    "psi": (T.psi, mpmath.digamma, 4, None),  # by two terms whose difference may be 0
     "tri_gamma": (T.tri_gamma, partial(mpmath.psi, 1), 4, 5),
-    "i0e": (T.i0e, partial(scaled_bessel, 0), 3, 3),
-    "i1e": (T.i1e, partial(scaled_bessel, 1), 3, 3),
+    "i0e": (T.i0e, partial(scaled_bessel, 0), 4, 4),
+    "i1e": (T.i1e, partial(scaled_bessel, 1), 4, 4),
 }
 
 

@@ -2,7 +2,7 @@
 
 Up to 8 they are a polynomial in x / 4 - 1 (i1e that times x), from there on one in 16 / x - 1 over
 the root of x; both are computed, so that LLVM vectorises them. Their coefficients are interpolated
-at Chebyshev's points. Errors are up to 3 units in the last place. Of float32 the polynomials are
+at Chebyshev's points. Errors are up to 4 units in the last place. Of float32 the polynomials are
 shorter, and what they give is rounded once.
 """
 
@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from symdnn.cpu.ir.math_double_ir import wrapped
-from symdnn.cpu.ir.math_special64_ir import Text, function_lines
+from symdnn.cpu.math.math_double_ir import wrapped
+from symdnn.cpu.math.math_special64_ir import Text, function_lines
 
 __all__ = ["BESSEL", "BESSEL64"]
 

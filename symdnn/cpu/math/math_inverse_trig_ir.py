@@ -1,7 +1,7 @@
 """Inverse trigonometric functions, and sin, cos and tan of large float32, as LLVM IR.
 
-They are computed in float64 without branches or tables. :mod:`symdnn.cpu.ir.math_trig_ir` has sin,
-cos and tan of other arguments.
+They are computed in float64 without branches or tables. :mod:`symdnn.cpu.math.math_trig_ir` has
+sin, cos and tan of other arguments.
 
 **Reduction** takes any float32, also 3e38, by the method of Payne and Hanek (1983). Bits of 2/pi
 that would only add whole turns to x * 2/pi are skipped. The next 28, 28 and 53 bits are multiplied
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from math import factorial, pi
 
-from symdnn.cpu.ir.math_double_ir import ROUND, full, horner, number, wrapped
+from symdnn.cpu.math.math_double_ir import ROUND, full, horner, number, wrapped
 
 __all__ = ["INVERSE_TRIG", "INVERSE_TRIG64", "TRIG_HELPERS", "COS", "SIN", "TWO_OVER_PI_BITS"]
 

@@ -1,8 +1,8 @@
 """Special functions of float64 as LLVM IR without branches or tables: erf, digamma and their kin.
 
 LLVM vectorises them. Of float32 they are computed in float64 and rounded once, but for erf and
-erfc, which have code of their own. Errors are below 1 unit in the last place for erf, 3 for digamma
-and 4 for the others, where SciPy's are up to 5; near digamma's zeros below 0 they are relative to
+erfc, which have code of their own. Errors are below 1 unit in the last place for erf and 4 for
+the others, where SciPy's are up to 5; near digamma's zeros below 0 they are relative to
 the two terms whose difference it is. NaN, infinities, zeros and poles give the same as SciPy.
 
 ``erfc``: for a = abs(x) it is exp(-a^2) / (1 + 2 a) times a polynomial in (a - 4) / (a + 4); the
@@ -21,9 +21,9 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from math import factorial, pi
 
-from symdnn.cpu.ir.math_double_ir import number
+from symdnn.cpu.math.math_double_ir import number
 
-__all__ = ["SPECIAL64", "Text", "function_lines"]
+__all__ = ["COS_PI", "SIN_PI", "SPECIAL64", "Text", "function_lines"]
 
 #: (1 + 2 a) exp(a^2) erfc(a) in (a - 4) / (a + 4), from 0 to 28, and erf(x) / x - 1 in x^2, from 0
 #: to 1; digamma over x less its zero, in x - 3/2, from 1 to 2. Lowest degree first; interpolated at
@@ -107,8 +107,9 @@ _BERNOULLI = [
         (43867, 798), (-174611, 330), (854513, 138),
     )
 ]  # fmt: skip
-_SIN_PI = [(-1) ** k * pi ** (2 * k + 1) / factorial(2 * k + 1) for k in range(9)]
-_COS_PI = [(-1) ** k * pi ** (2 * k) / factorial(2 * k) for k in range(9)]
+#: sin(pi x) / x and cos(pi x), in x^2.
+SIN_PI = [(-1) ** k * pi ** (2 * k + 1) / factorial(2 * k + 1) for k in range(9)]
+COS_PI = [(-1) ** k * pi ** (2 * k) / factorial(2 * k) for k in range(9)]
 
 
 class Text:
@@ -201,8 +202,8 @@ def _reflection(t: Text) -> tuple[str, str, str, str]:
     turned = t.test("ogt", a, 0.25)
     b = t.choose(turned, t.two("sub", 0.5, a), a)
     square = t.two("mul", b, b)
-    sine = t.two("mul", b, t.polynomial(_SIN_PI, square))
-    cosine = t.polynomial(_COS_PI, square)
+    sine = t.two("mul", b, t.polynomial(SIN_PI, square))
+    cosine = t.polynomial(COS_PI, square)
     up, down = t.choose(turned, cosine, sine), t.choose(turned, sine, cosine)
     return below, y, t.call("llvm.copysign.f64", up, to_whole), down
 

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Sequence
 from math import factorial, log
 
 __all__ = [
-    "HELPERS", "LN2_HIGH", "LN2_LOW", "ROUND", "full", "horner", "number", "power_of_two", "split",
-    "wrapped",
+    "HELPERS", "INTEGER", "LEAST_BITS", "LN2_HIGH", "LN2_LOW", "ROUND", "TWICE", "full", "horner",
+    "number", "power_of_two", "split", "wrapped",
 ]  # fmt: skip
 
 
@@ -37,6 +37,10 @@ def horner(coefficients: Iterable[float], x: str, prefix: str) -> list[str]:
 
 LN2_HIGH = float.fromhex("0x1.62e42fefa0000p-1")
 LN2_LOW = float.fromhex("0x1.cf79abc9e3b39p-40")
+#: The bits of 1/sqrt(2) less those of 2^1024 / 2, so that exponents are not negative.
+LEAST_BITS = 4604544271217802189 - (1024 << 52)
+#: 2^52: its low bits are an integer that is added to them, whose exponents have 1024 too many.
+INTEGER, TWICE = 0x4330000000000000, float(2**52 + 1024)
 ROUND = float(3 << 51)  # a sum with it has the nearest integer in its lowest bits
 #: (exp(r) - 1 - r) / r^2, highest first.
 _EXP = [1 / factorial(k) for k in range(9, 1, -1)]
@@ -77,31 +81,20 @@ def power_of_two(name: str, exponent: str) -> list[str]:
 
 
 HELPERS = {
-    # (2^n, exp(r) - 1) with x = n ln 2 + r; x is clamped so that 2^n is a normal float64.
-    "d_split": [
-        "define internal {double, double} @d_split(double %x0) alwaysinline {",
+    # x is clamped so that 2^n is a normal float64.
+    "d_expm1": [
+        "define internal double @d_expm1(double %x0) alwaysinline {",
         *split(-700.0, 700.0, _EXP),
         *power_of_two("scale", "%k"),
-        "%a = insertvalue {double, double} undef, double %scale, 0",
-        "%b = insertvalue {double, double} %a, double %q, 1",
-        "ret {double, double} %b",
-        "}",
-    ],
-    "d_expm1": [
-        "define internal double @d_expm1(double %x) alwaysinline {",
-        "%both = call {double, double} @d_split(double %x)",
-        "%scale = extractvalue {double, double} %both, 0",
-        "%q = extractvalue {double, double} %both, 1",
         f"%less = fsub double %scale, {number(1.0)}",
         "%y = call double @llvm.fmuladd.f64(double %scale, double %q, double %less)",
         "ret double %y",
         "}",
     ],
     "d_exp": [
-        "define internal double @d_exp(double %x) alwaysinline {",
-        "%both = call {double, double} @d_split(double %x)",
-        "%scale = extractvalue {double, double} %both, 0",
-        "%q = extractvalue {double, double} %both, 1",
+        "define internal double @d_exp(double %x0) alwaysinline {",
+        *split(-700.0, 700.0, _EXP),
+        *power_of_two("scale", "%k"),
         "%y = call double @llvm.fmuladd.f64(double %scale, double %q, double %scale)",
         "ret double %y",
         "}",

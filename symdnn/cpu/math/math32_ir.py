@@ -3,7 +3,7 @@
 These are the functions that neural networks use most. Errors are below 2 ulp. There are no branches
 and no tables; NaN, infinities, zeros and denormals give the same as in C. Polynomials are Chebyshev
 interpolants or minimax, rounded to float32. gelu and erfc are in
-:mod:`symdnn.cpu.ir.math_gelu_erfc_ir`, sin, cos and tan in :mod:`symdnn.cpu.ir.math_trig_ir`.
+:mod:`symdnn.cpu.math.math_gelu_erfc_ir`, sin, cos and tan in :mod:`symdnn.cpu.math.math_trig_ir`.
 
 ``exp``: 2^n exp(r), where x = n ln 2 + r and abs(r) <= ln(2) / 2; 2^n as two factors, so that
 denormal results are rounded once and nothing overflows early.
@@ -18,9 +18,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import log
 
-from symdnn.cpu.ir.math_gelu_erfc_ir import GELU_ERFC
-from symdnn.cpu.ir.math_single_ir import ROUND, fma, horner, single
-from symdnn.cpu.ir.math_trig_ir import TRIGONOMETRIC, trigonometric_definitions
+from symdnn.cpu.math.math_gelu_erfc_ir import GELU_ERFC
+from symdnn.cpu.math.math_single_ir import ROUND, fma, horner, single
+from symdnn.cpu.math.math_trig_ir import TRIGONOMETRIC, trigonometric_definitions
 
 __all__ = ["IN_SINGLE", "single_definitions"]
 

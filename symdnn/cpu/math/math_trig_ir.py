@@ -7,8 +7,8 @@ zero. Then come polynomials in r^2: minimax in float32, Taylor's in float64, on 
 Errors of sin and cos are below 2 ulp, of tan below 4 ulp.
 
 Larger arguments need more bits of 2/pi, which takes longer; they are rare
-(:mod:`symdnn.cpu.ir.math_rare_ir`). In float32 that is
-:mod:`symdnn.cpu.ir.math_inverse_trig_ir`, in float64 the C library.
+(:mod:`symdnn.cpu.math.math_rare_ir`). In float32 that is
+:mod:`symdnn.cpu.math.math_inverse_trig_ir`, in float64 the C library.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import factorial, pi
 
-from symdnn.cpu.ir.math_double_ir import ROUND as ROUND64
-from symdnn.cpu.ir.math_double_ir import number
-from symdnn.cpu.ir.math_rare_ir import rare
-from symdnn.cpu.ir.math_single_ir import ROUND, single
+from symdnn.cpu.math.math_double_ir import ROUND as ROUND64
+from symdnn.cpu.math.math_double_ir import number
+from symdnn.cpu.math.math_rare_ir import rare
+from symdnn.cpu.math.math_single_ir import ROUND, single
 
 __all__ = ["TRIGONOMETRIC", "ALL_ARGUMENTS", "trigonometric_definitions"]
 

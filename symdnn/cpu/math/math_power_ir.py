@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from math import log
 
-from symdnn.cpu.ir.math_double_ir import full, number, wrapped
+from symdnn.cpu.math.math_double_ir import full, number, wrapped
 
 __all__ = ["AREAS64", "POWER"]
 

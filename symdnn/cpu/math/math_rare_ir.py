@@ -79,7 +79,7 @@ def _variant(name: str, t: str, width: int, names: Sequence[str], slow: str) -> 
 def kept_variants(lines: Iterable[str]) -> list[str]:
     """These lines, each declaration once, and a list that keeps the variants among them."""
     lines = list(lines)
-    found = re.findall(r"define internal <\d+ x \w+> @(\w+_rare_\d+)\(", "\n".join(lines))
+    found = re.findall(r"define internal <\d+ x \w+> @(\w+_(?:rare|lanes)_\d+)\(", "\n".join(lines))
     if not found:
         return lines
     kept = ", ".join(f"ptr @{name}" for name in found)

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from math import log
 
-from symdnn.cpu.ir.math_single_ir import fma, fused, horner, single
+from symdnn.cpu.math.math_single_ir import fma, fused, horner, single
 
 __all__ = ["GELU_ERFC"]
 

@@ -3,7 +3,8 @@
 Errors are below 1 ulp for exp, log, log2 and log10, 1.5 for log1p, 2 for expm1 and 2.5 for the
 others, but 4 for tan and 3.5 for inverse functions. NaN, infinities, zeros and denormals give the
 same as in C, and so do exp2 and log2 of powers of two. Special functions are in
-:mod:`symdnn.cpu.ir.math_special64_ir`; pow and the gamma functions are the C library's.
+:mod:`symdnn.cpu.math.math_special64_ir` and :mod:`symdnn.cpu.math.functions_ir`; pow and the gamma
+function are the C library's.
 
 ``exp``: 2^n times the Taylor polynomial of r, where x = n ln 2 + r and abs(r) <= ln(2) / 2. The
 power is multiplied in two steps, so that large results and denormals are right. So is ``exp2``.
@@ -20,32 +21,31 @@ from collections.abc import Iterable
 from decimal import Decimal, localcontext
 from math import factorial, log
 
-from symdnn.cpu.ir.math_bessel_ir import BESSEL64
-from symdnn.cpu.ir.math_double_ir import (
+from symdnn.cpu.math.math_bessel_ir import BESSEL64
+from symdnn.cpu.math.math_double_ir import (
+    INTEGER,
+    LEAST_BITS,
     LN2_HIGH,
     LN2_LOW,
     ROUND,
+    TWICE,
     full,
     horner,
     number,
     power_of_two,
     split,
 )
-from symdnn.cpu.ir.math_inverse_trig_ir import INVERSE_TRIG64
-from symdnn.cpu.ir.math_power_ir import AREAS64
-from symdnn.cpu.ir.math_special64_ir import SPECIAL64
-from symdnn.cpu.ir.math_trig_ir import TRIGONOMETRIC, trigonometric_definitions
+from symdnn.cpu.math.math_inverse_trig_ir import INVERSE_TRIG64
+from symdnn.cpu.math.math_power_ir import AREAS64
+from symdnn.cpu.math.math_special64_ir import SPECIAL64
+from symdnn.cpu.math.math_trig_ir import TRIGONOMETRIC, trigonometric_definitions
 
-__all__ = ["IN_FULL", "full_declarations", "full_definitions"]
+__all__ = ["FULL_LINES", "IN_FULL", "full_declarations", "full_definitions"]
 
 #: (exp(r) - 1 - r) / r^2, highest first.
 _EXP = [1 / factorial(k) for k in range(13, 1, -1)]
 #: (2 artanh(s) - 2 s) / s^3 in s^2, highest first.
 _LOG = [2 / k for k in range(23, 2, -2)]
-#: The bits of 1/sqrt(2) less those of 2^1024 / 2, so that exponents are not negative.
-_LEAST_BITS = 4604544271217802189 - (1024 << 52)
-#: 2^52: its low bits are an integer that is added to them, whose exponents have 1024 too many.
-_INTEGER, _TWICE = 0x4330000000000000, float(2**52 + 1024)
 
 
 def _of_x0(name: str, *lines: str) -> list[str]:
@@ -113,11 +113,11 @@ def _logarithm(name: str, *lines: str) -> list[str]:
         f"%grown = fmul double %x, {number(2.0**54)}",
         "%u = select i1 %small, double %grown, double %x",
         "%bits = bitcast double %u to i64",
-        f"%moved = sub i64 %bits, {_LEAST_BITS}",
+        f"%moved = sub i64 %bits, {LEAST_BITS}",
         "%e0 = lshr i64 %moved, 52",
-        f"%e1 = or i64 %e0, {_INTEGER}",
+        f"%e1 = or i64 %e0, {INTEGER}",
         "%e2 = bitcast i64 %e1 to double",
-        f"%e3 = fsub double %e2, {number(_TWICE)}",
+        f"%e3 = fsub double %e2, {number(TWICE)}",
         f"%e4 = fsub double %e3, {number(54.0)}",
         "%e = select i1 %small, double %e4, double %e3",
         "%less = sub i64 %e0, 1024",
@@ -145,7 +145,8 @@ def _logarithm(name: str, *lines: str) -> list[str]:
     )
 
 
-_FULL = {
+#: Lines of the function of each name.
+FULL_LINES = {
     "exp": _of_x0("exp", *split(-746.0, 710.0, _EXP), *_scaled()),
     "half_exp": _of_x0("half_exp", *split(-746.0, 711.0, _EXP), *_scaled(less=1.0)),
     "exp2": _of_x0(
@@ -270,14 +271,14 @@ def full_definitions(names: Iterable[str]) -> list[str]:
     wanted: set[str] = set()
 
     def collect(name: str) -> None:
-        if name not in wanted and name in _FULL:
+        if name not in wanted and name in FULL_LINES:
             wanted.add(name)
-            for other in re.findall(r"call double @f_(\w+)\(", "\n".join(_FULL[name])):
+            for other in re.findall(r"call double @f_(\w+)\(", "\n".join(FULL_LINES[name])):
                 collect(other)
 
     for name in names:
         collect(name)
-    return [line for name in sorted(wanted) for line in _FULL[name]]
+    return [line for name in sorted(wanted) for line in FULL_LINES[name]]
 
 
 def full_declarations() -> set[str]:

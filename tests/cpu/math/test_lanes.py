@@ -1,0 +1,148 @@
+"""Functions that are written on vectors: beside mpmath's numbers, at their ends, in any lane."""
+
+import mpmath
+import numpy as np
+import pytest
+import scipy.special as sp
+
+import symdnn
+import symdnn.tensor as T
+from symdnn.config import config
+from symdnn.cpu.math.functions_ir import IN_LANES
+from symdnn.graph.type import TensorType
+from symdnn.ops.core.incomplete_values import betaln_of
+from tests.cpu.harness import needs_compiler
+from tests.seeded import new_rng
+
+pytestmark = needs_compiler
+
+
+def betainc(a, b, x):
+    """By the power series, which mpmath does not always sum to its end."""
+    if x > (a + 1) / (a + b + 2):
+        return 1 - betainc(b, a, 1 - x)
+    total = term = mpmath.mpf(1)
+    for n in range(1, 4000):
+        term *= (a + b + n - 1) / (a + n) * x
+        total += term
+        if abs(term) < 1e-40 * total:
+            break
+    return x**a * (1 - x) ** b / (a * mpmath.beta(a, b)) * total
+
+
+def zeta(s, q):
+    steps = max(int(mpmath.ceil(-q)), 0)
+    return mpmath.fsum((q + k) ** -int(s) for k in range(steps)) + mpmath.zeta(s, q + steps)
+
+
+def gammainc(a, x):
+    return mpmath.gammainc(a, 0, x, regularized=True)
+
+
+def _up_to(rng, *highest):
+    return [rng.uniform(0, h, 60) for h in highest]
+
+
+#: name -> (exact, operands, the largest relative error of float64)
+CASES = {
+    "lgamma": (mpmath.loggamma, lambda r: [10 ** r.uniform(-20, 20, 200)], 6e-16),
+    "lgamma near its zeros": (
+        mpmath.loggamma, lambda r: [r.choice([1, 2], 90) + r.normal(size=90) * 1e-6], 6e-16,
+    ),
+    "lgamma below 0": (
+        lambda x: mpmath.log(abs(mpmath.gamma(x))), lambda r: [-r.uniform(0.01, 2, 90)], 4e-15,
+    ),
+    "zeta": (zeta, lambda r: [1 + 10 ** r.uniform(-3, 2, 60), 10 ** r.uniform(-3, 2, 60)], 3e-15),
+    "zeta below 0": (zeta, lambda r: [2.0 * r.integers(1, 5, 60), -r.uniform(0, 30, 60)], 3e-15),
+    "polygamma": (
+        lambda n, x: mpmath.psi(int(n), x),
+        lambda r: [r.integers(1, 12, 60).astype("float64"), 10 ** r.uniform(-3, 3, 60)], 3e-15,
+    ),
+    "betaln": (
+        lambda a, b: mpmath.log(mpmath.beta(a, b)),
+        lambda r: [10 ** r.uniform(2, 12, 60), 10 ** r.uniform(-3, 12, 60)], 2e-13,
+    ),
+    "gammainc": (gammainc, lambda r: _up_to(r, 30, 20), 2e-13),
+    "gammaincc": (lambda a, x: 1 - gammainc(a, x), lambda r: _up_to(r, 30, 40), 2e-13),
+    "betainc": (betainc, lambda r: [*_up_to(r, 30, 20), r.uniform(0, 1, 60)], 2e-13),
+    "betaincc": (
+        lambda a, b, x: 1 - betainc(a, b, x),
+        lambda r: [*_up_to(r, 30, 20), r.uniform(0, 1, 60)], 2e-13,
+    ),
+}  # fmt: skip
+GRAPHS = {"lgamma": T.gammaln}
+
+
+def compiled(name, arrays):
+    """The function of this name, for vectors of these dtypes."""
+    name = name.partition(" ")[0]
+    vs = [TensorType(a.dtype.name, (None,))() for a in arrays]
+    graph = GRAPHS.get(name) or getattr(T, name)
+    with config.change_flags({"cpu.compile": "always"}):
+        f = symdnn.function(vs, graph(*vs), mode=symdnn.Mode(target="cpu"))
+        return f(*arrays)
+
+
+def test_every_function_has_a_case():
+    assert {name.partition(" ")[0] for name in CASES} == IN_LANES
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_numbers_are_mpmaths(name, dtype):
+    exact, operands, most = CASES[name]
+    arrays = [np.asarray(a).astype(dtype) for a in operands(new_rng())]
+    found = compiled(name, arrays)
+    with mpmath.workdps(60):
+        wanted = [exact(*map(mpmath.mpf, at)) for at in zip(*(a.tolist() for a in arrays))]
+        off = [float(abs(mpmath.mpf(v) - w)) for v, w in zip(found.tolist(), wanted)]
+    wanted = np.array(wanted, "float64")
+    if dtype == "float64":
+        assert (off / np.abs(wanted)).max() <= most
+        return
+    with np.errstate(over="ignore"):
+        rounded = wanted.astype("float32")
+    finite = np.isfinite(rounded)
+    np.testing.assert_array_equal(found[~finite], rounded[~finite])
+    unit = np.spacing(np.maximum(np.abs(rounded[finite]), np.finfo("float32").tiny))
+    assert (np.array(off)[finite] / unit).max() <= 0.51
+
+
+ENDS = np.array([0.0, -0.0, 1, -1, 2, -2.5, 0.5, 1.5, 7.5, 8, 10, 150.5, 1e20, 1e-20, np.inf,
+                 -np.inf, np.nan])  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(IN_LANES - {"betainc", "betaincc", "polygamma"}))
+def test_ends_are_scipys(name):
+    reference = {"lgamma": sp.gammaln, "betaln": betaln_of}.get(name) or getattr(sp, name)
+    pairs = [v.ravel() for v in np.meshgrid(ENDS, ENDS)]
+    if name == "zeta":  # SciPy does not end, and is NaN where it is a power of a large order
+        kept = (pairs[1] > -1e9) & (pairs[0] < 1e9)
+        pairs = [v[kept] for v in pairs]
+    # Of -inf C's lgamma is inf, and SciPy's -inf.
+    arrays = [ENDS[~np.isneginf(ENDS)]] if name == "lgamma" else pairs
+    with np.errstate(all="ignore"):
+        wanted = reference(*arrays)
+    np.testing.assert_allclose(compiled(name, arrays), wanted, rtol=1e-12, atol=2e-15)
+
+
+def test_polygamma_of_every_order_and_far_below_0():
+    n, x = (v.ravel() for v in np.meshgrid(np.arange(4.0), ENDS))
+    with np.errstate(all="ignore"):
+        np.testing.assert_allclose(compiled("polygamma", [n, x]), sp.polygamma(n, x), rtol=1e-12)
+    n, x = np.array([1.0, 172, 0.5, -1, np.nan]), np.array([-1e9 - 0.25, 1, 1, 1, 1])
+    wanted = [2 * np.pi**2 - sp.polygamma(1, 1e9), -np.inf, np.nan, np.nan, np.nan]
+    np.testing.assert_allclose(compiled("polygamma", [n, x]), wanted, rtol=1e-13)
+
+
+@pytest.mark.parametrize("name", sorted(IN_LANES))
+def test_a_number_does_not_depend_on_its_neighbours(name):
+    """A lane that is done waits for the others, in vectors of any place and number."""
+    rng = new_rng()
+    arrays = [np.asarray(a) for a in CASES[name][1](rng)]
+    whole = compiled(name, arrays)
+    order = rng.permutation(len(whole))
+    np.testing.assert_array_equal(compiled(name, [a[order] for a in arrays]), whole[order])
+    for count in (1, 3, 9):
+        part = compiled(name, [a[5 : 5 + count] for a in arrays])
+        np.testing.assert_array_equal(part, whole[5 : 5 + count])
