@@ -22,7 +22,7 @@ from symdnn.cpu.elementwise import (
     sets,
 )
 from symdnn.cpu.fourier import pocketfft
-from symdnn.cpu.gemm import gemm, small_stacks, stacked_vectors
+from symdnn.cpu.gemm import few_results, gemm, small_stacks, stacked_vectors
 from symdnn.cpu.lapack import kernels as lapack
 from symdnn.cpu.lapack import spectra
 from symdnn.cpu.nest import kernels as nest
@@ -46,6 +46,7 @@ KERNELS: tuple[Row, ...] = (
     *recurrent.KERNELS,
     *pool_nhwc.KERNELS,
     *prefer_generated.KERNELS,
+    *few_results.KERNELS,
     *small_stacks.KERNELS,
     *stacked_vectors.KERNELS,
     *gemm.KERNELS,

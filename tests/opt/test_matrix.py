@@ -74,6 +74,7 @@ ELSEWHERE: dict[str, str] = {
     "sum_with_rows_of_zeros": "its term is a product: tests/opt/lower/test_increments.py",
     "adjugate_by_factors": "on a GPU: tests/opt/lower/test_matrix_rules.py",
     "rolls_are_one_gather": "several rolls: tests/opt/lower/test_rolls.py",
+    "elementwise_before_mask": "of each op, cheap or not: tests/opt/lower/test_masked.py",
     "many_best_by_partition": "of many elements: tests/opt/lower/test_many_best.py",
     **{r.rule: "its record, where other rules run beside it" for r in RECORDS if r.beside},
     **{

@@ -79,6 +79,7 @@ def reduction_by_mask(node: Apply, context: Context) -> Variable | None:
     if axis not in op.axes:
         before = 0 if op.keepdims else len([a for a in op.axes if a < axis])
         return Compressed(axis - before)(op(x), mask)
+    mask = _checked_by(x, axis, mask, context)
     found = op(switch(_along(mask, axis, x.type.ndim), x, like(_neutral(op, x.type.dtype), x)))
     return SomeChosen(op)(found, AnyTrue((0,))(mask)) if op.needs_elements else found
 
@@ -92,7 +93,7 @@ def dot_by_mask(node: Apply, context: Context) -> Variable | None:
     x, y = (_whole(v, mask, 0) for v in node.inputs)
     if x is None or y is None or (x.type.shape[0] == 1) != (y.type.shape[0] == 1):
         return None
-    terms = x * y
+    terms, mask = x * y, _checked_by(x, 0, mask, context)
     return sum(switch(mask, terms, like(0, terms)), dtype=node.outputs[0].type.dtype)
 
 
@@ -158,6 +159,16 @@ def _unchecked(mask: Variable) -> Variable:
     while made_by(mask, SpecifyShape):
         mask = node_of(mask).inputs[0]
     return mask
+
+
+def _checked_by(x: Variable, axis: int, mask: Variable, context: Context) -> Variable:
+    """The mask without a check of its size, where a choice from ``x`` makes the same one."""
+    if not made_by(mask, SpecifyShape) or 1 in (x.type.shape[axis], mask.type.shape[0]):
+        return mask
+    own, wanted = node_of(mask).inputs
+    if own.type.shape[0] == 1 or not context.shapes.same(wanted, context.shapes.dims(x)[axis]):
+        return mask
+    return own  # type: ignore[no-any-return]
 
 
 def _along(mask: Variable, axis: int, ndim: int) -> Variable:

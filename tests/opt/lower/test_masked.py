@@ -8,8 +8,16 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.errors import ShapeMismatch, SpecifiedShapeMismatch
+from symdnn.graph.type import TensorType
+from symdnn.graph.variable import Variable
 from symdnn.ops.array.getitem import Nonzero
+from symdnn.ops.elementwise.scalar_meaning import meaning
+from symdnn.ops.elemwise import Elemwise
 from symdnn.ops.lowered.of_values import Compressed
+from symdnn.opt.lower.masked import elementwise_before_mask
+from tests import op_table
+from tests.opt.instances import Graph
+from tests.opt.matrix import Checker
 from tests.seeded import new_rng
 
 SIZE = 41
@@ -113,3 +121,39 @@ def test_writes_by_a_mask():
     np.testing.assert_array_equal(added, np.where(k, a + b, a))
     np.testing.assert_array_equal(put, np.where(k, b * 2, a))
     assert len(f.plans()) == 1
+
+
+def masked_graphs():
+    """Each use of an elementwise op in the op table, of vectors by a mask."""
+    rng = new_rng()
+    for case in op_table.load():
+        arrays = [np.asarray(draw(rng)) for draw in case.draws]
+        if not all(issubclass(op, Elemwise) for op in case.ops) or case.stateful or not arrays:
+            continue
+        flat = [np.resize(a, SIZE) for a in arrays]
+        inputs = [Variable(TensorType(a.dtype.name, (None,))) for a in flat]
+        mask = Variable(TensorType("bool", (None,)))
+        try:
+            found = case.build(*(Compressed(0)(v, mask) for v in inputs))
+        except Exception:  # it wants other operands than vectors
+            continue
+        outputs = list(found) if isinstance(found, list | tuple) else [found]
+        yield Graph([*inputs, mask], outputs, [*flat, rng.random(SIZE) < 0.5], case.id)
+
+
+def test_every_cheap_elementwise_op_is_computed_before_elements_are_chosen():
+    checker, cheap = Checker([elementwise_before_mask]), set()
+    for graph in masked_graphs():
+        checker.check(graph)
+        for node in (v.owner for v in graph.outputs):
+            if (
+                node
+                and isinstance(node.op, Elemwise)
+                and any(v.owner and isinstance(v.owner.op, Compressed) for v in node.inputs)
+            ):
+                program = meaning(node.op, tuple(v.type.dtype for v in node.inputs))
+                cheap |= {type(node.op)} if program and program.cost <= 64 else set()
+    assert not checker.wrong, checker.wrong[:9]
+    missing = cheap - {op for _, op in checker.fired.node}
+    assert len(cheap) > 60
+    assert not missing, missing
