@@ -10,8 +10,10 @@ each bucket, how many nodes run between its start and its wait, the first losses
 registered. The networks are those of
 PyTorch's record (ResNet-50 in bf16, a GPT of 12 layers, SGD with momentum). Each of ``--variants``
 adds a row with its flags, such as ``distributed.reduce_dtype=bfloat16;distributed.overlap=False``;
-``shard=optimizer`` in one of them shards the optimiser's state. The case ``gpt7b4`` trains 7e9
-sharded parameters, and compares its memory with the prediction. The most important rows come first.
+``shard=optimizer`` in one of them shards the optimiser's state, and
+``shard=parameters,keep_gathered=True`` the parameters, which a step gathers once. The case
+``gpt7b4`` trains 7e9 sharded parameters, and compares its memory with the prediction. The most
+important rows come first.
 No case begins after ``--seconds``. A row that takes longer than ``--row-seconds`` ends the program
 with its stack. ``--small`` checks the program on small networks, on CPUs by MPI too.
 """
@@ -177,6 +179,7 @@ def used_gb(f: Any) -> float:
 
 def rows(case: str, small: bool, variants: Sequence[str]) -> Iterator[dict[str, Any]]:
     """For each variant a row of single cards, once, and one of all together; a row of the links."""
+    import symdnn.distributed as dist
     from symdnn.config import config
 
     if case == "links":
@@ -194,16 +197,19 @@ def rows(case: str, small: bool, variants: Sequence[str]) -> Iterator[dict[str, 
     alone = {"ms_alone": _shared(one), "first_alone_s": _shared(first_one), "gb_alone": memory_one}
     for flags in variants:
         words = dict(pair.split("=") for pair in flags.split(",") if pair)
-        shard = words.pop("shard", None)
+        parallel = dist.DataParallel(
+            shard=words.pop("shard", None), keep_gathered="keep_gathered" in words
+        )
+        words.pop("keep_gathered", None)
         with config.change_flags(**words):
-            yield {"flags": flags, **together(case, small, alone, shard)}
+            yield {"flags": flags, **together(case, small, alone, parallel)}
 
 
-def together(case: str, small: bool, alone: dict[str, Any], shard: str | None) -> dict[str, Any]:
+def together(case: str, small: bool, alone: dict[str, Any], parallel: Any) -> dict[str, Any]:
     """One row, beside that of the same cards alone."""
     import symdnn.distributed as dist
 
-    step, f = made(case, small, dist.DataParallel(shard=shard))
+    step, f = made(case, small, parallel)
     losses: list[float] = []
     many, first = milliseconds(step, losses)
     report = f.distributed_report()

@@ -17,7 +17,7 @@ from symdnn.ops.elementwise.arithmetic import Cast
 from symdnn.ops.linalg.dot import Dot
 from symdnn.ops.lowered.epilogue import Affine
 from symdnn.ops.vendor.gpublas import ACTIVATIONS, GpuGemmKept
-from symdnn.opt.epilogue.epilogue import Chain, behind_reshape, is_product
+from symdnn.opt.epilogue.epilogue import Chain, behind_reshape, is_product, read_by
 from symdnn.rewriting.rewrite import Context
 
 __all__ = ["keep_before_activations"]
@@ -59,7 +59,7 @@ def _activated(v: Variable, context: Context) -> tuple[str, Variable] | None:
             (rounded,) = context.fgraph.user_nodes(node.outputs[0])
             (out,) = rounded.outputs
             same = isinstance(rounded.op, Cast) and out.type.dtype == v.type.dtype
-            readers = [reader for reader, _ in context.fgraph.users(out)]
+            readers = read_by(out, context)
             if same and readers and all(is_product(reader, context) for reader in readers):
                 return word, out
     return None

@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from symdnn.graph.origin import inherit
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Variable
+from symdnn.ops.control.checkpoint import After
 from symdnn.ops.core.scalar import Builder, ScalarProgram
 from symdnn.ops.core.shape import DimShuffle, Reshape, dimshuffle, reshape
 from symdnn.ops.elementwise.arithmetic import Mul, Neg, TrueDiv, cast
@@ -37,7 +38,7 @@ from symdnn.rewriting.rewrite import Context
 
 __all__ = [
     "Chain", "behind_reshape", "chain_at", "constant_factor", "fuse_epilogues", "is_product",
-    "same_type", "without_factor",
+    "read_by", "same_type", "without_factor",
 ]  # fmt: skip
 
 
@@ -361,8 +362,14 @@ def _is_worth_adding(
 def is_product(node: Apply | None, context: Context) -> bool:
     """Whether a reader multiplies, or is behind the graph, views before it aside."""
     if node is not None and isinstance(node.op, Reshape | DimShuffle):
-        return all(is_product(u, context) for u, _ in context.fgraph.users(node.outputs[0]))
+        return all(is_product(u, context) for u in read_by(node.outputs[0], context))
     return node is None or isinstance(node.op, Dot | BatchedDot | EpilogueOp)
+
+
+def read_by(v: Variable, context: Context) -> list[Apply | None]:
+    """The nodes that read a value, and None for an output; not those that only wait for it."""
+    users = context.fgraph.users(v)
+    return [u for u, i in users if u is None or i == 0 or not isinstance(u.op, After)]
 
 
 def _widens_itself(node: Apply | None) -> bool:

@@ -8,7 +8,7 @@ from symdnn.config import config
 from symdnn.graph.origin import inherit
 from symdnn.graph.traverse import copy_node
 from symdnn.graph.type import numpy_dtype
-from symdnn.graph.variable import Apply, Variable
+from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.array.index import Subtensor
 from symdnn.ops.collective.base import Collective
 from symdnn.ops.collective.overlapped import (
@@ -21,6 +21,7 @@ from symdnn.ops.collective.overlapped import (
     StreamWait,
 )
 from symdnn.ops.collective.reductions import AllGather, AllReduce, ReduceScatter
+from symdnn.ops.control.checkpoint import After
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.shape import DimShuffle, Reshape
 from symdnn.ops.elementwise.arithmetic import Cast, cast
@@ -80,6 +81,45 @@ def round_before_gathering(context: Context) -> None:
             context.replace(pairs, "round_before_gathering")
 
 
+@graph_rewrite("layout", tags=("fast_compile",), name="wait_for_rounded")
+def wait_for_rounded(context: Context) -> None:
+    """What waits for a value that is rounded to 16 bits waits for the rounded one. As a reader of
+    the value itself it would be why a kernel has to store that, too."""
+    for node in context.fgraph.toposort():
+        if isinstance(node.op, After):
+            x, *values = node.inputs
+            found = [_rounded(_viewed_value(v), context) or v for v in values]
+            if found != values:
+                with inherit(node.origin, node.hints, node.written):
+                    waiting = node.op.make_node(x, *found)
+                context.replace([(node.outputs[0], waiting.outputs[0])], "wait_for_rounded")
+
+
+def _viewed_value(v: Variable) -> Variable:
+    """What ``v`` is a view of."""
+    while v.owner is not None and _is_view(v.owner):
+        v = v.owner.inputs[0]
+    return v
+
+
+def _rounded(v: Variable, context: Context) -> Variable | None:
+    """What a float32 value, or a view of it, is rounded to."""
+    if v.type.dtype != "float32":
+        return None
+    for user, _ in context.fgraph.users(v):
+        if user is not None and isinstance(user.op, Cast):
+            if is_narrow_float(user.outputs[0].type.dtype):
+                return user.outputs[0]
+        elif user is not None and _is_view(user) and (found := _rounded(user.outputs[0], context)):
+            return found
+    return None
+
+
+def _is_view(node: Apply) -> bool:
+    known = all(isinstance(v, Constant) for v in node.inputs[1:])
+    return isinstance(node.op, DimShuffle | Reshape) and known
+
+
 def _itemsize(v: Variable) -> int:
     return numpy_dtype(v.type.dtype).itemsize
 
@@ -115,4 +155,4 @@ def _viewed(v: Variable, old: Variable, new: Variable) -> Variable:
     )
 
 
-RULES = (overlap, overlap_moves, overlap_agreement, round_before_gathering)
+RULES = (overlap, overlap_moves, overlap_agreement, round_before_gathering, wait_for_rounded)

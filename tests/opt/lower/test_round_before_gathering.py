@@ -22,6 +22,7 @@ from symdnn.nn.optimizers import base
 from symdnn.ops.collective.overlapped import StreamStart
 from symdnn.ops.collective.reductions import AllGather
 from symdnn.ops.control.checkpoint import After
+from symdnn.ops.vendor.gpublas import GpuGemmKept
 from symdnn.opt.lower.collectives import round_before_gathering
 from symdnn.rewriting.rewrite import Context
 from symdnn.world import process
@@ -106,3 +107,27 @@ def test_sharded_parameters_of_products_move_in_16_bits(monkeypatch: pytest.Monk
         elif isinstance(node.op, After):
             assert all(not str(v.owner).startswith("Cast{dtype=float32}") for v in node.inputs)
     assert moved == {"bfloat16": {64 * 64 // 2}, "float32": {5 * 3 * 64 // 2}}
+
+
+def test_a_gathering_waits_for_what_is_stored_anyway(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a reader of its own it would let a normalisation write float32 besides 16 bits, and a GEMM
+    leave its GELU to another kernel."""
+    monkeypatch.setattr(base, "broadcast_values", lambda *_: None)
+    monkeypatch.setattr(process, "_current", process.World(Launched(0, 2, 0, 2, "a test")))
+    x = T.tensor("float32", (2, 64, 64), name="x")
+    blocks = 6
+    net = nn.Sequential(*(m for _ in range(blocks) for m in (
+        nn.LayerNorm(64), nn.Linear(64, 256), nn.GELU("tanh"), nn.Linear(256, 64),
+    )))  # fmt: skip
+    parallel = dist.DataParallel(shard="parameters", bucket_bytes=4 * 64 * 256)
+    loss = T.sqr(net(x)).mean()
+    updates = nn.optim.sgd(loss, net, distributed=parallel)
+    with config.change_flags(amp="bf16"):
+        mode = symdnn.Mode(target="cuda:sm_90")
+        f = symdnn.function([x], loss, updates=updates, mode=mode)
+        (plan,) = specialise_program(f.stages.program, [x], {x: (2, 64, 64)})
+    nodes = plan.specialised.segment.nodes
+    waits = [v.type.dtype for n in nodes if isinstance(n.op, After) for v in n.inputs[1:]]
+    assert len(waits) > blocks
+    assert set(waits) == {"bfloat16"}
+    assert sum(isinstance(n.op, GpuGemmKept) for n in nodes) == blocks
