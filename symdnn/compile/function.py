@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from symdnn.compile.call.arguments import In, Out, as_in, as_out, check_distinct
-from symdnn.compile.call.compiled_function import Function, FunctionSignature, Structure
+from symdnn.compile.call.compiled_function import Function
+from symdnn.compile.call.signature import FunctionSignature, Structure
 from symdnn.compile.call.structured import (
     InputForms,
     flat_inputs,
@@ -91,7 +93,7 @@ def function(
     updates, givens = flat_pairs(updates, "updates"), flat_pairs(givens, "givens")
     declared, (wanted, structure) = _declare(inputs), _outputs(outputs)
     states = {d.variable: s for d in declared if (s := d.state()) is not None}
-    chosen = get_mode(mode)
+    chosen, budget = get_mode(mode), byte_size("memory_budget", memory_budget)
 
     with gc_pause.paused(), untraced(), config.change_flags(compute_test_value="off"):
         target = resolve_target(chosen.target, explain=demanded(chosen.selection.takes))
@@ -101,7 +103,7 @@ def function(
         fgraph = FunctionGraph([d.variable for d in declared], [*results, *(n for _, n in pairs)])
         fgraph.lent = frozenset(i for i, o in enumerate(wanted) if o.borrow or o.stay)
         fgraph.updates = {len(results) + i: s for i, (s, _) in enumerate(pairs)}
-        stages = _compile(fgraph, chosen, target, byte_size("memory_budget", memory_budget))
+        stages = _compile(fgraph, chosen, target, budget)
 
     label = name or "function"
     borrow, stay = tuple(o.borrow for o in wanted), tuple(o.stay for o in wanted)
@@ -109,7 +111,7 @@ def function(
     sources = (*results, *(new for _, new in pairs))
     signature = FunctionSignature(
         label, tuple(declared), states, structure, updated, allow_input_downcast, borrow, sources,
-        forms, stay,
+        forms, stay, budget,
     )  # fmt: skip
     return Function(signature, stages, FunctionProfile.of(profile, label, stages.rewrites))
 
@@ -128,15 +130,22 @@ def _compile(
     program = program_of(fgraph, target, mode)
     if budget is None or source is None:
         return Stages(mode, target, fgraph, with_budget(program, budget), rewrites, audit)
-
-    def compiled(other: FunctionGraph) -> Program:
-        with gc_pause.paused(), untraced(), config.change_flags(compute_test_value="off"):
-            _rewritten(other, mode, target)
-            return program_of(other, target, mode)
-
-    loops = LoopBudget(budget, source, program, target.place, compiled)
+    loops = LoopBudget(budget, source, program, target.place, _Compiled(mode, target))
     bounded, chosen = with_budget(program, budget), loops if loops.loops else None
     return Stages(mode, target, fgraph, bounded, rewrites, audit, chosen)
+
+
+@dataclass(frozen=True)
+class _Compiled:
+    """Makes the program of a graph for a mode and a target."""
+
+    mode: Mode
+    target: Target
+
+    def __call__(self, fgraph: FunctionGraph) -> Program:
+        with gc_pause.paused(), untraced(), config.change_flags(compute_test_value="off"):
+            _rewritten(fgraph, self.mode, self.target)
+            return program_of(fgraph, self.target, self.mode)
 
 
 def _is_observed(mode: Mode) -> bool:

@@ -29,6 +29,7 @@ from symdnn.graph.target import Target
 from symdnn.graph.type import TensorType
 from symdnn.graph.values.guard import BIG_MAGNITUDE, ValueGuard, of_constants
 from symdnn.graph.variable import Apply, Shared, Variable
+from symdnn.ops.lowered.transfer import Transfer
 from symdnn.opt.optimise import optimise
 
 __all__ = ["NanGuardMode"]
@@ -143,7 +144,8 @@ class _Guard(Watcher):
             ]
             self.before = "\n".join(shown)
             return
-        for v, value in zip([] if of_constants(node) else node.outputs, outputs):
+        told = of_constants(node) or isinstance(node.op, Transfer)  # of what was looked at before
+        for v, value in zip([] if told else node.outputs, outputs):
             if what := self.fault(v, value):
                 where = node.origin.text()
                 made = f"\nIt was made here:\n{where}" if where else ""

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from symdnn.compile.call.compiled_function import Function, Structure
+from symdnn.compile.call.compiled_function import Function
+from symdnn.compile.call.signature import Structure
 from symdnn.compile.call.structured import InputForms
 from symdnn.errors import InputError
 from symdnn.graph.values.structured import Form

@@ -71,6 +71,7 @@ def contents_of(f: Function) -> Contents:
         "flags": {name: config.get(name) for name in _FLAGS},
         "name": signature.name,
         "allow_downcast": signature.allow_downcast,
+        "memory_budget": signature.memory_budget,
         "inputs": inputs,
         "outputs": _outputs(f, graph["outputs"]),
         "updates": updates,
@@ -196,6 +197,7 @@ def _arguments(document: Mapping[str, Any], reader: Reader) -> dict[str, Any]:
         "name": read_name(document["name"]),
         "allow_input_downcast": _bool_or_none(document["allow_downcast"]),
         "on_unused_input": "ignore",
+        "memory_budget": _bytes_or_none(document.get("memory_budget")),
     }
 
 
@@ -221,6 +223,12 @@ def _input(
 def _bool_or_none(entry: object) -> bool | None:
     if entry is not None and not isinstance(entry, bool):
         raise ValueError(f"wanted true, false or null, got {entry!r:.60}")
+    return entry
+
+
+def _bytes_or_none(entry: object) -> int | None:
+    if entry is not None and (type(entry) is not int or entry < 1):
+        raise ValueError(f"wanted a number of bytes or null, got {entry!r:.60}")
     return entry
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from symdnn.compile.call.fast import Calls
+from symdnn.compile.execute.retry import smaller_limits
 from symdnn.graph.values.storage import CHANGES
 
 __all__ = ["STEPS_OF_LOOPS", "STEPS_OF_PRODUCTS", "accepting", "shortcut"]
@@ -72,7 +73,7 @@ def shortcut(
     """
     names = [f"a{i}" for i in range(len(calls.slots))]
     scope: dict[str, Any] = {"ndarray": np.ndarray, "calls": calls, "otherwise": otherwise,
-                             "CHANGES": CHANGES}  # fmt: skip
+                             "CHANGES": CHANGES, "smaller_limits": smaller_limits}  # fmt: skip
     scope |= {f"d{i}": slot.dtype for i, slot in enumerate(calls.slots)}
     dense = [
         f"type({a}) is ndarray and {a}.dtype is d{i} and {a}.flags.c_contiguous"
@@ -121,9 +122,9 @@ _SHORTCUT_END = """\
        bound.calls = count
        outputs = bound.run_all({entering})
 {more}       return {shown}
-      except MemoryError:
-       pass
       except Exception as error:
+       if isinstance(error, MemoryError) and smaller_limits(plan.memory):
+        return None  # the full path tries smaller workspaces
        if quick:
         bound.step_function.explain(error)
        raise

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,15 +15,17 @@ from symdnn.compile.call.arguments import Arguments, In, Out, Stored
 from symdnn.compile.call.fast import Calls
 from symdnn.compile.call.fast_host import fast_calls
 from symdnn.compile.call.named_sizes import NamedSizes
-from symdnn.compile.call.structured import InputForms, packed, subset_of
+from symdnn.compile.call.signature import FunctionSignature, Structure
+from symdnn.compile.call.structured import subset_of
 from symdnn.compile.execute.executor import Executor
 from symdnn.compile.execute.within import executor_of
 from symdnn.compile.plan.call_memory import sizes_of_values
+from symdnn.compile.plan.loop_budget import LoopBudget
 from symdnn.compile.plan.plan import Plan
 from symdnn.compile.plan.stages import Stages
 from symdnn.compile.program.mode import Mode, OnHost, Watch, Watches
 from symdnn.compile.program.placing import program_of
-from symdnn.compile.program.program import copied_results
+from symdnn.compile.program.program import copied_results, with_budget
 from symdnn.compile.report.distributed_report import DistributedReport, distributed_report
 from symdnn.compile.report.dnn_report import DnnReport, dnn_report
 from symdnn.compile.report.profile import FunctionProfile
@@ -41,54 +44,13 @@ from symdnn.graph.operators import operator
 from symdnn.graph.pickling import Bundle
 from symdnn.graph.place import HOST
 from symdnn.graph.traverse import substituted
-from symdnn.graph.values.structured import Form
 from symdnn.graph.variable import Shared, Variable
 from symdnn.ops.collective.overlapped import has_collectives
 from symdnn.ops.core.shape import ShapeI
 from symdnn.ops.lowered.transfer import GpuFromHost
 from symdnn.world import process
 
-__all__ = ["Function", "FunctionSignature", "Structure"]
-
-
-@dataclass(frozen=True)
-class Structure:
-    """The structure in which a call returns outputs: ``list``, ``one`` or ``dict`` (``keys``)."""
-
-    kind: str
-    keys: tuple[Any, ...] = ()
-    #: The forms of outputs, of which one at least is structured (a sparse matrix).
-    forms: tuple[Form | None, ...] = ()
-
-    def pack(self, results: list[Any]) -> Any:
-        """A call's results in that structure."""
-        if self.forms:
-            results = packed(results, self.forms)
-        if self.kind == "one":
-            return results[0]
-        return dict(zip(self.keys, results)) if self.kind == "dict" else results
-
-
-@dataclass(frozen=True)
-class FunctionSignature:
-    """The declaration of a function: inputs, values stored for them, outputs, updated variables.
-
-    ``sources`` are the user's expressions of the outputs, then of the new values: what a file of
-    the function has.
-    """
-
-    name: str
-    declared: tuple[In, ...]
-    states: Mapping[Variable, Shared]
-    structure: Structure
-    updated: tuple[Shared, ...]
-    allow_downcast: bool | None
-    borrow: tuple[bool, ...]
-    sources: tuple[Variable, ...]
-    #: The inputs as users give them, if one at least is structured.
-    forms: InputForms | None = None
-    #: Which outputs are arrays on the device in memory of their own.
-    stay: tuple[bool, ...] = ()
+__all__ = ["Function"]
 
 
 class Function:
@@ -307,25 +269,27 @@ class Function:
         signature = replace(
             self.signature, name=name or self.name, states=states, updated=targets, sources=sources
         )
-        return self._with(signature, other, profile)
+        return self._with(signature, other, self._source_with(swaps, len(outputs)), profile)
+
+    def _source_with(self, swaps: Mapping[Any, Any], count: int) -> FunctionGraph | None:
+        """The first outputs of the graph whose loops may run in segments; None without them."""
+        if self.stages.loops is None:
+            return None
+        source = self.stages.loops.source
+        return FunctionGraph(source.inputs, source.outputs[:count], replace=swaps)
 
     def _states(self) -> list[tuple[Variable, Shared, In]]:
         declared = {d.variable: d for d in self.signature.declared}
         return [(v, s, declared[v]) for v, s in self.signature.states.items()]
 
     def _with(
-        self, signature: FunctionSignature, fgraph: FunctionGraph, profile: object = None
-    ) -> Function:
-        _mark_updates(fgraph, signature)
-        with config.change_flags(compute_test_value="off"):
-            program = program_of(fgraph, self.stages.target, self.stages.mode)
-            stages = replace(self.stages, fgraph=fgraph, program=program, audit=None, loops=None)
+        self, signature: FunctionSignature, fgraph: FunctionGraph, source: FunctionGraph | None,
+        profile: object = None,
+    ) -> Function:  # fmt: skip
         wanted = self.profile is not None if profile is None else profile
-        other = Function(
-            signature, stages, FunctionProfile.of(wanted, signature.name, stages.rewrites)
-        )
-        other.trust_input = self.trust_input
-        return other
+        compiled = None if self.stages.loops is None else self.stages.loops.compiled
+        rest = self.stages.mode, self.stages.target, self.stages.rewrites, compiled
+        return _compiled(signature, fgraph, source, rest, self.trust_input, wanted)
 
     def __deepcopy__(self, memo: dict[int, object]) -> Function:
         swaps: dict[Any, Any] = {s: copy.deepcopy(s, memo) for s in self.get_shared()}
@@ -335,19 +299,23 @@ class Function:
         updated = tuple(copy.deepcopy(s, memo) for s in self.updated)
         sources = tuple(substituted(self.signature.sources, swaps))
         signature = replace(self.signature, states=states, updated=updated, sources=sources)
-        return self._with(signature, other)
+        return self._with(signature, other, self._source_with(swaps, len(other.outputs)))
 
     def __copy__(self) -> Function:
         return self.copy()
 
     def __reduce__(self) -> tuple[object, ...]:
         fgraph = self.stages.fgraph
-        graph = Bundle([*fgraph.inputs, *fgraph.outputs, *self.signature.sources])
-        rest = (self.stages.mode, self.stages.target, self.stages.rewrites)
+        loops = self.stages.loops
+        of_loops = [] if loops is None else [*loops.source.inputs, *loops.source.outputs]
+        graph = Bundle([*fgraph.inputs, *fgraph.outputs, *self.signature.sources, *of_loops])
+        compiled = None if loops is None else loops.compiled
+        rest = (self.stages.mode, self.stages.target, self.stages.rewrites, compiled)
         declared = tuple(_without_expressions(d) for d in self.declared)
         signature = replace(self.signature, declared=declared, sources=())
         profiled = self.profile is not None
-        return _unpickle, (graph, len(fgraph.inputs), signature, rest, self.trust_input, profiled)
+        counts = len(fgraph.inputs), len(fgraph.outputs)
+        return _unpickle, (graph, counts, signature, rest, self.trust_input, profiled)
 
     # -- reports ------------------------------------------------------------------------------
 
@@ -462,12 +430,6 @@ def _own_state(state: Shared, declared: In) -> Shared:
     return state if isinstance(declared.value, Shared) else copy.deepcopy(state)
 
 
-def _mark_updates(fgraph: FunctionGraph, signature: FunctionSignature) -> None:
-    """Mark the last outputs as the new values of the updated variables, in their order."""
-    first = len(fgraph.outputs) - len(signature.updated)
-    fgraph.updates = {first + i: s for i, s in enumerate(signature.updated)}
-
-
 def _without_expressions(declared: In) -> In:
     # The update's expression is in the graph, the value in the state.
     other = copy.copy(declared)
@@ -477,24 +439,37 @@ def _without_expressions(declared: In) -> In:
 
 def _unpickle(
     graph: Bundle,
-    count: int,
+    counts: tuple[int, int],
     signature: FunctionSignature,
     rest: Any,
     trusted: bool,
     profiled: bool,
 ) -> Function:
-    mode, target, rewrites = rest
-    inputs, found = graph.variables[:count], graph.variables[count:]
-    half = len(found) // 2  # as many sources as outputs
-    outputs, sources = found[:half], tuple(found[half:])
-    signature = replace(signature, sources=sources)
-    fgraph = FunctionGraph(inputs, outputs)
-    _mark_updates(fgraph, signature)
+    ins, outs = counts
+    found = iter(graph.variables)
+    inputs, outputs, sources, *of_loops = (
+        list(islice(found, n)) for n in (ins, outs, outs, ins, outs)
+    )
+    signature = replace(signature, sources=tuple(sources))
+    source = FunctionGraph(*of_loops) if any(of_loops) else None
+    return _compiled(signature, FunctionGraph(inputs, outputs), source, rest, trusted, profiled)
+
+
+def _compiled(
+    signature: FunctionSignature, fgraph: FunctionGraph, source: FunctionGraph | None, rest: Any,
+    trusted: bool, profiled: object,
+) -> Function:  # fmt: skip
+    """A function of a graph that was rewritten; ``source`` is that of its loops, before that."""
+    mode, target, rewrites, compiled = rest
+    signature.mark_updates(fgraph)
     with config.change_flags(compute_test_value="off"):
         program = program_of(fgraph, target, mode)
-    stages = Stages(mode, target, fgraph, program, rewrites)
-    function = Function(
-        signature, stages, FunctionProfile.of(profiled, signature.name, stages.rewrites)
-    )
+    budget, loops = signature.memory_budget, None
+    if budget is not None and source is not None:
+        signature.mark_updates(source)
+        loops = LoopBudget(budget, source, program, target.place, compiled)
+    stages = Stages(mode, target, fgraph, with_budget(program, budget), rewrites, loops=loops)
+    profile = FunctionProfile.of(profiled, signature.name, rewrites)
+    function = Function(signature, stages, profile)
     function.trust_input = trusted
     return function

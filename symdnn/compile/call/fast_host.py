@@ -24,6 +24,7 @@ from symdnn.compile.call.fast import (
     SegmentCalls,
 )
 from symdnn.compile.call.fast_loops import LoopCalls
+from symdnn.compile.execute.retry import smaller_limits
 from symdnn.compile.plan.plan import Plan, PlanCache
 from symdnn.compile.program.program import Segment
 from symdnn.config import config
@@ -225,6 +226,8 @@ class HostCalls(SegmentCalls):
             quietly = executor.runtime.quietly
             return quietly(bound_plan.run, entering, closed)  # type: ignore[no-any-return]
         except MemoryError:
+            if not smaller_limits(plan.memory):
+                raise
             return None  # the full path tries smaller workspaces
 
     def learn(self, function: CallSite, values: dict[Variable, Any]) -> None:

@@ -12,7 +12,7 @@ from symdnn.config import config
 from symdnn.graph.runtime import Watcher
 from symdnn.graph.variable import Variable
 
-__all__ = ["run_segment"]
+__all__ = ["run_segment", "smaller_limits"]
 
 #: Limits for the workspace of a convolution, tried in turn when memory is short.
 _WORKSPACE_LIMITS_BYTES = (64 << 20, 1 << 20, 1)
@@ -35,8 +35,7 @@ def run_segment(
         return plan.bound.run(entering, watcher)
     except MemoryError as error:
         first = _without_frames(error)
-    # A step of a loop that has written a state in place can't begin again.
-    for limit in () if plan.memory.carried else _smaller_limits(plan.memory):
+    for limit in smaller_limits(plan.memory):
         with _workspaces(limit):
             smaller = cache.remake(plan, values)
         try:
@@ -54,8 +53,13 @@ def _without_frames(error: MemoryError) -> MemoryError:
     return error
 
 
-def _smaller_limits(memory: Any) -> list[int]:
-    """The limits that are smaller than the plan's largest workspace."""
+def smaller_limits(memory: Any) -> list[int]:
+    """The limits that are smaller than a plan's largest workspace: those to try next.
+
+    None for a step of a loop that has written a state in place: it can't begin again.
+    """
+    if memory.carried:
+        return []
     largest = max((b.nbytes for b in memory.workspaces.values()), default=0)
     return [limit for limit in _WORKSPACE_LIMITS_BYTES if limit < largest]
 

@@ -99,10 +99,6 @@ class TaskSource(FunctionBuilder):
         """a - b"""
         return self.new(f"sub i64 {a}, {b}")
 
-    def most(self, a: str | int, b: str | int) -> str:
-        """The larger of two signed numbers."""
-        return self.new(f"select i1 {self.new(f'icmp sgt i64 {a}, {b}')}, i64 {a}, i64 {b}")
-
     def within(self, x: str | int, high: str | int, low: str | int = 0) -> str:
         """``x`` between two numbers."""
         return self.most(self.least(x, high), low)

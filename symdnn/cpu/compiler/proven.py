@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from pathlib import Path
 
 from symdnn.disk.store import Store
 
@@ -32,8 +31,8 @@ def kinds_of(text: str) -> frozenset[str]:
 class Proven:
     """The proven kinds of one LLVM and processor, whose hash is the key of the file."""
 
-    def __init__(self, key: str, folder: Path | None = None) -> None:
-        self._key, self._folder = key, folder
+    def __init__(self, key: str) -> None:
+        self._key = key
         self._kinds = self._kept()
 
     def has(self, kinds: frozenset[str]) -> bool:
@@ -44,10 +43,10 @@ class Proven:
         """Add the kinds of a text that was compiled."""
         if not new <= self._kinds:
             self._kinds |= new | self._kept()  # other processes may have added some
-            KINDS.put(self._key, json.dumps(sorted(self._kinds)).encode(), self._folder)
+            KINDS.put(self._key, json.dumps(sorted(self._kinds)).encode())
 
     def _kept(self) -> set[str]:
-        found = KINDS.get(self._key, self._folder, _wrong)
+        found = KINDS.get(self._key, problem_of=_wrong)
         return set() if found is None else set(json.loads(found))
 
 

@@ -135,9 +135,6 @@ class _PlacedBuilder(LoopBuilder):
     def _both(self, a: str, b: str) -> str:
         return b if a == "true" else self.new(f"and i1 {a}, {b}")
 
-    def _most(self, a: str, b: str) -> str:
-        return self.new(f"select i1 {self.new(f'icmp sgt i64 {a}, {b}')}, i64 {a}, i64 {b}")
-
     def _together(
         self, out: str, low: str, high: str, inside: Sequence[str], begun: Sequence[str]
     ) -> tuple[str, str]:
@@ -151,7 +148,7 @@ class _PlacedBuilder(LoopBuilder):
         every = "true"
         for k, here in enumerate(inside):
             every = self._both(every, here) if here != "true" else every
-            first = self._most(first, f"%p{k}.g")
+            first = self.most(first, f"%p{k}.g")
             last = self.least(last, self.new(f"add i64 %p{k}.g, %p{k}.n"))
         some = self._both(every, self.new(f"icmp slt i64 {first}, {last}"))
 
@@ -188,7 +185,7 @@ class _PlacedBuilder(LoopBuilder):
         """Append what adds part ``k`` to a piece of a row."""
         step, at = self.plan.parts[k].steps[-1], f"%p{k}.p"
         first, last = (
-            self.new(f"udiv i64 {self.affine(self._most(past, '0'), 1, step - 1)}, {step}")
+            self.new(f"udiv i64 {self.affine(self.most(past, '0'), 1, step - 1)}, {step}")
             for past in [self.new(f"sub i64 {x}, {at}") for x in piece]
         )
         last = self.least(last, f"%p{k}.n")

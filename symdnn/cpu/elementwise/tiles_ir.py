@@ -93,7 +93,7 @@ class TilePlan:
     @property
     def lanes(self) -> int:
         """The most lanes of a tile; rows of the widest numbers fill the first cache, too."""
-        size = max(_bits(o) // 8 for _, o in self.named)
+        size = max(o.bits // 8 for _, o in self.named)
         most = _TILE_OF_REPEATED if self.repeated else TILE_LANES
         return _LANES_OF_FEW if self.few else min(most, _ROW_BYTES // size)
 
@@ -225,9 +225,9 @@ class _TileBuilder(LoopBuilder):
             entry += data_of(f"%{name}.data", i) if name in operands else word(f"%{name}", i)
         for name, o in [] if plan.few else plan.turned:
             count = plan.rows * plan.lanes
-            entry.append(f"%buffer_{name} = alloca [{count} x i{_bits(o)}], align 64")
+            entry.append(f"%buffer_{name} = alloca [{count} x i{o.bits}], align 64")
         for name, o in [] if plan.few else plan.repeated:
-            entry.append(f"%buffer_{name} = alloca [{plan.lanes} x i{_bits(o)}], align 64")
+            entry.append(f"%buffer_{name} = alloca [{plan.lanes} x i{o.bits}], align 64")
         for name, o in plan.named:
             if o.inner == "strided":
                 entry.append(f"%s_{name} = add i64 %{name}.l, 0")
@@ -262,12 +262,12 @@ class _TileBuilder(LoopBuilder):
         """Write the transpose of dense rows as dense rows; (address, bytes between rows) each."""
         if o.inner == _BACK:  # from the last column on, which is the first in memory
             last = self.new(f"sub i64 {columns}, 1")
-            first = self.new(f"mul i64 {last}, {-_bits(o) // 8}")
+            first = self.new(f"mul i64 {last}, {-o.bits // 8}")
             source = self.bytes_at(source[0], first), source[1]
             end = self.bytes_at(target[0], self.new(f"mul i64 {last}, {target[1]}"))
             target = end, self.new(f"sub i64 0, {target[1]}")
         given = ", ".join(f"ptr {p}, i64 {step}" for p, step in (source, target))
-        self.put(f"call void @turn{_bits(o)}({given}, i64 {rows}, i64 {columns})")
+        self.put(f"call void @turn{o.bits}({given}, i64 {rows}, i64 {columns})")
 
     def _tile(self, begun: dict[str, str], high_m: str, high_l: str) -> None:
         plan = self.plan
@@ -302,11 +302,9 @@ class _TileBuilder(LoopBuilder):
 
         def one(j: str, _: list[str]) -> list[str]:
             place = self.bytes_at(base, self.new(f"mul i64 {j}, %{name}.l"))
-            value = self.new(
-                f"load i{_bits(o)}, ptr {place}, align {min(_bits(o) // 8, 8)}{ACCESS}"
-            )
-            to = self.new(f"getelementptr i{_bits(o)}, ptr %buffer_{name}, i64 {j}")
-            self.put(f"store i{_bits(o)} {value}, ptr {to}, align {min(_bits(o) // 8, 8)}{ACCESS}")
+            value = self.new(f"load i{o.bits}, ptr {place}, align {min(o.bits // 8, 8)}{ACCESS}")
+            to = self.new(f"getelementptr i{o.bits}, ptr %buffer_{name}, i64 {j}")
+            self.put(f"store i{o.bits} {value}, ptr {to}, align {min(o.bits // 8, 8)}{ACCESS}")
             return []
 
         self.counted(self.tag(), 0, high, one, parallel=True)
@@ -323,9 +321,9 @@ class _TileBuilder(LoopBuilder):
         def place(name: str, o: LoopOperand, m: int, i: str) -> str:
             if o.inner == "turned":
                 at = self.affine(i, plan.few, m)
-                return self.new(f"getelementptr i{_bits(o)}, ptr {begun[name]}, i64 {at}")
+                return self.new(f"getelementptr i{o.bits}, ptr {begun[name]}, i64 {at}")
             if o.inner == "dense":
-                return self.new(f"getelementptr i{_bits(o)}, ptr {bases[name, m]}, i64 {i}")
+                return self.new(f"getelementptr i{o.bits}, ptr {bases[name, m]}, i64 {i}")
             step = self.new(f"mul i64 {i}, %{name}.l")
             return self.new(f"getelementptr i8, ptr {bases[name, m]}, i64 {step}")
 
@@ -348,7 +346,7 @@ class _TileBuilder(LoopBuilder):
 
     def _row_bytes(self, o: LoopOperand) -> str:
         """Bytes of a buffer's row."""
-        return str(self.plan.lanes * _bits(o) // 8)
+        return str(self.plan.lanes * o.bits // 8)
 
     def _row(self, high: str) -> None:
         """Append the loop over the lanes of a row."""
@@ -373,7 +371,3 @@ class _TileBuilder(LoopBuilder):
             return []
 
         self.counted("element", 0, high, element, parallel=True)
-
-
-def _bits(o: LoopOperand) -> int:
-    return 8 * int(numpy_dtype(o.dtype).itemsize)

@@ -17,7 +17,7 @@ k = 0 the result is ``from``.
 ``b`` is read in panels of :attr:`TileShape.columns` columns: term t of panel p is at
 ``b + p * b_panel + t * b_term``. A contiguous matrix is read in place with ``b_panel = 4 *
 columns``. With more than some 30 rows it pays to pack it first (``gemm_pack``), so that its terms
-are contiguous: ``b_term = 4 * columns``, ``b_panel = b_term * k``, :func:`packed_floats` in all.
+are contiguous: ``b_term = 4 * columns``, ``b_panel = b_term * k``.
 ``gemm_pack`` takes any stride ``b_column`` of columns, so it also transposes.
 
 The L1 cache holds a few rows of ``a``, the L2 cache the panels. So k is best at most
@@ -40,7 +40,6 @@ __all__ = [
     "declared",
     "functions",
     "max_block_terms",
-    "packed_floats",
     "shape_of",
 ]
 
@@ -61,11 +60,6 @@ def shape_of(width: int) -> TileShape:
     16 registers hold 12, 2 and 1.
     """
     return {16: TileShape(16, 8, 3), 8: TileShape(8, 6, 2)}.get(width) or TileShape(width, 4, 2)
-
-
-def packed_floats(shape: TileShape, n: int, k: int) -> int:
-    """Size of the panels for k terms of n columns, in floats."""
-    return -(-n // shape.columns) * shape.columns * k
 
 
 def declared(shape: TileShape) -> list[str]:

@@ -158,6 +158,10 @@ class FunctionBuilder:
         """The smaller of two signed numbers of 64 bits."""
         return self.new(f"select i1 {self.new(f'icmp slt i64 {a}, {b}')}, i64 {a}, i64 {b}")
 
+    def most(self, a: str | int, b: str | int) -> str:
+        """The larger of two signed numbers of 64 bits."""
+        return self.new(f"select i1 {self.new(f'icmp sgt i64 {a}, {b}')}, i64 {a}, i64 {b}")
+
     def bytes_at(self, base: str, *offsets: str | int) -> str:
         """The address ``base`` plus these offsets, in bytes."""
         for offset in offsets:

@@ -10,7 +10,7 @@ Threads are those of libgomp, which oneDNN uses too: the kernel calls ``GOMP_par
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from symdnn.cpu.ir.math_ir import FULL, definitions
@@ -48,6 +48,11 @@ class LoopOperand:
 
     dtype: str
     inner: str
+
+    @property
+    def bits(self) -> int:
+        """Bits of an element."""
+        return 8 * int(numpy_dtype(self.dtype).itemsize)
 
 
 #: The function that copies a row. The C library's takes longer to call than to copy some cache
@@ -171,19 +176,15 @@ def next_task(name: str) -> list[str]:
     ]
 
 
-def exponential_module(rows: Sequence[str], more: Iterable[str] = (), wide: bool = False) -> str:
-    """The module of a function ``rows`` that calls exp, log and ``more`` functions of float32.
-
-    ``wide``: exp and log of float64.
-    """
-    t, suffix = ("double", "f64") if wide else ("float", "f32")
-    functions = {FULL + "exp", FULL + "log"} if wide else {"exp", "log"}
+def exponential_module(rows: Sequence[str]) -> str:
+    """The module of a function ``rows`` that calls exp and log of float64."""
     declared = {
-        f"declare {t} @llvm.maximum.{suffix}({t}, {t})",
-        f"declare {t} @llvm.fabs.{suffix}({t})",
-        *(full_declarations() if wide else ()),
+        "declare double @llvm.maximum.f64(double, double)",
+        "declare double @llvm.fabs.f64(double)",
+        *full_declarations(),
     }
-    lines = [*sorted(declared), *definitions({*functions, *more}), *THREADS, *rows, *METADATA]
+    functions = {FULL + "exp", FULL + "log"}
+    lines = [*sorted(declared), *definitions(functions), *THREADS, *rows, *METADATA]
     return "\n".join(lines) + "\n"
 
 
@@ -197,7 +198,7 @@ def word(name: str, index: int, kind: str = "i64") -> list[str]:
 
 
 def address(name: str, o: LoopOperand) -> list[str]:
-    kind = f"i{8 * numpy_dtype(o.dtype).itemsize}"
+    kind = f"i{o.bits}"
     if o.inner == "dense":
         return [f"%p_{name} = getelementptr {kind}, ptr %base_{name}, i64 %i"]
     if o.inner.startswith(EVERY):

@@ -270,8 +270,7 @@ def leave_determinant(
 
 def _scaled(s: FunctionBuilder, product: str, power: str) -> str:
     """``product * 2 ** power``, by three factors that are normal numbers."""
-    most = s.new(f"select i1 {s.new(f'icmp sgt i64 {power}, 3000')}, i64 3000, i64 {power}")
-    power = s.new(f"select i1 {s.new(f'icmp slt i64 {most}, -3000')}, i64 -3000, i64 {most}")
+    power = s.most(s.least(power, 3000), -3000)
     first = s.new(f"sdiv i64 {power}, 3")
     rest = s.new(f"sub i64 {power}, {first}")
     second = s.new(f"sdiv i64 {rest}, 2")

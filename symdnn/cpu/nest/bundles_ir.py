@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from symdnn.cpu.ir.loops_ir import AROUND
 from symdnn.cpu.ir.scalar_ir import STORED, VALUES
 from symdnn.cpu.ir.vector_printer_ir import VectorPrinter
-from symdnn.cpu.nest.nest_pieces_ir import NestPieces, bits_of
+from symdnn.cpu.nest.nest_pieces_ir import NestPieces
 from symdnn.cpu.nest.schedule import BUNDLE
 from symdnn.ops.core.scalar import ScalarProgram
 
@@ -111,7 +111,7 @@ class BundlePieces(NestPieces):
                 inputs.append(self._splat(lanes, VALUES[o.dtype], self.value(o.dtype, p)))
                 continue
             kind = f"<{lanes} x {STORED[o.dtype]}>"
-            value = self.new(f"load {kind}, ptr {p}, align {bits_of(o) // 8}")
+            value = self.new(f"load {kind}, ptr {p}, align {o.bits // 8}")
             if o.dtype == "bool":
                 value = self.new(f"trunc {kind} {value} to <{lanes} x i1>")
             inputs.append(value)

@@ -14,7 +14,7 @@ from symdnn.cpu.ir.pack_ir import pack_function
 from symdnn.cpu.ir.scalar_ir import STORED, VALUES
 from symdnn.cpu.ir.turn_ir import turn_function
 from symdnn.cpu.nest.bundles_ir import BundlePieces
-from symdnn.cpu.nest.nest_pieces_ir import bits_of, metadata_of
+from symdnn.cpu.nest.nest_pieces_ir import metadata_of
 from symdnn.cpu.nest.schedule import PACKED_PART, Schedule
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.nest.nest import Fold
@@ -82,7 +82,7 @@ class _NestBuilder(BundlePieces):
         for name, o in self.named.items():
             if o.inner == "turned" or name in self.packs():
                 count = self.schedule.lanes * self.schedule.rows or PACKED_PART
-                entry.append(f"%tile_{name} = alloca [{count} x i{bits_of(o)}], align 64")
+                entry.append(f"%tile_{name} = alloca [{count} x i{o.bits}], align 64")
         self.tasks(entry, "task")
         {
             "columns": self._columns, "lanes": self._lanes, "lines": self._lines,

@@ -26,7 +26,7 @@ from symdnn.ops.core.scalar import Builder
 from symdnn.ops.nest.monoid import Monoid
 from symdnn.ops.nest.nest import Fold
 
-__all__ = ["NestPieces", "bits_of", "metadata_of"]
+__all__ = ["NestPieces", "metadata_of"]
 
 Monoids = Sequence[Monoid]
 #: Lanes of the widest vectors of float32; those of a tile are a multiple.
@@ -35,11 +35,6 @@ _WHOLE_LANES = 16
 _LANES_IN_REGISTERS = 32
 #: Bytes that are looked at together for an extreme: assembling the bits of more takes longer.
 _BYTES_SOUGHT = 128
-
-
-def bits_of(o: LoopOperand) -> int:
-    """Bits of an element of an operand."""
-    return 8 * int(numpy_dtype(o.dtype).itemsize)
 
 
 def _adds_wide(fold: Fold, schedule: Schedule) -> bool:
@@ -126,16 +121,16 @@ class NestPieces(LoopBuilder):
         if o.inner == "one":
             return base
         if o.inner in ("dense", "turned") or o.inner.startswith(PACKED):
-            return self.new(f"getelementptr i{bits_of(o)}, ptr {base}, i64 {j}")
+            return self.new(f"getelementptr i{o.bits}, ptr {base}, i64 {j}")
         if o.inner.startswith(EVERY):
             place = self.new(f"mul nsw i64 {j}, {o.inner.removeprefix(EVERY)}")
-            return self.new(f"getelementptr i{bits_of(o)}, ptr {base}, i64 {place}")
+            return self.new(f"getelementptr i{o.bits}, ptr {base}, i64 {place}")
         return self.bytes_at(base, self.new(f"mul i64 {j}, %{name}.i"))
 
     def packs(self) -> dict[str, tuple[int, int]]:
         """Operands that are packed, with the bytes of their numbers and their steps."""
         return {
-            n: (bits_of(o) // 8, int(o.inner.split()[-1]))
+            n: (o.bits // 8, int(o.inner.split()[-1]))
             for n, o in self.named.items()
             if o.inner.startswith(PACKED)
         }
@@ -427,7 +422,7 @@ class NestPieces(LoopBuilder):
         """Bytes from one row of columns to the next, in a tile where an operand is turned."""
         o = self.named[name]
         tile = o.inner == "turned" or name in self.packs()
-        return str(self.schedule.lanes * bits_of(o) // 8) if tile else f"%{name}.s"
+        return str(self.schedule.lanes * o.bits // 8) if tile else f"%{name}.s"
 
     def tiled(self, bases: Sequence[str], count: str, length: str) -> list[str]:
         """Addresses of the first row of the reads, after those that are turned or packed are in
@@ -436,7 +431,7 @@ class NestPieces(LoopBuilder):
         for base, (name, o) in zip(bases, self.named.items()):
             if o.inner == "turned":
                 given = f"ptr {base}, i64 %{name}.i, ptr %tile_{name}, i64 {self.row_step(name)}"
-                self.put(f"call void @tile{bits_of(o)}({given}, i64 {count}, i64 {length})")
+                self.put(f"call void @tile{o.bits}({given}, i64 {count}, i64 {length})")
                 base = f"%tile_{name}"
             if name in self.packs():
                 self.pack_rows(name, base, count, length)

@@ -44,7 +44,7 @@ class CtcPlan:
 
 def ctc_ir(plan: CtcPlan) -> str:
     """The module of a plan."""
-    return exponential_module(_Writer(plan).written(), wide=True)
+    return exponential_module(_Writer(plan).written())
 
 
 class _Writer(FunctionBuilder):

@@ -63,9 +63,9 @@ class AttentionTile(CudaKernel[Attention | AttentionGrad]):
 
     def refuses(self, call: Call[Attention | AttentionGrad]) -> str | None:
         """Needs float32 and at most 256 features; it has no gradient of a mask."""
-        op, types = call.op, call.inputs
-        mask = op.how.named(types[_first_extra(op) :]).get("mask")
-        if types[0].dtype != "float32":
+        op, types, first = call.op, call.inputs, _first_extra(call.op)
+        mask = op.how.named(types[first:]).get("mask")
+        if any(t.dtype != "float32" for t in types[:first]):
             return "it computes in float32"
         if isinstance(op, AttentionGrad) and op.of_mask and mask is not None and mask.is_float:
             return "it has no gradient of a mask"

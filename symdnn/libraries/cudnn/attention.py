@@ -137,7 +137,7 @@ def attention_grad(node: Apply, context: Context) -> Sequence[Variable]:
         dout = switch(sees, dout, np.zeros((), dout.type.numpy))
     narrow = [cast(x, dtype) for x in (q, k, v, out)]
     op = GpuDnnAttentionGrad(given.how, len(node.outputs) > 3, given.rate)
-    operands = (*narrow, lse, cast(dout, dtype), *given.extras.values())
+    operands = (*narrow, cast(lse, "float32"), cast(dout, dtype), *given.extras.values())
     grads = [*op.make_node(*operands, hints=node.hints).outputs]
     if "key_lengths" in given.extras:
         for i, names in enumerate((_LENGTHS[::-1], _LENGTHS, _LENGTHS)):

@@ -19,8 +19,8 @@ from symdnn.ops.array.take import take, take_along_axis
 from symdnn.ops.core.composed import Composed, vjp_of_expressions
 from symdnn.ops.core.lanes import on_lanes
 from symdnn.ops.core.shape import alloc, dims_of
-from symdnn.ops.elementwise.arithmetic import cast
-from symdnn.ops.elementwise.comparison import and_, eq, invert, isnan, lt, or_
+from symdnn.ops.elementwise.arithmetic import cast, maximum
+from symdnn.ops.elementwise.comparison import and_, eq, invert, isnan, lt, or_, switch
 from symdnn.ops.elemwise import like
 
 __all__ = ["MIN_SELECTED", "MOST_SELECTED", "ArgPartition", "OrderStatistics", "Partition"]
@@ -86,9 +86,14 @@ class OrderStatistics(_Selection):
         return np.moveaxis(found, -1, self.axis).astype(x.dtype, copy=False)
 
     def expanded(self, *inputs: Variable) -> list[Variable]:
-        """The elements of a sort."""
+        """The elements of a sort. No place counts from the end, or is behind it: such ones are
+        moved out of the range of ``take``."""
         x, places = inputs
-        return [take(self._with_one(sort(x, self.axis), np.nan), places, self.axis)]
+        lines = self._with_one(sort(x, self.axis), np.nan)
+        size = cast(dims_of(x)[self.axis], "int64")
+        size = maximum(size, 1) if x.type.is_float else size
+        behind = switch(lt(places, size), places, places + 1)
+        return [take(lines, switch(lt(places, 0), places - size - 1, behind), self.axis)]
 
     def _with_one(self, lines: Variable, value: float) -> Variable:
         """Lines that have one more element where they may have none."""

@@ -45,15 +45,14 @@ def write_out_unique(node: Apply, context: Context) -> Sequence[Variable] | None
     if op.axis is not None or x.type.is_complex:
         return None
     flat = flatten(x, 1)
-    order = argsort(flat)
-    numbered = op.return_index or op.return_inverse
-    ordered = getitem(flat, order) if numbered else sort(flat)
+    order = argsort(flat) if op.return_index or op.return_inverse else None
+    ordered = sort(flat) if order is None else getitem(flat, order)
     first = _differ(ordered)
     starts = _places(first)
     found, size = [getitem(ordered, starts)], as_dim(dims_of(flat)[0])
-    if op.return_index:
+    if op.return_index and order is not None:
         found.append(getitem(order, starts))
-    if op.return_inverse:
+    if op.return_inverse and order is not None:
         ranks = cumsum(cast(first, "int64"), axis=0) - 1
         found.append(set_subtensor(getitem(full(size, 0, "int64"), order), ranks))
     if op.return_counts:

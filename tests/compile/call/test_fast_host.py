@@ -2,6 +2,7 @@
 
 import threading
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +12,9 @@ import symdnn.tensor as T
 from symdnn.compile.call.fast import Calls
 from symdnn.compile.call.fast_host import HostProgramCalls
 from symdnn.compile.execute.executor import Executor
+from symdnn.compile.execute.retry import smaller_limits
 from symdnn.errors import ArgumentShapeMismatch, InputError, TypeMismatch
+from symdnn.ops.core.gradient_control import Print
 
 
 def learnt(f, *args):
@@ -196,6 +199,31 @@ def test_a_dropped_plan_is_made_again():
     f.free()
     assert not f._fast.entries
     assert f(np.zeros(2)).tolist() == [1, 1]
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize("workspace", [0, 1 << 30])
+def test_code_of_the_user_without_memory_runs_once_but_for_smaller_workspaces(workspace):
+    """A call without memory begins again only with a plan that needs less."""
+    ran, failing = [], []
+
+    def noted(op, value):
+        ran.append(value)
+        if failing:
+            raise MemoryError("no room")
+
+    x = T.dvector("x")
+    f = learnt(symdnn.function([x], Print("x", function=noted)(x) * 2), np.ones(3))
+    (plan,) = f.plans()
+    if workspace:
+        plan.memory.workspaces[None] = SimpleNamespace(nbytes=workspace)
+    ran.clear()
+    failing.append(True)
+    with pytest.raises(MemoryError, match="no room"):
+        f(np.ones(3))
+    assert len(ran) == (1 if not workspace else 2 + len(smaller_limits(plan.memory)))
+    failing.clear()
+    assert f(np.ones(3)).tolist() == [2, 2, 2]
 
 
 def _elementwise():

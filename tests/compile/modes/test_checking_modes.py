@@ -343,3 +343,24 @@ def test_signs_of_vectors_are_arbitrary(dtype: str, rng: np.random.Generator) ->
         tall(a.astype(dtype) if dtype == "complex128" else a.real)
         b = a[:3] + a[:3].conj().T
         square(b.astype(dtype) if dtype == "complex128" else b.real)
+
+
+@pytest.mark.parametrize("faulty", ["input", "result", "result read on the host"])
+def test_one_fault_is_one_warning(faulty):
+    """Also where a value is copied to a device and back."""
+    x = T.dvector("x")
+    y = T.log(x)
+    out = {"input": x * 0, "result": y, "result read on the host": y}[faulty]
+    outs = [out, T.nonzero(out > 1)[0]] if "host" in faulty else [out]
+    given = np.array([1.0, np.nan if faulty == "input" else -1.0])
+    f = symdnn.function([x], outs, mode=NanGuardMode())
+    with (
+        config.change_flags(**{"NanGuardMode.action": "warn"}),
+        warnings.catch_warnings(record=True) as caught,
+    ):
+        warnings.simplefilter("always")
+        f(given)
+    told = [str(w.message) for w in caught if "NanGuardMode" in str(w.message)]
+    wanted = ["the input x", "Mul"] if faulty == "input" else ["Log"]
+    assert len(told) == len(wanted)
+    assert all(w in t for w, t in zip(wanted, told))

@@ -224,6 +224,18 @@ def test_refusals(shape, dtype, why):
     assert why in (KERNEL.refuses(call) or "")
 
 
+@pytest.mark.parametrize("changed", range(7))
+def test_a_gradient_needs_float32_of_all_operands(changed):
+    """The kernel would read past the end of log-sum-exps of 16 bits."""
+    shapes = [(1, 1, 4, 8)] * 4 + [(1, 1, 4), (1, 1, 4, 8), (1, 1, 4)]
+    types = [TensorType("float16" if i == changed else "float32", s) for i, s in enumerate(shapes)]
+    op = AttentionGrad(Scores(), of_lse=True)
+    like = [t.with_dtype("float32") for t in types]
+    assert KERNEL.refuses(Call(op, tuple(like), op.infer(*like), Hints())) is None
+    outs = tuple(t.with_dtype("float32") for t in types[:3])
+    assert "float32" in (KERNEL.refuses(Call(op, tuple(types), outs, Hints())) or "")
+
+
 CUDA = Mode(target="cuda:sm_90")
 
 

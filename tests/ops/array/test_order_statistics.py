@@ -253,3 +253,17 @@ def test_a_gpu_sorts(rng):
     want += [np.take_along_axis(b, order, 1), order]
     for got, w in zip(found, want, strict=True):
         np.testing.assert_allclose(got, w, rtol=1e-12)
+
+
+@pytest.mark.parametrize("size", [0, 5])
+@pytest.mark.parametrize("op", [OrderStatistics(1), Partition(1), ArgPartition(1)], ids=str)
+def test_a_gpu_refuses_places_out_of_range(op, size):
+    m, p = T.dmatrix(), T.lvector()
+    f = symdnn.function([m, p], op(m, p), mode=symdnn.Mode(target="cuda:sm_90"))
+    a = np.arange(2.0 * size).reshape(2, size)
+    evaluate(f.fgraph.outputs, dict(zip(f.fgraph.inputs, (a, np.array([max(size - 1, 0)])))))
+    for place in (-1, -size - 1, max(size, 1)):
+        with pytest.raises(IndexOutOfRange):
+            evaluate(f.fgraph.outputs, dict(zip(f.fgraph.inputs, (a, np.array([place])))))
+        with pytest.raises(IndexOutOfRange):
+            op.reference(a, np.array([place]))

@@ -16,6 +16,7 @@ from symdnn.graph.variable import Variable
 from symdnn.ops.array.getitem import Nonzero
 from symdnn.ops.array.sort import Unique
 from symdnn.ops.lowered.transfer import HostFromGpu
+from symdnn.opt.lower import data_sizes
 from tests.opt.lowering import assert_same_values, rewritten
 from tests.seeded import new_rng
 
@@ -87,3 +88,15 @@ def test_slices_and_complex_numbers_stay() -> None:
     for v, op in ((x, Unique(axis=0)), (z, Unique())):
         y: Any = op(v)
         assert any(isinstance(n.op, Unique) for n in rewritten([v], [y]).toposort())
+
+
+def test_values_alone_are_sorted_without_their_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Variable] = []
+    argsort = data_sizes.argsort
+    monkeypatch.setattr(data_sizes, "argsort", lambda v: asked.append(v) or argsort(v))
+    x = TensorType("float32", (None,))("x")
+    for op, places in ((Unique(), 0), (Unique(return_counts=True), 0), (Unique(True), 1)):
+        asked.clear()
+        made = op(x)
+        rewritten([x], list(made) if isinstance(made, list | tuple) else [made])
+        assert len(asked) == places
