@@ -51,9 +51,10 @@ _NEIGHBOUR_BYTES, _SECTOR_BYTES = 128, 32
 #: of several blocks at a time would not stay in the cache.
 _LONG_ROW_BYTES = 128 << 10
 #: An axis too long for a block: threads of one, bytes of neighbours that they read at a time, bytes
-#: of a task for each thread; the bytes of a group of panels, of which the cache holds two.
+#: of a task for each thread; the bytes of a group of panels, and how many of them are summed before
+#: results are made. The cache holds one more.
 _COLUMNS_BLOCK, _COLUMNS_BYTES, _COLUMNS_TASK_BYTES = 256, 256, 128
-_CACHED_BYTES = 8 << 20
+_CACHED_BYTES, _GROUPS_AHEAD = 8 << 20, 2
 
 
 @dataclass(frozen=True)
@@ -245,7 +246,7 @@ class _Columns:
         source = specialised(
             "scalar.cuh", "lanes.cuh", "reduce.cuh", "softmax_columns.cu", T=CTYPES[task.dtype],
             W=CTYPES[work_dtype(task.dtype)], KIND=task.kind, V=self.width, X=self.near,
-            BLOCK=_COLUMNS_BLOCK, AHEAD=self.ahead,
+            BLOCK=_COLUMNS_BLOCK, AHEAD=self.ahead, LEAD=_GROUPS_AHEAD,
         )  # fmt: skip
         parameters = (
             x.pointer, dy.pointer, y.pointer, *(Pointer(WORKSPACE, n) for n in (parts, totals)),

@@ -26,6 +26,10 @@ _MAX_EXPONENT = {"float32": 80.0, "float64": 700.0}
 _FLAT = {"float32": 10.0, "float64": 22.0}
 #: 2^27 + 1: the product with it splits a float64 into halves of 26 bits.
 _SPLITTER = float(2**27 + 1)
+#: Numbers below this, or above its reciprocal, have squares that lose digits, or overflow; factors.
+_SQUARED = {
+    "float32": (2.0**-60, 2.0**100, 2.0**-70), "float64": (2.0**-500, 2.0**700, 2.0**-600)
+}  # fmt: skip
 #: Numbers whose sums of sizes may overflow, and those whose squares lose digits; factors for them.
 _HUGE, _TINY, _LESS, _MORE = 2.0**1021, 2.0**-900, 0.25, 2.0**200
 
@@ -73,11 +77,14 @@ def reciprocal(y: Pair) -> Pair:
 def absolute(x: Pair) -> Pair:
     """``|x|``, of which a part that is infinite makes infinity."""
     a, b = x[0].call("abs"), x[1].call("abs")
-    low = a < b
-    large, small = low.where(b, a), low.where(a, b)
-    ratio = large.call("eq", 0).where(small, small / large)
+    large = (a < b).where(b, a)
+    limit, more, less = _SQUARED[a.dtype]
+    huge, tiny = large > 1 / limit, large < limit
+    scale = huge.where(less, tiny.where(more, a.like(1)))
+    back = huge.where(1 / less, tiny.where(1 / more, a.like(1)))
     infinite = _is(a, np.inf).call("or", _is(b, np.inf))
-    return infinite.where(a.like(np.inf), large * (ratio * ratio + 1).call("sqrt")), ratio
+    a, b = a * scale, b * scale
+    return infinite.where(a.like(np.inf), (a * a + b * b).call("sqrt") * back), a
 
 
 def angle(x: Pair) -> Pair:

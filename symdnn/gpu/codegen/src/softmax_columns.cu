@@ -1,7 +1,8 @@
 // Softmax across so many planes that a block cannot hold their pixels. X neighbours along a plane
 // have V pixels each, which is a panel. A panel is cut into chunks of planes: a task sums one of a
-// panel, and another one makes its results. Panels are in groups, which the L2 cache holds: the
-// results of a group come behind the sums of the next one, so each operand is read from memory once.
+// panel, and another one makes its results. Panels are in groups, some of which the L2 cache holds:
+// the results of a group come behind the sums of the next LEAD ones, so each operand is read from
+// memory once.
 //
 // A block has one task, in the order in which blocks begin. What results wait for was begun before
 // them, and sums wait for nothing. The sums of a panel's chunks are added in order, by the last one.
@@ -150,11 +151,15 @@ extern "C" __global__ void __launch_bounds__(BLOCK) softmax_columns(
   __shared__ u32 ticket;
   if (threadIdx.x == 0) ticket = atomicAdd(p.ticket, 1u);
   __syncthreads();
-  // Tasks in turns: sums of the first group, then of each group and results of the one before.
+  // Tasks in turns: sums of LEAD groups, then those of the next group and results of the first one
+  // that has none. So results seldom wait.
   const i64 groups = (p.total_panels + p.group - 1) / p.group, tasks = p.group * p.chunks;
   const i64 turn = ticket / tasks, task = ticket % tasks;
-  const bool sums = turn == 0 || (turn % 2 == 1 && turn < 2 * groups - 1);
-  const i64 group = sums ? (turn + 1) / 2 : turn == 2 * groups - 1 ? groups - 1 : turn / 2 - 1;
+  const i64 lead = groups < LEAD ? groups : LEAD, both = 2 * (groups - lead), later = turn - lead;
+  const bool sums = later < 0 || (later < both && later % 2 == 0);
+  const i64 group = later < 0 ? turn
+                  : later >= both ? later - both / 2
+                  : sums ? lead + later / 2 : later / 2;
   // Neighbouring panels of a chunk are neighbouring tasks.
   const i64 panel = group * p.group + task % p.group, chunk = task / p.group;
   if (panel >= p.total_panels) return;
