@@ -47,8 +47,9 @@ def _rule(*ops: type[Op], library: bool = False) -> Callable[[Function], Rewrite
 
     def wrap(function: Function) -> Rewrite:
         def told(node: Apply, context: Context) -> Any:
-            known = context.capabilities.not_lowered(context.fgraph, context.target, lambda _: True)
-            with noting("; ".join([f"{node.op} written out", *[known[node]] * (node in known)])):
+            found = context.capabilities.not_lowered(context.fgraph, context.target, lambda _: True)
+            why = f"; {found[node]}" if node in found else ""
+            with noting(f"{node.op} written out{why}"):
                 return function(node, context)
 
         text = (function.__doc__ or "").split("\n")[0]
