@@ -323,6 +323,7 @@ def verify_grad(
         for v in wrt
     ]
     weight = TensorType("float64", value.shape)("weight")
+    weight.tag.test_value = np.ones(value.shape)
     cost = operator("sum")(output * weight)
     grads = grad(cost, wrt, disconnected_inputs="ignore")
     gradient_at = _computer([*variables, weight], mode)(grads)
@@ -334,6 +335,7 @@ def verify_grad(
 def _variable_for(point: Array, name: str) -> Variable:
     shape = tuple(1 if n == 1 else None for n in point.shape)
     made: Variable = TensorType(point.dtype.name, shape)(name)
+    made.tag.test_value = point
     return made
 
 

@@ -13,6 +13,7 @@ from symdnn.autodiff import grad
 from symdnn.autodiff_flat import is_discrete
 from symdnn.errors import NdimMismatch, TypeMismatch
 from symdnn.graph.operators import operator
+from symdnn.graph.values.test_values_flag import entry_of
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.array.create import eye
 from symdnn.ops.control.batching import Operand, batch_graph
@@ -122,6 +123,7 @@ def _rows(
         flat = grad(vector.sum(), targets, constants, disconnected)
         return [spread(g, size) for g in flat]
     unit = vector.type("unit")
+    entry_of(unit, vector)  # nothing reads its values, but for test values of the slopes
     slopes = grad(
         None, targets, constants, disconnected, add_names=False, known_grads={vector: unit}
     )

@@ -75,7 +75,7 @@ def _backprop_node(
 
 def _vjp(node: Apply, cotangents: Sequence[Variable | None]) -> Sequence[Variable | None]:
     with _of(node):
-        with only_outside(node) as made:
+        with only_outside(of=node) as made:
             grads = node.op.vjp(node.inputs, node.outputs, cast("Sequence[Variable]", cotangents))
             _check(node, "gradient", "input", node.inputs, grads)
             made += grads
@@ -179,7 +179,7 @@ def forward_sweep(
 
 def _jvp(node: Apply, tangents: Sequence[Variable | None]) -> Sequence[Variable | None]:
     with _of(node):
-        with only_outside(node) as made:
+        with only_outside(of=node) as made:
             found = node.op.jvp(node.inputs, node.outputs, tangents)
             if found is not None:
                 _check(node, "tangent", "output", node.outputs, found)

@@ -188,7 +188,8 @@ class Jit:
     def _compile(self, signature: Signature) -> _Compiled:
         inside = [variable_of(k, n) for k, n in zip(signature.kinds, signature.names)]
         args, kwargs = unflatten(signature.tree, inside)
-        with tracing(self.name) as trace:
+        # Arrays of a call are no test values: other calls with other sizes share the trace.
+        with tracing(self.name) as trace, config.change_flags(compute_test_value="off"):
             result = self._run(args, kwargs, dict(signature.static), trace)
             outputs, tree = flatten(result)
             where = paths(tree, "the result")

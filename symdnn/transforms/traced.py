@@ -9,6 +9,7 @@ from typing import Any
 from symdnn.errors import TypeMismatch
 from symdnn.graph.tracing import current_trace, tracing
 from symdnn.graph.traverse import clone_graph, leaves, updates_read
+from symdnn.graph.values.test_values_flag import entry_of
 from symdnn.graph.values.tree import Tree, flatten, paths, unflatten
 from symdnn.graph.variable import Shared, Variable, as_variable
 from symdnn.ops.core.python_numbers import with_own_dtype
@@ -104,6 +105,7 @@ def _leaf(value: Any) -> Any:
 def _like(v: Variable) -> Variable:
     made: Variable = v.type(v.name)
     made.number_kind = v.number_kind
+    entry_of(made, v)
     return made
 
 

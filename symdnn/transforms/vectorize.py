@@ -28,6 +28,7 @@ from symdnn.graph.tracing import current_trace, tracing
 from symdnn.graph.traverse import toposort, updates_read
 from symdnn.graph.type import TensorType
 from symdnn.graph.values.structured import Structured
+from symdnn.graph.values.test_values_flag import entry_of
 from symdnn.graph.values.tree import Tree, flatten, paths, unflatten
 from symdnn.graph.variable import Shared, Variable, as_variable
 from symdnn.ops.control.batching import Operand, batch_graph
@@ -277,6 +278,7 @@ class _Arguments:
         for v, a in self.leaves:
             if a is not None:
                 entry = v.type.entry()(v.name)
+                entry_of(entry, v, 0)
                 self.known[entry] = Operand(v, True)
                 inside.append(entry)
             else:

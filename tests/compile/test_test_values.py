@@ -7,6 +7,8 @@ import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
 from symdnn.errors import DimensionMismatch, InputError, MissingInputError
+from symdnn.graph.traverse import toposort
+from symdnn.graph.values.test_values_flag import attach_test_values
 
 
 def with_value(x, value):
@@ -133,6 +135,34 @@ def test_loops_choices_and_graphs_have_values_and_so_have_their_gradients(kind, 
     f = symdnn.function([x, h, w], wanted, on_unused_input="ignore")
     for v, value in zip(wanted, f(*arrays), strict=True):
         np.testing.assert_allclose(v.test_value, value, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", STEPS)
+def test_rows_of_jacobians_have_values(kind, rng):
+    """Through loops, graphs, choices, and an op that has no rule for batches."""
+    arrays = [rng.standard_normal(s) for s in ((4, 2), (2,), (2, 2))]
+    x, h, w = (
+        with_value(T.TensorType("float64", (None,) * a.ndim)(n), a) for n, a in zip("xhw", arrays)
+    )
+    with config.change_flags(compute_test_value="off"):
+        y = STEPS[kind](x, h, w)
+    for v in toposort([y]):
+        attach_test_values(v)
+    with config.change_flags(compute_test_value="raise"):
+        rows = T.jacobian((y**2).flatten(), x, disconnected_inputs="ignore")
+        bend = T.hessian((T.tanh(h) * T.sort(h**3)).sum() * y.sum(), h)
+        many = symdnn.vmap(lambda s: T.cumsum(s) * 2)(x)
+        slope = symdnn.grad(lambda s: T.tanh(s).sum())(x)
+        assert symdnn.jit(lambda s: s * 2)(np.ones(3)).tolist() == [2, 2, 2]
+    wanted = [rows, bend, many, slope]
+    f = symdnn.function([x, h, w], wanted, on_unused_input="ignore")
+    for v, value in zip(wanted, f(*arrays), strict=True):
+        np.testing.assert_allclose(v.test_value, value, rtol=1e-6, atol=1e-9)
+
+
+def test_a_gradient_is_checked_under_test_values():
+    with config.change_flags(compute_test_value="raise"):
+        T.verify_grad(lambda x, i: T.tanh(x)[i], [np.linspace(-1, 1, 4), np.array([2, 0])])
 
 
 def test_a_loop_over_a_variable_without_a_value_still_raises():

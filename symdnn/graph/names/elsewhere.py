@@ -210,6 +210,20 @@ NN: Advice = {
     "L1Penalty": "add weight * abs(y).sum() to the loss",
     "ZeroGrad": "symdnn.gradient.disconnected_grad(x) does that",
     "Maxout": "T.max(y.reshape((-1, n, pieces)), axis=2) of nn.Linear's output does that",
+    **dict.fromkeys(
+        ("SpatialConvolutionLocal", "LocallyConnected2d"),
+        "T.nnet.conv2d(x, weight, unshared=True) does that",
+    ),
+    "LinearWeightNorm": "nn.utils.weight_norm(nn.Linear(n, m)) does that",
+    "SparseLinear": "symdnn.sparse.dot(x, weight) of a sparse x does that",
+    "LayerNormalization": "nn.LayerNorm does that",
+    **dict.fromkeys(("SeqLSTM", "FastLSTM"), "nn.LSTM does that"),
+    "SeqGRU": "nn.GRU does that",
+    "Sequencer": "symdnn.scan applies a module to each step",
+    "TripletEmbeddingCriterion": "nn.TripletMarginLoss does that",
+    "WeightedMSECriterion": "((y - t) ** 2 * weights).mean() does that",
+    "ModuleCriterion": "criterion(module(y), t) does that",
+    "gModule": "write a subclass of nn.Module whose forward(x) applies the layers",
 }
 
 _LENGTHS = "rnn(x, lengths=lengths) takes padded sequences as they are"

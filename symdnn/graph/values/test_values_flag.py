@@ -38,12 +38,13 @@ def attach_test_values(node: Apply) -> None:
         v.tag.test_value = value
 
 
-def only_outside(node: Apply) -> AbstractContextManager[list[Variable | None]]:
-    """A block in which derivatives of ``node`` are built: nodes of its inner graph need no values.
+def only_outside(*, of: Apply | None = None) -> AbstractContextManager[list[Variable | None]]:
+    """A block that builds derivatives, or a batch: nodes of inner graphs need no test values.
 
-    Variables that are put into the list of the block get test values at its end.
+    Variables that are put into the list of the block get test values at its end. If the block is
+    about a node ``of`` without an inner graph, all get theirs as they are made.
     """
-    if not hasattr(node.op, "inner") or str(config.compute_test_value) == "off":
+    if (of is not None and not hasattr(of.op, "inner")) or str(config.compute_test_value) == "off":
         return nullcontext([])
     return _only_outside()
 

@@ -26,6 +26,7 @@ from symdnn.graph.origin import inherit
 from symdnn.graph.traverse import toposort
 from symdnn.graph.type import OpaqueType, TensorType
 from symdnn.graph.values.branch_gradients import Branch, Branches
+from symdnn.graph.values.test_values_flag import only_outside
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.array.index import IncSubtensor, Subtensor
 from symdnn.ops.control.scan import Scan
@@ -76,6 +77,13 @@ def batch_graph(outputs: Sequence[Variable], known: Known) -> list[Operand]:
     Raises :class:`~symdnn.errors.ShapeMismatch` if known numbers of lanes differ, and in a call if
     lanes of a loop have results of different shapes (as ``nonzero`` may).
     """
+    with only_outside() as made:
+        batched = _batched(outputs, known)
+        made += [o.value for o in batched]
+    return batched
+
+
+def _batched(outputs: Sequence[Variable], known: Known) -> list[Operand]:
     found = _of_one_length(known)
     states: dict[Variable, Operand] = {}
     nodes = toposort(outputs, blockers=known)

@@ -428,6 +428,18 @@ def test_functions_that_symdnn_has_under_another_name(theano, T):
         np.testing.assert_array_equal(rows, np.unravel_index(flat, (3, 5), order=order))
         again = T.extra_ops.ravel_multi_index(rows, (3, 5), order=order).eval()
         np.testing.assert_array_equal(again, flat)
+        outside = [np.array([1, -1, 3], "int32"), np.array([5, 2, 9], "int32")]
+        for mode in ("wrap", "clip"):
+            again = T.extra_ops.ravel_multi_index(outside, (3, 5), mode=mode, order=order)
+            wanted = np.ravel_multi_index(outside, (3, 5), mode=mode, order=order)
+            np.testing.assert_array_equal(again.eval(), wanted)
+        with pytest.raises(AssertionError, match="ravel_multi_index: an index is out of range"):
+            T.extra_ops.ravel_multi_index(outside, (3, 5), order=order).eval()
+        for wrong in (15, -1):  # NumPy refuses them
+            row = T.extra_ops.unravel_index(np.array([wrong], "int32"), (3, 5), order=order)[0]
+            assert row.dtype == "int64"
+            with pytest.raises(AssertionError, match="unravel_index: an index is out of range"):
+                row.eval()
     assert theano.dot(np.ones(3), np.ones(3)) == 3.0
     assert T.default(None, 3).eval() == 3
     assert isinstance(theano.shared({"a": 1}), theano.Variable)

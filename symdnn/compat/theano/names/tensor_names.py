@@ -127,21 +127,22 @@ def unravel_index(
 ) -> list[Variable]:
     """The coordinates of flat ``indices`` in an array of shape ``dims``: NumPy's, as a list.
 
-    ``ndim`` is the length of ``dims``, where it is a vector of unknown length.
+    ``ndim`` is the length of ``dims``, where it is a vector of unknown length. An index that is out
+    of range raises ``AssertionFailed`` in a call.
     """
     if order not in ("C", "F"):
         raise ValueError(f"unravel_index: order={order!r}, wanted 'C' or 'F'")
-    sizes, rest, found = _sizes(dims, ndim), as_variable(indices), []
-    for n in sizes if order == "F" else reversed(sizes):
-        found.append(rest % n)
-        rest = rest // n
-    return found if order == "F" else found[::-1]
+    way = -1 if order == "F" else 1
+    return list(T.unravel_index(as_variable(indices), _sizes(dims, ndim)[::way]))[::way]
 
 
 def ravel_multi_index(
     multi_index: Any, dims: object, mode: str = "raise", order: str = "C"
 ) -> Variable:
-    """The flat index of coordinates in an array of shape ``dims``: NumPy's."""
+    """The flat index of coordinates in an array of shape ``dims``: NumPy's.
+
+    With ``mode="raise"`` one that is out of range raises ``AssertionFailed`` in a call.
+    """
     if mode not in ("raise", "wrap", "clip") or order not in ("C", "F"):
         raise ValueError(f"ravel_multi_index: mode={mode!r}, order={order!r}")
     coordinates = [as_variable(c) for c in multi_index]
@@ -149,11 +150,9 @@ def ravel_multi_index(
     if mode != "raise":
         settle = (lambda c, n: c % n) if mode == "wrap" else (lambda c, n: T.clip(c, 0, n - 1))
         coordinates = [settle(c, n) for c, n in zip(coordinates, sizes)]
-    pairs = list(zip(coordinates, sizes))
-    total: Any = 0
-    for c, n in pairs if order == "C" else reversed(pairs):
-        total = total * n + c
-    return as_variable(total)
+    way = -1 if order == "F" else 1
+    flat: Variable = T.ravel_multi_index(coordinates[::way], sizes[::way])
+    return flat
 
 
 def _sizes(dims: Any, ndim: int | None) -> list[Any]:
