@@ -16,8 +16,8 @@ from typing import Any
 from symdnn.flag_types import nearest
 
 __all__ = [
-    "FUNCTION", "MODULE", "NN", "NNET", "NO_ASSIGNMENT", "NO_VALUE", "OPTIM", "SYMDNN", "TENSOR",
-    "UTILS", "VARIABLE", "no_attribute", "refusing",
+    "CONTROL", "FUNCTION", "MODULE", "NN", "NNET", "NO_ASSIGNMENT", "NO_VALUE", "OPTIM", "SYMDNN",
+    "TENSOR", "UTILS", "VARIABLE", "no_attribute", "refusing",
 ]  # fmt: skip
 
 #: Python asks "Did you mean" of objects with fewer names than this.
@@ -243,6 +243,32 @@ UTILS: Advice = {
     "prune": "a forward of your own may multiply weights by a mask",
 }
 
+#: Of ``symdnn.control``: what ``jax.lax`` has besides loops and choices.
+CONTROL: Advice = {
+    "stop_gradient": "x.detach() does that",
+    "top_k": "T.topk(x, k, dim=-1) does that",
+    "map": "scan, or symdnn.vmap, does that",
+    **dict.fromkeys(
+        ("dynamic_slice", "dynamic_slice_in_dim", "dynamic_index_in_dim"),
+        "x[i:i + n] and x[i] take symbolic places",
+    ),
+    **dict.fromkeys(
+        ("dynamic_update_slice", "dynamic_update_slice_in_dim", "dynamic_update_index_in_dim"),
+        "x.at[i:i + n].set(y) does that, with symbolic places, too",
+    ),
+    **dict.fromkeys(
+        ("conv", "conv_general_dilated", "conv_transpose"),
+        "nn.functional.conv2d, conv_transpose2d, ... do that",
+    ),
+    "reduce_window": "nn.functional.max_pool2d, avg_pool2d, ... do that",
+    "dot_general": "T.einsum, or T.matmul, does that",
+    "select": "T.where(condition, x, y) does that",
+    **dict.fromkeys(
+        ("psum", "pmean", "pmax", "pmin", "all_gather", "ppermute", "all_to_all"),
+        "symdnn.distributed has collectives",
+    ),
+}
+
 _OPTIMISERS = (
     "ASGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "Muon", "NAdam", "RAdam",
     "RMSprop", "Rprop", "SGD",
@@ -262,8 +288,16 @@ OPTIM: Advice = {
 def no_attribute(owner: object, what: str, name: str, advice: Advice) -> AttributeError:
     """The error of an attribute that ``owner``, which messages call ``what``, does not have."""
     words = f"{what} has no attribute {name!r}"
-    hint = advice.get(name) or _likely(owner, name)
+    hint = advice.get(name) or _in_place(owner, name, advice) or _likely(owner, name)
     return AttributeError(f"{words}; {hint}" if hint else words, name=name, obj=owner)
+
+
+def _in_place(owner: object, name: str, advice: Advice) -> str:
+    """Of PyTorch's methods that change a tensor: the one that makes a new variable."""
+    other = name[:-1]
+    there = advice is VARIABLE and name.endswith("_") and not name.startswith("_")
+    there = there and hasattr(owner, other)
+    return f"a variable is not changed: y = x.{other}(...) is a new one" if there else ""
 
 
 def _likely(owner: object, name: str) -> str:

@@ -16,16 +16,15 @@ from symdnn.nn.layers.shaping import padded
 from symdnn.nn.modules.arguments import positive, sizes, tensor_input
 from symdnn.nn.modules.module import Module
 from symdnn.ops.array.moments import mean
-from symdnn.ops.array.norms import norm
 from symdnn.ops.array.view import of_sizes
 from symdnn.ops.core.shape import alloc, dims_of, zeros_like
 from symdnn.ops.elementwise.activations import elu, gelu, relu, sigmoid, silu
-from symdnn.ops.elementwise.arithmetic import abs as absolute
-from symdnn.ops.elementwise.arithmetic import cast, maximum, sqr, sqrt
+from symdnn.ops.elementwise.arithmetic import cast, sqr, sqrt
 from symdnn.ops.elementwise.comparison import switch
 from symdnn.ops.elementwise.math import tanh
 from symdnn.ops.linalg.dot import dot
 from symdnn.ops.nn.softmax import softmax
+from symdnn.ops.torch_names.torch_distances import cosine_similarity, pairwise_distance
 
 __all__ = [
     "CELU", "ChannelShuffle", "CircularPad1d", "CircularPad2d", "CircularPad3d", "ConstantPad1d",
@@ -314,7 +313,7 @@ class Softmax2d(Module):
 
 
 class CosineSimilarity(Module):
-    """``a . b / max(|a| |b|, eps)`` along the axis ``dim`` of two tensors of one shape."""
+    """The cosines ``a . b / (|a| |b|)`` along the axis ``dim``; the norms are at least ``eps``."""
 
     def __init__(self, dim: int = 1, eps: float = 1e-8) -> None:
         self.dim, self.eps = int(dim), float(eps)
@@ -322,10 +321,7 @@ class CosineSimilarity(Module):
     def forward(self, a: Variable, b: Any) -> Variable:
         for v in (a, b):
             tensor_input(self, v, "two float tensors")
-        least = constant(self.eps, dtype=a.type.dtype)
-        sizes_ = [maximum(sqrt(sqr(v).sum(axis=self.dim)), least) for v in (a, b)]
-        made: Variable = (a * b).sum(axis=self.dim) / (sizes_[0] * sizes_[1])
-        return made
+        return cosine_similarity(a, b, self.dim, self.eps)
 
 
 class PairwiseDistance(Module):
@@ -339,10 +335,7 @@ class PairwiseDistance(Module):
     def forward(self, a: Variable, b: Any) -> Variable:
         for v in (a, b):
             tensor_input(self, v, "two float tensors")
-        d = absolute(a - b + constant(self.eps, dtype=a.type.dtype))
-        if self.p == 2:
-            return sqrt(sqr(d).sum(axis=-1, keepdims=self.keepdim))
-        return norm(d, self.p, axis=-1, keepdims=self.keepdim)
+        return pairwise_distance(a, b, self.p, self.eps, self.keepdim)
 
 
 class RMSNorm(Module):

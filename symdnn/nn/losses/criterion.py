@@ -20,6 +20,7 @@ from symdnn.ops.array.view import addbroadcast
 from symdnn.ops.core.shape import alloc, dims_of
 from symdnn.ops.elementwise.arithmetic import cast
 from symdnn.ops.elementwise.comparison import eq, neq, switch
+from symdnn.ops.linalg.products import MatchSizes
 from symdnn.ops.nn.crossentropy import pick_label, softmax_crossentropy
 from symdnn.ops.nn.ctc import ctc
 from symdnn.ops.nn.softmax import logsoftmax
@@ -140,7 +141,9 @@ class _Classes(Criterion):
         x, t, single = self._checked(output, target)
         kept = None if self.ignoreIndex is None else neq(t, self.ignoreIndex)
         labels = t if kept is None else switch(kept, t, 0)
-        factor = None if self.weights is None else take(cast(self.weights, x.type.dtype), labels)
+        factor = None
+        if self.weights is not None:
+            factor = take(cast(self.of_classes(self.weights, x), x.type.dtype), labels)
         losses = self.losses(x, labels, factor)
         if kept is not None:
             losses = switch(kept, losses, 0)
@@ -152,6 +155,16 @@ class _Classes(Criterion):
             return self.reduced(losses)
         total = factor.sum()
         return losses.sum() / switch(eq(total, 0), constant(1, dtype=x.type.dtype), total)
+
+    def of_classes(self, weights: Variable, x: Variable, axis: int = 1) -> Variable:
+        """The weights, checked to be one for each class, in a call where sizes are not known."""
+        own, classes = weights.type.shape[0], x.type.shape[axis]
+        if own is not None and classes is not None:
+            if own != classes:
+                wanted = f"a weight for each of the {classes} classes"
+                raise ShapeMismatch(type(self).__name__, wanted, f"{own} of them")
+            return weights
+        return MatchSizes(((0, axis),))(weights, x)
 
     def losses(self, x: Variable, labels: Variable, weights: Variable | None) -> Variable:
         """The loss of each label, times its weight."""

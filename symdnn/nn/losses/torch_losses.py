@@ -84,7 +84,8 @@ class CrossEntropyLoss(classes.CrossEntropyCriterion):
         if self.weights is not None:
             order: list[Any] = ["x"] * x.type.ndim
             order[axis] = 0
-            logp = logp * cast(self.weights, x.type.dtype).dimshuffle(order)
+            weights = self.of_classes(self.weights, x, axis)
+            logp = logp * cast(weights, x.type.dtype).dimshuffle(order)
         smooth = self.labelSmoothing
         losses = -(t * logp).sum(axis=axis)
         if smooth:

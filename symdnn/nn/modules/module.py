@@ -340,8 +340,9 @@ def symbolic(module: Module, value: object) -> Any:
         return as_variable(value)
     except (TypeError, ValueError) as error:
         raise TypeMismatch(
-            type(module).__name__, "a symbolic variable or an array", value
-        ) from error
+            type(module).__name__, "a symbolic variable or an array", value,
+            "Other objects are passed by keyword",
+        ) from error  # fmt: skip
 
 
 def _holds_values(value: object) -> bool:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from symdnn.graph.variable import Apply, Variable
 from symdnn.onnx.save.writer import FAR, Writer
+from symdnn.ops.core.shape import dims_of
 from symdnn.ops.nn.conv import resolved_padding
+from symdnn.ops.nn.upsample import is_multiple
 
 __all__ = ["EMITTERS"]
 
@@ -116,6 +118,43 @@ def _pool(w: Writer, node: Apply) -> Any:
     return w.add("Reshape", y, w.add("Concat", first, last, axis=0))
 
 
+def _repeated(w: Writer, node: Apply) -> Any:
+    """Each element repeated in a block, as images are made larger: the gradient of a sum of blocks.
+
+    What is behind the last whole block is 0.
+    """
+    op: Any = node.op
+    dy, *sizes = node.inputs
+    if tuple(op.stride) != tuple(op.ws) or any(op.pad) or not op.ignore_border:
+        raise w.refuse(node)
+    rank, lead = len(op.ws), dy.ndim - len(op.ws)
+    y = _blocks(w, w.name(dy), lead, op.ws, dy.type.dtype)
+    if op.mode != "sum":
+        y = w.add("Div", y, w.like(dy, float(np.prod(op.ws))))
+    known = zip(dims_of(dy)[lead:], sizes, op.static, op.ws)
+    if all(size == m * k if size is not None else is_multiple(m, v, k) for m, v, size, k in known):
+        return y
+    places = w.constant(list(range(lead, lead + rank)), np.int64)
+    more = w.add("Sub", w.vector(sizes), w.add("Gather", w.shape(y), places))
+    none = w.constant([0] * lead, np.int64)
+    return w.add("Pad", y, w.add("Concat", w.constant([0] * dy.ndim, np.int64), none, more, axis=0))
+
+
+def _blocks(w: Writer, name: str, lead: int, ws: Sequence[int], dtype: str) -> str:
+    """An array whose elements behind the first ``lead`` axes are repeated ``ws`` times each."""
+    times = [1] * lead + list(ws)
+    if dtype == "float32":  # ONNX Runtime resizes arrays of few other dtypes
+        scales = w.constant([float(k) for k in times], np.float32)
+        return w.add(
+            "Resize", name, "", scales, mode="nearest", nearest_mode="floor",
+            coordinate_transformation_mode="asymmetric",
+        )  # fmt: skip
+    wide = w.unsqueezed(name, [lead + 1 + 2 * i for i in range(len(ws))])
+    inner = [n for k in ws for n in (1, k)]
+    wide = w.add("Expand", wide, w.constant([1] * lead + inner, np.int64))
+    return w.add("Reshape", wide, w.add("Mul", w.shape(name), w.constant(times, np.int64)))
+
+
 def _with_sizes(w: Writer, numbers: list[int], shape: str, start: int, end: int) -> str:
     part = w.add("Slice", shape, *(w.constant([n], np.int64) for n in (start, end, 0)))
     return w.add("Concat", w.constant(numbers, np.int64), part, axis=0)
@@ -197,6 +236,6 @@ def _det(w: Writer, node: Apply) -> Any:
 EMITTERS: dict[str, Emitter] = {
     "Dot": _dot, "BatchedDot": _dot, "Softmax": _axis_of("Softmax"),
     "LogSoftmax": _axis_of("LogSoftmax"), "Conv": _conv, "ConvGradInput": _conv_transpose,
-    "Pool": _pool, "BatchNormInference": _batch_norm, "LayerNorm": _layer_norm,
-    "BatchNormTrain": _own_statistics, "LRN": _lrn, "Det": _det,
+    "Pool": _pool, "AveragePoolGrad": _repeated, "BatchNormInference": _batch_norm,
+    "LayerNorm": _layer_norm, "BatchNormTrain": _own_statistics, "LRN": _lrn, "Det": _det,
 }  # fmt: skip

@@ -102,7 +102,11 @@ def std(
     corrected: bool = False,
 ) -> Variable:
     """Standard deviation over ``axis``: the root of :func:`var`, with gradient 0 at 0."""
-    return root(var(input, axis, ddof, keepdims, corrected))
+    v = as_variable(input)
+    if is_narrow_float(v.type.dtype):  # the variance may be above the largest float16
+        wide = root(var(cast(v, "float32"), axis, ddof, keepdims, corrected))
+        return cast(wide, v.type.dtype)
+    return root(var(v, axis, ddof, keepdims, corrected))
 
 
 OPERATORS = {"mean": mean, "var": var, "std": std}

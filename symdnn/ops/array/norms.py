@@ -9,7 +9,7 @@ from symdnn.graph.names.torch_words import torch_words
 from symdnn.graph.typing import AxisLike, TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.array.reduce import max, min, sum
-from symdnn.ops.core.dtype import float_of
+from symdnn.ops.core.dtype import float_of, is_narrow_float
 from symdnn.ops.elementwise.arithmetic import abs, cast, pow, sqr, sqrt
 from symdnn.ops.elementwise.comparison import eq, neq, switch
 from symdnn.ops.elemwise import like
@@ -22,11 +22,14 @@ def norm(x: TensorLike, L: Any = 2, axis: AxisLike = None, keepdims: bool = Fals
     """The L-norm over ``axis`` (None: of all elements), ``sum(|x|^L)^(1/L)``.
 
     ``L`` is a number: 0 counts the elements that are not zero, ``inf`` and ``-inf`` give the
-    largest and smallest modulus. The gradient at 0 is 0 for L above 1.
+    largest and smallest modulus. The gradient at 0 is 0 for L above 1. Powers of 16-bit floats are
+    computed in float32: those of 300 are above the largest float16.
     """
     v = as_variable(x)
     if v.type.is_discrete:
         v = cast(v, float_of(v.type.dtype))
+    if is_narrow_float(v.type.dtype):
+        return cast(norm(cast(v, "float32"), L, axis, keepdims), v.type.dtype)
     if L == 2:
         return root(sum(sqr(v if not v.type.is_complex else abs(v)), axis, keepdims=keepdims))
     modulus = abs(v)

@@ -20,7 +20,7 @@ from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Apply, Variable, as_variable
 from symdnn.ops.array.create import tril, triu
-from symdnn.ops.core.dtype import float_of
+from symdnn.ops.core.dtype import float_of, is_narrow_float
 from symdnn.ops.core.gradient_control import assert_
 from symdnn.ops.core.lanes import same_for_all
 from symdnn.ops.core.python_numbers import alike
@@ -128,18 +128,20 @@ def real_dtype(dtype: str) -> str:
 # -- operands -------------------------------------------------------------------------------------
 
 
-def matrices(name: str, *values: TensorLike, ndim: int = 2) -> list[Variable]:
+def matrices(
+    name: str, *values: TensorLike, ndim: int = 2, factored: bool = True
+) -> list[Variable]:
     """Operands as floating or complex tensors of one dtype, ints cast as ``T.exp`` casts them.
 
-    Raises :class:`~symdnn.errors.TypeMismatch` for 16-bit floats, which LAPACK does not have, and
-    for fewer than ``ndim`` dimensions.
+    Raises :class:`~symdnn.errors.TypeMismatch` for fewer than ``ndim`` dimensions, and, if they
+    are ``factored``, for 16-bit floats, which LAPACK does not have.
     """
     vs = [as_variable(v) for v in values]
     if any(not isinstance(v.type, TensorType) for v in vs):
         raise TypeMismatch(name, "matrices", [v.type for v in vs])
     vs = alike(vs)
     dtype = float_of(vs[0].type.dtype)
-    if dtype not in DTYPES:
+    if dtype not in DTYPES and (factored or not is_narrow_float(dtype)):
         do = "LAPACK and cuSOLVER have no 16-bit floats: cast it to float32"
         raise TypeMismatch(name, f"one of {', '.join(DTYPES)}", [v.type for v in vs], do)
     for v in vs:

@@ -15,7 +15,15 @@ from symdnn.graph.variable import Variable
 from symdnn.ops.array.create import eye
 from symdnn.ops.array.join import join
 from symdnn.ops.core.shape import shape_i
-from symdnn.ops.matrix.base import MatrixOp, adjoint, each_matrix, matrix_of, mm, square_dim
+from symdnn.ops.matrix.base import (
+    MatrixOp,
+    adjoint,
+    each_matrix,
+    matrices,
+    matrix_of,
+    mm,
+    square_dim,
+)
 from symdnn.ops.matrix.expm_of_stacks import expm_of_stack
 from symdnn.ops.matrix.solve import inv
 
@@ -78,7 +86,7 @@ def matrix_power(a: TensorLike, n: int) -> Variable:
     """
     if not isinstance(n, int | np.integer):
         raise OptionError(f"matrix_power: wanted an int as the power, got {n!r}")
-    m = matrix_of("matrix_power", a)
+    (m,) = matrices("matrix_power", a, factored=n < 0)
     square_dim(Expm(), m.type.shape[-2:])
     power, count = (inv(m), -int(n)) if n < 0 else (m, int(n))
     found: Variable | None = None

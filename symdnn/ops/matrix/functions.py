@@ -53,7 +53,7 @@ def norm(x: TensorLike, ord: Any = None, axis: Any = None, keepdims: bool = Fals
 
     ``keepdims`` keeps the axes, with size 1. The gradient of the 2-norm at 0 is 0.
     """
-    (v,) = matrices("norm", x, ndim=0)
+    (v,) = matrices("norm", x, ndim=0, factored=False)
     if axis is None and ord is None:
         return norms.norm(v, 2, None, keepdims)
     if axis is None and v.type.ndim not in (1, 2):
@@ -75,7 +75,7 @@ def vector_norm(x: TensorLike, axis: Any = None, keepdims: bool = False, ord: An
 
     (``numpy.linalg.vector_norm``.)
     """
-    (v,) = matrices("vector_norm", x, ndim=0)
+    (v,) = matrices("vector_norm", x, ndim=0, factored=False)
     if isinstance(ord, str):
         raise OptionError(f"norm: the order of a vector's norm is a number, got {ord!r}")
     return norms.norm(v, ord, axis, keepdims)
@@ -86,10 +86,10 @@ def matrix_norm(x: TensorLike, keepdims: bool = False, ord: Any = "fro") -> Vari
 
     (``numpy.linalg.matrix_norm``.)
     """
-    v = matrix_of("matrix_norm", x)
     if ord not in _MATRIX_ORDERS:
         orders = ", ".join(map(str, _MATRIX_ORDERS))
         raise OptionError(f"norm: the order of a matrix's norm is one of {orders}, got {ord!r}")
+    (v,) = matrices("matrix_norm", x, factored=ord in ("nuc", 2, -2))
     if ord in (None, "fro"):
         found = norms.norm(v, 2, (-2, -1))
     elif ord == "nuc":

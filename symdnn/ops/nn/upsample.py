@@ -19,7 +19,8 @@ from symdnn.ops.nn.conv_words import float_operands, with_sizes
 from symdnn.ops.nn.pool import AveragePoolGrad
 
 __all__ = [
-    "bilinear_kernel_1D", "bilinear_kernel_2D", "bilinear_upsampling", "interpolate", "smoothed",
+    "bilinear_kernel_1D", "bilinear_kernel_2D", "bilinear_upsampling", "interpolate",
+    "is_multiple", "smoothed",
 ]  # fmt: skip
 
 
@@ -157,6 +158,11 @@ def _factor(n: Dim, size: Dim, ratio: float | None) -> int | None:
         k = _times(n, size)
     fits = 1 <= k <= _MAX_FACTOR and (ratio is None or ratio == 1 / k)
     return k if fits else None
+
+
+def is_multiple(n: Dim, size: Dim, factor: int) -> bool:
+    """Whether ``size`` is surely ``factor`` times ``n``."""
+    return _factor(n, size, None) == factor
 
 
 def _times(n: Dim, size: Dim) -> int:

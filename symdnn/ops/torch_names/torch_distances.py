@@ -12,10 +12,11 @@ from symdnn.ops.array.reduce import max as largest
 from symdnn.ops.array.reduce import sum as total
 from symdnn.ops.array.take import flatnonzero
 from symdnn.ops.array.view import flatten
+from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.python_numbers import alike
 from symdnn.ops.core.shape import dimshuffle, shape_i
 from symdnn.ops.elementwise.arithmetic import abs as absolute
-from symdnn.ops.elementwise.arithmetic import maximum, pow, sqrt
+from symdnn.ops.elementwise.arithmetic import cast, maximum, pow, sqrt
 from symdnn.ops.elementwise.comparison import neq, switch
 
 __all__ = ["cdist", "cosine_similarity", "pairwise_distance", "pdist"]
@@ -66,12 +67,20 @@ def pairwise_distance(
 def cosine_similarity(x1: TensorLike, x2: TensorLike, dim: int = 1, eps: float = 1e-8) -> Variable:
     """The cosines of the angles between the vectors along ``dim``; norms are at least ``eps``."""
     a, b = alike([as_variable(x1), as_variable(x2)])
+    if is_narrow_float(a.type.dtype):
+        wide = cosine_similarity(cast(a, "float32"), cast(b, "float32"), dim, eps)
+        return cast(wide, a.type.dtype)
     lengths = [sqrt(maximum(total(v * v, axis=dim, keepdims=True), eps * eps)) for v in (a, b)]
     return total(a / lengths[0] * (b / lengths[1]), axis=dim)
 
 
 def _norm(d: Variable, p: float, keepdims: bool = False) -> Variable:
-    """The ``p``-norm along the last axis, with a gradient of 0 where it is 0."""
+    """The ``p``-norm along the last axis, with a gradient of 0 where it is 0.
+
+    Powers of 16-bit floats are computed in float32.
+    """
+    if is_narrow_float(d.type.dtype):
+        return cast(_norm(cast(d, "float32"), p, keepdims), d.type.dtype)
     if p < 0:
         raise OptionError(f"distances: wanted p of at least 0, got {p!r}")
     if p == 0:

@@ -21,6 +21,7 @@ OWNERS: list[tuple[Any, Mapping[str, str]]] = [
     (T.nnet, elsewhere.NNET),
     (nn, elsewhere.NN),
     (nn.optim, elsewhere.OPTIM),
+    (symdnn.control, elsewhere.CONTROL),
     (nn.Linear(2, 3), elsewhere.MODULE),
     (T.matrix("x"), elsewhere.VARIABLE),
     (symdnn.function([], T.constant(1.0)), elsewhere.FUNCTION),
@@ -80,6 +81,14 @@ def test_a_variable_is_not_changed():
         x[0] += 1
     with pytest.raises(SymbolicValueError, match="is not changed"):
         del x[0]
+
+
+@pytest.mark.parametrize("name", ["relu_", "masked_fill_", "clamp_"])
+def test_a_method_that_changes_a_tensor_names_the_one_that_does_not(name):
+    other = re.escape(f"'{name}'; a variable is not changed: y = x.{name[:-1]}(...) is a new one")
+    with pytest.raises(AttributeError, match=other):
+        getattr(T.matrix("x"), name)
+    assert not hasattr(T.matrix("x"), "no_such_name_")
 
 
 def test_sizes_and_keywords_in_pytorchs_way():

@@ -209,3 +209,18 @@ def test_a_weight_of_another_shape_is_refused():
     x, t = T.matrices(2)
     with pytest.raises(TypeMismatch, match="MSELoss: wanted a weight of the output's 2 dim"):
         F.mse_loss(x, t, weight=T.vector())
+
+
+@pytest.mark.parametrize("classes", [3, None])
+@pytest.mark.parametrize("loss", [F.cross_entropy, F.nll_loss])
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_weights_are_one_for_each_class(loss, size, classes):
+    """Also where no label asks for those that are missing."""
+    x, t = T.tensor("float32", (None, classes)), T.lvector()
+    data = np.zeros((2, 3), "float32"), np.array([0, size - 1 if size < 3 else 2])
+    with pytest.raises(ShapeMismatch, match=rf"3 classes, got {size}|equal to dimension 1"):
+        symdnn.function([x, t], loss(x, t, weight=np.ones(size, "float32")))(*data)
+    if loss is F.cross_entropy:
+        p = T.tensor("float32", (None, classes))
+        with pytest.raises(ShapeMismatch):
+            symdnn.function([x, p], loss(x, p, weight=np.ones(size, "float32")))(data[0], data[0])

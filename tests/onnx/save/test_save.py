@@ -11,6 +11,7 @@ import symdnn
 import symdnn.tensor as T
 from symdnn import nn
 from symdnn.errors import ModelError
+from symdnn.nn import functional as F
 from symdnn.onnx import compile, load, save
 from symdnn.onnx.save.model import to_model
 from symdnn.ops.array.boxes import nms, non_max_suppression
@@ -324,6 +325,22 @@ def test_functions_and_modules(tmp_path, rng):
     for name in ("net", "f"):
         (found,) = compile(tmp_path / f"{name}.onnx")(images).values()
         np.testing.assert_allclose(found, f(images), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("sizes", [(4, 6), (None, None), (None, 6)], ids=str)
+def test_images_that_are_made_larger(tmp_path, rng, dtype, sizes):
+    """Blocks of equal elements, also as the gradient of means of blocks with a rest."""
+    x = T.tensor(dtype, (None, 3, *sizes), name="x")
+    of_rest = T.grad((F.avg_pool2d(x, (3, 4)) ** 2).sum(), x)
+    ys = [nn.Upsample(scale_factor=2)(x), F.interpolate(x, scale_factor=(3, 1)), of_rest]
+    f = symdnn.function([x], ys)
+    save(f, tmp_path / "m.onnx")
+    again = compile(tmp_path / "m.onnx")
+    for shape in ((2, 3, 4, 6), *([(1, 3, 7, 6)] if sizes[0] is None else [])):
+        image = rng.normal(size=shape).astype(dtype)
+        for found, wanted in zip(again(image).values(), f(image), strict=True):
+            np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-7)
 
 
 def test_parameters_in_a_file_of_their_own(tmp_path, rng):
