@@ -124,33 +124,33 @@ class MpiCommunicator(Communicator):
     def reduce(self, x: Array, out: Array, op: str, root: int) -> Pending:
         """To one rank."""
         what, given = self.told(f"reduce({op}, {root})", [x]), _packed([x])
-        found = np.zeros_like(given)
+        found, same = np.zeros_like(given), self._compared()
         request = self._comm.Ireduce(given, found, op=_operation(op), root=root)
 
         def finish() -> None:
             _unpack(_mean(found, op, self.size), [out])
 
-        return self._pending([request], finish, what, given)
+        return self._pending([request], finish, what, given, same=same)
 
     def reduce_scatter(self, x: Array, out: Array, op: str) -> Pending:
         """Blocks of equal size."""
         what, given = self.told(f"reduce_scatter({op})", [x]), _packed([x])
-        found = np.empty(out.size, given.dtype)
+        found, same = np.empty(out.size, given.dtype), self._compared()
         request = self._comm.Ireduce_scatter_block(given, found, op=_operation(op))
 
         def finish() -> None:
             _unpack(_mean(found, op, self.size), [out])
 
-        return self._pending([request], finish, what, given)
+        return self._pending([request], finish, what, given, same=same)
 
     def all_gather(self, x: Array, out: Array) -> Pending:
         """Bytes."""
         what, given = self.told("all_gather", [x]), _bytes(x)
         if x.nbytes < _SMALL_BYTES:
             return self._all_gather_small(what, given, out)
-        found, finish = _received(out)
+        (found, finish), same = _received(out), self._compared()
         request = self._comm.Iallgather(given, found)
-        return self._pending([request], finish, what, given)
+        return self._pending([request], finish, what, given, same=same)
 
     def _all_gather_small(self, what: str, own: Array, out: Array) -> Pending:
         """The same behind a mark."""
@@ -174,19 +174,20 @@ class MpiCommunicator(Communicator):
         what = self.told(f"broadcast({root})", [x])
         if self.index == root:
             np.copyto(out, x)
-        found, finish = _received(out, filled=self.index == root)
-        return self._pending([self._comm.Ibcast(found, root=root)], finish, what)
+        (found, finish), same = _received(out, filled=self.index == root), self._compared()
+        return self._pending([self._comm.Ibcast(found, root=root)], finish, what, same=same)
 
     def all_to_all(self, x: Array, out: Array) -> Pending:
         """Bytes."""
         what = self.told("all_to_all", [x])
-        given, (found, finish) = _bytes(x), _received(out)
-        return self._pending([self._comm.Ialltoall(given, found)], finish, what, given)
+        given, (found, finish), same = _bytes(x), _received(out), self._compared()
+        request = self._comm.Ialltoall(given, found)
+        return self._pending([request], finish, what, given, same=same)
 
     def permute(self, x: Array, out: Array, to: int | None, source: int | None) -> Pending:
         """A send and a receipt."""
         what, requests = self.told("permute", [x]), []
-        given, (found, finish) = _bytes(x), _received(out)
+        given, (found, finish), same = _bytes(x), _received(out), self._compared()
         tag = _PERMUTE + self.count % 1000
         if source is None:
             found[...] = 0
@@ -194,7 +195,7 @@ class MpiCommunicator(Communicator):
             requests.append(self._comm.Irecv(found, source=source, tag=tag))
         if to is not None:
             requests.append(self._comm.Isend(given, dest=to, tag=tag))
-        return self._pending(requests, finish, what, given)
+        return self._pending(requests, finish, what, given, same=same)
 
     def send(self, x: Array, to: int, tag: int) -> Pending:
         """Of a copy, which is kept until it has arrived."""
@@ -222,10 +223,30 @@ class MpiCommunicator(Communicator):
         if came.tobytes() != wanted.tobytes():
             self.watch.differ(list(self._history.latest), self.group)
 
+    def _compared(self) -> Callable[[], bool]:
+        """Start an exchange of marks; whether it has ended, with an error where marks differ.
+
+        For transfers that have no mark in what they move: a rank whose size differs gets an error
+        of MPI, or waits for ever.
+        """
+        mark = self._history.mark(np.dtype(np.int64), "sum").view(np.uint8)
+        found = np.empty((self.size, mark.size), np.uint8)
+        request = self._comm.Iallgather(mark, found)
+
+        def same() -> bool:
+            if not request.Test():
+                return False
+            for others in found:
+                self._compare(others, mark)
+            return True
+
+        return same
+
     def _pending(
-        self, requests: Sequence[Any], finish: Callable[[], None] | None, what: str, *kept: Array
-    ) -> Pending:
-        """A started transfer; ``kept`` stays alive until it is done.
+        self, requests: Sequence[Any], finish: Callable[[], None] | None, what: str, *kept: Array,
+        same: Callable[[], bool] = lambda: True,
+    ) -> Pending:  # fmt: skip
+        """A started transfer; ``kept`` stays alive until it is done, which needs what is ``same``.
 
         The ones before it are tested: MPICH moves bytes only inside of calls, so that each start
         lets those that overlap with computation go on.
@@ -234,7 +255,7 @@ class MpiCommunicator(Communicator):
         operands = [kept]
 
         def done() -> bool:
-            found = bool(_mpi().Request.Testall(requests))
+            found = same() and bool(_mpi().Request.Testall(requests))
             if found:
                 operands.clear()
             return found

@@ -204,3 +204,18 @@ def test_killed_ranks_leave_no_shared_memory(engine, tmp_path):
     if not names:
         pytest.skip("this MPI has no such files")
     assert not [name for name in names if os.path.exists(name)], said
+
+
+@pytest.mark.parametrize(
+    "move",
+    ["all_to_all", *(pytest.param(m, marks=pytest.mark.slow) for m in (
+        "reduce", "reduce_scatter", "all_gather", "broadcast", "permute"))],
+)  # fmt: skip
+@pytest.mark.parametrize("wide", [3, pytest.param(20_000, marks=pytest.mark.slow)])
+def test_each_collective_notices_other_sizes(move, wide):
+    """Small ones and large ones, at once: nothing else is reduced later."""
+    program = harness.ROOT / "tests" / "distributed" / "differing_program.py"
+    done = harness.run(2, program, move, wide, limit=12, timeout=60)
+    assert done.returncode != 0
+    wanted = rf"rank 0: {move}.*\(4, {wide}\).*; rank 1: {move}.*\(8, {wide}\)"
+    assert re.search(f"the ranks of .* run different collectives, {wanted}", done.stdout)
