@@ -140,7 +140,7 @@ class _PoolSource(FunctionBuilder):
             self.taken = [self.tap([str(t) for t in taps]) for taps in product(*map(range, p.taps))]
             self._columns()
         else:
-            first = self.least() if p.kind == "max" else self.zero
+            first = self.lowest() if p.kind == "max" else self.zero
             self._loop("begin", 0, columns, lambda i: self.write(i, first))
 
             def one(k: str, _: list[str]) -> list[str]:
@@ -181,7 +181,7 @@ class _PoolSource(FunctionBuilder):
 
     # -- arithmetic on indices and values ------------------------------------------------------
 
-    def least(self) -> str:
+    def lowest(self) -> str:
         """No number is less."""
         return "0xFFF0000000000000" if self.real else str(np.iinfo(self.plan.dtype).min)
 
