@@ -64,7 +64,7 @@ def main() -> int:
             row = []
             for library, (call, of) in libraries(text, options.peers).items():
                 given = [tuple(map(of, pair)) for pair in draws]
-                for pair in given * (1 + 4000 // n):
+                for pair in given * (1 + 40000 // n):
                     call(*pair)  # until its code is compiled
                 row.append(f"{library} {measured(call, given):9.1f}")
             print(f"{name:10s} of {n:8d}  " + "  ".join(row), flush=True)
