@@ -24,11 +24,11 @@ from symdnn.ops.array.moments import mean
 from symdnn.ops.array.take import take
 from symdnn.ops.array.view import of_sizes
 from symdnn.ops.core.shape import dims_of
-from symdnn.ops.elementwise.arithmetic import abs as absolute
-from symdnn.ops.elementwise.arithmetic import cast, clip, maximum, minimum, sqr, sqrt
+from symdnn.ops.elementwise.arithmetic import cast, clip, maximum, minimum, sqr
 from symdnn.ops.elementwise.comparison import eq, isinf, lt, neq, switch
 from symdnn.ops.linalg.products import MatchSizes
 from symdnn.ops.nn.ctc import ctc
+from symdnn.ops.torch_names.torch_distances import pairwise_distance
 
 __all__ = [
     "CTCLoss", "CosineEmbeddingLoss", "HingeEmbeddingLoss", "MarginRankingLoss",
@@ -106,12 +106,7 @@ class TripletMarginLoss(Criterion):
         return self.reduced(_above_0(near - far + self.margin))
 
     def _distance(self, a: Variable, b: Variable) -> Variable:
-        a, b = self.pair(a, b)
-        d = a - b + constant(self.eps, dtype=a.type.dtype)
-        if self.p == 2:
-            return sqrt(sqr(d).sum(axis=-1))
-        size = absolute(d)
-        return size.sum(axis=-1) if self.p == 1 else (size**self.p).sum(axis=-1) ** (1 / self.p)
+        return pairwise_distance(*self.pair(a, b), self.p, self.eps)
 
 
 class TripletMarginWithDistanceLoss(TripletMarginLoss):

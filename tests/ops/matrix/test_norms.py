@@ -53,6 +53,10 @@ OF_SQUARES = {
     "pairwise_distance": (
         lambda x, y: F.pairwise_distance(x, y), lambda x, y: np.linalg.norm(x - y, axis=1)
     ),
+    "triplet_margin_loss": (
+        lambda x, y: F.triplet_margin_loss(x, y, x, reduction="none", eps=0.0),
+        lambda x, y: np.linalg.norm(x - y, axis=1) + 1,
+    ),
     "cdist": (lambda x, y: T.cdist(x, y), scipy.spatial.distance.cdist),
     "cosine_similarity": (
         lambda x, y: F.cosine_similarity(x, y),
