@@ -1,11 +1,11 @@
 """The regularised incomplete gamma and beta functions, on the lanes of a vector.
 
 ``gammainc``: a series below a + 1, a continued fraction above (NIST's DLMF 8.7.1, 8.9.2); of a
-large a near x Temme's uniform expansion (8.12.3), of a below 1 what 8.7.1's first
-term lacks to 1 is by itself. ``betainc``: a continued fraction whose terms are two of 8.17.22's each
-(Didonato and Morris 1992); of orders that are both large the uniform expansion (8.18.9). Fractions
-are quotients of two sums that go on without a division; both are scaled by a power of two where
-they grow. Each is exact where its result is small, so the other tail is 1 less it.
+large a near x Temme's uniform expansion (8.12.3), of a below 1 what 8.7.1's first term lacks to 1
+is by itself. ``betainc``: a continued fraction whose terms are two of 8.17.22's each (Didonato and
+Morris 1992); of orders that are both large the uniform expansion (8.18.9). Fractions are quotients
+of two sums that go on without a division; both are scaled by a power of two where they grow. Each
+is exact where its result is small, so the other tail is 1 less it.
 """
 
 from __future__ import annotations
