@@ -11,7 +11,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -49,6 +49,9 @@ class NanGuardMode(Mode):
     call runs a second time, unfused, to find the first faulty node; ops with an effect (``Print``)
     then have it twice. A function that was copied or unpickled names the fused node instead.
     """
+
+    #: These compute values of elements that the program leaves out, which may be no numbers.
+    excluded: ClassVar[tuple[str, ...]] = ("before_mask",)
 
     nan_is_error: bool | None = None
     inf_is_error: bool | None = None

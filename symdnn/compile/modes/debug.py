@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -44,6 +44,9 @@ class DebugMode(Mode):
 
     Raises :class:`~symdnn.errors.DebugModeError`.
     """
+
+    #: These compute values of elements that the program leaves out, which may be no numbers.
+    excluded: ClassVar[tuple[str, ...]] = ("before_mask",)
 
     stability_patience: int | None = None
     check_py_code: bool | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import FrozenInstanceError, dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from symdnn.config import config
 from symdnn.errors import NanDetected, OptionError
@@ -90,12 +90,16 @@ class Mode:
     target: Target | str | None = None
     selection: Selection = field(default_factory=_selection_of_flags)
 
+    #: Tags of rewrites that a kind of mode never has.
+    excluded: ClassVar[tuple[str, ...]] = ()
+
     def __post_init__(self) -> None:
         if isinstance(self.linker, str) and self.linker.lower() in _LEVELS_OF_OPTIMIZER:
             raise OptionError(
                 f"Mode({self.linker!r}): the first argument is Theano's linker, which is ignored; "
                 f"use Mode(optimizer={self.linker.lower()!r})"
             )
+        object.__setattr__(self, "selection", self.selection.excluding(*self.excluded))
         if self.optimizer == "default":
             return
         name = str(self.optimizer)

@@ -17,7 +17,7 @@ from symdnn.cpu.math.lanes_ir import Lane, Lanes
 from symdnn.cpu.math.math_double_ir import INTEGER, LEAST_BITS, LN2_HIGH, LN2_LOW, TWICE
 from symdnn.cpu.math.math_special64_ir import COS_PI, SIN_PI
 
-__all__ = ["betaln", "distance_to_log", "lgamma", "power", "stirling_rest"]
+__all__ = ["betaln", "distance_to_log", "lgamma", "log_gamma_of_next", "power", "stirling_rest"]
 
 #: log(gamma(t + 1)) / (t (t - 1)) in t - 1/2, from 0 to 1, interpolated at Chebyshev's points.
 _LGAMMA = [
@@ -140,12 +140,17 @@ def _lgamma_of_positive(k: Lanes, y: Lane) -> Lane:
         u = more.where(u - 1.0, u)
         product = more.where(product * u, product)
     t = small.where(u, u - 1.0)
-    near = t * (t - 1.0) * k.polynomial(_LGAMMA, t - 0.5)
+    near = log_gamma_of_next(k, t)
     far = y >= 8.0
     logarithm = k.log(far.where(y, small.where(y, product)))
     near = near + small.where(-logarithm, logarithm)
     large = (y - 0.5) * (logarithm - 1.0) + ((_HALF_LOG_2PI - 0.5) + stirling_rest(k, y))
     return far.where(large, near)
+
+
+def log_gamma_of_next(k: Lanes, t: Lane) -> Lane:
+    """``log(gamma(1 + t))`` for ``t`` from 0 to 1."""
+    return t * (t - 1.0) * k.polynomial(_LGAMMA, t - 0.5)
 
 
 def stirling_rest(k: Lanes, x: Lane) -> Lane:

@@ -1,10 +1,11 @@
 """The regularised incomplete gamma and beta functions, on the lanes of a vector.
 
 ``gammainc``: a series below a + 1, a continued fraction above (NIST's DLMF 8.7.1, 8.9.2); of a
-large a near x Temme's uniform expansion (8.12.3). ``betainc``: a continued fraction whose terms are
-two of 8.17.22's each (Didonato and Morris 1992). Fractions are quotients of two sums that go on
-without a division; both are scaled by a power of two where they grow. Each is exact where its
-result is small, so the other tail is 1 less it.
+large a near x Temme's uniform expansion (8.12.3), of a below 1 what 8.7.1's first term lacks to 1
+is by itself. ``betainc``: a continued fraction whose terms are two of 8.17.22's each (Didonato and
+Morris 1992); of orders that are both large the uniform expansion (8.18.9). Fractions are quotients
+of two sums that go on without a division; both are scaled by a power of two where they grow. Each
+is exact where its result is small, so the other tail is 1 less it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import pi
 
-from symdnn.cpu.math.gamma_ir import distance_to_log, stirling_rest
+from symdnn.cpu.math.gamma_ir import distance_to_log, log_gamma_of_next, stirling_rest
 from symdnn.cpu.math.lanes_ir import Lane, Lanes
 
 __all__ = ["beta_share", "gamma_share"]
@@ -30,6 +31,9 @@ _TEMME = (
     (-1 / 540, -1 / 288, 1 / 378, -77 / 77760),
     (25 / 6048, -139 / 51840),
 )
+#: From these orders on, of both, the beta function's fraction would take too many terms; and what
+#: is as good as the mean, in deviations.
+_MIN_LARGE_ORDER, _MEAN = 1e8, 3e-4
 #: From these orders on powers are by Stirling's formula.
 _MIN_STIRLING = 10.0
 
@@ -65,6 +69,8 @@ def gamma_share(k: Lanes, a: Lane, x: Lane, upper: bool) -> Lane:
     shape, at = sound.where(k.most(a, _LEAST_SHAPE), 1.0), sound.where(x, 1.0)
     temme = (shape > _MIN_TEMME_SHAPE) & (k.abs(at - shape) < shape * _MAX_TEMME_DISTANCE)
     low = (at < shape + 1.0) & ~temme
+    alone = low & (shape < 1.0)  # where the upper share may be small, too
+    summed = low & ~alone if upper else low
     factor = _gamma_factor(k, shape, at)
     value = factor
 
@@ -72,7 +78,7 @@ def gamma_share(k: Lanes, a: Lane, x: Lane, upper: bool) -> Lane:
         def step(n: Lane, term: Lane, total: Lane) -> tuple[Lane, Sequence[Lane]]:
             term = term * (at / (shape + n))
             total = total + term
-            return low & (term > total * _NEAR[k.short]), [term, total]
+            return summed & (term > total * _NEAR[k.short]), [term, total]
 
         _, total = k.loop(step, 1.0, 1.0)
         found = total * factor / shape
@@ -83,7 +89,9 @@ def gamma_share(k: Lanes, a: Lane, x: Lane, upper: bool) -> Lane:
         found = fraction(k, b, lambda n: (n * (shape - n), b + (n + n)), ~low & ~temme)
         return factor / found if upper else 1.0 - factor / found
 
-    value = k.where_any(low, series, value)
+    value = k.where_any(summed, series, value)
+    if upper:
+        value = k.where_any(alone, lambda: _of_small_shape(k, shape, at, alone), value)
     value = k.where_any(~low & ~temme, by_fraction, value)
     value = k.where_any(temme, lambda: _by_temme(k, shape, at, upper), value)
     none, whole = (1.0, 0.0) if upper else (0.0, 1.0)
@@ -100,9 +108,24 @@ def _gamma_factor(k: Lanes, a: Lane, x: Lane) -> Lane:
     large = -(a * distance_to_log(k, (x - a) / a, x / a)) - stirling_rest(
         k, k.most(a, _MIN_STIRLING)
     )
-    far = a >= _MIN_STIRLING
+    far, less = a >= _MIN_STIRLING, a < 1.0
+    small = less.where(a * k.log(x) - x - log_gamma_of_next(k, a), small)
     size = k.exp(far.where(large, small))
-    return far.where(size * k.intrinsic("sqrt", a * (0.5 / pi)), size)
+    return far.where(size * k.intrinsic("sqrt", a * (0.5 / pi)), less.where(size * a, size))
+
+
+def _of_small_shape(k: Lanes, a: Lane, x: Lane, wanted: Lane) -> Lane:
+    """``1 - P(a, x)`` for ``a < 1`` and ``x < a + 1``."""
+
+    def step(n: Lane, term: Lane, total: Lane) -> tuple[Lane, Sequence[Lane]]:
+        term = -term * (x / n)
+        part = term / (a + n)
+        total = total + part
+        return wanted & (k.abs(part) > k.abs(total) * _NEAR[k.short]), [term, total]
+
+    _, total = k.loop(step, 1.0, 0.0)
+    size = a * k.log(x) - log_gamma_of_next(k, a)
+    return -k.expm1(size) - k.exp(size) * (a * total)
 
 
 def _by_temme(k: Lanes, a: Lane, x: Lane, upper: bool) -> Lane:
@@ -130,7 +153,8 @@ def beta_share(k: Lanes, a: Lane, b: Lane, x: Lane, upper: bool) -> Lane:
     p, q = high.where(q, p), high.where(p, q)
     s, rest = high.where(rest, s), high.where(s, rest)
     log_s, log_rest = high.where(logs[1], logs[0]), high.where(logs[0], logs[1])
-    found = _beta_factor(k, p, q, (s, rest), (log_s, log_rest))
+    large = (p >= _MIN_LARGE_ORDER) & (q >= _MIN_LARGE_ORDER)
+    factor = _beta_factor(k, p, q, (s, rest), (log_s, log_rest))
     first = p * (p * rest - q * s + 1.0) / (p + 1.0)
 
     def terms(m: Lane) -> tuple[Lane, Lane]:
@@ -140,7 +164,8 @@ def beta_share(k: Lanes, a: Lane, b: Lane, x: Lane, upper: bool) -> Lane:
         over = u * ((p + m - 1.0) * (p + q + m - 1.0) * s * before)
         return over, m + u + (p + m) * (p * rest - q * s + 1.0 + m * (2.0 - s)) * after
 
-    found = found / fraction(k, first, terms, sound)
+    found = factor / fraction(k, first, terms, sound & ~large)
+    found = k.where_any(large, lambda: _of_large_orders(k, p, q, s, rest), found)
     value = high.where(found, 1.0 - found) if upper else high.where(1.0 - found, found)
     # Where an order is 0 or infinite, all of the probability is at one end.
     none, whole = (1.0, 0.0) if upper else (0.0, 1.0)
@@ -158,14 +183,31 @@ def _beta_factor(
     small = k.exp(a * log_x + b * log_y - k.call("z_betaln" + "_short" * k.short, a, b))
 
     def by_stirling() -> Lane:
-        both = a + b
-        low, high = a / both, b / both
-        off = (x <= y).where(x - low, high - y)
         rest = stirling_rest(k, k.most(a, _MIN_STIRLING))
         rest = rest + stirling_rest(k, k.most(b, _MIN_STIRLING))
-        rest = rest - stirling_rest(k, k.most(both, _MIN_STIRLING))
-        away = a * distance_to_log(k, off / low, x / low)
-        away = away + b * distance_to_log(k, -off / high, y / high)
-        return k.intrinsic("sqrt", a * high * (0.5 / pi)) * k.exp(-away - rest)
+        rest = rest - stirling_rest(k, k.most(a + b, _MIN_STIRLING))
+        _, away = _from_mean(k, a, b, x, y)
+        return k.intrinsic("sqrt", a * (b / (a + b)) * (0.5 / pi)) * k.exp(-away - rest)
 
     return k.where_any((a >= _MIN_STIRLING) & (b >= _MIN_STIRLING), by_stirling, small)
+
+
+def _from_mean(k: Lanes, a: Lane, b: Lane, x: Lane, y: Lane) -> tuple[Lane, Lane]:
+    """How far ``x`` is from ``a / (a + b)``; the logarithm of the density there less that here."""
+    both = a + b
+    low, high = a / both, b / both
+    off = (x <= y).where(x - low, high - y)
+    away = a * distance_to_log(k, off / low, x / low)
+    return off, away + b * distance_to_log(k, -off / high, y / high)
+
+
+def _of_large_orders(k: Lanes, a: Lane, b: Lane, x: Lane, y: Lane) -> Lane:
+    """``I_x(a, b)`` by the error function and one term more."""
+    both = a + b
+    low, high = a / both, b / both
+    off, away = _from_mean(k, a, b, x, y)
+    e = k.intrinsic("copysign", k.intrinsic("sqrt", away + away), off)
+    deviation = k.intrinsic("sqrt", low * high / both)
+    skew = (high - low) / (k.intrinsic("sqrt", a * high) * 3.0)
+    skew = (k.abs(e) < _MEAN).where(skew, 1.0 / e - deviation / off)
+    return k.call("f_erfc", e * -(0.5**0.5)) * 0.5 + k.exp(-away) * skew * (2 * pi) ** -0.5

@@ -176,6 +176,10 @@ class Lanes:
         """``exp(x)``"""
         return self.call("d_exp" if self.short else "f_exp", x)
 
+    def expm1(self, x: Lane) -> Lane:
+        """``exp(x) - 1``"""
+        return self.call("d_expm1" if self.short else "f_expm1", x)
+
     def log(self, x: Lane) -> Lane:
         """``log(x)``"""
         return self.call("d_log" if self.short else "f_log", x)

@@ -163,7 +163,7 @@ class _Pixels(FunctionBuilder):
     def _summed(self, p: str, plane: str, y: str) -> list[str]:
         total = ""
         for k in range(self.count):
-            value = self._pixel(plane, k, p)
+            value, _ = self._pixel(plane, k, p)
             if self.plan.weighted:
                 share = self._kept("%shares", self.kind, k, p)
                 total = self._multiply_add(value, share, total)
@@ -177,7 +177,9 @@ class _Pixels(FunctionBuilder):
         slope = self._load(self.kind, self._element(dy, p))
         for k in range(self.count):
             place = self._element("%shares", self.affine(p, 1, k * BLOCK))
-            new = self._multiply_add(self._pixel(plane, k, p), slope, self._load(self.kind, place))
+            value, there = self._pixel(plane, k, p)
+            own = self.new(f"select i1 {there}, {self.kind} {slope}, {self.kind} 0.0")
+            new = self._multiply_add(value, own, self._load(self.kind, place))
             self.put(f"store {self.kind} {new}, ptr {place}, align {self.size}{ACCESS}")
         return []
 
@@ -221,6 +223,7 @@ class _Pixels(FunctionBuilder):
                 self._keep("%places", "i32", number, p, found)
                 if shares:
                     share = self._product([weights[k] for k in term])
+                    share = self.new(f"select i1 {there}, {self.kind} {share}, {self.kind} 0.0")
                     self._keep("%shares", self.kind, number, p, share)
             return []
 
@@ -229,14 +232,14 @@ class _Pixels(FunctionBuilder):
 
     # -- pieces -----------------------------------------------------------------------------------
 
-    def _pixel(self, plane: str, k: int, p: str) -> str:
-        """The pixel of a term, 0 where there is none."""
+    def _pixel(self, plane: str, k: int, p: str) -> tuple[str, str]:
+        """The pixel of a term, 0 where there is none; and whether there is one."""
         at = self._kept("%places", "i32", k, p)
         there = self.new(f"icmp sge i32 {at}, 0")
         safe = self.new(f"select i1 {there}, i32 {at}, i32 0")
         place = self.new(f"getelementptr {self.kind}, ptr {plane}, i32 {safe}")
         value = self._load(self.kind, place)
-        return self.new(f"select i1 {there}, {self.kind} {value}, {self.kind} 0.0")
+        return self.new(f"select i1 {there}, {self.kind} {value}, {self.kind} 0.0"), there
 
     def _product(self, factors: Sequence[str]) -> str:
         found = factors[0]

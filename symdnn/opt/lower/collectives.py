@@ -88,10 +88,11 @@ def wait_for_rounded(context: Context) -> None:
     for node in context.fgraph.toposort():
         if isinstance(node.op, After):
             x, *values = node.inputs
-            found = [_rounded(_viewed_value(v), context) or v for v in values]
-            if found != values:
+            rounded = [_rounded(_viewed_value(v), context) for v in values]
+            if any(r is not None for r in rounded):
+                waited = [v if r is None else r for r, v in zip(rounded, values, strict=True)]
                 with inherit(node.origin, node.hints, node.written):
-                    waiting = node.op.make_node(x, *found)
+                    waiting = node.op.make_node(x, *waited)
                 context.replace([(node.outputs[0], waiting.outputs[0])], "wait_for_rounded")
 
 
@@ -110,7 +111,9 @@ def _rounded(v: Variable, context: Context) -> Variable | None:
         if user is not None and isinstance(user.op, Cast):
             if is_narrow_float(user.outputs[0].type.dtype):
                 return user.outputs[0]
-        elif user is not None and _is_view(user) and (found := _rounded(user.outputs[0], context)):
+            continue
+        found = _rounded(user.outputs[0], context) if user is not None and _is_view(user) else None
+        if found is not None:
             return found
     return None
 

@@ -3,7 +3,8 @@ cheap: its plan does not depend on how many were chosen.
 
 ``x[mask] * 2 + 1`` chooses from the result of all elements. A reduction chooses nothing: what the
 mask leaves out counts as what changes no result, so ``x[x > 0].sum()`` is one pass. An addition to
-elements by a mask is a choice for each element. A number of elements is the mask's sum.
+elements by a mask is a choice for each element. A number of elements is the mask's sum. Modes that
+look at values have no rule that computes some of elements that are left out (``before_mask``).
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ _MOST_BYTES = 64
 
 
 @node_rewrite(
-    Elemwise, phase="lower", tags=("indexing",), target="cpu", admits=reads(Compressed)
+    Elemwise, phase="lower", tags=("indexing", "before_mask"), target="cpu",
+    admits=reads(Compressed),
 )  # fmt: skip
 def elementwise_before_mask(node: Apply, context: Context) -> Variable | None:
     """``f(x[mask], y[mask], s) -> f(x, y, s)[mask]``, of a function that is cheap."""
@@ -84,7 +86,9 @@ def reduction_by_mask(node: Apply, context: Context) -> Variable | None:
     return SomeChosen(op)(found, AnyTrue((0,))(mask)) if op.needs_elements else found
 
 
-@node_rewrite(Dot, phase="lower", tags=("indexing",), target="cpu", admits=reads(Compressed))
+@node_rewrite(
+    Dot, phase="lower", tags=("indexing", "before_mask"), target="cpu", admits=reads(Compressed)
+)
 def dot_by_mask(node: Apply, context: Context) -> Variable | None:
     """``dot(x[mask], y[mask]) -> where(mask, x * y, 0).sum()``, of vectors."""
     if any(v.type.ndim != 1 for v in node.inputs) or not made_by(node.inputs[0], Compressed):
@@ -98,7 +102,8 @@ def dot_by_mask(node: Apply, context: Context) -> Variable | None:
 
 
 @node_rewrite(
-    AdvancedIncSubtensor, phase="lower", tags=("indexing",), target="cpu", admits=reads(Nonzero)
+    AdvancedIncSubtensor, phase="lower", tags=("indexing", "before_mask"), target="cpu",
+    admits=reads(Nonzero),
 )  # fmt: skip
 def increment_by_mask(node: Apply, context: Context) -> Variable | None:
     """``inc_subtensor(x[mask], y[mask]) -> where(mask, x + y, x)``, or ``y`` of an assignment."""

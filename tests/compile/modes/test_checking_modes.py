@@ -323,6 +323,21 @@ def test_places_that_a_choice_fills_are_no_faults(form: str, mode: Any) -> None:
             symdnn.function([s, m], wrong, mode=mode())(scores, mask)
 
 
+@pytest.mark.parametrize("mode", [NanGuardMode, DebugMode])
+def test_elements_that_a_mask_leaves_out_are_no_faults(mode: Any) -> None:
+    """Neither alone, nor in a reduction, a product or an assignment; those that it takes are."""
+    x, m = T.dvector(), T.TensorType("bool", (None,))()
+    chosen = T.log(x[m])
+    results = [chosen, chosen.max(), T.dot(1 / x[m], x[m]), T.set_subtensor(x[m], chosen)]
+    f = symdnn.function([x, m], results, mode=mode())
+    given, some = np.array([0.0, 2, 0, 3]), np.array([False, True, False, True])
+    got = f(given, some)
+    np.testing.assert_allclose(got[0], np.log([2, 3]))
+    np.testing.assert_allclose(got[3], [0, np.log(2), 0, np.log(3)])
+    with pytest.raises((NanDetected, DebugModeError), match="infinity|finite"):
+        f(given, ~some)
+
+
 def test_a_copy_of_a_graph_is_rewritten_as_the_graph() -> None:
     """Stable forms are known by the user's variables, which a copy of a copy has, too."""
     s, m = T.fmatrices(2)

@@ -43,6 +43,10 @@ def _up_to(rng, *highest):
     return [rng.uniform(0, h, 60) for h in highest]
 
 
+def _small_shapes(rng):
+    return [10 ** rng.uniform(-20, 0, 90), 10 ** rng.uniform(-3, 0.3, 90)]
+
+
 #: name -> (exact, operands, the largest relative error of float64)
 CASES = {
     "lgamma": (mpmath.loggamma, lambda r: [10 ** r.uniform(-20, 20, 200)], 6e-16),
@@ -64,6 +68,10 @@ CASES = {
     ),
     "gammainc": (gammainc, lambda r: _up_to(r, 30, 20), 2e-13),
     "gammaincc": (lambda a, x: 1 - gammainc(a, x), lambda r: _up_to(r, 30, 40), 2e-13),
+    "gammainc of small shapes": (gammainc, lambda r: _small_shapes(r), 4e-15),
+    "gammaincc of small shapes": (
+        lambda a, x: 1 - gammainc(a, x), lambda r: _small_shapes(r), 2e-14,
+    ),
     "betainc": (betainc, lambda r: [*_up_to(r, 30, 20), r.uniform(0, 1, 60)], 2e-13),
     "betaincc": (
         lambda a, b, x: 1 - betainc(a, b, x),
@@ -133,6 +141,26 @@ def test_polygamma_of_every_order_and_far_below_0():
     n, x = np.array([1.0, 172, 0.5, -1, np.nan]), np.array([-1e9 - 0.25, 1, 1, 1, 1])
     wanted = [2 * np.pi**2 - sp.polygamma(1, 1e9), -np.inf, np.nan, np.nan, np.nan]
     np.testing.assert_allclose(compiled("polygamma", [n, x]), wanted, rtol=1e-13)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("exponent", [6, 8, 9, 11, 13, 15])
+def test_beta_functions_of_large_orders_have_scipys_shares(exponent, dtype):
+    """About the mean, where rounding of ``x`` alone moves the share by so many deviations."""
+    rng, x = new_rng(), np.full(200, 0.5)
+    a, b = (10**exponent * rng.uniform(0.3, 3, (2, 200))).astype(dtype)
+    if dtype == "float64":
+        deviation = np.sqrt(a * b / (a + b) ** 3)
+        x = a / (a + b) + deviation * rng.normal(size=200) * 2
+    else:
+        b = (a * (1 + rng.normal(size=200) * 10 ** (-exponent / 2))).astype(dtype)
+    x = x.astype(dtype)
+    moved = 2e-15 * 10 ** (exponent / 2) + (1e-7 if dtype == "float32" else 1e-12)
+    wide = [v.astype("float64") for v in (a, b, x)]
+    for name, exact in (("betainc", sp.betainc), ("betaincc", sp.betaincc)):
+        np.testing.assert_allclose(compiled(name, [a, b, x]), exact(*wide), rtol=0, atol=moved)
+        middle = compiled(name, [a, a, np.full_like(x, 0.5)])
+        np.testing.assert_allclose(middle, 0.5, rtol=moved)
 
 
 @pytest.mark.parametrize("name", sorted(IN_LANES))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import symdnn
+import symdnn.tensor as T
 from symdnn.cpu.reduce.pixel_sums import PixelSumsKernel
 from symdnn.cpu.reduce.pixel_sums_ir import BLOCK
 from symdnn.graph.type import TensorType
@@ -15,6 +16,7 @@ from symdnn.ops.written_out.pixel_sums import (
     PixelSumsGradImage,
     PixelSumsGradWeights,
 )
+from symdnn.ops.written_out.points import sampled
 from tests.cpu.harness import call_of, launched
 from tests.seeded import new_rng
 
@@ -71,3 +73,33 @@ def test_pixels_that_no_point_has_do_not_count():
 def function_of(op, given):
     inputs = [Variable(TensorType(a.dtype.name, (None,) * a.ndim)) for a in given]
     return symdnn.function(inputs, op(*inputs))(*given)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_what_is_not_finite_does_not_count_where_there_is_no_pixel(dtype):
+    """Neither weights, as those of NaN coordinates are, nor gradients of such a point."""
+    x, at, weights, dy = arrays("pairs", dtype)
+    outside = np.zeros(at[0].shape, bool)
+    outside[:, ::3] = True
+    for k, (place, weight) in enumerate(zip(at, weights)):
+        place[outside] = -1
+        weight[outside] = (np.nan, np.inf)[k % 2]
+    found = function_of(PixelSums((2, 2)), [x, *at, *weights])
+    finite = [np.where(outside, 0, w).astype(dtype) for w in weights]
+    np.testing.assert_array_equal(found, function_of(PixelSums((2, 2)), [x, *at, *finite]))
+    assert np.isfinite(found).all()
+    np.copyto(dy, np.inf, where=outside[:, None])
+    for slope in function_of(PixelSumsGradWeights((2, 2)), [x, *at, *finite, dy]):
+        np.testing.assert_array_equal(slope[outside], 0)
+        assert np.isfinite(slope).all()
+
+
+def test_points_that_are_nowhere_are_zero():
+    """Coordinates that are NaN or infinite have no pixels, where there are zeros outside."""
+    image, y, x = T.tensor4("x", dtype="float32"), T.fmatrix("y"), T.fmatrix("x")
+    bad = np.resize(np.array([np.nan, np.inf, -np.inf, 1e20], "float32"), (1, 2000))
+    ones = np.ones((1, 2000), "float32")
+    for mode in ("nearest", "linear", "cubic"):
+        f = symdnn.function([image, y, x], sampled(image, [y, x], mode))
+        for given in ((bad, ones), (ones, bad)):
+            assert not f(np.ones((1, 2, 3, 4), "float32"), *given).any(), mode
