@@ -45,6 +45,7 @@ from symdnn.ops.array.view import Copy
 from symdnn.ops.core.gradient_control import Assert
 from symdnn.ops.elementwise import arithmetic as ar
 from symdnn.ops.elementwise import comparison as cmp
+from symdnn.ops.elementwise.bessel import Iv, Jv
 from symdnn.ops.lowered.gathered import AddGathered, ListedSums
 from symdnn.ops.nn.batchnorm import LayerNorm, LayerNormGrad
 from symdnn.ops.nn.crossentropy import PickLabel, PlaceLabel, SoftmaxCrossentropy
@@ -155,6 +156,14 @@ def test_floats_divide_as_numpys():
     for op in (ar.IntDiv(), ar.Mod(), ar.Maximum(), ar.Minimum(), ar.Pow()):
         compare(ELEMENTWISE, op, a, b)
     compare(ELEMENTWISE, ar.Sgn(), dense(specials))
+
+
+def test_bessel_functions_near_the_largest_numbers():
+    """Far below order 0, and where the series is above all numbers but its first term is small."""
+    for op, pairs in ((Jv(), [(-195.2, 11.9), (-185.5, 4.25), (-178.6, 7.5), (-60.5, 3.0)]),
+                      (Iv(), [(-51.17, 708.0), (-28.25, 678.0), (-181.3, 836.0), (40.5, 700.0)])):  # fmt: skip
+        v, x = (dense(np.array(p)) for p in zip(*pairs))
+        compare(ELEMENTWISE, op, v, x)
 
 
 def test_int64_and_uint64_compare_exactly():

@@ -8,19 +8,22 @@ static __device__ double bessel_first(double v, double x) {
   const double power = v * log(x / 2);
   if (v < 0 && v == floor(v)) return 0;
   if (v > 100) return exp(power - lgamma(v + 1));
+  if (v < -100) return (fmod(floor(v), 2) != 0 ? 1 : -1) * exp(power - lgamma(v + 1));
   return fabs(power) < 600 ? pow(x / 2, v) / tgamma(v + 1) : exp(power) / tgamma(v + 1);
 }
 
-// The sum of (sign x^2 / 4)^k / (k! (v + 1) ... (v + k)), times the first term.
+// The sum of (sign x^2 / 4)^k / (k! (v + 1) ... (v + k)), times the first term: each of them if it is
+// small, since the sum may be above the largest number then.
 static __device__ double bessel_series(double v, double x, double sign) {
   const double q = sign * x * x / 4;
-  double term = 1, sum = 1;
+  const double first = bessel_first(v, x), start = fabs(first) < 1 ? first : 1;
+  double term = start, sum = start;
   for (int k = 1; k < 2000; k++) {
     term *= q / (k * (v + k));
     sum += term;
     if (k > -v && fabs(term) <= 1e-17 * fabs(sum)) break;
   }
-  return bessel_first(v, x) * sum;
+  return start == first ? sum : first * sum;
 }
 
 // Sums of every second term of the asymptotic series, each times `sign` as often as it is one further.
