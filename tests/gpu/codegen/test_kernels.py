@@ -160,8 +160,9 @@ def test_floats_divide_as_numpys():
 
 def test_bessel_functions_near_the_largest_numbers():
     """Far below order 0, and where the series is above all numbers but its first term is small."""
-    for op, pairs in ((Jv(), [(-195.2, 11.9), (-185.5, 4.25), (-178.6, 7.5), (-60.5, 3.0)]),
-                      (Iv(), [(-51.17, 708.0), (-28.25, 678.0), (-181.3, 836.0), (40.5, 700.0)])):  # fmt: skip
+    of_j = [(-195.2, 11.9), (-185.5, 4.25), (-178.6, 7.5), (-60.5, 3.0)]
+    of_i = [(-51.17, 708.0), (-28.25, 678.0), (-181.3, 836.0), (40.5, 700.0)]
+    for op, pairs in ((Jv(), of_j), (Iv(), of_i)):
         v, x = (dense(np.array(p)) for p in zip(*pairs))
         compare(ELEMENTWISE, op, v, x)
 
