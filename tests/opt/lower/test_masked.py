@@ -7,6 +7,8 @@ import pytest
 
 import symdnn
 import symdnn.tensor as T
+from symdnn.compile.modes.debug import DebugMode
+from symdnn.compile.nanguard import NanGuardMode
 from symdnn.errors import ShapeMismatch, SpecifiedShapeMismatch
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable
@@ -157,3 +159,24 @@ def test_every_cheap_elementwise_op_is_computed_before_elements_are_chosen():
     missing = cheap - {op for _, op in checker.fired.node}
     assert len(cheap) > 60
     assert not missing, missing
+
+
+#: Of elements that a mask leaves out, these would be NaN or infinite.
+ONLY_OF_CHOSEN = {
+    "log": lambda x: T.log(x[x > 0]),
+    "root": lambda x: [T.sqrt(x[x > 0]), 1 / x[x > 0]],
+    "set": lambda x: T.set_subtensor(x[x > 0], T.log(x[x > 0])),
+    "dot": lambda x: T.dot(T.log(x[x > 0]), x[x > 0]),
+    "max": lambda x: [T.log(x[x > 0]).max(), x[x > 0].max(), T.logsumexp(x[x > 0])],
+}
+
+
+@pytest.mark.parametrize("mode", [NanGuardMode, DebugMode])
+@pytest.mark.parametrize("name", ONLY_OF_CHOSEN)
+def test_modes_that_look_at_values_see_chosen_elements_alone(name, mode):
+    x = T.dvector("x")
+    array = np.array([-1.0, 0.0, 2.0, 3.0, -2.0])
+    f = symdnn.function([x], ONLY_OF_CHOSEN[name](x), mode=mode())
+    plain = symdnn.function([x], ONLY_OF_CHOSEN[name](x))
+    for got, want in zip(np.atleast_1d(f(array)), np.atleast_1d(plain(array)), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-12)
