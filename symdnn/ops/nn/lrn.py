@@ -19,6 +19,7 @@ from symdnn.graph.origin import Hints
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Variable
+from symdnn.ops.array.view import of_sizes
 from symdnn.ops.core.composed import vjp_of_expression
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.lanes import on_folded
@@ -125,6 +126,7 @@ class LRNGrad(LRNOp):
     def written_out(self, x: Variable, y: Variable, dy: Variable) -> Variable:
         """This op as an expression in simpler ops."""
         s = self.written_base(x)
+        y, dy = (of_sizes(v, dims_of(x), str(self)) for v in (y, dy))
         inner = ChannelSum(self.n // 2, (self.n - 1) // 2, axis=self.axis)(dy * y / s)
         factor = number(2 * self.alpha * self.beta / self.n, x)
         made: Variable = dy * s ** number(-self.beta, x) - x * inner * factor

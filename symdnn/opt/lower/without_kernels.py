@@ -17,7 +17,7 @@ from symdnn.ops.array.reduce import AllTrue, AnyTrue, all, sum
 from symdnn.ops.array.scatter_reduce import ScatterReduce
 from symdnn.ops.array.sort import argsort, searchsorted
 from symdnn.ops.array.take import take_along_axis
-from symdnn.ops.array.view import expand_dims, specify_shape
+from symdnn.ops.array.view import expand_dims, of_sizes, specify_shape
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.gradient_control import Assert
 from symdnn.ops.core.shape import dims_of, shape_i
@@ -117,6 +117,11 @@ def write_out_ctc(
         return [cast(v, dtype) for v in many]
     if isinstance(node.op, CTCCosts) and dtype == "float32" and context.target.has("cudnn"):
         return [op(*node.inputs)[0]]
+    sizes = (activations.type.shape[1], labels.type.shape[0], lengths.type.shape[0])
+    n = next((s for s in sizes if s is not None), dims_of(activations)[1])
+    activations = of_sizes(activations, [n, dims_of(activations)[2]], str(op))
+    labels = of_sizes(labels, [n, dims_of(labels)[1]], str(op))
+    lengths = of_sizes(lengths, [n], str(op))
     steps, _, classes = dims_of(activations)
     known = all(and_(labels < classes, neq(labels, 0)))
     within = all(and_(lengths >= 0, lengths <= steps))
