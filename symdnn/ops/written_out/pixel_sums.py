@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from symdnn.graph.op import Axes, Batched, Grads, MultiOp, Vars
 from symdnn.graph.variable import Variable
 from symdnn.ops.array.create import arange
+from symdnn.ops.array.view import of_sizes
 from symdnn.ops.core.composed import Composed, vjp_of_expression
 from symdnn.ops.core.lanes import on_folded
 from symdnn.ops.core.shape import dims_of, zeros_like
@@ -51,8 +52,13 @@ class _Pixels(Composed):
         first = [sum(self.taps[:i]) for i in range(len(self.taps))]
         return product(*(range(f, f + n) for f, n in zip(first, self.taps)))
 
+    def gradient_of(self, dy: Variable, x: Variable, place: Variable) -> Variable:
+        """The gradient (N, C, P) of sums, of which no size broadcasts."""
+        return of_sizes(dy, [*dims_of(x)[:2], dims_of(place)[1]], str(self))
+
     def sums(self, x: Variable, *given: Variable) -> Variable:
         """The expression of :class:`PixelSums`."""
+        given = tuple(of_sizes(v, [dims_of(x)[0], dims_of(given[0])[1]], str(self)) for v in given)
         places, weights = given[: sum(self.taps)], given[sum(self.taps) :]
         sizes, examples = dims_of(x)[2:], arange(dims_of(x)[0], dtype="int64").dimshuffle(0, "x")
         total: Variable | None = None
@@ -112,6 +118,7 @@ class PixelSumsGradImage(_Pixels):
 
     def expanded(self, *inputs: Variable) -> list[Variable]:
         *given, dy, x = inputs
+        dy = self.gradient_of(dy, x, given[0])
         found = vjp_of_expression(self.sums, [zeros_like(x), *given], dy)[0]
         assert found is not None
         return [found]
@@ -142,6 +149,7 @@ class PixelSumsGradWeights(_Pixels, MultiOp):
 
     def expanded(self, *inputs: Variable) -> list[Variable]:
         *given, dy = inputs
+        dy = self.gradient_of(dy, *given[:2])
         found = vjp_of_expression(self.sums, given, dy)[1 + sum(self.taps) :]
         return [zeros_like(w) if g is None else g for w, g in zip(given[-sum(self.taps) :], found)]
 
