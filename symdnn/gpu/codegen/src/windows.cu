@@ -13,14 +13,38 @@ INLINE i64 counted(const Axis& a, i64 at) {
   return found > 1 ? found : 1;
 }
 
+// The elements of an input of the pooled dimensions.
+INLINE i64 elements(const Parameters& p) {
+  i64 found = 1;
+#pragma unroll
+  for (int d = 0; d < DIMS; d++) found *= p.axes[d].n;
+  return found;
+}
+
+// The windows of an input of the pooled dimensions.
+INLINE i64 results(const Parameters& p) {
+  i64 found = 1;
+#pragma unroll
+  for (int d = 0; d < DIMS; d++) found *= p.axes[d].m;
+  return found;
+}
+
+// Steps to the next place from first to last, the last axis fastest; false behind the end.
+INLINE bool advance(i64* at, const i64* first, const i64* last) {
+#pragma unroll
+  for (int d = DIMS - 1; d >= 0; d--) {
+    if (at[d] < last[d]) {
+      at[d]++;
+      return true;
+    }
+    at[d] = first[d];
+  }
+  return false;
+}
+
 // A result for each window, of the elements in it.
 extern "C" __global__ void __launch_bounds__(256) windows(const __grid_constant__ Parameters p) {
-  i64 inputs = 1, outputs = 1;
-#pragma unroll
-  for (int d = 0; d < DIMS; d++) {
-    inputs *= p.axes[d].n;
-    outputs *= p.axes[d].m;
-  }
+  const i64 inputs = elements(p), outputs = results(p);
   for (i64 w = global_thread(); w < p.total; w += thread_count()) {
     i64 first[DIMS], last[DIMS], at[DIMS], rest = w % outputs, divisor = 1;
     bool any = true;
@@ -44,16 +68,7 @@ extern "C" __global__ void __launch_bounds__(256) windows(const __grid_constant_
       if (MODE == 0) found = x > found || x != x ? x : found;
       else if (MODE < 4) found += x;
       else if (x == (A)widen(p.y[w])) found += (A)widen(p.v[base + e]);
-      any = false;
-#pragma unroll
-      for (int d = DIMS - 1; d >= 0; d--) {
-        if (at[d] < last[d]) {
-          at[d]++;
-          any = true;
-          break;
-        }
-        at[d] = first[d];
-      }
+      any = advance(at, first, last);
     }
     p.out[w] = convert<T>(MODE == 1 || MODE == 2 ? (A)(found / (A)divisor) : found);
   }
@@ -61,12 +76,7 @@ extern "C" __global__ void __launch_bounds__(256) windows(const __grid_constant_
 
 // A result for each element, of the windows that contain it: x are the windows' gradients.
 extern "C" __global__ void __launch_bounds__(256) spread(const __grid_constant__ Parameters p) {
-  i64 inputs = 1, outputs = 1;
-#pragma unroll
-  for (int d = 0; d < DIMS; d++) {
-    inputs *= p.axes[d].n;
-    outputs *= p.axes[d].m;
-  }
+  const i64 inputs = elements(p), outputs = results(p);
   for (i64 e = global_thread(); e < p.total; e += thread_count()) {
     i64 first[DIMS], last[DIMS], at[DIMS], rest = e % inputs;
     bool any = true;
@@ -90,16 +100,7 @@ extern "C" __global__ void __launch_bounds__(256) spread(const __grid_constant__
       }
       const A x = (A)widen(p.x[base + w]);
       found += MODE == 3 ? x : (A)(x / (A)divisor);
-      any = false;
-#pragma unroll
-      for (int d = DIMS - 1; d >= 0; d--) {
-        if (at[d] < last[d]) {
-          at[d]++;
-          any = true;
-          break;
-        }
-        at[d] = first[d];
-      }
+      any = advance(at, first, last);
     }
     p.out[e] = convert<T>(found);
   }
