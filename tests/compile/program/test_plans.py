@@ -160,9 +160,22 @@ def test_nonzero_in_the_middle_ends_a_segment(optimizer):
     y = T.exp(x)
     kept = y[T.gt(y, 1).nonzero()[0]]
     f = symdnn.function(
-        [x], [(kept * 2).sum(), kept.shape[0]], mode=symdnn.Mode(optimizer=optimizer)
+        [x], [T.outer(kept, kept), kept.shape[0]], mode=symdnn.Mode(optimizer=optimizer)
     )
     assert len(segments(f)) >= 2
+    for a in (np.array([-1.0, 1.0, 2.0]), np.array([-1.0]), np.zeros(0)):
+        products, count = f(a)
+        e = np.exp(a)
+        np.testing.assert_allclose(products, np.outer(e[e > 1], e[e > 1]))
+        assert count == (e > 1).sum()
+
+
+def test_a_sum_of_elements_by_nonzero_is_one_segment():
+    x = T.dvector("x")
+    y = T.exp(x)
+    kept = y[T.gt(y, 1).nonzero()[0]]
+    f = symdnn.function([x], [(kept * 2).sum(), kept.shape[0]])
+    assert len(segments(f)) == 1
     for a in (np.array([-1.0, 1.0, 2.0]), np.array([-1.0]), np.zeros(0)):
         total, count = f(a)
         e = np.exp(a)
