@@ -108,7 +108,8 @@ class _Forward(TaskSource):
         self.q0 = self.times(block, "%block_q")
         self.lengths(self.batch)
         here, self.count, low, high = self.span(self.q0)
-        self.when("any", self.new(f"icmp sgt i64 {self.count}, 0"), lambda: self._attend(low, high))
+        with self.when("any", self.new(f"icmp sgt i64 {self.count}, 0")):
+            self._attend(low, high)
         self._results(here)
         self.put("ret void", "}")
         return self.lines
@@ -141,11 +142,8 @@ class _Forward(TaskSource):
         shrink = self.place("%b_stats", self.times("%block_q", 8), (tile.first, 4))
         acc = self.place("%b_acc", (tile.first, row))
         given = f"ptr {acc}, i64 {row}, ptr {acc}, i64 {row}, i64 {count}, i64 %values"
-
-        def shrinks() -> None:
+        with self.when("shrinks", changed):
             self.call("shrink_rows", f"{given}, ptr {shrink}")
-
-        self.when("shrinks", changed, shrinks)
         sizes = (count, "%values", n)
         self.multiply(("%b_st", "4", "%line"), ("%b_vp", n), (acc, row), sizes, acc)
         return n
@@ -249,7 +247,8 @@ class _Backward(_OfKeys):
         )
         self.upto("each_block", first, end, self._block)
         if self.wide:
-            self.when("alone", single, lambda: self.put_sums("0", "%keys", self.sums))
+            with self.when("alone", single):
+                self.put_sums("0", "%keys", self.sums)
         self.put("ret void", "}")
         return [*self.lines, *_Gather(self.plan).source()]
 
@@ -265,7 +264,8 @@ class _Backward(_OfKeys):
         dq = self.row_of("dq", self.head_of("dq", self.batch, self.head), q0)
         row = self.times("%features", 4)
         self.dq = ("%b_dqw", row) if self.wide else (dq, "%dq_t")
-        self.when("any", self.new(f"icmp sgt i64 {self.count}, 0"), lambda: self._attend(low, high))
+        with self.when("any", self.new(f"icmp sgt i64 {self.count}, 0")):
+            self._attend(low, high)
         if self.wide:
             given = f"ptr %b_dqw, i64 {row}, ptr {dq}, i64 %dq_t, i64 {self.count}, i64 %features"
             self.call("narrow_rows", given)

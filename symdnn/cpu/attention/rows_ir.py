@@ -7,7 +7,8 @@ contiguous, strides of rows are in bytes. A 16-bit number is widened and rounded
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from symdnn.cpu.ir.builder import WIDTH, FunctionBuilder
 
@@ -82,24 +83,26 @@ class _Rows(FunctionBuilder):
         high = self.op("lshr", "i32", chosen, self.every("i32", 16))
         return self.cast("trunc", high, "i32", "i16")
 
-    def over(self, name: str, high: str, body: Callable[[str], None], step: int = 1) -> None:
+    @contextmanager
+    def over(self, name: str, high: str, step: int = 1) -> Iterator[str]:
         """A loop from 0 to below ``high``, which may be 0."""
+        with (
+            self.when(f"some_{name}", self.new(f"icmp sgt i64 {high}, 0")),
+            self.each(name, 0, high, step=step) as i,
+        ):
+            yield i
 
-        def each(i: str, _: list[str]) -> list[str]:
-            body(i)
-            return []
+    def elements(self) -> Iterator[str]:
+        """The indices of the first of the vectors of ``%n`` elements, and then of the rest.
 
-        def loop() -> None:
-            self.counted(name, 0, high, each, step=step)
-
-        self.when(f"some_{name}", self.new(f"icmp sgt i64 {high}, 0"), loop)
-
-    def elements(self, body: Callable[[str], None]) -> None:
-        """``body(index of the first element)`` for the vectors of ``%n`` elements, and the rest."""
+        What is written for each is a loop.
+        """
         self.put(f"%whole = and i64 %n, -{WIDTH}", "%rest = sub i64 %n, %whole")
-        self.over("vector", "%whole", body, WIDTH)
+        with self.over("vector", "%whole", WIDTH) as i:
+            yield i
         self.width = 1
-        self.over("number", "%rest", lambda i: body(self.new(f"add i64 %whole, {i}")))
+        with self.over("number", "%rest") as i:
+            yield self.new(f"add i64 %whole, {i}")
         self.width = WIDTH
 
     def place(self, base: str, row: str, step: str) -> str:
@@ -110,12 +113,16 @@ class _Rows(FunctionBuilder):
         """The address of an element."""
         return self.bytes_at(base, self.new(f"mul i64 {i}, {size}"))
 
-    def function(self, name: str, parameters: str, body: Callable[[], None]) -> list[str]:
-        """The lines of a function."""
+    def two(self, r: str) -> tuple[str, str]:
+        """The addresses of row ``r`` of ``%x`` and ``%y``."""
+        return self.place("%x", r, "%x_row"), self.place("%y", r, "%y_row")
+
+    @contextmanager
+    def function(self, name: str, parameters: str) -> Iterator[None]:
+        """What is written in this context is the body of a function."""
         self.put(f"define internal void @{name}({parameters}) #0 {{", "entry:")
-        body()
+        yield
         self.put("ret void", "}")
-        return self.lines
 
 
 _TWO = "ptr %x, i64 %x_row, ptr %y, i64 %y_row, i64 %rows, i64 %n"
@@ -134,97 +141,69 @@ def put_rows(name: str, target: str) -> list[str]:
 def _copy(name: str, parameters: str, source: str, target: str, scaled: bool) -> list[str]:
     b = _Rows()
     sizes = _KINDS[source][1], _KINDS[target][1]
-
-    def row(r: str) -> None:
-        x, y = b.place("%x", r, "%x_row"), b.place("%y", r, "%y_row")
+    with b.function(name, parameters), b.over("row", "%rows") as r:
+        x, y = b.two(r)
         if scaled:
             factor = b.new(f"load float, ptr {b.element('%factors', r, 4)}, align 4")
-
-        def some(i: str) -> None:
+        for i in b.elements():
             value = b.read(source, b.element(x, i, sizes[0]))
             if scaled:
                 value = b.op("fmul", "float", value, b.splat(factor))
             b.write(target, value, b.element(y, i, sizes[1]))
-
-        b.elements(some)
-
-    return b.function(name, parameters, lambda: b.over("row", "%rows", row))
+    return b.lines
 
 
 def add_rows() -> list[str]:
     """``add_rows(x, x_row, y, y_row, rows, n)``: y += x, of float32."""
     b = _Rows()
-
-    def row(r: str) -> None:
-        x, y = b.place("%x", r, "%x_row"), b.place("%y", r, "%y_row")
-
-        def some(i: str) -> None:
+    with b.function("add_rows", _TWO), b.over("row", "%rows") as r:
+        x, y = b.two(r)
+        for i in b.elements():
             to = b.element(y, i, 4)
             pair = b.read("float32", to), b.read("float32", b.element(x, i, 4))
             b.write("float32", b.op("fadd", "float", *pair), to)
-
-        b.elements(some)
-
-    return b.function("add_rows", _TWO, lambda: b.over("row", "%rows", row))
+    return b.lines
 
 
 def zero_rows() -> list[str]:
     """``zero_rows(y, y_row, rows, bytes)``"""
-    b = _Rows()
-
-    def row(r: str) -> None:
+    b, given = _Rows(), "ptr %y, i64 %y_row, i64 %rows, i64 %bytes"
+    with b.function("zero_rows", given), b.over("row", "%rows") as r:
         y = b.place("%y", r, "%y_row")
         b.put(f"call void @llvm.memset.p0.i64(ptr {y}, i8 0, i64 %bytes, i1 false)")
-
-    given = "ptr %y, i64 %y_row, i64 %rows, i64 %bytes"
-    return b.function("zero_rows", given, lambda: b.over("row", "%rows", row))
+    return b.lines
 
 
 def scale_all() -> list[str]:
     """``scale_all(x, n, factor)``: in place; ``n`` is a multiple of 16."""
     b = _Rows()
-
-    def body() -> None:
+    with b.function("scale_all", "ptr %x, i64 %n, float %factor"):
         factor = b.splat("%factor")
-
-        def some(i: str) -> None:
+        with b.over("vector", "%n", WIDTH) as i:
             at = b.element("%x", i, 4)
             b.write("float32", b.op("fmul", "float", b.read("float32", at), factor), at)
-
-        b.over("vector", "%n", some, WIDTH)
-
-    return b.function("scale_all", "ptr %x, i64 %n, float %factor", body)
+    return b.lines
 
 
 def dot_rows() -> list[str]:
     """``dot_rows(x, x_row, y, y_row, to, rows, n)``: the inner product of each row of float32."""
-    b = _Rows()
+    b, given = _Rows(), "ptr %x, i64 %x_row, ptr %y, i64 %y_row, ptr %to, i64 %rows, i64 %n"
     total = f"@llvm.vector.reduce.fadd.v{WIDTH}f32"
-
-    def row(r: str) -> None:
-        x, y = b.place("%x", r, "%x_row"), b.place("%y", r, "%y_row")
-        b.put(f"store {b.kind('float')} zeroinitializer, ptr %sums, align 64")
-
-        def some(i: str) -> None:
-            pair = [b.read("float32", b.element(p, i, 4)) for p in (x, y)]
-            so_far = b.read("float32", "%sums")
-            product = b.op("fmul", "float", *pair)
-            b.write("float32", b.op("fadd", "float", so_far, product), "%sums")
-
-        b.elements(some)
-        sums = b.read("float32", "%sums")
-        found = b.new(f"call reassoc float {total}(float 0.0, {b.kind('float')} {sums})")
-        b.put(f"store float {found}, ptr {b.element('%to', r, 4)}, align 4")
-
-    def body() -> None:
+    b.put(f"declare float {total}(float, <{WIDTH} x float>)")
+    with b.function("dot_rows", given):
         b.put(f"%sums = alloca {b.kind('float')}, align 64")
-        b.over("row", "%rows", row)
-
-    given = "ptr %x, i64 %x_row, ptr %y, i64 %y_row, ptr %to, i64 %rows, i64 %n"
-    return [
-        f"declare float {total}(float, <{WIDTH} x float>)",
-        *b.function("dot_rows", given, body),
-    ]
+        with b.over("row", "%rows") as r:
+            x, y = b.two(r)
+            b.put(f"store {b.kind('float')} zeroinitializer, ptr %sums, align 64")
+            for i in b.elements():
+                pair = [b.read("float32", b.element(p, i, 4)) for p in (x, y)]
+                so_far = b.read("float32", "%sums")
+                product = b.op("fmul", "float", *pair)
+                b.write("float32", b.op("fadd", "float", so_far, product), "%sums")
+            sums = b.read("float32", "%sums")
+            found = b.new(f"call reassoc float {total}(float 0.0, {b.kind('float')} {sums})")
+            b.put(f"store float {found}, ptr {b.element('%to', r, 4)}, align 4")
+    return b.lines
 
 
 # -- statistics of queries ------------------------------------------------------------------------

@@ -86,7 +86,7 @@ class _Pass(Builder):
         return self.bytes_at("%stats", self.new(f"mul i64 %stats_line, {index}"), column)
 
     def rows(
-        self, name: str, body: Callable[[str, list[str]], list[str]], carried: tuple[str, ...] = ()
+        self, name: str, body: Callable[[str, list[str]], list[str]], carried: tuple[str, ...]
     ) -> list[str]:
         """A loop over rows."""
         return self.counted(name, 0, "%rows", body, carried, VECTOR)
@@ -177,16 +177,14 @@ class _Slope(_Pass):
     def body(self) -> None:
         """Probabilities and gradients of each column."""
         self.put(f"%scales = {self._splatted('%scale')}")
-        self.counted("column", 0, "%columns", self._column)
+        with self.each("column", 0, "%columns") as c:
+            column = self.column(c)
+            lse, total = (self.load(self.statistic(i, column)) for i in range(2))
+            with self.each("row", 0, "%rows") as r:
+                self._row(r, column, lse, total)
         self.put("ret void")
 
-    def _column(self, c: str, _: list[str]) -> list[str]:
-        column = self.column(c)
-        lse, total = (self.load(self.statistic(i, column)) for i in range(2))
-        self.rows("row", lambda r, _: self._row(r, column, lse, total))
-        return []
-
-    def _row(self, row: str, column: str, lse: str, total: str) -> list[str]:
+    def _row(self, row: str, column: str, lse: str, total: str) -> None:
         cell = self.cell(row, column)
         place, to = self.bytes_at("%tile", cell), self.bytes_at("%grads", cell)
         score, slope = self.seen(self.load(place), row, cell)
@@ -199,4 +197,3 @@ class _Slope(_Pass):
             found = self.new(f"fmul {VECTOR} {found}, {slope}")
         self.store(self.new(f"fmul {VECTOR} {found}, %scales"), to)
         self.store(self.new(f"fmul {VECTOR} {p}, {kept}") if kept else p, place)
-        return []

@@ -48,16 +48,11 @@ class _NhwcFilterGrad(TileSource):
         fewer = s.new(f"icmp slt i64 {left}, {self.together}")
         self.count = s.new(f"select i1 {fewer}, i64 {left}, i64 {self.together}")
         self.first = s.affine(first, WIDTH)
-
-        def image(n: str, _: list[str]) -> list[str]:
-            def block(b: str, _: list[str]) -> list[str]:
-                self.row_of_tiles(n, b)
-                return []
-
-            s.loop("blocks", str(-(-plan.block_extent[0] // self.high)), block)
-            return []
-
-        s.loop("each_image", "%images", image)
+        with (
+            s.each("each_image", 0, "%images") as n,
+            s.each("blocks", 0, str(-(-plan.block_extent[0] // self.high))) as b,
+        ):
+            self.row_of_tiles(n, b)
         self._vectors("written", self._write)
         s.lines += next_task("task")
         return s
@@ -65,14 +60,10 @@ class _NhwcFilterGrad(TileSource):
     def _vectors(self, name: str, body: Callable[[str, str, str], None]) -> None:
         """A loop over the task's vectors: ``body(first channel, mask, address of its sums)``."""
         s, plan = self.s, self.plan
-
-        def each(i: str, _: list[str]) -> list[str]:
+        with s.each(f"vectors_{name}", 0, self.count) as i:
             first = s.new(f"add i64 {self.first}, {s.affine(i, WIDTH)}")
             lanes = s.lanes_below(first, plan.channels) if plan.channels % WIDTH else ""
             body(first, lanes, s.at("%sums", s.affine(i, WIDTH * self.area)))
-            return []
-
-        s.loop(f"vectors_{name}", self.count, each)
 
     def tile(
         self, name: str, c: TileColumns, count: int, rows: dict[int, tuple[str, str]], made: str,

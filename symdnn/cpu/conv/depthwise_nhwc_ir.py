@@ -139,14 +139,11 @@ class TileSource:
                 self.tile(f"{name}{n}", c, count, rows, "", "")
                 continue
 
-            def tile(i: str, _: list[str], c: TileColumns = c, n: int = n) -> list[str]:
+            with s.each(f"{name}_tiles{n}", 0, str(c.count)) as i:
                 made = s.affine(i, c.wide * plan.channels)
                 moved = c.wide // step if backward else c.wide * step
                 read = s.affine(i, moved * plan.channels)
                 self.tile(f"{name}{n}", c, count, rows, made, read)
-                return []
-
-            s.loop(f"{name}_tiles{n}", str(c.count), tile)
 
     # -- columns ----------------------------------------------------------------------------------
 
@@ -218,7 +215,8 @@ class _TileResults(TileSource):
         """The lines of the function ``rows``."""
         s = self.s
         self.begin(f"%turned = alloca [{self.area * self.padded} x float], align 64")
-        by_vectors(s, "weights", self.plan.channels, self._reorder_weights)
+        with by_vectors(s, "weights", self.plan.channels) as (first, lanes):
+            self._reorder_weights(first, lanes)
         self.tasks()
         blocks = -(-self.plan.block_extent[0] // self.high)
         self.row_of_tiles(s.new(f"udiv i64 %r, {blocks}"), s.new(f"urem i64 %r, {blocks}"))
@@ -244,8 +242,7 @@ class _TileResults(TileSource):
         read: str,
     ) -> None:  # fmt: skip
         s, plan, users = self.s, self.plan, self.users(c, count)
-
-        def vector(first: str | int, lanes: str) -> None:
+        with by_vectors(s, name, plan.channels) as (first, lanes):
             masks = self.row_masks(rows, lanes)
             start = s.load(s.at("%bias", first), lanes) if plan.bias else "zeroinitializer"
             sums = {(i, q): start for i in range(count) for q in range(c.wide)}
@@ -261,8 +258,6 @@ class _TileResults(TileSource):
             for (i, q), total in sums.items():
                 at = (i * plan.block_extent[1] + c.first + q) * plan.channels
                 self._put(total, (self.made, made, at, first), lanes)
-
-        by_vectors(s, name, plan.channels, vector)
 
     def _put(self, value: str, place: tuple[str | int, ...], lanes: str) -> None:
         """Append the epilogue and the store of a vector of results."""

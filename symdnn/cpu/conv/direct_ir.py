@@ -111,20 +111,16 @@ class _Rows(Builder):
         )  # fmt: skip
         some = self.new(f"icmp slt i64 %tile_0, {tile_end}")
         some = self.new(f"and i1 {some}, {self.new(f'icmp slt i64 %panel_0, {panel_end}')}")
-
-        def block(n: str, _: list[str]) -> list[str]:
-            at = self.new(f"add i64 %tile_0, {self.new(f'mul i64 {n}, %block_tiles')}")
-            end = self.least(self.new(f"add i64 {at}, %block_tiles"), tile_end)
-            self.counted("listed", at, end, lambda t, _: self._listed(t, at))
-            self.counted("panel", "%panel_0", panel_end, lambda p, _: self._panel(p, at, end))
-            return []
-
-        def blocks() -> None:
+        with self.when("part", some):
             left = self.new(f"sub i64 {tile_end}, %tile_0")
             up = self.new(f"sub i64 {self.new(f'add i64 {left}, %block_tiles')}, 1")
-            self.counted("block", 0, self.new(f"udiv i64 {up}, %block_tiles"), block)
-
-        self.when("part", some, blocks)
+            with self.each("block", 0, self.new(f"udiv i64 {up}, %block_tiles")) as n:
+                first = self.new(f"add i64 %tile_0, {self.new(f'mul i64 {n}, %block_tiles')}")
+                end = self.least(self.new(f"add i64 {first}, %block_tiles"), tile_end)
+                with self.each("listed", first, end) as t:
+                    self._listed(t, first)
+                with self.each("panel", "%panel_0", panel_end) as p:
+                    self._panel(p, first, end)
         return [*self.lines, *next_task("task")]
 
     def _if_any(self, name: str, at: int) -> None:
@@ -143,7 +139,7 @@ class _Rows(Builder):
         at = index if isinstance(index, int) else self.new(f"mul i64 {index}, {words}")
         return self.new(f"getelementptr i64, ptr {base}, i64 {at}")
 
-    def _listed(self, tile: str, first: str) -> list[str]:
+    def _listed(self, tile: str, first: str) -> None:
         """Append the list of a tile: an entry for each tap that some pixel has."""
         local = self.new(f"sub i64 {tile}, {first}")
         begin = self.bytes_at("%list", self.new(f"mul i64 {local}, %tile_bytes"))
@@ -152,7 +148,6 @@ class _Rows(Builder):
             self._same_pixels(begin, pixel_0, local) if same else
             self._taps_of(begin, pixel_0, local)
         ))  # fmt: skip
-        return []
 
     def _same_pixels(self, begin: str, pixel_0: str, local: str) -> None:
         """The entry of a tap that each pixel has at its own place."""
@@ -232,7 +227,7 @@ class _Rows(Builder):
 
     # -- panels -----------------------------------------------------------------------------------
 
-    def _panel(self, panel: str, first: str, end: str) -> list[str]:
+    def _panel(self, panel: str, first: str, end: str) -> None:
         """Append the tiles from ``first`` to ``end`` of a panel."""
         group = self.new(f"udiv i64 {panel}, %group_panels")
         inner = self.new(f"urem i64 {panel}, %group_panels")
@@ -251,8 +246,7 @@ class _Rows(Builder):
         wide = self.new(f"icmp sgt i64 {cols}, {LANES}")
         both = self.new(f"and i1 {paired}, {wide}")
         kind = self.new(f"select i1 {both}, i64 2, i64 {self.new(f'zext i1 {wide} to i64')}")
-
-        def tile(t: str, _: list[str]) -> list[str]:
+        with self.each("tile", first, end) as t:
             local = self.new(f"sub i64 {t}, {first}")
             listed = self.bytes_at("%list", self.new(f"mul i64 {local}, %tile_bytes"))
             count = self.new(f"load i64, ptr {self._place('%counts', local)}")
@@ -280,10 +274,6 @@ class _Rows(Builder):
             for n, name in names.items():
                 self.put(f"do{n}:", f"call void @{name}{given}", "br label %tile_done")
             self.label("tile_done")
-            return []
-
-        self.counted("tile", first, end, tile)
-        return []
 
 
 # -- filters ---------------------------------------------------------------------------------------
@@ -317,34 +307,20 @@ def pack_ir(width: int) -> str:
     panel = b.at("%to", b.new("mul i64 %r, %panel_floats"))
     first = b.at("%filters", b.new(f"mul i64 {channel}, %filter"))
     nbytes = b.new("mul i64 %panel_floats, 4")
-
-    def clear() -> None:
+    with b.when("part", b.new(f"icmp slt i64 {cols}, {PANEL}")):
         b.put(f"call void @llvm.memset.p0.i64(ptr {panel}, i8 0, i64 {nbytes}, i1 0)")
 
-    b.when("part", b.new(f"icmp slt i64 {cols}, {PANEL}"), clear)
-
-    def term(c: str, _: list[str]) -> list[str]:
+    with b.each("term", 0, "%terms") as c:
         source = b.at(first, b.new(f"mul i64 {c}, %taps"))
         target = b.at(panel, b.new(f"mul i64 {c}, {PANEL}"))
-
-        def tap(t: str, _: list[str]) -> list[str]:
+        with b.each("tap", 0, "%taps") as t:
             turned = b.new(f"sub i64 %last_tap, {t}")
             begin = b.at(source, b.new(f"select i1 %is_mirrored, i64 {turned}, i64 {t}"))
             to = b.at(target, b.new(f"mul i64 {t}, %tap_floats"))
-
-            def column(j: str, _: list[str]) -> list[str]:
+            with b.each("column", 0, cols) as j:
                 place = b.at(begin, b.new(f"mul i64 {j}, %filter"))
                 x = b.new(f"load float, ptr {place}, align 4")
                 b.put(f"store float {x}, ptr {b.at(to, j)}, align 4")
-                return []
-
-            b.counted("column", 0, cols, column)
-            return []
-
-        b.counted("tap", 0, "%taps", tap)
-        return []
-
-    b.counted("term", 0, "%terms", term)
     lines = [_CLEAR, *b.lines, *next_task("task")]
     return SKIP_PASSES + "\n".join([*sorted(b.declared), *lines, *THREADS, ATTRIBUTES, ""])
 

@@ -48,21 +48,24 @@ class _Adjoint(Tiles):
             "%own_images = getelementptr i8, ptr %images, i64 %begin_at",
             "call void @llvm.memset.p0.i64(ptr %own_images, i8 0, i64 %many_bytes, i1 false)",
         ]  # fmt: skip
-        s.loop("grad", "%count", self.read_gradient)
-        s.loop("multiply", str(TAPS), self._multiply)
-        s.loop("add", "%count", self._add)
+        with s.each("grad", 0, "%count") as i:
+            self.read_gradient(i)
+        with s.each("multiply", 0, str(TAPS)) as tap:
+            self._multiply(tap)
+        with s.each("add", 0, "%count") as t:
+            self._add(t)
         s.lines += next_task("task")
         return s
 
-    def _multiply(self, tap: str, _: list[str]) -> list[str]:
+    def _multiply(self, tap: str) -> None:
         plan = self.plan
         steps = plan.tile_steps
         source, target = ("%after", steps[1], plan.outputs), ("%before", steps[0], plan.channels)
-        return self.multiply(tap, source, target, self._kernel_step)
+        self.multiply(tap, source, target, self._kernel_step)
 
-    def _add(self, t: str, _: list[str]) -> list[str]:
+    def _add(self, t: str) -> None:
         whole = self.never_outside()
-        return self.windowed(t, "added", self.input_window, "%before", whole, self._add_vector)
+        self.windowed(t, "added", self.input_window, "%before", whole, self._add_vector)
 
     def _add_vector(
         self, base: str, source: str, lanes: str, there: Sequence[Sequence[str]]

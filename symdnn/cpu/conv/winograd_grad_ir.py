@@ -45,13 +45,16 @@ class _FilterGradTiles(Tiles):
             f"call void @llvm.memset.p0.i64(ptr %sums, i8 0, i64 {4 * floats}, i1 false)",
         ]
         self.begin("%all_sums", {"%images": 6, "%gradient": 7}, own)
-        s.loop("read", "%count", self.read)
-        s.loop("grad", "%count", self.read_gradient)
-        s.loop("multiply", str(TAPS), self._multiply)
+        with s.each("read", 0, "%count") as i:
+            self.read(i)
+        with s.each("grad", 0, "%count") as i:
+            self.read_gradient(i)
+        with s.each("multiply", 0, str(TAPS)) as tap:
+            self._multiply(tap)
         s.lines += next_task("task")
         return s
 
-    def _multiply(self, tap: str, _: list[str]) -> list[str]:
+    def _multiply(self, tap: str) -> None:
         """Append one of the 36 matrix products, which is added to its sums."""
         s, plan = self.s, self.plan
         before = s.at("%before", s.affine(tap, plan.tile_steps[0]))
@@ -59,17 +62,10 @@ class _FilterGradTiles(Tiles):
         sums = s.at("%sums", s.affine(tap, plan.sum_step))
         heights = _UNROLL_CHANNELS_HALF if plan.half else _UNROLL_CHANNELS
         for first, width, height in parts(plan.outputs, heights, s.width):
-
-            def rows(
-                b: str, _: list[str], first: int = first, width: int = width, height: int = height
-            ) -> list[str]:
+            with s.each(f"rows{first}", 0, str(-(-plan.channels // height))) as b:
                 a = s.at(before, s.affine(b, height))
                 y = s.at(sums, s.affine(b, height * padded(plan.outputs)), first * s.width)
                 self._sum_up(f"t{first}", a, s.at(after, first * s.width), y, width, height)
-                return []
-
-            s.loop(f"rows{first}", str(-(-plan.channels // height)), rows)
-        return []
 
     def _sum_up(self, name: str, a: str, b: str, y: str, width: int, height: int) -> None:
         """Append sums of ``height`` channels times ``width`` vectors of outputs, over all tiles."""

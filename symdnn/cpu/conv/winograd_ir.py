@@ -43,9 +43,12 @@ class _Convolution(Tiles):
         left_out = {"bias": not plan.bias, "more": not plan.residual}
         arrays = {f"%{name}": at for name, at in _ARRAY_WORDS.items() if not left_out.get(name)}
         self.begin("%kernels", arrays, self._own_sums())
-        s.loop("read", "%count", self.read)
-        s.loop("multiply", str(TAPS), self._multiply)
-        s.loop("write", "%count", self._write)
+        with s.each("read", 0, "%count") as i:
+            self.read(i)
+        with s.each("multiply", 0, str(TAPS)) as tap:
+            self._multiply(tap)
+        with s.each("write", 0, "%count") as t:
+            self._write(t)
         s.lines += next_task("task")
         return s
 
@@ -59,15 +62,15 @@ class _Convolution(Tiles):
             "%own_sums = getelementptr double, ptr %sums, i64 %sums_from",
         ]
 
-    def _multiply(self, tap: str, _: list[str]) -> list[str]:
+    def _multiply(self, tap: str) -> None:
         plan = self.plan
         steps = plan.tile_steps
         source, target = ("%before", steps[0], plan.channels), ("%after", steps[1], plan.outputs)
-        return self.multiply(tap, source, target, plan.filter_step)
+        self.multiply(tap, source, target, plan.filter_step)
 
     # -- results --------------------------------------------------------------------------------
 
-    def _write(self, t: str, _: list[str]) -> list[str]:
+    def _write(self, t: str) -> None:
         s, plan = self.s, self.plan
         image, row, column = self.tile(t)
         y, x = s.affine(row, plan.m), s.affine(column, plan.m)
@@ -78,14 +81,10 @@ class _Convolution(Tiles):
 
         def write(whole: bool, name: str) -> None:
             there = [] if whole else self.pixels(rows, columns)
-
-            def vector(first: str | int, lanes: str) -> None:
+            with by_vectors(s, name, plan.outputs) as (first, lanes):
                 self._write_vector(s.at(source, first), at, first, lanes, there)
 
-            by_vectors(s, name, plan.outputs, vector)
-
         self.choose("within", self.all_whole(), (all_rows, all_columns), write)
-        return []
 
     def _write_vector(
         self, source: str, at: str, first: str | int, lanes: str, there: Sequence[Sequence[str]]

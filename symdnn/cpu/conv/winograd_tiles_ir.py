@@ -7,6 +7,7 @@ input, ``%after`` for the tiles of results, each as 36 matrices (tiles x channel
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from symdnn.cpu.conv.winograd_plan import TAPS, TILE, WinogradPlan, padded
@@ -36,24 +37,19 @@ class Window:
     channels: int
 
 
-def by_vectors(
-    s: Builder, name: str, channels: int, body: Callable[[str | int, str], None]
-) -> None:
-    """``body(first channel, mask)`` for each vector of channels; "" is the mask of a full vector.
+@contextmanager
+def by_vectors(s: Builder, name: str, channels: int) -> Iterator[tuple[str | int, str]]:
+    """A loop over vectors of channels, in this context: the first channel, and the mask.
 
-    ``body`` is called once if all vectors are alike, and its lines become a loop.
+    "" is the mask of a full vector. A single vector has no loop.
     """
     count, rest = -(-channels // s.width), channels % s.width
     if count == 1:
-        body(0, first_lanes(rest, s.width) if rest else "")
+        yield 0, first_lanes(rest, s.width) if rest else ""
         return
-
-    def each(i: str, _: list[str]) -> list[str]:
+    with s.each(f"vectors_{name}", 0, str(count)) as i:
         first = s.affine(i, s.width)
-        body(first, s.lanes_below(first, channels) if rest else "")
-        return []
-
-    s.loop(f"vectors_{name}", str(count), each)
+        yield first, s.lanes_below(first, channels) if rest else ""
 
 
 def parts(channels: int, heights: Mapping[int, int], lanes: int) -> Iterator[tuple[int, int, int]]:
@@ -156,19 +152,17 @@ class Tiles:
         plan = self.plan
         return Window("%images", TILE, plan.pad, plan.size, plan.channels)
 
-    def read(self, t: str, _: list[str]) -> list[str]:
+    def read(self, t: str) -> None:
         """Append the transformation of a tile of the input to ``%before``."""
         vector = self.transformed(self.input_window, transform_pixels, self.plan.tile_steps[0])
-        return self.windowed(
-            t, "inside", self.input_window, "%before", self.never_outside(), vector
-        )
+        self.windowed(t, "inside", self.input_window, "%before", self.never_outside(), vector)
 
-    def read_gradient(self, t: str, _: list[str]) -> list[str]:
+    def read_gradient(self, t: str) -> None:
         """Append the transformation of a tile of dy, ``%gradient``, to ``%after``."""
         plan = self.plan
         window = Window("%gradient", plan.m, (0, 0), plan.out, plan.outputs)
         vector = self.transformed(window, transform_result_gradient, plan.tile_steps[1])
-        return self.windowed(t, "within", window, "%after", self.all_whole(), vector)
+        self.windowed(t, "within", window, "%after", self.all_whole(), vector)
 
     def transformed(
         self, w: Window, way: Callable[[Builder, Sequence[str]], list[str]], step: int
@@ -188,7 +182,7 @@ class Tiles:
 
     def windowed(
         self, t: str, name: str, w: Window, buffer: str, always: bool, vector: Vector
-    ) -> list[str]:
+    ) -> None:
         """``vector(pixels, buffer, lanes, masks)`` for all channels of the window of a tile.
 
         There are no masks if the whole window is within the sample: ``always``, or by a branch.
@@ -203,20 +197,16 @@ class Tiles:
 
         def body(whole: bool, part: str) -> None:
             there = [] if whole else self.pixels(rows, columns)
-
-            def each(first: str | int, lanes: str) -> None:
+            with by_vectors(s, part, w.channels) as (first, lanes):
                 vector(s.at(base, first), s.at(kept, first), lanes, there)
 
-            by_vectors(s, part, w.channels, each)
-
         self.choose(name, always, (all_rows, all_columns), body)
-        return []
 
     # -- GEMM -----------------------------------------------------------------------------------
 
     def multiply(
         self, tap: str, source: tuple[str, int, int], target: tuple[str, int, int], step: int
-    ) -> list[str]:
+    ) -> None:
         """Append one of the 36 matrix products of a block of tiles and the filters.
 
         ``source`` and ``target`` are (name, floats between matrices, columns); ``step`` is the
@@ -230,19 +220,12 @@ class Tiles:
         for first, width, height in parts(target[2], self.plan.unroll_rows, s.width):
             more = s.new(f"add i64 %count, {height - 1}")
             blocks = s.new(f"udiv i64 {more}, {height}")
-
-            def rows(
-                b: str, _: list[str], first: int = first, width: int = width, height: int = height
-            ) -> list[str]:
+            with s.each(f"rows{first}", 0, blocks) as b:
                 a = s.at(before, s.affine(b, height * padded(columns[0])))
                 y = s.at(after, s.affine(b, height * padded(columns[1])), first * s.width)
                 panel = first * s.width * (columns[0] if self.plan.half else 1)
                 at = a, s.at(kernels, panel), y
                 self._product(f"c{first}", at, columns, (width, height))
-                return []
-
-            s.loop(f"rows{first}", blocks, rows)
-        return []
 
     def _product(
         self, name: str, at: tuple[str, str, str], columns: tuple[int, int], size: tuple[int, int]

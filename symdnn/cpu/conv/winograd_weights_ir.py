@@ -33,15 +33,13 @@ def filter_transform_ir(plan: FilterPlan) -> str:
         zeros = f"{VECTOR} zeroinitializer"
         return s.new(f"call {VECTOR} @llvm.masked.gather.v16f32.v16p0({given}, {zeros})")
 
-    def vector(first: str | int, lanes: str) -> None:
+    with by_vectors(s, "k", plan.outputs) as (first, lanes):
         begin = s.at(base, _times(s, first, step[0]))
         weights = [[gathered(begin, (i, j), lanes) for j in places] for i in places]
         made = both_directions(plan.r, lambda g: transform_filter(s, g), lambda i, j: weights[i][j])
         place = _times(s, first, plan.channels) if plan.panels else first
         for i, j, value in made:
             s.store(value, s.at(row, (i * TILE + j) * plan.step, place))
-
-    by_vectors(s, "k", plan.outputs, vector)
     s.lines += next_task("task")
     return vector_module(s)
 
@@ -60,8 +58,8 @@ def filter_grad_ir(plan: FilterGradPlan) -> str:
     row = s.at("%sums", s.affine("%r", padded(plan.outputs)))
     base = s.at("%kernels", s.affine("%r", area))
     step = plan.channels * area
+    with by_vectors(s, "k", plan.outputs) as (first, lanes):
 
-    def vector(first: str | int, lanes: str) -> None:
         def total(i: int, j: int) -> str:
             return _total(s, plan, s.at(row, first), i * TILE + j)
 
@@ -72,8 +70,6 @@ def filter_grad_ir(plan: FilterGradPlan) -> str:
             s.lines.append(
                 f"call void @llvm.masked.scatter.v16f32.v16p0({VECTOR} {value}, {given})"
             )
-
-    by_vectors(s, "k", plan.outputs, vector)
     s.lines += next_task("task")
     return vector_module(s)
 

@@ -42,18 +42,9 @@ def kept_boxes_ir(overlap: float) -> str:
         sides = [s.new(f"fsub float {h}, {w}") for w, h in zip(low, high)]
         return low, high, s.new(f"fmul float {sides[0]}, {sides[1]}")
 
-    def box(k: str, _: list[str]) -> list[str]:
-        flag = s.new(f"load i8, ptr {s.new(f'getelementptr i8, ptr {kept}, i64 {k}')}, align 1")
-        after = s.new(f"add i64 {k}, 1")
-        stays = s.new(f"icmp ne i8 {flag}, 0")
-        drops = s.new(f"and i1 {stays}, {s.new(f'icmp slt i64 {after}, %boxes')}")
-        s.when("drops", drops, lambda: drop_others(k, after))
-        return []
-
     def drop_others(k: str, after: str) -> None:
         low, high, area = corners(k)
-
-        def other(j: str, _: list[str]) -> list[str]:
+        with s.each("other", after, "%boxes") as j:
             other_low, other_high, other_area = corners(j)
             sides = []
             for d in range(2):
@@ -67,11 +58,14 @@ def kept_boxes_ir(overlap: float) -> str:
             at = s.new(f"getelementptr i8, ptr {kept}, i64 {j}")
             flag = s.new(f"and i8 {s.new(f'load i8, ptr {at}, align 1')}, {stays}")
             s.put(f"store i8 {flag}, ptr {at}, align 1")
-            return []
 
-        s.counted("other", after, "%boxes", other)
-
-    s.counted("box", 0, "%boxes", box)
+    with s.each("box", 0, "%boxes") as k:
+        flag = s.new(f"load i8, ptr {s.new(f'getelementptr i8, ptr {kept}, i64 {k}')}, align 1")
+        after = s.new(f"add i64 {k}, 1")
+        stays = s.new(f"icmp ne i8 {flag}, 0")
+        drops = s.new(f"and i1 {stays}, {s.new(f'icmp slt i64 {after}, %boxes')}")
+        with s.when("drops", drops):
+            drop_others(k, after)
     declared = [
         "declare float @llvm.minimum.f32(float, float)",
         "declare float @llvm.maximum.f32(float, float)",

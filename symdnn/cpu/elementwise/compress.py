@@ -60,21 +60,15 @@ def compress_ir(by: str, nbytes: int) -> str:
         else:
             s.put(f"call void @copy_row(ptr {moved(y, k)}, ptr {moved(x, i)}, i64 %bytes)")
 
-    def line(number: str, _: list[str]) -> list[str]:
+    with s.each("line", 0, "%lines") as number:
         x = moved("%x", s.new(f"mul i64 {number}, %size"))
         y = moved("%y", s.new(f"mul i64 {number}, %count"))
         if by == "indices":
-            s.counted("element", 0, "%count", lambda k, _: element(x, y, k))
+            with s.each("element", 0, "%count") as k:
+                chosen = s.new(f"getelementptr i64, ptr %chosen, i64 {k}")
+                copy(x, s.new(f"load i64, ptr {chosen}, align 8"), y, k)
         else:
             _until_the_last(s, lambda i, k: copy(x, i, y, k), bool(nbytes))
-        return []
-
-    def element(x: str, y: str, k: str) -> list[str]:
-        i = s.new(f"load i64, ptr {s.new(f'getelementptr i64, ptr %chosen, i64 {k}')}, align 8")
-        copy(x, i, y, k)
-        return []
-
-    s.counted("line", 0, "%lines", line)
     s.put("ret void", "}")
     return "\n".join([*COPY_ROW, *s.lines, *METADATA]) + "\n"
 
@@ -91,7 +85,8 @@ def _until_the_last(s: Builder, copy: Copy, always: bool) -> None:
     if always:
         copy("%i", "%k")
     else:
-        s.when("copied", is_chosen, lambda: copy("%i", "%k"))
+        with s.when("copied", is_chosen):
+            copy("%i", "%k")
     s.put(f"%k_next = add i64 %k, {s.new(f'zext i1 {is_chosen} to i64')}", "br label %each_end")
     s.label("each_end")
     s.put("%i_next = add i64 %i, 1", "%k_more = icmp ult i64 %k_next, %count")

@@ -67,7 +67,8 @@ class _CountsBuilder(IndexedBuilder):
                 self._merge()
             return
         self.report(wrong)
-        self.when("fine", self.new(f"icmp eq i64 {wrong}, 0"), self._merge)
+        with self.when("fine", self.new(f"icmp eq i64 {wrong}, 0")):
+            self._merge()
 
     def _block(self, begun: Mapping[str, str], count: str, wrong: str) -> str:
         """Append the additions of some elements; a number that is not 0 if an index is bad.
@@ -105,12 +106,10 @@ class _CountsBuilder(IndexedBuilder):
                 wrong = self._add(begun, self.affine(i, together, t), t, wrong, plain)
             return [wrong]
 
-        def loop() -> None:
+        with self.when(self.tag(), self.new(f"icmp slt i64 {first}, {last}")):
             (found,) = self.counted(self.tag(), first, last, some, ["0"], "i64")
             before = self.new("load i64, ptr %wrong")
             self.put(f"store i64 {self.new(f'or i64 {before}, {found}')}, ptr %wrong")
-
-        self.when(self.tag(), self.new(f"icmp slt i64 {first}, {last}"), loop)
 
     def _add(self, begun: Mapping[str, str], i: str, t: int, wrong: str, plain: bool) -> str:
         """Append the addition of an element; whether it or an earlier one has a bad index."""
@@ -140,8 +139,7 @@ class _CountsBuilder(IndexedBuilder):
 
     def _merge(self) -> None:
         """Append the loop that adds the tables to the vector."""
-
-        def bin_(i: str, _: list[str]) -> list[str]:
+        with self.each("bin", 0, "%a0.size") as i:
             total = ""
             for t in range(_TABLES):
                 value = self.new(f"load {self._kind}, ptr {self._at(t, i)}")
@@ -151,6 +149,3 @@ class _CountsBuilder(IndexedBuilder):
                 self._increase(to, total)
             else:
                 self.new(f"atomicrmw add ptr {to}, {self._kind} {total} monotonic")
-            return []
-
-        self.counted("bin", 0, "%a0.size", bin_)

@@ -51,12 +51,9 @@ class _GatherBuilder(IndexedBuilder):
         varying = [k for k, o in enumerate(plan.index) if o.inner != "one"]
 
         def each_row(body: Callable[[dict[str, str], str], None]) -> None:
-            def row(i: str, _: list[str]) -> list[str]:
+            with self.each(self.tag(), 0, rows) as i:
                 ahead = self.new(f"mul i64 {i}, {count}") if plan.joined else "0"
                 body(begun(self.new(f"add i64 {low}, {i}")), ahead)
-                return []
-
-            self.counted(self.tag(), 0, rows, row)
 
         if plan.what == "check" or not varying:
             each_row(lambda at, _: self._row_alone(at, varying, count))
@@ -135,22 +132,19 @@ class _GatherBuilder(IndexedBuilder):
         in which so many are ahead of it."""
         base, wrong = self._start_of_row(begun)
 
-        def element(i: str, _: list[str]) -> list[str]:
-            at = self.lane("x", base, i)
-            for k in varying:
-                if plain:
-                    number = self.loaded(k, self.lane(f"a{k}", begun[f"a{k}"], i))
-                else:
-                    at_ = self.new(f"add i64 {ahead}, {i}")
-                    place = self.new(f"getelementptr i64, ptr %right{k}, i64 {at_}")
-                    number = self.new(f"load i64, ptr {place}{ACCESS}")
-                at = self.along(k, at, number)
-            self._copy_element(at, self.lane("y", begun["y"], i))
-            return []
-
         def each(low: int | str, high: str) -> None:
             # One load for each index is faster than vectors of them, but not several.
-            self.counted(self.tag(), low, high, element, parallel=len(varying) > 1)
+            with self.each(self.tag(), low, high, parallel=len(varying) > 1) as i:
+                at = self.lane("x", base, i)
+                for k in varying:
+                    if plain:
+                        number = self.loaded(k, self.lane(f"a{k}", begun[f"a{k}"], i))
+                    else:
+                        at_ = self.new(f"add i64 {ahead}, {i}")
+                        place = self.new(f"getelementptr i64, ptr %right{k}, i64 {at_}")
+                        number = self.new(f"load i64, ptr {place}{ACCESS}")
+                    at = self.along(k, at, number)
+                self._copy_element(at, self.lane("y", begun["y"], i))
 
         if plain and run is not None:
             self._copy_run(run, base, begun["y"], ends, each)
@@ -184,12 +178,14 @@ class _GatherBuilder(IndexedBuilder):
             if not copied:
                 each(0, run.count)
                 return
-            self.when("left", self.new(f"icmp sgt i64 {low}, 0"), lambda: each(0, low))
+            with self.when("left", self.new(f"icmp sgt i64 {low}, 0")):
+                each(0, low)
             number = self.new(f"add i64 {run.ahead}, {low}")
             source = self.new(f"getelementptr i{bits}, ptr {base}, i64 {number}")
             self.copy_row(self.lane("y", to, low), source, self.affine(length, bits // 8))
             some = self.new(f"icmp slt i64 {high}, {run.count}")
-            self.when("right", some, lambda: each(high, run.count))
+            with self.when("right", some):
+                each(high, run.count)
 
         self.choose("run", most, either)
 

@@ -126,9 +126,8 @@ class IndexedBuilder(LoopBuilder):
         """Append code that sets the flag if a number is not 0."""
         some = self.new(f"icmp ne i64 {wrong}, 0")
         flag = self.new(f"getelementptr i64, ptr %w, i64 {FLAG}")
-        self.when(
-            self.tag(), some, lambda: self.put(f"store atomic i64 1, ptr {flag} monotonic, align 8")
-        )
+        with self.when(self.tag(), some):
+            self.put(f"store atomic i64 1, ptr {flag} monotonic, align 8")
 
     def along(self, k: int, base: str, number: str) -> str:
         """The address of the element that an index selects."""

@@ -98,9 +98,6 @@ class _MoveBuilder(LoopBuilder):
             self.put(f"store {vector} {every}, ptr {target}, align {self.plan.itemsize}")
             return
 
-        def element(i: str, _: list[str]) -> list[str]:
+        with self.each(self.tag(), 0, words, parallel=True) as i:
             at = self.new(f"getelementptr {self.kind}, ptr {target}, i64 {i}")
             self.put(f"store {self.kind} {value}, ptr {at}{ACCESS}")
-            return []
-
-        self.counted(self.tag(), 0, words, element, parallel=True)

@@ -107,16 +107,13 @@ class _PlacedBuilder(LoopBuilder):
         found = [self._row_of(k, places) for k in range(len(plan.parts))]
         inside, begun = [f for f, _ in found], [b for _, b in found]
         before, after = self._together(out, low, high, inside, begun) if plan.step else (high, high)
-
-        def end(i: str, _: list[str]) -> list[str]:
-            first = self.new(f"icmp eq i64 {i}, 0")
+        with self.each("end", 0, "2") as number:
+            first = self.new(f"icmp eq i64 {number}, 0")
             a = self.new(f"select i1 {first}, i64 {low}, i64 {after}")
             b = self.new(f"select i1 {first}, i64 {before}, i64 {high}")
             some = self.new(f"icmp slt i64 {a}, {b}")
-            self.when("apart", some, lambda: self._apart(out, a, b, inside, begun))
-            return []
-
-        self.counted("end", 0, "2", end)
+            with self.when("apart", some):
+                self._apart(out, a, b, inside, begun)
 
     def _row_of(self, k: int, places: Sequence[str]) -> tuple[str, str]:
         """Whether part ``k`` has a row at these places, and the address of that row."""
@@ -151,22 +148,15 @@ class _PlacedBuilder(LoopBuilder):
             first = self.most(first, f"%p{k}.g")
             last = self.least(last, self.new(f"add i64 %p{k}.g, %p{k}.n"))
         some = self._both(every, self.new(f"icmp slt i64 {first}, {last}"))
-
-        def group(g: str, _: list[str]) -> list[str]:
+        with self.when("together", some), self.each("group", first, last, parallel=True) as g:
             own = [self.new(f"sub i64 {g}, %p{k}.g") for k in range(len(plan.parts))]
             for r in range(step):
-                here = [k for k, p in enumerate(plan.parts) if p.first == r]
-                values = [self._element(k, begun[k], own[k]) for k in here]
+                of_lane = [k for k, p in enumerate(plan.parts) if p.first == r]
+                values = [self._element(k, begun[k], own[k]) for k in of_lane]
                 total = values[0] if values else self.program(plan.zero, [])
                 for value in values[1:]:
                     total = self.program(plan.total, [*total, *value])
                 self._store(total, out, self.affine(g, step, r))
-            return []
-
-        def loop() -> None:
-            self.counted("group", first, last, group, parallel=True)
-
-        self.when("together", some, loop)
         ends = [self.new(f"mul i64 {g}, {step}") for g in (first, last)]
         before, after = (self.new(f"select i1 {some}, i64 {e}, i64 {high}") for e in ends)
         return before, after
@@ -190,18 +180,11 @@ class _PlacedBuilder(LoopBuilder):
         )
         last = self.least(last, f"%p{k}.n")
         some = self._both(inside, self.new(f"icmp slt i64 {first}, {last}"))
-
-        def element(i: str, _: list[str]) -> list[str]:
+        with self.when(f"has{k}", some), self.each(f"part{k}", first, last, parallel=True) as i:
             to = self.new(f"add i64 {self.affine(i, step)}, {at}")
             old = self.parts_of(self.plan.dtype, self._at(out, to), ACCESS)
             value = self._element(k, base, i)
             self._store(self.program(self.plan.total, [*old, *value]), out, to)
-            return []
-
-        def loop() -> None:
-            self.counted(f"part{k}", first, last, element, parallel=True)
-
-        self.when(f"has{k}", some, loop)
 
     def _at(self, base: str, i: str) -> str:
         return self.new(f"getelementptr i{8 * self.size}, ptr {base}, i64 {i}")

@@ -29,13 +29,9 @@ class _ScatterBuilder(IndexedBuilder):
         shares = [self.new(f"mul i64 {r}, %a0.size") for r in ("%r", self.affine("%r", 1, 1))]
         self._low, high = (self.new(f"udiv i64 {share}, %tasks") for share in shares)
         self._share = self.new(f"sub i64 {high}, {self._low}")
-
-        def every(number: str, _: list[str]) -> list[str]:
+        with self.each("part", 0, "%all") as number:
             part, first, count = self.part(number)
             self._change(self.begun(part, first), count)
-            return []
-
-        self.counted("part", 0, "%all", every)
 
     def _change(self, begun: dict[str, str], count: str) -> None:
         """Append code that adds or sets the lanes whose first index is in this task's share."""
@@ -53,7 +49,7 @@ class _ScatterBuilder(IndexedBuilder):
             for k, number in fixed.items():
                 start = self.bytes_at(start, self.new(f"mul i64 {number}, %a{k}.step"))
 
-            def element(i: str, _: list[str]) -> list[str]:
+            with self.each("lane", 0, count, parallel=parallel) as i:
                 y = self.lane("y", begun["y"], i)
                 numbers = {k: self.number(k, self.lane(f"a{k}", begun[f"a{k}"], i))[0]
                            for k in varying}  # fmt: skip
@@ -65,15 +61,14 @@ class _ScatterBuilder(IndexedBuilder):
                     self._touch(at, y, ACCESS if parallel else "")
 
                 if 0 in numbers:
-                    self.when("own", self._is_own(numbers[0]), touch)
+                    with self.when("own", self._is_own(numbers[0])):
+                        touch()
                 else:
                     touch()
-                return []
-
-            self.counted("lane", 0, count, element, parallel=parallel)
 
         if 0 in fixed:
-            self.when("own", self._is_own(fixed[0]), lanes)
+            with self.when("own", self._is_own(fixed[0])):
+                lanes()
         else:
             lanes()
 

@@ -279,7 +279,7 @@ class _TileBuilder(LoopBuilder):
         for name, o in plan.repeated:
             self._gather(name, o, begun[name], high_l)
 
-        def row(m: str, _: list[str]) -> list[str]:
+        with self.each("row", 0, high_m) as m:
             for name, o in plan.named:
                 base, step = begun[name], f"%{name}.m"
                 if o.inner == "repeated":
@@ -289,9 +289,6 @@ class _TileBuilder(LoopBuilder):
                 offset = self.new(f"mul i64 {m}, {step}")
                 self.put(f"%base_{name} = getelementptr i8, ptr {base}, i64 {offset}")
             self._row(high_l)
-            return []
-
-        self.counted("row", 0, high_m, row)
         for name, o in plan.turned:
             if name[0] == "y":
                 buffer = f"%buffer_{name}", self._row_bytes(o)
@@ -299,15 +296,11 @@ class _TileBuilder(LoopBuilder):
 
     def _gather(self, name: str, o: LoopOperand, base: str, high: str) -> None:
         """Append the loop that copies a row with a stride into its buffer."""
-
-        def one(j: str, _: list[str]) -> list[str]:
+        with self.each(self.tag(), 0, high, parallel=True) as j:
             place = self.bytes_at(base, self.new(f"mul i64 {j}, %{name}.l"))
             value = self.new(f"load i{o.bits}, ptr {place}, align {min(o.bits // 8, 8)}{ACCESS}")
             to = self.new(f"getelementptr i{o.bits}, ptr %buffer_{name}, i64 {j}")
             self.put(f"store i{o.bits} {value}, ptr {to}, align {min(o.bits // 8, 8)}{ACCESS}")
-            return []
-
-        self.counted(self.tag(), 0, high, one, parallel=True)
 
     def _few(self, begun: dict[str, str], high: str) -> None:
         """Append the loop over lanes whose iterations have all rows."""
@@ -327,7 +320,7 @@ class _TileBuilder(LoopBuilder):
             step = self.new(f"mul i64 {i}, %{name}.l")
             return self.new(f"getelementptr i8, ptr {bases[name, m]}, i64 {step}")
 
-        def element(i: str, _: list[str]) -> list[str]:
+        with self.each("element", 0, high, parallel=True) as i:
             for m in range(plan.few):
                 values = list[str]()
                 for name, o in plan.named[: len(plan.reads)]:
@@ -336,9 +329,6 @@ class _TileBuilder(LoopBuilder):
                 results = self._results(values)
                 for (name, o), value in zip(plan.named[len(plan.reads) :], results, strict=True):
                     self.put(*store_as(o.dtype, value, place(name, o, m, i), ACCESS))
-            return []
-
-        self.counted("element", 0, high, element, parallel=True)
 
     def _results(self, values: list[str]) -> list[list[str]]:
         """The results of the program: one value of each, or two of a complex one."""
@@ -360,7 +350,7 @@ class _TileBuilder(LoopBuilder):
             if o.inner == "one":
                 self.put(*load_as(o.dtype, f"%{name}", f"%base_{name}"))
 
-        def element(i: str, _: list[str]) -> list[str]:
+        with self.each("element", 0, high, parallel=True) as i:
             self.put(f"%i = add nuw nsw i64 {i}, 0")
             for name, o in reads:
                 if o.inner != "one":
@@ -368,6 +358,3 @@ class _TileBuilder(LoopBuilder):
             results = self._results([v for n, o in reads for v in part_names(o.dtype, f"%{n}")])
             for (name, o), value in zip(writes, results, strict=True):
                 self.put(*address(name, o), *store_as(o.dtype, value, f"%p_{name}", ACCESS))
-            return []
-
-        self.counted("element", 0, high, element, parallel=True)

@@ -79,14 +79,10 @@ class _Few(Builder):
             self.put(f"store {self.vector} zeroinitializer, ptr {self._sum(k)}, align 64")
         steps = self.new(f"udiv i64 %terms, {plan.width}")
         blocks = self.new(f"udiv i64 {self.affine(steps, 1, _STEPS - 1)}, {_STEPS}")
-
-        def each(i: str, _: list[str]) -> list[str]:
-            first = self.affine(i, _STEPS)
-            count = self.least(str(_STEPS), self.new(f"sub i64 {steps}, {first}"))
-            self._block(self.affine(first, plan.width), count)
-            return []
-
-        self.counted("block", 0, blocks, each)
+        with self.each("block", 0, blocks) as block_:
+            first = self.affine(block_, _STEPS)
+            left = self.least(str(_STEPS), self.new(f"sub i64 {steps}, {first}"))
+            self._block(self.affine(first, plan.width), left)
         self._rest(self.affine(steps, plan.width))
         for i in range(plan.rows):
             for j in range(plan.columns):
@@ -145,8 +141,7 @@ class _Few(Builder):
         width, begun = self.width, self.bytes_at(
             f"%{name}", self.affine(self.affine(first, number), self.nbytes)
         )  # fmt: skip
-
-        def step(i: str, _: list[str]) -> list[str]:
+        with self.each(f"turn_{name}", 0, count) as i:
             base = self.at(begun, self.affine(i, width * number))
             given = [self.load(self.at(base, k * width)) for k in range(number)]
             for j in range(number):
@@ -159,30 +154,22 @@ class _Few(Builder):
                         found = self.shuffled(self.vector, found, vector, places)
                 to = self.at(f"%turned_{name}", self.affine(i, width, j * _STEPS * width))
                 self.store(found, to)
-            return []
-
-        self.counted(f"turn_{name}", 0, count, step)
 
     def _copied(self, name: str, number: int, first: str, terms: str, room: int) -> None:
         """Copy terms of lines with any steps, one by one."""
         begun = self.bytes_at(f"%{name}", self.new(f"mul i64 {first}, %{name}_term"))
         for k in range(number):
             line = self.bytes_at(begun, self.new(f"mul i64 %{name}_line, {k}"))
-
-            def one(t: str, _: list[str], line: str = line, k: int = k) -> list[str]:
+            with self.each(f"copy_{name}{k}_{room}", 0, terms) as t:
                 at = self.bytes_at(line, self.new(f"mul i64 {t}, %{name}_term"))
                 value = self.new(f"load {self.element}, ptr {at}, align {self.nbytes}")
                 to = self.at(f"%turned_{name}", self.affine(t, 1, k * room))
                 self.put(f"store {self.element} {value}, ptr {to}, align {self.nbytes}")
-                return []
-
-            self.counted(f"copy_{name}{k}_{room}", 0, terms, one)
 
     def _rest(self, first: str) -> None:
         """Add the terms that fill no vector."""
         left = self.new(f"sub i64 %terms, {first}")
-
-        def last() -> None:
+        with self.when("some_left", self.new(f"icmp sgt i64 {left}, 0")):
             lines = []
             for name, number, _ in self.operands:
                 places = [self.at(f"%turned_{name}", k * self.width) for k in range(number)]
@@ -191,5 +178,3 @@ class _Few(Builder):
                 self._copied(name, number, first, left, self.width)
                 lines.append(places)
             self._added(lines[0], lines[1], "1", "rest")
-
-        self.when("some_left", self.new(f"icmp sgt i64 {left}, 0"), last)

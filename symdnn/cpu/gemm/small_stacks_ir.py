@@ -124,11 +124,8 @@ class _StackBuilder(Builder):
             body(0)
             return
 
-        def one(i: str, _: list[str]) -> list[str]:
+        with self.each(self.tag(), 0, str(count), step=step) as i:
             body(i if count % step == 0 else self.least(i, count - step))
-            return []
-
-        self.counted(self.tag(), 0, str(count), one, step=step)
 
     def _moved(self, base: str, index: int | str, step: int) -> str:
         """The address ``base + index * step``."""

@@ -7,7 +7,8 @@ processor's, so one text serves AVX2 and AVX-512.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from symdnn.cpu.compiler.jit import SKIP_PASSES
 from symdnn.cpu.ir.loops_ir import METADATA, THREADS
@@ -97,36 +98,51 @@ class FunctionBuilder:
         self.lines += first_task(entry, name)
         self.block = name
 
-    def counted(
-        self, name: str, low: int | str, high: str, body: Callable[[str, list[str]], list[str]],
-        carried: Sequence[str] = (), kind: str | Sequence[str] = "", *, step: int = 1,
-        parallel: bool | str = False,
-    ) -> list[str]:  # fmt: skip
-        """A loop over ``i`` from ``low`` to below ``high``, which runs at least once.
+    @contextmanager
+    def each(
+        self, name: str, low: int | str, high: str, *, step: int = 1, parallel: bool | str = False
+    ) -> Iterator[str]:
+        """What is written in this context is a loop over the index that it gives.
 
-        ``body(i, values)`` writes one iteration. It takes the loop-carried values, of type
-        ``kind`` (or each of its own), and returns those of the next iteration. ``carried`` are the
-        initial values; the final ones are returned. Iterations of a ``parallel`` loop touch each
-        other's memory only where loads and stores say so; it may name metadata of its own.
+        The index goes from ``low`` to below ``high``; the loop runs at least once. Iterations of a
+        ``parallel`` loop touch each other's memory only where loads and stores say so; it may name
+        metadata of its own.
         """
         before, i = self.block, f"%i_{name}"
-        kinds = [kind] * len(carried) if isinstance(kind, str) else list(kind)
-        self.lines.append(f"br label %{name}")
+        self.put(f"br label %{name}")
         self.label(name)
         at = len(self.lines)
-        self.lines += [""] * (1 + len(carried))
-        phis = [f"%c{n}_{name}" for n in range(len(carried))]
-        after = body(i, phis)
+        self.put("")
+        yield i
         following = self.new(f"add nuw nsw i64 {i}, {step}")
         more = self.new(f"icmp slt i64 {following}, {high}")
         self.lines[at] = f"{i} = phi i64 [{low}, %{before}], [{following}, %{self.block}]"
-        for n, (first, last) in enumerate(zip(carried, after, strict=True)):
-            self.lines[at + 1 + n] = (
-                f"{phis[n]} = phi {kinds[n]} [{first}, %{before}], [{last}, %{self.block}]"
-            )
         loop = f", !llvm.loop {PARALLEL if parallel is True else parallel}" if parallel else ""
-        self.lines.append(f"br i1 {more}, label %{name}, label %{name}_end{loop}")
+        self.put(f"br i1 {more}, label %{name}, label %{name}_end{loop}")
         self.label(f"{name}_end")
+
+    def counted(
+        self, name: str, low: int | str, high: str, body: Callable[[str, list[str]], list[str]],
+        carried: Sequence[str], kind: str | Sequence[str], *, step: int = 1,
+        parallel: bool | str = False,
+    ) -> list[str]:  # fmt: skip
+        """A loop as :meth:`each`, with loop-carried values.
+
+        ``body(i, values)`` writes one iteration. It takes the values, of type ``kind`` (or each of
+        its own), and returns those of the next iteration. ``carried`` are the initial values; the
+        final ones are returned.
+        """
+        before = self.block
+        kinds = [kind] * len(carried) if isinstance(kind, str) else list(kind)
+        phis = [f"%c{n}_{name}" for n in range(len(carried))]
+        with self.each(name, low, high, step=step, parallel=parallel) as i:
+            at = len(self.lines)
+            self.lines += [""] * len(carried)
+            after = body(i, phis)
+            self.lines[at : at + len(carried)] = [
+                f"{phi} = phi {kind} [{first}, %{before}], [{last}, %{self.block}]"
+                for phi, kind, first, last in zip(phis, kinds, carried, after, strict=True)
+            ]
         return after
 
     def choose(self, name: str, condition: str, body: Callable[[bool, str], None]) -> None:
@@ -138,12 +154,13 @@ class FunctionBuilder:
             self.lines.append(f"br label %{name}_done")
         self.label(f"{name}_done")
 
-    def when(self, name: str, condition: str, body: Callable[[], None]) -> None:
-        """A branch: ``body()`` where the condition holds."""
-        self.lines.append(f"br i1 {condition}, label %{name}_yes, label %{name}_done")
+    @contextmanager
+    def when(self, name: str, condition: str) -> Iterator[None]:
+        """What is written in this context runs where the condition holds."""
+        self.put(f"br i1 {condition}, label %{name}_yes, label %{name}_done")
         self.label(f"{name}_yes")
-        body()
-        self.lines.append(f"br label %{name}_done")
+        yield
+        self.put(f"br label %{name}_done")
         self.label(f"{name}_done")
 
     # -- numbers and addresses ------------------------------------------------------------------
@@ -205,7 +222,7 @@ class Builder(FunctionBuilder):
 
     def loop(
         self, name: str, high: str, body: Callable[[str, list[str]], list[str]],
-        carried: Sequence[str] = (),
+        carried: Sequence[str],
     ) -> list[str]:  # fmt: skip
         """A loop over ``i`` from 0 to below ``high``, at least 1, with loop-carried vectors.
 

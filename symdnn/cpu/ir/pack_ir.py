@@ -51,7 +51,7 @@ def pack_function(itemsize: int, step: int) -> list[str]:
     def place(base: str, i: str, factor: int) -> str:
         return b.new(f"getelementptr {t}, ptr {base}, i64 {b.affine(i, factor)}")
 
-    def vector(i: str, _: list[str]) -> list[str]:
+    with b.when("whole", "%any"), b.each("vector", 0, "%high", step=lanes) as i:
         first = place("%from", i, step)
         loaded = []
         for k in range(step):
@@ -59,21 +59,9 @@ def pack_function(itemsize: int, step: int) -> list[str]:
             loaded.append(b.new(f"load <{lanes} x {t}>, ptr {at}, align {itemsize}"))
         found = _picked(b, loaded, lanes, t, step)
         b.put(f"store <{lanes} x {t}> {found}, ptr {place('%to', i, 1)}, align {itemsize}")
-        return []
-
-    def one(i: str, _: list[str]) -> list[str]:
+    with b.when("ones", "%tail"), b.each("one", "%high", "%n") as i:
         value = b.new(f"load {t}, ptr {place('%from', i, step)}, align {itemsize}")
         b.put(f"store {t} {value}, ptr {place('%to', i, 1)}, align {itemsize}")
-        return []
-
-    def vectors() -> None:
-        b.counted("vector", 0, "%high", vector, step=lanes)
-
-    def last() -> None:
-        b.counted("one", "%high", "%n", one)
-
-    b.when("whole", "%any", vectors)
-    b.when("ones", "%tail", last)
     b.put("ret void", "}")
     return b.lines
 
@@ -93,8 +81,7 @@ def spread_function(itemsize: int, times: int) -> list[str]:
         f"%far = add i64 %high, {times - 1}",
         f"%last = udiv i64 %far, {times}",
     )
-
-    def group(g: str, _: list[str]) -> list[str]:
+    with b.each("group", "%first", "%last") as g:
         place = b.bytes_at("%from", b.new(f"mul i64 {g}, %step"))
         value = b.new(f"load {t}, ptr {place}, align {itemsize}")
         vector = f"<{times} x {t}>"
@@ -105,9 +92,6 @@ def spread_function(itemsize: int, times: int) -> list[str]:
         at = b.new(f"sub i64 {b.affine(g, times, times)}, %low")
         to = b.new(f"getelementptr {t}, ptr %to, i64 {at}")
         b.put(f"store {vector} {every}, ptr {to}, align {itemsize}")
-        return []
-
-    b.counted("group", "%first", "%last", group)
     b.put("ret void", "}")
     return b.lines
 

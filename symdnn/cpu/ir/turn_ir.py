@@ -51,27 +51,26 @@ def _moved(itemsize: int, tile: bool) -> list[str]:
             target = b.new(f"getelementptr {t}, ptr {line}, i64 {b.affine(i, 1, k)}")
             b.put(f"store {t} {value}, ptr {target}, align 8")
 
-    def rows(i: str, count: int) -> list[str]:
+    def rows(i: str, count: int) -> None:
         steps = [b.new(f"mul i64 {b.affine(i, 1, k)}, %from_step") for k in range(count)]
         lines = [b.bytes_at("%from", step) for step in steps]
         for line in lines:  # the next tile's
             place = b.new(f"getelementptr {t}, ptr {line}, i64 %columns")
             b.put(f"call void @llvm.prefetch.p0(ptr {place}, i32 0, i32 3, i32 1)")
 
-        def column(j: str, _: list[str]) -> list[str]:
+        with b.each(f"column{count}", 0, "%columns") as j:
             move(lines, i, j)
-            return []
-
-        b.counted(f"column{count}", 0, "%columns", column)
-        return []
 
     def blocks(name: str, low: int | str, high: str, count: int) -> None:
-        b.counted(name, low, high, lambda i, _: rows(i, count), step=count)
+        with b.each(name, low, high, step=count) as i:
+            rows(i, count)
 
     b.put(f"%whole = and i64 %rows, {-few}")
     whole, rest = b.new("icmp sgt i64 %whole, 0"), b.new("icmp slt i64 %whole, %rows")
-    b.when("somes", whole, lambda: blocks("some", 0, "%whole", few))
-    b.when("ones", rest, lambda: blocks("one", "%whole", "%rows", 1))
+    with b.when("somes", whole):
+        blocks("some", 0, "%whole", few)
+    with b.when("ones", rest):
+        blocks("one", "%whole", "%rows", 1)
     b.put("ret void", "}")
     return [*sorted(b.declared), *b.lines]
 
@@ -91,22 +90,17 @@ class _TurnBuilder(FunctionBuilder):
             "entry:",
             "%last_row = sub i64 %rows, 1",
         )
-
-        def column(j: str, _: list[str]) -> list[str]:
-            def row(i: str, _: list[str]) -> list[str]:
-                ends = [self.new(f"add i64 {k}, {TURN_BLOCK}") for k in (i, j)]
-                inside = [
-                    self.new(f"icmp sle i64 {end}, {high}")
-                    for end, high in zip(ends, ("%rows", "%columns"))
-                ]
-                whole = self.new(f"and i1 {inside[0]}, {inside[1]}")
-                self.choose("whole", whole, lambda holds, _: self._block(i, j, not holds))
-                return []
-
-            self.counted("i", 0, "%rows", row, step=TURN_BLOCK)
-            return []
-
-        self.counted("j", 0, "%columns", column, step=TURN_BLOCK)
+        with (
+            self.each("j", 0, "%columns", step=TURN_BLOCK) as j,
+            self.each("i", 0, "%rows", step=TURN_BLOCK) as i,
+        ):
+            ends = [self.new(f"add i64 {k}, {TURN_BLOCK}") for k in (i, j)]
+            inside = [
+                self.new(f"icmp sle i64 {end}, {high}")
+                for end, high in zip(ends, ("%rows", "%columns"))
+            ]
+            whole = self.new(f"and i1 {inside[0]}, {inside[1]}")
+            self.choose("whole", whole, lambda holds, _: self._block(i, j, not holds))
         self.put("ret void", "}")
 
     def _block(self, i: str, j: str, edge: bool) -> None:

@@ -27,11 +27,7 @@ def calls_ir(arguments: int) -> str:
     first = s.new("mul i64 %r, %per")
     last = s.least(s.new(f"add i64 {first}, %per"), "%count")
     bases = [s.bytes_at(f"%a{k}", s.new(f"mul i64 %r, %t{k}")) for k in range(arguments)]
-
-    def call(i: str, _: list[str]) -> list[str]:
+    with s.each("matrix", first, last) as i:
         given = [s.bytes_at(base, s.new(f"mul i64 {i}, %s{k}")) for k, base in enumerate(bases)]
         s.put(f"call void %routine({', '.join(f'ptr {p}' for p in given)})")
-        return []
-
-    s.counted("matrix", first, last, call)
     return "\n".join([*THREADS, *s.lines, *next_task("task"), *METADATA]) + "\n"

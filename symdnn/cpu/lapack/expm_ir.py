@@ -8,7 +8,8 @@ transposed, and so is the exponential of that.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 
 import numpy as np
 
@@ -81,14 +82,9 @@ class _Exponential:
         """A number as a float64."""
         return x if self.t == "double" else self.s.new(f"fpext float {x} to double")
 
-    def each(self, name: str, body: Callable[[str], None], count: str = "") -> None:
-        """``body`` of each element's number, or of each below ``count``."""
-
-        def one(i: str, _: list[str]) -> list[str]:
-            body(i)
-            return []
-
-        self.s.counted(f"expm_{name}{self.k}", 0, count or self.count, one)
+    def each(self, name: str, count: str = "") -> AbstractContextManager[str]:
+        """A loop over the elements' numbers, or those below ``count``."""
+        return self.s.each(f"expm_{name}{self.k}", 0, count or self.count)
 
     def product(self, a: str, b: str, to: str, more: bool = False) -> None:
         """``to = a b``, or with ``more`` added to what is there."""
@@ -104,9 +100,9 @@ class _Exponential:
             total = self.s.new(f"fadd {self.t} {total}, {term}") if total else term
         return total
 
-    def when(self, name: str, condition: str, body: Callable[[], None]) -> None:
-        """``body()`` where the integer condition holds."""
-        self.s.when(f"expm_{name}{self.k}", self.s.new(f"icmp {condition}"), body)
+    def when(self, name: str, condition: str) -> AbstractContextManager[None]:
+        """What is written in this context runs where the integer condition holds."""
+        return self.s.when(f"expm_{name}{self.k}", self.s.new(f"icmp {condition}"))
 
     # -- the whole --------------------------------------------------------------------------------
 
@@ -120,7 +116,8 @@ class _Exponential:
             if finite:
                 self.of_finite(largest)
             else:
-                self.each("void", lambda i: self.put(void, self.to, i))
+                with self.each("void") as i:
+                    self.put(void, self.to, i)
 
         self.s.choose(f"expm{self.k}", found, branch)
 
@@ -161,12 +158,9 @@ class _Exponential:
         bits = s.new(f"shl i64 {s.new(f'sub i64 1023, {times}')}, 52")
         scale = s.new(f"bitcast i64 {bits} to double")
         x = self.approximation(scale, degree)
-
-        def square(_: str) -> None:
+        with self.when("large", f"sgt i64 {times}, 0"), self.each("square", times):
             self.product(x, x, self.scratch[1])
             self.copy(x, self.scratch[1])
-
-        self.when("large", f"sgt i64 {times}, 0", lambda: self.each("square", square, times))
         self.copy(self.to, x)
 
     def copy(self, to: str, source: str) -> None:
@@ -180,53 +174,45 @@ class _Exponential:
         """Where the approximation at the scaled matrix is: ``(v - u)^-1 (v + u)``."""
         s, (a, p2, p4, p6, p8, w, v) = self.s, self.scratch
         highest = len(BOUNDS[self.size]) - 1
-
-        def scaled(i: str) -> None:
+        with self.each("scaled") as i:
             x = s.new(f"fmul double {self.wide(self.load(self.source, i))}, {scale}")
             self.put(x if self.t == "double" else s.new(f"fptrunc double {x} to float"), a, i)
-
-        self.each("scaled", scaled)
         self.product(a, a, p2)
-        self.when("fourth", f"sge i64 {degree}, 1", lambda: self.product(p2, p2, p4))
-        self.when("sixth", f"sge i64 {degree}, 2", lambda: self.product(p4, p2, p6))
+        with self.when("fourth", f"sge i64 {degree}, 1"):
+            self.product(p2, p2, p4)
+        with self.when("sixth", f"sge i64 {degree}, 2"):
+            self.product(p4, p2, p6)
         if highest > 3:
-            self.when("eighth", f"eq i64 {degree}, 3", lambda: self.product(p6, p2, p8))
+            with self.when("eighth", f"eq i64 {degree}, 3"):
+                self.product(p6, p2, p8)
         row = s.bytes_at(self.table, s.new(f"mul i64 {degree}, {_OF_DEGREE * self.size}"))
         c = [self.load(row, j) for j in range(_OF_DEGREE)]
         powers = (p2, p4, p6, p8)
-
-        def parts(i: str) -> None:
+        with self.each("parts") as i:
             self.put(self.combined(c[1:5], powers, i), w, i)
             self.put(self.combined(c[6:10], powers, i), v, i)
-
-        def diagonal(i: str) -> None:
+        with self.each("diagonal", self.rows) as i:
             j = s.new(f"mul i64 {i}, {s.new(f'add i64 {self.rows}, 1')}")
             for number, place in ((c[0], w), (c[5], v)):
                 self.put(s.new(f"fadd {self.t} {number}, {self.load(place, j)}"), place, j)
-
-        def high() -> None:
-            self.each("odd", lambda i: self.put(self.combined(c[10:13], powers[:3], i), p8, i))
-            self.product(p6, p8, w, more=True)
-            self.each("even", lambda i: self.put(self.combined(c[13:16], powers[:3], i), p8, i))
-            self.product(p6, p8, v, more=True)
-
-        self.each("parts", parts)
-        self.each("diagonal", diagonal, self.rows)
         if highest > 3:
-            self.when("highest", f"eq i64 {degree}, {highest}", high)
+            with self.when("highest", f"eq i64 {degree}, {highest}"):
+                with self.each("odd") as i:
+                    self.put(self.combined(c[10:13], powers[:3], i), p8, i)
+                self.product(p6, p8, w, more=True)
+                with self.each("even") as i:
+                    self.put(self.combined(c[13:16], powers[:3], i), p8, i)
+                self.product(p6, p8, v, more=True)
         self.product(a, w, p8)
         return self.quotient(p8, v, w)
 
     def quotient(self, u: str, v: str, to: str) -> str:
         """``(v - u)^-1 (v + u)``, at ``to``."""
         s = self.s
-
-        def one(i: str) -> None:
+        with self.each("sides") as i:
             x, y = self.load(u, i), self.load(v, i)
             self.put(s.new(f"fadd {self.t} {y}, {x}"), to, i)
             self.put(s.new(f"fsub {self.t} {y}, {x}"), v, i)
-
-        self.each("sides", one)
         given = [self.n, self.n, v, self.n, self.pivots, to, self.n, self.info]
         s.put(f"call void {self.gesv}({', '.join(f'ptr {p}' for p in given)})")
         return to

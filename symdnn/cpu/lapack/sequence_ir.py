@@ -74,16 +74,12 @@ def sequence_ir(arrays: int, owners: tuple[int, ...], steps: tuple[Step, ...]) -
             entry += word(f"%own{k}_{j}", at, "ptr" if step.kind in _ROUTINES else "i64")
             at += 1
     s.tasks(entry, "task")
-
-    def matrix(i: str, _: list[str]) -> list[str]:
+    with s.each("matrix", 0, "%count") as i:
         places = [
             s.bytes_at(f"%place{p}", s.new(f"mul i64 {i}, %step{p}")) for p in range(len(owners))
         ]
         for k, step in enumerate(steps):
             _WRITERS[step.kind](s, k, step, [places[p] for p in step.places])
-        return []
-
-    s.counted("matrix", 0, "%count", matrix)
     others = ["declare void @llvm.memmove.p0.p0.i64(ptr, ptr, i64, i1)"]
     if any(step.kind == "determinant" for step in steps):
         others += [*sorted(full_declarations()), *definitions({FULL + "log"})]
@@ -109,7 +105,8 @@ def _call(s: FunctionBuilder, k: int, step: Step, places: list[str]) -> None:
 
 def _try(s: FunctionBuilder, k: int, step: Step, places: list[str]) -> None:
     sound = s.new(f"icmp eq i64 {s.new(f'load i64, ptr {_fault_word(s, k)}')}, 0")
-    s.when(f"try{k}", sound, lambda: _call(s, k, step, places))
+    with s.when(f"try{k}", sound):
+        _call(s, k, step, places)
 
 
 def _copy(s: FunctionBuilder, k: int, step: Step, places: list[str]) -> None:
@@ -118,13 +115,10 @@ def _copy(s: FunctionBuilder, k: int, step: Step, places: list[str]) -> None:
 
 
 def _add(s: FunctionBuilder, k: int, step: Step, places: list[str]) -> None:
-    def one(i: str, _: list[str]) -> list[str]:
+    with s.each(f"add{k}", 0, f"%own{k}_0") as i:
         to, source = (_at(s, p, i, "i32") for p in places)
         total = s.new(f"add i32 {s.new(f'load i32, ptr {source}')}, {step.number}")
         s.put(f"store i32 {total}, ptr {to}")
-        return []
-
-    s.counted(f"add{k}", 0, f"%own{k}_0", one)
 
 
 def _turn(s: FunctionBuilder, k: int, step: Step, places: list[str]) -> None:
@@ -135,21 +129,15 @@ def _turn(s: FunctionBuilder, k: int, step: Step, places: list[str]) -> None:
         index = s.new(f"add i64 {s.new(f'mul i64 {row}, {per_row}')}, {column}")
         return _at(s, of, index, step.dtype)
 
-    def row(i: str, _: list[str]) -> list[str]:
-        def one(j: str, _: list[str]) -> list[str]:
-            x = s.new(f"load {step.dtype}, ptr {element(i, j, source, columns)}")
-            s.put(f"store {step.dtype} {x}, ptr {element(j, i, to, rows)}")
-            return []
-
-        s.counted(f"column{k}", 0, columns, one)
-        return []
-
-    s.counted(f"row{k}", 0, rows, row)
+    with s.each(f"row{k}", 0, rows) as i, s.each(f"column{k}", 0, columns) as j:
+        x = s.new(f"load {step.dtype}, ptr {element(i, j, source, columns)}")
+        s.put(f"store {step.dtype} {x}, ptr {element(j, i, to, rows)}")
 
 
 def _fault(s: FunctionBuilder, condition: str, name: str) -> None:
     fault = _fault_word(s, name)
-    s.when(f"fault{name}", condition, lambda: s.put(f"store i64 1, ptr {fault}"))
+    with s.when(f"fault{name}", condition):
+        s.put(f"store i64 1, ptr {fault}")
     s.block = f"fault{name}_done"
 
 
@@ -281,19 +269,14 @@ def _scaled(s: FunctionBuilder, product: str, power: str) -> str:
 
 
 def _void(s: FunctionBuilder, k: int, step: Step, places: list[str]) -> None:
-    def one(i: str, _: list[str]) -> list[str]:
-        place = _at(s, places[0], i, step.dtype)
-        s.put(f"store {step.dtype} 0x7FF8000000000000, ptr {place}")
-        return []
-
-    def fill() -> None:
+    fault = _fault_word(s, k)
+    with s.when(f"void{k}", s.new(f"icmp ne i64 {s.new(f'load i64, ptr {fault}')}, 0")):
         s.block = f"void{k}_yes"
-        s.counted(f"element{k}", 0, f"%own{k}_0", one)
+        with s.each(f"element{k}", 0, f"%own{k}_0") as i:
+            place = _at(s, places[0], i, step.dtype)
+            s.put(f"store {step.dtype} 0x7FF8000000000000, ptr {place}")
         if not step.number:
             s.put(f"store i64 0, ptr {fault}")
-
-    fault = _fault_word(s, k)
-    s.when(f"void{k}", s.new(f"icmp ne i64 {s.new(f'load i64, ptr {fault}')}, 0"), fill)
     s.block = f"void{k}_done"
 
 

@@ -8,6 +8,7 @@ others.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -99,7 +100,7 @@ class _StackBuilder(LoopBuilder):
 
     # -- loops and elements -----------------------------------------------------------------------
 
-    def each(self, low: int | str, high: int | str, body: Callable[[int | str], None]) -> None:
+    def repeat(self, low: int | str, high: int | str, body: Callable[[int | str], None]) -> None:
         """A loop, or straight code for small matrices."""
         known = isinstance(low, int) and isinstance(high, int)
         if known and self.n <= UNROLLED:
@@ -107,17 +108,12 @@ class _StackBuilder(LoopBuilder):
                 body(i)
             return
 
-        def one(i: str, _: list[str]) -> list[str]:
-            body(i)
-            return []
-
-        def loop() -> None:
-            self.counted(self.tag(), low, str(high), one)
-
-        if not known:
-            self.when(self.tag(), self.new(f"icmp slt i64 {low}, {high}"), loop)
-        elif int(low) < int(high):
-            loop()
+        if known and int(low) >= int(high):
+            return
+        with contextlib.ExitStack() as stack:
+            if not known:
+                stack.enter_context(self.when(self.tag(), self.new(f"icmp slt i64 {low}, {high}")))
+            body(stack.enter_context(self.each(self.tag(), low, str(high))))
 
     def plus(self, i: int | str, by: int) -> int | str:
         return i + by if isinstance(i, int) else self.new(f"add i64 {i}, {by}")
@@ -186,9 +182,9 @@ class _StackBuilder(LoopBuilder):
                     index = self.new(f"add i64 {begun}, {b}")
                 body(self.element(i, self.plus(j, at)), index)
 
-            self.each(0, columns, one)
+            self.repeat(0, columns, one)
 
-        self.each(0, self.n, row)
+        self.repeat(0, self.n, row)
 
     def _read(self, k: int, first: str, columns: int, at: int, turned: bool = False) -> None:
         """Read an operand's matrices into the tile's columns from ``at``."""
@@ -242,7 +238,7 @@ class _StackBuilder(LoopBuilder):
             if not write:
                 self.put(f"store {self.numbers} {found}, ptr {place}, align 64")
 
-        self.each(0, self.n, one)
+        self.repeat(0, self.n, one)
 
     def _note(self, zero: str) -> None:
         """Remember the lanes that are singular."""
@@ -257,7 +253,8 @@ class _StackBuilder(LoopBuilder):
         bits = self.new(f"bitcast {self.mask} {bad} to i{self.lanes}")
         some = self.new(f"icmp ne i{self.lanes} {bits}, 0")
         store = "store atomic i64 1, ptr %fault monotonic, align 8"
-        self.when(self.tag(), some, lambda: self.put(store))
+        with self.when(self.tag(), some):
+            self.put(store)
 
     # -- elimination ------------------------------------------------------------------------------
 
@@ -277,10 +274,10 @@ class _StackBuilder(LoopBuilder):
                 self.put(f"store {self.vector} {found}, ptr %held")
                 self.set(i, j, self.choose_lanes(it, self.vector, top, below))
 
-            self.each(self.plus(k, 1), self.n, other)
+            self.repeat(self.plus(k, 1), self.n, other)
             self.set(k, j, self.new(f"load {self.vector}, ptr %held"))
 
-        self.each(low, high, column)
+        self.repeat(low, high, column)
 
     def _find_pivot(self, k: int | str) -> None:
         """Put the row of the largest element of a column, from row ``k``, into ``%row``."""
@@ -298,7 +295,7 @@ class _StackBuilder(LoopBuilder):
             found = self.choose_lanes(more, self.numbers, self.number(i), row)
             self.put(f"store {self.numbers} {found}, ptr %row")
 
-        self.each(self.plus(k, 1), self.n, below)
+        self.repeat(self.plus(k, 1), self.n, below)
         place = self.new(f"getelementptr {self.numbers}, ptr %exchanged, i64 {k}")
         row = self.new(f"load {self.numbers}, ptr %row")
         self.put(f"store {self.numbers} {row}, ptr {place}, align 64")
@@ -323,11 +320,11 @@ class _StackBuilder(LoopBuilder):
                 def column(j: int | str) -> None:
                     self.set(i, j, self.less_product(self.get(i, j), part, self.get(k, j)))
 
-                self.each(self.plus(k, 1), self.wide, column)
+                self.repeat(self.plus(k, 1), self.wide, column)
 
-            self.each(self.plus(k, 1), self.n, below)
+            self.repeat(self.plus(k, 1), self.n, below)
 
-        self.each(0, self.n, step)
+        self.repeat(0, self.n, step)
 
     def _substitute(self, back: bool, lower: bool) -> None:
         """Solve by a triangle of the matrix, or its transpose: backwards, or from the first row.
@@ -349,17 +346,17 @@ class _StackBuilder(LoopBuilder):
                     self.put(f"store {self.vector} {found}, ptr %held")
 
                 if back:
-                    self.each(self.plus(i, 1), self.n, known)
+                    self.repeat(self.plus(i, 1), self.n, known)
                 else:
-                    self.each(0, i, known)
+                    self.repeat(0, i, known)
                 x = self.new(f"load {self.vector}, ptr %held")
                 if not lower:
                     x = self.new(f"fdiv {self.vector} {x}, {self.get(i, i)}")
                 self.set(i, c, x)
 
-            self.each(self.n, self.wide, column)
+            self.repeat(self.n, self.wide, column)
 
-        self.each(0, self.n, row)
+        self.repeat(0, self.n, row)
 
     # -- ops --------------------------------------------------------------------------------------
 
@@ -372,10 +369,10 @@ class _StackBuilder(LoopBuilder):
         zero, one = self.all(self.plan.work, 0.0), self.all(self.plan.work, 1.0)
 
         def row(i: int | str) -> None:
-            self.each(0, self.n, lambda j: self.set(i, self.plus(j, self.n), zero))
+            self.repeat(0, self.n, lambda j: self.set(i, self.plus(j, self.n), zero))
             self.set(i, self.plus(i, self.n), one)
 
-        self.each(0, self.n, row)
+        self.repeat(0, self.n, row)
         self._eliminate()
         self._substitute(back=True, lower=False)
         self._report()
@@ -394,13 +391,13 @@ class _StackBuilder(LoopBuilder):
         def check(k: int | str) -> None:
             self._note(self.new(f"fcmp oeq {self.vector} {self.get(k, k)}, zeroinitializer"))
 
-        self.each(0, self.n, check)
+        self.repeat(0, self.n, check)
         if self.plan.transposed:
             self._substitute(back=False, lower=False)
             self._substitute(back=True, lower=True)
-            self.each(0, self.n, lambda q: exchange(self.minus(self.n - 1, q)))
+            self.repeat(0, self.n, lambda q: exchange(self.minus(self.n - 1, q)))
         else:
-            self.each(0, self.n, exchange)
+            self.repeat(0, self.n, exchange)
             self._substitute(back=False, lower=True)
             self._substitute(back=True, lower=False)
         self._report()
@@ -424,20 +421,16 @@ class _StackBuilder(LoopBuilder):
             self.put(f"store {self.vector} {after}, ptr {product}")
             self.put(f"store {powers} {at}, ptr {power}")
 
-        self.each(0, self.n, one)
+        self.repeat(0, self.n, one)
         bad = self.new(f"load {self.mask}, ptr %bad")
         whole = self.new(f"load {self.vector}, ptr {product}")
         whole = self.choose_lanes(bad, self.vector, self.all("double", 0.0), whole)
         self.put(f"store {self.vector} {whole}, ptr {product}")
-
-        def lane(j: str, _: list[str]) -> list[str]:
+        with self.each(self.tag(), 0, str(self.lanes)) as j:
             x = self.new(f"load double, ptr {self.bytes_at(product, self.affine(j, 8))}")
             p = self.new(f"load i64, ptr {self.bytes_at(power, self.affine(j, 8))}")
             at = self.affine(self.new(f"add i64 {first}, {j}"), _BYTES[self.plan.stored])
             results = [self.bytes_at(f"%array{k}", at) for k in range(1, self.plan.arrays)]
             leave_determinant(self, x, p, results, self.plan.stored)
-            return []
-
-        self.counted(self.tag(), 0, str(self.lanes), lane)
 
     _slogdet = _det

@@ -87,15 +87,12 @@ class BundlePieces(NestPieces):
             return [v for own, x in every for v in self._taken(own, self.lanes_at("x", x, i))]
 
         before, tag, after = self.block, self.tag(), list[str]()
-
-        def loop() -> None:
+        with self.when(tag, self.new(f"icmp sgt i64 {whole}, 0")):
             name, kinds = f"{tag}_some", self._kinds
             # Written out over several vectors it takes as long, and half as long again to compile.
             after.extend(self.counted(
                 name, begin, middle, some, states, kinds, step=lanes, parallel=AROUND
             ))  # fmt: skip
-
-        self.when(tag, self.new(f"icmp sgt i64 {whole}, 0"), loop)
         every = zip(self._kinds, states, after, strict=True)
         ends = f"%{tag}_some_end"
         return [self.new(f"phi {t} [{a}, %{before}], [{b}, {ends}]") for t, a, b in every]
@@ -117,7 +114,9 @@ class BundlePieces(NestPieces):
             inputs.append(value)
         values = self._vectors(self.fold.program, inputs, lanes)
         found = []
-        every = zip(self.fold.monoids, self.each(states), self.fold.element_numbers(), strict=True)
+        every = zip(
+            self.fold.monoids, self.by_monoid(states), self.fold.element_numbers(), strict=True
+        )
         for m, own, at in every:
             # The number of an element is of no interest to these monoids.
             given = [*own, *(values[i] for i in at), "0"]
@@ -126,7 +125,7 @@ class BundlePieces(NestPieces):
 
     def _joined(self, a: Sequence[str], b: Sequence[str], lanes: int) -> list[str]:
         """The states of two sets of elements together, in each lane."""
-        every = zip(self.fold.monoids, self.each(a), self.each(b), strict=True)
+        every = zip(self.fold.monoids, self.by_monoid(a), self.by_monoid(b), strict=True)
         return [v for m, one, two in every for v in self._vectors(m.combine, [*one, *two], lanes)]
 
     def _vectors(
@@ -163,7 +162,7 @@ class BundlePieces(NestPieces):
             count //= 2
             lanes = [self._joined(lanes[c], lanes[c + count], BUNDLE) for c in range(count)]
         for b, own in enumerate(lanes):
-            every = zip(self.fold.monoids, self.each(own), strict=True)
+            every = zip(self.fold.monoids, self.by_monoid(own), strict=True)
             values = [v for m, state in every for v in self._vectors(m.leave, state, BUNDLE)]
             for k, bases in enumerate(writes):
                 places = self.lanes_at("y", bases, str(b))

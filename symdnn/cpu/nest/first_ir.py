@@ -88,8 +88,7 @@ def _made(
     s: LineBuilder, plan: FirstPlan, program: ScalarProgram, lines: Sequence[str], first: str
 ) -> str:
     """The address of the booleans that the program makes of the elements from ``first`` on."""
-
-    def one(j: str, _: list[str]) -> list[str]:
+    with s.each("make", 0, str(LEAST_LENGTH), parallel=True) as j:
         at = s.new(f"add i64 {first}, {j}")
         values = []
         for line, o in zip(lines, plan.reads, strict=True):
@@ -99,7 +98,4 @@ def _made(
         found = s.one(program, values)
         place = s.new(f"getelementptr i8, ptr %made, i64 {j}")
         s.put(*store_as("bool", found, place, ACCESS))
-        return []
-
-    s.counted("make", 0, str(LEAST_LENGTH), one, parallel=True)
     return "%made"

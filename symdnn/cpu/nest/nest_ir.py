@@ -6,7 +6,7 @@ processor this is; states of lanes are arrays on the stack.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from symdnn.cpu.ir.loops_ir import AROUND, EIGHT, METADATA_OF_BRIEF, THREADS, next_task
 from symdnn.cpu.ir.math_ir import definitions
@@ -106,8 +106,7 @@ class _NestBuilder(BundlePieces):
             return
         self.begun(str(self.schedule.lanes) if meet else count)
         low, high = self.parts(chunk)
-
-        def part(q: str, _: list[str]) -> list[str]:
+        with self.each("part", low, high) as q:
             row, place = self.new(f"udiv i64 {q}, %S"), self.new(f"urem i64 {q}, %S")
             begin = self.new(f"mul i64 {place}, %seg")
             length = self.new(
@@ -124,29 +123,18 @@ class _NestBuilder(BundlePieces):
             if meet:
                 number = self.new(f"add i64 {number}, {first}")
             self._rows(self.whole_vectors(count), length, x_rows, y_rows, number)
-            return []
-
-        self.counted("part", low, high, part)
         if self.fold.scan:
             return
         if meet:
             self._all_meet()
-            self._end(
-                lambda: self.left(self.held("0"), writes),
-                lambda: self._leave_partial("%r", "0"),
-            )
+            self._end("0", writes)
             return
-        self._end(
-            lambda: self.over_lanes(
-                count, lambda j: self.left(self.held(j), self.lanes_at("y", writes, j)), brief=True
-            ),
-            lambda: self.over_lanes(count, lambda j: self._leave_partial("%r", j), brief=True),
-        )
+        with self.over_lanes(count, brief=True) as j:
+            self._end(j, writes)
 
     def _unrolled(self, count: str, reads: Sequence[str], writes: Sequence[str]) -> None:
         """Append the loop over lanes, an iteration of which has all rows."""
-
-        def lane(j: str) -> None:
+        with self.over_lanes(count) as j:
             states = self.started()
             for k in map(str, range(self.schedule.length)):
                 pointers = self.lanes_at("x", self.at_row("x", reads, k), j)
@@ -156,8 +144,6 @@ class _NestBuilder(BundlePieces):
                     self.left(shown, self.lanes_at("y", self.at_row("y", writes, k), j))
             if not self.fold.scan:
                 self.left(states, self.lanes_at("y", writes, j))
-
-        self.over_lanes(count, lane)
 
     def _rows(
         self, count: str, length: str, reads: Sequence[str], writes: Sequence[str], number: str
@@ -170,8 +156,8 @@ class _NestBuilder(BundlePieces):
         few *= 2 if len(varied) == 1 and few > 1 and cost <= 8 else 1
         whole = self.new(f"and i64 {length}, {-few}")
 
-        def rows(together: int) -> Callable[[str, list[str]], list[str]]:
-            def some(k: str, _: list[str]) -> list[str]:
+        def rows(name: str, low: int | str, high: str, together: int) -> None:
+            with self.each(name, low, high, step=together) as k:
                 places = [self.affine(k, 1, u) for u in range(together)]
                 x = [self.at_row("x", reads, place) for place in places]
                 for pointers in x:
@@ -181,44 +167,30 @@ class _NestBuilder(BundlePieces):
                     self.new(f"add i64 {number}, {self.new(f'mul i64 {place}, %NK')}")
                     for place in places
                 ]
-
-                def lane(j: str) -> None:
+                with self.over_lanes(count) as j:
                     before, at = self.held(j), j if self.schedule.meet else "0"
-                    pointers = [self.lanes_at("x", bases, j) for bases in x]
-                    elements = list(zip(pointers, numbers, strict=True))
+                    places_of = [self.lanes_at("x", bases, j) for bases in x]
+                    elements = list(zip(places_of, numbers, strict=True))
                     states = self._stepped_over(before, elements, at)
                     self.hold(states, j)
                     if self.fold.scan:
                         shown = before if self.fold.scan == "exclusive" else states
                         self.left(shown, self.lanes_at("y", y, j))
 
-                self.over_lanes(count, lane)
-                return []
-
-            return some
-
         if few == 1:
-            self.counted("row", 0, length, rows(1))
+            rows("row", 0, length, 1)
             return
-        some = self.new(f"icmp sgt i64 {whole}, 0")
-
-        def loop(name: str, low: int | str, high: str, step: int) -> Callable[[], None]:
-            def append() -> None:
-                self.counted(name, low, high, rows(step), step=step)
-
-            return append
-
-        self.when("some", some, loop("rows", 0, whole, few))
-        left = self.new(f"icmp slt i64 {whole}, {length}")
-        self.when("left", left, loop("row", whole, length, 1))
+        with self.when("some", self.new(f"icmp sgt i64 {whole}, 0")):
+            rows("rows", 0, whole, few)
+        with self.when("left", self.new(f"icmp slt i64 {whole}, {length}")):
+            rows("row", whole, length, 1)
 
     def _lanes(self) -> None:
         chunk, outer = self.new("urem i64 %r, %C"), self.new("udiv i64 %r, %C")
         reads, writes = self.bases("x", outer), self.bases("y", outer)
         self.begun(str(self.schedule.lanes))
         low, high = self.parts(chunk)
-
-        def part(q: str, _: list[str]) -> list[str]:
+        with self.each("part", low, high) as q:
             row, place = self.new(f"udiv i64 {q}, %S"), self.new(f"urem i64 {q}, %S")
             x_row = self.rows_at("x", reads, row)
             begin = self.new(f"mul i64 {place}, %seg")
@@ -226,21 +198,12 @@ class _NestBuilder(BundlePieces):
             number = self.new(f"mul i64 {row}, %n")
             x_row = self.packed(x_row, begin, self.new(f"sub i64 {end}, {begin}"))
             self._lanes_over(x_row, begin, end, number)
-            return []
-
-        self.counted("part", low, high, part)
         self._all_meet()
-        self._end(
-            lambda: self._beside(lambda j: self.left(self.held(j), self.lanes_at("y", writes, j))),
-            lambda: self._beside(lambda j: self._leave_partial("%r", j)),
-        )
-
-    def _beside(self, body: Callable[[str], None]) -> None:
-        """``body`` for each column of a line."""
         if self.schedule.beside > 1:
-            self.over_lanes(str(self.schedule.beside), body)
+            with self.over_lanes(str(self.schedule.beside)) as j:
+                self._end(j, writes)
         else:
-            body("0")
+            self._end("0", writes)
 
     def _lanes_over(self, x_row: Sequence[str], begin: str, end: str, number: str) -> None:
         """Append the loops over a part of a line: some times as many elements as lanes, then the
@@ -249,8 +212,9 @@ class _NestBuilder(BundlePieces):
         cheap = sum(p.cost for p in self.fold.programs) <= _MAX_COST_OF_ROWS
         few = _ROWS_TOGETHER if cheap and not self.schedule.in_turn else 1
 
-        def some(together: int) -> Callable[[str, list[str]], list[str]]:
-            def append(i: str, _: list[str]) -> list[str]:
+        def loop(name: str, low: str, high: str, together: int) -> None:
+            there, step = self.new(f"icmp slt i64 {low}, {high}"), together * lanes
+            with self.when(f"{name}_there", there), self.each(name, low, high, step=step) as i:
                 left = self.new(f"sub i64 {end}, {i}")
                 count = str(lanes) if together > 1 else self.least(left, str(lanes))
                 places = [self.affine(i, 1, u * lanes) for u in range(together)]
@@ -259,7 +223,7 @@ class _NestBuilder(BundlePieces):
                 if beside > 1:
                     before = [self.new(f"udiv i64 {k}, {beside}") for k in before]
 
-                def lane(j: str) -> None:
+                with self.over_lanes(count) as j:
                     pointers = [self.lanes_at("x", x, j) for x in begun]
                     at = j
                     if beside > 1:
@@ -267,19 +231,6 @@ class _NestBuilder(BundlePieces):
                         at = self.new(f"zext i32 {at} to i64")
                     elements = list(zip(pointers, before, strict=True))
                     self.hold(self._stepped_over(self.held(j), elements, at), j)
-
-                self.over_lanes(count, lane)
-                return []
-
-            return append
-
-        def loop(name: str, low: str, high: str, together: int) -> None:
-            there = self.new(f"icmp slt i64 {low}, {high}")
-
-            def append() -> None:
-                self.counted(name, low, high, some(together), step=together * lanes)
-
-            self.when(f"{name}_there", there, append)
 
         if few > 1:
             whole = self.new(f"sub i64 {end}, {begin}")
@@ -315,16 +266,15 @@ class _NestBuilder(BundlePieces):
         half, beside = self.schedule.lanes // 2, self.schedule.beside
         levels = (self.schedule.lanes // beside).bit_length() - 1
 
-        def level(number: str, _: list[str]) -> list[str]:
-            left = self.new(f"lshr i64 {half}, {number}")
-            self.over_lanes(left, lambda j: self._meet(j, left), brief=True)
-            return []
-
         if levels and not self.in_registers(self.schedule.lanes):
-            self.counted(self.tag(), 0, str(levels), level, parallel=AROUND)
+            with self.each(self.tag(), 0, str(levels), parallel=AROUND) as number:
+                left = self.new(f"lshr i64 {half}, {number}")
+                with self.over_lanes(left, brief=True) as j:
+                    self._meet(j, left)
             return
         for k in range(levels):
-            self.over_lanes(str(half >> k), lambda j, k=k: self._meet(j, str(half >> k)))  # type: ignore[misc]
+            with self.over_lanes(str(half >> k)) as j:
+                self._meet(j, str(half >> k))
 
     def _meet(self, j: str, half: str) -> None:
         other = self.held(self.new(f"add i64 {j}, {half}"))
@@ -366,7 +316,7 @@ class _NestBuilder(BundlePieces):
                 found = self.placed(self.started(), found, reads[0], "0", length, "0")
         else:
             found = self.counted("part", low, high, part, self.started(), kinds)
-        self._end(lambda: self.left(found, writes), lambda: self._leave_partial("%r", "0", found))
+        self._end("0", writes, found)
 
     def _fours(self, x_row: Sequence[str], begin: int | str, end: str) -> tuple[list[str], str]:
         """Append the loop over a part of a row, whose iterations have an element of each quarter.
@@ -398,7 +348,8 @@ class _NestBuilder(BundlePieces):
             for i, v in enumerate(found):
                 self.put(f"store {kinds[i]} {v}, ptr %sofar{i}")
 
-        self.when(self.tag(), self.new(f"icmp sgt i64 {quarter}, 0"), fours)
+        with self.when(self.tag(), self.new(f"icmp sgt i64 {quarter}, 0")):
+            fours()
         states = [self.new(f"load {t}, ptr %sofar{i}") for i, t in enumerate(kinds)]
         taken = self.new(f"mul i64 {quarter}, {_ROWS_TOGETHER}")
         return states, self.new(f"add i64 {begin}, {taken}")
@@ -432,12 +383,13 @@ class _NestBuilder(BundlePieces):
 
     # -- chunks -----------------------------------------------------------------------------------
 
-    def _end(self, alone: Callable[[], None], partly: Callable[[], None]) -> None:
-        """The end of a task: results of a whole fold, or states of a chunk."""
+    def _end(self, j: str, writes: Sequence[str], states: Sequence[str] = ()) -> None:
+        """The end of a task, of lane ``j``: results of a whole fold, or states of a chunk."""
         if self.schedule.chunked:
-            partly()
+            self._leave_partial("%r", j, states)
         else:
-            alone()
+            found = states or self.held(j)
+            self.left(found, writes if j == "0" else self.lanes_at("y", writes, j))
 
     def _partial(self, task: str, i: int, j: str, base: str = "%partial") -> str:
         """The address where a task leaves state ``i`` of lane ``j``: there are 8 bytes for each."""
@@ -460,33 +412,20 @@ class _NestBuilder(BundlePieces):
         self.put("define internal void @finish(ptr %w) {", "entry:", *self.words())
         self.put("%groups = udiv i64 %tasks, %F")
         self.put('%hidden = call ptr asm "", "=r,0"(ptr %partial)')  # as those of states
-
-        def group(g: str, _: list[str]) -> list[str]:
+        with self.each("group", 0, "%groups", parallel=AROUND) as g:
             outer, first, count = g, "0", str(self.schedule.beside)
             if self.schedule.shape == "columns" and not self.schedule.meet:
                 outer, first, count = self._band(g)
             writes = self.bases("y", outer, first)
             task = self.new(f"mul i64 {g}, %F")
-
-            def chunk(c: str, _: list[str]) -> list[str]:
+            with self.each("chunk", 1, "%F", parallel=AROUND) as c:
                 at = self.new(f"add i64 {task}, {c}")
-
-                def lane(j: str) -> None:
+                with self.over_lanes(count, brief=True) as j:
                     states = self.combined(self._partials(task, j), self._partials(at, j))
                     self._leave_partial(task, j, states, "%hidden")
 
-                self.over_lanes(count, lane, brief=True)
-                return []
-
-            self.counted("chunk", 1, "%F", chunk, parallel=AROUND)
-
-            def leave(j: str) -> None:
+            with self.over_lanes(count, brief=True) as j:
                 self.left(self._partials(task, j), self.lanes_at("y", writes, j))
-
-            self.over_lanes(count, leave, brief=True)
-            return []
-
-        self.counted("group", 0, "%groups", group, parallel=AROUND)
         self.put("ret void", "}")
 
     def _partials(self, task: str, j: str) -> list[str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 
 import numpy as np
 
@@ -176,7 +177,7 @@ class NestPieces(LoopBuilder):
     def started(self, monoids: Monoids = ()) -> list[str]:
         return [v for m in monoids or self.fold.monoids for v in self.program(m.start, [])]
 
-    def each(self, states: Sequence[str], monoids: Monoids = ()) -> list[list[str]]:
+    def by_monoid(self, states: Sequence[str], monoids: Monoids = ()) -> list[list[str]]:
         """The states of each monoid."""
         rest = iter(states)
         return [[next(rest) for _ in m.state] for m in monoids or self.fold.monoids]
@@ -198,7 +199,9 @@ class NestPieces(LoopBuilder):
         parts = [self.new(f"trunc i64 {v} to i32") for v in (first, lane)]
         narrow = self.new(f"add i32 {parts[0]}, {parts[1]}")
         found = []
-        every = zip(monoids, self.each(states, monoids), self.fold.element_numbers(), strict=True)
+        every = zip(
+            monoids, self.by_monoid(states, monoids), self.fold.element_numbers(), strict=True
+        )
         for m, own, taken in every:
             k = number if m.number == "int64" else narrow
             free = self.schedule.shape == "rows"
@@ -213,14 +216,14 @@ class NestPieces(LoopBuilder):
         """The states of two stretches together; ``free``: in any order. ``unit``: see
         :meth:`program`."""
         monoids = monoids or self.fold.monoids
-        every = zip(monoids, self.each(a, monoids), self.each(b, monoids), strict=True)
+        every = zip(monoids, self.by_monoid(a, monoids), self.by_monoid(b, monoids), strict=True)
         return [
             v for m, one, two in every for v in self.program(m.combine, [*one, *two], free, unit)
         ]
 
     def widened(self, states: Sequence[str]) -> list[str]:
         """The states of the fold that those of :attr:`few` are."""
-        every = zip(self.few, self.each(states, self.few), strict=True)
+        every = zip(self.few, self.by_monoid(states, self.few), strict=True)
         return [v for m, own in every for v in self.program(m.leave, own)]
 
     def places_of_best(self) -> list[str]:
@@ -242,7 +245,10 @@ class NestPieces(LoopBuilder):
         """
         found, name = [], self.named["x0"].dtype
         every = zip(
-            self.fold.monoids, self.each(sofar), self.each(values, self.sought), strict=True
+            self.fold.monoids,
+            self.by_monoid(sofar),
+            self.by_monoid(values, self.sought),
+            strict=True,
         )
         for i, (m, own, (value,)) in enumerate(every):
             if m.sought is None:
@@ -265,7 +271,8 @@ class NestPieces(LoopBuilder):
                     self.put(f"store {VALUES[d]} {v}, ptr {slot}")
 
             better = self.new(f"icmp eq {kinds[1]} {number}, {last}")
-            self.when(self.tag(), better, look)
+            with self.when(self.tag(), better):
+                look()
             found += [self.new(f"load {k}, ptr {s}") for k, s in zip(kinds, slots, strict=True)]
         return found
 
@@ -335,7 +342,7 @@ class NestPieces(LoopBuilder):
 
     def left(self, states: Sequence[str], pointers: Sequence[str]) -> None:
         """Write the results of states to these addresses."""
-        every = zip(self.fold.monoids, self.each(states), strict=True)
+        every = zip(self.fold.monoids, self.by_monoid(states), strict=True)
         values = [v for m, own in every for v in self.program(m.leave, own)]
         writes = self.schedule.writes
         shown = dealt([o.dtype for o in writes], values)
@@ -345,7 +352,8 @@ class NestPieces(LoopBuilder):
     def begun(self, count: str) -> None:
         """Append the loop over lanes that sets their states to those of no elements."""
         first = self.started()
-        self.over_lanes(count, lambda j: self.hold(first, j), brief=not count.isdigit())
+        with self.over_lanes(count, brief=not count.isdigit()) as j:
+            self.hold(first, j)
 
     def load_once(self, pointers: Sequence[str]) -> None:
         """Load the reads at these addresses that are the same for all lanes."""
@@ -357,18 +365,14 @@ class NestPieces(LoopBuilder):
         """Whether so many lanes are few enough for registers."""
         return lanes <= _LANES_IN_REGISTERS
 
-    def over_lanes(self, count: str, body: Callable[[str], None], brief: bool = False) -> None:
+    def over_lanes(self, count: str, brief: bool = False) -> AbstractContextManager[str]:
         """A loop over lanes 0 to below ``count``; ``brief``: in which little of the time goes.
 
         A few lanes, of a constant number, are in registers: LLVM writes out all loops over them.
         """
 
-        def one(j: str, _: list[str]) -> list[str]:
-            body(j)
-            return []
-
         few = count.isdigit() and self.in_registers(int(count))
-        self.counted(self.tag(), 0, count, one, parallel=BRIEF if brief and not few else True)
+        return self.each(self.tag(), 0, count, parallel=BRIEF if brief and not few else True)
 
     def bases(self, kind: str, outer: str, first: str = "0") -> list[str]:
         """Addresses of the reads (``x``) or writes (``y``) at an outer index and a first lane."""
@@ -442,13 +446,9 @@ class NestPieces(LoopBuilder):
     def pack_rows(self, name: str, base: str, count: str, length: str) -> None:
         """Append the loop that packs rows of an operand into its tile."""
         size, step = self.packs()[name]
-
-        def row(k: str, _: list[str]) -> list[str]:
+        with self.each(self.tag(), 0, length) as k:
             source = self.bytes_at(base, self.new(f"mul i64 {k}, %{name}.s"))
             to = self.bytes_at(
                 f"%tile_{name}", self.new(f"mul i64 {k}, {self.schedule.lanes * size}")
             )
             self.put(pack_call(size, step, source, to, count))
-            return []
-
-        self.counted(self.tag(), 0, length, row)

@@ -15,6 +15,7 @@ Both are loops of scalar code that LLVM vectorises for the processor at hand.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 from symdnn.cpu.ir.loops_ir import (
     ACCESS,
@@ -118,12 +119,8 @@ class _RowStages(LoopBuilder):
         self.put(f"call void @llvm.memset.p0.i64(ptr {self._sums}, i8 0, i64 {nbytes}, i1 0)")
         ends = [self.new(f"mul i64 %all, {r}") for r in ("%r", self.affine("%r", 1, 1))]
         low, high = (self.new(f"udiv i64 {end}, %tasks") for end in ends)
-
-        def row(r: str, _: list[str]) -> list[str]:
+        with self.each("member", low, high) as r:
             self._row(r)
-            return []
-
-        self.counted("member", low, high, row)
 
     def _row(self, number: str) -> None:
         """Append all stages of a row, or of a band of them."""
@@ -211,7 +208,8 @@ class _RowStages(LoopBuilder):
                         n: self.bytes_at(b, self.new(f"mul i64 {i}, %{n}.i"))
                         for n, b in bases.items()
                     }
-                    self._over_lanes(lambda j: body(self._all(at, j), j, []))
+                    with self._over_lanes() as j:
+                        body(self._all(at, j), j, [])
                     return own
                 return body(self._all(bases, i), self.new(f"add i64 {number}, {i}"), own)
 
@@ -225,12 +223,8 @@ class _RowStages(LoopBuilder):
     def _all(self, bases: dict[str, str], index: str) -> dict[str, str]:
         return {n: self._at(n, b, index) for n, b in bases.items()}
 
-    def _over_lanes(self, body: Callable[[str], object]) -> None:
-        def lane(j: str, _: list[str]) -> list[str]:
-            body(j)
-            return []
-
-        self.counted(self.tag(), 0, self._lanes, lane, parallel=True)
+    def _over_lanes(self) -> AbstractContextManager[str]:
+        return self.each(self.tag(), 0, self._lanes, parallel=True)
 
     # -- values of rows ---------------------------------------------------------------------------
 
@@ -258,24 +252,18 @@ class _RowStages(LoopBuilder):
         if not self.plan.bands:
             return make(list(values))
         found = [self._array(self.plan.work) for _ in range(count)]
-
-        def lane(j: str) -> None:
+        with self._over_lanes() as j:
             results = make([self._held(v, j) for v in values])
             for array, v in zip(found, results, strict=True):
                 self._hold(array, v, j)
-
-        self._over_lanes(lane)
         return found
 
     def _leave(self, name: str, value: str) -> None:
         """Store a value of each row where it is wanted."""
         dtype = self.plan.dtype(name)
-
-        def one(j: str) -> None:
+        with self._over_lanes() if self.plan.bands else nullcontext("0") as j:
             v = self._cast(self._held(value, j), self.plan.work, dtype)
             self.put(*store_as(dtype, v, self._at(name, self._first[name], j)))
-
-        self._over_lanes(one) if self.plan.bands else one("0")
 
     def _cast(self, value: str, source: str, target: str) -> str:
         b = Builder([source])
@@ -300,7 +288,8 @@ class _RowStages(LoopBuilder):
         starts = [_STARTS[k] for k in kinds]
         arrays = [self._array(d) for d in dtypes] if self.plan.bands else []
         if arrays:
-            self._over_lanes(lambda j: self._hold_all(arrays, starts, j, dtypes))
+            with self._over_lanes() as j:
+                self._hold_all(arrays, starts, j, dtypes)
 
         def body(at: dict[str, str], j: str, own: list[str]) -> list[str]:
             terms = self.program(stage.terms, self._given(at, rows, j))
@@ -332,12 +321,9 @@ class _RowStages(LoopBuilder):
         if not self.plan.bands:
             return self._cast(value, dtype, self.plan.work)
         found = self._array(self.plan.work)
-
-        def lane(j: str) -> None:
+        with self._over_lanes() as j:
             v = self._cast(self._held(value, j, dtype), dtype, self.plan.work)
             self._hold(found, v, j)
-
-        self._over_lanes(lane)
         return found
 
     def _folded(self, kind: str, state: str, term: str) -> str:
@@ -389,11 +375,10 @@ class _RowStages(LoopBuilder):
         whole = self.new(f"mul i64 %count, {entries}")
         for n in range(entries):
             first = self.new(f"mul i64 %count, {n}")
+            with self.each(f"column{n}", 0, "%count") as j:
+                own = self.new(f"add i64 {first}, {j}")
 
-            def column(j: str, _: list[str], n: int = n, first: str = first) -> list[str]:
-                place = self.new(f"add i64 {first}, {j}")
-
-                def task(r: str, sofar: list[str]) -> list[str]:
+                def task(r: str, sofar: list[str], place: str = own) -> list[str]:
                     at = self.new(f"add i64 {self.new(f'mul i64 {r}, {whole}')}, {place}")
                     slot = self.new(f"getelementptr double, ptr %partial, i64 {at}")
                     return [self.new(f"fadd double {sofar[0]}, {self.value('float64', slot)}")]
@@ -402,9 +387,6 @@ class _RowStages(LoopBuilder):
                 v = self._cast(total, "float64", self.plan.work)
                 to = self.new(f"getelementptr {VALUES[self.plan.work]}, ptr %s{n}.data, i64 {j}")
                 self.put(*store_as(self.plan.work, v, to))
-                return []
-
-            self.counted(f"column{n}", 0, "%count", column)
         self.put("ret void", "}")
 
     # -- classes ----------------------------------------------------------------------------------
@@ -419,10 +401,8 @@ class _RowStages(LoopBuilder):
         fine = self.new(f"icmp ult i64 {label}, %n")
         flag = self.new(f"getelementptr i64, ptr %w, i64 {FLAG}")
         bad = self.new(f"xor i1 {fine}, true")
-        self.when(
-            self.tag(), bad,
-            lambda: self.put(f"store atomic i64 1, ptr {flag} monotonic, align 8"),
-        )  # fmt: skip
+        with self.when(self.tag(), bad):
+            self.put(f"store atomic i64 1, ptr {flag} monotonic, align 8")
         label = self.new(f"select i1 {fine}, i64 {label}, i64 0")
         at = self._at("y0", self._first["y0"], label)
         own, work = self.plan.dtype("y0"), self.plan.work

@@ -70,10 +70,6 @@ class _SearchBuilder(LineBuilder):
         first = self.new(f"mul i64 %r, {BLOCK}")
         last = self.least(self.new(f"add i64 {first}, {BLOCK}"), "%m")
 
-        def begun(i: str, _: list[str]) -> list[str]:
-            self.put(f"store i64 0, ptr {self._at(i)}{ACCESS}")
-            return []
-
         def level(_: str, sofar: list[str]) -> list[str]:
             half = self.new(f"lshr i64 {sofar[0]}, 1")
             self._step(first, last, half)
@@ -82,9 +78,11 @@ class _SearchBuilder(LineBuilder):
         def searched() -> None:
             self.counted("level", 0, "%levels", level, ["%n"], "i64")
             some = self.new("icmp sgt i64 %n, 0")
-            self.when("some", some, lambda: self._step(first, last, "1"))
+            with self.when("some", some):
+                self._step(first, last, "1")
 
-        self.counted("begin", first, last, begun, parallel=True)
+        with self.each("begin", first, last, parallel=True) as i:
+            self.put(f"store i64 0, ptr {self._at(i)}{ACCESS}")
         if not self.plan.short:
             searched()
         elif self.kind in ("float", "double"):
@@ -99,15 +97,11 @@ class _SearchBuilder(LineBuilder):
     def _count_left(self, first: str, last: str) -> None:
         """Append the loops that count the elements left of each value; none of them is NaN."""
         whole = self.new(f"udiv i64 %n, {TOGETHER}")
-
-        def together(k: str, _: list[str]) -> list[str]:
+        with (
+            self.when("many", self.new(f"icmp sgt i64 {whole}, 0")),
+            self.each("whole", 0, whole) as k,
+        ):
             self._add_left(self.new(f"mul i64 {k}, {TOGETHER}"), TOGETHER, first, last)
-            return []
-
-        def every() -> None:
-            self.counted("whole", 0, whole, together)
-
-        self.when("many", self.new(f"icmp sgt i64 {whole}, 0"), every)
         if self.plan.rest:
             self._add_left(self.new(f"mul i64 {whole}, {TOGETHER}"), self.plan.rest, first, last)
 
@@ -119,8 +113,7 @@ class _SearchBuilder(LineBuilder):
         else:
             compare = f"icmp {'s' if self.plan.dtype.startswith('int') else 'u'}{order}"
         elements = [self._element("x0", self.affine(start, 1, j)) for j in range(count)]
-
-        def one(i: str, _: list[str]) -> list[str]:
+        with self.each(self.tag(), first, last, parallel=True) as i:
             value, sofar = self._element("x1", i), "0"
             for element in elements:
                 left = self.new(f"{compare} {self.kind} {element}, {value}")
@@ -128,9 +121,6 @@ class _SearchBuilder(LineBuilder):
             place = self.new(f"load i64, ptr {self._at(i)}{ACCESS}")
             more = self.new(f"zext i32 {sofar} to i64")
             self.put(f"store i64 {self.new(f'add i64 {place}, {more}')}, ptr {self._at(i)}{ACCESS}")
-            return []
-
-        self.counted(self.tag(), first, last, one, parallel=True)
 
     def _element(self, name: str, i: str) -> str:
         """A number of the vector ``x0``, or of the values ``x1``."""
@@ -142,8 +132,7 @@ class _SearchBuilder(LineBuilder):
 
     def _step(self, first: str, last: str, half: str) -> None:
         """Move each value behind so many elements if the last of them is left of it."""
-
-        def one(i: str, _: list[str]) -> list[str]:
+        with self.each(self.tag(), first, last, parallel=True) as i:
             place = self.new(f"load i64, ptr {self._at(i)}{ACCESS}")
             behind = self.new(f"add i64 {place}, {half}")
             element = self.new(f"sub i64 {behind}, 1")
@@ -151,6 +140,3 @@ class _SearchBuilder(LineBuilder):
             left = self.one(self.is_left, [x, value])
             moved = self.new(f"select i1 {left}, i64 {behind}, i64 {place}")
             self.put(f"store i64 {moved}, ptr {self._at(i)}{ACCESS}")
-            return []
-
-        self.counted(self.tag(), first, last, one, parallel=True)

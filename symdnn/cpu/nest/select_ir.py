@@ -78,9 +78,8 @@ class _SelectBuilder(SortBuilder):
         if self.plan.copies:
             line = "%mine"
             bits = 8 * int(numpy_dtype(self.plan.work).itemsize)
-            self.each(
-                lambda i: self.store(self.plan.work, self.element(x, i), self.slot(bits, line, i))
-            )
+            with self.over_line() as i:
+                self.store(self.plan.work, self.element(x, i), self.slot(bits, line, i))
         window = self.new("getelementptr i64, ptr %windows, i64 0")
         # Nothing is in it yet.
         self.put(f"store i64 %n, ptr {window}")
@@ -91,15 +90,11 @@ class _SelectBuilder(SortBuilder):
 
     def _elements(self, line: str, y: str, window: str) -> None:
         tag = self.tag()
-
-        def one(k: str, _: list[str]) -> list[str]:
+        with self.each(f"place{tag}", 0, "%count") as k:
             place, to = (self.new(f"load i64, ptr {self._word(w, k)}") for w in ("places", "to"))
             found = self._found(line, place, window)
             self.store(self.plan.dtype, self.cast(found, self.plan.work, self.plan.dtype),
                        self.place(1, y, to))  # fmt: skip
-            return []
-
-        self.counted(f"place{tag}", 0, "%count", one)
 
     def _word(self, name: str, k: str) -> str:
         base = self.new(f"inttoptr i64 %{name} to ptr")
@@ -148,14 +143,13 @@ class _SelectBuilder(SortBuilder):
         behind = self.new(f"add i64 {less}, {equal}")
 
         def rest(name: str, count: str, source: Callable[[str], str], first: str) -> None:
-            def one(i: str, _: list[str]) -> list[str]:
+            some = self.new(f"icmp sgt i64 {count}, 0")
+            with (
+                self.when(f"{name}s{tag}", some),
+                self.each(f"{name}{tag}", 0, count, parallel=True) as i,
+            ):
                 found = self.value(ours, self.slot(kept, "%other", source(i)), ACCESS)
                 leave(found, self.new(f"add i64 {first}, {i}"))
-                return []
-
-            some = self.new(f"icmp sgt i64 {count}, 0")
-            self.when(f"{name}s{tag}", some, lambda: self.counted(  # type: ignore[arg-type]
-                f"{name}{tag}", 0, count, one, parallel=True))  # fmt: skip
 
         end = self.new("sub i64 %n, 1")
         rest("same", equal, lambda i: self.new(f"sub i64 {end}, {i}"), less)
@@ -269,15 +263,11 @@ def _bounds(b: FunctionBuilder, dtype: str) -> list[tuple[str, str]]:
     """
     order, limits, t = _Order(b, dtype), _limits(dtype), VALUES[dtype]
     each = b.new("udiv i64 %n, %sample")
-
-    def draw(i: str, _: list[str]) -> list[str]:
+    with b.each("draw", 0, "%sample") as i:
         mixed = b.new(f"lshr i64 {b.new(f'and i64 {b.affine(i, _MIX)}, {(1 << 32) - 1}')}, 8")
         at = b.new(f"add i64 {b.new(f'mul i64 {i}, {each}')}, {b.new(f'urem i64 {mixed}, {each}')}")
         x = b.new(f"load {t}, ptr {_slot(b, t, '%line', at)}")
         b.put(f"store {t} {x}, ptr {_slot(b, t, '%buffer', i)}")
-        return []
-
-    b.counted("draw", 0, "%sample", draw)
     b.put("call i32 %sorted_by(ptr %buffer, i64 %sample, ptr null)")
     centre = b.new(f"udiv i64 {b.new('mul i64 %place, %sample')}, %n")
     found = []

@@ -15,7 +15,8 @@ computed again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from symdnn.cpu.ir.loops_ir import ACCESS
@@ -151,15 +152,11 @@ class SortBuilder(LineBuilder):
         self.put(f"call void @tile{bits[0]}({given})")
 
         whole = self.plan.dense[1]
-
-        def line(k: str, _: list[str]) -> list[str]:
+        with self.each("line", 0, count) as k:
             at = self.new(f"mul i64 {k}, %part")
             result = self.new(f"mul i64 {k}, {self.plan.sizes[1]}")
             end = self.bytes_at(made, at) if whole else self.bytes_at(y, result)
             self._line(self.bytes_at(own, at), end)
-            return []
-
-        self.counted("line", 0, count, line)
         if not whole:
             return
         given = f"ptr {made}, i64 %part, ptr {y}, i64 %y0.i, i64 {count}, i64 %n"
@@ -173,15 +170,10 @@ class SortBuilder(LineBuilder):
             return self.bytes_at(base, self.new(f"mul i64 {i}, %{_OPERANDS[k]}.i"))
         return self.new(f"getelementptr i{8 * self.plan.sizes[k]}, ptr {base}, i64 {i}")
 
-    def each(self, body: Callable[[str], None]) -> None:
+    def over_line(self) -> AbstractContextManager[str]:
         """A loop over the line, whose iterations are independent."""
         self._tags += 1
-
-        def one(i: str, _: list[str]) -> list[str]:
-            body(i)
-            return []
-
-        self.counted(f"each{self._tags}", 0, "%n", one, parallel=True)
+        return self.each(f"each{self._tags}", 0, "%n", parallel=True)
 
     def element(self, base: str, i: str) -> str:
         """Element ``i`` of the operand's line, in the dtype of comparisons."""
@@ -199,16 +191,15 @@ class SortBuilder(LineBuilder):
     def _values(self, x: str, y: str, line: str) -> None:
         dtype, work = self.plan.dtype, self.plan.work
         bits = 8 * int(numpy_dtype(work).itemsize)
-        self.each(lambda i: self.store(work, self.element(x, i), self.slot(bits, line, i)))
+        with self.over_line() as i:
+            self.store(work, self.element(x, i), self.slot(bits, line, i))
         self.put(f"call i32 %sorted_by(ptr {line}, i64 %n, ptr null)")
         if line == y:
             return
 
-        def leave(i: str) -> None:
+        with self.over_line() as i:
             found = self.value(work, self.slot(bits, line, i), ACCESS)
             self.store(dtype, self.cast(found, work, dtype), self.place(1, y, i))
-
-        self.each(leave)
 
     def _radix(self, x: str, y: str, line: str) -> None:
         """Sort the places in the order, and compute numbers of them, which are all that counts."""
@@ -216,23 +207,17 @@ class SortBuilder(LineBuilder):
         bits = 8 * int(numpy_dtype(self.plan.work).itemsize)
         zeros = self.new(f"call i64 @llvm.ctlz.i64(i64 {places.span}, i1 false)")
         digits = self.new(f"lshr i64 {self.new(f'sub i64 71, {zeros}')}, 3")
-
-        def key(i: str) -> None:
+        with self.over_line() as i:
             above = self._above(x, i, places, places.shift)
             own = above if bits == 64 else self.new(f"trunc i64 {above} to i{bits}")
             self.put(f"store i{bits} {own}, ptr {self.slot(bits, '%mine', i)}{ACCESS}")
-
-        self.each(key)
         given = f"ptr %mine, ptr %other, i64 %n, i64 {digits}"
         found = self.new(f"call ptr @radix{bits}({given})")
-
-        def leave(i: str) -> None:
+        with self.over_line() as i:
             own = self.new(f"load i{bits}, ptr {self.slot(bits, found, i)}{ACCESS}")
             wide = own if bits == 64 else self.new(f"zext i{bits} {own} to i64")
             place = self.new(f"add i64 {self.new(f'shl i64 {wide}, {places.shift}')}, {places.low}")
             self._store_number(place, bits, self.place(1, y, i))
-
-        self.each(leave)
 
     def _store_number(self, place: str, bits: int, pointer: str) -> None:
         """Store the number that has this place in the order."""
@@ -253,19 +238,18 @@ class SortBuilder(LineBuilder):
         if wide and self.plan.digits:
             counted = self.new(f"or i1 {counted}, {self.new(f'xor i1 {packed}, true')}")
 
-        def count() -> None:
-            self.each(lambda i: self.store("int64", i, self.slot(64, line, i)))
+        with self.when("counted", counted):
+            with self.over_line() as i:
+                self.store("int64", i, self.slot(64, line, i))
             if self.plan.digits:
                 self._sort_digits(x, line, places)
-
-        def rest() -> None:
-            self.when("packed", packed, lambda: self._pack(x, line, places))
+        with self.when("rest", self.new(f"xor i1 {counted}, true")):
+            with self.when("packed", packed):
+                self._pack(x, line, places)
             if wide and not self.plan.digits:
                 wider = self.new(f"xor i1 {packed}, true")
-                self.when("wider", wider, lambda: self._order_runs(self._argsorted(x, line), line))
-
-        self.when("counted", counted, count)
-        self.when("rest", self.new(f"xor i1 {counted}, true"), rest)
+                with self.when("wider", wider):
+                    self._order_runs(self._argsorted(x, line), line)
         self._leave_indices(y, line)
 
     def _stable(self, x: str, y: str, line: str) -> None:
@@ -275,26 +259,20 @@ class SortBuilder(LineBuilder):
     def _leave_indices(self, y: str, line: str) -> None:
         """Write a line of indices to the result, where it is not there yet."""
 
-        def leave(i: str) -> None:
-            found = self.value("int64", self.slot(64, line, i), ACCESS)
-            self.store("int64", found, self.place(1, y, i))
-
         if line != y:
-            self.each(leave)
+            with self.over_line() as i:
+                found = self.value("int64", self.slot(64, line, i), ACCESS)
+                self.store("int64", found, self.place(1, y, i))
 
     def _pack(self, x: str, line: str, places: _Places) -> None:
-        def pack(i: str) -> None:
+        with self.over_line() as i:
             high = self.new(f"shl i64 {self._above(x, i, places, places.shift)}, 32")
             self.store("int64", self.new(f"or i64 {high}, {i}"), self.slot(64, line, i))
-
-        def unpack(i: str) -> None:
+        self.put(f"call i32 %sorted_by(ptr {line}, i64 %n, ptr null)")
+        with self.over_line() as i:
             found = self.value("int64", self.slot(64, line, i), ACCESS)
             low = self.new(f"and i64 {found}, {(1 << 32) - 1}")
             self.store("int64", low, self.slot(64, line, i))
-
-        self.each(pack)
-        self.put(f"call i32 %sorted_by(ptr {line}, i64 %n, ptr null)")
-        self.each(unpack)
 
     def _above(self, x: str, i: str, places: _Places, shift: str) -> str:
         """How far above the least one the place of an element is, without the lowest bits."""
@@ -305,22 +283,15 @@ class SortBuilder(LineBuilder):
         """Sort indices by each digit in turn; each sort leaves equal digits in their order."""
         zeros = self.new(f"call i64 @llvm.ctlz.i64(i64 {places.span}, i1 false)")
         digits = self.new(f"lshr i64 {self.new(f'sub i64 79, {zeros}')}, 4")
-
-        def sort(k: str, _: list[str]) -> list[str]:
+        with (
+            self.when("some", self.new(f"icmp ne i64 {digits}, 0")),
+            self.each("digit", 0, digits) as k,
+        ):
             shift = self.new(f"add i64 {places.shift}, {self.new(f'shl i64 {k}, 4')}")
-
-            def digit(i: str) -> None:
+            with self.over_line() as i:
                 own = self.new(f"trunc i64 {self._above(x, i, places, shift)} to i16")
                 self.store("uint16", own, self.slot(16, "%other", i))
-
-            self.each(digit)
             self.put(f"call i32 %found_by(ptr %other, ptr {line}, i64 %n, ptr null)")
-            return []
-
-        def each_digit() -> None:
-            self.counted("digit", 0, digits, sort)
-
-        self.when("some", self.new(f"icmp ne i64 {digits}, 0"), each_digit)
 
     def _argsorted(self, x: str, line: str) -> str:
         """Find the line's order by NumPy's argsort of a contiguous line, which is returned."""
@@ -328,8 +299,10 @@ class SortBuilder(LineBuilder):
         if not self.plan.dense[0]:
             given, work = "%other", self.plan.work
             bits = 8 * int(numpy_dtype(work).itemsize)
-            self.each(lambda i: self.store(work, self.element(x, i), self.slot(bits, given, i)))
-        self.each(lambda i: self.store("int64", i, self.slot(64, line, i)))
+            with self.over_line() as i:
+                self.store(work, self.element(x, i), self.slot(bits, given, i))
+        with self.over_line() as i:
+            self.store("int64", i, self.slot(64, line, i))
         self.put(f"call i32 %found_by(ptr {given}, ptr {line}, i64 %n, ptr null)")
         return given
 
@@ -393,12 +366,9 @@ class SortBuilder(LineBuilder):
             differs = self.new(f"or i1 {ends}, {self._differ(before, now)}")
             length = self.new(f"sub i64 {i}, {begun}")
             several = self.new(f"icmp sgt i64 {length}, 1")
-
-            def order() -> None:
+            with self.when("run", self.new(f"and i1 {differs}, {several}")):
                 first = self.slot(64, line, begun)
                 self.put(f"call i32 %sorted_by(ptr {first}, i64 {length}, ptr null)")
-
-            self.when("run", self.new(f"and i1 {differs}, {several}"), order)
             return [self.new(f"select i1 {differs}, i64 {i}, i64 {begun}"), now]
 
         end = self.new("add i64 %n, 1")

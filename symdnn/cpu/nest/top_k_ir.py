@@ -81,15 +81,17 @@ class _TopKBuilder(LineBuilder):
         )  # fmt: skip
         self.put(f"%line = getelementptr i8, ptr {lines[0]}, i64 0", "store i64 0, ptr %count")
         self.put(*store_as(self.plan.work, self.zero(), "%worst_at"))
-        self.counted("block", 0, "%n", self._block, step=_BLOCK_ELEMENTS)
-        self.counted("left", 0, "%k", lambda i, _: self._leave(i, lines))
+        with self.each("block", 0, "%n", step=_BLOCK_ELEMENTS) as first:
+            self._block(first)
+        with self.each("left", 0, "%k") as i:
+            self._leave(i, lines)
 
     def zero(self) -> str:
         """A constant, for what nothing depends on."""
         b = ProgramBuilder(())
         return self.one(b.program([b.const(0, self.plan.work)]), [])
 
-    def _block(self, first: str, _: list[str]) -> list[str]:
+    def _block(self, first: str) -> None:
         high = self.least(self.new(f"add i64 {first}, {_BLOCK_ELEMENTS}"), "%n")
         worst = self.value(self.plan.work, "%worst_at")
         count = self.new("load i64, ptr %count")
@@ -101,35 +103,29 @@ class _TopKBuilder(LineBuilder):
 
         (some,) = self.counted("test", first, high, test, ["false"], "i1")
         wanted = self.new(f"or i1 {some}, {room}")
-        self.when("some", wanted, lambda: self._take(first, high))
-        return []
+        with self.when("some", wanted):
+            self._take(first, high)
 
     def _take(self, first: str, high: str) -> None:
-        def one(i: str, _: list[str]) -> list[str]:
+        with self.each("each", first, high) as i:
             x = self.element(i)
             worst = self.value(self.plan.work, "%worst_at")
             count = self.new("load i64, ptr %count")
             better = self.one(self.better, [x, worst])
             enters = self.new(f"or i1 {self.new(f'icmp slt i64 {count}, %k')}, {better}")
-
-            def enter() -> None:
+            with self.when("enter", enters):
                 last = self.least(count, "%k_last")
                 self.put(f"call void @insert({self._types[0]} {x}, i64 {i}, ptr %best, "
                          f"ptr %where, i64 {last}, ptr %w)")  # fmt: skip
                 more = self.least(self.new(f"add i64 {count}, 1"), "%k")
                 self.put(f"store i64 {more}, ptr %count")
 
-            self.when("enter", enters, enter)
-            return []
-
-        self.counted("each", first, high, one)
-
     @property
     def _types(self) -> tuple[str, str]:
         """The type of a value in a register, and in memory."""
         return ("i1" if self.plan.work == "bool" else self.t), self.t
 
-    def _leave(self, i: str, lines: Sequence[str]) -> list[str]:
+    def _leave(self, i: str, lines: Sequence[str]) -> None:
         found = self.value(self.plan.work, self.new(f"getelementptr {self.t}, ptr %best, i64 {i}"))
         at = self.new(f"load i64, ptr {self.new(f'getelementptr i64, ptr %where, i64 {i}')}")
         pairs = (
@@ -140,7 +136,6 @@ class _TopKBuilder(LineBuilder):
             pointer = self.new(f"getelementptr i8, ptr {base}, i64 0")
             pointer = self.bytes_at(pointer, self.new(f"mul i64 {i}, %{name}.i"))
             self.put(*store_as(dtype, value, pointer))
-        return []
 
     def insertion(self) -> list[str]:
         """The lines of the function ``insert``: a number takes its place, others move behind it."""

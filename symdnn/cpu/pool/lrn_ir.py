@@ -162,20 +162,12 @@ class _Normalisation(FunctionBuilder):
 
     def _each(self, name: str, body: Callable[[str, str], None]) -> None:
         """``body(offset in an operand, offset in scratch memory)`` for all elements of the task."""
-
-        def row(i: str, _: list[str]) -> list[str]:
+        with self.each(f"{name}_row", 0, self.rows) as i:
             at = self.new(f"add i64 {self.base}, {self.affine(i, self.row_step)}")
             kept = self.affine(i, self.plan.pitch)
-
-            def column(j: str, _: list[str]) -> list[str]:
+            with self.each(f"{name}_column", 0, self.columns) as j:
                 body(self.new(f"add i64 {at}, {j}"), self.new(f"add i64 {kept}, {j}"))
-                return []
-
-            self.counted(f"{name}_column", 0, self.columns, column)
             self.lines[-2] += ", !llvm.loop !1"  # the back edge: iterations are independent
-            return []
-
-        self.counted(f"{name}_row", 0, self.rows, row)
 
     def _load(self, base: str, at: str, offset: int = 0) -> str:
         pointer = self.new(f"getelementptr float, ptr {base}, i64 {self.affine(at, 1, offset)}")

@@ -142,13 +142,9 @@ class _PoolSource(FunctionBuilder):
         else:
             first = self.lowest() if p.kind == "max" else self.zero
             self._loop("begin", 0, columns, lambda i: self.write(i, first))
-
-            def one(k: str, _: list[str]) -> list[str]:
+            with self.each("tap", 0, str(prod(p.taps))) as k:
                 self.taken = [self.tap(self.split(k, p.taps))]
                 self._columns()
-                return []
-
-            self.counted("tap", 0, str(prod(p.taps)), one)
             if p.weights and not p.backward:
                 self._loop("end", 0, columns, lambda i: self.write(i, self.weighted(i)))
         self.lines += next_task("task")

@@ -69,12 +69,9 @@ class _NhwcPoolSource(FunctionBuilder):
     def loop(self, name: str, low: int, high: int, body: Callable[[str], None]) -> None:
         """A loop over numbers from ``low`` to below ``high``; nothing if there are none."""
 
-        def step(i: str, _: list[str]) -> list[str]:
-            body(i)
-            return []
-
         if low < high:
-            self.counted(name, low, str(high), step)
+            with self.each(name, low, str(high)) as i:
+                body(i)
 
     def both(self, *conditions: str) -> str:
         """The conjunction of conditions; "" if all are ""."""

@@ -7,7 +7,8 @@ infinity, and so have the states and classes that fill the last block.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from symdnn.cpu.ir.builder import FunctionBuilder
@@ -144,13 +145,11 @@ class _Writer(FunctionBuilder):
 
     def _states(self) -> tuple[str, str]:
         """Write the states without padding; returns the last one, and whether a label is wrong."""
-
-        def none(s: str) -> None:
+        with self.each("none", 0, "%alpha_width", parallel=True) as s:
             for part in ("%p_class", "%p_skip"):
                 self._store(0, part, s, "i64")
-
-        self.counted("none", 0, "%alpha_width", self._each(none), parallel=True)
-        self._blocks("filled", "%classes", lambda c: self._store(_NEVER, "%p_score", c))
+        with self._lanes("filled", "%classes") as c:
+            self._store(_NEVER, "%p_score", c)
         base = self.new("mul i64 %r, %width")
 
         def label(i: str, values: list[str]) -> list[str]:
@@ -195,7 +194,8 @@ class _Writer(FunctionBuilder):
         count = self.new(f"add i64 {last}, 1")
         some = self.new(f"icmp sgt i64 {length}, 0")
         self._begin_row("%p_alpha", 2)
-        self.when("forward", some, lambda: self._frames("frame", "0", length, self._forward(count)))
+        with self.when("forward", some):
+            self._forward(length, count)
         at = self.new(f"mul i64 {length}, %alpha_width")
         end = self._at(self._at("%p_alpha", at), last)
         blank, label = self._load(end, 2), self._load(end, 1)
@@ -205,54 +205,38 @@ class _Writer(FunctionBuilder):
             return
         size = self.new(f"call double @llvm.fabs.f64(double {total})")
         possible = self.new(f"fcmp olt double {size}, 0x7FF0000000000000")
-        self.when(
-            "backward", self.new(f"and i1 {some}, {possible}"),
-            lambda: self._backward(length, last, count, total),
-        )  # fmt: skip
+        with self.when("backward", self.new(f"and i1 {some}, {possible}")):
+            self._backward(length, last, count, total)
         first = self.new(f"select i1 {possible}, i64 {length}, i64 0")
         more = self.new(f"icmp slt i64 {first}, %steps")
-
-        def clear(t: str) -> None:
+        with self.when("rest", more), self.each("clear", first, "%steps") as t:
             row = self._row("%d_gradients", t)
-            zero = self._each(lambda c: self._store("0.0", row, c, self._float))
-            self.counted("zero", 0, "%classes", zero, parallel=True)
-
-        self.when("rest", more, lambda: self._frames("clear", first, "%steps", clear))
+            with self.each("zero", 0, "%classes", parallel=True) as c:
+                self._store("0.0", row, c, self._float)
 
     def _begin_row(self, row: str, at: str | int) -> None:
         """A row in which only one state is reached."""
-        never = self._each(lambda s: self._store(_NEVER, row, s))
-        self.counted(f"row{len(self.lines)}", 0, "%alpha_width", never, parallel=True)
+        with self.each(f"row{len(self.lines)}", 0, "%alpha_width", parallel=True) as s:
+            self._store(_NEVER, row, s)
         self._store("0.0", row, at)
 
-    def _blocks(self, name: str, count: str, body: Callable[[str], None]) -> None:
-        """A loop over whole blocks of independent iterations."""
-
-        def block(first: str) -> None:
-            lane = self._each(lambda i: body(self.new(f"add nuw nsw i64 {first}, {i}")))
-            self.counted(f"{name}_lane", 0, str(LANES), lane, parallel=True)
-
-        self.counted(name, 0, count, self._each(block), step=LANES)
-
-    def _each(self, body: Callable[[str], None]) -> Callable[[str, list[str]], list[str]]:
-        def one(i: str, _: list[str]) -> list[str]:
-            body(i)
-            return []
-
-        return one
+    @contextmanager
+    def _lanes(self, name: str, count: str) -> Iterator[str]:
+        """A loop over whole blocks of independent iterations, in this context."""
+        with (
+            self.each(name, 0, count, step=LANES) as first,
+            self.each(f"{name}_lane", 0, str(LANES), parallel=True) as i,
+        ):
+            yield self.new(f"add nuw nsw i64 {first}, {i}")
 
     def _row(self, base: str, t: str) -> str:
         """The scores or gradients of a frame."""
         example = self.new(f"add i64 {self.new(f'mul i64 {t}, %batch')}, %r")
         return self._at(base, self.new(f"mul i64 {example}, %classes"), self._float)
 
-    def _frames(self, name: str, first: str, end: str, body: Callable[[str], None]) -> None:
-        self.counted(name, first, end, self._each(body))
-
-    def _forward(self, count: str) -> Callable[[str], None]:
-        """Forward variables of a frame from those of the one before."""
-
-        def frame(t: str) -> None:
+    def _forward(self, length: str, count: str) -> None:
+        """Forward variables of each frame from those of the one before."""
+        with self.each("frame", 0, length) as t:
             self._read(t)
             high, log = self._normalise()
             self._store(high, "%p_high", t)
@@ -262,21 +246,16 @@ class _Writer(FunctionBuilder):
             for i in (0, 1):
                 self._store(_NEVER, row, i)
             before, row = self._at(before, 2), self._at(row, 2)
-
-            def state(s: str) -> None:
+            with self._lanes("state", count) as s:
                 found = self._reached(before, s, (-1, -2), self._load("%p_skip", s, "i64"))
                 seen = self._emitted(s, high, log)
                 self._store(self.new(f"fadd double {found}, {seen}"), row, s)
 
-            self._blocks("state", count, state)
-
-        return frame
-
     def _read(self, t: str) -> None:
         """The scores of a frame."""
         scores = self._row("%d_x", t)
-        read = self._each(lambda c: self._store(self._score(scores, c), "%p_score", c))
-        self.counted(f"read{len(self.lines)}", 0, "%classes", read, parallel=True)
+        with self.each(f"read{len(self.lines)}", 0, "%classes", parallel=True) as c:
+            self._store(self._score(scores, c), "%p_score", c)
 
     def _normalise(self) -> tuple[str, str]:
         """The largest score of a frame, and the logarithm of the sum of exponentials."""
@@ -303,15 +282,12 @@ class _Writer(FunctionBuilder):
         """A fold over the classes, lane by lane and then over the lanes in pairs."""
         first = ", ".join([f"double {start}"] * LANES)
         self.put(f"store <{LANES} x double> <{first}>, ptr %p_lanes")
-
-        def block(c: str) -> None:
-            def lane(i: str) -> None:
-                at = self.new(f"add nuw nsw i64 {c}, {i}")
-                self._store(step(self._load("%p_lanes", i), at), "%p_lanes", i)
-
-            self.counted(f"{name}_lane", 0, str(LANES), self._each(lane), parallel=True)
-
-        self.counted(name, 0, "%classes", self._each(block), step=LANES)
+        with (
+            self.each(name, 0, "%classes", step=LANES) as c,
+            self.each(f"{name}_lane", 0, str(LANES), parallel=True) as i,
+        ):
+            at = self.new(f"add nuw nsw i64 {c}, {i}")
+            self._store(step(self._load("%p_lanes", i), at), "%p_lanes", i)
         values = [self.new(f"load double, ptr {self._at('%p_lanes', i)}") for i in range(LANES)]
         while len(values) > 1:
             values = [both(a, b) for a, b in zip(values[::2], values[1::2], strict=True)]
@@ -333,16 +309,13 @@ class _Writer(FunctionBuilder):
             high, log = self._load("%p_high", t), self._load("%p_log", t)
             at = self.new(f"mul i64 {self.new(f'add i64 {t}, 1')}, %alpha_width")
             alpha = self._at(self._at("%p_alpha", at), 2)
-
-            def state(s: str) -> None:
+            with self._lanes("turned", count) as s:
                 skip = self._load("%p_skip", self.new(f"add nsw i64 {s}, 2"), "i64")
                 beta = self._reached(after, s, (1, 2), skip)
                 seen = self._emitted(s, high, log)
                 self._store(self.new(f"fadd double {beta}, {seen}"), made, s)
                 both = self.new(f"fadd double {self._load(alpha, s)}, {beta}")
                 self._store(self._called("exp", self._less(both, total)), alpha, s)
-
-            self._blocks("turned", count, state)
             self._gradients(high, log, alpha, count, self._row("%d_gradients", t))
             return [made, after]
 
@@ -350,19 +323,12 @@ class _Writer(FunctionBuilder):
 
     def _gradients(self, high: str, log: str, occupied: str, count: str, out: str) -> None:
         """Probabilities of classes less those of the states that show them."""
-
-        def probable(c: str) -> None:
+        with self._lanes("probable", "%classes") as c:
             x = self._less(self._load("%p_score", c), high, log)
             self._store(self._called("exp", x), "%p_gradient", c)
-
-        def used(s: str) -> None:
+        with self.each("used", 0, count) as s:
             where = self._load("%p_class", s, "i64")
             left = self._less(self._load("%p_gradient", where), self._load(occupied, s))
             self._store(left, "%p_gradient", where)
-
-        def put(c: str) -> None:
+        with self.each("put", 0, "%classes", parallel=True) as c:
             self._store(self._narrow(self._load("%p_gradient", c)), out, c, self._float)
-
-        self._blocks("probable", "%classes", probable)
-        self.counted("used", 0, count, self._each(used))
-        self.counted("put", 0, "%classes", self._each(put), parallel=True)

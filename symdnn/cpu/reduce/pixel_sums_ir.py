@@ -107,23 +107,16 @@ class _Pixels(FunctionBuilder):
         nbytes = self.affine(self.new(f"mul i64 {channels}, %S"), self.size)
         self.put(f"call void @llvm.memset.p0.i64(ptr {planes}, i8 0, i64 {nbytes}, i1 false)")
 
-        def block(b: str, _: list[str]) -> list[str]:
+        blocks = self.new(f"udiv i64 {self.affine('%P', 1, BLOCK - 1)}, {BLOCK}")
+        with self.each("block", 0, blocks) as b:
             first = self.affine(b, BLOCK)
             count = self._points(n, first, self.plan.weighted)
-
-            def channel(c: str, _: list[str]) -> list[str]:
+            with self.each("channel", low, high) as c:
                 plane, dy = self._plane("%y", n, c, "%S"), self._plane("%dy", n, c, "%P")
-                self.counted("point", 0, count, lambda p, _: self._scattered(
-                    p, plane, self._element(dy, first)))  # fmt: skip
-                return []
+                with self.each("point", 0, count) as p:
+                    self._scattered(p, plane, self._element(dy, first))
 
-            self.counted("channel", low, high, channel)
-            return []
-
-        blocks = self.new(f"udiv i64 {self.affine('%P', 1, BLOCK - 1)}, {BLOCK}")
-        self.counted("block", 0, blocks, block)
-
-    def _scattered(self, p: str, plane: str, dy: str) -> list[str]:
+    def _scattered(self, p: str, plane: str, dy: str) -> None:
         value = self.new(f"load {self.kind}, ptr {self._element(dy, p)}, align {self.size}")
         for k in range(self.count):
             at = self._kept("%places", "i32", k, p, "")
@@ -132,14 +125,11 @@ class _Pixels(FunctionBuilder):
                 share = self._kept("%shares", self.kind, k, p, "")
                 term = self.new(f"fmul {self.kind} {value}, {share}")
 
-            def added(at: str = at, term: str = term) -> None:
+            with self.when(f"there{k}", there):
                 place = self._element(plane, self.new(f"zext i32 {at} to i64"))
                 old = self.new(f"load {self.kind}, ptr {place}, align {self.size}")
                 new = self.new(f"fadd {self.kind} {old}, {term}")
                 self.put(f"store {self.kind} {new}, ptr {place}, align {self.size}")
-
-            self.when(f"there{k}", there, added)
-        return []
 
     def _block(self, n: str, first: str) -> None:
         """A block of points, of all channels: sums, or gradients of weights."""
@@ -149,18 +139,17 @@ class _Pixels(FunctionBuilder):
             room = self.count * BLOCK * self.size
             self.put(f"call void @llvm.memset.p0.i64(ptr %shares, i8 0, i64 {room}, i1 false)")
 
-        def channel(c: str, _: list[str]) -> list[str]:
+        with self.each("channel", 0, "%C") as c:
             plane = self._plane("%x", n, c, "%S")
             other = self._element(self._plane("%y" if sums else "%dy", n, c, "%P"), first)
             body = self._summed if sums else self._multiplied
-            self.counted("point", 0, count, lambda p, _: body(p, plane, other), parallel=True)
-            return []
-
-        self.counted("channel", 0, "%C", channel)
+            with self.each("point", 0, count, parallel=True) as p:
+                body(p, plane, other)
         if not sums:
-            self.counted("last", 0, count, lambda p, _: self._parted(n, first, p), parallel=True)
+            with self.each("last", 0, count, parallel=True) as p:
+                self._parted(n, first, p)
 
-    def _summed(self, p: str, plane: str, y: str) -> list[str]:
+    def _summed(self, p: str, plane: str, y: str) -> None:
         total = ""
         for k in range(self.count):
             value, _ = self._pixel(plane, k, p)
@@ -170,9 +159,8 @@ class _Pixels(FunctionBuilder):
             else:
                 total = self.new(f"fadd {self.kind} {total}, {value}") if total else value
         self.put(f"store {self.kind} {total}, ptr {self._element(y, p)}, align {self.size}{ACCESS}")
-        return []
 
-    def _multiplied(self, p: str, plane: str, dy: str) -> list[str]:
+    def _multiplied(self, p: str, plane: str, dy: str) -> None:
         """A channel's part of what each share's gradient is."""
         slope = self._load(self.kind, self._element(dy, p))
         for k in range(self.count):
@@ -181,9 +169,8 @@ class _Pixels(FunctionBuilder):
             own = self.new(f"select i1 {there}, {self.kind} {slope}, {self.kind} 0.0")
             new = self._multiply_add(value, own, self._load(self.kind, place))
             self.put(f"store {self.kind} {new}, ptr {place}, align {self.size}{ACCESS}")
-        return []
 
-    def _parted(self, n: str, first: str, p: str) -> list[str]:
+    def _parted(self, n: str, first: str, p: str) -> None:
         """Gradients of weights, from those of their products."""
         terms = self.plan.terms
         every = range(sum(self.plan.taps))
@@ -200,14 +187,12 @@ class _Pixels(FunctionBuilder):
                         total = share
             to = self._element(self._element(self._plane(f"%dw{k}", n, "0", "%P", "1"), first), p)
             self.put(f"store {self.kind} {total}, ptr {to}, align {self.size}{ACCESS}")
-        return []
 
     def _points(self, n: str, first: str, shares: bool) -> str:
         """Keep places in a plane (-1: none) and shares of a block's points; how many there are."""
         count = self.least(str(BLOCK), self.new(f"sub i64 %P, {first}"))
         axes = range(len(self.plan.taps))
-
-        def point(p: str, _: list[str]) -> list[str]:
+        with self.each("place", 0, count, parallel=True) as p:
             at = [self._given(f"%at{k}", "i32", n, first, p) for k in range(sum(self.plan.taps))]
             axis = [i for i in axes for _ in range(self.plan.taps[i])]
             inside = [self.new(f"icmp ult i32 {v}, %size{axis[k]}") for k, v in enumerate(at)]
@@ -225,9 +210,6 @@ class _Pixels(FunctionBuilder):
                     share = self._product([weights[k] for k in term])
                     share = self.new(f"select i1 {there}, {self.kind} {share}, {self.kind} 0.0")
                     self._keep("%shares", self.kind, number, p, share)
-            return []
-
-        self.counted("place", 0, count, point, parallel=True)
         return count
 
     # -- pieces -----------------------------------------------------------------------------------

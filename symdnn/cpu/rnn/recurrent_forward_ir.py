@@ -58,12 +58,14 @@ class _Forward(RecurrentSource):
         mine = self.place("%packed_for", (own.thread, 8))
         known = self.new(f"load i64, ptr {mine}, align 8")
         stale = self.new(f"icmp ne i64 {known}, {own.active}")
-        self.when("stale", stale, lambda: self._pack_share(mine))
+        with self.when("stale", stale):
+            self._pack_share(mine)
         #: Whether a chunk has several steps.
         self.together = self.new("icmp sgt i64 %chunk, 1")
         self.apart = self.new(f"xor i1 {self.together}, true")
         chunks = self.new(f"sdiv i64 {self.less(self.plus('%steps', '%chunk'), 1)}, %chunk")
-        self.loop("chunk_of_steps", chunks, self._chunk)
+        with self.each("chunk_of_steps", 0, chunks) as i:
+            self._chunk(i)
         return self.end()
 
     def _begin_narrow(self, groups: str) -> None:
@@ -84,7 +86,7 @@ class _Forward(RecurrentSource):
         self.my_x = self.place("%pairs", (self.own.thread, own))
         self.my_h = self.place(self.my_x, of_x)
 
-    def _chunk(self, i: str, _: list[str]) -> list[str]:
+    def _chunk(self, i: str) -> None:
         """Append the steps of a chunk, after the product of all their inputs if they are several.
 
         Rows of the product are in the order of memory, which is that of the steps or the reverse.
@@ -97,9 +99,10 @@ class _Forward(RecurrentSource):
         step = self.times("%batch", self.row)
         step = self.new(f"select i1 {back}, i64 {self.less(0, step)}, i64 {step}")
         self.before_step = self.new(f"select i1 {self.together}, i64 {step}, i64 0")
-        self.when("ahead", self.together, self._multiply_ahead)
-        self.loop("step", self.count, self._step)
-        return []
+        with self.when("ahead", self.together):
+            self._multiply_ahead()
+        with self.each("step", 0, self.count) as c:
+            self._step(c)
 
     def _multiply_ahead(self) -> None:
         """Append the product of the inputs of a whole chunk."""
@@ -136,33 +139,28 @@ class _Forward(RecurrentSource):
 
     def _round_states(self, h: str, rows: str) -> None:
         """Append the rounding of the states of some sequences."""
-
-        def row(i: str, _: list[str]) -> list[str]:
+        with self.each("rounded", 0, rows) as i:
             x = self.place(h, (i, self.h_step))
             to = self.place(self.my_h, (i, self.times(self.h_pairs, 4)))
             self.call("narrow_rounded", f"ptr {x}", f"ptr {to}", "i64 %hidden")
-            return []
-
-        self.loop("rounded", rows, row)
 
     def _pack_share(self, mine: str) -> None:
         """Append the packing of this thread's share. The first thread's invalidates the shares of
         threads that do not run now, which may have been where it packs."""
         own = self.own
-        self.loop("pack", own.count, self._pack)
+        with self.each("pack", 0, own.count) as j:
+            self._pack(j)
         self.put(f"store i64 {own.active}, ptr {mine}, align 8")
         is_first = self.new(f"icmp eq i64 {own.thread}, 0")
         others = self.new(f"icmp slt i64 {own.active}, %threads")
-        self.when("clears", self.new(f"and i1 {is_first}, {others}"), self._forget_others)
+        with self.when("clears", self.new(f"and i1 {is_first}, {others}")):
+            self._forget_others()
 
     def _forget_others(self) -> None:
-        def clear(t: str, _: list[str]) -> list[str]:
+        with self.each("clear", self.own.active, "%threads") as t:
             self.put(f"store i64 0, ptr {self.place('%packed_for', (t, 8))}, align 8")
-            return []
 
-        self.counted("clear", self.own.active, "%threads", clear)
-
-    def _pack(self, j: str, _: list[str]) -> list[str]:
+    def _pack(self, j: str) -> None:
         """Append the packing of a group's columns, gate after gate, and of their biases."""
         unit = self.times(self.plus(self.own.first, j), WIDTH)
         lanes = self.least(self.less("%hidden", unit), WIDTH)
@@ -191,13 +189,12 @@ class _Forward(RecurrentSource):
             else:
                 bw = self.add(bw, br)
             self.store(bw, self.place(self.my_bias, at))
-        return []
 
     def _pack_pairs(self, source: str, row: str, to: str, lanes: str, pairs: str) -> None:
         self.call("narrow_pack", f"ptr {source}", f"i64 {row}", f"ptr {to}", f"i64 {lanes}",
                   f"i64 {pairs}")  # fmt: skip
 
-    def _step(self, c: str, _: list[str]) -> list[str]:
+    def _step(self, c: str) -> None:
         """Append a step, for as many sequences at a time as a tile has rows: they fit L1."""
         s = self.plus(self.begin, c)
         self.s, self.ready = s, self.times(s, self.own.active)
@@ -207,16 +204,17 @@ class _Forward(RecurrentSource):
         self.h = self.choose_first(s, "%hx", last)
         self.h_step = self.choose_first(s, self.h_row, "%y_row", "i64")
         self.tiles = self.new(f"udiv i64 {self.plus('%batch', self.rows - 1)}, {self.rows}")
-        self.loop("tile", self.tiles, self._tile)
+        with self.each("tile", 0, self.tiles) as i:
+            self._tile(i)
         self.call("arrive", "ptr %counter")
-        return []
 
-    def _tile(self, i: str, _: list[str]) -> list[str]:
+    def _tile(self, i: str) -> None:
         self.sequence = self.times(i, self.rows)
         rows = self.least(self.less("%batch", self.sequence), self.rows)
         before, gru = (self.now, self.row), self.mode == "gru"
         x = self.place("%x", (self.s, "%x_step"), (self.sequence, self.x_row))
-        self.when("inputs", self.apart, lambda: self._multiply_inputs(x, self.now, rows))
+        with self.when("inputs", self.apart):
+            self._multiply_inputs(x, self.now, rows)
         self.wait(self.ready)
         h = self.place(self.h, (self.sequence, self.h_step))
         after = (self.my_before_h, self.row) if gru else before
@@ -229,8 +227,8 @@ class _Forward(RecurrentSource):
             self._multiply_pairs((self.my_h, self.my_r, after[0]), start, rows, self.h_pairs)
         else:
             self._multiply_states((h, self.h_step), after, start, rows, i)
-        self.loop("sequence", rows, self._sequence)
-        return []
+        with self.each("sequence", 0, rows) as i:
+            self._sequence(i)
 
     def _multiply_states(
         self, h: tuple[str, str], after: tuple[str, str], start: tuple[str, str], rows: str, i: str
@@ -242,8 +240,7 @@ class _Forward(RecurrentSource):
         parts = self.new(f"udiv i64 {self.plus(self.columns, wide - 1)}, {wide}")
         time = self.plus(self.times(self.s, self.tiles), i)
         back = self.new(f"trunc i64 {time} to i1")
-
-        def part(p: str, _: list[str]) -> list[str]:
+        with self.each("part", 0, parts) as p:
             from_last = self.less(self.less(parts, 1), p)
             q = self.new(f"select i1 {back}, i64 {from_last}, i64 {p}")
             first = self.times(q, wide)
@@ -252,13 +249,10 @@ class _Forward(RecurrentSource):
             b = self.place(self.my_r, (self.times(q, ROW_PANELS), self.r_panel))
             self.multiply(h, (b, self.r_panel), (c, after[1]), (begin, start[1]),
                           (rows, columns, "%hidden"))  # fmt: skip
-            return []
-
-        self.loop("part", parts, part)
 
     # -- gates, cells and states ----------------------------------------------------------------
 
-    def _sequence(self, i: str, _: list[str]) -> list[str]:
+    def _sequence(self, i: str) -> None:
         """Append the addresses of a sequence in each array, and the loop over its units."""
         first, b = self.times(self.own.unit, 4), self.plus(self.sequence, i)
         row = self.times(i, self.row)
@@ -271,10 +265,10 @@ class _Forward(RecurrentSource):
         group = self.plus(self.times(b, self.own.groups), self.own.first)
         size = 4 * WIDTH * SAVED_VECTORS[self.mode]
         self.in_kept = self.place("%kept", (self.s, "%kept_step"), (group, size))
-        self.loop("group", self.own.count, self._group)
-        return []
+        with self.each("group", 0, self.own.count) as j:
+            self._group(j)
 
-    def _group(self, j: str, _: list[str]) -> list[str]:
+    def _group(self, j: str) -> None:
         self.units = self.times(j, 4 * WIDTH)
         self.inside = self.lanes_below(self.times(j, WIDTH), self.own.units)
         self.gates_at = self.times(j, 4 * WIDTH * self.gates)
@@ -290,7 +284,6 @@ class _Forward(RecurrentSource):
             to = self.place(self.in_kept, (j, 4 * WIDTH * len(kept)))
             for i, value in enumerate(kept):
                 self.store(value, self.place(to, 4 * WIDTH * i))
-        return []
 
     def _vectors(self, base: str, at: str, count: int) -> list[str]:
         """Load neighbouring vectors."""

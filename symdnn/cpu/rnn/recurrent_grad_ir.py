@@ -75,7 +75,8 @@ class _Backward(RecurrentSource):
         self.column = self.times(begin, WIDTH)
         self.my_columns = self.less(self.least(end, "%columns"), self.column)
         self._pack()
-        self.loop("step", "%steps", self._step)
+        with self.each("step", 0, "%steps") as i:
+            self._step(i)
         self._input(self.less("%steps", 1))
         self._matrices()
         return self.end()
@@ -94,10 +95,11 @@ class _Backward(RecurrentSource):
 
     # -- steps ----------------------------------------------------------------------------------
 
-    def _step(self, i: str, _: list[str]) -> list[str]:
+    def _step(self, i: str) -> None:
         self.s = self.less(self.less("%steps", 1), i)
         self.deltas = self._deltas_of(i)
-        self.loop("sequence", "%batch", self._sequence)
+        with self.each("sequence", 0, "%batch") as b:
+            self._sequence(b)
         self.call("arrive", "ptr %counter")
         later = self.new(f"icmp sgt i64 {i}, 0")
         self.lines.append(f"br i1 {later}, label %later, label %now")
@@ -111,7 +113,6 @@ class _Backward(RecurrentSource):
         start = state if self.mode == "gru" else ("null", "0")
         self.multiply((a, self.row), (self.my_r, self.r_panel), state, start,
                       ("%batch", self.own.units, self.terms))  # fmt: skip
-        return []
 
     def _deltas_of(self, i: str) -> str:
         return self.place(
@@ -127,7 +128,7 @@ class _Backward(RecurrentSource):
         self.multiply((self._deltas_of(i), self.row), (self.my_w, self.w_panel), (dx, self.x_row),
                       (start, self.x_row), ("%batch", self.my_columns, self.terms))  # fmt: skip
 
-    def _sequence(self, b: str, _: list[str]) -> list[str]:
+    def _sequence(self, b: str) -> None:
         """Append the addresses of a sequence in each array, and the loop over its units."""
         s, first = self.s, self.times(self.own.unit, 4)
         row = self.times(b, self.h_row)
@@ -149,10 +150,10 @@ class _Backward(RecurrentSource):
         ))  # fmt: skip
         self.in_slots = self.place("%slots", (at, self.slot_row))
         self.slots_step = self.times(count, self.slot_row)
-        self.loop("group", self.own.count, self._group)
-        return []
+        with self.each("group", 0, self.own.count) as j:
+            self._group(j)
 
-    def _group(self, j: str, _: list[str]) -> list[str]:
+    def _group(self, j: str) -> None:
         self.units = self.times(j, 4 * WIDTH)
         self.inside = self.lanes_below(self.times(j, WIDTH), self.own.units)
         kept = self.place(self.in_kept, (j, 4 * WIDTH * SAVED_VECTORS[self.mode]))
@@ -167,7 +168,6 @@ class _Backward(RecurrentSource):
         else:
             made = [self._plain(dh)]
         self._store(j, made)
-        return []
 
     def _store(self, j: str, made: Sequence[str]) -> None:
         """Append the stores of the gates' gradients, for this step's GEMM and for the last ones."""
@@ -234,9 +234,10 @@ class _Backward(RecurrentSource):
         states = self._wide("%hidden")
         self.my_x = self.place("%packed_x", (self.own.thread, self.times(inputs, self.panel_bytes)))
         self.my_h = self.place("%packed_h", (self.own.thread, self.times(states, self.panel_bytes)))
-        self.loop("lane", "%lanes", lambda lane, _: self._lane(lane, blocks))
+        with self.each("lane", 0, "%lanes") as lane:
+            self._lane(lane, blocks)
 
-    def _lane(self, lane: str, blocks: str) -> list[str]:
+    def _lane(self, lane: str, blocks: str) -> None:
         first = self.times(lane, "%examples")
         self.lane_x = self.place("%x", (first, self.x_row))
         self.lane_hx = self.place("%hx", (first, self.h_row))
@@ -244,25 +245,26 @@ class _Backward(RecurrentSource):
         self.lane_first = self.times(lane, self.lane_terms)
         made = self.times(lane, "%dw_lane")
         self.made = {n: self.place(f"%{n}", made) for n in ("dw", "dr", "dbw", "dbr")}
-        self.loop("blocks", blocks, self._block)
-        return []
+        with self.each("blocks", 0, blocks) as k:
+            self._block(k)
 
     def _wide(self, columns: str) -> str:
         """The number of panels of so many columns."""
         each = WIDTH * self.panel
         return self.new(f"udiv i64 {self.plus(columns, each - 1)}, {each}")
 
-    def _block(self, k: str, _: list[str]) -> list[str]:
+    def _block(self, k: str) -> None:
         self.first = self.times(k, "%block")
         steps = self.least("%block", self.less("%steps", self.first))
         self.block_terms = self.times(steps, "%examples")
         #: Whether the GEMMs accumulate: not in the first block.
         self.adds = self.new(f"icmp ne i64 {k}, 0")
-        self.loop("copy", steps, self._copy)
-        self.loop("sum", self.own.count, self._sum)
-        return []
+        with self.each("copy", 0, steps) as i:
+            self._copy(i)
+        with self.each("sum", 0, self.own.count) as j:
+            self._sum(j)
 
-    def _copy(self, i: str, _: list[str]) -> list[str]:
+    def _copy(self, i: str) -> None:
         """Append the packing of a step's inputs and states into panels."""
         s, to = self.plus(self.first, i), self.times(self.times(i, "%examples"), self.term)
         x = self.place(self.lane_x, (s, "%x_step"))
@@ -272,9 +274,8 @@ class _Backward(RecurrentSource):
         row = self.choose_first(s, self.h_row, "%y_row", "i64")
         self.pack(self.choose_first(s, self.lane_hx, last), row, 4, self.place(self.my_h, to),
                   self.panel_bytes, "%hidden", "%examples")  # fmt: skip
-        return []
 
-    def _sum(self, j: str, _: list[str]) -> list[str]:
+    def _sum(self, j: str) -> None:
         """Append the rows of both matrices' gradients that belong to a group of units."""
         group = self.plus(self.own.first, j)
         unit = self.times(group, WIDTH)
@@ -297,7 +298,6 @@ class _Backward(RecurrentSource):
                     f"ptr {start}", f"i64 {row}", f"i64 {units}", f"i64 {columns}",
                     f"i64 {self.block_terms}", "i64 0",
                 )  # fmt: skip
-        return []
 
     def _biases(self, slots: str, unit: str) -> None:
         """Append a block's part of the biases' gradients.

@@ -99,17 +99,10 @@ class _Narrow(Builder):
             parts = self.new(f"sdiv i64 {left}, {size}")
             begin, label = done, f"{name}{size}"
 
-            def part(i: str, _: list[str], size: int = size, begin: str = begin) -> list[str]:
+            any_part = self.new(f"icmp sgt i64 {parts}, 0")
+            with self.when(f"any_{label}", any_part), self.each(label, 0, parts) as i:
                 at = self.new(f"add i64 {begin}, {self.new(f'mul i64 {i}, {size}')}")
                 body(size, at)
-                return []
-
-            any_part = self.new(f"icmp sgt i64 {parts}, 0")
-
-            def parts_of(label: str = label, parts: str = parts) -> None:
-                self.loop(label, parts, part)
-
-            self.when(f"any_{label}", any_part, parts_of)
             done = self.new(f"add i64 {begin}, {self.new(f'mul i64 {parts}, {size}')}")
 
     def place(self, base: str, index: str, size: str | int) -> str:
@@ -201,15 +194,11 @@ class _Rounded(_Narrow):
         """The lines of the function."""
         self.put("define internal void @narrow_rounded(ptr %x, ptr %to, i64 %count) #0 {", "entry:")
         parts = self.new(f"sdiv i64 {self.new(f'add i64 %count, {WIDTH - 1}')}, {WIDTH}")
-
-        def part(i: str, _: list[str]) -> list[str]:
+        with self.each("part", 0, parts) as i:
             inside = self.lanes_below(self.new(f"mul i64 {i}, {WIDTH}"), "%count")
             x = self.load(self.place("%x", i, 4 * WIDTH), inside)
             halves = self.new(f"call {_HALVES} {_ROUND}({VECTOR} {x})")
             self.put(f"store {_HALVES} {halves}, ptr {self.place('%to', i, SPILLED)}, align 2")
-            return []
-
-        self.loop("part", parts, part)
         self.put("ret void", "}")
         return self.lines
 

@@ -151,7 +151,8 @@ class _ProductBuilder(Builder):
         flag = self.new(f"getelementptr i64, ptr %w, i64 {FLAG}")
         some = self.new(f"icmp ne i64 {self.new('load i64, ptr %kept')}, 0")
         store = f"store atomic i64 1, ptr {flag} monotonic, align 8"
-        self.when("wrong", some, lambda: self.put(store))
+        with self.when("wrong", some):
+            self.put(store)
 
     def _number(self, base: str, at: str, more: str = "") -> str:
         """An element of a dense vector."""
@@ -166,22 +167,19 @@ class _ProductBuilder(Builder):
             for t in ("%r", self.affine("%r", 1, 1))
         )
         work = {"dot": self._dot_row, "sampled": self._sampled_row}[self.plan.what]
-
-        def row(i: str, _: list[str]) -> list[str]:
+        with (
+            self.when("some", self.new(f"icmp slt i64 {low}, {high}")),
+            self.each("row", low, high) as i,
+        ):
             work(i, *self._span(i))
-            return []
-
-        def every() -> None:
-            self.counted("row", low, high, row)
-
-        self.when("some", self.new(f"icmp slt i64 {low}, {high}"), every)
 
     def _dot_row(self, row: str, begin: str, end: str) -> None:
         some = self.new(f"icmp slt i64 {begin}, {end}")
         if self.plan.vector:
             place = self.at("%y", row)
             self.put(f"store {self.element} 0.0, ptr {place}")
-            self.when("nonempty", some, lambda: self._dot_of_vectors(place, begin, end))
+            with self.when("nonempty", some):
+                self._dot_of_vectors(place, begin, end)
             return
         start = self.at("%y", self.new(f"mul i64 {row}, %width"))
 
@@ -213,8 +211,7 @@ class _ProductBuilder(Builder):
     def _columns(self, start: str, begin: str, end: str) -> None:
         """A row of the result: blocks of columns, each a sum over the row's elements."""
         step = self.plan.blocks * self.width
-
-        def block(first: str, _: list[str]) -> list[str]:
+        with self.each("block", 0, "%width", step=step) as first:
             places = [self.affine(first, 1, v * self.width) for v in range(self.plan.blocks)]
             masks = [self._mask(p, "%width") for p in places]
 
@@ -232,9 +229,6 @@ class _ProductBuilder(Builder):
             for place, total, mask in zip(places, sums, masks):
                 self.store(total, self.at(start, place), mask)
             self._note(bad)
-            return []
-
-        self.counted("block", 0, "%width", block, step=step)
 
     def _mask(self, first: str, high: str) -> str:
         return self.lanes_below(first, high) if self.plan.masked else ""
@@ -257,7 +251,8 @@ class _ProductBuilder(Builder):
             (bad,) = self.counted("element", begin, end, element, ["0"], "i64")
             self._note(bad)
 
-        self.when("nonempty", some, every)
+        with self.when("nonempty", some):
+            every()
 
     def _inner(self, u: str, v: str) -> str:
         """The inner product of two rows of ``width`` numbers."""
@@ -293,25 +288,20 @@ class _ProductBuilder(Builder):
 
         def own() -> None:
             size = self.new(f"mul i64 {self.new(f'sub i64 {high}, {low}')}, {self._align}")
-
-            def zero(i: str, _: list[str]) -> list[str]:
+            with self.each("zero", 0, "%minor") as i:
                 place = self.at("%y", self.new(f"mul i64 {i}, %width"), low)
                 self.put(f"call void @llvm.memset.p0.i64(ptr {place}, i8 0, i64 {size}, i1 false)")
-                return []
-
-            self.counted("zero", 0, "%minor", zero)
             self._all_rows(low, high)
 
-        self.when("some", self.new(f"icmp slt i64 {low}, {high}"), own)
+        with self.when("some", self.new(f"icmp slt i64 {low}, {high}")):
+            own()
 
     def _all_rows(self, low: str, high: str) -> None:
-        def row(i: str, _: list[str]) -> list[str]:
+        with self.each("row", 0, "%rows") as i:
             begin, end = self._span(i)
             some = self.new(f"icmp slt i64 {begin}, {end}")
-            self.when("nonempty", some, lambda: self._scatter(i, begin, end, low, high))
-            return []
-
-        self.counted("row", 0, "%rows", row)
+            with self.when("nonempty", some):
+                self._scatter(i, begin, end, low, high)
 
     def _scatter(self, row: str, begin: str, end: str, low: str, high: str) -> None:
         base = self.at("%x", row if self.plan.vector else self.new(f"mul i64 {row}, %width"))
@@ -339,11 +329,7 @@ class _ProductBuilder(Builder):
 
     def _add_columns(self, column: str, a: str, base: str, low: str, high: str) -> None:
         start = self.at("%y", self.new(f"mul i64 {column}, %width"))
-
-        def part(j: str, _: list[str]) -> list[str]:
+        with self.each("part", low, high, step=self.width) as j:
             mask, place = self._mask(j, high), self.at(start, j)
             total = self.multiply_add(a, self.load(self.at(base, j), mask), self.load(place, mask))
             self.store(total, place, mask)
-            return []
-
-        self.counted("part", low, high, part, step=self.width)

@@ -37,15 +37,10 @@ class ProductBuilder(LoopBuilder, Builder):
         rows = max(1, min(t.m, _SUMS // vectors, 6))
         whole, rest = divmod(t.m, rows)
         if whole > 1:
-            tag = self.tag()
-
-            def some(i: str, _: list[str]) -> list[str]:
-                at = [self.bytes_at(b, self.new(f"mul i64 {i}, {rows * step}"))
-                      for b, step in ((x, t.x_row), (out, t.out_row))]  # fmt: skip
-                self._columns(dtype, lanes, vectors, rows, t, at[0], y, at[1])
-                return []
-
-            self.counted(tag, 0, str(whole), some)
+            with self.each(self.tag(), 0, str(whole)) as i:
+                own = [self.bytes_at(b, self.new(f"mul i64 {i}, {rows * step}"))
+                       for b, step in ((x, t.x_row), (out, t.out_row))]  # fmt: skip
+                self._columns(dtype, lanes, vectors, rows, t, own[0], y, own[1])
         elif whole:
             self._columns(dtype, lanes, vectors, rows, t, x, y, out)
         if rest:
@@ -59,14 +54,10 @@ class ProductBuilder(LoopBuilder, Builder):
         block, size = lanes * vectors, 4 if dtype == "float32" else 8
         whole = t.n // block
         if whole > 1:
-
-            def some(j: str, _: list[str]) -> list[str]:
+            with self.each(self.tag(), 0, str(whole)) as j:
                 far = self.new(f"mul i64 {j}, {block * size}")
                 there = self.bytes_at(y, far), self.bytes_at(out, far)
                 self._tile(dtype, lanes, vectors, rows, t, x, *there)
-                return []
-
-            self.counted(self.tag(), 0, str(whole), some)
         elif whole:
             self._tile(dtype, lanes, vectors, rows, t, x, y, out)
         at = whole * block

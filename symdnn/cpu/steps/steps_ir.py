@@ -150,17 +150,14 @@ class _StepBuilder(ProductBuilder):
                 inside(d + 1, at, [*indices, "0"])
                 return
 
-            def one(i: str, _: list[str]) -> list[str]:
+            last = parallel is not None and d == len(sizes) - 1
+            kind = loop_kind(sizes[d], parallel or (), self.in_vectors) if last else ""
+            with self.each(self.tag(), 0, str(sizes[d]), parallel=kind) as i:
                 moved = [
                     self.bytes_at(p, self.new(f"mul i64 {i}, {s[d]}")) if s[d] and p else p
                     for p, s in zip(at, steps, strict=True)
                 ]
                 inside(d + 1, moved, [*indices, i])
-                return []
-
-            last = parallel is not None and d == len(sizes) - 1
-            kind = loop_kind(sizes[d], parallel or (), self.in_vectors) if last else ""
-            self.counted(self.tag(), 0, str(sizes[d]), one, parallel=kind)
 
         inside(0, places, [])
 
