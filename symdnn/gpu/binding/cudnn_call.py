@@ -10,7 +10,8 @@ from typing import Any
 
 from symdnn.errors import CudnnArgumentError, CudnnError
 from symdnn.gpu.binding import cudnn_library
-from symdnn.gpu.binding.cudnn_params import Output, OutputText, Parameter
+from symdnn.gpu.binding.cudnn_params import Argument, Output, OutputText, Parameter
+from symdnn.gpu.binding.cudnn_types import CType
 from symdnn.gpu.binding.libcuda import driver
 
 __all__ = ["CudnnMissingFunction", "CudnnStatusError", "Function", "STATUS", "function"]
@@ -87,16 +88,18 @@ class Function:
     """A function of cuDNN, called as in C, except that it returns what C writes by pointers."""
 
     def __init__(
-        self, name: str, parameters: tuple[Parameter, ...], returns: str, deprecated: bool
+        self, name: str, parameters: Mapping[str, Parameter], returns: str, deprecated: bool
     ) -> None:
         self.__name__ = self.__qualname__ = name
         self.parameters, self.returns, self.deprecated = parameters, returns, deprecated
-        self._given = tuple(p.name for p in parameters if p.given)
-        self._outputs = tuple(
-            p for p in parameters if isinstance(p, Output | OutputText) and p.returned
-        )
+        self._given = tuple(name for name, p in parameters.items() if p.given)
+        self._outputs = {
+            name: p
+            for name, p in parameters.items()
+            if isinstance(p, Output | OutputText) and p.returned
+        }
         self._c: Any = None
-        self._plain = all(p.plain for p in parameters)
+        self._plain = all(p.plain for p in parameters.values())
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         """Call C; see ``__doc__`` of the function for its prototype."""
@@ -117,20 +120,20 @@ class Function:
 
     def _call(self, args: tuple[Any, ...]) -> Any:
         values = dict(zip(self._given, args, strict=True))
-        held = {p.name: self._hold(p, values) for p in self.parameters}
+        held = {name: self._hold(name, values) for name in self.parameters}
         try:
-            status = self._c(*map(_by_reference, self.parameters, held.values()))
+            status = self._c(*map(_by_reference, self.parameters.values(), held.values()))
         except ctypes.ArgumentError as error:
             raise self._refused(error) from None
         returned = self._checked(status, args)
-        results = tuple(p.result(held[p.name], held, values) for p in self._outputs)
+        results = tuple(p.result(held[name], held, values) for name, p in self._outputs.items())
         return results if len(results) > 1 else results[0] if results else returned
 
-    def _hold(self, parameter: Parameter, values: dict[str, Any]) -> Any:
+    def _hold(self, name: str, values: dict[str, Any]) -> Any:
         try:
-            return parameter.hold(values)
+            return self.parameters[name].hold(name, values)
         except (TypeError, ValueError) as error:
-            raise self._bad(parameter.name, str(error)) from None
+            raise self._bad(name, str(error)) from None
 
     def _checked(self, returned: Any, args: tuple[Any, ...]) -> Any:
         if self.returns != STATUS:
@@ -154,7 +157,7 @@ class Function:
         found = re.match(r"argument (\d+): (?:<class '\w+'>|\w+): (.*)", str(error), re.S)
         if not found:
             return CudnnArgumentError(f"{self.__name__}: {error}")
-        return self._bad(self.parameters[int(found[1]) - 1].name, found[2])
+        return self._bad(list(self.parameters)[int(found[1]) - 1], found[2])
 
     def _bad(self, parameter: str, why: str) -> CudnnArgumentError:
         return CudnnArgumentError(f"{self.__name__}: {parameter}: {why}")
@@ -197,7 +200,7 @@ class Function:
                 f"cuDNN {cudnn_library.table_version()}: use that version or a newer one"
             ) from None
         c.restype = _RESULTS[self.returns]
-        c.argtypes = [p.argtype for p in self.parameters]
+        c.argtypes = [p.argtype for p in self.parameters.values()]
         self._c = c
 
     # --- introspection ----------------------------------------------------------------------------
@@ -210,12 +213,12 @@ class Function:
     @property
     def prototype(self) -> str:
         """The function as C declares it."""
-        inside = ", ".join(p.prototype for p in self.parameters) or "void"
+        inside = ", ".join(p.prototype(n) for n, p in self.parameters.items()) or "void"
         return f"{self.returns} {self.__name__}({inside})".replace("* ", "*")
 
     @property
     def __doc__(self) -> str:  # type: ignore[override]
-        outputs = ", ".join(p.name for p in self._outputs)
+        outputs = ", ".join(self._outputs)
         text = f"{self.prototype}\n\nReturns {outputs or 'nothing'}."
         return f"{text} Deprecated in cuDNN." if self.deprecated else text
 
@@ -224,9 +227,16 @@ class Function:
 
 
 def function(
-    name: str, *parameters: Parameter, returns: str = STATUS, deprecated: bool = False
+    name: str, /, *, returns: str = STATUS, deprecated: bool = False, **kinds: Parameter | CType
 ) -> Function:
-    """An entry of the table: the function ``name`` with its parameters in C's order."""
+    """An entry of the table: the function ``name`` with its parameters, by name, in C's order.
+
+    A parameter without a kind, only with a type, is an :class:`Argument`.
+    """
+    parameters = {
+        name: kind if isinstance(kind, Parameter) else Argument(kind)
+        for name, kind in kinds.items()
+    }
     return Function(name, parameters, returns, deprecated)
 
 

@@ -1,7 +1,7 @@
 """The kinds of parameters of cuDNN's functions: inputs of the caller, and outputs that C writes.
 
 ``given`` parameters come from the caller; others are allocated here and returned. ``hold`` makes
-the C value; ``result`` reads it after the call.
+the C value; ``result`` reads it after the call. A function knows the names of its parameters.
 """
 
 from __future__ import annotations
@@ -39,7 +39,6 @@ _DOUBLE = 1
 class Parameter:
     """A parameter of a C function."""
 
-    name: str
     given: ClassVar[bool] = True
     # Whether ``argtype`` is the only conversion of the caller's value.
     plain: ClassVar[bool] = False
@@ -49,17 +48,16 @@ class Parameter:
         """The entry in ctypes' ``argtypes``."""
         return POINTER
 
-    def hold(self, values: Values) -> Any:
-        """The C value, made from the caller's ``values`` by name."""
-        return values[self.name]
+    def hold(self, name: str, values: Values) -> Any:
+        """The C value of the parameter ``name``, made from the caller's ``values`` by name."""
+        return values[name]
 
     def result(self, held: Any, all_held: Values, values: Values) -> Any:
         """The Python value of the C value ``held``."""
-        raise NotImplementedError(f"{self.name} is given by the caller")  # pragma: no cover
+        raise NotImplementedError("the caller gives it")  # pragma: no cover
 
-    @property
-    def prototype(self) -> str:
-        """The parameter as C declares it."""
+    def prototype(self, name: str) -> str:
+        """The parameter ``name`` as C declares it."""
         raise NotImplementedError  # pragma: no cover
 
 
@@ -68,16 +66,14 @@ class Argument(Parameter):
     """A value or an address from the caller."""
 
     type: CType
-    declared: str = ""  # the C declaration, where it differs from the type's name
     plain: ClassVar[bool] = True
 
     @property
     def argtype(self) -> Any:
         return self.type
 
-    @property
-    def prototype(self) -> str:
-        return _declaration(self.declared or self.type.c_name(), self.name)
+    def prototype(self, name: str) -> str:
+        return _declaration(self.type.c_name(), name)
 
 
 @dataclass(frozen=True)
@@ -89,18 +85,18 @@ class Scale(Parameter):
 
     descriptor: str
     data_type_of: DataTypeOf
+    declared: str = "const void *"
 
-    def hold(self, values: Values) -> Any:
-        value = values[self.name]
+    def hold(self, name: str, values: Values) -> Any:
+        value = values[name]
         number = _number(value)
         if number is None:
             return value
         double = self.data_type_of(values[self.descriptor]) == _DOUBLE
         return ctypes.byref((ctypes.c_double if double else ctypes.c_float)(number))
 
-    @property
-    def prototype(self) -> str:
-        return f"const void *{self.name}"
+    def prototype(self, name: str) -> str:
+        return _declaration(self.declared, name)
 
 
 @dataclass(frozen=True)
@@ -110,10 +106,8 @@ class Element(Scale):
     ``data_type_of`` gives the ``cudnnDataType_t`` of the argument named ``descriptor``.
     """
 
-    declared: str = "const void *"
-
-    def hold(self, values: Values) -> Any:
-        value = values[self.name]
+    def hold(self, name: str, values: Values) -> Any:
+        value = values[name]
         number = _number(value)
         if number is None:
             return value
@@ -122,10 +116,6 @@ class Element(Scale):
             raise TypeError(f"no number of Python's is a {kind}: give the address of an element")
         raw = np.asarray(number).astype(_DATA_TYPES[kind]).tobytes()
         return ctypes.create_string_buffer(raw, len(raw))
-
-    @property
-    def prototype(self) -> str:
-        return _declaration(self.declared, self.name)
 
 
 @dataclass(frozen=True)
@@ -139,8 +129,8 @@ class GivenArray(Parameter):
     count: str = ""
     less: int = 0
 
-    def hold(self, values: Values) -> Any:
-        value = values[self.name]
+    def hold(self, name: str, values: Values) -> Any:
+        value = values[name]
         if not isinstance(value, Sequence | np.ndarray) or isinstance(value, str | bytes):
             return value
         if self.count:
@@ -151,9 +141,8 @@ class GivenArray(Parameter):
         ctype = type(self.type.holder())
         return (ctype * len(value))(*(self.type.from_param(v) for v in value))
 
-    @property
-    def prototype(self) -> str:
-        return f"const {self.type.c_name()} {self.name}[]"
+    def prototype(self, name: str) -> str:
+        return f"const {self.type.c_name()} {name}[]"
 
 
 @dataclass(frozen=True)
@@ -164,15 +153,14 @@ class Output(Parameter):
     returned: bool = True
     given: ClassVar[bool] = False
 
-    def hold(self, values: Values) -> Any:
+    def hold(self, name: str, values: Values) -> Any:
         return self.type.holder()
 
     def result(self, held: Any, all_held: Values, values: Values) -> Any:
         return self.type.read(held)
 
-    @property
-    def prototype(self) -> str:
-        return _declaration(f"{self.type.c_name()} *", self.name)
+    def prototype(self, name: str) -> str:
+        return _declaration(f"{self.type.c_name()} *", name)
 
 
 @dataclass(frozen=True)
@@ -187,7 +175,7 @@ class OutputArray(Output):
     actual: str = ""
     less: int = 0
 
-    def hold(self, values: Values) -> Any:
+    def hold(self, name: str, values: Values) -> Any:
         count = max(operator.index(values[self.requested]) - self.less, 0)
         return (self._element * count)()
 
@@ -204,9 +192,8 @@ class OutputArray(Output):
             return list(held[:count])
         return tuple(self.type.read(self._element(number)) for number in held[:count])
 
-    @property
-    def prototype(self) -> str:
-        return f"{self.type.c_name()} {self.name}[]"
+    def prototype(self, name: str) -> str:
+        return f"{self.type.c_name()} {name}[]"
 
 
 @dataclass(frozen=True)
@@ -217,15 +204,14 @@ class OutputText(Parameter):
     given: ClassVar[bool] = False
     returned: ClassVar[bool] = True
 
-    def hold(self, values: Values) -> Any:
+    def hold(self, name: str, values: Values) -> Any:
         return ctypes.create_string_buffer(operator.index(values[self.size]))
 
     def result(self, held: Any, all_held: Values, values: Values) -> str:
         return str(held.value.decode("utf-8", "replace"))
 
-    @property
-    def prototype(self) -> str:
-        return f"char *{self.name}"
+    def prototype(self, name: str) -> str:
+        return f"char *{name}"
 
 
 def _declaration(kind: str, name: str) -> str:

@@ -12,9 +12,9 @@ import operator
 from typing import Any, Protocol, Self
 
 __all__ = [
-    "CType", "Callback", "CudnnEnum", "CudnnStructure", "DOUBLE", "FLOAT", "Handle", "INT",
-    "INT32", "INT64", "Integer", "POINTER", "Pointer", "Real", "SIZE", "Size", "StructPointer",
-    "UINT", "UINT32", "UINT64", "enum_field",
+    "CONST_POINTER", "CType", "Callback", "CudnnEnum", "CudnnStructure", "DOUBLE", "FLOAT",
+    "Handle", "INT", "INT32", "INT64", "Integer", "POINTER", "Pointer", "Real", "SIZE", "Size",
+    "StructPointer", "UINT", "UINT32", "UINT64", "enum_field",
 ]  # fmt: skip
 
 
@@ -128,6 +128,9 @@ class Pointer:
 
     ctype: Any = ctypes.c_void_p
 
+    def __init__(self, name: str = "void *") -> None:
+        self._name = name
+
     def from_param(self, value: Any) -> Any:
         """``value`` as an address for C."""
         if value is None or isinstance(value, int):
@@ -154,7 +157,7 @@ class Pointer:
 
     def c_name(self) -> str:
         """The type's name in C."""
-        return "void *"
+        return self._name
 
 
 INT, INT32 = Integer("int", ctypes.c_int), Integer("int32_t", ctypes.c_int32)
@@ -163,7 +166,7 @@ INT64 = Integer("int64_t", ctypes.c_int64)
 UINT64 = Integer("unsigned long long", ctypes.c_ulonglong)
 SIZE = Integer("size_t", ctypes.c_size_t, result=Size)
 FLOAT, DOUBLE = Real("float", ctypes.c_float), Real("double", ctypes.c_double)
-POINTER = Pointer()
+POINTER, CONST_POINTER = Pointer(), Pointer("const void *")
 
 
 class Handle(ctypes.c_void_p):

@@ -140,8 +140,11 @@ class _VolumetricAdaptive(_Adaptive):
 class _TemporalAdaptive(_Adaptive):
     ndim = 1
 
-    def __init__(self, frames: int | None = None, *, channels_first: bool = False) -> None:
-        self.output = _outputs(type(self).__name__, 1, (frames,), None)
+    def __init__(
+        self, frames: int | None = None, *, output_size: PerAxis | None = None,
+        channels_first: bool = False,
+    ) -> None:  # fmt: skip
+        self.output = _outputs(type(self).__name__, 1, (frames,), output_size)
         self.channels_first = channels_first
 
     def _pooled(self, x: Variable) -> Variable:

@@ -3,14 +3,18 @@
 Names and order of the arguments are PyTorch's; what is made (and printed) is Torch7's class. Where
 PyTorch and Torch7 have one name (``ReLU``, ``Linear``, ``Dropout``, ``LayerNorm``, ...), it is
 Torch7's class with Torch7's order, and is not here. Sizes are ints or tuples (T, H, W).
+
+>>> Conv2d(3, 96, 11, 3)
+nn.SpatialConvolution(3 -> 96, 11x11, 3,3)
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from symdnn.errors import UnknownWord
+from symdnn.errors import ArgumentError, UnknownWord
 from symdnn.graph.typing import BorderMode, PerAxis
 from symdnn.nn.layers import adaptive_pooling as adaptive
 from symdnn.nn.layers import conv, norm, pooling, recurrent, shaping
@@ -42,271 +46,158 @@ __all__ = [
     "Tanhshrink", "ZeroPad2d",
 ]  # fmt: skip
 
+P = ParamSpec("P")
 Layer = TypeVar("Layer", bound=Module)
 Pool = TypeVar("Pool", bound=pooling._Pooling)
+Adaptive = TypeVar("Adaptive", bound=adaptive._Adaptive)
 
 Hardshrink, Hardsigmoid, Hardswish = HardShrink, HardSigmoid, HardSwish
 Hardtanh, Softshrink, Softsign = HardTanh, SoftShrink, SoftSign
 Dropout2d, Dropout3d = SpatialDropout, VolumetricDropout
 
 
+def _named(
+    name: str, make: Callable[Concatenate[type[Layer], P], Layer], kind: type[Layer],
+    about: str = "",
+) -> Callable[P, Layer]:  # fmt: skip
+    """PyTorch's ``name`` of layers of ``kind``, which ``make(kind, ...)`` makes."""
+
+    _, *parameters = inspect.signature(make).parameters.values()
+    signature = inspect.Signature(parameters, return_annotation=kind)
+
+    def made(*args: P.args, **kwargs: P.kwargs) -> Layer:
+        try:
+            signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise ArgumentError(f"{name}: {error}") from None
+        return make(kind, *args, **kwargs)
+
+    made.__name__ = made.__qualname__ = name
+    made.__doc__ = f":class:`{kind.__name__}`{about}."
+    vars(made)["__signature__"] = signature
+    return torch_class(kind)(checked(made))
+
+
+#: What is said of layers of one dimension, whose Torch7's classes take (N, frames, features).
+_FRAMES = " of (N, features, frames)"
+
+
+def _order(kind: type[Module]) -> dict[str, bool]:
+    """The option by which a layer of frames has PyTorch's order of axes."""
+    return {"channels_first": True} if kind.__name__.startswith("Temporal") else {}
+
+
 # -- convolutions --------------------------------------------------------------------------------
 
 
-def _convolution(kind: type[Layer], *arguments: object, **options: object) -> Layer:
-    """A convolution; the first nine arguments are those that all of PyTorch's have."""
-    planes_in, planes_out, kernel, stride, padding, dilation, groups, bias, mode = arguments
-    if issubclass(kind, conv.TRANSPOSED):
-        if mode != "zeros":
-            raise UnknownWord(f"{kind.__name__}: padding_mode={mode!r}; wanted 'zeros'")
-    else:
-        options["padding_mode"] = mode
+def _convolution(
+    kind: type[Layer], /, in_channels: int, out_channels: int, kernel_size: PerAxis,
+    stride: PerAxis = 1, padding: BorderMode = 0, dilation: PerAxis = 1, groups: int = 1,
+    bias: bool = True, padding_mode: str = "zeros", **options: object,
+) -> Layer:  # fmt: skip
+    if not issubclass(kind, conv.TRANSPOSED):
+        options["padding_mode"] = padding_mode
     make: Callable[..., Layer] = kind
     return make(
-        planes_in, planes_out, kernel_size=kernel, stride=stride,
+        in_channels, out_channels, kernel_size=kernel_size, stride=stride,
         padding=0 if isinstance(padding, str) and padding == "valid" else padding,
-        dilation=dilation, groups=groups, bias=bias, **options,
+        dilation=dilation, groups=groups, bias=bias, **_order(kind), **options,
     )  # fmt: skip
 
 
-@torch_class(conv.TemporalConvolution)
-@checked
-def Conv1d(
-    in_channels: int, out_channels: int, kernel_size: PerAxis, stride: PerAxis = 1,
-    padding: BorderMode = 0, dilation: PerAxis = 1, groups: int = 1, bias: bool = True,
-    padding_mode: str = "zeros", **options: object,
-) -> conv.TemporalConvolution:  # fmt: skip
-    """:class:`TemporalConvolution` of (N, features, frames)."""
+def _transposed(
+    kind: type[Layer], /, in_channels: int, out_channels: int, kernel_size: PerAxis,
+    stride: PerAxis = 1, padding: BorderMode = 0, output_padding: PerAxis = 0, groups: int = 1,
+    bias: bool = True, dilation: PerAxis = 1, padding_mode: str = "zeros", **options: Any,
+) -> Layer:  # fmt: skip
+    if padding_mode != "zeros":
+        raise UnknownWord(f"{kind.__name__}: padding_mode={padding_mode!r}; wanted 'zeros'")
     return _convolution(
-        conv.TemporalConvolution, in_channels, out_channels, kernel_size, stride, padding,
-        dilation, groups, bias, padding_mode, channels_first=True, **options,
+        kind, in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias,
+        output_padding=output_padding, **options,
     )  # fmt: skip
 
 
-@torch_class(conv.SpatialConvolution)
-@checked
-def Conv2d(
-    in_channels: int, out_channels: int, kernel_size: PerAxis, stride: PerAxis = 1,
-    padding: BorderMode = 0, dilation: PerAxis = 1, groups: int = 1, bias: bool = True,
-    padding_mode: str = "zeros", **options: object,
-) -> conv.SpatialConvolution:  # fmt: skip
-    """:class:`SpatialConvolution`.
-
-    >>> Conv2d(3, 96, 11, 3)
-    nn.SpatialConvolution(3 -> 96, 11x11, 3,3)
-    """
-    return _convolution(
-        conv.SpatialConvolution, in_channels, out_channels, kernel_size, stride, padding,
-        dilation, groups, bias, padding_mode, **options,
-    )  # fmt: skip
-
-
-@torch_class(conv.VolumetricConvolution)
-@checked
-def Conv3d(
-    in_channels: int, out_channels: int, kernel_size: PerAxis, stride: PerAxis = 1,
-    padding: BorderMode = 0, dilation: PerAxis = 1, groups: int = 1, bias: bool = True,
-    padding_mode: str = "zeros", **options: object,
-) -> conv.VolumetricConvolution:  # fmt: skip
-    """:class:`VolumetricConvolution`."""
-    return _convolution(
-        conv.VolumetricConvolution, in_channels, out_channels, kernel_size, stride, padding,
-        dilation, groups, bias, padding_mode, **options,
-    )  # fmt: skip
-
-
-@torch_class(conv.TemporalFullConvolution)
-@checked
-def ConvTranspose1d(
-    in_channels: int, out_channels: int, kernel_size: PerAxis, stride: PerAxis = 1,
-    padding: BorderMode = 0, output_padding: PerAxis = 0, groups: int = 1, bias: bool = True,
-    dilation: PerAxis = 1, padding_mode: str = "zeros", **options: object,
-) -> conv.TemporalFullConvolution:  # fmt: skip
-    """:class:`TemporalFullConvolution` of (N, features, frames)."""
-    return _convolution(
-        conv.TemporalFullConvolution, in_channels, out_channels, kernel_size, stride, padding,
-        dilation, groups, bias, padding_mode, output_padding=output_padding, channels_first=True,
-        **options,
-    )  # fmt: skip
-
-
-@torch_class(conv.SpatialFullConvolution)
-@checked
-def ConvTranspose2d(
-    in_channels: int, out_channels: int, kernel_size: PerAxis, stride: PerAxis = 1,
-    padding: BorderMode = 0, output_padding: PerAxis = 0, groups: int = 1, bias: bool = True,
-    dilation: PerAxis = 1, padding_mode: str = "zeros", **options: object,
-) -> conv.SpatialFullConvolution:  # fmt: skip
-    """:class:`SpatialFullConvolution`."""
-    return _convolution(
-        conv.SpatialFullConvolution, in_channels, out_channels, kernel_size, stride, padding,
-        dilation, groups, bias, padding_mode, output_padding=output_padding, **options,
-    )  # fmt: skip
-
-
-@torch_class(conv.VolumetricFullConvolution)
-@checked
-def ConvTranspose3d(
-    in_channels: int, out_channels: int, kernel_size: PerAxis, stride: PerAxis = 1,
-    padding: BorderMode = 0, output_padding: PerAxis = 0, groups: int = 1, bias: bool = True,
-    dilation: PerAxis = 1, padding_mode: str = "zeros", **options: object,
-) -> conv.VolumetricFullConvolution:  # fmt: skip
-    """:class:`VolumetricFullConvolution`."""
-    return _convolution(
-        conv.VolumetricFullConvolution, in_channels, out_channels, kernel_size, stride, padding,
-        dilation, groups, bias, padding_mode, output_padding=output_padding, **options,
-    )  # fmt: skip
+Conv1d = _named("Conv1d", _convolution, conv.TemporalConvolution, _FRAMES)
+Conv2d = _named("Conv2d", _convolution, conv.SpatialConvolution)
+Conv3d = _named("Conv3d", _convolution, conv.VolumetricConvolution)
+ConvTranspose1d = _named("ConvTranspose1d", _transposed, conv.TemporalFullConvolution, _FRAMES)
+ConvTranspose2d = _named("ConvTranspose2d", _transposed, conv.SpatialFullConvolution)
+ConvTranspose3d = _named("ConvTranspose3d", _transposed, conv.VolumetricFullConvolution)
 
 
 # -- pooling -------------------------------------------------------------------------------------
 
 
 def _largest(
-    kind: type[Pool], window: tuple[Any, ...], dilation: PerAxis, indices: bool, ceil: bool
-) -> Pool:
-    made = _pooling(kind, window, ceil_mode=ceil)
-    made.options(dilation=dilation, return_indices=indices)
+    kind: type[Pool], /, kernel_size: PerAxis, stride: PerAxis | None = None, padding: PerAxis = 0,
+    dilation: PerAxis = 1, return_indices: bool = False, ceil_mode: bool = False,
+) -> Pool:  # fmt: skip
+    make: Callable[..., Pool] = kind
+    made = make(
+        kernel_size=kernel_size, stride=stride, padding=padding, ceil_mode=ceil_mode, **_order(kind)
+    )
+    made.options(dilation=dilation, return_indices=return_indices)
     return made
 
 
 def _average(
-    kind: type[Pool], window: tuple[Any, ...], ceil: bool, padded: bool, divisor: int | None
-) -> Pool:
-    made = _pooling(kind, window, ceil_mode=ceil, count_include_pad=padded)
-    made.options(divisor_override=divisor)
-    return made
-
-
-def _pooling(kind: type[Pool], window: tuple[Any, ...], **options: object) -> Pool:
-    kernel, stride, padding = window
+    kind: type[Pool], /, kernel_size: PerAxis, stride: PerAxis | None = None, padding: PerAxis = 0,
+    ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
+) -> Pool:  # fmt: skip
     make: Callable[..., Pool] = kind
-    if kind in (pooling.TemporalMaxPooling, pooling.TemporalAveragePooling):
-        options["channels_first"] = True
-    return make(kernel_size=kernel, stride=stride, padding=padding, **options)
+    made = make(
+        kernel_size=kernel_size, stride=stride, padding=padding, ceil_mode=ceil_mode,
+        count_include_pad=count_include_pad, **_order(kind),
+    )  # fmt: skip
+    made.options(divisor_override=divisor_override)
+    return made
 
 
-@torch_class(pooling.TemporalMaxPooling)
-@checked
-def MaxPool1d(
-    kernel_size: PerAxis, stride: PerAxis | None = None, padding: PerAxis = 0,
-    dilation: PerAxis = 1, return_indices: bool = False, ceil_mode: bool = False,
-) -> pooling.TemporalMaxPooling:  # fmt: skip
-    """:class:`TemporalMaxPooling` of (N, features, frames)."""
-    window = (kernel_size, stride, padding)
-    return _largest(pooling.TemporalMaxPooling, window, dilation, return_indices, ceil_mode)
-
-
-@torch_class(pooling.SpatialMaxPooling)
-@checked
-def MaxPool2d(
-    kernel_size: PerAxis, stride: PerAxis | None = None, padding: PerAxis = 0,
-    dilation: PerAxis = 1, return_indices: bool = False, ceil_mode: bool = False,
-) -> pooling.SpatialMaxPooling:  # fmt: skip
-    """:class:`SpatialMaxPooling`."""
-    window = (kernel_size, stride, padding)
-    return _largest(pooling.SpatialMaxPooling, window, dilation, return_indices, ceil_mode)
-
-
-@torch_class(pooling.VolumetricMaxPooling)
-@checked
-def MaxPool3d(
-    kernel_size: PerAxis, stride: PerAxis | None = None, padding: PerAxis = 0,
-    dilation: PerAxis = 1, return_indices: bool = False, ceil_mode: bool = False,
-) -> pooling.VolumetricMaxPooling:  # fmt: skip
-    """:class:`VolumetricMaxPooling`."""
-    window = (kernel_size, stride, padding)
-    return _largest(pooling.VolumetricMaxPooling, window, dilation, return_indices, ceil_mode)
-
-
-@torch_class(pooling.TemporalAveragePooling)
-@checked
-def AvgPool1d(
-    kernel_size: PerAxis, stride: PerAxis | None = None, padding: PerAxis = 0,
+def _average_of_frames(
+    kind: type[Pool], /, kernel_size: PerAxis, stride: PerAxis | None = None, padding: PerAxis = 0,
     ceil_mode: bool = False, count_include_pad: bool = True,
-) -> pooling.TemporalAveragePooling:  # fmt: skip
-    """:class:`TemporalAveragePooling` of (N, features, frames)."""
-    window = (kernel_size, stride, padding)
-    return _average(pooling.TemporalAveragePooling, window, ceil_mode, count_include_pad, None)
+) -> Pool:  # fmt: skip
+    return _average(kind, kernel_size, stride, padding, ceil_mode, count_include_pad)
 
 
-@torch_class(pooling.SpatialAveragePooling)
-@checked
-def AvgPool2d(
-    kernel_size: PerAxis, stride: PerAxis | None = None, padding: PerAxis = 0,
-    ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
-) -> pooling.SpatialAveragePooling:  # fmt: skip
-    """:class:`SpatialAveragePooling`."""
-    window = (kernel_size, stride, padding)
-    return _average(
-        pooling.SpatialAveragePooling, window, ceil_mode, count_include_pad, divisor_override
-    )
+MaxPool1d = _named("MaxPool1d", _largest, pooling.TemporalMaxPooling, _FRAMES)
+MaxPool2d = _named("MaxPool2d", _largest, pooling.SpatialMaxPooling)
+MaxPool3d = _named("MaxPool3d", _largest, pooling.VolumetricMaxPooling)
+AvgPool1d = _named("AvgPool1d", _average_of_frames, pooling.TemporalAveragePooling, _FRAMES)
+AvgPool2d = _named("AvgPool2d", _average, pooling.SpatialAveragePooling)
+AvgPool3d = _named("AvgPool3d", _average, pooling.VolumetricAveragePooling)
 
 
-@torch_class(pooling.VolumetricAveragePooling)
-@checked
-def AvgPool3d(
-    kernel_size: PerAxis, stride: PerAxis | None = None, padding: PerAxis = 0,
-    ceil_mode: bool = False, count_include_pad: bool = True, divisor_override: int | None = None,
-) -> pooling.VolumetricAveragePooling:  # fmt: skip
-    """:class:`VolumetricAveragePooling`."""
-    window = (kernel_size, stride, padding)
-    return _average(
-        pooling.VolumetricAveragePooling, window, ceil_mode, count_include_pad, divisor_override
-    )
+def _adaptive(kind: type[Layer], /, output_size: PerAxis) -> Layer:
+    make: Callable[..., Layer] = kind
+    return make(output_size=output_size, **_order(kind))
 
 
-@torch_class(adaptive.TemporalAdaptiveAveragePooling)
-@checked
-def AdaptiveAvgPool1d(output_size: int) -> adaptive.TemporalAdaptiveAveragePooling:
-    """:class:`TemporalAdaptiveAveragePooling` of (N, features, frames)."""
-    return adaptive.TemporalAdaptiveAveragePooling(output_size, channels_first=True)
-
-
-@torch_class(adaptive.SpatialAdaptiveAveragePooling)
-@checked
-def AdaptiveAvgPool2d(output_size: PerAxis) -> adaptive.SpatialAdaptiveAveragePooling:
-    """:class:`SpatialAdaptiveAveragePooling`."""
-    return adaptive.SpatialAdaptiveAveragePooling(output_size=output_size)
-
-
-@torch_class(adaptive.VolumetricAdaptiveAveragePooling)
-@checked
-def AdaptiveAvgPool3d(output_size: PerAxis) -> adaptive.VolumetricAdaptiveAveragePooling:
-    """:class:`VolumetricAdaptiveAveragePooling`."""
-    return adaptive.VolumetricAdaptiveAveragePooling(output_size=output_size)
-
-
-@torch_class(adaptive.TemporalAdaptiveMaxPooling)
-@checked
-def AdaptiveMaxPool1d(
-    output_size: int, return_indices: bool = False
-) -> adaptive.TemporalAdaptiveMaxPooling:
-    """:class:`TemporalAdaptiveMaxPooling` of (N, features, frames)."""
-    made = adaptive.TemporalAdaptiveMaxPooling(output_size, channels_first=True)
+def _adaptive_largest(
+    kind: type[Adaptive], /, output_size: PerAxis, return_indices: bool = False
+) -> Adaptive:
+    made = _adaptive(kind, output_size)
     made.return_indices = return_indices
     return made
 
 
-@torch_class(adaptive.SpatialAdaptiveMaxPooling)
-@checked
-def AdaptiveMaxPool2d(
-    output_size: PerAxis, return_indices: bool = False
-) -> adaptive.SpatialAdaptiveMaxPooling:
-    """:class:`SpatialAdaptiveMaxPooling`."""
-    made = adaptive.SpatialAdaptiveMaxPooling(output_size=output_size)
-    made.return_indices = return_indices
-    return made
-
-
-@torch_class(adaptive.VolumetricAdaptiveMaxPooling)
-@checked
-def AdaptiveMaxPool3d(
-    output_size: PerAxis, return_indices: bool = False
-) -> adaptive.VolumetricAdaptiveMaxPooling:
-    """:class:`VolumetricAdaptiveMaxPooling`."""
-    made = adaptive.VolumetricAdaptiveMaxPooling(output_size=output_size)
-    made.return_indices = return_indices
-    return made
+AdaptiveAvgPool1d = _named(
+    "AdaptiveAvgPool1d", _adaptive, adaptive.TemporalAdaptiveAveragePooling, _FRAMES
+)
+AdaptiveAvgPool2d = _named("AdaptiveAvgPool2d", _adaptive, adaptive.SpatialAdaptiveAveragePooling)
+AdaptiveAvgPool3d = _named(
+    "AdaptiveAvgPool3d", _adaptive, adaptive.VolumetricAdaptiveAveragePooling
+)
+AdaptiveMaxPool1d = _named(
+    "AdaptiveMaxPool1d", _adaptive_largest, adaptive.TemporalAdaptiveMaxPooling, _FRAMES
+)
+AdaptiveMaxPool2d = _named(
+    "AdaptiveMaxPool2d", _adaptive_largest, adaptive.SpatialAdaptiveMaxPooling
+)
+AdaptiveMaxPool3d = _named(
+    "AdaptiveMaxPool3d", _adaptive_largest, adaptive.VolumetricAdaptiveMaxPooling
+)
 
 
 # -- recurrent -----------------------------------------------------------------------------------
@@ -333,52 +224,20 @@ def RNN(
 
 
 def _batch_norm(
-    kind: type[Layer], features: int, eps: float, momentum: float | None, affine: bool,
-    kept: bool, bias: bool, dtype: str | None,
+    kind: type[Layer], /, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1,
+    affine: bool = True, track_running_stats: bool = True, *, bias: bool = True,
+    dtype: str | None = None,
 ) -> Layer:  # fmt: skip
     make: Callable[..., Layer] = kind
-    if kept and momentum is None:
-        return make(features, eps, affine=affine, bias=bias, cumulative=True, dtype=dtype)
-    return make(features, eps, momentum if kept else None, affine, bias=bias, dtype=dtype)
-
-
-@torch_class(norm.BatchNormalization)
-@checked
-def BatchNorm1d(
-    num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
-    track_running_stats: bool = True, *, bias: bool = True, dtype: str | None = None,
-) -> norm.BatchNormalization:  # fmt: skip
-    """:class:`BatchNormalization`."""
-    return _batch_norm(
-        norm.BatchNormalization, num_features, eps, momentum, affine, track_running_stats,
-        bias, dtype,
+    return make(
+        num_features, eps, momentum if track_running_stats else None, affine, bias=bias,
+        cumulative=track_running_stats and momentum is None, dtype=dtype,
     )  # fmt: skip
 
 
-@torch_class(norm.SpatialBatchNormalization)
-@checked
-def BatchNorm2d(
-    num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
-    track_running_stats: bool = True, *, bias: bool = True, dtype: str | None = None,
-) -> norm.SpatialBatchNormalization:  # fmt: skip
-    """:class:`SpatialBatchNormalization`."""
-    return _batch_norm(
-        norm.SpatialBatchNormalization, num_features, eps, momentum, affine, track_running_stats,
-        bias, dtype,
-    )  # fmt: skip
-
-
-@torch_class(norm.VolumetricBatchNormalization)
-@checked
-def BatchNorm3d(
-    num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
-    track_running_stats: bool = True, *, bias: bool = True, dtype: str | None = None,
-) -> norm.VolumetricBatchNormalization:  # fmt: skip
-    """:class:`VolumetricBatchNormalization`."""
-    return _batch_norm(
-        norm.VolumetricBatchNormalization, num_features, eps, momentum, affine,
-        track_running_stats, bias, dtype,
-    )  # fmt: skip
+BatchNorm1d = _named("BatchNorm1d", _batch_norm, norm.BatchNormalization)
+BatchNorm2d = _named("BatchNorm2d", _batch_norm, norm.SpatialBatchNormalization)
+BatchNorm3d = _named("BatchNorm3d", _batch_norm, norm.VolumetricBatchNormalization)
 
 
 def _instance_norm(
@@ -435,25 +294,15 @@ def Embedding(
     )  # fmt: skip
 
 
-@torch_class(SoftMax)
-@checked
-def Softmax(dim: int | None = None) -> SoftMax:
-    """:class:`SoftMax` along the axis ``dim``; None: over each example."""
-    return SoftMax(dim=dim)
+def _along(kind: type[Layer], /, dim: int | None = None) -> Layer:
+    make: Callable[..., Layer] = kind
+    return make(dim=dim)
 
 
-@torch_class(LogSoftMax)
-@checked
-def LogSoftmax(dim: int | None = None) -> LogSoftMax:
-    """:class:`LogSoftMax` along the axis ``dim``; None: over each example."""
-    return LogSoftMax(dim=dim)
-
-
-@torch_class(SoftMin)
-@checked
-def Softmin(dim: int | None = None) -> SoftMin:
-    """:class:`SoftMin` along the axis ``dim``; None: over each example."""
-    return SoftMin(dim=dim)
+_DIM = " along the axis ``dim``; None: over each example"
+Softmax = _named("Softmax", _along, SoftMax, _DIM)
+LogSoftmax = _named("LogSoftmax", _along, LogSoftMax, _DIM)
+Softmin = _named("Softmin", _along, SoftMin, _DIM)
 
 
 def _widths(what: str, padding: BorderMode, sides: int) -> tuple[int, ...]:

@@ -352,8 +352,7 @@ def test_what_is_no_address_is_refused(make, address):
 
 def held(function, parameter, **values):
     """What C gets for one parameter."""
-    (found,) = (p for p in function.parameters if p.name == parameter)
-    return found.hold(values)
+    return function.parameters[parameter].hold(parameter, values)
 
 
 @pytest.mark.parametrize(

@@ -70,10 +70,9 @@ def test_the_table_is_whole():
 @pytest.mark.parametrize("function", table.FUNCTIONS, ids=lambda f: f.__name__)
 def test_parameters_name_each_other_rightly(function):
     """Lengths and descriptors that an entry names are parameters of the same function."""
-    given = {p.name for p in function.parameters if p.given}
-    every = {p.name for p in function.parameters}
-    assert len(every) == len(function.parameters)
-    for p in function.parameters:
+    given = {name for name, p in function.parameters.items() if p.given}
+    every = set(function.parameters)
+    for p in function.parameters.values():
         if isinstance(p, Scale):
             assert p.descriptor in given
         elif isinstance(p, GivenArray):
@@ -84,7 +83,7 @@ def test_parameters_name_each_other_rightly(function):
         elif isinstance(p, OutputText):
             assert p.size in given
     if function.__name__.startswith("cudnnCreate"):
-        assert [p for p in function.parameters if isinstance(p, Output)]
+        assert [p for p in function.parameters.values() if isinstance(p, Output)]
     assert function.prototype.startswith(f"{function.returns} ".replace("* ", "*"))
 
 
@@ -141,26 +140,26 @@ def test_the_generator_reads_declarations(small):
 def test_the_generator_says_who_fills_a_parameter(generator, small):
     writer = generator.Writer(small)
     entries = {
-        name: [writer.parameter(name, p, given) for p in given]
+        name: [f"{p.name}={writer.parameter(name, p, given)}" for p in given]
         for name, (_, given, _) in small.functions.items()
     }
-    assert entries["cudnnCreateTensorDescriptor"] == ['Output("desc", cudnnTensorDescriptor_t)']
+    assert entries["cudnnCreateTensorDescriptor"] == ["desc=Output(cudnnTensorDescriptor_t)"]
     assert entries["cudnnSet"] == [
-        'Argument("desc", cudnnTensorDescriptor_t)',
-        'Argument("nbDims", INT)',
-        'GivenArray("dimA", INT, count="nbDims")',
-        'Argument("flags", UINT)',
-        'Scale("alpha", "desc", tensor_data_type)',
-        'Argument("y", POINTER, "void *")',
+        "desc=cudnnTensorDescriptor_t",
+        "nbDims=INT",
+        'dimA=GivenArray(INT, count="nbDims")',
+        "flags=UINT",
+        'alpha=Scale("desc", tensor_data_type)',
+        "y=POINTER",
     ]
     assert entries["cudnnGet"][2:] == [
-        'Output("nbDims", INT)',
-        'OutputArray("dimA", INT, requested="nbDimsRequested", actual="nbDims")',
+        "nbDims=Output(INT)",
+        'dimA=OutputArray(INT, requested="nbDimsRequested", actual="nbDims")',
     ]
     assert entries["cudnnRun"] == [
-        'Argument("devLengths", POINTER, "const int *")',
-        'Argument("perf", StructPointer(cudnnPerf_t))',
-        'Output("where", POINTER)',
+        'devLengths=Pointer("const int *")',
+        "perf=StructPointer(cudnnPerf_t)",
+        "where=Output(POINTER)",
     ]
 
 
