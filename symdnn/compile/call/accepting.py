@@ -80,18 +80,47 @@ def shortcut(
         for i, a in enumerate(names)
     ]
     entering = f"[{', '.join(names)}]" if only_arguments else "entering"
+    key, made = _key(names), list[str]()
+    if calls.by_value:
+        sizes = [f"n{k}" for k in range(len(calls.segment.dims))]
+        hosts = [f"h{k}" for k in range(len(calls.from_host))]
+        scope |= {"host": calls.from_integers} | {f"s{k}": v for k, v in enumerate(calls.shared)}
+        given = [*names, *(f"s{k}.storage.host()" for k in range(len(calls.shared)))]
+        made = [f"   {''.join(f'{v}, ' for v in (*sizes, *hosts))}= host({', '.join(given)})"]
+        key = f"({', '.join((key, *sizes))},)"
+    numbers = list[str]()
+    for i, slot in enumerate(calls.slots):
+        if slot.dtype is not None and slot.ndim == 0:
+            scope[f"c{i}"] = slot.taker(calls.allow_downcast)
+            numbers.append(f"  if type(a{i}) is not ndarray: a{i} = c{i}(a{i})")
     lines = _SHORTCUT_BEGIN.format(
         count=len(names), names="".join(f"{a}, " for a in names), dense=" and ".join(dense),
-        key=_key(names), current="" if only_arguments else " and stamp == CHANGES[0]",
+        key=key, current="" if only_arguments else " and stamp == CHANGES[0]",
+        numbers="\n".join(numbers), host="\n".join(made),
     ).splitlines()  # fmt: skip
     if not only_arguments:
         lines.append("      entering = entering.copy()")
         lines += [f"      entering[{k}] = a{i}" for i, k in calls.entries_of]
+        lines += [f"      entering[{k}] = h{j}" for j, (k, _) in enumerate(calls.from_host)]
     shown = f"[{', '.join(f'outputs[{k}]' for k in places)}]" if places else "outputs"
+    if calls.updates:
+        scope["update"] = updating(calls.count)
+        shown = f"update(function, {shown})"
     more = _TAKE_OVER.format(arguments=f"[{', '.join(names)}]") if may_be_one else ""
     lines += _SHORTCUT_END.format(entering=entering, shown=shown, more=more).splitlines()
     exec(compile("\n".join(lines), "<short call>", "exec"), scope)
     return scope["attempt"]
+
+
+def updating(count: int) -> Any:
+    """A function that writes the updates among results, and gives the ``count`` others."""
+
+    def update(function: Any, found: list[Any]) -> list[Any]:
+        function.update(found[count:])
+        del found[count:]
+        return found
+
+    return update
 
 
 #: The text of :func:`shortcut`; numbers and names of its own fill it.
@@ -99,7 +128,9 @@ _SHORTCUT_BEGIN = """\
 def attempt(function, args):
  if len(args) == {count}:
   {names}= args
+{numbers}
   if {dense}:
+{host}
    entry = calls.entries.get({key})
    if entry is not None:
     plan, bound, cache, entering, stamp, closed, plain = entry
@@ -140,4 +171,10 @@ _TAKE_OVER = """\
 
 
 def _converter(slot: Any, allow_downcast: bool | None) -> Any:
-    return lambda value: slot.convert(value, allow_downcast)
+    take = slot.taker(allow_downcast)
+
+    def convert(value: Any) -> Any:
+        made = take(value)
+        return slot.convert(value, allow_downcast) if made is value else made
+
+    return convert

@@ -13,7 +13,7 @@ from symdnn.graph.type import TensorType
 from symdnn.graph.values.interop import check_as, is_on_device
 from symdnn.graph.values.storage import Storage
 from symdnn.graph.values.structured import Structured
-from symdnn.graph.values.value import as_numpy
+from symdnn.graph.values.value import as_numpy, number_taker
 from symdnn.graph.variable import Constant, Shared, Variable, as_variable
 
 __all__ = ["Arguments", "In", "Out", "Stored", "as_in", "as_out"]
@@ -145,7 +145,8 @@ class Slot:
     """One argument: its variable in the compiled graph, and how values become arrays."""
 
     __slots__ = (
-        "changes", "declared", "default", "dtype", "may_stay", "ndim", "static", "text", "variable",
+        "_takers", "changes", "declared", "default", "dtype", "may_stay", "ndim", "static", "text",
+        "variable",
     )  # fmt: skip
 
     def __init__(self, declared: In, variable: Variable, default: Storage | None, text: str):
@@ -159,6 +160,7 @@ class Slot:
         self.may_stay = False
         #: Whether a call writes the memory of the default value.
         self.changes = False
+        self._takers: dict[bool | None, Callable[[Any], Any]] = {}
 
     def convert(
         self, value: object, allow_downcast: bool | None, runtime: Runtime = _NO_DEVICE
@@ -174,9 +176,22 @@ class Slot:
             and not self.static
         ):
             return value if value.flags.c_contiguous else runtime.dense(value)
+        if self.ndim == 0 and isinstance(value, int | float):
+            made = self.taker(allow_downcast)(value)
+            if made is not value:
+                return made
         if self.dtype is not None and is_on_device(value):
             return self._adopted(value, runtime.adopt)
         return self._convert(value, allow_downcast, runtime)
+
+    def taker(self, allow_downcast: bool | None) -> Callable[[Any], Any]:
+        """:func:`~symdnn.graph.values.value.number_taker` for this scalar input."""
+        if allow_downcast not in self._takers:
+            rule, type_ = self.declared.allow_downcast, self.variable.type
+            fits = isinstance(type_, TensorType) and not self.declared.strict
+            rule = allow_downcast if rule is None else rule
+            self._takers[allow_downcast] = number_taker(type_, rule) if fits else lambda v: v
+        return self._takers[allow_downcast]
 
     def _adopted(self, value: object, adopt: Adopt | None) -> Any:
         if adopt is None:

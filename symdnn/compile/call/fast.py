@@ -17,8 +17,10 @@ from symdnn.compile.call.arguments import Arguments
 from symdnn.compile.execute.executor import Executor
 from symdnn.compile.plan.plan import Plan, PlanCache
 from symdnn.compile.plan.stages import Stages
+from symdnn.compile.program.host import scalar_function
 from symdnn.compile.program.program import Segment
 from symdnn.errors import NanDetected
+from symdnn.graph.place import HOST
 from symdnn.graph.values.storage import CHANGES, note_writes
 from symdnn.graph.variable import Apply, Shared, Variable
 
@@ -139,6 +141,14 @@ class SegmentCalls(Calls):
         self.keeps = any(s.kept for s in function.stages.program.segments())
         #: Whether the plan depends on values too: sizes that are arguments, or computed from them.
         self.by_value = bool(segment.host or segment.dims)
+        #: Makes these sizes, and then what enters the plan, of the arguments and shared variables
+        #: where that is arithmetic of integers on the host.
+        self.from_integers: Callable[..., tuple[Any, ...]] | None = None
+        if segment.place == HOST or not self.shared:
+            self.from_integers = scalar_function(
+                segment.host, [*self.arguments, *self.shared], segment.dims,
+                [v for _, v in self.from_host],
+            )  # fmt: skip
         self.misses = 0
 
     def places_of(self, outputs: Sequence[Variable]) -> list[int]:
@@ -146,14 +156,21 @@ class SegmentCalls(Calls):
         at = {v: k for k, v in enumerate(self.segment.outputs)}
         return [at[v] for v in outputs]
 
-    def _host_values(self, executor: Executor, bound: Sequence[Any]) -> dict[Variable, Any]:
-        """Values of the host program at these arguments."""
+    def _host_values(
+        self, executor: Executor, bound: Sequence[Any]
+    ) -> tuple[tuple[int, ...], Sequence[Any]]:
+        """Sizes that the plan depends on, and what enters it from the host, at these arguments."""
+        if self.from_integers is not None:
+            found = self.from_integers(*bound, *[v.storage.host() for v in self.shared])
+            count = len(self.segment.dims)
+            return found[:count], found[count:]
         values: dict[Variable, Any] = dict(zip(self.arguments, bound))
         for v in self.shared:
             values[v] = v.storage.on(executor.devices.home(v).memory)
         with np.errstate(all="ignore"):
             executor.only_host(values)
-        return values
+        dims = tuple([int(values[d]) for d in self.segment.dims])
+        return dims, [values[v] for _, v in self.from_host]
 
     def _may_change(self, function: CallSite) -> bool:
         """Whether the user may write memory of shared variables without a storage's knowledge."""
@@ -250,11 +267,11 @@ class FastCalls(SegmentCalls):
         bound = self._bound(function, runtime, args)
         if bound is None:
             return None
-        values: dict[Variable, Any] | None = None
+        made: Sequence[Any] = ()
         key: Any = bound[0].shape if len(bound) == 1 else tuple([a.shape for a in bound])
         if self.by_value:
-            values = self._host_values(executor, bound)
-            key = (key, *(int(values[d]) for d in self.segment.dims))
+            dims, made = self._host_values(executor, bound)
+            key = (key, *dims)
         entry = self.entries.get(key)
         if entry is None:
             return None
@@ -267,9 +284,8 @@ class FastCalls(SegmentCalls):
         entering = entering.copy()
         for i, k in self.entries_of:
             entering[k] = bound[i]
-        if values is not None:
-            for k, v in self.from_host:
-                entering[k] = values[v]
+        for (k, _), value in zip(self.from_host, made):
+            entering[k] = value
         outputs = plan.bound.run(entering) if replay is None else replay.run(entering, args)
         if function.updated:
             note_writes(self.counter)

@@ -26,6 +26,7 @@ from symdnn.compile.call.fast import (
 from symdnn.compile.call.fast_loops import LoopCalls
 from symdnn.compile.execute.retry import smaller_limits
 from symdnn.compile.plan.plan import Plan, PlanCache
+from symdnn.compile.program.host import scalar_function
 from symdnn.compile.program.program import Segment
 from symdnn.config import config
 from symdnn.graph.place import HOST
@@ -78,6 +79,9 @@ class HostProgramCalls(Calls):
         super().__init__(function)
         self.outputs = function.stages.program.outputs
         self._accept = accepting(self)
+        (segment,) = function.stages.program.regions
+        nodes = segment.host if isinstance(segment, Segment) else ()
+        self._from_integers = scalar_function(nodes, self.arguments, (), self.outputs)
 
     @staticmethod
     def may_run(function: CallSite) -> bool:
@@ -100,6 +104,8 @@ class HostProgramCalls(Calls):
         bound = None if executor is None else self._accept(args, function.trust_input, np.asarray)
         if executor is None or bound is None or bound[0] not in self.entries:
             return None
+        if self._from_integers is not None:
+            return list(self._from_integers(*bound[1]))
         values: dict[Variable, Any] = dict(zip(self.arguments, bound[1]))
         runtime: Any = executor.runtime
         with runtime.lock:
@@ -154,10 +160,11 @@ class HostCalls(SegmentCalls):
     def attempt_for(self, guarded: bool) -> Attempt:
         """See :class:`~symdnn.compile.call.fast.Calls`; with a shortcut for most functions."""
         attempt = super().attempt_for(guarded)
-        if guarded or self.by_value or self.updates or not self.arguments:
+        if guarded or not self.arguments or (self.by_value and self.from_integers is None):
             return attempt
         places = [] if self.in_order else self.places
-        self.shortcut = shortcut(self, attempt, places, self.only_arguments, self.read is not None)
+        by_shapes = self.read is not None and not (self.by_value or self.updates)
+        self.shortcut = shortcut(self, attempt, places, self.only_arguments, by_shapes)
         return self.shortcut  # type: ignore[no-any-return]
 
     def take_over(self, function: CallSite, bound: Any, arguments: Sequence[Any]) -> None:
@@ -196,10 +203,10 @@ class HostCalls(SegmentCalls):
     def _outputs(self, executor: Any, bound: Any) -> list[Any] | None:
         """The outputs of the segment, or None as in :meth:`attempt`."""
         key, arguments = bound
-        values: dict[Variable, Any] | None = None
+        made: Sequence[Any] = ()
         if self.by_value:
-            values = self._host_values(executor, arguments)
-            key = (key, *(int(values[d]) for d in self.segment.dims))
+            dims, made = self._host_values(executor, arguments)
+            key = (key, *dims)
         entry = self.entries.get(key)
         if entry is None:
             return None
@@ -217,9 +224,8 @@ class HostCalls(SegmentCalls):
             entering = entering.copy()
             for i, k in self.entries_of:
                 entering[k] = arguments[i]
-        if values is not None:
-            for k, v in self.from_host:
-                entering[k] = values[v]
+        for (k, _), value in zip(self.from_host, made):
+            entering[k] = value
         try:
             if bound_plan.silent:
                 return bound_plan.run(entering)  # type: ignore[no-any-return]
@@ -234,7 +240,7 @@ class HostCalls(SegmentCalls):
         """Remember the plan of a call that took the full path."""
         if (found := self._learnable(function, values)) is not None:
             plan, cache, entering, key = found
-            closed = plan.bound.closed and not self.segment.host
+            closed = plan.bound.closed
             plain = not function.executor.keeps
             bound, changes = plan.bound, CHANGES[0]
             self.remember(key, _Entry(plan, bound, cache, entering, changes, closed, plain))

@@ -18,6 +18,7 @@ from symdnn.graph.op import Op
 from symdnn.graph.runtime import Runtime
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Variable
+from symdnn.ops.core.make_vector import MakeVector
 from symdnn.ops.core.shape import ShapeI
 from symdnn.ops.elementwise.arithmetic import (
     Abs,
@@ -34,13 +35,13 @@ from symdnn.ops.elementwise.arithmetic import (
 from symdnn.ops.elementwise.comparison import Eq, Ge, Gt, Le, Lt, Neq, Switch
 from symdnn.ops.elemwise import Elemwise
 
-__all__ = ["HostProgram"]
+__all__ = ["HostProgram", "scalar_function"]
 
 Values = dict[Variable, object]
 Step = Callable[[Values], None]
 
-#: Expressions on Python ints that equal the references on int64, also for division by zero (0 in
-#: NumPy). Results beyond int64 wrap around.
+#: Expressions on Python ints that equal the references on integers, also for division by zero (0 in
+#: NumPy). Results beyond their dtype wrap around.
 _PYTHON_EXPRESSIONS: dict[type[Op], str] = {
     Add: "{} + {}",
     Sub: "{} - {}",
@@ -63,7 +64,6 @@ _PYTHON_EXPRESSIONS: dict[type[Op], str] = {
 
 
 _MAY_OVERFLOW = {Add, Sub, Mul, IntDiv, Neg, Abs, Cast}
-_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
 
 
 class HostProgram:
@@ -96,19 +96,21 @@ class HostProgram:
 
 
 def is_scalar_arithmetic(node: Apply) -> bool:
-    """Whether an expression on Python ints gives the reference's result."""
+    """Whether an expression on Python ints gives the reference's result, or a list of them."""
     if isinstance(node.op, ShapeI):
         return True
+    if isinstance(node.op, MakeVector):
+        return node.op.dtype == "int64"
     return (
         type(node.op) in _PYTHON_EXPRESSIONS
-        and node.outputs[0].type in (_INT64, _BOOL)
+        and node.outputs[0].type.is_discrete
         and all(isinstance(v.type, TensorType) and v.type.ndim == 0 for v in node.inputs)
         and all(v.type.is_discrete for v in node.inputs)
         and not _is_boolean_arithmetic(node)
     )
 
 
-_INT64, _BOOL = TensorType("int64", ()), TensorType("bool", ())
+_BOOL = TensorType("bool", ())
 
 
 def _is_boolean_arithmetic(node: Apply) -> bool:
@@ -182,41 +184,99 @@ def compile_numbers(nodes: Sequence[Apply], to_host: Callable[[Any], Any]) -> St
 
 def compile_scalars(nodes: Sequence[Apply], to_host: Callable[[Any], Any]) -> Step:
     """One Python function for a run of scalar nodes."""
-    names: dict[Variable, str] = {}
-    scope: dict[str, Any] = {"array": np.array, "int64": np.int64, "bool_": np.bool_}
-    lines = ["def run(values):"]
-
-    def name(v: Variable) -> str:
-        if isinstance(v, Constant):
-            return f"({v.data.item()!r})"
-        if v not in names:
-            names[v] = f"v{len(names)}"
-            scope[f"k{len(names)}"] = v
-            lines.append(f"    {names[v]} = to_host(values[k{len(names)}]).item()")
-        return names[v]
-
-    scope["to_host"] = to_host
+    text = _ScalarText(lambda v: f"values[{text.entered(v)}]", "to_host({}).item()")
+    text.scope["to_host"] = to_host
+    for node in nodes:
+        text.add(node)
     for node in nodes:
         out = node.outputs[0]
-        if isinstance(node.op, ShapeI):
-            key = f"s{len(scope)}"
-            scope[key] = node.inputs[0]
-            text = f"values[{key}].shape[{node.op.axis}]"
-        else:
-            text = _PYTHON_EXPRESSIONS[type(node.op)].format(*map(name, node.inputs))
-        names[out] = f"v{len(names)}"
-        lines.append(f"    {names[out]} = {text}")
-        if type(node.op) in _MAY_OVERFLOW:
-            lines.append(f"    if not {_INT64_MIN} <= {names[out]} <= {_INT64_MAX}:")
-            lines.append(
-                f"        {names[out]} = ({names[out]} - {_INT64_MIN}) % {2**64} + {_INT64_MIN}"
-            )
-    for i, node in enumerate(nodes):
+        text.lines.append(f"values[{text.entered(out)}] = {text.array_of(out)}")
+    return text.function("values", "")  # type: ignore[no-any-return]
+
+
+def scalar_function(
+    nodes: Sequence[Apply], arguments: Sequence[Variable], ints: Sequence[Variable],
+    arrays: Sequence[Variable],
+) -> Callable[..., tuple[Any, ...]] | None:  # fmt: skip
+    """A function of arrays of ``arguments``: values as Python's ints, then others as arrays.
+
+    None where not all nodes are arithmetic of scalars, or something else is read.
+    """
+    names = {v: f"a{k}" for k, v in enumerate(arguments)}
+    made = {v for n in nodes for v in n.outputs}
+    read = {*ints, *arrays, *(v for n in nodes for v in n.inputs)} - made
+    if not all(map(is_scalar_arithmetic, nodes)):
+        return None
+    if any(v not in names and not isinstance(v, Constant) for v in read):
+        return None
+    text = _ScalarText(names.__getitem__)
+    for node in nodes:
+        text.add(node)
+    found = [*map(text.name, ints), *map(text.array_of, arrays)]
+    given = ", ".join(names.values())
+    made_of: Callable[..., tuple[Any, ...]] = text.function(
+        given, f"return ({''.join(f'{v}, ' for v in found)})"
+    )
+    return made_of
+
+
+class _ScalarText:
+    """The text of nodes on Python's ints; ``read(v)`` is that of a given variable's array.
+
+    ``number`` is the text of the number in such an array.
+    """
+
+    def __init__(self, read: Callable[[Variable], str], number: str = "{}.item()") -> None:
+        self.read, self.number = read, number
+        self.lines: list[str] = []
+        self.scope: dict[str, Any] = {"array": np.array}
+        self._names: dict[Variable, str] = {}
+
+    def entered(self, value: Any) -> str:
+        """A name for a value that the text uses."""
+        key = f"k{len(self.scope)}"
+        self.scope[key] = value
+        return key
+
+    def name(self, v: Variable) -> str:
+        """The number, or of a vector the array, that is a value."""
+        if isinstance(v, Constant):
+            return f"({v.data.item()!r})"
+        if v not in self._names:
+            self._let(v, self.number.format(self.read(v)))
+        return self._names[v]
+
+    def _let(self, v: Variable, text: str) -> str:
+        self._names[v] = f"v{len(self._names)}"
+        self.lines.append(f"{self._names[v]} = {text}")
+        return self._names[v]
+
+    def array_of(self, v: Variable) -> str:
+        """The text of a new array of a node's result."""
+        assert isinstance(v.type, TensorType)
+        return f"array({self.name(v)}, {self.entered(v.type.numpy)})"
+
+    def add(self, node: Apply) -> None:
+        """The lines of a node."""
         out = node.outputs[0]
-        scope[f"o{i}"] = out
-        kind = "bool_" if out.type == _BOOL else "int64"
-        lines.append(f"    values[o{i}] = array({names[out]}, {kind})")
-    # The text consists of names, numbers and the templates above; it has nothing from the user.
-    exec(compile("\n".join(lines), "<host program>", "exec"), scope)
-    run: Step = scope["run"]
-    return run
+        if isinstance(node.op, ShapeI):
+            self._let(out, f"{self.read(node.inputs[0])}.shape[{node.op.axis}]")
+        elif isinstance(node.op, MakeVector):
+            self._let(out, f"[{', '.join(map(self.name, node.inputs))}]")
+        else:
+            named = map(self.name, node.inputs)
+            name = self._let(out, _PYTHON_EXPRESSIONS[type(node.op)].format(*named))
+            if type(node.op) in _MAY_OVERFLOW and out.type != _BOOL:
+                assert isinstance(out.type, TensorType)
+                limits = np.iinfo(out.type.numpy)
+                low, high = int(limits.min), int(limits.max)
+                self.lines.append(f"if not {low} <= {name} <= {high}:")
+                self.lines.append(f"    {name} = ({name} - {low}) % {high - low + 1} + {low}")
+
+    def function(self, arguments: str, last: str) -> Any:
+        """The function of all lines."""
+        # The text consists of names, numbers and templates; it has nothing from the user.
+        lines = [f"  {line}" for line in (*self.lines, last or "pass")]
+        whole = "\n".join([f"def run({arguments}):", *lines])
+        exec(compile(whole, "<host program>", "exec"), self.scope)
+        return self.scope["run"]

@@ -31,7 +31,7 @@ from symdnn.ops.array.create import Diagonal
 from symdnn.ops.array.cumulative import Shift
 from symdnn.ops.array.index import IncSubtensor, Subtensor
 from symdnn.ops.array.join import Join, Roll, Split
-from symdnn.ops.array.slices import symbolic_count
+from symdnn.ops.array.slices import part_function, symbolic_count
 from symdnn.ops.array.view import Copy
 from symdnn.ops.core.make_vector import MakeVector
 from symdnn.ops.core.scalar import Builder, ScalarProgram
@@ -277,24 +277,25 @@ class _IncSubtensorLaunch(CpuLaunch):
     """``launch(inputs, outputs)`` of ``IncSubtensor``, which adds to a part or sets it."""
 
     def __init__(self, op: IncSubtensor, compiled: bool) -> None:
-        self._part, self._sets = Subtensor(op.index), op.set_instead_of_inc
+        self._op, self._sets = Subtensor(op.index), op.set_instead_of_inc
+        self._part = part_function(op.index, self._op.reference)
         self._compiled, self._copies = compiled, _CopyLaunches(compiled)
 
     def __call__(self, inputs: Arrays, outputs: Arrays) -> None:
         """Copy ``x`` unless the result shares its memory, then change the part."""
         (x, y, *bounds), (out,) = inputs, outputs
-        self._part.reference(x, *bounds)  # an index out of range is an error before any write
+        part = self._part(x, *bounds)  # an index out of range is an error before any write
         if not same_memory(x, out):
             self._copies.copy(x, out)
-        part = self._part.reference(out, *bounds)
+            part = self._part(out, *bounds)
         (self._copies.copy if self._sets else self._copies.add)(y, part)
 
     def native(self, inputs: Arrays, outputs: Arrays) -> FastCallSeries | None:
         """For operands with these strides, unless the part depends on numbers."""
         x, (out,) = inputs[0], outputs
-        if not self._compiled or not out.size or symbolic_count(self._part.index):
+        if not self._compiled or not out.size or symbolic_count(self._op.index):
             return None
-        written = Viewed(len(inputs), lambda out: np.asarray(self._part.reference(out)))
+        written = Viewed(len(inputs), lambda out: np.asarray(self._part(out)))
         shape, dtype = written.view(out).shape, out.dtype.name
         parts = (
             [] if same_memory(x, out) else [Part(copy_of(dtype, out.shape), (0,), (len(inputs),))]
@@ -429,6 +430,9 @@ class _CopyViewLaunch(CpuLaunch):
 
     def __init__(self, op: _View) -> None:
         self._op, self._copies = op, _CopyLaunches(True)
+        self._view: Callable[..., Any] = op.reference
+        if isinstance(op, Subtensor):
+            self._view = part_function(op.index, op.reference)
 
     def __call__(self, inputs: Arrays, outputs: Arrays) -> None:
         """Copy every element."""
@@ -442,7 +446,7 @@ class _CopyViewLaunch(CpuLaunch):
         if isinstance(self._op, Reshape) and out.flags.c_contiguous:
             return x, out.reshape(x.shape)
         # Of an array without dimensions NumPy may give a scalar.
-        return np.asarray(self._op.reference(*inputs)), out
+        return np.asarray(self._view(*inputs)), out
 
     def native(self, inputs: Arrays, outputs: Arrays) -> FastCall | None:
         """For operands with these strides, unless the view depends on numbers."""

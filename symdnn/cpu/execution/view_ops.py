@@ -7,7 +7,7 @@ from typing import Any
 
 from symdnn.graph.op import Op
 from symdnn.ops.array.index import Subtensor
-from symdnn.ops.array.slices import as_python, symbolic_count
+from symdnn.ops.array.slices import part_function
 from symdnn.ops.core.shape import DimShuffle, Reshape
 from symdnn.ops.linalg.products import MatchSizes
 
@@ -25,9 +25,9 @@ def view_of(op: Op, ndim: int, shape: tuple[int, ...]) -> Callable[..., Any]:
         return lambda x, y: [x]
     if isinstance(op, Reshape):
         return lambda x, *sizes: [x.reshape(shape)]
-    if isinstance(op, Subtensor) and not symbolic_count(op.index):
-        part = (*as_python(op.index), Ellipsis)
-        return lambda x: [x[part]]
+    if isinstance(op, Subtensor):
+        part = part_function(op.index, op.reference)
+        return lambda *inputs: [part(*inputs)]
     if not isinstance(op, DimShuffle):
         return op.compute
     kept = [int(d) for d in op.pattern if d != "x"]

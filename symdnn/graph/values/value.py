@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any, TypeGuard
 
 import ml_dtypes
@@ -16,6 +17,7 @@ from symdnn.graph.values.dlpack import as_numpy_view
 
 __all__ = [
     "array_from", "as_numpy", "check_shape", "constant_array", "is_python_number", "number_array",
+    "number_taker",
 ]  # fmt: skip
 
 Array = np.ndarray[Any, Any]
@@ -171,6 +173,43 @@ def as_numpy(
         array = _convert(value, type_, what, allow_downcast)
     check_shape(array, type_, what)
     return array
+
+
+#: The largest floats that surely fit, and how many bits ints may have to be exact.
+_FITTING = {"float32": (3e38, 24), "float64": (float("inf"), 53)}
+
+
+def number_taker(type_: TensorType, allow_downcast: bool | None) -> Callable[[Any], Any]:
+    """A function that makes arrays of most numbers as :func:`as_numpy` does, in less time.
+
+    Other values, such as those that would be refused, it returns as they are.
+    """
+    dtype, name, array = type_.numpy, type_.dtype, np.array
+    any_float = bool(allow_downcast) or name == "float64"
+
+    def ints(value: Any) -> Any:
+        if type(value) is int and low <= value <= high:
+            return array(value, dtype)
+        return array(value) if isinstance(value, np.generic) and value.dtype is dtype else value
+
+    def floats(value: Any) -> Any:
+        if type(value) is not float:
+            return ints(value)
+        if not -largest < value < largest:
+            return value
+        made = array(value, dtype)
+        if any_float or made.item() == value or (allow_downcast is None and config.floatX == name):
+            return made
+        return value
+
+    low, high = 0, -1
+    if dtype.kind in "iu":
+        low, high = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
+    if name not in _FITTING:
+        return ints
+    largest, bits = _FITTING[name]
+    low, high = -(2**bits), 2**bits
+    return floats
 
 
 def check_shape(array: Any, type_: TensorType, what: str) -> None:

@@ -7,7 +7,7 @@ is ``"?"``; its value is an input of the op, in the order of the pattern.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from symdnn.errors import IndexOutOfRange
@@ -25,7 +25,7 @@ from symdnn.graph.op import Op
 from symdnn.graph.variable import Constant, Variable
 from symdnn.ops.elementwise.arithmetic import Add, Cast
 
-__all__ = ["Entry", "IndexPattern", "fill_in", "pattern_text", "slice_length"]
+__all__ = ["Entry", "IndexPattern", "fill_in", "part_function", "pattern_text", "slice_length"]
 
 Entry = Any  # int | "?" | (start, stop, step) | "a" | "x"
 IndexPattern = tuple[Entry, ...]
@@ -60,6 +60,27 @@ def as_python(entries: Sequence[Entry]) -> tuple[Any, ...]:
     return tuple(
         slice(*e) if isinstance(e, tuple) else None if e == "x" else int(e) for e in entries
     )
+
+
+def part_function(pattern: IndexPattern, otherwise: Callable[..., Any]) -> Callable[..., Any]:
+    """``part(x, *values)``: NumPy's view of ``x`` at the pattern filled with values.
+
+    It is generated code for small views. Where an index is wrong, ``otherwise`` is called, too.
+    """
+    names = [f"i{k}" for k in range(symbolic_count(pattern))]
+    parts = [
+        ":".join("" if b is None else str(b) for b in e) if isinstance(e, tuple)
+        else "None" if e == "x" else f"int({e})"
+        for e in fill_in(pattern, names)
+    ]  # fmt: skip
+    given = ", ".join(("x", *names))
+    lines = [f"def part({given}):", f" try: return x[{', '.join((*parts, '...'))}]",
+             f" except IndexError: return otherwise({given})"]  # fmt: skip
+    # The text consists of numbers and the words above; it has nothing from the user.
+    scope: dict[str, Any] = {"otherwise": otherwise}
+    exec(compile("\n".join(lines), "<index>", "exec"), scope)
+    made: Callable[..., Any] = scope["part"]
+    return made
 
 
 def check_index(op: Op, index: Dim, size: Dim | None, axis: int) -> None:

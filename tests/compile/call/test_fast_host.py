@@ -14,6 +14,7 @@ from symdnn.compile.call.fast_host import HostProgramCalls
 from symdnn.compile.execute.executor import Executor
 from symdnn.compile.execute.retry import smaller_limits
 from symdnn.errors import ArgumentShapeMismatch, InputError, TypeMismatch
+from symdnn.graph.values.value import as_numpy, number_taker
 from symdnn.ops.core.gradient_control import Print
 
 
@@ -102,6 +103,81 @@ def test_plans_with_kernels_in_python_go_the_short_way_at_once(monkeypatch):
     with pytest.raises(IndexError, match="index"):
         g(np.eye(3), np.array([5]))
     assert g(np.eye(3), np.array([1])).tolist() == [[0, 1, 0]]
+
+
+NUMBERS = [0, 3, -4, 127, 128, 2**24, 2**24 + 1, 2**31, 2**53 + 1, 2**63, 2**64, -(2**63), 0.5, 0.1,
+           3.0, 1e-42, 3.3e38, -1e300, np.inf, -np.inf, np.nan, True, 1j,
+           np.int8(3), np.float32(0.1), np.float64(0.1), np.int64(3)]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "int64", "uint64", "bool", "float16",
+                                   "bfloat16", "float32", "float64", "complex64"])  # fmt: skip
+@pytest.mark.parametrize("allow", [None, True, False])
+@pytest.mark.parametrize("floatX", ["float32", "float64"])
+def test_numbers_are_taken_as_arguments_are_converted(dtype, allow, floatX):
+    type_, taken = T.TensorType(dtype, ()), 0
+    take = number_taker(type_, allow)
+    with symdnn.config.change_flags(floatX=floatX), np.errstate(all="ignore"):
+        for value in NUMBERS:
+            if (found := take(value)) is value:
+                continue
+            taken += 1
+            wanted = as_numpy(value, type_, "it", allow_downcast=allow)
+            assert type(found) is np.ndarray
+            assert (found.dtype, found.shape) == (wanted.dtype, ())
+            assert found.tobytes() == wanted.tobytes(), value
+    assert taken >= {"i": 4, "u": 4, "f": 4}.get(type_.numpy.kind, 0) * (dtype != "float16")
+
+
+@pytest.mark.cpu
+def test_sizes_from_numbers_and_shared_variables_go_the_short_way(monkeypatch):
+    """By one function; their plans take turns, and see what a shared variable is now."""
+    x, k, data = T.dvector("x"), T.iscalar("k"), symdnn.shared(np.arange(20.0))
+    n = symdnn.shared(np.int64(2))
+    total = symdnn.shared(0.0)
+    f = symdnn.function([x, k], [x[k:] * 2, x[-k:].sum(), data[k * 3 : (k + 1) * 3], x[:n]],
+                        updates=[(total, total + x[k])])  # fmt: skip
+    a = np.arange(8.0)
+
+    def check(a, k, n, data):
+        before = float(total.get_value())
+        found = f(a, k)
+        wanted = 2 * a[k:], a[-k:].sum(), data[k * 3 : (k + 1) * 3], a[:n]
+        for got, want in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(got, want)
+        assert float(total.get_value()) == before + a[k]
+
+    for _ in range(4):
+        check(a, 1, 2, np.arange(20.0))
+        check(a, np.int32(2), 2, np.arange(20.0))
+    check(a, 2, 2, np.arange(20.0))
+    monkeypatch.setattr(Executor, "run", None)
+    for _ in range(3):
+        check(a, 2, 2, np.arange(20.0))
+    monkeypatch.setattr(f._fast, "_accept", None)
+    check(a, 2, 2, np.arange(20.0))
+    monkeypatch.undo()
+    n.set_value(5)
+    check(a, 2, 5, np.arange(20.0))
+    data.set_value(np.arange(9.0))
+    for k_ in (1, 2, 3):
+        check(a, k_, 5, np.arange(9.0))
+    for wrong in (8, -9):
+        before = float(total.get_value())
+        with pytest.raises(IndexError, match="out of range"):
+            f(a, wrong)
+        assert float(total.get_value()) == before
+
+
+@pytest.mark.cpu
+def test_updates_that_are_no_part_of_the_memory_go_the_short_way():
+    """A plan that is one compiled function does not take over, since it would not write them."""
+    w, x = symdnn.shared(np.ones(3, "f")), T.fvector("x")
+    f = symdnn.function([x], x * 2, updates=[(w, x + 1)])
+    for i in range(3000):
+        a = np.full(3, i, "f")
+        assert f(a).tolist() == [2 * i] * 3
+        assert w.get_value().tolist() == [i + 1] * 3
 
 
 def test_trusted_arguments():

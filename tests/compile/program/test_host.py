@@ -11,6 +11,7 @@ from symdnn.compile.program.host import (
     HostProgram,
     is_number_function,
     is_scalar_arithmetic,
+    scalar_function,
 )
 from symdnn.cpu.execution.runtime import runtime
 from symdnn.graph.evaluate import evaluate
@@ -22,6 +23,7 @@ OPS = [
     lambda a, b: T.switch(T.lt(a, b), a, b), lambda a, b: T.switch(T.eq(a, b), 1, b),
     lambda a, b: T.switch(T.ge(a, b), b, 0), lambda a, b: T.switch(T.neq(a, b) * T.gt(a, 1), a, 7),
     lambda a, b: T.cast(T.le(a, b), "int64"), lambda a, b: T.cast(a, "int32") + b,
+    lambda a, b: T.cast(a, "int8"), lambda a, b: T.cast(b, "uint16") - T.cast(a, "uint8"),
 ]  # fmt: skip
 
 
@@ -34,7 +36,7 @@ OPS = [
 )  # fmt: skip
 @pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
 def test_python_ints_agree_with_references(choices, numbers, large):
-    """What leaves int64 wraps around."""
+    """What leaves a dtype wraps around. A function of the inputs alone gives the same."""
     inputs = [T.lscalar("i"), T.iscalar("j"), T.bscalar("k"), T.lscalar("l")]
     terms = [*inputs, T.constant(3)]
     for op, a, b in choices:
@@ -48,14 +50,36 @@ def test_python_ints_agree_with_references(choices, numbers, large):
         assert values[v] == want, v.owner
         assert values[v].dtype == want.dtype
         assert type(values[v]) is np.ndarray
+    made = [v for n in nodes for v in n.outputs]
+    function = scalar_function(nodes, inputs, made, made)
+    if function is None:
+        assert not all(map(is_scalar_arithmetic, nodes))
+        return
+    found = function(*(given_[v] for v in inputs))
+    assert list(found[: len(made)]) == list(found[len(made) :]) == wanted
+    assert [type(v) in (int, bool) for v in found[: len(made)]] == [True] * len(made)
+    assert [v.dtype for v in found[len(made) :]] == [v.dtype for v in wanted]
+
+
+def test_sizes_as_a_vector_are_one_function_of_the_arguments():
+    x, k = T.ftensor3("x"), T.iscalar("k")
+    sizes = T.stack([x.shape[0], x.shape[2] * k, k.astype("int64")])
+    function = scalar_function(toposort([sizes]), [x, k], [], [sizes])
+    first, second = (function(np.zeros((2, 3, 4), "f"), np.asarray(-5, "i"))[0] for _ in range(2))
+    assert first.tolist() == second.tolist() == [2, -20, -5]
+    assert first.dtype == "int64"
+    assert not np.shares_memory(first, second)
+    assert scalar_function(toposort([sizes]), [x], [], [sizes]) is None
+    y = T.dscalar("y")
+    assert scalar_function(toposort([y * 2]), [y], [], [y * 2]) is None
 
 
 def test_what_python_ints_do_not_give_is_left_to_the_references():
     i, x, b = T.lscalar("i"), T.dscalar("x"), T.lvector("b")
     c = T.lt(i, 3)
-    for v in (x + i, b + i, i / 2, T.cast(i, "int8"), c * c):
+    for v in (x + i, b + i, i / 2, T.cast(x, "int8"), c * c):
         assert not is_scalar_arithmetic(v.owner), v
-    for v in (i + 1, c, i.zeros_like() + i):
+    for v in (i + 1, c, i.zeros_like() + i, T.cast(i, "int8"), T.stack([i, i])):
         assert is_scalar_arithmetic(v.owner), v
 
 
