@@ -199,7 +199,8 @@ def _op_of(task: _Task) -> FusedRows:
 
 def _sums_first(call: Call, x: View, dy: View, y: View) -> list[KernelLaunch]:
     """A reduction along the axis, then an elementwise kernel, for any strides."""
-    task, axis, shape = task_of(call), call.op.axis, x.shape
+    task, shape = task_of(call), x.shape
+    axis: int = call.op.axis  # type: ignore[attr-defined]
     op, given = _op_of(task), [x, dy][: task.operands]
     row = (*shape[:axis], 1, *shape[axis + 1 :])
     rows = [scratch(n, op.work, row) for n in _sum_places(task)[:-1]]
