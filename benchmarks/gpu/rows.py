@@ -221,7 +221,7 @@ class Run:
             return ready
         try:
             ours = _Symdnn(self.device, row, arrays)
-            self._look(ours.call, self.device.get, wanted, ready.notes)
+            shapes = self._look(ours.call, self.device.get, wanted, ready.notes)
             ours.warm(row.warm)
             ready.calls["symdnn"] = ours.call, ours.nbytes
             ready.seconds.append(time.perf_counter() - began)
@@ -237,7 +237,9 @@ class Run:
                 begin = time.perf_counter()
                 try:
                     found = peer.call(f, arrays, compiled=name == "compiled")
-                    self._look(found[0], peer.host, wanted, ready.notes, _TITLES[name])
+                    own = self._look(found[0], peer.host, wanted, ready.notes, _TITLES[name])
+                    if own != shapes:  # a formula for the record's own numbers alone
+                        raise ValueError(f"results of shapes {own}, not {shapes}")
                     self.found[key] = found
                 except Exception as error:
                     self.found[key] = None
@@ -295,8 +297,8 @@ class Run:
 
     def _look(
         self, call: Any, host: Any, wanted: list[Any] | None, notes: list[str], who: str = "symdnn"
-    ) -> None:
-        """The first call; wrong numbers are an error."""
+    ) -> list[tuple[int, ...]]:
+        """The shapes of the first call's results; wrong numbers are an error."""
         with _within(self.first_s if who != "symdnn" else 100.0):
             results = _as_list(call())
             far = 0.0
@@ -312,6 +314,7 @@ class Run:
             raise ValueError(f"wrong by {far:.1e} of the largest number")
         if far > 1e-3:
             notes.append(f"{who}: off by {far:.1e} of the largest number")
+        return [np.shape(r) for r in results]
 
     def _some(self, *arrays: np.ndarray) -> list[np.ndarray]:
         """The arrays, or of long ones every nth number, n odd."""

@@ -10,6 +10,7 @@ import pytest
 import symdnn.tensor as T
 from benchmarks.cpu.nest import Nest, drawn
 from benchmarks.gpu import rows
+from benchmarks.gpu.device import Device
 from benchmarks.transforms import loops, vmap
 
 
@@ -59,6 +60,20 @@ def test_wrong_numbers_are_said_and_have_no_time(capsys, monkeypatch, tmp_path):
     assert "JAX: ValueError: wrong by nan" in text
     for line in file.read_text().splitlines():
         assert line in text
+
+
+def test_a_formula_of_the_records_own_numbers_alone_has_no_time(monkeypatch):
+    """Its results have other shapes, also where no numbers are looked at."""
+    monkeypatch.setattr(rows, "_Torch", _Numpy)
+    monkeypatch.setattr(rows, "_Jax", _Numpy)
+    run = rows.Run(Device(False), False, 0.0)
+    x = drawn(5, 4)
+    row = Nest("a", (x,), lambda v: v.sum(1), torch=lambda v: np.zeros(3), jax=lambda v: v.sum(1))
+    ready = run.prepared(row)
+    assert "PyTorch: ValueError: results of shapes [(3,)], not [(5,)]" in ready.notes
+    with pytest.raises(ValueError, match="failed"):
+        ready.calls["torch"][0]()
+    assert ready.calls["jax"][0]().shape == (5,)
 
 
 def test_rows_without_time_are_counted(capsys, monkeypatch):

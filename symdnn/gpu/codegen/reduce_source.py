@@ -69,7 +69,8 @@ class Sweep:
     the last reduced dimension, or with ``across`` along the last kept one. ``resident`` is the
     number of blocks that should fit on a multiprocessor. ``tail`` is the number of elements of a
     row's last vector, 0 if it is whole; then there is one reduced dimension. ``written`` is the
-    input whose strides an array has that gets the program's last result; -1: there is none.
+    input whose strides an array has that gets the program's last result; -1: there is none. Of
+    narrow vectors a thread reads ``ahead`` times as many at a time.
     """
 
     inputs: tuple[str, ...]
@@ -83,12 +84,14 @@ class Sweep:
     resident: int = 1
     tail: int = 0
     written: int = -1
+    ahead: int = 1
 
     @property
     def batch(self) -> int:
         """Vectors that a thread reads before it uses them, to keep enough loads in flight."""
         moving = sum(not s.fixed for s in self.sources)
-        return {0: 1, 1: 4, 2: 2, 3: 2}.get(moving, 1) * (2 if self.across and moving else 1)
+        some = {0: 1, 1: 4, 2: 2, 3: 2}.get(moving, 1) * (2 if self.across and moving else 1)
+        return some * self.ahead
 
 
 @dataclass(frozen=True)

@@ -90,19 +90,18 @@ def tile_source(program: ScalarProgram, loop: TileLoop, itemsizes: dict[str, int
         *(["  if (*p.guard != 0) return;"] if loop.guarded else []),
         "  const i64 wide = (p.columns + V * B - 1) / (V * B);",
         "  const i64 high = (p.rows + V * A - 1) / (V * A);",
-        "  const i32 a = threadIdx.x % A, b = threadIdx.x / A;  // the block that is turned",
+        "  const i32 a = threadIdx.x % A, b = threadIdx.x / A;  // a block of vectors to turn",
         "  const i32 group = threadIdx.x % B, first = threadIdx.x / B;  // what is computed",
         "  for (i64 n = blockIdx.x; n < wide * high * p.batches; n += gridDim.x) {",
         "    const i64 batch = n / (wide * high), inside = n - batch * (wide * high);",
         "    const i64 down = inside / wide * (V * A), along = inside % wide * (V * B);",
-        "    const i64 c = along + V * b;",
         "    const i64 own = down + first, to = along + (SPREAD ? group : V * group);",
         *(f"    {line}" for line in _starts(loop)),
         *(f"    {line}" for line in _turned(loop)),
         *(f"    {line}" for line in _ahead(loop) if ahead),
         "    __syncthreads();  // the tile before has been read",
         *(
-            f"    tile_turn<{int(a.vectors)}, A, B>(tile_{n}, block_{n}, a, b);"
+            f"    tile_turn<{int(a.vectors)}, A, B>(tile_{n}, block_{n});"
             for n, a in loop.of_kind("turned")
         ),
         "    __syncthreads();",
@@ -142,7 +141,7 @@ def _starts(loop: TileLoop) -> list[str]:
     for name, a in loop.operands:
         if a.kind == "number":
             continue
-        row, column = (_first_row(a), "c") if a.kind == "turned" else ("own", "to")
+        row, column = _corner(a) if a.kind == "turned" else ("own", "to")
         terms = [f"p.{name} + place((u64)batch, p.size, p.{name}_batch)"]
         terms.append(f"{row} * p.{name}_row")
         if a.kind != "row":
@@ -151,18 +150,19 @@ def _starts(loop: TileLoop) -> list[str]:
     return lines
 
 
-def _first_row(a: TileOperand) -> str:
-    """The first row of a thread's block of a turned operand."""
-    return "(down + V * a)" if a.vectors else "(down + a)"
+def _corner(a: TileOperand) -> tuple[str, str]:
+    """The first row and column of a thread's block of a turned operand, or of the tile."""
+    return ("(down + V * a)", "(along + V * b)") if a.vectors else ("down", "along")
 
 
 def _turned(loop: TileLoop) -> list[str]:
     lines = []
     for name, a in loop.of_kind("turned"):
+        row, column = _corner(a)
         lines.append(f"{_vec(a)} block_{name}[V];")
         lines.append(
-            f"tile_fetch<{int(a.vectors)}, A>(block_{name}, at_{name}, p.{name}_column, "
-            f"p.rows - {_first_row(a)}, p.columns - c);"
+            f"tile_fetch<{int(a.vectors)}, A, B>(block_{name}, at_{name}, p.{name}_column, "
+            f"p.rows - {row}, p.columns - {column});"
         )
     return lines
 

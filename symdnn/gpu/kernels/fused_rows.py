@@ -37,8 +37,8 @@ from symdnn.ops.core.scalar import Builder, ScalarProgram
 from symdnn.ops.lowered.fused_rows import FusedRows
 
 __all__ = [
-    "KERNELS", "column_bytes", "keeps_busy", "keeps_rows", "keeps_sums", "rows_launches",
-    "takes_rows",
+    "KERNELS", "column_bytes", "keeps_busy", "keeps_rows", "keeps_sums", "of_inputs",
+    "rows_launches", "takes_rows",
 ]  # fmt: skip
 
 _MAX_THREADS, _MIN_BLOCK = 1024, 128
@@ -306,7 +306,7 @@ def _separately(op: FusedRows, inputs: Views, outputs: Views) -> list[KernelLaun
             if first <= i < first + len(made):
                 made[i - first] = v
         ops = [_reduction(stage.kind(t), op.axes, op.work) for t in range(count)]
-        terms = _of_inputs(op, stage.terms, first)
+        terms = of_inputs(op, stage.terms, first)
         found += reduction(terms, ops, [*inputs, *rows], totals, shape)
         elements = float(prod(shape[a] for a in op.axes))
         found += elementwise(stage.rows, [*rows, *totals, elements], made)
@@ -314,10 +314,10 @@ def _separately(op: FusedRows, inputs: Views, outputs: Views) -> list[KernelLaun
     if op.sums is not None:
         others = tuple(i for i in range(len(shape)) if i not in op.axes)
         sums = [_reduction("sum", others, op.work)] * len(columns)
-        program = _of_inputs(op, op.sums, len(rows))
+        program = of_inputs(op, op.sums, len(rows))
         found += reduction(program, sums, [*inputs, *rows], columns, shape)
     if results:  # last: one may be in an input's memory
-        found += elementwise(_of_inputs(op, op.after, len(rows)), [*inputs, *rows], results)
+        found += elementwise(of_inputs(op, op.after, len(rows)), [*inputs, *rows], results)
     return found
 
 
@@ -327,7 +327,7 @@ def _reduction(kind: str, axes: tuple[int, ...], work: str) -> Reduce:
     return Max(axes, True) if kind == "max" else Min(axes, True)
 
 
-def _of_inputs(op: FusedRows, program: ScalarProgram, rows: int) -> ScalarProgram:
+def of_inputs(op: FusedRows, program: ScalarProgram, rows: int) -> ScalarProgram:
     """A program of values, row values and late inputs as one of all inputs, then row values."""
     dtypes = op.input_dtypes
     builder = Builder([*dtypes, *[op.work] * rows])

@@ -73,6 +73,9 @@ _ACROSS_BLOCKS, _THREAD_PARTIALS = 132, 16
 _STATE_REGISTERS = {"Sum": 1, "Prod": 1, "Moments": 4}
 #: The size of the largest struct in reduce.cuh.
 _MAX_STATE_BYTES = 16
+#: Elements of a line from which on several are read ahead, where they are read one by one; bytes
+#: that a thread then reads at a time, and vectors.
+_LEAST_AHEAD, _BYTES_AHEAD, _MOST_AHEAD = 512, 64, 16
 #: Elements of a row whose last vector may be a part of one.
 _LEAST_CUT_ROW = 64
 _source = cache(reduction_source)
@@ -145,6 +148,7 @@ def custom_reduction(
         by_rows = _reduces_neighbours(lines.kept_steps, lines.reduced_steps)
         sweep = Sweep(program.inputs, len(lines.kept), len(lines.reduced), by_rows, wide)
     plan = _plan(prod(lines.kept), prod(lines.reduced), sweep)
+    sweep = replace(sweep, ahead=_ahead(views, sweep, plan))
     parameters: list[Any] = [v.pointer for v in (*views, *outputs)]
     parameters += [Pointer(WORKSPACE), TICKETS, plan.outputs, plan.elements, plan.chunks]
     parameters += _counts(lines, sweep)
@@ -196,11 +200,13 @@ def _counts(lines: Lines, sweep: Sweep) -> list[int]:
 def _vector_sweep(
     dtypes: tuple[str, ...], views: Views, lines: Lines, wide: bool, tails: bool
 ) -> Sweep | None:
-    """A sweep in vectors; None where strides and alignments do not allow it.
+    """A sweep in vectors; None where strides do not allow it.
 
+    Lines that have no aligned vectors are read by single elements, several ahead, if they are long.
     With ``tails`` the last vector of a row may reach into what is behind it, as far as the next row
     is aligned: that is read, and not used.
     """
+    single: Sweep | None = None
     for across in (False, True):
         sizes = lines.kept if across else lines.reduced
         along = lines.kept_steps if across else lines.reduced_steps
@@ -216,22 +222,39 @@ def _vector_sweep(
         run = sizes[-1]
         cut = tails and not across and len(sizes) == 1 and run >= _LEAST_CUT_ROW
         width = _width(0 if cut else run, [views[i] for i in moving], outer_steps)
+        sources = tuple(Source(bool(s[-1]), not any(r)) for s, r in zip(along, lines.reduced_steps))
+        counts = len(lines.kept), len(lines.reduced)
+        tail = run % width if cut else 0
+        found = Sweep(dtypes, *counts, not across, wide, width, across, sources, tail=tail)
         if width > 1:
-            sources = tuple(
-                Source(bool(s[-1]), not any(r)) for s, r in zip(along, lines.reduced_steps)
-            )
-            counts = len(lines.kept), len(lines.reduced)
-            tail = run % width if cut else 0
-            return Sweep(dtypes, *counts, not across, wide, width, across, sources, tail=tail)
-    return None
+            return found
+        if prod(lines.reduced) >= _LEAST_AHEAD:
+            single = single or found
+    return single
+
+
+def _ahead(views: Views, sweep: Sweep, plan: _Plan) -> int:
+    """How many times as many vectors a thread reads at a time since they are narrow."""
+    moving = [v.itemsize for v, a in zip(views, sweep.sources) if not a.fixed]
+    lanes = plan.block[0] if sweep.rows else plan.block[1]
+    own = plan.elements // (plan.chunks * lanes)
+    ahead, nbytes = 1, sweep.batch * sweep.width * sum(moving)
+    most = _BYTES_AHEAD * (2 if sweep.across else 1)
+    while (
+        moving and 2 * ahead * nbytes <= most and 2 * ahead * sweep.batch <= min(own, _MOST_AHEAD)
+    ):
+        ahead *= 2
+    return ahead
 
 
 def _resident(program: ScalarProgram, reducers: Sequence[Reducer], sweep: Sweep) -> int:
     """Blocks per multiprocessor, which share its registers: 64 per thread with 4 blocks."""
     if any(numpy_dtype(r.work).itemsize > 4 for r in reducers) or len(program.inputs) > 10:
         return 1
+    if sweep.across and len(program.body) <= 24:
+        return 4 if sweep.width == 1 else 3 if sweep.width <= 4 else 2
     if sweep.across:
-        return 3 if sweep.width <= 4 and len(program.body) <= 24 else 2
+        return 2
     words = sum(_STATE_REGISTERS.get(r.kind, 2) for r in reducers)
     few = words <= 16 and len(program.body) <= 24 and len(program.inputs) <= 6
     return 4 if few else 3 if words <= 32 else 2

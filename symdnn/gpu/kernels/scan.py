@@ -15,6 +15,7 @@ from symdnn.gpu.codegen.launches import (
     CudaKernel,
     KernelLaunch,
     Pointer,
+    View,
     Views,
     blocks_for,
 )
@@ -40,6 +41,8 @@ _VECTOR_LANES, _SCALAR_LANES = 8, 32
 _DEEP = 4
 #: Shorter lines are not worth a block each. Blocks that keep a large device busy.
 _SHORT_LINE, _TARGET_BLOCKS = 256, 528
+#: Elements of an operand that is worth a kernel of its own to turn it.
+_LEAST_TURNED = 1 << 16
 #: Tiles of a chunk, at least; the largest struct of a fold.
 _MIN_CHUNK_TILES, _MAX_FOLD_BYTES = 2, 32
 #: Filters: the most coefficients in registers; threads of a block, few so that few lines have many
@@ -161,7 +164,9 @@ class ScanKernel(CudaKernel[Cumulative]):
         op = call.op
         if outputs[0].size == 0:
             return []
-        operands = [*inputs, *outputs]
+        operands, before = [*inputs, *outputs], list[KernelLaunch]()
+        if len(inputs) == 1 and _lies_across(inputs[0], outputs[0], op.axis):
+            before, operands = copies(inputs[0], outputs[0]), [outputs[0], outputs[0]]
         if op.reverse:
             backwards = (*[slice(None)] * op.axis, slice(None, None, -1))
             operands = [v[backwards] for v in operands]
@@ -187,12 +192,21 @@ class ScanKernel(CudaKernel[Cumulative]):
 
         results = launch("results", form.blocks(lines) * chunks, form.threads)
         if chunks == 1:
-            return [results]
+            return [*before, results]
         return [
+            *before,
             launch("totals", form.blocks(lines) * chunks, form.threads),
             launch("starts", blocks_for(lines, _THREADS), _THREADS),
             results,
         ]
+
+
+def _lies_across(x: View, y: View, axis: int) -> bool:
+    """Whether neighbours along the axis are neighbours in one of two arrays alone, so that a scan
+    would read or write single elements: the operand is turned first, into the result's memory."""
+    steps = [[abs(s) for s in v.steps] for v in (x, y)]
+    across = (steps[0][axis] == 1) != (steps[1][axis] == 1) and all(1 in s for s in steps)
+    return across and x.dtype == y.dtype and x.size >= _LEAST_TURNED
 
 
 def _fold(op: Cumulative, dtype: str) -> Fold | None:

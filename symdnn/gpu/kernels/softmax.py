@@ -1,10 +1,11 @@
 """Softmax, log-softmax and their gradients over contiguous arrays.
 
-There are six kernels. Four have the elements in registers: for the last axis, for a short last
+There are five kernels. Four have the elements in registers: for the last axis, for a short last
 axis that is no multiple of a vector, and for an inner axis, of a thread or of several. The fifth
 reads long rows twice, the second time from the cache, unless
-:mod:`symdnn.gpu.kernels.fused_rows` keeps them in shared memory. The sixth does so where an inner
-axis is too long for the registers of a block.
+:mod:`symdnn.gpu.kernels.fused_rows` keeps them in shared memory. Where an inner axis is too long
+for the registers of a block, a reduction and an elementwise kernel follow each other, and the
+result may lie in any order.
 """
 
 from __future__ import annotations
@@ -16,10 +17,8 @@ from typing import Any
 
 from symdnn.gpu.codegen.device_source import CTYPES, specialised, work_dtype
 from symdnn.gpu.codegen.launches import (
-    WORKSPACE,
     CudaKernel,
     KernelLaunch,
-    Pointer,
     View,
     Views,
     alignment_of,
@@ -27,12 +26,15 @@ from symdnn.gpu.codegen.launches import (
     prefers_cudnn,
     scratch,
 )
-from symdnn.gpu.kernels.copy import fill
-from symdnn.gpu.kernels.fused_rows import keeps_rows, rows_launches
+from symdnn.gpu.codegen.reduce_source import Finish, Reducer
+from symdnn.gpu.kernels.elementwise import elementwise
+from symdnn.gpu.kernels.fused_rows import keeps_rows, of_inputs, rows_launches
+from symdnn.gpu.kernels.reduce import custom_reduction, reduction, scratch_bytes
 from symdnn.graph.kernel import Call, Row
 from symdnn.graph.type import numpy_dtype
+from symdnn.ops.array.reduce import Sum
 from symdnn.ops.core.dtype import is_narrow_float
-from symdnn.ops.lowered.fused_rows import softmax_grad_rows, softmax_rows
+from symdnn.ops.lowered.fused_rows import FusedRows, softmax_grad_rows, softmax_rows
 from symdnn.ops.nn.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGrad
 from symdnn.ops.vendor.gpudnn import GpuDnnSoftmax, GpuDnnSoftmaxGrad
 
@@ -50,11 +52,9 @@ _NEIGHBOUR_BYTES, _SECTOR_BYTES = 128, 32
 #: Bytes of a row, of all operands, from which on a block has all threads of a multiprocessor: rows
 #: of several blocks at a time would not stay in the cache.
 _LONG_ROW_BYTES = 128 << 10
-#: An axis too long for a block: threads of one, bytes of neighbours that they read at a time, bytes
-#: of a task for each thread; the bytes of a group of panels, and how many of them are summed before
-#: results are made. The cache holds one more.
-_COLUMNS_BLOCK, _COLUMNS_BYTES, _COLUMNS_TASK_BYTES = 256, 256, 128
-_CACHED_BYTES, _GROUPS_AHEAD = 8 << 20, 2
+#: What results are computed from beside the number that is subtracted first: a factor, or another
+#: number to subtract.
+_KEPT = {0: "1 / s.s0.total", 1: "s_log(s.s0.total)"}
 
 
 @dataclass(frozen=True)
@@ -191,73 +191,38 @@ def _last_axis(task: _Task, width: int) -> _Form:
     return _Form("softmax_rows", macros, block, (task.lead, vectors), tiles)
 
 
-@dataclass(frozen=True)
-class _Columns:
-    """How the kernel of columns runs a task: panels of columns, cut into chunks of rows."""
+def _op_of(task: _Task) -> FusedRows:
+    """The op of rows whose programs compute the same."""
+    make = (Softmax, LogSoftmax, SoftmaxGrad, LogSoftmaxGrad)[task.kind]
+    return (softmax_rows if task.operands == 1 else softmax_grad_rows)(make(1), task.dtype)
 
-    task: _Task
 
-    @property
-    def width(self) -> int:
-        """Elements of an access."""
-        return self.task.width(self.task.trail, 16)
+def _sums_first(call: Call, x: View, dy: View, y: View) -> list[KernelLaunch]:
+    """A reduction along the axis, then an elementwise kernel, for any strides."""
+    task, shape = task_of(call), x.shape
+    axis: int = call.op.axis  # type: ignore[attr-defined]
+    op, given = _op_of(task), [x, dy][: task.operands]
+    row = (*shape[:axis], 1, *shape[axis + 1 :])
+    rows = [scratch(n, op.work, row) for n in _sum_places(task)[:-1]]
+    if task.operands == 2:
+        terms = of_inputs(op, op.stages[0].terms, 0)
+        found = reduction(terms, [Sum((axis,), True, op.work, op.work)], given, rows, shape)
+    else:
+        lines = ("p.y0[at] = s.s0.top;", f"p.y1[at] = {_KEPT[task.kind]};")
+        reducer, finish = (
+            Reducer("LogSumExp", op.work, op.work),
+            Finish(lines, (), 0, (op.work, op.work)),
+        )
+        found = custom_reduction(op.before, (reducer,), (axis,), given, rows, shape, finish)
+    return found + elementwise(of_inputs(op, op.after, len(rows)), [*given, *rows], [y])
 
-    @property
-    def near(self) -> int:
-        """Threads along a row."""
-        most = max(1, _COLUMNS_BYTES // (self.width * self.task.itemsize))
-        return min(most, 1 << (self.task.trail // self.width - 1).bit_length())
 
-    @property
-    def panels(self) -> int:
-        """Panels of all matrices."""
-        return self.task.lead * -(-self.task.trail // (self.width * self.near))
-
-    @property
-    def ahead(self) -> int:
-        """Rows that a thread reads at a time."""
-        return 4 if self.width * self.task.itemsize == 16 else 8
-
-    @property
-    def part(self) -> int:
-        """Rows of a chunk."""
-        lines = _COLUMNS_BLOCK // self.near
-        return lines * max(self.ahead, _COLUMNS_TASK_BYTES // (self.width * self.task.itemsize))
-
-    @property
-    def chunks(self) -> int:
-        """Chunks of a panel."""
-        return -(-self.task.length // self.part)
-
-    @property
-    def places(self) -> tuple[int, ...]:
-        """Bytes of the workspace before sums of chunks, sums of panels, counts, and in all."""
-        state = (4 if self.task.dtype != "float64" else 8) * (1 + (self.task.kind < 2))
-        columns = self.width * self.near * state
-        totals = -(-self.panels * self.chunks * columns // 16) * 16
-        counts = totals + -(-self.panels * columns // 16) * 16
-        return 0, totals, counts, counts + -(-4 * (self.panels + 1) // 16) * 16
-
-    def launches(self, x: View, dy: View, y: View) -> list[KernelLaunch]:
-        """The counts are set to 0, then all is one kernel."""
-        task, (parts, totals, counts, end) = self.task, self.places
-        read = task.length * self.width * self.near * task.itemsize * (1 + (task.kind == 2))
-        group = max(1, min(self.panels, _CACHED_BYTES // read))
-        source = specialised(
-            "scalar.cuh", "lanes.cuh", "reduce.cuh", "softmax_columns.cu", T=CTYPES[task.dtype],
-            W=CTYPES[work_dtype(task.dtype)], KIND=task.kind, V=self.width, X=self.near,
-            BLOCK=_COLUMNS_BLOCK, AHEAD=self.ahead, LEAD=_GROUPS_AHEAD,
-        )  # fmt: skip
-        parameters = (
-            x.pointer, dy.pointer, y.pointer, *(Pointer(WORKSPACE, n) for n in (parts, totals)),
-            Pointer(WORKSPACE, counts), Pointer(WORKSPACE, counts + 4 * self.panels), task.length,
-            task.trail // self.width, self.panels // task.lead, self.panels, self.chunks,
-            self.part, group,
-        )  # fmt: skip
-        grid = (2 * -(-self.panels // group) * group * self.chunks,)
-        cleared = fill(scratch(counts, "uint64", ((end - counts) // 8,)), 0)
-        block = (_COLUMNS_BLOCK,)
-        return [*cleared, KernelLaunch(source, "softmax_columns", grid, block, parameters)]
+def _sum_places(task: _Task) -> list[int]:
+    """Where sums are in the workspace, behind partial results; then its size."""
+    rows = task.lead * task.trail
+    nbytes = -(-numpy_dtype(work_dtype(task.dtype)).itemsize * rows // 16) * 16
+    first = -(-scratch_bytes(rows, task.length, 1) // 16) * 16
+    return [first + i * nbytes for i in range(4 - task.operands)]
 
 
 class SoftmaxKernel(CudaKernel):
@@ -272,10 +237,10 @@ class SoftmaxKernel(CudaKernel):
         return super().refuses(call) or prefers_cudnn(call)
 
     def workspace_bytes(self, call: Call) -> int:
-        """Sums of columns, for any alignment of the operands."""
+        """Sums along an axis, for any alignment of the operands."""
         task = task_of(call)
         narrow = [replace(task, alignment=n) for n in (2, 4, 8, 16) if n >= task.itemsize]
-        return max((_Columns(t).places[-1] for t in narrow if form_of(t) is None), default=0)
+        return _sum_places(task)[-1] if any(form_of(t) is None for t in narrow) else 0
 
     def launches(self, call: Call, inputs: Sequence[Any], outputs: Views) -> Sequence[KernelLaunch]:
         """One kernel, or two."""
@@ -288,7 +253,7 @@ class SoftmaxKernel(CudaKernel):
         task = replace(task_of(call), alignment=alignment_of(x, dy, y))
         form = form_of(task)
         if form is None:
-            return _Columns(task).launches(x, dy, y)
+            return _sums_first(call, x, dy, y)
         if form.name == "softmax_long" and (found := _rows_once(task, x, dy, y)):
             return found
         work = "float32" if is_narrow_float(task.dtype) else task.dtype
@@ -301,10 +266,32 @@ class SoftmaxKernel(CudaKernel):
         return [KernelLaunch(source, form.name, grid, (form.block,), parameters)]
 
 
+class LongAxisKernel(SoftmaxKernel):
+    """Two kernels, for an inner axis that is too long for a block: operands have any strides."""
+
+    name = "cuda.softmax.long_axis"
+    contiguous_inputs = False
+    writes_any_layout = True
+
+    def refuses(self, call: Call) -> str | None:
+        """Shorter axes."""
+        if reason := super().refuses(call):
+            return reason
+        long = call.has_sizes and form_of(task_of(call)) is None
+        return None if long else "one kernel holds the axis"
+
+    def launches(self, call: Call, inputs: Sequence[Any], outputs: Views) -> Sequence[KernelLaunch]:
+        """The reduction and the elementwise kernel."""
+        (y,) = outputs
+        x, dy = (*inputs, inputs[0])[:2]
+        if isinstance(call.op, GpuDnnSoftmaxGrad):
+            x, dy = dy, x
+        return _sums_first(call, x, dy, y) if y.size else []
+
+
 def _rows_once(task: _Task, x: View, dy: View, y: View) -> Sequence[KernelLaunch]:
     """A kernel that keeps a long row in shared memory; none where it does not fit."""
-    make = (Softmax, LogSoftmax, SoftmaxGrad, LogSoftmaxGrad)[task.kind]
-    rows = (softmax_rows if task.operands == 1 else softmax_grad_rows)(make(1), task.dtype)
+    rows = _op_of(task)
     given = [v.reshaped((task.lead, task.length)) for v in (x, dy)[: task.operands]]
     results = [y.reshaped((task.lead, task.length))]
     return rows_launches(rows, given, results) if keeps_rows(rows, given, results) else ()
@@ -313,6 +300,6 @@ def _rows_once(task: _Task, x: View, dy: View, y: View) -> Sequence[KernelLaunch
 KERNELS: tuple[Row, ...] = (
     (
         (Softmax, LogSoftmax, SoftmaxGrad, LogSoftmaxGrad, GpuDnnSoftmax, GpuDnnSoftmaxGrad),
-        (SoftmaxKernel(),),
+        (LongAxisKernel(), SoftmaxKernel()),
     ),
 )

@@ -122,21 +122,25 @@ def _loop(
 ) -> TileLoop:
     operands = [_operand(space, i, dtype, row, i in turned, side) for i, dtype in enumerate(dtypes)]
     element = sum(_itemsize(space.views[i]) for i in turned)
-    down, across = _tile(space.sizes[row], space.sizes[-1], side)
+    count = len(operands) - space.outputs
+    vectors = all(a.vectors for a in operands[count:])
+    down, across = _tile(space.sizes[row], space.sizes[-1], side, vectors)
     while down * across * side * side * element > _MAX_SHARED_BYTES:
         down, across = (down // 2, across) if down >= across else (down, across // 2)
-    count = len(operands) - space.outputs
     return TileLoop(
         side, down, across, max(1, len(_others(space, row))), tuple(operands[:count]),
         tuple(operands[count:]), guarded,
     )  # fmt: skip
 
 
-def _tile(rows: int, columns: int, side: int) -> tuple[int, int]:
-    """Blocks of a tile down and across, narrow for a short side."""
+def _tile(rows: int, columns: int, side: int, vectors: bool) -> tuple[int, int]:
+    """Blocks of a tile down and across, narrow for a short side.
+
+    Without ``vectors`` of results a warp writes neighbours of one row.
+    """
     blocks = -(-min(rows, columns) // side)
     if blocks > 8:
-        return 16, 16
+        return (16, 16) if vectors else (8, 32)
     short = 4 if blocks <= 4 else 8
     return (short, _THREADS // short) if rows < columns else (_THREADS // short, short)
 

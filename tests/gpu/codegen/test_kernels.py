@@ -340,6 +340,20 @@ def test_gaps_have_the_last_number(op, dtype):
     compare(SCAN, op, x.reshape(90, 100))
 
 
+@pytest.mark.parametrize(
+    "op", [ForwardFill(0), ForwardFill(0, True), CumMax(0), CumProd(0)], ids=str
+)
+@pytest.mark.parametrize("shape", [(90, 300), (20, 9000)], ids=str)
+def test_an_operand_across_the_result_is_turned_first(op, shape, monkeypatch):
+    monkeypatch.setattr(scan_kernels, "_LEAST_TURNED", 1 << 14)
+    x = dense(rng.integers(-1, 2, shape).astype("float32"))
+    x[rng.random(shape) < 0.5] = np.nan if isinstance(op, ForwardFill) else 1
+    names = compare(SCAN, op, x.T)
+    assert names[0] == "tiles"
+    assert names[-1] == "results"
+    assert compare(SCAN, op, x.T[:50]) == ["results"]
+
+
 def test_running_extremes_keep_nan_and_begin_with_infinities():
     x = dense(np.full((3, 1100), -np.inf))
     x[1, 500], x[2, 1000] = np.nan, 1

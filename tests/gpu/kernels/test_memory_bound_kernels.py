@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.special
 
 import symdnn
 from symdnn.config import config
@@ -50,7 +51,7 @@ def close(got, want, dtype, scale=1.0):
 
 # -- softmax --------------------------------------------------------------------------------------
 
-SOFTMAX = softmax_kernels.SoftmaxKernel()
+SOFTMAX, LONG_AXIS = softmax_kernels.SoftmaxKernel(), softmax_kernels.LongAxisKernel()
 ROWS = [
     ((5, 21), 1), ((3, 2, 1024), 2), ((2, 21, 6, 8), 1), ((130, 10), 1), ((3, 21, 5), 1),
     ((3, 50_000), 1), ((4, 34_003), 1),
@@ -134,29 +135,47 @@ def test_softmax_at_an_odd_address():
 @needs_gpp
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kind", [Softmax, LogSoftmax, SoftmaxGrad, LogSoftmaxGrad])
-def test_softmax_of_columns_that_registers_do_not_hold_is_tasks_of_panels(kind, dtype):
+def test_softmax_of_columns_that_registers_do_not_hold_is_a_sum_and_a_loop(kind, dtype):
     op = kind(0)
     arrays = softmax_arrays(op, (9000, 36), dtype)
+    wanted = op.compute(*map(np.float64, arrays))[0]
     (got,), env = emulator.run(SOFTMAX, concrete(op, arrays), [dense(a) for a in arrays])
-    assert env.launched[-1] == "softmax_columns"
-    close(got, op.compute(*map(np.float64, arrays))[0], dtype)
+    assert env.launched == ["reduce", "elementwise"]
+    close(got, wanted, dtype)
+    turned = [dense(a.T).T for a in arrays]
+    for given in ([dense(a) for a in arrays], turned):
+        out = dense(np.zeros_like(arrays[0]).T).T
+        (got,), env = emulator.run(LONG_AXIS, concrete(op, arrays), given, [out])
+        assert env.launched == ["reduce", "elementwise" if given is turned else "tiles"]
+        close(got, wanted, dtype)
+
+
+def test_an_axis_that_a_block_holds_is_left_to_one_kernel():
+    for shape, axis, held in (((9000, 36), 0, False), ((900, 36), 0, True), ((36, 9000), 1, True)):
+        op = Softmax(axis)
+        reason = LONG_AXIS.refuses(concrete(op, softmax_arrays(op, shape, "float32")))
+        assert (reason is not None) == held
 
 
 @needs_gpp
-@pytest.mark.parametrize("kind", [Softmax, LogSoftmaxGrad])
-@pytest.mark.parametrize("cached", [1, 6 << 20])
-def test_panels_of_columns_are_in_groups(kind, cached, monkeypatch):
-    """Each group waits for its own sums, whichever block begins first."""
-    monkeypatch.setattr(softmax_kernels, "_CACHED_BYTES", cached)
-    op = kind(1)
-    arrays = softmax_arrays(op, (2, 9001, 37), "float32")
-    call = concrete(op, arrays)
-    for backwards in (False, True):
-        env = emulator.HostEnv(SOFTMAX.workspace_bytes(call), backwards=backwards)
-        y, got = emulator.device_copy(np.zeros_like(arrays[0]))
-        SOFTMAX.bind(call)(env, [emulator.on_device(dense(a)) for a in arrays], [y])
-        assert env.launched[-1] == "softmax_columns"
-        close(got, op.compute(*map(np.float64, arrays))[0], "float32")
+@pytest.mark.parametrize("order", ["falls", "rises", "jumps", "infinite", "nan"])
+def test_log_sum_exp_of_columns_and_rows_of_any_order(order):
+    """Elements that are larger than all before them by less or more than what is kept."""
+    rng = np.random.default_rng(0)
+    x = np.sort(rng.uniform(-90, 90, (700, 5)), axis=0).astype("float32")
+    if order == "falls":
+        x = x[::-1]
+    elif order != "rises":
+        rng.shuffle(x)
+    if order == "infinite":
+        x[:, 0], x[3::7, 1], x[5, 2] = -np.inf, -np.inf, np.inf
+    elif order == "nan":
+        x[9, 1] = np.nan
+    wanted = scipy.special.logsumexp(x.astype("float64"), axis=0)
+    for a, axis in ((x, 0), (x.T, 1)):
+        call = concrete(red.LogSumExp((axis,)), [a])
+        (got,), _ = emulator.run(REDUCE, call, [dense(a)])
+        np.testing.assert_allclose(got, wanted, 4e-7)
 
 
 def test_long_columns_are_read_in_sectors_by_many_threads():

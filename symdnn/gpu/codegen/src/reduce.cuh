@@ -4,6 +4,9 @@ INLINE double multiplied_added(double a, double b, double c) { return fma(a, b, 
 INLINE float about_reciprocal(float x) { return fast_reciprocal(x); }
 INLINE double about_reciprocal(double x) { return 1.0 / x; }
 
+INLINE float about_exp(float x) { return fast_exp2(x * 1.442695041f); }
+INLINE double about_exp(double x) { return exp(x); }
+
 // The states of reductions, a struct for each kind. take() adds an element, given with its number
 // in C order over the reduced axes; merge() adds the state of other elements.
 
@@ -70,11 +73,16 @@ template <class T> struct AnyTrue {
   __device__ bool result() const { return truth; }
 };
 
-// The largest element so far and the sum of exp(x - largest), which handles inf - inf.
+// An element that is hardly below the largest one so far, and the sum of exp(x - it), which handles
+// inf - inf. Another element takes its place only where it is larger by 4, which is seldom.
 template <class T> struct LogSumExp {
   T top, total;
   __device__ void start() { top = -(T)INF_f, total = (T)0; }
-  template <class X> __device__ void take(X x, i64) { add(convert<T>(x), (T)1); }
+  template <class X> __device__ void take(X x, i64) {
+    const T v = convert<T>(x);
+    if (v > top + (T)4) total *= about_exp(top - v), top = v;
+    total += v == top ? (T)1 : about_exp(v - top);
+  }
   __device__ void merge(const LogSumExp& other) { add(other.top, other.total); }
   // One exponential, without a branch. Equal infinities are no distance apart.
   __device__ void add(T x, T weight) {

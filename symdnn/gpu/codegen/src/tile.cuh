@@ -3,8 +3,17 @@
 // elements of V rows. V, A and B are powers of two.
 //
 // WHOLE operands have aligned vectors, each of which one thread reads. Elements of others are read
-// one by one, so neighbouring threads read neighbouring ones: a thread's are A rows apart. Where
-// results are such, their elements are B columns apart (SPREAD).
+// one by one: LANES neighbouring threads read neighbouring ones. Where results are such, a thread's
+// elements of a row are B columns apart (SPREAD).
+
+// Threads that read a part of a line of V A elements that is not WHOLE, and the parts of a line.
+template <int V, int A> constexpr i32 LANES = V * A < 32 ? V * A : 32;
+template <int V, int A> constexpr i32 PARTS = V * A / LANES<V, A>;
+
+// Number `k` of the V times V lines, of part `unit % PARTS`, that a thread reads.
+template <int V, int A, int B> INLINE i32 tile_unit(i32 k) {
+  return threadIdx.x / LANES<V, A> + k * (A * B / LANES<V, A>);
+}
 
 // The position of a group of V columns in shared memory depends on the row, which avoids bank
 // conflicts.
@@ -36,22 +45,37 @@ INLINE void tile_store(T* line, const Vec<T, V>& held, i64 left) {
   }
 }
 
-// A thread's block of an operand that lies along the rows, `step` from one column to the next.
-template <bool WHOLE, int A, int V, class T>
+// A thread's elements of an operand that lies along the rows, `step` from one column to the next:
+// a block of V vectors from `first` on, or V times V lines of a tile that begins there.
+template <bool WHOLE, int A, int B, int V, class T>
 INLINE void tile_fetch(Vec<T, V> (&block)[V], const T* first, i64 step, i64 rows, i64 columns) {
 #pragma unroll
-  for (i32 j = 0; j < V; j++)
-    tile_load<WHOLE, WHOLE ? 1 : A>(block[j], first + j * step, j < columns ? rows : 0);
+  for (i32 j = 0; j < V; j++) {
+    if (WHOLE) {
+      tile_load<true, 1>(block[j], first + j * step, j < columns ? rows : 0);
+      continue;
+    }
+#pragma unroll
+    for (i32 k = 0; k < V; k++) {
+      const i32 unit = tile_unit<V, A, B>(k), column = unit / PARTS<V, A> * V + j;
+      const i32 row = unit % PARTS<V, A> * LANES<V, A> + threadIdx.x % LANES<V, A>;
+      block[j].v[k] = row < rows && column < columns ? first[row + column * step] : convert<T>(1.0f);
+    }
+  }
 }
 
 template <bool WHOLE, int A, int B, int V, class T>
-INLINE void tile_turn(Vec<T, V>* tile, const Vec<T, V> (&block)[V], i32 a, i32 b) {
+INLINE void tile_turn(Vec<T, V>* tile, const Vec<T, V> (&block)[V]) {
 #pragma unroll
   for (i32 k = 0; k < V; k++) {
     Vec<T, V> turned;
 #pragma unroll
     for (i32 j = 0; j < V; j++) turned.v[j] = block[j].v[k];
-    tile[tile_slot<V, B, WHOLE>(WHOLE ? V * a + k : a + k * A, b)] = turned;
+    const i32 unit = tile_unit<V, A, B>(k);
+    const i32 part = unit % PARTS<V, A> * LANES<V, A> + threadIdx.x % LANES<V, A>;
+    const i32 row = WHOLE ? (i32)(threadIdx.x % A) * V + k : part;
+    const i32 group = WHOLE ? (i32)threadIdx.x / A : unit / PARTS<V, A>;
+    tile[tile_slot<V, B, WHOLE>(row, group)] = turned;
   }
 }
 
