@@ -131,7 +131,7 @@ class _Forward(TaskSource):
         n, count = tile.rows, tile.count
         k = self.row_of("k", self.head_of("k", self.batch, self.group), j)
         rows = self.floats("k", k, n, "%features")
-        queries = self.place("%b_qt", (tile.first, self.times("%features", 4)))
+        queries = self.bytes_at("%b_qt", (tile.first, self.times("%features", 4)))
         sizes = (n, count, "%features")
         self.multiply((*rows, "4"), (queries, "%features"), ("%b_st", "%line"), sizes)
         self.mask_tile(self.batch, self.head, tile, j)
@@ -139,8 +139,8 @@ class _Forward(TaskSource):
         changed = self.touch("soften", "i1", tile, "")
         v = self.row_of("v", self.head_of("v", self.batch, self.group), j)
         self.pack(self.floats("v", v, n, "%values"), "%b_vp", n, "%values")
-        shrink = self.place("%b_stats", self.times("%block_q", 8), (tile.first, 4))
-        acc = self.place("%b_acc", (tile.first, row))
+        shrink = self.bytes_at("%b_stats", ("%block_q", 8), (tile.first, 4))
+        acc = self.bytes_at("%b_acc", (tile.first, row))
         given = f"ptr {acc}, i64 {row}, ptr {acc}, i64 {row}, i64 {count}, i64 %values"
         with self.when("shrinks", changed):
             self.call("shrink_rows", f"{given}, ptr {shrink}")
@@ -155,7 +155,7 @@ class _Forward(TaskSource):
         given = f"ptr %b_stats, i64 {line}, ptr {lse}, i64 {self.count}, i64 {here}"
         self.call("close_stats", given)
         out = self.row_of("out", self.head_of("out", self.batch, self.head), self.q0)
-        row, factors = self.times("%values", 4), self.place("%b_stats", line)
+        row, factors = self.times("%values", 4), self.bytes_at("%b_stats", line)
         given = f"ptr %b_acc, i64 {row}, ptr {out}, i64 %out_t, i64 {self.count}, i64 %values"
         self.call("finish_rows", f"{given}, ptr {factors}")
         rest, width = self.minus(here, self.count), self.times("%values", SIZE[self.plan.dtype])
@@ -177,19 +177,19 @@ class _OfKeys(TaskSource):
 
     def partial(self, index: str) -> str:
         """The sums of a part."""
-        return self.place("%shared", (index, "%partial"))
+        return self.bytes_at("%shared", (index, "%partial"))
 
     def sum_of(self, name: str, base: str) -> tuple[str, str]:
         """(address, stride of rows) of one of the sums at ``base``."""
         before = self.times(self.times("%keys", "%features"), 4) if name == "dv" else 0
-        return self.place(base, before), self.times(_OF_KEYS[name], 4)
+        return self.bytes_at(base, before), self.times(_OF_KEYS[name], 4)
 
     def put_sums(self, first: str, count: str, sums: dict[str, tuple[str, str]]) -> None:
         """Round the sums of ``count`` keys from ``first`` on."""
         for name, n in _OF_KEYS.items():
             at, row = sums[name]
             head = self.row_of(name, self.head_of(name, self.batch, self.group), first)
-            given = f"ptr {self.place(at, (first, row))}, i64 {row}, ptr {head}, i64 %{name}_t"
+            given = f"ptr {self.bytes_at(at, (first, row))}, i64 {row}, ptr {head}, i64 %{name}_t"
             self.call("narrow_rows", f"{given}, i64 {count}, i64 {n}")
 
 
@@ -210,8 +210,8 @@ class _Gather(_OfKeys):
         def add(part: str) -> int:
             for name, n in _OF_KEYS.items():
                 at, row = self.sum_of(name, self.partial(self.plus(begin, part)))
-                to = self.place(sums[name][0], (first, row))
-                given = f"ptr {self.place(at, (first, row))}, i64 {row}, ptr {to}, i64 {row}"
+                to = self.bytes_at(sums[name][0], (first, row))
+                given = f"ptr {self.bytes_at(at, (first, row))}, i64 {row}, ptr {to}, i64 {row}"
                 self.call("add_rows", f"{given}, i64 {count}, i64 {n}")
             return 1
 
@@ -286,7 +286,7 @@ class _Backward(_OfKeys):
         self.pack_turned(dout, "%b_dot", count, "%values")
         self.pack(dout, "%b_dop", count, "%values")
         out = self.floats("out", at["out"], count, "%values", "%b_wide2")
-        total = self.place("%b_stats", self.times("%block_q", 4))
+        total = self.bytes_at("%b_stats", ("%block_q", 4))
         given = f"ptr {dout[0]}, i64 {dout[1]}, ptr {out[0]}, i64 {out[1]}, ptr {total}"
         self.call("dot_rows", f"{given}, i64 {count}, i64 %values")
         lse, slope = (self.per_query(n, self.batch, self.head, self.q0)
@@ -304,21 +304,21 @@ class _Backward(_OfKeys):
         d, e, score, grad = "%features", "%values", ("%b_st", "%line"), ("%b_dt", "%line")
         k = self.row_of("k", self.head_of("k", self.batch, self.group), j)
         rows = self.floats("k", k, n, d)
-        queries = self.place("%b_qt", (first, self.times(d, 4)))
+        queries = self.bytes_at("%b_qt", (first, self.times(d, 4)))
         self.multiply((*rows, "4"), (queries, d), score, (n, count, d))
         self.pack(rows, "%b_kp", n, d)
         v = self.row_of("v", self.head_of("v", self.batch, self.group), j)
-        slopes = self.place("%b_dot", (first, self.times(e, 4)))
+        slopes = self.bytes_at("%b_dot", (first, self.times(e, 4)))
         self.multiply((*self.floats("v", v, n, e), "4"), (slopes, e), grad, (n, count, e))
         self.mask_tile(self.batch, self.head, tile, j)
         self.keep_tile(self.batch, self.head, tile, j)
         self.touch("slope", "void", tile, ", ptr %b_dt, float %scale")
         for name, source, packed, size in (("dv", score, "%b_dop", e), ("dk", grad, "%b_qp", d)):
             at, row = self.sums[name]
-            to, given = self.place(at, (j, row)), self.place(packed, (first, self.panel))
+            to, given = self.bytes_at(at, (j, row)), self.bytes_at(packed, (first, self.panel))
             sizes = (n, size, count)
             self.multiply((*source, "4"), (given, self.count), (to, row), sizes, to)
         at, row = self.dq
-        to = self.place(at, (first, row))
+        to = self.bytes_at(at, (first, row))
         self.multiply((grad[0], "4", grad[1]), ("%b_kp", n), (to, row), (count, d, n), to)
         return n

@@ -102,20 +102,16 @@ class _Rows(FunctionBuilder):
             yield i
         self.width = 1
         with self.over("number", "%rest") as i:
-            yield self.new(f"add i64 %whole, {i}")
+            yield self.plus("%whole", i)
         self.width = WIDTH
-
-    def place(self, base: str, row: str, step: str) -> str:
-        """The address of a row."""
-        return self.bytes_at(base, self.new(f"mul i64 {row}, {step}"))
 
     def element(self, base: str, i: str, size: int) -> str:
         """The address of an element."""
-        return self.bytes_at(base, self.new(f"mul i64 {i}, {size}"))
+        return self.bytes_at(base, (i, size))
 
     def two(self, r: str) -> tuple[str, str]:
         """The addresses of row ``r`` of ``%x`` and ``%y``."""
-        return self.place("%x", r, "%x_row"), self.place("%y", r, "%y_row")
+        return self.bytes_at("%x", (r, "%x_row")), self.bytes_at("%y", (r, "%y_row"))
 
     @contextmanager
     def function(self, name: str, parameters: str) -> Iterator[None]:
@@ -169,7 +165,7 @@ def zero_rows() -> list[str]:
     """``zero_rows(y, y_row, rows, bytes)``"""
     b, given = _Rows(), "ptr %y, i64 %y_row, i64 %rows, i64 %bytes"
     with b.function("zero_rows", given), b.over("row", "%rows") as r:
-        y = b.place("%y", r, "%y_row")
+        y = b.bytes_at("%y", (r, "%y_row"))
         b.put(f"call void @llvm.memset.p0.i64(ptr {y}, i8 0, i64 %bytes, i1 false)")
     return b.lines
 

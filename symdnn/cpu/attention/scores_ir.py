@@ -75,7 +75,7 @@ class _Pass(Builder):
             first = self.new(f"mul i32 {self.new(f'trunc i64 {c} to i32')}, {WIDTH}")
             steps = ", ".join(f"i32 {i}" for i in range(WIDTH))
             self.lanes = self.new(f"add {_INTS} {self.splat_int(first)}, <{steps}>")
-        return self.new(f"mul i64 {c}, {_VECTOR_BYTES}")
+        return self.times(c, _VECTOR_BYTES)
 
     def cell(self, row: str, column: str) -> str:
         """The offset of a vector of the tile."""
@@ -83,7 +83,7 @@ class _Pass(Builder):
 
     def statistic(self, index: int, column: str) -> str:
         """The address of a vector of statistics of the queries."""
-        return self.bytes_at("%stats", self.new(f"mul i64 %stats_line, {index}"), column)
+        return self.bytes_at("%stats", ("%stats_line", index), column)
 
     def rows(
         self, name: str, body: Callable[[str, list[str]], list[str]], carried: tuple[str, ...]

@@ -13,7 +13,6 @@ Blocks that a window, a causal mask or lengths hide whole are never visited.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from symdnn.cpu.attention.plan import GRADIENT, RESULT, AttentionPlan, words
@@ -87,64 +86,24 @@ class TaskSource(FunctionBuilder):
 
     # -- arithmetic -----------------------------------------------------------------------------
 
-    def times(self, a: str | int, b: str | int) -> str:
-        """a * b"""
-        return self.new(f"mul i64 {a}, {b}")
-
-    def plus(self, a: str | int, b: str | int) -> str:
-        """a + b"""
-        return self.new(f"add i64 {a}, {b}")
-
-    def minus(self, a: str | int, b: str | int) -> str:
-        """a - b"""
-        return self.new(f"sub i64 {a}, {b}")
-
     def within(self, x: str | int, high: str | int, low: str | int = 0) -> str:
         """``x`` between two numbers."""
         return self.most(self.least(x, high), low)
-
-    def place(self, base: str, *terms: str | int | tuple[str | int, str | int]) -> str:
-        """The address ``base`` plus offsets in bytes; a pair is a product."""
-        return self.bytes_at(base, *(self.times(*t) if isinstance(t, tuple) else t for t in terms))
-
-    def call(self, name: str, *given: str, gives: str = "void") -> str:
-        """Append a call; arguments include their types."""
-        text = f"call {gives} @{name}({', '.join(given)})"
-        if gives != "void":
-            return self.new(text)
-        self.put(text)
-        return ""
-
-    def upto(self, name: str, low: str | int, high: str, body: Callable[[str], str | int]) -> None:
-        """A loop from ``low`` to below ``high``, which may be none; ``body`` returns the step."""
-        before = self.block
-        self.put(f"br label %{name}")
-        self.label(name)
-        at = len(self.lines)
-        self.put("")
-        i = f"%i_{name}"
-        self.put(f"%more_{name} = icmp slt i64 {i}, {high}")
-        self.put(f"br i1 %more_{name}, label %{name}_do, label %{name}_over")
-        self.label(f"{name}_do")
-        following = self.plus(i, body(i))
-        self.lines[at] = f"{i} = phi i64 [{low}, %{before}], [{following}, %{self.block}]"
-        self.put(f"br label %{name}")
-        self.label(f"{name}_over")
 
     # -- operands -------------------------------------------------------------------------------
 
     def head_of(self, name: str, batch: str, head: str) -> str:
         """The address of an operand's head."""
-        return self.place(f"%{name}", (batch, f"%{name}_b"), (head, f"%{name}_h"))
+        return self.bytes_at(f"%{name}", (batch, f"%{name}_b"), (head, f"%{name}_h"))
 
     def row_of(self, name: str, base: str, row: str) -> str:
         """The address of a row of a head."""
-        return self.place(base, (row, f"%{name}_t"))
+        return self.bytes_at(base, (row, f"%{name}_t"))
 
     def per_query(self, name: str, batch: str, head: str, q0: str) -> str:
         """The address of a number of each query, from ``q0`` on."""
         at = self.plus(self.times(self.plus(self.times(batch, "%heads"), head), "%queries"), q0)
-        return self.place(f"%{name}", (at, 4))
+        return self.bytes_at(f"%{name}", (at, 4))
 
     def floats(
         self, name: str, at: str, rows: str, n: str, buffer: str = "%b_wide"
@@ -199,7 +158,7 @@ class TaskSource(FunctionBuilder):
             if not dtype:
                 raw.append(size)
                 continue
-            kind, at = f"i{8 * SIZE[dtype]}", self.place(f"%{name}", (batch, SIZE[dtype]))
+            kind, at = f"i{8 * SIZE[dtype]}", self.bytes_at(f"%{name}", (batch, SIZE[dtype]))
             found = self.new(f"load {kind}, ptr {at}")
             raw.append(found if kind == "i64" else self.new(f"sext {kind} {found} to i64"))
         self.end_q, self.end_k = (self.within(x, s) for x, s in zip(raw, ("%queries", "%keys")))
@@ -247,7 +206,7 @@ class TaskSource(FunctionBuilder):
         if not self.plan.mask:
             return
         q0, count, rows = tile.q0, tile.count, tile.rows
-        at = self.place(
+        at = self.bytes_at(
             self.head_of("mask", batch, head), (q0, "%mask_t"), (j, SIZE[self.plan.mask])
         )
         step = "%mask_t"
@@ -280,7 +239,7 @@ class TaskSource(FunctionBuilder):
         """Call a pass over the tile, or its twin where the window hides some of it."""
         vectors = self.new(f"udiv i64 {self.plus(tile.count, WIDTH - 1)}, {WIDTH}")
         sizes = f"ptr %b_st, i64 %line, i64 {tile.rows}, i64 {vectors}, ptr %b_mt, ptr %b_kt"
-        line, stats = self.times("%block_q", 4), self.place("%b_stats", (tile.first, 4))
+        line, stats = self.times("%block_q", 4), self.bytes_at("%b_stats", (tile.first, 4))
         ends = f"i32 {tile.after}, i32 {tile.before}"
         given = f"{sizes}, float %cap, {ends}, i64 {line}, ptr {stats}{more}"
         if not self.plan.banded:

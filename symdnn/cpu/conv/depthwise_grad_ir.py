@@ -53,9 +53,9 @@ class _FilterGrad(PlaneSource):
         s, plan = self.s, self.plan
 
         def image(n: str, sums: list[str]) -> list[str]:
-            number = s.new(f"add i64 {s.affine(n, plan.channels)}, {self.channel}")
+            number = s.plus(s.affine(n, plan.channels), self.channel)
             x = s.at("%x", s.affine(number, plan.size[0] * plan.size[1]))
-            number = s.new(f"add i64 {s.affine(n, plan.channels * plan.multiplier)}, %r")
+            number = s.plus(s.affine(n, plan.channels * plan.multiplier), "%r")
             dy = s.at("%dy", s.affine(number, plan.out[0] * plan.out[1]))
             return self._image(name, x, dy, taps, sums)
 

@@ -276,7 +276,7 @@ class _PlaneResults(PlaneSource):
             source = s.new(f"udiv i64 {volume}, {plan.multiplier}")
         source = s.at("%dy" if backward else "%x", s.affine(source, self.volume))
         first = s.affine(block, plan.block)
-        at = s.affine(s.new(f"add i64 {s.affine(plane, high)}, {first}"), wide)
+        at = s.affine(s.plus(s.affine(plane, high), first), wide)
         self.out = s.at("%out", at)
         self.more = s.at("%z", at) if plan.residual else ""
         step = plan.block * plan.stride[0]

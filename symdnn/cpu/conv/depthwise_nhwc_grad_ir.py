@@ -44,7 +44,7 @@ class _NhwcFilterGrad(TileSource):
         self.tasks()
         s.lines.append(f"call void @llvm.memset.p0.i64(ptr %sums, i8 0, i64 {4 * floats}, i1 0)")
         first = s.affine("%r", self.together)
-        left = s.new(f"sub i64 {self.padded // WIDTH}, {first}")
+        left = s.minus(self.padded // WIDTH, first)
         fewer = s.new(f"icmp slt i64 {left}, {self.together}")
         self.count = s.new(f"select i1 {fewer}, i64 {left}, i64 {self.together}")
         self.first = s.affine(first, WIDTH)
@@ -61,7 +61,7 @@ class _NhwcFilterGrad(TileSource):
         """A loop over the task's vectors: ``body(first channel, mask, address of its sums)``."""
         s, plan = self.s, self.plan
         with s.each(f"vectors_{name}", 0, self.count) as i:
-            first = s.new(f"add i64 {self.first}, {s.affine(i, WIDTH)}")
+            first = s.plus(self.first, s.affine(i, WIDTH))
             lanes = s.lanes_below(first, plan.channels) if plan.channels % WIDTH else ""
             body(first, lanes, s.at("%sums", s.affine(i, WIDTH * self.area)))
 

@@ -95,7 +95,7 @@ class TileSource:
         blocks, left = -(-rows // self.high), rows % self.high
         step, backward = plan.stride[0], plan.kind == "grad_input"
         self.place = s.affine(block, self.high // step if backward else self.high * step)
-        row = s.new(f"add i64 {s.affine(image, rows)}, {s.affine(block, self.high)}")
+        row = s.plus(s.affine(image, rows), s.affine(block, self.high))
         self.made = s.affine(row, plan.block_extent[1] * plan.channels)
         size = plan.input_extent[0] * plan.input_extent[1] * plan.channels
         self.image = s.at("%dy" if backward else "%x", s.affine(image, size))

@@ -112,11 +112,11 @@ class _Rows(Builder):
         some = self.new(f"icmp slt i64 %tile_0, {tile_end}")
         some = self.new(f"and i1 {some}, {self.new(f'icmp slt i64 %panel_0, {panel_end}')}")
         with self.when("part", some):
-            left = self.new(f"sub i64 {tile_end}, %tile_0")
+            left = self.minus(tile_end, "%tile_0")
             up = self.new(f"sub i64 {self.new(f'add i64 {left}, %block_tiles')}, 1")
             with self.each("block", 0, self.new(f"udiv i64 {up}, %block_tiles")) as n:
                 first = self.new(f"add i64 %tile_0, {self.new(f'mul i64 {n}, %block_tiles')}")
-                end = self.least(self.new(f"add i64 {first}, %block_tiles"), tile_end)
+                end = self.least(self.plus(first, "%block_tiles"), tile_end)
                 with self.each("listed", first, end) as t:
                     self._listed(t, first)
                 with self.each("panel", "%panel_0", panel_end) as p:
@@ -136,14 +136,14 @@ class _Rows(Builder):
     # -- lists ------------------------------------------------------------------------------------
 
     def _place(self, base: str, index: str | int, words: int = 1) -> str:
-        at = index if isinstance(index, int) else self.new(f"mul i64 {index}, {words}")
+        at = index if isinstance(index, int) else self.times(index, words)
         return self.new(f"getelementptr i64, ptr {base}, i64 {at}")
 
     def _listed(self, tile: str, first: str) -> None:
         """Append the list of a tile: an entry for each tap that some pixel has."""
-        local = self.new(f"sub i64 {tile}, {first}")
-        begin = self.bytes_at("%list", self.new(f"mul i64 {local}, %tile_bytes"))
-        pixel_0 = self.new(f"mul i64 {tile}, {PIXELS}")
+        local = self.minus(tile, first)
+        begin = self.bytes_at("%list", (local, "%tile_bytes"))
+        pixel_0 = self.times(tile, PIXELS)
         self.choose("same", "%is_same", lambda same, _: (
             self._same_pixels(begin, pixel_0, local) if same else
             self._taps_of(begin, pixel_0, local)
@@ -151,8 +151,8 @@ class _Rows(Builder):
 
     def _same_pixels(self, begin: str, pixel_0: str, local: str) -> None:
         """The entry of a tap that each pixel has at its own place."""
-        at = self.bytes_at("%x", self.new(f"mul i64 {pixel_0}, %pixel_bytes"))
-        left = self.new(f"sub i64 %pixels, {pixel_0}")
+        at = self.bytes_at("%x", (pixel_0, "%pixel_bytes"))
+        left = self.minus("%pixels", pixel_0)
         for i in range(PIXELS):
             exists = self.new(f"icmp sgt i64 {left}, {i}")
             place = self.new(f"select i1 {exists}, ptr {at}, ptr %zeros")
@@ -165,7 +165,7 @@ class _Rows(Builder):
         inner = self.new(f"urem i64 {pixel_0}, %out_size")
         image = self.new(f"mul i64 {self.new(f'udiv i64 {pixel_0}, %out_size')}, %image_bytes")
         row, column = self.new(f"udiv i64 {inner}, %out_w"), self.new(f"urem i64 {inner}, %out_w")
-        left = self.new(f"sub i64 %pixels, {pixel_0}")
+        left = self.minus("%pixels", pixel_0)
         for i in range(PIXELS):
             if i:
                 image, row, column = self._following(image, row, column)
@@ -180,7 +180,7 @@ class _Rows(Builder):
             self.put(f"store i64 {side}, ptr {self._place('%lefts', i)}")
 
         def row_of_taps(k: str, carried: list[str]) -> list[str]:
-            down = self.new(f"mul i64 {k}, %step_h")
+            down = self.times(k, "%step_h")
             return self.counted("tap_x", 0, "%k_w", lambda m, now: self._tap(k, m, down, now),
                                 carried, ["ptr", "i64"])  # fmt: skip
 
@@ -189,25 +189,25 @@ class _Rows(Builder):
 
     def _following(self, image: str, row: str, column: str) -> tuple[str, str, str]:
         """The pixel of the results behind this one: its sample's offset, row and column."""
-        column = self.new(f"add i64 {column}, 1")
+        column = self.plus(column, 1)
         over = self.new(f"icmp eq i64 {column}, %out_w")
         column = self.new(f"select i1 {over}, i64 0, i64 {column}")
         row = self.new(f"add i64 {row}, {self.new(f'zext i1 {over} to i64')}")
         over = self.new(f"icmp eq i64 {row}, %out_h")
         row = self.new(f"select i1 {over}, i64 0, i64 {row}")
         more = self.new(f"select i1 {over}, i64 %image_bytes, i64 0")
-        return self.new(f"add i64 {image}, {more}"), row, column
+        return self.plus(image, more), row, column
 
     def _tap(self, k: str, m: str, down: str, carried: list[str]) -> list[str]:
         entry, count = carried
-        right = self.new(f"mul i64 {m}, %step_w")
+        right = self.times(m, "%step_w")
         pixel = self.new(f"add i64 {self.new(f'mul i64 {down}, %in_w')}, {right}")
-        moved, some = self.new(f"mul i64 {pixel}, %pixel_bytes"), ""
+        moved, some = self.times(pixel, "%pixel_bytes"), ""
         for i in range(PIXELS):
             corner = self.new(f"load ptr, ptr {self._place('%corners', i)}")
             top = self.new(f"load i64, ptr {self._place('%tops', i)}")
             left = self.new(f"load i64, ptr {self._place('%lefts', i)}")
-            row, column = self.new(f"add i64 {top}, {down}"), self.new(f"add i64 {left}, {right}")
+            row, column = self.plus(top, down), self.plus(left, right)
             exists = self.new(
                 f"and i1 {self.new(f'icmp ult i64 {row}, %in_h')}, "
                 f"{self.new(f'icmp ult i64 {column}, %in_w')}"
@@ -217,7 +217,7 @@ class _Rows(Builder):
             self.put(f"store ptr {place}, ptr {self._place(entry, i)}")
             some = self.new(f"or i1 {some}, {exists}") if some else exists
         tap = self.new(f"add i64 {self.new(f'mul i64 {k}, %k_w')}, {m}")
-        begin = self.new(f"mul i64 {tap}, %tap_bytes")
+        begin = self.times(tap, "%tap_bytes")
         self.put(f"store i64 {begin}, ptr {self._place(entry, PIXELS)}")
         following = self.bytes_at(entry, ENTRY_BYTES)
         return [
@@ -231,12 +231,12 @@ class _Rows(Builder):
         """Append the tiles from ``first`` to ``end`` of a panel."""
         group = self.new(f"udiv i64 {panel}, %group_panels")
         inner = self.new(f"urem i64 {panel}, %group_panels")
-        begin = self.new(f"mul i64 {group}, %group_in")
-        within = self.new(f"mul i64 {inner}, {PANEL}")
+        begin = self.times(group, "%group_in")
+        within = self.times(inner, PANEL)
         channel = self.new(f"add i64 {self.new(f'mul i64 {group}, %group_out')}, {within}")
-        of_group = self.new(f"sub i64 %group_out, {within}")
-        cols = self.least(of_group, self.new(f"sub i64 %results, {channel}"))
-        filters = self.bytes_at("%filters", self.new(f"mul i64 {panel}, %panel_bytes"))
+        of_group = self.minus("%group_out", within)
+        cols = self.least(of_group, self.minus("%results", channel))
+        filters = self.bytes_at("%filters", (panel, "%panel_bytes"))
         bias, more, y = (
             self.new(f"getelementptr float, ptr %{n}, i64 {channel}") for n in ("bias", "more", "y")
         )
@@ -247,18 +247,18 @@ class _Rows(Builder):
         both = self.new(f"and i1 {paired}, {wide}")
         kind = self.new(f"select i1 {both}, i64 2, i64 {self.new(f'zext i1 {wide} to i64')}")
         with self.each("tile", first, end) as t:
-            local = self.new(f"sub i64 {t}, {first}")
-            listed = self.bytes_at("%list", self.new(f"mul i64 {local}, %tile_bytes"))
+            local = self.minus(t, first)
+            listed = self.bytes_at("%list", (local, "%tile_bytes"))
             count = self.new(f"load i64, ptr {self._place('%counts', local)}")
-            pixel = self.new(f"mul i64 {t}, {PIXELS}")
-            rows = self.new(f"sub i64 %pixels, {pixel}")
-            down = self.new(f"mul i64 {pixel}, %row_bytes")
+            pixel = self.times(t, PIXELS)
+            rows = self.minus("%pixels", pixel)
+            down = self.times(pixel, "%row_bytes")
             c, from_ = self.bytes_at(y, down), self.bytes_at(more, down)
             from_ = self.new(f"select i1 %more_any, ptr {from_}, ptr null")
             rest = self.new(f"icmp sle i64 {rows}, {REST}")
             case = self.new(f"add i64 {kind}, {self.new(f'select i1 {rest}, i64 4, i64 0')}")
             share = self.new(f"urem i64 {local}, {FETCH_SHARES}")
-            ahead = self.bytes_at(fetched, self.new(f"mul i64 {share}, %share_bytes"))
+            ahead = self.bytes_at(fetched, (share, "%share_bytes"))
             given = (
                 f"(ptr {listed}, i64 {count}, i64 {begin}, i64 %terms, i64 %second, "
                 f"ptr {filters}, ptr {c}, i64 %row_bytes, ptr {from_}, ptr {bias}, i64 {rows}, "
@@ -299,26 +299,26 @@ def pack_ir(width: int) -> str:
     b.put("br label %task", "task:", "%r = phi i64 [%r0, %entry], [%r_next, %task_end]")
     b.block = "task"
     group, inner = b.new("udiv i64 %r, %group_panels"), b.new("urem i64 %r, %group_panels")
-    within = b.new(f"mul i64 {inner}, {PANEL}")
+    within = b.times(inner, PANEL)
     channel = b.new(f"add i64 {b.new(f'mul i64 {group}, %group_out')}, {within}")
-    of_group = b.new(f"sub i64 %group_out, {within}")
-    cols = b.least(of_group, b.new(f"sub i64 %results, {channel}"))
+    of_group = b.minus("%group_out", within)
+    cols = b.least(of_group, b.minus("%results", channel))
     cols = b.least(cols, PANEL)
-    panel = b.at("%to", b.new("mul i64 %r, %panel_floats"))
-    first = b.at("%filters", b.new(f"mul i64 {channel}, %filter"))
-    nbytes = b.new("mul i64 %panel_floats, 4")
+    panel = b.at("%to", b.times("%r", "%panel_floats"))
+    first = b.at("%filters", b.times(channel, "%filter"))
+    nbytes = b.times("%panel_floats", 4)
     with b.when("part", b.new(f"icmp slt i64 {cols}, {PANEL}")):
         b.put(f"call void @llvm.memset.p0.i64(ptr {panel}, i8 0, i64 {nbytes}, i1 0)")
 
     with b.each("term", 0, "%terms") as c:
-        source = b.at(first, b.new(f"mul i64 {c}, %taps"))
-        target = b.at(panel, b.new(f"mul i64 {c}, {PANEL}"))
+        source = b.at(first, b.times(c, "%taps"))
+        target = b.at(panel, b.times(c, PANEL))
         with b.each("tap", 0, "%taps") as t:
-            turned = b.new(f"sub i64 %last_tap, {t}")
+            turned = b.minus("%last_tap", t)
             begin = b.at(source, b.new(f"select i1 %is_mirrored, i64 {turned}, i64 {t}"))
-            to = b.at(target, b.new(f"mul i64 {t}, %tap_floats"))
+            to = b.at(target, b.times(t, "%tap_floats"))
             with b.each("column", 0, cols) as j:
-                place = b.at(begin, b.new(f"mul i64 {j}, %filter"))
+                place = b.at(begin, b.times(j, "%filter"))
                 x = b.new(f"load float, ptr {place}, align 4")
                 b.put(f"store float {x}, ptr {b.at(to, j)}, align 4")
     lines = [_CLEAR, *b.lines, *next_task("task")]

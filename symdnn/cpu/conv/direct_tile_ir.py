@@ -86,7 +86,7 @@ class _Tile(Builder):
         self.put("tap_end:")
         done = [self._phi(self.vector, [("between", x), ("one", y)]) for x, y in zip(sums, more)]
         following = self.bytes_at("%list_now", ENTRY_BYTES)
-        less = self.new("sub i64 %taps_left, 1")
+        less = self.minus("%taps_left", 1)
         go_on = self.new(f"icmp sgt i64 {less}, 0")
         self.put(f"br i1 {go_on}, label %tap, label %summed", "summed:")
         arms = [("%list_now", "ptr", "%list", following), ("%taps_left", "i64", "%count", less)]
@@ -114,7 +114,7 @@ class _Tile(Builder):
         self.put(*[""] * (2 + fetches + len(sums)))
         held = now = [f"%{name}_sum{i}" for i in range(len(sums))]
         i, b = f"%{name}_i", f"%{name}_b"
-        starts = [i] + ([self.new(f"add i64 {i}, %second")] if self.paired else [])
+        starts = [i] + ([self.plus(i, "%second")] if self.paired else [])
         if fetches:
             self.put(f"call void @llvm.prefetch.p0(ptr %{name}_ahead, i32 0, i32 2, i32 1)")
             self.put(
@@ -122,7 +122,7 @@ class _Tile(Builder):
             )
         for t in range(terms):
             now = self._term(now, places, starts, self.bytes_at(b, 4 * PANEL * t), t)
-        following, more_b = self.new(f"add i64 {i}, {terms}"), self.bytes_at(b, 4 * PANEL * terms)
+        following, more_b = self.plus(i, terms), self.bytes_at(b, 4 * PANEL * terms)
         more = self.new(f"icmp slt i64 {following}, {high}")
         self.put(f"br i1 {more}, label %{name}, label %{after}")
         arms = [(i, "i64", low, following), (b, "ptr", filters, more_b)]
@@ -158,7 +158,7 @@ class _Tile(Builder):
         offsets = []
         for p in range(self.pixels):
             inside = self.least(p, "%last") if p else "0"
-            offsets.append(self.new(f"mul i64 {inside}, %c_row"))
+            offsets.append(self.times(inside, "%c_row"))
         self.put("%biased = icmp ne ptr %bias, null", "br i1 %biased, label %add, label %added")
         self.put("add:")
         bias = [self.load(self.at("%bias", LANES * j), m) for j, m in enumerate(masks)]

@@ -96,7 +96,7 @@ class Tiles:
     def tile(self, t: str) -> tuple[str, str, str]:
         """The sample, row and column of tile ``t`` of the block."""
         s, (high, wide) = self.s, self.plan.tiles
-        number = s.new(f"add i64 %first, {t}")
+        number = s.plus("%first", t)
         image = s.new(f"udiv i64 {number}, {high * wide}")
         rest = s.new(f"urem i64 {number}, {high * wide}")
         return image, s.new(f"udiv i64 {rest}, {wide}"), s.new(f"urem i64 {rest}, {wide}")
@@ -121,8 +121,8 @@ class Tiles:
     def pixel(self, image: str, y: str, x: str, size: tuple[int, int], channels: int) -> str:
         """The offset of a pixel in an array, in floats."""
         s = self.s
-        row = s.new(f"add i64 {s.affine(image, size[0])}, {y}")
-        pixel = s.new(f"add i64 {s.affine(row, size[1])}, {x}")
+        row = s.plus(s.affine(image, size[0]), y)
+        pixel = s.plus(s.affine(row, size[1]), x)
         return s.affine(pixel, channels)
 
     def never_outside(self) -> bool:
@@ -218,7 +218,7 @@ class Tiles:
         kernels = s.at("%kernels", s.affine(tap, step))
         columns = source[2], target[2]
         for first, width, height in parts(target[2], self.plan.unroll_rows, s.width):
-            more = s.new(f"add i64 %count, {height - 1}")
+            more = s.plus("%count", height - 1)
             blocks = s.new(f"udiv i64 {more}, {height}")
             with s.each(f"rows{first}", 0, blocks) as b:
                 a = s.at(before, s.affine(b, height * padded(columns[0])))

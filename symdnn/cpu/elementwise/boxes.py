@@ -25,7 +25,7 @@ def kept_boxes_ir(overlap: float) -> str:
     s = Builder()
     most = literal(overlap.hex(), "float32")
     s.tasks([*word("%boxes", 3), *data_of("%x", 4), *data_of("%y", 5)], "task")
-    first = s.new("mul i64 %r, %boxes")
+    first = s.times("%r", "%boxes")
     kept = s.new(f"getelementptr i8, ptr %y, i64 {first}")
     s.put(f"call void @llvm.memset.p0.i64(ptr {kept}, i8 1, i64 %boxes, i1 false)")
 
@@ -34,7 +34,7 @@ def kept_boxes_ir(overlap: float) -> str:
 
     def corners(k: str) -> tuple[list[str], list[str], str]:
         """The low corner, the high one and the area of a box."""
-        number = s.new(f"add i64 {first}, {k}")
+        number = s.plus(first, k)
         at = s.new(f"getelementptr [4 x float], ptr %x, i64 {number}")
         row = s.new(f"load <4 x float>, ptr {at}, align 1")
         a, b, c, d = (s.new(f"extractelement <4 x float> {row}, i64 {i}") for i in range(4))
@@ -61,7 +61,7 @@ def kept_boxes_ir(overlap: float) -> str:
 
     with s.each("box", 0, "%boxes") as k:
         flag = s.new(f"load i8, ptr {s.new(f'getelementptr i8, ptr {kept}, i64 {k}')}, align 1")
-        after = s.new(f"add i64 {k}, 1")
+        after = s.plus(k, 1)
         stays = s.new(f"icmp ne i8 {flag}, 0")
         drops = s.new(f"and i1 {stays}, {s.new(f'icmp slt i64 {after}, %boxes')}")
         with s.when("drops", drops):

@@ -61,8 +61,8 @@ def compress_ir(by: str, nbytes: int) -> str:
             s.put(f"call void @copy_row(ptr {moved(y, k)}, ptr {moved(x, i)}, i64 %bytes)")
 
     with s.each("line", 0, "%lines") as number:
-        x = moved("%x", s.new(f"mul i64 {number}, %size"))
-        y = moved("%y", s.new(f"mul i64 {number}, %count"))
+        x = moved("%x", s.times(number, "%size"))
+        y = moved("%y", s.times(number, "%count"))
         if by == "indices":
             with s.each("element", 0, "%count") as k:
                 chosen = s.new(f"getelementptr i64, ptr %chosen, i64 {k}")
@@ -101,13 +101,13 @@ def _by_eight(s: Builder, copy: Copy) -> tuple[str, str]:
     s.label("eight")
     s.put(f"%i8 = phi i64 [0, %{before}], [%i8_next, %eight_body]")
     s.put(f"%k8 = phi i64 [0, %{before}], [%k8_next, %eight_body]")
-    ends = [s.new(f"add i64 {v}, 8") for v in ("%i8", "%k8")]
+    ends = [s.plus(v, 8) for v in ("%i8", "%k8")]
     fit = [s.new(f"icmp ule i64 {e}, {n}") for e, n in zip(ends, ("%size", "%count"))]
     s.put(f"br i1 {s.new(f'and i1 {fit[0]}, {fit[1]}')}, label %eight_body, label %eight_done")
     s.label("eight_body")
     k = "%k8"
     for u in range(8):
-        i = s.new(f"add i64 %i8, {u}")
+        i = s.plus("%i8", u)
         copy(i, k)
         k = s.new(f"add i64 {k}, {s.new(f'zext i1 {_is_chosen(s, i)} to i64')}")
     s.put(f"%i8_next = add i64 {ends[0]}, 0", f"%k8_next = add i64 {k}, 0", "br label %eight")

@@ -51,14 +51,14 @@ class _CountsBuilder(IndexedBuilder):
             self.put(f"call void @llvm.memset.p0.i64(ptr {name}, i8 0, i64 {nbytes}, i1 false)")
         if self.plan.dense.inner == "one":
             self._value = self._number("%y.data")
-        low = self.new("mul i64 %r, %each")
-        count = self.least(self.new(f"sub i64 %n, {low}"), "%each")
+        low = self.times("%r", "%each")
+        count = self.least(self.minus("%n", low), "%each")
         last = self.new(f"udiv i64 {self.new(f'sub i64 {count}, 1')}, {LANES_OF_TASK}")
 
         def block(i: str, sofar: list[str]) -> list[str]:
             first = self.affine(i, LANES_OF_TASK)
-            some = self.least(self.new(f"sub i64 {count}, {first}"), str(LANES_OF_TASK))
-            return [self._block(self.begun("0", self.new(f"add i64 {low}, {first}")), some, *sofar)]
+            some = self.least(self.minus(count, first), str(LANES_OF_TASK))
+            return [self._block(self.begun("0", self.plus(low, first)), some, *sofar)]
 
         blocks = self.affine(last, 1, 1)
         (wrong,) = self.counted("block", 0, blocks, block, ["0"], "i64")
@@ -144,7 +144,7 @@ class _CountsBuilder(IndexedBuilder):
             for t in range(_TABLES):
                 value = self.new(f"load {self._kind}, ptr {self._at(t, i)}")
                 total = self.new(f"{self._plus} {self._kind} {total}, {value}") if total else value
-            to = self.bytes_at("%x.data", self.new(f"mul i64 {i}, %a0.step"))
+            to = self.bytes_at("%x.data", (i, "%a0.step"))
             if self.plan.one_part:
                 self._increase(to, total)
             else:

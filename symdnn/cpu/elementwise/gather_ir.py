@@ -36,8 +36,8 @@ class _GatherBuilder(IndexedBuilder):
         self.begin(entry)
         part, first, count = self.part("%r")
         count = str(plan.lanes) if plan.lanes else count
-        low = self.new(f"mul i64 {part}, %each")
-        rows = self.least(self.new(f"sub i64 %rows, {low}"), "%each")
+        low = self.times(part, "%each")
+        rows = self.least(self.minus("%rows", low), "%each")
         self._gather(lambda row: self.begun(row, first), low, rows, count)
 
     def _gather(
@@ -52,15 +52,15 @@ class _GatherBuilder(IndexedBuilder):
 
         def each_row(body: Callable[[dict[str, str], str], None]) -> None:
             with self.each(self.tag(), 0, rows) as i:
-                ahead = self.new(f"mul i64 {i}, {count}") if plan.joined else "0"
-                body(begun(self.new(f"add i64 {low}, {i}")), ahead)
+                ahead = self.times(i, count) if plan.joined else "0"
+                body(begun(self.plus(low, i)), ahead)
 
         if plan.what == "check" or not varying:
             each_row(lambda at, _: self._row_alone(at, varying, count))
             return
         at, shared = begun(low), count
         if plan.joined:
-            shared = self.new(f"mul i64 {rows}, {count}")
+            shared = self.times(rows, count)
         # Indices that count from the end, or are wrong, are rare: without them there is less to do.
         run = _Run(self, varying[0], at, count) if self._may_run(varying) else None
 
@@ -140,7 +140,7 @@ class _GatherBuilder(IndexedBuilder):
                     if plain:
                         number = self.loaded(k, self.lane(f"a{k}", begun[f"a{k}"], i))
                     else:
-                        at_ = self.new(f"add i64 {ahead}, {i}")
+                        at_ = self.plus(ahead, i)
                         place = self.new(f"getelementptr i64, ptr %right{k}, i64 {at_}")
                         number = self.new(f"load i64, ptr {place}{ACCESS}")
                     at = self.along(k, at, number)
@@ -171,7 +171,7 @@ class _GatherBuilder(IndexedBuilder):
         """Append the copy of a run that most lanes are in, and the loops around it."""
         low, high = ends
         bits = 8 * int(numpy_dtype(self.plan.indexed.dtype).itemsize)
-        length = self.new(f"sub i64 {high}, {low}")
+        length = self.minus(high, low)
         most = self.new(f"icmp sge i64 {self.affine(length, 2)}, {run.count}")
 
         def either(copied: bool, _: str) -> None:
@@ -180,7 +180,7 @@ class _GatherBuilder(IndexedBuilder):
                 return
             with self.when("left", self.new(f"icmp sgt i64 {low}, 0")):
                 each(0, low)
-            number = self.new(f"add i64 {run.ahead}, {low}")
+            number = self.plus(run.ahead, low)
             source = self.new(f"getelementptr i{bits}, ptr {base}, i64 {number}")
             self.copy_row(self.lane("y", to, low), source, self.affine(length, bits // 8))
             some = self.new(f"icmp slt i64 {high}, {run.count}")

@@ -112,7 +112,7 @@ class IndexedBuilder(LoopBuilder):
         if self.plan.one_part:  # a division takes as long as the copy of a short row
             return number, "0", "%n"
         first = self.affine(self.new(f"urem i64 {number}, %parts"), LANES_OF_TASK)
-        count = self.least(self.new(f"sub i64 %n, {first}"), str(LANES_OF_TASK))
+        count = self.least(self.minus("%n", first), str(LANES_OF_TASK))
         return self.new(f"udiv i64 {number}, %parts"), first, count
 
     def begun(self, row: str, first: str) -> dict[str, str]:
@@ -134,7 +134,7 @@ class IndexedBuilder(LoopBuilder):
         if self.plan.near[k]:
             bits = 8 * int(numpy_dtype(self.plan.indexed.dtype).itemsize)
             return self.new(f"getelementptr i{bits}, ptr {base}, i64 {number}")
-        return self.bytes_at(base, self.new(f"mul i64 {number}, %a{k}.step"))
+        return self.bytes_at(base, (number, f"%a{k}.step"))
 
     def lane(self, name: str, base: str, i: str) -> str:
         """The address of lane ``i`` of an operand."""
@@ -144,7 +144,7 @@ class IndexedBuilder(LoopBuilder):
         if o.inner == "dense":
             bits = 8 * int(numpy_dtype(o.dtype).itemsize)
             return self.new(f"getelementptr i{bits}, ptr {base}, i64 {i}")
-        return self.bytes_at(base, self.new(f"mul i64 {i}, %{name}.i"))
+        return self.bytes_at(base, (i, f"%{name}.i"))
 
     def offset(self, k: int, place: str, wrong: str) -> tuple[str, str]:
         """The byte offset that the index at an address selects, and whether this or an earlier
@@ -153,7 +153,7 @@ class IndexedBuilder(LoopBuilder):
         A bad index selects element 0.
         """
         number, wrong = self.sound(k, place, wrong)
-        return self.new(f"mul i64 {number}, %a{k}.step"), wrong
+        return self.times(number, f"%a{k}.step"), wrong
 
     def sound(self, k: int, place: str, wrong: str) -> tuple[str, str]:
         """The index at an address, counted from the beginning, and whether it or an earlier one is
@@ -168,7 +168,7 @@ class IndexedBuilder(LoopBuilder):
         o, number = self.plan.index[k], self.loaded(k, place)
         if o.dtype.startswith("int"):
             negative = self.new(f"icmp slt i64 {number}, 0")
-            from_end = self.new(f"add i64 {number}, %a{k}.size")
+            from_end = self.plus(number, f"%a{k}.size")
             number = self.new(f"select i1 {negative}, i64 {from_end}, i64 {number}")
         return number, self.new(f"icmp ult i64 {number}, %a{k}.size")
 

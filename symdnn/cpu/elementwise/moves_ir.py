@@ -86,7 +86,7 @@ class _MoveBuilder(LoopBuilder):
                 continue
             source = self.bytes_at(begun[move.source], f"%m{i}.from")
             size = plan.itemsize
-            nbytes = move.count * size or self.new(f"mul i64 %m{i}.n, {size}")
+            nbytes = move.count * size or self.times(f"%m{i}.n", size)
             self.copy_row(target, source, nbytes)
 
     def _fill(self, value: str, target: str, count: int, words: str) -> None:

@@ -100,8 +100,8 @@ class _PlacedBuilder(LoopBuilder):
             entry += data_of(f"%{name}.data", i) if name in arrays else word(f"%{name}", i)
         self.tasks(entry, "task")
         piece, row = self.new("urem i64 %r, %C"), self.new("udiv i64 %r, %C")
-        low = self.new(f"mul i64 {piece}, %W")
-        high = self.least(self.new(f"add i64 {low}, %W"), "%L")
+        low = self.times(piece, "%W")
+        high = self.least(self.plus(low, "%W"), "%L")
         places = self.split(row, "k", plan.outer)
         out = self.moved("%y.data", "y", "k", places)
         found = [self._row_of(k, places) for k in range(len(plan.parts))]
@@ -120,13 +120,13 @@ class _PlacedBuilder(LoopBuilder):
         part, inside, base = self.plan.parts[k], "true", f"%p{k}.data"
         for d, (place, step) in enumerate(zip(places, part.steps)):
             if not part.whole[d]:
-                place = self.new(f"sub i64 {place}, %p{k}.at{d}")
+                place = self.minus(place, f"%p{k}.at{d}")
                 inside = self._both(inside, self.new(f"icmp ult i64 {place}, %p{k}.n{d}"))
                 if step != 1:
                     rest = self.new(f"urem i64 {place}, {step}")
                     inside = self._both(inside, self.new(f"icmp eq i64 {rest}, 0"))
                     place = self.new(f"udiv i64 {place}, {step}")
-            base = self.bytes_at(base, self.new(f"mul i64 {place}, %p{k}.k{d}"))
+            base = self.bytes_at(base, (place, f"%p{k}.k{d}"))
         return inside, base
 
     def _both(self, a: str, b: str) -> str:
@@ -146,10 +146,10 @@ class _PlacedBuilder(LoopBuilder):
         for k, here in enumerate(inside):
             every = self._both(every, here) if here != "true" else every
             first = self.most(first, f"%p{k}.g")
-            last = self.least(last, self.new(f"add i64 %p{k}.g, %p{k}.n"))
+            last = self.least(last, self.plus(f"%p{k}.g", f"%p{k}.n"))
         some = self._both(every, self.new(f"icmp slt i64 {first}, {last}"))
         with self.when("together", some), self.each("group", first, last, parallel=True) as g:
-            own = [self.new(f"sub i64 {g}, %p{k}.g") for k in range(len(plan.parts))]
+            own = [self.minus(g, f"%p{k}.g") for k in range(len(plan.parts))]
             for r in range(step):
                 of_lane = [k for k, p in enumerate(plan.parts) if p.first == r]
                 values = [self._element(k, begun[k], own[k]) for k in of_lane]
@@ -157,7 +157,7 @@ class _PlacedBuilder(LoopBuilder):
                 for value in values[1:]:
                     total = self.program(plan.total, [*total, *value])
                 self._store(total, out, self.affine(g, step, r))
-        ends = [self.new(f"mul i64 {g}, {step}") for g in (first, last)]
+        ends = [self.times(g, step) for g in (first, last)]
         before, after = (self.new(f"select i1 {some}, i64 {e}, i64 {high}") for e in ends)
         return before, after
 
@@ -166,7 +166,7 @@ class _PlacedBuilder(LoopBuilder):
     ) -> None:
         """Append what fills a piece with zeros, and adds each part to it."""
         target = self.bytes_at(out, self.affine(low, self.size))
-        nbytes = self.affine(self.new(f"sub i64 {high}, {low}"), self.size)
+        nbytes = self.affine(self.minus(high, low), self.size)
         self.put(f"call void @llvm.memset.p0.i64(ptr {target}, i8 0, i64 {nbytes}, i1 false)")
         for k in range(len(self.plan.parts)):
             self._added(k, out, (low, high), inside[k], begun[k])
@@ -176,12 +176,12 @@ class _PlacedBuilder(LoopBuilder):
         step, at = self.plan.parts[k].steps[-1], f"%p{k}.p"
         first, last = (
             self.new(f"udiv i64 {self.affine(self.most(past, '0'), 1, step - 1)}, {step}")
-            for past in [self.new(f"sub i64 {x}, {at}") for x in piece]
+            for past in [self.minus(x, at) for x in piece]
         )
         last = self.least(last, f"%p{k}.n")
         some = self._both(inside, self.new(f"icmp slt i64 {first}, {last}"))
         with self.when(f"has{k}", some), self.each(f"part{k}", first, last, parallel=True) as i:
-            to = self.new(f"add i64 {self.affine(i, step)}, {at}")
+            to = self.plus(self.affine(i, step), at)
             old = self.parts_of(self.plan.dtype, self._at(out, to), ACCESS)
             value = self._element(k, base, i)
             self._store(self.program(self.plan.total, [*old, *value]), out, to)
@@ -197,7 +197,7 @@ class _PlacedBuilder(LoopBuilder):
         elif kind.startswith(EVERY):
             place = self._at(base, self.affine(i, int(kind.removeprefix(EVERY))))
         else:
-            place = self.bytes_at(base, self.new(f"mul i64 {i}, %p{k}.i"))
+            place = self.bytes_at(base, (i, f"%p{k}.i"))
         values = self.parts_of(self.plan.dtype, place, ACCESS)
         return self.program(self.plan.parts[k].scaled, values)
 

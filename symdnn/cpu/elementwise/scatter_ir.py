@@ -26,9 +26,9 @@ class _ScatterBuilder(IndexedBuilder):
     def loops(self) -> None:
         """Append the function ``rows`` but its end."""
         self.begin()
-        shares = [self.new(f"mul i64 {r}, %a0.size") for r in ("%r", self.affine("%r", 1, 1))]
+        shares = [self.times(r, "%a0.size") for r in ("%r", self.affine("%r", 1, 1))]
         self._low, high = (self.new(f"udiv i64 {share}, %tasks") for share in shares)
-        self._share = self.new(f"sub i64 {high}, {self._low}")
+        self._share = self.minus(high, self._low)
         with self.each("part", 0, "%all") as number:
             part, first, count = self.part(number)
             self._change(self.begun(part, first), count)
@@ -47,7 +47,7 @@ class _ScatterBuilder(IndexedBuilder):
         def lanes() -> None:
             start = base
             for k, number in fixed.items():
-                start = self.bytes_at(start, self.new(f"mul i64 {number}, %a{k}.step"))
+                start = self.bytes_at(start, (number, f"%a{k}.step"))
 
             with self.each("lane", 0, count, parallel=parallel) as i:
                 y = self.lane("y", begun["y"], i)

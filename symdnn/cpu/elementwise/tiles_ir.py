@@ -236,8 +236,8 @@ class _TileBuilder(LoopBuilder):
         rest, row = self.new("udiv i64 %r, %MB"), self.new("urem i64 %r, %MB")
         outer, lane = self.new(f"udiv i64 {rest}, %LB"), self.new(f"urem i64 {rest}, %LB")
         m, lanes = self.affine(row, plan.rows), self.affine(lane, plan.lanes)
-        high_m = self.least(self.new(f"sub i64 %M, {m}"), str(plan.rows))
-        high_l = self.least(self.new(f"sub i64 %L, {lanes}"), str(plan.lanes))
+        high_m = self.least(self.minus("%M", m), str(plan.rows))
+        high_l = self.least(self.minus("%L", lanes), str(plan.lanes))
         places = {"m": m, "l": lanes}
         places |= {f"o{d}": i for d, i in enumerate(self.split(outer, "", plan.outer))}
         begun = {name: self.stepped_to(f"%{name}.data", name, places) for name, _ in plan.named}
@@ -261,11 +261,11 @@ class _TileBuilder(LoopBuilder):
     ) -> None:  # fmt: skip
         """Write the transpose of dense rows as dense rows; (address, bytes between rows) each."""
         if o.inner == _BACK:  # from the last column on, which is the first in memory
-            last = self.new(f"sub i64 {columns}, 1")
-            first = self.new(f"mul i64 {last}, {-o.bits // 8}")
+            last = self.minus(columns, 1)
+            first = self.times(last, -o.bits // 8)
             source = self.bytes_at(source[0], first), source[1]
-            end = self.bytes_at(target[0], self.new(f"mul i64 {last}, {target[1]}"))
-            target = end, self.new(f"sub i64 0, {target[1]}")
+            end = self.bytes_at(target[0], (last, target[1]))
+            target = end, self.minus(0, target[1])
         given = ", ".join(f"ptr {p}, i64 {step}" for p, step in (source, target))
         self.put(f"call void @turn{o.bits}({given}, i64 {rows}, i64 {columns})")
 
@@ -286,7 +286,7 @@ class _TileBuilder(LoopBuilder):
                     base, step = f"%buffer_{name}", "0"
                 if o.inner in ("turned", _BACK):
                     base, step = f"%buffer_{name}", self._row_bytes(o)
-                offset = self.new(f"mul i64 {m}, {step}")
+                offset = self.times(m, step)
                 self.put(f"%base_{name} = getelementptr i8, ptr {base}, i64 {offset}")
             self._row(high_l)
         for name, o in plan.turned:
@@ -297,7 +297,7 @@ class _TileBuilder(LoopBuilder):
     def _gather(self, name: str, o: LoopOperand, base: str, high: str) -> None:
         """Append the loop that copies a row with a stride into its buffer."""
         with self.each(self.tag(), 0, high, parallel=True) as j:
-            place = self.bytes_at(base, self.new(f"mul i64 {j}, %{name}.l"))
+            place = self.bytes_at(base, (j, f"%{name}.l"))
             value = self.new(f"load i{o.bits}, ptr {place}, align {min(o.bits // 8, 8)}{ACCESS}")
             to = self.new(f"getelementptr i{o.bits}, ptr %buffer_{name}, i64 {j}")
             self.put(f"store i{o.bits} {value}, ptr {to}, align {min(o.bits // 8, 8)}{ACCESS}")
@@ -306,7 +306,7 @@ class _TileBuilder(LoopBuilder):
         """Append the loop over lanes whose iterations have all rows."""
         plan = self.plan
         bases = {
-            (name, m): self.bytes_at(base, self.new(f"mul i64 {m}, %{name}.m"))
+            (name, m): self.bytes_at(base, (m, f"%{name}.m"))
             for m in range(plan.few)
             for name, base in begun.items()
         }
@@ -317,7 +317,7 @@ class _TileBuilder(LoopBuilder):
                 return self.new(f"getelementptr i{o.bits}, ptr {begun[name]}, i64 {at}")
             if o.inner == "dense":
                 return self.new(f"getelementptr i{o.bits}, ptr {bases[name, m]}, i64 {i}")
-            step = self.new(f"mul i64 {i}, %{name}.l")
+            step = self.times(i, f"%{name}.l")
             return self.new(f"getelementptr i8, ptr {bases[name, m]}, i64 {step}")
 
         with self.each("element", 0, high, parallel=True) as i:

@@ -81,14 +81,14 @@ class _Few(Builder):
         blocks = self.new(f"udiv i64 {self.affine(steps, 1, _STEPS - 1)}, {_STEPS}")
         with self.each("block", 0, blocks) as block_:
             first = self.affine(block_, _STEPS)
-            left = self.least(str(_STEPS), self.new(f"sub i64 {steps}, {first}"))
+            left = self.least(str(_STEPS), self.minus(steps, first))
             self._block(self.affine(first, plan.width), left)
         self._rest(self.affine(steps, plan.width))
         for i in range(plan.rows):
             for j in range(plan.columns):
                 whole = self.new(f"load {self.vector}, ptr {self._sum(i * plan.columns + j)}")
-                at = self.bytes_at("%c", self.new(f"mul i64 %c_row, {i}"))
-                at = self.bytes_at(at, self.new(f"mul i64 %c_column, {j}"))
+                at = self.bytes_at("%c", ("%c_row", i))
+                at = self.bytes_at(at, ("%c_column", j))
                 total = self.reduce_add(whole)
                 self.put(f"store {self.element} {total}, ptr {at}, align {self.nbytes}")
 
@@ -102,7 +102,7 @@ class _Few(Builder):
             if kind == "dense":
                 begun = self.bytes_at(f"%{name}", self.affine(first, self.nbytes))
                 lines.append([
-                    self.bytes_at(begun, self.new(f"mul i64 %{name}_line, {k}"))
+                    self.bytes_at(begun, (f"%{name}_line", k))
                     for k in range(number)
                 ])  # fmt: skip
                 continue
@@ -157,18 +157,18 @@ class _Few(Builder):
 
     def _copied(self, name: str, number: int, first: str, terms: str, room: int) -> None:
         """Copy terms of lines with any steps, one by one."""
-        begun = self.bytes_at(f"%{name}", self.new(f"mul i64 {first}, %{name}_term"))
+        begun = self.bytes_at(f"%{name}", (first, f"%{name}_term"))
         for k in range(number):
-            line = self.bytes_at(begun, self.new(f"mul i64 %{name}_line, {k}"))
+            line = self.bytes_at(begun, (f"%{name}_line", k))
             with self.each(f"copy_{name}{k}_{room}", 0, terms) as t:
-                at = self.bytes_at(line, self.new(f"mul i64 {t}, %{name}_term"))
+                at = self.bytes_at(line, (t, f"%{name}_term"))
                 value = self.new(f"load {self.element}, ptr {at}, align {self.nbytes}")
                 to = self.at(f"%turned_{name}", self.affine(t, 1, k * room))
                 self.put(f"store {self.element} {value}, ptr {to}, align {self.nbytes}")
 
     def _rest(self, first: str) -> None:
         """Add the terms that fill no vector."""
-        left = self.new(f"sub i64 %terms, {first}")
+        left = self.minus("%terms", first)
         with self.when("some_left", self.new(f"icmp sgt i64 {left}, 0")):
             lines = []
             for name, number, _ in self.operands:

@@ -60,7 +60,7 @@ class Pack(TileBuilder):
 
     def _places(self, t: str) -> tuple[str, str]:
         """(source, target) addresses of a term of the panel."""
-        source, target = self.new(f"mul i64 {t}, %b_term"), self.new(f"mul i64 {t}, %to_term")
+        source, target = self.times(t, "%b_term"), self.times(t, "%to_term")
         return self.bytes_at("%b", source), self.bytes_at("%to", target)
 
     def _whole_term(self, t: str) -> None:
@@ -108,7 +108,7 @@ class Pack(TileBuilder):
         source, target = (self.bytes_at(p, x) for p, x in zip(self._places(t), ("%g_b", "%g_to")))
 
         def one(c: str) -> None:
-            step = self.new(f"mul i64 {c}, %b_column")
+            step = self.times(c, "%b_column")
             x = self.new(f"load float, ptr {self.bytes_at(source, step)}, align 4")
             place = self.new(f"getelementptr float, ptr {target}, i64 {c}")
             self.put(f"store float {x}, ptr {place}, align 4")
@@ -136,9 +136,9 @@ class Pack(TileBuilder):
         """
         over = self.new(f"icmp sgt i64 {t}, %t_last")
         begin = self.new(f"select i1 {over}, i64 %t_last, i64 {t}")
-        step = self.new(f"mul i64 {begin}, 4")
+        step = self.times(begin, 4)
         square = [self.load(self.bytes_at(f"%g_row{i}", step)) for i in range(self.width)]
-        place = self.bytes_at("%to", self.new(f"mul i64 {begin}, %to_term"), "%g_to")
+        place = self.bytes_at("%to", (begin, "%to_term"), "%g_to")
         for x in self.transposed(self.vector, square):
             self.store(x, place, mask)
             place = self.bytes_at(place, "%to_term")

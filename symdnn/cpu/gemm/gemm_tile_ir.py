@@ -126,7 +126,7 @@ class Tile(TileBuilder):
         """Append the offsets of two and of three rows."""
         for name in ("a", "c", "from"):
             for times in (2, 3):
-                step = self._hidden(self.new(f"mul i64 %{name}_row, {times}"), "i64")
+                step = self._hidden(self.times(f"%{name}_row", times), "i64")
                 self.put(f"%{name}_row{times} = add i64 {step}, 0")
 
     def _fetch(self) -> None:
@@ -190,7 +190,7 @@ class Tile(TileBuilder):
                 places = {n: self._hidden(x) for n, x in places.items()}
             now = self._term(now, places)
             places = {n: self.bytes_at(x, steps.get(n, "%a_term")) for n, x in places.items()}
-        less = self.new(f"sub i64 %{name}_count, 1")
+        less = self.minus(f"%{name}_count", 1)
         more = self.new(f"icmp sgt i64 {less}, 0")
         self.put(f"br i1 {more}, label %{name}, label %{name}_end", f"{name}_end:")
         self.put(f"br label %{'between' if name == 'round' else 'summed'}")

@@ -103,9 +103,7 @@ class _StackBuilder(Builder):
                 f"%turned = alloca i8, i64 {plan.terms * plan.columns * self.size}, align 64"
             )
         self.tasks(entry, "task")
-        a, b, c = (
-            self.bytes_at(f"%{name}", self.new(f"mul i64 %r, %{name}_stack")) for name in "abc"
-        )
+        a, b, c = (self.bytes_at(f"%{name}", ("%r", f"%{name}_stack")) for name in "abc")
         step = plan.b[0]
         if turns:
             step = plan.columns * self.size

@@ -83,6 +83,14 @@ class FunctionBuilder:
         self.lines.append(f"%v{self._count} = {text}")
         return f"%v{self._count}"
 
+    def call(self, name: str, *given: str, gives: str = "void") -> str:
+        """Append a call of a function, whose arguments include their types; returns its result."""
+        text = f"call {gives} @{name}({', '.join(given)})"
+        if gives != "void":
+            return self.new(text)
+        self.put(text)
+        return ""
+
     def label(self, name: str) -> None:
         """Begin a basic block."""
         self.lines.append(f"{name}:")
@@ -145,6 +153,20 @@ class FunctionBuilder:
             ]
         return after
 
+    def upto(self, name: str, low: str | int, high: str, body: Callable[[str], str | int]) -> None:
+        """A loop from ``low`` to below ``high``, which may be none; ``body`` returns the step."""
+        before, i = self.block, f"%i_{name}"
+        self.put(f"br label %{name}")
+        self.label(name)
+        at = len(self.lines)
+        self.put("", f"%more_{name} = icmp slt i64 {i}, {high}")
+        self.put(f"br i1 %more_{name}, label %{name}_do, label %{name}_over")
+        self.label(f"{name}_do")
+        following = self.plus(i, body(i))
+        self.lines[at] = f"{i} = phi i64 [{low}, %{before}], [{following}, %{self.block}]"
+        self.put(f"br label %{name}")
+        self.label(f"{name}_over")
+
     def choose(self, name: str, condition: str, body: Callable[[bool, str], None]) -> None:
         """A branch: ``body(True, name)`` where the condition holds, else ``body(False, name)``."""
         self.lines.append(f"br i1 {condition}, label %{name}_yes, label %{name}_no")
@@ -165,6 +187,18 @@ class FunctionBuilder:
 
     # -- numbers and addresses ------------------------------------------------------------------
 
+    def times(self, a: str | int, b: str | int) -> str:
+        """a * b"""
+        return self.new(f"mul i64 {a}, {b}")
+
+    def plus(self, a: str | int, b: str | int) -> str:
+        """a + b"""
+        return self.new(f"add i64 {a}, {b}")
+
+    def minus(self, a: str | int, b: str | int) -> str:
+        """a - b"""
+        return self.new(f"sub i64 {a}, {b}")
+
     def affine(self, i: str, factor: int, offset: int = 0) -> str:
         """``factor * i + offset``"""
         if factor != 1:
@@ -179,9 +213,11 @@ class FunctionBuilder:
         """The larger of two signed numbers of 64 bits."""
         return self.new(f"select i1 {self.new(f'icmp sgt i64 {a}, {b}')}, i64 {a}, i64 {b}")
 
-    def bytes_at(self, base: str, *offsets: str | int) -> str:
-        """The address ``base`` plus these offsets, in bytes."""
+    def bytes_at(self, base: str, *offsets: str | int | tuple[str | int, str | int]) -> str:
+        """The address ``base`` plus these offsets, in bytes; a pair is a product."""
         for offset in offsets:
+            if isinstance(offset, tuple):
+                offset = self.times(*offset)
             if offset:
                 base = self.new(f"getelementptr i8, ptr {base}, i64 {offset}")
         return base

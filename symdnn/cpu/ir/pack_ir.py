@@ -82,14 +82,14 @@ def spread_function(itemsize: int, times: int) -> list[str]:
         f"%last = udiv i64 %far, {times}",
     )
     with b.each("group", "%first", "%last") as g:
-        place = b.bytes_at("%from", b.new(f"mul i64 {g}, %step"))
+        place = b.bytes_at("%from", (g, "%step"))
         value = b.new(f"load {t}, ptr {place}, align {itemsize}")
         vector = f"<{times} x {t}>"
         one = b.new(f"insertelement {vector} poison, {t} {value}, i64 0")
         every = b.new(
             f"shufflevector {vector} {one}, {vector} poison, <{times} x i32> zeroinitializer"
         )
-        at = b.new(f"sub i64 {b.affine(g, times, times)}, %low")
+        at = b.minus(b.affine(g, times, times), "%low")
         to = b.new(f"getelementptr {t}, ptr %to, i64 {at}")
         b.put(f"store {vector} {every}, ptr {to}, align {itemsize}")
     b.put("ret void", "}")

@@ -87,7 +87,7 @@ class LoopBuilder(FunctionBuilder):
     def stepped_to(self, base: str, name: str, indices: Mapping[str, str]) -> str:
         """The address ``base`` of an operand plus indices times its steps of these names."""
         for step, index in indices.items():
-            base = self.bytes_at(base, self.new(f"mul i64 {index}, %{name}.{step}"))
+            base = self.bytes_at(base, (index, f"%{name}.{step}"))
         return base
 
     def moved(self, base: str, name: str, kind: str, indices: Sequence[str]) -> str:

@@ -46,13 +46,13 @@ def _moved(itemsize: int, tile: bool) -> list[str]:
         """Column ``j`` of these rows, the first of which is ``i``."""
         places = [b.new(f"getelementptr {t}, ptr {line}, i64 {j}") for line in lines]
         values = [b.new(f"load {t}, ptr {place}, align 8") for place in places]
-        line = b.bytes_at("%to", b.new(f"mul i64 {j}, %to_step"))
+        line = b.bytes_at("%to", (j, "%to_step"))
         for k, value in enumerate(values):
             target = b.new(f"getelementptr {t}, ptr {line}, i64 {b.affine(i, 1, k)}")
             b.put(f"store {t} {value}, ptr {target}, align 8")
 
     def rows(i: str, count: int) -> None:
-        steps = [b.new(f"mul i64 {b.affine(i, 1, k)}, %from_step") for k in range(count)]
+        steps = [b.times(b.affine(i, 1, k), "%from_step") for k in range(count)]
         lines = [b.bytes_at("%from", step) for step in steps]
         for line in lines:  # the next tile's
             place = b.new(f"getelementptr {t}, ptr {line}, i64 %columns")
@@ -94,7 +94,7 @@ class _TurnBuilder(FunctionBuilder):
             self.each("j", 0, "%columns", step=TURN_BLOCK) as j,
             self.each("i", 0, "%rows", step=TURN_BLOCK) as i,
         ):
-            ends = [self.new(f"add i64 {k}, {TURN_BLOCK}") for k in (i, j)]
+            ends = [self.plus(k, TURN_BLOCK) for k in (i, j)]
             inside = [
                 self.new(f"icmp sle i64 {end}, {high}")
                 for end, high in zip(ends, ("%rows", "%columns"))
@@ -138,7 +138,7 @@ class _TurnBuilder(FunctionBuilder):
         self.put(f"call void @llvm.prefetch.p0(ptr {place}, i32 0, i32 3, i32 1)")
 
     def _place(self, base: str, row: str, step: str, column: str) -> str:
-        line = self.bytes_at(base, self.new(f"mul i64 {row}, {step}"))
+        line = self.bytes_at(base, (row, step))
         return self.new(f"getelementptr i{self.bits}, ptr {line}, i64 {column}")
 
     def _below(self, first: str, high: str) -> str:

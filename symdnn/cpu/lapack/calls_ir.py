@@ -24,10 +24,10 @@ def calls_ir(arguments: int) -> str:
         at = HEAD + 3 * k
         words += word(f"%a{k}", at, "ptr") + word(f"%s{k}", at + 1) + word(f"%t{k}", at + 2)
     s.tasks(words, "task")
-    first = s.new("mul i64 %r, %per")
-    last = s.least(s.new(f"add i64 {first}, %per"), "%count")
-    bases = [s.bytes_at(f"%a{k}", s.new(f"mul i64 %r, %t{k}")) for k in range(arguments)]
+    first = s.times("%r", "%per")
+    last = s.least(s.plus(first, "%per"), "%count")
+    bases = [s.bytes_at(f"%a{k}", ("%r", f"%t{k}")) for k in range(arguments)]
     with s.each("matrix", first, last) as i:
-        given = [s.bytes_at(base, s.new(f"mul i64 {i}, %s{k}")) for k, base in enumerate(bases)]
+        given = [s.bytes_at(base, (i, f"%s{k}")) for k, base in enumerate(bases)]
         s.put(f"call void %routine({', '.join(f'ptr {p}' for p in given)})")
     return "\n".join([*THREADS, *s.lines, *next_task("task"), *METADATA]) + "\n"

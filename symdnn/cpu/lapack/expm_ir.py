@@ -68,7 +68,7 @@ class _Exponential:
 
     def at(self, place: str, index: str | int) -> str:
         """The address of an element."""
-        return self.s.bytes_at(place, self.s.new(f"mul i64 {index}, {self.size}"))
+        return self.s.bytes_at(place, (index, self.size))
 
     def load(self, place: str, index: str | int) -> str:
         """An element."""
@@ -126,10 +126,10 @@ class _Exponential:
         s = self.s
 
         def row(i: str, carried: list[str]) -> list[str]:
-            first = s.new(f"mul i64 {i}, {self.rows}")
+            first = s.times(i, self.rows)
 
             def one(j: str, total: list[str]) -> list[str]:
-                x = self.wide(self.load(self.source, s.new(f"add i64 {first}, {j}")))
+                x = self.wide(self.load(self.source, s.plus(first, j)))
                 below = s.new(f"fcmp olt double {x}, 0.0")
                 size = s.new(f"select i1 {below}, double {s.new(f'fneg double {x}')}, double {x}")
                 return [s.new(f"fadd double {total[0]}, {size}")]
@@ -154,7 +154,7 @@ class _Exponential:
             degree = s.new(f"add i64 {degree}, {s.new(f'zext i1 {above} to i64')}")
         ratio = s.new(f"fdiv double {norm}, {_hex(bounds[-1])}")
         exponent = s.new(f"lshr i64 {s.new(f'bitcast double {ratio} to i64')}, 52")
-        times = s.most(s.new(f"sub i64 {exponent}, 1022"), 0)
+        times = s.most(s.minus(exponent, 1022), 0)
         bits = s.new(f"shl i64 {s.new(f'sub i64 1023, {times}')}, 52")
         scale = s.new(f"bitcast i64 {bits} to double")
         x = self.approximation(scale, degree)
@@ -165,7 +165,7 @@ class _Exponential:
 
     def copy(self, to: str, source: str) -> None:
         """Copy a matrix."""
-        nbytes = self.s.new(f"mul i64 {self.count}, {self.size}")
+        nbytes = self.s.times(self.count, self.size)
         self.s.put(
             f"call void @llvm.memmove.p0.p0.i64(ptr {to}, ptr {source}, i64 {nbytes}, i1 false)"
         )
@@ -185,7 +185,7 @@ class _Exponential:
         if highest > 3:
             with self.when("eighth", f"eq i64 {degree}, 3"):
                 self.product(p6, p2, p8)
-        row = s.bytes_at(self.table, s.new(f"mul i64 {degree}, {_OF_DEGREE * self.size}"))
+        row = s.bytes_at(self.table, (degree, _OF_DEGREE * self.size))
         c = [self.load(row, j) for j in range(_OF_DEGREE)]
         powers = (p2, p4, p6, p8)
         with self.each("parts") as i:

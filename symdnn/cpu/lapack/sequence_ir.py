@@ -75,9 +75,7 @@ def sequence_ir(arrays: int, owners: tuple[int, ...], steps: tuple[Step, ...]) -
             at += 1
     s.tasks(entry, "task")
     with s.each("matrix", 0, "%count") as i:
-        places = [
-            s.bytes_at(f"%place{p}", s.new(f"mul i64 {i}, %step{p}")) for p in range(len(owners))
-        ]
+        places = [s.bytes_at(f"%place{p}", (i, f"%step{p}")) for p in range(len(owners))]
         for k, step in enumerate(steps):
             _WRITERS[step.kind](s, k, step, [places[p] for p in step.places])
     others = ["declare void @llvm.memmove.p0.p0.i64(ptr, ptr, i64, i1)"]
@@ -91,7 +89,7 @@ _BYTES = {"double": 8, "float": 4, "i32": 4}
 
 def _at(s: FunctionBuilder, place: str, index: str, dtype: str) -> str:
     """The address of an element of an array."""
-    return s.bytes_at(place, s.new(f"mul i64 {index}, {_BYTES[dtype]}"))
+    return s.bytes_at(place, (index, _BYTES[dtype]))
 
 
 def _fault_word(s: FunctionBuilder, name: object) -> str:
@@ -153,7 +151,7 @@ def _nan(s: FunctionBuilder, k: int, step: Step, places: list[str]) -> None:
 
 def _diagonal(s: FunctionBuilder, k: int, step: Step, places: list[str]) -> None:
     def one(i: str, seen: list[str]) -> list[str]:
-        place = s.bytes_at(places[0], s.new(f"mul i64 {i}, %own{k}_1"))
+        place = s.bytes_at(places[0], (i, f"%own{k}_1"))
         x = s.new(f"load {step.dtype}, ptr {place}")
         return [s.new(f"or i1 {seen[0]}, {s.new(f'fcmp oeq {step.dtype} {x}, 0.0')}")]
 
@@ -166,13 +164,13 @@ def _finite(s: FunctionBuilder, k: int, step: Step, places: list[str]) -> None:
     t = step.dtype
 
     def row(i: str, sums: list[str]) -> list[str]:
-        first = s.new(f"mul i64 {i}, %own{k}_1")
+        first = s.times(i, f"%own{k}_1")
         low, high = i if step.number == 2 else 0, f"%own{k}_1"
         if step.number == 1:
-            high = s.new(f"add i64 {i}, 1")
+            high = s.plus(i, 1)
 
         def one(j: str, sums: list[str]) -> list[str]:
-            at = _at(s, places[0], s.new(f"add i64 {first}, {j}"), t)
+            at = _at(s, places[0], s.plus(first, j), t)
             x = s.new(f"load {t}, ptr {at}")
             return [s.new(f"fadd {t} {sums[0]}, {s.new(f'fmul {t} {x}, 0.0')}")]
 
@@ -193,10 +191,10 @@ def _determinant(s: FunctionBuilder, k: int, step: Step, places: list[str]) -> N
     def one(i: str, carried: list[str]) -> list[str]:
         product, power = carried
         apart = s.new(f"mul i64 {s.new(f'add i64 %own{k}_0, 1')}, 8")
-        at = s.new(f"mul i64 {i}, {apart}")
+        at = s.times(i, apart)
         x = s.new(f"load double, ptr {s.bytes_at(factors, at)}")
         pivot = s.new(f"load i32, ptr {_at(s, pivots, i, 'i32')}")
-        following = s.new(f"add i64 {i}, 1")
+        following = s.plus(i, 1)
         exchanged = s.new(f"icmp ne i64 {s.new(f'sext i32 {pivot} to i64')}, {following}")
         return [*determinant_steps(s, x, exchanged, product, power)]
 
@@ -260,9 +258,9 @@ def _scaled(s: FunctionBuilder, product: str, power: str) -> str:
     """``product * 2 ** power``, by three factors that are normal numbers."""
     power = s.most(s.least(power, 3000), -3000)
     first = s.new(f"sdiv i64 {power}, 3")
-    rest = s.new(f"sub i64 {power}, {first}")
+    rest = s.minus(power, first)
     second = s.new(f"sdiv i64 {rest}, 2")
-    for part in (first, second, s.new(f"sub i64 {rest}, {second}")):
+    for part in (first, second, s.minus(rest, second)):
         bits = s.new(f"mul i64 {s.new(f'add i64 {part}, 1023')}, {_ONE}")
         product = s.new(f"fmul double {product}, {s.new(f'bitcast i64 {bits} to double')}")
     return product

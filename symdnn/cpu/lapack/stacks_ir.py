@@ -91,9 +91,7 @@ class _StackBuilder(LoopBuilder):
         ]  # fmt: skip
         self.tasks(entry, "task")
         # The last task begins early enough to have as many: some are computed twice.
-        first = self.least(
-            self.new(f"mul i64 %r, {self.lanes}"), self.new(f"sub i64 %count, {self.lanes}")
-        )
+        first = self.least(self.times("%r", self.lanes), self.minus("%count", self.lanes))
         self.put(f"store {self.mask} zeroinitializer, ptr %bad")
         self._read(0, first, self.n, 0, self.plan.turned)
         getattr(self, f"_{self.plan.what}")(first)
@@ -115,11 +113,11 @@ class _StackBuilder(LoopBuilder):
                 stack.enter_context(self.when(self.tag(), self.new(f"icmp slt i64 {low}, {high}")))
             body(stack.enter_context(self.each(self.tag(), low, str(high))))
 
-    def plus(self, i: int | str, by: int) -> int | str:
-        return i + by if isinstance(i, int) else self.new(f"add i64 {i}, {by}")
+    def later(self, i: int | str, by: int) -> int | str:
+        return i + by if isinstance(i, int) else self.plus(i, by)
 
-    def minus(self, whole: int, i: int | str) -> int | str:
-        return whole - i if isinstance(i, int) else self.new(f"sub i64 {whole}, {i}")
+    def left(self, whole: int, i: int | str) -> int | str:
+        return whole - i if isinstance(i, int) else self.minus(whole, i)
 
     def element(self, i: int | str, j: int | str) -> str:
         """The address of an element of all lanes."""
@@ -127,7 +125,7 @@ class _StackBuilder(LoopBuilder):
             index = str(i * self.wide + j)
         else:
             row = str(i * self.wide) if isinstance(i, int) else self.affine(i, self.wide)
-            index = self.new(f"add i64 {row}, {j}")
+            index = self.plus(row, j)
         return self.new(f"getelementptr {self.vector}, ptr %tile, i64 {index}")
 
     def get(self, i: int | str, j: int | str) -> str:
@@ -163,7 +161,7 @@ class _StackBuilder(LoopBuilder):
 
     def _lane(self, k: int, first: str, size: int, lane: int, index: int | str, of: int) -> str:
         """The address of an element of a lane's matrix of ``size`` elements of ``of`` bytes."""
-        begun = self.new(f"mul i64 {first}, {size * of}")
+        begun = self.times(first, size * of)
         base = self.bytes_at(f"%array{k}", begun, lane * size * of)
         return self.bytes_at(base, self.affine(str(index), of))
 
@@ -179,8 +177,8 @@ class _StackBuilder(LoopBuilder):
                     index = str(a * columns + b)
                 else:
                     begun = str(a * columns) if isinstance(a, int) else self.affine(a, columns)
-                    index = self.new(f"add i64 {begun}, {b}")
-                body(self.element(i, self.plus(j, at)), index)
+                    index = self.plus(begun, b)
+                body(self.element(i, self.later(j, at)), index)
 
             self.repeat(0, columns, one)
 
@@ -274,7 +272,7 @@ class _StackBuilder(LoopBuilder):
                 self.put(f"store {self.vector} {found}, ptr %held")
                 self.set(i, j, self.choose_lanes(it, self.vector, top, below))
 
-            self.repeat(self.plus(k, 1), self.n, other)
+            self.repeat(self.later(k, 1), self.n, other)
             self.set(k, j, self.new(f"load {self.vector}, ptr %held"))
 
         self.repeat(low, high, column)
@@ -295,7 +293,7 @@ class _StackBuilder(LoopBuilder):
             found = self.choose_lanes(more, self.numbers, self.number(i), row)
             self.put(f"store {self.numbers} {found}, ptr %row")
 
-        self.repeat(self.plus(k, 1), self.n, below)
+        self.repeat(self.later(k, 1), self.n, below)
         place = self.new(f"getelementptr {self.numbers}, ptr %exchanged, i64 {k}")
         row = self.new(f"load {self.numbers}, ptr %row")
         self.put(f"store {self.numbers} {row}, ptr {place}, align 64")
@@ -320,9 +318,9 @@ class _StackBuilder(LoopBuilder):
                 def column(j: int | str) -> None:
                     self.set(i, j, self.less_product(self.get(i, j), part, self.get(k, j)))
 
-                self.repeat(self.plus(k, 1), self.wide, column)
+                self.repeat(self.later(k, 1), self.wide, column)
 
-            self.repeat(self.plus(k, 1), self.n, below)
+            self.repeat(self.later(k, 1), self.n, below)
 
         self.repeat(0, self.n, step)
 
@@ -334,7 +332,7 @@ class _StackBuilder(LoopBuilder):
         by_rows = back != lower  # its rows are those of the matrix, not of the transpose
 
         def row(q: int | str) -> None:
-            i = self.minus(self.n - 1, q) if back else q
+            i = self.left(self.n - 1, q) if back else q
 
             def column(c: int | str) -> None:
                 self.put(f"store {self.vector} {self.get(i, c)}, ptr %held")
@@ -346,7 +344,7 @@ class _StackBuilder(LoopBuilder):
                     self.put(f"store {self.vector} {found}, ptr %held")
 
                 if back:
-                    self.repeat(self.plus(i, 1), self.n, known)
+                    self.repeat(self.later(i, 1), self.n, known)
                 else:
                     self.repeat(0, i, known)
                 x = self.new(f"load {self.vector}, ptr %held")
@@ -369,8 +367,8 @@ class _StackBuilder(LoopBuilder):
         zero, one = self.all(self.plan.work, 0.0), self.all(self.plan.work, 1.0)
 
         def row(i: int | str) -> None:
-            self.repeat(0, self.n, lambda j: self.set(i, self.plus(j, self.n), zero))
-            self.set(i, self.plus(i, self.n), one)
+            self.repeat(0, self.n, lambda j: self.set(i, self.later(j, self.n), zero))
+            self.set(i, self.later(i, self.n), one)
 
         self.repeat(0, self.n, row)
         self._eliminate()
@@ -395,7 +393,7 @@ class _StackBuilder(LoopBuilder):
         if self.plan.transposed:
             self._substitute(back=False, lower=False)
             self._substitute(back=True, lower=True)
-            self.repeat(0, self.n, lambda q: exchange(self.minus(self.n - 1, q)))
+            self.repeat(0, self.n, lambda q: exchange(self.left(self.n - 1, q)))
         else:
             self.repeat(0, self.n, exchange)
             self._substitute(back=False, lower=True)
@@ -429,7 +427,7 @@ class _StackBuilder(LoopBuilder):
         with self.each(self.tag(), 0, str(self.lanes)) as j:
             x = self.new(f"load double, ptr {self.bytes_at(product, self.affine(j, 8))}")
             p = self.new(f"load i64, ptr {self.bytes_at(power, self.affine(j, 8))}")
-            at = self.affine(self.new(f"add i64 {first}, {j}"), _BYTES[self.plan.stored])
+            at = self.affine(self.plus(first, j), _BYTES[self.plan.stored])
             results = [self.bytes_at(f"%array{k}", at) for k in range(1, self.plan.arrays)]
             leave_determinant(self, x, p, results, self.plan.stored)
 

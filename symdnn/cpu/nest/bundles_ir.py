@@ -29,14 +29,14 @@ class BundlePieces(NestPieces):
     def bundle(self) -> None:
         """Append the loops over the rows of a task: the last bundle begins early enough to be
         whole, so some rows are computed twice."""
-        first = self.least(self.new(f"mul i64 %r, {BUNDLE}"), self.new(f"sub i64 %m, {BUNDLE}"))
+        first = self.least(self.times("%r", BUNDLE), self.minus("%m", BUNDLE))
         rows = [self.affine(first, 1, k) for k in range(BUNDLE)]
         reads, writes = ([self.bases(kind, row) for row in rows] for kind in "xy")
 
         def part(q: str, sofar: list[str]) -> list[str]:
             row, place = self.new(f"udiv i64 {q}, %S"), self.new(f"urem i64 {q}, %S")
-            begin = self.new(f"mul i64 {place}, %seg")
-            end = self.least(self.new(f"add i64 {begin}, %seg"), "%n")
+            begin = self.times(place, "%seg")
+            end = self.least(self.plus(begin, "%seg"), "%n")
             here = [self.rows_at("x", bases, row) for bases in reads]
             found = self._part(here, begin, end)
             every = zip(self._of_rows(sofar), self._of_rows(found), strict=True)
@@ -70,7 +70,7 @@ class BundlePieces(NestPieces):
         lanes = self.schedule.lanes
         last = self.new(f"sub i64 {self.new(f'sub i64 {end}, 1')}, {begin}")
         whole = self.new(f"sub i64 {last}, {self.new(f'urem i64 {last}, {lanes}')}")
-        middle, early = self.new(f"add i64 {begin}, {whole}"), self.new(f"sub i64 {end}, {lanes}")
+        middle, early = self.plus(begin, whole), self.minus(end, lanes)
         taken = self.new(f"trunc i64 {self.new(f'sub i64 {middle}, {early}')} to i32")
         numbers = f"<{', '.join(f'i32 {j}' for j in range(lanes))}>"
         bound = self._splat(lanes, "i32", taken)

@@ -52,7 +52,7 @@ def first_ir(plan: FirstPlan) -> str:
     s = LineBuilder()
     entry = [] if plan.program is None else [f"%made = alloca [{LEAST_LENGTH} x i8], align 64"]
     *x, y = s.begin(first_words(plan), plan.names, plan.kept, *entry)
-    width, last = LEAST_LENGTH, s.new(f"sub i64 %n, {LEAST_LENGTH}")
+    width, last = LEAST_LENGTH, s.minus("%n", LEAST_LENGTH)
     vector = f"<{width} x i8>"
     before = s.block
     s.put("br label %look")
@@ -79,7 +79,7 @@ def first_ir(plan: FirstPlan) -> str:
         return s.module()
     s.declared.add("declare i64 @llvm.cttz.i64(i64, i1)")
     number = s.new(f"call i64 @llvm.cttz.i64(i64 {bits}, i1 false)")
-    number = s.new(f"add i64 {number}, {first}")
+    number = s.plus(number, first)
     s.put(f"store i64 {s.new(f'select i1 {found}, i64 {number}, i64 0')}, ptr {y}")
     return s.module()
 
@@ -89,11 +89,11 @@ def _made(
 ) -> str:
     """The address of the booleans that the program makes of the elements from ``first`` on."""
     with s.each("make", 0, str(LEAST_LENGTH), parallel=True) as j:
-        at = s.new(f"add i64 {first}, {j}")
+        at = s.plus(first, j)
         values = []
         for line, o in zip(lines, plan.reads, strict=True):
             size = numpy_dtype(o.dtype).itemsize
-            place = s.bytes_at(line, s.new(f"mul i64 {at}, {size}")) if o.inner == "dense" else line
+            place = s.bytes_at(line, (at, size)) if o.inner == "dense" else line
             values.append(s.value(o.dtype, place, ACCESS))
         found = s.one(program, values)
         place = s.new(f"getelementptr i8, ptr %made, i64 {j}")

@@ -92,8 +92,8 @@ class _NestBuilder(BundlePieces):
     def _band(self, group: str) -> tuple[str, str, str]:
         """(outer index, first column, number of columns) of a band."""
         outer, band = self.new(f"udiv i64 {group}, %JB"), self.new(f"urem i64 {group}, %JB")
-        first = self.new(f"mul i64 {band}, %W")
-        return outer, first, self.least(self.new(f"sub i64 %m, {first}"), "%W")
+        first = self.times(band, "%W")
+        return outer, first, self.least(self.minus("%m", first), "%W")
 
     def _columns(self) -> None:
         chunk, group = self.new("urem i64 %r, %C"), self.new("udiv i64 %r, %C")
@@ -108,20 +108,20 @@ class _NestBuilder(BundlePieces):
         low, high = self.parts(chunk)
         with self.each("part", low, high) as q:
             row, place = self.new(f"udiv i64 {q}, %S"), self.new(f"urem i64 {q}, %S")
-            begin = self.new(f"mul i64 {place}, %seg")
+            begin = self.times(place, "%seg")
             length = self.new(
                 f"sub i64 {self.least(self.new(f'add i64 {begin}, %seg'), '%n')}, {begin}"
             )
             begun = [
-                self.bytes_at(base, self.new(f"mul i64 {begin}, %{n}.s"))
+                self.bytes_at(base, (begin, f"%{n}.s"))
                 for base, n in zip(self.rows_at("x", reads, row), self.named)
             ]
             x_rows = self.tiled(begun, count, length)
             y_rows = self.rows_at("y", writes, row)  # of scans, which have one part
-            number = self.new(f"mul i64 {begin}, %NK")
+            number = self.times(begin, "%NK")
             number = self.new(f"add i64 {number}, {self.new(f'mul i64 {row}, %NR')}")
             if meet:
-                number = self.new(f"add i64 {number}, {first}")
+                number = self.plus(number, first)
             self._rows(self.whole_vectors(count), length, x_rows, y_rows, number)
         if self.fold.scan:
             return
@@ -193,10 +193,10 @@ class _NestBuilder(BundlePieces):
         with self.each("part", low, high) as q:
             row, place = self.new(f"udiv i64 {q}, %S"), self.new(f"urem i64 {q}, %S")
             x_row = self.rows_at("x", reads, row)
-            begin = self.new(f"mul i64 {place}, %seg")
-            end = self.least(self.new(f"add i64 {begin}, %seg"), "%n")
-            number = self.new(f"mul i64 {row}, %n")
-            x_row = self.packed(x_row, begin, self.new(f"sub i64 {end}, {begin}"))
+            begin = self.times(place, "%seg")
+            end = self.least(self.plus(begin, "%seg"), "%n")
+            number = self.times(row, "%n")
+            x_row = self.packed(x_row, begin, self.minus(end, begin))
             self._lanes_over(x_row, begin, end, number)
         self._all_meet()
         if self.schedule.beside > 1:
@@ -215,11 +215,11 @@ class _NestBuilder(BundlePieces):
         def loop(name: str, low: str, high: str, together: int) -> None:
             there, step = self.new(f"icmp slt i64 {low}, {high}"), together * lanes
             with self.when(f"{name}_there", there), self.each(name, low, high, step=step) as i:
-                left = self.new(f"sub i64 {end}, {i}")
+                left = self.minus(end, i)
                 count = str(lanes) if together > 1 else self.least(left, str(lanes))
                 places = [self.affine(i, 1, u * lanes) for u in range(together)]
                 begun = [self.lanes_at("x", x_row, place) for place in places]
-                before = [self.new(f"add i64 {number}, {place}") for place in places]
+                before = [self.plus(number, place) for place in places]
                 if beside > 1:
                     before = [self.new(f"udiv i64 {k}, {beside}") for k in before]
 
@@ -233,9 +233,9 @@ class _NestBuilder(BundlePieces):
                     self.hold(self._stepped_over(self.held(j), elements, at), j)
 
         if few > 1:
-            whole = self.new(f"sub i64 {end}, {begin}")
+            whole = self.minus(end, begin)
             whole = self.new(f"sub i64 {whole}, {self.new(f'urem i64 {whole}, {few * lanes}')}")
-            middle = self.new(f"add i64 {begin}, {whole}")
+            middle = self.plus(begin, whole)
             loop("somes", begin, middle, few)
             begin = middle
         loop("some", begin, end, 1)
@@ -277,7 +277,7 @@ class _NestBuilder(BundlePieces):
                 self._meet(j, str(half >> k))
 
     def _meet(self, j: str, half: str) -> None:
-        other = self.held(self.new(f"add i64 {j}, {half}"))
+        other = self.held(self.plus(j, half))
         self.hold(self.combined(self.held(j), other), j)
 
     def _rows_of_task(self) -> None:
@@ -301,13 +301,13 @@ class _NestBuilder(BundlePieces):
         def part(q: str, sofar: list[str]) -> list[str]:
             row, place = self.new(f"udiv i64 {q}, %S"), self.new(f"urem i64 {q}, %S")
             x_row = self.rows_at("x", reads, row)
-            begin = self.new(f"mul i64 {place}, %seg")
-            end = self.least(self.new(f"add i64 {begin}, %seg"), "%n")
-            x_row = self.packed(x_row, begin, self.new(f"sub i64 {end}, {begin}"))
+            begin = self.times(place, "%seg")
+            end = self.least(self.plus(begin, "%seg"), "%n")
+            x_row = self.packed(x_row, begin, self.minus(end, begin))
             found = some(x_row, begin, end)
             if not self.sought:
                 return self.combined(sofar, found)
-            return self.placed(sofar, found, x_row[0], begin, end, self.new(f"mul i64 {row}, %n"))
+            return self.placed(sofar, found, x_row[0], begin, end, self.times(row, "%n"))
 
         if self.schedule.length:
             length = str(self.schedule.length)
@@ -330,7 +330,7 @@ class _NestBuilder(BundlePieces):
             self.put(f"store {kinds[i]} {v}, ptr %sofar{i}")
 
         def element(i: str, own: list[str]) -> list[str]:
-            first = self.new(f"add i64 {begin}, {i}")
+            first = self.plus(begin, i)
             alone = []
             for u in range(_ROWS_TOGETHER):
                 at = self.new(f"add i64 {first}, {self.new(f'mul i64 {quarter}, {u}')}")
@@ -351,15 +351,15 @@ class _NestBuilder(BundlePieces):
         with self.when(self.tag(), self.new(f"icmp sgt i64 {quarter}, 0")):
             fours()
         states = [self.new(f"load {t}, ptr %sofar{i}") for i, t in enumerate(kinds)]
-        taken = self.new(f"mul i64 {quarter}, {_ROWS_TOGETHER}")
-        return states, self.new(f"add i64 {begin}, {taken}")
+        taken = self.times(quarter, _ROWS_TOGETHER)
+        return states, self.plus(begin, taken)
 
     def _lines(self) -> None:
         lanes = self.schedule.lanes
         # The last lines begin early enough to be as many as all: some are computed twice.
-        wanted = self.new(f"mul i64 %r, {lanes}")
-        first = self.least(wanted, self.new(f"sub i64 %m, {lanes}"))
-        lines = [self.new(f"add i64 {first}, {n}") for n in range(lanes)]
+        wanted = self.times("%r", lanes)
+        first = self.least(wanted, self.minus("%m", lanes))
+        lines = [self.plus(first, n) for n in range(lanes)]
         reads = [self.bases("x", line) for line in lines]
         writes = [self.bases("y", line) for line in lines]
         states = [v for _ in lines for v in self.started()]
@@ -395,9 +395,9 @@ class _NestBuilder(BundlePieces):
         """The address where a task leaves state ``i`` of lane ``j``: there are 8 bytes for each."""
         number = self.affine(task, len(self.states), i)
         if self.schedule.beside > 1:
-            number = self.new(f"mul i64 {number}, {self.schedule.beside}")
+            number = self.times(number, self.schedule.beside)
         if self.schedule.shape == "columns" and not self.schedule.meet:
-            number = self.new(f"mul i64 {number}, %W")
+            number = self.times(number, "%W")
         lanes = self.new(f"getelementptr i64, ptr {base}, i64 {number}")
         return self.new(f"getelementptr {STORED[self.states[i]]}, ptr {lanes}, i64 {j}")
 
@@ -417,9 +417,9 @@ class _NestBuilder(BundlePieces):
             if self.schedule.shape == "columns" and not self.schedule.meet:
                 outer, first, count = self._band(g)
             writes = self.bases("y", outer, first)
-            task = self.new(f"mul i64 {g}, %F")
+            task = self.times(g, "%F")
             with self.each("chunk", 1, "%F", parallel=AROUND) as c:
-                at = self.new(f"add i64 {task}, {c}")
+                at = self.plus(task, c)
                 with self.over_lanes(count, brief=True) as j:
                     states = self.combined(self._partials(task, j), self._partials(at, j))
                     self._leave_partial(task, j, states, "%hidden")

@@ -126,7 +126,7 @@ class NestPieces(LoopBuilder):
         if o.inner.startswith(EVERY):
             place = self.new(f"mul nsw i64 {j}, {o.inner.removeprefix(EVERY)}")
             return self.new(f"getelementptr i{o.bits}, ptr {base}, i64 {place}")
-        return self.bytes_at(base, self.new(f"mul i64 {j}, %{name}.i"))
+        return self.bytes_at(base, (j, f"%{name}.i"))
 
     def packs(self) -> dict[str, tuple[int, int]]:
         """Operands that are packed, with the bytes of their numbers and their steps."""
@@ -148,7 +148,7 @@ class NestPieces(LoopBuilder):
                 f"getelementptr i{8 * size}, ptr {bases[i]}, i64 {self.affine(begin, step)}"
             )
             self.put(pack_call(size, step, source, f"%tile_{name}", count))
-            back = self.new(f"sub i64 0, {begin}")
+            back = self.minus(0, begin)
             found[i] = self.new(f"getelementptr i{8 * size}, ptr %tile_{name}, i64 {back}")
         return found
 
@@ -195,7 +195,7 @@ class NestPieces(LoopBuilder):
             for v in self.loaded.get(p) or self.parts_of(o.dtype, p, ACCESS)
         ]
         values = self.program(self.fold.program, inputs)
-        number = self.new(f"add i64 {first}, {lane}")
+        number = self.plus(first, lane)
         parts = [self.new(f"trunc i64 {v} to i32") for v in (first, lane)]
         narrow = self.new(f"add i32 {parts[0]}, {parts[1]}")
         found = []
@@ -265,7 +265,7 @@ class NestPieces(LoopBuilder):
                 (element,) = self.parts_of(name, self.lane(line, "x0", place), ACCESS)
                 b = Builder([name])
                 (best,) = self.program(b.program([b.cast(b.input(0), m.state[0])]), [element])
-                at = self.new(f"add i64 {first}, {place}")
+                at = self.plus(first, place)
                 at = at if m.number == "int64" else self.new(f"trunc i64 {at} to i32")
                 for d, v, slot in zip(m.state, (best, at), slots, strict=True):
                     self.put(f"store {VALUES[d]} {v}, ptr {slot}")
@@ -304,7 +304,7 @@ class NestPieces(LoopBuilder):
         self.label(f"look{tag}")
         self.put(f"%at{tag} = phi i64 [{begin}, %{before}], [%further{tag}, %on{tag}]")
         # The last elements begin early enough to be as many: those before are worse.
-        first = self.least(f"%at{tag}", self.new(f"sub i64 %n, {count}"))
+        first = self.least(f"%at{tag}", self.minus("%n", count))
         x = self._together(dtype, count, vector, self.lane(line, "x0", first))
         same = self.new(f"{word} {vector} {x}, {sought}")
         bits = self.new(f"bitcast {flags} {same} to i{count}")
@@ -319,7 +319,7 @@ class NestPieces(LoopBuilder):
         zeros = self.new(f"call i{count} @llvm.cttz.i{count}(i{count} {bits}, i1 false)")
         if count < 64:
             zeros = self.new(f"zext i{count} {zeros} to i64")
-        return self.new(f"add i64 {first}, {zeros}")
+        return self.plus(first, zeros)
 
     def _together(self, dtype: str, count: int, vector: str, pointer: str) -> str:
         """Neighbours in memory, in the dtype of extremes."""
@@ -381,7 +381,7 @@ class NestPieces(LoopBuilder):
         found = []
         for n in names:
             base = self.moved(self.bytes_at(f"%{n}.data", f"%{n}.o"), n, "k", indices)
-            found.append(self.bytes_at(base, self.new(f"mul i64 {first}, %{n}.i")))
+            found.append(self.bytes_at(base, (first, f"%{n}.i")))
         return found
 
     def lanes_at(self, kind: str, bases: Sequence[str], j: str) -> list[str]:
@@ -397,8 +397,8 @@ class NestPieces(LoopBuilder):
 
     def parts(self, chunk: str) -> tuple[str, str]:
         """The range of the parts of a chunk."""
-        low = self.new(f"mul i64 {chunk}, %Q")
-        return low, self.least(self.new(f"add i64 {low}, %Q"), "%QT")
+        low = self.times(chunk, "%Q")
+        return low, self.least(self.plus(low, "%Q"), "%QT")
 
     # -- tiles ------------------------------------------------------------------------------------
 
@@ -411,14 +411,14 @@ class NestPieces(LoopBuilder):
         tiles = all(k in ("one", "turned") or k.startswith(PACKED) for k in kinds)
         if not tiles or not self.schedule.rows or self.schedule.meet:
             return count
-        more = self.new(f"add i64 {count}, {_WHOLE_LANES - 1}")
+        more = self.plus(count, _WHOLE_LANES - 1)
         return self.new(f"and i64 {more}, {-_WHOLE_LANES}")
 
     def at_row(self, kind: str, bases: Sequence[str], row: str) -> list[str]:
         """Addresses of the reads or writes so many rows on."""
         names = [n for n in self.named if n[0] == kind]
         return [
-            self.bytes_at(base, self.new(f"mul i64 {row}, {self.row_step(n)}"))
+            self.bytes_at(base, self.times(row, self.row_step(n)))
             for base, n in zip(bases, names, strict=True)
         ]
 
@@ -447,8 +447,6 @@ class NestPieces(LoopBuilder):
         """Append the loop that packs rows of an operand into its tile."""
         size, step = self.packs()[name]
         with self.each(self.tag(), 0, length) as k:
-            source = self.bytes_at(base, self.new(f"mul i64 {k}, %{name}.s"))
-            to = self.bytes_at(
-                f"%tile_{name}", self.new(f"mul i64 {k}, {self.schedule.lanes * size}")
-            )
+            source = self.bytes_at(base, (k, f"%{name}.s"))
+            to = self.bytes_at(f"%tile_{name}", self.times(k, self.schedule.lanes * size))
             self.put(pack_call(size, step, source, to, count))

@@ -111,13 +111,13 @@ class _RowStages(LoopBuilder):
     def _group(self) -> None:
         """Append the rows of a task that adds over them; its sums are cleared before."""
         assert self.op.sums is not None
-        entries = self.new(f"mul i64 %count, {len(self.op.sums.outputs)}")
-        first = self.new(f"mul i64 %r, {entries}")
+        entries = self.times("%count", len(self.op.sums.outputs))
+        first = self.times("%r", entries)
         self._sums = self.new(f"getelementptr double, ptr %partial, i64 {first}")
         nbytes = self.affine(entries, 8)
         self.declared.add("declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
         self.put(f"call void @llvm.memset.p0.i64(ptr {self._sums}, i8 0, i64 {nbytes}, i1 0)")
-        ends = [self.new(f"mul i64 %all, {r}") for r in ("%r", self.affine("%r", 1, 1))]
+        ends = [self.times("%all", r) for r in ("%r", self.affine("%r", 1, 1))]
         low, high = (self.new(f"udiv i64 {end}, %tasks") for end in ends)
         with self.each("member", low, high) as r:
             self._row(r)
@@ -128,7 +128,7 @@ class _RowStages(LoopBuilder):
         if plan.bands:
             lead, band = self.new(f"udiv i64 {number}, %JB"), self.new(f"urem i64 {number}, %JB")
             first = self.affine(band, plan.lanes)
-            self._lanes = self.least(self.new(f"sub i64 %m, {first}"), plan.lanes)
+            self._lanes = self.least(self.minus("%m", first), plan.lanes)
         places = self.split(lead, "k", plan.kept)
         self._first = {
             n: self._at(n, self.moved(f"%{n}.data", n, "k", places), first)
@@ -157,7 +157,7 @@ class _RowStages(LoopBuilder):
 
     def _tile(self, name: str, base: str, first: str) -> str:
         """Make the tile of an operand whose rows are turned; returns where its rows are."""
-        rows = self.bytes_at(base, self.new(f"mul i64 {first}, %{name}.l"))
+        rows = self.bytes_at(base, (first, f"%{name}.l"))
         kind, count = VALUES[self.plan.dtype(name)], -(-self.plan.length // TURN_BLOCK) * TURN_BLOCK
         tile = self._first[name] = f"%tile_{name}"
         self._arrays.append(f"{tile} = alloca [{count * TURNED_LANES} x {kind}], align 64")
@@ -182,7 +182,7 @@ class _RowStages(LoopBuilder):
         if self.plan.kind_of(name) == "dense":
             bits = 8 * int(numpy_dtype(self.plan.dtype(name)).itemsize)
             return self.new(f"getelementptr i{bits}, ptr {base}, i64 {index}")
-        return self.bytes_at(base, self.new(f"mul i64 {index}, %{name}.i"))
+        return self.bytes_at(base, (index, f"%{name}.i"))
 
     # -- loops ------------------------------------------------------------------------------------
 
@@ -200,18 +200,15 @@ class _RowStages(LoopBuilder):
         def part(a: str, sofar: list[str]) -> list[str]:
             places = self.split(a, "a", plan.along)
             bases = {n: self.moved(self._first[n], n, "a", places) for n in names}
-            number = self.new(f"mul i64 {a}, %n")
+            number = self.times(a, "%n")
 
             def element(i: str, own: list[str]) -> list[str]:
                 if plan.bands:
-                    at = {
-                        n: self.bytes_at(b, self.new(f"mul i64 {i}, %{n}.i"))
-                        for n, b in bases.items()
-                    }
+                    at = {n: self.bytes_at(b, (i, f"%{n}.i")) for n, b in bases.items()}
                     with self._over_lanes() as j:
                         body(self._all(at, j), j, [])
                     return own
-                return body(self._all(bases, i), self.new(f"add i64 {number}, {i}"), own)
+                return body(self._all(bases, i), self.plus(number, i), own)
 
             high = str(plan.length or "%n")
             return self.counted(self.tag(), 0, high, element, sofar, kinds, parallel=not plan.bands)
@@ -351,7 +348,7 @@ class _RowStages(LoopBuilder):
             for i, v in enumerate(self.program(after, given)):
                 self.put(*store_as(after.output_dtypes[i], v, at[f"y{i}"], ACCESS))
             for i, v in enumerate(sums):
-                start = self.new(f"mul i64 %count, {i}")
+                start = self.times("%count", i)
                 base = self.new(f"getelementptr double, ptr {self._sums}, i64 {start}")
                 slot = self.new(f"getelementptr double, ptr {base}, i64 {j}")
                 wide, sofar = (
@@ -372,11 +369,11 @@ class _RowStages(LoopBuilder):
         assert self.op.sums is not None
         entries = len(self.op.sums.outputs)
         self.put("define internal void @finish(ptr %w) #0 {", "entry:", *self.entry())
-        whole = self.new(f"mul i64 %count, {entries}")
+        whole = self.times("%count", entries)
         for n in range(entries):
-            first = self.new(f"mul i64 %count, {n}")
+            first = self.times("%count", n)
             with self.each(f"column{n}", 0, "%count") as j:
-                own = self.new(f"add i64 {first}, {j}")
+                own = self.plus(first, j)
 
                 def task(r: str, sofar: list[str], place: str = own) -> list[str]:
                     at = self.new(f"add i64 {self.new(f'mul i64 {r}, {whole}')}, {place}")

@@ -67,13 +67,13 @@ class _SearchBuilder(LineBuilder):
     def loops(self) -> None:
         """Append the function ``rows`` but its end."""
         self.begin(SEARCH_WORDS, ("x0", "x1", "y0"), 0)
-        first = self.new(f"mul i64 %r, {BLOCK}")
-        last = self.least(self.new(f"add i64 {first}, {BLOCK}"), "%m")
+        first = self.times("%r", BLOCK)
+        last = self.least(self.plus(first, BLOCK), "%m")
 
         def level(_: str, sofar: list[str]) -> list[str]:
             half = self.new(f"lshr i64 {sofar[0]}, 1")
             self._step(first, last, half)
-            return [self.new(f"sub i64 {sofar[0]}, {half}")]
+            return [self.minus(sofar[0], half)]
 
         def searched() -> None:
             self.counted("level", 0, "%levels", level, ["%n"], "i64")
@@ -86,7 +86,7 @@ class _SearchBuilder(LineBuilder):
         if not self.plan.short:
             searched()
         elif self.kind in ("float", "double"):
-            number = self._element("x0", self.new("sub i64 %n, 1"))
+            number = self._element("x0", self.minus("%n", 1))
             known = self.new(f"fcmp ord {self.kind} {number}, {number}")  # NaN is last
             self.choose(
                 "known", known, lambda yes, _: self._count_left(first, last) if yes else searched()
@@ -101,9 +101,9 @@ class _SearchBuilder(LineBuilder):
             self.when("many", self.new(f"icmp sgt i64 {whole}, 0")),
             self.each("whole", 0, whole) as k,
         ):
-            self._add_left(self.new(f"mul i64 {k}, {TOGETHER}"), TOGETHER, first, last)
+            self._add_left(self.times(k, TOGETHER), TOGETHER, first, last)
         if self.plan.rest:
-            self._add_left(self.new(f"mul i64 {whole}, {TOGETHER}"), self.plan.rest, first, last)
+            self._add_left(self.times(whole, TOGETHER), self.plan.rest, first, last)
 
     def _add_left(self, start: str, count: int, first: str, last: str) -> None:
         """Append the loop that adds how many of these elements are left of each value."""
@@ -134,8 +134,8 @@ class _SearchBuilder(LineBuilder):
         """Move each value behind so many elements if the last of them is left of it."""
         with self.each(self.tag(), first, last, parallel=True) as i:
             place = self.new(f"load i64, ptr {self._at(i)}{ACCESS}")
-            behind = self.new(f"add i64 {place}, {half}")
-            element = self.new(f"sub i64 {behind}, 1")
+            behind = self.plus(place, half)
+            element = self.minus(behind, 1)
             x, value = self._element("x0", element), self._element("x1", i)
             left = self.one(self.is_left, [x, value])
             moved = self.new(f"select i1 {left}, i64 {behind}, i64 {place}")

@@ -131,7 +131,7 @@ class _SelectBuilder(SortBuilder):
             shown = i if self.plan.how == "places" else x
             # Each place is written again unless the element belongs there.
             leave(shown, less)
-            for to in (more, self.new(f"sub i64 {self.new('sub i64 %n, 1')}, {equal}")):
+            for to in (more, self.minus(self.new("sub i64 %n, 1"), equal)):
                 self.store(ours, shown, self.slot(kept, "%other", to))
             after = self.new(f"xor i1 {self.new(f'or i1 {before}, {same}')}, true")
             return [self.new(f"add i64 {a}, {self.new(f'zext i1 {b} to i64')}")
@@ -140,7 +140,7 @@ class _SelectBuilder(SortBuilder):
         tag = self.tag()
         counts = self.counted(f"split{tag}", 0, "%n", split, ["0"] * 3, "i64")
         less, equal, more = counts
-        behind = self.new(f"add i64 {less}, {equal}")
+        behind = self.plus(less, equal)
 
         def rest(name: str, count: str, source: Callable[[str], str], first: str) -> None:
             some = self.new(f"icmp sgt i64 {count}, 0")
@@ -149,10 +149,10 @@ class _SelectBuilder(SortBuilder):
                 self.each(f"{name}{tag}", 0, count, parallel=True) as i,
             ):
                 found = self.value(ours, self.slot(kept, "%other", source(i)), ACCESS)
-                leave(found, self.new(f"add i64 {first}, {i}"))
+                leave(found, self.plus(first, i))
 
-        end = self.new("sub i64 %n, 1")
-        rest("same", equal, lambda i: self.new(f"sub i64 {end}, {i}"), less)
+        end = self.minus("%n", 1)
+        rest("same", equal, lambda i: self.minus(end, i), less)
         rest("more", more, lambda i: i, behind)
 
 
@@ -218,7 +218,7 @@ def _window(dtype: str) -> list[str]:
     (low, _), (high, closed) = _bounds(b, dtype)
 
     def block(start: str, sofar: list[str]) -> list[str]:
-        stop = b.least(b.new(f"add i64 {start}, {_BLOCK}"), "%n")
+        stop = b.least(b.plus(start, _BLOCK), "%n")
 
         def count(i: str, own: list[str]) -> list[str]:
             x = b.new(f"load {t}, ptr {_slot(b, t, '%line', i)}{ACCESS}")
@@ -334,7 +334,7 @@ def _places(dtype: str, finds_last: bool) -> list[str]:
         b.put(f"store i64 {value}, ptr {_word_at(b, name)}")
     b.put("br label %take", "take:")
     first, kept = known("first"), known("kept")
-    at = b.new(f"sub i64 %place, {first}")
+    at = b.minus("%place", first)
     inside = b.new(f"icmp ult i64 {at}, {kept}")
     near = b.new(f"select i1 {inside}, i64 {at}, i64 0")
     x = b.new(f"load {t}, ptr {b.new(f'getelementptr {t}, ptr %buffer, i64 {near}')}")

@@ -144,17 +144,17 @@ class SortBuilder(LineBuilder):
     def _band(self, x: str, y: str) -> None:
         """Append what turns a band of lines, sorts each, and turns the results."""
         band = self.plan.band
-        first = self.new(f"mul i64 {self.new('urem i64 %r, %JB')}, {band}")
-        count = self.least(self.new(f"sub i64 %m, {first}"), str(band))
-        own, made = (self.bytes_at("%mine", self.new(f"mul i64 %part, {k}")) for k in (2, 2 + band))
+        first = self.times(self.new("urem i64 %r, %JB"), band)
+        count = self.least(self.minus("%m", first), str(band))
+        own, made = (self.bytes_at("%mine", ("%part", k)) for k in (2, 2 + band))
         bits = [8 * size for size in self.plan.sizes]
         given = f"ptr {x}, i64 %x0.i, ptr {own}, i64 %part, i64 %n, i64 {count}"
         self.put(f"call void @tile{bits[0]}({given})")
 
         whole = self.plan.dense[1]
         with self.each("line", 0, count) as k:
-            at = self.new(f"mul i64 {k}, %part")
-            result = self.new(f"mul i64 {k}, {self.plan.sizes[1]}")
+            at = self.times(k, "%part")
+            result = self.times(k, self.plan.sizes[1])
             end = self.bytes_at(made, at) if whole else self.bytes_at(y, result)
             self._line(self.bytes_at(own, at), end)
         if not whole:
@@ -167,7 +167,7 @@ class SortBuilder(LineBuilder):
     def place(self, k: int, base: str, i: str) -> str:
         """The address of element ``i`` of an operand's line."""
         if not self.plan.dense[k]:
-            return self.bytes_at(base, self.new(f"mul i64 {i}, %{_OPERANDS[k]}.i"))
+            return self.bytes_at(base, (i, f"%{_OPERANDS[k]}.i"))
         return self.new(f"getelementptr i{8 * self.plan.sizes[k]}, ptr {base}, i64 {i}")
 
     def over_line(self) -> AbstractContextManager[str]:
@@ -276,7 +276,7 @@ class SortBuilder(LineBuilder):
 
     def _above(self, x: str, i: str, places: _Places, shift: str) -> str:
         """How far above the least one the place of an element is, without the lowest bits."""
-        above = self.new(f"sub i64 {self._key(self.element(x, i))}, {places.low}")
+        above = self.minus(self._key(self.element(x, i)), places.low)
         return self.new(f"lshr i64 {above}, {shift}")
 
     def _sort_digits(self, x: str, line: str, places: _Places) -> None:
@@ -362,16 +362,16 @@ class SortBuilder(LineBuilder):
         def one(i: str, run: list[str]) -> list[str]:
             begun, before = run
             ends = self.new(f"icmp eq i64 {i}, %n")
-            now = element(self.least(i, self.new("sub i64 %n, 1")))
+            now = element(self.least(i, self.minus("%n", 1)))
             differs = self.new(f"or i1 {ends}, {self._differ(before, now)}")
-            length = self.new(f"sub i64 {i}, {begun}")
+            length = self.minus(i, begun)
             several = self.new(f"icmp sgt i64 {length}, 1")
             with self.when("run", self.new(f"and i1 {differs}, {several}")):
                 first = self.slot(64, line, begun)
                 self.put(f"call i32 %sorted_by(ptr {first}, i64 {length}, ptr null)")
             return [self.new(f"select i1 {differs}, i64 {i}, i64 {begun}"), now]
 
-        end = self.new("add i64 %n, 1")
+        end = self.plus("%n", 1)
         self.counted("runs", 1, end, one, ["0", element("0")], ["i64", t])
 
     def _differ(self, a: str, b: str) -> str:

@@ -67,7 +67,7 @@ class _TopKBuilder(LineBuilder):
             bits = 8 * int(numpy_dtype(self.plan.dtype).itemsize)
             pointer = self.new(f"getelementptr i{bits}, ptr %line, i64 {i}")
         else:
-            pointer = self.bytes_at("%line", self.new(f"mul i64 {i}, %x0.i"))
+            pointer = self.bytes_at("%line", (i, "%x0.i"))
         return self.cast(self.value(self.plan.dtype, pointer), self.plan.dtype, self.plan.work)
 
     def loops(self) -> None:
@@ -92,7 +92,7 @@ class _TopKBuilder(LineBuilder):
         return self.one(b.program([b.const(0, self.plan.work)]), [])
 
     def _block(self, first: str) -> None:
-        high = self.least(self.new(f"add i64 {first}, {_BLOCK_ELEMENTS}"), "%n")
+        high = self.least(self.plus(first, _BLOCK_ELEMENTS), "%n")
         worst = self.value(self.plan.work, "%worst_at")
         count = self.new("load i64, ptr %count")
         room = self.new(f"icmp slt i64 {count}, %k")
@@ -117,7 +117,7 @@ class _TopKBuilder(LineBuilder):
                 last = self.least(count, "%k_last")
                 self.put(f"call void @insert({self._types[0]} {x}, i64 {i}, ptr %best, "
                          f"ptr %where, i64 {last}, ptr %w)")  # fmt: skip
-                more = self.least(self.new(f"add i64 {count}, 1"), "%k")
+                more = self.least(self.plus(count, 1), "%k")
                 self.put(f"store i64 {more}, ptr %count")
 
     @property
@@ -134,7 +134,7 @@ class _TopKBuilder(LineBuilder):
         )
         for (value, dtype), name, base in zip(pairs, ("y0", "y1"), lines[1:], strict=True):
             pointer = self.new(f"getelementptr i8, ptr {base}, i64 0")
-            pointer = self.bytes_at(pointer, self.new(f"mul i64 {i}, %{name}.i"))
+            pointer = self.bytes_at(pointer, (i, f"%{name}.i"))
             self.put(*store_as(dtype, value, pointer))
 
     def insertion(self) -> list[str]:

@@ -143,16 +143,16 @@ class _Normalisation(FunctionBuilder):
         plan = self.plan
         if plan.channels_last:
             first = self.affine("%r", plan.block)
-            left = self.new(f"sub i64 %outer, {first}")
+            left = self.minus("%outer", first)
             self.rows, self.columns = self._least(left, plan.block), str(plan.channels)
             self.base, self.row_step = self.affine(first, plan.channels), plan.channels
             return
         image = self.new(f"udiv i64 %r, {plan.blocks}")
         first = self.affine(self.new(f"urem i64 %r, {plan.blocks}"), plan.block)
-        left = self.new(f"sub i64 {plan.inner}, {first}")
+        left = self.minus(plan.inner, first)
         self.rows, self.columns = str(plan.channels), self._least(left, plan.block)
         begin = self.affine(image, plan.channels * plan.inner)
-        self.base, self.row_step = self.new(f"add i64 {begin}, {first}"), plan.inner
+        self.base, self.row_step = self.plus(begin, first), plan.inner
 
     def _least(self, a: str, b: int) -> str:
         less = self.new(f"icmp slt i64 {a}, {b}")
@@ -163,10 +163,10 @@ class _Normalisation(FunctionBuilder):
     def _each(self, name: str, body: Callable[[str, str], None]) -> None:
         """``body(offset in an operand, offset in scratch memory)`` for all elements of the task."""
         with self.each(f"{name}_row", 0, self.rows) as i:
-            at = self.new(f"add i64 {self.base}, {self.affine(i, self.row_step)}")
+            at = self.plus(self.base, self.affine(i, self.row_step))
             kept = self.affine(i, self.plan.pitch)
             with self.each(f"{name}_column", 0, self.columns) as j:
-                body(self.new(f"add i64 {at}, {j}"), self.new(f"add i64 {kept}, {j}"))
+                body(self.plus(at, j), self.plus(kept, j))
             self.lines[-2] += ", !llvm.loop !1"  # the back edge: iterations are independent
 
     def _load(self, base: str, at: str, offset: int = 0) -> str:

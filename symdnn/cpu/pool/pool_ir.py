@@ -209,7 +209,7 @@ class _PoolSource(FunctionBuilder):
         """The index over all, of indices along dimensions of these sizes."""
         whole, *rest = indices
         for i, n in zip(rest, sizes[1:]):
-            whole = self.new(f"add i64 {self.affine(whole, n)}, {i}")
+            whole = self.plus(self.affine(whole, n), i)
         return whole
 
     def both(self, conditions: Sequence[str]) -> str:
@@ -226,9 +226,9 @@ class _PoolSource(FunctionBuilder):
 
     def row_of(self, base: str, row: str, sizes: Sequence[int]) -> str:
         """The address of a row in this task's plane of an operand."""
-        plane = self.new(f"mul i64 %plane, {prod(sizes[:-1])}")
-        index = self.new(f"add i64 {plane}, {row}")
-        offset = self.new(f"mul i64 {index}, {sizes[-1]}")
+        plane = self.times("%plane", prod(sizes[:-1]))
+        index = self.plus(plane, row)
+        offset = self.times(index, sizes[-1])
         return self.new(f"getelementptr {self.t}, ptr {base}, i64 {offset}")
 
     def weight(self, axis: str, i: str) -> str:

@@ -165,7 +165,7 @@ class _NhwcPoolSource(FunctionBuilder):
         self.tasks(line for i, n in enumerate(names) for line in data_of(f"%{n}", 3 + i))
         self.lines += [f"%image = udiv i64 %r, {high}", f"%row = urem i64 %r, {high}"]
         low, end = self.inside(0)
-        moved = self.new(f"sub i64 %row, {low}")
+        moved = self.minus("%row", low)
         within = self.new(f"icmp ult i64 {moved}, {end - low}")
         self.lines.append(f"br i1 {within}, label %whole, label %edge")
         self.label("whole")
@@ -205,7 +205,7 @@ class _NhwcPoolSource(FunctionBuilder):
 
     def sample(self, base: str, size: tuple[int, ...]) -> str:
         """The address of this task's sample of an operand."""
-        at = self.new(f"mul i64 %image, {size[0] * size[1] * self.channels}")
+        at = self.times("%image", size[0] * size[1] * self.channels)
         return self.new(f"getelementptr {self.t}, ptr {base}, i64 {at}")
 
     # -- what differs -----------------------------------------------------------------------------

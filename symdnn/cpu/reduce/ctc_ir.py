@@ -150,17 +150,17 @@ class _Writer(FunctionBuilder):
                 self._store(0, part, s, "i64")
         with self._lanes("filled", "%classes") as c:
             self._store(_NEVER, "%p_score", c)
-        base = self.new("mul i64 %r, %width")
+        base = self.times("%r", "%width")
 
         def label(i: str, values: list[str]) -> list[str]:
             at, before, wrong = values
-            value = self._integer("labels", self.new(f"add i64 {base}, {i}"))
+            value = self._integer("labels", self.plus(base, i))
             unsigned = self._plan.labels == "uint64"
             kept = "true" if unsigned else self.new(f"icmp sge i64 {value}, 0")
             order = "uge" if unsigned else "sge"
             high = self.new(f"icmp {order} i64 {value}, %classes")
             bad = self.new(f"or i1 {high}, {self.new(f'icmp eq i64 {value}, 0')}")
-            more = [self.new(f"add i64 {at}, {k}") for k in (1, 2)]
+            more = [self.plus(at, k) for k in (1, 2)]
             later = self.new(f"icmp sgt i64 {at}, 0")
             other = self.new(f"icmp ne i64 {value}, {before}")
             skips = self.new(f"zext i1 {self.new(f'and i1 {later}, {other}')} to i64")
@@ -187,16 +187,16 @@ class _Writer(FunctionBuilder):
             for k, v, empty in (("i64", found[0], "0"), ("i1", found[2], "false"))
         )
         for part in ("%p_class", "%p_skip"):  # of padding
-            self._store(0, part, self.new(f"add i64 {last}, 1"), "i64")
+            self._store(0, part, self.plus(last, 1), "i64")
         return last, wrong
 
     def _sequence(self, length: str, last: str) -> None:
-        count = self.new(f"add i64 {last}, 1")
+        count = self.plus(last, 1)
         some = self.new(f"icmp sgt i64 {length}, 0")
         self._begin_row("%p_alpha", 2)
         with self.when("forward", some):
             self._forward(length, count)
-        at = self.new(f"mul i64 {length}, %alpha_width")
+        at = self.times(length, "%alpha_width")
         end = self._at(self._at("%p_alpha", at), last)
         blank, label = self._load(end, 2), self._load(end, 1)
         total = self._log_sum(blank, label, _NEVER)
@@ -232,7 +232,7 @@ class _Writer(FunctionBuilder):
     def _row(self, base: str, t: str) -> str:
         """The scores or gradients of a frame."""
         example = self.new(f"add i64 {self.new(f'mul i64 {t}, %batch')}, %r")
-        return self._at(base, self.new(f"mul i64 {example}, %classes"), self._float)
+        return self._at(base, self.times(example, "%classes"), self._float)
 
     def _forward(self, length: str, count: str) -> None:
         """Forward variables of each frame from those of the one before."""
@@ -241,7 +241,7 @@ class _Writer(FunctionBuilder):
             high, log = self._normalise()
             self._store(high, "%p_high", t)
             self._store(log, "%p_log", t)
-            before = self._at("%p_alpha", self.new(f"mul i64 {t}, %alpha_width"))
+            before = self._at("%p_alpha", self.times(t, "%alpha_width"))
             row = self._at(before, "%alpha_width")
             for i in (0, 1):
                 self._store(_NEVER, row, i)

@@ -95,16 +95,16 @@ class _Pixels(FunctionBuilder):
         if plan.kind == "image":
             self._of_channels(n, part)
             return
-        first = self.new(f"mul i64 {part}, {BLOCK}")
+        first = self.times(part, BLOCK)
         self._block(n, first)
 
     def _of_channels(self, n: str, part: str) -> None:
         """Planes of a task's channels, to which all points add."""
-        low = self.new(f"mul i64 {part}, %G")
-        high = self.least(self.new(f"add i64 {low}, %G"), "%C")
-        channels = self.new(f"sub i64 {high}, {low}")
+        low = self.times(part, "%G")
+        high = self.least(self.plus(low, "%G"), "%C")
+        channels = self.minus(high, low)
         planes = self._plane("%y", n, low, "%S")
-        nbytes = self.affine(self.new(f"mul i64 {channels}, %S"), self.size)
+        nbytes = self.affine(self.times(channels, "%S"), self.size)
         self.put(f"call void @llvm.memset.p0.i64(ptr {planes}, i8 0, i64 {nbytes}, i1 false)")
 
         blocks = self.new(f"udiv i64 {self.affine('%P', 1, BLOCK - 1)}, {BLOCK}")
@@ -190,7 +190,7 @@ class _Pixels(FunctionBuilder):
 
     def _points(self, n: str, first: str, shares: bool) -> str:
         """Keep places in a plane (-1: none) and shares of a block's points; how many there are."""
-        count = self.least(str(BLOCK), self.new(f"sub i64 %P, {first}"))
+        count = self.least(str(BLOCK), self.minus("%P", first))
         axes = range(len(self.plan.taps))
         with self.each("place", 0, count, parallel=True) as p:
             at = [self._given(f"%at{k}", "i32", n, first, p) for k in range(sum(self.plan.taps))]
@@ -244,7 +244,7 @@ class _Pixels(FunctionBuilder):
 
     def _plane(self, array: str, n: str, c: str, length: str, channels: str = "%C") -> str:
         row = self.new(f"add i64 {self.new(f'mul i64 {n}, {channels}')}, {c}")
-        return self._element(array, self.new(f"mul i64 {row}, {length}"))
+        return self._element(array, self.times(row, length))
 
     def _given(self, array: str, kind: str, n: str, first: str, p: str) -> str:
         """An element of an array (N, P)."""

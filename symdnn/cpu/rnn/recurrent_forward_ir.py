@@ -48,14 +48,16 @@ class _Forward(RecurrentSource):
         #: cache.
         self.row = self.times(self.plus(all_columns, WIDTH), 4)
         first = self.times(groups, 4 * WIDTH)
-        self.my_bias = self.place("%bias", first)
-        self.my_bias_h = self.place("%bias", (all_columns, 4), first)
-        self.my_before = self.place("%before", (own.thread, self.times(self.row, "%before_rows")))
-        self.my_before_h = self.place("%before_h", (own.thread, self.times(self.row, self.rows)))
+        self.my_bias = self.bytes_at("%bias", first)
+        self.my_bias_h = self.bytes_at("%bias", (all_columns, 4), first)
+        self.my_before = self.bytes_at(
+            "%before", (own.thread, self.times(self.row, "%before_rows"))
+        )
+        self.my_before_h = self.bytes_at("%before_h", (own.thread, self.times(self.row, self.rows)))
         self.columns = self.times(own.count, self.gates * WIDTH)
         if self.one or self.pairs or self.states:
             self._begin_narrow(groups)
-        mine = self.place("%packed_for", (own.thread, 8))
+        mine = self.bytes_at("%packed_for", (own.thread, 8))
         known = self.new(f"load i64, ptr {mine}, align 8")
         stale = self.new(f"icmp ne i64 {known}, {own.active}")
         with self.when("stale", stale):
@@ -63,7 +65,7 @@ class _Forward(RecurrentSource):
         #: Whether a chunk has several steps.
         self.together = self.new("icmp sgt i64 %chunk, 1")
         self.apart = self.new(f"xor i1 {self.together}, true")
-        chunks = self.new(f"sdiv i64 {self.less(self.plus('%steps', '%chunk'), 1)}, %chunk")
+        chunks = self.new(f"sdiv i64 {self.minus(self.plus('%steps', '%chunk'), 1)}, %chunk")
         with self.each("chunk_of_steps", 0, chunks) as i:
             self._chunk(i)
         return self.end()
@@ -76,15 +78,15 @@ class _Forward(RecurrentSource):
             self.times(n, GROUP_TERM) for n in (self.x_pairs, self.h_pairs)
         )
         if self.one or self.states:
-            self.my_r = self.place("%packed_r", (groups, self.h_panel))
+            self.my_r = self.bytes_at("%packed_r", (groups, self.h_panel))
         of_x = self.times(self.x_pairs, self.times("%before_rows", 4)) if self.pairs else "0"
         own = self.plus(of_x, SPILLED)
         if self.states:
             own = self.plus(own, self.times(self.h_pairs, 4 * self.rows))
         if self.pairs:
-            self.my_pairs = self.place("%packed_pairs", (groups, self.x_panel))
-        self.my_x = self.place("%pairs", (self.own.thread, own))
-        self.my_h = self.place(self.my_x, of_x)
+            self.my_pairs = self.bytes_at("%packed_pairs", (groups, self.x_panel))
+        self.my_x = self.bytes_at("%pairs", (self.own.thread, own))
+        self.my_h = self.bytes_at(self.my_x, of_x)
 
     def _chunk(self, i: str) -> None:
         """Append the steps of a chunk, after the product of all their inputs if they are several.
@@ -92,12 +94,12 @@ class _Forward(RecurrentSource):
         Rows of the product are in the order of memory, which is that of the steps or the reverse.
         """
         self.begin = self.times(i, "%chunk")
-        self.count = self.least("%chunk", self.less("%steps", self.begin))
+        self.count = self.least("%chunk", self.minus("%steps", self.begin))
         back = self.new("icmp slt i64 %x_step, 0")
-        last = self.less(self.count, 1)
+        last = self.minus(self.count, 1)
         self.lowest = self.new(f"select i1 {back}, i64 {last}, i64 0")
         step = self.times("%batch", self.row)
-        step = self.new(f"select i1 {back}, i64 {self.less(0, step)}, i64 {step}")
+        step = self.new(f"select i1 {back}, i64 {self.minus(0, step)}, i64 {step}")
         self.before_step = self.new(f"select i1 {self.together}, i64 {step}, i64 0")
         with self.when("ahead", self.together):
             self._multiply_ahead()
@@ -106,7 +108,7 @@ class _Forward(RecurrentSource):
 
     def _multiply_ahead(self) -> None:
         """Append the product of the inputs of a whole chunk."""
-        x = self.place("%x", (self.plus(self.begin, self.lowest), "%x_step"))
+        x = self.bytes_at("%x", (self.plus(self.begin, self.lowest), "%x_step"))
         self._multiply_inputs(x, self.my_before, self.times(self.count, "%batch"))
 
     def _multiply_inputs(self, x: str, to: str, rows: str) -> None:
@@ -140,8 +142,8 @@ class _Forward(RecurrentSource):
     def _round_states(self, h: str, rows: str) -> None:
         """Append the rounding of the states of some sequences."""
         with self.each("rounded", 0, rows) as i:
-            x = self.place(h, (i, self.h_step))
-            to = self.place(self.my_h, (i, self.times(self.h_pairs, 4)))
+            x = self.bytes_at(h, (i, self.h_step))
+            to = self.bytes_at(self.my_h, (i, self.times(self.h_pairs, 4)))
             self.call("narrow_rounded", f"ptr {x}", f"ptr {to}", "i64 %hidden")
 
     def _pack_share(self, mine: str) -> None:
@@ -158,37 +160,37 @@ class _Forward(RecurrentSource):
 
     def _forget_others(self) -> None:
         with self.each("clear", self.own.active, "%threads") as t:
-            self.put(f"store i64 0, ptr {self.place('%packed_for', (t, 8))}, align 8")
+            self.put(f"store i64 0, ptr {self.bytes_at('%packed_for', (t, 8))}, align 8")
 
     def _pack(self, j: str) -> None:
         """Append the packing of a group's columns, gate after gate, and of their biases."""
         unit = self.times(self.plus(self.own.first, j), WIDTH)
-        lanes = self.least(self.less("%hidden", unit), WIDTH)
+        lanes = self.least(self.minus("%hidden", unit), WIDTH)
         mask = self.lanes_below(unit, "%hidden")
         for gate in range(self.gates):
             group = self.affine(j, self.gates, gate)
             panel = self.new(f"udiv i64 {group}, {self.panel}")
             within = self.times(self.new(f"urem i64 {group}, {self.panel}"), 4 * WIDTH)
             row = self.plus(self.times("%hidden", gate), unit)
-            w, r = self.place("%w", (row, self.x_row)), self.place("%r", (row, self.h_row))
-            to = self.place(self.my_w, (panel, self.w_panel), within)
+            w, r = self.bytes_at("%w", (row, self.x_row)), self.bytes_at("%r", (row, self.h_row))
+            to = self.bytes_at(self.my_w, (panel, self.w_panel), within)
             self.pack(w, 4, self.x_row, to, "0", lanes, "%columns")
             if self.pairs:
-                to = self.place(self.my_pairs, (group, self.x_panel))
+                to = self.bytes_at(self.my_pairs, (group, self.x_panel))
                 self._pack_pairs(w, self.x_row, to, lanes, self.x_pairs)
             if self.one or self.states:
-                to = self.place(self.my_r, (group, self.h_panel))
+                to = self.bytes_at(self.my_r, (group, self.h_panel))
                 self._pack_pairs(r, self.h_row, to, lanes, self.h_pairs)
             else:
-                to = self.place(self.my_r, (panel, self.r_panel), within)
+                to = self.bytes_at(self.my_r, (panel, self.r_panel), within)
                 self.pack(r, 4, self.h_row, to, "0", lanes, "%hidden")
             at = self.times(group, 4 * WIDTH)
-            bw, br = (self.load(self.place(b, (row, 4)), mask) for b in ("%bw", "%br"))
+            bw, br = (self.load(self.bytes_at(b, (row, 4)), mask) for b in ("%bw", "%br"))
             if self.mode == "gru":
-                self.store(br, self.place(self.my_bias_h, at))
+                self.store(br, self.bytes_at(self.my_bias_h, at))
             else:
                 bw = self.add(bw, br)
-            self.store(bw, self.place(self.my_bias, at))
+            self.store(bw, self.bytes_at(self.my_bias, at))
 
     def _pack_pairs(self, source: str, row: str, to: str, lanes: str, pairs: str) -> None:
         self.call("narrow_pack", f"ptr {source}", f"i64 {row}", f"ptr {to}", f"i64 {lanes}",
@@ -198,9 +200,9 @@ class _Forward(RecurrentSource):
         """Append a step, for as many sequences at a time as a tile has rows: they fit L1."""
         s = self.plus(self.begin, c)
         self.s, self.ready = s, self.times(s, self.own.active)
-        row = self.less(c, self.lowest)
-        self.now = self.place(self.my_before, (row, self.before_step))
-        last = self.place("%y", (self.less(s, 1), "%y_step"))
+        row = self.minus(c, self.lowest)
+        self.now = self.bytes_at(self.my_before, (row, self.before_step))
+        last = self.bytes_at("%y", (self.minus(s, 1), "%y_step"))
         self.h = self.choose_first(s, "%hx", last)
         self.h_step = self.choose_first(s, self.h_row, "%y_row", "i64")
         self.tiles = self.new(f"udiv i64 {self.plus('%batch', self.rows - 1)}, {self.rows}")
@@ -210,13 +212,13 @@ class _Forward(RecurrentSource):
 
     def _tile(self, i: str) -> None:
         self.sequence = self.times(i, self.rows)
-        rows = self.least(self.less("%batch", self.sequence), self.rows)
+        rows = self.least(self.minus("%batch", self.sequence), self.rows)
         before, gru = (self.now, self.row), self.mode == "gru"
-        x = self.place("%x", (self.s, "%x_step"), (self.sequence, self.x_row))
+        x = self.bytes_at("%x", (self.s, "%x_step"), (self.sequence, self.x_row))
         with self.when("inputs", self.apart):
             self._multiply_inputs(x, self.now, rows)
         self.wait(self.ready)
-        h = self.place(self.h, (self.sequence, self.h_step))
+        h = self.bytes_at(self.h, (self.sequence, self.h_step))
         after = (self.my_before_h, self.row) if gru else before
         start = (self.my_bias_h, "0") if gru else before
         if self.one:
@@ -241,12 +243,12 @@ class _Forward(RecurrentSource):
         time = self.plus(self.times(self.s, self.tiles), i)
         back = self.new(f"trunc i64 {time} to i1")
         with self.each("part", 0, parts) as p:
-            from_last = self.less(self.less(parts, 1), p)
+            from_last = self.minus(self.minus(parts, 1), p)
             q = self.new(f"select i1 {back}, i64 {from_last}, i64 {p}")
             first = self.times(q, wide)
-            columns = self.least(self.less(self.columns, first), wide)
-            c, begin = (self.place(m[0], (first, 4)) for m in (after, start))
-            b = self.place(self.my_r, (self.times(q, ROW_PANELS), self.r_panel))
+            columns = self.least(self.minus(self.columns, first), wide)
+            c, begin = (self.bytes_at(m[0], (first, 4)) for m in (after, start))
+            b = self.bytes_at(self.my_r, (self.times(q, ROW_PANELS), self.r_panel))
             self.multiply(h, (b, self.r_panel), (c, after[1]), (begin, start[1]),
                           (rows, columns, "%hidden"))  # fmt: skip
 
@@ -257,14 +259,14 @@ class _Forward(RecurrentSource):
         first, b = self.times(self.own.unit, 4), self.plus(self.sequence, i)
         row = self.times(i, self.row)
         self.in_before, self.in_before_h = (
-            self.place(p, row) for p in (self.now, self.my_before_h)
+            self.bytes_at(p, row) for p in (self.now, self.my_before_h)
         )
-        self.in_y = self.place("%y", (self.s, "%y_step"), (b, "%y_row"), first)
-        self.in_h = self.place(self.h, (b, self.h_step), first)
-        self.in_cells = self.place("%cells", (self.s, "%cells_step"), (b, self.h_row), first)
+        self.in_y = self.bytes_at("%y", (self.s, "%y_step"), (b, "%y_row"), first)
+        self.in_h = self.bytes_at(self.h, (b, self.h_step), first)
+        self.in_cells = self.bytes_at("%cells", (self.s, "%cells_step"), (b, self.h_row), first)
         group = self.plus(self.times(b, self.own.groups), self.own.first)
         size = 4 * WIDTH * SAVED_VECTORS[self.mode]
-        self.in_kept = self.place("%kept", (self.s, "%kept_step"), (group, size))
+        self.in_kept = self.bytes_at("%kept", (self.s, "%kept_step"), (group, size))
         with self.each("group", 0, self.own.count) as j:
             self._group(j)
 
@@ -279,30 +281,30 @@ class _Forward(RecurrentSource):
             h, kept = self._gru(given)
         else:
             h, kept = self._plain(given[0]), []
-        self.store(h, self.place(self.in_y, self.units), self.inside)
+        self.store(h, self.bytes_at(self.in_y, self.units), self.inside)
         if self.keeps:
-            to = self.place(self.in_kept, (j, 4 * WIDTH * len(kept)))
+            to = self.bytes_at(self.in_kept, (j, 4 * WIDTH * len(kept)))
             for i, value in enumerate(kept):
-                self.store(value, self.place(to, 4 * WIDTH * i))
+                self.store(value, self.bytes_at(to, 4 * WIDTH * i))
 
     def _vectors(self, base: str, at: str, count: int) -> list[str]:
         """Load neighbouring vectors."""
-        first = self.place(base, at)
-        return [self.load(self.place(first, 4 * WIDTH * g)) for g in range(count)]
+        first = self.bytes_at(base, at)
+        return [self.load(self.bytes_at(first, 4 * WIDTH * g)) for g in range(count)]
 
     def _lstm(self, given: Sequence[str]) -> tuple[str, list[str]]:
         i, f, o = (self.sigmoid(given[k]) for k in (0, 1, 3))
         g = self.tanh(given[2])
-        cells = self.place(self.in_cells, self.units)
+        cells = self.bytes_at(self.in_cells, self.units)
         c = self.multiply_add(f, self.load(cells, self.inside), self.new(f"fmul {VECTOR} {i}, {g}"))
-        self.store(c, self.place(cells, "%cells_step"), self.inside)
+        self.store(c, self.bytes_at(cells, "%cells_step"), self.inside)
         return self.new(f"fmul {VECTOR} {o}, {self.tanh(c)}"), [i, f, g, o]
 
     def _gru(self, given: Sequence[str]) -> tuple[str, list[str]]:
         more = self._vectors(self.in_before_h, self.gates_at, 3)
         r, z = (self.sigmoid(self.add(given[k], more[k])) for k in (0, 1))
         n = self.tanh(self.multiply_add(r, more[2], given[2]))
-        before = self.load(self.place(self.in_h, self.units), self.inside)
+        before = self.load(self.bytes_at(self.in_h, self.units), self.inside)
         return self.multiply_add(z, self.sub(before, n), n), [r, z, n, more[2]]
 
     def _plain(self, given: str) -> str:

@@ -73,11 +73,11 @@ class _Backward(RecurrentSource):
         end = self.times(self.part(groups, self.plus(own.thread, 1), own.active), WIDTH)
         self.my_w, self.w_panel = self.begin_panels(own, "%packed_w", begin, self.terms)
         self.column = self.times(begin, WIDTH)
-        self.my_columns = self.less(self.least(end, "%columns"), self.column)
+        self.my_columns = self.minus(self.least(end, "%columns"), self.column)
         self._pack()
         with self.each("step", 0, "%steps") as i:
             self._step(i)
-        self._input(self.less("%steps", 1))
+        self._input(self.minus("%steps", 1))
         self._matrices()
         return self.end()
 
@@ -89,14 +89,14 @@ class _Backward(RecurrentSource):
         ):
             for at, gate in enumerate(slots):
                 rows = self.times("%hidden", gate)
-                source = self.place(matrix, (rows, row), (first, 4))
-                to = self.place(mine, (self.times("%hidden", at), self.term))
+                source = self.bytes_at(matrix, (rows, row), (first, 4))
+                to = self.bytes_at(mine, (self.times("%hidden", at), self.term))
                 self.pack(source, row, 4, to, size, count, "%hidden")
 
     # -- steps ----------------------------------------------------------------------------------
 
     def _step(self, i: str) -> None:
-        self.s = self.less(self.less("%steps", 1), i)
+        self.s = self.minus(self.minus("%steps", 1), i)
         self.deltas = self._deltas_of(i)
         with self.each("sequence", 0, "%batch") as b:
             self._sequence(b)
@@ -104,25 +104,25 @@ class _Backward(RecurrentSource):
         later = self.new(f"icmp sgt i64 {i}, 0")
         self.lines.append(f"br i1 {later}, label %later, label %now")
         self.label("later")
-        self._input(self.less(i, 1))
+        self._input(self.minus(i, 1))
         self.lines.append("br label %now")
         self.label("now")
         self.wait(self.times(self.plus(i, 1), self.own.active))
-        a = self.place(self.deltas, (self.times("%hidden", self.first_h), 4))
-        state = self.place("%dh", (self.own.unit, 4)), self.h_row
+        a = self.bytes_at(self.deltas, (self.times("%hidden", self.first_h), 4))
+        state = self.bytes_at("%dh", (self.own.unit, 4)), self.h_row
         start = state if self.mode == "gru" else ("null", "0")
         self.multiply((a, self.row), (self.my_r, self.r_panel), state, start,
                       ("%batch", self.own.units, self.terms))  # fmt: skip
 
     def _deltas_of(self, i: str) -> str:
-        return self.place(
+        return self.bytes_at(
             "%deltas", (self.new(f"urem i64 {i}, {_GRADIENT_STEPS}"), self.step_bytes)
         )
 
     def _input(self, i: str) -> None:
         """Append the gradient of the input of step ``i`` from the end."""
-        s = self.less(self.less("%steps", 1), i)
-        dx = self.place("%dx", (s, "%x_step"), (self.column, 4))
+        s = self.minus(self.minus("%steps", 1), i)
+        dx = self.bytes_at("%dx", (s, "%x_step"), (self.column, 4))
         adds = self.new("icmp ne i64 %dx_adds, 0")
         start = self.new(f"select i1 {adds}, ptr {dx}, ptr null")
         self.multiply((self._deltas_of(i), self.row), (self.my_w, self.w_panel), (dx, self.x_row),
@@ -132,23 +132,23 @@ class _Backward(RecurrentSource):
         """Append the addresses of a sequence in each array, and the loop over its units."""
         s, first = self.s, self.times(self.own.unit, 4)
         row = self.times(b, self.h_row)
-        self.in_dy = self.place("%dy", (s, "%dy_step"), (b, "%y_row"), first)
-        self.in_dh, self.in_dc = (self.place(p, row, first) for p in ("%dh", "%dc"))
-        self.in_cells = self.place("%cells", (s, "%cells_step"), row, first)
-        self.in_y = self.place("%y", (s, "%y_step"), (b, "%y_row"), first)
-        last = self.place(self.in_y, self.less(0, "%y_step"))
-        self.in_h = self.choose_first(s, self.place("%hx", row, first), last)
+        self.in_dy = self.bytes_at("%dy", (s, "%dy_step"), (b, "%y_row"), first)
+        self.in_dh, self.in_dc = (self.bytes_at(p, row, first) for p in ("%dh", "%dc"))
+        self.in_cells = self.bytes_at("%cells", (s, "%cells_step"), row, first)
+        self.in_y = self.bytes_at("%y", (s, "%y_step"), (b, "%y_row"), first)
+        last = self.bytes_at(self.in_y, self.minus(0, "%y_step"))
+        self.in_h = self.choose_first(s, self.bytes_at("%hx", row, first), last)
         group = self.plus(self.times(b, self.own.groups), self.own.first)
         size = 4 * WIDTH * SAVED_VECTORS[self.mode]
-        self.in_kept = self.place("%kept", (s, "%kept_step"), (group, size))
-        self.in_deltas = self.place(self.deltas, (b, self.row), first)
+        self.in_kept = self.bytes_at("%kept", (s, "%kept_step"), (group, size))
+        self.in_deltas = self.bytes_at(self.deltas, (b, self.row), first)
         count = self.times("%steps", "%batch")
         lane, example = (self.new(f"{part} i64 {b}, %examples") for part in ("udiv", "urem"))
         step = self.plus(self.times(s, "%examples"), example)
         at = self.plus(self.times(self.own.first, count), self.plus(
             self.times(lane, self.lane_terms), step,
         ))  # fmt: skip
-        self.in_slots = self.place("%slots", (at, self.slot_row))
+        self.in_slots = self.bytes_at("%slots", (at, self.slot_row))
         self.slots_step = self.times(count, self.slot_row)
         with self.each("group", 0, self.own.count) as j:
             self._group(j)
@@ -156,9 +156,9 @@ class _Backward(RecurrentSource):
     def _group(self, j: str) -> None:
         self.units = self.times(j, 4 * WIDTH)
         self.inside = self.lanes_below(self.times(j, WIDTH), self.own.units)
-        kept = self.place(self.in_kept, (j, 4 * WIDTH * SAVED_VECTORS[self.mode]))
+        kept = self.bytes_at(self.in_kept, (j, 4 * WIDTH * SAVED_VECTORS[self.mode]))
         gates = [
-            self.load(self.place(kept, 4 * WIDTH * i)) for i in range(SAVED_VECTORS[self.mode])
+            self.load(self.bytes_at(kept, 4 * WIDTH * i)) for i in range(SAVED_VECTORS[self.mode])
         ]
         dh = self.add(self._of(self.in_dy), self._of(self.in_dh))
         if self.mode == "lstm":
@@ -171,15 +171,15 @@ class _Backward(RecurrentSource):
 
     def _store(self, j: str, made: Sequence[str]) -> None:
         """Append the stores of the gates' gradients, for this step's GEMM and for the last ones."""
-        to = self.place(self.in_deltas, self.units)
-        slots = self.place(self.in_slots, (j, self.slots_step))
+        to = self.bytes_at(self.in_deltas, self.units)
+        slots = self.bytes_at(self.in_slots, (j, self.slots_step))
         for i, value in enumerate(made):
-            self.store(value, self.place(to, (self.h_row, i)), self.inside)
-            self.store(value, self.place(slots, 4 * WIDTH * i))
+            self.store(value, self.bytes_at(to, (self.h_row, i)), self.inside)
+            self.store(value, self.bytes_at(slots, 4 * WIDTH * i))
 
     def _of(self, base: str) -> str:
         """Load a vector of the units."""
-        return self.load(self.place(base, self.units), self.inside)
+        return self.load(self.bytes_at(base, self.units), self.inside)
 
     # -- gradients of the gates -----------------------------------------------------------------
 
@@ -192,8 +192,8 @@ class _Backward(RecurrentSource):
 
     def _lstm(self, dh: str, gates: Sequence[str]) -> list[str]:
         i, f, g, o = gates
-        cell = self.tanh(self._of(self.place(self.in_cells, "%cells_step")))
-        place = self.place(self.in_dc, self.units)
+        cell = self.tanh(self._of(self.bytes_at(self.in_cells, "%cells_step")))
+        place = self.bytes_at(self.in_dc, self.units)
         slope = one_less(self, self._times(cell, cell))
         dc = self.multiply_add(self._times(dh, o), slope, self.load(place, self.inside))
         self.store(self._times(dc, f), place, self.inside)
@@ -206,7 +206,7 @@ class _Backward(RecurrentSource):
 
     def _gru(self, dh: str, gates: Sequence[str]) -> list[str]:
         r, z, n, recurrent = gates
-        self.store(self._times(dh, z), self.place(self.in_dh, self.units), self.inside)
+        self.store(self._times(dh, z), self.bytes_at(self.in_dh, self.units), self.inside)
         new = self._times(dh, one_less(self, z), one_less(self, self._times(n, n)))
         return [
             new,
@@ -226,25 +226,29 @@ class _Backward(RecurrentSource):
 
     def _matrices(self) -> None:
         """Append the gradients of the matrices: loops over lanes and blocks of steps."""
-        more = self.plus("%steps", self.less("%block", 1))
+        more = self.plus("%steps", self.minus("%block", 1))
         blocks = self.new(f"sdiv i64 {more}, %block")
         #: Bytes of a panel of a whole block.
         self.panel_bytes = self.times(self.times("%block", "%examples"), self.term)
         inputs = self._wide("%columns")
         states = self._wide("%hidden")
-        self.my_x = self.place("%packed_x", (self.own.thread, self.times(inputs, self.panel_bytes)))
-        self.my_h = self.place("%packed_h", (self.own.thread, self.times(states, self.panel_bytes)))
+        self.my_x = self.bytes_at(
+            "%packed_x", (self.own.thread, self.times(inputs, self.panel_bytes))
+        )
+        self.my_h = self.bytes_at(
+            "%packed_h", (self.own.thread, self.times(states, self.panel_bytes))
+        )
         with self.each("lane", 0, "%lanes") as lane:
             self._lane(lane, blocks)
 
     def _lane(self, lane: str, blocks: str) -> None:
         first = self.times(lane, "%examples")
-        self.lane_x = self.place("%x", (first, self.x_row))
-        self.lane_hx = self.place("%hx", (first, self.h_row))
-        self.lane_y = self.place("%y", (first, "%y_row"))
+        self.lane_x = self.bytes_at("%x", (first, self.x_row))
+        self.lane_hx = self.bytes_at("%hx", (first, self.h_row))
+        self.lane_y = self.bytes_at("%y", (first, "%y_row"))
         self.lane_first = self.times(lane, self.lane_terms)
         made = self.times(lane, "%dw_lane")
-        self.made = {n: self.place(f"%{n}", made) for n in ("dw", "dr", "dbw", "dbr")}
+        self.made = {n: self.bytes_at(f"%{n}", made) for n in ("dw", "dr", "dbw", "dbr")}
         with self.each("blocks", 0, blocks) as k:
             self._block(k)
 
@@ -255,7 +259,7 @@ class _Backward(RecurrentSource):
 
     def _block(self, k: str) -> None:
         self.first = self.times(k, "%block")
-        steps = self.least("%block", self.less("%steps", self.first))
+        steps = self.least("%block", self.minus("%steps", self.first))
         self.block_terms = self.times(steps, "%examples")
         #: Whether the GEMMs accumulate: not in the first block.
         self.adds = self.new(f"icmp ne i64 {k}, 0")
@@ -267,30 +271,30 @@ class _Backward(RecurrentSource):
     def _copy(self, i: str) -> None:
         """Append the packing of a step's inputs and states into panels."""
         s, to = self.plus(self.first, i), self.times(self.times(i, "%examples"), self.term)
-        x = self.place(self.lane_x, (s, "%x_step"))
-        self.pack(x, self.x_row, 4, self.place(self.my_x, to), self.panel_bytes, "%columns",
+        x = self.bytes_at(self.lane_x, (s, "%x_step"))
+        self.pack(x, self.x_row, 4, self.bytes_at(self.my_x, to), self.panel_bytes, "%columns",
                   "%examples")  # fmt: skip
-        last = self.place(self.lane_y, (self.less(s, 1), "%y_step"))
+        last = self.bytes_at(self.lane_y, (self.minus(s, 1), "%y_step"))
         row = self.choose_first(s, self.h_row, "%y_row", "i64")
-        self.pack(self.choose_first(s, self.lane_hx, last), row, 4, self.place(self.my_h, to),
+        self.pack(self.choose_first(s, self.lane_hx, last), row, 4, self.bytes_at(self.my_h, to),
                   self.panel_bytes, "%hidden", "%examples")  # fmt: skip
 
     def _sum(self, j: str) -> None:
         """Append the rows of both matrices' gradients that belong to a group of units."""
         group = self.plus(self.own.first, j)
         unit = self.times(group, WIDTH)
-        units = self.least(self.less("%hidden", unit), WIDTH)
+        units = self.least(self.minus("%hidden", unit), WIDTH)
         before = self.times(group, self.times("%steps", "%batch"))
         first = self.plus(self.lane_first, self.times(self.first, "%examples"))
-        slots = self.place("%slots", (self.plus(before, first), self.slot_row))
+        slots = self.bytes_at("%slots", (self.plus(before, first), self.slot_row))
         self._biases(slots, unit)
         for gates, begin, panels, matrix, row, columns in (
             (self.of_x, 0, self.my_x, self.made["dw"], self.x_row, "%columns"),
             (self.of_h, self.first_h, self.my_h, self.made["dr"], self.h_row, "%hidden"),
         ):
             for i, gate in enumerate(gates):
-                a = self.place(slots, 4 * WIDTH * (begin + i))
-                to = self.place(matrix, (self.plus(self.times("%hidden", gate), unit), row))
+                a = self.bytes_at(slots, 4 * WIDTH * (begin + i))
+                to = self.bytes_at(matrix, (self.plus(self.times("%hidden", gate), unit), row))
                 start = self.new(f"select i1 {self.adds}, ptr {to}, ptr null")
                 self.call(
                     "gemm_block", f"ptr {a}", "i64 4", f"i64 {self.slot_row}", f"ptr {panels}",
@@ -306,9 +310,10 @@ class _Backward(RecurrentSource):
         """
 
         def term(i: str, sums: list[str]) -> list[str]:
-            row = self.place(slots, (i, self.slot_row))
+            row = self.bytes_at(slots, (i, self.slot_row))
             return [
-                self.add(x, self.load(self.place(row, 4 * WIDTH * k))) for k, x in enumerate(sums)
+                self.add(x, self.load(self.bytes_at(row, 4 * WIDTH * k)))
+                for k, x in enumerate(sums)
             ]
 
         sums = self.loop("term", self.block_terms, term, ["zeroinitializer"] * self.slots)
@@ -318,5 +323,5 @@ class _Backward(RecurrentSource):
             biases.append((self.made["dbr"], self.first_h, self.of_h))
         for bias, begin, gates in biases:
             for i, gate in enumerate(gates):
-                place = self.place(bias, (self.h_row, gate), (unit, 4))
+                place = self.bytes_at(bias, (self.h_row, gate), (unit, 4))
                 self.store(self.add(self.load(place, mask), sums[begin + i]), place, mask)

@@ -177,32 +177,9 @@ class RecurrentSource(Builder):
 
     # -- integers and addresses -----------------------------------------------------------------
 
-    def times(self, a: str | int, b: str | int) -> str:
-        """a * b"""
-        return self.new(f"mul nsw i64 {a}, {b}")
-
-    def plus(self, a: str | int, b: str | int) -> str:
-        """a + b"""
-        return self.new(f"add nsw i64 {a}, {b}")
-
-    def less(self, a: str | int, b: str | int) -> str:
-        """a - b"""
-        return self.new(f"sub nsw i64 {a}, {b}")
-
-    def place(self, base: str, *terms: str | int | tuple[str | int, str | int]) -> str:
-        """The address ``base`` plus offsets in bytes; a pair is a product."""
-        for t in terms:
-            at = self.times(*t) if isinstance(t, tuple) else t
-            base = self.new(f"getelementptr i8, ptr {base}, i64 {at}")
-        return base
-
     def part(self, count: str | int, thread: str, active: str) -> str:
         """The first of a thread's part of ``count`` items."""
         return self.new(f"udiv i64 {self.times(count, thread)}, {active}")
-
-    def call(self, name: str, *given: str) -> None:
-        """Append a call; arguments include their types."""
-        self.lines.append(f"call void @{name}({', '.join(given)})")
 
     def wait(self, arrivals: str) -> None:
         """Wait until the counter has so many arrivals of all threads."""
@@ -218,9 +195,9 @@ class RecurrentSource(Builder):
         self.lines.append(f"br i1 {has}, label %has, label %done")
         self.label("has")
         first = self.part(groups, t, active)
-        count = self.less(self.part(groups, self.plus(t, 1), active), first)
+        count = self.minus(self.part(groups, self.plus(t, 1), active), first)
         unit = self.times(first, WIDTH)
-        units = self.least(self.times(count, WIDTH), self.less("%hidden", unit))
+        units = self.least(self.times(count, WIDTH), self.minus("%hidden", unit))
         return ThreadShare(t, active, groups, first, count, unit, units)
 
     def end(self) -> list[str]:
@@ -242,7 +219,7 @@ class RecurrentSource(Builder):
         """(address of the thread's panels, bytes of a panel) after ``columns`` groups of others."""
         size = self.times(terms, self.term)
         before = self.new(f"udiv i64 {columns}, {self.panel}")
-        return self.place(packed, (self.plus(before, share.thread), size)), size
+        return self.bytes_at(packed, (self.plus(before, share.thread), size)), size
 
     def pack(
         self, b: str, b_term: str | int, b_column: str | int, to: str, to_panel: str, n: str, k: str

@@ -95,7 +95,7 @@ class _Narrow(Builder):
         """Append ``body(size, first)`` for parts of each of these sizes, the last of which is 1."""
         done = "0"
         for size in sizes:
-            left = self.new(f"sub i64 {count}, {done}")
+            left = self.minus(count, done)
             parts = self.new(f"sdiv i64 {left}, {size}")
             begin, label = done, f"{name}{size}"
 
@@ -104,10 +104,6 @@ class _Narrow(Builder):
                 at = self.new(f"add i64 {begin}, {self.new(f'mul i64 {i}, {size}')}")
                 body(size, at)
             done = self.new(f"add i64 {begin}, {self.new(f'mul i64 {parts}, {size}')}")
-
-    def place(self, base: str, index: str, size: str | int) -> str:
-        """The address ``base`` plus a product."""
-        return self.bytes_at(base, self.new(f"mul i64 {index}, {size}"))
 
     def words(self, pointer: str) -> str:
         """Load the words of a group for two terms."""
@@ -133,7 +129,7 @@ class _Row(_Narrow):
         """The lines of the function."""
         self.put("define internal void @narrow_row(ptr %h, ptr %b, ptr %c, ptr %from, "
                  "i64 %groups, i64 %pairs) #0 {", "entry:")  # fmt: skip
-        self.panel = self.new(f"mul i64 %pairs, {GROUP_TERM}")
+        self.panel = self.times("%pairs", GROUP_TERM)
         self.in_parts("row", "%groups", _ROW_GROUPS, self._groups)
         self.put("ret void", "}")
         return self.lines
@@ -141,14 +137,14 @@ class _Row(_Narrow):
     def _groups(self, count: int, first: str) -> None:
         starts, before = list[str](), list[str]()
         for k in range(count):
-            group = self.new(f"add i64 {first}, {k}")
-            starts.append(self.place("%b", group, self.panel))
-            before.append(self.load(self.place("%from", group, GROUP_TERM)))
+            group = self.plus(first, k)
+            starts.append(self.bytes_at("%b", (group, self.panel)))
+            before.append(self.load(self.bytes_at("%from", (group, GROUP_TERM))))
 
         def term(t: str, sums: list[str]) -> list[str]:
-            at = self.place("%h", t, 8)
+            at = self.bytes_at("%h", (t, 8))
             low, high = (self.broadcast(self.bytes_at(at, n)) for n in (0, 4))
-            step, made = self.new(f"mul i64 {t}, {GROUP_TERM}"), []
+            step, made = self.times(t, GROUP_TERM), []
             for start, total in zip(starts, sums):
                 words = self.words(self.bytes_at(start, step))
                 first_ = self.floats(self.new(f"shl {_WORDS} {words}, {_all(16)}"))
@@ -158,8 +154,8 @@ class _Row(_Narrow):
             return made
 
         for k, total in enumerate(self.loop(f"term{count}", "%pairs", term, before)):
-            group = self.new(f"add i64 {first}, {k}")
-            self.store(total, self.place("%c", group, GROUP_TERM))
+            group = self.plus(first, k)
+            self.store(total, self.bytes_at("%c", (group, GROUP_TERM)))
 
 
 class _Pairs(_Narrow):
@@ -179,9 +175,9 @@ class _Pairs(_Narrow):
     def _numbers(self, count: int, first: str) -> None:
         kind, half = (_WORDS, f"<{WIDTH} x i16>") if count > 1 else ("i32", "i16")
         shift, low = (_all(16), _all(65535)) if count > 1 else ("16", "65535")
-        bits = self.new(f"load {kind}, ptr {self.place('%x', first, 4)}, align 4")
+        bits = self.new(f"load {kind}, ptr {self.bytes_at('%x', (first, 4))}, align 4")
         cut = self.new(f"trunc {kind} {self.new(f'lshr {kind} {bits}, {shift}')} to {half}")
-        self.put(f"store {half} {cut}, ptr {self.place('%to', first, 2)}, align 2")
+        self.put(f"store {half} {cut}, ptr {self.bytes_at('%to', (first, 2))}, align 2")
         seen = self.new(f"load {kind}, ptr %seen, align 4")
         lost = self.new(f"and {kind} {bits}, {low}")
         self.put(f"store {kind} {self.new(f'or {kind} {seen}, {lost}')}, ptr %seen, align 4")
@@ -195,10 +191,10 @@ class _Rounded(_Narrow):
         self.put("define internal void @narrow_rounded(ptr %x, ptr %to, i64 %count) #0 {", "entry:")
         parts = self.new(f"sdiv i64 {self.new(f'add i64 %count, {WIDTH - 1}')}, {WIDTH}")
         with self.each("part", 0, parts) as i:
-            inside = self.lanes_below(self.new(f"mul i64 {i}, {WIDTH}"), "%count")
-            x = self.load(self.place("%x", i, 4 * WIDTH), inside)
+            inside = self.lanes_below(self.times(i, WIDTH), "%count")
+            x = self.load(self.bytes_at("%x", (i, 4 * WIDTH)), inside)
             halves = self.new(f"call {_HALVES} {_ROUND}({VECTOR} {x})")
-            self.put(f"store {_HALVES} {halves}, ptr {self.place('%to', i, SPILLED)}, align 2")
+            self.put(f"store {_HALVES} {halves}, ptr {self.bytes_at('%to', (i, SPILLED))}, align 2")
         self.put("ret void", "}")
         return self.lines
 
@@ -211,8 +207,8 @@ class _Product(_Narrow):
         self.put("define internal void @narrow_product(ptr %x, ptr %b, ptr %c, i64 %c_row, "
                  "ptr %from, i64 %from_row, i64 %rows, i64 %groups, i64 %pairs) #0 {",
                  "entry:")  # fmt: skip
-        self.panel = self.new(f"mul i64 %pairs, {GROUP_TERM}")
-        self.x_row = self.new("mul i64 %pairs, 4")
+        self.panel = self.times("%pairs", GROUP_TERM)
+        self.x_row = self.times("%pairs", 4)
 
         def groups(count: int, group: str) -> None:
             def rows(height: int, row: str) -> None:
@@ -225,15 +221,17 @@ class _Product(_Narrow):
         return self.lines
 
     def _tile(self, rows: int, row: str, groups: int, group: str) -> None:
-        numbers = [self.new(f"add i64 {group}, {k}") for k in range(groups)]
-        starts = [self.place("%b", n, self.panel) for n in numbers]
-        lines = [self.new(f"add i64 {row}, {i}") for i in range(rows)]
-        sources = [self.place("%x", i, self.x_row) for i in lines]
-        rows_before = [self.place("%from", i, "%from_row") for i in lines]
-        before = [self.load(self.place(r, n, GROUP_TERM)) for r in rows_before for n in numbers]
+        numbers = [self.plus(group, k) for k in range(groups)]
+        starts = [self.bytes_at("%b", (n, self.panel)) for n in numbers]
+        lines = [self.plus(row, i) for i in range(rows)]
+        sources = [self.bytes_at("%x", (i, self.x_row)) for i in lines]
+        rows_before = [self.bytes_at("%from", (i, "%from_row")) for i in lines]
+        before = [
+            self.load(self.bytes_at(r, (n, GROUP_TERM))) for r in rows_before for n in numbers
+        ]
 
         def term(t: str, sums: list[str]) -> list[str]:
-            step, at = (self.new(f"mul i64 {t}, {n}") for n in (GROUP_TERM, 4))
+            step, at = (self.times(t, n) for n in (GROUP_TERM, 4))
             columns = [self._pair(self.words(self.bytes_at(s, step))) for s in starts]
             made = []
             for i, source in enumerate(sources):
@@ -245,9 +243,9 @@ class _Product(_Narrow):
 
         found = self.loop(f"term{rows}x{groups}", "%pairs", term, before)
         for i, line in enumerate(lines):
-            c = self.place("%c", line, "%c_row")
+            c = self.bytes_at("%c", (line, "%c_row"))
             for k, n in enumerate(numbers):
-                self.store(found[i * groups + k], self.place(c, n, GROUP_TERM))
+                self.store(found[i * groups + k], self.bytes_at(c, (n, GROUP_TERM)))
 
     def _pair(self, words: str) -> str:
         return self.new(f"bitcast {_WORDS} {words} to {_PAIRS}")

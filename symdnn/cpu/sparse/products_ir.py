@@ -181,13 +181,13 @@ class _ProductBuilder(Builder):
             with self.when("nonempty", some):
                 self._dot_of_vectors(place, begin, end)
             return
-        start = self.at("%y", self.new(f"mul i64 {row}, %width"))
+        start = self.at("%y", self.times(row, "%width"))
 
         def filled(holds: bool, name: str) -> None:
             if holds:
                 self._columns(start, begin, end)
                 return
-            size = self.new(f"mul i64 %width, {self._align}")
+            size = self.times("%width", self._align)
             self.put(f"call void @llvm.memset.p0.i64(ptr {start}, i8 0, i64 {size}, i1 false)")
 
         self.choose("nonempty", some, filled)
@@ -218,7 +218,7 @@ class _ProductBuilder(Builder):
             def element(k: str, sums: list[str]) -> list[str]:
                 column, bad = self._column(k)
                 number = self.splat(self._number("%data", k))
-                base = self.at("%x", self.new(f"mul i64 {column}, %width"))
+                base = self.at("%x", self.times(column, "%width"))
                 loaded = [self.load(self.at(base, p), m) for p, m in zip(places, masks)]
                 added = [self.multiply_add(number, x, s) for x, s in zip(loaded, sums)]
                 return [*added, self.new(f"or i64 {sums[-1]}, {bad}")]
@@ -235,7 +235,7 @@ class _ProductBuilder(Builder):
 
     def _sampled_row(self, row: str, begin: str, end: str) -> None:
         some = self.new(f"icmp slt i64 {begin}, {end}")
-        left = self.at("%u", row if self.plan.vector else self.new(f"mul i64 {row}, %width"))
+        left = self.at("%u", row if self.plan.vector else self.times(row, "%width"))
 
         def element(k: str, wrong: list[str]) -> list[str]:
             column, bad = self._column(k)
@@ -243,7 +243,7 @@ class _ProductBuilder(Builder):
                 pair = self._number(left, "0"), self._number("%v", column)
                 total = self.new(f"fmul {self.element} {pair[0]}, {pair[1]}")
             else:
-                total = self._inner(left, self.at("%v", self.new(f"mul i64 {column}, %width")))
+                total = self._inner(left, self.at("%v", self.times(column, "%width")))
             self.put(f"store {self.element} {total}, ptr {self.at('%y', k)}")
             return [self.new(f"or i64 {wrong[0]}, {bad}")]
 
@@ -272,7 +272,7 @@ class _ProductBuilder(Builder):
     def _by_columns(self) -> None:
         """A task has a part of the columns of the result, to which all rows of A add."""
         if self.plan.vector:
-            size = self.new(f"mul i64 %minor, {self._align}")
+            size = self.times("%minor", self._align)
             self.put(f"call void @llvm.memset.p0.i64(ptr %y, i8 0, i64 {size}, i1 false)")
             self._all_rows("0", "1")
             return
@@ -280,8 +280,8 @@ class _ProductBuilder(Builder):
         low, high = (
             self.new(f"mul i64 {self.new(f'udiv i64 {share}, %tasks')}, {self.width}")
             for share in (
-                self.new(f"mul i64 {parts}, %r"),
-                self.new(f"mul i64 {parts}, {self.affine('%r', 1, 1)}"),
+                self.times(parts, "%r"),
+                self.times(parts, self.affine("%r", 1, 1)),
             )
         )
         high = self.least(high, "%width")
@@ -289,7 +289,7 @@ class _ProductBuilder(Builder):
         def own() -> None:
             size = self.new(f"mul i64 {self.new(f'sub i64 {high}, {low}')}, {self._align}")
             with self.each("zero", 0, "%minor") as i:
-                place = self.at("%y", self.new(f"mul i64 {i}, %width"), low)
+                place = self.at("%y", self.times(i, "%width"), low)
                 self.put(f"call void @llvm.memset.p0.i64(ptr {place}, i8 0, i64 {size}, i1 false)")
             self._all_rows(low, high)
 
@@ -304,7 +304,7 @@ class _ProductBuilder(Builder):
                 self._scatter(i, begin, end, low, high)
 
     def _scatter(self, row: str, begin: str, end: str, low: str, high: str) -> None:
-        base = self.at("%x", row if self.plan.vector else self.new(f"mul i64 {row}, %width"))
+        base = self.at("%x", row if self.plan.vector else self.times(row, "%width"))
 
         def element(k: str, wrong: list[str]) -> list[str]:
             column, bad = self._column(k)
@@ -328,7 +328,7 @@ class _ProductBuilder(Builder):
         )
 
     def _add_columns(self, column: str, a: str, base: str, low: str, high: str) -> None:
-        start = self.at("%y", self.new(f"mul i64 {column}, %width"))
+        start = self.at("%y", self.times(column, "%width"))
         with self.each("part", low, high, step=self.width) as j:
             mask, place = self._mask(j, high), self.at(start, j)
             total = self.multiply_add(a, self.load(self.at(base, j), mask), self.load(place, mask))

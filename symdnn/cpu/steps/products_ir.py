@@ -38,7 +38,7 @@ class ProductBuilder(LoopBuilder, Builder):
         whole, rest = divmod(t.m, rows)
         if whole > 1:
             with self.each(self.tag(), 0, str(whole)) as i:
-                own = [self.bytes_at(b, self.new(f"mul i64 {i}, {rows * step}"))
+                own = [self.bytes_at(b, (i, rows * step))
                        for b, step in ((x, t.x_row), (out, t.out_row))]  # fmt: skip
                 self._columns(dtype, lanes, vectors, rows, t, own[0], y, own[1])
         elif whole:
@@ -55,7 +55,7 @@ class ProductBuilder(LoopBuilder, Builder):
         whole = t.n // block
         if whole > 1:
             with self.each(self.tag(), 0, str(whole)) as j:
-                far = self.new(f"mul i64 {j}, {block * size}")
+                far = self.times(j, block * size)
                 there = self.bytes_at(y, far), self.bytes_at(out, far)
                 self._tile(dtype, lanes, vectors, rows, t, x, *there)
         elif whole:
@@ -75,9 +75,9 @@ class ProductBuilder(LoopBuilder, Builder):
         zero = ["zeroinitializer"] * (rows * vectors)
 
         def step(i: str, sums: list[str]) -> list[str]:
-            row = self.bytes_at(y, self.new(f"mul i64 {i}, {t.y_row}"))
+            row = self.bytes_at(y, (i, t.y_row))
             factors = [self.load(self.bytes_at(row, v * width * size)) for v in range(vectors)]
-            at = self.bytes_at(x, self.new(f"mul i64 {i}, {t.x_step}"))
+            at = self.bytes_at(x, (i, t.x_step))
             found = []
             for r in range(rows):
                 a = self.broadcast(self.bytes_at(at, r * t.x_row))

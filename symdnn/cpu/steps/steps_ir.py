@@ -112,7 +112,7 @@ class _StepBuilder(ProductBuilder):
         """The address of a view's first element."""
         base = self.bytes_at(f"%{view.base}", view.offset)
         for name, factor in view.moves:
-            base = self.bytes_at(base, self.new(f"mul i64 %{name}, {factor}"))
+            base = self.bytes_at(base, (f"%{name}", factor))
         return base
 
     def number(self, view: View, place: str = "", more: str = "") -> str:
@@ -154,7 +154,7 @@ class _StepBuilder(ProductBuilder):
             kind = loop_kind(sizes[d], parallel or (), self.in_vectors) if last else ""
             with self.each(self.tag(), 0, str(sizes[d]), parallel=kind) as i:
                 moved = [
-                    self.bytes_at(p, self.new(f"mul i64 {i}, {s[d]}")) if s[d] and p else p
+                    self.bytes_at(p, (i, s[d])) if s[d] and p else p
                     for p, s in zip(at, steps, strict=True)
                 ]
                 inside(d + 1, moved, [*indices, i])
@@ -314,11 +314,11 @@ class _StepBuilder(ProductBuilder):
 
             def one(i: str, state: list[str]) -> list[str]:
                 moved = [
-                    self.bytes_at(p, self.new(f"mul i64 {i}, {k[d]}")) if k[d] and p else p
+                    self.bytes_at(p, (i, k[d])) if k[d] and p else p
                     for p, k in zip(places, steps, strict=True)
                 ]
-                there = self.new(f"mul i64 {number}, {sizes[d]}") if d else "0"
-                return inside(d + 1, moved, self.new(f"add i64 {there}, {i}"), state)
+                there = self.times(number, sizes[d]) if d else "0"
+                return inside(d + 1, moved, self.plus(there, i), state)
 
             return self.counted(self.tag(), 0, str(sizes[d]), one, state, kinds)
 
@@ -380,7 +380,7 @@ class _StepBuilder(ProductBuilder):
         """Define an index; go to ``fail`` if it is out of range."""
         i, tag = self.integer(s.view), self.tag()
         below = self.new(f"icmp slt i64 {i}, 0")
-        wrapped = self.new(f"add i64 {i}, {s.size}")
+        wrapped = self.plus(i, s.size)
         self.put(f"%{s.name} = select i1 {below}, i64 {wrapped}, i64 {i}")
         if s.checked:
             self._unless(self.new(f"icmp ult i64 %{s.name}, {s.size}"), tag)
