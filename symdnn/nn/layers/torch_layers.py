@@ -13,6 +13,7 @@ from symdnn.graph.typing import PerAxis
 from symdnn.graph.variable import Shared, Variable, constant
 from symdnn.nn import init
 from symdnn.nn.layers.shaping import padded
+from symdnn.nn.layers.table import _two
 from symdnn.nn.modules.arguments import positive, sizes, tensor_input
 from symdnn.nn.modules.module import Module
 from symdnn.ops.array.moments import mean
@@ -318,9 +319,8 @@ class CosineSimilarity(Module):
     def __init__(self, dim: int = 1, eps: float = 1e-8) -> None:
         self.dim, self.eps = int(dim), float(eps)
 
-    def forward(self, a: Variable, b: Any) -> Variable:
-        for v in (a, b):
-            tensor_input(self, v, "two float tensors")
+    def forward(self, *pair: Any) -> Variable:
+        a, b = _two(self, pair)
         return cosine_similarity(a, b, self.dim, self.eps)
 
 
@@ -332,9 +332,8 @@ class PairwiseDistance(Module):
             raise InputError(f"PairwiseDistance: p={p!r}; wanted more than 0")
         self.p, self.eps, self.keepdim = float(p), float(eps), bool(keepdim)
 
-    def forward(self, a: Variable, b: Any) -> Variable:
-        for v in (a, b):
-            tensor_input(self, v, "two float tensors")
+    def forward(self, *pair: Any) -> Variable:
+        a, b = _two(self, pair)
         return pairwise_distance(a, b, self.p, self.eps, self.keepdim)
 
 

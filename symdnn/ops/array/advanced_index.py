@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any, ClassVar
 
 import numpy as np
 
-from symdnn.errors import IndexOutOfRange, TypeMismatch
-from symdnn.graph.dims import Dim, DimT
+from symdnn.errors import IndexOutOfRange, ShapeMismatch, TypeMismatch
+from symdnn.graph.dims import Dim, DimT, Unknown, common, dim_where, known, names_advice
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Shapes, Types, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
@@ -29,7 +30,7 @@ from symdnn.ops.array.slices import (
 )
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.lanes import lanes_of, same_for_all, stacked
-from symdnn.ops.elemwise import broadcast_dims, broadcast_static
+from symdnn.ops.elemwise import broadcast_static
 
 __all__ = [
     "AdvancedIncSubtensor", "AdvancedIncrement", "AdvancedSubtensor", "InBounds", "scatter_add"
@@ -79,18 +80,18 @@ class AdvancedSubtensor(Op):
         for t in arrays:
             if not t.is_integer or t.ndim != arrays[0].ndim:
                 raise TypeMismatch(self, "integer index arrays of one ndim", list(arrays))
-        common = broadcast_static(self, arrays)
-        return x.with_shape(self._arrange(x.shape, self.index, common, static_length))
+        places = broadcast_static(self, arrays)
+        return x.with_shape(self._arrange(x.shape, self.index, places, static_length))
 
     def _arrange(
         self,
         shape: Sequence[DimT],
         entries: Sequence[Any],
-        common: Sequence[DimT],
+        places: Sequence[DimT],
         length: Callable[[DimT, Any], DimT],
     ) -> tuple[DimT, ...]:
         sizes = iter(shape)
-        out: list[Any] = [] if self.side_by_side else list(common)
+        out: list[Any] = [] if self.side_by_side else list(places)
         for k, e in enumerate(entries):
             size = 1 if e == "x" else next(sizes)
             if is_slice(e):
@@ -98,18 +99,19 @@ class AdvancedSubtensor(Op):
             elif e == "x":
                 out.append(1)
             elif self.side_by_side and k == self.arrays[0]:
-                out.extend(common)
+                out.extend(places)
         return tuple(out)
 
     def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         n = 1 + len(self.arrays)
-        common = broadcast_dims(self, types[1:n], shapes[1:n])
+        arrays = shapes[1:n]
+        places = tuple(_spread(self, dims, arrays) for dims in zip(*arrays))
         entries = fill_in(self.index, [host[i] for i in self.host_inputs])
 
         def length(size: Dim, entry: Any) -> Dim:
             return slice_length(size, *entry)
 
-        return [self._arrange(shapes[0], entries, common, length)]
+        return [self._arrange(shapes[0], entries, places, length)]
 
     def reference(self, x: Array, *rest: Array) -> Any:
         return x[self.numpy_index(x.shape, rest)]
@@ -154,6 +156,21 @@ class AdvancedSubtensor(Op):
         """(index arrays, bounds) of the inputs."""
         first = 1 + len(self.arrays)
         return inputs[1:first], inputs[first:]
+
+
+def _spread(op: Op, dims: Sequence[Dim], shapes: Shapes) -> Dim:
+    """One broadcast dimension of index arrays: a 1 that only a call knows broadcasts, too."""
+    wide = [d for d in dict.fromkeys(dims) if known(d) != 1]
+    found = common(wide) if wide else 1
+    if found is None:
+        advice = names_advice(wide) or "Use index arrays of equal lengths, or of length 1"
+        wanted = "index arrays that broadcast together"
+        raise ShapeMismatch(op, wanted, f"shapes {[tuple(s) for s in shapes]}", advice)
+    if len(wide) < 2 or known(found) is not None:
+        return found
+    if any(isinstance(d, Unknown) for d in wide):
+        return Unknown()
+    return reduce(lambda a, b: dim_where(operator("eq")(a, 1), b, a), wide)
 
 
 @dataclass(frozen=True)
@@ -223,11 +240,11 @@ class AdvancedIncSubtensor(AdvancedIncrement):
 
     @staticmethod
     def _part_shape(
-        common: tuple[int, ...], view: tuple[int, ...], get: AdvancedSubtensor
+        places: tuple[int, ...], view: tuple[int, ...], get: AdvancedSubtensor
     ) -> tuple[int, ...]:
         kept = [n for k, n in enumerate(view) if k not in get.arrays]
         at = get.arrays[0] if get.side_by_side else 0
-        return (*kept[:at], *common, *kept[at:])
+        return (*kept[:at], *places, *kept[at:])
 
     def __str__(self) -> str:
         found = super().__str__()

@@ -13,6 +13,7 @@ from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import ShapeLike, TensorLike
 from symdnn.graph.variable import Variable, as_variable
+from symdnn.ops.core.gradient_control import Assert
 from symdnn.ops.core.shape import dims_of
 from symdnn.ops.nn.conv_words import static_ints
 
@@ -35,7 +36,8 @@ def images2neibs(
     step, with periodic images), ``'half'`` or ``'full'`` (images are padded with zeros first).
     The result has ``neib_shape[0] * neib_shape[1]`` columns.
 
-    Raises :class:`~symdnn.errors.ShapeMismatch` if patches do not fit a known size.
+    Patches that do not fit a known size raise :class:`~symdnn.errors.ShapeMismatch`, those that do
+    not fit the size in a call :class:`~symdnn.errors.DimensionMismatch`.
     """
     x = as_variable(ten4)
     if not isinstance(x.type, TensorType) or x.type.ndim != 4:
@@ -59,16 +61,22 @@ def images2neibs(
 
 def _count(n: Dim, k: int, s: int, mode: str, x: Variable) -> Dim:
     """The number of patches that fit along one dimension."""
+    wanted = f"a size that patches of {k}, {s} apart, fit in mode {mode!r}"
+    advice = "Use mode='ignore_borders', or pad" if mode == "valid" else "Pad"
     size = known(n)
-    if size is not None:
-        exact = mode != "valid" or (size - k) % s == 0
-        centred = mode != "wrap_centered" or (k % 2 == 1 and size >= k)
-        if not exact or not centred or (mode != "wrap_centered" and size < k):
-            raise ShapeMismatch(
-                "images2neibs", f"a size that patches of {k}, {s} apart, fit in mode {mode!r}",
-                str(x.type), "Use mode='ignore_borders', or pad",
-            )  # fmt: skip
-    return ceil_div(n, s) if mode == "wrap_centered" else (n - k) // s + 1
+    if mode == "wrap_centered" and k % 2 == 0:
+        raise ShapeMismatch("images2neibs", wanted, str(x.type), advice)
+    fits: Any = n >= k
+    if mode == "valid":
+        fits = fits & operator("eq")((n - k) % s, 0) if size is None else fits and (n - k) % s == 0
+    count = ceil_div(n, s) if mode == "wrap_centered" else (n - k) // s + 1
+    if size is None:
+        message = f"images2neibs: wanted {wanted}. {advice}"
+        checked: Variable = Assert(message, "DimensionMismatch")(as_variable(count), fits)
+        return checked
+    if not fits:
+        raise ShapeMismatch("images2neibs", wanted, str(x.type), advice)
+    return count
 
 
 def _tiles(x: Variable, counts: Sequence[Dim], size: Sequence[int]) -> Variable:

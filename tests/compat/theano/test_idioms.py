@@ -175,6 +175,24 @@ def test_modes_take_theanos_arguments_by_position(theano, T):
     assert debugged([0.0]) == 1
 
 
+def _thrice_alone(inputs, grads):
+    return grads[0] * 3
+
+
+def _thrice(inputs, grads):
+    return [grads[0] * 3]
+
+
+@pytest.mark.parametrize("as_list", [False, True])
+def test_functions_with_overrides_of_gradients_pickle(theano, T, as_list):
+    x = T.dvector("x")
+    override = [_thrice_alone] if as_list else _thrice
+    op = theano.OpFromGraph([x], [x * 2], grad_overrides=override)
+    f = theano.function([x], [op(x), T.grad(op(x).sum(), x)])
+    for made in (f, pickle.loads(pickle.dumps(f))):
+        np.testing.assert_array_equal(made([1.0, 2.0]), [[2, 4], [3, 3]])
+
+
 def test_lists_of_overrides_of_gradients_and_unread_targets(theano, T):
     x, w, b = T.dvectors("x", "w", "b")
 

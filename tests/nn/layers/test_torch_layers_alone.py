@@ -116,7 +116,8 @@ def test_what_does_not_fit():
         lambda: nn.Unflatten(5, (2,))(x), lambda: nn.Unflatten(0, ()),
         lambda: nn.RMSNorm(3)(T.fvector()[:2].reshape((2,))), lambda: nn.CELU(0),
         lambda: nn.RNNCell(3, 4, nonlinearity="x"), lambda: nn.LSTMCell(3, 4)(x, x),
-        lambda: nn.PairwiseDistance(0),
+        lambda: nn.PairwiseDistance(0), lambda: nn.PairwiseDistance()([x]),
+        lambda: nn.CosineSimilarity()(x),
     ):  # fmt: skip
         with pytest.raises(SymdnnError):
             call()
@@ -128,6 +129,15 @@ def test_distances_by_the_norm_of_any_order(p, rng):
     x, y = T.dmatrices(2)
     found = symdnn.function([x, y], nn.PairwiseDistance(p, eps=0)(x, y))(a, b)
     np.testing.assert_allclose(found, np.linalg.norm(a - b, p, axis=1))
+
+
+@pytest.mark.parametrize("kind", [nn.PairwiseDistance, nn.CosineSimilarity])
+def test_distances_take_a_table_as_in_torch7(kind, rng):
+    x, y = T.dmatrices(2)
+    apart, table = symdnn.function([x, y], [kind()(x, y), kind()([x, y])])(
+        *rng.normal(size=(2, 3, 4))
+    )
+    np.testing.assert_array_equal(apart, table)
 
 
 @pytest.mark.parametrize("kind", [nn.RNNCell, nn.GRUCell, nn.LSTMCell])

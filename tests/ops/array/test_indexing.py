@@ -201,6 +201,33 @@ def test_unknown_size_one_does_not_broadcast_into_a_part():
     assert node.op.shapes(types, [(3, 4), (2, 4)], {}) == [(3, 4)]
 
 
+@pytest.mark.parametrize("entries", ["ij", "i:j", ":ij", "ki", "ikj"])
+def test_index_arrays_broadcast_by_the_lengths_of_a_call(entries, rng):
+    x, i, j = T.dtensor3("x"), T.lvector("i"), T.lvector("j")
+    names = {"i": i, "j": j, "k": T.lmatrix("k"), ":": slice(None)}
+    part = x[tuple(names[e] for e in entries)]
+    y = T.tensor("float64", (None,) * part.type.ndim)
+    outputs = [part, part.shape, grad((part**2).sum(), x), T.inc_subtensor(part, y)]
+    inputs = [x, i, j, names["k"], y]
+    f = symdnn.function(inputs, [*outputs, T.set_subtensor(part, 7)], on_unused_input="ignore")
+    for n, m, lead in [(1, 3, 2), (3, 1, 1), (3, 3, 2), (1, 1, 2), (1, 0, 1), (0, 1, 1)]:
+        drawn = {"i": rng.integers(4, size=n), "j": rng.integers(4, size=m), ":": slice(None)}
+        drawn["k"] = rng.integers(4, size=(lead, n))
+        value, index = rng.normal(size=(4, 4, 4)), tuple(drawn[e] for e in entries)
+        wanted = value[index]
+        more = rng.normal(size=wanted.shape)
+        slope, added, assigned = np.zeros_like(value), value.copy(), value.copy()
+        np.add.at(slope, index, 2 * wanted)
+        np.add.at(added, index, more)
+        assigned[index] = 7
+        found = f(value, drawn["i"], drawn["j"], drawn["k"], more)
+        for a, b in zip(found, [wanted, wanted.shape, slope, added, assigned], strict=True):
+            np.testing.assert_allclose(a, b)
+    if entries != "ki":
+        with pytest.raises(ShapeMismatch, match="broadcast together"):
+            f(value, [0, 1], [0, 1, 2], [[0, 1]], np.zeros((1,) * part.type.ndim))
+
+
 def test_gradient_of_a_lookup_accumulates():
     w, i = T.dmatrix("w"), T.lvector("i")
     g = grad(w[i].sum(), w)

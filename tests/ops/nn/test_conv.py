@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from symdnn.autodiff import grad
-from symdnn.errors import ShapeMismatch, TypeMismatch
+from symdnn.errors import DimensionMismatch, ShapeMismatch, TypeMismatch
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.origin import Hints
 from symdnn.graph.pattern import Pattern, p, pattern_vars
@@ -35,6 +35,7 @@ from symdnn.ops.nn.conv_builders import (
     separable_conv2d,
     signal_conv2d,
 )
+from symdnn.ops.nn.neighbours import images2neibs
 from symdnn.ops.nn.pool import Pool
 
 
@@ -83,7 +84,7 @@ def test_symbolic_modes_stay_in_the_op_only_while_the_kernel_is_unknown() -> Non
     assert known.owner.op.padding == ((2, 2), (1, 1))
 
 
-def test_shapes_that_are_given_become_static_and_are_checked() -> None:
+def test_shapes_that_are_imagesbecome_static_and_are_checked() -> None:
     x, w = tensor(None, None, None, None), tensor(None, None, None, None)
     y = conv2d(x, w, input_shape=(7, 3, 8, None), filter_shape=(4, 3, 3, as_variable(3)))
     assert y.type.shape == (7, 4, 6, None)
@@ -347,3 +348,22 @@ def test_unknown_sizes_follow_the_formula_in_few_nodes(mode, stride, dilation):
         assert evaluate([size], {n: np.int64(20), k: np.int64(kernel)})[0] == wanted
         assert conv_size(20, kernel, mode, stride, dilation) == wanted
     assert len(toposort([size])) <= 3 + 3 * (stride > 1) + (dilation > 1)
+
+
+@pytest.mark.parametrize(
+    ("mode", "size", "step", "shape"),
+    [
+        ("valid", (2, 3), (1, 2), (4, 6)),
+        ("valid", (2, 2), None, (4, 7)),
+        ("valid", (2, 2), None, (1, 4)),
+        ("ignore_borders", (2, 3), None, (4, 2)),
+        ("wrap_centered", (3, 3), (1, 1), (2, 4)),
+        ("wrap_centered", (2, 3), (1, 1), (4, 4)),
+    ],
+)
+def test_patches_that_do_not_fit_are_refused_for_known_and_unknown_sizes(mode, size, step, shape):
+    with pytest.raises(ShapeMismatch, match="patches of"):
+        images2neibs(tensor(1, 2, *shape), size, step, mode)
+    x, images = tensor(None, None, None, None), values(1, 2, *shape)
+    with pytest.raises(DimensionMismatch, match="patches of"):
+        evaluate([images2neibs(x, size, step, mode)], {x: images})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Mapping
+from dataclasses import dataclass
 from numbers import Number
 from typing import Any
 
@@ -309,21 +310,27 @@ class OpFromGraph(_OpFromGraph):
         return [g if i >= len(rows) or any(rows[i]) else None for i, g in enumerate(found)]
 
 
-def _without_types(override: object) -> Any:
-    """An override whose results of ``DisconnectedType`` are None."""
-    if isinstance(override, list | tuple):
-        return [_without_types(o) for o in override]
-    if not callable(override) or isinstance(override, _OpFromGraph):
-        return override
+@dataclass(frozen=True)
+class _WithoutTypes:
+    """An override of a gradient, whose results of ``DisconnectedType`` are None."""
 
-    def call(*groups: object) -> Any:
-        found = override(*groups)
+    override: Any
+
+    def __call__(self, *groups: object) -> Any:
+        found = self.override(*groups)
         given = found if isinstance(found, list | tuple) else [found]
         grads = [None if g is not None and isinstance(getattr(g, "type", None), DisconnectedType)
                  else g for g in given]  # fmt: skip
         return grads if isinstance(found, list | tuple) else grads[0]
 
-    return call
+
+def _without_types(override: object) -> Any:
+    """:class:`_WithoutTypes` of each override that is a function."""
+    if isinstance(override, list | tuple):
+        return [_without_types(o) for o in override]
+    if not callable(override) or isinstance(override, _OpFromGraph):
+        return override
+    return _WithoutTypes(override)
 
 
 def function_dump(
