@@ -1,7 +1,8 @@
-"""pow of float32, asinh, acosh and atanh as LLVM IR without branches, computed in float64.
+"""pow, asinh, acosh and atanh as LLVM IR without branches, computed in float64.
 
 ``pow``: exp(y log abs(x)), with the sign of x where y is odd. 0, 1, infinities and NaN give the
-same as in C. The inverse hyperbolic functions are log(1 + t); of a large x, log(x) + log(2).
+same as in C. That of float32 is here; that of float64 has a logarithm of two numbers. The inverse
+hyperbolic functions are log(1 + t); of a large x, log(x) + log(2).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from math import log
 
 from symdnn.cpu.math.math_double_ir import full, number, wrapped
 
-__all__ = ["AREAS64", "POWER"]
+__all__ = ["AREAS64", "POWER", "SIGNS_AND_ONES"]
 
 _COPY_SIGN = "%y = call double @llvm.copysign.f64(double %size, double %x)"
 
@@ -57,6 +58,34 @@ _AREAS = {
     ],
 }
 
+#: ``%y`` of the power ``%size`` of abs(x): with its sign, and where it is 1 or NaN.
+SIGNS_AND_ONES = [
+    "%floor = call double @llvm.floor.f64(double %x2)",
+    "%whole = fcmp oeq double %floor, %x2",
+    f"%halved = fmul double %x2, {number(0.5)}",
+    "%halved_floor = call double @llvm.floor.f64(double %halved)",
+    "%uneven = fcmp une double %halved_floor, %halved",
+    "%odd = and i1 %whole, %uneven",
+    f"%plus = select i1 %odd, double %x, double {number(1.0)}",
+    "%signed = call double @llvm.copysign.f64(double %size, double %plus)",
+    # A finite negative number to a power that is no integer is NaN.
+    f"%negative = fcmp olt double %x, {number(0.0)}",
+    f"%finite = fcmp one double %a, {number(float('inf'))}",
+    "%broken = xor i1 %whole, true",
+    "%bad0 = and i1 %negative, %finite",
+    "%bad = and i1 %bad0, %broken",
+    f"%y0 = select i1 %bad, double {number(float('nan'))}, double %signed",
+    # 1 to any power, -1 to an infinite one, and anything to the power 0 are 1.
+    f"%zero = fcmp oeq double %x2, {number(0.0)}",
+    f"%one = fcmp oeq double %x, {number(1.0)}",
+    f"%unit = fcmp oeq double %a, {number(1.0)}",
+    "%b = call double @llvm.fabs.f64(double %x2)",
+    f"%endless = fcmp oeq double %b, {number(float('inf'))}",
+    "%round = and i1 %unit, %endless",
+    "%one0 = or i1 %zero, %one",
+    "%one1 = or i1 %one0, %round",
+    f"%y = select i1 %one1, double {number(1.0)}, double %y0",
+]
 POWER = {
     "pow": wrapped(
         "pow",
@@ -64,34 +93,10 @@ POWER = {
         "%l = call double @d_log(double %a)",
         "%p = fmul double %x2, %l",
         "%size = call double @d_exp(double %p)",
-        "%floor = call double @llvm.floor.f64(double %x2)",
-        "%whole = fcmp oeq double %floor, %x2",
-        f"%halved = fmul double %x2, {number(0.5)}",
-        "%halved_floor = call double @llvm.floor.f64(double %halved)",
-        "%uneven = fcmp une double %halved_floor, %halved",
-        "%odd = and i1 %whole, %uneven",
-        f"%plus = select i1 %odd, double %x, double {number(1.0)}",
-        "%signed = call double @llvm.copysign.f64(double %size, double %plus)",
-        # A finite negative number to a power that is no integer is NaN.
-        f"%negative = fcmp olt double %x, {number(0.0)}",
-        f"%finite = fcmp one double %a, {number(float('inf'))}",
-        "%broken = xor i1 %whole, true",
-        "%bad0 = and i1 %negative, %finite",
-        "%bad = and i1 %bad0, %broken",
-        f"%y0 = select i1 %bad, double {number(float('nan'))}, double %signed",
-        # 1 to any power, -1 to an infinite one, and anything to the power 0 are 1.
-        f"%zero = fcmp oeq double %x2, {number(0.0)}",
-        f"%one = fcmp oeq double %x, {number(1.0)}",
-        f"%unit = fcmp oeq double %a, {number(1.0)}",
-        "%b = call double @llvm.fabs.f64(double %x2)",
-        f"%endless = fcmp oeq double %b, {number(float('inf'))}",
-        "%round = and i1 %unit, %endless",
-        "%one0 = or i1 %zero, %one",
-        "%one1 = or i1 %one0, %round",
-        f"%y = select i1 %one1, double {number(1.0)}, double %y0",
+        *SIGNS_AND_ONES,
         arguments=2,
     ),
     **{name: wrapped(name, *lines) for name, lines in _AREAS.items()},
 }
-#: The same of float64, but for pow.
+#: The same of float64.
 AREAS64 = {name: full(name, *lines) for name, lines in _AREAS.items()}

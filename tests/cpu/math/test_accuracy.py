@@ -1,6 +1,7 @@
 """Compiled functions of programs over all numbers: float32 within 4 units in the last place of the
 exact value, float64 within 2 of what NumPy reaches (tan and inverse functions within 2.5)."""
 
+import math
 from functools import partial
 
 import mpmath
@@ -144,6 +145,45 @@ def test_powers_have_exact_logarithms():
     np.testing.assert_array_equal(compiled(T.log10, 10**tens), np.log10(10**tens))
     np.testing.assert_array_equal(compiled(T.log2, 2**twos), twos)
     np.testing.assert_array_equal(compiled(T.exp2, twos), 2**twos)
+
+
+POWERS = [0.0, 1, 0.5, 1.5, 2, 3, np.inf, np.nan, 5e-324, 2.0**-1022, 1e-310, 1e300, 1e-300,
+          2.0**52 + 1, 2.0**53, 2.0**53 - 1, 1 + 2.0**-52, 1 - 2.0**-53, 709.8, 1024,
+          1074, 1075]  # fmt: skip
+
+
+def test_float64_powers_are_within_one_unit():
+    """Edges are those of C; numbers those of mpmath."""
+    rng, v, w = new_rng(), T.dvector("x"), T.dvector("y")
+    with config.change_flags(**{"cpu.compile": "always"}):
+        f = symdnn.function([v, w], v**w, mode=symdnn.Mode(target="cpu"))
+    edges = np.concatenate([POWERS, np.negative(POWERS)])
+    x, y = (np.ascontiguousarray(a.ravel()) for a in np.meshgrid(edges, edges))
+    exact = np.array([_as_in_c(a, b) for a, b in zip(x.tolist(), y.tolist())])
+    found = f(x, y)
+    assert off(found, exact, "float64").max() <= 1
+    known = ~np.isnan(exact)
+    np.testing.assert_array_equal(np.signbit(found[known]), np.signbit(exact[known]))
+    near = rng.normal(size=300) * 10 ** rng.uniform(-15, -1, 300)
+    x = np.exp(np.concatenate([rng.normal(size=300), rng.uniform(-740, 709, 300), near]))
+    y = np.concatenate([rng.normal(size=300) * 3, rng.uniform(-1, 1, 300), rng.normal(size=300)])
+    x = np.concatenate([x, x[:300]])
+    y = np.concatenate([y, rng.choice([-745, -708, 708, 709.7], 300) / np.log(x[:300])])
+    with mpmath.workdps(50):
+        exact = [mpmath.mpf(a) ** b for a, b in zip(x.tolist(), y.tolist())]
+        for a, b, got, want in zip(x, y, f(x, y).tolist(), exact):
+            unit = np.spacing(max(float(want), np.finfo("float64").tiny))
+            assert abs(mpmath.mpf(got) - want) / unit <= 1, (a, b)
+
+
+def _as_in_c(x, y):
+    try:
+        return math.pow(x, y)
+    except OverflowError:
+        return math.copysign(np.inf, x) if abs(math.fmod(y, 2)) == 1 else np.inf
+    except ValueError:  # a pole, or no real number
+        odd = abs(math.fmod(y, 2)) == 1
+        return np.nan if x else math.copysign(np.inf, x) if odd else np.inf
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "int32", "uint32"])
