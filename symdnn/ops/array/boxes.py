@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
-from symdnn.errors import TypeMismatch
-from symdnn.graph.dims import same_dim
+from symdnn.errors import ShapeMismatch, TypeMismatch
+from symdnn.graph.dims import Dim, same_dim
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Shapes, Types, Vars
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.array.getitem import nonzero
 from symdnn.ops.array.sort import argsort
+from symdnn.ops.array.view import specify_shape
 from symdnn.ops.core.dtype import widened
 from symdnn.ops.core.lanes import on_lanes
+from symdnn.ops.core.shape import dims_of
 
 __all__ = ["KeptBoxes", "NonMaxSuppression", "nms", "non_max_suppression"]
 
@@ -40,13 +43,21 @@ class NonMaxSuppression(Op):
         if not floats or boxes.shape[2] not in (4, None) or any(t.ndim for t in limits):
             wanted = "float boxes (N, B, 4), float scores (N, C, B), and three scalars"
             raise TypeMismatch(self, wanted, list(inputs))
+        self._same_counts(boxes.shape, scores.shape)
         return TensorType("int64", (None, 3))
+
+    def _same_counts(self, boxes: Sequence[Dim | None], scores: Sequence[Dim | None]) -> None:
+        for a, b in ((boxes[0], scores[0]), (boxes[1], scores[2])):
+            if isinstance(a, int) and isinstance(b, int) and a != b:
+                wanted = "boxes (N, B, 4) and scores (N, C, B) of the same N and B"
+                raise ShapeMismatch(self, wanted, [tuple(boxes), tuple(scores)])
 
     def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return None
 
     def reference(self, *inputs: Array) -> Array:
         boxes, scores, most, overlap, least = inputs
+        self._same_counts(boxes.shape, scores.shape)
         corners = _corners(boxes.astype(np.float64), self.centred)
         found = [
             (n, c, b)
@@ -148,7 +159,8 @@ def non_max_suppression(
     by falling score (only those above ``score_threshold``), at most ``max_output``; one whose
     intersection over union with a taken one is above ``iou_threshold`` is dropped. Boxes are two
     opposite corners (y, x, y, x), or with ``centred`` (x, y, width, height). It has no gradient.
-    (ONNX's ``NonMaxSuppression``.) Raises :class:`~symdnn.errors.TypeMismatch` for other types.
+    (ONNX's ``NonMaxSuppression``.) Raises :class:`~symdnn.errors.TypeMismatch` for other types,
+    :class:`~symdnn.errors.ShapeMismatch` for other numbers of examples or boxes in the scores.
 
     >>> boxes = [[[0.0, 0, 1, 1], [0, 0, 1, 0.9], [0, 2, 1, 3]]]
     >>> non_max_suppression(np.array(boxes), np.array([[[0.5, 0.9, 0.7]]]), 3, 0.5).eval()
@@ -165,7 +177,8 @@ def nms(boxes: TensorLike, scores: TensorLike, iou_threshold: float) -> Variable
 
     ``boxes`` are (B, 4), two opposite corners each, ``scores`` (B,). Boxes are taken by falling
     score. One whose intersection over union with a taken one is above ``iou_threshold`` (a number)
-    is dropped. It has no gradient. Raises :class:`~symdnn.errors.TypeMismatch` for other types.
+    is dropped. It has no gradient. Raises :class:`~symdnn.errors.TypeMismatch` for other types,
+    :class:`~symdnn.errors.ShapeMismatch` for another number of scores than of boxes.
 
     >>> boxes = [[0.0, 0, 1, 1], [0, 0, 1, 0.9], [0, 2, 1, 3]]
     >>> nms(np.array(boxes), np.array([0.5, 0.9, 0.7]), 0.5).eval()
@@ -175,6 +188,7 @@ def nms(boxes: TensorLike, scores: TensorLike, iou_threshold: float) -> Variable
     if given.type.ndim != 2 or rank.type.ndim != 1 or not rank.type.is_float:
         wanted = "float boxes (B, 4) and float scores (B,)"
         raise TypeMismatch("nms", wanted, [given.type, rank.type])
+    rank = specify_shape(rank, (dims_of(given)[0],))
     order = argsort(-rank, kind="stable")
     kept = KeptBoxes(float(iou_threshold))(given[order])
     return order[nonzero(kept)[0]]

@@ -92,6 +92,7 @@ def write_out_log_softmax_grad(
     axis = node.op.axis
 
     def written(x: Variable, dy: Variable) -> Variable:
+        dy = of_sizes(dy, dims_of(x), str(node.op))
         return dy - softmax(x, axis) * dy.sum(axis=axis, keepdims=True)
 
     return _in_float32(written, *node.inputs)
@@ -152,6 +153,8 @@ def write_out_non_max_suppression(
     boxes, scores, most, overlap, least = node.inputs
     if not isinstance(overlap, Constant):
         return None
+    n, b = dims_of(boxes)[:2]
+    scores = specify_shape(scores, (n, None, b))
     corners = cast(boxes, "float64")
     if node.op.centred:
         x, y, w, h = (corners[..., k] for k in range(4))
@@ -162,8 +165,8 @@ def write_out_non_max_suppression(
     kept = KeptBoxes(max(float(overlap.data), 0.0))(take_along_axis(*wanted, 2))
     kept = and_(kept, ranked > cast(least, scores.type.dtype))
     kept = and_(kept, cumsum(cast(kept, "int64"), axis=2) <= most)
-    n, c, place = nonzero(kept)
-    return stack([n, c, getitem(order, (n, c, place))], axis=1)
+    places = nonzero(kept)
+    return stack([*places[:2], getitem(order, places)], axis=1)
 
 
 # -- dtypes ---------------------------------------------------------------------------------------
