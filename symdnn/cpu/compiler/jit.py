@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from symdnn.cpu.compiler import compile_queue, elf_loader
-from symdnn.cpu.compiler.llvm_worker import SKIP_PASSES, Compiler
+from symdnn.cpu.compiler.llvm_worker import FAR_CONSTANTS, SKIP_PASSES, Compiler
 from symdnn.cpu.compiler.proven import Proven, kinds_of
 from symdnn.disk import overlay
 from symdnn.disk.identity import library_digest, sources_digest
@@ -38,9 +38,10 @@ from symdnn.graph.runtime import COMPILE_CLOCK
 from symdnn.world.turns import made_once
 
 __all__ = [
-    "FACTS", "OBJECTS", "SKIP_PASSES", "Code", "NotCompiled", "compile_for_process",
-    "compile_function", "compile_generated", "has", "identity", "installed", "note_process_wide",
-    "only_cached", "problem", "processor_digest", "ready", "vector_width",
+    "FACTS", "FAR_CONSTANTS", "OBJECTS", "SKIP_PASSES", "Code", "NotCompiled",
+    "compile_for_process", "compile_function", "compile_generated", "has", "identity",
+    "installed", "note_process_wide", "only_cached", "problem", "processor_digest", "ready",
+    "vector_width",
 ]  # fmt: skip
 
 #: Caches of object code, and of LLVM's name and features of a processor.

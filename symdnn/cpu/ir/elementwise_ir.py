@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from symdnn.cpu.compiler import jit
+from symdnn.cpu.compiler.jit import FAR_CONSTANTS
 from symdnn.cpu.ir.loops_ir import (
     ACCESS,
     COPY_ROW,
@@ -64,7 +66,7 @@ def elementwise_ir(
     threads.
     """
     ndim, length = len(sizes), sizes[-1]
-    printer = Printer(program)
+    printer, unrolled = Printer(program), program.cost >= MIN_COST_TO_INTERLEAVE
     inputs = [name for i, o in enumerate(reads) for name in part_names(o.dtype, f"%x{i}")]
     results = dealt([o.dtype for o in writes], printer.emit(inputs))
     named = [(f"x{i}", o) for i, o in enumerate(reads)]
@@ -107,13 +109,10 @@ def elementwise_ir(
         "done:",
         "ret void",
         "}",
-        *(
-            interleaved(4 if ndim == 1 else 2)
-            if program.cost >= MIN_COST_TO_INTERLEAVE
-            else [*METADATA, *_ALONE]
-        ),
+        *(interleaved(4 if ndim == 1 else 2) if unrolled else [*METADATA, *_ALONE]),
     ]
-    return "\n".join(lines) + "\n"
+    far = unrolled and jit.vector_width() < 16  # 16 registers
+    return FAR_CONSTANTS * far + "\n".join(lines) + "\n"
 
 
 def _loads(reads: Sequence[tuple[str, LoopOperand]]) -> list[str]:

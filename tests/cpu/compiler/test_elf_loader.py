@@ -52,6 +52,51 @@ def test_constants_tables_and_functions_of_the_process_are_found():
         assert words.view(np.float64)[1] == 2 * np.cos(x) + 0.3
 
 
+def test_functions_that_are_far_away_are_called_and_their_addresses_read():
+    code = compiled("""
+    declare double @cos(double)
+    declare double @sin(double)
+    define double @half(double %x) noinline {
+      %y = fmul double %x, 0.5
+      ret double %y
+    }
+    define void @run(ptr %w) {
+      %first = load i64, ptr %w
+      %is_one = icmp eq i64 %first, 1
+      %other = select i1 %is_one, ptr @sin, ptr @half
+      %a = call double @cos(double 0.25)
+      %b = call double %other(double 0.5)
+      %sum = fadd double %a, %b
+      %to = getelementptr i64, ptr %w, i64 1
+      store double %sum, ptr %to
+      ret void
+    }
+    """)
+    placed = elf_loader._Object(code)
+    run = elf_loader.function_at(placed.place("run"), ctypes.c_void_p)
+    assert placed._links
+    for k, added in ((1, np.sin(0.5)), (2, 0.25)):
+        words = np.array([k, 0], np.int64)
+        run(words.ctypes.data)
+        assert words.view(np.float64)[1] == np.cos(0.25) + added
+
+
+def test_constants_are_read_by_their_distance_unless_the_module_says_so():
+    text = "define void @f(ptr %w) {\n %x = load double, ptr %w\n %y = fmul double %x, 0.3\n"
+    text = text.replace("0.3", "0x3FD3333333333333") + " store double %y, ptr %w\n ret void\n}\n"
+    near, far = (compiled(first + text) for first in ("", jit.FAR_CONSTANTS))
+    kinds = []
+    for code in (near, far):
+        o = elf_loader._Object(code)
+        tables = [s for s in o.sections if s.kind == elf_loader._SHT_RELA and s.info in o.at]
+        kinds.append({kind for t in tables for _, kind, _, _ in o._relocations(t)})
+        run = elf_loader.function_at(elf_loader.place(code, "f"), ctypes.c_void_p)
+        number = np.array([2.0])
+        run(number.ctypes.data)
+        assert number[0] == 2 * 0.3
+    assert kinds == [{elf_loader._R_X86_64_PC32}, {elf_loader._R_X86_64_64}]
+
+
 def test_code_cannot_be_written_when_it_is_there():
     address = elf_loader.place(compiled("define void @f(ptr %w) { ret void }"), "f")
     with open("/proc/self/maps", encoding="ascii") as maps:
