@@ -10,6 +10,7 @@ import numpy as np
 from symdnn.errors import GraphError, InputError, TypeMismatch
 from symdnn.graph.runtime import Runtime
 from symdnn.graph.type import TensorType
+from symdnn.graph.typing import Array
 from symdnn.graph.values.interop import check_as, is_on_device
 from symdnn.graph.values.storage import Storage
 from symdnn.graph.values.structured import Structured
@@ -216,6 +217,12 @@ class Slot:
         )
         return array if array.flags.c_contiguous else runtime.dense(array)
 
+    def kept(self) -> Array:
+        """The value that a call reads where none is given."""
+        assert self.default is not None
+        value = self.default.host()
+        return value.copy() if self.changes else value
+
     def store(self, value: object) -> None:
         """Replace the default value (``f[name] = value``)."""
         if self.default is None:
@@ -273,6 +280,24 @@ class Arguments:
             self._fill_defaults(given)
         return given
 
+    def in_order(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...] | None:
+        """A value for each input, kept ones too; None where :meth:`bind` would raise an error."""
+        found, taken, named = list[Any](), 0, 0
+        for slot in self.slots:
+            explicit, name = not slot.declared.implicit, slot.declared.name
+            if explicit and taken < len(args):
+                found.append(args[taken])
+                taken += 1
+            elif explicit and name is not None and name in kwargs:
+                found.append(kwargs[name])
+                named += 1
+            elif slot.default is not None:
+                found.append(slot.kept())
+            else:
+                return None
+        fits = taken == len(args) and named == len(kwargs) and not self.ambiguous
+        return tuple(found) if fits else None
+
     def _by_keyword(
         self, given: dict[Variable, Any], kwargs: Mapping[str, Any], runtime: Runtime
     ) -> None:
@@ -314,8 +339,7 @@ class Arguments:
             if slot.default is None:
                 missing.append(slot.declared.name or f"input of type {slot.variable.type}")
             else:
-                value = slot.default.host()
-                given[slot.variable] = value.copy() if slot.changes else value
+                given[slot.variable] = slot.kept()
         if missing:
             raise InputError(
                 f"{self.function_name}: no value for {', '.join(missing)}; "

@@ -70,6 +70,7 @@ class Function:
             signature.name, signature.declared, stages.fgraph.inputs, signature.states,
             signature.allow_downcast,
         )  # fmt: skip
+        self._arity = len(self.arguments.slots)
         self._count = len(stages.fgraph.outputs) - len(self.updated)
         entering = (v for v in stages.program.inputs if isinstance(v, Shared))
         self._shared = list(dict.fromkeys([*stages.fgraph.shared(), *entering]))
@@ -116,8 +117,11 @@ class Function:
 
     def __call__(self, *given: Any, **kwargs: Any) -> Any:
         """Run the function. Shared variables change only if all of it succeeds."""
-        if self.at_once is not None and not kwargs:
-            found = self.at_once(self, given)
+        if self.at_once is not None:
+            all_given: Sequence[Any] | None = given
+            if kwargs or len(given) != self._arity:
+                all_given = self.arguments.in_order(given, kwargs)
+            found = None if all_given is None else self.at_once(self, all_given)
             if found is not None:
                 return found[0] if self._one else self.signature.structure.pack(found)
         if "output_subset" in kwargs and "output_subset" not in self.arguments.by_name:
@@ -203,6 +207,9 @@ class Function:
             if new.shape != variable.storage.shape:
                 variable.type.check_value_shape(new.shape, f"update of {variable}")
         devices = self.executor.devices
+        if self.stages.target.place == HOST:
+            devices.main.update([(v.storage, new) for v, new in zip(self.updated, new_values)])
+            return
         pairs: dict[Any, list[tuple[Any, Any]]] = {}
         for variable, new in zip(self.updated, new_values):
             pairs.setdefault(devices.home(variable), []).append((variable.storage, new))

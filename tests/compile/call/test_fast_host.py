@@ -338,3 +338,33 @@ def test_a_failing_call_changes_nothing_and_lets_others_go_on():
     other.join(20)
     assert found[0].tolist() == [1]
     assert w.get_value().tolist() == [4, 4]
+
+
+@pytest.mark.cpu
+def test_arguments_by_name_and_kept_ones_go_the_short_way(monkeypatch):
+    x, y, rate = T.dvector("x"), T.dvector("y"), T.dscalar("rate")
+    total = T.dscalar("total")
+    f = symdnn.function(
+        [x, symdnn.In(rate, value=0.5), symdnn.In(total, value=1.0, update=total + rate), y],
+        x * rate + y + total,
+    )
+    a, b = np.arange(3.0), np.ones(3)
+    for _ in range(3):
+        f(x=a, y=b)
+    assert float(f["total"]) == 2.5
+    monkeypatch.setattr(Executor, "run", None)
+    assert f(a, y=b).tolist() == (a * 0.5 + b + 2.5).tolist()
+    assert f(a, total=1.0, y=b).tolist() == (a * 0.5 + b + 1).tolist()
+    assert f(y=b, x=a, rate=2).tolist() == (a * 2 + b + 1.5).tolist()
+    assert f(a, 1.0, 7, b).tolist() == (a + b + 7).tolist()
+    assert float(f["total"]) == 8.0
+    monkeypatch.undo()
+    f["rate"] = 3.0
+    for _ in range(3):
+        assert f(a, total=0.0, y=b).tolist() == (a * 3 + b).tolist()
+    for args, kwargs, message in (
+        ((a,), {"x": a, "y": b}, "several values"), ((a,), {}, "no value for y"),
+        ((a,), {"y": b, "z": 1}, "no input named 'z'"), ((a, 1, 1, b, b), {}, "takes 4"),
+    ):  # fmt: skip
+        with pytest.raises(InputError, match=message):
+            f(*args, **kwargs)
