@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from math import gcd, prod
 from typing import Any
 
-from symdnn.gpu.codegen.device_source import CTYPES, specialised, work_dtype
+from symdnn.gpu.codegen.device_source import CTYPES, specialised
 from symdnn.gpu.codegen.launches import (
     WORKSPACE,
     CudaKernel,
@@ -31,7 +31,7 @@ from symdnn.gpu.kernels.copy import fill
 from symdnn.gpu.kernels.fused_rows import keeps_rows, rows_launches
 from symdnn.graph.kernel import Call, Row
 from symdnn.graph.type import numpy_dtype
-from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.core.dtype import work_dtype
 from symdnn.ops.lowered.fused_rows import softmax_grad_rows, softmax_rows
 from symdnn.ops.nn.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGrad
 from symdnn.ops.vendor.gpudnn import GpuDnnSoftmax, GpuDnnSoftmaxGrad
@@ -291,7 +291,7 @@ class SoftmaxKernel(CudaKernel):
             return _Columns(task).launches(x, dy, y)
         if form.name == "softmax_long" and (found := _rows_once(task, x, dy, y)):
             return found
-        work = "float32" if is_narrow_float(task.dtype) else task.dtype
+        work = work_dtype(task.dtype)
         source = specialised(
             "scalar.cuh", "lanes.cuh", "softmax.cu", f"{form.name}.cu",
             T=CTYPES[task.dtype], W=CTYPES[work], KIND=task.kind, **dict(form.macros),

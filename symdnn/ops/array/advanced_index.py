@@ -156,7 +156,6 @@ class AdvancedSubtensor(Op):
         return inputs[1:first], inputs[first:]
 
 
-@dataclass(frozen=True)
 class AdvancedIncrement(Increment):
     """Base of the ops that change elements that index arrays select."""
 
