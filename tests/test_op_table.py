@@ -10,6 +10,7 @@ import pickle
 import pkgutil
 import zlib
 from collections.abc import Sequence
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from symdnn.graph.traverse import toposort
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable
 from symdnn.ops.elemwise import Elemwise
+from symdnn.ops.lowered.lowered import Lowered
 from tests import op_table, seeded
 from tests.op_table import of_each
 from tests.op_table.record import OpCase
@@ -300,10 +302,18 @@ def concrete_ops() -> set[type]:
             continue
         for _, cls in inspect.getmembers(importlib.import_module(module.name)):
             ours = inspect.isclass(cls) and issubclass(cls, Op) and "symdnn." in cls.__module__
-            is_data = ours and "__dataclass_params__" in vars(cls)
-            if is_data and not vars(cls).get("abstract", False):
+            renamed = ours and issubclass(cls, Lowered) and "__dataclass_params__" not in vars(cls)
+            if ours and is_dataclass(cls) and not renamed and not vars(cls).get("abstract", False):
                 found.add(cls)
     return found
+
+
+def test_ops_with_parameters_of_their_own_are_dataclasses() -> None:
+    """Without the decorator a class has the parameters of its base, so others would not count."""
+    for cls in concrete_ops():
+        own = inspect.get_annotations(cls)
+        added = {name for name, kind in own.items() if not str(kind).startswith("ClassVar")}
+        assert added <= {f.name for f in fields(cls)}, cls
 
 
 def test_every_op_has_a_record() -> None:

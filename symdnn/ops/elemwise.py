@@ -22,7 +22,7 @@ from symdnn.graph.pattern import Pattern
 from symdnn.graph.type import TensorType, dtype_name, numpy_dtype, tensor_type
 from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Apply, Constant, Variable, as_variable, constant
-from symdnn.ops.core.dtype import float_of, is_narrow_float, promote, upcast
+from symdnn.ops.core.dtype import float_of, is_narrow_float, promote, upcast, work_dtype
 from symdnn.ops.core.lanes import same_for_all
 from symdnn.ops.core.python_numbers import (
     is_number,
@@ -130,7 +130,7 @@ class Elemwise(Op):
 
     def work_dtype(self, *dtypes: str) -> str:
         """The dtype in which kernels compute, from the operands'; not one of 16 bits."""
-        wide = ["float32" if is_narrow_float(d) else d for d in dtypes]
+        wide = [work_dtype(d) for d in dtypes]
         common = promote(*wide)
         return "int8" if common == "bool" and self.out_dtype(*dtypes) == "int8" else common
 
@@ -319,7 +319,7 @@ class FloatElemwise(Elemwise):
 
     def work_dtype(self, *dtypes: str) -> str:
         out = self.out_dtype(*dtypes)
-        return "float32" if is_narrow_float(out) else out
+        return work_dtype(out)
 
     def reference(self, *inputs: Array) -> Array:
         dtypes = [dtype_name(a.dtype) for a in inputs]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from symdnn.graph.variable import Apply, Constant, Variable, as_variable
-from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.core.dtype import work_dtype
 from symdnn.ops.core.shape import DimShuffle
 from symdnn.ops.elementwise.activations import Sigmoid, gelu
 from symdnn.ops.elementwise.arithmetic import Add, Mul, Neg, Pow, Sqr, Sub, TrueDiv
@@ -57,7 +57,7 @@ def gelu_written_out(node: Apply, context: Context) -> Variable | None:
 
 
 def _is_near(found: ArrayLike, wanted: ArrayLike, x: Variable) -> bool:
-    dtype = "float32" if is_narrow_float(x.type.dtype) else x.type.dtype
+    dtype = work_dtype(x.type.dtype)
     rtol = _ROUNDINGS * float(np.finfo(dtype).eps)
     return np.shape(found) == np.shape(wanted) and np.allclose(found, wanted, rtol, atol=0)
 

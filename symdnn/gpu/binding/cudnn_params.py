@@ -99,7 +99,6 @@ class Scale(Parameter):
         return _declaration(self.declared, name)
 
 
-@dataclass(frozen=True)
 class Element(Scale):
     """One element of a tensor: a number, converted to a data type.
 

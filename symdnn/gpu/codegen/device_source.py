@@ -7,9 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
-from symdnn.ops.core.dtype import is_narrow_float
-
-__all__ = ["CTYPES", "numbered", "specialised", "text_of", "work_dtype"]
+__all__ = ["CTYPES", "numbered", "specialised", "text_of"]
 
 T = TypeVar("T")
 
@@ -45,8 +43,3 @@ def _specialised(files: tuple[str, ...], macros: tuple[tuple[str, object], ...])
     defined = "".join(f"#define {name} {value}\n" for name, value in macros)
     libraries = "".join(text_of(f) for f in ("common.cuh", *files) if f.endswith(".cuh"))
     return libraries + defined + "".join(text_of(f) for f in files if f.endswith(".cu"))
-
-
-def work_dtype(dtype: str) -> str:
-    """The dtype that sums and statistics of a float dtype are computed in."""
-    return "float32" if is_narrow_float(dtype) else dtype

@@ -8,7 +8,7 @@ sizes later, when a plan is made.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 __all__ = ["reordered"]
 
 
-@dataclass(frozen=True)
 class _Reordered(Substitute):
     """A :class:`Substitute` whose operands are reordered to NCHW and back."""
 

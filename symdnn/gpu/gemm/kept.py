@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from symdnn.gpu.device.array import RawArray
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 __all__ = ["KERNELS", "KeptKernel"]
 
 
-@dataclass(frozen=True)
 class KeptKernel(MatmulKernel):
     """cuBLASLt's GEMM and an elementwise kernel, or one kernel of cuDNN that is faster."""
 

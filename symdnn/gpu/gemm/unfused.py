@@ -12,8 +12,8 @@ from symdnn.graph.kernel import Call, kernels_for, sized
 from symdnn.graph.origin import NO_HINTS
 from symdnn.graph.type import TensorType
 from symdnn.ops.array.reduce import Sum
+from symdnn.ops.core.dtype import work_dtype
 from symdnn.ops.core.scalar import Builder
-from symdnn.ops.lowered.epilogue import accumulator
 from symdnn.ops.lowered.fused import FusedElemwise
 from symdnn.ops.vendor.gpublas import GpuGemm, GpuGemmBase, GpuGemmBiasGrad
 
@@ -96,7 +96,7 @@ class Unfused:
         assert isinstance(self.op, GpuGemmBase)
         dtype = self._result.dtype
         p = Builder((dtype,))
-        scaled = p.input(0).cast(accumulator(dtype)) * float(self.op.residual)
+        scaled = p.input(0).cast(work_dtype(dtype)) * float(self.op.residual)
         program = p.program([scaled.cast(dtype)])
         return Step(FusedElemwise(program), (self._result,), (self._result,))
 
@@ -115,4 +115,4 @@ class Unfused:
         y, out = self.call.inputs[self.op.summed], self.call.outputs[1]
         assert isinstance(y, TensorType), "products are of tensors"
         assert isinstance(out, TensorType), "products are of tensors"
-        return Step(Sum(self.op.sums[:1], False, out.dtype, accumulator(out.dtype)), (y,), (out,))
+        return Step(Sum(self.op.sums[:1], False, out.dtype, work_dtype(out.dtype)), (y,), (out,))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from symdnn.gpu.codegen.device_source import CTYPES, specialised, work_dtype
+from symdnn.gpu.codegen.device_source import CTYPES, specialised
 from symdnn.gpu.codegen.launches import (
     ERROR_WORD,
     NODE,
@@ -32,6 +32,7 @@ from symdnn.graph.values.strides import merged
 from symdnn.ops.array.create import AllocDiag, ARange, Diagonal
 from symdnn.ops.array.join import Join, Roll
 from symdnn.ops.array.pad import Pad
+from symdnn.ops.core.dtype import work_dtype
 from symdnn.ops.core.gradient_control import Assert
 from symdnn.ops.core.make_vector import MakeVector
 from symdnn.ops.lowered.gathered import ListedSums

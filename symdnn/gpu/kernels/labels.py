@@ -26,7 +26,7 @@ from symdnn.gpu.kernels.scan import count_type, lines_of
 from symdnn.graph.kernel import Call, Row
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.array.take import OneHot
-from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.core.dtype import work_dtype
 from symdnn.ops.core.scalar import Builder, ScalarProgram
 from symdnn.ops.lowered.label_loss import LabelLoss, LabelLossGrad
 from symdnn.ops.nn.crossentropy import (
@@ -100,7 +100,7 @@ def labelled(
     rows = prod(sizes)
     source = specialised(
         "scalar.cuh", "lines.cuh", "labels.cu", T=CTYPES[y.dtype], L=CTYPES[labels.dtype],
-        W=CTYPES["float32" if is_narrow_float(y.dtype) else y.dtype], KIND=kind, D=len(sizes),
+        W=CTYPES[work_dtype(y.dtype)], KIND=kind, D=len(sizes),
         COUNT=count_type([wide]),
     )  # fmt: skip
     parameters = (

@@ -22,7 +22,7 @@ from symdnn.gpu.kernels.elementwise import elementwise
 from symdnn.gpu.kernels.sort import sort_bytes, sorted_lines
 from symdnn.graph.kernel import Call, Row
 from symdnn.graph.values.strides import merged
-from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.core.dtype import work_dtype
 from symdnn.ops.core.scalar import Builder, ScalarProgram
 from symdnn.ops.nn.dropout import Dropout, DropoutGrad
 from symdnn.ops.random.mrg import MrgUniform
@@ -240,7 +240,7 @@ def dropped(dtype: str, scale: bool) -> ScalarProgram:
     """(x, mask, rate) -> x where the mask is true, divided by 1 - rate with ``scale``, else 0."""
     builder = Builder((dtype, "bool", "float32"))
     x, mask, rate = (builder.input(i) for i in range(3))
-    v = x.cast("float32" if is_narrow_float(dtype) else dtype)
+    v = x.cast(work_dtype(dtype))
     if scale:
         keep = 1 - rate.cast(v.dtype)
         v = keep.call("eq", 0).where(v, v / keep)

@@ -44,7 +44,7 @@ from symdnn.ops.array.reduce import (
     Reduce,
     Sum,
 )
-from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.core.dtype import work_dtype
 from symdnn.ops.core.scalar import Builder, ScalarProgram, identity_program
 from symdnn.ops.lowered.fused import FusedReduce
 from symdnn.ops.nest.complex_folds import whole_total
@@ -94,7 +94,7 @@ def reducer_of(op: Reduce, dtype: str, elements: int = 2**31) -> Reducer:
             kind = "add" if isinstance(op, Sum) else "mul"
             m = whole_total(kind, dtype, out, number_dtype(elements))
             return Reducer(m.name, m.state[0], out, m)
-    return Reducer(type(op).__name__, "float32" if is_narrow_float(work) else work, out)
+    return Reducer(type(op).__name__, work_dtype(work), out)
 
 
 def reduction(
@@ -453,7 +453,7 @@ class DnnReductionKernel(ReductionKernel):
 def _with_index(op: GpuDnnReduction, x: View, outputs: Views) -> Sequence[KernelLaunch]:
     """An extreme and the number of its element."""
     number = number_dtype(prod(x.shape[a] for a in op.axis))
-    work = "float32" if is_narrow_float(x.dtype) else x.dtype
+    work = work_dtype(x.dtype)
     m = arg_extreme(op.red_op == "maximum", x.dtype, work, "uint32", number, op.dtype)
     reducer = Reducer(f"{m.name} in {number}", work, op.dtype, m)
     finish = Finish(("s.s0.leave(p.y0[at], p.y1[at]);",), (), 0, m.leave.output_dtypes)

@@ -20,7 +20,7 @@ from symdnn.gpu.codegen.launches import (
 )
 from symdnn.gpu.kernels.scan import count_type, lines_of
 from symdnn.graph.kernel import Call, Row
-from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.core.dtype import work_dtype
 from symdnn.ops.nn.crossentropy import SoftmaxCrossentropy
 from symdnn.ops.nn.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGrad
 
@@ -72,7 +72,7 @@ def two_passes(
     block = (lanes, _THREADS // lanes) if by_rows else (_THREADS // lanes, lanes)
     source = specialised(
         "scalar.cuh", "lines.cuh", "reduce.cuh", "rows.cu", T=CTYPES[x.dtype],
-        W=CTYPES["float32" if is_narrow_float(x.dtype) else x.dtype], KIND=kind,
+        W=CTYPES[work_dtype(x.dtype)], KIND=kind,
         L="i64" if labels is None else CTYPES[labels.dtype], ROWS=int(by_rows), D=len(sizes),
         COUNT=count_type([x]),
     )  # fmt: skip

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from math import gcd, prod
 from typing import Any
 
-from symdnn.gpu.codegen.device_source import CTYPES, specialised, work_dtype
+from symdnn.gpu.codegen.device_source import CTYPES, specialised
 from symdnn.gpu.codegen.launches import (
     CudaKernel,
     KernelLaunch,
@@ -33,7 +33,7 @@ from symdnn.gpu.kernels.reduce import custom_reduction, reduction, scratch_bytes
 from symdnn.graph.kernel import Call, Row
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.array.reduce import Sum
-from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.core.dtype import work_dtype
 from symdnn.ops.lowered.fused_rows import FusedRows, softmax_grad_rows, softmax_rows
 from symdnn.ops.nn.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGrad
 from symdnn.ops.vendor.gpudnn import GpuDnnSoftmax, GpuDnnSoftmaxGrad
@@ -256,7 +256,7 @@ class SoftmaxKernel(CudaKernel):
             return _sums_first(call, x, dy, y)
         if form.name == "softmax_long" and (found := _rows_once(task, x, dy, y)):
             return found
-        work = "float32" if is_narrow_float(task.dtype) else task.dtype
+        work = work_dtype(task.dtype)
         source = specialised(
             "scalar.cuh", "lanes.cuh", "softmax.cu", f"{form.name}.cu",
             T=CTYPES[task.dtype], W=CTYPES[work], KIND=task.kind, **dict(form.macros),

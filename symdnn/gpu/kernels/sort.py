@@ -24,7 +24,7 @@ from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.graph.values.strides import merged
 from symdnn.ops.array.boxes import KeptBoxes
 from symdnn.ops.array.sort import ArgSort, SearchSorted, Sort, TopK
-from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.core.dtype import work_dtype
 
 __all__ = ["SortKernel", "KERNELS", "sort_bytes", "sorted_lines"]
 
@@ -49,18 +49,13 @@ _ACCESS_BYTES, _MAX_ACCESS_ELEMENTS, _BEST_ELEMENTS, _CHUNK_TILES, _TARGET_BLOCK
 _BOX_THREADS, _MAX_BOX_BLOCKS = 512, 1 << 16
 
 
-def key_dtype(dtype: str) -> str:
-    """The dtype of comparisons."""
-    return "float32" if is_narrow_float(dtype) else dtype
-
-
 def _padded(nbytes: int) -> int:
     return -(-nbytes // 16) * 16
 
 
 def sort_bytes(elements: int, dtype: str) -> int:
     """Workspace of a sort: keys and their indices, each twice, and counts of digits."""
-    size = numpy_dtype(key_dtype(dtype)).itemsize
+    size = numpy_dtype(work_dtype(dtype)).itemsize
     # Lines that radix passes sort are longer than a tile of the merge sort for each two passes.
     counts = 2 * 8 * _DIGITS * (elements // _TILE_ELEMENTS + 1) + 4 * size + 8
     return 2 * _padded(elements * size) + 2 * _padded(elements * 4) + _padded(counts)
@@ -155,7 +150,7 @@ def _by_digits(lines: _Lines, largest: bool, at: int) -> list[KernelLaunch]:
 def _by_merges(lines: _Lines, largest: bool, at: int) -> list[KernelLaunch]:
     """A sort of tiles, and merges of runs of twice the length each time."""
     x, length = lines.x, lines.length
-    key = key_dtype(x.dtype)
+    key = work_dtype(x.dtype)
     tile = max(2, min(_TILE_ELEMENTS, 1 << max(length - 1, 0).bit_length()))
     source = specialised(
         "lines.cuh", "sort.cu", K=CTYPES[key], TILE=tile, LARGEST=int(largest), **lines.macros
@@ -259,7 +254,7 @@ class SearchKernel(CudaKernel[SearchSorted]):
             return []
         sizes, (steps,) = merged(x.shape, [x.steps])
         source = specialised(
-            "lines.cuh", "search.cu", T=CTYPES[x.dtype], K=CTYPES[key_dtype(x.dtype)],
+            "lines.cuh", "search.cu", T=CTYPES[x.dtype], K=CTYPES[work_dtype(x.dtype)],
             D=len(sizes), RIGHT=int(call.op.side == "right"), COUNT=count_type([x]),
         )  # fmt: skip
         parameters = (
@@ -284,7 +279,7 @@ class KeptBoxesKernel(CudaKernel[KeptBoxes]):
             return []
         boxes = y.shape[-1]
         examples = y.size // boxes
-        work = "float32" if is_narrow_float(x.dtype) else x.dtype
+        work = work_dtype(x.dtype)
         macros = {"X": CTYPES[x.dtype], "T": CTYPES[work], "THREADS": _BOX_THREADS}
         source = specialised("scalar.cuh", "boxes.cu", **macros)
         grid = (min(examples, _MAX_BOX_BLOCKS),)

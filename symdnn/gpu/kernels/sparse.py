@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from symdnn.gpu.codegen.device_source import CTYPES, specialised, work_dtype
+from symdnn.gpu.codegen.device_source import CTYPES, specialised
 from symdnn.gpu.codegen.launches import (
     ERROR_WORD,
     NODE,
@@ -19,6 +19,7 @@ from symdnn.gpu.codegen.launches import (
 )
 from symdnn.graph.kernel import Call, Row
 from symdnn.graph.type import TensorType, numpy_dtype
+from symdnn.ops.core.dtype import work_dtype
 from symdnn.ops.sparse.products import SampledDot, SparseDot
 
 __all__ = ["KERNELS", "SparseProductKernel"]

@@ -16,7 +16,7 @@ from symdnn.gpu.codegen.device_source import CTYPES, specialised
 from symdnn.gpu.codegen.launches import CudaKernel, KernelLaunch, View, Views, blocks_for, scratch
 from symdnn.gpu.kernels.copy import fill
 from symdnn.graph.kernel import Call, Row
-from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.core.dtype import work_dtype
 from symdnn.ops.nn.spatial_transformer import (
     TransformerGrid,
     TransformerGridGrad,
@@ -40,7 +40,7 @@ def _launch(
     dtype = next(iter(views.values())).dtype
     source = specialised(
         "scalar.cuh", "transformer.cu", T=CTYPES[dtype],
-        W=CTYPES["float32" if is_narrow_float(dtype) else dtype],
+        W=CTYPES[work_dtype(dtype)],
     )  # fmt: skip
     some = next(iter(views.values())).pointer
     pointers = [views[f].pointer if f in views else some for f in _POINTER_FIELDS]

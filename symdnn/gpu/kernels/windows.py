@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from symdnn.gpu.codegen.device_source import CTYPES, specialised, work_dtype
+from symdnn.gpu.codegen.device_source import CTYPES, specialised
 from symdnn.gpu.codegen.launches import CudaKernel, KernelLaunch, Views, blocks_for
 from symdnn.graph.kernel import Call, Row
+from symdnn.ops.core.dtype import work_dtype
 from symdnn.ops.nest.monoid import lowest
 from symdnn.ops.nn.pool import AveragePoolGrad, MaxPoolGrad, MaxPoolGradGrad, Pool, PoolGrad
 

@@ -15,7 +15,7 @@ from math import prod
 from typing import Any
 
 from symdnn.config import config
-from symdnn.gpu.codegen.device_source import CTYPES, work_dtype
+from symdnn.gpu.codegen.device_source import CTYPES
 from symdnn.gpu.codegen.launches import (
     CudaKernel,
     KernelLaunch,
@@ -30,6 +30,7 @@ from symdnn.gpu.kernels.reduce import custom_reduction, scratch_bytes
 from symdnn.gpu.norm.norm import elementwise_of, normalised
 from symdnn.gpu.norm.planes import planes_gradient, planes_norm
 from symdnn.graph.kernel import Call, Row
+from symdnn.ops.core.dtype import work_dtype
 from symdnn.ops.core.scalar import ScalarProgram, identity_program
 from symdnn.ops.lowered.norm_formulas import grad_program, grad_terms
 from symdnn.ops.lowered.norm_parts import BatchMoments, BatchSums, axes_of

@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from symdnn.gpu.codegen.device_source import CTYPES, work_dtype
+from symdnn.gpu.codegen.device_source import CTYPES
 from symdnn.gpu.codegen.launches import CudaKernel, KernelLaunch, View, Views, scratch
 from symdnn.gpu.kernels.elementwise import elementwise
 from symdnn.gpu.kernels.reduce import reduction, scratch_bytes
 from symdnn.graph.kernel import Call, Row
 from symdnn.ops.array.reduce import Sum
+from symdnn.ops.core.dtype import work_dtype
 from symdnn.ops.core.scalar import Scalar
 from symdnn.ops.lowered.norm_formulas import formula, normalised
 from symdnn.ops.nn.batchnorm import (

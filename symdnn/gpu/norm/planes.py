@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from math import gcd, prod
 from typing import Any
 
-from symdnn.gpu.codegen.device_source import CTYPES, specialised, work_dtype
+from symdnn.gpu.codegen.device_source import CTYPES, specialised
 from symdnn.gpu.codegen.launches import KernelLaunch, View, Views
 from symdnn.gpu.device.context import existing_context, most_shared_bytes
+from symdnn.ops.core.dtype import work_dtype
 
 __all__ = ["Planes", "planes_gradient", "planes_norm", "planes_of"]
 

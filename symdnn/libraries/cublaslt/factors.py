@@ -12,10 +12,10 @@ from __future__ import annotations
 from symdnn.graph.origin import inherit
 from symdnn.graph.variable import Apply, Variable
 from symdnn.libraries.cublaslt.joined import Parameters
+from symdnn.ops.core.dtype import work_dtype
 from symdnn.ops.core.shape import DimShuffle, Reshape, dimshuffle
 from symdnn.ops.elementwise.arithmetic import Add, Mul, cast
 from symdnn.ops.linalg.dot import Dot
-from symdnn.ops.lowered.epilogue import accumulator
 from symdnn.rewriting.facts import only_axis
 from symdnn.rewriting.rewrite import Context
 
@@ -96,5 +96,5 @@ class _Scaled:
 
 
 def _scaled(parameter: Variable, factor: Variable) -> Variable:
-    wide = accumulator(parameter.type.dtype)
+    wide = work_dtype(parameter.type.dtype)
     return cast(cast(parameter, wide) * cast(factor, wide), parameter.type.dtype)

@@ -173,7 +173,6 @@ def _spread(op: Op, dims: Sequence[Dim], shapes: Shapes) -> Dim:
     return reduce(lambda a, b: dim_where(operator("eq")(a, 1), b, a), wide)
 
 
-@dataclass(frozen=True)
 class AdvancedIncrement(Increment):
     """Base of the ops that change elements that index arrays select."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,7 +16,6 @@ from symdnn.ops.array.reduce import Reduce, max, normal_axes
 __all__ = ["ArgExtreme", "ArgMax", "ArgMin", "argmax", "argmin", "max_and_argmax"]
 
 
-@dataclass(frozen=True)
 class ArgExtreme(Reduce):
     """Base of argmax and argmin: an int64 index into the elements over ``axes`` in C order.
 
@@ -51,14 +49,12 @@ class ArgExtreme(Reduce):
         return [None]
 
 
-@dataclass(frozen=True)
 class ArgMax(ArgExtreme):
     """Index of the largest element."""
 
     function = np.argmax
 
 
-@dataclass(frozen=True)
 class ArgMin(ArgExtreme):
     """Index of the smallest element."""
 

@@ -65,7 +65,6 @@ def _work_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype("float64" if work == "float32" else work)
 
 
-@dataclass(frozen=True)
 class CumSum(AlongAxis):
     """``y[k] = x[0] + ... + x[k]``; with ``reverse`` from the end. Ints widen as in a sum."""
 
@@ -114,7 +113,6 @@ class CumProd(AlongAxis):
         return [LinearRecurrence(self.axis, back)(factors, dy) * conjugate(before)]
 
 
-@dataclass(frozen=True)
 class CumExtreme(AlongAxis):
     """Base of the largest and the smallest so far; NaN from the first NaN on.
 
@@ -145,21 +143,18 @@ class CumExtreme(AlongAxis):
         return [operator("switch")(eq(x, y), sums, like(0, dy))]
 
 
-@dataclass(frozen=True)
 class CumMax(CumExtreme):
     """``y[k] = max(x[0], ..., x[k])``; with ``reverse`` from the end."""
 
     function = np.maximum
 
 
-@dataclass(frozen=True)
 class CumMin(CumExtreme):
     """``y[k] = min(x[0], ..., x[k])``; with ``reverse`` from the end."""
 
     function = np.minimum
 
 
-@dataclass(frozen=True)
 class ForwardFill(AlongAxis):
     """Each NaN is the last number before it; with ``reverse`` the first one after it."""
 
@@ -183,7 +178,6 @@ class ForwardFill(AlongAxis):
         return [switch(missing, like(0, dy), LinearRecurrence(self.axis, back)(filled, dy))]
 
 
-@dataclass(frozen=True)
 class Shift(AlongAxis):
     """``y[k] = x[k - 1]`` and ``y[0] = 0``; with ``reverse`` ``y[k] = x[k + 1]``."""
 
@@ -199,7 +193,6 @@ class Shift(AlongAxis):
         return [Shift(self.axis, not self.reverse)(cotangents[0])]
 
 
-@dataclass(frozen=True)
 class LinearRecurrence(AlongAxis):
     """``s[k] = a[k] * s[k - 1] + b[k]`` from ``s[-1] = 0``; with ``reverse`` from the end.
 

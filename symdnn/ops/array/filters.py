@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -26,7 +26,6 @@ from symdnn.ops.elemwise import like
 __all__ = ["LinearFilter", "lfilter"]
 
 
-@dataclass(frozen=True)
 class LinearFilter(AlongAxis):
     """``y[n] = b[0] x[n] + ... + b[q] x[n - q] - a[0] y[n - 1] - ... - a[p - 1] y[n - p]``.
 

@@ -222,7 +222,6 @@ class Increment(Op):
         return f"{type(self).__name__}{{{what} {pattern_text(self.index)}}}"
 
 
-@dataclass(frozen=True)
 class IncSubtensor(Increment):
     """``x`` with ``y`` added to, or assigned to, ``x[index]``.
 

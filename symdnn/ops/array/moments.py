@@ -10,7 +10,7 @@ from symdnn.graph.typing import AxisLike, DtypeLike, TensorLike
 from symdnn.graph.variable import Variable, as_variable, constant
 from symdnn.ops.array.norms import root
 from symdnn.ops.array.reduce import masked, normal_axes, sum
-from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.core.dtype import is_narrow_float, work_dtype
 from symdnn.ops.core.shape import dims_of
 from symdnn.ops.elementwise.arithmetic import abs, cast, sqr
 
@@ -41,7 +41,7 @@ def mean(
     else:
         out = "float64" if v.type.is_discrete else v.type.dtype
     # float16 overflows early, and a mean of ints is no int until the end.
-    work = "float32" if is_narrow_float(out) else out
+    work = work_dtype(out)
     work = "float64" if TensorType(work).is_discrete else work
     total = sum(v, axes, dtype=work, keepdims=keepdims, acc_dtype=acc_dtype, where=where)
     if where is not None:

@@ -60,7 +60,6 @@ class _Selection(Composed):
         return on_lanes(replace(self, axis=self.axis + 1), inputs, axes, same=(1,))
 
 
-@dataclass(frozen=True)
 class OrderStatistics(_Selection):
     """The elements that would be at ``places`` if ``x`` were sorted along ``axis``, NaNs last.
 
@@ -119,7 +118,6 @@ class OrderStatistics(_Selection):
         return vjp_of_expressions(selected, inputs, cotangents)
 
 
-@dataclass(frozen=True)
 class ArgPartition(_Selection):
     """The int64 indices of :class:`Partition`."""
 
@@ -154,7 +152,6 @@ class ArgPartition(_Selection):
         return [argsort(cast(kinds, "int8"), self.axis)]
 
 
-@dataclass(frozen=True)
 class Partition(_Selection):
     """The elements of ``x`` before the one at a place of the order along ``axis``, then those equal
     to it, then those behind it, each in the order of ``x``.

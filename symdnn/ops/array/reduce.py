@@ -155,7 +155,6 @@ class Accumulate(Reduce):
         return np.asarray(total).astype(out, copy=False)
 
 
-@dataclass(frozen=True)
 class Sum(Accumulate):
     """Sum over ``axes`` (cuDNN: ``CUDNN_REDUCE_TENSOR_ADD``)."""
 
@@ -192,7 +191,6 @@ class Prod(Accumulate):
         return [dy * conjugate(slope)]
 
 
-@dataclass(frozen=True)
 class Extreme(Reduce):
     """Base of the largest and the smallest; NaN where one is. Every tie gets the full gradient."""
 
@@ -220,21 +218,18 @@ class Extreme(Reduce):
         return [operator("switch")(self._chosen(x, y), dy, like(0, dy))]
 
 
-@dataclass(frozen=True)
 class Max(Extreme):
     """The largest element over ``axes`` (cuDNN: ``CUDNN_REDUCE_TENSOR_MAX``)."""
 
     function: ClassVar[Any] = np.max
 
 
-@dataclass(frozen=True)
 class Min(Extreme):
     """The smallest element over ``axes`` (cuDNN: ``CUDNN_REDUCE_TENSOR_MIN``)."""
 
     function: ClassVar[Any] = np.min
 
 
-@dataclass(frozen=True)
 class Truth(Reduce):
     """Base of any and all; the result is bool."""
 
@@ -259,21 +254,18 @@ class Truth(Reduce):
         return [None]
 
 
-@dataclass(frozen=True)
 class AllTrue(Truth):
     """Whether every element over ``axes`` is true (not zero); true without elements."""
 
     function: ClassVar[Any] = np.all
 
 
-@dataclass(frozen=True)
 class AnyTrue(Truth):
     """Whether some element over ``axes`` is true (not zero); false without elements."""
 
     function: ClassVar[Any] = np.any
 
 
-@dataclass(frozen=True)
 class LogSumExp(Reduce):
     """``log(sum(exp(x)))`` over ``axes`` without overflow; ``-inf`` without elements."""
 

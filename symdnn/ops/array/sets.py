@@ -16,7 +16,7 @@ from symdnn.ops.array.sort import searchsorted, sort
 from symdnn.ops.array.take import take
 from symdnn.ops.array.view import expand_dims
 from symdnn.ops.core.composed import Composed
-from symdnn.ops.core.dtype import is_narrow_float, upcast
+from symdnn.ops.core.dtype import upcast, work_dtype
 from symdnn.ops.core.lanes import on_lanes
 from symdnn.ops.core.shape import shape_i
 from symdnn.ops.elementwise.arithmetic import cast
@@ -85,5 +85,5 @@ def contained(v: Variable, tests: Variable) -> Variable:
         return _compared(v, tests)
     if kind.is_integer:
         return IsIn()(cast(v, dtype), cast(tests, dtype))
-    dtype = "float32" if is_narrow_float(dtype) else dtype
+    dtype = work_dtype(dtype)
     return _searched(cast(v, dtype), cast(tests, dtype))

@@ -33,7 +33,7 @@ from symdnn.ops.attention.parts import (
 )
 from symdnn.ops.attention.scores import EXTRAS, Scores
 from symdnn.ops.core.composed import vjp_of_expressions
-from symdnn.ops.core.dtype import is_narrow_float, upcast, wide_float
+from symdnn.ops.core.dtype import upcast, wide_float, work_dtype
 from symdnn.ops.core.lanes import fold, lanes_of, sizes_of, stacked, unfold
 from symdnn.ops.core.shape import dims_of
 from symdnn.ops.elementwise.arithmetic import cast
@@ -283,7 +283,7 @@ def attention_weights(
         _settings(what, causal, None, None, False), extras=() if mask is None else ("mask",)
     )
     given = {} if mask is None else {"mask": _mask4(what, mask, q, dims_of(q)[:-3])}
-    wide = "float32" if is_narrow_float(q.type.dtype) else q.type.dtype
+    wide = work_dtype(q.type.dtype)
     return cast(probabilities(how, cast(q, wide), cast(k, wide), given)[1], q.type.dtype)
 
 

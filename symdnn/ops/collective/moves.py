@@ -22,7 +22,6 @@ from symdnn.world.communicator import Communicator, Pending
 __all__ = ["AllToAll", "Permute", "Recv", "Send"]
 
 
-@dataclass(frozen=True)
 class AllToAll(Collective):
     """Part i of as many equal ones along the first axis goes to number i; the parts that come from
     all ranks are joined in their order (``ncclAlltoAll``, ``MPI_Alltoall``). Its own adjoint."""
@@ -118,7 +117,6 @@ class PointToPoint(Collective):
         raise NotEvaluable(f"{self} is not run by all ranks")
 
 
-@dataclass(frozen=True)
 class Send(PointToPoint):
     """``x`` goes to ``peer`` (``ncclSend``, ``MPI_Isend``); the result, a token, has no elements.
 

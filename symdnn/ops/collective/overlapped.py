@@ -223,7 +223,6 @@ class StreamWait(MultiOp):
         return {i: (i,) for i in range(self.count)}
 
 
-@dataclass(frozen=True)
 class AllSucceeded(Collective):
     """``x`` once every rank has come so far; before that no shared variable changes.
 

@@ -26,7 +26,6 @@ __all__ = ["After", "Checkpoint", "checkpoint", "checkpoint_of_a_step", "stored_
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
 class After(Identity):
     """The first input as a view, computed no earlier than the others.
 

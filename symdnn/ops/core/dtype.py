@@ -12,7 +12,7 @@ from symdnn.graph.type import TensorType, numpy_dtype
 
 __all__ = [
     "accumulator", "float_of", "is_narrow_float", "number_of", "promote", "upcast", "wide_float",
-    "widened",
+    "widened", "work_dtype",
 ]  # fmt: skip
 
 _cast_policy = config.reader("cast_policy")
@@ -63,6 +63,11 @@ def accumulator(dtype: str) -> tuple[str, str]:
 def is_narrow_float(dtype: str) -> bool:
     """Whether it is float16 or bfloat16: dtypes of storage, which are computed in float32."""
     return dtype in ("float16", "bfloat16")
+
+
+def work_dtype(dtype: str) -> str:
+    """The dtype in which values of ``dtype`` are computed: float32 for float16 and bfloat16."""
+    return "float32" if is_narrow_float(dtype) else dtype
 
 
 def wide_float(dtype: str) -> str:

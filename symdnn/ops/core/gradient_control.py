@@ -74,12 +74,10 @@ class Identity(Op):
         return self.make_node(*inputs).outputs, [axes[0]]
 
 
-@dataclass(frozen=True)
 class Opaque(Identity):
     """``x`` itself; rewrites that run before gradients are taken do not look through it."""
 
 
-@dataclass(frozen=True)
 class DisconnectedGrad(Identity):
     """``x`` as a constant for gradients (Theano's ``disconnected_grad``)."""
 
@@ -90,7 +88,6 @@ class DisconnectedGrad(Identity):
         return [None]
 
 
-@dataclass(frozen=True)
 class ZeroGrad(Identity):
     """``x`` with a gradient of zero (Theano's ``zero_grad``)."""
 
@@ -101,7 +98,6 @@ class ZeroGrad(Identity):
         return [None if t is None else t.zeros_like() for t in tangents]
 
 
-@dataclass(frozen=True)
 class UndefinedGrad(Identity):
     """``x`` whose gradient raises an error when it is taken (Theano's ``undefined_grad``)."""
 
@@ -126,7 +122,6 @@ class GradClip(Identity):
         raise NonDifferentiable("grad_clip has no forward mode (Rop); use grad")
 
 
-@dataclass(frozen=True)
 class GradWhere(Identity):
     """``x`` of (x, mask) whose gradient is 0, also in place of NaN, where the bool mask is false.
 
@@ -148,7 +143,6 @@ class GradWhere(Identity):
         return on_lanes(self, inputs, axes)
 
 
-@dataclass(frozen=True)
 class StraightThrough(Identity):
     """The first of two tensors, with the derivatives of the second one: ``straight_through``."""
 

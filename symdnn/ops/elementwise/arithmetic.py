@@ -293,7 +293,6 @@ class Extreme(Elemwise):
         return [switch(first, cotangent, zero), switch(first, zero, cotangent)]
 
 
-@dataclass(frozen=True)
 class Maximum(Extreme):
     """The larger of two; NaN where either is. At a tie the gradient goes to the first."""
 
@@ -303,7 +302,6 @@ class Maximum(Extreme):
     _is_first = staticmethod(ge)
 
 
-@dataclass(frozen=True)
 class Minimum(Extreme):
     """The smaller of two; NaN where either is. At a tie the gradient goes to the first."""
 

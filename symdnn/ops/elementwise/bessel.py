@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Variable
 from symdnn.ops.elementwise.arithmetic import abs as absolute
@@ -16,7 +14,6 @@ from symdnn.ops.elemwise import apply_elemwise, like
 __all__ = ["I0e", "I1e", "Iv", "Jv", "i0", "i0e", "i1", "i1e", "iv", "j0", "j1", "jv"]
 
 
-@dataclass(frozen=True)
 class Jv(OfOrder):
     """The Bessel function of the first kind, of order ``n``."""
 
@@ -28,7 +25,6 @@ class Jv(OfOrder):
         return (jv(n - 1, x) - jv(n + 1, x)) * like(0.5, y)
 
 
-@dataclass(frozen=True)
 class Iv(OfOrder):
     """The modified Bessel function of the first kind, of order ``n``."""
 
@@ -60,7 +56,6 @@ def _slope(order: int, x: Variable, zero: Variable, near: Variable) -> Variable:
     return switch(lt(size, start), near, far)
 
 
-@dataclass(frozen=True)
 class I0e(SpecialFunction):
     """``exp(-|x|)`` times the modified Bessel function of order 0 (SciPy's name)."""
 
@@ -71,7 +66,6 @@ class I0e(SpecialFunction):
         return _slope(0, x, y, i1e(x) - sgn(x) * y)
 
 
-@dataclass(frozen=True)
 class I1e(SpecialFunction):
     """``exp(-|x|)`` times the modified Bessel function of order 1 (SciPy's name)."""
 

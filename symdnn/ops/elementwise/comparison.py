@@ -54,7 +54,6 @@ class Compare(Elemwise):
         return [None] * self.arity
 
 
-@dataclass(frozen=True)
 class Lt(Compare):
     """``x < y``."""
 
@@ -64,7 +63,6 @@ class Lt(Compare):
         return self._compared("lt", x, y)
 
 
-@dataclass(frozen=True)
 class Le(Compare):
     """``x <= y``."""
 
@@ -74,7 +72,6 @@ class Le(Compare):
         return self._compared("le", x, y)
 
 
-@dataclass(frozen=True)
 class Gt(Compare):
     """``x > y``."""
 
@@ -84,7 +81,6 @@ class Gt(Compare):
         return self._compared("lt", y, x)
 
 
-@dataclass(frozen=True)
 class Ge(Compare):
     """``x >= y``."""
 
@@ -94,7 +90,6 @@ class Ge(Compare):
         return self._compared("le", y, x)
 
 
-@dataclass(frozen=True)
 class Eq(Compare):
     """``x == y`` of each element."""
 
@@ -106,7 +101,6 @@ class Eq(Compare):
         return self._compared("eq", x, y)
 
 
-@dataclass(frozen=True)
 class Neq(Compare):
     """``x != y`` of each element."""
 
@@ -118,7 +112,6 @@ class Neq(Compare):
         return self._compared("ne", x, y)
 
 
-@dataclass(frozen=True)
 class FloatTest(Compare):
     """Base of the tests of one float operand; for ints the result is constant."""
 
@@ -129,7 +122,6 @@ class FloatTest(Compare):
     decides: ClassVar[bool] = True
 
 
-@dataclass(frozen=True)
 class IsNan(FloatTest):
     """Whether an element is NaN."""
 
@@ -137,7 +129,6 @@ class IsNan(FloatTest):
     formula = "isnan"
 
 
-@dataclass(frozen=True)
 class IsInf(FloatTest):
     """Whether an element is plus or minus infinity."""
 
@@ -145,7 +136,6 @@ class IsInf(FloatTest):
     formula = "isinf"
 
 
-@dataclass(frozen=True)
 class IsFinite(FloatTest):
     """Whether an element is neither NaN nor infinite."""
 
@@ -174,7 +164,6 @@ class Bitwise(Elemwise):
         return [None] * self.arity
 
 
-@dataclass(frozen=True)
 class And(Bitwise):
     """``x & y``."""
 
@@ -183,7 +172,6 @@ class And(Bitwise):
     commutative: ClassVar[bool] = True
 
 
-@dataclass(frozen=True)
 class Or(Bitwise):
     """``x | y``."""
 
@@ -192,7 +180,6 @@ class Or(Bitwise):
     commutative: ClassVar[bool] = True
 
 
-@dataclass(frozen=True)
 class Xor(Bitwise):
     """``x ^ y``."""
 
@@ -201,7 +188,6 @@ class Xor(Bitwise):
     commutative: ClassVar[bool] = True
 
 
-@dataclass(frozen=True)
 class Invert(Bitwise):
     """``~x``: every bit inverted, or the logical not of a bool."""
 
@@ -210,7 +196,6 @@ class Invert(Bitwise):
     arity: ClassVar[int] = 1
 
 
-@dataclass(frozen=True)
 class LeftShift(Bitwise):
     """``x << y``."""
 
@@ -219,7 +204,6 @@ class LeftShift(Bitwise):
     kinds: ClassVar[str] = "i"
 
 
-@dataclass(frozen=True)
 class RightShift(Bitwise):
     """``x >> y``; the sign is kept."""
 

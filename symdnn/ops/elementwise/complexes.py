@@ -44,7 +44,6 @@ class ComplexPart(Elemwise):
         return {}
 
 
-@dataclass(frozen=True)
 class Real(ComplexPart):
     """The real part."""
 
@@ -54,7 +53,6 @@ class Real(ComplexPart):
         return [complex(cotangent, cotangent.zeros_like())]
 
 
-@dataclass(frozen=True)
 class Imag(ComplexPart):
     """The imaginary part."""
 
@@ -64,7 +62,6 @@ class Imag(ComplexPart):
         return [complex(cotangent.zeros_like(), cotangent)]
 
 
-@dataclass(frozen=True)
 class Angle(ComplexPart):
     """The angle in the complex plane, in ``[-pi, pi]``."""
 

@@ -74,7 +74,6 @@ class XLogY(FloatElemwise):
         return _gradients_by_log(x, y, log(y), cotangent)
 
 
-@dataclass(frozen=True)
 class XLog1pY(SpecialFunction):
     """``x log(1 + y)``, 0 where ``x`` is 0 and ``y`` is a number, exact where ``y`` is near 0."""
 
@@ -95,7 +94,6 @@ class XLog1pY(SpecialFunction):
 _SCALES = {"float32": (30, 70), "float64": (100, 900)}
 
 
-@dataclass(frozen=True)
 class RelEntr(SpecialFunction):
     """``x log(x / y)``, 0 where ``x`` is 0, and infinite where there is no logarithm."""
 
@@ -125,7 +123,6 @@ class RelEntr(SpecialFunction):
         return [cotangent * (1 + log(x) - log(y)), to_y]
 
 
-@dataclass(frozen=True)
 class KlDiv(SpecialFunction):
     """``x log(x / y) - x + y``: 0 where both are equal, ``y`` where ``x`` is 0."""
 

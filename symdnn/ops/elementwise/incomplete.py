@@ -6,7 +6,6 @@ The references are SciPy's. Derivatives in the orders are exact, too: those of
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from math import pi, sqrt
 from typing import Any, ClassVar
@@ -45,7 +44,6 @@ __all__ = [
 # -- gamma ----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
 class GammaInc(OfOrder):
     """The regularised lower incomplete gamma function of ``k`` and ``x``."""
 
@@ -65,7 +63,6 @@ class GammaInc(OfOrder):
         return np.minimum(operands[0] / 4, np.sqrt(operands[0]) / 5)
 
 
-@dataclass(frozen=True)
 class GammaIncC(GammaInc):
     """The regularised upper incomplete gamma function of ``k`` and ``x``."""
 
@@ -74,7 +71,6 @@ class GammaIncC(GammaInc):
     sign: ClassVar[int] = -1
 
 
-@dataclass(frozen=True)
 class GammaDrawSlope(OfOrder):
     """The derivative in ``k`` of ``log(x)``, where ``gammainc(k, x)`` is constant.
 
@@ -93,7 +89,6 @@ class GammaDrawSlope(OfOrder):
         return np.minimum(operands[0] / 4, np.sqrt(operands[0]) / 5)
 
 
-@dataclass(frozen=True)
 class GammaIncInv(OfOrder):
     """The ``x`` for which ``gammainc(k, x)`` is ``p``."""
 
@@ -110,7 +105,6 @@ class GammaIncInv(OfOrder):
         return x * gamma_draw_slope(k, log(x))
 
 
-@dataclass(frozen=True)
 class GammaIncCInv(GammaIncInv):
     """The ``x`` for which ``gammaincc(k, x)`` is ``p``."""
 
@@ -122,7 +116,6 @@ class GammaIncCInv(GammaIncInv):
 # -- beta -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
 class BetaLn(SpecialFunction):
     """``log |B(a, b)|`` of the beta function ``gamma(a) gamma(b) / gamma(a + b)``."""
 
@@ -142,7 +135,6 @@ def _log_density(a: Variable, b: Variable, x: Variable) -> Variable:
     return xlogy0(a - 1, x) + xlog1py(b - 1, -x) - betaln(a, b)
 
 
-@dataclass(frozen=True)
 class BetaInc(OfOrder):
     """The regularised incomplete beta function of ``a``, ``b`` and ``x``."""
 
@@ -159,7 +151,6 @@ class BetaInc(OfOrder):
         return self.sign * _SLOPES[order](*operands[:-1])
 
 
-@dataclass(frozen=True)
 class BetaIncC(BetaInc):
     """``1 - betainc(a, b, x)``, exact where that is small."""
 
@@ -168,7 +159,6 @@ class BetaIncC(BetaInc):
     sign: ClassVar[int] = -1
 
 
-@dataclass(frozen=True)
 class BetaIncSlope(OfOrder):
     """The derivative of ``betainc(a, b, x)`` in ``a`` (``which`` 0) or ``b`` (1)."""
 
@@ -185,7 +175,6 @@ class BetaIncSlope(OfOrder):
         return np.minimum(operands[order] / 4, np.sqrt(operands[order]) / 5)
 
 
-@dataclass(frozen=True)
 class BetaIncSlopeA(BetaIncSlope):
     """The derivative of ``betainc(a, b, x)`` in ``a``."""
 
@@ -194,7 +183,6 @@ class BetaIncSlopeA(BetaIncSlope):
     which: ClassVar[int] = 0
 
 
-@dataclass(frozen=True)
 class BetaIncSlopeB(BetaIncSlope):
     """The derivative of ``betainc(a, b, x)`` in ``b``."""
 
@@ -206,7 +194,6 @@ class BetaIncSlopeB(BetaIncSlope):
 _SLOPES = (BetaIncSlopeA(), BetaIncSlopeB())
 
 
-@dataclass(frozen=True)
 class BetaIncInv(OfOrder):
     """The ``x`` for which ``betainc(a, b, x)`` is ``p``."""
 
@@ -224,7 +211,6 @@ class BetaIncInv(OfOrder):
         return -_SLOPES[order](a, b, x) * exp(-_log_density(a, b, x))
 
 
-@dataclass(frozen=True)
 class BetaIncCInv(BetaIncInv):
     """The ``x`` for which ``betaincc(a, b, x)`` is ``p``."""
 
@@ -236,7 +222,6 @@ class BetaIncCInv(BetaIncInv):
 # -- Owen's T -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
 class OwensT(SpecialFunction):
     """The probability of ``X > h`` and ``0 < Y < a X`` for two standard normal variables."""
 
@@ -255,7 +240,6 @@ class OwensT(SpecialFunction):
 # -- von Mises ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
 class VonMisesDrawSlope(OfOrder):
     """The derivative in ``k`` of an angle ``x`` of which von Mises' probability is constant.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,7 +21,6 @@ def _formula(x: Scalar, y: Scalar) -> Scalar:
     return (y < 0).where(x.like(0), x.call("pow", y.call("max", 0)))
 
 
-@dataclass(frozen=True)
 class NaturalPow(Pow):
     """``x ** y`` of integers ``y`` that are not negative; 0 for one that is."""
 

@@ -34,7 +34,6 @@ class SpecialFunction(FloatElemwise):
     kinds: ClassVar[str] = "bif"
 
 
-@dataclass(frozen=True)
 class OfOrder(SpecialFunction):
     """Base of functions of one order ``n`` or several, and of a point ``x``, the last operand."""
 

@@ -90,7 +90,6 @@ class _OfCodes(Elemwise):
         return {}
 
 
-@dataclass(frozen=True)
 class Quantize(_OfCodes):
     """The codes of ``x / scale``: rounded, halves to even, then moved by ``zero``, then limited.
 

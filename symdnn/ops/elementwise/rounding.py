@@ -37,7 +37,6 @@ class Rounding(Elemwise):
         return [cotangent.zeros_like()]
 
 
-@dataclass(frozen=True)
 class Floor(Rounding):
     """Down, to the next smaller whole number."""
 
@@ -45,7 +44,6 @@ class Floor(Rounding):
     formula = "floor"
 
 
-@dataclass(frozen=True)
 class Ceil(Rounding):
     """Up, to the next larger whole number."""
 
@@ -53,7 +51,6 @@ class Ceil(Rounding):
     formula = "ceil"
 
 
-@dataclass(frozen=True)
 class Trunc(Rounding):
     """Towards 0."""
 
@@ -61,7 +58,6 @@ class Trunc(Rounding):
     formula = "trunc"
 
 
-@dataclass(frozen=True)
 class RoundHalfToEven(Rounding):
     """To the nearest; halves to the even one (2.5 to 2)."""
 
@@ -75,7 +71,6 @@ def _half_away(x: Array) -> Any:
     return whole + np.copysign(np.abs(x - whole) >= 0.5, x)
 
 
-@dataclass(frozen=True)
 class RoundHalfAwayFromZero(Rounding):
     """To the nearest; halves away from 0 (2.5 to 3)."""
 

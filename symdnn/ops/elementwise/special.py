@@ -5,7 +5,6 @@ The references are SciPy's (``scipy.special``). Ints give ``floatX``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import factorial, pi, sqrt
 from typing import Any
 
@@ -39,7 +38,6 @@ __all__ = [
 ]  # fmt: skip
 
 
-@dataclass(frozen=True)
 class Erf(SpecialFunction):
     """The error function, ``2 / sqrt(pi)`` times the integral of ``exp(-t^2)`` from 0 to x."""
 
@@ -50,7 +48,6 @@ class Erf(SpecialFunction):
         return like(2 / sqrt(pi), y) * exp(-sqr(x))
 
 
-@dataclass(frozen=True)
 class Erfc(SpecialFunction):
     """``1 - erf(x)``, exact where that is small."""
 
@@ -61,7 +58,6 @@ class Erfc(SpecialFunction):
         return like(-2 / sqrt(pi), y) * exp(-sqr(x))
 
 
-@dataclass(frozen=True)
 class Erfcx(SpecialFunction):
     """``exp(x^2) erfc(x)``, which neither under- nor overflows for large x."""
 
@@ -72,7 +68,6 @@ class Erfcx(SpecialFunction):
         return apply_elemwise(ErfcxSlope(), x)
 
 
-@dataclass(frozen=True)
 class ErfcxSlope(SpecialFunction):
     """The derivative of :class:`Erfcx`, to full precision also for large x."""
 
@@ -83,7 +78,6 @@ class ErfcxSlope(SpecialFunction):
         return 2 * (erfcx(x) + x * y)
 
 
-@dataclass(frozen=True)
 class LogErfc(SpecialFunction):
     """``log(erfc(x))``, exact also where ``erfc(x)`` is rounded to 0."""
 
@@ -97,7 +91,6 @@ class LogErfc(SpecialFunction):
         return switch(lt(x, cut), far, like(-2 / sqrt(pi), y) / erfcx(maximum(x, cut)))
 
 
-@dataclass(frozen=True)
 class ErfInv(SpecialFunction):
     """The inverse of ``erf``, on (-1, 1)."""
 
@@ -108,7 +101,6 @@ class ErfInv(SpecialFunction):
         return like(sqrt(pi) / 2, y) * exp(sqr(y))
 
 
-@dataclass(frozen=True)
 class ErfcInv(SpecialFunction):
     """The inverse of ``erfc``, on (0, 2)."""
 
@@ -119,7 +111,6 @@ class ErfcInv(SpecialFunction):
         return like(-sqrt(pi) / 2, y) * exp(sqr(y))
 
 
-@dataclass(frozen=True)
 class Ndtri(SpecialFunction):
     """The inverse of ``ndtr``, on (0, 1)."""
 
@@ -142,7 +133,6 @@ def _exprel(x: Array) -> Array:
     return np.where(x > _MIN_X_BY_ROOTS, root * (root / np.minimum(x, _MAX_DIVISOR)), small)
 
 
-@dataclass(frozen=True)
 class ExpRel(SpecialFunction):
     """``(exp(x) - 1) / x``, 1 at 0, exact near there, and finite where ``exp`` alone is not."""
 
@@ -168,7 +158,6 @@ class ExpRel(SpecialFunction):
         return switch(near, (y + exp(half) * half * series) / 2, outside)
 
 
-@dataclass(frozen=True)
 class Logit(SpecialFunction):
     """``log(x / (1 - x))``, exact also where ``x`` is near 1/2."""
 
@@ -184,7 +173,6 @@ class Logit(SpecialFunction):
         return 1 / x + 1 / (1 - x)
 
 
-@dataclass(frozen=True)
 class Gamma(SpecialFunction):
     """The gamma function."""
 
@@ -195,7 +183,6 @@ class Gamma(SpecialFunction):
         return y * psi(x)
 
 
-@dataclass(frozen=True)
 class GammaLn(SpecialFunction):
     """``log |gamma(x)|``."""
 
@@ -206,7 +193,6 @@ class GammaLn(SpecialFunction):
         return psi(x)
 
 
-@dataclass(frozen=True)
 class Psi(SpecialFunction):
     """The digamma function: the slope of ``gammaln``."""
 
@@ -251,7 +237,6 @@ def _trigamma(x: Any) -> Array:
     return _polygamma(1.0, x)
 
 
-@dataclass(frozen=True)
 class TriGamma(SpecialFunction):
     """The trigamma function: the slope of ``psi``."""
 
@@ -262,7 +247,6 @@ class TriGamma(SpecialFunction):
         return polygamma(2, x)
 
 
-@dataclass(frozen=True)
 class PolyGamma(OfOrder):
     """The ``n``-th derivative of ``psi`` at ``x``; ``n`` is a whole number, and has no gradient."""
 
@@ -285,7 +269,6 @@ def _zeta(s: Any, q: Any) -> Array:
 _scipy_zeta = scipy_function("zeta")
 
 
-@dataclass(frozen=True)
 class Zeta(OfOrder):
     """Hurwitz' zeta function: the sum of ``(q + k)^-s`` over ``k = 0, 1, ...``, for ``s > 1``."""
 
@@ -300,7 +283,6 @@ class Zeta(OfOrder):
         return np.minimum(0.1, (operands[0] - 1) / 4)
 
 
-@dataclass(frozen=True)
 class LogHalfErfc(SpecialFunction):
     """``log(erfc(x) / 2)``, to full precision also where that is near to 0."""
 

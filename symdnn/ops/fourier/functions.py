@@ -16,7 +16,7 @@ from symdnn.ops.array.create import arange
 from symdnn.ops.array.join import roll
 from symdnn.ops.array.pad import pad
 from symdnn.ops.array.reduce import normal_axes
-from symdnn.ops.core.dtype import float_of, is_narrow_float
+from symdnn.ops.core.dtype import float_of, work_dtype
 from symdnn.ops.core.shape import as_dim, dims_of, shape_entries, shape_i, static_dim
 from symdnn.ops.elementwise.complexes import conj
 from symdnn.ops.fourier.transform import COMPLEX_OF, FFT, RealFFT, inverse_real_fft
@@ -50,7 +50,7 @@ def operand(name: str, a: TensorLike) -> Variable:
     if v.type.ndim == 0:
         raise AxisError(name, "a tensor with at least one dimension", v.type)
     dtype = float_of(v.type.dtype)
-    return v.astype("float32" if is_narrow_float(dtype) else dtype)
+    return v.astype(work_dtype(dtype))
 
 
 def _sizes(s: Sizes) -> list[Size] | None:

@@ -119,7 +119,6 @@ class FFT(Transform):
         return [dx if x.type.is_complex else dx.real]
 
 
-@dataclass(frozen=True)
 class RealFFT(Transform):
     """:class:`FFT` of a real tensor, whose last axis has only the first ``n // 2 + 1`` frequencies.
 

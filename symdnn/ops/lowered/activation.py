@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from symdnn.graph.type import TensorType
-from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.core.dtype import work_dtype
 from symdnn.ops.core.scalar import RESULT, Builder, Scalar, ScalarProgram
 from symdnn.ops.elementwise.activations import Relu, Sigmoid
 from symdnn.ops.elementwise.arithmetic import Clip, Maximum, Minimum
@@ -52,7 +52,7 @@ def program_of(activation: Activation, dtype: str) -> ScalarProgram | None:
     if activation.of_floats and not TensorType(dtype).is_float:
         return None
     p = Builder((dtype,))
-    x = p.input(0).cast("float32" if is_narrow_float(dtype) else dtype)
+    x = p.input(0).cast(work_dtype(dtype))
     return p.program([activation.of(x).cast(dtype, RESULT)])
 
 

@@ -21,7 +21,7 @@ from symdnn.graph.op import Host, Shapes, Types
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array
 from symdnn.graph.variable import Variable
-from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.core.dtype import is_narrow_float, work_dtype
 from symdnn.ops.core.scalar import (
     RESULT,
     Builder,
@@ -36,18 +36,13 @@ from symdnn.ops.lowered.lowered import LoweredLate
 
 __all__ = [
     "BIAS", "NO_EPILOGUE", "RESIDUAL", "Affine", "Epilogue", "EpilogueOp", "EpilogueRules",
-    "Operand", "accumulator", "scaled",
+    "Operand", "scaled",
 ]  # fmt: skip
 
 #: The names of operands, in the order of an op's inputs. A residual has the result's shape, a bias
 #: has one value for each channel.
 RESIDUAL, BIAS = "residual", "bias"
 OPERANDS = (RESIDUAL, BIAS)
-
-
-def accumulator(dtype: str) -> str:
-    """The accumulator's dtype for ``dtype``: float32 for 16-bit floats, else ``dtype``."""
-    return "float32" if is_narrow_float(dtype) else dtype
 
 
 def scaled(v: Any, factor: float) -> Any:
@@ -89,7 +84,7 @@ class Affine:
         operands of dtype ``factors`` (default: ``dtype``).
         """
         operands = tuple(n for n, on in zip(OPERANDS, (self.residual != 0, self.bias)) if on)
-        work = accumulator(factors or dtype)
+        work = work_dtype(factors or dtype)
         p = Builder((work, *[dtype] * len(operands)))
         total = p.input(0)
         total = total if self.alpha == 1 else total * float(self.alpha)
@@ -149,7 +144,7 @@ class Epilogue:
             if isinstance(a, Operand):
                 value = at[a.name]
                 if a.factor != 1:
-                    value = value.cast(accumulator(a.dtype)) * a.factor
+                    value = value.cast(work_dtype(a.dtype)) * a.factor
             else:
                 value = own if a is None else p.const(a, dtype)
             values.append(value.cast(dtype, RESULT))
@@ -302,13 +297,13 @@ class EpilogueRules:
     def takes(self, e: Epilogue, factors: str) -> bool:
         """Whether the library takes all of ``e`` for multiplied operands of dtype ``factors``."""
         found = e.affine(self.activations)
-        if found is None or accumulator(factors) != e.program.inputs[0]:
+        if found is None or work_dtype(factors) != e.program.inputs[0]:
             return False
         if e.dtype not in (*self.dtypes, *(self.linear_dtypes if found.is_linear else ())):
             return False
         if found.activation in self.measured and not is_narrow_float(e.dtype):
             return False
-        if e.dtype != factors and not (self.widens and e.dtype == accumulator(factors)):
+        if e.dtype != factors and not (self.widens and e.dtype == work_dtype(factors)):
             return False
         if any(e.dtype_of(name) != e.dtype for name in e.operands):
             return False
@@ -425,7 +420,7 @@ class EpilogueOp(LoweredLate):
         assert isinstance(y, TensorType)
         if self.epilogue is None:
             return y
-        if accumulator(y.dtype) != self.epilogue.program.inputs[0]:
+        if work_dtype(y.dtype) != self.epilogue.program.inputs[0]:
             wanted = f"factors that are accumulated in {self.epilogue.program.inputs[0]}"
             raise TypeMismatch(self, wanted, list(inputs))
         for name, v in zip(self.operand_names, operands, strict=True):

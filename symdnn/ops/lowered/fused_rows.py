@@ -18,7 +18,7 @@ from symdnn.errors import TypeMismatch
 from symdnn.graph.op import Host, MultiOp, Shapes, Types, Vars
 from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.graph.typing import Array
-from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.core.dtype import work_dtype
 from symdnn.ops.core.scalar import RESULT, Builder, Scalar, ScalarProgram
 from symdnn.ops.elemwise import broadcast_dims, broadcast_static
 from symdnn.ops.lowered.fused import chosen
@@ -214,7 +214,7 @@ def program(dtypes: Sequence[str], compute: Callable[..., Any], *out: str) -> Sc
 @lru_cache(maxsize=256)
 def layer_norm_rows(op: LayerNorm, dtype: str) -> FusedRows:
     """:class:`LayerNorm` of (x, gamma, beta): (y, mean, invstd)."""
-    w = "float32" if is_narrow_float(dtype) else dtype
+    w = work_dtype(dtype)
 
     def squares(x: Scalar, mean: Scalar, *late: Scalar) -> Scalar:
         return (x - mean) * (x - mean)
@@ -237,7 +237,7 @@ def layer_norm_grad_rows(op: LayerNormGrad, dtype: str, sums: bool) -> FusedRows
 
     Without ``sums`` only dx.
     """
-    w = "float32" if is_narrow_float(dtype) else dtype
+    w = work_dtype(dtype)
 
     def values(x: Scalar, dy: Scalar, mean: Scalar) -> tuple[Scalar, ...]:
         return x.cast(w) - mean, dy.cast(w)
@@ -266,7 +266,7 @@ def layer_norm_grad_rows(op: LayerNormGrad, dtype: str, sums: bool) -> FusedRows
 @lru_cache(maxsize=256)
 def softmax_rows(op: Softmax | LogSoftmax, dtype: str) -> FusedRows:
     """:class:`Softmax` or :class:`LogSoftmax` of x along ``op.axis``."""
-    w = "float32" if is_narrow_float(dtype) else dtype
+    w = work_dtype(dtype)
     logarithm = isinstance(op, LogSoftmax)
 
     def result(x: Scalar, top: Scalar, r: Scalar) -> Scalar:
@@ -285,7 +285,7 @@ def softmax_rows(op: Softmax | LogSoftmax, dtype: str) -> FusedRows:
 @lru_cache(maxsize=256)
 def softmax_grad_rows(op: SoftmaxGrad | LogSoftmaxGrad, dtype: str) -> FusedRows:
     """:class:`SoftmaxGrad` or :class:`LogSoftmaxGrad` of (y, dy) along ``op.axis``."""
-    w = "float32" if is_narrow_float(dtype) else dtype
+    w = work_dtype(dtype)
     logarithm = isinstance(op, LogSoftmaxGrad)
 
     def term(y: Scalar, dy: Scalar) -> Scalar:

@@ -73,7 +73,6 @@ class _OfGroups(MultiOp):
         return each.reshape(self._statistic(x.shape))
 
 
-@dataclass(frozen=True)
 class GroupNorm(_OfGroups):
     """(y, mean, invstd) of (x, gamma, beta): ``(x - mean) * invstd * gamma + beta``."""
 
@@ -93,7 +92,6 @@ class GroupNorm(_OfGroups):
         return [tuple(shapes[0]), statistic, statistic]
 
 
-@dataclass(frozen=True)
 class GroupNormGrad(_OfGroups):
     """(dx, dgamma, dbeta) of (x, dy, gamma, mean, invstd)."""
 

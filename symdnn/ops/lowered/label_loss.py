@@ -15,7 +15,7 @@ from symdnn.errors import TypeMismatch
 from symdnn.graph.op import Host, MultiOp, Shapes, Types
 from symdnn.graph.type import TensorType, Type, numpy_dtype
 from symdnn.graph.typing import Array
-from symdnn.ops.core.dtype import is_narrow_float, widened
+from symdnn.ops.core.dtype import widened, work_dtype
 from symdnn.ops.nn.crossentropy import LabelOp
 
 __all__ = ["LabelLoss", "LabelLossGrad"]
@@ -72,7 +72,7 @@ class LabelLoss(LabelOp, MultiOp):
         if d.ndim != labels.ndim:
             raise TypeMismatch(self, f"a cotangent of {labels.ndim} dimensions", d)
         losses = self.row_type(x, labels)
-        work = "float32" if is_narrow_float(x.dtype) else x.dtype
+        work = work_dtype(x.dtype)
         return losses.with_dtype(work), TensorType(self.dtype, x.shape)
 
     @property

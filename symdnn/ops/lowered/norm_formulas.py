@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.core.dtype import work_dtype
 from symdnn.ops.core.scalar import RESULT, Builder, Scalar, ScalarProgram
 
 __all__ = ["formula", "grad_program", "grad_terms", "normalised"]
@@ -19,7 +19,7 @@ def formula(
     It computes in the dtype of the first input, in float32 for a 16-bit one.
     """
     builder = Builder(dtypes)
-    work = "float32" if is_narrow_float(dtypes[0]) else dtypes[0]
+    work = work_dtype(dtypes[0])
     results = compute(*(builder.input(i).cast(work) for i in range(len(dtypes))))
     results = results if isinstance(results, tuple) else (results,)
     return builder.program(

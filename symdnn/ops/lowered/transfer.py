@@ -46,7 +46,6 @@ class Transfer(Op):
         return inputs
 
 
-@dataclass(frozen=True)
 class GpuFromHost(Transfer):
     """A copy on the device of a value on the host."""
 
@@ -56,7 +55,6 @@ class GpuFromHost(Transfer):
         return [HostFromGpu(self.place)(cotangents[0])]
 
 
-@dataclass(frozen=True)
 class HostFromGpu(Transfer):
     """A copy on the host of a value on the device."""
 

@@ -66,7 +66,6 @@ class Hermitian(MatrixOp):
             raise OptionError(f"{type(self).__name__}: UPLO is 'L' or 'U', got {self.UPLO!r}")
 
 
-@dataclass(frozen=True)
 class Eigh(Hermitian):
     """Eigenvalues, ascending, and eigenvectors (columns) of Hermitian matrices.
 
@@ -110,7 +109,6 @@ class Eigh(Hermitian):
         return [triangle_gradient(mm(v, inner, vh), self.UPLO == "L")]
 
 
-@dataclass(frozen=True)
 class Eigvalsh(Hermitian):
     """The eigenvalues of Hermitian matrices, ascending. (LAPACK's ``syevd``; Theano's
     ``Eigvalsh``.)"""

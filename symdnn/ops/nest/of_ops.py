@@ -27,7 +27,7 @@ from symdnn.ops.array.reduce import (
     Reduce,
     Sum,
 )
-from symdnn.ops.core.dtype import accumulator, is_narrow_float
+from symdnn.ops.core.dtype import accumulator, is_narrow_float, work_dtype
 from symdnn.ops.core.scalar import Builder, ScalarProgram, identity_program
 from symdnn.ops.lowered.fused import FusedReduce
 from symdnn.ops.nest.monoid import (
@@ -55,13 +55,9 @@ def number_dtype(elements: int) -> str:
     return "int32" if elements < 2**31 else "int64"
 
 
-def _work(dtype: str) -> str:
-    return "float32" if is_narrow_float(dtype) else dtype
-
-
 def _added_in(dtype: str, exact: bool) -> str:
     """The accumulator's dtype of sums: with ``exact``, float64 for float32."""
-    return "float64" if exact and _work(dtype) == "float32" else _work(dtype)
+    return "float64" if exact and work_dtype(dtype) == "float32" else work_dtype(dtype)
 
 
 @lru_cache(maxsize=1024)
@@ -87,21 +83,21 @@ def reduction_fold(
 def _monoid(r: Reduce, dtype: str, number: str, exact: bool) -> Monoid | None:
     out = r.out_dtype(dtype)
     if isinstance(r, ArgExtreme):
-        return arg_extreme(isinstance(r, ArgMax), dtype, _work(dtype), out, number)
+        return arg_extreme(isinstance(r, ArgMax), dtype, work_dtype(dtype), out, number)
     if isinstance(r, Extreme):
         kind = "max" if isinstance(r, Max) else "min"
-        return extreme(kind, dtype, _work(dtype), out, number)
+        return extreme(kind, dtype, work_dtype(dtype), out, number)
     if isinstance(r, AllTrue | AnyTrue):
         return truth("or" if isinstance(r, AnyTrue) else "and", dtype, number)
     if isinstance(r, LogSumExp):
-        return log_sum_exp(dtype, _work(out), out, number)
+        return log_sum_exp(dtype, work_dtype(out), out, number)
     if isinstance(r, Accumulate) and not TensorType(r.acc_dtype).is_complex:
         kind = "add" if isinstance(r, Sum) else "mul"
         through = "" if is_narrow_float(r.acc_dtype) else r.acc_dtype
         # Of 16 bits four numbers are added in float32, whose error is 2^-23 of them, and then in
         # float64: that takes half of the conversions.
         narrow = exact and isinstance(r, Sum) and is_narrow_float(dtype)
-        first = "float32" if narrow and _work(r.acc_dtype) == "float32" else ""
+        first = "float32" if narrow and work_dtype(r.acc_dtype) == "float32" else ""
         return total(kind, dtype, _added_in(r.acc_dtype, exact), out, through, number, first)
     return None
 
@@ -109,7 +105,7 @@ def _monoid(r: Reduce, dtype: str, number: str, exact: bool) -> Monoid | None:
 @lru_cache(maxsize=64)
 def product_fold(dtype: str) -> Fold | None:
     """The fold of sums of products of two operands, as BLAS adds them; of 16 bits in float32."""
-    kind, work = TensorType(dtype), _work(dtype)
+    kind, work = TensorType(dtype), work_dtype(dtype)
     if kind.is_complex or dtype == "bool":
         return None
     b = Builder([dtype, dtype])
@@ -123,9 +119,9 @@ def scan_fold(op: Cumulative, dtype: str, exact: bool) -> Fold:
     out = accumulator(dtype)[0] if isinstance(op, CumSum | CumProd) else dtype
     if isinstance(op, CumExtreme):
         kind = "max" if isinstance(op, CumMax) else "min"
-        monoid, program = extreme(kind, dtype, _work(dtype), out), identity_program(dtype)
+        monoid, program = extreme(kind, dtype, work_dtype(dtype), out), identity_program(dtype)
     elif isinstance(op, ForwardFill):
-        monoid, program = last_number(dtype, _work(dtype), out), identity_program(dtype)
+        monoid, program = last_number(dtype, work_dtype(dtype), out), identity_program(dtype)
     elif isinstance(op, LinearRecurrence):
         monoid = recurrence(dtype, _added_in(dtype, exact), out)
         program = ScalarProgram((dtype, dtype), (), (0, 1))

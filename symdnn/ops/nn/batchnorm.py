@@ -21,7 +21,7 @@ from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Op, Shapes, Typ
 from symdnn.graph.type import TensorType, Type
 from symdnn.graph.typing import Array
 from symdnn.graph.variable import Variable, constant
-from symdnn.ops.core.dtype import is_narrow_float, widened
+from symdnn.ops.core.dtype import widened, work_dtype
 from symdnn.ops.core.lanes import lanes_of, on_lanes, stacked
 from symdnn.ops.core.shape import dims_of
 from symdnn.ops.elemwise import unbroadcast
@@ -32,7 +32,7 @@ __all__ = ["BatchNormGrad", "BatchNormInference", "BatchNormTrain", "LayerNorm",
 
 def parameter_dtype(dtype: str) -> str:
     """The dtype of parameters and statistics for inputs of this dtype."""
-    return "float32" if is_narrow_float(dtype) else dtype
+    return work_dtype(dtype)
 
 
 def element_count(x: Variable, axes: Sequence[int], dtype: str) -> Any:
@@ -95,7 +95,6 @@ class Normalise(Op):
         )
 
 
-@dataclass(frozen=True)
 class NormalisedOutput(Normalise):
     """Base of the forward ops: (y, mean, invstd) of (x, gamma, beta)."""
 
@@ -155,7 +154,6 @@ class NormalisedOutput(Normalise):
         return total.astype(x.type.dtype)  # type: ignore[no-any-return]
 
 
-@dataclass(frozen=True)
 class NormGrad(Normalise, MultiOp):
     """Base of the gradient ops: (dx, dgamma, dbeta) of (x, dy, gamma, mean, invstd)."""
 
@@ -209,7 +207,6 @@ class NormGrad(Normalise, MultiOp):
         ]
 
 
-@dataclass(frozen=True)
 class LayerNorm(NormalisedOutput, MultiOp):
     """``(x - mean) * invstd * gamma + beta`` with statistics over ``axes``.
 
@@ -221,12 +218,10 @@ class LayerNorm(NormalisedOutput, MultiOp):
         return LayerNormGrad(self.axes, self.epsilon)
 
 
-@dataclass(frozen=True)
 class LayerNormGrad(NormGrad):
     """(dx, dgamma, dbeta) of :class:`LayerNorm` from x, dy, gamma, mean, invstd."""
 
 
-@dataclass(frozen=True)
 class BatchNormGrad(NormGrad):
     """(dx, dgamma, dbeta) of :class:`BatchNormTrain` from x, dy, gamma, mean, invstd."""
 
@@ -324,7 +319,6 @@ def _added(total: Any, term: Variable) -> Any:
     return term if total is None else total + term
 
 
-@dataclass(frozen=True)
 class BatchNormInference(Normalise):
     """``(x - mean) * gamma / sqrt(var + epsilon) + beta`` with given statistics.
 

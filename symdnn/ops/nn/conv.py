@@ -26,7 +26,7 @@ from symdnn.graph.traverse import parameter_name
 from symdnn.graph.type import TensorType, elements
 from symdnn.graph.typing import Array
 from symdnn.graph.variable import Variable
-from symdnn.ops.core.dtype import is_narrow_float, widened
+from symdnn.ops.core.dtype import widened, work_dtype
 from symdnn.ops.core.lanes import fold, lanes_of, sizes_of, unfold
 from symdnn.ops.core.shape import as_dim, dims_of, static_dim
 from symdnn.ops.nn import conv_reference
@@ -219,7 +219,7 @@ class _ConvFamily(Op):
             return [self._one_differs(inputs, int(axes[0] is None), lanes)], [0]
         if not isinstance(lanes, int) or lanes == 0:
             dtype = inputs[0].type.dtype
-            wide = "float32" if is_narrow_float(dtype) else dtype  # sums of more than 16 bits
+            wide = work_dtype(dtype)  # sums of more than 16 bits
             given = [operator("cast")(v, wide) for v in inputs[:2]]
             return [operator("cast")(self.of_lanes([*given, *dims]), dtype)], [0]
         a, b, out = self.lane_groups
@@ -257,7 +257,6 @@ def known_or_none(d: Dim | None) -> int | None:
 # -- the ops --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
 class Conv(_ConvFamily):
     """Convolution of ``x`` with the filters ``w``. (cudnnConvolutionForward; AbstractConv.)"""
 
@@ -312,7 +311,6 @@ class _ConvGrad(_ConvFamily):
         return tuple(range(2, 2 + self.ndim))
 
 
-@dataclass(frozen=True)
 class ConvGradInput(_ConvGrad):
     """Gradient of :class:`Conv` in ``x`` from ``w``, ``dy`` and the spatial sizes of ``x``.
 
@@ -360,7 +358,6 @@ class ConvGradInput(_ConvGrad):
         return [dw, Conv(*self.settings)(c, w), *[None] * self.ndim]
 
 
-@dataclass(frozen=True)
 class ConvGradWeight(_ConvGrad):
     """Gradient of :class:`Conv` in ``w`` from ``x``, ``dy`` and the filter's spatial sizes.
 

@@ -153,7 +153,6 @@ class _GradOfRows(LabelOp):
         return [tuple(shapes[1])]
 
 
-@dataclass(frozen=True)
 class PickLabel(_OfRows):
     """The score of each row's label: ``x[i, label[i]]``."""
 
@@ -210,7 +209,6 @@ def place_label(values: Variable, labels: Variable, classes: TensorLike, axis: i
     return PlaceLabel(axis, known)(values, labels, count)
 
 
-@dataclass(frozen=True)
 class CrossentropyCategorical1Hot(_OfRows):
     """``-log(p[i, label[i]])`` of probabilities ``p``, one value per row."""
 
@@ -223,7 +221,6 @@ class CrossentropyCategorical1Hot(_OfRows):
         return [CrossentropyCategorical1HotGrad(self.axis)(dy, p, labels), None]
 
 
-@dataclass(frozen=True)
 class CrossentropyCategorical1HotGrad(_GradOfRows):
     """Gradient of :class:`CrossentropyCategorical1Hot`: ``-dy[i] / p`` at the label, else 0."""
 
@@ -239,7 +236,6 @@ class CrossentropyCategorical1HotGrad(_GradOfRows):
         return [-at, place_label(at * dy / chosen, labels, classes, self.axis), None]
 
 
-@dataclass(frozen=True)
 class SoftmaxCrossentropy(LabelOp, MultiOp):
     """(negative log-likelihood per row, log-softmax) of logits and integer labels.
 
@@ -272,7 +268,6 @@ class SoftmaxCrossentropy(LabelOp, MultiOp):
         return [grads[0] if len(grads) == 1 else grads[0] + grads[1], None]
 
 
-@dataclass(frozen=True)
 class SoftmaxCrossentropyGrad(_GradOfRows):
     """Gradient of :class:`SoftmaxCrossentropy` with respect to the logits.
 

@@ -14,7 +14,7 @@ from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Op, Shapes, Typ
 from symdnn.graph.type import TensorType, Type
 from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Constant, Variable, as_variable
-from symdnn.ops.core.dtype import is_narrow_float, widened
+from symdnn.ops.core.dtype import widened, work_dtype
 from symdnn.ops.core.lanes import lanes_of, same_for_all, sizes_of, stacked
 from symdnn.ops.elementwise.arithmetic import cast
 from symdnn.ops.elementwise.comparison import switch
@@ -133,7 +133,7 @@ def _of_lane(rate: Variable, x: Variable) -> Variable:
 
 def _scaled_where(mask: Variable, x: Variable, rate: Variable, scale: bool) -> Variable:
     """:func:`scaled_where` as an expression, for a rate that is no scalar."""
-    wide = "float32" if is_narrow_float(x.type.dtype) else x.type.dtype
+    wide = work_dtype(x.type.dtype)
     keep = np.ones((), wide) - cast(rate, wide)
     by = switch(keep > 0, keep, np.ones((), wide)) if scale else np.ones((), wide)
     return cast(switch(mask, cast(x, wide) / by, np.zeros((), wide)), x.type.dtype)

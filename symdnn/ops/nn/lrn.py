@@ -88,7 +88,6 @@ def number(value: float, x: Variable) -> Any:
     return np.asarray(value, x.type.dtype)
 
 
-@dataclass(frozen=True)
 class LRN(LRNOp):
     """The normalised input (``cudnnLRNCrossChannelForward``)."""
 
@@ -105,7 +104,6 @@ class LRN(LRNOp):
         return made
 
 
-@dataclass(frozen=True)
 class LRNGrad(LRNOp):
     """The gradient of x from x, y and dy (``cudnnLRNCrossChannelBackward``).
 

@@ -147,7 +147,6 @@ class _PoolFamily(Op):
 # -- the ops --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
 class Pool(_PoolFamily):
     """One number for each window of ``x``; any number of leading dimensions is kept.
 
@@ -185,14 +184,12 @@ class Pool(_PoolFamily):
         return [self(tangents[0])]
 
 
-@dataclass(frozen=True)
 class PoolGrad(_PoolFamily):
     """Base of the gradients of :class:`Pool` in its input. (cudnnPoolingBackward.)"""
 
     abstract: ClassVar[bool] = True
 
 
-@dataclass(frozen=True)
 class MaxPoolGrad(PoolGrad):
     """Gradient of max pooling from ``x``, ``y`` and ``dy``: every tie gets the whole ``dy``."""
 
@@ -224,7 +221,6 @@ class MaxPoolGrad(PoolGrad):
         return [None if tangents[2] is None else self(x, y, tangents[2])]
 
 
-@dataclass(frozen=True)
 class MaxPoolGradGrad(_PoolFamily):
     """The sum of ``v`` (of the shape of ``x``) over the elements of a window that equal ``y``.
 

@@ -81,7 +81,6 @@ def shifted(x: Array, axis: int) -> Any:
     return x - x.max(axis, keepdims=True, initial=-np.inf)
 
 
-@dataclass(frozen=True)
 class Softmax(AlongAxis):
     """``exp(x) / sum(exp(x))`` along ``axis``; the result has the type of the input."""
 
@@ -100,7 +99,6 @@ class Softmax(AlongAxis):
         return [SoftmaxGrad(self.axis)(outputs[0], tangents[0])]  # the Jacobian is symmetric
 
 
-@dataclass(frozen=True)
 class SoftmaxGrad(AlongAxis):
     """Gradient of a softmax from its result ``y`` and cotangent ``dy``: ``y * (dy - sum(y dy))``.
 
@@ -118,7 +116,6 @@ class SoftmaxGrad(AlongAxis):
         return [g * (dy - total) - dy * crossed, self(y, g)]
 
 
-@dataclass(frozen=True)
 class LogSoftmax(AlongAxis):
     """``x - log(sum(exp(x)))`` along ``axis``, never the log of a rounded softmax."""
 
@@ -136,7 +133,6 @@ class LogSoftmax(AlongAxis):
         return [t - (exp(y) * t).sum(axis=self.axis, keepdims=True)]  # type: ignore[operator]
 
 
-@dataclass(frozen=True)
 class LogSoftmaxGrad(AlongAxis):
     """Gradient of a log-softmax from its result ``y`` and ``dy``: ``dy - exp(y) sum(dy)``.
 
@@ -158,7 +154,6 @@ class LogSoftmaxGrad(AlongAxis):
         return [-(g * p * total), g - (g * p).sum(axis=self.axis, keepdims=True)]
 
 
-@dataclass(frozen=True)
 class LogSoftmaxGradOfLogits(AlongAxis):
     """Gradient of a log-softmax from its operand ``x`` and ``dy``: ``dy - softmax(x) sum(dy)``.
 

@@ -14,7 +14,6 @@ int32 matrix with a row ``(x_n, x_(n-1), x_(n-2), y_n, y_(n-1), y_(n-2))`` for e
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -88,7 +87,6 @@ def uniform_of(x: Array, y: Array, dtype: str) -> Array:
     return found
 
 
-@dataclass(frozen=True)
 class MrgUniform(RandomOp):
     """Uniform values of (0, 1), the next ones of each stream in turn."""
 

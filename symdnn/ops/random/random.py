@@ -164,7 +164,6 @@ class RandomOp(MultiOp):
         return op.make_node(state, *wide, lanes, *dims).outputs, [0, None]
 
 
-@dataclass(frozen=True)
 class RandomUniform(RandomOp):
     """Uniform values of the open interval (0, 1), of a float dtype."""
 
@@ -211,7 +210,6 @@ class RandomNormal(RandomOp):
         return ndtri(low + u * (high - low))
 
 
-@dataclass(frozen=True)
 class RandomBernoulli(RandomOp):
     """1 with probability ``p``: whether the element's word is less than ``p * 2**32``."""
 
@@ -222,7 +220,6 @@ class RandomBernoulli(RandomOp):
         return words < parameters[0].astype(np.float64) * 2.0**32
 
 
-@dataclass(frozen=True)
 class RandomIntegers(RandomOp):
     """Integers of ``[low, high)``: ``low + floor(W (high - low) / 2**64)``, W of 64 bits.
 
@@ -247,7 +244,6 @@ class RandomIntegers(RandomOp):
         return (low.view(np.uint64) + offset).view(np.int64)
 
 
-@dataclass(frozen=True)
 class RandomPoisson(RandomOp):
     """Numbers of events with the mean ``rate``: the inverse distribution function of u."""
 
@@ -267,7 +263,6 @@ class RandomPoisson(RandomOp):
         return np.where(none, 0, found)
 
 
-@dataclass(frozen=True)
 class RandomPermutation(RandomOp):
     """Permutations of ``0 .. n-1`` along the last dimension: the order of 64-bit words."""
 
@@ -280,7 +275,6 @@ class RandomPermutation(RandomOp):
         return order.astype(TensorType(self.dtype).numpy), next_state(state, size)
 
 
-@dataclass(frozen=True)
 class RandomCategorical(RandomOp):
     """The index of a class drawn with the probabilities ``p[..., class]`` (any positive scale).
 
@@ -317,7 +311,6 @@ def pick_class(op: Op | str, p: Array, u: Array) -> Any:
     return np.minimum(below, last)
 
 
-@dataclass(frozen=True)
 class RandomMultinomial(RandomOp):
     """The count of each class in ``n`` categorical draws with the probabilities ``p``.
 
@@ -365,7 +358,6 @@ class RandomMultinomial(RandomOp):
         return op.make_node(state, n, p, lanes, *dims).outputs, [0, None]
 
 
-@dataclass(frozen=True)
 class RandomSubset(RandomOp):
     """Distinct classes in random order, drawn with weights ``p[..., class]``.
 

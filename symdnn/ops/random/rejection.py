@@ -10,7 +10,6 @@ computed in float64 for all dtypes. Parameters out of range give NaN.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -32,7 +31,6 @@ __all__ = ["RandomLogGamma", "RandomVonMises", "random_log_gamma", "random_von_m
 _MOST_PROPOSALS = 1000
 
 
-@dataclass(frozen=True)
 class ByRejection(RandomOp):
     """Base of draws with one parameter, by proposals that are accepted or not."""
 
@@ -80,7 +78,6 @@ class ByRejection(RandomOp):
         return [cast(t * self.slope(inputs[1], y), y.type.dtype), None]
 
 
-@dataclass(frozen=True)
 class RandomLogGamma(ByRejection):
     """The logarithms of gamma variates of a shape and scale 1, with its gradient.
 
@@ -116,7 +113,6 @@ class RandomLogGamma(ByRejection):
         return gamma_draw_slope(parameter, values)
 
 
-@dataclass(frozen=True)
 class RandomVonMises(ByRejection):
     """Angles of von Mises' distribution of mean 0 and a concentration, with its gradient.
 

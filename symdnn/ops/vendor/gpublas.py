@@ -82,7 +82,6 @@ class GpuGemm(GpuGemmBase):
     rules: ClassVar[EpilogueRules] = _EPILOGUES
 
 
-@dataclass(frozen=True)
 class GpuGemmKept(GpuGemmBase, MultiOp):
     """``activation(x y + bias)`` and ``x y + bias``, which the gradient reads, by one call.
 

@@ -22,7 +22,7 @@ from symdnn.graph.origin import Hints
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Constant, Variable, as_variable
 from symdnn.ops.core.composed import vjp_of_expressions
-from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.core.dtype import work_dtype
 from symdnn.ops.core.shape import as_dim, dims_of, static_dim
 from symdnn.ops.lowered.epilogue import EpilogueOp, EpilogueRules, scaled
 from symdnn.ops.nn.conv import Conv, ConvGradInput, ConvGradWeight, Pad
@@ -52,7 +52,7 @@ def compute_precision(precision: str, dtype: str) -> str:
     ``precision`` is a value of the flag ``dnn.conv.precision``.
     """
     if precision in ("as_input_f32", "tf32"):
-        return "float32" if is_narrow_float(dtype) else dtype
+        return work_dtype(dtype)
     return dtype if precision == "as_input" else precision
 
 

@@ -75,7 +75,6 @@ class _Pixels(Composed):
         return total.transpose((0, 2, 1))
 
 
-@dataclass(frozen=True)
 class PixelSums(_Pixels):
     """Sums of the elements of ``x`` (N, C, sizes) at places that are combinations of a few along
     each axis, times a weight for each of these; the result is (N, C, P).
@@ -105,7 +104,6 @@ class PixelSums(_Pixels):
         return on_folded(self, inputs, axes, [0] * len(inputs), [0])
 
 
-@dataclass(frozen=True)
 class PixelSumsGradImage(_Pixels):
     """The gradient of :class:`PixelSums` with respect to ``x``, of which only the shape is read.
 
@@ -140,7 +138,6 @@ class PixelSumsGradImage(_Pixels):
         return on_folded(self, inputs, axes, [0] * len(inputs), [0])
 
 
-@dataclass(frozen=True)
 class PixelSumsGradWeights(_Pixels, MultiOp):
     """The gradients of :class:`PixelSums` with respect to its weights.
 

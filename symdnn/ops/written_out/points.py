@@ -9,7 +9,7 @@ import numpy as np
 
 from symdnn.errors import OptionError
 from symdnn.graph.variable import Variable
-from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.core.dtype import work_dtype
 from symdnn.ops.core.shape import dims_of, zeros_like
 from symdnn.ops.elementwise.arithmetic import abs as absolute
 from symdnn.ops.elementwise.arithmetic import cast, clip, mod
@@ -78,7 +78,7 @@ def sampled(
                 cell = _placed(cell, size, padding, align, dtype)
             places.append(_whole(cell, padding))
     kind, number = x.type.dtype, (len(taps[mode]),) * len(sizes)
-    wide = "float32" if is_narrow_float(kind) else kind
+    wide = work_dtype(kind)
     # Whole numbers are as exact in their own dtype; weighted ones are rounded once.
     image = cast(x, wide) if weights else x
     sums = PixelSums(number, bool(weights))(image, *places, *(cast(w, wide) for w in weights))

@@ -14,7 +14,7 @@ from symdnn.ops.array.join import join, stack
 from symdnn.ops.array.view import moveaxis, specify_shape
 from symdnn.ops.control.batching import Operand, batch_graph
 from symdnn.ops.control.scan_builder import scan
-from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.core.dtype import work_dtype
 from symdnn.ops.core.lanes import spread
 from symdnn.ops.core.shape import dims_of
 from symdnn.ops.elementwise.activations import relu, sigmoid
@@ -43,7 +43,7 @@ def rnn_loop(
     inputs of the layers after the first. 16-bit floats are computed in float32.
     """
     dtype = given["x"].type.dtype
-    wide = "float32" if is_narrow_float(dtype) else dtype
+    wide = work_dtype(dtype)
     w, out, hx, cx = (cast(given[n], wide) if n in given else None for n in ("w", "x", "hx", "cx"))
     assert w is not None
     assert out is not None
@@ -110,7 +110,7 @@ def rnn_masks(
     shape: RNNShape, dropout: float, x: Variable, state: Variable
 ) -> tuple[Variable, Variable]:
     """The dropout masks (layers - 1, time, batch, features) of a state, and the next state."""
-    dtype = "float32" if is_narrow_float(x.type.dtype) else x.type.dtype
+    dtype = work_dtype(x.type.dtype)
     keep = 1.0 - dropout
     steps, batch, _ = dims_of(x)
     sizes = (shape.num_layers - 1, steps, batch, shape.output_size)

@@ -6,7 +6,7 @@ import numpy as np
 
 from symdnn.graph.variable import Variable
 from symdnn.ops.array.create import arange
-from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.core.dtype import work_dtype
 from symdnn.ops.core.shape import dims_of
 from symdnn.ops.elementwise.arithmetic import cast
 from symdnn.ops.elementwise.comparison import and_, switch
@@ -21,7 +21,7 @@ def sampled(image: Variable, grid: Variable) -> Variable:
     16-bit floats are computed in float32.
     """
     dtype = image.type.dtype
-    wide = "float32" if is_narrow_float(dtype) else dtype
+    wide = work_dtype(dtype)
     v, g = cast(image, wide), cast(grid, wide)
     n, _, height, width = dims_of(v)
     x = (g[..., 0] + 1) * (cast(width - 1, wide) / 2)

@@ -21,7 +21,7 @@ from symdnn.ops.array.getitem import Nonzero
 from symdnn.ops.array.index import IncSubtensor, encode, subtensor
 from symdnn.ops.array.reduce import Sum
 from symdnn.ops.array.view import SpecifyShape
-from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.core.dtype import work_dtype
 from symdnn.ops.core.shape import Alloc, DimShuffle, alloc, dimshuffle, reshape
 from symdnn.rewriting.facts import made_by, node_of, number
 from symdnn.rewriting.rewrite import Context, node_rewrite
@@ -103,7 +103,7 @@ def scatter_to_known_rows(node: Apply, context: Context) -> Variable | None:
         if row is None or not across or op.set_instead_of_inc or not covers:
             return None
         kept = y.type.dtype
-        work = "float32" if is_narrow_float(kept) else kept
+        work = work_dtype(kept)
         y, at = Sum(tuple(across), True, kept, work)(y), slice(row, row + 1)
         gone = [d for d in across if d != axis]
         y = dimshuffle(y, tuple(d for d in range(y.type.ndim) if d not in gone))

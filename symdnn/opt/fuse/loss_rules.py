@@ -14,7 +14,7 @@ from symdnn.graph.origin import inherit
 from symdnn.graph.traverse import may_need
 from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.array.reduce import LogSumExp
-from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.core.dtype import is_narrow_float, work_dtype
 from symdnn.ops.core.shape import Alloc
 from symdnn.ops.elementwise.arithmetic import Cast
 from symdnn.ops.lowered.label_loss import LabelLoss, LabelLossGrad
@@ -55,7 +55,7 @@ def _without_log_softmax(context: Context, node: Apply, paths: Mapping[Apply, An
         if len(grads) == 1 and _is_one_pass(node, grads[0], axis, paths):
             _in_one_pass(context, node, grads[0], x)
             return
-        work = "float32" if is_narrow_float(x.type.dtype) else x.type.dtype
+        work = work_dtype(x.type.dtype)
         total = LogSumExp((axis,))(x.astype(work))
         for grad in grads:
             _replace_gradient(context, grad, x, total)

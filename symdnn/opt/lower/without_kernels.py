@@ -18,7 +18,7 @@ from symdnn.ops.array.scatter_reduce import ScatterReduce
 from symdnn.ops.array.sort import argsort, searchsorted
 from symdnn.ops.array.take import take_along_axis
 from symdnn.ops.array.view import expand_dims, of_sizes, specify_shape
-from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.core.dtype import is_narrow_float, work_dtype
 from symdnn.ops.core.gradient_control import Assert
 from symdnn.ops.core.shape import dims_of, shape_i
 from symdnn.ops.elementwise.arithmetic import Cast, Pow, cast
@@ -65,7 +65,7 @@ def _rule(*ops: type[Op], library: bool = False) -> Callable[[Function], Rewrite
 def _in_float32(build: Callable[..., Variable], *operands: Variable) -> Variable:
     """An expression of floats, those of 16 bits in float32; the result in their dtype."""
     dtype = operands[0].type.dtype
-    wide = "float32" if is_narrow_float(dtype) else dtype
+    wide = work_dtype(dtype)
     return cast(build(*(cast(v, wide) for v in operands)), dtype)
 
 
