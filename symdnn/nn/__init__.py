@@ -22,6 +22,7 @@ from symdnn.nn.layers import (
     conv,
     dropout,
     embedding_bag,
+    fractional,
     linear,
     norm,
     pooling,
@@ -43,6 +44,7 @@ from symdnn.nn.layers.containers import *
 from symdnn.nn.layers.conv import *
 from symdnn.nn.layers.dropout import *
 from symdnn.nn.layers.embedding_bag import *
+from symdnn.nn.layers.fractional import *
 from symdnn.nn.layers.linear import *
 from symdnn.nn.layers.norm import *
 from symdnn.nn.layers.pool_places import MaxUnpool1d, MaxUnpool2d, MaxUnpool3d
@@ -94,7 +96,8 @@ __all__ = [
     "random_states", "state_updates", "summary",
     *activation.__all__, *adaptive_pooling.__all__, *adaptive_softmax.__all__,
     *containers.__all__, *conv.__all__,
-    *dropout.__all__, *embedding_bag.__all__, *linear.__all__, *lists.__all__, *norm.__all__,
+    *dropout.__all__, *embedding_bag.__all__, *fractional.__all__, *linear.__all__, *lists.__all__,
+    *norm.__all__,
     *pooling.__all__,
     *shaping.__all__, *softmax.__all__, *table.__all__, *torch_names.__all__, *upsample.__all__,
     *windows.__all__, "MaxUnpool1d", "MaxUnpool2d", "MaxUnpool3d",

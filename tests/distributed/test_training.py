@@ -36,6 +36,7 @@ QUICK = (
     "check_ranks_with_different_numbers_of_rows_average_the_whole",
     "check_optimisers_that_are_joined_have_their_states",
     "check_integers_that_follow_from_updated_variables_need_no_average",
+    "check_whole_matrices_are_gathered_for_a_step",
 )  # fmt: skip
 
 

@@ -264,8 +264,11 @@ def check_sharded_optimisers_equal_whole_ones():
 PARAMETERS = dist.DataParallel(shard="parameters", bucket_bytes=150)
 
 
-def steps(optimiser, shard, **options):
-    """Losses, parameters and state after some steps of a deep net, in buckets of a layer."""
+def steps(optimiser, shard, only=None, **options):
+    """Losses, parameters and state after some steps of a deep net, in buckets of a layer.
+
+    Of parameters of ``only`` dimensions, or of all.
+    """
     n, r = dist.size(), dist.rank()
     nn.init.seed(3)
     deep = [m for _ in range(3) for m in (nn.Tanh(), nn.Linear(8, 8))]
@@ -275,7 +278,8 @@ def steps(optimiser, shard, **options):
     if "loss_scale" in options:
         options["loss_scale"] = symdnn.LossScale(1024.0)
     parallel = dist.DataParallel(shard=shard, bucket_bytes=300)
-    updates = optimiser(loss, net, 0.01, distributed=parallel, **options)
+    params = [p for p in net.parameters() if only in (None, p.ndim)]
+    updates = optimiser(loss, params, 0.01, distributed=parallel, **options)
     train = symdnn.function([x, t], loss, updates=updates)
     losses = [float(train(X[:40][r::n], TARGET[:40][r::n])) for _ in range(4)]
     evaluated = symdnn.function([x], net(x))(X)
@@ -305,6 +309,19 @@ def check_every_way_to_share_out_gives_the_same_step():
                     if shard in exact and dist.size() <= 2:
                         np.testing.assert_array_equal(u, v, err_msg=f"{optimiser} {shard}")
                     np.testing.assert_allclose(u, v, rtol=1e-4, atol=1e-6, err_msg=str(shard))
+    return {}
+
+
+def check_whole_matrices_are_gathered_for_a_step():
+    """Adafactor and Muon on parts: the state is that of whole parameters, under its names."""
+    for optimiser, only in ((nn.optim.adafactor, None), (nn.optim.muon, 2)):
+        whole = steps(optimiser, None, only=only)
+        for shard in ("gradients", "parameters"):
+            found = steps(optimiser, shard, only=only)
+            for a, b in zip(found, whole):
+                pairs = [(a[n], b[n]) for n in b] if isinstance(b, dict) else [(a, b)]
+                for u, v in pairs:
+                    np.testing.assert_allclose(u, v, rtol=2e-3, atol=2e-4, err_msg=str(shard))
     return {}
 
 

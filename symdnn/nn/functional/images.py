@@ -10,7 +10,7 @@ from symdnn.graph.typing import PerAxis, TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.nn.functional.by_size import adaptive_by_size, pool_by_size
 from symdnn.nn.functional.of_layers import function_of
-from symdnn.nn.layers import pool_places, torch_layers, torch_names, windows
+from symdnn.nn.layers import fractional, pool_places, torch_layers, torch_names, windows
 from symdnn.nn.layers import upsample as resizing
 from symdnn.ops.array.create import arange, meshgrid
 from symdnn.ops.array.getitem import getitem
@@ -27,7 +27,8 @@ from symdnn.ops.written_out.points import sampled
 __all__ = [
     "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d",
     "adaptive_max_pool2d", "adaptive_max_pool3d", "affine_grid", "avg_pool1d", "avg_pool2d",
-    "avg_pool3d", "channel_shuffle", "fold", "grid_sample", "interpolate", "lp_pool1d",
+    "avg_pool3d", "channel_shuffle", "fold", "fractional_max_pool2d",
+    "fractional_max_pool3d", "grid_sample", "interpolate", "lp_pool1d",
     "lp_pool2d", "lp_pool3d", "max_pool1d", "max_pool2d", "max_pool3d", "max_unpool1d",
     "max_unpool2d", "max_unpool3d", "pad", "pixel_shuffle", "pixel_unshuffle", "unfold", "upsample",
 ]  # fmt: skip
@@ -48,6 +49,8 @@ avg_pool1d = pool_by_size(function_of("avg_pool1d", torch_names.AvgPool1d), 1, T
 avg_pool2d = pool_by_size(function_of("avg_pool2d", torch_names.AvgPool2d), 2, True)
 avg_pool3d = pool_by_size(function_of("avg_pool3d", torch_names.AvgPool3d), 3, True)
 channel_shuffle = function_of("channel_shuffle", torch_layers.ChannelShuffle)
+fractional_max_pool2d = function_of("fractional_max_pool2d", fractional.FractionalMaxPool2d)
+fractional_max_pool3d = function_of("fractional_max_pool3d", fractional.FractionalMaxPool3d)
 lp_pool1d = function_of("lp_pool1d", windows.LPPool1d)
 lp_pool2d = function_of("lp_pool2d", windows.LPPool2d)
 lp_pool3d = function_of("lp_pool3d", windows.LPPool3d)

@@ -22,7 +22,7 @@ from symdnn.ops.array.norms import norm
 from symdnn.ops.array.take import to_one_hot
 from symdnn.ops.array.view import of_sizes
 from symdnn.ops.core.gradient_control import disconnected_grad
-from symdnn.ops.core.shape import alloc, dims_of, shape_entries, zeros_like
+from symdnn.ops.core.shape import alloc, dims_of, shape_entries
 from symdnn.ops.elementwise import activations as functions
 from symdnn.ops.elementwise.arithmetic import cast, maximum
 from symdnn.ops.elementwise.math import log, tanh
@@ -234,8 +234,6 @@ def layer_norm(
 ) -> Variable:  # fmt: skip
     """Each example normalised over its last axes, scaled by ``weight``, shifted by ``bias``."""
     v = as_variable(input)
-    if weight is not None and bias is None:
-        bias = zeros_like(weight)
     axes = _last(normalized_shape, v.type.ndim)
     weight, bias = _fitting("layer_norm", [dims_of(v)[a] for a in axes], weight, bias)
     return normalization.layer_norm(v, weight, bias, axes, eps)

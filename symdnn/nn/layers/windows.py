@@ -16,11 +16,12 @@ from symdnn.ops.array.create import zeros
 from symdnn.ops.array.getitem import inc_subtensor
 from symdnn.ops.array.join import stack
 from symdnn.ops.array.pad import pad
+from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.shape import dims_of, shape_entries
 from symdnn.ops.elementwise.activations import relu
 from symdnn.ops.elementwise.arithmetic import abs as absolute
+from symdnn.ops.elementwise.arithmetic import cast, sgn
 from symdnn.ops.elementwise.arithmetic import pow as power
-from symdnn.ops.elementwise.arithmetic import sgn
 from symdnn.ops.elemwise import like
 
 __all__ = ["Fold", "LPPool1d", "LPPool2d", "LPPool3d", "Unfold"]
@@ -123,7 +124,7 @@ class Fold(_Windowed):
 
 
 class _LPPool(Module):
-    """Base: ``(sum of x^p)^(1/p)`` of each window."""
+    """Base: ``(sum of x^p)^(1/p)`` of each window; of 16-bit floats computed in float32."""
 
     average: ClassVar[type[pooling._Pooling]]
     ndim: ClassVar[int] = 1
@@ -143,6 +144,8 @@ class _LPPool(Module):
         self.pool = make(kernel_size=kernel_size, stride=stride, ceil_mode=ceil_mode, **options)
 
     def forward(self, x: Variable) -> Variable:
+        if is_narrow_float(x.type.dtype):
+            return cast(self.forward(cast(x, "float32")), x.type.dtype)
         p = like(self.norm_type, x)
         mean = self.pool(power(x, p))
         elements = 1

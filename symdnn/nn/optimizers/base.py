@@ -180,13 +180,19 @@ class Step:
         """The parameter's shape at present."""
         return self._parameter.sizes[0]
 
-    def check_whole(self) -> None:
-        """Refuse parts of parameters that are shared out over ranks."""
-        if isinstance(self._parameter, Part):
-            raise InputError(
-                f"{self._run.name}: it reads whole matrices; distributed= with shard= keeps parts "
-                "of them. Wanted shard=None"
-            )
+    def whole(self, value: Variable, rule: Rule) -> Any:
+        """``rule`` of the parameter with ``value`` as its gradient.
+
+        Of a part it is the rule of each joined parameter: their values are gathered, each rank
+        computes all of them, and the result has the elements of this rank.
+        """
+        p = self._parameter
+        if not isinstance(p, Part):
+            return rule(Step(self._run, p, value))
+        values = p.geometry.views(p.geometry.joined(value))
+        return p.geometry.sliced(
+            {q.variable: rule(Step(self._run, q, values[q.variable])) for q in p.joined}
+        )
 
     def decoupled(self) -> Any:
         """The parameter after a decay that is no part of the gradient."""

@@ -43,7 +43,10 @@ def adafactor(
 
 
 def _adafactor(s: Step) -> Any:
-    s.check_whole()
+    return s.whole(s.g, _adafactor_whole)
+
+
+def _adafactor_whole(s: Step) -> Any:
     least = float(np.finfo(s.dtype).eps if s["eps1"] is None else s["eps1"])
     new, t = s.t ** s.number(s["beta2_decay"]), s.t
     rate = minimum(s.lr, s.number(1) / sqrt(t)) * maximum(s.number(s["eps2"]), _rms(s.p))
@@ -104,27 +107,31 @@ def muon(
 
 
 def _muon(s: Step) -> Any:
-    s.check_whole()
+    rate = s["momentum"]
+    average = s.average("mean", s.g, rate)
+    step = s.g + s.number(rate) * (average - s.g) if s["nesterov"] else average
+    return s.decoupled() - s.whole(step, _straight)
+
+
+def _straight(s: Step) -> Any:
+    """The rate times the momentum, which is the step's gradient, with singular values near 1."""
     if s.g.type.ndim != 2:
         raise InputError(
             f"{s}: a parameter of {s.g.type.ndim} dimension(s); muon takes matrices alone. Give "
             "the others to another optimiser: muon(loss, matrices) + adamw(loss, others)"
         )
-    rate = s["momentum"]
-    average = s.average("mean", s.g, rate)
-    step = s.g + s.number(rate) * (average - s.g) if s["nesterov"] else average
     rows, columns = s.sizes
-    straight = cast(_orthogonal(s, step, rows > columns), s.dtype)
+    straight = cast(_orthogonal(s, rows > columns), s.dtype)
     ratio = math.sqrt(max(1.0, rows / columns)) if columns else 1.0
     if s["adjust_lr_fn"] == "match_rms_adamw":
         ratio = 0.2 * math.sqrt(max(rows, columns))
-    return s.decoupled() - s.lr * s.number(ratio) * straight
+    return s.lr * s.number(ratio) * straight
 
 
-def _orthogonal(s: Step, step: Variable, turned: bool) -> Variable:
-    """A matrix of the same singular vectors, whose singular values are near 1."""
+def _orthogonal(s: Step, turned: bool) -> Variable:
+    """A matrix of the gradient's singular vectors, whose singular values are near 1."""
     a, b, c = (np.asarray(n, np.float32) for n in s["ns_coefficients"])
-    x = cast(step.T if turned else step, "bfloat16")
+    x = cast(s.g.T if turned else s.g, "bfloat16")
     x = x / cast(maximum(sqrt(total(sqr(cast(x, "float32")))), np.float32(s["eps"])), "bfloat16")
     for _ in range(s["ns_steps"]):
         g = dot(x, x.T)

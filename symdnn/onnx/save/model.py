@@ -22,6 +22,7 @@ from symdnn.onnx.model.external import with_data_in, write_data
 from symdnn.onnx.model.kinds import code_of
 from symdnn.onnx.save import arrays, boxes, elementwise, loops, networks, quantized, recurrent
 from symdnn.onnx.save.complexes import emitter_of
+from symdnn.onnx.save.expressions import EXPRESSIONS
 from symdnn.onnx.save.newest import OLDEST_OPSET, default_opset
 from symdnn.onnx.save.writer import Writer, dtype_of
 
@@ -255,9 +256,14 @@ def _inlined(w: Writer, node: Apply) -> list[str]:
 def _by_parts(w: Writer, node: Apply) -> list[str]:
     """An op without a counterpart as a function of others, where it knows one."""
     op: Any = node.op
-    if not hasattr(op, "parts"):
+    found: Any
+    name = type(op).__name__
+    if name in EXPRESSIONS and type(op).__module__.startswith("symdnn.ops."):
+        found = EXPRESSIONS[name](op, *node.inputs)
+    elif hasattr(op, "parts"):
+        found = op.parts(node.inputs)
+    else:
         raise w.refuse(node)
-    found = op.parts(node.inputs)
     values = list(found) if isinstance(found, list | tuple) else [found]
     tensors = [v for v in values if isinstance(v.type, TensorType)]
     emit(w, tensors)

@@ -15,7 +15,7 @@ from symdnn.graph.typing import AxisLike, TensorLike
 from symdnn.graph.variable import Constant, Variable, as_variable
 from symdnn.ops.array.view import expand_dims
 from symdnn.ops.core.dtype import is_narrow_float, upcast
-from symdnn.ops.core.shape import dims_of, specify_type
+from symdnn.ops.core.shape import dims_of, ones_like, specify_type, zeros_like
 from symdnn.ops.elementwise.arithmetic import cast
 from symdnn.ops.nn.batchnorm import (
     BatchNormInference,
@@ -222,10 +222,10 @@ def layer_norm(
 ) -> Variable:
     """Normalise each example over ``axes`` (default: the last), then scale and shift.
 
-    ``gamma`` and ``beta`` (both or neither) have the shape of the normalised axes or the ndim of
-    ``x``. Ba, Kiros and Hinton 2016.
+    ``gamma`` (None: ones) and ``beta`` (None: zeros) have the shape of the normalised axes or the
+    ndim of ``x``. Ba, Kiros and Hinton 2016.
     """
-    v, ps = _inputs(x, *_pair("layer_norm", gamma, beta))
+    v, ps = _inputs(x, *_pair(gamma, beta))
     ndim = v.type.ndim
     ax = norm_axes(axes, ndim, "layer_norm")
     others = [i for i in range(ndim) if i not in ax]
@@ -247,7 +247,7 @@ def group_norm(
 
     ``gamma`` and ``beta`` are vectors of C. Wu and He 2018.
     """
-    v, ps = _inputs(x, *_pair("group_norm", gamma, beta))
+    v, ps = _inputs(x, *_pair(gamma, beta))
     if v.type.ndim < 2:
         raise TypeMismatch("group_norm", "an input (N, C, ...)", v.type)
     n, c, *rest = dims_of(v)
@@ -274,7 +274,7 @@ def instance_norm(
 
     ``gamma`` and ``beta`` are vectors of C. Ulyanov et al. 2016.
     """
-    v, ps = _inputs(x, *_pair("instance_norm", gamma, beta))
+    v, ps = _inputs(x, *_pair(gamma, beta))
     if v.type.ndim < 3:
         raise TypeMismatch("instance_norm", "an input (N, C, positions...)", v.type)
     axes = tuple(range(2, v.type.ndim))
@@ -282,10 +282,14 @@ def instance_norm(
     return _layer_norm(v, wide, axes, epsilon, hints)
 
 
-def _pair(what: str, gamma: Any, beta: Any) -> list[Variable]:
-    if (gamma is None) != (beta is None):
-        raise OptionError(f"{what}: wanted both gamma and beta, or neither; got one")
-    return [] if gamma is None else [gamma, beta]
+def _pair(gamma: Any, beta: Any) -> list[Variable]:
+    """Both, or neither; a missing one is ones or zeros."""
+    if gamma is None and beta is None:
+        return []
+    return [
+        ones_like(beta) if gamma is None else gamma,
+        zeros_like(gamma) if beta is None else beta,
+    ]
 
 
 def _layer_norm(

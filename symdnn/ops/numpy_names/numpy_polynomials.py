@@ -18,7 +18,7 @@ from symdnn.ops.array.moments import mean
 from symdnn.ops.array.reduce import normal_axes
 from symdnn.ops.array.view import atleast_nd, moveaxis
 from symdnn.ops.control.loops import scan
-from symdnn.ops.core.dtype import float_of, upcast
+from symdnn.ops.core.dtype import float_of, is_narrow_float, upcast
 from symdnn.ops.core.python_numbers import settled
 from symdnn.ops.core.shape import alloc, as_dim, dims_of, ones_like, zeros_like
 from symdnn.ops.elementwise.arithmetic import cast, clip, maximum, sqrt
@@ -281,7 +281,14 @@ def _observations(m: TensorLike, rowvar: bool) -> Variable:
 
 
 def corrcoef(x: TensorLike, y: TensorLike | None = None, rowvar: bool = True) -> Variable:
-    """The correlations of the rows (``rowvar``) or columns, limited to -1 .. 1, as NumPy's."""
+    """The correlations of the rows (``rowvar``) or columns, limited to -1 .. 1, as NumPy's.
+
+    Those of 16-bit floats are computed in float32.
+    """
+    x, y = as_variable(x), None if y is None else as_variable(y)
+    dtype = upcast(x.type.dtype, x.type.dtype if y is None else y.type.dtype)
+    if is_narrow_float(dtype):
+        return cast(corrcoef(cast(x, "float32"), y, rowvar), dtype)
     c = cov(x, y, rowvar)
     if c.type.ndim == 0:
         return c / c

@@ -218,3 +218,28 @@ def test_running_statistics_of_instances(rng, affine):
     np.testing.assert_allclose(test(value), wanted, 1e-4, 1e-4)
     assert "running_mean" not in nn.InstanceNorm2d(3).state_dict()
     assert nn.BatchNorm1d(3, dtype="float64").running_var.type.dtype == "float64"
+
+
+NORMS = {
+    "layer_norm": lambda x, w, b: nn.functional.layer_norm(x, (4,), w, b),
+    "group_norm": lambda x, w, b: nn.functional.group_norm(x, 2, w, b),
+    "instance_norm": lambda x, w, b: nn.functional.instance_norm(x, weight=w, bias=b),
+    "rows": lambda x, w, b: T.nnet.layer_norm(x, w, b),
+    "groups": lambda x, w, b: T.nnet.group_norm(x, 2, w, b),
+}
+
+
+@pytest.mark.parametrize("given", ["weight", "bias"])
+@pytest.mark.parametrize("name", NORMS)
+def test_a_scale_or_a_shift_alone(name, given):
+    """The other is ones or zeros, in values and gradients."""
+    x, v = T.tensor3("x"), T.vector("v")
+    ones, zeros = T.ones_like(v), T.zeros_like(v)
+    alone, both = ((v, None), (v, zeros)) if given == "weight" else ((None, v), (ones, v))
+    found, wanted = (NORMS[name](x, *pair) for pair in (alone, both))
+    slopes = [T.grad((y * T.sin(y)).sum(), [x, v]) for y in (found, wanted)]
+    values = symdnn.function([x, v], [found, *slopes[0], wanted, *slopes[1]])(
+        draw(2, 4, 4), draw(4)
+    )
+    for a, b in zip(values[:3], values[3:], strict=True):
+        np.testing.assert_array_equal(a, b)

@@ -10,6 +10,7 @@ import symdnn.tensor as T
 from symdnn import nn
 from symdnn.errors import InputError, SymbolicValueError, TypeMismatch
 from symdnn.graph.evaluate import evaluate
+from symdnn.nn import functional as F
 
 torch = pytest.importorskip("torch")
 
@@ -50,6 +51,43 @@ def test_maxima_with_places(n, options):
     made = [getattr(lib, f"MaxPool{n}d")(2, **options) for lib in (nn, torch.nn)]
     same(*made, INPUTS[n])
     same(*made, INPUTS[n], known=False)
+
+
+@pytest.mark.parametrize("n", [2, 3])
+@pytest.mark.parametrize(
+    "out", [{"output_size": 4}, {"output_ratio": 0.5}, {"output_size": 1}], ids=str
+)
+def test_fractional_maxima(n, out):
+    """Of the same draws; ties are none, and all the places of a window are read."""
+    draws = np.random.default_rng(3).random((2, INPUTS[n].shape[1], n)).astype("float32")
+    made = [
+        getattr(lib, f"FractionalMaxPool{n}d")(
+            (2, 3, 2)[:n], **out, return_indices=True, _random_samples=given
+        )
+        for lib, given in ((nn, draws), (torch.nn, torch.tensor(draws)))
+    ]
+    same(*made, INPUTS[n])
+    same(*made, INPUTS[n], known=False)
+
+
+def test_fractional_maxima_draw_their_windows():
+    """Others in each call; an example alone is taken, and what makes no sense is refused."""
+    x = T.tensor("float32", (3, None, None))
+    pool = nn.FractionalMaxPool2d(2, output_ratio=0.7, seed=1)
+    f = symdnn.function([x], pool(x))
+    found = [f(INPUTS[2][0]) for _ in range(8)]
+    assert found[0].shape == (3, 7, 6)
+    assert any((found[0] != other).any() for other in found)
+    drawn = F.fractional_max_pool2d(x, (2, 2), output_size=(3, 4))
+    assert symdnn.function([x], drawn)(INPUTS[2][0]).shape == (3, 3, 4)
+    with pytest.raises(InputError, match="one of output_size and output_ratio"):
+        nn.FractionalMaxPool2d(2)
+    with pytest.raises(InputError, match="within 0 and 1"):
+        nn.FractionalMaxPool3d(2, output_ratio=1.5)
+    with pytest.raises(InputError, match="9 windows of 3 along a size of 9; wanted 1 to 7"):
+        nn.FractionalMaxPool2d(3, 9)(T.tensor("float32", (1, 1, 11, 9)))
+    with pytest.raises(TypeMismatch, match="_random_samples"):
+        nn.FractionalMaxPool2d(2, 2, _random_samples=np.zeros((1, 2), "float32"))(x)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3])

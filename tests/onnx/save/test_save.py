@@ -11,6 +11,7 @@ import symdnn
 import symdnn.tensor as T
 from symdnn import nn
 from symdnn.errors import ModelError
+from symdnn.graph.traverse import graph_inputs
 from symdnn.nn import functional as F
 from symdnn.onnx import compile, load, save
 from symdnn.onnx.save.model import to_model
@@ -383,6 +384,39 @@ def test_opsets(opset, rng):
     m = data(M, rng)
     (found,) = compile(model)(m).values()
     np.testing.assert_allclose(found, T.nnet.gelu(T.nnet.layer_norm(M)).eval({M: m}), rtol=1e-5)
+
+
+def losses(x, labels):
+    """Each loss, norm and activation whose op or gradient is a function of others in ONNX."""
+    logits, classes = x[:, :6].reshape((-1, 3, 2)), T.stack([labels, (labels + 1) % 3], 1)
+    gamma, image = T.arange(1.0, 7.0, dtype="float32"), x.reshape((-1, 3, 2, 1))
+    return {
+        "cross-entropy": F.cross_entropy(x, labels),
+        "of pixels": F.cross_entropy(logits, classes, label_smoothing=0.1),
+        "of probabilities": T.nnet.categorical_crossentropy(F.softmax(x, 1), labels).sum(),
+        "likelihoods": F.nll_loss(F.log_softmax(x, 1) * 2, labels),
+        "picked": -T.log(T.nnet.softmax(x) + 0.1)[T.arange(x.shape[0]), labels].mean(),
+        "log-softmax": (F.log_softmax(logits, 1) * T.sin(logits)).sum(),
+        "layer norm": (F.layer_norm(x, (6,), gamma, gamma / 2) ** 3).sum(),
+        "group norm": (F.group_norm(image, 3, gamma[:3]) * T.sin(image)).sum(),
+        "batch norm": (F.batch_norm(image, None, None, training=True) * T.sin(image)).sum(),
+        "gelu": F.gelu(x * 3).sum(), "relu": (F.relu(x) ** 2).sum(),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", losses(X, T.lvector("i")))
+def test_losses_and_their_gradients(name, rng):
+    """And gradients of gradients, by onnx's own evaluator."""
+    labels = T.lvector("i")
+    loss = losses(X, labels)[name]
+    slope = T.grad(loss, X)
+    outputs = [loss, slope, T.grad(T.sum(slope**2), X)]
+    x, i = rng.normal(size=(4, 6)).astype("float32"), np.array([0, 2, 1, 2])
+    given = {"x": x} | ({"i": i} if labels in graph_inputs(outputs) else {})
+    wanted = symdnn.function([X, labels], outputs, on_unused_input="ignore")(x, i)
+    found = ReferenceEvaluator(to_model(outputs)).run(None, given)
+    for a, b in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-3, atol=2e-4)
 
 
 def test_what_has_no_counterpart_is_named(tmp_path):
