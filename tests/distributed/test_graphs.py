@@ -94,7 +94,7 @@ def test_buckets_start_in_the_order_of_the_backward_pass(of_three):
     assert starts[0] < max(products)  # products run while the first bucket moves
     assert max(starts) < min(waits)
     assert found.index("AllSucceeded") > max(waits)
-    assert found[found.index("AllSucceeded") + 1 :] == ["Sub"] * 4  # the updates
+    assert found[found.index("AllSucceeded") + 1 :] == ["FusedElemwise"] * 4  # the updates
     place = {n: i for i, n in enumerate(nodes)}
     for n in nodes:
         assert all(v.owner not in place or place[v.owner] < place[n] for v in n.inputs)
