@@ -309,7 +309,7 @@ def check_gradients_that_a_step_has_rounded_are_summed_in_16_bits():
             found[word, shard] = losses, {d for d, _ in moved}
             if word == "gradient" and shard is None and n > 1:
                 assert set(moved) == {("bfloat16", 2), ("float32", 1)}, moved
-    for (word, shard), (losses, dtypes) in found.items():
+    for (word, _), (losses, dtypes) in found.items():
         np.testing.assert_allclose(losses, found["float32", None][0], rtol=2e-3)
         if n > 1:
             assert dtypes == ({"float32"} if word == "float32" else {"bfloat16", "float32"})
