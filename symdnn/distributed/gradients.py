@@ -160,20 +160,21 @@ class DataParallel:
 
     @property
     def word(self) -> str:
-        """The dtype in which gradients are averaged, or ``gradient``."""
+        """The dtype in which gradients are averaged, ``gradient`` or ``rounded``."""
         word = self.reduce_dtype or str(config.distributed.reduce_dtype)
-        if word not in ("gradient", "float32", "bfloat16"):
-            raise OptionError(f"reduce_dtype={word!r}; wanted gradient, float32 or bfloat16")
+        if word not in ("gradient", "rounded", "float32", "bfloat16"):
+            wanted = "gradient, rounded, float32 or bfloat16"
+            raise OptionError(f"reduce_dtype={word!r}; wanted {wanted}")
         return word
 
     @property
     def as_rounded(self) -> bool:
-        """Whether what mixed precision has in bfloat16 moves in bfloat16: among few ranks."""
-        return self.word == "gradient" and self.ranks.size <= _MOST_ROUNDED
+        """Whether what mixed precision has in bfloat16 moves in bfloat16."""
+        return self.word == "rounded"
 
     def reduced_in(self, g: Variable) -> Variable:
         """A gradient in the dtype in which it is averaged: sums leave the range of float16."""
-        if self.word == "gradient":
+        if self.word in ("gradient", "rounded"):
             return cast(g, "float32") if g.type.dtype == "float16" else g
         return cast(g, self.word)
 
@@ -244,9 +245,6 @@ def _small_last(buckets: Sequence[list[int]], sizes: Sequence[int], limit: int) 
     return [*first, *parts]
 
 
-#: NCCL rounds a sum of bfloat16 at each addition, so that of independent terms of n ranks it is
-#: off by about ``sqrt(n / 2)`` times as much as a term: twice as much for so many.
-_MOST_ROUNDED = 8
 #: A last bucket is divided where there are so many.
 _FEW_BUCKETS = 4
 

@@ -288,7 +288,7 @@ def check_gradients_that_a_step_has_rounded_are_summed_in_16_bits():
     rng = np.random.default_rng(2)
     value, labels = rng.normal(size=(16 * n, 24)).astype("float32"), rng.integers(0, 4, 16 * n)
     shards, found = (None, "optimizer", "parameters"), {}
-    for word in ("gradient", "float32"):
+    for word in ("rounded", "float32"):
         for shard in shards:
             nn.init.seed(5)
             x, t = T.tensor("float32", (16, 24), name="x"), T.tensor("int64", (16,), name="t")
@@ -307,7 +307,7 @@ def check_gradients_that_a_step_has_rounded_are_summed_in_16_bits():
                 for t in plan.specialised.call(node).inputs
             ]
             found[word, shard] = losses, {d for d, _ in moved}
-            if word == "gradient" and shard is None and n > 1:
+            if word == "rounded" and shard is None and n > 1:
                 assert set(moved) == {("bfloat16", 2), ("float32", 1)}, moved
     for (word, _), (losses, dtypes) in found.items():
         np.testing.assert_allclose(losses, found["float32", None][0], rtol=2e-3)
