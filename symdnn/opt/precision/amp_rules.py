@@ -179,6 +179,11 @@ def _first_input(node: Apply, narrow: Narrow) -> Sequence[int] | None:
     return [0] if narrow(node.inputs[0]) else None
 
 
+def _rows_of_all_ranks(node: Apply, narrow: Narrow) -> Sequence[int] | None:
+    """The table, and with it the rows: they are summed in float32, and rounded with it once."""
+    return [0, 1] if node.op.same_bits and narrow(node.inputs[0]) else None
+
+
 def _norm_gradient(node: Apply, narrow: Narrow) -> Sequence[int] | None:
     """Inputs are (x, dy, parameters...); narrow where ``x`` is, which the forward op read."""
     return [0, 1] if narrow(node.inputs[0]) else None
@@ -201,6 +206,7 @@ def _dropout(node: Apply, narrow: Narrow) -> Sequence[int] | None:
 
 _RULES: tuple[tuple[Any, _Rule], ...] = (
     (DATA_MOVEMENT_OPS, _data_movement),
+    (AdvancedIncSubtensor, _rows_of_all_ranks),
     (NormGrad, _norm_gradient),
     (Normalise, _first_input),
     ((Pool, MaxPoolGrad, AveragePoolGrad), _pooling),
