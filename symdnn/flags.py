@@ -68,7 +68,8 @@ _DISTRIBUTED = [
     Flag("distributed.bucket_bytes", "bytes", 0, "Bytes of gradients averaged at once; 0: by the "
          "measured latency and bandwidth (25 MiB with deterministic=more)."),
     _bool("distributed.overlap", True, "Whether a GPU's collectives run beside its other kernels."),
-    _choice("distributed.reduce_dtype", "gradient float32 bfloat16", "The dtype of such averages."),
+    _choice("distributed.reduce_dtype", "gradient rounded float32 bfloat16", "The dtype of such "
+            "averages. rounded: bfloat16 for what amp=bf16 has rounded to it, else gradient."),
     _bool("distributed.gather_rows", True, "Whether ranks gather the rows of which the gradient of "
           "a table (an embedding) is made, where that moves fewer bytes than its average."),
     _bool("distributed.registered", False, "Whether large values that NCCL moves lie in memory of "

@@ -22,7 +22,7 @@ from symdnn.compile.shared import shared
 from symdnn.compile.updates import as_pairs
 from symdnn.config import config
 from symdnn.distributed.link import bucket_bytes
-from symdnn.distributed.rows import Moved, Parted, Rows, agreed, in_order, parted, with_rows
+from symdnn.distributed.rows import Moved, Parted, Rows, agreed, in_order, mean_of, parted
 from symdnn.errors import InputError, OptionError
 from symdnn.graph.origin import Hints
 from symdnn.graph.traverse import ancestors, substituted, toposort
@@ -106,7 +106,7 @@ class DataParallel:
         dense = [i for i, p in enumerate(parts) if p.dense is not None]
         found = self.buckets([values[i] for i in dense], [like[i] for i in dense])
         buckets = [[dense[k] for k in bucket] for bucket in found]
-        means: dict[int, Variable] = {}
+        totals: dict[int, Variable] = {}
         rows: dict[int, list[Rows]] = {}
         for moved in self.moved(buckets, values, parts, like):
             if moved.rows:
@@ -115,13 +115,15 @@ class DataParallel:
             else:
                 given = [values[i] for i in moved.indices]
                 said = "; ".join(p for i in moved.indices if (p := parts[i].said))
-                means.update(zip(moved.indices, self.reduced(given, said), strict=True))
+                totals.update(zip(moved.indices, self.reduced(given, said), strict=True))
         pairs = enumerate(zip(grads, like, strict=True))
-        return [with_rows(means.get(i), g, v, rows.get(i, ())) for i, (g, v) in pairs]
+        n = self.ranks.size
+        return [mean_of(totals.get(i), g, v, n, rows.get(i, ())) for i, (g, v) in pairs]
 
     def reduced(self, values: Sequence[Variable], said: str = "") -> list[Variable]:
-        """The averages of a bucket, and what a report says of it."""
-        return list(AllReduce(self.ranks, "mean")(*values, hints=Hints(name=said or None)))
+        """The sums of a bucket, and what a report says of it."""
+        reduction = AllReduce(self.ranks, "sum", self.as_rounded)
+        return list(reduction(*values, hints=Hints(name=said or None)))
 
     def parted(self, grads: Sequence[Variable], like: Sequence[Shared]) -> list[Parted]:
         """The gradients' dense parts, and rows that are gathered."""
@@ -156,12 +158,25 @@ class DataParallel:
             gathered.append(Moved((i,), own * self.ranks.size / 2, last, rows=True))
         return in_order(made, gathered)
 
-    def reduced_in(self, g: Variable) -> Variable:
-        """A gradient in the dtype in which it is averaged."""
+    @property
+    def word(self) -> str:
+        """The dtype in which gradients are averaged, ``gradient`` or ``rounded``."""
         word = self.reduce_dtype or str(config.distributed.reduce_dtype)
-        if word not in ("gradient", "float32", "bfloat16"):
-            raise OptionError(f"reduce_dtype={word!r}; wanted gradient, float32 or bfloat16")
-        return g if word == "gradient" else cast(g, word)
+        if word not in ("gradient", "rounded", "float32", "bfloat16"):
+            wanted = "gradient, rounded, float32 or bfloat16"
+            raise OptionError(f"reduce_dtype={word!r}; wanted {wanted}")
+        return word
+
+    @property
+    def as_rounded(self) -> bool:
+        """Whether what mixed precision has in bfloat16 moves in bfloat16."""
+        return self.word == "rounded"
+
+    def reduced_in(self, g: Variable) -> Variable:
+        """A gradient in the dtype in which it is averaged: sums leave the range of float16."""
+        if self.word in ("gradient", "rounded"):
+            return cast(g, "float32") if g.type.dtype == "float16" else g
+        return cast(g, self.word)
 
     def buckets(self, grads: Sequence[Variable], like: Sequence[Shared]) -> list[list[int]]:
         """Indices of the gradients that are reduced together: the first made first, but for a large

@@ -29,7 +29,7 @@ from symdnn.sharding.storage import layout_of
 from symdnn.world import process
 from symdnn.world.group import Group
 
-__all__ = ["Moved", "Parted", "Rows", "agreed", "in_order", "parted", "with_rows"]
+__all__ = ["Moved", "Parted", "Rows", "agreed", "in_order", "mean_of", "parted"]
 
 
 @dataclass(frozen=True)
@@ -57,14 +57,14 @@ class Rows:
         return (self.count or 0) * (each * itemsize + int(self.index.type.numpy.itemsize))
 
     def of_all(self, table: Shared, group: Group, dtype: str, said: str) -> Rows:
-        """All ranks' rows, by the number of ranks, which move in ``dtype``.
+        """All ranks' rows, which move in ``dtype``.
 
         They are added in the same order on all ranks.
         """
         axis, depth = self.axis, self.index.type.ndim
         shape: list[Any] = list(dims_of(self.value))
         shape[axis : axis + depth] = [self.count]
-        own = reshape(self.value, tuple(shape)) * np.asarray(1 / group.size, self.value.type.numpy)
+        own = reshape(self.value, tuple(shape))
         order = list(range(len(shape)))
         order[0], order[axis] = axis, 0  # a gathering joins along the first dimension
         index = self._index_of_all(dims_of(table)[axis], group)
@@ -100,16 +100,22 @@ class Parted:
         return [rows.of_all(table, group, dtype, self.said) for rows in self.rows]
 
 
-def with_rows(
-    mean: Variable | None, g: Variable, table: Shared, rows: Sequence[Rows]
-) -> Variable:  # fmt: skip
-    """The average of a table's gradient ``g`` from that of its dense part and all ranks' rows."""
-    if mean is None:
-        mean = alloc(np.zeros((), g.type.numpy), *dims_of(table))
-    mean = cast(mean, g.type.dtype)
+def mean_of(
+    total: Variable | None, g: Variable, table: Shared, ranks: int, rows: Sequence[Rows] = ()
+) -> Variable:
+    """The average of the gradient ``g`` of a table from the sum of its dense part over the ranks
+    (None: zeros) and all ranks' rows.
+
+    The factor joins the kernel that reads the average. NCCL has its symmetric kernels, and uses
+    multicast, for sums alone.
+    """
+    dtype = "float32" if g.type.dtype == "float16" else g.type.dtype
+    if total is None:
+        total = alloc(np.zeros((), dtype), *dims_of(table))
+    total = cast(total, dtype)
     for r in rows:
-        mean = r.op(mean, r.value, r.index)
-    return mean
+        total = r.op(total, cast(r.value, dtype), r.index)
+    return cast(total * np.asarray(1 / ranks, total.type.numpy), g.type.dtype)
 
 
 def parted(g: Variable, v: Shared, ranks: int, dtype: Any) -> Parted:

@@ -16,7 +16,8 @@ from symdnn import nn
 from symdnn.gpu.device.capture import CaptureFailed
 from symdnn.gpu.execution.plan import CudaPlan
 from symdnn.gpu.execution.replay import Replay
-from symdnn.ops.collective.base import Collective
+from symdnn.ops.collective.base import Collective, Reducing
+from symdnn.ops.collective.overlapped import StreamStart
 from symdnn.world import process
 from tests.gpu.reference_device import by_reference
 
@@ -279,6 +280,41 @@ def check_steps_shared_out_have_one_order_of_collectives():
         found.append([float(train(value[r::n], labels[r::n])) for _ in range(4)])
     for losses in found[1:]:
         np.testing.assert_allclose(losses, found[0], rtol=1e-4)
+
+
+def check_gradients_that_a_step_has_rounded_are_summed_in_16_bits():
+    """Those of matrices; of two ranks the sum of two numbers, which is rounded once more."""
+    n, r = dist.size(), dist.rank()
+    rng = np.random.default_rng(2)
+    value, labels = rng.normal(size=(16 * n, 24)).astype("float32"), rng.integers(0, 4, 16 * n)
+    shards, found = (None, "optimizer", "parameters"), {}
+    for word in ("rounded", "float32"):
+        for shard in shards:
+            nn.init.seed(5)
+            x, t = T.tensor("float32", (16, 24), name="x"), T.tensor("int64", (16,), name="t")
+            net = nn.Sequential(nn.Linear(24, 32), nn.Tanh(), nn.Linear(32, 4))
+            loss = nn.CrossEntropyCriterion()(net(x), t)
+            parallel = dist.DataParallel(shard=shard, reduce_dtype=word)
+            with symdnn.config.change_flags(amp="bf16"):
+                updates = nn.optim.sgd(loss, net, 0.1, momentum=0.9, distributed=parallel)
+                train = symdnn.function([x, t], loss, updates=updates)
+            losses = [float(train(value[r::n], labels[r::n])) for _ in range(6)]
+            moved = [
+                (t.dtype, len(t.shape))
+                for plan in train.plans()
+                for node in plan.specialised.segment.nodes
+                if isinstance(node.op, StreamStart) and isinstance(node.op.of, Reducing)
+                for t in plan.specialised.call(node).inputs
+            ]
+            found[word, shard] = losses, {d for d, _ in moved}
+            if word == "rounded" and shard is None and n > 1:
+                assert set(moved) == {("bfloat16", 2), ("float32", 1)}, moved
+    for (word, _), (losses, dtypes) in found.items():
+        np.testing.assert_allclose(losses, found["float32", None][0], rtol=2e-3)
+        if n > 1:
+            assert dtypes == ({"float32"} if word == "float32" else {"bfloat16", "float32"})
+        if n == 2:  # the same sums, and GEMMs of the same dtypes
+            np.testing.assert_allclose(losses, found[word, None][0], rtol=1e-6)
 
 
 def check_operands_may_lie_in_memory_of_their_own():

@@ -26,6 +26,7 @@ from symdnn.ops.collective.overlapped import (
 )
 from symdnn.ops.collective.reductions import AllReduce
 from symdnn.ops.core.gradient_control import Assert
+from symdnn.ops.elementwise.arithmetic import cast
 from symdnn.ops.lowered.transfer import GpuFromHost, HostFromGpu
 from symdnn.ops.nn.normalization import layer_norm
 from symdnn.world import process
@@ -94,7 +95,7 @@ def test_buckets_start_in_the_order_of_the_backward_pass(of_three):
     assert starts[0] < max(products)  # products run while the first bucket moves
     assert max(starts) < min(waits)
     assert found.index("AllSucceeded") > max(waits)
-    assert found[found.index("AllSucceeded") + 1 :] == ["Sub"] * 4  # the updates
+    assert found[found.index("AllSucceeded") + 1 :] == ["FusedElemwise"] * 4  # the updates
     place = {n: i for i, n in enumerate(nodes)}
     for n in nodes:
         assert all(v.owner not in place or place[v.owner] < place[n] for v in n.inputs)
@@ -190,14 +191,14 @@ def test_ranks_with_other_parts_have_one_order_of_collectives(monkeypatch, shard
 
 
 def test_gradients_of_a_sharded_step_are_made_by_the_same_products(of_three, monkeypatch):
-    """In float32 by GEMMs on 16 bits, not in 16 bits and then widened into their bucket."""
+    """In the dtype in which they move; not in 16 bits and then widened into their bucket."""
     monkeypatch.setattr(base, "broadcast_values", lambda *_: None)
     x, t = T.tensor("float32", (16, 8), name="x"), T.tensor("int32", (16,), name="t")
     net = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 16), nn.GELU(), nn.Linear(16, 8))
     loss = nn.CrossEntropyCriterion()(net(x), t)
 
-    def made(shard):
-        parallel = dist.DataParallel(shard=shard)
+    def made(shard, dtype):
+        parallel = dist.DataParallel(shard=shard, reduce_dtype=dtype)
         with symdnn.config.change_flags(amp="bf16"):
             updates = nn.optim.sgd(loss, net, 0.1, momentum=0.9, distributed=parallel)
             stages = rewritten(loss, [x, t], "cuda:sm_90", updates)
@@ -205,7 +206,8 @@ def test_gradients_of_a_sharded_step_are_made_by_the_same_products(of_three, mon
         kinds = ("Dot", "GpuGemm", "GpuGemmKept", "GpuGemmBiasGrad")
         return [(str(n.op), n.outputs[0].type.dtype) for n in nodes if type(n.op).__name__ in kinds]
 
-    assert made("optimizer") == made(None)
+    for dtype in ("rounded", "float32"):
+        assert made("optimizer", dtype) == made(None, dtype)
 
 
 @pytest.mark.parametrize("early", [True, False], ids=["of an input", "of an average"])
@@ -369,6 +371,63 @@ def test_gradients_are_reduced_in_the_dtype_asked_for(of_three):
     with pytest.raises(OptionError, match="reduce_dtype='int8'"):
         dist.average_gradients([g], [w], reduce_dtype="int8")
     assert dist.average_gradients([g], [w], group=Group((1,))) == [g]
+
+
+def reduced_dtypes(amp="bf16", **options):
+    """The dtypes of the matrices and vectors that a step of two products sums over ranks."""
+    x, t = T.tensor("float32", (16, 8), name="x"), T.tensor("int32", (16,), name="t")
+    net = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 8))
+    loss = nn.CrossEntropyCriterion()(net(x), t)
+    params = list(net.named_parameters().values())
+    means = dist.average_gradients(symdnn.grad(loss, params), params, group=GROUP, **options)
+    with symdnn.config.change_flags(amp=amp):
+        stages = rewritten(means, [x, t], "cuda:sm_90")
+    starts = [n for n in stages.fgraph.apply_nodes if isinstance(n.op, StreamStart)]
+    found = {(v.type.ndim, v.type.dtype) for n in starts for v in n.inputs}
+    assert {g.type.dtype for g in means} == {"float32"}
+    return found, starts
+
+
+WIDE = {(1, "float32"), (2, "float32")}
+
+
+@pytest.mark.parametrize(("options", "wanted"), [
+    ({}, WIDE),
+    ({"reduce_dtype": "rounded"}, {(1, "float32"), (2, "bfloat16")}),
+    ({"reduce_dtype": "rounded", "amp": "off"}, WIDE),
+    ({"reduce_dtype": "rounded", "amp": "fp16"}, WIDE),  # a sum may leave its range
+    ({"reduce_dtype": "float32"}, WIDE),
+    ({"reduce_dtype": "bfloat16"}, {(1, "bfloat16"), (2, "bfloat16")}),
+])  # fmt: skip
+def test_what_a_step_has_rounded_is_summed_in_16_bits(of_three, options, wanted):
+    found, starts = reduced_dtypes(**options)
+    assert found == wanted
+    assert len(starts) == 1  # a bucket of two dtypes is one transfer
+
+
+def test_copy_engines_have_a_bucket_for_each_dtype(of_three):
+    with symdnn.config.change_flags({"distributed.cta_policy": "zero"}):
+        found, starts = reduced_dtypes(reduce_dtype="rounded")
+    assert found == {(1, "float32"), (2, "bfloat16")}
+    assert [len({v.type.dtype for v in n.inputs}) for n in starts] == [1, 1]
+
+
+def test_values_of_a_program_are_summed_as_they_are(of_three):
+    x, w = T.matrix("x"), T.matrix("w")
+    with symdnn.config.change_flags(amp="bf16"):
+        stages = rewritten(dist.all_reduce(T.dot(x, w), group=GROUP), [x, w], "cuda:sm_90")
+    (node,) = [n for n in stages.fgraph.apply_nodes if isinstance(n.op, StreamStart)]
+    assert node.inputs[0].type.dtype == "float32"
+
+
+def test_sums_of_float16_are_made_in_float32(of_three):
+    w = symdnn.shared(np.ones(3, "float16"))
+    g = T.grad((cast(w, "float32") * 3e4).sum(), w)
+    (mean,) = dist.average_gradients([g], [w])
+    (node,) = [n for n in toposort([mean]) if isinstance(n.op, AllReduce)]
+    assert (node.inputs[0].type.dtype, mean.type.dtype) == ("float32", "float16")
+    (total,) = dist.simulate([mean], [{} for _ in range(N)])[0]
+    np.testing.assert_allclose(total, 3e4, rtol=1e-3)
 
 
 def test_nodes_without_reductions_keep_their_order():

@@ -223,3 +223,23 @@ def test_sums_of_the_same_bits_have_no_atomic_additions_on_a_gpu():
     assert reason(plain) is None
     assert "order" in reason(same)
     assert ordered.refuses(called(same)) is None
+
+
+@pytest.mark.parametrize(("loss_of", "word", "wanted"), [
+    (tied, "rounded", "bfloat16"), (tied, "gradient", "float32"), (untied, "rounded", "float32"),
+])  # fmt: skip
+def test_rows_move_in_16_bits_to_a_table_that_is_rounded(loss_of, word, wanted):
+    """Beside a dense part that a product has rounded; rows alone stay as they are."""
+    w = table(shape=(8 * WORDS, 16))
+    i = T.tensor("int64", (2, LENGTH), name="i")
+    (mean,) = dist.average_gradients([symdnn.grad(loss_of(w, i), w)], [w], reduce_dtype=word)
+    with symdnn.config.change_flags(amp="bf16"):
+        stages = symdnn.function([i], mean, mode=symdnn.Mode(target="cuda:sm_90")).stages
+    nodes = stages.fgraph.toposort()
+    (scatter,) = [n for n in nodes if isinstance(n.op, AdvancedIncSubtensor)]
+    assert {v.type.dtype for v in scatter.inputs[:2]} == {wanted}
+    gathered = [
+        n.inputs[0].type.dtype for n in nodes if isinstance(getattr(n.op, "of", 0), AllGather)
+    ]
+    assert sorted(gathered) == [wanted, "int64"]
+    assert mean.type.dtype == "float32"

@@ -17,14 +17,15 @@ import numpy as np
 
 from symdnn.compile.function import function
 from symdnn.distributed.gradients import DataParallel
-from symdnn.distributed.rows import Moved, Parted, Rows, with_rows
+from symdnn.distributed.rows import Moved, Parted, Rows, mean_of
 from symdnn.errors import InputError
 from symdnn.graph.typing import Array
 from symdnn.graph.variable import Shared, Variable, constant
 from symdnn.nn.optimizers.groups import Parameter
 from symdnn.ops.array.join import concatenate
 from symdnn.ops.array.reduce import sum as total
-from symdnn.ops.collective.functions import all_gather, all_reduce, reduce_scatter
+from symdnn.ops.collective.functions import all_gather, all_reduce
+from symdnn.ops.collective.reductions import ReduceScatter
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.shape import alloc, dimshuffle
 from symdnn.ops.elementwise.arithmetic import cast, maximum, sqr, sqrt
@@ -132,7 +133,7 @@ class Parts:
         """
         waiting: list[tuple[Part, Variable, int, int]] = []
         begun, parts = 0, dict(zip(self._found, self.parts, strict=True))
-        means: dict[int, Variable] = {}
+        totals: dict[int, Variable] = {}
         rows: dict[int, list[Rows]] = {}
         for moved in self._moved():
             if moved.indices not in parts:
@@ -141,20 +142,22 @@ class Parts:
                 if moved.rows:
                     rows[i] = self._parted[i].moved(self._like[i], self.group, sent.type.dtype)
                 else:
-                    means[i] = self.parallel.reduced([sent], said)[0]
+                    totals[i] = self.parallel.reduced([sent], said)[0]
                 continue
             part, sents = parts[moved.indices], [self._sent[i] for i in moved.indices]
-            dtype = self._grads[moved.indices[0]].type.dtype
-            g = reduce_scatter(flat(sents, part.geometry.pad), "mean", group=self.group)
-            nbytes = part.geometry.count * g.type.numpy.itemsize
+            whole, like = flat(sents, part.geometry.pad), self._grads[moved.indices[0]]
+            reduced = ReduceScatter(self.group, "sum", self.parallel.as_rounded)(whole)
+            g = mean_of(reduced, like, part.variable, self.group.size)
+            nbytes = part.geometry.count * reduced.type.numpy.itemsize
             begun += nbytes
-            waiting.append((part, cast(g, dtype), nbytes, begun))
+            waiting.append((part, g, nbytes, begun))
             for one in [w for w in waiting if begun - w[3] >= w[2]]:
                 waiting.remove(one)
                 yield one[:2]
         yield from (one[:2] for one in waiting)
         for i, p in self.tables.items():
-            yield p, with_rows(means.get(i), self._grads[i], p.variable, rows[i])
+            like, ranks = self._grads[i], self.group.size
+            yield p, mean_of(totals.get(i), like, p.variable, ranks, rows[i])
 
     def _moved(self) -> list[Moved]:
         """What moves, in order: the dense parts of tables among the buckets of their time."""
@@ -267,14 +270,13 @@ def _buckets(
 ) -> list[list[int]]:
     """Indices of parameters that are joined: of equal settings, in the order of their gradients.
 
-    Vectors are apart where parameters are gathered: what only products read is rounded before.
+    Vectors are apart: with mixed precision matrices, and their gradients, move in 16 bits.
     """
-    keeps = parallel.shard == "parameters"
     kinds: dict[Any, list[int]] = {}
     for i, (p, g) in enumerate(zip(parameters, grads, strict=True)):
         stored = p.variable.type.dtype
         wide = "float32" if is_narrow_float(stored) else stored
-        vector = keeps and p.variable.type.ndim < 2
+        vector = p.variable.type.ndim < 2
         key = (p.group, p.lr_scale, p.decays, stored, g.type.dtype, wide, vector)
         kinds.setdefault(key, []).append(i)
     found: list[list[int]] = []

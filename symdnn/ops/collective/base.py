@@ -26,6 +26,8 @@ from symdnn.world.group import Group
 
 __all__ = ["Collective", "Reducing", "REDUCTIONS", "lanes_second"]
 
+#: Fields that are the same on all ranks, or seen in the dtypes.
+_UNSAID = ("group", "as_rounded")
 REDUCTIONS = ("sum", "mean", "prod", "max", "min")
 
 
@@ -62,7 +64,7 @@ class Collective(Op):
         """It and its operands, as ranks compare them."""
         sizes = ", ".join(f"{t.dtype} {list(t.shape)}" for t in types[:4])
         more = f", ... {len(types)} in all, {_elements(types)} elements" if len(types) > 4 else ""
-        fields = [f"{n}={v}" for n, v in sorted(vars(self).items()) if n != "group"]
+        fields = [f"{n}={v}" for n, v in sorted(vars(self).items()) if n not in _UNSAID]
         return f"{type(self).__name__}({', '.join([*fields, sizes])}{more})"
 
 

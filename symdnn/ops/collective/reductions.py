@@ -27,8 +27,11 @@ class AllReduce(Reducing, MultiOp):
     ``MPI_Allreduce``). Several inputs are one transfer, a bucket.
 
     The adjoint of sum is sum, that of mean is mean. Of max and min each tie gets the full
-    gradient, as in :class:`~symdnn.ops.array.reduce.Max`.
+    gradient, as in :class:`~symdnn.ops.array.reduce.Max`. With ``as_rounded`` a value that mixed
+    precision has in bfloat16 is reduced in bfloat16.
     """
+
+    as_rounded: bool = False
 
     def infer(self, *inputs: TensorType) -> tuple[TensorType, ...]:
         return tuple(self.checked(x) for x in inputs)
@@ -160,9 +163,10 @@ class AllGather(Collective):
 class ReduceScatter(Reducing):
     """The sum or mean over the ranks, of which number i gets part i of as many equal ones along
     the first axis (``ncclReduceScatter``, ``MPI_Reduce_scatter_block``). Its adjoint is
-    :class:`AllGather`."""
+    :class:`AllGather`. ``as_rounded`` is that of :class:`AllReduce`."""
 
     linear_in_first: ClassVar[bool] = True
+    as_rounded: bool = False
 
     def infer(self, x: TensorType) -> TensorType:
         first, *rest = self.checked(at_least_1d(self, x)).shape

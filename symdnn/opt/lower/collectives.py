@@ -34,7 +34,7 @@ __all__ = ["RULES"]
 def overlap(node: Apply[AllReduce], context: Context) -> Sequence[Variable] | None:
     """A reduction to its start, and a wait that the program puts as late as it can."""
     if node.op.group.size == 1 or context.target.kind != "cpu":
-        return _on_a_stream(node, context)
+        return _of_each_dtype(node) or _on_a_stream(node, context)
     started = AllReduceStart(node.op.group, node.op.op)(*node.inputs)
     return AllReduceWait(len(node.inputs))(started, *node.inputs)
 
@@ -55,6 +55,19 @@ def overlap_moves(
 def overlap_agreement(node: Apply[AllSucceeded], context: Context) -> Sequence[Variable] | None:
     """On a GPU the agreement before updates, likewise."""
     return _on_a_stream(node, context) if context.target.kind != "cpu" else None
+
+
+def _of_each_dtype(node: Apply[AllReduce]) -> list[Variable] | None:
+    """A bucket of several dtypes as one of each, where copy engines move it: they take one sum."""
+    dtypes = list(dict.fromkeys(v.type.dtype for v in node.inputs))
+    if len(dtypes) == 1 or str(config.distributed.cta_policy) != "zero":
+        return None
+    found: dict[int, Variable] = {}
+    for k, dtype in enumerate(dtypes):
+        own = {i: v for i, v in enumerate(node.inputs) if v.type.dtype == dtype}
+        with inherit(node.origin, node.hints, (*node.written, k)):
+            found.update(zip(own, node.op.make_node(*own.values()).outputs, strict=True))
+    return [found[i] for i in range(len(node.inputs))]
 
 
 def _on_a_stream(node: Apply[Collective], context: Context) -> Sequence[Variable] | None:

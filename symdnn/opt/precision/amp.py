@@ -21,7 +21,9 @@ from symdnn.graph.origin import inherit
 from symdnn.graph.target import Libraries, Target
 from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.graph.variable import Apply, Constant, Variable
+from symdnn.ops.array.join import Join
 from symdnn.ops.array.reduce import Reduce
+from symdnn.ops.collective.base import Reducing
 from symdnn.ops.core.shape import Alloc, DimShuffle, Reshape
 from symdnn.ops.elementwise.arithmetic import Cast, cast
 from symdnn.ops.elemwise import Elemwise
@@ -139,7 +141,7 @@ class _MixedPrecision:
             self._elementwise(node)
         else:
             which = narrow_inputs(node, self.narrow.__contains__)
-            if which is None:
+            if which is None or self._is_summed_wide(node):
                 self._in_float32(node)
                 self._round_what_is_read_rounded(node)
             else:
@@ -286,6 +288,13 @@ class _MixedPrecision:
         if isinstance(node.op, Cast):
             return self._is_rounding(node)
         return uses_tensor_cores(node) and self._library_has_dtype(node)
+
+    def _is_summed_wide(self, node: Apply) -> bool:
+        """Whether ranks sum what a node joins in float32, in which GEMMs then make it in place."""
+        readers = [n for v in node.outputs for n, _ in self.fgraph.users(v)]
+        return isinstance(node.op, Join) and all(
+            n is not None and isinstance(n.op, Reducing) and not takes_16_bits(n) for n in readers
+        )
 
     def _readers(self, v: Variable) -> list[Apply | None]:
         found: list[Apply | None] = []

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
+from symdnn.config import config
 from symdnn.graph.op import Op
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Variable
@@ -20,6 +21,7 @@ from symdnn.ops.array.pad import Pad
 from symdnn.ops.array.reduce import Reduce
 from symdnn.ops.array.view import ForgetShape
 from symdnn.ops.attention.attention import Attention, AttentionGrad
+from symdnn.ops.collective.reductions import AllReduce, ReduceScatter
 from symdnn.ops.control.checkpoint import After
 from symdnn.ops.core.shape import Alloc, DimShuffle, Reshape, SpecifyType
 from symdnn.ops.elementwise.activations import Elu, Gelu, GeluTanh, LeakyRelu, Relu, Sigmoid, Step
@@ -157,6 +159,9 @@ def narrow_inputs(node: Apply, narrow: Narrow) -> Sequence[int] | None:
 def _rule(node: Apply) -> _Rule | None:
     op = neutral_of(node.op)
     found = next((rule for kinds, rule in _RULES if isinstance(op, kinds)), None)
+    if found is _narrow_ones and isinstance(op, AllReduce | ReduceScatter):
+        # A sum over ranks may leave the range of float16.
+        return found if op.as_rounded and str(config.amp) == "bf16" else None
     # Pooling that no library took runs in float32.
     return None if found is _pooling and op is node.op else found
 
@@ -174,6 +179,11 @@ def _first_input(node: Apply, narrow: Narrow) -> Sequence[int] | None:
     return [0] if narrow(node.inputs[0]) else None
 
 
+def _rows_of_all_ranks(node: Apply, narrow: Narrow) -> Sequence[int] | None:
+    """The table, and with it the rows: they are summed in float32, and rounded with it once."""
+    return [0, 1] if node.op.same_bits and narrow(node.inputs[0]) else None
+
+
 def _norm_gradient(node: Apply, narrow: Narrow) -> Sequence[int] | None:
     """Inputs are (x, dy, parameters...); narrow where ``x`` is, which the forward op read."""
     return [0, 1] if narrow(node.inputs[0]) else None
@@ -185,8 +195,8 @@ def _pooling(node: Apply, narrow: Narrow) -> Sequence[int] | None:
     return floats if narrow(node.inputs[0]) else None
 
 
-def _waiting(node: Apply, narrow: Narrow) -> Sequence[int] | None:
-    """The value, and those that are only waited for."""
+def _narrow_ones(node: Apply, narrow: Narrow) -> Sequence[int] | None:
+    """Each value by itself: results, and what is only waited for."""
     return [i for i, v in enumerate(node.inputs) if narrow(v)] or None
 
 
@@ -196,10 +206,11 @@ def _dropout(node: Apply, narrow: Narrow) -> Sequence[int] | None:
 
 _RULES: tuple[tuple[Any, _Rule], ...] = (
     (DATA_MOVEMENT_OPS, _data_movement),
+    (AdvancedIncSubtensor, _rows_of_all_ranks),
     (NormGrad, _norm_gradient),
     (Normalise, _first_input),
     ((Pool, MaxPoolGrad, AveragePoolGrad), _pooling),
     (Dropout, _dropout),
     (DropoutGrad, _first_input),
-    (After, _waiting),
+    ((After, AllReduce, ReduceScatter), _narrow_ones),
 )

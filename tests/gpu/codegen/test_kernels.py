@@ -437,6 +437,19 @@ def test_radix_sort_looks_back_past_tiles_that_are_not_done(monkeypatch):
         assert np.array_equal(found, again[1])
 
 
+@pytest.mark.parametrize(("length", "dtype"), [
+    (2, "int8"), (3, "uint64"), (7, "float64"), (33, "float32"), (100, "uint64"), (129, "bool"),
+    (400, "float32"), (1024, "uint64"), (2300, "float32"),
+])  # fmt: skip
+def test_tiles_of_all_sizes_are_sorted(length, dtype):
+    """In a thread, a warp and shared memory, with several pieces in a block."""
+    x = rng.integers(0, 30, (9, length)).astype(dtype)
+    if dtype.startswith("float"):
+        x.reshape(-1)[3::11] = np.nan
+    compare(SORT, ArgSort(1), dense(x))
+    compare(SORT, Sort(1), dense(x))
+
+
 def test_sort_of_lines():
     x = dense(rng.integers(-4, 4, (7, 50, 3)).astype(np.int8))
     compare(SORT, ArgSort(1), x)

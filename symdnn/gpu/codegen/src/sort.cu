@@ -20,49 +20,92 @@ INLINE bool before(K a, u32 i, K b, u32 j) {
   return LARGEST ? a > b : a < b;
 }
 
-// TILE elements, a power of two, are one piece of a line; a block sorts 1024 / TILE pieces.
+#define OUTSIDE 0xffffffffu  // an index that is sorted after all others
+#define EACH 4               // elements of a thread, one behind the other
+#define WARP (32 * EACH)
+
+// The first of two elements, or the second one.
+INLINE void keep(K &key, u32 &index, K other, u32 j, bool first) {
+  const bool is_first = index != OUTSIDE && (j == OUTSIDE || before(key, index, other, j));
+  if (is_first != first) key = other, index = j;
+}
+
+// Whether the element in a slot is to be the first of two, in runs of a length that a bitonic
+// network sorts up and down in turn.
+INLINE bool is_first(i32 slot, i32 distance, i32 length) {
+  return !(slot & distance) == !(slot % TILE & length);
+}
+
+template <i32 DISTANCE>
+INLINE void exchange_own(K *key, u32 *index, i32 slot, i32 length) {
+#pragma unroll
+  for (i32 r = 0; r < EACH; r++) {
+    if (r & DISTANCE) continue;
+    const K a = key[r], b = key[r + DISTANCE];
+    const u32 i = index[r], j = index[r + DISTANCE];
+    const bool first = is_first(slot + r, DISTANCE, length);
+    keep(key[r], index[r], b, j, first);
+    keep(key[r + DISTANCE], index[r + DISTANCE], a, i, !first);
+  }
+}
+
+// TILE elements, a power of two, are one piece of a line; a block sorts 1024 / TILE pieces. A
+// thread exchanges elements with itself, with its warp, and through shared memory.
 extern "C" __global__ void __launch_bounds__(256) sort_tiles(
     const __grid_constant__ Parameters p) {
   __shared__ K keys[1024];
   __shared__ u32 order[1024];
   const i64 tiles = (p.length + TILE - 1) / TILE;
   const i64 pieces = p.lines * tiles;
-  const u32 outside = 0xffffffffu;  // an index that is sorted after all others
-  for (i32 slot = threadIdx.x; slot < 1024; slot += 256) {
-    const i64 piece = (i64)blockIdx.x * (1024 / TILE) + slot / TILE;
-    const i64 k = piece % tiles * TILE + slot % TILE;
-    order[slot] = outside;
-    keys[slot] = (K)0;
+  const i32 slot = EACH * threadIdx.x;
+  K key[EACH];
+  u32 index[EACH];
+#pragma unroll
+  for (i32 r = 0; r < EACH; r++) {
+    const i64 piece = (i64)blockIdx.x * (1024 / TILE) + (slot + r) / TILE;
+    const i64 k = piece % tiles * TILE + (slot + r) % TILE;
+    index[r] = OUTSIDE;
+    key[r] = (K)0;
     if (piece < pieces && k < p.length) {
       const i64 line = place((COUNT)(piece / tiles), p.size, p.x_line);
-      keys[slot] = convert<K>(p.x[line + k * p.x_step]);
-      order[slot] = (u32)k;
+      key[r] = convert<K>(p.x[line + k * p.x_step]);
+      index[r] = (u32)k;
     }
   }
-  __syncthreads();
-  for (i32 length = 2; length <= TILE; length *= 2)
-    for (i32 distance = length / 2; distance > 0; distance /= 2) {
-      for (i32 pair = threadIdx.x; pair < 512; pair += 256) {
-        const i32 low = pair & (distance - 1);  // a distance is a power of two
-        const i32 a = 2 * (pair - low) + low, b = a + distance;
-        const bool up = (a % TILE & length) == 0;
-        const i32 first = up ? b : a, second = up ? a : b;
-        const u32 i = order[first], j = order[second];
-        if (i != outside && (j == outside || before(keys[first], i, keys[second], j))) {
-          const K key = keys[a];
-          keys[a] = keys[b], keys[b] = key;
-          order[first] = j, order[second] = i;
-        }
+  for (i32 length = 2; length <= TILE; length *= 2) {
+    i32 distance = length / 2;
+    for (; distance >= WARP; distance /= 2) {
+#pragma unroll
+      for (i32 r = 0; r < EACH; r++) {
+        keys[r * 256 + threadIdx.x] = key[r];
+        order[r * 256 + threadIdx.x] = index[r];
+      }
+      __syncthreads();
+#pragma unroll
+      for (i32 r = 0; r < EACH; r++) {
+        const i32 other = r * 256 + (threadIdx.x ^ distance / EACH);
+        keep(key[r], index[r], keys[other], order[other], is_first(slot + r, distance, length));
       }
       __syncthreads();
     }
-  for (i32 slot = threadIdx.x; slot < 1024; slot += 256) {
-    const i64 piece = (i64)blockIdx.x * (1024 / TILE) + slot / TILE;
-    const i64 k = piece % tiles * TILE + slot % TILE;
+    for (; distance >= EACH; distance /= 2)
+#pragma unroll
+      for (i32 r = 0; r < EACH; r++) {
+        const K other = (K)__shfl_xor_sync(0xffffffffu, key[r], distance / EACH);
+        const u32 j = __shfl_xor_sync(0xffffffffu, index[r], distance / EACH);
+        keep(key[r], index[r], other, j, is_first(slot + r, distance, length));
+      }
+    if (length > 2) exchange_own<2>(key, index, slot, length);
+    exchange_own<1>(key, index, slot, length);
+  }
+#pragma unroll
+  for (i32 r = 0; r < EACH; r++) {
+    const i64 piece = (i64)blockIdx.x * (1024 / TILE) + (slot + r) / TILE;
+    const i64 k = piece % tiles * TILE + (slot + r) % TILE;
     if (piece < pieces && k < p.length) {
       const i64 at = piece / tiles * p.length + k;
-      p.keys[at] = keys[slot];
-      p.order[at] = order[slot];
+      p.keys[at] = key[r];
+      p.order[at] = index[r];
     }
   }
 }
