@@ -22,6 +22,7 @@ from symdnn.world.communicator import Communicator, Pending
 __all__ = ["AllGather", "AllReduce", "Broadcast", "Reduce", "ReduceScatter"]
 
 
+@dataclass(frozen=True)
 class AllReduce(Reducing, MultiOp):
     """The reduction of each input over the ranks, on all of them (``ncclAllReduce``,
     ``MPI_Allreduce``). Several inputs are one transfer, a bucket.
@@ -160,6 +161,7 @@ class AllGather(Collective):
         return [lanes_second(self, inputs[0])], [0]
 
 
+@dataclass(frozen=True)
 class ReduceScatter(Reducing):
     """The sum or mean over the ranks, of which number i gets part i of as many equal ones along
     the first axis (``ncclReduceScatter``, ``MPI_Reduce_scatter_block``). Its adjoint is
