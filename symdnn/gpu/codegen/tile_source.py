@@ -15,7 +15,7 @@ from symdnn.ops.core.scalar import ScalarProgram
 
 __all__ = ["TileOperand", "TileLoop", "tile_source"]
 
-#: 32-bit registers for dense operands that are read before the barrier.
+#: 32-bit registers for dense operands that are read before the barrier, as those of a row are.
 _MAX_REGISTERS_AHEAD = 64
 
 
@@ -79,6 +79,7 @@ def tile_source(program: ScalarProgram, loop: TileLoop, itemsizes: dict[str, int
     lines = [
         f"constexpr i32 V = {loop.side}, A = {loop.down}, B = {loop.across};",
         "constexpr i32 STEP = A;  // rows between those of a thread",
+        "constexpr i64 BAND = 8;  // tiles that follow each other lie below each other",
         f"constexpr bool SPREAD = {int(loop.spread)};",
         "constexpr i32 APART = SPREAD ? B : 1;  // columns between them",
         "struct Parameters {",
@@ -94,11 +95,14 @@ def tile_source(program: ScalarProgram, loop: TileLoop, itemsizes: dict[str, int
         "  const i32 group = threadIdx.x % B, first = threadIdx.x / B;  // what is computed",
         "  for (i64 n = blockIdx.x; n < wide * high * p.batches; n += gridDim.x) {",
         "    const i64 batch = n / (wide * high), inside = n - batch * (wide * high);",
-        "    const i64 down = inside / wide * (V * A), along = inside % wide * (V * B);",
+        "    const i64 band = inside / (wide * BAND), rest = inside - band * (wide * BAND);",
+        "    const i64 tall = high - band * BAND < BAND ? high - band * BAND : BAND;",
+        "    const i64 along = rest / tall * (V * B);",
+        "    const i64 down = (band * BAND + rest % tall) * (V * A);",
         "    const i64 own = down + first, to = along + (SPREAD ? group : V * group);",
         *(f"    {line}" for line in _starts(loop)),
         *(f"    {line}" for line in _turned(loop)),
-        *(f"    {line}" for line in _ahead(loop) if ahead),
+        *(f"    {line}" for line in _ahead(loop, dense if ahead else [])),
         "    __syncthreads();  // the tile before has been read",
         *(
             f"    tile_turn<{int(a.vectors)}, A, B>(tile_{n}, block_{n});"
@@ -173,16 +177,18 @@ def _read(name: str, a: TileOperand, target: str) -> str:
     return f"tile_load<{int(a.vectors)}, APART>({target}, {line}, p.columns - to);"
 
 
-def _ahead(loop: TileLoop) -> list[str]:
-    """Read the dense operands of all rows."""
-    dense = loop.of_kind("dense")
-    if not dense:
+def _ahead(loop: TileLoop, dense: list[tuple[str, TileOperand]]) -> list[str]:
+    """Read what rows have one element of, and dense operands, of all rows."""
+    single = loop.of_kind("row")
+    if not dense and not single:
         return []
     return [
         *(f"{_vec(a)} dense_{n}[V];" for n, a in dense),
+        *(f"{CTYPES[a.dtype]} row_{n}[V];" for n, a in single),
         "#pragma unroll",
         "for (i32 k = 0; k < V; k++)",
         "  if (own + k * STEP < p.rows) {",
+        *(f"    row_{n}[k] = at_{n}[k * STEP * p.{n}_row];" for n, a in single),
         *(f"    {_read(n, a, f'dense_{n}[k]')}" for n, a in dense),
         "  }",
     ]
@@ -198,7 +204,7 @@ def _computed(loop: TileLoop, ahead: bool) -> list[str]:
             lines.append(f"const {ctype} {name} = convert<{ctype}>(p.{name});")
             given[-1] = name
         elif a.kind == "row":
-            lines.append(f"const {ctype} {name} = at_{name}[k * STEP * p.{name}_row];")
+            lines.append(f"const {ctype} {name} = row_{name}[k];")
             given[-1] = name
         elif a.kind == "turned":
             read = f"tile_read<{int(a.vectors)}, SPREAD, B>(tile_{name}, first + k * STEP, group)"

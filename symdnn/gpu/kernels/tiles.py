@@ -123,7 +123,7 @@ def _loop(
     operands = [_operand(space, i, dtype, row, i in turned, side) for i, dtype in enumerate(dtypes)]
     element = sum(_itemsize(space.views[i]) for i in turned)
     count = len(operands) - space.outputs
-    vectors = all(a.vectors for a in operands[count:])
+    vectors = all(a.vectors for a in operands if a.kind in ("turned", "dense"))
     down, across = _tile(space.sizes[row], space.sizes[-1], side, vectors)
     while down * across * side * side * element > _MAX_SHARED_BYTES:
         down, across = (down // 2, across) if down >= across else (down, across // 2)
@@ -136,7 +136,7 @@ def _loop(
 def _tile(rows: int, columns: int, side: int, vectors: bool) -> tuple[int, int]:
     """Blocks of a tile down and across, narrow for a short side.
 
-    Without ``vectors`` of results a warp writes neighbours of one row.
+    Without ``vectors`` a warp reads and writes neighbours of one line.
     """
     blocks = -(-min(rows, columns) // side)
     if blocks > 8:
