@@ -170,6 +170,8 @@ class ClippedReLU(_Pointwise):
     nn.ClippedReLU(6)
     """
 
+    _shown = "{0.ceiling:g}"
+
     def __init__(self, ceiling: float, inplace: bool = False) -> None:
         super().__init__(inplace)
         if not ceiling > 0:
@@ -179,22 +181,20 @@ class ClippedReLU(_Pointwise):
     def value(self, x: Variable) -> Variable:
         return activations.clipped_relu(x, like(self.ceiling, x))
 
-    def describe(self) -> str:
-        return f"({self.ceiling:g})"
-
 
 class ReLU6(ClippedReLU):
     """:class:`ClippedReLU` of ceiling 6."""
 
+    _shown = ""
+
     def __init__(self, inplace: bool = False) -> None:
         super().__init__(6, inplace)
-
-    def describe(self) -> str:
-        return ""
 
 
 class ELU(_Pointwise):
     """``x`` above 0, ``alpha * (exp(x) - 1)`` below (Clevert et al. 2015)."""
+
+    _shown = "{0.alpha:g}"
 
     def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
         super().__init__(inplace)
@@ -203,13 +203,12 @@ class ELU(_Pointwise):
     def value(self, x: Variable) -> Variable:
         return activations.elu(x, self.alpha)
 
-    def describe(self) -> str:
-        return f"({self.alpha:g})"
-
 
 @torch_keywords(negative_slope="negval")
 class LeakyReLU(_Pointwise):
     """``x`` above 0, ``negval * x`` below."""
+
+    _shown = "{0.negval:g}"
 
     def __init__(self, negval: float = 0.01, inplace: bool = False) -> None:
         super().__init__(inplace)
@@ -217,9 +216,6 @@ class LeakyReLU(_Pointwise):
 
     def value(self, x: Variable) -> Variable:
         return activations.leaky_relu(x, self.negval)
-
-    def describe(self) -> str:
-        return f"({self.negval:g})"
 
 
 @torch_keywords(num_parameters="nOutputPlane", init="initial")
@@ -258,6 +254,8 @@ class RReLU(_Pointwise):
     In training ``a`` is uniform from ``lower`` to ``upper``, in evaluation their mean.
     """
 
+    _shown = "{0.lower:g}, {0.upper:g}"
+
     def __init__(
         self, lower: float = 1 / 8, upper: float = 1 / 3, inplace: bool = False, *,
         seed: int | None = None,
@@ -276,9 +274,6 @@ class RReLU(_Pointwise):
         self.calls += 1
         u = stream.uniform(shape(x), self.lower, self.upper, dtype=x.type.dtype, ndim=x.type.ndim)
         return switch(x > 0, x, x * u)
-
-    def describe(self) -> str:
-        return f"({self.lower:g}, {self.upper:g})"
 
 
 class GELU(_Pointwise):
@@ -335,6 +330,8 @@ Softplus = SoftPlus
 class _Between(_Pointwise):
     """Values limited to an interval."""
 
+    _shown = "{0.min_value:g}, {0.max_value:g}"
+
     def __init__(self, min_value: float, max_value: float, inplace: bool = False) -> None:
         super().__init__(inplace)
         if not min_value < max_value:
@@ -345,9 +342,6 @@ class _Between(_Pointwise):
 
     def value(self, x: Variable) -> Variable:
         return arithmetic.clip(x, like(self.min_value, x), like(self.max_value, x))
-
-    def describe(self) -> str:
-        return f"({self.min_value:g}, {self.max_value:g})"
 
 
 @torch_keywords(min_val="min_value", max_val="max_value")
@@ -368,6 +362,8 @@ class Clamp(_Between):
 class Threshold(_Pointwise):
     """``x`` where it is above ``th``, else ``v``."""
 
+    _shown = "{0.th:g}, {0.v:g}"
+
     def __init__(self, th: float = 1e-6, v: float = 0.0, inplace: bool = False) -> None:
         super().__init__(inplace)
         self.th, self.v = float(th), float(v)
@@ -375,12 +371,11 @@ class Threshold(_Pointwise):
     def value(self, x: Variable) -> Variable:
         return switch(le(x, like(self.th, x)), like(self.v, x), x)  # NaN stays NaN
 
-    def describe(self) -> str:
-        return f"({self.th:g}, {self.v:g})"
-
 
 class _Shrink(_Pointwise):
     """Nothing within ``lambd`` of 0."""
+
+    _shown = "{0.lambd:g}"
 
     def __init__(self, lambd: float = 0.5) -> None:
         super().__init__()
@@ -388,9 +383,6 @@ class _Shrink(_Pointwise):
         if not positive_number:
             raise InputError(f"{type(self).__name__}: wanted lambd of 0 or more, got {lambd!r}")
         self.lambd = float(lambd)
-
-    def describe(self) -> str:
-        return f"({self.lambd:g})"
 
 
 class HardShrink(_Shrink):

@@ -40,6 +40,7 @@ class Dropout(Module):
     )  # fmt: skip
     wanted: ClassVar[str] = "a float tensor"
     ndims: ClassVar[tuple[int, ...]] = ()
+    _shown = "{0.p:f}"
 
     def __init__(
         self, p: float = 0.5, v1: bool = False, inplace: bool = False, *, seed: int | None = None
@@ -64,9 +65,6 @@ class Dropout(Module):
 
     def _shared_axes(self, x: Variable) -> tuple[int, ...]:
         return ()
-
-    def describe(self) -> str:
-        return f"({self.p:f})"
 
 
 class SpatialDropout(Dropout):

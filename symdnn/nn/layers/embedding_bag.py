@@ -36,6 +36,8 @@ class EmbeddingBag(LookupTable):
     ``Embedding``. (PyTorch's.)
     """
 
+    _shown = "{0.nIndex} -> {0.nOutput}, mode={0.mode}"
+
     def __init__(
         self, num_embeddings: int, embedding_dim: int, max_norm: float | None = None,
         norm_type: float = 2.0, scale_grad_by_freq: bool = False, mode: str = "mean",
@@ -61,9 +63,6 @@ class EmbeddingBag(LookupTable):
             super().forward(index), counted, self.mode, offsets, per_sample_weights,
             self.include_last_offset,
         )  # fmt: skip
-
-    def describe(self) -> str:
-        return f"({self.nIndex} -> {self.nOutput}, mode={self.mode})"
 
 
 def check_index(index: Any, offsets: Any) -> None:

@@ -138,6 +138,7 @@ class LookupTable(Module):
     """
 
     weight: Shared
+    _shown = "{0.nIndex} -> {0.nOutput}"
 
     def __init__(
         self, nIndex: int, nOutput: int, paddingValue: int | None = None, *,
@@ -207,6 +208,3 @@ class LookupTable(Module):
         if freeze:
             made.register_buffer("weight", made.weight)
         return made
-
-    def describe(self) -> str:
-        return f"({self.nIndex} -> {self.nOutput})"

@@ -301,6 +301,7 @@ class InstanceNorm(_Affine):
 
     running_mean: Shared
     running_var: Shared
+    _shown = "{0.nFeature}"
 
     def __init__(
         self, nFeature: int, eps: float = 1e-5, affine: bool = False, *,
@@ -349,9 +350,6 @@ class InstanceNorm(_Affine):
         share = 1 - self.momentum
         return [(old, share * old + self.momentum * new, share) for old, new in pairs]
 
-    def describe(self) -> str:
-        return f"({self.nFeature})"
-
 
 class SpatialCrossMapLRN(Module):
     """``x * (k + alpha / size * sum of squares) ** -beta`` over ``size`` neighbouring planes.
@@ -361,6 +359,8 @@ class SpatialCrossMapLRN(Module):
     >>> SpatialCrossMapLRN(5, 0.0001, 0.75)
     nn.SpatialCrossMapLRN(5)
     """
+
+    _shown = "{0.size}"
 
     def __init__(
         self, size: int = 5, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
@@ -374,9 +374,6 @@ class SpatialCrossMapLRN(Module):
         return restore(
             local_response_normalization(batch, self.size, self.alpha, self.beta, self.k)
         )
-
-    def describe(self) -> str:
-        return f"({self.size})"
 
 
 LRN = SpatialCrossMapLRN

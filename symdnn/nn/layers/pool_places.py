@@ -110,6 +110,7 @@ class _MaxUnpool(Module):
     """Base: ``unpool(x, indices[, output_size])``, zeros but for ``x`` at these places."""
 
     ndim: ClassVar[int]
+    _shown = "kernel_size={0.kernel}, stride={0.stride}, padding={0.padding}"
 
     def __init__(
         self, kernel_size: PerAxis, stride: PerAxis | None = None, padding: PerAxis = 0
@@ -144,9 +145,6 @@ class _MaxUnpool(Module):
         empty = zeros((*lead, total), batch.type.dtype)
         flat = put_along_axis(empty, at.flatten(3), batch.flatten(3), 2)
         return restore(flat.reshape((*lead, *wanted)))
-
-    def describe(self) -> str:
-        return f"(kernel_size={self.kernel}, stride={self.stride}, padding={self.padding})"
 
 
 class MaxUnpool1d(_MaxUnpool):

@@ -260,6 +260,10 @@ class _Averages(_Pooling):
 
     average = True
 
+    def __init__(self, *window: Any, count_include_pad: bool = True, **options: Any) -> None:
+        super().__init__(*window, **options)
+        self.count_include_pad = bool(count_include_pad)
+
     def setCountIncludePad(self) -> _Averages:
         """Padding counts as elements of a window (how it begins); returns the module."""
         self.count_include_pad = True
@@ -290,10 +294,6 @@ class SpatialAveragePooling(_Averages, _SpatialPooling):
     counts in what it is divided by. (cudnn.SpatialAveragePooling; PyTorch's AvgPool2d.)
     """
 
-    def __init__(self, *window: Any, count_include_pad: bool = True, **options: Any) -> None:
-        super().__init__(*window, **options)
-        self.count_include_pad = bool(count_include_pad)
-
 
 class VolumetricMaxPooling(_VolumetricPooling):
     """Largest of each window of (N, planes, T, H, W): kT, kW, kH, dT, dW, dH, padT, padW, padH.
@@ -308,10 +308,6 @@ class VolumetricAveragePooling(_Averages, _VolumetricPooling):
     Else as :class:`SpatialAveragePooling`. (cudnn.VolumetricAveragePooling; AvgPool3d.)
     """
 
-    def __init__(self, *window: Any, count_include_pad: bool = True, **options: Any) -> None:
-        super().__init__(*window, **options)
-        self.count_include_pad = bool(count_include_pad)
-
 
 class TemporalMaxPooling(_TemporalPooling):
     """Largest of each window of kW frames, dW (kW) apart, of (N, frames, features).
@@ -322,7 +318,3 @@ class TemporalMaxPooling(_TemporalPooling):
 
 class TemporalAveragePooling(_Averages, _TemporalPooling):
     """Average of each window of kW frames, dW (kW) apart, of (N, frames, features)."""
-
-    def __init__(self, *window: Any, count_include_pad: bool = True, **options: Any) -> None:
-        super().__init__(*window, **options)
-        self.count_include_pad = bool(count_include_pad)

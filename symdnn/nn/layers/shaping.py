@@ -215,6 +215,8 @@ class _Along(Module):
 class Select(_Along):
     """The slice ``index`` (from 0) along the axis ``dim``."""
 
+    _shown = "{0.dim}, {0.index}"
+
     def __init__(self, dim: int, index: int) -> None:
         self.dim, self.index = int(dim), int(index)
 
@@ -222,12 +224,11 @@ class Select(_Along):
         lead = (slice(None),) * self._axis(x)
         return x[(*lead, self.index)]
 
-    def describe(self) -> str:
-        return f"({self.dim}, {self.index})"
-
 
 class Narrow(_Along):
     """``length`` slices along the axis ``dim``, from ``offset`` (from 0); -1: to the end."""
+
+    _shown = "{0.dim}, {0.offset}, {0.length}"
 
     def __init__(self, dim: int, offset: int, length: int = 1) -> None:
         self.dim, self.offset, self.length = int(dim), int(offset), int(length)
@@ -237,12 +238,11 @@ class Narrow(_Along):
         stop = None if self.length == -1 else self.offset + self.length
         return x[(*lead, slice(self.offset, stop))]
 
-    def describe(self) -> str:
-        return f"({self.dim}, {self.offset}, {self.length})"
-
 
 class Replicate(Module):
     """``nFeature`` copies along a new axis ``dim``."""
+
+    _shown = "{0.nFeature}"
 
     def __init__(self, nFeature: int, dim: int = 0) -> None:
         positive("Replicate: nFeature", nFeature)
@@ -253,16 +253,12 @@ class Replicate(Module):
         wide = view.expand_dims(x, self.dim)
         return repeat(wide, self.nFeature, axis=self.dim)
 
-    def describe(self) -> str:
-        return f"({self.nFeature})"
-
 
 class _Reduced(_Along):
+    _shown = "{0.dim}"
+
     def __init__(self, dim: int, keepdim: bool = False) -> None:
         self.dim, self.keepdim = int(dim), bool(keepdim)
-
-    def describe(self) -> str:
-        return f"({self.dim})"
 
 
 class Mean(_Reduced):
@@ -346,6 +342,8 @@ class SpatialReplicationPadding(SpatialZeroPadding):
 class SpatialUpSamplingNearest(Module):
     """Each pixel as ``scale`` x ``scale`` pixels."""
 
+    _shown = "{0.scale}"
+
     def __init__(self, scale: int) -> None:
         positive("SpatialUpSamplingNearest: scale", scale)
         self.scale = int(scale)
@@ -354,12 +352,11 @@ class SpatialUpSamplingNearest(Module):
         batch, restore = as_batch(self, x, 4, _IMAGES)
         return restore(repeat(repeat(batch, self.scale, axis=2), self.scale, axis=3))
 
-    def describe(self) -> str:
-        return f"({self.scale})"
-
 
 class SpatialUpSamplingBilinear(Module):
     """Images enlarged ``scale`` times by bilinear interpolation (``T.nnet``'s upsampling)."""
+
+    _shown = "{0.scale}"
 
     def __init__(self, scale: int) -> None:
         positive("SpatialUpSamplingBilinear: scale", scale)
@@ -368,6 +365,3 @@ class SpatialUpSamplingBilinear(Module):
     def forward(self, x: Variable) -> Variable:
         batch, restore = as_batch(self, x, 4, _IMAGES)
         return restore(bilinear_upsampling(batch, self.scale))
-
-    def describe(self) -> str:
-        return f"({self.scale})"

@@ -109,6 +109,8 @@ class JoinTable(Module):
     along ``dimension + 1``.
     """
 
+    _shown = "{0.dimension}"
+
     def __init__(self, dimension: int, nInputDims: int | None = None) -> None:
         self.dimension, self.nInputDims = int(dimension), nInputDims
 
@@ -116,15 +118,14 @@ class JoinTable(Module):
         given = _table(self, tables)
         return concatenate(given, axis=_axis(self, given[0], self.dimension, self.nInputDims))
 
-    def describe(self) -> str:
-        return f"({self.dimension})"
-
 
 class SplitTable(Module):
     """The slices along the axis ``dimension`` (from 0) as a table; its size must be known.
 
     ``nInputDims`` as in :class:`JoinTable`.
     """
+
+    _shown = "{0.dimension}"
 
     def __init__(self, dimension: int, nInputDims: int | None = None) -> None:
         self.dimension, self.nInputDims = int(dimension), nInputDims
@@ -138,9 +139,6 @@ class SplitTable(Module):
             raise TypeMismatch("SplitTable", wanted, x.type, "Use T.specify_shape")
         lead = (slice(None),) * axis
         return [x[(*lead, i)] for i in range(size)]
-
-    def describe(self) -> str:
-        return f"({self.dimension})"
 
 
 def _axis(module: Module, x: Any, dimension: int, ndim: int | None) -> int:
@@ -156,6 +154,8 @@ def _axis(module: Module, x: Any, dimension: int, ndim: int | None) -> int:
 class SelectTable(Module):
     """The entry ``index`` (from 0; negative ones from the end) of a table."""
 
+    _shown = "{0.index}"
+
     def __init__(self, index: int) -> None:
         self.index = int(index)
 
@@ -164,9 +164,6 @@ class SelectTable(Module):
         if not -len(given) <= self.index < len(given):
             raise InputError(f"SelectTable({self.index}): the table has {len(given)} entries")
         return given[self.index]
-
-    def describe(self) -> str:
-        return f"({self.index})"
 
 
 class NarrowTable(Module):
@@ -275,12 +272,11 @@ class MaskedSelect(Module):
 class Index(_Along):
     """Slices along the axis ``dimension`` of a table of a tensor and their numbers (from 0)."""
 
+    _shown = "{0.dim}"
+
     def __init__(self, dimension: int) -> None:
         self.dim = int(dimension)
 
     def forward(self, *tables: Any) -> Variable:
         x, index = _table(self, tables, 2)
         return take(x, cast(index, "int64"), axis=self._axis(x))
-
-    def describe(self) -> str:
-        return f"({self.dim})"

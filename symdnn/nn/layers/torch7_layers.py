@@ -112,6 +112,8 @@ class Mul(CMul):
 class Normalize(Module):
     """Each row divided by its p-norm, ``(sum of |x|^p + eps)^(1/p)``: (batch, size), or one row."""
 
+    _shown = "{0.p:g}"
+
     def __init__(self, p: float, eps: float = 1e-10) -> None:
         if not p > 0:
             raise InputError(f"Normalize: p={p!r}; wanted more than 0")
@@ -125,9 +127,6 @@ class Normalize(Module):
         powers = sqr(x) if self.p == 2 else absolute(x) ** self.p
         total = powers.sum(axis=-1, keepdims=True) + eps
         return x / (sqrt(total) if self.p == 2 else total ** (1 / self.p))
-
-    def describe(self) -> str:
-        return f"({self.p:g})"
 
 
 class CReLU(Module):
@@ -211,6 +210,8 @@ class Constant(Module):
 class OneHot(Module):
     """Labels (from 0) as rows of ``outputSize`` numbers, of which one is 1."""
 
+    _shown = "{0.outputSize}"
+
     def __init__(self, outputSize: int) -> None:
         positive("OneHot: outputSize", outputSize)
         self.outputSize = int(outputSize)
@@ -221,9 +222,6 @@ class OneHot(Module):
         made = to_one_hot(flat, self.outputSize, "floatX")
         return made.reshape((*dims_of(x), self.outputSize))
 
-    def describe(self) -> str:
-        return f"({self.outputSize})"
-
 
 class Padding(Module):
     """``pad`` elements of ``value`` behind the axis ``dim``; a negative number: before it.
@@ -231,6 +229,8 @@ class Padding(Module):
     ``nInputDim`` is the number of dimensions without a batch: an input with one more is padded
     along ``dim + 1``.
     """
+
+    _shown = "{0.dim}, {0.pad}"
 
     def __init__(
         self, dim: int, pad: int, nInputDim: int | None = None, value: float = 0.0
@@ -249,9 +249,6 @@ class Padding(Module):
         widths = [width if a == axis else (0, 0) for a in range(x.type.ndim)]
         return pad(x, widths, constant_values=self.value)
 
-    def describe(self) -> str:
-        return f"({self.dim}, {self.pad})"
-
 
 # -- distances to learned points -------------------------------------------------------------------
 
@@ -260,6 +257,7 @@ class Euclidean(Module):
     """The distances of x to ``outputSize`` learned points, the columns of ``weight``."""
 
     weight: Shared
+    _shown = "{0.inputSize} -> {0.outputSize}"
 
     def __init__(self, inputSize: int, outputSize: int, *, dtype: str | None = None) -> None:
         positive(f"{type(self).__name__}: inputSize, outputSize", inputSize, outputSize)
@@ -275,9 +273,6 @@ class Euclidean(Module):
 
     def _scaled(self, apart: Variable) -> Variable:
         return apart
-
-    def describe(self) -> str:
-        return f"({self.inputSize} -> {self.outputSize})"
 
 
 class WeightedEuclidean(Euclidean):
@@ -297,6 +292,7 @@ class Cosine(Module):
     """The cosines between x and ``outputSize`` learned vectors, the rows of ``weight``."""
 
     weight: Shared
+    _shown = "{0.inputSize} -> {0.outputSize}"
 
     def __init__(self, inputSize: int, outputSize: int, *, dtype: str | None = None) -> None:
         positive("Cosine: inputSize, outputSize", inputSize, outputSize)
@@ -310,9 +306,6 @@ class Cosine(Module):
         least = constant(1e-12, dtype=batch.type.dtype)
         found: Variable = restore(dot(batch, self.weight.T) / (lengths + least))
         return found
-
-    def describe(self) -> str:
-        return f"({self.inputSize} -> {self.outputSize})"
 
 
 # -- containers ------------------------------------------------------------------------------------
@@ -403,6 +396,7 @@ class TemporalSubSampling(Module):
 
     weight: Shared
     bias: Shared
+    _shown = "{0.inputFrameSize}, {0.kW}"
 
     def __init__(
         self, inputFrameSize: int, kW: int, dW: int = 1, *, dtype: str | None = None
@@ -419,9 +413,6 @@ class TemporalSubSampling(Module):
             raise TypeMismatch("TemporalSubSampling", wanted, x.type)
         total = pool_2d(batch, (self.kW, 1), True, (self.dW, 1), mode="sum")
         return restore(total * self.weight + self.bias)
-
-    def describe(self) -> str:
-        return f"({self.inputFrameSize}, {self.kW})"
 
 
 class SpatialDilatedMaxPooling(SpatialMaxPooling):

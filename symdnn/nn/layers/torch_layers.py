@@ -152,6 +152,8 @@ def _images(module: Module, x: Any) -> None:
 class PixelShuffle(Module):
     """(..., C r^2, H, W) to (..., C, H r, W r): channels become pixels (Shi et al. 2016)."""
 
+    _shown = "{0.factor}"
+
     def __init__(self, upscale_factor: int) -> None:
         positive("PixelShuffle: upscale_factor", upscale_factor)
         self.factor = int(upscale_factor)
@@ -166,12 +168,11 @@ class PixelShuffle(Module):
         moved: Variable = parts.dimshuffle(*range(k + 1), k + 3, k + 1, k + 4, k + 2)
         return moved.reshape((*lead, c // (r * r), h * r, w * r))
 
-    def describe(self) -> str:
-        return f"({self.factor})"
-
 
 class PixelUnshuffle(Module):
     """(..., C, H r, W r) to (..., C r^2, H, W): the inverse of :class:`PixelShuffle`."""
+
+    _shown = "{0.factor}"
 
     def __init__(self, downscale_factor: int) -> None:
         positive("PixelUnshuffle: downscale_factor", downscale_factor)
@@ -187,12 +188,11 @@ class PixelUnshuffle(Module):
         moved: Variable = parts.dimshuffle(*range(k + 1), k + 2, k + 4, k + 1, k + 3)
         return moved.reshape((*lead, c * r * r, h // r, w // r))
 
-    def describe(self) -> str:
-        return f"({self.factor})"
-
 
 class ChannelShuffle(Module):
     """Channels of ``groups`` groups taken in turn: (N, C, ...) (Zhang et al. 2018)."""
+
+    _shown = "{0.groups}"
 
     def __init__(self, groups: int) -> None:
         positive("ChannelShuffle: groups", groups)
@@ -206,12 +206,11 @@ class ChannelShuffle(Module):
         made: Variable = parts.dimshuffle(*order).reshape((n, c, *rest))
         return made
 
-    def describe(self) -> str:
-        return f"({self.groups})"
-
 
 class Unflatten(Module):
     """The axis ``dim`` as several of sizes ``unflattened_size``, one of which may be -1."""
+
+    _shown = "{0.dim}, {0.shape}"
 
     def __init__(self, dim: int, unflattened_size: Sequence[int]) -> None:
         self.dim, count = int(dim), len(unflattened_size)
@@ -231,15 +230,14 @@ class Unflatten(Module):
         inner = [dims[axis] // known if n == -1 else n for n in self.shape]
         return x.reshape((*dims[:axis], *inner, *dims[axis + 1 :]))
 
-    def describe(self) -> str:
-        return f"({self.dim}, {self.shape})"
-
 
 # -- functions of each element, and of pairs -----------------------------------------------------
 
 
 class CELU(Module):
     """``max(0, x) + min(0, alpha (exp(x / alpha) - 1))`` (Barron 2017)."""
+
+    _shown = "{0.alpha:g}"
 
     def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
         if not alpha > 0:
@@ -251,9 +249,6 @@ class CELU(Module):
         a = constant(self.alpha, dtype=x.type.dtype)
         return switch(x > 0, x, elu(x / a) * a)  # x / a * a is rounded, and may overflow
 
-    def describe(self) -> str:
-        return f"({self.alpha:g})"
-
 
 class GLU(Module):
     """The first half of the axis ``dim`` times the sigmoid of the second (Dauphin et al. 2017).
@@ -263,6 +258,7 @@ class GLU(Module):
 
     #: The function of the second half, the gate.
     gate: ClassVar[Callable[..., Any]] = staticmethod(sigmoid)
+    _shown = "{0.dim}"
 
     def __init__(self, dim: int = -1) -> None:
         self.dim = int(dim)
@@ -278,9 +274,6 @@ class GLU(Module):
         half, lead = dims_of(x)[axis] // 2, (slice(None),) * axis
         gate: Variable = self.gate(x[(*lead, slice(half, None))])
         return x[(*lead, slice(None, half))] * gate
-
-    def describe(self) -> str:
-        return f"({self.dim})"
 
 
 class ReGLU(GLU):
@@ -388,6 +381,7 @@ class _Cell(Module):
     weight_hh: Shared
     bias_ih: Shared | None
     bias_hh: Shared | None
+    _shown = "{0.input_size} -> {0.hidden_size}"
 
     def __init__(
         self, input_size: int, hidden_size: int, bias: bool = True, *, dtype: str | None = None
@@ -419,9 +413,6 @@ class _Cell(Module):
     def _parts(self, sums: Variable) -> list[Variable]:
         n = self.hidden_size
         return [sums[..., i * n : (i + 1) * n] for i in range(self.gates)]
-
-    def describe(self) -> str:
-        return f"({self.input_size} -> {self.hidden_size})"
 
 
 def _zeros(x: Variable, size: int) -> Variable:

@@ -71,6 +71,8 @@ class StochasticDepth(Dropout):
     nn.StochasticDepth(0.2, row)
     """
 
+    _shown = "{0.p:g}, {0.mode}"
+
     def __init__(self, p: float, mode: str = "row", *, seed: int | None = None) -> None:
         super().__init__(p, seed=seed)
         if mode not in ("row", "batch"):
@@ -80,9 +82,6 @@ class StochasticDepth(Dropout):
     def _shared_axes(self, x: Variable) -> tuple[int, ...]:
         return tuple(range(1 if self.mode == "row" else 0, x.type.ndim))
 
-    def describe(self) -> str:
-        return f"({self.p:g}, {self.mode})"
-
 
 class SqueezeExcitation(Module):
     """Planes scaled by factors that follow from the averages of all planes (Hu et al. 2017).
@@ -91,6 +90,8 @@ class SqueezeExcitation(Module):
     ``fc2`` back; both are 1x1 convolutions, behind which are ``activation`` and
     ``scale_activation``, functions that make modules.
     """
+
+    _shown = "{0.fc1.nInputPlane} -> {0.fc1.nOutputPlane}"
 
     def __init__(
         self, input_channels: int, squeeze_channels: int,
@@ -110,9 +111,6 @@ class SqueezeExcitation(Module):
         squeezed = self.activation(self.fc1(self.avgpool(x)))
         factors: Variable = self.scale_activation(self.fc2(squeezed))
         return x * factors
-
-    def describe(self) -> str:
-        return f"({self.fc1.nInputPlane} -> {self.fc1.nOutputPlane})"
 
 
 def _made(name: str, make: Callable[..., Module], *args: object) -> Module:

@@ -30,6 +30,8 @@ __all__ = ["Fold", "LPPool1d", "LPPool2d", "LPPool3d", "Unfold"]
 class _Windowed(Module):
     """Base: PyTorch's arguments of windows of images."""
 
+    _shown = "kernel_size={0.kernel}, dilation={0.dilation}, padding={0.padding}, stride={0.stride}"
+
     def _sizes(
         self, kernel_size: PerAxis, dilation: PerAxis, padding: PerAxis, stride: PerAxis
     ) -> None:
@@ -45,12 +47,6 @@ class _Windowed(Module):
     def _counts(self, found: Any) -> list[Dim]:
         rows = zip(found, self.kernel, self.dilation, self.padding, self.stride, strict=True)
         return [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, d, p, s in rows]
-
-    def describe(self) -> str:
-        return (
-            f"(kernel_size={self.kernel}, dilation={self.dilation}, padding={self.padding}, "
-            f"stride={self.stride})"
-        )
 
 
 class Unfold(_Windowed):

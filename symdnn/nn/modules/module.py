@@ -58,6 +58,8 @@ class Module(State):
     kind: ClassVar[str | None] = None
     #: The attribute whose entries are named by their keys alone, as the layers of a ``Sequential``.
     unnamed: ClassVar[str | None] = None
+    #: The arguments in a printed tree, as a format of the module: ``"{0.lower:g}, {0.upper:g}"``.
+    _shown: ClassVar[str] = ""
 
     training: bool = True
     backend: str = "auto"
@@ -297,7 +299,7 @@ class Module(State):
 
     def describe(self) -> str:
         """The arguments after the title in a printed tree, such as ``(3 -> 96, 11x11, 3,3)``."""
-        return ""
+        return f"({self._shown.format(self)})" if self._shown else ""
 
     def __repr__(self) -> str:
         return tree(self)

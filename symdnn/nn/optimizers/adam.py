@@ -30,10 +30,7 @@ def adam(
     divided by how far they have come from 0. ``amsgrad`` takes the largest v so far (Reddi et al.
     2018). ``weight_decay`` is part of the gradient; see :func:`adamw`.
     """
-    options = {
-        "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad,
-    }  # fmt: skip
-    return build("adam", _adam, loss, params, options, common)
+    return build("adam", _adam, locals())
 
 
 @checked
@@ -46,10 +43,7 @@ def adamw(
 
     PyTorch's ``AdamW``.
     """
-    options = {
-        "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "amsgrad": amsgrad,
-    }  # fmt: skip
-    return build("adamw", _adamw, loss, params, options, common)
+    return build("adamw", _adamw, locals())
 
 
 def _adam(s: Step) -> Any:
@@ -89,8 +83,7 @@ def adamax(
 
     PyTorch's ``Adamax``.
     """
-    options = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
-    return build("adamax", _adamax, loss, params, options, common)
+    return build("adamax", _adamax, locals())
 
 
 def _adamax(s: Step) -> Any:
@@ -113,11 +106,7 @@ def nadam(
     In step t the factor of the mean is ``beta (1 - 0.96 ** (t momentum_decay) / 2)``.
     ``decoupled_weight_decay`` is that of :func:`adamw`.
     """
-    options = {
-        "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay,
-        "momentum_decay": momentum_decay, "decoupled_weight_decay": decoupled_weight_decay,
-    }  # fmt: skip
-    return build("nadam", _nadam, loss, params, options, common)
+    return build("nadam", _nadam, locals())
 
 
 def _nadam(s: Step) -> Any:
@@ -152,11 +141,7 @@ def radam(
     ``sqrt((r_t - 4) (r_t - 2) r / ((r - 4) (r - 2) r_t))`` where ``r_t`` is above 5, else
     ``lr m``. ``decoupled_weight_decay`` is that of :func:`adamw`.
     """
-    options = {
-        "lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay,
-        "decoupled_weight_decay": decoupled_weight_decay,
-    }  # fmt: skip
-    return build("radam", _radam, loss, params, options, common)
+    return build("radam", _radam, locals())
 
 
 def _radam(s: Step) -> Any:
@@ -183,8 +168,7 @@ def lamb(
     With ``u = m / (sqrt(v) + eps) + weight_decay p``, where m and v are corrected as in
     :func:`adam`: ``p - lr |p| / |u| u``, and ``p - lr u`` where one of the norms is 0.
     """
-    options = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
-    return build("lamb", _lamb, loss, params, options, common)
+    return build("lamb", _lamb, locals())
 
 
 def _lamb(s: Step) -> Any:

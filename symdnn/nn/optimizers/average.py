@@ -17,7 +17,7 @@ from symdnn.nn.modules.checked import checked
 from symdnn.nn.modules.module import Module
 from symdnn.nn.optimizers.base import Updates
 from symdnn.nn.optimizers.groups import flat_parameters
-from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.core.dtype import work_dtype
 from symdnn.ops.elementwise.arithmetic import cast, minimum
 
 __all__ = ["Average", "ema"]
@@ -97,7 +97,7 @@ def ema(
 
 def _beside(p: Shared, name: str) -> Shared:
     """A variable with the value of ``p``, of 16-bit ones in float32."""
-    dtype = "float32" if is_narrow_float(p.type.dtype) else p.type.dtype
+    dtype = work_dtype(p.type.dtype)
     return shared(p.get_value().astype(numpy_dtype(dtype)), name=name, shape=p.type.shape)
 
 

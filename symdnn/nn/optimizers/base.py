@@ -35,7 +35,7 @@ from symdnn.nn.modules.state import set_values
 from symdnn.nn.optimizers.clip import clip_by_norm, clip_by_value
 from symdnn.nn.optimizers.groups import Parameter, check_options, connected, flat_parameters
 from symdnn.nn.optimizers.sharded import Part, Parts
-from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.core.dtype import work_dtype
 from symdnn.ops.elementwise.arithmetic import cast, minimum
 from symdnn.ops.elementwise.comparison import eq, switch
 from symdnn.ops.elementwise.math import expm1
@@ -134,7 +134,7 @@ class Step:
         self._run, self._parameter = run, parameter
         stored = parameter.value.type.dtype
         #: The dtype of the arithmetic.
-        self.dtype: str = "float32" if is_narrow_float(stored) else stored
+        self.dtype: str = work_dtype(stored)
         #: The old value.
         self.p: Variable = cast(parameter.value, self.dtype)
         #: The gradient.
@@ -273,15 +273,16 @@ class _Run:
         return self.kept[full]
 
 
-def build(
-    kind: str, rule: Rule, loss: Variable | None, params: Any, options: Mapping[str, Any],
-    common: Common,
-) -> Updates:  # fmt: skip
+def build(kind: str, rule: Rule, arguments: Mapping[str, Any]) -> Updates:
     """The updates of optimiser ``kind``: ``rule`` for each parameter, and the statistics'.
+
+    ``arguments`` are its own by name: ``loss``, ``params``, ``common``, and the rest its options.
 
     Raises :class:`~symdnn.errors.InputError`, ``TypeMismatch`` or ``ValueError`` for arguments
     that make no sense, each naming the optimiser.
     """
+    options = dict(arguments)
+    loss, params, common = (options.pop(name) for name in ("loss", "params", "common"))
     run = _Run(str(common.get("name", kind)), {}, {})
     _check(run.name, options, common)
     check_options(run.name, options)

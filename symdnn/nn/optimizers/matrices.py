@@ -35,11 +35,9 @@ def adafactor(
     """
     if not isinstance(eps, tuple | list) or len(eps) != 2:
         raise InputError(f"adafactor: eps={eps!r}; wanted a pair, of which the first may be None")
-    options = {
-        "lr": lr, "beta2_decay": beta2_decay, "eps1": eps[0], "eps2": eps[1], "d": d,
-        "weight_decay": weight_decay,
-    }  # fmt: skip
-    return build("adafactor", _adafactor, loss, params, options, common)
+    given = {**locals()}
+    given["eps1"], given["eps2"] = given.pop("eps")
+    return build("adafactor", _adafactor, given)
 
 
 def _adafactor(s: Step) -> Any:
@@ -98,12 +96,7 @@ def muon(
         )
     if not isinstance(ns_coefficients, tuple | list) or len(ns_coefficients) != 3:
         raise InputError(f"muon: ns_coefficients={ns_coefficients!r}; wanted three numbers")
-    options = {
-        "lr": lr, "weight_decay": weight_decay, "momentum": momentum, "nesterov": nesterov,
-        "ns_coefficients": tuple(ns_coefficients), "eps": eps, "ns_steps": ns_steps,
-        "adjust_lr_fn": adjust_lr_fn,
-    }  # fmt: skip
-    return build("muon", _muon, loss, params, options, common)
+    return build("muon", _muon, {**locals(), "ns_coefficients": tuple(ns_coefficients)})
 
 
 def _muon(s: Step) -> Any:

@@ -33,11 +33,7 @@ def sgd(
     """
     if nesterov and (dampening or not momentum > 0):
         raise InputError("sgd: nesterov=True; wanted momentum above 0 and no dampening")
-    options = {
-        "lr": lr, "momentum": momentum, "dampening": dampening, "nesterov": nesterov,
-        "weight_decay": weight_decay,
-    }  # fmt: skip
-    return build("sgd", _sgd, loss, params, options, common)
+    return build("sgd", _sgd, locals())
 
 
 def _sgd(s: Step) -> Any:
@@ -83,16 +79,14 @@ def adagrad(
     The sum begins at ``initial``, which PyTorch calls ``initial_accumulator_value``; with
     ``lr_decay`` the rate is divided by ``1 + lr_decay (t - 1)`` in step t. PyTorch's ``Adagrad``.
     """
-    if initial_accumulator_value is not None:
+    given = {**locals()}
+    of_pytorch = given.pop("initial_accumulator_value")
+    if of_pytorch is not None:
         if initial:
             raise InputError("adagrad: initial is initial_accumulator_value; wanted one of them")
-        check_options("adagrad", {"initial_accumulator_value": initial_accumulator_value})
-        initial = initial_accumulator_value
-    options = {
-        "lr": lr, "lr_decay": lr_decay, "initial": initial, "eps": eps,
-        "weight_decay": weight_decay,
-    }  # fmt: skip
-    return build("adagrad", _adagrad, loss, params, options, common)
+        check_options("adagrad", {"initial_accumulator_value": of_pytorch})
+        given["initial"] = of_pytorch
+    return build("adagrad", _adagrad, given)
 
 
 def _adagrad(s: Step) -> Any:
@@ -117,11 +111,7 @@ def rmsprop(
     away (Graves 2013). With ``momentum`` the quotients are summed as in :func:`sgd`. PyTorch's
     ``RMSprop``.
     """
-    options = {
-        "lr": lr, "alpha": alpha, "eps": eps, "centered": centered, "momentum": momentum,
-        "weight_decay": weight_decay,
-    }  # fmt: skip
-    return build("rmsprop", _rmsprop, loss, params, options, common)
+    return build("rmsprop", _rmsprop, locals())
 
 
 def _rmsprop(s: Step) -> Any:
@@ -143,8 +133,7 @@ def adadelta(
     weight_decay: float = 0.0, **common: Unpack[Common],
 ) -> Updates:  # fmt: skip
     """Zeiler 2012: steps as large as the average of those before. PyTorch's ``Adadelta``."""
-    options = {"lr": lr, "rho": rho, "eps": eps, "weight_decay": weight_decay}
-    return build("adadelta", _adadelta, loss, params, options, common)
+    return build("adadelta", _adadelta, locals())
 
 
 def _adadelta(s: Step) -> Any:
@@ -166,8 +155,7 @@ def rprop(
     that of the step before, by the first where it has changed (and is left out then), and is kept
     within ``step_sizes``. For gradients of all data, not of batches.
     """
-    options = {"lr": lr, "etas": etas, "step_sizes": step_sizes}
-    return build("rprop", _rprop, loss, params, options, common)
+    return build("rprop", _rprop, locals())
 
 
 def _rprop(s: Step) -> Any:
@@ -192,10 +180,7 @@ def asgd(
     In step t, from 1, ``r = lr / (1 + lambd lr (t - 1)) ** alpha``. The state ``average`` of each
     parameter is its value until step ``t0``, and the mean since then. PyTorch's ``ASGD``.
     """
-    options = {
-        "lr": lr, "lambd": lambd, "alpha": alpha, "t0": t0, "weight_decay": weight_decay,
-    }  # fmt: skip
-    return build("asgd", _asgd, loss, params, options, common)
+    return build("asgd", _asgd, locals())
 
 
 def _asgd(s: Step) -> Any:

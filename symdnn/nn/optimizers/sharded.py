@@ -26,7 +26,7 @@ from symdnn.ops.array.join import concatenate
 from symdnn.ops.array.reduce import sum as total
 from symdnn.ops.collective.functions import all_gather, all_reduce
 from symdnn.ops.collective.reductions import ReduceScatter
-from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.core.dtype import work_dtype
 from symdnn.ops.core.shape import alloc, dimshuffle
 from symdnn.ops.elementwise.arithmetic import cast, maximum, sqr, sqrt
 from symdnn.ops.elementwise.comparison import eq
@@ -275,7 +275,7 @@ def _buckets(
     kinds: dict[Any, list[int]] = {}
     for i, (p, g) in enumerate(zip(parameters, grads, strict=True)):
         stored = p.variable.type.dtype
-        wide = "float32" if is_narrow_float(stored) else stored
+        wide = work_dtype(stored)
         vector = p.variable.type.ndim < 2
         key = (p.group, p.lr_scale, p.decays, stored, g.type.dtype, wide, vector)
         kinds.setdefault(key, []).append(i)

@@ -8,7 +8,7 @@ import pytest
 
 import symdnn.tensor as T
 from symdnn import nn
-from symdnn.errors import SymdnnError
+from symdnn.errors import ArgumentError, InputError, SymdnnError
 
 #: Values that few arguments take. NaN and an array have no truth value that anybody means.
 WRONG = [
@@ -166,3 +166,18 @@ def test_no_schedule_raises_a_raw_error(name):
                     raise AssertionError(f"{given}: {error!r}") from error
                 continue
             assert callable(schedule)
+
+
+@pytest.mark.parametrize("name", ["Conv2d", "ConvTranspose1d", "MaxPool3d", "BatchNorm1d"])
+def test_layers_under_pytorchs_names_name_themselves(name):
+    with pytest.raises(ArgumentError, match=f"^{name}: missing a required argument"):
+        getattr(nn, name)()
+
+
+@pytest.mark.parametrize("name", ["AdaptiveAvgPool", "AdaptiveMaxPool"])
+def test_adaptive_sizes_are_ints_or_tuples(name):
+    for n in (1, 2, 3):
+        make = getattr(nn, f"{name}{n}d")
+        assert repr(make(3)) == repr(make((3,) * n))
+        with pytest.raises(InputError, match="output size: wanted an int"):
+            make((3,) * (n + 1))
