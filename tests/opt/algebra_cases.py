@@ -9,7 +9,7 @@ from symdnn.ops.core.shape import Alloc
 from symdnn.ops.elementwise import arithmetic as A
 from symdnn.ops.elementwise.comparison import Eq, Neq, eq, neq
 from symdnn.ops.elementwise.rounding import floor
-from tests.opt.harness import INTS, MAT, TWO, RuleCase, boolean, f32, f64, i64, u8
+from tests.opt.harness import INTS, MAT, TWO, Arg, RuleCase, boolean, f32, f64, i64, u8
 
 FOLD = ("constant_folding",)
 POSITIVE = (f64("n", "m", low=0.5, high=3.0), f64("n", "m", low=0.5, high=3.0))
@@ -143,6 +143,12 @@ CASES = [
             4: lambda x: A.sqr(A.sqr(x)), 0.5: A.sqrt, -1: A.inv,
             -2: lambda x: A.inv(A.sqr(x)), -0.5: lambda x: A.inv(A.sqrt(x)),
         }.items()
+    ),
+    *(
+        RuleCase("pow_of_constant", (Arg(dtype, ("n",)),), lambda x: x**3,
+                 lambda x, d=dtype: (x.astype("float32") * A.sqr(x.astype("float32"))).astype(d),
+                 lambda x: x**5, id=f"pow_3_{dtype}")
+        for dtype in ("float16", "bfloat16")
     ),
     RuleCase("pow_of_constant", (i64("n", low=-100, high=100),),
              lambda x: x.astype("int8") ** 2, None, lambda x: x.astype("int8") ** -1,

@@ -31,21 +31,11 @@ FULL = "float64 "
 
 _LOG10 = 1 / log(10)
 _FUNCTIONS = {
-    "exp2": wrapped(
-        "exp2",
-        f"%s = fmul double %x, {number(log(2))}",
-        "%y = call double @d_exp(double %s)",
-    ),
     "expm1": wrapped(
         "expm1",
         "%e = call double @d_expm1(double %x)",
         f"%none = fcmp oeq double %x, {number(0.0)}",  # preserves the sign of zero
         "%y = select i1 %none, double %x, double %e",
-    ),
-    "log2": wrapped(
-        "log2",
-        "%l = call double @d_log(double %x)",
-        f"%y = fmul double %l, {number(1 / log(2))}",
     ),
     "log10": wrapped(
         "log10",

@@ -1,4 +1,4 @@
-"""exp, log, log1p, tanh and erf computed in float32: three times as fast as in float64.
+"""exp, exp2, log, log2, log1p, tanh and erf computed in float32: three times as fast as in float64.
 
 These are the functions that neural networks use most. Errors are below 2 ulp. There are no branches
 and no tables; NaN, infinities, zeros and denormals give the same as in C. Polynomials are Chebyshev
@@ -6,8 +6,9 @@ interpolants or minimax, rounded to float32. gelu and erfc are in
 :mod:`symdnn.cpu.math.math_gelu_erfc_ir`, sin, cos and tan in :mod:`symdnn.cpu.math.math_trig_ir`.
 
 ``exp``: 2^n exp(r), where x = n ln 2 + r and abs(r) <= ln(2) / 2; 2^n as two factors, so that
-denormal results are rounded once and nothing overflows early.
-``log``: e ln 2 + log(1 + f), where x = 2^e (1 + f), 1/sqrt(2) <= 1 + f < sqrt(2).
+denormal results are rounded once and nothing overflows early. ``exp2``: r = (x - n) ln 2.
+``log``: e ln 2 + log(1 + f), where x = 2^e (1 + f), 1/sqrt(2) <= 1 + f < sqrt(2). ``log2``: e +
+log(1 + f) / ln 2. Those of whole powers of two are exact.
 ``log1p``: e ln 2 + log(1 + f), where 1 + x has the exponent e and f = x / 2^e + (1 / 2^e - 1).
 ``tanh``: an odd polynomial below 0.625, above it 1 - 2 / (exp(2 x) + 1).
 ``erf``: an odd polynomial below 0.9, above it 1 - exp(P(x)).
@@ -25,7 +26,9 @@ from symdnn.cpu.math.math_trig_ir import TRIGONOMETRIC, trigonometric_definition
 __all__ = ["IN_SINGLE", "single_definitions"]
 
 #: Instructions of scalar programs that are computed in float32.
-IN_SINGLE = frozenset({"exp", "log", "log1p", "tanh", "erf", *GELU_ERFC, *TRIGONOMETRIC})
+IN_SINGLE = frozenset(
+    {"exp", "exp2", "log", "log2", "log1p", "tanh", "erf", *GELU_ERFC, *TRIGONOMETRIC}
+)
 
 
 #: (exp(r) - 1 - r) / r^2 for |r| <= 0.347, highest coefficient first.
@@ -53,15 +56,31 @@ _LOG_ERFC = (
 _ROUND_BITS = 0x4B400000
 _LN2_HIGH = float.fromhex("0x1.63p-1")  # few bits: its products with exponents are exact
 _LN2_LOW = log(2) - _LN2_HIGH
+_PER_LN2_HIGH = float.fromhex("0x1.715476p+0")  # of 1 / ln 2
+_PER_LN2_LOW = 1 / log(2) - _PER_LN2_HIGH
 
 
-def _reduced() -> list[str]:
-    """Lines for ``%y0`` = exp(r) of ``%x``, and ``%k`` with the exponent n in its bits."""
+def _reduced(base2: bool = False) -> list[str]:
+    """Lines for ``%y0`` = exp(r) of ``%x``, and ``%k`` with the exponent n in its bits.
+
+    ``base2``: of 2^x, where x - n is exact.
+    """
+    if base2:
+        rest = [
+            f"%k = fadd float %x, {single(ROUND)}",
+            f"%n = fsub float %k, {single(ROUND)}",
+            "%f = fsub float %x, %n",
+            f"%r = fmul float %f, {single(log(2))}",
+        ]
+    else:
+        rest = [
+            fma("%k", "%x", single(1 / log(2)), single(ROUND)),
+            f"%n = fsub float %k, {single(ROUND)}",
+            fma("%r0", "%n", single(-_LN2_HIGH), "%x"),
+            fma("%r", "%n", single(-_LN2_LOW), "%r0"),
+        ]
     return [
-        fma("%k", "%x", single(1 / log(2)), single(ROUND)),
-        f"%n = fsub float %k, {single(ROUND)}",
-        fma("%r0", "%n", single(-_LN2_HIGH), "%x"),
-        fma("%r", "%n", single(-_LN2_LOW), "%r0"),
+        *rest,
         *horner(_EXP, "%r", "%e_p"),
         "%r2 = fmul float %r, %r",
         fma("%q", "%e_p", "%r2", "%r"),
@@ -98,14 +117,30 @@ def _log_of(f: str) -> list[str]:
     ]
 
 
-_TEXT = {
-    "exp": [
-        "define internal float @s_exp(float %x0) alwaysinline {",
-        f"%above = fcmp ogt float %x0, {single(89.0)}",
-        f"%x1 = select i1 %above, float {single(89.0)}, float %x0",
-        f"%below = fcmp olt float %x1, {single(-104.0)}",
-        f"%x = select i1 %below, float {single(-104.0)}, float %x1",
-        *_reduced(),
+def _log2_of(f: str) -> list[str]:
+    """Lines for ``%y`` = e + log(1 + f) / ln 2."""
+    return [
+        *horner(_LOG, f),
+        f"%z = fmul float {f}, {f}",
+        f"%f3 = fmul float %z, {f}",
+        "%t0 = fmul float %f3, %p",
+        fma("%t1", "%z", single(-0.5), "%t0"),
+        f"%t2 = fmul float {f}, {single(_PER_LN2_LOW)}",
+        fma("%t3", "%t1", single(_PER_LN2_HIGH), "%t2"),
+        fma("%t4", f, single(_PER_LN2_HIGH), "%t3"),
+        "%y = fadd float %e, %t4",
+    ]
+
+
+def _exponential(name: str, least: float, most: float, reduced: list[str]) -> list[str]:
+    """The function ``name``, of which results are 0 below ``least`` and infinite above ``most``."""
+    return [
+        f"define internal float @s_{name}(float %x0) alwaysinline {{",
+        f"%above = fcmp ogt float %x0, {single(most)}",
+        f"%x1 = select i1 %above, float {single(most)}, float %x0",
+        f"%below = fcmp olt float %x1, {single(least)}",
+        f"%x = select i1 %below, float {single(least)}, float %x1",
+        *reduced,
         "%bits = bitcast float %k to i32",
         f"%e = sub i32 %bits, {_ROUND_BITS}",
         "%e1 = ashr i32 %e, 1",
@@ -120,9 +155,13 @@ _TEXT = {
         "%y = fmul float %y1, %s2",
         "ret float %y",
         "}",
-    ],
-    "log": [
-        "define internal float @s_log(float %x0) alwaysinline {",
+    ]
+
+
+def _logarithm(name: str, of_mantissa: list[str]) -> list[str]:
+    """The function ``name``, from ``%e`` and ``%f``."""
+    return [
+        f"define internal float @s_{name}(float %x0) alwaysinline {{",
         f"%small = fcmp olt float %x0, {single(2.0**-126)}",
         f"%moved = fmul float %x0, {single(2.0**23)}",
         "%x = select i1 %small, float %moved, float %x0",
@@ -137,7 +176,7 @@ _TEXT = {
         "%mbits = sub i32 %bits, %shift",
         "%m = bitcast i32 %mbits to float",
         f"%f = fsub float %m, {single(1.0)}",
-        *_log_of("%f"),
+        *of_mantissa,
         # log(0) = -inf, log(inf) = inf; a negative x or NaN gives NaN.
         f"%zero = fcmp oeq float %x0, {single(0.0)}",
         f"%y1 = select i1 %zero, float {single(float('-inf'))}, float %y",
@@ -147,7 +186,14 @@ _TEXT = {
         "%y3 = select i1 %fine, float %y2, float 0x7FF8000000000000",
         "ret float %y3",
         "}",
-    ],
+    ]
+
+
+_TEXT = {
+    "exp": _exponential("exp", -104.0, 89.0, _reduced()),
+    "exp2": _exponential("exp2", -151.0, 129.0, _reduced(base2=True)),
+    "log": _logarithm("log", _log_of("%f")),
+    "log2": _logarithm("log2", _log2_of("%f")),
     "log1p": [
         "define internal float @s_log1p(float %x0) alwaysinline {",
         # A large x is scaled by 2^-64, so that 2^e and 2^-e are both normal numbers.

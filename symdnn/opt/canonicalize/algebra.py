@@ -313,9 +313,10 @@ def pow_of_constant(node: Apply, context: Context) -> Variable | None:
     whole = value == int(value) if np.isfinite(value) else False
     if out.is_discrete and not (whole and value >= 0):
         return None
-    if out.dtype in ("float16", "bfloat16") and abs(value) > 2:
-        return None  # intermediate powers would be rounded
-    return _power(cast(base, out.dtype), value)
+    # Intermediate powers are not rounded to 16 bits.
+    wide = "float32" if out.dtype in ("float16", "bfloat16") and abs(value) > 2 else out.dtype
+    found = _power(cast(base, wide), value)
+    return None if found is None else cast(found, out.dtype)
 
 
 def _power(v: Variable, n: float) -> Variable | None:

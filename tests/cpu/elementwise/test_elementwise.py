@@ -97,6 +97,13 @@ def test_float32_functions_over_all_floats(name):
     np.testing.assert_array_equal(np.signbit(y[zeros]), np.signbit(wanted[zeros]))
 
 
+def test_whole_powers_of_two_are_exact():
+    n = np.arange(-149, 128, dtype="float32")
+    (powers,), (logarithms,) = apply(unary("exp2"), n), apply(unary("log2"), np.exp2(n))
+    np.testing.assert_array_equal(powers, np.exp2(n.astype("float64")))
+    np.testing.assert_array_equal(logarithms, n)
+
+
 @pytest.mark.parametrize("name", ["gelu", "gelu_slope"])
 def test_gelu_of_float64_is_made_of_the_c_library_s_functions(name):
     x = np.concatenate([new_rng().normal(size=20_000) * 9, [0, np.inf, -np.inf]])
