@@ -25,7 +25,7 @@ from symdnn.cpu.conv.direct_tile_ir import (
     tiles,
 )
 from symdnn.cpu.ir.builder import ROWS, Builder
-from symdnn.cpu.ir.loops_ir import THREADS, data_of, next_task, word
+from symdnn.cpu.ir.loops_ir import THREADS, data_if_any, data_of, next_task, word
 
 __all__ = [
     "LIST_BYTES",
@@ -78,34 +78,30 @@ class _Rows(Builder):
             f"%counts = alloca [{MAX_BLOCK_TILES} x i64], align 64",
             *(f"%{n} = alloca [{PIXELS} x i64], align 64" for n in ("corners", "tops", "lefts")),
         ]
-        self.put(ROWS, "entry:", *entry)
         for at, name in enumerate(WORDS):
-            if name in ("bias", "more"):
-                self._if_any(name, at)
-            else:
-                self.lines += (data_of if name in _ARRAY_WORDS else word)(f"%{name}", at)
+            load = data_of if name in _ARRAY_WORDS else word
+            entry += (data_if_any if name in ("bias", "more") else load)(f"%{name}", at)
         for name in ("low", "high"):
-            self.put(f"%{name}_bits = trunc i64 %{name} to i32")
-            self.put(f"%{name}_is = bitcast i32 %{name}_bits to float")
-        self.put("%is_same = icmp ne i64 %same, 0")
-        self.put("%taps = mul i64 %k_h, %k_w", "%tap_floats = mul i64 %terms, 16")
-        self.put("%tap_bytes = mul i64 %tap_floats, 4", "%panel_bytes = mul i64 %taps, %tap_bytes")
-        self.put(f"%share_bytes = udiv i64 %panel_bytes, {FETCH_SHARES}")
-        self.put(f"%tile_bytes = mul i64 %taps, {ENTRY_BYTES}")
-        self.put("%row_bytes = mul i64 %results, 4", "%pixel_bytes = mul i64 %channels, 4")
-        self.put("%in_size = mul i64 %in_h, %in_w", "%image_bytes = mul i64 %in_size, %pixel_bytes")
-        self.put("%out_size = mul i64 %out_h, %out_w")
-        self.put(f"%tiles_5 = add i64 %pixels, {PIXELS - 1}")
-        self.put(f"%tiles = udiv i64 %tiles_5, {PIXELS}")
-        self.put("br label %task", "task:")
-        self.put("%r = phi i64 [%r0, %more_known], [%r_next, %task_end]")
+            entry.append(f"%{name}_bits = trunc i64 %{name} to i32")
+            entry.append(f"%{name}_is = bitcast i32 %{name}_bits to float")
+        entry += [
+            "%is_same = icmp ne i64 %same, 0",
+            "%taps = mul i64 %k_h, %k_w", "%tap_floats = mul i64 %terms, 16",
+            "%tap_bytes = mul i64 %tap_floats, 4", "%panel_bytes = mul i64 %taps, %tap_bytes",
+            f"%share_bytes = udiv i64 %panel_bytes, {FETCH_SHARES}",
+            f"%tile_bytes = mul i64 %taps, {ENTRY_BYTES}",
+            "%row_bytes = mul i64 %results, 4", "%pixel_bytes = mul i64 %channels, 4",
+            "%in_size = mul i64 %in_h, %in_w", "%image_bytes = mul i64 %in_size, %pixel_bytes",
+            "%out_size = mul i64 %out_h, %out_w", f"%tiles_5 = add i64 %pixels, {PIXELS - 1}",
+            f"%tiles = udiv i64 %tiles_5, {PIXELS}",
+        ]  # fmt: skip
+        self.tasks(entry)
         self.put("%at_t = udiv i64 %r, %parts_panels", "%at_p = urem i64 %r, %parts_panels")
         self.put(
             "%tile_0 = mul i64 %at_t, %part_tiles", "%tile_over = add i64 %tile_0, %part_tiles"
         )
         self.put("%panel_0 = mul i64 %at_p, %part_panels")
         self.put("%panel_over = add i64 %panel_0, %part_panels")
-        self.block = "task"
         tile_end, panel_end = (
             self.least("%tile_over", "%tiles"), self.least("%panel_over", "%panels")
         )  # fmt: skip
@@ -122,16 +118,6 @@ class _Rows(Builder):
                 with self.each("panel", "%panel_0", panel_end) as p:
                     self._panel(p, first, end)
         return [*self.lines, *next_task("task")]
-
-    def _if_any(self, name: str, at: int) -> None:
-        """Append lines for the data pointer of an array, or null if there is none."""
-        self.lines += [
-            *word(f"%{name}_is", at), f"%{name}_any = icmp ne i64 %{name}_is, 0",
-            f"br i1 %{name}_any, label %{name}_there, label %{name}_not", f"{name}_there:",
-            *data_of(f"%{name}_data", at), f"br label %{name}_known", f"{name}_not:",
-            f"br label %{name}_known", f"{name}_known:",
-            f"%{name} = phi ptr [%{name}_data, %{name}_there], [null, %{name}_not]",
-        ]  # fmt: skip
 
     # -- lists ------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from symdnn.cpu.ir.builder import Builder
-from symdnn.cpu.ir.loops_ir import METADATA, THREADS, data_of, next_task, word
+from symdnn.cpu.ir.loops_ir import data_of, word
 from symdnn.cpu.ir.scalar_ir import literal
 from symdnn.cpu.launch.contiguous_launch import ContiguousLaunch, compile_refusal
 from symdnn.cpu.launch.traits import LLVM
@@ -71,7 +71,7 @@ def kept_boxes_ir(overlap: float) -> str:
         "declare float @llvm.maximum.f32(float, float)",
         "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)",
     ]
-    return "\n".join([*THREADS, *declared, *s.lines, *next_task("task"), *METADATA]) + "\n"
+    return s.task_module(*declared)
 
 
 class KeptBoxesKernel(Kernel[KeptBoxes]):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from symdnn.cpu.elementwise.indexed_ir import LANES_OF_TASK, GatherPlan, IndexedBuilder
+from symdnn.cpu.ir.loops_ir import COPY_ROW
 from symdnn.cpu.ir.scalar_ir import STORED
 from symdnn.graph.type import numpy_dtype
 
@@ -26,7 +27,7 @@ def counts_ir(plan: GatherPlan) -> str:
     """
     rows = _CountsBuilder(plan)
     rows.loops()
-    return rows.module()
+    return rows.task_module(*COPY_ROW)
 
 
 class _CountsBuilder(IndexedBuilder):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from symdnn.cpu.elementwise.indexed_ir import LANES_OF_TASK, GatherPlan, IndexedBuilder
-from symdnn.cpu.ir.loops_ir import ACCESS
+from symdnn.cpu.ir.loops_ir import ACCESS, COPY_ROW
 from symdnn.graph.type import numpy_dtype
 
 __all__ = ["gather_ir"]
@@ -15,7 +15,7 @@ def gather_ir(plan: GatherPlan) -> str:
     """The module of ``kernel``, which reads elements, or only looks at the indices."""
     rows = _GatherBuilder(plan)
     rows.loops()
-    return rows.module()
+    return rows.task_module(*COPY_ROW)
 
 
 class _GatherBuilder(IndexedBuilder):

@@ -8,12 +8,8 @@ from dataclasses import dataclass
 
 from symdnn.cpu.ir.loops_ir import (
     ACCESS,
-    COPY_ROW,
-    METADATA,
-    THREADS,
     LoopOperand,
     data_of,
-    next_task,
     word,
 )
 from symdnn.cpu.ir.program_ir import LoopBuilder
@@ -101,11 +97,6 @@ class IndexedBuilder(LoopBuilder):
         for i, name in enumerate(gather_words(self.plan)):
             entry += data_of(f"%{name}.data", i) if name in operands else word(f"%{name}", i)
         self.tasks([*entry, *more], "task")
-
-    def module(self) -> str:
-        """The module of ``kernel`` around the function of tasks, which ends here."""
-        lines = [*sorted(self.declared), *COPY_ROW, *THREADS, *self.lines]
-        return "\n".join([*lines, *next_task("task"), *METADATA]) + "\n"
 
     def part(self, number: str) -> tuple[str, str, str]:
         """Of a part of lanes: the index of the other axes, its first lane, and its lanes."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from symdnn.cpu.ir.loops_ir import ACCESS, COPY_ROW, METADATA, THREADS, data_of, next_task, word
+from symdnn.cpu.ir.loops_ir import ACCESS, COPY_ROW, data_of, word
 from symdnn.cpu.ir.program_ir import LoopBuilder
 
 __all__ = ["Move", "MovePlan", "move_words", "moves_ir"]
@@ -55,7 +55,7 @@ def moves_ir(plan: MovePlan) -> str:
     """The module of ``kernel``."""
     rows = _MoveBuilder(plan)
     rows.loops()
-    return "\n".join([*COPY_ROW, *THREADS, *rows.lines, *next_task("task"), *METADATA]) + "\n"
+    return rows.task_module(*COPY_ROW)
 
 
 class _MoveBuilder(LoopBuilder):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from symdnn.cpu.ir.loops_ir import ACCESS, EVERY, METADATA, THREADS, data_of, next_task, word
+from symdnn.cpu.ir.loops_ir import ACCESS, EVERY, data_of, word
 from symdnn.cpu.ir.math_ir import definitions
 from symdnn.cpu.ir.program_ir import LoopBuilder
 from symdnn.cpu.ir.scalar_ir import store_as
@@ -80,8 +80,7 @@ def placed_ir(plan: PlacedPlan) -> str:
     """The module of ``kernel``."""
     rows = _PlacedBuilder(plan)
     rows.loops()
-    declared = [_MEMSET, *sorted(rows.declared), *definitions(rows.helpers)]
-    return "\n".join([*declared, *THREADS, *rows.lines, *next_task("task"), *METADATA]) + "\n"
+    return rows.task_module(_MEMSET, *definitions(rows.helpers))
 
 
 class _PlacedBuilder(LoopBuilder):

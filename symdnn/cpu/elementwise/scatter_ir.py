@@ -7,7 +7,7 @@ updates an element, in the order of the indices.
 from __future__ import annotations
 
 from symdnn.cpu.elementwise.indexed_ir import GatherPlan, IndexedBuilder
-from symdnn.cpu.ir.loops_ir import ACCESS
+from symdnn.cpu.ir.loops_ir import ACCESS, COPY_ROW
 from symdnn.cpu.ir.scalar_ir import STORED
 
 __all__ = ["scatter_ir"]
@@ -17,7 +17,7 @@ def scatter_ir(plan: GatherPlan) -> str:
     """The module of ``kernel``."""
     rows = _ScatterBuilder(plan)
     rows.loops()
-    return rows.module()
+    return rows.task_module(*COPY_ROW)
 
 
 class _ScatterBuilder(IndexedBuilder):

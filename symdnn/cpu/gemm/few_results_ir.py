@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from symdnn.cpu.ir.builder import Builder
-from symdnn.cpu.ir.loops_ir import METADATA, THREADS, data_of, next_task, word
+from symdnn.cpu.ir.loops_ir import data_of, word
 from symdnn.graph.type import numpy_dtype
 
 __all__ = ["WORDS", "FewResults", "few_results_ir"]
@@ -49,8 +49,7 @@ def few_results_ir(plan: FewResults) -> str:
     """The module of ``kernel``."""
     s = _Few(plan)
     s.whole()
-    lines = [*sorted(s.declared), *THREADS, *s.lines, *next_task("task"), *METADATA]
-    return "\n".join(lines) + "\n"
+    return s.task_module()
 
 
 class _Few(Builder):

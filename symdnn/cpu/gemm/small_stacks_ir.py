@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from symdnn.cpu.gemm.gemm_tile_ir import WIDTH_WITH_MASKS
 from symdnn.cpu.ir.builder import Builder, first_lanes
-from symdnn.cpu.ir.loops_ir import METADATA, THREADS, data_of, next_task, word
+from symdnn.cpu.ir.loops_ir import data_of, word
 from symdnn.graph.type import numpy_dtype
 
 __all__ = ["WORDS", "SmallStack", "small_stacks_ir"]
@@ -74,9 +74,7 @@ def small_stacks_ir(plan: SmallStack) -> str:
     """The module of ``kernel``, a task of which is one matrix of the stack."""
     s = _StackBuilder(plan)
     s.source()
-    return (
-        "\n".join([*sorted(s.declared), *THREADS, *s.lines, *next_task("task"), *METADATA]) + "\n"
-    )
+    return s.task_module()
 
 
 class _StackBuilder(Builder):

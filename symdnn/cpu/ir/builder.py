@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from symdnn.cpu.compiler.jit import SKIP_PASSES
-from symdnn.cpu.ir.loops_ir import METADATA, THREADS
+from symdnn.cpu.ir.loops_ir import METADATA, THREADS, next_task
 from symdnn.graph.type import numpy_dtype
 
 __all__ = [
@@ -108,8 +108,9 @@ class FunctionBuilder:
 
     @contextmanager
     def each(
-        self, name: str, low: int | str, high: str, *, step: int = 1, parallel: bool | str = False
-    ) -> Iterator[str]:
+        self, name: str, low: int | str, high: str, *, step: int | str = 1,
+        parallel: bool | str = False,
+    ) -> Iterator[str]:  # fmt: skip
         """What is written in this context is a loop over the index that it gives.
 
         The index goes from ``low`` to below ``high``; the loop runs at least once. Iterations of a
@@ -152,6 +153,14 @@ class FunctionBuilder:
                 for phi, kind, first, last in zip(phis, kinds, carried, after, strict=True)
             ]
         return after
+
+    def task_module(self, *more: str) -> str:
+        """The module of ``kernel`` around the function of :meth:`tasks`, which ends here.
+
+        ``more`` are further declarations and functions.
+        """
+        lines = [*sorted(self.declared), *more, *THREADS, *self.lines, *next_task("task")]
+        return "\n".join([*lines, *METADATA]) + "\n"
 
     def upto(self, name: str, low: str | int, high: str, body: Callable[[str], str | int]) -> None:
         """A loop from ``low`` to below ``high``, which may be none; ``body`` returns the step."""

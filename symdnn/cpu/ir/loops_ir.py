@@ -26,6 +26,7 @@ __all__ = [
     "EVERY",
     "MIN_COST_TO_INTERLEAVE",
     "LoopOperand",
+    "data_if_any",
     "data_of",
     "exponential_module",
     "inner",
@@ -159,6 +160,21 @@ def data_of(name: str, index: int) -> list[str]:
         *word(f"{name}_object", index, "ptr"),
         f"{name}_field = getelementptr i8, ptr {name}_object, i64 {_DATA_OFFSET}",
         f"{name} = load ptr, ptr {name}_field",
+    ]
+
+
+def data_if_any(name: str, index: int) -> list[str]:
+    """Lines that load the data pointer of an array object, or null where the word is 0.
+
+    ``name_any`` says whether there is one.
+    """
+    return [
+        *word(f"{name}_object", index, "ptr"),
+        f"{name}_any = icmp ne ptr {name}_object, null",
+        f"{name}_field = getelementptr i8, ptr {name}_object, i64 {_DATA_OFFSET}",
+        f"{name}_from = select i1 {name}_any, ptr {name}_field, ptr %w",
+        f"{name}_there = load ptr, ptr {name}_from",
+        f"{name} = select i1 {name}_any, ptr {name}_there, ptr null",
     ]
 
 

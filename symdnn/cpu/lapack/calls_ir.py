@@ -8,7 +8,7 @@ the next task. Arguments that all calls share have steps of 0, scratch memory ha
 from __future__ import annotations
 
 from symdnn.cpu.ir.builder import FunctionBuilder
-from symdnn.cpu.ir.loops_ir import METADATA, THREADS, next_task, word
+from symdnn.cpu.ir.loops_ir import word
 
 __all__ = ["HEAD", "calls_ir"]
 
@@ -30,4 +30,4 @@ def calls_ir(arguments: int) -> str:
     with s.each("matrix", first, last) as i:
         given = [s.bytes_at(base, (i, f"%s{k}")) for k, base in enumerate(bases)]
         s.put(f"call void %routine({', '.join(f'ptr {p}' for p in given)})")
-    return "\n".join([*THREADS, *s.lines, *next_task("task"), *METADATA]) + "\n"
+    return s.task_module()

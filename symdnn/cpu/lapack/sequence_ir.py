@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from symdnn.cpu.ir.builder import FunctionBuilder
-from symdnn.cpu.ir.loops_ir import METADATA, THREADS, data_of, next_task, word
+from symdnn.cpu.ir.loops_ir import data_of, word
 from symdnn.cpu.ir.math_ir import FULL, definitions
 from symdnn.cpu.lapack.expm_ir import exponential
 from symdnn.cpu.math.math64_ir import full_declarations
@@ -81,7 +81,7 @@ def sequence_ir(arrays: int, owners: tuple[int, ...], steps: tuple[Step, ...]) -
     others = ["declare void @llvm.memmove.p0.p0.i64(ptr, ptr, i64, i1)"]
     if any(step.kind == "determinant" for step in steps):
         others += [*sorted(full_declarations()), *definitions({FULL + "log"})]
-    return "\n".join([*THREADS, *s.lines, *next_task("task"), *others, *METADATA]) + "\n"
+    return s.task_module(*others)
 
 
 _BYTES = {"double": 8, "float": 4, "i32": 4}

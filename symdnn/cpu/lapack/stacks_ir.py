@@ -12,7 +12,7 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from symdnn.cpu.ir.loops_ir import METADATA, THREADS, data_of, next_task, word
+from symdnn.cpu.ir.loops_ir import data_of, word
 from symdnn.cpu.ir.math_ir import FULL, definitions
 from symdnn.cpu.ir.program_ir import LoopBuilder
 from symdnn.cpu.lapack.sequence_ir import FAULT, FIRST_ARRAY, determinant_steps, leave_determinant
@@ -60,10 +60,10 @@ def stack_ir(plan: StackPlan) -> str:
     """The module of ``kernel``; the words of its block are those of a sequence without places."""
     s = _StackBuilder(plan)
     s.loops()
-    others = sorted(s.declared)
+    others = list[str]()
     if plan.what == "slogdet":
-        others += [*sorted(full_declarations()), *definitions({FULL + "log"})]
-    return "\n".join([*THREADS, *s.lines, *next_task("task"), *others, *METADATA]) + "\n"
+        others = [*sorted(full_declarations()), *definitions({FULL + "log"})]
+    return s.task_module(*others)
 
 
 class _StackBuilder(LoopBuilder):

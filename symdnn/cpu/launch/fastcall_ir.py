@@ -41,6 +41,11 @@ def _word(name: str, index: int | str, kind: str = "i64", of: str = "t") -> str:
     return f"{at} = getelementptr i64, ptr %{of}, i64 {index}\n%{name} = load {kind}, ptr {at}"
 
 
+def _words(first: int, names: str, kind: str = "i64") -> str:
+    """Lines that load the table's words from ``first`` on as these names."""
+    return "\n".join(_word(name, i, kind) for i, name in enumerate(names.split(), first))
+
+
 def _dense_array(of: str, other: str) -> str:
     """Lines that load ``object``, number ``i`` of table ``of``, and whether it is ``dense``.
 
@@ -69,12 +74,8 @@ _PLACE = f"""
 #: Lines that load what both functions read from their table.
 _LOADS = f"""
 {_TABLE}
-{_word("moves", 0)}
-{_word("steps", 1)}
-{_word("none", 3, "ptr")}
-{_word("grab", 4, "ptr")}
-{_word("save", 5, "ptr")}
-{_word("restore", 6, "ptr")}
+{_words(0, "moves steps")}
+{_words(3, "none grab save restore", "ptr")}
 %m = getelementptr i64, ptr %t, i64 {HEAD}
 %m_words = mul i64 %moves, 3
 %s = getelementptr i64, ptr %m, i64 %m_words
@@ -209,9 +210,7 @@ entry:
 {_TABLE}
 {_word("count", 0)}
 {_word("grab", 4, "ptr")}
-{_word("yes", 7, "ptr")}
-{_word("no", 8, "ptr")}
-{_word("type", 9, "ptr")}
+{_words(7, "yes no type", "ptr")}
 br label %one
 one:
 %i = phi i64 [0, %entry], [%i_next, %next]
@@ -240,22 +239,10 @@ _WHOLE = f"""
 define ptr @whole(ptr %self, ptr %args, i64 %given) {{
 entry:
 {_TABLE}
-{_word("inputs", 0)}
-{_word("outputs", 1)}
-{_word("count", 2)}
+{_words(0, "inputs outputs count")}
 {_word("none", 3, "ptr")}
-{_word("vectorcall", 5, "ptr")}
-{_word("new_list", 6, "ptr")}
-{_word("drop", 7, "ptr")}
-{_word("group", 8, "ptr")}
-{_word("group_table", 9, "ptr")}
-{_word("otherwise", 10, "ptr")}
-{_word("type", 11, "ptr")}
-{_word("changes", 12, "ptr")}
-{_word("change", 13, "ptr")}
-{_word("scopes", 14, "ptr")}
-{_word("scope", 15, "ptr")}
-{_word("get", 16, "ptr")}
+{_words(5, "vectorcall new_list drop group group_table otherwise type", "ptr")}
+{_words(12, "changes change scopes scope get", "ptr")}
 %held = alloca ptr
 %objects = alloca [{MOST_OPERANDS} x ptr]
 %operands = alloca [{MOST_OPERANDS} x ptr]
@@ -392,16 +379,11 @@ ret ptr null
 _EXECUTE = f"""
 define i64 @execute(ptr %t) {{
 entry:
-{_word("run", 0, "ptr")}
-{_word("set", 1, "ptr")}
-{_word("primitive", 2, "ptr")}
-{_word("stream", 3, "ptr")}
+{_words(0, "run set primitive stream", "ptr")}
 {_word("count", 4)}
 {_word("arguments", 5, "ptr")}
-{_word("operands", 6)}
-{_word("bytes", 7)}
-{_word("source", 8, "ptr")}
-{_word("target", 9, "ptr")}
+{_words(6, "operands bytes")}
+{_words(8, "source target", "ptr")}
 %first = getelementptr i64, ptr %t, i64 10
 %any_bytes = icmp sgt i64 %bytes, 0
 br i1 %any_bytes, label %before, label %operands_of

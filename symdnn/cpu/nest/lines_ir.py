@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from symdnn.cpu.ir.loops_ir import METADATA, THREADS, data_of, next_task, word
+from symdnn.cpu.ir.loops_ir import data_of, word
 from symdnn.cpu.ir.math_ir import definitions
 from symdnn.cpu.ir.program_ir import LoopBuilder
 from symdnn.ops.core.scalar import Builder as ProgramBuilder
@@ -43,8 +43,7 @@ class LineBuilder(LoopBuilder):
 
     def module(self, functions: Sequence[str] = ()) -> str:
         """The module of ``kernel`` around the function of tasks, which ends here."""
-        lines = [*sorted(self.declared), *definitions(self.helpers), *functions, *THREADS]
-        return "\n".join([*lines, *self.lines, *next_task("task"), *METADATA]) + "\n"
+        return self.task_module(*definitions(self.helpers), *functions)
 
     def one(self, program: ScalarProgram, inputs: Sequence[str]) -> str:
         """Append a scalar program with one result."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from symdnn.cpu.ir.builder import Builder
-from symdnn.cpu.ir.loops_ir import METADATA, THREADS, data_of, next_task, word
+from symdnn.cpu.ir.loops_ir import data_of, word
 from symdnn.cpu.ir.scalar_ir import VALUES
 from symdnn.cpu.launch.contiguous_launch import ContiguousLaunch, compile_refusal
 from symdnn.cpu.launch.traits import LLVM
@@ -58,7 +58,7 @@ def filter_ir(forward: int, backward: int, dtype: str) -> str:
         return [*xs[: forward - 1], *[total, *ys][:backward]]
 
     s.counted("k", 0, "%length", element, ["0.0"] * (forward - 1 + backward), "double")
-    return "\n".join([*THREADS, *s.lines, *next_task("task"), *METADATA]) + "\n"
+    return s.task_module()
 
 
 class LinearFilterKernel(Kernel[LinearFilter]):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from symdnn.cpu.ir.builder import FunctionBuilder
-from symdnn.cpu.ir.loops_ir import ACCESS, METADATA, THREADS, data_of, next_task, word
+from symdnn.cpu.ir.loops_ir import ACCESS, data_of, word
 from symdnn.cpu.ir.scalar_ir import VALUES
 from symdnn.graph.type import numpy_dtype
 
@@ -59,8 +59,7 @@ def pixels_ir(plan: PixelPlan) -> str:
     """The module of ``kernel``."""
     s = _Pixels(plan)
     s.whole()
-    declared = [_MEMSET, *_FMA]
-    return "\n".join([*declared, *THREADS, *s.lines, *next_task("task"), *METADATA]) + "\n"
+    return s.task_module(_MEMSET, *_FMA)
 
 
 _MEMSET = "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)"

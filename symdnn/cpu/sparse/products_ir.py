@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from symdnn.cpu.ir.builder import Builder
-from symdnn.cpu.ir.loops_ir import ACCESS, METADATA, THREADS, data_of, next_task, word
+from symdnn.cpu.ir.loops_ir import ACCESS, data_of, word
 
 __all__ = ["FLAG", "HEAD", "ProductPlan", "lanes_of", "product_ir"]
 
@@ -45,8 +45,7 @@ def product_ir(plan: ProductPlan) -> str:
     """The module of ``kernel``."""
     rows = _ProductBuilder(plan)
     rows.loops()
-    lines = [*_DECLARED, *sorted(rows.declared), *THREADS, *_bound(plan.index), *rows.lines]
-    return "\n".join([*lines, *next_task("task"), *METADATA]) + "\n"
+    return rows.task_module(*_DECLARED, *_bound(plan.index))
 
 
 def _bound(index: str) -> list[str]:
