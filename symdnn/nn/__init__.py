@@ -30,6 +30,7 @@ from symdnn.nn.layers import (
     shaping,
     softmax,
     table,
+    torch7_images,
     torch7_layers,
     torch_layers,
     torch_names,
@@ -53,6 +54,7 @@ from symdnn.nn.layers.recurrent import *
 from symdnn.nn.layers.shaping import *
 from symdnn.nn.layers.softmax import *
 from symdnn.nn.layers.table import *
+from symdnn.nn.layers.torch7_images import *
 from symdnn.nn.layers.torch7_layers import *
 from symdnn.nn.layers.torch_layers import *
 from symdnn.nn.layers.torch_names import *
@@ -103,7 +105,8 @@ __all__ = [
     *windows.__all__, "MaxUnpool1d", "MaxUnpool2d", "MaxUnpool3d",
     *recurrent.__all__, "convert", "cudnn",
     *criterion.__all__, *criterion_margin.__all__, *criterion_values.__all__,
-    *torch7_layers.__all__, *torch_layers.__all__, *torchvision_layers.__all__,
+    *torch7_images.__all__, *torch7_layers.__all__, *torch_layers.__all__,
+    *torchvision_layers.__all__,
     *torch7_losses.__all__, *torch_losses.__all__, *torch_losses_margin.__all__,
     *clip.__all__, *attention.__all__, *cache.__all__, *decoder.__all__,
     *encoder.__all__, *rotary.__all__,

@@ -210,10 +210,7 @@ NN: Advice = {
     "L1Penalty": "add weight * abs(y).sum() to the loss",
     "ZeroGrad": "symdnn.gradient.disconnected_grad(x) does that",
     "Maxout": "T.max(y.reshape((-1, n, pieces)), axis=2) of nn.Linear's output does that",
-    **dict.fromkeys(
-        ("SpatialConvolutionLocal", "LocallyConnected2d"),
-        "T.nnet.conv2d(x, weight, unshared=True) does that",
-    ),
+    "LocallyConnected2d": "nn.SpatialConvolutionLocal does that",
     "LinearWeightNorm": "nn.utils.weight_norm(nn.Linear(n, m)) does that",
     "SparseLinear": "symdnn.sparse.dot(x, weight) of a sparse x does that",
     "LayerNormalization": "nn.LayerNorm does that",

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 from typing import Any
 
-from symdnn.errors import TypeMismatch
-from symdnn.graph.typing import TensorLike
-from symdnn.graph.variable import Variable, as_variable
+import numpy as np
+
+from symdnn.errors import InputError, TypeMismatch
+from symdnn.graph.typing import Array, TensorLike
+from symdnn.graph.variable import Variable, as_variable, constant
 from symdnn.nn.losses.criterion import Criterion
 from symdnn.nn.losses.criterion_margin import _Margin, _positive
 from symdnn.nn.losses.torch_losses_margin import MultiLabelMarginLoss, MultiMarginLoss
+from symdnn.ops.array.argreduce import argmax
+from symdnn.ops.array.take import take
 from symdnn.ops.elementwise.arithmetic import abs as absolute
+from symdnn.ops.elementwise.arithmetic import sqr
 from symdnn.ops.elementwise.comparison import gt, switch
+from symdnn.ops.linalg.dot import dot
+from symdnn.ops.linalg.products import MatchSizes
 
 __all__ = [
-    "L1Cost", "L1HingeEmbeddingCriterion", "MultiLabelMarginCriterion", "MultiMarginCriterion",
+    "ClassSimplexCriterion", "L1Cost", "L1HingeEmbeddingCriterion", "MultiLabelMarginCriterion",
+    "MultiMarginCriterion",
 ]  # fmt: skip
 
 
@@ -49,6 +57,52 @@ class L1HingeEmbeddingCriterion(_Margin):
             raise TypeMismatch(type(self).__name__, wanted, [a.type, t.type])
         apart = absolute(a - b).sum(axis=-1)
         return self.reduced(switch(gt(t, 0), apart, _positive(self.margin - apart)))
+
+
+class ClassSimplexCriterion(Criterion):
+    """The squared differences of (N, nClasses) to the corner of each class, a label of (N,).
+
+    The corners are those of a regular simplex in ``nClasses - 1`` dimensions at a distance of 1
+    from the centre; the last coordinate of all is 0 (Mroueh et al. 2012).
+    """
+
+    def __init__(self, nClasses: int, *, sizeAverage: bool = True) -> None:
+        super().__init__(sizeAverage)
+        if int(nClasses) != nClasses or nClasses < 2:
+            raise InputError(f"ClassSimplexCriterion: nClasses={nClasses!r}; wanted 2 or more")
+        self.nClasses = int(nClasses)
+        self.simplex = np.pad(_simplex(self.nClasses - 1), ((0, 0), (0, 1)))
+
+    def forward(self, output: Variable, target: TensorLike) -> Variable:
+        x, labels = self.float_tensor(output), as_variable(target)
+        fits = x.type.ndim in (1, 2) and x.type.shape[-1] in (None, self.nClasses)
+        if not fits or not labels.type.is_integer or labels.type.ndim != x.type.ndim - 1:
+            wanted = f"scores (N, {self.nClasses}) and labels (N,), or one example"
+            raise TypeMismatch("ClassSimplexCriterion", wanted, [x.type, labels.type])
+        if x.type.ndim == 2:
+            x = MatchSizes(((0, 0),))(x, labels)
+        return self.reduced(sqr(x - take(self._corners(x), labels, axis=0)))
+
+    def getPredictions(self, output: TensorLike) -> Variable:
+        """The products of outputs and corners: the largest is that of the nearest class."""
+        x = self.float_tensor(as_variable(output))
+        return dot(x, self._corners(x).T)
+
+    def getTopPrediction(self, output: TensorLike) -> Variable:
+        """The class whose corner is nearest."""
+        return argmax(self.getPredictions(output), axis=-1)
+
+    def _corners(self, x: Variable) -> Variable:
+        return constant(self.simplex, dtype=x.type.dtype)
+
+
+def _simplex(n: int) -> Array:
+    """The n + 1 corners of a regular simplex around 0, of length 1, in n dimensions."""
+    corners = np.zeros((n + 1, n))
+    for k in range(n):
+        corners[k, k] = np.sqrt(1 - (corners[k, :k] ** 2).sum())
+        corners[k + 1 :, k] = (corners[k, k] ** 2 - 1 - 1 / n) / corners[k, k]
+    return corners
 
 
 class L1Cost(Criterion):

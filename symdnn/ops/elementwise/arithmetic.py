@@ -20,7 +20,7 @@ from symdnn.graph.values.value import constant_array
 from symdnn.graph.variable import Constant, Variable, as_variable, constant
 from symdnn.ops.core.dtype import number_of, promote
 from symdnn.ops.core.scalar import STORED, Scalar
-from symdnn.ops.elementwise.comparison import eq, ge, gt, le, lt, switch
+from symdnn.ops.elementwise.comparison import eq, ge, gt, le, lt, neq, switch
 from symdnn.ops.elemwise import (
     Elemwise,
     FloatElemwise,
@@ -351,10 +351,8 @@ class Cast(Elemwise):
         return self.dtype
 
     def reference(self, *inputs: Array) -> Array:
-        (x,) = inputs
-        if np.iscomplexobj(x) and not TensorType(self.dtype).is_complex:
-            x = x.real
-        return x.astype(TensorType(self.dtype).numpy)
+        (x,), kind = inputs, TensorType(self.dtype)
+        return (x if kind.is_complex or not np.iscomplexobj(x) else x.real).astype(kind.numpy)
 
     def scalar_vjp(self, inputs: Vars, output: Variable, cotangent: Variable) -> Grads:
         (x,) = inputs
@@ -484,6 +482,8 @@ def cast(x: TensorLike, dtype: DtypeLike) -> Variable:
     """``x`` in another dtype (``"floatX"``: the flag's), or ``x`` itself if it has this dtype."""
     v = as_variable(x)
     name = TensorType(dtype).dtype
+    if name == "bool" and v.type.dtype.startswith("complex"):  # true unless both parts are 0
+        return neq(v, 0)
     if isinstance(v, Constant) and isinstance(v.number, int | float) and TensorType(name).is_float:
         return constant(v.number, v.name, v.type.ndim, name)  # of the number before any rounding
     return v if v.type.dtype == name else Cast(name)(v)

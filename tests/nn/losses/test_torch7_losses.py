@@ -6,7 +6,7 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn import nn
-from symdnn.errors import TypeMismatch
+from symdnn.errors import InputError, ShapeMismatch, TypeMismatch
 
 RNG = np.random.default_rng(7)
 X, Y = RNG.standard_normal((2, 5, 4))
@@ -47,3 +47,35 @@ def test_a_cost_without_a_target():
     f = symdnn.function([x], [cost, symdnn.grad(cost, x)])
     np.testing.assert_allclose(f(X)[0], abs(X).sum())
     np.testing.assert_allclose(f(X)[1], np.sign(X))
+
+
+@pytest.mark.parametrize("average", [True, False])
+@pytest.mark.parametrize("classes", [2, 3, 4])
+def test_distances_to_corners_of_a_simplex(classes, average):
+    loss = nn.ClassSimplexCriterion(classes, sizeAverage=average)
+    corners = loss.simplex
+    products = np.where(np.eye(classes), 1, -1 / (classes - 1))
+    np.testing.assert_allclose(corners @ corners.T, products, atol=1e-12)
+    assert not corners[:, -1].any()
+    x, t = T.dmatrix(), np.arange(5) % classes
+    f = symdnn.function([x], [loss(x, t), symdnn.grad(loss(x, t), x), loss.getTopPrediction(x)])
+    scores = X[:, :classes]
+    apart, count = scores - corners[t], scores.size if average else 1
+    found, slope, top = f(scores)
+    np.testing.assert_allclose(found, (apart**2).sum() / count)
+    np.testing.assert_allclose(slope, 2 * apart / count)
+    distances = ((scores[:, None] - corners) ** 2).sum(2)
+    np.testing.assert_array_equal(top, distances.argmin(1))
+    alone = loss(scores[1], t[1]).eval()
+    np.testing.assert_allclose(alone, (apart[1] ** 2).sum() / (classes if average else 1))
+
+
+def test_what_has_no_corner():
+    with pytest.raises(InputError, match="2 or more"):
+        nn.ClassSimplexCriterion(1)
+    loss = nn.ClassSimplexCriterion(4)
+    for x, t in ((X, X), (X[:, :3], [0] * 5), (X, 1)):
+        with pytest.raises(TypeMismatch, match="labels"):
+            loss(x, t)
+    with pytest.raises(ShapeMismatch, match="equal to dimension"):
+        loss(X[:1], [0, 1])

@@ -150,6 +150,16 @@ def test_static_shapes_must_agree():
         var("float32", 2) + var("float32", 3)
 
 
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_a_complex_number_is_true_unless_both_parts_are_0(dtype):
+    data = np.array([0, 1, 1j, -0.0, complex(0, np.nan), complex(np.inf, 0), 1e-40j], dtype)
+    z = TensorType(dtype, (None,))()
+    for got in (E.cast(z, "bool"), E.cast(z * 1, "bool"), E.cast(E.cast(z, "complex128"), "bool")):
+        assert got.dtype == "bool"
+        np.testing.assert_array_equal(value(got, {z: data}), data.astype("bool"))
+    np.testing.assert_array_equal(value(E.cast(constant(data), "bool")), data.astype("bool"))
+
+
 def test_unknown_size_one_does_not_broadcast():
     x, y = var("float64", None, name="x"), var("float64", None, name="y")
     op = (x + y).owner.op
