@@ -167,8 +167,8 @@ class Loop:
     elements of the innermost one. ``wide`` counts in 64 bits. ``inputs`` and ``outputs`` are the
     operands' access patterns. A ``guarded`` kernel does nothing once the error word is set.
     ``batch`` vectors are read before the first is written. With ``columns``, for two dimensions, a
-    thread stays in its columns and reads operands that broadcast along the rows only once; the
-    number of threads must be a multiple of a row's vectors. With ``across`` vectors are of the
+    thread stays in its columns and reads operands that broadcast along the rows only once; there
+    are threads for whole rows, the others do nothing. With ``across`` vectors are of the
     whole array, and reach from a row into the next: ``dense`` operands are contiguous then.
     """
 
@@ -243,6 +243,7 @@ def _by_columns(loop: Loop) -> list[str]:
     return [
         "  const Count row = (Count)p.n1, rows = vectors / row, i1 = first % row;",
         "  const Count begin = first / row, stride = step / row;",
+        "  if (begin >= stride) return;  // the last threads, fewer than a row has vectors",
         *(f"  {line}" for line in _offsets(loop, once)),
         *(f"  {line}" for line in _read(loop, once)),
         *_batches(loop, ("i0", "begin", "rows", "stride"), fetched, rest),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from math import gcd, prod
+from math import prod
 from typing import Any
 
 from symdnn.gpu.codegen.cuda_source import Access, Loop, elementwise_source, print_problem
@@ -21,6 +21,7 @@ from symdnn.gpu.codegen.launches import (
 )
 from symdnn.gpu.kernels.tiles import in_tiles
 from symdnn.graph.kernel import Call, Row
+from symdnn.graph.type import numpy_dtype
 from symdnn.graph.values.strides import merged
 from symdnn.ops.core.scalar import ScalarProgram
 from symdnn.ops.elementwise.scalar_meaning import meaning
@@ -34,7 +35,9 @@ _THREADS = 256
 _MAX_VECTOR_ELEMENTS, _MAX_BLOCKS, _MAX_COLUMN_BLOCKS = 8, 1 << 20, 1056
 #: Unroll factors, the vectors that a thread reads before it writes one, and the fewest vectors for
 #: which loops are unrolled: of column loops, of flat loops by inputs that are not scalars, and of
-#: loops that compute several indices, whose next reads would wait for that.
+#: loops that compute several indices, whose next reads would wait for that. Column loops read twice
+#: as many vectors of so few bytes.
+_NARROW_BYTES = 8
 _COLUMN_BATCH, _COLUMN_BATCH_MIN_VECTORS = 4, 1 << 20
 _FLAT_BATCH, _FLAT_BATCH_MIN_VECTORS = {1: 2}, 1 << 22
 _INDEXED_BATCH, _INDEXED_BATCH_MIN_VECTORS = {1: 4, 2: 2, 3: 2}, 1 << 20
@@ -79,7 +82,7 @@ def elementwise(
     row = sizes[-1] if across else sizes[-1] // width
     blocks = _column_blocks(row, vectors) if len(sizes) == 2 and not across else 0
     columns = blocks > 0 and any(a.axes == () and a.inner != "number" for a in reads)
-    batch = _batch(sizes, vectors, reads, columns)
+    batch = _batch(sizes, vectors, reads, columns, width)
     loop = Loop(len(sizes), width, wide, reads, writes, guarded, columns, batch, across)
     parameters: list[Any] = [v.pointer if isinstance(v, View) else v for v in views]
     parameters += [vectors, tail, *(n for n in sizes[1:-1])]
@@ -167,10 +170,14 @@ def _width_across(
     return width
 
 
-def _batch(sizes: Sequence[int], vectors: int, reads: Sequence[Access], columns: bool) -> int:
+def _batch(
+    sizes: Sequence[int], vectors: int, reads: Sequence[Access], columns: bool, width: int
+) -> int:
     """The unroll factor: vectors that a thread reads before it writes one."""
     if columns:
-        return _COLUMN_BATCH if vectors >= _COLUMN_BATCH_MIN_VECTORS else 1
+        nbytes = width * sum(numpy_dtype(a.dtype).itemsize for a in reads if a.axes)
+        several = _COLUMN_BATCH * (2 if nbytes <= _NARROW_BYTES else 1)
+        return several if vectors >= _COLUMN_BATCH_MIN_VECTORS else 1
     moving = sum(a.inner in ("dense", "strided") for a in reads)
     if len(sizes) == 1:
         return _FLAT_BATCH.get(moving, 1) if vectors >= _FLAT_BATCH_MIN_VECTORS else 1
@@ -179,10 +186,9 @@ def _batch(sizes: Sequence[int], vectors: int, reads: Sequence[Access], columns:
 
 def _column_blocks(row: int, vectors: int) -> int:
     """Blocks of a column loop over rows of ``row`` vectors; 0 if their number would not fit."""
-    step = row // gcd(row, _THREADS)
     most = _MAX_COLUMN_BLOCKS * (2 if vectors >= _COLUMN_BATCH_MIN_VECTORS else 1)
-    wanted = min(most, max(step, -(-vectors // _THREADS)))
-    return wanted // step * step
+    rows = min(most * _THREADS, vectors) // row
+    return -(-rows * row // _THREADS)
 
 
 def _access(

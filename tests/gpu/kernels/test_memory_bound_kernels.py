@@ -274,8 +274,10 @@ def test_a_logistic_function_divides_without_care():
 
 
 @needs_gpp
-@pytest.mark.parametrize("shape", [(1003,), (37, 24)])
+@pytest.mark.parametrize("shape", [(1003,), (37, 24), (300, 131)])
 def test_several_vectors_are_read_before_one_is_written(shape, monkeypatch):
+    """Also of rows that divide no number of threads: some threads of the last block do nothing."""
+    monkeypatch.setattr(elementwise_kernels, "_MAX_COLUMN_BLOCKS", 2)
     for name in ("_COLUMN_BATCH_MIN_VECTORS", "_FLAT_BATCH_MIN_VECTORS"):
         monkeypatch.setattr(elementwise_kernels, name, 0)
     monkeypatch.setattr(elementwise_kernels, "_MAX_BLOCKS", 1)
@@ -286,7 +288,9 @@ def test_several_vectors_are_read_before_one_is_written(shape, monkeypatch):
     )
     op, arrays = (Mul(), [x, row]) if len(shape) > 1 else (Exp(), [x])
     call = concrete(op, arrays)
-    assert "held[b]" in elementwise_kernels.ElementwiseKernel().sources(call)[0]
+    (source,) = elementwise_kernels.ElementwiseKernel().sources(call)
+    assert "held[b]" in source
+    assert ("begin >= stride" in source) == (len(shape) > 1)
     (got,), _ = emulator.run(
         elementwise_kernels.ElementwiseKernel(), call, [dense(a) for a in arrays]
     )
