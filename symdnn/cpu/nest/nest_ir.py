@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from symdnn.cpu.compiler import jit
+from symdnn.cpu.compiler.jit import FAR_CONSTANTS
 from symdnn.cpu.ir.loops_ir import AROUND, EIGHT, METADATA_OF_BRIEF, THREADS, next_task
 from symdnn.cpu.ir.math_ir import definitions
 from symdnn.cpu.ir.pack_ir import pack_function
@@ -46,8 +48,10 @@ def nest_ir(fold: Fold, schedule: Schedule) -> str:
             "call void @finish(ptr %w)", "ret void", "}",
         ]  # fmt: skip
 
+    far = FAR_CONSTANTS if jit.vector_width() < 16 else ""  # 16 registers
     return (
-        "\n".join(
+        far
+        + "\n".join(
             [
                 *sorted(declared),
                 *definitions(helpers),
