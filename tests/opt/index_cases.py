@@ -16,14 +16,14 @@ from symdnn.ops.array.reduce import all, any, logsumexp, max, min, prod, sum
 from symdnn.ops.array.take import bincount
 from symdnn.ops.core.make_vector import make_vector
 from symdnn.ops.core.shape import Alloc, DimShuffle, Reshape, alloc, dimshuffle, shape_i
-from symdnn.ops.elementwise.arithmetic import Add, Mul, cast
+from symdnn.ops.elementwise.arithmetic import Add, Cast, Mul, cast
 from symdnn.ops.elementwise.comparison import Switch, switch
 from symdnn.ops.elementwise.incomplete import gammainc
 from symdnn.ops.elementwise.math import exp, sin
 from symdnn.ops.linalg.dot import dot
 from symdnn.ops.lowered.gathered import PlacedSums
 from symdnn.ops.lowered.of_values import Compressed, Counted, SomeChosen
-from tests.opt.harness import MAT, TWO, RuleCase, boolean, f32, f64, i64
+from tests.opt.harness import MAT, TWO, Arg, RuleCase, boolean, f32, f64, i64
 
 PLAIN = ("index_in_plain_form",)
 ROWS = (f64("n", "m"), f64("h", "m"))
@@ -292,6 +292,13 @@ INCREMENTS = [
              lambda x: inc_subtensor(x.zeros_like()[1:], exp(x)[1:]),
              lambda x: set_subtensor(x.zeros_like()[1:], exp(x)[1:]),
              lambda x: inc_subtensor(x[1:], exp(x)[1:])),
+    RuleCase("narrow_increments_in_float32", (Arg("bfloat16", ("n", "m")), i64(4)),
+             lambda x, i: inc_subtensor(x[i], exp(x)[i]), None,
+             lambda x, i: set_subtensor(x[i], exp(x)[i]), made=(Cast,)),
+    RuleCase("narrow_increments_in_float32", (Arg("float16", ("n", "m")), i64(4)),
+             lambda x, i: inc_subtensor(x.zeros_like()[:, i], exp(x)[:, i]), None,
+             lambda x, i: inc_subtensor(cast(x, "float32")[i], 1.0), made=(Cast,),
+             id="narrow_increments_of_zeros"),
     RuleCase("increment_by_zero", MAT, lambda x: inc_subtensor(x[1:], 0.0), lambda x: x,
              lambda x: inc_subtensor(x[1], 0.0)),
     RuleCase("increment_of_everything", TWO, lambda x, y: inc_subtensor(whole(x), y),

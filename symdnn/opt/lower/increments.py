@@ -19,11 +19,12 @@ from symdnn.graph.op import Op
 from symdnn.graph.typing import Array
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.array.advanced_index import AdvancedIncSubtensor
+from symdnn.ops.array.create import full
 from symdnn.ops.array.index import IncSubtensor, Subtensor
 from symdnn.ops.array.slices import FULL
 from symdnn.ops.core.dtype import is_narrow_float
-from symdnn.ops.core.shape import Alloc
-from symdnn.ops.elementwise.arithmetic import Add, Mul, Neg
+from symdnn.ops.core.shape import Alloc, dims_of
+from symdnn.ops.elementwise.arithmetic import Add, Cast, Mul, Neg
 from symdnn.ops.elemwise import Elemwise
 from symdnn.ops.lowered.gathered import ListedSums, PlacedSums
 from symdnn.rewriting.facts import is_zero, made_by, node_of, number
@@ -65,6 +66,21 @@ def _adds_to_rows(op: Op) -> bool:
     assert isinstance(op, AdvancedIncSubtensor), "the caller asks for these"
     rows = op.index[:1] == ("a",) and all(e == FULL for e in op.index[1:])
     return rows and not op.set_instead_of_inc
+
+
+@node_rewrite(AdvancedIncSubtensor, phase="lower", tags=("indexing",), target="cpu")
+def narrow_increments_in_float32(node: Apply, context: Context) -> Variable | None:
+    """``inc_subtensor(x[i], y)`` of 16 bits is ``x`` plus increments of zeros in float32.
+
+    The sums of the op are in float32, too; compiled loops add numbers of 32 bits.
+    """
+    x, y, *rest = node.inputs
+    op: Any = node.op
+    if op.set_instead_of_inc or not is_narrow_float(x.type.dtype) or context.inner:
+        return None
+    wide = Cast("float32")
+    sums: Variable = op(full(dims_of(x), 0, "float32"), wide(y), *rest)
+    return Cast(x.type.dtype)(sums if is_zero(x) else wide(x) + sums)
 
 
 #: The most terms along an axis, and how many times more elements the result may have than is added.
@@ -188,5 +204,5 @@ def _has_gaps(v: Variable) -> bool:
 
 RULES = (
     sum_with_rows_of_zeros, increments_at_known_places, increments_of_zeros_are_one_pass,
-    increment_of_zeros_is_set,
+    increment_of_zeros_is_set, narrow_increments_in_float32,
 )  # fmt: skip
