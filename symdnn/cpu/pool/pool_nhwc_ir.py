@@ -62,7 +62,6 @@ class _NhwcPoolSource(FunctionBuilder):
         self.plan, self.channels, self.t = plan, channels, VALUES[plan.dtype]
         self.zero = literal("0x0p0", plan.dtype)
         self.width = 8 * _VECTOR_BYTES // _BITS[self.t]
-        self.declared: set[str] = set()
 
     # -- lines ------------------------------------------------------------------------------------
 
