@@ -64,7 +64,7 @@ class Writer:
         name = root.fresh(of.name or "parameter")
         root.names[v] = name
         value = np.asarray(of.get_value(borrow=True))
-        self.initializers[name] = numpy_helper.from_array(np.ascontiguousarray(value), name)
+        self.initializers[name] = numpy_helper.from_array(np.asarray(value, order="C"), name)
         return name
 
     def constant(self, value: Any, dtype: Any = None) -> str:

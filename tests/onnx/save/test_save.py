@@ -404,6 +404,15 @@ def losses(x, labels):
     }  # fmt: skip
 
 
+def test_parameters_without_dimensions_have_none():
+    """A temperature, say, whose exponential scales a matrix."""
+    scale = symdnn.shared(np.float32(0.5), name="scale")
+    (found,) = ReferenceEvaluator(to_model([T.exp(scale) * M])).run(
+        None, {"m": np.ones((4, 6), "float32")}
+    )
+    np.testing.assert_allclose(found, np.full((4, 6), np.exp(0.5)), rtol=1e-6)
+
+
 @pytest.mark.parametrize("name", losses(X, T.lvector("i")))
 def test_losses_and_their_gradients(name, rng):
     """And gradients of gradients, by onnx's own evaluator."""
