@@ -20,7 +20,7 @@ import symdnn
 import symdnn.libraries
 import symdnn.ops
 import symdnn.tensor as T
-from symdnn.autodiff import Rop, grad, verify_grad
+from symdnn.autodiff import Lop, Rop, grad, verify_grad
 from symdnn.compile.function import Function, function
 from symdnn.compile.modes.debug import DebugMode
 from symdnn.compile.program.mode import Mode
@@ -282,6 +282,27 @@ def test_compiled_agrees_in_single_precision(case: OpCase) -> None:
     on_this_device(case)
     arrays = [a.astype("float32") if a.dtype == np.float64 else a for a in draw(case, 7)]
     compile_and_compare(case, arrays, "fast_run", 2e-4)
+
+
+@of_each(SINGLE, every=3)
+def test_references_of_16_bits_have_the_types_that_the_rules_say(case: OpCase) -> None:
+    """Those of the gradients too. Libraries that compute in float32 have to round their results."""
+    for dtype in map(TensorType, ("float16", "bfloat16")):
+        arrays = [a.astype(dtype.numpy) if a.dtype.kind == "f" else a for a in draw(case, 7)]
+        vs = variables(case, arrays)
+        try:
+            outs = [o for o in outputs(case, vs) if isinstance(o.type, TensorType)]
+        except TypeError:  # the op wants wide numbers, and says so
+            continue
+        with np.errstate(all="ignore"):
+            values = evaluate(outs, dict(zip(vs, arrays)))  # checks dtypes
+        sloped = [i for i, o in enumerate(outs) if case.grad and o.type.is_differentiable]
+        wrt = [v for v in vs if v.type.is_differentiable]
+        if sloped and wrt:
+            dys = [T.as_tensor(np.ones_like(values[i])) for i in sloped]
+            slopes = Lop([outs[i] for i in sloped], wrt, dys, disconnected_inputs="ignore")
+            with np.errstate(all="ignore"):
+                evaluate(slopes, dict(zip(vs, arrays)))
 
 
 @pytest.mark.slow

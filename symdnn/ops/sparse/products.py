@@ -23,7 +23,7 @@ from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.shape import as_dim, dims_of, dimshuffle, reshape, shape_i, static_dim
 from symdnn.ops.elemwise import conjugate
 
-__all__ = ["SampledDot", "SparseDot", "check_structure", "compressed", "sparse_dot"]
+__all__ = ["SampledDot", "SparseDot", "check_structure", "compressed", "sparse_dot", "wide"]
 
 
 def compressed(data: Array, indices: Array, indptr: Array, minor: int) -> Any:
@@ -59,7 +59,8 @@ def check_vectors(op: Op, *vectors: Any) -> None:
         raise TypeMismatch(op, "indices and indptr of one dtype, int32 or int64", list(vectors))
 
 
-def _wide(x: Array) -> Array:
+def wide(x: Array) -> Array:
+    """The elements as SciPy can multiply them: those of 16 bits in float32."""
     return x.astype(np.float32) if is_narrow_float(x.dtype.name) else x
 
 
@@ -119,8 +120,8 @@ class SparseDot(Compressed):
 
     def reference(self, *inputs: Array) -> Array:
         data, indices, indptr, x, minor = inputs
-        a = compressed(_wide(data), indices, indptr, int(minor))
-        y = (a.T if self.transposed else a) @ _wide(x)
+        a = compressed(wide(data), indices, indptr, int(minor))
+        y = (a.T if self.transposed else a) @ wide(x)
         return np.asarray(y).astype(data.dtype, copy=False)
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
@@ -184,7 +185,7 @@ class SampledDot(Compressed):
         indices, indptr, u, v = inputs
         check_structure(self, indices, indptr, len(v))
         rows = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
-        products = _wide(u)[rows] * _wide(v)[indices]
+        products = wide(u)[rows] * wide(v)[indices]
         total = products if u.ndim == 1 else products.sum(axis=1)
         return np.asarray(total).astype(u.dtype, copy=False)
 

@@ -23,7 +23,7 @@ from symdnn.ops.array.getitem import getitem
 from symdnn.ops.array.sort import searchsorted
 from symdnn.ops.core.shape import as_dim, shape_i, static_dim
 from symdnn.ops.elemwise import conjugate
-from symdnn.ops.sparse.products import check_vectors, compressed
+from symdnn.ops.sparse.products import check_vectors, compressed, wide
 
 __all__ = [
     "SameSize", "SparseMatMul", "SparseTranspose", "SparseUnion", "keys_of", "major_of", "rows_of",
@@ -161,12 +161,12 @@ class SparseMatMul(MultiOp):
         ones = [np.ones(len(x), np.int64) for x in (a, b)]
         places = compressed(ones[0], a_columns, a_rows, int(middle))
         places = places @ compressed(ones[1], b_columns, b_rows, int(minor))
-        found = compressed(a, a_columns, a_rows, int(middle))
-        found = found @ compressed(b, b_columns, b_rows, int(minor))
+        found = compressed(wide(a), a_columns, a_rows, int(middle))
+        found = found @ compressed(wide(b), b_columns, b_rows, int(minor))
         for matrix in (places, found):
             matrix.sort_indices()
         data = found.data if found.nnz == places.nnz else _spread(found, places)
-        kind = a_columns.dtype
+        data, kind = data.astype(a.dtype, copy=False), a_columns.dtype
         return data, places.indices.astype(kind), places.indptr.astype(kind)
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Grads) -> Grads:
