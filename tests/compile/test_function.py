@@ -86,6 +86,10 @@ def test_an_input_whose_value_is_a_shared_variable_is_implicit():
     assert f(1) == 11
     with pytest.raises(InputError, match="implicit"):
         f(1, y=2)
+    for _ in range(3):
+        with pytest.raises(InputError, match=r"takes 1 argument\(s\)"):
+            f(2, 1)
+        f(1)
 
 
 def test_an_unnamed_input_and_equal_names():

@@ -9,7 +9,7 @@ import numpy as np
 
 from symdnn.compile.call.fast import Calls
 from symdnn.compile.execute.retry import smaller_limits
-from symdnn.graph.values.storage import CHANGES
+from symdnn.graph.values.storage import CHANGES, writes
 
 __all__ = ["STEPS_OF_LOOPS", "STEPS_OF_PRODUCTS", "accepting", "shortcut"]
 
@@ -43,7 +43,8 @@ def accepting(calls: Calls, strided: Sequence[Sequence[int]] = ()) -> Any:
         lines += [
             f" if type({a}) is ndarray:",
             "  if not trusted:",
-            f"   if {a}.dtype is not d{i} and {a}.dtype != d{i}: return None",
+            f"   if {a}.dtype is not d{i} and {a}.dtype != d{i} or {a}.ndim != {slot.ndim}:",
+            "    return None",
             f"   if not {a}.flags.c_contiguous{kept}: {a} = dense({a})",
         ]
         if slot.dtype is not None and slot.ndim == 0:
@@ -81,12 +82,17 @@ def shortcut(
     ]
     entering = f"[{', '.join(names)}]" if only_arguments else "entering"
     key, made = _key(names), list[str]()
+    current = "" if only_arguments else " and stamp == CHANGES[0]"
     if calls.by_value:
+        dense += [f"{a}.ndim == {slot.ndim}" for a, slot in zip(names, calls.slots)]
         sizes = [f"n{k}" for k in range(len(calls.segment.dims))]
         hosts = [f"h{k}" for k in range(len(calls.from_host))]
         scope |= {"host": calls.from_integers} | {f"s{k}": v for k, v in enumerate(calls.shared)}
         given = [*names, *(f"s{k}.storage.host()" for k in range(len(calls.shared)))]
         made = [f"   {''.join(f'{v}, ' for v in (*sizes, *hosts))}= host({', '.join(given)})"]
+        if calls.shared:  # whose values another thread may write before this one has the lock
+            scope["writes"], current = writes, f"{current} and wrote == writes()"
+            made.insert(0, "   wrote = writes()")
         key = f"({', '.join((key, *sizes))},)"
     numbers = list[str]()
     for i, slot in enumerate(calls.slots):
@@ -95,8 +101,7 @@ def shortcut(
             numbers.append(f"  if type(a{i}) is not ndarray: a{i} = c{i}(a{i})")
     lines = _SHORTCUT_BEGIN.format(
         count=len(names), names="".join(f"{a}, " for a in names), dense=" and ".join(dense),
-        key=key, current="" if only_arguments else " and stamp == CHANGES[0]",
-        numbers="\n".join(numbers), host="\n".join(made),
+        key=key, current=current, numbers="\n".join(numbers), host="\n".join(made),
     ).splitlines()  # fmt: skip
     if not only_arguments:
         lines.append("      entering = entering.copy()")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -70,7 +71,9 @@ class Function:
             signature.name, signature.declared, stages.fgraph.inputs, signature.states,
             signature.allow_downcast,
         )  # fmt: skip
-        self._arity = len(self.arguments.slots)
+        #: How many arguments by position are all inputs; none are where one is implicit.
+        positional, slots = len(self.arguments.positional), len(self.arguments.slots)
+        self._arity = slots if positional == slots else -1
         self._count = len(stages.fgraph.outputs) - len(self.updated)
         entering = (v for v in stages.program.inputs if isinstance(v, Shared))
         self._shared = list(dict.fromkeys([*stages.fgraph.shared(), *entering]))
@@ -90,6 +93,7 @@ class Function:
         for slot in self.arguments.slots:
             slot.changes = any(slot.default is s.storage for s in self.updated)
             slot.may_stay = on_gpu and _read_by_device_only(stages.fgraph, slot.variable)
+        self._changes_kept = any(s.changes for s in self.arguments.slots)
         self.executor_or_none: Executor | None = None
         self._guarded = stages.mode.guard is not None
         full = self._watched or profile is not None or stages.loops is not None
@@ -118,10 +122,10 @@ class Function:
     def __call__(self, *given: Any, **kwargs: Any) -> Any:
         """Run the function. Shared variables change only if all of it succeeds."""
         if self.at_once is not None:
-            all_given: Sequence[Any] | None = given
             if kwargs or len(given) != self._arity:
-                all_given = self.arguments.in_order(given, kwargs)
-            found = None if all_given is None else self.at_once(self, all_given)
+                found = self._attempt_filled(given, kwargs)
+            else:
+                found = self.at_once(self, given)
             if found is not None:
                 return found[0] if self._one else self.signature.structure.pack(found)
         if "output_subset" in kwargs and "output_subset" not in self.arguments.by_name:
@@ -132,7 +136,8 @@ class Function:
                 process.current().check()
             if self._forms is not None:
                 args, kwargs = self._forms.flat(args, kwargs)
-            if self._attempt is not None and self.at_once is None and not kwargs:
+            all_given = not kwargs and len(args) == self._arity
+            if self._attempt is not None and self.at_once is None and all_given:
                 found = self._attempt(self, args)
                 if found is not None:
                     return self.signature.structure.pack(found)
@@ -141,6 +146,16 @@ class Function:
             if self._collective:  # other ranks wait for this one
                 process.current().fail(error)
             raise
+
+    def _attempt_filled(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any] | None:
+        """What is tried first of all in a call with keywords or without kept values."""
+        runtime: Any = None if self.executor_or_none is None else self.executor_or_none.runtime
+        if runtime is None or (self._changes_kept and self.stages.target.place != HOST):
+            return None
+        # Other threads update kept values neither while they are read nor until the call does.
+        with runtime.lock if self._changes_kept else nullcontext():
+            values = self.arguments.in_order(args, kwargs)
+            return None if values is None else self.at_once(self, values)  # type: ignore[misc]
 
     def run(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], failed: NanDetected | None = None

@@ -268,6 +268,8 @@ def _exact(array: Array, wanted: np.dtype[Any]) -> bool:
         cast = array.astype(wanted)
     if array.dtype.kind in "fc" and wanted.kind not in "fcV":
         return False
+    if not np.array_equal(cast < 0, array < 0):  # an integer that has wrapped around
+        return False
     return bool(np.array_equal(cast.astype(array.dtype), array, equal_nan=array.dtype.kind == "f"))
 
 

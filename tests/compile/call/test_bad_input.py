@@ -76,6 +76,29 @@ def test_arguments(f, args, kwargs, error, message):
     assert issubclass(error, TypeError | ValueError)
 
 
+@pytest.mark.parametrize("wrong", [(np.array([1, 2]), X), (2, X[0]), (2, X[None])])
+def test_arguments_that_sizes_are_read_of_are_checked_first(wrong):
+    n, x = T.lscalar("n"), T.fmatrix("x")
+    f = symdnn.function([n, x], x.reshape((n, x.shape[0] * x.shape[1] // n)) * 2, name="f")
+    for _ in range(3):
+        assert f(2, X).shape == (2, 3)
+    for kwargs in ({}, {"n": wrong[0], "x": wrong[1]}):
+        with pytest.raises(DimensionMismatch, match=r"f: input \d \([nx]\): wanted \d dimension"):
+            f(*(() if kwargs else wrong), **kwargs)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "number"),
+    [("int64", 2**63), ("int8", 255), ("uint64", -1), ("uint8", -256), ("int64", [2**64 - 1])],
+)
+def test_integers_that_would_wrap_around_are_refused(dtype, number):
+    v = T.TensorType(dtype, (None,) * np.ndim(number))("v")
+    f = symdnn.function([v], v + 0)
+    assert f(np.ones_like(number, dtype)).tolist() == np.ones_like(number).tolist()
+    with pytest.raises(InputError, match="would lose precision"):
+        f(number)
+
+
 def test_nan_labels_are_refused_even_where_loss_of_precision_is_allowed():
     t = T.ivector("t")
     f = symdnn.function([t], t * 2, allow_input_downcast=True)

@@ -44,6 +44,39 @@ def test_updates_from_several_threads_are_all_counted():
     assert w.get_value().tolist() == [400.0] * 3
 
 
+@pytest.mark.cpu
+@pytest.mark.parametrize("keyword", [False, True])
+def test_no_update_falls_between_the_reading_of_sizes_or_kept_values_and_the_call(keyword):
+    i, x, kept = symdnn.shared(np.int64(0)), T.dvector("x"), T.dscalar("kept")
+    move = symdnn.function([], updates=[(i, i + 1)])
+    part = symdnn.function([x], [x[i : i + 1].sum(), (x * i)[1]])
+    add = symdnn.function([x, symdnn.In(kept, value=0.0, update=kept + x[1])], x * kept)
+    values, found = np.arange(50.0), []
+    for _ in range(3):
+        move()
+        add(values)
+        part(values)
+
+    def call():
+        given = ((), {"x": values}) if keyword else ((values,), {})
+        add(*given[0], **given[1])
+        found.append(part(*given[0], **given[1]))
+
+    lock = part.executor.runtime.lock
+    for _ in range(5):
+        thread = threading.Thread(target=call)
+        with lock:
+            thread.start()
+            thread.join(0.05)  # until it waits for the lock
+            add(values)
+        with lock:
+            thread.join(0.05)
+            move()
+        thread.join()
+    assert [a == b for a, b in found] == [True] * 5
+    assert add["kept"] == 3 + 10
+
+
 def test_a_call_inside_of_a_call():
     x = T.dvector("x")
     inner = symdnn.function([x], T.exp(x * 2 + 1) * 3)
