@@ -22,6 +22,7 @@ from symdnn.graph.variable import Shared, Variable
 from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, InBounds
 from symdnn.ops.array.slices import FULL
 from symdnn.ops.collective.reductions import AllGather
+from symdnn.ops.core.dtype import work_dtype
 from symdnn.ops.core.shape import DimShuffle, alloc, dims_of, dimshuffle, reshape
 from symdnn.ops.elementwise.arithmetic import Add, Mul, Neg, TrueDiv, cast, clip
 from symdnn.rewriting.facts import all_ones, is_zero
@@ -106,10 +107,10 @@ def mean_of(
     """The average of the gradient ``g`` of a table from the sum of its dense part over the ranks
     (None: zeros) and all ranks' rows.
 
-    The factor joins the kernel that reads the average. NCCL has its symmetric kernels, and uses
-    multicast, for sums alone.
+    Of 16-bit gradients it is rounded once, at last. The factor joins the kernel that reads the
+    average. NCCL has its symmetric kernels, and uses multicast, for sums alone.
     """
-    dtype = "float32" if g.type.dtype == "float16" else g.type.dtype
+    dtype = work_dtype(g.type.dtype)
     if total is None:
         total = alloc(np.zeros((), dtype), *dims_of(table))
     total = cast(total, dtype)

@@ -430,6 +430,17 @@ def test_sums_of_float16_are_made_in_float32(of_three):
     np.testing.assert_allclose(total, 3e4, rtol=1e-3)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_averages_of_16_bits_are_rounded_once(of_three, dtype):
+    """The sum is divided before it is rounded, whatever the number of ranks."""
+    w, x = symdnn.shared(np.ones(50, dtype)), T.vector("x", "float32")
+    (mean,) = dist.average_gradients([symdnn.grad((cast(w, "float32") * x).sum(), w)], [w],
+                                     reduce_dtype="float32")  # fmt: skip
+    values = np.random.default_rng(0).normal(size=(N, 50)).astype(w.type.numpy).astype("float32")
+    for (found,) in dist.simulate([mean], [{x: v} for v in values]):
+        np.testing.assert_array_equal(found, values.mean(axis=0).astype(w.type.numpy))
+
+
 def test_nodes_without_reductions_keep_their_order():
     x = T.vector("x")
     nodes = toposort([dist.all_gather(T.tanh(x), group=GROUP), T.exp(x)])

@@ -123,8 +123,10 @@ def _loop(
     operands = [_operand(space, i, dtype, row, i in turned, side) for i, dtype in enumerate(dtypes)]
     element = sum(_itemsize(space.views[i]) for i in turned)
     count = len(operands) - space.outputs
-    vectors = all(a.vectors for a in operands if a.kind in ("turned", "dense"))
-    down, across = _tile(space.sizes[row], space.sizes[-1], side, vectors)
+    moving = [a for a in operands if a.kind in ("turned", "dense")]
+    wide = any(numpy_dtype(a.dtype).itemsize > 1 for a in moving)
+    vectors = all(a.vectors for a in moving)
+    down, across = _tile(space.sizes[row], space.sizes[-1], side, vectors or not wide)
     while down * across * side * side * element > _MAX_SHARED_BYTES:
         down, across = (down // 2, across) if down >= across else (down, across // 2)
     return TileLoop(
@@ -133,14 +135,14 @@ def _loop(
     )  # fmt: skip
 
 
-def _tile(rows: int, columns: int, side: int, vectors: bool) -> tuple[int, int]:
+def _tile(rows: int, columns: int, side: int, square: bool) -> tuple[int, int]:
     """Blocks of a tile down and across, narrow for a short side.
 
-    Without ``vectors`` a warp reads and writes neighbours of one line.
+    Unless it is ``square``, a warp reads and writes neighbours of one line.
     """
     blocks = -(-min(rows, columns) // side)
     if blocks > 8:
-        return (16, 16) if vectors else (8, 32)
+        return (16, 16) if square else (8, 32)
     short = 4 if blocks <= 4 else 8
     return (short, _THREADS // short) if rows < columns else (_THREADS // short, short)
 

@@ -18,6 +18,7 @@ from symdnn.ops.array.argreduce import argmax
 from symdnn.ops.array.create import arange
 from symdnn.ops.array.take import take_along_axis
 from symdnn.ops.array.view import broadcast_to
+from symdnn.ops.core.gradient_control import assert_
 from symdnn.ops.core.shape import dims_of
 from symdnn.ops.elementwise.arithmetic import cast
 from symdnn.ops.elementwise.comparison import eq, switch
@@ -66,12 +67,8 @@ class _FractionalMaxPool(Module):
         samples = self._drawn(batch, lead)
         places: Any = 0
         for axis, (size, count, k) in enumerate(zip(dims, counts, self.kernel, strict=True)):
-            if isinstance(size, int) and isinstance(count, int) and not 0 < count <= size - k + 1:
-                raise InputError(
-                    f"{type(self).__name__}: {count} windows of {k} along a size of {size}; wanted "
-                    f"1 to {size - k + 1}"
-                )
             starts = _starts(samples[:, :, self.draws[axis]], size, count, k)
+            starts = self._checked(starts, size, count, k)
             at: list[Any] = ["x"] * (2 + 2 * self.ndim)
             at[0], at[1], at[2 + axis] = 0, 1, 2
             inner: list[Any] = ["x"] * (2 + 2 * self.ndim)
@@ -84,6 +81,20 @@ class _FractionalMaxPool(Module):
         chosen = take_along_axis(places, best, -1)[..., 0]
         values = take_along_axis(flat, chosen.flatten(3), 2).reshape((*lead, *counts))
         return [restore(values), restore(chosen)] if self.return_indices else restore(values)
+
+    def _checked(self, starts: Variable, size: Dim, count: Dim, k: int) -> Variable:
+        """``starts``; sizes without so many windows are refused, at the latest in a call."""
+        name = type(self).__name__
+        if isinstance(size, int) and isinstance(count, int):
+            if not 0 < count <= size - k + 1:
+                raise InputError(
+                    f"{name}: {count} windows of {k} along a size of {size}; wanted 1 to "
+                    f"{size - k + 1}"
+                )
+            return starts
+        fits = as_variable(count) >= 1, as_variable(size - count) >= k - 1
+        what = "at least one output" if self.output_size is None else f"{count} outputs"
+        return assert_(starts, *fits, message=f"{name}: wanted a size for {what} of windows of {k}")
 
     def _counts(self, dims: Sequence[Dim]) -> list[Dim]:
         if self.output_size is not None:

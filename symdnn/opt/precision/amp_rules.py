@@ -181,7 +181,8 @@ def _first_input(node: Apply, narrow: Narrow) -> Sequence[int] | None:
 
 def _rows_of_all_ranks(node: Apply[Any], narrow: Narrow) -> Sequence[int] | None:
     """The table, and with it the rows: they are summed in float32, and rounded with it once."""
-    return [0, 1] if node.op.same_bits and narrow(node.inputs[0]) else None
+    op: Any = node.op
+    return [0, 1] if op.same_bits and narrow(node.inputs[0]) else None
 
 
 def _norm_gradient(node: Apply, narrow: Narrow) -> Sequence[int] | None:

@@ -167,7 +167,7 @@ def of_16_bits(text):
     module = compiler.llvm.parse_assembly(text)
     module.verify()
     if not text.startswith(jit.SKIP_PASSES):
-        compiler._optimise(module)
+        compiler._optimise(module, compiler.machine)
     names = r"[%@](?!llvm\.masked\.)[-\w.]+"
     lines = (text + str(module)).splitlines()
     lines = [re.sub(names, "", line) for line in lines if PRODUCTS not in line]

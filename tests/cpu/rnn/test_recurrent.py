@@ -318,12 +318,9 @@ def applied(function, x, width):
     s = Builder()
     s.lines += ["define void @kernel(ptr %x, ptr %y) #0 {", "entry:"]
 
-    def vector(i, _):
+    with s.each("vector", 0, str(x.size // WIDTH)) as i:
         at = s.affine(i, WIDTH)
         s.store(function(s, s.load(s.at("%x", at)), width), s.at("%y", at))
-        return []
-
-    s.loop("vector", str(x.size // WIDTH), vector)
     s.lines += ["ret void", "}", gemm_ir.attributes(gemm_ir.shape_of(width))]
     lines = [*dict.fromkeys([*DECLARED, *activation_declarations(width)]), *s.lines]
     run = jit.compile_function("\n".join(lines) + "\n", "kernel", *[ctypes.c_void_p] * 2)

@@ -8,7 +8,7 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn import nn
-from symdnn.errors import InputError, SymbolicValueError, TypeMismatch
+from symdnn.errors import AssertionFailed, InputError, SymbolicValueError, TypeMismatch
 from symdnn.graph.evaluate import evaluate
 from symdnn.nn import functional as F
 
@@ -78,14 +78,21 @@ def test_fractional_maxima_draw_their_windows():
     found = [f(INPUTS[2][0]) for _ in range(8)]
     assert found[0].shape == (3, 7, 6)
     assert any((found[0] != other).any() for other in found)
-    drawn = F.fractional_max_pool2d(x, (2, 2), output_size=(3, 4))
-    assert symdnn.function([x], drawn)(INPUTS[2][0]).shape == (3, 3, 4)
+    of_function = F.fractional_max_pool2d(x, (2, 2), output_size=(3, 4))
+    assert symdnn.function([x], of_function)(INPUTS[2][0]).shape == (3, 3, 4)
     with pytest.raises(InputError, match="one of output_size and output_ratio"):
         nn.FractionalMaxPool2d(2)
     with pytest.raises(InputError, match="within 0 and 1"):
         nn.FractionalMaxPool3d(2, output_ratio=1.5)
     with pytest.raises(InputError, match="9 windows of 3 along a size of 9; wanted 1 to 7"):
         nn.FractionalMaxPool2d(3, 9)(T.tensor("float32", (1, 1, 11, 9)))
+    short = symdnn.function([x], nn.FractionalMaxPool2d(3, (2, 9))(x))
+    with pytest.raises(AssertionFailed, match="a size for 9 outputs of windows of 3"):
+        short(INPUTS[2][0])
+    with pytest.raises(AssertionFailed, match="a size for 2 outputs of windows of 3"):
+        short(drawn(3, 1, 11))  # a place before the first would be one from the end
+    with pytest.raises(AssertionFailed, match="a size for at least one output"):
+        f(INPUTS[2][0, :, :1])
     with pytest.raises(TypeMismatch, match="_random_samples"):
         nn.FractionalMaxPool2d(2, 2, _random_samples=np.zeros((1, 2), "float32"))(x)
 
