@@ -13,6 +13,7 @@ from typing import Any
 from symdnn.config import config
 from symdnn.errors import TypeMismatch
 from symdnn.graph.names.dim import SizeOrName
+from symdnn.graph.names.torch_words import makes_tensor
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import DtypeLike, TensorLike
 from symdnn.graph.variable import Constant, Shared, Variable, as_variable, constant
@@ -61,6 +62,7 @@ SharedVariable = Shared
 _LETTERS = ("int8", "int16", "int32", "int64", "float32", "float64", "complex64", "complex128")
 
 
+@makes_tensor
 def as_tensor_variable(x: TensorLike, name: str | None = None, ndim: int | None = None) -> Variable:
     """``x`` as a variable: itself, a constant, or a stack of a list that holds variables.
 
@@ -80,6 +82,7 @@ def as_tensor_variable(x: TensorLike, name: str | None = None, ndim: int | None 
 as_tensor = as_tensor_variable
 
 
+@makes_tensor
 def tensor(
     dtype: DtypeLike | None = None,
     broadcastable: Sequence[SizeOrName] | None = None,

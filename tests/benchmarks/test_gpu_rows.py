@@ -7,6 +7,7 @@ import argparse
 import numpy as np
 import pytest
 
+import symdnn
 import symdnn.tensor as T
 from benchmarks.cpu.nest import Nest, drawn
 from benchmarks.gpu import rows
@@ -111,3 +112,26 @@ def test_processes_with_one_lock_measure_after_they_compiled(capsys, monkeypatch
     (line,) = [line for line in text.splitlines() if "  second " in line]
     assert "PyTorch" in line
     assert f"{1024 / 1200:.2f}" in line.split()[1]  # its bytes over those of the result
+
+
+def test_the_gradient_of_ties_is_not_compared(capsys, monkeypatch):
+    """One library gives each of equal extremes all of it, another one a share."""
+
+    def shared(v, share=1.0):
+        ties = v == v.max(1, keepdims=True)
+        return share * ties / ties.sum(1, keepdims=True)
+
+    def tied(rng_shape=(6, 8)):
+        return np.random.default_rng(1).integers(0, 3, rng_shape).astype("float32")
+
+    def ours(v):
+        return symdnn.grad(v.max(1).sum(), v)
+
+    some = Nest("ties", (tied,), ours, torch=shared)
+    apart = Nest("apart", (drawn(6, 8),), ours, torch=lambda v: shared(v, 2.0))
+    lost = Nest("lost", (tied,), lambda v: ours(v) * np.nan, torch=shared)
+    text = printed(capsys, monkeypatch, [some, apart, lost])
+    assert "FAIL  ties" not in text
+    assert "symdnn: compared without ties" in text
+    for name, far in (("apart", "5.0e-01"), ("lost", "nan")):
+        assert f"wrong by {far}" in next(s for s in text.splitlines() if f"FAIL  {name} " in s)

@@ -2,6 +2,7 @@
 
 A program that has such a word is PyTorch's. Where PyTorch's function of that name returns something
 else (``max`` of a ``dim`` also the indices, ``std`` that of a sample), that one is called.
+Words of what a graph does not choose, such as ``device``, are refused with advice.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
-from symdnn.errors import InputError
+from symdnn.errors import ArgumentError, InputError
+from symdnn.graph.names.elsewhere import TENSOR, VARIABLE
 
-__all__ = ["install_torch_functions", "torch_words"]
+__all__ = ["install_torch_functions", "makes_tensor", "torch_words"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -22,6 +24,16 @@ _WORDS = {
     "dim": "axis", "keepdim": "keepdims", "dims": "axis", "shifts": "shift", "p": "L",
     "diagonal": "k",
 }  # fmt: skip
+
+#: Words of functions that make a tensor, and what to do in their place.
+_REFUSED = {
+    "device": TENSOR["device"],
+    "requires_grad": VARIABLE["requires_grad"],
+    "layout": VARIABLE["strides"],
+    "memory_format": VARIABLE["strides"],
+    "pin_memory": "functions take arrays of the host as they are",
+    "out": VARIABLE["copy_"],
+}
 
 _functions: dict[str, Callable[..., Any]] = {}
 
@@ -66,4 +78,24 @@ def _translated(name: str, kwargs: Mapping[str, Any], plural: bool) -> dict[str,
         if ours in made:
             raise InputError(f"{name}: {key} and {ours} are one argument; wanted one of them")
         made[ours] = value
+    return made
+
+
+def makes_tensor(function: Callable[P, R]) -> Callable[P, R]:
+    """A decorator of a function that makes a tensor: PyTorch's words for where it is are refused.
+
+    Their defaults, None and False, count as left out.
+    """
+
+    @functools.wraps(function)
+    def made(*args: P.args, **kwargs: P.kwargs) -> R:
+        for word in [w for w in _REFUSED if w in kwargs]:
+            given = kwargs.pop(word)
+            if given is not None and given is not False:
+                got = f"{word}={given!r:.40}"
+                raise ArgumentError(
+                    f"{function.__name__}: wanted no {word}, got {got}; {_REFUSED[word]}"
+                )
+        return function(*args, **kwargs)
+
     return made

@@ -15,7 +15,7 @@ from symdnn.nn import init
 from symdnn.nn.functional.of_layers import function_of
 from symdnn.nn.layers import activation, torch_layers
 from symdnn.nn.layers import dropout as drops
-from symdnn.nn.layers.norm import LocalResponseNorm
+from symdnn.nn.layers.norm import LocalResponseNorm, moved_by_instances
 from symdnn.nn.layers.torch_layers import GLU, CosineSimilarity, PairwiseDistance
 from symdnn.ops.array.argreduce import argmax
 from symdnn.ops.array.norms import norm
@@ -305,16 +305,29 @@ def batch_norm(
 
 
 def instance_norm(
-    input: TensorLike, running_mean: None = None, running_var: None = None,
-    weight: TensorLike | None = None, bias: TensorLike | None = None, use_input_stats: bool = True,
-    momentum: float = 0.1, eps: float = 1e-5,
+    input: TensorLike, running_mean: TensorLike | None = None,
+    running_var: TensorLike | None = None, weight: TensorLike | None = None,
+    bias: TensorLike | None = None, use_input_stats: bool = True, momentum: float = 0.1,
+    eps: float = 1e-5,
 ) -> Variable:  # fmt: skip
-    """Each channel of each example of (N, C, ...) normalised over its positions."""
-    if not use_input_stats or running_mean is not None or running_var is not None:
-        raise InputError("instance_norm: wanted statistics of the input; there are no running ones")
+    """Each channel of each example of (N, C, ...) normalised over its positions.
+
+    Running statistics that are shared variables are updated as those of ``nn.InstanceNorm2d``
+    (see :func:`symdnn.nn.state_updates`); without ``use_input_stats`` they normalise.
+    """
+    v = as_variable(input)
+    if not use_input_stats:
+        if running_mean is None or running_var is None:
+            raise InputError(
+                "instance_norm: wanted running_mean and running_var, or use_input_stats=True"
+            )
+        return batch_norm(v, running_mean, running_var, weight, bias, eps=eps)
     if weight is not None or bias is not None:
-        weight, bias = _statistics(as_variable(input), weight, bias)
-    return normalization.instance_norm(input, weight, bias, eps)
+        weight, bias = _statistics(v, weight, bias)
+    out = normalization.instance_norm(v, weight, bias, eps)
+    if isinstance(running_mean, Shared) and isinstance(running_var, Shared):
+        out.tag.state_updates = moved_by_instances(v, running_mean, running_var, momentum)
+    return out
 
 
 def local_response_norm(

@@ -33,7 +33,7 @@ from symdnn.world.group import Group
 __all__ = [
     "BatchNormalization", "GroupNorm", "InstanceNorm", "LRN", "LayerNorm", "LocalResponseNorm",
     "SpatialBatchNormalization", "SpatialCrossMapLRN", "VolumetricBatchNormalization",
-    "sync_batch_norm",
+    "moved_by_instances", "sync_batch_norm",
 ]  # fmt: skip
 
 
@@ -331,7 +331,8 @@ class InstanceNorm(_Affine):
             return restore(self._by_running(batch))
         out = instance_norm(batch, self.weight, self._shift(), self.eps)
         if self.track_running_stats:
-            out.tag.state_updates = self._moved(batch)
+            kept = self.running_mean, self.running_var
+            out.tag.state_updates = moved_by_instances(batch, *kept, self.momentum)
         return restore(out)
 
     def _by_running(self, x: Variable) -> Variable:
@@ -341,14 +342,17 @@ class InstanceNorm(_Affine):
         beta = np.zeros(shape, dtype) if self.weight is None else self._shift()
         return batch_normalization_test(x, gamma, beta, mean, var, "spatial", self.eps)
 
-    def _moved(self, x: Variable) -> list[tuple[Any, ...]]:
-        """The updates of the running statistics by those of the instances of ``x``."""
-        dtype, axes = self.running_mean.type.dtype, tuple(range(2, x.type.ndim))
-        v = cast(x, dtype)
-        found = (moments.mean(v, axes), moments.var(v, axes, ddof=1))
-        pairs = zip((self.running_mean, self.running_var), [moments.mean(s, 0) for s in found])
-        share = 1 - self.momentum
-        return [(old, share * old + self.momentum * new, share) for old, new in pairs]
+
+def moved_by_instances(
+    x: Variable, running_mean: Shared, running_var: Shared, momentum: float
+) -> list[tuple[Any, ...]]:
+    """The updates of running statistics by those of the instances of ``x``."""
+    dtype, axes = running_mean.type.dtype, tuple(range(2, x.type.ndim))
+    v = cast(x, dtype)
+    found = (moments.mean(v, axes), moments.var(v, axes, ddof=1))
+    pairs = zip((running_mean, running_var), [moments.mean(s, 0) for s in found])
+    share = 1 - momentum
+    return [(old, share * old + momentum * new, share) for old, new in pairs]
 
 
 class SpatialCrossMapLRN(Module):

@@ -11,7 +11,7 @@ import numpy as np
 from symdnn.config import config
 from symdnn.errors import ArgumentError, AxisError, NdimMismatch, OptionError, ShapeMismatch
 from symdnn.graph.dims import Dim, at_least_zero, dim_min, known, normal_axis
-from symdnn.graph.names.torch_words import torch_words
+from symdnn.graph.names.torch_words import makes_tensor, torch_words
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Shapes, Types, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
@@ -39,6 +39,7 @@ __all__ = ["ARange", "AllocDiag", "Diagonal"]
 # -- one value ------------------------------------------------------------------------------------
 
 
+@makes_tensor
 def full(shape: ShapeLike, fill_value: TensorLike, dtype: DtypeLike | None = None) -> Variable:
     """``fill_value`` in ``shape``, in its own dtype or ``dtype``."""
     value = as_variable(fill_value)
@@ -47,6 +48,7 @@ def full(shape: ShapeLike, fill_value: TensorLike, dtype: DtypeLike | None = Non
     return alloc(value, shape_entries(shape))
 
 
+@makes_tensor
 def zeros(shape: ShapeLike, *more: Any, dtype: DtypeLike | None = None) -> Variable:
     """Zeros in ``shape``: ints, integer scalars, or a vector of them; ``floatX`` by default.
 
@@ -56,12 +58,14 @@ def zeros(shape: ShapeLike, *more: Any, dtype: DtypeLike | None = None) -> Varia
     return full(shape, constant(0, dtype=dtype or config.floatX))
 
 
+@makes_tensor
 def ones(shape: ShapeLike, *more: Any, dtype: DtypeLike | None = None) -> Variable:
     """Ones in ``shape``, as :func:`zeros`."""
     shape, dtype = _shape_and_dtype("ones", shape, more, dtype)
     return full(shape, constant(1, dtype=dtype or config.floatX))
 
 
+@makes_tensor
 def empty(shape: ShapeLike, *more: Any, dtype: DtypeLike | None = None) -> Variable:
     """An array of unspecified content: :func:`zeros` here."""
     return zeros(shape, *more, dtype=dtype)
@@ -81,6 +85,7 @@ def _shape_and_dtype(
     return shape, more[0]
 
 
+@makes_tensor
 def full_like(a: TensorLike, fill_value: TensorLike, dtype: DtypeLike | None = None) -> Variable:
     """``fill_value`` in the shape of ``a``, in its dtype or ``dtype``."""
     v = as_variable(a)
@@ -92,6 +97,7 @@ def full_like(a: TensorLike, fill_value: TensorLike, dtype: DtypeLike | None = N
     return full(dims_of(v), value, wanted.dtype)
 
 
+@makes_tensor
 def empty_like(a: TensorLike, dtype: DtypeLike | None = None) -> Variable:
     """An array of the shape of ``a`` and of unspecified content: zeros here."""
     return zeros_like(a, dtype)
@@ -146,6 +152,7 @@ def _nonzero_step(op: Op | str, step: int) -> int:
     return step
 
 
+@makes_tensor
 def arange(start: Any, stop: Any = None, step: Any = 1, dtype: DtypeLike | None = None) -> Variable:
     """Values from ``start`` (0 when only one argument is given) up to ``stop``, without it.
 
@@ -182,6 +189,7 @@ def _float_range(parts: Vars, dtype: str) -> Variable:
     return operator("cast")(start + index * step, dtype)
 
 
+@makes_tensor
 def linspace(
     start: TensorLike,
     stop: TensorLike,
@@ -226,6 +234,7 @@ def _offsets(n: Any, m: Any) -> tuple[Variable, Variable]:
     return dimshuffle(rows, [0, "x"]), dimshuffle(columns, ["x", 0])
 
 
+@makes_tensor
 def eye(
     n: TensorLike, m: TensorLike | None = None, k: TensorLike = 0, dtype: DtypeLike | None = None
 ) -> Variable:

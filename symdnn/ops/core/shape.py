@@ -29,6 +29,7 @@ from symdnn.graph.dims import (
 )
 from symdnn.graph.evaluate import of_constants
 from symdnn.graph.names import dim as named
+from symdnn.graph.names.torch_words import makes_tensor
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Shapes, Types, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType, tensor_type
@@ -426,12 +427,14 @@ def fill(like: TensorLike, value: TensorLike) -> Variable:
     return alloc(v, dims)
 
 
+@makes_tensor
 def zeros_like(x: TensorLike, dtype: DtypeLike | None = None, opt: bool = False) -> Variable:
     """Zeros in the shape of ``x``, in its dtype or ``dtype``; Theano's ``opt`` has no effect."""
     v = as_variable(x)
     return fill(v, constant(0, dtype=dtype or v.type.dtype).reading(v))
 
 
+@makes_tensor
 def ones_like(x: TensorLike, dtype: DtypeLike | None = None, opt: bool = False) -> Variable:
     """Ones in the shape of ``x``, in its dtype or ``dtype``; Theano's ``opt`` has no effect."""
     v = as_variable(x)

@@ -12,7 +12,14 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn import nn
-from symdnn.errors import DtypeError, InputError, OptionError, SymbolicValueError, TypeMismatch
+from symdnn.errors import (
+    ArgumentError,
+    DtypeError,
+    InputError,
+    OptionError,
+    SymbolicValueError,
+    TypeMismatch,
+)
 from symdnn.graph.names import elsewhere
 
 OWNERS: list[tuple[Any, Mapping[str, str]]] = [
@@ -117,3 +124,31 @@ def test_a_folder_that_is_not_there_is_an_error_with_the_users_path(tmp_path: Pa
     with pytest.raises(FileNotFoundError) as raised:
         symdnn.save(symdnn.function([], T.zeros(2)), path)
     assert raised.value.filename == str(path)
+
+
+MAKERS = {
+    "zeros": (3,), "ones": (2, 3), "empty": (3,), "full": ((2,), 1.0), "eye": (3,), "arange": (4,),
+    "linspace": (0, 1, 5), "zeros_like": (np.ones(3),), "ones_like": (np.ones(3),),
+    "full_like": (np.ones(3), 2), "empty_like": (np.ones(3),), "as_tensor": ([1.0, 2.0],),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_where_a_tensor_is_and_whether_it_has_a_gradient_is_said_elsewhere(name: str):
+    make, args = getattr(T, name), MAKERS[name]
+    for word, value, advice in (
+        ("device", "cuda", "the flag device says where"),
+        ("requires_grad", True, "symdnn.grad\\(cost, x\\) takes the variables"),
+    ):
+        with pytest.raises(
+            ArgumentError, match=f"wanted no {word}, got {word}={value!r}; {advice}"
+        ):
+            make(*args, **{word: value})
+    plain = make(*args, device=None, requires_grad=False)
+    np.testing.assert_array_equal(plain.eval(), make(*args).eval())
+
+
+def test_a_variable_has_no_device_of_its_own():
+    with pytest.raises(ArgumentError, match="tensor: wanted no device, got device='cuda'"):
+        T.tensor("float32", (None, 3), device="cuda")
+    assert T.tensor("float32", (None, 3), requires_grad=False).type.shape == (None, 3)

@@ -178,6 +178,26 @@ def test_batch_norm_updates_its_statistics():
     np.testing.assert_allclose(var.get_value(), kept[1].numpy(), 1e-4, 1e-5)
 
 
+def test_instance_norm_has_running_statistics():
+    """They move with those of the input, and normalise without."""
+    start, weight = [drawn(4), np.abs(drawn(4)) + 0.5], drawn(4)
+    kept, own = [torch.tensor(a) for a in start], [nn.Parameter(a) for a in start]
+    x = T.tensor4("x")
+    y = F.instance_norm(x, *own, T.constant(weight), momentum=0.3)
+    z = F.instance_norm(x, *own, T.constant(weight), use_input_stats=False)
+    f = symdnn.function([x], [y, z], updates=nn.state_updates(y))
+    for n in (2, 1):
+        given, w = IMAGES[:n], torch.tensor(weight)
+        fixed = theirs.instance_norm(torch.tensor(given), *kept, w, use_input_stats=False)
+        moving = theirs.instance_norm(torch.tensor(given), *kept, w, momentum=0.3)
+        for found, wanted in zip(f(given), (moving, fixed), strict=True):
+            np.testing.assert_allclose(found, wanted.numpy(), 1e-4, 1e-4)
+    for a, b in zip(own, kept, strict=True):
+        np.testing.assert_allclose(a.get_value(), b.numpy(), 1e-4, 1e-5)
+    with pytest.raises(InputError, match="wanted running_mean and running_var"):
+        F.instance_norm(x, use_input_stats=False)
+
+
 def test_random_functions():
     ones = T.constant(np.ones((100, 10), "float32"))
     assert set(np.unique(F.dropout(ones).eval())) == {0, 2}
