@@ -72,8 +72,8 @@ class Function:
             signature.allow_downcast,
         )  # fmt: skip
         #: How many arguments by position are all inputs; none are where one is implicit.
-        positional, slots = len(self.arguments.positional), len(self.arguments.slots)
-        self._arity = slots if positional == slots else -1
+        positional, count = len(self.arguments.positional), len(self.arguments.slots)
+        self._arity = count if positional == count else -1
         self._count = len(stages.fgraph.outputs) - len(self.updated)
         entering = (v for v in stages.program.inputs if isinstance(v, Shared))
         self._shared = list(dict.fromkeys([*stages.fgraph.shared(), *entering]))

@@ -489,14 +489,8 @@ def specify_type(x: Variable, type_: TensorType) -> Variable:
 
 
 OPERATORS = {
-    "alloc": alloc,
-    "dimshuffle": dimshuffle,
-    "fill": fill,
-    "ones_like": ones_like,
-    "reshape": reshape,
-    "shape": shape,
-    "shape_i": shape_i,
-    "size": size,
-    "specify_type": specify_type,
-    "zeros_like": zeros_like,
-}
+    f.__name__: f
+    for f in (
+        alloc, dimshuffle, fill, ones_like, reshape, shape, shape_i, size, specify_type, zeros_like
+    )
+}  # fmt: skip
