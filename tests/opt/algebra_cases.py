@@ -150,6 +150,12 @@ CASES = [
                  lambda x: x**5, id=f"pow_3_{dtype}")
         for dtype in ("float16", "bfloat16")
     ),
+    *(
+        RuleCase("pow_of_constant", (Arg(dtype, ("n",), low=0.5, high=3.0),), lambda x: x**-2,
+                 lambda x, d=dtype: A.inv(A.sqr(x.astype("float32"))).astype(d),
+                 lambda x: x**-3, id=f"pow_-2_{dtype}")
+        for dtype in ("float16", "bfloat16")
+    ),
     RuleCase("pow_of_constant", (i64("n", low=-100, high=100),),
              lambda x: x.astype("int8") ** 2, None, lambda x: x.astype("int8") ** -1,
              made=(A.Sqr,), id="pow_of_int8"),

@@ -13,6 +13,7 @@ import numpy as np
 from symdnn.graph.pattern import Match, pattern_vars
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.array.index import Subtensor
+from symdnn.ops.core.dtype import work_dtype
 from symdnn.ops.core.shape import DimShuffle, Reshape
 from symdnn.ops.elementwise.arithmetic import (
     Abs,
@@ -314,8 +315,8 @@ def pow_of_constant(node: Apply, context: Context) -> Variable | None:
     if out.is_discrete and not (whole and value >= 0):
         return None
     # Intermediate powers are not rounded to 16 bits.
-    wide = "float32" if out.dtype in ("float16", "bfloat16") and abs(value) > 2 else out.dtype
-    found = _power(cast(base, wide), value)
+    at_once = value in (-1, 0, 0.5, 1, 2)
+    found = _power(cast(base, out.dtype if at_once else work_dtype(out.dtype)), value)
     return None if found is None else cast(found, out.dtype)
 
 
