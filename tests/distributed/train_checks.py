@@ -435,7 +435,7 @@ def check_the_report_has_the_buckets():
     assert report.bytes == sum(sizes)
     assert len(report.rows) >= 2
     assert report.rows[0].meanwhile > 0
-    assert "AllReduce(mean)" in str(report)
+    assert "AllReduce(sum)" in str(report)
     assert "profile=True" in str(report)
     return {}
 
