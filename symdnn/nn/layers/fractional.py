@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
@@ -49,10 +50,12 @@ class _FractionalMaxPool(Module):
             self.output_size = sizes(f"{name}: output_size", n, (None,) * n, output_size)
             positive(f"{name}: output_size", *self.output_size)
         else:
-            ratios = tuple(float(r) for r in np.broadcast_to(output_ratio, n))  # type: ignore[arg-type]
-            if not all(0 < r < 1 for r in ratios):
-                raise InputError(f"{name}: output_ratio={output_ratio!r}; wanted it within 0 and 1")
-            self.output_ratio = ratios
+            given: Any = output_ratio
+            given = (given,) * n if np.ndim(given) == 0 else given
+            if len(given) != n or not all(isinstance(r, Real) and 0 < float(r) < 1 for r in given):
+                wanted = f"a number within 0 and 1, or {n} of them"
+                raise InputError(f"{name}: output_ratio={output_ratio!r}; wanted {wanted}")
+            self.output_ratio = tuple(map(float, given))
         self.return_indices, self._samples = bool(return_indices), _random_samples
         self.seed = int(init.generator().integers(2**62)) if seed is None else int(seed)
         self.calls = 0

@@ -42,9 +42,11 @@ class SpatialConvolutionLocal(Module):
         names = "nInputPlane, nOutputPlane, iW, iH, kW, kH, dW, dH"
         given = (nInputPlane, nOutputPlane, iW, iH, kW, kH, dW, dH)
         positive(f"SpatialConvolutionLocal: {names}", *given)
+        padH = padW if padH is None else padH
+        positive("SpatialConvolutionLocal: padW, padH", padW, padH, least=0)
         self.nInputPlane, self.nOutputPlane = int(nInputPlane), int(nOutputPlane)
         self.size, self.kernel, self.stride = (iH, iW), (kH, kW), (dH, dW)
-        self.padding = (int(padW if padH is None else padH), int(padW))
+        self.padding = (int(padH), int(padW))
         sizes = zip(self.size, self.padding, self.kernel, self.stride, strict=True)
         places = tuple([(n + 2 * p - k) // s + 1 for n, p, k, s in sizes])
         if min(places) < 1:
@@ -82,8 +84,10 @@ class SpatialSubtractiveNormalization(Module):
     def __init__(self, nInputPlane: int = 1, kernel: Any = None) -> None:
         name = type(self).__name__
         positive(f"{name}: nInputPlane", nInputPlane)
-        given = np.ones((9, 9)) if kernel is None else np.asarray(kernel, np.float64)
-        weights = np.outer(given, given) if given.ndim == 1 else given
+        given = np.ones((9, 9)) if kernel is None else np.asarray(kernel)
+        if given.dtype.kind not in "iuf":
+            raise InputError(f"{name}: wanted a kernel of numbers, got {kernel!r:.60}")
+        weights = (np.outer(given, given) if given.ndim == 1 else given).astype(np.float64)
         if weights.ndim != 2 or not all(n % 2 for n in weights.shape) or not weights.sum():
             raise InputError(
                 f"{name}: wanted a kernel of one or two odd sizes whose sum is not 0, got an array "
