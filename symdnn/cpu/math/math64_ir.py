@@ -160,6 +160,20 @@ def _fma(name: str, a: str, b: str, c: str) -> str:
     return f"%{name} = call double @llvm.fma.f64(double {a}, double {b}, double {c})"
 
 
+def _product(product: str, a: str, b: str) -> list[str]:
+    """``product + productx``, that of the numbers ``a + ax`` and ``b + bx`` of two doubles each.
+
+    What is left out is ``ax * bx``.
+    """
+    return [
+        f"%{product} = fmul double %{a}, %{b}",
+        f"%{product}_minus = fneg double %{product}",
+        _fma(f"{product}x0", f"%{a}", f"%{b}", f"%{product}_minus"),
+        _fma(f"{product}x1", f"%{a}", f"%{b}x", f"%{product}x0"),
+        _fma(f"{product}x", f"%{a}x", f"%{b}", f"%{product}x1"),
+    ]
+
+
 #: ``%high + %low``, the logarithm of ``%a``. Names with an x at the end are low parts.
 _LOG_IN_TWO = [
     *_exponent_and_mantissa("%a"),
@@ -186,21 +200,13 @@ _LOG_IN_TWO = [
     "%cx0 = fadd double %c_less, %series",
     f"%cx = fadd double %cx0, {number(float(Fraction(2, 3) - Fraction(2 / 3)))}",
     # t + tx = z c
-    "%t = fmul double %z, %c",
-    "%t_minus = fneg double %t",
-    _fma("tx0", "%z", "%c", "%t_minus"),
-    _fma("tx1", "%z", "%cx", "%tx0"),
-    _fma("tx", "%zx", "%c", "%tx1"),
+    *_product("t", "z", "c"),
     # l + lx = s (2 + t)
     f"%w = fadd double %t, {number(2.0)}",
     f"%w_less = fsub double {number(2.0)}, %w",
     "%wx0 = fadd double %w_less, %t",
     "%wx = fadd double %wx0, %tx",
-    "%l = fmul double %s, %w",
-    "%l_minus = fneg double %l",
-    _fma("lx0", "%s", "%w", "%l_minus"),
-    _fma("lx1", "%s", "%wx", "%lx0"),
-    _fma("lx", "%sx", "%w", "%lx1"),
+    *_product("l", "s", "w"),
     # e ln 2 + l
     f"%h = fmul double %e, {number(LN2_HIGH)}",
     "%v = fadd double %h, %l",
