@@ -208,9 +208,10 @@ class Kernel(Generic[OpT]):
         """Scratch memory that it needs besides inputs and outputs."""
         return 0
 
-    def operand_memory(self, call: Call[OpT]) -> tuple[OperandMemory, int] | None:
-        """Where the operands and results of a collective should lie, and how many bytes of scratch
-        memory it needs there; None: anywhere. All ranks answer alike."""
+    def operand_memory(self, call: Call[OpT]) -> tuple[OperandMemory, int, bool] | None:
+        """Where the operands and results of a collective should lie, how many bytes of scratch
+        memory it needs there, and whether results take the operands' places; None: anywhere. All
+        ranks answer alike."""
         return None
 
     def alternatives(self, call: Call[OpT], room_bytes: int) -> Sequence[Alternative]:

@@ -7,6 +7,7 @@ A value that has a buffer of its own is made there; others are copied by the ker
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from symdnn.compile.plan.packing import aligned
@@ -16,6 +17,7 @@ from symdnn.graph.kernel import OperandMemory
 from symdnn.graph.place import HOST
 from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.collective.base import Collective
+from symdnn.ops.collective.overlapped import StreamWait
 
 if TYPE_CHECKING:
     from symdnn.compile.plan.memory import MemoryPlan
@@ -27,33 +29,56 @@ _PAGE_BYTES = 4096
 
 
 def place_operands(spec: Specialised, plan: MemoryPlan) -> None:
-    """Give operands and results places where kernels ask for them, none of which overlap.
+    """Give operands and results places where kernels ask for them. None of them overlap, but for a
+    result that replaces its operand; an operand that is read later is copied there then.
 
     ``plan.slots`` of a node has the offsets of its inputs, its outputs, and its scratch memory,
     which comes first: collectives run one after another, so all have the same.
     """
     if spec.segment.place == HOST or spec.segment.guard is not None:
         return
-    wanted: list[tuple[Apply, OperandMemory]] = []
-    for node in spec.segment.nodes:
+    wanted: list[tuple[int, Apply, OperandMemory, bool]] = []
+    for step, node in enumerate(spec.segment.nodes):
         if not isinstance(node.op, Collective):
             continue
         found = spec.choices[node].kernel.operand_memory(spec.call(node))
         if found is not None:
-            memory, scratch_bytes = found
-            wanted.append((node, memory))
+            memory, scratch_bytes, in_place = found
+            wanted.append((step, node, memory, in_place))
             most = max(plan.registered.get(memory, 0), scratch_bytes)
             plan.registered[memory] = _next_page(most)
-    for node, memory in wanted:
-        at, offsets = plan.registered[memory], []
-        for values in (node.inputs, node.outputs):
-            for v in values:
-                offsets.append(at)
+    last_reads = _last_reads(spec, plan) if wanted else {}
+    for step, node, memory, in_place in wanted:
+        begin = plan.registered[memory]
+        inputs, end = _places(spec, node.inputs, begin)
+        outputs, end = _places(spec, node.outputs, begin if in_place else end)
+        for v, at in zip(node.inputs, inputs, strict=True):
+            if not in_place or last_reads[id(plan.views[v].buffer)] == step:
                 _move(plan, v, memory, at)
-                at = aligned(at + byte_count(v, shape_of(spec, v) or ()))
-            at = _next_page(at)
-        plan.slots[node] = memory, (*offsets, 0)
-        plan.registered[memory] = at
+        for v, at in zip(node.outputs, outputs, strict=True):
+            _move(plan, v, memory, at)
+        plan.slots[node] = memory, (*inputs, *outputs, 0)
+        plan.registered[memory] = end
+
+
+def _places(spec: Specialised, values: Sequence[Variable], at: int) -> tuple[list[int], int]:
+    """Offsets of values from a page on, and the first page behind them."""
+    found = []
+    for v in values:
+        found.append(at)
+        at = aligned(at + byte_count(v, shape_of(spec, v) or ()))
+    return found, _next_page(at)
+
+
+def _last_reads(spec: Specialised, plan: MemoryPlan) -> dict[int, int]:
+    """The last step that reads each buffer, by its id. A wait keeps the operands of its collective
+    and does not read them."""
+    found: dict[int, int] = {}
+    for step, node in enumerate(spec.segment.nodes):
+        if node not in plan.aliases:
+            read = node.inputs[: node.op.count] if isinstance(node.op, StreamWait) else node.inputs
+            found.update(dict.fromkeys((id(plan.views[v].buffer) for v in read), step))
+    return found
 
 
 def _move(plan: MemoryPlan, v: Variable, memory: OperandMemory, at: int) -> None:

@@ -74,15 +74,17 @@ class NcclKernel(Kernel[Collective]):
             return "what a single rank sends to itself waits on the CPU"
         return None
 
-    def operand_memory(self, call: Call[Collective]) -> tuple[OperandMemory, int] | None:
-        """That of NCCL's own allocator, for large operands, by a flag."""
+    def operand_memory(self, call: Call[Collective]) -> tuple[OperandMemory, int, bool] | None:
+        """That of NCCL's own allocator, for large operands, by a flag. Sums replace what they are
+        of."""
         op = _whole(call.op)
         moved = isinstance(op, AllReduce | AllGather | ReduceScatter) and _by_nccl(op)
         if not (registers() and moved):
             return None
         if sum(prod(t.shape) * t.numpy.itemsize for t in call.inputs) < _LEAST_REGISTERED_BYTES:
             return None
-        return RegisteredMemory.of_flags(op.group), scratch_bytes(op, call.inputs)
+        memory, scratch = RegisteredMemory.of_flags(op.group), scratch_bytes(op, call.inputs)
+        return memory, scratch, isinstance(op, AllReduce)
 
     def bind(self, call: Call[Collective]) -> Any:
         """The communicator is made now, before a graph is captured."""
@@ -178,7 +180,7 @@ def _alone(
         x = inputs[i] if i < len(inputs) else None
         if x is None or x.shape != out.shape or (isinstance(op, Permute) and not op.pairs):
             env.zero(out.ptr, out.nbytes)
-        else:
+        elif x.ptr != out.ptr:
             strided_copy(env, x, out)
 
 

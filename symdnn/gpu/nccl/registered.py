@@ -35,7 +35,8 @@ __all__ = [
 ]  # fmt: skip
 
 #: A region is whole pages: so many ranks have equal parts of it.
-_PART_OF_PAGE = 4096 // 16
+_PAGE = 4096
+_PART_OF_PAGE = _PAGE // 16
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 
@@ -86,11 +87,12 @@ def as_slots(
 
 
 def regions(env: LaunchEnv, xs: Sequence[RawArray]) -> tuple[RawArray, RawArray]:
-    """All inputs as one vector, with what lies between them, and all outputs; of one dtype."""
-    begin, middle = env.slots[0], env.slots[len(xs)]
-    dtype = xs[0].dtype
-    count = (middle - begin) // int(numpy_dtype(dtype).itemsize)
-    return RawArray(begin, (count,), dtype), RawArray(middle, (count,), dtype)
+    """All inputs as one vector of whole pages, with what lies between them, and all outputs, which
+    may be in the same places; of one dtype."""
+    begin, out, dtype = env.slots[0], env.slots[len(xs)], xs[0].dtype
+    nbytes = env.slots[len(xs) - 1] + xs[-1].nbytes - begin
+    count = -(-nbytes // _PAGE) * _PAGE // int(numpy_dtype(dtype).itemsize)
+    return RawArray(begin, (count,), dtype), RawArray(out, (count,), dtype)
 
 
 def by_copies(comm: NcclCommunicator, op: Reducing, env: LaunchEnv, xs: Sequence[RawArray]) -> bool:

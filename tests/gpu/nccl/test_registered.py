@@ -86,8 +86,11 @@ def test_operands_of_buckets_are_made_in_registered_memory(monkeypatch, shard, p
                     view = memory.views[v]
                     assert view.buffer.kind == "registered"
                     assert (view.buffer.memory, view.buffer.offset + view.offset) == (owner, offset)
-                    spans.append((offset, offset + view.buffer.nbytes))
+                    replaces = isinstance(node.op.of, AllReduce) and v in node.outputs
+                    spans += [] if replaces else [(offset, offset + view.buffer.nbytes)]
                     found.append(offset)
+                if isinstance(node.op.of, AllReduce):
+                    assert offsets[: len(node.inputs)] == offsets[len(node.inputs) : -1]
             spans.sort()
             assert (spans[0][0] > 0) == (policy == "zero")  # scratch memory is before them
             assert all(a[1] <= b[0] for a, b in pairwise(spans))
@@ -95,6 +98,26 @@ def test_operands_of_buckets_are_made_in_registered_memory(monkeypatch, shard, p
             assert spans[-1][1] <= nbytes
             places.append((nbytes, found))
     assert places[0] == places[1]
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_an_operand_that_is_read_later_is_not_replaced(monkeypatch, again):
+    """By a sum, which takes the places of its operands: the collective copies that one there."""
+    monkeypatch.setattr(process, "_current", Described(Launched(0, 2, 0, 2, "a test")))
+    x = T.tensor("float32", (200, 200), name="x")
+    y = T.dot(x, x)
+    total = dist.all_reduce(y, "sum")
+    with config.change_flags(FLAGS):
+        f = symdnn.function([x], total * y if again else total * 2, mode=symdnn.Mode(target=TARGET))
+        (plan,) = [
+            p.memory
+            for p in specialise_program(f.stages.program, [x], {x: (200, 200)})
+            if p.memory.slots
+        ]
+    ((node, (_, (at, result, _))),) = plan.slots.items()
+    assert at == result
+    assert plan.views[node.inputs[0]].buffer.kind == ("arena" if again else "registered")
+    assert plan.views[node.outputs[0]].buffer.kind == "registered"
 
 
 def test_without_the_flag_and_for_few_bytes_the_arena_has_the_operands(monkeypatch):
@@ -164,9 +187,10 @@ def on_ranks(
             )
             monkeypatch.setattr(nccl, "_communicators", {key_of(group, policy=policy): comm})
             call = call_of(op(group), values[rank])
-            _, scratch = NcclKernel().operand_memory(call)
+            _, scratch, in_place = NcclKernel().operand_memory(call)
             offsets, end = [], 0
             for types in (call.inputs, call.outputs):
+                end = 0 if in_place else end
                 for t in types:
                     offsets.append(end)
                     end += -(-int(np.prod(t.shape)) * t.numpy.itemsize // 64) * 64
