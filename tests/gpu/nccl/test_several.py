@@ -46,12 +46,17 @@ def test_a_rank_that_fails_ends_all(fault, said):
 
 
 @pytest.mark.parametrize("count", COUNTS)
-@pytest.mark.parametrize("module", ["ops_checks", "train_checks"])
-def test_checks_pass_on_gpus(module, count, tmp_path):
+@pytest.mark.parametrize(("module", "registered"), [
+    ("ops_checks", False), ("train_checks", False), ("train_checks", True),
+])  # fmt: skip
+def test_checks_pass_on_gpus(module, registered, count, tmp_path):
+    """Also of trainings whose sums replace what they are of, in registered memory."""
     out = tmp_path / "found"
     program = ROOT / "tests" / "distributed" / "run_checks.py"
     more = {"SYMDNN_CHECKPOINTS": str(tmp_path), "SYMDNN_NCCL": "1"}
-    status, said = launched(count, program, out, "", module, **more)
+    more |= {"SYMDNN_LEAST_REGISTERED": "0"} if registered else {}
+    flags = f"device=cuda,distributed.timeout=60,distributed.registered={registered}"
+    status, said = launched(count, program, out, "", module, flags=flags, **more)
     assert status == 0, said
     found = [json.loads((tmp_path / f"found.{r}").read_text()) for r in range(count)]
     for rank in found:
