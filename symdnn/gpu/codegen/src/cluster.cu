@@ -54,7 +54,7 @@ template <class S> struct Exchange {
     }
   }
   // The value broadcast by the block of this rank.
-  __device__ S heard(u32 rank) {
+  __device__ const S& heard(u32 rank) {
     u32 done = 0;
     while (!done)
       asm volatile("{\n.reg .pred p;\n"
@@ -71,7 +71,7 @@ template <class S> struct Exchange {
   __device__ void start() {}
   __device__ void started() {}
   __device__ void tell(const S&) {}
-  __device__ S heard(u32) { return told; }
+  __device__ const S& heard(u32) { return told; }
 };
 #endif
 
