@@ -6,7 +6,6 @@ hold columns of up to 57 thousand elements.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import gcd, prod
 from typing import Any

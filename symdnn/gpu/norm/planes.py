@@ -73,7 +73,10 @@ def planes_of(x: View, axes: Sequence[int], arrays: int, alignment: int) -> Plan
     width = gcd(plane, alignment // x.itemsize)
     if plane * x.itemsize < _MIN_PLANE_BYTES or width * x.itemsize < 4 or x.size >= 2**31:
         return None
-    vectors, (most_blocks, most_bytes) = plane // width, (most_cluster_blocks(), most_shared_bytes())
+    vectors, (most_blocks, most_bytes) = (
+        plane // width,
+        (most_cluster_blocks(), most_shared_bytes()),
+    )
     for cluster in (1, 2, 4, 8):
         per_block = -(-samples // cluster)
         if cluster > most_blocks or (cluster > 1 and cluster > samples):

@@ -18,7 +18,8 @@ KERNEL = ReductionKernel()
 needs_gpp = pytest.mark.skipif(not emulator.AVAILABLE, reason="there is no g++")
 #: Rows and columns, in groups, and few of many elements, which are cut into chunks.
 CASES = [
-    ((37, 323), (1,)), ((70, 131), (0,)), ((3, 45, 67), (1,)), ((3, 9001), (1,)), ((2500, 67), (0,)),
+    ((37, 323), (1,)), ((70, 131), (0,)), ((3, 45, 67), (1,)), ((3, 9001), (1,)),
+    ((2500, 67), (0,)),
 ]  # fmt: skip
 OPS = {
     "sum": lambda axes: red.Sum(axes, False, "float32", "float32"), "max": red.Max,

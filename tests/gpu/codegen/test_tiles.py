@@ -116,3 +116,43 @@ def test_the_text_compiles(dtype):
     (launch,) = elementwise(program, [flat, across], [flat])
     assert launch.name == "tiles"
     assert compile_cubin(launch.source, (9, 0))
+
+
+@needs_gpp
+@pytest.mark.parametrize("dtype", ["bool", "bfloat16", "int16", "uint8"])
+@pytest.mark.parametrize("shape", [(131, 133), (135, 300), (21, 1030), (3, 70, 139)], ids=str)
+def test_rows_of_narrow_results_are_shifted_to_aligned_vectors(dtype, shape):
+    rng = new_rng()
+    kind, order = numpy_dtype(dtype), (*range(len(shape) - 2), len(shape) - 1, len(shape) - 2)
+    x, y = (laid(rng, shape, o).astype(kind) for o in (order, range(len(shape))))
+    x, y = emulator.device_copy(x.transpose(order))[1].transpose(order), emulator.device_copy(y)[1]
+    memory = emulator.device_copy(np.zeros(y.size + 3, kind))[1]
+    out = memory[3:].reshape(shape)  # begins where no vector does
+    assert added(x, y) == ["tiles"]
+    assert added(x, y, out=out) == ["tiles"]
+    assert not memory[:3].any()
+
+
+@needs_gpp
+def test_comparisons_and_casts_to_narrow_results():
+    """Operands of 4 bytes, one of 8 that is not in vectors, two results of other dtypes."""
+    rng, shape = new_rng(), (67, 205)
+    b = Builder(["float32", "float32", "float64"])
+    x, y, z = (b.input(i) for i in range(3))
+    program = b.program([x.call("lt", y), (x + z.cast("float32")).cast("bfloat16")])
+    arrays = [laid(rng, shape, (1, 0)), laid(rng, shape, (0, 1)),
+              laid(rng, (67, 1), (0, 1), "float64")]  # fmt: skip
+    outs = [np.zeros(shape, bool), np.zeros(shape, numpy_dtype("bfloat16"))]
+    held = [*arrays, *outs]
+    views = [View(i, a.dtype.name, a.shape, a.strides) for i, a in enumerate(held)]
+    (launch,) = elementwise(program, views[:3], views[3:])
+    assert launch.name == "tiles"
+    assert "SPREAD = 0" in launch.source
+    assert compile_cubin(launch.source, (9, 0))
+    env = emulator.HostEnv()
+    addresses = np.array([a.ctypes.data for a in held] + [0, 0, 0], np.int64)
+    function = env.module(launch.source, launch.name)
+    env.launch(function, launch.grid, launch.block, 0, (launch.link(addresses),))
+    np.testing.assert_array_equal(outs[0], arrays[0] < arrays[1])
+    wanted = (arrays[0] + arrays[2].astype("float32")).astype(numpy_dtype("bfloat16"))
+    np.testing.assert_array_equal(outs[1], wanted)

@@ -16,7 +16,9 @@ struct Parameters {
 constexpr i32 TY = THREADS / GX, COLUMNS = GX * V, WARPS = THREADS / 32;
 constexpr i32 PER = (SHARE + TY - 1) / TY, PER_GROUP = (PER + GROUPS - 1) / GROUPS;
 // Elements that are too narrow for asynchronous copies are read so many at a time.
-constexpr i32 AT_A_TIME = 8;
+constexpr i32 AT_A_TIME = 16;
+// Lines whose elements are taken together.
+constexpr i32 LINES = 4;
 
 #if GRADIENT
 typedef Sum<W> State;
@@ -116,8 +118,24 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) IN_CLUSTER softm
     else if (g == 2) settled<1>();
     else settled<0>();
     const i32 end = (g + 1) * PER_GROUP < count ? (g + 1) * PER_GROUP : count;
+    i32 i = g * PER_GROUP;
+#if !GRADIENT
+#pragma unroll 1
+    for (; i + LINES <= end; i += LINES) {
+      Vec<T, V> some[LINES];
+#pragma unroll
+      for (i32 j = 0; j < LINES; j++) some[j] = held[(i + j) * THREADS];
+#pragma unroll
+      for (i32 k = 0; k < V; k++) {
+        W x[LINES];
+#pragma unroll
+        for (i32 j = 0; j < LINES; j++) x[j] = convert<W>(some[j].v[k]);
+        mine[k].take_all(x);
+      }
+    }
+#endif
 #pragma unroll 4
-    for (i32 i = g * PER_GROUP; i < end; i++) {
+    for (; i < end; i++) {
       const Vec<T, V> one = held[i * THREADS];
 #if KIND == 2
       const Vec<T, V> two = other[i * THREADS];
@@ -166,6 +184,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) IN_CLUSTER softm
       found.v[k] = convert<T>(a - Exponential<T>::of(convert<W>(two.v[k])) * scale[k]);
 #endif
     }
-    store(y + i * y_step, found);
+    store_whole(y + i * y_step, found);
   }
 }
