@@ -25,12 +25,12 @@ class TileOperand:
 
     ``kind``: ``turned`` is dense along the rows, ``dense`` along the columns, ``row`` is one
     element for each row, ``strided`` is neither, ``number`` is among the parameters. ``vectors``:
-    its lines are read in vectors, which are aligned (1) or begin anywhere (2).
+    its lines allow aligned vectors.
     """
 
     dtype: str
     kind: str
-    vectors: int = 0
+    vectors: bool = False
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,7 @@ class TileLoop:
 
     Threads have blocks of ``side`` by ``side`` elements; a tile is ``down`` blocks by ``across``
     blocks, one for each thread. ``batch`` is the number of other dimensions. A ``guarded`` kernel
-    does nothing once the error word is set. In a ``shifted`` one each row of a tile begins where a
-    vector of the first result is aligned.
+    does nothing once the error word is set.
     """
 
     side: int
@@ -50,7 +49,6 @@ class TileLoop:
     inputs: tuple[TileOperand, ...]
     outputs: tuple[TileOperand, ...]
     guarded: bool = False
-    shifted: bool = False
 
     @property
     def threads(self) -> int:
@@ -60,7 +58,7 @@ class TileLoop:
     @property
     def spread(self) -> bool:
         """Whether a thread's columns are apart, since some results have no aligned vectors."""
-        return not self.shifted and not all(a.vectors for a in self.outputs)
+        return not all(a.vectors for a in self.outputs)
 
     @property
     def operands(self) -> list[tuple[str, TileOperand]]:
@@ -78,9 +76,6 @@ def tile_source(program: ScalarProgram, loop: TileLoop, itemsizes: dict[str, int
     dense = loop.of_kind("dense")
     held = sum(max(1, loop.side * itemsizes[a.dtype] // 4) * loop.side for _, a in dense)
     ahead = held <= _MAX_REGISTERS_AHEAD
-    turned = loop.of_kind("turned")
-    edges, most = (turned, "V - 1") if loop.shifted else ([], "0")
-    resident = ", 2" if any(a.vectors == 2 for _, a in loop.operands) else ""
     lines = [
         f"constexpr i32 V = {loop.side}, A = {loop.down}, B = {loop.across};",
         "constexpr i32 STEP = A;  // rows between those of a thread",
@@ -90,12 +85,11 @@ def tile_source(program: ScalarProgram, loop: TileLoop, itemsizes: dict[str, int
         "struct Parameters {",
         *(f"  {field}" for field in _fields(loop)),
         "};",
-        f'extern "C" __global__ void __launch_bounds__({loop.threads}{resident})',
+        f'extern "C" __global__ void __launch_bounds__({loop.threads})',
         "tiles(const __grid_constant__ Parameters p) {",
-        *(f"  __shared__ {_vec(a)} tile_{n}[V * A * B];" for n, a in turned),
-        *(f"  __shared__ {_vec(a)} edge_{n}[V * A];" for n, a in edges),
+        *(f"  __shared__ {_vec(a)} tile_{n}[V * A * B];" for n, a in loop.of_kind("turned")),
         *(["  if (*p.guard != 0) return;"] if loop.guarded else []),
-        f"  const u32 wide = (u32)((p.columns + {most} + V * B - 1) / (V * B));",
+        "  const u32 wide = (u32)((p.columns + V * B - 1) / (V * B));",
         "  const u32 high = (u32)((p.rows + V * A - 1) / (V * A));",
         "  const u32 all = wide * high * (u32)p.batches;  // no memory holds 2^32 tiles",
         "  const i32 a = threadIdx.x % A, b = threadIdx.x / A;  // a block of vectors to turn",
@@ -111,8 +105,10 @@ def tile_source(program: ScalarProgram, loop: TileLoop, itemsizes: dict[str, int
         *(f"    {line}" for line in _turned(loop)),
         *(f"    {line}" for line in _ahead(loop, dense if ahead else [])),
         "    __syncthreads();  // the tile before has been read",
-        *(f"    tile_turn<{a.vectors}, A, B>(tile_{n}, block_{n});" for n, a in turned),
-        *(f"    tile_turn_edge<A, B>(edge_{n}, edges_{n});" for n, _ in edges),
+        *(
+            f"    tile_turn<{int(a.vectors)}, A, B>(tile_{n}, block_{n});"
+            for n, a in loop.of_kind("turned")
+        ),
         "    __syncthreads();",
         "#pragma unroll",
         "    for (i32 k = 0; k < V; k++) {",
@@ -170,34 +166,16 @@ def _turned(loop: TileLoop) -> list[str]:
         row, column = _corner(a)
         lines.append(f"{_vec(a)} block_{name}[V];")
         lines.append(
-            f"tile_fetch<{a.vectors}, A, B>(block_{name}, at_{name}, p.{name}_column, "
+            f"tile_fetch<{int(a.vectors)}, A, B>(block_{name}, at_{name}, p.{name}_column, "
             f"p.rows - {row}, p.columns - {column});"
         )
-        if loop.shifted:
-            lines += [
-                f"{_vec(a)} edges_{name}[EDGES<V, B>];",
-                f"tile_fetch_edge<{a.vectors}, A, B>(edges_{name}, at_{name}, p.{name}_column, "
-                f"p.rows - {row}, along > 0 ? p.columns - along + V : 0);",
-            ]
     return lines
 
 
-def _read(name: str, a: TileOperand, target: str, loop: TileLoop) -> str:
+def _read(name: str, a: TileOperand, target: str) -> str:
     """Read a dense operand's vector in row ``k`` of this thread."""
-    how, given = _moved(name, a, loop)
-    return f"tile_load<{how}, APART>({', '.join([target, *given])});"
-
-
-def _moved(name: str, a: TileOperand, loop: TileLoop) -> tuple[int, list[str]]:
-    """How vectors of a line are moved, and the arguments: place, what is left, what is skipped."""
     line = f"at_{name} + k * STEP * p.{name}_row"
-    if not loop.shifted:
-        return a.vectors, [line, "p.columns - to"]
-    return 2, [f"{line} - {_SHIFT}", f"p.columns - to + {_SHIFT}", f"{_SHIFT} - to"]
-
-
-#: By how many columns a row is shifted.
-_SHIFT = "tile_shift<V>(at_y0 + k * STEP * p.y0_row)"
+    return f"tile_load<{int(a.vectors)}, APART>({target}, {line}, p.columns - to);"
 
 
 def _ahead(loop: TileLoop, dense: list[tuple[str, TileOperand]]) -> list[str]:
@@ -212,7 +190,7 @@ def _ahead(loop: TileLoop, dense: list[tuple[str, TileOperand]]) -> list[str]:
         "for (i32 k = 0; k < V; k++)",
         "  if (own + k * STEP < p.rows) {",
         *(f"    row_{n}[k] = at_{n}[k * STEP * p.{n}_row];" for n, a in single),
-        *(f"    {_read(n, a, f'dense_{n}[k]', loop)}" for n, a in dense),
+        *(f"    {_read(n, a, f'dense_{n}[k]')}" for n, a in dense),
         "  }",
     ]
 
@@ -230,38 +208,25 @@ def _computed(loop: TileLoop, ahead: bool) -> list[str]:
             lines.append(f"const {ctype} {name} = row_{name}[k];")
             given[-1] = name
         elif a.kind == "turned":
-            place = "first + k * STEP, group"
-            read = f"tile_read<{a.vectors}, SPREAD, B>(tile_{name}, {place})"
-            if loop.shifted:
-                read = f"tile_read_shifted<B>(tile_{name}, edge_{name}, {place}, {_SHIFT})"
+            read = f"tile_read<{int(a.vectors)}, SPREAD, B>(tile_{name}, first + k * STEP, group)"
             lines.append(f"const {_vec(a)} {name} = {read};")
         elif a.kind == "dense" and ahead:
             lines.append(f"const {_vec(a)} {name} = dense_{name}[k];")
         elif a.kind == "dense":
-            lines += [f"{_vec(a)} {name};", _read(name, a, name, loop)]
+            lines += [f"{_vec(a)} {name};", _read(name, a, name)]
         else:
             lines += [
                 f"{_vec(a)} {name};",
                 "#pragma unroll",
                 "for (i32 e = 0; e < V; e++)",
-                f"  {name}.v[e] = {_inside(loop)} ? at_{name}[k * STEP * p.{name}_row + "
-                f"({_column(loop)}) * p.{name}_column] : convert<{CTYPES[a.dtype]}>(1.0f);",
+                f"  {name}.v[e] = to + e * APART < p.columns ? at_{name}[k * STEP * p.{name}_row + "
+                f"e * APART * p.{name}_column] : convert<{CTYPES[a.dtype]}>(1.0f);",
             ]
     outputs = loop.operands[len(loop.inputs) :]
     lines += [f"{_vec(a)} {name};" for name, a in outputs]
     given += [f"{name}.v[e]" for name, _ in outputs]
     lines += ["#pragma unroll", f"for (i32 e = 0; e < V; e++) scalar({', '.join(given)});"]
     for name, a in outputs:
-        how, (place, *rest) = _moved(name, a, loop)
-        lines.append(f"tile_store<{how}, APART>({', '.join([place, name, *rest])});")
+        line = f"at_{name} + k * STEP * p.{name}_row"
+        lines.append(f"tile_store<{int(a.vectors)}, APART>({line}, {name}, p.columns - to);")
     return lines
-
-
-def _column(loop: TileLoop) -> str:
-    """The column of element ``e`` of a thread's row, from ``to`` on."""
-    return f"e - {_SHIFT}" if loop.shifted else "e * APART"
-
-
-def _inside(loop: TileLoop) -> str:
-    column = f"to + {_column(loop)}"
-    return f"{column} < p.columns" + (f" && {column} >= 0" if loop.shifted else "")

@@ -4,8 +4,8 @@ There are five kernels. Four have the elements in registers: for the last axis, 
 axis that is no multiple of a vector, and for an inner axis, of a thread or of several. The fifth
 reads long rows twice, the second time from the cache, unless
 :mod:`symdnn.gpu.kernels.fused_rows` keeps them in shared memory. Where an inner axis is too long
-for the registers of a block, :mod:`symdnn.gpu.kernels.softmax_columns` keeps columns in shared
-memory, or a reduction and an elementwise kernel follow each other; the result may lie in any order.
+for the registers of a block, a reduction and an elementwise kernel follow each other, and the
+result may lie in any order.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from symdnn.gpu.codegen.reduce_source import Finish, Reducer
 from symdnn.gpu.kernels.elementwise import elementwise
 from symdnn.gpu.kernels.fused_rows import keeps_rows, of_inputs, rows_launches
 from symdnn.gpu.kernels.reduce import custom_reduction, reduction, scratch_bytes
-from symdnn.gpu.kernels.softmax_columns import columns_kept
 from symdnn.graph.kernel import Call, Row
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.array.reduce import Sum
@@ -198,14 +197,11 @@ def _op_of(task: _Task) -> FusedRows:
     return (softmax_rows if task.operands == 1 else softmax_grad_rows)(make(1), task.dtype)
 
 
-def _long_axis(call: Call, x: View, dy: View, y: View) -> list[KernelLaunch]:
-    """Columns that clusters of blocks keep, or a reduction along the axis, then an elementwise
-    kernel, for any strides."""
+def _sums_first(call: Call, x: View, dy: View, y: View) -> list[KernelLaunch]:
+    """A reduction along the axis, then an elementwise kernel, for any strides."""
     task, shape = task_of(call), x.shape
     axis: int = call.op.axis  # type: ignore[attr-defined]
     op, given = _op_of(task), [x, dy][: task.operands]
-    if kept := columns_kept(task.kind, axis, given, y):
-        return kept
     row = (*shape[:axis], 1, *shape[axis + 1 :])
     rows = [scratch(n, op.work, row) for n in _sum_places(task)[:-1]]
     if task.operands == 2:
@@ -257,7 +253,7 @@ class SoftmaxKernel(CudaKernel):
         task = replace(task_of(call), alignment=alignment_of(x, dy, y))
         form = form_of(task)
         if form is None:
-            return _long_axis(call, x, dy, y)
+            return _sums_first(call, x, dy, y)
         if form.name == "softmax_long" and (found := _rows_once(task, x, dy, y)):
             return found
         work = work_dtype(task.dtype)
@@ -290,7 +286,7 @@ class LongAxisKernel(SoftmaxKernel):
         x, dy = (*inputs, inputs[0])[:2]
         if isinstance(call.op, GpuDnnSoftmaxGrad):
             x, dy = dy, x
-        return _long_axis(call, x, dy, y) if y.size else []
+        return _sums_first(call, x, dy, y) if y.size else []
 
 
 def _rows_once(task: _Task, x: View, dy: View, y: View) -> Sequence[KernelLaunch]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from math import prod
 from typing import Any
@@ -23,8 +23,6 @@ _THREADS = 256
 _MAX_SHARED_BYTES = 48 << 10
 #: Sides of a thread's block: of elements up to 2 bytes if all allow such vectors, and of others.
 _NARROW_SIDE, _SIDE = 8, 4
-#: Bytes of elements of results, and of what is read, whose vectors may begin anywhere.
-_NARROW_BYTES, _LOOSE_BYTES = 2, 4
 
 
 @dataclass(frozen=True)
@@ -87,6 +85,8 @@ def in_tiles(
         return None
     widest = max(_itemsize(v) for v in views)
     loop = _loop(space, dtypes, row, turned, guarded, _NARROW_SIDE if widest <= 2 else _SIDE)
+    if loop.side > _SIDE and not all(a.vectors for a in _moving(loop)):
+        loop = _loop(space, dtypes, row, turned, guarded, _SIDE)
     tiles = -(-sizes[row] // (loop.side * loop.down)) * -(-sizes[-1] // (loop.side * loop.across))
     others = _others(space, row)
     tiles *= prod(sizes[d] for d in others)
@@ -101,6 +101,10 @@ def _itemsize(v: View | float) -> int:
 
 def _others(space: _Space, row: int) -> list[int]:
     return [d for d in range(space.column) if d != row]
+
+
+def _moving(loop: TileLoop) -> list[TileOperand]:
+    return [a for _, a in loop.operands if a.kind in ("turned", "dense")]
 
 
 def _that_fit(space: _Space, row: int) -> set[int]:
@@ -120,25 +124,15 @@ def _loop(
     element = sum(_itemsize(space.views[i]) for i in turned)
     count = len(operands) - space.outputs
     moving = [a for a in operands if a.kind in ("turned", "dense")]
-    whole = all(a.vectors for a in moving)
-    shifted = False
-    if _are_narrow(moving, operands[count:]):
-        shifted = not all(a.vectors for a in operands[count:])
-        operands = [replace(a, vectors=a.vectors or 2) if a in moving else a for a in operands]
-    square = whole or side > _SIDE
-    down, across = _tile(space.sizes[row], space.sizes[-1], side, square)
-    while down * (across + shifted) * side * side * element > _MAX_SHARED_BYTES:
+    wide = any(numpy_dtype(a.dtype).itemsize > 1 for a in moving)
+    vectors = all(a.vectors for a in moving)
+    down, across = _tile(space.sizes[row], space.sizes[-1], side, vectors or not wide)
+    while down * across * side * side * element > _MAX_SHARED_BYTES:
         down, across = (down // 2, across) if down >= across else (down, across // 2)
     return TileLoop(
         side, down, across, max(1, len(_others(space, row))), tuple(operands[:count]),
-        tuple(operands[count:]), guarded, shifted,
+        tuple(operands[count:]), guarded,
     )  # fmt: skip
-
-
-def _are_narrow(moving: Sequence[TileOperand], results: Sequence[TileOperand]) -> bool:
-    """Whether single elements would be a small part of what an access may have."""
-    sizes = [[numpy_dtype(a.dtype).itemsize for a in some] for some in (results, moving)]
-    return max(sizes[0]) <= _NARROW_BYTES and max(sizes[1]) <= _LOOSE_BYTES
 
 
 def _tile(rows: int, columns: int, side: int, square: bool) -> tuple[int, int]:
@@ -158,9 +152,9 @@ def _operand(space: _Space, i: int, dtype: str, row: int, turned: bool, side: in
     if not isinstance(v, View):
         return TileOperand(dtype, "number")
     if turned:
-        return TileOperand(dtype, "turned", int(_whole(space, i, row, side)))
+        return TileOperand(dtype, "turned", _whole(space, i, row, side))
     if steps[-1] == 1:
-        return TileOperand(dtype, "dense", int(_whole(space, i, space.column, side)))
+        return TileOperand(dtype, "dense", _whole(space, i, space.column, side))
     return TileOperand(dtype, "row" if steps[-1] == 0 else "strided")
 
 

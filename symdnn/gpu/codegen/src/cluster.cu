@@ -43,21 +43,18 @@ template <class S> struct Exchange {
     if (lane == 0)
       asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(own),
                    "r"((u32)sizeof(S) * CLUSTER) : "memory");
-    // Lanes share the words of a large value, which then is in shared memory.
-    constexpr u32 WORDS = sizeof(S) / 4, PARTS = WORDS > 4 ? 32 / CLUSTER : 1;
-    const u32 rank = lane % CLUSTER, part = lane / CLUSTER;
-    if (part >= PARTS) return;
-    const u32 to = address_at(shared_address(&told[cluster_rank()]), rank);
-    const u32 counted = address_at(own, rank);
-    const u32* const words = (const u32*)&mine;
+    if (lane < CLUSTER) {
+      const u32 to = address_at(shared_address(&told[cluster_rank()]), lane);
+      const u32 counted = address_at(own, lane);
+      const Vec<u32, sizeof(S) / 4> words = *(const Vec<u32, sizeof(S) / 4>*)&mine;
 #pragma unroll
-    for (u32 i = 0; i < WORDS; i += PARTS)
-      if (PARTS == 1 || i + part < WORDS)
+      for (i32 i = 0; i < (i32)sizeof(S) / 4; i++)
         asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::
-                     "r"(to + 4 * (i + part)), "r"(words[i + part]), "r"(counted) : "memory");
+                     "r"(to + 4 * i), "r"(words.v[i]), "r"(counted) : "memory");
+    }
   }
   // The value broadcast by the block of this rank.
-  __device__ const S& heard(u32 rank) {
+  __device__ S heard(u32 rank) {
     u32 done = 0;
     while (!done)
       asm volatile("{\n.reg .pred p;\n"
@@ -74,7 +71,7 @@ template <class S> struct Exchange {
   __device__ void start() {}
   __device__ void started() {}
   __device__ void tell(const S&) {}
-  __device__ const S& heard(u32) { return told; }
+  __device__ S heard(u32) { return told; }
 };
 #endif
 

@@ -96,29 +96,6 @@ struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) Vec { T v[N]; };
 template <int N, class T> INLINE Vec<T, N> load(const T* p) { return *(const Vec<T, N>*)p; }
 template <int N, class T> INLINE void store(T* p, const Vec<T, N>& x) { *(Vec<T, N>*)p = x; }
 
-// Stores by as few instructions as may be: in some loops, and behind a branch, the compiler would
-// write the members of a vector one by one.
-template <int N, class T> INLINE void store_whole(T* p, const Vec<T, N>& x) {
-#ifndef SYMDNN_HOST
-  constexpr i32 BYTES = sizeof(x), EACH = BYTES < 16 ? BYTES : 16;
-  if constexpr (BYTES >= 8) {
-    u32 w[BYTES / 4];
-    memcpy(w, &x, BYTES);
-#pragma unroll
-    for (i32 i = 0; i < BYTES / 4; i += EACH / 4) {
-      u32* const to = (u32*)p + i;
-      if constexpr (EACH == 16)
-        asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};"
-                     :: "l"(to), "r"(w[i]), "r"(w[i + 1]), "r"(w[i + 2]), "r"(w[i + 3]) : "memory");
-      else
-        asm volatile("st.global.v2.b32 [%0], {%1, %2};" :: "l"(to), "r"(w[i]), "r"(w[i + 1]) : "memory");
-    }
-    return;
-  }
-#endif
-  store(p, x);
-}
-
 // Aligned words that the kernel does not write, in one instruction: the compiler would read words one
 // by one where some of them may not be used.
 template <int N> INLINE Vec<u32, N> load_words(u64 at) {
@@ -137,37 +114,30 @@ template <int N> INLINE Vec<u32, N> load_words(u64 at) {
   return *(const Vec<u32, N>*)at;
 }
 
-// The vector of 4, 8 or 16 bytes that begins `offset` bytes, fewer than it has, behind the start of
-// two that follow each other.
-template <int N, class T> INLINE Vec<T, N> joined(const Vec<T, N>& low, const Vec<T, N>& high, u32 offset) {
-  constexpr i32 WORDS = N * sizeof(T) / 4;
-  const Vec<u32, WORDS> a = *(const Vec<u32, WORDS>*)&low, b = *(const Vec<u32, WORDS>*)&high;
+// A vector of 4, 8 or 16 bytes that begins anywhere, from the one or two aligned ones that have its
+// bytes: nothing is read that has none of them. The kernel does not write there.
+template <int N, class T> INLINE Vec<T, N> load_any(const T* p) {
+  constexpr u64 BYTES = N * sizeof(T);
+  constexpr i32 WORDS = BYTES / 4;
+  const u64 at = (u64)p;
+  const Vec<u32, WORDS> low = load_words<WORDS>(at & ~(BYTES - 1));
+  const Vec<u32, WORDS> high = load_words<WORDS>((at + BYTES - 1) & ~(BYTES - 1));
   u32 w[2 * WORDS];
 #pragma unroll
-  for (i32 i = 0; i < WORDS; i++) w[i] = a.v[i], w[WORDS + i] = b.v[i];
+  for (i32 i = 0; i < WORDS; i++) w[i] = low.v[i], w[WORDS + i] = high.v[i];
   i32 used = 2 * WORDS;
 #pragma unroll
   for (i32 by = WORDS / 2; by > 0; by /= 2) {
     used -= by;
-    const bool on = offset / 4 & by;
+    const bool on = at / 4 & by;
 #pragma unroll
     for (i32 i = 0; i < used; i++) w[i] = on ? w[i + by] : w[i];
   }
   Vec<u32, WORDS> found;
 #pragma unroll
   for (i32 i = 0; i < WORDS; i++)
-    found.v[i] = sizeof(T) == 4 ? w[i] : __funnelshift_r(w[i], w[i + 1], offset % 4 * 8);
+    found.v[i] = sizeof(T) == 4 ? w[i] : __funnelshift_r(w[i], w[i + 1], (u32)at % 4 * 8);
   return *(const Vec<T, N>*)&found;
-}
-
-// A vector that begins anywhere, from the one or two aligned ones that have its bytes: nothing is read
-// that has none of them. The kernel does not write there.
-template <int N, class T> INLINE Vec<T, N> load_any(const T* p) {
-  constexpr u64 BYTES = N * sizeof(T);
-  const u64 at = (u64)p;
-  const Vec<u32, BYTES / 4> low = load_words<BYTES / 4>(at & ~(BYTES - 1));
-  const Vec<u32, BYTES / 4> high = load_words<BYTES / 4>((at + BYTES - 1) & ~(BYTES - 1));
-  return joined(*(const Vec<T, N>*)&low, *(const Vec<T, N>*)&high, (u32)(at & (BYTES - 1)));
 }
 
 // -- errors of data: the first one is kept; nothing is accessed out of bounds ---------------------

@@ -57,6 +57,25 @@ struct State : Moments<W> {
 };
 #endif
 
+// Stores a vector in one instruction: NVRTC 13 splits such stores in this loop.
+INLINE void store_whole(T* to, const Vec<T, V>& x) {
+#ifndef SYMDNN_HOST
+  if constexpr (V * sizeof(T) == 16) {
+    const Vec<u32, 4> w = *(const Vec<u32, 4>*)&x;
+    asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(to)),
+                 "r"(w.v[0]), "r"(w.v[1]), "r"(w.v[2]), "r"(w.v[3]) : "memory");
+    return;
+  }
+  if constexpr (V * sizeof(T) == 8) {
+    const Vec<u32, 2> w = *(const Vec<u32, 2>*)&x;
+    asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(__cvta_generic_to_global(to)),
+                 "r"(w.v[0]), "r"(w.v[1]) : "memory");
+    return;
+  }
+#endif
+  store(to, x);
+}
+
 // All lanes get the same bits: always the upper lane's state is merged into the lower one's.
 template <i32 LANES> INLINE void meet_in_warp(State& mine) {
 #pragma unroll 1
