@@ -72,8 +72,9 @@ class Sweep:
     number of blocks that should fit on a multiprocessor. ``tail`` is the number of elements of a
     row's last vector, 0 if it is whole; then there is one reduced dimension. ``written`` is the
     input whose strides an array has that gets the program's last result; -1: there is none. Of
-    narrow vectors a thread reads ``ahead`` times as many at a time. With ``loose`` vectors begin
-    anywhere in memory, and the last one of a line ends with it: it has elements of the one before.
+    narrow vectors a thread reads ``ahead`` times as many at a time. ``loose`` lines begin anywhere
+    in memory. Vectors of kept elements do, too, and the last one ends with its line: it has some of
+    the one before. Those of a row are aligned, and the first and last one have elements of others.
     """
 
     inputs: tuple[str, ...]
@@ -89,6 +90,11 @@ class Sweep:
     written: int = -1
     ahead: int = 1
     loose: bool = False
+
+    @property
+    def edges(self) -> bool:
+        """Whether the first and the last vector of a row have elements of others."""
+        return self.loose and not self.across
 
     @property
     def batch(self) -> int:
@@ -135,6 +141,7 @@ def reduction_source(
             f"#define TAKEN {1 if sweep.across else sweep.width}",
             f"#define RESIDENT {sweep.resident}",
             f"#define LOOSE {int(sweep.loose)}",
+            f"#define EDGES {int(sweep.edges)}",
             f"#define TAKES_ALL {int(_takes_all(reducers, sweep))}",
             f"#define TAIL {sweep.tail}",
             f"#define THREADS {BLOCK_THREADS}",
@@ -265,11 +272,14 @@ def _vectors(program: ScalarProgram, reducers: Sequence[Reducer], sweep: Sweep) 
     kinds = {i: _register_type(CTYPES[d], a, sweep.width) for i, (d, a) in inputs}
     fields = [f"{kinds[i]} f{i};" if a.fixed else f"Offset x{i};" for i, (_, a) in inputs]
     fields += ["Count last;"] if sweep.tail else []
+    fields += ["Count skip, run, last;"] if sweep.edges else []
     fields += [f"{whole}* whole;"] if sweep.written >= 0 else []
     moving = [i for i, (_, a) in inputs if not a.fixed]
     base = [f"  const Offset x{i} = {_moved(i, 'k', sweep.kept)};" for i, _ in inputs]
     begun = [_read(i, a, f"x{i}", sweep) if a.fixed else f"x{i}" for i, (_, a) in inputs]
     begun += ["(Count)p.elements - 1"] if sweep.tail else []
+    if sweep.edges:
+        base, begun = _edges(sweep, base, begun)
     begun += ["p.whole"] if sweep.written >= 0 else []
     reads = [
         _read(i, sweep.sources[i], f"b.x{i} + {_moved(i, 'r', sweep.reduced)}", sweep)
@@ -288,7 +298,7 @@ def _vectors(program: ScalarProgram, reducers: Sequence[Reducer], sweep: Sweep) 
         "}",
         f"struct Loaded {{ {' '.join(loaded)} }};",
         "INLINE Loaded fetch(const Parameters& p, const Base& b, Count element) {",
-        *(_first_of_vector(sweep) or index_lines("element", sweep.reduced, "r")),
+        *index_lines("element", sweep.reduced, "r"),
         f"  return {{{', '.join(reads)}}};",
         "}",
         *_uses(program, reducers, sweep),
@@ -303,20 +313,22 @@ def _uses(program: ScalarProgram, reducers: Sequence[Reducer], sweep: Sweep) -> 
     ]
     values += [f"v{i}" for i in range(len(program.outputs))]
     ending = [f"    if (k >= {sweep.tail} && element == b.last) break;"] if sweep.tail else []
-    if sweep.tail and sweep.loose:
-        ending = [f"    if (k < {sweep.width - sweep.tail} && element == b.last) continue;"]
+    whole = []
+    if sweep.edges:
+        whole = ["  const bool all = element != 0 && element != b.last;"]
+        ending = [f"    if (!all && element * {sweep.width} + k - b.skip >= b.run) continue;"]
     gathered, stored = [], []
     if sweep.written >= 0:
         gathered = [f"    whole.v[k] = v{len(reducers)};"]
         stored = [f"  store<{sweep.width}>(b.whole + l.at, whole);"]
-    whole = CTYPES[program.output_dtypes[-1]]
+    kind = CTYPES[program.output_dtypes[-1]]
     state = "s[k]" if sweep.across else "s[0]"
     number = "element" if sweep.across else f"element * {sweep.width} + k"
-    if sweep.tail and sweep.loose:
-        number += f" - (element == b.last ? {sweep.width - sweep.tail} : 0)"
+    number += " - b.skip" if sweep.edges else ""
     return [
         "INLINE void use(const Base& b, const Loaded& l, Count element, State* s) {",
-        *([f"  Vec<{whole}, {sweep.width}> whole;"] if stored else []),
+        *([f"  Vec<{kind}, {sweep.width}> whole;"] if stored else []),
+        *whole,
         "#pragma unroll",
         f"  for (int k = 0; k < {sweep.width}; k++) {{",
         *ending,
@@ -357,17 +369,21 @@ def _uses_all(
     held = [f"  {CTYPES[d]} v{i}[{count}];" for i, d in enumerate(program.output_dtypes)]
     taken = [f"  {state}.s{i}.take_all(v{i});" for i in range(len(reducers))]
     vectors = ["#pragma unroll", f"  for (int k = 0; k < {sweep.width}; k++) {{"]
-    batch = ["#pragma unroll", f"  for (int i = 0; i < {sweep.batch}; i++)"]
-    scalar = f"    scalar({', '.join([*given, *results])});"
+    batch = ["#pragma unroll", f"  for (int i = 0; i < {sweep.batch}; i++) {{"]
+    scalar = [f"    scalar({', '.join([*given, *results])});"]
+    if sweep.edges:  # what is no element of the row is minus infinity, which adds nothing
+        scalar += [
+            "    const Count own = element + i * lanes;",
+            f"    const bool inside = own < high && own * {sweep.width} + k - b.skip < b.run;",
+            *(f"    if (!inside) {r} = convert<{CTYPES[d]}>(-INF_f);"
+              for r, d in zip(results, program.output_dtypes)),
+        ]  # fmt: skip
     if sweep.across:
-        body = [*vectors, *held, *batch, scalar, *taken, "  }"]
+        body = [*vectors, *held, *batch, *scalar, "  }", *taken, "  }"]
     else:
-        body = [*held, *vectors, *batch, scalar, "  }", *taken]
-    return [
-        "INLINE void use_all(const Base& b, const Loaded (&l)[BATCH], State* s) {",
-        *body,
-        "}",
-    ]
+        body = [*held, *vectors, *batch, *scalar, "  }", "  }", *taken]
+    some = "const Base& b, const Loaded (&l)[BATCH], Count element, Count lanes, Count high"
+    return [f"INLINE void use_all({some}, State* s) {{", *body, "}"]
 
 
 def _register_type(ctype: str, source: Source, width: int) -> str:
@@ -375,15 +391,14 @@ def _register_type(ctype: str, source: Source, width: int) -> str:
 
 
 def _read(i: int, source: Source, at: str, sweep: Sweep) -> str:
-    how = "load_any" if sweep.loose else "load"
+    how = "load_any" if sweep.loose and sweep.across else "load"
     return f"{how}<{sweep.width}>(p.x{i} + {at})" if source.dense else f"p.x{i}[{at}]"
 
 
-def _first_of_vector(sweep: Sweep) -> list[str]:
-    """Where a vector of a line begins, in elements, if vectors begin anywhere along it."""
-    if not sweep.loose or sweep.across:
-        return []
-    return [
-        f"  const Count most = (Count)p.run - {sweep.width}, wanted = element * {sweep.width};",
-        "  const Count r0 = wanted < most ? wanted : most;",
-    ]
+def _edges(sweep: Sweep, base: list[str], begun: list[str]) -> tuple[list[str], list[str]]:
+    """``base_of`` for rows that begin anywhere: from the vector on in which their start is."""
+    dense = [i for i, a in enumerate(sweep.sources) if a.dense]
+    at = f"(u64)(p.x{dense[0]} + x{dense[0]}) / sizeof(*p.x{dense[0]})"
+    base = [*base, f"  const Count skip = (Count)({at} % {sweep.width}), run = (Count)p.run;"]
+    places = [f"x{i} - (Offset)skip" if i in dense else b for i, b in enumerate(begun)]
+    return base, [*places, "skip", "run", f"(skip + run - 1) / {sweep.width}"]

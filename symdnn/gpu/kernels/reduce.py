@@ -76,11 +76,13 @@ _MAX_STATE_BYTES = 16
 #: Elements of a line from which on several are read ahead, where they are read one by one; bytes
 #: that a thread then reads at a time, and vectors.
 _LEAST_AHEAD, _BYTES_AHEAD, _MOST_AHEAD = 512, 64, 16
-#: Elements of a line whose last vector may be a part of one; bytes of a vector below which those
-#: that begin anywhere take its place, and their bytes.
-_LEAST_CUT_ROW, _NARROW_BYTES, _LOOSE_BYTES = 64, 8, 16
+#: Elements of a row whose last vector may be a part of one.
+_LEAST_CUT_ROW = 64
+#: Bytes of an aligned vector below which lines are read in others, wherever they begin; bytes of
+#: those, and how many a line should have.
+_NARROW_BYTES, _LOOSE_BYTES, _LEAST_LOOSE_VECTORS = 8, 16, 4
 #: Fewest threads of a row, and vectors of each, where there are rows enough.
-_LEAST_LANES, _LANE_VECTORS = 8, 4
+_LEAST_LANES, _LANE_VECTORS = 2, 4
 _source = cache(reduction_source)
 
 
@@ -194,7 +196,7 @@ def _lines(views: Views, axes: Sequence[int]) -> Lines:
 def _counts(lines: Lines, sweep: Sweep) -> list[int]:
     """The parameters for sizes and strides; strides along a vector count whole vectors."""
     kept, reduced = list(lines.kept), list(lines.reduced)
-    by = 1 if sweep.across or sweep.loose else sweep.width
+    by = 1 if sweep.across else sweep.width
     reduced[-1] //= by
     found = [*kept[1:], *reduced[1:]]
     for k, r in zip(lines.kept_steps, lines.reduced_steps):
@@ -231,11 +233,11 @@ def _vector_sweep(
         sources = tuple(Source(bool(s[-1]), not any(r)) for s, r in zip(along, lines.reduced_steps))
         counts = len(lines.kept), len(lines.reduced)
         loose = _loose_width([views[i] for i in moving], run, width)
-        if anywhere and loose and (across or cut):
-            tail = 0 if across else run % loose
-            return Sweep(
-                dtypes, *counts, not across, wide, loose, across, sources, tail=tail, loose=True
-            )
+        alike = across or (
+            len(sizes) == 1 and _begin_alike([views[i] for i in moving], outer_steps, loose)
+        )
+        if anywhere and loose and alike:
+            return Sweep(dtypes, *counts, not across, wide, loose, across, sources, loose=True)
         tail = run % width if cut else 0
         found = Sweep(dtypes, *counts, not across, wide, width, across, sources, tail=tail)
         if width > 1:
@@ -249,8 +251,17 @@ def _loose_width(moving: Views, run: int, width: int) -> int:
     """Elements of a vector that begins anywhere, where aligned ones have ``width``; 0: none."""
     sizes = [v.itemsize for v in moving]
     loose = min(_LOOSE_BYTES // max(sizes), _MAX_VECTOR_ELEMENTS)
-    narrow = width * min(sizes) < _NARROW_BYTES and run >= _LEAST_CUT_ROW
+    narrow = width * min(sizes) < _NARROW_BYTES and run >= _LEAST_LOOSE_VECTORS * loose
     return loose if narrow and width < loose and loose * min(sizes) >= 4 else 0
+
+
+def _begin_alike(moving: Views, steps: Sequence[Sequence[int]], width: int) -> bool:
+    """Whether rows of all operands begin at the same place in a vector."""
+    if len(moving) < 2 or not width:
+        return True
+    places = {tuple(step % width for step in own) for own in steps}
+    same = len({v.itemsize for v in moving}) == 1 and len(places) == 1
+    return same and all(v.aligned_to(width * v.itemsize) for v in moving)
 
 
 def _ahead(views: Views, sweep: Sweep, plan: _Plan) -> int:
@@ -339,6 +350,8 @@ def _plan(lines: Lines, sweep: Sweep) -> _Plan:
         return _across_plan(outputs, elements, lines.kept[-1], sweep)
     vectors = bool(sweep.sources)
     count = -(-elements // sweep.width)
+    if sweep.edges:
+        count = -(-(elements + sweep.width - 1) // sweep.width)
     if sweep.rows:
         lanes = min(_power_of_two(count), BLOCK_THREADS)
         few = max(_LEAST_LANES, _power_of_two(count // _LANE_VECTORS))
@@ -384,7 +397,7 @@ def scratch_bytes(outputs: int, elements: int, states: int) -> int:
     blocks = max(_SCALAR_BLOCKS, _VECTOR_BLOCKS)
     chunks = min(blocks, elements // _THREAD_VECTORS)
     most = blocks * BLOCK_THREADS * _MAX_VECTOR_ELEMENTS
-    return _MAX_STATE_BYTES * states * min((2 * outputs + outputs // 4) * chunks, most)
+    return _MAX_STATE_BYTES * states * min((2 * outputs + outputs // 2) * chunks, most)
 
 
 class ReductionKernel(CudaKernel):

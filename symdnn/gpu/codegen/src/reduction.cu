@@ -51,6 +51,9 @@ INLINE void meet(State (&shared)[TOGETHER][THREADS], i32 slot, bool first, i32 d
 
 // The reduction of one thread: the elements from `low` to `high` in steps of `lanes`.
 INLINE void sweep(const Parameters& p, const Base& base, Count low, Count high, Count lanes, State* mine) {
+#if EDGES
+  if (high > base.last + 1) high = base.last + 1;
+#endif
 #if BATCH > 1
 #pragma unroll 1
   for (Count e = low; e < high; e += BATCH * lanes) {
@@ -62,8 +65,8 @@ INLINE void sweep(const Parameters& p, const Base& base, Count low, Count high, 
     if (e == low) begin(base, loaded[0], (u32)(high - e + lanes - 1) / (u32)lanes * TAKEN, mine);
 #endif
 #if TAKES_ALL
-    if (e + (BATCH - 1) * lanes < (TAIL ? high - 1 : high)) {
-      use_all(base, loaded, mine);
+    if (EDGES || e + (BATCH - 1) * lanes < (TAIL ? high - 1 : high)) {
+      use_all(base, loaded, e, lanes, high, mine);
       continue;
     }
 #endif
