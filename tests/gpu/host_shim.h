@@ -45,6 +45,9 @@ static inline unsigned long long high_product(unsigned long long a, unsigned lon
 static inline int __float_as_int(float x) { int n; __builtin_memcpy(&n, &x, 4); return n; }
 static inline float __int_as_float(int n) { float x; __builtin_memcpy(&x, &n, 4); return x; }
 static inline void __threadfence() {}
+static inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned shift) {
+  return (unsigned)((((unsigned long long)high << 32) | low) >> (shift & 31));
+}
 static inline int __popc(unsigned x) { return __builtin_popcount(x); }
 template <class T> static T atomicCAS(T* p, T expected, T value) {
   T old = *p;

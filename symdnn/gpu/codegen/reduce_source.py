@@ -27,6 +27,8 @@ BLOCK_THREADS = 256
 #: Kinds with the methods ``begin``, which takes a thread's first element and the number of its
 #: elements, and ``settle``, which runs after the last one.
 _WITH_BEGIN = frozenset({"Moments"})
+#: Kinds with the method ``take_all``, which takes several elements at a time.
+_WITH_ALL = frozenset({"LogSumExp"})
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,9 @@ class Sweep:
     number of blocks that should fit on a multiprocessor. ``tail`` is the number of elements of a
     row's last vector, 0 if it is whole; then there is one reduced dimension. ``written`` is the
     input whose strides an array has that gets the program's last result; -1: there is none. Of
-    narrow vectors a thread reads ``ahead`` times as many at a time.
+    narrow vectors a thread reads ``ahead`` times as many at a time. ``loose`` lines begin anywhere
+    in memory. Vectors of kept elements do, too, and the last one ends with its line: it has some of
+    the one before. Those of a row are aligned, and the first and last one have elements of others.
     """
 
     inputs: tuple[str, ...]
@@ -85,13 +89,19 @@ class Sweep:
     tail: int = 0
     written: int = -1
     ahead: int = 1
+    loose: bool = False
+
+    @property
+    def edges(self) -> bool:
+        """Whether the first and the last vector of a row have elements of others."""
+        return self.loose and not self.across
 
     @property
     def batch(self) -> int:
         """Vectors that a thread reads before it uses them, to keep enough loads in flight."""
         moving = sum(not s.fixed for s in self.sources)
         some = {0: 1, 1: 4, 2: 2, 3: 2}.get(moving, 1) * (2 if self.across and moving else 1)
-        return some * self.ahead
+        return some * self.ahead // (2 if self.loose and self.across and moving else 1)
 
 
 @dataclass(frozen=True)
@@ -130,6 +140,10 @@ def reduction_source(
             f"#define BEGINS {int(counts_elements(reducers))}",
             f"#define TAKEN {1 if sweep.across else sweep.width}",
             f"#define RESIDENT {sweep.resident}",
+            f"#define LOOSE {int(sweep.loose)}",
+            f"#define EDGES {int(sweep.edges)}",
+            f"#define TAKES_ALL {int(_takes_all(reducers, sweep))}",
+            f"#define TAIL {sweep.tail}",
             f"#define THREADS {BLOCK_THREADS}",
             *_state(reducers),
             *_parameters(finish, sweep, CTYPES[program.output_dtypes[-1]]),
@@ -174,6 +188,7 @@ def _parameters(finish: Finish, sweep: Sweep, written: str) -> list[str]:
     fields = [f"const {CTYPES[d]}* x{i};" for i, d in enumerate(sweep.inputs)]
     fields += [f"{CTYPES[d]}* y{i};" for i, d in enumerate(finish.output_dtypes)]
     fields += ["State* partial;", "u32* come;", "i64 outputs;", "i64 elements;", "i64 chunks;"]
+    fields += ["i64 run;"] * sweep.loose
     fields += [f"i64 k{d};" for d in range(1, sweep.kept)]
     fields += [f"i64 r{d};" for d in range(1, sweep.reduced)]
     for i in range(len(sweep.inputs)):
@@ -198,6 +213,13 @@ def index_lines(name: str, count: int, prefix: str) -> list[str]:
         lines.append(f"  const Count {prefix}{d} = left_{prefix} % (Count)p.{prefix}{d};")
         lines.append(f"  left_{prefix} /= (Count)p.{prefix}{d};")
     return [*lines, f"  const Count {prefix}0 = {f'left_{prefix}' if count > 1 else name};"]
+
+
+def _takes_all(reducers: Sequence[Reducer], sweep: Sweep) -> bool:
+    """Whether all elements that a thread has read are taken together."""
+    return (
+        sweep.batch > 1 and sweep.written < 0 and all(r.kind in _WITH_ALL for r in reducers)
+    )  # fmt: skip
 
 
 def _moved(i: int, prefix: str, count: int) -> str:
@@ -250,16 +272,19 @@ def _vectors(program: ScalarProgram, reducers: Sequence[Reducer], sweep: Sweep) 
     kinds = {i: _register_type(CTYPES[d], a, sweep.width) for i, (d, a) in inputs}
     fields = [f"{kinds[i]} f{i};" if a.fixed else f"Offset x{i};" for i, (_, a) in inputs]
     fields += ["Count last;"] if sweep.tail else []
+    fields += ["Count skip, run, last;"] if sweep.edges else []
     fields += [f"{whole}* whole;"] if sweep.written >= 0 else []
     moving = [i for i, (_, a) in inputs if not a.fixed]
     base = [f"  const Offset x{i} = {_moved(i, 'k', sweep.kept)};" for i, _ in inputs]
-    begun = [
-        _read(i, a, f"x{i}", sweep.width) if a.fixed else f"x{i}" for i, (_, a) in inputs
-    ]  # fmt: skip
+    begun = [_read(i, a, f"x{i}", sweep) if a.fixed else f"x{i}" for i, (_, a) in inputs]
     begun += ["(Count)p.elements - 1"] if sweep.tail else []
+    if sweep.edges:
+        base, begun = _edges(sweep, base, begun)
     begun += ["p.whole"] if sweep.written >= 0 else []
-    reads = [_read(i, sweep.sources[i], f"b.x{i} + {_moved(i, 'r', sweep.reduced)}", sweep.width)
-             for i in moving]  # fmt: skip
+    reads = [
+        _read(i, sweep.sources[i], f"b.x{i} + {_moved(i, 'r', sweep.reduced)}", sweep)
+        for i in moving
+    ]
     loaded = [f"{kinds[i]} a{i};" for i in moving]
     if sweep.written >= 0:
         reads.append(f"b.x{sweep.written} + {_moved(sweep.written, 'r', sweep.reduced)}")
@@ -288,16 +313,22 @@ def _uses(program: ScalarProgram, reducers: Sequence[Reducer], sweep: Sweep) -> 
     ]
     values += [f"v{i}" for i in range(len(program.outputs))]
     ending = [f"    if (k >= {sweep.tail} && element == b.last) break;"] if sweep.tail else []
+    whole = []
+    if sweep.edges:
+        whole = ["  const bool all = element != 0 && element != b.last;"]
+        ending = [f"    if (!all && element * {sweep.width} + k - b.skip >= b.run) continue;"]
     gathered, stored = [], []
     if sweep.written >= 0:
         gathered = [f"    whole.v[k] = v{len(reducers)};"]
         stored = [f"  store<{sweep.width}>(b.whole + l.at, whole);"]
-    whole = CTYPES[program.output_dtypes[-1]]
+    kind = CTYPES[program.output_dtypes[-1]]
     state = "s[k]" if sweep.across else "s[0]"
     number = "element" if sweep.across else f"element * {sweep.width} + k"
+    number += " - b.skip" if sweep.edges else ""
     return [
         "INLINE void use(const Base& b, const Loaded& l, Count element, State* s) {",
-        *([f"  Vec<{whole}, {sweep.width}> whole;"] if stored else []),
+        *([f"  Vec<{kind}, {sweep.width}> whole;"] if stored else []),
+        *whole,
         "#pragma unroll",
         f"  for (int k = 0; k < {sweep.width}; k++) {{",
         *ending,
@@ -311,6 +342,7 @@ def _uses(program: ScalarProgram, reducers: Sequence[Reducer], sweep: Sweep) -> 
         "INLINE void take(const Parameters& p, const Base& b, Count element, State* s) {",
         "  use(b, fetch(p, b, element), element, s);",
         "}",
+        *(_uses_all(program, reducers, sweep, values) if _takes_all(reducers, sweep) else []),
         "INLINE void begin(const Base& b, const Loaded& l, u32 n, State* s) {",
         "#pragma unroll",
         f"  for (int k = 0; k < {sweep.width if sweep.across else 1}; k++) {{",
@@ -325,9 +357,48 @@ def _uses(program: ScalarProgram, reducers: Sequence[Reducer], sweep: Sweep) -> 
     ]
 
 
+def _uses_all(
+    program: ScalarProgram, reducers: Sequence[Reducer], sweep: Sweep, values: Sequence[str]
+) -> list[str]:
+    """``use_all``, which takes all elements that a thread has read."""
+    given = [v.replace("l.a", "l[i].a") for v in values[: len(sweep.sources)]]
+    at = "i" if sweep.across else f"i * {sweep.width} + k"
+    count = sweep.batch * (1 if sweep.across else sweep.width)
+    results = [f"v{i}[{at}]" for i in range(len(program.outputs))]
+    state = "s[k]" if sweep.across else "s[0]"
+    held = [f"  {CTYPES[d]} v{i}[{count}];" for i, d in enumerate(program.output_dtypes)]
+    taken = [f"  {state}.s{i}.take_all(v{i});" for i in range(len(reducers))]
+    vectors = ["#pragma unroll", f"  for (int k = 0; k < {sweep.width}; k++) {{"]
+    batch = ["#pragma unroll", f"  for (int i = 0; i < {sweep.batch}; i++) {{"]
+    scalar = [f"    scalar({', '.join([*given, *results])});"]
+    if sweep.edges:  # what is no element of the row is minus infinity, which adds nothing
+        scalar += [
+            "    const Count own = element + i * lanes;",
+            f"    const bool inside = own < high && own * {sweep.width} + k - b.skip < b.run;",
+            *(f"    if (!inside) {r} = convert<{CTYPES[d]}>(-INF_f);"
+              for r, d in zip(results, program.output_dtypes)),
+        ]  # fmt: skip
+    if sweep.across:
+        body = [*vectors, *held, *batch, *scalar, "  }", *taken, "  }"]
+    else:
+        body = [*held, *vectors, *batch, *scalar, "  }", "  }", *taken]
+    some = "const Base& b, const Loaded (&l)[BATCH], Count element, Count lanes, Count high"
+    return [f"INLINE void use_all({some}, State* s) {{", *body, "}"]
+
+
 def _register_type(ctype: str, source: Source, width: int) -> str:
     return f"Vec<{ctype}, {width}>" if source.dense else ctype
 
 
-def _read(i: int, source: Source, at: str, width: int) -> str:
-    return f"load<{width}>(p.x{i} + {at})" if source.dense else f"p.x{i}[{at}]"
+def _read(i: int, source: Source, at: str, sweep: Sweep) -> str:
+    how = "load_any" if sweep.loose and sweep.across else "load"
+    return f"{how}<{sweep.width}>(p.x{i} + {at})" if source.dense else f"p.x{i}[{at}]"
+
+
+def _edges(sweep: Sweep, base: list[str], begun: list[str]) -> tuple[list[str], list[str]]:
+    """``base_of`` for rows that begin anywhere: from the vector on in which their start is."""
+    dense = [i for i, a in enumerate(sweep.sources) if a.dense]
+    at = f"(u64)(p.x{dense[0]} + x{dense[0]}) / sizeof(*p.x{dense[0]})"
+    base = [*base, f"  const Count skip = (Count)({at} % {sweep.width}), run = (Count)p.run;"]
+    places = [f"x{i} - (Offset)skip" if i in dense else b for i, b in enumerate(begun)]
+    return base, [*places, "skip", "run", f"(skip + run - 1) / {sweep.width}"]

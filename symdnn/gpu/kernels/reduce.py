@@ -78,6 +78,11 @@ _MAX_STATE_BYTES = 16
 _LEAST_AHEAD, _BYTES_AHEAD, _MOST_AHEAD = 512, 64, 16
 #: Elements of a row whose last vector may be a part of one.
 _LEAST_CUT_ROW = 64
+#: Bytes of an aligned vector below which lines are read in others, wherever they begin; bytes of
+#: those, and how many a line should have.
+_NARROW_BYTES, _LOOSE_BYTES, _LEAST_LOOSE_VECTORS = 8, 16, 4
+#: Fewest threads of a row, and vectors of each, where there are rows enough.
+_LEAST_LANES, _LANE_VECTORS = 2, 4
 _source = cache(reduction_source)
 
 
@@ -137,7 +142,8 @@ def custom_reduction(
     views = [v.broadcast_to(shape) for v in inputs]
     lines = _lines(views, axes)
     wide = _max_index(views) >= 2**31 - 2**22
-    sweep = _vector_sweep(program.inputs, views, lines, wide, not counts_elements(reducers))
+    cuts = not counts_elements(reducers)
+    sweep = _vector_sweep(program.inputs, views, lines, wide, cuts, cuts and written is None)
     if sweep is not None:
         sweep = replace(sweep, resident=_resident(program, reducers, sweep))
         if written is not None:
@@ -147,10 +153,11 @@ def custom_reduction(
     if sweep is None:
         by_rows = _reduces_neighbours(lines.kept_steps, lines.reduced_steps)
         sweep = Sweep(program.inputs, len(lines.kept), len(lines.reduced), by_rows, wide)
-    plan = _plan(prod(lines.kept), prod(lines.reduced), sweep)
+    plan = _plan(lines, sweep)
     sweep = replace(sweep, ahead=_ahead(views, sweep, plan))
     parameters: list[Any] = [v.pointer for v in (*views, *outputs)]
     parameters += [Pointer(WORKSPACE), TICKETS, plan.outputs, plan.elements, plan.chunks]
+    parameters += [(lines.kept if sweep.across else lines.reduced)[-1]] * sweep.loose
     parameters += _counts(lines, sweep)
     for v in reads:
         parameters += [v.pointer, int(v.size > 1)]
@@ -198,11 +205,12 @@ def _counts(lines: Lines, sweep: Sweep) -> list[int]:
 
 
 def _vector_sweep(
-    dtypes: tuple[str, ...], views: Views, lines: Lines, wide: bool, tails: bool
+    dtypes: tuple[str, ...], views: Views, lines: Lines, wide: bool, tails: bool, anywhere: bool
 ) -> Sweep | None:
     """A sweep in vectors; None where strides do not allow it.
 
-    Lines that have no aligned vectors are read by single elements, several ahead, if they are long.
+    Lines that have no aligned vectors are read in vectors that begin ``anywhere``, or by single
+    elements, several ahead, if they are long.
     With ``tails`` the last vector of a row may reach into what is behind it, as far as the next row
     is aligned: that is read, and not used.
     """
@@ -224,6 +232,12 @@ def _vector_sweep(
         width = _width(0 if cut else run, [views[i] for i in moving], outer_steps)
         sources = tuple(Source(bool(s[-1]), not any(r)) for s, r in zip(along, lines.reduced_steps))
         counts = len(lines.kept), len(lines.reduced)
+        loose = _loose_width([views[i] for i in moving], run, width)
+        alike = across or (
+            len(sizes) == 1 and _begin_alike([views[i] for i in moving], outer_steps, loose)
+        )
+        if anywhere and loose and alike:
+            return Sweep(dtypes, *counts, not across, wide, loose, across, sources, loose=True)
         tail = run % width if cut else 0
         found = Sweep(dtypes, *counts, not across, wide, width, across, sources, tail=tail)
         if width > 1:
@@ -233,13 +247,30 @@ def _vector_sweep(
     return single
 
 
+def _loose_width(moving: Views, run: int, width: int) -> int:
+    """Elements of a vector that begins anywhere, where aligned ones have ``width``; 0: none."""
+    sizes = [v.itemsize for v in moving]
+    loose = min(_LOOSE_BYTES // max(sizes), _MAX_VECTOR_ELEMENTS)
+    narrow = width * min(sizes) < _NARROW_BYTES and run >= _LEAST_LOOSE_VECTORS * loose
+    return loose if narrow and width < loose and loose * min(sizes) >= 4 else 0
+
+
+def _begin_alike(moving: Views, steps: Sequence[Sequence[int]], width: int) -> bool:
+    """Whether rows of all operands begin at the same place in a vector."""
+    if len(moving) < 2 or not width:
+        return True
+    places = {tuple(step % width for step in own) for own in steps}
+    same = len({v.itemsize for v in moving}) == 1 and len(places) == 1
+    return same and all(v.aligned_to(width * v.itemsize) for v in moving)
+
+
 def _ahead(views: Views, sweep: Sweep, plan: _Plan) -> int:
     """How many times as many vectors a thread reads at a time since they are narrow."""
     moving = [v.itemsize for v, a in zip(views, sweep.sources) if not a.fixed]
     lanes = plan.block[0] if sweep.rows else plan.block[1]
     own = plan.elements // (plan.chunks * lanes)
     ahead, nbytes = 1, sweep.batch * sweep.width * sum(moving)
-    most = _BYTES_AHEAD * (2 if sweep.across else 1)
+    most = _BYTES_AHEAD * (2 if sweep.across and not sweep.loose else 1)
     while (
         moving and 2 * ahead * nbytes <= most and 2 * ahead * sweep.batch <= min(own, _MOST_AHEAD)
     ):
@@ -313,13 +344,19 @@ class _Plan:
     chunks: int
 
 
-def _plan(outputs: int, elements: int, sweep: Sweep) -> _Plan:
+def _plan(lines: Lines, sweep: Sweep) -> _Plan:
+    outputs, elements = prod(lines.kept), prod(lines.reduced)
     if sweep.across:
-        return _across_plan(outputs, elements, sweep)
+        return _across_plan(outputs, elements, lines.kept[-1], sweep)
     vectors = bool(sweep.sources)
     count = -(-elements // sweep.width)
+    if sweep.edges:
+        count = -(-(elements + sweep.width - 1) // sweep.width)
     if sweep.rows:
         lanes = min(_power_of_two(count), BLOCK_THREADS)
+        few = max(_LEAST_LANES, _power_of_two(count // _LANE_VECTORS))
+        while lanes > few and outputs * lanes >= 2 * _VECTOR_BLOCKS * BLOCK_THREADS:
+            lanes //= 2
     else:
         columns = min(_power_of_two(outputs), 32 if count >= 32 else BLOCK_THREADS)
         lanes = BLOCK_THREADS // columns
@@ -333,9 +370,10 @@ def _plan(outputs: int, elements: int, sweep: Sweep) -> _Plan:
     return _Plan(outputs, outputs, count, block, per_block, chunks)
 
 
-def _across_plan(outputs: int, elements: int, sweep: Sweep) -> _Plan:
-    """The plan for vectors of outputs: 32 of them per block, fewer if the merge would be long."""
-    groups = outputs // sweep.width
+def _across_plan(outputs: int, elements: int, run: int, sweep: Sweep) -> _Plan:
+    """The plan for vectors of lines of ``run`` outputs: 32 of them per block, fewer if the merge
+    would be long."""
+    groups = outputs // run * -(-run // sweep.width)
     columns = min(_power_of_two(groups), 32 if elements >= 32 else BLOCK_THREADS)
     while True:
         lanes = BLOCK_THREADS // columns
@@ -359,7 +397,7 @@ def scratch_bytes(outputs: int, elements: int, states: int) -> int:
     blocks = max(_SCALAR_BLOCKS, _VECTOR_BLOCKS)
     chunks = min(blocks, elements // _THREAD_VECTORS)
     most = blocks * BLOCK_THREADS * _MAX_VECTOR_ELEMENTS
-    return _MAX_STATE_BYTES * states * min(2 * outputs * chunks, most)
+    return _MAX_STATE_BYTES * states * min((2 * outputs + outputs // 2) * chunks, most)
 
 
 class ReductionKernel(CudaKernel):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from symdnn.errors import NotScalarConstantError
 from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Variable
+from symdnn.ops.core.constant_value import get_scalar_constant_value
 from symdnn.ops.elementwise.arithmetic import abs as absolute
 from symdnn.ops.elementwise.arithmetic import maximum, sgn
 from symdnn.ops.elementwise.comparison import eq, lt, switch
@@ -22,6 +24,8 @@ class Jv(OfOrder):
 
     def point_slope(self, *operands: Variable) -> Variable:
         n, x, y = operands
+        if _is_zero(n):
+            return -jv(1, x).astype(y.type.dtype)
         return (jv(n - 1, x) - jv(n + 1, x)) * like(0.5, y)
 
 
@@ -33,7 +37,17 @@ class Iv(OfOrder):
 
     def point_slope(self, *operands: Variable) -> Variable:
         n, x, y = operands
+        if _is_zero(n):
+            return iv(1, x).astype(y.type.dtype)
         return (iv(n - 1, x) + iv(n + 1, x)) * like(0.5, y)
+
+
+def _is_zero(order: Variable) -> bool:
+    """Whether an order is known to be 0: those of orders 1 and -1 are the same but for a sign."""
+    try:
+        return bool(get_scalar_constant_value(order) == 0)
+    except NotScalarConstantError:
+        return False
 
 
 #: The derivatives of ``i0e`` and ``i1e`` over ``i0e``, as polynomials of ``1 / x`` for large ``x``

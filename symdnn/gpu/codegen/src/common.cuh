@@ -96,6 +96,50 @@ struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) Vec { T v[N]; };
 template <int N, class T> INLINE Vec<T, N> load(const T* p) { return *(const Vec<T, N>*)p; }
 template <int N, class T> INLINE void store(T* p, const Vec<T, N>& x) { *(Vec<T, N>*)p = x; }
 
+// Aligned words that the kernel does not write, in one instruction: the compiler would read words one
+// by one where some of them may not be used.
+template <int N> INLINE Vec<u32, N> load_words(u64 at) {
+#ifndef SYMDNN_HOST
+  Vec<u32, N> w;
+  if constexpr (N == 4) {
+    asm("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+        : "=r"(w.v[0]), "=r"(w.v[1]), "=r"(w.v[2]), "=r"(w.v[3]) : "l"(at));
+    return w;
+  }
+  if constexpr (N == 2) {
+    asm("ld.global.v2.u32 {%0, %1}, [%2];" : "=r"(w.v[0]), "=r"(w.v[1]) : "l"(at));
+    return w;
+  }
+#endif
+  return *(const Vec<u32, N>*)at;
+}
+
+// A vector of 4, 8 or 16 bytes that begins anywhere, from the one or two aligned ones that have its
+// bytes: nothing is read that has none of them. The kernel does not write there.
+template <int N, class T> INLINE Vec<T, N> load_any(const T* p) {
+  constexpr u64 BYTES = N * sizeof(T);
+  constexpr i32 WORDS = BYTES / 4;
+  const u64 at = (u64)p;
+  const Vec<u32, WORDS> low = load_words<WORDS>(at & ~(BYTES - 1));
+  const Vec<u32, WORDS> high = load_words<WORDS>((at + BYTES - 1) & ~(BYTES - 1));
+  u32 w[2 * WORDS];
+#pragma unroll
+  for (i32 i = 0; i < WORDS; i++) w[i] = low.v[i], w[WORDS + i] = high.v[i];
+  i32 used = 2 * WORDS;
+#pragma unroll
+  for (i32 by = WORDS / 2; by > 0; by /= 2) {
+    used -= by;
+    const bool on = at / 4 & by;
+#pragma unroll
+    for (i32 i = 0; i < used; i++) w[i] = on ? w[i + by] : w[i];
+  }
+  Vec<u32, WORDS> found;
+#pragma unroll
+  for (i32 i = 0; i < WORDS; i++)
+    found.v[i] = sizeof(T) == 4 ? w[i] : __funnelshift_r(w[i], w[i + 1], (u32)at % 4 * 8);
+  return *(const Vec<T, N>*)&found;
+}
+
 // -- errors of data: the first one is kept; nothing is accessed out of bounds ---------------------
 
 enum {

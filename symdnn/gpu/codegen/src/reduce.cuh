@@ -83,6 +83,20 @@ template <class T> struct LogSumExp {
     if (v > top + (T)4) total *= about_exp(top - v), top = v;
     total += v == top ? (T)1 : about_exp(v - top);
   }
+  // Several elements: whether one is larger by so much is asked once.
+  template <class X, int N> __device__ __forceinline__ void take_all(const X (&x)[N]) {
+    T most = convert<T>(x[0]);
+#pragma unroll
+    for (i32 i = 1; i < N; i++) most = convert<T>(x[i]) > most ? convert<T>(x[i]) : most;
+    if (most > top + (T)4) total *= about_exp(top - most), top = most;
+    T sums[2] = {};
+#pragma unroll
+    for (i32 i = 0; i < N; i++) {
+      const T v = convert<T>(x[i]);
+      sums[i % 2] += v == top ? (T)1 : about_exp(v - top);
+    }
+    total += sums[0] + sums[1];
+  }
   __device__ void merge(const LogSumExp& other) { add(other.top, other.total); }
   // One exponential, without a branch. Equal infinities are no distance apart.
   __device__ void add(T x, T weight) {

@@ -16,11 +16,22 @@ INLINE i32 slot_of(i32 lane, i32 row, i32 lanes, i32 rows) {
   return ROWS ? row * lanes + lane : lane * rows + row;
 }
 
+// The first output of a group: with LOOSE vectors the last group of a line ends with it.
+INLINE i64 first_of(const Parameters& p, i64 group) {
+#if LOOSE && STATES > 1
+  const i64 each = (p.run + STATES - 1) / STATES, line = group / each, own = (group - line * each) * STATES;
+  return line * p.run + (own < p.run - STATES ? own : p.run - STATES);
+#else
+  return group * STATES;
+#endif
+}
+
 // The threads of one output merge their states; the result is in the first of them. States of
 // several outputs are read before any is written, so that reads need not wait for writes.
 constexpr i32 AT_ONCE = TOGETHER < 4 ? TOGETHER : 4;
 INLINE void meet(State (&shared)[TOGETHER][THREADS], i32 slot, bool first, i32 distance) {
-  __syncthreads();
+  if (ROWS && distance < 32) __syncwarp();  // threads of one warp wrote what is read
+  else __syncthreads();
   if (!first) return;
 #pragma unroll 1
   for (i32 some = 0; some < TOGETHER; some += AT_ONCE) {
@@ -40,6 +51,9 @@ INLINE void meet(State (&shared)[TOGETHER][THREADS], i32 slot, bool first, i32 d
 
 // The reduction of one thread: the elements from `low` to `high` in steps of `lanes`.
 INLINE void sweep(const Parameters& p, const Base& base, Count low, Count high, Count lanes, State* mine) {
+#if EDGES
+  if (high > base.last + 1) high = base.last + 1;
+#endif
 #if BATCH > 1
 #pragma unroll 1
   for (Count e = low; e < high; e += BATCH * lanes) {
@@ -49,6 +63,12 @@ INLINE void sweep(const Parameters& p, const Base& base, Count low, Count high, 
       loaded[i] = fetch(p, base, e + i * lanes < high ? e + i * lanes : e);
 #if BEGINS
     if (e == low) begin(base, loaded[0], (u32)(high - e + lanes - 1) / (u32)lanes * TAKEN, mine);
+#endif
+#if TAKES_ALL
+    if (EDGES || e + (BATCH - 1) * lanes < (TAIL ? high - 1 : high)) {
+      use_all(base, loaded, e, lanes, high, mine);
+      continue;
+    }
 #endif
 #pragma unroll
     for (i32 i = 0; i < BATCH; i++)
@@ -78,8 +98,9 @@ INLINE bool is_last(u32* come, i64 chunks) {
   return last;
 }
 
-// Merges the chunks of `width` outputs from `first` on, by all threads of a block.
-INLINE void combine(const Parameters& p, State* shared, const State* partial, i64 first, i32 width) {
+// Merges the chunks of `width` outputs of groups from `tile` on, by all threads of a block.
+INLINE void combine(
+    const Parameters& p, State* shared, const State* partial, i64 tile, i64 groups, i32 width) {
   const i32 thread = threadIdx.y * blockDim.x + threadIdx.x;
   const i32 parts = width < THREADS ? THREADS / width : 1;
 #pragma unroll 1
@@ -90,7 +111,7 @@ INLINE void combine(const Parameters& p, State* shared, const State* partial, i6
     for (i32 c = thread / width; c < (i32)p.chunks; c += parts) mine.merge(partial[c * width + j]);
     mine.settle();
     if (parts == 1) {
-      if (first + j < p.outputs) finish(p, mine, first + j);
+      if (tile + j / STATES < groups) finish(p, mine, first_of(p, tile + j / STATES) + j % STATES);
       continue;
     }
     shared[thread] = mine;
@@ -100,8 +121,8 @@ INLINE void combine(const Parameters& p, State* shared, const State* partial, i6
     __syncthreads();
     if (thread < half * width) shared[thread].merge(shared[thread + half * width]);
   }
-  if (parts > 1 && thread < width && first + thread < p.outputs)
-    finish(p, shared[thread], first + thread);
+  if (parts > 1 && thread < width && tile + thread / STATES < groups)
+    finish(p, shared[thread], first_of(p, tile + thread / STATES) + thread % STATES);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) reduce(const __grid_constant__ Parameters p) {
@@ -110,18 +131,23 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) reduce(const __g
   const i32 row = ROWS ? threadIdx.y : threadIdx.x, rows = ROWS ? blockDim.y : blockDim.x;
   const i32 slot = slot_of(lane, row, lanes, rows), thread = threadIdx.y * blockDim.x + threadIdx.x;
   const i64 length = ((Count)p.elements + (Count)p.chunks - 1) / (Count)p.chunks;
-  const i64 chunk = p.chunks - 1 - blockIdx.y, low = chunk * length, groups = p.outputs / STATES;
+  const i64 chunk = p.chunks - 1 - blockIdx.y, low = chunk * length;
+#if LOOSE && STATES > 1
+  const i64 groups = p.outputs / p.run * ((p.run + STATES - 1) / STATES);
+#else
+  const i64 groups = p.outputs / STATES;
+#endif
   const i64 high = low + length < p.elements ? low + length : p.elements;
   const i64 block = gridDim.x - 1 - blockIdx.x;
   for (i64 tile = block * rows; tile < groups; tile += (i64)gridDim.x * rows) {
-    const i64 group = tile + row, first = tile * STATES;
-    State* const partial = p.partial + first * p.chunks;
+    const i64 group = tile + row;
+    State* const partial = p.partial + tile * STATES * p.chunks;
     const i32 width = rows * STATES;
     State mine[STATES];
 #pragma unroll
     for (i32 k = 0; k < STATES; k++) mine[k].start();
     if (group < groups)
-      sweep(p, base_of(p, (Count)(group * STATES)), (Count)(low + lane), (Count)high, lanes, mine);
+      sweep(p, base_of(p, (Count)first_of(p, group)), (Count)(low + lane), (Count)high, lanes, mine);
 #pragma unroll
     for (i32 some = 0; some < STATES; some += TOGETHER) {
 #pragma unroll
@@ -140,11 +166,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) reduce(const __g
         const State& found = shared[k][slot_of(0, own, lanes, rows)];
         if (tile + own >= groups) continue;
         if (p.chunks > 1) partial[chunk * width + at] = found;
-        else finish(p, found, first + at);
+        else finish(p, found, first_of(p, tile + own) + some + k);
       }
       __syncthreads();
     }
     if (p.chunks > 1 && is_last((u32*)p.come + block, p.chunks))
-      combine(p, &shared[0][0], partial, first, width);
+      combine(p, &shared[0][0], partial, tile, groups, width);
   }
 }
