@@ -32,6 +32,7 @@ __all__ = [
     "inner",
     "BRIEF",
     "METADATA_OF_BRIEF",
+    "WIDE",
     "interleaved",
     "next_task",
     "renamed",
@@ -107,6 +108,8 @@ BRIEF = "!3"
 AROUND = "!6"
 #: A parallel loop that LLVM unrolls over eight vectors: two sums that each wait four cycles.
 EIGHT = "!8"
+#: A parallel loop over vectors of eight numbers, though those of its states fill two.
+WIDE = "!10"
 METADATA_OF_BRIEF = [
     "!3 = distinct !{!3, !2, !4, !5}",
     '!4 = !{!"llvm.loop.interleave.count", i32 1}',
@@ -115,6 +118,8 @@ METADATA_OF_BRIEF = [
     '!7 = !{!"llvm.loop.vectorize.enable", i1 false}',
     "!8 = distinct !{!8, !2, !9}",
     '!9 = !{!"llvm.loop.interleave.count", i32 8}',
+    "!10 = distinct !{!10, !2, !11}",
+    '!11 = !{!"llvm.loop.vectorize.width", i32 8}',
 ]
 
 

@@ -5,7 +5,7 @@ operations whose result is rounded to them, and on a processor without such inst
 on some. So 16-bit numbers are integers here, and conversions are operations on their bits, which
 LLVM vectorises like any others. They round once, to nearest even; NaN stays NaN. The processor's
 own conversions of float16 (F16C) are hidden from LLVM's optimiser behind an exclusive or with the
-lowest bits of the block's address, which are 0.
+lowest bits of the block's address, which are 0. :func:`on_lanes` names those of vectors.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from symdnn.cpu.compiler import jit
+from symdnn.cpu.math.lanes_ir import on_vectors
 
 __all__ = [
-    "NARROW", "narrow_definitions", "narrowed", "narrowing", "widened", "widening",
+    "NARROW", "narrow_definitions", "narrowed", "narrowing", "on_lanes", "widened", "widening",
 ]  # fmt: skip
 
 NARROW = frozenset({"float16", "bfloat16"})
@@ -39,6 +40,11 @@ def widened(dtype: str, value: str) -> str:
 def narrowed(dtype: str, value: str) -> str:
     """The call that converts float32 to a 16-bit number."""
     return f"call i16 @{narrowing(dtype)}(float {value}, ptr %w)"
+
+
+def on_lanes(name: str, lanes: int) -> str:
+    """The name of one of these functions on vectors of so many numbers."""
+    return f"{name}_on_{lanes}"
 
 
 _BFLOAT16 = {
@@ -84,7 +90,7 @@ define internal float @widen_float16(i16 %x, ptr %w) alwaysinline {
   %usual = select i1 %large, i32 %special, i32 %normal
   %small_bits = or i32 %size, 1056964608
   %small0 = bitcast i32 %small_bits to float
-  %small1 = fsub float %small0, 5.000000e-01
+  %small1 = fsub float %small0, 0.5
   %small = bitcast float %small1 to i32
   %tiny = icmp ult i32 %size, 1024
   %chosen = select i1 %tiny, i32 %small, i32 %usual
@@ -106,7 +112,7 @@ define internal i16 @narrow_float16(float %x, ptr %w) alwaysinline {
   %rounded = add i32 %half, %last
   %normal = lshr i32 %rounded, 13
   %positive = bitcast i32 %size to float
-  %small0 = fadd float %positive, 5.000000e-01
+  %small0 = fadd float %positive, 0.5
   %small1 = bitcast float %small0 to i32
   %small = sub i32 %small1, 1056964608
   %tiny = icmp ult i32 %size, 947912704
@@ -175,8 +181,27 @@ def narrow_definitions(names: Iterable[str]) -> list[str]:
     """The IR of those of these functions that convert 16-bit numbers."""
     by_f16c = _F16C if jit.has("f16c") else {}
     texts = {**_BFLOAT16, **_FLOAT16, **_ROUND_TO_ODD, **by_f16c}
-    return [
-        line
-        for name in sorted(set(names) & set(texts))
-        for line in texts[name].strip().splitlines()
-    ]
+    found = []
+    for name in sorted(set(names)):
+        own, _, lanes = name.partition("_on_")
+        if own in texts:
+            lines = texts[own].strip().splitlines()
+            found += _on_vectors(lines, own, int(lanes)) if lanes else lines
+    return found
+
+
+def _on_vectors(lines: Iterable[str], name: str, lanes: int) -> list[str]:
+    """The lines of a function on vectors; the 0 that hides is one number, copied to all lanes."""
+    found, vector = [], f"<{lanes} x i32>"
+    for line in lines:
+        if line == "}" or "%address =" in line or "%low =" in line:
+            found.append(line)
+        elif "%zero =" in line:
+            found += [
+                line, f"  %first = insertelement {vector} poison, i32 %zero, i64 0",
+                f"  %zeros = shufflevector {vector} %first, {vector} poison, "
+                f"{vector} zeroinitializer",
+            ]  # fmt: skip
+        else:
+            found.append(on_vectors(line, lanes).replace("%bits, %zero", "%bits, %zeros"))
+    return [found[0].replace(f"@{name}(", f"@{on_lanes(name, lanes)}("), *found[1:]]

@@ -190,17 +190,18 @@ class Printer:
     def _cast_for(self, x: str, source: str, target: str) -> str:
         """The float32 value that is then rounded to the 16-bit ``target``."""
         if (source, target) == ("float64", "float16"):  # rounded once, as NumPy does
-            self.helpers.add("to_odd")
-            return self._new(f"call float @to_odd(double {x})")
+            return self._converted("to_odd", f"call float @to_odd(double {x})")
         return self._cast(x, source, "float32")  # as ml_dtypes rounds
 
     def _widened(self, x: str, dtype: str) -> str:
-        self.helpers.add(widening(dtype))
-        return self._new(widened(dtype, x))
+        return self._converted(widening(dtype), widened(dtype, x))
 
     def _narrowed(self, x: str, dtype: str) -> str:
-        self.helpers.add(narrowing(dtype))
-        return self._new(narrowed(dtype, x))
+        return self._converted(narrowing(dtype), narrowed(dtype, x))
+
+    def _converted(self, name: str, text: str) -> str:
+        self.helpers.add(name)
+        return self._new(text)
 
     def _upper_half(self, x: str) -> str:
         """The bfloat16 that a float32 is exactly: there is nothing to round."""

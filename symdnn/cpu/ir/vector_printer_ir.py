@@ -1,14 +1,14 @@
 """Scalar programs as LLVM IR of vectors, for loops whose lanes LLVM is not to choose.
 
 Only programs of operations that processors have for vectors are printed so: no functions of a
-library, no divisions of integers, no numbers of 16 bits that are floats.
+library, no divisions of integers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from symdnn.cpu.ir.narrow_ir import NARROW
+from symdnn.cpu.ir.narrow_ir import on_lanes
 from symdnn.cpu.ir.scalar_ir import VALUES, Printer
 from symdnn.cpu.math.lanes_ir import on_vectors
 from symdnn.graph.type import TensorType
@@ -25,7 +25,7 @@ _OPERATIONS = frozenset(
 def has_vectors(program: ScalarProgram) -> bool:
     """Whether a program can be printed so."""
     dtypes = {*program.inputs, *(step.dtype for step in program.body)}
-    if not dtypes <= VALUES.keys() - NARROW or not program.names <= _OPERATIONS:
+    if not dtypes <= VALUES.keys() or not program.names <= _OPERATIONS:
         return False
     real = {d for d in dtypes if TensorType(d).is_float}
     # A float that becomes an integer, and a division by one, take more than an instruction.
@@ -45,6 +45,11 @@ class VectorPrinter(Printer):
     def _new(self, text: str) -> str:
         """Append an instruction, with vectors for its types and its constants."""
         return super()._new(on_vectors(text, self._lanes))
+
+    def _converted(self, name: str, text: str) -> str:
+        own = on_lanes(name, self._lanes)
+        self.helpers.add(own)
+        return self._new(text.replace(f"@{name}(", f"@{own}("))
 
     def _intrinsic(self, name: str, t: str, args: Sequence[str], flags: str = "") -> str:
         suffix, vector = {"float": "f32", "double": "f64"}[t], f"<{self._lanes} x {t}>"

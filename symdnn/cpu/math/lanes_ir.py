@@ -336,7 +336,7 @@ def _shuffle(vector: str, a: str, b: str, places: Sequence[int]) -> str:
 
 # -- scalar text on vectors -----------------------------------------------------------------------
 
-_TYPE = re.compile(r"\b(float|double|i\d+)\b")
+_TYPE = re.compile(r"(?<!%)\b(float|double|half|i\d+)\b")
 #: A constant operand, and its type where that is in front of it.
 _CONSTANT = re.compile(
     r"(?:\b(float|double|i\d+) |(?<=, ))(0x[0-9A-F]{16}|-?[\d.]+(?:e\d+)?|true|false)\b"

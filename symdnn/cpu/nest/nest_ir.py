@@ -171,7 +171,7 @@ class _NestBuilder(BundlePieces):
                     self.new(f"add i64 {number}, {self.new(f'mul i64 {place}, %NK')}")
                     for place in places
                 ]
-                with self.over_lanes(count) as j:
+                with self.over_lanes(count, wide=bool(self.few) and together > 1) as j:
                     before, at = self.held(j), j if self.schedule.meet else "0"
                     places_of = [self.lanes_at("x", bases, j) for bases in x]
                     elements = list(zip(places_of, numbers, strict=True))
@@ -323,13 +323,16 @@ class _NestBuilder(BundlePieces):
         self._end("0", writes, found)
 
     def _fours(self, x_row: Sequence[str], begin: int | str, end: str) -> tuple[list[str], str]:
-        """Append the loop over a part of a row, whose iterations have an element of each quarter.
+        """Append the loop over a part of a row, whose iterations have an element of each quarter,
+        or vectors of it.
 
         Returns the states, and where the last elements are, which are one or more.
         """
         kinds = [VALUES[d] for d in self.states]
         quarter = self.new(f"sub i64 {self.new(f'sub i64 {end}, {begin}')}, 1")
         quarter = self.new(f"udiv i64 {quarter}, {_ROWS_TOGETHER}")
+        if self.has_vectors():
+            return self.quarters(x_row, begin, quarter)
         for i, v in enumerate(self.started()):
             self.put(f"store {kinds[i]} {v}, ptr %sofar{i}")
 

@@ -14,6 +14,7 @@ from symdnn.cpu.ir.loops_ir import (
     BRIEF,
     EVERY,
     METADATA,
+    WIDE,
     LoopOperand,
     data_of,
     word,
@@ -27,7 +28,7 @@ from symdnn.ops.core.scalar import Builder
 from symdnn.ops.nest.monoid import Monoid
 from symdnn.ops.nest.nest import Fold
 
-__all__ = ["NestPieces", "metadata_of"]
+__all__ = ["Monoids", "NestPieces", "metadata_of"]
 
 Monoids = Sequence[Monoid]
 #: Lanes of the widest vectors of float32; those of a tile are a multiple.
@@ -365,14 +366,18 @@ class NestPieces(LoopBuilder):
         """Whether so many lanes are few enough for registers."""
         return lanes <= _LANES_IN_REGISTERS
 
-    def over_lanes(self, count: str, brief: bool = False) -> AbstractContextManager[str]:
-        """A loop over lanes 0 to below ``count``; ``brief``: in which little of the time goes.
+    def over_lanes(
+        self, count: str, brief: bool = False, wide: bool = False
+    ) -> AbstractContextManager[str]:
+        """A loop over lanes 0 to below ``count``; ``brief``: in which little of the time goes;
+        ``wide``: most of whose numbers are narrower than its states.
 
         A few lanes, of a constant number, are in registers: LLVM writes out all loops over them.
         """
 
         few = count.isdigit() and self.in_registers(int(count))
-        return self.each(self.tag(), 0, count, parallel=BRIEF if brief and not few else True)
+        way = BRIEF if brief and not few else WIDE if wide and not few else True
+        return self.each(self.tag(), 0, count, parallel=way)
 
     def bases(self, kind: str, outer: str, first: str = "0") -> list[str]:
         """Addresses of the reads (``x``) or writes (``y``) at an outer index and a first lane."""

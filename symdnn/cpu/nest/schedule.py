@@ -280,7 +280,7 @@ def _in_bundles(nest: Nest, beside: int) -> bool:
     fits = nest.sizes[row] >= _LANES_OF_BUNDLE and rows >= BUNDLE and beside in _BESIDE_IN_BUNDLE
     few = prod(nest.sizes[d] for d in nest.along) <= _MAX_IN_BUNDLE
     monoids = nest.fold.monoids
-    known = not nest.fold.scan and all(m.name in _BUNDLED and not m.few for m in monoids)
+    known = not nest.fold.scan and all(m.name in _BUNDLED for m in monoids)
     programs = (nest.fold.program, *(m.leave for m in monoids))
     return fits and few and dense and known and all(map(has_vectors, programs))
 
@@ -308,6 +308,7 @@ def _extent(
         return (_LINES if outer >= _LINES else 1), 0, length
     if axes.shape != "columns":
         lanes = next(count for least, count in _LANES if length >= least)
+        lanes = _LANES_OF_BUNDLE if axes.shape == "rows" else lanes  # of quarters of a row
         if tiles:
             return lanes, 0, min(length, PACKED_PART)
         return lanes, 0, length if length <= 2 * _PART_ELEMENTS else _PART_ELEMENTS

@@ -194,7 +194,8 @@ def test_what_has_no_vectors_is_left_to_loops_of_scalars():
     n = Builder(["int32"])
     assert not has_vectors(n.program([n.call("mod", n.input(0), n.input(0))]))
     h = Builder(["float16"])
-    assert not has_vectors(h.program([h.cast(h.input(0), "float32")]))
+    assert not has_vectors(h.program([h.call("exp", h.cast(h.input(0), "float32"))]))
+    assert has_vectors(h.program([h.cast(h.input(0), "float32")]))
     assert has_vectors(b.program([b.cast(b.input(0), "float64") + 1]))
     x = np.zeros((9, 40), "float32")
     assert schedule_of(Max((1,)), x, (1,)).shape == "rows"
