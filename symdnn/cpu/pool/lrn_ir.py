@@ -8,22 +8,19 @@ directly: differences of running sums would lose digits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from symdnn.cpu.ir.builder import FunctionBuilder
-from symdnn.cpu.ir.loops_ir import ACCESS, METADATA, THREADS, data_of, next_task, word
-from symdnn.cpu.ir.math_ir import declarations, definitions
-from symdnn.cpu.ir.scalar_ir import literal
+from symdnn.cpu.ir.loops_ir import ACCESS, data_of, word
+from symdnn.cpu.ir.math_ir import definitions
+from symdnn.cpu.ir.program_ir import LoopBuilder
+from symdnn.ops.core.scalar import Scalar, ScalarProgram
+from symdnn.ops.lowered.fused_rows import program
 
 __all__ = ["LrnPlan", "lrn_ir"]
 
 #: Elements of scratch memory for squares, and the limit of columns of a block.
 _SCRATCH_ELEMENTS, _MAX_COLUMNS = 1 << 15, 1024
-#: Exponents beta for which square roots and divisions suffice.
-_ROOT_EXPONENTS = (0, 0.5, 0.75, 1)
 
 
 @dataclass(frozen=True)
@@ -93,50 +90,39 @@ def lrn_ir(plan: LrnPlan) -> str:
     Words of its block: threads, tasks, 1, samples (NHWC: pixels), the operands, the result.
     """
     source = _Normalisation(plan)
-    functions = set() if plan.beta in _ROOT_EXPONENTS else {"pow"}
-    lines = [
-        "declare float @llvm.sqrt.f32(float)",
-        "declare float @llvm.fmuladd.f32(float, float, float)",
-        "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)",
-        *sorted(declarations(functions)),
-        *definitions(functions),
-        *THREADS,
-        *source.text(),
-        *METADATA,
-    ]
-    return "\n".join(lines) + "\n"
+    source.loops()
+    return source.task_module(*definitions(source.helpers))
 
 
-def _number(value: float) -> str:
-    return literal(float(np.float32(value)).hex(), "float32")
-
-
-class _Normalisation(FunctionBuilder):
+class _Normalisation(LoopBuilder):
     """Builds the function ``rows``."""
 
     def __init__(self, plan: LrnPlan) -> None:
         super().__init__()
         self.plan = plan
+        self.declared.add("declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
 
-    def text(self) -> Sequence[str]:
-        """The lines of the function."""
-        plan = self.plan
+    def loops(self) -> None:
+        """Append the function but its end."""
+        plan, n = self.plan, self.plan.n
         entry = [*word("%outer", 3)]
         for i, name in enumerate(plan.operands, 4):
             entry += data_of(f"%{name}", i)
-        for name in ("squares", "inner") if plan.backward else ("squares",):
+        for name in ("squares", "factors") if plan.backward else ("squares",):
             entry += [
                 f"%{name} = alloca [{plan.scratch} x float], align 64",
                 f"call void @llvm.memset.p0.i64(ptr %{name}, i8 0, i64 {4 * plan.scratch}, i1 0)",
             ]
         self.tasks(entry)
         self._place()
-        self._each("squares", self._square)
-        self._each("normal", self._direct_gradient if plan.backward else self._normal)
-        if plan.backward:
-            self._each("window", self._windowed)
-        self.lines += next_task("task")
-        return self.lines
+        before, after = (n - 1) // 2 * plan.step, n // 2 * plan.step
+        self._each("square", _square(), ["x"], [("squares", before)])
+        if not plan.backward:
+            self._each("normal", _normal(plan), ["x"], ["out"], "squares")
+            return
+        direct: list[str | tuple[str, int]] = ["out", ("factors", after)]
+        self._each("direct", _direct(plan), ["y", "dy"], direct, "squares")
+        self._each("windows", _windowed(plan), ["x", "out"], ["out"], "factors")
 
     def _place(self) -> None:
         """Append the task's offset in an operand and its numbers of rows and columns."""
@@ -144,99 +130,88 @@ class _Normalisation(FunctionBuilder):
         if plan.channels_last:
             first = self.affine("%r", plan.block)
             left = self.minus("%outer", first)
-            self.rows, self.columns = self._least(left, plan.block), str(plan.channels)
+            self.rows, self.columns = self.least(left, plan.block), str(plan.channels)
             self.base, self.row_step = self.affine(first, plan.channels), plan.channels
             return
         image = self.new(f"udiv i64 %r, {plan.blocks}")
         first = self.affine(self.new(f"urem i64 %r, {plan.blocks}"), plan.block)
         left = self.minus(plan.inner, first)
-        self.rows, self.columns = str(plan.channels), self._least(left, plan.block)
+        self.rows, self.columns = str(plan.channels), self.least(left, plan.block)
         begin = self.affine(image, plan.channels * plan.inner)
         self.base, self.row_step = self.plus(begin, first), plan.inner
 
-    def _least(self, a: str, b: int) -> str:
-        less = self.new(f"icmp slt i64 {a}, {b}")
-        return self.new(f"select i1 {less}, i64 {a}, i64 {b}")
+    def _each(
+        self, name: str, own: ScalarProgram, reads: Sequence[str],
+        writes: Sequence[str | tuple[str, int]], window: str = "",
+    ) -> None:  # fmt: skip
+        """A program for all elements of the task: of operands, and of a window in scratch memory.
 
-    # -- loops ------------------------------------------------------------------------------------
-
-    def _each(self, name: str, body: Callable[[str, str], None]) -> None:
-        """``body(offset in an operand, offset in scratch memory)`` for all elements of the task."""
+        Results go to an operand, or to scratch memory from an offset on.
+        """
+        plan = self.plan
         with self.each(f"{name}_row", 0, self.rows) as i:
-            at = self.plus(self.base, self.affine(i, self.row_step))
-            kept = self.affine(i, self.plan.pitch)
-            with self.each(f"{name}_column", 0, self.columns) as j:
-                body(self.plus(at, j), self.plus(kept, j))
-            self.lines[-2] += ", !llvm.loop !1"  # the back edge: iterations are independent
+            row = self.plus(self.base, self.affine(i, self.row_step))
+            kept_row = self.affine(i, plan.pitch)
+            with self.each(f"{name}_column", 0, self.columns, parallel=True) as j:
+                at, kept = self.plus(row, j), self.plus(kept_row, j)
+                places = [self._at(x, at) for x in reads]
+                places += [
+                    self._at(window, kept, k * plan.step) for k in range(plan.n if window else 0)
+                ]
+                values = [self.value("float32", p, ACCESS) for p in places]
+                for value, to in zip(self.program(own, values), writes, strict=True):
+                    place = (
+                        self._at(to, at) if isinstance(to, str) else self._at(to[0], kept, to[1])
+                    )
+                    self.put(f"store float {value}, ptr {place}{ACCESS}")
 
-    def _load(self, base: str, at: str, offset: int = 0) -> str:
-        pointer = self.new(f"getelementptr float, ptr {base}, i64 {self.affine(at, 1, offset)}")
-        return self.new(f"load float, ptr {pointer}{ACCESS}")
+    def _at(self, base: str, at: str, offset: int = 0) -> str:
+        return self.new(f"getelementptr float, ptr %{base}, i64 {self.affine(at, 1, offset)}")
 
-    def _store(self, value: str, base: str, at: str, offset: int = 0) -> None:
-        pointer = self.new(f"getelementptr float, ptr {base}, i64 {self.affine(at, 1, offset)}")
-        self.lines.append(f"store float {value}, ptr {pointer}{ACCESS}")
 
-    def _product(self, a: str, b: str) -> str:
-        return self.new(f"fmul float {a}, {b}")
+# -- programs -------------------------------------------------------------------------------------
 
-    def _quotient(self, a: str, b: str) -> str:
-        return self.new(f"fdiv float {a}, {b}")
 
-    def _sum(self, a: str, b: str, c: str) -> str:
-        """a * b + c"""
-        return self.new(f"call float @llvm.fmuladd.f32(float {a}, float {b}, float {c})")
+def _square() -> ScalarProgram:
+    return program(("float32",), lambda x: x * x)
 
-    # -- passes -----------------------------------------------------------------------------------
 
-    def _square(self, at: str, kept: str) -> None:
-        plan, x = self.plan, self._load("%x", at)
-        before = (plan.n - 1) // 2 * plan.step
-        self._store(self._product(x, x), "%squares", kept, before)
+def _base(plan: LrnPlan, squares: Sequence[Scalar]) -> Scalar:
+    return sum(squares[1:], squares[0]) * (plan.alpha / plan.n) + plan.k
 
-    def _window(self, scratch: str, kept: str) -> str:
-        """The sum of the window that begins at an offset of scratch memory."""
-        total = self._load(scratch, kept)
-        for j in range(1, self.plan.n):
-            value = self._load(scratch, kept, j * self.plan.step)
-            total = self.new(f"fadd float {total}, {value}")
-        return total
 
-    def _base(self, kept: str) -> str:
-        plan, total = self.plan, self._window("%squares", kept)
-        return self._sum(total, _number(plan.alpha / plan.n), _number(plan.k))
+def _over_power(x: Scalar, base: Scalar, beta: float) -> Scalar:
+    """x * base ** -beta, for common beta by square roots."""
+    if beta not in (0, 0.5, 0.75, 1):
+        return x * base.call("pow", -beta)
+    root = base.call("sqrt")
+    return {0: x, 0.5: x / root, 0.75: x / (root * root.call("sqrt")), 1: x / base}[beta]
 
-    def _over_power(self, x: str, base: str) -> str:
-        """x * base ** -beta, for common beta by square roots."""
-        beta = self.plan.beta
-        if beta == 0:
-            return x
-        if beta == 1:
-            return self._quotient(x, base)
-        if beta not in _ROOT_EXPONENTS:
-            exponent = _number(-beta)
-            power = self.new(f"call float @s_pow(float {base}, float {exponent})")
-            return self._product(x, power)
-        root = self.new(f"call float @llvm.sqrt.f32(float {base})")
-        if beta == 0.75:
-            half = self.new(f"call float @llvm.sqrt.f32(float {root})")
-            root = self._product(root, half)
-        return self._quotient(x, root)
 
-    def _normal(self, at: str, kept: str) -> None:
-        self._store(self._over_power(self._load("%x", at), self._base(kept)), "%out", at)
+def _normal(plan: LrnPlan) -> ScalarProgram:
+    """The result, of x and the squares in its window."""
 
-    def _direct_gradient(self, at: str, kept: str) -> None:
-        """Store the direct part of dx; put the factor for the window's channels in scratch."""
-        plan, base = self.plan, self._base(kept)
-        dy, y = self._load("%dy", at), self._load("%y", at)
-        self._store(self._over_power(dy, base), "%out", at)
-        self._store(
-            self._quotient(self._product(dy, y), base), "%inner", kept, plan.n // 2 * plan.step
-        )
+    def result(x: Scalar, *squares: Scalar) -> Scalar:
+        return _over_power(x, _base(plan, squares), plan.beta)
 
-    def _windowed(self, at: str, kept: str) -> None:
-        plan, x = self.plan, self._load("%x", at)
-        factor = _number(-2 * plan.alpha * plan.beta / plan.n)
-        total = self._product(self._window("%inner", kept), factor)
-        self._store(self._sum(x, total, self._load("%out", at)), "%out", at)
+    return program(("float32",) * (1 + plan.n), result)
+
+
+def _direct(plan: LrnPlan) -> ScalarProgram:
+    """The direct part of dx, and the factor for the window's channels; of y, dy and the squares."""
+
+    def both(y: Scalar, dy: Scalar, *squares: Scalar) -> tuple[Scalar, Scalar]:
+        base = _base(plan, squares)
+        return _over_power(dy, base, plan.beta), dy * y / base
+
+    return program(("float32",) * (2 + plan.n), both)
+
+
+def _windowed(plan: LrnPlan) -> ScalarProgram:
+    """dx, of x, its direct part and the factors in the window."""
+
+    def whole(x: Scalar, direct: Scalar, *factors: Scalar) -> Scalar:
+        total = sum(factors[1:], factors[0]) * (-2 * plan.alpha * plan.beta / plan.n)
+        return x * total + direct
+
+    return program(("float32",) * (2 + plan.n), whole)
