@@ -25,6 +25,7 @@ from symdnn.errors import (
 from symdnn.graph.backprop import require_differentiable
 from symdnn.graph.evaluate import evaluator
 from symdnn.graph.operators import operator
+from symdnn.graph.options import as_function, as_list
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.values.structured import Structured
@@ -307,7 +308,10 @@ def verify_grad(
     generator = (
         rng if hasattr(rng, "uniform") else np.random.default_rng(rng or config.unittests.rseed)
     )
-    points = [_in_double(p) for p in pt]
+    as_function("verify_grad", fun, "variables")
+    points = [
+        _in_double(p) for p in as_list("verify_grad: pt", pt, "arrays, one for each argument")
+    ]
     variables = [_variable_for(p, f"arg{i}") for i, p in enumerate(points)]
     output = as_variable(fun(*variables))
     output = output if out_type is None else output.astype(out_type)

@@ -18,6 +18,7 @@ from symdnn.compile.shared import shared
 from symdnn.compile.updates import as_pairs
 from symdnn.config import config
 from symdnn.errors import TypeMismatch
+from symdnn.graph.options import as_number
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Shared, Variable
 from symdnn.ops.array.reduce import max as largest
@@ -55,7 +56,7 @@ class LossScale:
     ) -> None:
         given = float(config.amp_loss_scale)
         self.fixed = (initial is None and given > 0) if fixed is None else fixed
-        start = initial if initial is not None else given or _START
+        start = given or _START if initial is None else as_number("LossScale: initial", initial)
         if start <= 0 or growth < 1 or not 0 < backoff <= 1 or interval < 1:
             raise ValueError(
                 f"LossScale: initial={start}, growth={growth}, backoff={backoff}, "

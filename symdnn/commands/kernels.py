@@ -3,6 +3,7 @@
 symdnn kernels                   all ops that have kernels of their own on the CPU
 symdnn kernels softmax           those whose names contain "softmax", also kernels of their bases
 symdnn kernels Softmax --where   where its class, builder, gradient, kernels, rewrites, tests are
+symdnn kernels conv2d --where    the same of the op that a function makes
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def run(args: argparse.Namespace) -> None:
     if args.where:
         for kind in ("cpu", "cuda"):
             load_kernels(Target(kind))
-        print("\n".join(line for op in _named(args.op or "") for line in _where(op)))
+        print("\n".join(_where_of(args.op or "")))
         return
     load_kernels(Target(args.target))
     wanted = _letters(args.op or "")
@@ -87,14 +88,63 @@ def _own_ops() -> list[Any]:
     return list(dict.fromkeys(c for c in own if not c.__module__.startswith("symdnn.compat.")))
 
 
-def _named(name: str) -> list[type]:
-    """The ops of this name."""
+def _where_of(name: str) -> Iterator[str]:
+    """The lines of the ops of this name, or of the function of this name and the ops it makes."""
     known, wanted = _own_ops(), _letters(name)
-    if same := [c for c in known if _letters(c.__name__) == wanted]:
-        return same
+    ops = [c for c in known if _letters(c.__name__) == wanted]
+    functions = [] if ops else list(_functions(name))
+    if not ops and not functions:
+        raise _unknown(name, known)
+    for function in functions:
+        yield f"{'function':<13} {_line(function)}  {name}"
+        ops += [op for op in _made_by(function) if op not in ops]
+    for op in ops:
+        yield from _where(op)
+
+
+def _functions(name: str) -> Iterator[Any]:
+    """The functions of this name in the modules of ops."""
+    for module in sorted(m for m in sys.modules if m.startswith("symdnn.ops.")):
+        function = inspect.unwrap(vars(sys.modules[module]).get(name, ""))
+        if inspect.isfunction(function) and function.__module__ == module:
+            yield function
+
+
+def _made_by(function: Any) -> list[type]:
+    """The ops of the same folder that a function makes, by the names in its code and its helpers'.
+
+    Helpers that make one end the search: what these call in turn is not looked at.
+    """
+    from symdnn.graph.op import Op
+
+    room = function.__module__.rpartition(".")[0]
+    seen: set[Any] = {function}
+    now = [function]
+    while now:
+        named = [each for helper in now for each in _names_in(helper) if each not in seen]
+        seen.update(named)
+        near = [n for n in named if getattr(n, "__module__", "").startswith(room)]
+        if found := [n for n in near if inspect.isclass(n) and issubclass(n, Op)]:
+            return list(dict.fromkeys(found))
+        now = near
+    return []
+
+
+def _names_in(helper: Any) -> Iterator[Any]:
+    """The functions and classes that the code of a function, or of a class's methods, names."""
+    inside = vars(helper).values() if inspect.isclass(helper) else [helper]
+    for each in inside:
+        function = inspect.unwrap(each) if inspect.isfunction(each) else None
+        if function is not None:
+            names = [function.__globals__.get(n) for n in function.__code__.co_names]
+            yield from (n for n in names if inspect.isfunction(n) or inspect.isclass(n))
+
+
+def _unknown(name: str, known: list[Any]) -> SymdnnError:
+    wanted = _letters(name)
     near = sorted({c.__name__ for c in known if wanted in _letters(c.__name__)})
-    raise SymdnnError(
-        f"symdnn kernels --where: no op is called {name!r}"
+    return SymdnnError(
+        f"symdnn kernels --where: no op and no function is called {name!r}"
         + (f"; there are {', '.join(near)}" if near and name else "")
         + ("" if near else _meant(name, (c.__name__ for c in known)))
     )

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from symdnn.errors import OptionError
+from symdnn.graph.options import as_kind
 from symdnn.world import process
 from symdnn.world.group import Group
 
@@ -26,6 +27,7 @@ class Mesh:
 
     def __init__(self, sizes: Mapping[str, int]) -> None:
         place = process.current().place
+        as_kind("Mesh", sizes, Mapping, "a dict from names of axes to sizes")
         self.sizes = _whole(dict(sizes), place.size)
         self._ranks = np.arange(place.size).reshape(tuple(self.sizes.values()))
         where = np.argwhere(self._ranks == place.rank)[0]

@@ -6,6 +6,7 @@ import os
 
 from symdnn.config import config
 from symdnn.errors import OptionError
+from symdnn.graph.options import as_kind, as_list
 from symdnn.world import launcher, process
 from symdnn.world.group import Group
 from symdnn.world.launcher import Launched
@@ -104,6 +105,8 @@ def is_main() -> bool:
 
 def barrier(group: Group | None = None) -> None:
     """Return when all ranks of ``group`` (all) have called it."""
+    if group is not None:
+        as_kind("barrier", group, Group, "a group by new_group or of a mesh, or None for all")
     process.current().gather("barrier", None, group)
 
 
@@ -121,6 +124,6 @@ def new_group(ranks: list[int], name: str = "") -> Group:
     >>> new_group([0]).size
     1
     """
-    for r in ranks:
+    for r in as_list("new_group: ranks", ranks, "ranks"):
         process.check_rank(r, size(), "new_group: rank")
     return Group.of(ranks, name or "group " + "-".join(map(str, ranks)))

@@ -9,6 +9,7 @@ import numpy as np
 
 from symdnn.errors import MissingInputError
 from symdnn.graph.evaluate import evaluate_node
+from symdnn.graph.options import as_kind, as_list
 from symdnn.graph.traverse import toposort
 from symdnn.graph.typing import Array
 from symdnn.graph.variable import Constant, Shared, Variable
@@ -30,6 +31,8 @@ def simulate(
         x = T.vector("x")
         simulate([all_reduce(x, group=group)], [{x: [r]} for r in range(4)])
     """
+    for given in as_list("simulate: values", values, "dicts, one for each rank"):
+        as_kind("simulate: values", given, Mapping, "a dict from variables to values for each rank")
     known: list[dict[Variable, Any]] = [
         {v: np.asarray(a, v.type.numpy) for v, a in given.items()} for given in values
     ]

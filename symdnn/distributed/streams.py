@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from symdnn.errors import TypeMismatch
+from symdnn.graph.options import as_kind, as_list
 from symdnn.graph.variable import Shared
 from symdnn.ops.collective.functions import group_of
 from symdnn.ops.random.rng_philox import philox4x32
@@ -32,7 +33,8 @@ def random_by_rank(states: Iterable[Shared], group: Group | None = None) -> None
     >>> random_by_rank([RandomStream(1).new_state()])
     """
     number = group_of(group).index(process.current().place.rank, "random_by_rank")
-    for state in states:
+    for state in as_list("random_by_rank: states", states, "shared variables"):
+        as_kind("random_by_rank", state, Shared, "states, as nn.random_states lists them")
         value = np.array(state.get_value())
         if value.dtype != np.uint64 or value.shape != (2,):
             raise TypeMismatch("random_by_rank", "states (key, counter) of streams", state.type)

@@ -12,9 +12,15 @@ from symdnn.distributions.base import Distribution, stream_of, sum_rightmost
 from symdnn.distributions.classes import Categorical
 from symdnn.distributions.constraints import Constraint
 from symdnn.distributions.real_line import Normal
-from symdnn.distributions.transforms import ComposeTransform, StickBreakingTransform, Transform
+from symdnn.distributions.transforms import (
+    ComposeTransform,
+    StickBreakingTransform,
+    Transform,
+    transforms_of,
+)
 from symdnn.errors import OptionError, ShapeMismatch, TypeMismatch
 from symdnn.graph.dims import Dim
+from symdnn.graph.options import as_int, as_kind
 from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.core.gradient_control import disconnected_grad
@@ -31,6 +37,8 @@ class Independent(Distribution):
         self, base_distribution: Distribution, reinterpreted_batch_ndims: int,
         validate_args: bool | None = None,
     ) -> None:  # fmt: skip
+        as_kind("Independent", base_distribution, Distribution, "a distribution")
+        as_int("Independent: reinterpreted_batch_ndims", reinterpreted_batch_ndims)
         if not 0 <= reinterpreted_batch_ndims <= len(base_distribution.batch_shape):
             raise OptionError(
                 f"Independent: wanted at most {len(base_distribution.batch_shape)} dimensions, the "
@@ -113,9 +121,9 @@ class TransformedDistribution(Distribution):
         self, base_distribution: Distribution, transforms: Transform | Sequence[Transform],
         validate_args: bool | None = None,
     ) -> None:  # fmt: skip
-        parts = [transforms] if isinstance(transforms, Transform) else list(transforms)
-        if others := [t for t in parts if not isinstance(t, Transform)]:
-            raise TypeMismatch("TransformedDistribution", "transforms", f"{others[0]!r:.80}")
+        one = isinstance(transforms, Transform)
+        parts = transforms_of("TransformedDistribution", [transforms] if one else transforms)
+        as_kind("TransformedDistribution", base_distribution, Distribution, "a distribution")
         self.transforms, self.transform = parts, ComposeTransform(parts)
         base_distribution = _as_wide_as(base_distribution, self.transform)
         wanted = self.transform.domain_event_dim
@@ -238,6 +246,7 @@ class MixtureSameFamily(Distribution):
         self, mixture_distribution: Distribution, component_distribution: Distribution,
         validate_args: bool | None = None,
     ) -> None:  # fmt: skip
+        as_kind("MixtureSameFamily", component_distribution, Distribution, "distributions")
         if not component_distribution.batch_shape:
             raise OptionError("MixtureSameFamily: the components need a batch dimension, the last")
         if not isinstance(mixture_distribution, Categorical):

@@ -13,6 +13,7 @@ from symdnn.distributions import constraints
 from symdnn.distributions.base import Distribution, Lacking, sum_rightmost
 from symdnn.distributions.constraints import Constraint, lifted
 from symdnn.graph.dims import Dim
+from symdnn.graph.options import as_kind, as_list
 from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Constant, Variable, as_variable
 from symdnn.ops.elemwise import like
@@ -353,12 +354,18 @@ class LowerCholeskyTransform(Transform):
         return T.diagonal(x, 0, x.type.ndim - 2, x.type.ndim - 1).sum(axis=-1)
 
 
+def transforms_of(name: str, given: object) -> list[Transform]:
+    """A list of transforms; ``name`` is whose argument it is."""
+    found = as_list(f"{name}: transforms", given, "transforms")
+    return [as_kind(name, t, Transform, "a transform") for t in found]
+
+
 class ComposeTransform(Transform):
     """Transforms one after the other, the first of ``parts`` first."""
 
     def __init__(self, parts: Sequence[Transform]) -> None:
         super().__init__()
-        self.parts = list(parts)
+        self.parts = transforms_of("ComposeTransform", parts)
         if self.parts:
             first, last = self.parts[0].domain, self.parts[-1].codomain
             self.domain = lifted(first, self.domain_event_dim)

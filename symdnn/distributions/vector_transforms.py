@@ -12,9 +12,10 @@ import symdnn.tensor as T
 from symdnn.distributions import constraints
 from symdnn.distributions.base import Distribution, Lacking, sum_rightmost
 from symdnn.distributions.constraints import Constraint, lifted
-from symdnn.distributions.transforms import LowerCholeskyTransform, Transform
+from symdnn.distributions.transforms import LowerCholeskyTransform, Transform, transforms_of
 from symdnn.errors import OptionError
 from symdnn.graph.dims import Dim
+from symdnn.graph.options import as_int, as_kind
 from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.elemwise import like
@@ -64,7 +65,10 @@ class CumulativeDistributionTransform(Transform):
 
     def __init__(self, distribution: Distribution) -> None:
         super().__init__()
-        self.distribution = distribution
+        name = "CumulativeDistributionTransform"
+        self.distribution: Distribution = as_kind(
+            name, distribution, Distribution, "a distribution"
+        )
         self.domain = distribution.support
 
     def _parameters(self) -> Sequence[Any]:
@@ -85,8 +89,9 @@ class IndependentTransform(Transform):
 
     def __init__(self, base_transform: Transform, reinterpreted_batch_ndims: int) -> None:
         super().__init__()
-        self.base_transform = base_transform
-        self.reinterpreted_batch_ndims = n = reinterpreted_batch_ndims
+        (self.base_transform,) = transforms_of("IndependentTransform", [base_transform])
+        n = as_int("IndependentTransform: reinterpreted_batch_ndims", reinterpreted_batch_ndims)
+        self.reinterpreted_batch_ndims = n
         self.domain = constraints.independent(base_transform.domain, n)
         self.codomain = constraints.independent(base_transform.codomain, n)
         self.bijective = base_transform.bijective
@@ -264,7 +269,8 @@ class _OfParts(Transform):
 
     def __init__(self, tseq: Sequence[Transform], dim: int = 0) -> None:
         super().__init__()
-        self.transforms, self.dim = list(tseq), dim
+        self.transforms = transforms_of(type(self).__name__, tseq)
+        self.dim = as_int(f"{type(self).__name__}: dim", dim)
         self.bijective = all(t.bijective for t in self.transforms)
 
     @property

@@ -95,6 +95,9 @@ class Target:
     ) -> None:
         named = {"cudnn": cudnn, "onednn": onednn, **versions}
         known = {**(libraries or {}), **{k: v for k, v in named.items() if v is not _NOT_GIVEN}}
+        for name, version in known.items():
+            if version is not None and not isinstance(version, tuple):
+                raise OptionError(f"Target: {name}={version!r:.60}; wanted a version (9, 19)")
         given = (kind, index, compute_capability, Libraries(known), isa, threads, memory_bytes)
         for f, value in zip(fields(self), (*given, tuple(notes)), strict=True):
             object.__setattr__(self, f.name, value)

@@ -7,7 +7,8 @@ from collections.abc import Set as AbstractSet
 from heapq import heapify, heappop, heappush
 from typing import Any
 
-from symdnn.errors import TypeMismatch
+from symdnn.errors import InputError, TypeMismatch
+from symdnn.graph.options import as_kind, as_list
 from symdnn.graph.origin import Written
 from symdnn.graph.variable import Apply, Constant, Shared, Variable, as_variable
 
@@ -278,20 +279,33 @@ def clone(
     variable has the same storage. ``copy_inputs`` is the old name of ``share_inputs``.
     """
     share_inputs = share_inputs if copy_inputs is None else copy_inputs
-    pairs = dict(replace.items() if isinstance(replace, Mapping) else replace or ())
+    outputs = [*output.values()] if isinstance(output, Mapping) else output
+    several = isinstance(outputs, list | tuple)
+    outputs = list(outputs) if several else [outputs]
+    for v in outputs:
+        as_kind("clone", v, Variable, "a variable, or a list or dict of them")
+    pairs = _replacements(replace)
     new = {old: as_variable(v) for old, v in pairs.items()}
     if strict:
         for old, v in new.items():
             if not old.type.accepts(v.type):
                 raise TypeMismatch("clone", f"{old.type} for {old}", v.type)
-    outputs = [*output.values()] if isinstance(output, Mapping) else output
-    several = isinstance(outputs, list | tuple)
-    outputs = list(outputs) if several else [outputs]
     memo = clone_graph(outputs, new, _same if share_inputs else _copy)
     copies = [memo[v] for v in outputs]
     if isinstance(output, Mapping):
         return dict(zip(output, copies))
     return copies if several else copies[0]
+
+
+def _replacements(replace: Any) -> dict[Variable, Any]:
+    """The pairs of a dict or a list, from a variable to what replaces it."""
+    given = list(replace.items()) if isinstance(replace, Mapping) else replace or ()
+    wanted = "pairs (variable, its replacement), or a dict of them"
+    for pair in as_list("clone: replace", given, wanted):
+        as_kind("clone: replace", pair, (list, tuple), wanted)
+        if len(pair) != 2 or not isinstance(pair[0], Variable):
+            raise InputError(f"clone: replace: wanted {wanted}, got {pair!r:.60}")
+    return dict(given)
 
 
 def _same(v: Variable) -> Variable:

@@ -14,6 +14,7 @@ from symdnn.config import config
 from symdnn.errors import TypeMismatch
 from symdnn.graph.names.dim import SizeOrName
 from symdnn.graph.names.torch_words import makes_tensor
+from symdnn.graph.options import as_list
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import DtypeLike, TensorLike
 from symdnn.graph.variable import Constant, Shared, Variable, as_variable, constant
@@ -164,7 +165,10 @@ def _several(one: Callable[..., Any]) -> Callable[..., list[Any]]:
         """Several variables: one for each name (each letter of a single one), or a number."""
         if len(names) == 1:
             (given,) = names
-            names = (None,) * given if isinstance(given, int) else tuple(given)
+            if isinstance(given, int):
+                names = (None,) * given
+            else:
+                names = tuple(given if isinstance(given, str) else as_list("names", given, "names"))
         return [one(n) if dtype is None else one(n, dtype=dtype) for n in names]
 
     return make

@@ -18,6 +18,7 @@ from symdnn.autodiff_rows import jacobian
 from symdnn.errors import ArgumentError, NonDifferentiable, ShapeMismatch
 from symdnn.graph.backprop import nodes_between
 from symdnn.graph.operators import install_operators, operator
+from symdnn.graph.options import as_function
 from symdnn.graph.traverse import clone_graph
 from symdnn.graph.type import TensorType
 from symdnn.graph.values.tree import Tree, flatten, paths, register_tree, unflatten
@@ -448,6 +449,7 @@ _made: weakref.WeakKeyDictionary[Any, dict[Any, Jit]] = weakref.WeakKeyDictionar
 
 def _compiled(f: Function, what: str, option: Any) -> Jit:
     """The transformed function, the same one for each call with the same ``f``."""
+    as_function(what, f)
     try:
         table = _made.setdefault(f, {})
     except TypeError:  # neither hashable nor to be referred to weakly: for this call only

@@ -23,6 +23,7 @@ from symdnn.errors import (
     TypeMismatch,
 )
 from symdnn.graph.dims import Dim, normal_axis
+from symdnn.graph.options import as_kind
 from symdnn.graph.origin import make_written
 from symdnn.graph.tracing import current_trace, tracing
 from symdnn.graph.traverse import toposort, updates_read
@@ -161,6 +162,7 @@ def vectorize_graph(
     _check_randomness(randomness)
     found, structure = flatten(outputs)
     results = [as_variable(v) for v in found]
+    as_kind("vectorize_graph: replace", replace, Mapping, "a dict from variables to stacks of them")
     given = {v: as_variable(x) for v, x in replace.items()}
     for v, x in given.items():
         if not isinstance(v, Variable) or x.type.dtype != v.type.dtype or x.type.ndim < v.type.ndim:

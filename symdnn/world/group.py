@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from numbers import Integral
 
 from symdnn.errors import OptionError
 
@@ -25,7 +26,10 @@ class Group:
     name: str = "group"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "ranks", tuple(int(r) for r in self.ranks))
+        given = self.ranks if isinstance(self.ranks, Iterable) else [None]
+        if not all(isinstance(r, Integral) for r in given):
+            raise OptionError(f"Group: ranks={self.ranks!r:.60}; wanted a list of ranks, ints")
+        object.__setattr__(self, "ranks", tuple(map(int, given)))
         if not self.ranks or len(set(self.ranks)) != len(self.ranks) or min(self.ranks) < 0:
             raise OptionError(f"Group: ranks={self.ranks}; wanted different ranks, 0 or more")
 

@@ -19,6 +19,8 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
+import numpy as np
+
 from symdnn.config import config
 from symdnn.errors import (
     CollectiveMismatch,
@@ -378,8 +380,8 @@ _MOST_SHOWN = 4
 _SECONDS_TO_RAISE = 8.0
 
 
-def check_rank(rank: int, size: int, what: str) -> int:
+def check_rank(rank: Any, size: int, what: str) -> int:
     """``rank``, if it is one of ``size``; raises :class:`~symdnn.errors.OptionError`."""
-    if isinstance(rank, bool) or not 0 <= rank < size:
-        raise OptionError(f"{what}={rank}; wanted from 0 to {size - 1}")
+    if isinstance(rank, bool) or not isinstance(rank, int | np.integer) or not 0 <= rank < size:
+        raise OptionError(f"{what}={rank!r:.60}; wanted from 0 to {size - 1}")
     return int(rank)

@@ -14,6 +14,7 @@ from symdnn.nn.formats.slots import Loaded, Slot, flip_of, own_names, refuse_fli
 from symdnn.nn.layers.conv import _Convolution, _FullConvolution
 from symdnn.nn.layers.linear import Linear
 from symdnn.nn.layers.recurrent import Recurrent
+from symdnn.nn.modules.checked import checked
 from symdnn.nn.modules.module import Module
 
 __all__ = ["load_theano", "load_torch7"]
@@ -120,6 +121,7 @@ def _theano(
         yield name, value
 
 
+@checked
 def load_torch7(net: Module, source: object) -> Loaded:
     """Load weights under Torch7's names, a .t7, .npz or .safetensors file or a mapping, into
     ``net``.

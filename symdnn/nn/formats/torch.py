@@ -11,6 +11,7 @@ from symdnn.errors import InputError
 from symdnn.nn.formats.file import read_weights
 from symdnn.nn.formats.slots import Loaded, Slot, own_names, refuse_flipped, set_slots
 from symdnn.nn.layers.recurrent import Recurrent
+from symdnn.nn.modules.checked import checked
 from symdnn.nn.modules.module import Module
 
 __all__ = ["load_torch", "to_torch", "torch_slots"]
@@ -22,6 +23,7 @@ COUNTER = "num_batches_tracked"
 _RECURRENT = ("weight_ih_l", "weight_hh_l", "bias_ih_l", "bias_hh_l")
 
 
+@checked
 def load_torch(
     net: Module,
     source: object,
@@ -63,6 +65,7 @@ def load_torch(
     return Loaded(tuple(chosen), tuple(unmatched), tuple(missing), tuple(ignored.values()))
 
 
+@checked
 def to_torch(net: Module) -> dict[str, Array]:
     """Copies of the network's weights under PyTorch's names, with separate recurrent weights.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from symdnn.errors import InputError
+from symdnn.errors import InputError, NdimMismatch
 from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.nn.layers.adaptive_pooling import adaptive_averages
@@ -66,6 +66,9 @@ def adaptive_by_size(layer: Callable[..., Any], n: int) -> Callable[..., Any]:
         x, entries = as_variable(input), output_size
         if not _symbolic(entries):
             return layer(x, entries)
+        if x.type.ndim not in (n + 1, n + 2):
+            wanted = f"an input of {n + 1} or {n + 2} dimensions, (N, C, ...) or (C, ...)"
+            raise NdimMismatch(f"adaptive_avg_pool{n}d", wanted, x.type)
         batch = x if x.type.ndim == n + 2 else x.dimshuffle("x", *range(x.type.ndim))
         found = adaptive_averages(batch, _entries(entries, n))
         return found if batch is x else found[0]

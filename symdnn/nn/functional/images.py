@@ -6,6 +6,7 @@ from typing import Any
 
 from symdnn.errors import InputError, NdimMismatch, OptionError
 from symdnn.graph.dims import dim_max, product
+from symdnn.graph.options import as_int, as_list
 from symdnn.graph.typing import PerAxis, TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.nn.functional.by_size import adaptive_by_size, pool_by_size
@@ -110,7 +111,8 @@ def pad(
     The pairs begin at the last axis; negative entries crop. ``mode`` is "constant" (``value``, 0),
     "reflect", "replicate" or "circular".
     """
-    v, widths = as_variable(input), list(pad)
+    v, widths = as_variable(input), as_list("pad: pad", pad, "sizes, (left, right, ...)")
+    widths = [w if isinstance(w, Variable) else as_int("pad: a size", w) for w in widths]
     if mode not in _MODES:
         raise OptionError(f"pad: mode={mode!r}: wanted one of {', '.join(_MODES)}")
     if len(widths) % 2 or len(widths) > 2 * v.type.ndim:

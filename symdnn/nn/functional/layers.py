@@ -9,6 +9,7 @@ import numpy as np
 
 from symdnn.errors import InputError
 from symdnn.graph.dims import Dim
+from symdnn.graph.options import as_number
 from symdnn.graph.typing import DtypeLike, TensorLike
 from symdnn.graph.variable import Shared, Variable, as_variable, constant
 from symdnn.nn import init
@@ -172,7 +173,7 @@ def dropout(
 def _dropout(
     input: TensorLike, p: float, training: bool, positions: int | None, seed: int | None
 ) -> Variable:
-    v = as_variable(input)
+    v, p = as_variable(input), as_number("dropout: p", p)
     if not 0 <= p <= 1:
         raise InputError(f"dropout: p={p!r}; wanted a probability, 0 to 1")
     if not training or not p:
@@ -225,6 +226,10 @@ def rrelu(
 
 def _last(normalized_shape: Any, ndim: int) -> tuple[int, ...]:
     n = len(shape_entries(normalized_shape))
+    if n > ndim:
+        raise InputError(
+            f"normalized_shape={normalized_shape!r:.60}; the input has {ndim} dimensions"
+        )
     return tuple(range(ndim - n, ndim))
 
 

@@ -51,9 +51,14 @@ def function_of(
     needed = [p for p in more if p.default is p.empty]
     having = [p for p in more if p.default is not p.empty]
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = (
-        f"``nn.{getattr(layer, '__name__', name)}`` as a function; PyTorch's arguments."
-    )
+    function.__doc__ = _documented(name, layer)
     signature = inspect.Signature([*words, *needed, *having], return_annotation=Variable)
     vars(function)["__signature__"] = signature
     return function
+
+
+def _documented(name: str, layer: Callable[..., Any]) -> str:
+    """What the function computes: the layer's own text, without its examples."""
+    first = f"``nn.{getattr(layer, '__name__', name)}`` as a function; PyTorch's arguments."
+    text, _, _ = (inspect.getdoc(layer) or "").partition(">>>")
+    return f"{first}\n\n{text.strip()}".strip()

@@ -167,6 +167,11 @@ def _transposed(
 ) -> Variable:  # fmt: skip
     name, none = f"conv_transpose{n}d", (None,) * n
     x, alone = _batch(name, n, input)
+    weight = as_variable(weight)
+    if weight.type.ndim != n + 2:
+        raise NdimMismatch(
+            name, f"a weight of {n + 2} dimensions (C, out / groups, ...)", weight.type
+        )
     words = {
         "stride": sizes(f"{name}: stride", n, none, stride),
         "padding": sizes(f"{name}: padding", n, none, padding),
@@ -174,7 +179,7 @@ def _transposed(
         "dilation": sizes(f"{name}: dilation", n, none, dilation),
     }
     check_output_padding(name, words["output_padding"], words["stride"], words["dilation"])
-    found, kernel = dims_of(x)[2:], dims_of(as_variable(weight))[2:]
+    found, kernel = dims_of(x)[2:], dims_of(weight)[2:]
     rows = zip(found, kernel, *words.values(), strict=True)
     wanted = [(m - 1) * s - 2 * p + d * (k - 1) + o + 1 for m, k, s, p, o, d in rows]
     padded = output_padded(x, words["output_padding"], words["stride"])

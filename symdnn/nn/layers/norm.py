@@ -14,6 +14,7 @@ from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Shared, Variable
 from symdnn.nn import init
 from symdnn.nn.modules.arguments import Restore, as_batch, positive, tensor_input
+from symdnn.nn.modules.checked import checked
 from symdnn.nn.modules.module import Module
 from symdnn.nn.modules.torch_keywords import torch_keywords
 from symdnn.ops.array import moments
@@ -201,6 +202,7 @@ class VolumetricBatchNormalization(SpatialBatchNormalization):
     wanted = "(batch, planes, time, height, width) or (planes, time, height, width)"
 
 
+@checked
 def sync_batch_norm(net: Module, group: Group | None = None) -> Module:
     """Let all batch normalisation in ``net`` take the samples of all ranks of ``group`` (all) as
     one batch in training; returns ``net``.

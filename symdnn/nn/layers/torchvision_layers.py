@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from symdnn.errors import InputError, TypeMismatch, UnknownWord
+from symdnn.graph.options import as_int, as_list
 from symdnn.graph.variable import Variable
 from symdnn.nn.layers.activation import ReLU, Sigmoid
 from symdnn.nn.layers.adaptive_pooling import SpatialAdaptiveAveragePooling
@@ -27,7 +28,8 @@ class Permute(Module):
     """The axes in the order ``dims``, counted from 0, the batch among them."""
 
     def __init__(self, dims: Sequence[int]) -> None:
-        self.dims = tuple(int(d) for d in dims)
+        given = as_list("Permute: dims", dims, "axes")
+        self.dims = tuple(as_int("Permute: an axis", d) for d in given)
         if sorted(self.dims) != list(range(len(self.dims))):
             raise InputError(f"Permute: dims={dims!r}; wanted each axis once")
 

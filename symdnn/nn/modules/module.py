@@ -22,7 +22,7 @@ from symdnn.graph.traverse import ancestors
 from symdnn.graph.typing import Array, Scalar
 from symdnn.graph.variable import Shared, Variable, as_variable
 from symdnn.nn import init
-from symdnn.nn.modules.checked import check_arguments
+from symdnn.nn.modules.checked import check_arguments, checked
 from symdnn.nn.modules.inside import found_in
 from symdnn.nn.modules.naming import name_part, name_variables
 from symdnn.nn.modules.state import State
@@ -393,6 +393,7 @@ def watched(report: Callable[[ModuleCall], Any]) -> Iterator[None]:
         _watch.reset(token)
 
 
+@checked
 def state_updates(*outputs: Variable | None) -> list[tuple[Shared, Variable]]:
     """The updates of statistics that these expressions computed: ``(running mean, new value)``.
 
@@ -403,6 +404,7 @@ def state_updates(*outputs: Variable | None) -> list[tuple[Shared, Variable]]:
     return list(statistics_updates([o for o in outputs if o is not None]).items())
 
 
+@checked
 def random_states(*outputs: Variable | None) -> list[Shared]:
     """The states of random numbers (dropout's) that these expressions draw from, in their order.
 

@@ -15,6 +15,7 @@ from symdnn.errors import InputError, TypeMismatch
 from symdnn.graph.op import Op
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Variable
+from symdnn.nn.modules.checked import checked
 from symdnn.nn.modules.html import html_table
 from symdnn.nn.modules.module import Module, ModuleCall, watched
 from symdnn.ops.attention.attention import Attention
@@ -102,6 +103,7 @@ class Summary:
     __repr__ = __str__
 
 
+@checked
 def summary(module: Module, *inputs: object, dtype: str | None = None) -> Summary:
     """A :class:`Summary` of a network for inputs of these shapes.
 
@@ -184,6 +186,7 @@ def _shape(value: object) -> str:
 # -- operations -----------------------------------------------------------------------------------
 
 
+@checked
 def flops(outputs: Sequence[Variable], inputs: Sequence[Variable] = ()) -> int:
     """2 x the multiply-adds of convolutions, GEMMs, attention and recurrent networks
     between the two.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from operator import index
 from typing import Any, ClassVar, TypeGuard
 
 import numpy as np
@@ -14,6 +13,7 @@ from symdnn.graph.dims import Dim, at_least_zero, dim_min, known, normal_axis
 from symdnn.graph.names.torch_words import makes_tensor, torch_words
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Shapes, Types, Vars
 from symdnn.graph.operators import operator
+from symdnn.graph.options import as_int
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array, DtypeLike, ShapeLike, TensorLike
 from symdnn.graph.variable import Constant, Variable, as_variable, constant
@@ -240,7 +240,16 @@ def eye(
 ) -> Variable:
     """An ``(n, m)`` matrix of zeros with ones on the diagonal ``k``; sizes may be symbolic."""
     rows, columns = _offsets(n, n if m is None else m)
-    return operator("cast")(operator("eq")(rows + k, columns), dtype or config.floatX)
+    return operator("cast")(
+        operator("eq")(rows + _diagonal("eye", k), columns), dtype or config.floatX
+    )
+
+
+def _diagonal(name: str, k: TensorLike) -> TensorLike:
+    """The number of a diagonal: a number or a scalar."""
+    if as_variable(k).type.ndim:
+        raise NdimMismatch(name, "the number of a diagonal, a scalar", as_variable(k).type)
+    return k
 
 
 def identity_like(x: TensorLike) -> Variable:
@@ -254,7 +263,9 @@ def tri(
 ) -> Variable:
     """An ``(N, M)`` matrix with ones on and below the diagonal ``k``, zeros above."""
     rows, columns = _offsets(N, N if M is None else M)
-    return operator("cast")(operator("ge")(rows + k, columns), dtype or config.floatX)
+    return operator("cast")(
+        operator("ge")(rows + _diagonal("tri", k), columns), dtype or config.floatX
+    )
 
 
 @torch_words()
@@ -262,7 +273,7 @@ def tril(m: TensorLike, k: TensorLike = 0) -> Variable:
     """The last two dimensions' lower triangle up to the diagonal ``k``, zeros above it."""
     v = as_variable(m)
     rows, columns = _offsets(shape_i(v, -2), shape_i(v, -1))
-    return _where(operator("ge")(rows + k, columns), v)
+    return _where(operator("ge")(rows + _diagonal("tril", k), columns), v)
 
 
 @torch_words()
@@ -270,7 +281,7 @@ def triu(m: TensorLike, k: TensorLike = 0) -> Variable:
     """The last two dimensions' upper triangle from the diagonal ``k``, zeros below it."""
     v = as_variable(m)
     rows, columns = _offsets(shape_i(v, -2), shape_i(v, -1))
-    return _where(operator("le")(rows + k, columns), v)
+    return _where(operator("le")(rows + _diagonal("triu", k), columns), v)
 
 
 def _where(mask: Variable, v: Variable) -> Variable:
@@ -374,16 +385,16 @@ def diagonal(a: TensorLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> 
     if first == second:
         raise AxisError("diagonal", "two different axes", f"{axis1}, {axis2}")
     rest = [d for d in range(v.type.ndim) if d not in (first, second)]
-    return Diagonal(index(offset))(transpose(v, [*rest, first, second]))
+    return Diagonal(as_int("diagonal: offset", offset))(transpose(v, [*rest, first, second]))
 
 
 def alloc_diag(v: TensorLike, offset: int = 0) -> Variable:
     """Square matrices with the last dimension of ``v`` on their diagonal ``offset``."""
-    x = as_variable(v)
+    x, at = as_variable(v), as_int("diag: offset", offset)
     size = shape_i(x, -1)
     k = static_dim(size)
-    side = size + abs(offset) if k is None else k + abs(offset)
-    return _alloc_diag(x, side, side, index(offset))
+    side = size + abs(at) if k is None else k + abs(at)
+    return _alloc_diag(x, side, side, at)
 
 
 def diag(v: TensorLike, k: int = 0) -> Variable:

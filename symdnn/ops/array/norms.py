@@ -6,6 +6,7 @@ from math import isinf
 from typing import Any
 
 from symdnn.graph.names.torch_words import torch_words
+from symdnn.graph.options import as_number
 from symdnn.graph.typing import AxisLike, TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.array.reduce import max, min, sum
@@ -33,6 +34,7 @@ def norm(x: TensorLike, L: Any = 2, axis: AxisLike = None, keepdims: bool = Fals
     if L == 2:
         return root(sum(sqr(v if not v.type.is_complex else abs(v)), axis, keepdims=keepdims))
     modulus = abs(v)
+    L = as_number("norm: the order", L)
     if isinf(L):
         return max(modulus, axis, keepdims) if L > 0 else min(modulus, axis, keepdims)
     if L == 0:

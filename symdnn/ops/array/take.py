@@ -13,6 +13,7 @@ from symdnn.graph.dims import normal_axis
 from symdnn.graph.names.torch_words import torch_words
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Shapes, Types, Vars
 from symdnn.graph.operators import operator
+from symdnn.graph.options import as_int
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array, DtypeLike, TensorLike
 from symdnn.graph.variable import Variable, as_variable, constant
@@ -271,7 +272,7 @@ def diff(x: TensorLike, n: int = 1, axis: int = -1) -> Variable:
     v = as_variable(x)
     where = normal_axis("diff", axis, v.type.ndim)
     lead = (slice(None),) * where
-    for _ in range(n):
+    for _ in range(as_int("diff: n", n)):
         later, earlier = v[(*lead, slice(1, None))], v[(*lead, slice(None, -1))]
         v = operator("neq")(later, earlier) if v.type.dtype == "bool" else later - earlier
     return v

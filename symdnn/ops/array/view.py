@@ -18,6 +18,7 @@ from symdnn.errors import (
 from symdnn.graph.dims import Dim, known, normal_axis, one_size, product
 from symdnn.graph.names.torch_words import torch_words
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Shapes, Types, Vars
+from symdnn.graph.options import as_int, as_list
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array, AxisLike, ShapeLike, TensorLike
 from symdnn.graph.variable import Variable, as_variable
@@ -122,13 +123,15 @@ def expand_dims(x: TensorLike, axis: AxisLike) -> Variable:
 def shape_padleft(t: TensorLike, n_ones: int = 1) -> Variable:
     """``t`` with ``n_ones`` new dimensions of size 1 in front."""
     v = as_variable(t)
-    return dimshuffle(v, [*("x" for _ in range(n_ones)), *range(v.type.ndim)])
+    count = as_int("shape_padleft: n_ones", n_ones)
+    return dimshuffle(v, [*("x" for _ in range(count)), *range(v.type.ndim)])
 
 
 def shape_padright(t: TensorLike, n_ones: int = 1) -> Variable:
     """``t`` with ``n_ones`` new dimensions of size 1 at the end."""
     v = as_variable(t)
-    return dimshuffle(v, [*range(v.type.ndim), *("x" for _ in range(n_ones))])
+    count = as_int("shape_padright: n_ones", n_ones)
+    return dimshuffle(v, [*range(v.type.ndim), *("x" for _ in range(count))])
 
 
 def shape_padaxis(t: TensorLike, axis: int) -> Variable:
@@ -139,7 +142,9 @@ def shape_padaxis(t: TensorLike, axis: int) -> Variable:
 def atleast_nd(x: TensorLike, n: int = 1, left: bool = True) -> Variable:
     """``x`` with dimensions of size 1 added (in front, or at the end) up to ``n``."""
     v = as_variable(x)
-    return (shape_padleft if left else shape_padright)(v, max(0, n - v.type.ndim))
+    return (shape_padleft if left else shape_padright)(
+        v, max(0, as_int("atleast_nd: n", n) - v.type.ndim)
+    )
 
 
 # -- static sizes of dimensions -------------------------------------------------------------------
@@ -195,7 +200,8 @@ def unbroadcast(x: TensorLike, *axes: int) -> Variable:
 def patternbroadcast(x: TensorLike, broadcastable: Sequence[bool]) -> Variable:
     """``x`` with exactly this broadcast pattern: :func:`addbroadcast` and :func:`unbroadcast`."""
     v = as_variable(x)
-    flags = [bool(b) for b in broadcastable]
+    given = as_list("patternbroadcast: broadcastable", broadcastable, "booleans")
+    flags = [bool(b) for b in given]
     if len(flags) != v.type.ndim:
         raise TypeMismatch("patternbroadcast", f"{v.type.ndim} flags", str(tuple(flags)))
     v = addbroadcast(v, *(i for i, b in enumerate(flags) if b))
@@ -331,7 +337,7 @@ def flatten(x: TensorLike, ndim: int | None = None, outdim: int | None = None) -
     v = as_variable(x)
     if ndim is not None and outdim is not None:
         raise NdimMismatch("flatten", "ndim alone", "ndim and outdim")
-    wanted = next((n for n in (ndim, outdim) if n is not None), 1)
+    wanted = as_int("flatten: ndim", next((n for n in (ndim, outdim) if n is not None), 1))
     if wanted < 1 or wanted > max(1, v.type.ndim):
         raise NdimMismatch("flatten", f"ndim in 1..{v.type.ndim}", str(wanted))
     if wanted == v.type.ndim:

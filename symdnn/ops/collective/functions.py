@@ -9,6 +9,7 @@ import numpy as np
 
 from symdnn.errors import OptionError, TypeMismatch
 from symdnn.graph.dims import normal_axis
+from symdnn.graph.options import as_list
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Variable, as_variable
@@ -162,7 +163,8 @@ def permute(
 
         before = permute(x, [(r, (r + 1) % n) for r in range(n)])  # a ring
     """
-    return Permute(group_of(group), tuple(pairs))(x)
+    given = as_list("permute: pairs", pairs, "pairs of numbers")
+    return Permute(group_of(group), tuple(given))(x)
 
 
 def _token(after: Variable | None, dtype: str) -> Variable:

@@ -10,6 +10,7 @@ import numpy as np
 
 from symdnn.errors import NotEvaluable, OptionError, TypeMismatch
 from symdnn.graph.op import Axes, Batched, Grads, Host, Shapes, Types, Vars
+from symdnn.graph.options import as_int, as_list
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array, Arrays
 from symdnn.graph.variable import Variable, constant
@@ -52,6 +53,15 @@ class AllToAll(Collective):
         return [lanes_second(self, inputs[0])], [0]
 
 
+def _pair(given: object) -> tuple[int, int]:
+    numbers = [
+        as_int("permute: a number", n) for n in as_list("permute: a pair", given, "two ints")
+    ]
+    if len(numbers) != 2:
+        raise OptionError(f"permute: a pair={given!r:.60}; wanted (source, destination)")
+    return numbers[0], numbers[1]
+
+
 @dataclass(frozen=True)
 class Permute(Collective):
     """The value of ``source`` on ``to``, for each pair ``(source, to)`` of numbers of the group;
@@ -64,7 +74,7 @@ class Permute(Collective):
     pairs: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
-        pairs = tuple((int(a), int(b)) for a, b in self.pairs)
+        pairs = tuple(map(_pair, self.pairs))
         object.__setattr__(self, "pairs", pairs)
         for numbers in ([a for a, _ in pairs], [b for _, b in pairs]):
             inside = all(0 <= n < self.group.size for n in numbers)

@@ -17,6 +17,7 @@ import numpy as np
 
 from symdnn.errors import AxisError, ShapeMismatch, TypeMismatch
 from symdnn.graph.operators import operator
+from symdnn.graph.options import as_function
 from symdnn.graph.tracing import tracing
 from symdnn.graph.values.tree import flatten, unflatten
 from symdnn.graph.variable import Constant, Variable, as_variable, constant
@@ -60,6 +61,7 @@ def associative_scan(
     >>> f(np.full(4, 0.5), np.ones(4))
     array([1.   , 1.5  , 1.75 , 1.875])
     """
+    as_function("associative_scan", fn, "two entries")
     given, tree = flatten(elems)
     leaves = [as_variable(v) for v in given]
     if not leaves:

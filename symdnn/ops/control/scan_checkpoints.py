@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from symdnn.errors import OptionError, TypeMismatch
+from symdnn.errors import NdimMismatch, OptionError, TypeMismatch
 from symdnn.graph.dims import ceil_div
+from symdnn.graph.options import as_function
 from symdnn.graph.traverse import clone_graph
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.array.create import arange, zeros
@@ -69,6 +70,7 @@ def scan_checkpoints(
     >>> [a.shape for a in f(np.ones(5))]
     [(3,), (5,)]
     """
+    as_function("scan_checkpoints: fn", fn, "the variables of one step")
     levels = _checked_levels(save_every_N, snapshots, keep_last)
     given, infos = list(map(as_variable, _listed(sequences))), _checked_infos(_listed(outputs_info))
     if n_steps is None and not given:
@@ -118,6 +120,9 @@ def _checked_infos(infos: list[Any]) -> list[Variable | None]:
 
 
 def _shortest(given: Sequence[Variable]) -> Any:
+    for v in given:
+        if not v.type.ndim:
+            raise NdimMismatch("scan_checkpoints", "sequences of 1 dimension or more", v.type)
     least = dims_of(given[0])[0]
     for v in given[1:]:
         least = minimum(least, dims_of(v)[0])

@@ -32,6 +32,7 @@ from symdnn.graph.names import dim as named
 from symdnn.graph.names.torch_words import makes_tensor
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Shapes, Types, Vars
 from symdnn.graph.operators import operator
+from symdnn.graph.options import as_int, as_list
 from symdnn.graph.type import TensorType, tensor_type
 from symdnn.graph.typing import Array, DtypeLike, TensorLike
 from symdnn.graph.variable import Constant, Variable, as_variable, constant
@@ -101,10 +102,12 @@ def dimshuffle(x: TensorLike, pattern: Sequence[int | str]) -> Variable:
     """``x`` with its dimensions in the order of ``pattern``; ``"x"`` inserts one of size 1."""
     v = as_variable(x)
     ndim = v.type.ndim
-    for d in pattern:
+    given = as_list("dimshuffle: pattern", pattern, "dimensions and 'x'")
+    given = [d if d == "x" else as_int("dimshuffle: a dimension", d) for d in given]
+    for d in given:
         if d != "x" and not -ndim <= int(d) < ndim:
             raise NdimMismatch("dimshuffle", f"'x' or dimensions below {ndim}", str(d))
-    order = tuple(d if d == "x" else int(d) % ndim for d in pattern)
+    order = tuple(d if d == "x" else int(d) % ndim for d in given)
     if order == tuple(range(ndim)):
         return v
     return DimShuffle(order)(v)

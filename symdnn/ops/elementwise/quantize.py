@@ -17,6 +17,7 @@ import numpy as np
 from symdnn.errors import OptionError, ShapeMismatch, TypeMismatch
 from symdnn.graph.dims import normal_axis
 from symdnn.graph.op import Grads, Vars
+from symdnn.graph.options import as_numbers
 from symdnn.graph.type import TensorType, float_limits, numpy_dtype
 from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Constant, Variable, as_variable, constant
@@ -247,7 +248,9 @@ def _parameters(
     x: Variable, scale: Any, zero: Any, kind: str, axis: int | None, block: int | None, what: str
 ) -> tuple[Variable, Variable]:
     axis = None if axis is None else normal_axis(what, axis, x.type.ndim)
-    s = as_variable(scale if isinstance(scale, Variable) else np.asarray(scale, np.float32))
+    if not isinstance(scale, Variable):
+        scale = as_numbers(f"{what}: scale", scale, "float32")
+    s = as_variable(scale)
     if zero is None:
         zero = np.zeros((), code_dtype(kind) if kind in KINDS else x.type.dtype)
     z = zero if isinstance(zero, Variable) else constant(np.asarray(zero))

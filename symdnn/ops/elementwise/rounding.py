@@ -127,6 +127,8 @@ def round(a: TensorLike, mode: str | int | None = None, *, decimals: int = 0) ->
     """
     if isinstance(mode, int):
         return round(a, decimals=mode)
+    if mode is not None and not isinstance(mode, str):
+        raise TypeMismatch("round", f"mode one of {', '.join(_MODES)}", repr(mode))
     if decimals:
         v = as_variable(a)
         scale = constant(10.0 ** builtins.abs(decimals), dtype=float_of(v.type.dtype))

@@ -9,6 +9,7 @@ from symdnn.config import config
 from symdnn.errors import AxisError, OptionError, ShapeMismatch, TypeMismatch
 from symdnn.graph.dims import Dim, normal_axis
 from symdnn.graph.operators import operator
+from symdnn.graph.options import as_list
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import AxisLike, DtypeLike, TensorLike
 from symdnn.graph.variable import Variable, as_variable
@@ -57,7 +58,7 @@ def _sizes(s: Sizes) -> list[Size] | None:
     """The sizes as a list; a symbolic vector, such as ``x.shape``, as its entries."""
     if s is None:
         return None
-    return list(shape_entries(s)) if isinstance(s, Variable) else list(s)
+    return list(shape_entries(s)) if isinstance(s, Variable) else as_list("fft: s", s, "sizes")
 
 
 def _axes(name: str, ndim: int, s: Sizes, axes: Any) -> tuple[int, ...]:

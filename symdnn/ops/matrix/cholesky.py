@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from symdnn.errors import OptionError
 from symdnn.graph.op import Grads, Vars
+from symdnn.graph.options import as_list
 from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Variable
 from symdnn.ops.array.create import tril
@@ -107,8 +109,11 @@ def cho_solve(c_and_lower: tuple[TensorLike, bool], b: TensorLike) -> Variable:
 
     Shapes are as for :func:`~symdnn.tensor.linalg.solve`. (``scipy.linalg.cho_solve``.)
     """
-    lower = c_and_lower[1]
-    c, v, as_given = system("cho_solve", c_and_lower[0], b)
+    given = as_list("cho_solve: c_and_lower", c_and_lower, "the factor and whether it is lower")
+    if len(given) != 2:
+        raise OptionError(f"cho_solve: wanted a pair (factor, lower), got {len(given)} entries")
+    factor, lower = given
+    c, v, as_given = system("cho_solve", factor, b)
     first, then = ("N", "C") if lower else ("C", "N")
     half = solve_triangular(c, v, first, lower, check=False)
     return as_given(solve_triangular(c, half, then, lower, check=False))

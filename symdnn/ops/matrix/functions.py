@@ -10,6 +10,7 @@ import numpy as np
 from symdnn.errors import AxisError, NdimMismatch, OptionError, ShapeMismatch
 from symdnn.graph.dims import normal_axis, product
 from symdnn.graph.names.torch_words import torch_words
+from symdnn.graph.options import as_list
 from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.array import norms
@@ -132,7 +133,7 @@ def diagonal(x: TensorLike, offset: int = 0) -> Variable:
 def multi_dot(arrays: Sequence[TensorLike]) -> Variable:
     """The product of at least two matrices, in the order of fewest operations where sizes are
     known. The first and the last may be vectors. (``numpy.linalg.multi_dot``.)"""
-    vs = alike([as_variable(a) for a in arrays])
+    vs = alike([as_variable(a) for a in as_list("multi_dot: arrays", arrays, "matrices")])
     if len(vs) < 2:
         raise OptionError(f"multi_dot: wanted at least two factors, got {len(vs)}")
     for i, v in enumerate(vs):

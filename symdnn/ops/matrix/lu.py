@@ -11,6 +11,7 @@ import numpy as np
 from symdnn.errors import OptionError, TypeMismatch
 from symdnn.graph.dims import dim_min, same_dim
 from symdnn.graph.op import Axes, Batched, Grads, Vars
+from symdnn.graph.options import as_list
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Variable, as_variable
@@ -253,7 +254,10 @@ def lu_solve(
     """
     if trans not in (0, 1, 2):
         raise OptionError(f"lu_solve: trans is 0, 1 or 2, got {trans!r}")
-    f, pivots = lu_and_piv[0], as_variable(lu_and_piv[1])
+    given = as_list("lu_solve: lu_and_piv", lu_and_piv, "factors and pivots")
+    if len(given) != 2:
+        raise OptionError(f"lu_solve: wanted a pair (factors, pivots), got {len(given)} entries")
+    f, pivots = given[0], as_variable(given[1])
     m, v = matrices("lu_solve", f, b, ndim=1)
     vector = v.type.ndim == 1
     v = column(v) if vector else v

@@ -11,6 +11,7 @@ import numpy as np
 from symdnn.errors import ShapeMismatch
 from symdnn.graph.dims import dim_min, same_dim
 from symdnn.graph.op import Grads, Vars
+from symdnn.graph.options import as_number
 from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Variable
 from symdnn.ops.array.create import Diagonal, alloc_diag
@@ -303,7 +304,8 @@ def pinv(a: TensorLike, rtol: float | None = None, check: bool = True) -> Variab
     Singular values of at most ``rtol`` times the largest are 0; None is eps times the larger of m
     and n. The gradient is that for a constant rank. (``numpy.linalg.pinv``.)
     """
-    return MatrixPinv(None if rtol is None else float(rtol), on_error(check))(matrix_of("pinv", a))
+    least = None if rtol is None else as_number("pinv: rtol", rtol)
+    return MatrixPinv(least, on_error(check))(matrix_of("pinv", a))
 
 
 def lstsq(
@@ -316,7 +318,7 @@ def lstsq(
     rank counts the singular values ``s`` above ``rcond`` times the largest (None: eps times the
     larger of m and n). (``numpy.linalg.lstsq``.)
     """
-    rtol = None if rcond is None else float(rcond)
+    rtol = None if rcond is None else as_number("lstsq: rcond", rcond)
     m, v, as_given = system("lstsq", a, b)
     x = Lstsq(rtol, on_error(check))(m, v)
     residual = sum_(sqr(abs_(v - mm(m, x))), axis=-2)

@@ -15,6 +15,7 @@ import numpy as np
 from symdnn.errors import OptionError, TypeMismatch
 from symdnn.graph.dims import product
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Shapes, Types, Vars
+from symdnn.graph.options import as_int, as_number
 from symdnn.graph.origin import Hints
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array, TensorLike
@@ -185,9 +186,14 @@ def local_response_normalization(
 
     ``alpha`` is divided by ``n`` as in cuDNN (and PyTorch); Caffe's WITHIN_CHANNEL does not exist.
     """
-    if n < 1:
-        raise OptionError(f"local_response_normalization: n={n}; wanted 1 or more")
-    return LRN(int(n), float(alpha), float(beta), float(k))(x, hints=hints)
+    name = "local_response_normalization"
+    count = as_int(f"{name}: n", n)
+    if count < 1:
+        raise OptionError(f"{name}: n={n}; wanted 1 or more")
+    numbers = [
+        as_number(f"{name}: {w}", v) for w, v in (("alpha", alpha), ("beta", beta), ("k", k))
+    ]
+    return LRN(count, *numbers)(x, hints=hints)
 
 
 lrn = local_response_normalization

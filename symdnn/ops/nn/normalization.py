@@ -9,6 +9,7 @@ import numpy as np
 
 from symdnn.errors import NdimMismatch, OptionError, TypeMismatch
 from symdnn.graph.dims import known, normal_axis
+from symdnn.graph.options import as_int
 from symdnn.graph.origin import Hints
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import AxisLike, TensorLike
@@ -251,7 +252,7 @@ def group_norm(
     if v.type.ndim < 2:
         raise TypeMismatch("group_norm", "an input (N, C, ...)", v.type)
     n, c, *rest = dims_of(v)
-    size = known(c)
+    size, groups = known(c), as_int("group_norm: groups", groups)
     if groups < 1 or (size is not None and size % groups):
         raise OptionError(f"group_norm: {groups} groups do not divide {size} channels")
     split = v.reshape((n, groups, c // groups, *rest), ndim=v.type.ndim + 1)

@@ -18,6 +18,7 @@ from symdnn.errors import OptionError, TypeMismatch
 from symdnn.graph.backprop import backprop, forward_sweep, zeros_for
 from symdnn.graph.dims import Dim, Shape, ceil_div, same_dim
 from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Op, Shapes, Types, Vars
+from symdnn.graph.options import as_list
 from symdnn.graph.type import TensorType, Type
 from symdnn.graph.typing import Array, DtypeLike, TensorLike
 from symdnn.graph.variable import Variable, as_variable
@@ -294,7 +295,10 @@ def _tangents(image: Variable, grid: Variable, dgrid: Variable) -> list[Variable
 
 def transformer_grid(theta: TensorLike, size: Sequence[Dim]) -> Variable:
     """The sampling grid (N, H, W, 2) of matrices theta (N, 2, 3) for an output of ``size``."""
-    height, width = (as_dim(d) for d in size)
+    sizes = as_list("transformer_grid: size", size, "a height and a width")
+    if len(sizes) != 2:
+        raise OptionError(f"transformer_grid: size={size!r:.60}; wanted a height and a width")
+    height, width = map(as_dim, sizes)
     op = TransformerGrid((static_dim(height), static_dim(width)))
     return op(theta, height, width)
 

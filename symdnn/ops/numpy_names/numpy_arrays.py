@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from operator import index
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from symdnn.errors import ArgumentError, AxisError, InputError, NdimMismatch, Op
 from symdnn.graph.dims import normal_axis
 from symdnn.graph.names.torch_words import torch_words
 from symdnn.graph.operators import operator
+from symdnn.graph.options import as_int
 from symdnn.graph.typing import ShapeLike, TensorLike
 from symdnn.graph.variable import Variable, as_variable, constant
 from symdnn.ops.array.create import arange, tri
@@ -125,11 +125,12 @@ def chunk(x: TensorLike, chunks: int, axis: int = 0) -> list[Variable]:
     """
     v = as_variable(x)
     where = normal_axis("chunk", axis, v.type.ndim)
-    if int(chunks) < 1:
-        raise OptionError(f"chunk: wanted at least 1 part, got {chunks}")
+    parts = as_int("chunk: chunks", chunks)
+    if parts < 1:
+        raise OptionError(f"chunk: wanted at least 1 part, got {parts}")
     size = shape_i(v, where)
-    each = (size + (int(chunks) - 1)) // int(chunks)
-    return _cut(v, [minimum(i * each, size) for i in range(int(chunks) + 1)], where)
+    each = (size + (parts - 1)) // parts
+    return _cut(v, [minimum(i * each, size) for i in range(parts + 1)], where)
 
 
 def unstack(x: TensorLike, axis: int = 0) -> list[Variable]:
@@ -173,7 +174,7 @@ def rot90(m: TensorLike, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Variable
     if len(set(chosen)) != 2 or len(chosen) != 2:
         raise AxisError("rot90", "two different axes", str(axes))
     a, b = chosen
-    turns = index(k) % 4
+    turns = as_int("rot90: k", k) % 4
     if turns == 0:
         return v
     if turns == 2:

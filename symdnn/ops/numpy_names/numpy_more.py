@@ -10,6 +10,7 @@ import numpy as np
 from symdnn.errors import InputError, NdimMismatch
 from symdnn.graph.dims import normal_axis
 from symdnn.graph.names.torch_words import torch_words
+from symdnn.graph.options import as_int
 from symdnn.graph.typing import DtypeLike, ShapeLike, TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.array.create import arange, diag, eye, linspace
@@ -192,7 +193,8 @@ def broadcast_arrays(*args: TensorLike) -> list[Variable]:
 def resize(a: TensorLike, new_shape: ShapeLike) -> Variable:
     """The elements repeated, in order, to fill ``new_shape``, sizes that are known."""
     v = flatten(as_variable(a), 1)
-    shape = [int(n) for n in np.atleast_1d(np.asarray(new_shape))]
+    given = np.atleast_1d(np.asarray(new_shape)).tolist()
+    shape = [as_int("resize: a size", n) for n in given]
     count = int(np.prod(shape))
     return v[arange(count) % dims_of(v)[0]].reshape(shape)
 

@@ -10,6 +10,7 @@ from symdnn.errors import NdimMismatch, OptionError
 from symdnn.graph.dims import product
 from symdnn.graph.names.torch_words import torch_words
 from symdnn.graph.operators import operator
+from symdnn.graph.options import as_numbers
 from symdnn.graph.typing import AxisLike, DtypeLike, TensorLike
 from symdnn.graph.variable import Variable, as_variable, constant
 from symdnn.ops.array.argreduce import argmax, argmin
@@ -47,7 +48,9 @@ def _real(x: TensorLike) -> Variable:
 
 def _double(x: TensorLike) -> Variable:
     """``x`` in float64; a Python number does not pass through ``floatX``."""
-    return cast(x if isinstance(x, Variable) else np.asarray(x, np.float64), "float64")
+    if isinstance(x, Variable):
+        return cast(x, "float64")
+    return as_variable(as_numbers("the numbers given", x, "float64"))
 
 
 def _filled(v: Variable, value: float) -> Variable:

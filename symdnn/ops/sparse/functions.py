@@ -8,6 +8,7 @@ from typing import Any
 from symdnn.errors import AxisError, NdimMismatch, OptionError, ShapeMismatch, TypeMismatch
 from symdnn.graph.dims import Dim, common
 from symdnn.graph.operators import operator
+from symdnn.graph.options import as_list
 from symdnn.graph.typing import DtypeLike, TensorLike
 from symdnn.graph.variable import Variable, as_variable, constant
 from symdnn.ops.array.create import arange
@@ -450,7 +451,7 @@ def hstack(blocks: Sequence[Any], format: str | None = None, dtype: DtypeLike | 
 def _stacked(
     name: str, blocks: Sequence[Any], along: str, format: str | None, dtype: DtypeLike | None
 ) -> SparseVariable:
-    given = [as_sparse_variable(b) for b in blocks]
+    given = [as_sparse_variable(b) for b in as_list(name, blocks, "sparse matrices")]
     if not given:
         raise TypeMismatch(name, "at least one sparse matrix", "none")
     found = [in_format(b, along) for b in given]

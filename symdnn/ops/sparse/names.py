@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from symdnn.errors import InputError
+from symdnn.graph.options import as_list
 from symdnn.graph.typing import DtypeLike, TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.array.create import arange
@@ -226,7 +228,10 @@ def get_item_2d(x: Any, index: Any) -> Any:
 
 def get_item_scalar(x: Any, index: Any) -> Variable:
     """The element ``x[i, j]``, a scalar. (Theano's name)"""
-    i, j = index
+    places = as_list("get_item_scalar: index", index, "a row and a column")
+    if len(places) != 2:
+        raise InputError(f"get_item_scalar: index={index!r:.60}; wanted a row and a column")
+    i, j = places
     found: Variable = as_sparse_variable(x)[i, j]
     return found
 

@@ -438,6 +438,8 @@ def sparse_variable(
 
 def _taken_apart(value: Any, what: str) -> tuple[str, bool, list[Array], int]:
     """Format, whether it is a matrix, the three vectors, the size that indices number."""
+    if not is_scipy_sparse(value):
+        raise InputError(f"{what}: wanted a sparse array or matrix of SciPy, got {value!r:.60}")
     format = value.format if getattr(value, "format", "") in FORMATS else "csr"
     form = SparseForm(format, str(value.dtype))
     *vectors, minor = form.split(value, what)
@@ -454,10 +456,8 @@ def sparse_constant(value: Any, name: str | None = None) -> SparseVariable:
     """A constant of a SciPy array or matrix."""
     format, matrix, vectors, minor = _taken_apart(value, "a sparse constant")
     data, indices, indptr = (constant(v) for v in vectors)
-    kind = "csc" if format == "csc" else "csr"
-    return SparseVariable(
-        kind, data, indices, indptr, minor, name, matrix=matrix, coo=format == "coo"
-    )
+    kind, coo = ("csc" if format == "csc" else "csr"), format == "coo"
+    return SparseVariable(kind, data, indices, indptr, minor, name, matrix=matrix, coo=coo)
 
 
 def shared(value: Any, name: str | None = None, borrow: bool = False) -> SharedSparse:

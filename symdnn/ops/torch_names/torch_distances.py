@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from symdnn.errors import NdimMismatch, OptionError
+from symdnn.graph.options import as_number
 from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.array.create import arange
@@ -53,7 +54,7 @@ def pdist(x: TensorLike, p: float = 2.0) -> Variable:
         raise NdimMismatch("pdist", "a matrix", v.type)
     numbers = arange(shape_i(v, 0))
     pairs = flatnonzero(numbers.dimshuffle("x", 0) > numbers.dimshuffle(0, "x"))
-    return flatten(cdist(v, v, p), 1)[pairs]
+    return flatten(cdist(v, v, as_number("pdist: p", p)), 1)[pairs]
 
 
 def pairwise_distance(

@@ -12,6 +12,7 @@ import numpy as np
 
 from symdnn.errors import NdimMismatch, OptionError, TypeMismatch
 from symdnn.graph.dims import normal_axis
+from symdnn.graph.options import as_list
 from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.array.create import alloc_diag, arange, meshgrid
@@ -148,7 +149,8 @@ def broadcast_tensors(*tensors: TensorLike) -> tuple[Variable, ...]:
 
 def split_with_sizes(x: TensorLike, split_sizes: Sequence[int], dim: int = 0) -> list[Variable]:
     """Parts of these sizes along ``dim``."""
-    return split(x, list(split_sizes), len(split_sizes), dim)
+    sizes = as_list("split_with_sizes: split_sizes", split_sizes, "sizes")
+    return split(x, sizes, len(sizes), dim)
 
 
 # -- parts that are replaced -----------------------------------------------------------------------

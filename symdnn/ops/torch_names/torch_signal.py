@@ -10,6 +10,7 @@ import numpy as np
 from symdnn.config import config
 from symdnn.errors import DtypeError, OptionError, ShapeMismatch, TypeMismatch
 from symdnn.graph.dims import Dim
+from symdnn.graph.options import as_int
 from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Variable, as_variable, constant
 from symdnn.ops.array.create import arange, zeros
@@ -99,8 +100,9 @@ def _frames(
     name: str, n_fft: int, hop_length: int | None, win_length: int | None, window: Any, dtype: str
 ) -> tuple[int, Variable]:
     """The step from frame to frame, and the window of ``n_fft`` numbers."""
-    hop = n_fft // 4 if hop_length is None else hop_length
-    width = n_fft if win_length is None else win_length
+    n_fft = as_int(f"{name}: n_fft", n_fft)
+    hop = n_fft // 4 if hop_length is None else as_int(f"{name}: hop_length", hop_length)
+    width = n_fft if win_length is None else as_int(f"{name}: win_length", win_length)
     if not 1 <= width <= n_fft or hop < 1:
         raise OptionError(
             f"{name}: n_fft={n_fft}, hop_length={hop}, win_length={width}; wanted a hop of 1 or "
