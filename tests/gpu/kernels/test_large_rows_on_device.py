@@ -84,6 +84,26 @@ def test_transposed_operands_of_odd_rows(dtype, shape, rng):
     np.testing.assert_array_equal(found, np.where(mask.T, y.T, x).T)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8", "bool"])
+@pytest.mark.parametrize("shape", [(4099, 323), (1001, 6689), (30_000, 33), (5, 400_003)])
+def test_sums_and_places_of_lines_that_begin_anywhere(dtype, shape, rng):
+    x = rng.integers(-50, 50, shape).astype(numpy_dtype(dtype))
+    wide = x.astype("int64")
+    for axis in (0, 1):
+        found = computed(lambda v, a=axis: v.sum(a, dtype="float32", acc_dtype="float32"), x)
+        np.testing.assert_array_equal(found, wide.sum(axis))
+        found = computed(lambda v, a=axis: T.argmax(v, a), x)
+        np.testing.assert_array_equal(found, wide.argmax(axis))
+        if dtype != "bool":
+            np.testing.assert_array_equal(
+                computed(lambda v, a=axis: T.min(v, a), x).astype("int64"), wide.min(axis)
+            )
+        if dtype in ("float32", "bfloat16"):
+            found = computed(lambda v, a=axis: T.logsumexp(v, a), x).astype("float64")
+            wanted = scipy.special.logsumexp(wide.astype("float64"), axis)
+            np.testing.assert_allclose(found, wanted, 1e-6 if dtype == "float32" else 8e-3)
+
+
 def test_large_index_arrays_are_looked_at(rng):
     for shape, dtype in (((1774, 2365), "int64"), ((1_000_003,), "int8"), ((70_001,), "int32")):
         index = rng.integers(-5, 5, shape).astype(dtype)
