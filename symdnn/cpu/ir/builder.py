@@ -84,8 +84,12 @@ class FunctionBuilder:
         return f"%v{self._count}"
 
     def call(self, name: str, *given: str, gives: str = "void") -> str:
-        """Append a call of a function, whose arguments include their types; returns its result."""
-        text = f"call {gives} @{name}({', '.join(given)})"
+        """Append a call of a function, by its name or a register with its address.
+
+        Arguments include their types; returns the result.
+        """
+        function = name if name.startswith("%") else f"@{name}"
+        text = f"call {gives} {function}({', '.join(given)})"
         if gives != "void":
             return self.new(text)
         self.put(text)

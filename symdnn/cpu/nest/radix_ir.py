@@ -7,87 +7,77 @@ that their cache lines stay in the first cache.
 
 from __future__ import annotations
 
-import re
+from symdnn.cpu.ir.builder import FunctionBuilder
 
 __all__ = ["radix_function"]
 
-_TEXT = """
-define internal ptr @radix{bits}(ptr %a, ptr %b, i64 %n, i64 %digits) noinline #0 {
-entry:
-%count = alloca [256 x i64], align 64
-%count_next = alloca [256 x i64], align 64
-%end = shl i64 %digits, 3
-%some = icmp ne i64 %digits, 0
-br i1 %some, label %begin, label %sorted
-begin:
-call void @llvm.memset.p0.i64(ptr %count, i8 0, i64 2048, i1 false)
-br label %first
-first:
-%f = phi i64 [0, %begin], [%f1, %first]
-%fp = getelementptr i{bits}, ptr %a, i64 %f
-%fk = load i{bits}, ptr %fp, align 1
-%fw = {wide} %fk{to64}
-%fd = and i64 %fw, 255
-{count of %fd in %count}
-%f1 = add i64 %f, 1
-%fm = icmp ult i64 %f1, %n
-br i1 %fm, label %first, label %pass
-pass:
-%from = phi ptr [%a, %first], [%to, %passed]
-%to = phi ptr [%b, %first], [%from, %passed]
-%own = phi ptr [%count, %first], [%other, %passed]
-%other = phi ptr [%count_next, %first], [%own, %passed]
-%shift = phi i64 [0, %first], [%shift_next, %passed]
-%shift_next = add i64 %shift, 8
-%next = and i64 %shift_next, 63
-call void @llvm.memset.p0.i64(ptr %other, i8 0, i64 2048, i1 false)
-br label %places
-places:
-%p = phi i64 [0, %pass], [%p1, %places]
-%sum = phi i64 [0, %pass], [%sum1, %places]
-%pp = getelementptr i64, ptr %own, i64 %p
-%pc = load i64, ptr %pp
-store i64 %sum, ptr %pp
-%sum1 = add i64 %sum, %pc
-%p1 = add i64 %p, 1
-%pm = icmp ult i64 %p1, 256
-br i1 %pm, label %places, label %move
-move:
-%i = phi i64 [0, %places], [%i1, %move]
-%ip = getelementptr i{bits}, ptr %from, i64 %i
-%key = load i{bits}, ptr %ip, align 1
-%wide = {wide} %key{to64}
-%high = lshr i64 %wide, %shift
-%d = and i64 %high, 255
-{count of %d in %own}
-%kp = getelementptr i{bits}, ptr %to, i64 %d.before
-store i{bits} %key, ptr %kp, align 1
-%higher = lshr i64 %wide, %next
-%e = and i64 %higher, 255
-{count of %e in %other}
-%i1 = add i64 %i, 1
-%im = icmp ult i64 %i1, %n
-br i1 %im, label %move, label %passed
-passed:
-%more = icmp ult i64 %shift_next, %end
-br i1 %more, label %pass, label %sorted
-sorted:
-%found = phi ptr [%a, %entry], [%to, %passed]
-ret ptr %found
-}
-"""
+_TABLE = "[256 x i64]"
 
 
-def _counted(found: re.Match[str]) -> str:
-    """One more of a digit in a table, whose entry before is ``digit.before``."""
-    digit, table = found.groups()
-    lines = (
-        f"{digit}.at = getelementptr i64, ptr {table}, i64 {digit}",
-        f"{digit}.before = load i64, ptr {digit}.at",
-        f"{digit}.after = add i64 {digit}.before, 1",
-        f"store i64 {digit}.after, ptr {digit}.at",
-    )
-    return "\n".join(lines)
+class _Radix(FunctionBuilder):
+    """Builds the function for integers of so many bits."""
+
+    def __init__(self, bits: int) -> None:
+        super().__init__()
+        self.bits = bits
+
+    def text(self) -> list[str]:
+        """The lines of the function."""
+        given = "ptr %a, ptr %b, i64 %n, i64 %digits"
+        self.put(
+            "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)",
+            f"define internal ptr @radix{self.bits}({given}) noinline #0 {{", "entry:",
+            *(f"%{name} = alloca {_TABLE}, align 64" for name in ("count", "count_next")),
+            "%end = shl i64 %digits, 3",
+        )  # fmt: skip
+        with self.when("some", self.new("icmp ne i64 %digits, 0")):
+            self._clear("%count")
+            with self.each("first", 0, "%n") as i:
+                self._counted(self._wide(self._key("%a", i)), "0", "%count")
+            begun = ["%a", "%b", "%count", "%count_next"]
+            found, *_ = self.counted("pass", 0, "%end", self._pass, begun, "ptr", step=8)
+        self.put(f"%found = phi ptr [%a, %entry], [{found}, %pass_end]", "ret ptr %found", "}")
+        return self.lines
+
+    def _clear(self, table: str) -> None:
+        self.call("llvm.memset.p0.i64", f"ptr {table}", "i8 0", "i64 2048", "i1 false")
+
+    def _key(self, base: str, i: str) -> str:
+        """The address of a number."""
+        return self.new(f"getelementptr i{self.bits}, ptr {base}, i64 {i}")
+
+    def _wide(self, at: str) -> str:
+        key = self.new(f"load i{self.bits}, ptr {at}, align 1")
+        return key if self.bits == 64 else self.new(f"zext i{self.bits} {key} to i64")
+
+    def _counted(self, number: str, shift: str, table: str) -> str:
+        """Count a digit of a number in a table; returns the count before."""
+        digit = self.new(f"and i64 {self.new(f'lshr i64 {number}, {shift}')}, 255")
+        at = self.new(f"getelementptr i64, ptr {table}, i64 {digit}")
+        before = self.new(f"load i64, ptr {at}")
+        self.put(f"store i64 {self.plus(before, 1)}, ptr {at}")
+        return before
+
+    def _pass(self, shift: str, carried: list[str]) -> list[str]:
+        """Move all numbers by a digit to the other memory, and count the next digit."""
+        source, to, own, other = carried
+        self._clear(other)
+
+        def place(p: str, sums: list[str]) -> list[str]:
+            at = self.new(f"getelementptr i64, ptr {own}, i64 {p}")
+            count = self.new(f"load i64, ptr {at}")
+            self.put(f"store i64 {sums[0]}, ptr {at}")
+            return [self.plus(sums[0], count)]
+
+        self.counted("places", 0, "256", place, ["0"], "i64")
+        following = self.new(f"and i64 {self.plus(shift, 8)}, 63")
+        with self.each("move", 0, "%n") as i:
+            number = self._wide(self._key(source, i))
+            at = self._key(to, self._counted(number, shift, own))
+            key = self.new(f"trunc i64 {number} to i32") if self.bits == 32 else number
+            self.put(f"store i{self.bits} {key}, ptr {at}, align 1")
+            self._counted(number, following, other)
+        return [to, source, other, own]
 
 
 def radix_function(bits: int) -> list[str]:
@@ -95,8 +85,4 @@ def radix_function(bits: int) -> list[str]:
 
     It sorts ``n`` integers, at least one, by so many of their lowest digits.
     """
-    wide = ("zext i32", " to i64") if bits == 32 else ("or i64", ", 0")
-    text = re.sub(r"\{count of (\S+) in (\S+)\}", _counted, _TEXT)
-    for name, word in (("{bits}", str(bits)), ("{wide}", wide[0]), ("{to64}", wide[1])):
-        text = text.replace(name, word)
-    return ["declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)", *text.strip().splitlines()]
+    return _Radix(bits).text()
