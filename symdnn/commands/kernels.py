@@ -167,7 +167,7 @@ def _subclasses(op: Any) -> Iterator[type]:
 
 
 def _where(op: type) -> Iterator[str]:
-    yield f"{'op':<13} {_line(op)}"
+    yield f"{'op':<13} {_line(op)}  {op.__name__}"
     yield from _builders(op)
     for name in _GRADIENTS:
         method = getattr(op, name, None)
@@ -208,7 +208,17 @@ def _rewrites(op: type) -> Iterator[str]:
         if not isinstance(rule, Rewrite):
             continue
         if op in rule.ops or (rule.pattern is not None and word.search(rule.text)):
-            yield f"{'rewrite':<13} {_line_of_rule(rule)}  {rule.name} ({rule.phase})"
+            low = _lowered(rule.name)
+            becomes = f", to {low}" if low else ""
+            yield f"{'rewrite':<13} {_line_of_rule(rule)}  {rule.name} ({rule.phase}){becomes}"
+
+
+def _lowered(rule: str) -> str:
+    """The library's op that a lowering of this name makes; empty for another rewrite."""
+    from symdnn.libraries.table import LIBRARIES
+
+    made = [x.low for library in LIBRARIES for x in library.lowerings if x.name == rule]
+    return made[0].__name__ if made and made[0] else ""
 
 
 def _line_of_rule(rule: Any) -> str:

@@ -226,6 +226,27 @@ def test_an_op_is_found_by_the_name_of_its_function(capsys):
     assert cli.main(["kernels", "linear_recurrence", "--where"]) == 0
 
 
+@pytest.mark.parametrize(
+    ("function", "builder", "op"),
+    [
+        ("conv2d", "symdnn/ops/nn/conv_builders.py", "Conv"),
+        ("pool_2d", "symdnn/ops/nn/pool.py", "Pool"),
+        ("concatenate", "symdnn/ops/array/join.py", "Join"),
+    ],
+)
+def test_where_the_op_of_a_function_is(function, builder, op, capsys):
+    assert cli.main(["kernels", function, "--where"]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines[0][0] == "function"
+    assert lines[0][1].startswith(f"{builder}:")
+    assert [line[2] for line in lines if line[0] == "op"] == [op]
+
+
+def test_where_says_which_op_of_a_library_a_neutral_one_becomes(capsys):
+    assert cli.main(["kernels", "Conv", "--where"]) == 0
+    assert "(lower), to GpuDnnConv\n" in capsys.readouterr().out
+
+
 def test_where_of_an_unknown_op_names_similar_ones(capsys):
     assert cli.main(["kernels", "softm", "--where"]) == 2
     assert "LogSoftmax" in capsys.readouterr().err
