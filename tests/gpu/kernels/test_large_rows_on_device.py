@@ -101,7 +101,9 @@ def test_sums_and_places_of_lines_that_begin_anywhere(dtype, shape, rng):
         if dtype in ("float32", "bfloat16"):
             found = computed(lambda v, a=axis: T.logsumexp(v, a), x).astype("float64")
             wanted = scipy.special.logsumexp(wide.astype("float64"), axis)
-            np.testing.assert_allclose(found, wanted, 1e-6 if dtype == "float32" else 8e-3)
+            # Of five numbers some results are near 0: the difference of the largest and a log.
+            rtol = 1e-6 if dtype == "float32" else 8e-3
+            np.testing.assert_allclose(found, wanted, rtol, 1e-6)
 
 
 def test_large_index_arrays_are_looked_at(rng):
