@@ -30,8 +30,9 @@ from symdnn.compile.program.host import scalar_function
 from symdnn.compile.program.program import Segment
 from symdnn.config import config
 from symdnn.graph.place import HOST
+from symdnn.graph.type import TensorType
 from symdnn.graph.values.storage import CHANGES
-from symdnn.graph.variable import Variable
+from symdnn.graph.variable import Constant, Variable
 from symdnn.ops.array.index import Subtensor
 from symdnn.ops.array.reduce import Reduce
 from symdnn.ops.core.shape import DimShuffle
@@ -70,7 +71,8 @@ def fast_calls(function: CallSite, copies: bool = False) -> Calls | None:
 
 
 class HostProgramCalls(Calls):
-    """The fast path of a function without kernels on a CPU: its results are sizes, or numbers.
+    """The fast path of a function without kernels on a CPU: its results are sizes, numbers,
+    constants or arguments, which are copied.
 
     Entries are the shapes of arguments that the full path has taken.
     """
@@ -79,22 +81,30 @@ class HostProgramCalls(Calls):
         super().__init__(function)
         self.outputs = function.stages.program.outputs
         self._accept = accepting(self)
-        (segment,) = function.stages.program.regions
-        nodes = segment.host if isinstance(segment, Segment) else ()
-        self._from_integers = scalar_function(nodes, self.arguments, (), self.outputs)
+        segments = list(function.stages.program.segments())
+        nodes = [n for s in segments for n in s.host]
+        self._runs = bool(segments)
+        leaves = not {v for n in nodes for v in n.outputs}.issuperset(self.outputs)
+        self._from_integers = None
+        if not leaves:
+            self._from_integers = scalar_function(nodes, self.arguments, (), self.outputs)
 
     @staticmethod
     def may_run(function: CallSite) -> bool:
-        """Whether host nodes alone, which run no code of the user's, make all results."""
+        """Whether host nodes alone, which run no code of the user's, make all results that are not
+        constants or arguments."""
         stages, nodes = function.stages, function.stages.fgraph.apply_nodes
-        made = {v for n in nodes for v in n.outputs}
+        known = {v for n in nodes for v in n.outputs}
+        known.update(s.variable for s in function.arguments.slots)
+        known.update(v for v in stages.program.outputs if isinstance(v, Constant))
         return (
             stages.target.place == HOST
             and stages.mode.guard is None
             and not (function.updated or stages.fgraph.shared())
             and not any(s.nodes for s in stages.program.segments())
-            and [type(r) for r in stages.program.regions] == [Segment]
-            and made.issuperset(stages.program.outputs)
+            and [type(r) for r in stages.program.regions] in ([], [Segment])
+            and known.issuperset(stages.program.outputs)
+            and all(isinstance(v.type, TensorType) for v in stages.program.outputs)
             and not any(n.op.host_callback or n.op.unmergeable or n.op.ordered for n in nodes)
         )
 
@@ -111,8 +121,12 @@ class HostProgramCalls(Calls):
         with runtime.lock:
             if runtime.depth >= 0:
                 return None  # inside of another call
-            runtime.quietly(executor.only_host, values, True)
-        return [np.array(values[v], order="C") for v in self.outputs]
+            if self._runs:
+                runtime.quietly(executor.only_host, values, True)
+            return [
+                np.array(v.data if isinstance(v, Constant) else values[v], order="C")
+                for v in self.outputs
+            ]
 
     def learn(self, function: CallSite, values: dict[Variable, Any]) -> None:
         """Remember the shapes of the arguments."""

@@ -1,11 +1,13 @@
 """GEMM of float32 matrices by generated code, in front of oneDNN's.
 
-This kernel refuses bfloat16, activation functions other than ReLU, stacks of stacks, and many rows
-of few terms; oneDNN runs those. For all others oneDNN took as long or longer on two cores with
-AVX-512, called from compiled code: 0.43 us for 16 by 16 matrices (here 0.08), 1.9 for 32 by 32
-(0.37), 3.1 for 64 by 64 (2.6), 4.3 for 64 x 500 x 10 (3.8), 20 for 1 x 512 x 512 (8.4), 141 for
-64 x 800 x 500 (136), 0.72 ms for 512 x 512 x 512 (0.70), 52 for 2048 by 2048 (47). It is faster, by
-3 %, only if the first matrix is transposed and has more than 256 terms.
+This kernel refuses bfloat16, stacks of stacks, and many rows of few terms; oneDNN runs those. For
+all others oneDNN took as long or longer on two cores with AVX-512, called from compiled code: 0.43
+us for 16 by 16 matrices (here 0.08), 1.9 for 32 by 32 (0.37), 3.1 for 64 by 64 (2.6), 4.3 for
+64 x 500 x 10 (3.8), 20 for 1 x 512 x 512 (8.4), 141 for 64 x 800 x 500 (136), 0.72 ms for
+512 x 512 x 512 (0.70), 52 for 2048 by 2048 (47). It is faster, by 3 %, only if the first matrix is
+transposed and has more than 256 terms. An activation function other than ReLU is a second pass:
+a call with tanh takes 1.1 us for 32 x 16 x 16 (oneDNN 4.1), 7.8 for 64 x 64 x 64 (10.6), 9.3 for
+256 x 32 x 32 (12.5).
 
 Here a *term* is a value of k: an element of the result is a sum over k terms.
 """
@@ -21,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 from symdnn.cpu.compiler import jit
-from symdnn.cpu.elementwise.elementwise import elementwise_launch
 from symdnn.cpu.gemm.gemm_direct import direct_product
 from symdnn.cpu.gemm.gemm_gram import GramLaunch, is_gram
 from symdnn.cpu.gemm.gemm_ir import TileShape, max_block_terms, shape_of
@@ -32,6 +33,7 @@ from symdnn.cpu.launch.fastcall import FastCall
 from symdnn.cpu.launch.launch import CpuLaunch
 from symdnn.cpu.launch.scratch import GrowingScratch, as_contiguous
 from symdnn.cpu.launch.traits import LLVM_ASKS_THREADS
+from symdnn.cpu.onednn.activated import ActivatedLaunch
 from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call, Kernel, Row
 from symdnn.graph.typing import Array, Arrays
@@ -64,8 +66,6 @@ _ROWS_PER_PANEL = 192
 #: Extra cycles of a row that several threads write, since they share cache lines at the ends of
 #: their parts. 64 x 64 x 64 takes 5.1 us divided by columns and 2.8 divided by rows.
 _SHARED_ROW_CYCLES = 30
-#: Multiplications beside which a second pass for an activation function does not count.
-_MIN_WORK_TO_ACTIVATE = 1 << 20
 #: Each thread's scratch memory is aligned to pages.
 _PAGE_BYTES = 4096
 _Words = ctypes.c_int64
@@ -88,7 +88,7 @@ class GemmKernel(Kernel[OneDnnMatmul]):
     traits = LLVM_ASKS_THREADS
 
     def refuses(self, call: Call[OneDnnMatmul]) -> str | None:
-        """Needs float32, a bias or an addend, and relu or an activation of a large product."""
+        """Needs float32, and a bias or another addend."""
         op = call.op
         types = (*call.inputs, *call.outputs)
         if op.residual and op.bias:
@@ -102,9 +102,6 @@ class GemmKernel(Kernel[OneDnnMatmul]):
                 return "it is empty"
             if not 2 <= types[0].ndim == types[1].ndim <= 3:
                 return "it is for matrices, or stacks of them"
-            work = prod(types[-1].shape) * types[0].shape[-1]
-            if op.activation not in ("", "relu") and work < _MIN_WORK_TO_ACTIVATE:
-                return "oneDNN is faster for a small product before that activation function"
             if types[0].shape[-2] >= _ONEDNN_MIN_ROWS and types[0].shape[-1] <= _ONEDNN_MAX_TERMS:
                 return "oneDNN is faster for so many rows of so few terms"
         return None
@@ -120,7 +117,7 @@ class GemmKernel(Kernel[OneDnnMatmul]):
         """A launch for operands with any strides."""
         if is_gram(call):
             return GramLaunch(call, shape_of(jit.vector_width()).columns, _GemmLaunch)
-        return _GemmLaunch(call)
+        return _activated(_GemmLaunch(call), call)
 
     def begin(self, call: Call[OneDnnMatmul]) -> None:
         """Queue the compilation of the module, which is the same for all sizes."""
@@ -237,18 +234,15 @@ class _GemmLaunch(CpuLaunch):
         self._direct = direct_product(call, self._partition.block_k)
         columns = shape_of(jit.vector_width()).columns
         self._kept = self._direct or kept_panels(call, part, columns)
-        self._then = _activation_launch(call)
 
     def __call__(self, inputs: Arrays, outputs: Arrays, workspace: Array | None = None) -> None:
-        """Multiply, then run the epilogue."""
+        """Multiply; add what is added, and bound by 0 for a ReLU."""
         arrays = [*inputs[:2], *map(as_contiguous, inputs[2:]), *outputs]
         panels = None if self._kept is None else self._kept.of(arrays[1])
         if self._direct is not None and panels is not None:
             self._direct.run([as_contiguous(arrays[0]), *arrays[1:]], panels)
         else:
             self._multiply(arrays, panels, workspace)
-        if self._then is not None:
-            self._then(outputs, outputs)
 
     def _multiply(self, arrays: list[Array], panels: Array | None, workspace: Array | None) -> None:
         words = self._words(arrays, panels is not None)
@@ -263,7 +257,7 @@ class _GemmLaunch(CpuLaunch):
         self, inputs: Arrays, outputs: Arrays, workspace: Array | None = None
     ) -> FastCall | None:
         """For operands with these strides."""
-        if self._kept is not None or self._then is not None:
+        if self._kept is not None:
             return None  # each call asks whether the parameter has changed
         if not all(x.flags.c_contiguous for x in (*inputs[2:], *outputs)):
             return None
@@ -308,15 +302,15 @@ class _GemmLaunch(CpuLaunch):
         return (_Words * len(WORDS))(*(values.get(n, 0) for n in WORDS))
 
 
-def _activation_launch(call: Call) -> Any:
-    """A launch of an activation function that tiles do not compute; None if there is none."""
+def _activated(launch: _GemmLaunch, call: Call) -> Any:
+    """With an activation function that tiles do not compute behind it, if there is one."""
     op: Any = call.op
     name = op.activation
     if name in ("", "relu"):
-        return None
+        return launch
     program = program_of(ACTIVATIONS[name], "float32")
     assert program is not None, f"{name} has no scalar program"
-    return elementwise_launch(program, tuple(call.outputs[0].shape))
+    return ActivatedLaunch(launch, program, tuple(call.outputs[0].shape))
 
 
 _SCRATCH_WORD, _OWN_WORD = WORDS.index("scratch"), WORDS.index("own")

@@ -12,11 +12,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from symdnn.cpu.compiler import jit
+from symdnn.cpu.ir.builder import PARALLEL
 from symdnn.cpu.ir.loops_ir import ACCESS, METADATA, word
 from symdnn.cpu.ir.math_ir import definitions
 from symdnn.cpu.ir.scalar_ir import VALUES, literal, store_as
 from symdnn.cpu.steps.products_ir import ProductBuilder, Tiles
-from symdnn.cpu.steps.widths_ir import MOST_STATEMENTS, loop_kind, width_metadata
+from symdnn.cpu.steps.widths_ir import in_vectors, loop_kind, width_metadata
 from symdnn.graph.type import numpy_dtype
 from symdnn.graph.values.strides import merged
 from symdnn.ops.core.scalar import Builder as ProgramBuilder
@@ -104,7 +105,9 @@ class _StepBuilder(ProductBuilder):
                 self.put(f"%b{i} = alloca [{size} x i8], align {_LINE}")
         #: Lines that reserve memory for states of folds.
         self.reserved: list[str] = []
-        self.in_vectors = sum(1 for _ in program.statements()) <= MOST_STATEMENTS
+        self.in_vectors = in_vectors(program)
+        #: Whether the loops of the statement that is written have widths.
+        self.wide = False
 
     # -- places ---------------------------------------------------------------------------------
 
@@ -151,7 +154,9 @@ class _StepBuilder(ProductBuilder):
                 return
 
             last = parallel is not None and d == len(sizes) - 1
-            kind = loop_kind(sizes[d], parallel or (), self.in_vectors) if last else ""
+            kind = PARALLEL if last else ""
+            if last and self.wide:
+                kind = loop_kind(sizes[d], parallel or ())
             with self.each(self.tag(), 0, str(sizes[d]), parallel=kind) as i:
                 moved = [
                     self.bytes_at(p, (i, s[d])) if s[d] and p else p
@@ -166,6 +171,7 @@ class _StepBuilder(ProductBuilder):
     def block_of(self, block: Sequence[Statement]) -> None:
         """Write statements one after the other."""
         for s in block:
+            self.wide = id(s) in self.in_vectors
             _WRITERS[type(s)](self, s)
 
     def map(self, s: Map) -> None:

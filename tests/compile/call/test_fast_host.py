@@ -77,6 +77,30 @@ def test_functions_without_kernels_go_the_short_way(monkeypatch):
 
 
 @pytest.mark.cpu
+def test_results_that_are_constants_or_arguments_go_the_short_way(monkeypatch):
+    """As copies, in C's order; a size beside them is computed."""
+    x, y = T.dmatrix("x"), T.ivector("y")
+    kept = T.constant(np.array([1.0, 2.0]))
+    given = np.arange(6.0).reshape(3, 2).T, np.arange(4, dtype="int32")
+    f = learnt(symdnn.function([x, y], [y, kept, x, y, x.shape[0]]), *given)
+    g = learnt(symdnn.function([x], kept, on_unused_input="ignore"), given[0])
+    assert goes_short(f, *given)
+    assert goes_short(g, given[0])
+    monkeypatch.setattr(Executor, "run", None)
+    found = f(*given)
+    for a, b in zip(found, (given[1], kept.data, given[0], given[1], 2), strict=True):
+        np.testing.assert_array_equal(a, b)
+        assert a.dtype == np.asarray(b).dtype
+        assert a.flags.c_contiguous
+    found[0][0], found[1][0] = 7, 9  # results are the caller's
+    assert given[1][0] == found[3][0] == 0
+    assert f(*given)[1].tolist() == g(given[0]).tolist() == [1, 2]
+    monkeypatch.undo()
+    with pytest.raises(ArgumentShapeMismatch):
+        g(np.ones(3))
+
+
+@pytest.mark.cpu
 def test_functions_with_updates_or_callbacks_and_no_kernels_go_the_long_way():
     x, n = T.dmatrix("x"), symdnn.shared(np.int64(3))
     size = x.shape[0]

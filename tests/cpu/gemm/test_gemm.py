@@ -109,6 +109,20 @@ def test_an_activation_function_follows(name, count):
     run(normal(1, 960), normal(960, 1280) / 30, bias=normal(1, 1280), activation=name)
     run(normal(130, 100), normal(100, 90) / 10, more=normal(130, 90), activation=name)
     run(normal(4, 70, 60), lying("turned", 4, 60, 70) / 8, activation=name)
+    run(normal(7, 5), normal(5, 3), bias=normal(1, 3), activation=name)
+
+
+@pytest.mark.parametrize("function", [T.tanh, T.sigmoid, lambda v: T.clip(v, 0, 6)])
+def test_a_small_layer_is_one_compiled_function(function):
+    x, w, b = T.fmatrix(), T.fmatrix(), T.fvector()
+    given = normal(9, 6), normal(6, 4), normal(4)
+    with symdnn.config.change_flags(**{"cpu.compile": "always"}):
+        f = symdnn.function([x, w, b], function(T.dot(x, w) + b), mode=CPU)
+        for _ in range(100):
+            found = f(*given)
+        assert f.plans()[-1].bound.is_one_function
+    wanted = symdnn.function([x, w, b], function(T.dot(x, w) + b), mode=symdnn.Mode(optimizer=None))
+    np.testing.assert_allclose(found, wanted(*given), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("a", ["dense", "turned", "rows"])
@@ -181,7 +195,6 @@ def test_parts_cover_the_result_once(rng, stack, threads):
 
 def test_what_is_left_to_others():
     a, b, out = normal(40, 40), normal(40, 40), normal(40, 40)
-    assert "small product" in KERNEL.refuses(call_of(a, b, out, activation="tanh"))
     both = call_of(a, b, out, normal(1, 40), out, residual=True, bias=True)
     assert "addend" in KERNEL.refuses(both)
     assert "few terms" in KERNEL.refuses(call_of(normal(4000, 4), normal(4, 4), normal(4000, 4)))
