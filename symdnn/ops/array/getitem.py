@@ -32,6 +32,7 @@ from symdnn.ops.core.shape import (
     reshape,
     shape_i,
 )
+from symdnn.ops.core.short_axes import with_short_axes_declared
 from symdnn.ops.elemwise import kind_of, pad_left
 
 __all__ = [
@@ -410,7 +411,7 @@ def _value_for(x: Variable, y: TensorLike) -> Variable:
         )
     if value.type.dtype != x.type.dtype:
         value = operator("cast")(value, x.type.dtype)
-    return pad_left(value, x.type.ndim)
+    return with_short_axes_declared([x, pad_left(value, x.type.ndim)])[1]
 
 
 OPERATORS = {

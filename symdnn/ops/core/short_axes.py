@@ -7,9 +7,15 @@ they are meant to broadcast, as in NumPy: there the size is declared to be 1, an
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
-from symdnn.graph.variable import Variable
+from symdnn.config import config
+from symdnn.errors import ShapeMismatch
+from symdnn.graph.dims import Size, Unknown, is_size
+from symdnn.graph.origin import NO_HINTS, NOWHERE, inherit, is_inherited
+from symdnn.graph.type import OpaqueType
+from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.core.shape import ShapeI, specify_type
 
 __all__ = ["is_short", "with_short_axes_declared", "with_short_axes_for"]
@@ -19,8 +25,11 @@ _DEPTH = 6
 
 
 def with_short_axes_declared(operands: Sequence[Variable]) -> Sequence[Variable]:
-    """Operands of one ndim; dimensions of at most 1 are declared to be 1 beside longer ones."""
-    short_axes = [_short_axes(v) for v in operands]
+    """Operands of one ndim; dimensions of at most 1 are declared to be 1 beside longer ones.
+
+    Nodes of gradients and rewrites are left alone: what they broadcast is declared already.
+    """
+    short_axes = () if is_inherited() else [_short_axes(v) for v in operands]
     if not any(short_axes):
         return operands
     made = list(operands)
@@ -63,11 +72,64 @@ def _short_axes(v: Variable, depth: int = _DEPTH) -> tuple[int, ...]:
     """The axes of unknown size that are no longer than 1, as far as ``depth`` new levels show."""
     if v.short_axes is not None or depth == 0:
         return v.short_axes or ()
-    unknown = () if v.owner is None else [k for k, d in enumerate(v.type.shape) if d is None]
-    v.short_axes = tuple([axis for axis in unknown if _made_short(v.owner, axis, depth)])
+    node = v.owner
+    unknown = () if node is None else [k for k, d in enumerate(v.type.shape) if d is None]
+    if node is not None and unknown:
+        sizes = _SizesOf(v, node, depth)
+        v.short_axes = tuple([axis for axis in unknown if sizes.is_short(axis)])
+    else:
+        v.short_axes = ()
     return v.short_axes
 
 
-def _made_short(node: Any, axis: int, depth: int) -> bool:
-    found = node.op.short_with(node.inputs, axis)
-    return found is not None and all([is_short(u, a, depth - 1) for u, a in found])
+class _SizesOf:
+    """Which sizes of a node's result are no longer than 1."""
+
+    def __init__(self, v: Variable, node: Apply, depth: int) -> None:
+        self.v, self.node, self.depth = v, node, depth
+        self.short, self.occurs = Size(), False  # one symbol for all short sizes of operands
+
+    def is_short(self, axis: int) -> bool:
+        """By what the op says of the axis, or else because its size is one of an operand."""
+        found = self.node.op.short_with(self.node.inputs, axis)
+        if found is not None:
+            return all([is_short(u, a, self.depth - 1) for u, a in found])
+        return self._shape[axis] is self.short
+
+    @cached_property
+    def _shape(self) -> Sequence[Any]:
+        """The sizes by the op's shape rule, if an operand has a short one."""
+        op, inputs = self.node.op, self.node.inputs
+        sizes = [self._sizes(u) for u in inputs]
+        host = {i: self._number(inputs[i]) for i in op.host_inputs}
+        unknown = (None,) * self.v.type.ndim
+        if not self.occurs:
+            return unknown
+        try:
+            with inherit(NOWHERE, NO_HINTS), config.change_flags(compute_test_value="off"):
+                shapes = op.shapes([u.type for u in inputs], sizes, host)
+        except ShapeMismatch:
+            return unknown
+        assert self.v.index is not None, "an output"
+        return unknown if shapes is None else shapes[self.v.index]
+
+    def _sizes(self, u: Variable) -> tuple[Any, ...]:
+        """Numbers, and symbols for unknown sizes."""
+        if isinstance(u.type, OpaqueType):
+            return ()
+        short_axes = _short_axes(u, self.depth - 1)
+        sizes = enumerate(u.type.shape)
+        return tuple([self._symbol(k in short_axes) if d is None else d for k, d in sizes])
+
+    def _number(self, u: Variable) -> Any:
+        """The same for an integer on the host, which may be a size."""
+        if isinstance(u, Constant):
+            return int(u.data)
+        node = u.owner
+        if node is None or node.op.size_of is None:
+            return Size() if is_size(u) else Unknown()
+        return self._symbol(node.op.size_of in _short_axes(node.inputs[0], self.depth - 1))
+
+    def _symbol(self, short: bool) -> Size:
+        self.occurs = self.occurs or short
+        return self.short if short else Size()

@@ -77,3 +77,80 @@ def test_a_slice_far_behind_is_found_by_what_was_found_before():
     for _ in range(20):
         v = T.tanh(v) * 2
     assert (v + y).eval({x: np.ones((2, 3)), y: np.zeros((2, 3))}).shape == (2, 3)
+
+
+#: Expressions of rows, each of which has its own result.
+OF_ROWS = {
+    "product": lambda m, x: m.dot(x, x[0].reshape((4, 1))),
+    "sum": lambda m, x: x.sum(1),
+    "maximum": lambda m, x: x.max(1, keepdims=True),
+    "prefixes": lambda m, x: m.cumsum(x, 1),
+    "order": lambda m, x: m.sort(x, 1),
+    "neighbours": lambda m, x: m.concatenate([x, 2 * x], 1),
+    "roll": lambda m, x: m.roll(x, 1, 1),
+    "columns": lambda m, x: x[:, [0, 3, 1]],
+    "part": lambda m, x: x[:, 1:3],
+    "two parts": lambda m, x: m.tanh(x[:, :2]) * x[:, 2:],
+    "einsum": lambda m, x: m.einsum("ij,kj->ik", x, m.ones((3, 4))),
+    "repeated": lambda m, x: m.repeat(x, 2, 1),
+    "by its own size": lambda m, x: x.reshape((x.shape[0], 2, 2)),
+}
+
+
+@pytest.mark.parametrize("name", OF_ROWS)
+def test_what_is_computed_of_one_row_broadcasts(name, rng):
+    f = OF_ROWS[name]
+    a = rng.normal(size=(3, 4))
+    x = T.dmatrix("x")
+    z = f(T, x[1:2]) - f(T, x)
+    w = f(np, a[1:2]) - f(np, a)
+    found, slope = symdnn.function([x], [z, symdnn.grad((z * w).sum(), x)])(a)
+    np.testing.assert_allclose(found, w, 1e-9, 1e-12)
+    ends = []
+    for step in (1e-6, -1e-6):
+        moved = a + step * np.arange(12.0).reshape(3, 4)
+        ends.append(((f(np, moved[1:2]) - f(np, moved)) * w).sum())
+    along = (slope * np.arange(12.0).reshape(3, 4)).sum()
+    assert along == pytest.approx((ends[0] - ends[1]) / 2e-6, rel=1e-5, abs=1e-7)
+
+
+#: Values for a part ``p`` of ``x``.
+WRITTEN = {
+    "a slice": (lambda x, i: x[:, 1:], lambda x, i: x[:, :1]),
+    "rows of a list": (lambda x, i: x[i], lambda x, i: 2 * x[:1]),
+    "columns of a list": (lambda x, i: x[:, i], lambda x, i: x[:, -1:].sum(1, keepdims=True)),
+    "a mask": (lambda x, i: x[x > 0], lambda x, i: x[0, :1]),
+    "transposed": (lambda x, i: x.T[1:], lambda x, i: x.T[:1]),
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+@pytest.mark.parametrize("how", ["set", "inc"])
+def test_one_row_is_written_to_many(name, how, rng):
+    part, value = WRITTEN[name]
+    a, places = rng.normal(size=(3, 4)), np.array([0, 2])
+    x, i = T.dmatrix("x"), T.lvector("i")
+    write = T.set_subtensor if how == "set" else T.inc_subtensor
+    f = symdnn.function([x, i], write(part(x, i), value(x, i)), on_unused_input="ignore")
+    full = np.broadcast_to(value(a, places), part(a, places).shape)
+    given = symdnn.function([x, i], write(part(x, i), full.copy()), on_unused_input="ignore")
+    np.testing.assert_array_equal(f(a, places), given(a, places))
+
+
+@pytest.mark.parametrize(
+    "cost",
+    [
+        lambda x: (T.softmax(x[:1], 1) * T.log_softmax(x[:1], 1)).sum(),
+        lambda x: (x[:1] / x[:1].norm(2, axis=1, keepdims=True)).sum(),
+        lambda x: ((x[:1] - x[:1].mean(1, keepdims=True)) ** 3).sum(),
+        lambda x: (x[:1].max(1) ** 2).sum(),
+        lambda x: (T.tanh(T.dot(x[:1], np.ones((4, 2)))) ** 2).sum(),
+    ],
+    ids=["softmax", "norm", "mean", "max", "product"],
+)
+def test_gradients_of_parts_without_elements(cost):
+    x = T.dmatrix("x")
+    slope = symdnn.grad(cost(x), x)
+    f = symdnn.function([x], [slope, symdnn.grad((slope**2).sum(), x)])
+    assert [g.shape for g in f(np.ones((2, 4)))] == [(2, 4)] * 2
+    assert [g.shape for g in f(np.zeros((0, 4)))] == [(0, 4)] * 2
