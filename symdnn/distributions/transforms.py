@@ -12,8 +12,9 @@ import symdnn.tensor as T
 from symdnn.distributions import constraints
 from symdnn.distributions.base import Distribution, Lacking, sum_rightmost
 from symdnn.distributions.constraints import Constraint, lifted
+from symdnn.errors import TypeMismatch
 from symdnn.graph.dims import Dim
-from symdnn.graph.options import as_kind, as_list
+from symdnn.graph.options import as_list
 from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Constant, Variable, as_variable
 from symdnn.ops.elemwise import like
@@ -357,7 +358,9 @@ class LowerCholeskyTransform(Transform):
 def transforms_of(name: str, given: object) -> list[Transform]:
     """A list of transforms; ``name`` is whose argument it is."""
     found = as_list(f"{name}: transforms", given, "transforms")
-    return [as_kind(name, t, Transform, "a transform") for t in found]
+    if others := [t for t in found if not isinstance(t, Transform)]:
+        raise TypeMismatch(name, "transforms", f"{others[0]!r:.80}")
+    return found
 
 
 class ComposeTransform(Transform):
