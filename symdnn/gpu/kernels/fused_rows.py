@@ -28,7 +28,8 @@ from symdnn.gpu.codegen.launches import (
 from symdnn.gpu.codegen.rows_source import RowOperand, Rows, rows_source
 from symdnn.gpu.device.context import most_shared_bytes
 from symdnn.gpu.kernels.elementwise import elementwise
-from symdnn.gpu.kernels.reduce import Lines, reduction, scratch_bytes
+from symdnn.gpu.kernels.reduce import reduction
+from symdnn.gpu.kernels.reduce_plan import Lines, scratch_bytes
 from symdnn.graph.kernel import Call, Row
 from symdnn.graph.type import numpy_dtype
 from symdnn.graph.values.strides import merged

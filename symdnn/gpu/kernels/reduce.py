@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from math import prod
 from typing import Any
@@ -21,13 +21,19 @@ from symdnn.gpu.codegen.launches import (
     prefers_cudnn,
 )
 from symdnn.gpu.codegen.reduce_source import (
-    BLOCK_THREADS,
     Finish,
     Reducer,
     Source,
     Sweep,
     counts_elements,
     reduction_source,
+)
+from symdnn.gpu.kernels.reduce_plan import (
+    MAX_VECTOR_ELEMENTS,
+    Lines,
+    Plan,
+    plan_of,
+    scratch_bytes,
 )
 from symdnn.graph.kernel import Call, Row
 from symdnn.graph.type import TensorType, numpy_dtype
@@ -53,26 +59,15 @@ from symdnn.ops.nest.of_ops import number_dtype, reduction_fold
 from symdnn.ops.vendor.gpudnn import GpuDnnReduction
 
 __all__ = [
-    "Lines",
     "ReductionKernel",
     "reducer_of",
     "reduction",
     "KERNELS",
-    "scratch_bytes",
     "custom_reduction",
 ]
 
-#: Blocks that keep a large device busy, and the fewest elements per thread, without vectors.
-_SCALAR_BLOCKS, _THREAD_ELEMENTS = 512, 16
-#: With vectors: blocks that run at the same time, vectors per thread, elements of a vector.
-_VECTOR_BLOCKS, _THREAD_VECTORS, _MAX_VECTOR_ELEMENTS = 528, 8, 8
-#: With vectors along kept dimensions: blocks for each one that a multiprocessor holds, and partial
-#: results per thread of the last block, which merges them.
-_ACROSS_BLOCKS, _THREAD_PARTIALS = 132, 16
 #: Registers of a state; 2 for kinds that are not here.
 _STATE_REGISTERS = {"Sum": 1, "Prod": 1, "Moments": 4}
-#: The size of the largest struct in reduce.cuh.
-_MAX_STATE_BYTES = 16
 #: Elements of a line from which on several are read ahead, where they are read one by one; bytes
 #: that a thread then reads at a time, and vectors.
 _LEAST_AHEAD, _BYTES_AHEAD, _MOST_AHEAD = 512, 64, 16
@@ -81,8 +76,6 @@ _LEAST_CUT_ROW = 64
 #: Bytes of an aligned vector below which lines are read in others, wherever they begin; bytes of
 #: those, and how many a line should have.
 _NARROW_BYTES, _LOOSE_BYTES, _LEAST_LOOSE_VECTORS = 8, 16, 4
-#: Fewest threads of a row, and vectors of each, where there are rows enough.
-_LEAST_LANES, _LANE_VECTORS = 2, 4
 _source = cache(reduction_source)
 
 
@@ -153,7 +146,7 @@ def custom_reduction(
     if sweep is None:
         by_rows = _reduces_neighbours(lines.kept_steps, lines.reduced_steps)
         sweep = Sweep(program.inputs, len(lines.kept), len(lines.reduced), by_rows, wide)
-    plan = _plan(lines, sweep)
+    plan = plan_of(lines, sweep)
     sweep = replace(sweep, ahead=_ahead(views, sweep, plan))
     parameters: list[Any] = [v.pointer for v in (*views, *outputs)]
     parameters += [Pointer(WORKSPACE), TICKETS, plan.outputs, plan.elements, plan.chunks]
@@ -176,16 +169,6 @@ def _like(written: View, views: Views, sweep: Sweep) -> int:
     found = enumerate(zip(views, sweep.sources, strict=True))
     alike = (i for i, (v, a) in found if a.dense and not a.fixed and v.steps == written.steps)
     return next(alike, -1)
-
-
-@dataclass(frozen=True)
-class Lines:
-    """Sizes of the kept and of the reduced dimensions after merging, and all operands' steps."""
-
-    kept: tuple[int, ...]
-    kept_steps: list[tuple[int, ...]]
-    reduced: tuple[int, ...]
-    reduced_steps: list[tuple[int, ...]]
 
 
 def _lines(views: Views, axes: Sequence[int]) -> Lines:
@@ -250,7 +233,7 @@ def _vector_sweep(
 def _loose_width(moving: Views, run: int, width: int) -> int:
     """Elements of a vector that begins anywhere, where aligned ones have ``width``; 0: none."""
     sizes = [v.itemsize for v in moving]
-    loose = min(_LOOSE_BYTES // max(sizes), _MAX_VECTOR_ELEMENTS)
+    loose = min(_LOOSE_BYTES // max(sizes), MAX_VECTOR_ELEMENTS)
     narrow = width * min(sizes) < _NARROW_BYTES and run >= _LEAST_LOOSE_VECTORS * loose
     return loose if narrow and width < loose and loose * min(sizes) >= 4 else 0
 
@@ -264,7 +247,7 @@ def _begin_alike(moving: Views, steps: Sequence[Sequence[int]], width: int) -> b
     return same and all(v.aligned_to(width * v.itemsize) for v in moving)
 
 
-def _ahead(views: Views, sweep: Sweep, plan: _Plan) -> int:
+def _ahead(views: Views, sweep: Sweep, plan: Plan) -> int:
     """How many times as many vectors a thread reads at a time since they are narrow."""
     moving = [v.itemsize for v, a in zip(views, sweep.sources) if not a.fixed]
     lanes = plan.block[0] if sweep.rows else plan.block[1]
@@ -295,7 +278,7 @@ def _width(run: int, views: Views, steps: Sequence[Sequence[int]]) -> int:
     """Elements of a vector: up to 16 bytes of the narrowest operand, as all operands allow."""
     width = 16 // min(v.itemsize for v in views)
     while width > 1 and not (
-        width <= _MAX_VECTOR_ELEMENTS
+        width <= MAX_VECTOR_ELEMENTS
         and run % width == 0
         and all(v.aligned_to(min(16, v.itemsize * width)) for v in views)
         and all(step % width == 0 for own in steps for step in own)
@@ -327,77 +310,6 @@ def _reduces_neighbours(
     across = [abs(s) for s in kept[most] if s]
     along = [abs(s) for s in reduced[most] if s]
     return not across or (bool(along) and min(along) <= min(across))
-
-
-@dataclass(frozen=True)
-class _Plan:
-    """The division of the work: threads of a block, groups of outputs per block, chunks.
-
-    In a sweep in vectors, elements and the outputs of a group are counted in vectors.
-    """
-
-    outputs: int
-    groups: int
-    elements: int
-    block: tuple[int, int]
-    groups_per_block: int
-    chunks: int
-
-
-def _plan(lines: Lines, sweep: Sweep) -> _Plan:
-    outputs, elements = prod(lines.kept), prod(lines.reduced)
-    if sweep.across:
-        return _across_plan(outputs, elements, lines.kept[-1], sweep)
-    vectors = bool(sweep.sources)
-    count = -(-elements // sweep.width)
-    if sweep.edges:
-        count = -(-(elements + sweep.width - 1) // sweep.width)
-    if sweep.rows:
-        lanes = min(_power_of_two(count), BLOCK_THREADS)
-        few = max(_LEAST_LANES, _power_of_two(count // _LANE_VECTORS))
-        while lanes > few and outputs * lanes >= 2 * _VECTOR_BLOCKS * BLOCK_THREADS:
-            lanes //= 2
-    else:
-        columns = min(_power_of_two(outputs), 32 if count >= 32 else BLOCK_THREADS)
-        lanes = BLOCK_THREADS // columns
-    per_block = BLOCK_THREADS // lanes
-    tiles = -(-outputs // per_block)
-    wanted, least = (
-        (_VECTOR_BLOCKS, _THREAD_VECTORS) if vectors else (_SCALAR_BLOCKS, _THREAD_ELEMENTS)
-    )
-    chunks = max(1, min(wanted // tiles, count // (lanes * least)))
-    block = (lanes, per_block) if sweep.rows else (per_block, lanes)
-    return _Plan(outputs, outputs, count, block, per_block, chunks)
-
-
-def _across_plan(outputs: int, elements: int, run: int, sweep: Sweep) -> _Plan:
-    """The plan for vectors of lines of ``run`` outputs: 32 of them per block, fewer if the merge
-    would be long."""
-    groups = outputs // run * -(-run // sweep.width)
-    columns = min(_power_of_two(groups), 32 if elements >= 32 else BLOCK_THREADS)
-    while True:
-        lanes = BLOCK_THREADS // columns
-        tiles = -(-groups // columns)
-        wanted = _ACROSS_BLOCKS * sweep.resident // tiles
-        chunks = max(1, min(wanted, elements // (lanes * _THREAD_VECTORS)))
-        if columns <= 8 or chunks * columns * sweep.width <= _THREAD_PARTIALS * BLOCK_THREADS:
-            return _Plan(outputs, groups, elements, (columns, lanes), columns, chunks)
-        columns //= 2
-
-
-def _power_of_two(n: int) -> int:
-    """The smallest power of two >= ``n``."""
-    return 1 << max(n - 1, 0).bit_length()
-
-
-def scratch_bytes(outputs: int, elements: int, states: int) -> int:
-    """Bytes for partial results with any strides; ``states`` of at most 16 bytes each."""
-    if elements < 2 * _THREAD_VECTORS:
-        return 0
-    blocks = max(_SCALAR_BLOCKS, _VECTOR_BLOCKS)
-    chunks = min(blocks, elements // _THREAD_VECTORS)
-    most = blocks * BLOCK_THREADS * _MAX_VECTOR_ELEMENTS
-    return _MAX_STATE_BYTES * states * min((2 * outputs + outputs // 2) * chunks, most)
 
 
 class ReductionKernel(CudaKernel):

@@ -29,7 +29,8 @@ from symdnn.gpu.codegen.launches import (
 from symdnn.gpu.codegen.reduce_source import Finish, Reducer
 from symdnn.gpu.kernels.elementwise import elementwise
 from symdnn.gpu.kernels.fused_rows import keeps_rows, of_inputs, rows_launches
-from symdnn.gpu.kernels.reduce import custom_reduction, reduction, scratch_bytes
+from symdnn.gpu.kernels.reduce import custom_reduction, reduction
+from symdnn.gpu.kernels.reduce_plan import scratch_bytes
 from symdnn.graph.kernel import Call, Row
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.array.reduce import Sum

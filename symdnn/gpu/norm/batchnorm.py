@@ -26,7 +26,8 @@ from symdnn.gpu.codegen.launches import (
 )
 from symdnn.gpu.codegen.reduce_source import Finish, Reducer
 from symdnn.gpu.kernels.elementwise import elementwise
-from symdnn.gpu.kernels.reduce import custom_reduction, scratch_bytes
+from symdnn.gpu.kernels.reduce import custom_reduction
+from symdnn.gpu.kernels.reduce_plan import scratch_bytes
 from symdnn.gpu.norm.norm import elementwise_of, normalised
 from symdnn.gpu.norm.planes import planes_gradient, planes_norm
 from symdnn.graph.kernel import Call, Row
