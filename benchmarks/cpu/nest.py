@@ -37,12 +37,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks.cpu import allocations
-from benchmarks.cpu.sides import ROOT, environment
+from benchmarks.cpu.sides import AVX2, ROOT, environment
 from benchmarks.gpu.device import commit
 from tests.cpu import older_processor
 
 __all__ = [
-    "AVX2", "F", "Nest", "T", "drawn", "jax", "jnp", "LazyModule", "main", "nn", "pytensor",
+    "F", "Nest", "T", "drawn", "jax", "jnp", "LazyModule", "main", "nn", "pytensor",
     "rows_of", "symdnn", "torch",
 ]  # fmt: skip
 
@@ -85,12 +85,6 @@ class Nest:
 _TITLES = {
     "symdnn": "symdnn", "before": "before", "torch": "PyTorch", "jax": "JAX", "numpy": "NumPy",
     "pytensor": "PyTensor", "compiled": "torch.compile",
-}  # fmt: skip
-#: By which the libraries use no AVX-512.
-AVX2 = {
-    "ATEN_CPU_CAPABILITY": "avx2", "MKL_ENABLE_INSTRUCTIONS": "AVX2", "ONEDNN_MAX_CPU_ISA": "AVX2",
-    "XLA_FLAGS": "--xla_cpu_max_isa=AVX2", "OPENBLAS_CORETYPE": "Haswell",
-    "NPY_DISABLE_CPU_FEATURES": "X86_V4 AVX512_ICL AVX512_SPR",
 }  # fmt: skip
 #: Calls shorter than this are made so many times first: plans of NumPy's kernels are compiled then.
 _SHORT_S, _WARM_CALLS = 2e-4, 1100

@@ -23,9 +23,10 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.cpu.sides import ROOT, environment
+from benchmarks.cpu.sides import AVX2, ROOT, environment
 from benchmarks.gpu.device import commit
 from benchmarks.gpu.programs import STEPS_COMPARED, symdnn_step, torch_step
+from tests.cpu import older_processor
 
 __all__ = ["main"]
 
@@ -37,6 +38,8 @@ _TEXTS = "benchmarks.gpu.program_texts"
 
 def serve(side: str, name: str, args: argparse.Namespace) -> None:
     """Say the first losses; then, for each line, the time of a step in a window of them."""
+    if args.avx2 and side == "symdnn":
+        older_processor.pretend()
     clock = time.process_time if args.threads == 1 else time.perf_counter
     program = importlib.import_module(args.texts).PROGRAMS[name](args.size)
     train = not args.forward
@@ -69,9 +72,10 @@ class _Side:
         cores = sorted(os.sched_getaffinity(0))[-args.threads :]
         command = [sys.executable, "-m", "benchmarks.cpu.programs", name, "--serve", side]
         command += ["--texts", args.texts, "--size", args.size, "--threads", str(args.threads)]
+        command += ["--forward"] * args.forward + ["--avx2"] * args.avx2
         self._process = subprocess.Popen(
-            command + ["--forward"] * args.forward, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            text=True, cwd=ROOT, env=environment(args.threads),
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT,
+            env=environment(args.threads, **(AVX2 if args.avx2 else {})),
             preexec_fn=lambda: os.sched_setaffinity(0, cores),
         )  # fmt: skip
         assert self._process.stdout is not None
@@ -128,6 +132,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--forward", action="store_true", help="the loss without a step")
+    parser.add_argument("--avx2", action="store_true", help="as a processor without AVX-512")
     parser.add_argument("--size", default="cpu", help="the size that the texts are asked for")
     parser.add_argument("--texts", default=_TEXTS, help="the module that has PROGRAMS")
     parser.add_argument("--out", help="a file that the table is written to")
@@ -140,7 +145,9 @@ def main() -> None:
     for name in args.names or importlib.import_module(args.texts).PROGRAMS:
         found.append(shown(one(name, args)))
         print(found[-1][1], flush=True)
-    what = "the loss alone" if args.forward else "a step of training"
+    what = ("the loss alone" if args.forward else "a step of training") + (
+        ", as with AVX2" * args.avx2
+    )
     clock = "processor time" if args.threads == 1 else "time"
     facts = f"{datetime.date.today()}, {args.threads} threads, commit {commit()}, {what}"
     lines = [facts, f"best peer's {clock} / symdnn's, medians of alternated windows", ""]

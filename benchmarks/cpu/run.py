@@ -148,6 +148,7 @@ def facts(args: argparse.Namespace) -> dict[str, Any]:
     return {
         "case": "info", **machine(),
         "python": platform.python_version(), "threads": args.threads, "nice": args.nice,
+        "avx2": args.avx2,
         "load": os.getloadavg(), "at": time.strftime("%F %T"),
     }  # fmt: skip
 
@@ -167,7 +168,7 @@ def main() -> None:
     done = set() if args.again else record.done()
     began = time.monotonic()
     pace = QUICK if args.quick or args.tiny else Pace()
-    processes = Processes(args.peers_python, args.threads, args.tiny, args.nice)
+    processes = Processes(args.peers_python, args.threads, args.tiny, args.nice, args.avx2)
     with record.path.open("a") as f:
         f.write(json.dumps(facts(args)) + "\n")
     left = []
@@ -228,6 +229,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--budget", type=float, default=420, help="seconds; then call it again")
     parser.add_argument("--quick", action="store_true", help="short windows, few of them")
     parser.add_argument("--tiny", action="store_true", help="tiny sizes, to try the program")
+    parser.add_argument("--avx2", action="store_true", help="times as without AVX-512")
     parser.add_argument("--again", action="store_true", help="also what has a result")
     return parser.parse_args()
 

@@ -12,9 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["ROOT", "Process", "Processes", "Window", "environment", "wait_for_calm"]
+__all__ = ["AVX2", "ROOT", "Process", "Processes", "Window", "environment", "wait_for_calm"]
 
 _REST_S = 1.0
+#: By which the libraries use no AVX-512.
+AVX2 = {
+    "ATEN_CPU_CAPABILITY": "avx2", "MKL_ENABLE_INSTRUCTIONS": "AVX2", "ONEDNN_MAX_CPU_ISA": "AVX2",
+    "XLA_FLAGS": "--xla_cpu_max_isa=AVX2", "OPENBLAS_CORETYPE": "Haswell",
+    "NPY_DISABLE_CPU_FEATURES": "X86_V4 AVX512_ICL AVX512_SPR",
+}  # fmt: skip
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -46,6 +52,7 @@ class Process:
         self, python: str, framework: str, env: dict[str, str], tiny: bool, nice: int = 0
     ) -> None:
         command = [python, "-m", "benchmarks.cpu.worker", framework] + ["--tiny"] * tiny
+        command += ["--avx2"] * (AVX2.items() <= env.items())
         processors = sorted(os.sched_getaffinity(0))[: int(env["OMP_NUM_THREADS"])]
 
         def start() -> None:
@@ -131,8 +138,10 @@ def wait_for_calm(seconds: float, wanted: float = 0.2) -> bool:
 class Processes:
     """The workers by framework, started when they are first needed and again when they ended."""
 
-    def __init__(self, peers_python: str, threads: int, tiny: bool, nice: int = 0) -> None:
-        self.peers_python, self.threads = peers_python, threads
+    def __init__(
+        self, peers_python: str, threads: int, tiny: bool, nice: int = 0, avx2: bool = False
+    ) -> None:
+        self.peers_python, self.threads, self.avx2 = peers_python, threads, avx2
         self.tiny, self.nice = tiny, nice
         self.running: dict[str, Process] = {}
         self.missing: dict[str, str] = {}
@@ -147,7 +156,7 @@ class Processes:
         if framework in self.missing:
             return None
         if framework not in self.running:
-            env = environment(self.threads)
+            env = environment(self.threads, **(AVX2 if self.avx2 else {}))
             try:
                 python = self.python(framework)
                 process = Process(python, framework, env, self.tiny, self.nice)

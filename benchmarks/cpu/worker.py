@@ -1,6 +1,6 @@
 """One side in a process of its own: it prepares a case, and runs windows of calls when told to.
 
-    python -m benchmarks.cpu.worker symdnn|torch|jax|pytensor [--tiny]
+    python -m benchmarks.cpu.worker symdnn|torch|jax|pytensor [--tiny] [--avx2]
 
 A line of JSON in, a line of JSON out. Nothing here is started by hand: ``run`` does.
 """
@@ -21,6 +21,7 @@ from typing import Any
 
 from benchmarks.cpu import spec
 from benchmarks.cpu.jobs import Job, checksums
+from tests.cpu import older_processor
 
 __all__ = ["Worker", "main"]
 
@@ -125,6 +126,8 @@ def main() -> None:
     # What a library prints must not get between the answers.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
+    if "--avx2" in sys.argv and sys.argv[1] == "symdnn":
+        older_processor.pretend()
     worker = Worker(sys.argv[1], "--tiny" in sys.argv)
     answers.write('{"ready": true}\n')
     answers.flush()

@@ -27,8 +27,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import records
-from benchmarks.cpu.nest import AVX2
-from benchmarks.cpu.sides import environment
+from benchmarks.cpu.sides import AVX2, environment
 from benchmarks.gpu import rows as gpu_rows
 from benchmarks.gpu.device import Device, commit, set_flags, time_limit, wide
 from benchmarks.ops import in_turn

@@ -13,6 +13,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from symdnn.cpu.compiler import jit
 from symdnn.cpu.ir.math_ir import FULL, definitions
 from symdnn.cpu.ir.scalar_ir import load_as
 from symdnn.cpu.math.math64_ir import full_declarations
@@ -29,9 +30,11 @@ __all__ = [
     "data_if_any",
     "data_of",
     "exponential_module",
+    "in_wide_vectors",
     "inner",
     "BRIEF",
     "METADATA_OF_BRIEF",
+    "metadata_of_wide",
     "WIDE",
     "interleaved",
     "next_task",
@@ -108,7 +111,7 @@ BRIEF = "!3"
 AROUND = "!6"
 #: A parallel loop that LLVM unrolls over eight vectors: two sums that each wait four cycles.
 EIGHT = "!8"
-#: A parallel loop over vectors of eight numbers, though those of its states fill two.
+#: A parallel loop over whole vectors of float32, though those of its states fill two.
 WIDE = "!10"
 METADATA_OF_BRIEF = [
     "!3 = distinct !{!3, !2, !4, !5}",
@@ -118,9 +121,21 @@ METADATA_OF_BRIEF = [
     '!7 = !{!"llvm.loop.vectorize.enable", i1 false}',
     "!8 = distinct !{!8, !2, !9}",
     '!9 = !{!"llvm.loop.interleave.count", i32 8}',
-    "!10 = distinct !{!10, !2, !11}",
-    '!11 = !{!"llvm.loop.vectorize.width", i32 8}',
 ]
+
+
+def metadata_of_wide() -> list[str]:
+    """The metadata of :data:`WIDE` for this processor."""
+    return ["!10 = distinct !{!10, !2, !11}", *_width()]
+
+
+def in_wide_vectors(metadata: Sequence[str]) -> list[str]:
+    """The metadata of parallel loops, which are as those of :data:`WIDE` then."""
+    return [*(m.replace("!{!1, !2", "!{!1, !2, !11") for m in metadata), *_width()]
+
+
+def _width() -> list[str]:
+    return [f'!11 = !{{!"llvm.loop.vectorize.width", i32 {jit.vector_width()}}}']
 
 
 #: Loops of programs with at least this cost (in additions) are unrolled over several vectors.

@@ -35,6 +35,14 @@ class BundlePieces(NestPieces):
         rows = [self.affine(first, 1, k) for k in range(BUNDLE)]
         reads, writes = ([self.bases(kind, row) for row in rows] for kind in "xy")
 
+        # Memory is read in order where it is far: what fetches ahead follows one run of addresses.
+        groups = [[bases] for bases in reads] if self.schedule.in_turn else [reads]
+        found = [v for some in groups for v in self._whole_rows(some)]
+        self._leave_rows(self._of_rows(found), writes)
+
+    def _whole_rows(self, reads: Rows) -> list[str]:
+        """The states after all elements of these rows."""
+
         def part(q: str, sofar: list[str]) -> list[str]:
             row, place = self.new(f"udiv i64 {q}, %S"), self.new(f"urem i64 {q}, %S")
             begin = self.times(place, "%seg")
@@ -44,20 +52,18 @@ class BundlePieces(NestPieces):
             every = zip(self._of_rows(sofar), self._of_rows(found), strict=True)
             return [v for a, b in every for v in self._joined(a, b, self.schedule.lanes)]
 
-        if self.schedule.along or ("S", 1) not in self.schedule.constants:
-            begun = [v for _ in rows for v in self._starts()]
-            found = self.counted("part", 0, "%QT", part, begun, self._kinds, parallel=AROUND)
-        else:
-            found = self._part(reads, "0", "%n")
-        self._leave_rows(self._of_rows(found), writes)
+        if not self.schedule.along and ("S", 1) in self.schedule.constants:
+            return self._part(reads, "0", "%n")
+        begun = [v for _ in reads for v in self._starts()]
+        kinds = self._kinds(len(reads))
+        return self.counted(self.tag(), 0, "%QT", part, begun, kinds, parallel=AROUND)
 
     def _of_rows(self, values: Sequence[str]) -> Rows:
         count = len(self.states)
-        return [list(values[k * count : (k + 1) * count]) for k in range(BUNDLE)]
+        return [list(values[k : k + count]) for k in range(0, len(values), count)]
 
-    @property
-    def _kinds(self) -> list[str]:
-        return [f"<{self.schedule.lanes} x {VALUES[d]}>" for d in self.states] * BUNDLE
+    def _kinds(self, rows: int = BUNDLE) -> list[str]:
+        return [f"<{self.schedule.lanes} x {VALUES[d]}>" for d in self.states] * rows
 
     def _starts(self, monoids: Monoids = ()) -> list[str]:
         """The states of no elements."""
@@ -112,7 +118,7 @@ class BundlePieces(NestPieces):
         for bases in reads:
             start = self._starts()
             found = self._taken(start, self._loaded(self.lanes_at("x", bases, early)), alone=True)
-            for t, v, none in zip(self._kinds, found, start):
+            for t, v, none in zip(self._kinds(1), found, start):
                 states.append(self.new(f"select <{lanes} x i1> {inside}, {t} {v}, {t} {none}"))
 
         if self.few:
@@ -140,12 +146,12 @@ class BundlePieces(NestPieces):
 
         before, tag, after = self.block, self.tag(), list[str]()
         with self.when(tag, self.new(f"icmp slt i64 {low}, {high}")):
-            name, kinds = f"{tag}_some", self._kinds
+            name, kinds = f"{tag}_some", self._kinds(len(reads))
             # Written out over several vectors it takes as long, and half as long again to compile.
             after.extend(self.counted(
                 name, low, high, some, states, kinds, step=together * lanes, parallel=AROUND
             ))  # fmt: skip
-        every = zip(self._kinds, states, after, strict=True)
+        every = zip(kinds, states, after, strict=True)
         ends = f"%{tag}_some_end"
         return [self.new(f"phi {t} [{a}, %{before}], [{b}, {ends}]") for t, a, b in every]
 

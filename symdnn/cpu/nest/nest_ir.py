@@ -10,7 +10,15 @@ from collections.abc import Sequence
 
 from symdnn.cpu.compiler import jit
 from symdnn.cpu.compiler.jit import FAR_CONSTANTS
-from symdnn.cpu.ir.loops_ir import AROUND, EIGHT, METADATA_OF_BRIEF, THREADS, next_task
+from symdnn.cpu.ir.loops_ir import (
+    AROUND,
+    EIGHT,
+    METADATA_OF_BRIEF,
+    THREADS,
+    WIDE,
+    metadata_of_wide,
+    next_task,
+)
 from symdnn.cpu.ir.math_ir import definitions
 from symdnn.cpu.ir.pack_ir import pack_function
 from symdnn.cpu.ir.scalar_ir import STORED, VALUES
@@ -59,6 +67,7 @@ def nest_ir(fold: Fold, schedule: Schedule) -> str:
                 *lines,
                 *metadata_of(fold, schedule),
                 *METADATA_OF_BRIEF,
+                *metadata_of_wide(),
             ]
         )
         + "\n"
@@ -171,7 +180,7 @@ class _NestBuilder(BundlePieces):
                     self.new(f"add i64 {number}, {self.new(f'mul i64 {place}, %NK')}")
                     for place in places
                 ]
-                with self.over_lanes(count, wide=bool(self.few) and together > 1) as j:
+                with self.over_lanes(count, wide=True) as j:
                     before, at = self.held(j), j if self.schedule.meet else "0"
                     places_of = [self.lanes_at("x", bases, j) for bases in x]
                     elements = list(zip(places_of, numbers, strict=True))
@@ -227,7 +236,7 @@ class _NestBuilder(BundlePieces):
                 if beside > 1:
                     before = [self.new(f"udiv i64 {k}, {beside}") for k in before]
 
-                with self.over_lanes(count) as j:
+                with self.over_lanes(count, wide=True) as j:
                     pointers = [self.lanes_at("x", x, j) for x in begun]
                     at = j
                     if beside > 1:
@@ -299,7 +308,7 @@ class _NestBuilder(BundlePieces):
             kinds = [VALUES[d] for m in self.sought or self.fold.monoids for d in m.state]
             if self.few:
                 states, begin = self._fours(x_row, begin, end)
-            way = EIGHT if self.unit else True
+            way = EIGHT if self.unit else WIDE if self.wide else True
             return self.counted("element", begin, end, element, states, kinds, parallel=way)
 
         def part(q: str, sofar: list[str]) -> list[str]:

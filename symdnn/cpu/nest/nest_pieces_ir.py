@@ -14,6 +14,7 @@ from symdnn.cpu.ir.loops_ir import (
     BRIEF,
     EVERY,
     METADATA,
+    MIN_COST_TO_INTERLEAVE,
     WIDE,
     LoopOperand,
     data_of,
@@ -55,6 +56,15 @@ def _only_widens(fold: Fold) -> bool:
     return wide and not fold.program.body and {*fold.program.inputs} == {"float32"}
 
 
+def _computes_narrow(fold: Fold) -> bool:
+    """Whether what is folded in 64 bits is computed in 32 or fewer: LLVM would make vectors of as
+    many numbers as there are in those of states, half as wide as the processor's."""
+    body = [step.dtype for step in fold.program.body]
+    wide = [d for d in (*fold.program.inputs, *body) if numpy_dtype(d).itemsize > 4]
+    states = {numpy_dtype(d).itemsize for m in fold.monoids for d in m.state}
+    return states == {8} and bool(body) and not wide
+
+
 def metadata_of(fold: Fold, schedule: Schedule) -> list[str]:
     """As of all loops; where conversions of halves of vectors are faster, those are preferred."""
     halves = _adds_wide(fold, schedule) or (schedule.shape == "bundles" and _only_widens(fold))
@@ -79,6 +89,11 @@ class NestPieces(LoopBuilder):
         #: The monoids for a few elements, if all of the fold's have one.
         self.few: Monoids = [m.few for m in fold.monoids if m.few]
         self.few = self.few if len(self.few) == len(fold.monoids) else ()
+        #: Whether loops have vectors of narrower numbers than their states.
+        self.wide = bool(self.few) or _computes_narrow(fold)
+        # Where conversions of halves of vectors are faster, those are left to short programs.
+        if jit.halves_vectors() and fold.program.cost < MIN_COST_TO_INTERLEAVE:
+            self.wide = False
         #: The monoids of values alone, where places are looked for afterwards.
         self.sought: Monoids = []
         if schedule.shape == "rows" and any(m.sought for m in fold.monoids):
@@ -370,13 +385,14 @@ class NestPieces(LoopBuilder):
         self, count: str, brief: bool = False, wide: bool = False
     ) -> AbstractContextManager[str]:
         """A loop over lanes 0 to below ``count``; ``brief``: in which little of the time goes;
-        ``wide``: most of whose numbers are narrower than its states.
+        ``wide``: over elements.
 
         A few lanes, of a constant number, are in registers: LLVM writes out all loops over them.
         """
 
         few = count.isdigit() and self.in_registers(int(count))
-        way = BRIEF if brief and not few else WIDE if wide and not few else True
+        way: bool | str = BRIEF if brief and not few else True
+        way = WIDE if wide and self.wide and not few else way
         return self.each(self.tag(), 0, count, parallel=way)
 
     def bases(self, kind: str, outer: str, first: str = "0") -> list[str]:

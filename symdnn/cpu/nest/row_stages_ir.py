@@ -22,6 +22,7 @@ from symdnn.cpu.ir.loops_ir import (
     METADATA,
     THREADS,
     data_of,
+    in_wide_vectors,
     next_task,
     word,
 )
@@ -61,6 +62,8 @@ def row_stages_ir(plan: RowPlan) -> str:
             "call void @finish(ptr %w)", "ret void", "}",
         ]  # fmt: skip
     last = _MANY if len(plan.reads) > plan.op.early else METADATA
+    if (plan.work, plan.adds) == ("float32", "float64"):  # whose vectors would be half as wide
+        last = in_wide_vectors(last)
     sizes = sorted({int(numpy_dtype(plan.dtype(n)).itemsize) for n in plan.turned})
     turns = [line for size in sizes for tile in (True, False) for line in turn_function(size, tile)]
     declared = {line for line in turns if line.startswith("declare")} | tasks.declared

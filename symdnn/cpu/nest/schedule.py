@@ -361,8 +361,8 @@ def _in_turn(nest: Nest, axes: _Axes) -> bool:
         return near and bytes_of_all >= _UNCACHED_BYTES
 
     in_memory = axes.shape == "columns" or (axes.shape == "lanes" and not _simple(nest))
-    fours = any(m.few for m in nest.fold.monoids)
-    return in_memory and not fours and any(map(follows, nest.reads))
+    in_memory = in_memory and not any(m.few for m in nest.fold.monoids)
+    return (in_memory or axes.shape == "bundles") and any(map(follows, nest.reads))
 
 
 def _most_of_line(nest: Nest) -> int:

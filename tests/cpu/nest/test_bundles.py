@@ -121,6 +121,21 @@ def test_the_order_of_additions_follows_from_the_length_alone(rng, length):
     np.testing.assert_array_equal(total, lanes[:, 0])
 
 
+@pytest.mark.parametrize("shape", [(7, 8), (5, 33), (6, 4, 1027), (9, 3000)], ids=str)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+def test_rows_that_are_read_in_order_have_the_same_bits(rng, monkeypatch, dtype, shape):
+    """Those of operands that are outside of the caches."""
+    x = (rng.normal(size=shape) * 9).astype(numpy_dtype(dtype))
+    axes, acc = tuple(range(1, x.ndim)), "float64" if dtype == "float64" else "float32"
+    op = Sum(axes, False, acc, acc)
+    (together,) = folded(op, shape, axes, [x])
+    assert not schedule_of(op, x, axes).in_turn
+    monkeypatch.setattr("symdnn.cpu.nest.schedule._UNCACHED_BYTES", 1)
+    found = schedule_of(op, x, axes)
+    assert (found.shape, found.in_turn) == ("bundles", True)
+    np.testing.assert_array_equal(folded(op, shape, axes, [x])[0], together)
+
+
 def test_programs_several_sums_and_what_all_of_a_row_have(rng):
     b = Builder(["float32", "float32", "bool"])
     x, y, chosen = (b.input(i) for i in range(3))
