@@ -14,7 +14,7 @@ from symdnn.config import config
 from symdnn.cpu.compiler import jit
 from symdnn.cpu.elementwise.moves import moves_block
 from symdnn.cpu.elementwise.tiles_ir import tile_words, tiled, tiles_ir
-from symdnn.cpu.ir.elementwise_ir import SPREAD, elementwise_ir
+from symdnn.cpu.ir.elementwise_ir import ROWS, SPREAD, elementwise_ir
 from symdnn.cpu.ir.loops_ir import MIN_COST_TO_INTERLEAVE, LoopOperand, inner
 from symdnn.cpu.ir.scalar_ir import has_code, refusal
 from symdnn.cpu.launch.fastcall import FastCall
@@ -52,6 +52,8 @@ _MAX_COPIED_BYTES = 512
 #: Elements of rows, at least and at most, that are one row, though some operands are the same in
 #: each; those where the program is long. An iteration of tiles has fewer. Bytes of such operands.
 _SPREAD, _SPREAD_IF_LONG, _WIDEST_SPREAD = (5, 32), (5, 63), 8
+#: Elements of rows with gaps between them that are one row where the program is long, at most.
+_MOST_IN_GAPS = 15
 #: Work for which waking up another thread pays, in additions.
 _ADDITIONS_PER_THREAD = 1 << 16
 
@@ -171,7 +173,7 @@ def _block(
         LoopOperand(a.dtype.name, inner(s[-1], a.itemsize, i >= len(read)))
         for i, (a, s) in enumerate(zip(arrays, steps))
     ]
-    spread = _spread(program, sizes, steps, operands)
+    spread = _spread(program, sizes, steps, operands, len(outputs))
     if spread is not None:
         sizes, steps, operands = spread
     elif tile := tiled(program, sizes, [(a.dtype.name, s) for a, s in zip(arrays, steps)]):
@@ -198,22 +200,25 @@ def _block(
 
 def _spread(
     program: ScalarProgram, sizes: tuple[int, ...], steps: list[tuple[int, ...]],
-    operands: list[LoopOperand],
+    operands: list[LoopOperand], writes: int = 1,
 ) -> tuple[tuple[int, ...], list[tuple[int, ...]], list[LoopOperand]] | None:  # fmt: skip
     """Sizes, strides and operands with short rows as one, where some operands are the same in each
-    row, whose numbers are then repeated; None where rows stay."""
-    n = sizes[-1]
-    least, most = _SPREAD if program.cost < MIN_COST_TO_INTERLEAVE else _SPREAD_IF_LONG
-    if len(sizes) < 2 or not least <= n <= most:
+    row, whose numbers are then repeated, or have gaps between rows; None where rows stay."""
+    n, long = sizes[-1], program.cost >= MIN_COST_TO_INTERLEAVE
+    least, most = _SPREAD_IF_LONG if long else _SPREAD
+    if len(sizes) < 2 or n > most:
         return None
     kinds, found = [], []
-    for o, s in zip(operands, steps, strict=True):
-        once = o.inner == "one" and s[-2] != 0
+    for k, (o, s) in enumerate(zip(operands, steps, strict=True)):
         whole = o.inner in ("one", "dense") and s[-2] == n * s[-1]
-        if not (once and numpy_dtype(o.dtype).itemsize <= _WIDEST_SPREAD) and not whole:
-            return None
-        kinds.append(LoopOperand(o.dtype, f"{SPREAD}{n}") if once else o)
-        found.append((*s[:-2], s[-2] if once else s[-1]))
+        once = o.inner == "one" and s[-2] != 0 and n >= least
+        gaps = long and o.inner == "dense" and n <= _MOST_IN_GAPS and k < len(operands) - writes
+        if not whole:
+            if not (once or gaps) or numpy_dtype(o.dtype).itemsize > _WIDEST_SPREAD:
+                return None
+            o = LoopOperand(o.dtype, f"{SPREAD if once else ROWS}{n}")
+        kinds.append(o)
+        found.append((*s[:-2], s[-1] if whole else s[-2]))
     return (*sizes[:-2], sizes[-2] * n), found, kinds
 
 

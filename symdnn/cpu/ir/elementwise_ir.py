@@ -6,7 +6,8 @@ dimensions but the first. Then come for each operand the address of NumPy's arra
 innermost stride and its outer strides, in bytes. The text depends on the number of dimensions and
 the kinds of strides, so one kernel serves all sizes. Operands with every second (third, fourth)
 number of a row are packed into a buffer first, some hundred at a time. So are those of which each
-number is repeated a few times: rows that short would have no whole vectors.
+number is repeated a few times, and short rows with gaps between them: rows that short would have
+no whole vectors.
 """
 
 from __future__ import annotations
@@ -36,17 +37,20 @@ from symdnn.cpu.ir.pack_ir import (
     pack_call,
     pack_function,
     spread_function,
+    spread_name,
 )
 from symdnn.cpu.ir.scalar_ir import Printer, dealt, load_as, part_names, store_as
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.core.scalar import ScalarProgram
 
-__all__ = ["SPREAD", "elementwise_ir", "words_per_operand"]
+__all__ = ["ROWS", "SPREAD", "elementwise_ir", "words_per_operand"]
 
 #: Words at the head of the block: threads, rows, length of a row.
 HEAD = 3
 #: The beginning of the kinds of operands of which each number is repeated; so many times follow.
 SPREAD = "spread "
+#: That of the kinds of operands of short rows with gaps between them; their length follows.
+ROWS = "rows "
 #: Metadata of a loop over elements that is not vectorised.
 _ALONE = ["!3 = distinct !{!3, !4}", '!4 = !{!"llvm.loop.vectorize.enable", i1 false}']
 
@@ -118,7 +122,7 @@ def elementwise_ir(
 def _loads(reads: Sequence[tuple[str, LoopOperand]]) -> list[str]:
     """Lines that load an element of each operand that has another one for each."""
     moving = [(name, o) for name, o in reads if o.inner != "one"]
-    buffered = {n for n, _, _ in (*_packed(reads), *_spread(reads))}
+    buffered = {n for n, *_ in (*_packed(reads), *_spread(reads))}
     lines = [_read_packed(n, o) if n in buffered else read(n, o) for n, o in moving]
     return [line for own in lines for line in own]
 
@@ -184,24 +188,30 @@ def _packed(named: Sequence[tuple[str, LoopOperand]]) -> list[tuple[str, int, in
     return [(n, size, step) for n, size, step in found if step > 1]
 
 
-def _spread(named: Sequence[tuple[str, LoopOperand]]) -> list[tuple[str, int, int]]:
-    """Names, bytes of an element and repetitions of operands of which each number is repeated."""
-    found = [(n, o) for n, o in named if o.inner.startswith(SPREAD)]
+def _is_spread(o: LoopOperand) -> bool:
+    return o.inner.startswith((SPREAD, ROWS))
+
+
+def _spread(named: Sequence[tuple[str, LoopOperand]]) -> list[tuple[str, int, int, bool]]:
+    """Names, bytes of an element, repetitions or length of rows of operands that are spread, and
+    whether they are rows."""
     return [
-        (n, int(numpy_dtype(o.dtype).itemsize), int(o.inner.removeprefix(SPREAD))) for n, o in found
+        (n, int(numpy_dtype(o.dtype).itemsize), int(o.inner.split()[1]), o.inner.startswith(ROWS))
+        for n, o in named
+        if _is_spread(o)
     ]
 
 
 def _pack_functions(named: Sequence[tuple[str, LoopOperand]]) -> list[str]:
     kinds = sorted({(size, step) for _, size, step in _packed(named)})
     lines = [line for kind in kinds for line in pack_function(*kind)]
-    kinds = sorted({(size, times) for _, size, times in _spread(named)})
-    return lines + [line for kind in kinds for line in spread_function(*kind)]
+    spread = sorted({(size, times, whole) for _, size, times, whole in _spread(named)})
+    return lines + [line for kind in spread for line in spread_function(*kind)]
 
 
 def _buffers(named: Sequence[tuple[str, LoopOperand]]) -> list[str]:
     counts = [(name, size, PACKED_ELEMENTS) for name, size, _ in _packed(named)]
-    counts += [(name, size, PACKED_ELEMENTS + 2 * times) for name, size, times in _spread(named)]
+    counts += [(name, size, PACKED_ELEMENTS + 2 * times) for name, size, times, _ in _spread(named)]
     return [
         f"%buffer_{name} = alloca [{count} x i{8 * size}], align 64" for name, size, count in counts
     ]
@@ -226,9 +236,9 @@ def _chunks(
             pack_call(size, step, f"%from_{name}", f"%buffer_{name}", "%chunk_length"),
             f"%packed_{name} = getelementptr i{8 * size}, ptr %buffer_{name}, i64 %chunk_back",
         ]
-    for name, size, times in _spread(named):
+    for name, size, times, whole in _spread(named):
         packs += [
-            f"call void @spread{8 * size}x{times}(ptr %base_{name}, i64 %s_{name}, "
+            f"call void @{spread_name(size, times, whole)}(ptr %base_{name}, i64 %s_{name}, "
             f"ptr %buffer_{name}, i64 %chunk_low, i64 %chunk_high)",
             f"%chunk_first_{name} = sub nsw i64 {times}, %chunk_low",
             f"%packed_{name} = getelementptr i{8 * size}, ptr %buffer_{name}, "
@@ -309,7 +319,7 @@ def _setup(named: Sequence[tuple[str, LoopOperand]], sizes: Sequence[int]) -> li
     at = HEAD + max(ndim - 2, 0)
     for name, o in named:
         lines += data_of(f"%a_{name}", at)
-        if o.inner == "strided" or o.inner.startswith(SPREAD):
+        if o.inner == "strided" or _is_spread(o):
             lines += word(f"%s_{name}", at + 1)
         for d in range(ndim - 1):
             lines += word(f"%s{d}_{name}", at + 2 + d)

@@ -11,7 +11,14 @@ from collections.abc import Sequence
 from symdnn.cpu.ir.builder import FunctionBuilder
 from symdnn.cpu.ir.loops_ir import EVERY
 
-__all__ = ["PACKED_ELEMENTS", "is_packed", "pack_call", "pack_function", "spread_function"]
+__all__ = [
+    "PACKED_ELEMENTS",
+    "is_packed",
+    "pack_call",
+    "pack_function",
+    "spread_function",
+    "spread_name",
+]
 
 #: Numbers of a buffer, and bytes of a vector.
 PACKED_ELEMENTS, _VECTOR_BYTES = 512, 64
@@ -66,29 +73,35 @@ def pack_function(itemsize: int, step: int) -> list[str]:
     return b.lines
 
 
-def spread_function(itemsize: int, times: int) -> list[str]:
+def spread_name(itemsize: int, times: int, whole: bool) -> str:
+    """The name of :func:`spread_function`'s function."""
+    return f"{'rows' if whole else 'spread'}{8 * itemsize}x{times}"
+
+
+def spread_function(itemsize: int, times: int, whole: bool = False) -> list[str]:
     """The function: ``to[times + i - low] = from[i // times]`` for i from ``%low`` to ``%high``.
 
     ``%step`` bytes are between two numbers. Up to ``times`` numbers before and behind those are
-    written too.
+    written too. Of ``whole`` rows number ``i % times`` of row ``i // times`` is meant.
     """
-    b, t = FunctionBuilder(), f"i{8 * itemsize}"
+    b, t, name = FunctionBuilder(), f"i{8 * itemsize}", spread_name(itemsize, times, whole)
     b.put(
-        f"define internal void @spread{8 * itemsize}x{times}(ptr %from, i64 %step, ptr %to, "
-        "i64 %low, i64 %high) #0 {",
+        f"define internal void @{name}(ptr %from, i64 %step, ptr %to, i64 %low, i64 %high) #0 {{",
         "entry:",
         f"%first = udiv i64 %low, {times}",
         f"%far = add i64 %high, {times - 1}",
         f"%last = udiv i64 %far, {times}",
     )
     with b.each("group", "%first", "%last") as g:
-        place = b.bytes_at("%from", (g, "%step"))
-        value = b.new(f"load {t}, ptr {place}, align {itemsize}")
-        vector = f"<{times} x {t}>"
-        one = b.new(f"insertelement {vector} poison, {t} {value}, i64 0")
-        every = b.new(
-            f"shufflevector {vector} {one}, {vector} poison, <{times} x i32> zeroinitializer"
-        )
+        place, vector = b.bytes_at("%from", (g, "%step")), f"<{times} x {t}>"
+        if whole:
+            every = b.new(f"load {vector}, ptr {place}, align {itemsize}")
+        else:
+            value = b.new(f"load {t}, ptr {place}, align {itemsize}")
+            one = b.new(f"insertelement {vector} poison, {t} {value}, i64 0")
+            every = b.new(
+                f"shufflevector {vector} {one}, {vector} poison, <{times} x i32> zeroinitializer"
+            )
         at = b.minus(b.affine(g, times, times), "%low")
         to = b.new(f"getelementptr {t}, ptr %to, i64 {at}")
         b.put(f"store {vector} {every}, ptr {to}, align {itemsize}")

@@ -56,6 +56,53 @@ def test_other_dtypes(rng, dtype):
             np.testing.assert_array_equal(found, wanted)
 
 
+@pytest.mark.parametrize("length", [2, 3, 4, 5, 7, 8, 12, 15, 16])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "complex64"])
+def test_rows_with_gaps_between_them_where_the_program_is_long(rng, length, dtype):
+    """Parts of wider matrices and of three-dimensional arrays, beside rows without gaps."""
+    for shape in [(1300,), (1,), (70, 19)]:
+        wide = rng.normal(size=(*shape, length + 3)).astype(dtype)
+        x, y = wide[..., 3:], wide[..., :length]
+        a, b = (T.TensorType(dtype, (None,) * x.ndim)() for _ in range(2))
+        outputs = [T.exp(a) * T.tanh(b), T.exp(a) + b[..., :1]]
+        f = symdnn.function([a, b], outputs)
+        found = []
+        for count in (1, 3):
+            with config.change_flags(**{"openmp.threads": count, "cpu.compile": "always"}):
+                found.append([r for _ in range(3) for r in f(x, y)][-2:])
+        u, v = (w.astype("complex128" if dtype == "complex64" else "float64") for w in (x, y))
+        wanted = np.exp(u) * np.tanh(v), np.exp(u) + v[..., :1]
+        for one, three, want in zip(*found, wanted, strict=True):
+            np.testing.assert_array_equal(one, three)
+            near = 4e-3 if dtype == "float16" else 2e-5
+            np.testing.assert_allclose(one, want, near, near)
+
+
+@pytest.mark.parametrize("length", [2, 4, 5, 15])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_long_program_reads_rows_with_gaps_and_repeated_numbers(rng, length, dtype):
+    for rows in (1, 16, 2000):
+        x = rng.normal(size=(rows, length + 2)).astype(dtype)[:, 1:-1]
+        y = np.broadcast_to(rng.normal(size=(rows, 1)).astype(dtype), x.shape)
+        np.testing.assert_allclose(result(True, dtype, x, y), np.exp(x - y), 1e-5)
+
+
+def test_which_rows_with_gaps_are_one():
+    b = Builder(["float32"])
+    long, short = b.program([b.input(0).call("tanh")]), b.program([b.input(0) * 2])
+    kinds = [LoopOperand("float32", "dense")] * 2
+
+    def of(program, n, gaps=(1, 0)):
+        steps = [(4 * (n + gap), 4) for gap in gaps]
+        found = elementwise._spread(program, (30, n), steps, kinds)
+        return found and (found[0], found[1][0], found[2][0].inner)
+
+    assert of(long, 4) == ((120,), (20,), "rows 4")
+    assert of(short, 4) is None
+    assert of(long, 16) is None
+    assert of(long, 4, (1, 1)) is None
+
+
 def test_which_rows_are_one():
     b = Builder(["float32", "float32"])
     program = b.program([b.input(0) * b.input(1)])
