@@ -45,8 +45,8 @@ def _rows(plan: AttentionPlan) -> list[str]:
         lines += draw_rows()
     if plan.backward:
         lines += [*rows_ir.convert("narrow_rows", "float32", plan.dtype), *rows_ir.add_rows()]
-        return [*lines, *rows_ir.dot_rows(), *rows_ir.BACKWARD_STATS]
-    lines += [*rows_ir.put_rows("shrink_rows", "float32"), *rows_ir.FORWARD_STATS]
+        return [*lines, *rows_ir.dot_rows(), *rows_ir.backward_stats()]
+    lines += [*rows_ir.put_rows("shrink_rows", "float32"), *rows_ir.forward_stats()]
     lines += single_definitions({"log"})
     return [*lines, *rows_ir.put_rows("finish_rows", plan.dtype)]
 

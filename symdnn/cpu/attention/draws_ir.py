@@ -5,9 +5,10 @@ The words are those of :mod:`symdnn.ops.random.rng_philox`, one for each element
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 
 from symdnn.cpu.attention.plan import MAX_KEYS
+from symdnn.cpu.attention.rows_ir import Rows
 from symdnn.cpu.elementwise.random_draws_ir import MULTIPLIERS, ROUNDS, WEYL
 from symdnn.cpu.ir.builder import WIDTH
 from symdnn.cpu.math.math_double_ir import number
@@ -17,8 +18,6 @@ __all__ = ["draw_rows"]
 #: Philox blocks of a vector, and words of the buffer: the last vectors may be incomplete.
 _BLOCKS = 8
 _BUFFER_WORDS = MAX_KEYS + 4 * _BLOCKS + WIDTH
-_LONG, _INT = f"<{_BLOCKS} x i64>", f"<{_BLOCKS} x i32>"
-_WORD, _FLOAT = f"<{WIDTH} x i32>", f"<{WIDTH} x float>"
 _LOW = 0xFFFFFFFF
 
 
@@ -28,103 +27,88 @@ def draw_rows() -> list[str]:
     Element i of row r is number ``first + r * step + i`` of the draw: 1 / (1 - rate) where it is
     kept, else 0. Up to 15 numbers are written beyond the end of a row.
     """
+    b = _Draws()
     given = "ptr %state, ptr %rate, i64 %first, i64 %step, ptr %to, i64 %to_row, i64 %rows, i64 %n"
-    return [
-        f"define internal void @draw_rows({given}) #0 {{", "entry:",
-        f"%buffer = alloca [{_BUFFER_WORDS} x i32], align 64", *_keys(), *_limit(),
-        "br label %row", "row:", "%r = phi i64 [0, %entry], [%r_next, %row_end]",
-        "%r_first = mul i64 %r, %step", "%e0 = add i64 %first, %r_first",
-        # The number of a Philox block is computed so that it does not wrap where an element's does.
-        "%lane0 = and i64 %counter, 3", "%blocks0 = lshr i64 %counter, 2",
-        "%j = add i64 %lane0, %e0", "%ahead = lshr i64 %j, 2", "%skip = and i64 %j, 3",
-        "%block0 = add i64 %blocks0, %ahead", "%words = add i64 %skip, %n", "br label %block",
-        "block:", "%b = phi i64 [0, %row], [%b_next, %block]", "%b_first = lshr i64 %b, 2",
-        "%b_number = add i64 %block0, %b_first", *_splat("%b_all", _LONG, "i64", "%b_number"),
-        f"%number = add {_LONG} %b_all, <{', '.join(f'i64 {i}' for i in range(_BLOCKS))}>",
-        *_rounds(), f"%b_next = add i64 %b, {4 * _BLOCKS}",
-        "%b_more = icmp slt i64 %b_next, %words",
-        "br i1 %b_more, label %block, label %made", "made:", "%to_at = mul i64 %r, %to_row",
-        "%to_r = getelementptr i8, ptr %to, i64 %to_at",
-        "%from = getelementptr i32, ptr %buffer, i64 %skip", "br label %some", "some:",
-        "%i = phi i64 [0, %made], [%i_next, %some]",
-        "%from_i = getelementptr i32, ptr %from, i64 %i",
-        f"%word = load {_WORD}, ptr %from_i, align 4", f"%kept = icmp ule {_WORD} %word, %lasts",
-        f"%x = select <{WIDTH} x i1> %kept, {_FLOAT} %factors, {_FLOAT} zeroinitializer",
-        "%to_i = getelementptr float, ptr %to_r, i64 %i", f"store {_FLOAT} %x, ptr %to_i, align 4",
-        f"%i_next = add i64 %i, {WIDTH}", "%i_more = icmp slt i64 %i_next, %n",
-        "br i1 %i_more, label %some, label %row_end", "row_end:", "%r_next = add i64 %r, 1",
-        "%r_more = icmp slt i64 %r_next, %rows", "br i1 %r_more, label %row, label %done", "done:",
-        "ret void", "}",
-    ]  # fmt: skip
+    with b.function("draw_rows", given):
+        b.put(f"%buffer = alloca [{_BUFFER_WORDS} x i32], align 64")
+        counter_at = b.bytes_at("%state", 8)
+        key, counter = (b.new(f"load i64, ptr {at}") for at in ("%state", counter_at))
+        keys, (lasts, factors) = b.keys(key), b.limit()
+        with b.each("row", 0, "%rows") as r:
+            # The number of a Philox block is computed so that it does not wrap where an element's
+            # does.
+            element = b.plus("%first", b.times(r, "%step"))
+            j = b.plus(b.one("and", counter, 3), element)
+            skip = b.one("and", j, 3)
+            block = b.plus(b.one("lshr", counter, 2), b.one("lshr", j, 2))
+            with b.each("block", 0, b.plus(skip, "%n"), step=4 * _BLOCKS) as w:
+                words = b.words(b.plus(block, b.one("lshr", w, 2)), keys)
+                at = b.element("%buffer", w, 4)
+                b.put(f"store <{4 * _BLOCKS} x i32> {words}, ptr {at}, align 4")
+            to, source = b.bytes_at("%to", (r, "%to_row")), b.element("%buffer", skip, 4)
+            with b.each("some", 0, "%n", step=WIDTH) as i:
+                word = b.new(f"load {b.kind('i32')}, ptr {b.element(source, i, 4)}, align 4")
+                kept = b.op("icmp ule", "i32", word, lasts)
+                pair = f"{b.kind('float')} {factors}, {b.kind('float')} zeroinitializer"
+                chosen = b.new(f"select {b.kind('i1')} {kept}, {pair}")
+                b.write("float32", chosen, b.element(to, i, 4))
+    return b.lines
 
 
-def _splat(name: str, vector: str, kind: str, value: str) -> list[str]:
-    """Lines for a number in all lanes."""
-    zeros = f"<{vector[1:].partition(' ')[0]} x i32> zeroinitializer"
-    return [
-        f"{name}_0 = insertelement {vector} poison, {kind} {value}, i64 0",
-        f"{name} = shufflevector {vector} {name}_0, {vector} poison, {zeros}",
-    ]
+class _Draws(Rows):
+    """Builds the function; Philox's numbers of 32 bits are in lanes of 64."""
 
+    def one(self, what: str, a: str, b: int) -> str:
+        """An instruction of an integer and a constant."""
+        return self.new(f"{what} i64 {a}, {b}")
 
-def _every(value: int) -> str:
-    return f"<{', '.join([f'i64 {value}'] * _BLOCKS)}>"
+    def keys(self, key: str) -> list[list[str]]:
+        """The keys of each round, in all lanes."""
+        self.width = _BLOCKS
+        halves = key, self.one("lshr", key, 32)
+        found = [
+            [
+                self.splat(self.one("and", self.one("add", half, weyl * r & _LOW), _LOW), "i64")
+                for half, weyl in zip(halves, WEYL)
+            ]
+            for r in range(ROUNDS)
+        ]
+        self.width = WIDTH
+        return found
 
+    def limit(self) -> tuple[str, str]:
+        """The last word that is kept, and the factor, in all lanes; 0 if none is kept."""
+        rate = self.new("load float, ptr %rate")
+        share = self.new(f"fsub double {number(1.0)}, {self.new(f'fpext float {rate} to double')}")
+        limit = self.new(f"fmul double {share}, {number(2.0**32)}")
+        floor = self.new(f"fptoui double {limit} to i64")
+        exact = self.new(f"fcmp oeq double {self.new(f'uitofp i64 {floor} to double')}, {limit}")
+        last = self.plus(floor, self.new(f"sext i1 {exact} to i64"))
+        inverse = self.new(f"fdiv float 1.0, {self.new(f'fsub float 1.0, {rate}')}")
+        none = self.new(f"icmp slt i64 {last}, 0")
+        factor = self.new(f"select i1 {none}, float 0.0, float {inverse}")
+        return self.splat(self.new(f"trunc i64 {last} to i32"), "i32"), self.splat(factor)
 
-def _keys() -> Iterator[str]:
-    """Lines for the counter, and the keys of each round in all lanes."""
-    yield "%key = load i64, ptr %state"
-    yield "%counter_at = getelementptr i64, ptr %state, i64 1"
-    yield "%counter = load i64, ptr %counter_at"
-    yield "%key1 = lshr i64 %key, 32"
-    for r in range(ROUNDS):
-        for half, (key, weyl) in enumerate(zip(("%key", "%key1"), WEYL)):
-            yield f"%k{half}_{r}s = add i64 {key}, {weyl * r & _LOW}"
-            yield f"%k{half}_{r}m = and i64 %k{half}_{r}s, {_LOW}"
-            yield from _splat(f"%k{half}_{r}", _LONG, "i64", f"%k{half}_{r}m")
-
-
-def _limit() -> Iterator[str]:
-    """Lines for ``%lasts``, the last word that is kept, and ``%factors``; 0 if none is kept."""
-    yield "%rate0 = load float, ptr %rate"
-    yield "%rate1 = fpext float %rate0 to double"
-    yield f"%share = fsub double {number(1.0)}, %rate1"
-    yield f"%limit = fmul double %share, {number(2.0**32)}"
-    yield "%floor = fptoui double %limit to i64"
-    yield "%floor_d = uitofp i64 %floor to double"
-    yield "%exact = fcmp oeq double %floor_d, %limit"
-    yield "%less = sext i1 %exact to i64"
-    yield "%last = add i64 %floor, %less"
-    yield "%none = icmp slt i64 %last, 0"
-    yield "%last32 = trunc i64 %last to i32"
-    yield from _splat("%lasts", _WORD, "i32", "%last32")
-    yield "%keep = fsub float 1.0, %rate0"
-    yield "%inverse = fdiv float 1.0, %keep"
-    yield "%factor = select i1 %none, float 0.0, float %inverse"
-    yield from _splat("%factors", _FLOAT, "float", "%factor")
-
-
-def _rounds() -> Iterator[str]:
-    """Lines that store the four words of each block ``%number``."""
-    yield f"%c0 = and {_LONG} %number, {_every(_LOW)}"
-    yield f"%c1 = lshr {_LONG} %number, {_every(32)}"
-    now = ["%c0", "%c1", _every(1), "zeroinitializer"]
-    for r in range(ROUNDS):
-        for half, at in ((0, 0), (1, 2)):
-            yield f"%p{half}_{r} = mul {_LONG} {now[at]}, {_every(MULTIPLIERS[half])}"
-            yield f"%h{half}_{r} = lshr {_LONG} %p{half}_{r}, {_every(32)}"
-            yield f"%l{half}_{r} = and {_LONG} %p{half}_{r}, {_every(_LOW)}"
-        for half, other, at in ((0, 1, 1), (1, 0, 3)):
-            yield f"%x{half}_{r} = xor {_LONG} %h{other}_{r}, {now[at]}"
-            yield f"%y{half}_{r} = xor {_LONG} %x{half}_{r}, %k{half}_{r}"
-        now = [f"%y0_{r}", f"%l1_{r}", f"%y1_{r}", f"%l0_{r}"]
-    for lane, value in enumerate(now):
-        yield f"%w{lane} = trunc {_LONG} {value} to {_INT}"
-    pairs, all_ = f"<{2 * _BLOCKS} x i32>", f"<{4 * _BLOCKS} x i32>"
-    joined = ", ".join(f"i32 {i}" for i in range(2 * _BLOCKS))
-    yield f"%w01 = shufflevector {_INT} %w0, {_INT} %w1, {pairs} <{joined}>"
-    yield f"%w23 = shufflevector {_INT} %w2, {_INT} %w3, {pairs} <{joined}>"
-    turned = ", ".join(f"i32 {_BLOCKS * w + b}" for b in range(_BLOCKS) for w in range(4))
-    yield f"%w = shufflevector {pairs} %w01, {pairs} %w23, {all_} <{turned}>"
-    yield "%b_to = getelementptr i32, ptr %buffer, i64 %b"
-    yield f"store {all_} %w, ptr %b_to, align 4"
+    def words(self, first: str, keys: Sequence[Sequence[str]]) -> str:
+        """The words of the Philox blocks from ``first`` on, one after the other."""
+        self.width = _BLOCKS
+        places = f"<{', '.join(f'i64 {i}' for i in range(_BLOCKS))}>"
+        block = self.op("add", "i64", self.splat(first, "i64"), places)
+        low, shift = self.every("i64", _LOW), self.every("i64", 32)
+        now = [self.op("and", "i64", block, low), self.op("lshr", "i64", block, shift),
+               self.every("i64", 1), "zeroinitializer"]  # fmt: skip
+        for pair in keys:
+            products = [self.op("mul", "i64", c, self.every("i64", factor))
+                        for c, factor in zip(now[::2], MULTIPLIERS)]  # fmt: skip
+            high = [self.op("lshr", "i64", p, shift) for p in products]
+            lows = [self.op("and", "i64", p, low) for p in products]
+            mixed = [self.op("xor", "i64", h, c) for h, c in zip(high[::-1], now[1::2])]
+            mixed = [self.op("xor", "i64", m, key) for m, key in zip(mixed, pair)]
+            now = [mixed[0], lows[1], mixed[1], lows[0]]
+        words = [self.cast("trunc", x, "i64", "i32") for x in now]
+        self.width = WIDTH
+        one, two = f"<{_BLOCKS} x i32>", f"<{2 * _BLOCKS} x i32>"
+        both = range(2 * _BLOCKS)
+        pairs = [self.shuffled(one, words[k], words[k + 1], both) for k in (0, 2)]
+        turned = [_BLOCKS * w + b for b in range(_BLOCKS) for w in range(4)]
+        return self.shuffled(two, pairs[0], pairs[1], turned)

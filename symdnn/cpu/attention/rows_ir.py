@@ -13,15 +13,15 @@ from contextlib import contextmanager
 from symdnn.cpu.ir.builder import WIDTH, FunctionBuilder
 
 __all__ = [
-    "BACKWARD_STATS", "FORWARD_STATS", "add_rows", "convert", "dot_rows", "put_rows", "scale_all",
-    "zero_rows",
+    "Rows", "add_rows", "backward_stats", "convert", "dot_rows", "forward_stats", "put_rows",
+    "scale_all", "zero_rows",
 ]  # fmt: skip
 
 _KINDS = {"float32": ("float", 4), "bfloat16": ("i16", 2), "bool": ("i8", 1)}
 _MINUS_INFINITY, _INFINITY = "0xFFF0000000000000", "0x7FF0000000000000"
 
 
-class _Rows(FunctionBuilder):
+class Rows(FunctionBuilder):
     """Builds a function of rows; ``width`` is that of the vectors that are written now."""
 
     width = WIDTH
@@ -42,10 +42,10 @@ class _Rows(FunctionBuilder):
         """An instruction of two vectors."""
         return self.new(f"{what} {self.kind(element)} {a}, {b}")
 
-    def splat(self, number: str) -> str:
+    def splat(self, number: str, element: str = "float") -> str:
         """A number in all lanes."""
-        kind = self.kind("float")
-        one = self.new(f"insertelement {kind} poison, float {number}, i64 0")
+        kind = self.kind(element)
+        one = self.new(f"insertelement {kind} poison, {element} {number}, i64 0")
         zeros = f"<{self.width} x i32> zeroinitializer"
         return self.new(f"shufflevector {kind} {one}, {kind} poison, {zeros}")
 
@@ -113,13 +113,6 @@ class _Rows(FunctionBuilder):
         """The addresses of row ``r`` of ``%x`` and ``%y``."""
         return self.bytes_at("%x", (r, "%x_row")), self.bytes_at("%y", (r, "%y_row"))
 
-    @contextmanager
-    def function(self, name: str, parameters: str) -> Iterator[None]:
-        """What is written in this context is the body of a function."""
-        self.put(f"define internal void @{name}({parameters}) #0 {{", "entry:")
-        yield
-        self.put("ret void", "}")
-
 
 _TWO = "ptr %x, i64 %x_row, ptr %y, i64 %y_row, i64 %rows, i64 %n"
 
@@ -135,7 +128,7 @@ def put_rows(name: str, target: str) -> list[str]:
 
 
 def _copy(name: str, parameters: str, source: str, target: str, scaled: bool) -> list[str]:
-    b = _Rows()
+    b = Rows()
     sizes = _KINDS[source][1], _KINDS[target][1]
     with b.function(name, parameters), b.over("row", "%rows") as r:
         x, y = b.two(r)
@@ -151,7 +144,7 @@ def _copy(name: str, parameters: str, source: str, target: str, scaled: bool) ->
 
 def add_rows() -> list[str]:
     """``add_rows(x, x_row, y, y_row, rows, n)``: y += x, of float32."""
-    b = _Rows()
+    b = Rows()
     with b.function("add_rows", _TWO), b.over("row", "%rows") as r:
         x, y = b.two(r)
         for i in b.elements():
@@ -163,7 +156,7 @@ def add_rows() -> list[str]:
 
 def zero_rows() -> list[str]:
     """``zero_rows(y, y_row, rows, bytes)``"""
-    b, given = _Rows(), "ptr %y, i64 %y_row, i64 %rows, i64 %bytes"
+    b, given = Rows(), "ptr %y, i64 %y_row, i64 %rows, i64 %bytes"
     with b.function("zero_rows", given), b.over("row", "%rows") as r:
         y = b.bytes_at("%y", (r, "%y_row"))
         b.put(f"call void @llvm.memset.p0.i64(ptr {y}, i8 0, i64 %bytes, i1 false)")
@@ -172,7 +165,7 @@ def zero_rows() -> list[str]:
 
 def scale_all() -> list[str]:
     """``scale_all(x, n, factor)``: in place; ``n`` is a multiple of 16."""
-    b = _Rows()
+    b = Rows()
     with b.function("scale_all", "ptr %x, i64 %n, float %factor"):
         factor = b.splat("%factor")
         with b.over("vector", "%n", WIDTH) as i:
@@ -183,7 +176,7 @@ def scale_all() -> list[str]:
 
 def dot_rows() -> list[str]:
     """``dot_rows(x, x_row, y, y_row, to, rows, n)``: the inner product of each row of float32."""
-    b, given = _Rows(), "ptr %x, i64 %x_row, ptr %y, i64 %y_row, ptr %to, i64 %rows, i64 %n"
+    b, given = Rows(), "ptr %x, i64 %x_row, ptr %y, i64 %y_row, ptr %to, i64 %rows, i64 %n"
     total = f"@llvm.vector.reduce.fadd.v{WIDTH}f32"
     b.put(f"declare float {total}(float, <{WIDTH} x float>)")
     with b.function("dot_rows", given):
@@ -204,88 +197,54 @@ def dot_rows() -> list[str]:
 
 # -- statistics of queries ------------------------------------------------------------------------
 
-#: ``open_stats(stats, line, queries)``: maxima of -inf and sums of 0.
-#: ``close_stats(stats, line, lse, count, all)``: log-sum-exps, and in place of the sums their
-#: reciprocals. Queries from ``count`` on see nothing, like those whose sum is 0.
-#: ``begin_slopes(lse, dlse, stats, totals, count)``: log-sum-exps, inf for rows that see nothing,
-#: and the cotangents of log-sum-exps (null: none) subtracted from the totals.
-FORWARD_STATS = f"""
-define internal void @open_stats(ptr %stats, i64 %line, i64 %n) #0 {{
-entry:
-br label %one
-one:
-%i = phi i64 [0, %entry], [%i_next, %one]
-%top = getelementptr float, ptr %stats, i64 %i
-%sum = getelementptr i8, ptr %top, i64 %line
-store float {_MINUS_INFINITY}, ptr %top
-store float 0.0, ptr %sum
-%i_next = add i64 %i, 1
-%more = icmp slt i64 %i_next, %n
-br i1 %more, label %one, label %done
-done:
-ret void
-}}
-define internal void @close_stats(ptr %stats, i64 %line, ptr %lse, i64 %count, i64 %n) #0 {{
-entry:
-br label %one
-one:
-%i = phi i64 [0, %entry], [%i_next, %close]
-%to = getelementptr float, ptr %lse, i64 %i
-%top_at = getelementptr float, ptr %stats, i64 %i
-%sum_at = getelementptr i8, ptr %top_at, i64 %line
-%is = icmp slt i64 %i, %count
-br i1 %is, label %sees, label %nothing
-sees:
-%sum = load float, ptr %sum_at
-%empty = fcmp oeq float %sum, 0.0
-br i1 %empty, label %nothing, label %some
-some:
-%top = load float, ptr %top_at
-%log = call float @s_log(float %sum)
-%found = fadd float %log, %top
-%inverse = fdiv float 1.0, %sum
-store float %found, ptr %to
-store float %inverse, ptr %sum_at
-br label %close
-nothing:
-store float {_MINUS_INFINITY}, ptr %to
-store float 0.0, ptr %sum_at
-br label %close
-close:
-%i_next = add i64 %i, 1
-%more = icmp slt i64 %i_next, %n
-br i1 %more, label %one, label %done
-done:
-ret void
-}}
-""".strip().splitlines()
-BACKWARD_STATS = f"""
-define internal void @begin_slopes(ptr %lse, ptr %dlse, ptr %stats, ptr %totals, i64 %n) #0 {{
-entry:
-%has = icmp ne ptr %dlse, null
-br label %one
-one:
-%i = phi i64 [0, %entry], [%i_next, %next]
-%lse_at = getelementptr float, ptr %lse, i64 %i
-%to = getelementptr float, ptr %stats, i64 %i
-%x = load float, ptr %lse_at
-%nothing = fcmp oeq float %x, {_MINUS_INFINITY}
-%y = select i1 %nothing, float {_INFINITY}, float %x
-store float %y, ptr %to
-br i1 %has, label %less, label %next
-less:
-%dlse_at = getelementptr float, ptr %dlse, i64 %i
-%total_at = getelementptr float, ptr %totals, i64 %i
-%d = load float, ptr %dlse_at
-%total = load float, ptr %total_at
-%left = fsub float %total, %d
-store float %left, ptr %total_at
-br label %next
-next:
-%i_next = add i64 %i, 1
-%more = icmp slt i64 %i_next, %n
-br i1 %more, label %one, label %done
-done:
-ret void
-}}
-""".strip().splitlines()
+
+def forward_stats() -> list[str]:
+    """Two functions of statistics, a line of maxima and one of sums.
+
+    ``open_stats(stats, line, queries)``: maxima of -inf and sums of 0. ``close_stats(stats, line,
+    lse, count, all)``: log-sum-exps, and in place of the sums their reciprocals. Queries from
+    ``count`` on see nothing, like those whose sum is 0.
+    """
+    b = Rows()
+    with b.function("open_stats", "ptr %stats, i64 %line, i64 %n"), b.each("one", 0, "%n") as i:
+        top_at = b.element("%stats", i, 4)
+        b.put(f"store float {_MINUS_INFINITY}, ptr {top_at}")
+        b.put(f"store float 0.0, ptr {b.bytes_at(top_at, '%line')}")
+    given = "ptr %stats, i64 %line, ptr %lse, i64 %count, i64 %n"
+    with b.function("close_stats", given), b.each("one", 0, "%n") as i:
+        to, top_at = (b.element(base, i, 4) for base in ("%lse", "%stats"))
+        sum_at = b.bytes_at(top_at, "%line")
+        total = b.new(f"load float, ptr {sum_at}")
+        some = b.new(f"fcmp une float {total}, 0.0")
+
+        def close(sees: bool, name: str) -> None:
+            found, inverse = _MINUS_INFINITY, "0.0"
+            if sees:
+                log = b.call("s_log", f"float {total}", gives="float")
+                found = b.new(f"fadd float {log}, {b.new(f'load float, ptr {top_at}')}")
+                inverse = b.new(f"fdiv float 1.0, {total}")
+            b.put(f"store float {found}, ptr {to}", f"store float {inverse}, ptr {sum_at}")
+
+        is_one = b.new(f"icmp slt i64 {i}, %count")
+        b.choose("some", b.new(f"and i1 {is_one}, {some}"), close)
+    return b.lines
+
+
+def backward_stats() -> list[str]:
+    """``begin_slopes(lse, dlse, stats, totals, count)``: log-sum-exps, inf for rows that see
+    nothing, and the cotangents of log-sum-exps (null: none) subtracted from the totals.
+    """
+    b, given = Rows(), "ptr %lse, ptr %dlse, ptr %stats, ptr %totals, i64 %n"
+    with b.function("begin_slopes", given):
+        has = b.new("icmp ne ptr %dlse, null")
+        with b.each("one", 0, "%n") as i:
+            x = b.new(f"load float, ptr {b.element('%lse', i, 4)}")
+            nothing = b.new(f"fcmp oeq float {x}, {_MINUS_INFINITY}")
+            y = b.new(f"select i1 {nothing}, float {_INFINITY}, float {x}")
+            b.put(f"store float {y}, ptr {b.element('%stats', i, 4)}")
+            with b.when("less", has):
+                total_at = b.element("%totals", i, 4)
+                pair = (total_at, b.element("%dlse", i, 4))
+                total, d = (b.new(f"load float, ptr {at}") for at in pair)
+                b.put(f"store float {b.new(f'fsub float {total}, {d}')}, ptr {total_at}")
+    return b.lines

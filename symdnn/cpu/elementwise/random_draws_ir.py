@@ -8,10 +8,10 @@ of the chunk's first element on; then its values are computed from them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 
-from symdnn.cpu.ir.builder import ROWS
-from symdnn.cpu.ir.loops_ir import METADATA, THREADS, data_of, word
+from symdnn.cpu.ir.builder import ROWS, FunctionBuilder
+from symdnn.cpu.ir.loops_ir import ACCESS, METADATA, THREADS, data_of, word
 from symdnn.cpu.ir.math_ir import declarations
 from symdnn.cpu.ir.scalar_ir import VALUES, literal, load_as, store_as
 from symdnn.cpu.math.math_double_ir import HELPERS, horner, number
@@ -36,221 +36,187 @@ def draw_ir(kind: str, dtype: str, parameter: str = "") -> str:
     probability of 1, and ``mask``, whose parameter is the probability of 0. ``parameter`` is that
     dtype.
     """
-    objects = _OBJECTS[: 4 if parameter else 3]
     lines = [
         *sorted(declarations({"sin"})),
         *(HELPERS["d_log"] if kind == "normal" else []),
         *(line.replace("@kernel(", "@parts(") for line in THREADS),
-        ROWS,
-        "entry:",
-        f"%buffer = alloca [{4 * _CHUNK_BLOCKS} x i32], align 64",
-        f"%values = alloca [{4 * _CHUNK_BLOCKS} x float], align 64",
-        *(line for at, name in enumerate(objects, 3) for line in data_of(f"%{name}", at)),
-        *_key_and_counter(),
-        *(_threshold(kind, parameter) if parameter else []),
-        "br label %chunk",
-        "chunk:",
-        "%i = phi i64 [%i0, %entry], [%i_next, %chunk_end]",
-        *_words(),
-        *(_normal() if kind == "normal" else []),
-        *_values(kind, dtype),
-        "chunk_end:",
-        f"%i_next = add i64 %i, {_CHUNK_ELEMENTS}",
-        "%more = icmp slt i64 %i_next, %i1",
-        "br i1 %more, label %chunk, label %done",
-        "done:",
-        "ret void",
-        "}",
+        *_Draws(kind, dtype, parameter).text(),
         *_kernel(),
         *METADATA,
     ]
     return "\n".join(lines) + "\n"
 
 
-def _key_and_counter() -> Iterator[str]:
-    """Lines for the key of each round, and the counter."""
-    yield "%key = load i64, ptr %state"
-    yield "%counter_at = getelementptr i64, ptr %state, i64 1"
-    yield "%counter = load i64, ptr %counter_at"
-    yield "%k0_0 = trunc i64 %key to i32"
-    yield "%key_high = lshr i64 %key, 32"
-    yield "%k1_0 = trunc i64 %key_high to i32"
-    for r in range(1, ROUNDS):
-        for half, weyl in enumerate(WEYL):
-            yield f"%k{half}_{r} = add i32 %k{half}_{r - 1}, {weyl}"
+class _State(FunctionBuilder):
+    """Builds a function that reads the state."""
+
+    def at(self, base: str, i: str | int, kind: str = "i64") -> str:
+        """The address of element ``i``."""
+        return self.new(f"getelementptr {kind}, ptr {base}, i64 {i}")
+
+    def key_and_counter(self) -> list[str]:
+        """Load both."""
+        return [self.new(f"load i64, ptr {at}") for at in ("%state", self.at("%state", 1))]
 
 
-def _threshold(kind: str, parameter: str) -> Iterator[str]:
-    """Lines for ``%limit``: words below it give 1."""
-    yield from load_as(parameter, "%p0", "%p")
-    wide = "%p0"
-    if VALUES[parameter] != "double":
-        yield f"%p1 = fpext {VALUES[parameter]} %p0 to double"
-        wide = "%p1"
-    if kind == "mask":
-        yield f"%p2 = fsub double {number(1.0)}, {wide}"
-        wide = "%p2"
-    yield f"%limit = fmul double {wide}, {number(2.0**32)}"
+class _Draws(_State):
+    """Builds the function ``rows``: chunks of a thread's elements."""
+
+    def __init__(self, kind: str, dtype: str, parameter: str) -> None:
+        super().__init__()
+        self.draw, self.dtype, self.parameter = kind, dtype, parameter
+
+    def op(self, what: str, kind: str, a: str, b: str | int) -> str:
+        """An instruction of two numbers of a type."""
+        return self.new(f"{what} {kind} {a}, {b}")
+
+    def cast(self, how: str, a: str, source: str, target: str) -> str:
+        """A conversion."""
+        return self.new(f"{how} {source} {a} to {target}")
+
+    def high_half(self, a: str) -> str:
+        """The upper 32 bits."""
+        return self.cast("trunc", self.op("lshr", "i64", a, 32), "i64", "i32")
+
+    def text(self) -> list[str]:
+        """The lines of the function."""
+        self.put(ROWS, "entry:", f"%buffer = alloca [{4 * _CHUNK_BLOCKS} x i32], align 64")
+        self.put(f"%values = alloca [{4 * _CHUNK_BLOCKS} x float], align 64")
+        for place, name in enumerate(_OBJECTS[: 4 if self.parameter else 3], 3):
+            self.put(*data_of(f"%{name}", place))
+        key, counter = self.key_and_counter()
+        keys = [[self.cast("trunc", key, "i64", "i32"), self.high_half(key)]]
+        for _ in range(1, ROUNDS):
+            keys.append([self.op("add", "i32", k, w) for k, w in zip(keys[-1], WEYL)])
+        limit = self._limit() if self.parameter else ""
+        with self.each("chunk", "%i0", "%i1", step=_CHUNK_ELEMENTS) as i:
+            skip = self._words(i, counter, keys)
+            if self.draw == "normal":
+                with self.each("pair", 0, str(2 * _CHUNK_BLOCKS), parallel=True) as k:
+                    self._normal_pair(k)
+            count = self.least(str(_CHUNK_ELEMENTS), self.minus("%i1", i))
+            with self.each("element", 0, count, parallel=True) as e:
+                value = self._value(self.new(f"add nuw nsw i64 {skip}, {e}"), limit)
+                memory = "i8" if self.dtype == "bool" else VALUES[self.dtype]
+                place_ = self.at("%y", self.new(f"add nuw nsw i64 {i}, {e}"), memory)
+                self.put(*store_as(self.dtype, value, place_, ACCESS))
+        self.put("ret void", "}")
+        return self.lines
+
+    def _limit(self) -> str:
+        """The number below which words give 1."""
+        self.put(*load_as(self.parameter, "%p0", "%p"))
+        p = "%p0"
+        if VALUES[self.parameter] != "double":
+            p = self.cast("fpext", p, VALUES[self.parameter], "double")
+        if self.draw == "mask":
+            p = self.op("fsub", "double", number(1.0), p)
+        return self.op("fmul", "double", p, number(2.0**32))
+
+    def _words(self, i: str, counter: str, keys: Sequence[Sequence[str]]) -> str:
+        """Make the random words of a chunk; returns the index of its first word."""
+        # The number of a Philox block is computed so that it does not wrap where an element's does.
+        j = self.plus(self.op("and", "i64", counter, 3), i)
+        first = self.plus(self.op("lshr", "i64", counter, 2), self.op("lshr", "i64", j, 2))
+        with self.each("block", 0, str(_CHUNK_BLOCKS), parallel=True) as b:
+            block = self.plus(first, b)
+            now = [self.cast("trunc", block, "i64", "i32"), self.high_half(block), "1", "0"]
+            for own in keys:
+                now = self._round(now, own)
+            to = self.op("shl", "i64", b, 2)
+            for lane, word_ in enumerate(now):
+                at = self.at("%buffer", self.plus(to, lane), "i32")
+                self.put(f"store i32 {word_}, ptr {at}, align 4{ACCESS}")
+        return self.op("and", "i64", j, 3)
+
+    def _round(self, now: Sequence[str], keys: Sequence[str]) -> list[str]:
+        """A round of Philox."""
+        low, high = [], []
+        for factor, c in zip(MULTIPLIERS, now[::2]):
+            product = self.op("mul nuw", "i64", self.cast("zext", c, "i32", "i64"), factor)
+            low.append(self.cast("trunc", product, "i64", "i32"))
+            high.append(self.high_half(product))
+        a, b = (
+            self.op("xor", "i32", self.op("xor", "i32", h, c), k)
+            for h, c, k in zip(high[::-1], now[1::2], keys)
+        )
+        return [a, low[1], b, low[0]]
+
+    def _normal_pair(self, k: str) -> None:
+        """Turn a pair (u, v) of the buffer into normal numbers, by Box and Muller in float64.
+
+        The angle is 4 v quarter turns, reduced by the nearest integer.
+        """
+        double, halfway, one = "double", number(float(3 << 51)), number(1.0)
+        places = [self.op("shl", "i64", k, 1)]
+        places.append(self.op("or", "i64", places[0], 1))
+        u, v = (self._midpoint(at) for at in places)
+        log = self.call("d_log", f"double {u}", gives=double)
+        twice = self.op("fmul", double, log, number(-2.0))
+        radius = self.call("llvm.sqrt.f64", f"double {twice}", gives=double)
+        turns = self.op("fmul", double, v, number(4.0))
+        nearest = self.op("fadd", double, turns, halfway)
+        quarter = self.cast("bitcast", nearest, double, "i64")
+        rest = self.op("fsub", double, turns, self.op("fsub", double, nearest, halfway))
+        r = self.op("fmul", double, rest, number(1.5707963267948966))
+        z = self.op("fmul", double, r, r)
+        self.put(*horner(SIN, z, "sn"), *horner(COS, z, "cs"))
+        sums = (self.op("fmul", double, r, z), "sn", r), (z, "cs", one)
+        sin, cos = (
+            self.call("llvm.fmuladd.f64", f"double {factor}, double %{name}{len(SIN) - 2}",
+                      f"double {more}", gives=double)
+            for factor, name, more in sums
+        )  # fmt: skip
+        odd = self.op("icmp ne", "i64", self.op("and", "i64", quarter, 1), 0)
+        pairs = [(sin, cos), (cos, sin)]
+        found = [self.new(f"select i1 {odd}, double {a}, double {b}") for a, b in pairs]
+        # The cosine is negative in quarters 1 and 2, the sine in 2 and 3.
+        for value, source, at in zip(found, (self.plus(quarter, 1), quarter), places):
+            negative = self.op("icmp ne", "i64", self.op("and", "i64", source, 2), 0)
+            minus = self.new(f"fneg double {value}")
+            value = self.new(f"select i1 {negative}, double {minus}, double {value}")
+            narrow = self.cast("fptrunc", self.op("fmul", double, value, radius), double, "float")
+            self.put(
+                f"store float {narrow}, ptr {self.at('%values', at, 'float')}, align 4{ACCESS}"
+            )
+
+    def _midpoint(self, at: str) -> str:
+        """A word of the buffer as a number in (0, 1)."""
+        word_ = self._load("i32", "%buffer", at)
+        share = self.op(
+            "fmul", "float", self.cast("uitofp", word_, "i32", "float"), number(2.0**-32)
+        )
+        return self.cast(
+            "fpext", self.op("fadd", "float", share, number(2.0**-33)), "float", "double"
+        )
+
+    def _load(self, kind: str, base: str, i: str) -> str:
+        return self.new(f"load {kind}, ptr {self.at(base, i, kind)}, align 4{ACCESS}")
+
+    def _value(self, at: str, limit: str) -> str:
+        """The number that word ``at`` of the buffer gives."""
+        if self.draw == "normal":
+            return self._load("float", "%values", at)
+        found = self._load("i32", "%buffer", at)
+        if self.draw == "uniform":  # the midpoint of one of 2^23 equal cells of (0, 1)
+            cell = self.cast("uitofp", self.op("lshr", "i32", found, 9), "i32", "float")
+            middle = self.op(
+                "fadd", "float", self.op("fmul", "float", cell, number(2.0)), number(1.0)
+            )
+            return self.op("fmul", "float", middle, number(2.0**-24))
+        below = self.op("fcmp olt", "double", self.cast("uitofp", found, "i32", "double"), limit)
+        if self.dtype == "bool":
+            return below
+        zero, one = (f"{VALUES[self.dtype]} {literal(text, self.dtype)}" for text in "01")
+        return self.new(f"select i1 {below}, {one}, {zero}")
 
 
-def _words() -> Iterator[str]:
-    """Lines for the random words of a chunk, and for ``%skip``, the index of its first word."""
-    # The number of a Philox block is computed so that it does not wrap where an element's does.
-    yield "%counter_block = lshr i64 %counter, 2"
-    yield "%counter_lane = and i64 %counter, 3"
-    yield "%j = add i64 %counter_lane, %i"
-    yield "%ahead = lshr i64 %j, 2"
-    yield "%first = add i64 %counter_block, %ahead"
-    yield "%skip = and i64 %j, 3"
-    yield "%left = sub i64 %i1, %i"
-    yield f"%whole = icmp sgt i64 %left, {_CHUNK_ELEMENTS}"
-    yield f"%count = select i1 %whole, i64 {_CHUNK_ELEMENTS}, i64 %left"
-    yield "br label %block"
-    yield "block:"
-    yield "%b = phi i64 [0, %chunk], [%b_next, %block]"
-    yield "%number = add i64 %first, %b"
-    yield "%c0_0 = trunc i64 %number to i32"
-    yield "%high = lshr i64 %number, 32"
-    yield "%c1_0 = trunc i64 %high to i32"
-    now = ["%c0_0", "%c1_0", "1", "0"]
-    for r in range(ROUNDS):
-        for half, at in ((0, 0), (1, 2)):
-            yield f"%z{half}_{r} = zext i32 {now[at]} to i64"
-            yield f"%m{half}_{r} = mul nuw i64 %z{half}_{r}, {MULTIPLIERS[half]}"
-            yield f"%l{half}_{r} = trunc i64 %m{half}_{r} to i32"
-            yield f"%s{half}_{r} = lshr i64 %m{half}_{r}, 32"
-            yield f"%h{half}_{r} = trunc i64 %s{half}_{r} to i32"
-        yield f"%x0_{r} = xor i32 %h1_{r}, {now[1]}"
-        yield f"%y0_{r} = xor i32 %x0_{r}, %k0_{r}"
-        yield f"%x2_{r} = xor i32 %h0_{r}, {now[3]}"
-        yield f"%y2_{r} = xor i32 %x2_{r}, %k1_{r}"
-        now = [f"%y0_{r}", f"%l1_{r}", f"%y2_{r}", f"%l0_{r}"]
-    yield "%to = shl i64 %b, 2"
-    for lane, name in enumerate(now):
-        yield f"%to{lane} = add i64 %to, {lane}"
-        yield f"%to_p{lane} = getelementptr i32, ptr %buffer, i64 %to{lane}"
-        yield f"store i32 {name}, ptr %to_p{lane}, align 4, !llvm.access.group !0"
-    yield "%b_next = add nuw nsw i64 %b, 1"
-    yield f"%b_more = icmp slt i64 %b_next, {_CHUNK_BLOCKS}"
-    yield "br i1 %b_more, label %block, label %made, !llvm.loop !1"
-    yield "made:"
-
-
-def _normal() -> Iterator[str]:
-    """Lines that turn pairs (u, v) of the buffer into normal numbers, by Box and Muller in float64.
-
-    The angle is 4 v quarter turns, reduced by the nearest integer.
-    """
-    access = ", !llvm.access.group !0"
-    yield "br label %pair"
-    yield "pair:"
-    yield "%k = phi i64 [0, %made], [%k_next, %pair]"
-    yield "%k2 = shl i64 %k, 1"
-    yield "%k3 = or i64 %k2, 1"
-    for name, at in (("u", "%k2"), ("v", "%k3")):
-        yield f"%{name}_p = getelementptr i32, ptr %buffer, i64 {at}"
-        yield f"%{name}_w = load i32, ptr %{name}_p, align 4{access}"
-        yield f"%{name}_f = uitofp i32 %{name}_w to float"
-        yield f"%{name}_s = fmul float %{name}_f, {number(2.0**-32)}"
-        yield f"%{name}_h = fadd float %{name}_s, {number(2.0**-33)}"
-        yield f"%{name} = fpext float %{name}_h to double"
-    yield "%log = call double @d_log(double %u)"
-    yield f"%twice = fmul double %log, {number(-2.0)}"
-    yield "%radius = call double @llvm.sqrt.f64(double %twice)"
-    yield f"%turns = fmul double %v, {number(4.0)}"
-    yield f"%q_k = fadd double %turns, {number(float(3 << 51))}"
-    yield f"%q_f = fsub double %q_k, {number(float(3 << 51))}"
-    yield "%q = bitcast double %q_k to i64"
-    yield "%rest = fsub double %turns, %q_f"
-    yield f"%r = fmul double %rest, {number(1.5707963267948966)}"
-    yield "%z = fmul double %r, %r"
-    yield from horner(SIN, "%z", "sn")
-    yield from horner(COS, "%z", "cs")
-    yield "%rz = fmul double %r, %z"
-    last = len(SIN) - 2
-    yield f"%sin = call double @llvm.fmuladd.f64(double %rz, double %sn{last}, double %r)"
-    one = number(1.0)
-    yield f"%cos = call double @llvm.fmuladd.f64(double %z, double %cs{last}, double {one})"
-    yield "%odd0 = and i64 %q, 1"
-    yield "%odd = icmp ne i64 %odd0, 0"
-    yield "%a0 = select i1 %odd, double %sin, double %cos"
-    yield "%b0 = select i1 %odd, double %cos, double %sin"
-    # The cosine is negative in quarters 1 and 2, the sine in 2 and 3.
-    yield "%q1 = add i64 %q, 1"
-    for name, source, at in (("a", "%q1", "%k2"), ("b", "%q", "%k3")):
-        yield f"%{name}_half0 = and i64 {source}, 2"
-        yield f"%{name}_half = icmp ne i64 %{name}_half0, 0"
-        yield f"%{name}_minus = fneg double %{name}0"
-        yield f"%{name}1 = select i1 %{name}_half, double %{name}_minus, double %{name}0"
-        yield f"%{name}2 = fmul double %{name}1, %radius"
-        yield f"%{name}3 = fptrunc double %{name}2 to float"
-        yield f"%{name}_to = getelementptr float, ptr %values, i64 {at}"
-        yield f"store float %{name}3, ptr %{name}_to, align 4{access}"
-    yield "%k_next = add nuw nsw i64 %k, 1"
-    yield f"%k_more = icmp slt i64 %k_next, {2 * _CHUNK_BLOCKS}"
-    yield "br i1 %k_more, label %pair, label %paired, !llvm.loop !1"
-    yield "paired:"
-
-
-def _values(kind: str, dtype: str) -> Iterator[str]:
-    """Lines that store the elements of a chunk."""
-    access = ", !llvm.access.group !0"
-    before = "paired" if kind == "normal" else "made"
-    yield "br label %element"
-    yield "element:"
-    yield f"%e = phi i64 [0, %{before}], [%e_next, %element]"
-    yield "%from = add nuw nsw i64 %skip, %e"
-    if kind == "normal":
-        yield "%from_p = getelementptr float, ptr %values, i64 %from"
-        yield f"%value = load float, ptr %from_p, align 4{access}"
-    else:
-        yield "%from_p = getelementptr i32, ptr %buffer, i64 %from"
-        yield f"%word = load i32, ptr %from_p, align 4{access}"
-        yield from (_uniform() if kind == "uniform" else _below(dtype))
-    yield "%place = add nuw nsw i64 %i, %e"
-    memory = "i8" if dtype == "bool" else VALUES[dtype]
-    yield f"%y_p = getelementptr {memory}, ptr %y, i64 %place"
-    yield from store_as(dtype, "%value", "%y_p", access)
-    yield "%e_next = add nuw nsw i64 %e, 1"
-    yield "%e_more = icmp slt i64 %e_next, %count"
-    yield "br i1 %e_more, label %element, label %chunk_end, !llvm.loop !1"
-
-
-def _uniform() -> Iterator[str]:
-    """Lines for ``%value``: the midpoint of one of 2^23 equal cells of (0, 1)."""
-    yield "%cell = lshr i32 %word, 9"
-    yield "%cell_f = uitofp i32 %cell to float"
-    yield f"%cell_2 = fmul float %cell_f, {number(2.0)}"
-    yield f"%cell_1 = fadd float %cell_2, {number(1.0)}"
-    yield f"%value = fmul float %cell_1, {number(2.0**-24)}"
-
-
-def _below(dtype: str) -> Iterator[str]:
-    """Lines for ``%value``: whether the word is below the limit."""
-    yield "%word_d = uitofp i32 %word to double"
-    t = VALUES[dtype]
-    if dtype == "bool":
-        yield "%value = fcmp olt double %word_d, %limit"
-        return
-    yield "%below = fcmp olt double %word_d, %limit"
-    zero, one = (literal(text, dtype) for text in ("0", "1"))
-    yield f"%value = select i1 %below, {t} {one}, {t} {zero}"
-
-
-def _kernel() -> Iterator[str]:
+def _kernel() -> list[str]:
     """The function ``kernel``: all elements, then the next state, which may overwrite the state."""
-    yield "define void @kernel(ptr %w) #0 {"
-    yield "entry:"
-    yield "call void @parts(ptr %w)"
-    yield from word("%n", 2)
-    yield from data_of("%state", 3)
-    yield from data_of("%next", 4)
-    yield "%key = load i64, ptr %state"
-    yield "%counter_at = getelementptr i64, ptr %state, i64 1"
-    yield "%counter = load i64, ptr %counter_at"
-    yield "%after = add i64 %counter, %n"
-    yield "%after_at = getelementptr i64, ptr %next, i64 1"
-    yield "store i64 %key, ptr %next"
-    yield "store i64 %after, ptr %after_at"
-    yield "ret void"
-    yield "}"
+    s = _State()
+    s.put("define void @kernel(ptr %w) #0 {", "entry:", "call void @parts(ptr %w)")
+    s.put(*word("%n", 2), *data_of("%state", 3), *data_of("%next", 4))
+    key, counter = s.key_and_counter()
+    after, to = s.plus(counter, "%n"), s.at("%next", 1)
+    s.put(f"store i64 {key}, ptr %next", f"store i64 {after}, ptr {to}", "ret void", "}")
+    return s.lines

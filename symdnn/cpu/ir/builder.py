@@ -16,7 +16,7 @@ from symdnn.graph.type import numpy_dtype
 
 __all__ = [
     "DECLARED", "MASK", "PARALLEL", "ROWS", "VECTOR", "WIDTH", "Builder", "FunctionBuilder",
-    "first_lanes", "first_task", "splat", "vector_module",
+    "first_lanes", "splat", "vector_module",
 ]  # fmt: skip
 
 #: First line of the function ``rows``, which runs a thread's range of tasks.
@@ -32,18 +32,9 @@ PARALLEL = "!1"
 
 #: The type of an element, and its name in intrinsics.
 _KINDS = {
-    "float32": ("float", "f32"), "float64": ("double", "f64"), "int32": ("i32", "i32"),
-    "int64": ("i64", "i64"),
+    "float32": ("float", "f32"), "float64": ("double", "f64"),
+    **{f"int{bits}": (f"i{bits}", f"i{bits}") for bits in (8, 16, 32, 64)},
 }  # fmt: skip
-
-
-def first_task(entry: Iterable[str], name: str) -> list[str]:
-    """Lines that begin the function ``rows`` and its loop over ``%r``, the basic block ``name``.
-
-    The lines ``entry`` come before the loop; :func:`~symdnn.cpu.ir.loops_ir.next_task` ends it.
-    """
-    begin = f"%r = phi i64 [%r0, %entry], [%r_next, %{name}_end]"
-    return [ROWS, "entry:", *entry, f"br label %{name}", f"{name}:", begin]
 
 
 def _number(value: float) -> str:
@@ -103,12 +94,22 @@ class FunctionBuilder:
     # -- control --------------------------------------------------------------------------------
 
     def tasks(self, entry: Iterable[str], name: str = "task") -> None:
-        """Begin the function ``rows`` and its loop over tasks; see :func:`first_task`.
+        """Begin the function ``rows`` and its loop over tasks ``%r``, the basic block ``name``.
 
+        The lines ``entry`` come before the loop; :func:`~symdnn.cpu.ir.loops_ir.next_task` ends it.
         Threads share the tasks (:data:`~symdnn.cpu.ir.loops_ir.THREADS`).
         """
-        self.lines += first_task(entry, name)
-        self.block = name
+        self.put(ROWS, "entry:", *entry, f"br label %{name}")
+        self.label(name)
+        self.put(f"%r = phi i64 [%r0, %entry], [%r_next, %{name}_end]")
+
+    @contextmanager
+    def function(self, name: str, parameters: str, more: str = "#0") -> Iterator[None]:
+        """What is written in this context is the body of a function without a result."""
+        self.put(f"define internal void @{name}({parameters}) {more} {{")
+        self.label("entry")
+        yield
+        self.put("ret void", "}")
 
     @contextmanager
     def each(
@@ -225,6 +226,14 @@ class FunctionBuilder:
     def most(self, a: str | int, b: str | int) -> str:
         """The larger of two signed numbers of 64 bits."""
         return self.new(f"select i1 {self.new(f'icmp sgt i64 {a}, {b}')}, i64 {a}, i64 {b}")
+
+    def unravelled(self, index: str, sizes: Sequence[str | int]) -> list[str]:
+        """The indices along axes of these sizes, of which the first is not read."""
+        found = []
+        for n in reversed(sizes[1:]):
+            found.append(self.new(f"urem i64 {index}, {n}"))
+            index = self.new(f"udiv i64 {index}, {n}")
+        return [*([index] if sizes else []), *found[::-1]]
 
     def bytes_at(self, base: str, *offsets: str | int | tuple[str | int, str | int]) -> str:
         """The address ``base`` plus these offsets, in bytes; a pair is a product."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from symdnn.cpu.ir.builder import first_task
+from symdnn.cpu.ir.builder import FunctionBuilder
 from symdnn.cpu.ir.loops_ir import ACCESS, THREADS, data_of, interleaved, next_task, word
 
 __all__ = ["ARRAY", "CHUNK_ELEMENTS", "ELEMENTS", "FLAG", "fault_check_ir"]
@@ -21,47 +21,22 @@ def fault_check_ir(bits: int, ranges: Sequence[tuple[int, int]]) -> str:
     ``ranges`` are pairs (first, count) of bits without the sign. Words of its block: threads,
     number of tasks, 1, number of elements, the flag, the array object.
     """
-    t = f"i{bits}"
-    entry = [
-        *word("%n", ELEMENTS),
-        f"%flag = getelementptr i64, ptr %w, i64 {FLAG}",
-        *data_of("%x", ARRAY),
-    ]
-    tests: list[str] = []
-    for k, (first, count) in enumerate(ranges):
-        tests += [
-            f"%from{k} = sub {t} %m, {first}",
-            f"%is{k} = icmp ult {t} %from{k}, {count}",
-            f"%all{k} = sext i1 %is{k} to {t}",
-            f"%found{k + 1} = or {t} %found{k}, %all{k}",
-        ]
-    last = f"%found{len(ranges)}"
-    lines = [
-        *THREADS,
-        *first_task(entry, "row"),
-        f"%low = mul i64 %r, {CHUNK_ELEMENTS}",
-        f"%high = add i64 %low, {CHUNK_ELEMENTS}",
-        "%over = icmp sgt i64 %high, %n",
-        "%end = select i1 %over, i64 %n, i64 %high",
-        "br label %element",
-        "element:",
-        "%i = phi i64 [%low, %row], [%i_next, %element]",
-        f"%found0 = phi {t} [0, %row], [{last}, %element]",
-        f"%p = getelementptr {t}, ptr %x, i64 %i",
-        f"%b = load {t}, ptr %p{ACCESS}",
-        f"%m = and {t} %b, {(1 << (bits - 1)) - 1}",
-        *tests,
-        "%i_next = add nuw nsw i64 %i, 1",
-        "%more = icmp slt i64 %i_next, %end",
-        "br i1 %more, label %element, label %tested, !llvm.loop !1",
-        "tested:",
-        f"%bad = icmp ne {t} {last}, 0",
-        "br i1 %bad, label %wrong, label %row_next",
-        "wrong:",
-        "store i64 1, ptr %flag",
-        "br label %row_next",
-        "row_next:",
-        *next_task("row"),
-        *interleaved(4),
-    ]
-    return "\n".join(lines) + "\n"
+    s, t = FunctionBuilder(), f"i{bits}"
+    flag = f"%flag = getelementptr i64, ptr %w, i64 {FLAG}"
+    s.tasks([*word("%n", ELEMENTS), flag, *data_of("%x", ARRAY)], "task")
+    low = s.times("%r", CHUNK_ELEMENTS)
+
+    def element(i: str, found: list[str]) -> list[str]:
+        at = s.new(f"getelementptr {t}, ptr %x, i64 {i}")
+        value = s.new(f"load {t}, ptr {at}{ACCESS}")
+        value = s.new(f"and {t} {value}, {(1 << (bits - 1)) - 1}")
+        for first, count in ranges:
+            inside = s.new(f"icmp ult {t} {s.new(f'sub {t} {value}, {first}')}, {count}")
+            found = [s.new(f"or {t} {found[0]}, {s.new(f'sext i1 {inside} to {t}')}")]
+        return found
+
+    end = s.least(s.plus(low, CHUNK_ELEMENTS), "%n")
+    (found,) = s.counted("element", low, end, element, ["0"], t, parallel=True)
+    with s.when("wrong", s.new(f"icmp ne {t} {found}, 0")):
+        s.put("store i64 1, ptr %flag")
+    return "\n".join([*THREADS, *s.lines, *next_task("task"), *interleaved(4)]) + "\n"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from symdnn.cpu.ir.builder import FunctionBuilder
+from symdnn.cpu.ir.builder import Builder, FunctionBuilder
 from symdnn.cpu.ir.loops_ir import EVERY
 
 __all__ = [
@@ -43,33 +43,26 @@ def pack_function(itemsize: int, step: int) -> list[str]:
     A vector that is read ends before the last number that is wanted.
     """
     b, t, lanes = FunctionBuilder(), f"i{8 * itemsize}", _VECTOR_BYTES // itemsize
-    b.put(
-        f"define internal void @pack{8 * itemsize}x{step}(ptr %from, ptr %to, i64 %n) #0 {{",
-        "entry:",
-        "%most = sub i64 %n, 1",
-        "%some = icmp sgt i64 %most, 0",
-        f"%rest = urem i64 %most, {lanes}",
-        "%vectors = sub i64 %most, %rest",
-        "%high = select i1 %some, i64 %vectors, i64 0",
-        "%any = icmp sgt i64 %high, 0",
-        "%tail = icmp slt i64 %high, %n",
-    )
 
     def place(base: str, i: str, factor: int) -> str:
         return b.new(f"getelementptr {t}, ptr {base}, i64 {b.affine(i, factor)}")
 
-    with b.when("whole", "%any"), b.each("vector", 0, "%high", step=lanes) as i:
-        first = place("%from", i, step)
-        loaded = []
-        for k in range(step):
-            at = b.bytes_at(first, k * _VECTOR_BYTES)
-            loaded.append(b.new(f"load <{lanes} x {t}>, ptr {at}, align {itemsize}"))
-        found = _picked(b, loaded, lanes, t, step)
-        b.put(f"store <{lanes} x {t}> {found}, ptr {place('%to', i, 1)}, align {itemsize}")
-    with b.when("ones", "%tail"), b.each("one", "%high", "%n") as i:
-        value = b.new(f"load {t}, ptr {place('%from', i, step)}, align {itemsize}")
-        b.put(f"store {t} {value}, ptr {place('%to', i, 1)}, align {itemsize}")
-    b.put("ret void", "}")
+    with b.function(f"pack{8 * itemsize}x{step}", "ptr %from, ptr %to, i64 %n"):
+        most = b.minus("%n", 1)
+        vectors = b.minus(most, b.new(f"urem i64 {most}, {lanes}"))
+        high = b.new(f"select i1 {b.new(f'icmp sgt i64 {most}, 0')}, i64 {vectors}, i64 0")
+        some, tail = b.new(f"icmp sgt i64 {high}, 0"), b.new(f"icmp slt i64 {high}, %n")
+        with b.when("whole", some), b.each("vector", 0, high, step=lanes) as i:
+            first = place("%from", i, step)
+            loaded = []
+            for k in range(step):
+                at = b.bytes_at(first, k * _VECTOR_BYTES)
+                loaded.append(b.new(f"load <{lanes} x {t}>, ptr {at}, align {itemsize}"))
+            found = _picked(b, loaded, lanes, t, step)
+            b.put(f"store <{lanes} x {t}> {found}, ptr {place('%to', i, 1)}, align {itemsize}")
+        with b.when("ones", tail), b.each("one", high, "%n") as i:
+            value = b.new(f"load {t}, ptr {place('%from', i, step)}, align {itemsize}")
+            b.put(f"store {t} {value}, ptr {place('%to', i, 1)}, align {itemsize}")
     return b.lines
 
 
@@ -84,28 +77,15 @@ def spread_function(itemsize: int, times: int, whole: bool = False) -> list[str]
     ``%step`` bytes are between two numbers. Up to ``times`` numbers before and behind those are
     written too. Of ``whole`` rows number ``i % times`` of row ``i // times`` is meant.
     """
-    b, t, name = FunctionBuilder(), f"i{8 * itemsize}", spread_name(itemsize, times, whole)
-    b.put(
-        f"define internal void @{name}(ptr %from, i64 %step, ptr %to, i64 %low, i64 %high) #0 {{",
-        "entry:",
-        f"%first = udiv i64 %low, {times}",
-        f"%far = add i64 %high, {times - 1}",
-        f"%last = udiv i64 %far, {times}",
-    )
-    with b.each("group", "%first", "%last") as g:
-        place, vector = b.bytes_at("%from", (g, "%step")), f"<{times} x {t}>"
-        if whole:
-            every = b.new(f"load {vector}, ptr {place}, align {itemsize}")
-        else:
-            value = b.new(f"load {t}, ptr {place}, align {itemsize}")
-            one = b.new(f"insertelement {vector} poison, {t} {value}, i64 0")
-            every = b.new(
-                f"shufflevector {vector} {one}, {vector} poison, <{times} x i32> zeroinitializer"
-            )
-        at = b.minus(b.affine(g, times, times), "%low")
-        to = b.new(f"getelementptr {t}, ptr %to, i64 {at}")
-        b.put(f"store {vector} {every}, ptr {to}, align {itemsize}")
-    b.put("ret void", "}")
+    b = Builder(times, f"int{8 * itemsize}")
+    given = "ptr %from, i64 %step, ptr %to, i64 %low, i64 %high"
+    with b.function(spread_name(itemsize, times, whole), given):
+        first = b.new(f"udiv i64 %low, {times}")
+        last = b.new(f"udiv i64 {b.plus('%high', times - 1)}, {times}")
+        with b.each("group", first, last) as g:
+            place = b.bytes_at("%from", (g, "%step"))
+            every = b.load(place) if whole else b.broadcast(place)
+            b.store(every, b.at("%to", b.minus(b.affine(g, times, times), "%low")))
     return b.lines
 
 

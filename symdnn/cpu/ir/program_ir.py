@@ -78,11 +78,7 @@ class LoopBuilder(FunctionBuilder):
 
     def split(self, index: str, kind: str, count: int) -> list[str]:
         """The indices in ``count`` axes of this kind that an index stands for."""
-        found = []
-        for d in reversed(range(1, count)):
-            found.append(self.new(f"urem i64 {index}, %{kind}n{d}"))
-            index = self.new(f"udiv i64 {index}, %{kind}n{d}")
-        return ([index] if count else []) + found[::-1]
+        return self.unravelled(index, [f"%{kind}n{d}" for d in range(count)])
 
     def stepped_to(self, base: str, name: str, indices: Mapping[str, str]) -> str:
         """The address ``base`` of an operand plus indices times its steps of these names."""

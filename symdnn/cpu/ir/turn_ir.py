@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from symdnn.cpu.ir.builder import FunctionBuilder
+from symdnn.cpu.ir.builder import Builder, FunctionBuilder
 
 __all__ = ["TURN_BLOCK", "turn_function"]
 
@@ -14,6 +14,9 @@ TURN_BLOCK, _LANE_BYTES, _LINE_BYTES = 8, 16, 64
 #: Bytes of the widest numbers that are transposed in registers.
 _WIDEST = 8
 PREFETCH = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
+
+
+_PARAMETERS = "ptr %from, i64 %from_step, ptr %to, i64 %to_step, i64 %rows, i64 %columns"
 
 
 def turn_function(itemsize: int, tile: bool = False) -> list[str]:
@@ -26,21 +29,20 @@ def turn_function(itemsize: int, tile: bool = False) -> list[str]:
     if itemsize > _WIDEST:
         return _moved(itemsize, tile)
     b = _TurnBuilder(itemsize, tile)
-    b.function()
+    with b.function(_name(itemsize, tile), _PARAMETERS, "noinline #0"):
+        b.blocks()
     return [*sorted(b.declared), *b.lines]
+
+
+def _name(itemsize: int, tile: bool) -> str:
+    return f"{'tile' if tile else 'turn'}{8 * itemsize}"
 
 
 def _moved(itemsize: int, tile: bool) -> list[str]:
     """The function for numbers that fill a lane of a register: they are moved one by one, those of
     a cache line of the target together."""
-    b, few = FunctionBuilder(), _LINE_BYTES // itemsize
-    name, t = f"{'tile' if tile else 'turn'}{8 * itemsize}", f"<{itemsize // 4} x i32>"
+    b, few, t = FunctionBuilder(), _LINE_BYTES // itemsize, f"<{itemsize // 4} x i32>"
     b.declared.add(PREFETCH)
-    b.put(
-        f"define internal void @{name}(ptr %from, i64 %from_step, ptr %to, "
-        "i64 %to_step, i64 %rows, i64 %columns) noinline #0 {",
-        "entry:",
-    )
 
     def move(lines: Sequence[str], i: str, j: str) -> None:
         """Column ``j`` of these rows, the first of which is ``i``."""
@@ -65,31 +67,26 @@ def _moved(itemsize: int, tile: bool) -> list[str]:
         with b.each(name, low, high, step=count) as i:
             rows(i, count)
 
-    b.put(f"%whole = and i64 %rows, {-few}")
-    whole, rest = b.new("icmp sgt i64 %whole, 0"), b.new("icmp slt i64 %whole, %rows")
-    with b.when("somes", whole):
-        blocks("some", 0, "%whole", few)
-    with b.when("ones", rest):
-        blocks("one", "%whole", "%rows", 1)
-    b.put("ret void", "}")
+    with b.function(_name(itemsize, tile), _PARAMETERS, "noinline #0"):
+        whole = b.new(f"and i64 %rows, {-few}")
+        some, rest = b.new(f"icmp sgt i64 {whole}, 0"), b.new(f"icmp slt i64 {whole}, %rows")
+        with b.when("somes", some):
+            blocks("some", 0, whole, few)
+        with b.when("ones", rest):
+            blocks("one", whole, "%rows", 1)
     return [*sorted(b.declared), *b.lines]
 
 
-class _TurnBuilder(FunctionBuilder):
-    def __init__(self, itemsize: int, tile: bool) -> None:
-        super().__init__()
-        self.size, self.bits, self.tile = itemsize, 8 * itemsize, tile
-        self.vector, self.mask = f"<{TURN_BLOCK} x i{self.bits}>", f"<{TURN_BLOCK} x i1>"
+class _TurnBuilder(Builder):
+    """Builds the function of blocks; a vector is a row of one."""
 
-    def function(self) -> None:
-        """Append the function."""
-        name = f"{'tile' if self.tile else 'turn'}{self.bits}"
-        self.put(
-            f"define internal void @{name}(ptr %from, i64 %from_step, ptr %to, "
-            "i64 %to_step, i64 %rows, i64 %columns) noinline #0 {",
-            "entry:",
-            "%last_row = sub i64 %rows, 1",
-        )
+    def __init__(self, itemsize: int, tile: bool) -> None:
+        super().__init__(TURN_BLOCK, f"int{8 * itemsize}")
+        self.size, self.tile = itemsize, tile
+
+    def blocks(self) -> None:
+        """Append the loops over blocks."""
+        self.put("%last_row = sub i64 %rows, 1")
         with (
             self.each("j", 0, "%columns", step=TURN_BLOCK) as j,
             self.each("i", 0, "%rows", step=TURN_BLOCK) as i,
@@ -101,64 +98,30 @@ class _TurnBuilder(FunctionBuilder):
             ]
             whole = self.new(f"and i1 {inside[0]}, {inside[1]}")
             self.choose("whole", whole, lambda holds, _: self._block(i, j, not holds))
-        self.put("ret void", "}")
 
     def _block(self, i: str, j: str, edge: bool) -> None:
         """Append the transposing of the block at row ``i`` and column ``j``."""
-        there = self._below(j, "%columns") if edge else ""
-        here = self._below(i, "%rows") if edge else ""
+        there = self.lanes_below(j, "%columns") if edge else ""
+        here = self.lanes_below(i, "%rows") if edge else ""
         loaded = []
         for k in range(TURN_BLOCK):
             row = self.affine(i, 1, k)
             row = self.least(row, "%last_row") if edge else row
-            place = self._place("%from", row, "%from_step", j)
-            loaded.append(self._load(place, there))
+            place = self.at(self.bytes_at("%from", (row, "%from_step")), j)
+            loaded.append(self.load(place, there))
             if self.size * TURN_BLOCK >= _LINE_BYTES // 2:
-                self._prefetch(self.bytes_at(place, _LINE_BYTES))
+                # The next tile's line: the processor does not see a stride of a row.
+                self.declared.add(PREFETCH)
+                ahead = f"ptr {self.bytes_at(place, _LINE_BYTES)}"
+                self.call("llvm.prefetch.p0", ahead, "i32 0", "i32 3", "i32 1")
         for k, column in enumerate(self.columns(loaded)):
             row = self.affine(j, 1, k)
-            place = self._place("%to", row, "%to_step", i)
-            if self.tile or not edge:
-                self.put(f"store {self.vector} {column}, ptr {place}, align {self.size}")
-                continue
-            # A row beyond the last has no lanes.
-            inside = self.new(f"icmp slt i64 {row}, %columns")
-            mask = self.new(f"select i1 {inside}, {self.mask} {here}, {self.mask} zeroinitializer")
-            kinds = f"{self.vector}, ptr, i32, {self.mask}"
-            name = f"@llvm.masked.store.v{TURN_BLOCK}i{self.bits}.p0"
-            self.declared.add(f"declare void {name}({kinds})")
-            self.put(
-                f"call void {name}({self.vector} {column}, ptr {place}, i32 {self.size}, "
-                f"{self.mask} {mask})"
-            )
-
-    def _prefetch(self, place: str) -> None:
-        """Fetch a line of the next tile: the processor does not see a stride of a row."""
-        self.declared.add(PREFETCH)
-        self.put(f"call void @llvm.prefetch.p0(ptr {place}, i32 0, i32 3, i32 1)")
-
-    def _place(self, base: str, row: str, step: str, column: str) -> str:
-        line = self.bytes_at(base, (row, step))
-        return self.new(f"getelementptr i{self.bits}, ptr {line}, i64 {column}")
-
-    def _below(self, first: str, high: str) -> str:
-        """The mask of the elements below ``high`` of those from ``first``."""
-        left = self.new(f"trunc i64 {self.new(f'sub i64 {high}, {first}')} to i32")
-        kind = f"<{TURN_BLOCK} x i32>"
-        begun = self.new(f"insertelement {kind} poison, i32 {left}, i64 0")
-        whole = self.new(f"shufflevector {kind} {begun}, {kind} poison, {kind} zeroinitializer")
-        steps = ", ".join(f"i32 {k}" for k in range(TURN_BLOCK))
-        return self.new(f"icmp slt {kind} <{steps}>, {whole}")
-
-    def _load(self, place: str, mask: str) -> str:
-        if not mask:
-            return self.new(f"load {self.vector}, ptr {place}, align {self.size}")
-        name = f"@llvm.masked.load.v{TURN_BLOCK}i{self.bits}.p0"
-        self.declared.add(f"declare {self.vector} {name}(ptr, i32, {self.mask}, {self.vector})")
-        return self.new(
-            f"call {self.vector} {name}(ptr {place}, i32 {self.size}, {self.mask} {mask}, "
-            f"{self.vector} zeroinitializer)"
-        )
+            place, mask = self.at(self.bytes_at("%to", (row, "%to_step")), i), ""
+            if edge and not self.tile:  # a row beyond the last has no lanes
+                inside = self.new(f"icmp slt i64 {row}, %columns")
+                lanes = f"{self.mask} {here}, {self.mask} zeroinitializer"
+                mask = self.new(f"select i1 {inside}, {lanes}")
+            self.store(column, place, mask)
 
     def columns(self, rows: Sequence[str]) -> list[str]:
         """The columns of a block: first within lanes of 16 bytes of registers, then lanes."""

@@ -13,13 +13,15 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
+from typing import Any
 
 from symdnn.cpu.compiler import jit
-from symdnn.cpu.math.math_double_ir import number
+from symdnn.cpu.math.math_double_ir import number, wrapped
 
 __all__ = [
-    "Lane", "Lanes", "Number", "called_on_lanes", "lane_body", "lane_variants", "lanes",
-    "on_vectors", "widened_function",
+    "Lane", "Lanes", "Number", "Written", "called_on_lanes", "double_function",
+    "lane_body", "lane_variants", "lanes", "on_vectors", "single_function", "widened_function",
 ]  # fmt: skip
 
 #: Numbers of lanes for which LLVM's vectoriser may ask.
@@ -69,6 +71,9 @@ class Lane:
     def __ge__(self, other: Number) -> Lane:
         return self.k.test("oge", self, other)
 
+    def __xor__(self, other: Lane) -> Lane:
+        return self.k.new(f"xor {self.k.mask} {self.name}, {other.name}", "i1")
+
     def equals(self, other: Number) -> Lane:
         """Whether two numbers are equal."""
         return self.k.test("oeq", self, other)
@@ -86,6 +91,15 @@ class Lane:
     def __invert__(self) -> Lane:
         return self.k.new(f"xor {self.k.mask} {self.name}, {self.k.splat('i1 true')}", "i1")
 
+    def cast(self, t: str) -> Lane:
+        """Of one number: its bits as those of another type."""
+        return self.k.new(f"bitcast {self.t} {self.name} to {t}", t)
+
+    def whole(self, word: str, other: Lane | int) -> Lane:
+        """Of one integer: an instruction such as ``add`` or ``shl``."""
+        b = other.name if isinstance(other, Lane) else other
+        return self.k.new(f"{word} {self.t} {self.name}, {b}", self.t)
+
     def where(self, yes: Number, no: Number) -> Lane:
         """``yes`` where this truth holds, else ``no``."""
         a, b = (f"{self.k.vector} {self.k.of(v)}" for v in (yes, no))
@@ -96,14 +110,17 @@ Number = Lane | float
 
 
 class Lanes:
-    """Writes the body of a function on ``width`` lanes.
+    """Writes the body of a function on ``width`` lanes; of one double for a width of 1.
 
     With ``short`` the result is rounded to float32: nine digits are enough.
     """
 
     def __init__(self, width: int, short: bool = False) -> None:
         self.width, self.short = width, short
-        self.vector, self.mask = f"<{width} x double>", f"<{width} x i1>"
+        self.vector, self.mask, self._intrinsics, self._functions = "double", "i1", "f64", ""
+        if width > 1:
+            self.vector, self.mask = (f"<{width} x {t}>" for t in ("double", "i1"))
+            self._intrinsics, self._functions = f"v{width}f64", f"_on_{width}"
         self.lines: list[str] = []
         self.declared: set[str] = set()
         self.block, self._count = "entry", 0
@@ -122,6 +139,8 @@ class Lanes:
 
     def splat(self, constant: str) -> str:
         """A typed constant in all lanes."""
+        if self.width == 1:
+            return constant.partition(" ")[2]
         return f"<{', '.join([constant] * self.width)}>"
 
     def of(self, value: Number) -> str:
@@ -140,7 +159,7 @@ class Lanes:
 
     def intrinsic(self, name: str, *given: Number) -> Lane:
         """``fma``, ``fabs``, ``floor`` and their like."""
-        function = f"@llvm.{name}.v{self.width}f64"
+        function = f"@llvm.{name}.{self._intrinsics}"
         self.declared.add(f"declare {self.vector} {function}({self._list(self.vector, given)})")
         operands = ", ".join(f"{self.vector} {self.of(v)}" for v in given)
         return self.new(f"call {self.vector} {function}({operands})")
@@ -154,11 +173,15 @@ class Lanes:
         :mod:`symdnn.cpu.math.math_double_ir` or ``z_...`` of :mod:`symdnn.cpu.math.functions_ir`.
         """
         operands = ", ".join(f"{self.vector} {self.of(v)}" for v in given)
-        return self.new(f"call {self.vector} @{name}_on_{self.width}({operands})")
+        return self.new(f"call {self.vector} @{name}{self._functions}({operands})")
 
     def fma(self, a: Number, b: Number, c: Number) -> Lane:
         """``a b + c``, rounded once."""
         return self.intrinsic("fma", a, b, c)
+
+    def multiply_add(self, a: Number, b: Number, c: Number) -> Lane:
+        """``a b + c``, rounded once where the processor has an instruction for it."""
+        return self.intrinsic("fmuladd", a, b, c)
 
     def abs(self, x: Lane) -> Lane:
         """``abs(x)``"""
@@ -192,7 +215,7 @@ class Lanes:
         """Horner's rule; the coefficient of degree 0 comes first."""
         value: Number = float(coefficients[-1])
         for c in reversed(coefficients[:-1]):
-            value = self.intrinsic("fmuladd", value, x, float(c))
+            value = self.multiply_add(value, x, float(c))
         assert isinstance(value, Lane), "a polynomial has two coefficients or more"
         return value
 
@@ -252,7 +275,51 @@ class Lanes:
 
 # -- functions ------------------------------------------------------------------------------------
 
+
 _PURE = "noinline nounwind willreturn memory(none)"
+
+
+class Written(Sequence[str]):
+    """Lines that ``write`` makes when they are first wanted: most functions are never called."""
+
+    def __init__(self, write: Callable[[], list[str]]) -> None:
+        self._write = write
+
+    @cached_property
+    def _lines(self) -> list[str]:
+        return self._write()
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def __getitem__(self, i: Any) -> Any:
+        return self._lines[i]
+
+
+def double_function(
+    name: str, write: Callable[..., Lane], arity: int = 1, short: bool = False
+) -> Written:
+    """Lines of the function ``f_name`` of doubles; with ``short`` of ``d_name``."""
+
+    def lines() -> list[str]:
+        k, names = Lanes(1, short), ("%x", "%x2")[:arity]
+        result = write(k, *(Lane(k, n) for n in names))
+        given = ", ".join(f"double {n}" for n in names)
+        head = f"define internal double @{'d' if short else 'f'}_{name}({given}) alwaysinline {{"
+        return [head, *k.lines, f"ret double {result.name}", "}"]
+
+    return Written(lines)
+
+
+def single_function(name: str, write: Callable[..., Lane], arity: int = 1) -> Written:
+    """Lines of the function ``s_name`` of float32, whose body is of doubles."""
+
+    def lines() -> list[str]:
+        k = Lanes(1, short=True)
+        result = write(k, *(Lane(k, n) for n in ("%x", "%x2")[:arity]))
+        return wrapped(name, *k.lines, arguments=arity, result=result.name)
+
+    return Written(lines)
 
 
 def lane_body(name: str, write: Callable[..., Lane], arity: int, short: bool = False) -> list[str]:

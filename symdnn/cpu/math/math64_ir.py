@@ -19,11 +19,14 @@ s = f / (2 + f) and R the series of 2 artanh(s) / s - 2 it is f - (f^2/2 - s (f^
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from decimal import Decimal, localcontext
 from fractions import Fraction
+from functools import partial
 from math import factorial, log
+from typing import Any
 
+from symdnn.cpu.math.lanes_ir import Lane, Lanes, double_function
 from symdnn.cpu.math.math_bessel_ir import BESSEL64
 from symdnn.cpu.math.math_double_ir import (
     INTEGER,
@@ -32,14 +35,9 @@ from symdnn.cpu.math.math_double_ir import (
     LN2_LOW,
     ROUND,
     TWICE,
-    full,
-    horner,
-    number,
-    power_of_two,
-    split,
 )
 from symdnn.cpu.math.math_inverse_trig_ir import INVERSE_TRIG64
-from symdnn.cpu.math.math_power_ir import AREAS64, SIGNS_AND_ONES
+from symdnn.cpu.math.math_power_ir import AREAS64, signs_and_ones
 from symdnn.cpu.math.math_special64_ir import SPECIAL64
 from symdnn.cpu.math.math_trig_ir import TRIGONOMETRIC, trigonometric_definitions
 
@@ -51,39 +49,6 @@ _EXP = [1 / factorial(k) for k in range(13, 1, -1)]
 _LOG = [2 / k for k in range(23, 2, -2)]
 
 
-def _of_x0(name: str, *lines: str) -> list[str]:
-    """The function ``f_name`` of ``%x0``."""
-    head, *rest = full(name, *lines)
-    return [head.replace("%x)", "%x0)"), *rest]
-
-
-def _scaled(less: float = 0.0) -> list[str]:
-    """Lines for ``%y``, (1 + ``%q``) 2^n; of a power that is ``less`` by so much."""
-    return [
-        f"%half = fmul double %n, {number(0.5)}",
-        f"%k1 = fadd double %half, {number(ROUND)}",
-        f"%n1 = fsub double %k1, {number(ROUND)}",
-        "%n2 = fsub double %n, %n1",
-        f"%k2 = fadd double %n2, {number(ROUND - less)}",
-        *power_of_two("s1", "%k1"),
-        *power_of_two("s2", "%k2"),
-        "%y0 = call double @llvm.fmuladd.f64(double %s1, double %q, double %s1)",
-        "%y = fmul double %y0, %s2",
-    ]
-
-
-#: exp(a) / 2 and exp(-a) / 2.
-_HALF_AND_QUARTER = [
-    "%h = call double @f_half_exp(double %a)",
-    f"%u = fdiv double {number(0.25)}, %h",
-]
-#: log(m) = ``l + more`` of the mantissa m in [1/sqrt(2), sqrt(2)).
-_OF_MANTISSA = [
-    "%l = fsub double %f, %square",
-    "%lost0 = fsub double %f, %l",
-    "%lost = fsub double %lost0, %square",
-    "%more = fadd double %lost, %part",
-]
 #: log10(2), whose high part times an exponent is exact.
 _LOG2_HIGH, _LOG2_LOW = (
     float.fromhex("0x1.34413509f7000p-2"),
@@ -91,291 +56,231 @@ _LOG2_HIGH, _LOG2_LOW = (
 )
 
 
-def _in_base(base: float, high: float, low: float) -> list[str]:
-    """Lines for ``%y``, the logarithm of 2^e m: those of 2 in this base are ``high + low``."""
+# -- exponentials ---------------------------------------------------------------------------------
+
+
+def _power_of_two(n: Lane) -> Lane:
+    """2^n of what has n in its lowest bits."""
+    return n.cast("i64").whole("add", 1023).whole("shl", 52).cast("double")
+
+
+def _held(least: float, most: float, x: Lane) -> Lane:
+    x = (x > most).where(most, x)
+    return (x < least).where(least, x)
+
+
+def _less_one(k: Lanes, r: Lane) -> Lane:
+    """exp(r) - 1 of a small r."""
+    return k.multiply_add(k.polynomial(_EXP[::-1], r), r * r, r)
+
+
+def _split(k: Lanes, least: float, most: float, x: Lane) -> tuple[Lane, Lane, Lane]:
+    """What has n in its lowest bits, n, and q = exp(r) - 1, where x = n ln 2 + r."""
+    x = _held(least, most, x)
+    bits = x * (1 / log(2)) + ROUND
+    n = bits - ROUND
+    minus = -n
+    r = k.multiply_add(minus, LN2_LOW, k.multiply_add(minus, LN2_HIGH, x))
+    return bits, n, _less_one(k, r)
+
+
+def _scaled(k: Lanes, n: Lane, q: Lane, less: float = 0.0) -> Lane:
+    """(1 + q) 2^n; of a power that is ``less`` by so much."""
+    first = n * 0.5 + ROUND
+    second = n - (first - ROUND) + (ROUND - less)
+    scale = _power_of_two(first)
+    return k.multiply_add(scale, q, scale) * _power_of_two(second)
+
+
+def _exp(k: Lanes, x: Lane) -> Lane:
+    return _scaled(k, *_split(k, -746.0, 710.0, x)[1:])
+
+
+def _half_exp(k: Lanes, x: Lane) -> Lane:
+    return _scaled(k, *_split(k, -746.0, 711.0, x)[1:], less=1.0)
+
+
+def _exp2(k: Lanes, x: Lane) -> Lane:
+    x = _held(-1080.0, 1025.0, x)
+    n = x + ROUND - ROUND
+    return _scaled(k, n, _less_one(k, (x - n) * log(2)))
+
+
+def _expm1_within(k: Lanes, x: Lane) -> Lane:
+    """exp(x) - 1 for abs(x) <= 700."""
+    bits, _, q = _split(k, -700.0, 700.0, x)
+    scale = _power_of_two(bits)
+    return k.multiply_add(scale, q, scale - 1.0)
+
+
+def _expm1(k: Lanes, x: Lane) -> Lane:
+    found = (x > 700.0).where(k.call("f_exp", x), k.call("f_expm1_within", x))
+    return x.equals(0.0).where(x, found)  # keeps the sign of zero
+
+
+def _tanh(k: Lanes, x: Lane) -> Lane:
+    """With E = exp(2 |x|) - 1: tanh |x| = E / (E + 2)."""
+    a = k.abs(x)
+    twice = a + a
+    e = k.call("f_expm1_within", (twice > 44.0).where(44.0, twice))
+    return k.intrinsic("copysign", e / (e + 2.0), x)
+
+
+def _cosh(k: Lanes, x: Lane) -> Lane:
+    half = k.call("f_half_exp", k.abs(x))
+    return half + 0.25 / half
+
+
+def _sinh(k: Lanes, x: Lane) -> Lane:
+    a = k.abs(x)
+    half, e = k.call("f_half_exp", a), k.call("f_expm1_within", a)
+    near = (e + e / (e + 1.0)) * 0.5
+    size = (a < 1.0).where(near, half - 0.25 / half)
+    return k.intrinsic("copysign", size, x)
+
+
+# -- logarithms -----------------------------------------------------------------------------------
+
+
+def _exponent_and_mantissa(x: Lane) -> tuple[Lane, Lane, Lane]:
+    """e, f and g = f + 2 of a positive x = 2^e (1 + f)."""
+    small = x < 2.0**-1022
+    bits = small.where(x * 2.0**54, x).cast("i64")
+    e0 = bits.whole("sub", LEAST_BITS).whole("lshr", 52)
+    e = e0.whole("or", INTEGER).cast("double") - TWICE
+    e = small.where(e - 54.0, e)
+    shift = e0.whole("sub", 1024).whole("shl", 52)
+    f = bits.whole("sub", shift).cast("double") - 1.0
+    return e, f, f + 2.0
+
+
+def _logarithm(finish: Callable[..., Lane], k: Lanes, x: Lane) -> Lane:
+    """``finish`` makes it of e, f, square = f^2/2 and part = s (square + R)."""
+    e, f, g = _exponent_and_mantissa(x)
+    s = f / g
+    z = s * s
+    series = k.polynomial(_LOG[::-1], z) * z
+    square = f * 0.5 * f
+    found = finish(k, e, f, square, s * (square + series))
+    # log(0) = -inf, log(inf) = inf; a negative x or NaN gives NaN.
+    found = x.equals(0.0).where(float("-inf"), found)
+    found = x.equals(float("inf")).where(x, found)
+    return (x >= 0.0).where(found, float("nan"))
+
+
+def _natural(k: Lanes, e: Lane, f: Lane, square: Lane, part: Lane) -> Lane:
+    low = k.multiply_add(e, LN2_LOW, part)
+    return e * LN2_HIGH - (square - low - f)
+
+
+def _in_base(base: float, high: float, low: float, *given: Any) -> Lane:
+    """In a base in which the logarithm of 2 is ``high + low``."""
     with localcontext() as context:
         context.prec = 40
         exact = 1 / Decimal(base).ln()
         factor = float(exact)
         less = float(exact - Decimal(factor))
-    return [
-        f"%tail0 = fmul double %e, {number(low)}",
-        f"%tail1 = call double @llvm.fmuladd.f64(double %l, double {number(less)}, double %tail0)",
-        f"%tail = call double @llvm.fmuladd.f64(double %more, double {number(factor)}, "
-        "double %tail1)",
-        f"%rest1 = call double @llvm.fmuladd.f64(double %l, double {number(factor)}, double %tail)",
-        f"%y = call double @llvm.fmuladd.f64(double %e, double {number(high)}, double %rest1)",
-    ]
+    k, e, f, square, part = given
+    of_mantissa = f - square
+    more = f - of_mantissa - square + part
+    tail = k.multiply_add(more, factor, k.multiply_add(of_mantissa, less, e * low))
+    return k.multiply_add(e, high, k.multiply_add(of_mantissa, factor, tail))
 
 
-def _exponent_and_mantissa(x: str) -> list[str]:
-    """Lines for e, f and g = f + 2 of a positive ``x`` = 2^e (1 + f)."""
-    return [
-        f"%small = fcmp olt double {x}, {number(2.0**-1022)}",
-        f"%grown = fmul double {x}, {number(2.0**54)}",
-        f"%u = select i1 %small, double %grown, double {x}",
-        "%bits = bitcast double %u to i64",
-        f"%moved = sub i64 %bits, {LEAST_BITS}",
-        "%e0 = lshr i64 %moved, 52",
-        f"%e1 = or i64 %e0, {INTEGER}",
-        "%e2 = bitcast i64 %e1 to double",
-        f"%e3 = fsub double %e2, {number(TWICE)}",
-        f"%e4 = fsub double %e3, {number(54.0)}",
-        "%e = select i1 %small, double %e4, double %e3",
-        "%less = sub i64 %e0, 1024",
-        "%shift = shl i64 %less, 52",
-        "%mbits = sub i64 %bits, %shift",
-        "%m = bitcast i64 %mbits to double",
-        f"%f = fsub double %m, {number(1.0)}",
-        f"%g = fadd double %f, {number(2.0)}",
-    ]
+def _log1p(k: Lanes, x: Lane) -> Lane:
+    """log(1 + x), corrected by the rounding error of 1 + x."""
+    u = x + 1.0
+    found = k.call("f_log", u)
+    # Of a large x it is 1 that is rounded.
+    lost = (x > 1.0).where(1.0 - (u - x), x - (u - 1.0))
+    value = (x > 2.0**54).where(found, found + lost / u)
+    value = (x <= -1.0).where(found, value)
+    return x.equals(0.0).where(x, value)
 
 
-def _logarithm(name: str, *lines: str) -> list[str]:
-    """The function ``f_name``: ``%y`` of e, f, square = f^2/2 and part = s (square + R)."""
-    return full(
-        name,
-        *_exponent_and_mantissa("%x"),
-        "%s = fdiv double %f, %g",
-        "%z = fmul double %s, %s",
-        *horner(_LOG, "%z", "p"),
-        f"%series = fmul double %p{len(_LOG) - 2}, %z",
-        f"%f_half = fmul double %f, {number(0.5)}",
-        "%square = fmul double %f_half, %f",
-        "%sum = fadd double %square, %series",
-        "%part = fmul double %s, %sum",
-        *(line.replace("%y =", "%found =") for line in lines),
-        # log(0) = -inf, log(inf) = inf; a negative x or NaN gives NaN.
-        f"%zero = fcmp oeq double %x, {number(0.0)}",
-        f"%y1 = select i1 %zero, double {number(float('-inf'))}, double %found",
-        f"%inf = fcmp oeq double %x, {number(float('inf'))}",
-        "%y2 = select i1 %inf, double %x, double %y1",
-        f"%fine = fcmp oge double %x, {number(0.0)}",
-        f"%y = select i1 %fine, double %y2, double {number(float('nan'))}",
-    )
+# -- powers ---------------------------------------------------------------------------------------
 
 
-def _fma(name: str, a: str, b: str, c: str) -> str:
-    """The line ``name`` = ``a b + c``, rounded once."""
-    return f"%{name} = call double @llvm.fma.f64(double {a}, double {b}, double {c})"
-
-
-def _product(product: str, a: str, b: str) -> list[str]:
-    """``product + productx``, that of the numbers ``a + ax`` and ``b + bx`` of two doubles each.
+def _product(k: Lanes, a: Lane, ax: Lane, b: Lane, bx: Lane) -> tuple[Lane, Lane]:
+    """The product, in two doubles, of the numbers ``a + ax`` and ``b + bx``.
 
     What is left out is ``ax * bx``.
     """
-    return [
-        f"%{product} = fmul double %{a}, %{b}",
-        f"%{product}_minus = fneg double %{product}",
-        _fma(f"{product}x0", f"%{a}", f"%{b}", f"%{product}_minus"),
-        _fma(f"{product}x1", f"%{a}", f"%{b}x", f"%{product}x0"),
-        _fma(f"{product}x", f"%{a}x", f"%{b}", f"%{product}x1"),
-    ]
+    whole = a * b
+    low = k.fma(a, bx, k.fma(a, b, -whole))
+    return whole, k.fma(ax, b, low)
 
 
-#: ``%high + %low``, the logarithm of ``%a``. Names with an x at the end are low parts.
-_LOG_IN_TWO = [
-    *_exponent_and_mantissa("%a"),
+def _log_in_two(k: Lanes, a: Lane) -> tuple[Lane, Lane]:
+    """The logarithm as a sum of two numbers. Names with an x at the end are low parts."""
+    e, f, g = _exponent_and_mantissa(a)
     # s + sx = f / (g + gx)
-    f"%part = fdiv double {number(1.0)}, %g",
-    "%s = fmul double %f, %part",
-    f"%g_less = fsub double %g, {number(2.0)}",
-    "%gx = fsub double %f, %g_less",
-    "%s_minus = fneg double %s",
-    _fma("rest0", "%s_minus", "%g", "%f"),
-    _fma("rest1", "%s_minus", "%gx", "%rest0"),
-    "%sx = fmul double %rest1, %part",
+    part = 1.0 / g
+    s = f * part
+    gx, minus = f - (g - 2.0), -s
+    sx = k.fma(minus, gx, k.fma(minus, g, f)) * part
     # z + zx = s^2
-    "%z = fmul double %s, %s",
-    "%z_minus = fneg double %z",
-    _fma("zx0", "%s", "%s", "%z_minus"),
-    "%s_twice = fadd double %s, %s",
-    _fma("zx", "%s_twice", "%sx", "%zx0"),
+    z = s * s
+    zx = k.fma(s + s, sx, k.fma(s, s, -z))
     # c + cx = 2/3 + z R
-    *horner(_LOG[:-1], "%z", "c"),
-    f"%series = fmul double %c{len(_LOG) - 3}, %z",
-    f"%c = fadd double %series, {number(2 / 3)}",
-    f"%c_less = fsub double {number(2 / 3)}, %c",
-    "%cx0 = fadd double %c_less, %series",
-    f"%cx = fadd double %cx0, {number(float(Fraction(2, 3) - Fraction(2 / 3)))}",
+    series = k.polynomial(_LOG[-2::-1], z) * z
+    c = series + 2 / 3
+    cx = 2 / 3 - c + series + float(Fraction(2, 3) - Fraction(2 / 3))
     # t + tx = z c
-    *_product("t", "z", "c"),
+    t, tx = _product(k, z, zx, c, cx)
     # l + lx = s (2 + t)
-    f"%w = fadd double %t, {number(2.0)}",
-    f"%w_less = fsub double {number(2.0)}, %w",
-    "%wx0 = fadd double %w_less, %t",
-    "%wx = fadd double %wx0, %tx",
-    *_product("l", "s", "w"),
+    w = t + 2.0
+    wx = 2.0 - w + t + tx
+    of_mantissa, lx = _product(k, s, sx, w, wx)
     # e ln 2 + l
-    f"%h = fmul double %e, {number(LN2_HIGH)}",
-    "%v = fadd double %h, %l",
-    "%v_less = fsub double %h, %v",
-    "%vx0 = fadd double %v_less, %l",
-    "%vx1 = fadd double %vx0, %lx",
-    _fma("vx", "%e", number(LN2_LOW), "%vx1"),
-    "%high = fadd double %v, %vx",
-    "%high_less = fsub double %v, %high",
-    "%low = fadd double %high_less, %vx",
-]
-_POWER = [
-    "%a = call double @llvm.fabs.f64(double %x)",
-    *_LOG_IN_TWO,
-    "%p0 = fmul double %x2, %high",
-    "%p0_minus = fneg double %p0",
-    _fma("px0", "%x2", "%high", "%p0_minus"),
-    _fma("px1", "%x2", "%low", "%px0"),
-    f"%above = fcmp ogt double %p0, {number(710.0)}",
-    f"%p1 = select i1 %above, double {number(710.0)}, double %p0",
-    f"%below = fcmp olt double %p0, {number(-746.0)}",
-    f"%p2 = select i1 %below, double {number(-746.0)}, double %p1",
-    "%held = or i1 %above, %below",
-    "%px = select i1 %held, double 0.0, double %px1",
-    f"%turns = fmul double %p2, {number(1 / log(2))}",
-    f"%k = fadd double %turns, {number(ROUND)}",
-    f"%n = fsub double %k, {number(ROUND)}",
-    "%n_minus = fneg double %n",
-    _fma("r0", "%n_minus", number(LN2_HIGH), "%p2"),
-    _fma("r1", "%n_minus", number(LN2_LOW), "%px"),
-    "%r = fadd double %r0, %r1",
-    "%r_less = fsub double %r0, %r",
-    "%rx = fadd double %r_less, %r1",
-    *horner(_EXP, "%r", "q"),
-    "%r2 = fmul double %r, %r",
-    _fma("q_most", f"%q{len(_EXP) - 2}", "%r2", "%rx"),
-    "%q = fadd double %r, %q_most",
-    *(line.replace("%y", "%found") for line in _scaled()),
-    # Of 0, infinity, and powers to infinity.
-    f"%none = fcmp oeq double %a, {number(0.0)}",
-    f"%all = fcmp oeq double %a, {number(float('inf'))}",
-    "%y_size = call double @llvm.fabs.f64(double %x2)",
-    f"%ever = fcmp oeq double %y_size, {number(float('inf'))}",
-    "%end0 = or i1 %none, %all",
-    "%end = or i1 %end0, %ever",
-    f"%grows = fcmp ogt double %a, {number(1.0)}",
-    f"%up = fcmp ogt double %x2, {number(0.0)}",
-    "%shrinks = xor i1 %grows, %up",
-    f"%limit = select i1 %shrinks, double 0.0, double {number(float('inf'))}",
-    "%size0 = select i1 %end, double %limit, double %found",
-    "%unknown = fcmp uno double %x, %x2",
-    "%nan = fadd double %x, %x2",
-    "%size = select i1 %unknown, double %nan, double %size0",
-    *SIGNS_AND_ONES,
-]
+    h = e * LN2_HIGH
+    v = h + of_mantissa
+    vx = k.fma(e, LN2_LOW, h - v + of_mantissa + lx)
+    high = v + vx
+    return high, v - high + vx
 
+
+def _pow(k: Lanes, x: Lane, x2: Lane) -> Lane:
+    a = k.abs(x)
+    high, low = _log_in_two(k, a)
+    p = x2 * high
+    px = k.fma(x2, low, k.fma(x2, high, -p))
+    above, below = p > 710.0, p < -746.0
+    p = below.where(-746.0, above.where(710.0, p))
+    px = (above | below).where(0.0, px)
+    n = p * (1 / log(2)) + ROUND - ROUND
+    minus = -n
+    r0, r1 = k.fma(minus, LN2_HIGH, p), k.fma(minus, LN2_LOW, px)
+    r = r0 + r1
+    rx = r0 - r + r1
+    q = r + k.fma(k.polynomial(_EXP[::-1], r), r * r, rx)
+    found = _scaled(k, n, q)
+    # Of 0, infinity, and powers to infinity.
+    infinity = float("inf")
+    end = a.equals(0.0) | a.equals(infinity) | k.abs(x2).equals(infinity)
+    shrinks = (a > 1.0) ^ (x2 > 0.0)
+    size = end.where(shrinks.where(0.0, infinity), found)
+    size = k.test("uno", x, x2).where(x + x2, size)
+    return signs_and_ones(k, x, x2, a, size)
+
+
+_WRITTEN: dict[str, Callable[..., Lane]] = {
+    "exp": _exp, "half_exp": _half_exp, "exp2": _exp2, "expm1_within": _expm1_within,
+    "expm1": _expm1, "tanh": _tanh, "cosh": _cosh, "sinh": _sinh, "log1p": _log1p,
+    "log": partial(_logarithm, _natural),
+    "log2": partial(_logarithm, partial(_in_base, 2.0, 1.0, 0.0)),
+    "log10": partial(_logarithm, partial(_in_base, 10.0, _LOG2_HIGH, _LOG2_LOW)),
+}  # fmt: skip
 #: Lines of the function of each name.
 FULL_LINES = {
-    "exp": _of_x0("exp", *split(-746.0, 710.0, _EXP), *_scaled()),
-    "half_exp": _of_x0("half_exp", *split(-746.0, 711.0, _EXP), *_scaled(less=1.0)),
-    "exp2": _of_x0(
-        "exp2",
-        f"%above = fcmp ogt double %x0, {number(1025.0)}",
-        f"%x1 = select i1 %above, double {number(1025.0)}, double %x0",
-        f"%below = fcmp olt double %x1, {number(-1080.0)}",
-        f"%x = select i1 %below, double {number(-1080.0)}, double %x1",
-        f"%k = fadd double %x, {number(ROUND)}",
-        f"%n = fsub double %k, {number(ROUND)}",
-        "%rest = fsub double %x, %n",
-        f"%r = fmul double %rest, {number(log(2))}",
-        *horner(_EXP, "%r", "p"),
-        "%r2 = fmul double %r, %r",
-        f"%q = call double @llvm.fmuladd.f64(double %p{len(_EXP) - 2}, double %r2, double %r)",
-        *_scaled(),
-    ),
-    "cosh": full(
-        "cosh",
-        "%a = call double @llvm.fabs.f64(double %x)",
-        *_HALF_AND_QUARTER,
-        "%y = fadd double %h, %u",
-    ),
-    "sinh": full(
-        "sinh",
-        "%a = call double @llvm.fabs.f64(double %x)",
-        *_HALF_AND_QUARTER,
-        "%far = fsub double %h, %u",
-        "%e = call double @f_expm1_within(double %a)",
-        f"%e1 = fadd double %e, {number(1.0)}",
-        "%e2 = fdiv double %e, %e1",
-        "%e3 = fadd double %e, %e2",
-        f"%near = fmul double %e3, {number(0.5)}",
-        f"%small = fcmp olt double %a, {number(1.0)}",
-        "%size = select i1 %small, double %near, double %far",
-        "%y = call double @llvm.copysign.f64(double %size, double %x)",
-    ),
-    # exp(x) - 1 for abs(x) <= 700.
-    "expm1_within": [
-        "define internal double @f_expm1_within(double %x0) alwaysinline {",
-        *split(-700.0, 700.0, _EXP),
-        *power_of_two("s", "%k"),
-        f"%less = fsub double %s, {number(1.0)}",
-        "%y = call double @llvm.fmuladd.f64(double %s, double %q, double %less)",
-        "ret double %y",
-        "}",
-    ],
-    "expm1": [
-        "define internal double @f_expm1(double %x) alwaysinline {",
-        "%y0 = call double @f_expm1_within(double %x)",
-        "%e = call double @f_exp(double %x)",
-        f"%above = fcmp ogt double %x, {number(700.0)}",
-        "%y1 = select i1 %above, double %e, double %y0",
-        f"%none = fcmp oeq double %x, {number(0.0)}",  # keeps the sign of zero
-        "%y = select i1 %none, double %x, double %y1",
-        "ret double %y",
-        "}",
-    ],
-    # With E = exp(2 |x|) - 1: tanh |x| = E / (E + 2).
-    "tanh": [
-        "define internal double @f_tanh(double %x) alwaysinline {",
-        "%a = call double @llvm.fabs.f64(double %x)",
-        "%twice = fadd double %a, %a",
-        f"%above = fcmp ogt double %twice, {number(44.0)}",
-        f"%z = select i1 %above, double {number(44.0)}, double %twice",
-        "%e = call double @f_expm1_within(double %z)",
-        f"%more = fadd double %e, {number(2.0)}",
-        "%y0 = fdiv double %e, %more",
-        "%y = call double @llvm.copysign.f64(double %y0, double %x)",
-        "ret double %y",
-        "}",
-    ],
-    "log": _logarithm(
-        "log",
-        f"%low = call double @llvm.fmuladd.f64(double %e, double {number(LN2_LOW)}, double %part)",
-        "%rest0 = fsub double %square, %low",
-        "%rest = fsub double %rest0, %f",
-        f"%high = fmul double %e, {number(LN2_HIGH)}",
-        "%y = fsub double %high, %rest",
-    ),
-    "pow": full("pow", *_POWER, arguments=2),
-    "log2": _logarithm("log2", *_OF_MANTISSA, *_in_base(2.0, 1.0, 0.0)),
-    "log10": _logarithm("log10", *_OF_MANTISSA, *_in_base(10.0, _LOG2_HIGH, _LOG2_LOW)),
-    # log(1 + x), corrected by the rounding error of 1 + x.
-    "log1p": [
-        "define internal double @f_log1p(double %x) alwaysinline {",
-        f"%u = fadd double %x, {number(1.0)}",
-        "%l = call double @f_log(double %u)",
-        f"%v = fsub double %u, {number(1.0)}",
-        "%d0 = fsub double %x, %v",
-        f"%big = fcmp ogt double %x, {number(1.0)}",
-        "%away = fsub double %u, %x",  # of a large x it is 1 that is rounded
-        f"%d1 = fsub double {number(1.0)}, %away",
-        "%d = select i1 %big, double %d1, double %d0",
-        "%c = fdiv double %d, %u",
-        "%w = fadd double %l, %c",
-        f"%huge = fcmp ogt double %x, {number(2.0**54)}",
-        "%w1 = select i1 %huge, double %l, double %w",
-        f"%end = fcmp ole double %x, {number(-1.0)}",
-        "%w2 = select i1 %end, double %l, double %w1",
-        f"%none = fcmp oeq double %x, {number(0.0)}",
-        "%y = select i1 %none, double %x, double %w2",
-        "ret double %y",
-        "}",
-    ],
+    **{name: double_function(name, write) for name, write in _WRITTEN.items()},
+    "pow": double_function("pow", _pow, arity=2),
     **{name: trigonometric_definitions([name], double=True) for name in TRIGONOMETRIC},
     **AREAS64,
     **INVERSE_TRIG64,
     **SPECIAL64,
     **BESSEL64,
-}  # fmt: skip
+}
 
 #: Instructions of scalar programs that have code of float64 here.
 IN_FULL = frozenset({

@@ -8,11 +8,10 @@ shorter, and what they give is rounded once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
-from symdnn.cpu.math.math_double_ir import wrapped
-from symdnn.cpu.math.math_special64_ir import Text, function_lines
+from symdnn.cpu.math.lanes_ir import Lane, Lanes, double_function, single_function
 
 __all__ = ["BESSEL", "BESSEL64"]
 
@@ -86,34 +85,25 @@ _SHORT_FAR_1 = [
 ]  # fmt: skip
 
 
-def _scaled(order: int, near: Sequence[float], far: Sequence[float], t: Text) -> str:
-    a = t.call("llvm.fabs.f64", "%x")
-    below = t.test("olt", a, 8.0)
-    inner = t.polynomial(near, t.multiply_add(a, 0.25, -1.0))
+def _scaled(order: int, near: Sequence[float], far: Sequence[float], k: Lanes, x: Lane) -> Lane:
+    a = k.abs(x)
+    below = a < 8.0
+    inner = k.polynomial(near, k.multiply_add(a, 0.25, -1.0))
     if order:
-        inner = t.two("mul", inner, a)
-    size = t.choose(below, 8.0, a)
-    outer = t.polynomial(far, t.two("add", t.two("div", 16.0, size), -1.0))
-    outer = t.two("div", outer, t.call("llvm.sqrt.f64", size))
-    value = t.choose(below, inner, outer)
-    if not order:
-        return value
-    return t.choose(t.test("olt", "%x", 0.0), t.new(f"fneg double {value}"), value)
-
-
-def _single(name: str, write: Callable[[Text], str]) -> list[str]:
-    text = Text()
-    found = write(text)
-    return wrapped(name, *text.lines, f"%y = select i1 true, double {found}, double {found}")
+        inner = inner * a
+    size = below.where(8.0, a)
+    outer = k.polynomial(far, 16.0 / size + -1.0) / k.intrinsic("sqrt", size)
+    value = below.where(inner, outer)
+    return (x < 0.0).where(-value, value) if order else value
 
 
 #: Lines of ``s_i0e`` and ``s_i1e``, of float32.
 BESSEL = {
-    "i0e": _single("i0e", partial(_scaled, 0, _SHORT_NEAR_0, _SHORT_FAR_0)),
-    "i1e": _single("i1e", partial(_scaled, 1, _SHORT_NEAR_1, _SHORT_FAR_1)),
+    "i0e": single_function("i0e", partial(_scaled, 0, _SHORT_NEAR_0, _SHORT_FAR_0)),
+    "i1e": single_function("i1e", partial(_scaled, 1, _SHORT_NEAR_1, _SHORT_FAR_1)),
 }
 #: Lines of ``f_i0e`` and ``f_i1e``.
 BESSEL64 = {
-    "i0e": function_lines("i0e", partial(_scaled, 0, _NEAR_0, _FAR_0)),
-    "i1e": function_lines("i1e", partial(_scaled, 1, _NEAR_1, _FAR_1)),
+    "i0e": double_function("i0e", partial(_scaled, 0, _NEAR_0, _FAR_0)),
+    "i1e": double_function("i1e", partial(_scaled, 1, _NEAR_1, _FAR_1)),
 }

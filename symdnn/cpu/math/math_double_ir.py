@@ -14,8 +14,8 @@ from collections.abc import Iterable, Sequence
 from math import factorial, log
 
 __all__ = [
-    "HELPERS", "INTEGER", "LEAST_BITS", "LN2_HIGH", "LN2_LOW", "ROUND", "TWICE", "full", "horner",
-    "number", "power_of_two", "split", "wrapped",
+    "HELPERS", "INTEGER", "LEAST_BITS", "LN2_HIGH", "LN2_LOW", "ROUND", "TWICE", "horner", "number",
+    "wrapped",
 ]  # fmt: skip
 
 
@@ -48,7 +48,7 @@ _EXP = [1 / factorial(k) for k in range(9, 1, -1)]
 _LOG = [2 / k for k in range(15, 2, -2)]
 
 
-def split(least: float, most: float, terms: Sequence[float]) -> list[str]:
+def _split(least: float, most: float, terms: Sequence[float]) -> list[str]:
     """Lines for n and q = exp(r) - 1 of %x0, clamped, where x = n ln 2 + r.
 
     %k has n in its lowest bits. ``terms`` are coefficients of (exp(r) - 1 - r) / r^2.
@@ -70,7 +70,7 @@ def split(least: float, most: float, terms: Sequence[float]) -> list[str]:
     ]
 
 
-def power_of_two(name: str, exponent: str) -> list[str]:
+def _power_of_two(name: str, exponent: str) -> list[str]:
     """Lines for 2^n, where the lowest bits of ``exponent`` are n."""
     return [
         f"%{name}_bits = bitcast double {exponent} to i64",
@@ -84,8 +84,8 @@ HELPERS = {
     # x is clamped so that 2^n is a normal float64.
     "d_expm1": [
         "define internal double @d_expm1(double %x0) alwaysinline {",
-        *split(-700.0, 700.0, _EXP),
-        *power_of_two("scale", "%k"),
+        *_split(-700.0, 700.0, _EXP),
+        *_power_of_two("scale", "%k"),
         f"%less = fsub double %scale, {number(1.0)}",
         "%y = call double @llvm.fmuladd.f64(double %scale, double %q, double %less)",
         "ret double %y",
@@ -93,8 +93,8 @@ HELPERS = {
     ],
     "d_exp": [
         "define internal double @d_exp(double %x0) alwaysinline {",
-        *split(-700.0, 700.0, _EXP),
-        *power_of_two("scale", "%k"),
+        *_split(-700.0, 700.0, _EXP),
+        *_power_of_two("scale", "%k"),
         "%y = call double @llvm.fmuladd.f64(double %scale, double %q, double %scale)",
         "ret double %y",
         "}",
@@ -150,7 +150,9 @@ HELPERS = {
 }
 
 
-def wrapped(name: str, *lines: str, arguments: int = 1, inline: bool = True) -> list[str]:
+def wrapped(
+    name: str, *lines: str, arguments: int = 1, inline: bool = True, result: str = "%y"
+) -> list[str]:
     """The float32 function ``s_name`` around float64 lines from ``%x`` (and ``%x2``) to ``%y``."""
     attributes = "alwaysinline" if inline else "noinline nounwind memory(none)"
     names = ["%a0", "%a1"][:arguments]
@@ -159,18 +161,7 @@ def wrapped(name: str, *lines: str, arguments: int = 1, inline: bool = True) -> 
         f"define internal float @s_{name}({parameters}) {attributes} {{",
         *(f"{x} = fpext float {a} to double" for x, a in zip(("%x", "%x2"), names)),
         *lines,
-        "%rounded = fptrunc double %y to float",
+        f"%rounded = fptrunc double {result} to float",
         "ret float %rounded",
-        "}",
-    ]
-
-
-def full(name: str, *lines: str, arguments: int = 1) -> list[str]:
-    """The float64 function ``f_name`` of such lines, whose helpers are those of full precision."""
-    parameters = ", ".join(f"double {x}" for x in ("%x", "%x2")[:arguments])
-    return [
-        f"define internal double @f_{name}({parameters}) alwaysinline {{",
-        *(line.replace("@d_", "@f_") for line in lines),
-        "ret double %y",
         "}",
     ]

@@ -14,9 +14,11 @@ turn; no float32 is nearer to a multiple than 2^-30.
 
 from __future__ import annotations
 
+from functools import partial
 from math import factorial, pi
 
-from symdnn.cpu.math.math_double_ir import ROUND, full, horner, number, wrapped
+from symdnn.cpu.math.lanes_ir import Lane, Lanes, double_function, single_function
+from symdnn.cpu.math.math_double_ir import ROUND, horner, number, wrapped
 
 __all__ = ["INVERSE_TRIG", "INVERSE_TRIG64", "TRIG_HELPERS", "COS", "SIN", "TWO_OVER_PI_BITS"]
 
@@ -91,44 +93,20 @@ _TAN_EIGHTH = 2**0.5 - 1
 _PI_REST = float.fromhex("0x1.1a62633145c07p-53") / pi
 
 
-def _arctangent(name: str, terms: list[float]) -> list[str]:
-    """The function arctan(u / v) for u, v >= 0; 0 / 0 is 0 and inf / inf pi/4."""
-    return [
-        f"define internal double @{name}(double %u0, double %v0) alwaysinline {{",
-        f"%u_inf = fcmp oeq double %u0, {number(float('inf'))}",
-        f"%v_inf = fcmp oeq double %v0, {number(float('inf'))}",
-        "%both = and i1 %u_inf, %v_inf",
-        f"%u = select i1 %both, double {number(1.0)}, double %u0",
-        f"%v1 = select i1 %both, double {number(1.0)}, double %v0",
-        f"%none = fcmp oeq double %u, {number(0.0)}",
-        f"%v_zero = fcmp oeq double %v1, {number(0.0)}",
-        "%nothing = and i1 %none, %v_zero",
-        f"%v = select i1 %nothing, double {number(1.0)}, double %v1",
-        f"%v_low = fmul double %v, {number(_TAN_EIGHTH)}",
-        f"%v_high = fmul double %v, {number(1 / _TAN_EIGHTH)}",
-        "%middle = fcmp ogt double %u, %v_low",
-        "%high = fcmp ogt double %u, %v_high",
-        "%less = fsub double %u, %v",
-        "%sum = fadd double %u, %v",
-        "%minus = fneg double %v",
-        "%top0 = select i1 %middle, double %less, double %u",
-        "%top = select i1 %high, double %minus, double %top0",
-        "%under0 = select i1 %middle, double %sum, double %v",
-        "%under = select i1 %high, double %u, double %under0",
-        f"%base0 = select i1 %middle, double {number(pi / 4)}, double {number(0.0)}",
-        f"%base = select i1 %high, double {number(pi / 2)}, double %base0",
-        "%t = fdiv double %top, %under",
-        "%z = fmul double %t, %t",
-        *horner(terms, "%z", "p"),
-        "%tz = fmul double %t, %z",
-        f"%near = call double @llvm.fmuladd.f64(double %tz, double %p{len(terms) - 2}, double %t)",
-        # What the float64 of pi/4 lacks.
-        f"%whole = call double @llvm.fmuladd.f64(double %base, double {number(_PI_REST)}, "
-        "double %near)",
-        "%y = fadd double %base, %whole",
-        "ret double %y",
-        "}",
-    ]
+def _arctangent(terms: list[float], k: Lanes, u: Lane, v: Lane) -> Lane:
+    """arctan(u / v) for u, v >= 0; 0 / 0 is 0 and inf / inf pi/4."""
+    both = u.equals(float("inf")) & v.equals(float("inf"))
+    u, v = both.where(1.0, u), both.where(1.0, v)
+    v = (u.equals(0.0) & v.equals(0.0)).where(1.0, v)
+    middle, high = u > v * _TAN_EIGHTH, u > v * (1 / _TAN_EIGHTH)
+    top = high.where(-v, middle.where(u - v, u))
+    under = high.where(u, middle.where(u + v, v))
+    base = high.where(pi / 2, middle.where(pi / 4, 0.0))
+    t = top / under
+    z = t * t
+    near = k.multiply_add(t * z, k.polynomial(terms[::-1], z), t)
+    # What the float64 of pi/4 lacks.
+    return base + k.multiply_add(base, _PI_REST, near)
 
 
 TRIG_HELPERS = {
@@ -183,70 +161,48 @@ TRIG_HELPERS = {
         "ret double %y",
         "}",
     ],
-    "d_atan_of": _arctangent("d_atan_of", _ATAN),
-}
-_COPY_SIGN = "%y = call double @llvm.copysign.f64(double %size, double %x)"
-#: ``%root``, sqrt(1 - x^2), NaN where abs(x) > 1.
-_ROOT = [
-    "%minus_x = fneg double %x",
-    f"%product = call double @llvm.fma.f64(double %minus_x, double %x, double {number(1.0)})",
-    "%root = call double @llvm.sqrt.f64(double %product)",
-]
-
-#: ``%size``, the angle ``%right``, or pi less it where the adjacent side ``%x`` is negative.
-_LEFT_WHERE_NEGATIVE = [
-    f"%left = fsub double {number(pi)}, %right",
-    "%bits = bitcast double %x to i64",
-    "%negative = icmp slt i64 %bits, 0",
-    "%size = select i1 %negative, double %left, double %right",
-]
-_INVERSE = {
-    "atan": [
-        "%a = call double @llvm.fabs.f64(double %x)",
-        f"%size = call double @d_atan_of(double %a, double {number(1.0)})",
-        _COPY_SIGN,
-    ],
-    # The tangent is x / sqrt(1 - x^2), of acos its inverse.
-    "asin": [
-        "%a = call double @llvm.fabs.f64(double %x)",
-        *_ROOT,
-        "%size = call double @d_atan_of(double %a, double %root)",
-        _COPY_SIGN,
-    ],
-    "acos": [
-        "%a = call double @llvm.fabs.f64(double %x)",
-        *_ROOT,
-        "%right = call double @d_atan_of(double %root, double %a)",
-        *_LEFT_WHERE_NEGATIVE,
-        "%y = fadd double %size, 0.0",
-    ],
+    "d_atan_of": double_function("atan_of", partial(_arctangent, _ATAN), 2, short=True),
 }
 
 
-def _signed_angle(large: float = 0.0) -> list[str]:
-    """The lines of atan2; operands above ``large``, unless it is 0, are made smaller."""
-    lines = [
-        "%a = call double @llvm.fabs.f64(double %x)",
-        "%b = call double @llvm.fabs.f64(double %x2)",
-    ]
+def _angle(k: Lanes, u: Lane, v: Lane | float) -> Lane:
+    return k.call("d_atan_of" if k.short else "f_atan_of", u, v)
+
+
+def _root(k: Lanes, x: Lane) -> Lane:
+    """sqrt(1 - x^2), NaN where abs(x) > 1."""
+    return k.intrinsic("sqrt", k.fma(-x, x, 1.0))
+
+
+def _left_where_negative(k: Lanes, x: Lane, right: Lane) -> Lane:
+    """The angle ``right``, or pi less it where the adjacent side x is negative."""
+    negative = k.new(f"icmp slt i64 {x.cast('i64').name}, 0", "i1")
+    return negative.where(pi - right, right)
+
+
+def _atan(k: Lanes, x: Lane) -> Lane:
+    return k.intrinsic("copysign", _angle(k, k.abs(x), 1.0), x)
+
+
+def _asin(k: Lanes, x: Lane) -> Lane:
+    """The tangent is x / sqrt(1 - x^2)."""
+    return k.intrinsic("copysign", _angle(k, k.abs(x), _root(k, x)), x)
+
+
+def _acos(k: Lanes, x: Lane) -> Lane:
+    return _left_where_negative(k, x, _angle(k, _root(k, x), k.abs(x))) + 0.0
+
+
+def _atan2(large: float, k: Lanes, x: Lane, x2: Lane) -> Lane:
+    """Operands above ``large``, unless it is 0, are made smaller."""
+    a, b = k.abs(x), k.abs(x2)
     if large:
-        one, less = number(1.0), number(2.0**-100)
-        lines += [
-            f"%a_large = fcmp ogt double %a, {number(large)}",
-            f"%b_large = fcmp ogt double %b, {number(large)}",
-            "%large = or i1 %a_large, %b_large",
-            f"%factor = select i1 %large, double {less}, double {one}",
-        ]
-    u, v = ("%u", "%v") if large else ("%a", "%b")
-    return [
-        *lines,
-        *(f"{n} = fmul double {x}, %factor" for n, x in ((u, "%a"), (v, "%b")) if large),
-        f"%right = call double @d_atan_of(double {u}, double {v})",
-        *(line.replace("%x ", "%x2 ") for line in _LEFT_WHERE_NEGATIVE),
-        _COPY_SIGN,
-    ]
+        factor = ((a > large) | (b > large)).where(2.0**-100, 1.0)
+        a, b = a * factor, b * factor
+    return k.intrinsic("copysign", _left_where_negative(k, x2, _angle(k, a, b)), x)
 
 
+_INVERSE = {"atan": _atan, "asin": _asin, "acos": _acos}
 INVERSE_TRIG = {
     "sin_whole": wrapped(
         "sin_whole",
@@ -272,12 +228,12 @@ INVERSE_TRIG = {
         "%y = select i1 %none, double %x, double %d",
         inline=False,
     ),
-    **{name: wrapped(name, *lines) for name, lines in _INVERSE.items()},
-    "atan2": wrapped("atan2", *_signed_angle(), arguments=2),
+    **{name: single_function(name, write) for name, write in _INVERSE.items()},
+    "atan2": single_function("atan2", partial(_atan2, 0.0), arity=2),
 }
 #: The same of float64. Of two large numbers the sum must not be infinite.
 INVERSE_TRIG64 = {
-    "atan_of": _arctangent("f_atan_of", _ATAN64),
-    **{name: full(name, *lines) for name, lines in _INVERSE.items()},
-    "atan2": full("atan2", *_signed_angle(2.0**1000), arguments=2),
+    "atan_of": double_function("atan_of", partial(_arctangent, _ATAN64), arity=2),
+    **{name: double_function(name, write) for name, write in _INVERSE.items()},
+    "atan2": double_function("atan2", partial(_atan2, 2.0**1000), arity=2),
 }

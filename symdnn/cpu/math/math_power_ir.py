@@ -9,94 +9,58 @@ from __future__ import annotations
 
 from math import log
 
-from symdnn.cpu.math.math_double_ir import full, number, wrapped
+from symdnn.cpu.math.lanes_ir import Lane, Lanes, double_function, single_function
 
-__all__ = ["AREAS64", "POWER", "SIGNS_AND_ONES"]
+__all__ = ["AREAS64", "POWER", "signs_and_ones"]
 
-_COPY_SIGN = "%y = call double @llvm.copysign.f64(double %size, double %x)"
 
-#: ``%size``, log(1 + ``%near``), or of a large ``%a``, whose square may be infinite, log(2 a).
-_LOG_OF_LARGE = [
-    "%far = fcmp ogt double %a, 1.0e10",
-    f"%a_less = fsub double %a, {number(1.0)}",
-    "%t = select i1 %far, double %a_less, double %near",
-    "%l = call double @d_log1p(double %t)",
-    f"%two = select i1 %far, double {number(log(2))}, double 0.0",
-    "%size = fadd double %l, %two",
-]
-_AREAS = {
-    "asinh": [
-        "%a = call double @llvm.fabs.f64(double %x)",
-        "%z = fmul double %x, %x",
-        f"%more = fadd double %z, {number(1.0)}",
-        "%root = call double @llvm.sqrt.f64(double %more)",
-        f"%under = fadd double %root, {number(1.0)}",
-        "%q = fdiv double %z, %under",
-        "%near = fadd double %a, %q",
-        *_LOG_OF_LARGE,
-        _COPY_SIGN,
-    ],
-    "acosh": [
-        f"%less = fsub double %x, {number(1.0)}",
-        f"%plus = fadd double %x, {number(1.0)}",
-        "%z = fmul double %less, %plus",
-        "%root = call double @llvm.sqrt.f64(double %z)",
-        "%near = fadd double %less, %root",
-        "%a = fadd double %x, 0.0",
-        *_LOG_OF_LARGE,
-        f"%fine = fcmp oge double %x, {number(1.0)}",
-        f"%y = select i1 %fine, double %size, double {number(float('nan'))}",
-    ],
-    "atanh": [
-        "%a = call double @llvm.fabs.f64(double %x)",
-        f"%less = fsub double {number(1.0)}, %a",
-        "%twice = fadd double %a, %a",
-        "%q = fdiv double %twice, %less",
-        "%l = call double @d_log1p(double %q)",
-        f"%size = fmul double %l, {number(0.5)}",
-        _COPY_SIGN,
-    ],
-}
+def _log_of_large(k: Lanes, a: Lane, near: Lane) -> Lane:
+    """log(1 + ``near``), or of a large ``a``, whose square may be infinite, log(2 a)."""
+    far = a > 1.0e10
+    return k.log1p(far.where(a - 1.0, near)) + far.where(log(2), 0.0)
 
-#: ``%y`` of the power ``%size`` of abs(x): with its sign, and where it is 1 or NaN.
-SIGNS_AND_ONES = [
-    "%floor = call double @llvm.floor.f64(double %x2)",
-    "%whole = fcmp oeq double %floor, %x2",
-    f"%halved = fmul double %x2, {number(0.5)}",
-    "%halved_floor = call double @llvm.floor.f64(double %halved)",
-    "%uneven = fcmp une double %halved_floor, %halved",
-    "%odd = and i1 %whole, %uneven",
-    f"%plus = select i1 %odd, double %x, double {number(1.0)}",
-    "%signed = call double @llvm.copysign.f64(double %size, double %plus)",
+
+def _asinh(k: Lanes, x: Lane) -> Lane:
+    a, z = k.abs(x), x * x
+    near = a + z / (k.intrinsic("sqrt", z + 1.0) + 1.0)
+    return k.intrinsic("copysign", _log_of_large(k, a, near), x)
+
+
+def _acosh(k: Lanes, x: Lane) -> Lane:
+    less = x - 1.0
+    near = less + k.intrinsic("sqrt", less * (x + 1.0))
+    return (x >= 1.0).where(_log_of_large(k, x + 0.0, near), float("nan"))
+
+
+def _atanh(k: Lanes, x: Lane) -> Lane:
+    a = k.abs(x)
+    size = k.log1p((a + a) / (1.0 - a)) * 0.5
+    return k.intrinsic("copysign", size, x)
+
+
+def signs_and_ones(k: Lanes, x: Lane, x2: Lane, a: Lane, size: Lane) -> Lane:
+    """The power of x by that of its magnitude ``a``: with its sign, and where it is 1 or NaN."""
+    whole = k.intrinsic("floor", x2).equals(x2)
+    halved = x2 * 0.5
+    odd = whole & k.test("une", k.intrinsic("floor", halved), halved)
+    signed = k.intrinsic("copysign", size, odd.where(x, 1.0))
     # A finite negative number to a power that is no integer is NaN.
-    f"%negative = fcmp olt double %x, {number(0.0)}",
-    f"%finite = fcmp one double %a, {number(float('inf'))}",
-    "%broken = xor i1 %whole, true",
-    "%bad0 = and i1 %negative, %finite",
-    "%bad = and i1 %bad0, %broken",
-    f"%y0 = select i1 %bad, double {number(float('nan'))}, double %signed",
+    bad = (x < 0.0) & k.test("one", a, float("inf")) & ~whole
+    found = bad.where(float("nan"), signed)
     # 1 to any power, -1 to an infinite one, and anything to the power 0 are 1.
-    f"%zero = fcmp oeq double %x2, {number(0.0)}",
-    f"%one = fcmp oeq double %x, {number(1.0)}",
-    f"%unit = fcmp oeq double %a, {number(1.0)}",
-    "%b = call double @llvm.fabs.f64(double %x2)",
-    f"%endless = fcmp oeq double %b, {number(float('inf'))}",
-    "%round = and i1 %unit, %endless",
-    "%one0 = or i1 %zero, %one",
-    "%one1 = or i1 %one0, %round",
-    f"%y = select i1 %one1, double {number(1.0)}, double %y0",
-]
+    endless = a.equals(1.0) & k.abs(x2).equals(float("inf"))
+    return (x2.equals(0.0) | x.equals(1.0) | endless).where(1.0, found)
+
+
+def _pow(k: Lanes, x: Lane, x2: Lane) -> Lane:
+    a = k.abs(x)
+    return signs_and_ones(k, x, x2, a, k.exp(x2 * k.log(a)))
+
+
+_AREAS = {"asinh": _asinh, "acosh": _acosh, "atanh": _atanh}
 POWER = {
-    "pow": wrapped(
-        "pow",
-        "%a = call double @llvm.fabs.f64(double %x)",
-        "%l = call double @d_log(double %a)",
-        "%p = fmul double %x2, %l",
-        "%size = call double @d_exp(double %p)",
-        *SIGNS_AND_ONES,
-        arguments=2,
-    ),
-    **{name: wrapped(name, *lines) for name, lines in _AREAS.items()},
+    "pow": single_function("pow", _pow, arity=2),
+    **{name: single_function(name, write) for name, write in _AREAS.items()},
 }
 #: The same of float64.
-AREAS64 = {name: full(name, *lines) for name, lines in _AREAS.items()}
+AREAS64 = {name: double_function(name, write) for name, write in _AREAS.items()}

@@ -17,13 +17,12 @@ reflection (5.15.6).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from fractions import Fraction
 from math import factorial, pi
 
-from symdnn.cpu.math.math_double_ir import number
+from symdnn.cpu.math.lanes_ir import Lane, Lanes, double_function
 
-__all__ = ["COS_PI", "SIN_PI", "SPECIAL64", "Text", "function_lines"]
+__all__ = ["COS_PI", "SIN_PI", "SPECIAL64"]
 
 #: (1 + 2 a) exp(a^2) erfc(a) in (a - 4) / (a + 4), from 0 to 28, and erf(x) / x - 1 in x^2, from 0
 #: to 1; digamma over x less its zero, in x - 3/2, from 1 to 2. Lowest degree first; interpolated at
@@ -112,154 +111,92 @@ SIN_PI = [(-1) ** k * pi ** (2 * k + 1) / factorial(2 * k + 1) for k in range(9)
 COS_PI = [(-1) ** k * pi ** (2 * k) / factorial(2 * k) for k in range(9)]
 
 
-class Text:
-    """Lines of a function of doubles; operands are registers or numbers."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def new(self, text: str) -> str:
-        """Append an instruction; returns its register."""
-        self.lines.append(f"%t{len(self.lines)} = {text}")
-        return f"%t{len(self.lines) - 1}"
-
-    def two(self, word: str, a: str | float, b: str | float) -> str:
-        """``fadd`` and its like."""
-        return self.new(f"f{word} double {_operand(a)}, {_operand(b)}")
-
-    def test(self, word: str, a: str, b: float) -> str:
-        """A comparison."""
-        return self.new(f"fcmp {word} double {a}, {number(b)}")
-
-    def choose(self, condition: str, yes: str | float, no: str | float) -> str:
-        """One of two values."""
-        return self.new(f"select i1 {condition}, double {_operand(yes)}, double {_operand(no)}")
-
-    def call(self, name: str, *operands: str | float) -> str:
-        """A function's result."""
-        given = ", ".join(f"double {_operand(a)}" for a in operands)
-        return self.new(f"call double @{name}({given})")
-
-    def multiply_add(self, a: str | float, b: str | float, c: str | float) -> str:
-        """``a b + c``"""
-        return self.call("llvm.fmuladd.f64", a, b, c)
-
-    def polynomial(self, coefficients: Sequence[float | Fraction], x: str) -> str:
-        """Horner's rule; the coefficient of degree 0 comes first."""
-        value: str | float = float(coefficients[-1])
-        for c in reversed(coefficients[:-1]):
-            value = self.multiply_add(value, x, float(c))
-        return str(value)
+def _upper_tail(k: Lanes, x: Lane) -> Lane:
+    """erfc of a number that is not negative."""
+    a = (x > 28.0).where(28.0, x)
+    scaled = k.polynomial(_ERFC, (a + -4.0) / (a + 4.0)) / k.multiply_add(a, 2.0, 1.0)
+    square = a * a
+    rest = k.fma(a, a, -square)
+    whole = k.call("f_exp", -square) * scaled
+    return k.multiply_add(-whole, rest, whole)
 
 
-def _operand(a: str | float) -> str:
-    return a if isinstance(a, str) else number(a)
-
-
-def function_lines(name: str, write: Callable[[Text], str]) -> list[str]:
-    """The definition of ``f_name``, whose body ``write`` makes of ``%x``."""
-    text = Text()
-    result = write(text)
-    head = f"define internal double @f_{name}(double %x) alwaysinline {{"
-    return [head, *text.lines, f"ret double {result}", "}"]
-
-
-def _upper_tail(t: Text) -> str:
-    """erfc of %a, which is not negative."""
-    a = t.choose(t.test("ogt", "%x", 28.0), 28.0, "%x")
-    ratio = t.two("div", t.two("add", a, -4.0), t.two("add", a, 4.0))
-    scaled = t.two("div", t.polynomial(_ERFC, ratio), t.multiply_add(a, 2.0, 1.0))
-    square = t.two("mul", a, a)
-    rest = t.call("llvm.fma.f64", a, a, t.new(f"fneg double {square}"))
-    whole = t.two("mul", t.call("f_exp", t.new(f"fneg double {square}")), scaled)
-    return t.multiply_add(t.new(f"fneg double {whole}"), rest, whole)
-
-
-def _near(t: Text, x: str) -> str:
+def _near(k: Lanes, x: Lane) -> Lane:
     """erf up to 1."""
-    return t.multiply_add(x, t.polynomial(_ERF, t.two("mul", x, x)), x)
+    return k.multiply_add(x, k.polynomial(_ERF, x * x), x)
 
 
-def _erfc(t: Text) -> str:
-    a = t.call("llvm.fabs.f64", "%x")
-    tail = t.call("f_erfc_of_size", a)
-    far = t.choose(t.test("olt", "%x", 0.0), t.two("sub", 2.0, tail), tail)
-    return t.choose(t.test("olt", a, 0.5), t.two("sub", 1.0, _near(t, "%x")), far)
+def _erfc(k: Lanes, x: Lane) -> Lane:
+    a = k.abs(x)
+    tail = k.call("f_erfc_of_size", a)
+    far = (x < 0.0).where(2.0 - tail, tail)
+    return (a < 0.5).where(1.0 - _near(k, x), far)
 
 
-def _erf(t: Text) -> str:
-    a = t.call("llvm.fabs.f64", "%x")
-    far = t.two("sub", 1.0, t.call("f_erfc_of_size", a))
-    return t.call("llvm.copysign.f64", t.choose(t.test("olt", a, 1.0), _near(t, a), far), "%x")
+def _erf(k: Lanes, x: Lane) -> Lane:
+    a = k.abs(x)
+    far = 1.0 - k.call("f_erfc_of_size", a)
+    return k.intrinsic("copysign", (a < 1.0).where(_near(k, a), far), x)
 
 
-def _reflection(t: Text) -> tuple[str, str, str, str]:
-    """Whether %x < 0, then 1 - x, else x; and sine and cosine of pi x, of which tan is right."""
-    below = t.test("olt", "%x", 0.0)
-    y = t.choose(below, t.two("sub", 1.0, "%x"), "%x")
-    to_whole = t.two("sub", "%x", t.call("llvm.rint.f64", "%x"))
-    a = t.call("llvm.fabs.f64", to_whole)
-    turned = t.test("ogt", a, 0.25)
-    b = t.choose(turned, t.two("sub", 0.5, a), a)
-    square = t.two("mul", b, b)
-    sine = t.two("mul", b, t.polynomial(SIN_PI, square))
-    cosine = t.polynomial(COS_PI, square)
-    up, down = t.choose(turned, cosine, sine), t.choose(turned, sine, cosine)
-    return below, y, t.call("llvm.copysign.f64", up, to_whole), down
+def _reflection(k: Lanes, x: Lane) -> tuple[Lane, Lane, Lane, Lane]:
+    """Whether x < 0, then 1 - x, else x; and sine and cosine of pi x, of which tan is right."""
+    below = x < 0.0
+    y = below.where(1.0 - x, x)
+    to_whole = x - k.intrinsic("rint", x)
+    a = k.abs(to_whole)
+    turned = a > 0.25
+    b = turned.where(0.5 - a, a)
+    square = b * b
+    sine, cosine = b * k.polynomial(SIN_PI, square), k.polynomial(COS_PI, square)
+    up, down = turned.where(cosine, sine), turned.where(sine, cosine)
+    return below, y, k.intrinsic("copysign", up, to_whole), down
 
 
-def _digamma(t: Text) -> str:
-    below, y, sine, cosine = _reflection(t)
-    small = t.test("olt", y, 1.0)
-    u = t.two("add", y, t.choose(small, 1.0, -1.0))
-    steps = t.choose(t.test("olt", y, 2.0), y, u)
-    first = t.two("div", 1.0, t.choose(small, t.new(f"fneg double {y}"), u))
-    between = t.new(f"xor i1 {small}, true")
-    idle = t.new(f"and i1 {between}, {t.test('olt', y, 2.0)}")
-    total = t.choose(idle, 0.0, first)
-    u = t.choose(small, u, steps)
+def _digamma(k: Lanes, x: Lane) -> Lane:
+    below, y, sine, cosine = _reflection(k, x)
+    small = y < 1.0
+    u = y + small.where(1.0, -1.0)
+    steps = (y < 2.0).where(y, u)
+    first = 1.0 / small.where(-y, u)
+    total = (~small & (y < 2.0)).where(0.0, first)
+    u = small.where(u, steps)
     for _ in range(4):
-        less = t.two("add", u, -1.0)
-        more = t.test("oge", less, 1.0)
-        total = t.choose(more, t.two("add", total, t.two("div", 1.0, less)), total)
-        u = t.choose(more, less, u)
-    near = t.two("mul", t.polynomial(_DIGAMMA, t.two("add", u, -1.5)),
-                 t.two("sub", t.two("sub", u, _ZERO_HIGH), _ZERO_LOW))  # fmt: skip
-    near = t.two("add", near, total)
-    w = t.two("div", 1.0, y)
-    square = t.two("mul", w, w)
-    terms = [-b / (2 * k) for k, b in enumerate(_BERNOULLI, 1)]
-    tail = t.two("mul", square, t.polynomial(terms, square))
-    far = t.two("add", t.call("f_log", y), t.multiply_add(w, -0.5, tail))
-    value = t.choose(t.test("olt", y, 7.0), near, far)
-    cotangent = t.two("div", cosine, sine)
-    reflected = t.multiply_add(cotangent, -pi, value)
-    reflected = t.choose(t.test("oeq", sine, 0.0), float("nan"), reflected)
-    return t.choose(below, reflected, value)
+        less = u + -1.0
+        more = less >= 1.0
+        total = more.where(total + 1.0 / less, total)
+        u = more.where(less, u)
+    near = k.polynomial(_DIGAMMA, u + -1.5) * (u - _ZERO_HIGH - _ZERO_LOW) + total
+    w = 1.0 / y
+    square = w * w
+    terms = [-b / (2 * n) for n, b in enumerate(_BERNOULLI, 1)]
+    tail = square * k.polynomial(terms, square)
+    far = k.call("f_log", y) + k.multiply_add(w, -0.5, tail)
+    value = (y < 7.0).where(near, far)
+    reflected = k.multiply_add(cosine / sine, -pi, value)
+    return below.where(sine.equals(0.0).where(float("nan"), reflected), value)
 
 
-def _trigamma(t: Text) -> str:
-    below, y, sine, _ = _reflection(t)
-    near = t.test("olt", y, 8.0)
-    total = ""
-    for k in (6, 4, 2, 0):
-        a, b = (t.two("add", y, float(k + i)) if k + i else y for i in (0, 1))
-        p, q = t.two("mul", a, a), t.two("mul", b, b)
-        two = t.two("div", t.two("add", p, q), t.two("mul", p, q))
-        total = t.two("add", total, two) if total else two
-    w = t.two("div", 1.0, t.choose(near, t.two("add", y, 8.0), y))
-    square = t.two("mul", w, w)
-    cube = t.two("mul", w, square)
-    tail = t.multiply_add(cube, t.polynomial(_BERNOULLI[:-1], square), t.two("mul", square, 0.5))
-    value = t.two("add", t.two("add", w, tail), t.choose(near, total, 0.0))
-    pole = t.two("div", pi, sine)
-    reflected = t.two("sub", t.two("mul", pole, pole), value)
-    return t.choose(below, reflected, value)
+def _trigamma(k: Lanes, x: Lane) -> Lane:
+    below, y, sine, _ = _reflection(k, x)
+    near, total = y < 8.0, None
+    for n in (6, 4, 2, 0):
+        a, b = (y + float(n + i) if n + i else y for i in (0, 1))
+        p, q = a * a, b * b
+        two = (p + q) / (p * q)
+        total = two if total is None else total + two
+    assert total is not None
+    w = 1.0 / near.where(y + 8.0, y)
+    square = w * w
+    tail = k.multiply_add(w * square, k.polynomial(_BERNOULLI[:-1], square), square * 0.5)
+    value = w + tail + near.where(total, 0.0)
+    pole = pi / sine
+    return below.where(pole * pole - value, value)
 
 
 #: Lines of ``f_name`` for each function and for what they call.
 SPECIAL64 = {
-    name: function_lines(name, write)
+    name: double_function(name, write)
     for name, write in (
         ("erfc_of_size", _upper_tail), ("erfc", _erfc), ("erf", _erf), ("digamma", _digamma),
         ("trigamma", _trigamma),

@@ -134,7 +134,7 @@ class _PoolSource(FunctionBuilder):
             f"%out_at = mul i64 %r, {columns}",
             f"%out_row = getelementptr {self.t}, ptr %out, i64 %out_at",
         ]
-        self.place(self.split("%row", outer))
+        self.place(self.unravelled("%row", outer))
         self.joined = p.looped
         if not p.looped:
             self.taken = [self.tap([str(t) for t in taps]) for taps in product(*map(range, p.taps))]
@@ -143,7 +143,7 @@ class _PoolSource(FunctionBuilder):
             first = self.lowest() if p.kind == "max" else self.zero
             self._loop("begin", 0, columns, lambda i: self.write(i, first))
             with self.each("tap", 0, str(prod(p.taps))) as k:
-                self.taken = [self.tap(self.split(k, p.taps))]
+                self.taken = [self.tap(self.unravelled(k, p.taps))]
                 self._columns()
             if p.weights and not p.backward:
                 self._loop("end", 0, columns, lambda i: self.write(i, self.weighted(i)))
@@ -159,21 +159,9 @@ class _PoolSource(FunctionBuilder):
     def _loop(
         self, name: str, start: int, end: int, body: Callable[[str], None], scalar: bool = False
     ) -> None:
-        before = self.block
-        self.lines.append(f"br label %{name if start < end else f'{name}_done'}")
         if start < end:
-            self.lines += [
-                f"{name}:",
-                f"%i_{name} = phi i64 [{start}, %{before}], [%next_{name}, %{name}]",
-            ]
-            body(f"%i_{name}")
-            self.lines += [
-                f"%next_{name} = add nuw nsw i64 %i_{name}, 1",
-                f"%more_{name} = icmp slt i64 %next_{name}, {end}",
-                f"br i1 %more_{name}, label %{name}, label %{name}_done, "
-                f"!llvm.loop !{3 if scalar else 1}",
-            ]
-        self.label(f"{name}_done")
+            with self.each(name, start, str(end), parallel="!3" if scalar else True) as i:
+                body(i)
 
     # -- arithmetic on indices and values ------------------------------------------------------
 
@@ -192,18 +180,7 @@ class _PoolSource(FunctionBuilder):
     def clamped(self, i: str, size: int) -> tuple[str, str]:
         """(``i`` clamped to 0 .. size - 1, whether it was in that range)"""
         valid = self.new(f"icmp ult i64 {i}, {size}")
-        low = self.new(f"icmp sgt i64 {i}, 0")
-        above = self.new(f"select i1 {low}, i64 {i}, i64 0")
-        high = self.new(f"icmp slt i64 {above}, {size - 1}")
-        return self.new(f"select i1 {high}, i64 {above}, i64 {size - 1}"), valid
-
-    def split(self, index: str, counts: Sequence[int]) -> list[str]:
-        """The indices along dimensions of these sizes, of an index over all."""
-        found: list[str] = []
-        for n in reversed(counts[1:]):
-            found.insert(0, self.new(f"urem i64 {index}, {n}"))
-            index = self.new(f"udiv i64 {index}, {n}")
-        return [index, *found]
+        return self.least(self.most(i, 0), size - 1), valid
 
     def flat(self, indices: Sequence[str], sizes: Sequence[int]) -> str:
         """The index over all, of indices along dimensions of these sizes."""

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from symdnn.cpu.compiler.jit import SKIP_PASSES
 from symdnn.cpu.gemm import gemm_ir
-from symdnn.cpu.ir.builder import DECLARED, WIDTH, Builder
+from symdnn.cpu.ir.builder import DECLARED, WIDTH, Builder, FunctionBuilder
 from symdnn.cpu.ir.loops_ir import kernel_entry
 from symdnn.cpu.ir.vector_activations_ir import activation_declarations, sigmoid, tanh
 
@@ -57,7 +57,6 @@ _INTEGER_WORDS = {
     "examples", "dw_lane",
 }  # fmt: skip
 
-#: ``product`` adds up 512 terms in registers: rows of so many terms fit the L1 cache.
 _TEXT = [
     *"""
 declare void @GOMP_parallel(ptr, ptr, i32, i32)
@@ -90,31 +89,30 @@ br label %look
 done:
 ret void
 }
-define internal void @product(ptr %a_0, i64 %a_row, ptr %b_0, i64 %b_panel, i64 %b_term, ptr %c,
-  i64 %c_row, ptr %from_0, i64 %from_row_0, i64 %m, i64 %n, i64 %k) #0 {
-entry:
-br label %part
-part:
-%t = phi i64 [0, %entry], [%t_next, %part]
-%from = phi ptr [%from_0, %entry], [%c, %part]
-%from_row = phi i64 [%from_row_0, %entry], [%c_row, %part]
-%left = sub i64 %k, %t
-%over = icmp sgt i64 %left, 512
-%terms = select i1 %over, i64 512, i64 %left
-%a = getelementptr float, ptr %a_0, i64 %t
-%b_at = mul i64 %t, %b_term
-%b = getelementptr i8, ptr %b_0, i64 %b_at
-call void @gemm_block(ptr %a, i64 %a_row, i64 4, ptr %b, i64 %b_panel, i64 %b_term, ptr %c,
-  i64 %c_row, ptr %from, i64 %from_row, i64 %m, i64 %n, i64 %terms, i64 0)
-%t_next = add i64 %t, %terms
-%more = icmp slt i64 %t_next, %k
-br i1 %more, label %part, label %done
-done:
-ret void
-}
 """.strip().splitlines(),
     *kernel_entry("call void @worker(ptr %w)"),
 ]
+
+
+def _product() -> list[str]:
+    """``product``, which adds up 512 terms in registers: rows of so many terms fit the L1 cache."""
+    s = FunctionBuilder()
+    given = ("ptr %a_0, i64 %a_row, ptr %b_0, i64 %b_panel, i64 %b_term, ptr %c, i64 %c_row, "
+             "ptr %from, i64 %from_row, i64 %m, i64 %n, i64 %k")  # fmt: skip
+
+    def part(t: str, start: list[str]) -> list[str]:
+        terms = s.least(s.minus("%k", t), 512)
+        a, b = s.bytes_at("%a_0", (t, 4)), s.bytes_at("%b_0", (t, "%b_term"))
+        s.call(
+            "gemm_block", f"ptr {a}", "i64 %a_row", "i64 4", f"ptr {b}", "i64 %b_panel",
+            "i64 %b_term", "ptr %c", "i64 %c_row", f"ptr {start[0]}", f"i64 {start[1]}", "i64 %m",
+            "i64 %n", f"i64 {terms}", "i64 0",
+        )  # fmt: skip
+        return ["%c", "%c_row"]
+
+    with s.function("product", given):
+        s.counted("part", 0, "%k", part, ["%from", "%from_row"], ["ptr", "i64"], step=512)
+    return s.lines
 
 
 def module(width: int, worker: Sequence[str], more: Sequence[str] = ()) -> str:
@@ -125,7 +123,7 @@ def module(width: int, worker: Sequence[str], more: Sequence[str] = ()) -> str:
     shape = gemm_ir.shape_of(width)
     begin = [*DECLARED, *activation_declarations(width), *gemm_ir.declared(shape)]
     declared = dict.fromkeys(begin)
-    lines = [*declared, *more, *gemm_ir.functions(shape), *_TEXT, *worker]
+    lines = [*declared, *more, *gemm_ir.functions(shape), *_TEXT, *_product(), *worker]
     lines.append(gemm_ir.attributes(shape))
     return SKIP_PASSES + "\n".join(lines) + "\n"
 

@@ -35,43 +35,6 @@ DOT_DECLARED = (
     f"declare i32 @llvm.vector.reduce.or.v{WIDTH}i32({_WORDS})",
 )
 
-#: Two terms of some columns, whose rows are ``%row`` bytes apart, to words.
-_PACK = """
-define internal void @narrow_pack(ptr %source, i64 %row, ptr %to, i64 %lanes, i64 %pairs) #0 {
-entry:
-br label %lane
-lane:
-%i = phi i64 [0, %entry], [%i_next, %lane_end]
-%at_lane = mul i64 %i, %row
-%from = getelementptr i8, ptr %source, i64 %at_lane
-%mine = getelementptr i32, ptr %to, i64 %i
-br label %pair
-pair:
-%t = phi i64 [0, %lane], [%t_next, %pair]
-%both = getelementptr i64, ptr %from, i64 %t
-%word = load i64, ptr %both, align 4
-%first = lshr i64 %word, 16
-%low = trunc i64 %first to i32
-%low_half = and i32 %low, 65535
-%second = lshr i64 %word, 32
-%high = trunc i64 %second to i32
-%high_half = and i32 %high, -65536
-%packed = or i32 %low_half, %high_half
-%at_term = mul i64 %t, 64
-%place = getelementptr i8, ptr %mine, i64 %at_term
-store i32 %packed, ptr %place, align 4
-%t_next = add i64 %t, 1
-%t_more = icmp slt i64 %t_next, %pairs
-br i1 %t_more, label %pair, label %lane_end
-lane_end:
-%i_next = add i64 %i, 1
-%i_more = icmp slt i64 %i_next, %lanes
-br i1 %i_more, label %lane, label %done
-done:
-ret void
-}
-""".strip().splitlines()
-
 
 def functions(inputs: bool) -> list[str]:
     """``narrow_pack``, ``narrow_row`` and, of ``inputs``, ``narrow_pairs``, ``narrow_rounded`` and
@@ -80,7 +43,7 @@ def functions(inputs: bool) -> list[str]:
     ``narrow_pairs`` converts numbers, and says whether they are all of bfloat16; ``narrow_rounded``
     rounds them, and writes up to :data:`SPILLED` bytes behind the last.
     """
-    made = [*_PACK, *_Row().source()]
+    made = [*_Pack().source(), *_Row().source()]
     if inputs:
         made += [*_Pairs().source(), *_Rounded().source(), *_Product().source()]
     return made
@@ -122,16 +85,35 @@ def _all(value: int) -> str:
     return f"<{', '.join([f'i32 {value}'] * WIDTH)}>"
 
 
+class _Pack(_Narrow):
+    """Two terms of some columns, whose rows are ``%row`` bytes apart, to words."""
+
+    def source(self) -> list[str]:
+        """The lines of the function."""
+        given = "ptr %source, i64 %row, ptr %to, i64 %lanes, i64 %pairs"
+        with self.function("narrow_pack", given), self.each("lane", 0, "%lanes") as i:
+            line, mine = self.bytes_at("%source", (i, "%row")), self.bytes_at("%to", (i, 4))
+            with self.each("pair", 0, "%pairs") as t:
+                both = self.new(f"load i64, ptr {self.bytes_at(line, (t, 8))}, align 4")
+                low, high = (
+                    self.new(f"trunc i64 {self.new(f'lshr i64 {both}, {n}')} to i32")
+                    for n in (16, 32)
+                )
+                low, high = self.new(f"and i32 {low}, 65535"), self.new(f"and i32 {high}, -65536")
+                packed, to = self.new(f"or i32 {low}, {high}"), self.bytes_at(mine, (t, GROUP_TERM))
+                self.put(f"store i32 {packed}, ptr {to}, align 4")
+        return self.lines
+
+
 class _Row(_Narrow):
     """A row of float32 times groups of columns, added to the row ``%from``."""
 
     def source(self) -> list[str]:
         """The lines of the function."""
-        self.put("define internal void @narrow_row(ptr %h, ptr %b, ptr %c, ptr %from, "
-                 "i64 %groups, i64 %pairs) #0 {", "entry:")  # fmt: skip
-        self.panel = self.times("%pairs", GROUP_TERM)
-        self.in_parts("row", "%groups", _ROW_GROUPS, self._groups)
-        self.put("ret void", "}")
+        given = "ptr %h, ptr %b, ptr %c, ptr %from, i64 %groups, i64 %pairs"
+        with self.function("narrow_row", given):
+            self.panel = self.times("%pairs", GROUP_TERM)
+            self.in_parts("row", "%groups", _ROW_GROUPS, self._groups)
         return self.lines
 
     def _groups(self, count: int, first: str) -> None:
@@ -188,14 +170,14 @@ class _Rounded(_Narrow):
 
     def source(self) -> list[str]:
         """The lines of the function."""
-        self.put("define internal void @narrow_rounded(ptr %x, ptr %to, i64 %count) #0 {", "entry:")
-        parts = self.new(f"sdiv i64 {self.new(f'add i64 %count, {WIDTH - 1}')}, {WIDTH}")
-        with self.each("part", 0, parts) as i:
-            inside = self.lanes_below(self.times(i, WIDTH), "%count")
-            x = self.load(self.bytes_at("%x", (i, 4 * WIDTH)), inside)
-            halves = self.new(f"call {_HALVES} {_ROUND}({VECTOR} {x})")
-            self.put(f"store {_HALVES} {halves}, ptr {self.bytes_at('%to', (i, SPILLED))}, align 2")
-        self.put("ret void", "}")
+        with self.function("narrow_rounded", "ptr %x, ptr %to, i64 %count"):
+            parts = self.new(f"sdiv i64 {self.plus('%count', WIDTH - 1)}, {WIDTH}")
+            with self.each("part", 0, parts) as i:
+                inside = self.lanes_below(self.times(i, WIDTH), "%count")
+                x = self.load(self.bytes_at("%x", (i, 4 * WIDTH)), inside)
+                halves = self.new(f"call {_HALVES} {_ROUND}({VECTOR} {x})")
+                to = self.bytes_at("%to", (i, SPILLED))
+                self.put(f"store {_HALVES} {halves}, ptr {to}, align 2")
         return self.lines
 
 
@@ -204,11 +186,8 @@ class _Product(_Narrow):
 
     def source(self) -> list[str]:
         """The lines of the function."""
-        self.put("define internal void @narrow_product(ptr %x, ptr %b, ptr %c, i64 %c_row, "
-                 "ptr %from, i64 %from_row, i64 %rows, i64 %groups, i64 %pairs) #0 {",
-                 "entry:")  # fmt: skip
-        self.panel = self.times("%pairs", GROUP_TERM)
-        self.x_row = self.times("%pairs", 4)
+        given = ("ptr %x, ptr %b, ptr %c, i64 %c_row, ptr %from, i64 %from_row, "
+                 "i64 %rows, i64 %groups, i64 %pairs")  # fmt: skip
 
         def groups(count: int, group: str) -> None:
             def rows(height: int, row: str) -> None:
@@ -216,8 +195,10 @@ class _Product(_Narrow):
 
             self.in_parts(f"groups{count}_rows", "%rows", _TILE_ROWS, rows)
 
-        self.in_parts("groups", "%groups", _TILE_GROUPS, groups)
-        self.put("ret void", "}")
+        with self.function("narrow_product", given):
+            self.panel = self.times("%pairs", GROUP_TERM)
+            self.x_row = self.times("%pairs", 4)
+            self.in_parts("groups", "%groups", _TILE_GROUPS, groups)
         return self.lines
 
     def _tile(self, rows: int, row: str, groups: int, group: str) -> None:
