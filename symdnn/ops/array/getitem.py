@@ -301,8 +301,9 @@ def set_subtensor(
     """The tensor of which ``x`` is an indexed part, with ``y`` assigned to that part.
 
     ``set_subtensor(r[10:], 5)``; ``x`` may also be a dimshuffle or reshape of an indexed part.
-    ``y`` broadcasts by its static 1s; its dtype must fit that of ``x``. The last two arguments are
-    Theano's and have no effect: the compiler decides what is computed in place.
+    ``y`` broadcasts by its static 1s, and where it is computed of a slice of at most one element;
+    its dtype must fit that of ``x``. The last two arguments are Theano's and have no effect: the
+    compiler decides what is computed in place.
     """
     return _written(as_variable(x), y, set_instead_of_inc=True)
 

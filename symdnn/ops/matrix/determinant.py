@@ -89,8 +89,9 @@ class Adjugate(MatrixOp):
 
     on_error: ClassVar[str] = "nan"  # type: ignore[misc]
 
-    def parts(self, a: Variable) -> list[Variable]:
+    def parts(self, inputs: Vars) -> list[Variable]:
         """The expression in other ops."""
+        (a,) = inputs
         u, s, vh = SVD(False, True, "nan")(a)
         n = shape_i(s, -1)
         others = prod(switch(eye(n, dtype="bool"), like(1, s), row(s)), axis=-1)
@@ -172,12 +173,13 @@ class AdjugateGrad(MatrixOp):
         made = [(a.shape[-2:], a.dtype)]
         return each_matrix(self, self._one, "not finite", made, a, g)[0]
 
-    def parts(self, a: Variable, g: Variable) -> list[Variable]:
+    def parts(self, inputs: Vars) -> list[Variable]:
         """The expression in other ops, of n^2 numbers: ``p_ij`` by quotients.
 
         Singular values far below the rounding error of their sum count as 0: of two of them
         the product may be 0, and then the quotient, too.
         """
+        a, g = inputs
         u, s, vh = SVD(False, True, "nan")(a)
         floor = float(np.finfo(s.type.numpy).eps) ** 1.5
         zero = le(s, like(floor, s) * sum_(s, axis=-1, keepdims=True))
@@ -253,8 +255,9 @@ class PositiveLogDet(MatrixOp):
         diagonal = np.diagonal(factor, axis1=-2, axis2=-1).real
         return np.asarray(2 * np.log(diagonal).sum(-1), real_dtype(a.dtype.name))
 
-    def parts(self, a: Variable) -> list[Variable]:
+    def parts(self, inputs: Vars) -> list[Variable]:
         """The expression in other ops."""
+        (a,) = inputs
         diagonal = Diagonal()(Cholesky(self.lower, self.on_error)(a))
         value = sum_(log(diagonal.real if a.type.is_complex else diagonal), axis=-1)
         return [like(2, value) * value]

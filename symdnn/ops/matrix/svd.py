@@ -194,8 +194,9 @@ class MatrixPinv(MatrixOp):
         made = [(a.shape[:-3:-1], a.dtype)]
         return each_matrix(self, self._one, _NO_VALUES, made, a, at_once=True)[0]
 
-    def parts(self, a: Variable) -> list[Variable]:
+    def parts(self, inputs: Vars) -> list[Variable]:
         """The expression in other ops."""
+        (a,) = inputs
         u, s, vh = SVD(False, True, self.on_error)(a)
         over = safe_ratio(like(1, s), s, le(s, _bound(s, a, self.rtol)))
         return [mm(adjoint(vh) * _in(row(over), a), adjoint(u))]
@@ -254,8 +255,9 @@ class Lstsq(MatrixOp):
         made = [((a.shape[-1], b.shape[-1]), a.dtype)]
         return each_matrix(self, self._one, _NO_VALUES, made, a, b)[0]
 
-    def parts(self, a: Variable, b: Variable) -> list[Variable]:
+    def parts(self, inputs: Vars) -> list[Variable]:
         """The expression in other ops."""
+        a, b = inputs
         u, s, vh = SVD(False, True, self.on_error)(a)
         over = safe_ratio(like(1, s), s, le(s, _bound(s, a, self.rtol)))
         return [mm(adjoint(vh), _in(column(over), a) * mm(adjoint(u), b))]

@@ -109,9 +109,9 @@ class RNNOp(MultiOp):
         if self.input_mode == "skip":
             want = f"{self.hidden_size} input features, the hidden size (input_mode='skip')"
             same_dim(self, (self.hidden_size, features), want, tuple(shapes["x"]))
-        size = layout.size(features)
+        size, (given,) = layout.size(features), shapes["w"]
         want = f"a parameter vector of {size} for {features} inputs"
-        same_dim(self, (size, shapes["w"][0]), want, tuple(shapes["w"]))
+        same_dim(self, (size, given), want, (given,), layout.advice(size, given))
         state = (self.num_layers * layout.directions, batch, self.hidden_size)
         for name in ("hx", "cx"):
             for d, n in zip(state, shapes.get(name, state), strict=True):

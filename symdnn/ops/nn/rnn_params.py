@@ -140,6 +140,18 @@ class RNNShape:
         rest = n * d * (self.proj_size * h + self.bias_count)
         return (first + later) * (d * g * h) + rest
 
+    def advice(self, size: object, given: object) -> str:
+        """What to do with a vector of ``given`` numbers where ``size`` are wanted."""
+        none = self.size(0)
+        each = self.size(1) - none
+        if not (isinstance(size, int) and isinstance(given, int) and each and given != size):
+            return ""
+        inputs, rest = divmod(given - none, each)
+        if rest or inputs < 1:
+            return ""
+        fits = f"pass x of shape (time, batch, {inputs})"
+        return f"A vector of {given} is for {inputs} inputs: {fits}"
+
     @property
     def bias_count(self) -> int:
         """Biases of one layer and direction."""

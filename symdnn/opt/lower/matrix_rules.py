@@ -110,14 +110,14 @@ def _factors_it(node: Any, index: int) -> bool:
 @node_rewrite(Adjugate, phase="lower", tags=("fast_compile",), target="cuda")
 def adjugate_by_factors(node: Apply, context: Context) -> Sequence[Variable] | None:
     """Adjugates by singular values; a processor knows which matrices need them."""
-    return node.op.parts(*node.inputs)  # type: ignore[no-any-return, attr-defined]
+    return node.op.parts(node.inputs)  # type: ignore[no-any-return, attr-defined]
 
 
 @on(AdjugateGrad, MatrixPinv, Lstsq, PositiveLogDet)
 def by_factors(node: Apply, context: Context) -> Sequence[Variable] | None:
     """Pseudoinverses, least squares and gradients of adjugates by singular values; a Cholesky
     factor's log."""
-    return node.op.parts(*node.inputs)  # type: ignore[no-any-return, attr-defined]
+    return node.op.parts(node.inputs)  # type: ignore[no-any-return, attr-defined]
 
 
 # -- vectors that nothing reads -------------------------------------------------------------------

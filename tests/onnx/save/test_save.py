@@ -442,6 +442,23 @@ def test_what_has_no_counterpart_is_named(tmp_path):
     assert not (tmp_path / "m.onnx").exists()
 
 
+@pytest.mark.parametrize(
+    "expression",
+    [
+        lambda a: T.linalg.pinv(a),
+        lambda a: T.linalg.lstsq(a, a)[0],
+        lambda a: symdnn.grad(T.linalg.det(a), a),
+        lambda a: symdnn.grad(symdnn.grad(T.linalg.det(a), a).sum(), a),
+        lambda a: T.linalg.slogdet(a, assume_a="pos")[1],
+    ],
+    ids=["pinv", "lstsq", "adjugate", "slope of the adjugate", "slogdet"],
+)
+def test_what_is_left_of_matrices_by_factors_is_named(expression, tmp_path):
+    """Ops that are written out in others: the last of these has no counterpart."""
+    with pytest.raises(ModelError, match="no counterpart in ONNX"):
+        save(expression(T.matrix("a")), tmp_path / "m.onnx")
+
+
 def test_what_only_a_branch_needs_is_in_the_branch(tmp_path, rng):
     """The last of no rows is an error, which the choice keeps away."""
     last = T.exp(X[-1])

@@ -519,7 +519,7 @@ def test_gradients_of_adjugates_of_tiny_singular_values(values, dtype):
     turns = [scipy.stats.ortho_group.rvs(len(a), random_state=rng) for _ in "uv"]
     g = rng.normal(size=a.shape).astype(dtype)
     x, of = (TensorType(dtype, (None,) * 2)() for _ in "xg")
-    f = symdnn.function([x, of], AdjugateGrad().parts(x, of), mode=CPU)
+    f = symdnn.function([x, of], AdjugateGrad().parts([x, of]), mode=CPU)
     for matrix in (a, (turns[0] @ a @ turns[1]).astype(dtype)):
         (found,) = f(matrix, g)
         wanted = AdjugateGrad().reference(matrix.astype("float64"), g.astype("float64"))
