@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 
 from symdnn.config import config
 from symdnn.errors import OptionError
+from symdnn.ops.collective.functions import group_of
 from symdnn.world import launcher, process
 from symdnn.world.group import Group
 from symdnn.world.launcher import Launched
@@ -104,7 +106,7 @@ def is_main() -> bool:
 
 def barrier(group: Group | None = None) -> None:
     """Return when all ranks of ``group`` (all) have called it."""
-    process.current().gather("barrier", None, group)
+    process.current().gather("barrier", None, group_of(group))
 
 
 def finalize() -> None:
@@ -115,12 +117,13 @@ def finalize() -> None:
     process.end()
 
 
-def new_group(ranks: list[int], name: str = "") -> Group:
+def new_group(ranks: Iterable[int], name: str = "") -> Group:
     """A group of some ranks, which exchange arrays by ``group=``; others need not call this.
 
     >>> new_group([0]).size
     1
     """
-    for r in ranks:
+    group = Group.of(ranks)
+    for r in group.ranks:
         process.check_rank(r, size(), "new_group: rank")
-    return Group.of(ranks, name or "group " + "-".join(map(str, ranks)))
+    return Group(group.ranks, name or "group " + "-".join(map(str, group.ranks)))
