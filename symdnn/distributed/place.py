@@ -19,12 +19,14 @@ __all__ = [
 
 
 def init(
-    rank: int | None = None, size: int | None = None, local_rank: int = 0, local_size: int = 1
-) -> None:
+    rank: int | None = None, size: int | None = None, local_rank: int | None = None,
+    local_size: int | None = None,
+) -> None:  # fmt: skip
     """Join the other processes that a launcher started; a process that is alone is rank 0 of 1.
 
     The place comes from the variables of torchrun, Open MPI, MPICH, PMIx or ``srun``, or from the
-    arguments, with the machine of rank 0 in ``MASTER_ADDR`` and ``MASTER_PORT``. Arrays in the
+    arguments, with the machine of rank 0 in ``MASTER_ADDR`` and ``MASTER_PORT``. What is not said
+    of the place on the machine follows from the machines' names. Arrays in the
     memory of the host are moved by MPI (``pip install 'symdnn[mpi]'``), those of GPUs by NCCL
     (``symdnn[nccl]``). On CPUs MPI is started here if the launcher has started none. With
     ``device=auto`` or ``cuda`` each process takes a GPU: number ``local_rank``, or 0 where it sees
@@ -42,7 +44,10 @@ def init(
         raise OptionError(f"init: rank={rank}, size={size}; wanted both or neither")
     if rank is not None and size is not None:
         process.check_rank(rank, size, "init: rank")
-        given = Launched(rank, size, local_rank, local_size, "init's arguments")
+        if local_rank is not None:
+            process.check_rank(local_rank, local_size or size, "init: local_rank")
+        inside = -1 if local_rank is None else local_rank
+        given = Launched(rank, size, inside, local_size or 0, "init's arguments")
     world = process.start(given)
     if world.place.size > 1 and not _take_gpu(world.place):
         world.join_by_mpi()
