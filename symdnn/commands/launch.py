@@ -27,6 +27,7 @@ from typing import Any
 from symdnn.commands.shared_memory import SharedMemory
 from symdnn.config import config
 from symdnn.errors import DistributedError
+from symdnn.world import launcher
 
 __all__ = ["add_to", "run"]
 
@@ -35,6 +36,8 @@ __all__ = ["add_to", "run"]
 _LOOK, _TO_END, _TO_SAY = 0.05, 5.0, 1.0
 #: The status after Ctrl-C, after which nothing starts again.
 _INTERRUPTED = 130
+#: MPICH's launcher would start processes on the machines of a batch job.
+_ONE_MACHINE = {"HYDRA_LAUNCHER": "fork", "HYDRA_RMK": "user"}
 
 
 def add_to(commands: Any) -> None:
@@ -73,7 +76,10 @@ def run(args: argparse.Namespace) -> int:
 def _once(args: argparse.Namespace, number: int) -> int:
     """Run all processes once; ``number`` runs have failed before."""
     command = [sys.executable, args.script, *args.arguments]
-    environment = {**os.environ, "SYMDNN_RESTARTS": str(number)}
+    environment = {k: v for k, v in os.environ.items() if k not in launcher.variables()}
+    environment["SYMDNN_RESTARTS"] = str(number)
+    for name, word in _ONE_MACHINE.items():
+        environment.setdefault(name, word)
     environment.setdefault("OMP_NUM_THREADS", str(max(1, _processors() // args.n)))
     if args.engine == "mpi" or (args.engine == "auto" and not _gpus()):
         mpiexec = _mpiexec()

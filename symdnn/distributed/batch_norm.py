@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
 
+from symdnn.distributed.counting import counted
 from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.array.reduce import sum as total
@@ -16,23 +14,9 @@ from symdnn.ops.collective.functions import all_reduce
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.shape import dims_of, dimshuffle
 from symdnn.ops.elementwise.arithmetic import cast, maximum, sqr, sqrt
-from symdnn.ops.elementwise.comparison import gt, switch
 from symdnn.world.group import Group
 
-__all__ = ["batch_norm_of_ranks", "counting"]
-
-_samples: ContextVar[Variable | None] = ContextVar("samples", default=None)
-
-
-@contextmanager
-def counting(samples: Variable | None) -> Iterator[None]:
-    """Networks that are built inside leave a rank's arrays out of the statistics of all ranks where
-    ``samples``, a scalar, is 0: such a rank has arrays that stand for none."""
-    before = _samples.set(samples)
-    try:
-        yield
-    finally:
-        _samples.reset(before)
+__all__ = ["batch_norm_of_ranks"]
 
 
 def batch_norm_of_ranks(
@@ -40,10 +24,10 @@ def batch_norm_of_ranks(
 ) -> tuple[Variable, Variable, Variable]:
     """``x`` (N, C, ...) normalised by mean and variance of the samples of all ranks of ``group``.
 
-    Ranks may have different numbers of samples (:func:`counting`). Returns the result, in the dtype
-    of ``x``, the mean and the unbiased variance (C,). The variance is the mean of squared
-    differences, by a second reduction, so that it keeps its digits; 16-bit inputs are summed in
-    float32.
+    Ranks may have different numbers of samples (:mod:`symdnn.distributed.counting`). Returns the
+    result, in the dtype of ``x``, the mean and the unbiased variance (C,). The variance is the
+    mean of squared differences, by a second reduction, so that it keeps its digits; 16-bit inputs
+    are summed in float32.
     """
     wide = "float32" if is_narrow_float(x.type.dtype) else x.type.dtype
     v, axes = cast(x, wide), [0, *range(2, x.type.ndim)]
@@ -51,21 +35,16 @@ def batch_norm_of_ranks(
     for axis in axes:
         count = count * dims_of(x)[axis]
     own = cast(as_variable(count), wide)
-    sums, everywhere = all_reduce([_counted(total(v, axis=axes)), _counted(own)], "sum", group)
+    sums, everywhere = all_reduce([counted(total(v, axis=axes)), counted(own)], "sum", group)
     mean = sums / everywhere
     apart = v - _planes(mean, x.type.ndim)
-    squares = all_reduce(_counted(total(sqr(apart), axis=axes)), "sum", group)
+    squares = all_reduce(counted(total(sqr(apart), axis=axes)), "sum", group)
     variance = squares / everywhere
     scale = as_variable(gamma) / sqrt(variance + np.asarray(eps, v.type.numpy))
     out = apart * _planes(cast(scale, wide), x.type.ndim)
     out = out + _planes(cast(as_variable(beta), wide), x.type.ndim)
     one = np.asarray(1, v.type.numpy)
     return cast(out, x.type.dtype), mean, squares / maximum(everywhere - one, one)
-
-
-def _counted(v: Variable) -> Variable:
-    samples = _samples.get()
-    return v if samples is None else switch(gt(samples, 0), v, np.asarray(0, v.type.numpy))
 
 
 def _planes(v: Variable, ndim: int) -> Variable:

@@ -10,7 +10,7 @@ are computed.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,10 +23,10 @@ from symdnn.compile.updates import as_pairs
 from symdnn.config import config
 from symdnn.distributed.link import bucket_bytes
 from symdnn.distributed.rows import Moved, Parted, Rows, agreed, in_order, mean_of, parted
-from symdnn.errors import InputError, OptionError
+from symdnn.errors import InputError, OptionError, TypeMismatch
 from symdnn.graph.origin import Hints
 from symdnn.graph.traverse import ancestors, substituted, toposort
-from symdnn.graph.variable import Constant, Shared, Variable
+from symdnn.graph.variable import Constant, Shared, Variable, as_variable
 from symdnn.ops.collective.functions import all_reduce, broadcast, group_of
 from symdnn.ops.collective.overlapped import AllSucceeded
 from symdnn.ops.collective.reductions import AllReduce
@@ -34,7 +34,7 @@ from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.elementwise.arithmetic import cast
 from symdnn.ops.elementwise.comparison import gt, switch
 from symdnn.sharding.storage import layout_of
-from symdnn.world.group import Group
+from symdnn.world.group import Group, is_number
 
 __all__ = ["DataParallel", "average_gradients", "broadcast_values", "data_parallel"]
 
@@ -44,7 +44,7 @@ class DataParallel:
     """How gradients are averaged: ``distributed=True`` of an optimiser stands for its defaults.
 
     ``group`` are the ranks that have different samples (all); ``samples`` the number of this rank's
-    samples in a call, an integer scalar such as ``x.shape[0]``, where ranks may have different
+    samples in a call, a scalar such as ``x.shape[0]``, where ranks may have different
     ones (None: all have as many); ``reduce_dtype`` and ``bucket_bytes`` go before the flags of
     these names. With ``shard="optimizer"`` each rank keeps a part of the optimiser's state, and
     makes the step of that part, of whose gradients alone it gets the averages: ``"gradients"`` is
@@ -61,6 +61,12 @@ class DataParallel:
     keep_gathered: bool = False
 
     def __post_init__(self) -> None:
+        group_of(self.group)
+        size, samples = self.bucket_bytes, self.samples
+        if size is not None and not (is_number(size) and size > 0):
+            raise OptionError(f"DataParallel: bucket_bytes={size!r}; wanted a number of bytes")
+        if samples is not None and as_variable(samples).type.ndim:
+            raise TypeMismatch("DataParallel: samples", "a scalar such as x.shape[0]", samples)
         if self.keep_gathered and self.shard != "parameters":
             raise OptionError(
                 f"DataParallel: keep_gathered with shard={self.shard!r}; only with "
@@ -279,10 +285,23 @@ def average_gradients(
 ) -> list[Variable]:
     """The averages over ranks of ``grads``, the gradients of ``params``.
 
-    ``options`` are those of :class:`DataParallel`. For the gradients of a loss that is the mean
-    over equally many samples on each rank.
+    ``options`` are those of :class:`DataParallel`, but for ``samples`` and ``shard``. For the
+    gradients of a loss that is the mean over equally many samples on each rank.
     """
-    return DataParallel(**options).averaged(list(grads), list(params))
+    return _of_gradients("average_gradients", options).averaged(list(grads), list(params))
+
+
+def _of_gradients(what: str, options: Mapping[str, Any]) -> DataParallel:
+    """The options of a function that has gradients alone, neither their loss nor an optimiser."""
+    found = DataParallel(**options)
+    if found.samples is not None:
+        raise OptionError(f"{what}: samples= weights a loss; use DataParallel(...).weighted")
+    if found.shard is not None:
+        raise OptionError(
+            f"{what}: shard={found.shard!r} shares out an optimiser's state and its step; give it "
+            "to one, as nn.optim.adam(..., distributed=DataParallel(shard=...))"
+        )
+    return found
 
 
 def data_parallel(updates: Any, **options: Any) -> list[tuple[Shared, Variable]]:
@@ -292,17 +311,15 @@ def data_parallel(updates: Any, **options: Any) -> list[tuple[Shared, Variable]]
     their averages over the ranks. Of other new values that depend on data, such as running
     statistics, the average is taken. Variables that the updates change get the values of rank 0
     now. No variable changes unless all ranks have come so far. ``options`` are those of
-    :class:`DataParallel`, but for ``samples``, by which the loss has to be weighted before its
-    gradient is taken (:meth:`DataParallel.weighted`). ::
+    :class:`DataParallel`, but for ``shard`` and for ``samples``, by which the loss has to be
+    weighted before its gradient is taken (:meth:`DataParallel.weighted`). ::
 
         grads = symdnn.grad(loss, [w, b])
         updates = [(p, p - 0.1 * g) for p, g in zip([w, b], grads)]
         train = symdnn.function([x, t], loss, updates=data_parallel(updates))
     """
     pairs = as_pairs(updates, "data_parallel")
-    options_ = DataParallel(**options)
-    if options_.samples is not None:
-        raise OptionError("data_parallel: samples= weights a loss; use DataParallel(...).weighted")
+    options_ = _of_gradients("data_parallel", options)
     if options_.ranks.size == 1:
         return pairs
     news = [new for _, new in pairs]

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from symdnn.errors import OptionError
-from symdnn.graph.options import as_kind
 from symdnn.world import process
-from symdnn.world.group import Group
+from symdnn.world.group import Group, is_number
 
 __all__ = ["Mesh"]
 
@@ -27,8 +26,9 @@ class Mesh:
 
     def __init__(self, sizes: Mapping[str, int]) -> None:
         place = process.current().place
-        as_kind("Mesh", sizes, Mapping, "a dict from names of axes to sizes")
-        self.sizes = _whole(dict(sizes), place.size)
+        if not isinstance(sizes, Mapping) or not all(is_number(k) for k in sizes.values()):
+            raise OptionError(f"Mesh: sizes {sizes!r}; wanted a dict such as {{'data': 2}}")
+        self.sizes = _whole({n: int(k) for n, k in sizes.items()}, place.size)
         self._ranks = np.arange(place.size).reshape(tuple(self.sizes.values()))
         where = np.argwhere(self._ranks == place.rank)[0]
         #: This rank's number along each axis.
@@ -39,8 +39,11 @@ class Mesh:
 
         Raises :class:`~symdnn.errors.OptionError` for an axis that does not exist.
         """
-        if unknown := [n for n in names if n not in self.sizes] or not names:
-            raise OptionError(f"Mesh.group: {unknown}; the axes are {', '.join(self.sizes)}")
+        if not names or not set(names) <= set(self.sizes):
+            raise OptionError(
+                f"Mesh.group: names {list(names)}; wanted some, and the axes are "
+                f"{', '.join(self.sizes)}"
+            )
         index = tuple(slice(None) if n in names else self.position[n] for n in self.sizes)
         return Group.of(self._ranks[index].ravel().tolist(), "x".join(names))
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 
 from symdnn.config import config
 from symdnn.errors import OptionError
-from symdnn.graph.options import as_kind, as_list
+from symdnn.ops.collective.functions import group_of
 from symdnn.world import launcher, process
 from symdnn.world.group import Group
 from symdnn.world.launcher import Launched
@@ -18,12 +19,14 @@ __all__ = [
 
 
 def init(
-    rank: int | None = None, size: int | None = None, local_rank: int = 0, local_size: int = 1
-) -> None:
+    rank: int | None = None, size: int | None = None, local_rank: int | None = None,
+    local_size: int | None = None,
+) -> None:  # fmt: skip
     """Join the other processes that a launcher started; a process that is alone is rank 0 of 1.
 
     The place comes from the variables of torchrun, Open MPI, MPICH, PMIx or ``srun``, or from the
-    arguments, with the machine of rank 0 in ``MASTER_ADDR`` and ``MASTER_PORT``. Arrays in the
+    arguments, with the machine of rank 0 in ``MASTER_ADDR`` and ``MASTER_PORT``. What is not said
+    of the place on the machine follows from the machines' names. Arrays in the
     memory of the host are moved by MPI (``pip install 'symdnn[mpi]'``), those of GPUs by NCCL
     (``symdnn[nccl]``). On CPUs MPI is started here if the launcher has started none. With
     ``device=auto`` or ``cuda`` each process takes a GPU: number ``local_rank``, or 0 where it sees
@@ -41,7 +44,10 @@ def init(
         raise OptionError(f"init: rank={rank}, size={size}; wanted both or neither")
     if rank is not None and size is not None:
         process.check_rank(rank, size, "init: rank")
-        given = Launched(rank, size, local_rank, local_size, "init's arguments")
+        if local_rank is not None:
+            process.check_rank(local_rank, local_size or size, "init: local_rank")
+        inside = -1 if local_rank is None else local_rank
+        given = Launched(rank, size, inside, local_size or 0, "init's arguments")
     world = process.start(given)
     if world.place.size > 1 and not _take_gpu(world.place):
         world.join_by_mpi()
@@ -105,9 +111,7 @@ def is_main() -> bool:
 
 def barrier(group: Group | None = None) -> None:
     """Return when all ranks of ``group`` (all) have called it."""
-    if group is not None:
-        as_kind("barrier", group, Group, "a group by new_group or of a mesh, or None for all")
-    process.current().gather("barrier", None, group)
+    process.current().gather("barrier", None, group_of(group))
 
 
 def finalize() -> None:
@@ -118,12 +122,13 @@ def finalize() -> None:
     process.end()
 
 
-def new_group(ranks: list[int], name: str = "") -> Group:
+def new_group(ranks: Iterable[int], name: str = "") -> Group:
     """A group of some ranks, which exchange arrays by ``group=``; others need not call this.
 
     >>> new_group([0]).size
     1
     """
-    for r in as_list("new_group: ranks", ranks, "ranks"):
+    group = Group.of(ranks)
+    for r in group.ranks:
         process.check_rank(r, size(), "new_group: rank")
-    return Group.of(ranks, name or "group " + "-".join(map(str, ranks)))
+    return Group(group.ranks, name or "group " + "-".join(map(str, group.ranks)))

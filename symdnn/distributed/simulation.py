@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from symdnn.errors import MissingInputError
+from symdnn.errors import MissingInputError, OptionError
 from symdnn.graph.evaluate import evaluate_node
 from symdnn.graph.options import as_kind, as_list
 from symdnn.graph.traverse import toposort
@@ -23,8 +23,9 @@ def simulate(
 ) -> list[list[Array]]:
     """The values of ``outputs`` on each rank, from the values of the inputs on each rank.
 
-    The graph's collectives are over all ranks, as many as ``values`` has entries, and each is
-    computed by its NumPy reference from the values of all ranks. Sends and receipts, which ranks
+    The graph's collectives are over all ranks, as many as ``values`` has entries (others raise
+    :class:`~symdnn.errors.OptionError`), and each is computed by its NumPy reference from the
+    values of all ranks. Sends and receipts, which ranks
     do not run alike, can't be simulated. ::
 
         group = new_group(range(4))
@@ -36,7 +37,14 @@ def simulate(
     known: list[dict[Variable, Any]] = [
         {v: np.asarray(a, v.type.numpy) for v, a in given.items()} for given in values
     ]
-    for node in toposort(outputs, set(known[0])):
+    nodes = toposort(outputs, known[0] if known else ())
+    for op in (node.op for node in nodes):
+        if isinstance(op, Collective) and op.group.size != len(known):
+            raise OptionError(
+                f"simulate: {op.group} of {op} has {op.group.size} ranks, and values has "
+                f"{len(known)} entries; wanted one for each rank of every group"
+            )
+    for node in nodes:
         inputs = [[_value(v, mine) for v in node.inputs] for mine in known]
         if isinstance(node.op, Collective):
             results: Sequence[Sequence[Any]] = node.op.across(inputs)

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from symdnn.distributed.gradients import broadcast_values
 from symdnn.errors import InputError
+from symdnn.graph.dims import normal_axis
 from symdnn.graph.variable import Shared
 from symdnn.nn.layers.linear import Linear, LookupTable
 from symdnn.nn.models.gpt2 import Conv1D
@@ -22,7 +23,7 @@ from symdnn.nn.transformers.attention import MultiheadAttention
 from symdnn.ops.collective.functions import group_of
 from symdnn.sharding.axis import Split, keep_along
 from symdnn.sharding.storage import layout_of
-from symdnn.world.group import Group
+from symdnn.world.group import Group, is_number
 
 __all__ = ["shard"]
 
@@ -55,7 +56,7 @@ def shard(
     of attention is computed for all heads on each rank.
 
     Raises :class:`~symdnn.errors.InputError` for a name that is not there or a word that does not
-    fit, ``ShapeMismatch`` for sizes. ::
+    fit, ``AxisError`` for a dimension that is not there, ``ShapeMismatch`` for sizes. ::
 
         mesh = dist.Mesh({"data": -1, "tensor": 2})
         nn.parallel.shard(net, {"*.attn": "heads", "*.mlp": "columns"}, mesh.group("tensor"))
@@ -67,6 +68,11 @@ def shard(
     (8, 4)
     """
     ranks = group_of(group)
+    if not isinstance(net, Module) or not isinstance(layers, Mapping):
+        raise InputError(
+            f"nn.parallel.shard: wanted a module and a dict such as {{'*.mlp': 'columns'}}, got "
+            f"{net!r:.60} and {layers!r:.60}"
+        )
     found: Splits = {}
     for pattern, word in layers.items():
         found |= _matching(net, pattern, word)
@@ -81,11 +87,12 @@ def shard(
 
 
 def _matching(net: Module, pattern: str, word: str | int) -> Splits:
-    if isinstance(word, int):
+    if is_number(word):
         named = {n: v for n, v in net.named_parameters().items() if fnmatchcase(n, pattern)}
         if not named:
             raise InputError(f"nn.parallel.shard: no parameter is named {pattern!r}")
-        return {v: Split(word % int(v.type.ndim)) for v in named.values()}
+        what = f"nn.parallel.shard: {pattern!r}"
+        return {v: Split(normal_axis(what, word, v.type.ndim)) for v in named.values()}
     if word not in _WORDS:
         raise InputError(
             f"nn.parallel.shard: {pattern!r} has {word!r}; wanted one of {', '.join(_WORDS)}, or "

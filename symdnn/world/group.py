@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from numbers import Integral
+from typing import Any
 
 from symdnn.errors import OptionError
 
-__all__ = ["Group"]
+__all__ = ["Group", "is_number"]
+
+
+def is_number(given: Any) -> bool:
+    """Whether it is an integer, of Python or NumPy, and no bool."""
+    return isinstance(given, Integral) and not isinstance(given, bool)
 
 
 @dataclass(frozen=True)
@@ -26,12 +32,14 @@ class Group:
     name: str = "group"
 
     def __post_init__(self) -> None:
-        given = self.ranks if isinstance(self.ranks, Iterable) else [None]
-        if not all(isinstance(r, Integral) for r in given):
-            raise OptionError(f"Group: ranks={self.ranks!r:.60}; wanted a list of ranks, ints")
-        object.__setattr__(self, "ranks", tuple(map(int, given)))
-        if not self.ranks or len(set(self.ranks)) != len(self.ranks) or min(self.ranks) < 0:
-            raise OptionError(f"Group: ranks={self.ranks}; wanted different ranks, 0 or more")
+        given: Any = self.ranks
+        found = tuple(given) if isinstance(given, Iterable) else (None,)
+        numbers = all(is_number(r) and r >= 0 for r in found)
+        if not numbers or not found or len(set(found)) != len(found):
+            raise OptionError(
+                f"Group: ranks={given!r}; wanted a list of different ranks, 0 or more"
+            )
+        object.__setattr__(self, "ranks", tuple(int(r) for r in found))
 
     @property
     def size(self) -> int:
@@ -50,4 +58,4 @@ class Group:
     @classmethod
     def of(cls, ranks: Iterable[int], name: str = "group") -> Group:
         """A group of any iterable of ranks."""
-        return cls(tuple(ranks), name)
+        return cls(ranks, name)  # type: ignore[arg-type]

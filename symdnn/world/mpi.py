@@ -7,10 +7,12 @@ MPI does not know, are computed in float32 and rounded once.
 
 from __future__ import annotations
 
+import faulthandler
 import importlib.util
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -21,7 +23,10 @@ from symdnn.world.communicator import Array, Arrays, Communicator, Pending, Watc
 from symdnn.world.group import Group
 from symdnn.world.history import MARKS, History
 
-__all__ = ["MpiCommunicator", "abort", "communicator", "missing", "world_of_mpi"]
+__all__ = [
+    "MpiCommunicator", "abort", "communicator", "ended_after", "missing",
+    "start_once_all_ranks_have_come_to_init", "world_of_mpi",
+]  # fmt: skip
 
 #: A program that says why MPI can't be loaded.
 _LOADS = """
@@ -62,6 +67,24 @@ def missing() -> str:
     done = subprocess.run([sys.executable, "-c", _LOADS], capture_output=True, text=True)
     why = done.stdout.strip() or done.stderr.strip().rpartition("\n")[2]
     return f"mpi4py found no MPI: {why}. pip install mpich" if done.returncode else ""
+
+
+@contextmanager
+def ended_after(seconds: float) -> Iterator[None]:
+    """The body starts MPI, which waits for all ranks with Python's lock held, so that no thread of
+    Python's can end it: after so many seconds the process ends, and shows where it waits."""
+    faulthandler.dump_traceback_later(seconds, exit=True, file=2)
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
+def start_once_all_ranks_have_come_to_init(seconds: float) -> tuple[int, int, int, int]:
+    """Start MPI, which must take no longer than so many seconds; the name is seen where it does.
+    Returns :func:`world_of_mpi`."""
+    with ended_after(seconds):
+        return world_of_mpi()
 
 
 def world_of_mpi() -> tuple[int, int, int, int]:

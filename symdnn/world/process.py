@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import signal
+import socket
 import sys
 import time
 import traceback
@@ -18,8 +19,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
-
-import numpy as np
 
 from symdnn.config import config
 from symdnn.errors import (
@@ -31,7 +30,7 @@ from symdnn.errors import (
 )
 from symdnn.world import launcher, mpi, pmi
 from symdnn.world.communicator import Communicator, Solo, Watch
-from symdnn.world.group import Group
+from symdnn.world.group import Group, is_number
 from symdnn.world.launcher import Launched, launched_by
 from symdnn.world.store import Store, connect, serve, where
 from symdnn.world.watchdog import Watchdog
@@ -99,7 +98,6 @@ class World:
         the memory of the host have no engine.
         """
         import secrets  # here, so that symdnn is imported quickly
-        import socket
 
         if self.store is None or self.engine != "none" or self.place.size == 1:
             return
@@ -116,7 +114,7 @@ class World:
             self._manager = pmi.Manager(self.place.size, bind, pmi.mapping(machines), key)
             port = self._manager.port
         key, port = self.gather("MPI's manager", [key, port])[0]
-        with self.blocking("the start of MPI"):
+        with mpi.ended_after(_limit()):
             pmi.join(self.place.rank, self.place.size, address, port, key)
         _, size, _, _ = mpi.world_of_mpi()
         if size == self.place.size:
@@ -274,20 +272,27 @@ def start(given: Launched | None = None, environment: Any = None) -> World:
         _end_all_on_errors(place)
     if place.by == "symdnn launch":  # which ends ranks that hang so: where they are
         faulthandler.register(signal.SIGTERM, file=2, all_threads=True, chain=True)
+    engine, no_mpi = "none", ""
     if place.by_mpi:
-        place, store = _joined_by_mpi(place)
-        engine = "mpi"
-    else:
-        store, engine = _joined_by_address(place, environment), "none"
+        try:
+            place, store = _joined_by_mpi(place)
+            engine = "mpi"
+        except DistributedError as error:
+            if place.size < 1 or not all(name in environment for name in (ADDRESS, PORT)):
+                raise
+            no_mpi = str(error)
+    if engine != "mpi":
+        place, store = _joined_by_address(place, environment)
     if place.size == 1:
         place = Launched(0, 1, 0, 1, place.by)
     _current = World(place, store, engine)
+    _current.no_mpi = no_mpi or _current.no_mpi
     return _current
 
 
 def _joined_by_mpi(place: Launched) -> tuple[Launched, Store | None]:
     try:
-        rank, size, local_rank, local_size = mpi.world_of_mpi()
+        rank, size, local_rank, local_size = mpi.start_once_all_ranks_have_come_to_init(_limit())
     except DistributedError:
         if place.size == 1:  # it needs none
             return place, None
@@ -296,14 +301,13 @@ def _joined_by_mpi(place: Launched) -> tuple[Launched, Store | None]:
         raise DistributedError(
             f"{place.by} started rank {place.rank} of {place.size}, but mpi4py's MPI says rank "
             f"{rank} of {size}: it is another MPI than the launcher's. Start the program by the "
-            "launcher of that MPI (symdnn launch finds it)"
+            "launcher of that MPI (symdnn launch finds it), or set MASTER_ADDR and MASTER_PORT"
         )
     place = Launched(rank, size, local_rank, local_size, place.by)
     if size == 1:
         return place, None
     if rank == 0:
         import secrets
-        import socket
 
         key = secrets.token_hex(16)
         host = "127.0.0.1" if local_size == size else socket.gethostname()
@@ -311,31 +315,37 @@ def _joined_by_mpi(place: Launched) -> tuple[Launched, Store | None]:
         mpi.told_by_first(f"{host} {port} {key}")
         return place, store
     host, port_text, key = mpi.told_by_first("").split()
-    limit = float(config.distributed.timeout)
-    return place, connect(rank, host, int(port_text), key.encode(), limit)
+    return place, connect(rank, host, int(port_text), key.encode(), _limit(), size)
 
 
-def _joined_by_address(place: Launched, environment: Any) -> Store | None:
+def _joined_by_address(place: Launched, environment: Any) -> tuple[Launched, Store | None]:
     if place.size <= 1:
-        return None
+        return place, None
     if missing := [name for name in (ADDRESS, PORT) if name not in environment]:
         raise DistributedError(
             f"{place.by} started rank {place.rank} of {place.size}: {' and '.join(missing)} must "
             "name the machine of rank 0 and a free port there"
         )
     # torchrun's own store listens at the port that it names.
-    host, port = environment[ADDRESS], int(environment[PORT]) + (place.by == "torchrun")
+    host, port = environment[ADDRESS], launcher.number_in(environment, PORT)
+    if not 0 < port < (1 << 16) - 1:
+        raise OptionError(f"{PORT}={environment[PORT]}: wanted a port from 1 to {(1 << 16) - 2}")
+    port += place.by == "torchrun"
     job = environment.get("TORCHELASTIC_RUN_ID", environment.get("SLURM_JOB_ID", ""))
     # A rank of a run that has failed must not meet the next one's rank 0 at the same port.
     run = f"symdnn {job} {launcher.restarts(environment)}"
     key = environment.get(KEY, run).encode()
     if place.rank:
-        return connect(place.rank, host, port, key, float(config.distributed.timeout))
-    try:
-        bind = "127.0.0.1" if host in ("127.0.0.1", "localhost") else ""
-        return serve(place.size, key, bind, port)[0]
-    except OSError as error:
-        raise DistributedError(f"rank 0 can't listen at {host}:{port}: {error}") from error
+        store = connect(place.rank, host, port, key, _limit(), place.size)
+    else:
+        try:
+            bind = "127.0.0.1" if host in ("127.0.0.1", "localhost") else ""
+            store, _ = serve(place.size, key, bind, port)
+        except OSError as error:
+            raise DistributedError(f"rank 0 can't listen at {host}:{port}: {error}") from error
+    name, all_ranks = "the machines of the ranks", range(place.size)
+    machines = store.gather(name, socket.gethostname(), all_ranks, _limit())
+    return place.among(machines), store
 
 
 def end() -> None:
@@ -382,6 +392,6 @@ _SECONDS_TO_RAISE = 8.0
 
 def check_rank(rank: Any, size: int, what: str) -> int:
     """``rank``, if it is one of ``size``; raises :class:`~symdnn.errors.OptionError`."""
-    if isinstance(rank, bool) or not isinstance(rank, int | np.integer) or not 0 <= rank < size:
-        raise OptionError(f"{what}={rank!r:.60}; wanted from 0 to {size - 1}")
+    if not is_number(rank) or not 0 <= rank < size:
+        raise OptionError(f"{what}={rank!r}; wanted from 0 to {size - 1}")
     return int(rank)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import math
+import socket
 import sys
 import threading
 import time
@@ -20,7 +21,7 @@ from symdnn.config import config
 from symdnn.errors import CollectiveMismatch, CollectiveTimeout, PeerFailed
 
 if TYPE_CHECKING:
-    from multiprocessing.connection import Connection, Listener
+    from multiprocessing.connection import Connection
 
 __all__ = ["Hub", "Store", "connect", "where"]
 
@@ -28,6 +29,8 @@ __all__ = ["Hub", "Store", "connect", "where"]
 _LEAST_ANSWER_S = 10.0
 #: Seconds after which a rank that says nothing more waits no longer.
 _SILENT_S = 2.0
+#: Seconds between looks whether all ranks have come.
+_LOOK_S = 0.25
 
 
 class Hub:
@@ -46,6 +49,7 @@ class Hub:
         self._since: dict[int, float] = {}
         self._heard: dict[int, float] = {}
         self._left: set[int] = set()
+        self._come: set[int] = set()
         self._failure: tuple[int, str] | None = None
 
     def answer(self, rank: int, request: dict[str, Any]) -> dict[str, Any]:
@@ -85,6 +89,20 @@ class Hub:
             and now - self._heard[r] < _SILENT_S
             for r in set(range(self._size)) - self._left
         )
+
+    def come(self, rank: int, size: int) -> None:
+        """A rank has connected, which says how many there are."""
+        with self._changed:
+            twice, self._come = rank in self._come, {*self._come, rank}
+            if size != self._size:
+                said = f"it was started as one of {size} processes, and rank 0 as one of"
+                self._fail(rank, f"{said} {self._size}")
+            elif twice or not 0 < rank < size:
+                self._fail(rank, "two processes were started with this rank")
+
+    def complete(self) -> bool:
+        """Whether as many have come as there are besides rank 0."""
+        return len(self._come) >= self._size - 1
 
     def lost(self, rank: int) -> None:
         """The connection to a rank broke."""
@@ -133,6 +151,8 @@ class Hub:
     def _gather(self, rank: int, request: dict[str, Any]) -> dict[str, Any]:
         """Wait until all members have given their value, or all ranks wait for different things."""
         name, members, stuck = request["name"], set(request["members"]), request["stuck"]
+        if self._failure:
+            return {**self._news(), **self._told()}
         values = self._gathers.setdefault(name, {})
         values[rank] = request["value"]
         self._changed.notify_all()
@@ -283,28 +303,41 @@ def raise_failure(news: dict[str, Any], members: Sequence[int], waiting_in: str)
 class _Server:
     """Threads of rank 0 that answer the other ranks."""
 
-    def __init__(self, hub: Hub, listener: Listener, others: int) -> None:
-        self._hub, self._listener = hub, listener
+    def __init__(self, hub: Hub, listener: socket.socket, key: bytes) -> None:
+        self._hub, self._listener, self._key = hub, listener, key
         self._threads: list[threading.Thread] = []
         self._lines: list[Connection] = []
-        self._accepting = threading.Thread(target=self._accept, args=(others,), daemon=True)
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
         self._accepting.start()
 
-    def _accept(self, others: int) -> None:
-        while len(self._threads) < others:
+    def _accept(self) -> None:
+        """Until all ranks have come. Each line has a thread: a stranger may say nothing."""
+        from multiprocessing.connection import Connection
+
+        while not self._hub.complete():
             try:
-                line = self._listener.accept()
-            except (OSError, EOFError):  # closed
-                return
-            except Exception:  # a stranger without the key
+                line, _ = self._listener.accept()
+            except TimeoutError:
                 continue
-            self._lines.append(line)
-            thread = threading.Thread(target=self._serve, args=(line,), daemon=True)
+            except OSError:  # closed
+                return
+            line.setblocking(True)
+            self._lines.append(Connection(line.detach()))
+            thread = threading.Thread(target=self._serve, args=self._lines[-1:], daemon=True)
             thread.start()
             self._threads.append(thread)
 
     def _serve(self, line: Connection) -> None:
-        rank = int(line.recv_bytes())
+        from multiprocessing.connection import answer_challenge, deliver_challenge
+
+        try:
+            deliver_challenge(line, self._key)
+            answer_challenge(line, self._key)
+            rank, size = (int(word) for word in line.recv_bytes().split())
+        except Exception:  # a stranger without the key, or close()
+            line.close()
+            return
+        self._hub.come(rank, size)
         try:
             while True:
                 request = json.loads(line.recv_bytes())
@@ -327,34 +360,51 @@ class _Server:
 
 def serve(size: int, key: bytes, host: str = "127.0.0.1", port: int = 0) -> tuple[Store, int]:
     """Rank 0's store, and the port on which it listens for the others."""
-    from multiprocessing.connection import Listener  # here, so that symdnn is imported quickly
-
-    listener = Listener((host, port), backlog=size, authkey=key)
+    listener = socket.create_server((host, port), backlog=size)
+    listener.settimeout(_LOOK_S)
     store = Store(0, hub := Hub(size))
     store.address = host or "127.0.0.1"
-    store._server = _Server(hub, listener, size - 1)
-    return store, int(listener.address[1])
+    store._server = _Server(hub, listener, key)
+    return store, int(listener.getsockname()[1])
 
 
-def connect(rank: int, host: str, port: int, key: bytes, wait: float) -> Store:
-    """The store of another rank; tries for up to ``wait`` seconds, as rank 0 may come later.
+def connect(rank: int, host: str, port: int, key: bytes, wait: float, size: int) -> Store:
+    """The store of another rank of ``size``; tries for up to ``wait`` seconds, as rank 0 may come
+    later, and that of a run that has failed may still be there.
 
     Raises :class:`~symdnn.errors.CollectiveTimeout`.
     """
-    from multiprocessing.connection import Client
+    from multiprocessing import AuthenticationError  # here, so that symdnn is imported quickly
 
     end = time.monotonic() + wait
     while True:
         try:
-            line = Client((host, port), authkey=key)
-        except (ConnectionError, OSError) as error:
+            line = _connected(host, port, key, end)
+        except (OSError, EOFError, AuthenticationError) as error:
             if time.monotonic() > end:
+                why = str(error) or "it ends the connection"
                 raise CollectiveTimeout(
-                    f"rank {rank} waited {wait:g} s for rank 0 at {host}:{port}: {error}"
+                    f"rank {rank} waited {wait:g} s for rank 0 at {host}:{port}: {why}"
                 ) from error
             time.sleep(0.05)
             continue
-        line.send_bytes(str(rank).encode())
+        line.send_bytes(f"{rank} {size}".encode())
         store = Store(rank, line=line)
         store.address = host
         return store
+
+
+def _connected(host: str, port: int, key: bytes, end: float) -> Connection:
+    """A line to rank 0, which knows the key; what listens there may be another program."""
+    from multiprocessing.connection import Client, answer_challenge, deliver_challenge
+
+    line = Client((host, port))
+    try:
+        if not line.poll(max(1.0, end - time.monotonic())):
+            raise TimeoutError("what listens there does not answer as a rank 0 does")
+        answer_challenge(line, key)
+        deliver_challenge(line, key)
+    except BaseException:
+        line.close()
+        raise
+    return line

@@ -12,7 +12,7 @@ import symdnn.distributed as dist
 import symdnn.tensor as T
 from symdnn import nn
 
-RNG = np.random.default_rng(17)
+RNG, RNG2 = np.random.default_rng(17), np.random.default_rng(18)
 X = RNG.normal(size=(37, 6)).astype("float32")
 TARGET = (X[:, :3].sum(axis=1) > 0).astype("int32")
 IMAGES = RNG.normal(size=(23, 3, 6, 6)).astype("float32")
@@ -85,6 +85,46 @@ def check_images_with_norms_and_a_loss_scale():
         )
 
     return every_way(run)
+
+
+def check_losses_that_are_no_means_over_samples():
+    """They divide by labels that count or by weights, or are sums; and several of them together.
+
+    Batches of 5 samples, at last of 2, and one whose labels count for nothing.
+    """
+    targets = np.where(np.arange(37) % 3 == 0, -100, KINDS[np.arange(37) % 23] % 2)
+    targets[10:15] = -100
+    kinds, floats = np.maximum(targets, 0), RNG2.normal(size=(37, 2)).astype("float32")
+    weights = RNG2.uniform(0.1, 3, (37, 2)).astype("float32")
+    of_classes = np.array([0.3, 4], "float32")
+    ignoring, weighing = nn.CrossEntropyLoss(), nn.CrossEntropyLoss(of_classes)
+    total = nn.CrossEntropyLoss(reduction="sum")
+    found = {}
+    for name, criterion, data in (
+        ("ignored", ignoring, (X, targets)),
+        ("weighed", weighing, (X, kinds)),
+        ("both", nn.CrossEntropyLoss(of_classes), (X, targets)),
+        ("torch7", nn.CrossEntropyCriterion(of_classes, ignoreIndex=-100), (X, targets)),
+        ("sum", total, (X, targets)),
+        ("sums of squares", nn.MSELoss(reduction="sum"), (X, floats)),
+        ("KL", nn.KLDivLoss(reduction="batchmean"), (X, np.abs(floats))),
+        ("together", lambda y, t: ignoring(y, t) + 0.1 * total(y, t) - y.mean(), (X, targets)),
+        *(
+            (loss.__name__, lambda y, t, w, f=loss: f(y, t, weight=w), (X, floats, weights))
+            for loss in (nn.functional.mse_loss, nn.functional.l1_loss, nn.functional.huber_loss)
+        ),
+    ):  # fmt: skip
+        for parallel in (True, dist.DataParallel(shard="parameters", bucket_bytes=100)):
+            nn.init.seed(3)
+            net = nn.Sequential(nn.Linear(6, 3), nn.Tanh(), nn.Linear(3, 2))
+            batches = nn.batches(data, 5, shuffle=True, seed=2)
+            history = nn.fit(
+                net, criterion, nn.optim.sgd, batches, 2, lr=0.01, targets=len(data) - 1,
+                distributed=parallel, validation=nn.batches(data, 6),
+            )  # fmt: skip
+            one = {k: list(history[k]) for k in ("loss", "val_loss")} | values(net)
+            close(one, found.setdefault(name, one), name)
+    return found
 
 
 def check_more_ranks_than_samples_and_elements():

@@ -13,7 +13,9 @@ import pytest
 from safetensors import safe_open
 
 from symdnn.commands import launch
+from symdnn.world import launcher
 from tests.distributed import harness
+from tests.distributed.harness import run
 from tests.environment import environment
 from tests.processes import ended
 
@@ -51,6 +53,42 @@ def test_a_rank_that_raises_anywhere_in_a_training_ends_all(place):
     out, err = faulty(place, limit=20, program=FIT)
     assert f"RANK 1 RuntimeError: nothing goes in {place}" in out
     assert "symdnn: rank 1 of 2 failed" in err
+
+
+@pytest.mark.parametrize("fault", ["raise ValueError('no such file')", "time.sleep(1000)"])
+def test_a_rank_that_does_not_come_to_init_ends_all(fault, tmp_path):
+    """The others wait inside of MPI's start, where no thread of Python runs."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import os, time\n"
+        "import symdnn.distributed as dist\n"
+        f"if os.environ['PMI_RANK'] == '1': {fault}\n"
+        "dist.init()\n"
+    )
+    if "sleep" in fault:  # MPICH's launcher waits for it
+        program.write_text(program.read_text().replace("1000", "8"))
+    done = run(2, program, limit=3)
+    assert done.returncode != 0
+    assert "in start_once_all_ranks_have_come_to_init" in done.stderr
+
+
+def test_the_launcher_is_the_one_that_counts(monkeypatch):
+    """Whatever the variables around it say; and MPI's starts all on this machine."""
+    found = {}
+    monkeypatch.setattr(launch, "_by_mpi", lambda command, e: found.update(e) or 0)
+    monkeypatch.setattr(launch, "_mpiexec", lambda: "mpiexec")
+    around = {
+        "RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "OMPI_COMM_WORLD_RANK": "0",
+        "OMPI_COMM_WORLD_SIZE": "1", "PMIX_RANK": "3", "SYMDNN_RANK": "2", "SYMDNN_SIZE": "3",
+        "SLURM_PROCID": "0", "SLURM_NTASKS": "4", "SLURM_STEP_ID": "0", "MY_OWN": "kept",
+    }  # fmt: skip
+    for name, value in around.items():
+        monkeypatch.setenv(name, value)
+    args = argparse.Namespace(n=2, engine="mpi", restarts=0, script=__file__, arguments=[])
+    assert launch.run(args) == 0
+    assert launcher.launched_by(found) is None  # until MPI's launcher has set its own
+    assert found["MY_OWN"] == "kept"
+    assert (found["HYDRA_LAUNCHER"], found["HYDRA_RMK"]) == ("fork", "user")
 
 
 def test_the_launcher_says_that_processes_of_mpi_failed(monkeypatch, capfd):

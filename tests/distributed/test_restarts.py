@@ -258,7 +258,8 @@ def test_more_ranks_exchange_arrays(count, tmp_path):
     command = [sys.executable, "-m", "tests.distributed.run_checks", tmp_path / "f", checks]
     running = []
     for rank in range(count):
-        own = {**of_torchrun(port, 0)(rank), "WORLD_SIZE": str(count)}
+        sizes = {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count)}
+        own = {**of_torchrun(port, 0)(rank), **sizes}
         env = environment(SYMDNN_FLAGS=FLAGS, OMP_NUM_THREADS="1", **own)
         running.append(
             subprocess.Popen(list(map(str, [*command, "ops_checks"])), env=env, cwd=harness.ROOT)

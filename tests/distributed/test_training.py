@@ -63,6 +63,7 @@ MIXED = (
     "check_a_tied_table_with_norms_clipped_and_rows",
     "check_norms_of_all_samples_with_accumulation_clipping_and_shards",
     "check_more_ranks_than_samples_and_elements",
+    "check_losses_that_are_no_means_over_samples",
 )
 
 

@@ -6,7 +6,7 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn import nn
-from symdnn.errors import InputError, ShapeMismatch
+from symdnn.errors import AxisError, InputError, ShapeMismatch
 from symdnn.graph.traverse import toposort
 from symdnn.nn import parallel
 from symdnn.nn.optimizers import base
@@ -98,9 +98,16 @@ def test_what_makes_no_sense_is_refused(of_two):
         ({"0": "vocabularies"}, InputError, "wanted one of columns, rows, heads, vocabulary"),
         ({"9.weight": 0}, InputError, "no parameter is named"),
         ({"2": "heads"}, InputError, "a Linear, which has no heads"),
+        ({"2": None}, InputError, "wanted one of columns, rows, heads, vocabulary"),
+        ({"2": True}, InputError, "wanted one of columns, rows, heads, vocabulary"),
+        ({"2.weight": 7}, AxisError, "an axis of a tensor of 2 dimension"),
+        ({"2.weight": -3}, AxisError, "an axis of a tensor of 2 dimension"),
+        (["columns"], InputError, "a module and a dict such as"),
     ):
         with pytest.raises(error, match=text):
             nn.parallel.shard(perceptron(), layers)
+    with pytest.raises(InputError, match="a module and a dict such as"):
+        nn.parallel.shard([perceptron()], {"0": "columns"})
     with pytest.raises(ShapeMismatch, match="a dimension 0 that 2 ranks divide"):
         nn.parallel.shard(nn.Linear(2, 3), {"": "columns"})
     net = nn.parallel.shard(perceptron(), {"0": "columns"})

@@ -1,6 +1,8 @@
 """The store: gathers, failures, time limits; between threads, over real connections."""
 
+import contextlib
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -20,7 +22,7 @@ KEY = b"a secret"
 def stores():
     """Those of three ranks."""
     first, port = serve(3, KEY)
-    made = [first, *(connect(r, "127.0.0.1", port, KEY, 5.0) for r in (1, 2))]
+    made = [first, *(connect(r, "127.0.0.1", port, KEY, 5.0, 3) for r in (1, 2))]
     yield made
     for store in made[::-1]:
         store.leave()
@@ -151,7 +153,7 @@ def test_only_the_first_failure_counts(stores):
 
 def test_a_rank_that_leaves_and_one_whose_process_ends():
     first, port = serve(3, KEY)
-    leaving, ending = (connect(r, "127.0.0.1", port, KEY, 5.0) for r in (1, 2))
+    leaving, ending = (connect(r, "127.0.0.1", port, KEY, 5.0, 3) for r in (1, 2))
     leaving.leave()
     with pytest.raises(PeerFailed, match="rank 1 has ended"):
         first.gather("x", "", [0, 1], 5.0)
@@ -165,7 +167,7 @@ def test_rank_0_whose_process_ends():
     code = "import time; from symdnn.world.store import serve; store, port = serve(2, b'a secret')"
     command = [sys.executable, "-c", f"{code}; print(port, flush=True); time.sleep(60)"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as rank_0:
-        other = connect(1, "127.0.0.1", int(rank_0.stdout.readline()), KEY, 5.0)
+        other = connect(1, "127.0.0.1", int(rank_0.stdout.readline()), KEY, 5.0, 2)
         assert other.status("")["failure"] is None
         rank_0.kill()
         rank_0.wait()
@@ -179,7 +181,7 @@ def test_rank_0_whose_process_does_not_answer(monkeypatch):
     command = [sys.executable, "-c", f"{code}; print(port, flush=True); time.sleep(60)"]
     monkeypatch.setattr(store_module, "_LEAST_ANSWER_S", 0.2)
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as rank_0:
-        other = connect(1, "127.0.0.1", int(rank_0.stdout.readline()), KEY, 5.0)
+        other = connect(1, "127.0.0.1", int(rank_0.stdout.readline()), KEY, 5.0, 2)
         rank_0.send_signal(signal.SIGSTOP)
         with config.change_flags(**{"distributed.timeout": 0.1}):
             with pytest.raises(CollectiveTimeout, match="waited 0.2 s for an answer"):
@@ -197,7 +199,7 @@ def test_strangers_are_not_let_in():
     first, port = serve(2, KEY)
     with pytest.raises(AuthenticationError):
         Client(("127.0.0.1", port), authkey=b"another")
-    other = connect(1, "127.0.0.1", port, KEY, 5.0)
+    other = connect(1, "127.0.0.1", port, KEY, 5.0, 2)
     assert other.status("")["left"] == []
     other.leave()
     first.close(1.0)
@@ -207,7 +209,70 @@ def test_nobody_listens():
     first, port = serve(1, KEY)
     first.close()
     with pytest.raises(CollectiveTimeout, match="waited 0.2 s for rank 0"):
-        connect(1, "127.0.0.1", port, KEY, 0.2)
+        connect(1, "127.0.0.1", port, KEY, 0.2, 2)
+
+
+def test_a_stranger_that_says_nothing_keeps_no_rank_out():
+    first, port = serve(2, KEY)
+    with socket.create_connection(("127.0.0.1", port)):
+        other = connect(1, "127.0.0.1", port, KEY, 5.0, 2)
+        assert other.status("")["left"] == []
+        other.leave()
+    first.close(1.0)
+
+
+@pytest.mark.parametrize(("says", "found"), [
+    (b"", "does not answer as a rank 0 does"), (b"SSH-2.0-a\r\n", "bad message length"),
+    (None, "ends the connection|reset|Broken pipe|does not answer"),
+])  # fmt: skip
+def test_another_program_at_the_port_is_an_error_at_the_time_limit(says, found):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(0.05)
+        lines, ended = [], threading.Event()
+
+        def answer():
+            while not ended.is_set():
+                with contextlib.suppress(TimeoutError):
+                    line, _ = listener.accept()
+                    lines.append(line)
+                    line.sendall(says or b"")
+                    if says is None:
+                        line.close()
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        port = listener.getsockname()[1]
+        try:
+            with pytest.raises(CollectiveTimeout, match=found):
+                connect(1, "127.0.0.1", port, KEY, 0.6, 2)
+        finally:
+            ended.set()
+            thread.join()
+            for line in lines:
+                line.close()
+
+
+def test_the_rank_0_of_another_run_is_not_met():
+    """It may still be ending while this run begins: the time limit says when to give up."""
+    first, port = serve(2, b"another run")
+    with pytest.raises(CollectiveTimeout, match="digest|does not answer"):
+        connect(1, "127.0.0.1", port, KEY, 0.3, 2)
+    first.close()
+
+
+@pytest.mark.parametrize(("ranks", "size", "said"), [
+    ((1, 1), 3, "rank 1 failed: two processes were started with this rank"),
+    ((1, 2), 4, "it was started as one of 4 processes, and rank 0 as one of 3"),
+    ((3, 1), 3, "rank 3 failed"),
+])  # fmt: skip
+def test_places_that_contradict_each_other_are_named_on_all_ranks(ranks, size, said):
+    first, port = serve(3, KEY)
+    others = [connect(r, "127.0.0.1", port, KEY, 5.0, size) for r in ranks]
+    found = in_threads(*[lambda s=s: s.gather("x", "", [0, 1, 2], 5.0) for s in (first, *others)])
+    assert all(isinstance(e, PeerFailed) and said in str(e) for e in found)
+    for store in others:
+        store.leave()
+    first.close(1.0)
 
 
 def test_one_rank_finds_a_value_for_all(stores):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from symdnn.distributed.counting import divisor_of_all, sum_of_all
 from symdnn.errors import InputError, ShapeMismatch, TypeMismatch, UnknownWord
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import TensorLike
@@ -64,7 +65,10 @@ class Criterion(Module):
         """The losses, their sum or their mean."""
         if self.reduction == "none":
             return losses
-        return mean(losses) if self.reduction == "mean" else losses.sum()
+        if self.reduction == "mean":
+            return mean(losses)
+        total = losses.sum()
+        return sum_of_all(total) if self.reduction == "sum" else total
 
     def pair(
         self, output: Variable, target: TensorLike, *, name: str = "target"
@@ -153,7 +157,7 @@ class _Classes(Criterion):
             return losses[0] if single else losses
         if self.reduction == "sum" or factor is None:
             return self.reduced(losses)
-        total = factor.sum()
+        total = divisor_of_all(factor.sum())
         return losses.sum() / switch(eq(total, 0), constant(1, dtype=x.type.dtype), total)
 
     def of_classes(self, weights: Variable, x: Variable, axis: int = 1) -> Variable:

@@ -12,6 +12,7 @@ from math import log as number_log
 from math import pi
 from typing import Any, ClassVar
 
+from symdnn.distributed.counting import divisor_of_all
 from symdnn.errors import InputError, TypeMismatch
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import TensorLike
@@ -115,9 +116,9 @@ class _Weighed(Criterion):
         if self._weights.value is None:
             return super().reduced(losses)
         losses, weights = self.pair(losses, self._weights.value, name="weight")
-        found = super().reduced(losses * weights)
-        of_one = self.by_weights and self.reduction == "mean"
-        return found / mean(weights) if of_one else found
+        if self.by_weights and self.reduction == "mean":
+            return (losses * weights).sum() / divisor_of_all(weights.sum())
+        return super().reduced(losses * weights)
 
 
 class MSELoss(_Weighed, values.MSECriterion):

@@ -348,9 +348,12 @@ def measured(
     sums, at, empty = Sums(problem.metrics), getattr(data, "at", None), True
     for batch in data if at is None else at(0):
         arrays, empty, count = as_list(batch, len(problem.inputs)), False, 1
+        samples = []
         if ranks is not None:
             arrays, count = ranks.part(arrays)
-        values = evaluate(*arrays)  # also without a sample: others may wait for its parameters
+            samples = [np.float64(count)]
+        # Also without a sample: others may wait for its parameters.
+        values = evaluate(*arrays, *samples)
         if count:
             sums.add(values, int(arrays[0].shape[0]))
     if empty:

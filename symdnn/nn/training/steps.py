@@ -12,7 +12,7 @@ import numpy as np
 from symdnn.compile.function import Function, function
 from symdnn.compile.updates import as_pairs
 from symdnn.config import config
-from symdnn.distributed.batch_norm import counting
+from symdnn.distributed.counting import counting
 from symdnn.distributed.gradients import DataParallel
 from symdnn.errors import InputError, TypeMismatch
 from symdnn.graph.tracing import check_takes
@@ -51,11 +51,17 @@ class Problem:
     #: Groups of ranks that train together, on samples or parts of parameters of their own.
     groups: tuple[Group, ...] = ()
 
+    @property
+    def batch(self) -> list[Variable]:
+        """The inputs of a step: those of a batch, and of several ranks the number of samples."""
+        samples = None if self.parallel is None else self.parallel.samples
+        return [*self.inputs, *([] if samples is None else [samples])]
+
     def outputs(self) -> list[Variable]:
         """The loss and the metrics' values, of an expression that is built now."""
         count = len(self.inputs) - self.targets
         xs, ts = self.inputs[:count], self.inputs[count:] or self.inputs
-        with counting(None if self.parallel is None else self.parallel.samples):
+        with counting(self.parallel):
             y = self.net(*xs)
             loss = self.criterion(y, *ts)
         if not isinstance(loss, Variable) or loss.type.ndim or not loss.type.is_float:
@@ -104,8 +110,7 @@ def build(
         kept = None if average is None else ema(updates, params, average)
         if kept is not None:
             updates = kept.updates
-        samples = [] if problem.parallel is None else [problem.parallel.samples]
-        inputs = [*problem.inputs, *samples, *asked[:1], *([] if rate is None else [rate])]
+        inputs = [*problem.batch, *asked[:1], *([] if rate is None else [rate])]
         found += asked[-1:]
         train = function(inputs, found, updates=updates, mode=problem.mode, name="fit: a step")
         evaluate = build_evaluation(problem)
@@ -129,7 +134,11 @@ def build_evaluation(problem: Problem) -> Function:
     with _modes_kept(problem.net):
         problem.net.evaluate()
         found = problem.outputs()
-    return function(list(problem.inputs), found, mode=problem.mode, name="fit: a measurement")
+    # The loss of several ranks may need the number of samples, and may not.
+    unused = None if problem.parallel is None else "ignore"
+    return function(
+        problem.batch, found, mode=problem.mode, on_unused_input=unused, name="fit: a measurement"
+    )
 
 
 def _updates(

@@ -9,7 +9,6 @@ import numpy as np
 
 from symdnn.errors import OptionError, TypeMismatch
 from symdnn.graph.dims import normal_axis
-from symdnn.graph.options import as_list
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Variable, as_variable
@@ -18,7 +17,7 @@ from symdnn.ops.collective.moves import AllToAll, Permute, Recv, Send
 from symdnn.ops.collective.reductions import AllGather, AllReduce, Broadcast, Reduce, ReduceScatter
 from symdnn.ops.core.shape import as_dim, dims_of, dimshuffle, reshape, static_dim
 from symdnn.world import process
-from symdnn.world.group import Group
+from symdnn.world.group import Group, is_number
 
 __all__ = [
     "all_gather", "all_reduce", "all_to_all", "broadcast", "permute", "recv", "reduce",
@@ -75,7 +74,8 @@ def all_reduce(x: Any, op: str = "sum", group: Group | None = None) -> Any:
 def reduce(x: TensorLike, op: str = "sum", root: int = 0, group: Group | None = None) -> Variable:
     """:func:`all_reduce` whose result number ``root`` of the group alone gets; others get zeros.
 
-    Its gradient is that of the root, on all ranks (``ncclReduce``, ``MPI_Reduce``).
+    Its gradient is that of the root alone: that of all others is left out (``ncclReduce``,
+    ``MPI_Reduce``).
     """
     group = group_of(group)
     return Reduce(group, _operation("reduce", op), _number("reduce: root", root, group))(x)
@@ -163,8 +163,15 @@ def permute(
 
         before = permute(x, [(r, (r + 1) % n) for r in range(n)])  # a ring
     """
-    given = as_list("permute: pairs", pairs, "pairs of numbers")
-    return Permute(group_of(group), tuple(given))(x)
+    given = list(pairs) if isinstance(pairs, Iterable) else [pairs]
+    if not all(
+        isinstance(p, tuple | list) and len(p) == 2 and all(map(is_number, p)) for p in given
+    ):
+        raise OptionError(
+            f"permute: pairs={pairs!r}; wanted pairs of a source and a destination, such as "
+            "[(0, 1), (1, 0)]"
+        )
+    return Permute(group_of(group), tuple((int(a), int(b)) for a, b in given))(x)
 
 
 def _token(after: Variable | None, dtype: str) -> Variable:
@@ -201,6 +208,8 @@ def recv(
     group, token = group_of(group), _token(after, dtype)
     if token.type.dtype != dtype:
         raise TypeMismatch("recv: after", f"a token of dtype {dtype}", token.type)
+    if not isinstance(shape, Iterable):
+        raise TypeMismatch("recv: shape", "a list of sizes, such as (2, 3)", shape)
     dims = [as_dim(d) for d in shape]
     static = tuple(static_dim(d) for d in dims)
     op = Recv(group, _number("recv: source", source, group), _tag(tag), static)

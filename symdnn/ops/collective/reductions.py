@@ -60,11 +60,8 @@ class AllReduce(Reducing, MultiOp):
         if self.linear:
             return total
         if self.op in ("max", "min"):
-            return operator("switch")(operator("eq")(x, y), total, like(0, total))
-        row = operator("dimshuffle")(x, ["x", *range(x.type.ndim)])
-        others = operator("product_of_others")(AllGather(self.group)(row), (0,))
-        parts = ReduceScatter(self.group)(g * operator("conj")(others))
-        return operator("dimshuffle")(parts, list(range(1, x.type.ndim + 1)))
+            return _of_ties(x, y, total)
+        return _of_factors(self, x, g, "sum")
 
     def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         if not self.linear:
@@ -78,10 +75,9 @@ class AllReduce(Reducing, MultiOp):
 
 @dataclass(frozen=True)
 class Reduce(Reducing):
-    """The sum or mean over the ranks, on number ``root`` of the group; zeros elsewhere
-    (``ncclReduce``, ``MPI_Reduce``). Its adjoint is :class:`Broadcast`."""
+    """The reduction over the ranks, on number ``root`` of the group; zeros elsewhere
+    (``ncclReduce``, ``MPI_Reduce``). The adjoint of sum is :class:`Broadcast`."""
 
-    linear_in_first: ClassVar[bool] = True
     root: int = 0
 
     def infer(self, x: TensorType) -> TensorType:
@@ -98,11 +94,36 @@ class Reduce(Reducing):
         return comm.reduce(inputs[0], outputs[0], self.op, self.root)
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
-        g = Broadcast(self.group, self.root)(cotangents[0])
-        return [g * like(1 / self.group.size, g) if self.op == "mean" else g]
+        of_root = Broadcast(self.group, self.root)
+        g = of_root(cotangents[0])
+        if self.linear:
+            return [g * like(1 / self.group.size, g) if self.op == "mean" else g]
+        if self.op in ("max", "min"):
+            return [_of_ties(inputs[0], of_root(outputs[0]), g)]
+        return [_of_factors(self, inputs[0], g, "mean")]  # all ranks have that of the root
+
+    def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
+        if not self.linear:
+            return None
+        return [None if t is None else self(t) for t in tangents]
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         return self.make_node(*inputs).outputs, list(axes)
+
+
+def _of_ties(x: Variable, y: Variable, g: Variable) -> Variable:
+    """The gradient of a largest or smallest ``y``: ``g`` where ``x`` is as large."""
+    made: Variable = operator("switch")(operator("eq")(x, y), g, like(0, g))
+    return made
+
+
+def _of_factors(op: Reducing, x: Variable, g: Variable, total: str) -> Variable:
+    """The gradient of a product: the reduction of ``g`` times the factors of the other ranks."""
+    row = operator("dimshuffle")(x, ["x", *range(x.type.ndim)])
+    others = operator("product_of_others")(AllGather(op.group)(row), (0,))
+    parts = ReduceScatter(op.group, total)(g * operator("conj")(others))
+    made: Variable = operator("dimshuffle")(parts, list(range(1, x.type.ndim + 1)))
+    return made
 
 
 @dataclass(frozen=True)
