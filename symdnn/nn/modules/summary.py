@@ -103,7 +103,6 @@ class Summary:
     __repr__ = __str__
 
 
-@checked
 def summary(module: Module, *inputs: object, dtype: str | None = None) -> Summary:
     """A :class:`Summary` of a network for inputs of these shapes.
 
@@ -115,6 +114,8 @@ def summary(module: Module, *inputs: object, dtype: str | None = None) -> Summar
     >>> nn.summary(nn.Linear(20, 10), (4, 20)).flops
     1600
     """
+    if not hasattr(type(module), "named_modules"):
+        raise InputError(f"summary: wanted a module, got {module!r:.60}")
     if not inputs:
         raise InputError("summary: wanted an input's shape, such as (1, 3, 224, 224); got none")
     given = [_input(v, dtype) for v in inputs]
