@@ -3,7 +3,7 @@
 A block computes several outputs at a time, each by several threads, whose partial results are
 merged as a tree in shared memory. If there are few outputs of many elements, these are split into
 chunks, and the last block to finish merges the chunks' partial results. The order of all additions
-depends on shapes alone, so results are reproducible.
+depends on shapes, strides and where in 16 bytes memory begins, so results are reproducible.
 """
 
 from __future__ import annotations
