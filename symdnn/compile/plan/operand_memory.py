@@ -72,12 +72,14 @@ def _places(spec: Specialised, values: Sequence[Variable], at: int) -> tuple[lis
 
 def _last_reads(spec: Specialised, plan: MemoryPlan) -> dict[int, int]:
     """The last step that reads each buffer, by its id. A wait keeps the operands of its collective
-    and does not read them."""
+    and does not read them. New values are copied to shared variables behind all steps."""
     found: dict[int, int] = {}
     for step, node in enumerate(spec.segment.nodes):
         if node not in plan.aliases:
             read = node.inputs[: node.op.count] if isinstance(node.op, StreamWait) else node.inputs
             found.update(dict.fromkeys((id(plan.views[v].buffer) for v in read), step))
+    end = len(spec.segment.nodes)
+    found.update(dict.fromkeys((id(plan.views[v].buffer) for v in plan.copied), end))
     return found
 
 

@@ -3,7 +3,7 @@
 A block computes several outputs at a time, each by several threads, whose partial results are
 merged as a tree in shared memory. If there are few outputs of many elements, these are split into
 chunks, and the last block to finish merges the chunks' partial results. The order of all additions
-depends on shapes alone, so results are reproducible.
+depends on shapes, strides and where in 16 bytes memory begins, so results are reproducible.
 """
 
 from __future__ import annotations
@@ -360,24 +360,27 @@ def _uses(program: ScalarProgram, reducers: Sequence[Reducer], sweep: Sweep) -> 
 def _uses_all(
     program: ScalarProgram, reducers: Sequence[Reducer], sweep: Sweep, values: Sequence[str]
 ) -> list[str]:
-    """``use_all``, which takes all elements that a thread has read."""
+    """``use_all``, which takes all elements that a thread has read, in the dtype of the states."""
     given = [v.replace("l.a", "l[i].a") for v in values[: len(sweep.sources)]]
     at = "i" if sweep.across else f"i * {sweep.width} + k"
     count = sweep.batch * (1 if sweep.across else sweep.width)
-    results = [f"v{i}[{at}]" for i in range(len(program.outputs))]
     state = "s[k]" if sweep.across else "s[0]"
-    held = [f"  {CTYPES[d]} v{i}[{count}];" for i, d in enumerate(program.output_dtypes)]
-    taken = [f"  {state}.s{i}.take_all(v{i});" for i in range(len(reducers))]
+    kinds = [CTYPES[r.work] for r in reducers]
+    held = [f"  {kind} all{i}[{count}];" for i, kind in enumerate(kinds)]
+    taken = [f"  {state}.s{i}.take_all(all{i});" for i in range(len(reducers))]
     vectors = ["#pragma unroll", f"  for (int k = 0; k < {sweep.width}; k++) {{"]
     batch = ["#pragma unroll", f"  for (int i = 0; i < {sweep.batch}; i++) {{"]
-    scalar = [f"    scalar({', '.join([*given, *results])});"]
+    results = [f"v{i}" for i in range(len(program.outputs))]
+    scalar = [*_results(program), f"    scalar({', '.join([*given, *results])});"]
     if sweep.edges:  # what is no element of the row is minus infinity, which adds nothing
         scalar += [
             "    const Count own = element + i * lanes;",
             f"    const bool inside = own < high && own * {sweep.width} + k - b.skip < b.run;",
-            *(f"    if (!inside) {r} = convert<{CTYPES[d]}>(-INF_f);"
-              for r, d in zip(results, program.output_dtypes)),
-        ]  # fmt: skip
+        ]
+    for i, kind in enumerate(kinds):
+        value = f"convert<{kind}>(v{i})"
+        value = f"inside ? {value} : -({kind})INF_f" if sweep.edges else value
+        scalar.append(f"    all{i}[{at}] = {value};")
     if sweep.across:
         body = [*vectors, *held, *batch, *scalar, "  }", *taken, "  }"]
     else:

@@ -31,6 +31,16 @@ def test_every_kernel_waits_before_anything_else(file: str) -> None:
     assert made.replace(f" {nvrtc._START}", "") == text
 
 
+def test_no_written_instruction_that_uses_memory_may_move_before_the_wait() -> None:
+    found = []
+    for p in device_source._FOLDER.glob("*.cu*"):
+        for volatile, word in re.findall(r'\basm\s*(volatile)?\s*\(\s*"\W*(\w+)', p.read_text()):
+            if word in ("ld", "ldmatrix", "st", "red", "atom", "cp"):
+                found.append(word)
+                assert volatile, p
+    assert {"ld", "st", "cp", "red"} <= set(found)
+
+
 def test_older_cards_and_sources_that_are_not_understood_are_left() -> None:
     assert nvrtc.waiting(KERNEL, (8, 9)) == KERNEL
     assert nvrtc.waiting(KERNEL, (10, 0)) != KERNEL

@@ -100,20 +100,22 @@ def test_operands_of_buckets_are_made_in_registered_memory(monkeypatch, shard, p
     assert places[0] == places[1]
 
 
-@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("again", ["", "by a node", "by an update", "by an update with a view"])
 def test_an_operand_that_is_read_later_is_not_replaced(monkeypatch, again):
     """By a sum, which takes the places of its operands: the collective copies that one there."""
     monkeypatch.setattr(process, "_current", Described(Launched(0, 2, 0, 2, "a test")))
     x = T.tensor("float32", (200, 200), name="x")
     y = T.dot(x, x)
+    kept = symdnn.shared(np.zeros((200, 200), "float32"), name="kept")
     total = dist.all_reduce(y, "sum")
+    out = total * y if again == "by a node" else total * 2
+    updates = {kept: y.T if "view" in again else y} if "update" in again else {}
     with config.change_flags(FLAGS):
-        f = symdnn.function([x], total * y if again else total * 2, mode=symdnn.Mode(target=TARGET))
-        (plan,) = [
-            p.memory
-            for p in specialise_program(f.stages.program, [x], {x: (200, 200)})
-            if p.memory.slots
-        ]
+        f = symdnn.function([x], out, updates=updates, mode=symdnn.Mode(target=TARGET))
+        sizes = dict.fromkeys((x, *updates), (200, 200))
+        plans = [p.memory for p in specialise_program(f.stages.program, [x, *updates], sizes)]
+    (plan,) = [p for p in plans if p.slots]
+    assert bool(plan.copied) == bool(updates)
     ((node, (_, (at, result, _))),) = plan.slots.items()
     assert at == result
     assert plan.views[node.inputs[0]].buffer.kind == ("arena" if again else "registered")

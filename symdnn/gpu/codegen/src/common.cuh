@@ -97,17 +97,18 @@ template <int N, class T> INLINE Vec<T, N> load(const T* p) { return *(const Vec
 template <int N, class T> INLINE void store(T* p, const Vec<T, N>& x) { *(Vec<T, N>*)p = x; }
 
 // Aligned words that the kernel does not write, in one instruction: the compiler would read words one
-// by one where some of them may not be used.
+// by one where some of them may not be used. Volatile: it stays behind the kernel's wait for the one
+// before.
 template <int N> INLINE Vec<u32, N> load_words(u64 at) {
 #ifndef SYMDNN_HOST
   Vec<u32, N> w;
   if constexpr (N == 4) {
-    asm("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+    asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
         : "=r"(w.v[0]), "=r"(w.v[1]), "=r"(w.v[2]), "=r"(w.v[3]) : "l"(at));
     return w;
   }
   if constexpr (N == 2) {
-    asm("ld.global.v2.u32 {%0, %1}, [%2];" : "=r"(w.v[0]), "=r"(w.v[1]) : "l"(at));
+    asm volatile("ld.global.v2.u32 {%0, %1}, [%2];" : "=r"(w.v[0]), "=r"(w.v[1]) : "l"(at));
     return w;
   }
 #endif
