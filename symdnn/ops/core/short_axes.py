@@ -20,9 +20,6 @@ from symdnn.ops.core.shape import ShapeI, specify_type
 
 __all__ = ["is_short", "with_short_axes_declared", "with_short_axes_for"]
 
-#: Levels of elementwise ops and views in which a slice is looked for.
-_DEPTH = 6
-
 
 def with_short_axes_declared(operands: Sequence[Variable]) -> Sequence[Variable]:
     """Operands of one ndim; dimensions of at most 1 are declared to be 1 beside longer ones.
@@ -62,49 +59,68 @@ def _is_own(n: Variable | int, v: Variable, axis: int) -> bool:
     return node.op.axis == axis and node.inputs[0] is v
 
 
-def is_short(v: Variable, axis: int, depth: int = _DEPTH) -> bool:
+def is_short(v: Variable, axis: int) -> bool:
     """Whether a dimension is of size 0 or 1, by its type or by the slice that made it."""
     size = v.type.shape[axis]
-    return axis in _short_axes(v, depth) if size is None else size <= 1
+    return axis in _short_axes(v) if size is None else size <= 1
 
 
-def _short_axes(v: Variable, depth: int = _DEPTH) -> tuple[int, ...]:
-    """The axes of unknown size that are no longer than 1, as far as ``depth`` new levels show."""
-    if v.short_axes is not None or depth == 0:
-        return v.short_axes or ()
-    node = v.owner
-    unknown = () if node is None else [k for k, d in enumerate(v.type.shape) if d is None]
-    if node is not None and unknown:
-        sizes = _SizesOf(v, node, depth)
-        v.short_axes = tuple([axis for axis in unknown if sizes.is_short(axis)])
-    else:
-        v.short_axes = ()
-    return v.short_axes
+def _short_axes(v: Variable) -> tuple[int, ...]:
+    """The axes of unknown size that are no longer than 1; each variable is looked at once."""
+    waiting = [v]
+    while waiting:
+        u = waiting[-1]
+        if u.short_axes is None:
+            node, unknown = u.owner, _unknown(u)
+            sources = _sources(node) if node and unknown else []
+            if before := [w for w in sources if w.short_axes is None]:
+                waiting += before
+                continue
+            sizes = _SizesOf(u, node, sources) if node and unknown else None
+            u.short_axes = tuple([axis for axis in unknown if sizes and sizes.is_short(axis)])
+        waiting.pop()
+    return v.short_axes or ()
+
+
+def _unknown(v: Variable) -> list[int]:
+    """The axes of unknown size."""
+    if isinstance(v.type, OpaqueType):
+        return []
+    return [k for k, d in enumerate(v.type.shape) if d is None]
+
+
+def _sources(node: Apply) -> list[Variable]:
+    """The operands, and of what the sizes among them are."""
+    given = [node.inputs[i].owner for i in node.op.host_inputs]
+    return [*node.inputs, *[n.inputs[0] for n in given if n and n.op.size_of is not None]]
 
 
 class _SizesOf:
     """Which sizes of a node's result are no longer than 1."""
 
-    def __init__(self, v: Variable, node: Apply, depth: int) -> None:
-        self.v, self.node, self.depth = v, node, depth
-        self.short, self.occurs = Size(), False  # one symbol for all short sizes of operands
+    def __init__(self, v: Variable, node: Apply, sources: Sequence[Variable]) -> None:
+        self.v, self.node = v, node
+        self.occurs = any([w.short_axes for w in sources])
+
+    @cached_property
+    def short(self) -> Size:
+        """One symbol for all short sizes of operands."""
+        return Size()
 
     def is_short(self, axis: int) -> bool:
         """By what the op says of the axis, or else because its size is one of an operand."""
         found = self.node.op.short_with(self.node.inputs, axis)
         if found is not None:
-            return all([is_short(u, a, self.depth - 1) for u, a in found])
-        return self._shape[axis] is self.short
+            return all([is_short(u, a) for u, a in found])
+        return self.occurs and self._shape[axis] is self.short
 
     @cached_property
     def _shape(self) -> Sequence[Any]:
-        """The sizes by the op's shape rule, if an operand has a short one."""
+        """The sizes by the op's shape rule."""
         op, inputs = self.node.op, self.node.inputs
+        unknown = (None,) * self.v.type.ndim
         sizes = [self._sizes(u) for u in inputs]
         host = {i: self._number(inputs[i]) for i in op.host_inputs}
-        unknown = (None,) * self.v.type.ndim
-        if not self.occurs:
-            return unknown
         try:
             with inherit(NOWHERE, NO_HINTS), config.change_flags(compute_test_value="off"):
                 shapes = op.shapes([u.type for u in inputs], sizes, host)
@@ -117,7 +133,7 @@ class _SizesOf:
         """Numbers, and symbols for unknown sizes."""
         if isinstance(u.type, OpaqueType):
             return ()
-        short_axes = _short_axes(u, self.depth - 1)
+        short_axes = _short_axes(u)
         sizes = enumerate(u.type.shape)
         return tuple([self._symbol(k in short_axes) if d is None else d for k, d in sizes])
 
@@ -128,8 +144,7 @@ class _SizesOf:
         node = u.owner
         if node is None or node.op.size_of is None:
             return Size() if is_size(u) else Unknown()
-        return self._symbol(node.op.size_of in _short_axes(node.inputs[0], self.depth - 1))
+        return self._symbol(node.op.size_of in _short_axes(node.inputs[0]))
 
     def _symbol(self, short: bool) -> Size:
-        self.occurs = self.occurs or short
         return self.short if short else Size()

@@ -71,12 +71,24 @@ def test_a_slice_of_nothing_is_no_single_element(start):
     assert f(np.ones((4, 3)), np.ones((0, 3))).shape == (0, 3)
 
 
-def test_a_slice_far_behind_is_found_by_what_was_found_before():
+@pytest.mark.parametrize("count", [20, 3000])
+def test_a_slice_far_behind_broadcasts(count):
     x, y = T.dmatrices("x", "y")
     v = x[:, :1]
-    for _ in range(20):
-        v = T.tanh(v) * 2
-    assert (v + y).eval({x: np.ones((2, 3)), y: np.zeros((2, 3))}).shape == (2, 3)
+    for _ in range(count):
+        v = T.tanh(v)
+    z = v + y
+    assert z.owner.inputs[0].type.shape == (None, 1)
+    if count < 100:
+        assert z.eval({x: np.ones((2, 3)), y: np.zeros((2, 3))}).shape == (2, 3)
+
+
+def test_what_broadcasts_does_not_depend_on_what_was_made_before():
+    x, y = T.dmatrices("x", "y")
+    near = T.tanh(T.tanh(T.tanh(x[:1])))
+    far = T.tanh(T.tanh(T.tanh(T.tanh(T.tanh(near)))))
+    assert (far + y).eval({x: np.ones((2, 3)), y: np.zeros((2, 3))}).shape == (2, 3)
+    assert (near + y).eval({x: np.ones((2, 3)), y: np.zeros((2, 3))}).shape == (2, 3)
 
 
 #: Expressions of rows, each of which has its own result.
