@@ -31,6 +31,8 @@ _PART = 0.98
 #: How often a loop of unknown length repeats, to compare what is in it with what is around it.
 _REPEATS = 64
 _WIDTHS = (2, 4, 8, 16)
+#: Metadata nodes below this one are others' (:mod:`~symdnn.cpu.ir.loops_ir`).
+_FIRST_NODE = 20
 
 
 def in_vectors(program: LoopProgram) -> set[int]:
@@ -60,7 +62,7 @@ def _works(block: Sequence[Statement], times: int) -> Iterator[tuple[int, int]]:
 
 
 def width_metadata() -> list[str]:
-    """The metadata ``!10`` of parallel loops of vectors of the first width, and so on."""
+    """The metadata of parallel loops of vectors of each width."""
     found = [
         '!3 = !{!"llvm.loop.unroll.disable"}',
         '!4 = !{!"llvm.loop.vectorize.enable", i1 true}',
@@ -68,7 +70,7 @@ def width_metadata() -> list[str]:
     found += ['!5 = !{!"llvm.loop.vectorize.followup_vectorized", !6}']
     found += ['!6 = !{!"llvm.loop.isvectorized", i32 1}']
     for i, width in enumerate(_WIDTHS):
-        own, number = 10 + i, 20 + i
+        own, number = _FIRST_NODE + i, _FIRST_NODE + len(_WIDTHS) + i
         found += [
             f"!{own} = distinct !{{!{own}, !2, !3, !4, !5, !{number}}}",
             f'!{number} = !{{!"llvm.loop.vectorize.width", i32 {width}}}',
@@ -85,4 +87,4 @@ def loop_kind(count: int, views: Sequence[View]) -> str:
     most = 4 * jit.vector_width() // size
     fit = [w for w in _WIDTHS if w <= min(most, count)]
     best = min(fit, key=lambda w: (count // w + count % w, -w))
-    return f"!{10 + _WIDTHS.index(best)}"
+    return f"!{_FIRST_NODE + _WIDTHS.index(best)}"
