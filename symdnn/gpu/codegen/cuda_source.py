@@ -149,14 +149,20 @@ class Access:
     """The access pattern of an operand.
 
     ``inner`` is that of the innermost dimension: ``dense`` for stride 1, read as a vector; ``one``
-    for stride 0; ``strided`` for other strides; ``number`` for a scalar among the parameters;
-    ``rows`` for stride 0 where vectors reach into the next row, so that their elements differ.
-    ``axes`` are the outer dimensions with a stride other than 0.
+    for stride 0; ``strided`` for other strides; ``number`` for a scalar among the parameters.
+    ``axes`` are the outer dimensions with a stride other than 0. Where vectors reach into the next
+    row a contiguous operand is ``flat``, read as a vector; the elements of others are read one by
+    one (``each``), and their ``axes`` may have the innermost dimension.
     """
 
     dtype: str
     inner: str
     axes: tuple[int, ...]
+
+    @property
+    def same_in_rows(self) -> bool:
+        """Whether all rows of a matrix have the elements of one row in memory."""
+        return self.inner not in ("number", "flat") and 0 not in self.axes
 
 
 @dataclass(frozen=True)
@@ -169,7 +175,8 @@ class Loop:
     ``batch`` vectors are read before the first is written. With ``columns``, for two dimensions, a
     thread stays in its columns and reads operands that broadcast along the rows only once; there
     are threads for whole rows, the others do nothing. With ``across`` vectors are of the
-    whole array, and reach from a row into the next: ``dense`` operands are contiguous then.
+    whole array, and reach from a row into the next. With both, a thread goes down by as many rows
+    as a vector has elements, so that its vectors begin in the same column.
     """
 
     ndim: int
@@ -184,7 +191,7 @@ class Loop:
 
     def read_once(self, access: Access) -> bool:
         """Whether an input is read before the loop over the rows."""
-        return self.columns and access.axes == () and access.inner != "number"
+        return self.columns and access.same_in_rows
 
     @property
     def operands(self) -> list[tuple[str, Access]]:
@@ -240,13 +247,24 @@ def _by_columns(loop: Loop) -> list[str]:
     once = [a for a in loop.inputs if loop.read_once(a)]
     rest = [a for a in loop.inputs if not loop.read_once(a)]
     fetched = [*_offsets(loop, [*rest, *loop.outputs]), *_read(loop, rest)]
+    if loop.across:
+        counting = ("i", "first", "vectors", "stride")
+        columns = [
+            f"  const Count row = (Count)p.n1, i0 = 0, i1 = first * {loop.width} % row;",
+            "  const Count stride = step / row * row;",
+            "  if (first >= stride) return;",
+        ]
+    else:
+        counting = ("i0", "begin", "rows", "stride")
+        columns = [
+            "  const Count row = (Count)p.n1, rows = vectors / row, i1 = first % row;",
+            "  const Count begin = first / row, stride = step / row;",
+            "  if (begin >= stride) return;  // the last threads, fewer than a row has vectors",
+        ]
     return [
-        "  const Count row = (Count)p.n1, rows = vectors / row, i1 = first % row;",
-        "  const Count begin = first / row, stride = step / row;",
-        "  if (begin >= stride) return;  // the last threads, fewer than a row has vectors",
-        *(f"  {line}" for line in _offsets(loop, once)),
-        *(f"  {line}" for line in _read(loop, once)),
-        *_batches(loop, ("i0", "begin", "rows", "stride"), fetched, rest),
+        *columns,
+        *(f"  {line}" for line in (*_offsets(loop, once), *_read(loop, once))),
+        *_batches(loop, counting, fetched, rest),
     ]
 
 
@@ -311,11 +329,11 @@ def _offsets(loop: Loop, some: Sequence[Access] | None = None) -> list[str]:
     inner = loop.ndim - 1
     lines = []
     for name, a in loop.operands:
-        if a.inner in ("number", "rows") or not (some is None or any(a is b for b in some)):
+        if a.inner in ("number", "each") or not (some is None or any(a is b for b in some)):
             continue
         terms = [f"(Offset)i{d} * (Offset)p.{name}_s{d}" for d in a.axes]
-        if a.inner == "dense":
-            terms.append(f"(Offset)({'i' if loop.across else f'i{inner}'} * {loop.width})")
+        if a.inner in ("dense", "flat"):
+            terms.append(f"(Offset)({'i' if a.inner == 'flat' else f'i{inner}'} * {loop.width})")
         elif a.inner == "strided":
             terms.append(f"(Offset)(i{inner} * {loop.width}) * (Offset)p.{name}_si")
         lines.append(f"const Offset o_{name} = {' + '.join(terms) or '0'};")
@@ -330,13 +348,13 @@ def _read(loop: Loop, some: Sequence[Access]) -> list[str]:
         if not any(a is b for b in some):
             continue
         ctype = CTYPES[a.dtype]
-        if a.inner == "rows":
+        if a.inner == "each":
             lines.append(f"Vec<{ctype}, {width}> {name};")
         elif a.inner == "number":
             lines.append(f"const {ctype} {name} = convert<{ctype}>(p.{name});")
         elif a.inner == "one":
             lines.append(f"const {ctype} {name} = p.{name}[o_{name}];")
-        elif a.inner == "dense":
+        elif a.inner in ("dense", "flat"):
             lines.append(
                 f"const Vec<{ctype}, {width}> {name} = load<{width}>(p.{name} + o_{name});"
             )
@@ -344,11 +362,15 @@ def _read(loop: Loop, some: Sequence[Access]) -> list[str]:
             lines.append(f"Vec<{ctype}, {width}> {name};")
             at = f"p.{name}[o_{name} + k * (Offset)p.{name}_si]"
             lines.append(f"for (int k = 0; k < {width}; k++) {name}.v[k] = {at};")
-    return lines + _read_across(loop, [(n, a) for n, a in loop.operands if a.inner == "rows"])
+    each = [(n, a) for n, a in loop.operands if a.inner == "each" and any(a is b for b in some)]
+    return lines + _read_across(loop, each)
 
 
 def _read_across(loop: Loop, some: Sequence[tuple[str, Access]]) -> list[str]:
-    """Read the elements of a vector one by one where it may reach into the next rows."""
+    """Read the elements of a vector one by one where it may reach into the next rows.
+
+    Indices are divided for its first element only.
+    """
     if not some:
         return []
     carried = ""
@@ -359,14 +381,14 @@ def _read_across(loop: Loop, some: Sequence[tuple[str, Access]]) -> list[str]:
         f"Count {', '.join(f'j{d} = i{d}' for d in range(loop.ndim))};",
         "#pragma unroll",
         f"for (int k = 0; k < {loop.width}; k++) {{",
-        *(f"  {n}.v[k] = p.{n}[{_row_offset(n, a, 'j')}];" for n, a in some),
+        *(f"  {n}.v[k] = p.{n}[{_offset_of(n, a, 'j')}];" for n, a in some),
         f"  {carried}",
         "}",
     ]
 
 
-def _row_offset(name: str, access: Access, index: str) -> str:
-    """The offset of a row in an operand that is constant along rows."""
+def _offset_of(name: str, access: Access, index: str) -> str:
+    """The offset of an element by its indices."""
     return " + ".join(f"(Offset){index}{d} * (Offset)p.{name}_s{d}" for d in access.axes) or "0"
 
 
@@ -379,7 +401,7 @@ def _write(loop: Loop) -> list[str]:
     lines.append("#pragma unroll")
     lines.append(f"for (int k = 0; k < {width}; k++) scalar({', '.join(given)});")
     for name, a in outputs:
-        if a.inner == "dense":
+        if a.inner in ("dense", "flat"):
             lines.append(f"store(p.{name} + o_{name}, {name});")
         else:
             at = f"p.{name}[o_{name} + k * (Offset)p.{name}_si]"
@@ -394,8 +416,9 @@ def _tail(loop: Loop) -> list[str]:
         if a.inner == "number":
             given.append(f"convert<{CTYPES[a.dtype]}>(p.{name})")
             continue
-        at = {"one": "0", "dense": "j", "strided": f"(Offset)j * (Offset)p.{name}_si"}
-        given.append(f"p.{name}[{at.get(a.inner) or _row_offset(name, a, 'i')}]")
+        strided = f"(Offset)j * (Offset)p.{name}_si"
+        at = {"one": "0", "dense": "j", "flat": "j", "strided": strided}
+        given.append(f"p.{name}[{at.get(a.inner) or _offset_of(name, a, 'i')}]")
     return [
         "  if (first < (Count)p.tail) {",
         f"    const Count j = vectors * {loop.width} + first;",

@@ -70,18 +70,19 @@ def elementwise(
     padded = whole and _is_padded(sizes, steps[len(read) :])
     width = _width(sizes, steps, views, len(read), padded)
     sizes = (*sizes[:-1], -(-sizes[-1] // width) * width) if padded else sizes
-    reach = _width_across(sizes, steps, views, len(read))
+    reach = _width_across(sizes, steps, views, len(read), width)
     across, width = reach > width, max(reach, width)
     accesses = [
-        _access(dtype, v, s, i >= len(read), across)
+        _access_across(dtype, v, s, sizes) if across else _access(dtype, v, s, i >= len(read))
         for i, (dtype, v, s) in enumerate(zip(dtypes, views, steps))
     ]
     wide = _max_index(sizes, steps) >= 2**31 - 2**22
     reads, writes = tuple(accesses[: len(read)]), tuple(accesses[len(read) :])
     vectors, tail = divmod(prod(sizes), width)
     row = sizes[-1] if across else sizes[-1] // width
-    blocks = _column_blocks(row, vectors) if len(sizes) == 2 and not across else 0
-    columns = blocks > 0 and any(a.axes == () and a.inner != "number" for a in reads)
+    blocks = _column_blocks(row, vectors) if len(sizes) == 2 else 0
+    columns = blocks > 0 and any(a.same_in_rows for a in reads)
+    columns = columns and not any(a.inner == "each" and 0 in a.axes for a in reads)
     batch = _batch(sizes, vectors, reads, columns, width)
     loop = Loop(len(sizes), width, wide, reads, writes, guarded, columns, batch, across)
     parameters: list[Any] = [v.pointer if isinstance(v, View) else v for v in views]
@@ -139,8 +140,7 @@ def _width(
     dense = [(v, s) for v, s in zip(views, steps) if s[-1] == 1 and isinstance(v, View)]
     if not dense:
         return 1
-    widest = max((v.itemsize for v in views[reads:] if isinstance(v, View)), default=1)
-    width = min(_MAX_VECTOR_ELEMENTS, max(1, 16 // max(widest, min(v.itemsize for v, _ in dense))))
+    width = _widest([v for v, _ in dense], views[reads:])
     while width > 1 and not (
         (len(sizes) == 1 or padded or sizes[-1] % width == 0)
         and all(v.aligned_to(min(16, v.itemsize * width)) for v, _ in dense)
@@ -150,24 +150,45 @@ def _width(
     return width
 
 
-def _width_across(
-    sizes: Sequence[int], steps: Sequence[Sequence[int]], views: Sequence[View | float], reads: int
-) -> int:
-    """Elements of a vector that reaches from a row into the next; 1 where no operand allows it.
+def _widest(dense: Sequence[View], outputs: Sequence[View | float]) -> int:
+    """Elements of a vector by the sizes of those that are read and written in vectors."""
+    widest = max((v.itemsize for v in outputs if isinstance(v, View)), default=1)
+    return min(_MAX_VECTOR_ELEMENTS, max(1, 16 // max(widest, min(v.itemsize for v in dense))))
 
-    All outputs are contiguous, and all inputs are constant along rows. Loops that read contiguous
-    inputs gain nothing: they wait for memory, with more loads in flight.
+
+def _width_across(
+    sizes: Sequence[int],
+    steps: Sequence[Sequence[int]],
+    views: Sequence[View | float],
+    reads: int,
+    within: int,
+) -> int:
+    """Elements of a vector that reaches from a row into the next; 1 where none should.
+
+    All outputs are contiguous, and all inputs are contiguous or broadcast. Where an input varies
+    along rows, vectors ``within`` them have fewer than 8 bytes. Loops that read contiguous inputs
+    and values of rows gain nothing: they wait for memory, with more loads in flight.
     """
-    whole = tuple(prod(sizes[d + 1 :]) for d in range(len(sizes)))
-    rows = [s for v, s in zip(views[:reads], steps) if isinstance(v, View)]
-    made = [v for v in views[reads:] if isinstance(v, View)]
-    one_by_one = any(s[-1] for s in rows) or any(tuple(s) != whole for s in steps[reads:])
-    if len(sizes) < 2 or not rows or one_by_one:
+    arrays = [(v, s) for v, s in zip(views, steps) if isinstance(v, View)]
+    flat = [v for v, s in arrays if _is_flat(s, sizes)]
+    others = [s for _, s in arrays if not _is_flat(s, sizes)]
+    written = all(_is_flat(s, sizes) for s in steps[reads:])
+    if len(sizes) < 2 or not others or not written or not all(0 in s for s in others):
         return 1
-    width = min(_MAX_VECTOR_ELEMENTS, max(1, 16 // min(v.itemsize for v in made)))
-    while width > 1 and not all(v.aligned_to(min(16, v.itemsize * width)) for v in made):
+    if any(s[-1] for s in others):
+        if within * min(v.itemsize for v in flat) >= _NARROW_BYTES:
+            return 1
+    elif len(flat) > len(views) - reads:
+        return 1
+    width = _widest(flat, views[reads:])
+    while width > 1 and not all(v.aligned_to(min(16, v.itemsize * width)) for v in flat):
         width //= 2
     return width
+
+
+def _is_flat(steps: Sequence[int], sizes: Sequence[int]) -> bool:
+    """Whether an operand with these steps is contiguous."""
+    return tuple(steps) == tuple(prod(sizes[d + 1 :]) for d in range(len(sizes)))
 
 
 def _batch(
@@ -175,33 +196,40 @@ def _batch(
 ) -> int:
     """The unroll factor: vectors that a thread reads before it writes one."""
     if columns:
-        nbytes = width * sum(numpy_dtype(a.dtype).itemsize for a in reads if a.axes)
+        moving = [a for a in reads if a.inner != "number" and not a.same_in_rows]
+        nbytes = width * sum(numpy_dtype(a.dtype).itemsize for a in moving)
         several = _COLUMN_BATCH * (2 if nbytes <= _NARROW_BYTES else 1)
         return several if vectors >= _COLUMN_BATCH_MIN_VECTORS else 1
-    moving = sum(a.inner in ("dense", "strided") for a in reads)
+    arrays = sum(a.inner in ("dense", "flat", "strided") for a in reads)
     if len(sizes) == 1:
-        return _FLAT_BATCH.get(moving, 1) if vectors >= _FLAT_BATCH_MIN_VECTORS else 1
-    return _INDEXED_BATCH.get(moving, 1) if vectors >= _INDEXED_BATCH_MIN_VECTORS else 1
+        return _FLAT_BATCH.get(arrays, 1) if vectors >= _FLAT_BATCH_MIN_VECTORS else 1
+    return _INDEXED_BATCH.get(arrays, 1) if vectors >= _INDEXED_BATCH_MIN_VECTORS else 1
 
 
 def _column_blocks(row: int, vectors: int) -> int:
-    """Blocks of a column loop over rows of ``row`` vectors; 0 if their number would not fit."""
+    """Blocks of a column loop over groups of ``row`` vectors; 0 if their number would not fit."""
     most = _MAX_COLUMN_BLOCKS * (2 if vectors >= _COLUMN_BATCH_MIN_VECTORS else 1)
-    rows = min(most * _THREADS, vectors) // row
+    rows = min(most * _THREADS // row, -(-vectors // row))
     return -(-rows * row // _THREADS)
 
 
-def _access(
-    dtype: str, v: View | float, steps: Sequence[int], written: bool, across: bool = False
-) -> Access:
+def _access(dtype: str, v: View | float, steps: Sequence[int], written: bool) -> Access:
     if not isinstance(v, View):
         return Access(dtype, "number", ())
     axes = tuple(d for d, s in enumerate(steps[:-1]) if s != 0)
-    if across and steps[-1]:
-        return Access(dtype, "dense", ())
-    if across and axes:
-        return Access(dtype, "rows", axes)
     return Access(dtype, _inner(steps[-1], written), axes)
+
+
+def _access_across(
+    dtype: str, v: View | float, steps: Sequence[int], sizes: Sequence[int]
+) -> Access:
+    """That of an operand where vectors reach into the next row."""
+    if not isinstance(v, View):
+        return Access(dtype, "number", ())
+    if _is_flat(steps, sizes):
+        return Access(dtype, "flat", ())
+    axes = tuple(d for d, s in enumerate(steps) if s != 0)
+    return Access(dtype, "each" if axes else "one", axes)
 
 
 def _max_index(sizes: Sequence[int], steps: Sequence[Sequence[int]]) -> int:

@@ -106,6 +106,24 @@ def test_sums_and_places_of_lines_that_begin_anywhere(dtype, shape, rng):
             np.testing.assert_allclose(found, wanted, rtol, 1e-6)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8", "float64"])
+def test_arrays_of_odd_rows_beside_repeated_ones(dtype, rng):
+    def drawn(*shape):
+        return rng.integers(-9, 9, shape).astype(numpy_dtype(dtype))
+
+    for shape in ((2003, 6689), (70_001, 33), (400_003, 3), (3, 1_000_003), (301, 6690)):
+        x, row, other = drawn(*shape), drawn(shape[1]), drawn(shape[1])
+        found = computed(lambda a, b: a - b, x, row)
+        np.testing.assert_array_equal(found, x - row)
+        found = computed(lambda a, b, c: T.maximum(a, b) - c, x, row, other)
+        np.testing.assert_array_equal(found, np.maximum(x, row) - other)
+        column = drawn(shape[0], 1)
+        found = computed(lambda a, b, c: a - b + c, x, row, column)
+        np.testing.assert_array_equal(found, x - row + column)
+    x, rows = drawn(37, 129, 1001), drawn(37, 1, 1001)
+    np.testing.assert_array_equal(computed(lambda a, b: a - b, x, rows), x - rows)
+
+
 def test_large_index_arrays_are_looked_at(rng):
     for shape, dtype in (((1774, 2365), "int64"), ((1_000_003,), "int8"), ((70_001,), "int32")):
         index = rng.integers(-5, 5, shape).astype(dtype)
