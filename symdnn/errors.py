@@ -11,6 +11,9 @@ import numpy as np
 class SymdnnError(Exception):
     """Base of all errors that symdnn raises on purpose."""
 
+    #: The ``symdnn.graph.origin.Origin`` of the node that failed in a call, until the call tells.
+    origin: Any = None
+
 
 class ConfigError(SymdnnError, ValueError):
     """A value that the flag does not accept."""

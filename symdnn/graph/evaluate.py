@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from symdnn.config import config
-from symdnn.errors import MissingInputError
+from symdnn.errors import MissingInputError, SymdnnError
 from symdnn.graph.traverse import toposort
 from symdnn.graph.type import OpaqueType, TensorType
 from symdnn.graph.typing import Array
@@ -72,6 +72,8 @@ class Uncomputed:
 def note_failure(error: BaseException, node: Apply, inputs: Sequence[Any]) -> None:
     """Add :func:`describe_failure` to an error, once though it passes several that would."""
     note = describe_failure(node, inputs)
+    if isinstance(error, SymdnnError) and error.origin is None:
+        error.origin = node.origin
     if note not in getattr(error, "__notes__", ()):
         error.add_note(note)
 

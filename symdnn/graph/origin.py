@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, fields
 from itertools import count
 from types import CodeType
-from typing import Any, SupportsIndex
+from typing import Any, Protocol, SupportsIndex
 
 from symdnn.config import config
 from symdnn.errors import OptionError
@@ -19,9 +19,9 @@ from symdnn.flag_types import is_new_way
 from symdnn.flags import FLAGS
 
 __all__ = [
-    "NOWHERE", "NO_HINTS", "Hints", "Origin", "Written", "current_hints", "current_module", "here",
-    "hinted", "inherit", "inheriting", "is_inherited", "make_origin", "make_written", "noting",
-    "within",
+    "NOWHERE", "NO_HINTS", "Hints", "LayerCall", "Origin", "Written", "current_hints",
+    "current_module", "here", "hinted", "inherit", "inheriting", "is_inherited",
+    "make_origin", "make_written", "noting", "within",
 ]  # fmt: skip
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -80,15 +80,27 @@ class Hints:
 NO_HINTS = Hints()
 
 
+class LayerCall(Protocol):
+    """A call of a module, as errors of the nodes that it made tell of it."""
+
+    @property
+    def tensors(self) -> Sequence[Any]:
+        """The tensors among its inputs."""
+
+    def told(self, shapes: Sequence[tuple[int, ...]]) -> tuple[str, str]:
+        """The module with these shapes of its tensors, and its error for such inputs, or ""."""
+
+
 class Origin:
     """The user's call stack at the moment a node was made, innermost line first.
 
     ``parts`` are the names and origins of the nodes that a rewrite joined in this one. ``module``
-    is the path of the module whose call made the node, such as ``ResNet.layer1.0``, or empty.
+    is the path of the module whose call made the node, such as ``ResNet.layer1.0``, or empty;
+    ``calls`` are that call, and those of the joined nodes, in their order: they are not saved.
     ``note`` says what else a report should: that an op was written out, say.
     """
 
-    __slots__ = ("_frames", "module", "note", "parts")
+    __slots__ = ("_frames", "calls", "module", "note", "parts")
 
     def __init__(
         self,
@@ -96,32 +108,35 @@ class Origin:
         parts: Sequence[tuple[str, Origin]] = (),
         module: str = "",
         note: str = "",
+        calls: tuple[LayerCall, ...] = (),
     ) -> None:
         self._frames = frames
         self.parts = tuple(parts)
         self.module = module
         self.note = note
+        self.calls = calls
 
     @classmethod
     def of_several(cls, parts: Sequence[tuple[str, Origin]]) -> Origin:
         """The origin of a node made of several: its lines are those of the last one."""
         flat: list[tuple[str, Origin]] = []
         for name, origin in parts:
-            flat += origin.parts or [(name, Origin(origin._frames, (), origin.module, origin.note))]
+            flat += origin.parts or [(name, origin)]
         last = parts[-1][1]
         several = len({str(o) for _, o in flat}) > 1
         note = next((o.note for _, o in flat if o.note), "")
-        return cls(last._frames, flat if several else (), last.module, note)
+        calls = tuple(dict.fromkeys(c for _, o in parts for c in o.calls))
+        return cls(last._frames, flat if several else (), last.module, note, calls)
 
     def noted(self, note: str) -> Origin:
         """The same origin with another note."""
-        return Origin(self._frames, self.parts, self.module, note)
+        return Origin(self._frames, self.parts, self.module, note, self.calls)
 
     def called_in(self, module: str, name: str) -> Origin:
         """The origin of a node that was inside of one of ``module``: in its part ``name``."""
         inner = self.module.removeprefix(module).removeprefix(".")
         path = ".".join(filter(None, (module, name, inner)))
-        return Origin(self._frames, self.parts, path, self.note)
+        return Origin(self._frames, self.parts, path, self.note, self.calls)
 
     @property
     def lines(self) -> list[tuple[str, int, str]]:
@@ -172,19 +187,19 @@ _limit = config.reader("traceback.limit")
 #: node of an inner graph that replaced a node has that node's number, and then its own.
 Written = tuple[int, ...]
 
-_module: ContextVar[str] = ContextVar("module", default="")
+_module: ContextVar[tuple[str, tuple[LayerCall, ...]]] = ContextVar("module", default=("", ()))
 
 
 class within:
-    """Nodes made inside are made by the module of this path."""
+    """Nodes made inside are made by the module of this path, in ``call`` or the one around it."""
 
-    __slots__ = ("_path", "_token")
+    __slots__ = ("_entered", "_token")
 
-    def __init__(self, path: str) -> None:
-        self._path = path
+    def __init__(self, path: str, call: LayerCall | None = None) -> None:
+        self._entered = path, _module.get()[1] if call is None else (call,)
 
     def __enter__(self) -> None:
-        self._token = _module.set(self._path)
+        self._token = _module.set(self._entered)
 
     def __exit__(self, *_: object) -> None:
         _module.reset(self._token)
@@ -192,7 +207,7 @@ class within:
 
 def current_module() -> str:
     """The path of the module whose call makes nodes now; empty outside of calls."""
-    return _module.get()
+    return _module.get()[0]
 
 
 _Inherited = tuple[Origin | None, Hints, Written | None]
@@ -290,8 +305,10 @@ def make_origin() -> Origin:
 
 def here() -> Origin:
     """The lines of the user's code that led here, whatever is inherited."""
-    limit, module = _limit(), _module.get()
-    return Origin(_user_frames(limit) if limit else (), (), module) if limit or module else NOWHERE
+    limit, (module, calls) = _limit(), _module.get()
+    if not limit and not module:
+        return NOWHERE
+    return Origin(_user_frames(limit) if limit else (), (), module, "", calls)
 
 
 def _user_frames(limit: int) -> _Frames:

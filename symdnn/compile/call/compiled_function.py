@@ -15,6 +15,7 @@ import numpy as np
 from symdnn.compile.call.arguments import Arguments, In, Out, Stored
 from symdnn.compile.call.fast import Calls
 from symdnn.compile.call.fast_host import fast_calls
+from symdnn.compile.call.layer_errors import tell_layer
 from symdnn.compile.call.named_sizes import NamedSizes
 from symdnn.compile.call.signature import FunctionSignature, Structure
 from symdnn.compile.call.structured import subset_of
@@ -143,6 +144,7 @@ class Function:
                     return self.signature.structure.pack(found)
             return self.signature.structure.pack(self.run(args, kwargs))
         except BaseException as error:
+            tell_layer(error, self.arguments, args, kwargs)
             if self._collective:  # other ranks wait for this one
                 process.current().fail(error)
             raise

@@ -22,6 +22,7 @@ from symdnn.graph.traverse import ancestors
 from symdnn.graph.typing import Array, Scalar
 from symdnn.graph.variable import Shared, Variable, as_variable
 from symdnn.nn import init
+from symdnn.nn.modules.called import Called
 from symdnn.nn.modules.checked import check_arguments, checked
 from symdnn.nn.modules.inside import found_in
 from symdnn.nn.modules.naming import name_part, name_variables
@@ -95,7 +96,8 @@ class Module(State):
             paths = {id(m): f"{root}.{path}" if path else root for path, m in self.named_modules()}
             token = _calling.set(paths)
         try:
-            with hinted(self._hints()), within(self._path(paths)):
+            path = self._path(paths)
+            with hinted(self._hints()), within(path, Called(self, path, given, named)):
                 forward = self.forward if watch is None else partial(watch.forward, self)
                 found = forward(*given, **named)
                 note_order(found)
