@@ -70,7 +70,7 @@ def elementwise(
     padded = whole and _is_padded(sizes, steps[len(read) :])
     width = _width(sizes, steps, views, len(read), padded)
     sizes = (*sizes[:-1], -(-sizes[-1] // width) * width) if padded else sizes
-    reach = _width_across(sizes, steps, views, len(read), width)
+    reach = _width_across(sizes, steps, views, len(read))
     across, width = reach > width, max(reach, width)
     accesses = [
         _access_across(dtype, v, s, sizes) if across else _access(dtype, v, s, i >= len(read))
@@ -161,24 +161,16 @@ def _width_across(
     steps: Sequence[Sequence[int]],
     views: Sequence[View | float],
     reads: int,
-    within: int,
 ) -> int:
     """Elements of a vector that reaches from a row into the next; 1 where none should.
 
-    All outputs are contiguous, and all inputs are contiguous or broadcast. Where an input varies
-    along rows, vectors ``within`` them have fewer than 8 bytes. Loops that read contiguous inputs
-    and values of rows gain nothing: they wait for memory, with more loads in flight.
+    All outputs are contiguous, and all inputs are contiguous or broadcast.
     """
     arrays = [(v, s) for v, s in zip(views, steps) if isinstance(v, View)]
     flat = [v for v, s in arrays if _is_flat(s, sizes)]
     others = [s for _, s in arrays if not _is_flat(s, sizes)]
     written = all(_is_flat(s, sizes) for s in steps[reads:])
     if len(sizes) < 2 or not others or not written or not all(0 in s for s in others):
-        return 1
-    if any(s[-1] for s in others):
-        if within * min(v.itemsize for v in flat) >= _NARROW_BYTES:
-            return 1
-    elif len(flat) > len(views) - reads:
         return 1
     width = _widest(flat, views[reads:])
     while width > 1 and not all(v.aligned_to(min(16, v.itemsize * width)) for v in flat):

@@ -239,7 +239,7 @@ def test_reductions_read_vectors(shape, axes, dtype):
 
 @needs_gpp
 @pytest.mark.parametrize(
-    ("shape", "axes"), [((3000, 24), (0,)), ((70000,), (0,)), ((4, 9001), (1,))]
+    ("shape", "axes"), [((3000, 24), (0,)), ((70000,), (0,)), ((4, 90001), (1,))]
 )
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
 def test_the_last_block_merges_what_all_have_found(shape, axes, dtype):
@@ -290,7 +290,8 @@ def test_several_vectors_are_read_before_one_is_written(shape, monkeypatch):
     call = concrete(op, arrays)
     (source,) = elementwise_kernels.ElementwiseKernel().sources(call)
     assert "held[b]" in source
-    assert ("begin >= stride" in source) == (len(shape) > 1)
+    stays_in_columns = "begin >= stride" in source or "first >= stride" in source
+    assert stays_in_columns == (len(shape) > 1)
     (got,), _ = emulator.run(
         elementwise_kernels.ElementwiseKernel(), call, [dense(a) for a in arrays]
     )
