@@ -7,7 +7,7 @@ from typing import Any
 
 from symdnn.compile.call.arguments import Arguments
 from symdnn.config import config
-from symdnn.errors import DimensionMismatch, IndexOutOfRange, SymdnnError
+from symdnn.errors import DimensionMismatch, IndexOutOfRange
 from symdnn.graph.origin import LayerCall, Origin
 from symdnn.graph.tracing import untraced
 from symdnn.graph.traverse import ancestors
@@ -46,6 +46,8 @@ def _told(call: LayerCall, values: Mapping[Variable, Any]) -> tuple[str, str] | 
     given = {v: value for v, value in values.items() if v in above}
     try:
         shapes = [tuple(map(int, shape(v).eval(given))) for v in call.tensors]
-    except SymdnnError:  # an input of a loop's step, or itself of sizes that do not fit
+        return call.told(shapes)
+    except (
+        Exception
+    ):  # in a loop's step, of sizes that do not fit; the user's error must not be lost
         return None
-    return call.told(shapes)
