@@ -47,7 +47,5 @@ def _told(call: LayerCall, values: Mapping[Variable, Any]) -> tuple[str, str] | 
     try:
         shapes = [tuple(map(int, shape(v).eval(given))) for v in call.tensors]
         return call.told(shapes)
-    except (
-        Exception
-    ):  # in a loop's step, of sizes that do not fit; the user's error must not be lost
+    except Exception:  # in a loop's step, or sizes that do not fit; the user's error is not lost
         return None
