@@ -215,7 +215,7 @@ def test_what_has_more_to_do_is_no_compiled_function():
     scaled = compiled([x], x * shared)
     counted = compiled([x], x + 1, updates=[(shared, shared + 1)])
     library = compiled([m], T.tanh(T.dot(m, m)))  # oneDNN's, by as many threads as the caller has
-    for f, a in ((scaled, normal(5)), (counted, normal(5)), (library, normal(12, 12))):
+    for f, a in ((scaled, normal(5)), (counted, normal(5)), (library, normal(300, 300))):
         for _ in range(3):
             f(a)
         f.plans()[-1].bound.become_hot()

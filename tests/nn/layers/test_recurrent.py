@@ -263,8 +263,8 @@ def test_bad_values():
         f(value, np.array([1, 6], "int32"))
     with pytest.raises(ShapeMismatch, match="one length for each sequence"):
         f(value, np.array([1], "int32"))
-    wide, text = np.zeros((STEPS, 2, INPUT + 1), "float32"), rf"\(time, batch, {INPUT}\)"
+    wide, text = np.zeros((STEPS, 2, INPUT + 1), "float32"), rf"\(\w+, batch, {INPUT}\)"
     for name in ("GRU", "BLSTM", "RNNTanh"):
         for net in (made(name), getattr(nn, name)(INPUT, HIDDEN, 1)):
-            with pytest.raises(ShapeMismatch, match=f"is for {INPUT} inputs: pass x of .*{text}"):
+            with pytest.raises(ShapeMismatch, match=text):
                 symdnn.function([x], net(x))(wide)
