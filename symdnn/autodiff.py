@@ -25,11 +25,11 @@ from symdnn.errors import (
 from symdnn.graph.backprop import require_differentiable
 from symdnn.graph.evaluate import evaluator
 from symdnn.graph.operators import operator
-from symdnn.graph.options import as_function, as_list
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.values.structured import Structured
 from symdnn.graph.variable import Variable, as_variable
+from symdnn.options import as_function, as_list
 from symdnn.stable.sweeps import backprop, forward_sweep
 
 __all__ = ["GradientError", "Lop", "Rop", "grad", "gradients_taken", "subgraph_grad", "verify_grad"]

@@ -18,13 +18,13 @@ from symdnn.compile.shared import shared
 from symdnn.compile.updates import as_pairs
 from symdnn.config import config
 from symdnn.errors import TypeMismatch
-from symdnn.graph.options import as_number
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Shared, Variable
 from symdnn.ops.array.reduce import max as largest
 from symdnn.ops.elementwise.arithmetic import abs as absolute
 from symdnn.ops.elementwise.arithmetic import cast, maximum, minimum
 from symdnn.ops.elementwise.comparison import and_, ge, invert, isfinite, switch
+from symdnn.options import as_number
 
 __all__ = ["LossScale"]
 

@@ -25,8 +25,8 @@ _SAMPLE_BYTES = 1 << 16
 
 
 @cache
-def sources_digest(*folders: str) -> str:
-    """A hash of the sources in these folders of symdnn, and of Python and NumPy.
+def sources_digest(*parts: str) -> str:
+    """A hash of the sources of these folders and modules of symdnn, and of Python and NumPy.
 
     Empty if the running code is not known: there are no files, or they were changed after the
     import.
@@ -35,8 +35,8 @@ def sources_digest(*folders: str) -> str:
 
     found = hashlib.sha256(repr((sys.version, object.__basicsize__, np.__version__)).encode())
     count = 0
-    for folder in folders:
-        for path in sorted(_sources(str(_PACKAGE / folder))):
+    for part in parts:
+        for path in sorted(_sources(str(_PACKAGE / part))):
             handle = os.open(path, os.O_RDONLY)
             try:
                 status = os.fstat(handle)
@@ -65,14 +65,14 @@ def library_digest(paths: Iterator[Path] | list[Path]) -> str:
     return found.hexdigest()
 
 
-def _sources(folder: str) -> Iterator[str]:
-    """Source files and compiled files below a folder, without ``__pycache__``."""
+def _sources(part: str) -> Iterator[str]:
+    """Source files and compiled files of a module or below a folder, without ``__pycache__``."""
     try:
-        with os.scandir(folder) as entries:
+        with os.scandir(part) as entries:
             for entry in entries:
                 if entry.name.endswith((".py", ".pyc")):
                     yield entry.path
                 elif entry.name != "__pycache__" and entry.is_dir():
                     yield from _sources(entry.path)
     except OSError:
-        return
+        yield from filter(os.path.isfile, (f"{part}.py", f"{part}.pyc"))

@@ -33,8 +33,9 @@ from symdnn.ops.collective.reductions import AllReduce
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.elementwise.arithmetic import cast
 from symdnn.ops.elementwise.comparison import gt, switch
+from symdnn.options import is_int
 from symdnn.sharding.storage import layout_of
-from symdnn.world.group import Group, is_number
+from symdnn.world.group import Group
 
 __all__ = ["DataParallel", "average_gradients", "broadcast_values", "data_parallel"]
 
@@ -63,7 +64,7 @@ class DataParallel:
     def __post_init__(self) -> None:
         group_of(self.group)
         size, samples = self.bucket_bytes, self.samples
-        if size is not None and not (is_number(size) and size > 0):
+        if size is not None and not (is_int(size) and size > 0):
             raise OptionError(f"DataParallel: bucket_bytes={size!r}; wanted a number of bytes")
         if samples is not None and as_variable(samples).type.ndim:
             raise TypeMismatch("DataParallel: samples", "a scalar such as x.shape[0]", samples)

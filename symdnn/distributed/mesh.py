@@ -7,8 +7,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from symdnn.errors import OptionError
+from symdnn.options import is_int
 from symdnn.world import process
-from symdnn.world.group import Group, is_number
+from symdnn.world.group import Group
 
 __all__ = ["Mesh"]
 
@@ -26,7 +27,7 @@ class Mesh:
 
     def __init__(self, sizes: Mapping[str, int]) -> None:
         place = process.current().place
-        if not isinstance(sizes, Mapping) or not all(is_number(k) for k in sizes.values()):
+        if not isinstance(sizes, Mapping) or not all(is_int(k) for k in sizes.values()):
             raise OptionError(f"Mesh: sizes {sizes!r}; wanted a dict such as {{'data': 2}}")
         self.sizes = _whole({n: int(k) for n, k in sizes.items()}, place.size)
         self._ranks = np.arange(place.size).reshape(tuple(self.sizes.values()))

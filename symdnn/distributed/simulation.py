@@ -9,11 +9,11 @@ import numpy as np
 
 from symdnn.errors import MissingInputError, OptionError
 from symdnn.graph.evaluate import evaluate_node
-from symdnn.graph.options import as_kind, as_list
 from symdnn.graph.traverse import toposort
 from symdnn.graph.typing import Array
 from symdnn.graph.variable import Constant, Shared, Variable
 from symdnn.ops.collective.base import Collective
+from symdnn.options import as_kind, as_list
 
 __all__ = ["simulate"]
 

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 import numpy as np
 
 from symdnn.errors import TypeMismatch
-from symdnn.graph.options import as_kind, as_list
 from symdnn.graph.variable import Shared
 from symdnn.ops.collective.functions import group_of
 from symdnn.ops.random.rng_philox import philox4x32
+from symdnn.options import as_kind, as_list
 from symdnn.world import process
 from symdnn.world.group import Group
 

@@ -20,12 +20,12 @@ from symdnn.distributions.transforms import (
 )
 from symdnn.errors import OptionError, ShapeMismatch, TypeMismatch
 from symdnn.graph.dims import Dim
-from symdnn.graph.options import as_int, as_kind
 from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.core.gradient_control import disconnected_grad
 from symdnn.ops.random.random_stream import RandomStream
 from symdnn.ops.random.sizes import size_dims
+from symdnn.options import as_int, as_kind
 
 __all__ = ["Independent", "LogisticNormal", "MixtureSameFamily", "TransformedDistribution"]
 

@@ -14,11 +14,11 @@ from symdnn.distributions.base import Distribution, Lacking, sum_rightmost
 from symdnn.distributions.constraints import Constraint, lifted
 from symdnn.errors import TypeMismatch
 from symdnn.graph.dims import Dim
-from symdnn.graph.options import as_list
 from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Constant, Variable, as_variable
 from symdnn.ops.elemwise import like
 from symdnn.ops.random.sizes import size_dims
+from symdnn.options import as_list
 
 __all__ = [
     "AffineTransform", "ComposeTransform", "ExpTransform", "LowerCholeskyTransform",

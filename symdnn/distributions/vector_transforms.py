@@ -15,10 +15,10 @@ from symdnn.distributions.constraints import Constraint, lifted
 from symdnn.distributions.transforms import LowerCholeskyTransform, Transform, transforms_of
 from symdnn.errors import OptionError
 from symdnn.graph.dims import Dim
-from symdnn.graph.options import as_int, as_kind
 from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.elemwise import like
+from symdnn.options import as_int, as_kind
 from symdnn.tensor.linalg import cholesky
 
 __all__ = [

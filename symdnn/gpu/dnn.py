@@ -86,6 +86,7 @@ from symdnn.ops.vendor.gpudnn import (
     compute_precision,
 )
 from symdnn.ops.vendor.gpudnn_conv import ALGORITHMS_ONLY_2D
+from symdnn.options import is_int
 
 __all__ = [
     "CUDNNDataType", "DnnBase", "DnnVersion", "DropoutDescriptor", "GpuDnnActivation",
@@ -150,8 +151,7 @@ def as_i32(v: Any) -> Variable:
 
 def _checked_algo(name: str, algo: Any, direction: str, ndim: int) -> Any:
     """``algo``; raises ValueError for an algorithm that cuDNN lacks."""
-    number = isinstance(algo, int | np.integer) and not isinstance(algo, bool)
-    if algo is None or (number and algo >= 0):
+    if algo is None or (is_int(algo) and algo >= 0):
         return algo
     allowed = FLAGS[f"dnn.conv.algo_{direction}"].choices
     if algo not in allowed:

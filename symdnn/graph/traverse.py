@@ -8,9 +8,9 @@ from heapq import heapify, heappop, heappush
 from typing import Any
 
 from symdnn.errors import InputError, TypeMismatch
-from symdnn.graph.options import as_kind, as_list
 from symdnn.graph.origin import Written
 from symdnn.graph.variable import Apply, Constant, Shared, Variable, as_variable
+from symdnn.options import as_kind, as_list
 
 __all__ = [
     "ancestors", "clone", "clone_graph", "depth_first", "graph_inputs", "in_written_order",

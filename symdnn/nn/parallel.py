@@ -21,9 +21,10 @@ from symdnn.nn.models.gpt2 import Conv1D
 from symdnn.nn.modules.module import Module
 from symdnn.nn.transformers.attention import MultiheadAttention
 from symdnn.ops.collective.functions import group_of
+from symdnn.options import is_int
 from symdnn.sharding.axis import Split, keep_along
 from symdnn.sharding.storage import layout_of
-from symdnn.world.group import Group, is_number
+from symdnn.world.group import Group
 
 __all__ = ["shard"]
 
@@ -87,7 +88,7 @@ def shard(
 
 
 def _matching(net: Module, pattern: str, word: str | int) -> Splits:
-    if is_number(word):
+    if is_int(word):
         named = {n: v for n, v in net.named_parameters().items() if fnmatchcase(n, pattern)}
         if not named:
             raise InputError(f"nn.parallel.shard: no parameter is named {pattern!r}")

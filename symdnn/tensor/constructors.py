@@ -14,12 +14,12 @@ from symdnn.config import config
 from symdnn.errors import TypeMismatch
 from symdnn.graph.names.dim import SizeOrName
 from symdnn.graph.names.torch_words import makes_tensor
-from symdnn.graph.options import as_list
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import DtypeLike, TensorLike
 from symdnn.graph.variable import Constant, Shared, Variable, as_variable, constant
 from symdnn.ops.core.shape import dimshuffle
 from symdnn.ops.elemwise import pad_left
+from symdnn.options import as_list
 
 # fmt: off
 __all__ = [

@@ -18,11 +18,11 @@ from symdnn.autodiff_rows import jacobian
 from symdnn.errors import ArgumentError, NonDifferentiable, ShapeMismatch
 from symdnn.graph.backprop import nodes_between
 from symdnn.graph.operators import install_operators, operator
-from symdnn.graph.options import as_function
 from symdnn.graph.traverse import clone_graph
 from symdnn.graph.type import TensorType
 from symdnn.graph.values.tree import Tree, flatten, paths, register_tree, unflatten
 from symdnn.graph.variable import Constant, Variable, as_variable
+from symdnn.options import as_function
 from symdnn.stable.sweeps import forward_sweep
 from symdnn.transforms.arguments import as_leaf
 from symdnn.transforms.jit import Jit

@@ -23,7 +23,6 @@ from symdnn.errors import (
     TypeMismatch,
 )
 from symdnn.graph.dims import Dim, normal_axis
-from symdnn.graph.options import as_kind
 from symdnn.graph.origin import make_written
 from symdnn.graph.tracing import current_trace, tracing
 from symdnn.graph.traverse import toposort, updates_read
@@ -35,6 +34,7 @@ from symdnn.graph.variable import Shared, Variable, as_variable
 from symdnn.ops.control.batching import Operand, batch_graph
 from symdnn.ops.core.lanes import Vectorizing, calling_for_lanes, sizes_of, spread, vectorizing_by
 from symdnn.ops.linalg.products import MatchSizes
+from symdnn.options import as_kind, is_int
 
 __all__ = ["vectorize_graph", "vmap"]
 
@@ -203,7 +203,7 @@ def _check_randomness(randomness: str) -> None:
 
 def axes_of(what: str, axes: Any, structure: Tree) -> list[int | None]:
     """The axis of each leaf, by a tree whose leaves stand for whole subtrees of ``structure``."""
-    if axes is None or (isinstance(axes, int | np.integer) and not isinstance(axes, bool)):
+    if axes is None or is_int(axes):
         return [None if axes is None else int(axes)] * structure.leaves
     children: list[Any] | None = None
     if isinstance(axes, list | tuple) and len(axes) == len(structure.children):

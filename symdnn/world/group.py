@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from numbers import Integral
 from typing import Any
 
 from symdnn.errors import OptionError
+from symdnn.options import is_int
 
-__all__ = ["Group", "is_number"]
-
-
-def is_number(given: Any) -> bool:
-    """Whether it is an integer, of Python or NumPy, and no bool."""
-    return isinstance(given, Integral) and not isinstance(given, bool)
+__all__ = ["Group"]
 
 
 @dataclass(frozen=True)
@@ -34,7 +29,7 @@ class Group:
     def __post_init__(self) -> None:
         given: Any = self.ranks
         found = tuple(given) if isinstance(given, Iterable) else (None,)
-        numbers = all(is_number(r) and r >= 0 for r in found)
+        numbers = all(is_int(r) and r >= 0 for r in found)
         if not numbers or not found or len(set(found)) != len(found):
             raise OptionError(
                 f"Group: ranks={given!r}; wanted a list of different ranks, 0 or more"

@@ -28,9 +28,10 @@ from symdnn.errors import (
     OptionError,
     PeerFailed,
 )
+from symdnn.options import is_int
 from symdnn.world import launcher, mpi, pmi
 from symdnn.world.communicator import Communicator, Solo, Watch
-from symdnn.world.group import Group, is_number
+from symdnn.world.group import Group
 from symdnn.world.launcher import Launched, launched_by
 from symdnn.world.store import Store, connect, serve, where
 from symdnn.world.watchdog import Watchdog
@@ -392,6 +393,6 @@ _SECONDS_TO_RAISE = 8.0
 
 def check_rank(rank: Any, size: int, what: str) -> int:
     """``rank``, if it is one of ``size``; raises :class:`~symdnn.errors.OptionError`."""
-    if not is_number(rank) or not 0 <= rank < size:
+    if not is_int(rank) or not 0 <= rank < size:
         raise OptionError(f"{what}={rank!r}; wanted from 0 to {size - 1}")
     return int(rank)

@@ -432,11 +432,11 @@ def _sources() -> str:
 
     It is random where the sources cannot be read, so that nothing is found in the cache.
     """
-    return sources_digest(*_GENERATOR_FOLDERS) or secrets.token_hex(16)
+    return sources_digest(*_GENERATOR_SOURCES) or secrets.token_hex(16)
 
 
-#: Folders of symdnn whose sources a module's text may depend on, besides its arguments.
-_GENERATOR_FOLDERS = ("cpu", "graph", "ops")
+#: Folders and modules of symdnn whose sources a module's text may depend on, besides its arguments.
+_GENERATOR_SOURCES = ("cpu", "graph", "ops", "options")
 
 
 def _code(

@@ -6,7 +6,6 @@ from typing import Any
 
 from symdnn.errors import InputError, NdimMismatch, OptionError
 from symdnn.graph.dims import dim_max, product
-from symdnn.graph.options import as_int, as_list
 from symdnn.graph.typing import PerAxis, TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.nn.functional.by_size import adaptive_by_size, pool_by_size
@@ -24,6 +23,7 @@ from symdnn.ops.elementwise.comparison import eq, switch
 from symdnn.ops.elemwise import like
 from symdnn.ops.linalg.dot import dot
 from symdnn.ops.written_out.points import sampled
+from symdnn.options import as_int, as_list
 
 __all__ = [
     "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d",

@@ -9,7 +9,6 @@ import numpy as np
 
 from symdnn.errors import InputError
 from symdnn.graph.dims import Dim
-from symdnn.graph.options import as_number
 from symdnn.graph.typing import DtypeLike, TensorLike
 from symdnn.graph.variable import Shared, Variable, as_variable, constant
 from symdnn.nn import init
@@ -33,6 +32,7 @@ from symdnn.ops.nn.dropout import dropout as dropped
 from symdnn.ops.numpy_names import numpy_math
 from symdnn.ops.random.random_stream import RandomStream
 from symdnn.ops.torch_names.torch_distances import pdist
+from symdnn.options import as_number
 
 __all__ = [
     "alpha_dropout", "batch_norm", "celu", "cosine_similarity", "dropout", "dropout1d",

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from symdnn.errors import OptionError, TypeMismatch
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable, as_variable
@@ -22,6 +20,7 @@ from symdnn.ops.array.moments import mean
 from symdnn.ops.elementwise.comparison import switch
 from symdnn.ops.nn.crossentropy import softmax_crossentropy
 from symdnn.ops.nn.softmax import logsoftmax
+from symdnn.options import is_int
 
 __all__ = ["AdaptiveLogSoftmaxWithLoss"]
 
@@ -52,8 +51,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
     ) -> None:  # fmt: skip
         positive("AdaptiveLogSoftmaxWithLoss: in_features, n_classes", in_features, n_classes)
         ends = [*cutoffs, n_classes]
-        whole = all(isinstance(c, int | np.integer) and not isinstance(c, bool) for c in ends)
-        if len(ends) < 2 or not whole or ends[0] < 1 or sorted(set(ends)) != ends:
+        if len(ends) < 2 or not all(map(is_int, ends)) or ends[0] < 1 or sorted(set(ends)) != ends:
             raise OptionError(
                 f"AdaptiveLogSoftmaxWithLoss: cutoffs={cutoffs!r:.60}; wanted a list of ints that "
                 f"rise, from 1 to {n_classes - 1}"

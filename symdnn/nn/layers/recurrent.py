@@ -31,6 +31,7 @@ from symdnn.ops.elementwise.arithmetic import cast
 from symdnn.ops.nn import rnn_params
 from symdnn.ops.nn.rnn import RNNBlock
 from symdnn.ops.nn.rnn_params import RNNPart, RNNShape
+from symdnn.options import is_int
 
 __all__ = [
     "BGRU", "BLSTM", "BRNNReLU", "BRNNTanh", "GRU", "LSTM", "RNNReLU", "RNNTanh", "Recurrent",
@@ -101,11 +102,11 @@ class Recurrent(Module):
         for what, n in (
             ("inputDim", inputDim), ("outputDim", outputDim), ("numberOfLayers", numberOfLayers),
         ):  # fmt: skip
-            if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
+            if not is_int(n) or n < 1:
                 raise InputError(f"{name}: {what}={n!r}; wanted an int, 1 or more")
         if inputMode not in _INPUT_MODES:
             raise UnknownWord(f"{name}: inputMode={inputMode!r}; wanted 'linear' or 'skip'")
-        if isinstance(proj_size, bool) or not isinstance(proj_size, int | np.integer):
+        if not is_int(proj_size):
             raise InputError(f"{name}: proj_size={proj_size!r}; wanted an int")
         if proj_size and not (self.rnn_mode == "lstm" and 0 < proj_size < outputDim):
             raise InputError(

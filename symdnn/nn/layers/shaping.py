@@ -9,8 +9,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from symdnn.errors import InputError, ShapeMismatch, TypeMismatch
 from symdnn.graph.dims import Dim, product
 from symdnn.graph.variable import Variable
@@ -23,6 +21,7 @@ from symdnn.ops.array.moments import mean
 from symdnn.ops.array.pad import pad
 from symdnn.ops.core.shape import dims_of
 from symdnn.ops.nn.upsample import bilinear_upsampling
+from symdnn.options import is_int
 
 __all__ = [
     "Contiguous", "Flatten", "Identity", "Max", "Mean", "Min", "Narrow", "Replicate", "Reshape",
@@ -49,7 +48,7 @@ class Contiguous(Identity):
 def _numbers(what: str, sizes: Sequence[Any]) -> tuple[int, ...]:
     """Sizes given one by one or as one sequence; at most one -1."""
     given = sizes[0] if len(sizes) == 1 and isinstance(sizes[0], list | tuple) else sizes
-    if not all(isinstance(n, int | np.integer) and not isinstance(n, bool) for n in given):
+    if not all(map(is_int, given)):
         raise InputError(f"{what}: wanted sizes that are ints, got {given!r:.60}")
     numbers = tuple(int(n) for n in given)
     if not numbers or sum(n == -1 for n in numbers) > 1 or any(n < -1 or n == 0 for n in numbers):

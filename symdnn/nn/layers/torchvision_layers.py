@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from symdnn.errors import InputError, TypeMismatch, UnknownWord
-from symdnn.graph.options import as_int, as_list
 from symdnn.graph.variable import Variable
 from symdnn.nn.layers.activation import ReLU, Sigmoid
 from symdnn.nn.layers.adaptive_pooling import SpatialAdaptiveAveragePooling
@@ -16,6 +15,7 @@ from symdnn.nn.layers.dropout import Dropout
 from symdnn.nn.layers.norm import LayerNorm, SpatialBatchNormalization
 from symdnn.nn.modules.arguments import as_batch, positive, tensor_input
 from symdnn.nn.modules.module import Module
+from symdnn.options import as_int, as_list
 
 __all__ = [
     "Conv2dNormActivation", "LayerNorm2d", "Permute", "SqueezeExcitation", "StochasticDepth",

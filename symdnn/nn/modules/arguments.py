@@ -12,6 +12,7 @@ import numpy as np
 from symdnn.errors import InputError, TypeMismatch, UnknownWord
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable
+from symdnn.options import is_int
 
 if TYPE_CHECKING:
     from symdnn.nn.modules.module import Module
@@ -39,8 +40,7 @@ def sizes(
     else:
         rest = [default] * ndim if np.ndim(default) == 0 else list(default)
         entries = [d if v is None else v for v, d in zip(given, rest, strict=True)]
-    whole = all(isinstance(e, int | np.integer) and not isinstance(e, bool) for e in entries)
-    if len(entries) != ndim or not whole:
+    if len(entries) != ndim or not all(map(is_int, entries)):
         got = keyword if keyword is not None else tuple(entries)
         kind = UnknownWord if isinstance(keyword, str) else InputError
         raise kind(f"{what}: wanted an int, or {ndim} of them, got {got!r}")
@@ -50,7 +50,7 @@ def sizes(
 def positive(what: str, *numbers: object, least: int = 1) -> None:
     """Raise :class:`~symdnn.errors.InputError` unless all are ints from ``least`` on."""
     for n in numbers:
-        if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < least:
+        if not is_int(n) or n < least:
             raise InputError(f"{what}: wanted an int, {least} or more, got {n!r}")
 
 

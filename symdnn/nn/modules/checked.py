@@ -21,6 +21,7 @@ from symdnn.graph.type import TensorType
 from symdnn.graph.typing import DtypeLike
 from symdnn.graph.variable import Variable
 from symdnn.loss_scale import LossScale
+from symdnn.options import is_int
 
 __all__ = ["KINDS", "check_arguments", "checked"]
 
@@ -28,11 +29,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _truth(v: object) -> bool:
-    return isinstance(v, bool | np.bool_) or (_whole(v) and v in (0, 1))
-
-
-def _whole(v: object) -> bool:
-    return isinstance(v, int | np.integer) and not isinstance(v, bool)
+    return isinstance(v, bool | np.bool_) or (is_int(v) and v in (0, 1))
 
 
 def _number(v: object) -> bool:
@@ -57,7 +54,7 @@ Kind = tuple[str, Callable[[Any], bool]]
 KINDS: Mapping[str, Kind] = {
     "None": ("None", lambda v: v is None),
     "bool": ("True or False", _truth),
-    "int": ("an int", _whole),
+    "int": ("an int", is_int),
     "float": ("a number", _number),
     "str": ("a string", lambda v: isinstance(v, str)),
     "Module": ("a module", lambda v: hasattr(type(v), "named_modules")),

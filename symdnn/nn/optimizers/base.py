@@ -39,6 +39,7 @@ from symdnn.ops.core.dtype import work_dtype
 from symdnn.ops.elementwise.arithmetic import cast, minimum
 from symdnn.ops.elementwise.comparison import eq, switch
 from symdnn.ops.elementwise.math import expm1
+from symdnn.options import is_int
 from symdnn.sharding.axis import AxisLayout, keep_along
 from symdnn.sharding.storage import layout_of
 
@@ -339,7 +340,7 @@ def _check(name: str, options: Mapping[str, Any], common: Common) -> None:
         known = ", ".join((*options, *Common.__annotations__))
         raise InputError(f"{name}: no option {', '.join(unknown)}; there are {known}")
     count = common.get("accumulate", 1)
-    if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
+    if not is_int(count) or count < 1:
         raise ValueError(f"{name}: accumulate={count!r}; wanted an int, 1 or more")
     kinds: dict[str, tuple[str, Any]] = {
         "lr_scale": ("a dict of factors, or a function", lambda v: isinstance(v, Mapping)),

@@ -11,6 +11,7 @@ from symdnn.errors import DimensionMismatch, InputError
 from symdnn.graph.typing import Array
 from symdnn.nn import init
 from symdnn.nn.modules.checked import checked
+from symdnn.options import is_int
 
 __all__ = ["Batches", "Transform", "batches"]
 
@@ -29,7 +30,7 @@ class Batches:
     ) -> None:  # fmt: skip
         self._keys, self._arrays = _named(arrays)
         self._single = not isinstance(arrays, Mapping | list | tuple)
-        if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
+        if not is_int(size) or size < 1:
             raise InputError(f"batches: size={size!r}; wanted an int, 1 or more")
         self.samples, self.size = _length(self._keys, self._arrays), int(size)
         self.shuffle, self.drop_last, self.transform = shuffle, drop_last, transform

@@ -17,6 +17,7 @@ from symdnn.ops.core.shape import dims_of, reshape
 from symdnn.ops.elementwise.arithmetic import cast
 from symdnn.ops.elementwise.comparison import eq, invert, le, lt, neq, switch
 from symdnn.ops.linalg.dot import dot
+from symdnn.options import is_int
 
 __all__ = ["Metric", "RunningMean", "accuracy", "as_metrics", "confusion_matrix", "top_k"]
 
@@ -92,7 +93,7 @@ def top_k(k: int = 1, *, ignore: int | None = None) -> Metric:
     Outputs are (N, C, ...), targets integers (N, ...) from 0; those equal to ``ignore`` do not
     count. Of equal outputs the class of the lower number goes before; a NaN is never right.
     """
-    if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
+    if not is_int(k) or k < 1:
         raise InputError(f"top_k: k={k!r}; wanted an int, 1 or more")
 
     def expression(output: Variable, target: Variable) -> tuple[Variable, Variable]:

@@ -16,6 +16,7 @@ import numpy as np
 from symdnn.compile.execute.targets import resolve_target
 from symdnn.errors import InputError
 from symdnn.graph.target import Target
+from symdnn.options import is_int
 
 __all__ = ["Prefetch", "prefetch"]
 
@@ -95,7 +96,7 @@ def prefetch(
         for x, t in nn.prefetch(nn.batches((images, labels), 64)):
             train(x, t)
     """
-    if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
+    if not is_int(n) or n < 1:
         raise InputError(f"prefetch: n={n!r}; wanted an int, 1 or more")
     if not isinstance(iterator, Iterable):
         raise InputError(f"prefetch: wanted what can be iterated, got {iterator!r:.60}")

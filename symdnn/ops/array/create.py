@@ -13,7 +13,6 @@ from symdnn.graph.dims import Dim, at_least_zero, dim_min, known, normal_axis
 from symdnn.graph.names.torch_words import makes_tensor, torch_words
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Shapes, Types, Vars
 from symdnn.graph.operators import operator
-from symdnn.graph.options import as_int
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array, DtypeLike, ShapeLike, TensorLike
 from symdnn.graph.variable import Constant, Variable, as_variable, constant
@@ -32,6 +31,7 @@ from symdnn.ops.core.shape import (
     static_dim,
     zeros_like,
 )
+from symdnn.options import as_int
 
 __all__ = ["ARange", "AllocDiag", "Diagonal"]
 

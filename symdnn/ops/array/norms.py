@@ -6,7 +6,6 @@ from math import isinf
 from typing import Any
 
 from symdnn.graph.names.torch_words import torch_words
-from symdnn.graph.options import as_number
 from symdnn.graph.typing import AxisLike, TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.array.reduce import max, min, sum
@@ -14,6 +13,7 @@ from symdnn.ops.core.dtype import float_of, is_narrow_float
 from symdnn.ops.elementwise.arithmetic import abs, cast, pow, sqr, sqrt
 from symdnn.ops.elementwise.comparison import eq, neq, switch
 from symdnn.ops.elemwise import like
+from symdnn.options import as_number
 
 __all__ = ["norm", "root"]
 

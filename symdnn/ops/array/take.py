@@ -13,7 +13,6 @@ from symdnn.graph.dims import normal_axis
 from symdnn.graph.names.torch_words import torch_words
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Shapes, Types, Vars
 from symdnn.graph.operators import operator
-from symdnn.graph.options import as_int
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array, DtypeLike, TensorLike
 from symdnn.graph.variable import Variable, as_variable, constant
@@ -25,6 +24,7 @@ from symdnn.ops.core.composed import Composed
 from symdnn.ops.core.lanes import on_lanes
 from symdnn.ops.core.python_numbers import alike
 from symdnn.ops.core.shape import as_dim, dims_of, dimshuffle, shape_i, static_dim
+from symdnn.options import as_int
 
 __all__ = ["BincountLength", "OneHot"]
 

@@ -18,7 +18,6 @@ from symdnn.errors import (
 from symdnn.graph.dims import Dim, known, normal_axis, one_size, product
 from symdnn.graph.names.torch_words import torch_words
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Shapes, Types, Vars
-from symdnn.graph.options import as_int, as_list
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array, AxisLike, ShapeLike, TensorLike
 from symdnn.graph.variable import Variable, as_variable
@@ -34,6 +33,7 @@ from symdnn.ops.core.shape import (
     static_dim,
 )
 from symdnn.ops.core.short_axes import with_short_axes_for
+from symdnn.options import as_int, as_list
 
 __all__ = ["Copy", "ForgetShape", "SpecifyShape"]
 

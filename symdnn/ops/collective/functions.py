@@ -16,8 +16,9 @@ from symdnn.ops.collective.base import REDUCTIONS
 from symdnn.ops.collective.moves import AllToAll, Permute, Recv, Send
 from symdnn.ops.collective.reductions import AllGather, AllReduce, Broadcast, Reduce, ReduceScatter
 from symdnn.ops.core.shape import as_dim, dims_of, dimshuffle, reshape, static_dim
+from symdnn.options import is_int
 from symdnn.world import process
-from symdnn.world.group import Group, is_number
+from symdnn.world.group import Group
 
 __all__ = [
     "all_gather", "all_reduce", "all_to_all", "broadcast", "permute", "recv", "reduce",
@@ -164,9 +165,7 @@ def permute(
         before = permute(x, [(r, (r + 1) % n) for r in range(n)])  # a ring
     """
     given = list(pairs) if isinstance(pairs, Iterable) else [pairs]
-    if not all(
-        isinstance(p, tuple | list) and len(p) == 2 and all(map(is_number, p)) for p in given
-    ):
+    if not all(isinstance(p, tuple | list) and len(p) == 2 and all(map(is_int, p)) for p in given):
         raise OptionError(
             f"permute: pairs={pairs!r}; wanted pairs of a source and a destination, such as "
             "[(0, 1), (1, 0)]"

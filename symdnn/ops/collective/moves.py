@@ -10,13 +10,13 @@ import numpy as np
 
 from symdnn.errors import NotEvaluable, OptionError, TypeMismatch
 from symdnn.graph.op import Axes, Batched, Grads, Host, Shapes, Types, Vars
-from symdnn.graph.options import as_int, as_list
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array, Arrays
 from symdnn.graph.variable import Variable, constant
 from symdnn.ops.collective.base import Collective, at_least_1d, lanes_second
 from symdnn.ops.collective.reductions import part_of
 from symdnn.ops.core.shape import dims_of
+from symdnn.options import as_int, as_list
 from symdnn.world import process
 from symdnn.world.communicator import Communicator, Pending
 

@@ -17,7 +17,6 @@ import numpy as np
 
 from symdnn.errors import AxisError, ShapeMismatch, TypeMismatch
 from symdnn.graph.operators import operator
-from symdnn.graph.options import as_function
 from symdnn.graph.tracing import tracing
 from symdnn.graph.values.tree import flatten, unflatten
 from symdnn.graph.variable import Constant, Variable, as_variable, constant
@@ -27,6 +26,7 @@ from symdnn.ops.control.loops import fori_loop
 from symdnn.ops.core.shape import DimShuffle, shape_i
 from symdnn.ops.elementwise.arithmetic import Add, Maximum, Minimum, Mul, Neg, Sqr, Sub
 from symdnn.ops.linalg.products import MatchSizes
+from symdnn.options import as_function
 
 __all__ = ["associative_scan"]
 

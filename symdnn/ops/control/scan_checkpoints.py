@@ -9,7 +9,6 @@ from typing import Any
 
 from symdnn.errors import NdimMismatch, OptionError, TypeMismatch
 from symdnn.graph.dims import ceil_div
-from symdnn.graph.options import as_function
 from symdnn.graph.traverse import clone_graph
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.array.create import arange, zeros
@@ -19,6 +18,7 @@ from symdnn.ops.control.scan_binomial import binomial_loop, loop_of
 from symdnn.ops.control.scan_builder import OrderedUpdates, scan
 from symdnn.ops.core.shape import as_dim, dims_of
 from symdnn.ops.elementwise.arithmetic import maximum, minimum
+from symdnn.options import as_function
 
 __all__ = ["scan_checkpoints"]
 

@@ -32,11 +32,11 @@ from symdnn.graph.names import dim as named
 from symdnn.graph.names.torch_words import makes_tensor
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Shapes, Types, Vars
 from symdnn.graph.operators import operator
-from symdnn.graph.options import as_int, as_list
 from symdnn.graph.type import TensorType, tensor_type
 from symdnn.graph.typing import Array, DtypeLike, TensorLike
 from symdnn.graph.variable import Constant, Variable, as_variable, constant
 from symdnn.ops.core.make_vector import MakeVector
+from symdnn.options import as_int, as_list
 
 __all__ = ["Alloc", "DimShuffle", "Reshape", "ShapeI", "ShapeVector", "SpecifyType"]
 

@@ -17,7 +17,6 @@ import numpy as np
 from symdnn.errors import OptionError, ShapeMismatch, TypeMismatch
 from symdnn.graph.dims import normal_axis
 from symdnn.graph.op import Grads, Vars
-from symdnn.graph.options import as_numbers
 from symdnn.graph.type import TensorType, float_limits, numpy_dtype
 from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Constant, Variable, as_variable, constant
@@ -27,6 +26,7 @@ from symdnn.ops.core.scalar import RESULT, STORED, Scalar
 from symdnn.ops.core.shape import DimShuffle, dims_of, dimshuffle
 from symdnn.ops.elementwise.arithmetic import cast, maximum, minimum, mul
 from symdnn.ops.elemwise import Elemwise, broadcast_static, pad_left
+from symdnn.options import as_numbers
 
 __all__ = [
     "KINDS", "Dequantize", "Quantize", "code_dtype", "dequantize", "is_zero", "limits_of",

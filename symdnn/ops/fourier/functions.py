@@ -9,7 +9,6 @@ from symdnn.config import config
 from symdnn.errors import AxisError, OptionError, ShapeMismatch, TypeMismatch
 from symdnn.graph.dims import Dim, normal_axis
 from symdnn.graph.operators import operator
-from symdnn.graph.options import as_list
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import AxisLike, DtypeLike, TensorLike
 from symdnn.graph.variable import Variable, as_variable
@@ -21,6 +20,7 @@ from symdnn.ops.core.dtype import float_of, work_dtype
 from symdnn.ops.core.shape import as_dim, dims_of, shape_entries, shape_i, static_dim
 from symdnn.ops.elementwise.complexes import conj
 from symdnn.ops.fourier.transform import COMPLEX_OF, FFT, RealFFT, inverse_real_fft
+from symdnn.options import as_list
 
 __all__ = [
     "fft", "fft2", "fftfreq", "fftn", "fftshift", "hfft", "ifft", "ifft2", "ifftn", "ifftshift",

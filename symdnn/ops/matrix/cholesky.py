@@ -10,7 +10,6 @@ import numpy as np
 
 from symdnn.errors import OptionError
 from symdnn.graph.op import Grads, Vars
-from symdnn.graph.options import as_list
 from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Variable
 from symdnn.ops.array.create import tril
@@ -26,6 +25,7 @@ from symdnn.ops.matrix.base import (
     triangle_gradient,
 )
 from symdnn.ops.matrix.solve import Solve, solve_triangular, system
+from symdnn.options import as_list
 
 __all__ = ["Cholesky", "cho_factor", "cho_solve", "cholesky"]
 

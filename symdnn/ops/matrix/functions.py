@@ -10,7 +10,6 @@ import numpy as np
 from symdnn.errors import AxisError, NdimMismatch, OptionError, ShapeMismatch
 from symdnn.graph.dims import normal_axis, product
 from symdnn.graph.names.torch_words import torch_words
-from symdnn.graph.options import as_list
 from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.array import norms
@@ -31,6 +30,7 @@ from symdnn.ops.linalg.einsum import einsum
 from symdnn.ops.matrix.base import column, matrices, matrix_of
 from symdnn.ops.matrix.solve import inv, solve
 from symdnn.ops.matrix.svd import svdvals
+from symdnn.options import as_list
 
 __all__ = [
     "block_diag", "cond", "diagonal", "matrix_norm", "multi_dot", "norm", "tensorinv",

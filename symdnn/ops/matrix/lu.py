@@ -11,7 +11,6 @@ import numpy as np
 from symdnn.errors import OptionError, TypeMismatch
 from symdnn.graph.dims import dim_min, same_dim
 from symdnn.graph.op import Axes, Batched, Grads, Vars
-from symdnn.graph.options import as_list
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Variable, as_variable
@@ -39,6 +38,7 @@ from symdnn.ops.matrix.base import (
     transposed,
 )
 from symdnn.ops.matrix.solve import solve_triangular
+from symdnn.options import as_list
 
 __all__ = [
     "LUFactor", "LUSolve", "PivotsToPermutation", "lu", "lu_factor", "lu_solve",

@@ -11,7 +11,6 @@ import numpy as np
 from symdnn.errors import ShapeMismatch
 from symdnn.graph.dims import dim_min, same_dim
 from symdnn.graph.op import Grads, Vars
-from symdnn.graph.options import as_number
 from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Variable
 from symdnn.ops.array.create import Diagonal, alloc_diag
@@ -39,6 +38,7 @@ from symdnn.ops.matrix.base import (
     transposed,
 )
 from symdnn.ops.matrix.solve import system
+from symdnn.options import as_number
 
 __all__ = [
     "SVD", "Lstsq", "MatrixPinv", "lstsq", "matrix_rank", "negligible", "pinv", "svd", "svdvals",

@@ -15,7 +15,6 @@ import numpy as np
 from symdnn.errors import OptionError, TypeMismatch
 from symdnn.graph.dims import product
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Shapes, Types, Vars
-from symdnn.graph.options import as_int, as_number
 from symdnn.graph.origin import Hints
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array, TensorLike
@@ -27,6 +26,7 @@ from symdnn.ops.core.lanes import on_folded
 from symdnn.ops.core.shape import dims_of, reshape
 from symdnn.ops.nn.pool import Pool
 from symdnn.ops.nn.softmax import agreed_shape
+from symdnn.options import as_int, as_number
 
 __all__ = ["LRN", "ChannelSum", "LRNGrad", "local_response_normalization"]
 

@@ -9,7 +9,6 @@ import numpy as np
 
 from symdnn.errors import NdimMismatch, OptionError, TypeMismatch
 from symdnn.graph.dims import known, normal_axis
-from symdnn.graph.options import as_int
 from symdnn.graph.origin import Hints
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import AxisLike, TensorLike
@@ -25,6 +24,7 @@ from symdnn.ops.nn.batchnorm import (
     element_count,
     parameter_dtype,
 )
+from symdnn.options import as_int
 
 __all__ = [
     "batch_normalization",

@@ -18,7 +18,6 @@ from symdnn.errors import OptionError, TypeMismatch
 from symdnn.graph.backprop import backprop, forward_sweep, zeros_for
 from symdnn.graph.dims import Dim, Shape, ceil_div, same_dim
 from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Op, Shapes, Types, Vars
-from symdnn.graph.options import as_list
 from symdnn.graph.type import TensorType, Type
 from symdnn.graph.typing import Array, DtypeLike, TensorLike
 from symdnn.graph.variable import Variable, as_variable
@@ -27,6 +26,7 @@ from symdnn.ops.core.dtype import widened
 from symdnn.ops.core.lanes import on_folded
 from symdnn.ops.core.shape import as_dim, dims_of, static_dim
 from symdnn.ops.written_out.sampler import sampled
+from symdnn.options import as_list
 
 __all__ = [
     "TransformerGrid",

@@ -12,7 +12,6 @@ from symdnn.errors import ArgumentError, AxisError, InputError, NdimMismatch, Op
 from symdnn.graph.dims import normal_axis
 from symdnn.graph.names.torch_words import torch_words
 from symdnn.graph.operators import operator
-from symdnn.graph.options import as_int
 from symdnn.graph.typing import ShapeLike, TensorLike
 from symdnn.graph.variable import Variable, as_variable, constant
 from symdnn.ops.array.create import arange, tri
@@ -26,6 +25,7 @@ from symdnn.ops.core.shape import shape_entries, shape_i
 from symdnn.ops.elementwise.arithmetic import cast, maximum, minimum
 from symdnn.ops.elementwise.comparison import invert as negation
 from symdnn.ops.elementwise.comparison import switch
+from symdnn.options import as_int
 
 __all__ = [
     "append", "argwhere", "array_split", "chunk", "column_stack", "diag_indices", "dsplit",

@@ -10,7 +10,6 @@ import numpy as np
 from symdnn.errors import InputError, NdimMismatch
 from symdnn.graph.dims import normal_axis
 from symdnn.graph.names.torch_words import torch_words
-from symdnn.graph.options import as_int
 from symdnn.graph.typing import DtypeLike, ShapeLike, TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.array.create import arange, diag, eye, linspace
@@ -26,6 +25,7 @@ from symdnn.ops.elementwise.comparison import eq, invert, switch
 from symdnn.ops.elementwise.math import log10
 from symdnn.ops.numpy_names.numpy_arrays import in1d, tril_indices, triu_indices
 from symdnn.ops.numpy_names.numpy_reductions import _edges, histogram
+from symdnn.options import as_int
 
 __all__ = [
     "apply_along_axis", "apply_over_axes", "array", "array_equal", "array_equiv", "asarray",

@@ -10,7 +10,6 @@ from symdnn.errors import NdimMismatch, OptionError
 from symdnn.graph.dims import product
 from symdnn.graph.names.torch_words import torch_words
 from symdnn.graph.operators import operator
-from symdnn.graph.options import as_numbers
 from symdnn.graph.typing import AxisLike, DtypeLike, TensorLike
 from symdnn.graph.variable import Variable, as_variable, constant
 from symdnn.ops.array.argreduce import argmax, argmin
@@ -32,6 +31,7 @@ from symdnn.ops.elementwise.arithmetic import cast, clip, maximum, minimum
 from symdnn.ops.elementwise.comparison import eq, ge, gt, invert, isinf, isnan, neq, switch
 from symdnn.ops.elementwise.rounding import floor, round_half_to_even
 from symdnn.ops.elemwise import like
+from symdnn.options import as_numbers
 
 __all__ = [
     "average", "count_nonzero", "digitize", "histogram", "median", "nanargmax", "nanargmin",

@@ -8,7 +8,6 @@ from typing import Any
 from symdnn.errors import AxisError, NdimMismatch, OptionError, ShapeMismatch, TypeMismatch
 from symdnn.graph.dims import Dim, common
 from symdnn.graph.operators import operator
-from symdnn.graph.options import as_list
 from symdnn.graph.typing import DtypeLike, TensorLike
 from symdnn.graph.variable import Variable, as_variable, constant
 from symdnn.ops.array.create import arange
@@ -35,6 +34,7 @@ from symdnn.ops.sparse.variable import (
     shared,
     sparse_constant,
 )
+from symdnn.options import as_list
 
 __all__ = [
     "add", "as_sparse_or_tensor_variable", "as_sparse_variable", "cast", "clean", "col_scale",

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from symdnn.errors import InputError
-from symdnn.graph.options import as_list
 from symdnn.graph.typing import DtypeLike, TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.array.create import arange
@@ -20,6 +19,7 @@ from symdnn.ops.elementwise import math as mt
 from symdnn.ops.elementwise import rounding as rd
 from symdnn.ops.sparse.functions import as_sparse_variable, cast, places_of, structured
 from symdnn.ops.sparse.variable import SparseType, SparseVariable, from_parts, sparse_variable
+from symdnn.options import as_list
 
 __all__ = [
     "CSC", "CSR", "SparseType", "abs", "arcsin", "arcsinh", "arctan", "arctanh", "bcast", "ccast",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from symdnn.errors import NdimMismatch, OptionError
-from symdnn.graph.options import as_number
 from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.array.create import arange
@@ -19,6 +18,7 @@ from symdnn.ops.core.shape import dimshuffle, shape_i
 from symdnn.ops.elementwise.arithmetic import abs as absolute
 from symdnn.ops.elementwise.arithmetic import cast, maximum, pow, sqrt
 from symdnn.ops.elementwise.comparison import neq, switch
+from symdnn.options import as_number
 
 __all__ = ["cdist", "cosine_similarity", "pairwise_distance", "pdist"]
 

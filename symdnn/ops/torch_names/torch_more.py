@@ -12,7 +12,6 @@ import numpy as np
 
 from symdnn.errors import NdimMismatch, OptionError, TypeMismatch
 from symdnn.graph.dims import normal_axis
-from symdnn.graph.options import as_list
 from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.array.create import alloc_diag, arange, meshgrid
@@ -34,6 +33,7 @@ from symdnn.ops.numpy_names.numpy_arrays import tril_indices, triu_indices
 from symdnn.ops.numpy_names.numpy_math import trapezoid, trapezoids
 from symdnn.ops.numpy_names.numpy_more import broadcast_arrays
 from symdnn.ops.numpy_names.numpy_reductions import histogram
+from symdnn.options import as_list
 
 __all__ = [
     "adjoint", "broadcast_tensors", "bucketize", "cartesian_prod", "combinations",

@@ -10,7 +10,6 @@ import numpy as np
 from symdnn.config import config
 from symdnn.errors import DtypeError, OptionError, ShapeMismatch, TypeMismatch
 from symdnn.graph.dims import Dim
-from symdnn.graph.options import as_int
 from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Variable, as_variable, constant
 from symdnn.ops.array.create import arange, zeros
@@ -23,6 +22,7 @@ from symdnn.ops.elementwise.comparison import gt, switch
 from symdnn.ops.fourier.functions import fft, ifft, irfft, operand, resized, rfft
 from symdnn.ops.torch_names.torch_arrays import unfold
 from symdnn.ops.torch_names.torch_more import view_as_complex, view_as_real
+from symdnn.options import as_int, is_int
 
 __all__ = [
     "bartlett_window", "blackman_window", "hamming_window", "hann_window", "istft",
@@ -37,7 +37,7 @@ def _window(
     name: str, make: Callable[[int], Array], length: int, periodic: bool, dtype: str | None
 ) -> Variable:
     """The numbers of a window; a periodic one is the longer symmetric one without its last."""
-    if isinstance(length, bool) or not isinstance(length, int | np.integer) or length < 0:
+    if not is_int(length) or length < 0:
         raise OptionError(f"{name}: window_length={length!r:.60}; wanted an int, 0 or more")
     chosen = np.dtype(str(config.floatX) if dtype is None else dtype)
     if chosen.kind != "f":

@@ -11,7 +11,7 @@ from symdnn import control, nn
 from symdnn import distributed as dist
 from symdnn import distributions as D
 from symdnn.errors import InputError, SymdnnError
-from symdnn.graph.options import as_function, as_int, as_kind, as_list, as_number, as_numbers
+from symdnn.options import as_function, as_int, as_kind, as_list, as_number, as_numbers, is_int
 
 SPACES = {
     "symdnn": symdnn, "T": T, "T.nnet": T.nnet, "T.linalg": T.linalg, "T.fft": T.fft,
@@ -80,6 +80,13 @@ def test_values_that_options_take():
     assert as_list("f: sizes", (1, 2), "sizes") == [1, 2]
     assert as_kind("f", X, symdnn.Variable, "a variable") is X
     assert as_function("f", len) is len
+
+
+@pytest.mark.cpu
+def test_what_is_an_int():
+    assert all(map(is_int, (0, -3, 2**70, np.int8(1), np.uint64(2**63))))
+    others = (True, np.True_, 1.0, np.float32(1), "1", None, X, [1], np.ones(1, int), np.array(1))
+    assert not any(map(is_int, others))
 
 
 @pytest.mark.cpu

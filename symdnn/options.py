@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from operator import index
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
 from symdnn.errors import InputError
-from symdnn.graph.typing import Array
 
-__all__ = ["as_function", "as_int", "as_kind", "as_list", "as_number", "as_numbers"]
+__all__ = ["as_function", "as_int", "as_kind", "as_list", "as_number", "as_numbers", "is_int"]
+
+
+def is_int(value: object) -> TypeGuard[int]:
+    """Whether it is an integer, of Python or NumPy, and no bool.
+
+    >>> is_int(np.int8(3)), is_int(True), is_int(3.0)
+    (True, False, False)
+    """
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 def as_int(what: str, value: object) -> int:
@@ -38,7 +46,7 @@ def as_number(what: str, value: Any) -> float:
     raise InputError(f"{what}={value!r:.60}; wanted a number")
 
 
-def as_numbers(what: str, value: Any, dtype: str) -> Array:
+def as_numbers(what: str, value: Any, dtype: str) -> np.ndarray[Any, np.dtype[Any]]:
     """``value``, a number or nested lists of them, as an array of this dtype."""
     try:
         return np.asarray(value, np.dtype(dtype))
