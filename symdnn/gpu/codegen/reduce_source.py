@@ -19,7 +19,7 @@ from symdnn.ops.nest.monoid import Monoid
 
 __all__ = [
     "BLOCK_THREADS", "Finish", "Reducer", "Source", "Sweep", "counts_elements", "index_lines",
-    "reduction_source",
+    "reduction_source", "takes_bytes",
 ]  # fmt: skip
 
 
@@ -29,6 +29,10 @@ BLOCK_THREADS = 256
 _WITH_BEGIN = frozenset({"Moments"})
 #: Kinds with the method ``take_all``, which takes several elements at a time.
 _WITH_ALL = frozenset({"LogSumExp"})
+#: Kinds whose method ``take_bytes`` takes all bytes of some words, and ``of_bytes`` those at each
+#: place of a word, and the dtypes of these bytes.
+_WITH_BYTES = frozenset({"Sum", "AnyTrue", "AllTrue"})
+_BYTES = frozenset({"bool", "int8", "uint8"})
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,7 @@ class Sweep:
     narrow vectors a thread reads ``ahead`` times as many at a time. ``loose`` lines begin anywhere
     in memory. Vectors of kept elements do, too, and the last one ends with its line: it has some of
     the one before. Those of a row are aligned, and the first and last one have elements of others.
+    With ``warps`` the lanes of a row are in one warp, and rows are not cut.
     """
 
     inputs: tuple[str, ...]
@@ -90,6 +95,7 @@ class Sweep:
     written: int = -1
     ahead: int = 1
     loose: bool = False
+    warps: bool = False
 
     @property
     def edges(self) -> bool:
@@ -142,7 +148,8 @@ def reduction_source(
             f"#define RESIDENT {sweep.resident}",
             f"#define LOOSE {int(sweep.loose)}",
             f"#define EDGES {int(sweep.edges)}",
-            f"#define TAKES_ALL {int(_takes_all(reducers, sweep))}",
+            f"#define TAKES_ALL {int(_takes_all(program, reducers, sweep))}",
+            f"#define WARPS {int(sweep.warps)}",
             f"#define TAIL {sweep.tail}",
             f"#define THREADS {BLOCK_THREADS}",
             *_state(reducers),
@@ -215,11 +222,24 @@ def index_lines(name: str, count: int, prefix: str) -> list[str]:
     return [*lines, f"  const Count {prefix}0 = {f'left_{prefix}' if count > 1 else name};"]
 
 
-def _takes_all(reducers: Sequence[Reducer], sweep: Sweep) -> bool:
-    """Whether all elements that a thread has read are taken together."""
+def takes_bytes(program: ScalarProgram, reducers: Sequence[Reducer]) -> bool:
+    """Whether elements are bytes, of one operand, that need not be looked at one by one."""
+    casts = [step for step in program.body if step.name == "cast" and step.args == (0,)]
     return (
-        sweep.batch > 1 and sweep.written < 0 and all(r.kind in _WITH_ALL for r in reducers)
-    )  # fmt: skip
+        len(program.inputs) == 1
+        and program.inputs[0] in _BYTES
+        and len(casts) == len(program.body)
+        and all(program.inputs[0] == "bool" or step.dtype != "bool" for step in casts)
+        and all(r.kind in _WITH_BYTES for r in reducers)
+    )
+
+
+def _takes_all(program: ScalarProgram, reducers: Sequence[Reducer], sweep: Sweep) -> bool:
+    """Whether all elements that a thread has read are taken together."""
+    alike = all(r.kind in _WITH_ALL for r in reducers) or (
+        takes_bytes(program, reducers) and sweep.width % 4 == 0 and sweep.sources[0].dense
+    )
+    return bool(sweep.sources) and sweep.batch > 1 and sweep.written < 0 and alike
 
 
 def _moved(i: int, prefix: str, count: int) -> str:
@@ -306,43 +326,27 @@ def _vectors(program: ScalarProgram, reducers: Sequence[Reducer], sweep: Sweep) 
 
 
 def _uses(program: ScalarProgram, reducers: Sequence[Reducer], sweep: Sweep) -> list[str]:
-    """``use``, which reduces a vector, ``take``, which reads it, too, and ``begin``."""
+    """``use``, which reduces a vector, ``take``, which reads it, too, and ``begin``.
+
+    For the ends of rows that begin anywhere there is ``use_edge``.
+    """
     values = [
         f"{'b.f' if a.fixed else 'l.a'}{i}{'.v[k]' if a.dense else ''}"
         for i, a in enumerate(sweep.sources)
     ]
     values += [f"v{i}" for i in range(len(program.outputs))]
-    ending = [f"    if (k >= {sweep.tail} && element == b.last) break;"] if sweep.tail else []
-    whole = []
-    if sweep.edges:
-        whole = ["  const bool all = element != 0 && element != b.last;"]
-        ending = [f"    if (!all && element * {sweep.width} + k - b.skip >= b.run) continue;"]
-    gathered, stored = [], []
-    if sweep.written >= 0:
-        gathered = [f"    whole.v[k] = v{len(reducers)};"]
-        stored = [f"  store<{sweep.width}>(b.whole + l.at, whole);"]
-    kind = CTYPES[program.output_dtypes[-1]]
+    outside = f"k >= {sweep.tail} && element == b.last" if sweep.tail else ""
+    own = f"element * {sweep.width} + k - b.skip"
     state = "s[k]" if sweep.across else "s[0]"
-    number = "element" if sweep.across else f"element * {sweep.width} + k"
-    number += " - b.skip" if sweep.edges else ""
     return [
-        "INLINE void use(const Base& b, const Loaded& l, Count element, State* s) {",
-        *([f"  Vec<{kind}, {sweep.width}> whole;"] if stored else []),
-        *whole,
-        "#pragma unroll",
-        f"  for (int k = 0; k < {sweep.width}; k++) {{",
-        *ending,
-        *(f"  {line}" for line in _results(program)),
-        f"    scalar({', '.join(values)});",
-        *(f"    {state}.s{i}.take(v{i}, (i64)({number}));" for i in range(len(reducers))),
-        *gathered,
-        "  }",
-        *stored,
-        "}",
+        *_use("use", program, reducers, sweep, values, outside),
+        *(_use("use_edge", program, reducers, sweep, values, f"{own} >= b.run")
+          if sweep.edges else []),
         "INLINE void take(const Parameters& p, const Base& b, Count element, State* s) {",
         "  use(b, fetch(p, b, element), element, s);",
         "}",
-        *(_uses_all(program, reducers, sweep, values) if _takes_all(reducers, sweep) else []),
+        *(_uses_all(program, reducers, sweep, values)
+          if _takes_all(program, reducers, sweep) else []),
         "INLINE void begin(const Base& b, const Loaded& l, u32 n, State* s) {",
         "#pragma unroll",
         f"  for (int k = 0; k < {sweep.width if sweep.across else 1}; k++) {{",
@@ -354,13 +358,71 @@ def _uses(program: ScalarProgram, reducers: Sequence[Reducer], sweep: Sweep) -> 
         "INLINE void begin(const Parameters& p, const Base& b, Count element, u32 n, State* s) {",
         "  begin(b, fetch(p, b, element), n, s);",
         "}",
+    ]  # fmt: skip
+
+
+def _use(
+    name: str, program: ScalarProgram, reducers: Sequence[Reducer], sweep: Sweep,
+    values: Sequence[str], outside: str,
+) -> list[str]:  # fmt: skip
+    """A function that reduces a vector but for what is ``outside`` of the row."""
+    together = not sweep.across and all(r.kind in _WITH_ALL for r in reducers)
+    state = "s[k]" if sweep.across else "s[0]"
+    number = "element" if sweep.across else f"element * {sweep.width} + k"
+    number += " - b.skip" if sweep.edges else ""
+    before, each, after = [], [], []
+    if sweep.written >= 0:
+        before = [f"  Vec<{CTYPES[program.output_dtypes[-1]]}, {sweep.width}> whole;"]
+        after = [f"  store<{sweep.width}>(b.whole + l.at, whole);"]
+    if together:
+        for i, r in enumerate(reducers):
+            kind = CTYPES[r.work]
+            before.append(f"  {kind} all{i}[{sweep.width}];")
+            found = f"convert<{kind}>(v{i})"
+            each.append(f"    all{i}[k] = {_unless(outside, kind, found)};")
+            after.append(f"  s[0].s{i}.take_all(all{i});")
+        outside = ""
+    else:
+        each = [
+            f"    {state}.s{i}.take(v{i}, (i64)({number}));" for i in range(len(reducers))
+        ]  # fmt: skip
+    if name == "use_edge" and counts_elements(reducers):
+        before.append("  bool none = true;")
+        inside = f"element == 0 ? {sweep.width} - b.skip : b.skip + b.run - element * {sweep.width}"
+        each = [
+            f"    if (none) {{ const u32 n = {inside};",
+            *(f"    {line}" for line in _begun(reducers, "s")),
+            "    } none = false;",
+            *each,
+        ]
+    each += [f"    whole.v[k] = v{len(reducers)};"] if sweep.written >= 0 else []
+    return [
+        f"INLINE void {name}(const Base& b, const Loaded& l, Count element, State* s) {{",
+        *before,
+        "#pragma unroll",
+        f"  for (int k = 0; k < {sweep.width}; k++) {{",
+        *([f"    if ({outside}) continue;"] if outside else []),
+        *(f"  {line}" for line in _results(program)),
+        f"    scalar({', '.join(values)});",
+        *each,
+        "  }",
+        *after,
+        "}",
     ]
+
+
+def _unless(outside: str, kind: str, value: str) -> str:
+    """What is no element of the row is minus infinity, which adds nothing."""
+    return f"{outside} ? -({kind})INF_f : {value}" if outside else value
 
 
 def _uses_all(
     program: ScalarProgram, reducers: Sequence[Reducer], sweep: Sweep, values: Sequence[str]
 ) -> list[str]:
     """``use_all``, which takes all elements that a thread has read, in the dtype of the states."""
+    begin = "INLINE void use_all(const Base& b, const Loaded (&l)[BATCH], State* s) {"
+    if takes_bytes(program, reducers):
+        return [begin, *_all_bytes(program.inputs[0], reducers, sweep), "}"]
     given = [v.replace("l.a", "l[i].a") for v in values[: len(sweep.sources)]]
     at = "i" if sweep.across else f"i * {sweep.width} + k"
     count = sweep.batch * (1 if sweep.across else sweep.width)
@@ -372,21 +434,45 @@ def _uses_all(
     batch = ["#pragma unroll", f"  for (int i = 0; i < {sweep.batch}; i++) {{"]
     results = [f"v{i}" for i in range(len(program.outputs))]
     scalar = [*_results(program), f"    scalar({', '.join([*given, *results])});"]
-    if sweep.edges:  # what is no element of the row is minus infinity, which adds nothing
-        scalar += [
-            "    const Count own = element + i * lanes;",
-            f"    const bool inside = own < high && own * {sweep.width} + k - b.skip < b.run;",
-        ]
-    for i, kind in enumerate(kinds):
-        value = f"convert<{kind}>(v{i})"
-        value = f"inside ? {value} : -({kind})INF_f" if sweep.edges else value
-        scalar.append(f"    all{i}[{at}] = {value};")
+    scalar += [f"    all{i}[{at}] = convert<{kind}>(v{i});" for i, kind in enumerate(kinds)]
     if sweep.across:
         body = [*vectors, *held, *batch, *scalar, "  }", *taken, "  }"]
     else:
         body = [*held, *vectors, *batch, *scalar, "  }", "  }", *taken]
-    some = "const Base& b, const Loaded (&l)[BATCH], Count element, Count lanes, Count high"
-    return [f"INLINE void use_all({some}, State* s) {{", *body, "}"]
+    return [begin, *body, "}"]
+
+
+def _all_bytes(dtype: str, reducers: Sequence[Reducer], sweep: Sweep) -> list[str]:
+    """The body of ``use_all`` for bytes: those of all words, or at each place of words."""
+    words, kind = sweep.width // 4, CTYPES[dtype]
+    batch, vector = f"i < {sweep.batch}; i++", f"j < {words}; j++"
+    read = "((const u32*)&l[i].a0)[j]"
+    if not sweep.across:
+        return [
+            f"  u32 words[{sweep.batch * words}];",
+            "#pragma unroll",
+            f"  for (int i = 0; {batch})",
+            "#pragma unroll",
+            f"    for (int j = 0; {vector}) words[i * {words} + j] = {read};",
+            *(f"  s[0].s{i}.template take_bytes<{kind}>(words);" for i in range(len(reducers))),
+        ]
+    taken = []
+    for i in range(len(reducers)):
+        taken += [
+            f"    s->s{i}.template of_bytes<{kind}>(words, bytes);",
+            "#pragma unroll",
+            f"    for (int k = 0; k < 4; k++) s[4 * j + k].s{i}.take(bytes[k], 0);",
+        ]
+    return [
+        "#pragma unroll",
+        f"  for (int j = 0; {vector}) {{",
+        f"    u32 words[{sweep.batch}];",
+        "    i32 bytes[4];",
+        "#pragma unroll",
+        f"    for (int i = 0; {batch}) words[i] = {read};",
+        *taken,
+        "  }",
+    ]
 
 
 def _register_type(ctype: str, source: Source, width: int) -> str:

@@ -416,19 +416,33 @@ class FusedRowsKernel(CudaKernel[FusedRows]):
         """Sums of the blocks."""
         shape = _shape_of(call)
         rows, _ = _sizes(call.op, shape)
-        few = _row_places(call.op, shape)[-1] if rows < _MIN_LONG_ROWS or 0 in shape else 0
+        apart = rows < _MIN_LONG_ROWS or 0 in shape or not call.op.after.outputs
+        few = _row_places(call.op, shape)[-1] if apart else 0
         return max(column_bytes(call.op, shape), few)
 
     def launches(
         self, call: Call[FusedRows], inputs: Sequence[Any], outputs: Views
     ) -> Sequence[KernelLaunch]:
         """The kernels; none for empty results."""
+        op = call.op
         if all(v.size == 0 for v in outputs):
             return []
-        shape = _whole(inputs)
-        rows, elements = _sizes(call.op, shape)
-        few = 0 in shape or (rows < _MIN_LONG_ROWS and _share(call.op, rows, elements, 1).per == 0)
-        return (_separately if few else rows_launches)(call.op, inputs, outputs)
+        apart = _are_apart(op, inputs, outputs[: len(op.after.outputs)])
+        return (_separately if apart else rows_launches)(op, inputs, outputs)
+
+
+def _are_apart(op: FusedRows, inputs: Views, results: Views) -> bool:
+    """Whether several kernels are faster: where few rows are long, or where values of rows alone
+    are wanted and a row would be read again.
+    """
+    shape = _whole(inputs)
+    rows, elements = _sizes(op, shape)
+    if 0 in shape or (rows < _MIN_LONG_ROWS and _share(op, rows, elements, 1).per == 0):
+        return True
+    if op.after.outputs:
+        return False
+    share = _divided(op, inputs, results).share
+    return not (share.per or share.shared_bytes) or not keeps_busy(op, shape)
 
 
 def _shape_of(call: Call) -> tuple[int, ...]:

@@ -27,8 +27,10 @@ from symdnn.gpu.codegen.reduce_source import (
     Sweep,
     counts_elements,
     reduction_source,
+    takes_bytes,
 )
 from symdnn.gpu.kernels.reduce_plan import (
+    MAX_VECTOR_BYTES,
     MAX_VECTOR_ELEMENTS,
     Lines,
     Plan,
@@ -68,6 +70,8 @@ __all__ = [
 
 #: Registers of a state; 2 for kinds that are not here.
 _STATE_REGISTERS = {"Sum": 1, "Prod": 1, "Moments": 4}
+#: Registers of a thread's states with which three blocks fit on a multiprocessor.
+_FEW_REGISTERS = 16
 #: Elements of a line from which on several are read ahead, where they are read one by one; bytes
 #: that a thread then reads at a time, and vectors.
 _LEAST_AHEAD, _BYTES_AHEAD, _MOST_AHEAD = 512, 64, 16
@@ -136,7 +140,8 @@ def custom_reduction(
     lines = _lines(views, axes)
     wide = _max_index(views) >= 2**31 - 2**22
     cuts = not counts_elements(reducers)
-    sweep = _vector_sweep(program.inputs, views, lines, wide, cuts, cuts and written is None)
+    widest = MAX_VECTOR_BYTES if takes_bytes(program, reducers) else MAX_VECTOR_ELEMENTS
+    sweep = _vector_sweep(program.inputs, views, lines, wide, cuts, written is None, widest)
     if sweep is not None:
         sweep = replace(sweep, resident=_resident(program, reducers, sweep))
         if written is not None:
@@ -147,7 +152,7 @@ def custom_reduction(
         by_rows = _reduces_neighbours(lines.kept_steps, lines.reduced_steps)
         sweep = Sweep(program.inputs, len(lines.kept), len(lines.reduced), by_rows, wide)
     plan = plan_of(lines, sweep)
-    sweep = replace(sweep, ahead=_ahead(views, sweep, plan))
+    sweep = replace(sweep, ahead=_ahead(views, sweep, plan), warps=plan.in_warps(sweep))
     parameters: list[Any] = [v.pointer for v in (*views, *outputs)]
     parameters += [Pointer(WORKSPACE), TICKETS, plan.outputs, plan.elements, plan.chunks]
     parameters += [(lines.kept if sweep.across else lines.reduced)[-1]] * sweep.loose
@@ -188,14 +193,20 @@ def _counts(lines: Lines, sweep: Sweep) -> list[int]:
 
 
 def _vector_sweep(
-    dtypes: tuple[str, ...], views: Views, lines: Lines, wide: bool, tails: bool, anywhere: bool
+    dtypes: tuple[str, ...],
+    views: Views,
+    lines: Lines,
+    wide: bool,
+    tails: bool,
+    anywhere: bool,
+    widest: int,
 ) -> Sweep | None:
     """A sweep in vectors; None where strides do not allow it.
 
     Lines that have no aligned vectors are read in vectors that begin ``anywhere``, or by single
     elements, several ahead, if they are long.
     With ``tails`` the last vector of a row may reach into what is behind it, as far as the next row
-    is aligned: that is read, and not used.
+    is aligned: that is read, and not used. A vector has up to ``widest`` elements.
     """
     single: Sweep | None = None
     for across in (False, True):
@@ -212,10 +223,10 @@ def _vector_sweep(
         ]
         run = sizes[-1]
         cut = tails and not across and len(sizes) == 1 and run >= _LEAST_CUT_ROW
-        width = _width(0 if cut else run, [views[i] for i in moving], outer_steps)
+        width = _width(0 if cut else run, [views[i] for i in moving], outer_steps, widest)
         sources = tuple(Source(bool(s[-1]), not any(r)) for s, r in zip(along, lines.reduced_steps))
         counts = len(lines.kept), len(lines.reduced)
-        loose = _loose_width([views[i] for i in moving], run, width)
+        loose = _loose_width([views[i] for i in moving], run, width, widest)
         alike = across or (
             len(sizes) == 1 and _begin_alike([views[i] for i in moving], outer_steps, loose)
         )
@@ -230,10 +241,12 @@ def _vector_sweep(
     return single
 
 
-def _loose_width(moving: Views, run: int, width: int) -> int:
+def _loose_width(moving: Views, run: int, width: int, widest: int) -> int:
     """Elements of a vector that begins anywhere, where aligned ones have ``width``; 0: none."""
     sizes = [v.itemsize for v in moving]
-    loose = min(_LOOSE_BYTES // max(sizes), MAX_VECTOR_ELEMENTS)
+    loose = min(_LOOSE_BYTES // max(sizes), widest)
+    if run < _LEAST_LOOSE_VECTORS * loose:
+        loose = min(loose, MAX_VECTOR_ELEMENTS)
     narrow = width * min(sizes) < _NARROW_BYTES and run >= _LEAST_LOOSE_VECTORS * loose
     return loose if narrow and width < loose and loose * min(sizes) >= 4 else 0
 
@@ -263,10 +276,14 @@ def _ahead(views: Views, sweep: Sweep, plan: Plan) -> int:
 
 def _resident(program: ScalarProgram, reducers: Sequence[Reducer], sweep: Sweep) -> int:
     """Blocks per multiprocessor, which share its registers: 64 per thread with 4 blocks."""
-    if any(numpy_dtype(r.work).itemsize > 4 for r in reducers) or len(program.inputs) > 10:
+    wide = any(numpy_dtype(r.work).itemsize > 4 for r in reducers)
+    if wide and takes_bytes(program, reducers):
+        return 2
+    if wide or len(program.inputs) > 10:
         return 1
     if sweep.across and len(program.body) <= 24:
-        return 4 if sweep.width == 1 else 3 if sweep.width <= 4 else 2
+        states = sweep.width * sum(_STATE_REGISTERS.get(r.kind, 2) for r in reducers)
+        return 4 if sweep.width == 1 else 3 if states <= _FEW_REGISTERS else 2
     if sweep.across:
         return 2
     words = sum(_STATE_REGISTERS.get(r.kind, 2) for r in reducers)
@@ -274,11 +291,11 @@ def _resident(program: ScalarProgram, reducers: Sequence[Reducer], sweep: Sweep)
     return 4 if few else 3 if words <= 32 else 2
 
 
-def _width(run: int, views: Views, steps: Sequence[Sequence[int]]) -> int:
+def _width(run: int, views: Views, steps: Sequence[Sequence[int]], widest: int) -> int:
     """Elements of a vector: up to 16 bytes of the narrowest operand, as all operands allow."""
     width = 16 // min(v.itemsize for v in views)
     while width > 1 and not (
-        width <= MAX_VECTOR_ELEMENTS
+        width <= widest
         and run % width == 0
         and all(v.aligned_to(min(16, v.itemsize * width)) for v in views)
         and all(step % width == 0 for own in steps for step in own)

@@ -7,19 +7,23 @@ from math import prod
 
 from symdnn.gpu.codegen.reduce_source import BLOCK_THREADS, Sweep
 
-__all__ = ["MAX_VECTOR_ELEMENTS", "Lines", "Plan", "plan_of", "scratch_bytes"]
+__all__ = [
+    "MAX_VECTOR_BYTES", "MAX_VECTOR_ELEMENTS", "Lines", "Plan", "plan_of", "scratch_bytes",
+]  # fmt: skip
 
 #: Blocks that keep a large device busy, and the fewest elements per thread, without vectors.
 _SCALAR_BLOCKS, _THREAD_ELEMENTS = 512, 16
-#: With vectors: blocks that run at the same time, vectors per thread, elements of a vector.
-_VECTOR_BLOCKS, _THREAD_VECTORS, MAX_VECTOR_ELEMENTS = 528, 8, 8
+#: With vectors: blocks that run at the same time, vectors per thread, elements of a vector, and of
+#: one whose bytes are not looked at one by one.
+_VECTOR_BLOCKS, _THREAD_VECTORS, MAX_VECTOR_ELEMENTS, MAX_VECTOR_BYTES = 528, 8, 8, 16
 #: With vectors along kept dimensions: blocks for each one that a multiprocessor holds, and partial
 #: results per thread of the last block, which merges them.
 _ACROSS_BLOCKS, _THREAD_PARTIALS = 132, 16
+_WARP = 32
 #: The size of the largest struct in reduce.cuh.
 _MAX_STATE_BYTES = 16
 #: Fewest threads of a row, and vectors of each, where there are rows enough.
-_LEAST_LANES, _LANE_VECTORS = 2, 4
+_LEAST_LANES, _LANE_VECTORS = 2, 8
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,10 @@ class Plan:
     groups_per_block: int
     chunks: int
 
+    def in_warps(self, sweep: Sweep) -> bool:
+        """Whether the threads of a row are in one warp, and rows are not cut."""
+        return sweep.rows and self.block[0] <= _WARP and self.chunks == 1
+
 
 def plan_of(lines: Lines, sweep: Sweep) -> Plan:
     """The division of the work for these sizes."""
@@ -58,7 +66,7 @@ def plan_of(lines: Lines, sweep: Sweep) -> Plan:
         count = -(-(elements + sweep.width - 1) // sweep.width)
     if sweep.rows:
         lanes = min(_power_of_two(count), BLOCK_THREADS)
-        few = max(_LEAST_LANES, _power_of_two(count // _LANE_VECTORS))
+        few = min(_WARP, max(_LEAST_LANES, _power_of_two(count // _LANE_VECTORS + 1) // 2))
         while lanes > few and outputs * lanes >= 2 * _VECTOR_BLOCKS * BLOCK_THREADS:
             lanes //= 2
     else:

@@ -9,7 +9,6 @@ from math import prod
 from typing import Any
 
 from symdnn.gpu.codegen.cuda_source import iterates
-from symdnn.gpu.codegen.device_source import CTYPES
 from symdnn.gpu.codegen.launches import ERROR_WORD, KernelLaunch, Pointer, View, blocks_for
 from symdnn.gpu.codegen.tile_source import TileLoop, TileOperand, tile_source
 from symdnn.graph.type import numpy_dtype
@@ -78,7 +77,7 @@ def in_tiles(
     """
     space = _Space(tuple(views), outputs, tuple(sizes), tuple(tuple(s) for s in steps))
     row = space.row()
-    if row is None or iterates(program) or any(d not in CTYPES for d in dtypes):
+    if row is None or iterates(program):
         return None
     turned = _that_fit(space, row)
     if not turned:

@@ -171,7 +171,8 @@ class _Neighbours:
 
     def join(self) -> None:
         """Make one node of all, if there are neighbours to take in."""
-        if not self.has_result and not (self.parts.early and any(self._users())):
+        joins = self.has_result or any(self._users()) or self._has_later_fold()
+        if not (joins and self.parts.early):
             return
         while (
             self._take_before()
@@ -184,10 +185,17 @@ class _Neighbours:
         parts, context = self.parts.only(self._others_read), self.graph.context
         some = len(self.taken) > 1 or self.widens
         fuses = context.capabilities.fuses(parts.op, context.target.kind)
-        if not some or not fuses or not parts.results or not (self.has_result or self.behind):
+        wanted = (self.has_result or self.behind) if parts.results else len(parts.op.stages) > 1
+        if not (some and fuses and wanted):
             return
         with inherit(joined_origin(self.taken), self.node.hints):
             context.replace(parts.made(), "fuse_rows")
+
+    def _has_later_fold(self) -> bool:
+        """Whether another node reduces the same rows, perhaps with values of this one's."""
+        users = {user for v in self.parts.early for user in self.fgraph.user_nodes(v)}
+        folds = (fold_of(user) for user in users - {self.node})
+        return any(f is not None and f.axes == self.parts.op.axes for f in folds)
 
     def _others_read(self, v: Variable) -> bool:
         return any(user not in self.taken for user, _ in self.fgraph.users(v))

@@ -9,6 +9,7 @@ import pytest
 
 from symdnn.gpu.binding.nvrtc import compile_cubin
 from symdnn.gpu.codegen.launches import View
+from symdnn.gpu.kernels.complex import ComplexKernel, complex_program
 from symdnn.gpu.kernels.elementwise import ElementwiseKernel, elementwise
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.core.scalar import Builder
@@ -20,7 +21,7 @@ from tests.gpu.table import assert_close, concrete
 from tests.seeded import new_rng
 
 needs_gpp = pytest.mark.skipif(not emulator.AVAILABLE, reason="there is no g++")
-DTYPES = ["float32", "bfloat16", "float64", "int8"]
+DTYPES = ["float32", "bfloat16", "float64", "int8", "complex64", "complex128"]
 
 
 def laid(rng: Any, shape: Any, order: Any, dtype: str = "float32") -> Any:
@@ -34,9 +35,8 @@ def laid(rng: Any, shape: Any, order: Any, dtype: str = "float32") -> Any:
 def added(*arrays: Any, out: Any = None) -> list[str]:
     """Run the sum of two arrays; the names of what was launched."""
     call = concrete(Add(), list(arrays))
-    results, env = emulator.run(
-        ElementwiseKernel(), call, list(arrays), None if out is None else [out]
-    )
+    kernel = ComplexKernel() if call.outputs[0].is_complex else ElementwiseKernel()
+    results, env = emulator.run(kernel, call, list(arrays), None if out is None else [out])
     assert_close(results[0], Add().compute(*arrays)[0])
     return env.launched
 
@@ -112,7 +112,8 @@ def test_the_text_compiles(dtype):
     n = numpy_dtype(dtype).itemsize
     flat = View(0, dtype, (8192, 8192), (8192 * n, n))
     across = View(1, dtype, (8192, 8192), (n, 8192 * n))
-    program = meaning(Add(), (dtype, dtype))
+    of = complex_program if dtype.startswith("complex") else meaning
+    program = of(Add(), (dtype, dtype))
     (launch,) = elementwise(program, [flat, across], [flat])
     assert launch.name == "tiles"
     assert compile_cubin(launch.source, (9, 0))

@@ -334,3 +334,32 @@ def test_programs_of_several_processes_are_fused_as_others():
 
     assert kinds(True) == kinds(False)
     assert kinds(True)["FusedRows"] > 2
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_values_of_rows_alone_are_computed_from_one_read(dtype):
+    (x,) = tensors(dtype)
+    top = x.max(2, keepdims=True)
+    for found in (
+        [x.var(2)],
+        [x.std(2, keepdims=True), x.mean(2)],
+        [x.max(2), x.sum(2)],
+        [T.log(T.exp(x - top).sum(2, keepdims=True)) + top],
+    ):
+        graph = fused([x], found, TOLERANCE[dtype])
+        assert ops(graph) == ["FusedRows"]
+    assert "FusedRows" not in ops(fused([x], [x.mean(2)], TOLERANCE[dtype]))
+    assert "FusedRows" not in ops(fused([x], [x.sum(2), x.sum(1)], TOLERANCE[dtype]))
+
+
+@pytest.mark.skipif(not emulator.AVAILABLE, reason="there is no g++")
+def test_values_of_rows_that_are_not_kept_are_reductions():
+    (x,) = tensors("float32")
+    graph = fused([x], [x.var(2)], 2e-5)
+    (node,) = (n for n in graph.toposort() if isinstance(n.op, FusedRows))
+    for shape, name in (((70, 1, 90_001), "reduce"), ((70, 1, 2_001), "fused_rows")):
+        a = emulator.device_copy(np.random.default_rng(3).standard_normal(shape, "float32"))[1]
+        got, env = emulator.run(FusedRowsKernel(), concrete(node.op, [a]), [a])
+        assert env.launched[0] == name
+        for found, right in zip(got, node.op.compute(a), strict=True):
+            np.testing.assert_allclose(found, right, 2e-5)

@@ -60,13 +60,47 @@ template <class T> INLINE bool s_c_ne(cplx<T> a, cplx<T> b) { return !s_c_eq(a, 
 
 // -- functions -----------------------------------------------------------------------------------
 
+// Two functions of one number, which share most of the work.
+template <class T> struct Pair { T sin, cos; };
+INLINE Pair<float> c_turn(float x) {
+  Pair<float> found;
+  sincosf(x, &found.sin, &found.cos);
+  return found;
+}
+INLINE Pair<double> c_turn(double x) {
+  Pair<double> found;
+  sincos(x, &found.sin, &found.cos);
+  return found;
+}
+INLINE Pair<double> c_turn_hyperbolic(double x) { return {sinh(x), cosh(x)}; }
+// One exponential: exp(x - 64) where exp(x) may overflow, and a polynomial near 0.
+INLINE Pair<float> c_turn_hyperbolic(float x) {
+  const float a = fabsf(x), square = x * x;
+  const bool far = a > 80.0f;
+  const float half = expf(far ? a - 64.0f : a) * (far ? 3.117574653e27f : 0.5f);
+  const float low = 0.25f * fast_reciprocal(half);
+  float p = 2.7557319e-6f;
+  p = fmaf(p, square, 1.9841270e-4f);
+  p = fmaf(p, square, 8.3333333e-3f);
+  p = fmaf(p, square, 0.16666667f);
+  return {a < 1.0f ? fmaf(x * square, p, x) : copysignf(half - low, x), half + low};
+}
+
+// log |z|; the sum of squares of most numbers neither overflows nor loses digits.
+template <class T> INLINE T c_log_size(T re, T im) {
+  const T square = re * re + im * im;
+  if (square > (T)1e-30f && square < (T)1e30f) return s_log(square) / 2;
+  return s_log(c_hypot(re, im));
+}
+
 template <class T> INLINE cplx<T> s_c_exp(cplx<T> z) {
   const T size = s_exp(z.re);
   if (z.im == 0) return {size, z.im};
-  return {size * s_cos(z.im), size * s_sin(z.im)};
+  const Pair<T> turn = c_turn(z.im);
+  return {size * turn.cos, size * turn.sin};
 }
 template <class T> INLINE cplx<T> s_c_log(cplx<T> z) {
-  return {s_log(c_hypot(z.re, z.im)), s_atan2(z.im, z.re)};
+  return {c_log_size(z.re, z.im), s_atan2(z.im, z.re)};
 }
 template <class T> INLINE cplx<T> s_c_sqrt(cplx<T> z) {
   if (z.re == 0 && z.im == 0) return {(T)0, z.im};
@@ -77,16 +111,20 @@ template <class T> INLINE cplx<T> s_c_sqrt(cplx<T> z) {
   return {s_abs(other), s_copysign(root, z.im)};
 }
 template <class T> INLINE cplx<T> s_c_sin(cplx<T> z) {
-  return {s_sin(z.re) * s_cosh(z.im), s_cos(z.re) * s_sinh(z.im)};
+  const Pair<T> turn = c_turn(z.re), wide = c_turn_hyperbolic(z.im);
+  return {turn.sin * wide.cos, turn.cos * wide.sin};
 }
 template <class T> INLINE cplx<T> s_c_cos(cplx<T> z) {
-  return {s_cos(z.re) * s_cosh(z.im), -(s_sin(z.re) * s_sinh(z.im))};
+  const Pair<T> turn = c_turn(z.re), wide = c_turn_hyperbolic(z.im);
+  return {turn.cos * wide.cos, -(turn.sin * wide.sin)};
 }
 template <class T> INLINE cplx<T> s_c_sinh(cplx<T> z) {
-  return {s_sinh(z.re) * s_cos(z.im), s_cosh(z.re) * s_sin(z.im)};
+  const Pair<T> turn = c_turn(z.im), wide = c_turn_hyperbolic(z.re);
+  return {wide.sin * turn.cos, wide.cos * turn.sin};
 }
 template <class T> INLINE cplx<T> s_c_cosh(cplx<T> z) {
-  return {s_cosh(z.re) * s_cos(z.im), s_sinh(z.re) * s_sin(z.im)};
+  const Pair<T> turn = c_turn(z.im), wide = c_turn_hyperbolic(z.re);
+  return {wide.cos * turn.cos, wide.sin * turn.sin};
 }
 template <class T> INLINE cplx<T> c_scaled(cplx<T> z, T factor) {
   return {z.re * factor, z.im * factor};
@@ -98,20 +136,23 @@ template <class T> INLINE cplx<T> s_c_log10(cplx<T> z) {
   return c_scaled(s_c_log(z), (T)0.4342944819032518);
 }
 template <class T> INLINE cplx<T> s_c_log1p(cplx<T> z) {
-  return {s_log(c_hypot(z.re + 1, z.im)), s_atan2(z.im, z.re + 1)};
+  return {c_log_size(z.re + 1, z.im), s_atan2(z.im, z.re + 1)};
 }
 template <class T> INLINE cplx<T> s_c_expm1(cplx<T> z) {
   const T half = s_sin(z.im / 2);
-  return {s_expm1(z.re) * s_cos(z.im) - 2 * half * half, s_exp(z.re) * s_sin(z.im)};
+  const Pair<T> turn = c_turn(z.im);
+  return {s_expm1(z.re) * turn.cos - 2 * half * half, s_exp(z.re) * turn.sin};
 }
-// With t = tan(im) and s = sinh(re): (s (1 + t^2) sqrt(1 + s^2) + i t) / (1 + s^2 (1 + t^2)).
+// With t = tan(im) and s = sinh(re): (s (1 + t^2) cosh(re) + i t) / (1 + s^2 (1 + t^2)).
 template <class T> INLINE cplx<T> s_c_tanh(cplx<T> z) {
   if (s_abs(z.re) > (sizeof(T) == 8 ? 22 : 11)) {
     const T far = s_exp(-2 * s_abs(z.re));
-    return {s_copysign((T)1, z.re), 4 * s_sin(z.im) * s_cos(z.im) * far};
+    const Pair<T> turn = c_turn(z.im);
+    return {s_copysign((T)1, z.re), 4 * turn.sin * turn.cos * far};
   }
-  const T t = s_tan(z.im), s = s_sinh(z.re), b = 1 + t * t, d = 1 + b * s * s;
-  return {b * s_sqrt(1 + s * s) * s / d, t / d};
+  const Pair<T> wide = c_turn_hyperbolic(z.re);
+  const T t = s_tan(z.im), b = 1 + t * t, share = 1 / (1 + b * wide.sin * wide.sin);
+  return {b * wide.cos * wide.sin * share, t * share};
 }
 template <class T> INLINE cplx<T> s_c_tan(cplx<T> z) {
   const cplx<T> w = s_c_tanh(cplx<T>{-z.im, z.re});

@@ -49,11 +49,20 @@ INLINE void meet(State (&shared)[TOGETHER][THREADS], i32 slot, bool first, i32 d
   }
 }
 
-// The reduction of one thread: the elements from `low` to `high` in steps of `lanes`.
-INLINE void sweep(const Parameters& p, const Base& base, Count low, Count high, Count lanes, State* mine) {
+// The reduction of one thread: the elements from `low` to `high`, of which it takes every one that is
+// `lanes` behind its first. The first and the last vector of a row with EDGES are read early and
+// merged in the end, by two lanes, so that the loop looks at no single elements.
+INLINE void sweep(
+    const Parameters& p, const Base& base, Count low, Count high, Count lane, Count lanes, State* mine) {
 #if EDGES
-  if (high > base.last + 1) high = base.last + 1;
+  const bool at_start = lane == 0 && low == 0, at_end = lane == 1 && low <= base.last && base.last < high;
+  const Count edge = at_start ? 0 : base.last;
+  Loaded outer;
+  if (at_start || at_end) outer = fetch(p, base, edge);
+  if (low == 0) low = 1;
+  if (high > base.last) high = base.last;
 #endif
+  low += lane;
 #if BATCH > 1
 #pragma unroll 1
   for (Count e = low; e < high; e += BATCH * lanes) {
@@ -65,8 +74,8 @@ INLINE void sweep(const Parameters& p, const Base& base, Count low, Count high, 
     if (e == low) begin(base, loaded[0], (u32)(high - e + lanes - 1) / (u32)lanes * TAKEN, mine);
 #endif
 #if TAKES_ALL
-    if (EDGES || e + (BATCH - 1) * lanes < (TAIL ? high - 1 : high)) {
-      use_all(base, loaded, e, lanes, high, mine);
+    if (e + (BATCH - 1) * lanes < (TAIL ? high - 1 : high)) {
+      use_all(base, loaded, mine);
       continue;
     }
 #endif
@@ -80,6 +89,14 @@ INLINE void sweep(const Parameters& p, const Base& base, Count low, Count high, 
 #endif
 #pragma unroll 4
   for (Count e = low; e < high; e += lanes) take(p, base, e, mine);
+#endif
+#if EDGES
+  if (at_start || at_end) {
+    State other;
+    other.start();
+    use_edge(base, outer, edge, &other);
+    mine->merge(other);
+  }
 #endif
 }
 
@@ -125,6 +142,39 @@ INLINE void combine(
     finish(p, shared[thread], first_of(p, tile + thread / STATES) + thread % STATES);
 }
 
+#if WARPS
+// The state of the thread `distance` lanes away.
+INLINE State of_lane(const State& own, i32 distance) {
+  constexpr i32 WORDS = (sizeof(State) + 3) / 4;
+  union Words { State state; u32 w[WORDS]; } from, to;
+  from.state = own;
+#pragma unroll
+  for (i32 i = 0; i < WORDS; i++) to.w[i] = __shfl_xor_sync(0xffffffffu, from.w[i], distance);
+  return to.state;
+}
+
+// The lanes of a row are neighbours in a warp, and no warp waits for another.
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) reduce(const __grid_constant__ Parameters p) {
+  const i32 lane = threadIdx.x, lanes = blockDim.x, rows = blockDim.y;
+  const i64 block = gridDim.x - 1 - blockIdx.x;
+  for (i64 tile = block * rows; tile < p.outputs; tile += (i64)gridDim.x * rows) {
+    const i64 row = tile + threadIdx.y;
+    State mine;
+    mine.start();
+    if (row < p.outputs)
+      sweep(p, base_of(p, (Count)row), 0, (Count)p.elements, lane, lanes, &mine);
+#if BEGINS
+    mine.settle();
+#endif
+#pragma unroll 1
+    for (i32 half = lanes / 2; half > 0; half /= 2) {
+      const State other = of_lane(mine, half);
+      if (lane < half) mine.merge(other);
+    }
+    if (lane == 0 && row < p.outputs) finish(p, mine, row);
+  }
+}
+#else
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) reduce(const __grid_constant__ Parameters p) {
   __shared__ State shared[TOGETHER][THREADS];
   const i32 lane = ROWS ? threadIdx.x : threadIdx.y, lanes = ROWS ? blockDim.x : blockDim.y;
@@ -147,7 +197,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) reduce(const __g
 #pragma unroll
     for (i32 k = 0; k < STATES; k++) mine[k].start();
     if (group < groups)
-      sweep(p, base_of(p, (Count)first_of(p, group)), (Count)(low + lane), (Count)high, lanes, mine);
+      sweep(p, base_of(p, (Count)first_of(p, group)), (Count)low, (Count)high, lane, lanes, mine);
 #pragma unroll
     for (i32 some = 0; some < STATES; some += TOGETHER) {
 #pragma unroll
@@ -174,3 +224,4 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) reduce(const __g
       combine(p, &shared[0][0], partial, tile, groups, width);
   }
 }
+#endif
