@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import records
+from benchmarks.cpu.nest import Nest, rows_of
 from benchmarks.cpu.sides import AVX2, environment
 from benchmarks.gpu import rows as gpu_rows
 from benchmarks.gpu.device import Device, commit, set_flags, time_limit, wide
@@ -89,6 +90,8 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.ops.peers", description=__doc__)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--only", default="", help="rows whose names match this expression")
+    parser.add_argument("--module", default="", help="whose rows are taken, not the op table's")
+    parser.add_argument("--compile-seconds", type=float, default=0, help="of torch.compile")
     parser.add_argument("--seed", type=int, default=1, help="which rotation of the rows")
     parser.add_argument("--count", type=int, default=200, help="how many rows of 16 MB")
     parser.add_argument("--huge", type=int, default=0, help="how many rows of 256 MB")
@@ -126,8 +129,9 @@ class _Worker:
             os.environ.setdefault("OMP_NUM_THREADS", "1")
             os.environ.setdefault("XLA_FLAGS", "--xla_gpu_force_compilation_parallelism=1")
         self.begin = time.perf_counter()
+        first_s = _FIRST_S + given.compile_seconds
         self.run_of = gpu_rows.Run(
-            Device(on_gpu), True, 0.0, waits=False, first_s=_FIRST_S, alone=False,
+            Device(on_gpu), True, given.compile_seconds, waits=False, first_s=first_s, alone=False,
             looked_at=_LOOKED_AT,
         )  # fmt: skip
         self.device = self.run_of.device
@@ -138,11 +142,7 @@ class _Worker:
     def run(self) -> None:
         """Do the work."""
         given, (k, n, until) = self.given, map(float, self.given.worker.split("/"))
-        asked = given.dtypes.split(","), given.orders.split(","), given.size
-        rows = _mixed(
-            large_rows(given.seed, given.count, *asked), huge_rows(given.seed, given.huge)
-        )
-        rows = [r for r in rows if re.search(given.only, r.id)][int(k) :: int(n)]
+        rows = [r for r in self._rows() if re.search(given.only, _name(r))][int(k) :: int(n)]
         started, left = time.perf_counter() - self.begin, until - time.time()
         print(f"process {k:.0f}: {started:.0f} s to start, {left:.0f} s for {len(rows)} rows")
         if n > 1:
@@ -152,13 +152,22 @@ class _Worker:
             rows, lambda *given: self.measured(self.prepared(*given)), lambda record: record, left
         )
 
-    def prepared(self, row: Row, seconds: float) -> tuple[Row, Any, str]:
+    def _rows(self) -> list[Any]:
+        given = self.given
+        if given.module:
+            return list(rows_of(given.module))
+        asked = given.dtypes.split(","), given.orders.split(","), given.size
+        return _mixed(
+            large_rows(given.seed, given.count, *asked), huge_rows(given.seed, given.huge)
+        )
+
+    def prepared(self, row: Any, seconds: float) -> tuple[Any, Any, str]:
         """The row, its calls, and why there are none."""
-        self.run_of.compare = row.size != "huge"
-        limit, began = min(seconds, _ROW_S), time.perf_counter()
+        self.run_of.compare = getattr(row, "size", "") != "huge"
+        limit, began = min(seconds, _ROW_S + self.given.compile_seconds), time.perf_counter()
         try:
             with time_limit(limit, NotThere(f"it takes longer than {limit:.0f} s")):
-                nest = nest_row(row, self.tried)
+                nest = row if isinstance(row, Nest) else nest_row(row, self.tried)
                 made = time.perf_counter() - began
                 ready = self.run_of.prepared(nest)
                 ready.seconds.insert(0, made)
@@ -170,10 +179,10 @@ class _Worker:
         except Exception as error:
             return row, None, f"{type(error).__name__}: {error}"[:200]
 
-    def measured(self, made: tuple[Row, Any, str]) -> dict[str, Any]:
+    def measured(self, made: tuple[Any, Any, str]) -> dict[str, Any]:
         """The record: ``ms`` of each side and of a copy, ``nbytes``, ``notes``."""
         row, ready, why = made
-        record: dict[str, Any] = {"row": row.id, "op": row.op, "notes": [why] if why else []}
+        record: dict[str, Any] = {"row": _name(row), "notes": [why] if why else []}
         if ready is None:
             return record
         record["notes"] += ready.notes
@@ -225,6 +234,10 @@ class _Worker:
         return lambda: self.device.copy(b, a, half)
 
 
+def _name(row: Row | Nest) -> str:
+    return row.name if isinstance(row, Nest) else row.id
+
+
 def _processor_ms(call: Any) -> float:
     """Milliseconds of the processor, after a call that is not timed."""
     call()
@@ -267,14 +280,14 @@ def report(found: Iterable[dict[str, Any]], worst: int) -> list[str]:
     lines.append(
         f"{len(huge)} rows of 256 MB, {len(slow)} of them slower than 0.85 of a copy's rate"
     )
-    body = [("best peer", "copy", "ms", "torch", "jax", "NumPy", "row")]
+    body = [("best peer", "copy", "ms", "torch", "compiled", "jax", "NumPy", "row")]
     body += [(_ratio(ratio), *_columns(r)) for ratio, r in beside[:worst]]
     body += [("", *_columns(r)) for r in slow]
     lines += records.table(body)
     return lines + [f"FAILED {r['row']}: {'; '.join(r['notes'])}"[:200] for r in failed]
 
 
-_PEERS = ("torch", "jax", "numpy")
+_PEERS = ("torch", "compiled", "jax", "numpy")
 
 
 def _columns(r: dict[str, Any]) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ copied to the device or to the host at most once.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from symdnn.config import config
@@ -59,6 +59,7 @@ class Places:
         self.counted = scalar_work_for(self.order, self.counts.__getitem__)
         #: Inputs of a loop's body that only the host reads.
         self.positions = positions(fgraph.inputs, fgraph.outputs, self.order) if inner else set()
+        self.sizes = _sizes(self.order)
         self.forced: set[Apply] = set()
         self.node: dict[Apply, Place] = {}
         if target.place != HOST:  # otherwise all nodes are on the host
@@ -77,6 +78,9 @@ class Places:
             self.node = {}
             for n in self.order:
                 self.node[n] = self._place(n)
+            for n in reversed(self.order):
+                if self._is_scalar_for_device(n):
+                    self.node[n] = self.target.place
             if found := {n for n in self.read_on_host if self._is_of_data(n)}:
                 of_data |= found
                 self.read_on_host = scalar_work_for(self.order, host_values, of_data)
@@ -146,6 +150,21 @@ class Places:
             and not all(isinstance(v, Constant) for v in node.inputs)
         )
 
+    def _is_scalar_for_device(self, node: Apply) -> bool:
+        """Whether the device alone reads arithmetic on scalars of the host, as a rate by a factor.
+
+        Its kernels take the scalars; a call has no work on the host. What follows from sizes alone
+        is computed once for each plan. Nodes behind it are placed.
+        """
+        if self.inner or self(node) != HOST or not self._is_host_scalar(node):
+            return False
+        if all(isinstance(v, Constant) or v in self.sizes for v in node.inputs):
+            return False
+        if node in self.read_on_host or node in self.counted or self._kernel_reason(node):
+            return False
+        readers = [self.needed_at(r, v) for v in node.outputs for r in self.fgraph.users(v)]
+        return bool(readers) and all(place == self.target.place for place in readers)
+
     # -- values -------------------------------------------------------------------------------
 
     def home(self, v: Variable) -> Place | None:
@@ -208,6 +227,16 @@ class Places:
             and not self._is_host_scalar(n)
         }
         return {n: reason for n, reason in reasons.items() if reason}
+
+
+def _sizes(order: Sequence[Apply]) -> set[Variable]:
+    """Sizes, and numbers that follow from sizes alone."""
+    found: set[Variable] = set()
+    for n in order:
+        known = [v in found for v in n.inputs if not isinstance(v, Constant)]
+        if isinstance(n.op, ShapeI) or (known and all(known)):
+            found.update(n.outputs)
+    return found
 
 
 def check_transfer_places(fgraph: FunctionGraph, target: Target) -> None:

@@ -19,6 +19,7 @@ from symdnn.graph.place import HOST, Place
 from symdnn.ops.control.control import ifelse
 from symdnn.ops.core.gradient_control import Print
 from symdnn.ops.core.shape import ShapeI
+from symdnn.ops.elementwise.arithmetic import Add
 from symdnn.ops.lowered.transfer import (
     GpuFromHost,
     HostFromGpu,
@@ -175,8 +176,29 @@ def test_a_scalar_of_the_host_enters_where_it_is_data():
     counts, nodes = transfers(fgraph)
     assert counts == {"GpuFromHost": 2, "HostFromGpu": 1}
     assert_settled(fgraph)
-    scalar = [n.inputs[0] for n in nodes if n.inputs[0].type.ndim == 0]
-    assert [v.type.dtype for v in scalar] == ["float32"]
+    assert {str(n.inputs[0]) for n in nodes if isinstance(n.op, GpuFromHost)} == {"x", "n"}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int64"])
+def test_the_device_computes_what_it_alone_reads_of_scalars(dtype):
+    x, n = T.fmatrix("x"), T.TensorType(dtype, ())("n")
+    rate = T.cast(n, "float32") * 2
+    fgraph = rewritten([x, n], [x * T.sqrt(rate), x + rate])
+    places = assert_settled(fgraph)
+    assert not [m for m in fgraph.nodes if places(m) == HOST and not isinstance(m.op, Transfer)]
+    values = [np.ones((2, 2), "f"), np.array(3, n.type.numpy)]
+    assert_same_values(fgraph, [x, n], [x * T.sqrt(rate), x + rate], values, 1e-6)
+
+
+def test_the_host_computes_scalars_that_it_reads_too_and_those_of_sizes():
+    x, n = T.fmatrix("x"), T.lscalar("n")
+    fgraph = rewritten([x, n], [x[: n + 1] * T.cast(n + 1, "float32")])
+    places = assert_settled(fgraph)
+    assert [places(m) for m in fgraph.nodes if isinstance(m.op, Add)] == [HOST]
+    fgraph = rewritten([x], [x / T.cast(x.shape[0] + 1, "float32")])
+    places = assert_settled(fgraph)
+    assert {places(m) for m in fgraph.nodes if m.outputs[0].type.ndim == 0 and m.inputs
+            and not isinstance(m.op, Transfer)} == {HOST}  # fmt: skip
 
 
 def test_constants_are_everywhere(device_takes):

@@ -1,0 +1,273 @@
+"""The names that :mod:`benchmarks.gpu.user_programs` uses, for symdnn, PyTorch and JAX."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from benchmarks.cpu.nest import F, Nest, T, jax, jnp, symdnn, torch
+
+__all__ = ["OURS", "THEIRS", "Make", "floats", "mask", "number", "row", "whole"]
+
+
+class _Names:
+    """What all libraries name alike is the module's own."""
+
+    module: Any = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.module, name)
+
+    def called(self, program: Any) -> Callable[..., Any]:
+        """The program of arrays alone."""
+        return lambda *xs: program(self, *xs)
+
+    def to_float(self, v: Any) -> Any:
+        """In float32."""
+        return v.astype("float32")
+
+    def to_int(self, v: Any) -> Any:
+        """In int32."""
+        return v.astype("int32")
+
+    def _reduced(self, name: str, v: Any, axis: Any, keep: bool) -> Any:
+        return getattr(self.module, name)(v, axis=axis, keepdims=keep)
+
+    def sum(self, v: Any, axis: Any = None, keep: bool = False) -> Any:
+        """The sum over axes."""
+        return self._reduced("sum", v, axis, keep)
+
+    def mean(self, v: Any, axis: Any = None, keep: bool = False) -> Any:
+        """The mean over axes."""
+        return self._reduced("mean", v, axis, keep)
+
+    def max(self, v: Any, axis: Any = None, keep: bool = False) -> Any:
+        """The largest over axes."""
+        return self._reduced("max", v, axis, keep)
+
+    def min(self, v: Any, axis: Any = None, keep: bool = False) -> Any:
+        """The least over axes."""
+        return self._reduced("min", v, axis, keep)
+
+    def eq(self, a: Any, b: Any) -> Any:
+        """Where elements are equal."""
+        return a == b
+
+
+class _Symdnn(_Names):
+    module = T
+
+    def graded(self, program: Any, wrt: int) -> Callable[..., Any]:
+        """Value and gradients by the first ``wrt`` operands."""
+
+        def both(*xs: Any) -> Any:
+            value = program(self, *xs)
+            return [value, *symdnn.grad(value, list(xs[:wrt]))]
+
+        return both
+
+    def eq(self, a: Any, b: Any) -> Any:
+        return T.eq(a, b)
+
+    def log_softmax(self, v: Any, axis: int) -> Any:
+        """Logarithms of a softmax."""
+        return T.log_softmax(v, axis=axis)
+
+    def softmax(self, v: Any, axis: int) -> Any:
+        """Exponentials over their sum."""
+        return T.softmax(v, axis=axis)
+
+    def softplus(self, v: Any) -> Any:
+        """log(1 + exp(v))."""
+        return T.softplus(v)
+
+    def elu(self, v: Any) -> Any:
+        """v, or exp(v) - 1 below 0."""
+        return T.elu(v)
+
+    def logsumexp(self, v: Any, axis: int) -> Any:
+        """The logarithm of a sum of exponentials."""
+        return T.logsumexp(v, axis=axis)
+
+    def take_along(self, v: Any, i: Any, axis: int) -> Any:
+        """Elements at places along an axis."""
+        return T.take_along_axis(v, i, axis)
+
+    def topk(self, v: Any, k: int) -> Any:
+        """The largest of rows, and their places."""
+        return T.topk_and_argtopk(v, k, axis=1, sorted=True)
+
+    def bincount(self, v: Any, n: int) -> Any:
+        """How often each of ``n`` numbers comes."""
+        return T.bincount(v, minlength=n)[:n]
+
+
+class _Torch(_Names):
+    module = torch
+
+    def graded(self, program: Any, wrt: int) -> Callable[..., Any]:
+        """Value and gradients by the first ``wrt`` operands."""
+
+        def both(*xs: Any) -> Any:
+            own = [x.detach().requires_grad_() for x in xs[:wrt]]
+            value = program(self, *own, *xs[wrt:])
+            return [value.detach(), *torch.autograd.grad(value, own)]
+
+        return both
+
+    def _reduced(self, name: str, v: Any, axis: Any, keep: bool) -> Any:
+        own = getattr(torch, {"max": "amax", "min": "amin"}.get(name, name))
+        return own(v) if axis is None else own(v, axis, keep)
+
+    def to_float(self, v: Any) -> Any:
+        return v.float()
+
+    def to_int(self, v: Any) -> Any:
+        return v.int()
+
+    def maximum(self, a: Any, b: Any) -> Any:
+        """The larger one."""
+        return torch.maximum(a, b) if isinstance(b, torch.Tensor) else torch.clamp(a, min=b)
+
+    def minimum(self, a: Any, b: Any) -> Any:
+        """The smaller one."""
+        return torch.minimum(a, b) if isinstance(b, torch.Tensor) else torch.clamp(a, max=b)
+
+    def arange(self, n: int) -> Any:
+        """Whole numbers below ``n``."""
+        return torch.arange(n, device="cuda" if torch.cuda.is_available() else "cpu")
+
+    def transpose(self, v: Any, axes: Any) -> Any:
+        """Axes in another order."""
+        return v.permute(axes).contiguous()
+
+    def flip(self, v: Any, axis: int) -> Any:
+        """An axis backwards."""
+        return torch.flip(v, (axis,))
+
+    def softplus(self, v: Any) -> Any:
+        """log(1 + exp(v))."""
+        return F.softplus(v)
+
+    def elu(self, v: Any) -> Any:
+        """v, or exp(v) - 1 below 0."""
+        return F.elu(v)
+
+    def take_along(self, v: Any, i: Any, axis: int) -> Any:
+        """Elements at places along an axis."""
+        return torch.gather(v, axis, i)
+
+    def topk(self, v: Any, k: int) -> Any:
+        """The largest of rows, and their places."""
+        return tuple(torch.topk(v, k, 1))
+
+    def bincount(self, v: Any, n: int) -> Any:
+        """How often each of ``n`` numbers comes."""
+        return torch.bincount(v, minlength=n)
+
+
+class _Compiled(_Torch):
+    """As PyTorch compiles: derivatives by ``torch.func``."""
+
+    def graded(self, program: Any, wrt: int) -> Callable[..., Any]:
+        def both(*xs: Any) -> Any:
+            value = torch.func.grad_and_value(self.called(program), tuple(range(wrt)))
+            slopes, own = value(*xs)
+            return [own, *slopes]
+
+        return both
+
+
+class _Jax(_Names):
+    module = jnp
+
+    def graded(self, program: Any, wrt: int) -> Callable[..., Any]:
+        """Value and gradients by the first ``wrt`` operands."""
+
+        def both(*xs: Any) -> Any:
+            value, slopes = jax.value_and_grad(self.called(program), tuple(range(wrt)))(*xs)
+            return [value, *slopes]
+
+        return both
+
+    def log_softmax(self, v: Any, axis: int) -> Any:
+        """Logarithms of a softmax."""
+        return jax.nn.log_softmax(v, axis)
+
+    def softmax(self, v: Any, axis: int) -> Any:
+        """Exponentials over their sum."""
+        return jax.nn.softmax(v, axis)
+
+    def softplus(self, v: Any) -> Any:
+        """log(1 + exp(v))."""
+        return jax.nn.softplus(v)
+
+    def sigmoid(self, v: Any) -> Any:
+        """The logistic function."""
+        return jax.nn.sigmoid(v)
+
+    def elu(self, v: Any) -> Any:
+        """v, or exp(v) - 1 below 0."""
+        return jax.nn.elu(v)
+
+    def rsqrt(self, v: Any) -> Any:
+        """One over the root."""
+        return jax.lax.rsqrt(v)
+
+    def logsumexp(self, v: Any, axis: int) -> Any:
+        """The logarithm of a sum of exponentials."""
+        return jax.nn.logsumexp(v, axis)
+
+    def take_along(self, v: Any, i: Any, axis: int) -> Any:
+        """Elements at places along an axis."""
+        return jnp.take_along_axis(v, i, axis)
+
+    def topk(self, v: Any, k: int) -> Any:
+        """The largest of rows, and their places."""
+        return jax.lax.top_k(v, k)
+
+    def bincount(self, v: Any, n: int) -> Any:
+        """How often each of ``n`` numbers comes."""
+        return jnp.bincount(v, length=n)
+
+
+OURS = _Symdnn()
+#: The peers by their names in a :class:`~benchmarks.cpu.nest.Nest`.
+THEIRS = (("torch", _Torch()), ("compiled", _Compiled()), ("jax", _Jax()))
+
+Make = Callable[[], Any]
+
+
+def floats(
+    *shape: int, seed: int = 0, dtype: str = "float32", low: float = -1, high: float = 1
+) -> Make:
+    def make() -> Any:
+        import ml_dtypes  # noqa: F401 (its import names bfloat16 for NumPy)
+
+        drawn = np.random.default_rng(seed).random(shape, "float32") * (high - low) + low
+        return drawn.astype(dtype)
+
+    return make
+
+
+def whole(high: int, *shape: int, seed: int = 1, dtype: str = "int64") -> Make:
+    return lambda: np.random.default_rng(seed).integers(0, high, shape).astype(dtype)
+
+
+def mask(*shape: int) -> Make:
+    return lambda: np.random.default_rng(5).random(shape, "float32") < 0.7
+
+
+def number(value: float, dtype: str = "float32") -> Make:
+    return lambda: np.array(value, dtype)
+
+
+def row(name: str, program: Any, *arrays: Make, wrt: int = 0) -> Nest:
+    """A row of a program, or of its value and its gradients by the first ``wrt`` operands."""
+    if wrt:
+        ours, theirs = OURS.graded(program, wrt), {n: m.graded(program, wrt) for n, m in THEIRS}
+    else:
+        ours, theirs = OURS.called(program), {n: m.called(program) for n, m in THEIRS}
+    return Nest(name + ", gradient" * bool(wrt), arrays, ours, static=True, **theirs)
