@@ -290,8 +290,8 @@ class TensorMethods:
 
     @property
     def shape(self) -> Variable:
-        """The shape as a symbolic int64 vector."""
-        return apply("shape", self)
+        """The shape as a symbolic int64 vector, to which ``+`` joins a tuple."""
+        return apply("tuple_shape", self)
 
     @property
     def size(self) -> Variable:

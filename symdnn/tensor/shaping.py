@@ -56,6 +56,7 @@ from symdnn.ops.array.view import (
     transpose,
     unbroadcast,
 )
+from symdnn.ops.core.called_size import shape
 from symdnn.ops.core.make_vector import make_vector
 from symdnn.ops.core.shape import (
     alloc,
@@ -63,7 +64,6 @@ from symdnn.ops.core.shape import (
     fill,
     ones_like,
     reshape,
-    shape,
     shape_i,
     size,
     zeros_like,

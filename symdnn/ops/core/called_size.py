@@ -1,12 +1,21 @@
-"""``x.size`` as a number, as in NumPy, and as a method, as in PyTorch."""
+"""``x.size`` and ``x.shape`` with the ways of NumPy's and PyTorch's.
+
+The size is a number, as in NumPy, and a method, as in PyTorch. The shape is a vector, as in Theano,
+and has what tuples have beyond that: a length, and ``+`` with a tuple.
+"""
 
 from __future__ import annotations
 
-from symdnn.graph.typing import TensorLike
-from symdnn.graph.variable import Constant, Variable, as_variable
-from symdnn.ops.core.shape import as_dim, dims_of, shape, size
+from typing import Any
 
-__all__ = ["callable_size"]
+from symdnn.errors import ShapeMismatch
+from symdnn.graph.typing import TensorLike
+from symdnn.graph.values.numpy_functions import numpy_calls
+from symdnn.graph.variable import Constant, Variable, as_variable, constant
+from symdnn.ops.core.make_vector import make_vector
+from symdnn.ops.core.shape import ShapeVector, as_dim, dims_of, shape_entries, size
+
+__all__ = ["callable_size", "shape"]
 
 
 class _Called:
@@ -27,15 +36,69 @@ class _ConstantSize(_Called, Constant):
     __slots__ = ()
 
 
+class _Shape(Variable):
+    """A shape, or a slice of one, to which ``+`` joins a tuple, as it does to a tuple of sizes."""
+
+    __slots__ = ()
+
+    def __add__(self, other: Any) -> Variable:
+        if _joins(other):
+            return _joined(self, other)
+        if isinstance(other, _Shape) and len(self) != len(other):
+            do = "+ adds the sizes of two shapes. Write (*a, *b) to join them"
+            raise ShapeMismatch("+", "two shapes of one length", [len(self), len(other)], do)
+        return super().__add__(other)
+
+    def __radd__(self, other: Any) -> Variable:
+        return _joined(other, self) if _joins(other) else super().__radd__(other)
+
+    def __getitem__(self, index: object) -> Variable:
+        found = super().__getitem__(index)
+        return _as_tuple(found) if isinstance(index, slice) else found
+
+    def __len__(self) -> int:
+        return len(shape_entries(self))
+
+
+class _ConstantShape(_Shape, Constant):
+    __slots__ = ()
+
+
+def _joins(other: Any) -> bool:
+    """Whether ``+`` with this joins. In Theano's programs (:mod:`symdnn.compat.theano`) it adds."""
+    return isinstance(other, tuple) and not numpy_calls
+
+
+def _joined(*shapes: Any) -> Variable:
+    entries = [as_dim(d) for s in shapes for d in shape_entries(s)]
+    return _as_tuple(make_vector(entries) if entries else constant([], dtype="int64"))
+
+
+def _of_kind(v: Variable, kinds: dict[type, type]) -> Variable:
+    if type(v) in kinds:
+        v.__class__ = kinds[type(v)]
+    return v
+
+
+def _as_tuple(vector: Variable) -> Variable:
+    return _of_kind(vector, {Variable: _Shape, Constant: _ConstantShape})
+
+
+def shape(x: TensorLike) -> Variable:
+    """The shape of ``x`` as an int64 vector; an entry of it is the size of one dimension.
+
+    ``+`` with a tuple joins, ``x.shape[:-1] + (2, 3)``, and ``len`` is the number of dimensions.
+    """
+    return _as_tuple(ShapeVector()(as_variable(x)))
+
+
 def callable_size(x: TensorLike) -> Variable:
     """:func:`size` as the attribute of a variable: ``x.size``, ``x.size()``, ``x.size(0)``."""
     v = as_variable(x)
-    number = size(v)
-    kinds: dict[type, type] = {Variable: _Size, Constant: _ConstantSize}
-    if type(number) in kinds:
-        number.__class__ = kinds[type(number)]
+    number = _of_kind(size(v), {Variable: _Size, Constant: _ConstantSize})
+    if isinstance(number, _Called):
         number.__dict__["whole"] = v
     return number
 
 
-OPERATORS = {"callable_size": callable_size}
+OPERATORS = {"callable_size": callable_size, "tuple_shape": shape}

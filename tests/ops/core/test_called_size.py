@@ -1,0 +1,83 @@
+"""Shapes with what tuples have: a length, slices, ``+`` with a tuple."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+
+import symdnn
+import symdnn.tensor as T
+from symdnn.errors import ShapeMismatch, TypeMismatch
+
+VALUE = np.zeros((3, 4, 5), "float32")
+FORMS = {
+    "after": lambda s: s + (2, 7),
+    "before": lambda s: (2, 7) + s,
+    "both": lambda s: (1,) + s[:1] + (2,),
+    "slice": lambda s: s[:-1] + (2,),
+    "nothing": lambda s: s[:0] + (2,),
+    "empty": lambda s: () + s + (),
+    "part of a sum": lambda s: (s + (2, 7))[2:] + (1,),
+    "an entry": lambda s: s[1:] + (s[0] * 2, -1),
+    "of itself": lambda s: s[:1] + (*s[1:],),
+}
+
+
+@pytest.mark.parametrize("declared", [False, True])
+@pytest.mark.parametrize("form", FORMS)
+def test_tuples_are_joined(form, declared) -> None:
+    x = T.TensorType("float32", VALUE.shape if declared else (None, 4, None))("x")
+    for shape in (x.shape, x.size(), T.shape(x)):
+        v = FORMS[form](shape)
+        found = symdnn.function([x], v, on_unused_input="ignore")(VALUE)
+        assert tuple(found) == FORMS[form](VALUE.shape)
+        assert (found.dtype, len(v)) == ("int64", len(found))
+
+
+def test_sizes_of_results() -> None:
+    @symdnn.jit
+    def heads(x):
+        y = x.reshape(x.shape[:-1] + (2, 2)) + T.zeros(x.shape[:1] + (1, 2, 2))
+        return symdnn.vmap(lambda row: row.reshape((1,) + row.shape))(y)
+
+    x = np.arange(24, dtype="float32").reshape(2, 3, 4)
+    assert np.array_equal(heads(x), x.reshape(2, 1, 3, 2, 2))
+    assert heads(x[:0]).shape == (0, 1, 3, 2, 2)
+    v = T.tensor3("v")
+    copied, joined = pickle.loads(pickle.dumps([v, v.shape + (1,)]))
+    assert tuple(symdnn.function([copied], joined)(VALUE)) == (3, 4, 5, 1)
+
+
+def test_lengths() -> None:
+    x = T.tensor3("x")
+    assert [len(v) for v in (x.shape, x.shape[1:], x.shape[:0], x.size())] == [3, 2, 0, 3]
+
+
+def test_arithmetic_stays() -> None:
+    """Shapes are vectors: with numbers, lists, arrays and shapes of one length they calculate."""
+    x = T.tensor3("x")
+    sums = [x.shape + 1, x.shape + [1, 2, 3], np.array([1, 2, 3]) + x.shape, x.shape + x.shape - 1]
+    found = symdnn.function([x], sums)(VALUE)
+    assert [v.tolist() for v in found] == [[4, 5, 6], [4, 6, 8], [4, 6, 8], [5, 7, 9]]
+
+
+def test_errors() -> None:
+    x = T.tensor3("x")
+    with pytest.raises(ShapeMismatch, match=r"got \[2, 1\].*\(\*a, \*b\) to join"):
+        x.shape[:2] + x.shape[2:]
+    with pytest.raises(TypeMismatch, match="wanted an integer scalar"):
+        x.shape + (0.5,)
+
+
+def test_theano_programs_add(theano_names) -> None:
+    x = T.tensor3("x")
+    v = x.shape + (1, 2, 3)
+    assert symdnn.function([x], v)(VALUE).tolist() == [4, 6, 8]
+
+
+@pytest.fixture
+def theano_names(monkeypatch):
+    """What ``symdnn.compat.theano.install`` makes of NumPy's functions."""
+    monkeypatch.setattr("symdnn.ops.core.called_size.numpy_calls", {"add"})
