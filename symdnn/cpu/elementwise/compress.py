@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from symdnn.cpu.ir import chosen_ir
 from symdnn.cpu.ir.builder import Builder
 from symdnn.cpu.ir.loops_ir import COPY_ROW, METADATA, word
 from symdnn.cpu.launch.contiguous_launch import compile_refusal
@@ -35,11 +37,12 @@ Copy = Callable[[str, str], None]
 _WORDS = ("chosen", "x", "y", "count", "lines", "size", "bytes")
 
 
-def compress_ir(by: str, nbytes: int) -> str:
+def compress_ir(by: str, nbytes: int, vectors: bool) -> str:
     """The module of ``kernel``: for each of ``lines`` lines of ``size`` elements, ``count`` to y.
 
     ``by`` a ``mask``, or the ``indices`` that are chosen; elements of ``nbytes`` bytes, of
-    ``bytes`` if it is 0. ``numbers``: the indices that a mask chooses.
+    ``bytes`` if it is 0. ``numbers``: the indices that a mask chooses. Those that a mask chooses
+    of eight may be moved in ``vectors``.
     """
     s = Builder()
     entry = [line for k, name in enumerate(_WORDS) for line in word(
@@ -68,14 +71,50 @@ def compress_ir(by: str, nbytes: int) -> str:
                 chosen = s.new(f"getelementptr i64, ptr %chosen, i64 {k}")
                 copy(x, s.new(f"load i64, ptr {chosen}, align 8"), y, k)
         else:
-            _until_the_last(s, lambda i, k: copy(x, i, y, k), bool(nbytes))
+            bits = 32 if by == "numbers" else 8 * nbytes
+            of_eight = _Vectors(s, by, x, y, bits) if vectors else None
+            _until_the_last(s, lambda i, k: copy(x, i, y, k), bool(nbytes), of_eight)
     s.put("ret void", "}")
-    return "\n".join([*COPY_ROW, *s.lines, *METADATA]) + "\n"
+    return (
+        "\n".join([*COPY_ROW, *(chosen_ir.CHOSEN if vectors else ()), *s.lines, *METADATA]) + "\n"
+    )
 
 
-def _until_the_last(s: Builder, copy: Copy, always: bool) -> None:
+@dataclass(frozen=True)
+class _Vectors:
+    """Eight elements of ``bits`` bits, or their numbers, of which the chosen are moved at once."""
+
+    s: Builder
+    by: str
+    x: str
+    y: str
+    bits: int
+
+    def copy(self, i: str, k: str) -> str:
+        """Append what writes the chosen of eight from element ``i`` on; where the next one goes."""
+        s = self.s
+        flags = s.new(f"load <8 x i8>, ptr {s.bytes_at('%chosen', i)}, align 1")
+        mask = s.new(f"icmp ne <8 x i8> {flags}, zeroinitializer")
+        chosen = chosen_ir.chosen_bits(s, mask, 8)
+        if self.by == "numbers":
+            numbers = chosen_ir.chosen_numbers(s, i, chosen)
+            s.put(f"store <8 x i64> {numbers}, ptr {s.bytes_at(self.y, (k, 8))}, align 8")
+            return s.plus(k, chosen_ir.count_of(s, chosen))
+        lanes = chosen_ir.lanes_of(self.bits)
+        kind = f"<{lanes} x i{self.bits}>"
+        for first in range(0, 8, lanes):
+            some = s.new(f"and i64 {s.new(f'lshr i64 {chosen}, {first}')}, {(1 << lanes) - 1}")
+            x = s.bytes_at(self.x, (s.plus(i, first), self.bits // 8))
+            own = s.new(f"load {kind}, ptr {x}, align 1")
+            found = chosen_ir.chosen_first(s, own, kind, some)
+            s.put(f"store {kind} {found}, ptr {s.bytes_at(self.y, (k, self.bits // 8))}, align 1")
+            k = s.plus(k, chosen_ir.count_of(s, some))
+        return k
+
+
+def _until_the_last(s: Builder, copy: Copy, always: bool, vectors: _Vectors | None) -> None:
     """The loop over a mask up to its last chosen element, of which there is one at least."""
-    i, k = _by_eight(s, copy) if always else ("0", "0")
+    i, k = _by_eight(s, copy, vectors) if always else ("0", "0")
     before = s.block
     s.put(f"%some_left = icmp ult i64 {k}, %count", "br i1 %some_left, label %each, label %whole")
     s.label("each")
@@ -94,7 +133,7 @@ def _until_the_last(s: Builder, copy: Copy, always: bool) -> None:
     s.label("whole")
 
 
-def _by_eight(s: Builder, copy: Copy) -> tuple[str, str]:
+def _by_eight(s: Builder, copy: Copy, vectors: _Vectors | None) -> tuple[str, str]:
     """Eight elements at a time, while as many are left and places for them; where that ends."""
     before = s.block
     s.put("br label %eight")
@@ -106,7 +145,9 @@ def _by_eight(s: Builder, copy: Copy) -> tuple[str, str]:
     s.put(f"br i1 {s.new(f'and i1 {fit[0]}, {fit[1]}')}, label %eight_body, label %eight_done")
     s.label("eight_body")
     k = "%k8"
-    for u in range(8):
+    if vectors:
+        k = vectors.copy("%i8", k)
+    for u in range(0 if vectors else 8):
         i = s.plus("%i8", u)
         copy(i, k)
         k = s.new(f"add i64 {k}, {s.new(f'zext i1 {_is_chosen(s, i)} to i64')}")
@@ -124,7 +165,9 @@ class MaskLoop:
     """A kernel of :func:`compress_ir`, and its block of words."""
 
     def __init__(self, by: str, nbytes: int) -> None:
-        self._run = threads.kernel(compress_ir, by, nbytes)
+        bits = 32 if by == "numbers" else 8 * nbytes
+        vectors = by != "indices" and chosen_ir.in_vectors(bits)
+        self._run = threads.kernel(compress_ir, by, nbytes, vectors)
         self._words = (ctypes.c_int64 * len(_WORDS))()
 
     def __call__(self, chosen: Array, x: Array, y: Array, *numbers: int) -> None:

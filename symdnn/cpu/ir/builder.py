@@ -181,6 +181,35 @@ class FunctionBuilder:
         self.put(f"br label %{name}")
         self.label(f"{name}_over")
 
+    def carried(
+        self, name: str, low: int | str, high: str, body: Callable[[str, list[str]], list[str]],
+        values: Sequence[str], kind: str, *, step: int = 1,
+    ) -> tuple[str, list[str]]:  # fmt: skip
+        """A loop from ``low`` while ``step`` numbers are left up to ``high``, which may be none.
+
+        ``body(i, values)`` as of :meth:`counted`. Returns where it ends, and the final values.
+        """
+        before, i = self.block, f"%i_{name}"
+        self.put(f"br label %{name}")
+        self.label(name)
+        at, phis = len(self.lines), [f"%c{n}_{name}" for n in range(len(values))]
+        self.lines += [""] * (1 + len(values))
+        following = self.plus(i, step)
+        fits = self.new(f"icmp sle i64 {following}, {high}")
+        self.put(f"br i1 {fits}, label %{name}_do, label %{name}_over")
+        self.label(f"{name}_do")
+        after = body(i, phis)
+        kinds = ["i64", *[kind] * len(values)]
+        self.lines[at : at + len(kinds)] = [
+            f"{phi} = phi {k} [{first}, %{before}], [{last}, %{self.block}]"
+            for phi, k, first, last in zip(
+                [i, *phis], kinds, [str(low), *values], [following, *after], strict=True
+            )
+        ]
+        self.put(f"br label %{name}")
+        self.label(f"{name}_over")
+        return i, phis
+
     def choose(self, name: str, condition: str, body: Callable[[bool, str], None]) -> None:
         """A branch: ``body(True, name)`` where the condition holds, else ``body(False, name)``."""
         self.lines.append(f"br i1 {condition}, label %{name}_yes, label %{name}_no")

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from symdnn.cpu.ir import chosen_ir
 from symdnn.cpu.ir.scalar_ir import VALUES
 from symdnn.cpu.ir.turn_ir import TURN_BLOCK
 from symdnn.cpu.launch.contiguous_launch import ContiguousLaunch, compile_refusal
@@ -48,8 +49,8 @@ _MIN_ELEMENTS_TO_COMPILE = 1 << 12
 #: Work for which waking up another thread pays, and that of an element of a sort, in additions.
 _ADDITIONS_PER_THREAD, _SORT_ADDITIONS = 1 << 15, 8
 #: The work of an element of a selection; the most elements of a sample, and by how many times the
-#: root of their number a window reaches further than the place, three times the deviation.
-_SELECT_ADDITIONS, _MOST_DRAWN, _REACH = 4, 1 << 14, 1.5
+#: root of their number a window reaches further than the place, 2.6 times the deviation.
+_SELECT_ADDITIONS, _MOST_DRAWN, _REACH = 4, 1 << 14, 1.3
 #: Elements of a line for each place that is looked for; shorter ones are sorted.
 _PLACE_ELEMENTS = 256
 #: Lengths of lines of numbers of 32 and 64 bits that are sorted by digits, where NumPy is slow:
@@ -244,13 +245,14 @@ def _select_block(
     dtype, n = x.dtype.name, words["n"]
     work = _sorted_as(dtype, n, "indices")
     dense = x.strides[op.axis] == x.itemsize, y.strides[op.axis] == y.itemsize
-    plan = SelectPlan(ways[type(op)], dtype, work, kept, dense)
+    vectors = chosen_ir.in_vectors(8 * int(numpy_dtype(work).itemsize))
+    plan = SelectPlan(ways[type(op)], dtype, work, kept, dense, vectors=vectors)
     part = aligned(n * max(numpy_dtype(work).itemsize, plan.sizes[1]))
     if (band := _band(plan, words, part)) > 1:
         plan = replace(plan, dense=(True, type(op) is not OrderStatistics), band=band)
     scratch = np.empty((2 + 2 * plan.band) * part * words["threads"], np.uint8)
     selects = len(places) <= min(n // _PLACE_ELEMENTS, MOST_SELECTED)
-    sample = min(int(n ** (2 / 3)), _MOST_DRAWN) if selects else 0
+    sample = min(int((1.5 * n) ** (2 / 3)), _MOST_DRAWN) if selects else 0
     words |= {"sort": numpy_sort.sort_address(work), "argsort": 0, "counted": 0, "part": part}
     words |= {"scratch": address(scratch), "places": address(places), "to": address(to)}
     words |= {"count": len(places), "sample": sample, "reach": int(_REACH * sample**0.5)}

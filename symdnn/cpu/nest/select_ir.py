@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from symdnn.cpu.ir import chosen_ir
 from symdnn.cpu.ir.builder import FunctionBuilder
 from symdnn.cpu.ir.loops_ir import ACCESS
 from symdnn.cpu.ir.scalar_ir import VALUES
@@ -35,12 +36,23 @@ _WINDOW = ("less", "first", "kept", "behind", "end", "low", "high")
 
 @dataclass(frozen=True)
 class SelectPlan(SortPlan):
-    """A plan of sorts, where ``how`` is ``elements``, ``parted`` or ``places`` of a partition."""
+    """A plan of sorts, where ``how`` is ``elements``, ``parted`` or ``places`` of a partition.
+
+    ``vectors``: elements that are chosen are moved together in vectors.
+    """
+
+    vectors: bool = False
 
     @property
     def in_result(self) -> bool:
         """Never: the line is read once more when the window is known."""
         return False
+
+    @property
+    def splits_vectors(self) -> bool:
+        """Whether a partition splits whole vectors of a line."""
+        same = self.how == "places" or self.work == self.dtype
+        return self.dense[1] and same and self.vectors
 
     @property
     def copies(self) -> bool:
@@ -63,8 +75,8 @@ def select_ir(plan: SelectPlan) -> str:
     s = _SelectBuilder(plan, select_words(plan))
     s.loops()
     move = "declare void @llvm.memmove.p0.p0.i64(ptr, ptr, i64, i1)"
-    functions = [move, *_window(plan.work), *_places(plan.work, plan.how == "elements")]
-    return s.whole_module(functions)
+    functions = [*_window(plan.work, plan.vectors), *_places(plan.work, plan.how == "elements")]
+    return s.whole_module([move, *(chosen_ir.CHOSEN if plan.vectors else ()), *functions])
 
 
 class _SelectBuilder(SortBuilder):
@@ -109,6 +121,58 @@ class _SelectBuilder(SortBuilder):
         )
         return self.new(f"call {t} @at_place({given})")
 
+    def _split_vectors(self, tag: str, line: str, y: str, value: str) -> tuple[str, list[str]]:
+        """Append the loop over a line's vectors; returns where it ends, and the counts so far.
+
+        Lanes behind those that belong to a side are written as well, and over again.
+        """
+        work, places = self.plan.work, self.plan.how == "places"
+        t, bits = VALUES[work], 8 * int(numpy_dtype(work).itemsize)
+        lanes = chosen_ir.LANES if places else chosen_ir.lanes_of(bits)
+        own, wide = (64 if places else bits), f"<{lanes} x {t}>"
+        order = _Order(self, work, lanes)
+        every, is_nan = order.splat(value), order.splat_bool(_Order(self, work).is_nan(value))
+
+        def split(i: str, counts: list[str]) -> list[str]:
+            less, equal, more = counts
+            x = self.new(f"load {wide}, ptr {self.slot(bits, line, i)}, align {bits // 8}")
+            before, same = order.before(x, every, is_nan), order.same(x, every, is_nan)
+            chosen = [chosen_ir.chosen_bits(self, mask, lanes) for mask in (before, same)]
+            both = self.new(f"or i64 {chosen[0]}, {chosen[1]}")
+            behind = self.new(f"xor i64 {both}, {(1 << lanes) - 1}")
+            for some, base, at in ((chosen[0], y, less), (behind, "%other", more)):
+                if places:
+                    kind, found = "<8 x i64>", chosen_ir.chosen_numbers(self, i, some)
+                else:
+                    kind, found = wide, chosen_ir.chosen_first(self, x, wide, some)
+                self.put(f"store {kind} {found}, ptr {self.slot(own, base, at)}, align {own // 8}")
+            found = chosen_ir.count_of(self, chosen[1])
+            with self.when(f"some{tag}", self.new(f"icmp ne i64 {found}, 0")):
+                self._keep_equal(tag, line, i, chosen[1], equal, found)
+            return [self.plus(less, chosen_ir.count_of(self, chosen[0])), self.plus(equal, found),
+                    self.plus(more, chosen_ir.count_of(self, behind))]  # fmt: skip
+
+        return self.carried(f"vectors{tag}", 0, "%n", split, ["0"] * 3, "i64", step=lanes)
+
+    def _keep_equal(self, tag: str, line: str, i: str, chosen: str, equal: str, count: str) -> None:
+        """Append the loop over the lanes of a vector that are equal to the value."""
+        word = f"i{8 * int(numpy_dtype(self.plan.work).itemsize)}"
+
+        def keep(k: str, left: list[str]) -> list[str]:
+            lane = self.new(f"call i64 @llvm.cttz.i64(i64 {left[0]}, i1 false)")
+            at, shown = self.plus(i, lane), ""
+            to = self.minus(self.minus(self.minus("%n", 1), equal), k)
+            if self.plan.how == "places":
+                shown, kind = at, "i64"
+            else:
+                kind = word
+                shown = self.new(f"load {word}, ptr {self.slot(int(word[1:]), line, at)}")
+            self.put(f"store {kind} {shown}, ptr {self.slot(int(kind[1:]), '%other', to)}")
+            return [self.new(f"and i64 {left[0]}, {self.minus(left[0], 1)}")]
+
+        self.declared.add("declare i64 @llvm.cttz.i64(i64, i1)")
+        self.counted(f"equal{tag}", 0, count, keep, [chosen], "i64")
+
     def _parted(self, line: str, y: str, window: str) -> None:
         """Append the loop over a line that writes the elements before the chosen one, and keeps
         the others: those behind it from the beginning of a buffer on, equal ones from its end on.
@@ -138,8 +202,10 @@ class _SelectBuilder(SortBuilder):
                     for a, b in zip(counts, (before, same, after), strict=True)]  # fmt: skip
 
         tag = self.tag()
-        counts = self.counted(f"split{tag}", 0, "%n", split, ["0"] * 3, "i64")
-        less, equal, more = counts
+        begin, counts = "0", ["0"] * 3
+        if self.plan.splits_vectors:
+            begin, counts = self._split_vectors(tag, line, y, value)
+        _, (less, equal, more) = self.carried(f"split{tag}", begin, "%n", split, counts, "i64")
         behind = self.plus(less, equal)
 
         def rest(name: str, count: str, source: Callable[[str], str], first: str) -> None:
@@ -157,10 +223,13 @@ class _SelectBuilder(SortBuilder):
 
 
 class _Order:
-    """Comparisons of numbers of a dtype, with NaN behind all others."""
+    """Comparisons of numbers of a dtype, or vectors of them, with NaN behind all others."""
 
-    def __init__(self, b: FunctionBuilder, dtype: str) -> None:
-        self._b, self._t = b, VALUES[dtype]
+    def __init__(self, b: FunctionBuilder, dtype: str, lanes: int = 1) -> None:
+        self._b, self._lanes, self._element = b, lanes, VALUES[dtype]
+        self._t, self._bool = (
+            (f"<{lanes} x {t}>" if lanes > 1 else t) for t in (self._element, "i1")
+        )
         self.is_float = TensorType(dtype).is_float
         self._sign = "u" if dtype.startswith("u") else "s"
 
@@ -177,21 +246,37 @@ class _Order:
     def is_nan(self, a: str) -> str:
         return self._b.new(f"fcmp uno {self._t} {a}, {a}") if self.is_float else "false"
 
+    def splat(self, value: str) -> str:
+        """A number in all lanes."""
+        return self._every(self._t, f"{self._element} {value}")
+
+    def splat_bool(self, value: str) -> str:
+        """A boolean in all lanes."""
+        return self._every(self._bool, f"i1 {value}")
+
+    def _every(self, kind: str, value: str) -> str:
+        begun = self._b.new(f"insertelement {kind} poison, {value}, i64 0")
+        return self._b.shuffled(kind, begun, "poison", [0] * self._lanes)
+
     def before(self, x: str, value: str, last: str) -> str:
         """Whether ``x`` comes before ``value``, which ``last`` says to be NaN."""
         less = self.less(x, value)
         if not self.is_float:
             return less
         number = self._b.new(f"fcmp ord {self._t} {x}, {x}")
-        return self._b.new(f"or i1 {less}, {self._b.new(f'and i1 {number}, {last}')}")
+        numbers = self.both(number, last)
+        return self._b.new(f"or {self._bool} {less}, {numbers}")
 
     def same(self, x: str, value: str, last: str) -> str:
         """Whether ``x`` is at the same place as ``value``."""
         if not self.is_float:
             return self._b.new(f"icmp eq {self._t} {x}, {value}")
         equal = self._b.new(f"fcmp oeq {self._t} {x}, {value}")
-        both = self._b.new(f"and i1 {self.is_nan(x)}, {last}")
-        return self._b.new(f"or i1 {equal}, {both}")
+        return self._b.new(f"or {self._bool} {equal}, {self.both(self.is_nan(x), last)}")
+
+    def both(self, a: str, b: str) -> str:
+        """Whether both hold."""
+        return self._b.new(f"and {self._bool} {a}, {b}")
 
 
 def _word_at(b: FunctionBuilder, name: str) -> str:
@@ -207,7 +292,7 @@ def _limits(dtype: str) -> tuple[str, str]:
     return "0xFFF0000000000000", "0x7FF0000000000000"
 
 
-def _window(dtype: str) -> list[str]:
+def _window(dtype: str, vectors: bool) -> list[str]:
     """The function ``window``, which makes a window around a place of a line."""
     b, t = FunctionBuilder(), VALUES[dtype]
     order = _Order(b, dtype)
@@ -216,6 +301,10 @@ def _window(dtype: str) -> list[str]:
         "ptr %sorted_by, i64 %sample, i64 %reach) noinline #0 {", "entry:",
     )  # fmt: skip
     (low, _), (high, closed) = _bounds(b, dtype)
+    bits = 8 * int(numpy_dtype(dtype).itemsize)
+    lanes = chosen_ir.lanes_of(bits)
+    several, wide = _Order(b, dtype, lanes), f"<{lanes} x {t}>"
+    lows, highs = (several.splat(limit) if vectors else "" for limit in (low, high))
 
     def block(start: str, sofar: list[str]) -> list[str]:
         stop = b.least(b.plus(start, _BLOCK), "%n")
@@ -228,6 +317,14 @@ def _window(dtype: str) -> list[str]:
                 for a, c in zip(own, found, strict=True)
             ]
 
+        def keep_vector(i: str, at: list[str]) -> list[str]:
+            x = b.new(f"load {wide}, ptr {_slot(b, t, '%line', i)}, align {bits // 8}")
+            inside = several.both(several.less(lows, x), several.less(x, highs))
+            chosen = chosen_ir.chosen_bits(b, inside, lanes)
+            kept = chosen_ir.chosen_first(b, x, wide, chosen)
+            b.put(f"store {wide} {kept}, ptr {_slot(b, t, '%buffer', at[0])}, align {bits // 8}")
+            return [b.plus(at[0], chosen_ir.count_of(b, chosen))]
+
         def keep(i: str, at: list[str]) -> list[str]:
             x = b.new(f"load {t}, ptr {_slot(b, t, '%line', i)}")
             b.put(f"store {t} {x}, ptr {_slot(b, t, '%buffer', at[0])}")
@@ -239,7 +336,10 @@ def _window(dtype: str) -> list[str]:
             b.new(f"add i64 {a}, {b.new(f'zext i32 {c} to i64')}")
             for a, c in zip(sofar, counts, strict=False)
         ]
-        return [*more, *b.counted("keep", start, stop, keep, sofar[3:], "i64")]
+        begin, at = start, sofar[3:]
+        if vectors:
+            begin, at = b.carried("vectors", start, stop, keep_vector, at, "i64", step=lanes)
+        return [*more, *b.carried("keep", begin, stop, keep, at, "i64")[1]]
 
     less, first, behind, kept = b.counted(
         "block", 0, "%n", block, ["0"] * 4, "i64", step=_BLOCK
@@ -265,7 +365,8 @@ def _bounds(b: FunctionBuilder, dtype: str) -> list[tuple[str, str]]:
     each = b.new("udiv i64 %n, %sample")
     with b.each("draw", 0, "%sample") as i:
         mixed = b.new(f"lshr i64 {b.new(f'and i64 {b.affine(i, _MIX)}, {(1 << 32) - 1}')}, 8")
-        at = b.new(f"add i64 {b.new(f'mul i64 {i}, {each}')}, {b.new(f'urem i64 {mixed}, {each}')}")
+        near = b.new(f"lshr i64 {b.times(mixed, each)}, 24")  # below ``each``, without a division
+        at = b.plus(b.times(i, each), near)
         x = b.new(f"load {t}, ptr {_slot(b, t, '%line', at)}")
         b.put(f"store {t} {x}, ptr {_slot(b, t, '%buffer', i)}")
     b.put("call i32 %sorted_by(ptr %buffer, i64 %sample, ptr null)")

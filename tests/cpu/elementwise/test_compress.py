@@ -8,6 +8,7 @@ import symdnn.tensor as T
 from symdnn.config import config
 from symdnn.cpu.elementwise.compress import CompressKernel, NonzeroKernel
 from symdnn.cpu.elementwise.counted import CountKernel
+from symdnn.cpu.ir import chosen_ir
 from symdnn.errors import AssertionFailed, ShapeMismatch
 from symdnn.graph.type import TensorType
 from symdnn.ops.array.getitem import Nonzero
@@ -49,7 +50,10 @@ def test_elements_by_a_mask(rng, dtype, shape, axis, which):
 
 @pytest.mark.parametrize("which", MASKS)
 @pytest.mark.parametrize("n", [1024, 1031, 5000])
-def test_indices_of_what_holds(rng, n, which):
+@pytest.mark.parametrize("vectors", [True, False])
+def test_indices_of_what_holds(rng, monkeypatch, n, which, vectors):
+    if not vectors:
+        monkeypatch.setattr(chosen_ir, "in_vectors", lambda bits: False)
     mask = MASKS[which](rng, n)
     call = call_of(Nonzero(), [mask], TensorType("int64", (None,)))
     assert NonzeroKernel().refuses(call) is None

@@ -7,6 +7,7 @@ import symdnn
 import symdnn.tensor as T
 from symdnn.autodiff import grad
 from symdnn.config import config
+from symdnn.cpu.ir import chosen_ir
 from symdnn.cpu.launch.strided_launch import StridedLaunch
 from symdnn.cpu.nest.select_ir import _MIX
 from symdnn.errors import IndexOutOfRange
@@ -122,11 +123,22 @@ def test_a_sample_that_deceives(rng, dtype):
     a = (1000 * rng.normal(size=size)).astype(dtype)
     x, p = T.tensor(dtype, (None,)), T.lvector()
     f = symdnn.function([x, p], OrderStatistics(0)(x, p))
-    sample = int(size ** (2 / 3))
+    sample = int((1.5 * size) ** (2 / 3))
     each, j = size // sample, np.arange(sample)
-    a[j * each + ((j * _MIX & (1 << 32) - 1) >> 8) % each] += 10**6
+    a[j * each + (((j * _MIX & (1 << 32) - 1) >> 8) * each >> 24)] += 10**6
     for place in (0, size // 2, size - 1):
         assert f(a, [place])[0] == np.sort(a)[place]
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize("dtype", ["float32", "int64"])
+def test_lines_are_parted_one_by_one_where_vectors_have_no_permutation(rng, monkeypatch, dtype):
+    monkeypatch.setattr(chosen_ir, "in_vectors", lambda bits: False)
+    a = drawn(rng, (5, 2 * MIN_SELECTED), dtype, SPECIAL["NaN"])
+    x = T.tensor(dtype, (None, None))
+    values, indices = symdnn.function([x], [T.partition(x, 700), T.argpartition(x, 700)])(a)
+    np.testing.assert_array_equal(indices, parted(a, 700, 1))
+    np.testing.assert_array_equal(values, np.take_along_axis(a, indices, 1))
 
 
 def test_gradients_of_partitions(rng):
