@@ -11,8 +11,8 @@ from symdnn.cpu.compiler.jit import SKIP_PASSES
 from symdnn.cpu.gemm import gemm_ir
 from symdnn.cpu.ir.builder import DECLARED
 from symdnn.cpu.ir.loops_ir import data_of, kernel_entry, word
+from symdnn.cpu.ir.math_ir import declarations, definitions
 from symdnn.cpu.ir.vector_activations_ir import activation_declarations
-from symdnn.cpu.math.math32_ir import single_definitions
 
 __all__ = ["attention_ir"]
 
@@ -25,9 +25,10 @@ def attention_ir(plan: AttentionPlan) -> str:
     shape = gemm_ir.shape_of(plan.width)
     made, declared = passes(plan)
     source = _Backward(plan) if plan.backward else _Forward(plan)
-    lines = dict.fromkeys(
-        [*DECLARED, *activation_declarations(plan.width), *gemm_ir.declared(shape), *declared]
-    )
+    lines = dict.fromkeys([
+        *DECLARED, *activation_declarations(plan.width), *gemm_ir.declared(shape), *declared,
+        *sorted(declarations({"s_log"})),
+    ])  # fmt: skip
     return SKIP_PASSES + "\n".join([
         *lines, *gemm_ir.functions(shape), *_rows(plan), *made, *source.source(), *_kernel(plan),
         gemm_ir.attributes(shape), "",
@@ -47,7 +48,7 @@ def _rows(plan: AttentionPlan) -> list[str]:
         lines += [*rows_ir.convert("narrow_rows", "float32", plan.dtype), *rows_ir.add_rows()]
         return [*lines, *rows_ir.dot_rows(), *rows_ir.backward_stats()]
     lines += [*rows_ir.put_rows("shrink_rows", "float32"), *rows_ir.forward_stats()]
-    lines += single_definitions({"log"})
+    lines += definitions({"s_log"})
     return [*lines, *rows_ir.put_rows("finish_rows", plan.dtype)]
 
 

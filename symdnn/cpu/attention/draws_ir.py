@@ -11,7 +11,7 @@ from symdnn.cpu.attention.plan import MAX_KEYS
 from symdnn.cpu.attention.rows_ir import Rows
 from symdnn.cpu.elementwise.random_draws_ir import MULTIPLIERS, ROUNDS, WEYL
 from symdnn.cpu.ir.builder import WIDTH
-from symdnn.cpu.math.math_double_ir import number
+from symdnn.cpu.math.lanes_ir import number
 
 __all__ = ["draw_rows"]
 

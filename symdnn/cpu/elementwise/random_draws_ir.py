@@ -12,10 +12,11 @@ from collections.abc import Sequence
 
 from symdnn.cpu.ir.builder import ROWS, FunctionBuilder
 from symdnn.cpu.ir.loops_ir import ACCESS, METADATA, THREADS, data_of, word
-from symdnn.cpu.ir.math_ir import declarations
+from symdnn.cpu.ir.math_ir import declarations, definitions
 from symdnn.cpu.ir.scalar_ir import VALUES, literal, load_as, store_as
-from symdnn.cpu.math.math_double_ir import HELPERS, horner, number
+from symdnn.cpu.math.lanes_ir import ROUND, Lane, Lanes, number
 from symdnn.cpu.math.math_inverse_trig_ir import COS, SIN
+from symdnn.cpu.math.math_trig_ir import sine_and_cosine
 
 __all__ = ["MULTIPLIERS", "ROUNDS", "WEYL", "draw_ir"]
 
@@ -36,11 +37,13 @@ def draw_ir(kind: str, dtype: str, parameter: str = "") -> str:
     probability of 1, and ``mask``, whose parameter is the probability of 0. ``parameter`` is that
     dtype.
     """
+    draws, helpers = _Draws(kind, dtype, parameter), {"d_log"} if kind == "normal" else set()
+    text = draws.text()
     lines = [
-        *sorted(declarations({"sin"})),
-        *(HELPERS["d_log"] if kind == "normal" else []),
+        *sorted(draws.declared | declarations(helpers)),
+        *definitions(helpers),
         *(line.replace("@kernel(", "@parts(") for line in THREADS),
-        *_Draws(kind, dtype, parameter).text(),
+        *text,
         *_kernel(),
         *METADATA,
     ]
@@ -147,35 +150,23 @@ class _Draws(_State):
 
         The angle is 4 v quarter turns, reduced by the nearest integer.
         """
-        double, halfway, one = "double", number(float(3 << 51)), number(1.0)
         places = [self.op("shl", "i64", k, 1)]
         places.append(self.op("or", "i64", places[0], 1))
-        u, v = (self._midpoint(at) for at in places)
-        log = self.call("d_log", f"double {u}", gives=double)
-        twice = self.op("fmul", double, log, number(-2.0))
-        radius = self.call("llvm.sqrt.f64", f"double {twice}", gives=double)
-        turns = self.op("fmul", double, v, number(4.0))
-        nearest = self.op("fadd", double, turns, halfway)
-        quarter = self.cast("bitcast", nearest, double, "i64")
-        rest = self.op("fsub", double, turns, self.op("fsub", double, nearest, halfway))
-        r = self.op("fmul", double, rest, number(1.5707963267948966))
-        z = self.op("fmul", double, r, r)
-        self.put(*horner(SIN, z, "sn"), *horner(COS, z, "cs"))
-        sums = (self.op("fmul", double, r, z), "sn", r), (z, "cs", one)
-        sin, cos = (
-            self.call("llvm.fmuladd.f64", f"double {factor}, double %{name}{len(SIN) - 2}",
-                      f"double {more}", gives=double)
-            for factor, name, more in sums
-        )  # fmt: skip
-        odd = self.op("icmp ne", "i64", self.op("and", "i64", quarter, 1), 0)
-        pairs = [(sin, cos), (cos, sin)]
-        found = [self.new(f"select i1 {odd}, double {a}, double {b}") for a, b in pairs]
+        m = Lanes(append=self.new)
+        m.declared = self.declared
+        u, v = (Lane(m, self._midpoint(at)) for at in places)
+        radius = m.intrinsic("sqrt", m.call("d_log", u) * -2.0)
+        turns = v * 4.0
+        nearest = turns + ROUND["double"]
+        quarter = nearest.cast("i64")
+        r = (turns - (nearest - ROUND["double"])) * 1.5707963267948966
+        sin, cos = sine_and_cosine(m, r, SIN, COS)
+        odd = m.test("ne", quarter & 1, 0)
         # The cosine is negative in quarters 1 and 2, the sine in 2 and 3.
-        for value, source, at in zip(found, (self.plus(quarter, 1), quarter), places):
-            negative = self.op("icmp ne", "i64", self.op("and", "i64", source, 2), 0)
-            minus = self.new(f"fneg double {value}")
-            value = self.new(f"select i1 {negative}, double {minus}, double {value}")
-            narrow = self.cast("fptrunc", self.op("fmul", double, value, radius), double, "float")
+        signs = (odd.where(sin, cos), quarter + 1), (odd.where(cos, sin), quarter)
+        for (value, source), at in zip(signs, places):
+            value = m.test("ne", source & 2, 0).where(-value, value)
+            narrow = (value * radius).cast("float", "fptrunc").name
             self.put(
                 f"store float {narrow}, ptr {self.at('%values', at, 'float')}, align 4{ACCESS}"
             )

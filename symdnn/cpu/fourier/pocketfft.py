@@ -11,6 +11,7 @@ from functools import cache
 from math import prod
 from typing import Any
 
+from symdnn.cpu.fourier.short_lines import ShortLinesKernel
 from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call, Kernel, Launch, Row, Traits
 from symdnn.graph.typing import Array, Arrays
@@ -74,4 +75,6 @@ def _function(op: Transform, shape: Sequence[int]) -> Callable[[Array, Array, in
     return inverse
 
 
-KERNELS: tuple[Row, ...] = (((FFT, RealFFT, InverseRealFFT), (PocketfftKernel(),)),)
+KERNELS: tuple[Row, ...] = (
+    ((FFT, RealFFT, InverseRealFFT), (ShortLinesKernel(), PocketfftKernel())),
+)

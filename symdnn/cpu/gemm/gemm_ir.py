@@ -29,10 +29,11 @@ of :data:`~symdnn.cpu.ir.loops_ir.METADATA`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from symdnn.cpu.gemm.gemm_pack_ir import Pack
-from symdnn.cpu.gemm.gemm_tile_ir import ROW_PANELS, TILE_PARAMETERS, Tile, TileShape
+from symdnn.cpu.gemm.gemm_tile_ir import ROW_PANELS, Tile, TileShape
+from symdnn.cpu.ir.builder import FunctionBuilder
 
 __all__ = [
     "TileShape",
@@ -88,122 +89,92 @@ def functions(shape: TileShape, keeps: bool = False) -> list[str]:
     wide = range(1, shape.vectors + 1)
     tiles = [line for h in shape.heights for v in wide for line in Tile(shape, h, v).source()]
     tiles += Tile(shape, 1, ROW_PANELS * shape.vectors).source()
-    found = [*tiles, *_block(shape), *Pack(shape).source()]
+    found = [*tiles, *_Block(shape).source(), *Pack(shape).source()]
     if keeps:
         found += [line for v in wide for line in Tile(shape, shape.rows, v, True).source()]
-        found += _block(shape, True)
+        found += _Block(shape, keeps=True).source()
     return found
 
 
 # -- a block --------------------------------------------------------------------------------------
 
-_BLOCK_PARAMETERS = """
-(ptr %a_0, i64 %a_row, i64 %a_term, ptr %b_0, i64 %b_panel, i64 %b_term, ptr %c_0, i64 %c_row,
-  ptr %from_0, i64 %from_row, i64 %m, i64 %n, i64 %k, i64 %relu
-""".strip()
-
-_BLOCK_LOOPS = """
-entry:
-%adds = icmp ne ptr %from_0, null
-%any_m = icmp sgt i64 %m, 0
-%any_n = icmp sgt i64 %n, 0
-%any = and i1 %any_m, %any_n
-br i1 %any, label %row, label %done
-row:
-%i = phi i64 [0, %entry], [%i_next, %row_end]
-%rows = sub i64 %m, %i
-%a_i = mul i64 %i, %a_row
-%a = getelementptr i8, ptr %a_0, i64 %a_i
-%c_i = mul i64 %i, %c_row
-%c_1 = getelementptr i8, ptr %c_0, i64 %c_i
-%from_i = mul i64 %i, %from_row
-%from_1 = getelementptr i8, ptr %from_0, i64 %from_i
-""".strip().splitlines()
-
-_PANEL_LOOP = """
-br label %panel
-panel:
-%j = phi i64 [0, %row], [%j_next, %panels_end]
-%p = phi i64 [0, %row], [%p_next, %panels_end]
-%b_at = mul i64 %p, %b_panel
-%b = getelementptr i8, ptr %b_0, i64 %b_at
-%cols = sub i64 %n, %j
-%c = getelementptr float, ptr %c_1, i64 %j
-%from_2 = getelementptr float, ptr %from_1, i64 %j
-%from = select i1 %adds, ptr %from_2, ptr null
-""".strip().splitlines()
+_BLOCK_PARAMETERS = (
+    "ptr %a_0, i64 %a_row, i64 %a_term, ptr %b_0, i64 %b_panel, i64 %b_term, ptr %c_0, i64 %c_row, "
+    "ptr %from_0, i64 %from_row, i64 %m, i64 %n, i64 %k, i64 %relu"
+)
 
 
-def _block(shape: TileShape, keeps: bool = False) -> list[str]:
+class _Block(FunctionBuilder):
     """The function ``gemm_block`` (or ``gemm_keep``): a loop over rows of tiles and over panels."""
-    head, heights = f"@gemm_block{_BLOCK_PARAMETERS})", shape.heights
-    call, kept = f"call void @gemm_tile_{{}}x{{}}({TILE_PARAMETERS})", list[str]()
-    if keeps:
-        head, heights = f"@gemm_keep{_BLOCK_PARAMETERS}, ptr %keep_0, i64 %keep_panel)", heights[:1]
-        call = f"call void @gemm_keep_{{}}x{{}}({TILE_PARAMETERS}, ptr %keep)"
-        kept.append("%keep_j = mul i64 %p, %keep_panel")
-        kept.append("%keep = getelementptr i8, ptr %keep_0, i64 %keep_j")
-    lines = [f"define internal void {head} #0 {{", *_BLOCK_LOOPS]
-    lines += [*_height(heights), *_PANEL_LOOP, *kept]
-    if not keeps:
-        lines += _row_of_panels(shape)
-    return [
-        *lines,
-        *_chosen(shape, heights, call.format),
-        "panel_end:",
-        "br label %panels_end",
-        "panels_end:",
-        f"%taken = phi i64 [1, %panel_end]{'' if keeps else f', [{ROW_PANELS}, %do_row]'}",
-        f"%columns = mul i64 %taken, {shape.columns}",
-        "%j_next = add i64 %j, %columns",
-        "%p_next = add i64 %p, %taken",
-        "%j_more = icmp slt i64 %j_next, %n",
-        "br i1 %j_more, label %panel, label %row_end",
-        "row_end:",
-        "%i_next = add i64 %i, %height",
-        "%i_more = icmp slt i64 %i_next, %m",
-        "br i1 %i_more, label %row, label %done",
-        "done:",
-        "ret void",
-        "}",
-    ]
 
+    def __init__(self, shape: TileShape, keeps: bool = False) -> None:
+        super().__init__()
+        self.shape, self.keeps = shape, keeps
+        self.heights = shape.heights[:1] if keeps else shape.heights
 
-def _row_of_panels(shape: TileShape) -> list[str]:
-    """Lines that run a tile of one row and several panels, where there are so many whole ones."""
-    return [
-        "%is_row = icmp eq i64 %height, 1",
-        f"%are_many = icmp sge i64 %cols, {ROW_PANELS * shape.columns}",
-        "%is_of_panels = and i1 %is_row, %are_many",
-        "br i1 %is_of_panels, label %do_row, label %one_panel",
-        "do_row:",
-        f"call void @gemm_row({TILE_PARAMETERS}, i64 %b_panel)",
-        "br label %panels_end",
-        "one_panel:",
-    ]
+    def source(self) -> list[str]:
+        """The lines of the function."""
+        name, more = ("keep", ", ptr %keep_0, i64 %keep_panel") if self.keeps else ("block", "")
+        with self.function(f"gemm_{name}", _BLOCK_PARAMETERS + more):
+            self.adds = self.new("icmp ne ptr %from_0, null")
+            up = self.plus("%n", self.shape.columns - 1)
+            self.panels = self.new(f"udiv i64 {up}, {self.shape.columns}")
+            self.upto("row", 0, "%m", self._rows)
+        return self.lines
 
+    def _rows(self, i: str) -> int | str:
+        """Append a row of tiles, of the most rows that there is code for; returns their number."""
+        rows, height = self.minus("%m", i), str(self.heights[-1])
+        for h in self.heights[-2::-1]:
+            height = self.new(
+                f"select i1 {self.new(f'icmp sge i64 {rows}, {h}')}, i64 {h}, i64 {height}"
+            )
+        pairs = ("a", "c", "from")
+        a, c, begun = (self.bytes_at(f"%{x}_0", (i, f"%{x}_row")) for x in pairs)
+        self.upto("panel", 0, self.panels, lambda p: self._panel(p, height, a, (c, begun)))
+        return height
 
-def _height(heights: Sequence[int]) -> list[str]:
-    """Lines for ``%height``, the rows of the next tiles: the most that there is code for."""
-    lines = [f"%h{heights[-1]} = add i64 0, {heights[-1]}"]
-    for lower, h in zip(heights[:0:-1], heights[-2::-1]):
-        lines.append(f"%has{h} = icmp sge i64 %rows, {h}")
-        lines.append(f"%h{h} = select i1 %has{h}, i64 {h}, i64 %h{lower}")
-    return [*lines, f"%height = add i64 0, %h{heights[0]}"]
+    def _panel(self, p: str, height: str, a: str, rows: Sequence[str]) -> int | str:
+        """Append a tile, or one of a row and several panels; returns the number of panels."""
+        columns = self.shape.columns
+        j = self.times(p, columns)
+        b, cols = self.bytes_at("%b_0", (p, "%b_panel")), self.minus("%n", j)
+        c, begun = (self.bytes_at(x, (j, 4)) for x in rows)
+        begun = self.new(f"select i1 {self.adds}, ptr {begun}, ptr null")
+        given = [
+            f"ptr {a}", "i64 %a_row", "i64 %a_term", f"ptr {b}", "i64 %b_term", f"ptr {c}",
+            "i64 %c_row", f"ptr {begun}", "i64 %from_row", f"i64 {cols}", "i64 %k", "i64 %relu",
+        ]  # fmt: skip
+        if self.keeps:
+            given.append(f"ptr {self.bytes_at('%keep_0', (p, '%keep_panel'))}")
+            self._tile(height, cols, given)
+            return 1
+        is_row = self.new(f"icmp eq i64 {height}, 1")
+        many = self.new(f"icmp sge i64 {cols}, {ROW_PANELS * columns}")
+        of_panels = self.new(f"and i1 {is_row}, {many}")
 
+        def run(panels: bool, _: str) -> None:
+            if panels:
+                self.call("gemm_row", *given, "i64 %b_panel")
+            else:
+                self._tile(height, cols, given)
 
-def _chosen(shape: TileShape, heights: Sequence[int], line: Callable[[int, int], str]) -> list[str]:
-    """Lines that run the tile of ``%height`` rows whose vectors cover ``%cols`` columns."""
-    wide = range(1, shape.vectors + 1)
-    cases = [(h, v) for h in heights for v in wide]
-    lines = ["%vectors1 = add i64 0, 1"]
-    for v in wide[1:]:
-        lines.append(f"%is_wide{v} = icmp sgt i64 %cols, {(v - 1) * shape.width}")
-        lines.append(f"%vectors{v} = select i1 %is_wide{v}, i64 {v}, i64 %vectors{v - 1}")
-    lines.append("%tile_h = mul i64 %height, 8")
-    lines.append(f"%tile = add i64 %tile_h, %vectors{shape.vectors}")
-    arms = " ".join(f"i64 {8 * h + v}, label %do{h}x{v}" for h, v in cases[1:])
-    lines.append(f"switch i64 %tile, label %do{cases[0][0]}x{cases[0][1]} [{arms}]")
-    for h, v in cases:
-        lines += [f"do{h}x{v}:", line(h, v), "br label %panel_end"]
-    return lines
+        self.choose("of_panels", of_panels, run)
+        return self.new(f"select i1 {of_panels}, i64 {ROW_PANELS}, i64 1")
+
+    def _tile(self, height: str, cols: str, given: Sequence[str]) -> None:
+        """Append the call of the tile of ``height`` rows whose vectors cover ``cols`` columns."""
+        wide = range(1, self.shape.vectors + 1)
+        cases = [(h, v) for h in self.heights for v in wide]
+        vectors = "1"
+        for v in wide[1:]:
+            more = self.new(f"icmp sgt i64 {cols}, {(v - 1) * self.shape.width}")
+            vectors = self.new(f"select i1 {more}, i64 {v}, i64 {vectors}")
+        tile = self.plus(self.times(height, 8), vectors)
+        arms = " ".join(f"i64 {8 * h + v}, label %do{h}x{v}" for h, v in cases[1:])
+        self.put(f"switch i64 {tile}, label %do{cases[0][0]}x{cases[0][1]} [{arms}]")
+        for h, v in cases:
+            self.label(f"do{h}x{v}")
+            self.call(f"gemm_{'keep' if self.keeps else 'tile'}_{h}x{v}", *given)
+            self.put("br label %tile_done")
+        self.label("tile_done")

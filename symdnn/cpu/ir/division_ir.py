@@ -17,14 +17,13 @@ error; of a q that was rounded up it has the wrong sign, and b is added. Larger 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from symdnn.cpu.compiler import jit
-from symdnn.cpu.math.math_rare_ir import rare
+from symdnn.cpu.math.lanes_ir import Formula, Lane, Lanes
+from symdnn.cpu.math.math_rare_ir import Rare
 
-__all__ = [
-    "DIVISIONS", "float_division", "integer_division", "remainder_declarations", "remainders",
-]  # fmt: skip
+__all__ = ["DIVISIONS", "REMAINDERS", "float_division", "integer_division"]
 
 #: The instructions of this module.
 DIVISIONS = frozenset({"floor_div", "mod"})
@@ -119,49 +118,32 @@ def _long_quotient(new: New, a: str, b: str) -> str:
 _MOST = {"float": 2.0**22, "double": 2.0**51}
 
 
-def remainder_declarations(t: str) -> set[str]:
-    """Declarations that the IR of ``rem float`` or ``rem double`` needs."""
-    f = {"float": "f32", "double": "f64"}[t]
-    counts = {"fma": 3, "fabs": 1, "trunc": 1, "copysign": 2}
-    return {f"declare {t} @llvm.{w}.{f}({', '.join([t] * n)})" for w, n in counts.items()}
+def _remainder(k: Lanes, a: Lane, b: Lane) -> Lane:
+    """C's ``fmod``."""
+    q = k.intrinsic("trunc", a / b)
+    r = k.fma(-q, b, a)
+    above, below = r > 0.0, r < 0.0
+    wrong = (a > 0.0).where(below, above)
+    rest = wrong.where(r + k.intrinsic("copysign", k.abs(b), a), r)
+    near = k.abs(q) < _MOST[a.t]
+    close = near.where(k.intrinsic("copysign", rest, a), float("nan"))
+    return k.call(f"rem_{a.t}_rare", a, b, close)
 
 
-def remainders(names: Iterable[str]) -> list[str]:
-    """Functions ``rem_float`` and ``rem_double``: C's ``fmod``; of names ``rem float``."""
-    lines: list[str] = []
-    for t in sorted(n.removeprefix("rem ") for n in names if n.startswith("rem ")):
-        f = {"float": "f32", "double": "f64"}[t]
-        lines += [
-            f"define internal {t} @rem_{t}({t} %a, {t} %b) alwaysinline {{",
-            f"%ratio = fdiv {t} %a, %b",
-            f"%q = call {t} @llvm.trunc.{f}({t} %ratio)",
-            f"%minus = fneg {t} %q",
-            f"%r = call {t} @llvm.fma.{f}({t} %minus, {t} %b, {t} %a)",
-            f"%above = fcmp ogt {t} %r, 0.0",
-            f"%below = fcmp olt {t} %r, 0.0",
-            f"%positive = fcmp ogt {t} %a, 0.0",
-            "%wrong = select i1 %positive, i1 %below, i1 %above",
-            f"%size = call {t} @llvm.fabs.{f}({t} %b)",
-            f"%like = call {t} @llvm.copysign.{f}({t} %size, {t} %a)",
-            f"%more = fadd {t} %r, %like",
-            f"%rest = select i1 %wrong, {t} %more, {t} %r",
-            f"%signed = call {t} @llvm.copysign.{f}({t} %rest, {t} %a)",
-            f"%whole = call {t} @llvm.fabs.{f}({t} %q)",
-            f"%near = fcmp olt {t} %whole, {_MOST[t]:.1f}",
-            f"%close = select i1 %near, {t} %signed, {t} 0x7FF8000000000000",
-            f"%y = call {t} @rem_{t}_rare({t} %a, {t} %b, {t} %close)",
-            f"ret {t} %y",
-            "}",
-            *rare(f"rem_{t}_rare", t, f"frem {t} %x0, %x1", 2),
-        ]
-    return lines
+#: ``rem_float`` and ``rem_double``.
+REMAINDERS: list[Formula | Rare] = [
+    *(Formula(f"rem_{t}", _remainder, t, t) for t in _MOST),
+    *(Rare(f"rem_{t}_rare", t, f"frem {t} %x0, %x1", 2) for t in _MOST),
+]
 
 
 def float_division(
-    new: New, intrinsic: Callable[..., str], name: str, t: str, a: str, b: str
+    new: New, intrinsic: Callable[..., str], name: str, t: str, a: str, b: str, rest: str
 ) -> str:
-    """``floor_div`` or ``mod`` of floats of type ``t``; ``intrinsic(name, t, arguments)``."""
-    rest = new(f"call {t} @rem_{t}({t} {a}, {t} {b})")
+    """``floor_div`` or ``mod`` of floats of type ``t`` by C's remainder.
+
+    ``intrinsic(name, t, arguments)`` calls one.
+    """
     left = new(f"fcmp une {t} {rest}, 0.0")
     below = new(f"fcmp olt {t} {b}, 0.0"), new(f"fcmp olt {t} {rest}, 0.0")
     wrong = new(f"and i1 {left}, {new(f'xor i1 {below[0]}, {below[1]}')}")

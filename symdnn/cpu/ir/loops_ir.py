@@ -14,9 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from symdnn.cpu.compiler import jit
-from symdnn.cpu.ir.math_ir import FULL, definitions
+from symdnn.cpu.ir.math_ir import declarations, definitions
 from symdnn.cpu.ir.scalar_ir import load_as
-from symdnn.cpu.math.math64_ir import full_declarations
 from symdnn.graph.type import numpy_dtype
 
 __all__ = [
@@ -214,12 +213,12 @@ def next_task(name: str) -> list[str]:
 
 def exponential_module(rows: Sequence[str]) -> str:
     """The module of a function ``rows`` that calls exp and log of float64."""
+    functions = {"f_exp", "f_log"}
     declared = {
         "declare double @llvm.maximum.f64(double, double)",
         "declare double @llvm.fabs.f64(double)",
-        *full_declarations(),
+        *declarations(functions),
     }
-    functions = {FULL + "exp", FULL + "log"}
     lines = [*sorted(declared), *definitions(functions), *THREADS, *rows, *METADATA]
     return "\n".join(lines) + "\n"
 

@@ -10,14 +10,10 @@ lowest bits of the block's address, which are 0. :func:`on_lanes` names those of
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from symdnn.cpu.compiler import jit
-from symdnn.cpu.math.lanes_ir import on_vectors
+from symdnn.cpu.math.lanes_ir import Formula, Lane, Lanes
 
-__all__ = [
-    "NARROW", "narrow_definitions", "narrowed", "narrowing", "on_lanes", "widened", "widening",
-]  # fmt: skip
+__all__ = ["NARROW", "conversion", "narrowed", "narrowing", "on_lanes", "widened", "widening"]
 
 NARROW = frozenset({"float16", "bfloat16"})
 
@@ -47,161 +43,86 @@ def on_lanes(name: str, lanes: int) -> str:
     return f"{name}_on_{lanes}"
 
 
-_BFLOAT16 = {
-    "widen_bfloat16": """
-define internal float @widen_bfloat16(i16 %x, ptr %w) alwaysinline {
-  %wide = zext i16 %x to i32
-  %bits = shl i32 %wide, 16
-  %y = bitcast i32 %bits to float
-  ret float %y
-}
-""",
-    "narrow_bfloat16": """
-define internal i16 @narrow_bfloat16(float %x, ptr %w) alwaysinline {
-  %bits = bitcast float %x to i32
-  %upper = lshr i32 %bits, 16
-  %odd = and i32 %upper, 1
-  %more = add i32 %odd, 32767
-  %rounded = add i32 %bits, %more
-  %none = fcmp uno float %x, %x
-  %quiet = or i32 %bits, 4194304
-  %chosen = select i1 %none, i32 %quiet, i32 %rounded
-  %high = lshr i32 %chosen, 16
-  %y = trunc i32 %high to i16
-  ret i16 %y
-}
-""",
-}
+def _widen_bfloat16(k: Lanes, x: Lane, w: Lane) -> Lane:
+    return (x.cast("i32", "zext") << 16).cast("float")
 
-#: Exponents of float16 have a bias of 15, of float32 one of 127; mantissas have 10 and 23 bits.
-#: A denormal float16 plus 0.5 is the float32 of 0.5 with the denormal's mantissa. Towards float16,
-#: numbers below 2^-14 are rounded by adding 0.5, whose last bit is worth 2^-24.
-_FLOAT16 = {
-    "widen_float16": """
-define internal float @widen_float16(i16 %x, ptr %w) alwaysinline {
-  %wide = zext i16 %x to i32
-  %size = and i32 %wide, 32767
-  %sign0 = xor i32 %wide, %size
-  %sign = shl i32 %sign0, 16
-  %shifted = shl i32 %size, 13
-  %normal = add i32 %shifted, 939524096
-  %special = add i32 %shifted, 1879048192
-  %large = icmp ugt i32 %size, 31743
-  %usual = select i1 %large, i32 %special, i32 %normal
-  %small_bits = or i32 %size, 1056964608
-  %small0 = bitcast i32 %small_bits to float
-  %small1 = fsub float %small0, 0.5
-  %small = bitcast float %small1 to i32
-  %tiny = icmp ult i32 %size, 1024
-  %chosen = select i1 %tiny, i32 %small, i32 %usual
-  %signed = or i32 %chosen, %sign
-  %y = bitcast i32 %signed to float
-  ret float %y
-}
-""",
-    "narrow_float16": """
-define internal i16 @narrow_float16(float %x, ptr %w) alwaysinline {
-  %bits = bitcast float %x to i32
-  %size = and i32 %bits, 2147483647
-  %sign0 = lshr i32 %bits, 16
-  %sign = and i32 %sign0, 32768
-  %last0 = lshr i32 %size, 13
-  %last = and i32 %last0, 1
-  %rebiased = sub i32 %size, 939524096
-  %half = add i32 %rebiased, 4095
-  %rounded = add i32 %half, %last
-  %normal = lshr i32 %rounded, 13
-  %positive = bitcast i32 %size to float
-  %small0 = fadd float %positive, 0.5
-  %small1 = bitcast float %small0 to i32
-  %small = sub i32 %small1, 1056964608
-  %tiny = icmp ult i32 %size, 947912704
-  %finite = select i1 %tiny, i32 %small, i32 %normal
-  %none = icmp ugt i32 %size, 2139095040
-  %special = select i1 %none, i32 32256, i32 31744
-  %large = icmp ugt i32 %size, 1199566847
-  %chosen = select i1 %large, i32 %special, i32 %finite
-  %signed = or i32 %chosen, %sign
-  %y = trunc i32 %signed to i16
-  ret i16 %y
-}
-""",
-}
 
-#: By the processor's instructions. Blocks are of 64-bit words: the last bits of addresses are 0.
-_F16C = {
-    "widen_float16": """
-define internal float @widen_float16(i16 %x, ptr %w) alwaysinline {
-  %half = bitcast i16 %x to half
-  %wide = fpext half %half to float
-  %bits = bitcast float %wide to i32
-  %address = ptrtoint ptr %w to i64
-  %low = trunc i64 %address to i32
-  %zero = and i32 %low, 7
-  %same = xor i32 %bits, %zero
-  %y = bitcast i32 %same to float
-  ret float %y
-}
-""",
-    "narrow_float16": """
-define internal i16 @narrow_float16(float %x, ptr %w) alwaysinline {
-  %bits = bitcast float %x to i32
-  %address = ptrtoint ptr %w to i64
-  %low = trunc i64 %address to i32
-  %zero = and i32 %low, 7
-  %same = xor i32 %bits, %zero
-  %wide = bitcast i32 %same to float
-  %half = fptrunc float %wide to half
-  %y = bitcast half %half to i16
-  ret i16 %y
-}
-""",
-}
+def _narrow_bfloat16(k: Lanes, x: Lane, w: Lane) -> Lane:
+    bits = x.cast("i32")
+    rounded = bits + ((bits >> 16 & 1) + 32767)
+    return (x.is_nan().where(bits | 4194304, rounded) >> 16).cast("i16", "trunc")
 
-#: From float64 to float32, rounded to odd: an inexact result has its last bit set. Rounding that
-#: again to float16 gives the correctly rounded result, since numbers that float32 has no room for
-#: are far below or beyond those of float16. What is below the last bit carries into it.
-_ROUND_TO_ODD = {
-    "to_odd": """
-define internal float @to_odd(double %x) alwaysinline {
-  %bits = bitcast double %x to i64
-  %below = and i64 %bits, 536870911
-  %carry = add i64 %below, 536870911
-  %either = or i64 %bits, %carry
-  %odd = and i64 %either, -536870912
-  %wide = bitcast i64 %odd to double
-  %y = fptrunc double %wide to float
-  ret float %y
+
+# Exponents of float16 have a bias of 15, of float32 one of 127; mantissas have 10 and 23 bits.
+# A denormal float16 plus 0.5 is the float32 of 0.5 with the denormal's mantissa. Towards float16,
+# numbers below 2^-14 are rounded by adding 0.5, whose last bit is worth 2^-24.
+
+
+def _widen_float16(k: Lanes, x: Lane, w: Lane) -> Lane:
+    wide = x.cast("i32", "zext")
+    size = wide & 32767
+    sign, shifted = (wide ^ size) << 16, size << 13
+    usual = k.test("ugt", size, 31743).where(shifted + 1879048192, shifted + 939524096)
+    small = ((size | 1056964608).cast("float") - 0.5).cast("i32")
+    return (k.test("ult", size, 1024).where(small, usual) | sign).cast("float")
+
+
+def _narrow_float16(k: Lanes, x: Lane, w: Lane) -> Lane:
+    bits = x.cast("i32")
+    size = bits & 2147483647
+    normal = (size - 939524096 + 4095 + (size >> 13 & 1)) >> 13
+    small = (size.cast("float") + 0.5).cast("i32") - 1056964608
+    finite = k.test("ult", size, 947912704).where(small, normal)
+    special = k.test("ugt", size, 2139095040).where(32256, 31744, "i32")
+    chosen = k.test("ugt", size, 1199566847).where(special, finite)
+    return (chosen | (bits >> 16 & 32768)).cast("i16", "trunc")
+
+
+def _hidden(k: Lanes, bits: Lane, w: Lane) -> Lane:
+    """The same bits. Blocks are of 64-bit words: the last bits of addresses are 0."""
+    one = Lanes(append=k.append)
+    low = one.new(f"ptrtoint ptr {w.name} to i64", "i64").cast("i32", "trunc") & 7
+    return bits ^ k.everywhere(low.name, "i32")
+
+
+def _widen_by_f16c(k: Lanes, x: Lane, w: Lane) -> Lane:
+    return _hidden(k, x.cast("half").cast("float", "fpext").cast("i32"), w).cast("float")
+
+
+def _narrow_by_f16c(k: Lanes, x: Lane, w: Lane) -> Lane:
+    return _hidden(k, x.cast("i32"), w).cast("float").cast("half", "fptrunc").cast("i16")
+
+
+def _to_odd(k: Lanes, x: Lane) -> Lane:
+    """From float64 to float32, rounded to odd: an inexact result has its last bit set.
+
+    Rounding that again to float16 gives the correctly rounded result, since numbers that float32
+    has no room for are far below or beyond those of float16. What is below the last bit carries
+    into it.
+    """
+    bits = x.cast("i64")
+    carry = (bits & 536870911) + 536870911
+    return ((bits | carry) & -536870912).cast("double").cast("float", "fptrunc")
+
+
+_TO_FLOAT, _FROM_FLOAT = ("i16", "ptr"), ("float", "ptr")
+_CONVERSIONS = {
+    f.name: f
+    for f in (
+        Formula("widen_bfloat16", _widen_bfloat16, *_TO_FLOAT),
+        Formula("narrow_bfloat16", _narrow_bfloat16, *_FROM_FLOAT),
+        Formula("widen_float16", _widen_float16, *_TO_FLOAT),
+        Formula("narrow_float16", _narrow_float16, *_FROM_FLOAT),
+        Formula("to_odd", _to_odd, "double"),
+    )
 }
-""",
+#: By the processor's instructions.
+_BY_F16C = {
+    "widen_float16": Formula("widen_float16", _widen_by_f16c, *_TO_FLOAT),
+    "narrow_float16": Formula("narrow_float16", _narrow_by_f16c, *_FROM_FLOAT),
 }
 
 
-def narrow_definitions(names: Iterable[str]) -> list[str]:
-    """The IR of those of these functions that convert 16-bit numbers."""
-    by_f16c = _F16C if jit.has("f16c") else {}
-    texts = {**_BFLOAT16, **_FLOAT16, **_ROUND_TO_ODD, **by_f16c}
-    found = []
-    for name in sorted(set(names)):
-        own, _, lanes = name.partition("_on_")
-        if own in texts:
-            lines = texts[own].strip().splitlines()
-            found += _on_vectors(lines, own, int(lanes)) if lanes else lines
-    return found
-
-
-def _on_vectors(lines: Iterable[str], name: str, lanes: int) -> list[str]:
-    """The lines of a function on vectors; the 0 that hides is one number, copied to all lanes."""
-    found, vector = [], f"<{lanes} x i32>"
-    for line in lines:
-        if line == "}" or "%address =" in line or "%low =" in line:
-            found.append(line)
-        elif "%zero =" in line:
-            found += [
-                line, f"  %first = insertelement {vector} poison, i32 %zero, i64 0",
-                f"  %zeros = shufflevector {vector} %first, {vector} poison, "
-                f"{vector} zeroinitializer",
-            ]  # fmt: skip
-        else:
-            found.append(on_vectors(line, lanes).replace("%bits, %zero", "%bits, %zeros"))
-    return [found[0].replace(f"@{name}(", f"@{on_lanes(name, lanes)}("), *found[1:]]
+def conversion(name: str) -> Formula | None:
+    """The one of this name, for the processor."""
+    return (jit.has("f16c") and _BY_F16C.get(name)) or _CONVERSIONS.get(name)

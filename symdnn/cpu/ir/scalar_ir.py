@@ -13,23 +13,10 @@ import struct
 from collections.abc import Callable, Sequence
 from math import pi, sqrt
 
-from symdnn.cpu.ir.division_ir import (
-    DIVISIONS,
-    float_division,
-    integer_division,
-    remainder_declarations,
-)
-from symdnn.cpu.ir.math_ir import FULL, IN_DOUBLE, declarations
-from symdnn.cpu.ir.narrow_ir import (
-    NARROW,
-    narrowed,
-    narrowing,
-    widened,
-    widening,
-)
-from symdnn.cpu.math.functions_ir import IN_LANES, LANES
-from symdnn.cpu.math.math32_ir import IN_SINGLE, single_declarations
-from symdnn.cpu.math.math64_ir import IN_FULL, full_declarations
+from symdnn.cpu.ir.division_ir import DIVISIONS, float_division, integer_division
+from symdnn.cpu.ir.math_ir import declarations
+from symdnn.cpu.ir.narrow_ir import NARROW, narrowed, narrowing, widened, widening
+from symdnn.cpu.math.functions_ir import IN_FLOAT, IN_FULL, IN_LANES
 from symdnn.graph.type import TensorType
 from symdnn.ops.core.scalar import Instruction, ScalarProgram, number_of_text
 
@@ -249,9 +236,9 @@ class Printer:
             return self._new(f"fdiv {t} {args[0]}, {args[1]}")
         if name in DIVISIONS:
             if real:
-                self.helpers.add(f"rem {t}")
-                self.declared |= remainder_declarations(t)
-                return float_division(self._new, self._intrinsic, name, t, *args)
+                rest = self._helped(f"rem_{t}", t, args)
+                a, b = args
+                return float_division(self._new, self._intrinsic, name, t, a, b, rest)
             return integer_division(self._new, name, t, _signed(dtype), *args)
         if name == "neg":
             return self._new(f"fneg {t} {args[0]}" if real else f"sub {t} 0, {args[0]}")
@@ -351,20 +338,15 @@ class Printer:
         return function("add", function("mul", z, density), share)
 
     def _library(self, name: str, dtype: str, args: Sequence[str]) -> str:
-        if dtype == "float32" and name in IN_DOUBLE | IN_SINGLE:
-            self.helpers.add(name)
-            self.declared |= single_declarations({name}) | declarations({name})
-            return self._new(f"call float @s_{name}({', '.join(f'float {a}' for a in args)})")
+        if dtype == "float32" and name in IN_FLOAT:
+            return self._helped(f"s_{name}", "float", args)
         if name in IN_LANES:
             return self._on_lanes(name, dtype, args)
         if dtype == "float32":  # the C library's lgammaf and tgammaf have errors of up to 6 ulp
             wide = [self._new(f"fpext float {a} to double") for a in args]
             return self._new(f"fptrunc double {self._library(name, 'float64', wide)} to float")
         if name in IN_FULL:
-            self.helpers.add(FULL + name)
-            self.declared |= full_declarations()
-            given = ", ".join(f"double {a}" for a in args)
-            return self._new(f"call double @f_{name}({given})")
+            return self._helped(f"f_{name}", "double", args)
         symbol, count = _LIBM[name], len(args)
         self.declared.add(f"declare double @{symbol}({', '.join(['double'] * count)}) readnone")
         call = f"call double @{symbol}({', '.join(f'double {a}' for a in args)})"
@@ -374,11 +356,16 @@ class Printer:
         names = [f"_ZGV_LLVM_N{n}{'v' * count}_{symbol}({symbol}_lanes{n})" for n in _LANES]
         return self._new(f'{call} "vector-function-abi-variant"="{",".join(names)}"')
 
+    def _helped(self, name: str, t: str, args: Sequence[str]) -> str:
+        """A call of a formula."""
+        self.helpers.add(name)
+        self.declared |= declarations({name})
+        return self._new(f"call {t} @{name}({', '.join(f'{t} {a}' for a in args)})")
+
     def _on_lanes(self, name: str, dtype: str, args: Sequence[str]) -> str:
         if dtype == "float32":
             name, args = f"{name}_short", [self._new(f"fpext float {a} to double") for a in args]
-        self.helpers.add(LANES + name)
-        y = self._new(f"call double @z_{name}({', '.join(f'double {a}' for a in args)})")
+        y = self._helped(f"z_{name}", "double", args)
         return self._new(f"fptrunc double {y} to float") if dtype == "float32" else y
 
 

@@ -12,9 +12,8 @@ from typing import NamedTuple
 
 from symdnn.cpu.ir.builder import FunctionBuilder
 from symdnn.cpu.ir.loops_ir import data_of, word
-from symdnn.cpu.ir.math_ir import FULL, definitions
+from symdnn.cpu.ir.math_ir import declarations, definitions
 from symdnn.cpu.lapack.expm_ir import exponential
-from symdnn.cpu.math.math64_ir import full_declarations
 
 __all__ = ["FAULT", "FIRST_ARRAY", "WORDS_OF_STEP", "Step", "determinant_steps",
            "leave_determinant", "sequence_ir"]  # fmt: skip
@@ -80,7 +79,7 @@ def sequence_ir(arrays: int, owners: tuple[int, ...], steps: tuple[Step, ...]) -
             _WRITERS[step.kind](s, k, step, [places[p] for p in step.places])
     others = ["declare void @llvm.memmove.p0.p0.i64(ptr, ptr, i64, i1)"]
     if any(step.kind == "determinant" for step in steps):
-        others += [*sorted(full_declarations()), *definitions({FULL + "log"})]
+        others += [*sorted(declarations({"f_log"})), *definitions({"f_log"})]
     return s.task_module(*others)
 
 

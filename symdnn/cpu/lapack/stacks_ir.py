@@ -13,10 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from symdnn.cpu.ir.loops_ir import data_of, word
-from symdnn.cpu.ir.math_ir import FULL, definitions
+from symdnn.cpu.ir.math_ir import declarations, definitions
 from symdnn.cpu.ir.program_ir import LoopBuilder
 from symdnn.cpu.lapack.sequence_ir import FAULT, FIRST_ARRAY, determinant_steps, leave_determinant
-from symdnn.cpu.math.math64_ir import full_declarations
 
 __all__ = ["LANES", "UNROLLED", "StackPlan", "stack_ir"]
 
@@ -62,7 +61,7 @@ def stack_ir(plan: StackPlan) -> str:
     s.loops()
     others = list[str]()
     if plan.what == "slogdet":
-        others = [*sorted(full_declarations()), *definitions({FULL + "log"})]
+        others = [*sorted(declarations({"f_log"})), *definitions({"f_log"})]
     return s.task_module(*others)
 
 

@@ -1,29 +1,32 @@
-"""The special functions that are written on vectors (:mod:`symdnn.cpu.math.lanes_ir`), by name."""
+"""All formulas by name, and what scalar programs compute by them.
+
+``s_...`` are of float32, ``f_...`` of float64, ``d_...`` of float64 with the digits of float32, and
+``z_...`` are written on vectors (:mod:`symdnn.cpu.math.lanes_ir`), also for results of float32.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 
 from symdnn.cpu.math.gamma_ir import betaln, lgamma
 from symdnn.cpu.math.incomplete_ir import beta_share, gamma_share
-from symdnn.cpu.math.lanes_ir import (
-    Lane,
-    called_on_lanes,
-    lane_body,
-    lane_variants,
-    widened_function,
-)
-from symdnn.cpu.math.math64_ir import FULL_LINES
-from symdnn.cpu.math.math_double_ir import HELPERS
+from symdnn.cpu.math.lanes_ir import Formula, Lane, LaneFormula
+from symdnn.cpu.math.math32_ir import SINGLE
+from symdnn.cpu.math.math64_ir import FULL
+from symdnn.cpu.math.math_bessel_ir import BESSEL
+from symdnn.cpu.math.math_double_ir import DOUBLE
+from symdnn.cpu.math.math_gelu_erfc_ir import GELU_ERFC
+from symdnn.cpu.math.math_inverse_trig_ir import INVERSE_TRIG
+from symdnn.cpu.math.math_power_ir import POWER
+from symdnn.cpu.math.math_rare_ir import Rare
+from symdnn.cpu.math.math_special64_ir import SPECIAL64
+from symdnn.cpu.math.math_trig_ir import TRIGONOMETRIC
 from symdnn.cpu.math.zeta_ir import polygamma, zeta, zeta_of_positive
 
-__all__ = ["IN_LANES", "LANES", "lane_definitions"]
+__all__ = ["FORMULAS", "IN_FLOAT", "IN_FULL", "IN_LANES"]
 
-#: The prefix of these functions among the names of helpers.
-LANES = "lanes "
-
-_FUNCTIONS: dict[str, tuple[int, Callable[..., Lane]]] = {
+_LANES: dict[str, tuple[int, Callable[..., Lane]]] = {
     "betaln": (2, betaln),
     "betainc": (3, partial(beta_share, upper=False)),
     "betaincc": (3, partial(beta_share, upper=True)),
@@ -34,38 +37,26 @@ _FUNCTIONS: dict[str, tuple[int, Callable[..., Lane]]] = {
     "zeta": (2, zeta),
     "zeta_of_positive": (2, zeta_of_positive),
 }
-#: Instructions of scalar programs that have code here.
-IN_LANES = frozenset(_FUNCTIONS) - {"zeta_of_positive"}
-_SHORT = "_short"
+FORMULAS: dict[str, Formula | Rare] = {
+    formula.name: formula
+    for formula in (
+        *SINGLE, *GELU_ERFC, *DOUBLE, *FULL, *POWER, *BESSEL, *SPECIAL64, *TRIGONOMETRIC,
+        *INVERSE_TRIG,
+        *(
+            LaneFormula(f"z_{name}{'_short' * short}", write, arity, short)
+            for name, (arity, write) in _LANES.items() for short in (False, True)
+        ),
+    )
+}  # fmt: skip
+
+_PARTS = {"zeta_of_positive", "exp_of_normal", "atan_of", "half_exp", "expm1_within"}
+_PARTS |= {"erfc_of_size", *(n[2:] for n in FORMULAS if n.endswith(("_rare", "_whole")))}
 
 
-def lane_definitions(names: Iterable[str]) -> list[str]:
-    """The IR of the functions ``z_zeta`` and so on, and of those that they call.
-
-    A name that ends in ``_short`` is that of the function for results of float32.
-    """
-    wanted = sorted(set(names))
-    found: dict[str, list[str]] = {}
-
-    def collect(name: str) -> None:
-        if name not in found:
-            found[name] = _body(name)
-            for other in sorted(called_on_lanes(found[name]) - {name}):
-                collect(other)
-
-    for name in wanted:
-        collect(f"z_{name}")
-    lines = [line for body in found.values() for line in body]
-    for name in wanted:
-        lines += lane_variants(name, _FUNCTIONS[name.removesuffix(_SHORT)][0])
-    return lines
+def _of(prefix: str) -> frozenset[str]:
+    return frozenset(n[2:] for n in FORMULAS if n.startswith(prefix)) - _PARTS
 
 
-def _body(name: str) -> list[str]:
-    kind, own = name[:2], name[2:]
-    if kind == "f_":
-        return widened_function(FULL_LINES[own])
-    if kind == "d_":
-        return widened_function(HELPERS[name])
-    arity, write = _FUNCTIONS[own.removesuffix(_SHORT)]
-    return lane_body(own, write, arity, own.endswith(_SHORT))
+#: Instructions of scalar programs that have formulas: of float32, of float64, and of both.
+IN_FLOAT, IN_FULL = _of("s_"), _of("f_")
+IN_LANES = frozenset(_LANES) - _PARTS

@@ -14,7 +14,7 @@ from fractions import Fraction
 from math import log, pi
 
 from symdnn.cpu.math.lanes_ir import Lane, Lanes
-from symdnn.cpu.math.math_double_ir import INTEGER, LEAST_BITS, LN2_HIGH, LN2_LOW, TWICE
+from symdnn.cpu.math.math_double_ir import LN2_HIGH, LN2_LOW, exponent_and_mantissa
 from symdnn.cpu.math.math_special64_ir import COS_PI, SIN_PI
 
 __all__ = ["betaln", "distance_to_log", "lgamma", "log_gamma_of_next", "power", "stirling_rest"]
@@ -57,12 +57,7 @@ _HALF_LOG_2PI = log(2 * pi) / 2
 
 def log_pair(k: Lanes, x: Lane) -> tuple[Lane, Lane]:
     """The logarithm of a positive finite number, as the sum of two numbers."""
-    small = x < 2.0**-1022
-    u = small.where(x * 2.0**54, x)
-    e, m = _parts(k, u)
-    e = small.where(e - 54.0, e)
-    f = m - 1.0
-    g = f + 2.0
+    e, f, g = exponent_and_mantissa(x)
     g_low = f - (g - 2.0)
     inverse = 1.0 / g
     s = f * inverse
@@ -85,16 +80,6 @@ def log_pair(k: Lanes, x: Lane) -> tuple[Lane, Lane]:
     away = high - whole
     lost = (whole - (high - away)) + (near - away)
     return high, lost + (near_low + e * LN2_LOW)
-
-
-def _parts(k: Lanes, x: Lane) -> tuple[Lane, Lane]:
-    """Of a positive normal number 2^e m the exponent, and m from 1/sqrt(2) to sqrt(2)."""
-    bits = k.scalar(f"bitcast double {x.name} to i64").name
-    moved = k.scalar(f"sub i64 {bits}, {LEAST_BITS}").name
-    e = k.scalar(f"lshr i64 {moved}, 52").name
-    whole = k.scalar(f"bitcast i64 {k.scalar(f'or i64 {e}, {INTEGER}').name} to double") - TWICE
-    up = k.scalar(f"shl i64 {k.scalar(f'sub i64 {e}, 1024').name}, 52").name
-    return whole, k.scalar(f"bitcast i64 {k.scalar(f'sub i64 {bits}, {up}').name} to double")
 
 
 def sine_of_turns(k: Lanes, x: Lane) -> Lane:

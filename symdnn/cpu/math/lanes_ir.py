@@ -1,63 +1,87 @@
-"""Functions of doubles that are written on vectors, with loops and branches of their own.
+"""Functions of numbers as formulas: written once, for a number or for the lanes of a vector.
+
+A :class:`Formula` is a Python function of :class:`Lane` values, which appends instructions to
+:class:`Lanes`. The type of each follows from the operands: float, double or integers of any bits.
 
 LLVM vectorises no loop whose body has another one. A series that ends at another term for each
-number is therefore written on the lanes of a vector (:class:`Lanes`): it ends with the last lane,
-and a lane that is done keeps its numbers, so its result does not depend on its neighbours. LLVM's
-vectoriser takes :func:`lane_variants` for those of a scalar function. Branches are taken by
-all lanes or by none.
+number is therefore written on the lanes of a vector (:class:`LaneFormula`): it ends with the last
+lane, and a lane that is done keeps its numbers, so its result does not depend on its neighbours.
+LLVM's vectoriser takes variants of the scalar function. Branches are taken by all lanes or by none.
 """
 
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
-from typing import Any
+from typing import NamedTuple
 
 from symdnn.cpu.compiler import jit
-from symdnn.cpu.math.math_double_ir import number, wrapped
 
 __all__ = [
-    "Lane", "Lanes", "Number", "Written", "called_on_lanes", "double_function",
-    "lane_body", "lane_variants", "lanes", "on_vectors", "single_function", "widened_function",
+    "Formula", "Lane", "LaneFormula", "Lanes", "Number", "ROUND", "Text", "coefficients",
+    "in_double", "literal", "number", "on_vectors",
 ]  # fmt: skip
 
 #: Numbers of lanes for which LLVM's vectoriser may ask.
 _WIDTHS = (2, 4, 8, 16)
+#: The names of floats in intrinsics.
+_FLOATS = {"float": "f32", "double": "f64"}
+#: A sum with it has the nearest integer in its lowest bits.
+ROUND = {"float": float(3 << 22), "double": float(3 << 51)}
+
+
+def number(value: float) -> str:
+    """A float64 constant in IR's notation."""
+    return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
+
+
+def coefficients(*texts: str) -> tuple[float, ...]:
+    """Of a polynomial, the lowest degree first; the texts have the highest first."""
+    return tuple(map(float.fromhex, reversed(texts)))
+
+
+def literal(value: float, t: str) -> str:
+    """A constant of this type in IR's notation; one of float is the equal double."""
+    if t == "double":
+        return number(value)
+    if t == "float":
+        return number(struct.unpack("<f", struct.pack("<f", value))[0])
+    return str(int(value)) if t != "i1" else str(bool(value)).lower()
 
 
 @dataclass(frozen=True)
 class Lane:
-    """A value on the lanes: of a number in each, or of a truth (``t`` is ``i1``)."""
+    """A value on the lanes, of numbers of type ``t``; of truths it is ``i1``."""
 
     k: Lanes
     name: str
     t: str = "double"
 
     def __add__(self, other: Number) -> Lane:
-        return self.k.two("fadd", self, other)
+        return self.k.two("add", self, other)
 
     def __sub__(self, other: Number) -> Lane:
-        return self.k.two("fsub", self, other)
+        return self.k.two("sub", self, other)
 
     def __mul__(self, other: Number) -> Lane:
-        return self.k.two("fmul", self, other)
+        return self.k.two("mul", self, other)
 
     def __truediv__(self, other: Number) -> Lane:
-        return self.k.two("fdiv", self, other)
+        return self.k.two("div", self, other)
 
     __radd__, __rmul__ = __add__, __mul__
 
     def __rsub__(self, other: Number) -> Lane:
-        return self.k.two("fsub", other, self)
+        return self.k.two("sub", other, self)
 
     def __rtruediv__(self, other: Number) -> Lane:
-        return self.k.two("fdiv", other, self)
+        return self.k.two("div", other, self)
 
     def __neg__(self) -> Lane:
-        return self.k.new(f"fneg {self.k.vector} {self.name}")
+        return self.k.new(f"fneg {self.k.type(self.t)} {self.name}", self.t)
 
     def __lt__(self, other: Number) -> Lane:
         return self.k.test("olt", self, other)
@@ -71,109 +95,129 @@ class Lane:
     def __ge__(self, other: Number) -> Lane:
         return self.k.test("oge", self, other)
 
-    def __xor__(self, other: Lane) -> Lane:
-        return self.k.new(f"xor {self.k.mask} {self.name}, {other.name}", "i1")
+    def __and__(self, other: Number) -> Lane:
+        return self.k.two("and", self, other)
+
+    def __or__(self, other: Number) -> Lane:
+        return self.k.two("or", self, other)
+
+    def __xor__(self, other: Number) -> Lane:
+        return self.k.two("xor", self, other)
+
+    def __invert__(self) -> Lane:
+        return self ^ True
+
+    def __lshift__(self, bits: int) -> Lane:
+        return self.k.two("shl", self, bits)
+
+    def __rshift__(self, bits: int) -> Lane:
+        """Of an integer without a sign."""
+        return self.k.two("lshr", self, bits)
 
     def equals(self, other: Number) -> Lane:
         """Whether two numbers are equal."""
-        return self.k.test("oeq", self, other)
+        return self.k.test("oeq" if self.t in _FLOATS else "eq", self, other)
 
     def is_nan(self) -> Lane:
         """Whether it is NaN."""
         return self.k.test("uno", self, self)
 
-    def __and__(self, other: Lane) -> Lane:
-        return self.k.new(f"and {self.k.mask} {self.name}, {other.name}", "i1")
+    def cast(self, t: str, word: str = "bitcast") -> Lane:
+        """As a number of another type; its bits unless an instruction is named."""
+        return self.k.new(f"{word} {self.k.type(self.t)} {self.name} to {self.k.type(t)}", t)
 
-    def __or__(self, other: Lane) -> Lane:
-        return self.k.new(f"or {self.k.mask} {self.name}, {other.name}", "i1")
-
-    def __invert__(self) -> Lane:
-        return self.k.new(f"xor {self.k.mask} {self.name}, {self.k.splat('i1 true')}", "i1")
-
-    def cast(self, t: str) -> Lane:
-        """Of one number: its bits as those of another type."""
-        return self.k.new(f"bitcast {self.t} {self.name} to {t}", t)
-
-    def whole(self, word: str, other: Lane | int) -> Lane:
-        """Of one integer: an instruction such as ``add`` or ``shl``."""
-        b = other.name if isinstance(other, Lane) else other
-        return self.k.new(f"{word} {self.t} {self.name}, {b}", self.t)
-
-    def where(self, yes: Number, no: Number) -> Lane:
-        """``yes`` where this truth holds, else ``no``."""
-        a, b = (f"{self.k.vector} {self.k.of(v)}" for v in (yes, no))
-        return self.k.new(f"select {self.k.mask} {self.name}, {a}, {b}")
+    def where(self, yes: Number, no: Number, t: str = "") -> Lane:
+        """``yes`` where this truth holds, else ``no``; ``t`` is the type of two constants."""
+        t = t or self.k.type_of(yes, no)
+        a, b = (f"{self.k.type(t)} {self.k.of(v, t)}" for v in (yes, no))
+        return self.k.new(f"select {self.k.type('i1')} {self.name}, {a}, {b}", t)
 
 
 Number = Lane | float
 
 
 class Lanes:
-    """Writes the body of a function on ``width`` lanes; of one double for a width of 1.
+    """Writes the body of a function on ``width`` lanes; of one number for a width of 1.
 
-    With ``short`` the result is rounded to float32: nine digits are enough.
+    Constants are of type ``t`` where no operand has one. With ``short`` the result is rounded to
+    float32: nine digits are enough. ``append`` appends an instruction elsewhere.
     """
 
-    def __init__(self, width: int, short: bool = False) -> None:
-        self.width, self.short = width, short
-        self.vector, self.mask, self._intrinsics, self._functions = "double", "i1", "f64", ""
-        if width > 1:
-            self.vector, self.mask = (f"<{width} x {t}>" for t in ("double", "i1"))
-            self._intrinsics, self._functions = f"v{width}f64", f"_on_{width}"
+    def __init__(
+        self, width: int = 1, t: str = "double", short: bool = False,
+        append: Callable[[str], str] | None = None,
+    ) -> None:  # fmt: skip
+        self.width, self.t, self.short = width, t, short
         self.lines: list[str] = []
         self.declared: set[str] = set()
+        self.called: set[str] = set()
         self.block, self._count = "entry", 0
+        self.append = append or self._own
 
     # -- instructions -------------------------------------------------------------------------
 
-    def new(self, text: str, t: str = "double") -> Lane:
-        """Append an instruction."""
+    def _own(self, text: str) -> str:
         self._count += 1
         self.lines.append(f"%v{self._count} = {text}")
-        return Lane(self, f"%v{self._count}", t)
+        return f"%v{self._count}"
 
-    def scalar(self, text: str, t: str = "double") -> Lane:
-        """Append an instruction of scalars, on vectors."""
-        return self.new(on_vectors(text, self.width), t)
+    def new(self, text: str, t: str) -> Lane:
+        """Append an instruction, whose result is of type ``t``."""
+        return Lane(self, self.append(text), t)
 
-    def splat(self, constant: str) -> str:
-        """A typed constant in all lanes."""
-        if self.width == 1:
-            return constant.partition(" ")[2]
-        return f"<{', '.join([constant] * self.width)}>"
+    def type(self, t: str) -> str:
+        """The type of numbers on the lanes."""
+        return f"<{self.width} x {t}>" if self.width > 1 and t != "ptr" else t
 
-    def of(self, value: Number) -> str:
+    def type_of(self, *given: Number) -> str:
+        """The type of a number of operands."""
+        return next((v.t for v in given if isinstance(v, Lane)), self.t)
+
+    def of(self, value: Number, t: str) -> str:
         """An operand."""
         if isinstance(value, Lane):
             return value.name
-        return self.splat(f"double {number(float(value))}")
+        one = literal(value, t)
+        return f"<{', '.join([f'{t} {one}'] * self.width)}>" if self.width > 1 else one
+
+    def everywhere(self, value: str, t: str) -> Lane:
+        """One number on all lanes."""
+        if self.width == 1:
+            return Lane(self, value, t)
+        vector = self.type(t)
+        first = self.append(f"insertelement {vector} poison, {t} {value}, i64 0")
+        zeros = f"{self.type('i32')} zeroinitializer"
+        return self.new(f"shufflevector {vector} {first}, {vector} poison, {zeros}", t)
 
     def two(self, word: str, a: Number, b: Number) -> Lane:
-        """``fadd`` and its like."""
-        return self.new(f"{word} {self.vector} {self.of(a)}, {self.of(b)}")
+        """``add``, ``shl`` and their like; of floats ``fadd``."""
+        t = self.type_of(a, b)
+        word = f"f{word}" if t in _FLOATS else word
+        return self.new(f"{word} {self.type(t)} {self.of(a, t)}, {self.of(b, t)}", t)
 
     def test(self, word: str, a: Number, b: Number) -> Lane:
         """A comparison."""
-        return self.new(f"fcmp {word} {self.vector} {self.of(a)}, {self.of(b)}", "i1")
+        t = self.type_of(a, b)
+        word = f"{'fcmp' if t in _FLOATS else 'icmp'} {word}"
+        return self.new(f"{word} {self.type(t)} {self.of(a, t)}, {self.of(b, t)}", "i1")
 
     def intrinsic(self, name: str, *given: Number) -> Lane:
         """``fma``, ``fabs``, ``floor`` and their like."""
-        function = f"@llvm.{name}.{self._intrinsics}"
-        self.declared.add(f"declare {self.vector} {function}({self._list(self.vector, given)})")
-        operands = ", ".join(f"{self.vector} {self.of(v)}" for v in given)
-        return self.new(f"call {self.vector} {function}({operands})")
-
-    @staticmethod
-    def _list(t: str, given: Sequence[object]) -> str:
-        return ", ".join([t] * len(given))
+        t = self.type_of(*given)
+        own, lanes = self.type(t), f"v{self.width}" * (self.width > 1)
+        function = f"@llvm.{name}.{lanes}{_FLOATS.get(t, t)}"
+        self.declared.add(f"declare {own} {function}({', '.join([own] * len(given))})")
+        return self._called(function, t, given)
 
     def call(self, name: str, *given: Number) -> Lane:
-        """A function of double: ``f_...`` of :mod:`symdnn.cpu.math.math64_ir`, ``d_...`` of
-        :mod:`symdnn.cpu.math.math_double_ir` or ``z_...`` of :mod:`symdnn.cpu.math.functions_ir`.
-        """
-        operands = ", ".join(f"{self.vector} {self.of(v)}" for v in given)
-        return self.new(f"call {self.vector} @{name}{self._functions}({operands})")
+        """Another formula: ``s_...`` is of float, ``d_...``, ``f_...`` and ``z_...`` of double."""
+        name += f"_on_{self.width}" * (self.width > 1)
+        self.called.add(name)
+        return self._called(f"@{name}", self.type_of(*given), given)
+
+    def _called(self, function: str, t: str, given: Sequence[Number]) -> Lane:
+        operands = ", ".join(f"{self.type(t)} {self.of(v, t)}" for v in given)
+        return self.new(f"call {self.type(t)} {function}({operands})", t)
 
     def fma(self, a: Number, b: Number, c: Number) -> Lane:
         """``a b + c``, rounded once."""
@@ -194,6 +238,11 @@ class Lanes:
     def most(self, a: Lane, b: Number) -> Lane:
         """The larger number; ``b`` if one is NaN."""
         return (a > b).where(a, b)
+
+    def held(self, least: float, most: float, x: Lane) -> Lane:
+        """``x``, or the end that is beyond it; NaN stays."""
+        x = (x > most).where(most, x)
+        return (x < least).where(least, x)
 
     def exp(self, x: Lane) -> Lane:
         """``exp(x)``"""
@@ -224,8 +273,8 @@ class Lanes:
     def any(self, truth: Lane) -> str:
         """Whether it holds in one of the lanes."""
         function = f"@llvm.vector.reduce.or.v{self.width}i1"
-        self.declared.add(f"declare i1 {function}({self.mask})")
-        return self.new(f"call i1 {function}({self.mask} {truth.name})").name
+        self.declared.add(f"declare i1 {function}({self.type('i1')})")
+        return self.append(f"call i1 {function}({self.type('i1')} {truth.name})")
 
     def loop(
         self, step: Callable[..., tuple[Lane, Sequence[Lane]]], *state: Number, most: int = 10_000
@@ -239,19 +288,16 @@ class Lanes:
         self.lines.append(f"br label %{name}")
         self._label(name)
         at = len(self.lines)
-        held = [Lane(self, f"%{name}_{i}") for i in range(len(state))]
-        count, going = Lane(self, f"%{name}_n"), Lane(self, f"%{name}_going", "i1")
+        held = [Lane(self, f"%{name}_{i}", self.t) for i in range(len(state))]
+        count, going = Lane(self, f"%{name}_n", self.t), Lane(self, f"%{name}_going", "i1")
         self.lines += [""] * (len(state) + 2)
         more, after = step(count, *held)
         kept = [going.where(a, h) for a, h in zip(after, held, strict=True)]
         more = more & going & (count < most)
-        following = count + 1.0
-        phis = [(going, more, self.mask, self.splat("i1 true")),
-                (count, following, self.vector, self.of(1.0))]  # fmt: skip
-        phis += [(h, v, self.vector, self.of(s)) for h, v, s in zip(held, kept, state)]
-        for i, (own, last, t, first) in enumerate(phis):
-            ends = f"[{first}, %{before}], [{last.name}, %{self.block}]"
-            self.lines[at + i] = f"{own.name} = phi {t} {ends}"
+        phis: list[tuple[Lane, Lane, Number]] = [(going, more, True), (count, count + 1.0, 1.0)]
+        for i, (own, last, first) in enumerate([*phis, *zip(held, kept, state)]):
+            ends = f"[{self.of(first, own.t)}, %{before}], [{last.name}, %{self.block}]"
+            self.lines[at + i] = f"{own.name} = phi {self.type(own.t)} {ends}"
         self.lines.append(f"br i1 {self.any(more)}, label %{name}, label %{name}_end")
         self._label(f"{name}_end")
         return kept
@@ -266,7 +312,8 @@ class Lanes:
         last = self.block
         self.lines.append(f"br label %{name}_end")
         self._label(f"{name}_end")
-        return self.new(f"phi {self.vector} [{no.name}, %{before}], [{found.name}, %{last}]")
+        ends = f"[{no.name}, %{before}], [{found.name}, %{last}]"
+        return self.new(f"phi {self.type(no.t)} {ends}", no.t)
 
     def _label(self, name: str) -> None:
         self.lines.append(f"{name}:")
@@ -276,103 +323,94 @@ class Lanes:
 # -- functions ------------------------------------------------------------------------------------
 
 
+class Text(NamedTuple):
+    """The lines of a function, declarations that they need, and names of formulas they call."""
+
+    lines: Sequence[str]
+    declared: Iterable[str] = ()
+    called: Iterable[str] = ()
+
+
 _PURE = "noinline nounwind willreturn memory(none)"
 
 
-class Written(Sequence[str]):
-    """Lines that ``write`` makes when they are first wanted: most functions are never called."""
+class Formula:
+    """A function ``write(k, *arguments)`` of arguments of these types; most are never called."""
 
-    def __init__(self, write: Callable[[], list[str]]) -> None:
-        self._write = write
+    def __init__(
+        self, name: str, write: Callable[..., Lane], *types: str, short: bool = False,
+        attributes: str = "alwaysinline",
+    ) -> None:  # fmt: skip
+        self.name, self.types, self.short = name, types or ("double",), short
+        self._write, self._attributes = write, attributes
+        self._texts: dict[int, Text] = {}
 
-    @cached_property
-    def _lines(self) -> list[str]:
-        return self._write()
+    def on(self, width: int) -> Text:
+        """The function of this name on one number, or ``_on_{width}`` on so many lanes."""
+        if width not in self._texts:
+            self._texts[width] = self._text(width)
+        return self._texts[width]
 
-    def __len__(self) -> int:
-        return len(self._lines)
-
-    def __getitem__(self, i: Any) -> Any:
-        return self._lines[i]
-
-
-def double_function(
-    name: str, write: Callable[..., Lane], arity: int = 1, short: bool = False
-) -> Written:
-    """Lines of the function ``f_name`` of doubles; with ``short`` of ``d_name``."""
-
-    def lines() -> list[str]:
-        k, names = Lanes(1, short), ("%x", "%x2")[:arity]
-        result = write(k, *(Lane(k, n) for n in names))
-        given = ", ".join(f"double {n}" for n in names)
-        head = f"define internal double @{'d' if short else 'f'}_{name}({given}) alwaysinline {{"
-        return [head, *k.lines, f"ret double {result.name}", "}"]
-
-    return Written(lines)
+    def _text(self, width: int) -> Text:
+        k = Lanes(width, self.types[0], self.short)
+        given = [Lane(k, f"%x{i}", t) for i, t in enumerate(self.types)]
+        result = self._write(k, *given)
+        name = f"{self.name}_on_{width}" if width > 1 else self.name
+        parameters = ", ".join(f"{k.type(v.t)} {v.name}" for v in given)
+        own = k.type(result.t)
+        head = f"define internal {own} @{name}({parameters}) {self._attributes} {{"
+        return Text(
+            [head, "entry:", *k.lines, f"ret {own} {result.name}", "}"], k.declared, k.called
+        )
 
 
-def single_function(name: str, write: Callable[..., Lane], arity: int = 1) -> Written:
-    """Lines of the function ``s_name`` of float32, whose body is of doubles."""
+def in_double(write: Callable[..., Lane]) -> Callable[..., Lane]:
+    """A function of floats that is computed in double and rounded once."""
 
-    def lines() -> list[str]:
-        k = Lanes(1, short=True)
-        result = write(k, *(Lane(k, n) for n in ("%x", "%x2")[:arity]))
-        return wrapped(name, *k.lines, arguments=arity, result=result.name)
+    def wide(k: Lanes, *given: Lane) -> Lane:
+        k.t, k.short = "double", True
+        return write(k, *(v.cast("double", "fpext") for v in given)).cast("float", "fptrunc")
 
-    return Written(lines)
+    return wide
 
 
-def lane_body(name: str, write: Callable[..., Lane], arity: int, short: bool = False) -> list[str]:
-    """Lines of a function on as many lanes as the processor's vectors have."""
-    k = Lanes(lanes(), short)
-    names = [f"%x{i}" for i in range(arity)]
-    result = write(k, *(Lane(k, n) for n in names))
-    given = ", ".join(f"{k.vector} {n}" for n in names)
+class LaneFormula(Formula):
+    """A function of doubles that is written on as many lanes as the processor's vectors have.
+
+    That on one number, and its variants for LLVM's vectoriser, are calls of it.
+    """
+
+    def __init__(
+        self, name: str, write: Callable[..., Lane], arity: int, short: bool = False
+    ) -> None:
+        types = ["double"] * arity
+        super().__init__(name, write, *types, short=short, attributes=f"{_PURE} #0")
+
+    def _text(self, width: int) -> Text:
+        if width > 1:
+            return super()._text(width)
+        names, own = [f"%x{i}" for i in range(len(self.types))], jit.vector_width() // 2
+        variants = (line for w in _WIDTHS for line in _variant(self.name, names, w, own))
+        lines = [*_scalar(self.name, names, own), *variants]
+        return Text(lines, (), {f"{self.name}_on_{own}"})
+
+
+def _scalar(name: str, names: Sequence[str], width: int) -> list[str]:
+    letters, k = "v" * len(names), Lanes(width)
+    variants = ",".join(f"_ZGV_LLVM_N{w}{letters}_{name}({name}_lanes_{w})" for w in _WIDTHS)
+    found = k.call(name, *(k.everywhere(n, "double") for n in names))
     return [
-        *sorted(k.declared),
-        f"define internal {k.vector} @z_{name}_on_{k.width}({given}) {_PURE} #0 {{",
-        "entry:",
-        *k.lines,
-        f"ret {k.vector} {result.name}",
-        "}",
-    ]
-
-
-def lanes() -> int:
-    """The number of doubles in one of the processor's vectors."""
-    return jit.vector_width() // 2
-
-
-def lane_variants(name: str, arity: int) -> list[str]:
-    """Lines of the scalar function ``z_name``, and of its variants, around :func:`lane_body`."""
-    names = [f"%x{i}" for i in range(arity)]
-    return [*_scalar(name, names), *(line for w in _WIDTHS for line in _variant(name, names, w))]
-
-
-def _scalar(name: str, names: Sequence[str]) -> list[str]:
-    width, letters = lanes(), "v" * len(names)
-    variants = ",".join(f"_ZGV_LLVM_N{w}{letters}_z_{name}(z_{name}_lanes_{w})" for w in _WIDTHS)
-    vector = f"<{width} x double>"
-    lines = []
-    for n in names:
-        lines.append(f"{n}_0 = insertelement {vector} poison, double {n}, i32 0")
-        zeros = f"<{width} x i32> zeroinitializer"
-        lines.append(f"{n}s = shufflevector {vector} {n}_0, {vector} poison, {zeros}")
-    given = ", ".join(f"{vector} {n}s" for n in names)
-    return [
-        f"define internal double @z_{name}({', '.join(f'double {n}' for n in names)}) {_PURE} "
+        f"define internal double @{name}({', '.join(f'double {n}' for n in names)}) {_PURE} "
         f'"vector-function-abi-variant"="{variants}" {{',
-        *lines,
-        f"%found = call {vector} @z_{name}_on_{width}({given})",
-        f"%y = extractelement {vector} %found, i32 0",
+        *k.lines,
+        f"%y = extractelement {k.type('double')} {found.name}, i32 0",
         "ret double %y",
         "}",
     ]
 
 
-def _variant(name: str, names: Sequence[str], w: int) -> list[str]:
-    """The function on ``w`` lanes, by calls of that on the processor's."""
-    width = lanes()
+def _variant(name: str, names: Sequence[str], w: int, width: int) -> list[str]:
+    """The function on ``w`` lanes, by calls of that on the processor's ``width``."""
     outer, inner = f"<{w} x double>", f"<{width} x double>"
     parts: list[tuple[str, int]] = []
     lines = []
@@ -380,7 +418,7 @@ def _variant(name: str, names: Sequence[str], w: int) -> list[str]:
         places = [min(first + i, w - 1) for i in range(width)]
         lines += [f"{n}_{first} = {_shuffle(outer, n, 'poison', places)}" for n in names]
         given = ", ".join(f"{inner} {n}_{first}" for n in names)
-        lines.append(f"%y{first} = call {inner} @z_{name}_on_{width}({given})")
+        lines.append(f"%y{first} = call {inner} @{name}_on_{width}({given})")
         parts.append((f"%y{first}", width))
     while len(parts) > 1:  # neighbours are put together
         (a, size), (b, _), *parts = parts
@@ -392,7 +430,7 @@ def _variant(name: str, names: Sequence[str], w: int) -> list[str]:
         lines.append(f"%few = {_shuffle(f'<{size} x double>', found, 'poison', range(w))}")
         found = "%few"
     given = ", ".join(f"{outer} {n}" for n in names)
-    head = f"define internal {outer} @z_{name}_lanes_{w}({given}) {_PURE} #0 {{"
+    head = f"define internal {outer} @{name}_lanes_{w}({given}) {_PURE} #0 {{"
     return [head, *lines, f"ret {outer} {found}", "}"]
 
 
@@ -426,29 +464,3 @@ def on_vectors(text: str, lanes: int) -> str:
         found += [widened(text[at : constant.start()]), head, vector]
         at = constant.end()
     return "".join([*found, widened(text[at:])])
-
-
-_CALLED = re.compile(r"@([fdz]_\w+?)_on_\d+\(")
-_SCALAR_CALLED = re.compile(r"@([fd]_\w+)\(")
-_INTRINSIC = re.compile(r"@(llvm\.\w+)\.f64\(")
-
-
-def called_on_lanes(lines: Iterable[str]) -> set[str]:
-    """Names of the functions on vectors that these lines call."""
-    return set(_CALLED.findall("\n".join(lines)))
-
-
-def widened_function(lines: Sequence[str]) -> list[str]:
-    """A function of doubles without branches, on vectors; those that it calls are so, too."""
-    width = lanes()
-    vector = f"<{width} x double>"
-    *body, last = lines
-    declared, found = set(), []
-    for text in body:
-        line = _SCALAR_CALLED.sub(rf"@\1_on_{width}(", on_vectors(text, width))
-        for name in _INTRINSIC.findall(line):
-            count = line.partition(f"@{name}.f64(")[2].count(f"{vector} ")
-            own = ", ".join([vector] * count)
-            declared.add(f"declare {vector} @{name}.v{width}f64({own})")
-        found.append(_INTRINSIC.sub(rf"@\1.v{width}f64(", line))
-    return [*sorted(declared), *found, last]

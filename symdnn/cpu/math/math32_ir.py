@@ -16,40 +16,36 @@ log(1 + f) / ln 2. Those of whole powers of two are exact.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable
+from functools import partial
 from math import log
 
-from symdnn.cpu.math.math_gelu_erfc_ir import GELU_ERFC
-from symdnn.cpu.math.math_single_ir import ROUND, fma, horner, single
-from symdnn.cpu.math.math_trig_ir import TRIGONOMETRIC, trigonometric_definitions
+from symdnn.cpu.math.lanes_ir import ROUND, Formula, Lane, Lanes, coefficients
+from symdnn.cpu.math.math_double_ir import logarithm_ends
 
-__all__ = ["IN_SINGLE", "single_definitions"]
+__all__ = ["SINGLE", "power_of_two", "reduced"]
 
-#: Instructions of scalar programs that are computed in float32.
-IN_SINGLE = frozenset(
-    {"exp", "exp2", "log", "log2", "log1p", "tanh", "erf", *GELU_ERFC, *TRIGONOMETRIC}
-)
-
-
-#: (exp(r) - 1 - r) / r^2 for |r| <= 0.347, highest coefficient first.
-_EXP = ("0x1.6a452cp-10", "0x1.1239aap-7", "0x1.5558b8p-5", "0x1.555492p-3", "0x1.fffffcp-2")
+#: (exp(r) - 1 - r) / r^2 for |r| <= 0.347.
+_EXP = coefficients(
+    "0x1.6a452cp-10", "0x1.1239aap-7", "0x1.5558b8p-5", "0x1.555492p-3", "0x1.fffffcp-2",
+)  # fmt: skip
 #: (log(1 + f) - f + f^2 / 2) / f^3 for -0.293 <= f <= 0.415.
-_LOG = (
+_LOG = coefficients(
     "0x1.1d7b2ap-4", "-0x1.d63002p-4", "0x1.dea674p-4", "-0x1.fcf5b6p-4", "0x1.23d1f8p-3",
     "-0x1.555b44p-3", "0x1.999d5cp-3", "-0x1.fffffcp-3", "0x1.555554p-2",
 )  # fmt: skip
 #: (tanh(x) / x - 1) / x^2 in x^2, for x <= 0.625.
-_TANH = (
+_TANH = coefficients(
     "0x1.2c7d78p-9", "-0x1.1168b4p-7", "0x1.64a940p-6", "-0x1.ba08c2p-5", "0x1.1110eap-3",
     "-0x1.555556p-2",
 )  # fmt: skip
 #: erf(x) / x - 1 in x^2, for x <= 0.9: minimax, as those below.
-_ERF = (
+_ERF = coefficients(
     "-0x1.3d1bcep-11", "0x1.47f206p-8", "-0x1.b6a90ep-6", "0x1.ce1c5ap-4", "-0x1.8126f0p-2",
     "0x1.06eba6p-3",
 )  # fmt: skip
 #: log(erfc(x)) for 0.9 <= x <= 4.
-_LOG_ERFC = (
+_LOG_ERFC = coefficients(
     "0x1.9fba8cp-13", "-0x1.91d060p-9", "0x1.6d9e0ap-6", "-0x1.aa738cp-4", "-0x1.4621b0p-1",
     "-0x1.20b754p+0", "-0x1.5d0670p-13",
 )  # fmt: skip
@@ -60,235 +56,100 @@ _PER_LN2_HIGH = float.fromhex("0x1.715476p+0")  # of 1 / ln 2
 _PER_LN2_LOW = 1 / log(2) - _PER_LN2_HIGH
 
 
-def _reduced(base2: bool = False) -> list[str]:
-    """Lines for ``%y0`` = exp(r) of ``%x``, and ``%k`` with the exponent n in its bits.
-
-    ``base2``: of 2^x, where x - n is exact.
-    """
+def reduced(k: Lanes, x: Lane, base2: bool = False) -> tuple[Lane, Lane]:
+    """exp(r) - 1, and what has the exponent n in its bits; ``base2``: of 2^x, with r of x - n."""
     if base2:
-        rest = [
-            f"%k = fadd float %x, {single(ROUND)}",
-            f"%n = fsub float %k, {single(ROUND)}",
-            "%f = fsub float %x, %n",
-            f"%r = fmul float %f, {single(log(2))}",
-        ]
+        bits = x + ROUND["float"]
+        r = (x - (bits - ROUND["float"])) * log(2)
     else:
-        rest = [
-            fma("%k", "%x", single(1 / log(2)), single(ROUND)),
-            f"%n = fsub float %k, {single(ROUND)}",
-            fma("%r0", "%n", single(-_LN2_HIGH), "%x"),
-            fma("%r", "%n", single(-_LN2_LOW), "%r0"),
-        ]
-    return [
-        *rest,
-        *horner(_EXP, "%r", "%e_p"),
-        "%r2 = fmul float %r, %r",
-        fma("%q", "%e_p", "%r2", "%r"),
-        f"%y0 = fadd float %q, {single(1.0)}",
-    ]
+        bits = k.multiply_add(x, 1 / log(2), ROUND["float"])
+        n = bits - ROUND["float"]
+        r = k.multiply_add(n, -_LN2_LOW, k.multiply_add(n, -_LN2_HIGH, x))
+    return k.multiply_add(k.polynomial(_EXP, r), r * r, r), bits
 
 
-def _exp_of_normal(name: str) -> list[str]:
-    """The function exp(x) for x whose result is a normal number; not for NaN."""
-    return [
-        f"define internal float @{name}(float %x) alwaysinline {{",
-        *_reduced(),
-        "%k_bits = bitcast float %k to i32",
-        "%up = shl i32 %k_bits, 23",
-        "%y_bits = bitcast float %y0 to i32",
-        "%scaled = add i32 %y_bits, %up",
-        "%y = bitcast i32 %scaled to float",
-        "ret float %y",
-        "}",
-    ]
+def power_of_two(n: Lane) -> Lane:
+    """2^n, where the lowest bits of this integer are n."""
+    return (n + 127 << 23).cast("float")
 
 
-def _log_of(f: str) -> list[str]:
-    """Lines for ``%y`` = e ln 2 + log(1 + f)."""
-    return [
-        *horner(_LOG, f),
-        f"%z = fmul float {f}, {f}",
-        f"%f3 = fmul float %z, {f}",
-        "%t0 = fmul float %f3, %p",
-        fma("%t1", "%e", single(_LN2_LOW), "%t0"),
-        fma("%t2", "%z", single(-0.5), "%t1"),
-        f"%t3 = fadd float {f}, %t2",
-        fma("%y", "%e", single(_LN2_HIGH), "%t3"),
-    ]
+def _exp_of_normal(k: Lanes, x: Lane) -> Lane:
+    """exp(x) for x whose result is a normal number; not for NaN."""
+    q, bits = reduced(k, x)
+    return ((q + 1.0).cast("i32") + (bits.cast("i32") << 23)).cast("float")
 
 
-def _log2_of(f: str) -> list[str]:
-    """Lines for ``%y`` = e + log(1 + f) / ln 2."""
-    return [
-        *horner(_LOG, f),
-        f"%z = fmul float {f}, {f}",
-        f"%f3 = fmul float %z, {f}",
-        "%t0 = fmul float %f3, %p",
-        fma("%t1", "%z", single(-0.5), "%t0"),
-        f"%t2 = fmul float {f}, {single(_PER_LN2_LOW)}",
-        fma("%t3", "%t1", single(_PER_LN2_HIGH), "%t2"),
-        fma("%t4", f, single(_PER_LN2_HIGH), "%t3"),
-        "%y = fadd float %e, %t4",
-    ]
+def _exponential(least: float, most: float, base2: bool, k: Lanes, x: Lane) -> Lane:
+    """A function of which results are 0 below ``least`` and infinite above ``most``."""
+    q, bits = reduced(k, k.held(least, most, x), base2)
+    e = bits.cast("i32") - _ROUND_BITS
+    first = k.two("ashr", e, 1)
+    return (q + 1.0) * power_of_two(first) * power_of_two(e - first)
 
 
-def _exponential(name: str, least: float, most: float, reduced: list[str]) -> list[str]:
-    """The function ``name``, of which results are 0 below ``least`` and infinite above ``most``."""
-    return [
-        f"define internal float @s_{name}(float %x0) alwaysinline {{",
-        f"%above = fcmp ogt float %x0, {single(most)}",
-        f"%x1 = select i1 %above, float {single(most)}, float %x0",
-        f"%below = fcmp olt float %x1, {single(least)}",
-        f"%x = select i1 %below, float {single(least)}, float %x1",
-        *reduced,
-        "%bits = bitcast float %k to i32",
-        f"%e = sub i32 %bits, {_ROUND_BITS}",
-        "%e1 = ashr i32 %e, 1",
-        "%e2 = sub i32 %e, %e1",
-        "%b1 = add i32 %e1, 127",
-        "%b2 = add i32 %e2, 127",
-        "%u1 = shl i32 %b1, 23",
-        "%u2 = shl i32 %b2, 23",
-        "%s1 = bitcast i32 %u1 to float",
-        "%s2 = bitcast i32 %u2 to float",
-        "%y1 = fmul float %y0, %s1",
-        "%y = fmul float %y1, %s2",
-        "ret float %y",
-        "}",
-    ]
+def _log_of(k: Lanes, e: Lane, f: Lane) -> Lane:
+    """e ln 2 + log(1 + f)"""
+    p, z = k.polynomial(_LOG, f), f * f
+    rest = k.multiply_add(e, _LN2_LOW, z * f * p)
+    return k.multiply_add(e, _LN2_HIGH, f + k.multiply_add(z, -0.5, rest))
 
 
-def _logarithm(name: str, of_mantissa: list[str]) -> list[str]:
-    """The function ``name``, from ``%e`` and ``%f``."""
-    return [
-        f"define internal float @s_{name}(float %x0) alwaysinline {{",
-        f"%small = fcmp olt float %x0, {single(2.0**-126)}",
-        f"%moved = fmul float %x0, {single(2.0**23)}",
-        "%x = select i1 %small, float %moved, float %x0",
-        f"%less = select i1 %small, float {single(-23.0)}, float {single(0.0)}",
-        "%bits = bitcast float %x to i32",
-        # The exponent of x / sqrt(1/2), so that 1 + f is around 1.
-        "%rest = sub i32 %bits, 1060439283",
-        "%e0 = ashr i32 %rest, 23",
-        "%e1 = sitofp i32 %e0 to float",
-        "%e = fadd float %e1, %less",
-        "%shift = shl i32 %e0, 23",
-        "%mbits = sub i32 %bits, %shift",
-        "%m = bitcast i32 %mbits to float",
-        f"%f = fsub float %m, {single(1.0)}",
-        *of_mantissa,
-        # log(0) = -inf, log(inf) = inf; a negative x or NaN gives NaN.
-        f"%zero = fcmp oeq float %x0, {single(0.0)}",
-        f"%y1 = select i1 %zero, float {single(float('-inf'))}, float %y",
-        f"%inf = fcmp oeq float %x0, {single(float('inf'))}",
-        "%y2 = select i1 %inf, float %x0, float %y1",
-        f"%fine = fcmp oge float %x0, {single(0.0)}",
-        "%y3 = select i1 %fine, float %y2, float 0x7FF8000000000000",
-        "ret float %y3",
-        "}",
-    ]
+def _log2_of(k: Lanes, e: Lane, f: Lane) -> Lane:
+    """e + log(1 + f) / ln 2"""
+    p, z = k.polynomial(_LOG, f), f * f
+    rest = k.multiply_add(z, -0.5, z * f * p)
+    rest = k.multiply_add(rest, _PER_LN2_HIGH, f * _PER_LN2_LOW)
+    return e + k.multiply_add(f, _PER_LN2_HIGH, rest)
 
 
-_TEXT = {
-    "exp": _exponential("exp", -104.0, 89.0, _reduced()),
-    "exp2": _exponential("exp2", -151.0, 129.0, _reduced(base2=True)),
-    "log": _logarithm("log", _log_of("%f")),
-    "log2": _logarithm("log2", _log2_of("%f")),
-    "log1p": [
-        "define internal float @s_log1p(float %x0) alwaysinline {",
-        # A large x is scaled by 2^-64, so that 2^e and 2^-e are both normal numbers.
-        f"%big = fcmp ogt float %x0, {single(2.0**64)}",
-        f"%moved = fmul float %x0, {single(2.0**-64)}",
-        "%x = select i1 %big, float %moved, float %x0",
-        f"%one = select i1 %big, float {single(0.0)}, float {single(1.0)}",
-        f"%more = select i1 %big, float {single(64.0)}, float {single(0.0)}",
-        "%u = fadd float %x, %one",
-        "%bits = bitcast float %u to i32",
-        "%rest = sub i32 %bits, 1060439283",
-        "%e0 = ashr i32 %rest, 23",
-        "%e1 = sitofp i32 %e0 to float",
-        "%e = fadd float %e1, %more",
-        "%shift = shl i32 %e0, 23",
-        f"%s_bits = sub i32 {0x3F800000}, %shift",
-        "%s = bitcast i32 %s_bits to float",
-        "%low0 = fmul float %one, %s",
-        f"%low = fsub float %low0, {single(1.0)}",
-        fma("%f", "%x", "%s", "%low"),
-        *_log_of("%f"),
-        # log1p(-1) = -inf, log1p(inf) = inf; x < -1 or NaN gives NaN; zero keeps its sign.
-        f"%end = fcmp oeq float %x0, {single(-1.0)}",
-        f"%y1 = select i1 %end, float {single(float('-inf'))}, float %y",
-        f"%inf = fcmp oeq float %x0, {single(float('inf'))}",
-        f"%none = fcmp oeq float %x0, {single(0.0)}",
-        "%self = or i1 %inf, %none",
-        "%y2 = select i1 %self, float %x0, float %y1",
-        f"%fine = fcmp oge float %x0, {single(-1.0)}",
-        "%y3 = select i1 %fine, float %y2, float 0x7FF8000000000000",
-        "ret float %y3",
-        "}",
-    ],
-    "tanh": [
-        *_exp_of_normal("s_exp_tanh"),
-        "define internal float @s_tanh(float %x) alwaysinline {",
-        "%a = call float @llvm.fabs.f32(float %x)",
-        f"%above = fcmp ogt float %a, {single(9.5)}",
-        f"%b = select i1 %above, float {single(9.5)}, float %a",
-        "%b2 = fadd float %b, %b",
-        "%e = call float @s_exp_tanh(float %b2)",
-        f"%e1 = fadd float %e, {single(1.0)}",
-        f"%q = fdiv float {single(2.0)}, %e1",
-        f"%l0 = fsub float {single(1.0)}, %q",
-        "%z = fmul float %a, %a",
-        *horner(_TANH, "%z"),
-        "%az = fmul float %a, %z",
-        fma("%odd", "%az", "%p", "%a"),
-        f"%far = fcmp ogt float %a, {single(0.625)}",
-        "%size = select i1 %far, float %l0, float %odd",
-        "%y = call float @llvm.copysign.f32(float %size, float %x)",
-        "ret float %y",
-        "}",
-    ],
-    "erf": [
-        *_exp_of_normal("s_exp_erf"),
-        "define internal float @s_erf(float %x) alwaysinline {",
-        "%a = call float @llvm.fabs.f32(float %x)",
-        f"%above = fcmp ogt float %a, {single(4.0)}",
-        f"%b = select i1 %above, float {single(4.0)}, float %a",
-        *horner(_LOG_ERFC, "%b", "%l"),
-        "%c = call float @s_exp_erf(float %l)",
-        f"%most = fsub float {single(1.0)}, %c",
-        "%z = fmul float %a, %a",
-        *horner(_ERF, "%z"),
-        fma("%odd", "%a", "%p", "%a"),
-        f"%far = fcmp ogt float %a, {single(0.9)}",
-        "%size = select i1 %far, float %most, float %odd",
-        "%y = call float @llvm.copysign.f32(float %size, float %x)",
-        "ret float %y",
-        "}",
-    ],
-    **GELU_ERFC,
-}
-
-_DECLARED = [
-    "declare float @llvm.fmuladd.f32(float, float, float)",
-    "declare float @llvm.copysign.f32(float, float)",
-    "declare float @llvm.fabs.f32(float)",
-    "declare float @llvm.fma.f32(float, float, float)",
-]
+def _exponent(bits: Lane) -> Lane:
+    """The exponent of x / sqrt(1/2), so that 1 + f is around 1."""
+    return bits.k.two("ashr", bits - 1060439283, 23)
 
 
-def single_definitions(names: Iterable[str]) -> list[str]:
-    """The IR of these functions without :func:`single_declarations`; empty without any."""
-    wanted = set(names)
-    lines = _DECLARED[:1] if wanted else []
-    plain = sorted(wanted - set(TRIGONOMETRIC))
-    return [
-        *lines,
-        *(line for name in plain for line in _TEXT[name]),
-        *trigonometric_definitions(wanted),
-    ]
+def _logarithm(of_mantissa: Callable[..., Lane], k: Lanes, x: Lane) -> Lane:
+    """A logarithm by that of the exponent e and of 1 + f."""
+    small = x < 2.0**-126
+    bits = small.where(x * 2.0**23, x).cast("i32")
+    e = _exponent(bits)
+    m = (bits - (e << 23)).cast("float")
+    exponent = e.cast("float", "sitofp") + small.where(-23.0, 0.0)
+    return logarithm_ends(of_mantissa(k, exponent, m - 1.0), x)
 
 
-def single_declarations(names: Iterable[str]) -> set[str]:
-    """Declarations that the IR of these functions needs and that a printer may make too."""
-    return set(_DECLARED[1:]) if {"tanh", "erf", *GELU_ERFC, *TRIGONOMETRIC} & set(names) else set()
+def _log1p(k: Lanes, x: Lane) -> Lane:
+    # A large x is scaled by 2^-64, so that 2^e and 2^-e are both normal numbers.
+    big = x > 2.0**64
+    moved, one = big.where(x * 2.0**-64, x), big.where(0.0, 1.0)
+    e = _exponent((moved + one).cast("i32"))
+    up = (0x3F800000 - (e << 23)).cast("float")
+    f = k.multiply_add(moved, up, one * up - 1.0)
+    found = _log_of(k, e.cast("float", "sitofp") + big.where(64.0, 0.0), f)
+    return logarithm_ends(found, x, -1.0)
+
+
+def _tanh(k: Lanes, x: Lane) -> Lane:
+    a = k.abs(x)
+    held = (a > 9.5).where(9.5, a)
+    far = 1.0 - 2.0 / (k.call("s_exp_of_normal", held + held) + 1.0)
+    z = a * a
+    p = k.polynomial(_TANH, z)
+    near = k.multiply_add(a * z, p, a)
+    return k.intrinsic("copysign", (a > 0.625).where(far, near), x)
+
+
+def _erf(k: Lanes, x: Lane) -> Lane:
+    a = k.abs(x)
+    held = (a > 4.0).where(4.0, a)
+    far = 1.0 - k.call("s_exp_of_normal", k.polynomial(_LOG_ERFC, held))
+    near = k.multiply_add(a, k.polynomial(_ERF, a * a), a)
+    return k.intrinsic("copysign", (a > 0.9).where(far, near), x)
+
+
+_WRITTEN: dict[str, Callable[..., Lane]] = {
+    "exp": partial(_exponential, -104.0, 89.0, False),
+    "exp2": partial(_exponential, -151.0, 129.0, True),
+    "log": partial(_logarithm, _log_of), "log2": partial(_logarithm, _log2_of), "log1p": _log1p,
+    "exp_of_normal": _exp_of_normal, "tanh": _tanh, "erf": _erf,
+}  # fmt: skip
+SINGLE = [Formula(f"s_{name}", write, "float") for name, write in _WRITTEN.items()]

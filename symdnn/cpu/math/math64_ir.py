@@ -18,36 +18,32 @@ s = f / (2 + f) and R the series of 2 artanh(s) / s - 2 it is f - (f^2/2 - s (f^
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from functools import partial
 from math import factorial, log
 from typing import Any
 
-from symdnn.cpu.math.lanes_ir import Lane, Lanes, double_function
-from symdnn.cpu.math.math_bessel_ir import BESSEL64
+from symdnn.cpu.math.lanes_ir import ROUND, Formula, Lane, Lanes
 from symdnn.cpu.math.math_double_ir import (
-    INTEGER,
-    LEAST_BITS,
     LN2_HIGH,
     LN2_LOW,
-    ROUND,
-    TWICE,
+    exponent_and_mantissa,
+    less_one,
+    logarithm_ends,
+    power_of_two,
+    split,
 )
-from symdnn.cpu.math.math_inverse_trig_ir import INVERSE_TRIG64
-from symdnn.cpu.math.math_power_ir import AREAS64, signs_and_ones
-from symdnn.cpu.math.math_special64_ir import SPECIAL64
-from symdnn.cpu.math.math_trig_ir import TRIGONOMETRIC, trigonometric_definitions
+from symdnn.cpu.math.math_power_ir import signs_and_ones
 
-__all__ = ["FULL_LINES", "IN_FULL", "full_declarations", "full_definitions"]
+__all__ = ["FULL"]
 
-#: (exp(r) - 1 - r) / r^2, highest first.
-_EXP = [1 / factorial(k) for k in range(13, 1, -1)]
-#: (2 artanh(s) - 2 s) / s^3 in s^2, highest first.
-_LOG = [2 / k for k in range(23, 2, -2)]
-
+#: (exp(r) - 1 - r) / r^2.
+_EXP = [1 / factorial(k) for k in range(2, 14)]
+#: (2 artanh(s) - 2 s) / s^3 in s^2.
+_LOG = [2 / k for k in range(3, 24, 2)]
+_ROUND = ROUND["double"]
 
 #: log10(2), whose high part times an exponent is exact.
 _LOG2_HIGH, _LOG2_LOW = (
@@ -59,57 +55,32 @@ _LOG2_HIGH, _LOG2_LOW = (
 # -- exponentials ---------------------------------------------------------------------------------
 
 
-def _power_of_two(n: Lane) -> Lane:
-    """2^n of what has n in its lowest bits."""
-    return n.cast("i64").whole("add", 1023).whole("shl", 52).cast("double")
-
-
-def _held(least: float, most: float, x: Lane) -> Lane:
-    x = (x > most).where(most, x)
-    return (x < least).where(least, x)
-
-
-def _less_one(k: Lanes, r: Lane) -> Lane:
-    """exp(r) - 1 of a small r."""
-    return k.multiply_add(k.polynomial(_EXP[::-1], r), r * r, r)
-
-
-def _split(k: Lanes, least: float, most: float, x: Lane) -> tuple[Lane, Lane, Lane]:
-    """What has n in its lowest bits, n, and q = exp(r) - 1, where x = n ln 2 + r."""
-    x = _held(least, most, x)
-    bits = x * (1 / log(2)) + ROUND
-    n = bits - ROUND
-    minus = -n
-    r = k.multiply_add(minus, LN2_LOW, k.multiply_add(minus, LN2_HIGH, x))
-    return bits, n, _less_one(k, r)
-
-
 def _scaled(k: Lanes, n: Lane, q: Lane, less: float = 0.0) -> Lane:
     """(1 + q) 2^n; of a power that is ``less`` by so much."""
-    first = n * 0.5 + ROUND
-    second = n - (first - ROUND) + (ROUND - less)
-    scale = _power_of_two(first)
-    return k.multiply_add(scale, q, scale) * _power_of_two(second)
+    first = n * 0.5 + _ROUND
+    second = n - (first - _ROUND) + (_ROUND - less)
+    scale = power_of_two(first)
+    return k.multiply_add(scale, q, scale) * power_of_two(second)
 
 
 def _exp(k: Lanes, x: Lane) -> Lane:
-    return _scaled(k, *_split(k, -746.0, 710.0, x)[1:])
+    return _scaled(k, *split(k, _EXP, -746.0, 710.0, x)[1:])
 
 
 def _half_exp(k: Lanes, x: Lane) -> Lane:
-    return _scaled(k, *_split(k, -746.0, 711.0, x)[1:], less=1.0)
+    return _scaled(k, *split(k, _EXP, -746.0, 711.0, x)[1:], less=1.0)
 
 
 def _exp2(k: Lanes, x: Lane) -> Lane:
-    x = _held(-1080.0, 1025.0, x)
-    n = x + ROUND - ROUND
-    return _scaled(k, n, _less_one(k, (x - n) * log(2)))
+    x = k.held(-1080.0, 1025.0, x)
+    n = x + _ROUND - _ROUND
+    return _scaled(k, n, less_one(k, _EXP, (x - n) * log(2)))
 
 
 def _expm1_within(k: Lanes, x: Lane) -> Lane:
     """exp(x) - 1 for abs(x) <= 700."""
-    bits, _, q = _split(k, -700.0, 700.0, x)
-    scale = _power_of_two(bits)
+    bits, _, q = split(k, _EXP, -700.0, 700.0, x)
+    scale = power_of_two(bits)
     return k.multiply_add(scale, q, scale - 1.0)
 
 
@@ -142,30 +113,14 @@ def _sinh(k: Lanes, x: Lane) -> Lane:
 # -- logarithms -----------------------------------------------------------------------------------
 
 
-def _exponent_and_mantissa(x: Lane) -> tuple[Lane, Lane, Lane]:
-    """e, f and g = f + 2 of a positive x = 2^e (1 + f)."""
-    small = x < 2.0**-1022
-    bits = small.where(x * 2.0**54, x).cast("i64")
-    e0 = bits.whole("sub", LEAST_BITS).whole("lshr", 52)
-    e = e0.whole("or", INTEGER).cast("double") - TWICE
-    e = small.where(e - 54.0, e)
-    shift = e0.whole("sub", 1024).whole("shl", 52)
-    f = bits.whole("sub", shift).cast("double") - 1.0
-    return e, f, f + 2.0
-
-
 def _logarithm(finish: Callable[..., Lane], k: Lanes, x: Lane) -> Lane:
     """``finish`` makes it of e, f, square = f^2/2 and part = s (square + R)."""
-    e, f, g = _exponent_and_mantissa(x)
+    e, f, g = exponent_and_mantissa(x)
     s = f / g
     z = s * s
-    series = k.polynomial(_LOG[::-1], z) * z
+    series = k.polynomial(_LOG, z) * z
     square = f * 0.5 * f
-    found = finish(k, e, f, square, s * (square + series))
-    # log(0) = -inf, log(inf) = inf; a negative x or NaN gives NaN.
-    found = x.equals(0.0).where(float("-inf"), found)
-    found = x.equals(float("inf")).where(x, found)
-    return (x >= 0.0).where(found, float("nan"))
+    return logarithm_ends(finish(k, e, f, square, s * (square + series)), x)
 
 
 def _natural(k: Lanes, e: Lane, f: Lane, square: Lane, part: Lane) -> Lane:
@@ -213,7 +168,7 @@ def _product(k: Lanes, a: Lane, ax: Lane, b: Lane, bx: Lane) -> tuple[Lane, Lane
 
 def _log_in_two(k: Lanes, a: Lane) -> tuple[Lane, Lane]:
     """The logarithm as a sum of two numbers. Names with an x at the end are low parts."""
-    e, f, g = _exponent_and_mantissa(a)
+    e, f, g = exponent_and_mantissa(a)
     # s + sx = f / (g + gx)
     part = 1.0 / g
     s = f * part
@@ -223,7 +178,7 @@ def _log_in_two(k: Lanes, a: Lane) -> tuple[Lane, Lane]:
     z = s * s
     zx = k.fma(s + s, sx, k.fma(s, s, -z))
     # c + cx = 2/3 + z R
-    series = k.polynomial(_LOG[-2::-1], z) * z
+    series = k.polynomial(_LOG[1:], z) * z
     c = series + 2 / 3
     cx = 2 / 3 - c + series + float(Fraction(2, 3) - Fraction(2 / 3))
     # t + tx = z c
@@ -248,12 +203,12 @@ def _pow(k: Lanes, x: Lane, x2: Lane) -> Lane:
     above, below = p > 710.0, p < -746.0
     p = below.where(-746.0, above.where(710.0, p))
     px = (above | below).where(0.0, px)
-    n = p * (1 / log(2)) + ROUND - ROUND
+    n = p * (1 / log(2)) + _ROUND - _ROUND
     minus = -n
     r0, r1 = k.fma(minus, LN2_HIGH, p), k.fma(minus, LN2_LOW, px)
     r = r0 + r1
     rx = r0 - r + r1
-    q = r + k.fma(k.polynomial(_EXP[::-1], r), r * r, rx)
+    q = r + k.fma(k.polynomial(_EXP, r), r * r, rx)
     found = _scaled(k, n, q)
     # Of 0, infinity, and powers to infinity.
     infinity = float("inf")
@@ -271,49 +226,7 @@ _WRITTEN: dict[str, Callable[..., Lane]] = {
     "log2": partial(_logarithm, partial(_in_base, 2.0, 1.0, 0.0)),
     "log10": partial(_logarithm, partial(_in_base, 10.0, _LOG2_HIGH, _LOG2_LOW)),
 }  # fmt: skip
-#: Lines of the function of each name.
-FULL_LINES = {
-    **{name: double_function(name, write) for name, write in _WRITTEN.items()},
-    "pow": double_function("pow", _pow, arity=2),
-    **{name: trigonometric_definitions([name], double=True) for name in TRIGONOMETRIC},
-    **AREAS64,
-    **INVERSE_TRIG64,
-    **SPECIAL64,
-    **BESSEL64,
-}
-
-#: Instructions of scalar programs that have code of float64 here.
-IN_FULL = frozenset({
-    "exp", "exp2", "expm1", "tanh", "log", "log1p", "log2", "log10", "erf", "erfc", "digamma",
-    "trigamma", "sinh", "cosh", "pow", *TRIGONOMETRIC, *AREAS64, *INVERSE_TRIG64,
-    *BESSEL64,
-}) - {"atan_of"}  # fmt: skip
-
-
-def full_definitions(names: Iterable[str]) -> list[str]:
-    """The IR of the functions ``f_exp`` and so on, and of those that they call."""
-    wanted: set[str] = set()
-
-    def collect(name: str) -> None:
-        if name not in wanted and name in FULL_LINES:
-            wanted.add(name)
-            for other in re.findall(r"call double @f_(\w+)\(", "\n".join(FULL_LINES[name])):
-                collect(other)
-
-    for name in names:
-        collect(name)
-    return [line for name in sorted(wanted) for line in FULL_LINES[name]]
-
-
-def full_declarations() -> set[str]:
-    """Declarations that the IR of these functions needs."""
-    return {
-        "declare double @llvm.fmuladd.f64(double, double, double)",
-        "declare double @llvm.copysign.f64(double, double)",
-        "declare double @llvm.fabs.f64(double)",
-        "declare double @llvm.floor.f64(double)",
-        "declare double @llvm.fma.f64(double, double, double)",
-        "declare double @llvm.rint.f64(double)",
-        "declare double @llvm.sqrt.f64(double)",
-        *(f"declare double @{name}(double) readnone" for name in TRIGONOMETRIC),
-    }
+FULL = [
+    *(Formula(f"f_{name}", write) for name, write in _WRITTEN.items()),
+    Formula("f_pow", _pow, "double", "double"),
+]

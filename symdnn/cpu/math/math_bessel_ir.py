@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from symdnn.cpu.math.lanes_ir import Lane, Lanes, double_function, single_function
+from symdnn.cpu.math.lanes_ir import Formula, Lane, Lanes, in_double
 
-__all__ = ["BESSEL", "BESSEL64"]
+__all__ = ["BESSEL"]
 
 _NEAR_0 = [
     0.2070019212239867, -0.11300432688620549, 0.09451562853995103, -0.08904344136075991,
@@ -97,13 +97,15 @@ def _scaled(order: int, near: Sequence[float], far: Sequence[float], k: Lanes, x
     return (x < 0.0).where(-value, value) if order else value
 
 
-#: Lines of ``s_i0e`` and ``s_i1e``, of float32.
-BESSEL = {
-    "i0e": single_function("i0e", partial(_scaled, 0, _SHORT_NEAR_0, _SHORT_FAR_0)),
-    "i1e": single_function("i1e", partial(_scaled, 1, _SHORT_NEAR_1, _SHORT_FAR_1)),
-}
-#: Lines of ``f_i0e`` and ``f_i1e``.
-BESSEL64 = {
-    "i0e": double_function("i0e", partial(_scaled, 0, _NEAR_0, _FAR_0)),
-    "i1e": double_function("i1e", partial(_scaled, 1, _NEAR_1, _FAR_1)),
-}
+_TERMS = {"i0e": (_SHORT_NEAR_0, _SHORT_FAR_0), "i1e": (_SHORT_NEAR_1, _SHORT_FAR_1)}
+_TERMS64 = {"i0e": (_NEAR_0, _FAR_0), "i1e": (_NEAR_1, _FAR_1)}
+BESSEL = [
+    *(
+        Formula(f"s_{name}", in_double(partial(_scaled, order, *_TERMS[name])), "float")
+        for order, name in enumerate(_TERMS)
+    ),
+    *(
+        Formula(f"f_{name}", partial(_scaled, order, *_TERMS64[name]))
+        for order, name in enumerate(_TERMS64)
+    ),
+]

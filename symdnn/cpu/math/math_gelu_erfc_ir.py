@@ -18,30 +18,31 @@ Errors are below 4 ulp down to the smallest denormal number, for the derivative 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import log
 
-from symdnn.cpu.math.math_single_ir import fma, fused, horner, single
+from symdnn.cpu.math.lanes_ir import Formula, Lane, Lanes, coefficients
 
 __all__ = ["GELU_ERFC"]
 
-#: (exp(r) - 1) / r for abs(r) <= ln(2) / 2, highest degree first. All polynomials here are minimax.
-_EXP = (
+#: (exp(r) - 1) / r for abs(r) <= ln(2) / 2. All polynomials here are minimax.
+_EXP = coefficients(
     "0x1.6a3d08p-10", "0x1.123856p-7", "0x1.5558bep-5", "0x1.555494p-3", "0x1.fffffcp-2", "0x1p+0",
 )  # fmt: skip
 #: Q(a) (a + k) / exp(-a^2 / 2) in y - 1/2 for 0 <= a <= 14.6; k.
-_GELU = (
+_GELU = coefficients(
     "0x1.d8f4dcp-4", "0x1.0fe682p-4", "-0x1.119f2cp-2", "0x1.3890a4p-5", "0x1.33279ap-1",
     "-0x1.364f82p+0", "0x1.6968eap+0", "-0x1.2d2708p+0", "0x1.80268cp-1",
 )  # fmt: skip
 _GELU_K = 3.75
 #: erfc(a) exp(a^2) (a + k) in y - 1/2 for 0 <= a <= 10.35; k.
-_ERFC = (
+_ERFC = coefficients(
     "0x1.4d3ffep-3", "0x1.7b2ef4p-4", "-0x1.8209a4p-2", "0x1.d246e4p-5", "0x1.affecap-1",
     "-0x1.b5e3fap+0", "0x1.fea08ep+0", "-0x1.a9c052p+0", "0x1.0f9e00p+0",
 )  # fmt: skip
 _ERFC_K = 2.65
 #: gelu_slope(-a) / (exp(-a^2 / 2) (1 - a / z)) in 1 / (a + k) - c for 0 <= a <= 14.6; k and c.
-_SLOPE = (
+_SLOPE = coefficients(
     "-0x1.3d83bep+11", "-0x1.bdc88ap+9", "0x1.95bca4p+7", "0x1.ed8a2ep+7", "0x1.97f0e8p+6",
     "0x1.bd1148p+4", "0x1.6d0a7ep+2", "0x1.d956c4p-1", "0x1.76d02ap-2",
 )  # fmt: skip
@@ -62,100 +63,51 @@ _LN2_ERROR = log(2) / _LN2_7_BITS - 1
 _Y_SHIFT = 8
 
 
-def _magnitude(end: float) -> list[str]:
-    """Lines for ``%a``, the magnitude of ``%x`` clamped to ``end``."""
-    return [
-        "%a0 = call float @llvm.fabs.f32(float %x)",
-        f"%far = fcmp ogt float %a0, {single(end)}",
-        f"%a = select i1 %far, float {single(end)}, float %a0",
-    ]
+def _magnitude(k: Lanes, end: float, x: Lane) -> Lane:
+    a = k.abs(x)
+    return (a > end).where(end, a)
 
 
-def _times_exp(share: float) -> list[str]:
-    """Lines for ``%power`` = 2^(n + 65) and ``%f`` = ``%p`` exp(-share r).
+def _times_exp(
+    k: Lanes, share: float, a: Lane, terms: Sequence[float], v: Lane, up: int = 0
+) -> tuple[Lane, Lane]:
+    """Two factors of P(v) exp(-share a^2), of which the second is 2^(n + 65).
 
-    Their product is 2^65 ``%p`` exp(-share a^2). ``%p`` is multiplied last, so that only one
-    rounding matters.
+    The polynomial is scaled by 2^-65, to cancel :data:`_EXPONENT_SHIFT`, and by 2^-up. It is
+    multiplied last, so that only one rounding matters.
     """
-    step, degree = _LN2_7_BITS / share, len(_EXP)
-    scale = -share * (1 + _LN2_ERROR)
-    scaled = [(float.fromhex(c) * scale ** (degree - i)).hex() for i, c in enumerate(_EXP)]
-    return [
-        "%h = fmul float %a, %a",
-        fma("%k", "%h", single(-share / log(2)), single(_ROUND)),
-        fused("%m", "%k", single(step), single(-_ROUND * step)),
-        fused("%r0", "%a", "%a", "%m"),
-        fma("%r", "%h", single(-_LN2_ERROR / (1 + _LN2_ERROR)), "%r0"),
-        "%k_bits = bitcast float %k to i32",
-        "%power_bits = shl i32 %k_bits, 23",
-        "%power = bitcast i32 %power_bits to float",
-        *horner(scaled, "%r", "%w"),
-        "%pr = fmul float %p, %r",
-        fma("%f", "%pr", "%w", "%p"),
-    ]
+    step, scale = _LN2_7_BITS / share, -share * (1 + _LN2_ERROR)
+    p = k.polynomial([c * 2.0 ** (-_EXPONENT_SHIFT - up) for c in terms], v)
+    h = a * a
+    bits = k.multiply_add(h, -share / log(2), _ROUND)
+    r = k.fma(a, a, k.fma(bits, step, -_ROUND * step))
+    r = k.multiply_add(h, -_LN2_ERROR / (1 + _LN2_ERROR), r)
+    rest = k.polynomial([c * scale**i for i, c in enumerate(_EXP, 1)], r)
+    return k.multiply_add(p * r, rest, p), (bits.cast("i32") << 23).cast("float")
 
 
-def _inverse(k: float) -> list[str]:
-    """Lines for ``%inverse`` = 1 / (``%a`` + k)."""
-    return [
-        f"%u = fadd float %a, {single(k)}",
-        f"%inverse = fdiv float {single(1.0)}, %u",
-    ]
+def _erfc(k: Lanes, x: Lane) -> Lane:
+    a = _magnitude(k, _ERFC_IS_ZERO, x)
+    inverse = 1.0 / (a + _ERFC_K)
+    f, power = _times_exp(k, 1.0, a, _ERFC, k.multiply_add(a, inverse, -0.5))
+    low = power * inverse
+    right = f * low
+    return (x < 0.0).where(k.fma(-f, low, 2.0), right)
 
 
-#: The end of a function: it returns ``%left`` for a negative ``%x``, else ``%right``.
-_RETURN_BY_SIGN = [
-    f"%negative = fcmp olt float %x, {single(0.0)}",
-    "%result = select i1 %negative, float %left, float %right",
-    "ret float %result",
-    "}",
-]
+def _gelu(k: Lanes, x: Lane) -> Lane:
+    a, down = _magnitude(k, _GELU_IS_ZERO, x), 2.0**-_Y_SHIFT
+    y = a / k.multiply_add(a, down, _GELU_K * down)
+    f, power = _times_exp(k, 0.5, a, _GELU, k.multiply_add(y, down, -0.5), _Y_SHIFT)
+    return k.fma(-f, power * y, (x < 0.0).where(0.0, x))
 
-#: The IR of each function; ``s_gelu`` and so on. Polynomials are scaled by 2^-65, to cancel
-#: :data:`_EXPONENT_SHIFT`.
-GELU_ERFC = {
-    "erfc": [
-        "define internal float @s_erfc(float %x) alwaysinline {",
-        *_magnitude(_ERFC_IS_ZERO),
-        *_inverse(_ERFC_K),
-        fma("%v", "%a", "%inverse", single(-0.5)),
-        *horner(_ERFC, "%v", up=-_EXPONENT_SHIFT),
-        *_times_exp(1.0),
-        "%low = fmul float %power, %inverse",
-        "%minus = fneg float %f",
-        "%right = fmul float %f, %low",
-        fused("%left", "%minus", "%low", single(2.0)),
-        *_RETURN_BY_SIGN,
-    ],
-    "gelu": [
-        "define internal float @s_gelu(float %x) alwaysinline {",
-        *_magnitude(_GELU_IS_ZERO),
-        fma("%u", "%a", single(2.0**-_Y_SHIFT), single(_GELU_K * 2.0**-_Y_SHIFT)),
-        "%y = fdiv float %a, %u",
-        fma("%v", "%y", single(2.0**-_Y_SHIFT), single(-0.5)),
-        *horner(_GELU, "%v", up=-_EXPONENT_SHIFT - _Y_SHIFT),
-        *_times_exp(0.5),
-        "%low = fmul float %power, %y",
-        "%minus = fneg float %f",
-        f"%negative = fcmp olt float %x, {single(0.0)}",
-        f"%high = select i1 %negative, float {single(0.0)}, float %x",
-        fused("%result", "%minus", "%low", "%high"),
-        "ret float %result",
-        "}",
-    ],
-    "gelu_slope": [
-        "define internal float @s_gelu_slope(float %x) alwaysinline {",
-        *_magnitude(_GELU_IS_ZERO),
-        *_inverse(_SLOPE_K),
-        f"%v = fsub float %inverse, {single(_SLOPE_C)}",
-        *horner(_SLOPE, "%v", up=-_EXPONENT_SHIFT),
-        *_times_exp(0.5),
-        fused("%d0", "%a", single(-_ZERO_HIGH), single(1.0)),
-        fma("%d", "%a", single(-_ZERO_LOW), "%d0"),
-        "%low = fmul float %power, %d",
-        "%minus = fneg float %f",
-        "%left = fmul float %f, %low",
-        fused("%right", "%minus", "%low", single(1.0)),
-        *_RETURN_BY_SIGN,
-    ],
-}
+
+def _gelu_slope(k: Lanes, x: Lane) -> Lane:
+    a = _magnitude(k, _GELU_IS_ZERO, x)
+    f, power = _times_exp(k, 0.5, a, _SLOPE, 1.0 / (a + _SLOPE_K) - _SLOPE_C)
+    low = power * k.multiply_add(a, -_ZERO_LOW, k.fma(a, -_ZERO_HIGH, 1.0))
+    return (x < 0.0).where(f * low, k.fma(-f, low, 1.0))
+
+
+_WRITTEN = {"erfc": _erfc, "gelu": _gelu, "gelu_slope": _gelu_slope}
+GELU_ERFC = [Formula(f"s_{name}", write, "float") for name, write in _WRITTEN.items()]

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from math import log
 
-from symdnn.cpu.math.lanes_ir import Lane, Lanes, double_function, single_function
+from symdnn.cpu.math.lanes_ir import Formula, Lane, Lanes, in_double
 
-__all__ = ["AREAS64", "POWER", "signs_and_ones"]
+__all__ = ["POWER", "signs_and_ones"]
 
 
 def _log_of_large(k: Lanes, a: Lane, near: Lane) -> Lane:
@@ -58,9 +58,8 @@ def _pow(k: Lanes, x: Lane, x2: Lane) -> Lane:
 
 
 _AREAS = {"asinh": _asinh, "acosh": _acosh, "atanh": _atanh}
-POWER = {
-    "pow": single_function("pow", _pow, arity=2),
-    **{name: single_function(name, write) for name, write in _AREAS.items()},
-}
-#: The same of float64.
-AREAS64 = {name: double_function(name, write) for name, write in _AREAS.items()}
+POWER = [
+    Formula("s_pow", in_double(_pow), "float", "float"),
+    *(Formula(f"s_{name}", in_double(write), "float") for name, write in _AREAS.items()),
+    *(Formula(f"f_{name}", write) for name, write in _AREAS.items()),
+]

@@ -9,36 +9,49 @@ the scalar one.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-__all__ = ["kept_variants", "rare"]
+from symdnn.cpu.math.lanes_ir import Text
+
+__all__ = ["Rare", "kept_variants"]
 
 #: Vector widths that loops may have.
 _WIDTHS = {"float": (4, 8, 16), "double": (2, 4, 8)}
 
 
-def rare(name: str, t: str, slow: str, count: int = 1) -> list[str]:
-    """Lines of ``name`` and its variants, of ``count`` arguments of type ``t`` and the fast result.
+class Rare:
+    """The function ``name`` and its variants, of ``count`` arguments and the fast result.
 
     ``slow`` is the lane's result in terms of ``%x0`` and so on: ``call float @f(float %x0)``.
     """
-    names = [*(f"%x{i}" for i in range(count)), "%close"]
-    variants = [
-        f"_ZGV_LLVM_N{w}{'v' * len(names)}_{name}({name}_{w})" for w in _WIDTHS[t]
-    ]  # fmt: skip
-    return [
-        f"define internal {t} @{name}({_typed(t, names)}) noinline nounwind memory(none) "
-        f'"vector-function-abi-variant"="{",".join(variants)}" {{',
-        f"%far = fcmp uno {t} %close, %close",
-        "br i1 %far, label %slow, label %fast",
-        "slow:",
-        f"%y = {slow}",
-        f"ret {t} %y",
-        "fast:",
-        f"ret {t} %close",
-        "}",
-        *(line for w in _WIDTHS[t] for line in _variant(name, t, w, names, slow)),
-    ]
+
+    def __init__(
+        self, name: str, t: str, slow: str, count: int = 1, *, declared: Sequence[str] = (),
+        called: Sequence[str] = (),
+    ) -> None:  # fmt: skip
+        self.name, self._t, self._slow = name, t, slow
+        self._names = [*(f"%x{i}" for i in range(count)), "%close"]
+        self._declared, self._called = declared, called
+
+    def on(self, width: int) -> Text:
+        """The text, of one number and all vectors of them."""
+        name, t, names, widths = self.name, self._t, self._names, _WIDTHS[self._t]
+        listed = (f"_ZGV_LLVM_N{w}{'v' * len(names)}_{name}({name}_{w})" for w in widths)
+        lines = [
+            f"define internal {t} @{name}({_typed(t, names)}) noinline nounwind memory(none) "
+            f'"vector-function-abi-variant"="{",".join(listed)}" {{',
+            f"%far = fcmp uno {t} %close, %close",
+            "br i1 %far, label %slow, label %fast",
+            "slow:",
+            f"%y = {self._slow}",
+            f"ret {t} %y",
+            "fast:",
+            f"ret {t} %close",
+            "}",
+            *(line for w in widths for line in _variant(name, t, w, names, self._slow)),
+        ]
+        any_of = [f"declare i1 @llvm.vector.reduce.or.v{w}i1(<{w} x i1>)" for w in widths]
+        return Text(lines, [*any_of, *self._declared], self._called)
 
 
 def _typed(t: str, names: Sequence[str]) -> str:
@@ -49,7 +62,6 @@ def _variant(name: str, t: str, width: int, names: Sequence[str], slow: str) -> 
     v, mask = f"<{width} x {t}>", f"<{width} x i1>"
     whole = [f"{n}s" for n in names]
     return [
-        f"declare i1 @llvm.vector.reduce.or.v{width}i1({mask})",
         f"define internal {v} @{name}_{width}({_typed(v, whole)}) noinline nounwind "
         "memory(none) #0 {",
         "entry:",
@@ -76,17 +88,9 @@ def _variant(name: str, t: str, width: int, names: Sequence[str], slow: str) -> 
     ]
 
 
-def kept_variants(lines: Iterable[str]) -> list[str]:
-    """These lines, each declaration once, and a list that keeps the variants among them."""
-    lines = list(lines)
+def kept_variants(lines: Sequence[str]) -> list[str]:
+    """A list that keeps the variants among the functions of these lines; nothing without any."""
     found = re.findall(r"define internal <\d+ x \w+> @(\w+_(?:rare|lanes)_\d+)\(", "\n".join(lines))
-    if not found:
-        return lines
     kept = ", ".join(f"ptr @{name}" for name in found)
-    declared = dict.fromkeys(line for line in lines if line.startswith("declare"))
-    return [
-        *declared,
-        *(line for line in lines if not line.startswith("declare")),
-        f"@llvm.compiler.used = appending global [{len(found)} x ptr] [{kept}], "
-        'section "llvm.metadata"',
-    ]
+    used = f"@llvm.compiler.used = appending global [{len(found)} x ptr] [{kept}]"
+    return [f'{used}, section "llvm.metadata"'] if found else []

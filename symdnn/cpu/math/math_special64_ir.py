@@ -20,7 +20,7 @@ from __future__ import annotations
 from fractions import Fraction
 from math import factorial, pi
 
-from symdnn.cpu.math.lanes_ir import Lane, Lanes, double_function
+from symdnn.cpu.math.lanes_ir import Formula, Lane, Lanes
 
 __all__ = ["COS_PI", "SIN_PI", "SPECIAL64"]
 
@@ -194,11 +194,7 @@ def _trigamma(k: Lanes, x: Lane) -> Lane:
     return below.where(pole * pole - value, value)
 
 
-#: Lines of ``f_name`` for each function and for what they call.
-SPECIAL64 = {
-    name: double_function(name, write)
-    for name, write in (
-        ("erfc_of_size", _upper_tail), ("erfc", _erfc), ("erf", _erf), ("digamma", _digamma),
-        ("trigamma", _trigamma),
-    )
-}  # fmt: skip
+SPECIAL64 = [
+    Formula("f_erfc_of_size", _upper_tail), Formula("f_erfc", _erfc), Formula("f_erf", _erf),
+    Formula("f_digamma", _digamma), Formula("f_trigamma", _trigamma),
+]  # fmt: skip
