@@ -18,8 +18,7 @@ from functools import cache
 from typing import NamedTuple
 
 from symdnn.cpu.ir.builder import Builder
-from symdnn.cpu.math.math_double_ir import number
-from symdnn.cpu.math.math_single_ir import single
+from symdnn.cpu.math.lanes_ir import literal
 
 __all__ = ["MOST_PRIME", "Butterflies", "Pair", "Tile", "factors_of", "root"]
 
@@ -100,7 +99,7 @@ class Butterflies(Builder):
 
     def digits(self, value: float) -> str:
         """A constant."""
-        return single(value) if self.element == "float" else number(value)
+        return literal(value, self.element)
 
     def everywhere(self, value: float) -> str:
         """A constant in all lanes."""
