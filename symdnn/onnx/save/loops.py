@@ -14,7 +14,7 @@ from symdnn.graph.variable import Apply, Variable
 from symdnn.onnx.model.kinds import code_of
 from symdnn.onnx.save.writer import Writer
 
-__all__ = ["if_else", "running_product", "scan"]
+__all__ = ["EMITTERS", "along_axis", "if_else", "scan"]
 
 Emit = Callable[[Writer, Sequence[Variable]], None]
 
@@ -94,30 +94,69 @@ def scan(w: Writer, node: Apply, emit: Emit) -> Any:
     return _in_order(w, op, given.initials, last, histories, rest)
 
 
-def running_product(w: Writer, node: Apply) -> Any:
-    """A scan along the axis, which comes first, whose state is the product so far."""
+def _extreme(sign: int) -> Callable[[np.dtype[Any]], Any]:
+    """The number of a dtype that is the least (-1) or the largest of all."""
+
+    def found(dtype: np.dtype[Any]) -> Any:
+        if np.issubdtype(dtype, np.integer):
+            limits = np.iinfo(dtype)
+            return limits.max if sign > 0 else limits.min
+        return sign * np.inf
+
+    return found
+
+
+#: Ops along an axis: the state before the first step, by dtype, and a step.
+_ALONG: dict[str, tuple[Callable[[np.dtype[Any]], Any], Callable[..., str]]] = {
+    "CumProd": (lambda _: 1, lambda w, before, x: w.add("Mul", before, x)),
+    "CumMax": (_extreme(-1), lambda w, before, x: w.add("Max", before, x)),
+    "CumMin": (_extreme(1), lambda w, before, x: w.add("Min", before, x)),
+    "LinearRecurrence": (
+        lambda _: 0, lambda w, before, a, b: w.add("Add", w.add("Mul", a, before), b)
+    ),
+    "Shift": (lambda _: 0, lambda w, before, x: w.add("Identity", x)),
+    "ForwardFill": (
+        lambda _: np.nan, lambda w, before, x: w.add("Where", w.add("IsNaN", x), before, x)
+    ),
+}  # fmt: skip
+
+
+def along_axis(w: Writer, node: Apply) -> Any:
+    """A scan along the axis, which comes first, whose state is the result so far."""
     op: Any = node.op
-    x, out = node.inputs[0], node.outputs[0]
-    name = w.name(x) if x.type.dtype == out.type.dtype else w.cast(w.name(x), out.type.dtype)
-    order = [op.axis, *(d for d in range(x.ndim) if d != op.axis)]
-    first = w.add("Transpose", name, perm=order)
-    one = w.add("Expand", w.like(out, 1), w.add("Shape", first, start=1))
+    start, step = _ALONG[type(op).__name__]
+    out = node.outputs[0]
+    order = [op.axis, *(d for d in range(out.ndim) if d != op.axis)]
+    names = (
+        w.name(x) if x.type.dtype == out.type.dtype else w.cast(w.name(x), out.type.dtype)
+        for x in node.inputs
+    )
+    first = [_directed(w, w.add("Transpose", name, perm=order), op.reverse) for name in names]
+    value = w.like(out, start(out.type.numpy))
+    initial = w.add("Expand", value, w.add("Shape", first[0], start=1))
     body = Writer(w.opset, w)
-    before, element = body.fresh("product"), body.fresh("element")
-    after = body.add("Mul", before, element)
-    result = body.add("Identity", before if op.exclusive else after)
+    before, elements = body.fresh("before"), [body.fresh("element") for _ in first]
+    after = step(body, before, *elements)
+    shifted = getattr(op, "exclusive", type(op).__name__ == "Shift")
+    result = body.add("Identity", before if shifted else after)
     sizes = [out.type.shape[d] for d in order[1:]]
     given, made = (
         [helper.make_tensor_value_info(n, code_of(out.type.dtype), sizes) for n in names]
-        for names in ((before, element), (after, result))
+        for names in ((before, *elements), (after, result))
     )
     graph = helper.make_graph(body.nodes, "step", given, made)
-    back = [1] if op.reverse else None
-    products = w.add_several(
-        "Scan", 2, one, first, body=graph, num_scan_inputs=1, scan_input_directions=back,
-        scan_output_directions=back,
-    )[1]  # fmt: skip
-    return w.add("Transpose", products, perm=[order.index(d) for d in range(x.ndim)])
+    found = w.add_several("Scan", 2, initial, *first, body=graph, num_scan_inputs=len(first))
+    results = _directed(w, found[1], op.reverse)
+    return w.add("Transpose", results, perm=[order.index(d) for d in range(out.ndim)])
+
+
+def _directed(w: Writer, name: str, reverse: bool) -> str:
+    """A value, or with ``reverse`` its entries from the last to the first."""
+    limits = ([-1], [np.iinfo(np.int64).min], [0], [-1])
+    return w.add("Slice", name, *(w.constant(n, np.int64) for n in limits)) if reverse else name
+
+
+EMITTERS = dict.fromkeys(_ALONG, along_axis)
 
 
 def _in_order(

@@ -36,7 +36,7 @@ _MOST_BYTES = 1_800_000_000
 
 _EMITTERS = {
     **elementwise.EMITTERS, **arrays.EMITTERS, **networks.EMITTERS, **quantized.EMITTERS,
-    **recurrent.EMITTERS, **boxes.EMITTERS, "CumProd": loops.running_product,
+    **recurrent.EMITTERS, **boxes.EMITTERS, **loops.EMITTERS,
 }  # fmt: skip
 
 

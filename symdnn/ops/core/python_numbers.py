@@ -26,7 +26,7 @@ from symdnn.graph.typing import Array
 from symdnn.graph.values.value import number_array
 from symdnn.graph.variable import Constant, Variable, constant
 from symdnn.ops.core.dtype import upcast
-from symdnn.ops.core.unrounded import with_digits
+from symdnn.ops.core.unrounded import with_digits, with_floats
 
 __all__ = ["alike", "narrowed", "number_constant", "settled", "with_own_dtype"]
 
@@ -44,6 +44,7 @@ def settled(
     variables = with_digits(variables)
     rest = variables[first:]
     if len({getattr(v.type, "dtype", None) for v in rest}) > 1 and not compared:
+        variables = [*variables[:first], *with_floats(rest)]
         variables = _with_sizes(variables, first)
         rest = variables[first:]
     kinds = {v.number_kind for v in rest if v.number_kind is not None}

@@ -14,8 +14,9 @@ from symdnn.config import config
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Variable, constant
+from symdnn.ops.core.dtype import promote
 
-__all__ = ["note_padded", "note_unrounded", "with_digits"]
+__all__ = ["note_padded", "note_unrounded", "with_digits", "with_floats"]
 
 _cast_policy = config.reader("cast_policy")
 
@@ -56,6 +57,21 @@ def with_digits(variables: Sequence[Variable]) -> Sequence[Variable]:
     if _WIDE.isdisjoint(getattr(v.type, "dtype", "") for v in others):
         return variables
     return [v if v.unrounded is None else unrounded(v) for v in variables]
+
+
+def with_floats(variables: Sequence[Variable]) -> Sequence[Variable]:
+    """Operands of one op: integers beside such floats alone are as wide as these, not float64.
+
+    So ``arange(n) * (0.5 / n)`` is ``floatX``, as ``arange(n) * 0.5`` is.
+    """
+    floats = [v.type.dtype for v in variables if v.unrounded is not None]
+    if not floats or _cast_policy() != "numpy2":
+        return variables
+    rest = [v for v in variables if v.unrounded is None and v.number_kind is None]
+    if not all([isinstance(v.type, TensorType) and v.type.is_discrete for v in rest]):
+        return variables
+    cast, dtype = operator("cast"), promote(*floats)
+    return [cast(v, dtype) if v in rest else v for v in variables]
 
 
 def unrounded(v: Variable) -> Variable:

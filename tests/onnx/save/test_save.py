@@ -9,7 +9,7 @@ from onnx.reference import ReferenceEvaluator
 
 import symdnn
 import symdnn.tensor as T
-from symdnn import nn
+from symdnn import control, nn
 from symdnn.errors import ModelError
 from symdnn.graph.traverse import graph_inputs
 from symdnn.nn import functional as F
@@ -220,6 +220,13 @@ EXPRESSIONS = {
     "loop_with_an_end": ends,
     "loop_looking_back": looks_back,
     "running_products": lambda: [T.cumprod(X, axis=1), T.cumprod(M, axis=0)],
+    "running": lambda: [
+        *(T.cummax(X, axis=1), T.cummin(M, axis=0), T.cummax(LABELS), T.logcumsumexp(M, 1)),
+        T.forward_fill(T.switch(X > 0, X, np.nan), 0),
+        *(control.associative_scan(decay, (X, X), reverse=back)[1] for back in (False, True)),
+        T.grad(T.sum(T.cumprod(X, 1) ** 2), X),
+        T.grad(T.sum(T.cummax(M, 0) ** 2), M),
+    ],
     "near_0": lambda: [T.expm1(X * 1e-5) * 1e5, T.log1p(X * 1e-5) * 1e5, T.expm1(X * 9)],
     "searching": lambda: [
         T.searchsorted(T.sort(V), M),
@@ -248,6 +255,11 @@ EXPRESSIONS = {
     ],
     "gradient": lambda: T.grad(T.sum(T.tanh(T.dot(X, M.T))), X),
 }
+
+
+def decay(x, y):
+    (a, b), (c, d) = x, y
+    return a * c, c * b + d
 
 
 def data(v, rng):

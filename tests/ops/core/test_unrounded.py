@@ -76,3 +76,40 @@ def test_the_work_grows_with_the_program():
     for _ in range(1200):  # each step reads the last one three times
         small = small * 0.5 + small * small
     assert (x * small).type.dtype == "float64"
+
+
+BESIDE_INTEGERS = {
+    "positions": lambda m, n, r: m.arange(n) / (n - 1.0),
+    "angles": lambda m, n, r: r * (2 * 3.25 / n),
+    "ranks": lambda m, n, r: m.argsort(r) / (n * 1.0) - 0.5,
+    "a root": lambda m, n, r: r / m.sqrt(n),
+    "a choice": lambda m, n, r: m.where(r > 1, r, 1 / n),
+    "an extreme": lambda m, n, r: m.maximum(n / 2.0, r),
+    "scalars": lambda m, n, r: 0.5 * n * (n - 1.0) * n,
+    "stacked": lambda m, n, r: m.stack([r[0], n / 2, 3]),
+    "bytes": lambda m, n, r: r.astype("int8") * (1.0 / n),
+}
+
+
+@pytest.mark.parametrize("floatx", ["float32", "float64"])
+@pytest.mark.parametrize("name", BESIDE_INTEGERS)
+def test_beside_integers_they_are_of_floatx(name, floatx):
+    """As Python numbers are: ``r * 0.5`` of integers is ``floatX``, so ``r * (0.5 / n)`` is."""
+    f, r = BESIDE_INTEGERS[name], np.array([3, 0, 1, 2])
+    within = 1e-6 if floatx == "float32" else 1e-15
+    with config.change_flags(floatX=floatx):
+        found = symdnn.jit(lambda r: f(T, r.shape[0], r))(r)
+        assert found.dtype == floatx
+        n = T.lscalar("n")
+        beside = symdnn.function([n], T.arange(n) * (1 / n) > 1 / (n + 1))
+    np.testing.assert_allclose(found, f(np, 4, r), within)
+    assert beside(4).tolist() == [False, True, True, True]
+    with config.change_flags(cast_policy="custom", floatX=floatx):
+        assert (T.lvector("v") * (T.lscalar("n") * 0.5)).dtype == "float64"
+
+
+def test_integer_scalars_beside_them_keep_their_digits():
+    n, x = T.lscalar("n"), T.dvector("x")
+    many = 2**26 + 1
+    found = symdnn.function([n, x], x * (0.5 * n * (n - 1.0)))(many, [1.0])
+    assert found[0] == 0.5 * many * (many - 1.0)
