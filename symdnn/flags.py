@@ -68,14 +68,15 @@ _DISTRIBUTED = [
     Flag("distributed.bucket_bytes", "bytes", 0, "Bytes of gradients averaged at once; 0: by the "
          "measured latency and bandwidth (25 MiB with deterministic=more)."),
     _bool("distributed.overlap", True, "Whether a GPU's collectives run beside its other kernels."),
-    _choice("distributed.reduce_dtype", "gradient rounded float32 bfloat16", "The dtype of such "
-            "averages. rounded: bfloat16 for what amp=bf16 has rounded to it, else gradient."),
+    _choice("distributed.reduce_dtype", "auto gradient rounded float32 bfloat16", "The dtype of "
+            "such averages. rounded: bfloat16 for what amp=bf16 has rounded to it, else gradient; "
+            "auto: rounded where GPUs round a sum over ranks once, else gradient."),
     _bool("distributed.gather_rows", True, "Whether ranks gather the rows of which the gradient of "
           "a table (an embedding) is made, where that moves fewer bytes than its average."),
-    _bool("distributed.registered", False, "Whether large values that NCCL moves lie in memory of "
-          "its own allocator that is registered with it."),
+    _bool("distributed.registered", True, "Whether large values that NCCL moves on one machine lie "
+          "in memory of its own allocator that is registered with it."),
     Flag("distributed.ctas", "int", 0, "The most thread blocks of a collective by NCCL (its "
-         "channels); 0: NCCL's own choice.", minimum=0),
+         "channels); 0: 16 with registered memory, else NCCL's own choice.", minimum=0),
     _choice("distributed.cta_policy", "default efficiency zero", "NCCL's CTAPolicy. zero: copy "
             "engines move large values, which are registered then, and a reduction is a kernel "
             "between two moves."),

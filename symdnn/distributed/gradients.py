@@ -21,7 +21,7 @@ from symdnn.compile.function import function
 from symdnn.compile.shared import shared
 from symdnn.compile.updates import as_pairs
 from symdnn.config import config
-from symdnn.distributed.link import bucket_bytes
+from symdnn.distributed.link import bucket_bytes, rounds_once
 from symdnn.distributed.rows import Moved, Parted, Rows, agreed, in_order, mean_of, parted
 from symdnn.errors import InputError, OptionError, TypeMismatch
 from symdnn.graph.origin import Hints
@@ -169,8 +169,10 @@ class DataParallel:
     def word(self) -> str:
         """The dtype in which gradients are averaged, ``gradient`` or ``rounded``."""
         word = self.reduce_dtype or str(config.distributed.reduce_dtype)
+        if word == "auto":
+            return "rounded" if rounds_once(self.ranks) else "gradient"
         if word not in ("gradient", "rounded", "float32", "bfloat16"):
-            wanted = "gradient, rounded, float32 or bfloat16"
+            wanted = "auto, gradient, rounded, float32 or bfloat16"
             raise OptionError(f"reduce_dtype={word!r}; wanted {wanted}")
         return word
 

@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from symdnn.compile.execute.targets import resolve_target
 from symdnn.compile.function import function
 from symdnn.compile.shared import shared
 from symdnn.config import config
@@ -20,7 +21,7 @@ from symdnn.tuning import store
 from symdnn.world import process
 from symdnn.world.group import Group
 
-__all__ = ["DEFAULT_BUCKET_BYTES", "Link", "bucket_bytes", "link_of"]
+__all__ = ["DEFAULT_BUCKET_BYTES", "Link", "bucket_bytes", "link_of", "rounds_once"]
 
 #: Without a measurement: PyTorch DDP's ``bucket_cap_mb``.
 DEFAULT_BUCKET_BYTES = 25 << 20
@@ -108,23 +109,44 @@ def _key(world: process.World, group: Group) -> dict[str, Any]:
 
 
 def _on_gpus() -> bool:
-    if not str(config.device).startswith("cuda"):
+    """Whether NCCL moves the values of this process's programs."""
+    device = str(config.device)
+    if device == "cpu" or (device == "auto" and resolve_target().kind == "cpu"):
         return False
     from symdnn.gpu.nccl.communicator import problem
 
     return problem() is None
 
 
+def rounds_once(group: Group) -> bool:
+    """Whether a sum of bfloat16 over the ranks is rounded once: that of two GPUs, and what NCCL
+    sums in registered memory, for which it adds in float32. Elsewhere each addition rounds."""
+    if not _on_gpus():
+        return False
+    from symdnn.gpu.nccl.settings import registers
+
+    return group.size == 2 or registers()
+
+
 def _measured(group: Group) -> Link:
     """By all-reduces of a small and of a large array, inside of a program."""
     count = _LARGE_ON_GPUS if _on_gpus() else _LARGE
-    # Gradients are made in registered memory; what is reduced here would be copied there.
-    policy = str(config.distributed.cta_policy).replace("zero", "default")
-    flags = {"distributed.registered": False, "distributed.cta_policy": policy}
-    with config.change_flags(flags):
+    with config.change_flags(_flags()):
         small = max(_seconds(group, _SMALL, _CHAIN_OF_SMALL), _LEAST_LATENCY)
         large = _seconds(group, count, _CHAIN_OF_LARGE)
     return Link(small, 4 * (count - _SMALL) / max(large - small, 1e-6))
+
+
+def _flags() -> dict[str, Any]:
+    """Gradients are made in registered memory; what is reduced here would be copied there. The
+    communicator is that of a training."""
+    policy = str(config.distributed.cta_policy).replace("zero", "default")
+    flags: dict[str, Any] = {"distributed.registered": False, "distributed.cta_policy": policy}
+    if _on_gpus():
+        from symdnn.gpu.nccl.settings import Settings
+
+        flags["distributed.ctas"] = Settings.of_flags().ctas
+    return flags
 
 
 def _seconds(group: Group, count: int, chain: int) -> float:

@@ -392,7 +392,7 @@ WIDE = {(1, "float32"), (2, "float32")}
 
 
 @pytest.mark.parametrize(("options", "wanted"), [
-    ({}, WIDE),
+    ({"reduce_dtype": "gradient"}, WIDE),
     ({"reduce_dtype": "rounded"}, {(1, "float32"), (2, "bfloat16")}),
     ({"reduce_dtype": "rounded", "amp": "off"}, WIDE),
     ({"reduce_dtype": "rounded", "amp": "fp16"}, WIDE),  # a sum may leave its range

@@ -10,6 +10,8 @@ import symdnn.distributed as dist
 from symdnn.config import config
 from symdnn.distributed import link
 from symdnn.distributed.link import DEFAULT_BUCKET_BYTES, Link, bucket_bytes
+from symdnn.gpu.nccl import communicator
+from symdnn.graph.target import Target
 from symdnn.tuning import store
 from symdnn.world import process
 from symdnn.world.group import Group
@@ -93,6 +95,37 @@ def test_a_latency_that_was_not_seen_makes_no_tiny_buckets(monkeypatch, noise):
     )  # fmt: skip
     monkeypatch.setattr(link, "_on_gpus", lambda: True)
     assert 10e6 < MEASURED(GROUP).bucket_bytes(500_000_000) < 100e6
+
+
+@pytest.mark.parametrize(("on_gpus", "ranks", "here", "flag", "wanted"), [
+    (True, 2, 2, True, "rounded"),
+    (True, 2, 1, False, "rounded"),  # one addition, wherever they are
+    (True, 4, 4, True, "rounded"),
+    (True, 4, 4, False, "gradient"),
+    (True, 4, 2, True, "gradient"),  # memory is registered on one machine
+    (False, 2, 2, True, "gradient"),
+])  # fmt: skip
+def test_gradients_move_in_16_bits_where_their_sum_is_rounded_once(
+    monkeypatch, on_gpus, ranks, here, flag, wanted
+):
+    """If neither the user nor a flag says how they move."""
+    place = Launched(1, ranks, 1 % here, here, "a test")
+    monkeypatch.setattr(process, "_current", process.World(place))
+    monkeypatch.setattr(link, "_on_gpus", lambda: on_gpus)
+    with config.change_flags({"distributed.registered": flag}):
+        assert dist.DataParallel().word == wanted
+        assert dist.DataParallel(reduce_dtype="float32").word == "float32"
+        with config.change_flags({"distributed.reduce_dtype": "gradient"}):
+            assert dist.DataParallel().word == "gradient"
+
+
+@pytest.mark.parametrize("kind", ["cpu", "cuda"])
+def test_the_device_auto_is_what_programs_run_on(monkeypatch, kind):
+    monkeypatch.setattr(link, "resolve_target", lambda: Target(kind))
+    monkeypatch.setattr(communicator, "problem", lambda: None)
+    for device, wanted in (("auto", kind == "cuda"), ("cpu", False), ("cuda1", True)):
+        with config.change_flags(device=device):
+            assert link._on_gpus() == wanted
 
 
 def test_other_ranks_take_the_firsts_record_or_measurement(monkeypatch, measured):

@@ -82,3 +82,13 @@ def test_other_functions_stay(name: str) -> None:
     x = drawn()
     for got, want in zip(f(x), plain(x), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda:sm_90"])
+def test_a_slope_needs_one_exponential(target: str) -> None:
+    """GPT-2's by one sigmoid, of whose tails both are the same exponential, and by no tanh."""
+    x = T.tensor("float32", (64, 64), name="x")
+    slope = symdnn.grad(T.nnet.gelu(x, approximate=True).sum(), x)
+    f = symdnn.function([x], slope, mode=symdnn.Mode(target=target))
+    text = " ".join(str(node.op) for node in f.stages.fgraph.toposort())
+    assert (text.count("exp("), text.count("tanh(")) == (1, 0)

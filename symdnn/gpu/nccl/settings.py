@@ -7,6 +7,7 @@ from ctypes import c_char_p, c_int, c_size_t, c_uint
 from dataclasses import dataclass, replace
 
 from symdnn.config import config
+from symdnn.world import process
 
 __all__ = ["Settings", "registers"]
 
@@ -19,10 +20,17 @@ _policy = config.reader("distributed.cta_policy")
 _registers = config.reader("distributed.registered")
 
 
+#: Thread blocks of a collective of registered memory: the fewest that are as fast as more of them
+#: beside other kernels, which need the rest of a card's multiprocessors.
+_FEW_BLOCKS = 16
+
+
 def registers() -> bool:
-    """Whether large operands lie in registered memory: by the flag, or for copy engines, which move
-    nothing else."""
-    return bool(_registers()) or str(_policy()) == "zero"
+    """Whether large operands lie in registered memory: by the flag where all ranks are on one
+    machine, or for copy engines, which move nothing else."""
+    place = process.current().place
+    here = place.local_size == place.size
+    return (bool(_registers()) and here) or str(_policy()) == "zero"
 
 
 class Config(ctypes.Structure):
@@ -46,7 +54,9 @@ class Settings:
     @classmethod
     def of_flags(cls) -> Settings:
         """Those of the flags ``distributed.ctas`` and ``distributed.cta_policy``."""
-        return cls(int(_ctas()), str(_policy()))
+        policy = str(_policy())
+        few = _FEW_BLOCKS if registers() and policy != "zero" else 0
+        return cls(int(_ctas()) or few, policy)
 
     @property
     def by_copy_engines(self) -> bool:

@@ -12,6 +12,7 @@ functions with jumps read the rounded number (:data:`STORED`).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -388,12 +389,25 @@ class Builder:
         return ScalarProgram(self.inputs, tuple(body), tuple(new[v.number] for v in outputs))
 
     def _emit(self, name: str, args: Sequence[Scalar], dtype: str, value: str = "") -> Scalar:
+        if name == "abs" and tensor_type(dtype).is_float:
+            args = [self._without_sign(args[0])]
         step = Instruction(name, tuple(a.number for a in args), dtype, value)
         number = self._known.get(step)
         if number is None:
             number = self._known[step] = len(self.inputs) + len(self.body)
             self.body.append(step)
         return Scalar(self, number, dtype)
+
+    def _without_sign(self, x: Scalar) -> Scalar:
+        """A float of the same absolute value, which may be known: u of -u, 2 u of -2 u."""
+        step = self._instruction(x)
+        if step is None or step.name not in ("neg", "mul"):
+            return x
+        args = [Scalar(self, i, x.dtype) for i in step.args]
+        for i, made in enumerate(map(self._instruction, args)):
+            if made is not None and made.name == "const":
+                args[i] = self._emit("const", (), x.dtype, made.value.lstrip("-"))
+        return args[0] if step.name == "neg" else self._emit("mul", args, x.dtype)
 
     def _instruction(self, x: Scalar) -> Instruction | None:
         at = x.number - len(self.inputs)
@@ -449,20 +463,18 @@ class _Text:
 
     def __init__(self, program: ScalarProgram) -> None:
         self.program = program
-        self.uses: dict[int, int] = {}
-        for number in (*(a for s in program.body for a in s.args), *program.outputs):
-            self.uses[number] = self.uses.get(number, 0) + 1
+        self.uses = Counter([*(a for s in program.body for a in s.args), *program.outputs])
 
     def text(self) -> str:
-        names = {i: _letter(i) for i in range(len(self.program.inputs))}
+        count = len(self.program.inputs)
+        names = {i: chr(ord("a") + i) if i < 19 else f"in{i}" for i in range(count)}
         lines = []
-        for i, step in enumerate(self.program.body, len(self.program.inputs)):
+        for i, step in enumerate(self.program.body, count):
             names[i] = self.formula(step, [names[a] for a in step.args])
-            if step.name != "const" and self.uses.get(i, 0) > 1:
+            if step.name != "const" and self.uses[i] > 1:
                 lines.append(f"t{i} = {_bare(names[i])}")
                 names[i] = f"t{i}"
-        results = ", ".join(_bare(names[v]) for v in self.program.outputs)
-        return "; ".join([*lines, results])
+        return "; ".join([*lines, ", ".join(_bare(names[v]) for v in self.program.outputs)])
 
     def formula(self, step: Instruction, args: list[str]) -> str:
         if step.name == "const":
@@ -476,10 +488,6 @@ class _Text:
         if step.name in _INFIX:
             return f"({args[0]} {_INFIX[step.name]} {args[1]})"
         return f"{step.name}({', '.join(map(_bare, args))})"
-
-
-def _letter(i: int) -> str:
-    return chr(ord("a") + i) if i < 19 else f"in{i}"
 
 
 def _bare(text: str) -> str:

@@ -19,7 +19,7 @@ from symdnn.ops.core.python_numbers import settled
 from symdnn.ops.core.scalar import Scalar, gelu_of, gelu_slope_of
 from symdnn.ops.elementwise.arithmetic import abs, cast, clip, minimum, mul, sgn, sqr
 from symdnn.ops.elementwise.comparison import gt, lt, switch
-from symdnn.ops.elementwise.math import exp, tanh
+from symdnn.ops.elementwise.math import exp
 from symdnn.ops.elemwise import Elemwise, FloatElemwise, apply_elemwise, as_computed, like
 
 __all__ = [
@@ -226,10 +226,10 @@ class GeluTanh(FloatElemwise):
         return 0.5 * x * (1 + inner.call("tanh"))
 
     def slope(self, x: Variable, y: Variable) -> Variable:
-        scale, cube, half = like(_GELU_SCALE, y), like(_GELU_CUBE, y), like(0.5, y)
-        t = tanh(scale * x * (1 + cube * sqr(x)))
+        scale, cube = like(2 * _GELU_SCALE, y), like(_GELU_CUBE, y)
+        z = scale * x * (1 + cube * sqr(x))  # y is x sigmoid(z)
         inner = scale * (1 + 3 * cube * sqr(x))
-        return half * (1 + t) + half * x * (1 - sqr(t)) * inner
+        return sigmoid(z) + sigmoid(z) * sigmoid(-z) * x * inner
 
 
 def sigmoid(x: Any) -> Variable:

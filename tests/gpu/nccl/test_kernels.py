@@ -288,7 +288,7 @@ def test_the_unique_id_comes_from_the_first_of_the_group(fake, monkeypatch):
 
     device = SimpleNamespace(poll=None)
     world = SimpleNamespace(
-        place=SimpleNamespace(rank=1), gather=gather, store="its store",
+        place=Launched(1, 2, 1, 2, "a test"), gather=gather, store="its store",
         blocking=lambda what: contextlib.nullcontext(),
     )  # fmt: skip
     monkeypatch.setattr(nccl.atexit, "register", lambda *given: None)
@@ -297,8 +297,8 @@ def test_the_unique_id_comes_from_the_first_of_the_group(fake, monkeypatch):
     mixing, _ = nccl._MIXING
     for name in (*nccl._SETTINGS, mixing):
         monkeypatch.delenv(name, raising=False)
-    comm = nccl.communicator(GROUP)
-    assert nccl.communicator(GROUP) is comm
+    comm = nccl.communicator(GROUP, Settings())
+    assert nccl.communicator(GROUP, Settings()) is comm
     assert asked == [("NCCL's unique id", "", GROUP)]
     assert fake.joined == (N, 1, 1, bytes(range(128)), 0)
     assert device.poll is nccl._wait_with_others

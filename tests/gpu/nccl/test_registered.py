@@ -47,9 +47,10 @@ class Described(process.World):
         return Solo(group, 0, self.watch)
 
 
-def step_of_two_ranks(monkeypatch, batch, width=200, **options):
+def step_of_two_ranks(monkeypatch, batch, width=200, machines=1, **options):
     """The plans of a training step of one of two ranks, on a described GPU."""
-    monkeypatch.setattr(process, "_current", Described(Launched(0, 2, 0, 2, "a test")))
+    place = Launched(0, 2, 0, 2 // machines, "a test")
+    monkeypatch.setattr(process, "_current", Described(place))
     x = T.tensor("float32", (batch, width), name="x")
     ws = [symdnn.shared(np.zeros((width, width), "float32"), name=f"w{i}") for i in range(4)]
     out = x
@@ -122,15 +123,23 @@ def test_an_operand_that_is_read_later_is_not_replaced(monkeypatch, again):
     assert plan.views[node.outputs[0]].buffer.kind == "registered"
 
 
-def test_without_the_flag_and_for_few_bytes_the_arena_has_the_operands(monkeypatch):
-    with config.change_flags(FLAGS):
-        assert any(p.memory.slots for p in step_of_two_ranks(monkeypatch, 8))
-        assert not any(p.memory.slots for p in step_of_two_ranks(monkeypatch, 8, width=20))
-    with config.change_flags({"distributed.cta_policy": "default"}):
-        assert not any(p.memory.slots for p in step_of_two_ranks(monkeypatch, 8))
-    with config.change_flags({"distributed.cta_policy": "zero"}):  # they move nothing else
-        assert any(p.memory.slots for p in step_of_two_ranks(monkeypatch, 8))
-        assert Settings.of_flags().by_copy_engines
+def test_large_operands_of_one_machine_have_it_by_default(monkeypatch):
+    """Without the flag, for few bytes and on several machines they are in the arena."""
+
+    def registered_bytes(policy="default", flag=True, **options):
+        flags = {"distributed.registered": flag, "distributed.cta_policy": policy}
+        with config.change_flags(flags):
+            plans = step_of_two_ranks(monkeypatch, 8, **options)
+            return sum(sum(p.memory.registered.values()) for p in plans), Settings.of_flags()
+
+    assert config.distributed.registered is True
+    (nbytes, few), (copied, engines) = registered_bytes(), registered_bytes("zero", False)
+    assert 0 < nbytes < copied  # engines move nothing else, and have memory for parts
+    assert few == Settings(16)
+    assert engines == Settings(0, "zero")
+    assert registered_bytes(flag=False) == (0, Settings())
+    assert registered_bytes(machines=2) == (0, Settings())
+    assert registered_bytes(width=20)[0] == 0
 
 
 # -- calls of NCCL --------------------------------------------------------------------------------
@@ -378,7 +387,7 @@ def world_that_says(monkeypatch, others):
     budget = Budget(SimpleNamespace(active_bytes=0, managed_bytes=0, most_active_bytes=0), None)
     monkeypatch.setattr(nccl, "memory_of", lambda device: SimpleNamespace(budget=budget))
     world = SimpleNamespace(
-        place=SimpleNamespace(rank=0), first_said=first_said,
+        place=Launched(0, 2, 0, 2, "a test"), first_said=first_said,
         blocking=lambda what: contextlib.nullcontext(),
     )  # fmt: skip
     monkeypatch.setattr(process, "current", lambda: world)
@@ -518,11 +527,11 @@ def test_communicators_differ_by_their_settings(monkeypatch):
         fake, "comm_init_rank_scalable", lambda *a: given.append(a[4] != 0) or "comm", raising=False
     )
     one = Group((0,), "one")
-    plain = nccl.communicator(one)
+    plain = nccl.communicator(one, Settings())
     with config.change_flags({"distributed.ctas": 4}):
         few = nccl.communicator(one)
         assert few is nccl.communicator(one)
-    assert plain is nccl.communicator(one)
+    assert plain is nccl.communicator(one, Settings())
     assert plain is not few
     assert given == [False, True]
     fake.version = 22703

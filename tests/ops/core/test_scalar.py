@@ -139,6 +139,36 @@ def test_equal_instructions_are_one_value_and_unused_ones_go():
     assert [s.name for s in program.body] == ["add", "mul"]
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_absolute_values_that_differ_in_a_sign_are_one(dtype):
+    b = Builder([dtype])
+    u = b.input(0)
+    values = [abs_of.call("abs") for abs_of in (u, -u, 3 * u, -3 * u, -(3 * u), u * -3)]
+    assert [v.number == values[0].number for v in values] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+        False,
+    ]
+    assert len({v.number for v in values[2:5]}) == 1
+    x = np.array([-0.0, 0.0, -1.5, 2.0, np.inf, -np.inf, np.nan, 1e-45], dtype)
+    for found, factor in zip(b.program(values).evaluate(x), (1, 1, 3, 3, 3, 3)):
+        np.testing.assert_array_equal(found, np.abs(x * x.dtype.type(factor)))
+        assert not np.signbit(found).any()
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+def test_whole_numbers_keep_their_sign(dtype):
+    """The negative of an unsigned one wraps around."""
+    b = Builder([dtype])
+    u = b.input(0)
+    x = np.arange(0, 128, dtype=dtype)
+    (found,) = b.program([(-u).call("abs")]).evaluate(x)
+    np.testing.assert_array_equal(found, np.abs(np.negative(x)))
+
+
 def test_there_and_back_through_a_wider_dtype_is_nothing():
     builder = Builder(("float16", "int64"))
     half, long = builder.input(0), builder.input(1)
