@@ -1,9 +1,10 @@
 """CUDA C of reductions: the results of a scalar program are reduced without being stored.
 
 A block computes several outputs at a time, each by several threads, whose partial results are
-merged as a tree in shared memory. If there are few outputs of many elements, these are split into
-chunks, and the last block to finish merges the chunks' partial results. The order of all additions
-depends on shapes, strides and where in 16 bytes memory begins, so results are reproducible.
+merged as a tree: by shuffles in a warp, or in shared memory. If there are few outputs of many
+elements, these are split into chunks, and the last block to finish merges the chunks' partial
+results. The order of all additions depends on shapes, strides and where in 16 bytes memory begins,
+so results are reproducible.
 """
 
 from __future__ import annotations

@@ -18,7 +18,8 @@ class RowOperand:
     """The access pattern of an operand.
 
     ``kind`` is ``fixed`` for one element per row; else that along a vector: ``dense`` for stride 1,
-    ``one`` for stride 0, ``strided`` (only where vectors have one element) for others.
+    ``one`` for stride 0, ``strided`` (only where vectors have one element) for others. ``each``
+    is read one by one: all rows have the same elements, and their vectors begin elsewhere.
     """
 
     dtype: str
@@ -34,7 +35,8 @@ class Rows:
     if it does not fit into registers. A ``full`` kernel has no vectors beyond the arrays' ends.
     ``columns`` says where a block adds the sums over its rows (see ``fused_rows.cu``). With
     ``staged``, a row that does not fit into registers is kept in shared memory, and read so many
-    vectors at a time.
+    vectors at a time. ``loose`` rows begin anywhere in memory: their vectors are aligned, and the
+    first and the last one have elements of other rows.
     """
 
     inputs: tuple[RowOperand, ...]
@@ -50,6 +52,7 @@ class Rows:
     wide: bool
     columns: int = 0
     staged: int = 0
+    loose: bool = False
 
 
 def rows_source(op: FusedRows, rows: Rows) -> str:
@@ -60,7 +63,7 @@ def rows_source(op: FusedRows, rows: Rows) -> str:
         "W": CTYPES[op.work], "V": rows.width, "LANES": rows.lanes, "PER": rows.per,
         "BLOCK": rows.block, "RESIDENT": rows.resident, "FULL": int(rows.full),
         "SUMS": len(op.sums.outputs) if op.sums else 0, "COLUMNS": rows.columns,
-        "STAGED": rows.staged,
+        "STAGED": rows.staged, "LOOSE": int(rows.loose),
     }  # fmt: skip
     return "\n".join(
         [
@@ -82,7 +85,7 @@ def _parameters(op: FusedRows, rows: Rows) -> list[str]:
     fields = [f"const {CTYPES[a.dtype]}* x{i};" for i, a in enumerate(rows.inputs)]
     fields += [f"{CTYPES[a.dtype]}* y{i};" for i, a in enumerate(rows.outputs)]
     fields += [f"W* kept{i};" for i in range(len(op.kept))]
-    fields += ["W* partial;", "double elements;", "i64 rows;", "i64 vectors;"]
+    fields += ["W* partial;", "double elements;", "i64 rows;", "i64 vectors;", "i64 run;"]
     fields += [f"i64 k{d};" for d in range(1, rows.kept)]
     fields += [f"i64 r{d};" for d in range(1, rows.reduced)]
     for name, a in numbered(rows.inputs, rows.outputs):
@@ -104,15 +107,21 @@ def _place(name: str, a: RowOperand, rows: Rows) -> str:
     return " + ".join(terms) or "0"
 
 
+#: Kinds of operands of which a vector is read.
+_VECTORS = ("dense", "strided", "each")
+
+
 def _held(a: RowOperand) -> str:
     ctype = CTYPES[a.dtype]
-    return f"Vec<{ctype}, V>" if a.kind in ("dense", "strided") else ctype
+    return f"Vec<{ctype}, V>" if a.kind in _VECTORS else ctype
 
 
 def _read(name: str, a: RowOperand, rows: Rows) -> str:
     at = _place(name, a, rows)
     if a.kind == "strided":
         return f"{{b.{name}[{at}]}}"
+    if a.kind == "each":
+        return f"each_of<V>(b.{name}, at * V - b.skip, b.run)"
     return f"load<V>(b.{name} + {at})" if a.kind == "dense" else f"b.{name}[{at}]"
 
 
@@ -125,15 +134,30 @@ def _access(op: FusedRows, rows: Rows) -> list[str]:
         else f"{'const ' if n[0] == 'x' else ''}{CTYPES[a.dtype]}* {n};"
         for n, a in names
     ]  # fmt: skip
-    starts = []
+    starts, skip = [], "0"
     for n, a in names:
-        terms = [f"(i64)k{d} * p.{n}_k{d}" for d in range(rows.kept)]
-        starts.append(f"{'*' if a.kind == 'fixed' else ''}(p.{n} + ({' + '.join(terms)}))")
+        terms = " + ".join(f"(i64)k{d} * p.{n}_k{d}" for d in range(rows.kept))
+        starts.append(f"{'*' if a.kind == 'fixed' else ''}(p.{n} + ({terms}))")
+        if rows.loose and a.kind == "dense":
+            skip = f"(i32)(({terms}) % V)"
+            starts[-1] = f"p.{n} + ({terms}) - skip"
     lines = [
-        f"struct Base {{ {' '.join(fields)} }};",
+        f"struct Base {{ {' '.join(fields)} i32 skip, run; }};",
         "INLINE Base base_of(const Parameters& p, Count row) {",
         *index_lines("row", rows.kept, "k"),
-        f"  return {{{', '.join(starts)}}};",
+        f"  const i32 skip = {skip};",
+        f"  return {{{', '.join([*starts, 'skip', '(i32)p.run'])}}};",
+        "}",
+        "// Whether an element of a vector is one of the row.",
+        "INLINE bool inside(const Base& b, i32 at, i32 k) {",
+        "  return !LOOSE || (u32)(at * V + k - b.skip) < (u32)b.run;",
+        "}",
+        "template <int N, class T> INLINE Vec<T, N> each_of(const T* row, i32 at, i32 run) {",
+        "  Vec<T, N> found;",
+        "#pragma unroll",
+        "  for (i32 k = 0; k < N; k++)",
+        "    found.v[k] = (u32)(at + k) < (u32)run ? row[at + k] : convert<T>(1.0f);",
+        "  return found;",
         "}",
     ]
     for struct, own in (("Early", names[: op.early]), ("Late", names[op.early : count])):
@@ -145,17 +169,30 @@ def _access(op: FusedRows, rows: Rows) -> list[str]:
             f"  return {{{', '.join(_read(n, a, rows) for n, a in moving)}}};",
             "}",
         ]
-    results = names[count:]
-    lines += [
+    return [*lines, *_written(names[count:], rows)]
+
+
+def _written(results: list[tuple[str, RowOperand]], rows: Rows) -> list[str]:
+    """``Results`` and ``write``; of a vector at the ends of a loose row only what is inside."""
+    lines = [
         f"struct Results {{ {' '.join(f'{_held(a)} {n};' for n, a in results)} }};",
         "INLINE void write(const Parameters& p, const Base& b, i32 at, const Results& y) {",
         *index_lines("(Count)at", rows.reduced, "r"),
     ]
-    for n, a in results:
-        at = f"b.{n} + {_place(n, a, rows)}"
-        lines.append(
-            f"  *({at}) = y.{n}.v[0];" if a.kind == "strided" else f"  store({at}, y.{n});"
-        )
+    places = [f"b.{n} + {_place(n, a, rows)}" for n, a in results]
+    if rows.loose:
+        each = [f"({at})[k] = y.{n}.v[k];" for at, (n, _) in zip(places, results)]
+        lines += [
+            "  if (!inside(b, at, 0) || !inside(b, at, V - 1)) {",
+            "#pragma unroll",
+            f"    for (i32 k = 0; k < V; k++) if (inside(b, at, k)) {{ {' '.join(each)} }}",
+            "    return;",
+            "  }",
+        ]
+    for at, (n, a) in zip(places, results):
+        one = f"*({at}) = y.{n}.v[0];"
+        all_of = f"{'store_whole' if rows.loose else 'store'}({at}, y.{n});"
+        lines.append(f"  {one if a.kind == 'strided' else all_of}")
     return [*lines, "}"]
 
 
@@ -164,8 +201,7 @@ def _programs(op: FusedRows, rows: Rows) -> list[str]:
     names = numbered(rows.inputs, rows.outputs)[: len(rows.inputs)]
 
     def element(struct: str, n: str, a: RowOperand) -> str:
-        at = "[k]" if struct == "e" else ".v[k]"
-        at = ".v[k]" if a.kind in ("dense", "strided") else ""
+        at = ".v[k]" if a.kind in _VECTORS else ""
         return f"b.{n}" if a.kind == "fixed" else f"{struct}.{n}{at}"
 
     values = [f"v{i}" for i in range(len(op.before.outputs))]
@@ -262,6 +298,7 @@ def _stage(number: int, stage: Stage, known: int) -> list[str]:
         "      const Late l = late(p, mine.base, at);",
         "#pragma unroll",
         "      for (int k = 0; k < V; k++) {",
+        "        if (!inside(mine.base, at, k)) continue;",
         f"        W terms[{terms}];",
         f"        terms_of{number}(mine.base, v, r, l, k, terms);",
         "#pragma unroll",

@@ -60,6 +60,8 @@ _MIN_BUSY = 0.8
 #: Rows that are too long for registers are cut into chunks by other kernels if there are fewer.
 _MIN_LONG_ROWS = 64
 _MAX_VECTOR_ELEMENTS = 8
+#: Vectors that a row has at least whose elements begin anywhere in memory.
+_LEAST_LOOSE_VECTORS = 4
 #: Vectors that a thread reads at a time into shared memory, and bytes there for results of warps.
 _STAGED_VECTORS, _MEETING_BYTES = 4, 4 << 10
 _source = cache(rows_source)
@@ -113,6 +115,30 @@ def _width(views: Views, lines: Lines) -> int:
     ):
         width //= 2
     return width
+
+
+def _loose_width(op: FusedRows, views: Views, lines: Lines, width: int) -> int:
+    """Elements of a vector of rows that begin anywhere in memory, alike in all operands but those
+    that all rows share, where aligned ones have ``width``; 0: none.
+    """
+    if op.sums is not None or len(lines.reduced) != 1 or width * _least(views, lines) >= 8:
+        return 0
+    steps = list(zip(views, lines.kept_steps, lines.reduced_steps, strict=True))
+    whole = [(v, k) for v, k, r in steps if r[-1] == 1 and any(k)]
+    loose = 16 // max((v.itemsize for v, _ in whole), default=16)
+    alike = len({tuple(s % loose for s in k) for _, k in whole}) == 1 and all(
+        v.aligned_to(loose * v.itemsize) and min(k) >= 0 for v, k in whole
+    )
+    plain = all(r[-1] in (0, 1) for r in lines.reduced_steps)
+    written = [k for _, k, r in steps[len(op.input_dtypes) :] if r[-1] == 1 and any(k)]
+    plain &= len(written) == len(views) - len(op.input_dtypes)
+    long = lines.reduced[0] >= _LEAST_LOOSE_VECTORS * loose
+    return loose if loose > width and alike and plain and long else 0
+
+
+def _least(views: Views, lines: Lines) -> int:
+    """Bytes of the narrowest operand along the rows."""
+    return min((v.itemsize for v, r in zip(views, lines.reduced_steps) if r[-1] == 1), default=8)
 
 
 def _registers(dtypes: Sequence[str]) -> int:
@@ -206,13 +232,18 @@ def _kind(step: int, steps: Sequence[int], written: bool) -> str:
 
 @dataclass(frozen=True)
 class _Division:
-    """How a kernel goes over its operands, which are broadcast to one shape."""
+    """How a kernel goes over its operands, which are broadcast to one shape.
+
+    ``vectors`` of ``width`` elements are read of a row, at most.
+    """
 
     views: list[View]
     operands: list[RowOperand]
     lines: Lines
     share: _Share
     width: int
+    vectors: int
+    loose: bool
 
 
 def _divided(op: FusedRows, inputs: Views, results: Views) -> _Division:
@@ -222,13 +253,21 @@ def _divided(op: FusedRows, inputs: Views, results: Views) -> _Division:
     views = [v.broadcast_to(shape) for v in (*inputs, *results)]
     lines = _lines(views, op.axes)
     rows, elements = prod(lines.kept), prod(lines.reduced)
-    share, width = _best_share(op, rows, elements, _width(views, lines), views)
-    operands = [
-        RowOperand(v.dtype, _kind(s[-1], [*s], i >= len(inputs)))
-        for i, (v, s) in enumerate(zip(views, lines.reduced_steps))
-    ]
-    share = _staged(share, elements // width, _vector_bytes(operands[: op.early], width), rows)
-    return _Division(views, operands, lines, share, width)
+    width = _width(views, lines)
+    loose = _loose_width(op, views, lines, width)
+    if loose:
+        vectors = -(-(elements + loose - 1) // loose)
+        share, width = _share(op, rows, vectors, loose), loose
+    else:
+        share, width = _best_share(op, rows, elements, width, views)
+        vectors = elements // width
+    operands = []
+    for i, (v, k, r) in enumerate(zip(views, lines.kept_steps, lines.reduced_steps)):
+        kind = _kind(r[-1], r, i >= len(inputs))
+        shared = loose and kind == "dense" and not any(k)
+        operands.append(RowOperand(v.dtype, "each" if shared else kind))
+    share = _staged(share, vectors, _vector_bytes(operands[: op.early], width), rows)
+    return _Division(views, operands, lines, share, width, vectors, bool(loose))
 
 
 def keeps_rows(op: FusedRows, inputs: Views, results: Views) -> bool:
@@ -246,22 +285,23 @@ def rows_launches(op: FusedRows, inputs: Views, outputs: Views) -> list[KernelLa
     views, operands, lines = found.views, found.operands, found.lines
     share, width = found.share, found.width
     shape, rows, elements = views[0].shape, prod(lines.kept), prod(lines.reduced)
-    vectors = elements // width
+    vectors = found.vectors
     given, written = tuple(operands[: len(inputs)]), tuple(operands[len(inputs) :])
     full = (
         share.per * share.lanes == vectors and rows * share.lanes % share.block == 0
-        and share.per > 0
+        and share.per > 0 and not found.loose
     )  # fmt: skip
     reach = [sum(abs(s) * (n - 1) for s, n in zip(v.steps, shape)) for v in views]
     wide = max(*reach, prod(shape)) >= 2**31 - 2**22
     structure = Rows(
         given, written, len(lines.kept), len(lines.reduced), width, share.lanes, share.per,
         share.block, share.resident, full, wide, share.columns,
-        _STAGED_VECTORS if share.shared_bytes else 0,
+        _STAGED_VECTORS if share.shared_bytes else 0, found.loose,
     )  # fmt: skip
     after = _after_reduction(share.blocks, elements, len(columns))
     parameters: list[Any] = [v.pointer for v in (*views, *kept)]
-    parameters += [Pointer(WORKSPACE, after), float(elements), rows, vectors, *lines.kept[1:]]
+    parameters += [Pointer(WORKSPACE, after), float(elements), rows, vectors, elements]
+    parameters += lines.kept[1:]
     sizes = [*lines.reduced[:-1], lines.reduced[-1] // width]
     parameters += sizes[1:]
     for a, k, r in zip(operands, lines.kept_steps, lines.reduced_steps):

@@ -69,7 +69,9 @@ __all__ = [
 ]
 
 #: Registers of a state; 2 for kinds that are not here.
-_STATE_REGISTERS = {"Sum": 1, "Prod": 1, "Moments": 4}
+_STATE_REGISTERS = {
+    "Sum": 1, "Prod": 1, "Max": 1, "Min": 1, "AllTrue": 1, "AnyTrue": 1, "Moments": 4,
+}  # fmt: skip
 #: Registers of a thread's states with which three blocks fit on a multiprocessor.
 _FEW_REGISTERS = 16
 #: Elements of a line from which on several are read ahead, where they are read one by one; bytes
@@ -278,7 +280,7 @@ def _resident(program: ScalarProgram, reducers: Sequence[Reducer], sweep: Sweep)
     """Blocks per multiprocessor, which share its registers: 64 per thread with 4 blocks."""
     wide = any(numpy_dtype(r.work).itemsize > 4 for r in reducers)
     if wide and takes_bytes(program, reducers):
-        return 2
+        return 2 if sweep.across else 4
     if wide or len(program.inputs) > 10:
         return 1
     if sweep.across and len(program.body) <= 24:

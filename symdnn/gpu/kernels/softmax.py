@@ -2,10 +2,10 @@
 
 There are five kernels. Four have the elements in registers: for the last axis, for a short last
 axis that is no multiple of a vector, and for an inner axis, of a thread or of several. The fifth
-reads long rows twice, the second time from the cache, unless
-:mod:`symdnn.gpu.kernels.fused_rows` keeps them in shared memory. Where an inner axis is too long
-for the registers of a block, a reduction and an elementwise kernel follow each other, and the
-result may lie in any order.
+reads long rows twice, the second time from the cache. Rows without aligned vectors, and long ones
+that fit into shared memory, are those of :mod:`symdnn.gpu.kernels.fused_rows`. Where an inner axis
+is too long for the registers of a block, a reduction and an elementwise kernel follow each other,
+and the result may lie in any order.
 """
 
 from __future__ import annotations
@@ -53,6 +53,8 @@ _NEIGHBOUR_BYTES, _SECTOR_BYTES = 128, 32
 #: Bytes of a row, of all operands, from which on a block has all threads of a multiprocessor: rows
 #: of several blocks at a time would not stay in the cache.
 _LONG_ROW_BYTES = 128 << 10
+#: Bytes of a vector below which rows have others, which begin anywhere.
+_NARROW_BYTES = 8
 #: What results are computed from beside the number that is subtracted first: a factor, or another
 #: number to subtract.
 _KEPT = {0: "1 / s.s0.total", 1: "s_log(s.s0.total)"}
@@ -255,7 +257,9 @@ class SoftmaxKernel(CudaKernel):
         form = form_of(task)
         if form is None:
             return _sums_first(call, x, dy, y)
-        if form.name == "softmax_long" and (found := _rows_once(task, x, dy, y)):
+        narrow = task.width(task.length, 16) * task.itemsize < _NARROW_BYTES
+        others = form.name == "softmax_long" or (form.name == "softmax_rows" and narrow)
+        if others and (found := _rows_once(task, x, dy, y)):
             return found
         work = work_dtype(task.dtype)
         source = specialised(

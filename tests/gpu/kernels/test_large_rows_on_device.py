@@ -106,6 +106,39 @@ def test_sums_and_places_of_lines_that_begin_anywhere(dtype, shape, rng):
             np.testing.assert_allclose(found, wanted, rtol, 1e-6)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("shape", [(4099, 323), (1001, 6689), (150, 50_257), (30_000, 67)])
+def test_norms_of_rows_that_begin_anywhere(dtype, shape, rng):
+    x = rng.standard_normal(shape).astype(numpy_dtype(dtype))
+    wide = x.astype("float64")
+    tol = {"float32": 1e-5, "bfloat16": 2e-2, "float16": 2e-3}[dtype]
+    centred = wide - wide.mean(1, keepdims=True)
+    norm = centred / np.sqrt((centred**2).mean(1, keepdims=True) + 1e-5)
+    makes = [
+        (T.nnet.softmax, scipy.special.softmax(wide, 1)),
+        (lambda v: LogSoftmax(1)(v), scipy.special.log_softmax(wide, 1)),
+        (lambda v: T.nnet.layer_norm(v), norm),
+        (lambda v: v.var(1), wide.var(1)),
+        (lambda v: v.max(1) - v.mean(1), wide.max(1) - wide.mean(1)),
+    ]
+    for make, wanted in makes:
+        found = computed(make, x).astype("float64")
+        np.testing.assert_allclose(found, wanted, tol, tol * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("shape", [(1673, 1255), (1024, 512), (3, 400_003)])
+def test_transposed_complex_numbers(shape, rng):
+    x, y = (
+        (rng.standard_normal(s) + 1j * rng.standard_normal(s)).astype("complex64")
+        for s in (shape, shape[::-1])
+    )
+    np.testing.assert_array_equal(computed(lambda a, b: a - b.T, x, y), x - y.T)
+    for make, right in ((T.sin, np.sin), (T.exp, np.exp), (T.log10, np.log10), (T.cosh, np.cosh),
+                        (T.tanh, np.tanh), (T.expm1, np.expm1)):  # fmt: skip
+        wanted = right(y.T.astype("complex128"))
+        np.testing.assert_allclose(computed(lambda b, f=make: f(b.T), y), wanted, 2e-5, 1e-6)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8", "float64"])
 def test_arrays_of_odd_rows_beside_repeated_ones(dtype, rng):
     def drawn(*shape):

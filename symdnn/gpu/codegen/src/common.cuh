@@ -96,6 +96,32 @@ struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) Vec { T v[N]; };
 template <int N, class T> INLINE Vec<T, N> load(const T* p) { return *(const Vec<T, N>*)p; }
 template <int N, class T> INLINE void store(T* p, const Vec<T, N>& x) { *(Vec<T, N>*)p = x; }
 
+// Stores of 16 or 8 bytes. The compiler would write the members one by one behind a branch.
+#ifdef SYMDNN_HOST
+template <int V, class T> INLINE void store_whole(T* line, const Vec<T, V>& held) {
+  store(line, held);
+}
+#else
+template <int V, class T> INLINE void store_whole(T* line, const Vec<T, V>& held) {
+  constexpr i32 COUNT = sizeof(held) / 4, EACH = COUNT < 4 ? COUNT : 4;
+  if constexpr (COUNT < 2) {
+    store(line, held);
+  } else {
+    u32 w[COUNT];
+    memcpy(w, &held, sizeof(held));
+#pragma unroll
+    for (i32 i = 0; i < COUNT; i += EACH) {
+      u32* const to = (u32*)line + i;
+      if constexpr (EACH == 4)
+        asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};"
+                     :: "l"(to), "r"(w[i]), "r"(w[i + 1]), "r"(w[i + 2]), "r"(w[i + 3]) : "memory");
+      else
+        asm volatile("st.global.v2.b32 [%0], {%1, %2};" :: "l"(to), "r"(w[i]), "r"(w[i + 1]) : "memory");
+    }
+  }
+}
+#endif
+
 // Aligned words that the kernel does not write, in one instruction: the compiler would read words one
 // by one where some of them may not be used. Volatile: it stays behind the kernel's wait for the one
 // before.

@@ -1,7 +1,8 @@
 // Rows that are read once: LANES threads keep the values of a row in registers, PER vectors of V
 // elements each, while they compute sums over it; with PER 0 they read it again for each sum, from
 // shared memory if the row is STAGED there: each thread finds what it has put there itself.
-// FULL: all of these vectors exist, in all blocks. Printed before this text are the operands' access,
+// FULL: all of these vectors exist, in all blocks. The first and the last vector of a LOOSE row have
+// elements of others, which are not `inside`. Printed before this text are the operands' access,
 // and `staged`, which computes all sums of a row.
 
 #define TILE (BLOCK / LANES)
@@ -171,7 +172,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT) fused_rows(
     Mine mine;
     mine.base = base_of(p, exists ? (Count)row : 0);
     mine.lane = lane;
-    mine.count = exists ? ((i32)p.vectors - lane + LANES - 1) / LANES : 0;
+    const i32 vectors = LOOSE ? (mine.base.skip + mine.base.run - 1) / V + 1 : (i32)p.vectors;
+    mine.count = exists ? (vectors - lane + LANES - 1) / LANES : 0;
     mine.begin(p);
     const Row r = staged(p, mine);
     mine.each(p, [&](i32 i, i32 at, const Values& v) {

@@ -72,34 +72,38 @@ template <class T> struct Prod {
   __device__ T result() const { return total; }
 };
 
-// The state of an extreme has a flag for "no element yet", since a type may lack a smallest number.
+// The numbers of a type that no other one is below, or above.
+template <class T> struct Ends {
+  static constexpr T LOW = IsSigned<T>::value ? (T)((u64)1 << (sizeof(T) * 8 - 1)) : (T)0;
+  static __device__ __forceinline__ T low() { return LOW; }
+  static __device__ __forceinline__ T high() { return (T)~LOW; }
+};
+template <> struct Ends<bool> {
+  static __device__ __forceinline__ bool low() { return false; }
+  static __device__ __forceinline__ bool high() { return true; }
+};
+template <> struct Ends<float> {
+  static __device__ __forceinline__ float low() { return -INF_f; }
+  static __device__ __forceinline__ float high() { return INF_f; }
+};
+template <> struct Ends<double> {
+  static __device__ __forceinline__ double low() { return -INF_d; }
+  static __device__ __forceinline__ double high() { return INF_d; }
+};
+
 template <class T> struct Max {
   T best;
-  bool any;
-  __device__ void start() { best = (T)0, any = false; }
-  template <class X> __device__ void take(X x, i64) {
-    T v = convert<T>(x);
-    best = any ? s_max(best, v) : v;
-    any = true;
-  }
-  __device__ void merge(const Max& other) {
-    if (other.any) take(other.best, 0);
-  }
+  __device__ void start() { best = Ends<T>::low(); }
+  template <class X> __device__ void take(X x, i64) { best = s_max(best, convert<T>(x)); }
+  __device__ void merge(const Max& other) { best = s_max(best, other.best); }
   __device__ T result() const { return best; }
 };
 
 template <class T> struct Min {
   T best;
-  bool any;
-  __device__ void start() { best = (T)0, any = false; }
-  template <class X> __device__ void take(X x, i64) {
-    T v = convert<T>(x);
-    best = any ? s_min(best, v) : v;
-    any = true;
-  }
-  __device__ void merge(const Min& other) {
-    if (other.any) take(other.best, 0);
-  }
+  __device__ void start() { best = Ends<T>::high(); }
+  template <class X> __device__ void take(X x, i64) { best = s_min(best, convert<T>(x)); }
+  __device__ void merge(const Min& other) { best = s_min(best, other.best); }
   __device__ T result() const { return best; }
 };
 

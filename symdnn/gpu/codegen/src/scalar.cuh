@@ -57,6 +57,17 @@ INLINE double s_abs(double a) { return fabs(a); }
 
 template <class T> INLINE T s_max(T a, T b) { return a > b || a != a ? a : b; }
 template <class T> INLINE T s_min(T a, T b) { return a < b || a != a ? a : b; }
+#if !defined(SYMDNN_HOST) && __CUDA_ARCH__ >= 800
+// One instruction each, which gives NaN where one of them is.
+INLINE float s_max(float a, float b) {
+  asm("max.NaN.f32 %0, %0, %1;" : "+f"(a) : "f"(b));
+  return a;
+}
+INLINE float s_min(float a, float b) {
+  asm("min.NaN.f32 %0, %0, %1;" : "+f"(a) : "f"(b));
+  return a;
+}
+#endif
 template <class T> INLINE T s_select(bool c, T a, T b) { return c ? a : b; }
 
 INLINE float s_div(float a, float b) { return a / b; }

@@ -34,36 +34,10 @@ INLINE void tile_load(Vec<T, V>& held, const T* line, i64 left) {
   }
 }
 
-// Stores of 16 or 8 bytes. The compiler would write the members one by one behind a branch.
-#ifdef SYMDNN_HOST
-template <int V, class T> INLINE void tile_write(T* line, const Vec<T, V>& held) {
-  store(line, held);
-}
-#else
-template <int V, class T> INLINE void tile_write(T* line, const Vec<T, V>& held) {
-  constexpr i32 COUNT = sizeof(held) / 4, EACH = COUNT < 4 ? COUNT : 4;
-  if constexpr (COUNT < 2) {
-    store(line, held);
-  } else {
-    u32 w[COUNT];
-    memcpy(w, &held, sizeof(held));
-#pragma unroll
-    for (i32 i = 0; i < COUNT; i += EACH) {
-      u32* const to = (u32*)line + i;
-      if constexpr (EACH == 4)
-        asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};"
-                     :: "l"(to), "r"(w[i]), "r"(w[i + 1]), "r"(w[i + 2]), "r"(w[i + 3]) : "memory");
-      else
-        asm volatile("st.global.v2.b32 [%0], {%1, %2};" :: "l"(to), "r"(w[i]), "r"(w[i + 1]) : "memory");
-    }
-  }
-}
-#endif
-
 template <bool WHOLE, int APART, int V, class T>
 INLINE void tile_store(T* line, const Vec<T, V>& held, i64 left) {
   if (WHOLE && APART == 1) {
-    if (left > 0) tile_write(line, held);
+    if (left > 0) store_whole(line, held);
   } else {
 #pragma unroll
     for (i32 k = 0; k < V; k++)
