@@ -30,7 +30,7 @@ from symdnn.opt.fuse.transfer import Places
 from symdnn.rewriting.facts import node_of
 from symdnn.rewriting.rewrite import Context, graph_rewrite
 
-__all__ = ["RULES", "fuse_sibling_reductions"]
+__all__ = ["RULES", "fuse_sibling_reductions", "in_parts"]
 
 
 @graph_rewrite("fuse", tags=("fusion",), name="fuse_sibling_reductions")
@@ -149,7 +149,7 @@ def _joined(
     context: Context, numbers: _Numbers, a: _Reductions, b: _Reductions
 ) -> _Reductions | None:
     """Both as one node; None where that is not possible."""
-    parts = [_in_parts(op, a.ops[0], len(a.shared[0].type.shape)) for op in b.ops]
+    parts = [in_parts(op, a.ops[0], len(a.shared[0].type.shape)) for op in b.ops]
     operands = list(dict.fromkeys([*a.node.inputs, *b.node.inputs]))
     counts = (
         len(a.ops) + len(b.ops) <= MAX_REDUCTIONS,
@@ -177,7 +177,7 @@ def _joined(
     return _Reductions(node_of(made[0]), op.program, op.reductions, a.path, shared)
 
 
-def _in_parts(op: Reduce, like: Reduce, ndim: int) -> tuple[Reduce, Reduce | None] | None:
+def in_parts(op: Reduce, like: Reduce, ndim: int) -> tuple[Reduce, Reduce | None] | None:
     """``op`` as a reduction over the axes of another one, and one of its results, if needed."""
     if (op.axes, op.keepdims) == (like.axes, like.keepdims):
         return op, None
