@@ -29,6 +29,7 @@ from symdnn.opt.canonicalize import (
 )
 from symdnn.opt.epilogue import fold_batch_norm, pool_rules
 from symdnn.opt.fuse import (
+    apart,
     choices,
     column_sums,
     fuse,
@@ -37,6 +38,7 @@ from symdnn.opt.fuse import (
     loss_rules,
     norm_rules,
     row_rules,
+    siblings,
     transfer,
     views,
 )
@@ -134,6 +136,8 @@ RULES: tuple[Rewrite | GraphRewrite, ...] = (
     *views.RULES,
     *gathers.RULES,
     *fuse.RULES,
+    *apart.RULES,
+    *siblings.RULES,
     *row_rules.RULES,
     *column_sums.RULES,
     *transfer.RULES,

@@ -13,7 +13,7 @@ functions with jumps read the rounded number (:data:`STORED`).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -361,12 +361,19 @@ class Builder:
             raise TypeError(f"select: wanted bool, T, T, got {[condition, a, b]}")
         return self._emit("select", [condition, a, b], a.dtype)
 
-    def inline(self, program: ScalarProgram, args: Sequence[Scalar]) -> list[Scalar]:
-        """The results of ``program`` on these values."""
-        values = list(args)
+    def inline(
+        self,
+        program: ScalarProgram,
+        args: Sequence[Scalar],
+        given: Mapping[int, Scalar] | None = None,
+    ) -> list[Scalar]:
+        """The results of ``program`` on these values; some values, by number, may be ``given``."""
+        values, given = list(args), given or {}
         for step in program.body:
             operands = [values[a] for a in step.args]
-            if step.name == "cast":
+            if len(values) in given:
+                values.append(given[len(values)])
+            elif step.name == "cast":
                 values.append(self.cast(operands[0], step.dtype, step.value))
             else:
                 values.append(self._emit(step.name, operands, step.dtype, step.value))

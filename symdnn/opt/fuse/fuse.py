@@ -31,7 +31,10 @@ from symdnn.opt.fuse.recompute import VALUE_LIMIT_ADDITIONS, is_expanded, recomp
 from symdnn.opt.fuse.transfer import Places
 from symdnn.rewriting.rewrite import Context, graph_rewrite
 
-__all__ = ["RULES", "fuse_elementwise", "fuse_reductions", "joined_origin"]
+__all__ = [
+    "RULES", "fuse_elementwise", "fuse_into_readers", "fuse_reductions", "joined_origin",
+    "unrounded",
+]  # fmt: skip
 
 
 @graph_rewrite("fuse", tags=("fusion",), name="fuse_elementwise")
@@ -100,14 +103,14 @@ def fuse_reductions(context: Context) -> None:
         if node in context.fgraph.nodes and places(node) == context.target.place:
             program = fusable_program(node)
             if program is not None:
-                _fuse_into_readers(context, node, program)
+                fuse_into_readers(context, node, program)
 
 
 #: A reduction, its neutral op, and the number of the result that it reads.
 _Reader = tuple[Apply, Reduce, int]
 
 
-def _fuse_into_readers(context: Context, node: Apply, program: ScalarProgram) -> None:
+def fuse_into_readers(context: Context, node: Apply, program: ScalarProgram) -> None:
     """Fuse ``node`` with its readers, if all of them are reductions: over the same axes, or of
     what each kernel makes again: a cast from 16 bits, or a few operations on far smaller arrays."""
     found: list[_Reader] = []
@@ -148,11 +151,11 @@ def _with_readers(program: ScalarProgram, readers: Sequence[_Reader]) -> FusedRe
     """Reductions of the results of a program."""
     chosen = Builder(program.inputs)
     results = chosen.inline(program, [chosen.input(i) for i in range(len(program.inputs))])
-    reduced = chosen.program([_unrounded(results[i], op) for _, op, i in readers])
+    reduced = chosen.program([unrounded(results[i], op) for _, op, i in readers])
     return FusedReduce(reduced, tuple(op for _, op, _ in readers))
 
 
-def _unrounded(x: Scalar, op: Reduce) -> Scalar:
+def unrounded(x: Scalar, op: Reduce) -> Scalar:
     """The value to sum: a 16-bit result before it is rounded, where the accumulator is wide."""
     wide = isinstance(op, Accumulate) and is_narrow_float(x.dtype)
     return x.cast("float32") if wide and TensorType(op.acc_dtype).is_float else x  # type: ignore[attr-defined]

@@ -35,8 +35,8 @@ from symdnn.rewriting.facts import all_ones, node_of
 from symdnn.rewriting.rewrite import Context
 
 __all__ = [
-    "FUSABLE_BACKENDS", "MAX_REDUCTIONS", "Group", "Groups", "Member", "fusable_program",
-    "number_in", "reduction_in", "scalar_behind", "widened",
+    "FUSABLE_BACKENDS", "MAX_INPUTS", "MAX_INSTRUCTIONS", "MAX_REDUCTIONS", "Group", "Groups",
+    "Member", "fusable_program", "number_in", "reduction_in", "scalar_behind", "widened",
 ]  # fmt: skip
 
 #: Limits of a fused kernel: operands (pointers among its parameters), results, and instructions
@@ -120,7 +120,10 @@ class Groups:
         for node in self.order:
             self._consider(node, node in effects)
         self.group = self._joined_groups()
+        #: The level of each group; the node that represents it may join another one.
+        self.group_levels = {root: self.levels[root] for root in self.group.values()}
         self._join_readers()
+        self._join_later()
 
     def _consider(self, node: Apply, effect: bool) -> None:
         """Compute the level and the membership of a node, whose inputs have theirs already."""
@@ -168,7 +171,7 @@ class Groups:
         on one level.
         """
         parent = {node: node for node in self.members}
-        alone = {node for node in self.members if self._is_summed_apart(node)}
+        self.alone = {node for node in self.members if self._is_summed_apart(node)}
 
         def root(node: Apply) -> Apply:
             while parent[node] is not node:
@@ -178,7 +181,7 @@ class Groups:
 
         readers: dict[Any, Apply] = {}
         for node, member in self.members.items():
-            if node in alone:
+            if node in self.alone:
                 continue
             here = (self.levels[node], member.kind)
             for v in node.inputs:
@@ -245,7 +248,45 @@ class Groups:
             found = {self.group.get(u) for u in users}
             (target,) = found if len(found) == 1 else (None,)
             if target is not None and self._kind(target) == member.kind:
-                self.group[node] = target
+                self.group[node], self.levels[node] = target, self.group_levels[target]
+
+    def _join_later(self) -> None:
+        """A group joins a later one that reads its results or what it reads, of equal shapes.
+
+        Nothing on or below the later one's level may read it, so nothing between them does.
+        """
+        found: dict[Apply, list[Apply]] = {}
+        readers: dict[Any, list[Apply]] = {}  # of whole arrays
+        for node, member in self.members.items():
+            found.setdefault(self.group[node], []).append(node)
+            for v in node.inputs:
+                if not isinstance(v, Constant) and v.type.broadcastable == member.kind[0]:
+                    readers.setdefault((v, member.kind), []).append(node)
+        level = self.group_levels.__getitem__
+        for first in sorted(found, key=level, reverse=True):
+            kind, group = self._kind(found[first][0]), found[first]
+            near = [u for n in group for v in (*n.inputs, *n.outputs)
+                    for u in readers.get((v, kind), ())]  # fmt: skip
+            later = {self.group[u] for u in near} - {first}
+            for target in sorted(later, key=level):
+                if self._may_join(group, found[target]):
+                    found[target] += found.pop(first)
+                    for node in group:
+                        self.group[node], self.levels[node] = target, level(target)
+                    break
+
+    def _may_join(self, group: list[Apply], later: list[Apply]) -> bool:
+        """Whether a group can be computed with a later one, in one kernel."""
+        level, both = self.levels[later[0]], {*group, *later}
+        if self.levels[group[0]] >= level or not self.alone.isdisjoint(both):
+            return False
+        users = {u for n in group for v in n.outputs for u, _ in self.fgraph.users(v)} - both
+        if any(u is not None and self.levels[u] <= level for u in users):
+            return False
+        piece = [self.members[n] for n in both]
+        reads = {v for m in piece for v in m.node.inputs if v.owner not in both}
+        few = len(self.stored_values(piece)) <= MAX_OUTPUTS and len(reads) <= MAX_INPUTS
+        return few and sum(len(m.program.body) for m in piece) <= MAX_INSTRUCTIONS
 
     def reads_widened(self, node: Apply) -> bool:
         """Whether a node reads a cast from 16 bits that a fused kernel would do on reading."""
@@ -262,15 +303,18 @@ class Groups:
     def _split(self, group: Group) -> list[Group]:
         pieces: list[Group] = []
         piece: Group = []
-        inputs: set[Variable] = set()
+        inputs, own = set[Variable](), set[Apply]()
         size = 0
         for member in group:
-            wanted = inputs | {v for v in member.node.inputs if not isinstance(v, Constant)}
+            reads = {v for v in member.node.inputs if not isinstance(v, Constant)}
+            wanted = inputs | {v for v in reads if v.owner not in own}
             steps = size + len(member.program.body)
             if piece and (len(wanted) > 2 * MAX_INPUTS or steps > MAX_INSTRUCTIONS):
                 pieces.append(piece)
-                piece, wanted, steps = [], set(member.node.inputs), len(member.program.body)
+                piece, wanted, steps = [], reads, len(member.program.body)
+                own = set()
             piece.append(member)
+            own.add(member.node)
             inputs, size = wanted, steps
         pieces.append(piece)
         return [small for p in pieces for small in self._halved(p)]

@@ -181,6 +181,18 @@ class RowParts:
         fused = replace(wider, before=builder.program(values), after=program)
         return replace(grown, op=fused, outputs=[*self.results, *stored, *self.rest])
 
+    def with_number(self, v: Variable, number: Variable) -> RowParts:
+        """With a constant's number in place of the input ``v``."""
+        early = [w for w in self.early if w is not v]
+        builder = Builder([w.type.dtype for w in early])
+        given = [
+            constant(builder, number) if w is v else builder.input(early.index(w))
+            for w in self.early
+        ]
+        before = builder.program(builder.inline(self.op.before, given))
+        held = {w: i for w, i in self.held.items() if w is not v}
+        return replace(self, op=replace(self.op, before=before), early=early, held=held)
+
     def with_user(
         self, user: Apply, program: ScalarProgram, late: Sequence[Variable], between: RowNodes
     ) -> RowParts:

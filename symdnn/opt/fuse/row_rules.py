@@ -10,6 +10,7 @@ their other operands do not depend on the norm.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -17,13 +18,21 @@ from symdnn.config import config
 from symdnn.graph.origin import inherit
 from symdnn.graph.traverse import in_written_order
 from symdnn.graph.variable import Apply, Constant, Variable
+from symdnn.ops.array.reduce import Reduce
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.scalar import ScalarProgram
-from symdnn.ops.core.shape import DimShuffle, dimshuffle
+from symdnn.ops.core.shape import Alloc, DimShuffle, dimshuffle
+from symdnn.ops.lowered.fused import FusedReduce
 from symdnn.ops.nn.batchnorm import LayerNorm, LayerNormGrad
 from symdnn.opt.fuse.branches import branch_paths, effects_among
 from symdnn.opt.fuse.fuse import joined_origin
-from symdnn.opt.fuse.groups import FUSABLE_BACKENDS, fusable_program, widened
+from symdnn.opt.fuse.groups import (
+    FUSABLE_BACKENDS,
+    fusable_program,
+    number_in,
+    reduction_in,
+    widened,
+)
 from symdnn.opt.fuse.row_parts import (
     RowNodes,
     RowParts,
@@ -33,7 +42,9 @@ from symdnn.opt.fuse.row_parts import (
     of_softmax,
     softmax_of,
 )
+from symdnn.opt.fuse.siblings import in_parts
 from symdnn.opt.fuse.transfer import Places
+from symdnn.rewriting.facts import node_of
 from symdnn.rewriting.rewrite import Context, graph_rewrite
 
 __all__ = ["RULES", "fuse_rows"]
@@ -123,6 +134,11 @@ class _Graph:
         self.numbers = {node: i for i, node in enumerate(written)}
         chain = [node for node in written if node in effects]
         self._before = dict(zip(chain[1:], chain))
+
+    def adopt(self, node: Apply, like: Apply) -> None:
+        """A node is new in the place of another one."""
+        self.places.node[node] = self.places(like)
+        self.paths[node], self.numbers[node] = self.paths[like], self.numbers[like]
 
     def is_ours(self, node: Apply) -> bool:
         """Whether a node runs on the target, without a hint for a library."""
@@ -239,6 +255,9 @@ class _Neighbours:
         """Take in a node that makes an early input."""
         for v in self.parts.early:
             maker = v.owner
+            if maker is not None and self._is_filled(v):
+                self.parts, self.widens = self.parts.with_number(v, maker.inputs[0]), True
+                return True
             program = self._program(maker) if self._is_full(v) else None
             if maker is None or program is None:
                 continue
@@ -252,6 +271,12 @@ class _Neighbours:
             if self._take(maker, self.parts.with_maker(maker, program, stored)):
                 return True
         return False
+
+    def _is_filled(self, v: Variable) -> bool:
+        """Whether all elements are one number, and another input has the size."""
+        filled = v.owner is not None and isinstance(v.owner.op, Alloc)
+        others = [w for w in self.parts.early if w is not v and self._is_full(w)]
+        return filled and bool(others) and number_in(node_of(v).inputs[0]) is not None
 
     def _is_value(self, v: Variable) -> bool:
         """Whether a value of the dtype of computation has all of ``v``."""
@@ -336,8 +361,33 @@ class _Neighbours:
         """Those of some axes whose size is not statically 1."""
         return tuple(i for i in axes if not self.pattern[i])
 
+    def _row_part(self, user: Apply) -> Apply | None:
+        """The part over rows of a reduction over further axes, of which that is made then."""
+        op, plain = user.op, reduction_in(user)
+        whole = op.reductions if isinstance(op, FusedReduce) else (plain,) if plain else ()
+        first, rest = list[Reduce](), list[Reduce]()
+        for r in whole:
+            rows = replace(r, axes=self.parts.op.axes, keepdims=False)
+            part, after = in_parts(r, rows, len(self.pattern)) or (r, None)
+            first.append(part)
+            rest += [after] if after is not None else []
+        if not whole or len(rest) < len(whole):
+            return None
+        with inherit(user.origin, user.hints):
+            if isinstance(op, FusedReduce):
+                made = FusedReduce(op.program, tuple(first)).make_node(*user.inputs)
+            else:
+                made = first[0].make_node(*user.inputs)
+            last = [r(v) for r, v in zip(rest, made.outputs, strict=True)]
+            self.graph.context.replace(zip(user.outputs, last, strict=True), "fuse_rows")
+        self.graph.adopt(made, user)
+        return made
+
     def _take_sums(self, over_rows: bool) -> bool:
-        """Take in reductions of values or results: over rows, or sums over all other axes."""
+        """Take in reductions of values or results: over rows, or sums over all other axes.
+
+        One over rows and other axes is one of row values.
+        """
         parts = self.parts
         others = self._long_axes(range(parts.op.axes[0]))
         for v in (*parts.results, *parts.held):
@@ -348,6 +398,12 @@ class _Neighbours:
                 known = all(parts.knows(w) and w.type.ndim == v.type.ndim for w in user.inputs)
                 if not known or fold.work != parts.op.work:
                     continue
+                if over_rows and set(fold.axes) > set(parts.op.axes):
+                    part = self._row_part(user)
+                    fold = None if part is None else fold_of(part)
+                    if part is None or fold is None:
+                        continue
+                    user = part
                 if over_rows and fold.axes == parts.op.axes:
                     found = parts.with_fold(user, fold)
                 elif not over_rows and self._long_axes(fold.axes) == others and fold.adds:

@@ -162,7 +162,8 @@ def test_what_only_a_later_group_reads_is_not_stored():
 def test_a_mask_that_others_read_too_is_stored():
     gate = x > 0
     graph = fused([x, y], [T.dot(x, y) * gate + 1, gate])
-    assert sorted(ops(graph)) == ["Dot", "FusedElemwise", "Gt"]
+    assert sorted(ops(graph)) == ["Dot", "FusedElemwise"]
+    assert [v.type.dtype for v in only(graph).outputs] == ["bool", x.dtype]
 
 
 def test_ways_through_two_groups_do_not_close_a_circle():

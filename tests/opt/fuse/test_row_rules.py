@@ -363,3 +363,20 @@ def test_values_of_rows_that_are_not_kept_are_reductions():
         assert env.launched[0] == name
         for found, right in zip(got, node.op.compute(a), strict=True):
             np.testing.assert_allclose(found, right, 2e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_sum_over_all_is_one_of_sums_over_rows(dtype):
+    x, y = tensors(dtype, dtype)
+    d = x - x.mean(-1, keepdims=True)
+    graph = fused([x, y], [d * y, (d * d).sum()], TOLERANCE[dtype])
+    assert sorted(ops(graph)) == ["FusedRows", "Sum"]
+
+
+def test_an_array_of_one_number_is_not_read():
+    x = TensorType("float32", SIZES)("x")
+    y = T.log_softmax(x, axis=-1)
+    slopes = symdnn.grad(None, x, known_grads={y: T.alloc(np.float32(0.25), *SIZES)})
+    graph = fused([x], [y, T.exp(slopes)], TOLERANCE["float32"])
+    assert "FusedRows" in ops(graph)
+    assert "Alloc" not in ops(graph)
