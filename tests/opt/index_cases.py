@@ -299,6 +299,12 @@ INCREMENTS = [
              lambda x, i: inc_subtensor(x.zeros_like()[:, i], exp(x)[:, i]), None,
              lambda x, i: inc_subtensor(cast(x, "float32")[i], 1.0), made=(Cast,),
              id="narrow_increments_of_zeros"),
+    *(RuleCase("narrow_increments_in_float32", (Arg(dtype, ("n", "m")), i64(4, high=2)),
+               lambda x, i, r=reduce: reduce_subtensor(x[i], exp(x)[i], r), None,
+               lambda x, i, r=reduce: reduce_subtensor(
+                   cast(x, "float32")[i], cast(exp(x)[i], "float32"), r),
+               made=(Cast,), id=f"narrow_{reduce}_{dtype}")
+      for reduce, dtype in (("max", "bfloat16"), ("min", "float16"), ("mul", "float16"))),
     RuleCase("increment_by_zero", MAT, lambda x: inc_subtensor(x[1:], 0.0), lambda x: x,
              lambda x: inc_subtensor(x[1], 0.0)),
     RuleCase("increment_of_everything", TWO, lambda x, y: inc_subtensor(whole(x), y),

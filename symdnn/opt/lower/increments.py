@@ -21,6 +21,7 @@ from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.array.advanced_index import AdvancedIncSubtensor
 from symdnn.ops.array.create import full
 from symdnn.ops.array.index import IncSubtensor, Subtensor
+from symdnn.ops.array.scatter_reduce import ScatterReduce
 from symdnn.ops.array.slices import FULL
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.shape import Alloc, dims_of
@@ -68,19 +69,24 @@ def _adds_to_rows(op: Op) -> bool:
     return rows and not op.set_instead_of_inc
 
 
-@node_rewrite(AdvancedIncSubtensor, phase="lower", tags=("indexing",), target="cpu")
+@node_rewrite(AdvancedIncSubtensor, ScatterReduce, phase="lower", tags=("indexing",), target="cpu")
 def narrow_increments_in_float32(node: Apply, context: Context) -> Variable | None:
-    """``inc_subtensor(x[i], y)`` of 16 bits is ``x`` plus increments of zeros in float32.
+    """``inc_subtensor(x[i], y)`` of 16 bits is ``x`` plus increments of zeros in float32; extremes
+    and products of indexed elements are those of ``x`` and ``y`` in float32.
 
-    The sums of the op are in float32, too; compiled loops add numbers of 32 bits.
+    The ops compute in float32, too; compiled loops combine numbers of 32 bits.
     """
     x, y, *rest = node.inputs
     op: Any = node.op
-    if op.set_instead_of_inc or not is_narrow_float(x.type.dtype) or context.inner:
+    if not is_narrow_float(x.type.dtype) or context.inner:
         return None
-    wide = Cast("float32")
+    wide, back = Cast("float32"), Cast(x.type.dtype)
+    if isinstance(op, ScatterReduce):
+        return back(op(wide(x), wide(y), *rest))
+    if op.set_instead_of_inc:
+        return None
     sums: Variable = op(full(dims_of(x), 0, "float32"), wide(y), *rest)
-    return Cast(x.type.dtype)(sums if is_zero(x) else wide(x) + sums)
+    return back(sums if is_zero(x) else wide(x) + sums)
 
 
 #: The most terms along an axis, and how many times more elements the result may have than is added.
