@@ -84,10 +84,12 @@ class FunctionGraph:
         allowed = set(self.inputs)
         for v in leaves:
             if v not in allowed and not isinstance(v, Constant | Shared):
+                advice = "List it among the inputs, or give its value: y.eval({x: value})"
+                if v.is_clone:
+                    advice = "x.clone() is a new variable without a value; x.copy() has that of x"
                 raise MissingInputError(
                     f"the graph needs {v} of type {v.type}, which is neither an input of the "
-                    "function, nor shared, nor given by givens. List it among the inputs, or give "
-                    "its value: y.eval({x: value})"
+                    f"function, nor shared, nor given by givens. {advice}"
                 )
 
     # -- reading ------------------------------------------------------------------------------

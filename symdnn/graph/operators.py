@@ -389,6 +389,7 @@ class TensorMethods:
         """
         return apply("repeat_of", self, repeats, axis, *more)
 
+    @torch_words()
     def diagonal(self, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Variable:
         """The diagonal over two axes."""
         return apply("diagonal", self, offset, axis1, axis2)
@@ -409,9 +410,9 @@ class TensorMethods:
         """The indices at which the elements of ``v`` keep this sorted vector sorted."""
         return apply("searchsorted", self, v, side, sorter)
 
-    def nonzero(self, return_matrix: bool = False) -> Any:
+    def nonzero(self, return_matrix: bool = False, as_tuple: bool = True) -> Any:
         """Indices of the elements that are not zero."""
-        return operator("nonzero")(self, return_matrix)
+        return operator("nonzero")(self, return_matrix, as_tuple)
 
     def nonzero_values(self) -> Variable:
         """The elements that are not zero, as a vector."""

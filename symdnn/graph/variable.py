@@ -50,6 +50,8 @@ class Variable(TensorMethods, ElementwiseMethods, ReductionMethods):
     number_kind: type | None = None
     #: The op and the operands of a float of integers and numbers (`symdnn.ops.core.unrounded`).
     unrounded: tuple[Callable[..., Variable], tuple[Variable, ...]] | None = None
+    #: Whether :meth:`clone` made it, so that it has no value of its own.
+    is_clone: bool = False
 
     def __init__(
         self,
@@ -104,7 +106,7 @@ class Variable(TensorMethods, ElementwiseMethods, ReductionMethods):
     def clone(self, name: str | None = None) -> Variable:
         """A new free variable of the same type and name."""
         other = Variable(self.type, name or self.name)
-        other._tag = copy.copy(self._tag)
+        other._tag, other.is_clone = copy.copy(self._tag), True
         return other
 
     def __iter__(self) -> Iterator[Variable]:

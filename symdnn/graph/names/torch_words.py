@@ -22,7 +22,7 @@ R = TypeVar("R")
 
 _WORDS = {
     "dim": "axis", "keepdim": "keepdims", "dims": "axis", "shifts": "shift", "p": "L",
-    "diagonal": "k",
+    "diagonal": "k", "dim1": "axis1", "dim2": "axis2",
 }  # fmt: skip
 
 #: Words of functions that make a tensor, and what to do in their place.

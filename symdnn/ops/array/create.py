@@ -376,6 +376,7 @@ def _alloc_diag(x: Variable, n: Any, m: Any, offset: int) -> Variable:
     return op(x, rows, columns)
 
 
+@torch_words()
 def diagonal(a: TensorLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Variable:
     """The diagonal over two axes, which it replaces by a new last dimension. A view."""
     v = as_variable(a)

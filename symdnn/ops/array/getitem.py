@@ -78,12 +78,15 @@ def _places(x: Array) -> tuple[Array, ...]:
     return (rest, *found)
 
 
-def nonzero(a: TensorLike, return_matrix: bool = False) -> Any:
+def nonzero(a: TensorLike, return_matrix: bool = False, as_tuple: bool = True) -> Any:
     """Indices of the elements that are not zero: a tuple of int64 vectors, one per dimension.
 
-    With ``return_matrix`` they are the rows of one matrix.
+    With ``return_matrix`` they are the rows of one matrix, with ``as_tuple=False``, which is
+    PyTorch's default, its columns.
     """
     found = Nonzero()(as_variable(a))
+    if not as_tuple:
+        return operator("stack")(list(found), axis=1)
     return operator("stack")(list(found)) if return_matrix else tuple(found)
 
 

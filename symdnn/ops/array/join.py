@@ -148,11 +148,11 @@ def _join_along(axis: Variable, vs: Vars) -> Variable:
 
 
 @torch_words()
-def concatenate(tensor_list: Sequence[TensorLike], axis: TensorLike = 0) -> Variable:
-    """The tensors of a list or tuple one after the other along ``axis``, as :func:`join`."""
+def concatenate(tensor_list: Sequence[TensorLike], axis: TensorLike | None = 0) -> Variable:
+    """The tensors of a list one after the other along ``axis`` (None: all flat); :func:`join`."""
     if not isinstance(tensor_list, list | tuple):
         raise InputError(f"concatenate: wanted a list or tuple of tensors, got {tensor_list!r}")
-    return join(axis, *tensor_list)
+    return join(0, *map(flatten, tensor_list)) if axis is None else join(axis, *tensor_list)
 
 
 def _tensors(what: str, tensors: TensorLike | Sequence[TensorLike]) -> list[Variable]:

@@ -23,7 +23,7 @@ from symdnn.ops.array.view import flatten, of_sizes, shape_padleft
 from symdnn.ops.core.composed import Composed
 from symdnn.ops.core.lanes import on_lanes
 from symdnn.ops.core.python_numbers import alike
-from symdnn.ops.core.shape import as_dim, dims_of, dimshuffle, shape_i, static_dim
+from symdnn.ops.core.shape import alloc, as_dim, dims_of, dimshuffle, shape_i, static_dim
 from symdnn.options import as_int
 
 __all__ = ["BincountLength", "OneHot"]
@@ -267,10 +267,28 @@ def bincount(x: TensorLike, weights: TensorLike | None = None, minlength: Any = 
 
 
 @torch_words()
-def diff(x: TensorLike, n: int = 1, axis: int = -1) -> Variable:
-    """Differences of neighbours along ``axis``, taken ``n`` times."""
+def _as_part(v: Variable, end: Variable, axis: int) -> Variable:
+    """``end`` for joining with ``v``: a number becomes one entry along ``axis``."""
+    if end.type.ndim:
+        return end
+    one = v[(*(slice(None),) * axis, slice(0, 1))]
+    sizes = [constant(1) if d == axis else n for d, n in enumerate(dims_of(one))]
+    return alloc(end, *sizes)
+
+
+def diff(
+    x: TensorLike, n: int = 1, axis: int = -1, prepend: TensorLike | None = None,
+    append: TensorLike | None = None,
+) -> Variable:  # fmt: skip
+    """Differences of neighbours along ``axis``, taken ``n`` times.
+
+    ``prepend`` and ``append`` are values before the first and after the last one; a number is one.
+    """
     v = as_variable(x)
     where = normal_axis("diff", axis, v.type.ndim)
+    ends = [None if e is None else _as_part(v, as_variable(e), where) for e in (prepend, append)]
+    parts = [part for part in (ends[0], v, ends[1]) if part is not None]
+    v = operator("join")(where, *parts)
     lead = (slice(None),) * where
     for _ in range(as_int("diff: n", n)):
         later, earlier = v[(*lead, slice(1, None))], v[(*lead, slice(None, -1))]

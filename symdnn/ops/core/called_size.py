@@ -1,19 +1,19 @@
 """``x.size`` and ``x.shape`` with the ways of NumPy's and PyTorch's.
 
 The size is a number, as in NumPy, and a method, as in PyTorch. The shape is a vector, as in Theano,
-and has what tuples have beyond that: a length, and ``+`` with a tuple.
+and has what tuples have beyond that: a length, ``+`` with a tuple, and ``==`` with one.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from symdnn.errors import ShapeMismatch
+from symdnn.errors import ShapeMismatch, SymbolicValueError
 from symdnn.graph.typing import TensorLike
 from symdnn.graph.values.numpy_functions import numpy_calls
 from symdnn.graph.variable import Constant, Variable, as_variable, constant
 from symdnn.ops.core.make_vector import make_vector
-from symdnn.ops.core.shape import ShapeVector, as_dim, dims_of, shape_entries, size
+from symdnn.ops.core.shape import ShapeVector, as_dim, dims_of, shape_entries, size, static_dim
 
 __all__ = ["callable_size", "shape"]
 
@@ -56,6 +56,22 @@ class _Shape(Variable):
         found = super().__getitem__(index)
         return _as_tuple(found) if isinstance(index, slice) else found
 
+    def __eq__(self, other: object) -> bool:
+        """Whether this is the same variable; of a tuple, whether its sizes are these."""
+        if not isinstance(other, tuple) or numpy_calls or len(self) != len(other):
+            return self is other
+        pairs = list(zip(map(_known, shape_entries(self)), map(_known, other)))
+        if any([isinstance(a, int) and isinstance(b, int) and a != b for a, b in pairs]):
+            return False
+        if all([a is b or (isinstance(a, int) and a == b) for a, b in pairs]):
+            return True
+        raise SymbolicValueError(
+            f"x.shape == {other}: the sizes are known in a call only. T.specify_shape(x, shape) "
+            "checks them there; x.type.shape has those that are known before"
+        )
+
+    __hash__ = Variable.__hash__
+
     def __len__(self) -> int:
         return len(shape_entries(self))
 
@@ -67,6 +83,11 @@ class _ConstantShape(_Shape, Constant):
 def _joins(other: Any) -> bool:
     """Whether ``+`` with this joins. In Theano's programs (:mod:`symdnn.compat.theano`) it adds."""
     return isinstance(other, tuple) and not numpy_calls
+
+
+def _known(size: Any) -> Any:
+    """A size as an int, where it is known."""
+    return static_dim(size) if isinstance(size, Constant) else size
 
 
 def _joined(*shapes: Any) -> Variable:

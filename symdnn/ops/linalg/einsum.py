@@ -50,12 +50,15 @@ def einsum(subscripts: str, *operands: TensorLike, optimize: Any = "auto") -> Va
     """Sum of products by index letters: ``einsum("bij,bjk->bik", x, y)``.
 
     Takes NumPy's notation: ``...``, letters repeated within an operand (a diagonal), an output
-    left implicit. ``optimize`` is opt_einsum's path argument (``False``: left to right). The
-    dtype is the upcast of the operands'. Dimensions of static size 1 broadcast.
+    left implicit; several operands may be one list. ``optimize`` is opt_einsum's path argument
+    (``False``: left to right). The dtype is the upcast of the operands'. Dimensions of static size
+    1 broadcast.
 
     Raises :class:`~symdnn.errors.TypeMismatch` for subscripts that do not fit the operands,
     :class:`~symdnn.errors.ShapeMismatch` for sizes of one letter that differ.
     """
+    if len(operands) == 1 and isinstance(operands[0], list | tuple) and "," in subscripts:
+        operands = tuple(operands[0])
     if not operands:
         raise TypeMismatch("einsum", "at least one operand", "none")
     variables = factors("einsum", *operands)

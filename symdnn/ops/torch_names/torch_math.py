@@ -293,19 +293,23 @@ def torch_std(
 
 
 def var_mean(
-    x: TensorLike, dim: AxisLike = None, *, correction: int = 1, keepdim: bool = False
-) -> tuple[Variable, Variable]:
+    x: TensorLike, dim: AxisLike = None, unbiased: bool | None = None, keepdim: bool = False, *,
+    correction: int = 1,
+) -> tuple[Variable, Variable]:  # fmt: skip
     """Variance and mean over ``dim``."""
     v = as_variable(x)
-    return torch_var(v, dim, keepdim=keepdim, correction=correction), v.mean(dim, keepdims=keepdim)
+    spread = torch_var(v, dim, unbiased, keepdim, correction=correction)
+    return spread, v.mean(dim, keepdims=keepdim)
 
 
 def std_mean(
-    x: TensorLike, dim: AxisLike = None, *, correction: int = 1, keepdim: bool = False
-) -> tuple[Variable, Variable]:
+    x: TensorLike, dim: AxisLike = None, unbiased: bool | None = None, keepdim: bool = False, *,
+    correction: int = 1,
+) -> tuple[Variable, Variable]:  # fmt: skip
     """Standard deviation and mean over ``dim``."""
     v = as_variable(x)
-    return torch_std(v, dim, keepdim=keepdim, correction=correction), v.mean(dim, keepdims=keepdim)
+    spread = torch_std(v, dim, unbiased, keepdim, correction=correction)
+    return spread, v.mean(dim, keepdims=keepdim)
 
 
 def torch_median(x: TensorLike, dim: int | None = None, keepdim: bool = False) -> Values | Variable:

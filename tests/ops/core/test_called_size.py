@@ -9,7 +9,7 @@ import pytest
 
 import symdnn
 import symdnn.tensor as T
-from symdnn.errors import ShapeMismatch, TypeMismatch
+from symdnn.errors import ShapeMismatch, SymbolicValueError, TypeMismatch
 
 VALUE = np.zeros((3, 4, 5), "float32")
 FORMS = {
@@ -53,6 +53,24 @@ def test_sizes_of_results() -> None:
 def test_lengths() -> None:
     x = T.tensor3("x")
     assert [len(v) for v in (x.shape, x.shape[1:], x.shape[:0], x.size())] == [3, 2, 0, 3]
+
+
+def test_comparison_with_tuples() -> None:
+    """What is known is decided, what is known in a call only is an error, not False."""
+    x = T.TensorType("float32", (None, 4))("x")
+    full = T.TensorType("float32", (3, 4))("full")
+    equal = [(full.shape, (3, 4)), (full.size(), (3, 4)), (full.shape[1:], (4,)), (x.shape[:0], ())]
+    assert all(a == b and b == a for a, b in equal)
+    n = x.shape[0]
+    other = [(full.shape, (3, 5)), (x.shape, (3, 5)), (x.shape, (4,)), (x.shape, [3, 4])]
+    other += [(T.zeros((2, n)).shape[:1], (n, 1)), (x.shape[:1] + (7,), (n, 8))]
+    assert all(a != b for a, b in other)
+    for f in (lambda x: x.shape == (3, 4), lambda x: x.shape != (3, 4)):
+        with pytest.raises(SymbolicValueError, match="sizes are known in a call only"):
+            symdnn.jit(f)(VALUE[0])
+    shape = x.shape
+    assert shape in {shape: 1}  # variables are objects
+    assert shape != x.shape
 
 
 def test_arithmetic_stays() -> None:

@@ -39,6 +39,11 @@ EXACT = {
     "lexsort": (lambda m, a, b: m.lexsort((a, b)), [V, np.array([1, 0, 1, 0, 1, 0, 1])]),
     "indices": (lambda m, a: m.indices((2, 3)), [V]),
     "array_equal": (lambda m, a: m.array_equal(a, a), [M]),
+    "concatenate flat": (lambda m, a, b: m.concatenate([a, b, [1]], axis=None), [INTS, J]),
+    "diff after a number": (lambda m, a: m.diff(a, prepend=0.0), [M]),
+    "diff before a number": (lambda m, a: m.diff(a, append=2, axis=0), [INTS]),
+    "diff between arrays": (lambda m, a: m.diff(a, 2, 1, a[:, :2], a[:, 1:]), [M]),
+    "diff of nothing": (lambda m, a: m.diff(a[:0], prepend=1.0), [V]),
 }  # fmt: skip
 CLOSE = {
     "polyval": (lambda m, p, x: m.polyval(p, x), [P, M]),

@@ -5,7 +5,7 @@ import pytest
 
 import symdnn
 import symdnn.tensor as T
-from symdnn.errors import InputError
+from symdnn.errors import InputError, MissingInputError
 from symdnn.graph.evaluate import evaluate
 
 torch = pytest.importorskip("torch")
@@ -36,6 +36,8 @@ METHODS = {
     "movedim": lambda x: x.movedim(0, 2), "mm": lambda x: x[0].mm(x[1].t()),
     "bmm": lambda x: x.bmm(x.mT), "unflatten": lambda x: x.unflatten(1, (2, 2)),
     "mean": lambda x: x.mean(dim=(1, 2), keepdim=True), "tile": lambda x: x.tile(2, 1, 1),
+    "diagonal": lambda x: x.diagonal(dim1=-2, dim2=-1),
+    "joined size": lambda x: x.view(x.size()[:-1] + (1, -1)),
 }  # fmt: skip
 FUNCTIONS = {
     "gather": lambda m, x, i, s: m.gather(x, 1, i),
@@ -63,6 +65,10 @@ FUNCTIONS = {
     "addcmul": lambda m, x, i, s: m.addcmul(x, s, s, value=0.5),
     "sum": lambda m, x, i, s: m.sum(x * s, dim=1, keepdim=True),
     "softmax": lambda m, x, i, s: m.softmax(x, dim=0),
+    "var_mean": lambda m, x, i, s: sum(m.var_mean(x, 1, False)),
+    "std_mean": lambda m, x, i, s: m.std_mean(x, dim=1, unbiased=True, keepdim=True)[0],
+    "einsum": lambda m, x, i, s: m.einsum("bij,bkj->bik", [x, s]),
+    "nonzero": lambda m, x, i, s: x[m.nonzero(x[..., 0] > 0, as_tuple=True)],
 }  # fmt: skip
 
 
@@ -166,3 +172,16 @@ def test_medians_of_unknown_sizes_and_of_nan(dtype, keepdim, dim):
     np.testing.assert_array_equal(found[0], wanted[0])
     chosen = np.take_along_axis(data, found[1] if keepdim else np.expand_dims(found[1], dim), dim)
     np.testing.assert_array_equal(chosen if keepdim else chosen.squeeze(dim), wanted[0])
+
+
+def test_places_of_what_is_not_zero():
+    x = T.matrix("x")
+    value = np.array([[0, 2, 0], [3, 0, 4]], "float32")
+    for found in (T.nonzero(x, as_tuple=False), x.nonzero(as_tuple=False)):
+        np.testing.assert_array_equal(found.eval({x: value}), torch.nonzero(torch.tensor(value)))
+
+
+def test_what_pytorch_calls_clone_is_copy():
+    with pytest.raises(MissingInputError, match=r"x.clone\(\) is a new variable .* x.copy\(\)"):
+        symdnn.jit(lambda x: x.clone() * 2)(VALUE)
+    assert np.array_equal(symdnn.jit(lambda x: x.copy())(VALUE), VALUE)
