@@ -46,14 +46,19 @@ _MAX_THREADS, _MIN_BLOCK = 1024, 128
 #: 32-bit registers of a thread for the values of a row: where more threads can share the row, and
 #: at most.
 _WORDS, _MAX_WORDS = 32, 32
-#: Likewise for values and sums over rows; these in blocks of so many threads, and so many blocks.
-_COLUMN_WORDS, _COLUMN_BLOCK, _COLUMN_BLOCKS = 64, 256, 264
+_MULTIPROCESSORS = 132
+#: Likewise for values and sums over rows; these in blocks of so many threads, and so many threads.
+#: There is room for more of these small blocks than there are: a collective's blocks may hold some
+#: multiprocessors, and what waited for those would take as long again.
+_COLUMN_WORDS, _COLUMN_BLOCK, _COLUMN_THREADS = 64, 128, _MULTIPROCESSORS * 512
 #: Threads of a row whose sums over rows are in registers.
 _MAX_COLUMN_THREADS = 512
-#: As many registers as sums alone and what they read may take, for twice as many blocks.
-_SUMS_ALONE_WORDS = 32
+#: As many registers as sums alone and what they read may take, for more blocks: three quarters of
+#: those that fit.
+_SUMS_ALONE_WORDS = 36
+#: The most blocks of sums alone, and beside stages.
+_MOST_COLUMN_BLOCKS = _MULTIPROCESSORS * 6, _COLUMN_THREADS // _COLUMN_BLOCK
 #: Threads that fill a device: with fewer rows, more threads share one.
-_MULTIPROCESSORS = 132
 _FILLING_THREADS = _MULTIPROCESSORS * 512
 #: Rows that take a multiprocessor each should keep at least so many of them busy, on average.
 _MIN_BUSY = 0.8
@@ -169,10 +174,9 @@ def _share(op: FusedRows, rows: int, vectors: int, width: int) -> _Share:
         block, per = max(lanes, _COLUMN_BLOCK), -(-vectors // lanes)
         # Nothing waits for a row's sums, but loads are hidden by other threads alone.
         many = 2 if not op.stages and per * (held + sums) <= _SUMS_ALONE_WORDS else 1
-        return _Share(
-            lanes, per, block, _column_blocks(rows, lanes, block, many),
-            65536 * many // (128 * block),
-        )  # fmt: skip
+        resident = 65536 * many // (128 * block)
+        most = _MULTIPROCESSORS * (resident - resident // 4) if many > 1 else 0
+        return _Share(lanes, per, block, _column_blocks(rows, lanes, block, most), resident)
     per = -(-vectors // lanes)
     per = per if per * held <= _MAX_WORDS else 0
     if not sums:
@@ -218,9 +222,9 @@ def _vector_bytes(given: Sequence[RowOperand], width: int) -> int:
     return 16 * sum(-(-n // 16) for n in sizes)
 
 
-def _column_blocks(rows: int, lanes: int, block: int, many: int = 1) -> int:
+def _column_blocks(rows: int, lanes: int, block: int, most: int = 0) -> int:
     """Blocks that add sums over rows: all of them run at once."""
-    most = many * max(_COLUMN_BLOCKS * _COLUMN_BLOCK // block, _COLUMN_BLOCKS // 2)
+    most = most or max(_COLUMN_THREADS // block, _MULTIPROCESSORS)
     return max(1, min(-(-rows * lanes // block), most))
 
 
@@ -404,7 +408,7 @@ def column_bytes(op: FusedRows, shape: Sequence[int]) -> int:
     if op.sums is None:
         return 0
     elements, columns = prod(shape[a] for a in op.axes), len(op.sums.outputs)
-    blocks = _COLUMN_BLOCKS if op.stages else 2 * _COLUMN_BLOCKS
+    blocks = _MOST_COLUMN_BLOCKS[bool(op.stages)]
     own = numpy_dtype(op.work).itemsize * blocks * elements * columns
     return _after_reduction(blocks, elements, columns) + own
 

@@ -11,6 +11,7 @@ import ctypes
 import os
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -140,6 +141,8 @@ class NcclCommunicator:
                 failure = f"ncclCommWindowRegister: {error}"
             failure = world.first_said(f"{name}, made", failure, self.group)
         self.why_none = failure
+        if failure and self.index == 0:
+            _warn_once(failure)
         return 0 if failure else address
 
     def _start(self, address: int, nbytes: int) -> None:
@@ -229,6 +232,17 @@ class NcclCommunicator:
     def destroy(self) -> None:
         """``ncclCommDestroy``, after all graphs that use it."""
         self._nccl.comm_destroy(self._handle)
+
+
+@cache
+def _warn_once(why: str) -> None:
+    warnings.warn(
+        f"NCCL registers no memory here: {why}. Collectives work in other memory, and slower. "
+        "With the flag distributed.registered=False nobody asks for it, and NCCL has as many "
+        "thread blocks as it likes",
+        RuntimeWarning,
+        stacklevel=2,
+    )
 
 
 _communicators: dict[tuple[Group, Settings], NcclCommunicator] = {}

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
+import symdnn
+import symdnn.tensor as T
+from symdnn.gpu.binding.nvrtc import compile_cubin
 from symdnn.gpu.codegen.launches import contiguous_view
 from symdnn.gpu.device.context import most_shared_bytes
-from symdnn.gpu.kernels.fused_rows import FusedRowsKernel
+from symdnn.gpu.kernels.fused_rows import FusedRowsKernel, rows_launches
 from symdnn.gpu.norm.layernorm import LayerNormGradKernel, LayerNormKernel
 from symdnn.graph.kernel import Call, Hints
 from symdnn.graph.type import TensorType, numpy_dtype
-from symdnn.ops.lowered.fused_rows import layer_norm_grad_rows
+from symdnn.ops.lowered.fused_rows import FusedRows, layer_norm_grad_rows
 from symdnn.ops.nn.batchnorm import LayerNorm, LayerNormGrad
 from tests.gpu import emulator
+from tests.gpu.reference_device import TARGET
 from tests.gpu.table import concrete
 from tests.seeded import sampled
 
@@ -110,6 +116,41 @@ def test_rows_that_leave_multiprocessors_idle_are_cut(rows, names):
     call = Call(op, tuple(types), tuple(outs), Hints())
     views = [contiguous_view(i, t) for i, t in enumerate([*types, *outs])]
     assert [n.name for n in NORM.launches(call, views[:3], views[3:])] == names
+
+
+def registers(cubin):
+    """The registers of a thread, by the cubin's own note (EIATTR_REGCOUNT)."""
+    (found,) = re.findall(rb"\x04\x2f\x08\x00.{4}(.{4})", cubin, re.DOTALL)
+    return int.from_bytes(found, "little")
+
+
+def norm_gradient():
+    one, whole, row = (TensorType("float32", s) for s in ((8192, 1), (8192, 768), (1, 768)))
+    types, outs = (whole, whole, row, one, one), (whole, row, row)
+    views = [contiguous_view(i, t) for i, t in enumerate([*types, *outs])]
+    call = Call(LayerNormGrad((1,), 1e-5), types, outs, Hints())
+    return GRAD.launches(call, views[:5], views[5:])
+
+
+def slope_and_its_sums():
+    """Of a layer of 3072 units: no sum over a row, and vectors that are no power of two."""
+    x, dy = (T.tensor("float32", (8192, 3072), name=n) for n in ("x", "dy"))
+    dx = dy * symdnn.grad(T.nnet.gelu(x, approximate=True).sum(), x)
+    f = symdnn.function([x, dy], [dx, dx.sum(axis=0)], mode=symdnn.Mode(target=TARGET))
+    (node,) = [n for n in f.stages.fgraph.toposort() if isinstance(n.op, FusedRows)]
+    views = [contiguous_view(i, v.type) for i, v in enumerate((*node.inputs, *node.outputs))]
+    return rows_launches(node.op, views[: len(node.inputs)], views[len(node.inputs) :])
+
+
+@pytest.mark.parametrize("made", [norm_gradient, slope_and_its_sums])
+def test_blocks_with_sums_over_rows_find_room_beside_a_collective(made):
+    """On 116 of 132 multiprocessors, the others of which NCCL holds, all of them run at once: what
+    waits there takes as long again."""
+    pytest.importorskip("cuda.bindings.nvrtc")
+    first, *_ = made()
+    (threads,), (blocks,) = first.block, first.grid
+    each = -(-registers(compile_cubin(first.source, (9, 0))) // 8) * 8 * threads
+    assert 132 <= blocks <= 116 * min(65536 // each, 2048 // threads)
 
 
 def test_sums_that_no_block_has_room_for_are_reductions():
