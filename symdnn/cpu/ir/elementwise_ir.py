@@ -12,10 +12,11 @@ no whole vectors.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from symdnn.cpu.compiler import jit
 from symdnn.cpu.compiler.jit import FAR_CONSTANTS
+from symdnn.cpu.ir.builder import PARALLEL, FunctionBuilder
 from symdnn.cpu.ir.loops_ir import (
     ACCESS,
     COPY_ROW,
@@ -69,8 +70,8 @@ def elementwise_ir(
     ``sizes`` that are not 0 are constants of the text. Rows of such a size are not divided between
     threads.
     """
-    ndim, length = len(sizes), sizes[-1]
-    printer, unrolled = Printer(program), program.cost >= MIN_COST_TO_INTERLEAVE
+    ndim = len(sizes)
+    printer, unrolled = Printer(program, "p_"), program.cost >= MIN_COST_TO_INTERLEAVE
     inputs = [name for i, o in enumerate(reads) for name in part_names(o.dtype, f"%x{i}")]
     results = dealt([o.dtype for o in writes], printer.emit(inputs))
     named = [(f"x{i}", o) for i, o in enumerate(reads)]
@@ -83,36 +84,18 @@ def elementwise_ir(
     # A vector of numbers that are not neighbours takes longer to make than to store one by one.
     alone = not program.body and "strided" in (o.inner for _, o in named)
     once = [line for name, o in named if o.inner == "one" for line in _read_once(name, o)]
+    rows = _Rows(named, sizes)
+    if _copies(program, reads, writes):
+        rows.source(once, lambda: rows.copy(reads[0]))
+    else:
+        rows.source(once, lambda: rows.line(body, alone))
     lines = [
         *sorted(printer.declared),
         *definitions(printer.helpers),
         *COPY_ROW,
         *_pack_functions(named),
         *THREADS,
-        "define internal void @rows(ptr %w, i64 %r0, i64 %r1, i64 %i0, i64 %i1) noinline #0 {",
-        "entry:",
-        *_buffers(named),
-        *_setup(named, sizes),
-        *_first_indices(ndim),
-        "br label %row",
-        "row:",
-        "%r = phi i64 [%r0, %entry], [%r_next, %row_end]",
-        *(f"%j{d} = phi i64 [%first{d}, %entry], [%j{d}_next, %row_end]" for d in range(ndim - 1)),
-        *_bases(named, ndim),
-        *once,
-        *(
-            _copy(reads[0], length)
-            if _copies(program, reads, writes)
-            else _row(named, body, length, alone)
-        ),
-        "row_end:",
-        *_next_indices(ndim),
-        "%r_next = add nuw nsw i64 %r, 1",
-        "%rows_left = icmp slt i64 %r_next, %r1",
-        "br i1 %rows_left, label %row, label %done",
-        "done:",
-        "ret void",
-        "}",
+        *rows.lines,
         *(interleaved(4 if ndim == 1 else 2) if unrolled else [*METADATA, *_ALONE]),
     ]
     far = unrolled and jit.vector_width() < 16  # 16 registers
@@ -154,26 +137,118 @@ def _pair(x: tuple[str, LoopOperand], y: tuple[str, LoopOperand]) -> list[str]:
     ]  # fmt: skip
 
 
-def _row(
-    named: Sequence[tuple[str, LoopOperand]], body: Sequence[str], length: int, alone: bool
-) -> list[str]:
-    """Lines of the loop over a row, in chunks where operands are packed."""
-    buffered = _packed(named) or _spread(named)
-    return _chunks(named, body, length) if buffered else _elements(body, length, alone)
+class _Rows(FunctionBuilder):
+    """Builds the function ``rows``: a loop over rows, whose outer indices are counted."""
 
+    def __init__(self, named: Sequence[tuple[str, LoopOperand]], sizes: Sequence[int]) -> None:
+        super().__init__()
+        self._named, self._sizes = named, sizes
+        self._low, self._high = ("0", str(sizes[-1])) if sizes[-1] else ("%i0", "%i1")
 
-def _elements(body: Sequence[str], length: int, alone: bool) -> list[str]:
-    """Lines of the loop over a row's elements, or ``length`` of them; one by one if ``alone``."""
-    low, high = ("0", str(length)) if length else ("%i0", "%i1")
-    return [
-        "br label %element",
-        "element:",
-        f"%i = phi i64 [{low}, %row], [%i_next, %element]",
-        *body,
-        "%i_next = add nuw nsw i64 %i, 1",
-        f"%more = icmp slt i64 %i_next, {high}",
-        f"br i1 %more, label %element, label %row_end, !llvm.loop {'!3' if alone else '!1'}",
-    ]
+    def source(self, once: Sequence[str], line: Callable[[], None]) -> None:
+        """Append the function; ``line`` appends what is done with a row, after ``once``."""
+        parameters = "ptr %w, i64 %r0, i64 %r1, i64 %i0, i64 %i1"
+        with self.function("rows", parameters, "noinline #0"):
+            self.put(*_buffers(self._named))
+            counts = self._setup()
+            first = self.unravelled("%r0", counts)
+
+            def row(_: str, at: list[str]) -> list[str]:
+                for name, _o in self._named:
+                    base = self.bytes_at(
+                        f"%a_{name}", *((j, f"%s{d}_{name}") for d, j in enumerate(at))
+                    )
+                    self.put(f"%base_{name} = getelementptr i8, ptr {base}, i64 0")
+                self.put(*once)
+                line()
+                return self._following(at, counts)
+
+            self.counted("row", "%r0", "%r1", row, first, "i64")
+
+    def _setup(self) -> list[str]:
+        """Load sizes and each operand's data pointer and strides; returns the outer sizes."""
+        counts, ndim = list[str](), len(self._sizes)
+        for d in range(ndim - 1):
+            counts.append(str(self._sizes[d] or f"%n{d}"))
+            if d and not self._sizes[d]:
+                self.put(*word(f"%n{d}", HEAD + d - 1))
+        at = HEAD + max(ndim - 2, 0)
+        for name, o in self._named:
+            self.put(*data_of(f"%a_{name}", at))
+            if o.inner == "strided" or _is_spread(o):
+                self.put(*word(f"%s_{name}", at + 1))
+            for d in range(ndim - 1):
+                self.put(*word(f"%s{d}_{name}", at + 2 + d))
+            at += words_per_operand(ndim)
+        return counts
+
+    def _following(self, at: Sequence[str], counts: Sequence[str]) -> list[str]:
+        """The outer indices of the next row: it takes no division to count."""
+        found, one = list[str](), "1"
+        for j, n in zip(at[:0:-1], counts[:0:-1], strict=True):
+            more = self.new(f"add nuw nsw i64 {j}, {one}")
+            end = self.new(f"icmp eq i64 {more}, {n}")
+            found.append(self.new(f"select i1 {end}, i64 0, i64 {more}"))
+            one = self.new(f"zext i1 {end} to i64")
+        if at:
+            found.append(self.new(f"add nuw nsw i64 {at[0]}, {one}"))
+        return found[::-1]
+
+    def line(self, body: Sequence[str], alone: bool) -> None:
+        """Append a row, in chunks where operands are packed; one by one if ``alone``."""
+        if not _packed(self._named) and not _spread(self._named):
+            self._elements(self._low, self._high, body, "!3" if alone else PARALLEL)
+            return
+
+        def chunk(low: str) -> str:
+            high = self.least(self.affine(low, 1, PACKED_ELEMENTS), self._high)
+            length = self.new(f"sub nsw i64 {high}, {low}")
+            self._pack(low, high, length)
+            self._elements(low, high, body, PARALLEL)
+            return length
+
+        self.upto("chunk", self._low, self._high, chunk)
+
+    def _elements(self, low: str, high: str, body: Sequence[str], loop: str) -> None:
+        with self.each("element", low, high, parallel=loop) as i:
+            self.put(f"%i = add nuw nsw i64 {i}, 0", *body)
+
+    def _pack(self, low: str, high: str, length: str) -> None:
+        """Pack the elements of a chunk."""
+        for name, size, step in _packed(self._named):
+            k = self.affine(low, step)
+            source = self.new(f"getelementptr i{8 * size}, ptr %base_{name}, i64 {k}")
+            self.put(pack_call(size, step, source, f"%buffer_{name}", length))
+            self._packed_at(name, size, low)
+        for name, size, times, whole in _spread(self._named):
+            given = f"ptr %base_{name}", f"i64 %s_{name}", f"ptr %buffer_{name}"
+            self.call(spread_name(size, times, whole), *given, f"i64 {low}", f"i64 {high}")
+            self._packed_at(name, size, low, times)
+
+    def _packed_at(self, name: str, size: int, low: str, before: int = 0) -> None:
+        """Note where the buffer of an operand would have element 0."""
+        first = self.new(f"sub nsw i64 {before}, {low}")
+        self.put(f"%packed_{name} = getelementptr i{8 * size}, ptr %buffer_{name}, i64 {first}")
+
+    def copy(self, o: LoopOperand) -> None:
+        """Append a copy of a row at once: a loop over vectors would leave too many numbers.
+
+        Of a known length LLVM makes a few loads and stores that overlap.
+        """
+        size, step, length = int(numpy_dtype(o.dtype).itemsize), _step(o), self._sizes[-1]
+        source = self.bytes_at("%base_x0", (self._low, step * size))
+        target = self.bytes_at("%base_y0", (self._low, size))
+        count = self.minus(self._high, self._low)
+        if step > 1:
+            self.put(pack_call(size, step, source, target, count))
+        elif length:
+            nbytes = f"i64 {length * size}"
+            self.call(
+                "llvm.memmove.p0.p0.i64", f"ptr {target}", f"ptr {source}", nbytes, "i1 false"
+            )
+        else:
+            nbytes = f"i64 {self.times(count, size)}"
+            self.call("copy_row", f"ptr {target}", f"ptr {source}", nbytes)
 
 
 def _step(o: LoopOperand) -> int:
@@ -223,50 +298,6 @@ def _read_packed(name: str, o: LoopOperand) -> list[str]:
     return [line.replace(f"%base_{name},", f"%packed_{name},") for line in lines]
 
 
-def _chunks(
-    named: Sequence[tuple[str, LoopOperand]], body: Sequence[str], length: int
-) -> list[str]:
-    """Lines of the loop over a row in chunks, before each of which operands are packed."""
-    low, high = ("0", str(length)) if length else ("%i0", "%i1")
-    packs = []
-    for name, size, step in _packed(named):
-        packs += [
-            f"%k_{name} = mul nsw i64 %chunk_low, {step}",
-            f"%from_{name} = getelementptr i{8 * size}, ptr %base_{name}, i64 %k_{name}",
-            pack_call(size, step, f"%from_{name}", f"%buffer_{name}", "%chunk_length"),
-            f"%packed_{name} = getelementptr i{8 * size}, ptr %buffer_{name}, i64 %chunk_back",
-        ]
-    for name, size, times, whole in _spread(named):
-        packs += [
-            f"call void @{spread_name(size, times, whole)}(ptr %base_{name}, i64 %s_{name}, "
-            f"ptr %buffer_{name}, i64 %chunk_low, i64 %chunk_high)",
-            f"%chunk_first_{name} = sub nsw i64 {times}, %chunk_low",
-            f"%packed_{name} = getelementptr i{8 * size}, ptr %buffer_{name}, "
-            f"i64 %chunk_first_{name}",
-        ]
-    return [
-        "br label %chunk",
-        "chunk:",
-        f"%chunk_low = phi i64 [{low}, %row], [%chunk_high, %chunk_end]",
-        f"%chunk_far = add nsw i64 %chunk_low, {PACKED_ELEMENTS}",
-        f"%chunk_whole = icmp slt i64 %chunk_far, {high}",
-        f"%chunk_high = select i1 %chunk_whole, i64 %chunk_far, i64 {high}",
-        "%chunk_length = sub nsw i64 %chunk_high, %chunk_low",
-        "%chunk_back = sub nsw i64 0, %chunk_low",
-        *packs,
-        "br label %element",
-        "element:",
-        "%i = phi i64 [%chunk_low, %chunk], [%i_next, %element]",
-        *body,
-        "%i_next = add nuw nsw i64 %i, 1",
-        "%more = icmp slt i64 %i_next, %chunk_high",
-        "br i1 %more, label %element, label %chunk_end, !llvm.loop !1",
-        "chunk_end:",
-        f"%chunk_more = icmp slt i64 %chunk_high, {high}",
-        "br i1 %chunk_more, label %chunk, label %row_end",
-    ]
-
-
 def _copies(
     program: ScalarProgram, reads: Sequence[LoopOperand], writes: Sequence[LoopOperand]
 ) -> bool:
@@ -275,92 +306,6 @@ def _copies(
         return False
     (x,), (y,) = reads, writes
     return x.dtype == y.dtype and (x.inner == "dense" or _step(x) > 1)
-
-
-def _copy(o: LoopOperand, length: int) -> list[str]:
-    """Lines that copy a row at once: a loop over vectors would leave too many numbers.
-
-    Of ``length`` elements LLVM makes a few loads and stores that overlap.
-    """
-    size, step = int(numpy_dtype(o.dtype).itemsize), _step(o)
-    if step > 1:
-        low, high = ("0", str(length)) if length else ("%i0", "%i1")
-        return [
-            f"%first = mul i64 {low}, {step * size}",
-            f"%to_first = mul i64 {low}, {size}",
-            f"%count = sub i64 {high}, {low}",
-            "%from = getelementptr i8, ptr %base_x0, i64 %first",
-            "%to = getelementptr i8, ptr %base_y0, i64 %to_first",
-            pack_call(size, step, "%from", "%to", "%count"),
-            "br label %row_end",
-        ]
-    if length:
-        return [
-            "call void @llvm.memmove.p0.p0.i64(ptr %base_y0, ptr %base_x0, "
-            f"i64 {length * size}, i1 false)",
-            "br label %row_end",
-        ]
-    return [
-        f"%first = mul i64 %i0, {size}",
-        "%count = sub i64 %i1, %i0",
-        f"%bytes = mul i64 %count, {size}",
-        "%from = getelementptr i8, ptr %base_x0, i64 %first",
-        "%to = getelementptr i8, ptr %base_y0, i64 %first",
-        "call void @copy_row(ptr %to, ptr %from, i64 %bytes)",
-        "br label %row_end",
-    ]
-
-
-def _setup(named: Sequence[tuple[str, LoopOperand]], sizes: Sequence[int]) -> list[str]:
-    """Lines that load sizes and each operand's data pointer and strides from the block."""
-    lines, ndim = [], len(sizes)
-    for d in range(1, ndim - 1):
-        lines += [f"%n{d} = add i64 {sizes[d]}, 0"] if sizes[d] else word(f"%n{d}", HEAD + d - 1)
-    at = HEAD + max(ndim - 2, 0)
-    for name, o in named:
-        lines += data_of(f"%a_{name}", at)
-        if o.inner == "strided" or _is_spread(o):
-            lines += word(f"%s_{name}", at + 1)
-        for d in range(ndim - 1):
-            lines += word(f"%s{d}_{name}", at + 2 + d)
-        at += words_per_operand(ndim)
-    return lines
-
-
-def _first_indices(ndim: int) -> list[str]:
-    """Lines for the outer indices of row ``%r0``."""
-    lines, rest = [], "%r0"
-    for d in reversed(range(1, ndim - 1)):
-        lines += [f"%first{d} = urem i64 {rest}, %n{d}", f"%over{d} = udiv i64 {rest}, %n{d}"]
-        rest = f"%over{d}"
-    return [*lines, f"%first0 = add i64 {rest}, 0"] if ndim > 1 else lines
-
-
-def _next_indices(ndim: int) -> list[str]:
-    """Lines for the outer indices of the next row: it takes no division to count."""
-    lines, one = [], "1"
-    for d in reversed(range(1, ndim - 1)):
-        lines += [
-            f"%j{d}_more = add nuw nsw i64 %j{d}, {one}",
-            f"%j{d}_end = icmp eq i64 %j{d}_more, %n{d}",
-            f"%j{d}_next = select i1 %j{d}_end, i64 0, i64 %j{d}_more",
-            f"%j{d}_one = zext i1 %j{d}_end to i64",
-        ]
-        one = f"%j{d}_one"
-    return [*lines, f"%j0_next = add nuw nsw i64 %j0, {one}"] if ndim > 1 else lines
-
-
-def _bases(named: Sequence[tuple[str, LoopOperand]], ndim: int) -> list[str]:
-    """Lines for the address of the row of each operand."""
-    lines = []
-    for name, _ in named:
-        base = f"%a_{name}"
-        for d in range(ndim - 1):
-            lines.append(f"%o{d}_{name} = mul i64 %j{d}, %s{d}_{name}")
-            lines.append(f"%b{d}_{name} = getelementptr i8, ptr {base}, i64 %o{d}_{name}")
-            base = f"%b{d}_{name}"
-        lines.append(f"%base_{name} = getelementptr i8, ptr {base}, i64 0")
-    return lines
 
 
 def _read_once(name: str, o: LoopOperand) -> list[str]:
