@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
+from typing import Any
 
 import numpy as np
 
+from symdnn.cpu.elementwise.elementwise import elementwise_launch
 from symdnn.cpu.ir.loops_ir import LoopOperand
 from symdnn.cpu.ir.scalar_ir import has_code, refusal
 from symdnn.cpu.launch.contiguous_launch import compile_refusal
+from symdnn.cpu.launch.launch import CpuLaunch
+from symdnn.cpu.launch.series_launch import Part, SeriesLaunch
 from symdnn.cpu.launch.strided_launch import StridedBlock, StridedLaunch
 from symdnn.cpu.launch.traits import LLVM_ASKS_THREADS, NUMPY
 from symdnn.cpu.nest.first_ir import LEAST_LENGTH, FirstPlan, first_ir, first_words
@@ -20,7 +24,7 @@ from symdnn.cpu.reference.kernels import ReferenceKernel
 from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call, Kernel, Launch, Row
 from symdnn.graph.op import Op
-from symdnn.graph.type import TensorType
+from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.graph.typing import Array, Arrays, OpT
 from symdnn.graph.values.strides import merged
 from symdnn.ops.array.argreduce import ArgMax, ArgMin
@@ -61,6 +65,8 @@ _MIN_ADDITIONS_TO_COMPILE = 1 << 14
 #: in all (complex ones: half), and for each matrix of a stack. So it does for stacks of any number
 #: of terms up to so many, and for rows and columns.
 _MAX_PRODUCTS_OF_FLOATS, _MAX_PRODUCTS_OF_EACH, _MAX_TERMS = 1 << 15, 64, 4
+#: Rows, terms and columns from which columns of the second operand are turned before.
+_MIN_TURNED = 32
 #: Work for which waking up another thread pays, in additions.
 _ADDITIONS_PER_THREAD = 1 << 16
 #: Booleans that are looked at, for which it does.
@@ -316,8 +322,41 @@ class NestProductKernel(_NestKernel[Dot | BatchedDot]):
         fold = self.fold(call, 1)
         assert fold is not None
         beside = call.inputs[1].ndim - 1 if isinstance(call.op, Dot) else 1
-        along = call.inputs[0].ndim - 1
-        return StridedLaunch(product_maker(fold, self.sizes(call), along, beside))
+        along, sizes = call.inputs[0].ndim - 1, self.sizes(call)
+        whole = StridedLaunch(product_maker(fold, sizes, along, beside))
+        x, y = call.inputs
+        if isinstance(call.op, Dot) and y.ndim == 2 and y.is_integer and x.ndim == 2:
+            return whole if min(sizes) < _MIN_TURNED else _TurnedLaunch(whole, y.dtype, sizes[1:])
+        return whole
+
+
+class _TurnedLaunch(CpuLaunch):
+    """A launch of products whose second operand is turned before if its columns are contiguous.
+
+    A sum for each pair of rows would have its lanes along the terms. Of turned columns lanes are
+    along the results, and each of many rows reads them.
+    """
+
+    def __init__(self, whole: StridedLaunch, dtype: str, shape: tuple[int, ...]) -> None:
+        turned = np.empty(shape, numpy_dtype(dtype))
+        copy = elementwise_launch(identity_program(dtype), shape)
+        self._whole = whole
+        self._turned = SeriesLaunch([Part(copy, (1,), (turned,)), Part(whole, (0, turned), (2,))])
+
+    def _for(self, y: Array) -> StridedLaunch | SeriesLaunch:
+        return self._turned if abs(y.strides[0]) < abs(y.strides[1]) else self._whole
+
+    def __call__(self, inputs: Arrays, outputs: Arrays) -> None:
+        """Compute the product."""
+        self._for(inputs[1])(inputs, outputs)
+
+    def prepare(self, inputs: Arrays, outputs: Arrays) -> None:
+        """Queue the compilation of the code for operands with these strides."""
+        self._for(inputs[1]).prepare(inputs, outputs)
+
+    def native(self, inputs: Arrays, outputs: Arrays) -> Any:
+        """For operands with these strides."""
+        return self._for(inputs[1]).native(inputs, outputs)
 
 
 def product_maker(

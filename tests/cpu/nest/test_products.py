@@ -3,7 +3,11 @@
 import numpy as np
 import pytest
 
+import symdnn
+import symdnn.tensor as T
 from symdnn.compile.execute.targets import load_kernels
+from symdnn.config import config
+from symdnn.cpu.launch.launch import CpuLaunch
 from symdnn.cpu.nest.kernels import NestProductKernel, NestReduceKernel
 from symdnn.graph.kernel import kernels_for
 from symdnn.graph.target import Target
@@ -52,6 +56,22 @@ def test_products(dtype, turned):
             assert (abs(found - wide) <= 8 * np.finfo(dtype).eps * scale).all()
         else:
             np.testing.assert_array_equal(found, np.matmul(x, y))
+
+
+@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize("dtype", ["int8", "uint16", "int64"])
+def test_rows_by_rows_in_a_program_with_any_number_of_threads(dtype):
+    a, b = drawn((150, 90), dtype, False), drawn((70, 90), dtype, False)
+    x, y = T.matrix("x", dtype=dtype), T.matrix("y", dtype=dtype)
+    mode = symdnn.Mode(target="cpu")
+    f = symdnn.function([x, y], [T.dot(x, y.T), T.dot(x, y[::-1].T)], mode=mode)
+    for count in (1, 3):
+        with config.change_flags(**{"openmp.threads": count}):
+            for found, wanted in zip(f(a, b), (a @ b.T, a @ b[::-1].T), strict=True):
+                np.testing.assert_array_equal(found, wanted)
+    launches = [s.launch for s in f.plans()[0].bound.steps if isinstance(s.launch, CpuLaunch)]
+    assert launches
+    assert all(launch.native is not None for launch in launches)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
