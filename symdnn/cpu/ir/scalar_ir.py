@@ -16,6 +16,7 @@ from math import pi, sqrt
 from symdnn.cpu.ir.division_ir import DIVISIONS, float_division, integer_division
 from symdnn.cpu.ir.math_ir import declarations
 from symdnn.cpu.ir.narrow_ir import NARROW, narrowed, narrowing, widened, widening
+from symdnn.cpu.ir.whole_ir import whole_number
 from symdnn.cpu.math.functions_ir import IN_FLOAT, IN_FULL, IN_LANES
 from symdnn.graph.type import TensorType
 from symdnn.ops.core.scalar import Instruction, ScalarProgram, number_of_text
@@ -88,10 +89,6 @@ def refusal(program: ScalarProgram) -> str | None:
 
 def _is_float(dtype: str) -> bool:
     return TensorType(dtype).is_float
-
-
-#: 2^63 as a float or a double.
-_HALF = "0x43E0000000000000"
 
 
 def _signed(dtype: str) -> bool:
@@ -199,20 +196,8 @@ class Printer:
         a, b = VALUES[source], VALUES[target]
         if _is_float(target):
             return self._new(f"{'fpext' if b == 'double' else 'fptrunc'} {a} {x} to {b}")
-        # A number out of range is poison in LLVM; freeze makes it some value, as in NumPy.
-        # Processors have vectors for signed results, of AVX2 only for those of 32 bits.
-        wide = "i32" if _bits(b) < 32 or target == "int32" else "i64"
-        n = self._whole(x, a, wide)
-        if target == "uint64":  # the upper half by its distance, a negative number modulo 2^64
-            far = self._whole(self._new(f"fsub {a} {x}, {_HALF}"), a, wide)
-            far = self._new(f"xor {wide} {far}, {-(2**63)}")
-            near = self._new(f"fcmp ult {a} {x}, {_HALF}")
-            return self._new(f"select i1 {near}, {wide} {n}, {wide} {far}")
-        return n if wide == b else self._new(f"trunc {wide} {n} to {b}")
-
-    def _whole(self, x: str, source: str, target: str) -> str:
-        n = self._new(f"fptosi {source} {x} to {target}")
-        return self._new(f"freeze {target} {n}")
+        signed = not target.startswith("u")
+        return whole_number(self._new, self._intrinsic, x, a, b, signed)
 
     # -- functions ----------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from symdnn.cpu.math.incomplete_ir import beta_share, gamma_share
 from symdnn.cpu.math.lanes_ir import Formula, Lane, LaneFormula
 from symdnn.cpu.math.math32_ir import SINGLE
 from symdnn.cpu.math.math64_ir import FULL
+from symdnn.cpu.math.math_arcs_ir import ARCS
 from symdnn.cpu.math.math_bessel_ir import BESSEL
 from symdnn.cpu.math.math_double_ir import DOUBLE
 from symdnn.cpu.math.math_gelu_erfc_ir import GELU_ERFC
@@ -40,8 +41,8 @@ _LANES: dict[str, tuple[int, Callable[..., Lane]]] = {
 FORMULAS: dict[str, Formula | Rare] = {
     formula.name: formula
     for formula in (
-        *SINGLE, *GELU_ERFC, *DOUBLE, *FULL, *POWER, *BESSEL, *SPECIAL64, *TRIGONOMETRIC,
-        *INVERSE_TRIG,
+        *SINGLE, *ARCS, *GELU_ERFC, *DOUBLE, *FULL, *POWER, *BESSEL, *SPECIAL64,
+        *TRIGONOMETRIC, *INVERSE_TRIG,
         *(
             LaneFormula(f"z_{name}{'_short' * short}", write, arity, short)
             for name, (arity, write) in _LANES.items() for short in (False, True)

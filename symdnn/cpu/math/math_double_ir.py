@@ -106,10 +106,6 @@ def _log1p(k: Lanes, x: Lane) -> Lane:
     return x.equals(0.0).where(x, value)
 
 
-def _expm1(k: Lanes, x: Lane) -> Lane:
-    return x.equals(0.0).where(x, k.expm1(x))  # keeps the sign of zero
-
-
 def _log10(k: Lanes, x: Lane) -> Lane:
     return k.log(x) * (1 / log(10))
 
@@ -126,7 +122,7 @@ def _cosh(k: Lanes, x: Lane) -> Lane:
 
 
 _WIDE: dict[str, Callable[..., Lane]] = {
-    "expm1": _expm1, "log10": _log10, "sinh": _sinh, "cosh": _cosh,
+    "log10": _log10, "sinh": _sinh, "cosh": _cosh,
 }  # fmt: skip
 #: The helpers, and functions of float32 that are little else.
 DOUBLE = [

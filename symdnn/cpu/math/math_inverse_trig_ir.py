@@ -1,7 +1,7 @@
 """Inverse trigonometric functions, and sin, cos and tan of large float32, as LLVM IR.
 
 They are computed in float64 without branches or tables. :mod:`symdnn.cpu.math.math_trig_ir` has
-sin, cos and tan of other arguments.
+sin, cos and tan of other arguments, :mod:`symdnn.cpu.math.math_arcs_ir` the arcs of float32.
 
 **Reduction** takes any float32, also 3e38, by the method of Payne and Hanek (1983). Bits of 2/pi
 that would only add whole turns to x * 2/pi are skipped. The next 28, 28 and 53 bits are multiplied
@@ -147,7 +147,6 @@ INVERSE_TRIG = [
     Formula("s_atan2", in_double(partial(_atan2, 0.0)), "float", "float"),
     # Of two large numbers the sum must not be infinite.
     Formula("f_atan2", partial(_atan2, 2.0**1000), "double", "double"),
-    *(Formula(f"s_{name}", in_double(write), "float") for name, write in _INVERSE.items()),
     *(Formula(f"f_{name}", write, "double") for name, write in _INVERSE.items()),
     *(
         Formula(f"s_{name}_whole", in_double(partial(_whole, name)), "float", attributes=_SLOW)
