@@ -259,12 +259,13 @@ def _divided(op: FusedRows, inputs: Views, results: Views) -> _Division:
     rows, elements = prod(lines.kept), prod(lines.reduced)
     width = _width(views, lines)
     loose = _loose_width(op, views, lines, width)
+    share, width = _best_share(op, rows, elements, width, views)
+    vectors = elements // width
+    if share.per:  # measured: rows in registers are faster by single elements
+        loose = 0
     if loose:
-        vectors = -(-(elements + loose - 1) // loose)
-        share, width = _share(op, rows, vectors, loose), loose
-    else:
-        share, width = _best_share(op, rows, elements, width, views)
-        vectors = elements // width
+        vectors, width = -(-(elements + loose - 1) // loose), loose
+        share = _share(op, rows, vectors, loose)
     operands = []
     for i, (v, k, r) in enumerate(zip(views, lines.kept_steps, lines.reduced_steps)):
         kind = _kind(r[-1], r, i >= len(inputs))
@@ -275,10 +276,10 @@ def _divided(op: FusedRows, inputs: Views, results: Views) -> _Division:
 
 
 def keeps_rows(op: FusedRows, inputs: Views, results: Views) -> bool:
-    """Whether a row is read once, in vectors of 16 bytes."""
+    """Whether a row is read once, into registers, or in vectors of 16 bytes."""
     found = _divided(op, inputs, results)
     widest = max(found.width * v.itemsize for v in found.views)
-    return widest >= 16 and (found.share.per > 0 or found.share.shared_bytes > 0)
+    return found.share.per > 0 or (widest >= 16 and found.share.shared_bytes > 0)
 
 
 def rows_launches(op: FusedRows, inputs: Views, outputs: Views) -> list[KernelLaunch]:

@@ -22,9 +22,9 @@ _ACROSS_BLOCKS, _THREAD_PARTIALS = 132, 16
 _WARP = 32
 #: The size of the largest struct in reduce.cuh.
 _MAX_STATE_BYTES = 16
-#: Fewest threads of a row, and vectors of each, where there are rows enough; threads that read a
-#: line of the cache, if that leaves each of them so many vectors.
-_LEAST_LANES, _LANE_VECTORS, _LINE_LANES, _LINE_VECTORS = 2, 8, 8, 4
+#: Fewest threads of a row, and vectors of each, where there are rows enough; threads that read
+#: neighbours, if that leaves each of them so many vectors.
+_LEAST_LANES, _LANE_VECTORS, _NEAR_LANES, _NEAR_VECTORS = 2, 8, 4, 4
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def plan_of(lines: Lines, sweep: Sweep) -> Plan:
     if sweep.rows:
         lanes = min(_power_of_two(count), BLOCK_THREADS)
         few = min(_WARP, max(_LEAST_LANES, _power_of_two(count // _LANE_VECTORS + 1) // 2))
-        few = max(few, min(_LINE_LANES, _power_of_two(count // _LINE_VECTORS)))
+        few = max(few, min(_NEAR_LANES, _power_of_two(count // _NEAR_VECTORS)))
         while lanes > few and outputs * lanes >= 2 * _VECTOR_BLOCKS * BLOCK_THREADS:
             lanes //= 2
     else:

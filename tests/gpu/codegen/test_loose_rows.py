@@ -20,8 +20,8 @@ from tests.seeded import new_rng
 
 KERNEL = FusedRowsKernel()
 TOLERANCE = {"float32": 2e-5, "bfloat16": 2e-2, "float16": 4e-3}
-#: Rows in registers of parts of a warp, of a warp, of a block; in shared memory; read again.
-SHAPES = [(37, 67), (9, 323), (5, 2049), (64, 33_001), (65, 130_001)]
+#: Rows in registers of parts of a warp, of a block; in shared memory; read again.
+SHAPES = [(37, 67), (5, 2049), (64, 33_001), (65, 60_001)]
 needs_gpp = pytest.mark.skipif(not emulator.AVAILABLE, reason="there is no g++")
 
 
@@ -34,7 +34,7 @@ def compared(op: Any, arrays: list[Any], kernel: Any = KERNEL) -> None:
     found, env = emulator.run(kernel, call, arrays)
     assert env.launched == ["fused_rows"]
     (text,) = kernel.sources(call)
-    assert "#define LOOSE 1" in text
+    assert f"#define LOOSE {int(arrays[0].shape[1] > 32_768)}" in text
     tol = TOLERANCE[arrays[0].dtype.name]
     for got, wanted in zip(found, op.compute(*arrays), strict=True):
         np.testing.assert_allclose(np.float64(got), np.float64(wanted), tol, tol)
@@ -42,7 +42,7 @@ def compared(op: Any, arrays: list[Any], kernel: Any = KERNEL) -> None:
 
 @needs_gpp
 @pytest.mark.parametrize("dtype", TOLERANCE)
-@pytest.mark.parametrize("shape", SHAPES[:3], ids=str)
+@pytest.mark.parametrize("shape", SHAPES[1:3], ids=str)
 def test_a_norm_with_parameters_of_columns(shape, dtype):
     op = layer_norm_rows(LayerNorm((1,), 1e-5), dtype)
     x = emulator.device_copy(drawn(dtype, *shape))[1]
@@ -63,7 +63,7 @@ def test_softmax_of_rows_and_its_gradient(shape, dtype, kind):
 
 
 @needs_gpp
-@pytest.mark.parametrize("shape", SHAPES[3:], ids=str)
+@pytest.mark.parametrize("shape", SHAPES[2:], ids=str)
 def test_long_rows(shape):
     for dtype in ("float32", "bfloat16"):
         compared(softmax_rows(Softmax(1), dtype), [emulator.device_copy(drawn(dtype, *shape))[1]])
@@ -71,7 +71,7 @@ def test_long_rows(shape):
 
 @needs_gpp
 def test_other_rows_are_not_read_as_elements():
-    x = drawn("float32", 9, 323)
+    x = drawn("float32", 64, 33_001)
     x[::2] = np.nan
     found, _ = emulator.run(KERNEL, concrete(softmax_rows(Softmax(1), "float32"), [x]), [x])
     assert np.isnan(found[0][::2]).all()
@@ -80,8 +80,8 @@ def test_other_rows_are_not_read_as_elements():
 
 @needs_gpp
 def test_arrays_that_begin_elsewhere_are_read_by_elements():
-    memory = emulator.device_copy(drawn("float32", 9 * 323 + 1))[1]
-    x = memory[1:].reshape(9, 323)
+    memory = emulator.device_copy(drawn("float32", 64 * 33_001 + 1))[1]
+    x = memory[1:].reshape(64, 33_001)
     op = softmax_rows(Softmax(1), "float32")
     found, _ = emulator.run(KERNEL, concrete(op, [x]), [x])
     np.testing.assert_allclose(found[0], op.compute(x)[0], 2e-5)
@@ -90,7 +90,7 @@ def test_arrays_that_begin_elsewhere_are_read_by_elements():
 def test_the_text_compiles():
     for dtype in TOLERANCE:
         for op in (softmax_rows(Softmax(1), dtype), softmax_grad_rows(SoftmaxGrad(1), dtype)):
-            arrays = [np.ones((9000, 6689), numpy_dtype(dtype))] * op.early
+            arrays = [np.ones((64, 50_257), numpy_dtype(dtype))] * op.early
             for text in KERNEL.sources(concrete(op, arrays)):
                 assert "#define LOOSE 1" in text
                 assert compile_cubin(text, (9, 0))

@@ -78,7 +78,8 @@ def test_softmax_in_one_pass(kind, shape, axis, dtype):
     call = concrete(op, arrays)
     assert SOFTMAX.refuses(call) is None
     (got,), env = emulator.run(SOFTMAX, call, [dense(a) for a in arrays])
-    assert env.launched[0].startswith("softmax_")
+    odd = shape[-1] > 40 and shape[-1] % 2 == 1  # rows without aligned vectors
+    assert env.launched[0].startswith("softmax_") or (odd and env.launched == ["fused_rows"])
     close(got, op.compute(*map(np.float64, arrays))[0], dtype)
 
 
