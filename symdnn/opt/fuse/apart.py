@@ -14,6 +14,7 @@ from math import prod
 
 from symdnn.graph.origin import inherit
 from symdnn.graph.variable import Apply, Constant, Variable
+from symdnn.ops.array.index import Subtensor
 from symdnn.ops.array.reduce import Reduce
 from symdnn.ops.core.scalar import Builder, Scalar, ScalarProgram
 from symdnn.ops.lowered.fused import FusedElemwise, FusedReduce
@@ -27,6 +28,7 @@ from symdnn.opt.fuse.groups import (
 )
 from symdnn.opt.fuse.recompute import KERNEL_LIMIT_ADDITIONS
 from symdnn.opt.fuse.transfer import Places
+from symdnn.rewriting.facts import node_of
 from symdnn.rewriting.rewrite import Context, graph_rewrite
 
 __all__ = ["RULES", "by_columns", "fuse_reductions_apart"]
@@ -120,9 +122,13 @@ class _Parted:
         return by_columns(op.axes, every)
 
     def _bytes(self, variables: Iterable[Variable]) -> int:
-        """Bytes for each element of the arrays of the node's size among these."""
-        full = [v for v in set(variables) if v.type.broadcastable == self.pattern]
-        return sum(int(v.type.numpy.itemsize) for v in full if not isinstance(v, Constant))
+        """Bytes for each element of the arrays of the node's size among these.
+
+        Slices of one array are read once, about.
+        """
+        full = [v for v in variables if v.type.broadcastable == self.pattern]
+        found = {_sliced(v) for v in full if not isinstance(v, Constant)}
+        return sum(int(v.type.numpy.itemsize) for v in found)
 
     # -- reductions ---------------------------------------------------------------------------
 
@@ -235,6 +241,12 @@ class _Parted:
             made = FusedElemwise(program).make_node(*operands)
             self.context.replace(zip(old, made.outputs, strict=True), "fuse_reductions_apart")
         return [made]
+
+
+def _sliced(v: Variable) -> Variable:
+    """The array that ``v`` is a slice of, or ``v``."""
+    cut = v.owner is not None and isinstance(v.owner.op, Subtensor)
+    return node_of(v).inputs[0] if cut else v
 
 
 def _pruned(builder: Builder, outputs: Sequence[Scalar]) -> tuple[ScalarProgram, list[int]]:

@@ -20,6 +20,7 @@ from symdnn.opt.fuse.branches import branch_paths
 from symdnn.opt.fuse.fuse import joined_origin
 from symdnn.opt.fuse.groups import FUSABLE_BACKENDS, fusable_program, number_in
 from symdnn.opt.fuse.row_parts import Fold, RowParts, fold_of, of_elementwise
+from symdnn.opt.fuse.siblings import part_over
 from symdnn.opt.fuse.transfer import Places
 from symdnn.rewriting.rewrite import Context, graph_rewrite
 
@@ -78,12 +79,29 @@ class _Columns:
             taken.append(user)
         if parts is None or len(taken) == 1:
             return
+        for user in [u for u in folds if u not in taken]:
+            parts = self._with_total(context, parts, taken, user, folds[user])
         parts = parts.only(lambda v: any(n not in taken for n, _ in self.fgraph.users(v)))
         fuses = context.capabilities.fuses(parts.op, context.target.kind)
         if not parts.results or not fuses:
             return
         with inherit(joined_origin(taken), self.node.hints):
             context.replace(parts.made(), "fuse_column_sums")
+
+    def _with_total(
+        self, context: Context, parts: RowParts, taken: list[Apply], user: Apply, fold: Fold
+    ) -> RowParts:
+        """Beside sums by columns, a sum over all axes is the sum of such sums."""
+        long = [i for i, one in enumerate(self._pattern) if not one]
+        by_columns = tuple(i for i in long if i not in parts.op.axes)
+        if not set(long) <= set(fold.axes) or not self._fits(parts, user, fold):
+            return parts
+        part = part_over(context, user, by_columns)
+        own = None if part is None else fold_of(part)
+        if part is None or own is None:
+            return parts
+        taken.append(part)
+        return parts.with_column_sums(part, own)
 
     @property
     def _pattern(self) -> tuple[bool, ...]:

@@ -10,7 +10,6 @@ their other operands do not depend on the norm.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -18,11 +17,9 @@ from symdnn.config import config
 from symdnn.graph.origin import inherit
 from symdnn.graph.traverse import in_written_order
 from symdnn.graph.variable import Apply, Constant, Variable
-from symdnn.ops.array.reduce import Reduce
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.scalar import ScalarProgram
 from symdnn.ops.core.shape import Alloc, DimShuffle, dimshuffle
-from symdnn.ops.lowered.fused import FusedReduce
 from symdnn.ops.nn.batchnorm import LayerNorm, LayerNormGrad
 from symdnn.opt.fuse.branches import branch_paths, effects_among
 from symdnn.opt.fuse.fuse import joined_origin
@@ -30,7 +27,6 @@ from symdnn.opt.fuse.groups import (
     FUSABLE_BACKENDS,
     fusable_program,
     number_in,
-    reduction_in,
     widened,
 )
 from symdnn.opt.fuse.row_parts import (
@@ -42,7 +38,7 @@ from symdnn.opt.fuse.row_parts import (
     of_softmax,
     softmax_of,
 )
-from symdnn.opt.fuse.siblings import in_parts
+from symdnn.opt.fuse.siblings import part_over
 from symdnn.opt.fuse.transfer import Places
 from symdnn.rewriting.facts import node_of
 from symdnn.rewriting.rewrite import Context, graph_rewrite
@@ -361,28 +357,6 @@ class _Neighbours:
         """Those of some axes whose size is not statically 1."""
         return tuple(i for i in axes if not self.pattern[i])
 
-    def _row_part(self, user: Apply) -> Apply | None:
-        """The part over rows of a reduction over further axes, of which that is made then."""
-        op, plain = user.op, reduction_in(user)
-        whole = op.reductions if isinstance(op, FusedReduce) else (plain,) if plain else ()
-        first, rest = list[Reduce](), list[Reduce]()
-        for r in whole:
-            rows = replace(r, axes=self.parts.op.axes, keepdims=False)
-            part, after = in_parts(r, rows, len(self.pattern)) or (r, None)
-            first.append(part)
-            rest += [after] if after is not None else []
-        if not whole or len(rest) < len(whole):
-            return None
-        with inherit(user.origin, user.hints):
-            if isinstance(op, FusedReduce):
-                made = FusedReduce(op.program, tuple(first)).make_node(*user.inputs)
-            else:
-                made = first[0].make_node(*user.inputs)
-            last = [r(v) for r, v in zip(rest, made.outputs, strict=True)]
-            self.graph.context.replace(zip(user.outputs, last, strict=True), "fuse_rows")
-        self.graph.adopt(made, user)
-        return made
-
     def _take_sums(self, over_rows: bool) -> bool:
         """Take in reductions of values or results: over rows, or sums over all other axes.
 
@@ -399,10 +373,11 @@ class _Neighbours:
                 if not known or fold.work != parts.op.work:
                     continue
                 if over_rows and set(fold.axes) > set(parts.op.axes):
-                    part = self._row_part(user)
+                    part = part_over(self.graph.context, user, parts.op.axes)
                     fold = None if part is None else fold_of(part)
                     if part is None or fold is None:
                         continue
+                    self.graph.adopt(part, user)
                     user = part
                 if over_rows and fold.axes == parts.op.axes:
                     found = parts.with_fold(user, fold)

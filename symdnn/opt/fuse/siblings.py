@@ -30,7 +30,7 @@ from symdnn.opt.fuse.transfer import Places
 from symdnn.rewriting.facts import node_of
 from symdnn.rewriting.rewrite import Context, graph_rewrite
 
-__all__ = ["RULES", "fuse_sibling_reductions", "in_parts"]
+__all__ = ["RULES", "fuse_sibling_reductions", "part_over"]
 
 
 @graph_rewrite("fuse", tags=("fusion",), name="fuse_sibling_reductions")
@@ -149,7 +149,7 @@ def _joined(
     context: Context, numbers: _Numbers, a: _Reductions, b: _Reductions
 ) -> _Reductions | None:
     """Both as one node; None where that is not possible."""
-    parts = [in_parts(op, a.ops[0], len(a.shared[0].type.shape)) for op in b.ops]
+    parts = [_in_parts(op, a.ops[0], len(a.shared[0].type.shape)) for op in b.ops]
     operands = list(dict.fromkeys([*a.node.inputs, *b.node.inputs]))
     counts = (
         len(a.ops) + len(b.ops) <= MAX_REDUCTIONS,
@@ -177,7 +177,7 @@ def _joined(
     return _Reductions(node_of(made[0]), op.program, op.reductions, a.path, shared)
 
 
-def in_parts(op: Reduce, like: Reduce, ndim: int) -> tuple[Reduce, Reduce | None] | None:
+def _in_parts(op: Reduce, like: Reduce, ndim: int) -> tuple[Reduce, Reduce | None] | None:
     """``op`` as a reduction over the axes of another one, and one of its results, if needed."""
     if (op.axes, op.keepdims) == (like.axes, like.keepdims):
         return op, None
@@ -190,6 +190,28 @@ def in_parts(op: Reduce, like: Reduce, ndim: int) -> tuple[Reduce, Reduce | None
     rest: Iterable[int] = (kept.index(i) for i in op.axes if i in kept)
     first = replace(op, axes=like.axes, keepdims=like.keepdims)
     return first, replace(op, axes=tuple(rest))
+
+
+def part_over(context: Context, node: Apply, axes: tuple[int, ...]) -> Apply | None:
+    """The reduction over some of its axes alone, of which ``node`` is made then; None if not so."""
+    op, plain = node.op, reduction_in(node)
+    whole = op.reductions if isinstance(op, FusedReduce) else (plain,) if plain else ()
+    first, rest = list[Reduce](), list[Reduce]()
+    for r in whole:
+        own = replace(r, axes=axes, keepdims=False)
+        part, after = _in_parts(r, own, len(node.inputs[0].type.shape)) or (r, None)
+        first.append(part)
+        rest += [after] if after is not None else []
+    if not whole or len(rest) < len(whole):
+        return None
+    with inherit(node.origin, node.hints):
+        if isinstance(op, FusedReduce):
+            made = FusedReduce(op.program, tuple(first)).make_node(*node.inputs)
+        else:
+            made = first[0].make_node(*node.inputs)
+        last = [r(v) for r, v in zip(rest, made.outputs, strict=True)]
+        context.replace(zip(node.outputs, last, strict=True), "fuse_sibling_reductions")
+    return made
 
 
 RULES = (fuse_sibling_reductions,)

@@ -108,6 +108,14 @@ def test_sums_of_long_rows_and_columns_are_left_to_their_kernels() -> None:
         assert len(node.outputs) == 2
 
 
+def test_slices_of_one_array_are_read_by_sums_again() -> None:
+    d = x[:, :, 1:] - x[:, :, :-1]
+    graph = fused([x], [T.sgn(d), -T.sgn(d), abs(d).sum()])
+    (made,) = reductions(graph)
+    assert kinds(graph) == ["FusedElemwise", "FusedReduce", "Subtensor", "Subtensor"]
+    assert len(made.inputs) == 2
+
+
 def test_what_a_sum_reads_keeps_the_size() -> None:
     graph = fused([x, row], [x * row, T.exp(row * T.ones((4, 5, 6))).sum()])
     check_graph(graph)

@@ -155,3 +155,17 @@ def test_hidden_layers_read_nothing_twice():
     assert op.sums is not None
     assert not op.stages
     assert not any("Reduc" in type(n.op).__name__ for n in f.fgraph.toposort())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_sum_over_all_axes_beside_sums_by_columns_is_a_sum_of_such(dtype):
+    dy, x = arrays(dtype, dtype)
+    dx = of_activation(dy, x)
+    graph = fused([dy, x], [dx, (dx * x).sum(axis=(0, 1)), (dx * dx).sum()], 1e-5)
+    assert sorted(ops(graph)) == ["FusedRows", "Sum"]
+
+
+def test_a_sum_over_all_axes_alone_does_not_make_a_kernel_of_columns():
+    dy, x = arrays("float32", "float32")
+    dx = of_activation(dy, x)
+    assert "FusedRows" not in ops(fused([dy, x], [dx, (dx * dx).sum()], 1e-5))
