@@ -189,22 +189,20 @@ class DataParallel:
 
     def buckets(self, grads: Sequence[Variable], like: Sequence[Shared]) -> list[list[int]]:
         """Indices of the gradients that are reduced together: the first made first, but for a large
-        one that is made last; less and less in the last ones. Those that move in another dtype, as
-        vectors do beside rounded matrices, have their own: a reduction for each dtype takes as long
-        for few bytes as for many."""
-        sizes, rounded = [_nbytes(v, g) for g, v in zip(grads, like)], self.as_rounded
+        one that is made last; less and less in the last ones."""
+        sizes = [_nbytes(v, g) for g, v in zip(grads, like)]
         limit = self.bucket_bytes or int(config.distributed.bucket_bytes)
         limit = limit or bucket_bytes(self.ranks, sum(sizes))
         buckets: list[list[int]] = []
-        held: dict[tuple[str, bool], tuple[list[int], int]] = {}
+        held: dict[str, tuple[list[int], int]] = {}
         for i in _as_made(grads):
-            kind = grads[i].type.dtype, rounded and grads[i].type.ndim < 2
-            bucket, total = held.get(kind, ([], 0))
+            dtype = grads[i].type.dtype
+            bucket, total = held.get(dtype, ([], 0))
             if bucket and total + sizes[i] > limit:
                 buckets.append(bucket)
                 bucket, total = [], 0
-            held[kind] = [*bucket, i], total + sizes[i]
-        buckets += [held[kind][0] for kind in sorted(held, key=lambda kind: not kind[1])]
+            held[dtype] = [*bucket, i], total + sizes[i]
+        buckets += [bucket for bucket, _ in held.values()]
         return _small_last(_large_not_last(buckets, sizes, limit), sizes, limit)
 
 
