@@ -31,7 +31,7 @@ from symdnn.cpu.ir.loops_ir import (
 from symdnn.cpu.ir.math_ir import definitions
 from symdnn.cpu.ir.program_ir import LoopBuilder
 from symdnn.cpu.ir.scalar_ir import dealt, load_as, part_names, store_as
-from symdnn.cpu.ir.turn_ir import TURN_BLOCK, turn_function
+from symdnn.cpu.ir.turn_ir import TURN_BLOCK, turn_functions
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.core.scalar import ScalarProgram
 
@@ -204,8 +204,9 @@ def tiles_ir(plan: TilePlan) -> str:
     tiles = _TileBuilder(plan)
     tiles.loops()
     sizes = sorted({numpy_dtype(o.dtype).itemsize for _, o in plan.turned})
-    turns = [line for size in sizes for line in turn_function(size)] if not plan.few else []
-    lines = [*sorted(tiles.declared), *definitions(tiles.helpers), *turns, *THREADS, *tiles.lines]
+    declared, turns = turn_functions((size, False) for size in sizes if not plan.few)
+    lines = [*sorted(declared | tiles.declared), *definitions(tiles.helpers), *turns]
+    lines += [*THREADS, *tiles.lines]
     last = interleaved(4) if plan.program.cost >= MIN_COST_TO_INTERLEAVE else METADATA
     return "\n".join([*lines, *next_task("task"), *last]) + "\n"
 

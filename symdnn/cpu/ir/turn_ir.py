@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from symdnn.cpu.ir.builder import Builder, FunctionBuilder
 
-__all__ = ["TURN_BLOCK", "turn_function"]
+__all__ = ["TURN_BLOCK", "turn_functions"]
 
 #: Rows and columns of a block that is transposed in registers; bytes of a register's lane, and of a
 #: cache line.
@@ -19,7 +19,14 @@ PREFETCH = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
 _PARAMETERS = "ptr %from, i64 %from_step, ptr %to, i64 %to_step, i64 %rows, i64 %columns"
 
 
-def turn_function(itemsize: int, tile: bool = False) -> list[str]:
+def turn_functions(kinds: Iterable[tuple[int, bool]]) -> tuple[set[str], list[str]]:
+    """What functions of several sizes (and ``tile``) declare, each once, and the functions."""
+    lines = [line for size, tile in kinds for line in _turn_function(size, tile)]
+    declared = {line for line in lines if line.startswith("declare")}
+    return declared, [line for line in lines if line not in declared]
+
+
+def _turn_function(itemsize: int, tile: bool) -> list[str]:
     """The function ``turn``: ``to[j][i] = from[i][j]`` for i below ``%rows``, j below ``%columns``.
 
     A block at the end is loaded under masks; rows beyond the last are the last again. It is stored

@@ -22,7 +22,7 @@ from symdnn.cpu.ir.loops_ir import (
 from symdnn.cpu.ir.math_ir import definitions
 from symdnn.cpu.ir.pack_ir import pack_function
 from symdnn.cpu.ir.scalar_ir import STORED, VALUES
-from symdnn.cpu.ir.turn_ir import turn_function
+from symdnn.cpu.ir.turn_ir import turn_functions
 from symdnn.cpu.nest.bundles_ir import BundlePieces
 from symdnn.cpu.nest.nest_pieces_ir import metadata_of
 from symdnn.cpu.nest.schedule import PACKED_PART, Schedule
@@ -39,9 +39,9 @@ def nest_ir(fold: Fold, schedule: Schedule) -> str:
     """The module of ``kernel``; the words of its block are :func:`word_names`."""
     tasks = _NestBuilder(fold, schedule)
     tasks.loops()
-    declared, helpers = set(tasks.declared), set(tasks.helpers)
-    sizes = {numpy_dtype(o.dtype).itemsize for o in schedule.reads if o.inner == "turned"}
-    lines = [line for size in sorted(sizes) for line in turn_function(size, tile=True)]
+    sizes = {int(numpy_dtype(o.dtype).itemsize) for o in schedule.reads if o.inner == "turned"}
+    declared, lines = turn_functions((size, True) for size in sorted(sizes))
+    declared, helpers = declared | tasks.declared, set(tasks.helpers)
     lines += [line for kind in sorted({*tasks.packs().values()}) for line in pack_function(*kind)]
     lines += [*tasks.lines, *next_task("task")]
     whole = list(THREADS)

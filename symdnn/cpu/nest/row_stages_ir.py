@@ -29,7 +29,7 @@ from symdnn.cpu.ir.loops_ir import (
 from symdnn.cpu.ir.math_ir import definitions
 from symdnn.cpu.ir.program_ir import LoopBuilder
 from symdnn.cpu.ir.scalar_ir import VALUES, store_as
-from symdnn.cpu.ir.turn_ir import TURN_BLOCK, turn_function
+from symdnn.cpu.ir.turn_ir import TURN_BLOCK, turn_functions
 from symdnn.cpu.nest.kept_terms import kept_term
 from symdnn.cpu.nest.row_plan import FLAG, LINE, TURNED_LANES, RowPlan, row_words
 from symdnn.graph.type import numpy_dtype
@@ -65,10 +65,8 @@ def row_stages_ir(plan: RowPlan) -> str:
     if (plan.work, plan.adds) == ("float32", "float64"):  # whose vectors would be half as wide
         last = in_wide_vectors(last)
     sizes = sorted({int(numpy_dtype(plan.dtype(n)).itemsize) for n in plan.turned})
-    turns = [line for size in sizes for tile in (True, False) for line in turn_function(size, tile)]
-    declared = {line for line in turns if line.startswith("declare")} | tasks.declared
-    turns = [line for line in turns if line not in declared]
-    head = [*sorted(declared), *definitions(tasks.helpers), *turns]
+    declared, turns = turn_functions((size, tile) for size in sizes for tile in (True, False))
+    head = [*sorted(declared | tasks.declared), *definitions(tasks.helpers), *turns]
     return "\n".join([*head, *whole, *lines, *last]) + "\n"
 
 

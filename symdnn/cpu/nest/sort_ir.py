@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from symdnn.cpu.ir.loops_ir import ACCESS
 from symdnn.cpu.ir.scalar_ir import VALUES, store_as
-from symdnn.cpu.ir.turn_ir import turn_function
+from symdnn.cpu.ir.turn_ir import turn_functions
 from symdnn.cpu.nest.lines_ir import LineBuilder, line_words
 from symdnn.cpu.nest.radix_ir import radix_function
 from symdnn.graph.type import TensorType, numpy_dtype
@@ -115,7 +115,9 @@ class SortBuilder(LineBuilder):
         if self.plan.how == "radix":
             lines += radix_function(8 * int(numpy_dtype(self.plan.work).itemsize))
         if self.plan.band:
-            lines += [*turn_function(sizes[0], tile=True), *turn_function(sizes[1])]
+            declared, turns = turn_functions([(sizes[0], True), (sizes[1], False)])
+            self.declared |= declared
+            lines += turns
         self.declared |= {line for line in lines if line.startswith("declare")}
         return self.module([line for line in lines if not line.startswith("declare")])
 

@@ -1,6 +1,7 @@
 """Elementwise kernels and copies of operands that lie along two axes, against NumPy."""
 
 import itertools
+import warnings
 
 import numpy as np
 import pytest
@@ -139,3 +140,21 @@ def test_functions_copy_by_it(rng):
     np.testing.assert_array_equal(back, data[:, ::-1])
     assert "llvm.copy" in str(f.lowering_report())
     assert f(data[:0])[0].shape == (0,)
+
+
+@pytest.mark.parametrize("over", [None, 0, 1])
+@pytest.mark.parametrize(
+    "dtypes", list(itertools.combinations(("int8", "int16", "float32", "float64"), 2))
+)
+def test_operands_of_two_widths(rng, dtypes, over):
+    """Each width is turned by a function of its own: they are one module, alone and in sums."""
+    x, y = ((rng.normal(size=(60, 50)) * 20).astype(d) for d in dtypes)
+    z = rng.normal(size=(50, 60))
+    vs = [T.tensor(str(v.dtype), v.shape) for v in (x, y, z)]
+    term = vs[0].T * vs[1].T + vs[2]
+    f = symdnn.function(vs, term if over is None else term.sum(over))
+    wanted = x.T * y.T + z
+    with config.change_flags(**{"cpu.compile": "always"}), warnings.catch_warnings():
+        warnings.simplefilter("error")  # a refused module is one
+        found = f(x, y, z)
+    np.testing.assert_allclose(found, wanted if over is None else wanted.sum(over), 1e-5, 1e-3)
