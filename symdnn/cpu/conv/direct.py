@@ -250,12 +250,9 @@ class _DirectLaunch(CpuLaunch):
         if self._kept is None or not all(a.flags.c_contiguous for a in (*inputs, *outputs)):
             return None
         if not self._is_native:
-            there, valid = self._kept.place()
-            if not there:
+            if self._kept.kept() is None:
                 return None
             self._is_native = True
-            if not valid:
-                self._kept.forget()
         words = type(self._words)(*self._words)
         words[_FILTERS] = id(self._kept.memory)
         at = [-1 if i == _FILTERS else i for i in self._at]

@@ -127,9 +127,12 @@ class PrepackedInput:
         self._valid = now
         return address(self._memory), False
 
-    def forget(self) -> None:
-        """The memory is not up to date, contrary to what :meth:`place` expected."""
-        self._valid = None
+    def kept(self) -> Any:
+        """The memory, where the next call would keep the value; None else. Asking is no call."""
+        now = self._version()
+        if self._memory is None and now is not None and now == self._seen:
+            self._memory = empty_kept(self._nbytes)
+        return self._memory
 
     def renewed(self) -> bool:
         """Whether the memory, which :meth:`place` has given before, is up to date; it will be."""
@@ -260,10 +263,7 @@ class PrimitiveLaunch(CpuLaunch):
         kept, array = self._kept[k], inputs[self.planned.operands[k].index]
         if not (array.flags.c_contiguous or array.T.flags.c_contiguous):
             return None
-        if kept is not None and kept.memory is None:
-            kept.place()
-            kept.forget()
-        return None if kept is None else kept.memory
+        return None if kept is None else kept.kept()
 
     def _renewal(self, k: int, inputs: Arrays) -> tuple[int, Callable[[Any], None]]:
         """The position of a kept operand, and a function that reorders it if it has changed.
