@@ -93,7 +93,7 @@ class ScalarProgram:
 
     def __str__(self) -> str:
         """Formulas of the inputs ``a``, ``b``, ...; a value that is used twice gets a name."""
-        return _Text(self).text()
+        return _text(self)
 
 
 def _evaluate(step: Instruction, args: Sequence[Array]) -> Array:
@@ -362,11 +362,9 @@ class Builder:
         return self._emit("select", [condition, a, b], a.dtype)
 
     def inline(
-        self,
-        program: ScalarProgram,
-        args: Sequence[Scalar],
+        self, program: ScalarProgram, args: Sequence[Scalar],
         given: Mapping[int, Scalar] | None = None,
-    ) -> list[Scalar]:
+    ) -> list[Scalar]:  # fmt: skip
         """The results of ``program`` on these values; some values, by number, may be ``given``."""
         values, given = list(args), given or {}
         for step in program.body:
@@ -465,36 +463,30 @@ _INFIX = {
 }  # fmt: skip
 
 
-class _Text:
+def _text(program: ScalarProgram) -> str:
     """A program as text, with values that are used once inlined."""
+    uses = Counter([*(a for s in program.body for a in s.args), *program.outputs])
+    count = len(program.inputs)
+    names = {i: chr(ord("a") + i) if i < 19 else f"in{i}" for i in range(count)}
+    lines = []
+    for i, step in enumerate(program.body, count):
+        names[i] = _formula(step, [names[a] for a in step.args])
+        if step.name != "const" and uses[i] > 1:
+            lines.append(f"t{i} = {_bare(names[i])}")
+            names[i] = f"t{i}"
+    return "; ".join([*lines, ", ".join(_bare(names[v]) for v in program.outputs)])
 
-    def __init__(self, program: ScalarProgram) -> None:
-        self.program = program
-        self.uses = Counter([*(a for s in program.body for a in s.args), *program.outputs])
 
-    def text(self) -> str:
-        count = len(self.program.inputs)
-        names = {i: chr(ord("a") + i) if i < 19 else f"in{i}" for i in range(count)}
-        lines = []
-        for i, step in enumerate(self.program.body, count):
-            names[i] = self.formula(step, [names[a] for a in step.args])
-            if step.name != "const" and self.uses[i] > 1:
-                lines.append(f"t{i} = {_bare(names[i])}")
-                names[i] = f"t{i}"
-        return "; ".join([*lines, ", ".join(_bare(names[v]) for v in self.program.outputs)])
-
-    def formula(self, step: Instruction, args: list[str]) -> str:
-        if step.name == "const":
-            return f"{number_of_text(step.value, step.dtype).item():.9g}"
-        if step.name == "cast":
-            return f"{step.dtype}({_bare(args[0])})"
-        if step.name == "bitcast":
-            return f"bits({_bare(args[0])})"
-        if step.name == "select":
-            return f"({args[0]} ? {args[1]} : {args[2]})"
-        if step.name in _INFIX:
-            return f"({args[0]} {_INFIX[step.name]} {args[1]})"
-        return f"{step.name}({', '.join(map(_bare, args))})"
+def _formula(step: Instruction, args: list[str]) -> str:
+    if step.name == "const":
+        return f"{number_of_text(step.value, step.dtype).item():.9g}"
+    if step.name in ("cast", "bitcast"):
+        return f"{step.dtype if step.name == 'cast' else 'bits'}({_bare(args[0])})"
+    if step.name == "select":
+        return f"({args[0]} ? {args[1]} : {args[2]})"
+    if step.name in _INFIX:
+        return f"({args[0]} {_INFIX[step.name]} {args[1]})"
+    return f"{step.name}({', '.join(map(_bare, args))})"
 
 
 def _bare(text: str) -> str:
