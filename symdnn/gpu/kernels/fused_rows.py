@@ -261,7 +261,8 @@ def _divided(op: FusedRows, inputs: Views, results: Views) -> _Division:
     loose = _loose_width(op, views, lines, width)
     share, width = _best_share(op, rows, elements, width, views)
     vectors = elements // width
-    if share.per:  # measured: rows in registers are faster by single elements
+    programs = (op.after, *(stage.terms for stage in op.stages))
+    if share.per and not any("exp" in p.names for p in programs):  # measured: faster by elements
         loose = 0
     if loose:
         vectors, width = -(-(elements + loose - 1) // loose), loose
