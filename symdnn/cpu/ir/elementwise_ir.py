@@ -1,5 +1,5 @@
-"""Elementwise loops over strided arrays as LLVM IR: one over rows, in it one over the innermost
-dimension.
+"""Elementwise loops over strided arrays as LLVM IR: one over groups of rows along the last outer
+dimension, in it one over rows, in it one over the innermost dimension.
 
 The block of words has the number of threads, of rows, the length of a row, the sizes of the outer
 dimensions but the first. Then come for each operand the address of NumPy's array object, its
@@ -12,6 +12,7 @@ no whole vectors.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 
 from symdnn.cpu.compiler import jit
@@ -40,7 +41,7 @@ from symdnn.cpu.ir.pack_ir import (
     spread_function,
     spread_name,
 )
-from symdnn.cpu.ir.scalar_ir import Printer, dealt, load_as, part_names, store_as
+from symdnn.cpu.ir.scalar_ir import COMPLEX, Printer, dealt, load_as, part_names, store_as
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.core.scalar import ScalarProgram
 
@@ -52,6 +53,14 @@ HEAD = 3
 SPREAD = "spread "
 #: That of the kinds of operands of short rows with gaps between them; their length follows.
 ROWS = "rows "
+#: The name of the metadata of a loop over a row of constant length.
+_SHORT = "!20"
+#: Elements of the shortest vector, and of the shortest row that is a vector with a mask.
+_LEAST_VECTOR, _LEAST_WITH_MASK = 4, 5
+#: Float32 lanes of processors that have masks.
+_LANES_WITH_MASKS = 16
+#: What vectors with masks would have one by one: divisions of integers, functions not inlined.
+_NOT_MASKED = re.compile(r"\b[su](div|rem) |\bnoinline\b|^declare [^@]*@(?!llvm\.)")
 #: Metadata of a loop over elements that is not vectorised.
 _ALONE = ["!3 = distinct !{!3, !4}", '!4 = !{!"llvm.loop.vectorize.enable", i1 false}']
 
@@ -89,14 +98,16 @@ def elementwise_ir(
         rows.source(once, lambda: rows.copy(reads[0]))
     else:
         rows.source(once, lambda: rows.line(body, alone))
+    called = [*sorted(printer.declared), *definitions(printer.helpers)]
+    masks = _takes_masks(named, [*called, *printer.lines])
     lines = [
-        *sorted(printer.declared),
-        *definitions(printer.helpers),
+        *called,
         *COPY_ROW,
         *_pack_functions(named),
         *THREADS,
         *rows.lines,
         *(interleaved(4 if ndim == 1 else 2) if unrolled else [*METADATA, *_ALONE]),
+        *_in_vectors(sizes[-1], [o.bits // 8 for _, o in named], masks),
     ]
     far = unrolled and jit.vector_width() < 16  # 16 registers
     return FAR_CONSTANTS * far + "\n".join(lines) + "\n"
@@ -137,8 +148,44 @@ def _pair(x: tuple[str, LoopOperand], y: tuple[str, LoopOperand]) -> list[str]:
     ]  # fmt: skip
 
 
+def _in_vectors(length: int, itemsizes: Sequence[int], masks: bool) -> list[str]:
+    """The metadata of a loop over a row of ``length`` elements, in vectors that may have masks.
+
+    LLVM would unroll it first, and then find no vectors. Rows that are no few whole vectors have a
+    mask for the last one; where there are none, they are rows of shorter vectors, or unrolled.
+    """
+    if not length:
+        return []
+    most = jit.vector_width() * 4 // max(itemsizes)
+    width = min(length & -length, most)
+    masked = masks and length >= _LEAST_WITH_MASK and length > 2 * width
+    if masked:
+        width = min(most, 1 << (length - 1).bit_length())
+    elif width < _LEAST_VECTOR:
+        return [f"{_SHORT} = distinct !{{{_SHORT}, !2}}"]
+    count = -(-length // width)
+    return [
+        f"{_SHORT} = distinct !{{{_SHORT}, !2, !21, !22, !23, !24}}",
+        '!21 = !{!"llvm.loop.unroll.disable"}',
+        f'!22 = !{{!"llvm.loop.vectorize.width", i32 {width}}}',
+        f'!23 = !{{!"llvm.loop.interleave.count", i32 {1 if masked else min(count & -count, 2)}}}',
+        f'!24 = !{{!"llvm.loop.vectorize.predicate.enable", i1 {str(masked).lower()}}}',
+    ]
+
+
+def _takes_masks(named: Sequence[tuple[str, LoopOperand]], lines: Sequence[str]) -> bool:
+    """Whether vectors of these operands and instructions may have lanes that nobody reads: not of
+    pairs or with gaps, not in divisions of integers, which may trap, nor in functions that are not
+    inlined."""
+    plain = all(o.inner in ("dense", "one") and o.dtype not in COMPLEX for _, o in named)
+    if not plain or jit.vector_width() < _LANES_WITH_MASKS:
+        return False
+    return not any(_NOT_MASKED.search(line) for line in lines)
+
+
 class _Rows(FunctionBuilder):
-    """Builds the function ``rows``: a loop over rows, whose outer indices are counted."""
+    """Builds the function ``rows``: a loop over groups of rows, which differ in the last outer
+    index alone, and in it one over rows: an operand's next row is a step further."""
 
     def __init__(self, named: Sequence[tuple[str, LoopOperand]], sizes: Sequence[int]) -> None:
         super().__init__()
@@ -151,19 +198,43 @@ class _Rows(FunctionBuilder):
         with self.function("rows", parameters, "noinline #0"):
             self.put(*_buffers(self._named))
             counts = self._setup()
-            first = self.unravelled("%r0", counts)
+            if len(counts) < 2:
+                self._group("0", "%r0", "%r1", [], once, line)
+                return
+            *outer, n = counts
+            first = self.new(f"udiv i64 %r0, {n}")
+            last = self.new(f"udiv i64 {self.minus('%r1', 1)}, {n}")
 
-            def row(_: str, at: list[str]) -> list[str]:
-                for name, _o in self._named:
-                    base = self.bytes_at(
-                        f"%a_{name}", *((j, f"%s{d}_{name}") for d, j in enumerate(at))
-                    )
-                    self.put(f"%base_{name} = getelementptr i8, ptr {base}, i64 0")
-                self.put(*once)
-                line()
-                return self._following(at, counts)
+            def group(g: str, at: list[str]) -> list[str]:
+                begin = self.times(g, n)
+                low, high = self.most(begin, "%r0"), self.least(self.plus(begin, n), "%r1")
+                self._group(begin, low, high, at, once, line)
+                return self._following(at, outer)
 
-            self.counted("row", "%r0", "%r1", row, first, "i64")
+            indices = self.unravelled(first, outer)
+            self.counted("group", first, self.plus(last, 1), group, indices, "i64")
+
+    def _group(
+        self, begin: str, low: str, high: str, at: Sequence[str], once: Sequence[str],
+        line: Callable[[], None],
+    ) -> None:  # fmt: skip
+        """Append the loop over rows ``low`` to below ``high``, of a group that has ``begin``."""
+        names, last = [name for name, _ in self._named], len(self._sizes) - 2
+        indices = [*at, self.minus(low, begin)][: last + 1]
+        starts = [
+            self.bytes_at(f"%a_{name}", *((j, f"%s{d}_{name}") for d, j in enumerate(indices)))
+            for name in names
+        ]
+
+        def row(_: str, bases: list[str]) -> list[str]:
+            for name, base in zip(names, bases, strict=True):
+                self.put(f"%base_{name} = getelementptr i8, ptr {base}, i64 0")
+            self.put(*once)
+            line()
+            steps = ([f"%s{last}_{name}"] if indices else [] for name in names)
+            return [self.bytes_at(b, *step) for b, step in zip(bases, steps, strict=True)]
+
+        self.counted("row", low, high, row, starts, "ptr")
 
     def _setup(self) -> list[str]:
         """Load sizes and each operand's data pointer and strides; returns the outer sizes."""
@@ -197,7 +268,8 @@ class _Rows(FunctionBuilder):
     def line(self, body: Sequence[str], alone: bool) -> None:
         """Append a row, in chunks where operands are packed; one by one if ``alone``."""
         if not _packed(self._named) and not _spread(self._named):
-            self._elements(self._low, self._high, body, "!3" if alone else PARALLEL)
+            loop = "!3" if alone else _SHORT if self._sizes[-1] else PARALLEL
+            self._elements(self._low, self._high, body, loop)
             return
 
         def chunk(low: str) -> str:
