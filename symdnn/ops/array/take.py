@@ -266,7 +266,6 @@ def bincount(x: TensorLike, weights: TensorLike | None = None, minlength: Any = 
     return inc_subtensor(getitem(counts, wide), values)
 
 
-@torch_words()
 def _as_part(v: Variable, end: Variable, axis: int) -> Variable:
     """``end`` for joining with ``v``: a number becomes one entry along ``axis``."""
     if end.type.ndim:
@@ -276,6 +275,7 @@ def _as_part(v: Variable, end: Variable, axis: int) -> Variable:
     return alloc(end, *sizes)
 
 
+@torch_words()
 def diff(
     x: TensorLike, n: int = 1, axis: int = -1, prepend: TensorLike | None = None,
     append: TensorLike | None = None,
