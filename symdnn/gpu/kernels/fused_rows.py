@@ -58,6 +58,9 @@ _MAX_COLUMN_THREADS = 512
 _SUMS_ALONE_WORDS = 36
 #: The most blocks of sums alone, and beside stages.
 _MOST_COLUMN_BLOCKS = _MULTIPROCESSORS * 6, _COLUMN_THREADS // _COLUMN_BLOCK
+#: Threads of rows in registers that should fit on a multiprocessor: their reads hide others' work.
+#: Fewer where late operands take registers, too.
+_RESIDENT_THREADS = 1024, 768
 #: Threads that fill a device: with fewer rows, more threads share one.
 _FILLING_THREADS = _MULTIPROCESSORS * 512
 #: Rows that take a multiprocessor each should keep at least so many of them busy, on average.
@@ -67,8 +70,10 @@ _MIN_LONG_ROWS = 64
 _MAX_VECTOR_ELEMENTS = 8
 #: Vectors that a row has at least whose elements begin anywhere in memory.
 _LEAST_LOOSE_VECTORS = 4
-#: Vectors that a thread reads at a time into shared memory, and bytes there for results of warps.
-_STAGED_VECTORS, _MEETING_BYTES = 4, 4 << 10
+#: Bytes of shared memory for results of warps.
+_MEETING_BYTES = 4 << 10
+#: Threads of a row in registers, where another has room beside it.
+_MAX_ROW_THREADS = 512
 _source = cache(rows_source)
 
 
@@ -152,7 +157,9 @@ def _registers(dtypes: Sequence[str]) -> int:
 
 
 def _lanes(rows: int, vectors: int, per: int) -> int:
-    """Threads of a row: enough for ``per`` vectors each, and to fill the device."""
+    """Threads of a row: enough for ``per`` vectors each, and to fill the device; of those of a
+    warp as many as have the fewest vectors that do not exist.
+    """
     lanes = 1
     while lanes < 32 and lanes < vectors:
         lanes *= 2
@@ -161,7 +168,8 @@ def _lanes(rows: int, vectors: int, per: int) -> int:
         or (rows * lanes < _FILLING_THREADS and lanes * 2 <= vectors and lanes < 256)
     ):
         lanes *= 2
-    return lanes
+    fewer = [n for n in (16, 8, 4) if n * per >= vectors and rows * n >= _FILLING_THREADS]
+    return min([lanes, *fewer], key=lambda n: n * -(-vectors // n)) if lanes == 32 else lanes
 
 
 def _share(op: FusedRows, rows: int, vectors: int, width: int) -> _Share:
@@ -181,7 +189,10 @@ def _share(op: FusedRows, rows: int, vectors: int, width: int) -> _Share:
     per = per if per * held <= _MAX_WORDS else 0
     if not sums:
         block = max(lanes, _MIN_BLOCK)
-        return _Share(lanes, per, block, max(1, min(-(-rows * lanes // block), 2**30)))
+        late = width * _registers(op.input_dtypes[op.early :])
+        threads = _RESIDENT_THREADS[per * held + late > _WORDS] if per else 1
+        blocks = max(1, min(-(-rows * lanes // block), 2**30))
+        return _Share(lanes, per, block, blocks, max(1, threads // block))
     shared = vectors * sums * 4 + _MEETING_BYTES <= most_shared_bytes()
     blocks = _column_blocks(rows, lanes, lanes)
     return _Share(lanes, per, lanes, blocks, columns=1 if shared else 2)
@@ -201,8 +212,10 @@ def _best_share(
 
 
 def _staged(share: _Share, vectors: int, vector_bytes: int, rows: int) -> _Share:
-    """Rows that do not fit into registers in shared memory, if there is room: two if possible."""
-    if share.per or share.columns:
+    """Rows that take all registers, or do not fit, in shared memory, if there is room: two if
+    possible.
+    """
+    if share.columns or (share.per and share.lanes <= _MAX_ROW_THREADS):
         return share
     most = most_shared_bytes()
     for resident in (2, 1):
@@ -261,17 +274,14 @@ def _divided(op: FusedRows, inputs: Views, results: Views) -> _Division:
     loose = _loose_width(op, views, lines, width)
     share, width = _best_share(op, rows, elements, width, views)
     vectors = elements // width
-    programs = (op.after, *(stage.terms for stage in op.stages))
-    if share.per and not any("exp" in p.names for p in programs):  # measured: faster by elements
-        loose = 0
     if loose:
-        vectors, width = -(-(elements + loose - 1) // loose), loose
+        vectors, width = elements // loose, loose
         share = _share(op, rows, vectors, loose)
     operands = []
     for i, (v, k, r) in enumerate(zip(views, lines.kept_steps, lines.reduced_steps)):
         kind = _kind(r[-1], r, i >= len(inputs))
         shared = loose and kind == "dense" and not any(k)
-        operands.append(RowOperand(v.dtype, "each" if shared else kind))
+        operands.append(RowOperand(v.dtype, "any" if shared else kind))
     share = _staged(share, vectors, _vector_bytes(operands[: op.early], width), rows)
     return _Division(views, operands, lines, share, width, vectors, bool(loose))
 
@@ -302,7 +312,7 @@ def rows_launches(op: FusedRows, inputs: Views, outputs: Views) -> list[KernelLa
     structure = Rows(
         given, written, len(lines.kept), len(lines.reduced), width, share.lanes, share.per,
         share.block, share.resident, full, wide, share.columns,
-        _STAGED_VECTORS if share.shared_bytes else 0, found.loose,
+        share.shared_bytes > 0, found.loose,
     )  # fmt: skip
     after = _after_reduction(share.blocks, elements, len(columns))
     parameters: list[Any] = [v.pointer for v in (*views, *kept)]
