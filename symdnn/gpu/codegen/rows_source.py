@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from symdnn.gpu.codegen.cuda_source import library, scalar_function
 from symdnn.gpu.codegen.device_source import CTYPES, numbered, text_of
 from symdnn.gpu.codegen.reduce_source import index_lines
+from symdnn.graph.type import numpy_dtype
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.scalar import ScalarProgram
 from symdnn.ops.lowered.fused_rows import FusedRows, Stage
@@ -23,7 +24,8 @@ class RowOperand:
 
     ``kind`` is ``fixed`` for one element per row; else that along a vector: ``dense`` for stride 1,
     ``one`` for stride 0, ``strided`` (only where vectors have one element) for others. Vectors of
-    ``any`` begin anywhere: all rows have the same elements.
+    ``any`` begin anywhere: all rows have the same elements. ``tiled`` rows are copied through
+    shared memory.
     """
 
     dtype: str
@@ -40,7 +42,7 @@ class Rows:
     ``columns`` says where a block adds the sums over its rows (see ``fused_rows.cu``). A row that
     does not fit into registers may be ``staged`` in shared memory. ``loose`` rows begin anywhere
     in memory: their vectors are aligned, and the elements before the first and behind the last one
-    are read one by one.
+    are read one by one. ``tiled`` rows, one for each thread, are copied through shared memory.
     """
 
     inputs: tuple[RowOperand, ...]
@@ -57,6 +59,23 @@ class Rows:
     columns: int = 0
     staged: bool = False
     loose: bool = False
+    tiled: bool = False
+
+
+#: What is done with a vector, and with an element at the ends of a loose row.
+_VISIT = """
+#define VISIT_OF(N, ...) [&](i32 i, i32 at, Values<N>& v, bool counts) { __VA_ARGS__; }
+#if LOOSE
+#define VISIT(...) VISIT_OF(V, __VA_ARGS__), VISIT_OF(1, __VA_ARGS__)
+#else
+#define VISIT(...) VISIT_OF(V, __VA_ARGS__), 0
+#endif"""
+_SHARED = """
+#ifdef SYMDNN_HOST
+static bytes16 dynamic_shared[256 * 1024 / 16];
+#else
+extern __shared__ bytes16 dynamic_shared[];
+#endif"""
 
 
 def rows_source(op: FusedRows, rows: Rows) -> str:
@@ -69,6 +88,7 @@ def rows_source(op: FusedRows, rows: Rows) -> str:
         "BLOCK": rows.block, "RESIDENT": rows.resident, "FULL": int(rows.full),
         "SUMS": len(op.sums.outputs) if op.sums else 0, "COLUMNS": rows.columns,
         "STAGED": int(rows.staged), "LOOSE": int(rows.loose),
+        "TILED": int(rows.tiled),
     }  # fmt: skip
     return "\n".join(
         [
@@ -76,9 +96,12 @@ def rows_source(op: FusedRows, rows: Rows) -> str:
             f"typedef {'u64' if rows.wide else 'u32'} Count;",
             f"typedef {'i64' if rows.wide else 'i32'} Offset;",
             *(f"#define {name} {value}" for name, value in macros.items()),
-            text_of("copies.cuh"),
+            *([text_of("copies.cuh")] if rows.staged else []),
+            _VISIT,
+            *([_SHARED] if rows.staged or rows.tiled or rows.columns == 1 else []),
             *_parameters(op, rows),
             *_access(op, rows),
+            *(_tiles(rows) if rows.tiled else []),
             *printed.programs(),
             *printed.stages(),
             text_of("fused_rows.cu"),
@@ -110,13 +133,13 @@ def _place(name: str, a: RowOperand, rows: Rows) -> str:
     if rows.loose:
         return "0" if a.kind == "one" else "at"
     terms = [f"(Offset)r{d} * (Offset)p.{name}_r{d}" for d in _steps_along(a, rows.reduced)]
-    if a.kind == "dense":
+    if a.kind in ("dense", "tiled"):
         terms.append(f"(Offset)r{rows.reduced - 1} * V")
     return " + ".join(terms) or "0"
 
 
 #: Kinds of operands of which a vector is read.
-_VECTORS = ("dense", "strided", "any")
+_VECTORS = ("dense", "strided", "any", "tiled")
 
 
 def _held(a: RowOperand) -> str:
@@ -130,7 +153,7 @@ def _read(name: str, a: RowOperand, rows: Rows) -> str:
         return f"{{b.{name}[{at}]}}"
     if a.kind == "one":
         return f"b.{name}[{at}]"
-    return f"{'load' if a.kind == 'dense' else 'load_anywhere'}<N>(b.{name} + {at})"
+    return f"{'load_anywhere' if a.kind == 'any' else 'load'}<N>(b.{name} + {at})"
 
 
 def _access(op: FusedRows, rows: Rows) -> list[str]:
@@ -176,6 +199,43 @@ def _access(op: FusedRows, rows: Rows) -> list[str]:
             "}",
         ]
     return [*lines, *_written(names[count:], rows)]
+
+
+_COPY = """
+// Copies neighbours from or to memory, in vectors.
+INLINE void copied(void* to, const void* from, i32 nbytes) {
+  const i32 whole = nbytes / 16, me = threadIdx.x;
+  for (i32 i = me; i < whole; i += BLOCK) ((bytes16*)to)[i] = ((const bytes16*)from)[i];
+  for (i32 i = whole * 16 + me; i < nbytes; i += BLOCK) ((u8*)to)[i] = ((const u8*)from)[i];
+}"""
+
+
+def _tiles(rows: Rows) -> list[str]:
+    """``fill`` and ``drain``, which copy rows to and from shared memory, and ``in_tile``."""
+    places, fills, drains, at = [], [], [], 0
+    for n, a in numbered(rows.inputs, rows.outputs):
+        if a.kind != "tiled":
+            continue
+        tile = f"(u8*)dynamic_shared + {at}"
+        size = f"rows * PER * (i32)sizeof({CTYPES[a.dtype]})"
+        places.append(f"  b.{n} = ({CTYPES[a.dtype]}*)({tile}) + row * PER;")
+        if n[0] == "x":
+            fills.append(f"  copied({tile}, p.{n} + tile * PER, {size});")
+        else:
+            drains.append(f"  copied(p.{n} + tile * PER, {tile}, {size});")
+        at += rows.block * rows.per * numpy_dtype(a.dtype).itemsize
+    return [
+        _COPY,
+        "INLINE void in_tile(Base& b, i32 row) {",
+        *places,
+        "}",
+        "INLINE void fill(const Parameters& p, i64 tile, i32 rows) {",
+        *fills,
+        "}",
+        "INLINE void drain(const Parameters& p, i64 tile, i32 rows) {",
+        *drains,
+        "}",
+    ]
 
 
 def _written(results: list[tuple[str, RowOperand]], rows: Rows) -> list[str]:
@@ -289,7 +349,7 @@ class _Printed:
         lines, calls, known = ["template <class HOW, int N> INLINE void meet(W (&sums)[N]);"], [], 0
         for i, stage in enumerate(self.op.stages):
             lines += [*_combination(i, stage), *self._terms(i, stage, known)]
-            calls += _stage(i, stage, known)
+            calls += _stage(self.rows, i, stage, known)
             known += len(stage.rows.outputs)
             given = ", ".join(f"r.{r}" for r in self.row[:known])
             for n, program in enumerate(self.hoisted[i + 1]):
@@ -307,6 +367,7 @@ class _Printed:
     def _terms(self, number: int, stage: Stage, known: int) -> list[str]:
         """The program of a stage's row values, and a function that takes in a vector's terms."""
         terms, kept = len(stage.terms.outputs), self.kept
+        partial = _partial(self.rows, terms)
         out = [f"terms[{t}]" for t in range(terms)]
         again = f"v.again[k] = terms[{kept[1]}];" if kept and kept[0] == number else ""
         late = len(stage.terms.inputs) - (len(self.rows.inputs) - self.op.early)
@@ -316,8 +377,8 @@ class _Printed:
             self._function(program, f"terms{number}"),
             self._function(stage.rows, f"rows{number}"),
             f"template <i32 N> INLINE void take{number}(const Parameters& p, const Base& b,"
-            " const Row& r, i32 at, Values<N>& v, bool counts,"
-            f" W (&sums)[{_partial(terms)}][{terms}]) {{",
+            " const Row& r, i32 i, i32 at, Values<N>& v, bool counts,"
+            f" W (&sums)[{partial}][{terms}]) {{",
             f"  const Late<N> l = {'late<N>(p, b, at)' if reads else '{}'};",
             "#pragma unroll",
             "  for (int k = 0; k < N; k++) {",
@@ -326,8 +387,8 @@ class _Printed:
             f"    {again}",
             "#pragma unroll",
             f"    for (int t = 0; t < {terms}; t++)",
-            f"      if (counts) sums[k % {_partial(terms)}][t] ="
-            f" How{number}::of(t, sums[k % {_partial(terms)}][t], terms[t]);",
+            f"      if (counts) sums[(u32)(i * N + k) % {partial}][t] ="
+            f" How{number}::of(t, sums[(u32)(i * N + k) % {partial}][t], terms[t]);",
             "  }",
             "}",
         ]
@@ -339,9 +400,9 @@ def _stays(op: FusedRows, stage: int, term: int, after: ScalarProgram) -> bool:
     return stage == len(op.stages) - 1 and not values & reads_of(after, after.outputs)
 
 
-def _partial(terms: int) -> int:
+def _partial(rows: Rows, terms: int) -> int:
     """Partial results of each term, so that an addition need not wait for the one before."""
-    return max(1, 4 // terms)
+    return max(1, min(4, 4 if rows.per else rows.width) // terms)
 
 
 #: What no elements give, and how two values are combined.
@@ -360,19 +421,17 @@ def _combination(number: int, stage: Stage) -> list[str]:
     return [f"struct How{number} {{ {of} }};"]
 
 
-def _stage(number: int, stage: Stage, known: int) -> list[str]:
+def _stage(rows: Rows, number: int, stage: Stage, known: int) -> list[str]:
     terms = len(stage.terms.outputs)
     given = [f"r.r{i}" for i in range(known)]
     given += [f"sums[0][{t}]" for t in range(terms)] + ["(W)p.elements"]
     given += [f"r.r{known + i}" for i in range(len(stage.rows.outputs))]
     start = ", ".join(_NEUTRAL[stage.kind(t)] for t in range(terms))
-    partial = _partial(terms)
+    partial = _partial(rows, terms)
     return [
         "  {",
         f"    W sums[{partial}][{terms}] = {{{', '.join([f'{{{start}}}'] * partial)}}};",
-        "    mine.each(p, [&](i32, i32 at, auto& v, bool counts) {",
-        f"      take{number}(p, mine.base, r, at, v, counts, sums);",
-        "    });",
+        f"    mine.each(p, VISIT(take{number}(p, mine.base, r, i, at, v, counts, sums)));",
         "#pragma unroll",
         f"    for (int i = 1; i < {partial}; i++)",
         "#pragma unroll",

@@ -3,20 +3,13 @@
 // shared memory if the row is STAGED there: each thread finds what it has put there itself.
 // FULL: all of these vectors exist, in all blocks. A LOOSE row begins anywhere: its vectors are the
 // aligned ones that are whole, and the elements before and behind them, its ends, are shared by the
-// lanes. Printed before this text are the operands' access, and `staged`, which computes all sums of
-// a row.
+// lanes. TILED: a thread has a short row, and a block copies its rows through shared memory, so that
+// memory is read and written in vectors. Printed before this text are the operands' access, and
+// `staged`, which computes all sums of a row.
 
 #define TILE (BLOCK / LANES)
 // Elements of a row's ends that a thread has at most.
 #define ENDS ((2 * V - 2 + LANES - 1) / LANES)
-
-#if STAGED || (SUMS && COLUMNS == 1)
-#ifdef SYMDNN_HOST
-static bytes16 dynamic_shared[256 * 1024 / 16];
-#else
-extern __shared__ bytes16 dynamic_shared[];
-#endif
-#endif
 
 // Combines what the lanes of a row have, as HOW says for each of N; each lane gets the results.
 template <class HOW, int N> INLINE void meet(W (&sums)[N]) {
@@ -77,6 +70,9 @@ struct Mine {
     head = base.head;
     vectors = LOOSE ? ((i32)p.run - head) / V : (i32)p.vectors;
     ends = LOOSE ? (i32)p.run - vectors * V : 0;
+#if TILED
+    in_tile(base, FULL || row < p.rows ? threadIdx.x : 0);
+#endif
     count = (vectors - lane + LANES - 1) / LANES;
 #if PER
     Early<V> raw[PER];
@@ -99,13 +95,14 @@ struct Mine {
 #endif
   }
   // Visits the vectors, then the ends: number, place in the row, values, whether it counts.
-  template <class What> __device__ __forceinline__ void each(const Parameters& p, const What& what) {
+  template <class What, class Ends>
+  __device__ __forceinline__ void each(const Parameters& p, const What& what, const Ends& of_end) {
 #if PER
 #pragma unroll
     for (i32 i = 0; i < PER; i++) what(i, place(i), held[i], has(i));
 #if LOOSE
 #pragma unroll
-    for (i32 i = 0; i < ENDS; i++) what(i, end(i), held_ends[i], has_end(i));
+    for (i32 i = 0; i < ENDS; i++) of_end(i, end(i), held_ends[i], has_end(i));
 #endif
 #else
 #pragma unroll 4
@@ -121,7 +118,7 @@ struct Mine {
     for (i32 i = 0; i < ENDS; i++)
       if (has_end(i)) {
         Values<1> own = values_of(base, early<1>(p, base, end(i)));
-        what(i, end(i), own, true);
+        of_end(0, end(i), own, true);
       }
 #endif
 #endif
@@ -227,13 +224,21 @@ extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT) fused_rows(
   for (i64 tile = (i64)blockIdx.x * TILE; tile < p.rows; tile += (i64)gridDim.x * TILE) {
     const i64 row = tile + slot;
     const bool exists = FULL || row < p.rows;
+#if TILED
+    const i32 rows = p.rows - tile < TILE ? (i32)(p.rows - tile) : TILE;
+    fill(p, tile, rows);
+    __syncthreads();
+#endif
     Mine mine;
     mine.begin(p, row, lane);
     const Row r = staged(p, mine);
-    mine.each(p, [&](i32 i, i32 at, auto& v, bool counts) {
-      if (counts && exists) finish(p, mine.base, columns, r, i, at, v);
-    });
+    mine.each(p, VISIT(if (counts && exists) finish(p, mine.base, columns, r, i, at, v)));
     if (lane == 0 && exists) keep(p, r, row);
+#if TILED
+    __syncthreads();
+    drain(p, tile, rows);
+    __syncthreads();
+#endif
   }
   leave(p, columns, lane, slot);
 }
