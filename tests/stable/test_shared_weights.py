@@ -1,5 +1,7 @@
 """Attention in gradients of functions that read its probabilities or scores, too."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -199,7 +201,8 @@ def test_memory_is_that_of_the_written_out_form(target):
         plans = f.stages.specialise({v.name: v.type.shape for v in inputs})
         return max(plan.memory.arena_bytes for plan in plans)
 
-    assert peak() <= peak("recognise_attention")
+    # A sum may read the result itself again, which is kept for it, but nothing of the scores' size.
+    assert peak() <= peak("recognise_attention") + 4 * math.prod(shape)
 
 
 def test_the_rule_is_one_of_the_list():

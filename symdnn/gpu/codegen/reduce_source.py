@@ -12,9 +12,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from symdnn.gpu.codegen.cuda_source import CTYPES, library, scalar_function
 from symdnn.gpu.codegen.device_source import text_of
 from symdnn.gpu.codegen.monoid_source import monoid_struct
+from symdnn.graph.type import numpy_dtype
 from symdnn.ops.core.scalar import ScalarProgram
 from symdnn.ops.nest.monoid import Monoid
 
@@ -224,13 +227,16 @@ def index_lines(name: str, count: int, prefix: str) -> list[str]:
 
 
 def takes_bytes(program: ScalarProgram, reducers: Sequence[Reducer]) -> bool:
-    """Whether elements are bytes, of one operand, that need not be looked at one by one."""
+    """Whether elements are bytes, of one operand, that need not be looked at one by one.
+
+    Casts of them keep the numbers: ``uint8`` of an ``int8`` is another one.
+    """
     casts = [step for step in program.body if step.name == "cast" and step.args == (0,)]
     return (
         len(program.inputs) == 1
         and program.inputs[0] in _BYTES
         and len(casts) == len(program.body)
-        and all(program.inputs[0] == "bool" or step.dtype != "bool" for step in casts)
+        and all(np.can_cast(numpy_dtype(program.inputs[0]), numpy_dtype(s.dtype)) for s in casts)
         and all(r.kind in _WITH_BYTES for r in reducers)
     )
 

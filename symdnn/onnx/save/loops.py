@@ -119,13 +119,19 @@ _ALONG: dict[str, tuple[Callable[[np.dtype[Any]], Any], Callable[..., str]]] = {
         lambda _: np.nan, lambda w, before, x: w.add("Where", w.add("IsNaN", x), before, x)
     ),
 }  # fmt: skip
+#: Those of truths, which have no order in ONNX.
+_ALONG_TRUTHS = {
+    **_ALONG,
+    "CumMax": (lambda _: False, lambda w, before, x: w.add("Or", before, x)),
+    "CumMin": (lambda _: True, lambda w, before, x: w.add("And", before, x)),
+}
 
 
 def along_axis(w: Writer, node: Apply) -> Any:
     """A scan along the axis, which comes first, whose state is the result so far."""
     op: Any = node.op
-    start, step = _ALONG[type(op).__name__]
     out = node.outputs[0]
+    start, step = (_ALONG_TRUTHS if out.type.dtype == "bool" else _ALONG)[type(op).__name__]
     order = [op.axis, *(d for d in range(out.ndim) if d != op.axis)]
     names = (
         w.name(x) if x.type.dtype == out.type.dtype else w.cast(w.name(x), out.type.dtype)

@@ -266,7 +266,6 @@ def bincount(x: TensorLike, weights: TensorLike | None = None, minlength: Any = 
     return inc_subtensor(getitem(counts, wide), values)
 
 
-@torch_words()
 def _as_part(v: Variable, end: Variable, axis: int) -> Variable:
     """``end`` for joining with ``v``: a number becomes one entry along ``axis``."""
     if end.type.ndim:
@@ -276,6 +275,7 @@ def _as_part(v: Variable, end: Variable, axis: int) -> Variable:
     return alloc(end, *sizes)
 
 
+@torch_words()
 def diff(
     x: TensorLike, n: int = 1, axis: int = -1, prepend: TensorLike | None = None,
     append: TensorLike | None = None,
@@ -284,13 +284,15 @@ def diff(
 
     ``prepend`` and ``append`` are values before the first and after the last one; a number is one.
     """
-    v = as_variable(x)
+    v, times = as_variable(x), as_int("diff: n", n)
     where = normal_axis("diff", axis, v.type.ndim)
+    if times == 0:
+        return v
     ends = [None if e is None else _as_part(v, as_variable(e), where) for e in (prepend, append)]
     parts = [part for part in (ends[0], v, ends[1]) if part is not None]
     v = operator("join")(where, *parts)
     lead = (slice(None),) * where
-    for _ in range(as_int("diff: n", n)):
+    for _ in range(times):
         later, earlier = v[(*lead, slice(1, None))], v[(*lead, slice(None, -1))]
         v = operator("neq")(later, earlier) if v.type.dtype == "bool" else later - earlier
     return v

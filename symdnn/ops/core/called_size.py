@@ -14,6 +14,7 @@ from symdnn.graph.values.numpy_functions import numpy_calls
 from symdnn.graph.variable import Constant, Variable, as_variable, constant
 from symdnn.ops.core.make_vector import make_vector
 from symdnn.ops.core.shape import ShapeVector, as_dim, dims_of, shape_entries, size, static_dim
+from symdnn.options import is_int
 
 __all__ = ["callable_size", "shape"]
 
@@ -87,7 +88,9 @@ def _joins(other: Any) -> bool:
 
 def _known(size: Any) -> Any:
     """A size as an int, where it is known."""
-    return static_dim(size) if isinstance(size, Constant) else size
+    if isinstance(size, Constant):
+        return static_dim(size)
+    return int(size) if is_int(size) else size
 
 
 def _joined(*shapes: Any) -> Variable:

@@ -55,6 +55,8 @@ class _Again:
 
     nodes: list[Apply] = field(default_factory=list)
     reads: set[Variable] = field(default_factory=set)
+    #: Nodes whose operands are looked at: each of them will be one of ``nodes``.
+    begun: int = 0
 
 
 def recomputed_values(groups: Groups, pieces: Sequence[Group]) -> Recomputed:
@@ -155,9 +157,12 @@ class _Search:
         node = w.owner
         if node is None or len(node.outputs) != 1 or node not in self.number:
             return False
-        if self.number[node] != self.number[node_of(v)] or len(again.nodes) > _MOST_NODES:
+        if self.number[node] != self.number[node_of(v)]:
             return False
-        if not all(self._add(x, v, group, again) for x in self.groups.operands_of_node(node)):
+        again.begun += 1
+        if again.begun > _MOST_NODES or not all(
+            self._add(x, v, group, again) for x in self.groups.operands_of_node(node)
+        ):
             return False
         again.nodes.append(node)
         return True

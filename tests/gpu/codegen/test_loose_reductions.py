@@ -12,6 +12,8 @@ from symdnn.gpu.norm.batchnorm import MomentsKernel
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.array import argreduce
 from symdnn.ops.array import reduce as red
+from symdnn.ops.core.scalar import Builder
+from symdnn.ops.lowered.fused import FusedReduce
 from symdnn.ops.lowered.norm_parts import BatchMoments
 from tests.gpu import emulator
 from tests.gpu.table import concrete
@@ -66,6 +68,22 @@ def test_lines_without_aligned_vectors(name, dtype, shape, axes):
         got = reduced(op, x, memory)
         tol = {"float32": 2e-6, "float16": 2e-3, "bfloat16": 8e-3}.get(got.dtype.name, 0)
         np.testing.assert_allclose(np.float64(got), np.float64(wanted), tol, 40 * tol)
+
+
+@needs_gpp
+@pytest.mark.parametrize("have", ["bool", "int8", "uint8"])
+@pytest.mark.parametrize("want", ["int8", "uint8", "uint32", "int64", "float32", "bfloat16"])
+def test_bytes_are_reduced_as_what_they_are_cast_to(have, want):
+    for shape, axes in (((64, 256), (0, 1)), ((64, 256), (1,)), ((333, 47), (0,))):
+        x = new_rng().integers(0, 256, shape).astype("uint8")
+        x = x % 2 == 0 if have == "bool" else x.view(have)
+        b = Builder([have])
+        acc = {"i": "int64", "u": "uint64"}.get(np.dtype(numpy_dtype(want)).kind, "float32")
+        program = b.program([b.input(0).cast(want)])
+        op = FusedReduce(program, (red.Sum(axes, False, acc, acc),))
+        (got,), _ = emulator.run(KERNEL, concrete(op, [x]), [emulator.device_copy(x)[1]])
+        wanted = x.astype(numpy_dtype(want)).astype(acc).sum(axes)
+        np.testing.assert_allclose(got, wanted, 1e-6 if acc == "float32" else 0)
 
 
 @needs_gpp

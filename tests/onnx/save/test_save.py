@@ -222,6 +222,7 @@ EXPRESSIONS = {
     "running_products": lambda: [T.cumprod(X, axis=1), T.cumprod(M, axis=0)],
     "running": lambda: [
         *(T.cummax(X, axis=1), T.cummin(M, axis=0), T.cummax(LABELS), T.logcumsumexp(M, 1)),
+        *(T.cummax(X > 1, axis=1), T.cummin(M > -1, axis=0)),
         T.forward_fill(T.switch(X > 0, X, np.nan), 0),
         *(control.associative_scan(decay, (X, X), reverse=back)[1] for back in (False, True)),
         T.grad(T.sum(T.cumprod(X, 1) ** 2), X),

@@ -62,7 +62,10 @@ def test_comparison_with_tuples() -> None:
     equal = [(full.shape, (3, 4)), (full.size(), (3, 4)), (full.shape[1:], (4,)), (x.shape[:0], ())]
     assert all(a == b and b == a for a, b in equal)
     n = x.shape[0]
-    other = [(full.shape, (3, 5)), (x.shape, (3, 5)), (x.shape, (4,)), (x.shape, [3, 4])]
+    equal = [(full.shape, (np.int64(3), np.int32(4))), (x.shape[1:], (np.int64(4),))]
+    assert all(a == b for a, b in equal)
+    other = [(full.shape, (np.int64(3), np.int64(5)))]
+    other += [(full.shape, (3, 5)), (x.shape, (3, 5)), (x.shape, (4,)), (x.shape, [3, 4])]
     other += [(T.zeros((2, n)).shape[:1], (n, 1)), (x.shape[:1] + (7,), (n, 8))]
     assert all(a != b for a, b in other)
     for f in (lambda x: x.shape == (3, 4), lambda x: x.shape != (3, 4)):

@@ -43,6 +43,7 @@ EXACT = {
     "diff after a number": (lambda m, a: m.diff(a, prepend=0.0), [M]),
     "diff before a number": (lambda m, a: m.diff(a, append=2, axis=0), [INTS]),
     "diff between arrays": (lambda m, a: m.diff(a, 2, 1, a[:, :2], a[:, 1:]), [M]),
+    "diff not at all": (lambda m, a: m.diff(a, 0, prepend=1.0), [V]),
     "diff of nothing": (lambda m, a: m.diff(a[:0], prepend=1.0), [V]),
 }  # fmt: skip
 CLOSE = {

@@ -55,4 +55,7 @@ def test_extremes_so_far_have_indices(dtype, name):
 
 def test_differences_along_a_dim():
     x = T.constant([[1.0, 4.0, 9.0], [0.0, 1.0, 3.0]])
-    np.testing.assert_array_equal(x.diff(dim=0).eval(), [[-1, -3, -6]])
+    for found in (x.diff(dim=0), T.diff(x, dim=0)):
+        np.testing.assert_array_equal(found.eval(), [[-1, -3, -6]])
+    before = T.diff(x, dim=1, prepend=x[:, :1], append=x[:, -1:])
+    np.testing.assert_array_equal(before.eval(), [[0, 3, 5, 0], [0, 1, 2, 0]])

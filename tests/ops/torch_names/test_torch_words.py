@@ -25,6 +25,7 @@ CASES = {
     "cross": (lambda x: T.cross(x[:, :3], Y[:, :3], dim=1), np.cross(X[:, :3], Y[:, :3])),
     "trapezoid": (lambda x: T.trapezoid(x, dim=0), np.trapezoid(X, axis=0)),
     "vecdot": (lambda x: T.linalg.vecdot(x, Y, dim=0), (X * Y).sum(0)),
+    "diff": (lambda x: T.diff(x, dim=0, append=x[:1]), np.diff(X, axis=0, append=X[:1])),
     "norm": (lambda x: T.linalg.norm(x, dim=1), np.linalg.norm(X, axis=1)),
     "nanquantile": (lambda x: T.nanquantile(x, 0.3, dim=1), np.quantile(X, 0.3, axis=1)),
     "searchsorted": (
