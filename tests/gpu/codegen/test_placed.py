@@ -137,6 +137,25 @@ def test_the_gradient_of_differences_is_one_kernel(
     np.testing.assert_allclose(np.asarray(g(data, weights)), differences(weights), atol=1e-12)
 
 
+def test_a_loss_beside_its_gradient(fake_device: Any, rng: Any) -> None:  # noqa: F811
+    """Reductions leave first; what only the gradient needs then becomes a part of its kernel."""
+    x = T.TensorType("float32", (2, 3, 12, 20))("x")
+    cost = T.abs(x[:, :, 1:] - x[:, :, :-1]).sum() + T.abs(x[..., 1:] - x[..., :-1]).sum()
+    slope = symdnn.grad(cost, x)
+    f = symdnn.function([x], [cost, slope], mode=symdnn.Mode(target="cuda:sm_90"))
+    assert [type(n.op).__name__ for n in f.fgraph.toposort()].count("FusedPlacedSums") == 1
+    a = rng.normal(size=(2, 3, 12, 20)).astype("float32")
+    value, got = f(a)
+    down, right = np.diff(a, axis=2), np.diff(a, axis=3)
+    np.testing.assert_allclose(value, np.abs(down).sum() + np.abs(right).sum(), rtol=1e-5)
+    wanted = np.zeros_like(a)
+    for axis, change in ((2, np.sign(down)), (3, np.sign(right))):
+        ends = [(0, 0)] * 4
+        ends[axis] = (1, 1)
+        wanted -= np.diff(np.pad(change, ends), axis=axis)
+    np.testing.assert_array_equal(np.asarray(got), wanted)
+
+
 def test_the_source_compiles_for_a_device(rng: Any) -> None:
     shape, parts = CASES["backwards"]
     b = Builder(["float16", "float16"])
