@@ -42,6 +42,7 @@ from symdnn.opt.fuse import (
     siblings,
     transfer,
     views,
+    whole_sums,
 )
 from symdnn.opt.layout import absorb_nhwc_views, layout
 from symdnn.opt.lower import (
@@ -142,6 +143,7 @@ RULES: tuple[Rewrite | GraphRewrite, ...] = (
     *siblings.RULES,
     *row_rules.RULES,
     *column_sums.RULES,
+    *whole_sums.RULES,
     *transfer.RULES,
 )
 

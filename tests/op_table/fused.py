@@ -10,7 +10,13 @@ from symdnn.ops.core.scalar import Builder
 from symdnn.ops.elementwise.complex_meaning import part_dtypes
 from symdnn.ops.elementwise.complexes import complex as cplx
 from symdnn.ops.elementwise.complexes import imag, real
-from symdnn.ops.lowered.fused import FusedComplex, FusedElemwise, FusedReduce, fused_elementwise
+from symdnn.ops.lowered.fused import (
+    FusedComplex,
+    FusedElemwise,
+    FusedElemwiseReduce,
+    FusedReduce,
+    fused_elementwise,
+)
 from symdnn.ops.lowered.fused_rows import FusedRows, Stage, layer_norm_rows
 from symdnn.ops.lowered.gathered import AddGathered, FusedPlacedSums, ListedSums, PlacedSums
 from symdnn.ops.lowered.of_values import Compressed, Counted, SomeChosen
@@ -46,6 +52,13 @@ def rows(a, b):
     dtype = a.type.dtype
     reductions = (Sum((1,), False, dtype, dtype), AnyTrue((1,)))
     return FusedReduce(two_results(dtype), reductions)(a, b)
+
+
+def total_beside(a, b):
+    """The sum of the first result, and the second one."""
+    dtype = a.type.dtype
+    reductions = (Sum((0, 1), False, dtype, dtype),)
+    return FusedElemwiseReduce(two_results(dtype), reductions)(a, b)
 
 
 def planes(a, b):
@@ -183,6 +196,9 @@ CASES = [
            (normal(3, 1, 4), normal(1, 5, 4)),
            lambda a, b: ((np.exp(a) * b).max((0, 2), keepdims=True),
                          (a < b).any((0, 2), keepdims=True)), grad=False),
+    OpCase("fused_elementwise_reduce", (FusedElemwiseReduce,), total_beside,
+           (normal(3, 7), normal(3, 7)),
+           lambda a, b: ((np.exp(a) * b).sum(), a < b), grad=False, rtol=1e-3),
     OpCase("fused_rows", (FusedRows,), lambda x, a: scaled_rows(x.type.dtype)(x, a),
            (normal(3, 4), normal(1, 4)), by_numpy, grad=False),
     OpCase("fused_rows_layer_norm", (FusedRows,),
