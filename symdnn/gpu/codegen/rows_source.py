@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from symdnn.gpu.codegen.cuda_source import library, scalar_function
-from symdnn.gpu.codegen.device_source import CTYPES, numbered, text_of
-from symdnn.gpu.codegen.reduce_source import index_lines
+from symdnn.gpu.codegen.device_source import CTYPES, index_lines, numbered, text_of
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.scalar import ScalarProgram

@@ -18,7 +18,12 @@ from symdnn.ops.array.index import Subtensor
 from symdnn.ops.array.reduce import Reduce
 from symdnn.ops.core.scalar import Builder, Scalar, ScalarProgram
 from symdnn.ops.lowered.fused import FusedElemwise, FusedReduce
-from symdnn.opt.fuse.fuse import fuse_into_readers, joined_origin, unrounded
+from symdnn.opt.fuse.fuse import (
+    fuse_into_readers,
+    joined_origin,
+    joined_programs,
+    unrounded,
+)
 from symdnn.opt.fuse.groups import (
     MAX_INPUTS,
     MAX_INSTRUCTIONS,
@@ -31,7 +36,7 @@ from symdnn.opt.fuse.transfer import Places
 from symdnn.rewriting.facts import node_of
 from symdnn.rewriting.rewrite import Context, graph_rewrite
 
-__all__ = ["RULES", "by_columns", "fuse_reductions_apart"]
+__all__ = ["RULES", "by_columns", "fuse_reductions_apart", "pruned"]
 
 #: Elements of a row of which kernels of rows take sums (``row_rules``), or that they add by columns
 #: (``column_sums``).
@@ -156,7 +161,7 @@ class _Parted:
         args = [builder.input(i) for i in range(len(self.node.inputs))]
         known = {value: builder.input(at) for value, at in numbers.items()}
         results = builder.inline(self.program, args, known)
-        program, used = _pruned(builder, [unrounded(results[i], op) for _, op, i in part])
+        program, used = pruned(builder, [unrounded(results[i], op) for _, op, i in part])
         operands = [given[i] for i in used]
         op = FusedReduce(program, tuple(op for _, op, _ in part))
         few = program.cost <= KERNEL_LIMIT_ADDITIONS and len(operands) <= MAX_INPUTS
@@ -211,14 +216,10 @@ class _Parted:
         """The node becomes part of its reader."""
         program = fusable_program(user)
         assert program is not None
-        own = [v for v in user.inputs if v not in self.node.outputs]
-        operands = list(dict.fromkeys([*self.node.inputs, *own]))
-        builder = Builder([v.type.dtype for v in operands])
-        values = {v: builder.input(i) for i, v in enumerate(operands)}
-        first = builder.inline(self.program, [values[v] for v in self.node.inputs])
-        values.update(zip(self.node.outputs, first))
-        results = builder.inline(program, [values[v] for v in user.inputs])
-        return self._replaced([self.node, user], user.outputs, builder.program(results), operands)
+        both = [(self.node, self.program), (user, program)]
+        operands, builder, values = joined_programs(both)
+        whole = builder.program([values[v] for v in user.outputs])
+        return self._replaced([self.node, user], user.outputs, whole, operands)
 
     def _shrunk(self) -> list[Apply]:
         """The node without the results that nobody reads."""
@@ -227,7 +228,7 @@ class _Parted:
             return []
         builder, given = Builder(self.program.inputs), self.node.inputs
         results = builder.inline(self.program, [builder.input(i) for i in range(len(given))])
-        program, used = _pruned(builder, [results[i] for i in self.kept])
+        program, used = pruned(builder, [results[i] for i in self.kept])
         operands = [given[i] for i in used]
         if not self._is_whole(operands):
             program, operands = builder.program([results[i] for i in self.kept]), list(given)
@@ -249,7 +250,7 @@ def _sliced(v: Variable) -> Variable:
     return node_of(v).inputs[0] if cut else v
 
 
-def _pruned(builder: Builder, outputs: Sequence[Scalar]) -> tuple[ScalarProgram, list[int]]:
+def pruned(builder: Builder, outputs: Sequence[Scalar]) -> tuple[ScalarProgram, list[int]]:
     """The program of these values, of the inputs that it reads alone, and their numbers."""
     whole = builder.program(outputs)
     read = {*whole.outputs, *(a for step in whole.body for a in step.args)}
