@@ -357,7 +357,7 @@ def _written(x: Variable, y: TensorLike, set_instead_of_inc: bool) -> Variable:
 
 
 def _shuffled_back(x: Variable, pattern: Sequence[int | str], value: Variable) -> Variable:
-    """What ``pattern`` makes ``value`` of, for ``x``: new axes have one element, and are dropped."""
+    """``value`` in the shape of ``x``, where ``pattern`` shuffles ``x``; new axes are dropped."""
     value = addbroadcast(value, *(k for k, d in enumerate(pattern) if d == "x"))
     at = {d: k for k, d in enumerate(pattern)}
     return dimshuffle(value, [at.get(d, "x") for d in range(x.type.ndim)])
