@@ -187,8 +187,11 @@ def _in_parts(op: Reduce, like: Reduce, ndim: int) -> tuple[Reduce, Reduce | Non
     return first, replace(op, axes=tuple(rest))
 
 
-def part_over(context: Context, node: Apply, axes: tuple[int, ...]) -> Apply | None:
-    """The reduction over some of its axes alone, of which ``node`` is made then; None if not so."""
+def part_over(node: Apply, axes: tuple[int, ...]) -> tuple[Apply, list[Variable]] | None:
+    """The reduction over some of its axes alone, and the results of ``node`` made of that.
+
+    None if it is no reduction of parts.
+    """
     op, plain = node.op, reduction_in(node)
     whole = op.reductions if isinstance(op, FusedReduce) else (plain,) if plain else ()
     first, rest = list[Reduce](), list[Reduce]()
@@ -200,13 +203,9 @@ def part_over(context: Context, node: Apply, axes: tuple[int, ...]) -> Apply | N
     if not whole or len(rest) < len(whole):
         return None
     with inherit(node.origin, node.hints):
-        if isinstance(op, FusedReduce):
-            made = FusedReduce(op.program, tuple(first)).make_node(*node.inputs)
-        else:
-            made = first[0].make_node(*node.inputs)
-        last = [r(v) for r, v in zip(rest, made.outputs, strict=True)]
-        context.replace(zip(node.outputs, last, strict=True), "fuse_sibling_reductions")
-    return made
+        made = FusedReduce(op.program, tuple(first)) if isinstance(op, FusedReduce) else first[0]
+        part_node = made.make_node(*node.inputs)
+        return part_node, [r(v) for r, v in zip(rest, part_node.outputs, strict=True)]
 
 
 RULES = (fuse_sibling_reductions,)
