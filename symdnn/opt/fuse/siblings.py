@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.origin import inherit
 from symdnn.graph.variable import Apply, Constant, Variable
-from symdnn.ops.array.reduce import Accumulate, Max, Min, Prod, Reduce, Sum
+from symdnn.ops.array.reduce import Accumulate, Extreme, Prod, Reduce, Sum
 from symdnn.ops.core.scalar import ScalarProgram, identity_program
 from symdnn.ops.lowered.fused import FusedReduce
 from symdnn.opt.fuse.apart import by_columns
@@ -87,7 +87,7 @@ def _reductions(node: Apply, path: object) -> _Reductions | None:
         if plain is None:
             return None
         program, ops = identity_program(node.inputs[0].type.dtype), (plain,)
-    if not all(isinstance(r, Sum | Prod | Max | Min) for r in ops):
+    if not all(isinstance(r, Sum | Prod | Extreme) for r in ops):
         return None
     pattern = [all(one) for one in zip(*(v.type.broadcastable for v in node.inputs))]
     full = [v for v in node.inputs if list(v.type.broadcastable) == pattern]
@@ -182,9 +182,12 @@ def _in_parts(op: Reduce, like: Reduce, ndim: int) -> tuple[Reduce, Reduce | Non
     if op.keepdims and not like.keepdims:
         return None
     kept: Sequence[int] = [i for i in range(ndim) if like.keepdims or i not in like.axes]
-    rest: Iterable[int] = (kept.index(i) for i in op.axes if i in kept)
-    first = replace(op, axes=like.axes, keepdims=like.keepdims)
-    return first, replace(op, axes=tuple(rest))
+    rest = tuple(kept.index(i) for i in op.axes if i in kept)
+    axes, keepdims = like.axes, like.keepdims
+    if isinstance(op, Extreme):  # errors are those of the whole
+        first = replace(op, axes=axes, keepdims=keepdims, whole=op.whole or op)
+        return first, replace(op, axes=rest, whole=None)
+    return replace(op, axes=axes, keepdims=keepdims), replace(op, axes=rest)
 
 
 def part_over(node: Apply, axes: tuple[int, ...]) -> tuple[Apply, list[Variable]] | None:
