@@ -113,7 +113,7 @@ def squares(found: list[Variable]) -> Variable:
 #: Ops that rewriting makes after gradients are taken: they have no gradient of any order.
 LATE_OPS = (
     "AddGathered", "BatchMoments", "BatchSums", "Compressed", "Counted", "FusedComplex",
-    "FusedElemwise", "FusedReduce",
+    "FusedElemwise", "FusedPlacedSums", "FusedReduce",
     "FusedRows", "GpuGemm", "GpuGemmBiasGrad", "GroupNorm", "GpuDnnConvBiasActivation",
     "GpuDnnRNNGradInputs", "GpuQuantized", "LabelLoss", "ListedSums", "Move", "OneDnn",
     "PlacedSums", "SomeChosen", "Stream", "Totals",

@@ -38,10 +38,12 @@ from symdnn.opt.fuse import (
     log_sum_rules,
     loss_rules,
     norm_rules,
+    placed,
     row_rules,
     siblings,
     transfer,
     views,
+    whole_sums,
 )
 from symdnn.opt.layout import absorb_nhwc_views, layout
 from symdnn.opt.lower import (
@@ -139,9 +141,11 @@ RULES: tuple[Rewrite | GraphRewrite, ...] = (
     *gathers.RULES,
     *fuse.RULES,
     *apart.RULES,
+    *placed.RULES,
     *siblings.RULES,
     *row_rules.RULES,
     *column_sums.RULES,
+    *whole_sums.RULES,
     *transfer.RULES,
 )
 

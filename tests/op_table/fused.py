@@ -10,9 +10,15 @@ from symdnn.ops.core.scalar import Builder
 from symdnn.ops.elementwise.complex_meaning import part_dtypes
 from symdnn.ops.elementwise.complexes import complex as cplx
 from symdnn.ops.elementwise.complexes import imag, real
-from symdnn.ops.lowered.fused import FusedComplex, FusedElemwise, FusedReduce, fused_elementwise
+from symdnn.ops.lowered.fused import (
+    FusedComplex,
+    FusedElemwise,
+    FusedElemwiseReduce,
+    FusedReduce,
+    fused_elementwise,
+)
 from symdnn.ops.lowered.fused_rows import FusedRows, Stage, layer_norm_rows
-from symdnn.ops.lowered.gathered import AddGathered, ListedSums, PlacedSums
+from symdnn.ops.lowered.gathered import AddGathered, FusedPlacedSums, ListedSums, PlacedSums
 from symdnn.ops.lowered.of_values import Compressed, Counted, SomeChosen
 from symdnn.ops.lowered.totals import Totals
 from symdnn.ops.nn.batchnorm import LayerNorm
@@ -46,6 +52,13 @@ def rows(a, b):
     dtype = a.type.dtype
     reductions = (Sum((1,), False, dtype, dtype), AnyTrue((1,)))
     return FusedReduce(two_results(dtype), reductions)(a, b)
+
+
+def total_beside(a, b):
+    """The sum of the first result, and the second one."""
+    dtype = a.type.dtype
+    reductions = (Sum((0, 1), False, dtype, dtype),)
+    return FusedElemwiseReduce(two_results(dtype), reductions)(a, b)
 
 
 def planes(a, b):
@@ -97,13 +110,29 @@ def gathered(x, source, i, j):
     return AddGathered(AdvancedSubtensor(rows), AdvancedIncSubtensor(rows))(x, source, i, j)
 
 
-def placed(*ys):
+def _placed_parts():
     slices = ((slice(1, 4), FULL, FULL), (slice(None, None, 2), slice(1, -1), FULL))
-    parts = tuple(
+    return tuple(
         tuple(e if e == FULL else (e.start, e.stop, e.step) for e in part)
         for part in (*slices, (FULL, slice(1, None), slice(0, 7, 2)))
     )
-    return PlacedSums((4, 5, 7), parts, (1.0, -2.0, 3.0))(*ys, *map(constant, (4, 5, 7)))
+
+
+def placed(*ys):
+    op = PlacedSums((4, 5, 7), _placed_parts(), (1.0, -2.0, 3.0))
+    return op(*ys, *map(constant, (4, 5, 7)))
+
+
+def placed_products(*ys):
+    """What is added are products with one number, which is an operand of each program."""
+    one, *rest = ys
+    programs = []
+    for factor, y in zip((1.0, -2.0, 3.0), rest, strict=True):
+        p = Builder((one.type.dtype, y.type.dtype))
+        programs.append(p.program([p.input(0) * p.input(1) * factor]))
+    operands = [v for y in rest for v in (one, y)]
+    op = FusedPlacedSums((4, 5, 7), _placed_parts(), tuple(programs))
+    return op(*operands, *map(constant, (4, 5, 7)))
 
 
 def placed_numpy(x, y, z):
@@ -145,6 +174,9 @@ CASES = [
            grad=False, rtol=1e-3),
     OpCase("placed_sums", (PlacedSums,), placed,
            (normal(3, 5, 7), normal(2, 3, 7), normal(1, 4, 4)), placed_numpy, grad=False),
+    OpCase("fused_placed_sums", (FusedPlacedSums,), placed_products,
+           (normal(1, 1, 1), normal(3, 5, 7), normal(2, 3, 7), normal(1, 4, 4)),
+           lambda one, *ys: one * placed_numpy(*ys), grad=False),
     OpCase("totals", (Totals,), total, (normal(3, 4), normal(7), normal(2, 0), normal(5, 1, 2)),
            lambda a, b, c, d: np.asarray((a * a).sum() + b.sum() + c.sum() + d.sum()), grad=False),
     OpCase("fused_elementwise", (FusedElemwise,), fused,
@@ -164,6 +196,9 @@ CASES = [
            (normal(3, 1, 4), normal(1, 5, 4)),
            lambda a, b: ((np.exp(a) * b).max((0, 2), keepdims=True),
                          (a < b).any((0, 2), keepdims=True)), grad=False),
+    OpCase("fused_elementwise_reduce", (FusedElemwiseReduce,), total_beside,
+           (normal(3, 7), normal(3, 7)),
+           lambda a, b: ((np.exp(a) * b).sum(), a < b), grad=False, rtol=1e-3),
     OpCase("fused_rows", (FusedRows,), lambda x, a: scaled_rows(x.type.dtype)(x, a),
            (normal(3, 4), normal(1, 4)), by_numpy, grad=False),
     OpCase("fused_rows_layer_norm", (FusedRows,),

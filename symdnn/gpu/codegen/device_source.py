@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
-__all__ = ["CTYPES", "numbered", "specialised", "text_of"]
+__all__ = ["CTYPES", "index_lines", "numbered", "specialised", "text_of"]
 
 T = TypeVar("T")
 
@@ -43,3 +43,12 @@ def _specialised(files: tuple[str, ...], macros: tuple[tuple[str, object], ...])
     defined = "".join(f"#define {name} {value}\n" for name, value in macros)
     libraries = "".join(text_of(f) for f in ("common.cuh", *files) if f.endswith(".cuh"))
     return libraries + defined + "".join(text_of(f) for f in files if f.endswith(".cu"))
+
+
+def index_lines(name: str, count: int, prefix: str) -> list[str]:
+    """Statements for the indices ``<prefix>0``, ... of the linear index ``name``."""
+    lines = [f"  Count left_{prefix} = {name};"] if count > 1 else []
+    for d in reversed(range(1, count)):
+        lines.append(f"  const Count {prefix}{d} = left_{prefix} % (Count)p.{prefix}{d};")
+        lines.append(f"  left_{prefix} /= (Count)p.{prefix}{d};")
+    return [*lines, f"  const Count {prefix}0 = {f'left_{prefix}' if count > 1 else name};"]

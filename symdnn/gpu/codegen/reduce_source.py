@@ -15,14 +15,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from symdnn.gpu.codegen.cuda_source import CTYPES, library, scalar_function
-from symdnn.gpu.codegen.device_source import text_of
+from symdnn.gpu.codegen.device_source import index_lines, text_of
 from symdnn.gpu.codegen.monoid_source import monoid_struct
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.core.scalar import ScalarProgram
 from symdnn.ops.nest.monoid import Monoid
 
 __all__ = [
-    "BLOCK_THREADS", "Finish", "Reducer", "Source", "Sweep", "counts_elements", "index_lines",
+    "BLOCK_THREADS", "Finish", "Reducer", "Source", "Sweep", "counts_elements",
     "reduction_source", "takes_bytes",
 ]  # fmt: skip
 
@@ -79,7 +79,7 @@ class Sweep:
     the last reduced dimension, or with ``across`` along the last kept one. ``resident`` is the
     number of blocks that should fit on a multiprocessor. ``tail`` is the number of elements of a
     row's last vector, 0 if it is whole; then there is one reduced dimension. ``written`` is the
-    input whose strides an array has that gets the program's last result; -1: there is none. Of
+    input whose strides arrays have that get results which are not reduced; -1: there are none. Of
     narrow vectors a thread reads ``ahead`` times as many at a time. ``loose`` lines begin anywhere
     in memory. Vectors of kept elements do, too, and the last one ends with its line: it has some of
     the one before. Those of a row are aligned, and the first and last one have elements of others.
@@ -157,7 +157,7 @@ def reduction_source(
             f"#define TAIL {sweep.tail}",
             f"#define THREADS {BLOCK_THREADS}",
             *_state(reducers),
-            *_parameters(finish, sweep, CTYPES[program.output_dtypes[-1]]),
+            *_parameters(finish, sweep, _whole(program, reducers)),
             *_finish(finish),
             *element,
             text_of("reduction.cu"),
@@ -195,7 +195,7 @@ def _state(reducers: Sequence[Reducer]) -> list[str]:
     ]
 
 
-def _parameters(finish: Finish, sweep: Sweep, written: str) -> list[str]:
+def _parameters(finish: Finish, sweep: Sweep, whole: Sequence[str]) -> list[str]:
     fields = [f"const {CTYPES[d]}* x{i};" for i, d in enumerate(sweep.inputs)]
     fields += [f"{CTYPES[d]}* y{i};" for i, d in enumerate(finish.output_dtypes)]
     fields += ["State* partial;", "u32* come;", "i64 outputs;", "i64 elements;", "i64 chunks;"]
@@ -208,22 +208,19 @@ def _parameters(finish: Finish, sweep: Sweep, written: str) -> list[str]:
     for i, d in enumerate(finish.input_dtypes):
         fields += [f"const {CTYPES[d]}* z{i};", f"i64 z{i}_s;"]
     fields += [f"double c{i};" for i in range(finish.numbers)]
-    fields += [f"{written}* whole;"] if sweep.written >= 0 else []
+    fields += [f"{field};" for field in whole]
     return ["struct Parameters {", *(f"  {f}" for f in fields), "};"]
 
 
+def _whole(program: ScalarProgram, reducers: Sequence[Reducer]) -> list[str]:
+    """Pointers to the arrays that get the results which are not reduced."""
+    rest = program.output_dtypes[len(reducers) :]
+    return [f"{CTYPES[d]}* whole{i}" for i, d in enumerate(rest)]
+
+
 def _finish(finish: Finish) -> list[str]:
-    lines = [f"  {line}" for line in finish.lines]
-    return ["INLINE void finish(const Parameters& p, const State& s, i64 at) {", *lines, "}"]
-
-
-def index_lines(name: str, count: int, prefix: str) -> list[str]:
-    """Statements for the indices ``<prefix>0``, ... of the linear index ``name``."""
-    lines = [f"  Count left_{prefix} = {name};"] if count > 1 else []
-    for d in reversed(range(1, count)):
-        lines.append(f"  const Count {prefix}{d} = left_{prefix} % (Count)p.{prefix}{d};")
-        lines.append(f"  left_{prefix} /= (Count)p.{prefix}{d};")
-    return [*lines, f"  const Count {prefix}0 = {f'left_{prefix}' if count > 1 else name};"]
+    begin = "INLINE void finish(const Parameters& p, const State& s, i64 at) {"
+    return [begin, *(f"  {line}" for line in finish.lines), "}"]
 
 
 def takes_bytes(program: ScalarProgram, reducers: Sequence[Reducer]) -> bool:
@@ -281,8 +278,8 @@ def _element(program: ScalarProgram, reducers: Sequence[Reducer], sweep: Sweep) 
 
 
 def _begun(reducers: Sequence[Reducer], state: str) -> list[str]:
-    kinds = [r.kind for r in reducers]
-    return [f"  {state}->s{i}.begin(v{i}, n);" for i, k in enumerate(kinds) if k in _WITH_BEGIN]
+    begins = (i for i, r in enumerate(reducers) if r.kind in _WITH_BEGIN)
+    return [f"  {state}->s{i}.begin(v{i}, n);" for i in begins]
 
 
 def _results(program: ScalarProgram) -> list[str]:
@@ -295,19 +292,20 @@ def _results(program: ScalarProgram) -> list[str]:
 def _vectors(program: ScalarProgram, reducers: Sequence[Reducer], sweep: Sweep) -> list[str]:
     """``_element`` for sweeps in vectors, where elements and outputs are counted in vectors."""
     inputs = list(enumerate(zip(sweep.inputs, sweep.sources)))
-    whole = CTYPES[program.output_dtypes[-1]]
-    kinds = {i: _register_type(CTYPES[d], a, sweep.width) for i, (d, a) in inputs}
+    whole = _whole(program, reducers)
+    vector = f"Vec<{{}}, {sweep.width}>"
+    kinds = {i: (vector if a.dense else "{}").format(CTYPES[d]) for i, (d, a) in inputs}
     fields = [f"{kinds[i]} f{i};" if a.fixed else f"Offset x{i};" for i, (_, a) in inputs]
     fields += ["Count last;"] if sweep.tail else []
     fields += ["Count skip, run, last;"] if sweep.edges else []
-    fields += [f"{whole}* whole;"] if sweep.written >= 0 else []
+    fields += [f"{field};" for field in whole]
     moving = [i for i, (_, a) in inputs if not a.fixed]
     base = [f"  const Offset x{i} = {_moved(i, 'k', sweep.kept)};" for i, _ in inputs]
     begun = [_read(i, a, f"x{i}", sweep) if a.fixed else f"x{i}" for i, (_, a) in inputs]
     begun += ["(Count)p.elements - 1"] if sweep.tail else []
     if sweep.edges:
         base, begun = _edges(sweep, base, begun)
-    begun += ["p.whole"] if sweep.written >= 0 else []
+    begun += [f"p.whole{i}" for i in range(len(whole))]
     reads = [
         _read(i, sweep.sources[i], f"b.x{i} + {_moved(i, 'r', sweep.reduced)}", sweep)
         for i in moving
@@ -377,10 +375,9 @@ def _use(
     state = "s[k]" if sweep.across else "s[0]"
     number = "element" if sweep.across else f"element * {sweep.width} + k"
     number += " - b.skip" if sweep.edges else ""
-    before, each, after = [], [], []
-    if sweep.written >= 0:
-        before = [f"  Vec<{CTYPES[program.output_dtypes[-1]]}, {sweep.width}> whole;"]
-        after = [f"  store<{sweep.width}>(b.whole + l.at, whole);"]
+    rest = program.output_dtypes[len(reducers) :]
+    before = [f"  Vec<{CTYPES[d]}, {sweep.width}> whole{i};" for i, d in enumerate(rest)]
+    each, after = [], [_stored(i, sweep) for i in range(len(rest))]
     if together:
         for i, r in enumerate(reducers):
             kind = CTYPES[r.work]
@@ -402,7 +399,7 @@ def _use(
             "    } none = false;",
             *each,
         ]
-    each += [f"    whole.v[k] = v{len(reducers)};"] if sweep.written >= 0 else []
+    each += [f"    whole{i}.v[k] = v{len(reducers) + i};" for i in range(len(rest))]
     return [
         f"INLINE void {name}(const Base& b, const Loaded& l, Count element, State* s) {{",
         *before,
@@ -416,6 +413,13 @@ def _use(
         *after,
         "}",
     ]
+
+
+def _stored(i: int, sweep: Sweep) -> str:
+    """Store a vector; of a row's last one what is inside."""
+    part = f"for (int k = 0; k < {sweep.tail}; k++) b.whole{i}[l.at + k] = whole{i}.v[k];"
+    last = f"if (element == b.last) {{ {part} }} else " if sweep.tail else ""
+    return f"  {last}store<{sweep.width}>(b.whole{i} + l.at, whole{i});"
 
 
 def _unless(outside: str, kind: str, value: str) -> str:
@@ -480,10 +484,6 @@ def _all_bytes(dtype: str, reducers: Sequence[Reducer], sweep: Sweep) -> list[st
         *taken,
         "  }",
     ]
-
-
-def _register_type(ctype: str, source: Source, width: int) -> str:
-    return f"Vec<{ctype}, {width}>" if source.dense else ctype
 
 
 def _read(i: int, source: Source, at: str, sweep: Sweep) -> str:

@@ -29,6 +29,7 @@ from symdnn.gpu.codegen.reduce_source import (
     reduction_source,
     takes_bytes,
 )
+from symdnn.gpu.kernels.elementwise import elementwise
 from symdnn.gpu.kernels.reduce_plan import (
     MAX_VECTOR_BYTES,
     MAX_VECTOR_ELEMENTS,
@@ -54,7 +55,7 @@ from symdnn.ops.array.reduce import (
 )
 from symdnn.ops.core.dtype import work_dtype
 from symdnn.ops.core.scalar import Builder, ScalarProgram, identity_program
-from symdnn.ops.lowered.fused import FusedReduce
+from symdnn.ops.lowered.fused import FusedElemwiseReduce, FusedReduce
 from symdnn.ops.nest.complex_folds import whole_total
 from symdnn.ops.nest.monoid import arg_extreme
 from symdnn.ops.nest.of_ops import number_dtype, reduction_fold
@@ -107,15 +108,17 @@ def reduction(
     inputs: Views,
     outputs: Views,
     shape: tuple[int, ...],
+    written: Views = (),
 ) -> list[KernelLaunch]:
     """Reduce the results of ``program`` over ``shape``, to which the inputs broadcast.
 
-    Partial results are at the start of the workspace.
+    Partial results are at the start of the workspace. :func:`custom_reduction` has the rest.
     """
     dtypes = program.output_dtypes
     elements = prod(shape[a] for a in ops[0].axes)
-    reducers = tuple(reducer_of(op, d, elements) for op, d in zip(ops, dtypes, strict=True))
-    return custom_reduction(program, reducers, ops[0].axes, inputs, outputs, shape)
+    reducers = tuple(reducer_of(op, d, elements) for op, d in zip(ops, dtypes))
+    axes = ops[0].axes
+    return custom_reduction(program, reducers, axes, inputs, outputs, shape, written=written)
 
 
 def custom_reduction(
@@ -128,13 +131,13 @@ def custom_reduction(
     finish: Finish | None = None,
     reads: Views = (),
     numbers: Sequence[float] = (),
-    written: View | None = None,
+    written: Views = (),
 ) -> list[KernelLaunch]:
     """:func:`reduction` by any reducers over ``axes``, with contiguous outputs.
 
     ``finish`` computes the outputs from their states, from ``reads`` (one value for each output, or
-    one for all) and from ``numbers``. ``written`` gets the program's last result; the list is empty
-    where no input that is read in vectors has its strides.
+    one for all) and from ``numbers``. The program's results behind those that are reduced are
+    ``written``; the list is empty where no input that is read in vectors has their strides.
     """
     if outputs[0].size == 0:
         return []
@@ -143,12 +146,14 @@ def custom_reduction(
     wide = _max_index(views) >= 2**31 - 2**22
     cuts = not counts_elements(reducers)
     widest = MAX_VECTOR_BYTES if takes_bytes(program, reducers) else MAX_VECTOR_ELEMENTS
-    sweep = _vector_sweep(program.inputs, views, lines, wide, cuts, written is None, widest)
+    widest = min([widest, *(max(1, 16 // v.itemsize) for v in written)])
+    sweep = _vector_sweep(program.inputs, views, lines, wide, cuts, not written, widest)
     if sweep is not None:
         sweep = replace(sweep, resident=_resident(program, reducers, sweep))
-        if written is not None:
-            sweep = replace(sweep, written=_like(written.broadcast_to(shape), views, sweep))
-    if written is not None and (sweep is None or sweep.written < 0):
+        if written:
+            whole = [v.broadcast_to(shape) for v in written]
+            sweep = replace(sweep, written=_like(whole, views, sweep))
+    if written and (sweep is None or sweep.written < 0):
         return []
     if sweep is None:
         by_rows = _reduces_neighbours(lines.kept_steps, lines.reduced_steps)
@@ -162,19 +167,20 @@ def custom_reduction(
     for v in reads:
         parameters += [v.pointer, int(v.size > 1)]
     parameters += map(float, numbers)
-    parameters += [] if written is None else [written.pointer]
+    parameters += [v.pointer for v in written]
     source = _source(program, reducers, sweep, finish)
     tiles = -(-plan.groups // plan.groups_per_block)
     grid = (blocks_for(tiles, 1), plan.chunks)
     return [KernelLaunch(source, "reduce", grid, plan.block, tuple(parameters))]
 
 
-def _like(written: View, views: Views, sweep: Sweep) -> int:
-    """The first input with the same strides, which is read in whole vectors; -1: none."""
-    if sweep.tail or not written.aligned_to(min(16, written.itemsize * sweep.width)):
+def _like(written: Views, views: Views, sweep: Sweep) -> int:
+    """The first input with the same strides, which is read in vectors; -1: none."""
+    if not all(v.aligned_to(min(16, v.itemsize * sweep.width)) for v in written):
         return -1
     found = enumerate(zip(views, sweep.sources, strict=True))
-    alike = (i for i, (v, a) in found if a.dense and not a.fixed and v.steps == written.steps)
+    moving = (i for i, (_, a) in found if a.dense and not a.fixed)
+    alike = (i for i in moving if all(v.steps == views[i].steps for v in written))
     return next(alike, -1)
 
 
@@ -430,7 +436,46 @@ def _with_index(op: GpuDnnReduction, x: View, outputs: Views) -> Sequence[Kernel
     return custom_reduction(program, (reducer,), op.axis, [x], outputs, x.shape, finish)
 
 
+def _is_in_order(v: View) -> bool:
+    """Whether its axes are in memory as in its shape, but for those along which it repeats."""
+    steps = [abs(s) for s, n in zip(v.steps, v.shape) if n > 1 and s]
+    return steps == sorted(steps, reverse=True)
+
+
+class ElementwiseReductionKernel(CudaKernel[FusedElemwiseReduce]):
+    """Reductions, and values that are stored, of one pass."""
+
+    name = "cuda.elementwise_reduce"
+    dtypes = frozenset(CTYPES)
+    pads_rows = True
+    writes_any_layout = True
+
+    def refuses(self, call: Call[FusedElemwiseReduce]) -> str | None:
+        """Programs that cannot be printed as CUDA C."""
+        return super().refuses(call) or print_problem(call.op.program)
+
+    def workspace_bytes(self, call: Call[FusedElemwiseReduce]) -> int:
+        """Partial results of the chunks."""
+        count = len(call.op.reductions)
+        results, elements = (prod(call.outputs[i].shape) for i in (0, count))
+        return scratch_bytes(results, elements // max(results, 1), count)
+
+    def launches(
+        self, call: Call[FusedElemwiseReduce], inputs: Sequence[Any], outputs: Views
+    ) -> Sequence[KernelLaunch]:
+        """One kernel; two where it cannot write as it reads. The second may overwrite inputs."""
+        op, shape = call.op, call.outputs[-1].shape
+        folds, whole = outputs[: len(op.reductions)], outputs[len(op.reductions) :]
+        if all(_is_in_order(v.broadcast_to(shape)) for v in inputs):
+            found = reduction(op.program, op.reductions, inputs, folds, shape, whole)
+            if found:
+                return found
+        found = reduction(op.reduced.program, op.reductions, inputs, folds, shape)
+        return [*found, *elementwise(op.stored.program, inputs, whole, whole=True)]
+
+
 KERNELS: tuple[Row, ...] = (
+    ((FusedElemwiseReduce,), (ElementwiseReductionKernel(),)),
     ((GpuDnnReduction,), (DnnReductionKernel(),)),
     (
         (Sum, Prod, Max, Min, AllTrue, AnyTrue, LogSumExp, ArgMax, ArgMin, FusedReduce),

@@ -83,7 +83,7 @@ def batch_moments(
 
 def batch_sums(
     program: ScalarProgram, inputs: Views, axes: Sequence[int], outputs: Views,
-    shape: tuple[int, ...], written: View | None = None,
+    shape: tuple[int, ...], written: Views = (),
 ) -> list[KernelLaunch]:  # fmt: skip
     """Launches for the sums and means of :class:`BatchSums`, and for what is ``written``.
 
@@ -156,7 +156,7 @@ class SumsKernel(CudaKernel[BatchSums]):
         if not op.written:
             return batch_sums(op.program, inputs, op.axes, outputs, shape)
         *sums, whole = outputs
-        if found := batch_sums(op.program, inputs, op.axes, sums, shape, whole):
+        if found := batch_sums(op.program, inputs, op.axes, sums, shape, [whole]):
             return found
         two, last = (replace(op.program, outputs=o) for o in
                      (op.program.outputs[:2], op.program.outputs[2:]))  # fmt: skip

@@ -24,7 +24,9 @@ from symdnn.ops.core.scalar import Instruction, ScalarProgram, number_of_text
 from symdnn.ops.elementwise.complex_meaning import part_dtypes
 from symdnn.ops.elemwise import broadcast_dims, broadcast_static
 
-__all__ = ["FusedComplex", "FusedElemwise", "FusedReduce", "fused_elementwise"]
+__all__ = [
+    "FusedComplex", "FusedElemwise", "FusedElemwiseReduce", "FusedReduce", "fused_elementwise",
+]  # fmt: skip
 
 
 def check_inputs(op: Any, program: ScalarProgram, inputs: Sequence[Any]) -> None:
@@ -199,3 +201,52 @@ class FusedReduce(MultiOp):
     def __str__(self) -> str:
         kinds = ", ".join(type(r).__name__ for r in self.reductions)
         return f"FusedReduce{{{kinds} over {self.reductions[0].axes} of {self.program}}}"
+
+
+@dataclass(frozen=True)
+class FusedElemwiseReduce(MultiOp):
+    """As :class:`FusedReduce`; the program's results behind those that are reduced are stored.
+
+    ``opt/fuse/whole_sums.py`` makes it after gradients were taken.
+    """
+
+    never_fails: ClassVar[bool] = True
+
+    program: ScalarProgram
+    reductions: tuple[Reduce, ...]
+
+    @property
+    def reduced(self) -> FusedReduce:
+        """The reductions alone."""
+        results = self.program.outputs[: len(self.reductions)]
+        return FusedReduce(replace(self.program, outputs=results), self.reductions)
+
+    @property
+    def stored(self) -> FusedElemwise:
+        """What is stored alone."""
+        results = self.program.outputs[len(self.reductions) :]
+        return FusedElemwise(replace(self.program, outputs=results))
+
+    def infer(self, *inputs: TensorType) -> Any:
+        return (*self.reduced.infer(*inputs), *self.stored.infer(*inputs))
+
+    def reference(self, *inputs: Array) -> Any:
+        return (*self.reduced.reference(*inputs), *self.stored.reference(*inputs))
+
+    def chosen_from(self, inputs: Vars, output: int) -> Vars:
+        own = output - len(self.reductions)
+        return () if own < 0 else self.stored.chosen_from(inputs, own)
+
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
+        parts = [op.shapes(types, shapes, host) or [] for op in (self.reduced, self.stored)]
+        return [shape for part in parts for shape in part]
+
+    @property
+    def may_overwrite(self) -> dict[int, tuple[int, ...]]:
+        count = len(self.reductions)
+        return {count + i: every for i, every in self.stored.may_overwrite.items()}
+
+    def __str__(self) -> str:
+        kinds = ", ".join(type(r).__name__ for r in self.reductions)
+        axes = self.reductions[0].axes
+        return f"FusedElemwiseReduce{{{kinds} over {axes} of the first of {self.program}}}"

@@ -19,8 +19,10 @@ from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, AdvancedSubten
 from symdnn.ops.array.index import IncSubtensor
 from symdnn.ops.array.slices import IndexPattern, as_python, pattern_text
 from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.core.scalar import Builder, ScalarProgram
+from symdnn.ops.lowered.fused import FusedElemwise
 
-__all__ = ["AddGathered", "ListedSums", "PlacedSums"]
+__all__ = ["AddGathered", "FusedPlacedSums", "ListedSums", "PlacedSums"]
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,7 @@ class PlacedSums(Op):
     """Zeros, with each ``y`` times its factor added to a part of them in turn.
 
     Inputs: the ``y``, which broadcast to their parts, then the sizes of the result, integer
-    scalars. A part is a pattern of slices whose bounds are known and whose steps are positive.
+    scalars. A part is a pattern of slices whose bounds are known; on a CPU steps are positive.
     ``opt/lower/increments.py`` makes it after gradients were taken.
     """
 
@@ -149,6 +151,17 @@ class PlacedSums(Op):
         """The parts as NumPy's indices."""
         return [as_python(p) for p in self.parts]
 
+    def programs(self, dtype: str) -> list[ScalarProgram]:
+        """What is added for an element of each ``y``: the number times the factor."""
+        found = list[ScalarProgram]()
+        for factor in self.factors:
+            b = Builder([dtype])
+            work = "float32" if is_narrow_float(dtype) else dtype
+            y = b.input(0)
+            product = y if factor == 1 else (y.cast(work) * b.const(factor, work)).cast(dtype)
+            found.append(b.program([product]))
+        return found
+
     def reference(self, *inputs: Array) -> Array:
         ys, sizes = inputs[: len(self.parts)], inputs[len(self.parts) :]
         out = np.zeros([int(n) for n in sizes], ys[0].dtype)
@@ -162,3 +175,64 @@ class PlacedSums(Op):
             for part, factor in zip(self.parts, self.factors, strict=True)
         ]
         return f"PlacedSums{{{'; '.join(texts)}}}"
+
+
+@dataclass(frozen=True)
+class FusedPlacedSums(Op):
+    """Zeros, with the result of each scalar program added to a part of them in turn.
+
+    Inputs: the operands of each program in turn, which broadcast to its part, then the sizes of the
+    result, integer scalars. Parts are those of :class:`PlacedSums`. What is added is never stored.
+    ``opt/fuse/placed.py`` makes it after gradients were taken.
+    """
+
+    static: tuple[int | None, ...]
+    parts: tuple[IndexPattern, ...]
+    programs: tuple[ScalarProgram, ...]
+
+    @property
+    def host_inputs(self) -> tuple[int, ...]:
+        count = sum(len(p.inputs) for p in self.programs)
+        return tuple(range(count, count + len(self.static)))
+
+    @property
+    def run_time_inputs(self) -> tuple[int, ...]:
+        return ()
+
+    def apart(self, inputs: Sequence[Any]) -> list[Sequence[Any]]:
+        """The operands of each program, then the sizes."""
+        found, rest = list[Sequence[Any]](), inputs
+        for program in self.programs:
+            found.append(rest[: len(program.inputs)])
+            rest = rest[len(program.inputs) :]
+        return [*found, rest]
+
+    def sums(self) -> PlacedSums:
+        """The op that adds results which are stored."""
+        return PlacedSums(self.static, self.parts, (1.0,) * len(self.parts))
+
+    def infer(self, *inputs: TensorType) -> TensorType:
+        *operands, sizes = self.apart(inputs)
+        fused = [FusedElemwise(p).infer(*own) for p, own in zip(self.programs, operands)]
+        return self.sums().infer(*(t for ts in fused for t in ts), *sizes)
+
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
+        *own_types, sizes = self.apart(types)
+        *own_shapes, size_shapes = self.apart(shapes)
+        made, made_shapes = list[Any](), list[Any]()
+        for program, its, dims in zip(self.programs, own_types, own_shapes, strict=True):
+            op = FusedElemwise(program)
+            made += op.infer(*its)
+            made_shapes += op.shapes(its, dims, {}) or []
+        shift = len(made) - self.host_inputs[0]
+        known = {i + shift: n for i, n in host.items()}
+        return self.sums().shapes([*made, *sizes], [*made_shapes, *size_shapes], known)
+
+    def reference(self, *inputs: Array) -> Array:
+        *operands, sizes = self.apart(inputs)
+        ys = [FusedElemwise(p).reference(*own) for p, own in zip(self.programs, operands)]
+        return self.sums().reference(*(y for (y,) in ys), *sizes)
+
+    def __str__(self) -> str:
+        texts = [f"{pattern_text(part)} of {p}" for part, p in zip(self.parts, self.programs)]
+        return f"FusedPlacedSums{{{'; '.join(texts)}}}"

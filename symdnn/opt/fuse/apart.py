@@ -36,7 +36,7 @@ from symdnn.opt.fuse.transfer import Places
 from symdnn.rewriting.facts import node_of
 from symdnn.rewriting.rewrite import Context, graph_rewrite
 
-__all__ = ["RULES", "by_columns", "fuse_reductions_apart"]
+__all__ = ["RULES", "by_columns", "fuse_reductions_apart", "pruned"]
 
 #: Elements of a row of which kernels of rows take sums (``row_rules``), or that they add by columns
 #: (``column_sums``).
@@ -161,7 +161,7 @@ class _Parted:
         args = [builder.input(i) for i in range(len(self.node.inputs))]
         known = {value: builder.input(at) for value, at in numbers.items()}
         results = builder.inline(self.program, args, known)
-        program, used = _pruned(builder, [unrounded(results[i], op) for _, op, i in part])
+        program, used = pruned(builder, [unrounded(results[i], op) for _, op, i in part])
         operands = [given[i] for i in used]
         op = FusedReduce(program, tuple(op for _, op, _ in part))
         few = program.cost <= KERNEL_LIMIT_ADDITIONS and len(operands) <= MAX_INPUTS
@@ -228,7 +228,7 @@ class _Parted:
             return []
         builder, given = Builder(self.program.inputs), self.node.inputs
         results = builder.inline(self.program, [builder.input(i) for i in range(len(given))])
-        program, used = _pruned(builder, [results[i] for i in self.kept])
+        program, used = pruned(builder, [results[i] for i in self.kept])
         operands = [given[i] for i in used]
         if not self._is_whole(operands):
             program, operands = builder.program([results[i] for i in self.kept]), list(given)
@@ -250,7 +250,7 @@ def _sliced(v: Variable) -> Variable:
     return node_of(v).inputs[0] if cut else v
 
 
-def _pruned(builder: Builder, outputs: Sequence[Scalar]) -> tuple[ScalarProgram, list[int]]:
+def pruned(builder: Builder, outputs: Sequence[Scalar]) -> tuple[ScalarProgram, list[int]]:
     """The program of these values, of the inputs that it reads alone, and their numbers."""
     whole = builder.program(outputs)
     read = {*whole.outputs, *(a for step in whole.body for a in step.args)}

@@ -150,12 +150,16 @@ def increment_of_zeros_is_set(node: Apply, context: Context) -> Variable | None:
     return IncSubtensor(op.index, True)(*node.inputs)
 
 
-@node_rewrite(IncSubtensor, phase="lower", tags=("indexing",), target="cpu")
+#: The most parts that each element of a result on a GPU looks at.
+_MOST_PARTS = 16
+
+
+@node_rewrite(IncSubtensor, phase="lower", tags=("indexing",))
 def increments_of_zeros_are_one_pass(node: Apply, context: Context) -> Variable | None:
     """``inc_subtensor(inc_subtensor(zeros[i], y)[j], 2 * z) -> PlacedSums(y, z)``.
 
     The slices ``i`` and ``j`` have known bounds. Zeros would be written first, and then the parts.
-    Gradients of differences have one ``y`` with other factors.
+    Gradients of differences have one ``y`` with other factors. Steps are positive on a CPU.
     """
     (out,) = node.outputs
     if context.inner:
@@ -167,7 +171,9 @@ def increments_of_zeros_are_one_pass(node: Apply, context: Context) -> Variable 
         op: Any = node_of(v).op
         x, y, *bounds = node_of(v).inputs
         sets = op.set_instead_of_inc and not is_zero(x)
-        if bounds or sets or not all(isinstance(e, tuple) and (e[2] or 1) > 0 for e in op.index):
+        if bounds or sets or not all(isinstance(e, tuple) for e in op.index):
+            return None
+        if context.target.kind == "cpu" and any((e[2] or 1) < 0 for e in op.index):
             return None
         parts.insert(0, op.index + (FULL,) * (x.type.ndim - len(op.index)))
         values.insert(0, y)
@@ -176,6 +182,8 @@ def increments_of_zeros_are_one_pass(node: Apply, context: Context) -> Variable 
         return None
     if any(isinstance(n.op, InnerGraphOp) for n in context.fgraph.nodes):
         return None  # what is around loops is compiled with them
+    if context.target.kind == "cuda" and (len(parts) > _MOST_PARTS or out.type.is_complex):
+        return None
     alloc: Any = node_of(v).op
     factors, bases = zip(*(_factor(y, context) for y in values), strict=True)
     return PlacedSums(alloc.static, tuple(parts), factors)(*bases, *node_of(v).inputs[1:])

@@ -1,0 +1,122 @@
+"""Functions whose values are added to parts of zeros are computed there, on a GPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import symdnn
+import symdnn.tensor as T
+from symdnn.graph.check import check_graph
+from symdnn.graph.evaluate import evaluate
+from symdnn.graph.fgraph import FunctionGraph
+from symdnn.graph.target import Target
+from symdnn.ops.array.index import IncSubtensor
+from symdnn.ops.lowered.gathered import FusedPlacedSums, PlacedSums
+from symdnn.opt.fuse.placed import fuse_placed
+from symdnn.rewriting.rewrite import Context
+from tests import op_table
+from tests.gpu.table import assert_close
+from tests.seeded import new_rng
+from tests.test_op_table import draw, outputs, variables
+
+GPU = Target.parse("cuda:sm_90")
+x, y = T.fmatrix("x"), T.fmatrix("y")
+EVEN = (((None, None, None), (0, 6, 2)), ((None, None, None), (1, 6, 2)))
+
+
+def sums(a: Any, b: Any, factors: tuple[float, float] = (1.0, -2.0)) -> Any:
+    return PlacedSums((4, 6), EVEN, factors)(a, b, T.constant(4), T.constant(6))
+
+
+def programs(outputs: list[Any], target: Target = GPU) -> list[list[int]]:
+    """The costs of the programs of each node that was made; the values stay."""
+    graph = FunctionGraph([x, y], outputs)
+    fuse_placed.function(Context(graph, target))
+    check_graph(graph)
+    rng = new_rng()
+    arrays = [rng.standard_normal((4, 3)).astype("float32") for _ in range(2)]
+    arrays[0][1, 1] = np.nan
+    before = evaluate(outputs, dict(zip([x, y], arrays)))
+    after = evaluate(graph.outputs, dict(zip(graph.inputs, arrays)))
+    for wanted, got in zip(before, after):
+        np.testing.assert_allclose(got, wanted, rtol=1e-6)
+    found = [n.op for n in graph.toposort() if isinstance(n.op, FusedPlacedSums)]
+    return [[p.cost for p in op.programs] for op in found]
+
+
+def test_functions_of_parts_join() -> None:
+    (costs,) = programs([sums(T.exp(x), y)])
+    assert costs[0] > costs[1]  # an exponential, and a factor alone
+    (costs,) = programs([sums(x - y, T.sqr(y), (1.0, 1.0))])
+    assert len(costs) == 2
+    slope = T.sign(x - y)
+    (costs,) = programs([sums(slope, slope)])
+    assert costs[1] > costs[0]  # by the factor
+
+
+def test_others_stay() -> None:
+    assert programs([sums(x, y)]) == []  # nothing is computed
+    shared = T.exp(x)
+    assert programs([sums(shared, y), shared]) == []  # a result
+    assert programs([sums(shared, y), shared.sum()]) == []  # others read it
+    assert programs([sums(T.exp(x), y)], Target("cpu")) == []
+
+
+def test_functions_of_many_operands_are_computed_once() -> None:
+    much = T.switch(T.lt(x, y), x, T.sqr(y))
+    many = T.switch(T.isnan(x), y, x)
+    for value in (much, many):
+        (made,) = [value.owner]
+        assert len(made.inputs) == 3
+        assert programs([sums(value, value)]) == []
+        assert len(programs([sums(value, y)])) == 1
+
+
+@pytest.mark.parametrize("step", [2, -1, -3])
+def test_increments_of_zeros_on_a_gpu(step: int | None) -> None:
+    """They are one kernel for any steps."""
+    into = T.inc_subtensor(T.zeros_like(x)[:, ::step], T.exp(x)[:, ::step])
+    f = symdnn.function([x], into, mode=symdnn.Mode(target="cuda:sm_90"))
+    ops = [n.op for n in f.fgraph.toposort()]
+    assert not any(isinstance(op, IncSubtensor) for op in ops)
+    assert any(isinstance(op, FusedPlacedSums | PlacedSums) for op in ops)
+
+
+#: Ops that are computed for each element, and some that are not.
+FAMILIES = ("activations", "arithmetic", "comparison", "complexes", "math", "rounding", "special")
+
+
+def of_elements() -> list[Any]:
+    """Records of the op table, each with a value that may be computed for each element."""
+    return [case for name in FAMILIES for case in op_table.families()[name]]
+
+
+def placed_once(value: Any, shape: Any) -> Any:
+    """The value, added to all but one row of zeros."""
+    n, *rest = shape
+    part = ((1, None, None), *[(None, None, None)] * len(rest))
+    return PlacedSums((n + 1, *rest), (part,), (1.0,))(value, *map(T.constant, (n + 1, *rest)))
+
+
+def test_every_elementwise_op_joins() -> None:
+    joined = set[type]()
+    for case in of_elements():
+        arrays = draw(case)
+        vs = variables(case, arrays)
+        for value in outputs(case, vs):
+            given = dict(zip(vs, arrays))
+            (array,) = evaluate([value], given)
+            if value.type.is_complex or value.type.dtype == "bool" or not value.type.ndim:
+                continue
+            sums = placed_once(value, array.shape)
+            graph = FunctionGraph(list(vs), [sums])
+            fuse_placed.function(Context(graph, GPU))
+            check_graph(graph)
+            if isinstance(graph.outputs[0].owner.op, FusedPlacedSums):
+                joined.add(type(value.owner.op))
+                (got,) = evaluate(graph.outputs, dict(zip(graph.inputs, arrays)))
+                assert_close(got, evaluate([sums], given)[0])
+    assert len(joined) > 60
