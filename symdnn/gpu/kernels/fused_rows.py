@@ -183,8 +183,8 @@ def column_bytes(op: FusedRows, shape: Sequence[int]) -> int:
     """The workspace for an operand of this shape, with any strides."""
     if op.sums is None:
         return 0
-    elements, columns = prod(shape[a] for a in op.axes), len(op.sums.outputs)
-    blocks = MOST_COLUMN_BLOCKS[bool(op.stages)]
+    (rows, elements), columns = _sizes(op, shape), len(op.sums.outputs)
+    blocks = min(rows, MOST_COLUMN_BLOCKS[bool(op.stages)])
     own = numpy_dtype(op.work).itemsize * blocks * elements * columns
     return _after_reduction(blocks, elements, columns) + own
 
