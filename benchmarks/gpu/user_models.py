@@ -174,7 +174,7 @@ def _derivatives() -> Iterator[Nest]:
 
 def _messages(N: Any, x: Any, w: Any, to: Any, sent: Any) -> Any:
     h = N.maximum(N.matmul(x, w), 0.0)[sent]
-    count = N.segment_sum(h[:, 0] * 0 + 1, to, 65536)
+    count = N.segment_sum(N.to_float(to >= 0), to, 65536)
     mean = N.segment_sum(h, to, 65536) / N.maximum(count, 1.0)[:, None]
     return N.mean((mean - x) ** 2)
 
