@@ -302,7 +302,7 @@ class Builder:
     def __init__(self, inputs: Sequence[str]) -> None:
         self.inputs = tuple(inputs)
         self.body: list[Instruction] = []
-        self._known: dict[Instruction, int] = {}
+        self._known: dict[object, int] = {}
 
     def input(self, i: int) -> Scalar:
         """The ``i``-th input."""
@@ -394,25 +394,29 @@ class Builder:
         return ScalarProgram(self.inputs, tuple(body), tuple(new[v.number] for v in outputs))
 
     def _emit(self, name: str, args: Sequence[Scalar], dtype: str, value: str = "") -> Scalar:
-        if name == "abs" and tensor_type(dtype).is_float:
-            args = [self._without_sign(args[0])]
         step = Instruction(name, tuple(a.number for a in args), dtype, value)
-        number = self._known.get(step)
+        known: object = step
+        if name == "abs" and tensor_type(dtype).is_float:
+            known = name, dtype, self._magnitude(args[0])
+        number = self._known.get(known)
         if number is None:
-            number = self._known[step] = len(self.inputs) + len(self.body)
+            number = self._known[known] = len(self.inputs) + len(self.body)
             self.body.append(step)
         return Scalar(self, number, dtype)
 
-    def _without_sign(self, x: Scalar) -> Scalar:
-        """A float of the same absolute value, which may be known: u of -u, 2 u of -2 u."""
+    def _magnitude(self, x: Scalar) -> object:
+        """What floats have in common that differ in their sign at most: -u and u, -2 u and 2 u."""
         step = self._instruction(x)
+        args = [] if step is None else [Scalar(self, i, x.dtype) for i in step.args]
         if step is None or step.name not in ("neg", "mul"):
-            return x
-        args = [Scalar(self, i, x.dtype) for i in step.args]
-        for i, made in enumerate(map(self._instruction, args)):
-            if made is not None and made.name == "const":
-                args[i] = self._emit("const", (), x.dtype, made.value.lstrip("-"))
-        return args[0] if step.name == "neg" else self._emit("mul", args, x.dtype)
+            return x.number
+        if step.name == "neg":
+            return self._magnitude(args[0])
+        made = [(a, self._instruction(a)) for a in args]
+        return tuple(
+            s.value.lstrip("-") if s is not None and s.name == "const" else a.number
+            for a, s in made
+        )
 
     def _instruction(self, x: Scalar) -> Instruction | None:
         at = x.number - len(self.inputs)

@@ -204,50 +204,29 @@ def _before_cast(p: ScalarProgram, value: int) -> int:
     return step.args[0] if step is not None and narrows else value
 
 
-#: A value that an activation function is of, if one was seen, and those whose absolute value it
-#: reads, which may have the other sign.
-_Argument = tuple[int | None, frozenset[int]]
-
-
 def _before(p: ScalarProgram, end: int, activation: Activation) -> int | None:
     """The value ``x`` with ``end = activation(x)``; None if ``end`` has not this form."""
     q = program_of(activation, p.dtype_of(end))
 
-    def argument(a: int, b: int, seen: _Argument) -> _Argument | None:
-        """What was seen, if value a of p is value b of q; None if not."""
+    def argument(a: int, b: int, x: int | None) -> int | None:
+        """``x``, if value a of p is value b of q; of q's input if ``x`` is None, -1 if not."""
         assert q is not None
         mine, its = _step(p, a), _step(q, b)
         if its is None:
-            return (a, seen[1]) if seen[0] in (None, a) else None
+            return a if x in (None, a) else -1
         if mine is None or (mine.name, mine.dtype, mine.value) != (its.name, its.dtype, its.value):
-            return None
-        if its.name == "abs" and _step(q, its.args[0]) is None:
-            return seen[0], seen[1] | {mine.args[0]}
+            return -1
         orders = [mine.args, mine.args[::-1]] if mine.name in _COMMUTES else [mine.args]
         for args in orders:
-            found: _Argument | None = seen
+            found = x
             for left, right in zip(args, its.args, strict=True):
-                found = None if found is None else argument(left, right, found)
-            if found is not None:
+                found = argument(left, right, found) if found != -1 else -1
+            if found != -1:
                 return found
-        return None
+        return -1
 
-    found = None if q is None else argument(end, q.outputs[0], (None, frozenset()))
-    if found is None:
-        return None
-    x = min(found[1]) if found[0] is None else found[0]
-    return x if {_without_sign(p, v) for v in found[1]} <= {_without_sign(p, x)} else None
-
-
-def _without_sign(p: ScalarProgram, value: int) -> object:
-    """What values have in common that differ in the sign of a factor at most."""
-    step = _step(p, value)
-    if step is None or step.name not in ("neg", "mul", "const"):
-        return value
-    if step.name == "const":
-        return step.value.lstrip("-")
-    factors = [_without_sign(p, a) for a in step.args]
-    return factors[0] if step.name == "neg" else tuple(factors)
+    found = None if q is None else argument(end, q.outputs[0], None)
+    return None if found == -1 else found
 
 
 def _linear(p: ScalarProgram, end: int) -> dict[int | None, float] | None:

@@ -18,7 +18,12 @@ from symdnn.ops.array.index import Subtensor
 from symdnn.ops.array.reduce import Reduce
 from symdnn.ops.core.scalar import Builder, Scalar, ScalarProgram
 from symdnn.ops.lowered.fused import FusedElemwise, FusedReduce
-from symdnn.opt.fuse.fuse import fuse_into_readers, joined_origin, unrounded
+from symdnn.opt.fuse.fuse import (
+    fuse_into_readers,
+    joined_origin,
+    joined_programs,
+    unrounded,
+)
 from symdnn.opt.fuse.groups import (
     MAX_INPUTS,
     MAX_INSTRUCTIONS,
@@ -211,14 +216,10 @@ class _Parted:
         """The node becomes part of its reader."""
         program = fusable_program(user)
         assert program is not None
-        own = [v for v in user.inputs if v not in self.node.outputs]
-        operands = list(dict.fromkeys([*self.node.inputs, *own]))
-        builder = Builder([v.type.dtype for v in operands])
-        values = {v: builder.input(i) for i, v in enumerate(operands)}
-        first = builder.inline(self.program, [values[v] for v in self.node.inputs])
-        values.update(zip(self.node.outputs, first))
-        results = builder.inline(program, [values[v] for v in user.inputs])
-        return self._replaced([self.node, user], user.outputs, builder.program(results), operands)
+        both = [(self.node, self.program), (user, program)]
+        operands, builder, values = joined_programs(both)
+        whole = builder.program([values[v] for v in user.outputs])
+        return self._replaced([self.node, user], user.outputs, whole, operands)
 
     def _shrunk(self) -> list[Apply]:
         """The node without the results that nobody reads."""

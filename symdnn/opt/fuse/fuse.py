@@ -33,7 +33,7 @@ from symdnn.rewriting.rewrite import Context, graph_rewrite
 
 __all__ = [
     "RULES", "fuse_elementwise", "fuse_into_readers", "fuse_reductions", "joined_origin",
-    "unrounded",
+    "joined_programs", "unrounded",
 ]  # fmt: skip
 
 
@@ -88,6 +88,23 @@ def _replace(
 def joined_origin(nodes: Sequence[Apply]) -> Origin:
     """The origin of the last node, with the origins of all."""
     return Origin.of_several([(type(n.op).__name__, n.origin) for n in nodes])
+
+
+def joined_programs(
+    pairs: Sequence[tuple[Apply, ScalarProgram]],
+) -> tuple[list[Variable], Builder, dict[Variable, Scalar]]:
+    """What nodes read that are computed together, a builder with their programs, and their values.
+
+    A node may read results of those before it.
+    """
+    made = {v for node, _ in pairs for v in node.outputs}
+    operands = list(dict.fromkeys(v for n, _ in pairs for v in n.inputs if v not in made))
+    builder = Builder([v.type.dtype for v in operands])
+    values = {v: builder.input(i) for i, v in enumerate(operands)}
+    for node, program in pairs:
+        results = builder.inline(program, [values[v] for v in node.inputs])
+        values.update(zip(node.outputs, results, strict=True))
+    return operands, builder, values
 
 
 def _keeps_broadcasting(old: Variable, new: Variable) -> bool:

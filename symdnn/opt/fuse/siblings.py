@@ -13,11 +13,11 @@ from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.origin import inherit
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.array.reduce import Accumulate, Max, Min, Prod, Reduce, Sum
-from symdnn.ops.core.scalar import Builder, ScalarProgram, identity_program
+from symdnn.ops.core.scalar import ScalarProgram, identity_program
 from symdnn.ops.lowered.fused import FusedReduce
 from symdnn.opt.fuse.apart import by_columns
 from symdnn.opt.fuse.branches import branch_paths
-from symdnn.opt.fuse.fuse import joined_origin
+from symdnn.opt.fuse.fuse import joined_origin, joined_programs
 from symdnn.opt.fuse.groups import (
     FUSABLE_BACKENDS,
     MAX_INPUTS,
@@ -150,26 +150,21 @@ def _joined(
 ) -> _Reductions | None:
     """Both as one node; None where that is not possible."""
     parts = [_in_parts(op, a.ops[0], len(a.shared[0].type.shape)) for op in b.ops]
-    operands = list(dict.fromkeys([*a.node.inputs, *b.node.inputs]))
     counts = (
         len(a.ops) + len(b.ops) <= MAX_REDUCTIONS,
-        len(operands) <= MAX_INPUTS,
+        len({*a.node.inputs, *b.node.inputs}) <= MAX_INPUTS,
         len(a.program.body) + len(b.program.body) <= MAX_INSTRUCTIONS,
     )
     if a.key != b.key or None in parts or not all(counts) or not numbers.apart(a.node, b.node):
         return None
-    builder = Builder([v.type.dtype for v in operands])
-    values = {v: builder.input(i) for i, v in enumerate(operands)}
-    results = [
-        v for r in (a, b) for v in builder.inline(r.program, [values[w] for w in r.node.inputs])
-    ]
+    operands, builder, values = joined_programs([(r.node, r.program) for r in (a, b)])
+    old = [*a.node.outputs, *b.node.outputs]
     first = [p[0] for p in parts if p is not None]
-    op = FusedReduce(builder.program(results), (*a.ops, *first))
+    op = FusedReduce(builder.program([values[v] for v in old]), (*a.ops, *first))
     with inherit(joined_origin([a.node, b.node]), a.node.hints):
         made = op(*operands)
         last = [y if p is None or p[1] is None else p[1](y) for y, p in
                 zip(made[len(a.ops) :], parts, strict=True)]  # fmt: skip
-        old = [*a.node.outputs, *b.node.outputs]
         pairs = zip(old, [*made[: len(a.ops)], *last], strict=True)
         context.replace(pairs, "fuse_sibling_reductions")
     numbers.renew()
