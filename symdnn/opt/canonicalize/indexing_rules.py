@@ -86,6 +86,35 @@ def index_of_everything(node: Apply, context: Context) -> Variable | None:
     return node.inputs[0] if all(e == FULL for e in fields_of(node).index) else None
 
 
+def _dropped(x: Variable, entries: Sequence[Any]) -> list[int]:
+    """The axes of static size 1 whose element the entries take, where they take all else whole."""
+    pairs = list(zip(entries, x.type.shape, strict=True))
+    ones = [n == 1 and isinstance(e, int) and e in (0, -1) for e, n in pairs]
+    whole = all(one or e == FULL for one, (e, _) in zip(ones, pairs))
+    return [a for a, one in enumerate(ones) if one] if whole else []
+
+
+@node_rewrite(Subtensor, phase=PHASE, tags=TAGS)
+def index_of_size_one(node: Apply, context: Context) -> Variable | None:
+    """``x[:, 0] -> x.dimshuffle(0)`` where that dimension has size 1."""
+    x = node.inputs[0]
+    ones = _dropped(x, entries_of(node))
+    return dimshuffle(x, [a for a in range(x.type.ndim) if a not in ones]) if ones else None
+
+
+@node_rewrite(IncSubtensor, phase=PHASE, tags=TAGS)
+def increment_of_size_one(node: Apply, context: Context) -> Variable | None:
+    """``inc_subtensor(x[:, 0], y)``, where that dimension has size 1, is of ``x.dimshuffle(0)``."""
+    op, (x, y, *_) = node.op, node.inputs
+    assert isinstance(op, IncSubtensor)
+    ones = _dropped(x, entries_of(node))
+    if not ones:
+        return None
+    kept = [a for a in range(x.type.ndim) if a not in ones]
+    put = replace(op, index=(FULL,) * len(kept))(dimshuffle(x, kept), y)
+    return dimshuffle(put, [kept.index(a) if a in kept else "x" for a in range(x.type.ndim)])
+
+
 # -- of indexed parts -----------------------------------------------------------------------------
 
 
@@ -364,11 +393,13 @@ RULES = [
     last_of_scan,
     index_of_index,
     index_of_make_vector,
+    index_of_size_one,
     index_of_alloc,
     index_of_dimshuffle,
     index_of_elemwise,
     rows_of_product,
     increment_by_zero,
+    increment_of_size_one,
     increment_of_everything,
     read_what_was_set,
     add_to_increment_of_zeros,
