@@ -335,6 +335,12 @@ INCREMENTS = [
              lambda x, y: exp(x) + inc_subtensor(x.zeros_like()[1], y),
              lambda x, y: inc_subtensor(exp(x)[1], y),
              lambda x, y: exp(x) + inc_subtensor(x[1], y), gone=(Add,)),
+    RuleCase("add_to_increment_of_zeros", (f64("n", "m"), f64("k", "m"), i64("k", low=0, high=1)),
+             lambda x, y, i: inc_subtensor(x.zeros_like()[i], y) + inc_subtensor(
+                 x.zeros_like()[i * 2], exp(y)),
+             lambda x, y, i: inc_subtensor(inc_subtensor(x.zeros_like()[i], y)[i * 2], exp(y)),
+             lambda x, y, i: x + inc_subtensor(x.zeros_like()[i], y), gone=(Add,),
+             id="add_to_scattered"),
     RuleCase("inside_of_a_pad", (f64("n", "m"),),
              lambda x: exp(pad(x, ((0, 2), (3, 1)))[:-2, 3:-1]), exp,
              lambda x: exp(pad(x, ((0, 2), (3, 1)))[:-2, 2:-1]), gone=(Pad, Subtensor)),

@@ -10,6 +10,7 @@ from symdnn.graph.dims import known
 from symdnn.graph.dims import product as multiplied
 from symdnn.graph.operators import operator
 from symdnn.graph.variable import Apply, Constant, Variable
+from symdnn.ops.array.advanced_index import AdvancedIncSubtensor
 from symdnn.ops.array.cumulative import CumMax, CumMin, CumProd, CumSum
 from symdnn.ops.array.index import IncSubtensor, Subtensor, encode, subtensor
 from symdnn.ops.array.slices import FULL, fill_in, is_slice
@@ -322,17 +323,39 @@ def read_what_was_set(node: Apply, context: Context) -> Variable | None:
     return y if context.shapes.same_shape(part, y) else None
 
 
-@node_rewrite(Add, phase=PHASE, tags=(*TAGS, "local_add_inc_subtensor"), admits=reads(IncSubtensor))
+@node_rewrite(
+    Add, phase=PHASE, tags=(*TAGS, "local_add_inc_subtensor"),
+    admits=reads(IncSubtensor, AdvancedIncSubtensor),
+)  # fmt: skip
 def add_to_increment_of_zeros(node: Apply, context: Context) -> Variable | None:
-    """``x + inc_subtensor(zeros[i], y) -> inc_subtensor(x[i], y)``: gradients add up in place."""
+    """``x + inc_subtensor(zeros[i], y) -> inc_subtensor(x[i], y)``: gradients add up in place.
+
+    With index arrays that is so where both are gradients of this kind.
+    """
     for x, v in (node.inputs, node.inputs[::-1]):
-        if not made_by(v, IncSubtensor):
+        found = _increment_of_zeros(v)
+        if found is None or (isinstance(found.op, AdvancedIncSubtensor) and not _scatters(x)):
             continue
-        op, (zeros, y, *bounds) = node_of(v).op, node_of(v).inputs
-        assert isinstance(op, IncSubtensor)
-        if is_zero(zeros) and context.shapes.same_shape(x, zeros) and x.type.dtype == y.type.dtype:
-            return IncSubtensor(op.index)(x, y, *bounds)
+        zeros, y, *bounds = found.inputs
+        if context.shapes.same_shape(x, zeros) and x.type.dtype == y.type.dtype:
+            op: Any = found.op
+            out: Variable = replace(op, set_instead_of_inc=False)(x, y, *bounds)
+            return out
     return None
+
+
+def _increment_of_zeros(v: Variable) -> Apply | None:
+    made = node_of(v) if made_by(v, IncSubtensor, AdvancedIncSubtensor) else None
+    return made if made is not None and is_zero(made.inputs[0]) else None
+
+
+def _scatters(v: Variable) -> bool:
+    """Whether a value is what index arrays add to zeros, once or more often."""
+    while made_by(v, AdvancedIncSubtensor):
+        v = node_of(v).inputs[0]
+        if is_zero(v):
+            return True
+    return False
 
 
 @node_rewrite(IncSubtensor, phase=PHASE, tags=TAGS, admits=reads(IncSubtensor))
