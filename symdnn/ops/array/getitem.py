@@ -18,7 +18,7 @@ from symdnn.graph.variable import Apply, Constant, Variable, as_variable, consta
 from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, AdvancedSubtensor
 from symdnn.ops.array.index import IncSubtensor, Subtensor, encode, subtensor
 from symdnn.ops.array.scatter_reduce import ScatterReduce
-from symdnn.ops.array.view import specify_shape
+from symdnn.ops.array.view import addbroadcast, specify_shape
 from symdnn.ops.core.make_vector import make_vector
 from symdnn.ops.core.python_numbers import settled
 from symdnn.ops.core.shape import (
@@ -126,6 +126,9 @@ def getitem(x: TensorLike, index: Any) -> Variable:
 #: What a bool of an index, False or True, selects on an axis of its own.
 _SELECTED = tuple(constant(np.zeros(n, np.int64), f"{n == 1} as an index") for n in (0, 1))
 
+#: The name of what symbolic bools of an index select.
+_SYMBOLIC = "a bool as an index"
+
 
 def _bools_as_arrays(v: Variable, index: tuple[Any, ...]) -> tuple[Variable, tuple[Any, ...]]:
     """``v`` with an axis of 1 for each bool, and the index with arrays in their place.
@@ -176,8 +179,9 @@ def _selected(bools: Sequence[bool | Variable]) -> list[Variable]:
     """
     if not any(isinstance(i, Variable) for i in bools):
         return [_SELECTED[int(i)] for i in bools]
-    every = reduce(operator("and_"), bools)
-    return [nonzero(dimshuffle(every, ["x"]))[0], *[_SELECTED[1]] * (len(bools) - 1)]
+    every: Variable = nonzero(dimshuffle(reduce(operator("and_"), bools), ["x"]))[0]
+    every.name = _SYMBOLIC
+    return [every, *[_SELECTED[1]] * (len(bools) - 1)]
 
 
 def _of_shape(v: Variable, items: Sequence[Any]) -> Variable | None:
@@ -339,9 +343,7 @@ def _written(x: Variable, y: TensorLike, set_instead_of_inc: bool) -> Variable:
         return _without_bools(node, place(node.inputs[0], value, *node.inputs[1:]))
     if node is not None and isinstance(op, DimShuffle):
         inner = node.inputs[0]
-        at = {d: i for i, d in enumerate(op.pattern)}
-        back = [at.get(d, "x") for d in range(inner.type.ndim)]
-        return _written(inner, dimshuffle(value, back), set_instead_of_inc)
+        return _written(inner, _shuffled_back(inner, op.pattern, value), set_instead_of_inc)
     if node is not None and isinstance(op, Reshape):
         inner = node.inputs[0]
         full = reshape(alloc(value, *dims_of(x)), dims_of(inner))
@@ -354,12 +356,19 @@ def _written(x: Variable, y: TensorLike, set_instead_of_inc: bool) -> Variable:
     )
 
 
+def _shuffled_back(x: Variable, pattern: Sequence[int | str], value: Variable) -> Variable:
+    """``value`` in the shape of ``x``, where ``pattern`` shuffles ``x``; new axes are dropped."""
+    value = addbroadcast(value, *(k for k, d in enumerate(pattern) if d == "x"))
+    at = {d: k for k, d in enumerate(pattern)}
+    return dimshuffle(value, [at.get(d, "x") for d in range(x.type.ndim)])
+
+
 def _without_bools(node: Apply, written: Variable) -> Variable:
     """What was written to an indexed part, without the axes that bools of the index made.
 
     Their arrays are known by their names, which copies of a graph keep.
     """
-    if not {v.name for v in node.inputs if isinstance(v, Constant)} & {v.name for v in _SELECTED}:
+    if not {v.name for v in node.inputs} & {_SYMBOLIC, *(v.name for v in _SELECTED)}:
         return written
     made = node.inputs[0].owner
     assert made is not None
@@ -381,9 +390,7 @@ def reduce_subtensor(x: TensorLike, y: TensorLike, reduce: str) -> Variable:
         return _without_bools(node, found(node.inputs[0], value, *node.inputs[1:]))
     if node is not None and isinstance(op, DimShuffle) and made_by_arrays(node.inputs[0]):
         inner = node.inputs[0]
-        at = {d: i for i, d in enumerate(op.pattern)}
-        back = [at.get(d, "x") for d in range(inner.type.ndim)]
-        return reduce_subtensor(inner, dimshuffle(value, back), reduce)
+        return reduce_subtensor(inner, _shuffled_back(inner, op.pattern, value), reduce)
     # Without index arrays no element occurs twice.
     combine = {"max": "maximum", "min": "minimum", "mul": "mul"}[reduce]
     return _written(part, operator(combine)(part, value), True)
