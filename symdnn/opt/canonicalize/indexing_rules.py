@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 from symdnn.graph.dims import known
 from symdnn.graph.dims import product as multiplied
 from symdnn.graph.operators import operator
 from symdnn.graph.variable import Apply, Constant, Variable
-from symdnn.ops.array.advanced_index import AdvancedIncSubtensor
 from symdnn.ops.array.cumulative import CumMax, CumMin, CumProd, CumSum
 from symdnn.ops.array.index import IncSubtensor, Subtensor, encode, subtensor
 from symdnn.ops.array.slices import FULL, fill_in, is_slice
@@ -221,9 +221,12 @@ def index_of_dimshuffle(node: Apply, context: Context) -> Variable | None:
 
 @node_rewrite(Subtensor, phase=PHASE, tags=(*TAGS, "local_subtensor_lift"))
 def index_of_elemwise(node: Apply, context: Context) -> Variable | None:
-    """``f(x, y)[i] -> f(x[i], y[i])``, for one reader and shapes that are known to agree."""
+    """``f(x, y)[i] -> f(x[i], y[i])``, for shapes that are known to agree.
+
+    All readers take parts that no other one takes, so nothing is computed twice.
+    """
     v = node.inputs[0]
-    if not made_by(v, Elemwise) or not context.only_user(v):
+    if not made_by(v, Elemwise) or not (context.only_user(v) or _are_apart(v, context)):
         return None
     entries = entries_of(node)
     if all(e == FULL for e in entries) or not _smaller(node.outputs[0], v, context):
@@ -259,6 +262,38 @@ def rows_of_product(node: Apply, context: Context) -> Variable | None:
         return None
     rows = operator("reshape")(x, (*lead, terms))
     return operator("dot")(subtensor(rows, _python(entries)), w)
+
+
+def _are_apart(v: Variable, context: Context) -> bool:
+    """Whether all readers of ``v`` take parts along one axis, of which no two overlap."""
+    parts: list[tuple[int, int]] = []
+    axes = set[int]()
+    for user, _ in context.fgraph.users(v):
+        if user is None or not isinstance(user.op, Subtensor):
+            return False
+        some = [(a, e) for a, e in enumerate(entries_of(user)) if e != FULL]
+        part = _bounds(some[0][1], v.type.shape[some[0][0]]) if len(some) == 1 else None
+        if part is None:
+            return False
+        parts.append(part)
+        axes.add(some[0][0])
+    parts.sort()
+    return len(axes) == 1 and all(a[1] <= b[0] for a, b in pairwise(parts))
+
+
+def _bounds(e: Any, size: int | None) -> tuple[int, int] | None:
+    """The first element that an entry takes and the one behind the last; None if not known."""
+    if isinstance(e, int):
+        start = e + size if size is not None and e < 0 else e
+        return (start, start + 1) if start >= 0 else None
+    if (
+        size is None
+        or not isinstance(e, tuple)
+        or not all(b is None or isinstance(b, int) for b in e)
+    ):
+        return None
+    start, stop, step = slice(*e).indices(size)
+    return (start, stop) if step > 0 else None
 
 
 def _smaller(part: Variable, whole: Variable, context: Context) -> bool:
@@ -323,39 +358,17 @@ def read_what_was_set(node: Apply, context: Context) -> Variable | None:
     return y if context.shapes.same_shape(part, y) else None
 
 
-@node_rewrite(
-    Add, phase=PHASE, tags=(*TAGS, "local_add_inc_subtensor"),
-    admits=reads(IncSubtensor, AdvancedIncSubtensor),
-)  # fmt: skip
+@node_rewrite(Add, phase=PHASE, tags=(*TAGS, "local_add_inc_subtensor"), admits=reads(IncSubtensor))
 def add_to_increment_of_zeros(node: Apply, context: Context) -> Variable | None:
-    """``x + inc_subtensor(zeros[i], y) -> inc_subtensor(x[i], y)``: gradients add up in place.
-
-    With index arrays that is so where both are gradients of this kind.
-    """
+    """``x + inc_subtensor(zeros[i], y) -> inc_subtensor(x[i], y)``: gradients add up in place."""
     for x, v in (node.inputs, node.inputs[::-1]):
-        found = _increment_of_zeros(v)
-        if found is None or (isinstance(found.op, AdvancedIncSubtensor) and not _scatters(x)):
+        if not made_by(v, IncSubtensor):
             continue
-        zeros, y, *bounds = found.inputs
-        if context.shapes.same_shape(x, zeros) and x.type.dtype == y.type.dtype:
-            op: Any = found.op
-            out: Variable = replace(op, set_instead_of_inc=False)(x, y, *bounds)
-            return out
+        op, (zeros, y, *bounds) = node_of(v).op, node_of(v).inputs
+        assert isinstance(op, IncSubtensor)
+        if is_zero(zeros) and context.shapes.same_shape(x, zeros) and x.type.dtype == y.type.dtype:
+            return IncSubtensor(op.index)(x, y, *bounds)
     return None
-
-
-def _increment_of_zeros(v: Variable) -> Apply | None:
-    made = node_of(v) if made_by(v, IncSubtensor, AdvancedIncSubtensor) else None
-    return made if made is not None and is_zero(made.inputs[0]) else None
-
-
-def _scatters(v: Variable) -> bool:
-    """Whether a value is what index arrays add to zeros, once or more often."""
-    while made_by(v, AdvancedIncSubtensor):
-        v = node_of(v).inputs[0]
-        if is_zero(v):
-            return True
-    return False
 
 
 @node_rewrite(IncSubtensor, phase=PHASE, tags=TAGS, admits=reads(IncSubtensor))
