@@ -34,6 +34,8 @@ from symdnn.rewriting.rewrite import Context, node_rewrite, reads
 __all__ = ["RULES", "entries_of"]
 
 PHASE = "canonicalize"
+#: An axis backwards.
+_FLIPPED = (None, None, -1)
 TAGS = ("fast_compile", "indexing")
 
 
@@ -327,11 +329,18 @@ def increment_by_zero(node: Apply, context: Context) -> Variable | None:
 
 @node_rewrite(IncSubtensor, phase=PHASE, tags=(*TAGS, "local_useless_inc_subtensor"))
 def increment_of_everything(node: Apply, context: Context) -> Variable | None:
-    """``inc_subtensor(x[:], y) -> x + y`` and ``set_subtensor(x[:], y) -> y``."""
+    """``inc_subtensor(x[:], y) -> x + y`` and ``set_subtensor(x[:], y) -> y``.
+
+    So is ``x[::-1]``, of ``y[::-1]``: the gradient of a flip is a flip.
+    """
     op, (x, y, *_) = node.op, node.inputs
     assert isinstance(op, IncSubtensor)
-    if any(e != FULL for e in op.index):
+    if any(e not in (FULL, _FLIPPED) for e in op.index):
         return None
+    if _FLIPPED in op.index:
+        if y.type.ndim != x.type.ndim:
+            return None
+        y = subtensor(y, _python(_entries_for(y, op.index)))
     if not op.set_instead_of_inc:
         return Add()(x, y)
     if context.shapes.same_shape(x, y):
@@ -392,7 +401,7 @@ def flipped_scan_of_flipped(node: Apply, context: Context) -> Variable | None:
     """A scan of a flipped array, flipped back, runs from the other end."""
     scan: Any = node.inputs[0].owner
     whole: list[Any] = [FULL] * len(fields_of(node).index)
-    whole[scan.op.axis] = (None, None, -1)
+    whole[scan.op.axis] = _FLIPPED
     flips = [node, *(v.owner for v in scan.inputs)]
     for flip in flips:
         if flip is None or not isinstance(flip.op, Subtensor) or flip.op.index != tuple(whole):
