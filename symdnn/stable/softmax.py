@@ -176,14 +176,15 @@ def _picked(v: Variable, context: Context) -> _Picked | None:
     chosen = [a for a, row in enumerate(rows) if row is None]
     if len(chosen) != 1 or not (keeps or chosen == [1]):
         return None
-    axis, counts = chosen[0], {a: context.shapes.dims(r)[0] for a, r in enumerate(rows) if r}
+    axis, vectors = chosen[0], {a: r for a, r in enumerate(rows) if r is not None}
     ones = list(indices[axis].type.broadcastable)
     if keeps and not ones.pop(axis):
         return None
-    if ones != [row.type.broadcastable[0] for row in rows if row]:
+    if ones != [r.type.broadcastable[0] for r in vectors.values()]:
         return None  # one of them would be broadcast
     others = [a for a in range(ndim) if a != axis]
     labels = indices[axis].dimshuffle(others) if keeps else indices[axis]
+    counts = {a: context.shapes.dims(r)[0] for a, r in vectors.items()}
     return _Picked(x, axis, labels, counts, keeps)
 
 
