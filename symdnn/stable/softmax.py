@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -30,7 +31,7 @@ from symdnn.ops.nn.softmax import LogSoftmax, Softmax
 from symdnn.rewriting.facts import all_ones, made_by, node_of, number
 from symdnn.rewriting.rewrite import Context, Family
 
-__all__ = ["RULES"]
+__all__ = ["RULES", "Picked", "picked_of"]
 
 FAMILY = Family("stabilize", ("numerics", "stabilize"))
 rule, on = FAMILY.rule, FAMILY.on
@@ -102,7 +103,7 @@ FUSED = [
 # -- x[arange(n), labels], take_along_axis(x, labels) ---------------------------------------------
 
 
-class _Picked(NamedTuple):
+class Picked(NamedTuple):
     """What an index picks of an array: an element for each label, along an axis.
 
     ``labels`` lack the axis, which the result may keep, of size 1. ``counts`` are the sizes of the
@@ -160,13 +161,19 @@ def _first_rows(v: Variable, counts: dict[int, Any], context: Context) -> Variab
     return part
 
 
-def _picked(v: Variable, context: Context) -> _Picked | None:
-    """What an index picks that counts along all axes but one."""
+def _picked(v: Variable, context: Context) -> Picked | None:
     if not made_by(v, AdvancedSubtensor):
         return None
     x, *indices = node_of(v).inputs
+    return picked_of(node_of(v).op, x, indices, context)
+
+
+def picked_of(
+    op: AdvancedSubtensor, x: Variable, indices: Sequence[Variable], context: Context
+) -> Picked | None:
+    """What an index picks that counts along all axes but one; None for other indices."""
     ndim = x.type.ndim
-    if ndim < 2 or node_of(v).op.index != ("a",) * ndim:
+    if ndim < 2 or op.index != ("a",) * ndim:
         return None
     keeps = all(i.type.ndim == ndim for i in indices)
     if not keeps and (ndim != 2 or any(i.type.ndim != 1 for i in indices)):
@@ -185,7 +192,7 @@ def _picked(v: Variable, context: Context) -> _Picked | None:
     others = [a for a in range(ndim) if a != axis]
     labels = indices[axis].dimshuffle(others) if keeps else indices[axis]
     counts = {a: context.shapes.dims(r)[0] for a, r in vectors.items()}
-    return _Picked(x, axis, labels, counts, keeps)
+    return Picked(x, axis, labels, counts, keeps)
 
 
 def _counting(v: Variable, axis: int) -> Variable | None:
