@@ -44,7 +44,8 @@ _PLAIN_WORDS = ("add", "norm2", "maximum", "minimum")
 class Fold:
     """Reductions over ``axes`` of the results of ``program``; with ``root`` the roots of sums.
 
-    The results have ``dtypes``: that of ``work``, or one of 16 bits.
+    The results have ``dtypes``: that of ``work``, or one of 16 bits. ``extremes`` are those that
+    need elements.
     """
 
     program: ScalarProgram
@@ -53,6 +54,7 @@ class Fold:
     kinds: tuple[str, ...]
     dtypes: tuple[str, ...]
     root: bool = False
+    extremes: tuple[Reduce, ...] = ()
 
     @property
     def adds(self) -> bool:
@@ -94,7 +96,8 @@ def fold_of(node: Apply, narrow: bool = False) -> Fold | None:
     wide = Builder(program.inputs)
     terms = wide.inline(program, [wide.input(i) for i in range(len(program.inputs))])
     program = wide.program([t.cast(work) for t in terms])
-    return Fold(program, parts[0].axes, work, kinds, dtypes, root)
+    extremes = tuple(r for r in parts if r.needs_elements)
+    return Fold(program, parts[0].axes, work, kinds, dtypes, root, extremes)
 
 
 def softmax_of(node: Apply) -> tuple[Any, Sequence[Variable]] | None:
@@ -225,8 +228,9 @@ class RowParts:
         first = self.op.row_values
         stage = Stage(elements.program(found), _totals(fold, first), fold.kinds)
         staged = replace(
-            _with_rows(self.op, [fold.work] * len(fold.kinds)), stages=(*self.op.stages, stage)
-        )
+            _with_rows(self.op, [fold.work] * len(fold.kinds)), stages=(*self.op.stages, stage),
+            extremes=(*self.op.extremes, *fold.extremes),
+        )  # fmt: skip
         return self._with_row_outputs(staged, node, first)
 
     def with_row_node(self, node: Apply, program: ScalarProgram) -> RowParts:
