@@ -24,11 +24,8 @@ from symdnn.gpu.codegen.launches import (
     Views,
     scratch,
 )
-from symdnn.gpu.codegen.rows_source import Rows, rows_source
-from symdnn.gpu.kernels.elementwise import elementwise
-from symdnn.gpu.kernels.reduce import reduction
-from symdnn.gpu.kernels.reduce_plan import scratch_bytes
-from symdnn.gpu.kernels.row_plan import (
+from symdnn.gpu.codegen.reduce_plan import scratch_bytes
+from symdnn.gpu.codegen.row_plan import (
     MAX_THREADS,
     MOST_COLUMN_BLOCKS,
     MULTIPROCESSORS,
@@ -37,6 +34,9 @@ from symdnn.gpu.kernels.row_plan import (
     share_of,
     whole_of,
 )
+from symdnn.gpu.codegen.rows_source import Rows, rows_source
+from symdnn.gpu.kernels.elementwise import elementwise
+from symdnn.gpu.kernels.reduce import reduction
 from symdnn.graph.kernel import Call, Row
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.array.reduce import Max, Min, Reduce, Sum
@@ -82,6 +82,7 @@ def rows_launches(op: FusedRows, inputs: Views, outputs: Views) -> list[KernelLa
         given, written, len(lines.kept), len(lines.reduced), width, share.lanes, share.per,
         share.block, share.resident, full, wide, share.columns,
         share.shared_bytes > 0 and not share.per, found.loose, share.shared_bytes > 0 < share.per,
+        share.raw,
     )  # fmt: skip
     after = _after_reduction(share.blocks, elements, len(columns))
     parameters: list[Any] = [v.pointer for v in (*views, *kept)]

@@ -20,6 +20,14 @@ from symdnn.gpu.codegen.launches import (
     blocks_for,
     prefers_cudnn,
 )
+from symdnn.gpu.codegen.reduce_plan import (
+    MAX_VECTOR_BYTES,
+    MAX_VECTOR_ELEMENTS,
+    Lines,
+    Plan,
+    plan_of,
+    scratch_bytes,
+)
 from symdnn.gpu.codegen.reduce_source import (
     Finish,
     Reducer,
@@ -30,14 +38,6 @@ from symdnn.gpu.codegen.reduce_source import (
     takes_bytes,
 )
 from symdnn.gpu.kernels.elementwise import elementwise
-from symdnn.gpu.kernels.reduce_plan import (
-    MAX_VECTOR_BYTES,
-    MAX_VECTOR_ELEMENTS,
-    Lines,
-    Plan,
-    plan_of,
-    scratch_bytes,
-)
 from symdnn.graph.kernel import Call, Row
 from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.graph.values.strides import merged

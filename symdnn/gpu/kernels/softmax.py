@@ -1,11 +1,9 @@
 """Softmax, log-softmax and their gradients over contiguous arrays.
 
-There are five kernels. Four have the elements in registers: for the last axis, for a short last
-axis that is no multiple of a vector, and for an inner axis, of a thread or of several. The fifth
-reads long rows twice, the second time from the cache. Rows without aligned vectors, and long ones
-that fit into shared memory, are those of :mod:`symdnn.gpu.kernels.fused_rows`. Where an inner axis
-is too long for the registers of a block, a reduction and an elementwise kernel follow each other,
-and the result may lie in any order.
+Along the last axis they are the kernel of :mod:`symdnn.gpu.kernels.fused_rows`. Two kernels have
+the elements of an inner axis in registers, of a thread or of several. Where an axis is too long for
+a block, a reduction and an elementwise kernel follow each other, and the result may lie in any
+order.
 """
 
 from __future__ import annotations
@@ -26,11 +24,11 @@ from symdnn.gpu.codegen.launches import (
     prefers_cudnn,
     scratch,
 )
+from symdnn.gpu.codegen.reduce_plan import scratch_bytes
 from symdnn.gpu.codegen.reduce_source import Finish, Reducer
 from symdnn.gpu.kernels.elementwise import elementwise
 from symdnn.gpu.kernels.fused_rows import keeps_rows, of_inputs, rows_launches
 from symdnn.gpu.kernels.reduce import custom_reduction, reduction
-from symdnn.gpu.kernels.reduce_plan import scratch_bytes
 from symdnn.graph.kernel import Call, Row
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.array.reduce import Sum
@@ -45,16 +43,9 @@ _FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
 _NEUTRAL_KINDS = {Softmax: 0, LogSoftmax: 1, SoftmaxGrad: 2, LogSoftmaxGrad: 3}
 #: 32-bit registers of a thread for data.
 _MAX_DATA_REGISTERS = 96
-#: Elements of a short last axis, and rows of a tile in shared memory.
-_MAX_TILE_LENGTH, _TILE_ROWS = 40, 128
 _MAX_THREADS = 512
 #: Bytes of neighbours along a plane that threads of a block read at a time, and the fewest.
 _NEIGHBOUR_BYTES, _SECTOR_BYTES = 128, 32
-#: Bytes of a row, of all operands, from which on a block has all threads of a multiprocessor: rows
-#: of several blocks at a time would not stay in the cache.
-_LONG_ROW_BYTES = 128 << 10
-#: Bytes of a vector below which rows have others, which begin anywhere.
-_NARROW_BYTES = 8
 #: What results are computed from beside the number that is subtracted first: a factor, or another
 #: number to subtract.
 _KEPT = {0: "1 / s.s0.total", 1: "s_log(s.s0.total)"}
@@ -117,18 +108,7 @@ class _Form:
 
 
 def form_of(task: _Task) -> _Form | None:
-    """The kernel for a task; None where there is none."""
-    if task.trail > 1:
-        return _inner_axis(task)
-    width = task.width(task.length, 16)
-    aligned = task.alignment == 16
-    if aligned and width * task.itemsize < 16 and task.length <= _MAX_TILE_LENGTH:
-        macros = (("N", task.length), ("LINES", _TILE_ROWS))
-        return _Form("softmax_tile", macros, _TILE_ROWS, (task.lead,), -(-task.lead // _TILE_ROWS))
-    return _last_axis(task, width)
-
-
-def _inner_axis(task: _Task) -> _Form | None:
+    """The kernel for a task of an inner axis; None where there is none."""
     for nbytes in (16, 8, 4, 2):
         width = task.width(task.trail, nbytes)
         held = -(-task.length * width * task.itemsize // 4) * task.operands
@@ -162,36 +142,6 @@ def _shared_axis(task: _Task) -> _Form | None:
         ("PER", -(-task.length // deep)), ("BLOCK", block),
     )  # fmt: skip
     return _Form("softmax_across", macros, block, (groups, vectors), -(-groups * group // block))
-
-
-def _long_rows(task: _Task) -> _Form:
-    """Two passes over rows that begin anywhere in a vector."""
-    width = max(1, min(16, task.alignment) // task.itemsize)
-    row_bytes = task.length * task.itemsize * task.operands
-    block = 1024 if row_bytes > _LONG_ROW_BYTES else 512
-    macros = (("V", width), ("LANES", block), ("BATCH", 4))
-    return _Form("softmax_long", macros, block, (task.lead, task.length), task.lead)
-
-
-def _last_axis(task: _Task, width: int) -> _Form:
-    vectors = task.length // width
-    most = max(1, 64 // (width * task.operands * task.work_registers))
-    lanes = 1
-    while lanes < 32 and lanes < vectors:
-        lanes *= 2
-    # Few vectors per thread, so that reads of some rows overlap with writes of others.
-    while lanes * most < vectors or (lanes < 256 and lanes * 2 < vectors):
-        lanes *= 2
-    if lanes > _MAX_THREADS:
-        return _long_rows(task)
-    block = max(lanes, 128)
-    per, (tiles, rest) = -(-vectors // lanes), divmod(task.lead, block // lanes)
-    full = per * lanes == vectors and not rest
-    macros = (
-        ("V", width), ("LANES", lanes), ("PER", per), ("BLOCK", block), ("FULL", int(full)),
-    )  # fmt: skip
-    tiles += rest > 0
-    return _Form("softmax_rows", macros, block, (task.lead, vectors), tiles)
 
 
 def _op_of(task: _Task) -> FusedRows:
@@ -243,7 +193,8 @@ class SoftmaxKernel(CudaKernel):
         """Sums along an axis, for any alignment of the operands."""
         task = task_of(call)
         narrow = [replace(task, alignment=n) for n in (2, 4, 8, 16) if n >= task.itemsize]
-        return _sum_places(task)[-1] if any(form_of(t) is None for t in narrow) else 0
+        one = task.trail > 1 and all(form_of(t) for t in narrow)
+        return 0 if one else _sum_places(task)[-1]
 
     def launches(self, call: Call, inputs: Sequence[Any], outputs: Views) -> Sequence[KernelLaunch]:
         """One kernel, or two."""
@@ -254,13 +205,11 @@ class SoftmaxKernel(CudaKernel):
         if isinstance(call.op, GpuDnnSoftmaxGrad):
             x, dy = dy, x
         task = replace(task_of(call), alignment=alignment_of(x, dy, y))
+        if task.trail == 1:
+            return _rows_once(task, x, dy, y) or _sums_first(call, x, dy, y)
         form = form_of(task)
         if form is None:
             return _sums_first(call, x, dy, y)
-        narrow = task.width(task.length, 16) * task.itemsize < _NARROW_BYTES
-        others = form.name == "softmax_long" or (form.name == "softmax_rows" and narrow)
-        if others and (found := _rows_once(task, x, dy, y)):
-            return found
         work = work_dtype(task.dtype)
         source = specialised(
             "scalar.cuh", "lanes.cuh", "softmax.cu", f"{form.name}.cu",
@@ -282,7 +231,8 @@ class LongAxisKernel(SoftmaxKernel):
         """Shorter axes."""
         if reason := super().refuses(call):
             return reason
-        long = call.has_sizes and form_of(task_of(call)) is None
+        task = task_of(call) if call.has_sizes else None
+        long = task is not None and task.trail > 1 and form_of(task) is None
         return None if long else "one kernel holds the axis"
 
     def launches(self, call: Call, inputs: Sequence[Any], outputs: Views) -> Sequence[KernelLaunch]:
@@ -295,7 +245,7 @@ class LongAxisKernel(SoftmaxKernel):
 
 
 def _rows_once(task: _Task, x: View, dy: View, y: View) -> Sequence[KernelLaunch]:
-    """A kernel that keeps a long row in shared memory; none where it does not fit."""
+    """The kernel that reads a row once; none where none does, or too few rows are long."""
     rows = _op_of(task)
     given = [v.reshaped((task.lead, task.length)) for v in (x, dy)[: task.operands]]
     results = [y.reshaped((task.lead, task.length))]

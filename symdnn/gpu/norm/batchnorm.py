@@ -24,10 +24,10 @@ from symdnn.gpu.codegen.launches import (
     prefers_cudnn,
     scratch,
 )
+from symdnn.gpu.codegen.reduce_plan import scratch_bytes
 from symdnn.gpu.codegen.reduce_source import Finish, Reducer
 from symdnn.gpu.kernels.elementwise import elementwise
 from symdnn.gpu.kernels.reduce import custom_reduction
-from symdnn.gpu.kernels.reduce_plan import scratch_bytes
 from symdnn.gpu.norm.norm import elementwise_of, normalised
 from symdnn.gpu.norm.planes import planes_gradient, planes_norm
 from symdnn.graph.kernel import Call, Row

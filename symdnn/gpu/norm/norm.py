@@ -11,9 +11,9 @@ from typing import Any
 
 from symdnn.gpu.codegen.device_source import CTYPES
 from symdnn.gpu.codegen.launches import CudaKernel, KernelLaunch, View, Views, scratch
+from symdnn.gpu.codegen.reduce_plan import scratch_bytes
 from symdnn.gpu.kernels.elementwise import elementwise
 from symdnn.gpu.kernels.reduce import reduction
-from symdnn.gpu.kernels.reduce_plan import scratch_bytes
 from symdnn.graph.kernel import Call, Row
 from symdnn.ops.array.reduce import Sum
 from symdnn.ops.core.dtype import work_dtype

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from symdnn.gpu.binding.nvrtc import compile_cubin
-from symdnn.gpu.kernels import row_plan
+from symdnn.gpu.codegen import row_plan
 from symdnn.gpu.kernels.fused_rows import FusedRowsKernel
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.lowered.fused_rows import (
