@@ -22,7 +22,7 @@ from symdnn.ops.core.scalar import ScalarProgram
 from symdnn.ops.nest.monoid import Monoid
 
 __all__ = [
-    "BLOCK_THREADS", "Finish", "Reducer", "Source", "Sweep", "counts_elements", "index_lines",
+    "BLOCK_THREADS", "Finish", "Reducer", "Source", "Sweep", "counts_elements",
     "reduction_source", "takes_bytes",
 ]  # fmt: skip
 

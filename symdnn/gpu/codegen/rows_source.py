@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from symdnn.gpu.codegen.cuda_source import library, scalar_function
-from symdnn.gpu.codegen.device_source import CTYPES, numbered, text_of
-from symdnn.gpu.codegen.reduce_source import index_lines
+from symdnn.gpu.codegen.device_source import CTYPES, index_lines, numbered, text_of
 from symdnn.ops.lowered.fused_rows import FusedRows, Stage
 
 __all__ = ["RowOperand", "Rows", "rows_source"]
