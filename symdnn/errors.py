@@ -27,6 +27,10 @@ class GraphError(SymdnnError, ValueError):
     """A graph is malformed: a cycle, a missing input, an input used twice."""
 
 
+class OnnxMissing(SymdnnError, ImportError):
+    """``symdnn.onnx`` is imported, and the package onnx is not installed."""
+
+
 class ModelError(SymdnnError, ValueError):
     """A file with a model is damaged or inconsistent, or has something that symdnn does not
     support.

@@ -79,6 +79,15 @@ def test_readme_names_all_extras():
     assert [e for e in settings["options.extras_require"] if f"`{e}`" not in text] == []
 
 
+def test_readme_links_every_page_and_has_the_index_s_table():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    linked = set(re.findall(r"\(docs/([\w.]+)", readme))
+    assert [p.name for p in DOCS if p.name not in linked | {"index.md"}] == []
+    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    tables = [re.findall(r"^\| to \| see \|\n(?:\|.*\n)+", t, re.M) for t in (readme, index)]
+    assert tables[0][0].replace("](docs/", "](") == tables[1][0]
+
+
 def test_the_extra_docs_has_what_modules_import():
     """Pages of modules are made by importing these, and Sphinx stops where a package is missing."""
     found = set()

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import importlib.util
 import statistics
 import time
 from collections import Counter
@@ -80,9 +79,7 @@ def _by_nodes(run: Callable[[argparse.Namespace], None]) -> Callable[[argparse.N
 
 
 def _room() -> Any:
-    """``symdnn.onnx``; raises :class:`SymdnnError` without the package onnx."""
-    if importlib.util.find_spec("onnx") is None:
-        raise SymdnnError("symdnn onnx needs the package onnx: pip install 'symdnn[onnx]'")
+    """``symdnn.onnx``, which is imported only where a command needs it."""
     return importlib.import_module("symdnn.onnx")
 
 

@@ -10,8 +10,16 @@
 It needs the extra ``onnx``: ``pip install 'symdnn[onnx]'``.
 """
 
-from symdnn.onnx.call import CompiledGraph, compile
-from symdnn.onnx.graph import Graph, Port, load
-from symdnn.onnx.save.model import save
+from symdnn.errors import OnnxMissing
+
+try:
+    from symdnn.onnx.call import CompiledGraph, compile
+    from symdnn.onnx.graph import Graph, Port, load
+    from symdnn.onnx.save.model import save
+except ModuleNotFoundError as error:
+    if error.name != "onnx":
+        raise
+    text = "symdnn.onnx needs the package onnx: pip install 'symdnn[onnx]'"
+    raise OnnxMissing(text) from error
 
 __all__ = ["CompiledGraph", "Graph", "Port", "compile", "load", "save"]

@@ -126,3 +126,15 @@ def symdnn_of(path):
 def test_wrong_arguments(path, args, capsys):
     assert main(["onnx", "run", path, *args]) == 2
     assert "symdnn: " in capsys.readouterr().err
+
+
+def test_a_missing_package_is_named_with_what_to_do(path, capsys):
+    """Both the command and the import, in a process that finds no package onnx."""
+    code = "import sys; sys.modules['onnx'] = None\n"
+    for end in (
+        "import symdnn.onnx",
+        f"from symdnn.cli import main; sys.exit(main(['onnx', 'info', {path!r}]))",
+    ):
+        done = subprocess.run([sys.executable, "-c", code + end], capture_output=True, text=True)
+        assert done.returncode != 0
+        assert "needs the package onnx: pip install 'symdnn[onnx]'" in done.stderr.splitlines()[-1]

@@ -64,16 +64,34 @@ def draw_index(g: Growth, shape: Sequence[int]) -> Any:
         entries.insert(g.integer(0, len(entries)), Ellipsis)
     if g.chance(0.08):
         entries.insert(g.integer(0, len(entries)), None)
-    _check_masks(g, entries)
+    _check_masks(g, entries, shape)
     return entries[0] if len(entries) == 1 and g.chance(0.5) else tuple(entries)
 
 
-def _check_masks(g: Growth, entries: Sequence[Any]) -> None:
-    """A mask with one True beside arrays broadcasts in NumPy; here only a static 1 does."""
+def _check_masks(g: Growth, entries: Sequence[Any], shape: Sequence[int]) -> None:
+    """A mask with one True beside arrays broadcasts in NumPy; here only a static 1 does.
+
+    A mask of size 0 fits all sizes in NumPy; here only 0.
+    """
     values = [pick(g.numbers.results[0], e) if isinstance(e, Ref) else e for e in entries]
     arrays = [np.asarray(v) for v in values if isinstance(v, np.ndarray | list)]
     if len(arrays) > 1 and any(a.dtype.kind == "b" and a.sum() == 1 for a in arrays):
         raise Unusable("a mask of one element beside another array")
+    axis = 0
+    for v in values:
+        count = len(shape) - sum(map(_taken, values)) if v is Ellipsis else _taken(v)
+        empty = isinstance(v, np.ndarray) and v.dtype.kind == "b" and v.size == 0
+        if empty and v.shape != tuple(shape[axis : axis + count]):
+            raise Unusable("an empty mask of other sizes")
+        axis += count
+
+
+def _taken(entry: Any) -> int:
+    """How many dimensions an entry of an index stands for."""
+    if entry is None or entry is Ellipsis:
+        return 0
+    mask = isinstance(entry, np.ndarray) and entry.dtype.kind == "b"
+    return entry.ndim if mask else 1
 
 
 def _entry(g: Growth, shape: Sequence[int], common: Sequence[int]) -> tuple[Any, int]:

@@ -125,6 +125,9 @@ def _scan(rng: np.random.Generator, depth: int) -> Both:
     return Both(made, wanted, f"scan({f.text}, reverse={back})")
 
 
+#: Sines of larger numbers differ by their rounding.
+_LARGE = 1e4
+
 _MAKERS = (_after, _checkpoint, _cond, _switch, _fori, _while, _scan)
 
 
@@ -142,8 +145,11 @@ def check(ctx: Context) -> list[Failure]:
         each = [alone(v, k) for v, k in zip(x, n)]
     except Exception as error:
         return [ctx.fail(f"{p.text}: {error_text(error)}")]
+    with np.errstate(all="ignore"):
+        wanted = np.array([p.wanted(v, int(k)) for v, k in zip(x, n)])
+    if not np.all(np.abs(wanted) < _LARGE):
+        return []
     ctx.count("programs")
-    wanted = np.array([p.wanted(v, int(k)) for v, k in zip(x, n)])
     if not np.allclose(found, wanted, 1e-9, 1e-9):
         return [ctx.fail(f"{p.text} of {x.tolist()}, {n.tolist()}: the value differs")]
     if not np.allclose(slopes, each, 1e-8, 1e-8):

@@ -61,8 +61,10 @@ class DepthwiseKernel(Kernel[OneDnnConv | OneDnnConvGradI | OneDnnConvGradW]):
         """Needs float32, as many groups as channels, and enough work."""
         op: Any = call.op
         volumes = op.ndim == 3 and op.layout == "NCHW" and not isinstance(op, OneDnnConvGradW)
-        if not (op.ndim <= 2 or volumes) or not (op.op.groups > 1 or _is_of_planes(call)):
-            return "it is for as many groups as channels; in 3-d of NCHW, not to filters' gradients"
+        if not (op.op.groups > 1 or _is_of_planes(call)):
+            return "it is for as many groups as channels"
+        if op.ndim > 2 and not volumes:
+            return "of volumes it computes results and gradients of images in NCHW alone"
         if getattr(op, "activation", "") not in ("", *ACTIVATIONS):
             return f"it has no {op.activation}"
         mode = str(config.cpu.compile)

@@ -32,7 +32,7 @@ from symdnn.cpu.ir.loops_ir import (
     read,
     word,
 )
-from symdnn.cpu.ir.math_ir import definitions
+from symdnn.cpu.ir.math_ir import definitions, on_lanes
 from symdnn.cpu.ir.pack_ir import (
     PACKED_ELEMENTS,
     is_packed,
@@ -100,13 +100,14 @@ def elementwise_ir(
         rows.source(once, lambda: rows.line(body, alone))
     called = [*sorted(printer.declared), *definitions(printer.helpers)]
     masks = _takes_masks(named, [*called, *printer.lines])
+    vectors = 1 if on_lanes(printer.helpers) else 4 if ndim == 1 else 2
     lines = [
         *called,
         *COPY_ROW,
         *_pack_functions(named),
         *THREADS,
         *rows.lines,
-        *(interleaved(4 if ndim == 1 else 2) if unrolled else [*METADATA, *_ALONE]),
+        *(interleaved(vectors) if unrolled else [*METADATA, *_ALONE]),
         *_in_vectors(sizes[-1], [o.bits // 8 for _, o in named], masks),
     ]
     far = unrolled and jit.vector_width() < 16  # 16 registers

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from symdnn.cpu.ir.division_ir import REMAINDERS
 from symdnn.cpu.ir.narrow_ir import conversion
 from symdnn.cpu.math.functions_ir import FORMULAS
-from symdnn.cpu.math.lanes_ir import Formula, Text
+from symdnn.cpu.math.lanes_ir import Formula, LaneFormula, Text
 from symdnn.cpu.math.math_rare_ir import Rare, kept_variants
 
-__all__ = ["declarations", "definitions"]
+__all__ = ["declarations", "definitions", "on_lanes"]
 
 _FORMULAS: dict[str, Formula | Rare] = {**FORMULAS, **{f.name: f for f in REMAINDERS}}
 
@@ -38,3 +38,8 @@ def definitions(names: Iterable[str]) -> list[str]:
 def declarations(names: Iterable[str]) -> set[str]:
     """Declarations that the IR of these functions needs."""
     return {line for text in _texts(names) for line in text.declared}
+
+
+def on_lanes(names: Iterable[str]) -> bool:
+    """Whether one is called with a vector: others would wait in memory if a loop had several."""
+    return any(isinstance(_FORMULAS.get(n), LaneFormula) for n in names)

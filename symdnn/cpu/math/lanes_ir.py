@@ -375,43 +375,47 @@ def in_double(write: Callable[..., Lane]) -> Callable[..., Lane]:
 
 
 class LaneFormula(Formula):
-    """A function of doubles that is written on as many lanes as the processor's vectors have.
+    """A function that is written on as many lanes as the processor's vectors have.
 
-    That on one number, and its variants for LLVM's vectoriser, are calls of it.
+    Its operands and its result are of one type. That on one number, and its variants for LLVM's
+    vectoriser, are calls of it.
     """
 
     def __init__(
-        self, name: str, write: Callable[..., Lane], arity: int, short: bool = False
-    ) -> None:
-        types = ["double"] * arity
+        self, name: str, write: Callable[..., Lane], arity: int, short: bool = False,
+        t: str = "double",
+    ) -> None:  # fmt: skip
+        types = [t] * arity
         super().__init__(name, write, *types, short=short, attributes=f"{_PURE} #0")
 
     def _text(self, width: int) -> Text:
         if width > 1:
             return super()._text(width)
-        names, own = [f"%x{i}" for i in range(len(self.types))], jit.vector_width() // 2
-        variants = (line for w in _WIDTHS for line in _variant(self.name, names, w, own))
-        lines = [*_scalar(self.name, names, own), *variants]
+        t = self.types[0]
+        names, own = [f"%x{i}" for i in range(len(self.types))], jit.vector_width()
+        own = own // 2 if t == "double" else own
+        variants = (line for w in _WIDTHS for line in _variant(self.name, names, t, w, own))
+        lines = [*_scalar(self.name, names, t, own), *variants]
         return Text(lines, (), {f"{self.name}_on_{own}"})
 
 
-def _scalar(name: str, names: Sequence[str], width: int) -> list[str]:
-    letters, k = "v" * len(names), Lanes(width)
+def _scalar(name: str, names: Sequence[str], t: str, width: int) -> list[str]:
+    letters, k = "v" * len(names), Lanes(width, t)
     variants = ",".join(f"_ZGV_LLVM_N{w}{letters}_{name}({name}_lanes_{w})" for w in _WIDTHS)
-    found = k.call(name, *(k.everywhere(n, "double") for n in names))
+    found = k.call(name, *(k.everywhere(n, t) for n in names))
     return [
-        f"define internal double @{name}({', '.join(f'double {n}' for n in names)}) {_PURE} "
+        f"define internal {t} @{name}({', '.join(f'{t} {n}' for n in names)}) {_PURE} "
         f'"vector-function-abi-variant"="{variants}" {{',
         *k.lines,
-        f"%y = extractelement {k.type('double')} {found.name}, i32 0",
-        "ret double %y",
+        f"%y = extractelement {k.type(t)} {found.name}, i32 0",
+        f"ret {t} %y",
         "}",
     ]
 
 
-def _variant(name: str, names: Sequence[str], w: int, width: int) -> list[str]:
+def _variant(name: str, names: Sequence[str], t: str, w: int, width: int) -> list[str]:
     """The function on ``w`` lanes, by calls of that on the processor's ``width``."""
-    outer, inner = f"<{w} x double>", f"<{width} x double>"
+    outer, inner = f"<{w} x {t}>", f"<{width} x {t}>"
     parts: list[tuple[str, int]] = []
     lines = []
     for first in range(0, w, width):
@@ -423,11 +427,11 @@ def _variant(name: str, names: Sequence[str], w: int, width: int) -> list[str]:
     while len(parts) > 1:  # neighbours are put together
         (a, size), (b, _), *parts = parts
         both = f"{a}{b[1:]}"
-        lines.append(f"{both} = {_shuffle(f'<{size} x double>', a, b, range(2 * size))}")
+        lines.append(f"{both} = {_shuffle(f'<{size} x {t}>', a, b, range(2 * size))}")
         parts.append((both, 2 * size))
     ((found, size),) = parts
     if size > w:
-        lines.append(f"%few = {_shuffle(f'<{size} x double>', found, 'poison', range(w))}")
+        lines.append(f"%few = {_shuffle(f'<{size} x {t}>', found, 'poison', range(w))}")
         found = "%few"
     given = ", ".join(f"{outer} {n}" for n in names)
     head = f"define internal {outer} @{name}_lanes_{w}({given}) {_PURE} #0 {{"

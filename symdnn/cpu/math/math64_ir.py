@@ -12,15 +12,12 @@ power is multiplied in two steps, so that large results and denormals are right.
 ``log``: e ln 2 + log(1 + f), where x = 2^e (1 + f), 1/sqrt(2) <= 1 + f < sqrt(2). With
 s = f / (2 + f) and R the series of 2 artanh(s) / s - 2 it is f - (f^2/2 - s (f^2/2 + R)). For
 ``log2`` and ``log10`` that is a sum of two numbers, and so is the factor of the base.
-``pow``: exp(y log abs(x)) of a logarithm that is a sum of two numbers with 64 right bits, e ln 2 +
-2 s + s^3 (2/3 + R s^2). Its error is below 1 ulp.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from decimal import Decimal, localcontext
-from fractions import Fraction
 from functools import partial
 from math import factorial, log
 from typing import Any
@@ -35,7 +32,6 @@ from symdnn.cpu.math.math_double_ir import (
     power_of_two,
     split,
 )
-from symdnn.cpu.math.math_power_ir import signs_and_ones
 
 __all__ = ["FULL"]
 
@@ -153,72 +149,6 @@ def _log1p(k: Lanes, x: Lane) -> Lane:
     return x.equals(0.0).where(x, value)
 
 
-# -- powers ---------------------------------------------------------------------------------------
-
-
-def _product(k: Lanes, a: Lane, ax: Lane, b: Lane, bx: Lane) -> tuple[Lane, Lane]:
-    """The product, in two doubles, of the numbers ``a + ax`` and ``b + bx``.
-
-    What is left out is ``ax * bx``.
-    """
-    whole = a * b
-    low = k.fma(a, bx, k.fma(a, b, -whole))
-    return whole, k.fma(ax, b, low)
-
-
-def _log_in_two(k: Lanes, a: Lane) -> tuple[Lane, Lane]:
-    """The logarithm as a sum of two numbers. Names with an x at the end are low parts."""
-    e, f, g = exponent_and_mantissa(a)
-    # s + sx = f / (g + gx)
-    part = 1.0 / g
-    s = f * part
-    gx, minus = f - (g - 2.0), -s
-    sx = k.fma(minus, gx, k.fma(minus, g, f)) * part
-    # z + zx = s^2
-    z = s * s
-    zx = k.fma(s + s, sx, k.fma(s, s, -z))
-    # c + cx = 2/3 + z R
-    series = k.polynomial(_LOG[1:], z) * z
-    c = series + 2 / 3
-    cx = 2 / 3 - c + series + float(Fraction(2, 3) - Fraction(2 / 3))
-    # t + tx = z c
-    t, tx = _product(k, z, zx, c, cx)
-    # l + lx = s (2 + t)
-    w = t + 2.0
-    wx = 2.0 - w + t + tx
-    of_mantissa, lx = _product(k, s, sx, w, wx)
-    # e ln 2 + l
-    h = e * LN2_HIGH
-    v = h + of_mantissa
-    vx = k.fma(e, LN2_LOW, h - v + of_mantissa + lx)
-    high = v + vx
-    return high, v - high + vx
-
-
-def _pow(k: Lanes, x: Lane, x2: Lane) -> Lane:
-    a = k.abs(x)
-    high, low = _log_in_two(k, a)
-    p = x2 * high
-    px = k.fma(x2, low, k.fma(x2, high, -p))
-    above, below = p > 710.0, p < -746.0
-    p = below.where(-746.0, above.where(710.0, p))
-    px = (above | below).where(0.0, px)
-    n = p * (1 / log(2)) + _ROUND - _ROUND
-    minus = -n
-    r0, r1 = k.fma(minus, LN2_HIGH, p), k.fma(minus, LN2_LOW, px)
-    r = r0 + r1
-    rx = r0 - r + r1
-    q = r + k.fma(k.polynomial(_EXP, r), r * r, rx)
-    found = _scaled(k, n, q)
-    # Of 0, infinity, and powers to infinity.
-    infinity = float("inf")
-    end = a.equals(0.0) | a.equals(infinity) | k.abs(x2).equals(infinity)
-    shrinks = (a > 1.0) ^ (x2 > 0.0)
-    size = end.where(shrinks.where(0.0, infinity), found)
-    size = k.test("uno", x, x2).where(x + x2, size)
-    return signs_and_ones(k, x, x2, a, size)
-
-
 _WRITTEN: dict[str, Callable[..., Lane]] = {
     "exp": _exp, "half_exp": _half_exp, "exp2": _exp2, "expm1_within": _expm1_within,
     "expm1": _expm1, "tanh": _tanh, "cosh": _cosh, "sinh": _sinh, "log1p": _log1p,
@@ -226,7 +156,4 @@ _WRITTEN: dict[str, Callable[..., Lane]] = {
     "log2": partial(_logarithm, partial(_in_base, 2.0, 1.0, 0.0)),
     "log10": partial(_logarithm, partial(_in_base, 10.0, _LOG2_HIGH, _LOG2_LOW)),
 }  # fmt: skip
-FULL = [
-    *(Formula(f"f_{name}", write) for name, write in _WRITTEN.items()),
-    Formula("f_pow", _pow, "double", "double"),
-]
+FULL = [Formula(f"f_{name}", write) for name, write in _WRITTEN.items()]

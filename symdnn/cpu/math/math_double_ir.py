@@ -17,7 +17,7 @@ from symdnn.cpu.math.lanes_ir import ROUND, Formula, Lane, Lanes, in_double
 
 __all__ = [
     "DOUBLE", "LN2_HIGH", "LN2_LOW", "exponent_and_mantissa", "less_one", "logarithm_ends",
-    "power_of_two", "split",
+    "power_of_two", "split", "whole_exponent",
 ]  # fmt: skip
 
 LN2_HIGH = float.fromhex("0x1.62e42fefa0000p-1")
@@ -66,6 +66,11 @@ def logarithm_ends(found: Lane, x: Lane, least: float = 0.0) -> Lane:
     same = x.equals(float("inf"))
     found = (same | x.equals(0.0) if least else same).where(x, found)
     return (x >= least).where(found, float("nan"))
+
+
+def whole_exponent(bits: Lane) -> Lane:
+    """The integer above the lowest 52 bits, as a number."""
+    return (bits + (1024 << 52) >> 52 | _INTEGER).cast("double") - _TWICE
 
 
 def exponent_and_mantissa(x: Lane) -> tuple[Lane, Lane, Lane]:

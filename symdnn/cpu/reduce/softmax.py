@@ -104,6 +104,9 @@ def _weighted_powers(axis: int, dtype: str) -> FusedRows:
 
 def _rows_of(op: Any, dtype: str) -> tuple[FusedRows, str]:
     """The stages of an op, and the names of its operands (:class:`RowPlan`)."""
+    if isinstance(op, FusedRows):
+        late = "".join(f" x{i}" for i in range(1, len(op.input_dtypes)))
+        return op, " ".join([f"x0{late} y0", *(f"r{i}" for i in range(len(op.kept)))])
     if isinstance(op, LogSumExp):
         return _log_sum_exp(op.axes[0], dtype), "x0 r0"
     if isinstance(op, SoftmaxCrossentropy):
@@ -120,17 +123,31 @@ def _rows_of(op: Any, dtype: str) -> tuple[FusedRows, str]:
 # -- kernels --------------------------------------------------------------------------------------
 
 _ALONG_ANY: tuple[type, ...] = (
-    Softmax, LogSoftmax, SoftmaxGrad, LogSoftmaxGrad, LogSumExp, LogSoftmaxGradOfLogits,
+    Softmax, LogSoftmax, SoftmaxGrad, LogSoftmaxGrad, LogSumExp, LogSoftmaxGradOfLogits, FusedRows,
 )  # fmt: skip
 
 
 def _axes(op: Any) -> tuple[int, ...]:
-    return op.axes if isinstance(op, LogSumExp) else (op.axis,)
+    return op.axes if isinstance(op, LogSumExp | FusedRows) else (op.axis,)
 
 
 def _whole(call: Call) -> Any:
     """The type of an operand or result that has the full shape."""
-    return call.inputs[0] if isinstance(call.op, LogSumExp) else call.outputs[-1]
+    return call.inputs[0] if isinstance(call.op, LogSumExp | FusedRows) else call.outputs[-1]
+
+
+def _refuses_rows(op: FusedRows, call: Call) -> str | None:
+    """Needs one value and one result of an element, and other operands that are of rows."""
+    if op.early != 1 or len(op.after.outputs) != 1:
+        return "it takes one operand of whole rows, and gives one result"
+    if op.sums is not None:
+        return "it gives no sums"
+    if any(t.is_static and t.shape[a] != 1 for t in call.inputs[1:] for a in op.axes):
+        return "an operand is not of rows"
+    # A term is kept where the result is, which may be where such an operand was.
+    whole = call.inputs[0]
+    alike = whole.is_static and any(t.shape == whole.shape for t in call.inputs[1:])
+    return "rows have one element" if alike else None
 
 
 class _RowsKernel(Kernel):
@@ -141,6 +158,11 @@ class _RowsKernel(Kernel):
     def refuses(self, call: Call) -> str | None:
         """Needs floats of one dtype, and one axis at the right place."""
         whole, types = _whole(call), (*call.inputs, *call.outputs)
+        if isinstance(call.op, FusedRows):
+            types = types[: len(call.inputs) + 1]  # values of rows are in the dtype of sums
+            reason = _refuses_rows(call.op, call)
+            if reason is not None:
+                return reason
         if whole.dtype not in _DTYPES or any(t.dtype != whole.dtype for t in types if t.is_float):
             return "it takes floats of one dtype"
         reason = self.refuses_axes(whole, _axes(call.op))
@@ -235,7 +257,7 @@ class NarrowAxisKernel(_BeforeLastKernel):
         order = [*(d for d in range(whole.ndim) if d != axis), axis]
         last = whole.ndim - 1
         op: Any = call.op
-        along = replace(op, axes=(last,)) if isinstance(op, LogSumExp) else replace(op, axis=last)
+        along = replace(op, **({"axes": (last,)} if hasattr(op, "axes") else {"axis": last}))
         rows = _rows_launch(call, along, tuple(whole.shape[d] for d in order))
 
         def turned(array: Array) -> Array:

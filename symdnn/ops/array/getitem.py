@@ -18,7 +18,7 @@ from symdnn.graph.variable import Apply, Constant, Variable, as_variable, consta
 from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, AdvancedSubtensor
 from symdnn.ops.array.index import IncSubtensor, Subtensor, encode, subtensor
 from symdnn.ops.array.scatter_reduce import ScatterReduce
-from symdnn.ops.array.view import specify_shape
+from symdnn.ops.array.view import SpecifyShape, addbroadcast, specify_shape
 from symdnn.ops.core.make_vector import make_vector
 from symdnn.ops.core.python_numbers import settled
 from symdnn.ops.core.shape import (
@@ -124,7 +124,10 @@ def getitem(x: TensorLike, index: Any) -> Variable:
 
 
 #: What a bool of an index, False or True, selects on an axis of its own.
-_SELECTED = tuple(constant(np.zeros(n, np.int64), f"{n == 1} as an index") for n in (0, 1))
+_SELECTED = tuple(constant(np.zeros(n, np.int64)) for n in (0, 1))
+
+#: The name of an array with an axis for each bool of an index.
+_WITH_AXES = "with axes for bools"
 
 
 def _bools_as_arrays(v: Variable, index: tuple[Any, ...]) -> tuple[Variable, tuple[Any, ...]]:
@@ -151,7 +154,9 @@ def _bools_as_arrays(v: Variable, index: tuple[Any, ...]) -> tuple[Variable, tup
     entries = list(index)
     for k, selected in zip(bools, _selected([index[k] for k in bools]), strict=True):
         entries[k] = selected
-    return dimshuffle(v, [*pattern, *axes]), tuple(entries)
+    v = dimshuffle(v, [*pattern, *axes])
+    v.name = _WITH_AXES
+    return v, tuple(entries)
 
 
 def _is_bool(item: object) -> bool:
@@ -339,9 +344,7 @@ def _written(x: Variable, y: TensorLike, set_instead_of_inc: bool) -> Variable:
         return _without_bools(node, place(node.inputs[0], value, *node.inputs[1:]))
     if node is not None and isinstance(op, DimShuffle):
         inner = node.inputs[0]
-        at = {d: i for i, d in enumerate(op.pattern)}
-        back = [at.get(d, "x") for d in range(inner.type.ndim)]
-        return _written(inner, dimshuffle(value, back), set_instead_of_inc)
+        return _written(inner, _shuffled_back(inner, op.pattern, value), set_instead_of_inc)
     if node is not None and isinstance(op, Reshape):
         inner = node.inputs[0]
         full = reshape(alloc(value, *dims_of(x)), dims_of(inner))
@@ -354,17 +357,26 @@ def _written(x: Variable, y: TensorLike, set_instead_of_inc: bool) -> Variable:
     )
 
 
+def _shuffled_back(x: Variable, pattern: Sequence[int | str], value: Variable) -> Variable:
+    """What ``pattern`` makes ``value`` of, for ``x``: its new axes have size 1."""
+    value = addbroadcast(value, *(k for k, d in enumerate(pattern) if d == "x"))
+    at = {d: k for k, d in enumerate(pattern)}
+    return dimshuffle(value, [at.get(d, "x") for d in range(x.type.ndim)])
+
+
 def _without_bools(node: Apply, written: Variable) -> Variable:
     """What was written to an indexed part, without the axes that bools of the index made.
 
-    Their arrays are known by their names, which copies of a graph keep.
+    They are known by the array's name, which copies of a graph keep.
     """
-    if not {v.name for v in node.inputs if isinstance(v, Constant)} & {v.name for v in _SELECTED}:
+    made = node.inputs[0]
+    if made.owner is not None and isinstance(made.owner.op, SpecifyShape):
+        made = made.owner.inputs[0]  # masks say sizes
+    if made.name != _WITH_AXES:
         return written
-    made = node.inputs[0].owner
-    assert made is not None
-    assert isinstance(made.op, DimShuffle)
-    return dimshuffle(written, [k for k, d in enumerate(made.op.pattern) if d != "x"])
+    assert made.owner is not None
+    assert isinstance(made.owner.op, DimShuffle)
+    return dimshuffle(written, [k for k, d in enumerate(made.owner.op.pattern) if d != "x"])
 
 
 def reduce_subtensor(x: TensorLike, y: TensorLike, reduce: str) -> Variable:
@@ -381,9 +393,7 @@ def reduce_subtensor(x: TensorLike, y: TensorLike, reduce: str) -> Variable:
         return _without_bools(node, found(node.inputs[0], value, *node.inputs[1:]))
     if node is not None and isinstance(op, DimShuffle) and made_by_arrays(node.inputs[0]):
         inner = node.inputs[0]
-        at = {d: i for i, d in enumerate(op.pattern)}
-        back = [at.get(d, "x") for d in range(inner.type.ndim)]
-        return reduce_subtensor(inner, dimshuffle(value, back), reduce)
+        return reduce_subtensor(inner, _shuffled_back(inner, op.pattern, value), reduce)
     # Without index arrays no element occurs twice.
     combine = {"max": "maximum", "min": "minimum", "mul": "mul"}[reduce]
     return _written(part, operator(combine)(part, value), True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -191,8 +191,12 @@ class Prod(Accumulate):
         return [dy * conjugate(slope)]
 
 
+@dataclass(frozen=True)
 class Extreme(Reduce):
-    """Base of the largest and the smallest; NaN where one is. Every tie gets the full gradient."""
+    """Base of the largest and the smallest; NaN where one is. Every tie gets the full gradient.
+
+    ``whole`` is the extreme over more axes of which this is a part: errors are those of that one.
+    """
 
     abstract: ClassVar[bool] = True
     needs_elements: ClassVar[bool] = True
@@ -202,6 +206,13 @@ class Extreme(Reduce):
     idempotent: ClassVar[bool] = True
     kinds: ClassVar[str] = "bif"
     function: ClassVar[Any] = None
+    whole: Extreme | None = field(default=None, repr=False)
+
+    def check_elements(self, shape: Shape) -> None:
+        if self.whole is None:
+            super().check_elements(shape)
+        else:
+            self.whole.check_elements(shape)
 
     def reference(self, x: Array) -> Array:
         self.check_elements(x.shape)

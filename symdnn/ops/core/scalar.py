@@ -332,7 +332,7 @@ class Builder:
         """
         if x.dtype == dtype:
             return x
-        made_by = self._instruction(x)
+        made_by = self._instruction(x.number)
         name = "" if made_by is None else made_by.name
         if made_by is not None and name == "const" and not (kind == RESULT and narrows(x, dtype)):
             return self.const(number_of_text(made_by.value, x.dtype), dtype)
@@ -397,29 +397,25 @@ class Builder:
         step = Instruction(name, tuple(a.number for a in args), dtype, value)
         known: object = step
         if name == "abs" and tensor_type(dtype).is_float:
-            known = name, dtype, self._magnitude(args[0])
+            known = name, dtype, self._magnitude(args[0].number)
         number = self._known.get(known)
         if number is None:
             number = self._known[known] = len(self.inputs) + len(self.body)
             self.body.append(step)
         return Scalar(self, number, dtype)
 
-    def _magnitude(self, x: Scalar) -> object:
+    def _magnitude(self, number: int) -> object:
         """What floats have in common that differ in their sign at most: -u and u, -2 u and 2 u."""
-        step = self._instruction(x)
-        args = [] if step is None else [Scalar(self, i, x.dtype) for i in step.args]
+        step = self._instruction(number)
         if step is None or step.name not in ("neg", "mul"):
-            return x.number
+            return number
         if step.name == "neg":
-            return self._magnitude(args[0])
-        made = [(a, self._instruction(a)) for a in args]
-        return tuple(
-            s.value.lstrip("-") if s is not None and s.name == "const" else a.number
-            for a, s in made
-        )
+            return self._magnitude(step.args[0])
+        made = [(i, self._instruction(i)) for i in step.args]
+        return tuple(s.value.lstrip("-") if s and s.name == "const" else i for i, s in made)
 
-    def _instruction(self, x: Scalar) -> Instruction | None:
-        at = x.number - len(self.inputs)
+    def _instruction(self, number: int) -> Instruction | None:
+        at = number - len(self.inputs)
         return self.body[at] if at >= 0 else None
 
     def _dtype(self, number: int) -> str:

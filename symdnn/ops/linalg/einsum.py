@@ -8,16 +8,21 @@ a multiplication and a sum. The gradient is that of those ops.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from operator import index
+from string import ascii_lowercase, ascii_uppercase
 from typing import Any
 
 from symdnn.errors import ShapeMismatch, TypeMismatch
 from symdnn.graph.operators import operator
-from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Variable
 from symdnn.ops.linalg.dot import _batched_contract, _matched, factors, tensordot
 
 __all__ = ["einsum"]
+
+#: Letters in the order of their codes, which is that of the dimensions of an implicit output.
+_LETTERS = ascii_uppercase + ascii_lowercase
 
 # The size assumed for an unknown dimension when the order of contractions is chosen.
 _ASSUMED_SIZE = 64
@@ -46,17 +51,20 @@ class _Term:
         return _Term(total, "".join(c for c in self.letters if c in wanted))
 
 
-def einsum(subscripts: str, *operands: TensorLike, optimize: Any = "auto") -> Variable:
+def einsum(subscripts: Any, *operands: Any, optimize: Any = "auto") -> Variable:
     """Sum of products by index letters: ``einsum("bij,bjk->bik", x, y)``.
 
     Takes NumPy's notation: ``...``, letters repeated within an operand (a diagonal), an output
-    left implicit; several operands may be one list. ``optimize`` is opt_einsum's path argument
-    (``False``: left to right). The dtype is the upcast of the operands'. Dimensions of static size
-    1 broadcast.
+    left implicit; several operands may be one list. Also NumPy's other form, in which numbers of
+    letters follow each operand: ``einsum(x, [0, 1], y, [1, 2], [0, 2])``. ``optimize`` is
+    opt_einsum's path argument (``False``: left to right). The dtype is the upcast of the operands'.
+    Dimensions of static size 1 broadcast.
 
     Raises :class:`~symdnn.errors.TypeMismatch` for subscripts that do not fit the operands,
     :class:`~symdnn.errors.ShapeMismatch` for sizes of one letter that differ.
     """
+    if not isinstance(subscripts, str):
+        subscripts, operands = _lettered([subscripts, *operands])
     if len(operands) == 1 and isinstance(operands[0], list | tuple) and "," in subscripts:
         operands = tuple(operands[0])
     if not operands:
@@ -73,6 +81,26 @@ def einsum(subscripts: str, *operands: TensorLike, optimize: Any = "auto") -> Va
         terms.append(_contract(chosen, kept))
     (result,) = terms
     return result.summed_to(output).moved(output)
+
+
+def _lettered(parts: Sequence[Any]) -> tuple[str, tuple[Any, ...]]:
+    """The subscripts and the operands of ``x, [0, 1], y, [1, 2], [0, 2]``."""
+    ends = len(parts) // 2 * 2
+    lists = [_letters(numbers) for numbers in parts[1:ends:2]]
+    output = [f"->{_letters(n)}" for n in parts[ends:]]
+    return ",".join(lists) + "".join(output), tuple(parts[:ends:2])
+
+
+def _letters(numbers: Any) -> str:
+    if isinstance(numbers, list | tuple):
+        with suppress(TypeError, IndexError):
+            letters = ["..." if n is Ellipsis else _LETTERS[index(n)] for n in numbers]
+            if all(n is Ellipsis or n >= 0 for n in numbers):
+                return "".join(letters)
+    raise TypeMismatch(
+        "einsum", f"subscripts, or after each operand a list of numbers below {len(_LETTERS)}",
+        f"{type(numbers).__name__} {numbers}",
+    )  # fmt: skip
 
 
 def _parse(subscripts: str, variables: Sequence[Variable]) -> tuple[list[str], str]:

@@ -8,16 +8,18 @@ layer norm are made from it. It has no gradient, which is taken before.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
 
 from symdnn.errors import TypeMismatch
+from symdnn.graph.dims import Shape
 from symdnn.graph.op import Host, MultiOp, Shapes, Types, Vars
 from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.graph.typing import Array
+from symdnn.ops.array.reduce import Reduce
 from symdnn.ops.core.dtype import work_dtype
 from symdnn.ops.core.scalar import RESULT, Builder, Scalar, ScalarProgram
 from symdnn.ops.elemwise import broadcast_dims, broadcast_static
@@ -64,7 +66,7 @@ class FusedRows(MultiOp):
     other inputs are late ones. Outputs are the results of ``after``, of (values, row values, late
     inputs); then those row values whose numbers are ``kept``, of size 1 on ``axes``; then the
     results of ``sums``, of the same, added over all other axes, which have size 1. All inputs have
-    one ndim and broadcast by static 1s.
+    one ndim and broadcast by static 1s. ``extremes`` are ops among these that need elements.
     """
 
     never_fails: ClassVar[bool] = True
@@ -75,6 +77,7 @@ class FusedRows(MultiOp):
     after: ScalarProgram
     kept: tuple[int, ...] = ()
     sums: ScalarProgram | None = None
+    extremes: tuple[Reduce, ...] = field(default=(), repr=False)
 
     @property
     def work(self) -> str:
@@ -159,6 +162,7 @@ class FusedRows(MultiOp):
 
     def reference(self, *inputs: Array) -> Any:
         shape = np.broadcast_shapes(*(a.shape for a in inputs))
+        self._check_elements(shape)
         work = numpy_dtype(self.work)
         count = work.type(np.prod([shape[a] for a in self.axes], dtype=np.int64))
         values = self.before.evaluate(*inputs[: self.early])
@@ -183,7 +187,13 @@ class FusedRows(MultiOp):
         )
 
     def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
-        return self._shapes(broadcast_dims(self, types, shapes))
+        whole = broadcast_dims(self, types, shapes)
+        self._check_elements(whole)
+        return self._shapes(whole)
+
+    def _check_elements(self, shape: Shape) -> None:
+        for op in self.extremes:
+            op.check_elements(shape)
 
     @property
     def may_overwrite(self) -> Mapping[int, tuple[int, ...]]:

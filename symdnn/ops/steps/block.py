@@ -37,15 +37,17 @@ class Block:
     """Lowers the graph from variables with values, in ``env``, to ``outputs``.
 
     ``targets`` says where outputs are to be written, ``owned`` are names of memories that the block
-    may overwrite once nothing reads them any more.
+    may overwrite once nothing reads them any more. ``states`` says where outputs are to be moved
+    in the end, which is in such memories.
     """
 
     def __init__(
         self, code: Code, rules: Rules, env: dict[Variable, Value], nodes: Sequence[Apply],
         outputs: Sequence[Variable], targets: Mapping[Variable, View], owned: set[str],
+        states: Mapping[Variable, View],
     ) -> None:  # fmt: skip
         self.code, self.rules, self.env = code, rules, env
-        self.nodes, self.targets, self.owned = nodes, targets, owned
+        self.nodes, self.targets, self.owned, self.states = nodes, targets, owned, states
         self.homes = _homes(nodes, outputs)
         self._uses = Counter(v for n in nodes for v in n.inputs) + Counter(outputs)
         self._outputs = set(outputs)
@@ -260,7 +262,7 @@ class Block:
         inner = toposort(outputs, node.inputs)
         inner = [n for n in inner if n.outputs[0] not in self.env]
         targets = {o: self.targets[v] for v, o in zip(node.outputs, outputs) if v in self.targets}
-        block = Block(self.code, self.rules, self.env, inner, outputs, targets, set())
+        block = Block(self.code, self.rules, self.env, inner, outputs, targets, set(), {})
         found = block.lowered()
         self.owned |= block.owned
         for v, o in zip(node.outputs, outputs, strict=True):

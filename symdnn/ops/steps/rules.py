@@ -74,21 +74,31 @@ def _elementwise(block: Block, node: Apply) -> list[Statement] | None:
         return None
     (shape, *_) = block.shapes(node)
     reads = tuple(block.view(v).spread(shape) for v in node.inputs)
-    free = [] if shape == () else _free(block, node, shape)
-    writes = []
-    for v in node.outputs:
-        own = [f for f in free if f.dtype == v.type.dtype and v not in block.targets]
-        if own:
-            block.set(v, own[0])
-            free.remove(own[0])
-        writes.append(own[0] if own else block.make(v, shape))
+    over = {} if shape == () else _overwritten(block, node, shape)
+    for v, view in over.items():
+        block.set(v, view)
+    writes = [over.get(v) or block.make(v, shape) for v in node.outputs]
     return [Map(program, shape, parts(reads), parts(writes))]
 
 
-def _free(block: Block, node: Apply, shape: tuple[int, ...]) -> list[View]:
-    """Memory of inputs that the results may overwrite, element by element."""
+def _overwritten(block: Block, node: Apply, shape: tuple[int, ...]) -> dict[Variable, View]:
+    """The memory of inputs that results overwrite, element by element.
+
+    The next value of a state is made where the state is, or in the memory of no state.
+    """
     found = [block.overwrites(v) for v in node.inputs]
-    return [f for f in found if f is not None and f.shape == shape]
+    free = [f for f in found if f is not None and f.shape == shape]
+    chosen: dict[Variable, View] = {}
+    outputs = [v for v in node.outputs if v not in block.targets]
+    for v in sorted(outputs, key=lambda v: v not in block.states):
+        own, others = block.states.get(v), block.states.values()
+        fits = [f for f in free if f.dtype == v.type.dtype]
+        if own is not None:
+            fits = [f for f in fits if f == own or f not in others]
+        if fits:
+            chosen[v] = own if own in fits else fits[0]
+            free.remove(chosen[v])
+    return chosen
 
 
 def _reduction(block: Block, node: Apply) -> list[Statement] | None:

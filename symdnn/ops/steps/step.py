@@ -38,10 +38,15 @@ class Step:
             env.update(zip(taps, [self._tap(k, carry, tap) for tap in carry.taps], strict=True))
         env.update(zip(inside.others, others, strict=True))
         self.targets: dict[Variable, View] = {}
-        owned = {
-            s.base for s, c in zip(states, op.states, strict=True) if c.depth == 1 and not c.history
+        own = {
+            v: entry(s, 0)
+            for v, s, c in zip(op.inner.outputs, states, op.states)
+            if c.depth == 1 and not c.history
         }
-        self.block = Block(code, rules, env, op.inner.nodes, op.inner.outputs, self.targets, owned)
+        self.block = Block(
+            code, rules, env, op.inner.nodes, op.inner.outputs, self.targets,
+            {s.base for s in own.values()}, own,
+        )  # fmt: skip
         for k, h in enumerate(histories):
             if h is not None:
                 self._wants(k, h)

@@ -68,6 +68,7 @@ class _Columns:
         """Fuse it with its sums, if a kernel can add any of them."""
         parts: RowParts | None = None
         taken = [self.node]
+        totals: dict[Apply, list[Variable]] = {}
         for user, fold in folds.items():
             axes = self._row_axes(fold)
             if axes is None:
@@ -80,27 +81,30 @@ class _Columns:
         if parts is None or len(taken) == 1:
             return
         for user in [u for u in folds if u not in taken]:
-            parts = self._with_total(context, parts, taken, user, folds[user])
+            parts = self._with_total(parts, totals, user, folds[user])
+        taken += totals
         parts = parts.only(lambda v: any(n not in taken for n, _ in self.fgraph.users(v)))
         fuses = context.capabilities.fuses(parts.op, context.target.kind)
         if not parts.results or not fuses:
             return
+        for total, made in totals.items():
+            context.replace(zip(total.outputs, made, strict=True), "fuse_column_sums")
         with inherit(joined_origin(taken), self.node.hints):
             context.replace(parts.made(), "fuse_column_sums")
 
     def _with_total(
-        self, context: Context, parts: RowParts, taken: list[Apply], user: Apply, fold: Fold
+        self, parts: RowParts, totals: dict[Apply, list[Variable]], user: Apply, fold: Fold
     ) -> RowParts:
-        """Beside sums by columns, a sum over all axes is the sum of such sums."""
+        """With a sum over all axes as one of sums by columns, if there are such: in ``totals``."""
         long = [i for i, one in enumerate(self._pattern) if not one]
         by_columns = tuple(i for i in long if i not in parts.op.axes)
         if not set(long) <= set(fold.axes) or not self._fits(parts, user, fold):
             return parts
-        part = part_over(context, user, by_columns)
-        own = None if part is None else fold_of(part)
-        if part is None or own is None:
+        part, made = part_over(user, by_columns) or (user, [])
+        own = fold_of(part)
+        if part is user or own is None:
             return parts
-        taken.append(part)
+        totals[user] = made
         return parts.with_column_sums(part, own)
 
     @property

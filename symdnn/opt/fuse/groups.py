@@ -123,8 +123,7 @@ class Groups:
         #: The level of each group; the node that represents it may join another one.
         self.group_levels = {root: self.levels[root] for root in self.group.values()}
         self._join_readers()
-        if not context.inner:  # a loop writes states where they are kept if each has its kernel
-            self._join_later()
+        self._join_later()
 
     def _consider(self, node: Apply, effect: bool) -> None:
         """Compute the level and the membership of a node, whose inputs have theirs already."""

@@ -40,13 +40,17 @@ _PLAIN_WORDS = ("add", "norm2", "maximum", "minimum")
 
 @dataclass(frozen=True)
 class Fold:
-    """Reductions over ``axes`` of the results of ``program``; with ``root`` the roots of sums."""
+    """Reductions over ``axes`` of the results of ``program``; with ``root`` the roots of sums.
+
+    ``extremes`` are those that need elements.
+    """
 
     program: ScalarProgram
     axes: tuple[int, ...]
     work: str
     kinds: tuple[str, ...]
     root: bool = False
+    extremes: tuple[Reduce, ...] = ()
 
     @property
     def adds(self) -> bool:
@@ -83,7 +87,8 @@ def fold_of(node: Apply) -> Fold | None:
     wide = Builder(program.inputs)
     terms = wide.inline(program, [wide.input(i) for i in range(len(program.inputs))])
     program = wide.program([t.cast(work) for t in terms])
-    return Fold(program, parts[0].axes, work, kinds, root)
+    extremes = tuple(r for r in parts if r.needs_elements)
+    return Fold(program, parts[0].axes, work, kinds, root, extremes)
 
 
 def softmax_of(node: Apply) -> tuple[Any, Sequence[Variable]] | None:
@@ -214,8 +219,9 @@ class RowParts:
         first = self.op.row_values
         stage = Stage(elements.program(found), _totals(fold, first), fold.kinds)
         staged = replace(
-            _with_rows(self.op, [fold.work] * len(fold.kinds)), stages=(*self.op.stages, stage)
-        )
+            _with_rows(self.op, [fold.work] * len(fold.kinds)), stages=(*self.op.stages, stage),
+            extremes=(*self.op.extremes, *fold.extremes),
+        )  # fmt: skip
         return self._with_row_outputs(staged, node, first)
 
     def with_gradient(self, node: Apply, op: Any, inputs: Sequence[Variable]) -> RowParts:

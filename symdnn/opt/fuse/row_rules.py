@@ -131,11 +131,6 @@ class _Graph:
         chain = [node for node in written if node in effects]
         self._before = dict(zip(chain[1:], chain))
 
-    def adopt(self, node: Apply, like: Apply) -> None:
-        """A node is new in the place of another one."""
-        self.places.node[node] = self.places(like)
-        self.paths[node], self.numbers[node] = self.paths[like], self.numbers[like]
-
     def is_ours(self, node: Apply) -> bool:
         """Whether a node runs on the target, without a hint for a library."""
         on_target = self.places(node) == self.context.target.place
@@ -170,6 +165,8 @@ class _Neighbours:
         self.graph, self.node = graph, node
         self.fgraph = graph.fgraph
         self.taken: list[Apply] = [node]
+        #: The results of those that are made of what is taken in, a reduction over rows alone.
+        self.made: dict[Apply, list[Variable]] = {}
         self.widens = False  # whether it does a cast to float32, which others may do, too
         self.behind = False  # whether it has a node behind the sums
         patterns = [v.type.broadcastable for v in node.inputs]
@@ -201,6 +198,8 @@ class _Neighbours:
         wanted = (self.has_result or self.behind) if parts.results else len(parts.op.stages) > 1
         if not (some and fuses and wanted):
             return
+        for whole, made in self.made.items():
+            context.replace(zip(whole.outputs, made, strict=True), "fuse_rows")
         with inherit(joined_origin(self.taken), self.node.hints):
             context.replace(parts.made(), "fuse_rows")
 
@@ -211,7 +210,8 @@ class _Neighbours:
         return any(f is not None and f.axes == self.parts.op.axes for f in folds)
 
     def _others_read(self, v: Variable) -> bool:
-        return any(user not in self.taken for user, _ in self.fgraph.users(v))
+        ours = v.owner is not None and v.owner not in self.fgraph.nodes
+        return ours or any(user not in self.taken for user, _ in self.fgraph.users(v))
 
     def _is_full(self, v: Variable) -> bool:
         return not isinstance(v, Constant) and v.type.broadcastable == self.pattern
@@ -404,20 +404,18 @@ class _Neighbours:
                 known = all(parts.knows(w) and w.type.ndim == v.type.ndim for w in user.inputs)
                 if not known or fold.work != parts.op.work:
                     continue
+                part, made = user, list[Variable]()
                 if over_rows and set(fold.axes) > set(parts.op.axes):
-                    part = part_over(self.graph.context, user, parts.op.axes)
-                    fold = None if part is None else fold_of(part)
-                    if part is None or fold is None:
-                        continue
-                    self.graph.adopt(part, user)
-                    user = part
+                    part, made = part_over(user, parts.op.axes) or (user, [])
+                    fold = fold_of(part) or fold
                 if over_rows and fold.axes == parts.op.axes:
-                    found = parts.with_fold(user, fold)
+                    found = parts.with_fold(part, fold)
                 elif not over_rows and self._long_axes(fold.axes) == others and fold.adds:
                     found = parts.with_column_sums(user, fold)
                 else:
                     continue
                 if self._take(user, found):
+                    self.made |= {user: made} if made else {}
                     return True
         return False
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.origin import inherit
 from symdnn.graph.variable import Apply, Constant, Variable
-from symdnn.ops.array.reduce import Accumulate, Max, Min, Prod, Reduce, Sum
+from symdnn.ops.array.reduce import Accumulate, Extreme, Prod, Reduce, Sum
 from symdnn.ops.core.scalar import ScalarProgram, identity_program
 from symdnn.ops.lowered.fused import FusedReduce
 from symdnn.opt.fuse.apart import by_columns
@@ -87,7 +87,7 @@ def _reductions(node: Apply, path: object) -> _Reductions | None:
         if plain is None:
             return None
         program, ops = identity_program(node.inputs[0].type.dtype), (plain,)
-    if not all(isinstance(r, Sum | Prod | Max | Min) for r in ops):
+    if not all(isinstance(r, Sum | Prod | Extreme) for r in ops):
         return None
     pattern = [all(one) for one in zip(*(v.type.broadcastable for v in node.inputs))]
     full = [v for v in node.inputs if list(v.type.broadcastable) == pattern]
@@ -182,13 +182,19 @@ def _in_parts(op: Reduce, like: Reduce, ndim: int) -> tuple[Reduce, Reduce | Non
     if op.keepdims and not like.keepdims:
         return None
     kept: Sequence[int] = [i for i in range(ndim) if like.keepdims or i not in like.axes]
-    rest: Iterable[int] = (kept.index(i) for i in op.axes if i in kept)
-    first = replace(op, axes=like.axes, keepdims=like.keepdims)
-    return first, replace(op, axes=tuple(rest))
+    rest = tuple(kept.index(i) for i in op.axes if i in kept)
+    axes, keepdims = like.axes, like.keepdims
+    if isinstance(op, Extreme):  # errors are those of the whole
+        first = replace(op, axes=axes, keepdims=keepdims, whole=op.whole or op)
+        return first, replace(op, axes=rest, whole=None)
+    return replace(op, axes=axes, keepdims=keepdims), replace(op, axes=rest)
 
 
-def part_over(context: Context, node: Apply, axes: tuple[int, ...]) -> Apply | None:
-    """The reduction over some of its axes alone, of which ``node`` is made then; None if not so."""
+def part_over(node: Apply, axes: tuple[int, ...]) -> tuple[Apply, list[Variable]] | None:
+    """The reduction over some of its axes alone, and the results of ``node`` made of that.
+
+    None if it is no reduction of parts.
+    """
     op, plain = node.op, reduction_in(node)
     whole = op.reductions if isinstance(op, FusedReduce) else (plain,) if plain else ()
     first, rest = list[Reduce](), list[Reduce]()
@@ -200,13 +206,9 @@ def part_over(context: Context, node: Apply, axes: tuple[int, ...]) -> Apply | N
     if not whole or len(rest) < len(whole):
         return None
     with inherit(node.origin, node.hints):
-        if isinstance(op, FusedReduce):
-            made = FusedReduce(op.program, tuple(first)).make_node(*node.inputs)
-        else:
-            made = first[0].make_node(*node.inputs)
-        last = [r(v) for r, v in zip(rest, made.outputs, strict=True)]
-        context.replace(zip(node.outputs, last, strict=True), "fuse_sibling_reductions")
-    return made
+        made = FusedReduce(op.program, tuple(first)) if isinstance(op, FusedReduce) else first[0]
+        part_node = made.make_node(*node.inputs)
+        return part_node, [r(v) for r, v in zip(rest, part_node.outputs, strict=True)]
 
 
 RULES = (fuse_sibling_reductions,)

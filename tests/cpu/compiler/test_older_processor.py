@@ -53,7 +53,7 @@ def test_bfloat16_without_an_instruction_for_it():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rooms", ["gemm rnn", "conv", "elementwise reduce", "pool ir"])
+@pytest.mark.parametrize("rooms", ["gemm rnn", "conv", "elementwise", "reduce", "pool ir"])
 def test_kernels_are_right(rooms):
     paths = [os.path.join(ROOT, "tests", "cpu", room) for room in rooms.split()]
     plugins = ["no:cacheprovider", "tests.cpu.older_processor", "tests.cpu.filled_memory"]

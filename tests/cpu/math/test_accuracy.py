@@ -152,28 +152,60 @@ POWERS = [0.0, 1, 0.5, 1.5, 2, 3, np.inf, np.nan, 5e-324, 2.0**-1022, 1e-310, 1e
           1074, 1075]  # fmt: skip
 
 
-def test_float64_powers_are_within_one_unit():
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_powers_are_within_one_unit(dtype):
     """Edges are those of C; numbers those of mpmath."""
-    rng, v, w = new_rng(), T.dvector("x"), T.dvector("y")
-    with config.change_flags(**{"cpu.compile": "always"}):
-        f = symdnn.function([v, w], v**w, mode=symdnn.Mode(target="cpu"))
-    edges = np.concatenate([POWERS, np.negative(POWERS)])
+    rng, facts = new_rng(), np.finfo(dtype)
+    with np.errstate(over="ignore"):
+        edges = [*POWERS, facts.tiny, facts.smallest_subnormal, facts.max, 1 + facts.eps, 88.8, 150]
+        edges = np.concatenate([edges, np.negative(edges)]).astype(dtype)
     x, y = (np.ascontiguousarray(a.ravel()) for a in np.meshgrid(edges, edges))
     exact = np.array([_as_in_c(a, b) for a, b in zip(x.tolist(), y.tolist())])
-    found = f(x, y)
-    assert off(found, exact, "float64").max() <= 1
+    found = powers(x, y)
+    with np.errstate(over="ignore"):
+        assert off(found, exact, dtype).max() <= 1
     known = ~np.isnan(exact)
     np.testing.assert_array_equal(np.signbit(found[known]), np.signbit(exact[known]))
-    near = rng.normal(size=300) * 10 ** rng.uniform(-15, -1, 300)
-    x = np.exp(np.concatenate([rng.normal(size=300), rng.uniform(-740, 709, 300), near]))
-    y = np.concatenate([rng.normal(size=300) * 3, rng.uniform(-1, 1, 300), rng.normal(size=300)])
-    x = np.concatenate([x, x[:300]])
-    y = np.concatenate([y, rng.choice([-745, -708, 708, 709.7], 300) / np.log(x[:300])])
+    x, y = _numbers_with_powers(rng, facts)
     with mpmath.workdps(50):
         exact = [mpmath.mpf(a) ** b for a, b in zip(x.tolist(), y.tolist())]
-        for a, b, got, want in zip(x, y, f(x, y).tolist(), exact):
-            unit = np.spacing(max(float(want), np.finfo("float64").tiny))
-            assert abs(mpmath.mpf(got) - want) / unit <= 1, (a, b)
+        for a, b, got, want in zip(x, y, powers(x, y).tolist(), exact):
+            unit = np.spacing(np.asarray(max(float(want), facts.tiny), dtype))
+            assert abs(mpmath.mpf(got) - want) / float(unit) <= 1, (a, b)
+
+
+def powers(x, y):
+    v, w = TensorType(x.dtype.name, (None,))(), TensorType(x.dtype.name, (None,))()
+    with config.change_flags(**{"cpu.compile": "always"}):
+        return symdnn.function([v, w], v**w, mode=symdnn.Mode(target="cpu"))(x, y)
+
+
+def _numbers_with_powers(rng, facts):
+    """Bases about 1, usual ones and of all exponents, to powers that are numbers of the dtype."""
+    near = rng.normal(size=400) * 10 ** rng.uniform(np.log10(facts.eps), -1, 400)
+    ends = np.log([facts.smallest_subnormal, facts.max])
+    size = np.concatenate([rng.normal(size=400), rng.uniform(*ends * 0.99, 400), near])
+    x = np.exp(np.concatenate([size, size])).astype(facts.dtype)
+    x[x == 1] = 2
+    y = rng.uniform(*ends * 0.999, len(x)) / np.log(x.astype("float64"))
+    y[:400] = rng.normal(size=400) * 3
+    return x, y.astype(facts.dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_powers_do_not_depend_on_their_neighbours(dtype):
+    """Negative numbers, denormals and infinite results take more steps, where there are any."""
+    rng = new_rng()
+    x = (rng.normal(size=200) * 3).astype(dtype)
+    y = rng.integers(-3, 4, 200).astype(dtype)
+    x[::17], y[::23] = np.finfo(dtype).smallest_subnormal, 1e30
+    whole = powers(x, y)
+    with np.errstate(all="ignore"):
+        np.testing.assert_allclose(whole, np.power(x, y), rtol=4 * np.finfo(dtype).eps)
+    order = rng.permutation(200)
+    np.testing.assert_array_equal(powers(x[order], y[order]), whole[order])
+    for count in (1, 3, 9, 17):
+        np.testing.assert_array_equal(powers(x[:count], y[:count]), whole[:count])
 
 
 def _as_in_c(x, y):

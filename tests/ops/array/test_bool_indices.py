@@ -15,6 +15,7 @@ from symdnn.ops.array.getitem import Nonzero
 X = np.arange(24.0).reshape(2, 3, 4)
 ITEMS: tuple[Any, ...] = (
     True, False, None, ..., slice(1, None), 1, np.array([1, 0, 1]), np.array([[0], [1]]),
+    np.array([True, False]), np.array([True, False, True]),
 )  # fmt: skip
 
 
@@ -61,6 +62,27 @@ def test_bools_may_be_arrays_or_symbolic() -> None:
         wanted = np.zeros_like(X)
         np.add.at(wanted, index, 2 * X[index])
         np.testing.assert_array_equal(slope, wanted, err_msg=str(index))
+
+
+@pytest.mark.parametrize("write", [T.set_subtensor, T.inc_subtensor])
+def test_values_of_unknown_sizes_are_written_by_new_axes_and_bools(write: Any) -> None:
+    """``y`` has the part's shape, which its type does not know."""
+    found = [i for i in indices() if not any(k is False for k in i)]
+    x, yes = T.dtensor3("x"), T.bscalar("yes")
+    symbols = [tuple(T.neq(yes, 0) if k is True else k for k in i) for i in found]
+    found = [*found, *found, (None,), (0, None), (..., None), (slice(1, None), None, [1, 0])]
+    parts = [x[i] for i in (*found[: len(symbols)], *symbols, *found[2 * len(symbols) :])]
+    ys = [T.TensorType("float64", (None,) * X[i].ndim)() for i in found]
+    values = [np.arange(X[i].size, dtype=float).reshape(X[i].shape) - 5 for i in found]
+    made = [write(part, y) for part, y in zip(parts, ys, strict=True)]
+    got = symdnn.function([x, yes, *ys], made)(X, 1, *values)
+    for index, value, new in zip(found, values, got, strict=True):
+        wanted = X.copy()
+        if write is T.inc_subtensor:
+            np.add.at(wanted, index, value)
+        else:
+            wanted[index] = value
+        np.testing.assert_array_equal(new, wanted, err_msg=str(index))
 
 
 def test_values_and_slopes_of_parts_by_bools() -> None:

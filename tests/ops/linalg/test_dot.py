@@ -136,6 +136,23 @@ def test_gradients_of_complex_products(shapes) -> None:
         assert np.isclose((sides[0] - sides[1]) / 2e-6, part, rtol=1e-5)
 
 
+def test_einsum_takes_numbers_of_letters() -> None:
+    """NumPy's other form; an implicit output is in the order of the numbers."""
+    a, b = np.arange(6.0).reshape(2, 3), np.arange(12.0).reshape(3, 4)
+    x, y = tensor(None, None, dtype="float64"), tensor(None, None, dtype="float64")
+    for rest in ([], [[2, 0]], [[]], [(2, 1, 0)]):
+        (value,) = evaluate([einsum(x, [0, 1], y, (1, 2), *rest)], {x: a, y: b})
+        np.testing.assert_allclose(value, np.einsum(a, [0, 1], b, [1, 2], *rest))
+    for first, second in [([26, 25], [25, 3]), ([..., 1], [1, 51])]:
+        (value,) = evaluate([einsum(x, first, y, second)], {x: a, y: b})
+        np.testing.assert_allclose(value, np.einsum(a, first, b, second))
+    for bad in ([0, -1], [0, 52], ["a", "b"], 3, y):
+        with pytest.raises(TypeMismatch, match="a list of numbers below 52"):
+            einsum(x, bad)
+    with pytest.raises(TypeMismatch, match="one letter for each dimension"):
+        einsum(x, [0, 1, 2])
+
+
 def test_einsum_takes_opt_einsums_order() -> None:
     a, b, c = tensor(100, 2), tensor(2, 100), tensor(100, 3)
     out = einsum("ij,jk,kl->il", a, b, c)

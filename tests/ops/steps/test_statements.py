@@ -1,5 +1,7 @@
 """Statements of whole loops: in what order values lie in memory, and where states are written."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -93,6 +95,18 @@ def _turned(u, v):
     return T.sin(u[::-1]) + v, T.cos(v)
 
 
+def _turned_after(u, v):
+    return T.cos(u), T.sin(v[::-1]) + u
+
+
+def _both_turned(u, v):
+    return T.sin(u[::-1]) + v, T.cos(v[::-1]) * u
+
+
+def _crossed(u, v):
+    return T.cos(v), T.sin(u) + v
+
+
 def _both_kept(u, v):
     w = T.sin(u) * v
     return w, w + 1
@@ -110,9 +124,55 @@ def _check_loop(programs, step, size, count):
     assert _copies(programs[-1]) == count
 
 
-@pytest.mark.parametrize(("step", "count"), [(_swapped, 0), (_both_kept, 0), (_turned, 1)])
-def test_states_are_written_where_they_are_kept(programs, step, count):
+@pytest.mark.parametrize(
+    ("step", "count", "maps"),
+    [
+        (_swapped, 0, 1), (_crossed, 0, 1), (_both_kept, 0, 1), (_turned, 1, 1),
+        (_turned_after, 1, 1), (_both_turned, 2, 2),
+    ],
+)  # fmt: skip
+def test_states_are_written_where_they_are_kept(programs, step, count, maps):
+    """Only those that are read in another order are copied, though one map makes both."""
     _check_loop(programs, step, 7, count)
+    (loop,) = [
+        s for s in programs[-1].statements() if isinstance(s, Repeat) and s.count is not None
+    ]
+    assert sum(isinstance(s, Map) and bool(s.program.body) for s in loop.body) == maps
+
+
+def _rotated(order):
+    """A step of three matrices, each of the one before it; in ``order`` in the program."""
+
+    def step(*states):
+        after = {k: T.sin(states[k - 1]) + states[k] * (k + 1) for k in order}
+        return tuple(after[k] for k in range(3))
+
+    return step
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+@pytest.mark.parametrize("flipped", [None, 0, 1, 2])
+def test_states_of_one_map_are_written_in_any_order(programs, order, flipped):
+    """Each where it is kept; one of them is read in another order, too, and copied."""
+    rotated = _rotated(order)
+
+    def step(i, s):
+        new = list(rotated(*s))
+        if flipped is not None:
+            new[flipped - 1] = new[flipped - 1] + s[flipped].T
+        return tuple(new)
+
+    f = symdnn.jit(lambda *s: control.fori_loop(0, 4, step, s))
+    states = np.random.default_rng(0).normal(size=(3, 4, 4))
+    for _ in range(2):
+        found = f(*states)
+    for _ in range(4):
+        new = [np.sin(states[k - 1]) + states[k] * (k + 1) for k in range(3)]
+        if flipped is not None:
+            new[flipped - 1] = new[flipped - 1] + states[flipped].T
+        states = new
+    np.testing.assert_allclose(found, states)
+    assert _copies(programs[-1]) == (flipped is not None)
 
 
 def test_a_part_of_a_state_is_written_where_it_is_kept(programs):

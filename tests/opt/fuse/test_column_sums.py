@@ -22,7 +22,7 @@ from symdnn.ops.lowered.fused_rows import FusedRows
 from symdnn.opt.fuse import column_sums, fuse, row_rules
 from symdnn.rewriting.rewrite import Context
 from tests.gpu.table import concrete
-from tests.opt.fuse.test_row_rules import emulated, ops
+from tests.opt.fuse.test_row_rules import emulated, ops, refused
 from tests.seeded import new_rng
 
 GPU = Target.parse("cuda:sm_90")
@@ -169,3 +169,10 @@ def test_a_sum_over_all_axes_alone_does_not_make_a_kernel_of_columns():
     dy, x = arrays("float32", "float32")
     dx = of_activation(dy, x)
     assert "FusedRows" not in ops(fused([dy, x], [dx, (dx * dx).sum()], 1e-5))
+
+
+def test_a_sum_over_all_axes_stays_whole_where_no_kernel_is_made():
+    dy, x = arrays("float32", "float32")
+    dx = of_activation(dy, x)
+    sums = [(dx * x).sum(axis=(0, 1)), (dx * dx).sum()]
+    assert "FusedRows" in refused([dy, x], [dx, *sums], column_sums.fuse_column_sums)

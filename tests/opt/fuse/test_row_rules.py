@@ -21,7 +21,7 @@ from symdnn.graph.type import TensorType
 from symdnn.ops.lowered.fused_rows import FusedRows
 from symdnn.ops.nn.normalization import group_norm, layer_norm
 from symdnn.opt.fuse import fuse, row_rules
-from symdnn.rewriting.rewrite import Context
+from symdnn.rewriting.rewrite import Capabilities, Context
 from symdnn.world.group import Group
 from tests.gpu import emulator
 from tests.gpu.table import concrete
@@ -371,6 +371,28 @@ def test_a_sum_over_all_is_one_of_sums_over_rows(dtype):
     d = x - x.mean(-1, keepdims=True)
     graph = fused([x, y], [d * y, (d * d).sum()], TOLERANCE[dtype])
     assert sorted(ops(graph)) == ["FusedRows", "Sum"]
+
+
+def test_a_sum_over_all_stays_whole_where_no_kernel_is_made():
+    x, y = tensors("float32", "float32")
+    d = x - x.mean(-1, keepdims=True)
+    assert "FusedRows" in refused([x, y], [d * y, (d * d).sum()], row_rules.fuse_rows)
+
+
+def refused(inputs: list[Any], outputs: list[Any], rule: Any) -> set[str]:
+    """Ops for which ``rule`` asks a target that takes none of them: it leaves the graph then."""
+    graph, asked = FunctionGraph(inputs, outputs), set[str]()
+    for early in (fuse.fuse_elementwise, fuse.fuse_reductions):
+        early.function(Context(graph, GPU))
+    before = graph.toposort()
+
+    def fuses(op: Any, kind: str) -> bool:
+        asked.add(type(op).__name__)
+        return False
+
+    rule.function(Context(graph, GPU, capabilities=Capabilities(fuses=fuses)))
+    assert graph.toposort() == before
+    return asked
 
 
 def test_an_array_of_one_number_is_not_read():

@@ -1,0 +1,103 @@
+"""Gradients of log-sum-exps in one pass: the values of the graph without the rule, and where."""
+
+from __future__ import annotations
+
+import ml_dtypes  # noqa: F401 (its import names bfloat16 for NumPy)
+import numpy as np
+import pytest
+
+import symdnn
+import symdnn.tensor as T
+from symdnn.autodiff import Lop, grad
+from symdnn.config import config
+from symdnn.ops.array.reduce import LogSumExp
+from symdnn.ops.lowered.fused_rows import FusedRows
+from tests.seeded import new_rng
+
+RULE = "log_sum_exp_gradient"
+TOLERANCE = {"float32": 1e-5, "float64": 1e-12, "bfloat16": 3e-2, "float16": 4e-3}
+
+#: Outputs of the log-sum-exp, its operand and a cotangent.
+PROGRAMS = {
+    "gradient": lambda total, x, d: [Lop(total, x, d)],
+    "with the sum": lambda total, x, d: [Lop(total, x, d), total],
+    "of the sum": lambda total, x, d: [grad((total * total).sum(), x), total],
+    "of the sum and more": lambda total, x, d: [Lop(total, x, d * total), total * d],
+    "of ones": lambda total, x, d: [grad(total.sum(), x)],
+}
+
+
+def numbers(shape, axis, dtype, rng):
+    """Numbers with a row of -inf alone, one -inf and one NaN in other rows where there are some."""
+    x = rng.normal(size=shape) * 3
+    rows = np.moveaxis(x, axis, -1).reshape(-1, shape[axis])
+    rows[0] = -np.inf
+    if len(rows) > 3:
+        rows[1, 0], rows[2, 0], rows[3, -1] = -np.inf, np.nan, np.inf
+    others = [n for d, n in enumerate(shape) if d != axis]
+    x = np.moveaxis(rows.reshape([*others, shape[axis]]), -1, axis)
+    return np.ascontiguousarray(x).astype(np.dtype(dtype))
+
+
+def made(outputs, inputs):
+    """The function with the rule, and the one without."""
+    mode = symdnn.Mode(target="cpu")
+    given = {"on_unused_input": "ignore"}
+    return (
+        symdnn.function(inputs, outputs, mode=mode, **given),
+        symdnn.function(inputs, outputs, mode=mode.excluding(RULE), **given),
+    )
+
+
+def ops(f):
+    return [type(n.op) for n in f.fgraph.toposort()]
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize(
+    ("shape", "axis"),
+    [((37, 153), 0), ((37, 153), 1), ((70, 31, 4), 1), ((31, 7, 5), 0), ((1, 600), 0),
+     ((1000, 7), 1), ((900,), 0), ((5, 6, 170), 2), ((3, 9, 500), 1)],
+)  # fmt: skip
+def test_values_are_those_without_the_rule(program, dtype, shape, axis):
+    x, d = (T.tensor(dtype, (None,) * n) for n in (len(shape), len(shape) - 1))
+    f, g = made(PROGRAMS[program](T.logsumexp(x, axis=axis), x, d), [x, d])
+    assert FusedRows in ops(f)
+    rng = new_rng()
+    value = numbers(shape, axis, dtype, rng)
+    cotangent = rng.normal(size=[n for k, n in enumerate(shape) if k != axis]).astype(value.dtype)
+    for order in "CF":
+        given = np.array(value, order=order)
+        for found, wanted in zip(f(given, cotangent), g(given, cotangent), strict=True):
+            assert found.dtype == wanted.dtype
+            np.testing.assert_allclose(
+                found.astype("float64"), wanted.astype("float64"),
+                rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype],
+            )  # fmt: skip
+
+
+def test_a_loss_and_its_gradient_have_one_exponential():
+    x = T.fmatrix("x")
+    total = T.logsumexp(x, axis=1)
+    for loss in ((total - x[:, 0]).mean(), (total**2).sum()):
+        f, _ = made([loss, grad(loss, x)], [x])
+        assert LogSumExp not in ops(f)
+        assert sum("exp" in str(n.op) for n in f.fgraph.toposort()) == 1
+
+
+def test_a_softmax_that_others_read_is_kept():
+    x, d = T.fmatrix("x"), T.fvector("d")
+    total = T.logsumexp(x, axis=1)
+    f, _ = made([Lop(total, x, d), T.nnet.softmax(x, axis=1)], [x, d])
+    assert FusedRows not in ops(f)
+
+
+def test_only_where_a_kernel_has_it():
+    x, d = T.fmatrix("x"), T.fvector("d")
+    outputs = [Lop(T.logsumexp(x, axis=1), x, d)]
+    with config.change_flags(**{"cpu.compile": "never"}):
+        f, _ = made(outputs, [x, d])
+    assert FusedRows not in ops(f)
+    f = symdnn.function([x, d], outputs, mode=symdnn.Mode(target="cpu").excluding("fusion"))
+    assert FusedRows not in ops(f)
