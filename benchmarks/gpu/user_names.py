@@ -32,6 +32,10 @@ class _Names:
         """In int32."""
         return v.astype("int32")
 
+    def to_int8(self, v: Any) -> Any:
+        """In int8."""
+        return v.astype("int8")
+
     def _reduced(self, name: str, v: Any, axis: Any, keep: bool) -> Any:
         return getattr(self.module, name)(v, axis=axis, keepdims=keep)
 
@@ -70,6 +74,18 @@ class _Symdnn(_Names):
 
     def eq(self, a: Any, b: Any) -> Any:
         return T.eq(a, b)
+
+    def stop(self, v: Any) -> Any:
+        """A value without gradient."""
+        return symdnn.gradient.disconnected_grad(v)
+
+    def slope(self, f: Any, x: Any) -> Any:
+        """The gradient of a sum by what is summed over, which has gradients itself."""
+        return symdnn.grad(T.sum(f(x)), x)
+
+    def stack(self, vs: Any, axis: int) -> Any:
+        """Arrays along a new axis."""
+        return T.stack(vs, axis=axis)
 
     def log_softmax(self, v: Any, axis: int) -> Any:
         """Logarithms of a softmax."""
@@ -126,6 +142,21 @@ class _Torch(_Names):
 
     def to_int(self, v: Any) -> Any:
         return v.int()
+
+    def to_int8(self, v: Any) -> Any:
+        return v.to(torch.int8)
+
+    def stop(self, v: Any) -> Any:
+        """A value without gradient."""
+        return v.detach()
+
+    def slope(self, f: Any, x: Any) -> Any:
+        """The gradient of a sum by what is summed over, which has gradients itself."""
+        return torch.func.grad(lambda v: f(v).sum())(x)
+
+    def segment_sum(self, v: Any, i: Any, n: int) -> Any:
+        """The sums of what has equal numbers."""
+        return v.new_zeros((n, *v.shape[1:])).index_add(0, i, v)
 
     def maximum(self, a: Any, b: Any) -> Any:
         """The larger one."""
@@ -211,6 +242,18 @@ class _Jax(_Names):
     def elu(self, v: Any) -> Any:
         """v, or exp(v) - 1 below 0."""
         return jax.nn.elu(v)
+
+    def stop(self, v: Any) -> Any:
+        """A value without gradient."""
+        return jax.lax.stop_gradient(v)
+
+    def slope(self, f: Any, x: Any) -> Any:
+        """The gradient of a sum by what is summed over, which has gradients itself."""
+        return jax.grad(lambda v: f(v).sum())(x)
+
+    def segment_sum(self, v: Any, i: Any, n: int) -> Any:
+        """The sums of what has equal numbers."""
+        return jax.ops.segment_sum(v, i, n)
 
     def rsqrt(self, v: Any) -> Any:
         """One over the root."""

@@ -49,7 +49,7 @@ _LONG_CALL_S = 0.1
 _LOOKED_AT = 1 << 17
 #: Seconds of a side's calls that are timed, and of those before.
 _TIMED_S, _WARM_S = 0.03, 0.01
-#: Rounds on a CPU.
+#: Rounds on a CPU, where each call waits: what is still computed would be of the next side's time.
 _ROUNDS = 3
 
 
@@ -131,8 +131,8 @@ class _Worker:
         self.begin = time.perf_counter()
         first_s = _FIRST_S + given.compile_seconds
         self.run_of = gpu_rows.Run(
-            Device(on_gpu), True, given.compile_seconds, waits=False, first_s=first_s, alone=False,
-            looked_at=_LOOKED_AT,
+            Device(on_gpu), True, given.compile_seconds, waits=not on_gpu, first_s=first_s,
+            alone=False, looked_at=_LOOKED_AT,
         )  # fmt: skip
         self.device = self.run_of.device
         self.tried = "middle" if on_gpu else "small"

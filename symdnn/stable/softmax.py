@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from symdnn.graph.origin import Hints, current_hints
 from symdnn.graph.pattern import Match, p, pattern_vars
-from symdnn.graph.variable import Apply, Constant, Variable, as_variable
+from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.graph.variable import constant as as_constant
 from symdnn.ops.array.advanced_index import AdvancedSubtensor
 from symdnn.ops.array.create import ARange
@@ -30,7 +31,7 @@ from symdnn.ops.nn.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGr
 from symdnn.rewriting.facts import all_ones, made_by, node_of, number
 from symdnn.rewriting.rewrite import Context, Family
 
-__all__ = ["RULES"]
+__all__ = ["RULES", "Picked", "picked_of"]
 
 FAMILY = Family("stabilize", ("numerics", "stabilize"))
 rule, on = FAMILY.rule, FAMILY.on
@@ -154,84 +155,117 @@ FUSED = [
 ]  # fmt: skip
 
 
-# -- x[arange(n), labels] -------------------------------------------------------------------------
+# -- x[arange(n), labels], take_along_axis(x, labels) ---------------------------------------------
+
+
+class Picked(NamedTuple):
+    """What an index picks of an array: an element for each label, along an axis.
+
+    ``labels`` lack the axis, which the result may keep, of size 1. ``counts`` are the sizes of the
+    other axes, along each of which the index counts.
+    """
+
+    scores: Variable
+    axis: int
+    labels: Variable
+    counts: dict[int, Any]
+    keeps: bool
+
+    @property
+    def classes(self) -> Variable:
+        """Labels without negative indices, which the fused ops do not take."""
+        if self.labels.type.dtype.startswith("uint"):
+            return self.labels
+        count = as_dim(shape_i(self.scores, self.axis))
+        wide = self.labels.astype("int64")
+        return switch(lt(wide, like(0, wide)), wide + count, wide)
+
+    def shown(self, v: Variable) -> Variable:
+        """A value for each label, with the axis where the index keeps it."""
+        return _expanded(v, self.axis) if self.keeps else v
+
+
+def _expanded(v: Variable, axis: int) -> Variable:
+    order: list[int | str] = list(range(v.type.ndim))
+    return v.dimshuffle([*order[:axis], "x", *order[axis:]])
 
 
 @on(AdvancedSubtensor, names=("local_advanced_indexing_crossentropy_onehot",))
 def rows_at_labels(node: Apply, context: Context) -> Variable | None:
     """``p[arange(n), labels]`` of a softmax is ``PickLabel`` on the first ``n`` rows.
 
-    Both indices may be columns, as ``take_along_axis`` has them.
+    So is ``take_along_axis`` with a label for each row, of any number of dimensions.
     """
-    v, *given = node.inputs
-    rest, columns = _vectors(given)
-    if not _of_softmax(v) or not _picks_rows(node.op, rest, context):
+    found = _picked(node.outputs[0], context)
+    if found is None or not made_by(found.scores, Softmax, LogSoftmax):
         return None
-    chosen, count = _labels(rest[1], v), context.shapes.dims(rest[0])[0]
-    whole = _has_rows(v, count, context)
-    found = PickLabel(1)(v, chosen) if whole else _of_first_rows(v, count, chosen)
-    return found.dimshuffle(0, "x") if columns else found
+    if node_of(found.scores).op.axis != found.axis:
+        return None
+    scores = _first_rows(found.scores, found.counts, context)
+    return found.shown(PickLabel(found.axis)(scores, found.classes))
 
 
-def _vectors(indices: list[Variable]) -> tuple[list[Variable], bool]:
-    """The vectors of indices that are all columns, else the indices; whether they are columns."""
-    columns = all(v.type.ndim == 2 and v.type.shape[1] == 1 for v in indices)
-    return ([_of_column(v) for v in indices] if columns else indices), columns
-
-
-def _of_column(v: Variable) -> Variable:
-    """The vector of a column."""
-    if made_by(v, DimShuffle) and node_of(v).op.pattern == (0, "x"):
-        return as_variable(node_of(v).inputs[0])
-    return as_constant(v.data[:, 0]) if isinstance(v, Constant) else v.dimshuffle(0)
-
-
-def _has_rows(v: Variable, count: Any, context: Context) -> bool:
-    return context.shapes.same(context.shapes.dims(v)[0], count)
-
-
-def _of_first_rows(v: Variable, count: Any, chosen: Variable) -> Variable:
-    """Slices rows before the softmax, so that further rules see softmax and labels together."""
-    softmax: Any = v.owner
-    rows = subtensor(softmax.inputs[0], [slice(None, count)])
-    return PickLabel(1)(softmax.op(rows), chosen)
-
-
-def _of_softmax(v: Variable) -> bool:
-    return v.type.ndim == 2 and made_by(v, Softmax, LogSoftmax) and node_of(v).op.axis == 1
-
-
-def _picks_rows(op: Any, rest: list[Variable], context: Context) -> bool:
-    """Whether the index is ``[arange(n), labels]`` with ``n`` labels."""
-    if op.index != ("a", "a") or any(v.type.ndim != 1 for v in rest):
-        return False
-    dims = context.shapes.dims
-    counts = _counts(rest[0]) and rest[1].type.shape != (1,)
-    return counts and (_agree(rest) or context.shapes.same(*(dims(v)[0] for v in rest)))
-
-
-def _counts(rows: Variable) -> bool:
-    """Whether it is ``arange(n)``, also a constant one."""
-    if isinstance(rows, Constant):
-        return bool(np.array_equal(rows.data, np.arange(rows.data.size)))
-    if not made_by(rows, ARange):
-        return False
-    start, _, step = node_of(rows).inputs
-    return bool(number(start) == 0 and number(step) == 1)
-
-
-def _agree(arrays: list[Variable]) -> bool:
-    """Whether the index arrays raise at run time unless their sizes are equal."""
-    return all(v.type.shape != (1,) for v in arrays)
-
-
-def _labels(v: Variable, scores: Variable) -> Variable:
-    """Labels without negative indices, which the fused ops do not take."""
-    if v.type.dtype.startswith("uint"):
+def _first_rows(v: Variable, counts: dict[int, Any], context: Context) -> Variable:
+    """A softmax of as many rows, so that further rules see softmax and labels together."""
+    dims = context.shapes.dims(v)
+    fewer = {a: n for a, n in counts.items() if not context.shapes.same(dims[a], n)}
+    if not fewer:
         return v
-    classes = as_dim(shape_i(scores, 1))
-    wide = v.astype("int64")
-    return switch(lt(wide, like(0, wide)), wide + classes, wide)
+    parts = [slice(None, fewer.get(a)) for a in range(v.type.ndim)]
+    part: Variable = node_of(v).op(subtensor(node_of(v).inputs[0], parts))
+    return part
+
+
+def _picked(v: Variable, context: Context) -> Picked | None:
+    if not made_by(v, AdvancedSubtensor):
+        return None
+    x, *indices = node_of(v).inputs
+    return picked_of(node_of(v).op, x, indices, context)
+
+
+def picked_of(
+    op: AdvancedSubtensor, x: Variable, indices: Sequence[Variable], context: Context
+) -> Picked | None:
+    """What an index picks that counts along all axes but one; None for other indices."""
+    ndim = x.type.ndim
+    if ndim < 2 or op.index != ("a",) * ndim:
+        return None
+    keeps = all(i.type.ndim == ndim for i in indices)
+    if not keeps and (ndim != 2 or any(i.type.ndim != 1 for i in indices)):
+        return None
+    places = range(ndim) if keeps else (0, 0)
+    rows = [_counting(i, at) for i, at in zip(indices, places)]
+    chosen = [a for a, row in enumerate(rows) if row is None]
+    if len(chosen) != 1 or not (keeps or chosen == [1]):
+        return None
+    axis, vectors = chosen[0], {a: r for a, r in enumerate(rows) if r is not None}
+    ones = list(indices[axis].type.broadcastable)
+    if keeps and not ones.pop(axis):
+        return None
+    if ones != [r.type.broadcastable[0] for r in vectors.values()]:
+        return None  # one of them would be broadcast
+    others = [a for a in range(ndim) if a != axis]
+    labels = indices[axis].dimshuffle(others) if keeps else indices[axis]
+    counts = {a: context.shapes.dims(r)[0] for a, r in vectors.items()}
+    return Picked(x, axis, labels, counts, keeps)
+
+
+def _counting(v: Variable, axis: int) -> Variable | None:
+    """The vector ``arange(n)`` that ``v`` is along an axis; None where it is none."""
+    if isinstance(v, Constant):
+        flat = v.data.reshape(-1)
+        along = v.data.size == v.data.shape[axis] and np.array_equal(flat, np.arange(flat.size))
+        return as_constant(flat) if along else None
+    if v.type.ndim > 1:
+        if not made_by(v, DimShuffle) or node_of(v).op.pattern[axis] != 0:
+            return None
+        (v,) = node_of(v).inputs
+        if v.type.ndim > 1:
+            return None
+    if not made_by(v, ARange):
+        return None
+    start, _, step = node_of(v).inputs
+    return v if number(start) == 0 and number(step) == 1 else None
 
 
 # -- written with logsumexp, and with one-hot vectors ---------------------------------------------
@@ -241,34 +275,51 @@ def _labels(v: Variable, scores: Variable) -> Variable:
 def log_sum_exp_without_label(node: Apply, context: Context) -> Variable | None:
     """``logsumexp(x, 1) - x[arange(n), labels]`` is the loss of the labels, as columns too."""
     total, picked = node.inputs
-    column = picked.type.ndim == 2
-    if column:  # keepdims=True has become a DimShuffle
-        if not made_by(total, DimShuffle) or node_of(total).op.pattern != (0, "x"):
-            return None
-        (total,) = node_of(total).inputs
-    if not made_by(total, LogSumExp) or node_of(total).op != LogSumExp((1,)):
+    kept = _added(total)  # keepdims=True has become a DimShuffle
+    total = total if kept is None else node_of(total).inputs[0]
+    if not made_by(total, LogSumExp) or len(node_of(total).op.axes) != 1:
         return None
-    scores = node_of(total).inputs[0]
-    chosen = _label_of(picked, scores, context)
+    (axis,), (scores,) = node_of(total).op.axes, node_of(total).inputs
+    if kept not in (None, axis) or node_of(total).op != LogSumExp((axis,)):
+        return None
+    chosen = _label_of(picked, scores, axis, kept is not None, context)
     if chosen is None or picked.type.dtype != scores.type.dtype or not scores.type.is_float:
         return None
-    loss = nll_of(1, scores, chosen)[0]
-    return loss.dimshuffle(0, "x") if column else loss
+    loss = nll_of(axis, scores, chosen)[0]
+    return loss if kept is None else _expanded(loss, axis)
 
 
-def _label_of(picked: Variable, scores: Variable, context: Context) -> Variable | None:
-    """The labels with which ``picked`` is one score of each row; None if it is not."""
+def _added(v: Variable) -> int | None:
+    """The axis of size 1 that a DimShuffle adds, where that is all it does; else None."""
+    pattern = list(node_of(v).op.pattern) if made_by(v, DimShuffle) else []
+    axis = pattern.index("x") if "x" in pattern else None
+    rest = [d for d in pattern if d != "x"]
+    return axis if rest == list(range(len(pattern) - 1)) else None
+
+
+def _label_of(
+    picked: Variable, scores: Variable, axis: int, keeps: bool, context: Context
+) -> Variable | None:
+    """The labels with which ``picked`` is one score of each row; None if it is not.
+
+    With ``keeps`` it has the axis, too.
+    """
     if made_by(picked, PickLabel):
         given, chosen = node_of(picked).inputs
-        return chosen if given is scores and node_of(picked).op.axis == 1 else None
-    if scores.type.ndim != 2 or not made_by(picked, AdvancedSubtensor):
+        return chosen if given is scores and node_of(picked).op.axis == axis else None
+    whole = picked
+    if not keeps and made_by(picked, DimShuffle):  # the axis is dropped
+        whole = node_of(picked).inputs[0]
+        order = tuple(a for a in range(whole.type.ndim) if a != axis)
+        if node_of(picked).op.pattern != order:
+            return None
+    found = _picked(whole, context)
+    if found is None or found.scores is not scores or found.axis != axis:
         return None
-    given, *indices = node_of(picked).inputs
-    rest, _ = _vectors(indices)
-    rows = picked.type.broadcastable[:1] == scores.type.broadcastable[:1]
-    if not rows or given is not scores or not _picks_rows(node_of(picked).op, rest, context):
+    if found.keeps != (keeps or whole is not picked):
         return None
-    return _labels(rest[1], scores)
+    rows = [scores.type.broadcastable[a] for a in found.counts]
+    return found.classes if rows == list(found.labels.type.broadcastable) else None
 
 
 @on(Sum, names=("local_advanced_indexing_crossentropy_onehot",))

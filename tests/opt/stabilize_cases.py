@@ -8,9 +8,10 @@ import numpy as np
 
 from symdnn.graph.variable import constant
 from symdnn.ops.array import reduce as R
+from symdnn.ops.array.advanced_index import AdvancedSubtensor
 from symdnn.ops.array.create import arange
 from symdnn.ops.array.moments import mean
-from symdnn.ops.array.take import OneHot, to_one_hot
+from symdnn.ops.array.take import OneHot, take_along_axis, to_one_hot
 from symdnn.ops.attention.attention import Attention, AttentionGrad
 from symdnn.ops.attention.scores import Scores
 from symdnn.ops.control.control import IfElse, ifelse
@@ -255,6 +256,14 @@ SOFTMAX = [
              lambda x, t: logp(x)[rows(t).dimshuffle(0, "x"), t.dimshuffle(0, "x")], None,
              lambda x, t: logp(x)[rows(t).dimshuffle(0, "x"), t.dimshuffle("x", 0)],
              made=(X.PickLabel,), id="columns_at_labels"),
+    RuleCase("rows_at_labels", (f64(3, 4, 5), i64(3, 4, low=-5, high=4)),
+             lambda x, t: take_along_axis(S.LogSoftmax(2)(x), t.dimshuffle(0, 1, "x"), 2), None,
+             lambda x, t: take_along_axis(x, t.dimshuffle(0, 1, "x"), 2),
+             made=(X.PickLabel,), gone=(AdvancedSubtensor,), id="stacks_at_labels"),
+    RuleCase("rows_at_labels", (f64("n", 4, "m"), i64("n", "m", low=0, high=3)),
+             lambda x, t: take_along_axis(S.Softmax(1)(x), t.dimshuffle(0, "x", 1), 1), None,
+             lambda x, t: take_along_axis(S.Softmax(2)(x), t.dimshuffle(0, "x", 1), 1),
+             made=(X.PickLabel,), gone=(AdvancedSubtensor,), id="stacks_of_columns_at_labels"),
     RuleCase("log_sum_exp_without_label", LABELLED,
              lambda x, t: R.logsumexp(x, axis=1) - x[rows(t), t], None,
              lambda x, t: R.logsumexp(x, axis=0)[t] - x[rows(t), t],
@@ -265,6 +274,12 @@ SOFTMAX = [
              lambda x, t: R.logsumexp(x, axis=1)
              - x[rows(t).dimshuffle(0, "x"), t.dimshuffle(0, "x")],
              made=(X.SoftmaxCrossentropy,), gone=(R.LogSumExp,), id="columns_without_label"),
+    RuleCase("log_sum_exp_without_label", (f64(3, 4, 5), i64(3, 4, low=0, high=4)),
+             lambda x, t: R.logsumexp(x, axis=2)
+             - take_along_axis(x, t.dimshuffle(0, 1, "x"), 2).dimshuffle(0, 1), None,
+             lambda x, t: R.logsumexp(x, axis=2)
+             - take_along_axis(x, t.dimshuffle(0, 1, "x"), 2).dimshuffle(0, 1) * 2,
+             made=(X.SoftmaxCrossentropy,), gone=(R.LogSumExp,), id="stacks_without_label"),
     RuleCase("log_sum_exp_without_label", LABELLED,
              lambda x, t: R.logsumexp(x, axis=1) - X.pick_label(x, t),
              lambda x, t: fused(x, t)[0],

@@ -52,7 +52,6 @@ ELSEWHERE: dict[str, str] = {
     "write_out_rnn_lanes": "likewise: tests/ops/nn/test_rnn.py, by the loop that a GPU has",
     "ranks_by_places": "for a GPU: tests/opt/lower/test_many_best.py",
     "write_out_selections": "likewise: tests/ops/array/test_order_statistics.py",
-    "write_out_complex_sums": "likewise: tests/gpu/codegen/test_complex.py",
     "write_out_complex_increments": "likewise: tests/gpu/codegen/test_complex.py",
     "write_out_nonzero": "likewise: tests/opt/lower/test_data_sizes.py",
     "write_out_unique": "likewise: tests/opt/lower/test_data_sizes.py",

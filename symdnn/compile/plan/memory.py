@@ -267,7 +267,7 @@ def _find_joined(spec: Specialised, plan: MemoryPlan, node: Apply) -> None:
     if not isinstance(node.op, Join) or spec.segment.place == HOST:
         return
     whole = plan.views[node.outputs[0]]
-    if whole.buffer.kind != "arena" or 0 in whole.shape:
+    if whole.buffer.kind not in ("arena", "outside") or 0 in whole.shape:
         return
     pairs = zip(node.inputs, joined_views(spec, node, whole))
     found = [i for i, (v, part) in enumerate(pairs) if is_there(plan.views[v], part)]

@@ -132,14 +132,19 @@ class _Made:
 
 
 def _whole(spec: Specialised, node: Apply, views: Mapping[Variable, View]) -> View | None:
-    """The result's memory, which may itself be part of another join's; None where it leaves."""
+    """The result's memory, which may itself be part of another join's, or leave the segment.
+
+    None for the new value of a variable, or of a loop's state, which has memory already.
+    """
     (v,) = node.outputs
-    shape = spec.shapes[v]
+    shape, segment = spec.shapes[v], spec.segment
     shapes = [shape_of(spec, x) for x in node.inputs]
-    if shape is None or any(s is None or 0 in s for s in shapes) or _is_kept(spec, v):
+    has_memory = any(v is new for new, _ in (*segment.updates, *segment.carried))
+    if shape is None or any(s is None or 0 in s for s in shapes) or has_memory:
         return None
-    buffer = Buffer(v, "arena", byte_count(v, shape), first=-1)
-    return views.get(v) or View(buffer, shape, plain_strides(v, shape))
+    leaves = v in segment.outputs
+    buffer = Buffer(v, "outside" if leaves else "arena", byte_count(v, shape), first=-1)
+    return views.get(v) or View(buffer, shape, plain_strides(v, shape), static=not leaves)
 
 
 def _roots(

@@ -59,6 +59,9 @@ _SHORT = "!20"
 _LEAST_VECTOR, _LEAST_WITH_MASK = 4, 5
 #: Float32 lanes of processors that have masks.
 _LANES_WITH_MASKS = 16
+#: A program of at least this cost for each operand has masks in all rows. They take as long as some
+#: five additions for each operand. Code for single elements takes a third of the compiler's time.
+_COST_OF_MASK = 50
 #: What vectors with masks would have one by one: divisions of integers, functions not inlined.
 _NOT_MASKED = re.compile(r"\b[su](div|rem) |\bnoinline\b|^declare [^@]*@(?!llvm\.)")
 #: Metadata of a loop over elements that is not vectorised.
@@ -101,13 +104,14 @@ def elementwise_ir(
     called = [*sorted(printer.declared), *definitions(printer.helpers)]
     masks = _takes_masks(named, [*called, *printer.lines])
     vectors = 1 if on_lanes(printer.helpers) else 4 if ndim == 1 else 2
+    long = masks and program.cost >= _COST_OF_MASK * len(named)
     lines = [
         *called,
         *COPY_ROW,
         *_pack_functions(named),
         *THREADS,
         *rows.lines,
-        *(interleaved(vectors) if unrolled else [*METADATA, *_ALONE]),
+        *(interleaved(vectors, long) if unrolled else [*METADATA, *_ALONE]),
         *_in_vectors(sizes[-1], [o.bits // 8 for _, o in named], masks),
     ]
     far = unrolled and jit.vector_width() < 16  # 16 registers

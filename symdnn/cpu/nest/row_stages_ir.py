@@ -30,10 +30,10 @@ from symdnn.cpu.ir.math_ir import definitions
 from symdnn.cpu.ir.program_ir import LoopBuilder
 from symdnn.cpu.ir.scalar_ir import VALUES, store_as
 from symdnn.cpu.ir.turn_ir import TURN_BLOCK, turn_functions
-from symdnn.cpu.nest.kept_terms import kept_term
 from symdnn.cpu.nest.row_plan import FLAG, LINE, TURNED_LANES, RowPlan, row_words
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.core.scalar import Builder
+from symdnn.ops.nest.kept_terms import kept_term
 
 __all__ = ["row_stages_ir"]
 

@@ -58,13 +58,18 @@ def library(*programs: ScalarProgram) -> str:
     return "".join(map(text_of, files))
 
 
-def scalar_function(program: ScalarProgram, name: str) -> str:
-    """A device function ``name(inputs..., results by reference...)``."""
+def scalar_function(program: ScalarProgram, name: str, rounded: bool = False) -> str:
+    """A device function ``name(inputs..., results by reference...)``.
+
+    What is ``rounded`` to 16 bits in the end has exponentials of a few instructions.
+    """
     given = [f"{CTYPES[d]} v{i}" for i, d in enumerate(program.inputs)]
     results = [f"{CTYPES[d]}& r{i}" for i, d in enumerate(program.output_dtypes)]
     lines = [f"INLINE void {name}({', '.join(given + results)}) {{"]
     for i, step in enumerate(program.body, len(program.inputs)):
         name_of = "share" if _is_logistic_division(program, step) else step.name
+        if rounded and (name_of, step.dtype) == ("exp", "float32"):
+            name_of = "short_exp"
         lines.append(f"  const {CTYPES[step.dtype]} v{i} = {_expression(step, name_of)};")
     lines += [f"  r{i} = v{v};" for i, v in enumerate(program.outputs)]
     return "\n".join([*lines, "}\n"])

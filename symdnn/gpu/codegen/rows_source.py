@@ -7,7 +7,12 @@ from dataclasses import dataclass
 
 from symdnn.gpu.codegen.cuda_source import library, scalar_function
 from symdnn.gpu.codegen.device_source import CTYPES, index_lines, numbered, text_of
+from symdnn.graph.type import numpy_dtype
+from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.core.scalar import ScalarProgram
 from symdnn.ops.lowered.fused_rows import FusedRows, Stage
+from symdnn.ops.nest.kept_terms import hoisted, kept_term
+from symdnn.ops.nest.monoid import reads_of
 
 __all__ = ["RowOperand", "Rows", "rows_source"]
 
@@ -17,8 +22,9 @@ class RowOperand:
     """The access pattern of an operand.
 
     ``kind`` is ``fixed`` for one element per row; else that along a vector: ``dense`` for stride 1,
-    ``one`` for stride 0, ``strided`` (only where vectors have one element) for others. ``each``
-    is read one by one: all rows have the same elements, and their vectors begin elsewhere.
+    ``one`` for stride 0, ``strided`` (only where vectors have one element) for others. Vectors of
+    ``any`` begin anywhere: all rows have the same elements. ``tiled`` rows are copied through
+    shared memory.
     """
 
     dtype: str
@@ -32,10 +38,10 @@ class Rows:
     ``kept`` and ``reduced`` are the numbers of dimensions after merging. Vectors of ``width``
     elements lie along the last reduced one. ``lanes`` threads have a row, ``per`` vectors each; 0
     if it does not fit into registers. A ``full`` kernel has no vectors beyond the arrays' ends.
-    ``columns`` says where a block adds the sums over its rows (see ``fused_rows.cu``). With
-    ``staged``, a row that does not fit into registers is kept in shared memory, and read so many
-    vectors at a time. ``loose`` rows begin anywhere in memory: their vectors are aligned, and the
-    first and the last one have elements of other rows.
+    ``columns`` says where a block adds the sums over its rows (see ``fused_rows.cu``). A row that
+    does not fit into registers may be ``staged`` in shared memory. ``loose`` rows begin anywhere
+    in memory: their vectors are aligned, and the elements before the first and behind the last one
+    are read one by one. ``tiled`` rows, one for each thread, are copied through shared memory.
     """
 
     inputs: tuple[RowOperand, ...]
@@ -50,19 +56,38 @@ class Rows:
     full: bool
     wide: bool
     columns: int = 0
-    staged: int = 0
+    staged: bool = False
     loose: bool = False
+    tiled: bool = False
+
+
+#: What is done with a vector, and with an element at the ends of a loose row.
+_VISIT = """
+#define VISIT_OF(N, ...) [&](i32 i, i32 at, Values<N>& v, bool counts) { __VA_ARGS__; }
+#if LOOSE
+#define VISIT(...) VISIT_OF(V, __VA_ARGS__), VISIT_OF(1, __VA_ARGS__)
+#else
+#define VISIT(...) VISIT_OF(V, __VA_ARGS__), 0
+#endif"""
+_SHARED = """
+#ifdef SYMDNN_HOST
+static bytes16 dynamic_shared[256 * 1024 / 16];
+#else
+extern __shared__ bytes16 dynamic_shared[];
+#endif"""
 
 
 def rows_source(op: FusedRows, rows: Rows) -> str:
     """A kernel ``fused_rows``."""
     programs = [op.before, op.after, *(p for s in op.stages for p in (s.terms, s.rows))]
     programs += [op.sums] if op.sums else []
+    printed = _Printed(op, rows)
     macros = {
         "W": CTYPES[op.work], "V": rows.width, "LANES": rows.lanes, "PER": rows.per,
         "BLOCK": rows.block, "RESIDENT": rows.resident, "FULL": int(rows.full),
         "SUMS": len(op.sums.outputs) if op.sums else 0, "COLUMNS": rows.columns,
-        "STAGED": rows.staged, "LOOSE": int(rows.loose),
+        "STAGED": int(rows.staged), "LOOSE": int(rows.loose),
+        "TILED": int(rows.tiled),
     }  # fmt: skip
     return "\n".join(
         [
@@ -70,10 +95,14 @@ def rows_source(op: FusedRows, rows: Rows) -> str:
             f"typedef {'u64' if rows.wide else 'u32'} Count;",
             f"typedef {'i64' if rows.wide else 'i32'} Offset;",
             *(f"#define {name} {value}" for name, value in macros.items()),
+            *([text_of("copies.cuh")] if rows.staged else []),
+            _VISIT,
+            *([_SHARED] if rows.staged or rows.tiled or rows.columns == 1 else []),
             *_parameters(op, rows),
             *_access(op, rows),
-            *_programs(op, rows),
-            *_stages(op),
+            *(_tiles(rows) if rows.tiled else []),
+            *printed.programs(),
+            *printed.stages(),
             text_of("fused_rows.cu"),
         ]
     )
@@ -100,28 +129,30 @@ def _steps_along(a: RowOperand, reduced: int) -> range:
 
 def _place(name: str, a: RowOperand, rows: Rows) -> str:
     """The place of a vector in its row, in elements."""
+    if rows.loose:
+        return "0" if a.kind == "one" else "at"
     terms = [f"(Offset)r{d} * (Offset)p.{name}_r{d}" for d in _steps_along(a, rows.reduced)]
-    if a.kind == "dense":
+    if a.kind in ("dense", "tiled"):
         terms.append(f"(Offset)r{rows.reduced - 1} * V")
     return " + ".join(terms) or "0"
 
 
 #: Kinds of operands of which a vector is read.
-_VECTORS = ("dense", "strided", "each")
+_VECTORS = ("dense", "strided", "any", "tiled")
 
 
 def _held(a: RowOperand) -> str:
     ctype = CTYPES[a.dtype]
-    return f"Vec<{ctype}, V>" if a.kind in _VECTORS else ctype
+    return f"Vec<{ctype}, N>" if a.kind in _VECTORS else ctype
 
 
 def _read(name: str, a: RowOperand, rows: Rows) -> str:
     at = _place(name, a, rows)
     if a.kind == "strided":
         return f"{{b.{name}[{at}]}}"
-    if a.kind == "each":
-        return f"each_of<V>(b.{name}, at * V - b.skip, b.run)"
-    return f"load<V>(b.{name} + {at})" if a.kind == "dense" else f"b.{name}[{at}]"
+    if a.kind == "one":
+        return f"b.{name}[{at}]"
+    return f"{'load_anywhere' if a.kind == 'any' else 'load'}<N>(b.{name} + {at})"
 
 
 def _access(op: FusedRows, rows: Rows) -> list[str]:
@@ -133,140 +164,244 @@ def _access(op: FusedRows, rows: Rows) -> list[str]:
         else f"{'const ' if n[0] == 'x' else ''}{CTYPES[a.dtype]}* {n};"
         for n, a in names
     ]  # fmt: skip
-    starts, skip = [], "0"
+    starts, head = [], "0"
     for n, a in names:
         terms = " + ".join(f"(i64)k{d} * p.{n}_k{d}" for d in range(rows.kept))
         starts.append(f"{'*' if a.kind == 'fixed' else ''}(p.{n} + ({terms}))")
         if rows.loose and a.kind == "dense":
-            skip = f"(i32)(({terms}) % V)"
-            starts[-1] = f"p.{n} + ({terms}) - skip"
+            head = f"(i32)(-({terms}) & (V - 1))"
     lines = [
-        f"struct Base {{ {' '.join(fields)} i32 skip, run; }};",
+        "// ``head`` elements of a row are before its first aligned vector.",
+        f"struct Base {{ {' '.join(fields)} i32 head; }};",
         "INLINE Base base_of(const Parameters& p, Count row) {",
         *index_lines("row", rows.kept, "k"),
-        f"  const i32 skip = {skip};",
-        f"  return {{{', '.join([*starts, 'skip', '(i32)p.run'])}}};",
-        "}",
-        "// Whether an element of a vector is one of the row.",
-        "INLINE bool inside(const Base& b, i32 at, i32 k) {",
-        "  return !LOOSE || (u32)(at * V + k - b.skip) < (u32)b.run;",
-        "}",
-        "template <int N, class T> INLINE Vec<T, N> each_of(const T* row, i32 at, i32 run) {",
-        "  Vec<T, N> found;",
-        "#pragma unroll",
-        "  for (i32 k = 0; k < N; k++)",
-        "    found.v[k] = (u32)(at + k) < (u32)run ? row[at + k] : convert<T>(1.0f);",
-        "  return found;",
+        f"  return {{{', '.join([*starts, head])}}};",
         "}",
     ]
     for struct, own in (("Early", names[: op.early]), ("Late", names[op.early : count])):
         moving = [(n, a) for n, a in own if a.kind != "fixed"]
         lines += [
+            "template <i32 N>",
             f"struct {struct} {{ {' '.join(f'{_held(a)} {n};' for n, a in moving)} }};",
-            f"INLINE {struct} {struct.lower()}(const Parameters& p, const Base& b, i32 at) {{",
+            f"template <i32 N> INLINE {struct}<N> {struct.lower()}"
+            "(const Parameters& p, const Base& b, i32 at) {",
             *index_lines("(Count)at", rows.reduced, "r"),
             f"  return {{{', '.join(_read(n, a, rows) for n, a in moving)}}};",
+            "}",
+        ]
+    if rows.staged:
+        moving = [(n, a) for n, a in names[: op.early] if a.kind != "fixed"]
+        lines += [
+            "INLINE void stage(const Parameters& p, const Base& b, i32 at, Early<V>* to) {",
+            *index_lines("(Count)at", rows.reduced, "r"),
+            *(f"  copy_kept(&to->{n}, b.{n} + {_place(n, a, rows)});" for n, a in moving),
             "}",
         ]
     return [*lines, *_written(names[count:], rows)]
 
 
+_COPY = """
+// Copies neighbours from or to memory, in vectors.
+INLINE void copied(void* to, const void* from, i32 nbytes) {
+  const i32 whole = nbytes / 16, me = threadIdx.x;
+  for (i32 i = me; i < whole; i += BLOCK) ((bytes16*)to)[i] = ((const bytes16*)from)[i];
+  for (i32 i = whole * 16 + me; i < nbytes; i += BLOCK) ((u8*)to)[i] = ((const u8*)from)[i];
+}"""
+
+
+def _tiles(rows: Rows) -> list[str]:
+    """``fill`` and ``drain``, which copy rows to and from shared memory, and ``in_tile``."""
+    places, fills, drains, at = [], [], [], 0
+    for n, a in numbered(rows.inputs, rows.outputs):
+        if a.kind != "tiled":
+            continue
+        tile = f"(u8*)dynamic_shared + {at}"
+        size = f"rows * PER * (i32)sizeof({CTYPES[a.dtype]})"
+        places.append(f"  b.{n} = ({CTYPES[a.dtype]}*)({tile}) + row * PER;")
+        if n[0] == "x":
+            fills.append(f"  copied({tile}, p.{n} + tile * PER, {size});")
+        else:
+            drains.append(f"  copied(p.{n} + tile * PER, {tile}, {size});")
+        at += rows.block * rows.per * numpy_dtype(a.dtype).itemsize
+    return [
+        _COPY,
+        "INLINE void in_tile(Base& b, i32 row) {",
+        *places,
+        "}",
+        "INLINE void fill(const Parameters& p, i64 tile, i32 rows) {",
+        *fills,
+        "}",
+        "INLINE void drain(const Parameters& p, i64 tile, i32 rows) {",
+        *drains,
+        "}",
+    ]
+
+
 def _written(results: list[tuple[str, RowOperand]], rows: Rows) -> list[str]:
-    """``Results`` and ``write``; of a vector at the ends of a loose row only what is inside."""
+    """``Results`` and ``write``."""
     lines = [
+        "template <i32 N>",
         f"struct Results {{ {' '.join(f'{_held(a)} {n};' for n, a in results)} }};",
-        "INLINE void write(const Parameters& p, const Base& b, i32 at, const Results& y) {",
+        "template <i32 N> INLINE void write"
+        "(const Parameters& p, const Base& b, i32 at, const Results<N>& y) {",
         *index_lines("(Count)at", rows.reduced, "r"),
     ]
-    places = [f"b.{n} + {_place(n, a, rows)}" for n, a in results]
-    if rows.loose:
-        each = [f"({at})[k] = y.{n}.v[k];" for at, (n, _) in zip(places, results)]
-        lines += [
-            "  if (!inside(b, at, 0) || !inside(b, at, V - 1)) {",
-            "#pragma unroll",
-            f"    for (i32 k = 0; k < V; k++) if (inside(b, at, k)) {{ {' '.join(each)} }}",
-            "    return;",
-            "  }",
-        ]
-    for at, (n, a) in zip(places, results):
+    for n, a in results:
+        at = f"b.{n} + {_place(n, a, rows)}"
         one = f"*({at}) = y.{n}.v[0];"
-        all_of = f"{'store_whole' if rows.loose else 'store'}({at}, y.{n});"
-        lines.append(f"  {one if a.kind == 'strided' else all_of}")
+        lines.append(f"  {one if a.kind == 'strided' else f'store({at}, y.{n});'}")
     return [*lines, "}"]
 
 
-def _programs(op: FusedRows, rows: Rows) -> list[str]:
-    """The scalar programs, and functions that call them on structs of operands."""
-    names = numbered(rows.inputs, rows.outputs)[: len(rows.inputs)]
+class _Printed:
+    """Prints the scalar programs, and functions that call them on structs of operands.
 
-    def element(struct: str, n: str, a: RowOperand) -> str:
+    A term that the results need again, as a softmax its exponentials, is kept with the values.
+    What follows from values of the row alone is in ``hoisted``, by the number of the stage that
+    needs it; the results have that behind the last one.
+    """
+
+    def __init__(self, op: FusedRows, rows: Rows) -> None:
+        self.op, self.rows = op, rows
+        self.names = numbered(rows.inputs, rows.outputs)[: len(rows.inputs)]
+        self.values = [f"v{i}" for i in range(len(op.before.outputs))]
+        self.row = [f"r{i}" for i in range(op.row_values)]
+        narrow = all(is_narrow_float(d) for d in op.after.output_dtypes)
+        self.rounded = narrow and bool(op.after.outputs) and not op.kept and op.sums is None
+        self.kept = kept_term(op, op.work, apart=True) if rows.per else None
+        if self.kept and not _stays(op, *self.kept):
+            self.kept = None
+        self.hoisted: list[list[ScalarProgram]] = []
+        self.terms: list[ScalarProgram] = []
+        first = len(op.before.outputs)
+        known = 0
+        for stage in op.stages:
+            self._hoist(stage.terms, range(first, first + known))
+            known += len(stage.rows.outputs)
+        self._hoist(self.kept[2] if self.kept else op.after, range(first, first + known))
+
+    def _hoist(self, program: ScalarProgram, rows: range) -> None:
+        found, rest = hoisted(program, rows)
+        self.hoisted.append(found)
+        self.terms.append(rest)
+
+    def _once(self, number: int) -> list[str]:
+        """What ``hoisted`` says of a stage."""
+        return [f"r.h{number}_{i}" for i in range(len(self.hoisted[number]))]
+
+    def _function(self, program: ScalarProgram, name: str) -> str:
+        return scalar_function(program, name, self.rounded)
+
+    def _element(self, struct: str, n: str, a: RowOperand) -> str:
         at = ".v[k]" if a.kind in _VECTORS else ""
         return f"b.{n}" if a.kind == "fixed" else f"{struct}.{n}{at}"
 
-    values = [f"v{i}" for i in range(len(op.before.outputs))]
-    row = [f"r{i}" for i in range(op.row_values)]
-    late = [element("l", n, a) for n, a in names[op.early :]]
-    given = [element("e", n, a) for n, a in names[: op.early]] + [f"v.{v}[k]" for v in values]
+    def _arguments(self, known: int, out: Sequence[str], more: Sequence[str] = ()) -> str:
+        """Values, values of the row, late operands, further ones and results."""
+        late = [self._element("l", n, a) for n, a in self.names[self.op.early :]]
+        before = [*(f"v.{v}[k]" for v in self.values), *(f"r.{r}" for r in self.row[:known])]
+        return ", ".join([*before, *late, *more, *out])
 
-    def arguments(known: int, out: Sequence[str]) -> str:
-        before = [*(f"v.{v}[k]" for v in values), *(f"r.{r}" for r in row[:known])]
-        return ", ".join([*before, *late, *out])
-
-    fields = [f"{CTYPES[d]} {v}[V];" for v, d in zip(values, op.before.output_dtypes)]
-    taken = "const Base& b, const Values& v, const Row& r, const Late& l, int k"
-    lines = [
-        scalar_function(op.before, "values"),
-        scalar_function(op.after, "results"),
-        *([scalar_function(op.sums, "column_terms")] if op.sums else []),
-        f"struct Values {{ {' '.join(fields)} }};",
-        f"struct Row {{ {' '.join(f'W {r};' for r in row)} }};",
-        "INLINE Values values_of(const Base& b, const Early& e) {",
-        "  Values v;",
-        "#pragma unroll",
-        f"  for (int k = 0; k < V; k++) values({', '.join(given)});",
-        "  return v;",
-        "}",
-        f"INLINE void result_of({taken}, Results& y) {{",
-        f"  results({arguments(len(row), [f'y.y{i}.v[k]' for i in range(len(rows.outputs))])});",
-        "}",
-        "INLINE void keep(const Parameters& p, const Row& r, i64 row) {",
-        *(f"  p.kept{i}[row] = r.r{n};" for i, n in enumerate(op.kept)),
-        "}",
-    ]
-    if op.sums:
-        out = [f"terms[{i}]" for i in range(len(op.sums.outputs))]
-        lines += [
-            f"INLINE void columns_of({taken}, W* terms) {{",
-            f"  column_terms({arguments(len(row), out)});",
+    def programs(self) -> list[str]:
+        """Functions of one element, and of a vector's."""
+        op, values = self.op, self.values
+        early = self.names[: op.early]
+        given = [self._element("e", n, a) for n, a in early] + [f"v.{v}[k]" for v in values]
+        fields = [f"{CTYPES[d]} {v}[N];" for v, d in zip(values, op.before.output_dtypes)]
+        fields += ["W again[N];"] if self.kept else []
+        taken = "const Base& b, const Values<N>& v, const Row& r, const Late<N>& l, int k"
+        more = [*(["v.again[k]"] if self.kept else []), *self._once(len(op.stages))]
+        row = [f"W {r};" for r in self.row]
+        for s, programs in enumerate(self.hoisted):
+            row += [f"{CTYPES[p.output_dtypes[0]]} h{s}_{i};" for i, p in enumerate(programs)]
+        out = [f"y.y{i}.v[k]" for i in range(len(self.rows.outputs))]
+        lines = [
+            self._function(op.before, "values"),
+            self._function(self.terms[-1], "results"),
+            *([self._function(op.sums, "column_terms")] if op.sums else []),
+            f"template <i32 N> struct Values {{ {' '.join(fields)} }};",
+            f"struct Row {{ {' '.join(row)} }};",
+            "template <i32 N> INLINE Values<N> values_of(const Base& b, const Early<N>& e) {",
+            "  Values<N> v;",
+            "#pragma unroll",
+            f"  for (int k = 0; k < N; k++) values({', '.join(given)});",
+            "  return v;",
+            "}",
+            f"template <i32 N> INLINE void result_of({taken}, Results<N>& y) {{",
+            f"  results({self._arguments(len(self.row), out, more)});",
+            "}",
+            "INLINE void keep(const Parameters& p, const Row& r, i64 row) {",
+            *(f"  p.kept{i}[row] = r.r{n};" for i, n in enumerate(op.kept)),
             "}",
         ]
-    known = 0
-    for i, stage in enumerate(op.stages):
-        out = [f"terms[{t}]" for t in range(len(stage.terms.outputs))]
-        lines += [
-            scalar_function(stage.terms, f"terms{i}"),
-            scalar_function(stage.rows, f"rows{i}"),
-            f"INLINE void terms_of{i}({taken}, W* terms) {{",
-            f"  terms{i}({arguments(known, out)});",
+        if op.sums:
+            out = [f"terms[{i}]" for i in range(len(op.sums.outputs))]
+            lines += [
+                f"template <i32 N> INLINE void columns_of({taken}, W* terms) {{",
+                f"  column_terms({self._arguments(len(self.row), out)});",
+                "}",
+            ]
+        return lines
+
+    def stages(self) -> list[str]:
+        """``staged``: the sums of each stage, and the row values that follow."""
+        lines, calls, known = ["template <class HOW, int N> INLINE void meet(W (&sums)[N]);"], [], 0
+        for i, stage in enumerate(self.op.stages):
+            lines += [*_combination(i, stage), *self._terms(i, stage, known)]
+            calls += _stage(self.rows, i, stage, known)
+            known += len(stage.rows.outputs)
+            given = ", ".join(f"r.{r}" for r in self.row[:known])
+            for n, program in enumerate(self.hoisted[i + 1]):
+                lines.append(self._function(program, f"once{i + 1}_{n}"))
+                calls.append(f"  once{i + 1}_{n}({given}, r.h{i + 1}_{n});")
+        return [
+            *lines,
+            "template <class M> INLINE Row staged(const Parameters& p, M& mine) {",
+            "  Row r;",
+            *calls,
+            "  return r;",
             "}",
         ]
-        known += len(stage.rows.outputs)
-    return lines
+
+    def _terms(self, number: int, stage: Stage, known: int) -> list[str]:
+        """The program of a stage's row values, and a function that takes in a vector's terms."""
+        terms, kept = len(stage.terms.outputs), self.kept
+        partial = _partial(self.rows, terms)
+        out = [f"terms[{t}]" for t in range(terms)]
+        again = f"v.again[k] = terms[{kept[1]}];" if kept and kept[0] == number else ""
+        late = len(stage.terms.inputs) - (len(self.rows.inputs) - self.op.early)
+        reads = any(i >= late for i in reads_of(stage.terms, stage.terms.outputs))
+        program, once = self.terms[number], self._once(number)
+        return [
+            self._function(program, f"terms{number}"),
+            self._function(stage.rows, f"rows{number}"),
+            f"template <i32 N> INLINE void take{number}(const Parameters& p, const Base& b,"
+            " const Row& r, i32 i, i32 at, Values<N>& v, bool counts,"
+            f" W (&sums)[{partial}][{terms}]) {{",
+            f"  const Late<N> l = {'late<N>(p, b, at)' if reads else '{}'};",
+            "#pragma unroll",
+            "  for (int k = 0; k < N; k++) {",
+            f"    W terms[{terms}];",
+            f"    terms{number}({self._arguments(known, out, once)});",
+            f"    {again}",
+            "#pragma unroll",
+            f"    for (int t = 0; t < {terms}; t++)",
+            f"      if (counts) sums[(u32)(i * N + k) % {partial}][t] ="
+            f" How{number}::of(t, sums[(u32)(i * N + k) % {partial}][t], terms[t]);",
+            "  }",
+            "}",
+        ]
 
 
-def _stages(op: FusedRows) -> list[str]:
-    """``staged``: the sums of each stage, and the row values that follow."""
-    lines = [
-        *(line for i, stage in enumerate(op.stages) for line in _combination(i, stage)),
-        "template <class HOW, int N> INLINE void meet(W (&sums)[N]);",
-        "template <class M> INLINE Row staged(const Parameters& p, M& mine) {",
-        "  Row r;",
-    ]
-    known = 0
-    for i, stage in enumerate(op.stages):
-        lines += _stage(i, stage, known)
-        known += len(stage.rows.outputs)
-    return [*lines, "  return r;", "}"]
+def _stays(op: FusedRows, stage: int, term: int, after: ScalarProgram) -> bool:
+    """Whether a kept term of the last stage takes the place of the values."""
+    values = set(range(len(op.before.outputs)))
+    return stage == len(op.stages) - 1 and not values & reads_of(after, after.outputs)
+
+
+def _partial(rows: Rows, terms: int) -> int:
+    """Partial results of each term, so that an addition need not wait for the one before."""
+    return max(1, min(4, 4 if rows.per else rows.width) // terms)
 
 
 #: What no elements give, and how two values are combined.
@@ -285,27 +420,23 @@ def _combination(number: int, stage: Stage) -> list[str]:
     return [f"struct How{number} {{ {of} }};"]
 
 
-def _stage(number: int, stage: Stage, known: int) -> list[str]:
+def _stage(rows: Rows, number: int, stage: Stage, known: int) -> list[str]:
     terms = len(stage.terms.outputs)
     given = [f"r.r{i}" for i in range(known)]
-    given += [f"sums[{t}]" for t in range(terms)] + ["(W)p.elements"]
+    given += [f"sums[0][{t}]" for t in range(terms)] + ["(W)p.elements"]
     given += [f"r.r{known + i}" for i in range(len(stage.rows.outputs))]
+    start = ", ".join(_NEUTRAL[stage.kind(t)] for t in range(terms))
+    partial = _partial(rows, terms)
     return [
         "  {",
-        f"    W sums[{terms}] = {{{', '.join(_NEUTRAL[stage.kind(t)] for t in range(terms))}}};",
-        "    mine.each(p, [&](i32, i32 at, const Values& v) {",
-        "      const Late l = late(p, mine.base, at);",
+        f"    W sums[{partial}][{terms}] = {{{', '.join([f'{{{start}}}'] * partial)}}};",
+        f"    mine.each(p, VISIT(take{number}(p, mine.base, r, i, at, v, counts, sums)));",
         "#pragma unroll",
-        "      for (int k = 0; k < V; k++) {",
-        "        if (!inside(mine.base, at, k)) continue;",
-        f"        W terms[{terms}];",
-        f"        terms_of{number}(mine.base, v, r, l, k, terms);",
+        f"    for (int i = 1; i < {partial}; i++)",
         "#pragma unroll",
-        f"        for (int t = 0; t < {terms}; t++)",
-        f"          sums[t] = How{number}::of(t, sums[t], terms[t]);",
-        "      }",
-        "    });",
-        f"    meet<How{number}>(sums);",
+        f"      for (int t = 0; t < {terms}; t++)",
+        f"        sums[0][t] = How{number}::of(t, sums[0][t], sums[i][t]);",
+        f"    meet<How{number}>(sums[0]);",
         f"    rows{number}({', '.join(given)});",
         "  }",
     ]

@@ -171,7 +171,9 @@ def _launch(
         "GRADIENT": gradient, "RUNNING": int(running), "PASSES": planes.passes,
         "BESIDE": planes.per_pass, "SHARE": planes.per_block,
     }  # fmt: skip
-    source = specialised("scalar.cuh", "reduce.cuh", "cluster.cu", "norm_planes.cu", **macros)
+    source = specialised(
+        "scalar.cuh", "reduce.cuh", "copies.cuh", "cluster.cu", "norm_planes.cu", **macros
+    )
     sizes = (planes.samples, planes.channels, planes.vectors, planes.active)
     grid = (planes.channels * planes.cluster,)
     return [

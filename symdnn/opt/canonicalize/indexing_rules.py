@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 from symdnn.graph.dims import known
@@ -33,6 +34,8 @@ from symdnn.rewriting.rewrite import Context, node_rewrite, reads
 __all__ = ["RULES", "entries_of"]
 
 PHASE = "canonicalize"
+#: An axis backwards.
+_FLIPPED = (None, None, -1)
 TAGS = ("fast_compile", "indexing")
 
 
@@ -84,6 +87,35 @@ def _normalised(e: Any, size: Any, context: Context) -> Any:
 def index_of_everything(node: Apply, context: Context) -> Variable | None:
     """``x[:, :]`` is ``x``."""
     return node.inputs[0] if all(e == FULL for e in fields_of(node).index) else None
+
+
+def _dropped(x: Variable, entries: Sequence[Any]) -> list[int]:
+    """The axes of static size 1 whose element the entries take, where they take all else whole."""
+    pairs = list(zip(entries, x.type.shape, strict=True))
+    ones = [n == 1 and isinstance(e, int) and e in (0, -1) for e, n in pairs]
+    whole = all(one or e == FULL for one, (e, _) in zip(ones, pairs))
+    return [a for a, one in enumerate(ones) if one] if whole else []
+
+
+@node_rewrite(Subtensor, phase=PHASE, tags=TAGS)
+def index_of_size_one(node: Apply, context: Context) -> Variable | None:
+    """``x[:, 0] -> x.dimshuffle(0)`` where that dimension has size 1."""
+    x = node.inputs[0]
+    ones = _dropped(x, entries_of(node))
+    return dimshuffle(x, [a for a in range(x.type.ndim) if a not in ones]) if ones else None
+
+
+@node_rewrite(IncSubtensor, phase=PHASE, tags=TAGS)
+def increment_of_size_one(node: Apply, context: Context) -> Variable | None:
+    """``inc_subtensor(x[:, 0], y)``, where that dimension has size 1, is of ``x.dimshuffle(0)``."""
+    op, (x, y, *_) = node.op, node.inputs
+    assert isinstance(op, IncSubtensor)
+    ones = _dropped(x, entries_of(node))
+    if not ones:
+        return None
+    kept = [a for a in range(x.type.ndim) if a not in ones]
+    put = replace(op, index=(FULL,) * len(kept))(dimshuffle(x, kept), y)
+    return dimshuffle(put, [kept.index(a) if a in kept else "x" for a in range(x.type.ndim)])
 
 
 # -- of indexed parts -----------------------------------------------------------------------------
@@ -191,9 +223,12 @@ def index_of_dimshuffle(node: Apply, context: Context) -> Variable | None:
 
 @node_rewrite(Subtensor, phase=PHASE, tags=(*TAGS, "local_subtensor_lift"))
 def index_of_elemwise(node: Apply, context: Context) -> Variable | None:
-    """``f(x, y)[i] -> f(x[i], y[i])``, for one reader and shapes that are known to agree."""
+    """``f(x, y)[i] -> f(x[i], y[i])``, for shapes that are known to agree.
+
+    All readers take parts that no other one takes, so nothing is computed twice.
+    """
     v = node.inputs[0]
-    if not made_by(v, Elemwise) or not context.only_user(v):
+    if not made_by(v, Elemwise) or not (context.only_user(v) or _are_apart(v, context)):
         return None
     entries = entries_of(node)
     if all(e == FULL for e in entries) or not _smaller(node.outputs[0], v, context):
@@ -231,6 +266,38 @@ def rows_of_product(node: Apply, context: Context) -> Variable | None:
     return operator("dot")(subtensor(rows, _python(entries)), w)
 
 
+def _are_apart(v: Variable, context: Context) -> bool:
+    """Whether all readers of ``v`` take parts along one axis, of which no two overlap."""
+    parts: list[tuple[int, int]] = []
+    axes = set[int]()
+    for user, _ in context.fgraph.users(v):
+        if user is None or not isinstance(user.op, Subtensor):
+            return False
+        some = [(a, e) for a, e in enumerate(entries_of(user)) if e != FULL]
+        part = _bounds(some[0][1], v.type.shape[some[0][0]]) if len(some) == 1 else None
+        if part is None:
+            return False
+        parts.append(part)
+        axes.add(some[0][0])
+    parts.sort()
+    return len(axes) == 1 and all(a[1] <= b[0] for a, b in pairwise(parts))
+
+
+def _bounds(e: Any, size: int | None) -> tuple[int, int] | None:
+    """The first element that an entry takes and the one behind the last; None if not known."""
+    if isinstance(e, int):
+        start = e + size if size is not None and e < 0 else e
+        return (start, start + 1) if start >= 0 else None
+    if (
+        size is None
+        or not isinstance(e, tuple)
+        or not all(b is None or isinstance(b, int) for b in e)
+    ):
+        return None
+    start, stop, step = slice(*e).indices(size)
+    return (start, stop) if step > 0 else None
+
+
 def _smaller(part: Variable, whole: Variable, context: Context) -> bool:
     # A slice with negative step or clamped bounds may be as large; it is never larger.
     return part.type.ndim < whole.type.ndim or not context.shapes.same_shape(part, whole)
@@ -262,11 +329,18 @@ def increment_by_zero(node: Apply, context: Context) -> Variable | None:
 
 @node_rewrite(IncSubtensor, phase=PHASE, tags=(*TAGS, "local_useless_inc_subtensor"))
 def increment_of_everything(node: Apply, context: Context) -> Variable | None:
-    """``inc_subtensor(x[:], y) -> x + y`` and ``set_subtensor(x[:], y) -> y``."""
+    """``inc_subtensor(x[:], y) -> x + y`` and ``set_subtensor(x[:], y) -> y``.
+
+    So is ``x[::-1]``, of ``y[::-1]``: the gradient of a flip is a flip.
+    """
     op, (x, y, *_) = node.op, node.inputs
     assert isinstance(op, IncSubtensor)
-    if any(e != FULL for e in op.index):
+    if any(e not in (FULL, _FLIPPED) for e in op.index):
         return None
+    if _FLIPPED in op.index:
+        if y.type.ndim != x.type.ndim:
+            return None
+        y = subtensor(y, _python(_entries_for(y, op.index)))
     if not op.set_instead_of_inc:
         return Add()(x, y)
     if context.shapes.same_shape(x, y):
@@ -327,7 +401,7 @@ def flipped_scan_of_flipped(node: Apply, context: Context) -> Variable | None:
     """A scan of a flipped array, flipped back, runs from the other end."""
     scan: Any = node.inputs[0].owner
     whole: list[Any] = [FULL] * len(fields_of(node).index)
-    whole[scan.op.axis] = (None, None, -1)
+    whole[scan.op.axis] = _FLIPPED
     flips = [node, *(v.owner for v in scan.inputs)]
     for flip in flips:
         if flip is None or not isinstance(flip.op, Subtensor) or flip.op.index != tuple(whole):
@@ -364,11 +438,13 @@ RULES = [
     last_of_scan,
     index_of_index,
     index_of_make_vector,
+    index_of_size_one,
     index_of_alloc,
     index_of_dimshuffle,
     index_of_elemwise,
     rows_of_product,
     increment_by_zero,
+    increment_of_size_one,
     increment_of_everything,
     read_what_was_set,
     add_to_increment_of_zeros,

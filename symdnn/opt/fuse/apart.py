@@ -124,7 +124,8 @@ class _Parted:
         if summed == long[-len(summed) :]:
             size = _size(every, summed)
             return size is None or size >= _LEAST_ROW
-        return by_columns(op.axes, every)
+        full = any(v.type.broadcastable == self.pattern for v in self.node.inputs)
+        return full and by_columns(op.axes, every)
 
     def _bytes(self, variables: Iterable[Variable]) -> int:
         """Bytes for each element of the arrays of the node's size among these.

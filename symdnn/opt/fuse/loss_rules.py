@@ -13,19 +13,25 @@ from typing import Any
 from symdnn.graph.origin import inherit
 from symdnn.graph.traverse import may_need
 from symdnn.graph.variable import Apply, Variable
+from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, InBounds
+from symdnn.ops.array.create import arange
 from symdnn.ops.array.reduce import LogSumExp
 from symdnn.ops.core.dtype import is_narrow_float, work_dtype
-from symdnn.ops.core.shape import Alloc
+from symdnn.ops.core.shape import Alloc, as_dim, dimshuffle
 from symdnn.ops.elementwise.arithmetic import Cast
+from symdnn.ops.elementwise.comparison import eq, switch
+from symdnn.ops.elemwise import like
 from symdnn.ops.lowered.label_loss import LabelLoss, LabelLossGrad
 from symdnn.ops.lowered.lowered import neutral_of
 from symdnn.ops.nn.crossentropy import PickLabel, SoftmaxCrossentropy, SoftmaxCrossentropyGrad
 from symdnn.ops.nn.softmax import LogSoftmax, LogSoftmaxGrad, LogSoftmaxGradOfLogits
 from symdnn.opt.fuse.branches import branch_paths
-from symdnn.opt.fuse.groups import widened
+from symdnn.opt.fuse.groups import fusable_program, widened
+from symdnn.rewriting.facts import is_zero
 from symdnn.rewriting.rewrite import Context, graph_rewrite
+from symdnn.stable.softmax import Picked, picked_of
 
-__all__ = ["RULES", "log_softmax_gradient_of_logits", "loss_of_logits"]
+__all__ = ["RULES", "compared_labels", "log_softmax_gradient_of_logits", "loss_of_logits"]
 
 
 @graph_rewrite("fuse", tags=("fusion",), name="loss_of_logits")
@@ -134,4 +140,58 @@ def log_softmax_gradient_of_logits(context: Context) -> None:
             context.replace([(node.outputs[0], made)], "log_softmax_gradient_of_logits")
 
 
-RULES = (log_softmax_gradient_of_logits, loss_of_logits)
+@graph_rewrite("fuse", tags=("fusion",), name="compared_labels")
+def compared_labels(context: Context) -> None:
+    """What is added to zeros at one label of each row is chosen by comparisons with the labels.
+
+    Elementwise kernels that read it compute it then, without an array of zeros.
+    """
+    if context.target.kind != "cuda":
+        return
+    for node in context.fgraph.toposort():
+        op: Any = node.op
+        if not isinstance(op, AdvancedIncSubtensor) or op.set_instead_of_inc or op.host_inputs:
+            continue
+        zeros, y, *indices = node.inputs
+        if not is_zero(zeros) or not _is_read_by_elements(context, node):
+            continue
+        found = picked_of(op.getter(), zeros, indices, context)
+        if found is not None and _has_all_rows(context, zeros, found):
+            with inherit(node.origin, node.hints):
+                made = _chosen(context, zeros, y, found)
+            context.replace([(node.outputs[0], made)], "compared_labels")
+
+
+def _is_read_by_elements(context: Context, node: Apply) -> bool:
+    """Whether only elementwise nodes of its size read a result."""
+    (out,) = node.outputs
+    users = [user for user, _ in context.fgraph.users(out)]
+    return bool(users) and all(
+        user is not None
+        and fusable_program(user) is not None
+        and user.outputs[0].type.broadcastable == out.type.broadcastable
+        for user in users
+    )
+
+
+def _has_all_rows(context: Context, zeros: Variable, found: Picked) -> bool:
+    dims = context.shapes.dims(zeros)
+    return all(context.shapes.same(dims[a], n) for a, n in found.counts.items())
+
+
+def _chosen(context: Context, zeros: Variable, y: Variable, found: Picked) -> Variable:
+    """``y`` where an element's place along the axis is its row's label, 0 elsewhere."""
+    size = as_dim(context.shapes.dims(zeros)[found.axis])
+    checked = found._replace(labels=InBounds()(found.labels, size))
+    ndim, axis = zeros.type.ndim, found.axis
+    rows = [a for a in range(ndim) if a != axis]
+    spread = [rows.index(a) if a != axis else "x" for a in range(ndim)]
+    labels = checked.classes.astype("int64")
+    along: list[int | str] = [0 if a == axis else "x" for a in range(ndim)]
+    places = dimshuffle(arange(size, dtype="int64"), along)
+    values = y if found.keeps else dimshuffle(y, spread)
+    here = eq(places, dimshuffle(labels, spread))
+    return switch(here, values, like(0, values))
+
+
+RULES = (log_softmax_gradient_of_logits, loss_of_logits, compared_labels)

@@ -46,9 +46,9 @@ from symdnn.rewriting.rewrite import Context, graph_rewrite
 __all__ = ["RULES", "fuse_rows"]
 
 #: Limits of a kernel: live values of an element, results, sums over rows, operands, instructions.
-_MAX_VALUES, _MAX_RESULTS, _MAX_SUMS, _MAX_INPUTS, _MAX_INSTRUCTIONS = 3, 6, 3, 12, 100
+_MAX_VALUES, _MAX_RESULTS, _MAX_SUMS, _MAX_INPUTS, _MAX_INSTRUCTIONS = 4, 6, 3, 12, 100
 #: Shorter rows have too few elements for a thread.
-_SHORT_ROW = 32
+_SHORT_ROW = 8
 
 
 @graph_rewrite("fuse", tags=("fusion",), name="fuse_rows")

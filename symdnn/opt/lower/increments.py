@@ -65,7 +65,7 @@ def _onto(x: Variable, v: Variable, context: Context) -> Variable | None:
 
 def _adds_to_rows(op: Op) -> bool:
     assert isinstance(op, AdvancedIncSubtensor), "the caller asks for these"
-    rows = op.index[:1] == ("a",) and all(e == FULL for e in op.index[1:])
+    rows = op.index[:1] == ("a",) and all(e in ("a", FULL) for e in op.index[1:])
     return rows and not op.set_instead_of_inc
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import reduce
 from math import inf, prod
 from operator import add
@@ -16,14 +15,12 @@ from symdnn.config import config
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.array.advanced_index import AdvancedIncSubtensor
 from symdnn.ops.array.order_statistics import ArgPartition, OrderStatistics, Partition
-from symdnn.ops.array.reduce import Sum
 from symdnn.ops.array.sets import IsIn
 from symdnn.ops.array.take import BincountLength
 from symdnn.ops.attention.attention import Attention, AttentionGrad
 from symdnn.ops.core.composed import written_out
 from symdnn.ops.core.shape import dimshuffle
 from symdnn.ops.elementwise.arithmetic import Cast, cast, clip, maximum
-from symdnn.ops.elementwise.complex_meaning import part_dtypes
 from symdnn.ops.elementwise.complexes import Complex, Imag, Real
 from symdnn.ops.elementwise.quantize import limits_of
 from symdnn.ops.elementwise.rounding import round_half_to_even as rint
@@ -205,20 +202,6 @@ def write_out_selections(node: Apply, context: Context) -> Sequence[Variable] | 
 
 
 @node_rewrite(
-    Sum, phase="lower", tags=("fast_compile",), name="write_out_complex_sums", target="cuda",
-)  # fmt: skip
-def write_out_complex_sums(node: Apply, context: Context) -> Variable | None:
-    """Complex sums as sums of both parts, which a GPU has kernels for."""
-    op, x = node.op, node.inputs[0]
-    assert isinstance(op, Sum)
-    if not x.type.is_complex:
-        return None
-    dtype, acc_dtype = (part_dtypes(d)[0] for d in (op.dtype, op.acc_dtype))
-    each = replace(op, dtype=dtype, acc_dtype=acc_dtype)
-    return Complex()(*(each(part()(x), hints=node.hints) for part in (Real, Imag)))
-
-
-@node_rewrite(
     AdvancedIncSubtensor, phase="lower", tags=("fast_compile",),
     name="write_out_complex_increments", target="cuda",
 )  # fmt: skip
@@ -246,6 +229,6 @@ def write_out_rnn_lanes(node: Apply, context: Context) -> Sequence[Variable] | N
 
 
 RULES = (
-    write_out, write_out_product, write_out_selections, write_out_complex_sums,
-    write_out_complex_increments, write_out_rnn_lanes,
+    write_out, write_out_product, write_out_selections, write_out_complex_increments,
+    write_out_rnn_lanes,
 )  # fmt: skip

@@ -74,7 +74,28 @@ def test_results_and_what_joins_to_one_have_memory_of_their_own() -> None:
     assert copied([x, y], [a, read(T.concatenate([a, b]))]) == [[]]  # `a` is copied to the host
     borrowed = [symdnn.Out(a, borrow=True), read(T.concatenate([a, b]))]
     assert copied([x, y], borrowed) == [[0]]
-    assert copied([x, y], [symdnn.Out(T.concatenate([a, b]), borrow=True)]) == [[0, 1]]
+
+
+def test_pieces_are_made_in_a_result_that_stays_on_the_device() -> None:
+    x, y = halves()
+    whole = T.concatenate([T.exp(x), y, T.tanh(y)], axis=2)
+    result = symdnn.Out(whole, borrow=True)
+    assert copied([x, y], [result, T.exp(x).sum()]) == [[1]]
+    ((node, memory),) = planned([x, y], [result], "Join")
+    out, *views = (memory.views[v] for v in (*node.outputs, *node.inputs))
+    assert out.buffer.kind == "outside"
+    assert out.buffer.variable is node.outputs[0]
+    assert [v.buffer is out.buffer for v in views] == [True, False, True]
+    assert not any(v.static for v in (out, *views[::2]))
+    state = symdnn.shared(np.zeros((4, 6, 32), "float32"), name="state")
+    f = symdnn.function(
+        [x, y], updates={state: T.concatenate([T.exp(x), T.tanh(y)])},
+        mode=symdnn.Mode(target="cuda:sm_90"),
+    )  # fmt: skip
+    (plan,) = f.stages.specialise({v.name: v.type.shape for v in (x, y)})
+    assert not any(
+        v.buffer.kind == "outside" for v in map(plan.memory.views.get, plan.memory.beside)
+    )
 
 
 def test_values_behind_views_are_made_there() -> None:

@@ -86,3 +86,51 @@ def test_rows_are_vectors(monkeypatch):
     assert [widths(n, 8) for n in (3, 7, 12, 16, 29, 32)] == [
         (0, False), (0, False), (4, False), (8, False), (0, False), (8, False),
     ]  # fmt: skip
+
+
+def chain(x, y, count=12):
+    """A long program: its rows have masks where a short one's have none."""
+    for i in range(count):
+        x = T.tanh(x * (1 + i / 100)) + T.exp(-y) * 0.1
+    return x
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+def test_numbers_of_a_long_program_have_the_same_bits_in_rows_of_all_lengths(rng, dtype):
+    x, y = (T.TensorType(dtype, (None,))() for _ in range(2))
+    f = symdnn.function([x, y], [chain(x, y), T.lt(chain(x, y, 11), x)])
+    a, b = (numbers(rng, "float32", 300).astype(dtype) for _ in range(2))
+    whole = f(a, b)
+    for n in (1, 2, 15, 16, 17, 63, 64, 65, 127, 299):
+        padded = [np.full(n + 1, 7, dtype) for _ in range(2)]
+        for given, source in zip(padded, (a, b)):
+            given[:n] = source[:n]
+        for found, right in zip(f(padded[0][:n], padded[1][:n]), whole):
+            assert np.array_equal(found, right[:n])
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_threads_share_rows_of_a_long_program(rng, count):
+    x, y = T.fvector("x"), T.fvector("y")
+    a, b = (numbers(rng, "float32", 40_011) for _ in range(2))
+    whole = symdnn.function([x, y], chain(x, y))(a, b)
+    with config.change_flags(**{"openmp.threads": count}):
+        assert np.array_equal(symdnn.function([x, y], chain(x, y))(a, b), whole)
+
+
+def test_long_programs_have_masks_in_rows_of_any_length(monkeypatch):
+    def masked(count, name="tanh", lanes=16, kind="dense"):
+        monkeypatch.setattr(jit, "vector_width", lambda: lanes)
+        b = Builder(["float32"])
+        value = b.input(0)
+        for _ in range(count):
+            value = value.call(name)
+        x, y = LoopOperand("float32", kind), LoopOperand("float32", "dense")
+        text = elementwise_ir(b.program([value]), (0,), (x,), (y,))
+        return '"llvm.loop.vectorize.predicate.enable", i1 true' in text
+
+    assert masked(6)
+    assert not masked(3)
+    assert not masked(6, "lgamma")  # a function that is not inlined
+    assert not masked(6, lanes=8)
+    assert not masked(6, kind="strided")

@@ -7,12 +7,12 @@ import pytest
 
 from symdnn.config import config
 from symdnn.cpu.compiler import elf_loader, jit
-from symdnn.cpu.nest.kept_terms import kept_term
 from symdnn.cpu.nest.row_plan import LINE
 from symdnn.cpu.nest.row_stages import RowLaunch, _planned, lies_in_bands
 from symdnn.cpu.nest.row_stages_ir import row_stages_ir
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.lowered.fused_rows import FusedRows, Stage, program, softmax_rows
+from symdnn.ops.nest.kept_terms import kept_term
 from symdnn.ops.nn.softmax import LogSoftmax, Softmax
 from tests.cpu.harness import compiled
 

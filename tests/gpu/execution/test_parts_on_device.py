@@ -52,6 +52,23 @@ def test_pieces_made_in_a_join(widths: tuple[int, ...], dtype: str, axis: int) -
             np.testing.assert_array_equal(np.asarray(got), wanted)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("axis", [0, 2])
+def test_pieces_made_in_results_that_stay(dtype: str, axis: int) -> None:
+    x, y = (T.tensor(dtype, (4, 5, 6), name=n) for n in "xy")
+    made = [x + x, y * y, x - y]
+    whole = T.concatenate(made, axis=axis)
+    outs = [symdnn.Out(v, borrow=True) for v in (whole, T.concatenate([made[1], x]), made[0].sum())]
+    f = on_device([x, y], outs)
+    rng = np.random.default_rng(SEED)
+    for _ in range(4):  # captured, too
+        a, b = (rng.standard_normal((4, 5, 6)).round(1).astype(numpy_dtype(dtype)) for _ in "ab")
+        found, other, total = map(np.asarray, f(a, b))
+        np.testing.assert_array_equal(found, np.concatenate([a + a, b * b, a - b], axis))
+        np.testing.assert_array_equal(other, np.concatenate([b * b, a]))
+        assert abs(float(total) - float((a + a).astype("float64").sum())) < 0.5
+
+
 def test_rotated_halves_and_their_gradient() -> None:
     x = T.tensor("float32", (2, 3, 10, 16), name="x")
     angle = T.constant(np.linspace(0, 3, 80, dtype="float32").reshape(10, 8))

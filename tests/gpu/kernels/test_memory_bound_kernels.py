@@ -12,8 +12,8 @@ from symdnn.gpu.binding.nvrtc import compile_cubin
 from symdnn.gpu.codegen.cuda_source import scalar_function
 from symdnn.gpu.codegen.launches import View
 from symdnn.gpu.kernels import elementwise as elementwise_kernels
-from symdnn.gpu.kernels import fused_rows
 from symdnn.gpu.kernels import reduce as reduce_kernels
+from symdnn.gpu.kernels import row_plan
 from symdnn.gpu.kernels import rows as rows_kernels
 from symdnn.gpu.kernels import softmax as softmax_kernels
 from symdnn.gpu.kernels.reduce import ReductionKernel
@@ -108,7 +108,7 @@ def test_softmax_of_planes_that_threads_share(kind, shape, dtype):
     ],
 )  # fmt: skip
 def test_long_rows_stay_in_shared_memory(kind, shape, dtype, kept, monkeypatch):
-    monkeypatch.setattr(fused_rows, "most_shared_bytes", lambda: 224 << 10)
+    monkeypatch.setattr(row_plan, "most_shared_bytes", lambda: 224 << 10)
     op = kind(1)
     arrays = softmax_arrays(op, shape, dtype)
     (got,), env = emulator.run(SOFTMAX, concrete(op, arrays), [dense(a) for a in arrays])

@@ -10,7 +10,7 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.gpu.binding.nvrtc import compile_cubin
-from symdnn.gpu.codegen.launches import contiguous_view
+from symdnn.gpu.codegen.launches import WORKSPACE, Pointer, contiguous_view
 from symdnn.gpu.device.context import most_shared_bytes
 from symdnn.gpu.kernels.fused_rows import FusedRowsKernel, rows_launches
 from symdnn.gpu.norm.layernorm import LayerNormGradKernel, LayerNormKernel
@@ -151,6 +151,30 @@ def test_blocks_with_sums_over_rows_find_room_beside_a_collective(made):
     (threads,), (blocks,) = first.block, first.grid
     each = -(-registers(compile_cubin(first.source, (9, 0))) // 8) * 8 * threads
     assert 132 <= blocks <= 116 * min(65536 // each, 2048 // threads)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "float64"])
+@pytest.mark.parametrize("elements", [8, 40, 770, 5000])
+def test_sums_over_few_rows_take_memory_for_these(elements, dtype):
+    """As many partial results as there are blocks, which are no more than rows."""
+    wide = "float64" if dtype == "float64" else "float32"
+    each = 2 * elements * numpy_dtype(wide).itemsize
+    for rows in (1, 2, 7, 63, 64, 65, 129, 527, 528, 1000, 9000):
+        types = [TensorType(dtype, (rows, elements))] * 2
+        types += [TensorType(wide, s) for s in ((1, elements), (rows, 1), (rows, 1))]
+        outs = (types[0], types[2], types[2])
+        views = [contiguous_view(i, t) for i, t in enumerate([*types, *outs])]
+        call = Call(LayerNormGrad((1,), 1e-5), tuple(types), outs, Hints())
+        nbytes, sums = GRAD.workspace_bytes(call), 0
+        for launch in GRAD.launches(call, views[:5], views[5:]):
+            for at in launch.parameters:
+                if launch.name == "fused_rows" and at == Pointer(
+                    WORKSPACE, getattr(at, "offset", 0)
+                ):
+                    sums = at.offset + each * launch.grid[0]
+        assert 0 < sums <= nbytes
+        if rows < 64:
+            assert nbytes < 2 * each * (rows + 8)
 
 
 def test_sums_that_no_block_has_room_for_are_reductions():

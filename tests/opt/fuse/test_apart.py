@@ -108,6 +108,15 @@ def test_sums_of_long_rows_and_columns_are_left_to_their_kernels() -> None:
         assert len(node.outputs) == 2
 
 
+def test_products_that_no_operand_has_whole_are_not_stored() -> None:
+    """Forces between pairs: kernels of columns need an operand of the size."""
+    k = T.TensorType("float64", (40, 40, 1))("k")
+    a = T.TensorType("float64", (40, 3))("a")
+    force = k * (a.dimshuffle(0, "x", 1) - a.dimshuffle("x", 0, 1))
+    graph = fused([k, a], [force.sum(0), force.sum(1)])
+    assert kinds(graph) == ["FusedReduce", "FusedReduce"]
+
+
 def test_slices_of_one_array_are_read_by_sums_again() -> None:
     d = x[:, :, 1:] - x[:, :, :-1]
     graph = fused([x], [T.sgn(d), -T.sgn(d), abs(d).sum()])

@@ -10,11 +10,13 @@ import symdnn
 import symdnn.tensor as T
 from symdnn.autodiff import Lop, grad
 from symdnn.config import config
+from symdnn.errors import IndexOutOfRange
 from symdnn.graph.check import check_graph
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.target import Target
 from symdnn.graph.type import TensorType
+from symdnn.ops.array.advanced_index import AdvancedIncSubtensor
 from symdnn.ops.array.reduce import LogSumExp
 from symdnn.ops.elementwise.arithmetic import Cast
 from symdnn.ops.lowered.label_loss import LabelLoss, LabelLossGrad
@@ -25,7 +27,7 @@ from symdnn.ops.nn.crossentropy import (
     softmax_crossentropy,
 )
 from symdnn.ops.nn.softmax import LogSoftmax, LogSoftmaxGrad, LogSoftmaxGradOfLogits
-from symdnn.opt.fuse.loss_rules import loss_of_logits
+from symdnn.opt.fuse.loss_rules import compared_labels, loss_of_logits
 from symdnn.rewriting.rewrite import Context
 from tests.seeded import new_rng
 
@@ -170,3 +172,65 @@ def test_only_where_a_kernel_has_it():
     with config.change_flags(**{"cpu.compile": "never"}):
         ops = gradient_of_logits([Lop(T.nnet.logsoftmax(x, axis=2), x, d)], [x, d])
     assert LogSoftmaxGradOfLogits not in ops
+
+
+def _placed(x, labels, axis):
+    """What the gradient of elements at labels adds to zeros."""
+    at = T.expand_dims(labels, axis)
+    picked = T.take_along_axis(x, at, axis)
+    zeros = T.zeros_like(x)
+    return T.inc_subtensor(T.take_along_axis(zeros, at, axis), T.exp(picked)), picked
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("dtype", ["int64", "int8", "uint8"])
+@pytest.mark.parametrize("known", [False, True])
+def test_what_is_placed_at_labels_is_compared(axis, dtype, known):
+    shape = (3, 4, 5)
+    left = shape[:axis] + shape[axis + 1 :]
+    x = TensorType("float32", shape if known else (None,) * 3)("x")
+    labels = TensorType(dtype, left if known else (None,) * 2)("labels")
+    placed, _ = _placed(x, labels, axis)
+    graph = FunctionGraph([x, labels], [placed * x])
+    compared_labels.function(Context(graph, Target.parse("cuda:sm_90")))
+    check_graph(graph)
+    assert AdvancedIncSubtensor not in [type(n.op) for n in graph.toposort()]
+    rng = new_rng()
+    low = 0 if dtype == "uint8" else -shape[axis]
+    values = [
+        rng.standard_normal(shape).astype("float32"),
+        rng.integers(low, shape[axis], left).astype(dtype),
+    ]
+    (before,) = evaluate([placed * x], dict(zip([x, labels], values)))
+    (after,) = evaluate(graph.outputs, dict(zip(graph.inputs, values)))
+    np.testing.assert_array_equal(after, before)
+    with pytest.raises(IndexOutOfRange):
+        evaluate(graph.outputs, dict(zip(graph.inputs, [values[0], values[1] * 0 + shape[axis]])))
+
+
+def test_zeros_that_others_read_at_labels_stay():
+    x, labels = given()
+    placed, picked = _placed(x, labels, 1)
+    some = T.inc_subtensor(T.zeros_like(x)[T.arange(labels.shape[0]) // 2, labels], picked[:, 0])
+    for outputs in ([placed], [placed.sum(axis=1)], [placed * x, placed], [some * x]):
+        graph = FunctionGraph([x, labels], outputs)
+        compared_labels.function(Context(graph, Target.parse("cuda:sm_90")))
+        assert AdvancedIncSubtensor in [type(n.op) for n in graph.toposort()]
+
+
+def test_a_loss_that_also_reads_the_log_sum_exp_has_no_zeros():
+    x, labels = given()
+    total = T.logsumexp(x, axis=1)
+    own = T.take_along_axis(x, labels[:, None], 1)[:, 0]
+    cost = (total - own + 0.1 * total**2).mean()
+    mode = symdnn.Mode(target="cuda:sm_90")
+    f = symdnn.function([x, labels], [cost, grad(cost, x)], mode=mode)
+    names = {type(n.op).__name__ for n in f.fgraph.toposort()}
+    assert not names & {"AdvancedIncSubtensor", "AdvancedSubtensor"}
+    g = symdnn.function([x, labels], [cost, grad(cost, x)], mode=symdnn.Mode(target="cpu"))
+    values = new_rng().standard_normal((6, 40)).astype("float32"), np.array([0, 3, -1, 39, 7, 7])
+    with pytest.raises(IndexOutOfRange):
+        g(values[0], values[1] + 1)
+    wanted = evaluate([cost, grad(cost, x)], dict(zip([x, labels], values)))
+    for a, b in zip(g(*values), wanted, strict=True):
+        np.testing.assert_allclose(a, b, 1e-5, 1e-6)

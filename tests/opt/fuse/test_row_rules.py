@@ -282,6 +282,39 @@ def test_rows_of_few_elements_are_left(length, joined):
     assert ("FusedRows" in ops(graph)) == joined
 
 
+@pytest.mark.parametrize("length", [8, 9, 18, 31])
+def test_softmaxes_of_short_rows_and_what_follows(length):
+    """The actions of an agent, or the parts of a mixture."""
+    x, y = (TensorType("float32", (3, 5, length))(n) for n in "xy")
+    logp = T.log_softmax(x - y, axis=2)
+    entropy = -(T.exp(logp) * logp).sum(axis=2)
+    graph = FunctionGraph([x, y], [logp * y, entropy])
+    for rule in (fuse.fuse_elementwise, fuse.fuse_reductions, row_rules.fuse_rows):
+        rule.function(Context(graph, GPU))
+    assert ops(graph) == ["FusedRows"]
+    rng = np.random.default_rng(5)
+    values = [rng.standard_normal((3, 5, length)).astype("float32") for _ in range(2)]
+    wanted = evaluate([logp * y, entropy], dict(zip((x, y), values)))
+    found = evaluate(graph.outputs, dict(zip(graph.inputs, values)))
+    for a, b in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(a, b, 1e-5, 1e-5)
+    emulated(graph, values)
+
+
+def test_two_distances_and_their_gradients_are_one_node():
+    """A loss of triplets keeps both differences and both squares."""
+    a, p, n = tensors(*["float32"] * 3)
+    near, far = (((a - v) ** 2).sum(axis=2) for v in (p, n))
+    cost = T.maximum(T.sqrt(near + 1e-6) - T.sqrt(far + 1e-6) + 0.5, 0.0).sum(axis=(0, 1))
+    outputs = [cost, *symdnn.grad(cost, [a, p, n])]
+    mode = symdnn.Mode(target="cuda:sm_90")
+    graph = symdnn.function([a, p, n], outputs, mode=mode).fgraph
+    (node,) = (n for n in graph.toposort() if isinstance(n.op, FusedRows))
+    assert len(node.op.before.outputs) == 4
+    assert len(node.inputs) == 3
+    emulated(graph, drawn([a, p, n]))
+
+
 @pytest.mark.skipif(not emulator.AVAILABLE, reason="there is no g++")
 @pytest.mark.parametrize("shape", [(2, 1, 33000), (65, 1, 34000), (1, 2, 5001), (3, 30, 1)])
 def test_rows_of_any_size(shape):

@@ -69,6 +69,21 @@ def test_several_increments_are_made_one_after_another() -> None:
     np.testing.assert_allclose(g(A, B, ROWS, AT), found)
 
 
+def test_gradients_of_several_gathers_are_added_to_one_array() -> None:
+    x = T.TensorType("float32", (3, 4, 2))("x")
+    i, j = T.lvectors("i", "j")
+    cost = sum(((k + 1) * x[i, (j + k) % 4] ** 2).sum() for k in range(3))
+    f = function([x, i, j], T.grad(cost, x))
+    assert bases(f) == [True, False, False]
+    values = (
+        RNG.standard_normal((3, 4, 2)).astype("float32"),
+        np.array([0, 2, 2]),
+        np.array([1, 3, 3]),
+    )
+    g = function([x, i, j], T.grad(cost, x), mode=symdnn.Mode(optimizer="None"))
+    np.testing.assert_allclose(f(*values), g(*values), 1e-6)
+
+
 @pytest.mark.parametrize(
     "which", ["assigned", "columns", "elementwise", "argument", "read twice", "broadcast"]
 )

@@ -167,6 +167,22 @@ template <int N, class T> INLINE Vec<T, N> load_any(const T* p) {
   return *(const Vec<T, N>*)&found;
 }
 
+// Some neighbours that begin anywhere, likewise.
+template <int N, class T> INLINE Vec<T, N> load_anywhere(const T* p) {
+  constexpr i32 BYTES = N * sizeof(T), PART = BYTES < 4 ? 1 : BYTES < 16 ? N : 16 / sizeof(T);
+  Vec<T, N> found;
+#pragma unroll
+  for (i32 i = 0; i < N; i += PART)
+    if constexpr (BYTES < 4) {
+      found.v[i] = p[i];
+    } else {
+      const Vec<T, PART> part = load_any<PART>(p + i);
+#pragma unroll
+      for (i32 k = 0; k < PART; k++) found.v[i + k] = part.v[k];
+    }
+  return found;
+}
+
 // -- errors of data: the first one is kept; nothing is accessed out of bounds ---------------------
 
 enum {

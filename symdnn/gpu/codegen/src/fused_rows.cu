@@ -1,19 +1,15 @@
 // Rows that are read once: LANES threads keep the values of a row in registers, PER vectors of V
 // elements each, while they compute sums over it; with PER 0 they read it again for each sum, from
 // shared memory if the row is STAGED there: each thread finds what it has put there itself.
-// FULL: all of these vectors exist, in all blocks. The first and the last vector of a LOOSE row have
-// elements of others, which are not `inside`. Printed before this text are the operands' access,
-// and `staged`, which computes all sums of a row.
+// FULL: all of these vectors exist, in all blocks. A LOOSE row begins anywhere: its vectors are the
+// aligned ones that are whole, and the elements before and behind them, its ends, are shared by the
+// lanes. TILED: a thread has a short row, and a block copies its rows through shared memory, so that
+// memory is read and written in vectors. Printed before this text are the operands' access, and
+// `staged`, which computes all sums of a row.
 
 #define TILE (BLOCK / LANES)
-
-#if STAGED || (SUMS && COLUMNS == 1)
-#ifdef SYMDNN_HOST
-static bytes16 dynamic_shared[256 * 1024 / 16];
-#else
-extern __shared__ bytes16 dynamic_shared[];
-#endif
-#endif
+// Elements of a row's ends that a thread has at most.
+#define ENDS ((2 * V - 2 + LANES - 1) / LANES)
 
 // Combines what the lanes of a row have, as HOW says for each of N; each lane gets the results.
 template <class HOW, int N> INLINE void meet(W (&sums)[N]) {
@@ -41,49 +37,90 @@ template <class HOW, int N> INLINE void meet(W (&sums)[N]) {
   }
 }
 
-// The part of a row that a thread has: `count` vectors, every LANES-th.
+// The part of a row that a thread has: `count` vectors, every LANES-th, and some of the `ends`
+// elements outside of vectors, of which `head` are before them. What does not exist is read from
+// where something is, and does not count.
 struct Mine {
   Base base;
-  i32 lane, count;
+  i32 lane, count, vectors, head, ends;
 #if PER
-  Values held[PER];
+  Values<V> held[PER];
+#if LOOSE
+  Values<1> held_ends[ENDS];
 #endif
-  __device__ __forceinline__ void begin(const Parameters& p) {
+#endif
+  // Only the last vector of a lane may be missing.
+  __device__ __forceinline__ bool has(i32 i) const {
+    return FULL || i < PER - 1 || i * LANES + lane < vectors;
+  }
+  __device__ __forceinline__ bool has_end(i32 i) const { return i * LANES + lane < ends; }
+  // Where a vector is: its number, or the place of its first element in a row that begins anywhere.
+  __device__ __forceinline__ i32 place(i32 i) const {
+    const i32 number = has(i) ? i * LANES + lane : vectors - 1;
+    return LOOSE ? head + number * V : number;
+  }
+  __device__ __forceinline__ i32 end(i32 i) const {
+    const i32 number = has_end(i) ? i * LANES + lane : 0;
+    return number < head ? number : number + vectors * V;
+  }
+
+  __device__ __forceinline__ void begin(const Parameters& p, i64 row, i32 first) {
+    base = base_of(p, (Count)(FULL || row < p.rows ? row : p.rows - 1));
+    lane = first;
+    head = base.head;
+    vectors = LOOSE ? ((i32)p.run - head) / V : (i32)p.vectors;
+    ends = LOOSE ? (i32)p.run - vectors * V : 0;
+#if TILED
+    in_tile(base, FULL || row < p.rows ? threadIdx.x : 0);
+#endif
+    count = (vectors - lane + LANES - 1) / LANES;
 #if PER
-    Early raw[PER];
+    Early<V> raw[PER];
 #pragma unroll
-    for (i32 i = 0; i < PER; i++)
-      if (FULL || i < count) raw[i] = early(p, base, i * LANES + lane);
+    for (i32 i = 0; i < PER; i++) raw[i] = early<V>(p, base, place(i));
+#if LOOSE
+    Early<1> raw_ends[ENDS];
 #pragma unroll
-    for (i32 i = 0; i < PER; i++)
-      if (FULL || i < count) held[i] = values_of(base, raw[i]);
+    for (i32 i = 0; i < ENDS; i++) raw_ends[i] = early<1>(p, base, ends ? end(i) : 0);
+#pragma unroll
+    for (i32 i = 0; i < ENDS; i++) held_ends[i] = values_of(base, raw_ends[i]);
+#endif
+#pragma unroll
+    for (i32 i = 0; i < PER; i++) held[i] = values_of(base, raw[i]);
 #elif STAGED
-    for (i32 first = 0; first < count; first += STAGED) {
-      Early raw[STAGED];
-#pragma unroll
-      for (i32 i = 0; i < STAGED; i++)
-        if (first + i < count) raw[i] = early(p, base, (first + i) * LANES + lane);
-#pragma unroll
-      for (i32 i = 0; i < STAGED; i++)
-        if (first + i < count) ((Early*)dynamic_shared)[(first + i) * BLOCK + threadIdx.x] = raw[i];
-    }
+    for (i32 i = 0; i < count; i++)
+      stage(p, base, place(i), (Early<V>*)dynamic_shared + i * BLOCK + threadIdx.x);
+    group_copies();
+    settled<0>();
 #endif
   }
-  // Visits the vectors: number, place in the row, values.
-  template <class What> __device__ __forceinline__ void each(const Parameters& p, const What& what) {
+  // Visits the vectors, then the ends: number, place in the row, values, whether it counts.
+  template <class What, class Ends>
+  __device__ __forceinline__ void each(const Parameters& p, const What& what, const Ends& of_end) {
 #if PER
 #pragma unroll
-    for (i32 i = 0; i < PER; i++)
-      if (FULL || i < count) what(i, i * LANES + lane, held[i]);
-#else
-    for (i32 i = 0; i < count; i++) {
-      const i32 at = i * LANES + lane;
-#if STAGED
-      what(i, at, values_of(base, ((Early*)dynamic_shared)[i * BLOCK + threadIdx.x]));
-#else
-      what(i, at, values_of(base, early(p, base, at)));
+    for (i32 i = 0; i < PER; i++) what(i, place(i), held[i], has(i));
+#if LOOSE
+#pragma unroll
+    for (i32 i = 0; i < ENDS; i++) of_end(i, end(i), held_ends[i], has_end(i));
 #endif
+#else
+#pragma unroll 4
+    for (i32 i = 0; i < count; i++) {
+#if STAGED
+      Values<V> own = values_of(base, ((Early<V>*)dynamic_shared)[i * BLOCK + threadIdx.x]);
+#else
+      Values<V> own = values_of(base, early<V>(p, base, place(i)));
+#endif
+      what(i, place(i), own, true);
     }
+#if LOOSE
+    for (i32 i = 0; i < ENDS; i++)
+      if (has_end(i)) {
+        Values<1> own = values_of(base, early<1>(p, base, end(i)));
+        of_end(0, end(i), own, true);
+      }
+#endif
 #endif
   }
 };
@@ -161,6 +198,24 @@ INLINE void leave(const Parameters& p, Columns& columns, i32 lane, i32 slot) {
 #endif
 }
 
+// Computes the results of some neighbours, and adds their terms of sums over rows.
+template <i32 N> INLINE void finish(
+    const Parameters& p, const Base& base, Columns& columns, const Row& r, i32 i, i32 at,
+    const Values<N>& v) {
+  const Late<N> l = late<N>(p, base, at);
+  Results<N> y;
+#pragma unroll
+  for (i32 k = 0; k < N; k++) {
+    result_of(base, v, r, l, k, y);
+#if SUMS
+    W terms[SUMS];
+    columns_of(base, v, r, l, k, terms);
+    columns.add(p, i, at, k, terms);
+#endif
+  }
+  write<N>(p, base, at, y);
+}
+
 extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT) fused_rows(
     const __grid_constant__ Parameters p) {
   const i32 lane = threadIdx.x % LANES, slot = threadIdx.x / LANES;
@@ -168,29 +223,22 @@ extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT) fused_rows(
   columns.begin(p, lane);
   for (i64 tile = (i64)blockIdx.x * TILE; tile < p.rows; tile += (i64)gridDim.x * TILE) {
     const i64 row = tile + slot;
-    const bool exists = row < p.rows;
-    Mine mine;
-    mine.base = base_of(p, exists ? (Count)row : 0);
-    mine.lane = lane;
-    const i32 vectors = LOOSE ? (mine.base.skip + mine.base.run - 1) / V + 1 : (i32)p.vectors;
-    mine.count = exists ? (vectors - lane + LANES - 1) / LANES : 0;
-    mine.begin(p);
-    const Row r = staged(p, mine);
-    mine.each(p, [&](i32 i, i32 at, const Values& v) {
-      const Late l = late(p, mine.base, at);
-      Results y;
-#pragma unroll
-      for (i32 k = 0; k < V; k++) {
-        result_of(mine.base, v, r, l, k, y);
-#if SUMS
-        W terms[SUMS];
-        columns_of(mine.base, v, r, l, k, terms);
-        columns.add(p, i, at, k, terms);
+    const bool exists = FULL || row < p.rows;
+#if TILED
+    const i32 rows = p.rows - tile < TILE ? (i32)(p.rows - tile) : TILE;
+    fill(p, tile, rows);
+    __syncthreads();
 #endif
-      }
-      write(p, mine.base, at, y);
-    });
+    Mine mine;
+    mine.begin(p, row, lane);
+    const Row r = staged(p, mine);
+    mine.each(p, VISIT(if (counts && exists) finish(p, mine.base, columns, r, i, at, v)));
     if (lane == 0 && exists) keep(p, r, row);
+#if TILED
+    __syncthreads();
+    drain(p, tile, rows);
+    __syncthreads();
+#endif
   }
   leave(p, columns, lane, slot);
 }

@@ -34,10 +34,10 @@ template <class T> struct Exponential {
   static __device__ __forceinline__ float of(float x) { return expf(x); }
 };
 template <> struct Exponential<f16> {
-  static __device__ __forceinline__ float of(float x) { return fast_exp2(x * 1.442695041f); }
+  static __device__ __forceinline__ float of(float x) { return s_short_exp(x); }
 };
 template <> struct Exponential<bf16> {
-  static __device__ __forceinline__ float of(float x) { return fast_exp2(x * 1.442695041f); }
+  static __device__ __forceinline__ float of(float x) { return s_short_exp(x); }
 };
 template <> struct Exponential<double> {
   static __device__ __forceinline__ double of(double x) { return exp(x); }

@@ -139,6 +139,9 @@ INLINE float fast_reciprocal(float x) {
 }
 #endif
 
+// The exponential of what is rounded to 16 bits in the end; its error is a few ulp for each unit of x.
+INLINE float s_short_exp(float x) { return fast_exp2(x * 1.442695041f); }
+
 // a / b for b from 1 to 2 and a from 0 to 1, without special cases. The error is at most 1 ulp.
 INLINE double s_share(double a, double b) { return a / b; }
 INLINE float s_share(float a, float b) {
