@@ -56,10 +56,10 @@ _source = cache(rows_source)
 
 
 def keeps_rows(op: FusedRows, inputs: Views, results: Views) -> bool:
-    """Whether a row is read once, into registers, or in vectors of 16 bytes."""
+    """Whether a row is read once, or rows are many enough for a block each."""
     found = divided(op, inputs, results)
-    widest = max(found.width * v.itemsize for v in found.views)
-    return found.share.per > 0 or (widest >= 16 and found.share.shared_bytes > 0)
+    once = found.share.per > 0 or found.share.shared_bytes > 0
+    return once or prod(found.lines.kept) >= _MIN_LONG_ROWS
 
 
 def rows_launches(op: FusedRows, inputs: Views, outputs: Views) -> list[KernelLaunch]:

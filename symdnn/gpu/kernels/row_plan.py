@@ -40,7 +40,7 @@ MOST_COLUMN_BLOCKS = MULTIPROCESSORS * 6, _COLUMN_THREADS // _COLUMN_BLOCK
 _RESIDENT_THREADS = 1024, 768
 #: Threads that fill a device: with fewer rows, more threads share one.
 _FILLING_THREADS = MULTIPROCESSORS * 512
-_MAX_VECTOR_ELEMENTS = 8
+_MAX_VECTOR_ELEMENTS, _LINE_BYTES = 8, 128
 #: Vectors that a row has at least whose elements begin anywhere in memory.
 _LEAST_LOOSE_VECTORS = 4
 #: Bytes of shared memory for results of warps.
@@ -131,9 +131,10 @@ def _registers(dtypes: Sequence[str]) -> int:
     return sum(max(1, numpy_dtype(d).itemsize // 4) for d in dtypes)
 
 
-def _lanes(rows: int, vectors: int, per: int) -> int:
-    """Threads of a row: enough for ``per`` vectors each, and to fill the device; of those of a
-    warp as many as have the fewest vectors that do not exist.
+def _lanes(rows: int, vectors: int, per: int, nbytes: int) -> int:
+    """Threads of a row: enough for ``per`` vectors of ``nbytes`` each, and to fill the device; of
+    those of a warp that read a line of the cache as many as have the fewest vectors that do not
+    exist.
     """
     lanes = 1
     while lanes < 32 and lanes < vectors:
@@ -143,7 +144,8 @@ def _lanes(rows: int, vectors: int, per: int) -> int:
         or (rows * lanes < _FILLING_THREADS and lanes * 2 <= vectors and lanes < 256)
     ):
         lanes *= 2
-    fewer = [n for n in (16, 8, 4) if n * per >= vectors and rows * n >= _FILLING_THREADS]
+    least = max(-(-vectors // per), -(-_FILLING_THREADS // rows))
+    fewer = [n for n in (16, 8) if n >= least and n * nbytes >= _LINE_BYTES]
     return min([lanes, *fewer], key=lambda n: n * -(-vectors // n)) if lanes == 32 else lanes
 
 
@@ -152,7 +154,9 @@ def share_of(op: FusedRows, rows: int, vectors: int, width: int) -> Share:
     held = width * _registers(op.before.output_dtypes)
     sums = 0 if op.sums is None else width * _registers(op.sums.output_dtypes)
     words = _COLUMN_WORDS if op.stages else _SUMS_ALONE_WORDS
-    lanes = _lanes(rows, vectors, max(1, words // (held + sums) if sums else _WORDS // held))
+    per = max(1, words // (held + sums) if sums else _WORDS // held)
+    narrow = min(numpy_dtype(d).itemsize for d in op.input_dtypes)
+    lanes = _lanes(rows, vectors, per, 0 if sums else width * narrow)
     if sums and lanes <= _MAX_COLUMN_THREADS:
         block, per = max(lanes, _COLUMN_BLOCK), -(-vectors // lanes)
         # Nothing waits for a row's sums, but loads are hidden by other threads alone.

@@ -11,8 +11,10 @@ from typing import Any
 
 from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.array.reduce import Max, Min, Reduce, Sum
+from symdnn.ops.core.dtype import is_narrow_float, work_dtype
 from symdnn.ops.core.scalar import RESULT, Builder, Scalar, ScalarProgram
 from symdnn.ops.core.shape import DimShuffle, dimshuffle
+from symdnn.ops.elementwise.arithmetic import cast
 from symdnn.ops.lowered.fused import FusedReduce
 from symdnn.ops.lowered.fused_rows import (
     FusedRows,
@@ -42,13 +44,15 @@ _PLAIN_WORDS = ("add", "norm2", "maximum", "minimum")
 class Fold:
     """Reductions over ``axes`` of the results of ``program``; with ``root`` the roots of sums.
 
-    ``extremes`` are those that need elements.
+    The results have ``dtypes``: that of ``work``, or one of 16 bits. ``extremes`` are those that
+    need elements.
     """
 
     program: ScalarProgram
     axes: tuple[int, ...]
     work: str
     kinds: tuple[str, ...]
+    dtypes: tuple[str, ...]
     root: bool = False
     extremes: tuple[Reduce, ...] = ()
 
@@ -58,8 +62,11 @@ class Fold:
         return not self.root and set(self.kinds) == {"sum"}
 
 
-def fold_of(node: Apply) -> Fold | None:
-    """The reductions that a node computes; None if it is another one."""
+def fold_of(node: Apply, narrow: bool = False) -> Fold | None:
+    """The reductions that a node computes; None if it is another one.
+
+    With ``narrow`` also sums in float32 whose result is rounded to 16 bits, and extremes of these.
+    """
     op, root = node.op, False
     if isinstance(op, FusedReduce):
         program, parts = op.program, op.reductions
@@ -77,18 +84,20 @@ def fold_of(node: Apply) -> Fold | None:
         return None
     kinds = tuple(_KINDS.get(type(r), "") for r in parts)
     works = {
-        r.acc_dtype if isinstance(r, Sum) else d
+        r.acc_dtype if isinstance(r, Sum) else work_dtype(d) if narrow else d
         for r, d in zip(parts, program.output_dtypes, strict=True)
     }
     (work,) = works if len(works) == 1 else ("",)
-    plain = work in ("float32", "float64") and all(v.type.dtype == work for v in node.outputs)
-    if "" in kinds or not plain:
+    dtypes = tuple(v.type.dtype for v in node.outputs)
+    rounds = narrow and work == "float32"
+    plain = all(d == work or (rounds and is_narrow_float(d)) for d in dtypes)
+    if "" in kinds or work not in ("float32", "float64") or not plain:
         return None
     wide = Builder(program.inputs)
     terms = wide.inline(program, [wide.input(i) for i in range(len(program.inputs))])
     program = wide.program([t.cast(work) for t in terms])
     extremes = tuple(r for r in parts if r.needs_elements)
-    return Fold(program, parts[0].axes, work, kinds, root, extremes)
+    return Fold(program, parts[0].axes, work, kinds, dtypes, root, extremes)
 
 
 def softmax_of(node: Apply) -> tuple[Any, Sequence[Variable]] | None:
@@ -250,8 +259,10 @@ class RowParts:
         made = builder.inline(last.rows, inputs)
         known = [*inputs[: op.row_values - len(made)], *made]
         given = [
-            known[self.rows[w]] if w in self.rows else constant(builder, w) for w in node.inputs
-        ]
+            known[self.rows[w]].cast(w.type.dtype, RESULT) if w in self.rows
+            else constant(builder, w)
+            for w in node.inputs
+        ]  # fmt: skip
         rows = builder.program([*made, *builder.inline(program, given)])
         wider = _with_rows(op, [op.work] * len(node.outputs))
         stages = (*op.stages[:-1], replace(last, rows=rows))
@@ -290,10 +301,12 @@ class RowParts:
         return [(v, self._like(w, v)) for v, w in zip(self.outputs, found, strict=True)]
 
     def _like(self, new: Variable, old: Variable) -> Variable:
-        """A sum without the axes that ``old`` lacks."""
+        """A sum without the axes that ``old`` lacks, in its dtype."""
+        if new.type.dtype != old.type.dtype:
+            new = cast(new, old.type.dtype)
         if new.type.ndim == old.type.ndim or old.owner is None:
             return new
-        fold = fold_of(old.owner)
+        fold = fold_of(old.owner, narrow=True)
         gone = self.op.axes if fold is None else fold.axes
         return dimshuffle(new, tuple(i for i in range(new.type.ndim) if i not in gone))
 
@@ -327,7 +340,8 @@ class _Elements:
         if v in parts.results:
             return self.before[parts.results.index(v)]
         if row in parts.rows:
-            return self.builder.input(self.first_row + parts.rows[row])
+            known = self.builder.input(self.first_row + parts.rows[row])
+            return known.cast(v.type.dtype, RESULT)
         if row.owner in self.between.programs:
             return self._row_node(row)
         if number_in(v) is not None:
@@ -417,11 +431,16 @@ def constant(builder: Builder, v: Variable) -> Scalar:
 
 
 def _totals(fold: Fold, known: int) -> ScalarProgram:
-    """A stage's row values: its sums, or their roots. ``known`` are the row values before."""
+    """A stage's row values: its sums, or their roots, rounded as the fold's results are.
+
+    ``known`` are the row values before.
+    """
     count = len(fold.kinds)
     builder = Builder([fold.work] * (known + count + 1))
     sums = [builder.input(known + i) for i in range(count)]
-    return builder.program([s.call("sqrt") if fold.root else s for s in sums])
+    found = [s.call("sqrt") if fold.root else s for s in sums]
+    rounded = [s.cast(d, RESULT).cast(fold.work) for s, d in zip(found, fold.dtypes, strict=True)]
+    return builder.program(rounded)
 
 
 def _with_inputs(program: ScalarProgram, at: int, dtypes: Sequence[str]) -> ScalarProgram:

@@ -97,7 +97,7 @@ def _is_left_to_cudnn(node: Apply) -> bool:
 
 def _reduces_rows(node: Apply) -> bool:
     """Whether a node reduces the last axes, where they are not known to be short."""
-    fold = None if _is_left_to_cudnn(node) else fold_of(node)
+    fold = None if _is_left_to_cudnn(node) else fold_of(node, narrow=True)
     if fold is None:
         return False
     types = [v.type for v in node.inputs]
@@ -171,7 +171,7 @@ class _Neighbours:
         self.behind = False  # whether it has a node behind the sums
         patterns = [v.type.broadcastable for v in node.inputs]
         self.pattern = tuple(all(p[i] for p in patterns) for i in range(len(patterns[0])))
-        fold, softmax = fold_of(node), softmax_of(node)
+        fold, softmax = fold_of(node, narrow=True), softmax_of(node)
         self.has_result = fold is None
         if fold is not None:
             self.parts = of_fold(node, fold, self._is_full)
@@ -206,7 +206,7 @@ class _Neighbours:
     def _has_later_fold(self) -> bool:
         """Whether another node reduces the same rows, perhaps with values of this one's."""
         users = {user for v in self.parts.early for user in self.fgraph.user_nodes(v)}
-        folds = (fold_of(user) for user in users - {self.node})
+        folds = (fold_of(user, narrow=True) for user in users - {self.node})
         return any(f is not None and f.axes == self.parts.op.axes for f in folds)
 
     def _others_read(self, v: Variable) -> bool:
@@ -398,14 +398,14 @@ class _Neighbours:
         others = self._long_axes(range(parts.op.axes[0]))
         for v in (*parts.results, *parts.held):
             for user in self.fgraph.user_nodes(v):
-                fold = None if user in self.taken else fold_of(user)
+                fold = None if user in self.taken else fold_of(user, narrow=over_rows)
                 if fold is None or not self.graph.is_beside(user, self.node):
                     continue
                 known = all(parts.knows(w) and w.type.ndim == v.type.ndim for w in user.inputs)
                 if not known or fold.work != parts.op.work:
                     continue
                 part, made = user, list[Variable]()
-                if over_rows and set(fold.axes) > set(parts.op.axes):
+                if over_rows and set(fold.axes) > set(parts.op.axes) and fold_of(user):
                     part, made = part_over(user, parts.op.axes) or (user, [])
                     fold = fold_of(part) or fold
                 if over_rows and fold.axes == parts.op.axes:

@@ -214,6 +214,22 @@ def test_a_norm_of_sums_is_one_node(norm, dtype):
     assert ops(graph) == ["FusedRows"]
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("norm", [rms, centred, unit, shares, spread])
+def test_a_norm_in_16_bits_is_one_node(norm, dtype):
+    (x,), weight = tensors(dtype), scale_and_shift(dtype)[0]
+    assert ops(fused([x, weight], [norm(x, weight)], 2 * TOLERANCE[dtype])) == ["FusedRows"]
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_sums_in_16_bits_that_others_read_stay_so(dtype):
+    (x,) = tensors(dtype)
+    total, top = x.sum(axis=-1, keepdims=True), T.max(x, axis=-1)
+    graph = fused([x], [x / total, total, top], TOLERANCE[dtype])
+    assert ops(graph).count("FusedRows") == 1
+    assert not {"Sum", "Max", "FusedReduce"} & set(ops(graph))
+
+
 @pytest.mark.parametrize("norm", [rms, centred, unit, shares, masked, logs])
 def test_its_gradient_reads_once(norm):
     x, dy = tensors("float32", "float32")

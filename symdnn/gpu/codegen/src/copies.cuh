@@ -1,7 +1,12 @@
 // Asynchronous copies to shared memory; `group_copies` ends a group of them. `settled` waits for
 // all but the last LEFT groups. Then a thread can read its own copies.
+#if !defined(SYMDNN_HOST) && __CUDA_ARCH__ >= 800
+#define COPIES_ARE_LATE 1
+#else
+#define COPIES_ARE_LATE 0
+#endif
 template <int N, class E> INLINE void copy_kept(Vec<E, N>* to, const E* from) {
-#ifndef SYMDNN_HOST
+#if COPIES_ARE_LATE
   constexpr i32 BYTES = N * (i32)sizeof(E);
   if constexpr (BYTES >= 4) {
     const u32 at = (u32)__cvta_generic_to_shared(to);
@@ -19,12 +24,12 @@ template <int N, class E> INLINE void copy_kept(Vec<E, N>* to, const E* from) {
   *to = load<N>(from);
 }
 INLINE void group_copies() {
-#ifndef SYMDNN_HOST
+#if COPIES_ARE_LATE
   asm volatile("cp.async.commit_group;" ::: "memory");
 #endif
 }
 template <i32 LEFT> INLINE void settled() {
-#ifndef SYMDNN_HOST
+#if COPIES_ARE_LATE
   asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
 #endif
 }

@@ -43,6 +43,7 @@ template <class HOW, int N> INLINE void meet(W (&sums)[N]) {
 struct Mine {
   Base base;
   i32 lane, count, vectors, head, ends;
+  bool back;  // a row that is read again is read in turn from either end, which the caches have
 #if PER
   Values<V> held[PER];
 #if LOOSE
@@ -66,7 +67,7 @@ struct Mine {
 
   __device__ __forceinline__ void begin(const Parameters& p, i64 row, i32 first) {
     base = base_of(p, (Count)(FULL || row < p.rows ? row : p.rows - 1));
-    lane = first;
+    lane = first, back = false;
     head = base.head;
     vectors = LOOSE ? ((i32)p.run - head) / V : (i32)p.vectors;
     ends = LOOSE ? (i32)p.run - vectors * V : 0;
@@ -106,7 +107,8 @@ struct Mine {
 #endif
 #else
 #pragma unroll 4
-    for (i32 i = 0; i < count; i++) {
+    for (i32 n = 0; n < count; n++) {
+      const i32 i = !STAGED && back ? count - 1 - n : n;
 #if STAGED
       Values<V> own = values_of(base, ((Early<V>*)dynamic_shared)[i * BLOCK + threadIdx.x]);
 #else
@@ -121,6 +123,7 @@ struct Mine {
         of_end(0, end(i), own, true);
       }
 #endif
+    back = !back;
 #endif
   }
 };
