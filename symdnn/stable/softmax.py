@@ -20,14 +20,14 @@ from symdnn.ops.array.take import OneHot
 from symdnn.ops.core.shape import DimShuffle, as_dim, shape_i
 from symdnn.ops.elementwise.arithmetic import Add, Mul, Sub
 from symdnn.ops.elementwise.comparison import lt, switch
-from symdnn.ops.elementwise.math import log
+from symdnn.ops.elementwise.math import Exp, exp, log
 from symdnn.ops.elemwise import like
 from symdnn.ops.nn.crossentropy import (
     CrossentropyCategorical1Hot,
     PickLabel,
     SoftmaxCrossentropy,
 )
-from symdnn.ops.nn.softmax import LogSoftmax, Softmax
+from symdnn.ops.nn.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGrad
 from symdnn.rewriting.facts import all_ones, made_by, node_of, number
 from symdnn.rewriting.rewrite import Context, Family
 
@@ -38,6 +38,9 @@ rule, on = FAMILY.rule, FAMILY.on
 x, y, labels, g = pattern_vars("x y labels g")
 (one,) = pattern_vars("one", when=all_ones)
 
+
+#: Dtypes in which the exponential of a logarithm has as many digits as another number.
+_WIDE = ("float32", "float64")
 
 # -- log of softmax -------------------------------------------------------------------------------
 
@@ -57,7 +60,59 @@ def softmax_without_shift(node: Apply, context: Context) -> Variable | None:
     return node.op(scores)
 
 
+def _logarithm(x: Variable, axis: int, context: Context) -> Variable | None:
+    """The log-softmax that the graph has of ``x``, where more than its exponentials read it."""
+    for node in context.fgraph.user_nodes(x):
+        (v, *_) = node.outputs
+        if isinstance(node.op, LogSoftmax) and node.op.axis == axis and not node.hints:
+            readers = context.fgraph.users(v)
+            others = any(n is None or not isinstance(n.op, Exp) for n, _ in readers)
+            return v if others else None
+    return None
+
+
+@on(Softmax)
+def softmax_beside_its_logarithm(node: Apply, context: Context) -> Variable | None:
+    """``softmax(x)`` is ``exp(log_softmax(x))`` where the graph has that: rows are read once.
+
+    Not in 16 bits, where the exponential of a rounded logarithm has few digits.
+    """
+    (x,) = node.inputs
+    op: Any = node.op
+    if x.type.dtype not in _WIDE or node.hints:
+        return None
+    logs = _logarithm(x, op.axis, context)
+    return None if logs is None else exp(logs)
+
+
+@on(SoftmaxGrad)
+def gradient_by_the_logarithm(node: Apply, context: Context) -> Variable | None:
+    """The gradient of ``exp(log_softmax(x))`` is one of the logarithm."""
+    y, dy = node.inputs
+    op: Any = node.op
+    logs = node_of(y).inputs[0] if made_by(y, Exp) and y.type.dtype in _WIDE else None
+    if logs is None or not made_by(logs, LogSoftmax) or node_of(logs).op.axis != op.axis:
+        return None
+    return LogSoftmaxGrad(op.axis)(logs, dy * y)
+
+
+@on(Add)
+def sum_of_log_softmax_gradients(node: Apply, context: Context) -> Variable | None:
+    """Two gradients by one log-softmax are the gradient of their sum."""
+    a, b = node.inputs
+    both = made_by(a, LogSoftmaxGrad) and made_by(b, LogSoftmaxGrad) and a.type.dtype in _WIDE
+    if not both or not (context.only_reader(a) and context.only_reader(b)):
+        return None
+    (logs, first), (other, second) = (node_of(v).inputs for v in (a, b))
+    op = node_of(a).op
+    alike = logs is other and op == node_of(b).op and first.type == second.type
+    return op(logs, first + second) if alike else None
+
+
 LOGS = [
+    softmax_beside_its_logarithm,
+    gradient_by_the_logarithm,
+    sum_of_log_softmax_gradients,
     softmax_without_shift,
     rule("log_of_softmax", log(Softmax(p.axis)(x)), LogSoftmax(p.axis)(x), "local_logsoftmax"),
 ]

@@ -223,6 +223,16 @@ GENERAL = [
 ]  # fmt: skip
 
 SOFTMAX = [
+    RuleCase("softmax_beside_its_logarithm", MAT, lambda x: p(x) - logp(x),
+             lambda x: M.exp(logp(x)) - logp(x), lambda x: S.Softmax(0)(x) - logp(x)),
+    RuleCase("gradient_by_the_logarithm", TWO,
+             lambda x, g: logp(x) - S.SoftmaxGrad(1)(M.exp(logp(x)), g),
+             lambda x, g: logp(x) - S.LogSoftmaxGrad(1)(logp(x), g * M.exp(logp(x))),
+             lambda x, g: logp(x) - S.SoftmaxGrad(1)(M.exp(S.LogSoftmax(0)(x)), g)),
+    RuleCase("sum_of_log_softmax_gradients", (f64("n", "m"),) * 3,
+             lambda x, a, b: S.LogSoftmaxGrad(1)(x, a) + S.LogSoftmaxGrad(1)(x, b),
+             lambda x, a, b: S.LogSoftmaxGrad(1)(x, a + b),
+             lambda x, a, b: S.LogSoftmaxGrad(1)(x, a) + S.LogSoftmaxGrad(1)(b, x)),
     RuleCase("log_of_softmax", MAT, lambda x: M.log(p(x)), logp, lambda x: M.log(sigmoid(x))),
     RuleCase("crossentropy_of_softmax", LABELLED,
              lambda x, t: X.CrossentropyCategorical1Hot(1)(p(x), t), lambda x, t: fused(x, t)[0],

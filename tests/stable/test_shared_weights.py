@@ -189,7 +189,8 @@ def test_nobody_else_reads_them():
 
 @pytest.mark.parametrize("target", ["cpu", "cuda:sm_90"])
 def test_memory_is_that_of_the_written_out_form(target):
-    shape = (2, 4, 128, 16)
+    """Beside it a sum for each row waits for its use; values are so large that order counts."""
+    shape = (2, 4, 1024, 16)
     inputs = [T.tensor("float32", shape, name=n) for n in "qkv"]
 
     def peak(*off):
@@ -201,8 +202,7 @@ def test_memory_is_that_of_the_written_out_form(target):
         plans = f.stages.specialise({v.name: v.type.shape for v in inputs})
         return max(plan.memory.arena_bytes for plan in plans)
 
-    # A sum may read the result itself again, which is kept for it, but nothing of the scores' size.
-    assert peak() <= peak("recognise_attention") + 4 * math.prod(shape)
+    assert peak() <= peak("recognise_attention") + 4 * math.prod(shape[:-1])
 
 
 def test_the_rule_is_one_of_the_list():

@@ -4,13 +4,14 @@ The search starts from regular choices: the forward pass is cut into segments wh
 stored, and the last segment is stored whole (T. Chen et al., "Training deep nets with sublinear
 memory cost", 2016). Simulated annealing improves the best of them (S. Kirkpatrick, C. Gelatt and M.
 Vecchi, "Optimization by simulated annealing", 1983). A move changes one unit or several neighbours,
-or swaps two units. The random numbers have a fixed seed, so each run finds the same choice.
+or swaps two units. The random numbers have a fixed seed, so each run finds the same choice. Runs
+that it does not need are left out in the end.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf, log
 from random import Random
 
@@ -35,7 +36,7 @@ _MEMORY_ALONE = 100.0
 
 @dataclass(frozen=True)
 class Choice:
-    """The way of each unit, with the time and memory of the whole."""
+    """The way of each unit, with the time and memory of the whole, which may run less than that."""
 
     ways: Sequence[Way]
     found: Found
@@ -53,7 +54,24 @@ def search(reruns: Reruns, bound: float) -> Choice | None:
         least = _Annealing(reruns, 0.0, _MEMORY_ALONE).run()
         best = min(best, least, key=lambda c: (c.found.peak, c.found.seconds))
         best = _Annealing(reruns, max(bound, best.found.peak), _ABOVE).run(best.ways)
-    return best
+    return replace(best, found=_without_idle_runs(reruns, best.found, max(bound, best.found.peak)))
+
+
+def _without_idle_runs(reruns: Reruns, found: Found, bound: float) -> Found:
+    """Without the runs for whose values there is room until they are read; the longest first."""
+    runs = dict(found.runs)
+    order = sorted(((t, u) for t in runs for u in runs[t]), key=lambda p: -reruns.cost[p[1]])
+    for t, u in order[: _looks(reruns)]:
+        fewer = {**runs, t: [w for w in runs[t] if w != u]}
+        peak = reruns.peak_of([*fewer.items()])
+        if peak <= bound:
+            runs, found = fewer, Found(peak, found.seconds - reruns.cost[u], [*fewer.items()])
+    return found
+
+
+def _looks(reruns: Reruns) -> int:
+    """How many choices are evaluated."""
+    return min(_MOST_LOOKS, _MOST_WORK // (len(reruns.units) + len(reruns.stages)))
 
 
 class _Annealing:
@@ -74,8 +92,7 @@ class _Annealing:
         first = self._regular() if begin is None else [list(begin)]
         found = [(self._badness(self._look(ways)), ways) for ways in first]
         now, ways = min(found, key=lambda p: p[0])
-        work = len(self.reruns.units) + len(self.reruns.stages)
-        looks = min(_MOST_LOOKS, _MOST_WORK // work)
+        looks = _looks(self.reruns)
         mean = sum(self.reruns.cost[u] for u in self.reruns.free) / len(self.reruns.free)
         warm = min(_WARMEST, _WARM_UNITS * mean / self.reruns.total)
         for k in range(looks):

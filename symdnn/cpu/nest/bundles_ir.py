@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from symdnn.cpu.ir.loops_ir import AROUND, LoopOperand
 from symdnn.cpu.ir.scalar_ir import STORED, VALUES
+from symdnn.cpu.ir.turn_ir import PREFETCH
 from symdnn.cpu.ir.vector_printer_ir import VectorPrinter, has_vectors
 from symdnn.cpu.nest.nest_pieces_ir import Monoids, NestPieces
 from symdnn.cpu.nest.schedule import BUNDLE
@@ -21,12 +22,16 @@ __all__ = ["BundlePieces"]
 
 #: Vectors whose elements are folded by a monoid for few.
 _FOUR = 4
+_LINE_BYTES = 64
 #: Addresses of operands, or states, of each row of a bundle.
 Rows = list[list[str]]
 
 
 class BundlePieces(NestPieces):
     """Appends the loops of a bundle, whose states are vectors in registers."""
+
+    #: Addresses of operands of the rows that are fetched meanwhile.
+    _ahead: Rows = []
 
     def bundle(self) -> None:
         """Append the loops over the rows of a task: the last bundle begins early enough to be
@@ -37,6 +42,8 @@ class BundlePieces(NestPieces):
 
         # Memory is read in order where it is far: what fetches ahead follows one run of addresses.
         groups = [[bases] for bases in reads] if self.schedule.in_turn else [reads]
+        if self.schedule.fetches:
+            self._ahead = [self.bases("x", self.affine(row, 1, BUNDLE)) for row in rows]
         found = [v for some in groups for v in self._whole_rows(some)]
         self._leave_rows(self._of_rows(found), writes)
 
@@ -48,7 +55,9 @@ class BundlePieces(NestPieces):
             begin = self.times(place, "%seg")
             end = self.least(self.plus(begin, "%seg"), "%n")
             here = [self.rows_at("x", bases, row) for bases in reads]
+            ahead, self._ahead = self._ahead, [self.rows_at("x", b, row) for b in self._ahead]
             found = self._part(here, begin, end)
+            self._ahead = ahead
             every = zip(self._of_rows(sofar), self._of_rows(found), strict=True)
             return [v for a, b in every for v in self._joined(a, b, self.schedule.lanes)]
 
@@ -136,6 +145,7 @@ class BundlePieces(NestPieces):
         lanes = self.schedule.lanes
 
         def some(i: str, values: list[str]) -> list[str]:
+            self._fetch(i, together * lanes)
             found = []
             for own, x in zip(self._of_rows(values), reads, strict=True):
                 if together == 1:
@@ -154,6 +164,15 @@ class BundlePieces(NestPieces):
         every = zip(kinds, states, after, strict=True)
         ends = f"%{tag}_some_end"
         return [self.new(f"phi {t} [{a}, %{before}], [{b}, {ends}]") for t, a, b in every]
+
+    def _fetch(self, i: str, count: int) -> None:
+        """Append code that fetches so many elements of the rows of the next bundle."""
+        for bases in self._ahead:
+            for o, place in zip(self.schedule.reads, self.lanes_at("x", bases, i), strict=True):
+                for k in range(0, count * o.bits // 8 if o.inner != "one" else 0, _LINE_BYTES):
+                    line = self.new(f"getelementptr i8, ptr {place}, i64 {k}")
+                    self.declared.add(PREFETCH)
+                    self.put(f"call void @llvm.prefetch.p0(ptr {line}, i32 0, i32 2, i32 1)")
 
     def _four(self, x: Sequence[str], i: str) -> list[str]:
         """The states of the fold after four vectors of a row from element ``i`` on alone."""

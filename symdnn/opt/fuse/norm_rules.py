@@ -72,7 +72,7 @@ def _may_split(node: Apply, kind: str) -> bool:
         return node.hints.backend in (None, "cuda", "nn")
     # A hint for cuDNN has no effect on a CPU. Sums of squares of float64 would lose digits.
     ours = node.hints.backend in (None, "cudnn", "nn")
-    return ours and node.inputs[0].type.dtype in ("float32", "bfloat16")
+    return ours and node.inputs[0].type.dtype != "float64"
 
 
 def _op_of(node: Apply) -> Any:

@@ -233,6 +233,24 @@ class RowParts:
         )  # fmt: skip
         return self._with_row_outputs(staged, node, first)
 
+    def with_gradient(self, node: Apply, op: Any, inputs: Sequence[Variable]) -> RowParts:
+        """With the gradient ``op`` of a softmax whose operands are known, as a further result."""
+        rows, first = softmax_grad_rows(op, node.outputs[0].type.dtype), self.op.row_values
+        elements, work = _Elements(self), self.op.work
+        (stage,) = rows.stages
+        values = elements.builder.inline(rows.before, [elements.value(v) for v in inputs])
+        terms = elements.program(elements.builder.inline(stage.terms, values))
+        totals = Builder([work] * (first + 2))
+        whole = Stage(terms, totals.program([totals.input(first)]))
+        staged = replace(_with_rows(self.op, [work]), stages=(*self.op.stages, whole))
+        grown = replace(self, op=staged)
+        after = _Elements(grown)
+        values = after.builder.inline(rows.before, [after.value(v) for v in inputs])
+        values.append(after.builder.input(after.first_row + first))
+        found = after.builder.inline(rows.after, values)
+        fused = replace(staged, after=after.program([*after.before, *found]))
+        return replace(grown, op=fused, outputs=[*self.results, *node.outputs, *self.rest])
+
     def with_row_node(self, node: Apply, program: ScalarProgram) -> RowParts:
         """With row values that ``node`` makes from row values and numbers alone."""
         op, last = self.op, self.op.stages[-1]

@@ -17,7 +17,7 @@ from symdnn.config import config
 from symdnn.graph.origin import inherit
 from symdnn.graph.traverse import in_written_order
 from symdnn.graph.variable import Apply, Constant, Variable
-from symdnn.ops.core.dtype import is_narrow_float
+from symdnn.ops.core.dtype import is_narrow_float, work_dtype
 from symdnn.ops.core.scalar import ScalarProgram
 from symdnn.ops.core.shape import Alloc, DimShuffle, dimshuffle
 from symdnn.ops.nn.batchnorm import LayerNorm, LayerNormGrad
@@ -187,6 +187,7 @@ class _Neighbours:
             self._take_before()
             or self._take_sums(over_rows=True)
             or self._take_row_node()
+            or self._take_gradient()
             or self._take_behind()
             or self._take_sums(over_rows=False)
         ):
@@ -342,16 +343,47 @@ class _Neighbours:
             program = self._program(user)
             if program is None or not any(w in near and self._is_full(w) for w in user.inputs):
                 continue
-            between, late = RowNodes(), []
-            for w in user.inputs:
-                if not parts.knows(w) and not self._row_nodes(parts.row_behind(w), between):
-                    late.append(w)
-            if not self._may_read([*late, *between.padded.values()]):
-                continue
-            if self._take(user, parts.with_user(user, program, late, between)):
+            if self._take_elementwise(user, program):
                 self.behind = True
                 return True
         return False
+
+    def _take_elementwise(self, node: Apply, program: ScalarProgram) -> bool:
+        """Add a node of the size of the rows; its operands that are not known become late ones."""
+        parts, between, late = self.parts, RowNodes(), []
+        for w in node.inputs:
+            if not parts.knows(w) and not self._row_nodes(parts.row_behind(w), between):
+                late.append(w)
+        may = self._may_read([*late, *between.padded.values()])
+        return may and self._take(node, parts.with_user(node, program, late, between))
+
+    def _take_gradient(self) -> bool:
+        """Add the gradient of a softmax of results or values, which are then not stored."""
+        parts = self.parts
+        for v in (*parts.results, *parts.held):
+            for user in self.fgraph.user_nodes(v):
+                softmax = None if user in self.taken else softmax_of(user)
+                if softmax is None or len(softmax[1]) < 2:
+                    continue
+                op, given = softmax
+                alike = all(w.type.ndim == v.type.ndim for w in given)
+                rows = parts.op.axes == (op.axis,) and self._is_full(user.outputs[0])
+                same = work_dtype(user.outputs[0].type.dtype) == parts.op.work
+                if not (alike and rows and same and self.graph.is_beside(user, self.node)):
+                    continue
+                if not all(map(self._is_at_hand, given)):
+                    continue
+                if self._take(user, self.parts.with_gradient(user, op, given)):
+                    self.behind = True
+                    return True
+        return False
+
+    def _is_at_hand(self, v: Variable) -> bool:
+        """Whether an operand is known or read; an elementwise node that makes it is taken in."""
+        if self.parts.knows(v) or v in self.parts.late:
+            return True
+        program = self._program(v.owner) if self._is_full(v) else None
+        return program is not None and self._take_elementwise(node_of(v), program)
 
     def _long_axes(self, axes: Iterable[int]) -> tuple[int, ...]:
         """Those of some axes whose size is not statically 1."""

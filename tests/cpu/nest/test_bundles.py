@@ -121,18 +121,21 @@ def test_the_order_of_additions_follows_from_the_length_alone(rng, length):
     np.testing.assert_array_equal(total, lanes[:, 0])
 
 
-@pytest.mark.parametrize("shape", [(7, 8), (5, 33), (6, 4, 1027), (9, 3000)], ids=str)
+@pytest.mark.parametrize(
+    "shape", [(7, 8), (5, 33), (6, 4, 1027), (9, 3000), (4, 512), (5, 3, 700)], ids=str
+)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
-def test_rows_that_are_read_in_order_have_the_same_bits(rng, monkeypatch, dtype, shape):
-    """Those of operands that are outside of the caches."""
+def test_rows_that_are_outside_of_the_caches_have_the_same_bits(rng, monkeypatch, dtype, shape):
+    """Those that are read in order, and long ones, of which the next are fetched meanwhile."""
     x = (rng.normal(size=shape) * 9).astype(numpy_dtype(dtype))
     axes, acc = tuple(range(1, x.ndim)), "float64" if dtype == "float64" else "float32"
     op = Sum(axes, False, acc, acc)
     (together,) = folded(op, shape, axes, [x])
     assert not schedule_of(op, x, axes).in_turn
+    assert not schedule_of(op, x, axes).fetches
     monkeypatch.setattr("symdnn.cpu.nest.schedule._UNCACHED_BYTES", 1)
-    found = schedule_of(op, x, axes)
-    assert (found.shape, found.in_turn) == ("bundles", True)
+    found, long = schedule_of(op, x, axes), dtype != "float64" and x[0].size >= 512
+    assert (found.shape, found.in_turn, found.fetches) == ("bundles", not long, long)
     np.testing.assert_array_equal(folded(op, shape, axes, [x])[0], together)
 
 

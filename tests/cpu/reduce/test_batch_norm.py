@@ -32,8 +32,9 @@ def launched(kernel, op, *arrays):
 @pytest.mark.parametrize("shape", [(5, 7, 3, 11), (64, 16, 9, 8), (1, 1, 1, 1), (2, 300, 1, 2)])
 @pytest.mark.parametrize("axes", [FIRST, LAST])
 @pytest.mark.parametrize("offset", [0.0, 300.0])
-def test_moments(rng, shape, axes, offset):
-    x = (rng.normal(size=shape) * rng.uniform(0.1, 9) + offset).astype("f")
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_moments(rng, shape, axes, offset, dtype):
+    x = (rng.normal(size=shape) * rng.uniform(0.1, 9) + offset).astype(dtype)
     kept = tuple(1 if i in axes else n for i, n in enumerate(shape))
     factor = np.asarray(0.3, "f")
     mean, variance = rng.normal(size=kept).astype("f"), rng.uniform(size=kept).astype("f")
@@ -102,6 +103,30 @@ def test_a_block_is_taken_apart_and_has_the_same_values(rng, last, residual, run
     assert not any("BatchNorm" in k for k in kinds)
     for a, b in zip(fused(*given), plain(*given), strict=True):
         np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-4)
+
+
+@needs_llvm
+@pytest.mark.parametrize("last", [False, True])
+def test_float16_is_taken_apart_too(rng, last):
+    """Statistics and sums are of float32, results rounded once."""
+    x, dy, g, b = (TensorType("float16", (None,) * n)() for n in (4, 4, 1, 1))
+    y = T.nnet.bn.batch_normalization_train(
+        x.dimshuffle(0, 3, 1, 2) if last else x, g, b, "spatial"
+    )[0]
+    outputs = [y, *symdnn.grad(None, [x, g, b], known_grads={y: dy})]
+    n, c, h, w = shape = (3, 4, 6, 7)
+    arrays = [
+        rng.normal(size=(n, h, w, c) if last else shape) * 3 + 2, rng.normal(size=shape),
+        rng.uniform(1, 2, c), rng.normal(size=c),
+    ]  # fmt: skip
+    arrays = [a.astype("float16") for a in arrays]
+    f = symdnn.function([x, dy, g, b], outputs, mode=symdnn.Mode(target="cpu"))
+    assert not any("BatchNorm" in type(node.op).__name__ for node in f.fgraph.nodes)
+    mode = symdnn.Mode(target="cpu").excluding("split_batch_norm")
+    whole = symdnn.function([x, dy, g, b], outputs, mode=mode)
+    for found, wanted in zip(f(*arrays), whole(*arrays), strict=True):
+        assert found.dtype == wanted.dtype == "float16"
+        np.testing.assert_allclose(found.astype("f"), wanted.astype("f"), rtol=4e-3, atol=4e-3)
 
 
 def test_without_a_compiler_it_stays_whole():

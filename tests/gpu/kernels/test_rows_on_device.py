@@ -71,3 +71,29 @@ def test_a_residual_block_forward_and_backward(cuda, rng, length):
         found.append(f(*(a.astype(numpy_dtype(k)) for a, k in zip(arrays, kinds))))
     for a, b in zip(*found, strict=True):
         close(a, b, "float32")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
+@pytest.mark.parametrize("length", [64, 1000, 5001, 40000])
+def test_losses_of_a_softmax_and_their_gradients(cuda, rng, length, dtype):
+    """Of a policy's entropy and values, and of a teacher."""
+
+    def outputs(z, t):
+        p, logs = T.softmax(z, axis=1), T.log_softmax(z, axis=1)
+        teacher = T.log_softmax(t, axis=1)
+        policy = (p * (0.2 * logs - t)).sum(axis=1).mean()
+        distilled = (T.exp(teacher) * (teacher - logs)).sum(axis=1).mean()
+        return [policy, symdnn.grad(policy, z), distilled, symdnn.grad(distilled, z)]
+
+    a, b = (rng.standard_normal((70, length)).astype(numpy_dtype(dtype)) for _ in range(2))
+    found = []
+    for target, kind in (("cuda", dtype), ("cpu", "float64")):
+        z, t = (T.TensorType(kind, (None, length))(n) for n in "zt")
+        f = symdnn.function([z, t], outputs(z, t), mode=symdnn.Mode(target=target))
+        given = [v.astype(numpy_dtype(kind)) for v in (a, b)]
+        found.append(f(*given))
+        if target == "cuda":
+            assert [v.tobytes() for v in f(*given)] == [v.tobytes() for v in found[0]]
+    for got, want in zip(*found, strict=True):
+        scale = float(np.abs(want).max())
+        close(np.float64(got) / scale, want / scale, dtype)

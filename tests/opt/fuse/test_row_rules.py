@@ -451,3 +451,86 @@ def test_an_array_of_one_number_is_not_read():
     graph = fused([x], [y, T.exp(slopes)], TOLERANCE["float32"])
     assert "FusedRows" in ops(graph)
     assert "Alloc" not in ops(graph)
+
+
+# -- functions of a softmax and of its logarithm --------------------------------------------------
+
+
+def entropy(z: Any, t: Any) -> Any:
+    logs = T.log_softmax(z, axis=2)
+    return (T.exp(logs) * logs).sum(axis=2).mean()
+
+
+def weighted(z: Any, t: Any) -> Any:
+    return (T.softmax(z * 2, axis=2) * t).sum(axis=2).mean()
+
+
+def distilled(z: Any, t: Any) -> Any:
+    """The logarithm of the teacher is stored before."""
+    logs = T.log_softmax(t, axis=2)
+    return (T.exp(logs) * (logs - T.log_softmax(z, axis=2))).sum(axis=2).mean()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+@pytest.mark.parametrize("loss", [entropy, weighted, distilled])
+def test_a_loss_of_rows_and_its_gradient_are_one_kernel(loss: Any, dtype: str) -> None:
+    z, t = (TensorType(dtype, SIZES)(n) for n in "zt")
+    value = loss(z, t)
+    outputs = [value, symdnn.grad(value, z)]
+    inputs = [z, t] if loss is not entropy else [z]
+    graph = symdnn.function(inputs, outputs, mode=symdnn.Mode(target="cuda:sm_90")).fgraph
+    found = Counter(ops(graph))
+    others = found["FusedRows"] + found["GpuDnnSoftmax"]
+    assert others == (2 if loss is distilled else 1)
+    assert not found["GpuDnnSoftmaxGrad"]
+    values = drawn(inputs)
+    emulated(graph, values)
+    wide = [v.astype("float64") for v in values]
+    own = [TensorType("float64", SIZES)(n) for n in "zt"][: len(inputs)]
+    exact = loss(*own, *([None] if loss is entropy else []))
+    wanted = evaluate([exact, symdnn.grad(exact, own[0])], dict(zip(own, wide)))
+    got = evaluate(graph.outputs, dict(zip(graph.inputs, values)))
+    for a, b in zip(wanted, got, strict=True):
+        tolerance = 4 * TOLERANCE[dtype]
+        np.testing.assert_allclose(np.float64(b), a, tolerance, tolerance * np.abs(a).max())
+
+
+def test_a_gradient_that_depends_on_the_softmax_elsewhere_is_apart() -> None:
+    z, w = TensorType("float32", (64, SIZES[2]))("z"), T.fmatrix("w")
+    probabilities = T.softmax(z, axis=1)
+    slope = symdnn.grad(T.sqr(T.dot(probabilities, w)).sum(), z)
+    mode = symdnn.Mode(target="cuda:sm_90")
+    found = Counter(ops(symdnn.function([z, w], slope, mode=mode).fgraph))
+    assert found["GpuDnnSoftmax"] + found["FusedRows"] == 1
+    assert found["GpuDnnSoftmaxGrad"] == 1
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda:sm_90"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_softmax_beside_its_logarithm_is_no_further_pass(target: str, dtype: str) -> None:
+    """The entropy of a policy, written with both."""
+    z = TensorType(dtype, (None, SIZES[2]))("z")
+    p, logs = T.softmax(z, axis=1), T.log_softmax(z, axis=1)
+    value = (p * logs).sum(axis=1).mean()
+    f = symdnn.function([z], [value, symdnn.grad(value, z)], mode=symdnn.Mode(target=target))
+    names = Counter(type(getattr(n.op, "neutral_op", n.op)).__name__ for n in f.fgraph.toposort())
+    assert not names["Softmax"] + names["SoftmaxGrad"] + names["GpuDnnSoftmaxGrad"]
+    if target == "cpu":
+        a = drawn([z])[0] * 5
+        exact = np.exp(np.float64(a) - np.log(np.exp(np.float64(a)).sum(1, keepdims=True)))
+        logs_of = np.log(exact)
+        wanted = exact * (logs_of - (exact * logs_of).sum(1, keepdims=True)) / len(a)
+        got, slope = f(a)
+        np.testing.assert_allclose(got, (exact * logs_of).sum(1).mean(), rtol=1e-5)
+        np.testing.assert_allclose(slope, wanted, rtol=1e-4, atol=1e-6)
+
+
+def test_in_16_bits_a_softmax_stays() -> None:
+    """The exponential of a rounded logarithm would have two digits."""
+    z = TensorType("bfloat16", (None, SIZES[2]))("z")
+    outputs = [T.softmax(z, axis=1), T.log_softmax(z, axis=1)]
+    f = symdnn.function([z], outputs, mode=symdnn.Mode(target="cpu"))
+    a = np.linspace(-9, 9, SIZES[2])[None].astype(z.type.numpy)
+    exact = np.exp(np.float64(a))
+    got, _ = f(a)
+    np.testing.assert_allclose(np.float64(got), exact / exact.sum(), rtol=1e-2)
