@@ -24,9 +24,8 @@ FAMILIES = (
     "cudnn.attention", "kernels.attention",
     "kernels.complex", "kernels.copy", "kernels.elementwise", "kernels.index", "kernels.labels",
     "kernels.concat_pad", "kernels.fused_rows", "norm.layernorm", "norm.norm",
-    "kernels.parts", "kernels.placed", "kernels.random", "kernels.rows", "kernels.scan",
-    "kernels.sort", "kernels.totals", "kernels.transfer", "kernels.spatial_transformer",
-    "fft.kernel",
+    "kernels.parts", "kernels.random", "kernels.rows", "kernels.scan", "kernels.sort",
+    "kernels.totals", "kernels.transfer", "kernels.spatial_transformer", "fft.kernel",
     "kernels.sparse", "kernels.windows", "solver.expm", "solver.factors", "solver.spectra",
     "nccl.kernels",
 )  # fmt: skip

@@ -51,18 +51,25 @@ def _joined(node: Apply, places: Places, context: Context) -> dict[Apply, Scalar
         if program is None or places(maker) != context.target.place:
             continue
         users = [user for v in maker.outputs for user, _ in context.fgraph.users(v)]
-        count += times * (len(maker.inputs) - 1)
-        again = program.cost * (times - 1) <= VALUE_LIMIT_ADDITIONS["cuda"]
+        more = times * (len(maker.inputs) - 1)
+        repeats = _pattern(maker) != _pattern(node)  # along axes of its parts
+        again = program.cost * (times - 1 + repeats) <= VALUE_LIMIT_ADDITIONS["cuda"]
         again = again and (times == 1 or _large(maker) <= _MOST_READ_AGAIN)
-        if maker not in places.read_on_host and again and all(user is node for user in users):
+        reads = count + more <= MAX_INPUTS and any(number_in(v) is None for v in maker.inputs)
+        alone = maker not in places.read_on_host and all(user is node for user in users)
+        if reads and again and alone:
             found[maker] = program
-    return found if count <= MAX_INPUTS else {}
+            count += more
+    return found
+
+
+def _pattern(node: Apply) -> tuple[bool, ...]:
+    return node.outputs[0].type.broadcastable
 
 
 def _large(maker: Apply) -> int:
     """How many operands have the shape of the result."""
-    pattern = maker.outputs[0].type.broadcastable
-    return sum(v.type.broadcastable == pattern for v in maker.inputs)
+    return sum(v.type.broadcastable == _pattern(maker) for v in maker.inputs)
 
 
 def _made(node: Apply, joined: dict[Apply, ScalarProgram]) -> Variable:
@@ -75,7 +82,7 @@ def _made(node: Apply, joined: dict[Apply, ScalarProgram]) -> Variable:
             programs.append(own)
             operands.append(y)
             continue
-        reads = [v for v in maker.inputs if number_in(v) is None]
+        reads = list(dict.fromkeys(v for v in maker.inputs if number_in(v) is None))
         b = Builder([v.type.dtype for v in reads])
         given = [
             b.const(number_in(v), v.type.dtype) if v not in reads else b.input(reads.index(v))

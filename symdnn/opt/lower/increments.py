@@ -10,6 +10,7 @@ one order, instead of atomic additions to zeros.
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from symdnn.ops.array.index import IncSubtensor, Subtensor
 from symdnn.ops.array.scatter_reduce import ScatterReduce
 from symdnn.ops.array.slices import FULL
 from symdnn.ops.core.dtype import is_narrow_float
-from symdnn.ops.core.shape import Alloc, dims_of
+from symdnn.ops.core.shape import Alloc, dims_of, dimshuffle
 from symdnn.ops.elementwise.arithmetic import Add, Cast, Mul, Neg
 from symdnn.ops.elemwise import Elemwise
 from symdnn.ops.lowered.gathered import ListedSums, PlacedSums
@@ -160,33 +161,89 @@ def increments_of_zeros_are_one_pass(node: Apply, context: Context) -> Variable 
 
     The slices ``i`` and ``j`` have known bounds. Zeros would be written first, and then the parts.
     Gradients of differences have one ``y`` with other factors. Steps are positive on a CPU.
+    A GPU takes another array than zeros as the first ``y``, if as many elements are added to it.
     """
     (out,) = node.outputs
-    if context.inner:
+    on_cpu = context.target.kind == "cpu"
+    if context.inner or out.type.dtype == "bool" or not out.type.ndim:
         return None  # compiled steps of loops have code for increments
     if any(isinstance(reader.op, IncSubtensor) for reader in context.fgraph.user_nodes(out)):
         return None  # the last one of a chain replaces all of them
-    parts, values, v = list[Any](), list[Variable](), out
+    parts, values, numbered, v = list[Any](), list[Variable](), list[Any](), out
     while made_by(v, IncSubtensor) and (v is out or context.only_user(v)):
+        x, y, *_ = node_of(v).inputs
         op: Any = node_of(v).op
-        x, y, *bounds = node_of(v).inputs
-        sets = op.set_instead_of_inc and not is_zero(x)
-        if bounds or sets or not all(isinstance(e, tuple) for e in op.index):
-            return None
-        if context.target.kind == "cpu" and any((e[2] or 1) < 0 for e in op.index):
-            return None
-        parts.insert(0, op.index + (FULL,) * (x.type.ndim - len(op.index)))
+        part = _slices(node_of(v), on_cpu)
+        if part is None:
+            break
+        parts.insert(0, part)
         values.insert(0, y)
+        numbered.insert(0, op.index)
         v = x
-    if not made_by(v, Alloc) or not is_zero(v) or out.type.dtype == "bool" or not out.type.ndim:
+    zeros, whole = made_by(v, Alloc) and is_zero(v), (FULL,) * out.type.ndim
+    if not parts or not (zeros or (not on_cpu and _is_covered(v, parts))):
         return None
+    users = context.fgraph.users(out)
+    if v.owner is None and any(user is None and i in context.fgraph.updates for user, i in users):
+        return None  # a shared variable changes where it lies
     if any(isinstance(n.op, InnerGraphOp) for n in context.fgraph.nodes):
         return None  # what is around loops is compiled with them
-    if context.target.kind == "cuda" and (len(parts) > _MOST_PARTS or out.type.is_complex):
+    if not zeros:
+        parts, values, numbered = [whole, *parts], [v, *values], [whole, *numbered]
+    if not on_cpu and (len(parts) > _MOST_PARTS or out.type.is_complex):
         return None
-    alloc: Any = node_of(v).op
     factors, bases = zip(*(_factor(y, context) for y in values), strict=True)
-    return PlacedSums(alloc.static, tuple(parts), factors)(*bases, *node_of(v).inputs[1:])
+    terms = [_with_axes(y, index) for y, index in zip(bases, numbered, strict=True)]
+    sizes = node_of(v).inputs[1:] if zeros else dims_of(v)
+    return PlacedSums(v.type.shape, tuple(parts), factors)(*terms, *sizes)
+
+
+def _slices(node: Apply, on_cpu: bool) -> Any:
+    """The slices of an increment; None where bounds are not known, or it sets elements."""
+    op: Any = node.op
+    x, _, *bounds = node.inputs
+    if bounds or (op.set_instead_of_inc and not is_zero(x)):
+        return None
+    entries = [*op.index, *(FULL,) * (x.type.ndim - len(op.index))]
+    if on_cpu:
+        known = all(isinstance(e, tuple) and (e[2] or 1) > 0 for e in entries)
+        return tuple(entries) if known else None
+    found = [_slice_of(e, n) for e, n in zip(entries, x.type.shape, strict=True)]
+    return None if None in found else tuple(found)
+
+
+def _slice_of(entry: Any, size: int | None) -> Any:
+    """A slice, also of one element where its number is known to be in range; or None."""
+    if isinstance(entry, int) and size is not None and -size <= entry < size:
+        return (entry, entry + 1 or None, None)
+    return entry if isinstance(entry, tuple) else None
+
+
+def _with_axes(y: Variable, index: Any) -> Variable:
+    """``y`` with axes of one element where the index has numbers."""
+    if all(isinstance(e, tuple) for e in index):
+        return y
+    kept = iter(range(y.type.ndim))
+    return dimshuffle(y, [*("x" if isinstance(e, int) else next(kept) for e in index), *kept])
+
+
+def _is_covered(v: Variable, parts: Any) -> bool:
+    """Whether as many elements as ``v`` has, about, are added to it, or more.
+
+    Then each would be read and written twice. Few are added where an array lies.
+    """
+    shares = [[_share(e, n) for e, n in zip(part, v.type.shape, strict=True)] for part in parts]
+    return sum(map(prod, shares)) > 0.99
+
+
+def _share(entry: Any, size: int | None) -> float:
+    """The share of an axis that a slice has, about; 0 where that depends on an unknown size."""
+    if size is not None:
+        return len(range(size)[slice(*entry)]) / max(size, 1)
+    start, stop, step = entry
+    first, last = (start, stop) if (step or 1) > 0 else (stop, start)
+    near = (first is None or first >= 0) and (last is None or last < 0)
+    return 1 / abs(step or 1) if near else 0.0
 
 
 def _factor(y: Variable, context: Context) -> tuple[float, Variable]:

@@ -10,7 +10,7 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.gpu.binding.nvrtc import compile_cubin
-from symdnn.gpu.kernels.placed import PlacedKernel
+from symdnn.gpu.kernels.parts import PlacedKernel
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.core.scalar import Builder
 from symdnn.ops.lowered.gathered import FusedPlacedSums, PlacedSums

@@ -107,6 +107,29 @@ def test_programs_in_sizes_that_a_call_knows(
         assert_close(np.asarray(f(a, b)), wanted, narrow.get(dtype))
 
 
+def smoothed(N: Any, v: Any, w: Any) -> Any:
+    """Differences at the ends, as NumPy's gradient has them, and a penalty."""
+    ends = N.square(v[1] - v[0]).sum() + (w[-1] * N.square(v[-1] - v[-2])).sum()
+    return N.square(v[2:] - v[:-2]).sum() + ends + 0.5 * N.square(v).sum()
+
+
+@by_emulator
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_increments_of_an_array(fake_device: Any, rng: Any, dtype: str) -> None:  # noqa: F811
+    """The gradient of a penalty is a part, too."""
+    v, w = (TensorType(dtype, (7, 9))(n) for n in "vw")
+    f = compiled([v, w], symdnn.grad(smoothed(T, v, w), v))
+    a, b = (rng.normal(size=(7, 9)).astype(dtype) for _ in range(2))
+    wanted = a.copy()
+    for high, low, weight in (
+        (np.s_[2:], np.s_[:-2], 1), (np.s_[1], np.s_[0], 1), (np.s_[-1], np.s_[-2], b[-1]),
+    ):  # fmt: skip
+        step = 2 * weight * (a[high] - a[low])
+        wanted[high] += step
+        wanted[low] -= step
+    assert_close(np.asarray(f(a, b)), wanted, None)
+
+
 def chain(count: int) -> tuple[Any, Any, Any]:
     """A row, and the sum of the products of each element with this many neighbours."""
     x = T.dvector("x")

@@ -9,12 +9,15 @@ import pytest
 
 import symdnn
 import symdnn.tensor as T
+from symdnn.compile.program.capabilities import all_capabilities
 from symdnn.graph.check import check_graph
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.target import Target
+from symdnn.graph.type import TensorType
 from symdnn.ops.array.index import IncSubtensor
 from symdnn.ops.lowered.gathered import FusedPlacedSums, PlacedSums
+from symdnn.opt.fuse.fuse import fuse_elementwise
 from symdnn.opt.fuse.placed import fuse_placed
 from symdnn.rewriting.rewrite import Context
 from tests import op_table
@@ -65,6 +68,16 @@ def test_others_stay() -> None:
     assert programs([sums(T.exp(x), y)], Target("cpu")) == []
 
 
+def test_expensive_functions_that_repeat_along_a_part_stay() -> None:
+    row = T.TensorType("float32", (1, 3))("row")
+    for value, joins in ((T.exp(T.tanh(row) + T.log1p(T.exp(row))), False), (2 * row, True)):
+        graph = FunctionGraph([x, row], [sums(value, x)])
+        context = Context(graph, GPU, capabilities=all_capabilities())
+        fuse_elementwise.function(context)
+        fuse_placed.function(context)
+        assert any(isinstance(n.op, FusedPlacedSums) for n in graph.toposort()) == joins
+
+
 def test_functions_of_many_operands_are_computed_once() -> None:
     much = T.switch(T.lt(x, y), x, T.sqr(y))
     many = T.switch(T.isnan(x), y, x)
@@ -75,7 +88,7 @@ def test_functions_of_many_operands_are_computed_once() -> None:
         assert len(programs([sums(value, y)])) == 1
 
 
-@pytest.mark.parametrize("step", [2, -1, -3])
+@pytest.mark.parametrize("step", [2, -2, -3])
 def test_increments_of_zeros_on_a_gpu(step: int | None) -> None:
     """They are one kernel for any steps."""
     into = T.inc_subtensor(T.zeros_like(x)[:, ::step], T.exp(x)[:, ::step])
@@ -83,6 +96,59 @@ def test_increments_of_zeros_on_a_gpu(step: int | None) -> None:
     ops = [n.op for n in f.fgraph.toposort()]
     assert not any(isinstance(op, IncSubtensor) for op in ops)
     assert any(isinstance(op, FusedPlacedSums | PlacedSums) for op in ops)
+
+
+def increments(out: Any) -> list[Any]:
+    """Increments that stay in a function of a GPU."""
+    mode = symdnn.Mode(target="cuda:sm_90")
+    f = symdnn.function([x, y], out, mode=mode, on_unused_input="ignore")
+    return [n for n in f.fgraph.toposort() if isinstance(n.op, IncSubtensor)]
+
+
+def added(base: Any, *parts: Any, like: Any = x) -> Any:
+    for part in parts:
+        base = T.inc_subtensor(base[part], T.exp(like)[part])
+    return base
+
+
+def test_increments_of_a_computed_array_are_one_kernel() -> None:
+    """Where as many elements are added as it has, about."""
+    assert not increments(added(2 * x, np.s_[:, 1:], np.s_[:, :-1]))
+    assert not increments(added(T.dot(x, y), np.s_[:, ::2], np.s_[:, 1::2]))
+    fixed = TensorType("float32", (6, 8))("fixed")
+    halves = added(2 * fixed, np.s_[:, :4], np.s_[:, 4:], like=fixed)
+    mode = symdnn.Mode(target="cuda:sm_90")
+    ops = [n.op for n in symdnn.function([fixed], halves, mode=mode).fgraph.toposort()]
+    assert any(isinstance(op, FusedPlacedSums | PlacedSums) for op in ops)
+
+
+def test_few_increments_of_an_array_are_where_it_lies() -> None:
+    assert increments(added(2 * x, np.s_[:, ::2]))
+    assert increments(added(2 * x, np.s_[:, :4], np.s_[:, :5]))  # of a size that a call knows
+    s = symdnn.shared(np.zeros((6, 8), "float32"))
+    new = added(s, np.s_[:, 1:], np.s_[:, :-1], like=s)
+    mode = symdnn.Mode(target="cuda:sm_90")
+    f = symdnn.function([], [], updates=[(s, new)], mode=mode)
+    assert sum(isinstance(n.op, IncSubtensor) for n in f.fgraph.toposort()) == 2
+    assert not increments(added(x, np.s_[:, 1:], np.s_[:, :-1]))
+
+
+@pytest.mark.parametrize("rows", [6, None])
+def test_elements_that_are_known_to_be_there(rows: int | None) -> None:
+    """As those of ``gradient``; a number out of range is an error of its call."""
+    v = TensorType("float64", (rows, 3))("v")
+    out = v.zeros_like()
+    for k in (0, -1, 5, -6):
+        out = T.inc_subtensor(out[k], T.exp(v[k]))
+    f = symdnn.function([v], out, mode=symdnn.Mode(target="cuda:sm_90"))
+    stay = [n for n in f.fgraph.toposort() if isinstance(n.op, IncSubtensor)]
+    assert len(stay) == (4 if rows is None else 0)
+    data = new_rng().standard_normal((6, 3))
+    wanted = np.zeros((6, 3))
+    for k in (0, -1, 5, -6):
+        wanted[k] += np.exp(data[k])
+    (got,) = evaluate(f.fgraph.outputs, dict(zip(f.fgraph.inputs, [data])))
+    np.testing.assert_allclose(got, wanted, rtol=1e-12)
 
 
 #: Ops that are computed for each element, and some that are not.
