@@ -9,16 +9,15 @@ from collections.abc import Sequence
 
 from symdnn.cpu.attention.plan import MAX_KEYS
 from symdnn.cpu.attention.rows_ir import Rows
-from symdnn.cpu.elementwise.random_draws_ir import MULTIPLIERS, ROUNDS, WEYL
+from symdnn.cpu.elementwise.random_draws_ir import philox_keys, philox_words
 from symdnn.cpu.ir.builder import WIDTH
-from symdnn.cpu.math.lanes_ir import number
+from symdnn.cpu.math.lanes_ir import Lane, Lanes, number
 
 __all__ = ["draw_rows"]
 
 #: Philox blocks of a vector, and words of the buffer: the last vectors may be incomplete.
 _BLOCKS = 8
 _BUFFER_WORDS = MAX_KEYS + 4 * _BLOCKS + WIDTH
-_LOW = 0xFFFFFFFF
 
 
 def draw_rows() -> list[str]:
@@ -33,7 +32,11 @@ def draw_rows() -> list[str]:
         b.put(f"%buffer = alloca [{_BUFFER_WORDS} x i32], align 64")
         counter_at = b.bytes_at("%state", 8)
         key, counter = (b.new(f"load i64, ptr {at}") for at in ("%state", counter_at))
-        keys, (lasts, factors) = b.keys(key), b.limit()
+        blocks, (lasts, factors) = Lanes(_BLOCKS, "i64", append=b.new), b.limit()
+        keys = [
+            [blocks.everywhere(k.name, "i64") for k in pair]
+            for pair in philox_keys(Lane(Lanes(append=b.new), key, "i64"))
+        ]
         with b.each("row", 0, "%rows") as r:
             # The number of a Philox block is computed so that it does not wrap where an element's
             # does.
@@ -42,7 +45,9 @@ def draw_rows() -> list[str]:
             skip = b.one("and", j, 3)
             block = b.plus(b.one("lshr", counter, 2), b.one("lshr", j, 2))
             with b.each("block", 0, b.plus(skip, "%n"), step=4 * _BLOCKS) as w:
-                words = b.words(b.plus(block, b.one("lshr", w, 2)), keys)
+                first = blocks.everywhere(b.plus(block, b.one("lshr", w, 2)), "i64")
+                places = f"<{', '.join(f'i64 {i}' for i in range(_BLOCKS))}>"
+                words = b.in_turn(philox_words(first + Lane(blocks, places, "i64"), keys))
                 at = b.element("%buffer", w, 4)
                 b.put(f"store <{4 * _BLOCKS} x i32> {words}, ptr {at}, align 4")
             to, source = b.bytes_at("%to", (r, "%to_row")), b.element("%buffer", skip, 4)
@@ -56,25 +61,11 @@ def draw_rows() -> list[str]:
 
 
 class _Draws(Rows):
-    """Builds the function; Philox's numbers of 32 bits are in lanes of 64."""
+    """Builds the function."""
 
     def one(self, what: str, a: str, b: int) -> str:
         """An instruction of an integer and a constant."""
         return self.new(f"{what} i64 {a}, {b}")
-
-    def keys(self, key: str) -> list[list[str]]:
-        """The keys of each round, in all lanes."""
-        self.width = _BLOCKS
-        halves = key, self.one("lshr", key, 32)
-        found = [
-            [
-                self.splat(self.one("and", self.one("add", half, weyl * r & _LOW), _LOW), "i64")
-                for half, weyl in zip(halves, WEYL)
-            ]
-            for r in range(ROUNDS)
-        ]
-        self.width = WIDTH
-        return found
 
     def limit(self) -> tuple[str, str]:
         """The last word that is kept, and the factor, in all lanes; 0 if none is kept."""
@@ -89,26 +80,10 @@ class _Draws(Rows):
         factor = self.new(f"select i1 {none}, float 0.0, float {inverse}")
         return self.splat(self.new(f"trunc i64 {last} to i32"), "i32"), self.splat(factor)
 
-    def words(self, first: str, keys: Sequence[Sequence[str]]) -> str:
-        """The words of the Philox blocks from ``first`` on, one after the other."""
-        self.width = _BLOCKS
-        places = f"<{', '.join(f'i64 {i}' for i in range(_BLOCKS))}>"
-        block = self.op("add", "i64", self.splat(first, "i64"), places)
-        low, shift = self.every("i64", _LOW), self.every("i64", 32)
-        now = [self.op("and", "i64", block, low), self.op("lshr", "i64", block, shift),
-               self.every("i64", 1), "zeroinitializer"]  # fmt: skip
-        for pair in keys:
-            products = [self.op("mul", "i64", c, self.every("i64", factor))
-                        for c, factor in zip(now[::2], MULTIPLIERS)]  # fmt: skip
-            high = [self.op("lshr", "i64", p, shift) for p in products]
-            lows = [self.op("and", "i64", p, low) for p in products]
-            mixed = [self.op("xor", "i64", h, c) for h, c in zip(high[::-1], now[1::2])]
-            mixed = [self.op("xor", "i64", m, key) for m, key in zip(mixed, pair)]
-            now = [mixed[0], lows[1], mixed[1], lows[0]]
-        words = [self.cast("trunc", x, "i64", "i32") for x in now]
-        self.width = WIDTH
+    def in_turn(self, words: Sequence[Lane]) -> str:
+        """The words of the Philox blocks, one block after the other."""
         one, two = f"<{_BLOCKS} x i32>", f"<{2 * _BLOCKS} x i32>"
         both = range(2 * _BLOCKS)
-        pairs = [self.shuffled(one, words[k], words[k + 1], both) for k in (0, 2)]
+        pairs = [self.shuffled(one, words[k].name, words[k + 1].name, both) for k in (0, 2)]
         turned = [_BLOCKS * w + b for b in range(_BLOCKS) for w in range(4)]
         return self.shuffled(two, pairs[0], pairs[1], turned)

@@ -18,9 +18,7 @@ from symdnn.cpu.launch.traits import LLVM
 from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call, Kernel, Row
 from symdnn.graph.typing import Arrays
-from symdnn.ops.core.dtype import wide_float
-from symdnn.ops.core.scalar import Builder, ScalarProgram
-from symdnn.ops.nn.dropout import Dropout, DropoutGrad
+from symdnn.ops.nn.dropout import Dropout, DropoutGrad, scaled_program
 from symdnn.ops.random.random import RandomBernoulli, RandomNormal, RandomUniform
 
 __all__ = ["DrawKernel", "DropoutGradKernel", "DropoutKernel", "KERNELS"]
@@ -114,20 +112,6 @@ class _DrawLaunch(CpuLaunch):
 # -- dropout --------------------------------------------------------------------------------------
 
 
-def scaled_program(dtype: str, scale: bool) -> ScalarProgram:
-    """``x / (1 - rate)`` where the mask is set, else 0, of inputs (mask, x, rate).
-
-    With a rate of 1 it does not divide. Without ``scale`` it never does.
-    """
-    b = Builder(("bool", dtype, "float32"))
-    mask, stored, rate = (b.input(i) for i in range(3))
-    work = wide_float(dtype)
-    x = b.cast(stored, work)
-    keep = 1 - b.cast(rate, work)
-    kept = x / keep.call("eq", 0).where(1, keep) if scale else x
-    return b.program([b.cast(mask.where(kept, 0), dtype)])
-
-
 class DropoutKernel(Kernel[Dropout]):
     """Draws the mask (:mod:`symdnn.cpu.elementwise.random_draws_ir`), then scales the elements."""
 
@@ -152,7 +136,7 @@ class DropoutKernel(Kernel[Dropout]):
         def launch(inputs: Arrays, outputs: Arrays) -> None:
             (state, x, rate), (y, mask, following) = inputs, outputs
             draw([state, rate], [mask, following])
-            scale([mask, x, rate], [y])
+            scale([x, mask, rate], [y])
 
         return launch
 
@@ -171,11 +155,9 @@ class DropoutGradKernel(Kernel[DropoutGrad]):
         return _refusal(dy)
 
     def bind(self, call: Call[DropoutGrad]) -> Any:
-        """An elementwise launch of (mask, dy, rate)."""
-        dy = call.inputs[0]
-        op = call.op
-        run = elementwise.elementwise_launch(scaled_program(dy.dtype, op.scale), tuple(dy.shape))
-        return elementwise.PermutedInputs(run, (1, 0, 2))
+        """An elementwise launch."""
+        dy, scale = call.inputs[0], call.op.scale
+        return elementwise.elementwise_launch(scaled_program(dy.dtype, scale), tuple(dy.shape))
 
 
 KERNELS: tuple[Row, ...] = (

@@ -18,15 +18,16 @@ from symdnn.cpu.math.lanes_ir import ROUND, Lane, Lanes, number
 from symdnn.cpu.math.math_inverse_trig_ir import COS, SIN
 from symdnn.cpu.math.math_trig_ir import sine_and_cosine
 
-__all__ = ["MULTIPLIERS", "ROUNDS", "WEYL", "draw_ir"]
+__all__ = ["draw_ir", "philox_keys", "philox_words"]
 
 #: Philox blocks of a chunk, and elements made from them: up to three words of the first block
 #: belong to the previous chunk.
 _CHUNK_BLOCKS = 64
 _CHUNK_ELEMENTS = 4 * _CHUNK_BLOCKS - 4
-MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
-WEYL = (0x9E3779B9, 0xBB67AE85)
-ROUNDS = 10
+_MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
+_WEYL = (0x9E3779B9, 0xBB67AE85)
+_ROUNDS = 10
+_LOW = 0xFFFFFFFF
 _OBJECTS = ("state", "next", "y", "p")
 
 
@@ -50,6 +51,26 @@ def draw_ir(kind: str, dtype: str, parameter: str = "") -> str:
     return "\n".join(lines) + "\n"
 
 
+def philox_keys(key: Lane) -> list[list[Lane]]:
+    """The two keys of each round; numbers of 32 bits are in lanes of 64."""
+    halves = key, key >> 32
+    return [
+        [(half + (weyl * r & _LOW)) & _LOW for half, weyl in zip(halves, _WEYL)]
+        for r in range(_ROUNDS)
+    ]
+
+
+def philox_words(block: Lane, keys: Sequence[Sequence[Lane]]) -> list[Lane]:
+    """The four random words of Philox blocks of these numbers."""
+    one, zero = (Lane(block.k, block.k.of(n, "i64"), "i64") for n in (1, 0))
+    now = [block & _LOW, block >> 32, one, zero]
+    for pair in keys:
+        products = [c * factor for c, factor in zip(now[::2], _MULTIPLIERS)]
+        a, b = ((p >> 32) ^ c ^ key for p, c, key in zip(products[::-1], now[1::2], pair))
+        now = [a, products[1] & _LOW, b, products[0] & _LOW]
+    return [word_.cast("i32", "trunc") for word_ in now]
+
+
 class _State(FunctionBuilder):
     """Builds a function that reads the state."""
 
@@ -69,6 +90,10 @@ class _Draws(_State):
         super().__init__()
         self.draw, self.dtype, self.parameter = kind, dtype, parameter
 
+    def lane(self, a: str) -> Lane:
+        """An integer of 64 bits for formulas."""
+        return Lane(Lanes(append=self.new), a, "i64")
+
     def op(self, what: str, kind: str, a: str, b: str | int) -> str:
         """An instruction of two numbers of a type."""
         return self.new(f"{what} {kind} {a}, {b}")
@@ -77,10 +102,6 @@ class _Draws(_State):
         """A conversion."""
         return self.new(f"{how} {source} {a} to {target}")
 
-    def high_half(self, a: str) -> str:
-        """The upper 32 bits."""
-        return self.cast("trunc", self.op("lshr", "i64", a, 32), "i64", "i32")
-
     def text(self) -> list[str]:
         """The lines of the function."""
         self.put(ROWS, "entry:", f"%buffer = alloca [{4 * _CHUNK_BLOCKS} x i32], align 64")
@@ -88,9 +109,7 @@ class _Draws(_State):
         for place, name in enumerate(_OBJECTS[: 4 if self.parameter else 3], 3):
             self.put(*data_of(f"%{name}", place))
         key, counter = self.key_and_counter()
-        keys = [[self.cast("trunc", key, "i64", "i32"), self.high_half(key)]]
-        for _ in range(1, ROUNDS):
-            keys.append([self.op("add", "i32", k, w) for k, w in zip(keys[-1], WEYL)])
+        keys = philox_keys(self.lane(key))
         limit = self._limit() if self.parameter else ""
         with self.each("chunk", "%i0", "%i1", step=_CHUNK_ELEMENTS) as i:
             skip = self._words(i, counter, keys)
@@ -116,34 +135,18 @@ class _Draws(_State):
             p = self.op("fsub", "double", number(1.0), p)
         return self.op("fmul", "double", p, number(2.0**32))
 
-    def _words(self, i: str, counter: str, keys: Sequence[Sequence[str]]) -> str:
+    def _words(self, i: str, counter: str, keys: Sequence[Sequence[Lane]]) -> str:
         """Make the random words of a chunk; returns the index of its first word."""
         # The number of a Philox block is computed so that it does not wrap where an element's does.
         j = self.plus(self.op("and", "i64", counter, 3), i)
         first = self.plus(self.op("lshr", "i64", counter, 2), self.op("lshr", "i64", j, 2))
         with self.each("block", 0, str(_CHUNK_BLOCKS), parallel=True) as b:
-            block = self.plus(first, b)
-            now = [self.cast("trunc", block, "i64", "i32"), self.high_half(block), "1", "0"]
-            for own in keys:
-                now = self._round(now, own)
+            words = philox_words(self.lane(self.plus(first, b)), keys)
             to = self.op("shl", "i64", b, 2)
-            for lane, word_ in enumerate(now):
-                at = self.at("%buffer", self.plus(to, lane), "i32")
-                self.put(f"store i32 {word_}, ptr {at}, align 4{ACCESS}")
+            for place, word_ in enumerate(words):
+                at = self.at("%buffer", self.plus(to, place), "i32")
+                self.put(f"store i32 {word_.name}, ptr {at}, align 4{ACCESS}")
         return self.op("and", "i64", j, 3)
-
-    def _round(self, now: Sequence[str], keys: Sequence[str]) -> list[str]:
-        """A round of Philox."""
-        low, high = [], []
-        for factor, c in zip(MULTIPLIERS, now[::2]):
-            product = self.op("mul nuw", "i64", self.cast("zext", c, "i32", "i64"), factor)
-            low.append(self.cast("trunc", product, "i64", "i32"))
-            high.append(self.high_half(product))
-        a, b = (
-            self.op("xor", "i32", self.op("xor", "i32", h, c), k)
-            for h, c, k in zip(high[::-1], now[1::2], keys)
-        )
-        return [a, low[1], b, low[0]]
 
     def _normal_pair(self, k: str) -> None:
         """Turn a pair (u, v) of the buffer into normal numbers, by Box and Muller in float64.

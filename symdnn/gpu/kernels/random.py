@@ -22,9 +22,7 @@ from symdnn.gpu.kernels.elementwise import elementwise
 from symdnn.gpu.kernels.sort import sort_bytes, sorted_lines
 from symdnn.graph.kernel import Call, Row
 from symdnn.graph.values.strides import merged
-from symdnn.ops.core.dtype import work_dtype
-from symdnn.ops.core.scalar import Builder, ScalarProgram
-from symdnn.ops.nn.dropout import Dropout, DropoutGrad
+from symdnn.ops.nn.dropout import Dropout, DropoutGrad, scaled_program
 from symdnn.ops.random.mrg import MrgUniform
 from symdnn.ops.random.random import (
     RandomBernoulli,
@@ -39,7 +37,7 @@ from symdnn.ops.random.random import (
 )
 from symdnn.ops.random.rejection import RandomLogGamma, RandomVonMises
 
-__all__ = ["DrawKernel", "DropoutKernel", "dropped", "KERNELS"]
+__all__ = ["DrawKernel", "DropoutKernel", "KERNELS"]
 
 _THREADS = 256
 _UNIFORM, _NORMAL, _TRUNCATED, _BERNOULLI, _INTEGERS, _WORDS = range(6)
@@ -236,17 +234,6 @@ class MrgKernel(CudaKernel[MrgUniform]):
 # -- dropout --------------------------------------------------------------------------------------
 
 
-def dropped(dtype: str, scale: bool) -> ScalarProgram:
-    """(x, mask, rate) -> x where the mask is true, divided by 1 - rate with ``scale``, else 0."""
-    builder = Builder((dtype, "bool", "float32"))
-    x, mask, rate = (builder.input(i) for i in range(3))
-    v = x.cast(work_dtype(dtype))
-    if scale:
-        keep = 1 - rate.cast(v.dtype)
-        v = keep.call("eq", 0).where(v, v / keep)
-    return builder.program([mask.where(v, 0).cast(dtype)])
-
-
 class DropoutKernel(CudaKernel[Dropout]):
     """The mask, then its application to x."""
 
@@ -264,7 +251,7 @@ class DropoutKernel(CudaKernel[Dropout]):
         drawn = _draw(
             _MASK, state, following, mask, [rate.broadcast_to(mask.shape)], count=size, drawn=size
         )
-        return drawn + elementwise(dropped(x.dtype, op.scale), [x, mask, rate], [y])
+        return drawn + elementwise(scaled_program(x.dtype, op.scale), [x, mask, rate], [y])
 
 
 class DropoutGradKernel(CudaKernel[DropoutGrad]):
@@ -278,7 +265,7 @@ class DropoutGradKernel(CudaKernel[DropoutGrad]):
     ) -> Sequence[KernelLaunch]:
         """One kernel."""
         op = call.op
-        return elementwise(dropped(inputs[0].dtype, op.scale), inputs, outputs)
+        return elementwise(scaled_program(inputs[0].dtype, op.scale), inputs, outputs)
 
 
 KERNELS: tuple[Row, ...] = (

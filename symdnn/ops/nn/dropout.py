@@ -16,6 +16,7 @@ from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Constant, Variable, as_variable
 from symdnn.ops.core.dtype import widened, work_dtype
 from symdnn.ops.core.lanes import lanes_of, same_for_all, sizes_of, stacked
+from symdnn.ops.core.scalar import Builder, ScalarProgram
 from symdnn.ops.elementwise.arithmetic import cast
 from symdnn.ops.elementwise.comparison import switch
 from symdnn.ops.random import rng_philox as philox
@@ -27,7 +28,7 @@ from symdnn.ops.random.random import (
 )
 from symdnn.ops.random.random_stream import RandomStream
 
-__all__ = ["Dropout", "DropoutGrad", "dropout", "spatial_dropout"]
+__all__ = ["Dropout", "DropoutGrad", "dropout", "scaled_program", "spatial_dropout"]
 
 
 def scaled_where(mask: Array, x: Array, rate: Any, scale: bool) -> Array:
@@ -36,6 +37,16 @@ def scaled_where(mask: Array, x: Array, rate: Any, scale: bool) -> Array:
     keep = v.dtype.type(1) - v.dtype.type(rate)
     kept = v / keep if scale and keep else v
     return np.asarray(np.where(mask, kept, v.dtype.type(0)), x.dtype)
+
+
+def scaled_program(dtype: str, scale: bool) -> ScalarProgram:
+    """:func:`scaled_where` of (x, mask, rate). With a rate of 1 it does not divide."""
+    b = Builder((dtype, "bool", "float32"))
+    stored, mask, rate = (b.input(i) for i in range(3))
+    x = stored.cast(work_dtype(dtype))
+    keep = 1 - rate.cast(x.dtype)
+    kept = x / keep.call("eq", 0).where(1, keep) if scale else x
+    return b.program([mask.where(kept, 0).cast(dtype)])
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ from symdnn.rewriting.rewrite import Context, graph_rewrite
 __all__ = ["RULES", "by_columns", "fuse_reductions_apart", "pruned"]
 
 #: Elements of a row of which kernels of rows take sums (``row_rules``), or that they add by columns
-#: (``column_sums``).
+#: (``column_sums``): fewer are too few for a thread, of more the sums do not fit into registers.
 _LEAST_ROW, _LONGEST_ROW = 32, 8192
 
 #: A reduction, its neutral op, and the number of the result that it reads.
@@ -266,7 +266,7 @@ def by_columns(axes: Iterable[int], arrays: Sequence[Variable]) -> bool:
     long = [i for i, _ in enumerate(arrays[0].type.shape) if not _is_one(arrays, i)]
     summed = [i for i in long if i in axes]
     size = _size(arrays, [i for i in long if i not in summed])
-    first = summed == long[: len(summed)]
+    first = bool(summed) and summed == long[: len(summed)]
     return first and size is not None and _LEAST_ROW <= size <= _LONGEST_ROW
 
 

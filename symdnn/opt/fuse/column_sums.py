@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
 
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.origin import inherit
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.core.scalar import ScalarProgram
 from symdnn.ops.core.shape import DimShuffle
+from symdnn.opt.fuse.apart import by_columns
 from symdnn.opt.fuse.branches import branch_paths
 from symdnn.opt.fuse.fuse import joined_origin
 from symdnn.opt.fuse.groups import FUSABLE_BACKENDS, fusable_program, number_in
@@ -26,8 +26,6 @@ from symdnn.rewriting.rewrite import Context, graph_rewrite
 
 __all__ = ["RULES", "fuse_column_sums"]
 
-#: Elements of a row: fewer are too few for a thread, of more the sums do not fit into registers.
-_LEAST_ROW, _LONGEST_ROW = 32, 8192
 #: Limits of a kernel: operands read ahead, all operands, results, sums.
 _MOST_EARLY, _MOST_INPUTS, _MOST_RESULTS, _MOST_SUMS = 4, 16, 6, 3
 
@@ -113,21 +111,10 @@ class _Columns:
 
     def _row_axes(self, fold: Fold) -> tuple[int, ...] | None:
         """The last axes, where a reduction is over all others of a size that is not 1."""
-        pattern = self._pattern
-        summed = [i for i in fold.axes if not pattern[i]]
-        first = max(summed, default=-1) + 1
-        if not summed or any(not one and i not in summed for i, one in enumerate(pattern[:first])):
+        if not by_columns(fold.axes, (*self.node.inputs, *self.node.outputs)):
             return None
-        axes = tuple(range(first, len(pattern)))
-        sizes = [self._size(i) for i in axes]
-        known = prod(n for n in sizes if n is not None)
-        return axes if None not in sizes and _LEAST_ROW <= known <= _LONGEST_ROW else None
-
-    def _size(self, axis: int) -> int | None:
-        """The static size of a dimension; None where no operand has it."""
-        every = (*self.node.inputs, *self.node.outputs)
-        sizes = {v.type.shape[axis] for v in every} - {None, 1}
-        return 1 if self._pattern[axis] else next(iter(sizes), None)
+        first = max(i for i in fold.axes if not self._pattern[i]) + 1
+        return tuple(range(first, len(self._pattern)))
 
     def _parts(self, axes: tuple[int, ...]) -> RowParts | None:
         """The node without sums; None where a kernel of rows would not read it in its order."""
