@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
+from operator import index
 from types import SimpleNamespace
 from typing import Any, Generic
 
@@ -23,7 +24,7 @@ from symdnn.graph.origin import (
     make_origin,
     make_written,
 )
-from symdnn.graph.tracing import is_tracing, traced_number, traced_truth
+from symdnn.graph.tracing import is_tracing, traced_truth
 from symdnn.graph.type import TensorType, Type, dtype_name, tensor_type
 from symdnn.graph.typing import DtypeLike, OpT
 from symdnn.graph.values.interop import check_as, home, is_on_device, place, place_as
@@ -120,9 +121,12 @@ class Variable(TensorMethods, ElementwiseMethods, ReductionMethods):
         return (self[i] for i in range(size))
 
     def __bool__(self) -> bool:
+        compared = self.owner is not None and self.owner.op.is_comparison
+        if (is_tracing() or compared) and (known := operator("known_number")(self)) is not None:
+            return bool(known)
         if is_tracing():
             raise SymbolicValueError(traced_truth(self))
-        if self.owner is not None and self.owner.op.is_comparison:
+        if compared:
             raise SymbolicValueError(
                 f"the truth of {self} is not known before it runs; use switch or ifelse, "
                 "or `x is None` for a test of the variable itself"
@@ -130,13 +134,13 @@ class Variable(TensorMethods, ElementwiseMethods, ReductionMethods):
         return True
 
     def __int__(self) -> int:
-        raise SymbolicValueError(traced_number(self, "int"))
+        return int(operator("known_number")(self, "int"))
 
     def __float__(self) -> float:
-        raise SymbolicValueError(traced_number(self, "float"))
+        return float(operator("known_number")(self, "float"))
 
     def __index__(self) -> int:
-        raise SymbolicValueError(traced_number(self, "an index, a range or int"))
+        return index(operator("known_number")(self, "an index, a range or int"))
 
     def __str__(self) -> str:
         if self.name is not None:

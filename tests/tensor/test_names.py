@@ -1,11 +1,14 @@
 """The names of `T` that compute nothing new: grids, constants known in advance, labels."""
 
+import math
+
 import numpy as np
 import pytest
 
+import symdnn
 import symdnn.tensor as T
 from symdnn import function
-from symdnn.errors import InputError, NotScalarConstantError, TypeMismatch
+from symdnn.errors import InputError, NotScalarConstantError, SymbolicValueError, TypeMismatch
 from symdnn.graph.same import equal_computations, is_same_graph
 
 
@@ -50,6 +53,27 @@ def test_constants_known_in_advance() -> None:
     assert T.get_vector_length(x.shape) == 2
     with pytest.raises(ValueError, match="length"):
         T.get_vector_length(T.vector())
+
+
+def test_known_sizes_are_numbers_of_python() -> None:
+    """Sizes that types know, and what is computed of them: as ints and floats, in ``if``."""
+    x = T.TensorType("float32", (None, 8, 2))("x")
+    some, known, two = x.shape
+    half = known // 2
+    assert (int(known), int(half), float(two / 4), math.sqrt(half)) == (8, 4, 0.5, 2.0)
+    assert [*range(half)] == [0, 1, 2, 3]
+    assert ["a", "b", "c"][two] == "c"
+    assert np.zeros((known, two)).shape == (8, 2)
+    assert [part.type.shape[1] for part in x.split(half, dim=1)] == [4, 4]
+    assert known > half
+    assert not known <= half
+    with pytest.raises(TypeError, match="integer"):
+        range(two / 4)
+    for asked in (lambda: int(some), lambda: range(some), lambda: float(some + two),
+                  lambda: bool(some > two), lambda: int(T.constant([1])),
+                  lambda: int(symdnn.shared(3)), lambda: int(T.iscalar())):  # fmt: skip
+        with pytest.raises(SymbolicValueError):
+            asked()
 
 
 def test_same_graphs() -> None:

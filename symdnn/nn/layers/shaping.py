@@ -20,7 +20,7 @@ from symdnn.ops.array.join import repeat
 from symdnn.ops.array.moments import mean
 from symdnn.ops.array.pad import pad
 from symdnn.ops.core.shape import dims_of
-from symdnn.ops.nn.upsample import bilinear_upsampling
+from symdnn.ops.nn.upsample import interpolate
 from symdnn.options import is_int
 
 __all__ = [
@@ -353,14 +353,30 @@ class SpatialUpSamplingNearest(Module):
 
 
 class SpatialUpSamplingBilinear(Module):
-    """Images enlarged ``scale`` times by bilinear interpolation (``T.nnet``'s upsampling)."""
+    """Images by bilinear interpolation, with ``scale - 1`` new pixels between two (Torch7's).
 
-    _shown = "{0.scale}"
+    ``height`` pixels become ``(height - 1) * scale + 1``, or ``oheight``; the outermost keep their
+    values. ``nn.Upsample(scale_factor=2, mode="bilinear")`` has ``height * scale`` pixels.
+    """
 
-    def __init__(self, scale: int) -> None:
-        positive("SpatialUpSamplingBilinear: scale", scale)
-        self.scale = int(scale)
+    def __init__(
+        self, scale: int | None = None, *, owidth: Any = None, oheight: Any = None
+    ) -> None:
+        given = {"scale": scale, "owidth": owidth, "oheight": oheight}
+        given = {name: n for name, n in given.items() if n is not None}
+        if list(given) not in (["scale"], ["owidth", "oheight"]):
+            raise InputError("SpatialUpSamplingBilinear: wanted scale, or owidth and oheight")
+        for name, n in given.items():
+            positive(f"SpatialUpSamplingBilinear: {name}", n)
+        self.scale, self.owidth, self.oheight = scale, owidth, oheight
 
     def forward(self, x: Variable) -> Variable:
         batch, restore = as_batch(self, x, 4, _IMAGES)
-        return restore(bilinear_upsampling(batch, self.scale))
+        new = [self.oheight, self.owidth]
+        if self.scale is not None:
+            new = [(n - 1) * self.scale + 1 for n in dims_of(batch)[2:]]
+        return restore(interpolate(batch, new, [None, None], "linear", True))
+
+    def describe(self) -> str:
+        by_size = f"owidth={self.owidth}, oheight={self.oheight}"
+        return f"({by_size if self.scale is None else self.scale})"

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
-from symdnn.errors import NdimMismatch, NotScalarConstantError, OptionError
+from symdnn.errors import NdimMismatch, NotScalarConstantError, OptionError, SymbolicValueError
 from symdnn.graph.evaluate import evaluate
+from symdnn.graph.tracing import traced_number
 from symdnn.graph.traverse import leaves
+from symdnn.graph.type import TensorType
 from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Constant, Variable, as_variable
 from symdnn.ops.core.make_vector import MakeVector
@@ -80,4 +83,23 @@ def get_vector_length(v: TensorLike) -> int:
     return int(length)
 
 
-OPERATORS = {"get_scalar_constant_value": get_scalar_constant_value}
+def known_number(v: Variable, wanted: str | None = None) -> Any:
+    """The number that a scalar of constants and static sizes is, as of NumPy.
+
+    If it is not known, None, or the error that Python's ``wanted`` raises.
+
+    >>> known_number(as_variable(6) // 2)
+    np.int64(3)
+    """
+    if isinstance(v.type, TensorType) and v.type.ndim == 0:
+        with suppress(NotScalarConstantError):
+            return get_scalar_constant_value(v)[()]
+    if wanted is not None:
+        raise SymbolicValueError(traced_number(v, wanted))
+    return None
+
+
+OPERATORS = {
+    "get_scalar_constant_value": get_scalar_constant_value,
+    "known_number": known_number,
+}

@@ -311,12 +311,21 @@ def index_fill(x: TensorLike, dim: int, index: TensorLike, value: TensorLike) ->
 def masked_fill(x: TensorLike, mask: TensorLike, value: TensorLike) -> Variable:
     """``x`` with the scalar ``value`` where ``mask`` is true; in the dtype of ``x``."""
     v = as_variable(x)
-    return switch(cast(mask, "bool"), cast(value, v.type.dtype), v)
+    return switch(_mask("masked_fill", mask), cast(value, v.type.dtype), v)
 
 
 def masked_select(x: TensorLike, mask: TensorLike) -> Variable:
     """The elements for which ``mask``, of the shape of ``x``, is true, as a vector."""
-    return as_variable(x)[cast(mask, "bool")]
+    return as_variable(x)[_mask("masked_select", mask)]
+
+
+def _mask(what: str, mask: TensorLike) -> Variable:
+    if isinstance(mask, bool):
+        raise TypeMismatch(
+            what, "an array of bools as the mask", mask,
+            "Variables are == only to themselves: write T.eq(x, y) for the elements that are equal",
+        )  # fmt: skip
+    return cast(mask, "bool")
 
 
 def torch_flip(x: TensorLike, *given: Any, dims: Any = None) -> Variable:

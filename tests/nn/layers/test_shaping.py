@@ -81,12 +81,24 @@ def test_squeezing():
     np.testing.assert_array_equal(run(nn.Squeeze(0, 3), X[:, :1]), X[:, 0])
 
 
-def test_bilinear_enlarging_is_that_of_the_tensor_function():
-    x = T.TensorType("float64", X.shape)("x")
-    wanted = T.nnet.abstract_conv.bilinear_upsampling(x, 2)
-    a, b = symdnn.function([x], [nn.SpatialUpSamplingBilinear(2)(x), wanted])(X)
-    np.testing.assert_array_equal(a, b)
-    assert a.shape == (2, 3, 8, 10)
+@pytest.mark.parametrize("known", [True, False])
+def test_bilinear_enlarging_puts_pixels_between_pixels(known):
+    """Torch7's: ``scale - 1`` new ones, and none beside the outermost."""
+    x = T.TensorType("float64", X.shape if known else (None,) * 4)("x")
+    module = nn.SpatialUpSamplingBilinear(3)
+    value = symdnn.function([x], module(x))(X)
+    assert value.shape == (2, 3, 10, 13)
+    np.testing.assert_allclose(value[:, :, ::3, ::3], X, rtol=1e-12)
+    np.testing.assert_allclose(value[:, :, ::3, 1:-1:3], (2 * X[..., :-1] + X[..., 1:]) / 3)
+    np.testing.assert_allclose(value[:, :, 2:-1:3, ::3], (X[:, :, :-1] + 2 * X[:, :, 1:]) / 3)
+    sized = nn.SpatialUpSamplingBilinear(owidth=13, oheight=10)
+    np.testing.assert_allclose(symdnn.function([x], sized(x))(X), value, rtol=1e-12)
+    assert (repr(module), repr(sized)) == (
+        "nn.SpatialUpSamplingBilinear(3)", "nn.SpatialUpSamplingBilinear(owidth=13, oheight=10)",
+    )  # fmt: skip
+    for wrong in ({}, {"scale": 2, "owidth": 3}, {"oheight": 3}):
+        with pytest.raises(InputError, match="wanted scale, or owidth and oheight"):
+            nn.SpatialUpSamplingBilinear(**wrong)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pytest
 
 import symdnn
 import symdnn.tensor as T
-from symdnn.errors import InputError, MissingInputError
+from symdnn.errors import InputError, MissingInputError, TypeMismatch
 from symdnn.graph.evaluate import evaluate
 
 torch = pytest.importorskip("torch")
@@ -185,3 +185,12 @@ def test_what_pytorch_calls_clone_is_copy():
     with pytest.raises(MissingInputError, match=r"x.clone\(\) is a new variable .* x.copy\(\)"):
         symdnn.jit(lambda x: x.clone() * 2)(VALUE)
     assert np.array_equal(symdnn.jit(lambda x: x.copy())(VALUE), VALUE)
+
+
+def test_masks_are_no_truths() -> None:
+    """``x == 0`` is False, since variables are equal to themselves alone."""
+    x = T.matrix("x")
+    for fill in (lambda m: x.masked_fill(m, 1.0), x.masked_select):
+        with pytest.raises(TypeMismatch, match=r"T\.eq\(x, y\)"):
+            fill(x == 0)
+        fill(T.eq(x, 0))
