@@ -301,15 +301,18 @@ class _NestBuilder(BundlePieces):
         kinds = [VALUES[d] for d in self.states]
 
         def some(x_row: Sequence[str], begin: int | str, end: str) -> list[str]:
-            def element(i: str, own: list[str]) -> list[str]:
-                return self.stepped(own, self.lanes_at("x", x_row, i), i, "0", self.sought)
+            own_monoids = self.sought or self.brief
 
-            states = self.started(self.sought)
-            kinds = [VALUES[d] for m in self.sought or self.fold.monoids for d in m.state]
+            def element(i: str, own: list[str]) -> list[str]:
+                return self.stepped(own, self.lanes_at("x", x_row, i), i, "0", own_monoids)
+
+            states = self.started(own_monoids)
+            kinds = [VALUES[d] for m in own_monoids or self.fold.monoids for d in m.state]
             if self.few:
                 states, begin = self._fours(x_row, begin, end)
             way = EIGHT if self.unit else WIDE if self.wide else True
-            return self.counted("element", begin, end, element, states, kinds, parallel=way)
+            found = self.counted("element", begin, end, element, states, kinds, parallel=way)
+            return self.widened(found, self.brief) if self.brief else found
 
         def part(q: str, sofar: list[str]) -> list[str]:
             row, place = self.new(f"udiv i64 {q}, %S"), self.new(f"urem i64 {q}, %S")

@@ -98,6 +98,10 @@ class NestPieces(LoopBuilder):
         self.sought: Monoids = []
         if schedule.shape == "rows" and any(m.sought for m in fold.monoids):
             self.sought = [m.sought or m for m in fold.monoids]
+        #: The monoids for parts of rows, if all of the fold's have one.
+        self.brief: Monoids = [m.brief for m in fold.monoids if m.brief]
+        if schedule.shape != "rows" or len(self.brief) != len(fold.monoids) or self.few:
+            self.brief = ()
         #: The register of a 1 that LLVM does not know, where sums are multiply-adds.
         self.unit = "%unit" if _adds_wide(fold, schedule) else ""
         #: Numbers that are the same for all lanes, by their addresses.
@@ -237,9 +241,10 @@ class NestPieces(LoopBuilder):
             v for m, one, two in every for v in self.program(m.combine, [*one, *two], free, unit)
         ]
 
-    def widened(self, states: Sequence[str]) -> list[str]:
-        """The states of the fold that those of :attr:`few` are."""
-        every = zip(self.few, self.by_monoid(states, self.few), strict=True)
+    def widened(self, states: Sequence[str], monoids: Monoids = ()) -> list[str]:
+        """The states of the fold that those of :attr:`few` are, or of other such monoids."""
+        monoids = monoids or self.few
+        every = zip(monoids, self.by_monoid(states, monoids), strict=True)
         return [v for m, own in every for v in self.program(m.leave, own)]
 
     def places_of_best(self) -> list[str]:

@@ -33,6 +33,7 @@ from symdnn.cpu.ir.loops_ir import LoopOperand, inner
 from symdnn.cpu.ir.pack_ir import is_packed
 from symdnn.cpu.ir.turn_ir import TURN_BLOCK
 from symdnn.cpu.ir.vector_printer_ir import has_vectors
+from symdnn.ops.nest.monoid import BRIEF
 from symdnn.ops.nest.nest import Access, Nest
 
 __all__ = ["BUNDLE", "PACKED", "PACKED_PART", "SOUGHT", "Schedule", "scheduled", "word_names"]
@@ -71,6 +72,8 @@ _TILE_LANES, _TILE_BYTES = 64, 1 << 14
 _PACKED_LANES, PACKED_PART = 512, 1024
 #: Bytes of a page, and of operands that are mostly outside of the caches.
 _PAGE_BYTES, _UNCACHED_BYTES = 1 << 12, 1 << 23
+#: Elements of rows, at least, whose parts are added in fewer bits, not in bundles.
+_MIN_BRIEF = 128
 #: Elements of rows, at least, of which the next ones are fetched.
 _MIN_FETCHED = 512
 #: Elements that are looked at together for an extreme: no line is shorter that is searched.
@@ -85,8 +88,8 @@ _COUNTS = ("C", "S", "JB", "F")
 _PART_ROWS = 64
 #: Elements of rows that are long for eight vectors at a time and what is left of these.
 _MIN_LONG = 256
-#: Elements of a part of a folded axis: chunks have whole parts.
-_PART_ELEMENTS = 4096
+#: Elements of a part of a folded axis: chunks have whole parts. Rows of up to two are one part.
+_PART_ELEMENTS = BRIEF // 2
 #: The length of rows of extremes up to this is a constant of the code: LLVM combines the lanes of
 #: vectors once, and not again for what is left of them. Of sums it would make worse code so.
 _MAX_CONSTANT_LENGTH = 256
@@ -287,6 +290,7 @@ def _in_bundles(nest: Nest, beside: int) -> bool:
     few = prod(nest.sizes[d] for d in nest.along) <= _MAX_IN_BUNDLE
     monoids = nest.fold.monoids
     known = not nest.fold.scan and all(m.name in _BUNDLED for m in monoids)
+    known = known and not (nest.sizes[row] >= _MIN_BRIEF and all(m.brief for m in monoids))
     programs = (nest.fold.program, *(m.leave for m in monoids))
     return fits and few and dense and known and all(map(has_vectors, programs))
 

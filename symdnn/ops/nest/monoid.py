@@ -18,9 +18,16 @@ from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.ops.core.scalar import Builder, Scalar, ScalarProgram
 
 __all__ = [
-    "Monoid", "arg_extreme", "beats", "extreme", "last_number", "log_sum_exp", "lowest", "moments",
-    "ranks_before", "recurrence", "total", "truth",
+    "BRIEF", "Monoid", "arg_extreme", "beats", "extreme", "last_number", "log_sum_exp", "lowest",
+    "moments", "ranks_before", "recurrence", "total", "truth",
 ]  # fmt: skip
+
+#: The most elements of a brief stretch.
+BRIEF = 1 << 13
+#: What sums of so many integers fit, of which a vector has more than of 64 bits.
+_BRIEF_SUMS = {
+    "bool": "int16", "int8": "int32", "uint8": "int32", "int16": "int32", "uint16": "int32",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -41,6 +48,8 @@ class Monoid:
     ordered: bool = False
     #: A monoid for a few elements at a time, faster and less exact: its result is a state of this.
     few: Monoid | None = None
+    #: A monoid for up to :data:`BRIEF` elements, as exact; its result is a state of this.
+    brief: Monoid | None = None
     #: The monoid of the value alone, where the state is one and the number of its first element.
     sought: Monoid | None = None
 
@@ -148,8 +157,10 @@ def total(
     combine = c.program([c.call(kind, c.input(0), c.input(1))])
     name = {"add": "sum", "mul": "prod"}[kind]
     few = total(kind, element, first, work, number=number) if first else None
+    narrow = _BRIEF_SUMS.get(element, "") if kind == "add" and work in ("int64", "uint64") else ""
+    brief = total(kind, element, narrow, work, number=number) if narrow else None
     start, leave = _constants((begin, work)), _leave(work, out, through)
-    return Monoid(name, start, step, combine, leave, few=few)
+    return Monoid(name, start, step, combine, leave, few=few, brief=brief)
 
 
 @lru_cache(maxsize=256)

@@ -9,9 +9,14 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.autodiff import Lop, grad
+from symdnn.compile.program.capabilities import all_capabilities
 from symdnn.config import config
+from symdnn.graph.check import check_graph
 from symdnn.ops.array.reduce import LogSumExp
 from symdnn.ops.lowered.fused_rows import FusedRows
+from symdnn.opt.fuse.log_sum_rules import log_sum_exp_gradient
+from symdnn.rewriting.rewrite import Context
+from tests.opt.lowering import CPU, rewritten
 from tests.seeded import new_rng
 
 RULE = "log_sum_exp_gradient"
@@ -101,3 +106,15 @@ def test_only_where_a_kernel_has_it():
     assert FusedRows not in ops(f)
     f = symdnn.function([x, d], outputs, mode=symdnn.Mode(target="cpu").excluding("fusion"))
     assert FusedRows not in ops(f)
+
+
+@pytest.mark.parametrize("inner", [False, True])
+def test_steps_of_loops_are_kept(inner):
+    """Their code computes an exponential again faster than it stores it."""
+    x, d = T.fmatrix("x"), T.fvector("d")
+    graph = rewritten([x, d], [Lop(T.logsumexp(x, axis=1), x, d)], CPU)  # but for fusion
+    log_sum_exp_gradient.function(
+        Context(graph, CPU, False, inner, capabilities=all_capabilities())
+    )
+    check_graph(graph)
+    assert any(isinstance(n.op, FusedRows) for n in graph.nodes) is not inner
