@@ -326,7 +326,7 @@ class Printer:
         if dtype == "float32" and name in IN_FLOAT:
             return self._helped(f"s_{name}", "float", args)
         if name in IN_LANES:
-            return self._on_lanes(name, dtype, args)
+            return self._helped(f"z_{name}", "double", args)
         if dtype == "float32":  # the C library's lgammaf and tgammaf have errors of up to 6 ulp
             wide = [self._new(f"fpext float {a} to double") for a in args]
             return self._new(f"fptrunc double {self._library(name, 'float64', wide)} to float")
@@ -346,12 +346,6 @@ class Printer:
         self.helpers.add(name)
         self.declared |= declarations({name})
         return self._new(f"call {t} @{name}({', '.join(f'{t} {a}' for a in args)})")
-
-    def _on_lanes(self, name: str, dtype: str, args: Sequence[str]) -> str:
-        if dtype == "float32":
-            name, args = f"{name}_short", [self._new(f"fpext float {a} to double") for a in args]
-        y = self._helped(f"z_{name}", "double", args)
-        return self._new(f"fptrunc double {y} to float") if dtype == "float32" else y
 
 
 #: Numbers of float64 in the vectors that a loop may have.

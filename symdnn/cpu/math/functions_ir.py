@@ -1,7 +1,9 @@
 """All formulas by name, and what scalar programs compute by them.
 
 ``s_...`` are of float32, ``f_...`` of float64, ``d_...`` of float64 with the digits of float32, and
-``z_...`` are written on vectors (:mod:`symdnn.cpu.math.lanes_ir`), also for results of float32.
+``z_...`` of float64 and written on vectors (:mod:`symdnn.cpu.math.lanes_ir`). Those of float32 call
+``z_..._short``; they take as many numbers as a vector of float32 has, so two vectors of float64 are
+computed side by side.
 """
 
 from __future__ import annotations
@@ -11,7 +13,8 @@ from functools import partial
 
 from symdnn.cpu.math.gamma_ir import betaln, lgamma
 from symdnn.cpu.math.incomplete_ir import beta_share, gamma_share
-from symdnn.cpu.math.lanes_ir import Formula, Lane, LaneFormula
+from symdnn.cpu.math.inverse_erf_ir import erfcinv, erfinv, ndtri
+from symdnn.cpu.math.lanes_ir import Formula, Lane, LaneFormula, in_double
 from symdnn.cpu.math.math32_ir import SINGLE
 from symdnn.cpu.math.math64_ir import FULL
 from symdnn.cpu.math.math_arcs_ir import ARCS
@@ -31,9 +34,12 @@ _LANES: dict[str, tuple[int, Callable[..., Lane]]] = {
     "betaln": (2, betaln),
     "betainc": (3, partial(beta_share, upper=False)),
     "betaincc": (3, partial(beta_share, upper=True)),
+    "erfcinv": (1, erfcinv),
+    "erfinv": (1, erfinv),
     "gammainc": (2, partial(gamma_share, upper=False)),
     "gammaincc": (2, partial(gamma_share, upper=True)),
     "lgamma": (1, lgamma),
+    "ndtri": (1, ndtri),
     "polygamma": (2, polygamma),
     "zeta": (2, zeta),
     "zeta_of_positive": (2, zeta_of_positive),
@@ -46,6 +52,10 @@ FORMULAS: dict[str, Formula | Rare] = {
         *(
             LaneFormula(f"z_{name}{'_short' * short}", write, arity, short)
             for name, (arity, write) in _LANES.items() for short in (False, True)
+        ),
+        *(
+            LaneFormula(f"s_{name}", in_double(write), arity, t="float")
+            for name, (arity, write) in _LANES.items()
         ),
     )
 }  # fmt: skip

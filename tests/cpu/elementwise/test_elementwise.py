@@ -14,7 +14,7 @@ from symdnn.cpu.compiler import jit
 from symdnn.cpu.elementwise.elementwise import ElementwiseKernel
 from symdnn.cpu.ir.elementwise_ir import elementwise_ir
 from symdnn.cpu.ir.loops_ir import LoopOperand
-from symdnn.cpu.math.functions_ir import IN_FLOAT
+from symdnn.cpu.math.functions_ir import IN_FLOAT, IN_LANES
 from symdnn.cpu.math.math32_ir import SINGLE
 from symdnn.cpu.math.math_arcs_ir import ARCS
 from symdnn.cpu.math.math_gelu_erfc_ir import GELU_ERFC
@@ -76,7 +76,7 @@ def pairs():
     return tuple(np.concatenate([np.asarray(p[i], "float32") for p in parts]) for i in range(2))
 
 
-@pytest.mark.parametrize("name", sorted(IN_FLOAT))
+@pytest.mark.parametrize("name", sorted(IN_FLOAT - IN_LANES))
 def test_float32_functions_over_all_floats(name):
     if FUNCTIONS[name].arity == 2:
         x = pairs()
@@ -95,7 +95,7 @@ def test_float32_functions_over_all_floats(name):
     own = f"s_{name}"
     in_float = own in {"s_sin", "s_cos", *(f.name for f in (*SINGLE, *ARCS))}
     by_tails = own in {"s_tan", *(f.name for f in GELU_ERFC)}
-    most = 4.0 if by_tails else 2.0 if in_float else 0.51
+    most = 4.0 if by_tails else 2.0 if in_float else 1.0 if own == "s_pow" else 0.51
     assert np.max(np.abs(y[finite] - exact[finite]) / ulp) < most
     zeros = wanted == 0
     np.testing.assert_array_equal(np.signbit(y[zeros]), np.signbit(wanted[zeros]))
@@ -266,10 +266,10 @@ def test_the_flag_and_small_work_leave_it_to_numpy():
 
 def test_what_has_no_code_is_refused_with_the_reason():
     call = Call(
-        FusedElemwise(unary("erfinv")), (TensorType("float32", (5,)),),
+        FusedElemwise(unary("erfcx")), (TensorType("float32", (5,)),),
         (TensorType("float32", (5,)),), NO_HINTS,
     )  # fmt: skip
-    assert "erfinv" in ElementwiseKernel().refuses(call)
+    assert "erfcx" in ElementwiseKernel().refuses(call)
 
 
 def test_threads_follow_the_flag_and_the_work():

@@ -174,6 +174,18 @@ def test_powers_are_within_one_unit(dtype):
             assert abs(mpmath.mpf(got) - want) / float(unit) <= 1, (a, b)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_whole_powers_and_roots_that_are_numbers_are_exact(dtype):
+    most = 2 ** (np.finfo(dtype).nmant + 1)
+    pairs = [(x, y) for x in range(1, 1000) for y in range(24) if x**y <= most]
+    x, y = (np.array(v, dtype) for v in zip(*pairs))
+    exact = np.array([a**b for a, b in pairs], dtype)
+    np.testing.assert_array_equal(powers(x, y), exact)
+    np.testing.assert_array_equal(powers(-x, y), np.where(y % 2 == 1, -exact, exact))
+    squares = np.arange(1, 4000, dtype=dtype) ** 2
+    np.testing.assert_array_equal(powers(squares, np.full_like(squares, 0.5)), np.sqrt(squares))
+
+
 def powers(x, y):
     v, w = TensorType(x.dtype.name, (None,))(), TensorType(x.dtype.name, (None,))()
     with config.change_flags(**{"cpu.compile": "always"}):

@@ -35,6 +35,19 @@ def zeta(s, q):
     return mpmath.fsum((q + k) ** -int(s) for k in range(steps)) + mpmath.zeta(s, q + steps)
 
 
+def erfcinv(y):
+    """By Newton's method on the logarithm of erfc."""
+    if y > 0.1:
+        return mpmath.erfinv(1 - y)
+    if y == 0:
+        return mpmath.inf
+    x = mpmath.sqrt(-mpmath.log(y))
+    for _ in range(30):
+        value = mpmath.erfc(x)
+        x += mpmath.log(value / y) * value * mpmath.sqrt(mpmath.pi) / 2 * mpmath.exp(x * x)
+    return x
+
+
 def gammainc(a, x):
     return mpmath.gammainc(a, 0, x, regularized=True)
 
@@ -65,6 +78,18 @@ CASES = {
     "betaln": (
         lambda a, b: mpmath.log(mpmath.beta(a, b)),
         lambda r: [10 ** r.uniform(2, 12, 60), 10 ** r.uniform(-3, 12, 60)], 2e-13,
+    ),
+    "erfinv": (mpmath.erfinv, lambda r: [r.uniform(-1, 1, 300)], 8e-16),
+    "erfinv near its ends": (
+        mpmath.erfinv, lambda r: [r.choice([-1, 1], 200) * (1 - 10 ** r.uniform(-16, -2, 200))],
+        8e-16,
+    ),
+    "erfinv near 0": (mpmath.erfinv, lambda r: [10 ** r.uniform(-300, -1, 200)], 6e-16),
+    "erfcinv": (erfcinv, lambda r: [r.uniform(0, 2, 300)], 8e-16),
+    "erfcinv near 0": (erfcinv, lambda r: [10 ** r.uniform(-300, 0, 300)], 8e-16),
+    "ndtri": (
+        lambda p: -mpmath.sqrt(2) * erfcinv(2 * p),
+        lambda r: [np.concatenate([r.uniform(0, 1, 200), 10 ** r.uniform(-300, 0, 200)])], 1e-15,
     ),
     "gammainc": (gammainc, lambda r: _up_to(r, 30, 20), 2e-13),
     "gammaincc": (lambda a, x: 1 - gammainc(a, x), lambda r: _up_to(r, 30, 40), 2e-13),
@@ -128,7 +153,13 @@ def test_ends_are_scipys(name):
         kept = (pairs[1] > -1e9) & (pairs[0] < 1e9)
         pairs = [v[kept] for v in pairs]
     # Of -inf C's lgamma is inf, and SciPy's -inf.
-    arrays = [ENDS[~np.isneginf(ENDS)]] if name == "lgamma" else pairs
+    one = {
+        "lgamma": [ENDS[~np.isneginf(ENDS)]],
+        "erfinv": [ENDS],
+        "erfcinv": [ENDS],
+        "ndtri": [ENDS],
+    }
+    arrays = one.get(name, pairs)
     with np.errstate(all="ignore"):
         wanted = reference(*arrays)
     np.testing.assert_allclose(compiled(name, arrays), wanted, rtol=1e-12, atol=2e-15)
