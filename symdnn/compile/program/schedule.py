@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from symdnn.compile.program.carried import with_carried
 from symdnn.compile.program.overlap import overlapped
 from symdnn.compile.program.program import If, Loop, Program, Region, Segment
+from symdnn.compile.program.sunk_views import sink_views
 from symdnn.graph.inner import InnerGraph
 from symdnn.graph.origin import NO_HINTS, inherit
 from symdnn.graph.place import HOST, Place
@@ -81,6 +82,7 @@ class _Scheduler:
         for node in self.order:
             self._place(node)
         self.users = self._find_users()
+        sink_views(self.order, self.stage_of, self.users, {*self.outputs}, self._is_inside)
         self.sizes = _sizes(self.order, self.host)
         self.on_call = self._needed_on_call()
 
@@ -136,6 +138,11 @@ class _Scheduler:
             stage = max(self._earliest(node), after)
             known = stage + 1 if self.resolver.depends_on_data(node) else stage
             self._set(node, stage, device=known, host=stage + 1)
+
+    def _is_inside(self, node: Apply) -> bool:
+        """Whether a node is part of a segment on the host."""
+        apart = node in self.host or node in self.branches or _is_loop(node)
+        return not apart and self.device_of(node) == HOST
 
     def _after_effect(self, node: Apply) -> int:
         """The first stage in which the ordered effect before ``node`` has run, or runs earlier.

@@ -8,7 +8,7 @@ sums of GEMMs over the steps (the gradient of a weight), again as one GEMM.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 from symdnn.graph.inner import InnerGraph
 from symdnn.graph.operators import operator
@@ -16,7 +16,6 @@ from symdnn.graph.traverse import clone_graph, leaves, toposort
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.array.index import Subtensor
 from symdnn.ops.array.reduce import Reduce, Sum
-from symdnn.ops.array.slices import FULL
 from symdnn.ops.array.view import specify_shape
 from symdnn.ops.control.batching import Operand, batch_node
 from symdnn.ops.control.scan import Scan
@@ -29,7 +28,7 @@ from symdnn.ops.elemwise import Elemwise
 from symdnn.ops.linalg.dot import Dot
 from symdnn.ops.linalg.products import BatchedDot
 from symdnn.ops.nn.softmax import AlongAxis
-from symdnn.opt.scan.scan_rules import in_order
+from symdnn.opt.scan.scan_rules import in_order, turned
 from symdnn.rewriting.facts import made_by, node_of
 from symdnn.rewriting.rewrite import Context, node_rewrite
 
@@ -73,11 +72,26 @@ def _outside(node: Apply, operands: Sequence[Operand]) -> Operand | None:
         return Operand(node.clone_with([o.value for o in operands]).outputs[0], False)
     if not _keeps_size(node, operands):
         return None
-    onward = _in_order(operands) if isinstance(node.op, Elemwise) else None
+    onward = _in_order(operands) if _is_computed_before(node, operands) else None
     found = batch_node(node, onward or operands)
     if found is None or onward is None:
         return None if found is None else found[0]
     return Operand(found[0].value[::-1], True)
+
+
+def _is_computed_before(node: Apply, operands: Sequence[Operand]) -> bool:
+    """Whether it costs nothing to compute a node in the order of the steps and to turn the result
+    round: of elementwise ops, and where the loop before has its operands before it begins.
+
+    A loop's own states come from steps, one after the other.
+    """
+    if isinstance(node.op, Elemwise):
+        return True
+    before = [turned(o.value) for o in operands if o.stacked]
+    return not isinstance(node.op, DimShuffle) and not any(
+        v is not None and made_by(v, Subtensor) and made_by(node_of(v).inputs[0], Scan)
+        for v in before
+    )
 
 
 def _in_order(operands: Sequence[Operand]) -> list[Operand] | None:
@@ -87,26 +101,11 @@ def _in_order(operands: Sequence[Operand]) -> list[Operand] | None:
     """
     found = []
     for o in operands:
-        value = _turned(o.value) if o.stacked else o.value
+        value = turned(o.value) if o.stacked else o.value
         if value is None:
             return None
         found.append(Operand(value, o.stacked))
     return found if any(o.stacked for o in found) else None
-
-
-def _turned(x: Variable) -> Variable | None:
-    """``y`` of ``x = y[::-1]``, also where ``y`` has its dimensions in another order."""
-    shuffle: Any = node_of(x).op if made_by(x, DimShuffle) else None
-    axis, part = (0, x) if shuffle is None else (shuffle.pattern[0], node_of(x).inputs[0])
-    if not made_by(part, Subtensor) or axis == "x":
-        return None
-    whole: list[Any] = [FULL] * part.type.ndim
-    whole[axis] = (None, None, -1)
-    taken: Any = node_of(part).op
-    if list(taken.index) not in (whole, whole[: axis + 1]):
-        return None
-    y = node_of(part).inputs[0]
-    return y if shuffle is None else cast(Variable, shuffle(y))
 
 
 #: Ops that are computed for all steps at once. Their results are no larger than their operands, so

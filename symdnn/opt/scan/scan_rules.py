@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any, cast
 
 from symdnn.graph.origin import inherit
 from symdnn.graph.traverse import leaves
@@ -12,12 +13,29 @@ from symdnn.ops.array.index import Subtensor
 from symdnn.ops.array.slices import FULL
 from symdnn.ops.control.scan import Scan
 from symdnn.ops.control.scan_parts import Built, Parts
+from symdnn.ops.core.shape import DimShuffle
+from symdnn.rewriting.facts import made_by, node_of
 from symdnn.rewriting.rewrite import Context, GraphRewrite, Rewrite, graph_rewrite, node_rewrite
 
-__all__ = ["RULES", "in_order"]
+__all__ = ["RULES", "in_order", "turned"]
 
 PHASE = "canonicalize"
 TAGS = ("fast_compile", "scan")
+
+
+def turned(x: Variable) -> Variable | None:
+    """``y`` of ``x = y[::-1]``, also where ``y`` has its dimensions in another order."""
+    shuffle: Any = node_of(x).op if made_by(x, DimShuffle) else None
+    axis, part = (0, x) if shuffle is None else (shuffle.pattern[0], node_of(x).inputs[0])
+    if not made_by(part, Subtensor) or axis == "x":
+        return None
+    whole: list[Any] = [FULL] * part.type.ndim
+    whole[axis] = (None, None, -1)
+    taken: Any = node_of(part).op
+    if list(taken.index) not in (whole, whole[: axis + 1]):
+        return None
+    y = node_of(part).inputs[0]
+    return y if shuffle is None else cast(Variable, shuffle(y))
 
 
 # -- the last value of a history is an output of its own ------------------------------------------

@@ -72,3 +72,23 @@ def test_a_new_value_of_a_shared_variable_is_no_view_of_a_result():
         a = RNG.normal(size=(2, 3))
         f(a)[...] = 7
         np.testing.assert_allclose(s.get_value(), np.exp(a))
+
+
+def test_views_are_made_in_the_segment_that_reads_them():
+    """After a loop over the same value; of what nothing else reads later, the view is copied."""
+    x, w = T.dmatrix("x"), T.dmatrix("w")
+    y, small = T.dot(x, w), T.exp(x)[:2]
+    end = symdnn.scan(lambda e, h: T.tanh(e + h), y, T.zeros((3,), "float64"))[0][-1]
+    f = symdnn.function([x, w], y[::-1] * end + small.sum() * end)
+    views = [
+        [str(n.op) for n in region.nodes if n.op.views and "Subtensor" in str(n.op)]
+        for region in f.stages.program.regions
+        if hasattr(region, "nodes")
+    ]
+    assert ["Subtensor{::-1, :}" in found for found in views] == [False, True]
+    for _ in range(3):
+        a, b = RNG.normal(size=(5, 4)), RNG.normal(size=(4, 3))
+        h = np.zeros(3)
+        for e in a @ b:
+            h = np.tanh(e + h)
+        np.testing.assert_allclose(f(a, b), (a @ b)[::-1] * h + np.exp(a)[:2].sum() * h)

@@ -381,3 +381,22 @@ def test_what_a_loop_computes_of_its_sequence_is_not_computed_again_for_its_grad
     of_value = 3 * (start * factor) ** 3
     wide = of_value if along == "rows" else of_value[:, None]
     np.testing.assert_allclose(got[1], wide * 0.5 * np.cos(given))
+
+
+@pytest.mark.parametrize("along", ["rows", "columns"])
+def test_a_product_of_a_sequence_is_not_computed_again_for_the_gradient(along, rng):
+    """Products of states, of which a loop makes one after the other, keep the gradient's order."""
+    z, w, u = T.dmatrix("z"), T.dmatrix("w"), T.dmatrix("u")
+    x = z if along == "rows" else z.T
+    zero = T.zeros((3,), "float64")
+    y, _ = symdnn.scan(lambda e, h, w, u: T.sin(T.dot(e, w) + T.dot(h, u)), x, zero, [w, u])
+    slopes = symdnn.grad((y[-1] ** 3).sum(), [z, w, u])
+    f = symdnn.function([z, w, u], slopes)
+    given = (rng.normal(size=(5, 4) if along == "rows" else (4, 5)), rng.normal(size=(4, 3)),
+             rng.normal(size=(3, 3)))  # fmt: skip
+    wanted = evaluate(slopes, dict(zip([z, w, u], given, strict=True)))
+    for a, b in zip(f(*given), wanted, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9)
+    # Of x by w, of the states by u, and the three gradients.
+    assert sum("Dot" in type(n.op).__name__ or "Matmul" in type(n.op).__name__
+               for n in f.fgraph.nodes) == 5  # fmt: skip

@@ -1,0 +1,42 @@
+"""Views are made where they are read: one that leaves a segment is a copy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from symdnn.graph.variable import Apply, Constant, Variable
+
+__all__ = ["sink_views"]
+
+
+def sink_views(
+    order: Sequence[Apply],
+    stage_of: dict[Apply, int],
+    users: Mapping[Variable, Sequence[Apply]],
+    results: Collection[Variable],
+    is_inside: Callable[[Apply], bool],
+) -> None:
+    """Move views to the stage of their first reader, where what they are of is known anyway.
+
+    Nodes that are part of no segment on the host (not ``is_inside``) stay, and so do views of what
+    nothing reads later: their copy may be smaller. ``stage_of`` is changed.
+    """
+    for node in reversed(order):
+        readers, stage = users.get(node.outputs[0], ()), stage_of[node]
+        if not readers or not _is_plain_view(node) or node.outputs[0] in results:
+            continue
+        if not all(map(is_inside, (node, *readers))):
+            continue
+        seen = node.inputs[node.op.views[0]]
+        others = [n for n in users[seen] if n is not node]
+        if seen.owner is None or any(stage_of[n] > stage or not is_inside(n) for n in others):
+            stage_of[node] = max(stage, min(stage_of[n] for n in readers))
+
+
+def _is_plain_view(node: Apply) -> bool:
+    """Whether a node is a view that is the same at any time."""
+    op = node.op
+    bounds = (node.inputs[i] for i in op.run_time_inputs)
+    if op.views.get(0) is None or op.unmergeable or op.ordered:
+        return False
+    return all(isinstance(v, Constant) for v in bounds)
