@@ -175,9 +175,10 @@ def _format(path: Path) -> Any:
     try:
         return FORMATS[path.suffix.lower()]
     except KeyError:
+        torch = path.suffix.lower() in (".pt", ".pth", ".bin", ".ckpt")
         raise FileFormatError(
             f"{path}: the suffix must be one of {', '.join([*FORMATS, index.SUFFIX])}, got "
-            f"{path.suffix!r}"
+            f"{path.suffix!r}{'. nn.load_torch(net, path) reads files of PyTorch' * torch}"
         ) from None
 
 

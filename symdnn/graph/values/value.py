@@ -67,7 +67,7 @@ def array_from(value: object, what: str) -> Array:
     if isinstance(value, np.ma.MaskedArray) or _holds_masked(value):
         raise InputError(f"{what}: a masked array would lose its mask; pass x.filled(number)")
     if isinstance(value, np.ndarray):
-        return value
+        return np.asarray(value)  # a matrix of NumPy has two dimensions in all its parts
     try:
         value = _of_torch(value)
         if hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
@@ -166,7 +166,7 @@ def as_numpy(
     wanted = type_.numpy
     masked = isinstance(value, np.ma.MaskedArray)
     if isinstance(value, np.ndarray) and value.dtype == wanted and not masked:
-        array = value
+        array = np.asarray(value)
     elif strict:
         raise InputError(f"{what}: strict, wanted {type_}, got {_describe(value)}")
     else:

@@ -226,3 +226,26 @@ def test_an_array_that_is_nowhere_is_an_error_that_names_the_input(what):
     take, named = places[what]
     with pytest.raises(InputError, match=f"{named}.*no array can be made of this Elsewhere"):
         take(Elsewhere())
+
+
+@pytest.mark.filterwarnings("ignore:the matrix subclass")
+def test_numpys_matrices_are_arrays():
+    """``np.matrix``, as of ``sparse.todense()``, has two dimensions in its parts, and a product."""
+    plain = np.arange(6.0).reshape(2, 3)
+    given, x = np.asmatrix(plain), T.dmatrix("x")
+    parts = [x * x, x[0], x.flatten() + 1, x.max(1), x.sum(0), T.sort(x, 1)]
+    wanted = [plain * plain, plain[0], plain.ravel() + 1, plain.max(1), plain.sum(0), plain]
+    held = symdnn.shared(given, borrow=True)
+    in_shared = symdnn.function([], parts, givens={x: held})
+    as_default = symdnn.function([symdnn.In(x, value=given)], parts)
+    narrow = symdnn.function([x], parts)
+    for found in (
+        symdnn.function([x], parts)(given), in_shared(), as_default(),
+        narrow(given.astype("float32")), symdnn.function([], parts, givens={x: given})(),
+        symdnn.jit(lambda x: [x * x, x[0], x.flatten() + 1, x.max(1), x.sum(0)])(given),
+    ):  # fmt: skip
+        for value, right in zip(found, wanted):
+            np.testing.assert_array_equal(np.asarray(value), right)
+    held.set_value(given)
+    assert type(held.get_value(borrow=True)) is np.ndarray
+    assert type(T.constant(given).data) is np.ndarray
