@@ -62,12 +62,13 @@ def grad(
     return_disconnected: str = "zero",
     null_gradients: str = "raise",
     has_aux: bool = False,
+    argnums: Any = None,
 ) -> Any:
     """Gradient of a scalar ``cost`` with respect to ``wrt`` (a variable or a sequence).
 
     A ``cost`` that is a function of arrays has a function as its gradient, with ``wrt`` the number
     or the name of an argument, or several of them: see :func:`symdnn.value_and_grad`, which has
-    ``has_aux`` too.
+    ``has_aux`` too. ``argnums`` is another name of ``wrt``, JAX's.
 
     Each gradient has the shape and dtype of its variable. ``known_grads`` has gradients of other
     variables (``cost`` may then be None). The variables of ``consider_constant`` count as
@@ -82,6 +83,7 @@ def grad(
     :class:`~symdnn.errors.DisconnectedInput`, and :class:`~symdnn.errors.NonDifferentiable` for a
     cost that is no real scalar.
     """
+    wrt = wrt if argnums is None else argnums
     if callable(cost) and not isinstance(cost, Variable):
         return operator("grad_of_function")(cost, wrt, has_aux)
     single = isinstance(wrt, Variable | Structured)
@@ -108,9 +110,8 @@ def grad(
         v.with_gradient(g) if isinstance(v, Structured) and g is not None else g
         for v, g in zip(given, grads, strict=True)
     ]
-    if single:
-        return made[0]
-    return tuple(made) if isinstance(wrt, tuple) else made
+    many = tuple(made) if isinstance(wrt, tuple) else made
+    return made[0] if single else many
 
 
 def _seeds(cost: Variable | None, known: Mapping[Variable, Any] | None) -> dict[Variable, Variable]:

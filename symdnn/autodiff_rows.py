@@ -29,17 +29,19 @@ def jacobian(
     consider_constant: Sequence[Variable] | None = None,
     disconnected_inputs: str = "raise",
     has_aux: bool = False,
+    argnums: Any = None,
 ) -> Any:
     """Derivatives of a vector with respect to ``wrt``, a variable or a sequence of them.
 
     Of a function of arrays it is a function, with ``wrt`` the number or the name of an argument, or
     several of them: see :func:`symdnn.transforms.derivatives.jacobian_of_function`, which has
-    ``has_aux`` too.
+    ``has_aux`` too. ``argnums`` is another name of ``wrt``, JAX's.
 
     Each has the shape of ``expression`` followed by that of the variable. For a scalar expression
     it is the gradient. The result has the structure of ``wrt``. Raises
     :class:`~symdnn.errors.TypeMismatch` for an expression of more dimensions.
     """
+    wrt = wrt if argnums is None else argnums
     if callable(expression) and not isinstance(expression, Variable):
         return operator("jacobian_of_function")(expression, wrt, has_aux)
     expression = as_variable(expression)
@@ -60,15 +62,17 @@ def hessian(
     wrt: Any = 0,
     consider_constant: Sequence[Variable] | None = None,
     disconnected_inputs: str = "raise",
+    argnums: Any = None,
 ) -> Any:
     """Second derivatives of a scalar with respect to vectors: a matrix for each of ``wrt``.
 
-    Of a function of arrays it is a function, with ``wrt`` as for :func:`jacobian`; its arguments
-    may then have any shapes.
+    Of a function of arrays it is a function, with ``wrt`` or ``argnums`` as for :func:`jacobian`;
+    its arguments may then have any shapes.
 
     The result has the structure of ``wrt``. Raises :class:`~symdnn.errors.TypeMismatch` for
     anything but a scalar and vectors.
     """
+    wrt = wrt if argnums is None else argnums
     if callable(cost) and not isinstance(cost, Variable):
         return operator("hessian_of_function")(cost, wrt)
     cost = as_variable(cost)

@@ -279,7 +279,9 @@ class TensorMethods:
         )
 
     def __format__(self, spec: str) -> str:
-        if spec and spec[-1] in "bcdeEfFgGnoxX%":
+        if spec and spec[-1] in "bcdeEfFgGnoxX%,_":
+            if (known := apply("known_number", self)) is not None:
+                return format(known, spec)
             raise SymbolicValueError(
                 f"the format {spec!r} is one of numbers, and {self} has a value in a call only"
             )

@@ -65,6 +65,7 @@ def test_known_sizes_are_numbers_of_python() -> None:
     assert ["a", "b", "c"][two] == "c"
     assert np.zeros((known, two)).shape == (8, 2)
     assert [part.type.shape[1] for part in x.split(half, dim=1)] == [4, 4]
+    assert f"{known:,} {half * 1000:,} {half / 3:.2f}" == "8 4,000 1.33"
     assert known > half
     assert not known <= half
     with pytest.raises(TypeError, match="integer"):

@@ -115,6 +115,20 @@ def test_grad_has_one_meaning_for_expressions_and_functions():
         symdnn.grad(cost)
 
 
+@pytest.mark.parametrize("derivative", [symdnn.grad, symdnn.jacobian, symdnn.hessian])
+def test_argnums_is_another_name_of_wrt(derivative):
+    def f(a, b):
+        return (a**2 * T.sin(b)).sum()
+
+    values = np.array([1.0, -2.0]), np.array([0.5, 3.0])
+    for which in (1, (0, 1), "b"):
+        found, wanted = derivative(f, argnums=which)(*values), derivative(f, which)(*values)
+        np.testing.assert_equal(found, wanted)
+    x = T.dvector("x")
+    with pytest.raises(TypeMismatch, match=r"(?i)variable"):
+        derivative((x**2).sum(), argnums=0)
+
+
 def test_errors_say_what_was_wanted():
     with pytest.raises(NonDifferentiable, match="must be a scalar"):
         symdnn.grad(lambda x: x)(np.ones(3))

@@ -66,7 +66,8 @@ def flat_parameters(
 
     A group is ``(module or variables, {option: value})``, or PyTorch's ``{"params": variables,
     option: value}``; its options go before ``options``, and ``lr_scale`` is among them. A module's
-    parameters have the module's names; those of a list are named by their place. Raises
+    parameters have the module's names; those of a list are named by their place. Those of which a
+    program has set ``requires_grad = False`` are left out, as in PyTorch. Raises
     :class:`~symdnn.errors.InputError` for a parameter that is there twice, an unknown option, or
     none at all.
     """
@@ -75,6 +76,8 @@ def flat_parameters(
         _check_own(what, own, options)
         settings = {**options, **own}
         for name, v in names.items():
+            if not getattr(v, "requires_grad", True):
+                continue
             scale = float(settings.get("lr_scale", 1.0)) * _factor(common, name, v)
             decays = common.get("decays")
             decaying = True if decays is None else bool(decays(name, v))

@@ -384,3 +384,25 @@ def test_the_sum_of_adagrad_begins_where_either_name_says(rng):
     np.testing.assert_allclose(found, [expected] * 4, rtol=1e-12)
     with pytest.raises(InputError, match="wanted one of them"):
         o.adagrad((p**2).sum(), [p], initial=0.5, initial_accumulator_value=0.5)
+
+
+@pytest.mark.parametrize("optimiser", [nn.optim.sgd, nn.optim.adamw, nn.optim.lamb])
+def test_parameters_without_gradient_are_not_trained(optimiser):
+    """PyTorch's way to freeze a part: ``requires_grad = False``, also for some of a group."""
+    x = T.fmatrix("x")
+    values = np.ones((2, 3), "float32")
+    for params in (lambda net: net, lambda net: list(net.parameters()), lambda net: [(net, {})]):
+        net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+        for p in net[0].parameters():
+            p.requires_grad = False
+        before = net.state_dict()
+        loss = (net(x) ** 2).sum()
+        symdnn.function([x], loss, updates=optimiser(loss, params(net), 0.1))(values)
+        changed = {k for k, v in net.state_dict().items() if not np.array_equal(v, before[k])}
+        assert changed == {"2.weight", "2.bias"}
+        for p in net.parameters():
+            p.requires_grad = False
+        with pytest.raises(InputError, match="no parameter to train"):
+            optimiser(loss, params(net), 0.1)
+        net[0].weight.requires_grad = True
+        optimiser(loss, params(net), 0.1)
