@@ -298,7 +298,10 @@ SOFTMAX = {"own": "cuda.softmax", "cudnn": "cudnn.softmax"}
 )  # fmt: skip
 def test_softmax(kind, shape, axis, dtype, prefer):
     x = normal(*shape, scale=3)
-    assert_agree(lambda x: kind(x, axis=axis), [x], dtype, (SOFTMAX[prefer],))
+    # Rows are read once for the softmax and its gradient; those of float64 are not joined.
+    rows = prefer == "own" and dtype != "float64" and axis == x.ndim - 1 and shape[axis] > 1
+    kernel = "cuda.rows_once" if rows else SOFTMAX[prefer]
+    assert_agree(lambda x: kind(x, axis=axis), [x], dtype, (kernel,))
 
 
 @pytest.mark.parametrize("algo", ["fast", "accurate", "log"])
