@@ -12,7 +12,6 @@ from symdnn.gpu.codegen.rows_source import RowOperand
 from symdnn.gpu.device.context import most_shared_bytes
 from symdnn.graph.type import numpy_dtype
 from symdnn.graph.values.strides import merged
-from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.lowered.fused_rows import FusedRows
 
 __all__ = [
@@ -37,8 +36,8 @@ _SUMS_ALONE_WORDS = 36
 #: The most blocks of sums alone, and beside stages.
 MOST_COLUMN_BLOCKS = MULTIPROCESSORS * 6, _COLUMN_THREADS // _COLUMN_BLOCK
 #: Threads of rows in registers that should fit on a multiprocessor: their reads hide others' work.
-#: The most where registers keep numbers of 16 bits, fewer where late operands take some, too.
-_RESIDENT_THREADS = 1536, 1024, 768
+#: Fewer where late operands take registers, too.
+_RESIDENT_THREADS = 1024, 768
 #: Threads that fill a device: with fewer rows, more threads share one.
 _FILLING_THREADS = MULTIPROCESSORS * 512
 _MAX_VECTOR_ELEMENTS, _LINE_BYTES = 8, 128
@@ -57,7 +56,7 @@ class Share:
     """Threads of a row, vectors of each, threads of a block, number of blocks.
 
     ``resident`` blocks should fit on a multiprocessor; ``columns`` says where sums over rows are;
-    ``shared_bytes`` of a block keep its row. With ``raw`` registers keep what is read.
+    ``shared_bytes`` of a block keep its row.
     """
 
     lanes: int
@@ -67,7 +66,6 @@ class Share:
     resident: int = 1
     columns: int = 0
     shared_bytes: int = 0
-    raw: bool = False
 
 
 def lines_of(views: Views, axes: Sequence[int]) -> Lines:
@@ -171,21 +169,12 @@ def share_of(op: FusedRows, rows: int, vectors: int, width: int) -> Share:
     if not sums:
         block = max(lanes, _MIN_BLOCK)
         late = width * _registers(op.input_dtypes[op.early :])
-        raw = per > 0 and width > 1 and _keeps_raw(op)
-        threads = _RESIDENT_THREADS[(per * held + late > _WORDS) + 1 - raw] if per else 1
+        threads = _RESIDENT_THREADS[per * held + late > _WORDS] if per else 1
         blocks = max(1, min(-(-rows * lanes // block), 2**30))
-        return Share(lanes, per, block, blocks, max(1, threads // block), raw=raw)
+        return Share(lanes, per, block, blocks, max(1, threads // block))
     shared = vectors * sums * 4 + _MEETING_BYTES <= most_shared_bytes()
     blocks = _column_blocks(rows, lanes, lanes)
     return Share(lanes, per, lanes, blocks, columns=1 if shared else 2)
-
-
-def _keeps_raw(op: FusedRows) -> bool:
-    """Whether values are inputs of 16 bits, and what follows from them takes few instructions."""
-    narrow = all(is_narrow_float(d) for d in op.before.inputs)
-    casts = all(step.name == "cast" for step in op.before.body)
-    programs = (op.after, *(stage.terms for stage in op.stages))
-    return narrow and casts and not any("exp" in p.names for p in programs)
 
 
 def _best_share(
@@ -295,7 +284,7 @@ def _tiled(op: FusedRows, views: Views, lines: Lines, width: int) -> Share | Non
     fits = max(elements, words // 2) <= _MAX_TILE_LENGTH and nbytes <= _MAX_TILE_BYTES
     if not (dense and fits and elements > 1 and width * _least(views, lines) < 16):
         return None
-    resident = _RESIDENT_THREADS[1 + (words > _WORDS)] // _TILE_ROWS
+    resident = _RESIDENT_THREADS[words > _WORDS] // _TILE_ROWS
     blocks = min(-(-rows // _TILE_ROWS), 2**30)
     return Share(1, elements, _TILE_ROWS, blocks, resident, shared_bytes=nbytes)
 

@@ -41,8 +41,7 @@ class Rows:
     ``columns`` says where a block adds the sums over its rows (see ``fused_rows.cu``). A row that
     does not fit into registers may be ``staged`` in shared memory. ``loose`` rows begin anywhere
     in memory: their vectors are aligned, and the elements before the first and behind the last one
-    are read one by one. ``tiled`` rows, one for each thread, are copied through shared memory. With
-    ``raw`` registers keep the inputs, and not the values that are computed from them.
+    are read one by one. ``tiled`` rows, one for each thread, are copied through shared memory.
     """
 
     inputs: tuple[RowOperand, ...]
@@ -60,7 +59,6 @@ class Rows:
     staged: bool = False
     loose: bool = False
     tiled: bool = False
-    raw: bool = False
 
 
 #: What is done with a vector, and with an element at the ends of a loose row.
@@ -89,7 +87,7 @@ def rows_source(op: FusedRows, rows: Rows) -> str:
         "BLOCK": rows.block, "RESIDENT": rows.resident, "FULL": int(rows.full),
         "SUMS": len(op.sums.outputs) if op.sums else 0, "COLUMNS": rows.columns,
         "STAGED": int(rows.staged), "LOOSE": int(rows.loose),
-        "TILED": int(rows.tiled), "RAW": int(rows.raw),
+        "TILED": int(rows.tiled),
     }  # fmt: skip
     return "\n".join(
         [
@@ -270,7 +268,7 @@ class _Printed:
         self.row = [f"r{i}" for i in range(op.row_values)]
         narrow = all(is_narrow_float(d) for d in op.after.output_dtypes)
         self.rounded = narrow and bool(op.after.outputs) and not op.kept and op.sums is None
-        self.kept = kept_term(op, op.work, apart=True) if rows.per and not rows.raw else None
+        self.kept = kept_term(op, op.work, apart=True) if rows.per else None
         if self.kept and not _stays(op, *self.kept):
             self.kept = None
         self.hoisted: list[list[ScalarProgram]] = []

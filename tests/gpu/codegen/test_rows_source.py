@@ -82,16 +82,6 @@ def test_a_root_of_a_rounded_mean_is_taken_once_for_each_row(dtype):
 
 
 @needs_gpp
-def test_numbers_of_16_bits_stay_so_in_registers_unless_they_have_exponentials():
-    for shape in ((5, 323), (3, 1024), (2, 2049)):
-        assert "#define RAW 1" in compared(written_norm("bfloat16"), [drawn("bfloat16", *shape)])
-    for op in (written_norm("float32"), softmax_rows(Softmax(1), "float32")):
-        assert "#define RAW 0" in compared(op, [drawn("float32", 5, 323)])
-    op = softmax_rows(Softmax(1), "bfloat16")
-    assert "#define RAW 0" in compared(op, [drawn("bfloat16", 5, 323)])
-
-
-@needs_gpp
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize("shape", [(131, 10), (256, 21), (130, 3)], ids=str)
 def test_short_rows_go_through_shared_memory(shape, dtype):

@@ -3,7 +3,7 @@
 // shared memory if the row is STAGED there: each thread finds what it has put there itself.
 // FULL: all of these vectors exist, in all blocks. A LOOSE row begins anywhere: its vectors are the
 // aligned ones that are whole, and the elements before and behind them, its ends, are shared by the
-// lanes. RAW: what was read is kept, and converted again for each sum. TILED: a thread has a short row, and a block copies its rows through shared memory, so that
+// lanes. TILED: a thread has a short row, and a block copies its rows through shared memory, so that
 // memory is read and written in vectors. Printed before this text are the operands' access, and
 // `staged`, which computes all sums of a row.
 
@@ -37,17 +37,6 @@ template <class HOW, int N> INLINE void meet(W (&sums)[N]) {
   }
 }
 
-#if RAW
-// What was read, as if it were read anew: the compiler would keep what it is converted to.
-template <class T> INLINE void again(T& read) {
-#ifndef SYMDNN_HOST
-  static_assert(sizeof(T) % 4 == 0, "words");
-#pragma unroll
-  for (i32 i = 0; i < (i32)sizeof(T) / 4; i++) asm volatile("" : "+r"(((u32*)&read)[i]));
-#endif
-}
-#endif
-
 // The part of a row that a thread has: `count` vectors, every LANES-th, and some of the `ends`
 // elements outside of vectors, of which `head` are before them. What does not exist is read from
 // where something is, and does not count.
@@ -56,11 +45,7 @@ struct Mine {
   i32 lane, count, vectors, head, ends;
   bool back;  // a row that is read again is read in turn from either end, which the caches have
 #if PER
-#if RAW
-  Early<V> held[PER];
-#else
   Values<V> held[PER];
-#endif
 #if LOOSE
   Values<1> held_ends[ENDS];
 #endif
@@ -102,12 +87,7 @@ struct Mine {
     for (i32 i = 0; i < ENDS; i++) held_ends[i] = values_of(base, raw_ends[i]);
 #endif
 #pragma unroll
-    for (i32 i = 0; i < PER; i++)
-#if RAW
-      held[i] = raw[i];
-#else
-      held[i] = values_of(base, raw[i]);
-#endif
+    for (i32 i = 0; i < PER; i++) held[i] = values_of(base, raw[i]);
 #elif STAGED
     for (i32 i = 0; i < count; i++)
       stage(p, base, place(i), (Early<V>*)dynamic_shared + i * BLOCK + threadIdx.x);
@@ -120,15 +100,7 @@ struct Mine {
   __device__ __forceinline__ void each(const Parameters& p, const What& what, const Ends& of_end) {
 #if PER
 #pragma unroll
-    for (i32 i = 0; i < PER; i++) {
-#if RAW
-      again(held[i]);
-      Values<V> own = values_of(base, held[i]);
-      what(i, place(i), own, has(i));
-#else
-      what(i, place(i), held[i], has(i));
-#endif
-    }
+    for (i32 i = 0; i < PER; i++) what(i, place(i), held[i], has(i));
 #if LOOSE
 #pragma unroll
     for (i32 i = 0; i < ENDS; i++) of_end(i, end(i), held_ends[i], has_end(i));
