@@ -144,7 +144,7 @@ def _lanes(rows: int, vectors: int, per: int, nbytes: int) -> int:
         or (rows * lanes < _FILLING_THREADS and lanes * 2 <= vectors and lanes < 256)
     ):
         lanes *= 2
-    least = max(-(-vectors // per), -(-_FILLING_THREADS // rows))
+    least = max(-(-vectors // per), -(-_FILLING_THREADS // max(rows, 1)))
     fewer = [n for n in (16, 8) if n >= least and n * nbytes >= _LINE_BYTES]
     return min([lanes, *fewer], key=lambda n: n * -(-vectors // n)) if lanes == 32 else lanes
 

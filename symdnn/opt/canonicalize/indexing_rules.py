@@ -331,14 +331,15 @@ def increment_by_zero(node: Apply, context: Context) -> Variable | None:
 def increment_of_everything(node: Apply, context: Context) -> Variable | None:
     """``inc_subtensor(x[:], y) -> x + y`` and ``set_subtensor(x[:], y) -> y``.
 
-    So is ``x[::-1]``, of ``y[::-1]``: the gradient of a flip is a flip.
+    So is ``x[::-1]`` of zeros, of ``y[::-1]``: the gradient of a flip is a flip.
     """
     op, (x, y, *_) = node.op, node.inputs
     assert isinstance(op, IncSubtensor)
     if any(e not in (FULL, _FLIPPED) for e in op.index):
         return None
     if _FLIPPED in op.index:
-        if y.type.ndim != x.type.ndim:
+        alone = op.set_instead_of_inc or is_zero(x)  # else one of several parts of a sum
+        if y.type.ndim != x.type.ndim or not alone:
             return None
         y = subtensor(y, _python(_entries_for(y, op.index)))
     if not op.set_instead_of_inc:
