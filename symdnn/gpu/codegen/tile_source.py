@@ -39,8 +39,7 @@ class TileLoop:
 
     Threads have blocks of ``side`` by ``side`` elements; a tile is ``down`` blocks by ``across``
     blocks, one for each thread. ``batch`` is the number of other dimensions. A ``guarded`` kernel
-    does nothing once the error word is set. With ``shifted`` a tile's rows begin at aligned vectors
-    of the result, whose own rows begin anywhere.
+    does nothing once the error word is set.
     """
 
     side: int
@@ -50,7 +49,6 @@ class TileLoop:
     inputs: tuple[TileOperand, ...]
     outputs: tuple[TileOperand, ...]
     guarded: bool = False
-    shifted: bool = False
 
     @property
     def threads(self) -> int:
@@ -60,7 +58,7 @@ class TileLoop:
     @property
     def spread(self) -> bool:
         """Whether a thread's columns are apart, since some results have no aligned vectors."""
-        return not self.shifted and not all(a.vectors for a in self.outputs)
+        return not all(a.vectors for a in self.outputs)
 
     @property
     def operands(self) -> list[tuple[str, TileOperand]]:
@@ -78,7 +76,6 @@ def tile_source(program: ScalarProgram, loop: TileLoop, itemsizes: dict[str, int
     dense = loop.of_kind("dense")
     held = sum(max(1, loop.side * itemsizes[a.dtype] // 4) * loop.side for _, a in dense)
     ahead = held <= _MAX_REGISTERS_AHEAD
-    more, room = ("V * (B + 1) - 1", "(B + 1)") if loop.shifted else ("V * B", "B")
     lines = [
         f"constexpr i32 V = {loop.side}, A = {loop.down}, B = {loop.across};",
         "constexpr i32 STEP = A;  // rows between those of a thread",
@@ -90,9 +87,9 @@ def tile_source(program: ScalarProgram, loop: TileLoop, itemsizes: dict[str, int
         "};",
         f'extern "C" __global__ void __launch_bounds__({loop.threads})',
         "tiles(const __grid_constant__ Parameters p) {",
-        *(f"  __shared__ {_vec(a)} tile_{n}[V * A * {room}];" for n, a in loop.of_kind("turned")),
+        *(f"  __shared__ {_vec(a)} tile_{n}[V * A * B];" for n, a in loop.of_kind("turned")),
         *(["  if (*p.guard != 0) return;"] if loop.guarded else []),
-        f"  const u32 wide = (u32)((p.columns + {more} - 1) / (V * B));",
+        "  const u32 wide = (u32)((p.columns + V * B - 1) / (V * B));",
         "  const u32 high = (u32)((p.rows + V * A - 1) / (V * A));",
         "  const u32 all = wide * high * (u32)p.batches;  // no memory holds 2^32 tiles",
         "  const i32 a = threadIdx.x % A, b = threadIdx.x / A;  // a block of vectors to turn",
@@ -105,10 +102,13 @@ def tile_source(program: ScalarProgram, loop: TileLoop, itemsizes: dict[str, int
         "    const i64 down = (i64)(band * BAND + rest % tall) * (V * A);",
         "    const i64 own = down + first, to = along + (SPREAD ? group : V * group);",
         *(f"    {line}" for line in _starts(loop)),
-        *(f"    {line}" for line in ([] if loop.shifted else _turned(loop))),
+        *(f"    {line}" for line in _turned(loop)),
         *(f"    {line}" for line in _ahead(loop, dense if ahead else [])),
         "    __syncthreads();  // the tile before has been read",
-        *(f"    {_put(n, a, loop)}" for n, a in loop.of_kind("turned")),
+        *(
+            f"    tile_turn<{int(a.vectors)}, A, B>(tile_{n}, block_{n});"
+            for n, a in loop.of_kind("turned")
+        ),
         "    __syncthreads();",
         "#pragma unroll",
         "    for (i32 k = 0; k < V; k++) {",
@@ -120,14 +120,6 @@ def tile_source(program: ScalarProgram, loop: TileLoop, itemsizes: dict[str, int
     ]
     libraries = library(program) + text_of("lines.cuh") + text_of("tile.cuh")
     return libraries + scalar_function(program, "scalar") + "\n".join(lines) + "\n"
-
-
-def _put(name: str, a: TileOperand, loop: TileLoop) -> str:
-    """Put what a thread has read of a turned operand into its tile; a shifted one is read here."""
-    if not loop.shifted:
-        return f"tile_turn<{int(a.vectors)}, A, B>(tile_{name}, block_{name});"
-    sizes = f"p.{name}_column, down, along - V, p.rows, p.columns"
-    return f"shifted_fetch<A, B>(tile_{name}, at_{name}, {sizes});"
 
 
 def _vec(a: TileOperand) -> str:
@@ -155,8 +147,6 @@ def _starts(loop: TileLoop) -> list[str]:
         if a.kind == "number":
             continue
         row, column = _corner(a) if a.kind == "turned" else ("own", "to")
-        if loop.shifted and a.kind == "turned":
-            row = column = "0"
         terms = [f"p.{name} + place((u64)batch, p.size, p.{name}_batch)"]
         terms.append(f"{row} * p.{name}_row")
         if a.kind != "row":
@@ -208,12 +198,6 @@ def _ahead(loop: TileLoop, dense: list[tuple[str, TileOperand]]) -> list[str]:
 def _computed(loop: TileLoop, ahead: bool) -> list[str]:
     """Compute and write V elements of row ``k``."""
     lines, given = [], []
-    outputs = loop.operands[len(loop.inputs) :]
-    if loop.shifted:
-        ((out, result),) = outputs
-        size = f"sizeof({CTYPES[result.dtype]})"
-        lines.append(f"const auto line = at_{out} + k * STEP * p.{out}_row;")
-        lines.append(f"const i32 before = (i32)((u64)line / {size} % V);")
     for name, a in loop.operands[: len(loop.inputs)]:
         ctype = CTYPES[a.dtype]
         given.append(f"{name}.v[e]")
@@ -223,9 +207,6 @@ def _computed(loop: TileLoop, ahead: bool) -> list[str]:
         elif a.kind == "row":
             lines.append(f"const {ctype} {name} = row_{name}[k];")
             given[-1] = name
-        elif a.kind == "turned" and loop.shifted:
-            read = f"shifted_read<B>(tile_{name}, first + k * STEP, group, before)"
-            lines.append(f"const {_vec(a)} {name} = {read};")
         elif a.kind == "turned":
             read = f"tile_read<{int(a.vectors)}, SPREAD, B>(tile_{name}, first + k * STEP, group)"
             lines.append(f"const {_vec(a)} {name} = {read};")
@@ -241,11 +222,10 @@ def _computed(loop: TileLoop, ahead: bool) -> list[str]:
                 f"  {name}.v[e] = to + e * APART < p.columns ? at_{name}[k * STEP * p.{name}_row + "
                 f"e * APART * p.{name}_column] : convert<{CTYPES[a.dtype]}>(1.0f);",
             ]
+    outputs = loop.operands[len(loop.inputs) :]
     lines += [f"{_vec(a)} {name};" for name, a in outputs]
     given += [f"{name}.v[e]" for name, _ in outputs]
     lines += ["#pragma unroll", f"for (i32 e = 0; e < V; e++) scalar({', '.join(given)});"]
-    if loop.shifted:
-        return [*lines, f"shifted_store(line - before, {out}, to - before, p.columns);"]
     for name, a in outputs:
         line = f"at_{name} + k * STEP * p.{name}_row"
         lines.append(f"tile_store<{int(a.vectors)}, APART>({line}, {name}, p.columns - to);")

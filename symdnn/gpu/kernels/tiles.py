@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from math import prod
 from typing import Any
@@ -22,8 +22,6 @@ _THREADS = 256
 _MAX_SHARED_BYTES = 48 << 10
 #: Sides of a thread's block: of elements up to 2 bytes if all allow such vectors, and of others.
 _NARROW_SIDE, _SIDE = 8, 4
-#: The fewest blocks along a side of a tile whose rows begin at vectors of the result.
-_SHIFTED_BLOCKS = 8
 
 
 @dataclass(frozen=True)
@@ -87,26 +85,13 @@ def in_tiles(
     widest = max(_itemsize(v) for v in views)
     loop = _loop(space, dtypes, row, turned, guarded, _NARROW_SIDE if widest <= 2 else _SIDE)
     if loop.side > _SIDE and not all(a.vectors for a in _moving(loop)):
-        loop = _shifted(loop) or _loop(space, dtypes, row, turned, guarded, _SIDE)
-    columns = sizes[-1] + (loop.side - 1 if loop.shifted else 0)
-    tiles = -(-sizes[row] // (loop.side * loop.down)) * -(-columns // (loop.side * loop.across))
+        loop = _loop(space, dtypes, row, turned, guarded, _SIDE)
+    tiles = -(-sizes[row] // (loop.side * loop.down)) * -(-sizes[-1] // (loop.side * loop.across))
     others = _others(space, row)
     tiles *= prod(sizes[d] for d in others)
     parameters = _parameters(space, row, others, loop)
     grid = (blocks_for(tiles, 1),)
     return KernelLaunch(_source(program, loop), "tiles", grid, (loop.threads,), parameters)
-
-
-def _shifted(loop: TileLoop) -> TileLoop | None:
-    """The loop whose tiles' rows begin at aligned vectors of its result; None where it has operands
-    that lie along those, or several results, or where a side is short.
-    """
-    turned = [a for a in loop.inputs if a.kind == "turned"]
-    plain = len(loop.outputs) == 1 and {a.kind for a in loop.inputs} <= {"turned", "row", "number"}
-    nbytes = sum(numpy_dtype(a.dtype).itemsize for a in turned)
-    fits = nbytes * loop.side**2 * loop.down * (loop.across + 1) <= _MAX_SHARED_BYTES
-    long = min(loop.down, loop.across) >= _SHIFTED_BLOCKS
-    return replace(loop, shifted=True) if plain and fits and long else None
 
 
 def _itemsize(v: View | float) -> int:

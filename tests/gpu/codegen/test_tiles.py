@@ -12,8 +12,8 @@ from symdnn.gpu.codegen.launches import View
 from symdnn.gpu.kernels.complex import ComplexKernel, complex_program
 from symdnn.gpu.kernels.elementwise import ElementwiseKernel, elementwise
 from symdnn.graph.type import numpy_dtype
-from symdnn.ops.core.scalar import Builder, identity_program
-from symdnn.ops.elementwise.arithmetic import Add, Cast
+from symdnn.ops.core.scalar import Builder
+from symdnn.ops.elementwise.arithmetic import Add
 from symdnn.ops.elementwise.scalar_meaning import meaning
 from symdnn.ops.elementwise.special import Psi
 from tests.gpu import emulator
@@ -48,46 +48,6 @@ def test_a_transposed_operand(shape, dtype):
     rng = new_rng()
     for orders in (((0, 1), (1, 0)), ((1, 0), (0, 1))):
         assert added(*(laid(rng, shape, o, dtype) for o in orders)) == ["tiles"]
-
-
-@needs_gpp
-@pytest.mark.parametrize("dtype", ["bfloat16", "int8", "bool"])
-@pytest.mark.parametrize(
-    "shape", [(131, 133), (257, 129), (130, 264), (128, 135), (3, 141, 150)], ids=str
-)
-def test_narrow_rows_that_begin_anywhere_are_written_in_vectors(shape, dtype):
-    rng = new_rng()
-    x = np.swapaxes(laid(rng, shape, range(len(shape)), dtype), -1, -2)
-    call = concrete(Cast("float16" if dtype == "bfloat16" else "uint8"), [x])
-    kernel = ElementwiseKernel()
-    (got,), env = emulator.run(kernel, call, [x])
-    assert env.launched == ["tiles"]
-    np.testing.assert_array_equal(got, call.op.compute(x)[0])
-    rows = laid(rng, (*x.shape[:-1], 1), range(len(shape)), dtype)
-    if dtype != "bool":
-        assert added(x, rows) == ["tiles"]
-    start = laid(rng, (x.size + 3,), (0,), dtype)[3:]  # at an odd address
-    assert_turned(start.reshape(shape))
-
-
-def assert_turned(x: Any) -> None:
-    turned = np.swapaxes(x, -1, -2)
-    (got,), env = emulator.run(ElementwiseKernel(), concrete(Cast("uint8"), [turned]), [turned])
-    assert env.launched == ["tiles"]
-    with np.errstate(invalid="ignore"):
-        np.testing.assert_array_equal(got, Cast("uint8").compute(turned)[0])
-
-
-def test_the_text_of_shifted_tiles_compiles():
-    for dtype in ("bfloat16", "bool"):
-        n = numpy_dtype(dtype).itemsize
-        across, flat = (
-            View(0, dtype, (300, 301), (n, 300 * n)),
-            View(1, dtype, (300, 301), (301 * n, n)),
-        )
-        (launch,) = elementwise(identity_program(dtype), [across], [flat])
-        assert "shifted_read<B>" in launch.source
-        assert compile_cubin(launch.source, (9, 0))
 
 
 @needs_gpp

@@ -141,9 +141,14 @@ template <int N> INLINE Vec<u32, N> load_words(u64 at) {
   return *(const Vec<u32, N>*)at;
 }
 
-// The vector that begins some bytes behind the beginning of `low`, of 4, 8 or 16 bytes; `high` is next.
-template <int N, class T, i32 WORDS>
-INLINE Vec<T, N> vector_from(const Vec<u32, WORDS>& low, const Vec<u32, WORDS>& high, u32 at) {
+// A vector of 4, 8 or 16 bytes that begins anywhere, from the one or two aligned ones that have its
+// bytes: nothing is read that has none of them. The kernel does not write there.
+template <int N, class T> INLINE Vec<T, N> load_any(const T* p) {
+  constexpr u64 BYTES = N * sizeof(T);
+  constexpr i32 WORDS = BYTES / 4;
+  const u64 at = (u64)p;
+  const Vec<u32, WORDS> low = load_words<WORDS>(at & ~(BYTES - 1));
+  const Vec<u32, WORDS> high = load_words<WORDS>((at + BYTES - 1) & ~(BYTES - 1));
   u32 w[2 * WORDS];
 #pragma unroll
   for (i32 i = 0; i < WORDS; i++) w[i] = low.v[i], w[WORDS + i] = high.v[i];
@@ -158,19 +163,8 @@ INLINE Vec<T, N> vector_from(const Vec<u32, WORDS>& low, const Vec<u32, WORDS>& 
   Vec<u32, WORDS> found;
 #pragma unroll
   for (i32 i = 0; i < WORDS; i++)
-    found.v[i] = sizeof(T) == 4 ? w[i] : __funnelshift_r(w[i], w[i + 1], at % 4 * 8);
+    found.v[i] = sizeof(T) == 4 ? w[i] : __funnelshift_r(w[i], w[i + 1], (u32)at % 4 * 8);
   return *(const Vec<T, N>*)&found;
-}
-
-// A vector that begins anywhere, from the one or two aligned ones that have its bytes: nothing is
-// read that has none of them. The kernel does not write there.
-template <int N, class T> INLINE Vec<T, N> load_any(const T* p) {
-  constexpr u64 BYTES = N * sizeof(T);
-  constexpr i32 WORDS = BYTES / 4;
-  const u64 at = (u64)p;
-  const Vec<u32, WORDS> low = load_words<WORDS>(at & ~(BYTES - 1));
-  const Vec<u32, WORDS> high = load_words<WORDS>((at + BYTES - 1) & ~(BYTES - 1));
-  return vector_from<N, T>(low, high, (u32)at);
 }
 
 // Some neighbours that begin anywhere, likewise.

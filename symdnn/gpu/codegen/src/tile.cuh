@@ -6,9 +6,6 @@
 // one by one: LANES neighbouring threads read neighbouring ones. Where results are such, a thread's
 // elements of a row are B columns apart (SPREAD).
 
-// SHIFTED: where a narrow result's rows have no aligned vectors, a tile has V more columns before it,
-// and each of its rows begins with the aligned vector of the result that has its first column.
-
 // Threads that read a part of a line of V A elements that is not WHOLE, and the parts of a line.
 template <int V, int A> constexpr i32 LANES = V * A < 32 ? V * A : 32;
 template <int V, int A> constexpr i32 PARTS = V * A / LANES<V, A>;
@@ -92,57 +89,4 @@ INLINE Vec<T, V> tile_read(const Vec<T, V>* tile, i32 row, i32 group) {
     found.v[e] = tile[tile_slot<V, B, WHOLE>(row, column / V)].v[column % V];
   }
   return found;
-}
-
-// The place of a group in a row of a SHIFTED tile, likewise.
-template <int V, int B> INLINE i32 shifted_slot(i32 row, i32 group) {
-  return row * (B + 1) + (group + row / V) % (B + 1);
-}
-
-// Reads and turns the columns of a SHIFTED tile, the first of which is `first`.
-template <int A, int B, int V, class T>
-INLINE void shifted_fetch(
-    Vec<T, V>* tile, const T* x, i64 step, i64 down, i64 first, i64 rows, i64 columns) {
-  for (i32 unit = threadIdx.x; unit < A * (B + 1); unit += A * B) {
-    const i32 a = unit % A, b = unit / A;
-    const i64 left = rows - down - V * a;
-    Vec<T, V> block[V];
-#pragma unroll
-    for (i32 j = 0; j < V; j++) {
-      const i64 column = first + V * b + j;
-      const T* const line = x + (down + V * a) + column * step;
-      const bool exists = column >= 0 && column < columns;
-      if (exists && left >= V) block[j] = load_any<V>(line);
-      else tile_load<false, 1>(block[j], line, exists ? left : 0);
-    }
-#pragma unroll
-    for (i32 k = 0; k < V; k++) {
-      Vec<T, V> turned;
-#pragma unroll
-      for (i32 j = 0; j < V; j++) turned.v[j] = block[j].v[k];
-      tile[shifted_slot<V, B>(V * a + k, b)] = turned;
-    }
-  }
-}
-
-// A vector that begins `before` columns before a group of the tile.
-template <int B, int V, class T>
-INLINE Vec<T, V> shifted_read(const Vec<T, V>* tile, i32 row, i32 group, i32 before) {
-  constexpr i32 WORDS = V * sizeof(T) / 4;
-  typedef Vec<u32, WORDS> Words;
-  const i32 from = before ? group : group + 1, next = before ? group + 1 : from;
-  const Words low = *(const Words*)&tile[shifted_slot<V, B>(row, from)];
-  const Words high = *(const Words*)&tile[shifted_slot<V, B>(row, next)];
-  return vector_from<V, T>(low, high, (u32)((V - before) % V * sizeof(T)));
-}
-
-template <int V, class T>
-INLINE void shifted_store(T* line, const Vec<T, V>& held, i64 to, i64 columns) {
-  if (to >= 0 && to + V <= columns) {
-    store_whole(line, held);
-    return;
-  }
-#pragma unroll
-  for (i32 e = 0; e < V; e++)
-    if (to + e >= 0 && to + e < columns) line[e] = held.v[e];
 }
