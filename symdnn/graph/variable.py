@@ -259,15 +259,16 @@ class Shared(Variable):
     """A variable with a value of its own that functions read and update.
 
     The value is in ``storage``. ``default_update`` is an expression that functions which read this
-    variable write back, unless their arguments say otherwise.
+    variable write back, unless their arguments say otherwise. Optimisers obey ``requires_grad``.
     """
 
-    __slots__ = ("_default_update", "storage")
+    __slots__ = ("_default_update", "requires_grad", "storage")
 
     def __init__(self, type: Type, storage: Storage, name: str | None = None) -> None:
         super().__init__(type, name)
         self.storage = storage
         self._default_update: Variable | None = None
+        self.requires_grad = True
 
     @property
     def default_update(self) -> Variable | None:
@@ -360,7 +361,7 @@ class Shared(Variable):
     def clone(self, name: str | None = None) -> Variable:
         """Another shared variable with the same storage."""
         other = self._kind(self.type, self.storage, name or self.name)
-        other.default_update = self.default_update
+        other.default_update, other.requires_grad = self.default_update, self.requires_grad
         other._tag = copy.copy(self._tag)
         return other
 
@@ -371,11 +372,11 @@ class Shared(Variable):
         other = self._kind(self.type, copy.deepcopy(self.storage, memo), self.name)
         memo[id(self)] = other  # first, since the update may read this variable
         other.default_update = copy.deepcopy(self.default_update, memo)
-        other._tag = copy.deepcopy(self._tag, memo)
+        other._tag, other.requires_grad = copy.deepcopy(self._tag, memo), self.requires_grad
         return other
 
     def __reduce__(self) -> tuple[object, ...]:
-        state = (self.default_update, self._tag)
+        state = (self.default_update, self._tag, self.requires_grad)
         return self._kind, (self.type, self.storage, self.name), state
 
     @property
@@ -385,7 +386,7 @@ class Shared(Variable):
         return kind if kind.__init__ is Shared.__init__ else Shared
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        self.default_update, self._tag = state
+        self.default_update, self._tag, self.requires_grad = (*state, True)[:3]  # of older files
 
 
 class Apply(Generic[OpT]):

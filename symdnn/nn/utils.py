@@ -172,7 +172,7 @@ def weight_norm(module: ModuleT, name: str = "weight", dim: int | None = 0) -> M
     Raises :class:`~symdnn.errors.InputError` if there is no such parameter.
 
     >>> from symdnn import nn
-    >>> sorted(nn.utils.weight_norm(nn.Linear(4, 3)).named_parameters())
+    >>> sorted(nn.utils.weight_norm(nn.Linear(4, 3)).named_parameters().keys())
     ['bias', 'weight_g', 'weight_v']
     """
     weight = _weight("weight_norm", module, name, dim)

@@ -30,7 +30,7 @@ def trained(build, layers, group=None, parallel=None, steps=3, rows=slice(None))
     step = symdnn.function(inputs, loss, updates=updates)
     slopes = symdnn.function(inputs, grads)
     given = [v[rows] for v in values]
-    found = dict(zip(names, slopes(*given), strict=True))
+    found = dict(zip(names.keys(), slopes(*given), strict=True))
     losses = [float(step(*given)) for _ in range(steps)]
     kinds = [row.cells()[2] for row in step.distributed_report().rows]
     return losses, net.state_dict(), found, updates.state_dict(), kinds

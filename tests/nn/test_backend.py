@@ -123,7 +123,7 @@ def test_nothing_is_copied_and_the_network_is_returned():
     assert nn.convert(net, "cudnn") is net
     after = net.named_parameters()
     assert list(before) == list(after)
-    assert all(before[n] is after[n] for n in before)
+    assert all(after[n] is v for n, v in before)
 
 
 def test_a_round_trip_leaves_the_network_as_it_was():

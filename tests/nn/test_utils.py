@@ -70,7 +70,7 @@ def test_weight_norm_keeps_the_function_and_its_removal_too(dim):
     net.weight_v.set_value(3 * weight)  # its length is without effect
     net.weight_g.set_value(2 * norms)
     U.remove_weight_norm(net)
-    assert list(net.named_parameters()) == ["bias", "weight"]
+    assert list(net.named_parameters().keys()) == ["bias", "weight"]
     np.testing.assert_allclose(net.weight.get_value(), 2 * weight, rtol=1e-12)
 
 

@@ -10,7 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from symdnn.errors import InputError, TypeMismatch
+from symdnn.graph.names.elsewhere import MODULE, no_attribute
 from symdnn.graph.variable import Variable
+from symdnn.nn.modules.by_name import Values
 from symdnn.nn.modules.module import Module
 from symdnn.nn.modules.naming import name_part, name_variables
 from symdnn.ops.array.join import concatenate
@@ -18,6 +20,19 @@ from symdnn.ops.array.join import concatenate
 __all__ = [
     "Concat", "ConcatTable", "Container", "MapTable", "Parallel", "ParallelTable", "Sequential",
 ]  # fmt: skip
+
+
+class _Modules(list[Module]):
+    """A list, and the method of PyTorch that has its name; copies and pickles are plain lists."""
+
+    owner: Module
+
+    def __call__(self) -> Iterator[Module]:
+        """The container and all modules inside."""
+        return Module.modules(self.owner)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return list, (list(self),)
 
 
 class Container(Module):
@@ -29,8 +44,27 @@ class Container(Module):
 
     unnamed = "modules"
 
+    if TYPE_CHECKING:
+        modules: Any
+    else:
+
+        @property
+        def modules(self) -> list[Module]:
+            """The modules, as a list (Torch7's); called, it yields all inside (PyTorch's)."""
+            held = vars(self).get("modules")
+            if held is None:
+                raise no_attribute(self, f"{type(self).__name__!r} object", "modules", MODULE)
+            if not isinstance(held, _Modules):
+                held = vars(self)["modules"] = _Modules(held)
+            held.owner = self
+            return held
+
+        @modules.setter
+        def modules(self, held: Iterable[Module]) -> None:
+            vars(self)["modules"] = _Modules(held)
+
     def __init__(self, *modules: Module | Mapping[str, Module]) -> None:
-        self.modules: list[Module] = []
+        self.modules = []
         #: The name of each module; empty where it is its number.
         self.names: list[str] = []
         if len(modules) == 1 and isinstance(modules[0], Mapping):
@@ -64,10 +98,10 @@ class Container(Module):
 
     add_module = register_module
 
-    def children(self) -> dict[str, Module]:
+    def children(self) -> Values[Module]:
         """The modules by name or number, and those of other attributes."""
         given = {str(i): name for i, name in enumerate(self.names) if name}
-        return {given.get(k, k): m for k, m in super().children().items()}
+        return Values({given.get(k, k): m for k, m in super().children().items()})
 
     if not TYPE_CHECKING:  # a checker of types would believe that every attribute exists
 
@@ -119,7 +153,8 @@ class Container(Module):
     #: Torch7's names.
     def get(self, index: int) -> Module:
         """The module of this index, from 0."""
-        return self.modules[index]
+        found: Module = self.modules[index]
+        return found
 
     def size(self) -> int:
         """How many modules there are."""
@@ -128,9 +163,8 @@ class Container(Module):
 
 def _checked(container: Container, module: object) -> Module:
     if not isinstance(module, Module):
-        hint = "; net.children() is a dict: its values() are modules" * isinstance(module, str)
         name = type(container).__name__
-        raise InputError(f"{name}.add: wanted a module, got {module!r:.60}{hint}")
+        raise InputError(f"{name}.add: wanted a module, got {module!r:.60}")
     return module
 
 

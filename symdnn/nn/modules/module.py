@@ -22,6 +22,7 @@ from symdnn.graph.traverse import ancestors
 from symdnn.graph.typing import Array, Scalar
 from symdnn.graph.variable import Shared, Variable, as_variable
 from symdnn.nn import init
+from symdnn.nn.modules.by_name import Pairs, Values
 from symdnn.nn.modules.called import Called
 from symdnn.nn.modules.checked import check_arguments, checked
 from symdnn.nn.modules.inside import found_in
@@ -194,15 +195,20 @@ class Module(State):
 
     add_module = register_module
 
-    def children(self) -> dict[str, Module]:
+    def children(self) -> Values[Module]:
         """The modules directly inside, by the name under which their parameters are saved.
 
         They are the modules among the attributes, and in nested lists, tuples and dicts
-        (``layers.0``, ``heads.a.1``). A module that occurs twice has both names.
+        (``layers.0``, ``heads.a.1``). A module that occurs twice has both names. Loops run over the
+        modules, as in PyTorch.
 
         Raises :class:`~symdnn.errors.InputError` if two would have one name.
         """
-        return self._by_name(found_in(self, vars(self), self.unnamed, Module))
+        return Values(self._by_name(found_in(self, vars(self), self.unnamed, Module)))
+
+    def named_children(self) -> Pairs[Module]:
+        """The modules directly inside by name, as :meth:`children`; loops run over the pairs."""
+        return Pairs(self.children())
 
     def own_variables(self) -> Iterator[tuple[str, Shared]]:
         """The shared variables of this module itself, by attribute, as :meth:`children` finds."""
@@ -231,6 +237,10 @@ class Module(State):
             inner = [(f"{name}.{n}" if name else n, m) for n, m in module.children().items()]
             stack += reversed(inner)
 
+    def modules(self) -> Iterator[Module]:
+        """This module and all inside, as :meth:`named_modules` finds them."""
+        return (module for _, module in self.named_modules())
+
     def _shared(self, buffers: bool) -> Iterator[tuple[str, Shared]]:
         """Names and variables, each variable once."""
         name_variables(self)
@@ -242,9 +252,12 @@ class Module(State):
                     seen.add(v)
                     yield (f"{prefix}.{name}" if prefix else name), v
 
-    def named_parameters(self) -> dict[str, Shared]:
-        """The trained variables by name, such as ``"0.weight"``; the order is that of creation."""
-        return dict(self._shared(buffers=False))
+    def named_parameters(self) -> Pairs[Shared]:
+        """The trained variables by name, such as ``"0.weight"``; the order is that of creation.
+
+        It is a dict of which loops run over the pairs ``(name, variable)``, as in PyTorch.
+        """
+        return Pairs(self._shared(buffers=False))
 
     def parameters(self) -> list[Shared]:
         """The trained variables, for ``symdnn.grad`` and the optimisers."""
@@ -254,9 +267,15 @@ class Module(State):
         """The saved variables that are not trained, as :meth:`named_buffers` finds them."""
         return list(self.named_buffers().values())
 
-    def named_buffers(self) -> dict[str, Shared]:
-        """The saved variables that are not trained: running statistics."""
-        return dict(self._shared(buffers=True))
+    def named_buffers(self) -> Pairs[Shared]:
+        """The saved variables that are not trained, as :meth:`named_parameters`: statistics."""
+        return Pairs(self._shared(buffers=True))
+
+    def requires_grad_(self, requires_grad: bool = True) -> Module:
+        """Whether optimisers train the parameters, which they do at first; returns the module."""
+        for v in self.parameters():
+            v.requires_grad = bool(requires_grad)
+        return self
 
     # -- modes -------------------------------------------------------------------------------
 
@@ -329,6 +348,7 @@ def Parameter(data: object = None, requires_grad: bool = True) -> Shared:
     if value.dtype == np.float64:
         value = value.astype(str(config.floatX))
     made = shared(value, shape=value.shape)
+    made.requires_grad = bool(requires_grad)
     if not requires_grad:
         _fixed[id(made)] = made
     return made

@@ -129,6 +129,10 @@ class State:
         """:meth:`astype` float16."""
         return self.astype("float16")
 
+    def bfloat16(self) -> Self:
+        """:meth:`astype` bfloat16."""
+        return self.astype("bfloat16")
+
 
 #: PyTorch's names of the parameters of recurrent layers, which have one variable here.
 _OF_PYTORCH = re.compile(r"(weight|bias)_[ih]h_l\d")
@@ -143,7 +147,7 @@ def _cast(v: Shared, dtype: str) -> Shared:
     if v.type.dtype == dtype:
         return v
     made = shared(v.get_value().astype(TensorType(dtype).numpy), v.name, shape=v.type.shape)
-    made._tag = copy.copy(v._tag)
+    made._tag, made.requires_grad = copy.copy(v._tag), v.requires_grad
     return made
 
 

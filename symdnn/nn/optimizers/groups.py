@@ -76,7 +76,7 @@ def flat_parameters(
         _check_own(what, own, options)
         settings = {**options, **own}
         for name, v in names.items():
-            if not getattr(v, "requires_grad", True):
+            if not v.requires_grad:
                 continue
             scale = float(settings.get("lr_scale", 1.0)) * _factor(common, name, v)
             decays = common.get("decays")
@@ -130,7 +130,7 @@ def _groups(what: str, params: Any) -> Iterator[tuple[dict[str, Shared], Mapping
     for i, item in enumerate(items):
         inside, own = _apart(item) if _is_group(item) else (item, {})
         if isinstance(inside, Module):
-            names = inside.named_parameters()
+            names: dict[str, Shared] = inside.named_parameters()
         else:
             names = _named(what, _entries(inside))
         yield {f"{i}.{name}": v for name, v in names.items()}, own

@@ -317,8 +317,11 @@ def _truth(op_name: str) -> Emitter:
         x = node.inputs[0]
         name = w.name(x) if x.type.dtype == "bool" else w.cast(w.name(x), "bool")
         axes = w.constant(list(op.axes), np.int64)
-        found = w.add(op_name, w.cast(name, "int32"), axes, keepdims=int(op.keepdims))
-        return w.cast(found, "bool")
+        found = w.add(
+            op_name, w.cast(name, "int32"), axes, keepdims=int(op.keepdims),
+            noop_with_empty_axes=1,
+        )  # fmt: skip
+        return w.add("Greater", found, w.constant(0, np.int32))  # of no elements it is the least
 
     return emit
 
@@ -327,11 +330,12 @@ def _arg(op_name: str) -> Emitter:
     def emit(w: Writer, node: Apply) -> Any:
         op: Any = node.op
         x = node.inputs[0]
+        name = w.cast(w.name(x), "uint8") if x.type.dtype == "bool" else w.name(x)
         if len(op.axes) == 1:
-            return w.add(op_name, w.name(x), axis=op.axes[0], keepdims=int(op.keepdims))
+            return w.add(op_name, name, axis=op.axes[0], keepdims=int(op.keepdims))
         if tuple(op.axes) != tuple(range(x.ndim)):
             raise w.refuse(node, "the index of an extreme over several axes, but not over all")
-        place = w.add(op_name, w.reshaped(w.name(x), [-1]), axis=0, keepdims=0)
+        place = w.add(op_name, w.reshaped(name, [-1]), axis=0, keepdims=0)
         return w.reshaped(place, [1] * x.ndim) if op.keepdims else place
 
     return emit

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from symdnn.graph.variable import Apply, Variable
+from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.onnx.save.writer import Writer
 
 __all__ = ["EMITTERS"]
@@ -16,7 +16,7 @@ Emitter = Callable[[Writer, Apply], Any]
 
 #: Ops of symdnn with one node of the same meaning.
 _SAME = {
-    "Abs": "Abs", "Add": "Add", "ArcCos": "Acos", "ArcCosh": "Acosh", "ArcSin": "Asin",
+    "Abs": "Abs", "ArcCos": "Acos", "ArcCosh": "Acosh", "ArcSin": "Asin",
     "ArcSinh": "Asinh", "ArcTan": "Atan", "ArcTanh": "Atanh", "Ceil": "Ceil", "Cos": "Cos",
     "Cosh": "Cosh", "Erf": "Erf", "Exp": "Exp", "Floor": "Floor", "Inv": "Reciprocal",
     "IsInf": "IsInf", "IsNan": "IsNaN", "Log": "Log", "Mul": "Mul", "Neg": "Neg",
@@ -49,8 +49,13 @@ def operands(w: Writer, node: Apply) -> list[str]:
 def _same(w: Writer, node: Apply) -> Any:
     op = _SAME[type(node.op).__name__]
     if op in ("IsInf", "IsNaN"):
-        return w.add(op, w.name(node.inputs[0]))
+        return w.add(op, _as_float(w, node.inputs[0]))
     return w.add(op, *operands(w, node))
+
+
+def _as_float(w: Writer, v: Variable) -> str:
+    """The name of ``v``, integers as float32, for tests that are of floats only."""
+    return w.name(v) if v.type.is_float else w.cast(w.name(v), "float32")
 
 
 def _of(*steps: Any) -> Emitter:
@@ -101,8 +106,16 @@ def _neq(w: Writer, node: Apply) -> Any:
 
 
 def _clip(w: Writer, node: Apply) -> Any:
+    """``low`` wins below it, also where the bounds are in the wrong order."""
     x, low, high = operands(w, node)
-    return w.add("Min", w.add("Max", x, low), high)
+    bounds = [v.data for v in node.inputs[1:] if isinstance(v, Constant)]
+    if len(bounds) == 2 and np.all(bounds[0] <= bounds[1]):
+        return w.add("Min", w.add("Max", x, low), high)
+    return w.add("Where", w.add("Less", x, low), low, w.add("Min", x, high))
+
+
+def _add(w: Writer, node: Apply) -> Any:
+    return w.add("Or" if node.outputs[0].type.dtype == "bool" else "Add", *operands(w, node))
 
 
 def _pow(w: Writer, node: Apply) -> Any:
@@ -185,7 +198,7 @@ def _gelu_by_parts(w: Writer, x: str, out: Variable, approximate: str) -> str:
 
 
 def _finite(w: Writer, node: Apply) -> Any:
-    x = w.name(node.inputs[0])
+    x = _as_float(w, node.inputs[0])
     return w.add("Not", w.add("Or", w.add("IsNaN", x), w.add("IsInf", x)))
 
 
@@ -228,7 +241,7 @@ def _log1p(w: Writer, node: Apply) -> Any:
 _LN2, _LN10 = float(np.log(2)), float(np.log(10))
 
 EMITTERS: dict[str, Emitter] = {
-    **dict.fromkeys(_SAME, _same),
+    **dict.fromkeys(_SAME, _same), "Add": _add,
     "Neq": _neq, "Switch": _switch, "Cast": _cast, "Clip": _clip, "Pow": _pow,
     "IntDiv": _int_div, "Mod": _mod, "And": _logic("And", "BitwiseAnd"),
     "Or": _logic("Or", "BitwiseOr"), "Xor": _logic("Xor", "BitwiseXor"),

@@ -25,6 +25,7 @@ from symdnn.onnx.save.complexes import emitter_of
 from symdnn.onnx.save.expressions import EXPRESSIONS
 from symdnn.onnx.save.newest import OLDEST_OPSET, default_opset
 from symdnn.onnx.save.writer import Writer, dtype_of
+from symdnn.ops.core.composed import Composed
 
 if TYPE_CHECKING:
     from symdnn.nn.modules.module import Module
@@ -225,7 +226,9 @@ def _emit_node(w: Writer, node: Apply) -> None:
     op: Any = node.op
     name = type(op).__name__
     names: Any
-    if isinstance(getattr(op, "inner", None), InnerGraph) and name != "Scan":
+    if name in ("Checkpoint", "After"):  # their outputs are their first inputs
+        names = [w.name(v) for v in node.inputs[: len(node.outputs)]]
+    elif isinstance(getattr(op, "inner", None), InnerGraph) and name != "Scan":
         names = _inlined(w, node)
     elif name == "IfElse":
         names = loops.if_else(w, node, emit)
@@ -247,7 +250,7 @@ def _inlined(w: Writer, node: Apply) -> list[str]:
     inner = node.op.inner  # type: ignore[attr-defined]
     body = Writer(w.opset, w)
     body.nodes = w.nodes
-    for v, outer in zip(inner.inputs, node.inputs):
+    for v, outer in zip(inner.inputs, node.inputs, strict=True):
         body.names[v] = w.name(outer)
     emit(body, inner.outputs)
     return [body.name(v) for v in inner.outputs]
@@ -263,6 +266,8 @@ def _by_parts(w: Writer, node: Apply) -> list[str]:
     elif hasattr(op, "parts"):
         found = op.parts(node.inputs)
     else:
+        found = op.expanded(*node.inputs) if isinstance(op, Composed) else None
+    if found is None:
         raise w.refuse(node)
     values = list(found) if isinstance(found, list | tuple) else [found]
     tensors = [v for v in values if isinstance(v.type, TensorType)]

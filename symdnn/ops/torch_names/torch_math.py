@@ -13,7 +13,7 @@ from symdnn.errors import InputError, NdimMismatch, TypeMismatch
 from symdnn.graph.names.torch_words import torch_words
 from symdnn.graph.operators import operator
 from symdnn.graph.typing import AxisLike, TensorLike
-from symdnn.graph.variable import Variable, as_variable
+from symdnn.graph.variable import Shared, Variable, as_variable
 from symdnn.ops.array import create, cumulative
 from symdnn.ops.array.argreduce import argmax, argmin
 from symdnn.ops.array.join import roll
@@ -363,6 +363,18 @@ def _same(x: Variable) -> Variable:
     return x
 
 
+def _requires_grad(x: Variable, requires_grad: bool = True) -> Variable:
+    """``x``, which optimisers train or not."""
+    if isinstance(x, Shared):
+        x.requires_grad = bool(requires_grad)
+    elif not requires_grad:
+        raise TypeMismatch(
+            "requires_grad_", "a parameter (a shared variable)", f"{x} of type {x.type}",
+            "x.detach() is a constant for gradients",
+        )  # fmt: skip
+    return x
+
+
 def _new(x: Variable, builder: str, shape: Any, value: TensorLike | None = None) -> Variable:
     fill = {"new_zeros": 0, "new_ones": 1}.get(builder, value)
     scalar = cast(as_variable(0 if fill is None else fill), x.type.dtype)
@@ -425,7 +437,7 @@ METHODS: dict[str, Callable[..., Any]] = {
         )
     },
     "topk": torch_topk, "median": torch_median, "nanmedian": torch_nanmedian, "nelement": numel,
-    "contiguous": _same, "clone": _same, "requires_grad_": _same,
+    "contiguous": _same, "clone": _same, "requires_grad_": _requires_grad,
     "type_as": lambda x, other: cast(x, as_variable(other).type.dtype),
     "dim": lambda x: x.type.ndim, "ndimension": lambda x: x.type.ndim,
     "reciprocal": lambda x: 1 / x,

@@ -101,6 +101,6 @@ def test_it_is_pytorchs(bias):
     f = symdnn.function([v, t], [output, loss, *T.grad(loss, list(named.values()))])
     other = theirs(torch.tensor(x), torch.tensor(labels))
     other.loss.backward()
-    gradients = [p.grad for p in (dict(theirs.named_parameters())[n] for n in named)]
+    gradients = [p.grad for p in (dict(theirs.named_parameters())[n] for n, _ in named)]
     for ours, wanted in zip(f(x, labels), [*other, *gradients], strict=True):
         np.testing.assert_allclose(ours, wanted.detach().numpy(), rtol=1e-10, atol=1e-13)

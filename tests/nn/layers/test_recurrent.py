@@ -101,7 +101,7 @@ def test_states_and_lengths_that_were_set_are_taken():
     rnn.lengths, rnn.hiddenInput, rnn.cellInput = lengths, a["hx"], a["cx"]
     assert rnn.lengths is lengths
     net = nn.Sequential(rnn)
-    assert list(net.named_parameters()) == ["0.weight"]
+    assert list(net.named_parameters().keys()) == ["0.weight"]
     found, right = symdnn.function([x], [net(x), wanted])(a["x"])
     np.testing.assert_array_equal(found, right)
     assert (found[2:, 0] == 0).all()

@@ -58,8 +58,8 @@ def test_a_nested_module_is_a_part_of_the_network(kind, path, rng, tmp_path):
     net = Heads(NESTINGS[kind](inner), [])
     net.used = (inner,)  # the same module again, under a later name
     own = ["0.weight", "0.bias", "1.weight", "1.bias"]
-    assert list(net.named_parameters()) == [f"held.{path}.{n}" for n in own]
-    assert [p.name for p in net.parameters()] == list(net.named_parameters())
+    assert list(net.named_parameters().keys()) == [f"held.{path}.{n}" for n in own]
+    assert [p.name for p in net.parameters()] == list(net.named_parameters().keys())
     x = rng.normal(size=(8, 3)).astype("float32")
     before = net.state_dict()
     nn.fit(net, nn.MSECriterion(), nn.optim.adam, nn.batches((x, x), 4), 1, lr=0.1)
@@ -93,7 +93,7 @@ def test_what_is_appended_later_is_found_and_named(rng):
 def test_lists_of_variables_are_parameters():
     net = Heads([], [])
     net.scales = [symdnn.shared(np.ones(3, "float32")), {"b": symdnn.shared(np.zeros(3))}]
-    assert list(net.named_parameters()) == ["scales.0", "scales.1.b"]
+    assert list(net.named_parameters().keys()) == ["scales.0", "scales.1.b"]
     assert [p.name for p in net.parameters()] == ["scales.0", "scales.1.b"]
     net.astype("float64")
     assert net.scales[0].type.dtype == "float64"
@@ -107,7 +107,7 @@ def test_cycles_and_what_is_there_twice():
     net.held.append(net.held)
     net.held.append(net)
     one.parent = net
-    assert list(net.named_parameters()) == ["held.0.weight", "held.0.bias"]
+    assert list(net.named_parameters().keys()) == ["held.0.weight", "held.0.bias"]
     assert len(list(net.named_modules())) == 2
     assert not net.evaluate().held[0].training
     copied = net.clone()
@@ -138,7 +138,7 @@ def test_a_container_with_attributes_of_its_own():
             self.shortcut = nn.Linear(3, 3)
 
     net = Residual(nn.Linear(3, 3))
-    assert list(net.children()) == ["0", "shortcut"]
+    assert list(net.children().keys()) == ["0", "shortcut"]
 
 
 # -- ModuleList and its kin ----------------------------------------------------------------------
@@ -160,7 +160,7 @@ def test_module_list():
     found[1] = b
     del found[0]
     assert list(found) == [b, b, c]
-    assert list(found.children()) == ["0", "1", "2"]
+    assert list(found.children().keys()) == ["0", "1", "2"]
     assert not nn.ModuleList()
     for wrong in (lambda: found.append(3), lambda: nn.ModuleList([a, "b"]),
                   lambda: nn.ModuleList(3), lambda: found(T.fmatrix())):  # fmt: skip
@@ -238,7 +238,7 @@ def test_a_part_alone_changes_no_name():
     net = network()
     net[0](T.ftensor4("x"))
     assert net[0].weight.name == "0.weight"
-    assert list(net[0].named_parameters()) == ["weight", "bias"]
+    assert list(net[0].named_parameters().keys()) == ["weight", "bias"]
     assert net[0].weight.name == "0.weight"
 
 
@@ -263,7 +263,7 @@ def test_names_that_the_user_gave_stay():
     net.other.name = "renamed"
     outer.parameters()
     assert [v.name for v in (net.mine, net.other)] == ["gamma", "renamed"]
-    assert list(outer.named_parameters()) == ["0.mine", "0.other"]
+    assert list(outer.named_parameters().keys()) == ["0.mine", "0.other"]
 
 
 @pytest.mark.parametrize("copied", [lambda n: n.clone(), copy.deepcopy,

@@ -1,5 +1,8 @@
 """The base of modules, by a small layer of its own."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 
@@ -30,14 +33,14 @@ class Scale(nn.Module):
 
 def test_names_of_parameters_and_buffers():
     net = nn.Sequential(Scale(3), nn.Sequential(Scale(3)))
-    assert list(net.named_parameters()) == ["0.weight", "1.0.weight"]
-    assert list(net.named_buffers()) == ["0.total", "1.0.total"]
+    assert list(net.named_parameters().keys()) == ["0.weight", "1.0.weight"]
+    assert list(net.named_buffers().keys()) == ["0.total", "1.0.total"]
     assert len(net.parameters()) == 2
 
 
 def test_a_module_used_twice_has_its_parameters_once():
     one = Scale(3)
-    assert list(nn.Sequential(one, one).named_parameters()) == ["0.weight"]
+    assert list(nn.Sequential(one, one).named_parameters().keys()) == ["0.weight"]
 
 
 class Stack(nn.Module):
@@ -52,7 +55,7 @@ class Stack(nn.Module):
 def test_modules_in_lists_are_children():
     net = Stack()
     named = ["layers.0.weight", "layers.1.weight", "pair.0.weight", "last.weight"]
-    assert list(net.named_parameters()) == named
+    assert list(net.named_parameters().keys()) == named
     assert not net.evaluate().layers[1].training
     assert "(layers.1): nn.Scale(4)" in repr(net)
 
@@ -158,3 +161,62 @@ def test_calls_take_keywords(rng):
     np.testing.assert_array_equal(f(value, ~mask), value * ~mask)
     with pytest.raises(InputError, match="no_such"):
         module(x, no_such=mask)
+
+
+class Block(nn.Module):
+    """A module of one's own, with PyTorch's ways of holding others."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3)
+        self.rest = nn.ModuleList([nn.Linear(2, 2), nn.Sequential(nn.BatchNorm2d(4), nn.ReLU())])
+
+
+@pytest.mark.parametrize("build", [
+    Block, lambda: nn.Sequential(Block(), nn.ReLU()), lambda: nn.Linear(2, 3),
+    lambda: nn.ModuleList([nn.ReLU(), Block()]), lambda: nn.ModuleDict({"a": Block()}),
+    lambda: nn.Sequential({"a": nn.ReLU(), "b": nn.Sequential(Block())}),
+    lambda: nn.ConcatTable(nn.Identity(), Block()),
+])  # fmt: skip
+def test_modules_are_walked_as_in_pytorch(build):
+    net = build()
+    assert [*net.modules()] == [m for _, m in net.named_modules()]
+    assert next(iter(net.modules())) is net
+    assert [*net.children()] == [m for _, m in net.named_children()]
+    for name, child in net.named_children():
+        assert net.children()[name] is child
+        assert name in net.children()
+    paths = {name for name, _ in net.named_modules()}
+    assert {name for name, _ in net.named_children()} <= paths
+    assert [*reversed(net.children())] == [*net.children()][::-1]
+    for listed, named in ((net.parameters(), net.named_parameters()),
+                          (net.buffers(), net.named_buffers())):  # fmt: skip
+        assert [v for _, v in named] == [*listed] == [*named.values()]
+        assert [n for n, _ in reversed(named)] == [*named.keys()][::-1]
+        assert dict(named) == {**named}
+        assert all(n in named for n, _ in named)
+    seen = []
+    assert net.apply(seen.append) is net
+    assert {*map(id, seen)} == {*map(id, net.modules())}
+    assert seen[-1] is net
+
+
+def test_the_list_of_a_sequential_is_also_pytorchs_method():
+    net = nn.Sequential(nn.Linear(2, 3), nn.Sequential(nn.ReLU()))
+    for each in (net, copy.copy(net), copy.deepcopy(net), net.clone(), net[:],
+                 pickle.loads(pickle.dumps(net))):  # fmt: skip
+        assert [type(m).__name__ for m in each.modules()] == [
+            "Sequential",
+            "Linear",
+            "Sequential",
+            "ReLU",
+        ]
+        assert next(each.modules()) is each
+        assert isinstance(each.modules, list)
+        assert len(each.modules) == 2
+    net.modules[0] = nn.Linear(2, 5)
+    net.modules.append(nn.Tanh())
+    assert net[0].weight.type.shape == (5, 2)
+    assert [*net.children()] == net.modules
+    with pytest.raises(AttributeError, match="modules"):
+        nn.Sequential.__new__(nn.Sequential).modules  # noqa: B018

@@ -9,7 +9,7 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn import nn
-from symdnn.errors import FileFormatError, InputError
+from symdnn.errors import FileFormatError, InputError, TypeMismatch
 
 
 def network():
@@ -153,3 +153,37 @@ def test_a_value_that_is_no_array_of_numbers_is_named(value):
 def test_a_state_is_a_dict():
     with pytest.raises(InputError, match="wanted a dict of arrays by name, got 5"):
         nn.Linear(2, 3).load_state_dict(5)
+
+
+@pytest.mark.parametrize("change", [
+    lambda net: net.half(), lambda net: net.bfloat16(), lambda net: net.double(),
+    lambda net: net.float(), lambda net: net.astype("float64"), lambda net: net.half().float(),
+    copy.copy, copy.deepcopy, lambda net: net.clone(), lambda net: net.clone("weight"),
+    lambda net: pickle.loads(pickle.dumps(net)), lambda net: net.load_state_dict(net.state_dict()),
+    lambda net: nn.convert(net, "nn"), lambda net: net.evaluate(),
+])  # fmt: skip
+def test_frozen_parameters_stay_frozen(change):
+    net = network()
+    assert all(v.requires_grad for v in net.parameters())
+    assert net[0].requires_grad_(False) is net[0]
+    net[2].weight.requires_grad = False
+    assert net[6].bias.requires_grad_(False) is net[6].bias
+    frozen = {"0.weight", "0.bias", "2.weight", "6.bias"}
+    made = change(net)
+    named = made.named_parameters()
+    assert {name for name, v in named if not v.requires_grad} == frozen
+    assert [*named.keys()] == [*net.named_parameters().keys()]
+    made.requires_grad_()
+    assert all(v.requires_grad for v in made.parameters())
+
+
+def test_a_fixed_parameter_says_so_and_an_expression_cannot_be_frozen():
+    assert nn.Parameter([1.0]).requires_grad
+    assert not nn.Parameter([1.0], requires_grad=False).requires_grad
+    x = T.fvector("x")
+    assert x.requires_grad_() is x
+    with pytest.raises(TypeMismatch, match="wanted a parameter"):
+        (x + 1).requires_grad_(False)
+    old = symdnn.shared(1.0)
+    old.__setstate__((None, None))  # a pickle before there was the attribute
+    assert old.requires_grad
