@@ -39,7 +39,8 @@ x, y, labels, g = pattern_vars("x y labels g")
 (one,) = pattern_vars("one", when=all_ones)
 
 
-#: Dtypes in which the exponential of a logarithm has as many digits as another number.
+#: Dtypes in which the exponential of a rounded logarithm has enough digits: its error is as many
+#: units more as the logarithm's magnitude, at most 104 of float32 and 745 of float64.
 _WIDE = ("float32", "float64")
 
 # -- log of softmax -------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ Sums are added in float32, or in float64 for operands of that, in the lanes of v
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from math import prod
@@ -174,21 +174,22 @@ class _RowsKernel(Kernel):
 
     def bind(self, call: Call) -> Launch[Array]:
         """A launch whose code serves short rows of this length, or all long rows."""
-        return _rows_launch(call, call.op, _whole(call).shape)
+        return _rows_launch(call, call.op, range(_whole(call).ndim))
 
 
-def _rows_launch(call: Call, of: Any, shape: tuple[int, ...]) -> RowLaunch:
-    """The launch of a call whose op and full shape are these."""
+def _rows_launch(call: Call, of: Any, order: Sequence[int]) -> RowLaunch:
+    """The launch of a call with this op, whose operands' axes are in this order."""
     whole, axis = _whole(call), _axes(of)[0]
     op, names = _rows_of(of, whole.dtype)
+    shape = tuple(whole.shape[d] for d in order)
     row = tuple(1 if d == axis else n for d, n in enumerate(shape))
     types = (*call.inputs, *call.outputs)
 
-    def own(name: str) -> tuple[int, ...]:
-        return shape if name in ("x0", "y0") or (name == "x1" and op.early == 2) else row
+    def own(t: Any) -> tuple[int, ...]:
+        return tuple(t.shape[d] for d in order) if t.ndim == len(order) else row
 
     operands: list[RowOperand] = [
-        (name, t.dtype, own(name)) for name, t in zip(names.split(), types, strict=True)
+        (name, t.dtype, own(t)) for name, t in zip(names.split(), types, strict=True)
     ]
     failed: Callable[[Any], None] | None = None
     if "label" in names:
@@ -258,7 +259,7 @@ class NarrowAxisKernel(_BeforeLastKernel):
         last = whole.ndim - 1
         op: Any = call.op
         along = replace(op, **({"axes": (last,)} if hasattr(op, "axes") else {"axis": last}))
-        rows = _rows_launch(call, along, tuple(whole.shape[d] for d in order))
+        rows = _rows_launch(call, along, order)
 
         def turned(array: Array) -> Array:
             return array.transpose(order) if array.ndim == len(order) else array

@@ -223,8 +223,9 @@ class _Graph:
     # -- changes ------------------------------------------------------------------------------
 
     def _join(self, sums: _Sums, elements: _Elements, free: set[int]) -> None:
-        if len(free) < len(sums.reductions):
+        if self._read(elements.node.inputs, sums.node, _all_inputs):
             self._split_scalars(elements.node.inputs, sums.node)
+        if len(free) < len(sums.reductions):
             rest = set(range(len(sums.reductions))) - free
             with inherit(sums.node.origin, sums.node.hints):
                 part, others = sums.part(free), sums.part(rest)

@@ -82,6 +82,24 @@ def test_values_are_those_without_the_rule(program, dtype, shape, axis):
             )  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("shape", "axis"), [((40, 6, 170), 2), ((40, 16, 3), 2), ((6, 50, 70), 1), ((70, 31, 4), 1)]
+)
+@pytest.mark.parametrize("ones", [(), (0,), (1,), (0, 1)])
+def test_factors_that_rows_share(shape, axis, ones):
+    """A factor is a number of each row, of some rows, or of all."""
+    others = [n for k, n in enumerate(shape) if k != axis]
+    sizes = [1 if k in ones else n for k, n in enumerate(others)]
+    sizes.insert(axis, 1)
+    x = T.tensor("float32", (None,) * 3)
+    factor = T.tensor("float32", [n if n == 1 else None for n in sizes])
+    f, g = made([grad(T.logsumexp(x * factor, axis=axis).sum(), x)], [x, factor])
+    assert FusedRows in ops(f)
+    rng = new_rng()
+    given = rng.normal(size=shape).astype("float32"), rng.normal(size=sizes).astype("float32")
+    np.testing.assert_allclose(*f(*given), *g(*given), rtol=1e-5, atol=1e-6)
+
+
 def test_a_loss_and_its_gradient_have_one_exponential():
     x = T.fmatrix("x")
     total = T.logsumexp(x, axis=1)

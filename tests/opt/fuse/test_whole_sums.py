@@ -77,6 +77,16 @@ def test_sums_that_the_elementwise_node_depends_on_stay() -> None:
     assert [v.type.dtype for v in counts.inputs] == ["bool"]
 
 
+@pytest.mark.parametrize("several", [False, True])
+def test_scalars_between_are_computed_apart(several: bool) -> None:
+    """One node makes the scalar that is written into ``x`` and one that follows from a sum."""
+    total = w.sum()
+    whole = [T.set_subtensor(x[0, 0], T.sin(total)) * y + x, x.sum() * T.cos(total)]
+    graph = fused([x, y, w], [*whole, x.max()] if several else whole)
+    (node,) = made(graph)
+    assert len(node.op.reductions) == 1 + several
+
+
 def test_a_stored_value_is_summed() -> None:
     d = T.exp(x) - y
     graph = fused([x, y], [d, (d * d).sum(), abs(d).max()])
