@@ -24,10 +24,12 @@ from symdnn.graph.type import numpy_dtype, tensor_type
 from symdnn.graph.typing import Array
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.incomplete_values import (
+    bessel_of,
     beta_inc_of,
     beta_inc_slope_of,
     betaln_of,
     gamma_draw_slope_of,
+    modified_bessel_of,
     von_mises_draw_slope_of,
 )
 
@@ -162,6 +164,7 @@ def _float_functions(cost: int, **functions: Any) -> dict[str, Function]:
     return {name: Function(f, 1, True, False, cost) for name, f in functions.items()}
 
 
+_GAMMAS = ("gammainc", "gammaincc", "gammaincinv", "gammainccinv")
 #: Every instruction by name. Comparisons and tests return bool, the others the operands' dtype.
 FUNCTIONS: dict[str, Function] = {
     "add": Function(np.add, 2),
@@ -205,15 +208,14 @@ FUNCTIONS: dict[str, Function] = {
     "copysign": Function(np.copysign, 2, floats=True),
     **{
         name: Function(_scipy(name), 2, floats=True, cost=200)
-        for name in (
-            "polygamma", "gammainc", "gammaincc", "gammaincinv", "gammainccinv", "jv", "iv", "zeta",
-            "owens_t",
-        )
+        for name in ("polygamma", *_GAMMAS, "zeta", "owens_t")
     },
     **{
         name: Function(partial(beta_inc_of, name), 3, floats=True, cost=200)
         for name in ("betainc", "betaincc", "betaincinv", "betainccinv")
     },
+    "jv": Function(bessel_of, 2, floats=True, cost=200),
+    "iv": Function(modified_bessel_of, 2, floats=True, cost=200),
     "betaln": Function(betaln_of, 2, floats=True, cost=200),
     "gamma_draw_slope": Function(gamma_draw_slope_of, 2, floats=True, cost=400),
     "von_mises_draw_slope": Function(von_mises_draw_slope_of, 2, floats=True, cost=400),

@@ -58,7 +58,7 @@ def test_log_gamma_everywhere(dtype, rtol, rng):
     x = T.vector("x", dtype=dtype)
     near = 10.0 ** -np.arange(1, 7)
     values = np.concatenate([
-        EDGES[~np.isnan(EDGES) & (EDGES != -np.inf)], 1 + near, 1 - near, 2 + near, 2 - near, np.linspace(0.3, 12, 200),
+        np.delete(EDGES, [5, 6]), 1 + near, 1 - near, 2 + near, 2 - near, np.linspace(0.3, 12, 200),
         10 ** rng.uniform(-30, 30, 50), np.arange(-3, 13), -rng.uniform(0.1, 0.9, 20) - 3,
     ]).astype(dtype)  # fmt: skip
     wanted = symdnn.function([x], T.gammaln(x))(values)
