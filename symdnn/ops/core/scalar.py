@@ -164,7 +164,6 @@ def _float_functions(cost: int, **functions: Any) -> dict[str, Function]:
     return {name: Function(f, 1, True, False, cost) for name, f in functions.items()}
 
 
-_GAMMAS = ("gammainc", "gammaincc", "gammaincinv", "gammainccinv")
 #: Every instruction by name. Comparisons and tests return bool, the others the operands' dtype.
 FUNCTIONS: dict[str, Function] = {
     "add": Function(np.add, 2),
@@ -208,15 +207,15 @@ FUNCTIONS: dict[str, Function] = {
     "copysign": Function(np.copysign, 2, floats=True),
     **{
         name: Function(_scipy(name), 2, floats=True, cost=200)
-        for name in ("polygamma", *_GAMMAS, "zeta", "owens_t")
+        for name in ("polygamma", "gammainc", "gammaincc", "gammaincinv", "gammainccinv", "zeta")
     },
+    "owens_t": Function(_scipy("owens_t"), 2, floats=True, cost=200),
     **{
         name: Function(partial(beta_inc_of, name), 3, floats=True, cost=200)
         for name in ("betainc", "betaincc", "betaincinv", "betainccinv")
     },
-    "jv": Function(bessel_of, 2, floats=True, cost=200),
-    "iv": Function(modified_bessel_of, 2, floats=True, cost=200),
-    "betaln": Function(betaln_of, 2, floats=True, cost=200),
+    "jv": Function(bessel_of, 2, True, cost=200), "betaln": Function(betaln_of, 2, True, cost=200),
+    "iv": Function(modified_bessel_of, 2, True, cost=200),
     "gamma_draw_slope": Function(gamma_draw_slope_of, 2, floats=True, cost=400),
     "von_mises_draw_slope": Function(von_mises_draw_slope_of, 2, floats=True, cost=400),
     "betainc_slope_a": Function(partial(beta_inc_slope_of, 0), 3, floats=True, cost=400),
