@@ -211,7 +211,6 @@ NN: Advice = {
     "WeightNorm": "nn.utils.weight_norm(layer) does that",
     "L1Penalty": "add weight * abs(y).sum() to the loss",
     "ZeroGrad": "symdnn.gradient.disconnected_grad(x) does that",
-    "Maxout": "T.max(y.reshape((-1, n, pieces)), axis=2) of nn.Linear's output does that",
     "LocallyConnected2d": "nn.SpatialConvolutionLocal does that",
     "LinearWeightNorm": "nn.utils.weight_norm(nn.Linear(n, m)) does that",
     "SparseLinear": "symdnn.sparse.dot(x, weight) of a sparse x does that",

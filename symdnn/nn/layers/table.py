@@ -21,9 +21,10 @@ from symdnn.ops.linalg.dot import matmul
 from symdnn.ops.torch_names.torch_arrays import masked_select
 
 __all__ = [
-    "CAddTable", "CDivTable", "CMaxTable", "CMinTable", "CMulTable", "CSubTable", "FlattenTable",
-    "CosineDistance", "DotProduct", "Index", "JoinTable", "MM", "MV", "MaskedSelect",
-    "MixtureTable", "NarrowTable", "SelectTable", "SplitTable",
+    "CAddTable", "CAveTable", "CDivTable", "CMaxTable", "CMinTable", "CMulTable", "CSubTable",
+    "CosineDistance", "DotProduct", "FlattenTable", "Index", "JoinTable", "MM", "MV",
+    "MaskedSelect", "MixtureTable", "NarrowTable", "SelectTable", "SplitTable", "ZipTable",
+    "ZipTableOneToMany",
 ]  # fmt: skip
 
 
@@ -83,6 +84,35 @@ class CMinTable(_Combined):
     """The smallest of the entries of a table, element by element."""
 
     function = staticmethod(arithmetic.minimum)
+
+
+class CAveTable(CAddTable):
+    """The mean, element by element, of all entries of a table."""
+
+    def forward(self, *tables: Any) -> Any:
+        total = super().forward(*tables)
+        return total * constant(1 / len(_table(self, tables)), dtype=total.type.dtype)
+
+
+class ZipTable(Module):
+    """A table of tables of one length: the table of their first entries, of their second, ..."""
+
+    def forward(self, *tables: Any) -> list[Any]:
+        given = _table(self, tables)
+        lengths = {len(t) if isinstance(t, list) else 0 for t in given}
+        if len(lengths) > 1 or 0 in lengths:
+            raise TypeMismatch("ZipTable", "a table of tables of one length", given)
+        return [list(entries) for entries in zip(*given, strict=True)]
+
+
+class ZipTableOneToMany(Module):
+    """A table of a variable and a table: pairs of the variable and each entry of the table."""
+
+    def forward(self, *tables: Any) -> list[Any]:
+        given = _table(self, tables, 2)
+        if not isinstance(given[1], list):
+            raise TypeMismatch("ZipTableOneToMany", "a table of a variable and a table", given)
+        return [[given[0], entry] for entry in given[1]]
 
 
 class MM(Module):

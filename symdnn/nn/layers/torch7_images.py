@@ -9,6 +9,7 @@ import numpy as np
 from symdnn.errors import InputError, TypeMismatch
 from symdnn.graph.variable import Shared, Variable, constant
 from symdnn.nn import init
+from symdnn.nn.layers.conv import SpatialConvolution
 from symdnn.nn.modules.arguments import Restore, as_batch, positive
 from symdnn.nn.modules.module import Module
 from symdnn.ops.array.create import ones
@@ -18,9 +19,26 @@ from symdnn.ops.elementwise.comparison import gt, switch
 from symdnn.ops.nn.conv_builders import conv2d
 
 __all__ = [
-    "SpatialContrastiveNormalization", "SpatialConvolutionLocal", "SpatialDivisiveNormalization",
-    "SpatialSubtractiveNormalization",
+    "SpatialContrastiveNormalization", "SpatialConvolutionLocal", "SpatialDepthWiseConvolution",
+    "SpatialDivisiveNormalization", "SpatialSubtractiveNormalization",
 ]  # fmt: skip
+
+
+class SpatialDepthWiseConvolution(SpatialConvolution):
+    """``nOutputPlane`` filters for each plane of its own: nInputPlane * nOutputPlane planes.
+
+    ``weight`` is (nInputPlane * nOutputPlane, 1, kH, kW): the filters of the first plane, ...
+    """
+
+    def __init__(
+        self, nInputPlane: int, nOutputPlane: int, kW: int, kH: int, dW: int = 1, dH: int = 1,
+        padW: int = 0, padH: int | None = None, **options: Any,
+    ) -> None:  # fmt: skip
+        positive(
+            "SpatialDepthWiseConvolution: nInputPlane, nOutputPlane", nInputPlane, nOutputPlane
+        )
+        planes = nInputPlane * nOutputPlane
+        super().__init__(nInputPlane, planes, kW, kH, dW, dH, padW, padH, nInputPlane, **options)
 
 
 class SpatialConvolutionLocal(Module):

@@ -15,6 +15,7 @@ from symdnn.graph.variable import Shared, Variable, as_variable, constant
 from symdnn.nn import init
 from symdnn.nn.layers.containers import _Branches
 from symdnn.nn.layers.conv import VolumetricConvolution
+from symdnn.nn.layers.linear import Linear
 from symdnn.nn.layers.pooling import SpatialMaxPooling
 from symdnn.nn.layers.shaping import Identity, _numbers
 from symdnn.nn.layers.torch_layers import GLU, ReplicationPad3d
@@ -34,10 +35,11 @@ from symdnn.ops.nn.pool import pool_2d
 from symdnn.ops.random.random_stream import RandomStream
 
 __all__ = [
-    "Add", "Bottle", "CAdd", "CMul", "CReLU", "Constant", "Copy", "Cosine", "DepthConcat",
-    "Euclidean", "GatedLinearUnit", "GradientReversal", "Mul", "Normalize", "OneHot", "Padding",
-    "SpatialDilatedMaxPooling", "SpatialSubSampling", "VolumetricDilatedConvolution",
-    "TemporalSubSampling", "VolumetricReplicationPadding", "WeightedEuclidean", "WhiteNoise",
+    "Add", "Bottle", "CAdd", "CMul", "CReLU", "Collapse", "Constant", "Copy", "Cosine",
+    "DepthConcat", "Euclidean", "GatedLinearUnit", "GradientReversal", "Maxout", "Mul",
+    "Normalize", "OneHot", "Padding", "SpatialDilatedMaxPooling", "SpatialSubSampling",
+    "TemporalSubSampling", "VolumetricDilatedConvolution", "VolumetricReplicationPadding",
+    "WeightedEuclidean", "WhiteNoise",
 ]  # fmt: skip
 
 
@@ -221,6 +223,47 @@ class OneHot(Module):
         flat = cast(x, "int64").flatten()
         made = to_one_hot(flat, self.outputSize, "floatX")
         return made.reshape((*dims_of(x), self.outputSize))
+
+
+class Collapse(Module):
+    """The last ``nInputDim`` dimensions as one; those in front of them stay."""
+
+    _shown = "{0.nInputDim}"
+
+    def __init__(self, nInputDim: int) -> None:
+        positive("Collapse: nInputDim", nInputDim)
+        self.nInputDim = int(nInputDim)
+
+    def forward(self, x: Variable) -> Variable:
+        wanted = f"a tensor of {self.nInputDim} dimensions or more"
+        tensor_input(self, x, wanted, any_dtype=True)
+        if x.type.ndim < self.nInputDim:
+            raise TypeMismatch("Collapse", wanted, x.type)
+        dims = dims_of(x)
+        lead = len(dims) - self.nInputDim
+        return x.reshape((*dims[:lead], product(dims[lead:])))
+
+
+class Maxout(Linear):
+    """The largest of ``maxoutNumber`` linear functions for each output (Goodfellow et al. 2013).
+
+    ``weight`` is (maxoutNumber * outputSize, inputSize): the functions one after the other.
+    """
+
+    def __init__(
+        self, inputSize: int, outputSize: int, maxoutNumber: int, *, dtype: str | None = None
+    ) -> None:
+        positive("Maxout: inputSize, outputSize, maxoutNumber", inputSize, outputSize, maxoutNumber)
+        super().__init__(inputSize, outputSize * maxoutNumber, dtype=dtype)
+        self.maxoutNumber = int(maxoutNumber)
+
+    def forward(self, x: Variable) -> Variable:
+        y = super().forward(x)
+        size = self.outputSize // self.maxoutNumber
+        return y.reshape((*dims_of(y)[:-1], self.maxoutNumber, size)).max(axis=-2)
+
+    def describe(self) -> str:
+        return f"({self.inputSize} -> {self.outputSize // self.maxoutNumber}, {self.maxoutNumber})"
 
 
 class Padding(Module):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -10,17 +11,48 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from symdnn.errors import InputError, TypeMismatch, UnknownWord
+from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
-from symdnn.graph.variable import Variable
+from symdnn.graph.variable import Constant, Variable
 from symdnn.options import is_int
 
 if TYPE_CHECKING:
     from symdnn.nn.modules.module import Module
 
-__all__ = ["Restore", "as_batch", "positive", "sizes", "tensor_input", "warn"]
+__all__ = ["Restore", "as_batch", "known", "of_known", "positive", "sizes", "tensor_input", "warn"]
 
 #: A function that gives an output the dimensions of its input.
 Restore = Callable[[Variable], Variable]
+
+
+def known(value: Any) -> Any:
+    """``value`` with an int for each size in it that is known, as of ``x.shape[1]``.
+
+    A vector of them, ``x.shape[1:]``, is a tuple.
+    """
+    if type(value) in (list, tuple):
+        return type(value)(known(v) for v in value)
+    if not isinstance(value, Variable) or not (value.owner or isinstance(value, Constant)):
+        return value
+    t = value.type
+    if not isinstance(t, TensorType) or not t.is_integer or t.ndim > 1:
+        return value
+    if t.ndim == 0:
+        number = operator("known_number")(value)
+        return value if number is None else int(number)
+    length = t.shape[0]
+    found = [known(value[i]) for i in range(length or 0)]
+    return value if length is None or not all(map(is_int, found)) else tuple(found)
+
+
+def of_known(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function of arguments whose known integers are ints."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return function(*known(args), **{k: known(v) for k, v in kwargs.items()})
+
+    return call
 
 
 def sizes(
@@ -31,6 +63,7 @@ def sizes(
     ``given`` is used if an entry is not None; ``default`` replaces missing entries. Raises
     :class:`~symdnn.errors.InputError` for both, for neither, and for types other than ints.
     """
+    given, keyword = known(tuple(given)), known(keyword)
     some = any(v is not None for v in given)
     if keyword is not None:
         if some:

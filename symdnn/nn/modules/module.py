@@ -22,6 +22,7 @@ from symdnn.graph.traverse import ancestors
 from symdnn.graph.typing import Array, Scalar
 from symdnn.graph.variable import Shared, Variable, as_variable
 from symdnn.nn import init
+from symdnn.nn.modules.arguments import known, of_known
 from symdnn.nn.modules.by_name import Pairs, Values
 from symdnn.nn.modules.called import Called
 from symdnn.nn.modules.checked import check_arguments, checked
@@ -68,11 +69,17 @@ class Module(State):
     #: Choices for the nodes that this module builds, such as a convolution's algorithms.
     hints: Hints = NO_HINTS
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Layers of this package take sizes that are known by a type, ``x.shape[1]``, as ints."""
+        super().__init_subclass__(**options)
+        if cls.__module__.startswith("symdnn.nn.") and "__init__" in vars(cls):
+            setattr(cls, "__init__", of_known(cls.__init__))  # noqa: B010
+
     def __new__(cls, *args: object, **kwargs: object) -> Self:
         """Check the types of arguments, for the layers of this package."""
         if cls.__module__.startswith("symdnn.nn.") and (args or kwargs):
-            named = own_keywords(cls, kwargs)
-            check_arguments(cls.__name__, cls.__init__, (None, *args), named)
+            named = {k: known(v) for k, v in own_keywords(cls, kwargs).items()}
+            check_arguments(cls.__name__, cls.__init__, (None, *known(args)), named)
         return super().__new__(cls)
 
     def forward(self, *inputs: Any) -> Any:

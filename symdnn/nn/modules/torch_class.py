@@ -11,6 +11,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
+from symdnn.nn.modules.arguments import of_known
 from symdnn.nn.modules.module import Module
 
 __all__ = ["has_pytorchs_name", "torch_class"]
@@ -44,7 +45,9 @@ def torch_class(*kinds: type[Module]) -> Callable[[Callable[P, Layer]], Callable
     A subclass has the methods of the first of ``kinds`` and what the function's layer has.
     """
 
-    def decorate(function: Callable[P, Layer]) -> Callable[P, Layer]:
+    def decorate(checked: Callable[P, Layer]) -> Callable[P, Layer]:
+        function: Any = of_known(checked)
+
         @functools.wraps(function)
         def __init__(self: object, *args: Any, **kwargs: Any) -> None:
             made = function(*args, **kwargs)

@@ -1,8 +1,8 @@
-"""References of the derivatives of incomplete gamma and beta functions in their orders.
+"""References of special functions: Bessel's near 0, derivatives of incomplete ones in their orders.
 
-No library has them. Each is the derivative, term by term, of the series and continued fractions
-by which the functions are computed (NIST's DLMF, 8.7.1, 8.9.2, 8.12.3 and 8.17.22), so it is as
-exact as they are. ``incomplete.cuh`` has the same in CUDA C.
+No library has the latter. Each is the derivative, term by term, of the series and continued
+fractions by which the functions are computed (NIST's DLMF, 8.7.1, 8.9.2, 8.12.3 and 8.17.22), so it
+is as exact as they are. ``incomplete.cuh`` has the same in CUDA C.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import numpy as np
 from symdnn.graph.typing import Array
 
 __all__ = [
-    "beta_inc_of", "beta_inc_slope_of", "betaln_of", "gamma_draw_slope_of",
-    "von_mises_draw_slope_of",
+    "bessel_of", "beta_inc_of", "beta_inc_slope_of", "betaln_of", "gamma_draw_slope_of",
+    "modified_bessel_of", "von_mises_draw_slope_of",
 ]  # fmt: skip
 
 _MOST_TERMS = 10_000
@@ -258,6 +258,39 @@ def von_mises_draw_slope_of(k: Array, x: Array) -> Array:
                 total += w * decay * (spread - 2 * np.sin(t / 2) ** 2)
         found = np.copysign(1.0, x) * total * width / 2
         return np.where((k >= 0) & (size <= 4), found, np.nan).astype(out)
+
+
+def bessel_of(n: Array, x: Array) -> Array:
+    """The Bessel function of the first kind."""
+    from scipy.special import jv
+
+    return _with_leading_term(jv, -1.0, n, x)
+
+
+def modified_bessel_of(n: Array, x: Array) -> Array:
+    """The modified Bessel function of the first kind."""
+    from scipy.special import iv
+
+    return _with_leading_term(iv, 1.0, n, x)
+
+
+def _with_leading_term(function: Callable[..., Array], sign: float, n: Array, x: Array) -> Array:
+    """A Bessel function, near 0 its leading term, where SciPy has 0 or NaN.
+
+    At ``-n`` it is that at ``n`` times ``sign ** n``, for whole ``n``.
+    """
+    from scipy.special import rgamma
+
+    tiny = (x != 0) & (np.abs(x) < 1e-30)
+    if not np.any(tiny):
+        return np.asarray(function(n, x))
+    whole = n == np.floor(n)
+    order = np.where(whole, np.abs(n), n)
+    with np.errstate(all="ignore"):
+        value = np.abs(x) ** order * (2.0**-order * rgamma(order + 1))
+        turned = np.where(x < 0, np.where(whole, (-1.0) ** order, np.nan), 1.0)
+        turned = turned * np.where(n < 0, np.where(whole, sign**order, 1.0), 1.0)
+        return np.where(tiny, value * turned, function(n, np.where(tiny, 0, x)))
 
 
 def _one_minus_resultant(k: Array) -> Array:

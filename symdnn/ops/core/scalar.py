@@ -24,10 +24,12 @@ from symdnn.graph.type import numpy_dtype, tensor_type
 from symdnn.graph.typing import Array
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.incomplete_values import (
+    bessel_of,
     beta_inc_of,
     beta_inc_slope_of,
     betaln_of,
     gamma_draw_slope_of,
+    modified_bessel_of,
     von_mises_draw_slope_of,
 )
 
@@ -205,16 +207,15 @@ FUNCTIONS: dict[str, Function] = {
     "copysign": Function(np.copysign, 2, floats=True),
     **{
         name: Function(_scipy(name), 2, floats=True, cost=200)
-        for name in (
-            "polygamma", "gammainc", "gammaincc", "gammaincinv", "gammainccinv", "jv", "iv", "zeta",
-            "owens_t",
-        )
+        for name in ("polygamma", "gammainc", "gammaincc", "gammaincinv", "gammainccinv", "zeta")
     },
+    "owens_t": Function(_scipy("owens_t"), 2, floats=True, cost=200),
     **{
         name: Function(partial(beta_inc_of, name), 3, floats=True, cost=200)
         for name in ("betainc", "betaincc", "betaincinv", "betainccinv")
     },
-    "betaln": Function(betaln_of, 2, floats=True, cost=200),
+    "jv": Function(bessel_of, 2, True, cost=200), "betaln": Function(betaln_of, 2, True, cost=200),
+    "iv": Function(modified_bessel_of, 2, True, cost=200),
     "gamma_draw_slope": Function(gamma_draw_slope_of, 2, floats=True, cost=400),
     "von_mises_draw_slope": Function(von_mises_draw_slope_of, 2, floats=True, cost=400),
     "betainc_slope_a": Function(partial(beta_inc_slope_of, 0), 3, floats=True, cost=400),

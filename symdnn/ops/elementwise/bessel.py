@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from symdnn.errors import NotScalarConstantError
+from symdnn.graph.type import float_limits
 from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Variable
 from symdnn.ops.core.constant_value import get_scalar_constant_value
+from symdnn.ops.core.incomplete_values import bessel_of, modified_bessel_of
 from symdnn.ops.elementwise.arithmetic import abs as absolute
 from symdnn.ops.elementwise.arithmetic import maximum, sgn
-from symdnn.ops.elementwise.comparison import eq, lt, switch
+from symdnn.ops.elementwise.comparison import lt, switch
 from symdnn.ops.elementwise.of_order import OfOrder, SpecialFunction
 from symdnn.ops.elementwise.special_values import scipy_function
 from symdnn.ops.elemwise import apply_elemwise, like
@@ -19,7 +21,7 @@ __all__ = ["I0e", "I1e", "Iv", "Jv", "i0", "i0e", "i1", "i1e", "iv", "j0", "j1",
 class Jv(OfOrder):
     """The Bessel function of the first kind, of order ``n``."""
 
-    function = scipy_function("jv")
+    function = bessel_of
     formula = "jv"
 
     def point_slope(self, *operands: Variable) -> Variable:
@@ -32,7 +34,7 @@ class Jv(OfOrder):
 class Iv(OfOrder):
     """The modified Bessel function of the first kind, of order ``n``."""
 
-    function = scipy_function("iv")
+    function = modified_bessel_of
     formula = "iv"
 
     def point_slope(self, *operands: Variable) -> Variable:
@@ -87,8 +89,9 @@ class I1e(SpecialFunction):
     formula = "i1e"
 
     def slope(self, x: Variable, y: Variable) -> Variable:
-        zero = eq(x, 0)
-        ratio = switch(zero, like(0.5, y), y / switch(zero, like(1, y), x))
+        # Near 0 half of i0e is as exact, and no quotient of subnormal numbers.
+        near = lt(absolute(x), like(float(float_limits(x.type.dtype).eps), x))
+        ratio = switch(near, like(0.5, y) * i0e(x), y / switch(near, like(1, y), x))
         return _slope(1, x, i0e(x), i0e(x) - sgn(x) * y - ratio)
 
 

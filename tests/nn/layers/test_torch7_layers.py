@@ -66,6 +66,20 @@ CASES = {
     ),
     "Cosine": (double("Cosine", 3, 5), [X], lambda x, weight: (
         x @ weight.T / length(x, keepdims=True) / length(weight))),
+    "Collapse": (nn.Collapse(3), [VOLUMES], lambda x: x.reshape(2, 3, -1)),
+    "Collapse all": (nn.Collapse(2), [X], lambda x: x.reshape(-1)),
+    "Maxout": (double("Maxout", 3, 4, 5), [X], lambda x, weight, bias: (
+        x @ weight.T + bias).reshape(-1, 5, 4).max(1)),
+    "Maxout alone": (double("Maxout", 3, 2, 2), [X[0]], lambda x, weight, bias: np.maximum(
+        *(x @ weight.T + bias).reshape(2, 2))),
+    "CAveTable": (nn.CAveTable(), [X, Y, X * Y], lambda *x: sum(x) / 3),
+    "SpatialDepthWiseConvolution": (
+        double("SpatialDepthWiseConvolution", 3, 2, 2, 3, 2, 1, 1), [IMAGES],
+        lambda x, weight, bias: np.einsum(
+            "ncyxhw,cohw->ncoyx", np.lib.stride_tricks.sliding_window_view(
+                np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1))), (3, 2), (2, 3))[..., ::2, :, :],
+            weight.reshape(3, 2, 3, 2)).reshape(2, 6, 6, -1) + bias[:, None, None],
+    ),
     "DotProduct": (nn.DotProduct(), [X, Y], lambda x, y: (x * y).sum(1)),
     "CosineDistance": (nn.CosineDistance(), [X, Y], lambda x, y: (
         (x * y).sum(1) / length(x) / length(y))),
@@ -119,6 +133,19 @@ def test_gradients_are_those_of_finite_differences(name):
     T.verify_grad(
         lambda *x: module(list(x) if len(x) > 1 else x[0]), values, rng=np.random.default_rng(0)
     )
+
+
+def test_tables_of_tables():
+    a, b, c, d, e = T.dvectors("a", "b", "c", "d", "e")
+    assert nn.ZipTable()([[a, b], [c, d]]) == [[a, c], [b, d]]
+    assert nn.ZipTable()([a, b], [c, d], [e, a]) == [[a, c, e], [b, d, a]]
+    assert nn.ZipTableOneToMany()([a, [b, c]]) == [[a, b], [a, c]]
+    for module, given in ((nn.ZipTable(), [[a, b], [c]]), (nn.ZipTable(), [a, b]),
+                          (nn.ZipTableOneToMany(), [a, b])):  # fmt: skip
+        with pytest.raises(TypeMismatch, match="wanted a table of"):
+            module(given)
+    with pytest.raises(TypeMismatch, match="3 dimensions or more"):
+        nn.Collapse(3)(T.dmatrix())
 
 
 def test_a_mixture_of_a_table():

@@ -177,3 +177,40 @@ def test_the_quotient_of_expm1_and_its_operand_has_gradients_at_0(spelling):
     found, slopes = f(points)
     np.testing.assert_allclose(found, 1 + sign * points / 2, rtol=1e-10)
     np.testing.assert_allclose(slopes, sign * (0.5 + sign * points / 3), rtol=1e-9)
+
+
+SMALL = {
+    dtype: np.multiply.outer([1.0, -1.0], [least, 3 * least, tiny, eps, 1e-4]).ravel()
+    for dtype, (least, tiny, eps) in {
+        "float32": (1e-45, 1.2e-38, 1e-7), "float64": (5e-324, 2.3e-308, 2e-16),
+    }.items()
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", SMALL)
+@pytest.mark.parametrize(("name", "slope", "second"), [
+    ("i0e", lambda x: 1.5 * x - np.sign(x), lambda x: 1.5), ("i0", lambda x: x / 2, lambda x: 0.5),
+    ("i1e", lambda x: 0.5 - abs(x), lambda x: -np.sign(x)), ("i1", lambda x: 0.5, lambda x: 0.0),
+    ("j0", lambda x: -x / 2, lambda x: -0.5), ("j1", lambda x: 0.5, lambda x: 0.0),
+])  # fmt: skip
+def test_slopes_of_bessel_functions_beside_0(dtype, name, slope, second):
+    """Down to the smallest subnormal numbers, whose products and quotients have no digits."""
+    x = T.vector("x", dtype=dtype)
+    values = SMALL[dtype].astype(dtype)
+    d = T.grad(getattr(T, name)(x).sum(), x)
+    found, found_2 = symdnn.function([x], [d, T.grad(d.sum(), x)])(values)
+    np.testing.assert_allclose(found, np.vectorize(slope)(values), rtol=2e-6, atol=2e-45)
+    np.testing.assert_allclose(found_2, np.vectorize(second)(values), atol=4e-3)
+
+
+@pytest.mark.parametrize("n", [-3, -1, 0, 1, 2, 5, 0.5, -0.5, 1.5])
+def test_bessel_functions_of_the_smallest_numbers(n):
+    x = T.vector("x", dtype="float64")
+    values = np.array([5e-324, 1e-310, 2.3e-308, 1e-306, 1e-200, 1e-60, -1e-310, -1e-300])
+    whole = n == int(n)
+    with np.errstate(all="ignore"):
+        wanted = values ** (abs(n) if whole else n) * 2.0 ** -(abs(n) if whole else n)
+        wanted /= sp.gamma((abs(n) if whole else n) + 1)
+    found, modified = symdnn.function([x], [T.jv(n, x), T.iv(n, x)])(values)
+    np.testing.assert_allclose(modified, wanted, rtol=1e-12, atol=1e-323)
+    np.testing.assert_allclose(found, wanted * (-1 if n in (-1, -3) else 1), 1e-12, 1e-323)
