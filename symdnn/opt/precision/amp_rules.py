@@ -113,6 +113,8 @@ def only_moves(node: Apply) -> bool:
     """
     if isinstance(node.op, IncSubtensor | AdvancedIncSubtensor):
         return node.op.set_instead_of_inc and is_exact(node.inputs[0])
+    if isinstance(node.op, PlacedSums):
+        return node.op.factors == (1.0,)
     if isinstance(node.op, AdvancedSubtensor):
         sizes = [v.type.shape for v in (node.inputs[0], node.outputs[0])]
         known = [prod(d for d in s if d is not None) for s in sizes if None not in s]
