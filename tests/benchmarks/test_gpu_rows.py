@@ -85,7 +85,10 @@ def test_rows_without_time_are_counted(capsys, monkeypatch):
 @pytest.mark.parametrize("name", ["jacobian of a layer of 100", "hessian of 200, Rosenbrock"])
 def test_the_program_of_a_gpu_runs_rows_of_vmap(name, capsys, monkeypatch):
     monkeypatch.setenv("SYMDNN_FLAGS", "")
-    assert vmap.main(["--device", "cuda", "--tiny", "--only", f"^{name}"]) == 0
+    assert (
+        vmap.main(["--device", "cuda", "--tiny", "--seconds-in-all", "900", "--only", f"^{name}"])
+        == 0
+    )
     text = capsys.readouterr().out
     assert "1 rows, 0 left out" in text
     assert "FAIL" not in text
@@ -99,7 +102,9 @@ def test_rows_for_a_gpu_have_names_of_their_own():
 def test_programs_with_loops_run(capsys, monkeypatch):
     monkeypatch.setenv("SYMDNN_FLAGS", "")
     only = "^loop (fori_loop|while_loop|conjugate gradients 20|Kalman|complex|QR)"
-    assert loops.main(["--device", "cuda", "--tiny", "--only", only]) == 0
+    assert (
+        loops.main(["--device", "cuda", "--tiny", "--seconds-in-all", "900", "--only", only]) == 0
+    )
     text = capsys.readouterr().out
     assert "6 rows, 0 left out" in text
     assert "FAIL" not in text

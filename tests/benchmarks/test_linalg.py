@@ -46,7 +46,9 @@ def test_loops_compute_the_recurrence():
 def test_the_program_of_a_gpu_runs_and_says_what_it_left_out(capsys, monkeypatch):
     monkeypatch.setenv("SYMDNN_FLAGS", "")
     only = "^linalg (cholesky|inv) float64 (4x4|16x16)$"
-    assert linalg.main(["--device", "cuda", "--tiny", "--only", only]) == 0
+    assert (
+        linalg.main(["--device", "cuda", "--tiny", "--seconds-in-all", "900", "--only", only]) == 0
+    )
     text = capsys.readouterr().out
     assert "4 rows, 0 left out" in text
     assert "FAIL" not in text
