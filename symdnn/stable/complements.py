@@ -56,6 +56,8 @@ def one_plus(v: Variable, depth: int = 0) -> Variable | None:
 
 
 def _one_minus_exp(x: Variable, v: Variable) -> Variable | None:
+    if made_by(x, LogSoftmax):
+        return _one_minus_probability(x, v)
     return None if in_bounds(x) else -expm1(x)
 
 
@@ -76,9 +78,14 @@ def _one_plus_tanh(x: Variable) -> Variable:
 
 
 def _one_minus_softmax(x: Variable, v: Variable) -> Variable:
-    """For an element above one half, the sum of the others."""
     op: Any = node_of(v).op
-    large = gt(LogSoftmax(op.axis)(x), like(-math.log(2), x))
+    return _one_minus_probability(LogSoftmax(op.axis)(x), v)
+
+
+def _one_minus_probability(logs: Variable, v: Variable) -> Variable:
+    """For an element of a softmax that is above one half, the sum of the others."""
+    op: Any = node_of(logs).op
+    large = gt(logs, like(-math.log(2), logs))
     others = sum(switch(large, like(0, v), v), axis=op.axis, keepdims=True)
     return switch(large, others, like(1, v) - minimum(v, like(0.75, v)))
 

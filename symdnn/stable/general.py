@@ -27,7 +27,7 @@ from symdnn.ops.elementwise.comparison import gt, switch
 from symdnn.ops.elementwise.math import Exp, Expm1, Log, Log1p, Log2, Log10, exp, expm1, log, log1p
 from symdnn.ops.elementwise.special import Erfc, Logit, logit
 from symdnn.ops.elemwise import like
-from symdnn.ops.nn.softmax import Softmax
+from symdnn.ops.nn.softmax import LogSoftmax, Softmax
 from symdnn.rewriting.facts import made_by, node_of, number, real_float
 from symdnn.rewriting.rewrite import Context, Family, reads
 from symdnn.stable.complements import MAX_DEPTH_NODES, complement, one_plus
@@ -67,6 +67,9 @@ def _of_one_minus_exp(v: Variable, depth: int = 0) -> Variable | None:
 
 def log_of_one_minus_exp(x: Variable) -> Variable | None:
     """``log(1 - exp(x))``, by that of two formulas that loses no digits (Maechler 2012)."""
+    if made_by(x, LogSoftmax):
+        rest = complement(exp(x))
+        return None if rest is None else log(rest)
     if in_bounds(x) or not real_float(x):
         return None
     near = log(-expm1(maximum(x, like(-1, x))))

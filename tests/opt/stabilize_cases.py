@@ -208,6 +208,8 @@ GENERAL = [
              lambda x: C(0.5) - C(0.25) * erf(x), id="half_minus_half"),
     RuleCase("one_minus", MAT, lambda x: 1 - S.Softmax(1)(x), None,
              lambda x: 2 - S.Softmax(1)(x), made=(R.Sum,), id="one_minus_softmax"),
+    RuleCase("one_minus", MAT, lambda x: 1 - M.exp(logp(x)), None,
+             lambda x: 2 - M.exp(logp(x)), made=(R.Sum,), id="one_minus_exp_of_log_softmax"),
     RuleCase("one_minus", MAT, lambda x: 1 - C(0.5) * erfc(x), lambda x: C(0.5) * erfc(-x),
              lambda x: 1 - C(0.25) * erfc(x), id="other_tail"),
     RuleCase("one_minus", MAT, lambda x: 1 - -M.expm1(x), lambda x: M.exp(x),

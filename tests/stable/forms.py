@@ -187,6 +187,7 @@ FORMS = [
     Form("log softmax", "log(exp(X - rowmax(X)) / rowsum(exp(X - rowmax(X))))", "rows"),
     Form("log softmax", "X - log(rowsum(exp(X)))", "rows"),
     Form("log softmax", "log(1 - softmax(X))", "rows"),
+    Form("log softmax", "log(1 - exp(log_softmax(X)))", "rows"),
     Form("picked class", "pick(log(softmax(X)))", "rows"),
     Form("picked class", "log(pick(softmax(X)))", "rows"),
     Form("picked class", "log(take(softmax(X)))", "rows"),

@@ -27,6 +27,7 @@ KNOWN = {
     ("1 - tanh(x) * tanh(x)", "wide", "float32"): TANH,
     ("1 - tanh(x) * tanh(x)", "wide", "float64"): TANH,
     ("log(1 - softmax(X))", "rows", "float64"): "1 - p of a p near 1e-261 is 1",
+    ("log(1 - exp(log_softmax(X)))", "rows", "float64"): "1 - p of a p near 1e-261 is 1",
     ("sqrt(rowsum(X * X))", "sizes", "float32"): SQUARES,
     ("sqrt(rowsum(X * X))", "sizes", "float64"): SQUARES,
     ("log(1 - M(exponential_cdf(x)))", "positive", "float32"): SUPPORT,
