@@ -35,8 +35,9 @@ from symdnn.rewriting.facts import all_ones, node_of
 from symdnn.rewriting.rewrite import Context
 
 __all__ = [
-    "FUSABLE_BACKENDS", "MAX_INPUTS", "MAX_INSTRUCTIONS", "MAX_REDUCTIONS", "Group", "Groups",
-    "Member", "fusable_program", "number_in", "reduction_in", "scalar_behind", "widened",
+    "FUSABLE_BACKENDS", "MAX_INPUTS", "MAX_INSTRUCTIONS", "MAX_REDUCTIONS", "GraphFacts",
+    "Group", "Groups", "Member", "fusable_program", "number_in", "reduction_in", "scalar_behind",
+    "widened",
 ]  # fmt: skip
 
 #: Limits of a fused kernel: operands (pointers among its parameters), results, and instructions
@@ -98,6 +99,27 @@ class Member:
     node: Apply
     program: ScalarProgram
     kind: Any
+
+
+class GraphFacts:
+    """Where the nodes of a graph run, in which order, and which branches need them."""
+
+    def __init__(self, context: Context, order: list[Apply]) -> None:
+        self.context, self.fgraph = context, context.fgraph
+        self.places = Places(context.fgraph, context.target, inner=context.inner)
+        self.paths = branch_paths(context.fgraph, order)
+        effects = effects_among(order)
+        written = in_written_order(order, effects)
+        #: Places in an order of all nodes; what was made later has none.
+        self.numbers = {node: i for i, node in enumerate(written)}
+        chain = [node for node in written if node in effects]
+        #: For a node with an ordered effect the one before it.
+        self.before = dict(zip(chain[1:], chain))
+
+    def is_ours(self, node: Apply) -> bool:
+        """Whether a node runs on the target, without a hint for a library."""
+        on_target = self.places(node) == self.context.target.place
+        return on_target and node.hints.backend in FUSABLE_BACKENDS
 
 
 Group = list[Member]

@@ -15,16 +15,14 @@ from typing import Any
 
 from symdnn.config import config
 from symdnn.graph.origin import inherit
-from symdnn.graph.traverse import in_written_order
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.core.dtype import is_narrow_float, work_dtype
 from symdnn.ops.core.scalar import ScalarProgram
 from symdnn.ops.core.shape import Alloc, DimShuffle, dimshuffle
 from symdnn.ops.nn.batchnorm import LayerNorm, LayerNormGrad
-from symdnn.opt.fuse.branches import branch_paths, effects_among
 from symdnn.opt.fuse.fuse import joined_origin
 from symdnn.opt.fuse.groups import (
-    FUSABLE_BACKENDS,
+    GraphFacts,
     fusable_program,
     number_in,
     widened,
@@ -39,7 +37,6 @@ from symdnn.opt.fuse.row_parts import (
     softmax_of,
 )
 from symdnn.opt.fuse.siblings import part_over
-from symdnn.opt.fuse.transfer import Places
 from symdnn.rewriting.facts import node_of
 from symdnn.rewriting.rewrite import Context, graph_rewrite
 
@@ -115,26 +112,11 @@ def _known_size(dims: Iterable[int | None]) -> int | None:
     return None if None in found else prod(d for d in found if d is not None)
 
 
-class _Graph:
-    """Facts about a graph: positions, branches, and dependences between nodes.
+class _Graph(GraphFacts):
+    """Neighbours in a graph, and dependences between nodes.
 
     A node with an ordered effect depends on the effect before it, too.
     """
-
-    def __init__(self, context: Context, order: list[Apply]) -> None:
-        self.context, self.fgraph = context, context.fgraph
-        self.places = Places(context.fgraph, context.target, inner=context.inner)
-        self.paths = branch_paths(context.fgraph, order)
-        effects = effects_among(order)
-        written = in_written_order(order, effects)
-        self.numbers = {node: i for i, node in enumerate(written)}
-        chain = [node for node in written if node in effects]
-        self._before = dict(zip(chain[1:], chain))
-
-    def is_ours(self, node: Apply) -> bool:
-        """Whether a node runs on the target, without a hint for a library."""
-        on_target = self.places(node) == self.context.target.place
-        return on_target and node.hints.backend in FUSABLE_BACKENDS
 
     def is_beside(self, node: Apply | None, other: Apply) -> bool:
         """Whether a node of the target is needed in the same calls as ``other``."""
@@ -154,7 +136,7 @@ class _Graph:
             if n is None or n in seen or self.numbers.get(n, first) < first:
                 continue
             seen.add(n)
-            stack += [*(w.owner for w in n.inputs), self._before.get(n)]
+            stack += [*(w.owner for w in n.inputs), self.before.get(n)]
         return False
 
 

@@ -13,16 +13,13 @@ from typing import Any
 
 from symdnn.graph.inner import InnerGraphOp
 from symdnn.graph.origin import inherit
-from symdnn.graph.traverse import in_written_order
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.array.reduce import AllTrue, AnyTrue, Max, Min, Prod, Reduce, Sum
-from symdnn.ops.core.scalar import Builder, ScalarProgram, identity_program
+from symdnn.ops.core.scalar import ScalarProgram, identity_program
 from symdnn.ops.lowered.fused import FusedElemwise, FusedElemwiseReduce, FusedReduce
-from symdnn.opt.fuse.apart import pruned
-from symdnn.opt.fuse.branches import branch_paths, effects_among
+from symdnn.ops.nest.monoid import picked, reads_of
 from symdnn.opt.fuse.fuse import joined_origin, joined_programs
-from symdnn.opt.fuse.groups import FUSABLE_BACKENDS, MAX_REDUCTIONS, fusable_program, reduction_in
-from symdnn.opt.fuse.transfer import Places
+from symdnn.opt.fuse.groups import MAX_REDUCTIONS, GraphFacts, fusable_program, reduction_in
 from symdnn.rewriting.facts import all_ones
 from symdnn.rewriting.rewrite import Context, graph_rewrite
 
@@ -85,35 +82,29 @@ class _Elements:
         return self.node.outputs[len(self.reductions) :]
 
 
-def _part(program: ScalarProgram, outputs: Iterable[int]) -> tuple[ScalarProgram, list[int]]:
+def _part(program: ScalarProgram, outputs: Sequence[int]) -> tuple[ScalarProgram, list[int]]:
     """The program of some results, of the inputs that they need, and the numbers of those."""
-    builder = Builder(program.inputs)
-    given = [builder.input(i) for i in range(len(program.inputs))]
-    results = builder.inline(program, given)
-    return pruned(builder, [results[i] for i in outputs])
+    used = _reads(program, outputs)
+    return picked(program, used, outputs), used
 
 
-class _Graph:
+def _reads(program: ScalarProgram, outputs: Sequence[int]) -> list[int]:
+    """The numbers of the inputs that some results need."""
+    return sorted(reads_of(program, [program.outputs[i] for i in outputs]))
+
+
+class _Graph(GraphFacts):
     """What the rule knows of a graph, and changes in it."""
 
     def __init__(self, context: Context, order: list[Apply]) -> None:
-        self.context, self.fgraph = context, context.fgraph
-        self.places = Places(context.fgraph, context.target, inner=context.inner)
-        self.paths = branch_paths(context.fgraph, order)
-        effects = effects_among(order)
-        written = in_written_order(order, effects)
-        #: Places in an order of all nodes; what was made later has none.
-        self.numbers = {node: i for i, node in enumerate(written)}
+        super().__init__(context, order)
         #: What depends on a node has no smaller number than this.
         self.first = dict(self.numbers)
-        chain = [node for node in written if node in effects]
-        self._before = dict(zip(chain[1:], chain))
 
     def is_ours(self, node: Apply) -> bool:
         """Whether a node is there, on the target, and not left to a library."""
         there = node in self.fgraph.nodes and node in self.paths
-        ours = there and self.places(node) == self.context.target.place
-        return ours and node.hints.backend in FUSABLE_BACKENDS
+        return there and super().is_ours(node)
 
     def sums(self, node: Apply) -> _Sums | None:
         """The reductions of a node that is a candidate."""
@@ -199,7 +190,7 @@ class _Graph:
             elif node is not None and v not in seen and self.numbers.get(node, first) >= first:
                 seen.add(v)
                 pending += inputs(v)
-                before = self._before.get(node)
+                before = self.before.get(node)
                 pending += before.outputs if before is not None else ()
         return found
 
@@ -298,8 +289,7 @@ def _inputs_of(v: Variable) -> Iterable[Variable]:
     node: Any = v.owner
     if not _is_of_scalars(v):
         return () if node is None else node.inputs
-    _, used = _part(node.op.program, [node.outputs.index(v)])
-    return [node.inputs[i] for i in used]
+    return [node.inputs[i] for i in _reads(node.op.program, [node.outputs.index(v)])]
 
 
 RULES = (fuse_whole_sums,)
