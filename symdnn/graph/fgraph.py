@@ -127,6 +127,10 @@ class FunctionGraph:
         """Whether ``v`` is an output of the graph."""
         return any([node is None for node, _ in self.clients.get(v, ())])
 
+    def is_update(self, v: Variable) -> bool:
+        """Whether ``v`` is the new value of a shared variable."""
+        return any(node is None and i in self.updates for node, i in self.users(v))
+
     def user_nodes(self, v: Variable) -> list[Apply]:
         """Nodes that read ``v``, each once."""
         return list(dict.fromkeys(n for n, _ in self.clients.get(v, ()) if n is not None))

@@ -136,13 +136,10 @@ class _Graph(GraphFacts):
             return None
         found = _Elements(node, program, taken)
         alike = all(v.type.broadcastable == like.pattern for v in found.stored)
-        few = len(found.stored) <= _MOST_STORED and not any(map(self._is_update, found.stored))
+        few = len(found.stored) <= _MOST_STORED and not any(
+            map(self.fgraph.is_update, found.stored)
+        )
         return found if alike and few else None
-
-    def _is_update(self, v: Variable) -> bool:
-        """Whether it is the new value of a shared variable, which is written where that lies."""
-        users = self.fgraph.users(v)
-        return any(user is None and i in self.fgraph.updates for user, i in users)
 
     # -- which reductions ---------------------------------------------------------------------
 

@@ -183,8 +183,7 @@ def increments_of_zeros_are_one_pass(node: Apply, context: Context) -> Variable 
     zeros, whole = made_by(v, Alloc) and is_zero(v), (FULL,) * out.type.ndim
     if not parts or not (zeros or (not on_cpu and _is_covered(v, parts))):
         return None
-    users = context.fgraph.users(out)
-    if v.owner is None and any(user is None and i in context.fgraph.updates for user, i in users):
+    if v.owner is None and context.fgraph.is_update(out):
         return None  # a shared variable changes where it lies
     if any(isinstance(n.op, InnerGraphOp) for n in context.fgraph.nodes):
         return None  # what is around loops is compiled with them
