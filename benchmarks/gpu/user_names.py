@@ -59,6 +59,10 @@ class _Names:
         """Where elements are equal."""
         return a == b
 
+    def sorted(self, v: Any) -> Any:
+        """Rows in ascending order."""
+        return self.module.sort(v, -1)
+
 
 class _Symdnn(_Names):
     module = T
@@ -177,6 +181,9 @@ class _Torch(_Names):
     def flip(self, v: Any, axis: int) -> Any:
         """An axis backwards."""
         return torch.flip(v, (axis,))
+
+    def sorted(self, v: Any) -> Any:
+        return torch.sort(v, -1)[0]
 
     def softplus(self, v: Any) -> Any:
         """log(1 + exp(v))."""

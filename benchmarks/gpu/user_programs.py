@@ -2,8 +2,9 @@
 
     python -m benchmarks.ops.peers --device cuda --module benchmarks.gpu.user_programs
 
-Losses and norms with their gradients, attention with masks, and those of :mod:`user_steps` and
-:mod:`user_models`. A text is a function of a library's names (:mod:`user_names`) and its arrays.
+Losses and norms with their gradients, attention with masks, and those of :mod:`user_steps`,
+:mod:`user_models` and :mod:`user_modern`. A text is a function of a library's names
+(:mod:`user_names`) and its arrays.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from benchmarks.cpu.nest import Nest
-from benchmarks.gpu import user_models, user_steps
+from benchmarks.gpu import user_models, user_modern, user_steps
 from benchmarks.gpu.user_names import floats, mask, row, whole
 
 __all__ = ["rows"]
@@ -20,7 +21,8 @@ __all__ = ["rows"]
 
 def rows() -> Iterator[Nest]:
     """All rows."""
-    for family in (_losses, _more_losses, _norms, _attention, user_steps.rows, user_models.rows):
+    more = user_steps.rows, user_models.rows, user_modern.rows
+    for family in (_losses, _more_losses, _norms, _attention, *more):
         yield from family()
 
 
