@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from symdnn.gpu.codegen.launches import View, Views
@@ -56,7 +56,7 @@ class Share:
     """Threads of a row, vectors of each, threads of a block, number of blocks.
 
     ``resident`` blocks should fit on a multiprocessor; ``columns`` says where sums over rows are;
-    ``shared_bytes`` of a block keep its row.
+    ``shared_bytes`` of a block keep its row, or with ``ahead`` its next one.
     """
 
     lanes: int
@@ -66,6 +66,7 @@ class Share:
     resident: int = 1
     columns: int = 0
     shared_bytes: int = 0
+    ahead: bool = False
 
 
 def lines_of(views: Views, axes: Sequence[int]) -> Lines:
@@ -167,7 +168,9 @@ def share_of(op: FusedRows, rows: int, vectors: int, width: int) -> Share:
     per = -(-vectors // lanes)
     per = per if per * held <= _MAX_WORDS else 0
     if not sums:
-        block = max(lanes, _MIN_BLOCK)
+        if lanes > 32 and per:  # warps that a row needs
+            lanes = -(-vectors // (32 * per)) * 32
+        block = max(lanes, _MIN_BLOCK // lanes * lanes)
         late = width * _registers(op.input_dtypes[op.early :])
         threads = _RESIDENT_THREADS[per * held + late > _WORDS] if per else 1
         blocks = max(1, min(-(-rows * lanes // block), 2**30))
@@ -203,6 +206,16 @@ def _staged(share: Share, vectors: int, vector_bytes: int, rows: int) -> Share:
         if 0 < nbytes + _MEETING_BYTES <= most // resident:
             return Share(lanes, 0, lanes, min(rows, 2**30), resident, shared_bytes=nbytes)
     return share
+
+
+def _ahead(share: Share, vector_bytes: int, rows: int) -> Share:
+    """Rows of several warps, which wait for each other: the next row is read in the meantime."""
+    nbytes, slots = share.per * share.block * vector_bytes, share.block // share.lanes
+    blocks = MULTIPROCESSORS * share.resident
+    fits = 0 < share.resident * (nbytes + _MEETING_BYTES) <= most_shared_bytes()
+    if not (nbytes and fits and share.lanes > 32 and rows >= 2 * blocks * slots):
+        return share
+    return replace(share, blocks=blocks, shared_bytes=nbytes, ahead=True)
 
 
 def _vector_bytes(given: Sequence[RowOperand], width: int) -> int:
@@ -267,7 +280,9 @@ def divided(op: FusedRows, inputs: Views, results: Views) -> Division:
             kind = "tiled" if tiled else "any"
         operands.append(RowOperand(v.dtype, kind))
     if not tiled:
-        share = _staged(share, vectors, _vector_bytes(operands[: op.early], width), rows)
+        nbytes = _vector_bytes(operands[: op.early], width)
+        share = _staged(share, vectors, nbytes, rows)
+        share = _ahead(share, nbytes, rows) if op.sums is None else share
     return Division(views, operands, lines, share, width, vectors, bool(loose))
 
 

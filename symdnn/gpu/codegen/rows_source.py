@@ -41,7 +41,8 @@ class Rows:
     ``columns`` says where a block adds the sums over its rows (see ``fused_rows.cu``). A row that
     does not fit into registers may be ``staged`` in shared memory. ``loose`` rows begin anywhere
     in memory: their vectors are aligned, and the elements before the first and behind the last one
-    are read one by one. ``tiled`` rows, one for each thread, are copied through shared memory.
+    are read one by one. ``tiled`` rows, one for each thread, are copied through shared memory. With
+    ``ahead`` a block copies its next row there while it computes one.
     """
 
     inputs: tuple[RowOperand, ...]
@@ -59,6 +60,7 @@ class Rows:
     staged: bool = False
     loose: bool = False
     tiled: bool = False
+    ahead: bool = False
 
 
 #: What is done with a vector, and with an element at the ends of a loose row.
@@ -87,7 +89,7 @@ def rows_source(op: FusedRows, rows: Rows) -> str:
         "BLOCK": rows.block, "RESIDENT": rows.resident, "FULL": int(rows.full),
         "SUMS": len(op.sums.outputs) if op.sums else 0, "COLUMNS": rows.columns,
         "STAGED": int(rows.staged), "LOOSE": int(rows.loose),
-        "TILED": int(rows.tiled),
+        "TILED": int(rows.tiled), "AHEAD": int(rows.ahead),
     }  # fmt: skip
     return "\n".join(
         [
@@ -95,9 +97,9 @@ def rows_source(op: FusedRows, rows: Rows) -> str:
             f"typedef {'u64' if rows.wide else 'u32'} Count;",
             f"typedef {'i64' if rows.wide else 'i32'} Offset;",
             *(f"#define {name} {value}" for name, value in macros.items()),
-            *([text_of("copies.cuh")] if rows.staged else []),
+            *([text_of("copies.cuh")] if rows.staged or rows.ahead else []),
             _VISIT,
-            *([_SHARED] if rows.staged or rows.tiled or rows.columns == 1 else []),
+            *([_SHARED] if rows.staged or rows.ahead or rows.tiled or rows.columns == 1 else []),
             *_parameters(op, rows),
             *_access(op, rows),
             *(_tiles(rows) if rows.tiled else []),
@@ -189,7 +191,7 @@ def _access(op: FusedRows, rows: Rows) -> list[str]:
             f"  return {{{', '.join(_read(n, a, rows) for n, a in moving)}}};",
             "}",
         ]
-    if rows.staged:
+    if rows.staged or rows.ahead:
         moving = [(n, a) for n, a in names[: op.early] if a.kind != "fixed"]
         lines += [
             "INLINE void stage(const Parameters& p, const Base& b, i32 at, Early<V>* to) {",
@@ -410,14 +412,16 @@ _COMBINED = {"sum": "a + b", "max": "s_max(a, b)", "min": "s_min(a, b)"}
 
 
 def _combination(number: int, stage: Stage) -> list[str]:
-    """``How<number>``: how terms are combined, by their numbers."""
+    """``How<number>``: how terms are combined, by their numbers, and what none give."""
     kinds = [stage.kind(t) for t in range(len(stage.terms.outputs))]
-    found = _COMBINED[kinds[-1]]
+    found, none = _COMBINED[kinds[-1]], _NEUTRAL[kinds[-1]]
     for t, kind in reversed(list(enumerate(kinds[:-1]))):
         if kind != kinds[-1]:
             found = f"t == {t} ? {_COMBINED[kind]} : {found}"
-    of = f"static __device__ __forceinline__ W of(int t, W a, W b) {{ return {found}; }}"
-    return [f"struct How{number} {{ {of} }};"]
+            none = f"t == {t} ? {_NEUTRAL[kind]} : {none}"
+    begin = "static __device__ __forceinline__ W"
+    of = f"{begin} of(int t, W a, W b) {{ return {found}; }}"
+    return [f"struct How{number} {{ {of} {begin} none(int t) {{ return {none}; }} }};"]
 
 
 def _stage(rows: Rows, number: int, stage: Stage, known: int) -> list[str]:

@@ -81,7 +81,8 @@ def rows_launches(op: FusedRows, inputs: Views, outputs: Views) -> list[KernelLa
     structure = Rows(
         given, written, len(lines.kept), len(lines.reduced), width, share.lanes, share.per,
         share.block, share.resident, full, wide, share.columns,
-        share.shared_bytes > 0 and not share.per, found.loose, share.shared_bytes > 0 < share.per,
+        share.shared_bytes > 0 and not share.per, found.loose,
+        share.shared_bytes > 0 < share.per and not share.ahead, share.ahead,
     )  # fmt: skip
     after = _after_reduction(share.blocks, elements, len(columns))
     parameters: list[Any] = [v.pointer for v in (*views, *kept)]

@@ -4,8 +4,9 @@
 // FULL: all of these vectors exist, in all blocks. A LOOSE row begins anywhere: its vectors are the
 // aligned ones that are whole, and the elements before and behind them, its ends, are shared by the
 // lanes. TILED: a thread has a short row, and a block copies its rows through shared memory, so that
-// memory is read and written in vectors. Printed before this text are the operands' access, and
-// `staged`, which computes all sums of a row.
+// memory is read and written in vectors. AHEAD: a block copies its next row to shared memory while it
+// computes one. Printed before this text are the operands' access, and `staged`, which computes all
+// sums of a row.
 
 #define TILE (BLOCK / LANES)
 // Elements of a row's ends that a thread has at most.
@@ -20,6 +21,7 @@ template <class HOW, int N> INLINE void meet(W (&sums)[N]) {
       sums[n] = HOW::of(n, sums[n], __shfl_xor_sync(0xffffffffu, sums[n], half));
   if (LANES > 32) {
     constexpr i32 WARPS = LANES > 32 ? LANES / 32 : 1;
+    constexpr i32 MEET = WARPS > 16 ? 32 : WARPS > 8 ? 16 : WARPS > 4 ? 8 : WARPS > 2 ? 4 : 2;
     __shared__ W all[N][32];
     const i32 warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     __syncthreads();
@@ -29,9 +31,10 @@ template <class HOW, int N> INLINE void meet(W (&sums)[N]) {
     __syncthreads();
 #pragma unroll
     for (i32 n = 0; n < N; n++) {
-      sums[n] = all[n][warp / WARPS * WARPS + lane % WARPS];
+      const i32 other = lane % MEET;
+      sums[n] = other < WARPS ? all[n][warp / WARPS * WARPS + other] : HOW::none(n);
 #pragma unroll
-      for (i32 half = WARPS / 2; half > 0; half /= 2)
+      for (i32 half = MEET / 2; half > 0; half /= 2)
         sums[n] = HOW::of(n, sums[n], __shfl_xor_sync(0xffffffffu, sums[n], half));
     }
   }
@@ -65,7 +68,7 @@ struct Mine {
     return number < head ? number : number + vectors * V;
   }
 
-  __device__ __forceinline__ void begin(const Parameters& p, i64 row, i32 first) {
+  __device__ __forceinline__ void locate(const Parameters& p, i64 row, i32 first) {
     base = base_of(p, (Count)(FULL || row < p.rows ? row : p.rows - 1));
     lane = first, back = false;
     head = base.head;
@@ -75,16 +78,17 @@ struct Mine {
     in_tile(base, FULL || row < p.rows ? threadIdx.x : 0);
 #endif
     count = (vectors - lane + LANES - 1) / LANES;
+  }
+  __device__ __forceinline__ void begin(const Parameters& p, i64 row, i32 first) {
+    locate(p, row, first);
 #if PER
     Early<V> raw[PER];
 #pragma unroll
     for (i32 i = 0; i < PER; i++) raw[i] = early<V>(p, base, place(i));
 #if LOOSE
     Early<1> raw_ends[ENDS];
-#pragma unroll
-    for (i32 i = 0; i < ENDS; i++) raw_ends[i] = early<1>(p, base, ends ? end(i) : 0);
-#pragma unroll
-    for (i32 i = 0; i < ENDS; i++) held_ends[i] = values_of(base, raw_ends[i]);
+    read_ends(p, raw_ends);
+    hold_ends(raw_ends);
 #endif
 #pragma unroll
     for (i32 i = 0; i < PER; i++) held[i] = values_of(base, raw[i]);
@@ -95,6 +99,30 @@ struct Mine {
     settled<0>();
 #endif
   }
+#if PER && LOOSE
+  __device__ __forceinline__ void read_ends(const Parameters& p, Early<1> (&raw)[ENDS]) const {
+#pragma unroll
+    for (i32 i = 0; i < ENDS; i++) raw[i] = early<1>(p, base, ends ? end(i) : 0);
+  }
+  __device__ __forceinline__ void hold_ends(const Early<1> (&raw)[ENDS]) {
+#pragma unroll
+    for (i32 i = 0; i < ENDS; i++) held_ends[i] = values_of(base, raw[i]);
+  }
+#endif
+#if AHEAD
+  // Copies a thread's part of a row to where that thread alone reads it, once `settled`.
+  __device__ __forceinline__ void copy(const Parameters& p) const {
+#pragma unroll
+    for (i32 i = 0; i < PER; i++)
+      stage(p, base, place(i), (Early<V>*)dynamic_shared + i * BLOCK + threadIdx.x);
+    group_copies();
+  }
+  __device__ __forceinline__ void hold() {
+#pragma unroll
+    for (i32 i = 0; i < PER; i++)
+      held[i] = values_of(base, ((const Early<V>*)dynamic_shared)[i * BLOCK + threadIdx.x]);
+  }
+#endif
   // Visits the vectors, then the ends: number, place in the row, values, whether it counts.
   template <class What, class Ends>
   __device__ __forceinline__ void each(const Parameters& p, const What& what, const Ends& of_end) {
@@ -224,6 +252,15 @@ extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT) fused_rows(
   const i32 lane = threadIdx.x % LANES, slot = threadIdx.x / LANES;
   Columns columns;
   columns.begin(p, lane);
+#if AHEAD
+  Mine next;
+  next.locate(p, (i64)blockIdx.x * TILE + slot, lane);
+  next.copy(p);
+#if LOOSE
+  Early<1> next_ends[ENDS];
+  next.read_ends(p, next_ends);
+#endif
+#endif
   for (i64 tile = (i64)blockIdx.x * TILE; tile < p.rows; tile += (i64)gridDim.x * TILE) {
     const i64 row = tile + slot;
     const bool exists = FULL || row < p.rows;
@@ -233,7 +270,23 @@ extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT) fused_rows(
     __syncthreads();
 #endif
     Mine mine;
+#if AHEAD
+    mine.locate(p, row, lane);
+    settled<0>();
+    mine.hold();
+#if LOOSE
+    mine.hold_ends(next_ends);
+#endif
+    if (tile + (i64)gridDim.x * TILE < p.rows) {
+      next.locate(p, row + (i64)gridDim.x * TILE, lane);
+      next.copy(p);
+#if LOOSE
+      next.read_ends(p, next_ends);
+#endif
+    }
+#else
     mine.begin(p, row, lane);
+#endif
     const Row r = staged(p, mine);
     mine.each(p, VISIT(if (counts && exists) finish(p, mine.base, columns, r, i, at, v)));
     if (lane == 0 && exists) keep(p, r, row);
