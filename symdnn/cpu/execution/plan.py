@@ -24,6 +24,7 @@ from symdnn.cpu.execution.output_buffers import (
     outside_views,
 )
 from symdnn.cpu.execution.step_codegen import Frame, PlanStep, StepFunction
+from symdnn.cpu.execution.stepwise import launch_all, wait_for_code
 from symdnn.cpu.execution.tier_up import HOT_CALLS, WARM_CALLS
 from symdnn.cpu.execution.view_ops import view_of
 from symdnn.cpu.launch.launch import CpuLaunch, as_launch
@@ -32,7 +33,6 @@ from symdnn.cpu.reference.kernels import uncompiled_launch
 from symdnn.cpu.threads import thread_pools, threads
 from symdnn.cpu.threads.contention import CONTENTION
 from symdnn.errors import KernelCompileError
-from symdnn.graph.evaluate import note_failure
 from symdnn.graph.kernel import Traits
 from symdnn.graph.runtime import BoundPlan, Watcher
 from symdnn.graph.typing import Array
@@ -417,15 +417,16 @@ class CpuPlan(BoundPlan):
     def _run_by_step(self, entering: Sequence[Any], watcher: Watcher | None) -> list[Any]:
         """Run step by step: the first run, which compiles, watched runs, and borrowed variables.
 
-        New values of shared variables get memory of their own, since any step may fail.
+        In the last two new values of shared variables get memory of their own.
         """
         values = self.template.copy()
         for k, i in self.entering:
             values[i] = entering[k]
         for k, (i, _, _) in enumerate(self.results.places):
             values[i] = self.results.make(k)
+        apart = watcher is not None or self._is_borrowed()
         for new, old in self.stored:
-            values[new] = np.empty_like(values[old])
+            values[new] = np.empty_like(values[old]) if apart else values[old]
         for new, old in self.carried:
             values[new] = values[old]
         for i, base, make in self.in_block:
@@ -434,9 +435,17 @@ class CpuPlan(BoundPlan):
             values[i] = values[out]
         if self.runs == 0:
             self._prepare(values)
-        self._launch_all(values, watcher)
+        first = next((k for k, s in enumerate(self.steps) if self._writes(s)), None)
+        launch_all(self.spec, self.steps[:first], values, watcher)
+        if first is not None:  # behind this a failure would leave some variables updated
+            wait_for_code(self.steps[first:], values)
+            launch_all(self.spec, self.steps[first:], values, watcher)
         self.runs += 1
         return [values[i] for i in self.leaving]
+
+    def _writes(self, step: PlanStep) -> bool:
+        """Whether it writes a shared variable's memory."""
+        return any(new in step.outputs for new, _ in self.stored)
 
     def _prepare(self, values: Sequence[Any]) -> None:
         """Pass the operands' strides to the launches, which queue the code that they need."""
@@ -463,38 +472,3 @@ class CpuPlan(BoundPlan):
                 return
         del self.tier_up_kernels[step.node]
         step.launch = self._launch(step.node)
-
-    def _launch_or_fall_back(
-        self, step: PlanStep, inputs: Any, outputs: Any, values: Sequence[Any]
-    ) -> Any:
-        """Run a step; by NumPy's kernel if LLVM fails to compile its own."""
-        more = () if step.workspace is None else (values[step.workspace],)
-        try:
-            return step.launch(inputs, outputs, *more)
-        except KernelCompileError as error:
-            step.launch = as_launch(uncompiled_launch(self.spec.call(step.node), error))
-            step.workspace = None
-            return step.launch(inputs, outputs)
-
-    def _launch_all(self, values: list[Any], watcher: Watcher | None) -> None:
-        step: PlanStep | None = None
-        try:
-            for step in self.steps:
-                inputs = [values[i] for i in step.inputs]
-                report = watcher if step.node.outputs else None  # not of checks
-                if report is not None:
-                    report(step.node, inputs, None)
-                if step.by_view:
-                    values[step.outputs[0]] = step.launch(*inputs)[0]
-                else:
-                    outputs = [values[o] for o in step.outputs]
-                    results = self._launch_or_fall_back(step, inputs, outputs, values)
-                    if results is not None:
-                        for o, result in zip(step.outputs, results):
-                            values[o] = result
-                if report is not None:
-                    report(step.node, inputs, [values[o] for o in step.outputs])
-        except Exception as error:
-            if step is not None:
-                note_failure(error, step.node, [values[i] for i in step.inputs])
-            raise

@@ -67,6 +67,38 @@ def check_momentum(shape, mode, all_in_place):
     assert not all_in_place or peak < 20_000  # nothing of the size of a parameter
 
 
+@needs_compiler
+def test_the_first_call_has_no_second_copy_of_the_parameters():
+    with config.change_flags(**{"cpu.compile": "always"}):
+        f, w, v = momentum((1000, 1000))
+        x = new_rng().normal(size=(1000, 1000)).astype("float32")
+        a, b = expected(w.get_value(), v.get_value(), x)
+        tracemalloc.start()
+        f(x)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    arena = sum(plan.memory.arena_bytes for plan in f.plans())
+    assert peak - arena < w.get_value(borrow=True).nbytes
+    np.testing.assert_allclose(w.get_value(), a, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(v.get_value(), b, rtol=1e-4, atol=1e-5)
+
+
+@needs_compiler
+def test_nothing_is_updated_before_the_code_of_all_updates_is_there(monkeypatch):
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    f, w, v = momentum((300, 400))
+    before = w.get_value(), v.get_value()
+    with monkeypatch.context() as patch:
+        patch.setattr("symdnn.cpu.execution.plan.wait_for_code", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            f(np.ones((300, 400), "float32"))
+    assert all(np.array_equal(s.get_value(), a) for s, a in zip((w, v), before, strict=True))
+    f(np.ones((300, 400), "float32"))
+    assert not np.array_equal(w.get_value(), before[0])
+
+
 def test_memory_that_a_user_holds_is_no_scratch_memory(rng):
     f, w, v = momentum((3, 4))
     for _ in range(3):
