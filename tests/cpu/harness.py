@@ -21,6 +21,8 @@ needs_compiler = pytest.mark.skipif(
 )
 #: A file's ``pytestmark``: all that can be is compiled, however small it is.
 compiled = [needs_compiler, pytest.mark.usefixtures("always")]
+#: Rooms whose kernels are compiled, in parts that take as long as each other.
+ROOMS = ("gemm rnn conv reduce", "elementwise pool ir")
 #: Bytes before and behind a result: as many as keep it as aligned as memory is without them.
 MARGIN_BYTES = 64
 

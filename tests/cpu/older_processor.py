@@ -27,13 +27,20 @@ class Features(dict):
         return ",".join(("+" if has else "-") + name for name, has in sorted(self.items()))
 
 
+def _folder():
+    """Where code for that processor is kept: beside what other tests keep, else for this run."""
+    if kept := os.environ.get("SYMDNN_TESTS_CACHE"):
+        return os.path.join(os.path.expanduser(kept), "older")
+    folder = tempfile.mkdtemp(prefix="symdnn-older-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
 def pretend():
     """From now on; to be called before symdnn is imported."""
     import llvmlite.binding as llvm
 
-    folder = tempfile.mkdtemp(prefix="symdnn-older-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    os.environ["SYMDNN_FLAGS"] = f"{os.environ.get('SYMDNN_FLAGS', '')},base_compiledir={folder}"
+    os.environ["SYMDNN_FLAGS"] = f"{os.environ.get('SYMDNN_FLAGS', '')},base_compiledir={_folder()}"
     os.environ["ONEDNN_MAX_CPU_ISA"] = "AVX2"
     here = llvm.get_host_cpu_features()
     there = Features({name: has and name in FEATURES for name, has in here.items()})

@@ -6,11 +6,6 @@ not at the next run on a card.
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -18,11 +13,10 @@ from symdnn.compile.function import function
 from symdnn.compile.program.mode import Mode
 from symdnn.graph.type import TensorType
 from symdnn.ops.nn.conv import Conv
-from tests import seeded
+from tests import nested
 from tests.gpu.emulator import AVAILABLE
 from tests.gpu.reference_device import ReferenceRuntime
 
-ROOT = Path(__file__).parents[2]
 FILES = (
     "cudnn/test_cudnn_on_device.py", "cudnn/test_sequences_on_device.py",
     "conv/test_epilogue_on_device.py",
@@ -40,21 +34,14 @@ needs_compiler = pytest.mark.skipif(not AVAILABLE, reason="there is no g++ to co
     ("files", "of", "one_in"),
     [
         # bfloat16 is lowered as float16 is, and who measures algorithms compiles what a guess does.
-        (FILES, "not bfloat16 and not time", 12),
+        (FILES, "not bfloat16 and not time", 4),
         pytest.param(SLOW, "not more_elements_than_32_bits", 1, marks=pytest.mark.slow),  # of 2 GiB
     ],
 )
 def test_device_tests_expect_what_is_compiled(files, of, one_in):
     """Run in a process of their own: there, ``device=cuda`` is the device that computes so."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "gpu"]
-    environment = {**os.environ, "SYMDNN_TESTS_BY_REFERENCE": "1"}
-    words = ["--turn", seeded.turn(), "--one-in", one_in, "-k", of]
-    done = subprocess.run(
-        [*command, *map(str, words), *(f"tests/gpu/{f}" for f in files)],
-        cwd=ROOT, env=environment, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout[-6000:]
-    assert " passed" in done.stdout
+    words = ["-m", "gpu", "--one-in", one_in, "-k", of, *(f"tests/gpu/{f}" for f in files)]
+    nested.passes(*words, SYMDNN_TESTS_BY_REFERENCE="1")
 
 
 @needs_compiler
@@ -71,15 +58,7 @@ def test_device_tests_expect_what_is_compiled(files, of, one_in):
 )
 def test_what_is_promised_of_all_devices(which):
     """Tests that name no target, compiled for that device."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    done = subprocess.run(
-        [*command, "--device", "emulated", "--turn", str(seeded.turn()), *which],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout[-6000:]
-    assert " passed" in done.stdout
+    nested.passes("--device", "emulated", *which)
 
 
 def test_a_convolution_is_cudnns_and_its_values_the_references(monkeypatch):

@@ -3,16 +3,14 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from tests.cpu.harness import needs_compiler
-from tests.environment import environment
+from tests import nested
+from tests.cpu.harness import ROOMS, needs_compiler
+from tests.environment import ROOT, environment
 
 pytestmark = needs_compiler
-#: The folder of the package and its tests.
-ROOT = str(Path(__file__).parents[3])
 
 PROGRAM = """
 import tests.cpu.older_processor as older
@@ -53,16 +51,10 @@ def test_bfloat16_without_an_instruction_for_it():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rooms", ["gemm rnn", "conv", "elementwise", "reduce", "pool ir"])
+@pytest.mark.parametrize("rooms", ROOMS)
 def test_kernels_are_right(rooms):
-    paths = [os.path.join(ROOT, "tests", "cpu", room) for room in rooms.split()]
-    plugins = ["no:cacheprovider", "tests.cpu.older_processor", "tests.cpu.filled_memory"]
-    words = ["-q", *(word for plugin in plugins for word in ("-p", plugin)), *paths]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *words], cwd=ROOT, env=environment(),
-        capture_output=True, text=True, timeout=900, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout[-3000:]
+    plugins = ("-p", "tests.cpu.older_processor", "-p", "tests.cpu.filled_memory")
+    nested.passes(*plugins, *(f"tests/cpu/{room}" for room in rooms.split()))
 
 
 def test_looking_for_doctests_changes_nothing():

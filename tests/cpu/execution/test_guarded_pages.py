@@ -1,23 +1,21 @@
 """Compiled kernels read and write nothing but their operands: pages beside these are nobody's."""
 
-import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from symdnn.cpu.compiler import jit
 from symdnn.cpu.threads import threads
-from tests.environment import python_path
+from tests import nested
+from tests.cpu.harness import ROOMS
+from tests.environment import ROOT, environment
 
 pytestmark = pytest.mark.skipif(
     bool(jit.problem() or threads.problem()) or not sys.platform.startswith("linux"),
     reason="llvmlite or libgomp is missing, or mprotect",
 )
-#: The folder of the package and its tests.
-ROOT = str(Path(__file__).parents[3])
 
 #: Launches that go so far, in bytes from their operands' ends, each in a process; how these end.
 PROGRAM = """
@@ -53,17 +51,12 @@ for to_input, from_input, to_output in (-1, 0, 0), (-1, 1, 0), (0, 0, 0), (-1, 0
 """
 
 
-def child(place, *words):
-    environment = {**os.environ, "PYTHONPATH": python_path(), "GUARDED_PAGES": place}
-    return subprocess.run(
-        [sys.executable, *words], cwd=ROOT, env=environment, capture_output=True, text=True,
-        timeout=900, check=False,
-    )  # fmt: skip
-
-
 @pytest.mark.parametrize("place", ["end", "start"])
 def test_a_byte_too_far_ends_the_process(place):
-    done = child(place, "-c", PROGRAM)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], cwd=ROOT, env=environment(GUARDED_PAGES=place),
+        capture_output=True, text=True, timeout=900, check=False,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     fault = -signal.SIGSEGV
     assert done.stdout.split() == [str(code) for code in (0, fault, fault, fault)]
@@ -71,10 +64,9 @@ def test_a_byte_too_far_ends_the_process(place):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("place", ["end", "start"])
-@pytest.mark.parametrize("rooms", ["gemm rnn", "conv", "elementwise reduce", "pool ir"])
+@pytest.mark.parametrize("rooms", ROOMS)
 def test_kernels_stay_within_their_operands(rooms, place):
-    paths = [os.path.join(ROOT, "tests", "cpu", room) for room in rooms.split()]
-    words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.cpu.guarded_pages"]
+    paths = [f"tests/cpu/{room}" for room in rooms.split()]
     # Guarded steps run one by one.
-    done = child(place, *words, "-k", "not is_one_call", *paths)
-    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+    words = ("-p", "tests.cpu.guarded_pages", "-k", "not is_one_call")
+    nested.passes(*words, *paths, GUARDED_PAGES=place)
