@@ -18,6 +18,7 @@ from symdnn.graph.names.elsewhere import NO_ASSIGNMENT, NO_VALUE, VARIABLE, no_a
 from symdnn.graph.names.torch_words import torch_words
 from symdnn.graph.typing import AxisLike, DtypeLike, ShapeLike, TensorLike
 from symdnn.graph.values.numpy_functions import by_method, numpy_calls, refusal
+from symdnn.graph.values.sameness import DIFFERENT, SAME
 
 if TYPE_CHECKING:
     from symdnn.graph.pattern import Pattern
@@ -118,7 +119,7 @@ class TensorMethods:
         if method == "__call__" and ufunc.__name__ in _OPERATOR_OF_UFUNC:
             return apply(_OPERATOR_OF_UFUNC[ufunc.__name__], *inputs)
         if ufunc.__name__ in ("equal", "not_equal"):
-            return ufunc.__name__ == "not_equal"  # == is identity
+            return SAME if ufunc.__name__ == "not_equal" else DIFFERENT  # == is identity
         if method == "__call__" and ufunc.__name__ in numpy_calls and len(inputs) == 1:
             return by_method(ufunc.__name__, inputs, options)
         raise refusal(ufunc.__name__ + ("" if method == "__call__" else f".{method}"))
@@ -256,6 +257,21 @@ class TensorMethods:
 
     def __trunc__(self) -> Variable:
         return apply("trunc", self)
+
+    def __round__(self, decimals: int | None = None) -> Variable:
+        return apply("round", self, decimals=decimals or 0)
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return SAME
+        return DIFFERENT if isinstance(other, _COMPARED) else NotImplemented
+
+    def __ne__(self, other: object) -> bool:
+        if self is other:
+            return DIFFERENT
+        return SAME if isinstance(other, _COMPARED) else NotImplemented
+
+    __hash__ = object.__hash__
 
     def __lt__(self, other: TensorLike) -> Variable:
         return apply("lt", self, other)
@@ -454,3 +470,7 @@ class TensorMethods:
         """The value, compiled and computed now, for these values of the inputs."""
         values = {} if inputs_to_values is None else inputs_to_values
         return operator("evaluate")(self, values)
+
+
+#: What a program may mean to compare with the elements of a variable.
+_COMPARED = (TensorMethods, int, float, complex, list, tuple, np.ndarray, np.generic)

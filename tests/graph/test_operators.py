@@ -59,3 +59,47 @@ def test_functions_of_numpy_name_the_one_of_the_same_meaning(function, ours):
     """``T.inv`` is ``1 / x``, and ``T.fft`` has functions."""
     with pytest.raises(SymbolicValueError, match=rf"use {ours} of symdnn.tensor"):
         function(T.dmatrix("x"))
+
+
+def test_equality_is_identity_for_python():
+    x, y = T.vectors("x", "y")
+    others = [y, np.ones(2), 1, [1.0], "half", None]
+    assert x == x
+    assert all(x != other for other in others)
+    assert not any(x == other or other == x for other in others)
+    assert [*others, x].index(x) == 6
+    assert y not in {x: 1}
+    assert [v == x for v in (y, x)] == [False, True]
+    assert repr([x == x, x == y, x != y]) == "[True, False, True]"
+    assert hash(x == x) + int(x == x) == 2
+
+
+USES_OF_ELEMENTS = {
+    "mean": lambda e, x: T.mean(e), "where": lambda e, x: T.where(e, x, 0),
+    "index": lambda e, x: x[e], "cast": lambda e, x: T.cast(e, "float32"),
+    "ifelse": lambda e, x: symdnn.ifelse(e, x, x),
+    "times": lambda e, x: e * 1.0, "of one": lambda e, x: 1 - e, "and": lambda e, x: e & (x > 0),
+    "last": lambda e, x: (x > 0) | e, "not": lambda e, x: ~e, "stack": lambda e, x: T.stack([e, e]),
+    "scaled": lambda e, x: x * e, "result": lambda e, x: symdnn.function([x], e),
+    "numpy": lambda e, x: np.mean(e), "traced": lambda e, x: symdnn.jit(lambda y: y == 1)(2.0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("use", USES_OF_ELEMENTS.values(), ids=USES_OF_ELEMENTS)
+def test_an_equality_is_no_expression(use):
+    """In PyTorch and NumPy ``==`` compares elements."""
+    x, y = T.vectors("x", "y")
+    for e in (x == y, x != y, x == 0, np.ones(2) == x, np.equal(x, y)):
+        with pytest.raises(SymbolicValueError, match=r"T\.eq\(x, y\)"):
+            use(e, x)
+
+
+def test_an_equality_has_no_methods():
+    with pytest.raises(AttributeError, match=r"has no 'mean': .* T\.eq\(x, y\)"):
+        (T.ivector() == T.ivector()).mean()
+
+
+def test_python_rounds_as_numpy_does():
+    x = T.dscalar()
+    found = symdnn.function([x], [round(x), round(x, 1), round(x, -1)])(12.25)
+    np.testing.assert_allclose(found, [12.0, 12.2, 10.0], rtol=1e-15)

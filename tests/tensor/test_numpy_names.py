@@ -397,8 +397,7 @@ def test_operators_between_arrays_and_variables_are_symbolic(rng):
             y = eval(text, {"a": data, "x": X})
             want = eval(text, {"a": data, "x": other})
             np.testing.assert_allclose(function([X], y)(other), want, rtol=1e-5)
-    assert (data == X) is False
-    assert (data != X) is True
+    assert [data == X, data != X] == [False, True]
     again = data
     again += X
     np.testing.assert_allclose(function([X], again)(other), data + other)

@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 
 from symdnn.config import config
-from symdnn.errors import ArgumentShapeMismatch, InputError, NumberOutOfRange
+from symdnn.errors import ArgumentShapeMismatch, InputError, NumberOutOfRange, SymbolicValueError
 from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.graph.typing import DtypeLike
 from symdnn.graph.values.dlpack import as_numpy_view
@@ -52,6 +52,8 @@ def _array(value: Any, dtype: Any = None) -> Array:
         return np.asarray(array_from(value, "constant"), dtype)
     except OverflowError as error:
         raise NumberOutOfRange(f"{value} is out of the range of {dtype}") from error
+    except SymbolicValueError:
+        raise
     except (TypeError, ValueError) as error:
         kind = type(value).__name__
         raise InputError(f"cannot make a constant of {value!r:.80} (a {kind}): {error}") from error
@@ -73,7 +75,7 @@ def array_from(value: object, what: str) -> Array:
         if hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
             return as_numpy_view(value, what)
         return np.asarray(value)
-    except InputError:
+    except (InputError, SymbolicValueError):
         raise
     except Exception as error:  # the protocols are code of other libraries
         kind = type(value).__name__

@@ -321,10 +321,7 @@ def masked_select(x: TensorLike, mask: TensorLike) -> Variable:
 
 def _mask(what: str, mask: TensorLike) -> Variable:
     if isinstance(mask, bool):
-        raise TypeMismatch(
-            what, "an array of bools as the mask", mask,
-            "Variables are == only to themselves: write T.eq(x, y) for the elements that are equal",
-        )  # fmt: skip
+        raise TypeMismatch(what, "an array of bools as the mask", mask)
     return cast(mask, "bool")
 
 
