@@ -48,6 +48,12 @@ static inline void __threadfence() {}
 static inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned shift) {
   return (unsigned)((((unsigned long long)high << 32) | low) >> (shift & 31));
 }
+static inline unsigned __byte_perm(unsigned low, unsigned high, unsigned selector) {
+  const unsigned long long all = ((unsigned long long)high << 32) | low;
+  unsigned found = 0;
+  for (int i = 0; i < 4; i++) found |= (unsigned)(all >> (selector >> 4 * i & 7) * 8 & 255) << 8 * i;
+  return found;
+}
 static inline int __popc(unsigned x) { return __builtin_popcount(x); }
 template <class T> static T atomicCAS(T* p, T expected, T value) {
   T old = *p;

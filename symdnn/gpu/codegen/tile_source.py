@@ -17,6 +17,8 @@ __all__ = ["TileOperand", "TileLoop", "tile_source"]
 
 #: 32-bit registers for dense operands that are read before the barrier, as those of a row are.
 _MAX_REGISTERS_AHEAD = 64
+#: Bytes of tiles of a shifted loop that should fit on a multiprocessor.
+_SHIFTED_BYTES = 64 << 10
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,8 @@ class TileLoop:
     """The structure of a tiled kernel.
 
     Threads have blocks of ``side`` by ``side`` elements; a tile is ``down`` blocks by ``across``
-    blocks, one for each thread. ``batch`` is the number of other dimensions. A ``guarded`` kernel
+    blocks, one for each thread. ``batch`` is the number of other dimensions. In a ``shifted`` loop
+    vectors begin where those of the results, which are alike, are aligned. A ``guarded`` kernel
     does nothing once the error word is set.
     """
 
@@ -48,6 +51,7 @@ class TileLoop:
     batch: int
     inputs: tuple[TileOperand, ...]
     outputs: tuple[TileOperand, ...]
+    shifted: bool = False
     guarded: bool = False
 
     @property
@@ -58,7 +62,7 @@ class TileLoop:
     @property
     def spread(self) -> bool:
         """Whether a thread's columns are apart, since some results have no aligned vectors."""
-        return not all(a.vectors for a in self.outputs)
+        return not self.shifted and not all(a.vectors for a in self.outputs)
 
     @property
     def operands(self) -> list[tuple[str, TileOperand]]:
@@ -76,18 +80,22 @@ def tile_source(program: ScalarProgram, loop: TileLoop, itemsizes: dict[str, int
     dense = loop.of_kind("dense")
     held = sum(max(1, loop.side * itemsizes[a.dtype] // 4) * loop.side for _, a in dense)
     ahead = held <= _MAX_REGISTERS_AHEAD
+    nbytes = (
+        loop.threads * loop.side**2 * sum(itemsizes[a.dtype] for _, a in loop.of_kind("turned"))
+    )
+    resident = max(1, _SHIFTED_BYTES // nbytes) if loop.shifted else 1
     lines = [
         f"constexpr i32 V = {loop.side}, A = {loop.down}, B = {loop.across};",
         "constexpr i32 STEP = A;  // rows between those of a thread",
         "constexpr u32 BAND = 8;  // tiles that follow each other lie below each other",
-        f"constexpr bool SPREAD = {int(loop.spread)};",
+        f"constexpr bool SPREAD = {int(loop.spread)}, SHIFTED = {int(loop.shifted)};",
         "constexpr i32 APART = SPREAD ? B : 1;  // columns between them",
         "struct Parameters {",
         *(f"  {field}" for field in _fields(loop)),
         "};",
-        f'extern "C" __global__ void __launch_bounds__({loop.threads})',
+        f'extern "C" __global__ void __launch_bounds__({loop.threads}, {resident})',
         "tiles(const __grid_constant__ Parameters p) {",
-        *(f"  __shared__ {_vec(a)} tile_{n}[V * A * B];" for n, a in loop.of_kind("turned")),
+        *(f"  __shared__ {_held(a)} tile_{n}[V * A * B];" for n, a in loop.of_kind("turned")),
         *(["  if (*p.guard != 0) return;"] if loop.guarded else []),
         "  const u32 wide = (u32)((p.columns + V * B - 1) / (V * B));",
         "  const u32 high = (u32)((p.rows + V * A - 1) / (V * A));",
@@ -100,21 +108,25 @@ def tile_source(program: ScalarProgram, loop: TileLoop, itemsizes: dict[str, int
         "    const u32 tall = high - band * BAND < BAND ? high - band * BAND : BAND;",
         "    const i64 along = (i64)(rest / tall) * (V * B);",
         "    const i64 down = (i64)(band * BAND + rest % tall) * (V * A);",
-        "    const i64 own = down + first, to = along + (SPREAD ? group : V * group);",
+        "    const i64 own = down + first;",
+        "    const i64 to = along + (SPREAD ? group : SHIFTED ? 0 : V * group);",
+        "    const i32 high_left = p.rows - down < V * A ? (i32)(p.rows - down) : V * A;",
         *(f"    {line}" for line in _starts(loop)),
+        *(_shifts(loop) if loop.shifted else []),
         *(f"    {line}" for line in _turned(loop)),
         *(f"    {line}" for line in _ahead(loop, dense if ahead else [])),
         "    __syncthreads();  // the tile before has been read",
         *(
-            f"    tile_turn<{int(a.vectors)}, A, B>(tile_{n}, block_{n});"
+            f"    tile_turn<{_kind(a)}, {int(_turns(loop, a))}, A, B>(tile_{n}, block_{n});"
             for n, a in loop.of_kind("turned")
         ),
         "    __syncthreads();",
         "#pragma unroll",
         "    for (i32 k = 0; k < V; k++) {",
-        "      if (own + k * STEP >= p.rows) continue;",
-        *(f"      {line}" for line in _computed(loop, ahead)),
+        f"      if ({_none(loop)}) continue;",
+        *(f"      {line}" for line in _computed(program, loop, ahead)),
         "    }",
+        *(_ends(loop) if loop.shifted else []),
         "  }",
         "}",
     ]
@@ -122,8 +134,12 @@ def tile_source(program: ScalarProgram, loop: TileLoop, itemsizes: dict[str, int
     return libraries + scalar_function(program, "scalar") + "\n".join(lines) + "\n"
 
 
-def _vec(a: TileOperand) -> str:
-    return f"Vec<{CTYPES[a.dtype]}, V>"
+def _kind(a: TileOperand) -> str:
+    return f"{CTYPES[a.dtype]}, V"
+
+
+def _held(a: TileOperand) -> str:
+    return f"Held<{_kind(a)}>"
 
 
 def _fields(loop: TileLoop) -> list[str]:
@@ -146,7 +162,7 @@ def _starts(loop: TileLoop) -> list[str]:
     for name, a in loop.operands:
         if a.kind == "number":
             continue
-        row, column = _corner(a) if a.kind == "turned" else ("own", "to")
+        row, column = _corner(loop, a) if a.kind == "turned" else ("own", "to")
         terms = [f"p.{name} + place((u64)batch, p.size, p.{name}_batch)"]
         terms.append(f"{row} * p.{name}_row")
         if a.kind != "row":
@@ -155,27 +171,51 @@ def _starts(loop: TileLoop) -> list[str]:
     return lines
 
 
-def _corner(a: TileOperand) -> tuple[str, str]:
+def _turns(loop: TileLoop, a: TileOperand) -> bool:
+    """Whether a thread turns a block of its own."""
+    return a.vectors or loop.shifted
+
+
+def _corner(loop: TileLoop, a: TileOperand) -> tuple[str, str]:
     """The first row and column of a thread's block of a turned operand, or of the tile."""
-    return ("(down + V * a)", "(along + V * b)") if a.vectors else ("down", "along")
+    return ("(down + V * a)", "(along + V * b)") if _turns(loop, a) else ("down", "along")
+
+
+def _shifts(loop: TileLoop) -> list[str]:
+    """The elements of the tile's rows, and ``head_of``: those before a row's first vector."""
+    y = loop.operands[len(loop.inputs)][0]
+    return [
+        "    const i32 width = p.columns - along < V * B ? (i32)(p.columns - along) : V * B;",
+        f"    const i32 place_y = (i32)((u64)at_{y} / sizeof(*at_{y})), step_y = (i32)p.{y}_row;",
+        "    const auto head_of = [&](i32 by) { return -(place_y + by * step_y) & (V - 1); };",
+        "    const auto column_of = [&](i32 k) { return head_of(k * STEP) + V * group; };",
+    ]
+
+
+def _none(loop: TileLoop) -> str:
+    """Whether row ``k`` of this thread, or in a shifted loop its vector, does not exist."""
+    beyond = "first + k * STEP >= high_left"
+    return f"{beyond} || column_of(k) + V > width" if loop.shifted else beyond
 
 
 def _turned(loop: TileLoop) -> list[str]:
     lines = []
     for name, a in loop.of_kind("turned"):
-        row, column = _corner(a)
-        lines.append(f"{_vec(a)} block_{name}[V];")
+        row, column = _corner(loop, a)
+        lines.append(f"{_held(a)} block_{name}[V];")
         lines.append(
-            f"tile_fetch<{int(a.vectors)}, A, B>(block_{name}, at_{name}, p.{name}_column, "
-            f"p.rows - {row}, p.columns - {column});"
+            f"tile_fetch<V, {int(a.vectors)}, SHIFTED, A, B>(block_{name}, at_{name}, "
+            f"p.{name}_column, p.rows - {row}, p.columns - {column});"
         )
     return lines
 
 
-def _read(name: str, a: TileOperand, target: str) -> str:
-    """Read a dense operand's vector in row ``k`` of this thread."""
+def _read(loop: TileLoop, name: str, a: TileOperand) -> str:
+    """A dense operand's vector in row ``k`` of this thread."""
     line = f"at_{name} + k * STEP * p.{name}_row"
-    return f"tile_load<{int(a.vectors)}, APART>({target}, {line}, p.columns - to);"
+    if loop.shifted:
+        return f"any_words<V>({line} + column_of(k))"
+    return f"tile_load<V, {int(a.vectors)}, APART>({line}, p.columns - to)"
 
 
 def _ahead(loop: TileLoop, dense: list[tuple[str, TileOperand]]) -> list[str]:
@@ -183,50 +223,95 @@ def _ahead(loop: TileLoop, dense: list[tuple[str, TileOperand]]) -> list[str]:
     single = loop.of_kind("row")
     if not dense and not single:
         return []
+    words = "AnyWords<sizeof({}) / 4>" if loop.shifted else "{}"
     return [
-        *(f"{_vec(a)} dense_{n}[V];" for n, a in dense),
+        *(f"{words.format(_held(a))} dense_{n}[V];" for n, a in dense),
         *(f"{CTYPES[a.dtype]} row_{n}[V];" for n, a in single),
         "#pragma unroll",
         "for (i32 k = 0; k < V; k++)",
-        "  if (own + k * STEP < p.rows) {",
+        f"  if (!({_none(loop)})) {{",
         *(f"    row_{n}[k] = at_{n}[k * STEP * p.{n}_row];" for n, a in single),
-        *(f"    {_read(n, a, f'dense_{n}[k]')}" for n, a in dense),
+        *(f"    dense_{n}[k] = {_read(loop, n, a)};" for n, a in dense),
         "  }",
     ]
 
 
-def _computed(loop: TileLoop, ahead: bool) -> list[str]:
-    """Compute and write V elements of row ``k``."""
-    lines, given = [], []
-    for name, a in loop.operands[: len(loop.inputs)]:
-        ctype = CTYPES[a.dtype]
-        given.append(f"{name}.v[e]")
-        if a.kind == "number":
-            lines.append(f"const {ctype} {name} = convert<{ctype}>(p.{name});")
-            given[-1] = name
-        elif a.kind == "row":
-            lines.append(f"const {ctype} {name} = row_{name}[k];")
-            given[-1] = name
-        elif a.kind == "turned":
-            read = f"tile_read<{int(a.vectors)}, SPREAD, B>(tile_{name}, first + k * STEP, group)"
-            lines.append(f"const {_vec(a)} {name} = {read};")
-        elif a.kind == "dense" and ahead:
-            lines.append(f"const {_vec(a)} {name} = dense_{name}[k];")
-        elif a.kind == "dense":
-            lines += [f"{_vec(a)} {name};", _read(name, a, name)]
-        else:
-            lines += [
-                f"{_vec(a)} {name};",
-                "#pragma unroll",
-                "for (i32 e = 0; e < V; e++)",
-                f"  {name}.v[e] = to + e * APART < p.columns ? at_{name}[k * STEP * p.{name}_row + "
-                f"e * APART * p.{name}_column] : convert<{CTYPES[a.dtype]}>(1.0f);",
-            ]
+def _vector(loop: TileLoop, name: str, a: TileOperand, ahead: bool) -> list[str]:
+    """An input's elements of row ``k``, as ``held_`` and its name."""
+    row = "first + k * STEP"
+    if a.kind == "number":
+        return [f"const {CTYPES[a.dtype]} {name} = convert<{CTYPES[a.dtype]}>(p.{name});"]
+    if a.kind == "row":
+        return [f"const {CTYPES[a.dtype]} {name} = row_{name}[k];"]
+    vec = f"Vec<{_kind(a)}> {name}"
+    if a.kind == "strided":
+        at, inside = "e * APART", "to + e * APART < p.columns"
+        if loop.shifted:
+            at, inside = "(column + e)", "true"
+        return [
+            f"{vec};",
+            "#pragma unroll",
+            "for (i32 e = 0; e < V; e++)",
+            f"  {name}.v[e] = {inside} ? at_{name}[k * STEP * p.{name}_row + "
+            f"{at} * p.{name}_column] : convert<{CTYPES[a.dtype]}>(1.0f);",
+        ]
+    if a.kind == "turned":
+        held = f"tile_read<{_kind(a)}, {int(a.vectors)}, SPREAD, B>(tile_{name}, {row}, group)"
+        if loop.shifted:
+            held = f"tile_read_any<{_kind(a)}, B>(tile_{name}, {row}, column)"
+    else:
+        held = f"dense_{name}[k]" if ahead else _read(loop, name, a)
+        held += ".words()" if loop.shifted else ""
+    return [
+        f"const {_held(a)} held_{name} = {held};",
+        f"const {vec} = unpacked<{_kind(a)}>(held_{name});",
+    ]
+
+
+def _computed(program: ScalarProgram, loop: TileLoop, ahead: bool) -> list[str]:
+    """Compute and write V elements of row ``k``; those of a copy stay words."""
     outputs = loop.operands[len(loop.inputs) :]
-    lines += [f"{_vec(a)} {name};" for name, a in outputs]
-    given += [f"{name}.v[e]" for name, _ in outputs]
-    lines += ["#pragma unroll", f"for (i32 e = 0; e < V; e++) scalar({', '.join(given)});"]
+    lines = ["const i32 column = column_of(k);"] if loop.shifted else []
+    for name, a in loop.operands[: len(loop.inputs)]:
+        lines += _vector(loop, name, a, ahead)
+    given = [name if a.kind in ("number", "row") else f"{name}.v[e]" for name, a in loop.operands]
+    copied = not program.body and [a.kind for a in loop.inputs] == ["turned"]
+    if not copied:
+        lines += [f"Vec<{_kind(a)}> {name};" for name, a in outputs]
+        lines += ["#pragma unroll", f"for (i32 e = 0; e < V; e++) scalar({', '.join(given)});"]
     for name, a in outputs:
         line = f"at_{name} + k * STEP * p.{name}_row"
-        lines.append(f"tile_store<{int(a.vectors)}, APART>({line}, {name}, p.columns - to);")
+        held = "held_x0" if copied else f"packed<{_kind(a)}>({name})"
+        if loop.shifted:
+            lines.append(f"store_whole({line} + column, {held});")
+        else:
+            lines.append(f"tile_store<V, {int(a.vectors)}, APART>({line}, {held}, p.columns - to);")
     return lines
+
+
+def _ends(loop: TileLoop) -> list[str]:
+    """Compute and write the elements of a shifted tile that are in no vector of their row."""
+    given = []
+    for name, a in loop.operands:
+        at = f"at_{name}[by * p.{name}_row + column * p.{name}_column]"
+        if a.kind == "number":
+            at = f"convert<{CTYPES[a.dtype]}>(p.{name})"
+        elif a.kind == "row":
+            at = f"at_{name}[by * p.{name}_row]"
+        elif a.kind == "turned":
+            at = f"tile_one<{_kind(a)}, B, true>(tile_{name}, row, column)"
+        given.append(at)
+    return [
+        "    const i32 most = width < V * B ? 2 * V : V;  // a row's",
+        "    for (i32 from = 0; from < most; from += V)",
+        "#pragma unroll",
+        "      for (i32 k = 0; k < V * A; k += (A * B + V - 1) / V) {",
+        "        const i32 row = threadIdx.x / V + k, by = row - first;",
+        "        if (row >= high_left) continue;",
+        "        const i32 e = threadIdx.x % V + from, head = head_of(by);",
+        "        const i32 vectors = head < width ? (width - head) / V : 0;",
+        "        const i32 column = e < head ? e : e + vectors * V;",
+        "        if (column >= width) continue;",
+        f"        scalar({', '.join(given)});",
+        "      }",
+    ]

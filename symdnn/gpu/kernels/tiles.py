@@ -20,7 +20,8 @@ __all__ = ["in_tiles"]
 _MIN_SIDE = 16
 _THREADS = 256
 _MAX_SHARED_BYTES = 48 << 10
-#: Sides of a thread's block: of elements up to 2 bytes if all allow such vectors, and of others.
+#: Sides of a thread's block: of elements up to 2 bytes, unless results differ in how their rows
+#: begin, and of others.
 _NARROW_SIDE, _SIDE = 8, 4
 
 
@@ -85,7 +86,9 @@ def in_tiles(
     widest = max(_itemsize(v) for v in views)
     loop = _loop(space, dtypes, row, turned, guarded, _NARROW_SIDE if widest <= 2 else _SIDE)
     if loop.side > _SIDE and not all(a.vectors for a in _moving(loop)):
-        loop = _loop(space, dtypes, row, turned, guarded, _SIDE)
+        shifted = _alike(space, _NARROW_SIDE)
+        side = _NARROW_SIDE if shifted else _SIDE
+        loop = _loop(space, dtypes, row, turned, guarded, side, shifted)
     tiles = -(-sizes[row] // (loop.side * loop.down)) * -(-sizes[-1] // (loop.side * loop.across))
     others = _others(space, row)
     tiles *= prod(sizes[d] for d in others)
@@ -117,7 +120,13 @@ def _that_fit(space: _Space, row: int) -> set[int]:
 
 
 def _loop(
-    space: _Space, dtypes: Sequence[str], row: int, turned: set[int], guarded: bool, side: int
+    space: _Space,
+    dtypes: Sequence[str],
+    row: int,
+    turned: set[int],
+    guarded: bool,
+    side: int,
+    shifted: bool = False,
 ) -> TileLoop:
     operands = [_operand(space, i, dtype, row, i in turned, side) for i, dtype in enumerate(dtypes)]
     element = sum(_itemsize(space.views[i]) for i in turned)
@@ -125,13 +134,26 @@ def _loop(
     moving = [a for a in operands if a.kind in ("turned", "dense")]
     wide = any(numpy_dtype(a.dtype).itemsize > 1 for a in moving)
     vectors = all(a.vectors for a in moving)
-    down, across = _tile(space.sizes[row], space.sizes[-1], side, vectors or not wide)
+    square = vectors or shifted or not wide
+    down, across = _tile(space.sizes[row], space.sizes[-1], side, square)
+    if shifted and wide and (down, across) == (16, 16):  # lines of 128 and of 256 bytes
+        down = 8
     while down * across * side * side * element > _MAX_SHARED_BYTES:
         down, across = (down // 2, across) if down >= across else (down, across // 2)
     return TileLoop(
         side, down, across, max(1, len(_others(space, row))), tuple(operands[:count]),
-        tuple(operands[count:]), guarded,
+        tuple(operands[count:]), shifted, guarded,
     )  # fmt: skip
+
+
+def _alike(space: _Space, side: int) -> bool:
+    """Whether each row of all outputs begins at the same element of an aligned vector."""
+    outputs = range(len(space.views) - space.outputs, len(space.views))
+    if len(outputs) == 1:
+        return True
+    places = {tuple(s % side for s in space.steps[i][:-1]) for i in outputs}
+    views = [v for v in space.views[-space.outputs :] if isinstance(v, View)]
+    return len(places) == 1 and all(v.aligned_to(side * v.itemsize) for v in views)
 
 
 def _tile(rows: int, columns: int, side: int, square: bool) -> tuple[int, int]:

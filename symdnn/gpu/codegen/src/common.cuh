@@ -98,14 +98,12 @@ template <int N, class T> INLINE void store(T* p, const Vec<T, N>& x) { *(Vec<T,
 
 // Stores of 16 or 8 bytes. The compiler would write the members one by one behind a branch.
 #ifdef SYMDNN_HOST
-template <int V, class T> INLINE void store_whole(T* line, const Vec<T, V>& held) {
-  store(line, held);
-}
+template <class Held> INLINE void store_whole(void* line, const Held& held) { *(Held*)line = held; }
 #else
-template <int V, class T> INLINE void store_whole(T* line, const Vec<T, V>& held) {
+template <class Held> INLINE void store_whole(void* line, const Held& held) {
   constexpr i32 COUNT = sizeof(held) / 4, EACH = COUNT < 4 ? COUNT : 4;
   if constexpr (COUNT < 2) {
-    store(line, held);
+    *(Held*)line = held;
   } else {
     u32 w[COUNT];
     memcpy(w, &held, sizeof(held));
@@ -141,14 +139,9 @@ template <int N> INLINE Vec<u32, N> load_words(u64 at) {
   return *(const Vec<u32, N>*)at;
 }
 
-// A vector of 4, 8 or 16 bytes that begins anywhere, from the one or two aligned ones that have its
-// bytes: nothing is read that has none of them. The kernel does not write there.
-template <int N, class T> INLINE Vec<T, N> load_any(const T* p) {
-  constexpr u64 BYTES = N * sizeof(T);
-  constexpr i32 WORDS = BYTES / 4;
-  const u64 at = (u64)p;
-  const Vec<u32, WORDS> low = load_words<WORDS>(at & ~(BYTES - 1));
-  const Vec<u32, WORDS> high = load_words<WORDS>((at + BYTES - 1) & ~(BYTES - 1));
+// The words of two vectors from a byte of the first one on, as many as one of them has.
+template <int WORDS> INLINE Vec<u32, WORDS> from_words(
+    const Vec<u32, WORDS>& low, const Vec<u32, WORDS>& high, const u32 byte) {
   u32 w[2 * WORDS];
 #pragma unroll
   for (i32 i = 0; i < WORDS; i++) w[i] = low.v[i], w[WORDS + i] = high.v[i];
@@ -156,14 +149,33 @@ template <int N, class T> INLINE Vec<T, N> load_any(const T* p) {
 #pragma unroll
   for (i32 by = WORDS / 2; by > 0; by /= 2) {
     used -= by;
-    const bool on = at / 4 & by;
+    const bool on = byte / 4 & by;
 #pragma unroll
     for (i32 i = 0; i < used; i++) w[i] = on ? w[i + by] : w[i];
   }
   Vec<u32, WORDS> found;
 #pragma unroll
-  for (i32 i = 0; i < WORDS; i++)
-    found.v[i] = sizeof(T) == 4 ? w[i] : __funnelshift_r(w[i], w[i + 1], (u32)at % 4 * 8);
+  for (i32 i = 0; i < WORDS; i++) found.v[i] = __funnelshift_r(w[i], w[i + 1], byte % 4 * 8);
+  return found;
+}
+
+// The one or two aligned vectors of 4, 8 or 16 bytes that have the bytes of a vector that begins
+// anywhere: nothing is read that has none of them. The kernel does not write there.
+template <int WORDS> struct AnyWords {
+  Vec<u32, WORDS> low, high;
+  u32 byte;
+  __device__ __forceinline__ Vec<u32, WORDS> words() const { return from_words(low, high, byte); }
+};
+template <int N, class T> INLINE AnyWords<N * sizeof(T) / 4> any_words(const T* p) {
+  constexpr u64 BYTES = N * sizeof(T);
+  const u64 at = (u64)p;
+  return {
+      load_words<BYTES / 4>(at & ~(BYTES - 1)),
+      load_words<BYTES / 4>((at + BYTES - 1) & ~(BYTES - 1)),
+      (u32)at & (u32)(sizeof(T) < 4 ? BYTES - 1 : BYTES - 4)};
+}
+template <int N, class T> INLINE Vec<T, N> load_any(const T* p) {
+  const Vec<u32, N * sizeof(T) / 4> found = any_words<N>(p).words();
   return *(const Vec<T, N>*)&found;
 }
 
