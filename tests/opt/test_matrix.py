@@ -71,6 +71,8 @@ ELSEWHERE: dict[str, str] = {
     "one_per_row": "its index numbers the rows: tests/opt/lower/test_one_per_row.py",
     "increments_at_known_places": "constant places, on a GPU: tests/opt/lower/test_known_places.py",
     "sum_with_rows_of_zeros": "its term is a product: tests/opt/lower/test_increments.py",
+    "known_number_of_counts": "on a GPU: tests/opt/canonicalize/test_counts.py",
+    "first_counts": "likewise",
     "adjugate_by_factors": "on a GPU: tests/opt/lower/test_matrix_rules.py",
     "rolls_are_one_gather": "several rolls: tests/opt/lower/test_rolls.py",
     "elementwise_before_mask": "of each op, cheap or not: tests/opt/lower/test_masked.py",
