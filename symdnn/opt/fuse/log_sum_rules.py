@@ -18,8 +18,9 @@ from symdnn.ops.array.reduce import AllTrue, LogSumExp
 from symdnn.ops.core.dtype import work_dtype
 from symdnn.ops.core.scalar import Scalar
 from symdnn.ops.core.shape import DimShuffle, dimshuffle
-from symdnn.ops.elementwise.arithmetic import Mul
+from symdnn.ops.elementwise.arithmetic import Add, Mul, Sub
 from symdnn.ops.elementwise.comparison import Eq, Switch, eq, switch
+from symdnn.ops.elementwise.math import exp
 from symdnn.ops.elemwise import like
 from symdnn.ops.lowered.fused_rows import FusedRows, Stage, program
 from symdnn.ops.lowered.lowered import neutral_of
@@ -27,9 +28,9 @@ from symdnn.ops.nn.softmax import Softmax
 from symdnn.opt.fuse.branches import branch_paths
 from symdnn.opt.fuse.fuse import joined_origin
 from symdnn.rewriting.facts import made_by, node_of, number
-from symdnn.rewriting.rewrite import Context, graph_rewrite
+from symdnn.rewriting.rewrite import Context, graph_rewrite, node_rewrite
 
-__all__ = ["RULES", "log_sum_exp_gradient"]
+__all__ = ["RULES", "log_sum_exp_gradient", "softmax_of_a_broadcast"]
 
 
 @graph_rewrite("fuse", tags=("fusion",), name="log_sum_exp_gradient")
@@ -175,4 +176,27 @@ def _rows(axis: int, dtype: str, factors: int, total: bool, whole: bool = True) 
     return FusedRows((axis,), before, (largest, powers), after, kept)
 
 
-RULES = (log_sum_exp_gradient,)
+@node_rewrite(Softmax, phase="lower", tags=("fusion",), target="cuda")
+def softmax_of_a_broadcast(node: Apply, context: Context) -> Variable | None:
+    """``softmax(a + b)`` of smaller arrays is ``exp(a + b - logsumexp(a + b))`` beside the latter.
+
+    Its readers, sums as a rule, then compute it, and nothing of its size is stored. It is as exact
+    as the sum ``a + b`` is, which is rounded, too.
+    """
+    (x,), op = node.inputs, node.op
+    assert isinstance(op, Softmax)
+    if x.type.dtype not in ("float32", "float64") or not made_by(x, Add, Sub) or node.hints:
+        return None
+    wide = x.type.broadcastable
+    if any(v.type.broadcastable == wide for v in node_of(x).inputs):
+        return None
+    for user in context.fgraph.user_nodes(x):
+        if _sums(user, x, op.axis):
+            (total,) = user.outputs
+            kept = user.op.keepdims  # type: ignore[attr-defined]
+            rows = [d - (d > op.axis) if d != op.axis else "x" for d in range(x.type.ndim)]
+            return exp(x - (total if kept else dimshuffle(total, rows)))
+    return None
+
+
+RULES = (log_sum_exp_gradient, softmax_of_a_broadcast)

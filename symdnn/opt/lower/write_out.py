@@ -19,11 +19,16 @@ from symdnn.ops.array.sets import IsIn
 from symdnn.ops.array.take import BincountLength
 from symdnn.ops.attention.attention import Attention, AttentionGrad
 from symdnn.ops.core.composed import written_out
+from symdnn.ops.core.dtype import work_dtype
 from symdnn.ops.core.shape import dimshuffle
 from symdnn.ops.elementwise.arithmetic import Cast, cast, clip, maximum
+from symdnn.ops.elementwise.arithmetic import abs as absolute
+from symdnn.ops.elementwise.bessel import Iv, i0e, i1e
 from symdnn.ops.elementwise.complexes import Complex, Imag, Real
+from symdnn.ops.elementwise.math import exp
 from symdnn.ops.elementwise.quantize import limits_of
 from symdnn.ops.elementwise.rounding import round_half_to_even as rint
+from symdnn.ops.elemwise import like
 from symdnn.ops.nn.rnn import RNNGrad
 from symdnn.ops.quantized.product import QuantizedProduct
 from symdnn.ops.written_out.pixel_sums import (
@@ -31,6 +36,7 @@ from symdnn.ops.written_out.pixel_sums import (
     PixelSumsGradImage,
     PixelSumsGradWeights,
 )
+from symdnn.rewriting.facts import number
 from symdnn.rewriting.rewrite import Context, node_rewrite
 
 __all__ = ["RULES"]
@@ -188,6 +194,22 @@ def _parts(op: Any, w: Variable, axis: int, terms: int) -> list[slice]:
     return [slice(i, min(i + step, count)) for i in range(0, count, step)]
 
 
+@node_rewrite(Iv, phase="lower", tags=("specialize",))
+def bessel_of_low_order(node: Apply, context: Context) -> Variable | None:
+    """``iv(0, x) -> i0e(x) * exp(|x| / 2) ** 2``, and of orders 1 and -1 by ``i1e``.
+
+    Elementwise kernels have these. Half of ``|x|`` each time, since all of it overflows first.
+    """
+    (order, x), dtype = node.inputs, node.outputs[0].type.dtype
+    known = number(order)
+    if known not in (0, 1, -1) or x.type.broadcastable != node.outputs[0].type.broadcastable:
+        return None
+    x = cast(x, work_dtype(dtype))
+    half = exp(absolute(x) * like(0.5, x))
+    found: Variable = (i1e(x) if known else i0e(x)) * half * half
+    return cast(found, dtype)
+
+
 @node_rewrite(
     ArgPartition, BincountLength, IsIn, OrderStatistics, Partition, PixelSums, PixelSumsGradImage,
     PixelSumsGradWeights, phase="lower", tags=("fast_compile",), name="write_out_selections",
@@ -229,6 +251,6 @@ def write_out_rnn_lanes(node: Apply, context: Context) -> Sequence[Variable] | N
 
 
 RULES = (
-    write_out, write_out_product, write_out_selections, write_out_complex_increments,
-    write_out_rnn_lanes,
+    write_out, write_out_product, bessel_of_low_order, write_out_selections,
+    write_out_complex_increments, write_out_rnn_lanes,
 )  # fmt: skip

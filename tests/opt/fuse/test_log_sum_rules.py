@@ -12,6 +12,7 @@ from symdnn.autodiff import Lop, grad
 from symdnn.compile.program.capabilities import all_capabilities
 from symdnn.config import config
 from symdnn.graph.check import check_graph
+from symdnn.graph.evaluate import evaluate
 from symdnn.ops.array.reduce import LogSumExp
 from symdnn.ops.lowered.fused_rows import FusedRows
 from symdnn.opt.fuse.log_sum_rules import log_sum_exp_gradient
@@ -20,6 +21,7 @@ from tests.opt.lowering import CPU, rewritten
 from tests.seeded import new_rng
 
 RULE = "log_sum_exp_gradient"
+GPU = symdnn.Mode(target="cuda:sm_90")
 TOLERANCE = {"float32": 1e-5, "float64": 1e-12, "bfloat16": 3e-2, "float16": 4e-3}
 
 #: Outputs of the log-sum-exp, its operand and a cotangent.
@@ -136,3 +138,38 @@ def test_steps_of_loops_are_kept(inner):
     )
     check_graph(graph)
     assert any(isinstance(n.op, FusedRows) for n in graph.nodes) is not inner
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("keeps", [False, True])
+def test_broadcast_operands_on_a_gpu(dtype, axis, keeps):
+    """Their softmax is no array of its own, but in 16 bits; rows of -inf have no gradient."""
+    a, b = T.TensorType(dtype, (None, None, 1))("a"), T.TensorType(dtype, (1, None, None))("b")
+    total = T.logsumexp(a + b, axis=axis, keepdims=keeps)
+    outputs = [total, *grad((total.astype("float64") * 0.5).sum(), [a, b])]
+    rng = new_rng()
+    left = rng.normal(size=(4, 3, 1)) * 3
+    left[1], left[2, 0] = -np.inf, -np.inf
+    given = [left.astype(dtype), (rng.normal(size=(1, 3, 5)) * 30).astype(dtype)]
+    found = []
+    for mode in (GPU, GPU.excluding("softmax_of_a_broadcast")):
+        graph = symdnn.function([a, b], outputs, mode=mode).fgraph
+        names = [type(n.op).__name__ for n in graph.toposort()]
+        found.append(evaluate(graph.outputs, dict(zip(graph.inputs, given, strict=True))))
+        whole = mode is GPU and dtype != "bfloat16"
+        assert any("Softmax" in n or n == "FusedRows" for n in names) is not whole, names
+    for one, other in zip(*found, strict=True):
+        tolerance = 4 * TOLERANCE[dtype]
+        np.testing.assert_allclose(one.astype("float64"), other.astype("float64"), tolerance)
+
+
+def test_whole_operands_on_a_gpu_have_a_softmax():
+    """So have those whose log-sum-exp nobody wants."""
+    x, row = T.fmatrix("x"), T.TensorType("float32", (1, None))("row")
+    column = T.TensorType("float32", (None, 1))("column")
+    for made in (T.logsumexp(x + row, axis=1).sum(), (T.softmax(row + column) ** 2).sum()):
+        both = [made, grad(made, row)]
+        graph = symdnn.function([x, row, column], both, mode=GPU, on_unused_input="ignore").fgraph
+        texts = [str(n.op) for n in graph.toposort()]
+        assert any("Softmax" in t or t.startswith("FusedRows") for t in texts), texts
