@@ -36,6 +36,10 @@ from symdnn.gpu.gemm.plan import (
 if TYPE_CHECKING:
     from symdnn.gpu.device.env import LaunchEnv
 
+__all__ = [
+    "OTHER_BYTES", "Chunks", "Form", "SplitGemm", "chunks_of", "room_bytes", "split_ways",
+]  # fmt: skip
+
 #: Products that stand for one, and bytes of their factors.
 _PRODUCTS, _FACTOR_BYTES = 6, 2
 #: Terms of a chunk, and what their number is a multiple of.

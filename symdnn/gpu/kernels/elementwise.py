@@ -28,6 +28,8 @@ from symdnn.ops.elementwise.scalar_meaning import meaning
 from symdnn.ops.elemwise import Elemwise
 from symdnn.ops.lowered.fused import FusedElemwise
 
+__all__ = ["ElementwiseKernel", "elementwise", "KERNELS"]
+
 _THREADS = 256
 #: The column loop has fewer blocks, because a thread stays in its columns.
 _MAX_VECTOR_ELEMENTS, _MAX_BLOCKS, _MAX_COLUMN_BLOCKS = 8, 1 << 20, 1056

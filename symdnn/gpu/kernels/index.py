@@ -45,6 +45,11 @@ from symdnn.ops.core.dtype import is_narrow_float, wide_float
 from symdnn.ops.core.scalar import Builder, ScalarProgram
 from symdnn.ops.lowered.gathered import AddGathered
 
+__all__ = [
+    "KERNELS", "AddGatheredKernel", "GatherKernel", "OrderedScatterKernel", "ReduceKernel",
+    "ScatterKernel",
+]  # fmt: skip
+
 _THREADS = 256
 #: Ranks that a block sums, and rows that a thread reads before it adds them.
 _SEGMENT, _ROWS_AHEAD = 32, 8

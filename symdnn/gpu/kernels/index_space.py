@@ -25,6 +25,8 @@ from symdnn.graph.values.strides import merged
 from symdnn.ops.array.advanced_index import AdvancedSubtensor
 from symdnn.ops.array.slices import fill_in
 
+__all__ = ["How", "Space", "arrays_alone", "indexed", "positions", "space_of", "width_of"]
+
 _THREADS = 256
 _INDEX_DTYPES = {
     "int8": 0, "int16": 1, "int32": 2, "int64": 3, "uint8": 4, "uint16": 5, "uint32": 6,

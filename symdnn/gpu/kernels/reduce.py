@@ -61,6 +61,14 @@ from symdnn.ops.nest.monoid import arg_extreme
 from symdnn.ops.nest.of_ops import number_dtype, reduction_fold
 from symdnn.ops.vendor.gpudnn import GpuDnnReduction
 
+__all__ = [
+    "ReductionKernel",
+    "reducer_of",
+    "reduction",
+    "KERNELS",
+    "custom_reduction",
+]
+
 #: Registers of a state; 2 for kinds that are not here.
 _STATE_REGISTERS = {
     "Sum": 1, "Prod": 1, "Max": 1, "Min": 1, "AllTrue": 1, "AnyTrue": 1, "Moments": 4,

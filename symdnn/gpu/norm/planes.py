@@ -17,6 +17,8 @@ from symdnn.gpu.codegen.launches import KernelLaunch, View, Views
 from symdnn.gpu.device.context import existing_context, most_shared_bytes
 from symdnn.ops.core.dtype import work_dtype
 
+__all__ = ["Planes", "planes_gradient", "planes_norm", "planes_of"]
+
 #: The cluster size that every GPU with clusters supports.
 _MAX_CLUSTER_BLOCKS = 8
 #: Half of a multiprocessor's shared memory, less a block's other needs.

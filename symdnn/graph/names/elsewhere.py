@@ -15,6 +15,11 @@ from typing import Any
 
 from symdnn.flag_types import nearest
 
+__all__ = [
+    "CONTROL", "FUNCTION", "MODULE", "NN", "NNET", "NO_ASSIGNMENT", "NO_VALUE", "OPTIM", "SYMDNN",
+    "TENSOR", "UTILS", "VARIABLE", "no_attribute", "refusing",
+]  # fmt: skip
+
 #: Python asks "Did you mean" of objects with fewer names than this.
 _SEARCHED_BY_PYTHON = 750
 

@@ -22,6 +22,8 @@ from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.scalar import Builder, ScalarProgram
 from symdnn.ops.lowered.fused import FusedElemwise
 
+__all__ = ["AddGathered", "FusedPlacedSums", "ListedSums", "PlacedSums"]
+
 
 @dataclass(frozen=True)
 class AddGathered(Op):

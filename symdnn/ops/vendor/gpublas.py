@@ -26,6 +26,10 @@ from symdnn.ops.lowered.activation import SILU, Activation
 from symdnn.ops.lowered.epilogue import Affine, EpilogueOp, EpilogueRules
 from symdnn.ops.lowered.lowered import LoweredLate
 
+__all__ = [
+    "ACTIVATIONS", "GpuGemm", "GpuGemmBase", "GpuGemmBiasGrad", "GpuGemmKept", "GpuQuantizedGemm",
+]  # fmt: skip
+
 #: Activation functions: cuBLASLt's relu and gelu, which is the approximation by tanh, then those of
 #: cuDNN's products. Where neither library is the faster, the GEMM and one kernel behind it run.
 ACTIVATIONS: dict[str, Activation] = {

@@ -29,6 +29,8 @@ from symdnn.opt.fuse.fuse import joined_origin
 from symdnn.rewriting.facts import made_by, node_of, number
 from symdnn.rewriting.rewrite import Context, graph_rewrite
 
+__all__ = ["RULES", "log_sum_exp_gradient"]
+
 
 @graph_rewrite("fuse", tags=("fusion",), name="log_sum_exp_gradient")
 def log_sum_exp_gradient(context: Context) -> None:
