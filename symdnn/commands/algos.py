@@ -21,8 +21,6 @@ from symdnn.errors import InputError
 from symdnn.graph.place import Place
 from symdnn.tuning import blocked
 
-__all__ = ["add_to", "run"]
-
 
 def add_to(commands: Any) -> None:
     """Add the subcommand to the parser's ``commands``."""

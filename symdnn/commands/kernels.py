@@ -19,8 +19,6 @@ from typing import Any
 from symdnn.errors import SymdnnError
 from symdnn.flag_types import nearest
 
-__all__ = ["add_to", "run"]
-
 _PACKAGE = Path(__file__).parent.parent
 _CHECKOUT = _PACKAGE.parent
 _GRADIENTS = ("slope", "point_slope", "order_slope", "scalar_vjp", "vjp", "scalar_jvp", "jvp")

@@ -29,8 +29,6 @@ from symdnn.config import config
 from symdnn.errors import DistributedError
 from symdnn.world import launcher
 
-__all__ = ["add_to", "run"]
-
 #: Seconds between looks at the processes, and those that they get to end by themselves, and
 #: to say where they are.
 _LOOK, _TO_END, _TO_SAY = 0.05, 5.0, 1.0

@@ -27,8 +27,6 @@ from symdnn.compile.report.profile import FunctionProfile
 from symdnn.config import config
 from symdnn.errors import SymdnnError
 
-__all__ = ["add_to"]
-
 
 def add_to(commands: Any) -> None:
     """Add the subcommand to the parser's ``commands``."""

@@ -13,8 +13,6 @@ from typing import Any
 
 from symdnn.errors import SymdnnError
 
-__all__ = ["add_to", "run"]
-
 
 def add_to(commands: Any) -> None:
     """Add the subcommand to the parser's ``commands``."""

@@ -9,8 +9,6 @@ import contextlib
 import time
 from pathlib import Path
 
-__all__ = ["SharedMemory"]
-
 _PREFIX = "/dev/shm/mpich_shm_"
 #: Seconds between looks in the first minute, while none is found, and afterwards.
 _OFTEN, _FIRST, _RARELY = 0.25, 60.0, 5.0

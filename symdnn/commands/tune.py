@@ -22,8 +22,6 @@ from symdnn.disk.atomic import write_atomically
 from symdnn.errors import InputError
 from symdnn.tuning import store
 
-__all__ = ["MEASURING", "add_to", "measured", "run"]
-
 #: The fields of a key that describe the machine and not the question.
 _MACHINE_FIELDS = (
     "gpu",

@@ -19,8 +19,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, BinaryIO
 
-__all__ = ["LEFTOVER", "abandoned", "clean", "locked", "write_atomically"]
-
 #: None where there is no ``fcntl`` and so no locks: leftovers are recognised by their age only.
 fcntl: Any = import_module("fcntl") if find_spec("fcntl") else None
 #: Names of temporary files: ours, and those of earlier versions, which had no lock.

@@ -14,8 +14,6 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-__all__ = ["library_digest", "sources_digest"]
-
 #: When the package was imported. A file that was changed later is not the code that runs.
 _IMPORTED_NS = time.time_ns()
 _PACKAGE = Path(__file__).parent.parent

@@ -11,8 +11,6 @@ import struct
 import sys
 from typing import NamedTuple
 
-__all__ = ["CUDA", "Section", "host_machine", "problem", "sections_of"]
-
 #: ``e_machine`` of a cubin.
 CUDA = 190
 _ELF_MACHINES = {"x86_64": 62, "AMD64": 62, "aarch64": 183, "riscv64": 243, "ppc64le": 21}

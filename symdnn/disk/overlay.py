@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-__all__ = ["find", "give", "has", "is_noting", "note", "noting"]
-
 _given: dict[str, bytes] = {}
 _notes: list[dict[str, bytes]] = []
 

@@ -18,8 +18,6 @@ from symdnn.config import config
 from symdnn.disk import trust
 from symdnn.disk.atomic import LEFTOVER, abandoned
 
-__all__ = ["Entry", "bound", "clear", "entries", "written"]
-
 #: An entry's file name: a hash and a suffix.
 _NAME = re.compile(r"(?P<key>[0-9a-f]{64})\.[a-z]{1,8}")
 #: A file whose time is that of the last scan.

@@ -21,8 +21,6 @@ from symdnn.config import config
 from symdnn.disk import overlay, space, trust
 from symdnn.disk.atomic import locked, write_atomically
 
-__all__ = ["Store", "base"]
-
 _HASH_BYTES = 32
 #: A file's time is that of its last use, updated at most once in so many seconds.
 _TOUCH_INTERVAL_S = 6 * 3600.0

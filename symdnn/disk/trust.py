@@ -26,8 +26,6 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-__all__ = ["KINDS", "Untrusted", "make", "read", "usable", "why_not"]
-
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _OPEN_TO_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _HAS_USERS = hasattr(os, "geteuid")

@@ -10,8 +10,6 @@ from symdnn.compile.plan.plan import Plan
 from symdnn.compile.program.program import If, Loop, Program
 from symdnn.graph.variable import Apply
 
-__all__ = ["Facts", "facts_of"]
-
 
 @dataclass
 class Facts:

@@ -18,8 +18,6 @@ from symdnn.ops.core import shape
 from symdnn.ops.elementwise import arithmetic, comparison
 from symdnn.ops.linalg import dot
 
-__all__ = ["pprint"]
-
 #: In expressions of more operations than this, common subexpressions get names.
 MAX_OPS_WITHOUT_NAMES = 60
 #: Longer texts are replaced by a number in the texts around them until all are known.

@@ -18,8 +18,6 @@ from symdnn.graph.variable import Apply
 from symdnn.printing.facts import facts_of
 from symdnn.printing.network import Box, Drawing, Group, drawing_of
 
-__all__ = ["framed_page", "graph_page", "page_data"]
-
 #: Graphs of more boxes get groups for nodes outside of modules: one for each line of the program.
 _MAX_LOOSE_BOXES = 60
 _FACTS = {

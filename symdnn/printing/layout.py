@@ -13,8 +13,6 @@ from itertools import pairwise
 
 from symdnn.printing.network import Box, Drawing, Group
 
-__all__ = ["Frame", "Layout", "lay_out", "lines_of"]
-
 #: Sizes in pixels: width of a character, height of a line, padding in a box; gaps between boxes,
 #: margin of a region, height of its title.
 CHARACTER_WIDTH_PX, LINE_HEIGHT_PX, PADDING_PX = 7.0, 16.0, 8.0

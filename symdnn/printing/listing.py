@@ -11,8 +11,6 @@ from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.printing.facts import facts_of_plan
 from symdnn.printing.names import ValueNames
 
-__all__ = ["plan_text", "program_text", "segment_title"]
-
 
 def program_text(program: Program) -> str:
     """A program: its regions in order.

@@ -9,8 +9,6 @@ from typing import Any
 
 from symdnn.graph.variable import Apply, Constant, Variable
 
-__all__ = ["Ids", "ValueNames", "leaf_text"]
-
 #: The styles of ids: letters, numbers, Python's ``id``, or none.
 ID_STYLES = ("CHAR", "int", "id", "")
 

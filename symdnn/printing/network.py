@@ -19,8 +19,6 @@ from symdnn.printing.facts import Facts, facts_of, facts_of_plan
 from symdnn.printing.listing import segment_title
 from symdnn.printing.names import leaf_text
 
-__all__ = ["Box", "Drawing", "Group", "drawing_of", "to_networkx"]
-
 
 @dataclass
 class Box:

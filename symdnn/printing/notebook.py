@@ -11,8 +11,6 @@ from symdnn.graph.variable import Variable
 from symdnn.printing.formula import pprint
 from symdnn.printing.graph_page import framed_page
 
-__all__ = ["repr_html"]
-
 #: The most lines of a text that are shown: the tree of a graph may have thousands.
 _MAX_LINES = 200
 

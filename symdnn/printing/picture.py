@@ -23,8 +23,6 @@ from symdnn.printing.layout import (
 )
 from symdnn.printing.network import Box, Drawing, Group, drawing_of
 
-__all__ = ["Png", "Svg", "pydotprint", "to_dot", "to_svg"]
-
 
 class Svg(str):
     """The text of an SVG picture, which a notebook shows as a picture."""

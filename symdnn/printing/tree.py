@@ -19,8 +19,6 @@ from symdnn.printing.facts import Facts, facts_of
 from symdnn.printing.listing import plan_text, program_text
 from symdnn.printing.names import Ids, leaf_text
 
-__all__ = ["debugprint"]
-
 #: Deeper levels are not indented but numbered: a chain of 20,000 nodes would be gigabytes of
 #: spaces.
 MAX_INDENTED_LEVELS = 200

@@ -6,8 +6,6 @@ import warnings
 
 from symdnn.config import config
 
-__all__ = ["report_failure"]
-
 
 def report_failure(what: str, error: Exception, then: str) -> None:
     """Warn of, raise or ignore an exception of a rewrite, as the flag ``on_opt_error`` says.

@@ -15,8 +15,6 @@ from symdnn.graph.pattern import Match
 from symdnn.graph.type import float_limits
 from symdnn.graph.variable import Constant, Variable
 
-__all__ = ["foldable", "is_moderate", "limits", "movable"]
-
 #: A constant may move past another factor if its binary exponent is at most this, and at most this
 #: part of its dtype's: all that is nearer to the limits of the dtype may be lost.
 _EXPONENT, _PART_OF_RANGE = 24, 0.25

@@ -21,8 +21,6 @@ from symdnn.ops.matrix.qr import QR
 from symdnn.ops.matrix.solve import MatrixInverse
 from symdnn.rewriting.facts import made_by, node_of, number
 
-__all__ = ["is_transposition", "plain", "self_adjoint", "triangle_of"]
-
 #: How deep an expression is looked at.
 _MAX_DEPTH = 8
 

@@ -6,8 +6,6 @@ import threading
 
 from symdnn.rewriting.rewrite import GraphRewrite, Rewrite
 
-__all__ = ["add", "outside", "remove"]
-
 #: Replaced as a whole, so that a running compilation keeps the list that it has read.
 _outside: tuple[Rewrite | GraphRewrite, ...] = ()
 _lock = threading.Lock()

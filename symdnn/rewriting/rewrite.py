@@ -28,19 +28,6 @@ from symdnn.ops.core.shape import ShapeI
 from symdnn.ops.elemwise import Elemwise, apply_elemwise
 from symdnn.rewriting.facts import ShapeFacts, value_inputs
 
-__all__ = [
-    "NO_CAPABILITIES",
-    "Capabilities",
-    "Context",
-    "Family",
-    "GraphRewrite",
-    "Rewrite",
-    "graph_rewrite",
-    "node_rewrite",
-    "reads",
-    "rewrite",
-]
-
 
 def _no_kernel(node: Apply, kind: str) -> str | None:
     return f"there is no {kind} kernel for {type(node.op).__name__}"

@@ -17,8 +17,6 @@ from symdnn.ops.core.shape import ShapeI
 if TYPE_CHECKING:
     from symdnn.graph.dims import Dim
 
-__all__ = ["ShapeResolver", "op_shapes"]
-
 Dims = tuple[Any, ...]
 
 

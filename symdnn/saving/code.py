@@ -27,8 +27,6 @@ from symdnn.graph.target import Target
 from symdnn.saving.container import Contents
 from symdnn.saving.functions import function_of
 
-__all__ = ["code_of", "give_code"]
-
 FINGERPRINT = "fingerprint.json"
 
 

@@ -20,8 +20,6 @@ from symdnn.io import safetensors
 from symdnn.io.npz import TIME
 from symdnn.io.reading import checked_members
 
-__all__ = ["GRAPH", "VALUES", "Contents", "pack", "unpack"]
-
 GRAPH, VALUES, COMPILED = "graph.json", "values.safetensors", "compiled/"
 #: The longest text of a graph: about a million nodes.
 _GRAPH_BYTES = 1 << 28

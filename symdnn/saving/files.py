@@ -19,8 +19,6 @@ from symdnn.io.reading import opened
 from symdnn.saving.container import pack, unpack
 from symdnn.saving.functions import contents_of, function_of
 
-__all__ = ["load", "save"]
-
 PathLike = str | os.PathLike[str]
 
 

@@ -14,8 +14,6 @@ from symdnn.graph.values.structured import Form
 from symdnn.ops.sparse.variable import SparseForm
 from symdnn.saving.graphs import read_name
 
-__all__ = ["forms_of", "with_forms"]
-
 
 def forms_of(f: Function) -> dict[str, Any]:
     """The entries of a function's file for nested inputs and outputs; none if there are none."""

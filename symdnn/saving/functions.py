@@ -29,8 +29,6 @@ from symdnn.saving.container import Contents
 from symdnn.saving.forms import forms_of, with_forms
 from symdnn.saving.graphs import Reader, Writer, check_size, read_name
 
-__all__ = ["KIND", "VERSION", "contents_of", "function_of"]
-
 KIND = "symdnn function"
 #: Version of the format. A file of a higher one is refused.
 VERSION = 1

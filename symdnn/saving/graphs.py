@@ -23,8 +23,6 @@ from symdnn.graph.values.storage import Storage
 from symdnn.graph.variable import Apply, Constant, Shared, Variable
 from symdnn.saving.ops import decode, encode
 
-__all__ = ["Reader", "Writer", "check_size"]
-
 #: The most nodes of a file, with each inner graph counted as often as it is used, as inlining
 #: would.
 MOST_NODES = 1_000_000

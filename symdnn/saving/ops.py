@@ -30,8 +30,6 @@ from symdnn.ops.lowered.epilogue import Epilogue
 from symdnn.ops.lowered.fused_rows import Stage
 from symdnn.world.group import Group
 
-__all__ = ["decode", "encode", "saved_op"]
-
 OpClass = TypeVar("OpClass", bound=type[Op])
 
 #: Values of fields that are no ops, by name.

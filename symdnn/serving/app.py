@@ -17,8 +17,6 @@ from symdnn.graph.variable import Variable
 from symdnn.serving import bodies
 from symdnn.serving.batching import Batcher, TooManyWaiting
 
-__all__ = ["Refused", "application"]
-
 Array = np.ndarray[Any, Any]
 
 

@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Batcher", "TooManyWaiting"]
-
 Array = np.ndarray[Any, Any]
 Call = Callable[[Sequence[Array]], list[Array]]
 

@@ -13,8 +13,6 @@ import numpy as np
 
 from symdnn.io import npz, safetensors
 
-__all__ = ["JSON", "NPY", "SAFETENSORS", "read", "write"]
-
 Array = np.ndarray[Any, Any]
 JSON, NPY, SAFETENSORS = "application/json", "application/x-npy", "application/x-safetensors"
 

@@ -19,8 +19,6 @@ from symdnn.sharding.storage import Array, InParts, Layout
 from symdnn.world import process
 from symdnn.world.group import Group
 
-__all__ = ["AxisLayout", "Split", "keep_along", "sliced"]
-
 
 @dataclass(frozen=True)
 class Split:

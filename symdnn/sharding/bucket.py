@@ -23,8 +23,6 @@ from symdnn.sharding.storage import Array, InParts, Layout, layout_of
 from symdnn.world import process
 from symdnn.world.group import Group
 
-__all__ = ["Bucket", "flat", "made_whole"]
-
 
 class Bucket(Layout):
     """Variables of one dtype, one behind the other in a vector that is padded to equal parts."""

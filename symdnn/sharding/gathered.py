@@ -20,8 +20,6 @@ from symdnn.ops.elemwise import Elemwise
 from symdnn.sharding.bucket import Bucket
 from symdnn.sharding.storage import InParts, layout_of
 
-__all__ = ["with_gathers"]
-
 Pairs = list[tuple[Shared, Variable]]
 #: A bucket is gathered again after this many other buckets were used.
 _FAR = 2

@@ -25,8 +25,6 @@ from symdnn.sharding.storage import InParts, layout_of
 from symdnn.world import process
 from symdnn.world.group import Group
 
-__all__ = ["TERM", "Local", "Ranks", "Rule", "with_parts"]
-
 Pairs = list[tuple[Shared, Variable]]
 #: The state of a value that is a sum over the ranks, each of which has one term.
 TERM = "term"

@@ -33,8 +33,6 @@ from symdnn.ops.nn.crossentropy import SoftmaxCrossentropy, SoftmaxCrossentropyG
 from symdnn.sharding.axis import Split
 from symdnn.sharding.propagate import TERM, Local, Ranks, Rule
 
-__all__ = ["RULES"]
-
 Found = Sequence[Local] | None
 Given = Sequence[Local]
 

@@ -13,8 +13,6 @@ from symdnn.graph.values.storage import DeviceMemory, Placed, Storage
 from symdnn.graph.variable import Shared, Variable
 from symdnn.world.group import Group
 
-__all__ = ["InParts", "Layout", "layout_of"]
-
 Array = np.ndarray[Any, Any]
 
 

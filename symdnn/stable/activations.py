@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from numpy.polynomial import Polynomial
     from numpy.typing import ArrayLike
 
-__all__ = ["RULES"]
-
 #: Ops that are followed, and the highest degree of a polynomial.
 _DEPTH, _MAX_DEGREE = 8, 3
 #: A user's constants may be off by so many roundings.

@@ -20,8 +20,6 @@ from symdnn.rewriting.rewrite import Context
 from symdnn.stable.heads import broadcast_along, unchecked
 from symdnn.stable.views import behind
 
-__all__ = ["Axes", "Joined", "Second", "axes_of", "joined_axes", "turned"]
-
 #: The last two of three axes exchanged.
 _SWAPPED = (0, 2, 1)
 

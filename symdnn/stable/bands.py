@@ -24,8 +24,6 @@ from symdnn.ops.elementwise.comparison import invert as negation
 from symdnn.ops.elemwise import Elemwise
 from symdnn.rewriting.facts import made_by, node_of, number
 
-__all__ = ["Band", "band_of", "filled", "hidden_by", "indicator", "is_low", "meet"]
-
 Band = tuple[int | None, int | None]
 #: A score of a hidden key. Higher numbers may stay beside scores, and are added as they are.
 _HIDDEN_AT_MOST = -1e8

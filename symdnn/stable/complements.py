@@ -19,8 +19,6 @@ from symdnn.rewriting.facts import made_by, node_of, number, real_float
 from symdnn.stable.moves import through_data_movement
 from symdnn.stable.scaled import in_bounds, negated
 
-__all__ = ["complement", "one_plus"]
-
 #: The most data movement ops between an expression and the op with a stable form.
 MAX_DEPTH_NODES = 20
 

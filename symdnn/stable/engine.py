@@ -26,8 +26,6 @@ from symdnn.rewriting.table import RuleTable
 from symdnn.stable.readers import Readers
 from symdnn.stable.rules import RULES
 
-__all__ = ["StableGraph"]
-
 #: The most replacements per node, so that the pass ends even if rules undo each other.
 MAX_REPLACEMENTS_PER_NODE = 30
 

@@ -34,8 +34,6 @@ from symdnn.rewriting.facts import floating, is_nonnegative, made_by, node_of, n
 from symdnn.rewriting.rewrite import Context, Family
 from symdnn.stable.scaled import negated
 
-__all__ = ["RULES"]
-
 FAMILY = Family("stabilize", ("numerics", "stabilize"))
 rule, on = FAMILY.rule, FAMILY.on
 x, y = pattern_vars("x y", when=real_float)

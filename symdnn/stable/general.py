@@ -34,8 +34,6 @@ from symdnn.stable.complements import MAX_DEPTH_NODES, complement, one_plus
 from symdnn.stable.moves import through_data_movement
 from symdnn.stable.scaled import in_bounds, negated, scaled
 
-__all__ = ["RULES"]
-
 #: Ops between an average of squares and what a step is divided by.
 _OF_AVERAGES = (Add, Sub, Mul, TrueDiv, Maximum, Pow, Sqrt, DimShuffle)
 

@@ -19,8 +19,6 @@ from symdnn.rewriting.facts import all_ones, made_by, node_of
 from symdnn.rewriting.rewrite import Context
 from symdnn.stable.bands import filled
 
-__all__ = ["broadcast_along", "operands_of", "unchecked", "without_factor"]
-
 
 def operands_of(
     product: Apply, second: Apply, scores: Variable, context: Context

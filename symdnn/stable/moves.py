@@ -17,8 +17,6 @@ from symdnn.ops.elementwise.arithmetic import Cast, cast
 from symdnn.ops.elementwise.comparison import Switch
 from symdnn.ops.nn.crossentropy import PickLabel
 
-__all__ = ["moved", "through_data_movement", "operands"]
-
 #: Ops whose results are elements of their first input.
 _COPIES_OF_FIRST_INPUT = (
     DimShuffle, Reshape, Subtensor, AdvancedSubtensor, PickLabel, Alloc, SpecifyType, SpecifyShape,

@@ -8,8 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from symdnn.graph.variable import Apply, Variable
 from symdnn.rewriting.facts import value_inputs
 
-__all__ = ["Readers"]
-
 
 class Readers:
     """Counts of reads of the user's variables, by nodes that the outputs still need."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from symdnn.rewriting.rewrite import Rewrite
 from symdnn.stable import activations, attention, forms, general, matrices, softmax
 
-__all__ = ["RULES"]
-
 RULES: tuple[Rewrite, ...] = (
     *forms.RULES, *softmax.RULES, *general.RULES, *activations.RULES, *attention.RULES,
     *matrices.RULES,

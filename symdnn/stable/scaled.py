@@ -65,8 +65,6 @@ from symdnn.ops.nn.softmax import LogSoftmax, Softmax
 from symdnn.rewriting.facts import is_nonnegative, made_by, node_of, number, real_float
 from symdnn.stable.moves import moved, operands
 
-__all__ = ["Scaled", "negated", "scaled"]
-
 #: The most nodes of one search, and its greatest depth, so that searches take linear time.
 MAX_NODES, MAX_DEPTH_NODES = 200, 30
 

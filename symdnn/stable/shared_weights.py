@@ -24,8 +24,6 @@ from symdnn.rewriting.rewrite import Context, graph_rewrite
 from symdnn.stable.bands import filled
 from symdnn.stable.views import in_order
 
-__all__ = ["RULES"]
-
 #: How far the product of queries and keys is looked for behind the probabilities.
 _DEPTH = 16
 

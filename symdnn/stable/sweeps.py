@@ -14,8 +14,6 @@ from symdnn.graph.traverse import toposort
 from symdnn.graph.variable import Variable
 from symdnn.stable.engine import StableGraph
 
-__all__ = ["backprop", "forward_sweep"]
-
 OptionalVariable = Variable | None
 Seeds = Mapping[Variable, Variable]
 

@@ -11,8 +11,6 @@ from symdnn.graph.variable import Variable
 from symdnn.ops.core.shape import ShapeI
 from symdnn.rewriting.rewrite import Context, graph_rewrite
 
-__all__ = ["RULES"]
-
 
 @graph_rewrite("canonicalize", tags=("numerics", "stabilize"))
 def stable_twins(context: Context) -> None:

@@ -9,8 +9,6 @@ from symdnn.ops.nn.dropout import Dropout
 from symdnn.rewriting.facts import made_by, node_of
 from symdnn.rewriting.rewrite import Context
 
-__all__ = ["behind", "dropped", "in_order", "undivided", "without_views"]
-
 
 def without_views(v: Variable, context: Context) -> Variable:
     """What is behind casts and a view that keeps the order of elements."""

@@ -18,8 +18,6 @@ from math import inf
 
 from symdnn.config import config
 
-__all__ = ["Visit", "forget_spent", "left_ms", "may_measure", "postponed", "spending", "visiting"]
-
 
 class Visit:
     """The making of one plan: whether it may measure, and whether it would have measured."""

@@ -22,8 +22,6 @@ from symdnn.graph.typing import Array
 from symdnn.tuning.allowance import left_ms
 from symdnn.tuning.objective import costs
 
-__all__ = ["Attempt", "Bench", "Limits", "best_of", "difference", "measure", "short"]
-
 _MAX_FINALISTS = 6
 #: A candidate is not timed again if its first run takes longer than this ratio of the best time
 #: plus the overhead of a launch.

@@ -15,8 +15,6 @@ from typing import Any
 
 from symdnn.tuning import store
 
-__all__ = ["FAMILY", "Blocked", "add", "entries", "error_of", "forget", "is_empty"]
-
 #: The family of these records in the store.
 FAMILY = "blocked"
 #: Stands for an infinite error, which JSON has no number for.

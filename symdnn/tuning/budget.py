@@ -15,8 +15,6 @@ from typing import Protocol
 
 from symdnn.errors import SymdnnError
 
-__all__ = ["Chosen", "Infeasible", "Way", "choose", "front"]
-
 #: Seconds after which the best choice so far is taken, with the bound on what it may lose.
 _MAX_SECONDS = 10.0
 #: A solver's tolerance, relative to the bound on the error.

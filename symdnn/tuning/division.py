@@ -14,8 +14,6 @@ from typing import Generic, TypeVar
 
 from symdnn.tuning.budget import front
 
-__all__ = ["Division", "Part", "divisions", "sizes"]
-
 C = TypeVar("C")
 _PARTS = (2, 4, 8, 16)
 

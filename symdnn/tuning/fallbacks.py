@@ -13,8 +13,6 @@ from symdnn.graph.library_use import Fallback
 from symdnn.graph.variable import Apply
 from symdnn.tuning.overrides import names_of
 
-__all__ = ["LOGGER", "log"]
-
 LOGGER = logging.getLogger("symdnn.dnn")
 _said: WeakKeyDictionary[Apply, set[Fallback]] = WeakKeyDictionary()
 

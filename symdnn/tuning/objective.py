@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from math import inf
 from typing import Protocol
 
-__all__ = ["Measured", "costs", "measures_energy", "weights"]
-
 
 class Measured(Protocol):
     """One way to run a layer, with its measurements; None for missing ones."""

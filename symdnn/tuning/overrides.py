@@ -26,8 +26,6 @@ from symdnn.ops.vendor.gpudnn_conv import DnnConvolution
 from symdnn.tuning import replay
 from symdnn.tuning.replay import Recorded
 
-__all__ = ["Override", "algorithm_for", "names_of", "override", "parse"]
-
 DIRECTIONS = ("fwd", "bwd_data", "bwd_filter")
 #: Suffix of a filter's gradient by :func:`symdnn.ops.nn.conv.Conv.vjp`.
 _GRADIENT_SUFFIX = ".grad"

@@ -22,8 +22,6 @@ from symdnn.tuning.attempts import Attempt, Bench, Limits, best_of, measure
 from symdnn.tuning.budget import front
 from symdnn.tuning.ranks import of_all_ranks
 
-__all__ = ["ON_BLOCK_LIST", "Answer", "ChoiceCache", "Question", "answer", "plain", "table"]
-
 C = TypeVar("C")
 V = TypeVar("V")
 Record = dict[str, Any]

@@ -9,8 +9,6 @@ from typing import Any
 from symdnn.tuning import store
 from symdnn.world import process
 
-__all__ = ["Shared", "of_all_ranks"]
-
 
 class Shared:
     """The record that another rank sent (``told``), or this rank's result for all (``found``)."""

@@ -17,8 +17,6 @@ from typing import Any
 from symdnn.disk.atomic import write_atomically
 from symdnn.errors import ConfigError
 
-__all__ = ["SUFFIX", "Recorded", "ReportFile", "read", "write"]
-
 #: How the name of a report file ends, by which ``dnn.conv.overrides`` tells it from patterns.
 SUFFIX = ".json"
 _FORMAT_VERSION = 1

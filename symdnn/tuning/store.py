@@ -21,11 +21,6 @@ from symdnn.config import config
 from symdnn.disk import overlay, trust
 from symdnn.disk.store import Store, base
 
-__all__ = [
-    "RECORDS", "exported", "folder", "forget", "imported", "is_empty", "list_again", "may_have",
-    "name_of", "recall", "records", "remember",
-]  # fmt: skip
-
 _FORMAT_VERSION = 1
 
 

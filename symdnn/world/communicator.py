@@ -14,8 +14,6 @@ from symdnn.errors import CollectiveMismatch, CollectiveTimeout
 from symdnn.world.group import Group
 from symdnn.world.store import Store, raise_failure, where
 
-__all__ = ["Communicator", "Pending", "Solo", "Watch"]
-
 Array = np.ndarray[Any, np.dtype[Any]]
 Arrays = Sequence[Array]
 

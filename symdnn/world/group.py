@@ -9,8 +9,6 @@ from typing import Any
 from symdnn.errors import OptionError
 from symdnn.options import is_int
 
-__all__ = ["Group"]
-
 
 @dataclass(frozen=True)
 class Group:

@@ -15,8 +15,6 @@ import numpy as np
 
 from symdnn.world.communicator import Array
 
-__all__ = ["MARKS", "History"]
-
 #: Elements of a mark.
 MARKS = 3
 

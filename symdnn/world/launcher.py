@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 
 from symdnn.errors import OptionError
 
-__all__ = ["Launched", "launched_by", "number_in", "restarts", "variables"]
-
 
 @dataclass(frozen=True)
 class Launched:

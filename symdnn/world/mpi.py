@@ -23,11 +23,6 @@ from symdnn.world.communicator import Array, Arrays, Communicator, Pending, Watc
 from symdnn.world.group import Group
 from symdnn.world.history import MARKS, History
 
-__all__ = [
-    "MpiCommunicator", "abort", "communicator", "ended_after", "missing",
-    "start_once_all_ranks_have_come_to_init", "world_of_mpi",
-]  # fmt: skip
-
 #: A program that says why MPI can't be loaded.
 _LOADS = """
 import mpi4py

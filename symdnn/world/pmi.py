@@ -19,8 +19,6 @@ import threading
 import time
 from collections.abc import Sequence
 
-__all__ = ["Manager", "join", "mapping"]
-
 _VARIABLES = ("PMI_FD", "PMI_RANK", "PMI_SIZE")
 #: How long the manager stays for the other ranks once rank 0 has ended.
 _LEAVING_S = 60.0

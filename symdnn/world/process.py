@@ -36,8 +36,6 @@ from symdnn.world.launcher import Launched, launched_by
 from symdnn.world.store import Store, connect, serve, where
 from symdnn.world.watchdog import Watchdog
 
-__all__ = ["ALONE", "World", "current", "end", "start"]
-
 ALONE = Launched(0, 1, 0, 1, "nothing")
 #: Where rank 0's store listens, and the secret of the job, for launchers without MPI.
 ADDRESS, PORT, KEY = "MASTER_ADDR", "MASTER_PORT", "SYMDNN_STORE_KEY"

@@ -23,8 +23,6 @@ from symdnn.errors import CollectiveMismatch, CollectiveTimeout, PeerFailed
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
-__all__ = ["Hub", "Store", "connect", "where"]
-
 #: Seconds that rank 0 has at least for an answer: a compiler may keep Python from running.
 _LEAST_ANSWER_S = 10.0
 #: Seconds after which a rank that says nothing more waits no longer.

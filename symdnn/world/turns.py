@@ -9,8 +9,6 @@ from typing import TypeVar
 from symdnn.disk.store import Store
 from symdnn.world import process
 
-__all__ = ["made_once"]
-
 Made = TypeVar("Made", bytes, bytes | None)
 
 

@@ -16,8 +16,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-__all__ = ["Watchdog"]
-
 #: Seconds between looks, and those that the news of the end may take.
 _LOOK, _TELLING = 0.25, 2.0
 

@@ -17,8 +17,6 @@ from symdnn.graph.values.structured import Structured
 from symdnn.graph.values.value import as_numpy, number_taker
 from symdnn.graph.variable import Constant, Shared, Variable, as_variable
 
-__all__ = ["Arguments", "In", "Out", "Stored", "as_in", "as_out"]
-
 _NO_DEVICE = Runtime()
 #: See :meth:`symdnn.gpu.execution.runtime.CudaRuntime.adopt`.
 Adopt = Callable[..., Any]

@@ -52,8 +52,6 @@ from symdnn.ops.core.shape import ShapeI
 from symdnn.ops.lowered.transfer import GpuFromHost
 from symdnn.world import process
 
-__all__ = ["Function"]
-
 
 class Function:
     """A compiled function. Call it with values by position or by keyword.

@@ -24,8 +24,6 @@ from symdnn.graph.place import HOST
 from symdnn.graph.values.storage import CHANGES, note_writes
 from symdnn.graph.variable import Apply, Shared, Variable
 
-__all__ = ["CallSite", "Calls", "FastCalls", "SegmentCalls"]
-
 #: What the fast path does with a function and its arguments.
 Attempt = Callable[["CallSite", Sequence[Any]], list[Any] | None]
 

@@ -16,8 +16,6 @@ from symdnn.graph.place import HOST
 from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.control.scan import Scan
 
-__all__ = ["LoopCalls"]
-
 #: The most failed calls.
 _MAX_FAILURES = 8
 #: Calls in turn by compiled functions after which plans give memory back, which those do not use.

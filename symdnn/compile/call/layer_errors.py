@@ -14,8 +14,6 @@ from symdnn.graph.traverse import ancestors
 from symdnn.graph.variable import Variable
 from symdnn.ops.core.shape import shape
 
-__all__ = ["tell_layer"]
-
 
 def tell_layer(
     error: BaseException, arguments: Arguments, args: Sequence[Any], kwargs: Mapping[str, Any]

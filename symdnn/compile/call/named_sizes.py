@@ -11,8 +11,6 @@ from symdnn.errors import ArgumentShapeMismatch
 from symdnn.graph.names.dim import Dim, one_for_each
 from symdnn.graph.variable import Variable
 
-__all__ = ["NamedSizes"]
-
 #: The most combinations of sizes that are remembered as checked.
 _MAX_CHECKED_COMBINATIONS = 1024
 

@@ -12,8 +12,6 @@ from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.values.structured import Form
 from symdnn.graph.variable import Shared, Variable
 
-__all__ = ["FunctionSignature", "Structure"]
-
 
 @dataclass(frozen=True)
 class Structure:

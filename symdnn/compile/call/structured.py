@@ -11,10 +11,6 @@ from symdnn.compile.updates import as_pairs
 from symdnn.errors import InputError
 from symdnn.graph.values.structured import Form, Structured
 
-__all__ = [
-    "InputForms", "flat_inputs", "flat_pairs", "packed", "parts_of_output", "subset_of",
-]  # fmt: skip
-
 
 @dataclass(frozen=True)
 class InputForms:

@@ -18,8 +18,6 @@ from symdnn.graph.runtime import Runtime
 from symdnn.graph.traverse import leaves
 from symdnn.graph.variable import Constant, Variable
 
-__all__ = ["AsWhole", "Runner"]
-
 Values = dict[Variable, Any]
 
 

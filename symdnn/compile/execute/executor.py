@@ -23,8 +23,6 @@ from symdnn.graph.place import HOST, Place
 from symdnn.graph.runtime import Runtime, Watcher
 from symdnn.graph.variable import Apply, Constant, Shared, Variable
 
-__all__ = ["Executor"]
-
 Values = dict[Variable, object]
 
 

@@ -22,8 +22,6 @@ from symdnn.graph.variable import Constant, Variable
 from symdnn.ops.control.scan import Scan
 from symdnn.ops.lowered.transfer import HostFromGpu
 
-__all__ = ["Joined", "Runner", "are_current", "forgetting_new_plans", "is_enqueued"]
-
 Values = dict[Variable, Any]
 
 

@@ -12,8 +12,6 @@ from symdnn.config import config
 from symdnn.graph.runtime import Watcher
 from symdnn.graph.variable import Variable
 
-__all__ = ["run_segment", "smaller_limits"]
-
 #: Limits for the workspace of a convolution, tried in turn when memory is short.
 _WORKSPACE_LIMITS_BYTES = (64 << 20, 1 << 20, 1)
 

@@ -17,8 +17,6 @@ from symdnn.graph.runtime import Runtime
 from symdnn.graph.target import Target
 from symdnn.graph.variable import Variable
 
-__all__ = ["Devices", "load_kernels", "resolve_target"]
-
 
 def resolve_target(wanted: Target | str | None = None, explain: bool = False) -> Target:
     """The target ``wanted``; without one the target of the flag ``device``.

@@ -22,8 +22,6 @@ from symdnn.graph.traverse import leaves, toposort
 from symdnn.graph.variable import Apply, Shared, Variable
 from symdnn.ops.control.scan import Scan
 
-__all__ = ["ExecutorWithin", "executor_of"]
-
 Values = dict[Variable, Any]
 
 #: The most programs that are kept, for the sizes that were met last.

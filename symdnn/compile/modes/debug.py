@@ -25,8 +25,6 @@ from symdnn.graph.type import OpaqueType, TensorType
 from symdnn.graph.values.guard import ValueGuard, of_constants
 from symdnn.graph.variable import Apply, Variable
 
-__all__ = ["DebugMode"]
-
 
 @dataclass(unsafe_hash=True)
 class DebugMode(Mode):

@@ -8,8 +8,6 @@ from symdnn.compile.program.mode import Mode
 from symdnn.config import config
 from symdnn.errors import OptionError
 
-__all__ = ["get_default_mode", "get_mode"]
-
 _CHECKING_MODES: dict[str, type[Mode]] = {
     "DebugMode": DebugMode,
     "DEBUG_MODE": DebugMode,

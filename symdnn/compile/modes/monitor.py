@@ -12,8 +12,6 @@ from symdnn.compile.program.mode import Mode, Watch
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Variable
 
-__all__ = ["Moment", "MonitorMode"]
-
 
 @dataclass(frozen=True)
 class Moment:

@@ -15,8 +15,6 @@ import numpy as np
 
 from symdnn.graph.typing import DtypeLike
 
-__all__ = ["SAMPLES", "epsilon", "noise", "rounded", "unsure"]
-
 #: The number of runs with random rounding.
 SAMPLES = 2
 #: The largest change of a value, in units in the last place.

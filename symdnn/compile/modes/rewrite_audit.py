@@ -24,8 +24,6 @@ from symdnn.opt.engine import Observer
 from symdnn.opt.optimise import optimise
 from symdnn.opt.phases import Selection
 
-__all__ = ["RewriteAudit"]
-
 
 @dataclass(frozen=True)
 class Step:

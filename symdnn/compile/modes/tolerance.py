@@ -9,8 +9,6 @@ import numpy as np
 
 from symdnn.compile.modes.noise import epsilon, noise, unsure
 
-__all__ = ["difference"]
-
 #: The error that a kernel may have, relative to the largest element: by its order of summation, its
 #: approximation of a function, Winograd's transforms.
 _KERNEL_RELATIVE_ERROR = {"float16": 5e-3, "bfloat16": 4e-2, "float32": 2e-5, "complex64": 2e-5}

@@ -24,8 +24,6 @@ from symdnn.graph.variable import Apply
 from symdnn.tuning.budget import Infeasible, choose
 from symdnn.tuning.objective import costs
 
-__all__ = ["chosen_together"]
-
 #: An alternative that was not measured costs this many times the most costly one that was.
 _UNMEASURED_RATIO = 2.0
 

@@ -23,8 +23,6 @@ from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Constant, Variable
 from symdnn.ops.control.scan import Scan
 
-__all__ = ["CallMemory", "call_memory", "dead_after", "entering", "sizes_of_values"]
-
 Shapes = dict[Variable, tuple[int, ...]]
 Values = dict[Variable, Any]
 

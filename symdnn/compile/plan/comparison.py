@@ -20,8 +20,6 @@ from symdnn.ops.collective.base import Collective
 from symdnn.world import process
 from symdnn.world.group import Group
 
-__all__ = ["Compared", "Lists"]
-
 #: Lists that were met in one row of calls only which keep their plans.
 _MAX_NEW_LISTS = 16
 

@@ -14,8 +14,6 @@ from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Shared, Variable
 from symdnn.ops.core.shape import ShapeI
 
-__all__ = ["MOST_INTEGERS", "bytes_of_shape", "known_sizes", "shape_of", "value_of"]
-
 Shapes = dict[Variable, tuple[int, ...]]
 Values = dict[Variable, Any]
 

@@ -37,8 +37,6 @@ from symdnn.opt.scan.scan_segments import Piece, put_in_segments
 from symdnn.rewriting.rewrite import Context
 from symdnn.tuning.allowance import visiting
 
-__all__ = ["LoopBudget", "LoopWithin", "Within", "source_of_loops"]
-
 #: How often the room for loops is corrected by the memory of a program that was compiled.
 _MOST_ROUNDS = 5
 #: Room in proportion to the budget that is worth another program.

@@ -24,11 +24,6 @@ from symdnn.ops.elemwise import Elemwise
 from symdnn.opt.scan.scan_pairs import Pair
 from symdnn.opt.scan.scan_segments import Piece
 
-__all__ = [
-    "LoopFacts", "bytes_of", "chosen_pieces", "corrected", "facts_of",
-    "seconds_of_nodes", "time_of", "working_of",
-]  # fmt: skip
-
 Shapes = dict[Variable, tuple[int, ...]]
 Values = dict[Variable, Any]
 

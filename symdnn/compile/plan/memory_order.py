@@ -13,8 +13,6 @@ from symdnn.ops.collective.base import Collective
 from symdnn.ops.collective.overlapped import StreamStart, StreamWait
 from symdnn.ops.lowered.transfer import GpuFromHost, HostFromGpu
 
-__all__ = ["bytes_of", "eager", "is_view", "ordered_by_size"]
-
 #: The bytes of a segment's values from which their order matters.
 _LARGE = 64 << 20
 

@@ -13,8 +13,6 @@ from symdnn.graph.place import HOST, Place
 from symdnn.graph.type import TensorType, Type, elements
 from symdnn.ops.lowered.lowered import neutral_of
 
-__all__ = ["seconds_of"]
-
 #: Operations and bytes a second, and the seconds that a launch takes at least.
 _HOST = (5e10, 1e10, 2e-6)
 _DEVICE = (3e14, 2.5e12, 2e-6)

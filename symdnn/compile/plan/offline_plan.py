@@ -21,11 +21,6 @@ from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Constant, Shared, Variable
 from symdnn.ops.core.shape import ShapeI
 
-__all__ = [
-    "DescribedKernel", "DescribedOracle", "SegmentPlan", "add_shapes_of_loop", "segment_plan",
-    "specialise_program",
-]  # fmt: skip
-
 
 @dataclass(frozen=True)
 class DescribedKernel(Kernel):

@@ -22,8 +22,6 @@ from symdnn.ops.collective.overlapped import StreamWait
 if TYPE_CHECKING:
     from symdnn.compile.plan.memory import MemoryPlan
 
-__all__ = ["place_operands"]
-
 #: All operands of a collective begin on a page, and so do its results, which ranks divide.
 _PAGE_BYTES = 4096
 

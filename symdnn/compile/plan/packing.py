@@ -12,10 +12,6 @@ import numpy as np
 from symdnn.graph.kernel import OperandMemory
 from symdnn.graph.variable import Variable
 
-__all__ = [
-    "Buffer", "aligned", "assign_offsets", "end_at", "fill", "largest_live_set", "room_at",
-]  # fmt: skip
-
 ALIGNMENT_BYTES = 64
 #: Fewer buffers are placed without arrays.
 _FEW_BUFFERS = 256

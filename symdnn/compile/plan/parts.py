@@ -31,8 +31,6 @@ from symdnn.ops.core.shape import DimShuffle, Reshape
 from symdnn.ops.lowered.transfer import GpuFromHost, HostFromGpu
 from symdnn.ops.nn.channels_last import Reorder
 
-__all__ = ["is_there", "joined_views", "placed", "reads_turned", "split_views"]
-
 #: A vector of this part of the bytes that a segment makes may be held while much else is made.
 _SMALL_PART = 32
 

@@ -25,8 +25,6 @@ from symdnn.graph.variable import Constant, Variable
 from symdnn.ops.core.shape import ShapeI
 from symdnn.tuning.allowance import visiting
 
-__all__ = ["Plan", "PlanCache", "make_plan"]
-
 Signature = tuple[Any, ...]
 
 

@@ -22,8 +22,6 @@ from symdnn.errors import OverBudget
 from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.control.checkpoint import After
 
-__all__ = ["Recomputed", "ordered_for_memory", "within_budget"]
-
 #: How often the search's bound is corrected by the difference between the plan's memory and live
 #: bytes, and how often without slack.
 _MOST_ROUNDS, _MOST_ROOMY = 6, 1

@@ -17,8 +17,6 @@ import numpy as np
 
 from symdnn.compile.plan.reruns import Found, Reruns
 
-__all__ = ["Exact", "Solver"]
-
 #: The most units that may run again times stages for which a program is solved.
 _MOST_PAIRS = 600
 #: Seconds for all programs of a plan, and for one of them.

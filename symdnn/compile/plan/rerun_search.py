@@ -17,8 +17,6 @@ from random import Random
 
 from symdnn.compile.plan.reruns import Found, Reruns, Way
 
-__all__ = ["Choice", "search"]
-
 Ways = list[Way]
 #: Numbers of segments, and shares of the forward pass that are stored whole.
 _PARTS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32)

@@ -27,8 +27,6 @@ from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.control.checkpoint import After
 from symdnn.ops.lowered.transfer import GpuFromHost, HostFromGpu
 
-__all__ = ["Found", "Reruns", "Way"]
-
 #: A gap of fewer nodes is no reason to compute a value again.
 _SHORTEST_GAP = 4
 #: Seconds for each byte of a result above which a value is costly to compute again: some passes

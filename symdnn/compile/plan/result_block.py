@@ -16,8 +16,6 @@ from symdnn.graph.place import HOST
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable
 
-__all__ = ["add_block", "made_bytes", "shares_results"]
-
 #: The fewest bytes of results that are worth it: larger memory is also used again by later calls.
 _LEAST_BYTES = 1 << 16
 

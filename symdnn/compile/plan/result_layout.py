@@ -31,8 +31,6 @@ from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.core.shape import DimShuffle, Reshape
 from symdnn.ops.lowered.transfer import HostFromGpu
 
-__all__ = ["is_read_in_place", "result_strides"]
-
 #: Rows of small matrices are not padded: a GEMM that reads them takes no time.
 _LEAST_PADDED_BYTES = 1 << 20
 #: What cuBLASLt's fast kernels need, and a line of the cache for long rows.

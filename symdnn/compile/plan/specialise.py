@@ -21,8 +21,6 @@ from symdnn.graph.type import OpaqueType, TensorType, Type
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.tuning.allowance import postponed
 
-__all__ = ["Answers", "Choice", "Oracle", "Specialised", "TableOracle", "specialise"]
-
 Shape = tuple[int, ...]
 
 

@@ -15,8 +15,6 @@ from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.target import Target
 from symdnn.opt.engine import RewriteProfile
 
-__all__ = ["Stages"]
-
 
 @dataclass(frozen=True)
 class Stages:

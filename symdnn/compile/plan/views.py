@@ -17,11 +17,6 @@ from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.control.checkpoint import After
 from symdnn.ops.core.shape import DimShuffle, Reshape
 
-__all__ = [
-    "View", "bounds_known", "byte_count", "derived_view", "extent", "is_known", "must_run",
-    "plain_strides", "shape_of",
-]  # fmt: skip
-
 
 @dataclass(frozen=True)
 class View:

@@ -14,8 +14,6 @@ from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.collective.base import Collective, Reducing
 from symdnn.ops.collective.overlapped import AllSucceeded, StreamStart, StreamWait, is_agreement
 
-__all__ = ["agreed", "updates_between"]
-
 #: The share of the bytes of all reductions that begin to move behind the agreement. It has come
 #: before the last products then, and updates take about as long as these bytes.
 _SHARE_BEHIND = 0.3

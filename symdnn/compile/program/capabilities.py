@@ -13,8 +13,6 @@ from symdnn.graph.variable import Apply
 from symdnn.opt.fuse.transfer import Places
 from symdnn.rewriting.rewrite import Capabilities, GraphRewrite
 
-__all__ = ["all_capabilities", "demanded", "kernel_reason", "places_of"]
-
 
 def kernel_reason(node: Apply, kind: str) -> str | None:
     """The reasons why no kernel of this kind of target takes ``node``; None if one does."""

@@ -14,8 +14,6 @@ from symdnn.compile.program.program import Program, Segment
 from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.control.scan import Scan
 
-__all__ = ["carried_states", "with_carried"]
-
 
 def with_carried(op: Scan, body: Program) -> Program:
     """The body of a loop, with the states that its segment may update in place."""

@@ -35,8 +35,6 @@ from symdnn.ops.elementwise.arithmetic import (
 from symdnn.ops.elementwise.comparison import Eq, Ge, Gt, Le, Lt, Neq, Switch
 from symdnn.ops.elemwise import Elemwise
 
-__all__ = ["HostProgram", "scalar_function"]
-
 Values = dict[Variable, object]
 Step = Callable[[Values], None]
 

@@ -24,8 +24,6 @@ from symdnn.ops.elemwise import Elemwise
 from symdnn.ops.lowered.fused import FusedComplex, FusedElemwise
 from symdnn.ops.lowered.transfer import HostFromGpu
 
-__all__ = ["with_updates"]
-
 
 def with_updates(
     program: Program, updates: Mapping[int, Shared], target: Target, guarded: bool = False

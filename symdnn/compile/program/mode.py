@@ -17,8 +17,6 @@ from symdnn.libraries.words import meant_words
 from symdnn.opt.engine import Observer
 from symdnn.opt.phases import Selection
 
-__all__ = ["Audit", "Mode", "OnHost", "Watch", "Watches"]
-
 _ALL_LEVELS = frozenset({"fast_run", "fast_compile"})
 _LEVELS_OF_OPTIMIZER: dict[str, frozenset[str]] = {
     "fast_run": _ALL_LEVELS,

@@ -21,9 +21,6 @@ from symdnn.ops.collective.overlapped import (
     StreamWait,
 )
 
-__all__ = ["nodes_needed", "overlapped", "reduced_bytes", "waits_late"]
-
-
 #: Reductions of a GPU between their halves, beyond which the oldest is waited for: operands keep
 #: their memory until then, and two keep the other stream busy.
 _MOST_ON_THEIR_WAY = 2

@@ -35,8 +35,6 @@ from symdnn.ops.elemwise import Elemwise
 from symdnn.ops.lowered.fused import FusedComplex, FusedElemwise, FusedReduce
 from symdnn.ops.nn.channels_last import Reorder
 
-__all__ = ["ParameterCache", "cacheable_values"]
-
 #: Ops without an effect that never fail: an error would be raised in the first call only.
 _CACHEABLE_OPS = (
     Elemwise, FusedElemwise, FusedComplex, FusedReduce, Reduce, Reorder, Join, Copy,

@@ -20,8 +20,6 @@ from symdnn.graph.values.guard import ValueGuard
 from symdnn.graph.variable import Apply, Variable
 from symdnn.opt.fuse.transfer import Places
 
-__all__ = ["Placing", "program_of"]
-
 
 class Placing:
     """The place of each node of one graph; ``inside`` is the placing of a loop's body."""

@@ -13,10 +13,6 @@ from symdnn.graph.values.guard import ValueGuard
 from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.nn.channels_last import Reorder
 
-__all__ = [
-    "If", "Loop", "Program", "Region", "Segment", "byte_size", "copied_results", "with_budget",
-]  # fmt: skip
-
 
 @dataclass(frozen=True)
 class Segment:

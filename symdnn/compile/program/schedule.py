@@ -29,8 +29,6 @@ from symdnn.ops.lowered.fused import FusedElemwise
 from symdnn.ops.lowered.transfer import GpuFromHost, HostFromGpu
 from symdnn.rewriting.shapes import ShapeResolver
 
-__all__ = ["schedule"]
-
 
 class DeviceOf(Protocol):
     """The place of each node."""

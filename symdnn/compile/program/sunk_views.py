@@ -6,8 +6,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from symdnn.graph.variable import Apply, Constant, Variable
 
-__all__ = ["sink_views"]
-
 
 def sink_views(
     order: Sequence[Apply],

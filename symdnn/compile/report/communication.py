@@ -17,8 +17,6 @@ from symdnn.ops.collective.overlapped import (
     StreamWait,
 )
 
-__all__ = ["Span", "Timeline", "chrome_trace", "kind_of", "timeline_of"]
-
 _STARTS = (AllReduceStart, MoveStart, StreamStart)
 _WAITS = (AllReduceWait, MoveWait, StreamWait)
 #: Kinds of spans: nodes that compute; bytes on their way; the time that this costs the rank.

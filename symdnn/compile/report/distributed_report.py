@@ -22,8 +22,6 @@ from symdnn.world import process
 if TYPE_CHECKING:
     from symdnn.compile.report.profile import FunctionProfile
 
-__all__ = ["CollectiveRow", "DistributedReport", "distributed_report"]
-
 _HEAD = (
     "plan", "step", "collective", "group", "arrays", "bytes", "meanwhile", "ms", "exposed ms",
     "line",

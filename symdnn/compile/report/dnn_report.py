@@ -14,8 +14,6 @@ from symdnn.graph.variable import Apply
 from symdnn.tuning import replay
 from symdnn.tuning.overrides import names_of
 
-__all__ = ["DnnReport", "DnnRow", "dnn_report"]
-
 _COLUMNS = (
     "plan", "op", "requested", "used", "api", "engine", "workspace", "ms", "fixed", "precision",
     "line",

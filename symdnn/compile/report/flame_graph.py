@@ -7,8 +7,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from html import escape
 
-__all__ = ["flame_graph"]
-
 #: Sizes in pixels: the picture, a frame, a character. Narrower frames have no text, or no box.
 WIDTH_PX, ROW_PX, CHARACTER_PX, LEAST_TEXT_PX, LEAST_BOX_PX = 1200.0, 19.0, 6.7, 30.0, 0.15
 #: Hues of frames, in degrees from red to yellow.

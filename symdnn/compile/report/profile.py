@@ -18,8 +18,6 @@ from symdnn.graph.runtime import COMPILE_CLOCK
 from symdnn.graph.variable import Apply
 from symdnn.opt.engine import RewriteProfile
 
-__all__ = ["FunctionProfile", "NodeProfile", "print_at_exit"]
-
 
 @dataclass
 class NodeProfile:

@@ -14,8 +14,6 @@ from symdnn.errors import OptionError
 if TYPE_CHECKING:
     from symdnn.compile.report.profile import FunctionProfile, NodeProfile
 
-__all__ = ["FORMATS", "chrome_trace", "folded", "rows", "stacks", "write"]
-
 
 def rows(profile: FunctionProfile) -> dict[str, Any]:
     """The whole profile as JSON values; times in seconds, nodes from the most expensive."""

@@ -20,8 +20,6 @@ from symdnn.ops.control.scan import Scan
 from symdnn.opt.layout.layout import layout_text
 from symdnn.opt.precision.amp import precision_text
 
-__all__ = ["LoweringReport", "LoweringRow", "MemoryReport", "lowering_report", "memory_report"]
-
 
 @dataclass(frozen=True)
 class LoweringRow:

@@ -11,8 +11,6 @@ from symdnn.compile.plan.stages import Stages
 from symdnn.compile.report.dnn_report import dnn_report
 from symdnn.compile.report.report import lowering_report
 
-__all__ = ["print_new_plans"]
-
 
 def print_new_plans(
     name: str, stages: Stages, plans: Sequence[Plan], printed: Sequence[Plan]

@@ -34,8 +34,6 @@ from symdnn.graph.typing import Array, Arrays
 from symdnn.ops.attention.attention import Attention, AttentionGrad
 from symdnn.ops.random.random import next_state
 
-__all__ = ["AttentionKernel", "KERNELS"]
-
 #: With fewer multiplications NumPy is faster than compiling.
 _MIN_WORK_TO_COMPILE = 1 << 16
 #: Least number of multiplications of a thread.

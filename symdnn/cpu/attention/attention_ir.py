@@ -14,8 +14,6 @@ from symdnn.cpu.ir.loops_ir import data_of, kernel_entry, word
 from symdnn.cpu.ir.math_ir import declarations, definitions
 from symdnn.cpu.ir.vector_activations_ir import activation_declarations
 
-__all__ = ["attention_ir"]
-
 #: Gradients of keys, and the lengths of their rows.
 _OF_KEYS = {"dk": "%features", "dv": "%values"}
 

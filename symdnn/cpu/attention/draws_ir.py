@@ -13,8 +13,6 @@ from symdnn.cpu.elementwise.random_draws_ir import philox_keys, philox_words
 from symdnn.cpu.ir.builder import WIDTH
 from symdnn.cpu.math.lanes_ir import Lane, Lanes, number
 
-__all__ = ["draw_rows"]
-
 #: Philox blocks of a vector, and words of the buffer: the last vectors may be incomplete.
 _BLOCKS = 8
 _BUFFER_WORDS = MAX_KEYS + 4 * _BLOCKS + WIDTH

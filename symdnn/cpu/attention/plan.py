@@ -8,10 +8,6 @@ from math import ceil
 from symdnn.cpu.gemm.gemm_ir import shape_of
 from symdnn.cpu.ir.builder import WIDTH
 
-__all__ = [
-    "GRADIENT", "MAX_KEYS", "OBJECTS", "RESULT", "STRIDED", "AttentionPlan", "Blocks", "words",
-]  # fmt: skip
-
 #: Operands and results of both passes, in the order of the ops.
 RESULT = ("q", "k", "v", "out", "lse")
 GRADIENT = ("q", "k", "v", "out", "lse", "dout", "dlse", "dq", "dk", "dv")

@@ -12,11 +12,6 @@ from contextlib import contextmanager
 
 from symdnn.cpu.ir.builder import WIDTH, FunctionBuilder
 
-__all__ = [
-    "Rows", "add_rows", "backward_stats", "convert", "dot_rows", "forward_stats", "put_rows",
-    "scale_all", "zero_rows",
-]  # fmt: skip
-
 _KINDS = {"float32": ("float", 4), "bfloat16": ("i16", 2), "bool": ("i8", 1)}
 _MINUS_INFINITY, _INFINITY = "0xFFF0000000000000", "0x7FF0000000000000"
 

@@ -18,8 +18,6 @@ from symdnn.cpu.attention.plan import AttentionPlan
 from symdnn.cpu.ir.builder import MASK, VECTOR, WIDTH, Builder, splat
 from symdnn.cpu.ir.vector_activations_ir import exponential, tanh
 
-__all__ = ["passes"]
-
 _INTS = f"<{WIDTH} x i32>"
 _LOWEST = splat(float("-inf"))
 _VECTOR_BYTES = 4 * WIDTH

@@ -20,8 +20,6 @@ from symdnn.cpu.gemm.gemm_ir import shape_of
 from symdnn.cpu.ir.builder import WIDTH, FunctionBuilder
 from symdnn.cpu.ir.loops_ir import data_of, word
 
-__all__ = ["SIZE", "TaskSource", "Tile"]
-
 #: Bytes of a number, by dtype.
 SIZE = {"float32": 4, "bfloat16": 2, "bool": 1, "int32": 4, "int64": 8}
 _WORDS = words()

@@ -13,8 +13,6 @@ from symdnn.ops.collective.base import Collective
 from symdnn.ops.collective.overlapped import AllReduceStart, AllReduceWait, MoveStart, MoveWait
 from symdnn.world import process
 
-__all__ = ["KERNELS", "CollectiveKernel"]
-
 _TRAITS = Traits("mpi")
 
 

@@ -27,8 +27,6 @@ from typing import Any
 from symdnn.config import config
 from symdnn.cpu.compiler import llvm_worker
 
-__all__ = ["Job", "Queue"]
-
 #: Idle time after which the worker process ends.
 _MAX_IDLE_S = 5.0
 _threads = config.reader("openmp.threads")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import struct
 
-__all__ = ["truncation"]
-
 #: Magic, class (64 bits) and byte order (little-endian).
 _MAGIC = b"\x7fELF\x02\x01"
 _HEADER_BYTES, _PROGRAM_HEADER_BYTES = 64, 56

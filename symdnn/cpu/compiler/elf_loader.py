@@ -19,10 +19,6 @@ from typing import Any
 
 from symdnn.disk.object_file import Section
 
-__all__ = [
-    "CodeAddress", "UndefinedSymbol", "UnsupportedObject", "function_at", "place", "run_bytes",
-]  # fmt: skip
-
 
 class UnsupportedObject(Exception):
     """Object code with something that this loader does not support; the text names it."""

@@ -16,8 +16,6 @@ import struct
 import sys
 from typing import Any, BinaryIO
 
-__all__ = ["FAR_CONSTANTS", "SKIP_PASSES", "Compiler", "read_frame", "write_frame"]
-
 #: First line of a module that is written in vectors already and needs no optimisation passes: they
 #: would take twice as long as the rest of compiling, and gain nothing.
 SKIP_PASSES = "; as written\n"

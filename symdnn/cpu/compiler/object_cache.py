@@ -14,8 +14,6 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-__all__ = ["cached", "clear", "most_bytes"]
-
 #: Budget of all cached objects together.
 _MAX_BYTES = 16 << 20
 

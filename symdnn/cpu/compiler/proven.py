@@ -14,8 +14,6 @@ import re
 
 from symdnn.disk.store import Store
 
-__all__ = ["KINDS", "Proven", "kinds_of"]
-
 KINDS = Store("object", ".proven", b"symdnn-proven-1\n")
 #: Differences between instructions of one kind: names, numbers, comments. LLVM's own functions and
 #: the lengths of vectors are part of the kind.

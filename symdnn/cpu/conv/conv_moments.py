@@ -20,8 +20,6 @@ from symdnn.ops.lowered.norm_parts import BatchMoments
 from symdnn.ops.vendor.conv_moments import OneDnnConvMoments
 from symdnn.ops.vendor.onednn import OneDnnConv
 
-__all__ = ["ConvMomentsKernel", "KERNELS"]
-
 
 class ConvMomentsKernel(Kernel):
     """The convolution's kernel, which computes the moments too, or MomentsKernel after it."""

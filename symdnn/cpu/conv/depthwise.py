@@ -32,8 +32,6 @@ from symdnn.ops.nn.channels_last import first_shape
 from symdnn.ops.nn.conv import resolved_padding
 from symdnn.ops.vendor.onednn import OneDnnConv, OneDnnConvGradI, OneDnnConvGradW
 
-__all__ = ["DepthwiseKernel", "KERNELS"]
-
 #: In NHWC: limits of all weights, of which each thread has a reordered copy, and of the strides'
 #: product.
 _MAX_NHWC_WEIGHTS, _MAX_NHWC_STRIDES = 1 << 16, 16

@@ -12,8 +12,6 @@ from symdnn.cpu.conv.depthwise_ir import ColumnVectors, PlaneSource, mask_of, ta
 from symdnn.cpu.conv.depthwise_plan import DepthwisePlan
 from symdnn.cpu.ir.builder import WIDTH, vector_module
 
-__all__ = ["depthwise_grad_ir"]
-
 #: Limit of the sums that stay in registers.
 _MAX_REGISTER_SUMS = 25
 

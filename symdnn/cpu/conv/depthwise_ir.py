@@ -27,11 +27,6 @@ from symdnn.cpu.ir.builder import (
 from symdnn.cpu.ir.loops_ir import data_of, next_task
 from symdnn.cpu.ir.vector_activations_ir import activation_declarations, sigmoid
 
-__all__ = [
-    "ACTIVATIONS", "ColumnVectors", "PlaneSource", "activated", "depthwise_ir",
-    "mask_of", "taps_of",
-]  # fmt: skip
-
 #: Filters with more weights do not stay in registers; each weight is loaded where it is used.
 _MAX_REGISTER_WEIGHTS = 16
 _ZERO = f"{VECTOR} zeroinitializer"

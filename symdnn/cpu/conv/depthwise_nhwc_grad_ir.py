@@ -13,8 +13,6 @@ from symdnn.cpu.conv.depthwise_plan import DepthwisePlan
 from symdnn.cpu.ir.builder import MASK, VECTOR, WIDTH, Builder, first_lanes, vector_module
 from symdnn.cpu.ir.loops_ir import next_task, word
 
-__all__ = ["depthwise_nhwc_grad_ir"]
-
 #: Limit of the sums that stay in registers.
 _MAX_REGISTER_SUMS = 25
 

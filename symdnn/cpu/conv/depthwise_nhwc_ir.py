@@ -26,8 +26,6 @@ from symdnn.cpu.ir.builder import (
 )
 from symdnn.cpu.ir.loops_ir import data_of, next_task
 
-__all__ = ["TileColumns", "TileSource", "depthwise_nhwc_ir", "nhwc_tasks", "tile_of"]
-
 #: Rows and columns of a tile; of a tile for filters with more weights than the third number, or
 #: with few registers.
 _TILE_SIZE, _SMALL_TILE_SIZE, _MAX_WEIGHTS_OF_FULL_TILE = 4, 2, 25

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Depth", "DepthwisePlan"]
-
 #: Limits of the rows of a block, and of unrolled products of a vector of columns.
 _MAX_BLOCK_ROWS, _MAX_UNROLLED_PRODUCTS = 8, 256
 

@@ -46,8 +46,6 @@ from symdnn.ops.nn.channels_last import first_shape
 from symdnn.ops.nn.conv import resolved_padding
 from symdnn.ops.vendor.onednn import OneDnnConv
 
-__all__ = ["KERNELS", "DirectConvKernel", "DirectSizes", "fits_processor"]
-
 #: With fewer terms a tap is over before its addresses are read. A row of taps is one tap then, if
 #: it lies within the image: 3x3 filters with a stride of 2, 3 to 64 channels of 224x224, take 0.72
 #: ms by oneDNN and 0.52 so on Zen 4, 4x4 with a stride of 4 to 96 channels 0.40 and 0.31; 32x32 to

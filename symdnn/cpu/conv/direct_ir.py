@@ -27,15 +27,6 @@ from symdnn.cpu.conv.direct_tile_ir import (
 from symdnn.cpu.ir.builder import ROWS, Builder
 from symdnn.cpu.ir.loops_ir import THREADS, data_if_any, data_of, next_task, word
 
-__all__ = [
-    "LIST_BYTES",
-    "MAX_BLOCK_TILES",
-    "PACK_WORDS",
-    "WORDS",
-    "direct_ir",
-    "pack_ir",
-]
-
 #: Memory of the list of addresses, on the stack, and the most tiles in it.
 LIST_BYTES, MAX_BLOCK_TILES = 1 << 15, 32
 #: A row that no image has, of pixels behind the last one.

@@ -13,11 +13,6 @@ from collections.abc import Sequence
 from symdnn.cpu.ir.builder import VECTOR, WIDTH, Builder, splat
 from symdnn.cpu.ir.vector_activations_ir import activation_declarations, sigmoid
 
-__all__ = [
-    "ATTRIBUTES", "ENTRY_BYTES", "FETCH_SHARES", "KINDS", "LANES", "PANEL", "PIXELS", "REST",
-    "tile_name", "tiles",
-]  # fmt: skip
-
 #: A tile: pixels, and vectors of channels. A rest of at most so many pixels is a tile of its own.
 PIXELS, REST = 6, 2
 #: Float32 of a vector.

@@ -41,11 +41,6 @@ from symdnn.ops.nn.channels_last import first_shape
 from symdnn.ops.nn.conv import resolved_padding
 from symdnn.ops.vendor.onednn import OneDnnConv, OneDnnConvGradI, OneDnnConvGradW
 
-__all__ = [
-    "KERNELS", "ConvSizes", "WinogradKernel", "WinogradLaunch", "nhwc_reorders", "reorder_to",
-    "scratch_of",
-]  # fmt: skip
-
 #: Sizes of filters; the least number of channels on both sides; the least number of multiplications
 #: of the plain convolution.
 _FILTER_SIZES, _MIN_CHANNELS, _MIN_MULTIPLICATIONS = (3, 4, 5), 16, 1 << 24

@@ -16,8 +16,6 @@ from symdnn.cpu.conv.winograd_transforms_ir import both_directions, pixel_gradie
 from symdnn.cpu.ir.builder import Builder, vector_module
 from symdnn.cpu.ir.loops_ir import next_task
 
-__all__ = ["adjoint_ir"]
-
 
 def adjoint_ir(plan: WinogradPlan, filter_step: int) -> str:
     """The module of ``kernel``; ``plan`` is that of the convolution whose gradient it is.

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from symdnn.cpu.conv.winograd_plan import padded
 from symdnn.cpu.ir.builder import Builder
 
-__all__ = ["ResultSums"]
-
 
 class ResultSums:
     """This thread's sums in float64 at ``base``: of all channels, then of their squares.

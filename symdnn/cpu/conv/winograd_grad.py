@@ -30,8 +30,6 @@ from symdnn.graph.kernel import Call, Launch, Row
 from symdnn.graph.typing import Array, Arrays
 from symdnn.ops.vendor.onednn import OneDnnConv, OneDnnConvGradI, OneDnnConvGradW
 
-__all__ = ["WinogradFilterGradKernel", "KERNELS"]
-
 #: Limit of threads, since each has sums of its own that are added at the end.
 _MAX_THREADS = 8
 _Words = ctypes.c_int64

@@ -13,8 +13,6 @@ from symdnn.cpu.conv.winograd_tiles_ir import Tiles, parts
 from symdnn.cpu.ir.builder import Builder, vector_module
 from symdnn.cpu.ir.loops_ir import next_task
 
-__all__ = ["FIRST_USED_WORD", "filter_sums_ir"]
-
 #: Index of the word that thread 0 sets when it has any sums; those of other threads follow.
 FIRST_USED_WORD = 8
 #: Number of vectors of outputs -> channels whose sums are in registers at once.

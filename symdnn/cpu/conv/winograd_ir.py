@@ -17,8 +17,6 @@ from symdnn.cpu.conv.winograd_transforms_ir import both_directions, inverse_tran
 from symdnn.cpu.ir.builder import Builder, vector_module
 from symdnn.cpu.ir.loops_ir import next_task, word
 
-__all__ = ["winograd_ir"]
-
 #: Indices of the words of arrays; bias and addend may be missing.
 _ARRAY_WORDS = {"images": 6, "out": 7, "bias": 8, "more": 9}
 _SUMS_WORD = 10

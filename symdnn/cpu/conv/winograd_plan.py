@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from symdnn.cpu.ir.builder import WIDTH
 
-__all__ = ["TAPS", "TILE", "FilterPlan", "FilterGradPlan", "WinogradPlan", "padded"]
-
 #: Pixels of a tile in each direction; values of a transformed tile.
 TILE, TAPS = 6, 36
 #: Number of vectors of results -> rows of tiles multiplied at once: 24 accumulators of 512 bits, or

@@ -19,8 +19,6 @@ from symdnn.cpu.conv.winograd_transforms_ir import (
 from symdnn.cpu.ir.builder import WIDTH, Builder, first_lanes
 from symdnn.cpu.ir.loops_ir import data_of, word
 
-__all__ = ["Tiles", "Window", "by_vectors", "parts"]
-
 #: A function of (address of the pixels, buffer of the tile, mask of lanes, whether pixels exist by
 #: row and column, empty if all do).
 Vector = Callable[[str, str, str, Sequence[Sequence[str]]], None]

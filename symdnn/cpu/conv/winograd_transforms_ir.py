@@ -15,11 +15,6 @@ from math import sqrt
 
 from symdnn.cpu.ir.builder import Builder
 
-__all__ = [
-    "both_directions", "filter_gradient", "inverse_transform", "pixel_gradient",
-    "transform_filter", "transform_pixels", "transform_result_gradient",
-]  # fmt: skip
-
 #: The positive points, each with the product of its differences from all other points.
 _POINTS = ((sqrt(0.5), -1.5), (sqrt(2.0), 6.0))
 

@@ -12,8 +12,6 @@ from symdnn.cpu.conv.winograd_transforms_ir import (
 from symdnn.cpu.ir.builder import MASK, VECTOR, WIDTH, Builder, first_lanes, vector_module
 from symdnn.cpu.ir.loops_ir import data_of, next_task, word
 
-__all__ = ["filter_grad_ir", "filter_transform_ir"]
-
 
 def filter_transform_ir(plan: FilterPlan) -> str:
     """The module of ``kernel``.

@@ -14,8 +14,6 @@ from symdnn.graph.kernel import Call, Kernel, Launch, Row
 from symdnn.graph.typing import Array
 from symdnn.ops.array.boxes import KeptBoxes
 
-__all__ = ["KERNELS", "KeptBoxesKernel", "kept_boxes_ir"]
-
 #: Pairs of boxes below which NumPy's loop is as fast as compiling; and for a thread more.
 _MIN_PAIRS_TO_COMPILE, _PAIRS_PER_THREAD = 1 << 10, 1 << 15
 

@@ -28,8 +28,6 @@ from symdnn.ops.array.getitem import Nonzero
 from symdnn.ops.array.sort import Unique
 from symdnn.ops.lowered.of_values import Compressed
 
-__all__ = ["KERNELS", "CompressKernel", "MaskLoop", "NonzeroKernel", "PlainKernel", "compress_ir"]
-
 #: With fewer elements NumPy is as fast; bytes of an element that is copied whether or not it is
 #: chosen.
 _MIN_ELEMENTS, _MOST_COPIED = 1 << 10, 32

@@ -39,19 +39,6 @@ from symdnn.ops.core.shape import Alloc, DimShuffle, Reshape
 from symdnn.ops.elementwise.arithmetic import Add
 from symdnn.ops.elementwise.complex_meaning import complex_copy, complex_meaning
 
-__all__ = [
-    "CopyPiecesKernel",
-    "CopyViewKernel",
-    "CopyingLaunch",
-    "FillKernel",
-    "KERNELS",
-    "RollKernel",
-    "ShiftKernel",
-    "copy_of",
-    "copy_refusal",
-    "sum_program",
-]
-
 _View = DimShuffle | Reshape | Subtensor | Copy | Diagonal
 
 #: With fewer elements NumPy's copies are as fast.

@@ -22,8 +22,6 @@ from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array, Arrays
 from symdnn.ops.lowered.of_values import Counted
 
-__all__ = ["KERNELS", "CountKernel", "counted_block"]
-
 #: With fewer integers NumPy is as fast. Integers for which waking up another thread pays.
 _MIN_ELEMENTS, _ELEMENTS_PER_THREAD = 1 << 11, 1 << 13
 _FLOATS = ("float32", "float64")

@@ -14,8 +14,6 @@ from symdnn.cpu.ir.loops_ir import COPY_ROW
 from symdnn.cpu.ir.scalar_ir import STORED
 from symdnn.graph.type import numpy_dtype
 
-__all__ = ["MOST_COUNTS", "counts_ir"]
-
 #: The longest vector that has tables, and how many.
 MOST_COUNTS, _TABLES = 1 << 11, 4
 

@@ -39,8 +39,6 @@ from symdnn.ops.elementwise.scalar_meaning import meaning
 from symdnn.ops.elemwise import Elemwise
 from symdnn.ops.lowered.fused import FusedComplex, FusedElemwise
 
-__all__ = ["ElementwiseKernel", "PermutedInputs", "elementwise_launch", "KERNELS"]
-
 #: With less work in all, counted in additions, NumPy is faster than compiling.
 _MIN_ADDITIONS_TO_COMPILE = 1 << 14
 #: What a choice costs NumPy, in additions: it has a branch for each element.

@@ -31,8 +31,6 @@ from symdnn.graph.values.strides import merged
 from symdnn.ops.array.advanced_index import AdvancedSubtensor
 from symdnn.ops.array.slices import as_python, symbolic_count
 
-__all__ = ["KERNELS", "GatherKernel", "PlainIndex", "indexed_block", "unfit"]
-
 #: With fewer elements NumPy is as fast.
 _MIN_ELEMENTS_TO_COMPILE = 1 << 10
 #: Elements for which waking up another thread pays: copied in rows, or one by one.

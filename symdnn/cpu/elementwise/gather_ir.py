@@ -8,8 +8,6 @@ from symdnn.cpu.elementwise.indexed_ir import LANES_OF_TASK, GatherPlan, Indexed
 from symdnn.cpu.ir.loops_ir import ACCESS, COPY_ROW
 from symdnn.graph.type import numpy_dtype
 
-__all__ = ["gather_ir"]
-
 
 def gather_ir(plan: GatherPlan) -> str:
     """The module of ``kernel``, which reads elements, or only looks at the indices."""

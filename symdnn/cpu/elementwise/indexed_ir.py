@@ -16,8 +16,6 @@ from symdnn.cpu.ir.program_ir import LoopBuilder
 from symdnn.cpu.ir.scalar_ir import VALUES
 from symdnn.graph.type import numpy_dtype
 
-__all__ = ["FLAG", "LANES_OF_TASK", "GatherPlan", "IndexedBuilder", "gather_words"]
-
 #: Index of the word that is set if an index is out of range.
 FLAG = 3
 #: The most elements along the lanes that a task has: their indices stay in the first cache.

@@ -11,8 +11,6 @@ from symdnn.cpu.launch.strided_launch import StridedBlock
 from symdnn.cpu.threads import threads
 from symdnn.graph.values.strides import merged
 
-__all__ = ["Piece", "moves_block", "pieces_block", "rolled_block"]
-
 #: Bytes for which waking up another thread pays.
 _BYTES_PER_THREAD = 1 << 18
 #: The most pieces of a row, and its bytes. Of more or longer rows a pass for each piece is as good.

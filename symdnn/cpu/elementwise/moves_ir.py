@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from symdnn.cpu.ir.loops_ir import ACCESS, COPY_ROW, data_of, word
 from symdnn.cpu.ir.program_ir import LoopBuilder
 
-__all__ = ["Move", "MovePlan", "move_words", "moves_ir"]
-
 
 @dataclass(frozen=True)
 class Move:

@@ -20,8 +20,6 @@ from symdnn.graph.typing import Array, Arrays
 from symdnn.ops.array.create import AllocDiag
 from symdnn.ops.array.pad import Pad
 
-__all__ = ["DiagonalKernel", "KERNELS", "PadKernel"]
-
 
 class PadKernel(Kernel[Pad]):
     """``Pad``: strips of the value around a copy."""

@@ -26,8 +26,6 @@ from symdnn.ops.core.scalar import Builder, ScalarProgram
 from symdnn.ops.elementwise.complex_meaning import complex_copy, part_dtypes
 from symdnn.ops.lowered.gathered import PlacedSums
 
-__all__ = ["KERNELS", "PlacedSumsKernel"]
-
 #: Elements of a piece of a row, and bytes for which waking up another thread pays.
 _PIECE, _BYTES_PER_THREAD = 4096, 1 << 18
 #: Elements of a row for which its own overhead does not matter.

@@ -17,8 +17,6 @@ from symdnn.cpu.ir.scalar_ir import store_as
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.core.scalar import ScalarProgram
 
-__all__ = ["PlacedPart", "PlacedPlan", "placed_ir", "placed_words"]
-
 _MEMSET = "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)"
 
 

@@ -21,8 +21,6 @@ from symdnn.graph.typing import Arrays
 from symdnn.ops.nn.dropout import Dropout, DropoutGrad, scaled_program
 from symdnn.ops.random.random import RandomBernoulli, RandomNormal, RandomUniform
 
-__all__ = ["DrawKernel", "DropoutGradKernel", "DropoutKernel", "KERNELS"]
-
 #: With fewer elements NumPy is faster than compiling.
 _MIN_ELEMENTS_TO_COMPILE = 1 << 9
 #: Elements for which waking up another thread pays.

@@ -18,8 +18,6 @@ from symdnn.cpu.math.lanes_ir import ROUND, Lane, Lanes, number
 from symdnn.cpu.math.math_inverse_trig_ir import COS, SIN
 from symdnn.cpu.math.math_trig_ir import sine_and_cosine
 
-__all__ = ["draw_ir", "philox_keys", "philox_words"]
-
 #: Philox blocks of a chunk, and elements made from them: up to three words of the first block
 #: belong to the previous chunk.
 _CHUNK_BLOCKS = 64

@@ -30,8 +30,6 @@ from symdnn.ops.array.scatter_reduce import ScatterReduce
 from symdnn.ops.array.take import OneHot
 from symdnn.ops.core.dtype import is_narrow_float
 
-__all__ = ["KERNELS", "ScatterKernel"]
-
 #: With fewer elements NumPy is faster than compiling.
 _MIN_ELEMENTS_TO_COMPILE = 1 << 12
 #: Elements of a vector's sums, on average, of which tables are worth their beginning and end.

@@ -10,8 +10,6 @@ from symdnn.cpu.elementwise.indexed_ir import GatherPlan, IndexedBuilder
 from symdnn.cpu.ir.loops_ir import ACCESS, COPY_ROW
 from symdnn.cpu.ir.scalar_ir import STORED
 
-__all__ = ["scatter_ir"]
-
 
 def scatter_ir(plan: GatherPlan) -> str:
     """The module of ``kernel``."""

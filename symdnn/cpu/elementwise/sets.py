@@ -16,8 +16,6 @@ from symdnn.graph.typing import Array
 from symdnn.ops.array.sets import IsIn
 from symdnn.ops.core.scalar import Builder, ScalarProgram
 
-__all__ = ["KERNELS", "IsInKernel"]
-
 #: Comparisons from which on code is compiled; bytes of the tests, of more of which NumPy makes a
 #: table or sorts them; tests of a loop.
 _MIN_WORK, _MOST_BYTES, _TOGETHER = 1 << 14, 128, 8

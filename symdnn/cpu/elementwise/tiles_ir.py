@@ -35,8 +35,6 @@ from symdnn.cpu.ir.turn_ir import TURN_BLOCK, turn_functions
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.core.scalar import ScalarProgram
 
-__all__ = ["TILE_LANES", "TilePlan", "tile_words", "tiled", "tiles_ir"]
-
 #: A result's axis that is shorter is across the lanes, if the other one is longer.
 _MIN_LANES = 16
 #: An axis across the lanes of up to so many elements is part of the code.

@@ -10,8 +10,6 @@ import numpy as np
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array
 
-__all__ = ["Arena", "Arenas", "array_at"]
-
 
 class ArenaUser(Protocol):
     """A plan whose values are views of an arena."""

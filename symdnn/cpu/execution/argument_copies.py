@@ -10,8 +10,6 @@ from symdnn.cpu.elementwise.elementwise import elementwise_launch
 from symdnn.cpu.launch.contiguous_launch import compiler_refusal
 from symdnn.ops.core.scalar import identity_program
 
-__all__ = ["ArgumentCopies"]
-
 #: With fewer elements NumPy's copies are as fast.
 _MIN_ELEMENTS = 1 << 14
 #: Layouts that are known, and after how many copies of one its loop is queued and then used.

@@ -28,8 +28,6 @@ from symdnn.errors import SymdnnError
 from symdnn.graph.evaluate import note_failure
 from symdnn.graph.type import TensorType
 
-__all__ = ["FastCallGroups"]
-
 #: (index of the value that is the base of a view, the view).
 BaseAndView = tuple[int, Any]
 

@@ -19,8 +19,6 @@ from symdnn.graph.type import numpy_dtype
 from symdnn.graph.values.guard import FAULT, ValueGuard, part_dtype
 from symdnn.graph.variable import Variable
 
-__all__ = ["FaultCheckLaunch", "with_checks"]
-
 #: Elements for which waking up another thread pays.
 _ELEMENTS_PER_THREAD = 1 << 16
 

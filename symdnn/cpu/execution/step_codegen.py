@@ -19,8 +19,6 @@ import numpy as np
 from symdnn.graph.evaluate import note_failure
 from symdnn.graph.variable import Apply
 
-__all__ = ["Frame", "PlanStep", "Span", "Spans", "StepFunction"]
-
 Run = Callable[[Sequence[Any]], list[Any]]
 
 

@@ -14,8 +14,6 @@ from symdnn.errors import SymdnnError
 from symdnn.graph.kernel import Call, Kernel, kernels_for
 from symdnn.graph.variable import Apply
 
-__all__ = ["HOT_CALLS", "WARM_CALLS", "compiled_kernels"]
-
 #: Calls of a plan after which its small kernels are compiled.
 HOT_CALLS = 1000
 #: Calls of a plan after which those kernels take their place whose code is in the cache: loading it

@@ -11,8 +11,6 @@ from symdnn.ops.array.slices import part_function
 from symdnn.ops.core.shape import DimShuffle, Reshape
 from symdnn.ops.linalg.products import MatchSizes
 
-__all__ = ["view_of"]
-
 
 def view_of(op: Op, ndim: int, shape: tuple[int, ...]) -> Callable[..., Any]:
     """A function of (x, ...) that returns ``op``'s view of x, of ``ndim`` dimensions, in a list.

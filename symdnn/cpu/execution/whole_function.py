@@ -22,8 +22,6 @@ from symdnn.ops.steps.whole_loop import WholeLoop
 if TYPE_CHECKING:
     from symdnn.cpu.execution.plan import CpuPlan
 
-__all__ = ["CpuWholeFunction"]
-
 #: Calls after which a function is compiled whose loops are.
 _WARM_CALLS = 50
 #: Bytes of the values inside of it at most.

@@ -25,8 +25,6 @@ from symdnn.ops.steps.rules import RULES_IN_VECTORS
 from symdnn.ops.steps.statements import LoopProgram, bounded, programs_of, work_of
 from symdnn.ops.steps.whole_loop import WholeLoop, collected_entries
 
-__all__ = ["WORK_AT_ONCE", "CompiledSteps", "CpuWholeLoop", "hot_steps", "most_work"]
-
 #: Work, in additions of vectors, in the time that it takes to call the kernels of a step.
 _WORK_OF_CALLS = 1 << 16
 #: Work of a step above which its products should be those of libraries.

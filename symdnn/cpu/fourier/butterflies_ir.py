@@ -20,8 +20,6 @@ from typing import NamedTuple
 from symdnn.cpu.ir.builder import Builder
 from symdnn.cpu.math.lanes_ir import literal
 
-__all__ = ["MOST_PRIME", "Butterflies", "Pair", "Tile", "factors_of", "root"]
-
 #: The largest factor of a pass, and the largest prime.
 _MOST, MOST_PRIME = 10, 13
 #: A line of up to so many numbers is one pass.

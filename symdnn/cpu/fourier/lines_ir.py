@@ -20,8 +20,6 @@ from symdnn.cpu.fourier.butterflies_ir import MOST_PRIME, Butterflies, Pair, Til
 from symdnn.cpu.ir.builder import first_lanes
 from symdnn.cpu.ir.loops_ir import data_of, word
 
-__all__ = ["WORDS", "Lines", "lines_ir"]
-
 #: The words of the kernel's block: array objects; the lines that are neighbours and the bands of
 #: them; bytes from one group of neighbours to the next, and from one number of a line (or, of dense
 #: lines, from one line) to the next.

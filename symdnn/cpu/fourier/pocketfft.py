@@ -17,8 +17,6 @@ from symdnn.graph.kernel import Call, Kernel, Launch, Row, Traits
 from symdnn.graph.typing import Array, Arrays
 from symdnn.ops.fourier.transform import FFT, InverseRealFFT, RealFFT, Transform
 
-__all__ = ["KERNELS", "PocketfftKernel", "module"]
-
 #: Elements for which another thread pays.
 _ELEMENTS_PER_THREAD = 1 << 14
 _FACTORS = {"none": 0, "ortho": 1, "full": 2}

@@ -26,8 +26,6 @@ from symdnn.ops.fourier.transform import (
     Transform,
 )
 
-__all__ = ["ShortLinesKernel"]
-
 #: Numbers of the longest line, whose tiles are on the stack; those from which on a band of lanes
 #: takes longer than a line or two by pocketfft.
 _LONGEST, _LONG = 4096, 256

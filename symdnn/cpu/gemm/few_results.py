@@ -15,8 +15,6 @@ from symdnn.graph.typing import Array, Arrays
 from symdnn.ops.linalg.products import Dot
 from symdnn.ops.vendor.onednn import OneDnnMatmul
 
-__all__ = ["KERNELS", "FewResultsKernel"]
-
 #: The most rows, and columns: turning more of them takes as long as a GEMM. The fewest terms.
 _MAX_ROWS, _MAX_COLUMNS, _MIN_TERMS = 16, 6, 128
 #: With fewer products NumPy is as fast as compiling.

@@ -15,8 +15,6 @@ from symdnn.cpu.ir.builder import Builder
 from symdnn.cpu.ir.loops_ir import data_of, word
 from symdnn.graph.type import numpy_dtype
 
-__all__ = ["WORDS", "FewResults", "few_results_ir"]
-
 #: The words of the kernel's block: steps are bytes from a line to the next, and along a line.
 WORDS = (
     "threads", "tasks", "one", "a", "b", "c", "terms", "a_line", "a_term", "b_line", "b_term",

@@ -40,8 +40,6 @@ from symdnn.graph.typing import Array, Arrays
 from symdnn.ops.lowered.activation import program_of
 from symdnn.ops.vendor.onednn import ACTIVATIONS, OneDnnMatmul
 
-__all__ = ["GemmPartition", "GemmKernel", "partition", "KERNELS"]
-
 #: Least number of multiplications of a thread; incomplete vectors count as whole ones.
 _MULTIPLICATIONS_PER_THREAD = 1 << 17
 #: Time to begin and end a tile, in terms.

@@ -28,8 +28,6 @@ from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call
 from symdnn.graph.typing import Array, Arrays
 
-__all__ = ["DirectProduct", "direct_product"]
-
 #: Rows: with fewer a tile is not full; for more the memory of kept panels gains less.
 _MIN_ROWS, _MAX_ROWS = 4, 4096
 #: Fewest multiplications: asking whether a parameter has changed takes some 5 us.

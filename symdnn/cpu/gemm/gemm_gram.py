@@ -21,8 +21,6 @@ from symdnn.ops.core.scalar import identity_program
 from symdnn.ops.core.shape import DimShuffle
 from symdnn.ops.vendor.onednn import OneDnnMatmul
 
-__all__ = ["GramLaunch", "is_gram"]
-
 #: Fewest rows and terms, and multiplications in all: half of them are more than the copies.
 _MIN_ROWS, _MIN_TERMS, _MIN_MULTIPLICATIONS = 128, 96, 1 << 22
 #: The number of parts of the columns: more leave out more of the upper triangle, and each reads

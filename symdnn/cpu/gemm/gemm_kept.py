@@ -15,8 +15,6 @@ from symdnn.cpu.onednn.kernel import PrepackedInput, version_of
 from symdnn.graph.kernel import Call
 from symdnn.graph.typing import Array
 
-__all__ = ["KeptPanels", "kept_panels"]
-
 #: Matrices of at most this many bytes are not stored: they stay in the L2 cache, and checking
 #: whether a parameter has changed takes 3 us. One row and 512 x 1024 take 62 us unpacked and 28 us
 #: packed; one row and 768 x 3072 755 and 241, 50 rows 1650 and 1240, 128 rows 3090 and 2760; 512

@@ -12,8 +12,6 @@ from symdnn.cpu.gemm.gemm_ir import TileShape, attributes, declared, functions, 
 from symdnn.cpu.ir.builder import FunctionBuilder
 from symdnn.cpu.ir.loops_ir import THREADS, data_if_any, data_of, next_task, word
 
-__all__ = ["ARRAY_WORDS", "WORDS", "gemm_ir"]
-
 #: The words of the kernel's block: the numbers of threads and tasks, 1; array objects of operands,
 #: bias and addend (0: none) and scratch memory, of which each thread has ``own`` bytes; numbers of
 #: rows, columns and terms; rows and columns of a part, and numbers of parts along both; terms and

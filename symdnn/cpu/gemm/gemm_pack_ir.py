@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 from symdnn.cpu.gemm.gemm_tile_ir import WIDTH_WITH_MASKS, TileBuilder
 
-__all__ = ["Pack"]
-
 
 class Pack(TileBuilder):
     """The function ``gemm_pack``: a loop over panels."""

@@ -7,10 +7,6 @@ from dataclasses import dataclass
 
 from symdnn.cpu.ir.builder import Builder
 
-__all__ = [
-    "ROW_PANELS", "TILE_PARAMETERS", "WIDTH_WITH_MASKS", "TileShape", "TileBuilder", "Tile",
-]  # fmt: skip
-
 #: Panels that a tile of one row reads at once: the sums of one take longer than reading it does.
 ROW_PANELS = 4
 

@@ -19,8 +19,6 @@ from symdnn.graph.typing import Arrays
 from symdnn.ops.linalg.products import BatchedDot, Dot
 from symdnn.ops.vendor.onednn import OneDnnMatmul
 
-__all__ = ["KERNELS", "SmallStacksKernel"]
-
 #: Dtypes, and those of a number or of a part of a complex one.
 _PARTS = {
     "float32": "float32", "float64": "float64", "complex64": "float32", "complex128": "float64",

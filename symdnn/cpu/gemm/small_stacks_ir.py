@@ -19,8 +19,6 @@ from symdnn.cpu.ir.builder import Builder, first_lanes
 from symdnn.cpu.ir.loops_ir import data_of, word
 from symdnn.graph.type import numpy_dtype
 
-__all__ = ["WORDS", "SmallStack", "small_stacks_ir"]
-
 #: The words of the kernel's block: array objects, and bytes from one matrix to the next.
 WORDS = ("threads", "tasks", "one", "a", "b", "c", "a_stack", "b_stack", "c_stack")
 #: Multiply-adds of vectors up to which a matrix has no loops but straight code.

@@ -16,8 +16,6 @@ from symdnn.graph.kernel import Call, Kernel, Row
 from symdnn.ops.nest.of_ops import product_fold
 from symdnn.ops.vendor.onednn import OneDnnMatmul
 
-__all__ = ["KERNELS", "StackedVectorsKernel"]
-
 #: The fewest matrices, and the most numbers of one.
 _MIN_STACK, _MAX_NUMBERS = 8, 1 << 12
 #: With fewer products in all compiling gains nothing.

@@ -14,11 +14,6 @@ from symdnn.cpu.compiler.jit import SKIP_PASSES
 from symdnn.cpu.ir.loops_ir import METADATA, THREADS, next_task
 from symdnn.graph.type import numpy_dtype
 
-__all__ = [
-    "DECLARED", "MASK", "PARALLEL", "ROWS", "VECTOR", "WIDTH", "Builder", "FunctionBuilder",
-    "first_lanes", "splat", "vector_module",
-]  # fmt: skip
-
 #: First line of the function ``rows``, which runs a thread's range of tasks.
 ROWS = "define internal void @rows(ptr %w, i64 %r0, i64 %r1, i64 %i0, i64 %i1) #0 {"
 

@@ -10,11 +10,6 @@ from __future__ import annotations
 from symdnn.cpu.compiler import jit
 from symdnn.cpu.ir.builder import FunctionBuilder
 
-__all__ = [
-    "CHOSEN", "LANES", "chosen_bits", "chosen_first", "chosen_numbers", "count_of", "in_vectors",
-    "lanes_of",
-]  # fmt: skip
-
 #: Lanes of the vectors of indices, and bytes of a vector.
 LANES, _BYTES = 8, 32
 _PERMUTE = "@llvm.x86.avx2.permd"

@@ -23,8 +23,6 @@ from symdnn.cpu.compiler import jit
 from symdnn.cpu.math.lanes_ir import Formula, Lane, Lanes
 from symdnn.cpu.math.math_rare_ir import Rare
 
-__all__ = ["DIVISIONS", "REMAINDERS", "float_division", "integer_division"]
-
 #: The instructions of this module.
 DIVISIONS = frozenset({"floor_div", "mod"})
 

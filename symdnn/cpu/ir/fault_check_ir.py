@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from symdnn.cpu.ir.builder import FunctionBuilder
 from symdnn.cpu.ir.loops_ir import ACCESS, THREADS, data_of, interleaved, next_task, word
 
-__all__ = ["ARRAY", "CHUNK_ELEMENTS", "ELEMENTS", "FLAG", "fault_check_ir"]
-
 #: Elements of a task.
 CHUNK_ELEMENTS = 1 << 14
 #: Indices of the words for the number of elements, the flag that a fault sets, and the array.

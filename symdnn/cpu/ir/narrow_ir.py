@@ -13,8 +13,6 @@ from __future__ import annotations
 from symdnn.cpu.compiler import jit
 from symdnn.cpu.math.lanes_ir import Formula, Lane, Lanes
 
-__all__ = ["NARROW", "conversion", "narrowed", "narrowing", "on_lanes", "widened", "widening"]
-
 NARROW = frozenset({"float16", "bfloat16"})
 
 

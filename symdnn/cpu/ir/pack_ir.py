@@ -11,15 +11,6 @@ from collections.abc import Sequence
 from symdnn.cpu.ir.builder import Builder, FunctionBuilder
 from symdnn.cpu.ir.loops_ir import EVERY
 
-__all__ = [
-    "PACKED_ELEMENTS",
-    "is_packed",
-    "pack_call",
-    "pack_function",
-    "spread_function",
-    "spread_name",
-]
-
 #: Numbers of a buffer, and bytes of a vector.
 PACKED_ELEMENTS, _VECTOR_BYTES = 512, 64
 #: Bytes of the widest numbers that are packed.

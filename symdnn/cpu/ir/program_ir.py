@@ -9,8 +9,6 @@ from symdnn.cpu.ir.builder import FunctionBuilder
 from symdnn.cpu.ir.scalar_ir import Printer, load_as, part_names
 from symdnn.ops.core.scalar import ScalarProgram
 
-__all__ = ["LoopBuilder"]
-
 
 class LoopBuilder(FunctionBuilder):
     """A builder whose words are in registers of their names.

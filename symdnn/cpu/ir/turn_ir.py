@@ -6,8 +6,6 @@ from collections.abc import Iterable, Sequence
 
 from symdnn.cpu.ir.builder import Builder, FunctionBuilder
 
-__all__ = ["TURN_BLOCK", "turn_functions"]
-
 #: Rows and columns of a block that is transposed in registers; bytes of a register's lane, and of a
 #: cache line.
 TURN_BLOCK, _LANE_BYTES, _LINE_BYTES = 8, 16, 64

@@ -15,8 +15,6 @@ from symdnn.cpu.ir.builder import VECTOR, WIDTH, Builder
 from symdnn.cpu.math.lanes_ir import ROUND, Lane, Lanes, Number
 from symdnn.cpu.math.math32_ir import power_of_two, reduced
 
-__all__ = ["activation_declarations", "exponential", "one_less", "sigmoid", "tanh"]
-
 #: Up to the first 2^n is a normal number. From the second on tanh rounds to 1.
 _MAX_EXP_ARGUMENT, _TANH_IS_ONE = 87.0, 9.5
 #: Where 2^n is 0 and inf: n is -127 and 128.

@@ -14,8 +14,6 @@ from symdnn.cpu.math.lanes_ir import on_vectors
 from symdnn.graph.type import TensorType
 from symdnn.ops.core.scalar import ScalarProgram
 
-__all__ = ["VectorPrinter", "has_vectors"]
-
 _OPERATIONS = frozenset(
     {"const", "cast", "select", "add", "sub", "mul", "div", "neg", "abs", "max", "min", "sqrt"}
     | {"lt", "le", "eq", "ne", "and", "or", "xor", "not", "isnan", "isinf", "isfinite"}

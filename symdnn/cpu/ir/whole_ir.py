@@ -12,8 +12,6 @@ from collections.abc import Callable
 
 from symdnn.cpu.compiler import jit
 
-__all__ = ["whole_number"]
-
 New = Callable[[str], str]
 
 #: Sums with these have whole numbers, the first one also negative ones, in their lowest bits.

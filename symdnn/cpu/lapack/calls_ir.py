@@ -10,8 +10,6 @@ from __future__ import annotations
 from symdnn.cpu.ir.builder import FunctionBuilder
 from symdnn.cpu.ir.loops_ir import word
 
-__all__ = ["HEAD", "calls_ir"]
-
 #: Words before those of the arguments.
 HEAD = 6
 

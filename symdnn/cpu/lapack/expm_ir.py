@@ -17,8 +17,6 @@ from symdnn.cpu.ir.builder import FunctionBuilder
 from symdnn.graph.typing import Array
 from symdnn.ops.matrix.expm_of_stacks import BOUNDS, coefficients
 
-__all__ = ["MATRICES", "exponential", "table"]
-
 #: How many matrices of scratch memory a step has.
 MATRICES = 7
 #: Coefficients of a degree: of the odd powers (as even ones times the matrix) and of the even ones,

@@ -25,8 +25,6 @@ from symdnn.ops.matrix.lu import LUFactor, LUSolve
 from symdnn.ops.matrix.qr import QR
 from symdnn.ops.matrix.solve import MatrixInverse, Solve
 
-__all__ = ["KERNELS", "LAPACK", "Stack"]
-
 LAPACK = Traits("lapack", asks_threads=True, runs_user_code=True)
 
 #: Matrices of up to so many rows are divided between threads; for larger ones BLAS has its own.

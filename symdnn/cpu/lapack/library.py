@@ -21,8 +21,6 @@ from symdnn.cpu.threads import thread_pools, threads
 from symdnn.detect import mapped_files
 from symdnn.graph.typing import Array
 
-__all__ = ["Calls", "Each", "Scratch", "Shared", "blas_threads", "prefix", "routine"]
-
 _PREFIXES = {"float32": "s", "float64": "d", "complex64": "c", "complex128": "z"}
 
 

@@ -21,8 +21,6 @@ from symdnn.cpu.launch.scratch import address
 from symdnn.cpu.threads import threads
 from symdnn.graph.typing import Arrays
 
-__all__ = ["Sequenced", "SequenceLaunch"]
-
 _NAMES = {"float32": "float", "float64": "double"}
 #: Multiplications in vectors for which waking up another thread pays.
 _WORK_PER_THREAD = 1 << 19

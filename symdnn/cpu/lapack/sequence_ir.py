@@ -15,9 +15,6 @@ from symdnn.cpu.ir.loops_ir import data_of, word
 from symdnn.cpu.ir.math_ir import declarations, definitions
 from symdnn.cpu.lapack.expm_ir import exponential
 
-__all__ = ["FAULT", "FIRST_ARRAY", "WORDS_OF_STEP", "Step", "determinant_steps",
-           "leave_determinant", "sequence_ir"]  # fmt: skip
-
 #: Index of the word that is set where a matrix has no result, and of the first array object.
 FAULT, FIRST_ARRAY = 4, 5
 #: How many words of its own a step has, by its kind.

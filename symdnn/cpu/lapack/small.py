@@ -18,8 +18,6 @@ from symdnn.ops.matrix.qr import QR
 from symdnn.ops.matrix.solve import MatrixInverse, Solve
 from symdnn.ops.matrix.svd import SVD
 
-__all__ = ["expm_launch", "fits", "small_launch"]
-
 #: Matrices of up to so many rows cost less than their launch from Python.
 _MAX_ROWS = 64
 #: Matrices of up to so many rows are computed in the lanes of vectors, if they fill one.

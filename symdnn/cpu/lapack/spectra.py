@@ -19,8 +19,6 @@ from symdnn.ops.matrix.eigen import Eigh, Eigvalsh
 from symdnn.ops.matrix.expm import Expm
 from symdnn.ops.matrix.svd import SVD
 
-__all__ = ["KERNELS"]
-
 _MAX_ROWS_OF_EXPM = 512
 
 

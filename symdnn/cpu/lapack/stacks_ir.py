@@ -17,8 +17,6 @@ from symdnn.cpu.ir.math_ir import declarations, definitions
 from symdnn.cpu.ir.program_ir import LoopBuilder
 from symdnn.cpu.lapack.sequence_ir import FAULT, FIRST_ARRAY, determinant_steps, leave_determinant
 
-__all__ = ["LANES", "UNROLLED", "StackPlan", "stack_ir"]
-
 #: Matrices of a task, by the dtype in which they are computed.
 LANES = {"float": 16, "double": 8}
 #: Matrices of up to so many rows have no loops but straight code.

@@ -15,8 +15,6 @@ from symdnn.cpu.launch.launch import CpuLaunch
 from symdnn.cpu.threads import threads
 from symdnn.graph.typing import Array, Arrays
 
-__all__ = ["ContiguousLaunch", "compile_refusal", "compiler_refusal"]
-
 
 def compiler_refusal() -> str | None:
     """Why no kernel can be compiled here; None where kernels can be."""

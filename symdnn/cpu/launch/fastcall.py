@@ -34,11 +34,6 @@ from symdnn.cpu.launch.fastcall_ir import (
     module,
 )
 
-__all__ = [
-    "FastCall", "FastCallGroup", "FastCallOperand", "FastCallSeries", "available", "check",
-    "whole_call",
-]  # fmt: skip
-
 #: A group whose operands have more bytes releases Python's global lock while it runs.
 _MIN_BYTES_TO_RELEASE_GIL = 1 << 18
 _FASTCALL = 0x80  # METH_FASTCALL

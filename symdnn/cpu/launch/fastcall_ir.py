@@ -12,11 +12,6 @@ from __future__ import annotations
 
 from symdnn.cpu.ir.builder import FunctionBuilder
 
-__all__ = [
-    "DATA_OFFSET", "FLAGS_OFFSET", "HEAD", "ITEMS_OFFSET", "MOST_AXES", "MOST_OPERANDS",
-    "WHOLE_HEAD", "execute_module", "module",
-]  # fmt: skip
-
 #: Words in front of pointer updates and steps.
 HEAD = 16
 #: ``PyArrayObject_fields``: data, nd, dimensions, strides, base, descr, flags.

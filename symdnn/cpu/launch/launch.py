@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["CpuLaunch", "FunctionLaunch", "as_launch"]
-
 
 class CpuLaunch:
     """``launch(inputs, outputs[, workspace])``, and three optional methods for plans.

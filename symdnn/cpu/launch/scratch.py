@@ -13,11 +13,6 @@ import numpy as np
 
 from symdnn.graph.typing import Array
 
-__all__ = [
-    "GrowingScratch", "Scratch", "address", "aligned", "as_contiguous", "empty_aligned",
-    "empty_kept",
-]  # fmt: skip
-
 #: Bytes of a huge page. A kernel that reads some MB seldom misses the translation of an address
 #: there, and more is prefetched.
 _PAGE = 1 << 21

@@ -11,8 +11,6 @@ from symdnn.cpu.launch.launch import CpuLaunch
 from symdnn.cpu.launch.scratch import address
 from symdnn.graph.typing import Array, Arrays
 
-__all__ = ["Part", "SeriesLaunch", "Viewed"]
-
 
 class Viewed(NamedTuple):
     """A view of operand ``at`` of (\\*inputs, \\*outputs)."""

@@ -10,8 +10,6 @@ from symdnn.cpu.launch.fastcall import FastCall
 from symdnn.cpu.launch.launch import CpuLaunch
 from symdnn.graph.typing import Arrays
 
-__all__ = ["StridedBlock", "StridedLaunch"]
-
 
 class StridedBlock:
     """A compiled function and its block of words, for operands with certain strides.

@@ -4,17 +4,6 @@ from __future__ import annotations
 
 from symdnn.graph.kernel import Traits
 
-__all__ = [
-    "LLVM",
-    "LLVM_ASKS_THREADS",
-    "LLVM_QUIET",
-    "MATMUL",
-    "NUMPY",
-    "NUMPY_QUIET",
-    "ONEDNN",
-    "PYTHON",
-]
-
 #: NumPy's ufuncs and copies; and references of ops, which may call BLAS and run users' code.
 NUMPY, PYTHON = Traits("numpy"), Traits("numpy", runs_user_code=True)
 #: NumPy's products of matrices, which call BLAS.

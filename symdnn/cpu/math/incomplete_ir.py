@@ -16,8 +16,6 @@ from math import pi
 from symdnn.cpu.math.gamma_ir import distance_to_log, log_gamma_of_next, stirling_rest
 from symdnn.cpu.math.lanes_ir import Lane, Lanes
 
-__all__ = ["beta_share", "gamma_share"]
-
 #: How near the last value and the one before are, of full precision and for results of float32.
 _NEAR = {False: 1e-16, True: 1e-9}
 #: From this shape on, and for a ratio of variate and shape as near to 1, Temme's expansion is used.

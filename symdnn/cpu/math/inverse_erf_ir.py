@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from symdnn.cpu.math.lanes_ir import Lane, Lanes
 
-__all__ = ["erfcinv", "erfinv", "ndtri"]
-
 #: In w - 3.125, up to 6.25.
 _NEAR = [
     1.6536545626831027, 0.2401581824255883, -0.00603367087142785, -0.000740702534154477,

@@ -25,8 +25,6 @@ from math import log
 from symdnn.cpu.math.lanes_ir import ROUND, Formula, Lane, Lanes, coefficients
 from symdnn.cpu.math.math_double_ir import logarithm_ends
 
-__all__ = ["SINGLE", "power_of_two", "reduced"]
-
 #: (exp(r) - 1 - r) / r^2 for |r| <= 0.347.
 _EXP = coefficients(
     "0x1.6a452cp-10", "0x1.1239aap-7", "0x1.5558b8p-5", "0x1.555492p-3", "0x1.fffffcp-2",

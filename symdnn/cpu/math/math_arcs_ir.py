@@ -11,8 +11,6 @@ from math import pi
 
 from symdnn.cpu.math.lanes_ir import Formula, Lane, Lanes, coefficients
 
-__all__ = ["ARCS"]
-
 #: (asin(a) / a - 1) / z in z = a^2, for z <= 1/4: minimax.
 _ASIN = coefficients(
     "0x1.59f3d8p-5", "0x1.8b86b0p-6", "0x1.748efep-5", "0x1.330136p-4", "0x1.5555cap-3",

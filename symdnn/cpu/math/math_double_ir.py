@@ -15,11 +15,6 @@ from math import factorial, log
 
 from symdnn.cpu.math.lanes_ir import ROUND, Formula, Lane, Lanes, in_double
 
-__all__ = [
-    "DOUBLE", "LN2_HIGH", "LN2_LOW", "exponent_and_mantissa", "less_one", "logarithm_ends",
-    "power_of_two", "split", "whole_exponent",
-]  # fmt: skip
-
 LN2_HIGH = float.fromhex("0x1.62e42fefa0000p-1")
 LN2_LOW = float.fromhex("0x1.cf79abc9e3b39p-40")
 #: The bits of 1/sqrt(2); with these subtracted, the exponent of x / sqrt(1/2) is that of 2^e m with

@@ -23,8 +23,6 @@ from math import log
 
 from symdnn.cpu.math.lanes_ir import Formula, Lane, Lanes, coefficients
 
-__all__ = ["GELU_ERFC"]
-
 #: (exp(r) - 1) / r for abs(r) <= ln(2) / 2. All polynomials here are minimax.
 _EXP = coefficients(
     "0x1.6a3d08p-10", "0x1.123856p-7", "0x1.5558bep-5", "0x1.555494p-3", "0x1.fffffcp-2", "0x1p+0",

@@ -21,8 +21,6 @@ from math import factorial, pi
 from symdnn.cpu.math.lanes_ir import ROUND, Formula, Lane, Lanes, Number, coefficients, in_double
 from symdnn.cpu.math.math_trig_ir import by_quarters, sine_and_cosine
 
-__all__ = ["COS", "INVERSE_TRIG", "SIN", "TWO_OVER_PI_BITS"]
-
 #: 2/pi times 2^288, in full.
 TWO_OVER_PI_BITS = 0xA2F9836E4E441529FC2757D1F534DDC0DB6295993C439041FE5163ABDEBBC561B7246E3A
 _FRACTION_BITS = 288

@@ -28,8 +28,6 @@ from symdnn.cpu.math.lanes_ir import (
 from symdnn.cpu.math.math_double_ir import LN2_HIGH, LN2_LOW, whole_exponent
 from symdnn.cpu.math.tables_ir import looked_up
 
-__all__ = ["POWER"]
-
 
 def _log_of_large(k: Lanes, a: Lane, near: Lane) -> Lane:
     """log(1 + ``near``), or of a large ``a``, whose square may be infinite, log(2 a)."""

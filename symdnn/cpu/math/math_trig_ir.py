@@ -21,8 +21,6 @@ from math import factorial, pi
 from symdnn.cpu.math.lanes_ir import ROUND, Formula, Lane, Lanes, coefficients
 from symdnn.cpu.math.math_rare_ir import Rare
 
-__all__ = ["TRIGONOMETRIC", "by_quarters", "sine_and_cosine"]
-
 
 @dataclass(frozen=True)
 class _Kind:

@@ -7,8 +7,6 @@ from collections.abc import Callable, Sequence
 
 from symdnn.cpu.math.lanes_ir import Lane, Lanes, literal
 
-__all__ = ["looked_up"]
-
 #: Lanes of vectors that a processor permutes at once.
 _MIN_PERMUTED = 8
 

@@ -18,8 +18,6 @@ from symdnn.cpu.nest.nest_pieces_ir import Monoids, NestPieces
 from symdnn.cpu.nest.schedule import BUNDLE
 from symdnn.ops.core.scalar import ScalarProgram
 
-__all__ = ["BundlePieces"]
-
 #: Vectors whose elements are folded by a monoid for few.
 _FOUR = 4
 _LINE_BYTES = 64

@@ -15,8 +15,6 @@ from symdnn.cpu.nest.lines_ir import LineBuilder, line_words
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.core.scalar import ScalarProgram
 
-__all__ = ["LEAST_LENGTH", "FirstPlan", "first_ir", "first_words"]
-
 #: Elements that are looked at together, one bit of a word each: no line is shorter.
 LEAST_LENGTH = 64
 

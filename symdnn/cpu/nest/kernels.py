@@ -50,15 +50,6 @@ from symdnn.ops.nest.of_ops import (
     scan_nest,
 )
 
-__all__ = [
-    "KERNELS",
-    "NestReduceKernel",
-    "NestScanKernel",
-    "block_of",
-    "product_maker",
-    "reduction_block",
-]
-
 #: With less work in all, counted in additions, NumPy is faster than compiling.
 _MIN_ADDITIONS_TO_COMPILE = 1 << 14
 #: Products of numbers up to which a compiled loop multiplies matrices faster than a call of BLAS:

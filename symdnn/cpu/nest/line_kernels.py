@@ -42,8 +42,6 @@ from symdnn.ops.array.order_statistics import (
 )
 from symdnn.ops.array.sort import ArgSort, SearchSorted, Sort, TopK
 
-__all__ = ["KERNELS", "SearchKernel", "SelectKernel", "SortKernel", "TopKKernel"]
-
 #: With fewer elements NumPy is as fast.
 _MIN_ELEMENTS_TO_COMPILE = 1 << 12
 #: Work for which waking up another thread pays, and that of an element of a sort, in additions.

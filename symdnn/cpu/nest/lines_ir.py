@@ -10,8 +10,6 @@ from symdnn.cpu.ir.program_ir import LoopBuilder
 from symdnn.ops.core.scalar import Builder as ProgramBuilder
 from symdnn.ops.core.scalar import ScalarProgram
 
-__all__ = ["LineBuilder", "line_words"]
-
 
 def line_words(more: Sequence[str], operands: Sequence[str], kept: int) -> list[str]:
     """Names of the words of a leaf's block: ``n`` elements of a line, in ``kept`` other axes.

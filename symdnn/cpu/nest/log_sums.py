@@ -25,8 +25,6 @@ from symdnn.ops.core.scalar import Builder, Scalar, ScalarProgram
 from symdnn.ops.nest.monoid import extreme, total
 from symdnn.ops.nest.nest import Fold
 
-__all__ = ["KERNELS", "LogSumExpKernel"]
-
 #: Rows of fewer elements are folded in one pass: LLVM would make few vectors of each.
 _MIN_RUN = 128
 

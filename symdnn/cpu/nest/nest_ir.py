@@ -29,8 +29,6 @@ from symdnn.cpu.nest.schedule import PACKED_PART, Schedule
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.nest.nest import Fold
 
-__all__ = ["nest_ir"]
-
 #: Rows of columns whose states are loaded and stored once, of folds that cost up to so much.
 _ROWS_TOGETHER, _MAX_COST_OF_ROWS = 4, 64
 

@@ -29,8 +29,6 @@ from symdnn.ops.core.scalar import Builder
 from symdnn.ops.nest.monoid import Monoid
 from symdnn.ops.nest.nest import Fold
 
-__all__ = ["Monoids", "NestPieces", "metadata_of"]
-
 Monoids = Sequence[Monoid]
 #: Lanes of the widest vectors of float32; those of a tile are a multiple.
 _WHOLE_LANES = 16

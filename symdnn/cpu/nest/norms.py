@@ -28,8 +28,6 @@ from symdnn.ops.nest.monoid import Monoid, total
 from symdnn.ops.nest.nest import Fold
 from symdnn.ops.nn.batchnorm import LayerNorm, LayerNormGrad
 
-__all__ = ["KERNELS", "NormGradKernel", "NormKernel"]
-
 #: With fewer elements NumPy is as fast.
 _MIN_ELEMENTS_TO_COMPILE = 1 << 12
 #: Rows that are read once: at least so many, so that threads have some each; of so many elements.

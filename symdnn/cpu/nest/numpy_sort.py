@@ -13,11 +13,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = [
-    "argsort_address", "counts", "problem", "sort_address", "sorts_16_bits", "sorts_slowly",
-    "span_by_digits",
-]  # fmt: skip
-
 #: Index of ``_PyDataType_GetArrFuncs`` in the table of NumPy 2's C API.
 _GET_FUNCTIONS = 365
 #: Functions in ``PyArray_ArrFuncs`` before the sorts: 21 casts and 12 others.

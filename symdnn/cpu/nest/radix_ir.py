@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from symdnn.cpu.ir.builder import FunctionBuilder
 
-__all__ = ["radix_function"]
-
 _TABLE = "[256 x i64]"
 
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from symdnn.cpu.ir.loops_ir import LoopOperand
 from symdnn.ops.lowered.fused_rows import FusedRows
 
-__all__ = ["BAND_LANES", "FLAG", "LINE", "TURNED_LANES", "RowPlan", "row_words"]
-
 #: Rows of a band, so that with some elements of each it stays in the first cache.
 BAND_LANES = 256
 #: Rows of a band whose operands are turned: some tiles of up to 64 numbers of each.

@@ -19,8 +19,6 @@ from symdnn.graph.typing import Arrays
 from symdnn.graph.values.strides import merged
 from symdnn.ops.lowered.fused_rows import FusedRows
 
-__all__ = ["RowLaunch", "RowOperand", "lies_in_bands"]
-
 #: The length of rows up to this is a constant of the code.
 _MAX_CONSTANT_LENGTH = 256
 #: Rows of up to so many bytes are turned, so that vectors have neighbouring rows; and those of

@@ -35,8 +35,6 @@ from symdnn.graph.type import numpy_dtype
 from symdnn.ops.core.scalar import Builder
 from symdnn.ops.nest.kept_terms import kept_term
 
-__all__ = ["row_stages_ir"]
-
 #: LLVM writes out short loops of constant length before it makes vectors of them. Where a few
 #: operands are read that is as good; with parameters beside, a layer norm took twice as long.
 _MANY = [

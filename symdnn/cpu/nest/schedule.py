@@ -36,8 +36,6 @@ from symdnn.cpu.ir.vector_printer_ir import has_vectors
 from symdnn.ops.nest.monoid import BRIEF
 from symdnn.ops.nest.nest import Access, Nest
 
-__all__ = ["BUNDLE", "PACKED", "PACKED_PART", "SOUGHT", "Schedule", "scheduled", "word_names"]
-
 #: Rows of a bundle.
 BUNDLE = 4
 #: The beginning of the kinds of operands that are packed; their steps follow.

@@ -16,8 +16,6 @@ from symdnn.ops.core.scalar import Builder as ProgramBuilder
 from symdnn.ops.core.scalar import ScalarProgram
 from symdnn.ops.nest.monoid import ranks_before
 
-__all__ = ["BLOCK", "MOST_COUNTED", "SEARCH_WORDS", "TOGETHER", "SearchPlan", "search_ir"]
-
 #: Values of a task: they and their results fit the first cache.
 BLOCK = 1024
 #: Elements of a vector that are counted, at most, and those that a loop over a block counts.

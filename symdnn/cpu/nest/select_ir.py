@@ -23,8 +23,6 @@ from symdnn.cpu.ir.scalar_ir import VALUES
 from symdnn.cpu.nest.sort_ir import SortBuilder, SortPlan, sort_words
 from symdnn.graph.type import TensorType, numpy_dtype
 
-__all__ = ["SelectPlan", "select_ir", "select_words"]
-
 #: Elements that are counted, then copied, while they are in the first cache.
 _BLOCK = 2048
 #: An odd factor that makes the places of a sample irregular.

@@ -26,8 +26,6 @@ from symdnn.cpu.nest.lines_ir import LineBuilder, line_words
 from symdnn.cpu.nest.radix_ir import radix_function
 from symdnn.graph.type import TensorType, numpy_dtype
 
-__all__ = ["SortBuilder", "SortPlan", "sort_ir", "sort_words"]
-
 _OPERANDS = ("x0", "y0")
 #: Ways whose results are indices.
 _OF_INDICES = ("indices", "stable", "places")

@@ -15,8 +15,6 @@ from symdnn.graph.type import numpy_dtype
 from symdnn.ops.core.scalar import Builder as ProgramBuilder
 from symdnn.ops.nest.monoid import ranks_before
 
-__all__ = ["MAX_KEPT", "TopKPlan", "top_k_ir", "top_k_words"]
-
 #: The most elements that are kept: they are inserted by moving those behind.
 MAX_KEPT = 256
 #: The line, and the best elements and their numbers.

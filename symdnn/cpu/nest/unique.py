@@ -16,8 +16,6 @@ from symdnn.graph.kernel import Call, Kernel, Launch, Row
 from symdnn.graph.typing import Array, Arrays
 from symdnn.ops.array.sort import Sort, Unique, unique_of_range, unique_of_sorted
 
-__all__ = ["KERNELS", "UniqueKernel"]
-
 #: With fewer elements NumPy's functions are as fast.
 _MIN_ELEMENTS = 1 << 10
 

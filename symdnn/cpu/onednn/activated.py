@@ -16,8 +16,6 @@ from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array, Arrays
 from symdnn.ops.core.scalar import ScalarProgram
 
-__all__ = ["LOSES_NAN", "ActivatedLaunch", "runs_apart"]
-
 #: Activation functions of which oneDNN's have a number in place of NaN.
 LOSES_NAN = ("clip", "hardsigmoid")
 #: Bytes of a result that are still in the cache after the primitive.

@@ -38,8 +38,6 @@ from symdnn.ops.vendor.onednn import OneDnnConv, OneDnnConvGradI, OneDnnConvGrad
 from symdnn.tuning.attempts import Attempt, Bench
 from symdnn.tuning.question import Question, answer
 
-__all__ = ["ConvKernel", "post_ops", "with_activation", "KERNELS"]
-
 #: For each op the roles x, w, y: oneDNN's name, index in the call, whether it is written.
 _ROLES: dict[type, dict[str, tuple[str, int, bool]]] = {
     OneDnnConv: {"x": ("src", 0, False), "w": ("weights", 1, False), "y": ("dst", 0, True)},

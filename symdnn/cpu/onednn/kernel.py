@@ -32,12 +32,6 @@ from symdnn.ops.core.shape import DimShuffle
 from symdnn.ops.nn.channels_last import first_shape
 from symdnn.ops.nn.conv import Conv, ConvGradInput, ConvGradWeight, resolved_padding
 
-__all__ = [
-    "OnednnKernel", "PlannedPrimitive", "PrepackedInput", "PrimitiveLaunch", "PrimitiveOperand",
-    "Version", "activation_layout", "contiguous", "convolution_settings", "version_of",
-    "of_finite_operands", "of_maxima", "with_nan_check",
-]  # fmt: skip
-
 #: A function that returns a number which changes with a value; None where changes are not known.
 Version = Callable[[], int | None]
 

@@ -21,8 +21,6 @@ from symdnn.graph.kernel import Call, Row
 from symdnn.graph.substitute import Substitute
 from symdnn.ops.vendor.onednn import OneDnnBase
 
-__all__ = ["KERNELS", "in_neutral_form"]
-
 
 def in_neutral_form(call: Call) -> Call | str:
     """The call with the neutral op, or why there is none: it has no NHWC layout and no epilogue."""

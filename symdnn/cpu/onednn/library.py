@@ -17,11 +17,6 @@ from symdnn.cpu.threads import threads
 from symdnn.detect import ABSENT, Candidate, onednn_candidates
 from symdnn.errors import SymdnnError
 
-__all__ = [
-    "OnednnError", "OnednnLibrary", "OnednnNotFound", "call", "facts", "has_bfloat16", "library",
-    "problem", "tried",
-]  # fmt: skip
-
 #: ``dnnl_cpu_runtime``: what runs a primitive's parallel parts.
 _RUNTIMES = {0: "none", 1: "sequential", 2: "OpenMP", 4: "TBB", 8: "thread pool", 512: "SYCL"}
 _OPENMP = 2

@@ -13,8 +13,6 @@ from symdnn.cpu.launch.contiguous_launch import compiler_refusal
 from symdnn.cpu.threads import threads
 from symdnn.graph.typing import Array
 
-__all__ = ["bound", "largest"]
-
 #: What compiled code compares magnitudes with: 2 to the power of 32.
 _POWER = 32
 _ELEMENTS_PER_THREAD = 1 << 16

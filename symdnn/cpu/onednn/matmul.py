@@ -32,8 +32,6 @@ from symdnn.graph.kernel import Call, Row
 from symdnn.graph.typing import Array, Arrays
 from symdnn.ops.vendor.onednn import OneDnnMatmul
 
-__all__ = ["MatmulKernel", "PackedMatmulKernel", "KERNELS"]
-
 
 class MatmulKernel(OnednnKernel):
     """GEMM of matrices, and of stacks of them (``dnnl_matmul``)."""

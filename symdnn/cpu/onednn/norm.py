@@ -31,8 +31,6 @@ from symdnn.ops.vendor.onednn import (
     OneDnnLayerNormGrad,
 )
 
-__all__ = ["BatchNormKernel", "LayerNormKernel", "KERNELS"]
-
 _SCALE_AND_SHIFT = NORMALISATION["scale"] | NORMALISATION["shift"]
 
 # Forward: x, gamma, beta -> y, mean, variance. Inference reads the statistics too.

@@ -22,11 +22,6 @@ from symdnn.cpu.launch.fastcall_ir import execute_module
 from symdnn.cpu.onednn.library import OnednnError, call, library
 from symdnn.cpu.threads import thread_pools
 
-__all__ = [
-    "ALG", "ANY", "ARG", "DATA_TYPES", "DIRECTION", "NORMALISATION", "PROP", "Attributes",
-    "BoundPrimitive", "Layout", "Primitive", "dims", "engine", "primitive", "reorder",
-]  # fmt: skip
-
 #: Names of ``TensorType`` -> ``dnnl_data_type_t``.
 DATA_TYPES = {"float16": 1, "bfloat16": 2, "float32": 3, "int32": 4, "int8": 5, "uint8": 6}
 

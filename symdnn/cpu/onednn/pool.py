@@ -32,8 +32,6 @@ from symdnn.ops.lowered.fused import FusedElemwise
 from symdnn.ops.nn.pool import MaxPoolGrad
 from symdnn.ops.vendor.onednn import OneDnnPool, OneDnnPoolGrad
 
-__all__ = ["MaxPoolGradNhwc", "MaxPoolGradTiles", "PoolKernel", "KERNELS"]
-
 
 def _settings(op: Any, x: Layout, y: Layout) -> tuple[Any, ...]:
     """Strides, windows, dilation (none), and the padding before and after that give y's sizes."""

@@ -23,8 +23,6 @@ from symdnn.graph.kernel import Call, Row
 from symdnn.libraries.onednn.rules import inexact_int8_sums
 from symdnn.ops.vendor.onednn import OneDnnQuantized
 
-__all__ = ["KERNELS", "QuantizedKernel"]
-
 #: Terms of a product -> oneDNN's names.
 _NAMES = {
     "x_zero": "src_zero", "x_scale": "src_scale", "w_scale": "weights_scale",

@@ -20,8 +20,6 @@ from symdnn.graph.typing import Arrays
 from symdnn.ops.core.scalar import identity_program
 from symdnn.ops.nn.channels_last import Reorder
 
-__all__ = ["ReorderKernel", "KERNELS"]
-
 _MAX_DIMS = 6
 _DTYPES = ("float32", "bfloat16", "int8", "uint8")
 _OPERANDS = ("src", "dst")

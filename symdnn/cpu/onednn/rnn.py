@@ -31,8 +31,6 @@ from symdnn.graph.typing import Array, Arrays
 from symdnn.ops.nn.rnn_params import RNNShape
 from symdnn.ops.vendor.onednn import OneDnnRNN, OneDnnRNNGrad
 
-__all__ = ["RNNGradKernel", "RNNKernel", "KERNELS"]
-
 _DIFF_WEIGHTS_OVERWRITE = 1  # dnnl_rnn_flags_diff_weights_overwrite
 _ONEDNN_GRU_GATES = [1, 0, 2]
 _WORKSPACE = "workspace"

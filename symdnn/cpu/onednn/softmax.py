@@ -16,8 +16,6 @@ from symdnn.graph.kernel import Call, Row
 from symdnn.ops.nn.softmax import LogSoftmax, LogSoftmaxGrad
 from symdnn.ops.vendor.onednn import OneDnnSoftmax, OneDnnSoftmaxGrad
 
-__all__ = ["SoftmaxGradKernel", "SoftmaxKernel", "KERNELS"]
-
 
 def _algorithm(op: object) -> int:
     return ALG["log_softmax" if isinstance(op, LogSoftmax | LogSoftmaxGrad) else "softmax"]

@@ -18,8 +18,6 @@ from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array
 from symdnn.ops.nn.lrn import LRN, LRNGrad
 
-__all__ = ["LrnKernel", "KERNELS"]
-
 #: Limits of the channels of a window (cuDNN's limit) and of all channels, which must fit the cache.
 _MAX_WINDOW_CHANNELS, _MAX_CHANNELS = 16, 1 << 12
 #: With fewer elements NumPy is as fast; elements for which waking up another thread pays.

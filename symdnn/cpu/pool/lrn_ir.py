@@ -17,8 +17,6 @@ from symdnn.cpu.ir.program_ir import LoopBuilder
 from symdnn.ops.core.scalar import Scalar, ScalarProgram
 from symdnn.ops.lowered.fused_rows import program
 
-__all__ = ["LrnPlan", "lrn_ir"]
-
 #: Elements of scratch memory for squares, and the limit of columns of a block.
 _SCRATCH_ELEMENTS, _MAX_COLUMNS = 1 << 15, 1024
 

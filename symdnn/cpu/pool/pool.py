@@ -15,8 +15,6 @@ from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array
 from symdnn.ops.nn.pool import AveragePoolGrad, MaxPoolGrad, MaxPoolGradGrad, Pool
 
-__all__ = ["PoolKernel", "is_backward", "pool_launch", "plan_of", "KERNELS"]
-
 #: With fewer elements in all windows NumPy is faster than compiling.
 _MIN_WINDOW_ELEMENTS_TO_COMPILE = 1 << 12
 #: Elements in windows for which waking up another thread pays. With twice as many, in NHWC, two

@@ -20,8 +20,6 @@ from symdnn.cpu.ir.builder import FunctionBuilder
 from symdnn.cpu.ir.loops_ir import ACCESS, METADATA, THREADS, data_of, next_task
 from symdnn.cpu.ir.scalar_ir import VALUES, literal
 
-__all__ = ["PoolPlan", "pool_ir", "weight_tables"]
-
 
 @dataclass(frozen=True)
 class PoolPlan:

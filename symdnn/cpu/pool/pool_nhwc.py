@@ -20,8 +20,6 @@ from symdnn.graph.kernel import Call, Kernel, Launch, Row
 from symdnn.graph.typing import Array
 from symdnn.ops.vendor.onednn import OneDnnPool, OneDnnPoolGrad
 
-__all__ = ["PoolNhwcKernel", "KERNELS"]
-
 #: Larger windows are left to oneDNN and NumPy.
 _MAX_WINDOW_ELEMENTS = 36
 

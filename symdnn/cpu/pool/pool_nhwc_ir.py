@@ -17,8 +17,6 @@ from symdnn.cpu.ir.loops_ir import METADATA, THREADS, data_of, next_task
 from symdnn.cpu.ir.scalar_ir import VALUES, literal
 from symdnn.cpu.pool.pool_ir import PoolPlan, weight_tables
 
-__all__ = ["step_counts", "pool_nhwc_ir"]
-
 #: Size of a vector.
 _VECTOR_BYTES = 64
 _BITS = {"float": 32, "double": 64}

@@ -27,8 +27,6 @@ from symdnn.ops.core.scalar import Builder
 from symdnn.ops.lowered.fused import FusedReduce
 from symdnn.ops.lowered.norm_parts import BatchMoments, BatchSums
 
-__all__ = ["MomentsKernel", "SumsKernel", "finisher", "KERNELS"]
-
 
 def _refuses(call: Call, inner: Call[FusedReduce]) -> str | None:
     """Reasons of both kernels. Sizes do not matter, since the code serves all of them."""

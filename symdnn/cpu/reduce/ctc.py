@@ -13,8 +13,6 @@ from symdnn.graph.kernel import Call, Kernel, Launch, Row
 from symdnn.graph.typing import Array, Arrays
 from symdnn.ops.nn.ctc import CTCCosts, CTCLoss
 
-__all__ = ["KERNELS", "CtcKernel"]
-
 #: Exponentials below which NumPy's loops are as fast as compiling; and for a thread more.
 _MIN_WORK_TO_COMPILE, _WORK_PER_THREAD = 1 << 8, 1 << 13
 

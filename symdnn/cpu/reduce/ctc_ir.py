@@ -15,8 +15,6 @@ from symdnn.cpu.ir.builder import FunctionBuilder
 from symdnn.cpu.ir.loops_ir import ACCESS, data_of, exponential_module, next_task, word
 from symdnn.cpu.ir.scalar_ir import VALUES
 
-__all__ = ["FLAG", "HEAD", "LANES", "PARTS", "CtcPlan", "ctc_ir"]
-
 #: States or classes of a block.
 LANES = 8
 

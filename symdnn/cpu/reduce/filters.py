@@ -14,8 +14,6 @@ from symdnn.graph.kernel import Call, Kernel, Launch, Row
 from symdnn.graph.typing import Array
 from symdnn.ops.array.filters import LinearFilter
 
-__all__ = ["KERNELS", "LinearFilterKernel", "filter_ir"]
-
 #: Elements below which SciPy is as fast as compiling; and for a thread more.
 _MIN_ELEMENTS_TO_COMPILE, _ELEMENTS_PER_THREAD = 1 << 12, 1 << 14
 #: The most coefficients that stay in registers.

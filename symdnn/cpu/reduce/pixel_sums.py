@@ -17,8 +17,6 @@ from symdnn.ops.written_out.pixel_sums import (
     PixelSumsGradWeights,
 )
 
-__all__ = ["KERNELS", "PixelSumsKernel"]
-
 #: Terms below which nothing is compiled, and for which waking up another thread pays.
 _MIN_TERMS, _TERMS_PER_THREAD = 1 << 10, 1 << 14
 #: Elements of a plane whose places have 31 bits; terms of a point that are written out.

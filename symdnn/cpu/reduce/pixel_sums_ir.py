@@ -16,8 +16,6 @@ from symdnn.cpu.ir.loops_ir import ACCESS, data_of, word
 from symdnn.cpu.ir.scalar_ir import VALUES
 from symdnn.graph.type import numpy_dtype
 
-__all__ = ["BLOCK", "HEAD", "PixelPlan", "pixels_ir"]
-
 #: Points of a block.
 BLOCK = 256
 #: The words after threads, tasks and 1, before the arrays: parts of an example's work, points,

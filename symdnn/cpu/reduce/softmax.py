@@ -40,8 +40,6 @@ from symdnn.ops.nn.softmax import (
     SoftmaxGrad,
 )
 
-__all__ = ["InnerAxisKernel", "KERNELS", "LastAxisKernel", "NarrowAxisKernel"]
-
 #: With fewer elements NumPy is faster than compiling: rows, bands.
 _MIN_ELEMENTS_OF_ROWS, _MIN_ELEMENTS_OF_BANDS = 1 << 9, 1 << 12
 #: Dtypes of lines; all operands but labels have the same one.

@@ -31,10 +31,6 @@ from symdnn.ops.core.shape import DimShuffle, Reshape, SpecifyType
 from symdnn.ops.elemwise import Elemwise, FloatElemwise
 from symdnn.ops.linalg.products import BatchedDot, Dot
 
-__all__ = [
-    "ReferenceKernel", "UfuncKernel", "UfuncReduceKernel", "KERNELS", "uncompiled_launch",
-]  # fmt: skip
-
 
 @dataclass(frozen=True)
 class ReferenceKernel(Kernel):

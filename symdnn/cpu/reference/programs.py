@@ -18,8 +18,6 @@ from symdnn.graph.type import numpy_dtype
 from symdnn.graph.typing import Array
 from symdnn.ops.core.scalar import FUNCTIONS, Instruction, ScalarProgram, number_of_text
 
-__all__ = ["ProgramKernel", "run_program"]
-
 #: Temporaries of at most this size are assumed never to fail to allocate.
 _MAX_TEMPORARY_BYTES = 1 << 17
 

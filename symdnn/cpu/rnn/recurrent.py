@@ -41,8 +41,6 @@ from symdnn.ops.core.lanes import joined
 from symdnn.ops.elementwise.arithmetic import Cast
 from symdnn.ops.vendor.onednn import OneDnnRNN, OneDnnRNNGrad
 
-__all__ = ["RecurrentGradKernel", "RecurrentKernel", "KERNELS"]
-
 #: Limit of one direction's matrices, which must fit the L2 caches. For larger ones oneDNN's GEMM
 #: reads less memory; but its GRU is slower at all sizes.
 _MAX_MATRIX_BYTES = 7 << 19

@@ -9,8 +9,6 @@ from symdnn.cpu.ir.builder import VECTOR, WIDTH
 from symdnn.cpu.rnn.recurrent_ir import FORWARD_WORDS, SAVED_VECTORS, RecurrentSource, module
 from symdnn.cpu.rnn.recurrent_narrow_ir import DOT_DECLARED, GROUP_TERM, SPILLED, functions
 
-__all__ = ["forward_ir"]
-
 
 def forward_ir(
     mode: str, width: int, keeps: bool, one: bool = False, pairs: bool = False, states: bool = False

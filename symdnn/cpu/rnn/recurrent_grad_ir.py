@@ -16,8 +16,6 @@ from symdnn.cpu.ir.builder import VECTOR, WIDTH
 from symdnn.cpu.ir.vector_activations_ir import one_less
 from symdnn.cpu.rnn.recurrent_ir import SAVED_VECTORS, RecurrentSource, module
 
-__all__ = ["BACKWARD_WORDS", "GATE_SLOTS", "backward_ir"]
-
 #: Words of the block. ``dh`` and ``dc`` are the gradients of the last states at the beginning and
 #: of the first states at the end. ``dbw`` and ``dbr`` are 0 at the beginning; ``dbr`` is written
 #: for a GRU only (elsewhere it equals ``dbw``). ``block`` is the number of steps of a GEMM at the

@@ -25,16 +25,6 @@ from symdnn.cpu.ir.builder import DECLARED, WIDTH, Builder, FunctionBuilder
 from symdnn.cpu.ir.loops_ir import kernel_entry
 from symdnn.cpu.ir.vector_activations_ir import activation_declarations, sigmoid, tanh
 
-__all__ = [
-    "FORWARD_WORDS",
-    "GATES",
-    "SAVED_VECTORS",
-    "ThreadShare",
-    "RecurrentSource",
-    "module",
-    "panels",
-]
-
 #: Number of gates.
 GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 #: Vectors saved for the gradient: i, f, g, o; r, z, n and the recurrent part of n; none of others.

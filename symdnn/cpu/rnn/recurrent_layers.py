@@ -18,10 +18,6 @@ from symdnn.cpu.threads import threads
 from symdnn.graph.typing import Array
 from symdnn.ops.nn.rnn_params import RNNShape
 
-__all__ = [
-    "RecurrentLayer", "backward_floats", "block_steps", "forward_floats", "layers_of", "places_of",
-]  # fmt: skip
-
 #: Terms (steps times sequences) of a block of the matrices' gradients; a block has whole steps.
 _BLOCK_TERMS = 256
 #: Rows of a product of the inputs of several steps: their matrix is read once for so many.

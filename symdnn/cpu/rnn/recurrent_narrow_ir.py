@@ -15,8 +15,6 @@ from collections.abc import Callable
 
 from symdnn.cpu.ir.builder import VECTOR, WIDTH, Builder
 
-__all__ = ["DOT_DECLARED", "GROUP_TERM", "SPILLED", "functions"]
-
 _WORDS = f"<{WIDTH} x i32>"
 _PAIRS = f"<{2 * WIDTH} x bfloat>"
 #: Bytes of the words of a group for two terms.

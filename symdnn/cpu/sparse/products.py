@@ -15,8 +15,6 @@ from symdnn.graph.kernel import Call, Kernel, Launch, Row
 from symdnn.graph.typing import Array, Arrays
 from symdnn.ops.sparse.products import SampledDot, SparseDot, check_structure
 
-__all__ = ["KERNELS", "SparseProductKernel"]
-
 #: Products of numbers below which SciPy's loops are as fast as compiling; and for a thread more.
 _MIN_PRODUCTS_TO_COMPILE, _PRODUCTS_PER_THREAD = 1 << 10, 1 << 15
 #: The most vectors of lanes that are added up at a time.

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from symdnn.cpu.ir.builder import Builder
 from symdnn.cpu.ir.loops_ir import ACCESS, data_of, word
 
-__all__ = ["FLAG", "HEAD", "ProductPlan", "lanes_of", "product_ir"]
-
 #: Words before those of the arrays: threads, tasks, 1, and these.
 HEAD = ("threads", "tasks", "one", "flag", "rows", "count", "minor", "width")
 FLAG = HEAD.index("flag")

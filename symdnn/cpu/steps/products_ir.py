@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from symdnn.cpu.ir.builder import Builder
 from symdnn.cpu.ir.program_ir import LoopBuilder
 
-__all__ = ["ProductBuilder", "Tiles"]
-
 #: Vectors of sums at most, so that they and the factors stay in 16 registers.
 _SUMS = 12
 _MOST_VECTORS = 8

@@ -35,8 +35,6 @@ from symdnn.ops.steps.statements import (
     View,
 )
 
-__all__ = ["ARRAYS", "DONE", "ENDED", "FAILED", "SCRATCH", "large_buffers", "steps_ir"]
-
 #: Words of the block; arrays begin at the last one.
 DONE, ENDED, FAILED, SCRATCH, ARRAYS = 2, 3, 4, 5, 6
 #: Buffers of more bytes are not on the stack.

@@ -17,8 +17,6 @@ from symdnn.ops.steps.statements import (
     work_of,
 )
 
-__all__ = ["in_vectors", "loop_kind", "width_metadata"]
-
 #: Parallel loops of at least so many iterations have a width for LLVM's vectors. Without one LLVM
 #: unrolls loops of few iterations before it makes vectors, and then makes none; and where it looks
 #: for the best width, an assertion of it may fail, which ends the process.

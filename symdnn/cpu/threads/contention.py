@@ -16,8 +16,6 @@ import threading
 import time
 from math import inf
 
-__all__ = ["CONTENTION", "ContentionMonitor", "runnable_threads", "thread_times"]
-
 #: There is contention if a thread waited for more than this fraction of the time in which it was
 #: runnable, and at least so many seconds. Two threads on one processor wait for 0.5 of the time;
 #: beside processes of the lowest priority (``nice -n 19``) one waits for 0.02.

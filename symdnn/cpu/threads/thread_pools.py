@@ -19,8 +19,6 @@ from typing import Any
 from symdnn.cpu.threads import threads
 from symdnn.detect import mapped_files
 
-__all__ = ["SingleThreadedBlas", "blas", "limited", "set_threads"]
-
 
 class _LastSetting(threading.local):
     """The number of threads that libgomp was last set to for this Python thread."""

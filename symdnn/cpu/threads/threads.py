@@ -17,11 +17,6 @@ from symdnn.cpu.compiler import elf_loader, jit
 from symdnn.cpu.threads.contention import CONTENTION
 from symdnn.disk import overlay
 
-__all__ = [
-    "allowed", "kernel", "limit", "limited", "maximum", "may_yield", "openmp", "parallel_requests",
-    "problem", "threads", "usable",
-]  # fmt: skip
-
 _in_child = False
 _parallel_requests = [0]
 #: Time of the ``pause`` instructions before a waiting thread sleeps; the whole wait takes twice as

@@ -15,8 +15,6 @@ from importlib import metadata
 from symdnn.detect import CUDA_MAJORS
 from symdnn.gpu.binding import libcuda
 
-__all__ = ["bindings_problem", "built_for", "extra", "nvrtc_majors", "served"]
-
 _ASK = "import ctypes, sys; print(ctypes.CDLL(sys.argv[1]).cudnnGetCudartVersion())"
 _ANSWER_S = 60  # a cold disk reads cuDNN's parts, too
 

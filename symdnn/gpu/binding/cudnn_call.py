@@ -14,8 +14,6 @@ from symdnn.gpu.binding.cudnn_params import Argument, Output, OutputText, Parame
 from symdnn.gpu.binding.cudnn_types import CType
 from symdnn.gpu.binding.libcuda import driver
 
-__all__ = ["CudnnMissingFunction", "CudnnStatusError", "Function", "STATUS", "function"]
-
 STATUS = "cudnnStatus_t"
 _RESULTS: dict[str, Any] = {
     STATUS: ctypes.c_int,

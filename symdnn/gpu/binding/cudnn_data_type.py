@@ -9,8 +9,6 @@ from typing import Any
 from symdnn.gpu.binding import cudnn_library
 from symdnn.gpu.binding.cudnn_types import POINTER
 
-__all__ = ["filter_data_type", "tensor_data_type"]
-
 
 def tensor_data_type(descriptor: Any) -> int:
     """The ``cudnnDataType_t`` of a tensor's descriptor, as a number; 0 where it has none yet."""

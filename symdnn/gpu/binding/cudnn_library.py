@@ -26,8 +26,6 @@ from symdnn.errors import CudnnMixed, CudnnNotFound, CudnnVersionError
 from symdnn.gpu.binding import cuda_version
 from symdnn.gpu.binding.libcudnn_version import VERSION
 
-__all__ = ["CudnnLibrary", "MINIMUM", "library", "listing", "search", "table_version"]
-
 MINIMUM = (9, 0, 0)
 
 _REQUIRED_PARTS = ("graph", "ops", "cnn", "adv")

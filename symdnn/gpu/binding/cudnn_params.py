@@ -18,11 +18,6 @@ import numpy as np
 
 from symdnn.gpu.binding.cudnn_types import POINTER, CType, CudnnStructure
 
-__all__ = [
-    "Argument", "Element", "GivenArray", "Output", "OutputArray", "OutputText", "Parameter",
-    "Scale", "Values",
-]  # fmt: skip
-
 Values = Mapping[str, Any]
 DataTypeOf = Callable[[Any], int]
 

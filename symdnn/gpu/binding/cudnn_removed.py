@@ -10,14 +10,6 @@ from symdnn.gpu.binding import libcudnn_table as table
 from symdnn.gpu.binding.cudnn_call import CudnnStatusError, Function
 from symdnn.gpu.binding.cudnn_types import CudnnEnum
 
-__all__ = [
-    "cudnnConvolutionBwdDataPreference", "cudnnConvolutionBwdDataPreference_t",
-    "cudnnConvolutionBwdFilterPreference", "cudnnConvolutionBwdFilterPreference_t",
-    "cudnnConvolutionFwdPreference", "cudnnConvolutionFwdPreference_t",
-    "cudnnGetConvolutionBackwardDataAlgorithm", "cudnnGetConvolutionBackwardFilterAlgorithm",
-    "cudnnGetConvolutionForwardAlgorithm",
-]  # fmt: skip
-
 _NO_WORKSPACE, _FASTEST, _LIMIT = 0, 1, 2  # the same in all three enums
 
 

@@ -11,12 +11,6 @@ import enum
 import operator
 from typing import Any, Protocol, Self
 
-__all__ = [
-    "CONST_POINTER", "CType", "Callback", "CudnnEnum", "CudnnStructure", "DOUBLE", "FLOAT",
-    "Handle", "INT", "INT32", "INT64", "Integer", "POINTER", "Pointer", "Real", "SIZE", "Size",
-    "StructPointer", "UINT", "UINT32", "UINT64", "enum_field",
-]  # fmt: skip
-
 
 class CType(Protocol):
     """The type of a parameter of a C function."""

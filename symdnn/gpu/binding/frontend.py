@@ -23,8 +23,6 @@ from symdnn.detect import mapped_cudnn
 from symdnn.errors import CudnnError
 from symdnn.gpu.binding import cudnn_library
 
-__all__ = ["PACKAGE", "compiled", "graph_class", "unavailable", "version"]
-
 PACKAGE = "nvidia-cudnn-frontend"
 _ADVICE = f"pip install {PACKAGE}"
 

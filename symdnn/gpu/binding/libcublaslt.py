@@ -14,12 +14,6 @@ from symdnn.detect import CUBLASLT, cuda_library_candidates, first_found
 from symdnn.errors import SymdnnError
 from symdnn.gpu.binding import cuda_version
 
-__all__ = [
-    "ALGORITHM", "CODE_TYPE", "COMPUTE", "CUDA_TYPE", "EPILOGUE", "LAYOUT", "MATMUL",
-    "PREFERENCE", "Algorithm", "CublasError", "Heuristic", "call", "create", "create_descriptor",
-    "get_attribute", "library", "set_attribute", "version",
-]  # fmt: skip
-
 #: ``cudaDataType``
 CUDA_TYPE = {
     "float32": 0, "float64": 1, "float16": 2, "complex64": 4, "complex128": 5, "bfloat16": 14,

@@ -9,8 +9,6 @@ from typing import Any
 
 from symdnn.detect import ABSENT, CUDA_DRIVER, cuda_driver_candidates, first_found
 
-__all__ = ["Device", "Driver", "driver", "library", "version"]
-
 _COMPUTE_CAPABILITY = (75, 76)  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, _MINOR
 
 

@@ -15,13 +15,6 @@ from typing import Any
 from symdnn.detect import NCCL, cuda_library_candidates, first_found
 from symdnn.errors import DistributedError
 
-__all__ = [
-    "NCCLError", "UniqueId", "all_gather", "all_reduce", "allto_all", "broadcast", "comm_abort",
-    "comm_destroy", "comm_init_rank_scalable", "comm_window_register", "get_unique_id",
-    "get_version", "group_end", "group_start", "library", "mem_alloc", "recv", "reduce",
-    "reduce_scatter", "send",
-]  # fmt: skip
-
 #: ``NCCL_UNIQUE_ID_BYTES``, and the major version in the library's name.
 _ID_BYTES, _MAJOR = 128, 2
 _COUNT_TYPE = (c_size_t, c_int)  # count, ncclDataType_t

@@ -25,11 +25,6 @@ from symdnn.disk.store import Store
 from symdnn.errors import KernelCompileError, SymdnnError
 from symdnn.world.turns import made_once
 
-__all__ = [
-    "CUBINS", "begin_cubins", "compile_cubin", "forget_cubin", "supported_architectures", "version",
-    "waiting",
-]  # fmt: skip
-
 #: With fmad two kernels that compute the same x * y + z could give different bits. Then
 #: ``eq(x, max(x))``, which gradients of max and min use, could be false everywhere.
 #: ftz is off by default, so float32 keeps denormal numbers, as on a CPU.

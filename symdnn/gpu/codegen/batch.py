@@ -19,10 +19,6 @@ from symdnn.gpu.device.array import RawArray
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.core.scalar import ScalarProgram
 
-__all__ = [
-    "MAX_PARAMETER_BYTES", "Form", "Item", "batched", "batched_source", "find_entry", "form_of",
-]  # fmt: skip
-
 _THREADS = 256
 #: Elements of one array per block.
 CHUNK_ELEMENTS = _THREADS * 16

@@ -7,8 +7,6 @@ from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
-__all__ = ["CTYPES", "index_lines", "numbered", "specialised", "text_of"]
-
 T = TypeVar("T")
 
 _FOLDER = Path(__file__).parent / "src"

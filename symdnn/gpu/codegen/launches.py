@@ -29,13 +29,6 @@ from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.graph.typing import OpT
 from symdnn.ops.vendor.gpudnn import DnnBase
 
-__all__ = [
-    "ERROR_WORD", "MOST_BLOCKS_BESIDE", "NODE", "TICKETS", "WORKSPACE", "CudaKernel",
-    "GuardableKernel",
-    "KernelLaunch", "Pointer", "View", "Views", "alignment_of", "blocks_beside", "blocks_for",
-    "prefers_cudnn",
-]  # fmt: skip
-
 #: Every result that is no part of another begins at a multiple of this.
 _RESULT_ALIGNMENT_BYTES = 64
 #: Slots of addresses other than the operands'.

@@ -5,8 +5,6 @@ from __future__ import annotations
 from symdnn.gpu.codegen.cuda_source import CTYPES, scalar_function
 from symdnn.ops.nest.monoid import Monoid
 
-__all__ = ["monoid_struct"]
-
 
 def monoid_struct(m: Monoid, name: str) -> str:
     """The struct ``name`` and its functions.

@@ -33,8 +33,6 @@ from symdnn.ops.steps.statements import (
     programs_of,
 )
 
-__all__ = ["scratch_places", "steps_source", "threads_of"]
-
 #: Bytes of buffers in shared memory at most; other buffers are in device memory.
 _SHARED_BYTES = 36 << 10
 _WARP = 32

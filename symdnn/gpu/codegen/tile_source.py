@@ -13,8 +13,6 @@ from symdnn.gpu.codegen.cuda_source import CTYPES, library, scalar_function
 from symdnn.gpu.codegen.device_source import numbered, text_of
 from symdnn.ops.core.scalar import ScalarProgram
 
-__all__ = ["TileOperand", "TileLoop", "tile_source"]
-
 #: 32-bit registers for dense operands that are read before the barrier, as those of a row are.
 _MAX_REGISTERS_AHEAD = 64
 #: Bytes of tiles of a shifted loop that should fit on a multiprocessor.

@@ -28,8 +28,6 @@ from symdnn.gpu.device.clock import Clock
 from symdnn.gpu.device.context import Context
 from symdnn.tuning import attempts
 
-__all__ = ["Bench", "NoRoom", "Overrun"]
-
 #: Bytes after a workspace, which are checked for writes.
 _GUARD_BYTES = 1024
 _RACE_WINDOW_MS, _RACE_ROUNDS = 2.0, 5

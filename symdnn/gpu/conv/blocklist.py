@@ -16,8 +16,6 @@ from symdnn.gpu.device.cudnn_device import library_key
 from symdnn.tuning import blocked
 from symdnn.tuning.question import plain
 
-__all__ = ["asked", "block", "limit", "question", "tolerance", "why_blocked", "why_wrong"]
-
 #: The largest relative error of an algorithm that the user named. Transforms lose digits, which
 #: one who names them accepts: 4e-3 in float32 for 5x5 filters. Beyond that a result is wrong.
 _NAMED_LIMIT = {"float16": 1e-1, "bfloat16": 1e-1, "float32": 2e-2, "float64": 1e-6}

@@ -20,8 +20,6 @@ from symdnn.gpu.cudnn.kernel import aligned, factor
 from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.kernels.copy import strided_copy
 
-__all__ = ["OWN", "OWN_API", "Candidate", "CandidateRun", "Key", "mirrored"]
-
 #: The API of candidates of ours, which are products of matrices by cuBLASLt behind our kernels.
 OWN_API = "cublaslt"
 #: Their modules, by number: each has a name, what it refuses, its workspace and its launch.

@@ -30,8 +30,6 @@ from symdnn.graph.variable import Apply
 if TYPE_CHECKING:
     from symdnn.gpu.device.env import LaunchEnv
 
-__all__ = ["Checked", "CheckedConv", "InUse", "forget", "prepared"]
-
 #: Checks without a decision, because values are not finite, after which there are no more.
 _MAX_UNDECIDED = 3
 

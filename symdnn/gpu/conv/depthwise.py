@@ -20,8 +20,6 @@ from symdnn.graph.kernel import Call
 from symdnn.ops.nn.conv import resolved_padding
 from symdnn.ops.vendor.gpudnn import GpuDnnConvGradI
 
-__all__ = ["DepthwiseKernel"]
-
 _DTYPES = ("float16", "bfloat16", "float32")
 #: The largest filters and strides, and operands of an epilogue.
 _MOST_TAPS, _MOST_STRIDE, _MOST_EXTRAS = 7, 2, 3

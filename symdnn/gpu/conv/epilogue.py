@@ -33,8 +33,6 @@ from symdnn.tuning.attempts import Attempt
 from symdnn.tuning.question import Answer, ChoiceCache, answer
 from symdnn.tuning.replay import Recorded
 
-__all__ = ["TwoKernels", "choose", "forget"]
-
 #: The number of plans to measure. Later ones of cuDNN's list are hardly ever the fastest.
 _MEASURED_PLANS = 6
 #: The number of plans of which the first that is allowed is used without a measurement.

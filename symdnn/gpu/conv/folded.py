@@ -27,8 +27,6 @@ from symdnn.gpu.cudnn.graph_plan import GraphPlan
 from symdnn.gpu.cudnn.kernel import aligned
 from symdnn.graph.type import numpy_dtype
 
-__all__ = ["NAME", "FoldedLaunch", "inner", "refusal", "variants", "workspace_bytes"]
-
 #: The API and the first word of the name in reports.
 NAME = "folded"
 #: Bytes of an operand's vector, the most channels of a folded pixel, and of folded images.

@@ -21,8 +21,6 @@ from symdnn.gpu.conv.signature import ConvSignature
 from symdnn.gpu.cudnn.kernel import aligned
 from symdnn.gpu.gemm.plan import WORKSPACE_BYTES, GemmPlan, GemmSignature, Matrix, Pointers
 
-__all__ = ["NAME", "FourierLaunch", "launch_of", "refusal", "workspace_bytes"]
-
 #: The name in reports.
 NAME = "fft_f16x3"
 #: The side of a transform; the frequencies of one, of which half have another's numbers.

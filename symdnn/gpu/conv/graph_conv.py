@@ -23,8 +23,6 @@ from symdnn.gpu.cudnn.graph import GraphBuilder, GraphForm
 from symdnn.gpu.cudnn.graph_plan import Limits
 from symdnn.ops.core.dtype import wide_float
 
-__all__ = ["DTYPES", "ConvGraph", "conv_graph", "strides"]
-
 #: Dtypes of cuDNN's convolutions.
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 

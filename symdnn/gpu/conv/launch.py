@@ -67,10 +67,6 @@ from symdnn.tuning.replay import Recorded
 if TYPE_CHECKING:
     from symdnn.gpu.device.env import LaunchEnv
 
-__all__ = [
-    "ConvKernel", "KERNELS", "Piece", "layout", "library_use", "piece", "signature",
-]  # fmt: skip
-
 #: (dtype of data, dtype of accumulation) that cuDNN supports.
 _CONFIGURATIONS = {
     ("float16", "float16"), ("float16", "float32"), ("bfloat16", "float32"),

@@ -42,8 +42,6 @@ from symdnn.tuning.attempts import short
 if TYPE_CHECKING:
     from symdnn.gpu.device.env import LaunchEnv
 
-__all__ = ["ConvEpilogueKernel", "convolution_of", "epilogue", "KERNELS"]
-
 
 def epilogue(op: GpuDnnConvBiasActivation) -> Epilogue:
     """The op's epilogue for the graph API."""

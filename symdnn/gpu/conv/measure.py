@@ -17,8 +17,6 @@ from symdnn.tuning import attempts
 from symdnn.tuning.attempts import Attempt, Limits, short
 from symdnn.tuning.objective import measures_energy
 
-__all__ = ["measure"]
-
 #: Energy is measured of candidates up to this many times slower than the fastest. Slower ones use
 #: more.
 _ENERGY_MAX_TIME_RATIO = 2.0

@@ -19,8 +19,6 @@ from symdnn.gpu.conv.signature import ConvSignature
 from symdnn.gpu.gemm.plan import GemmSignature, Matrix, Pointers
 from symdnn.gpu.gemm.split import OTHER_BYTES, Form, SplitGemm
 
-__all__ = ["NAME", "PointwiseLaunch", "gemm_of", "launch_of", "refusal", "workspace_bytes"]
-
 #: The name in reports.
 NAME = "bf16x6"
 #: The workspace for split operands, where the convolution's limit is not smaller.

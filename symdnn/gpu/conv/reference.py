@@ -32,11 +32,6 @@ from symdnn.ops.core.dtype import wide_float
 if TYPE_CHECKING:
     from symdnn.gpu.device.env import LaunchEnv
 
-__all__ = [
-    "Undecided", "at_workspace", "plain", "relative_error", "result_error", "spoil", "trusted",
-    "with_wide", "workspace",
-]  # fmt: skip
-
 #: Bytes of the wide operands and results of one part of the batch.
 _PART_BYTES = 256 << 20
 #: An error relative to the sum without signs counts this many times: that sum is larger than the

@@ -25,9 +25,6 @@ from symdnn.gpu.cudnn import graph
 from symdnn.gpu.cudnn.graph_plan import GraphPlan
 from symdnn.tuning.attempts import short
 
-__all__ = ["Search", "graph_plans"]
-
-
 #: The numbers of plans that are requested in turn: a guess needs one, a measurement more.
 _PLAN_COUNTS = (1, *range(4, 128, 4), 1 << 20)
 #: Plans of each variant of a folded convolution that are measured.

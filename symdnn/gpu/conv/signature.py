@@ -26,8 +26,6 @@ from symdnn.ops.vendor.gpudnn_conv import NONDETERMINISTIC_ALGORITHMS
 from symdnn.tuning.question import plain
 from symdnn.tuning.replay import Recorded
 
-__all__ = ["ACTIVATIONS", "DIRECTIONS", "ConvSignature", "Direction", "Epilogue"]
-
 
 @dataclass(frozen=True)
 class Direction:

@@ -22,8 +22,6 @@ from symdnn.gpu.device.cudnn_device import free_bytes
 from symdnn.tuning.attempts import Attempt
 from symdnn.tuning.division import Division, Part, divisions, sizes
 
-__all__ = ["cut", "first_with_room", "is_chosen_together", "runs_plans_in_parts", "ways"]
-
 
 def is_chosen_together(s: ConvSignature) -> bool:
     """Whether the algorithm is chosen with those of other convolutions: the user named none."""

@@ -25,11 +25,6 @@ from symdnn.tuning.attempts import Attempt, short
 from symdnn.tuning.question import Answer, Question, answer, plain, table
 from symdnn.tuning.replay import Recorded
 
-__all__ = [
-    "ConvQuestion", "all_measured", "candidate_of", "candidate_record", "kept", "key_of",
-    "measured", "replayed",
-]  # fmt: skip
-
 #: Fields of a signature that a measurement does not depend on, left out of its key.
 _FIELDS_NOT_MEASURED = ("wanted", "on_unsupported", "named")
 

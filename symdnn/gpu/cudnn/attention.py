@@ -24,8 +24,6 @@ from symdnn.ops.vendor.gpudnn_attention import GpuDnnAttention, GpuDnnAttentionG
 if TYPE_CHECKING:
     from symdnn.gpu.device.env import LaunchEnv
 
-__all__ = ["KERNELS", "AttentionGraph", "AttentionKernel"]
-
 _FORWARD = ("q", "k", "v"), ("o", "stats")
 _BACKWARD = ("q", "k", "v", "o", "stats", "do"), ("dq", "dk", "dv")
 _LENGTHS = ("key_lengths", "query_lengths")

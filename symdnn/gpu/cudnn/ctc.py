@@ -25,8 +25,6 @@ from symdnn.ops.vendor.gpudnn import GpuDnnCTCLoss
 if TYPE_CHECKING:
     from symdnn.gpu.device.env import LaunchEnv
 
-__all__ = ["CTCLossKernel", "Labels", "packed_labels", "KERNELS"]
-
 _MAX_LABEL_ELEMENTS = 255
 _ALGORITHM = "CUDNN_CTC_LOSS_ALGO_DETERMINISTIC"
 

@@ -23,14 +23,6 @@ from symdnn.gpu import libcudnn
 if TYPE_CHECKING:
     from symdnn.gpu.binding.cudnn_types import Handle
 
-__all__ = [
-    "ActivationDescription", "CTCLossDescription", "ConvolutionDescription", "DATA_TYPES",
-    "Description", "Descriptor", "FilterDescription", "LRNDescription", "PoolingDescription",
-    "RNNDataDescription", "RNNDescription", "ReduceTensorDescription",
-    "SpatialTransformerDescription", "TensorDescription", "descriptor",
-    "dropout_descriptor", "free_all",
-]  # fmt: skip
-
 #: Names of ``TensorType`` -> ``cudnnDataType_t``.
 DATA_TYPES = {
     "float16": "CUDNN_DATA_HALF", "bfloat16": "CUDNN_DATA_BFLOAT16", "float32": "CUDNN_DATA_FLOAT",

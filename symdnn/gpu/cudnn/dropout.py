@@ -25,8 +25,6 @@ from symdnn.ops.vendor.gpudnn import GpuDnnDropoutGrad, GpuDnnDropoutOp
 if TYPE_CHECKING:
     from symdnn.gpu.device.env import LaunchEnv
 
-__all__ = ["DropoutGradKernel", "DropoutKernel", "Seeded", "KERNELS", "seed_of", "states_bytes"]
-
 _ESTIMATED_STATES_BYTES = 4 << 20
 _UINT64_MASK = 0xFFFFFFFFFFFFFFFF
 

@@ -23,8 +23,6 @@ from symdnn.graph.substitute import Substitute
 if TYPE_CHECKING:
     from symdnn.gpu.device.env import LaunchEnv
 
-__all__ = ["HostKernel", "by_neutral_op", "by_reference", "with_fallbacks"]
-
 
 def with_fallbacks(op_type: type[Op], *kernels: Kernel) -> Row:
     """The row of one op: its kernels, those in NCHW if the op has layouts, then the host's."""

@@ -28,11 +28,6 @@ from symdnn.gpu.cudnn.graph_plan import (
 )
 from symdnn.gpu.cudnn.version import with_version
 
-__all__ = [
-    "ALIGNMENT", "TYPES", "GraphBuilder", "GraphForm", "GraphLaunch", "launch", "new_graph",
-    "plans",
-]  # fmt: skip
-
 #: The alignment in bytes of all pointers, which the frontend declares to cuDNN.
 ALIGNMENT = 16
 

@@ -14,8 +14,6 @@ from symdnn.errors import CudnnError
 from symdnn.gpu.binding import frontend
 from symdnn.gpu.cudnn.version import with_version
 
-__all__ = ["BuiltPlan", "GraphPlan", "Limits", "Planning", "rebuild"]
-
 #: The modes of the heuristics in the order of queries.
 MODES = ("A", "B", "FALLBACK")
 

@@ -30,12 +30,6 @@ from symdnn.ops.nn.channels_last import LAYOUTS, first_shape
 if TYPE_CHECKING:
     from symdnn.gpu.device.env import LaunchEnv
 
-__all__ = [
-    "ANY_LAYOUT", "CUDNN", "FLOATS", "MAX_ELEMENTS", "NCHW_ONLY", "WITH_BFLOAT16", "CudnnKernel",
-    "aligned", "by_pieces", "copy", "with_details", "factor", "is_empty", "layout_of", "max_rows",
-    "on_host", "pieces", "refuses_layout", "rows", "tensor", "tensor_pieces", "zero",
-]  # fmt: skip
-
 CUDNN = Traits("cudnn")
 
 FLOATS = frozenset({"float16", "float32", "float64"})

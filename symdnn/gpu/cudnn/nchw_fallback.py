@@ -22,8 +22,6 @@ from symdnn.ops.nn.channels_last import first_order, first_shape, is_image
 if TYPE_CHECKING:
     from symdnn.gpu.device.env import LaunchEnv
 
-__all__ = ["reordered"]
-
 
 class _Reordered(Substitute):
     """A :class:`Substitute` whose operands are reordered to NCHW and back."""

@@ -41,10 +41,6 @@ if TYPE_CHECKING:
     from symdnn.gpu.device.array import RawArray
     from symdnn.gpu.device.env import LaunchEnv
 
-__all__ = [
-    "BatchNormGradKernel", "BatchNormInferenceKernel", "BatchNormKernel", "LRNKernel", "KERNELS",
-]  # fmt: skip
-
 # Batch sizes up to which cuDNN is known to normalise in training; it failed on larger ones.
 _MAX_BATCH = {"per-activation": 131070, "spatial": 880801}
 

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from symdnn.gpu.device.array import RawArray
     from symdnn.gpu.device.env import LaunchEnv
 
-__all__ = ["MaxPoolGradKernel", "PoolGradKernel", "PoolKernel", "KERNELS"]
-
 #: Theano's words -> ``cudnnPoolingMode_t`` without its prefix.
 _MODES = {
     "max": "MAX",

@@ -27,8 +27,6 @@ from symdnn.ops.vendor.gpudnn import GpuDnnReduction
 if TYPE_CHECKING:
     from symdnn.gpu.device.env import LaunchEnv
 
-__all__ = ["ReductionKernel", "KERNELS"]
-
 #: Theano's words -> ``cudnnReduceTensorOp_t`` without its prefix.
 _OPS = {
     "add": "ADD", "mul": "MUL", "maximum": "MAX", "minimum": "MIN", "absmax": "AMAX", "avg": "AVG",

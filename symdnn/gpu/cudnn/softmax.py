@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from symdnn.gpu.device.array import RawArray
     from symdnn.gpu.device.env import LaunchEnv
 
-__all__ = ["ActivationKernel", "SoftmaxGradKernel", "SoftmaxKernel", "KERNELS"]
-
 _ACTIVATIONS = {
     "relu": "RELU", "sigmoid": "SIGMOID", "tanh": "TANH", "elu": "ELU",
     "clipped_relu": "CLIPPED_RELU",

@@ -30,8 +30,6 @@ from symdnn.ops.vendor.gpudnn import (
 if TYPE_CHECKING:
     from symdnn.gpu.device.env import LaunchEnv
 
-__all__ = ["GridGradKernel", "GridKernel", "SamplerGradKernel", "SamplerKernel", "KERNELS"]
-
 _MAX_SAMPLER_CHANNELS = 1024
 
 

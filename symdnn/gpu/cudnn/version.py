@@ -5,8 +5,6 @@ from __future__ import annotations
 from symdnn.errors import CudnnError
 from symdnn.gpu import libcudnn
 
-__all__ = ["cudnn_version", "version_number", "with_version"]
-
 
 def version_number() -> int:
     """``91900`` for cuDNN 9.19.0, the loaded one; raises :class:`CudnnError` without one."""

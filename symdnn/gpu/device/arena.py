@@ -9,8 +9,6 @@ from symdnn.gpu.device.clock import is_capturing
 from symdnn.gpu.device.context import Context
 from symdnn.gpu.device.driver_api import bindings, checked
 
-__all__ = ["Arena"]
-
 _MIN_GROWTH_BYTES = 32 << 20
 
 

@@ -9,8 +9,6 @@ from typing import Any
 
 from symdnn.graph.type import numpy_dtype
 
-__all__ = ["ALIGNMENT", "RawArray", "c_strides"]
-
 #: Alignment in bytes of all device memory that symdnn allocates; kernels rely on it.
 ALIGNMENT = 256
 

@@ -12,8 +12,6 @@ from symdnn.gpu.binding.libcuda import library
 from symdnn.gpu.device.context import Context
 from symdnn.gpu.device.driver_api import is_done
 
-__all__ = ["CaptureFailed", "Graph", "Queue"]
-
 #: The kernels of a graph with no more than this may be launched one by one, without the graph.
 _MAX_SEPARATE_KERNELS = 2
 _KERNEL_NODE_TYPE = 0  # CU_GRAPH_NODE_TYPE_KERNEL

@@ -14,8 +14,6 @@ from symdnn.errors import SymdnnError
 from symdnn.gpu.device.capture import CaptureFailed, Graph
 from symdnn.gpu.device.context import Context
 
-__all__ = ["Clock", "ClockFailed", "is_capturing", "race_ms", "replay_ms"]
-
 #: The fastest few are timed again, in longer windows that alternate (:mod:`..conv.bench`).
 _WINDOW_COUNT = 3
 _WINDOW_MS = 1.0

@@ -13,10 +13,6 @@ from symdnn.config import config
 from symdnn.gpu.binding.libcuda import driver
 from symdnn.gpu.device.context import Context, existing_context
 
-__all__ = [
-    "device_index", "device_key", "free_bytes", "library_key", "queried_context", "query_cudnn",
-]  # fmt: skip
-
 T = TypeVar("T")
 
 

@@ -12,8 +12,6 @@ from symdnn.gpu.device.array import RawArray
 from symdnn.graph.type import numpy_dtype
 from symdnn.graph.values.dlpack import CPU, CUDA, Described, HostExport, capsule_of
 
-__all__ = ["DeviceArray", "ReadByHost", "raw_of"]
-
 #: Stream numbers of the array API standard: the legacy default stream, and "do not wait".
 _LEGACY_STREAM, _NO_WAIT = 1, -1
 

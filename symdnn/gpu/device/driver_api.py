@@ -23,11 +23,6 @@ from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.device_array import DeviceArray, ReadByHost
 from symdnn.graph.type import numpy_dtype
 
-__all__ = [
-    "NON_BLOCKING", "CudaBindings", "CudaError", "DriverApi", "PyCuda", "Stream", "bindings",
-    "checked", "driver_api", "is_done", "wanted",
-]  # fmt: skip
-
 NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
 _OUT_OF_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
 _NOT_READY = 600  # CUDA_ERROR_NOT_READY

@@ -14,8 +14,6 @@ from typing import Any
 from symdnn.errors import SymdnnError
 from symdnn.gpu.device.context import Context
 
-__all__ = ["Meter", "meter"]
-
 _MEASURED_MIN_MS = 400.0
 
 

@@ -12,8 +12,6 @@ from symdnn.gpu.device.memory import CudaMemory
 from symdnn.gpu.device.side_stream import SideStream
 from symdnn.graph.place import Place
 
-__all__ = ["Env", "LaunchEnv"]
-
 
 class LaunchEnv(Protocol):
     """Made by the runtime for one step of a plan; see :mod:`symdnn.gpu.execution.runtime`.

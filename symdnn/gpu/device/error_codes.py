@@ -15,11 +15,6 @@ from symdnn.errors import (
 )
 from symdnn.graph.values.guard import FAULT
 
-__all__ = [
-    "CANCELLED", "NOT_CONVERGED", "NOT_POSITIVE", "SINGULAR", "TICKETS_AT", "TICKET_COUNT",
-    "exception_of",
-]  # fmt: skip
-
 #: Tickets are uint32 counters in the same allocation as the error word, from this offset in bytes.
 #: A kernel's blocks count them to find the last block. They are zero whenever no kernel runs.
 TICKETS_AT, TICKET_COUNT = 64, 1024

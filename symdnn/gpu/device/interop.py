@@ -19,8 +19,6 @@ from symdnn.graph.place import Place
 from symdnn.graph.type import TensorType
 from symdnn.graph.values.dlpack import describe, request
 
-__all__ = ["device_array", "from_dlpack", "from_interface"]
-
 _OTHER_CONTEXT = (
     "symdnn uses the device's primary context. With PyCUDA import pycuda.autoprimaryctx, not "
     "pycuda.autoinit, before you make arrays"

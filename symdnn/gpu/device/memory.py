@@ -20,8 +20,6 @@ from symdnn.gpu.device.driver_api import bindings, checked
 from symdnn.gpu.device.pool import HostBlock, Pool, reusing
 from symdnn.graph.type import TensorType, numpy_dtype
 
-__all__ = ["CudaMemory", "PendingCopy", "memory_of"]
-
 _MAX_IN_FLIGHT_BUFFERS = 256
 #: The largest array that shares its block with others, which it keeps alive.
 _MOST_BESIDE_BYTES = 16 << 10

@@ -10,8 +10,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["Block", "HostBlock", "Pool", "reusing"]
-
 #: Blocks have 8 sizes per power of two, so that at most an eighth of a block is unused. For large
 #: blocks it is less: sizes are at most 2 MiB apart, the granularity of the driver.
 _SIZES_PER_POWER_OF_TWO_LOG2 = 3

@@ -8,8 +8,6 @@ from typing import Any
 
 from symdnn.gpu.device.driver_api import NON_BLOCKING, bindings, checked
 
-__all__ = ["SideStream"]
-
 _NO_TIMING = 2  # CU_EVENT_DISABLE_TIMING
 
 

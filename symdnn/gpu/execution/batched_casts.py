@@ -15,8 +15,6 @@ from symdnn.gpu.execution.batched_updates import enqueue
 from symdnn.gpu.execution.operands import Operands, Step, Values
 from symdnn.graph.variable import Apply, Variable
 
-__all__ = ["batched_run", "cast_groups", "with_batched_casts"]
-
 
 def with_batched_casts(
     operands: Operands, runs: Mapping[Apply, Any], nodes: Sequence[Apply]

@@ -17,8 +17,6 @@ from symdnn.graph.variable import Apply
 from symdnn.ops.core.scalar import identity_program
 from symdnn.ops.lowered.transfer import HostFromGpu
 
-__all__ = ["UpdateLaunches", "copy_all", "copy_bytes", "enqueue", "update_launches"]
-
 _BITS = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}
 
 

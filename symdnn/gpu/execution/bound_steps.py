@@ -15,8 +15,6 @@ from symdnn.graph.runtime import Watcher
 from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.lowered.transfer import HostFromGpu
 
-__all__ = ["BoundSteps"]
-
 
 @dataclass(frozen=True)
 class BoundSteps:

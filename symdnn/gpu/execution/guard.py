@@ -23,8 +23,6 @@ from symdnn.graph.values.guard import Range, ValueGuard, part_dtype
 from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.lowered.transfer import HostFromGpu
 
-__all__ = ["fault_checks", "with_checks"]
-
 _THREADS = 256
 #: Bytes of a load, and loads of a thread.
 _VECTOR_BYTES, _LOADS = 16, 8

@@ -23,8 +23,6 @@ from symdnn.gpu.execution.run_ahead import InFlightCalls
 from symdnn.gpu.kernels.copy import strided_copy
 from symdnn.graph.runtime import BoundPlan
 
-__all__ = ["LoopGraphs"]
-
 _MAX_HOST_BYTES = 1 << 16  # of a host array whose values become part of a graph
 _MAX_SIGNATURES = 8
 #: Captures of one signature: plans are dropped, and addresses change.

@@ -17,8 +17,6 @@ from symdnn.gpu.device.memory import CudaMemory
 from symdnn.gpu.kernels.copy import strided_copy
 from symdnn.graph.variable import Apply, Constant, Variable
 
-__all__ = ["Device", "Operands", "Step", "Values"]
-
 Values = dict[Variable, Any]
 
 

@@ -17,8 +17,6 @@ from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.execution.runtime import CudaRuntime, runtime
 from symdnn.graph.type import TensorType
 
-__all__ = ["PinnedPrefetch"]
-
 #: Shapes and dtypes of a slot for which arrays are cached.
 _MAX_SHAPES = 16
 

@@ -10,8 +10,6 @@ from symdnn.gpu.device.memory import CudaMemory
 from symdnn.gpu.execution.runtime import CudaRuntime, runtime
 from symdnn.gpu.kernels.copy import strided_copy
 
-__all__ = ["PlacedArray", "place"]
-
 
 class PlacedArray:
     """See :class:`symdnn.graph.values.storage.Placed`."""

@@ -29,8 +29,6 @@ from symdnn.ops.array.index import Subtensor
 from symdnn.ops.array.slices import check_index, fill_in, is_slice
 from symdnn.ops.lowered.transfer import GpuFromHost, HostFromGpu
 
-__all__ = ["CudaPlan", "reads_at_call"]
-
 #: A capture that fails once may have met with work of another library, and is tried again.
 _MAX_FAILED_CAPTURES = 2
 _NOTHING = "there is nothing to capture"

@@ -21,8 +21,6 @@ from symdnn.ops.elemwise import Elemwise
 from symdnn.ops.lowered.fused import FusedElemwise
 from symdnn.ops.lowered.transfer import GpuFromHost
 
-__all__ = ["PlanConstants"]
-
 #: The largest computed value that gets memory of its own.
 _MAX_CONSTANT_BYTES = 1 << 20
 

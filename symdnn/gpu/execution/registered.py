@@ -9,8 +9,6 @@ from symdnn.gpu.execution.operands import Device
 from symdnn.graph.kernel import OperandMemory
 from symdnn.graph.variable import Apply
 
-__all__ = ["Registered"]
-
 
 class Registered:
     """Where each of them begins. Where a library has none it is an array that is not registered."""

@@ -20,8 +20,6 @@ from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable
 from symdnn.ops.lowered.transfer import GpuFromHost
 
-__all__ = ["Replay"]
-
 _FROM_HOST, _STRIDED = -1, -2
 #: Up to this size a kernel copies from and to the host as fast as the copy engine.
 _KERNEL_COPY_MAX_BYTES = 1 << 20

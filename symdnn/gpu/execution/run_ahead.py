@@ -6,8 +6,6 @@ from typing import Any
 
 from symdnn.gpu.device.capture import Queue
 
-__all__ = ["InFlightCalls"]
-
 
 class InFlightCalls:
     """Calls that are enqueued and may not be finished, in two halves, with the arrays they read.

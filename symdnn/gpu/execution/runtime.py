@@ -38,8 +38,6 @@ from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant
 from symdnn.ops.core.gradient_control import Assert
 
-__all__ = ["CudaRuntime", "runtime"]
-
 registry.load()
 
 _MAX_UPDATE_GRAPHS = 64

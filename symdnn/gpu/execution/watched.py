@@ -11,8 +11,6 @@ from symdnn.graph.runtime import Watcher, garbage
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Variable
 
-__all__ = ["run_watched"]
-
 
 def run_watched(operands: Operands, step: Step, values: Values, watcher: Watcher) -> None:
     """Call ``watcher`` before and after ``step``. The watcher may call functions itself."""

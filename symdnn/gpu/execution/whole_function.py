@@ -16,8 +16,6 @@ from symdnn.graph.type import numpy_dtype
 from symdnn.graph.variable import Variable
 from symdnn.ops.control.scan import Scan
 
-__all__ = ["GpuWholeFunction"]
-
 #: Calls after the first one until a kernel is made: of loops that are kernels at once, of others.
 _CALLS_AT_ONCE, _CALLS = 1, 50
 #: Work of the loops of unknown length in a call (of :func:`~symdnn.ops.steps.statements.work_of`).

@@ -36,8 +36,6 @@ from symdnn.ops.steps.statements import (
 )
 from symdnn.ops.steps.whole_loop import WholeLoop, collected_entries
 
-__all__ = ["GpuLoopFunction", "GpuWholeLoop", "on_device"]
-
 #: Steps after which a kernel is made, of up to so many ops; of more ops fewer steps. Compiling
 #: takes about as long as those steps one by one.
 _HOT_STEPS, _OPS_OF_A_STEP = 1000, 10

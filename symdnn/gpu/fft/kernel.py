@@ -27,8 +27,6 @@ from symdnn.ops.fourier.transform import (
 if TYPE_CHECKING:
     from symdnn.gpu.device.env import LaunchEnv
 
-__all__ = ["KERNELS", "CufftKernel"]
-
 
 class CufftKernel(Kernel[Transform]):
     """``cufftExec*`` along the last axes, by a plan without a work area of its own."""

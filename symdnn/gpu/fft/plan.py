@@ -13,8 +13,6 @@ from typing import Any
 
 from symdnn.gpu.device.context import existing_context
 
-__all__ = ["Plan", "Signature", "plan_for", "problem"]
-
 #: Plans that are kept for later functions.
 _MOST_PLANS = 64
 #: (cuFFT's type, the function that executes it) by the dtypes of operand and result.

@@ -14,8 +14,6 @@ from symdnn.tuning.attempts import Bench
 if TYPE_CHECKING:
     from symdnn.gpu.device.env import LaunchEnv
 
-__all__ = ["CallBench"]
-
 C = TypeVar("C")
 
 

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 #: An algorithm of cuBLASLt, or a GEMM of split operands.
 GemmWay = GemmAlgorithm | SplitGemm
 
-__all__ = ["GemmChoice", "choose", "chosen", "forget", "mode_by_flags", "sums_apart"]
-
 #: Algorithms of the heuristics that are measured.
 _CANDIDATE_COUNT = 24
 _TOLERANCE = {"float16": 4e-3, "bfloat16": 3e-2, "tf32": 3e-3, "float32": 1e-4, "float64": 1e-10,

@@ -16,8 +16,6 @@ from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.ops.core.scalar import Builder
 from symdnn.ops.linalg.dot import BatchedDot, Dot
 
-__all__ = ["IntegerProductKernel"]
-
 
 class IntegerProductKernel(CudaKernel[Dot | BatchedDot]):
     """A reduction of the elementwise products. It reads any strides, and wraps as NumPy does."""

@@ -20,8 +20,6 @@ from symdnn.ops.vendor.gpublas import GpuGemmKept
 if TYPE_CHECKING:
     from symdnn.gpu.device.env import LaunchEnv
 
-__all__ = ["KERNELS", "KeptKernel"]
-
 
 class KeptKernel(MatmulKernel):
     """cuBLASLt's GEMM and an elementwise kernel, or one kernel of cuDNN that is faster."""

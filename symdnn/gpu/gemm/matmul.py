@@ -42,8 +42,6 @@ from symdnn.ops.vendor.gpublas import GpuGemm, GpuGemmBase, GpuGemmBiasGrad
 if TYPE_CHECKING:
     from symdnn.gpu.device.env import LaunchEnv
 
-__all__ = ["KERNELS", "BoundGemm", "MatmulKernel", "as_matrix", "divides_sums", "operand"]
-
 #: cuBLASLt reads a bias and an addend in vectors of this size.
 _VECTOR_ALIGNMENT_BYTES = 16
 #: The side of a block's part of a result; fewer of these than half of a large card's

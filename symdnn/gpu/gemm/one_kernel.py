@@ -31,8 +31,6 @@ from symdnn.tuning.question import ChoiceCache, Question, answer, plain
 if TYPE_CHECKING:
     from symdnn.gpu.device.env import LaunchEnv
 
-__all__ = ["ACTIVATIONS", "MatmulGraph", "OneKernel", "forget"]
-
 #: Activation functions by the names of :data:`symdnn.ops.vendor.gpublas.ACTIVATIONS`, as
 #: operations of cuDNN's frontend.
 ACTIVATIONS = {"gelu": "gelu_approx_tanh", "gelu_erf": "gelu", "silu": "swish"}

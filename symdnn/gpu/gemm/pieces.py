@@ -11,8 +11,6 @@ from typing import NamedTuple
 
 from symdnn.gpu.device.array import RawArray
 
-__all__ = ["Piece", "pieces"]
-
 _VECTOR_BYTES = 16
 #: GEMMs with fewer multiplications are not cut: a launch takes longer than what it would save.
 _LEAST_MULTIPLICATIONS = 1 << 31

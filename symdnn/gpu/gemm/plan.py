@@ -12,11 +12,6 @@ from typing import Any
 from symdnn.gpu.binding import libcublaslt as lt
 from symdnn.gpu.binding.libcublaslt import Algorithm, CublasError, Heuristic
 
-__all__ = [
-    "WORKSPACE_BYTES", "GemmAlgorithm", "GemmPlan", "GemmSignature", "Matrix", "Pointers",
-    "alignment_of", "least_workspace",
-]  # fmt: skip
-
 WORKSPACE_BYTES = 32 << 20  # NVIDIA's advice for Hopper
 
 #: Sides of a block's tile of the result, terms of a sum below which it is not divided, and blocks

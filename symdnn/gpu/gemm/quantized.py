@@ -27,8 +27,6 @@ from symdnn.ops.vendor.gpublas import GpuQuantizedGemm
 if TYPE_CHECKING:
     from symdnn.gpu.device.env import LaunchEnv
 
-__all__ = ["KERNELS", "QuantizedGemmKernel"]
-
 
 class QuantizedGemmKernel(Kernel):
     """GEMM of 8-bit operands by ``cublasLtMatmul``."""

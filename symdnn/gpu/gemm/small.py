@@ -12,8 +12,6 @@ from symdnn.graph.kernel import Call
 from symdnn.ops.core.scalar import Builder, ScalarProgram
 from symdnn.ops.linalg.dot import BatchedDot
 
-__all__ = ["SmallProductsKernel"]
-
 #: A block of a matrix library has a tile of 32 by 32 or more for each product.
 _MOST_SIDE, _FEWEST_PRODUCTS = 4, 4096
 

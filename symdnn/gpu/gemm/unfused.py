@@ -20,8 +20,6 @@ from symdnn.ops.vendor.gpublas import GpuGemm, GpuGemmBase, GpuGemmBiasGrad
 if TYPE_CHECKING:
     from symdnn.gpu.device.env import LaunchEnv
 
-__all__ = ["Step", "Unfused"]
-
 
 @dataclass(frozen=True)
 class Step:

@@ -19,8 +19,6 @@ from symdnn.gpu.device.context import existing_context, most_shared_bytes
 from symdnn.graph.kernel import Call, Row
 from symdnn.ops.attention.attention import Attention, AttentionGrad
 
-__all__ = ["KERNELS", "AttentionTile"]
-
 #: Rows of a small block.
 _SIDE = 64
 #: Threads of a block by the terms of a product: 0 without tensor cores, 1 in the digits of TF32, 3

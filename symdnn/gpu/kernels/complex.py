@@ -18,8 +18,6 @@ from symdnn.ops.elementwise import math as mt
 from symdnn.ops.elemwise import Elemwise
 from symdnn.ops.lowered.fused import FusedComplex
 
-__all__ = ["ComplexKernel", "complex_program", "KERNELS"]
-
 #: The instruction of each op whose operands are converted to a common complex dtype.
 _INSTRUCTIONS: dict[type[Elemwise], str] = {
     ar.Add: "add", ar.Sub: "sub", ar.Mul: "mul", ar.TrueDiv: "div", ar.Neg: "neg", ar.Sqr: "sqr",

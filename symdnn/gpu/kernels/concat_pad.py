@@ -37,8 +37,6 @@ from symdnn.ops.core.gradient_control import Assert
 from symdnn.ops.core.make_vector import MakeVector
 from symdnn.ops.lowered.gathered import ListedSums
 
-__all__ = ["KERNELS"]
-
 _THREADS = 256
 #: Their pointers fit into a kernel's parameters.
 _MAX_SCALARS = 400

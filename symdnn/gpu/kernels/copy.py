@@ -40,11 +40,6 @@ from symdnn.ops.elementwise.storage import BitCast
 from symdnn.ops.linalg.dot import MatchSizes
 from symdnn.ops.nn.channels_last import Reorder
 
-__all__ = [
-    "CopyKernel", "KERNELS", "axis_slice", "copies", "copies_together", "fill", "guarded_copy",
-    "split_views", "strided_copy", "strided_zero",
-]  # fmt: skip
-
 _BITS = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}
 
 

@@ -43,11 +43,6 @@ from symdnn.ops.array.reduce import Max, Min, Reduce, Sum
 from symdnn.ops.core.scalar import Builder, ScalarProgram
 from symdnn.ops.lowered.fused_rows import FusedRows
 
-__all__ = [
-    "KERNELS", "column_bytes", "keeps_busy", "keeps_rows", "keeps_sums", "of_inputs",
-    "rows_launches", "takes_rows",
-]  # fmt: skip
-
 #: Rows that take a multiprocessor each should keep at least so many of them busy, on average.
 _MIN_BUSY = 0.8
 #: Rows that are too long for registers are cut into chunks by other kernels if there are fewer.

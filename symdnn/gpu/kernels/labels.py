@@ -37,8 +37,6 @@ from symdnn.ops.nn.crossentropy import (
     SoftmaxCrossentropyGrad,
 )
 
-__all__ = ["LabelKernel", "OneHotKernel", "KERNELS"]
-
 _THREADS = 256
 #: Op -> (kind in labels.cu, input indices of scores, of one value per row, and of labels).
 _KINDS: dict[type, tuple[int, int | None, int | None, int]] = {

@@ -33,8 +33,6 @@ from symdnn.ops.elementwise.complex_meaning import part_dtypes
 from symdnn.ops.elementwise.scalar_meaning import meaning
 from symdnn.ops.lowered.gathered import FusedPlacedSums, PlacedSums
 
-__all__ = ["InBoundsKernel", "KERNELS", "PartKernel", "PlacedKernel"]
-
 _THREADS = 256
 _MAX_BLOCKS = 1 << 20
 #: Lanes of a long row's piece, and the elements of each of them.

@@ -25,8 +25,6 @@ from symdnn.graph.kernel import Call, Row
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.vendor.gpudnn_pool import POOL_MODES, GpuDnnPool, GpuDnnPoolGrad
 
-__all__ = ["PoolGradKernel", "PoolKernel", "KERNELS"]
-
 _FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
 _MODES = {"max": 0, "max_deterministic": 0, "average_inc_pad": 1, "average": 1,
           "average_exc_pad": 2, "sum": 3}  # fmt: skip

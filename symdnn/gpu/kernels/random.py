@@ -37,8 +37,6 @@ from symdnn.ops.random.random import (
 )
 from symdnn.ops.random.rejection import RandomLogGamma, RandomVonMises
 
-__all__ = ["DrawKernel", "DropoutKernel", "KERNELS"]
-
 _THREADS = 256
 _UNIFORM, _NORMAL, _TRUNCATED, _BERNOULLI, _INTEGERS, _WORDS = range(6)
 _CATEGORICAL, _MULTINOMIAL, _RACE, _MASK, _WIDE_UNIFORM = range(6, 11)

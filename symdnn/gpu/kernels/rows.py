@@ -24,8 +24,6 @@ from symdnn.ops.core.dtype import work_dtype
 from symdnn.ops.nn.crossentropy import SoftmaxCrossentropy
 from symdnn.ops.nn.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGrad
 
-__all__ = ["RowKernel", "KERNELS", "two_passes", "without_axis"]
-
 _THREADS = 256
 #: Threads that keep a GPU busy.
 _MANY_THREADS = 1 << 17

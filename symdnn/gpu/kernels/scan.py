@@ -30,8 +30,6 @@ from symdnn.ops.nest.complex_folds import whole_scan_fold
 from symdnn.ops.nest.nest import Fold
 from symdnn.ops.nest.of_ops import CUMULATIVE, Cumulative, scan_fold
 
-__all__ = ["ScanKernel", "lines_of", "KERNELS"]
-
 _THREADS = 256
 #: Bytes of an access; elements of a thread in a tile, by whether they come in vectors.
 _ACCESS_BYTES, _THREAD_ELEMENTS, _THREAD_SCALARS = 16, 16, 8

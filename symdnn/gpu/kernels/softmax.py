@@ -37,8 +37,6 @@ from symdnn.ops.lowered.fused_rows import FusedRows, softmax_grad_rows, softmax_
 from symdnn.ops.nn.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGrad
 from symdnn.ops.vendor.gpudnn import GpuDnnSoftmax, GpuDnnSoftmaxGrad
 
-__all__ = ["SoftmaxKernel", "KERNELS"]
-
 _FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
 _NEUTRAL_KINDS = {Softmax: 0, LogSoftmax: 1, SoftmaxGrad: 2, LogSoftmaxGrad: 3}
 #: 32-bit registers of a thread for data.

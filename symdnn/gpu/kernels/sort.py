@@ -26,8 +26,6 @@ from symdnn.ops.array.boxes import KeptBoxes
 from symdnn.ops.array.sort import ArgSort, SearchSorted, Sort, TopK
 from symdnn.ops.core.dtype import work_dtype
 
-__all__ = ["SortKernel", "KERNELS", "sort_bytes", "sorted_lines"]
-
 _THREADS, _TILE_ELEMENTS = 256, 1024
 #: Radix sort: values of a digit; elements and bytes of a thread's keys in a tile, at most; tiles
 #: that one looks back at together; blocks that count digits; bits of a float below its exponent.

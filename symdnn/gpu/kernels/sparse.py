@@ -22,8 +22,6 @@ from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.ops.core.dtype import work_dtype
 from symdnn.ops.sparse.products import SampledDot, SparseDot
 
-__all__ = ["KERNELS", "SparseProductKernel"]
-
 _THREADS, _WARP = 256, 32
 
 

@@ -24,8 +24,6 @@ from symdnn.ops.nn.spatial_transformer import (
     TransformerSamplerGrad,
 )
 
-__all__ = ["TransformerKernel", "KERNELS"]
-
 _THREADS = 256
 _FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
 _POINTER_FIELDS = ("theta", "grid", "image", "dy", "y", "dgrid", "peaks", "sums")

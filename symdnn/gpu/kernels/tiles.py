@@ -14,8 +14,6 @@ from symdnn.gpu.codegen.tile_source import TileLoop, TileOperand, tile_source
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.core.scalar import ScalarProgram
 
-__all__ = ["in_tiles"]
-
 #: In elements. Smaller sides would leave most of a tile empty.
 _MIN_SIDE = 16
 _THREADS = 256

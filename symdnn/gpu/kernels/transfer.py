@@ -8,8 +8,6 @@ from typing import Any
 from symdnn.graph.kernel import Call, Kernel, Row, Traits
 from symdnn.ops.lowered.transfer import GpuFromHost, HostFromGpu
 
-__all__ = ["TransferKernel", "KERNELS"]
-
 
 @dataclass(frozen=True)
 class TransferKernel(Kernel):

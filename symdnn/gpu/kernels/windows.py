@@ -12,8 +12,6 @@ from symdnn.ops.core.dtype import work_dtype
 from symdnn.ops.nest.monoid import lowest
 from symdnn.ops.nn.pool import AveragePoolGrad, MaxPoolGrad, MaxPoolGradGrad, Pool, PoolGrad
 
-__all__ = ["KERNELS", "WindowsKernel"]
-
 _THREADS = 256
 _MODES = {"max": 0, "average_inc_pad": 1, "average_exc_pad": 2, "sum": 3}
 #: The mode of the sum of values where an element is its window's maximum.

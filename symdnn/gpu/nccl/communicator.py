@@ -27,8 +27,6 @@ from symdnn.world import process
 from symdnn.world.communicator import Pending
 from symdnn.world.group import Group
 
-__all__ = ["NcclCommunicator", "communicator", "drop_all", "note", "problem"]
-
 _DTYPES = {
     "int8": 0, "uint8": 1, "bool": 1, "int32": 2, "uint32": 3, "int64": 4, "uint64": 5,
     "float16": 6, "float32": 7, "float64": 8, "bfloat16": 9,

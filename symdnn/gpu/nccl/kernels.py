@@ -39,8 +39,6 @@ from symdnn.ops.collective.reductions import (
 )
 from symdnn.world import process
 
-__all__ = ["KERNELS", "NcclKernel"]
-
 Run = Callable[[NcclCommunicator, LaunchEnv, int, Sequence[RawArray], Sequence[RawArray]], None]
 #: Elements of the error word.
 _WORDS = 4

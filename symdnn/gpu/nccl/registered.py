@@ -30,10 +30,6 @@ from symdnn.ops.core.scalar import Builder, ScalarProgram
 from symdnn.world import process
 from symdnn.world.group import Group
 
-__all__ = [
-    "RegisteredMemory", "as_slots", "by_copies", "reduce_by_copies", "regions", "scratch_bytes",
-]  # fmt: skip
-
 #: A region is whole pages: so many ranks have equal parts of it.
 _PAGE = 4096
 _PART_OF_PAGE = _PAGE // 16

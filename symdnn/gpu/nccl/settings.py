@@ -9,8 +9,6 @@ from dataclasses import dataclass, replace
 from symdnn.config import config
 from symdnn.world import process
 
-__all__ = ["Settings", "registers"]
-
 #: ``NCCL_CONFIG_UNDEF_INT`` and ``NCCL_API_MAGIC``; the version whose fields :class:`Config` has,
 #: all of which newer ones have too.
 _UNDEFINED, _MAGIC, _VERSION = -(2**31), 0xCAFEBEEF, 22800

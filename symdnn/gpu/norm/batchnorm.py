@@ -38,8 +38,6 @@ from symdnn.ops.lowered.norm_parts import BatchMoments, BatchSums, axes_of
 from symdnn.ops.nn.batchnorm import BatchNormGrad, BatchNormTrain, LayerNorm
 from symdnn.ops.vendor.gpudnn import GpuDnnBatchNorm, GpuDnnBatchNormGrad
 
-__all__ = ["batch_moments", "batch_sums", "KERNELS"]
-
 _FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
 #: Room in states of 16 bytes: one state of moments counts as two.
 _MOMENTS_STATES, _SUMS_STATES = 2, 2

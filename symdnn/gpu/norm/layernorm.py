@@ -23,8 +23,6 @@ from symdnn.graph.kernel import Call, Row
 from symdnn.ops.lowered.fused_rows import layer_norm_grad_rows, layer_norm_rows
 from symdnn.ops.nn.batchnorm import LayerNorm, LayerNormGrad
 
-__all__ = ["KERNELS", "LayerNormGradKernel", "LayerNormKernel"]
-
 
 class LayerNormKernel(BatchNormKernel):
     """(y, mean, invstd) of (x, gamma, beta)."""

@@ -24,8 +24,6 @@ from symdnn.gpu.rnn.trial import Trial
 from symdnn.tuning.attempts import Attempt, Bench
 from symdnn.tuning.question import ON_BLOCK_LIST, ChoiceCache, Question, answer, plain
 
-__all__ = ["Choice", "choose", "forget"]
-
 
 @dataclass(frozen=True)
 class Choice:

@@ -32,8 +32,6 @@ from symdnn.ops.random.random import next_state
 if TYPE_CHECKING:
     from symdnn.gpu.device.env import Env, LaunchEnv
 
-__all__ = ["Forward", "GradInputs", "GradWeights"]
-
 
 class BoundRNN:
     """Recurrent layers at their sizes, with everything that does not change between calls."""

@@ -29,10 +29,6 @@ from symdnn.graph.type import numpy_dtype
 from symdnn.ops.core.dtype import wide_float
 from symdnn.ops.nn.rnn_params import GATES, RNNShape
 
-__all__ = [
-    "ALGORITHMS", "RNNSignature", "Sizes", "build", "layout_problem", "signature_of", "sizes",
-]  # fmt: skip
-
 #: An address for queries that must not be 0 and is never read.
 _PLACEHOLDER_ADDRESS = 1 << 32
 

@@ -21,8 +21,6 @@ from symdnn.graph.typing import Array
 from symdnn.ops.vendor.gpudnn import GpuDnnRNNGradInputs, GpuDnnRNNGradWeights, GpuDnnRNNOp
 from symdnn.tuning.attempts import Bench
 
-__all__ = ["Trial"]
-
 #: The largest difference from the standard algorithm, relative to the largest value.
 _MAX_RELATIVE_ERROR = {
     "float16": 2e-2, "bfloat16": 1e-1, "tf32": 1e-2, "float32": 1e-3, "float64": 1e-9,

@@ -25,8 +25,6 @@ from symdnn.ops.matrix.base import real_dtype
 from symdnn.ops.matrix.expm import Expm
 from symdnn.ops.matrix.expm_of_stacks import BOUNDS, coefficients
 
-__all__ = ["KERNELS"]
-
 _BLOCK = 256
 _FACTORS = 8
 #: Matrices in the shared memory of a block, and bytes for them.

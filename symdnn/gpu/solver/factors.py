@@ -27,8 +27,6 @@ from symdnn.ops.matrix.cholesky import Cholesky
 from symdnn.ops.matrix.lu import LUFactor, LUSolve, PivotsToPermutation
 from symdnn.ops.matrix.solve import MatrixInverse, Solve
 
-__all__ = ["KERNELS", "with_host"]
-
 #: Rows of the largest matrices that go to a batched routine.
 _MOST_ROWS_OF_BATCHES = 256
 #: Rows of matrices whose transposes are worth their copies.

@@ -27,8 +27,6 @@ from symdnn.ops.matrix.base import real_dtype
 from symdnn.ops.matrix.eigen import Eigh, Eigvalsh
 from symdnn.ops.matrix.svd import SVD
 
-__all__ = ["JacobiEighKernel", "JacobiSVDKernel"]
-
 #: The largest matrices: of more rows the routines of the library are faster.
 _MOST_ROWS = 64
 #: Static shared memory of a block for the matrix and the product of its rotations.

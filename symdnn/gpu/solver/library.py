@@ -9,11 +9,6 @@ from typing import Any, Protocol
 
 from symdnn.graph.place import Place
 
-__all__ = [
-    "DATA_TYPE", "FILL", "JOB", "OPERATION", "Device", "blas", "problem", "routine", "solver",
-    "without_device",
-]  # fmt: skip
-
 #: ``cublasFillMode_t`` of the triangle here, which the libraries see transposed.
 FILL = {"lower": 1, "upper": 0}
 #: ``cublasOperation_t``.

@@ -34,8 +34,6 @@ from symdnn.ops.matrix.eigen import Eigh, Eigvalsh
 from symdnn.ops.matrix.qr import QR
 from symdnn.ops.matrix.svd import SVD
 
-__all__ = ["KERNELS"]
-
 #: The largest matrices of the batched Jacobi routine, which is one kernel.
 _MOST_ROWS_OF_JACOBI = 32
 _FULL, _ECONOMY = 0, 1

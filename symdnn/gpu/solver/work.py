@@ -21,10 +21,6 @@ from symdnn.ops.matrix.base import real_dtype
 if TYPE_CHECKING:
     from symdnn.gpu.device.env import LaunchEnv
 
-__all__ = [
-    "CUSOLVER", "Layout", "Matrices", "SolverKernel", "Work", "enqueue", "question", "small",
-]  # fmt: skip
-
 CUSOLVER = Traits("cusolver")
 _BLOCK = 256
 #: The libraries count in 32 bits.

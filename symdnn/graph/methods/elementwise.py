@@ -10,8 +10,6 @@ from symdnn.graph.typing import TensorLike
 if TYPE_CHECKING:
     from symdnn.graph.variable import Variable
 
-__all__ = ["ElementwiseMethods"]
-
 
 class ElementwiseMethods:
     """Functions of one argument as methods, under Theano's and NumPy's names."""

@@ -11,8 +11,6 @@ from symdnn.graph.typing import AxisLike, DtypeLike, TensorLike
 if TYPE_CHECKING:
     from symdnn.graph.variable import Variable
 
-__all__ = ["ReductionMethods"]
-
 
 class ReductionMethods:
     """``x.sum(axis)`` and its kin, with NumPy's arguments or PyTorch's keywords."""

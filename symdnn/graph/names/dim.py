@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from symdnn.errors import InputError
 
-__all__ = ["Dim", "SizeOrName", "merged", "one_for_each"]
-
 
 @dataclass(frozen=True, init=False)
 class Dim:

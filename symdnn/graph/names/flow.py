@@ -21,8 +21,6 @@ from symdnn.graph.variable import Constant, Variable
 if TYPE_CHECKING:
     from symdnn.graph.op import Op
 
-__all__ = ["name_of", "with_names"]
-
 
 def with_names(op: Op, inputs: Sequence[Variable], types: tuple[Type, ...]) -> tuple[Type, ...]:
     """``types`` of the outputs with the names that follow from those of ``inputs``, and no others.

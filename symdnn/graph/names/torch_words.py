@@ -15,8 +15,6 @@ from typing import Any, ParamSpec, TypeVar
 from symdnn.errors import ArgumentError, InputError
 from symdnn.graph.names.elsewhere import TENSOR, VARIABLE
 
-__all__ = ["install_torch_functions", "makes_tensor", "torch_words"]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

@@ -14,8 +14,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Given", "Lent"]
-
 Array = np.ndarray[Any, Any]
 
 

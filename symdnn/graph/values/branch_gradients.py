@@ -12,8 +12,6 @@ from collections.abc import Collection, Sequence
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Variable
 
-__all__ = ["Branch", "Branches"]
-
 #: A lazy choice, and the number of one of its branches.
 Branch = tuple[Apply, int]
 

@@ -17,11 +17,6 @@ from symdnn.errors import InputError
 from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.graph.typing import Array
 
-__all__ = [
-    "CPU", "CUDA", "CUDA_HOST", "CUDA_MANAGED", "Described", "HostExport", "as_numpy_view",
-    "capsule_of", "describe", "element_strides", "request",
-]  # fmt: skip
-
 #: ``DLDeviceType``: memory of the host, of a card, pinned, and what both can read.
 CPU, CUDA, CUDA_HOST, CUDA_MANAGED = 1, 2, 3, 13
 _ON_HOST = (CPU, CUDA_HOST, CUDA_MANAGED)

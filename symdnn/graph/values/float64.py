@@ -14,8 +14,6 @@ from symdnn.graph.origin import Origin, make_origin
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Shared
 
-__all__ = ["report_float64_input", "report_float64_node", "report_float64_shared"]
-
 
 def report_float64_node(node: Apply) -> None:
     """Report ``node`` as the flag says if it makes float64 of inputs of other dtypes."""

@@ -14,8 +14,6 @@ from symdnn.graph.type import TensorType, Type, numpy_dtype
 from symdnn.graph.typing import Array
 from symdnn.graph.variable import Apply, Constant, Variable
 
-__all__ = ["BIG_MAGNITUDE", "FAULT", "FaultCheck", "Range", "ValueGuard", "of_constants"]
-
 #: The magnitude above which a value counts as big.
 BIG_MAGNITUDE = 1e10
 #: What a check says that finds a fault, whose kind it does not know.

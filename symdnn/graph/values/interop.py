@@ -15,11 +15,6 @@ from symdnn.graph.values.dlpack import CUDA, CUDA_MANAGED
 from symdnn.graph.values.storage import DeviceMemory, Placed
 from symdnn.graph.values.value import check_shape
 
-__all__ = [
-    "Targets", "check_as", "has_device_memory", "home", "install", "is_on_device", "place",
-    "place_as",
-]  # fmt: skip
-
 _ON_CARDS = (CUDA, CUDA_MANAGED)
 
 

@@ -8,8 +8,6 @@ from typing import Any
 
 from symdnn.errors import SymbolicValueError
 
-__all__ = ["by_method", "numpy_calls", "refusal"]
-
 #: NumPy's functions that have another name in ``symdnn.tensor``.
 _OTHER_NAMES = {
     "absolute": "abs", "amax": "max", "amin": "min", "around": "round", "add.reduce": "sum",

@@ -13,8 +13,6 @@ from symdnn.graph.type import numpy_dtype
 from symdnn.graph.values.borrow import Given, Lent
 from symdnn.graph.values.dlpack import HostExport
 
-__all__ = ["CHANGES", "DeviceMemory", "Placed", "Storage", "note_writes", "writes"]
-
 Array = np.ndarray[Any, Any]
 
 _count = count(1)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-__all__ = ["merged", "reshaped"]
-
 
 def merged(
     shape: Sequence[int], steps: Sequence[Sequence[int]]

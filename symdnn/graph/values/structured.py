@@ -9,8 +9,6 @@ from typing import Any, Self
 
 from symdnn.graph.variable import Variable
 
-__all__ = ["Form", "Structured"]
-
 
 class Form(ABC):
     """How a call's value becomes arrays, and is made of them: a frozen dataclass."""

@@ -21,8 +21,6 @@ from symdnn.graph.type import OpaqueType
 from symdnn.graph.values.value import as_numpy
 from symdnn.graph.variable import Apply, Constant, Shared, Variable
 
-__all__ = ["attach_test_values", "entry_of", "only_outside"]
-
 
 def attach_test_values(node: Apply) -> None:
     """Give the outputs of ``node`` test values, computed from those of its inputs.

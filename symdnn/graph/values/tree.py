@@ -14,8 +14,6 @@ from typing import Any
 
 from symdnn.errors import TypeMismatch
 
-__all__ = ["Tree", "flatten", "map_tree", "paths", "register_tree", "unflatten"]
-
 #: (value) -> (children, what else the value consists of), and back.
 Split = Callable[[Any], tuple[Sequence[Any], Hashable]]
 Join = Callable[[Any, Sequence[Any]], Any]

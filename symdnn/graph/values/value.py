@@ -15,11 +15,6 @@ from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.graph.typing import DtypeLike
 from symdnn.graph.values.dlpack import as_numpy_view
 
-__all__ = [
-    "array_from", "as_numpy", "check_shape", "constant_array", "is_python_number", "number_array",
-    "number_taker",
-]  # fmt: skip
-
 Array = np.ndarray[Any, Any]
 
 

@@ -26,8 +26,6 @@ from symdnn.opt.epilogue.epilogue import Chain
 from symdnn.opt.fuse.groups import fusable_program, reduction_in, widened
 from symdnn.rewriting.rewrite import Context
 
-__all__ = ["bias_gradients"]
-
 
 @dataclass(frozen=True)
 class _Totals:

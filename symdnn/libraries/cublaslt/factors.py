@@ -19,8 +19,6 @@ from symdnn.ops.linalg.dot import Dot
 from symdnn.rewriting.facts import only_axis
 from symdnn.rewriting.rewrite import Context
 
-__all__ = ["scale_parameters"]
-
 _DTYPES = ("bfloat16", "float32", "float64")
 
 

@@ -34,8 +34,6 @@ from symdnn.ops.lowered.lowered import neutral_of
 from symdnn.ops.vendor.gpublas import GpuGemm
 from symdnn.rewriting.rewrite import Context
 
-__all__ = ["BYTES_OF_A_LAUNCH", "Parameters", "join_products"]
-
 #: The cost of a launch, as bytes that an H100 reads in that time (2 to 3 microseconds). Weights are
 #: joined if the additional copy is not larger than this for each saved launch.
 BYTES_OF_A_LAUNCH = 8 << 20

@@ -20,8 +20,6 @@ from symdnn.ops.vendor.gpublas import ACTIVATIONS, GpuGemmKept
 from symdnn.opt.epilogue.epilogue import Chain, behind_reshape, is_product, read_by
 from symdnn.rewriting.rewrite import Context
 
-__all__ = ["keep_before_activations"]
-
 
 def keep_before_activations(
     context: Context, gemm_at: Callable[[Apply], Chain | None], name: str

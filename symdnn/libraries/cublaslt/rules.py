@@ -28,8 +28,6 @@ from symdnn.opt.lower.quantized import codes_of_operands, product_of_codes, why_
 from symdnn.rewriting.facts import all_ones
 from symdnn.rewriting.rewrite import Context, graph_rewrite, node_rewrite, reads
 
-__all__ = ["CUBLASLT"]
-
 
 def _problem(target: Target) -> str | None:
     if target.kind != "cuda":

@@ -22,8 +22,6 @@ from symdnn.ops.vendor.gpudnn_attention import GpuDnnAttention, GpuDnnAttentionG
 from symdnn.rewriting.facts import number
 from symdnn.rewriting.rewrite import Context
 
-__all__ = ["LOWERINGS"]
-
 _LENGTHS = ("key_lengths", "query_lengths")
 
 #: What is added to a hidden score: finite, so that a query that sees no key makes no nan.

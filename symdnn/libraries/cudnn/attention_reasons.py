@@ -21,8 +21,6 @@ from symdnn.opt.precision.amp import amp_dtype
 from symdnn.rewriting.facts import number
 from symdnn.rewriting.rewrite import Context
 
-__all__ = ["dtype_of", "first_extra", "refuses", "simplest"]
-
 _LENGTHS = ("key_lengths", "query_lengths")
 
 #: The first versions with any bounds of a window, also beside a mask or dropout; with gradients of

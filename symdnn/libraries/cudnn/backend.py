@@ -6,8 +6,6 @@ from symdnn.config import config
 from symdnn.graph.target import Target
 from symdnn.opt.lower.lowering import Backend
 
-__all__ = ["BACKEND", "cudnn_reason"]
-
 
 def cudnn_reason(target: Target) -> str | None:
     """The reasons why cuDNN is not used at all, a line for each; None where it is."""

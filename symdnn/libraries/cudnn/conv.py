@@ -31,8 +31,6 @@ from symdnn.ops.vendor.gpudnn_conv import (
 from symdnn.opt.lower.lowering import Lowering
 from symdnn.rewriting.rewrite import Context
 
-__all__ = ["LOWERINGS"]
-
 # The accumulator dtypes that cuDNN has for each dtype of the data.
 _ACC_DTYPES = {
     "float16": ("float16", "float32"),

@@ -13,8 +13,6 @@ from symdnn.graph.dims import product
 from symdnn.graph.variable import Variable
 from symdnn.ops.core.shape import dims_of, reshape
 
-__all__ = ["as_2d", "from_ncx", "to_ncx"]
-
 #: What the fields of convolutions and poolings have for a dimension of size 1.
 _UNIT_ENTRIES: dict[str, Any] = {
     "padding": (0, 0), "pad": 0, "ws": 1, "stride": 1, "dilation": 1, "static": 1,

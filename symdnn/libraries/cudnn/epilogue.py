@@ -11,8 +11,6 @@ from symdnn.ops.vendor.gpudnn_epilogue import GpuDnnConvBiasActivation
 from symdnn.opt.epilogue.epilogue import Chain, chain_at, fuse_epilogues, without_factor
 from symdnn.rewriting.rewrite import Context, graph_rewrite
 
-__all__ = ["RULES"]
-
 
 def _convolution_at(node: Apply, context: Context) -> Chain | None:
     """The chain that starts at a convolution of cuDNN; it may add to a residual operand already."""

@@ -18,8 +18,6 @@ from symdnn.ops.vendor.gpudnn_conv import DnnConvolution
 from symdnn.ops.vendor.gpudnn_norm import GpuDnnBatchNorm, GpuDnnBatchNormInference
 from symdnn.rewriting.rewrite import Context, Rewrite, node_rewrite
 
-__all__ = ["RULES"]
-
 
 def _is_last_use(v: Variable, context: Context) -> bool:
     """Whether ``v``, and each array that ``v`` is a view of, has only one reader."""

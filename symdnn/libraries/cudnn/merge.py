@@ -28,8 +28,6 @@ from symdnn.opt.epilogue.epilogue import constant_factor, same_type
 from symdnn.rewriting.facts import is_old_value, real_float
 from symdnn.rewriting.rewrite import Context, Rewrite, reads
 
-__all__ = ["RULES"]
-
 _Build = Callable[..., Variable | None]
 _TAGS = frozenset({"cudnn", "conv_dnn", "fast_compile"})
 _OPS_BY_NAME: dict[str, type[DnnConvolution]] = {

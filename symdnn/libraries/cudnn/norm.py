@@ -30,8 +30,6 @@ from symdnn.opt.lower.lowering import Lowering
 from symdnn.rewriting.facts import broadcast_axis, number
 from symdnn.rewriting.rewrite import Context
 
-__all__ = ["LOWERINGS"]
-
 
 def _mode(axes: Sequence[int], ndim: int) -> str | None:
     """cuDNN's mode for statistics over these axes."""

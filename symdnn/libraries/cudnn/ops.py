@@ -45,9 +45,6 @@ from symdnn.opt.lower.lowering import Lowering
 from symdnn.rewriting.facts import number
 from symdnn.rewriting.rewrite import Context, node_rewrite
 
-__all__ = ["LOWERINGS", "RULES"]
-
-
 # -- pooling --------------------------------------------------------------------------------------
 
 

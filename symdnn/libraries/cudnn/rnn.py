@@ -26,9 +26,6 @@ from symdnn.ops.written_out.rnn import rnn_in_float32
 from symdnn.rewriting.facts import number
 from symdnn.rewriting.rewrite import Context, node_rewrite
 
-__all__ = ["LOWERINGS", "bfloat16_rnn_in_float32"]
-
-
 # -- recurrent networks ---------------------------------------------------------------------------
 
 

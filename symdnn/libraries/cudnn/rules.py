@@ -17,8 +17,6 @@ from symdnn.ops.vendor.gpudnn_base import DnnBase
 from symdnn.opt.lower.lowering import Library
 from symdnn.rewriting.rewrite import Context, GraphRewrite, graph_rewrite, node_rewrite
 
-__all__ = ["CUDNN"]
-
 
 def _require(context: Context, demand: str) -> None:
     reason = cudnn_reason(context.target)

@@ -18,8 +18,6 @@ from symdnn.ops.fourier.transform import COMPLEX_OF, FFT, REAL_OF, InverseRealFF
 from symdnn.opt.lower.lowering import Backend, Library
 from symdnn.rewriting.rewrite import Context, Rewrite
 
-__all__ = ["CUFFT", "MOST_AXES"]
-
 #: Dimensions of a transform by one call.
 MOST_AXES = 3
 

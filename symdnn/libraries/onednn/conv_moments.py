@@ -12,8 +12,6 @@ from symdnn.ops.vendor.conv_moments import OneDnnConvMoments
 from symdnn.ops.vendor.onednn import OneDnnConv
 from symdnn.rewriting.rewrite import Context, graph_rewrite
 
-__all__ = ["moments_of_convolutions"]
-
 #: The fewest input and output channels that Winograd's kernels take.
 _MIN_CHANNELS = 16
 

@@ -24,8 +24,6 @@ from symdnn.ops.nn.pool import AveragePoolGrad, MaxPoolGrad, Pool
 from symdnn.ops.nn.softmax import LogSoftmaxGrad, Softmax, SoftmaxGrad
 from symdnn.opt.precision.amp_rules import DATA_MOVEMENT_OPS
 
-__all__ = ["Widening"]
-
 _PRODUCTS: tuple[type[Op], ...] = (
     Attention, AttentionGrad, BatchedDot, Conv, ConvGradInput, ConvGradWeight, Dot,
 )  # fmt: skip

@@ -50,8 +50,6 @@ from symdnn.opt.lower.quantized import (
 from symdnn.rewriting.facts import broadcast_axis
 from symdnn.rewriting.rewrite import Context, graph_rewrite, node_rewrite
 
-__all__ = ["LOWERINGS", "ONEDNN", "ROWS", "onednn_reason"]
-
 #: The CPUs that add products of 8 bits in 32: without, oneDNN's int16 sums saturate.
 _INT8_ISA_SUFFIXES = ("VNNI", "BF16", "FP16", "AMX")
 _BF16_ISA_SUFFIXES = ("BF16", "FP16", "AMX")

@@ -14,8 +14,6 @@ from symdnn.onnx.model.node import Node
 from symdnn.onnx.model.values import Sequence as Tensors
 from symdnn.onnx.model.values import Value
 
-__all__ = ["Schema", "function_of", "schema_of"]
-
 _TYPE_NAMES = {
     f"tensor({TensorProto.DataType.Name(code).lower()})": kind for code, kind in KINDS.items()
 }  # fmt: skip

@@ -23,8 +23,6 @@ from symdnn.onnx.model.values import Sequence as Tensors
 from symdnn.onnx.model.values import Unsettled, Value
 from symdnn.rewriting.shapes import ShapeResolver
 
-__all__ = ["Scope", "World"]
-
 #: Calls of functions within functions, and graphs within graphs.
 _DEEPEST = 64
 #: What a builder raises for attributes and inputs that make no sense.

@@ -17,8 +17,6 @@ from symdnn.graph.variable import Variable
 from symdnn.onnx.model.node import Node
 from symdnn.onnx.model.values import Value, array_of_objects
 
-__all__ = ["of_sizes"]
-
 #: Ops that move elements -> the inputs that hold them (None: all).
 _MOVES: dict[str, tuple[int, ...] | None] = {
     "Gather": (0,), "Concat": None, "Slice": (0,), "Squeeze": (0,), "Unsqueeze": (0,),

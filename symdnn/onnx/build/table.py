@@ -32,9 +32,6 @@ from symdnn.onnx.ops import (
 from symdnn.onnx.ops.microsoft import attention as ms_attention
 from symdnn.onnx.ops.microsoft import blocks, experts, plain, quantized
 
-__all__ = ["builder_of", "known_ops"]
-
-
 _DEFAULT = (
     arithmetic, attention, control, conv, elementwise, gather, grams, indexing, linear, norms,
     pooling, quantize, random, recurrent, reductions, regions, resize, sequences, shaping, signal,

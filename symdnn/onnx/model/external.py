@@ -15,8 +15,6 @@ from symdnn.errors import ModelError
 from symdnn.graph.typing import Array
 from symdnn.onnx.model.kinds import BITS, kind_of, numpy_kind
 
-__all__ = ["external_array", "with_data_in", "write_data"]
-
 #: Elements of fewer than 8 bits are packed.
 _BITS = {**BITS, "float4_e2m1fn": 4, "float6_e2m3fn": 6, "float6_e3m2fn": 6}
 #: Tensors of fewer bytes stay in the file of the model.

@@ -14,8 +14,6 @@ from onnx import defs
 from symdnn.errors import ModelError
 from symdnn.onnx.model.order import graphs_of, is_ordered, put_in_order
 
-__all__ = ["checked", "read"]
-
 #: Graphs within graphs.
 _DEEPEST = 32
 

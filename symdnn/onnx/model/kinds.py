@@ -15,20 +15,6 @@ import numpy as np
 from symdnn.errors import ModelError
 from symdnn.graph.typing import Array
 
-__all__ = [
-    "BITS",
-    "CODES",
-    "KINDS",
-    "carrier",
-    "code_of",
-    "carried",
-    "is_narrow",
-    "kind_of",
-    "numpy_kind",
-    "rounded",
-    "stored",
-]
-
 #: ``TensorProto.DataType`` -> kind. Strings have none.
 KINDS = {
     1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64",

@@ -15,8 +15,6 @@ from symdnn.onnx.model.kinds import carrier, kind_of
 from symdnn.onnx.model.values import Optional, Unsettled, Value, depends_on, known_array
 from symdnn.onnx.model.values import Sequence as Tensors
 
-__all__ = ["Builder", "Node"]
-
 #: What builds a node: one value for each output, or the only one. ``NotImplemented`` stands for the
 #: function of other ops that defines the node.
 Builder = Callable[["Node"], Any]

@@ -6,8 +6,6 @@ from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Any
 
-__all__ = ["graphs_of", "is_ordered", "put_in_order", "used_by"]
-
 
 def graphs_of(node: Any) -> Iterator[Any]:
     """The graphs among the attributes of a node."""

@@ -12,8 +12,6 @@ from symdnn.onnx.model.external import external_array
 from symdnn.onnx.model.kinds import kind_of
 from symdnn.onnx.model.values import Value
 
-__all__ = ["array_of", "attribute_value", "sparse_array"]
-
 _MOST_BYTES = 1 << 40
 
 

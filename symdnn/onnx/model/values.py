@@ -14,11 +14,6 @@ from symdnn.graph.variable import Constant, Shared, Variable, constant
 from symdnn.onnx.model.kinds import carried, carrier, is_narrow
 from symdnn.tensor import stack
 
-__all__ = [
-    "Optional", "Sequence", "Stacked", "Unsettled", "Value", "array_of_objects", "depends_on",
-    "known_array",
-]  # fmt: skip
-
 
 class Unsettled(Exception):
     """A node needs a value while the graph is built, which only a call has.

@@ -13,8 +13,6 @@ from symdnn.graph.variable import Constant, Variable
 from symdnn.onnx.model.node import Node
 from symdnn.ops.core.shape import dims_of
 
-__all__ = ["OPS", "broadcast"]
-
 
 def broadcast(node: Node, function: Callable[..., Variable]) -> Variable:
     """``function`` of the two inputs; before opset 7 the second one has an axis of its own."""

@@ -13,8 +13,6 @@ from symdnn.onnx.model.node import Node
 from symdnn.onnx.ops.elementwise import number
 from symdnn.ops.core.shape import dims_of
 
-__all__ = ["OPS", "heads_apart", "heads_joined"]
-
 
 def heads_apart(x: Variable, count: int) -> Variable:
     """(batch, length, features) as (batch, heads, length, features of a head)."""

@@ -11,8 +11,6 @@ from symdnn.onnx.model.node import Node
 from symdnn.onnx.model.values import Value
 from symdnn.ops.elementwise.storage import NARROW_FLOATS, narrow
 
-__all__ = ["as_kind"]
-
 
 def as_kind(node: Node, value: Value, kind: str) -> Value:
     """``value`` as ``kind``, by the attributes ``saturate`` and ``round_mode`` of a ``Cast``."""

@@ -23,8 +23,6 @@ from symdnn.ops.control.scan_builder import scan, until
 from symdnn.ops.core.shape import dims_of
 from symdnn.rewriting.shapes import ShapeResolver
 
-__all__ = ["OPS"]
-
 #: Loops of a known, small number of steps are written out.
 _FEW_STEPS = 4
 _MOST_STEPS = 4096

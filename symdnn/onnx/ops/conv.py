@@ -14,8 +14,6 @@ from symdnn.onnx.model.node import Node
 from symdnn.ops.core.shape import dims_of
 from symdnn.ops.nn.conv import Conv, grad_input
 
-__all__ = ["OPS", "Window", "convolution", "window_of"]
-
 
 class Window:
     """The sizes of a sliding window: kernel, strides, dilations, and padding before and after."""

@@ -16,8 +16,6 @@ from symdnn.onnx.ops.casts import as_kind
 from symdnn.ops.elementwise.activations import rounded_once
 from symdnn.ops.elementwise.storage import bitcast
 
-__all__ = ["OPS"]
-
 
 def _of(function: Callable[[Variable], Variable]) -> Callable[[Node], Any]:
     """The builder of a function of one tensor, in the tensor's dtype."""

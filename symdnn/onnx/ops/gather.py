@@ -10,8 +10,6 @@ from symdnn.onnx.model.node import Node
 from symdnn.ops.array.getitem import reduce_subtensor
 from symdnn.ops.core.shape import dims_of
 
-__all__ = ["OPS", "positive"]
-
 
 def positive(indices: Variable, size: Any) -> Variable:
     """Indices of which negative ones count from the end, from 0 on, as int64."""

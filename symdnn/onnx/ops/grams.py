@@ -11,8 +11,6 @@ from symdnn.graph.variable import Variable
 from symdnn.onnx.model.node import Node
 from symdnn.ops.core.shape import dims_of
 
-__all__ = ["OPS"]
-
 
 def _tf_idf(node: Node) -> Variable:
     """How often each n-gram of a pool occurs in each row; elements may be skipped between."""

@@ -12,8 +12,6 @@ from symdnn.onnx.model.node import Node
 from symdnn.onnx.ops.gather import positive
 from symdnn.ops.core.shape import dims_of
 
-__all__ = ["OPS"]
-
 #: A bound of a slice that no dimension reaches.
 _BEYOND_ALL_SIZES = 1 << 31
 

@@ -9,8 +9,6 @@ from symdnn.graph.variable import Variable
 from symdnn.onnx.model.node import Node
 from symdnn.onnx.ops.elementwise import number
 
-__all__ = ["OPS", "matmul"]
-
 
 def matmul(a: Variable, b: Variable) -> Variable:
     """The product as NumPy's ``matmul``, in the dtype of ``a``."""

@@ -14,8 +14,6 @@ from symdnn.onnx.model.values import Value
 from symdnn.ops.elementwise.arithmetic import Add
 from symdnn.rewriting.shapes import ShapeResolver
 
-__all__ = ["Grows", "check_sizes", "growing_states", "listed_states", "used_names"]
-
 
 class Grows(ModelError):
     """A state that becomes larger at each step."""

@@ -12,8 +12,6 @@ from symdnn.onnx.model.node import Node
 from symdnn.onnx.ops.elementwise import number
 from symdnn.ops.core.shape import dims_of
 
-__all__ = ["OPS", "inverse_root", "layer_norm", "rms_norm", "simplified_norm"]
-
 
 def _channels(v: Variable, ndim: int) -> Variable:
     """A vector along the second of ``ndim`` dimensions."""

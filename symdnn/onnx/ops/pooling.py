@@ -16,8 +16,6 @@ from symdnn.onnx.ops.elementwise import number
 from symdnn.ops.core.shape import dims_of
 from symdnn.ops.nn.pool import Pool
 
-__all__ = ["OPS"]
-
 
 def _window(node: Node, x: Variable) -> Window:
     return window_of(node, node.required("kernel_shape"), dims_of(x)[2:])

@@ -25,8 +25,6 @@ from symdnn.ops.elementwise.storage import NARROW_FLOATS, narrow
 from symdnn.ops.linalg.dot import Dot
 from symdnn.ops.quantized.product import integer_product
 
-__all__ = ["OPS", "dequantized", "dequantized_columns", "quantized", "rounded_to"]
-
 
 def limits(kind: str) -> tuple[int, int]:
     """The least and the largest whole number of an integer kind."""

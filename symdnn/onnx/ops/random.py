@@ -13,8 +13,6 @@ from symdnn.onnx.model.values import Value
 from symdnn.ops.core.shape import dims_of
 from symdnn.tensor.random import RandomStream
 
-__all__ = ["OPS", "stream_of"]
-
 _SEED = 1234
 
 

@@ -14,8 +14,6 @@ from symdnn.onnx.ops.recurrent_whole import by_whole_network
 from symdnn.ops.control.scan_builder import scan
 from symdnn.ops.core.shape import dims_of
 
-__all__ = ["OPS", "activation"]
-
 Function = Callable[[Variable], Variable]
 
 #: Activation functions by name, with the defaults of alpha and beta.

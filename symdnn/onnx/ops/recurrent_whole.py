@@ -14,8 +14,6 @@ from symdnn.graph.variable import Variable
 from symdnn.onnx.model.node import Node
 from symdnn.ops.nn.rnn import RNNForward
 
-__all__ = ["by_whole_network"]
-
 #: Activations of a direction that make a node the network of this mode.
 _MODES = {
     ("LSTM", ("sigmoid", "tanh", "tanh")): "lstm",

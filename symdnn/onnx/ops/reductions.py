@@ -13,8 +13,6 @@ from symdnn.graph.variable import Variable
 from symdnn.onnx.model.node import Node
 from symdnn.ops.core.shape import dims_of
 
-__all__ = ["OPS"]
-
 
 def _axes(node: Node, ndim: int) -> tuple[int, ...] | None:
     """The axes to reduce; None if there is nothing to do."""

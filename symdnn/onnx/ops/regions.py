@@ -16,8 +16,6 @@ from symdnn.ops.core.shape import dims_of
 from symdnn.ops.written_out.pixel_sums import pixels
 from symdnn.ops.written_out.points import sampled
 
-__all__ = ["OPS"]
-
 
 def _suppression(node: Node) -> Variable:
     boxes, scores = node.x(), node.x(1)

@@ -17,8 +17,6 @@ from symdnn.onnx.ops.elementwise import number
 from symdnn.ops.core.shape import dims_of
 from symdnn.ops.written_out.points import cubic_weight, sampled
 
-__all__ = ["OPS"]
-
 
 class _Axis:
     """How one axis is resized: from ``n`` to ``m`` elements, by the factor ``scale``.

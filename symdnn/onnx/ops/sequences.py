@@ -13,8 +13,6 @@ from symdnn.onnx.model.values import Sequence, Stacked, Value
 from symdnn.onnx.ops.shaping import pieces
 from symdnn.ops.core.shape import dims_of
 
-__all__ = ["OPS"]
-
 
 def _construct(node: Node) -> Sequence:
     return Sequence(node.value(i) for i in range(len(node.inputs)))

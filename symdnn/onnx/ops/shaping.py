@@ -16,8 +16,6 @@ from symdnn.onnx.model.values import Value, array_of_objects
 from symdnn.ops.core.shape import dims_of
 from symdnn.ops.elementwise.comparison import Switch
 
-__all__ = ["OPS", "entries", "plain_dims"]
-
 #: A tensor of a file larger than this is an error of the file.
 _MOST_ELEMENTS = 1 << 36
 

@@ -14,8 +14,6 @@ from symdnn.onnx.model.values import Value
 from symdnn.ops.core.shape import dims_of
 from symdnn.ops.elementwise.complexes import complex as complex_of
 
-__all__ = ["OPS"]
-
 
 def _as_signal(node: Node, x: Variable) -> Variable:
     """Real or complex numbers of a tensor whose last dimension has their one or two parts."""

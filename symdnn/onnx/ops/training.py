@@ -10,8 +10,6 @@ from symdnn.graph.variable import Variable
 from symdnn.onnx.model.node import Node
 from symdnn.onnx.ops.elementwise import number
 
-__all__ = ["OPS"]
-
 
 def _gradient(node: Node) -> list[Variable]:
     """The gradient of the value named ``y`` with respect to those named ``xs``."""

@@ -11,8 +11,6 @@ from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.onnx.save.writer import FAR, Writer
 from symdnn.ops.array.slices import FULL, fill_in, is_slice
 
-__all__ = ["EMITTERS", "shuffled"]
-
 Emitter = Callable[[Writer, Apply], Any]
 
 

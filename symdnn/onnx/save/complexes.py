@@ -15,8 +15,6 @@ from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.onnx.save.arrays import shuffled
 from symdnn.onnx.save.writer import Writer
 
-__all__ = ["emitter_of"]
-
 Emitter = Callable[[Writer, Apply], Any]
 Parts = tuple[str, str]
 

@@ -10,8 +10,6 @@ import numpy as np
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.onnx.save.writer import Writer
 
-__all__ = ["EMITTERS"]
-
 Emitter = Callable[[Writer, Apply], Any]
 
 #: Ops of symdnn with one node of the same meaning.

@@ -21,8 +21,6 @@ from symdnn.ops.elemwise import like
 from symdnn.ops.nn.crossentropy import PickLabel
 from symdnn.ops.nn.softmax import logsoftmax, softmax
 
-__all__ = ["EXPRESSIONS"]
-
 Expression = Callable[..., Sequence[Variable]]
 
 

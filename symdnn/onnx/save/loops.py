@@ -14,8 +14,6 @@ from symdnn.graph.variable import Apply, Variable
 from symdnn.onnx.model.kinds import code_of
 from symdnn.onnx.save.writer import Writer
 
-__all__ = ["EMITTERS", "along_axis", "if_else", "scan"]
-
 Emit = Callable[[Writer, Sequence[Variable]], None]
 
 

@@ -30,8 +30,6 @@ from symdnn.ops.core.composed import Composed
 if TYPE_CHECKING:
     from symdnn.nn.modules.module import Module
 
-__all__ = ["save", "to_model"]
-
 #: Files of protobuf hold less than this; parameters beyond are in a file of their own.
 _MOST_BYTES = 1_800_000_000
 

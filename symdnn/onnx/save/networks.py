@@ -13,8 +13,6 @@ from symdnn.ops.core.shape import dims_of
 from symdnn.ops.nn.conv import resolved_padding
 from symdnn.ops.nn.upsample import is_multiple
 
-__all__ = ["EMITTERS"]
-
 Emitter = Callable[[Writer, Apply], Any]
 
 

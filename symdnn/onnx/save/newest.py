@@ -9,8 +9,6 @@ from typing import Any
 import onnx
 from onnx import helper, parser
 
-__all__ = ["OLDEST_OPSET", "WITHOUT_RUNTIME", "default_opset", "trial"]
-
 #: What is written without ONNX Runtime: all of its versions since 1.20 run it.
 WITHOUT_RUNTIME = 21
 #: The oldest opset that can be written.

@@ -12,8 +12,6 @@ from symdnn.onnx.model.kinds import code_of
 from symdnn.onnx.save.writer import Writer
 from symdnn.ops.elementwise.quantize import FLOAT8, is_zero
 
-__all__ = ["EMITTERS"]
-
 Emitter = Callable[[Writer, Apply], Any]
 #: Storage types of floats -> the opset from which on there is a cast to them.
 _STORED = {

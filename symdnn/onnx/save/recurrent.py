@@ -11,8 +11,6 @@ from symdnn.graph.variable import Apply, Variable
 from symdnn.onnx.save.writer import Writer
 from symdnn.ops.nn.rnn_params import RNNShape
 
-__all__ = ["EMITTERS"]
-
 #: The node of each mode, its attributes, and where ONNX's gates (i o f c, and z r h) are in
 #: symdnn's order (i f g o, and r z n).
 _NODES: dict[str, tuple[str, dict[str, Any], list[int]]] = {

@@ -14,8 +14,6 @@ from symdnn.graph.typing import Array
 from symdnn.graph.variable import Apply, Constant, Shared, Variable
 from symdnn.onnx.model.kinds import code_of
 
-__all__ = ["Writer"]
-
 #: The ends of a slice that mean no bound.
 FAR = (1 << 63) - 1
 

@@ -24,8 +24,6 @@ from symdnn.world import process
 from symdnn.world.communicator import Communicator, Pending
 from symdnn.world.group import Group
 
-__all__ = ["Collective", "Reducing", "REDUCTIONS", "lanes_second"]
-
 #: Fields that are the same on all ranks, or seen in the dtypes.
 _UNSAID = ("group", "as_rounded")
 REDUCTIONS = ("sum", "mean", "prod", "max", "min")

@@ -20,8 +20,6 @@ from symdnn.options import as_int, as_list
 from symdnn.world import process
 from symdnn.world.communicator import Communicator, Pending
 
-__all__ = ["AllToAll", "Permute", "Recv", "Send"]
-
 
 class AllToAll(Collective):
     """Part i of as many equal ones along the first axis goes to number i; the parts that come from

@@ -17,11 +17,6 @@ from symdnn.ops.collective.base import Collective
 from symdnn.world import process
 from symdnn.world.communicator import Communicator, Pending
 
-__all__ = [
-    "AllReduceStart", "AllReduceWait", "AllSucceeded", "MoveStart", "MoveWait", "Started",
-    "StreamStart", "StreamWait", "has_collectives", "is_agreement",
-]  # fmt: skip
-
 
 class Started:
     """A reduction that has begun: where its results will be, and how to wait for it."""

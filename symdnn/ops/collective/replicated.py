@@ -13,8 +13,6 @@ from symdnn.ops.collective.reductions import AllReduce
 from symdnn.ops.core.gradient_control import Identity
 from symdnn.world.group import Group
 
-__all__ = ["Replicated", "replicated"]
-
 
 @dataclass(frozen=True)
 class Replicated(Identity):

@@ -28,8 +28,6 @@ from symdnn.ops.elementwise.arithmetic import Add, Maximum, Minimum, Mul, Neg, S
 from symdnn.ops.linalg.products import MatchSizes
 from symdnn.options import as_function
 
-__all__ = ["associative_scan"]
-
 #: A polynomial: its coefficient of each monomial, a sorted tuple of variables (by number).
 Polynomial = dict[tuple[int, ...], Any]
 _MAX_TERMS = 64

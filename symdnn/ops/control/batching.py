@@ -36,8 +36,6 @@ from symdnn.ops.core.lanes import Vectorizing, lanes_of, spread, vectorizing
 from symdnn.ops.core.shape import ShapeI, specify_type
 from symdnn.ops.elemwise import Elemwise
 
-__all__ = ["Operand", "batch_graph", "batch_node", "is_drawing"]
-
 
 @dataclass(frozen=True)
 class Operand:

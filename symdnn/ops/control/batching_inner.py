@@ -29,9 +29,6 @@ from symdnn.ops.core.lanes import (
     vectorizing_by,
 )
 
-__all__ = ["batch_call", "batch_loop"]
-
-
 # -- ops with a graph inside ----------------------------------------------------------------------
 
 

@@ -21,8 +21,6 @@ from symdnn.graph.variable import Constant, Variable
 from symdnn.ops.core.composed import vjp_of_expressions
 from symdnn.ops.core.gradient_control import Identity
 
-__all__ = ["After", "Checkpoint", "checkpoint", "checkpoint_of_a_step", "stored_in_a_step"]
-
 T = TypeVar("T")
 
 

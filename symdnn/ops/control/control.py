@@ -15,8 +15,6 @@ from symdnn.graph.variable import Variable, as_variable, constant
 from symdnn.ops.core.lanes import lanes_of, same_for_all, stacked
 from symdnn.ops.core.python_numbers import settled
 
-__all__ = ["IfElse", "ifelse"]
-
 
 @dataclass(frozen=True)
 class IfElse(MultiOp):

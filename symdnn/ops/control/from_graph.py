@@ -17,8 +17,6 @@ from symdnn.graph.typing import Array
 from symdnn.graph.variable import Shared, Variable, as_variable
 from symdnn.ops.core.inner_shapes import inner_shapes, scalars_for_shapes
 
-__all__ = ["OpFromGraph"]
-
 #: (inputs, outputs, cotangents) -> gradients, one per input (None: not differentiable).
 
 

@@ -22,8 +22,6 @@ from symdnn.ops.control.statistics import note_order
 from symdnn.ops.core.lanes import in_a_lane
 from symdnn.ops.core.shape import as_dim
 
-__all__ = ["cond", "fori_loop", "scan", "switch", "while_loop"]
-
 #: The number of steps of a loop that has no bound.
 _NO_BOUND = 2**62
 

@@ -15,8 +15,6 @@ from symdnn.graph.typing import Array
 from symdnn.ops.control.scan_loop import run_loop
 from symdnn.ops.core.inner_shapes import inner_shapes, scalars_for_shapes
 
-__all__ = ["Carry", "Scan", "Split"]
-
 
 @dataclass(frozen=True)
 class Carry:

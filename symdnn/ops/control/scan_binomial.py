@@ -25,14 +25,6 @@ from symdnn.ops.control.scan_builder import scan
 from symdnn.ops.core.composed import vjp_of_expressions
 from symdnn.ops.core.shape import static_dim
 
-__all__ = [
-    "BinomialCheckpoint",
-    "BinomialSchedule",
-    "binomial_loop",
-    "fewest_steps",
-    "loop_of",
-]
-
 
 def fewest_steps(steps: int, snapshots: int) -> int:
     """The fewest steps forward by which all of ``steps`` states are reached in reverse order.

@@ -30,11 +30,6 @@ from symdnn.ops.control.statistics import note_order, statistics_updates
 from symdnn.ops.core.python_numbers import kind_of_number
 from symdnn.ops.core.shape import as_dim, shape_i
 
-__all__ = [
-    "OrderedUpdates", "StepResult", "Tracer", "foldl", "foldr", "map", "reduce", "scan", "state_of",
-    "until",
-]  # fmt: skip
-
 
 class OrderedUpdates(OrderedDict[Any, Any]):
     """Updates of shared variables in order, for ``function(updates=...)``.

@@ -20,8 +20,6 @@ from symdnn.ops.core.shape import as_dim, dims_of
 from symdnn.ops.elementwise.arithmetic import maximum, minimum
 from symdnn.options import as_function
 
-__all__ = ["scan_checkpoints"]
-
 
 def scan_checkpoints(
     fn: Callable[..., Any],

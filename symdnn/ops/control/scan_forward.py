@@ -10,8 +10,6 @@ from symdnn.graph.variable import Variable
 from symdnn.ops.control.scan import Scan
 from symdnn.ops.control.scan_parts import Parts, State
 
-__all__ = ["scan_jvp"]
-
 Maybe = Variable | None
 
 

@@ -21,8 +21,6 @@ from symdnn.ops.control.scan_parts import Built, Parts, State
 from symdnn.ops.core.shape import Alloc, DimShuffle, Reshape
 from symdnn.ops.elementwise.comparison import Eq, Neq
 
-__all__ = ["scan_vjp"]
-
 Maybe = Variable | None
 
 

@@ -14,8 +14,6 @@ from symdnn.graph.typing import Array, DtypeLike
 if TYPE_CHECKING:
     from symdnn.ops.control.scan import Carry, Scan
 
-__all__ = ["MOST_BYTES_OF_STEPS_AT_ONCE", "LoopArrays", "NumpyArrays", "run_loop"]
-
 #: A step: inner inputs, and for arrays with ``ahead`` the memory for states and collected values
 #: (None: any) -> inner outputs.
 StepFunction = Callable[[list[Any], list[Any]], Sequence[Any]]

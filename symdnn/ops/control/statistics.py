@@ -19,8 +19,6 @@ from symdnn.graph.variable import Apply, Shared, Variable
 from symdnn.ops.control.scan import Scan
 from symdnn.ops.elementwise.arithmetic import cast
 
-__all__ = ["note_order", "statistics_updates"]
-
 _numbers = itertools.count()
 
 

@@ -16,8 +16,6 @@ from symdnn.ops.core.make_vector import make_vector
 from symdnn.ops.core.shape import ShapeVector, as_dim, dims_of, shape_entries, size, static_dim
 from symdnn.options import is_int
 
-__all__ = ["callable_size", "shape"]
-
 
 class _Called:
     """A number of elements that is called in PyTorch's way, ``x.size(0)``, too."""

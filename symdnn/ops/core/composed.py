@@ -21,10 +21,6 @@ from symdnn.graph.typing import Array
 from symdnn.graph.variable import Variable
 from symdnn.ops.core.inner_shapes import inner_shapes
 
-__all__ = [
-    "Composed", "jvp_of_expressions", "vjp_of_expression", "vjp_of_expressions", "written_out",
-]  # fmt: skip
-
 
 class Composed(Op):
     """Base of ops that are defined by :meth:`expanded`, their expression in simpler ops.

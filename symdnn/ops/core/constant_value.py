@@ -17,8 +17,6 @@ from symdnn.graph.variable import Constant, Variable, as_variable
 from symdnn.ops.core.make_vector import MakeVector
 from symdnn.ops.core.shape import Alloc, DimShuffle, Reshape, ShapeI, SpecifyType
 
-__all__ = ["get_scalar_constant_value", "get_vector_length"]
-
 _KEEP_THE_ELEMENTS = (Alloc, DimShuffle, Reshape, SpecifyType)
 
 

@@ -10,11 +10,6 @@ import numpy as np
 from symdnn.config import config
 from symdnn.graph.type import TensorType, numpy_dtype
 
-__all__ = [
-    "accumulator", "float_of", "is_narrow_float", "number_of", "promote", "upcast", "wide_float",
-    "widened", "work_dtype",
-]  # fmt: skip
-
 _cast_policy = config.reader("cast_policy")
 
 

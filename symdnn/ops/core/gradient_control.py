@@ -18,27 +18,6 @@ from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.core.lanes import on_lanes
 
-__all__ = [
-    "Assert",
-    "DisconnectedGrad",
-    "GradClip",
-    "GradScale",
-    "GradWhere",
-    "Opaque",
-    "Print",
-    "StraightThrough",
-    "UndefinedGrad",
-    "ZeroGrad",
-    "assert_",
-    "consider_constant",
-    "disconnected_grad",
-    "grad_clip",
-    "grad_scale",
-    "straight_through",
-    "undefined_grad",
-    "zero_grad",
-]
-
 
 @dataclass(frozen=True)
 class Identity(Op):

@@ -13,11 +13,6 @@ import numpy as np
 
 from symdnn.graph.typing import Array
 
-__all__ = [
-    "bessel_of", "beta_inc_of", "beta_inc_slope_of", "betaln_of", "gamma_draw_slope_of",
-    "modified_bessel_of", "von_mises_draw_slope_of",
-]  # fmt: skip
-
 _MOST_TERMS = 10_000
 #: From this shape on, and for a ratio of variate and shape as near to 1, Temme's expansion is used.
 _MIN_TEMME_SHAPE, _MAX_TEMME_DISTANCE = 1e4, 0.1

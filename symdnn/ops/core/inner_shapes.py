@@ -15,8 +15,6 @@ from symdnn.graph.variable import Apply, Constant, Variable, as_variable
 from symdnn.ops.core.make_vector import MakeVector
 from symdnn.ops.core.shape import ShapeI, ShapeVector, as_dim
 
-__all__ = ["inner_shapes", "scalars_for_shapes"]
-
 
 @lru_cache(maxsize=512)
 def scalars_for_shapes(inner: InnerGraph, outputs: tuple[int, ...]) -> tuple[int, ...]:

@@ -18,12 +18,6 @@ from symdnn.graph.origin import Written
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Constant, Variable
 
-__all__ = [
-    "Vectorizing", "calling_for_lanes", "fold", "in_a_lane", "joined", "lanes_of", "on_folded",
-    "on_lanes", "on_parts", "same_for_all", "sizes_of", "spread", "stacked", "unfold",
-    "vectorizing", "vectorizing_by",
-]  # fmt: skip
-
 
 @dataclass(frozen=True)
 class Vectorizing:

@@ -16,8 +16,6 @@ from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.core.lanes import lanes_of, stacked
 from symdnn.ops.core.python_numbers import alike
 
-__all__ = ["MakeVector", "make_vector"]
-
 
 @dataclass(frozen=True)
 class MakeVector(Op):

@@ -28,8 +28,6 @@ from symdnn.graph.variable import Constant, Variable, constant
 from symdnn.ops.core.dtype import upcast
 from symdnn.ops.core.unrounded import with_digits, with_floats
 
-__all__ = ["alike", "narrowed", "number_constant", "settled", "with_own_dtype"]
-
 _cast_policy, _floatx = config.reader("cast_policy"), config.reader("floatX")
 
 

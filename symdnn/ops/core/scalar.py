@@ -33,12 +33,6 @@ from symdnn.ops.core.incomplete_values import (
     von_mises_draw_slope_of,
 )
 
-__all__ = [
-    "RESULT", "STORED", "Builder", "Instruction", "Scalar", "ScalarProgram", "gelu_of",
-    "gelu_slope_of", "identity_program",
-]  # fmt: skip
-
-
 #: Kinds of casts: one that rounds an op's result to 16 bits, and one whose operand must be rounded.
 RESULT, STORED = "result", "stored"
 

@@ -38,8 +38,6 @@ from symdnn.graph.variable import Constant, Variable, as_variable, constant
 from symdnn.ops.core.make_vector import MakeVector
 from symdnn.options import as_int, as_list
 
-__all__ = ["Alloc", "DimShuffle", "Reshape", "ShapeI", "ShapeVector", "SpecifyType"]
-
 
 @dataclass(frozen=True)
 class DimShuffle(Op):

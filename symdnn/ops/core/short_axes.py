@@ -18,8 +18,6 @@ from symdnn.graph.type import OpaqueType
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.core.shape import ShapeI, specify_type
 
-__all__ = ["is_short", "with_short_axes_declared", "with_short_axes_for"]
-
 
 def with_short_axes_declared(operands: Sequence[Variable]) -> Sequence[Variable]:
     """Operands of one ndim; dimensions of at most 1 are declared to be 1 beside longer ones.

@@ -16,8 +16,6 @@ from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Variable, constant
 from symdnn.ops.core.dtype import promote
 
-__all__ = ["note_padded", "note_unrounded", "with_digits", "with_floats"]
-
 _cast_policy = config.reader("cast_policy")
 
 _WIDE = {"float64", "complex128"}

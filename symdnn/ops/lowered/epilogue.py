@@ -34,11 +34,6 @@ from symdnn.ops.lowered.activation import Activation, program_of, spellings
 from symdnn.ops.lowered.fused import FusedElemwise
 from symdnn.ops.lowered.lowered import LoweredLate
 
-__all__ = [
-    "BIAS", "NO_EPILOGUE", "RESIDUAL", "Affine", "Epilogue", "EpilogueOp", "EpilogueRules",
-    "Operand", "scaled",
-]  # fmt: skip
-
 #: The names of operands, in the order of an op's inputs. A residual has the result's shape, a bias
 #: has one value for each channel.
 RESIDUAL, BIAS = "residual", "bias"

@@ -24,10 +24,6 @@ from symdnn.ops.core.scalar import Instruction, ScalarProgram, number_of_text
 from symdnn.ops.elementwise.complex_meaning import part_dtypes
 from symdnn.ops.elemwise import broadcast_dims, broadcast_static
 
-__all__ = [
-    "FusedComplex", "FusedElemwise", "FusedElemwiseReduce", "FusedReduce", "fused_elementwise",
-]  # fmt: skip
-
 
 def check_inputs(op: Any, program: ScalarProgram, inputs: Sequence[Any]) -> None:
     """Raise :class:`TypeMismatch` unless these are tensors of one ndim with the right dtypes."""

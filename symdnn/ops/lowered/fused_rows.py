@@ -27,12 +27,6 @@ from symdnn.ops.lowered.fused import chosen
 from symdnn.ops.nn.batchnorm import LayerNorm, LayerNormGrad
 from symdnn.ops.nn.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGrad
 
-__all__ = [
-    "FusedRows", "Stage", "layer_norm_grad_rows", "layer_norm_rows", "softmax_grad_rows",
-    "program", "softmax_rows",
-]  # fmt: skip
-
-
 _REDUCED: dict[str, Callable[..., Any]] = {
     "sum": lambda x, axes: x.sum(axes, keepdims=True),
     "max": lambda x, axes: x.max(axes, keepdims=True, initial=-np.inf),

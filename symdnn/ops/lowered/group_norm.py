@@ -22,8 +22,6 @@ from symdnn.ops.core.dtype import widened
 from symdnn.ops.nn import norm_numpy
 from symdnn.ops.nn.batchnorm import parameter_dtype
 
-__all__ = ["GroupNorm", "GroupNormGrad"]
-
 
 @dataclass(frozen=True)
 class _OfGroups(MultiOp):

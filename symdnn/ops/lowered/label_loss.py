@@ -18,8 +18,6 @@ from symdnn.graph.typing import Array
 from symdnn.ops.core.dtype import widened, work_dtype
 from symdnn.ops.nn.crossentropy import LabelOp
 
-__all__ = ["LabelLoss", "LabelLossGrad"]
-
 
 @dataclass(frozen=True)
 class LabelLossGrad(LabelOp):

@@ -19,8 +19,6 @@ from symdnn.graph.typing import Array
 from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.nn.channels_last import in_layout
 
-__all__ = ["Lowered", "LoweredLate", "neutral_of"]
-
 
 class Lowered(Op):
     """Base of ops that a target's library runs: plain data, no driver needed.

@@ -8,8 +8,6 @@ from typing import Any
 from symdnn.ops.core.dtype import work_dtype
 from symdnn.ops.core.scalar import RESULT, Builder, Scalar, ScalarProgram
 
-__all__ = ["formula", "grad_program", "grad_terms", "normalised"]
-
 
 def formula(
     dtypes: Sequence[str], compute: Callable[..., Any], *out: str

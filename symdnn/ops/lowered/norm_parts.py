@@ -24,8 +24,6 @@ from symdnn.ops.nn import norm_numpy
 from symdnn.ops.nn.batchnorm import parameter_dtype
 from symdnn.ops.nn.channels_last import last_order
 
-__all__ = ["BatchMoments", "BatchSums", "axes_of"]
-
 
 def axes_of(op: Any) -> tuple[int, ...]:
     """The axes of a batch normalisation, in the layout of its operands."""

@@ -19,8 +19,6 @@ from symdnn.graph.typing import Array
 from symdnn.ops.array.reduce import Reduce
 from symdnn.ops.array.take import BincountLength
 
-__all__ = ["Compressed", "Counted", "SomeChosen"]
-
 
 @dataclass(frozen=True)
 class Compressed(Op):

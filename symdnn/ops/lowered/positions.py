@@ -17,10 +17,6 @@ from symdnn.ops.core.shape import ShapeI
 from symdnn.ops.lowered.lowered import Lowered
 from symdnn.ops.lowered.transfer import Transfer
 
-__all__ = [
-    "counts_of", "host_values", "is_control", "is_scalar_work", "positions", "scalar_work_for",
-]  # fmt: skip
-
 
 def is_control(node: Apply) -> bool:
     """Whether a node is a lazy choice or a loop, which have no kernel of their own."""

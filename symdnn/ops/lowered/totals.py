@@ -16,8 +16,6 @@ from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array
 from symdnn.ops.core.scalar import ScalarProgram
 
-__all__ = ["Totals"]
-
 
 @dataclass(frozen=True)
 class Totals(Op):

@@ -12,8 +12,6 @@ from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array
 from symdnn.graph.variable import Variable
 
-__all__ = ["GpuFromHost", "HostFromGpu", "gpu_from_host", "host_from_gpu"]
-
 
 @dataclass(frozen=True)
 class Transfer(Op):

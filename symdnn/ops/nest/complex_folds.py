@@ -14,11 +14,6 @@ from symdnn.ops.nest.monoid import Monoid, total
 from symdnn.ops.nest.nest import Fold
 from symdnn.ops.nest.of_ops import Cumulative
 
-__all__ = [
-    "complex_product_fold", "complex_reduction_fold", "complex_scan_fold", "complex_sum",
-    "whole_scan_fold", "whole_total",
-]  # fmt: skip
-
 
 @lru_cache(maxsize=256)
 def complex_sum(dtype: str, out: str = "", exact: bool = False, number: str = "int64") -> Fold:

@@ -13,8 +13,6 @@ from symdnn.ops.core.scalar import Builder, ScalarProgram
 from symdnn.ops.lowered.fused_rows import FusedRows
 from symdnn.ops.nest.monoid import picked, reads_of
 
-__all__ = ["hoisted", "kept_term", "with_input"]
-
 #: A term that costs this much, in additions, is kept.
 _MIN_COST_TO_KEEP = 8
 

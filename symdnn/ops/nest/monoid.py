@@ -17,11 +17,6 @@ import numpy as np
 from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.ops.core.scalar import Builder, Scalar, ScalarProgram
 
-__all__ = [
-    "BRIEF", "Monoid", "arg_extreme", "beats", "extreme", "last_number", "log_sum_exp", "lowest",
-    "moments", "ranks_before", "recurrence", "total", "truth",
-]  # fmt: skip
-
 #: The most elements of a brief stretch.
 BRIEF = 1 << 13
 #: What sums of so many integers fit, of which a vector has more than of 64 bits.

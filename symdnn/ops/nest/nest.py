@@ -18,8 +18,6 @@ from symdnn.graph.values.strides import merged
 from symdnn.ops.core.scalar import ScalarProgram
 from symdnn.ops.nest.monoid import Monoid
 
-__all__ = ["Access", "Fold", "Nest"]
-
 
 @dataclass(frozen=True)
 class Access:

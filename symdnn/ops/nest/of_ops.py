@@ -42,9 +42,6 @@ from symdnn.ops.nest.monoid import (
 )
 from symdnn.ops.nest.nest import Access, Fold, Nest
 
-__all__ = ["CUMULATIVE", "Cumulative", "number_dtype", "product_fold", "reduction_fold",
-           "reduction_nest", "scan_fold", "scan_nest"]  # fmt: skip
-
 #: The ops of :func:`scan_fold`.
 CUMULATIVE = (CumSum, CumProd, CumMax, CumMin, ForwardFill, LinearRecurrence)
 Cumulative: TypeAlias = CumSum | CumProd | CumMax | CumMin | ForwardFill | LinearRecurrence

@@ -22,8 +22,6 @@ from symdnn.ops.lowered.lowered import Lowered
 from symdnn.ops.steps.code import Code, Given, NotLowered, same
 from symdnn.ops.steps.statements import Branch, Statement, View
 
-__all__ = ["Block", "Rule", "Rules"]
-
 #: What a variable is: a view, an array that is known when the program is made, or one on demand.
 Value = View | np.ndarray[Any, Any] | Given
 #: Elements of arrays that are computed when the program is made.

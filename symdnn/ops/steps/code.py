@@ -14,8 +14,6 @@ from symdnn.ops.core.scalar import ScalarProgram, text_of_number
 from symdnn.ops.steps.complex_numbers import part_dtypes, parts
 from symdnn.ops.steps.statements import Map, Statement, View, dense
 
-__all__ = ["MAX_BYTES", "Code", "Given", "NotLowered", "Role", "same"]
-
 #: Bytes of all buffers of a loop at most: they should stay in the first caches.
 MAX_BYTES = 1 << 20
 

@@ -17,8 +17,6 @@ from symdnn.ops.steps.statements import (
     View,
 )
 
-__all__ = ["without_copies"]
-
 
 def without_copies(
     body: list[Statement], after: list[Statement], own: Container[str], until: View | None

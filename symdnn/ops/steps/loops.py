@@ -12,8 +12,6 @@ from symdnn.ops.steps.code import NotLowered, same
 from symdnn.ops.steps.statements import Repeat, Statement, View
 from symdnn.ops.steps.step import Step, collected_shapes, dtype_of, entry
 
-__all__ = ["scan_statements"]
-
 
 def scan_statements(block: Block, node: Apply) -> list[Statement] | None:
     """A scan inside of a step. Values of all its steps need a known number of steps."""

@@ -28,8 +28,6 @@ from symdnn.ops.matrix.solve import MatrixInverse, Solve
 from symdnn.ops.steps.block import Block, Rule
 from symdnn.ops.steps.statements import Statement
 
-__all__ = ["MATRICES"]
-
 #: Rows of a matrix that is written out, at most.
 _MOST_ROWS = 12
 #: Rows or columns of one that is reflected, of which the other number is that small.

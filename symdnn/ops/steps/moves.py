@@ -24,8 +24,6 @@ from symdnn.ops.steps.code import NotLowered, same
 from symdnn.ops.steps.complex_numbers import part_dtypes, parts
 from symdnn.ops.steps.statements import Index, Map, Repeat, Statement, View
 
-__all__ = ["MOVES", "added"]
-
 
 def added(place: View, value: View) -> Map:
     """The statement that adds numbers to those at a place."""

@@ -18,8 +18,6 @@ from symdnn.ops.steps.block import Block, Rule
 from symdnn.ops.steps.code import NotLowered
 from symdnn.ops.steps.statements import Folding, Statement, View
 
-__all__ = ["ORDERS"]
-
 #: Elements of a line at most: the work is their square.
 _LONGEST = 96
 

@@ -16,8 +16,6 @@ from symdnn.ops.steps.code import MAX_BYTES, Code, Given, NotLowered, same
 from symdnn.ops.steps.statements import LoopProgram, Repeat, Statement, View, dense
 from symdnn.ops.steps.step import Step, bytes_of, collected_shapes, dtype_of, entry
 
-__all__ = ["lowered_loop"]
-
 #: The index of the program's own loop.
 _STEP = "step0"
 

@@ -17,8 +17,6 @@ from symdnn.ops.steps.block import Block
 from symdnn.ops.steps.code import NotLowered
 from symdnn.ops.steps.statements import Statement
 
-__all__ = ["rows_statements"]
-
 
 def rows_statements(block: Block, node: Apply) -> list[Statement]:
     """The statements of :class:`~symdnn.ops.lowered.fused_rows.FusedRows`."""

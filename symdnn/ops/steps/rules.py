@@ -48,8 +48,6 @@ from symdnn.ops.steps.orders import ORDERS
 from symdnn.ops.steps.rows import rows_statements
 from symdnn.ops.steps.statements import Check, Folding, Index, Map, Product, Statement, View
 
-__all__ = ["RULES", "RULES_IN_VECTORS"]
-
 #: Numbers of float32 whose sum is as exact as NumPy's without float64.
 _FEW = 64
 #: Exponentials that are kept until they are added, at most.

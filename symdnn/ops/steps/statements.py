@@ -15,11 +15,6 @@ from symdnn.graph.type import numpy_dtype
 from symdnn.ops.core.scalar import ScalarProgram
 from symdnn.ops.nest.nest import Fold
 
-__all__ = [
-    "Branch", "Check", "Folding", "Index", "LoopProgram", "Map", "Product", "Repeat", "Statement",
-    "View", "bounded", "dense", "programs_of", "work_of",
-]  # fmt: skip
-
 
 def dense(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
     """The steps of an array whose elements are in C order, in bytes."""

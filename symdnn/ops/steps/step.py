@@ -16,8 +16,6 @@ from symdnn.ops.steps.code import Code, NotLowered, same
 from symdnn.ops.steps.direct import without_copies
 from symdnn.ops.steps.statements import Statement, View
 
-__all__ = ["Step", "bytes_of", "collected_shapes", "dtype_of", "entry"]
-
 
 class Step:
     """A scan's step: where its inner inputs are, and where its inner outputs go.

@@ -13,8 +13,6 @@ from symdnn.errors import KernelCompileError
 from symdnn.ops.control.scan import Scan
 from symdnn.ops.steps.code import Code, NotLowered
 
-__all__ = ["LoopFunction", "WholeLoop", "collected_entries"]
-
 #: Sizes and strides of arrays for which a loop keeps functions, and functions for each.
 _MOST_KEYS, _MOST_FUNCTIONS = 64, 4
 

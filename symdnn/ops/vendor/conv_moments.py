@@ -13,8 +13,6 @@ from symdnn.ops.core.composed import Composed
 from symdnn.ops.lowered.norm_parts import BatchMoments
 from symdnn.ops.vendor.onednn import OneDnnConv
 
-__all__ = ["OneDnnConvMoments"]
-
 
 @dataclass(frozen=True)
 class OneDnnConvMoments(Composed, MultiOp):

@@ -13,8 +13,6 @@ from symdnn.ops.attention.attention import Attention, AttentionGrad
 from symdnn.ops.attention.scores import Scores
 from symdnn.ops.vendor.gpudnn_base import DnnBase
 
-__all__ = ["GpuDnnAttention", "GpuDnnAttentionGrad"]
-
 
 @dataclass(frozen=True)
 class GpuDnnAttention(DnnBase):

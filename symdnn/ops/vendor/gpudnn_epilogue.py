@@ -14,8 +14,6 @@ from symdnn.ops.lowered.activation import RELU6, SILU, Activation
 from symdnn.ops.lowered.epilogue import EpilogueRules
 from symdnn.ops.vendor.gpudnn_conv import GpuDnnConv
 
-__all__ = ["CONV_ACTIVATIONS", "GpuDnnConvBiasActivation"]
-
 #: Activation functions by the names of :mod:`symdnn.gpu` for cuDNN's graph API.
 CONV_ACTIVATIONS: dict[str, Activation] = {
     "relu": Relu(), "relu6": RELU6, "sigmoid": Sigmoid(), "tanh": Tanh(),

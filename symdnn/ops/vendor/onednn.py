@@ -26,14 +26,6 @@ from symdnn.ops.lowered.activation import (
 from symdnn.ops.lowered.epilogue import EpilogueOp, EpilogueRules
 from symdnn.ops.lowered.lowered import LoweredLate
 
-__all__ = [
-    "ACTIVATIONS", "OneDnnBase", "OneDnnBatchNorm", "OneDnnBatchNormGrad",
-    "OneDnnBatchNormInference", "OneDnnConv", "OneDnnConvGradI", "OneDnnConvGradW",
-    "OneDnnConvolution", "OneDnnLayerNorm", "OneDnnLayerNormGrad",
-    "OneDnnMatmul", "OneDnnPool", "OneDnnPoolGrad", "OneDnnQuantized", "OneDnnRNN",
-    "OneDnnRNNGrad", "OneDnnSoftmax", "OneDnnSoftmaxGrad",
-]  # fmt: skip
-
 #: Activation functions of epilogues, by oneDNN's names. Not ``soft_relu`` and ``gelu_erf``: in
 #: oneDNN 3.2 they have no right digit in their tails (softplus(-20) is -2e-6), gelu(inf) is NaN.
 ACTIVATIONS: dict[str, Activation] = {

@@ -20,8 +20,6 @@ from symdnn.ops.elementwise.arithmetic import cast, maximum
 from symdnn.ops.elementwise.comparison import and_, neq, switch
 from symdnn.ops.elementwise.math import logaddexp
 
-__all__ = ["ctc_costs"]
-
 #: The logarithm of a probability of 0: finite, so that no derivative is NaN.
 _NEVER = -1e30
 

@@ -20,8 +20,6 @@ from symdnn.ops.elementwise.arithmetic import clip, maximum
 from symdnn.ops.elementwise.comparison import switch
 from symdnn.ops.elemwise import like
 
-__all__ = ["PixelSums", "PixelSumsGradImage", "PixelSumsGradWeights", "pixels"]
-
 
 def pixels(x: Variable, examples: Variable, places: Sequence[Variable]) -> Variable:
     """Elements of (N, C, ...) at whole places, as (..., C): one place for each entry."""

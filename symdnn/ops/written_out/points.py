@@ -18,8 +18,6 @@ from symdnn.ops.elementwise.rounding import floor, round_half_to_even
 from symdnn.ops.elemwise import like
 from symdnn.ops.written_out.pixel_sums import PixelSums
 
-__all__ = ["cubic_weight", "sampled"]
-
 
 def cubic_weight(t: Variable, a: float) -> Variable:
     """The weight of a pixel at the distance ``t`` in cubic interpolation (Keys 1981)."""

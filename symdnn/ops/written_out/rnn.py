@@ -27,8 +27,6 @@ from symdnn.ops.random.random import random_bernoulli
 if TYPE_CHECKING:
     from symdnn.ops.nn.rnn_params import RNNShape
 
-__all__ = ["for_each_lane", "lanes_in_one_loop", "rnn_in_float32", "rnn_loop", "rnn_masks"]
-
 #: The largest hidden size of lanes whose steps are one loop.
 _MOST_HIDDEN = 32
 

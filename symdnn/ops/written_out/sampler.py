@@ -12,8 +12,6 @@ from symdnn.ops.elementwise.arithmetic import cast
 from symdnn.ops.elementwise.comparison import and_, switch
 from symdnn.ops.elementwise.rounding import floor
 
-__all__ = ["sampled"]
-
 
 def sampled(image: Variable, grid: Variable) -> Variable:
     """:class:`~symdnn.ops.nn.spatial_transformer.TransformerSampler` of its two inputs.

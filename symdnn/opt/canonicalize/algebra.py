@@ -61,8 +61,6 @@ from symdnn.rewriting.facts import (
 from symdnn.rewriting.magnitudes import foldable, is_moderate, limits, movable
 from symdnn.rewriting.rewrite import Context, Family, reads, rewrite
 
-__all__ = ["RULES"]
-
 FAMILY = Family("canonicalize", ("algebra", "fast_compile"))
 rule, on = FAMILY.rule, FAMILY.on
 x, y, z = pattern_vars("x y z")

@@ -23,8 +23,6 @@ from symdnn.opt.canonicalize.dimshuffle_rules import fields_of
 from symdnn.rewriting.facts import made_by, node_of
 from symdnn.rewriting.rewrite import Context, node_rewrite, reads
 
-__all__ = ["RULES", "broadcast_axes"]
-
 PHASE = "canonicalize"
 TAGS = ("alloc",)
 

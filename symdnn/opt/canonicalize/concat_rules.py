@@ -22,8 +22,6 @@ from symdnn.opt.canonicalize.indexing_rules import entries_of
 from symdnn.rewriting.facts import is_zero, made_by, node_of
 from symdnn.rewriting.rewrite import Context, node_rewrite
 
-__all__ = ["RULES"]
-
 PHASE = "canonicalize"
 TAGS = ("fast_compile", "joining")
 

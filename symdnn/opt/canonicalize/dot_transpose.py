@@ -15,8 +15,6 @@ from symdnn.opt.canonicalize.dimshuffle_rules import fields_of
 from symdnn.rewriting.facts import made_by, node_of
 from symdnn.rewriting.rewrite import Context, node_rewrite, reads
 
-__all__ = ["RULES"]
-
 
 @node_rewrite(
     DimShuffle, phase="canonicalize", tags=("local_lift_transpose_through_dot",), admits=reads(Dot)

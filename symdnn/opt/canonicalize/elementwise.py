@@ -32,8 +32,6 @@ from symdnn.rewriting.facts import (
 )
 from symdnn.rewriting.rewrite import Context, Family
 
-__all__ = ["RULES", "lossless"]
-
 FAMILY = Family("canonicalize", ("algebra", "fast_compile"))
 rule, on = FAMILY.rule, FAMILY.on
 x, y, z = pattern_vars("x y z")

@@ -21,8 +21,6 @@ from symdnn.ops.elementwise.arithmetic import Cast
 from symdnn.ops.elemwise import Elemwise
 from symdnn.rewriting.rewrite import Context, node_rewrite
 
-__all__ = ["FOLD_LIMIT_ELEMENTS", "RULES"]
-
 #: A result with more elements than this is folded only if its inputs together have as many.
 FOLD_LIMIT_ELEMENTS = 4096
 

@@ -9,8 +9,6 @@ from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.control.from_graph import OpFromGraph
 from symdnn.rewriting.rewrite import Context, node_rewrite
 
-__all__ = ["RULES"]
-
 
 def _graph(node: Apply) -> Sequence[Variable]:
     assert isinstance(node.op, OpFromGraph)

@@ -26,8 +26,6 @@ from symdnn.ops.core.shape import Alloc, DimShuffle, alloc, dimshuffle, reshape
 from symdnn.rewriting.facts import made_by, node_of, number
 from symdnn.rewriting.rewrite import Context, node_rewrite
 
-__all__ = ["RULES"]
-
 PHASE = "canonicalize"
 TAGS = ("fast_compile", "indexing")
 

@@ -31,8 +31,6 @@ from symdnn.opt.canonicalize.dimshuffle_rules import fields_of
 from symdnn.rewriting.facts import all_ones, is_zero, made_by, node_of
 from symdnn.rewriting.rewrite import Context, node_rewrite, reads
 
-__all__ = ["RULES", "entries_of"]
-
 PHASE = "canonicalize"
 #: An axis backwards.
 _FLIPPED = (None, None, -1)

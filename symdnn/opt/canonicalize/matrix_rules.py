@@ -20,8 +20,6 @@ from symdnn.rewriting.facts import made_by, node_of
 from symdnn.rewriting.matrix_facts import is_transposition, self_adjoint, triangle_of
 from symdnn.rewriting.rewrite import Context, Family
 
-__all__ = ["RULES"]
-
 FAMILY = Family("canonicalize", ("algebra",))
 on = FAMILY.on
 

@@ -14,8 +14,6 @@ from symdnn.opt.canonicalize.dimshuffle_rules import fields_of
 from symdnn.rewriting.facts import all_ones, is_zero, made_by, node_of
 from symdnn.rewriting.rewrite import Context, node_rewrite, reads
 
-__all__ = ["RULES"]
-
 PHASE = "canonicalize"
 TAGS = ("indexing",)
 

@@ -19,8 +19,6 @@ from symdnn.rewriting.facts import all_ones, is_constant, made_by, node_of, numb
 from symdnn.rewriting.magnitudes import movable
 from symdnn.rewriting.rewrite import Context, node_rewrite, reads
 
-__all__ = ["RULES"]
-
 PHASE = "canonicalize"
 TAGS = ("reduce",)
 

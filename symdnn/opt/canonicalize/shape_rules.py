@@ -20,8 +20,6 @@ from symdnn.ops.core.shape import (
 )
 from symdnn.rewriting.rewrite import Context, node_rewrite
 
-__all__ = ["RULES"]
-
 PHASE = "canonicalize"
 TAGS = ("fast_compile", "cleanup", "shape")
 

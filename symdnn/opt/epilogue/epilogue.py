@@ -36,11 +36,6 @@ from symdnn.opt.precision.amp import amp_dtype
 from symdnn.rewriting.facts import is_old_value, number, only_axis
 from symdnn.rewriting.rewrite import Context
 
-__all__ = [
-    "Chain", "behind_reshape", "chain_at", "constant_factor", "fuse_epilogues", "is_product",
-    "read_by", "same_type", "without_factor",
-]  # fmt: skip
-
 
 def same_type(a: Variable, b: Variable) -> bool:
     """Equal dtype and broadcast pattern: neither operand is broadcast to the other's shape."""

@@ -35,8 +35,6 @@ from symdnn.ops.nn.conv import Conv
 from symdnn.rewriting.facts import only_axis
 from symdnn.rewriting.rewrite import Context, node_rewrite, reads
 
-__all__ = ["RULES", "fold_batch_norm"]
-
 
 def _convolution(v: Variable, context: Context) -> Apply | None:
     """The convolution that makes ``v``, if ``v`` has one reader and there is no epilogue yet."""

@@ -15,8 +15,6 @@ from symdnn.ops.nn.pool import MaxPoolGrad
 from symdnn.rewriting.facts import number
 from symdnn.rewriting.rewrite import Context, node_rewrite, reads
 
-__all__ = ["RULES"]
-
 
 def _gradient_of_maximum(v: Variable, context: Context) -> Apply | None:
     """The node that makes ``v`` as the gradient of max pooling, if ``v`` has one reader."""

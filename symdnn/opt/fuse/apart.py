@@ -36,8 +36,6 @@ from symdnn.opt.fuse.transfer import Places
 from symdnn.rewriting.facts import node_of
 from symdnn.rewriting.rewrite import Context, graph_rewrite
 
-__all__ = ["RULES", "by_columns", "fuse_reductions_apart", "pruned"]
-
 #: Elements of a row of which kernels of rows take sums (``row_rules``), or that they add by columns
 #: (``column_sums``): fewer are too few for a thread, of more the sums do not fit into registers.
 _LEAST_ROW, _LONGEST_ROW = 32, 8192

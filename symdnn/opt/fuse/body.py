@@ -12,8 +12,6 @@ from symdnn.ops.elementwise.complex_meaning import part_dtypes
 from symdnn.opt.fuse.groups import Groups, Member, number_in, scalar_behind, widened
 from symdnn.rewriting.facts import node_of
 
-__all__ = ["Body"]
-
 #: The cost, in additions, up to which the computation of a scalar is repeated for each element.
 RECOMPUTE_LIMIT_ADDITIONS = 8
 #: The most scalars of a group that are computed so.

@@ -10,8 +10,6 @@ from symdnn.graph.fgraph import Client, FunctionGraph
 from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.control.control import IfElse
 
-__all__ = ["Decided", "Path", "branch_paths", "decided_by", "decided_for", "effects_among"]
-
 T = TypeVar("T")
 
 #: The lazy choices on the way from a node to the outputs, outermost first: (choice, branch).

@@ -16,8 +16,6 @@ from symdnn.ops.control.control import IfElse
 from symdnn.opt.fuse.branches import decided_by, decided_for
 from symdnn.rewriting.rewrite import Context, graph_rewrite
 
-__all__ = ["RULES"]
-
 
 @graph_rewrite("lower", ("fast_compile", "ifelse", "cond_merge"), "join_choices")
 def join_choices(context: Context) -> None:

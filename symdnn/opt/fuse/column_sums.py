@@ -24,8 +24,6 @@ from symdnn.opt.fuse.siblings import part_over
 from symdnn.opt.fuse.transfer import Places
 from symdnn.rewriting.rewrite import Context, graph_rewrite
 
-__all__ = ["RULES", "fuse_column_sums"]
-
 #: Limits of a kernel: operands read ahead, all operands, results, sums.
 _MOST_EARLY, _MOST_INPUTS, _MOST_RESULTS, _MOST_SUMS = 4, 16, 6, 3
 

@@ -31,11 +31,6 @@ from symdnn.opt.fuse.recompute import VALUE_LIMIT_ADDITIONS, is_expanded, recomp
 from symdnn.opt.fuse.transfer import Places
 from symdnn.rewriting.rewrite import Context, graph_rewrite
 
-__all__ = [
-    "RULES", "fuse_elementwise", "fuse_into_readers", "fuse_reductions", "joined_origin",
-    "joined_programs", "unrounded",
-]  # fmt: skip
-
 
 @graph_rewrite("fuse", tags=("fusion",), name="fuse_elementwise")
 def fuse_elementwise(context: Context) -> None:

@@ -25,8 +25,6 @@ from symdnn.ops.lowered.norm_parts import BatchMoments
 from symdnn.opt.fuse.norm_rules import CotangentSource
 from symdnn.rewriting.rewrite import Context, graph_rewrite
 
-__all__ = ["RULES", "split_group_norm"]
-
 
 @graph_rewrite("fuse", tags=("always",), name="split_group_norm")
 def split_group_norm(context: Context) -> None:

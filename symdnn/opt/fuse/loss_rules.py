@@ -31,8 +31,6 @@ from symdnn.rewriting.facts import is_zero
 from symdnn.rewriting.rewrite import Context, graph_rewrite
 from symdnn.stable.softmax import Picked, picked_of
 
-__all__ = ["RULES", "compared_labels", "log_softmax_gradient_of_logits", "loss_of_logits"]
-
 
 @graph_rewrite("fuse", tags=("fusion",), name="loss_of_logits")
 def loss_of_logits(context: Context) -> None:

@@ -27,8 +27,6 @@ from symdnn.opt.fuse.groups import fusable_program, number_in, widened
 from symdnn.rewriting.facts import node_of
 from symdnn.rewriting.rewrite import Context, graph_rewrite
 
-__all__ = ["RULES", "CotangentSource", "split_batch_norm"]
-
 #: Limits of a backward kernel: arrays of the input's size that it reads instead of input and
 #: cotangent (more if it writes the cotangent), all operands, and instructions.
 _MAX_ARRAYS, _MAX_INPUTS, _MAX_INSTRUCTIONS = 3, 16, 100

@@ -29,12 +29,6 @@ from symdnn.ops.nn.batchnorm import LayerNorm, LayerNormGrad
 from symdnn.ops.nn.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGrad
 from symdnn.opt.fuse.groups import number_in
 
-__all__ = [
-    "Fold", "RowNodes", "RowParts", "fold_of", "of_elementwise", "of_fold", "of_norm",
-    "of_softmax", "softmax_of",
-]  # fmt: skip
-
-
 #: The words of :class:`Stage` for reductions, and those of a library's that are understood.
 _KINDS: dict[type[Reduce], str] = {Sum: "sum", Max: "max", Min: "min"}
 _PLAIN_WORDS = ("add", "norm2", "maximum", "minimum")

@@ -30,8 +30,6 @@ from symdnn.opt.fuse.transfer import Places
 from symdnn.rewriting.facts import node_of
 from symdnn.rewriting.rewrite import Context, graph_rewrite
 
-__all__ = ["RULES", "fuse_sibling_reductions", "part_over"]
-
 
 @graph_rewrite("fuse", tags=("fusion",), name="fuse_sibling_reductions")
 def fuse_sibling_reductions(context: Context) -> None:

@@ -33,8 +33,6 @@ from symdnn.ops.lowered.positions import (
 from symdnn.ops.lowered.transfer import GpuFromHost, HostFromGpu, Transfer
 from symdnn.rewriting.rewrite import Capabilities, Context, graph_rewrite, node_rewrite
 
-__all__ = ["RULES", "Places", "check_transfer_places"]
-
 
 class Places:
     """The place of each node of a graph, and of each value.

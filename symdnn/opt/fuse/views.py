@@ -21,8 +21,6 @@ from symdnn.opt.fuse.transfer import Places
 from symdnn.rewriting.facts import all_ones
 from symdnn.rewriting.rewrite import Context, graph_rewrite
 
-__all__ = ["RULES"]
-
 
 @graph_rewrite("fuse", tags=("fusion",), name="views_before_elementwise")
 def views_before_elementwise(context: Context) -> None:

@@ -20,8 +20,6 @@ from symdnn.ops.nn.pool import AveragePoolGrad, MaxPoolGrad, Pool
 from symdnn.ops.nn.softmax import AlongAxis
 from symdnn.rewriting.rewrite import Context, node_rewrite
 
-__all__ = ["RULES", "images_seen_last", "softmax_of_permuted"]
-
 
 def _nhwc_view(v: Variable) -> Variable | None:
     """``v`` in NHWC as a view; None where that would take a copy.

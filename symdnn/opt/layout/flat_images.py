@@ -21,8 +21,6 @@ from symdnn.ops.lowered.lowered import neutral_of
 from symdnn.ops.nn.conv import ConvGradWeight
 from symdnn.opt.layout.layout_follow import may_have_nhwc
 
-__all__ = ["lift_rows"]
-
 #: Images without the dimension of size 1, and with it.
 _FLAT, _LIFTED = (0, 1, 3), (0, 1, "x", 2)
 

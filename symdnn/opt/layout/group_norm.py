@@ -22,8 +22,6 @@ from symdnn.ops.nn.batchnorm import LayerNorm, LayerNormGrad
 from symdnn.ops.nn.channels_last import is_image
 from symdnn.rewriting.rewrite import Context
 
-__all__ = ["GatheredNorms"]
-
 
 class GatheredNorms:
     """The group norms of a graph, each with its gradients, while layouts are chosen."""

@@ -43,8 +43,6 @@ from symdnn.opt.layout.layout_follow import in_nhwc, is_filter, may_have_nhwc, r
 from symdnn.opt.layout.layout_sizes import GuessedSizes
 from symdnn.rewriting.rewrite import Context, graph_rewrite
 
-__all__ = ["RULES", "choose_layout", "layout_text"]
-
 #: The cost of reading a value directly in the other layout, relative to that of a reorder.
 _STRIDED_READ_COST = 0.4
 #: The cost of a reorder that is a view: far below that of any copy.

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
-__all__ = ["FlowNetwork"]
-
 _INFINITE = float("inf")
 #: Edges with less capacity left, in bytes, count as full: sums of costs are rounded.
 _FULL_EDGE_BYTES = 1e-9

@@ -25,8 +25,6 @@ from symdnn.ops.nn.channels_last import is_image, last_order, last_shape, moved_
 from symdnn.ops.nn.dropout import DropoutGrad
 from symdnn.ops.nn.lrn import LRN, LRNGrad
 
-__all__ = ["in_nhwc", "is_filter", "may_have_nhwc", "reads_strided"]
-
 #: Builds what an op returns in NHWC, of the op, the rank of the activations, inputs in NHWC.
 Build = Callable[[Any, int, Sequence[Variable]], Any]
 

@@ -18,8 +18,6 @@ from symdnn.ops.lowered.lowered import neutral_of
 from symdnn.ops.nn.conv import Conv, ConvGradInput
 from symdnn.rewriting.facts import ShapeFacts
 
-__all__ = ["GuessedSizes"]
-
 #: Guesses for unknown sizes of inputs: of a filter's window, of its channels, of other dimensions.
 _WINDOW_ELEMENTS, _CHANNELS, _OTHER_ELEMENTS = 3, 64, 64
 

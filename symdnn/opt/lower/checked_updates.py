@@ -16,8 +16,6 @@ from symdnn.ops.elementwise.arithmetic import Add, Mul, Neg, Sub
 from symdnn.rewriting.facts import all_ones, is_zero, made_by, node_of
 from symdnn.rewriting.rewrite import Context, node_rewrite
 
-__all__ = ["RULES"]
-
 
 @node_rewrite(Add, Sub, phase="lower", tags=("indexing",))
 def update_of_a_part(node: Apply, context: Context) -> Variable | None:

@@ -27,8 +27,6 @@ from symdnn.ops.core.shape import DimShuffle, Reshape
 from symdnn.ops.elementwise.arithmetic import Cast, cast
 from symdnn.rewriting.rewrite import Context, graph_rewrite, node_rewrite
 
-__all__ = ["RULES"]
-
 
 @node_rewrite(AllReduce, phase="transfer", tags=("fast_compile",), name="overlap_all_reduce")
 def overlap(node: Apply[AllReduce], context: Context) -> Sequence[Variable] | None:

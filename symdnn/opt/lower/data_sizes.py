@@ -17,8 +17,6 @@ from symdnn.ops.elementwise.arithmetic import cast
 from symdnn.ops.elementwise.comparison import and_, eq, neq
 from symdnn.rewriting.rewrite import Context, node_rewrite
 
-__all__ = ["RULES"]
-
 
 @node_rewrite(Nonzero, phase="lower", tags=("fast_compile",), target="cuda")
 def write_out_nonzero(node: Apply, context: Context) -> Sequence[Variable]:

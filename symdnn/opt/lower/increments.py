@@ -32,8 +32,6 @@ from symdnn.ops.lowered.gathered import ListedSums, PlacedSums
 from symdnn.rewriting.facts import is_zero, made_by, node_of, number
 from symdnn.rewriting.rewrite import Context, node_rewrite, reads
 
-__all__ = ["RULES"]
-
 
 @node_rewrite(Add, phase="lower", tags=("indexing", "inplace"), admits=reads(AdvancedIncSubtensor))
 def sum_with_rows_of_zeros(node: Apply, context: Context) -> Variable | None:

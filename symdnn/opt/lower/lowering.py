@@ -17,8 +17,6 @@ from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.lowered.lowered import Lowered
 from symdnn.rewriting.rewrite import Context, GraphRewrite, Rewrite
 
-__all__ = ["Backend", "Library", "Lowering", "Reasons", "why_not"]
-
 Built = Variable | Sequence[Variable | None] | None
 #: The reason why a node is not lowered; None when it is.
 Reasons = Callable[[Apply, Context], str | None]

@@ -22,8 +22,6 @@ from symdnn.ops.core.shape import dimshuffle, shape_i
 from symdnn.rewriting.facts import made_by, node_of
 from symdnn.rewriting.rewrite import Context, node_rewrite
 
-__all__ = ["RULES"]
-
 #: The most elements that are inserted, and elements of a call for which nothing is compiled.
 _MOST_INSERTED, _FEW = 256, 1 << 12
 #: Nanoseconds of an insertion and for each element that may have to move for it, of an element of

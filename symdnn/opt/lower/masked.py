@@ -30,8 +30,6 @@ from symdnn.opt.lower.of_values import mask_behind
 from symdnn.rewriting.facts import is_zero, made_by, node_of
 from symdnn.rewriting.rewrite import Context, graph_rewrite, node_rewrite, reads
 
-__all__ = ["RULES"]
-
 #: The cost of a function, in additions, up to which it is computed of elements that are left out.
 _MOST_ADDITIONS = 64
 #: Bytes behind an axis up to which elements that are left out are read with the others: those are

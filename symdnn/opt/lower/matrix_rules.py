@@ -31,8 +31,6 @@ from symdnn.ops.matrix.svd import SVD, Lstsq, MatrixPinv
 from symdnn.rewriting.matrix_facts import self_adjoint
 from symdnn.rewriting.rewrite import Context, Family, node_rewrite
 
-__all__ = ["RULES"]
-
 FAMILY = Family("lower", ("fast_compile",))
 on = FAMILY.on
 

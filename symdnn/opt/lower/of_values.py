@@ -20,8 +20,6 @@ from symdnn.ops.lowered.of_values import Compressed, Counted
 from symdnn.rewriting.facts import all_ones, is_zero, made_by, node_of
 from symdnn.rewriting.rewrite import Context, node_rewrite
 
-__all__ = ["RULES", "mask_behind"]
-
 
 @node_rewrite(AdvancedSubtensor, phase="lower", tags=("indexing",), target="cpu")
 def elements_by_mask(node: Apply, context: Context) -> Variable | None:

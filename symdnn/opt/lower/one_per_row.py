@@ -19,8 +19,6 @@ from symdnn.ops.array.view import specify_shape
 from symdnn.rewriting.facts import is_zero, made_by, node_of, number
 from symdnn.rewriting.rewrite import Context, node_rewrite
 
-__all__ = ["RULES"]
-
 
 @node_rewrite(AdvancedIncSubtensor, phase="lower", tags=("indexing",))
 def one_per_row(node: Apply, context: Context) -> Variable | None:

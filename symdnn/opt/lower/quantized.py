@@ -25,11 +25,6 @@ from symdnn.ops.quantized.product import TERMS, QuantizedProduct
 from symdnn.rewriting.facts import all_ones, only_axis
 from symdnn.rewriting.rewrite import Context
 
-__all__ = [
-    "Codes", "codes_of", "codes_of_operands", "longer_product", "product_of_codes",
-    "why_no_product",
-]  # fmt: skip
-
 
 @dataclass(frozen=True)
 class Codes:

@@ -14,8 +14,6 @@ from symdnn.ops.array.slices import FULL
 from symdnn.rewriting.facts import made_by, node_of, number
 from symdnn.rewriting.rewrite import Context, node_rewrite
 
-__all__ = ["RULES"]
-
 #: On a CPU the shortest lines that are worth looking at indices, and how much of a line may be its
 #: shorter part.
 _MIN_LINE, _MOST_MOVED = 64, 1 / 16

@@ -20,8 +20,6 @@ from symdnn.ops.sparse.structure import (
 )
 from symdnn.rewriting.rewrite import Context, Rewrite
 
-__all__ = ["RULES"]
-
 Function = Callable[[Apply[Any], Context], "Variable | Sequence[Variable] | None"]
 
 

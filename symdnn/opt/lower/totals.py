@@ -22,8 +22,6 @@ from symdnn.ops.lowered.totals import Totals
 from symdnn.rewriting.facts import all_ones
 from symdnn.rewriting.rewrite import Context, graph_rewrite, node_rewrite
 
-__all__ = ["RULES", "join_totals", "totals_of_16_bits"]
-
 #: Fewer sums are left to fusion, which may join them with the ops that make their arrays.
 _LEAST_SUMS = 4
 _DTYPES = ("float32", "float64")

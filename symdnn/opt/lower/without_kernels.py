@@ -34,8 +34,6 @@ from symdnn.ops.nn.spatial_transformer import TransformerSamplerTangent
 from symdnn.ops.sparse.products import SampledDot, SparseDot
 from symdnn.rewriting.rewrite import Context, Rewrite
 
-__all__ = ["RULES"]
-
 Function = Callable[[Apply[Any], Context], "Variable | Sequence[Variable | None] | None"]
 
 

@@ -39,8 +39,6 @@ from symdnn.ops.written_out.pixel_sums import (
 from symdnn.rewriting.facts import number
 from symdnn.rewriting.rewrite import Context, node_rewrite
 
-__all__ = ["RULES"]
-
 #: With more than this our attention in TF32 is slower than GEMMs.
 _FAST_FEATURES = 128
 

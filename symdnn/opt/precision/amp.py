@@ -42,15 +42,6 @@ from symdnn.opt.precision.amp_rules import (
 )
 from symdnn.rewriting.rewrite import Context, graph_rewrite
 
-__all__ = [
-    "RULES",
-    "amp_dtype",
-    "mixed_precision",
-    "precision_note",
-    "precision_reason",
-    "precision_text",
-]
-
 _DTYPE_OF_FLAG = {"bf16": "bfloat16", "fp16": "float16"}
 
 

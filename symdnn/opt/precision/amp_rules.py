@@ -38,11 +38,6 @@ from symdnn.ops.nn.dropout import Dropout, DropoutGrad
 from symdnn.ops.nn.pool import AveragePoolGrad, MaxPoolGrad, Pool
 from symdnn.ops.nn.rnn import RNNForward, RNNGrad
 
-__all__ = [
-    "DATA_MOVEMENT_OPS", "TENSOR_CORE_OPS", "is_exact", "is_float32", "may_round_result",
-    "narrow_inputs", "only_moves", "stays_in_register", "takes_16_bits", "uses_tensor_cores",
-]  # fmt: skip
-
 #: Elementwise ops whose results are about as large as their operands, or between -1 and 1. Others
 #: (powers, exponentials, logarithms, quotients) may leave the range of float16.
 _BOUNDED_OPS: tuple[type[Op], ...] = (

@@ -18,8 +18,6 @@ from symdnn.opt.precision.amp import amp_dtype
 from symdnn.opt.scan.scan_rules import in_order
 from symdnn.rewriting.rewrite import Context, node_rewrite
 
-__all__ = ["RULES", "round_before_loop"]
-
 
 @node_rewrite(Scan, phase="precision", tags=("amp", "scan"), name="round_before_loop")
 def round_before_loop(node: Apply, context: Context) -> Sequence[Variable | None] | None:

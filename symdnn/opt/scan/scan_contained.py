@@ -12,8 +12,6 @@ from symdnn.ops.control.scan import Scan
 from symdnn.ops.control.scan_parts import Built, Parts
 from symdnn.rewriting.rewrite import Context, GraphRewrite, graph_rewrite
 
-__all__ = ["RULES"]
-
 PHASE = "canonicalize"
 TAGS = ("scan", "scan_contained")
 

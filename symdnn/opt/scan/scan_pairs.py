@@ -13,8 +13,6 @@ from symdnn.ops.array.slices import FULL
 from symdnn.ops.control.scan import Scan
 from symdnn.ops.core.shape import ShapeI
 
-__all__ = ["Pair", "Reading", "pairs_of"]
-
 _REVERSED = (None, None, -1)
 
 

@@ -32,8 +32,6 @@ from symdnn.opt.scan.scan_rules import in_order, turned
 from symdnn.rewriting.facts import made_by, node_of
 from symdnn.rewriting.rewrite import Context, node_rewrite
 
-__all__ = ["RULES"]
-
 PHASE = "canonicalize"
 TAGS = ("scan", "scan_push_out")
 

@@ -17,8 +17,6 @@ from symdnn.ops.core.shape import DimShuffle
 from symdnn.rewriting.facts import made_by, node_of
 from symdnn.rewriting.rewrite import Context, GraphRewrite, Rewrite, graph_rewrite, node_rewrite
 
-__all__ = ["RULES", "in_order", "turned"]
-
 PHASE = "canonicalize"
 TAGS = ("fast_compile", "scan")
 

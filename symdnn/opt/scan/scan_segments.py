@@ -25,8 +25,6 @@ from symdnn.ops.control.scan_parts import Parts, State
 from symdnn.ops.core.shape import dims_of, specify_type
 from symdnn.opt.scan.scan_pairs import Pair, Reading
 
-__all__ = ["Piece", "put_in_segments"]
-
 Pairs = list[tuple[Variable, Variable]]
 
 

@@ -19,8 +19,6 @@ from symdnn.onnx.ops.norms import rms_norm
 from symdnn.onnx.ops.quantize import dequantized, dequantized_columns
 from symdnn.ops.core.shape import dims_of
 
-__all__ = ["OPS"]
-
 
 def _padding_mask(node: Node, i: int, keys: Any, q: Variable) -> Variable | None:
     """What is added to scores of keys that are masked out: a mask, or ends, of each example.

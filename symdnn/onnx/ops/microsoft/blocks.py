@@ -13,8 +13,6 @@ from symdnn.onnx.ops.elementwise import number
 from symdnn.onnx.ops.microsoft.known import known
 from symdnn.ops.core.shape import dims_of
 
-__all__ = ["OPS"]
-
 #: The numbers of 4 bits of bitsandbytes (Dettmers et al. 2023): by codes, of a largest 1.
 _FP4 = np.array([0, 1 / 192, 2 / 3, 1, 1 / 3, 1 / 2, 1 / 6, 1 / 4], "float32")
 _NF4 = np.array(

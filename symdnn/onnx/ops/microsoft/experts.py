@@ -12,8 +12,6 @@ from symdnn.onnx.ops.elementwise import number
 from symdnn.onnx.ops.microsoft.known import known
 from symdnn.ops.core.shape import dims_of
 
-__all__ = ["OPS"]
-
 #: ONNX Runtime's gelu here is the one by tanh.
 _ACTIVATIONS: dict[str, Callable[[Variable], Variable]] = {
     "relu": T.nnet.relu, "gelu": lambda x: T.nnet.gelu(x, approximate="tanh"),

@@ -7,8 +7,6 @@ from typing import Any
 from symdnn.onnx.model.node import Builder, Node
 from symdnn.onnx.model.values import Sequence as Tensors
 
-__all__ = ["known"]
-
 
 def known(build: Builder, inputs: int, attributes: str = "") -> Builder:
     """``build`` for nodes of which it knows everything.

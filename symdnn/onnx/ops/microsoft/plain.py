@@ -14,9 +14,6 @@ from symdnn.onnx.ops.microsoft.known import known
 from symdnn.onnx.ops.norms import inverse_root, layer_norm, rms_norm, simplified_norm
 from symdnn.ops.core.shape import dims_of
 
-__all__ = ["OPS"]
-
-
 # -- activations ----------------------------------------------------------------------------------
 
 

@@ -14,8 +14,6 @@ from symdnn.onnx.ops.norms import layer_norm
 from symdnn.onnx.ops.quantize import dequantized, dequantized_columns
 from symdnn.ops.core.shape import dims_of
 
-__all__ = ["OPS"]
-
 
 def _matmul_integer_to_float(node: Node) -> Variable:
     a = dequantized(node.x(), node.x(2), node.optional(4), None)
