@@ -153,7 +153,12 @@ def placed_products(*ys):
         p = Builder((one.type.dtype, y.type.dtype))
         programs.append(p.program([p.input(0) * p.input(1) * factor]))
     operands = [v for y in rest for v in (one, y)]
-    op = FusedPlacedSums((4, 5, 7), _placed_parts(), tuple(programs))
+    square = Builder((one.type.dtype, rest[0].type.dtype))
+    a, b = square.input(0), square.input(1)
+    fold = Sum((0, 1, 2), False, one.type.dtype, one.type.dtype)
+    op = FusedPlacedSums(
+        (4, 5, 7), _placed_parts(), tuple(programs), ((1, square.program([a * b * b]), fold),)
+    )
     return op(*operands, *map(constant, (4, 5, 7)))
 
 
@@ -204,7 +209,7 @@ CASES = [
            (normal(3, 5, 7), normal(2, 3, 7), normal(1, 4, 4)), placed_numpy, grad=False),
     OpCase("fused_placed_sums", (FusedPlacedSums,), placed_products,
            (normal(1, 1, 1), normal(3, 5, 7), normal(2, 3, 7), normal(1, 4, 4)),
-           lambda one, *ys: one * placed_numpy(*ys), grad=False),
+           lambda one, *ys: (one * placed_numpy(*ys), (one * ys[1] ** 2).sum()), grad=False),
     OpCase("totals", (Totals,), total, (normal(3, 4), normal(7), normal(2, 0), normal(5, 1, 2)),
            lambda a, b, c, d: np.asarray((a * a).sum() + b.sum() + c.sum() + d.sum()), grad=False),
     OpCase("fused_elementwise", (FusedElemwise,), fused,

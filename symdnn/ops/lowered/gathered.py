@@ -17,7 +17,7 @@ from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array
 from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, AdvancedSubtensor
 from symdnn.ops.array.index import IncSubtensor
-from symdnn.ops.array.reduce import Reduce
+from symdnn.ops.array.reduce import Reduce, Sum
 from symdnn.ops.array.slices import IndexPattern, as_python, pattern_text
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.scalar import Builder, ScalarProgram
@@ -261,17 +261,19 @@ class PlacedSums(Op):
 
 
 @dataclass(frozen=True)
-class FusedPlacedSums(Op):
+class FusedPlacedSums(MultiOp):
     """Zeros, with the result of each scalar program added to a part of them in turn.
 
     Inputs: the operands of each program in turn, which broadcast to its part, then the sizes of the
     result, integer scalars. Parts are those of :class:`PlacedSums`. What is added is never stored.
-    ``opt/fuse/placed.py`` makes it after gradients were taken.
+    Further results are ``totals`` over all elements of a part: each has the number of the part, a
+    program of its operands, and the sum. ``opt/fuse/placed.py`` makes it after gradients.
     """
 
     static: tuple[int | None, ...]
     parts: tuple[IndexPattern, ...]
     programs: tuple[ScalarProgram, ...]
+    totals: tuple[tuple[int, ScalarProgram, Sum], ...] = ()
 
     @property
     def host_inputs(self) -> tuple[int, ...]:
@@ -294,10 +296,12 @@ class FusedPlacedSums(Op):
         """The op that adds results which are stored."""
         return PlacedSums(self.static, self.parts, (1.0,) * len(self.parts))
 
-    def infer(self, *inputs: TensorType) -> TensorType:
+    def infer(self, *inputs: TensorType) -> Any:
         *operands, sizes = self.apart(inputs)
         fused = [FusedElemwise(p).infer(*own) for p, own in zip(self.programs, operands)]
-        return self.sums().infer(*(t for ts in fused for t in ts), *sizes)
+        whole = self.sums().infer(*(t for ts in fused for t in ts), *sizes)
+        folds = [FusedReduce(p, (r,)).infer(*operands[k]) for k, p, r in self.totals]
+        return (whole, *(t for (t,) in folds))
 
     def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         *own_types, sizes = self.apart(types)
@@ -309,13 +313,19 @@ class FusedPlacedSums(Op):
             made_shapes += op.shapes(its, dims, {}) or []
         shift = len(made) - self.host_inputs[0]
         known = {i + shift: n for i, n in host.items()}
-        return self.sums().shapes([*made, *sizes], [*made_shapes, *size_shapes], known)
+        found = self.sums().shapes([*made, *sizes], [*made_shapes, *size_shapes], known) or []
+        for k, p, r in self.totals:
+            found = [*found, *(FusedReduce(p, (r,)).shapes(own_types[k], own_shapes[k], {}) or ())]
+        return found
 
-    def reference(self, *inputs: Array) -> Array:
+    def reference(self, *inputs: Array) -> Any:
         *operands, sizes = self.apart(inputs)
         ys = [FusedElemwise(p).reference(*own) for p, own in zip(self.programs, operands)]
-        return self.sums().reference(*(y for (y,) in ys), *sizes)
+        whole = self.sums().reference(*(y for (y,) in ys), *sizes)
+        folds = [FusedReduce(p, (r,)).reference(*operands[k]) for k, p, r in self.totals]
+        return (whole, *(total for (total,) in folds))
 
     def __str__(self) -> str:
         texts = [f"{pattern_text(part)} of {p}" for part, p in zip(self.parts, self.programs)]
+        texts += [f"sum of {p}" for _, p, _ in self.totals]
         return f"FusedPlacedSums{{{'; '.join(texts)}}}"
