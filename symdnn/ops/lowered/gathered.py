@@ -15,6 +15,7 @@ from symdnn.errors import TypeMismatch
 from symdnn.graph.op import Host, MultiOp, Op, Shapes, Types
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array
+from symdnn.graph.variable import Variable
 from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, AdvancedSubtensor
 from symdnn.ops.array.index import IncSubtensor
 from symdnn.ops.array.reduce import Reduce, Sum
@@ -116,6 +117,16 @@ class FusedIndexed(MultiOp):
         ]
         made = self.body.reference(*read)
         return made if self.add is None else (self.add.reference(x, *made, *adds),)
+
+    def written_out(self, *inputs: Variable) -> list[Variable]:
+        """The results by the ops of which it is made: what is read and added is stored."""
+        x, operands, adds = self.apart(inputs)
+        read = [
+            own[0] if r is None else DimShuffle(r.pattern)(r.get(*own))
+            for r, own in zip(self.reads, operands, strict=True)
+        ]
+        made = self.body.make_node(*read).outputs
+        return list(made) if self.add is None else [self.add(x, *made, *adds)]
 
     def read(self, types: Types, shapes: Shapes) -> tuple[list[Any], list[Any]]:
         """Types and shapes of what the program reads."""

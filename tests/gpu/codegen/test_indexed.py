@@ -210,8 +210,9 @@ def test_an_index_out_of_range_is_reported():
     for k in (6, -7):
         assert _bad(added, [x, table, good, good], 3, k) == [1, 7, k, 6]
     nothing = dense(draws(0, 4))
-    for op, arrays in ((stored, [nothing, good]), (added, [nothing, table, good, good])):
-        assert faulty(KERNEL, op, arrays, arrays)[:2] == [1, 7]
+    assert faulty(KERNEL, stored, [nothing, good], [table, good])[:2] == [1, 7]
+    assert faulty(KERNEL, summed, [nothing, good], [table, good])[:2] == [1, 7]
+    assert faulty(KERNEL, added, [x, nothing, good, good], [x, table, good, good])[:2] == [1, 7]
 
 
 def test_indices_in_bounds_write_updates_and_are_not_reported():
@@ -227,3 +228,61 @@ def test_indices_in_bounds_write_updates_and_are_not_reported():
         inputs = [on_device(a) for a in (x, y, i)]
         KERNEL.bind_guarded(call)(env, inputs, [inputs[0]])
         np.testing.assert_allclose(x, before if failed else want, rtol=1e-5)
+
+
+VALUES = ("float32", "float32", "float64", "bfloat16", "float16", "int8", "uint8", "int64")
+
+
+def _random_get(ndim: int) -> tuple[Any, ...]:
+    """An index pattern of an array: arrays, whole axes and parts of them, new axes."""
+    entries: list[Any] = [
+        [FULL, "a", (1, None, None), (None, None, -2)][k] for k in rng.integers(0, 4, ndim)
+    ]
+    entries[int(rng.integers(0, ndim))] = "a"
+    if rng.random() < 0.3:
+        entries.insert(int(rng.integers(0, ndim + 1)), "x")
+    return tuple(entries)
+
+
+def _random_read(dtype: str) -> tuple[AdvancedSubtensor, list[Any]]:
+    """A gather, with an array and index arrays that broadcast, of any integers."""
+    shape = tuple(int(n) for n in rng.choice([2, 3, 4, 8, 9, 16], int(rng.integers(1, 4))))
+    get = AdvancedSubtensor(_random_get(len(shape)))
+    sizes = [n for n, e in zip(shape, [e for e in get.index if e != "x"]) if e == "a"]
+    common = [int(n) for n in rng.choice([0, 1, 4, 7, 33], int(rng.integers(1, 3)), p=_OFTEN)]
+    arrays = []
+    for size in sizes:
+        own = [1 if rng.random() < 0.2 else n for n in common]
+        arrays.append(places(size, *own, dtype=str(rng.choice(INDICES))))
+    return get, [draws(*shape, dtype=dtype), *arrays]
+
+
+_OFTEN = (0.05, 0.15, 0.3, 0.3, 0.2)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_random_loops(seed):
+    """Any pattern of indices, ranks, dtypes, sizes of 0 and 1; beside one that broadcasts."""
+    rng.bit_generator.state = np.random.default_rng(seed).bit_generator.state
+    dtype = VALUES[seed % len(VALUES)]
+    get, (x, *arrays) = _random_read(dtype)
+    read = get.reference(x, *arrays)
+    other = draws(*(1 if rng.random() < 0.3 else n for n in read.shape), dtype="float32")
+    pattern = tuple(range(read.ndim))
+    selection = Selection(get, pattern)
+    stored = FusedIndexed(product(dtype, "float32"), (selection, None))
+    compare(KERNEL, stored, x, other, *arrays)
+    axes = tuple(d for d in pattern if rng.random() < 0.5) or (int(rng.integers(0, read.ndim)),)
+    kinds: list[Reduce] = [Sum(axes)] if 0 in read.shape else [Sum(axes), Max(axes)]
+    b = Builder((dtype, "float32"))
+    values = [b.input(0).cast("float64") * b.input(1).cast("float64")] * len(kinds)
+    reduced = FusedIndexed(b.program(values), (selection, None), tuple(kinds))
+    compare(KERNEL, reduced, x, other, *arrays, rtol=1e-4)
+    b = Builder((dtype, "float32"))
+    value = b.program([b.input(0).cast("float32") * b.input(1)])
+    add = AdvancedIncSubtensor(get.index)
+    into = dense(draws(*x.shape))
+    compare(
+        KERNEL, FusedIndexed(value, (selection, None), (), add), into, x, other, *arrays, *arrays,
+        rtol=1e-3,
+    )  # fmt: skip
