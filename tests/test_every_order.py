@@ -112,9 +112,9 @@ def squares(found: list[Variable]) -> Variable:
 
 #: Ops that rewriting makes after gradients are taken: they have no gradient of any order.
 LATE_OPS = (
-    "AddGathered", "BatchMoments", "BatchSums", "Compressed", "Counted", "FusedComplex",
-    "FusedElemwise", "FusedPlacedSums", "FusedReduce",
-    "FusedRows", "GpuGemm", "GpuGemmBiasGrad", "GroupNorm", "GpuDnnConvBiasActivation",
+    "BatchMoments", "BatchSums", "Compressed", "Counted", "FusedComplex",
+    "FusedElemwise", "FusedIndexed", "FusedPlacedSums", "FusedReduce", "FusedRows",
+    "GpuGemm", "GpuGemmBiasGrad", "GroupNorm", "GpuDnnConvBiasActivation",
     "GpuDnnRNNGradInputs", "GpuQuantized", "LabelLoss", "ListedSums", "Move", "OneDnn",
     "PlacedSums", "SomeChosen", "Stream", "Totals",
 )  # fmt: skip

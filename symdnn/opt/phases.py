@@ -140,7 +140,6 @@ RULES: tuple[Rewrite | GraphRewrite, ...] = (
     *loss_rules.RULES,
     *log_sum_rules.RULES,
     *views.RULES,
-    *gathers.RULES,
     *fuse.RULES,
     *apart.RULES,
     *placed.RULES,
@@ -148,6 +147,7 @@ RULES: tuple[Rewrite | GraphRewrite, ...] = (
     *row_rules.RULES,
     *column_sums.RULES,
     *whole_sums.RULES,
+    *gathers.RULES,
     *transfer.RULES,
 )
 

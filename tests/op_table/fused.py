@@ -6,7 +6,7 @@ from symdnn.graph.variable import constant
 from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, AdvancedSubtensor
 from symdnn.ops.array.reduce import AnyTrue, Max, Sum
 from symdnn.ops.array.slices import FULL
-from symdnn.ops.core.scalar import Builder
+from symdnn.ops.core.scalar import Builder, identity_program
 from symdnn.ops.elementwise.complex_meaning import part_dtypes
 from symdnn.ops.elementwise.complexes import complex as cplx
 from symdnn.ops.elementwise.complexes import imag, real
@@ -18,7 +18,13 @@ from symdnn.ops.lowered.fused import (
     fused_elementwise,
 )
 from symdnn.ops.lowered.fused_rows import FusedRows, Stage, layer_norm_rows
-from symdnn.ops.lowered.gathered import AddGathered, FusedPlacedSums, ListedSums, PlacedSums
+from symdnn.ops.lowered.gathered import (
+    FusedIndexed,
+    FusedPlacedSums,
+    ListedSums,
+    PlacedSums,
+    Selection,
+)
 from symdnn.ops.lowered.of_values import Compressed, Counted, SomeChosen
 from symdnn.ops.lowered.totals import Totals
 from symdnn.ops.nn.batchnorm import LayerNorm
@@ -104,10 +110,26 @@ def listed(rows):
     return lambda rng: np.array(rows, np.int32)
 
 
+ROWS = AdvancedSubtensor(("a", FULL))
+
+
 def gathered(x, source, i, j):
     """Rows ``i`` of the source added to rows ``j``."""
-    rows = ("a", FULL)
-    return AddGathered(AdvancedSubtensor(rows), AdvancedIncSubtensor(rows))(x, source, i, j)
+    program = identity_program(source.type.dtype)
+    op = FusedIndexed(program, (Selection(ROWS, (0, 1)),), (), AdvancedIncSubtensor(ROWS.index))
+    return op(x, source, i, j)
+
+
+def gathered_products(reductions=()):
+    """Rows of a table times a number each."""
+
+    def products(table, weights, i):
+        p = Builder((table.type.dtype, weights.type.dtype))
+        reads = (Selection(ROWS, (0, 1, 2)), None)
+        op = FusedIndexed(p.program([p.input(0) * p.input(1)]), reads, reductions)
+        return op(table, weights, i)
+
+    return products
 
 
 def _placed_parts():
@@ -131,7 +153,12 @@ def placed_products(*ys):
         p = Builder((one.type.dtype, y.type.dtype))
         programs.append(p.program([p.input(0) * p.input(1) * factor]))
     operands = [v for y in rest for v in (one, y)]
-    op = FusedPlacedSums((4, 5, 7), _placed_parts(), tuple(programs))
+    square = Builder((one.type.dtype, rest[0].type.dtype))
+    a, b = square.input(0), square.input(1)
+    fold = Sum((0, 1, 2), False, one.type.dtype, one.type.dtype)
+    op = FusedPlacedSums(
+        (4, 5, 7), _placed_parts(), tuple(programs), ((1, square.program([a * b * b]), fold),)
+    )
     return op(*operands, *map(constant, (4, 5, 7)))
 
 
@@ -150,9 +177,15 @@ def gathered_numpy(x, source, i, j):
 
 
 CASES = [
-    OpCase("add_gathered", (AddGathered,), gathered,
+    OpCase("add_gathered", (FusedIndexed,), gathered,
            (normal(4, 3), normal(5, 3), integers(-5, 5, 7), integers(-4, 4, 7)), gathered_numpy,
            grad=False),
+    OpCase("gathered_products", (FusedIndexed,), gathered_products(),
+           (normal(5, 3), normal(7, 2, 1), integers(-5, 5, 7, 2)),
+           lambda table, w, i: table[i] * w, grad=False),
+    OpCase("sums_of_gathered_products", (FusedIndexed,), gathered_products((Sum((1,)),)),
+           (normal(5, 3), normal(7, 2, 1), integers(-5, 5, 7, 2)),
+           lambda table, w, i: (table[i] * w).sum(1), grad=False),
     OpCase("compressed", (Compressed,), Compressed(1),
            (normal(3, 7), lambda rng: rng.random(7) < 0.5), lambda x, m: x[:, m], grad=False),
     OpCase("some_chosen", (SomeChosen,), SomeChosen(Max((0,))),
@@ -176,7 +209,7 @@ CASES = [
            (normal(3, 5, 7), normal(2, 3, 7), normal(1, 4, 4)), placed_numpy, grad=False),
     OpCase("fused_placed_sums", (FusedPlacedSums,), placed_products,
            (normal(1, 1, 1), normal(3, 5, 7), normal(2, 3, 7), normal(1, 4, 4)),
-           lambda one, *ys: one * placed_numpy(*ys), grad=False),
+           lambda one, *ys: (one * placed_numpy(*ys), (one * ys[1] ** 2).sum()), grad=False),
     OpCase("totals", (Totals,), total, (normal(3, 4), normal(7), normal(2, 0), normal(5, 1, 2)),
            lambda a, b, c, d: np.asarray((a * a).sum() + b.sum() + c.sum() + d.sum()), grad=False),
     OpCase("fused_elementwise", (FusedElemwise,), fused,

@@ -16,7 +16,9 @@ from symdnn.ops.core.scalar import ScalarProgram
 from symdnn.ops.elementwise.arithmetic import Add
 from symdnn.ops.elementwise.scalar_meaning import meaning
 
-__all__ = ["Placed", "placed_source"]
+__all__ = ["THREADS", "Placed", "placed_source"]
+
+THREADS = 256
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,8 @@ class Placed:
 
     For each part ``parts`` have its program and for each axis every how many-th element it has, or
     0 where it is whole. ``wide`` counts in 64 bits. ``each`` elements of a row belong to a lane.
+    ``totals`` are the number of a part, a program whose results are added up over all of that, and
+    the dtype in which a thread does so. Each block has a float64 of each of them.
     """
 
     dtype: str
@@ -33,6 +37,7 @@ class Placed:
     lanes: int
     each: int
     wide: bool
+    totals: tuple[tuple[int, ScalarProgram, str], ...] = ()
 
 
 @cache
@@ -42,6 +47,8 @@ def placed_source(form: Placed) -> str:
     assert add is not None
     programs = list(dict.fromkeys(program for program, _ in form.parts))
     functions = [scalar_function(p, f"program{n}") for n, p in enumerate(programs)]
+    folds = [program for _, program, _ in form.totals]
+    functions += [scalar_function(p, f"fold{m}") for m, p in enumerate(folds)]
     count, offset = ("u64", "i64") if form.wide else ("u32", "i32")
     last = form.ndim - 1
     lines = [
@@ -51,11 +58,12 @@ def placed_source(form: Placed) -> str:
         "struct Parameters {",
         *_fields(form),
         "};",
-        'extern "C" __global__ void __launch_bounds__(256)',
+        f'extern "C" __global__ void __launch_bounds__({THREADS})',
         "placed(const __grid_constant__ Parameters p) {",
         f"  const Offset lane = (Offset)(global_thread() % {form.lanes});",
         f"  const Count step = (Count)(thread_count() / {form.lanes});",
         f"  Count task = (Count)(global_thread() / {form.lanes});",
+        *(f"  {CTYPES[work]} total{m} = 0;" for m, (_, _, work) in enumerate(form.totals)),
         "  for (; task < (Count)p.tasks; task += step) {",
         *(f"    {line}" for line in _of_piece(form)),
         "#pragma unroll",
@@ -68,9 +76,10 @@ def placed_source(form: Placed) -> str:
         "      }",
         "    }",
         "  }",
+        *(line for m in range(len(form.totals)) for line in _block_total(m)),
         "}",
     ]
-    return library(add, *programs) + scalar_function(add, "add") + "".join(functions) + (
+    return library(add, *programs, *folds) + scalar_function(add, "add") + "".join(functions) + (
         "\n".join(lines) + "\n"
     )  # fmt: skip
 
@@ -82,7 +91,27 @@ def _fields(form: Placed) -> list[str]:
         fields.append(f"  i64 begin{k}[{n}], count{k}[{n}];")
         for j, dtype in enumerate(program.inputs):
             fields += [f"  const {CTYPES[dtype]}* x{k}_{j};", f"  i64 x{k}_{j}_step[{n}];"]
-    return fields
+    return [*fields, *["  double* totals;"] * bool(form.totals)]
+
+
+def _block_total(m: int) -> list[str]:
+    """Store the sum of a block's threads, in one order."""
+    return [
+        "  {",
+        f"    double own = (double)total{m};",
+        "#pragma unroll",
+        "    for (i32 half = 16; half > 0; half /= 2)",
+        "      own += __shfl_xor_sync(0xffffffffu, own, half);",
+        f"    __shared__ double warps[{THREADS // 32}];",
+        "    if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = own;",
+        "    __syncthreads();",
+        "    if (threadIdx.x == 0) {",
+        f"      for (i32 i = 1; i < {THREADS // 32}; i++) own += warps[i];",
+        f"      p.totals[{m} * (i64)gridDim.x + blockIdx.x] = own;",
+        "    }",
+        "    __syncthreads();",
+        "  }",
+    ]
 
 
 def _place(k: int, d: int, step: int) -> list[str]:
@@ -136,7 +165,21 @@ def _of_element(form: Placed, programs: Sequence[ScalarProgram]) -> list[str]:
             "    Number value;",
             f"    program{programs.index(program)}({', '.join([*given, 'value'])});",
             "    add(sum, value, sum);",
+            *(line for m in range(len(form.totals)) for line in _added(form, m, k, given)),
             "  }",
             "}",
         ]
     return lines
+
+
+def _added(form: Placed, m: int, k: int, given: Sequence[str]) -> list[str]:
+    """Add what a total has of an element of part ``k``."""
+    part, program, work = form.totals[m]
+    if part != k:
+        return []
+    (dtype,) = program.output_dtypes
+    return [
+        f"    {CTYPES[dtype]} one{m};",
+        f"    fold{m}({', '.join([*given, f'one{m}'])});",
+        f"    total{m} += convert<{CTYPES[work]}>(one{m});",
+    ]

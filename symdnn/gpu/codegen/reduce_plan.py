@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from symdnn.gpu.codegen.reduce_source import BLOCK_THREADS, Sweep
+from symdnn.gpu.codegen.reduce_form import BLOCK_THREADS, Sweep
 
 __all__ = [
     "MAX_VECTOR_BYTES", "MAX_VECTOR_ELEMENTS", "Lines", "Plan", "plan_of", "scratch_bytes",

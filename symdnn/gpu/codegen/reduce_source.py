@@ -9,124 +9,34 @@ so results are reproducible.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
 from symdnn.gpu.codegen.cuda_source import CTYPES, library, scalar_function
 from symdnn.gpu.codegen.device_source import index_lines, text_of
+from symdnn.gpu.codegen.loop_source import moved_by
 from symdnn.gpu.codegen.monoid_source import monoid_struct
+from symdnn.gpu.codegen.reduce_form import (
+    BLOCK_THREADS,
+    WITH_BEGIN,
+    Finish,
+    Reducer,
+    Source,
+    Sweep,
+    counts_elements,
+)
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.core.scalar import ScalarProgram
-from symdnn.ops.nest.monoid import Monoid
 
-__all__ = [
-    "BLOCK_THREADS", "Finish", "Reducer", "Source", "Sweep", "counts_elements",
-    "reduction_source", "takes_bytes",
-]  # fmt: skip
+__all__ = ["reduction_source", "takes_bytes"]
 
-
-BLOCK_THREADS = 256
-#: Kinds with the methods ``begin``, which takes a thread's first element and the number of its
-#: elements, and ``settle``, which runs after the last one.
-_WITH_BEGIN = frozenset({"Moments"})
 #: Kinds with the method ``take_all``, which takes several elements at a time.
 _WITH_ALL = frozenset({"LogSumExp"})
 #: Kinds whose method ``take_bytes`` takes all bytes of some words, and ``of_bytes`` those at each
 #: place of a word, and the dtypes of these bytes.
 _WITH_BYTES = frozenset({"Sum", "AnyTrue", "AllTrue"})
 _BYTES = frozenset({"bool", "int8", "uint8"})
-
-
-@dataclass(frozen=True)
-class Reducer:
-    """A kind of reduction, the dtypes of its state and its result.
-
-    The kind is a struct of ``reduce.cuh``, or the name of a monoid, whose struct is printed.
-    """
-
-    kind: str
-    work: str
-    out: str
-    monoid: Monoid | None = None
-
-
-def counts_elements(reducers: Sequence[Reducer]) -> bool:
-    """Whether threads have to know how many elements they take, so that vectors are whole."""
-    return any(r.kind in _WITH_BEGIN for r in reducers)
-
-
-@dataclass(frozen=True)
-class Source:
-    """The access pattern of an input in a vectorised sweep.
-
-    ``dense``: its stride along the vector is 1, else 0, one element for the whole vector.
-    ``fixed``: its strides along reduced dimensions are 0, so it is read once per output.
-    """
-
-    dense: bool
-    fixed: bool
-
-
-@dataclass(frozen=True)
-class Sweep:
-    """The structure of a reduction.
-
-    ``kept`` and ``reduced`` are the numbers of dimensions after merging. With ``rows`` neighbouring
-    threads read neighbouring elements of one output, else the same element of neighbouring outputs.
-    ``wide`` counts in 64 bits. With ``sources`` a thread reads vectors of ``width`` elements: along
-    the last reduced dimension, or with ``across`` along the last kept one. ``resident`` is the
-    number of blocks that should fit on a multiprocessor. ``tail`` is the number of elements of a
-    row's last vector, 0 if it is whole; then there is one reduced dimension. ``written`` is the
-    input whose strides arrays have that get results which are not reduced; -1: there are none. Of
-    narrow vectors a thread reads ``ahead`` times as many at a time. ``loose`` lines begin anywhere
-    in memory. Vectors of kept elements do, too, and the last one ends with its line: it has some of
-    the one before. Those of a row are aligned, and the first and last one have elements of others.
-    With ``warps`` the lanes of a row are in one warp, and rows are not cut.
-    """
-
-    inputs: tuple[str, ...]
-    kept: int
-    reduced: int
-    rows: bool
-    wide: bool
-    width: int = 1
-    across: bool = False
-    sources: tuple[Source, ...] = ()
-    resident: int = 1
-    tail: int = 0
-    written: int = -1
-    ahead: int = 1
-    loose: bool = False
-    warps: bool = False
-
-    @property
-    def edges(self) -> bool:
-        """Whether the first and the last vector of a row have elements of others."""
-        return self.loose and not self.across
-
-    @property
-    def batch(self) -> int:
-        """Vectors that a thread reads before it uses them, to keep enough loads in flight."""
-        moving = sum(not s.fixed for s in self.sources)
-        some = {0: 1, 1: 4, 2: 2, 3: 2}.get(moving, 1) * (2 if self.across and moving else 1)
-        return some * self.ahead // (2 if self.loose and self.across and moving else 1)
-
-
-@dataclass(frozen=True)
-class Finish:
-    """The last computation of each output from a reduction's state, if it is not only its result.
-
-    ``lines`` are statements in CUDA C. They have the state ``s``, the output's index ``at``,
-    pointers ``p.z0``, ... to further inputs (index ``at * p.z0_s``), numbers ``p.c0``, ... and
-    pointers ``p.y0``, ... to outputs.
-    """
-
-    lines: tuple[str, ...]
-    input_dtypes: tuple[str, ...]
-    numbers: int
-    output_dtypes: tuple[str, ...]
 
 
 def reduction_source(
@@ -141,6 +51,7 @@ def reduction_source(
         [
             library(program, *(p for r in reducers if r.monoid for p in r.monoid.programs))
             + text_of("reduce.cuh")
+            + (text_of("selected.cuh") if sweep.moves else "")
             + scalar_function(program, "scalar"),
             f"typedef {'u64' if sweep.wide else 'u32'} Count;",
             f"typedef {'i64' if sweep.wide else 'i32'} Offset;",
@@ -183,7 +94,7 @@ def _state(reducers: Sequence[Reducer]) -> list[str]:
     ]
     start = " ".join(f"s{i}.start();" for i in parts)
     merge = " ".join(f"s{i}.merge(other.s{i});" for i in parts)
-    settle = " ".join(f"s{i}.settle();" for i in parts if reducers[i].kind in _WITH_BEGIN)
+    settle = " ".join(f"s{i}.settle();" for i in parts if reducers[i].kind in WITH_BEGIN)
     return [
         *printed,
         "struct State {",
@@ -205,6 +116,9 @@ def _parameters(finish: Finish, sweep: Sweep, whole: Sequence[str]) -> list[str]
     for i in range(len(sweep.inputs)):
         fields += [f"i64 x{i}_k{d};" for d in range(sweep.kept)]
         fields += [f"i64 x{i}_r{d};" for d in range(sweep.reduced)]
+    for i, own in enumerate(sweep.moves):
+        fields += [f"i64 x{i}_l{n}; i64 x{i}_j{n};" for n in range(len(own))]
+    fields += ["i32* error_word;", "i64 node;"] if sweep.moves else []
     for i, d in enumerate(finish.input_dtypes):
         fields += [f"const {CTYPES[d]}* z{i};", f"i64 z{i}_s;"]
     fields += [f"double c{i};" for i in range(finish.numbers)]
@@ -251,10 +165,30 @@ def _moved(i: int, prefix: str, count: int) -> str:
     return " + ".join(terms)
 
 
+def _selected(sweep: Sweep, i: int, some: Iterable[int], before: str, at: str) -> list[str]:
+    """Statements that move ``at`` by some index arrays of an operand.
+
+    ``before`` is where an array's own offset begins.
+    """
+    found = []
+    for n in some:
+        array, move = sweep.move(i, n)
+        place = f"{before}x{array}" + (f" + {_moved(array, 'r', sweep.reduced)}" if before else "")
+        found.append(f"  {moved_by(move, f'x{i}', n, f'p.x{array}[{place}]', at)};")
+    return found
+
+
 def _element(program: ScalarProgram, reducers: Sequence[Reducer], sweep: Sweep) -> list[str]:
     """``Base``, the offsets of an output, and ``take``, which reduces one of its elements."""
     count = range(len(sweep.inputs))
-    given = [f"p.x{i}[b.x{i} + {_moved(i, 'r', sweep.reduced)}]" for i in count]
+    places = [f"b.x{i} + {_moved(i, 'r', sweep.reduced)}" for i in sweep.operands]
+    moves = list[str]()
+    for i, own in enumerate(sweep.moves):
+        if own:
+            moves.append(f"  Offset m{i} = {places[i]};")
+            moves += _selected(sweep, i, range(len(own)), "b.", f"m{i}")
+            places[i] = f"m{i}"
+    given = [f"p.x{i}[{place}]" for i, place in enumerate(places)]
     given += [f"v{i}" for i in range(len(program.outputs))]
     return [
         f"struct Base {{ {' '.join(f'Offset x{i};' for i in count)} }};",
@@ -264,12 +198,14 @@ def _element(program: ScalarProgram, reducers: Sequence[Reducer], sweep: Sweep) 
         "}",
         "INLINE void take(const Parameters& p, const Base& b, Count element, State* s) {",
         *index_lines("element", sweep.reduced, "r"),
+        *moves,
         *_results(program),
         f"  scalar({', '.join(given)});",
         *(f"  s->s{i}.take(v{i}, (i64)element);" for i in range(len(reducers))),
         "}",
         "INLINE void begin(const Parameters& p, const Base& b, Count element, u32 n, State* s) {",
         *index_lines("element", sweep.reduced, "r"),
+        *moves,
         *_results(program),
         f"  scalar({', '.join(given)});",
         *_begun(reducers, "s"),
@@ -278,7 +214,7 @@ def _element(program: ScalarProgram, reducers: Sequence[Reducer], sweep: Sweep) 
 
 
 def _begun(reducers: Sequence[Reducer], state: str) -> list[str]:
-    begins = (i for i, r in enumerate(reducers) if r.kind in _WITH_BEGIN)
+    begins = (i for i, r in enumerate(reducers) if r.kind in WITH_BEGIN)
     return [f"  {state}->s{i}.begin(v{i}, n);" for i in begins]
 
 
@@ -291,25 +227,35 @@ def _results(program: ScalarProgram) -> list[str]:
 
 def _vectors(program: ScalarProgram, reducers: Sequence[Reducer], sweep: Sweep) -> list[str]:
     """``_element`` for sweeps in vectors, where elements and outputs are counted in vectors."""
-    inputs = list(enumerate(zip(sweep.inputs, sweep.sources)))
+    every = list(enumerate(zip(sweep.inputs, sweep.sources)))
+    inputs = every[: len(sweep.operands)]
+    late = [(i, pair) for i, pair in every[len(inputs) :] if not pair[1].fixed]
     whole = _whole(program, reducers)
     vector = f"Vec<{{}}, {sweep.width}>"
     kinds = {i: (vector if a.dense else "{}").format(CTYPES[d]) for i, (d, a) in inputs}
-    fields = [f"{kinds[i]} f{i};" if a.fixed else f"Offset x{i};" for i, (_, a) in inputs]
+    own = [*inputs, *late]
+    fields = [f"{kinds[i]} f{i};" if a.fixed else f"Offset x{i};" for i, (_, a) in own]
     fields += ["Count last;"] if sweep.tail else []
     fields += ["Count skip, run, last;"] if sweep.edges else []
     fields += [f"{field};" for field in whole]
     moving = [i for i, (_, a) in inputs if not a.fixed]
-    base = [f"  const Offset x{i} = {_moved(i, 'k', sweep.kept)};" for i, _ in inputs]
-    begun = [_read(i, a, f"x{i}", sweep) if a.fixed else f"x{i}" for i, (_, a) in inputs]
+    base = [f"  Offset x{i} = {_moved(i, 'k', sweep.kept)};" for i, _ in every]
+    for i, of in enumerate(sweep.moves):
+        early = [n for n in range(len(of)) if n not in sweep.moved_late(i)]
+        base += _selected(sweep, i, early, "", f"x{i}")
+    begun = [_read(i, a, f"x{i}", sweep) if a.fixed else f"x{i}" for i, (_, a) in own]
     begun += ["(Count)p.elements - 1"] if sweep.tail else []
     if sweep.edges:
         base, begun = _edges(sweep, base, begun)
     begun += [f"p.whole{i}" for i in range(len(whole))]
-    reads = [
-        _read(i, sweep.sources[i], f"b.x{i} + {_moved(i, 'r', sweep.reduced)}", sweep)
-        for i in moving
-    ]
+    moves, places = list[str](), dict[int, str]()
+    for i in moving:
+        places[i] = f"b.x{i} + {_moved(i, 'r', sweep.reduced)}"
+        if sweep.moved_late(i):
+            moves.append(f"  Offset m{i} = {places[i]};")
+            moves += _selected(sweep, i, sweep.moved_late(i), "b.", f"m{i}")
+            places[i] = f"m{i}"
+    reads = [_read(i, sweep.sources[i], places[i], sweep) for i in moving]
     loaded = [f"{kinds[i]} a{i};" for i in moving]
     if sweep.written >= 0:
         reads.append(f"b.x{sweep.written} + {_moved(sweep.written, 'r', sweep.reduced)}")
@@ -324,6 +270,7 @@ def _vectors(program: ScalarProgram, reducers: Sequence[Reducer], sweep: Sweep) 
         f"struct Loaded {{ {' '.join(loaded)} }};",
         "INLINE Loaded fetch(const Parameters& p, const Base& b, Count element) {",
         *index_lines("element", sweep.reduced, "r"),
+        *moves,
         f"  return {{{', '.join(reads)}}};",
         "}",
         *_uses(program, reducers, sweep),
@@ -337,7 +284,7 @@ def _uses(program: ScalarProgram, reducers: Sequence[Reducer], sweep: Sweep) -> 
     """
     values = [
         f"{'b.f' if a.fixed else 'l.a'}{i}{'.v[k]' if a.dense else ''}"
-        for i, a in enumerate(sweep.sources)
+        for i, a in enumerate(sweep.sources[: len(sweep.operands)])
     ]
     values += [f"v{i}" for i in range(len(program.outputs))]
     outside = f"k >= {sweep.tail} && element == b.last" if sweep.tail else ""
@@ -434,7 +381,7 @@ def _uses_all(
     begin = "INLINE void use_all(const Base& b, const Loaded (&l)[BATCH], State* s) {"
     if takes_bytes(program, reducers):
         return [begin, *_all_bytes(program.inputs[0], reducers, sweep), "}"]
-    given = [v.replace("l.a", "l[i].a") for v in values[: len(sweep.sources)]]
+    given = [v.replace("l.a", "l[i].a") for v in values[: len(sweep.operands)]]
     at = "i" if sweep.across else f"i * {sweep.width} + k"
     count = sweep.batch * (1 if sweep.across else sweep.width)
     state = "s[k]" if sweep.across else "s[0]"

@@ -8,8 +8,8 @@ from math import prod
 from typing import Any
 
 from symdnn.gpu.codegen.launches import CudaKernel, KernelLaunch, View, Views
+from symdnn.gpu.codegen.reduce_form import Reducer
 from symdnn.gpu.codegen.reduce_plan import scratch_bytes
-from symdnn.gpu.codegen.reduce_source import Reducer
 from symdnn.gpu.kernels.reduce import custom_reduction
 from symdnn.graph.kernel import Call
 from symdnn.graph.type import TensorType, numpy_dtype

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from math import prod
 from typing import Any
 
-from symdnn.gpu.codegen.cuda_source import Access, Loop, elementwise_source, print_problem
+from symdnn.gpu.codegen.cuda_source import print_problem
 from symdnn.gpu.codegen.device_source import CTYPES
 from symdnn.gpu.codegen.launches import (
     ERROR_WORD,
@@ -19,6 +20,8 @@ from symdnn.gpu.codegen.launches import (
     Views,
     blocks_for,
 )
+from symdnn.gpu.codegen.loop_source import Access, Loop, elementwise_source
+from symdnn.gpu.kernels.index_space import Selected, together
 from symdnn.gpu.kernels.tiles import in_tiles
 from symdnn.graph.kernel import Call, Row
 from symdnn.graph.type import numpy_dtype
@@ -28,7 +31,7 @@ from symdnn.ops.elementwise.scalar_meaning import meaning
 from symdnn.ops.elemwise import Elemwise
 from symdnn.ops.lowered.fused import FusedElemwise
 
-__all__ = ["ElementwiseKernel", "elementwise", "KERNELS"]
+__all__ = ["ElementwiseKernel", "elementwise", "elementwise_selected", "KERNELS"]
 
 _THREADS = 256
 #: The column loop has fewer blocks, because a thread stays in its columns.
@@ -41,6 +44,8 @@ _NARROW_BYTES = 8
 _COLUMN_BATCH, _COLUMN_BATCH_MIN_VECTORS = 4, 1 << 20
 _FLAT_BATCH, _FLAT_BATCH_MIN_VECTORS = {1: 2}, 1 << 22
 _INDEXED_BATCH, _INDEXED_BATCH_MIN_VECTORS = {1: 4, 2: 2, 3: 2}, 1 << 20
+#: Indices from which on they are counted in 64 bits.
+_FEWEST_WIDE = 2**31 - 2**22
 _source = cache(elementwise_source)
 
 
@@ -76,7 +81,7 @@ def elementwise(
         _access_across(dtype, v, s, sizes) if across else _access(dtype, v, s, i >= len(read))
         for i, (dtype, v, s) in enumerate(zip(dtypes, views, steps))
     ]
-    wide = _max_index(sizes, steps) >= 2**31 - 2**22
+    wide = _max_index(sizes, steps) >= _FEWEST_WIDE
     reads, writes = tuple(accesses[: len(read)]), tuple(accesses[len(read) :])
     vectors, tail = divmod(prod(sizes), width)
     row = sizes[-1] if across else sizes[-1] // width
@@ -100,6 +105,54 @@ def elementwise(
     )
     source = _source(program, loop)
     return [KernelLaunch(source, "elementwise", grid, (_THREADS,), tuple(parameters))]
+
+
+def elementwise_selected(
+    program: ScalarProgram,
+    inputs: Sequence[View | Selected],
+    outputs: Sequence[View | Selected],
+    guarded: bool = False,
+) -> list[KernelLaunch]:
+    """:func:`elementwise` with operands that index arrays select; such results are added to."""
+    shape = outputs[0].shape
+    if 0 in shape:
+        return []
+    given = together([v.broadcast_to(shape) for v in (*inputs, *outputs)])
+    views, count, reads = given.views, len(inputs) + len(outputs), len(inputs)
+    sizes, steps = merged(shape, [v.steps for v in views])
+    dtypes = (*program.inputs, *(v.dtype for v in views[reads:]))
+    accesses = [_access(d, v, s, False) for d, v, s in zip(dtypes, views, steps)]
+    index = tuple(accesses[count:])
+    operands = [replace(a, moves=m) for a, m in zip(accesses, given.moves)]
+    loop = Loop(
+        len(sizes), 1, _max_index(sizes, steps) + given.reach >= _FEWEST_WIDE,
+        tuple(operands[:reads]), tuple(operands[reads:]), guarded, index=index,
+    )  # fmt: skip
+    jumps = [
+        j for a, own in zip(operands, given.jumps) for j in own
+        if a.inner == "dense" and not loop.picks(a)
+    ]  # fmt: skip
+    order = [*range(reads), *range(count, len(views)), *range(reads, count)]
+    width = _width(sizes, [steps[i] for i in order], [views[i] for i in order],
+                   reads + len(index))  # fmt: skip
+    while any(j % width for j in jumps):
+        width //= 2
+    vectors, tail = divmod(prod(sizes), width)
+    batch = _INDEXED_BATCH.get(sum(a.inner != "one" or bool(a.moves) for a in loop.inputs), 1)
+    batch = batch if vectors >= _INDEXED_BATCH_MIN_VECTORS else 1
+    loop = replace(loop, width=width, batch=batch)
+    parameters: list[Any] = [v.pointer for v in views]
+    parameters += [vectors, tail, *(n for n in sizes[1:-1])]
+    parameters += [sizes[-1] // width] * (len(sizes) > 1)
+    for (_, access), step in zip(loop.operands, steps):
+        parameters += [step[d] for d in access.axes]
+        parameters += [step[-1]] * (access.inner == "strided")
+    parameters += given.parameters() if index else []
+    parameters += [Pointer(ERROR_WORD)] * guarded
+    grid = (blocks_for(max(-(-vectors // batch), tail), _THREADS, _MAX_BLOCKS),)
+    return [
+        KernelLaunch(_source(program, loop), "elementwise", grid, (_THREADS,), tuple(parameters))
+    ]
 
 
 def _merged(

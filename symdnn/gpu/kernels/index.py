@@ -43,11 +43,10 @@ from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, AdvancedSubten
 from symdnn.ops.array.scatter_reduce import ScatterReduce
 from symdnn.ops.core.dtype import is_narrow_float, wide_float
 from symdnn.ops.core.scalar import Builder, ScalarProgram
-from symdnn.ops.lowered.gathered import AddGathered
 
 __all__ = [
-    "KERNELS", "AddGatheredKernel", "GatherKernel", "OrderedScatterKernel", "ReduceKernel",
-    "ScatterKernel",
+    "KERNELS", "GatherKernel", "OrderedScatterKernel", "ReduceKernel", "ScatterKernel",
+    "check_bounds",
 ]  # fmt: skip
 
 _THREADS = 256
@@ -127,7 +126,7 @@ class ScatterKernel(GuardableKernel[AdvancedIncSubtensor]):
         before = [] if out.alias_of == x.slot else copies(x, out, guarded)
         space = space_of(op.getter(), out, rest)
         if prod(space.shape) == 0 or out.size == 0:
-            return before + (_check_bounds(space) if how.checked else [])
+            return before + (check_bounds(space) if how.checked else [])
         if op.set_instead_of_inc:
             return before + _set(space, y, how)
         return _increments(space, x, y, out, before, how)
@@ -137,34 +136,7 @@ class ScatterKernel(GuardableKernel[AdvancedIncSubtensor]):
         return call.op.in_bounds
 
 
-class AddGatheredKernel(CudaKernel[AddGathered]):
-    """Increments by atomic additions in any order, of values that are gathered as they are added.
-
-    Only of dtypes that a GPU adds as they are, which ``opt/fuse/gathers.py`` sees to.
-    """
-
-    name = "cuda.scatter.gathered"
-
-    def workspace_bytes(self, call: Call[AddGathered]) -> int:
-        """Sums of 64-bit integers."""
-        return 8 * prod(call.outputs[0].shape)
-
-    def launches(
-        self, call: Call[AddGathered], inputs: Sequence[Any], outputs: Views
-    ) -> Sequence[KernelLaunch]:
-        """A copy unless in place, then the additions."""
-        op, (out,) = call.op, outputs
-        x, y, gets, adds = op.apart(inputs)
-        before = [] if out.alias_of == x.slot else copies(x, out)
-        target, source = space_of(op.add.getter(), out, adds), space_of(op.get, y, gets)
-        if out.size == 0 or y.size == 0:
-            return before + _check_bounds(target if out.size == 0 else source)
-        if prod(target.shape) == 0:
-            return before
-        return before + indexed(["add"], target, source.x, target.x, source=source)
-
-
-def _check_bounds(space: Space) -> list[KernelLaunch]:
+def check_bounds(space: Space) -> list[KernelLaunch]:
     """A check of the indices, for an empty array: any index is out of range."""
     return [] if prod(space.shape) == 0 else indexed(["settle"], space, None)
 
@@ -227,7 +199,7 @@ class ReduceKernel(CudaKernel[ScatterReduce]):
         before = [] if out.alias_of == x.slot else copies(x, out)
         space = space_of(call.op.getter(), out, rest)
         if prod(space.shape) == 0 or out.size == 0:
-            return before + _check_bounds(space)
+            return before + check_bounds(space)
         return before + indexed(["combine"], space, y, space.x, reduce=call.op.reduce)
 
 
@@ -263,7 +235,7 @@ class OrderedScatterKernel(GuardableKernel[AdvancedIncSubtensor]):
         before = [] if out.alias_of == x.slot else copies(x, out, self.guarded)
         space = space_of(_get_op(call.op), out, rest)
         if prod(space.shape) == 0 or out.size == 0:
-            return before + _check_bounds(space)
+            return before + check_bounds(space)
         return before + _ordered(space, y, _rows(call), self.guarded)
 
     def writes_updates(self, call: Call[AdvancedIncSubtensor]) -> bool:
@@ -340,6 +312,5 @@ def _rank_bytes(rows: int) -> int:
 KERNELS: tuple[Row, ...] = (
     ((AdvancedSubtensor,), (GatherKernel(),)),
     ((AdvancedIncSubtensor,), (ScatterKernel(), OrderedScatterKernel())),
-    ((AddGathered,), (AddGatheredKernel(),)),
     ((ScatterReduce,), (ReduceKernel(),)),
 )

@@ -20,12 +20,16 @@ from symdnn.gpu.codegen.launches import (
     Views,
     blocks_for,
 )
+from symdnn.gpu.codegen.loop_source import Move
 from symdnn.gpu.device.array import c_strides
 from symdnn.graph.values.strides import merged
 from symdnn.ops.array.advanced_index import AdvancedSubtensor
 from symdnn.ops.array.slices import fill_in
 
-__all__ = ["How", "Space", "arrays_alone", "indexed", "positions", "space_of", "width_of"]
+__all__ = [
+    "How", "Selected", "Space", "Together", "arrays_alone", "indexed", "positions", "selected",
+    "space_of", "together", "width_of",
+]  # fmt: skip
 
 _THREADS = 256
 _INDEX_DTYPES = {
@@ -65,6 +69,111 @@ class Space:
     index_steps: tuple[tuple[int, ...], ...]
     limits: tuple[int, ...]
     jumps: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Selected:
+    """A view whose elements index arrays select.
+
+    ``view`` has the shape of what they select, and strides but along the dimensions of the arrays
+    ``index``, which have that shape, too. An index is below ``limits`` and moves by ``jumps``
+    elements. Those that are ``checked`` are reported if they are out of range.
+    """
+
+    view: View
+    index: tuple[View, ...]
+    limits: tuple[int, ...]
+    jumps: tuple[int, ...]
+    checked: bool
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """That of what is selected."""
+        return self.view.shape
+
+    def permuted(self, pattern: Sequence[int | str]) -> Selected:
+        """With dimensions in another order, and new ones where the pattern has ``"x"``."""
+        view, *index = (_permuted(v, pattern) for v in (self.view, *self.index))
+        return replace(self, view=view, index=tuple(index))
+
+    def broadcast_to(self, shape: Sequence[int]) -> Selected:
+        """With elements that repeat."""
+        index = tuple(v.broadcast_to(shape) for v in self.index)
+        return replace(self, view=self.view.broadcast_to(shape), index=index)
+
+
+def selected(op: AdvancedSubtensor, x: View, rest: Sequence[Any]) -> Selected:
+    """What ``x`` with the index arrays and bounds ``rest`` selects."""
+    space = space_of(op, x, rest)
+    view = replace(
+        space.x, shape=space.shape, strides=tuple(n * space.x.itemsize for n in space.x_steps)
+    )
+    index = tuple(
+        replace(a, shape=space.shape, strides=tuple(n * a.itemsize for n in steps))
+        for a, steps in zip(space.arrays, space.index_steps, strict=True)
+    )
+    return Selected(view, index, space.limits, space.jumps, not op.in_bounds)
+
+
+class Together(NamedTuple):
+    """Operands of a kernel: the views of all, then the index arrays by which they move.
+
+    For each operand there are its moves, and the limits of its indices and how far they jump.
+    """
+
+    views: list[View]
+    moves: list[tuple[Move, ...]]
+    limits: list[tuple[int, ...]]
+    jumps: list[tuple[int, ...]]
+
+    @property
+    def checked(self) -> bool:
+        """Whether an index may be reported."""
+        return any(m.checked for own in self.moves for m in own)
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        """Those of the index arrays."""
+        return tuple(v.dtype for v in self.views[len(self.moves) :])
+
+    def parameters(self) -> list[Any]:
+        """Limits and jumps of all operands, and where errors are reported."""
+        pairs = [zip(*own) for own in zip(self.limits, self.jumps)]
+        numbers = [n for own in pairs for pair in own for n in pair]
+        return [*numbers, Pointer(ERROR_WORD), Pointer(NODE) if self.checked else 0]
+
+    @property
+    def reach(self) -> int:
+        """The farthest that index arrays move an operand."""
+        pairs = zip(self.limits, self.jumps)
+        return max((sum(n * abs(j) for n, j in zip(*own)) for own in pairs), default=0)
+
+
+def together(operands: Sequence[View | Selected]) -> Together:
+    """Operands of one shape; operands share index arrays that are the same in memory."""
+    arrays = dict[Any, tuple[int, View]]()
+    found = Together([], [], [], [])
+    for v in operands:
+        if isinstance(v, View):
+            v = Selected(v, (), (), (), False)
+        own = list[Move]()
+        for a in v.index:
+            place = a.alias_of if a.alias_of >= 0 else a.slot
+            key = place, a.dtype, a.strides, a.offset
+            number, _ = arrays.setdefault(key, (len(arrays), a))
+            own.append(Move(number, v.checked))
+        found.views.append(v.view)
+        found.moves.append(tuple(own))
+        found.limits.append(v.limits)
+        found.jumps.append(v.jumps)
+    found.views.extend(a for _, a in arrays.values())
+    return found
+
+
+def _permuted(v: View, pattern: Sequence[int | str]) -> View:
+    shape = tuple(1 if d == "x" else v.shape[int(d)] for d in pattern)
+    strides = tuple(0 if d == "x" else v.strides[int(d)] for d in pattern)
+    return replace(v, shape=shape, strides=strides)
 
 
 def space_of(op: AdvancedSubtensor, x: View, rest: Sequence[Any]) -> Space:
@@ -108,24 +217,21 @@ def indexed(
     y: View | None,
     sums: View | None = None,
     how: How = _CHECKED,
-    source: Space | None = None,
     reduce: str = "",
     claimed: bool = False,
 ) -> list[KernelLaunch]:
     """Kernels of index.cu over the whole space, to whose shape ``y`` broadcasts.
 
-    ``add`` adds to ``sums``, ``combine`` changes them by ``reduce``. With a ``source``, a space of
-    the same shape, what is added is selected from that, and ``y`` is its array. With ``claimed``
-    the owners of all targets are at the start of the workspace.
+    ``add`` adds to ``sums``, ``combine`` changes them by ``reduce``. With ``claimed`` the owners of
+    all targets are at the start of the workspace.
     """
-    spaces = [space] if source is None else [space, source]
-    y_view, y_steps = _operand(space, y, source)
+    y_view = space.x if y is None else y.broadcast_to(space.shape)
+    y_steps = (0,) * len(space.shape) if y is None else y_view.steps
     number = [_position_steps(space)] if claimed else []
     sizes, (x_step, y_step, *index) = merged(
-        space.shape,
-        [space.x_steps, y_steps, *(n for s in spaces for n in s.index_steps), *number],
+        space.shape, [space.x_steps, y_steps, *space.index_steps, *number]
     )
-    jumps, width = tuple(n for s in spaces for n in s.jumps), 1
+    jumps, width = space.jumps, 1
     if y is not None:
         moved = [y_view] if sums is not None else [space.x, y_view]
         width = width_of(sizes, [x_step, y_step], index, jumps, moved)
@@ -139,8 +245,7 @@ def indexed(
     owner = 8 if prod(positions(space)) >= 2**32 - 1 or "rank" in names else 4
     combining = {"COMBINE": f"s_{reduce}", "WORD": _BITS_CTYPES[space.x.itemsize]} if reduce else {}
     text = specialised(
-        "scalar.cuh", "lines.cuh", "index.cu", D=len(sizes), ARRAYS=len(space.jumps),
-        SOURCES=len(jumps) - len(space.jumps),
+        "scalar.cuh", "lines.cuh", "selected.cuh", "index.cu", D=len(sizes), ARRAYS=len(jumps),
         T=_BITS_CTYPES[itemsize] if sums is None else CTYPES[space.x.dtype],
         A=_BITS_CTYPES[4] if sums is None else _ADDED_CTYPES[sums.dtype],
         ADDS=2 if reduce else int(sums is not None or "rank" in names),
@@ -153,24 +258,13 @@ def indexed(
         space.x.pointer, y_view.pointer, sums.pointer if sums is not None else 0,
         Pointer(WORKSPACE), count, Pointer(ERROR_WORD),
         Pointer(NODE) if how.checked else 0,
-        *(a.pointer for s in spaces for a in s.arrays),
-        *(_INDEX_DTYPES[a.dtype] for s in spaces for a in s.arrays),
-        *(n for s in spaces for n in s.limits), *jumps, *sizes, *x_step, *y_step,
+        *(a.pointer for a in space.arrays), *(_INDEX_DTYPES[a.dtype] for a in space.arrays),
+        *space.limits, *jumps, *sizes, *x_step, *y_step,
         *(n for s in index[: len(jumps)] for n in s),
         *(n for s in owners for n in s),
     )  # fmt: skip
     grid = (blocks_for(count, _THREADS),)
     return [KernelLaunch(text, name, grid, (_THREADS,), parameters) for name in names]
-
-
-def _operand(space: Space, y: View | None, source: Space | None) -> tuple[View, tuple[int, ...]]:
-    """The array that goes with each element of ``space``, and its steps along it."""
-    if source is not None:
-        return source.x, source.x_steps
-    if y is None:
-        return space.x, (0,) * len(space.shape)
-    view = y.broadcast_to(space.shape)
-    return view, view.steps
 
 
 def _adds_in_vectors(sums: View, width: int) -> bool:

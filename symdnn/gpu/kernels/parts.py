@@ -11,6 +11,7 @@ from symdnn.gpu.codegen.device_source import CTYPES, specialised
 from symdnn.gpu.codegen.launches import (
     ERROR_WORD,
     NODE,
+    WORKSPACE,
     CudaKernel,
     GuardableKernel,
     KernelLaunch,
@@ -20,21 +21,24 @@ from symdnn.gpu.codegen.launches import (
     alignment_of,
     blocks_for,
 )
-from symdnn.gpu.codegen.placed_source import Placed, placed_source
-from symdnn.gpu.kernels.copy import copies, view_by_op
+from symdnn.gpu.codegen.placed_source import THREADS, Placed, placed_source
+from symdnn.gpu.kernels.copy import copies, fill, view_by_op
 from symdnn.gpu.kernels.elementwise import elementwise
+from symdnn.gpu.kernels.totals import merge
 from symdnn.graph.kernel import Call, Row
 from symdnn.graph.type import TensorType
 from symdnn.ops.array.advanced_index import InBounds
 from symdnn.ops.array.index import IncSubtensor
+from symdnn.ops.array.reduce import Sum
 from symdnn.ops.core.scalar import ScalarProgram
 from symdnn.ops.elementwise.arithmetic import Add
 from symdnn.ops.elementwise.complex_meaning import part_dtypes
 from symdnn.ops.elementwise.scalar_meaning import meaning
 from symdnn.ops.lowered.gathered import FusedPlacedSums, PlacedSums
 
-_THREADS = 256
-_MAX_BLOCKS = 1 << 20
+_THREADS = THREADS
+#: Fewer blocks where each adds up totals in the end: as many as run at the same time.
+_MAX_BLOCKS, _MAX_TOTAL_BLOCKS = 1 << 20, 132 * 8
 #: Lanes of a long row's piece, and the elements of each of them.
 _LANES, _EACH = 32, 4
 _INDEX_DTYPES = frozenset(
@@ -164,26 +168,44 @@ class PlacedKernel(CudaKernel[_Sums]):
 
     def refuses(self, call: Call[_Sums]) -> str | None:
         """Programs that cannot be printed as CUDA C."""
-        problems = map(print_problem, _programs(call))
+        folds = [p for _, p, _ in _totals(call)]
+        problems = map(print_problem, (*_programs(call), *folds))
         return super().refuses(call) or next(filter(None, problems), None)
+
+    def workspace_bytes(self, call: Call[_Sums]) -> int:
+        """A number for each total and block."""
+        return 8 * _MAX_TOTAL_BLOCKS * len(_totals(call))
+
+    def writes(self, call: Call[_Sums], index: int, array: Any) -> bool:
+        """The sums of parts in any layout; totals are in one piece."""
+        return index == 0 or bool(array.contiguous)
 
     def launches(
         self, call: Call[_Sums], inputs: Sequence[Any], outputs: Views
     ) -> Sequence[KernelLaunch]:
-        """One kernel."""
-        (out,), op = outputs, call.op
+        """One kernel, and one that adds up what its blocks have of totals."""
+        (out, *results), op = outputs, call.op
         if out.size == 0:
-            return []
+            return [launch for y in results for launch in fill(y, 0)]
         if isinstance(op, FusedPlacedSums):
             sums, operands = op.sums(), op.apart(inputs)[:-1]
         else:
             sums, operands = op, [[y] for y in inputs[: len(op.parts)]]
-        found = [
-            (program, *placed)
-            for program, place, own in zip(_programs(call), sums.places(), operands, strict=True)
-            if (placed := _placed(place, own, out.shape)) is not None
-        ]
-        return [_launch(out, found)]
+        placed = [_placed(*pair, out.shape) for pair in zip(sums.places(), operands, strict=True)]
+        there = [k for k, part in enumerate(placed) if part is not None]
+        found = [(_programs(call)[k], *part) for k, part in enumerate(placed) if part is not None]
+        totals, merged, none = list[tuple[int, ScalarProgram, str]](), list[View](), list[View]()
+        for (k, program, fold), y in zip(_totals(call), results, strict=True):
+            (merged if k in there else none).append(y)
+            if k in there:
+                totals.append((there.index(k), program, fold.acc_dtype))
+        launch = _launch(out, found, tuple(totals))
+        after = [merge(launch.grid[0], merged)] if merged else []
+        return [launch, *after, *(zero for y in none for zero in fill(y, 0))]
+
+
+def _totals(call: Call[_Sums]) -> Sequence[tuple[int, ScalarProgram, Sum]]:
+    return call.op.totals if isinstance(call.op, FusedPlacedSums) else ()
 
 
 def _programs(call: Call[_Sums]) -> Sequence[ScalarProgram]:
@@ -211,7 +233,11 @@ def _placed(
     return places, [v.broadcast_to(counts)[tuple(turns)] for v in operands]
 
 
-def _launch(out: View, found: Sequence[tuple[ScalarProgram, _Places, list[View]]]) -> KernelLaunch:
+def _launch(
+    out: View,
+    found: Sequence[tuple[ScalarProgram, _Places, list[View]]],
+    totals: tuple[tuple[int, ScalarProgram, str], ...] = (),
+) -> KernelLaunch:
     axes = list[_Axis]()
     for d in sorted(range(len(out.shape)), key=lambda d: -abs(out.steps[d])):
         places = [part[d] for _, part, _ in found]
@@ -240,14 +266,16 @@ def _launch(out: View, found: Sequence[tuple[ScalarProgram, _Places, list[View]]
         for k, (program, _, _) in enumerate(found)
     )
     wide = max(reach) >= 2**31 - 2**24
-    source = placed_source(Placed(out.dtype, parts, len(axes), lanes, each, wide))
+    source = placed_source(Placed(out.dtype, parts, len(axes), lanes, each, wide, totals))
     parameters: list[Any] = [out.pointer, tasks, chunks]
     parameters += [a.size for a in axes] + [a.step for a in axes]
     for k, (_, _, views) in enumerate(found):
         parameters += [a.places[k][0] for a in axes] + [a.places[k][1] for a in axes]
         for j, view in enumerate(views):
             parameters += [view.pointer, *(a.steps[k][j] for a in axes)]
-    grid = (blocks_for(tasks * lanes, _THREADS, _MAX_BLOCKS),)
+    parameters += [Pointer(WORKSPACE)] * bool(totals)
+    most = _MAX_TOTAL_BLOCKS if totals else _MAX_BLOCKS
+    grid = (blocks_for(tasks * lanes, _THREADS, most),)
     return KernelLaunch(source, "placed", grid, (_THREADS,), tuple(parameters))
 
 

@@ -69,9 +69,18 @@ class TotalsKernel(CudaKernel[Totals]):
                 given = (room.pointer, len(part), *entries, *padding)
                 found.append(KernelLaunch(source, "totals", (blocks,), (_THREADS,), given))
                 done += blocks
-        merged = (scratch(0, "float64", (done,)).pointer, done, outputs[0].pointer)
-        source = _merging_source(call.op.dtype)
-        return [*found, KernelLaunch(source, "merge", (1,), (_MERGING_THREADS,), merged)]
+        return [*found, merge(done, outputs)]
+
+
+def merge(blocks: int, outputs: Views) -> KernelLaunch:
+    """The launch that adds up the sums of all blocks, float64 at the start of the workspace.
+
+    They are followed by those of the next result, of the same dtype.
+    """
+    room = scratch(0, "float64", (blocks * len(outputs),))
+    given = (room.pointer, blocks, *(y.pointer for y in outputs))
+    source = _merging_source(outputs[0].dtype, len(outputs))
+    return KernelLaunch(source, "merge", (len(outputs),), (_MERGING_THREADS,), given)
 
 
 def _blocks(size: int) -> int:
@@ -127,17 +136,18 @@ def _source(program: ScalarProgram, width: int) -> str:
 
 
 @cache
-def _merging_source(dtype: str) -> str:
-    """A kernel ``merge`` of one block: the sum of all blocks' sums."""
+def _merging_source(dtype: str, results: int) -> str:
+    """A kernel ``merge`` of a block for each result: the sum of all blocks' sums."""
     y = CTYPES[dtype]
     lines = [
-        f"struct Parameters {{ const double* sums; i64 count; {y}* y; }};",
+        f"struct Parameters {{ const double* sums; i64 count; {y}* y[{results}]; }};",
         f'extern "C" __global__ void __launch_bounds__({_MERGING_THREADS})',
         "merge(const __grid_constant__ Parameters p) {",
         "  double total = 0;",
-        f"  for (i64 i = threadIdx.x; i < p.count; i += {_MERGING_THREADS}) total += p.sums[i];",
+        f"  for (i64 i = threadIdx.x; i < p.count; i += {_MERGING_THREADS})",
+        "    total += p.sums[blockIdx.x * p.count + i];",
         *_block_sum(_MERGING_THREADS, "total"),
-        f"  if (threadIdx.x == 0) *p.y = ({y})part[0];",
+        f"  if (threadIdx.x == 0) *p.y[blockIdx.x] = ({y})part[0];",
         "}",
     ]
     return library() + "\n".join(lines) + "\n"

@@ -24,8 +24,8 @@ from symdnn.gpu.codegen.launches import (
     prefers_cudnn,
     scratch,
 )
+from symdnn.gpu.codegen.reduce_form import Finish, Reducer
 from symdnn.gpu.codegen.reduce_plan import scratch_bytes
-from symdnn.gpu.codegen.reduce_source import Finish, Reducer
 from symdnn.gpu.kernels.elementwise import elementwise
 from symdnn.gpu.kernels.reduce import custom_reduction
 from symdnn.gpu.norm.norm import elementwise_of, normalised

@@ -1,5 +1,5 @@
-"""Gather and add as one op: a graph's messages along its edges, the gradient of padding with
-elements of the other side, and that of slices, which adds parts to zeros.
+"""What reads elements that are selected, or adds to them: a graph's messages along its edges, the
+gradient of padding with elements of the other side, that of slices, which adds parts to zeros.
 """
 
 from __future__ import annotations
@@ -12,60 +12,154 @@ from typing import Any
 import numpy as np
 
 from symdnn.errors import TypeMismatch
-from symdnn.graph.op import Host, Op, Shapes, Types
+from symdnn.graph.op import Host, MultiOp, Op, Shapes, Types
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array
+from symdnn.graph.variable import Variable
 from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, AdvancedSubtensor
 from symdnn.ops.array.index import IncSubtensor
+from symdnn.ops.array.reduce import Reduce, Sum
 from symdnn.ops.array.slices import IndexPattern, as_python, pattern_text
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.scalar import Builder, ScalarProgram
-from symdnn.ops.lowered.fused import FusedElemwise
+from symdnn.ops.core.shape import DimShuffle
+from symdnn.ops.lowered.fused import FusedElemwise, FusedReduce
 
-__all__ = ["AddGathered", "FusedPlacedSums", "ListedSums", "PlacedSums"]
+__all__ = ["FusedIndexed", "FusedPlacedSums", "ListedSums", "PlacedSums", "Selection"]
 
 
 @dataclass(frozen=True)
-class AddGathered(Op):
-    """``x`` with elements of ``source`` added: those that ``get`` selects, where ``add`` says.
+class Selection:
+    """How a program's operand is read: elements that index arrays select, their axes permuted.
 
-    Inputs: ``x``, ``source``, the index arrays of ``get``, then those of ``add``. The gathered
-    array has the shape of the part that it is added to, and is never stored.
-    ``opt/fuse/gathers.py`` makes it if a target has a kernel for it, after gradients were taken.
+    The ``pattern`` is that of a :class:`~symdnn.ops.core.shape.DimShuffle`.
     """
 
     get: AdvancedSubtensor
-    add: AdvancedIncSubtensor
+    pattern: tuple[int | str, ...]
 
-    def apart(self, inputs: Sequence[Any]) -> tuple[Any, Any, Sequence[Any], Sequence[Any]]:
-        """``x``, ``source``, the index arrays of ``get`` and those of ``add``."""
-        x, source, *rest = inputs
-        count = len(self.get.arrays)
-        return x, source, rest[:count], rest[count:]
+    @property
+    def arrays(self) -> int:
+        """How many index arrays there are."""
+        return len(self.get.arrays)
 
-    def infer(self, *inputs: TensorType) -> TensorType:
-        x, source, gets, adds = self.apart(inputs)
-        return self.add.infer(x, self.get.infer(source, *gets), *adds)
+    def infer(self, source: TensorType, *arrays: TensorType) -> TensorType:
+        """The type of what is read."""
+        return DimShuffle(self.pattern).infer(self.get.infer(source, *arrays))
 
-    def reference(self, *inputs: Array) -> Array:
-        x, source, gets, adds = self.apart(inputs)
-        return self.add.reference(x, self.get.reference(source, *gets), *adds)
+    def reference(self, source: Array, *arrays: Array) -> Array:
+        """What is read."""
+        return DimShuffle(self.pattern).reference(self.get.reference(source, *arrays))
+
+    def shapes(self, types: Types, shapes: Shapes) -> Shapes:
+        """The shape of what is read."""
+        own = self.get.shapes(types, shapes, {})
+        assert own is not None
+        return DimShuffle(self.pattern).shapes([], own, {}) or []
+
+    def __str__(self) -> str:
+        return pattern_text(self.get.index)
+
+
+@dataclass(frozen=True)
+class FusedIndexed(MultiOp):
+    """A scalar program of operands that index arrays select, which are never stored.
+
+    Inputs: with ``add`` the array that is added to; then what each operand of the program is read
+    from, as it is or by one of the ``reads``; then the index arrays of the reads in turn, and those
+    of ``add``. With ``reductions`` each of them has a result of the program; with ``add`` the one
+    result is added where that says, and is not stored either. ``opt/fuse/gathers.py`` makes it if a
+    target has a kernel for it, after gradients were taken.
+    """
+
+    program: ScalarProgram
+    reads: tuple[Selection | None, ...]
+    reductions: tuple[Reduce, ...] = ()
+    add: AdvancedIncSubtensor | None = None
+
+    @property
+    def never_fails(self) -> bool:
+        added = self.add is None or self.add.in_bounds
+        return added and all(r is None or r.get.in_bounds for r in self.reads)
+
+    @property
+    def body(self) -> FusedElemwise | FusedReduce:
+        """The op of operands that are stored."""
+        if self.reductions:
+            return FusedReduce(self.program, self.reductions)
+        return FusedElemwise(self.program)
+
+    def apart(self, inputs: Sequence[Any]) -> tuple[Any, list[list[Any]], Sequence[Any]]:
+        """What is added to, each operand with its index arrays, the index arrays of ``add``."""
+        first = int(self.add is not None)
+        count = first + len(self.reads)
+        rest, found = list(inputs[count:]), list[list[Any]]()
+        for source, read in zip(inputs[first:count], self.reads, strict=True):
+            own = 0 if read is None else read.arrays
+            found.append([source, *rest[:own]])
+            del rest[:own]
+        return inputs[0] if first else None, found, rest
+
+    def infer(self, *inputs: TensorType) -> Any:
+        x, operands, adds = self.apart(inputs)
+        read = [
+            own[0] if r is None else r.infer(*own)
+            for r, own in zip(self.reads, operands, strict=True)
+        ]
+        made = self.body.infer(*read)
+        return made if self.add is None else (self.add.infer(x, *made, *adds),)
+
+    def reference(self, *inputs: Array) -> Any:
+        x, operands, adds = self.apart(inputs)
+        read = [
+            own[0] if r is None else r.reference(*own)
+            for r, own in zip(self.reads, operands, strict=True)
+        ]
+        made = self.body.reference(*read)
+        return made if self.add is None else (self.add.reference(x, *made, *adds),)
+
+    def written_out(self, *inputs: Variable) -> list[Variable]:
+        """The results by the ops of which it is made: what is read and added is stored."""
+        x, operands, adds = self.apart(inputs)
+        read = [
+            own[0] if r is None else DimShuffle(r.pattern)(r.get(*own))
+            for r, own in zip(self.reads, operands, strict=True)
+        ]
+        made = self.body.make_node(*read).outputs
+        return list(made) if self.add is None else [self.add(x, *made, *adds)]
+
+    def read(self, types: Types, shapes: Shapes) -> tuple[list[Any], list[Any]]:
+        """Types and shapes of what the program reads."""
+        _, operands, _ = self.apart(list(zip(types, shapes, strict=True)))
+        found_types, found = list[Any](), list[Any]()
+        for r, own in zip(self.reads, operands, strict=True):
+            own_types, own_shapes = zip(*own)
+            found_types.append(own_types[0] if r is None else r.infer(*own_types))
+            found += own_shapes if r is None else r.shapes(own_types, own_shapes)
+        return found_types, found
 
     def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
-        x, source, gets, adds = self.apart(shapes)
-        _, source_type, get_types, add_types = self.apart(types)
-        read = self.get.shapes([source_type, *get_types], [source, *gets], {})
-        if read is None:
-            return [x]
-        value = self.get.infer(source_type, *get_types)
-        return self.add.shapes([types[0], value, *add_types], [x, *read, *adds], {})
+        read_types, read = self.read(types, shapes)
+        made = self.body.shapes(read_types, read, {})
+        if self.add is None or made is None:
+            return made
+        (value,), (x, _, adds) = self.body.infer(*read_types), self.apart(shapes)
+        own = [types[0], value, *types[len(types) - len(adds) :]]
+        return self.add.shapes(own, [x, *made, *adds], {})
 
     @property
     def may_overwrite(self) -> Mapping[int, tuple[int, ...]]:
-        return {0: (0,)}
+        if self.add is not None:
+            return {0: (0,)}
+        if self.reductions:
+            return {}
+        own = tuple(i for i, r in enumerate(self.reads) if r is None)
+        return dict.fromkeys(range(len(self.program.outputs)), own)
 
     def __str__(self) -> str:
-        return f"AddGathered{{{self.get}, {self.add}}}"
+        reads = ", ".join("whole" if r is None else str(r) for r in self.reads)
+        added = "" if self.add is None else f" added to {pattern_text(self.add.index)}"
+        return f"FusedIndexed{{{self.body} of {reads}{added}}}"
 
 
 @dataclass(frozen=True)
@@ -178,17 +272,19 @@ class PlacedSums(Op):
 
 
 @dataclass(frozen=True)
-class FusedPlacedSums(Op):
+class FusedPlacedSums(MultiOp):
     """Zeros, with the result of each scalar program added to a part of them in turn.
 
     Inputs: the operands of each program in turn, which broadcast to its part, then the sizes of the
     result, integer scalars. Parts are those of :class:`PlacedSums`. What is added is never stored.
-    ``opt/fuse/placed.py`` makes it after gradients were taken.
+    Further results are ``totals`` over all elements of a part: each has the number of the part, a
+    program of its operands, and the sum. ``opt/fuse/placed.py`` makes it after gradients.
     """
 
     static: tuple[int | None, ...]
     parts: tuple[IndexPattern, ...]
     programs: tuple[ScalarProgram, ...]
+    totals: tuple[tuple[int, ScalarProgram, Sum], ...] = ()
 
     @property
     def host_inputs(self) -> tuple[int, ...]:
@@ -211,10 +307,12 @@ class FusedPlacedSums(Op):
         """The op that adds results which are stored."""
         return PlacedSums(self.static, self.parts, (1.0,) * len(self.parts))
 
-    def infer(self, *inputs: TensorType) -> TensorType:
+    def infer(self, *inputs: TensorType) -> Any:
         *operands, sizes = self.apart(inputs)
         fused = [FusedElemwise(p).infer(*own) for p, own in zip(self.programs, operands)]
-        return self.sums().infer(*(t for ts in fused for t in ts), *sizes)
+        whole = self.sums().infer(*(t for ts in fused for t in ts), *sizes)
+        folds = [FusedReduce(p, (r,)).infer(*operands[k]) for k, p, r in self.totals]
+        return (whole, *(t for (t,) in folds))
 
     def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         *own_types, sizes = self.apart(types)
@@ -226,13 +324,19 @@ class FusedPlacedSums(Op):
             made_shapes += op.shapes(its, dims, {}) or []
         shift = len(made) - self.host_inputs[0]
         known = {i + shift: n for i, n in host.items()}
-        return self.sums().shapes([*made, *sizes], [*made_shapes, *size_shapes], known)
+        found = self.sums().shapes([*made, *sizes], [*made_shapes, *size_shapes], known) or []
+        for k, p, r in self.totals:
+            found = [*found, *(FusedReduce(p, (r,)).shapes(own_types[k], own_shapes[k], {}) or ())]
+        return found
 
-    def reference(self, *inputs: Array) -> Array:
+    def reference(self, *inputs: Array) -> Any:
         *operands, sizes = self.apart(inputs)
         ys = [FusedElemwise(p).reference(*own) for p, own in zip(self.programs, operands)]
-        return self.sums().reference(*(y for (y,) in ys), *sizes)
+        whole = self.sums().reference(*(y for (y,) in ys), *sizes)
+        folds = [FusedReduce(p, (r,)).reference(*operands[k]) for k, p, r in self.totals]
+        return (whole, *(total for (total,) in folds))
 
     def __str__(self) -> str:
         texts = [f"{pattern_text(part)} of {p}" for part, p in zip(self.parts, self.programs)]
+        texts += [f"sum of {p}" for _, p, _ in self.totals]
         return f"FusedPlacedSums{{{'; '.join(texts)}}}"

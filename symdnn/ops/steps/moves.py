@@ -19,6 +19,7 @@ from symdnn.ops.array.sort import SearchSorted
 from symdnn.ops.core.scalar import Builder, ScalarProgram
 from symdnn.ops.elementwise.comparison import isnan
 from symdnn.ops.linalg.products import MatchSizes
+from symdnn.ops.lowered.gathered import FusedIndexed
 from symdnn.ops.steps.block import Block, Rule
 from symdnn.ops.steps.code import NotLowered, same
 from symdnn.ops.steps.complex_numbers import part_dtypes, parts
@@ -182,6 +183,12 @@ def _scatter(block: Block, node: Apply) -> list[Statement] | None:
     return copies + chosen.each([added(place, new)])
 
 
+def _of_selected(block: Block, node: Apply) -> list[Statement]:
+    """A loop over what index arrays select, by the ops of which it is made."""
+    op: Any = node.op
+    return block.expression(node, op.written_out(*node.inputs))
+
+
 def _searched(block: Block, node: Apply) -> list[Statement] | None:
     """The number of elements before each value; NaN is behind all numbers."""
     op: Any = node.op
@@ -199,5 +206,6 @@ def _searched(block: Block, node: Apply) -> list[Statement] | None:
 
 MOVES: dict[type, Rule] = {
     Roll: _roll, Pad: _pad, AllocDiag: _diagonal, InBounds: _checked, MatchSizes: _checked,
-    AdvancedSubtensor: _gather, AdvancedIncSubtensor: _scatter, SearchSorted: _searched,
+    AdvancedSubtensor: _gather, AdvancedIncSubtensor: _scatter, FusedIndexed: _of_selected,
+    SearchSorted: _searched,
 }  # fmt: skip

@@ -1,67 +1,325 @@
-"""A gather whose values are only added elsewhere becomes one node with the scatter.
+"""What index arrays select is read where it is used, and what is added there is not stored.
 
 A graph network sends the rows of nodes along edges and sums them where they arrive; the gradient
-does the same in the other direction. The rows of the edges are many times those of the nodes.
+does the same in the other direction. The rows of the edges are many times those of the nodes. So on
+a GPU a gather becomes an operand of the elementwise kernels, reductions and scatters that read it,
+and a scatter takes in the elementwise node that makes what it adds.
+
+A gather stays stored where another node reads it, or a loop in which it repeats; and where several
+kernels read it and its rows are shorter than the piece of memory that each read moves: stored, its
+elements are next to each other.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+from typing import Any, NamedTuple
 
 from symdnn.config import config
 from symdnn.graph.origin import inherit
 from symdnn.graph.type import TensorType
-from symdnn.graph.variable import Apply
+from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, AdvancedSubtensor
-from symdnn.ops.lowered.gathered import AddGathered
-from symdnn.opt.fuse.fuse import joined_origin
+from symdnn.ops.array.slices import is_slice
+from symdnn.ops.core.scalar import Builder, ScalarProgram, identity_program
+from symdnn.ops.core.shape import DimShuffle
+from symdnn.ops.lowered.fused import FusedReduce
+from symdnn.ops.lowered.gathered import FusedIndexed, Selection
+from symdnn.ops.nest.monoid import picked, reads_of
+from symdnn.opt.fuse.fuse import joined_origin, unrounded
+from symdnn.opt.fuse.groups import MAX_INPUTS, fusable_program, number_in, reduction_in
+from symdnn.opt.fuse.recompute import VALUE_LIMIT_ADDITIONS
 from symdnn.opt.fuse.transfer import Places
 from symdnn.rewriting.rewrite import Context, graph_rewrite
 
-__all__ = ["RULES"]
+__all__ = ["RULES", "fuse_gathers", "fuse_scatters"]
 
 #: Dtypes with atomic addition on a GPU; sums of others have an array of their own.
 _DTYPES = ("float32", "float64", "int32", "uint32", "int64", "uint64")
+#: The bytes that a read from memory moves, and the most kernels that gather the same rows.
+_SECTOR_BYTES, _MOST_READERS = 32, 4
+
+
+class _Loop(NamedTuple):
+    """A node as one loop: the op and its inputs, and the node that is replaced by it."""
+
+    node: Apply
+    op: FusedIndexed
+    inputs: Sequence[Variable]
+
+    @property
+    def operands(self) -> Sequence[Variable]:
+        """What its program reads, or what that is selected from."""
+        first = int(self.op.add is not None)
+        return self.inputs[first : first + len(self.op.reads)]
+
+
+class _Graph:
+    """What the rules know of a graph, and changes in it."""
+
+    def __init__(self, context: Context) -> None:
+        self.context, self.fgraph = context, context.fgraph
+        self.places = Places(context.fgraph, context.target, inner=context.inner)
+
+    def is_ours(self, node: Apply) -> bool:
+        """Whether a node runs on the target, by one of our kernels."""
+        on_target = self.places(node) == self.context.target.place
+        ours = node.hints.backend in (None, "cuda") and node not in self.places.read_on_host
+        return on_target and ours and all(_is_real(v) for v in (*node.inputs, *node.outputs))
+
+    def users(self, v: Variable) -> list[Apply] | None:
+        """The nodes that read ``v``; None if it is a result of the graph."""
+        return None if self.fgraph.is_output(v) else self.fgraph.user_nodes(v)
+
+    def may_add(self, node: Apply) -> bool:
+        """Whether a node adds where index arrays say, in any order, and is no update by checked
+        indices, which is written in the memory of the variable."""
+        op = node.op
+        if not isinstance(op, AdvancedIncSubtensor) or op.set_instead_of_inc or op.host_inputs:
+            return False
+        x, y, *rest = node.inputs
+        exact = (config.deterministic == "more" or op.same_bits) and x.type.is_float
+        if exact or x.type.dtype not in _DTYPES or not self.is_ours(node):
+            return False
+        part: Any = op.getter().infer(x.type, *(v.type for v in rest))
+        return bool(part.broadcastable == y.type.broadcastable)
+
+    def loop(self, node: Apply) -> _Loop | None:
+        """A node as a loop that may gather; None if it is none."""
+        op: Any = node.op
+        if isinstance(op, FusedIndexed):
+            return _Loop(node, op, node.inputs)
+        if not self.is_ours(node) or any(map(self.fgraph.is_update, node.outputs)):
+            return None
+        if self.may_add(node):
+            x, y, *rest = node.inputs
+            program = identity_program(y.type.dtype)
+            return _Loop(node, FusedIndexed(program, (None,), (), op), [x, y, *rest])
+        if isinstance(op, FusedReduce):
+            program, reductions = op.program, op.reductions
+        elif (plain := reduction_in(node)) is not None:
+            program, reductions = identity_program(node.inputs[0].type.dtype), (plain,)
+        else:
+            found = fusable_program(node)
+            if found is None or any(map(_is_turned, node.inputs)):
+                return None
+            program, reductions = found, ()
+        program, operands = _without_numbers(program, node.inputs)
+        if not operands or len({v.type.ndim for v in operands}) != 1:
+            return None
+        return _Loop(node, FusedIndexed(program, (None,) * len(operands), reductions), operands)
+
+    def replace(self, old: _Loop, op: Any, inputs: Sequence[Variable], taken: Apply) -> None:
+        """Put a node in the place of another one, with what that has taken in."""
+        node = old.node
+        with inherit(joined_origin([node, taken]), node.hints):
+            made = op.make_node(*inputs)
+        pairs = list(zip(node.outputs, made.outputs, strict=True))
+        if any(a.type.broadcastable != b.type.broadcastable for a, b in pairs):
+            return
+        self.context.replace(pairs, "fuse_gathers")
+        self.places.node[made] = self.context.target.place
+
+
+def _is_real(v: Variable) -> bool:
+    return isinstance(v.type, TensorType) and not v.type.is_complex
+
+
+def _is_turned(v: Variable) -> bool:
+    """Whether it is a view whose axes are in another order: such operands are read in tiles."""
+    if v.owner is None or not isinstance(v.owner.op, DimShuffle):
+        return False
+    kept = [int(d) for d in v.owner.op.pattern if d != "x"]
+    return kept != sorted(kept)
+
+
+def _without_numbers(
+    program: ScalarProgram, inputs: Sequence[Variable]
+) -> tuple[ScalarProgram, list[Variable]]:
+    """The program with its constant operands, and the others, each once."""
+    operands = list(dict.fromkeys(v for v in inputs if number_in(v) is None))
+    b = Builder([v.type.dtype for v in operands])
+    given = [
+        b.input(operands.index(v)) if number_in(v) is None else b.const(number_in(v), v.type.dtype)
+        for v in inputs
+    ]
+    return b.program(b.inline(program, given)), operands
+
+
+# -- scatters of what is computed -----------------------------------------------------------------
+
+
+@graph_rewrite("fuse", tags=("fusion",), name="fuse_scatters")
+def fuse_scatters(context: Context) -> None:
+    """``x[i] += f(y)`` on a GPU, if only such nodes and reductions read ``f(y)``."""
+    if context.target.kind != "cuda":
+        return
+    order = context.fgraph.toposort()
+    if any(isinstance(n.op, AdvancedIncSubtensor) for n in order):
+        graph = _Graph(context)
+        for node in reversed(order):
+            program = fusable_program(node) if graph.is_ours(node) else None
+            if program is not None and (loops := _takers(node, program, graph)):
+                for loop in loops:
+                    graph.replace(loop, loop.op, loop.inputs, node)
+
+
+def _takers(node: Apply, program: ScalarProgram, graph: _Graph) -> list[_Loop]:
+    """All readers of an elementwise node, at least one of which adds its result, as loops that
+    compute it; none if that takes longer than to read it."""
+    found, adds = list[_Loop](), 0
+    for i, v in enumerate(node.outputs):
+        part = picked(program, sorted(reads_of(program, [program.outputs[i]])), [i])
+        own = [node.inputs[k] for k in sorted(reads_of(program, [program.outputs[i]]))]
+        part, operands = _without_numbers(part, own)
+        users = graph.users(v)
+        if not users or not operands:
+            return []
+        for user in users:
+            loop = _taker(user, v, part, operands, graph)
+            if loop is None or len(loop.inputs) > MAX_INPUTS:
+                return []
+            adds += loop.op.add is not None
+            found.append(loop)
+    limit = VALUE_LIMIT_ADDITIONS["cuda"]
+    if not adds or program.cost * (len(found) - 1) > limit:
+        return []
+    like = node.outputs[0]
+    now = _nbytes(node.inputs, like) + sum(_nbytes([v], like) for v in node.outputs)
+    now += sum(_nbytes(loop.node.inputs, like) for loop in found)
+    return found if sum(_nbytes(loop.operands, like) for loop in found) < now else []
+
+
+def _taker(
+    user: Apply, v: Variable, program: ScalarProgram, operands: Sequence[Variable], graph: _Graph
+) -> _Loop | None:
+    """A node that reads ``v`` alone, as one that computes it."""
+    reads, add = (None,) * len(operands), user.op
+    if graph.may_add(user) and user.inputs[1] is v and user.inputs.count(v) == 1:
+        if any(map(graph.fgraph.is_update, user.outputs)) or user.inputs[0] in operands:
+            return None
+        assert isinstance(add, AdvancedIncSubtensor)
+        op = FusedIndexed(program, reads, (), add)
+        return _Loop(user, op, [user.inputs[0], *operands, *user.inputs[2:]])
+    reduce = reduction_in(user)
+    if reduce is None or not graph.is_ours(user) or len(user.inputs) != 1:
+        return None
+    b = Builder(program.inputs)
+    (value,) = b.inline(program, [b.input(i) for i in range(len(program.inputs))])
+    wide = b.program([unrounded(value, reduce)])
+    return _Loop(user, FusedIndexed(wide, reads, (reduce,)), operands)
+
+
+def _nbytes(variables: Sequence[Variable], like: Variable) -> int:
+    """Bytes of an element of those that are as large as ``like``."""
+    pattern = like.type.broadcastable
+    full = {v for v in variables if v.type.broadcastable == pattern}
+    return sum(v.type.numpy.itemsize for v in full if not isinstance(v, Constant))
+
+
+# -- gathers --------------------------------------------------------------------------------------
 
 
 @graph_rewrite("fuse", tags=("fusion",), name="fuse_gathers")
 def fuse_gathers(context: Context) -> None:
-    """``x[i] += source[j]`` on a GPU, if nothing else reads ``source[j]``."""
+    """``f(x[i], y)`` on a GPU without ``x[i]`` in memory, if all that reads it is such a loop."""
     if context.target.kind != "cuda":
         return
     order = context.fgraph.toposort()
-    found = [n for n in order if isinstance(n.op, AdvancedIncSubtensor) and _may_join(n, context)]
-    if not found:
+    if any(isinstance(n.op, AdvancedSubtensor) for n in order):
+        graph = _Graph(context)
+        for node in reversed(order):
+            if isinstance(node.op, AdvancedSubtensor) and graph.is_ours(node):
+                _join(node, graph)
+
+
+def _join(get: Apply, graph: _Graph) -> None:
+    """Let all readers of what is selected select it themselves, if they can."""
+    op: Any = get.op
+    if op.host_inputs:
         return
-    places = Places(context.fgraph, context.target, inner=context.inner)
-    for node in found:
-        get: Any = node.inputs[1].owner
-        if places(node) == places(get) == context.target.place:
-            op: Any = node.op
-            x, _, *rest = node.inputs
-            with inherit(joined_origin([get, node]), node.hints):
-                made = AddGathered(get.op, op)(x, *get.inputs, *rest)
-            context.replace([(node.outputs[0], made)], "fuse_gathers")
+    views, found = _views(get, graph), list[_Loop]()
+    for v in views:
+        for user in graph.users(v) or []:
+            if user.outputs and user.outputs[0] in views:
+                continue
+            loop = graph.loop(user)
+            if loop is None or not _may_read(loop, v, get):
+                return
+            found.append(loop)
+    alone = len(found) == 1 or _row_bytes(get) >= _SECTOR_BYTES
+    if not found or not alone or len(found) > _MOST_READERS:
+        return
+    if any(graph.users(v) is None for v in views) or len({f.node for f in found}) < len(found):
+        return
+    for loop in found:
+        for v in views:
+            if v in loop.operands:
+                made, inputs = _with_gather(loop, v, get)
+                graph.replace(loop, made, inputs, get)
 
 
-def _may_join(node: Apply, context: Context) -> bool:
-    op: Any = node.op
-    x, y, *rest = node.inputs
-    get = y.owner
-    if get is None or not isinstance(get.op, AdvancedSubtensor) or op.set_instead_of_inc:
-        return False
-    if op.host_inputs or get.op.host_inputs or get.inputs[0] is x:
-        return False
-    if not {node.hints.backend, get.hints.backend} <= {None, "cuda"}:
-        return False
-    exact = (config.deterministic == "more" or op.same_bits) and x.type.is_float
-    if exact or x.type.dtype not in _DTYPES or context.fgraph.is_output(y):
-        return False
-    part: Any = op.getter().infer(x.type, *(v.type for v in rest))
-    assert isinstance(part, TensorType)
-    if part.broadcastable != y.type.broadcastable:
-        return False
-    return [user for user, _ in context.fgraph.users(y)] == [node]
+def _views(get: Apply, graph: _Graph) -> dict[Variable, None]:
+    """What is selected, and views of it with more axes."""
+    found = {get.outputs[0]: None}
+    for v in list(found):
+        for user in graph.users(v) or []:
+            if isinstance(user.op, DimShuffle) and not _is_turned(user.outputs[0]):
+                found[user.outputs[0]] = None
+    return found
 
 
-RULES = (fuse_gathers,)
+def _may_read(loop: _Loop, v: Variable, get: Apply) -> bool:
+    """Whether a loop may read what is selected: it has its shape, and other inputs keep theirs."""
+    operands, op = loop.operands, loop.op
+    if loop.inputs.count(v) != 1 or v not in operands:
+        return False
+    if op.add is not None and get.inputs[0] is loop.inputs[0]:
+        return False
+    patterns = [
+        (read.infer(o.type, *_arrays(loop, k)) if read is not None else o.type).broadcastable
+        for k, (o, read) in enumerate(zip(operands, op.reads))
+    ]
+    pattern = tuple(all(ones) for ones in zip(*patterns))
+    few = len(loop.inputs) + len(get.inputs) - 1 <= MAX_INPUTS
+    return few and not all(pattern) and pattern == v.type.broadcastable
+
+
+def _arrays(loop: _Loop, k: int) -> list[TensorType]:
+    """The types of the index arrays of an operand."""
+    _, operands, _ = loop.op.apart([v.type for v in loop.inputs])
+    return operands[k][1:]
+
+
+def _row_bytes(get: Apply) -> float:
+    """Bytes behind each index; those of rows of unknown lengths are enough."""
+    op: Any = get.op
+    rows, at = list[float](), 0
+    for k, e in enumerate(op.index):
+        if e != "x":
+            size = get.inputs[0].type.shape[at]
+            at += 1
+            if is_slice(e) and k > op.arrays[-1]:
+                rows.append(float("inf") if size is None else size)
+    return prod(rows) * get.inputs[0].type.numpy.itemsize
+
+
+def _with_gather(loop: _Loop, v: Variable, get: Apply) -> tuple[FusedIndexed, list[Variable]]:
+    """A loop that reads ``v``, which is selected or a view of that, as one that selects it."""
+    op, select, (source, *arrays) = loop.op, get.op, get.inputs
+    assert isinstance(select, AdvancedSubtensor)
+    k = list(loop.operands).index(v)
+    view: Any = None if v is get.outputs[0] else v.owner
+    pattern = tuple(range(v.type.ndim)) if view is None else view.op.pattern
+    reads = list(op.reads)
+    reads[k] = Selection(select, pattern)
+    x, operands, adds = op.apart(loop.inputs)
+    operands[k] = [source, *arrays]
+    first = [] if x is None else [x]
+    inputs = [*first, *(o[0] for o in operands), *(a for o in operands for a in o[1:]), *adds]
+    return replace(op, reads=tuple(reads)), inputs
+
+
+RULES = (fuse_scatters, fuse_gathers)

@@ -7,22 +7,35 @@ be written, and read for each part. The kernel of the sums computes it for each 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from symdnn.graph.origin import inherit
 from symdnn.graph.variable import Apply, Variable
-from symdnn.ops.core.scalar import Builder, ScalarProgram
+from symdnn.ops.array.reduce import Sum
+from symdnn.ops.core.scalar import Builder, ScalarProgram, identity_program
+from symdnn.ops.lowered.fused import FusedReduce
 from symdnn.ops.lowered.gathered import FusedPlacedSums, PlacedSums
 from symdnn.opt.fuse.fuse import joined_origin
-from symdnn.opt.fuse.groups import MAX_INPUTS, fusable_program, number_in
+from symdnn.opt.fuse.groups import (
+    MAX_INPUTS,
+    MAX_REDUCTIONS,
+    GraphFacts,
+    fusable_program,
+    number_in,
+    reduction_in,
+)
 from symdnn.opt.fuse.recompute import VALUE_LIMIT_ADDITIONS
 from symdnn.opt.fuse.transfer import Places
 from symdnn.rewriting.rewrite import Context, graph_rewrite
 
-__all__ = ["RULES", "fuse_placed"]
+__all__ = ["RULES", "fuse_placed", "totals_of_placed"]
 
 #: The most operands of its shape of a function that several parts compute: they read each again.
 _MOST_READ_AGAIN = 2
+#: The most instructions of a sum that a part takes.
+_MOST_INSTRUCTIONS = 40
 
 
 @graph_rewrite("fuse", tags=("fusion",), name="fuse_placed")
@@ -92,8 +105,81 @@ def _made(node: Apply, joined: dict[Apply, ScalarProgram]) -> Variable:
         programs.append(b.program(b.inline(own, [value])))
         operands += reads
     made = FusedPlacedSums(op.static, op.parts, tuple(programs))
-    result: Variable = made(*operands, *node.inputs[count:])
-    return result
+    return made.make_node(*operands, *node.inputs[count:]).outputs[0]
 
 
-RULES = (fuse_placed,)
+@graph_rewrite("fuse", tags=("fusion",), name="totals_of_placed")
+def totals_of_placed(context: Context) -> None:
+    """A loss that is a sum over what a part reads is added up where that is read."""
+    order = context.fgraph.toposort()
+    if context.target.kind != "cuda" or context.inner:
+        return
+    if any(isinstance(node.op, FusedPlacedSums) for node in order):
+        graph = GraphFacts(context, order)
+        for node in order:
+            if isinstance(node.op, FusedPlacedSums) and graph.is_ours(node):
+                _take_totals(node, node.op, graph)
+
+
+def _take_totals(node: Apply, op: FusedPlacedSums, graph: GraphFacts) -> None:
+    found = dict[Apply, list[tuple[int, ScalarProgram, Sum]]]()
+    count = 0
+    for k, own in enumerate(op.apart(node.inputs)[:-1]):
+        for user in {u: None for v in own for u in graph.fgraph.user_nodes(v)}:
+            sums = _sums_over(user, own, node) if graph.is_ours(user) else []
+            alike = graph.paths[user] == graph.paths[node] and user not in found
+            if sums and alike and count + len(sums) <= MAX_REDUCTIONS:
+                found[user] = [(k, program, fold) for program, fold in sums]
+                count += len(sums)
+    before = _before(node, set(found))
+    found = {user: totals for user, totals in found.items() if user not in before}
+    every = [total for totals in found.values() for total in totals]
+    if not every or len({fold.out_dtype(p.output_dtypes[0]) for _, p, fold in every}) > 1:
+        return
+    with inherit(joined_origin([*found, node]), node.hints):
+        made = replace(op, totals=tuple(every)).make_node(*node.inputs)
+    old = [node.outputs[0], *(v for user in found for v in user.outputs)]
+    graph.context.replace(list(zip(old, made.outputs, strict=True)), "totals_of_placed")
+
+
+def _sums_over(
+    user: Apply, own: Sequence[Variable], node: Apply
+) -> list[tuple[ScalarProgram, Sum]]:
+    """The sums of floats over all elements that a node has of operands of a part; each with a
+    program of all those operands."""
+    op, plain = user.op, reduction_in(user)
+    if isinstance(op, FusedReduce):
+        program, folds = op.program, op.reductions
+    elif plain is not None and len(user.inputs) == 1:
+        program, folds = identity_program(user.inputs[0].type.dtype), (plain,)
+    else:
+        return []
+    if not set(user.inputs) <= set(own):
+        return []
+    patterns = [v.type.broadcastable for v in user.inputs]
+    pattern = tuple(all(ones) for ones in zip(*patterns))
+    whole = all(one or i in folds[0].axes for i, one in enumerate(pattern))
+    if not whole or pattern != _pattern(node) or len(program.body) > _MOST_INSTRUCTIONS:
+        return []
+    b = Builder([v.type.dtype for v in own])
+    results = b.inline(program, [b.input(list(own).index(v)) for v in user.inputs])
+    sums = [(b.program([value]), fold) for value, fold in zip(results, folds, strict=True)]
+    floats = [
+        (p, fold) for p, fold in sums
+        if isinstance(fold, Sum) and fold.acc_dtype in ("float32", "float64")
+    ]  # fmt: skip
+    return floats if len(floats) == len(sums) else []
+
+
+def _before(node: Apply, some: set[Apply]) -> set[Apply]:
+    """Those of some nodes from which a node follows."""
+    pending, seen = [node], set[Apply]()
+    while pending:
+        for v in pending.pop().inputs:
+            if v.owner is not None and v.owner not in seen:
+                seen.add(v.owner)
+                pending.append(v.owner)
+    return seen & some
+
+
+RULES = (fuse_placed, totals_of_placed)

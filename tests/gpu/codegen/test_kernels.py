@@ -46,7 +46,7 @@ from symdnn.ops.core.gradient_control import Assert
 from symdnn.ops.elementwise import arithmetic as ar
 from symdnn.ops.elementwise import comparison as cmp
 from symdnn.ops.elementwise.bessel import Iv, Jv
-from symdnn.ops.lowered.gathered import AddGathered, ListedSums
+from symdnn.ops.lowered.gathered import ListedSums
 from symdnn.ops.nn.batchnorm import LayerNorm, LayerNormGrad
 from symdnn.ops.nn.crossentropy import PickLabel, PlaceLabel, SoftmaxCrossentropy
 from symdnn.ops.nn.softmax import LogSoftmax, Softmax
@@ -519,38 +519,6 @@ def test_increments_beside_slices(kernel):
     compare(kernel, AdvancedIncSubtensor(PART), x, y, places, np.int64(2))
 
 
-GATHERED = index_kernels.AddGatheredKernel()
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64", "uint64"])
-@pytest.mark.parametrize("width", [8, 5, 1])
-def test_what_is_gathered_adds_up(dtype, width):
-    x, source = (dense((draws(n, width) * 3).astype(dtype)) for n in (6, 9))
-    i, j = dense(rng.integers(-9, 9, 40)), dense(rng.integers(-6, 6, 40).astype(np.int16))
-    op = AddGathered(AdvancedSubtensor(ROWS), AdvancedIncSubtensor(ROWS))
-    compare(GATHERED, op, x, source, i, j)
-
-
-@pytest.mark.parametrize(
-    ("get", "add", "shapes"),
-    [
-        (("a", FULL), (FULL, "a"), [(3, 6), (9, 6), (3,), (6,)]),
-        (("a", "a", FULL), ("a", FULL), [(6, 8), (4, 5, 8), (7,), (7,), (7,)]),
-        (("a", FULL), ("a", "a", FULL), [(4, 5, 8), (6, 8), (7,), (7,), (7,)]),
-        ((FULL, "a"), (FULL, "a"), [(3, 6), (3, 9), (2, 4), (2, 4)]),
-        (("a", (1, 7, 2)), ("a", FULL), [(6, 3), (9, 8), (7,), (7,)]),
-        (("a", FULL), ("a", FULL), [(6, 4), (9, 4), (0,), (0,)]),
-        (("a", FULL), ("a", FULL), [(6, 0), (9, 0), (7,), (7,)]),
-    ],
-)
-def test_what_is_gathered_by_any_index_adds_up(get, add, shapes):
-    op = AddGathered(AdvancedSubtensor(get), AdvancedIncSubtensor(add))
-    x, source, *indices = shapes
-    least = min(n for n in (*x, *source) if n) if len(indices) > 2 else min(x[0], 3)
-    places = [dense(rng.integers(-least, least, s)) for s in indices]
-    compare(GATHERED, op, dense(draws(*x)), dense(draws(*source)), *places)
-
-
 def lists(size, terms, places):
     """Rows of up to ``terms`` places below ``places``, -1 behind them."""
     rows = np.full((size, terms), -1, np.int32)
@@ -688,16 +656,6 @@ def test_an_index_out_of_range_is_reported(kernel):
     assert faulty(index_kernels.GatherKernel(), get, [x, dense(np.array([-7]))], [x, good[:1]]) == [
         1, 7, -7, 6,
     ]  # fmt: skip
-
-
-def test_an_index_out_of_range_of_a_gather_that_adds_is_reported():
-    x, source = dense(draws(6, 4)), dense(draws(9, 4))
-    op = AddGathered(AdvancedSubtensor(ROWS), AdvancedIncSubtensor(ROWS))
-    good = [x, source, dense(np.array([1, 8])), dense(np.array([1, 5]))]
-    for at, k, size in ((2, 9, 9), (2, -10, 9), (3, 6, 6)):
-        bad = [*good]
-        bad[at] = dense(np.array([1, k]))
-        assert faulty(GATHERED, op, bad, good) == [1, 7, k, size]
 
 
 def test_a_label_that_is_no_class_is_reported():

@@ -12,6 +12,7 @@ import symdnn.tensor as T
 from symdnn.gpu.binding.nvrtc import compile_cubin
 from symdnn.gpu.kernels.parts import PlacedKernel
 from symdnn.graph.type import numpy_dtype
+from symdnn.ops.array.reduce import Sum
 from symdnn.ops.core.scalar import Builder
 from symdnn.ops.lowered.gathered import FusedPlacedSums, PlacedSums
 from tests.gpu import emulator
@@ -115,6 +116,36 @@ def test_programs_of_parts(rng: Any, case: str, dtype: str) -> None:
         compare(op, *given, *sizes)
 
 
+@pytest.mark.parametrize("case", sorted(CASES))
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "int32"])
+def test_totals_of_parts(rng: Any, case: str, dtype: str) -> None:
+    """Of the first part and of the last one, which may be empty: each element once."""
+    shape, parts = CASES[case]
+    b = Builder([dtype, "float32"])
+    x, y = (b.input(k).cast("float32") for k in range(2))
+    program, square = b.program([(x + y).cast(dtype)]), b.program([x * x + y])
+    acc = "float64" if dtype == "float64" else "float32"
+    fold = Sum(tuple(range(len(shape))), False, "float32", acc)
+    op = FusedPlacedSums(
+        (None,) * len(shape), pattern_of(shape, parts), (program,) * len(parts),
+        ((0, square, fold), (len(parts) - 1, square, fold)),
+    )  # fmt: skip
+    arrays = []
+    for part in parts:
+        size = np.zeros(shape)[part].shape
+        arrays += [(rng.normal(size=size) * 3).astype(numpy_dtype(dtype))]
+        arrays += [rng.normal(size=size).astype("float32")]
+    given = [*(device_copy(a)[1] for a in arrays), *map(np.asarray, shape)]
+    call, kernel = concrete(op, given), PlacedKernel()
+    assert kernel.refuses(call) is None
+    results, _ = emulator.run(kernel, call, given)
+    for got, wanted in zip(results, op.compute(*given), strict=True):
+        np.testing.assert_allclose(
+            got.astype("float64"), np.asarray(wanted, "float64"), rtol=1e-2 if dtype == "bfloat16"
+            else 1e-4, atol=1e-3,
+        )  # fmt: skip
+
+
 @pytest.mark.parametrize("shape", [(2, 3, 20, 33), (1, 1, 1, 40), (0, 2, 5, 5), (2, 1, 7, 1)])
 def test_the_gradient_of_differences_is_one_kernel(
     fake_device: Any,  # noqa: F811
@@ -138,12 +169,15 @@ def test_the_gradient_of_differences_is_one_kernel(
 
 
 def test_a_loss_beside_its_gradient(fake_device: Any, rng: Any) -> None:  # noqa: F811
-    """Reductions leave first; what only the gradient needs then becomes a part of its kernel."""
+    """Reductions leave first; what only the gradient needs then becomes a part of its kernel, and
+    the sums, of the same operands, follow it."""
     x = T.TensorType("float32", (2, 3, 12, 20))("x")
     cost = T.abs(x[:, :, 1:] - x[:, :, :-1]).sum() + T.abs(x[..., 1:] - x[..., :-1]).sum()
     slope = symdnn.grad(cost, x)
     f = symdnn.function([x], [cost, slope], mode=symdnn.Mode(target="cuda:sm_90"))
-    assert [type(n.op).__name__ for n in f.fgraph.toposort()].count("FusedPlacedSums") == 1
+    ops = [type(n.op).__name__ for n in f.fgraph.toposort()]
+    assert ops.count("FusedPlacedSums") == 1
+    assert not any("Reduce" in op for op in ops)
     a = rng.normal(size=(2, 3, 12, 20)).astype("float32")
     value, got = f(a)
     down, right = np.diff(a, axis=2), np.diff(a, axis=3)
@@ -161,8 +195,9 @@ def test_the_source_compiles_for_a_device(rng: Any) -> None:
     b = Builder(["float16", "float16"])
     x, y = (b.input(k).cast("float32") for k in range(2))
     program = b.program([(x * y).cast("float16")])
-    op = FusedPlacedSums(shape, pattern_of(shape, parts), (program,) * len(parts))
+    total = (0, program, Sum((0, 1), False, "float32", "float32"))
+    op = FusedPlacedSums(shape, pattern_of(shape, parts), (program,) * len(parts), (total,))
     arrays = [np.ones(np.zeros(shape)[p].shape, "float16") for p in parts for _ in range(2)]
     call = concrete(op, [*arrays, *map(np.asarray, shape)])
-    (source,) = PlacedKernel().sources(call, shape)
-    assert compile_cubin(source, (9, 0))
+    for source in PlacedKernel().sources(call, shape):
+        assert compile_cubin(source, (9, 0))

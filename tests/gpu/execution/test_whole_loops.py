@@ -270,3 +270,25 @@ def test_moves_and_small_matrices_are_in_the_kernel(rt):
     f, g = (symdnn.function([x], [y], mode=mode) for mode in (CUDA, CPU))
     assert_same(f(a), g(a))
     assert "by many indices" in f.lowering_report().loops[0]
+
+
+@pytest.mark.usefixtures("always")
+def test_loops_over_what_is_selected_are_in_the_kernel(rt):
+    """A gather that only an elementwise node or a sum reads, and a scatter of what is computed."""
+    x, i, h0 = T.fmatrix("x"), T.lmatrix("i"), T.fvector("h0")
+
+    def step(row, k, h):
+        sent = T.inc_subtensor(T.zeros_like(h)[k], T.tanh(row[k]) * h[k])
+        return sent, T.exp(h[k]).sum()
+
+    (states, sums), _ = symdnn.scan(step, [x, i], [h0, None])
+    loss = T.sqr(states).sum() + sums.sum()
+    outputs = [states, T.grad(loss, x)]
+    args = floats(6, 9), new_rng().integers(-9, 9, (6, 5)), floats(9)
+    f, g = (symdnn.function([x, i, h0], outputs, mode=m) for m in (CUDA, CPU))
+    for _ in range(3):
+        rt.kernels()
+        assert_same(f(*args), g(*args))
+    assert rt.kernels().count("steps") == 1
+    with pytest.raises(IndexOutOfRange):
+        np.asarray(f(args[0], args[1] + 20, args[2])[0])

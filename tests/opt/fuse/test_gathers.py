@@ -1,4 +1,4 @@
-"""Gathers that a scatter alone reads become one node with it, on a GPU."""
+"""On a GPU gathers are operands of loops, and scatters take in what they add."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
+from symdnn.errors import IndexOutOfRange
 from symdnn.graph.check import check_graph
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.target import Target
-from symdnn.ops.lowered.gathered import AddGathered
-from symdnn.opt.fuse.gathers import fuse_gathers
+from symdnn.graph.type import TensorType
+from symdnn.opt.fuse.gathers import fuse_gathers, fuse_scatters
 from symdnn.rewriting.rewrite import Context
 from tests.seeded import new_rng
 
@@ -23,65 +24,205 @@ GPU = Target.parse("cuda:sm_90")
 x, h = T.fmatrix("x"), T.fmatrix("h")
 i, j, n = T.lvector("i"), T.lvector("j"), T.lscalar("n")
 INPUTS = [x, h, i, j, n]
+#: Ops of which none should be left where everything joins.
+APART = ("AdvancedSubtensor", "AdvancedIncSubtensor")
 
 
-def fused(outputs: list[Any], target: Target = GPU) -> int:
-    """How many nodes were made; the values stay."""
+def fused(outputs: list[Any], target: Target = GPU) -> tuple[int, int]:
+    """How many nodes were made, and how many gathers and scatters are left; the values stay."""
     graph = FunctionGraph(INPUTS, outputs)
-    fuse_gathers.function(Context(graph, target))
-    check_graph(graph)
+    for rule in (fuse_scatters, fuse_gathers):
+        rule.function(Context(graph, target))
+        check_graph(graph)
     rng = new_rng()
     arrays = [rng.standard_normal(s).astype("float32") for s in ((5, 4), (7, 4))]
     given = [*arrays, rng.integers(-5, 5, 9), rng.integers(-7, 7, 9), np.array(2)]
     before = evaluate(outputs, dict(zip(INPUTS, given)))
     after = evaluate(graph.outputs, dict(zip(graph.inputs, given)))
     for wanted, got in zip(before, after):
-        np.testing.assert_array_equal(got, wanted)
-    return sum(isinstance(node.op, AddGathered) for node in graph.toposort())
+        np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
+    names = [type(node.op).__name__ for node in graph.toposort()]
+    return names.count("FusedIndexed"), sum(name in APART for name in names)
 
 
 def added(value: Any) -> Any:
     return T.inc_subtensor(x[i], value)
 
 
-def test_rows_are_added_as_they_are_gathered() -> None:
-    assert fused([added(h[j])]) == 1
-    assert fused([T.inc_subtensor(T.zeros_like(x)[i], h[j]) * 2]) == 1
-    assert fused([T.inc_subtensor(x[i, 1:], h[j, :3])]) == 1
-    assert fused([T.inc_subtensor(x[i, j % 4], h[j, i % 4])]) == 1
+@pytest.mark.parametrize(
+    ("outputs", "count"),
+    [
+        (lambda: [added(h[j])], 1),
+        (lambda: [T.inc_subtensor(T.zeros_like(x)[i], h[j]) * 2], 1),
+        (lambda: [T.inc_subtensor(x[i, 1:], h[j, :3])], 1),
+        (lambda: [T.inc_subtensor(x[i, j % 4], h[j, i % 4])], 1),
+        (lambda: [added(T.exp(h[j]))], 1),
+        (lambda: [added(h[j] * 2)], 1),
+        (lambda: [T.exp(h[j])], 1),
+        (lambda: [h[j].sum(1)], 1),
+        (lambda: [h[j].max(0), x[i].sum()], 2),
+        (lambda: [added(h[j]), h[j].sum()], 2),  # rows are long enough for both to gather
+        (lambda: [x[i] * h[j], T.sqr(h[j]).sum(1)], 2),
+        (lambda: [T.exp(h[j].dimshuffle(0, "x", 1))], 1),
+        (lambda: [h[j, i % 4] + 1], 1),
+        (lambda: [(h[j].astype("bfloat16") * 2).astype("float32")], 1),
+    ],
+)
+def test_all_joins(outputs: Any, count: int) -> None:
+    """Without the rules of elementwise groups: each of the nodes has one op."""
+    made, left = fused(outputs())
+    assert made >= count
+    assert not left
 
 
 @pytest.mark.parametrize(
-    "outputs",
+    ("outputs", "left"),
     [
-        lambda: [added(h[j]), h[j]],  # it is a result
-        lambda: [added(h[j]), h[j].sum()],  # others read it
-        lambda: [T.set_subtensor(x[i], h[j])],  # the last one stays
-        lambda: [added(h[j] * 2)],
-        lambda: [T.inc_subtensor(x[i], x[i])],  # of the array itself
-        lambda: [T.inc_subtensor(x[i, n:], h[j, 2:])],  # bounds that the host reads
-        lambda: [
-            T.inc_subtensor(x.astype("bfloat16")[i], h.astype("bfloat16")[j]).astype("float32")
-        ],
+        (lambda: [added(h[j]), h[j]], 2),  # it is a result
+        (lambda: [T.set_subtensor(x[i], h[j])], 2),  # the last one stays
+        (lambda: [T.inc_subtensor(x[i], x[i])], 2),  # of the array itself
+        (lambda: [T.inc_subtensor(x[i, n:], h[j, 2:])], 2),  # bounds that the host reads
+        (lambda: [T.dot(h[j], x.T)], 1),
+        (lambda: [T.exp(h[j, 0]), h[j, 0] * 2], 1),  # numbers that are read twice
+        (lambda: [h[j].dimshuffle(0, "x", 1) * x], 1),  # it repeats
+        (lambda: [T.exp(h[j].T) + 0], 1),  # it is turned
+        (
+            lambda: [
+                T.inc_subtensor(x.astype("bfloat16")[i], h.astype("bfloat16")[j]).astype("float32")
+            ],
+            2,
+        ),
     ],
 )
-def test_others_stay(outputs: Any) -> None:
-    assert fused(outputs()) == 0
+def test_others_stay(outputs: Any, left: int) -> None:
+    assert fused(outputs()) == (0, left)
 
 
-def test_a_processor_and_sums_in_a_fixed_order_have_both() -> None:
-    assert fused([added(h[j])], Target("cpu")) == 0
+def test_a_processor_and_sums_in_a_fixed_order_have_all() -> None:
+    assert fused([added(h[j])], Target("cpu")) == (0, 2)
     with config.change_flags(deterministic="more"):
-        assert fused([added(h[j])]) == 0
+        assert fused([added(h[j])]) == (0, 2)
+        assert fused([h[j].sum(1)]) == (1, 0)
+
+
+def test_updates_of_variables_are_written_in_their_memory() -> None:
+    """By checked indices, and an elementwise kernel, which cannot fail."""
+    table = symdnn.shared(np.ones((5, 4), "float32"), shape=(5, 4))
+    for new in (T.inc_subtensor(table[i], h[j]), table[T.arange(5)] * 2):
+        f = symdnn.function(
+            [h, i, j], [], updates=[(table, new)], mode=symdnn.Mode(target="cuda:sm_90"),
+            on_unused_input="ignore",
+        )  # fmt: skip
+        ops = [node.op for node in f.fgraph.toposort()]
+        assert all(type(op).__name__ != "FusedIndexed" or op.never_fails for op in ops)
+
+
+def _compiled(outputs: Any, inputs: Any) -> list[str]:
+    f = symdnn.function(inputs, outputs, mode=symdnn.Mode(target="cuda:sm_90"))
+    return [type(node.op).__name__ for node in f.fgraph.toposort()]
 
 
 def test_messages_and_their_gradient_are_one_node_each() -> None:
     sent = T.inc_subtensor(T.zeros_like(h)[i], T.tanh(h)[j])
     cost = T.sqr(sent).sum()
-    f = symdnn.function([h, i, j], T.grad(cost, h), mode=symdnn.Mode(target="cuda:sm_90"))
-    names = [type(node.op).__name__ for node in f.fgraph.toposort()]
-    assert names.count("AddGathered") == 2
+    names = _compiled(T.grad(cost, h), [h, i, j])
+    assert names.count("FusedIndexed") == 2
     assert not any(name.startswith("Advanced") for name in names)
+
+
+def test_bags_and_their_gradient_store_no_rows() -> None:
+    table, bags, weights = (
+        TensorType(d, s)(k)
+        for d, s, k in (
+            ("float32", (50, 16), "t"), ("int64", (9, 5), "b"), ("float32", (9, 5), "w"),
+        )
+    )  # fmt: skip
+    mean = (table[bags] * weights[:, :, None]).sum(1) / weights.sum(1)[:, None]
+    names = _compiled([mean, T.grad(T.sqr(mean).sum(), table)], [table, bags, weights])
+    assert names.count("FusedIndexed") == 2
+    assert not any(name.startswith("Advanced") for name in names)
+
+
+def test_attention_of_edges_stores_no_rows() -> None:
+    h = TensorType("float32", (100, 32))("h")
+    s = h.sum(1)
+    e = T.exp(s[i] + s[j])
+    part = e / T.inc_subtensor(T.zeros((100,), "float32")[i], e)[i]
+    out = T.inc_subtensor(T.zeros((100, 32), "float32")[i], part[:, None] * h[j])
+    f = symdnn.function(
+        [h, i, j], T.grad(T.sqr(out).sum(), h), mode=symdnn.Mode(target="cuda:sm_90")
+    )
+    for node in f.fgraph.toposort():
+        if type(node.op).__name__ in APART:
+            assert node.outputs[0].type.ndim == 1, node
+
+
+# -- values, on whatever device the tests run -----------------------------------------------------
+
+
+def test_random_programs() -> None:
+    """All dtypes of values and indices, ranks, sizes of 0 and 1; against a processor."""
+    rng = new_rng()
+    for _ in range(60):
+        _random_program(rng)
+
+
+_FLOATS, _OTHERS = ("float32", "float64", "float16", "bfloat16"), ("int8", "bool", "int32")
+_INDICES = ("int8", "int16", "int32", "int64", "uint8")
+
+
+def _random_program(rng: Any) -> None:
+    dtype = str(rng.choice([*_FLOATS, *_OTHERS]))
+    rows, length = int(rng.integers(1, 9)), tuple(rng.choice([1, 3, 4, 8], int(rng.integers(0, 3))))
+    picked = tuple(rng.choice([0, 1, 2, 7], int(rng.integers(1, 3)), p=[0.1, 0.2, 0.3, 0.4]))
+    index = str(rng.choice(_INDICES))
+    table, k = T.TensorType(dtype, (rows, *length))("t"), T.TensorType(index, picked)("k")
+    other = T.TensorType("float32", (*picked, *length))("o")
+    low = 0 if index.startswith("u") else -rows
+    values = rng.standard_normal((rows, *length)) * 3
+    arrays = [
+        (values > 0 if dtype == "bool" else values).astype(table.type.numpy),
+        rng.integers(low, rows, picked).astype(index),
+        rng.standard_normal((*picked, *length)).astype("float32"),
+    ]
+    got = table[k]
+    wide = got.astype("float64") * other
+    axis = int(rng.integers(0, wide.type.ndim))
+    outputs = [wide.sum(axis), T.exp(-T.sqr(wide)), wide.mean(), T.abs(got.astype("float32")).sum()]
+    if 0 not in picked:
+        outputs.append(wide.max(axis))
+    zeros = T.zeros((rows, *length), "float32")
+    outputs.append(T.inc_subtensor(zeros[k], (wide + 1).astype("float32")))
+    if dtype in ("float32", "float64"):
+        outputs.append(T.grad(T.sqr(wide).sum() + got.sum(), table))
+    chosen = [outputs[c] for c in rng.permutation(len(outputs))[: int(rng.integers(1, 4))]]
+    inputs = [table, k, other]
+    found = symdnn.function(inputs, chosen, on_unused_input="ignore")(*arrays)
+    wanted = symdnn.function(
+        inputs, chosen, on_unused_input="ignore",
+        mode=symdnn.Mode(target="cpu").excluding("fusion"),
+    )(*arrays)  # fmt: skip
+    for one, other in zip(found, wanted):
+        np.testing.assert_allclose(
+            np.asarray(one, "float64"), np.asarray(other, "float64"), rtol=1e-3, atol=1e-4
+        )
+
+
+@pytest.mark.parametrize("wrong", [9, -10])
+def test_an_index_out_of_range_is_an_error_at_the_users_line(wrong: int) -> None:
+    """Wherever it is used: in an elementwise kernel, a reduction, a scatter, a gradient."""
+    table, k = TensorType("float32", (9, 8))("t"), TensorType("int64", (4,))("k")
+    got = table[k]
+    programs = [
+        T.exp(got), got.sum(1), got.sum(), T.inc_subtensor(T.zeros((9, 8), "float32")[k], got * 2),
+        T.grad(T.sqr(got).sum(), table),
+    ]  # fmt: skip
+    for program in programs:
+        f = symdnn.function([table, k], program)
+        with pytest.raises(IndexOutOfRange) as caught:
+            np.asarray(f(np.ones((9, 8), "float32"), np.array([0, 1, wrong, 2])))
+        assert "test_gathers.py" in "".join(getattr(caught.value, "__notes__", ()))
+        np.asarray(f(np.ones((9, 8), "float32"), np.array([0, 1, 8, -9])))
 
 
 @pytest.mark.gpu
@@ -89,10 +230,10 @@ def test_messages_on_a_device() -> None:
     rng = new_rng()
     nodes, edges = 300, 5000
     a = rng.standard_normal((nodes, 12)).astype("float32")
-    places = [rng.integers(-nodes, nodes, edges) for _ in range(2)]
+    where = [rng.integers(-nodes, nodes, edges) for _ in range(2)]
     sent = T.inc_subtensor(T.zeros_like(h)[i], T.tanh(h)[j])
     outputs = [sent, T.grad(T.sqr(sent).sum(), h)]
-    got = symdnn.function([h, i, j], outputs, mode=symdnn.Mode(target="cuda"))(a, *places)
-    wanted = symdnn.function([h, i, j], outputs, mode=symdnn.Mode(target="cpu"))(a, *places)
+    got = symdnn.function([h, i, j], outputs, mode=symdnn.Mode(target="cuda"))(a, *where)
+    wanted = symdnn.function([h, i, j], outputs, mode=symdnn.Mode(target="cpu"))(a, *where)
     for one, other in zip(got, wanted):
         np.testing.assert_allclose(np.asarray(one), other, rtol=1e-4, atol=1e-3)

@@ -88,6 +88,25 @@ def test_functions_of_many_operands_are_computed_once() -> None:
         assert len(programs([sums(value, y)])) == 1
 
 
+def totals(cost: Any, wrt: Any, inputs: list[Any]) -> int:
+    """How many totals the gradient's kernel has."""
+    mode = symdnn.Mode(target="cuda:sm_90")
+    f = symdnn.function(inputs, [cost, symdnn.grad(cost, wrt)], mode=mode)
+    found = [n.op for n in f.fgraph.toposort() if isinstance(n.op, FusedPlacedSums)]
+    return sum(len(op.totals) for op in found)
+
+
+def test_losses_are_added_up_where_their_gradient_is() -> None:
+    """Sums of floats over a whole part, of what it reads."""
+    across, down = x[:, 1:] - x[:, :-1], x[1:] - x[:-1]
+    assert totals(T.abs(across).sum(), x, [x]) == 1
+    assert totals(T.abs(across).mean() + T.abs(down).mean(), x, [x]) == 2
+    root = T.sqrt(T.sqr(across).sum())  # the gradient needs it first
+    assert totals(root, x, [x]) == 0
+    assert totals(T.abs(across).sum(0).max() + T.abs(down).sum(), x, [x]) == 1
+    assert totals(T.abs(across).max() + T.abs(down).sum(), x, [x]) == 1
+
+
 @pytest.mark.parametrize("step", [2, -2, -3])
 def test_increments_of_zeros_on_a_gpu(step: int | None) -> None:
     """They are one kernel for any steps."""

@@ -2,8 +2,7 @@
 // the indices determine, and one in y. T is copied (ADDS 0), or summed in A (1), or combined by
 // COMBINE in words of WORD's type, which is as large (2), V neighbours at a time; OWNER is the type
 // of numbers of elements. With CHECKED 0 an index out of range is not reported, but not
-// used either. A GUARDED kernel writes nothing once the error word is set. The last SOURCES index
-// arrays select elements of y: `add` reads what it adds where they say. Where it is CLAIMED, each
+// used either. A GUARDED kernel writes nothing once the error word is set. Where it is CLAIMED, each
 // target of the index arrays has an owner: the number of the last of their positions that sets it.
 
 struct Parameters {
@@ -14,10 +13,10 @@ struct Parameters {
   i64 count;
   i32* error_word;
   i64 node;
-  const void* index[ARRAYS + SOURCES];
-  i64 kind[ARRAYS + SOURCES], limit[ARRAYS + SOURCES], jump[ARRAYS + SOURCES];
+  const void* index[ARRAYS];
+  i64 kind[ARRAYS], limit[ARRAYS], jump[ARRAYS];
   i64 size[D], x_step[D], y_step[D];
-  i64 index_step[ARRAYS + SOURCES][D];
+  i64 index_step[ARRAYS][D];
 #if CLAIMED
   i64 owner_jump[ARRAYS], position_step[D];
 #endif
@@ -32,27 +31,8 @@ INLINE i64 index_value(const void* p, i64 kind, i64 at) {
     case 4: return ((const u8*)p)[at];
     case 5: return ((const u16*)p)[at];
     case 6: return ((const u32*)p)[at];
-    default: {
-      const u64 value = ((const u64*)p)[at];
-      return value > 0x7fffffffffffffffull ? 0x7fffffffffffffffll : (i64)value;
-    }
+    default: return index_number(((const u64*)p)[at]);
   }
-}
-
-// Moves an offset by the index arrays from `first` on; false if one is out of range, which is
-// reported.
-INLINE bool moved(const Parameters& p, COUNT n, int first, int end, i64& at) {
-  bool inside = true;
-#pragma unroll
-  for (int a = first; a < end; a++) {
-    i64 k = index_value(p.index[a], p.kind[a], place(n, p.size, p.index_step[a]));
-    if (k < -p.limit[a] || k >= p.limit[a]) {
-      if (CHECKED) report(p.error_word, INDEX_ERROR, p.node, k, p.limit[a]);
-      inside = false;
-    }
-    at += (k < 0 ? k + p.limit[a] : k) * p.jump[a];
-  }
-  return inside;
 }
 
 #if CLAIMED
@@ -70,10 +50,16 @@ INLINE bool is_last(const Parameters& p, COUNT n) {
 INLINE bool is_last(const Parameters&, COUNT) { return true; }
 #endif
 
-// The offset of the indexed element of x; false if an index is out of range.
+// The offset of the indexed element of x; false if an index is out of range, which is reported.
 INLINE bool chosen(const Parameters& p, COUNT n, i64& at) {
   at = place(n, p.size, p.x_step);
-  return moved(p, n, 0, ARRAYS, at);
+  bool inside = true;
+#pragma unroll
+  for (int a = 0; a < ARRAYS; a++) {
+    const i64 k = index_value(p.index[a], p.kind[a], place(n, p.size, p.index_step[a]));
+    inside &= selected(k, p.limit[a], p.jump[a], CHECKED ? p.error_word : (i32*)0, p.node, at);
+  }
+  return inside;
 }
 
 #define EACH(n) \
@@ -129,27 +115,13 @@ extern "C" __global__ void __launch_bounds__(256) combine(const __grid_constant_
   }
 }
 #elif ADDS
-// Adds V neighbours; four floats in one instruction where there is one.
-INLINE void added(A* sums, const Vec<A, V>& values) {
-#if V == 4 && __CUDA_ARCH__ >= 900
-  asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(sums), "f"(values.v[0]),
-               "f"(values.v[1]), "f"(values.v[2]), "f"(values.v[3])
-               : "memory");
-#else
-#pragma unroll
-  for (int k = 0; k < V; k++) atomicAdd(sums + k, values.v[k]);
-#endif
-}
-
 // Offsets count vectors of V elements.
 extern "C" __global__ void __launch_bounds__(256) add(const __grid_constant__ Parameters p) {
   if (GUARDED && *p.error_word != 0) return;
   EACH(n) {
     i64 at;
-    i64 from = place(n, p.size, p.y_step);
-    const bool inside = chosen(p, n, at);
-    if (!moved(p, n, ARRAYS, ARRAYS + SOURCES, from) || !inside) continue;
-    const Vec<T, V> y = load<V>(p.y + from * V);
+    if (!chosen(p, n, at)) continue;
+    const Vec<T, V> y = load<V>(p.y + place(n, p.size, p.y_step) * V);
     Vec<A, V> values;
 #pragma unroll
     for (int k = 0; k < V; k++) values.v[k] = convert<A>(y.v[k]);
