@@ -302,7 +302,7 @@ def operand(x: RawArray) -> Matrix | None:
 
 _MATMUL = MatmulKernel()
 KERNELS: tuple[Row, ...] = (
-    ((Dot,), (IntegerProductKernel(), _MATMUL)),
+    ((Dot,), (SmallProductsKernel(), IntegerProductKernel(), _MATMUL)),
     ((GpuGemm, GpuGemmBiasGrad), (_MATMUL,)),
     ((BatchedDot,), (SmallProductsKernel(), IntegerProductKernel(), _MATMUL)),
 )

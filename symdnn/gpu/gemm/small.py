@@ -10,39 +10,45 @@ from symdnn.gpu.codegen.launches import CudaKernel, KernelLaunch, Views
 from symdnn.gpu.kernels.elementwise import elementwise
 from symdnn.graph.kernel import Call
 from symdnn.ops.core.scalar import Builder, ScalarProgram
-from symdnn.ops.linalg.dot import BatchedDot
+from symdnn.ops.linalg.dot import BatchedDot, Dot
+from symdnn.ops.vendor.gpublas import FEWEST_SMALL_PRODUCTS, MOST_SMALL_SIDE
 
 #: A block of a matrix library has a tile of 32 by 32 or more for each product.
-_MOST_SIDE, _FEWEST_PRODUCTS = 4, 4096
+_FEWEST_ROWS = FEWEST_SMALL_PRODUCTS * MOST_SMALL_SIDE
 
 
-class SmallProductsKernel(CudaKernel[BatchedDot]):
+class SmallProductsKernel(CudaKernel[BatchedDot | Dot]):
     """Each element as a sum of a few products. It reads any strides."""
 
     name = "cuda.small_products"
     writes_any_layout = True
 
-    def refuses(self, call: Call[BatchedDot]) -> str | None:
-        """Long sums, and stacks that a matrix library multiplies in the same time."""
+    def refuses(self, call: Call[BatchedDot | Dot]) -> str | None:
+        """Long sums, and products that a matrix library computes in the same time."""
         if call.outputs[0].dtype not in ("float32", "float64"):
             return "it is for float32 and float64"
-        if not call.has_sizes:
+        if not call.has_sizes or call.outputs[0].ndim < 2:
             return "it is for small matrices of known sizes"
-        (_, rows, terms), (count, _, columns) = call.inputs[0].shape, call.outputs[0].shape
-        if not 1 <= terms <= _MOST_SIDE or max(rows, columns) > _MOST_SIDE:
-            return f"it is for matrices of up to {_MOST_SIDE} by {_MOST_SIDE}"
-        if count < _FEWEST_PRODUCTS:
-            return f"it is for {_FEWEST_PRODUCTS} products or more"
+        *count, rows, columns = call.outputs[0].shape
+        terms = call.inputs[0].shape[-1]
+        if not 1 <= terms <= MOST_SMALL_SIDE or columns > MOST_SMALL_SIDE:
+            return f"it is for matrices of up to {MOST_SMALL_SIDE} by {MOST_SMALL_SIDE}"
+        if not count:
+            return None if rows >= _FEWEST_ROWS else f"it is for {_FEWEST_ROWS} rows or more"
+        if rows > MOST_SMALL_SIDE:
+            return f"it is for matrices of up to {MOST_SMALL_SIDE} by {MOST_SMALL_SIDE}"
+        if count[0] < FEWEST_SMALL_PRODUCTS:
+            return f"it is for {FEWEST_SMALL_PRODUCTS} products or more"
         return super().refuses(call)
 
     def launches(
-        self, call: Call[BatchedDot], inputs: Sequence[Any], outputs: Views
+        self, call: Call[BatchedDot | Dot], inputs: Sequence[Any], outputs: Views
     ) -> Sequence[KernelLaunch]:
         """One kernel over all elements."""
-        (x, y), whole = inputs, slice(None)
-        terms = x.shape[2]
-        columns = [x[whole, whole, t : t + 1] for t in range(terms)]
-        rows = [y[whole, t : t + 1] for t in range(terms)]
+        x, y = inputs
+        terms, lead = x.shape[-1], (slice(None),) * (len(x.shape) - 2)
+        columns = [x[(*lead, slice(None), slice(t, t + 1))] for t in range(terms)]
+        rows = [y[(*lead, slice(t, t + 1))] for t in range(terms)]
         return elementwise(_sum_of_products(x.dtype, terms), [*columns, *rows], outputs)
 
 

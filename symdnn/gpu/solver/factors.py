@@ -21,6 +21,7 @@ from symdnn.gpu.cudnn.fallback import HostKernel
 from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.error_codes import NOT_POSITIVE, SINGULAR
 from symdnn.gpu.solver.library import FILL, OPERATION
+from symdnn.gpu.solver.small import SmallFactors, SmallInverse, SmallSolutions
 from symdnn.gpu.solver.work import Layout, Matrices, SolverKernel, Work, question
 from symdnn.graph.kernel import Call, Kernel, Row
 from symdnn.ops.matrix.cholesky import Cholesky
@@ -367,8 +368,8 @@ def with_host(op: type, *kernels: Kernel) -> Row:
 KERNELS: tuple[Row, ...] = (
     with_host(Cholesky, CholeskyKernel("potrf")),
     with_host(Solve, TriangularKernel("trsm")),
-    with_host(LUFactor, LUFactorKernel("getrf")),
-    with_host(LUSolve, LUSolveKernel("getrs")),
-    with_host(MatrixInverse, InverseKernel("getri")),
+    with_host(LUFactor, SmallFactors(), LUFactorKernel("getrf")),
+    with_host(LUSolve, SmallSolutions(), LUSolveKernel("getrs")),
+    with_host(MatrixInverse, SmallInverse(), InverseKernel("getri")),
     ((PivotsToPermutation,), (PermutationKernel(),)),
 )

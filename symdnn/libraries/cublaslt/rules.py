@@ -20,7 +20,12 @@ from symdnn.ops.elementwise.arithmetic import Cast, cast
 from symdnn.ops.elementwise.quantize import FLOAT8
 from symdnn.ops.linalg.dot import BatchedDot, Dot
 from symdnn.ops.quantized.product import QuantizedProduct
-from symdnn.ops.vendor.gpublas import GpuGemm, GpuQuantizedGemm
+from symdnn.ops.vendor.gpublas import (
+    FEWEST_SMALL_PRODUCTS,
+    MOST_SMALL_SIDE,
+    GpuGemm,
+    GpuQuantizedGemm,
+)
 from symdnn.opt.epilogue.epilogue import Chain, chain_at, fuse_epilogues
 from symdnn.opt.fuse.groups import widened
 from symdnn.opt.lower.lowering import Backend, Library
@@ -35,19 +40,35 @@ def _problem(target: Target) -> str | None:
     return "gpu.epilogue=off" if str(config.gpu.epilogue) == "off" else None
 
 
+_WIDE = ("float32", "float64")
 BACKEND = Backend("cublaslt", "cuda", _problem, (None, "cublaslt"))
 
 
 def _gemm_at(node: Apply) -> Chain | None:
     """The chain that starts at a GEMM of dtypes that cuBLASLt has; None for other nodes."""
     out = node.outputs[0]
-    if isinstance(out.type, OpaqueType):
+    if isinstance(out.type, OpaqueType) or _is_small(node):
         return None
     if isinstance(node.op, Dot | BatchedDot):
         known = (*GpuGemm.rules.dtypes, *GpuGemm.rules.linear_dtypes)
         fits = out.type.ndim and out.type.dtype in known
         return chain_at(GpuGemm(node.op), node) if fits else None
     return chain_at(node.op, node) if isinstance(node.op, GpuGemm) else None
+
+
+def _is_small(node: Apply) -> bool:
+    """Whether an elementwise kernel computes a product, of many matrices of a few elements.
+
+    A stack of an unknown size has many of them.
+    """
+    out = node.outputs[0].type
+    if not isinstance(node.op, Dot | BatchedDot) or out.ndim < 2 or out.dtype not in _WIDE:
+        return False
+    many, *sizes = *out.shape, node.inputs[0].type.shape[-1]
+    if isinstance(node.op, Dot):
+        many = 0 if many is None else many // MOST_SMALL_SIDE
+    few = all(n is not None and n <= MOST_SMALL_SIDE for n in sizes)
+    return few and (many is None or many >= FEWEST_SMALL_PRODUCTS)
 
 
 @graph_rewrite("lower", tags=("epilogue",), name="scaled_products")

@@ -27,7 +27,8 @@ from symdnn.ops.lowered.epilogue import Affine, EpilogueOp, EpilogueRules
 from symdnn.ops.lowered.lowered import LoweredLate
 
 __all__ = [
-    "ACTIVATIONS", "GpuGemm", "GpuGemmBase", "GpuGemmBiasGrad", "GpuGemmKept", "GpuQuantizedGemm",
+    "ACTIVATIONS", "FEWEST_SMALL_PRODUCTS", "MOST_SMALL_SIDE", "GpuGemm", "GpuGemmBase",
+    "GpuGemmBiasGrad", "GpuGemmKept", "GpuQuantizedGemm",
 ]  # fmt: skip
 
 #: Activation functions: cuBLASLt's relu and gelu, which is the approximation by tanh, then those of
@@ -36,6 +37,8 @@ ACTIVATIONS: dict[str, Activation] = {
     "relu": Relu(), "gelu": GeluTanh(), "gelu_erf": Gelu(), "silu": SILU,
 }  # fmt: skip
 
+#: So many products of matrices of up to so many rows and columns are elementwise.
+FEWEST_SMALL_PRODUCTS, MOST_SMALL_SIDE = 4096, 4
 
 _EPILOGUES = EpilogueRules(
     tuple(ACTIVATIONS.items()), ("float16", "bfloat16", "float32"), ("float64",),

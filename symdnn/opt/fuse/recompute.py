@@ -23,7 +23,7 @@ from symdnn.ops.nn.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGr
 from symdnn.opt.fuse.groups import Group, Groups
 from symdnn.rewriting.facts import all_ones, node_of
 
-__all__ = ["VALUE_LIMIT_ADDITIONS", "Recomputed", "is_expanded", "recomputed_values"]
+__all__ = ["VALUE_LIMIT_ADDITIONS", "Recomputed", "is_expanded", "is_small", "recomputed_values"]
 
 #: Ops behind which a value is not far away: a kernel of rows may join what is before and behind.
 _NEAR = (
@@ -97,7 +97,7 @@ class _Search:
         if not plans or not all(plans.values()):
             return
         reads = {w for plan in plans.values() if plan is not None for w in plan.reads}
-        if not far and not all(_is_small(w, v) for w in reads):
+        if not far and not all(is_small(w, v) for w in reads):
             return
         self.found.values.add(v)
         self.stored.discard(v)
@@ -153,7 +153,7 @@ class _Search:
             return True
         if w in self.reads[group] - {v} or (w is not v and self._lasts(w, v, group)):
             again.reads.add(w)
-            return _is_like(w, v) or _is_small(w, v)
+            return _is_like(w, v) or is_small(w, v)
         node = w.owner
         if node is None or len(node.outputs) != 1 or node not in self.number:
             return False
@@ -199,10 +199,10 @@ def _is_like(w: Variable, v: Variable) -> bool:
 
 def is_expanded(node: Apply) -> bool:
     """Whether all that a node reads is far smaller than its result, as in ``x[:, None] - y``."""
-    return bool(node.inputs) and all(_is_small(w, node.outputs[0]) for w in node.inputs)
+    return bool(node.inputs) and all(is_small(w, node.outputs[0]) for w in node.inputs)
 
 
-def _is_small(w: Variable, v: Variable) -> bool:
+def is_small(w: Variable, v: Variable) -> bool:
     """Whether ``w``, which broadcasts to ``v``, may be far smaller."""
     parts = [n for one, of, n in zip(w.type.broadcastable, v.type.broadcastable, v.type.shape)
              if one and not of]  # fmt: skip

@@ -50,3 +50,32 @@ def test_one_matrix_serves_a_stack(fake_device):
     a, b = T.TensorType("float64", (1, None, None))(), T.dtensor3()
     f = symdnn.function([a, b], T.batched_dot(a, b), mode=CUDA)
     np.testing.assert_allclose(f(x, y), x @ y, rtol=1e-12)
+
+
+@pytest.mark.parametrize("sizes", [(4, 4), (3, 1), (1, 2)])
+def test_many_rows_times_a_small_matrix(fake_device, sizes):
+    rng = new_rng()
+    x, y = rng.standard_normal((16390, sizes[0])), rng.standard_normal(sizes)
+    a, b = T.dmatrices("a", "b")
+    f = symdnn.function([a, b], T.dot(a, b), mode=CUDA)
+    np.testing.assert_allclose(f(x, y), x @ y, rtol=1e-12, atol=1e-13)
+    assert KERNEL in kernels(f)
+
+
+@pytest.mark.parametrize("count", [5000, None, 12])
+def test_what_follows_many_of_them_is_elementwise(count):
+    """A GEMM takes an addend into its kernel, but of few small matrices only."""
+    a, b, c = (T.TensorType("float32", (count, 4, 4))() for _ in range(3))
+    names = [type(n.op).__name__ for n in symdnn.function(
+        [a, b, c], T.matmul(a, b) - c, mode=symdnn.Mode(target="cuda:sm_90")
+    ).fgraph.toposort()]  # fmt: skip
+    assert ("GpuGemm" in names) == (count == 12)
+
+
+@pytest.mark.parametrize("rows", [1 << 15, None, 12])
+def test_what_follows_many_rows_is_elementwise(rows):
+    a, b, c = T.TensorType("float32", (rows, 4))(), T.TensorType("float32", (4, 3))(), T.fvector()
+    names = [type(n.op).__name__ for n in symdnn.function(
+        [a, b, c], T.dot(a, b) + c, mode=symdnn.Mode(target="cuda:sm_90")
+    ).fgraph.toposort()]  # fmt: skip
+    assert ("GpuGemm" in names) == (rows != 1 << 15)

@@ -1,0 +1,77 @@
+"""On a GPU, sums of a few terms that follow from far smaller arrays, as of distances in space.
+
+``sum((x[:, None] - y) ** 2, 2)`` of points in three dimensions is written as elementwise ops of the
+columns of ``x`` and ``y``. Whoever reads it computes it again then, and no array of all pairs is
+stored between its reductions and their gradients.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from symdnn.graph.variable import Apply, Variable
+from symdnn.ops.array.index import subtensor
+from symdnn.ops.array.reduce import Sum
+from symdnn.ops.core.shape import dimshuffle
+from symdnn.ops.elemwise import Elemwise
+from symdnn.opt.fuse.groups import fusable_program
+from symdnn.opt.fuse.recompute import VALUE_LIMIT_ADDITIONS, is_small
+from symdnn.rewriting.facts import node_of
+from symdnn.rewriting.rewrite import Context, node_rewrite, reads
+
+__all__ = ["RULES"]
+
+#: Terms of a sum, and elementwise nodes before it.
+_MOST_TERMS, _MOST_NODES = 4, 8
+
+
+@node_rewrite(Sum, phase="lower", tags=("fusion",), target="cuda", admits=reads(Elemwise))
+def short_sum_of_a_broadcast(node: Apply, context: Context) -> Variable | None:
+    """``sum(f(a, b), axis)`` of two to four terms is ``f(a[0], b[0]) + f(a[1], b[1]) + ...``.
+
+    Where ``a`` and ``b`` are far smaller than ``f(a, b)``.
+    """
+    op: Any = node.op
+    (v,) = node.inputs
+    if len(op.axes) != 1 or v.type.dtype not in ("float32", "float64"):
+        return None
+    (axis,), own = op.axes, {v.type.dtype, op.acc_dtype, node.outputs[0].type.dtype}
+    terms = v.type.shape[axis] or 0
+    nodes = _elementwise(v, v, {})
+    if not 1 < terms <= _MOST_TERMS or len(own) > 1 or nodes is None:
+        return None
+    if terms * sum(nodes.values()) > VALUE_LIMIT_ADDITIONS["cuda"]:
+        return None
+    total = _at(v, 0, axis, nodes)
+    for k in range(1, terms):
+        total = total + _at(v, k, axis, nodes)
+    rows = [d - (d > axis) if d != axis else "x" for d in range(v.type.ndim)]
+    return dimshuffle(total, rows) if op.keepdims else total
+
+
+def _elementwise(w: Variable, v: Variable, found: dict[Apply, int]) -> dict[Apply, int] | None:
+    """The nodes by which ``w`` follows from what is far smaller than ``v``, with their costs; None
+    if it does not."""
+    if is_small(w, v):
+        return found
+    node = w.owner
+    program = None if node is None else fusable_program(node)
+    if node is None or program is None or len(node.outputs) > 1 or len(found) == _MOST_NODES:
+        return None
+    found[node] = program.cost
+    whole = all(_elementwise(x, v, found) is not None for x in node.inputs if x.owner not in found)
+    return found if whole else None
+
+
+def _at(w: Variable, k: int, axis: int, nodes: dict[Apply, int]) -> Variable:
+    """The term ``k`` along an axis, without that."""
+    if w.owner in nodes:
+        node = node_of(w)
+        made: Variable = node.op(*(_at(x, k, axis, nodes) for x in node.inputs))
+        return made
+    if w.type.broadcastable[axis]:
+        return dimshuffle(w, [d for d in range(w.type.ndim) if d != axis])
+    return subtensor(w, [slice(None)] * axis + [k])
+
+
+RULES = (short_sum_of_a_broadcast,)
