@@ -9,7 +9,7 @@ from math import prod
 from symdnn.gpu.codegen.launches import View, Views
 from symdnn.gpu.codegen.reduce_plan import Lines
 from symdnn.gpu.codegen.rows_source import RowOperand
-from symdnn.gpu.device.context import most_shared_bytes
+from symdnn.gpu.device.context import most_cluster_blocks, most_shared_bytes
 from symdnn.graph.type import numpy_dtype
 from symdnn.graph.values.strides import merged
 from symdnn.ops.lowered.fused_rows import FusedRows
@@ -49,6 +49,8 @@ _MEETING_BYTES = 4 << 10
 _MAX_TILE_LENGTH, _TILE_ROWS, _MAX_TILE_BYTES = 40, 128, 48 << 10
 #: Threads of a row in registers, where another has room beside it.
 _MAX_ROW_THREADS = 512
+#: Rows of a block that reads the next one while it computes one.
+_ROWS_AHEAD = 4
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,9 @@ class Share:
     """Threads of a row, vectors of each, threads of a block, number of blocks.
 
     ``resident`` blocks should fit on a multiprocessor; ``columns`` says where sums over rows are;
-    ``shared_bytes`` of a block keep its row, or with ``ahead`` its next one.
+    ``shared_bytes`` of a block keep its row, or with ``ahead`` its next one: an
+    ``early`` block has so many, the others have one. The blocks of a
+    ``cluster`` share a row.
     """
 
     lanes: int
@@ -66,7 +70,9 @@ class Share:
     resident: int = 1
     columns: int = 0
     shared_bytes: int = 0
-    ahead: bool = False
+    ahead: int = 0
+    early: int = 0
+    cluster: int = 1
 
 
 def lines_of(views: Views, axes: Sequence[int]) -> Lines:
@@ -194,28 +200,33 @@ def _best_share(
 
 
 def _staged(share: Share, vectors: int, vector_bytes: int, rows: int) -> Share:
-    """Rows that take all registers, or do not fit, in shared memory, if there is room: two if
-    possible.
+    """Rows that take all registers, or do not fit, in shared memory, if there is room: of a cluster
+    of as few blocks as leave a multiprocessor room for two.
     """
     if share.columns or (share.per and share.lanes <= _MAX_ROW_THREADS):
         return share
-    most = most_shared_bytes()
-    for resident in (2, 1):
+    most, clusters = most_shared_bytes(), [n for n in (1, 2, 4, 8) if n <= most_cluster_blocks()]
+    for resident, cluster in (*((2, n) for n in clusters), (1, clusters[-1])):
         lanes = MAX_THREADS // resident
-        nbytes = -(-vectors // lanes) * lanes * vector_bytes
+        nbytes = -(-vectors // (lanes * cluster)) * lanes * vector_bytes
         if 0 < nbytes + _MEETING_BYTES <= most // resident:
-            return Share(lanes, 0, lanes, min(rows, 2**30), resident, shared_bytes=nbytes)
+            blocks = min(rows * cluster, 2**30)
+            return Share(lanes, 0, lanes, blocks, resident, shared_bytes=nbytes, cluster=cluster)
     return share
 
 
 def _ahead(share: Share, vector_bytes: int, rows: int) -> Share:
-    """Rows of several warps, which wait for each other: the next row is read in the meantime."""
-    nbytes, slots = share.per * share.block * vector_bytes, share.block // share.lanes
-    blocks = MULTIPROCESSORS * share.resident
+    """Rows of several warps, which wait for each other: the next row is read in the meantime. The
+    last blocks have a row each, as many as there is room for.
+    """
+    nbytes, tiles = share.per * share.block * vector_bytes, -(-rows * share.lanes // share.block)
+    room = MULTIPROCESSORS * share.resident
+    early = (tiles - room) // _ROWS_AHEAD
     fits = 0 < share.resident * (nbytes + _MEETING_BYTES) <= most_shared_bytes()
-    if not (nbytes and fits and share.lanes > 32 and rows >= 2 * blocks * slots):
+    if not (nbytes and fits and share.lanes > 32 and early >= room // _ROWS_AHEAD):
         return share
-    return replace(share, blocks=blocks, shared_bytes=nbytes, ahead=True)
+    blocks = early + tiles - early * _ROWS_AHEAD
+    return replace(share, blocks=blocks, shared_bytes=nbytes, ahead=_ROWS_AHEAD, early=early)
 
 
 def _vector_bytes(given: Sequence[RowOperand], width: int) -> int:

@@ -42,7 +42,9 @@ class Rows:
     does not fit into registers may be ``staged`` in shared memory. ``loose`` rows begin anywhere
     in memory: their vectors are aligned, and the elements before the first and behind the last one
     are read one by one. ``tiled`` rows, one for each thread, are copied through shared memory. With
-    ``ahead`` a block copies its next row there while it computes one.
+    ``ahead`` an early block has so many rows, and copies its next one there while it computes one.
+    The blocks of a ``cluster``
+    share a staged row.
     """
 
     inputs: tuple[RowOperand, ...]
@@ -60,7 +62,8 @@ class Rows:
     staged: bool = False
     loose: bool = False
     tiled: bool = False
-    ahead: bool = False
+    ahead: int = 0
+    cluster: int = 1
 
 
 #: What is done with a vector, and with an element at the ends of a loose row.
@@ -89,7 +92,7 @@ def rows_source(op: FusedRows, rows: Rows) -> str:
         "BLOCK": rows.block, "RESIDENT": rows.resident, "FULL": int(rows.full),
         "SUMS": len(op.sums.outputs) if op.sums else 0, "COLUMNS": rows.columns,
         "STAGED": int(rows.staged), "LOOSE": int(rows.loose),
-        "TILED": int(rows.tiled), "AHEAD": int(rows.ahead),
+        "TILED": int(rows.tiled), "AHEAD": rows.ahead, "CLUSTER": rows.cluster,
     }  # fmt: skip
     return "\n".join(
         [
@@ -97,6 +100,7 @@ def rows_source(op: FusedRows, rows: Rows) -> str:
             f"typedef {'u64' if rows.wide else 'u32'} Count;",
             f"typedef {'i64' if rows.wide else 'i32'} Offset;",
             *(f"#define {name} {value}" for name, value in macros.items()),
+            text_of("cluster.cu") if rows.cluster > 1 else "#define IN_CLUSTER",
             *([text_of("copies.cuh")] if rows.staged or rows.ahead else []),
             _VISIT,
             *([_SHARED] if rows.staged or rows.ahead or rows.tiled or rows.columns == 1 else []),
@@ -116,6 +120,7 @@ def _parameters(op: FusedRows, rows: Rows) -> list[str]:
     fields += [f"{CTYPES[a.dtype]}* y{i};" for i, a in enumerate(rows.outputs)]
     fields += [f"W* kept{i};" for i in range(len(op.kept))]
     fields += ["W* partial;", "double elements;", "i64 rows;", "i64 vectors;", "i64 run;"]
+    fields += ["i64 early;"] * (rows.ahead > 0)
     fields += [f"i64 k{d};" for d in range(1, rows.kept)]
     fields += [f"i64 r{d};" for d in range(1, rows.reduced)]
     for name, a in numbered(rows.inputs, rows.outputs):

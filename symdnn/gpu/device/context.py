@@ -37,6 +37,7 @@ __all__ = [
     "CudaUnavailable",
     "context",
     "existing_context",
+    "most_cluster_blocks",
     "most_shared_bytes",
 ]
 
@@ -407,6 +408,12 @@ def most_shared_bytes() -> int:
     if found.capability in ((8, 0), (8, 7)):
         return 160 << 10
     return (96 if found.capability >= (8, 0) else 60) << 10
+
+
+def most_cluster_blocks() -> int:
+    """The cluster size that every GPU with clusters supports; 1 without them, or a device."""
+    found = existing_context()
+    return 8 if found is not None and found.capability[0] in (9, 10) else 1
 
 
 def context(index: int = 0) -> Context:

@@ -78,10 +78,12 @@ def rows_launches(op: FusedRows, inputs: Views, outputs: Views) -> list[KernelLa
         share.block, share.resident, full, wide, share.columns,
         share.shared_bytes > 0 and not share.per, found.loose,
         share.shared_bytes > 0 < share.per and not share.ahead, share.ahead,
+        share.cluster,
     )  # fmt: skip
     after = _after_reduction(share.blocks, elements, len(columns))
     parameters: list[Any] = [v.pointer for v in (*views, *kept)]
     parameters += [Pointer(WORKSPACE, after), float(elements), rows, vectors, elements]
+    parameters += [share.early] * (share.ahead > 0)
     parameters += lines.kept[1:]
     sizes = [*lines.reduced[:-1], lines.reduced[-1] // width]
     parameters += sizes[1:]

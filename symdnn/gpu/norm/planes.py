@@ -14,13 +14,11 @@ from typing import Any
 
 from symdnn.gpu.codegen.device_source import CTYPES, specialised
 from symdnn.gpu.codegen.launches import KernelLaunch, View, Views
-from symdnn.gpu.device.context import existing_context, most_shared_bytes
+from symdnn.gpu.device.context import most_cluster_blocks, most_shared_bytes
 from symdnn.ops.core.dtype import work_dtype
 
 __all__ = ["Planes", "planes_gradient", "planes_norm", "planes_of"]
 
-#: The cluster size that every GPU with clusters supports.
-_MAX_CLUSTER_BLOCKS = 8
 #: Half of a multiprocessor's shared memory, less a block's other needs.
 _HALF_SHARED_BYTES = 112 << 10
 #: Smaller planes, and fewer blocks, are slower by this kernel.
@@ -75,7 +73,7 @@ def planes_of(x: View, axes: Sequence[int], arrays: int, alignment: int) -> Plan
     width = gcd(plane, alignment // x.itemsize)
     if plane * x.itemsize < _MIN_PLANE_BYTES or width * x.itemsize < 4 or x.size >= 2**31:
         return None
-    vectors, (most_blocks, most_bytes) = plane // width, _limits()
+    vectors, most_blocks, most_bytes = (plane // width, most_cluster_blocks(), most_shared_bytes())
     for cluster in (1, 2, 4, 8):
         per_block = -(-samples // cluster)
         if cluster > most_blocks or (cluster > 1 and cluster > samples):
@@ -100,13 +98,6 @@ def planes_of(x: View, axes: Sequence[int], arrays: int, alignment: int) -> Plan
             samples, channels, vectors, width, cluster, per_block, passes, per_pass, nbytes
         )
     return None
-
-
-def _limits() -> tuple[int, int]:
-    """The most blocks of a cluster, and the most bytes of shared memory of a block."""
-    device = existing_context()
-    clusters = device is not None and device.capability[0] in (9, 10)
-    return _MAX_CLUSTER_BLOCKS if clusters else 1, most_shared_bytes()
 
 
 def planes_norm(

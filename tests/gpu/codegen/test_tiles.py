@@ -12,7 +12,7 @@ from symdnn.gpu.codegen.launches import View
 from symdnn.gpu.kernels.complex import ComplexKernel, complex_program
 from symdnn.gpu.kernels.elementwise import ElementwiseKernel, elementwise
 from symdnn.graph.type import numpy_dtype
-from symdnn.ops.core.scalar import Builder
+from symdnn.ops.core.scalar import Builder, identity_program
 from symdnn.ops.elementwise.arithmetic import Add
 from symdnn.ops.elementwise.scalar_meaning import meaning
 from symdnn.ops.elementwise.special import Psi
@@ -96,6 +96,79 @@ def test_numbers_columns_and_several_outputs():
     wide = [a.astype(np.float64) for a in arrays]
     np.testing.assert_array_equal(outs[0], 2.5 * wide[0] + wide[1])
     np.testing.assert_array_equal(outs[1], (wide[2] - wide[3]).astype(np.float32))
+
+
+def placed(shape: Any, order: Any, dtype: str, first: int) -> Any:
+    """An array whose axes lie in this order, ``first`` elements behind an aligned address."""
+    count = int(np.prod(shape))
+    memory = emulator.device_copy(np.zeros(count + 32, numpy_dtype(dtype)))[1]
+    memory = memory[(-memory.ctypes.data) % 16 // memory.itemsize :][first : first + count]
+    return memory.reshape([shape[d] for d in order]).transpose(np.argsort(order))
+
+
+def tiled(program: Any, arrays: list[Any], outs: list[Any]) -> str:
+    """Run a program's tiles; the text."""
+    held = [*arrays, *outs]
+    views = [
+        View(i, a.dtype.name, a.shape, a.strides, 0, min(16, a.ctypes.data & -a.ctypes.data))
+        for i, a in enumerate(held)
+    ]
+    (launch,) = elementwise(program, views[: len(arrays)], views[len(arrays) :])
+    assert launch.name == "tiles"
+    env = emulator.HostEnv()
+    addresses = np.array([a.ctypes.data for a in held] + [0, 0, 0], np.int64)
+    function = env.module(launch.source, launch.name)
+    env.launch(function, launch.grid, launch.block, 0, (launch.link(addresses),))
+    return str(launch.source)
+
+
+#: Several tiles, narrow ones, part of one.
+ODD_SHAPES = [(131, 77), (33, 333), (300, 21), (257, 130), (16, 17), (129, 263)]
+
+
+@needs_gpp
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint16", "float16", "bfloat16"])
+def test_narrow_copies_that_begin_anywhere(dtype):
+    rng = new_rng()
+    for number, shape in enumerate(ODD_SHAPES):
+        x, y = placed(shape, (1, 0), dtype, number % 4), placed(shape, (0, 1), dtype, number % 3)
+        x[...] = (rng.integers(0, 100, shape) % (2 if dtype == "bool" else 100)).astype(x.dtype)
+        assert "SHIFTED = 1" in tiled(identity_program(dtype), [x], [y])
+        assert x.tobytes() == y.tobytes()
+
+
+@needs_gpp
+@pytest.mark.parametrize("dtype", ["int8", "bfloat16"])
+def test_narrow_operands_of_all_kinds_that_begin_anywhere(dtype):
+    """A turned, a dense and a strided operand, and those of rows and of columns."""
+    rng, work = new_rng(), "int32" if dtype == "int8" else "float32"
+    b = Builder([dtype] * 5)
+    v = [b.input(i).cast(work) for i in range(5)]
+    program = b.program([(v[0] + v[1] + v[2] + v[3] + v[4]).cast(dtype)])
+    for number, shape in enumerate(ODD_SHAPES):
+        arrays = [
+            placed(shape, (1, 0), dtype, number % 4), placed(shape, (0, 1), dtype, number % 5),
+            placed((shape[0], 1), (0, 1), dtype, 0), placed((1, shape[1]), (0, 1), dtype, 3),
+            placed((shape[0], 2 * shape[1]), (0, 1), dtype, 1)[:, ::2],
+        ]  # fmt: skip
+        for a in arrays:
+            a[...] = rng.integers(0, 20, a.shape).astype(a.dtype)
+        out = placed(shape, (0, 1), dtype, number % 3)
+        assert "SHIFTED = 1" in tiled(program, arrays, [out])
+        np.testing.assert_array_equal(np.float64(out), sum(np.float64(a) for a in arrays))
+
+
+@needs_gpp
+def test_narrow_results_that_begin_differently_are_written_by_elements():
+    x, shape = placed((70, 45), (1, 0), "int8", 0), (70, 45)
+    x[...] = new_rng().integers(-50, 50, shape)
+    b = Builder(["int8"])
+    program = b.program([b.input(0), b.input(0).cast("bool")])
+    for first, shifted in ((0, 1), (1, 0)):
+        outs = [placed(shape, (0, 1), "int8", 0), placed(shape, (0, 1), "bool", first)]
+        assert f"SHIFTED = {shifted}" in tiled(program, [x], outs)
+        np.testing.assert_array_equal(outs[0], x)
+        np.testing.assert_array_equal(outs[1], x != 0)
 
 
 def test_a_function_that_iterates_is_not_tiled():

@@ -197,3 +197,28 @@ def test_transforms_of_no_lines():
     x = np.zeros((0, 8), "float32")
     assert computed(T.fft.rfft, x).shape == (0, 5)
     assert computed(T.fft.fft, x).shape == (0, 8)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
+@pytest.mark.parametrize(
+    "shape", [(3001, 6689), (2500, 4203), (150, 50_257), (70, 151_937)], ids=str
+)
+def test_rows_that_blocks_share_or_read_ahead(shape, dtype, rng):
+    x = (4 * rng.standard_normal(shape)).astype(numpy_dtype(dtype))
+    tol = {"float32": 2e-5, "bfloat16": 1e-2, "float64": 1e-11}[dtype]
+    wide = x.astype("float64")
+    found = computed(lambda v: T.nnet.softmax(v), x)
+    np.testing.assert_allclose(np.float64(found), scipy.special.softmax(wide, 1), tol, 1e-30)
+    found = computed(lambda v: T.nnet.layer_norm(v), x)
+    centred = wide - wide.mean(1, keepdims=True)
+    wanted = centred / np.sqrt((centred * centred).mean(1, keepdims=True) + 1e-5)
+    np.testing.assert_allclose(np.float64(found), wanted, tol, tol)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "float16", "bfloat16"])
+def test_large_narrow_transposed_arrays(dtype, rng):
+    for shape in ((3001, 2747), (1, 2047, 1999), (5, 640, 333)):
+        x = (40 * rng.standard_normal(shape)).astype(numpy_dtype(dtype))
+        order = (0, 2, 1) if len(shape) == 3 else (1, 0)
+        found = computed(lambda v, o=order: v.transpose(*o), x)
+        assert found.tobytes() == np.ascontiguousarray(x.transpose(order)).tobytes()

@@ -84,7 +84,8 @@ def both(shape, dtype):
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("size", sampled([56, 28, 14], every=3))
 def test_clusters_hold_whole_channels(size, dtype, monkeypatch):
-    monkeypatch.setattr(norm_planes_kernels, "_limits", lambda: (8, 224 << 10))
+    monkeypatch.setattr(norm_planes_kernels, "most_cluster_blocks", lambda: 8)
+    monkeypatch.setattr(norm_planes_kernels, "most_shared_bytes", lambda: 224 << 10)
     shape = (64, 256, size, size)
     for arrays, launches in zip((1, 2), both(shape, dtype)):
         (launch,) = launches

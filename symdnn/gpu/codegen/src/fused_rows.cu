@@ -4,13 +4,39 @@
 // FULL: all of these vectors exist, in all blocks. A LOOSE row begins anywhere: its vectors are the
 // aligned ones that are whole, and the elements before and behind them, its ends, are shared by the
 // lanes. TILED: a thread has a short row, and a block copies its rows through shared memory, so that
-// memory is read and written in vectors. AHEAD: a block copies its next row to shared memory while it
-// computes one. Printed before this text are the operands' access, and `staged`, which computes all
+// memory is read and written in vectors. AHEAD: a block has so many rows, and copies its next one to
+// shared memory while it computes one; those behind the early blocks have one row, so that all end
+// at about the same time. The blocks of a CLUSTER share one STAGED row. Printed before this text are the operands' access, and `staged`, which computes all
 // sums of a row.
 
 #define TILE (BLOCK / LANES)
+// Threads of a row, in all of its blocks.
+#define ALL_LANES (LANES * CLUSTER)
 // Elements of a row's ends that a thread has at most.
-#define ENDS ((2 * V - 2 + LANES - 1) / LANES)
+#define ENDS ((2 * V - 2 + ALL_LANES - 1) / ALL_LANES)
+
+// Combines what the blocks of a cluster have, in their order. A cluster has one row, so each call has
+// memory of its own: none waits until that has been read.
+#if CLUSTER > 1
+template <class HOW, int N> INLINE void meet_in_cluster(W (&sums)[N]) {
+  __shared__ W told[CLUSTER][N];
+  if (threadIdx.x < CLUSTER) {
+    const u32 to = address_at(shared_address(told[cluster_rank()]), threadIdx.x);
+#pragma unroll
+    for (i32 i = 0; i < (i32)(sizeof(sums) / 4); i++)
+      asm volatile("st.shared::cluster.b32 [%0], %1;" ::"r"(to + 4 * i), "r"(((const u32*)sums)[i])
+                   : "memory");
+  }
+  asm volatile("barrier.cluster.arrive.release;" ::: "memory");
+  asm volatile("barrier.cluster.wait.acquire;" ::: "memory");
+#pragma unroll
+  for (i32 n = 0; n < N; n++) {
+    sums[n] = told[0][n];
+#pragma unroll
+    for (i32 c = 1; c < CLUSTER; c++) sums[n] = HOW::of(n, sums[n], told[c][n]);
+  }
+}
+#endif
 
 // Combines what the lanes of a row have, as HOW says for each of N; each lane gets the results.
 template <class HOW, int N> INLINE void meet(W (&sums)[N]) {
@@ -38,9 +64,12 @@ template <class HOW, int N> INLINE void meet(W (&sums)[N]) {
         sums[n] = HOW::of(n, sums[n], __shfl_xor_sync(0xffffffffu, sums[n], half));
     }
   }
+#if CLUSTER > 1
+  meet_in_cluster<HOW>(sums);
+#endif
 }
 
-// The part of a row that a thread has: `count` vectors, every LANES-th, and some of the `ends`
+// The part of a row that a thread has: `count` vectors, every ALL_LANES-th, and some of the `ends`
 // elements outside of vectors, of which `head` are before them. What does not exist is read from
 // where something is, and does not count.
 struct Mine {
@@ -55,16 +84,16 @@ struct Mine {
 #endif
   // Only the last vector of a lane may be missing.
   __device__ __forceinline__ bool has(i32 i) const {
-    return FULL || i < PER - 1 || i * LANES + lane < vectors;
+    return FULL || i < PER - 1 || i * ALL_LANES + lane < vectors;
   }
-  __device__ __forceinline__ bool has_end(i32 i) const { return i * LANES + lane < ends; }
+  __device__ __forceinline__ bool has_end(i32 i) const { return i * ALL_LANES + lane < ends; }
   // Where a vector is: its number, or the place of its first element in a row that begins anywhere.
   __device__ __forceinline__ i32 place(i32 i) const {
-    const i32 number = has(i) ? i * LANES + lane : vectors - 1;
+    const i32 number = has(i) ? i * ALL_LANES + lane : vectors - 1;
     return LOOSE ? head + number * V : number;
   }
   __device__ __forceinline__ i32 end(i32 i) const {
-    const i32 number = has_end(i) ? i * LANES + lane : 0;
+    const i32 number = has_end(i) ? i * ALL_LANES + lane : 0;
     return number < head ? number : number + vectors * V;
   }
 
@@ -77,7 +106,7 @@ struct Mine {
 #if TILED
     in_tile(base, FULL || row < p.rows ? threadIdx.x : 0);
 #endif
-    count = (vectors - lane + LANES - 1) / LANES;
+    count = (vectors - lane + ALL_LANES - 1) / ALL_LANES;
   }
   __device__ __forceinline__ void begin(const Parameters& p, i64 row, i32 first) {
     locate(p, row, first);
@@ -97,6 +126,9 @@ struct Mine {
       stage(p, base, place(i), (Early<V>*)dynamic_shared + i * BLOCK + threadIdx.x);
     group_copies();
     settled<0>();
+#if CLUSTER > 1
+    asm volatile("barrier.cluster.wait.acquire;" ::: "memory");  // all blocks have begun
+#endif
 #endif
   }
 #if PER && LOOSE
@@ -247,21 +279,35 @@ template <i32 N> INLINE void finish(
   write<N>(p, base, at, y);
 }
 
-extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT) fused_rows(
+extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT) IN_CLUSTER fused_rows(
     const __grid_constant__ Parameters p) {
+#if CLUSTER > 1
+  asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory");
+  const i32 lane = cluster_rank() * LANES + threadIdx.x, slot = 0;
+#else
   const i32 lane = threadIdx.x % LANES, slot = threadIdx.x / LANES;
+#endif
   Columns columns;
   columns.begin(p, lane);
 #if AHEAD
+  const i64 block = blockIdx.x, late = block < p.early ? 0 : block - p.early;
+  const i64 first = ((block - late) * AHEAD + late) * TILE, step = TILE;
+  const i64 reach = first + (block < p.early ? AHEAD : 1) * TILE;
+  const i64 last = reach < p.rows ? reach : p.rows;
+#else
+  const i64 first = (i64)(blockIdx.x / CLUSTER) * TILE, step = (i64)(gridDim.x / CLUSTER) * TILE;
+  const i64 last = p.rows;
+#endif
+#if AHEAD
   Mine next;
-  next.locate(p, (i64)blockIdx.x * TILE + slot, lane);
+  next.locate(p, first + slot, lane);
   next.copy(p);
 #if LOOSE
   Early<1> next_ends[ENDS];
   next.read_ends(p, next_ends);
 #endif
 #endif
-  for (i64 tile = (i64)blockIdx.x * TILE; tile < p.rows; tile += (i64)gridDim.x * TILE) {
+  for (i64 tile = first; tile < last; tile += step) {
     const i64 row = tile + slot;
     const bool exists = FULL || row < p.rows;
 #if TILED
@@ -277,8 +323,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT) fused_rows(
 #if LOOSE
     mine.hold_ends(next_ends);
 #endif
-    if (tile + (i64)gridDim.x * TILE < p.rows) {
-      next.locate(p, row + (i64)gridDim.x * TILE, lane);
+    if (tile + step < last) {
+      next.locate(p, row + step, lane);
       next.copy(p);
 #if LOOSE
       next.read_ends(p, next_ends);
