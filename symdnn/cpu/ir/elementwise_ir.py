@@ -28,6 +28,7 @@ from symdnn.cpu.ir.loops_ir import (
     LoopOperand,
     address,
     data_of,
+    in_wide_vectors,
     interleaved,
     read,
     word,
@@ -103,15 +104,17 @@ def elementwise_ir(
         rows.source(once, lambda: rows.line(body, alone))
     called = [*sorted(printer.declared), *definitions(printer.helpers)]
     masks = _takes_masks(named, [*called, *printer.lines])
-    vectors = 1 if on_lanes(printer.helpers) else 4 if ndim == 1 else 2
+    own = on_lanes(printer.helpers)
+    vectors = 1 if own else 4 if ndim == 1 else 2
     long = masks and program.cost >= _COST_OF_MASK * len(named)
+    metadata = interleaved(vectors, long) if unrolled else [*METADATA, *_ALONE]
     lines = [
         *called,
         *COPY_ROW,
         *_pack_functions(named),
         *THREADS,
         *rows.lines,
-        *(interleaved(vectors, long) if unrolled else [*METADATA, *_ALONE]),
+        *(in_wide_vectors(metadata, own) if own else metadata),
         *_in_vectors(sizes[-1], [o.bits // 8 for _, o in named], masks),
     ]
     far = unrolled and jit.vector_width() < 16  # 16 registers

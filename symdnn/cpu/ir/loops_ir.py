@@ -128,13 +128,13 @@ def metadata_of_wide() -> list[str]:
     return ["!10 = distinct !{!10, !2, !11}", *_width()]
 
 
-def in_wide_vectors(metadata: Sequence[str]) -> list[str]:
-    """The metadata of parallel loops, which are as those of :data:`WIDE` then."""
-    return [*(m.replace("!{!1, !2", "!{!1, !2, !11") for m in metadata), *_width()]
+def in_wide_vectors(metadata: Sequence[str], width: int = 0) -> list[str]:
+    """The metadata of parallel loops in vectors of ``width`` numbers, or as of :data:`WIDE`."""
+    return [*(m.replace("!{!1, !2", "!{!1, !2, !11") for m in metadata), *_width(width)]
 
 
-def _width() -> list[str]:
-    return [f'!11 = !{{!"llvm.loop.vectorize.width", i32 {jit.vector_width()}}}']
+def _width(width: int = 0) -> list[str]:
+    return [f'!11 = !{{!"llvm.loop.vectorize.width", i32 {width or jit.vector_width()}}}']
 
 
 #: Loops of programs with at least this cost (in additions) are unrolled over several vectors.

@@ -40,6 +40,10 @@ def declarations(names: Iterable[str]) -> set[str]:
     return {line for text in _texts(names) for line in text.declared}
 
 
-def on_lanes(names: Iterable[str]) -> bool:
-    """Whether one is called with a vector: others would wait in memory if a loop had several."""
-    return any(isinstance(_FORMULAS.get(n), LaneFormula) for n in names)
+def on_lanes(names: Iterable[str]) -> int:
+    """How many numbers those take that are called with a vector; 0 if there are none.
+
+    Others would wait in memory if a loop had several vectors.
+    """
+    found = [f for n in names if isinstance(f := _FORMULAS.get(n), LaneFormula)]
+    return max((f.width() for f in found), default=0)

@@ -44,7 +44,7 @@ _LIBM = {
     "log1p": "log1p", "sin": "sin", "cos": "cos", "tan": "tan", "asin": "asin", "acos": "acos",
     "atan": "atan", "sinh": "sinh", "cosh": "cosh", "tanh": "tanh", "asinh": "asinh",
     "acosh": "acosh", "atanh": "atanh",
-    "tgamma": "tgamma", "atan2": "atan2",
+    "atan2": "atan2",
 }  # fmt: skip
 _ROUNDING = {"floor": "floor", "ceil": "ceil", "trunc": "trunc", "rint": "rint", "sqrt": "sqrt"}
 _ARITHMETIC = {"add": "add", "sub": "sub", "mul": "mul"}

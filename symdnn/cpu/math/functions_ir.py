@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from symdnn.cpu.math.gamma_ir import betaln, lgamma
+from symdnn.cpu.math.bessel_orders_ir import bessel, modified_bessel
+from symdnn.cpu.math.erfcx_ir import erfcx
+from symdnn.cpu.math.gamma_ir import betaln, lgamma, tgamma
 from symdnn.cpu.math.incomplete_ir import beta_share, gamma_share
 from symdnn.cpu.math.inverse_erf_ir import erfcinv, erfinv, ndtri
 from symdnn.cpu.math.lanes_ir import Formula, Lane, LaneFormula, in_double
@@ -35,12 +37,16 @@ _LANES: dict[str, tuple[int, Callable[..., Lane]]] = {
     "betainc": (3, partial(beta_share, upper=False)),
     "betaincc": (3, partial(beta_share, upper=True)),
     "erfcinv": (1, erfcinv),
+    "erfcx": (1, erfcx),
     "erfinv": (1, erfinv),
     "gammainc": (2, partial(gamma_share, upper=False)),
     "gammaincc": (2, partial(gamma_share, upper=True)),
     "lgamma": (1, lgamma),
+    "iv": (2, modified_bessel),
+    "jv": (2, bessel),
     "ndtri": (1, ndtri),
     "polygamma": (2, polygamma),
+    "tgamma": (1, tgamma),
     "zeta": (2, zeta),
     "zeta_of_positive": (2, zeta_of_positive),
 }

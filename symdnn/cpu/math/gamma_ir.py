@@ -1,10 +1,11 @@
-"""Powers, the logarithm of the gamma function and of the beta function, on the lanes of a vector.
+"""Powers, the gamma function, its logarithm and the beta function's, on the lanes of a vector.
 
 ``log_pair``: the logarithm as a sum of two numbers, to 2^-65: with s = f / (2 + f) and x =
 2^e (1 + f), 1/sqrt(2) <= 1 + f < sqrt(2), it is e ln 2 + 2 s + 2 s^3 / 3 + ..., of which the first
 two terms are sums of two numbers, too.
 ``lgamma``: up to 8 by the recurrence to [1, 2), where it is (x - 1) (x - 2) times a polynomial;
 from there Stirling's series (NIST's DLMF 5.11.1); below 0 by reflection (5.5.3).
+``tgamma``: likewise, with the logarithm of Stirling's formula as the sum of two numbers.
 ``betaln``: where the logarithms of gamma functions cancel, by Stirling's series.
 """
 
@@ -17,7 +18,10 @@ from symdnn.cpu.math.lanes_ir import Lane, Lanes
 from symdnn.cpu.math.math_double_ir import LN2_HIGH, LN2_LOW, exponent_and_mantissa
 from symdnn.cpu.math.math_special64_ir import COS_PI, SIN_PI
 
-__all__ = ["betaln", "distance_to_log", "lgamma", "log_gamma_of_next", "power", "stirling_rest"]
+__all__ = [
+    "betaln", "distance_to_log", "lgamma", "log_gamma_of_next", "power", "stirling_rest", "tgamma",
+    "whole_power",
+]  # fmt: skip
 
 #: log(gamma(t + 1)) / (t (t - 1)) in t - 1/2, from 0 to 1, interpolated at Chebyshev's points.
 _LGAMMA = [
@@ -102,6 +106,18 @@ def power(k: Lanes, x: Lane, exponent: Lane) -> Lane:
     return inside.where(k.fma(found, rest, found), found)
 
 
+def whole_power(k: Lanes, x: Lane, exponent: Lane, bits: int) -> Lane:
+    """``x^exponent`` of a whole number from 0 to 2^bits - 1, by squares."""
+    number = exponent.cast("i32", "fptosi")
+    found: Lane | None = None
+    for bit in range(bits):
+        taken = (number >> bit & 1).equals(1)
+        found = taken.where(x, 1.0) if found is None else taken.where(found * x, found)
+        x = x * x
+    assert found is not None
+    return found
+
+
 def lgamma(k: Lanes, x: Lane) -> Lane:
     """``log |gamma(x)|``; infinite at 0, negative integers and -inf."""
     y = (x < 0.0).where(1.0 - x, x)
@@ -119,18 +135,67 @@ def lgamma(k: Lanes, x: Lane) -> Lane:
 
 def _lgamma_of_positive(k: Lanes, y: Lane) -> Lane:
     small = y < 1.0
-    u, product = y, (y < 0.0).where(y, 1.0)
-    for _ in range(6):
-        more = u >= 2.0
-        u = more.where(u - 1.0, u)
-        product = more.where(product * u, product)
-    t = small.where(u, u - 1.0)
+    t, product = _from_1_to_2(y)
     near = log_gamma_of_next(k, t)
     far = y >= 8.0
     logarithm = k.log(far.where(y, small.where(y, product)))
     near = near + small.where(-logarithm, logarithm)
     large = (y - 0.5) * (logarithm - 1.0) + ((_HALF_LOG_2PI - 0.5) + stirling_rest(k, y))
     return far.where(large, near)
+
+
+def _from_1_to_2(y: Lane) -> tuple[Lane, Lane]:
+    """``t`` and ``p`` with ``gamma(y) = p gamma(1 + t)`` for ``y`` from 1 to 8; ``t = y`` below."""
+    u, product = y, (y < 0.0).where(y, 1.0)
+    for _ in range(6):
+        more = u >= 2.0
+        u = more.where(u - 1.0, u)
+        product = more.where(product * u, product)
+    return (y < 1.0).where(u, u - 1.0), product
+
+
+def tgamma(k: Lanes, x: Lane) -> Lane:
+    """``gamma(x)``; NaN at negative integers and -inf."""
+    y = k.abs(x)
+    small, far = y < 1.0, y >= 8.0
+    t, product = _from_1_to_2(y)
+    first, second = _by_stirling(k, y)
+    first = far.where(first, k.exp(log_gamma_of_next(k, t)) * product)
+    second = far.where(second, 1.0)
+
+    def reflected() -> Lane:  # 1 - x would be rounded
+        whole = k.intrinsic("rint", x)
+        away = x - whole
+        half = whole * 0.5
+        sign = k.intrinsic("floor", half).equals(half).where(pi, -pi)
+        sine = k.intrinsic("copysign", sine_of_turns(k, k.abs(away)), away)
+        found = sign / sine / first / second / small.where(1.0, y)
+        return (away.equals(0.0) | x.equals(-float("inf"))).where(float("nan"), found)
+
+    value = small.where(first / y, first * second)
+    value = k.where_any(x < 0.0, reflected, value)
+    return x.equals(0.0).where(1.0 / x, value)
+
+
+def _by_stirling(k: Lanes, y: Lane) -> tuple[Lane, Lane]:
+    """Two factors of ``gamma(y)`` for ``y`` from 8 on, neither of which is infinite before 300."""
+    inside = (y < 300.0).where(y, 300.0)
+    inside = (inside < 8.0).where(8.0, inside)
+    exponent, rest = inside - 0.5, stirling_rest(k, inside) + _HALF_LOG_2PI
+    if k.short:
+        whole = exponent * k.log(inside) - inside + rest
+        less = whole - whole
+    else:
+        high, low = log_pair(k, inside)
+        product = exponent * high
+        most = product - inside
+        rest = rest + ((product - most) - inside)
+        rest = rest + (k.fma(exponent, high, -product) + exponent * low)
+        whole = most + rest
+        less = rest - (whole - most)
+    root = k.exp(whole * 0.5)
+    beyond, inf = y > 300.0, float("inf")
+    return beyond.where(inf, root), beyond.where(inf, k.multiply_add(root, less, root))
 
 
 def log_gamma_of_next(k: Lanes, t: Lane) -> Lane:

@@ -388,12 +388,15 @@ class LaneFormula(Formula):
         types = [t] * arity
         super().__init__(name, write, *types, short=short, attributes=f"{_PURE} #0")
 
+    def width(self) -> int:
+        """The lanes of the processor's vectors."""
+        return jit.vector_width() // (2 if self.types[0] == "double" else 1)
+
     def _text(self, width: int) -> Text:
         if width > 1:
             return super()._text(width)
-        t = self.types[0]
-        names, own = [f"%x{i}" for i in range(len(self.types))], jit.vector_width()
-        own = own // 2 if t == "double" else own
+        t, own = self.types[0], self.width()
+        names = [f"%x{i}" for i in range(len(self.types))]
         variants = (line for w in _WIDTHS for line in _variant(self.name, names, t, w, own))
         lines = [*_scalar(self.name, names, t, own), *variants]
         return Text(lines, (), {f"{self.name}_on_{own}"})

@@ -3,8 +3,7 @@
 Errors are below 1 ulp for exp, log, log2 and log10, 1.5 for log1p, 2 for expm1 and 2.5 for the
 others, but 4 for tan and 3.5 for inverse functions. NaN, infinities, zeros and denormals give the
 same as in C, and so do exp2 and log2 of powers of two. Special functions are in
-:mod:`symdnn.cpu.math.math_special64_ir` and :mod:`symdnn.cpu.math.functions_ir`; the gamma function
-is the C library's.
+:mod:`symdnn.cpu.math.math_special64_ir` and :mod:`symdnn.cpu.math.functions_ir`.
 
 ``exp``: 2^n times the Taylor polynomial of r, where x = n ln 2 + r and abs(r) <= ln(2) / 2. The
 power is multiplied in two steps, so that large results and denormals are right. So is ``exp2``.

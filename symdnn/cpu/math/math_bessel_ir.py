@@ -8,12 +8,11 @@ shorter, and what they give is rounded once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable
 
 from symdnn.cpu.math.lanes_ir import Formula, Lane, Lanes, in_double
 
-__all__ = ["BESSEL"]
+__all__ = ["BESSEL", "scaled"]
 
 _NEAR_0 = [
     0.2070019212239867, -0.11300432688620549, 0.09451562853995103, -0.08904344136075991,
@@ -85,9 +84,11 @@ _SHORT_FAR_1 = [
 ]  # fmt: skip
 
 
-def _scaled(order: int, near: Sequence[float], far: Sequence[float], k: Lanes, x: Lane) -> Lane:
+def scaled(k: Lanes, order: int, x: Lane) -> Lane:
+    """``exp(-|x|)`` times the modified Bessel function of order 0 or 1."""
     a = k.abs(x)
     below = a < 8.0
+    near, far = _TABLES[k.short][order]
     inner = k.polynomial(near, k.multiply_add(a, 0.25, -1.0))
     if order:
         inner = inner * a
@@ -97,15 +98,20 @@ def _scaled(order: int, near: Sequence[float], far: Sequence[float], k: Lanes, x
     return (x < 0.0).where(-value, value) if order else value
 
 
-_TERMS = {"i0e": (_SHORT_NEAR_0, _SHORT_FAR_0), "i1e": (_SHORT_NEAR_1, _SHORT_FAR_1)}
-_TERMS64 = {"i0e": (_NEAR_0, _FAR_0), "i1e": (_NEAR_1, _FAR_1)}
+_TABLES = {
+    False: ((_NEAR_0, _FAR_0), (_NEAR_1, _FAR_1)),
+    True: ((_SHORT_NEAR_0, _SHORT_FAR_0), (_SHORT_NEAR_1, _SHORT_FAR_1)),
+}
+
+
+def _order(order: int) -> Callable[[Lanes, Lane], Lane]:
+    return lambda k, x: scaled(k, order, x)
+
+
 BESSEL = [
     *(
-        Formula(f"s_{name}", in_double(partial(_scaled, order, *_TERMS[name])), "float")
-        for order, name in enumerate(_TERMS)
+        Formula(f"s_{name}", in_double(_order(order)), "float")
+        for order, name in enumerate(("i0e", "i1e"))
     ),
-    *(
-        Formula(f"f_{name}", partial(_scaled, order, *_TERMS64[name]))
-        for order, name in enumerate(_TERMS64)
-    ),
+    *(Formula(f"f_{name}", _order(order)) for order, name in enumerate(("i0e", "i1e"))),
 ]

@@ -34,8 +34,12 @@ class Rare:
         self._declared, self._called = declared, called
 
     def on(self, width: int) -> Text:
-        """The text, of one number and all vectors of them."""
+        """The text, of one number and all vectors of them; for formulas on lanes of one width."""
         name, t, names, widths = self.name, self._t, self._names, _WIDTHS[self._t]
+        if width > 1:
+            declared = f"declare i1 @llvm.vector.reduce.or.v{width}i1(<{width} x i1>)"
+            lines = _variant(f"{name}_on", t, width, names, self._slow)
+            return Text(lines, [declared, *self._declared], self._called)
         listed = (f"_ZGV_LLVM_N{w}{'v' * len(names)}_{name}({name}_{w})" for w in widths)
         lines = [
             f"define internal {t} @{name}({_typed(t, names)}) noinline nounwind memory(none) "
@@ -89,8 +93,14 @@ def _variant(name: str, t: str, width: int, names: Sequence[str], slow: str) -> 
 
 
 def kept_variants(lines: Sequence[str]) -> list[str]:
-    """A list that keeps the variants among the functions of these lines; nothing without any."""
-    found = re.findall(r"define internal <\d+ x \w+> @(\w+_(?:rare|lanes)_\d+)\(", "\n".join(lines))
+    """A list that keeps the functions with variants among these lines, and the variants.
+
+    Nothing else uses the latter. Of a function that is only called LLVM would take away an argument
+    that is always the same, and so its variants. Nothing without any.
+    """
+    text = "\n".join(lines)
+    found = re.findall(r"define internal <\d+ x \w+> @(\w+_(?:rare|lanes)_\d+)\(", text)
+    found += re.findall(r"define internal \w+ @(\w+)\(.*vector-function-abi-variant", text)
     kept = ", ".join(f"ptr @{name}" for name in found)
     used = f"@llvm.compiler.used = appending global [{len(found)} x ptr] [{kept}]"
     return [f'{used}, section "llvm.metadata"'] if found else []

@@ -22,12 +22,12 @@ from math import factorial, pi
 
 from symdnn.cpu.math.lanes_ir import Formula, Lane, Lanes
 
-__all__ = ["COS_PI", "SIN_PI", "SPECIAL64"]
+__all__ = ["COS_PI", "ERFC", "SIN_PI", "SPECIAL64"]
 
 #: (1 + 2 a) exp(a^2) erfc(a) in (a - 4) / (a + 4), from 0 to 28, and erf(x) / x - 1 in x^2, from 0
 #: to 1; digamma over x less its zero, in x - 3/2, from 1 to 2. Lowest degree first; interpolated at
 #: Chebyshev's points.
-_ERFC = [
+ERFC = [
     1.2329951186255526,
     -0.13962111684056253,
     0.015379652102620111,
@@ -114,7 +114,7 @@ COS_PI = [(-1) ** k * pi ** (2 * k) / factorial(2 * k) for k in range(9)]
 def _upper_tail(k: Lanes, x: Lane) -> Lane:
     """erfc of a number that is not negative."""
     a = (x > 28.0).where(28.0, x)
-    scaled = k.polynomial(_ERFC, (a + -4.0) / (a + 4.0)) / k.multiply_add(a, 2.0, 1.0)
+    scaled = k.polynomial(ERFC, (a + -4.0) / (a + 4.0)) / k.multiply_add(a, 2.0, 1.0)
     square = a * a
     rest = k.fma(a, a, -square)
     whole = k.call("f_exp", -square) * scaled

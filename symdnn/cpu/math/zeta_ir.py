@@ -1,7 +1,8 @@
 """Hurwitz' zeta function and the polygamma functions, on the lanes of a vector.
 
 The sum of (q + k)^-s up to a term beyond 8 + 3 s / 4, or to one that no longer counts; the rest by
-Euler and Maclaurin's formula with 12 terms (NIST's DLMF 25.11.43). For q < 0 and whole s it is
+Euler and Maclaurin's formula with 12 terms (NIST's DLMF 25.11.43). Powers of whole orders below 16
+are products. For q < 0 and whole s it is
 made of three values at positive q: of the terms on either side of 0.
 """
 
@@ -11,7 +12,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from math import factorial
 
-from symdnn.cpu.math.gamma_ir import power
+from symdnn.cpu.math.gamma_ir import power, whole_power
 from symdnn.cpu.math.lanes_ir import Lane, Lanes
 
 __all__ = ["polygamma", "zeta", "zeta_of_positive"]
@@ -27,6 +28,8 @@ _TERMS = [float(b / factorial(2 * j)) for j, b in enumerate(_BERNOULLI, 1)]
 #: Where the sum ends, in terms of s; and how small a term need not be added: of full precision,
 #: and for results of float32.
 _END, _LEAST = {False: (8.0, 0.75), True: (3.0, 0.6)}, {False: 1e-18, True: 1e-11}
+#: Whole orders below 2^4 have powers by squares.
+_BITS = 4
 #: As good as infinite for an order, and a whole number.
 _LARGE = 1e300
 
@@ -35,9 +38,15 @@ def zeta_of_positive(k: Lanes, s: Lane, q: Lane) -> Lane:
     """For s > 1 and q > 0."""
     base, slope = _END[k.short]
     end, least, minus = s * slope + base, _LEAST[k.short], -s
+    few = k.intrinsic("floor", s).equals(s) & (s < 2.0**_BITS)
+    order = few.where(s, 0.0)
+
+    def to_minus_s(a: Lane) -> Lane:
+        quick = 1.0 / whole_power(k, a, order, _BITS)
+        return k.where_any(~few, lambda: power(k, a, minus), quick)
 
     def step(_: Lane, total: Lane, a: Lane) -> tuple[Lane, Sequence[Lane]]:
-        term = power(k, a, minus)
+        term = to_minus_s(a)
         total, a = total + term, a + 1.0
         return (a < end) & (term > total * least), (total, a)
 
@@ -50,7 +59,7 @@ def zeta_of_positive(k: Lanes, s: Lane, q: Lane) -> Lane:
         factor = factor * ((s + (2.0 * j - 1)) * (s + 2.0 * j) * square)
         series = series + factor * c
     less = s - 1.0
-    last = power(k, a, -less)
+    last = to_minus_s(a) * a
     rest = last * (1.0 / less + w * (series + 0.5))
     return ((a < end) | last.equals(0.0)).where(total, total + rest)
 

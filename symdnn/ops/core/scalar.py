@@ -216,8 +216,8 @@ FUNCTIONS: dict[str, Function] = {
     "betainc_slope_b": Function(partial(beta_inc_slope_of, 1), 3, floats=True, cost=400),
 }  # fmt: skip
 
-#: Instructions for NumPy and SciPy only: they are fused with nothing. CUDA has code for some.
-REFERENCE_ONLY = frozenset({"jv", "iv", "gammaincinv", "gammainccinv", "betaincinv", "betainccinv"})
+#: Instructions for NumPy and SciPy only: they are fused with nothing.
+REFERENCE_ONLY = frozenset({"gammaincinv", "gammainccinv", "betaincinv", "betainccinv"})
 
 
 # -- building -------------------------------------------------------------------------------------

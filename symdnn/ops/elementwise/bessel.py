@@ -26,8 +26,10 @@ class Jv(OfOrder):
 
     def point_slope(self, *operands: Variable) -> Variable:
         n, x, y = operands
-        if _is_zero(n):
+        if _is(0, n):
             return -jv(1, x).astype(y.type.dtype)
+        if _is(1, n):
+            return jv(0, x).astype(y.type.dtype) - _over_point(x, y)
         return (jv(n - 1, x) - jv(n + 1, x)) * like(0.5, y)
 
 
@@ -39,17 +41,26 @@ class Iv(OfOrder):
 
     def point_slope(self, *operands: Variable) -> Variable:
         n, x, y = operands
-        if _is_zero(n):
+        if _is(0, n):
             return iv(1, x).astype(y.type.dtype)
+        if _is(1, n):
+            return iv(0, x).astype(y.type.dtype) - _over_point(x, y)
         return (iv(n - 1, x) + iv(n + 1, x)) * like(0.5, y)
 
 
-def _is_zero(order: Variable) -> bool:
-    """Whether an order is known to be 0: those of orders 1 and -1 are the same but for a sign."""
+def _is(wanted: int, order: Variable) -> bool:
+    """Whether an order is known to be this one: those of -n and n are the same but for a sign."""
     try:
-        return bool(get_scalar_constant_value(order) == 0)
+        return bool(get_scalar_constant_value(order) == wanted)
     except NotScalarConstantError:
         return False
+
+
+def _over_point(x: Variable, y: Variable) -> Variable:
+    """``y / x`` of a function of order 1, whose limit at 0 is 1/2."""
+    x = x.astype(y.type.dtype)
+    near = lt(absolute(x), like(float(float_limits(y.type.dtype).eps), x))
+    return switch(near, like(0.5, y), y / switch(near, like(1, x), x))
 
 
 #: The derivatives of ``i0e`` and ``i1e`` over ``i0e``, as polynomials of ``1 / x`` for large ``x``

@@ -165,9 +165,10 @@ class Logit(SpecialFunction):
 
     @staticmethod
     def formula(x: Scalar) -> Scalar:
-        twice = 2 * x - 1  # exact near 1/2
-        far = x.call("log") - (-x).call("log1p")
-        return (twice.call("abs") < 0.5).where(2 * twice.call("atanh"), far)
+        # Its size, from the nearer end: 1 - x is exact from 1/2 on, and so is 2 x - 1.
+        low, twice = x < 0.5, 2 * x - 1
+        size = (low.where(-twice, twice) / low.where(x, 1 - x)).call("log1p")
+        return low.where(-size, size)
 
     def slope(self, x: Variable, y: Variable) -> Variable:
         return 1 / x + 1 / (1 - x)

@@ -10,7 +10,7 @@ import symdnn.tensor as T
 from symdnn.config import config
 from symdnn.cpu.math.functions_ir import IN_LANES
 from symdnn.graph.type import TensorType
-from symdnn.ops.core.incomplete_values import betaln_of
+from symdnn.ops.core.incomplete_values import bessel_of, betaln_of, modified_bessel_of
 from tests.cpu.harness import needs_compiler
 from tests.seeded import new_rng
 
@@ -46,6 +46,12 @@ def erfcinv(y):
         value = mpmath.erfc(x)
         x += mpmath.log(value / y) * value * mpmath.sqrt(mpmath.pi) / 2 * mpmath.exp(x * x)
     return x
+
+
+def erfcx(x):
+    if x > 1e4:  # by the asymptotic series, of which mpmath takes too many terms
+        return (1 - 1 / (2 * x * x)) / (x * mpmath.sqrt(mpmath.pi))
+    return mpmath.exp(x * x) * mpmath.erfc(x)
 
 
 def gammainc(a, x):
@@ -87,6 +93,27 @@ CASES = {
     "erfinv near 0": (mpmath.erfinv, lambda r: [10 ** r.uniform(-300, -1, 200)], 6e-16),
     "erfcinv": (erfcinv, lambda r: [r.uniform(0, 2, 300)], 8e-16),
     "erfcinv near 0": (erfcinv, lambda r: [10 ** r.uniform(-300, 0, 300)], 8e-16),
+    "erfcx": (erfcx, lambda r: [np.concatenate([r.uniform(-26, 40, 300), r.normal(size=90)])],
+              8e-16),
+    "erfcx far out": (erfcx, lambda r: [10 ** r.uniform(-30, 30, 90)], 6e-16),
+    "tgamma": (mpmath.gamma, lambda r: [np.concatenate([r.uniform(-9, 9, 300),
+                                                        r.uniform(8, 171, 90)])], 1.2e-15),
+    "tgamma near 0": (
+        mpmath.gamma, lambda r: [r.choice([-1, 1], 90) * 10 ** r.uniform(-30, 0, 90)], 8e-16),
+    "tgamma far below 0": (mpmath.gamma, lambda r: [-r.uniform(9, 150, 200)], 1.2e-15),
+    "jv": (mpmath.besselj, lambda r: [*_up_to(r, 12, 60)], 1e-12),
+    "jv of whole orders": (
+        mpmath.besselj, lambda r: [r.integers(-9, 40, 200) * 1.0, r.uniform(-60, 60, 200)], 1e-11),
+    "jv of negative orders": (
+        mpmath.besselj, lambda r: [-r.uniform(0, 5, 90), r.uniform(0, 60, 90)], 1e-12),
+    "jv of orders 0 and 1": (
+        mpmath.besselj, lambda r: [r.integers(-1, 2, 200) * 1.0, r.uniform(-60, 60, 200)], 1e-13),
+    "iv": (mpmath.besseli, lambda r: [*_up_to(r, 12, 60)], 2e-14),
+    "iv of whole orders": (
+        mpmath.besseli, lambda r: [r.integers(-9, 40, 200) * 1.0, r.uniform(-300, 300, 200)],
+        1e-13),
+    "iv of orders 0 and 1": (
+        mpmath.besseli, lambda r: [r.integers(-1, 2, 200) * 1.0, r.uniform(-700, 700, 200)], 1e-15),
     "ndtri": (
         lambda p: -mpmath.sqrt(2) * erfcinv(2 * p),
         lambda r: [np.concatenate([r.uniform(0, 1, 200), 10 ** r.uniform(-300, 0, 200)])], 1e-15,
@@ -103,7 +130,7 @@ CASES = {
         lambda r: [*_up_to(r, 30, 20), r.uniform(0, 1, 60)], 2e-13,
     ),
 }  # fmt: skip
-GRAPHS = {"lgamma": T.gammaln}
+GRAPHS = {"lgamma": T.gammaln, "tgamma": T.gamma}
 
 
 def compiled(name, arrays):
@@ -129,7 +156,7 @@ def test_numbers_are_mpmaths(name, dtype):
     with mpmath.workdps(60):
         wanted = [exact(*map(mpmath.mpf, at)) for at in zip(*(a.tolist() for a in arrays))]
         off = [float(abs(mpmath.mpf(v) - w)) for v, w in zip(found.tolist(), wanted)]
-    wanted = np.array(wanted, "float64")
+    wanted = np.array([*map(float, wanted)])
     if dtype == "float64":
         assert (off / np.abs(wanted)).max() <= most
         return
@@ -147,17 +174,20 @@ ENDS = np.array([0.0, -0.0, 1, -1, 2, -2.5, 0.5, 1.5, 7.5, 8, 10, 150.5, 1e20, 1
 
 @pytest.mark.parametrize("name", sorted(IN_LANES - {"betainc", "betaincc", "polygamma"}))
 def test_ends_are_scipys(name):
-    reference = {"lgamma": sp.gammaln, "betaln": betaln_of}.get(name) or getattr(sp, name)
+    known = {"lgamma": sp.gammaln, "tgamma": sp.gamma, "betaln": betaln_of}
+    known |= {"jv": bessel_of, "iv": modified_bessel_of}
+    reference = known.get(name) or getattr(sp, name)
     pairs = [v.ravel() for v in np.meshgrid(ENDS, ENDS)]
     if name == "zeta":  # SciPy does not end, and is NaN where it is a power of a large order
         kept = (pairs[1] > -1e9) & (pairs[0] < 1e9)
         pairs = [v[kept] for v in pairs]
+    if name in ("jv", "iv"):  # SciPy has NaN for large orders, and 0 or NaN for infinite ones
+        kept = (abs(pairs[0]) < 1e9) & (abs(pairs[1]) != 1e20)
+        pairs = [v[kept] for v in pairs]
     # Of -inf C's lgamma is inf, and SciPy's -inf.
     one = {
         "lgamma": [ENDS[~np.isneginf(ENDS)]],
-        "erfinv": [ENDS],
-        "erfcinv": [ENDS],
-        "ndtri": [ENDS],
+        **{key: [ENDS] for key in ("erfcx", "erfinv", "erfcinv", "ndtri", "tgamma")},
     }
     arrays = one.get(name, pairs)
     with np.errstate(all="ignore"):
