@@ -43,12 +43,17 @@ def is_imported_by(package: str) -> bool:
 
 
 def code_origin() -> str:
-    """The file and line of the first frame outside of our caller's module."""
-    frame = sys._getframe(1)
-    module = frame.f_globals.get("__name__")
-    while frame.f_back is not None and frame.f_globals.get("__name__") == module:
+    """The file and line of the user's frame that led here, or else the first of symdnn's."""
+    package = os.path.dirname(__file__) + os.sep
+    frame: Any = sys._getframe(2)
+    found = frame
+    while frame is not None:
+        helper = frame.f_globals.get("__name__") in ("contextlib", "functools")
+        if not helper and not frame.f_code.co_filename.startswith((package, "<frozen ")):
+            found = frame
+            break
         frame = frame.f_back
-    return f"code at {frame.f_code.co_filename}:{frame.f_lineno}"
+    return f"code at {found.f_code.co_filename}:{found.f_lineno}"
 
 
 def is_command() -> bool:

@@ -7,9 +7,10 @@ import warnings
 from pathlib import Path
 from unittest import mock
 
+import numpy as np
 import pytest
 
-from symdnn import flags
+from symdnn import flags, nn
 from symdnn.config import Config, config
 from symdnn.errors import ConfigError, SymdnnError, UnknownFlagError
 
@@ -71,6 +72,12 @@ def test_no_name_is_both_a_flag_and_without_meaning():
 def test_no_flag_is_also_a_group():
     groups = {n.rpartition(".")[0] for n in flags.FLAGS}
     assert not groups & set(flags.FLAGS)
+
+
+def test_the_origin_of_a_value_that_symdnn_passes_on_is_the_users_line():
+    net, data = nn.Linear(2, 1), [(np.ones((3, 2), "float32"), np.ones((3, 1), "float32"))]
+    with pytest.raises(ConfigError, match=rf"flag amp = 'fp15' \(from code at {__file__}:"):
+        nn.fit(net, nn.MSELoss(), "sgd", data, epochs=1, lr=0.1, amp="fp15")
 
 
 def test_table_shows_value_default_and_origin(fresh):

@@ -42,6 +42,7 @@ from symdnn.graph.check import check_graph
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.target import Target
 from symdnn.graph.tracing import untraced
+from symdnn.graph.traverse import leaves
 from symdnn.graph.variable import Shared, Variable
 from symdnn.libraries.words import check_required
 from symdnn.opt.engine import RewriteProfile
@@ -232,10 +233,10 @@ def _check_used(
         groups = [[declared[i].variable for i in group] for group in forms.groups()]
         found = [group[0] for group in groups if all(v in found for v in group)]
     for v in found:
-        message = (
-            f"function: no output or update depends on the input {v} of type {v.type}; "
-            "pass on_unused_input='ignore' if that is meant"
-        )
+        do = "pass on_unused_input='ignore' if that is meant"
+        if v.name and any(other.name == v.name for other in leaves(outputs)):
+            do = f"they depend on another variable {v.name}. Make one, and use it in both places"
+        message = f"function: no output or update depends on the input {v} of type {v.type}; {do}"
         if action == "raise":
             raise UnusedInputError(message)
         warnings.warn(message, stacklevel=4)

@@ -125,7 +125,8 @@ def _tree(node: Apply, depth: int = 6) -> list[str]:
             lines.append(f"{pad}{item} <{item.type}>")  # type: ignore[union-attr]
             continue
         again = owner in seen or level >= depth
-        lines.append(f"{pad}{owner.op} <{owner.outputs[0].type}>{' ...' if again else ''}")
+        types = "".join(f" <{v.type}>" for v in owner.outputs[:1])  # a check has no outputs
+        lines.append(f"{pad}{owner.op}{types}{' ...' if again else ''}")
         if not again:
             seen.add(owner)
             stack += [(v, level + 1) for v in reversed(owner.inputs)]

@@ -85,6 +85,8 @@ class FunctionGraph:
         for v in leaves:
             if v not in allowed and not isinstance(v, Constant | Shared):
                 advice = "List it among the inputs, or give its value: y.eval({x: value})"
+                if v.name and any(i.name == v.name for i in allowed):
+                    advice = f"The input {v.name} is another variable: make one, and use it twice"
                 if v.is_clone:
                     advice = "x.clone() is a new variable without a value; x.copy() has that of x"
                 raise MissingInputError(

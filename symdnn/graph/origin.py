@@ -315,7 +315,7 @@ def _user_frames(limit: int) -> _Frames:
     frame = sys._getframe(2)
     kept: list[tuple[CodeType, int]] = []
     while frame is not None and len(kept) < limit:
-        if not frame.f_code.co_filename.startswith(_PACKAGE):
+        if not frame.f_code.co_filename.startswith((_PACKAGE, "<frozen ")):
             kept.append((frame.f_code, frame.f_lineno))
         frame = frame.f_back  # type: ignore[assignment]
     return tuple(kept)

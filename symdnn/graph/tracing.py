@@ -90,10 +90,18 @@ def traced_truth(v: Any) -> str:
 
 def traced_number(v: Any, wanted: str) -> str:
     """The error of ``int(v)`` and its kin."""
+    do = (
+        "use symdnn.control.cond or switch for a choice, symdnn.control.fori_loop or while_loop "
+        "for a loop, or make the argument that it depends on static (static_argnames)"
+    )
+    if current_trace() is None:
+        do = (
+            "symdnn.function([inputs], x)(...) or x.eval() computes it; write T.exp(x) for "
+            "math.exp(x), symdnn.control.fori_loop for range(x), T.stack(values)[x] for values[x]"
+        )
     return (
         f"{_where()}Python asked for {wanted} of {v} (of type {v.type}), whose value is known in a "
-        "call only: use symdnn.control.cond or switch for a choice, symdnn.control.fori_loop or "
-        "while_loop for a loop, or make the argument that it depends on static (static_argnames)"
+        f"call only: {do}"
     )
 
 

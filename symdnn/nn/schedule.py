@@ -11,11 +11,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING as _CHECKED
 from typing import Any
 
 import numpy as np
 
 from symdnn.errors import InputError
+from symdnn.graph.names.elsewhere import SCHEDULE as _ADVICE
+from symdnn.graph.names.elsewhere import refusing as _refusing
 from symdnn.graph.tracing import check_takes
 from symdnn.graph.variable import Shared
 from symdnn.nn.modules.arguments import sizes
@@ -234,3 +237,7 @@ def _cosine(start: float, end: float, part: float) -> float:
 def _positive(what: str, number: float) -> None:
     if not number > 0:
         raise ValueError(f"{what} is {number}; wanted more than 0")
+
+
+if not _CHECKED:  # a checker of types would believe that every name exists
+    __getattr__ = _refusing(__name__, _ADVICE)

@@ -1,12 +1,21 @@
 """Hints are checked where they are made: a misspelt one would else be ignored far away."""
 
 import pickle
+import runpy
 
 import numpy as np
 import pytest
 
 import symdnn.tensor as T
 from symdnn.graph.origin import Hints, Origin, hinted
+
+
+def test_the_lines_are_those_of_the_program_alone(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("import symdnn.tensor as T\ny = T.exp(T.matrix())\n")
+    text = runpy.run_path(str(script))["y"].owner.origin.text()
+    assert f'File "{script}", line 2' in text
+    assert "<frozen" not in text
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from typing import Any
 from symdnn.flag_types import nearest
 
 __all__ = [
-    "CONTROL", "FUNCTION", "MODULE", "NN", "NNET", "NO_ASSIGNMENT", "NO_VALUE", "OPTIM", "SYMDNN",
-    "TENSOR", "UTILS", "VARIABLE", "no_attribute", "refusing",
+    "CONTROL", "FUNCTION", "MODULE", "NN", "NNET", "NO_ASSIGNMENT", "NO_VALUE", "OPTIM", "RANDOM",
+    "SCHEDULE", "SYMDNN", "TENSOR", "UTILS", "VARIABLE", "no_attribute", "refusing",
 ]  # fmt: skip
 
 #: Python asks "Did you mean" of objects with fewer names than this.
@@ -51,14 +51,20 @@ VARIABLE: Advice = {
     "requires_grad": "symdnn.grad(cost, x) takes the variables to differentiate by",
     "add_": "a variable is not changed: write y = x + z",
     "mul_": "a variable is not changed: write y = x * z",
-    "copy_": NO_ASSIGNMENT,
+    **dict.fromkeys(("copy_", "apply_"), NO_ASSIGNMENT),
+    "zero_": "a variable is not changed: T.zeros_like(x) is a new one",
+    **dict.fromkeys(
+        ("values", "indices"), "x.max(dim=1) and its kin have both, x.max(axis=1) the values alone"
+    ),
+    "equal": "T.array_equal(x, y) does that, T.eq(x, y) compares elements",
+    "H": "x.conj().T does that",
     "resize": "x.reshape(shape) does that",
     "itemset": "T.set_subtensor(x[index], value) is a new variable",
     "nbytes": "sizes are known in a call only; x.size is symbolic",
     "strides": "the compiler chooses layouts",
     "flat": "x.flatten() is a vector of the elements",
     "data": NO_VALUE,
-    "device": "the flag device says where functions run",
+    **dict.fromkeys(("device", "is_cuda"), "the flag device says where functions run"),
     "to_numpy": NO_VALUE,
     "block_until_ready": NO_VALUE,
     "get_value": f"only a shared variable has one; {NO_VALUE}",
@@ -72,12 +78,6 @@ _ARRAYS: Advice = {
     **dict.fromkeys(("device", "devices", "device_put", "cuda"), _DEVICE),
     **dict.fromkeys(("Tensor", "placeholder"), _VARIABLE),
 }
-
-_OF_TENSORS = (
-    "zeros", "ones", "eye", "arange", "linspace", "cat", "stack", "concatenate", "einsum",
-    "matmul", "dot", "where", "exp", "log", "sqrt", "sin", "cos", "tanh", "sum", "mean",
-    "maximum", "minimum", "softmax", "sort", "argmax", "cumsum",
-)  # fmt: skip
 
 #: Of ``symdnn``.
 SYMDNN: Advice = {
@@ -101,15 +101,24 @@ SYMDNN: Advice = {
     "tree_util": "symdnn.jit and its kin take trees: symdnn.register_tree",
     "pmap": "symdnn.distributed has training over several devices",
     "tree_map": "symdnn.jit and its kin take trees: symdnn.register_tree",
-    **{name: f"symdnn.tensor.{name} does that" for name in _OF_TENSORS},
     "autograd": "symdnn.grad(cost, x) is the gradient",
     "func": "symdnn.grad, vmap, jacobian, jvp and vjp are functions of symdnn",
 }
+
+#: Of ``symdnn.tensor.random``.
+RANDOM: Advice = dict.fromkeys(
+    (
+        "normal", "uniform", "randn", "rand", "randint", "random", "permutation", "choice",
+        "bernoulli", "categorical", "seed", "manual_seed", "PRNGKey", "key", "split",
+    ), _RANDOM,
+)  # fmt: skip
 
 #: Of ``symdnn.tensor``.
 TENSOR: Advice = {
     **_ARRAYS,
     **dict.fromkeys(("from_numpy", "FloatTensor", "LongTensor"), _CONSTANT),
+    **dict.fromkeys(("bernoulli", "multinomial", "randperm"), _RANDOM),
+    "one_hot": "T.extra_ops.to_one_hot(labels, classes) does that",
     "autograd": "symdnn.grad(cost, x) is the gradient",
     "special": "T.expit, T.gammaln, T.xlogy and their kin are functions of T",
     "cholesky_solve": "T.linalg.cho_solve((factor, True), b) does that",
@@ -192,8 +201,23 @@ FUNCTION: Advice = {
     "finder": "f[name] is the value of an input or a shared variable",
 }
 
+_BATCHES = "nn.batches((x, t), size, shuffle=True) gives batches; fit takes a DataLoader as it is"
+
 #: Of ``symdnn.nn``.
 NN: Advice = {
+    **dict.fromkeys(("DataLoader", "Dataset", "TensorDataset"), _BATCHES),
+    "Dense": "nn.Linear(inputs, outputs) does that",
+    "BatchNorm": "nn.BatchNorm1d, BatchNorm2d and BatchNorm3d do that",
+    "CrossEntropy": "nn.CrossEntropyLoss does that",
+    **dict.fromkeys(("MaxPooling2D", "MaxPool2D"), "nn.MaxPool2d does that"),
+    **dict.fromkeys(("AveragePooling2D", "AvgPool2D"), "nn.AvgPool2d does that"),
+    "Conv2DTranspose": "nn.ConvTranspose2d does that",
+    "GlobalAveragePooling2D": "nn.GlobalAveragePooling does that",
+    "Activation": "nn.ReLU, nn.Tanh, nn.GELU, ... are layers",
+    "Model": "write a subclass of nn.Module, or nn.Sequential",
+    **dict.fromkeys(("Trainer", "compile"), "nn.fit trains, symdnn.function makes a step"),
+    "EarlyStopping": "nn.fit(..., validation=data, patience=5) does that",
+    "ModelCheckpoint": "nn.fit(..., checkpoint='run.safetensors') does that",
     "relu": "T.relu(x) is the function, nn.ReLU() the layer",
     "DataParallel": "symdnn.distributed.DataParallel does that",
     "SyncBatchNorm": "nn.sync_batch_norm(net) does that",
@@ -282,11 +306,24 @@ OPTIM: Advice = {
     "lr_scheduler": "nn.schedule has schedules of the learning rate",
 }
 
+#: Of ``symdnn.nn.schedule``.
+SCHEDULE: Advice = {
+    theirs: f"nn.schedule.{ours} does that"
+    for theirs, ours in (
+        ("ConstantLR", "constant"), ("StepLR", "step"), ("MultiStepLR", "multi_step"),
+        ("ExponentialLR", "exponential"), ("LinearLR", "linear"), ("CosineAnnealingLR", "cosine"),
+        ("CosineAnnealingWarmRestarts", "cosine_restarts"), ("OneCycleLR", "one_cycle"),
+        ("ReduceLROnPlateau", "Plateau"), ("SequentialLR", "chain"),
+    )
+}  # fmt: skip
+SCHEDULE = {**SCHEDULE, "LambdaLR": "a schedule is a function: lr=lambda step: 0.1 / (1 + step)"}
+
 
 def no_attribute(owner: object, what: str, name: str, advice: Advice) -> AttributeError:
     """The error of an attribute that ``owner``, which messages call ``what``, does not have."""
     words = f"{what} has no attribute {name!r}"
-    hint = advice.get(name) or _in_place(owner, name, advice) or _likely(owner, name)
+    hint = advice.get(name) or _in_place(owner, name, advice)
+    hint = hint or _in_another_room(owner, name) or _likely(owner, name)
     return AttributeError(f"{words}; {hint}" if hint else words, name=name, obj=owner)
 
 
@@ -296,6 +333,16 @@ def _in_place(owner: object, name: str, advice: Advice) -> str:
     there = advice is VARIABLE and name.endswith("_") and not name.startswith("_")
     there = there and hasattr(owner, other)
     return f"a variable is not changed: y = x.{other}(...) is a new one" if there else ""
+
+
+def _in_another_room(owner: object, name: str) -> str:
+    """Of a module: the function or class of this name that another module of symdnn has."""
+    if isinstance(owner, ModuleType) and not name.startswith("_"):
+        for room in ("symdnn.tensor", "symdnn", "symdnn.nn", "symdnn.tensor.nnet"):
+            found = vars(sys.modules.get(room, owner)).get(name)
+            if callable(found):
+                return f"{room}.{name} does that"
+    return ""
 
 
 def _likely(owner: object, name: str) -> str:

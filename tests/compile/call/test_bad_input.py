@@ -18,6 +18,7 @@ from symdnn.errors import (
     IndexOutOfRange,
     InputError,
     MissingInputError,
+    NanDetected,
     ShapeMismatch,
     TypeMismatch,
     UnusedInputError,
@@ -155,6 +156,15 @@ def test_an_unused_input():
         symdnn.function([x, y], x, on_unused_input="no")
     w = symdnn.shared(np.ones(2))
     symdnn.function([x, y], x, updates=[(w, y)])
+
+
+def test_two_variables_of_one_name():
+    """A program that makes its input a second time."""
+    x = T.dvector("x")
+    with pytest.raises(UnusedInputError, match="they depend on another variable x. Make one"):
+        symdnn.function([T.dvector("x")], x + 1)
+    with pytest.raises(MissingInputError, match="The input x is another variable: make one"):
+        symdnn.function([T.dvector("x")], x + 1, on_unused_input="ignore")
 
 
 @pytest.mark.parametrize(
@@ -364,6 +374,14 @@ def test_high_verbosity_shows_graph_strides_and_small_values():
     assert re.search(r"0: .*float64\(4, 3\), strides \(24, 8\)", note)
     assert "value False" in note
     assert re.search(r"Its graph:\n +Assert.*\n +Mul.*\n +Exp", note)
+
+
+def test_high_verbosity_shows_a_check_that_has_no_result():
+    x = T.dmatrix("x")
+    high = config.change_flags(exception_verbosity="high")
+    f = symdnn.function([x], T.log(x).sum(), mode="NanGuardMode")
+    with high, pytest.raises(NanDetected, match="Log contains NaN in 2 of 2 elements"):
+        f(-np.ones((1, 2)))
 
 
 NEVER_COMPUTED = {

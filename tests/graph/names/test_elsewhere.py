@@ -1,5 +1,6 @@
 """Names of other programs: the error says what to write instead, and what it says exists."""
 
+import math
 import re
 from collections.abc import Mapping
 from operator import attrgetter
@@ -28,6 +29,8 @@ OWNERS: list[tuple[Any, Mapping[str, str]]] = [
     (T.nnet, elsewhere.NNET),
     (nn, elsewhere.NN),
     (nn.optim, elsewhere.OPTIM),
+    (nn.schedule, elsewhere.SCHEDULE),
+    (T.random, elsewhere.RANDOM),
     (symdnn.control, elsewhere.CONTROL),
     (nn.Linear(2, 3), elsewhere.MODULE),
     (T.matrix("x"), elsewhere.VARIABLE),
@@ -67,6 +70,22 @@ def test_a_misspelled_name_of_a_large_module_names_the_right_one(owner, wrong, r
     """Python searches in small ones only."""
     with pytest.raises(AttributeError, match=f"{wrong!r}; did you mean {right!r}"):
         getattr(owner, wrong)
+
+
+@pytest.mark.parametrize(("owner", "name", "there"), [
+    (symdnn, "relu", "symdnn.tensor.relu"), (symdnn, "tensor4", "symdnn.tensor.tensor4"),
+    (symdnn, "Linear", "symdnn.nn.Linear"), (T, "vmap", "symdnn.vmap"), (T, "save", "symdnn.save"),
+    (T, "logsoftmax", "symdnn.tensor.nnet.logsoftmax"), (nn, "einsum", "symdnn.tensor.einsum"),
+])  # fmt: skip
+def test_a_name_of_another_module_says_where_it_is(owner, name, there):
+    with pytest.raises(AttributeError, match=re.escape(f"{name!r}; {there} does that")):
+        getattr(owner, name)
+
+
+@pytest.mark.parametrize("use", [float, int, math.exp, range, [1, 2].__getitem__], ids=repr)
+def test_a_number_that_python_wants_is_computed_or_replaced(use):
+    with pytest.raises(SymbolicValueError, match=r"x\.eval\(\) computes it; write T\.exp"):
+        use(T.iscalar("x"))
 
 
 def test_subpackages_are_there_without_an_import_of_their_own():
