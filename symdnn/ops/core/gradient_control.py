@@ -27,7 +27,6 @@ class Identity(Op):
     ``gradient_only``: of all that check no data, and have no effect or place of their own.
     """
 
-    views: ClassVar[Mapping[int, int]] = {0: 0}
     abstract: ClassVar[bool] = True
     gradient_only: ClassVar[bool] = True
 
@@ -48,6 +47,10 @@ class Identity(Op):
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         return self.make_node(*inputs).outputs, [axes[0]]
+
+    @property
+    def views(self) -> Mapping[int, int]:
+        return {0: 0}
 
 
 class Opaque(Identity):
