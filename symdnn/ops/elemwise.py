@@ -7,7 +7,7 @@ other unknown dimensions must be equal when a plan is made.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any, ClassVar
 
@@ -173,7 +173,7 @@ class Elemwise(Op):
         return [broadcast_dims(self, types, shapes)]
 
     @property
-    def may_overwrite(self) -> dict[int, tuple[int, ...]]:
+    def may_overwrite(self) -> Mapping[int, tuple[int, ...]]:
         return {0: tuple(range(self.arity))}
 
     def slope(self, x: Variable, y: Variable) -> Variable:

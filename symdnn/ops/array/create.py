@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeGuard
 
@@ -110,12 +111,9 @@ def empty_like(a: TensorLike, dtype: DtypeLike | None = None) -> Variable:
 class ARange(Op):
     """Integers from ``start`` up to ``stop`` by ``step`` (integer scalars), as ``dtype``."""
 
+    host_inputs: ClassVar[tuple[int, ...]] = (0, 1, 2)
     dtype: str
     length: int | None = None
-
-    @property
-    def host_inputs(self) -> tuple[int, ...]:
-        return (0, 1, 2)
 
     def infer(self, start: TensorType, stop: TensorType, step: TensorType) -> TensorType:
         return TensorType(self.dtype, (self.length,))
@@ -292,6 +290,7 @@ def _where(mask: Variable, v: Variable) -> Variable:
 class Diagonal(Op):
     """The diagonal ``offset`` of the last two dimensions, as the last dimension. A view."""
 
+    views: ClassVar[Mapping[int, int]] = {0: 0}
     linear_in_first: ClassVar[bool] = True
     offset: int = 0
 
@@ -318,10 +317,6 @@ class Diagonal(Op):
         n, m = dims_of(inputs[0])[-2:]
         return [_alloc_diag(cotangents[0], n, m, self.offset)]
 
-    @property
-    def views(self) -> dict[int, int]:
-        return {0: 0}
-
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         return on_lanes(self, inputs, axes)
 
@@ -334,13 +329,10 @@ class AllocDiag(Op):
     diagonal must have length k.
     """
 
+    host_inputs: ClassVar[tuple[int, ...]] = (1, 2)
     linear_in_first: ClassVar[bool] = True
     offset: int = 0
     static: tuple[int | None, int | None] = (None, None)
-
-    @property
-    def host_inputs(self) -> tuple[int, ...]:
-        return (1, 2)
 
     def infer(self, x: TensorType, n: TensorType, m: TensorType) -> TensorType:
         if x.ndim < 1:

@@ -48,6 +48,7 @@ class Subtensor(Op):
     raises :class:`~symdnn.errors.IndexOutOfRange`.
     """
 
+    views: ClassVar[Mapping[int, int]] = {0: 0}
     linear_in_first: ClassVar[bool] = True
     index: IndexPattern
 
@@ -96,10 +97,6 @@ class Subtensor(Op):
         x, *bounds = inputs
         zeros = operator("zeros_like")(x)
         return [IncSubtensor(self.index)(zeros, cotangents[0], *bounds), *(None for _ in bounds)]
-
-    @property
-    def views(self) -> Mapping[int, int]:
-        return {0: 0}
 
     def __str__(self) -> str:
         return f"Subtensor{{{pattern_text(self.index)}}}"
@@ -158,6 +155,7 @@ def encode(entries: Sequence[Any]) -> tuple[IndexPattern, list[Variable]]:
 class Increment(Op):
     """Base of the ops that add ``y`` to a part of ``x`` or assign it, in a new array."""
 
+    may_overwrite: ClassVar[Mapping[int, tuple[int, ...]]] = {0: (0,)}
     abstract: ClassVar[bool] = True
     index: IndexPattern
     set_instead_of_inc: bool = False
@@ -212,10 +210,6 @@ class Increment(Op):
 
     def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return [self(*or_zeros(tangents[:2], inputs[:2]), *inputs[2:])]
-
-    @property
-    def may_overwrite(self) -> Mapping[int, tuple[int, ...]]:
-        return {0: (0,)}
 
     def __str__(self) -> str:
         what = "set" if self.set_instead_of_inc else "inc"

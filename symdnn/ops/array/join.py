@@ -365,9 +365,7 @@ class RepeatIndex(Op):
     depends on the data.
     """
 
-    @property
-    def host_inputs(self) -> tuple[int, ...]:
-        return (1,)
+    host_inputs: ClassVar[tuple[int, ...]] = (1,)
 
     def infer(self, repeats: TensorType, n: TensorType) -> TensorType:
         if repeats.ndim != 1 or not repeats.is_discrete:
@@ -432,12 +430,9 @@ def _repeat_of(x: Variable, repeats: TensorLike, axis: Any = None, *more: Any) -
 class Roll(Op):
     """``x`` shifted cyclically by ``shift`` (an integer scalar) along ``axis``."""
 
+    host_inputs: ClassVar[tuple[int, ...]] = (1,)
     linear_in_first: ClassVar[bool] = True
     axis: int
-
-    @property
-    def host_inputs(self) -> tuple[int, ...]:
-        return (1,)
 
     def infer(self, x: TensorType, shift: TensorType) -> TensorType:
         if not 0 <= self.axis < x.ndim:

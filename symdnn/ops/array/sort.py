@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -142,13 +142,10 @@ class TopK(MultiOp):
     the lower index. NaN counts as the largest.
     """
 
+    host_inputs: ClassVar[tuple[int, ...]] = (1,)
     axis: int
     index_dtype: str = "int64"
     static: int | None = None
-
-    @property
-    def host_inputs(self) -> tuple[int, ...]:
-        return (1,)
 
     def infer(self, x: TensorType, k: TensorType) -> tuple[Type, ...]:
         shape = list(_with_axis(self, x, self.axis).shape)

@@ -155,12 +155,9 @@ class OneHot(Op):
     :class:`~symdnn.errors.IndexOutOfRange`.
     """
 
+    host_inputs: ClassVar[tuple[int, ...]] = (1,)
     dtype: str
     static: int | None = None
-
-    @property
-    def host_inputs(self) -> tuple[int, ...]:
-        return (1,)
 
     def infer(self, labels: TensorType, n: TensorType) -> TensorType:
         if not labels.is_integer:

@@ -154,6 +154,7 @@ def atleast_nd(x: TensorLike, n: int = 1, left: bool = True) -> Variable:
 class ForgetShape(Op):
     """``x`` with the sizes of ``axes`` no longer static, so that they do not broadcast. A view."""
 
+    views: ClassVar[Mapping[int, int]] = {0: 0}
     linear_in_first: ClassVar[bool] = True
     axes: tuple[int, ...]
 
@@ -170,10 +171,6 @@ class ForgetShape(Op):
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [specify_type(cotangents[0], inputs[0].type)]
-
-    @property
-    def views(self) -> Mapping[int, int]:
-        return {0: 0}
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         return on_lanes(ForgetShape(tuple(a + 1 for a in self.axes)), inputs, axes)
@@ -212,6 +209,7 @@ def patternbroadcast(x: TensorLike, broadcastable: Sequence[bool]) -> Variable:
 class SpecifyShape(Op):
     """``x`` with a check that it has the shape given by the integer scalars after it. A view."""
 
+    views: ClassVar[Mapping[int, int]] = {0: 0}
     linear_in_first: ClassVar[bool] = True
     static: tuple[int | None, ...]
 
@@ -245,10 +243,6 @@ class SpecifyShape(Op):
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [cotangents[0], *(None for _ in self.static)]
-
-    @property
-    def views(self) -> Mapping[int, int]:
-        return {0: 0}
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         x, *dims = inputs
@@ -297,6 +291,8 @@ def of_sizes(v: Variable, sizes: Sequence[Dim], what: str) -> Variable:
 class Copy(Op):
     """The same value in its own memory."""
 
+    may_overwrite: ClassVar[Mapping[int, tuple[int, ...]]] = {0: (0,)}
+
     def infer(self, x: TensorType) -> TensorType:
         return x
 
@@ -311,10 +307,6 @@ class Copy(Op):
 
     def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return [tangents[0]]
-
-    @property
-    def may_overwrite(self) -> Mapping[int, tuple[int, ...]]:
-        return {0: (0,)}
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         return on_lanes(self, inputs, axes)

@@ -155,15 +155,12 @@ class Recv(PointToPoint):
     adjoint with respect to the token is :class:`Send`.
     """
 
+    run_time_inputs: ClassVar[tuple[int, ...]] = ()
     static: tuple[int | None, ...] = ()
 
     @property
     def host_inputs(self) -> tuple[int, ...]:
         return tuple(range(1, 1 + len(self.static)))
-
-    @property
-    def run_time_inputs(self) -> tuple[int, ...]:
-        return ()
 
     def infer(self, token: TensorType, *dims: TensorType) -> TensorType:
         if not isinstance(token, TensorType) or token.ndim != 1:

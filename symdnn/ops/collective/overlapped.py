@@ -144,6 +144,7 @@ class Moving:
 class MoveWait(Op):
     """The second half: the result, in the place that the start gave."""
 
+    may_overwrite: ClassVar[Mapping[int, tuple[int, ...]]] = {0: (0,)}
     folds: ClassVar[bool] = False
 
     def infer(self, place: TensorType, moving: OpaqueType) -> TensorType:
@@ -155,10 +156,6 @@ class MoveWait(Op):
     def reference(self, place: Array, moving: Moving) -> Array:
         moving.into(place)
         return place
-
-    @property
-    def may_overwrite(self) -> Mapping[int, tuple[int, ...]]:
-        return {0: (0,)}
 
 
 @dataclass(frozen=True)

@@ -45,12 +45,12 @@ class Identity(Op):
     def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return [tangents[0]]
 
+    def batch(self, inputs: Vars, axes: Axes) -> Batched:
+        return self.make_node(*inputs).outputs, [axes[0]]
+
     @property
     def views(self) -> Mapping[int, int]:
         return {0: 0}
-
-    def batch(self, inputs: Vars, axes: Axes) -> Batched:
-        return self.make_node(*inputs).outputs, [axes[0]]
 
 
 class Opaque(Identity):

@@ -43,6 +43,7 @@ from symdnn.options import as_int, as_list
 class DimShuffle(Op):
     """Reorder dimensions, drop static ones of size 1, insert new ones (``"x"``). A view."""
 
+    views: ClassVar[Mapping[int, int]] = {0: 0}
     never_fails: ClassVar[bool] = True
 
     pattern: tuple[int | str, ...]
@@ -83,10 +84,6 @@ class DimShuffle(Op):
 
     def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return [DimShuffle(self.pattern)(tangents[0])]
-
-    @property
-    def views(self) -> Mapping[int, int]:
-        return {0: 0}
 
     def short_with(self, inputs: Vars, axis: int) -> Sequence[tuple[Variable, int]]:
         return [(inputs[0], int(self.pattern[axis]))]
@@ -220,6 +217,8 @@ class Reshape(Op):
     One of them may be -1 (as a constant or at run time): it follows from the number of elements.
     """
 
+    run_time_inputs: ClassVar[tuple[int, ...]] = ()
+    views: ClassVar[Mapping[int, int]] = {0: 0}
     never_fails: ClassVar[bool] = True
     linear_in_first: ClassVar[bool] = True
     static: tuple[int | None, ...]
@@ -227,10 +226,6 @@ class Reshape(Op):
     @property
     def host_inputs(self) -> tuple[int, ...]:
         return tuple(range(1, 1 + len(self.static)))
-
-    @property
-    def run_time_inputs(self) -> tuple[int, ...]:
-        return ()
 
     def infer(self, x: TensorType, *dims: TensorType) -> TensorType:
         sizes = [d for d in self.static if d is not None and d != -1]
@@ -270,10 +265,6 @@ class Reshape(Op):
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [reshape(cotangents[0], dims_of(inputs[0])), *(None for _ in self.static)]
-
-    @property
-    def views(self) -> Mapping[int, int]:
-        return {0: 0}
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         x, *dims = inputs
@@ -336,16 +327,13 @@ def _vector_entries(vector: Variable, ndim: int | None) -> list[Variable]:
 class Alloc(Op):
     """``value`` (a tensor that broadcasts) in the shape given by integer scalars."""
 
+    run_time_inputs: ClassVar[tuple[int, ...]] = ()
     linear_in_first: ClassVar[bool] = True
     static: tuple[int | None, ...]
 
     @property
     def host_inputs(self) -> tuple[int, ...]:
         return tuple(range(1, 1 + len(self.static)))
-
-    @property
-    def run_time_inputs(self) -> tuple[int, ...]:
-        return ()
 
     def infer(self, value: TensorType, *dims: TensorType) -> TensorType:
         if value.ndim > len(self.static):
@@ -446,6 +434,7 @@ def ones_like(x: TensorLike, dtype: DtypeLike | None = None, opt: bool = False) 
 class SpecifyType(Op):
     """``x`` declared to have these static dimensions; checked when a plan is made. A view."""
 
+    views: ClassVar[Mapping[int, int]] = {0: 0}
     linear_in_first: ClassVar[bool] = True
     static: tuple[int | None, ...]
 
@@ -473,10 +462,6 @@ class SpecifyType(Op):
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [cotangents[0]]
-
-    @property
-    def views(self) -> Mapping[int, int]:
-        return {0: 0}
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         return [SpecifyType((None, *self.static))(inputs[0])], [0]

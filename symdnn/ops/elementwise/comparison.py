@@ -5,6 +5,7 @@ Only the choice has a gradient.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -220,6 +221,7 @@ def _choose(condition: Array, x: Array, y: Array) -> Array:
 class Switch(Elemwise):
     """``x`` where ``condition`` is not zero, else ``y``. Both are computed."""
 
+    may_overwrite: ClassVar[Mapping[int, tuple[int, ...]]] = {0: (1, 2)}
     function = _choose
     chooses: ClassVar[bool] = True
     arity: ClassVar[int] = 3
@@ -235,10 +237,6 @@ class Switch(Elemwise):
 
     def out_dtype(self, *dtypes: str) -> str:
         return super().out_dtype(*dtypes[1:])
-
-    @property
-    def may_overwrite(self) -> dict[int, tuple[int, ...]]:
-        return {0: (1, 2)}
 
     def scalar_vjp(self, inputs: Vars, output: Variable, cotangent: Variable) -> Grads:
         c, _, _ = inputs

@@ -5,6 +5,7 @@ For the convention of gradients see :class:`symdnn.ops.elemwise.Elemwise`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -33,15 +34,12 @@ def _part_dtype(dtype: str) -> str:
 class ComplexPart(Elemwise):
     """Base of real functions of one complex operand."""
 
+    may_overwrite: ClassVar[Mapping[int, tuple[int, ...]]] = {}
     abstract: ClassVar[bool] = True
     kinds: ClassVar[str] = "c"
 
     def out_dtype(self, *dtypes: str) -> str:
         return _part_dtype(dtypes[0])
-
-    @property
-    def may_overwrite(self) -> dict[int, tuple[int, ...]]:
-        return {}
 
 
 class Real(ComplexPart):
@@ -94,6 +92,7 @@ def _complex(a: Any, b: Any) -> Any:
 class Complex(Elemwise):
     """``a + ib`` of two reals: complex64 if both fit in float32, else complex128."""
 
+    may_overwrite: ClassVar[Mapping[int, tuple[int, ...]]] = {}
     function = _complex
     arity: ClassVar[int] = 2
     kinds: ClassVar[str] = "bif"
@@ -108,10 +107,6 @@ class Complex(Elemwise):
         out = np.empty(np.broadcast_shapes(a.shape, b.shape), _numpy_complex(self, a, b))
         out.real, out.imag = a, b
         return out
-
-    @property
-    def may_overwrite(self) -> dict[int, tuple[int, ...]]:
-        return {}
 
     def scalar_vjp(self, inputs: Vars, output: Variable, cotangent: Variable) -> Grads:
         return [real(cotangent), imag(cotangent)]

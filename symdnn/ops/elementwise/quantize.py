@@ -7,6 +7,7 @@ tensors of codes take one byte for each element, on every target.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar
@@ -64,6 +65,7 @@ def limits_of(kind: str) -> tuple[float, float]:
 class _OfCodes(Elemwise):
     """Base of both: inputs are a tensor, a scale and a zero point that broadcast with it."""
 
+    may_overwrite: ClassVar[Mapping[int, tuple[int, ...]]] = {}
     abstract: ClassVar[bool] = True
     arity: ClassVar[int] = 3
     kinds: ClassVar[str] = ""  # operands differ in kind, so `_fault` tells
@@ -85,10 +87,6 @@ class _OfCodes(Elemwise):
             raise TypeMismatch(self, wanted, list(inputs))
         shape = broadcast_static(self, inputs)
         return TensorType(self.out_dtype(*[t.dtype for t in inputs]), shape)
-
-    @property
-    def may_overwrite(self) -> dict[int, tuple[int, ...]]:
-        return {}
 
 
 class Quantize(_OfCodes):

@@ -43,6 +43,7 @@ class Narrow(Elemwise):
     between the least and the largest number, and 0 beyond (Bengio, Leonard, Courville 2013).
     """
 
+    may_overwrite: ClassVar[Mapping[int, tuple[int, ...]]] = {}
     kinds: ClassVar[str] = "f"
     mixes_dtypes: ClassVar[bool] = True
 
@@ -69,10 +70,6 @@ class Narrow(Elemwise):
             if self.saturate:
                 wide = np.clip(wide, -edge, edge)
             return wide.astype(getattr(ml_dtypes, self.kind)).astype(np.float32)
-
-    @property
-    def may_overwrite(self) -> dict[int, tuple[int, ...]]:
-        return {}
 
     def scalar_vjp(self, inputs: Vars, output: Variable, cotangent: Variable) -> Grads:
         (x,) = inputs
@@ -172,6 +169,7 @@ def narrow(x: TensorLike, kind: str, saturate: bool = True, power: str = "up") -
 class BitCast(Op):
     """The bits of each element read as ``dtype``, of the same width; without a gradient."""
 
+    views: ClassVar[Mapping[int, int]] = {}
     dtype: str
 
     def infer(self, x: TensorType) -> TensorType:
@@ -188,10 +186,6 @@ class BitCast(Op):
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [None]
-
-    @property
-    def views(self) -> Mapping[int, int]:
-        return {}
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         return on_lanes(self, inputs, axes)

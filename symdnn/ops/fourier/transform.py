@@ -8,7 +8,7 @@ so the vjp is the conjugate transpose of the transform's matrix.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -92,6 +92,7 @@ class FFT(Transform):
     ``x`` is complex, or real. (``scipy.fft.fftn`` and ``ifftn``, cuFFT's ``C2C`` and ``Z2Z``.)
     """
 
+    may_overwrite: ClassVar[Mapping[int, tuple[int, ...]]] = {0: (0,)}
     inverse: bool = False
 
     def infer(self, x: TensorType) -> TensorType:
@@ -108,10 +109,6 @@ class FFT(Transform):
 
         function = scipy.fft.ifftn if self.inverse else scipy.fft.fftn
         return np.asarray(function(x, axes=self.axes, norm=scale_of(self.norm, self.inverse)))
-
-    @property
-    def may_overwrite(self) -> dict[int, tuple[int, ...]]:
-        return {0: (0,)}
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         (x,), (dy,) = inputs, cotangents
@@ -160,15 +157,9 @@ class InverseRealFFT(Transform):
     ``Z2D``.)
     """
 
+    host_inputs: ClassVar[tuple[int, ...]] = (1,)
+    run_time_inputs: ClassVar[tuple[int, ...]] = ()
     size: int | None = None
-
-    @property
-    def host_inputs(self) -> tuple[int, ...]:
-        return (1,)
-
-    @property
-    def run_time_inputs(self) -> tuple[int, ...]:
-        return ()
 
     def infer(self, z: TensorType, size: TensorType) -> TensorType:
         self._operand(z, tuple(REAL_OF))

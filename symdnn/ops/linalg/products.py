@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -223,6 +223,8 @@ class MatchSizes(Op):
     after their reshape (2, 3) would match (3, 2).
     """
 
+    shape_inputs: ClassVar[tuple[int, ...]] = (1,)
+    views: ClassVar[Mapping[int, int]] = {0: 0}
     linear_in_first: ClassVar[bool] = True
     pairs: tuple[tuple[int, int], ...]
 
@@ -251,14 +253,6 @@ class MatchSizes(Op):
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [cotangents[0], None]
-
-    @property
-    def shape_inputs(self) -> tuple[int, ...]:
-        return (1,)
-
-    @property
-    def views(self) -> dict[int, int]:
-        return {0: 0}
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         a, b = (axis == 0 for axis in axes)

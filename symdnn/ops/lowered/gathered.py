@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -215,6 +215,7 @@ class PlacedSums(Op):
     ``opt/lower/increments.py`` makes it after gradients were taken.
     """
 
+    run_time_inputs: ClassVar[tuple[int, ...]] = ()
     static: tuple[int | None, ...]
     parts: tuple[IndexPattern, ...]
     factors: tuple[float, ...]
@@ -222,10 +223,6 @@ class PlacedSums(Op):
     @property
     def host_inputs(self) -> tuple[int, ...]:
         return tuple(range(len(self.parts), len(self.parts) + len(self.static)))
-
-    @property
-    def run_time_inputs(self) -> tuple[int, ...]:
-        return ()
 
     def infer(self, *inputs: TensorType) -> TensorType:
         ys = inputs[: len(self.parts)]
@@ -281,6 +278,7 @@ class FusedPlacedSums(MultiOp):
     program of its operands, and the sum. ``opt/fuse/placed.py`` makes it after gradients.
     """
 
+    run_time_inputs: ClassVar[tuple[int, ...]] = ()
     static: tuple[int | None, ...]
     parts: tuple[IndexPattern, ...]
     programs: tuple[ScalarProgram, ...]
@@ -290,10 +288,6 @@ class FusedPlacedSums(MultiOp):
     def host_inputs(self) -> tuple[int, ...]:
         count = sum(len(p.inputs) for p in self.programs)
         return tuple(range(count, count + len(self.static)))
-
-    @property
-    def run_time_inputs(self) -> tuple[int, ...]:
-        return ()
 
     def apart(self, inputs: Sequence[Any]) -> list[Sequence[Any]]:
         """The operands of each program, then the sizes."""

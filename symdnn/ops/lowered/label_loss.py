@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -27,6 +28,7 @@ class LabelLossGrad(LabelOp):
     for each label, then ``x`` and the labels.
     """
 
+    may_overwrite: ClassVar[Mapping[int, tuple[int, ...]]] = {0: (2,)}
     dtype: str
 
     def infer(
@@ -36,10 +38,6 @@ class LabelLossGrad(LabelOp):
         if (d.ndim, total.ndim) != (labels.ndim, labels.ndim):
             raise TypeMismatch(self, "one value for each label", [d, total])
         return TensorType(self.dtype, x.shape)
-
-    @property
-    def may_overwrite(self) -> Mapping[int, tuple[int, ...]]:
-        return {0: (2,)}
 
     def reference(self, d: Array, total: Array, x: Array, labels: Array) -> Array:
         self.rows(x.shape, d.shape, total.shape, labels.shape)
@@ -63,6 +61,7 @@ class LabelLoss(LabelOp, MultiOp):
     float32.
     """
 
+    may_overwrite: ClassVar[Mapping[int, tuple[int, ...]]] = {1: (1,)}
     dtype: str
 
     def infer(self, d: TensorType, x: TensorType, labels: TensorType) -> tuple[Type, ...]:
@@ -72,10 +71,6 @@ class LabelLoss(LabelOp, MultiOp):
         losses = self.row_type(x, labels)
         work = work_dtype(x.dtype)
         return losses.with_dtype(work), TensorType(self.dtype, x.shape)
-
-    @property
-    def may_overwrite(self) -> Mapping[int, tuple[int, ...]]:
-        return {1: (1,)}
 
     def reference(self, d: Array, x: Array, labels: Array) -> tuple[Array, ...]:
         self.rows(x.shape, labels.shape)

@@ -173,12 +173,9 @@ class PlaceLabel(LabelOp):
     Inputs: values, labels, number of classes (an int64 scalar, read on the host).
     """
 
+    host_inputs: ClassVar[tuple[int, ...]] = (2,)
     linear_in_first: ClassVar[bool] = True
     classes: int | None = None
-
-    @property
-    def host_inputs(self) -> tuple[int, ...]:
-        return (2,)
 
     def infer(self, values: TensorType, labels: TensorType, classes: TensorType) -> TensorType:
         shape = list(values.shape)

@@ -54,6 +54,7 @@ class AlongAxis(Op):
     Each computes along ``axis`` only, on operands of one shape: rewrites may add dimensions to all.
     """
 
+    may_overwrite: ClassVar[Mapping[int, tuple[int, ...]]] = {0: (0,)}
     never_fails: ClassVar[bool] = True
     abstract: ClassVar[bool] = True
     axis: int
@@ -67,10 +68,6 @@ class AlongAxis(Op):
 
     def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [agreed_shape(self, "operands", shapes)]
-
-    @property
-    def may_overwrite(self) -> Mapping[int, tuple[int, ...]]:
-        return {0: (0,)}
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         return on_lanes(replace(self, axis=self.axis + 1), inputs, axes)
@@ -139,13 +136,11 @@ class LogSoftmaxGrad(AlongAxis):
     ``cudnnSoftmaxBackward`` (LOG).
     """
 
+    may_overwrite: ClassVar[Mapping[int, tuple[int, ...]]] = {0: (0, 1)}
+
     def reference(self, y: Array, dy: Array) -> Any:
         a, b = widened(y, dy)
         return (b - np.exp(a) * b.sum(self.axis, keepdims=True)).astype(y.dtype, copy=False)
-
-    @property
-    def may_overwrite(self) -> Mapping[int, tuple[int, ...]]:
-        return {0: (0, 1)}
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         (y, dy), (g,) = inputs, cotangents

@@ -69,12 +69,9 @@ class TransformerGrid(Op):
     ``grid[n, i, j] = theta[n] (x_j, y_i, 1)``.
     """
 
+    host_inputs: ClassVar[tuple[int, ...]] = (1, 2)
     linear_in_first: ClassVar[bool] = True
     static: tuple[int | None, int | None]
-
-    @property
-    def host_inputs(self) -> tuple[int, ...]:
-        return (1, 2)
 
     def infer(self, theta: TensorType, height: TensorType, width: TensorType) -> TensorType:
         need(self, theta, 3, "matrices theta of shape (N, 2, 3)", (2, 3))

@@ -89,12 +89,9 @@ class SparseDot(Compressed):
     whose value is ``minor`` where it is known. (``cusparseSpMM``, Theano's ``StructuredDot``.)
     """
 
+    host_inputs: ClassVar[tuple[int, ...]] = (4,)
     transposed: bool = False
     minor: int | None = None
-
-    @property
-    def host_inputs(self) -> tuple[int, ...]:
-        return (4,)
 
     def infer(
         self, data: TensorType, indices: TensorType, indptr: TensorType, x: TensorType, n: Any

@@ -7,7 +7,7 @@ scatters, which have.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -45,15 +45,9 @@ class SparseTranspose(MultiOp):
     each element once. (``scipy.sparse.csr_array.tocsc``)
     """
 
+    host_inputs: ClassVar[tuple[int, ...]] = (2,)
+    run_time_inputs: ClassVar[tuple[int, ...]] = ()
     minor: int | None = None
-
-    @property
-    def host_inputs(self) -> tuple[int, ...]:
-        return (2,)
-
-    @property
-    def run_time_inputs(self) -> tuple[int, ...]:
-        return ()
 
     def infer(self, indices: TensorType, indptr: TensorType, n: Any) -> tuple[TensorType, ...]:
         check_vectors(self, indices, indptr)
@@ -85,9 +79,7 @@ class SparseUnion(MultiOp):
     ascending order. The number of elements depends on the data.
     """
 
-    @property
-    def host_inputs(self) -> tuple[int, ...]:
-        return (4,)
+    host_inputs: ClassVar[tuple[int, ...]] = (4,)
 
     def infer(self, *inputs: TensorType) -> tuple[TensorType, ...]:
         a, a_rows, b, b_rows, _ = inputs
@@ -137,9 +129,7 @@ class SparseMatMul(MultiOp):
     (``cusparseSpGEMM``, Theano's ``TrueDot``.)
     """
 
-    @property
-    def host_inputs(self) -> tuple[int, ...]:
-        return (6, 7)
+    host_inputs: ClassVar[tuple[int, ...]] = (6, 7)
 
     def infer(self, *inputs: TensorType) -> tuple[TensorType, ...]:
         a, a_columns, a_rows, b, b_columns, b_rows, _, _ = inputs

@@ -28,6 +28,7 @@ class GpuDnnConvBiasActivation(GpuDnnConv):
     the result never overwrites z. (A graph of cuDNN's; ``cudnnConvolutionBiasActivationForward``.)
     """
 
+    may_overwrite: ClassVar[Mapping[int, tuple[int, ...]]] = {}
     rules: ClassVar[EpilogueRules] = EpilogueRules(
         tuple(CONV_ACTIVATIONS.items()), ("float16", "bfloat16", "float32"), scales=True,
         scales_residual=True, rounds_operands=True, measured=("swish",),
@@ -40,7 +41,3 @@ class GpuDnnConvBiasActivation(GpuDnnConv):
     @property
     def output_index(self) -> int | None:
         return None
-
-    @property
-    def may_overwrite(self) -> Mapping[int, tuple[int, ...]]:
-        return {}
