@@ -51,6 +51,8 @@ ELSEWHERE: dict[str, str] = {
     "hermitian_by_lu": "only a GPU has it: tests/gpu/solver",
     "write_out_rnn_lanes": "likewise: tests/ops/nn/test_rnn.py, by the loop that a GPU has",
     "ranks_by_places": "for a GPU: tests/opt/lower/test_many_best.py",
+    "values_at_ranks": "likewise",
+    "sort_beside_its_places": "likewise",
     "write_out_selections": "likewise: tests/ops/array/test_order_statistics.py",
     "write_out_complex_increments": "likewise: tests/gpu/codegen/test_complex.py",
     "write_out_nonzero": "likewise: tests/opt/lower/test_data_sizes.py",
