@@ -31,7 +31,7 @@ from symdnn.ops.nn.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGr
 from symdnn.rewriting.facts import all_ones, made_by, node_of, number
 from symdnn.rewriting.rewrite import Context, Family
 
-__all__ = ["RULES", "Picked", "picked_of"]
+__all__ = ["RULES", "Picked", "counting", "picked_of"]
 
 FAMILY = Family("stabilize", ("numerics", "stabilize"))
 rule, on = FAMILY.rule, FAMILY.on
@@ -235,7 +235,7 @@ def picked_of(
     if not keeps and (ndim != 2 or any(i.type.ndim != 1 for i in indices)):
         return None
     places = range(ndim) if keeps else (0, 0)
-    rows = [_counting(i, at) for i, at in zip(indices, places)]
+    rows = [counting(i, at) for i, at in zip(indices, places)]
     chosen = [a for a, row in enumerate(rows) if row is None]
     if len(chosen) != 1 or not (keeps or chosen == [1]):
         return None
@@ -251,7 +251,7 @@ def picked_of(
     return Picked(x, axis, labels, counts, keeps)
 
 
-def _counting(v: Variable, axis: int) -> Variable | None:
+def counting(v: Variable, axis: int) -> Variable | None:
     """The vector ``arange(n)`` that ``v`` is along an axis; None where it is none."""
     if isinstance(v, Constant):
         flat = v.data.reshape(-1)

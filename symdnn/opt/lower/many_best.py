@@ -2,7 +2,7 @@
 
 Top-k of many elements is a partition: a CPU's kernel inserts each of the best among the others,
 which takes longer than to part a line and sort a part of it. A GPU does not sort a permutation: it
-writes the inverse's elements where they belong.
+writes the inverse's elements, or what they would gather, where they belong.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ import numpy as np
 
 from symdnn.graph.operators import operator
 from symdnn.graph.variable import Apply, Constant, Variable
+from symdnn.ops.array.advanced_index import AdvancedSubtensor
 from symdnn.ops.array.create import arange
 from symdnn.ops.array.order_statistics import ArgPartition
-from symdnn.ops.array.sort import ArgSort, TopK, argsort
+from symdnn.ops.array.sort import ArgSort, Sort, TopK, argsort
 from symdnn.ops.array.take import put_along_axis, take_along_axis
 from symdnn.ops.core.shape import dimshuffle, shape_i
 from symdnn.rewriting.facts import made_by, node_of
 from symdnn.rewriting.rewrite import Context, node_rewrite
+from symdnn.stable.softmax import counting
 
 #: The most elements that are inserted, and elements of a call for which nothing is compiled.
 _MOST_INSERTED, _FEW = 256, 1 << 12
@@ -75,6 +77,44 @@ def ranks_by_places(node: Apply, context: Context) -> Variable | None:
     return put_along_axis(zeros, places, ranks, op.axis, add=True)
 
 
+@node_rewrite(AdvancedSubtensor, phase="canonicalize", tags=("indexing",), target="cuda")
+def values_at_ranks(node: Apply, context: Context) -> Variable | None:
+    """``g[argsort(places)]``, of an ``argsort``, puts the i-th number at the i-th place.
+
+    The gradient of a sort along an axis is that. Each place is written once.
+    """
+    op: Any = node.op
+    g, *index = node.inputs
+    ranked = [a for a, i in enumerate(index) if made_by(i, ArgSort)]
+    if op.index != ("a",) * g.type.ndim or len(ranked) != 1:
+        return None
+    (axis,), dims = ranked, context.shapes.dims
+    (places,) = node_of(index[axis]).inputs
+    twice = made_by(places, ArgSort) and node_of(places).op == node_of(index[axis]).op
+    if not twice or node_of(places).op.axis != axis or places.type.ndim != g.type.ndim:
+        return None
+    counts = {a: counting(i, a) for a, i in enumerate(index) if a != axis}
+    sizes = [(dims(g)[axis], dims(places)[axis])]
+    for a, count in counts.items():
+        if count is None or places.type.broadcastable[a] != g.type.broadcastable[a]:
+            return None
+        sizes += [(dims(g)[a], dims(count)[0]), (dims(g)[a], dims(places)[a])]
+    if not all(context.shapes.same(*pair) for pair in sizes):
+        return None
+    return put_along_axis(operator("zeros_like")(g), places, g, axis)
+
+
+@node_rewrite(Sort, phase="lower", tags=("indexing",), target="cuda")
+def sort_beside_its_places(node: Apply, context: Context) -> Variable | None:
+    """``sort(x)`` is a gather where the graph has ``argsort(x)``: one sort is enough."""
+    op: Any = node.op
+    (x,) = node.inputs
+    for user in context.fgraph.user_nodes(x):
+        if isinstance(user.op, ArgSort) and user.op.axis == op.axis:
+            return take_along_axis(x, user.outputs[0], op.axis)
+    return None
+
+
 def _pays(k: int, n: int, shape: tuple[int | None, ...]) -> bool:
     """Whether a partition is quicker than insertions into numbers in any order."""
     if None not in shape and prod(d or 0 for d in shape) < _FEW:
@@ -83,4 +123,4 @@ def _pays(k: int, n: int, shape: tuple[int | None, ...]) -> bool:
     return k > _MOST_INSERTED or inserted > _PART * n + _SORT * k
 
 
-RULES = (many_best_by_partition, ranks_by_places)
+RULES = (many_best_by_partition, ranks_by_places, values_at_ranks, sort_beside_its_places)

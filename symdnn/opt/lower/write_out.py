@@ -15,6 +15,7 @@ from symdnn.config import config
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.array.advanced_index import AdvancedIncSubtensor
 from symdnn.ops.array.order_statistics import ArgPartition, OrderStatistics, Partition
+from symdnn.ops.array.reduce import sum as sum_
 from symdnn.ops.array.sets import IsIn
 from symdnn.ops.array.take import BincountLength
 from symdnn.ops.attention.attention import Attention, AttentionGrad
@@ -29,6 +30,7 @@ from symdnn.ops.elementwise.math import exp
 from symdnn.ops.elementwise.quantize import limits_of
 from symdnn.ops.elementwise.rounding import round_half_to_even as rint
 from symdnn.ops.elemwise import like
+from symdnn.ops.linalg.dot import Dot
 from symdnn.ops.nn.rnn import RNNGrad
 from symdnn.ops.quantized.product import QuantizedProduct
 from symdnn.ops.written_out.pixel_sums import (
@@ -192,6 +194,33 @@ def _parts(op: Any, w: Variable, axis: int, terms: int) -> list[slice]:
     return [slice(i, min(i + step, count)) for i in range(0, count, step)]
 
 
+@node_rewrite(Dot, phase="lower", tags=("fusion",), target="cuda")
+def product_with_a_vector(node: Apply, context: Context) -> Variable | None:
+    """``dot(x, v) -> sum(x * v, 1)``, and with a vector on the left, or a single row or column;
+    the product of a column and a row is elementwise.
+
+    Memory bounds it, and a reduction takes in what is elementwise before it. A matrix library
+    computes tiles of results.
+    """
+    (x, y), out = node.inputs, node.outputs[0].type
+    if context.inner or out.dtype not in ("float32", "float64") or node.hints:
+        return None
+    columns, rows = x.type.ndim - 1, y.type.ndim - 1
+    single = [x.type.ndim == 1 or x.type.shape[0] == 1, y.type.ndim == 1 or y.type.shape[-1] == 1]
+    sizes = context.shapes.dims(x)[columns], context.shapes.dims(y)[0]
+    if x.type.ndim == y.type.ndim == 2 and x.type.shape[1] == y.type.shape[0] == 1:
+        return x * y
+    if not any(single) or not context.shapes.same(*sizes):
+        return None
+    if single[1]:  # x v
+        v = dimshuffle(y, (*["x"] * columns, 0))
+        total = sum_(x * v, axis=columns)
+        return total if rows == 0 else dimshuffle(total, (*range(columns), "x"))
+    v = dimshuffle(x, (columns, "x"))
+    total = sum_(y * v, axis=0)
+    return total if columns == 0 else dimshuffle(total, ("x", 0))
+
+
 @node_rewrite(Iv, phase="lower", tags=("specialize",))
 def bessel_of_low_order(node: Apply, context: Context) -> Variable | None:
     """``iv(0, x) -> i0e(x) * exp(|x| / 2) ** 2``, and of orders 1 and -1 by ``i1e``.
@@ -249,6 +278,6 @@ def write_out_rnn_lanes(node: Apply, context: Context) -> Sequence[Variable] | N
 
 
 RULES = (
-    write_out, write_out_product, bessel_of_low_order, write_out_selections,
+    write_out, write_out_product, product_with_a_vector, bessel_of_low_order, write_out_selections,
     write_out_complex_increments, write_out_rnn_lanes,
 )  # fmt: skip

@@ -11,7 +11,7 @@ import symdnn
 import symdnn.tensor as T
 from symdnn.ops.array.advanced_index import AdvancedIncSubtensor
 from symdnn.ops.array.order_statistics import ArgPartition
-from symdnn.ops.array.sort import ArgSort, TopK
+from symdnn.ops.array.sort import ArgSort, Sort, TopK
 from tests.opt.lowering import CPU, GPU, assert_same_values, rewritten
 from tests.seeded import new_rng
 
@@ -108,9 +108,29 @@ def test_the_gradient_of_a_sort_sorts_once(axis):
     x = T.dmatrix()
     y = T.sort(x, axis)
     dx = symdnn.grad((y**2 * T.arange(y.shape[0])[(...,) + (None,) * (y.ndim - 1)]).sum(), x)
-    fgraph = rewritten([x], [dx])
+    fgraph = rewritten([x], [y, dx])
     assert ranks_of(fgraph) == [1, 1]
-    assert_same_values(fgraph, [x], [dx], [new_rng().standard_normal((6, 11))])
+    assert not any(isinstance(n.op, Sort) for n in fgraph.toposort())
+    (scatter,) = [n for n in fgraph.toposort() if isinstance(n.op, AdvancedIncSubtensor)]
+    assert scatter.op.set_instead_of_inc  # of the gradient, not of its ranks
+    for given in (new_rng().standard_normal((6, 11)), np.zeros((3, 4)), np.zeros((0, 4))):
+        assert_same_values(fgraph, [x], [y, dx], [given])
+
+
+def test_values_at_ranks_of_something_else_are_gathered():
+    """Of another axis, of fewer places, and of ranks that broadcast."""
+    x, g = T.dmatrix("x"), T.dmatrix("g")
+    ranks = T.argsort(T.argsort(x, 1), 1)
+    first = T.argsort(T.argsort(x[:1], 1), 1)
+    made = [
+        T.take_along_axis(g, ranks, 0), T.take_along_axis(g, first, 1),
+        T.take_along_axis(g, T.argsort(x, 1), 1), T.take_along_axis(x[:2], ranks[:2], 1),
+    ]  # fmt: skip
+    fgraph = rewritten([x, g], made)
+    found = [n.op for n in fgraph.toposort() if isinstance(n.op, AdvancedIncSubtensor)]
+    assert not any(op.set_instead_of_inc for op in found)
+    rng = new_rng()
+    assert_same_values(fgraph, [x, g], made, [rng.normal(size=(5, 5)), rng.normal(size=(5, 5))])
 
 
 def test_sorts_along_other_axes_are_no_ranks():
