@@ -18,6 +18,7 @@ from symdnn.cpu.elementwise import (
     padding,
     placed,
     random_draws,
+    reorder,
     scatter,
     sets,
 )
@@ -68,6 +69,7 @@ KERNELS: tuple[Row, ...] = (
     *attention.KERNELS,
     *copies.KERNELS,
     *padding.KERNELS,
+    *reorder.KERNELS,
     *placed.KERNELS,
     *gather.KERNELS,
     *compress.KERNELS,

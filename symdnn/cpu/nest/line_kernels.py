@@ -18,6 +18,14 @@ from symdnn.cpu.launch.scratch import address, aligned
 from symdnn.cpu.launch.strided_launch import StridedBlock, StridedLaunch
 from symdnn.cpu.launch.traits import LLVM_ASKS_THREADS, LLVM_QUIET
 from symdnn.cpu.nest import numpy_sort
+from symdnn.cpu.nest.network_ir import (
+    LINES,
+    MAX_IN_COLUMNS,
+    MAX_IN_LINES,
+    NETWORK_WORDS,
+    NetworkPlan,
+    network_ir,
+)
 from symdnn.cpu.nest.search_ir import (
     BLOCK,
     MOST_COUNTED,
@@ -122,7 +130,7 @@ def _top_k_block(op: TopK, inputs: Arrays, outputs: Arrays) -> StridedBlock:
 
 
 class SortKernel(Kernel[Sort | ArgSort]):
-    """Sorts of lines and their indices, by NumPy's vectorised sort in threads."""
+    """Sorts of lines and their indices, by NumPy's vectorised sort; of short lines by networks."""
 
     name = "llvm.sort"
     traits = LLVM_ASKS_THREADS
@@ -148,6 +156,8 @@ def _sort_block(op: Sort | ArgSort, inputs: Arrays, outputs: Arrays) -> StridedB
     (x,), (y,) = inputs, outputs
     words, kept = _line_words(x.size * _SORT_ADDITIONS, op.axis, {"x0": x, "y0": y})
     dtype, how = x.dtype.name, "values" if isinstance(op, Sort) else "indices"
+    if how == "values" and (network := _network(dtype, x.itemsize, words, kept)) is not None:
+        return network
     work = _sorted_as(dtype, x.shape[op.axis], how)
     if how != "values" and numpy_sort.counts(work, words["n"]):
         how = "stable"
@@ -167,6 +177,20 @@ def _sort_block(op: Sort | ArgSort, inputs: Arrays, outputs: Arrays) -> StridedB
     words |= {"counted": numpy_sort.span_by_digits(words["n"])}
     words |= {"argsort": argsort, "scratch": address(scratch)}
     return _block(threads.kernel(sort_ir, plan), sort_words(plan), words, scratch)
+
+
+def _network(dtype: str, size: int, words: dict[str, int], kept: int) -> StridedBlock | None:
+    """The block of a sort of short lines, which are neighbours in memory or follow one another."""
+    n, lines = words["n"], words["tasks"]
+    steps = words["x0.k0"], words["y0.k0"]
+    beside = [step == size for step in steps]
+    behind = [words[f"{name}.i"] == size and s == n * size for name, s in zip(("x0", "y0"), steps)]
+    most = MAX_IN_COLUMNS if all(beside) else MAX_IN_LINES
+    if kept > 1 or not 2 <= n <= most or not all(map(max, beside, behind)):
+        return None
+    words |= {"lines": lines, "tasks": -(-lines // LINES)}
+    plan = NetworkPlan(dtype, n, steps)
+    return _block(threads.kernel(network_ir, plan), NETWORK_WORDS, words)
 
 
 def _band(plan: SortPlan, words: dict[str, int], part: int) -> int:

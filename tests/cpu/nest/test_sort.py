@@ -48,6 +48,24 @@ def drawn(rng, dtype, shape):
     return np.where(rng.random(shape) < 0.5, some, some[..., :1]).astype(numpy_dtype(dtype))
 
 
+@pytest.mark.parametrize(
+    ("dtype", "length"),
+    [*(("float32", n) for n in range(2, 17)), *((d, n) for d in DTYPES for n in (3, 8, 9))],
+)
+def test_short_lines(rng, dtype, length):
+    """Those of up to 8 elements that follow one another, and of up to 16 side by side."""
+    x = drawn(rng, dtype, (2500, length))
+    agree(x, 1)
+    agree(np.ascontiguousarray(x.T), 0)
+    agree(np.asfortranarray(x[:99]), 1)
+    agree(x[::2], 1)
+    agree(x[:, ::-1], 1)
+    if dtype == "float32":
+        every = np.array(np.meshgrid(*[[0.0, 1.0]] * length)).reshape(length, -1).astype(dtype)
+        agree(every, 0)  # a network that sorts these sorts all
+        agree(np.where(every == 1, np.float32(np.nan), every), 0)
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_all_strides(rng, dtype):
     x = drawn(rng, dtype, (9, 5, 70))

@@ -28,7 +28,6 @@ from symdnn.ops.nn.batchnorm import (
     LayerNorm,
     LayerNormGrad,
 )
-from symdnn.ops.nn.channels_last import Reorder
 from symdnn.ops.nn.conv import Conv, ConvGradInput, ConvGradWeight
 from symdnn.ops.nn.pool import AveragePoolGrad, MaxPoolGrad, Pool
 from symdnn.ops.nn.rnn import RNNBlock, RNNForward, RNNGrad
@@ -190,14 +189,6 @@ def test_a_product_adds_and_activates(rng, activation, residual, bias):
 def test_a_matrix_that_lies_in_neither_way_is_copied(rng):
     a, b = rng.normal(size=(6, 10)), rng.normal(size=(5, 3))
     close(run(OneDnnMatmul(Dot()), a[:, ::2], b)[0], a[:, ::2] @ b)
-
-
-@needs_onednn
-@pytest.mark.parametrize("order", [(0, 2, 3, 1), (0, 3, 1, 2), (1, 0), (4, 0, 3, 1, 2)])
-def test_changes_of_the_order(order):
-    x = new_rng().normal(size=(3, 4, 5, 6, 7)[: len(order)]).astype("float32")
-    (found,) = run(Reorder(order), x)
-    np.testing.assert_array_equal(found, x.transpose(order))
 
 
 @needs_onednn
