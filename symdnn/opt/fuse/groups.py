@@ -10,7 +10,7 @@ computed behind one of them and read before it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -115,11 +115,31 @@ class GraphFacts:
         chain = [node for node in written if node in effects]
         #: For a node with an ordered effect the one before it.
         self.before = dict(zip(chain[1:], chain))
+        #: What depends on a node has no smaller number than this.
+        self.first = dict(self.numbers)
 
     def is_ours(self, node: Apply) -> bool:
         """Whether a node runs on the target, without a hint for a library."""
         on_target = self.places(node) == self.context.target.place
         return on_target and node.hints.backend in FUSABLE_BACKENDS
+
+    def replaced(self, made: Iterable[Apply], old: Iterable[Apply]) -> None:
+        """Know that nodes have taken the place of others.
+
+        What reads one of them depends on all that is behind it, which may have larger numbers.
+        """
+        first, pending = min(self.first[n] for n in old), list(made)
+        while pending:
+            node = pending.pop()
+            if self.first.get(node, first + 1) > first:
+                self.first[node] = first
+                pending += self.behind(node)
+
+    def behind(self, node: Apply) -> list[Apply]:
+        """The nodes that run before a node: those of its inputs, and the effect before it."""
+        before = self.before.get(node)
+        made = [v.owner for v in node.inputs if v.owner is not None]
+        return made if before is None else [*made, before]
 
 
 Group = list[Member]

@@ -126,17 +126,16 @@ class _Graph(GraphFacts):
 
     def depends(self, v: Variable, node: Apply) -> bool:
         """Whether ``v`` is computed from results of ``node``."""
-        first = self.numbers[node]
-        stack, seen = [v.owner], set()
+        first = self.first[node]
+        stack, seen = [] if v.owner is None else [v.owner], set()
         while stack:
             n = stack.pop()
             if n is node:
                 return True
             # A joined node has no number: its inputs are used.
-            if n is None or n in seen or self.numbers.get(n, first) < first:
-                continue
-            seen.add(n)
-            stack += [*(w.owner for w in n.inputs), self.before.get(n)]
+            if n not in seen and self.numbers.get(n, first) >= first:
+                seen.add(n)
+                stack += self.behind(n)
         return False
 
 
@@ -183,7 +182,9 @@ class _Neighbours:
         for whole, made in self.made.items():
             context.replace(zip(whole.outputs, made, strict=True), "fuse_rows")
         with inherit(joined_origin(self.taken), self.node.hints):
-            context.replace(parts.made(), "fuse_rows")
+            pairs = list(parts.made())
+        context.replace(pairs, "fuse_rows")
+        self.graph.replaced([node_of(new) for _, new in pairs], self.taken)
 
     def _has_later_fold(self) -> bool:
         """Whether another node reduces the same rows, perhaps with values of this one's."""

@@ -96,11 +96,6 @@ def _reads(program: ScalarProgram, outputs: Sequence[int]) -> list[int]:
 class _Graph(GraphFacts):
     """What the rule knows of a graph, and changes in it."""
 
-    def __init__(self, context: Context, order: list[Apply]) -> None:
-        super().__init__(context, order)
-        #: What depends on a node has no smaller number than this.
-        self.first = dict(self.numbers)
-
     def is_ours(self, node: Apply) -> bool:
         """Whether a node is there, on the target, and not left to a library."""
         there = node in self.fgraph.nodes and node in self.paths
@@ -243,10 +238,11 @@ class _Graph(GraphFacts):
         old: Sequence[Apply],
     ) -> None:  # fmt: skip
         """Replace variables by those of nodes that are new in the place of others."""
+        made = list(made)
         self.context.replace(pairs, "fuse_whole_sums")
+        self.replaced(made, old)
         for node in made:
             self.places.node[node], self.paths[node] = self.places(old[0]), self.paths[old[0]]
-            self.first[node] = min(self.first[n] for n in old)
 
     def _split_scalars(self, by: Iterable[Variable], of: Apply) -> None:
         """Nodes of scalars between compute what ``by`` needs alone."""
@@ -260,10 +256,12 @@ class _Graph(GraphFacts):
         self._read(by, of, inputs)
         for node, own in needed.items():
             program, every = fusable_program(node), set(range(len(node.outputs)))
-            if own == every or program is None:
+            if program is None or (
+                own == every and len(_reads(program, [*own])) == len(node.inputs)
+            ):
                 continue
             pairs, parts = [], []
-            for numbers in (sorted(own), sorted(every - own)):
+            for numbers in filter(None, (sorted(own), sorted(every - own))):
                 part, used = _part(program, numbers)
                 with inherit(node.origin, node.hints):
                     made = FusedElemwise(part).make_node(*(node.inputs[i] for i in used))

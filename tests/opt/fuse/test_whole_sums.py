@@ -16,7 +16,8 @@ from symdnn.graph.evaluate import evaluate
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.target import Target
 from symdnn.ops.control.control import ifelse
-from symdnn.ops.lowered.fused import FusedElemwiseReduce, FusedReduce
+from symdnn.ops.core.scalar import Builder
+from symdnn.ops.lowered.fused import FusedElemwise, FusedElemwiseReduce, FusedReduce
 from symdnn.opt.fuse import apart, fuse, siblings, whole_sums
 from symdnn.rewriting.rewrite import Context
 from tests.seeded import new_rng
@@ -27,12 +28,18 @@ mask = T.TensorType("bool", (4, 6))("mask")
 n = T.TensorType("float32", ())("n")
 
 
-def fused(inputs: list[Any], outputs: list[Any], target: Target = GPU) -> FunctionGraph:
+#: The rule and those before it.
+RULES = (fuse.fuse_elementwise, fuse.fuse_reductions, apart.fuse_reductions_apart,
+         siblings.fuse_sibling_reductions, whole_sums.fuse_whole_sums)  # fmt: skip
+
+
+def fused(
+    inputs: list[Any], outputs: list[Any], target: Target = GPU, rules: Any = RULES
+) -> FunctionGraph:
     """The graph after fusion; its values must be those before, and it has no cycle."""
     graph = FunctionGraph(inputs, outputs)
     context = Context(graph, target, capabilities=all_capabilities())
-    for rule in (fuse.fuse_elementwise, fuse.fuse_reductions, apart.fuse_reductions_apart,
-                 siblings.fuse_sibling_reductions, whole_sums.fuse_whole_sums):  # fmt: skip
+    for rule in rules:
         rule.function(context)
     check_graph(graph)
     rng = new_rng()
@@ -85,6 +92,20 @@ def test_scalars_between_are_computed_apart(several: bool) -> None:
     graph = fused([x, y, w], [*whole, x.max()] if several else whole)
     (node,) = made(graph)
     assert len(node.op.reductions) == 1 + several
+
+
+def test_what_reads_a_sum_depends_on_all_that_its_new_node_reads() -> None:
+    a, b, c = x.sum(), T.sqr(w).sum(), y.sum()
+    one = (T.tanh(x * a) * w + T.tanh(b * b)) * y + b
+    other = (T.tanh(y * T.tanh(b * b)) * T.tanh(w * c) + c) * x + b
+    fused([x, y, w], [one, other], rules=[whole_sums.fuse_whole_sums])
+
+
+def test_what_a_node_of_scalars_names_and_does_not_read_is_left_out() -> None:
+    builder, total = Builder(["float32"] * 2), y.sum()
+    unread = FusedElemwise(builder.program([builder.input(0) * 2]))
+    graph = fused([y, n], [y * unread(n, total), total], rules=[whole_sums.fuse_whole_sums])
+    assert made(graph)
 
 
 def test_a_stored_value_is_summed() -> None:
