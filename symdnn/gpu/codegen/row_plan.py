@@ -200,13 +200,14 @@ def _best_share(
 
 
 def _staged(share: Share, vectors: int, vector_bytes: int, rows: int) -> Share:
-    """Rows that take all registers, or do not fit, in shared memory, if there is room: of a cluster
-    of as few blocks as leave a multiprocessor room for two.
+    """Rows that take all registers, or do not fit, in shared memory, if there is room: of two
+    blocks, of one, or of a cluster.
     """
     if share.columns or (share.per and share.lanes <= _MAX_ROW_THREADS):
         return share
-    most, clusters = most_shared_bytes(), [n for n in (1, 2, 4, 8) if n <= most_cluster_blocks()]
-    for resident, cluster in (*((2, n) for n in clusters), (1, clusters[-1])):
+    most, clusters = most_shared_bytes(), [n for n in (2, 4, 8) if n <= most_cluster_blocks()]
+    places = [(2, 1), (1, 1), *((2, n) for n in clusters), *((1, n) for n in clusters[-1:])]
+    for resident, cluster in places:
         lanes = MAX_THREADS // resident
         nbytes = -(-vectors // (lanes * cluster)) * lanes * vector_bytes
         if 0 < nbytes + _MEETING_BYTES <= most // resident:

@@ -25,7 +25,7 @@ class TileOperand:
 
     ``kind``: ``turned`` is dense along the rows, ``dense`` along the columns, ``row`` is one
     element for each row, ``strided`` is neither, ``number`` is among the parameters. ``vectors``:
-    its lines allow aligned vectors.
+    its lines allow aligned vectors, those of a dense one in a shifted loop where the results' are.
     """
 
     dtype: str
@@ -76,7 +76,10 @@ class TileLoop:
 def tile_source(program: ScalarProgram, loop: TileLoop, itemsizes: dict[str, int]) -> str:
     """A kernel ``tiles`` that applies ``program`` to every element."""
     dense = loop.of_kind("dense")
-    held = sum(max(1, loop.side * itemsizes[a.dtype] // 4) * loop.side for _, a in dense)
+    held = sum(
+        max(1, loop.side * itemsizes[a.dtype] // 4) * loop.side
+        * (2 if loop.shifted and not a.vectors else 1) for _, a in dense
+    )  # fmt: skip
     ahead = held <= _MAX_REGISTERS_AHEAD
     nbytes = (
         loop.threads * loop.side**2 * sum(itemsizes[a.dtype] for _, a in loop.of_kind("turned"))
@@ -128,7 +131,8 @@ def tile_source(program: ScalarProgram, loop: TileLoop, itemsizes: dict[str, int
         "  }",
         "}",
     ]
-    libraries = library(program) + text_of("lines.cuh") + text_of("tile.cuh")
+    words = f"constexpr bool WORDS = {int(not loop.spread)};\n"
+    libraries = library(program) + text_of("lines.cuh") + words + text_of("tile.cuh")
     return libraries + scalar_function(program, "scalar") + "\n".join(lines) + "\n"
 
 
@@ -138,6 +142,11 @@ def _kind(a: TileOperand) -> str:
 
 def _held(a: TileOperand) -> str:
     return f"Held<{_kind(a)}>"
+
+
+def _held_dense(loop: TileLoop, a: TileOperand) -> str:
+    """What is held of a dense operand's vector before it is used."""
+    return _held(a) if a.vectors or not loop.shifted else f"AnyWords<sizeof({_held(a)}) / 4>"
 
 
 def _fields(loop: TileLoop) -> list[str]:
@@ -211,6 +220,8 @@ def _turned(loop: TileLoop) -> list[str]:
 def _read(loop: TileLoop, name: str, a: TileOperand) -> str:
     """A dense operand's vector in row ``k`` of this thread."""
     line = f"at_{name} + k * STEP * p.{name}_row"
+    if loop.shifted and a.vectors:
+        return f"tile_load<V, true, 1>({line} + column_of(k), 1)"
     if loop.shifted:
         return f"any_words<V>({line} + column_of(k))"
     return f"tile_load<V, {int(a.vectors)}, APART>({line}, p.columns - to)"
@@ -221,9 +232,8 @@ def _ahead(loop: TileLoop, dense: list[tuple[str, TileOperand]]) -> list[str]:
     single = loop.of_kind("row")
     if not dense and not single:
         return []
-    words = "AnyWords<sizeof({}) / 4>" if loop.shifted else "{}"
     return [
-        *(f"{words.format(_held(a))} dense_{n}[V];" for n, a in dense),
+        *(f"{_held_dense(loop, a)} dense_{n}[V];" for n, a in dense),
         *(f"{CTYPES[a.dtype]} row_{n}[V];" for n, a in single),
         "#pragma unroll",
         "for (i32 k = 0; k < V; k++)",
@@ -259,7 +269,7 @@ def _vector(loop: TileLoop, name: str, a: TileOperand, ahead: bool) -> list[str]
             held = f"tile_read_any<{_kind(a)}, B>(tile_{name}, {row}, column)"
     else:
         held = f"dense_{name}[k]" if ahead else _read(loop, name, a)
-        held += ".words()" if loop.shifted else ""
+        held += ".words()" if loop.shifted and not a.vectors else ""
     return [
         f"const {_held(a)} held_{name} = {held};",
         f"const {vec} = unpacked<{_kind(a)}>(held_{name});",

@@ -64,7 +64,8 @@ def count_type(views: Views) -> str:
 class _Form:
     """How a scan runs: along ``rows`` of neighbours or across lines, ``vec`` elements an access.
 
-    ``lines`` of a block, elements of a ``tile`` along the axis.
+    ``lines`` of a block, elements of a ``tile`` along the axis. ``loose`` rows begin anywhere in
+    memory, alike in all operands.
     """
 
     rows: bool
@@ -72,6 +73,7 @@ class _Form:
     threads: int
     deep: int
     lanes: int
+    loose: bool = False
 
     @property
     def lines(self) -> int:
@@ -111,15 +113,17 @@ def _form(axis: int, views: Views, sizes: Sequence[int], lines: Sequence[Sequenc
     if length < _SHORT_LINE or (abs(next(iter(along))) != 1 and prod(sizes) >= _SCALAR_LANES):
         return _Form(False, 1, _THREADS, _DEEP, _SCALAR_LANES)
     apart = [s for own in lines for s, some in zip(own, several) if some]
-    near = along in ({1}, {-1}) and length % vec == 0
+    near = along in ({1}, {-1})
     first = [v[(*[slice(None)] * axis, slice(None, None, -1))] if -1 in along else v for v in views]
-    if not (near and _in_vectors(first, vec, apart)):
-        vec = 1
+    loose = near and not (length % vec == 0 and _in_vectors(first, vec, apart))
+    alike = len({tuple(s % vec for s in own) for own in lines}) == 1
+    if not near or (loose and not (alike and _in_vectors(first, vec, ()))):
+        vec, loose = 1, False
     deep = max(1, _THREAD_ELEMENTS // vec) if vec > 1 else _THREAD_SCALARS
     threads = _THREADS
     while threads > 32 and threads * deep * vec >= 2 * length:
         threads //= 2
-    return _Form(True, vec, threads, min(deep, 4) if vec > 1 else deep, 32)
+    return _Form(True, vec, threads, min(deep, 4) if vec > 1 else deep, 32, loose)
 
 
 def _in_vectors(views: Views, vec: int, steps: Sequence[int]) -> bool:
@@ -223,6 +227,7 @@ def _source(
     macros = specialised(
         *libraries, X=CTYPES[dtype], Y=CTYPES[out], INPUTS=len(fold.program.inputs),
         ROWS=int(form.rows), VEC=form.vec, THREADS=form.threads, DEEP=form.deep, LANES=form.lanes,
+        LOOSE=int(form.loose),
         EXCLUSIVE=int(fold.scan == "exclusive"), BACKWARDS=int(backwards), D=axes, COUNT=count,
         **kinds,
     )  # fmt: skip

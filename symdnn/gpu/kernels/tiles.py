@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from math import prod
 from typing import Any
@@ -84,7 +84,8 @@ def in_tiles(
     widest = max(_itemsize(v) for v in views)
     loop = _loop(space, dtypes, row, turned, guarded, _NARROW_SIDE if widest <= 2 else _SIDE)
     if loop.side > _SIDE and not all(a.vectors for a in _moving(loop)):
-        shifted = _alike(space, _NARROW_SIDE)
+        written = range(len(views) - outputs, len(views))
+        shifted = _alike(space, written, _NARROW_SIDE)
         side = _NARROW_SIDE if shifted else _SIDE
         loop = _loop(space, dtypes, row, turned, guarded, side, shifted)
     tiles = -(-sizes[row] // (loop.side * loop.down)) * -(-sizes[-1] // (loop.side * loop.across))
@@ -127,31 +128,35 @@ def _loop(
     shifted: bool = False,
 ) -> TileLoop:
     operands = [_operand(space, i, dtype, row, i in turned, side) for i, dtype in enumerate(dtypes)]
+    first = len(operands) - space.outputs
+    if shifted:
+        operands = [
+            replace(a, vectors=_alike(space, (i, first), side)) if a.kind == "dense" else a
+            for i, a in enumerate(operands)
+        ]
     element = sum(_itemsize(space.views[i]) for i in turned)
-    count = len(operands) - space.outputs
     moving = [a for a in operands if a.kind in ("turned", "dense")]
     wide = any(numpy_dtype(a.dtype).itemsize > 1 for a in moving)
     vectors = all(a.vectors for a in moving)
     square = vectors or shifted or not wide
     down, across = _tile(space.sizes[row], space.sizes[-1], side, square)
-    if shifted and wide and (down, across) == (16, 16):  # lines of 128 and of 256 bytes
-        down = 8
+    if shifted and (down, across) == (16, 16):  # lines of 128 and of 256 bytes
+        down, across = (8, 16) if wide else (16, 32)
     while down * across * side * side * element > _MAX_SHARED_BYTES:
         down, across = (down // 2, across) if down >= across else (down, across // 2)
     return TileLoop(
-        side, down, across, max(1, len(_others(space, row))), tuple(operands[:count]),
-        tuple(operands[count:]), shifted, guarded,
+        side, down, across, max(1, len(_others(space, row))), tuple(operands[:first]),
+        tuple(operands[first:]), shifted, guarded,
     )  # fmt: skip
 
 
-def _alike(space: _Space, side: int) -> bool:
-    """Whether each row of all outputs begins at the same element of an aligned vector."""
-    outputs = range(len(space.views) - space.outputs, len(space.views))
-    if len(outputs) == 1:
+def _alike(space: _Space, operands: Sequence[int], side: int) -> bool:
+    """Whether each row of these operands begins at the same element of an aligned vector."""
+    if len(operands) == 1:
         return True
-    places = {tuple(s % side for s in space.steps[i][:-1]) for i in outputs}
-    views = [v for v in space.views[-space.outputs :] if isinstance(v, View)]
-    return len(places) == 1 and all(v.aligned_to(side * v.itemsize) for v in views)
+    places = {tuple(s % side for s in space.steps[i][:-1]) for i in operands}
+    views = [v for v in (space.views[i] for i in operands) if isinstance(v, View)]
+    return len(places) == 1 and all(v.aligned_to(min(16, side * v.itemsize)) for v in views)
 
 
 def _tile(rows: int, columns: int, side: int, square: bool) -> tuple[int, int]:

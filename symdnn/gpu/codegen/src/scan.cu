@@ -77,9 +77,14 @@ template <i32 STRIDE> INLINE Fold scanned(Fold& own) {
 }
 
 constexpr i32 WARPS = THREADS / 32;
+// Blocks that should fit on a multiprocessor.
+constexpr i32 RESIDENT = !ROWS || INPUTS > 1 ? 1 : LOOSE ? 3 : 4;
 
 #if ROWS
 // -- neighbours in memory are neighbours along the axis: a block for each chunk of each line ------
+
+// A LOOSE line begins anywhere: its vectors are aligned, and the first one has `skip` elements before
+// the line. Places are counted from there.
 
 INLINE Vec<X, VEC> along(const X* x, i64 step, i64 k) {
   if (VEC == 1) return load<VEC>(x + k * step);
@@ -103,30 +108,59 @@ INLINE void leave(Y* y, i64 step, i64 k, const Vec<Y, VEC>& found) {
   }
 }
 
+struct Line {
+  const X *x0, *x1;
+  Y* y;
+  i64 high, end;  // behind the chunk, and behind the line
+  i32 skip;
+  // Of a vector the elements that are in the line: from which one on, and how many to their end.
+  __device__ __forceinline__ i32 begin_of(i64 k) const { return LOOSE && k == 0 ? skip : 0; }
+  __device__ __forceinline__ i32 end_of(i64 k) const {
+    return LOOSE && end - k < VEC ? (i32)(end - k) : VEC;
+  }
+};
+INLINE Line line_of(const Parameters& p, i64 n, i64 c) {
+  Line l = {p.x0 + place((COUNT)n, p.size, p.x0_line), p.x1, p.y + place((COUNT)n, p.size, p.y_line)};
+  if (INPUTS == 2) l.x1 += place((COUNT)n, p.size, p.x1_line);
+  if (LOOSE) {
+    const i32 at = (i32)((u64)l.x0 / sizeof(X) % VEC), by = BACKWARDS ? VEC - 1 - at : at;
+    l.skip = by;
+    l.x0 += BACKWARDS ? by : -by;
+    l.x1 += BACKWARDS ? by : -by;
+    l.y += BACKWARDS ? by : -by;
+  }
+  l.end = p.length + l.skip;
+  l.high = c == p.chunks - 1 ? l.end : (c + 1) * p.part;
+  return l;
+}
+INLINE void fetch(const Parameters& p, const Line& l, i64 first, Loaded (&e)[DEEP]) {
+#pragma unroll
+  for (i32 j = 0; j < DEEP; j++) {
+    const i64 k = first + j * 32 * VEC;
+    if (k >= l.high) continue;
+    e[j].a = along(l.x0, p.x0_step, k);
+#if INPUTS == 2
+    e[j].b = along(l.x1, p.x1_step, k);
+#endif
+  }
+}
+
 // A warp has a stretch of the tile, its lanes neighbouring vectors of each of DEEP parts of it.
 template <bool TOTALS> INLINE void scan(const Parameters& p) {
   __shared__ Fold shared[WARPS];
   const i64 n = blockIdx.x / p.chunks, c = blockIdx.x % p.chunks;
-  const i64 low = c * p.part, high = low + p.part < p.length ? low + p.part : p.length;
-  const X *x0 = p.x0 + place((COUNT)n, p.size, p.x0_line), *x1 = p.x1;
-  if (INPUTS == 2) x1 += place((COUNT)n, p.size, p.x1_line);
-  Y* const y = p.y + place((COUNT)n, p.size, p.y_line);
+  const Line l = line_of(p, n, c);
   const i32 warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   Fold carried;
   carried.start();
   if (!TOTALS && p.chunks > 1) carried = p.totals[blockIdx.x];
-  for (i64 tile = low; tile < high; tile += THREADS * DEEP * VEC) {
-    const i64 first = tile + (warp * DEEP * 32 + lane) * VEC;
-    Loaded e[DEEP];
-#pragma unroll
-    for (i32 j = 0; j < DEEP; j++) {
-      const i64 k = first + j * 32 * VEC;
-      if (k >= high) continue;
-      e[j].a = along(x0, p.x0_step, k);
-#if INPUTS == 2
-      e[j].b = along(x1, p.x1_step, k);
-#endif
-    }
+  Loaded e[DEEP], ahead[DEEP];
+  constexpr i32 TILE = THREADS * DEEP * VEC;
+  const i32 own_first = (warp * DEEP * 32 + lane) * VEC;
+  fetch(p, l, c * p.part + own_first, e);
+  for (i64 tile = c * p.part; tile < l.high; tile += TILE) {
+    const i64 first = tile + own_first;
+    fetch(p, l, first + TILE, ahead);
     Fold before[DEEP], sum;
     sum.start();
 #pragma unroll
@@ -134,9 +168,11 @@ template <bool TOTALS> INLINE void scan(const Parameters& p) {
       const i64 k = first + j * 32 * VEC;
       Fold own;
       own.start();
-      if (k < high) {
+      if (k < l.high) {
+        const i32 begin = l.begin_of(k), end = l.end_of(k);
 #pragma unroll
-        for (i32 v = 0; v < VEC; v++) take(own, e[j], v, k + v);
+        for (i32 v = 0; v < VEC; v++)
+          if (v >= begin && v < end) take(own, e[j], v, k + v - l.skip);
       }
       const Fold earlier = scanned<1>(own);
       before[j] = sum;
@@ -155,14 +191,25 @@ template <bool TOTALS> INLINE void scan(const Parameters& p) {
 #pragma unroll
     for (i32 j = 0; j < DEEP; j++) {
       const i64 k = first + j * 32 * VEC;
-      if (TOTALS || k >= high) continue;
+      if (TOTALS || k >= l.high) continue;
+      const i32 begin = l.begin_of(k), end = l.end_of(k);
       Fold sofar = earlier;
       sofar.merge(before[j]);
       Vec<Y, VEC> found;
 #pragma unroll
-      for (i32 v = 0; v < VEC; v++) found.v[v] = taken(sofar, e[j], v, k + v);
-      leave(y, p.y_step, k, found);
+      for (i32 v = 0; v < VEC; v++)
+        if (v >= begin && v < end) found.v[v] = taken(sofar, e[j], v, k + v - l.skip);
+      if (begin == 0 && end == VEC) {
+        leave(l.y, p.y_step, k, found);
+        continue;
+      }
+      Y* const y = l.y + k * p.y_step;
+#pragma unroll
+      for (i32 v = 0; v < VEC; v++)
+        if (v >= begin && v < end) y[BACKWARDS ? -v : v] = found.v[v];
     }
+#pragma unroll
+    for (i32 j = 0; j < DEEP; j++) e[j] = ahead[j];
   }
   if (TOTALS && threadIdx.x == 0) p.totals[blockIdx.x] = carried;
 }
@@ -256,11 +303,13 @@ template <bool TOTALS> INLINE void scan(const Parameters& p) {
 }
 #endif
 
-extern "C" __global__ void __launch_bounds__(THREADS) results(const __grid_constant__ Parameters p) {
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) results(
+    const __grid_constant__ Parameters p) {
   scan<false>(p);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) totals(const __grid_constant__ Parameters p) {
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) totals(
+    const __grid_constant__ Parameters p) {
   scan<true>(p);
 }
 

@@ -8,9 +8,10 @@
 // vectors of operands begin anywhere, and those of a row's results begin where they are aligned: a
 // few elements before and behind them, the ends of the row's part, are written one by one.
 
-// V elements as a thread holds them: words, if they are smaller, of which the compiler would else take
-// single elements apart.
-template <class T, int V, bool WORDS = (sizeof(T) < 4 && sizeof(T) * V >= 4)> struct TileHeld {
+// V elements as a thread holds them: WORDS, if they are smaller and neighbours, of which the compiler
+// would else take single elements apart.
+template <class T, int V, bool PACKED = (WORDS && sizeof(T) < 4 && sizeof(T) * V >= 4)>
+struct TileHeld {
   typedef Vec<T, V> type;
 };
 template <class T, int V> struct TileHeld<T, V, true> { typedef Vec<u32, sizeof(T) * V / 4> type; };
@@ -94,14 +95,14 @@ INLINE void tile_fetch(
 // Element `k` of each of V vectors.
 template <class T, int V> INLINE Held<T, V> tile_line(const Held<T, V> (&block)[V], i32 k) {
   Held<T, V> line;
-  if constexpr (sizeof(T) == 1 && V % 4 == 0) {
+  if constexpr (WORDS && sizeof(T) == 1 && V % 4 == 0) {
     const u32 low = k % 4 < 2 ? 0x5140 : 0x7362, pair = k % 2 ? 0x7632 : 0x5410;
 #pragma unroll
     for (i32 j = 0; j < V; j += 4)
       line.v[j / 4] = __byte_perm(
           __byte_perm(block[j].v[k / 4], block[j + 1].v[k / 4], low),
           __byte_perm(block[j + 2].v[k / 4], block[j + 3].v[k / 4], low), pair);
-  } else if constexpr (sizeof(T) == 2 && V % 2 == 0) {
+  } else if constexpr (WORDS && sizeof(T) == 2 && V % 2 == 0) {
 #pragma unroll
     for (i32 j = 0; j < V; j += 2)
       line.v[j / 2] =
