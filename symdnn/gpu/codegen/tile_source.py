@@ -76,11 +76,7 @@ class TileLoop:
 def tile_source(program: ScalarProgram, loop: TileLoop, itemsizes: dict[str, int]) -> str:
     """A kernel ``tiles`` that applies ``program`` to every element."""
     dense = loop.of_kind("dense")
-    held = sum(
-        max(1, loop.side * itemsizes[a.dtype] // 4) * loop.side
-        * (2 if loop.shifted and not a.vectors else 1) for _, a in dense
-    )  # fmt: skip
-    ahead = held <= _MAX_REGISTERS_AHEAD
+    ahead = _registers(loop, itemsizes) <= _MAX_REGISTERS_AHEAD
     nbytes = (
         loop.threads * loop.side**2 * sum(itemsizes[a.dtype] for _, a in loop.of_kind("turned"))
     )
@@ -134,6 +130,15 @@ def tile_source(program: ScalarProgram, loop: TileLoop, itemsizes: dict[str, int
     words = f"constexpr bool WORDS = {int(not loop.spread)};\n"
     libraries = library(program) + text_of("lines.cuh") + words + text_of("tile.cuh")
     return libraries + scalar_function(program, "scalar") + "\n".join(lines) + "\n"
+
+
+def _registers(loop: TileLoop, itemsizes: dict[str, int]) -> int:
+    """How many registers of a thread hold its elements of the dense operands."""
+    count = 0
+    for _, a in loop.of_kind("dense"):
+        apart = 2 if loop.shifted and not a.vectors else 1
+        count += max(1, loop.side * itemsizes[a.dtype] // 4) * loop.side * apart
+    return count
 
 
 def _kind(a: TileOperand) -> str:
