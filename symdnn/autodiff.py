@@ -286,7 +286,7 @@ def subgraph_grad(
 
 def verify_grad(
     fun: Callable[..., Variable],
-    pt: Sequence[Any],
+    pt: Sequence[Any] | np.ndarray[Any, Any],
     n_tests: int = 2,
     rng: Any = None,
     eps: float | None = None,
@@ -310,8 +310,9 @@ def verify_grad(
         rng if hasattr(rng, "uniform") else np.random.default_rng(rng or config.unittests.rseed)
     )
     as_function("verify_grad", fun, "variables")
+    given = [pt] if isinstance(pt, np.ndarray) else pt
     points = [
-        _in_double(p) for p in as_list("verify_grad: pt", pt, "arrays, one for each argument")
+        _in_double(p) for p in as_list("verify_grad: pt", given, "arrays, one for each argument")
     ]
     variables = [_variable_for(p, f"arg{i}") for i, p in enumerate(points)]
     output = as_variable(fun(*variables))

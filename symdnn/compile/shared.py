@@ -47,6 +47,8 @@ def shared(
 
     Raises :class:`~symdnn.errors.InputError` for values that are no arrays of numbers.
     """
+    if name is not None and not isinstance(name, str):
+        raise InputError(f"shared: wanted a string as its name, got {type(name).__name__}")
     if isinstance(value, Variable):
         raise InputError(f"shared: wanted a value, got the symbolic variable {value}")
     if strict and not (isinstance(value, np.ndarray | np.generic) or interop.is_on_device(value)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -29,6 +30,9 @@ def as_pairs(items: Any, what: str) -> list[tuple[Any, Any]]:
     """A dict, or an iterable of pairs, as a list of pairs."""
     if items is None:
         return []
+    if not isinstance(items, Iterable) or isinstance(items, str):
+        do = f"Call it, {items.__name__}(...)" if inspect.isfunction(items) else ""
+        raise TypeMismatch(what, "a dict or a list of (variable, expression) pairs", items, do)
     pairs = list(items.items()) if isinstance(items, Mapping) else list(items)
     for pair in pairs:
         if not isinstance(pair, list | tuple) or len(pair) != 2:

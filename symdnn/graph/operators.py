@@ -14,7 +14,7 @@ import numpy as np
 
 from symdnn.errors import InputError, SymbolicValueError, SymdnnError
 from symdnn.flag_types import nearest
-from symdnn.graph.names.elsewhere import NO_ASSIGNMENT, NO_VALUE, VARIABLE, no_attribute
+from symdnn.graph.names.elsewhere import NO_ASSIGNMENT, SHARED, VARIABLE, no_attribute
 from symdnn.graph.names.torch_words import torch_words
 from symdnn.graph.typing import AxisLike, DtypeLike, ShapeLike, TensorLike
 from symdnn.graph.values.numpy_functions import by_method, numpy_calls, refusal
@@ -113,6 +113,11 @@ class TensorMethods:
 
     __slots__ = ()
 
+    @property
+    def _advice(self) -> Mapping[str, str]:
+        """What is said of attributes that it does not have."""
+        return SHARED if hasattr(type(self), "set_value") else VARIABLE
+
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: TensorLike, **options: Any) -> Any:
         # Python's operators on ndarrays call this; np.exp(x) is refused with advice, unless
         # numpy_calls has it.
@@ -135,7 +140,7 @@ class TensorMethods:
             method = _methods.get(name)
             if method is not None:
                 return partial(method, self)
-            raise no_attribute(self, f"{type(self).__name__!r} object", name, VARIABLE)
+            raise no_attribute(self, f"{type(self).__name__!r} object", name, self._advice)
 
         def __dir__(self) -> list[str]:
             return sorted({*object.__dir__(self), *_methods})
@@ -145,7 +150,7 @@ class TensorMethods:
                 found = np.empty((), object)
                 found[()] = self
                 return found
-            raise SymbolicValueError(f"NumPy needs the value of {self}: {NO_VALUE}")
+            raise SymbolicValueError(f"NumPy needs the value of {self}: {self._advice['numpy']}")
 
         def __setitem__(self, index: object, value: object) -> None:
             raise SymbolicValueError(f"x[...] = y: {NO_ASSIGNMENT}")
@@ -267,9 +272,8 @@ class TensorMethods:
         return DIFFERENT if isinstance(other, _COMPARED) else NotImplemented
 
     def __ne__(self, other: object) -> bool:
-        if self is other:
-            return DIFFERENT
-        return SAME if isinstance(other, _COMPARED) else NotImplemented
+        equal = self.__eq__(other)
+        return equal if equal is NotImplemented else DIFFERENT if equal else SAME
 
     __hash__ = object.__hash__
 

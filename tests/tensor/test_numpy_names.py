@@ -9,7 +9,7 @@ import scipy.special
 import symdnn
 import symdnn.tensor as T
 from symdnn import function, grad
-from symdnn.errors import AssertionFailed, OptionError, SymbolicValueError, SymdnnError
+from symdnn.errors import AssertionFailed, AxisError, OptionError, SymbolicValueError, SymdnnError
 
 MODES = [None, symdnn.Mode(optimizer=None)]
 
@@ -411,3 +411,12 @@ def test_attributes_of_other_frameworks_give_a_hint(name):
     with pytest.raises(AttributeError, match="no attribute 'nothing'$"):
         getattr(X, "nothing")  # noqa: B009
     assert not hasattr(X, name)
+
+
+def test_transpose_exchanges_two_axes_in_pytorchs_way() -> None:
+    x = T.tensor3("x")
+    for y in (T.transpose(x, 1, 2), T.transpose(x, dim0=1, dim1=2), T.transpose(x, 1, dim1=2)):
+        assert y.eval({x: np.ones((2, 3, 4), "float32")}).shape == (2, 4, 3)
+    assert T.transpose(x, (2, 0, 1)).eval({x: np.ones((2, 3, 4), "float32")}).shape == (4, 2, 3)
+    with pytest.raises(AxisError, match="two axes, dim0 and dim1"):
+        T.transpose(x, dim0=1)

@@ -10,7 +10,9 @@ import symdnn.tensor as T
 from symdnn import control
 from symdnn.errors import (
     ArgumentError,
+    InputError,
     NonDifferentiable,
+    OptionError,
     StateMismatch,
     SymbolicValueError,
     TypeMismatch,
@@ -80,3 +82,28 @@ LOOPS = {
 def test_a_value_of_another_type_names_the_loop(name):
     with pytest.raises(StateMismatch, match=f"^{name}: the value: wanted a next value"):
         symdnn.jit(LOOPS[name])(V)
+
+
+STEP, ZERO = (lambda *values: values[0]), T.scalar("zero")
+SWAPPED = {
+    "scan: wanted a function of a step's values": lambda: symdnn.scan(ZERO, STEP),
+    "scan: wanted a function of": lambda: control.scan(ZERO, STEP, T.vector()),
+    "fori_loop: wanted a function of": lambda: control.fori_loop(0, 3, ZERO, STEP),
+    "while_loop: wanted a function of": lambda: control.while_loop(ZERO, STEP, STEP),
+}
+
+
+@pytest.mark.parametrize("message", SWAPPED)
+def test_a_value_in_the_place_of_a_function_is_named(message):
+    with pytest.raises(InputError, match=f"{message}.*, got zero"):
+        SWAPPED[message]()
+
+
+def test_arguments_in_the_order_of_other_programs():
+    with pytest.raises(InputError, match="shared: wanted a string as its name, got ndarray"):
+        symdnn.shared("w", V)
+    for device in ("cuda", "cuda0", "cpu", "gpu"):
+        with pytest.raises(OptionError, match=r"use Mode\(target='cuda'\)"):
+            symdnn.Mode(device)
+    symdnn.verify_grad(lambda x: (x**2).sum(), V)
+    symdnn.verify_grad(lambda x: (x**2).sum(), [V])

@@ -97,6 +97,11 @@ class Mode:
                 f"Mode({self.linker!r}): the first argument is Theano's linker, which is ignored; "
                 f"use Mode(optimizer={self.linker.lower()!r})"
             )
+        if isinstance(self.linker, str) and self.linker.startswith(("cpu", "cuda", "gpu")):
+            raise OptionError(
+                f"Mode({self.linker!r}): the first argument is Theano's linker, which is ignored; "
+                "use Mode(target='cuda') or Mode(target='cpu')"
+            )
         object.__setattr__(self, "selection", self.selection.excluding(*self.excluded))
         if self.optimizer == "default":
             return

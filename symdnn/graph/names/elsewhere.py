@@ -17,7 +17,7 @@ from symdnn.flag_types import nearest
 
 __all__ = [
     "CONTROL", "FUNCTION", "MODULE", "NN", "NNET", "NO_ASSIGNMENT", "NO_VALUE", "OPTIM", "RANDOM",
-    "SCHEDULE", "SYMDNN", "TENSOR", "UTILS", "VARIABLE", "no_attribute", "refusing",
+    "SCHEDULE", "SHARED", "SYMDNN", "TENSOR", "UTILS", "VARIABLE", "no_attribute", "refusing",
 ]  # fmt: skip
 
 #: Python asks "Did you mean" of objects with fewer names than this.
@@ -69,6 +69,16 @@ VARIABLE: Advice = {
     "block_until_ready": NO_VALUE,
     "get_value": f"only a shared variable has one; {NO_VALUE}",
     "set_value": "only a shared variable has one: symdnn.shared(value)",
+}
+
+_VALUE = "x.get_value() is the value of a shared variable"
+_NEW_VALUE = "x.set_value(array) changes a shared variable"
+
+#: Of a shared variable.
+SHARED: Advice = {
+    **VARIABLE,
+    **dict.fromkeys(("item", "numpy", "tolist", "data", "to_numpy", "cpu"), _VALUE),
+    **dict.fromkeys(("copy_", "apply_", "zero_", "fill_", "add_", "mul_", "itemset"), _NEW_VALUE),
 }
 
 #: Of every tensor module: names of arrays and functions.

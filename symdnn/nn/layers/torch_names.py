@@ -14,7 +14,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from symdnn.errors import ArgumentError, UnknownWord
+from symdnn.errors import UnknownWord
 from symdnn.graph.typing import BorderMode, PerAxis
 from symdnn.nn.layers import adaptive_pooling as adaptive
 from symdnn.nn.layers import conv, norm, pooling, recurrent, shaping
@@ -66,10 +66,6 @@ def _named(
     signature = inspect.Signature(parameters, return_annotation=kind)
 
     def made(*args: P.args, **kwargs: P.kwargs) -> Layer:
-        try:
-            signature.bind(*args, **kwargs)
-        except TypeError as error:
-            raise ArgumentError(f"{name}: {error}") from None
         return make(kind, *args, **kwargs)
 
     made.__name__ = made.__qualname__ = name

@@ -135,7 +135,7 @@ class State:
 
 
 #: PyTorch's names of the parameters of recurrent layers, which have one variable here.
-_OF_PYTORCH = re.compile(r"(weight|bias)_[ih]h_l\d")
+_OF_PYTORCH = re.compile(r"(weight|bias)_[ih]h_l\d|num_batches_tracked$")
 
 
 def _is_float(v: Shared) -> bool:
@@ -184,7 +184,7 @@ def set_values(
     if problems:
         shown = "; ".join(problems[:8]) + ("; ..." if len(problems) > 8 else "")
         pytorchs = any(n not in named and _OF_PYTORCH.search(n) for n in values)
-        hint = ". nn.load_torch takes PyTorch's names of recurrent layers" if pytorchs else ""
+        hint = ". nn.load_torch(net, state) takes PyTorch's names" if pytorchs else ""
         raise InputError(f"{what}: {shown}. Nothing was changed{hint}")
     for name, value in taken.items():
         named[name].set_value(value)

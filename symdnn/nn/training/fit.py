@@ -219,6 +219,11 @@ def _optimiser(given: Any) -> Callable[..., Any]:
             raise InputError(f"fit: optimiser={given!r}; wanted a function or {', '.join(names)}")
         made: Callable[..., Any] = getattr(optim, given.lower())
         return made
+    if isinstance(given, type):
+        raise InputError(
+            f"fit: optimiser={given.__name__}, a class; wanted a function of (loss, params, lr) "
+            f"that returns updates, such as nn.optim.adam, or {', '.join(names)}"
+        )
     return given  # type: ignore[no-any-return]
 
 

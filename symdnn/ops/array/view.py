@@ -45,9 +45,20 @@ def _axes(axes: AxisLike) -> tuple[Any, ...]:
     return tuple(axes) if isinstance(axes, list | tuple | np.ndarray) else (axes,)
 
 
-def transpose(x: TensorLike, axes: Sequence[int] | None = None) -> Variable:
-    """``x`` with its dimensions in the order of ``axes`` (reversed when None)."""
+def transpose(
+    x: TensorLike, axes: Sequence[int] | int | None = None, dim1: int | None = None, *,
+    dim0: int | None = None,
+) -> Variable:  # fmt: skip
+    """``x`` with its dimensions in the order of ``axes`` (reversed when None).
+
+    ``transpose(x, dim0, dim1)`` is PyTorch's: it exchanges two.
+    """
     v = as_variable(x)
+    if dim0 is not None or dim1 is not None:
+        two: list[Any] = [d for d in (axes, dim0, dim1) if d is not None]
+        if len(two) != 2:
+            raise AxisError("transpose", "two axes, dim0 and dim1", str(two))
+        return swapaxes(v, *two)
     order = tuple(reversed(range(v.type.ndim))) if axes is None else _axes(axes)
     if len(order) != v.type.ndim:
         raise AxisError("transpose", f"{v.type.ndim} axes", str(order))

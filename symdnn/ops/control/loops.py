@@ -21,6 +21,7 @@ from symdnn.ops.control.scan_parts import widened
 from symdnn.ops.control.statistics import note_order
 from symdnn.ops.core.lanes import in_a_lane
 from symdnn.ops.core.shape import as_dim
+from symdnn.options import as_function
 
 #: The number of steps of a loop that has no bound.
 _NO_BOUND = 2**62
@@ -48,6 +49,8 @@ def while_loop(
     >>> int(f(27))
     111
     """
+    for f in (cond_fun, body_fun):
+        as_function("while_loop", f, "the value")
     loop = _Loop("while_loop", init_val)
     first = loop.test(cond_fun, unflatten(loop.tree, list(map(as_variable, loop.leaves))))
     bound = _NO_BOUND if max_steps is None else as_dim(max_steps)
@@ -78,6 +81,7 @@ def fori_loop(
     >>> float(f(5)), float(f(0))
     (120.0, 1.0)
     """
+    as_function("fori_loop", body_fun, "(i, value)")
     low, high = as_variable(lower), as_variable(upper)
     for v in (low, high):
         if not getattr(v.type, "is_discrete", False) or v.type.ndim:
@@ -126,6 +130,7 @@ def scan(
     >>> f(np.array([1.0, 2.0, 3.0]))
     (array(6.), array([0., 2., 9.]))
     """
+    as_function("scan", f, "(carry, x)")
     loop = _Loop("scan", init)
     leaves, tree = flatten(xs)
     if not leaves and length is None:
@@ -335,13 +340,10 @@ def cond(
 
 
 def _condition(name: str, value: Any) -> Variable:
-    """A condition as a variable; a bool of Python's comes from ``==`` most often."""
+    """A condition as a variable."""
     if isinstance(value, bool):
-        raise TypeMismatch(
-            name, "a variable as condition", f"Python's {value}",
-            "== and != compare variables as objects: write T.eq(a, b), T.neq(a, b). For what is "
-            "known when the function is traced write `if`",
-        )  # fmt: skip
+        do = "For what is known when the function is traced write `if`"
+        raise TypeMismatch(name, "a variable as condition", f"Python's {value}", do)
     return as_variable(value)
 
 

@@ -29,6 +29,7 @@ from symdnn.ops.control.scan_parts import Built, Parts, State, widened
 from symdnn.ops.control.statistics import note_order, statistics_updates
 from symdnn.ops.core.python_numbers import kind_of_number
 from symdnn.ops.core.shape import as_dim, shape_i
+from symdnn.options import as_function
 
 
 class OrderedUpdates(OrderedDict[Any, Any]):
@@ -100,6 +101,7 @@ def scan(
     compatibility with Theano. Raises :class:`~symdnn.errors.TypeMismatch`, which names the output,
     for a next value of another type.
     """
+    as_function("scan", fn, "a step's values")
     tracer = Tracer(str(name or getattr(fn, "__name__", "fn")))
     tracer.add_sequences(_listed(sequences), go_backwards)
     tracer.add_outputs(_listed(outputs_info))

@@ -71,6 +71,11 @@ class _Shape(Variable):
 
     __hash__ = Variable.__hash__
 
+    def __str__(self) -> str:
+        sizes = [_known(d) for d in shape_entries(self)]
+        known = self.name is None and all(isinstance(n, int) for n in sizes)
+        return str(tuple(sizes)) if known else super().__str__()
+
     def __len__(self) -> int:
         return len(shape_entries(self))
 

@@ -5,6 +5,7 @@ Each is a method of a variable, too: ``clamp(x, 0, 1)`` and ``x.clamp(0, 1)``.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -89,9 +90,11 @@ def detach(x: TensorLike) -> Variable:
     return disconnected_grad(as_variable(x))
 
 
-def numel(x: TensorLike) -> Variable:
-    """The number of elements, an int64 scalar."""
-    return as_variable(x).size
+def numel(x: TensorLike) -> Variable | int:
+    """The number of elements, an int64 scalar; of a parameter whose sizes are fixed, an int."""
+    v = as_variable(x)
+    sizes = [n for n in v.type.shape if n is not None]
+    return math.prod(sizes) if isinstance(v, Shared) and len(sizes) == v.ndim else v.size
 
 
 def addcmul(

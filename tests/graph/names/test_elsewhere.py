@@ -23,6 +23,8 @@ from symdnn.errors import (
 )
 from symdnn.graph.names import elsewhere
 
+_THERE = ("get_value", "set_value", "requires_grad")
+_OF_SHARED = {name: hint for name, hint in elsewhere.SHARED.items() if name not in _THERE}
 OWNERS: list[tuple[Any, Mapping[str, str]]] = [
     (symdnn, elsewhere.SYMDNN),
     (T, elsewhere.TENSOR),
@@ -34,6 +36,7 @@ OWNERS: list[tuple[Any, Mapping[str, str]]] = [
     (symdnn.control, elsewhere.CONTROL),
     (nn.Linear(2, 3), elsewhere.MODULE),
     (T.matrix("x"), elsewhere.VARIABLE),
+    (symdnn.shared(np.ones(2)), _OF_SHARED),
     (symdnn.function([], T.constant(1.0)), elsewhere.FUNCTION),
 ]
 BY_OWNER = pytest.mark.parametrize(

@@ -6,9 +6,10 @@ import inspect
 import numpy as np
 import pytest
 
+import symdnn
 import symdnn.tensor as T
 from symdnn import nn
-from symdnn.errors import ArgumentError, InputError, SymdnnError
+from symdnn.errors import ArgumentError, InputError, SymdnnError, TypeMismatch
 
 #: Values that few arguments take. NaN and an array have no truth value that anybody means.
 WRONG = [
@@ -172,6 +173,36 @@ def test_no_schedule_raises_a_raw_error(name):
 def test_layers_under_pytorchs_names_name_themselves(name):
     with pytest.raises(ArgumentError, match=f"^{name}: missing a required argument"):
         getattr(nn, name)()
+
+
+WRONG_CALLS = {
+    "PyTorch's": (
+        lambda net: nn.optim.adam(net.parameters(), lr=0.1),
+        "adam: .*'params'; it takes loss",
+    ),
+    "misspelled": (lambda net: nn.fit(net, abs, "sgd", [], epoch=2), "'epoch' .* mean 'epochs'"),
+    "Keras'": (lambda net: nn.fit(net, abs, "sgd", [], 2, verbose=1), "'verbose'; it takes net"),
+    "Torch7's": (lambda net: nn.Linear(3), "Linear: .*'outputSize'; it takes inputSize"),
+    "a layer": (lambda net: nn.Conv2d(3, 8, kernel=3), "'kernel' .* mean 'kernel_size'"),
+    "a schedule": (lambda net: nn.schedule.cosine(0.1), "cosine: .*'steps'; it takes rate, steps"),
+}
+
+
+@pytest.mark.parametrize(("call", "message"), WRONG_CALLS.values(), ids=WRONG_CALLS)
+def test_missing_and_unknown_arguments_say_what_there_is(call, message):
+    with pytest.raises(ArgumentError, match=message):
+        call(nn.Linear(2, 1))
+
+
+def test_what_gives_no_updates_is_named():
+    net, data = nn.Linear(2, 1), [(np.ones((3, 2), "float32"), np.ones((3, 1), "float32"))]
+    with pytest.raises(InputError, match="optimiser=LBFGS, a class; wanted a function"):
+        nn.fit(net, nn.MSELoss(), nn.optim.LBFGS, data, epochs=1, lr=0.1)
+    with pytest.raises(TypeMismatch, match=r"updates: wanted a dict .* Call it, adam\(\.\.\.\)"):
+        symdnn.function([], [], updates=nn.optim.adam)
+    for wrong in (3, "w", net):
+        with pytest.raises(TypeMismatch, match="updates: wanted a dict or a list of"):
+            symdnn.function([], [], updates=wrong)
 
 
 @pytest.mark.parametrize("name", ["AdaptiveAvgPool", "AdaptiveMaxPool"])

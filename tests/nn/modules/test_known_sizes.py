@@ -52,3 +52,12 @@ def test_what_is_known():
     assert known([X.shape[1], (X.shape[2] * 2, OPEN.shape[0])])[0] == 3
     assert known(X.shape[2:]) == (8, 8)
     assert type(known(X.shape[1])) is int
+
+
+def test_known_sizes_are_shown_as_numbers() -> None:
+    net = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 1))
+    assert [str(p.shape) for p in net.parameters()] == ["(8, 4)", "(8,)", "(1, 8)", "(1,)"]
+    assert str(T.matrix().shape) == "ShapeVector.0"
+    assert str(T.tensor("float32", (2, 3), name="x").shape) == "(2, 3)"
+    count = sum(p.numel() for p in net.parameters())
+    assert (str(count), f"{count:,}") == ("49", "49")

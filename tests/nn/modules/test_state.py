@@ -127,9 +127,12 @@ def test_all_layers_of_a_trained_function_can_be_pickled_with_it():
     same(again.state_dict(), net.state_dict())
 
 
-def test_pytorchs_names_of_a_recurrent_layer_are_named():
-    with pytest.raises(InputError, match=r"is missing.*nn\.load_torch takes PyTorch"):
+def test_pytorchs_own_names_are_named():
+    with pytest.raises(InputError, match=r"is missing.*nn\.load_torch\(net, state\) takes PyTorch"):
         nn.LSTM(2, 3).load_state_dict({"weight_ih_l0": np.zeros((12, 2))})
+    norm = nn.BatchNorm2d(4)
+    with pytest.raises(InputError, match=r"num_batches_tracked is unknown.*nn\.load_torch\(net"):
+        norm.load_state_dict({**norm.state_dict(), "num_batches_tracked": np.int64(3)})
 
 
 class Recorded:

@@ -245,8 +245,10 @@ def test_errors_say_what_was_wanted():
     x = T.dvector("x")
     with pytest.raises(TypeMismatch, match="branches of one structure"):
         control.cond(x[0] > 0, lambda x: (x, x), lambda x: x, x)
-    with pytest.raises(TypeMismatch, match=r"T\.eq"):
+    with pytest.raises(SymbolicValueError, match=r"T\.eq"):
         control.cond(x[0] == 0, lambda: 1.0, lambda: 2.0)
+    with pytest.raises(TypeMismatch, match="write `if`"):
+        control.cond(True, lambda: 1.0, lambda: 2.0)
     with pytest.raises(TypeMismatch, match="structure"):
         control.fori_loop(0, 3, lambda i, v: (v, v), x)
     with pytest.raises(TypeMismatch, match="a scalar"):
