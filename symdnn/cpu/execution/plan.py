@@ -37,6 +37,7 @@ from symdnn.errors import KernelCompileError
 from symdnn.graph.kernel import Traits
 from symdnn.graph.runtime import BoundPlan, Watcher
 from symdnn.graph.typing import Array
+from symdnn.graph.values.storage import LENDINGS
 from symdnn.graph.variable import Apply, Constant, Variable
 
 __all__ = ["CpuPlan"]
@@ -74,6 +75,7 @@ class CpuPlan(BoundPlan):
         #: Values that are made in the memory of outputs: (index, index of the output).
         self.early = whole_outputs(memory, self.index)
         self.storages = [old.storage for old in memory.stored.values()]
+        self.lendings = -1
         #: Values in the memory of a loop's states: indices of (new value, old value).
         self.carried = [(self.index[new], self.index[old]) for new, old in memory.carried.items()]
         self.workspaces: list[tuple[int, Any]] = []
@@ -378,7 +380,11 @@ class CpuPlan(BoundPlan):
 
     def _is_borrowed(self) -> bool:
         """Whether a user holds an updated variable's memory, and may pass it as an argument."""
-        return any([s.version is None for s in self.storages])
+        if (lendings := LENDINGS[0]) == self.lendings:
+            return False  # none was lent since the last look
+        found = any([s.version is None for s in self.storages])
+        self.lendings = -1 if found else lendings
+        return found
 
     def _bind_step_function(self, entering: Sequence[Any]) -> Any:
         """All steps as one function, generated at the second run of a plan."""
