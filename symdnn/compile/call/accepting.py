@@ -109,23 +109,12 @@ def shortcut(
         lines += [f"      entering[{k}] = h{j}" for j, (k, _) in enumerate(calls.from_host)]
     shown = f"[{', '.join(f'outputs[{k}]' for k in places)}]" if places else "outputs"
     if calls.updates:
-        scope["update"] = updating(calls.count)
+        scope["update"] = calls.update
         shown = f"update(function, {shown})"
     more = _TAKE_OVER.format(arguments=f"[{', '.join(names)}]") if may_be_one else ""
     lines += _SHORTCUT_END.format(entering=entering, shown=shown, more=more).splitlines()
     exec(compile("\n".join(lines), "<short call>", "exec"), scope)
     return scope["attempt"]
-
-
-def updating(count: int) -> Any:
-    """A function that writes the updates among results, and gives the ``count`` others."""
-
-    def update(function: Any, found: list[Any]) -> list[Any]:
-        function.update(found[count:])
-        del found[count:]
-        return found
-
-    return update
 
 
 #: The text of :func:`shortcut`; numbers and names of its own fill it.

@@ -6,6 +6,7 @@ See :mod:`symdnn.compile.call.fast` for its conditions.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import is_
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,7 +32,7 @@ from symdnn.compile.program.program import Segment
 from symdnn.config import config
 from symdnn.graph.place import HOST
 from symdnn.graph.type import TensorType
-from symdnn.graph.values.storage import CHANGES
+from symdnn.graph.values.storage import CHANGES, note_writes
 from symdnn.graph.variable import Constant, Variable
 from symdnn.ops.array.index import Subtensor
 from symdnn.ops.array.reduce import Reduce
@@ -156,6 +157,10 @@ class HostCalls(SegmentCalls):
         outputs = function.stages.program.outputs
         self.count = len(outputs) - len(function.updated)
         self.updates = bool(function.updated)
+        #: The updated variables' memory where a plan writes all of it in place, the count of
+        #: changes for which that holds, and the number of calls that did so.
+        self.written: list[Any] = []
+        self.written_stamp, self.counter = -1, [0]
         self.shortcut: Any = None
         #: The argument that each of the plan's inputs is; None where others enter.
         self.read: list[int] | None = None
@@ -207,12 +212,29 @@ class HostCalls(SegmentCalls):
                 if outputs is not None:
                     if not self.in_order:
                         outputs = [outputs[k] for k in self.places]
-                    if function.updated:
-                        function.update(outputs[self.count :])
-                        del outputs[self.count :]
+                    if self.updates:
+                        self.update(function, outputs)
                 return outputs
             finally:
                 runtime.depth = -1
+
+    def update(self, function: CallSite, found: list[Any]) -> list[Any]:
+        """Write the updates among results, and give the others. One number notes all of them where
+        the plan has written them itself."""
+        new = found[self.count :]
+        if self.written_stamp == CHANGES[0] and all(map(is_, new, self.written)):
+            note_writes(self.counter)
+        else:
+            function.update(new)
+        del found[self.count :]
+        return found
+
+    def _learn_updates(self, function: CallSite) -> None:
+        stamp, storages = CHANGES[0], [v.storage for v in function.updated]
+        if all(s.is_only_on(HOST) for s in storages):
+            for s in storages:
+                s.counts(self.counter)
+            self.written, self.written_stamp = [s.host() for s in storages], stamp
 
     def _outputs(self, executor: Any, bound: Any) -> list[Any] | None:
         """The outputs of the segment, or None as in :meth:`attempt`."""
@@ -254,6 +276,8 @@ class HostCalls(SegmentCalls):
         """Remember the plan of a call that took the full path."""
         if (found := self._learnable(function, values)) is not None:
             plan, cache, entering, key = found
+            if self.updates:
+                self._learn_updates(function)
             closed = plan.bound.closed
             plain = not function.executor.keeps
             bound, changes = plan.bound, CHANGES[0]

@@ -38,6 +38,7 @@ class LoopRunner:
         op = region.node.op
         assert isinstance(op, Scan)
         self.op, self.inner = op, op.inner
+        self.arrays = runtime.loop_arrays()
         self.segment = _only_segment(region)
         if self.segment is not None:
             place = {v: i for i, v in enumerate(op.inner.inputs)}
@@ -139,8 +140,7 @@ class LoopRunner:
         # A device's loop may have a body whose plan is one of the host; its arrays are elsewhere.
         apart = self.segment is None or watcher is not None or self.runtime.memory.place != HOST
         at_once = None if apart else self._at_once
-        arrays = self.runtime.loop_arrays()
-        return run_loop(self.op, inputs, step, arrays, at_once, self.written)
+        return run_loop(self.op, inputs, step, self.arrays, at_once, self.written)
 
     def _at_once(
         self, times: int, arguments: Callable[[], list[tuple[Any, bool]]],
@@ -158,7 +158,7 @@ class LoopRunner:
         )
         for first, *more in self.kept_at:
             for i in more:
-                self.runtime.loop_arrays().put(kept[i][:done], kept[first][:done])
+                self.arrays.put(kept[i][:done], kept[first][:done])
         return done
 
     @property

@@ -456,14 +456,16 @@ def _state_taken(
 def _leaves_with(spec: Specialised, plan: MemoryPlan, source: Variable, out: Variable) -> bool:
     """Have a value, and all that are in its memory, made in that of the output which overwrites it.
 
-    Only on a CPU, and where each of them has the whole memory; returns whether that is so.
+    Only on a CPU, and where each of them has the whole memory in its order; returns whether that is
+    so.
     """
     seen = plan.views[source]
     sharing = [v for v, view in plan.views.items() if view.buffer is seen.buffer]
-    whole = all(
-        (plan.views[v].shape, plan.views[v].strides, plan.views[v].offset, v.type.dtype)
-        == (seen.shape, seen.strides, 0, out.type.dtype)
+    whole = seen.contiguous and all(
+        (view.contiguous, view.offset, byte_count(v, view.shape), v.type.dtype)
+        == (True, 0, seen.buffer.nbytes, out.type.dtype)
         for v in sharing
+        if (view := plan.views[v])
     )
     if spec.segment.place != HOST or not whole or any(v in plan.copied for v in sharing):
         return False

@@ -15,14 +15,16 @@ from weakref import ref
 import numpy as np
 
 from symdnn.cpu.launch.scratch import empty_aligned
+from symdnn.graph.type import numpy_dtype
 from symdnn.graph.typing import Array
 from symdnn.graph.variable import Variable
+from symdnn.ops.control.scan_loop import NumpyArrays
 from symdnn.ops.elemwise import Elemwise
 from symdnn.ops.lowered.fused import FusedComplex, FusedElemwise
 
 __all__ = [
-    "OutputBuffers", "PersistentOutputBuffers", "block_views", "fresh_outputs", "kind_of",
-    "order_follows", "outside_views", "view_of_base",
+    "LoopBuffers", "OutputBuffers", "PersistentOutputBuffers", "fresh_outputs", "kind_of",
+    "order_follows", "output_parts", "outside_views", "view_of_base", "whole_outputs",
 ]  # fmt: skip
 
 
@@ -31,6 +33,8 @@ _MIN_BYTES_TO_RECYCLE = 1 << 16
 #: Reference count of an array that only its plan holds: the plan's list, a local name, and the
 #: argument of ``getrefcount``.
 _UNSHARED_REFERENCE_COUNT = 3
+#: Memory of at least this size is taken from other plans, if it is at most an eighth too large.
+_MIN_BYTES_TO_TAKE = 1 << 20
 #: Bytes of recycled buffers of all plans: beyond, those of all but the last few plans that
 #: allocated some are let go. A function of sizes that change has many plans.
 _MOST_KEPT_BYTES, _PLANS_WITH_BUFFERS = 64 << 20, 8
@@ -59,6 +63,21 @@ class _Kept:
                 if (buffers := oldest()) is not None:
                     buffers.let_go()
 
+    def taken(self, nbytes: int) -> Any:
+        """Memory of so many bytes that a plan keeps and nobody holds, from now on another's.
+
+        What a call has no more use for serves the rest of it. None if there is none.
+        """
+        if nbytes < _MIN_BYTES_TO_TAKE:
+            return None
+        with self._lock:
+            for key, (known, size) in list(self._bytes.items()):
+                memory = None if (owner := known()) is None else owner.give_up(nbytes)
+                if memory is not None:
+                    self._bytes[key] = known, size - len(memory)
+                    return memory
+        return None
+
     def _drop(self, key: int, _: ref[OutputBuffers]) -> None:
         self._bytes.pop(key, None)
 
@@ -74,7 +93,7 @@ class OutputBuffers:
 
     def __init__(self, places: Sequence[tuple[int, tuple[int, ...], Any]]) -> None:
         self.places = list(places)
-        self.last: list[Array | None] = [None] * len(places)
+        self.last: list[Any] = [None] * len(places)
 
     def large(self, k: int) -> bool:
         """Whether the buffer of output ``k`` is large enough to be recycled."""
@@ -89,14 +108,28 @@ class OutputBuffers:
         _, shape, dtype = self.places[k]
         if not self.large(k):
             return np.empty(shape, dtype)
-        # Vectors that lie across cache lines take half as long again in loops bound by memory. A
-        # view of a view refers to the array that has the memory: here to this one, whose references
-        # are counted, since the memory is no array's.
         nbytes = prod(shape) * dtype.itemsize
-        memory = (ctypes.c_char * nbytes).from_buffer(empty_aligned(nbytes))
+        return self._keep(k, shape, dtype, _kept.taken(nbytes) or _memory(nbytes))
+
+    def _keep(self, k: int, shape: tuple[int, ...], dtype: Any, memory: Any) -> Array:
+        """An array in memory that is kept as that of output ``k``."""
+        before = self.last[k]
+        # A view of a view refers to the array that has the memory: here to this one, whose
+        # references are counted, since the memory is no array's.
         made = self.last[k] = np.ndarray(shape, dtype, memory)
-        _kept.add(self, nbytes if last is None else 0)
+        _kept.add(self, len(memory) - (0 if before is None else len(before.base)))
         return made
+
+    def give_up(self, nbytes: int) -> Any:
+        """Recycle memory for so many bytes no more, which nobody holds, and return it."""
+        for k in range(len(self.last)):
+            last = self.last[k]  # the only name of it
+            if last is None or not nbytes <= len(last.base) <= nbytes + nbytes // 8:
+                continue
+            if getrefcount(last) == _UNSHARED_REFERENCE_COUNT:
+                self.last[k] = None
+                return last.base
+        return None
 
     def make_as(self, k: int, shape: tuple[int, ...]) -> Array:
         """Memory for output ``k`` as an array of another shape."""
@@ -116,6 +149,15 @@ class OutputBuffers:
     def let_go(self) -> None:
         """Recycle none of the buffers that there are."""
         self.last = [None] * len(self.places)
+
+
+def _memory(nbytes: int) -> Any:
+    """New memory that begins at a cache line.
+
+    Vectors that lie across cache lines take half as long again in loops bound by memory.
+    """
+    array: Any = empty_aligned(nbytes)
+    return (ctypes.c_char * nbytes).from_buffer(array)
 
 
 def _order(array: Array) -> list[int]:
@@ -150,6 +192,30 @@ def order_follows(segment: Any, memory: Any, index: Mapping[Variable, int]) -> d
     return found
 
 
+class LoopBuffers(NumpyArrays, OutputBuffers):
+    """The arrays of a loop's results. Their memory serves what runs behind it, and later calls."""
+
+    def __init__(self) -> None:
+        OutputBuffers.__init__(self, [])
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> Array:
+        """A new array."""
+        kind = dtype if isinstance(dtype, np.dtype) else numpy_dtype(dtype)
+        nbytes = prod(shape) * kind.itemsize
+        if nbytes < _MIN_BYTES_TO_TAKE:
+            return np.empty(shape, kind)
+        memory = _kept.taken(nbytes) or _memory(nbytes)
+        kept = [a for a in self.last if a is not None]
+        if sum(len(a.base) for a in kept) > _MOST_KEPT_BYTES + nbytes:
+            kept = []
+        self.last = [*kept, None]
+        return self._keep(len(kept), shape, kind, memory)
+
+    def let_go(self) -> None:
+        """Recycle none of the arrays that there are."""
+        self.last = []
+
+
 class PersistentOutputBuffers(OutputBuffers):
     """Outputs of a segment whose results are kept (prepacked parameters): the same in each run."""
 
@@ -162,7 +228,7 @@ class PersistentOutputBuffers(OutputBuffers):
         if self.last[k] is None:
             _, shape, dtype = self.places[k]
             self.last[k] = np.empty(shape, dtype)
-        return self.last[k]  # type: ignore[return-value]
+        return self.last[k]
 
 
 def kind_of(kept: bool) -> type[OutputBuffers]:
@@ -203,16 +269,32 @@ def outside_views(
     return found
 
 
-def block_views(
+def whole_outputs(memory: Any, index: Mapping[Variable, int]) -> list[tuple[int, int]]:
+    """Values in the memory of an output of their shape, and these outputs: the indices of both."""
+    shapes = {v: view.shape for v, view in memory.views.items()}
+    return [(index[v], index[out]) for v, out in memory.early.items() if shapes[v] == shapes[out]]
+
+
+def output_parts(
     memory: Any, index: Mapping[Variable, int]
 ) -> list[tuple[int, int, Callable[[Array], Array]]]:
-    """Values in the block of outputs: (index, that of the block, what makes a view of it)."""
+    """Values in the block of outputs, and those of another shape in the memory of one output.
+
+    Each with its index, that of the memory, and what makes a view of it.
+    """
     found: list[tuple[int, int, Callable[[Array], Array]]] = []
     for v, view in memory.views.items():
-        if view.buffer.kind == "in block" and (view.static or v.owner not in memory.aliases):
-            placed = replace(view, offset=view.buffer.offset + view.offset)
+        whole, shape = memory.early.get(v), view.shape
+        if view.buffer.kind == "in block":
+            whole, offset = memory.block, view.buffer.offset + view.offset
+        elif whole is None or memory.views[whole].shape == shape:
+            continue
+        else:
+            offset = view.offset
+        if view.static or v.owner not in memory.aliases:
+            placed = replace(view, offset=offset)
             make = partial(view_of_base, view=placed, dtype=v.type.numpy)
-            found.append((index[v], index[memory.block], make))
+            found.append((index[v], index[whole], make))
     return found
 
 

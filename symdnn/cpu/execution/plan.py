@@ -17,11 +17,12 @@ from symdnn.cpu.execution.fastcall_groups import FastCallGroups
 from symdnn.cpu.execution.guard import with_checks
 from symdnn.cpu.execution.output_buffers import (
     OutputBuffers,
-    block_views,
     fresh_outputs,
     kind_of,
     order_follows,
+    output_parts,
     outside_views,
+    whole_outputs,
 )
 from symdnn.cpu.execution.step_codegen import Frame, PlanStep, StepFunction
 from symdnn.cpu.execution.stepwise import launch_all, wait_for_code
@@ -36,6 +37,7 @@ from symdnn.errors import KernelCompileError
 from symdnn.graph.kernel import Traits
 from symdnn.graph.runtime import BoundPlan, Watcher
 from symdnn.graph.typing import Array
+from symdnn.graph.values.storage import LENDINGS
 from symdnn.graph.variable import Apply, Constant, Variable
 
 __all__ = ["CpuPlan"]
@@ -68,11 +70,12 @@ class CpuPlan(BoundPlan):
         self.results: OutputBuffers = self._output_buffers() if full is None else full.results
         #: Shared variables that are updated in place: indices of (new value, old value).
         self.stored = [(self.index[new], self.index[old]) for new, old in memory.stored.items()]
-        #: Values in the memory of all outputs: index, index of that memory, a view of which it is.
-        self.in_block = block_views(memory, self.index)
+        #: Values in the memory of outputs: index, index of that memory, a view of which it is.
+        self.in_outputs = output_parts(memory, self.index)
         #: Values that are made in the memory of outputs: (index, index of the output).
-        self.early = [(self.index[v], self.index[out]) for v, out in memory.early.items()]
+        self.early = whole_outputs(memory, self.index)
         self.storages = [old.storage for old in memory.stored.values()]
+        self.lendings = -1
         #: Values in the memory of a loop's states: indices of (new value, old value).
         self.carried = [(self.index[new], self.index[old]) for new, old in memory.carried.items()]
         self.workspaces: list[tuple[int, Any]] = []
@@ -377,7 +380,11 @@ class CpuPlan(BoundPlan):
 
     def _is_borrowed(self) -> bool:
         """Whether a user holds an updated variable's memory, and may pass it as an argument."""
-        return any([s.version is None for s in self.storages])
+        if (lendings := LENDINGS[0]) == self.lendings:
+            return False  # none was lent since the last look
+        found = any([s.version is None for s in self.storages])
+        self.lendings = -1 if found else lendings
+        return found
 
     def _bind_step_function(self, entering: Sequence[Any]) -> Any:
         """All steps as one function, generated at the second run of a plan."""
@@ -412,7 +419,7 @@ class CpuPlan(BoundPlan):
         fixed = [i for i, value in enumerate(self.template) if value is not None]
         same = [*self.stored, *self.carried, *self.early]
         like = order_follows(self.spec.segment, self.memory, self.index)
-        return Frame(self.entering, self.results, same, fixed, self.leaving, like, self.in_block)
+        return Frame(self.entering, self.results, same, fixed, self.leaving, like, self.in_outputs)
 
     def _run_by_step(self, entering: Sequence[Any], watcher: Watcher | None) -> list[Any]:
         """Run step by step: the first run, which compiles, watched runs, and borrowed variables.
@@ -429,23 +436,21 @@ class CpuPlan(BoundPlan):
             values[new] = np.empty_like(values[old]) if apart else values[old]
         for new, old in self.carried:
             values[new] = values[old]
-        for i, base, make in self.in_block:
+        for i, base, make in self.in_outputs:
             values[i] = make(values[base])
         for i, out in self.early:
             values[i] = values[out]
         if self.runs == 0:
             self._prepare(values)
-        first = next((k for k, s in enumerate(self.steps) if self._writes(s)), None)
+        news = {new for new, _ in self.stored}
+        writers = (k for k, s in enumerate(self.steps) if not news.isdisjoint(s.outputs))
+        first = next(writers, None)
         launch_all(self.spec, self.steps[:first], values, watcher)
         if first is not None:  # behind this a failure would leave some variables updated
             wait_for_code(self.steps[first:], values)
             launch_all(self.spec, self.steps[first:], values, watcher)
         self.runs += 1
         return [values[i] for i in self.leaving]
-
-    def _writes(self, step: PlanStep) -> bool:
-        """Whether it writes a shared variable's memory."""
-        return any(new in step.outputs for new, _ in self.stored)
 
     def _prepare(self, values: Sequence[Any]) -> None:
         """Pass the operands' strides to the launches, which queue the code that they need."""

@@ -16,6 +16,7 @@ from symdnn.cpu import registry
 from symdnn.cpu.compiler import jit, object_cache
 from symdnn.cpu.execution.arena import Arena
 from symdnn.cpu.execution.argument_copies import ArgumentCopies
+from symdnn.cpu.execution.output_buffers import LoopBuffers
 from symdnn.cpu.execution.plan import CpuPlan
 from symdnn.cpu.execution.whole_function import CpuWholeFunction
 from symdnn.cpu.execution.whole_loop import CpuWholeLoop
@@ -24,7 +25,6 @@ from symdnn.graph.place import HOST
 from symdnn.graph.runtime import Runtime
 from symdnn.graph.typing import Array
 from symdnn.graph.variable import Constant
-from symdnn.ops.control.scan_loop import NUMPY, NumpyArrays
 
 __all__ = ["CpuRuntime", "runtime"]
 
@@ -143,9 +143,9 @@ class CpuRuntime(Runtime):
         """A constant's value."""
         return v.data
 
-    def loop_arrays(self) -> NumpyArrays:
-        """NumPy's arrays."""
-        return NUMPY
+    def loop_arrays(self) -> LoopBuffers:
+        """NumPy's arrays, in memory that is recycled."""
+        return LoopBuffers()
 
     def whole_loop(self, op: Any) -> CpuWholeLoop:
         """The runner of a scan of small steps."""

@@ -12,6 +12,7 @@ import numpy as np
 
 from symdnn.config import config
 from symdnn.cpu.compiler import jit
+from symdnn.cpu.execution.output_buffers import LoopBuffers
 from symdnn.cpu.execution.tier_up import HOT_CALLS
 from symdnn.cpu.ir.scalar_ir import refusal
 from symdnn.cpu.launch.scratch import address, empty_aligned
@@ -112,6 +113,7 @@ class _Function(CompiledSteps):
 
     def __init__(self, op: Scan, inputs: Sequence[Any]) -> None:
         super().__init__(op, inputs, step_work)
+        self._buffers = LoopBuffers()
         #: The number of steps for which the sizes were found to be right.
         self._checked = -1
         self._stretch = max(64, WORK_AT_ONCE // self.work)
@@ -126,7 +128,7 @@ class _Function(CompiledSteps):
             self._checked = n
         if n == 0:
             return None
-        arrays = _Arrays(op, given.initials, self._entries, n)
+        arrays = _Arrays(op, given.initials, self._entries, n, self._buffers)
         words = (ctypes.c_int64 * (ARRAYS + len(self.roles)))()
         scratch = empty_aligned(self._scratch) if self._scratch else None
         words[SCRATCH] = 0 if scratch is None else address(scratch)
@@ -159,22 +161,23 @@ class _Arrays:
     """The arrays that a loop writes: last values of states, histories, collected values."""
 
     def __init__(
-        self, op: Scan, initials: Sequence[Any], collected: Sequence[tuple[Any, Any]], n: int
-    ) -> None:
-        self.op, self.n = op, n
+        self, op: Scan, initials: Sequence[Any], collected: Sequence[tuple[Any, Any]], n: int,
+        buffers: LoopBuffers,
+    ) -> None:  # fmt: skip
+        self.op, self.n, empty = op, n, buffers.empty
         keeps = collected or any(c.history for c in op.states)
         self.room = min(n, _FIRST_CAPACITY_STEPS) if op.until and keeps else n
         #: The last values of states: the results, and where another stretch begins.
         self.now = [
-            None if c.history else np.empty(a.shape, a.dtype) for c, a in zip(op.states, initials)
+            None if c.history else empty(a.shape, a.dtype) for c, a in zip(op.states, initials)
         ]
         self.history: list[Any] = []
         for c, a in zip(op.states, initials, strict=True):
             whole = None
             if c.history:
-                whole = np.empty((c.depth + self.room, *a.shape[1:]), a.dtype)
+                whole = empty((c.depth + self.room, *a.shape[1:]), a.dtype)
             self.history.append(whole)
-        self.collected = [np.empty((self.room, *shape), dtype) for shape, dtype in collected]
+        self.collected = [empty((self.room, *shape), dtype) for shape, dtype in collected]
 
     def grow(self) -> None:
         """Make room for twice as many steps."""

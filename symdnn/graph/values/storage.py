@@ -20,11 +20,18 @@ _count = count(1)
 #: While it stays the same, every valid copy remains valid at its address; values may have been
 #: written in place in their only valid copy. Steady calls compare it, so it is read without a call.
 CHANGES = [0]
+#: A number that grows when a user may get memory of any storage, who may then write it. While it
+#: stays the same, no :attr:`Storage.version` becomes None.
+LENDINGS = [0]
 _writes = [0]
 
 
 def _changed() -> None:
     CHANGES[0] = next(_count)
+
+
+def _lends() -> None:
+    LENDINGS[0] = next(_count)
 
 
 def writes() -> int:
@@ -157,6 +164,10 @@ class Storage:
         any time, which :func:`changes` does not count."""
         return self._lent is not None and self._lent != place and self._lent in self._valid
 
+    def is_only_on(self, place: Place) -> bool:
+        """Whether there is no copy elsewhere that a write there makes stale."""
+        return self._valid == {place}
+
     def counts(self, counter: list[int]) -> None:
         """Let ``counter[0]``, which may only grow, count writes of the value too.
 
@@ -176,12 +187,15 @@ class Storage:
             self._face = Lent(self._host)
         #: Whether a user held the host's array at the last check.
         self._outside = isinstance(self._face, Given)
+        if self._outside:
+            _lends()
 
     def _hand_out(self) -> Array:
         """The host's array for a user, who may write it at any time."""
         self.host()
         if not self._outside:
             self._outside, _writes[0] = True, next(_count)
+            _lends()
         return self._face.array()
 
     def _back(self) -> bool:
@@ -227,6 +241,7 @@ class Storage:
         buffer = self.on(memory)
         self.written(memory.place)
         self._lent = memory.place
+        _lends()
         return buffer
 
     def set(self, array: Array, borrow: bool = False) -> None:
@@ -259,6 +274,7 @@ class Storage:
             self._devices.clear()
             self._lent = memory.place if lent is not None else None
             self.generation += 1
+            _lends()
         if not same:
             self._keep(np.empty(placed.shape, self.dtype), False)
         self._devices[memory.place] = memory, buffer

@@ -206,6 +206,19 @@ def test_what_an_output_overwrites_is_made_in_its_memory(always, n):
         assert early([x, i, d], [gradient, T.inc_subtensor(gradient[:2], 3.0)], *arrays) == 1
 
 
+def test_a_reshaped_value_is_made_in_the_memory_of_what_overwrites_it():
+    """As the product of a loop's states of all steps, to which another one is added."""
+    x, w, b = T.tensor3("x", dtype="float64"), T.dmatrix("w"), T.tensor3("b", dtype="float64")
+    arrays = np.ones((9, 30, 40)), np.full((40, 70), 0.5), np.ones((9, 30, 70))
+    product = T.dot(x.reshape((-1, 40)), w)
+    added = product.reshape((x.shape[0], x.shape[1], -1)) + b
+    assert early([x, w, b], [added], *arrays) == 2
+    np.testing.assert_array_equal(
+        symdnn.function([x, w, b], added)(*arrays), np.full((9, 30, 70), 21.0)
+    )
+    assert early([x, w, b], [added, product], *arrays) == 0
+
+
 def test_what_is_read_later_or_in_part_has_memory_of_its_own():
     x, i, d = T.matrix("x", dtype="float64"), T.lvector("i"), T.matrix("d", dtype="float64")
     arrays = np.ones((300, 70)), np.arange(9), np.ones((9, 70))
@@ -213,7 +226,8 @@ def test_what_is_read_later_or_in_part_has_memory_of_its_own():
     added = T.inc_subtensor(y[i], d)
     assert early([x, i, d], [added], *arrays) == 1
     assert early([x, i, d], [added, T.cumsum(y, 0)], *arrays) == 0
-    assert early([x, i, d], [T.inc_subtensor(y.reshape((-1,))[i], d[:, 0])], *arrays) == 0
+    assert early([x, i, d], [T.inc_subtensor(y.reshape((-1,))[i], d[:, 0])], *arrays) == 2
+    assert early([x, i, d], [T.inc_subtensor(y[1:][i], d)], *arrays) == 0
 
 
 @MODES

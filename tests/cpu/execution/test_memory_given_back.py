@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import subprocess
 import sys
+import tracemalloc
 import weakref
 
 import numpy as np
@@ -16,7 +17,7 @@ from symdnn.config import config
 from symdnn.cpu.compiler import jit, object_cache
 from symdnn.cpu.execution import output_buffers
 from symdnn.cpu.execution.arena import Arena
-from symdnn.cpu.execution.output_buffers import OutputBuffers
+from symdnn.cpu.execution.output_buffers import LoopBuffers, OutputBuffers
 from symdnn.cpu.execution.runtime import runtime
 from symdnn.cpu.threads import threads
 
@@ -209,8 +210,9 @@ def test_growth_over_a_thousand_sizes():
 def test_buffers_of_results_of_many_plans_are_bounded(monkeypatch):
     """Eight plans keep theirs; of more, those that allocated first let go."""
     monkeypatch.setattr(output_buffers, "_kept", output_buffers._Kept())
-    monkeypatch.setattr(output_buffers, "_MOST_KEPT_BYTES", 10 << 20)
-    plans = [OutputBuffers([(0, (1 << 18,), np.dtype("float32"))]) for _ in range(20)]  # 1 MB each
+    size = 3 << 16  # less than what one plan takes from another
+    monkeypatch.setattr(output_buffers, "_MOST_KEPT_BYTES", 10 * 4 * size)
+    plans = [OutputBuffers([(0, (size,), np.dtype("float32"))]) for _ in range(20)]
     for buffers in plans:
         buffers.make(0)
     assert [b.last[0] is not None for b in plans] == [False] * 10 + [True] * 10
@@ -222,3 +224,75 @@ def test_buffers_of_results_of_many_plans_are_bounded(monkeypatch):
         b.make(0)
     assert plans[0].last[0] is held  # it is among eight
     assert plans[0].make(0) is not held  # a caller has it
+
+
+def large(mb):
+    return OutputBuffers([(0, (mb << 18,), np.dtype("float32"))])
+
+
+def test_a_plan_takes_memory_that_another_one_needs_no_more(monkeypatch):
+    monkeypatch.setattr(output_buffers, "_kept", output_buffers._Kept())
+    first, second, small, other = large(9), large(9), large(4), large(8)
+    a = first.make(0)
+    place = a.ctypes.data
+    assert second.make(0).ctypes.data != place  # a caller has it
+    view = a[5:][::2]
+    del a
+    assert large(9).make(0).ctypes.data != place  # as a view
+    del view
+    assert small.make(0).ctypes.data != place  # it would waste half of it
+    assert other.make(0).ctypes.data == place
+    assert first.last == [None]
+    again = first.make(0)
+    assert again.nbytes == 9 << 20
+    assert again.ctypes.data == place  # all of it is still there
+    assert other.last == [None]
+
+
+def test_arrays_of_loops_are_recycled_and_bounded(monkeypatch):
+    monkeypatch.setattr(output_buffers, "_kept", output_buffers._Kept())
+    monkeypatch.setattr(output_buffers, "_MOST_KEPT_BYTES", 10 << 20)
+    loop = LoopBuffers()
+    a = loop.empty((3, 1 << 18), "float32")
+    part, place = a[1:], a.ctypes.data
+    del a
+    b = loop.empty((3, 1 << 18), np.dtype("float32"))
+    assert b.ctypes.data != place
+    del part
+    assert loop.empty((3 << 18,), "float32").ctypes.data == place
+    assert loop.empty((100,), "int8").nbytes == 100
+    for k in range(4, 40):
+        loop.empty((k, 1 << 17), "float64")
+        kept = sum(len(x.base) for x in loop.last if x is not None)
+        assert kept <= (10 << 20) + 2 * (k << 20)
+
+
+def training_loop():
+    """A step of a loop's parameter, whose sequences and states of all steps are 4 MB each."""
+    x, w = T.ftensor3("x"), symdnn.shared(np.full((256, 256), 0.01, "float32"))
+    zero = T.zeros((64, 256), "float32")
+    states, _ = symdnn.scan(
+        lambda a, h: T.tanh(a + T.dot(h, w)), [T.dot(x.reshape((-1, 256)), w).reshape(x.shape)],
+        [zero],
+    )  # fmt: skip
+    loss = (states[-1] ** 2).sum()
+    given = T.grad(loss, w)
+    return symdnn.function([x], [loss, given], updates=[(w, w - 0.01 * given)]), w
+
+
+def test_calls_of_a_loop_that_is_trained_allocate_nothing_large(rng):
+    f, w = training_loop()
+    x = (rng.normal(size=(64, 64, 256)) * 0.1).astype("float32")
+    start, wanted = w.get_value(), f(x)
+    held = f(x)
+    values = [np.copy(v) for v in held]
+    for _ in range(2):
+        f(x)
+    tracemalloc.start()
+    f(x)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < x.nbytes // 2
+    assert all(np.array_equal(a, b) for a, b in zip(held, values, strict=True))
+    w.set_value(start)
+    assert all(np.array_equal(a, b) for a, b in zip(f(x), wanted, strict=True))

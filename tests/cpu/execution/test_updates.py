@@ -113,6 +113,41 @@ def test_memory_that_a_user_holds_is_no_scratch_memory(rng):
         np.testing.assert_allclose(mine, a, rtol=1e-4, atol=1e-5)
 
 
+def test_each_call_is_a_new_version_of_what_it_updates():
+    """Also where one number notes the writes to all variables, and while a user holds one."""
+    ws = [symdnn.shared(np.full((3, 4), float(k))) for k in range(3)]
+    x = T.dmatrix("x")
+    f = symdnn.function([x], None, updates=[(w, w * 0.5 + x) for w in ws], mode=CPU)
+    values = [w.get_value() for w in ws]
+    versions = [{w.storage.version} for w in ws]
+    for k in range(12):
+        held = ws[1].get_value(borrow=True) if k in (4, 5, 9) else None
+        if k == 7:
+            ws[2].set_value(np.ones((3, 4)))
+            values[2] = np.ones((3, 4))
+        given = np.full((3, 4), float(k)) if held is None else held
+        values = [a * 0.5 + (given if held is None else values[1]) for a in values]
+        f(given)
+        assert all(np.array_equal(w.get_value(), a) for w, a in zip(ws, values, strict=True))
+        assert (ws[1].storage.version is None) == (held is not None)
+        del given
+        held = None
+        for w, seen in zip(ws, versions, strict=True):
+            assert w.storage.version not in {None, *seen}
+            seen.add(w.storage.version)
+
+
+def test_an_updated_variable_of_another_shape():
+    w, v = symdnn.shared(np.ones(3)), symdnn.shared(np.zeros(2))
+    f = symdnn.function([], None, updates=[(w, w * 2), (v, v + 1)], mode=CPU)
+    for n in (3, 5, 3, 2):
+        w.set_value(np.ones(n))
+        for _ in range(4):
+            f()
+        assert w.get_value().tolist() == [16.0] * n
+    assert v.get_value().tolist() == [16.0] * 2
+
+
 def test_all_expressions_read_old_values():
     a, b = (symdnn.shared(np.full(4, n)) for n in (1.0, 2.0))
     x = T.dvector("x")
