@@ -54,6 +54,10 @@ _OTHER_INSTRUCTIONS = {
     "const", "cast", "bitcast", "select", "shl", "shr", "div", "neg", "abs", "max", "min", "not",
     "isnan", "isinf", "isfinite", "copysign",
 }  # fmt: skip
+#: Orders, as constants of programs, of which modified Bessel functions have code without branches.
+_KNOWN_ORDERS = {
+    "0x0000000000000000": "0", "0x3FF0000000000000": "1", "0xBFF0000000000000": "1",
+}  # fmt: skip
 #: Functions that are composed of others here, in float64. In float32 they have their own code.
 _COMPOSED = {"gelu", "gelu_slope"}
 #: Functions without code for integers; NumPy computes those.
@@ -323,6 +327,9 @@ class Printer:
         return function("add", function("mul", z, density), share)
 
     def _library(self, name: str, dtype: str, args: Sequence[str]) -> str:
+        if name == "iv" and (order := _KNOWN_ORDERS.get(args[0])):
+            name, args = f"iv_{order}", args[1:]
+            return self._helped(f"{'s' if dtype == 'float32' else 'f'}_{name}", VALUES[dtype], args)
         if dtype == "float32" and name in IN_FLOAT:
             return self._helped(f"s_{name}", "float", args)
         if name in IN_LANES:

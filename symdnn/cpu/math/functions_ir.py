@@ -66,7 +66,15 @@ FORMULAS: dict[str, Formula | Rare] = {
     )
 }  # fmt: skip
 
-_PARTS = {"zeta_of_positive", "exp_of_normal", "atan_of", "half_exp", "expm1_within"}
+_PARTS = {
+    "iv_0",
+    "iv_1",
+    "zeta_of_positive",
+    "exp_of_normal",
+    "atan_of",
+    "half_exp",
+    "expm1_within",
+}
 _PARTS |= {"erfc_of_size", *(n[2:] for n in FORMULAS if n.endswith(("_rare", "_whole")))}
 
 

@@ -1,9 +1,9 @@
-"""The scaled Bessel functions i0e and i1e of float64 as LLVM IR without branches.
+"""The modified Bessel functions of orders 0 and 1, and i0e and i1e, as LLVM IR without branches.
 
-Up to 8 they are a polynomial in x / 4 - 1 (i1e that times x), from there on one in 16 / x - 1 over
-the root of x; both are computed, so that LLVM vectorises them. Their coefficients are interpolated
-at Chebyshev's points. Errors are up to 4 units in the last place. Of float32 the polynomials are
-shorter, and what they give is rounded once.
+Up to 8 the scaled ones are a polynomial in x / 4 - 1 (i1e that times x), from there on one in
+16 / x - 1 over the root of x; both are computed, so that LLVM vectorises them. Their coefficients
+are interpolated at Chebyshev's points. Errors are up to 4 units in the last place. Of float32 the
+polynomials are shorter, and what they give is rounded once.
 """
 
 from __future__ import annotations
@@ -104,14 +104,24 @@ _TABLES = {
 }
 
 
-def _order(order: int) -> Callable[[Lanes, Lane], Lane]:
-    return lambda k, x: scaled(k, order, x)
+def _unscaled(k: Lanes, order: int, x: Lane) -> Lane:
+    """The modified Bessel function of order 0 or 1."""
+    a, found = k.abs(x), scaled(k, order, x)
+    if k.short:
+        return found * k.exp(a)
+    half = k.exp(a * 0.5)  # twice, for results near the largest number
+    return half * found * half
 
 
+def _of_order(function: Callable[[Lanes, int, Lane], Lane], order: int) -> Callable[..., Lane]:
+    return lambda k, x: function(k, order, x)
+
+
+_WRITTEN = {
+    name.format(order): _of_order(function, order)
+    for name, function in (("i{}e", scaled), ("iv_{}", _unscaled)) for order in (0, 1)
+}  # fmt: skip
 BESSEL = [
-    *(
-        Formula(f"s_{name}", in_double(_order(order)), "float")
-        for order, name in enumerate(("i0e", "i1e"))
-    ),
-    *(Formula(f"f_{name}", _order(order)) for order, name in enumerate(("i0e", "i1e"))),
+    *(Formula(f"s_{name}", in_double(write), "float") for name, write in _WRITTEN.items()),
+    *(Formula(f"f_{name}", write) for name, write in _WRITTEN.items()),
 ]

@@ -23,6 +23,7 @@ from symdnn.cpu.ir.loops_ir import (
 from symdnn.cpu.ir.pack_ir import pack_call
 from symdnn.cpu.ir.program_ir import LoopBuilder
 from symdnn.cpu.ir.scalar_ir import STORED, VALUES, dealt, store_as
+from symdnn.cpu.nest.infinities_ir import defined, hidden, unknown_infinities
 from symdnn.cpu.nest.schedule import PACKED, SOUGHT, Schedule, word_names
 from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.ops.core.scalar import Builder
@@ -102,6 +103,8 @@ class NestPieces(LoopBuilder):
             self.brief = ()
         #: The register of a 1 that LLVM does not know, where sums are multiply-adds.
         self.unit = "%unit" if _adds_wide(fold, schedule) else ""
+        #: Registers of infinities that LLVM does not know, by their constants.
+        self.unknown = unknown_infinities(fold)
         #: Numbers that are the same for all lanes, by their addresses.
         self.loaded = dict[str, list[str]]()
 
@@ -114,6 +117,7 @@ class NestPieces(LoopBuilder):
             bits = int(np.float64(1).view("int64"))
             lines.append(f'%unit_bits = call i64 asm "", "=r,0"(i64 {bits})')
             lines.append(f"{self.unit} = bitcast i64 %unit_bits to double")
+        lines += defined(self.unknown)
         for name, i in self.at_word.items():
             if name == "partial":
                 lines += word("%partial", i, "ptr")
@@ -212,7 +216,9 @@ class NestPieces(LoopBuilder):
             for o, p in zip(self.schedule.reads, pointers, strict=True)
             for v in self.loaded.get(p) or self.parts_of(o.dtype, p, ACCESS)
         ]
+        begun = len(self.lines)
         values = self.program(self.fold.program, inputs)
+        self.lines[begun:] = hidden(self.lines[begun:], self.unknown)
         number = self.plus(first, lane)
         parts = [self.new(f"trunc i64 {v} to i32") for v in (first, lane)]
         narrow = self.new(f"add i32 {parts[0]}, {parts[1]}")

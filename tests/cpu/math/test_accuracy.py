@@ -268,6 +268,18 @@ def test_scaled_bessel_functions_of_float32_are_rounded_once(rng, order):
     assert (abs(y - wanted) / np.spacing(abs(wanted).astype("float32"))).max() <= 0.51
 
 
+@pytest.mark.parametrize("order", [-1, 0, 1])
+def test_modified_bessel_functions_of_known_orders(rng, order):
+    """Programs that have the order as a constant."""
+    x = np.concatenate([rng.uniform(-80, 80, 300), 10 ** rng.uniform(-20, 1, 100), [8, 7.99999]])
+    for dtype, most in (("float32", 0.51), ("float64", 5)):
+        given = x.astype(dtype)
+        y = compiled(lambda v: T.iv(order, v * 0.5) * 2, given)
+        wanted = [2 * mpmath.besseli(order, mpmath.mpf(v) / 2) for v in given.tolist()]
+        off = np.array([float(abs(mpmath.mpf(v) - w)) for v, w in zip(y.tolist(), wanted)])
+        assert (off / np.spacing(np.abs(np.array([*map(float, wanted)], dtype)))).max() <= most
+
+
 @pytest.mark.parametrize("name", OF_FLOAT64)
 def test_special_functions_of_float64(name):
     graph, exact, right, left = OF_FLOAT64[name]

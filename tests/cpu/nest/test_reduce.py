@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
+from symdnn.cpu.nest.infinities_ir import defined, hidden, unknown_infinities
 from symdnn.cpu.nest.kernels import NestReduceKernel
 from symdnn.graph.kernel import Call
 from symdnn.graph.origin import NO_HINTS
@@ -15,6 +16,8 @@ from symdnn.graph.type import TensorType
 from symdnn.ops.array.reduce import AllTrue, AnyTrue, Max, Min, Prod, Sum
 from symdnn.ops.core.scalar import Builder
 from symdnn.ops.lowered.fused import FusedReduce
+from symdnn.ops.nest.monoid import extreme, total
+from symdnn.ops.nest.nest import Fold
 from tests.cpu.harness import call_of, compiled, launched, type_of
 from tests.seeded import new_rng
 
@@ -273,3 +276,35 @@ def test_lanes_of_short_lines_meet_once(rng, dtype, sizes):
     least = part * abs(np.nan_to_num(wide)).sum(axes).max()
     for got, w in zip(found[0], want, strict=True):
         np.testing.assert_allclose(got, w, rtol=part, atol=least)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "float16"])
+@pytest.mark.parametrize("axis", [0, 1, None])
+def test_extremes_that_leave_out_nan(rng, axis, dtype):
+    """What is left out counts as an infinity, of which the loop is not to know (as LLVM would)."""
+    a = (9 * rng.normal(size=(37, 211))).astype(dtype)
+    a[rng.random(a.shape) < 0.1] = np.nan
+    a[3], a[:, 5] = -np.inf, np.inf
+    masks = rng.random(a.shape) < 0.5
+    x, m = T.tensor(dtype, (None,) * 2), T.tensor("bool", (None,) * 2)
+    shown = [T.where(T.isnan(x), -np.inf, x).max(axis), T.where(T.isnan(x), np.inf, x).min(axis)]
+    shown += [T.where(m, x, -np.inf).max(axis)]
+    with config.change_flags(**{"cpu.compile": "always"}):
+        found = symdnn.function([x, m], shown)(a, masks)
+    wide = a.astype("float64")
+    wanted = [np.where(np.isnan(wide), -np.inf, wide).max(axis)]
+    wanted += [np.where(np.isnan(wide), np.inf, wide).min(axis)]
+    wanted += [np.where(masks, wide, -np.inf).max(axis)]
+    for got, w in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(got.astype("float64"), w)
+
+
+def test_the_loop_of_an_extreme_knows_no_infinity_of_a_choice():
+    b = Builder(["float32"])
+    chosen = b.input(0).call("isnan").where(-np.inf, b.input(0))
+    unknown = unknown_infinities(Fold(b.program([chosen]), (extreme("max", *["float32"] * 3),)))
+    lines = ["%a = select i1 %c, float 0xFFF0000000000000, float %x", "store float %a, ptr %p"]
+    assert hidden(lines, unknown) == [lines[0].replace("0xFFF0000000000000", "%minus_inf_float"),
+                                      lines[1]]  # fmt: skip
+    assert any("%minus_inf_float = bitcast i32" in line for line in defined(unknown))
+    assert not unknown_infinities(Fold(b.program([chosen]), (total("add", *["float32"] * 3),)))
