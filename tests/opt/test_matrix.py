@@ -75,7 +75,7 @@ ELSEWHERE: dict[str, str] = {
     "sum_with_rows_of_zeros": "its term is a product: tests/opt/lower/test_increments.py",
     "known_number_of_counts": "on a GPU: tests/opt/canonicalize/test_counts.py",
     "first_counts": "likewise",
-    "short_sum_of_a_broadcast": "on a GPU: tests/opt/lower/test_short_sums.py",
+    "short_sum_of_a_broadcast": "on a GPU: tests/opt/fuse/test_short_sums.py",
     "product_with_a_vector": "on a GPU: tests/opt/lower/test_vector_products.py",
     "softmax_of_a_broadcast": "on a GPU: tests/opt/fuse/test_log_sum_rules.py",
     "adjugate_by_factors": "on a GPU: tests/opt/lower/test_matrix_rules.py",

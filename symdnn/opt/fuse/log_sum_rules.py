@@ -193,7 +193,7 @@ def softmax_of_a_broadcast(node: Apply, context: Context) -> Variable | None:
     for user in context.fgraph.user_nodes(x):
         if _sums(user, x, op.axis):
             (total,) = user.outputs
-            kept = user.op.keepdims  # type: ignore[attr-defined]
+            kept = total.type.ndim == x.type.ndim
             rows = [d - (d > op.axis) if d != op.axis else "x" for d in range(x.type.ndim)]
             return exp(x - (total if kept else dimshuffle(total, rows)))
     return None
