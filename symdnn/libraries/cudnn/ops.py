@@ -144,12 +144,14 @@ def _operand_under(x: Variable, context: Context, kind: type[Any]) -> Variable |
     """The operand of ``x``, if ``x`` is an op of this kind and has one reader; else None.
 
     An operand that is computed elementwise stays with ``x``: fusion computes both in the reduction.
+    So does one that other elementwise nodes read: their kernel may take in a sum of all elements.
     """
     made = context.sole_maker(x)
     if made is None or type(made.op) is not kind:
         return None
     operand = made.inputs[0]
-    fuses = operand.owner is not None and isinstance(operand.owner.op, Elemwise)
+    makers = [operand.owner, *(n for n in context.fgraph.user_nodes(operand) if n is not made)]
+    fuses = any(n is not None and isinstance(n.op, Elemwise) for n in makers)
     return operand if operand.type.dtype == x.type.dtype and not fuses else None
 
 
