@@ -146,10 +146,10 @@ RULES: tuple[Rewrite | GraphRewrite, ...] = (
     *apart.RULES,
     *placed.RULES,
     *siblings.RULES,
+    *gathers.RULES,
     *row_rules.RULES,
     *column_sums.RULES,
     *whole_sums.RULES,
-    *gathers.RULES,
     *transfer.RULES,
 )
 

@@ -139,7 +139,8 @@ def elementwise_selected(
         width //= 2
     vectors, tail = divmod(prod(sizes), width)
     batch = _INDEXED_BATCH.get(sum(a.inner != "one" or bool(a.moves) for a in loop.inputs), 1)
-    batch = batch if vectors >= _INDEXED_BATCH_MIN_VECTORS else 1
+    if vectors < _INDEXED_BATCH_MIN_VECTORS or any(a.moves for a in loop.outputs):
+        batch = 1  # additions do not wait for one another
     loop = replace(loop, width=width, batch=batch)
     parameters: list[Any] = [v.pointer for v in views]
     parameters += [vectors, tail, *(n for n in sizes[1:-1])]

@@ -10,6 +10,7 @@ from symdnn.graph.op import Op
 from symdnn.graph.variable import Apply, Variable, constant
 from symdnn.libraries.cudnn.backend import BACKEND
 from symdnn.libraries.cudnn.dims import as_2d, from_ncx, to_ncx
+from symdnn.ops.array.advanced_index import AdvancedSubtensor
 from symdnn.ops.array.argreduce import ArgMax
 from symdnn.ops.array.reduce import Max, Min, Prod, Sum
 from symdnn.ops.array.view import expand_dims
@@ -143,15 +144,17 @@ def _with_kept_dims(v: Variable, op: Any) -> Variable:
 def _operand_under(x: Variable, context: Context, kind: type[Any]) -> Variable | None:
     """The operand of ``x``, if ``x`` is an op of this kind and has one reader; else None.
 
-    An operand that is computed elementwise stays with ``x``: fusion computes both in the reduction.
-    So does one that other elementwise nodes read: their kernel may take in a sum of all elements.
+    An operand that is computed elementwise, or selected by index arrays, stays with ``x``: fusion
+    computes both in the reduction. So does one that other elementwise nodes read: their kernel may
+    take in a sum of all elements.
     """
     made = context.sole_maker(x)
     if made is None or type(made.op) is not kind:
         return None
     operand = made.inputs[0]
-    makers = [operand.owner, *(n for n in context.fgraph.user_nodes(operand) if n is not made)]
-    fuses = any(n is not None and isinstance(n.op, Elemwise) for n in makers)
+    maker, readers = operand.owner, context.fgraph.user_nodes(operand)
+    fuses = maker is not None and isinstance(maker.op, Elemwise | AdvancedSubtensor)
+    fuses = fuses or any(isinstance(n.op, Elemwise) for n in readers if n is not made)
     return operand if operand.type.dtype == x.type.dtype and not fuses else None
 
 

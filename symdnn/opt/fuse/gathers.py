@@ -62,6 +62,8 @@ class _Graph:
     def __init__(self, context: Context) -> None:
         self.context, self.fgraph = context, context.fgraph
         self.places = Places(context.fgraph, context.target, inner=context.inner)
+        #: What was put in the place of results: a loop may read those of one that was replaced.
+        self.new: dict[Variable, Variable] = {}
 
     def is_ours(self, node: Apply) -> bool:
         """Whether a node runs on the target, by one of our kernels."""
@@ -111,15 +113,21 @@ class _Graph:
             return None
         return _Loop(node, FusedIndexed(program, (None,) * len(operands), reductions), operands)
 
+    def _now(self, v: Variable) -> Variable:
+        while v in self.new:
+            v = self.new[v]
+        return v
+
     def replace(self, old: _Loop, op: Any, inputs: Sequence[Variable], taken: Apply) -> None:
         """Put a node in the place of another one, with what that has taken in."""
         node = old.node
         with inherit(joined_origin([node, taken]), node.hints):
-            made = op.make_node(*inputs)
+            made = op.make_node(*map(self._now, inputs))
         pairs = list(zip(node.outputs, made.outputs, strict=True))
         if any(a.type.broadcastable != b.type.broadcastable for a, b in pairs):
             return
         self.context.replace(pairs, "fuse_gathers")
+        self.new.update(pairs)
         self.places.node[made] = self.context.target.place
 
 
@@ -187,7 +195,13 @@ def _takers(node: Apply, program: ScalarProgram, graph: _Graph) -> list[_Loop]:
     if not adds or program.cost * (len(found) - 1) > limit:
         return []
     like = node.outputs[0]
-    now = _nbytes(node.inputs, like) + sum(_nbytes([v], like) for v in node.outputs)
+    selected = [v for v in node.inputs if v.owner and isinstance(v.owner.op, AdvancedSubtensor)]
+    own = [v for v in selected if graph.users(v) == [node]]  # which need not be stored, either
+    now = (
+        _nbytes(node.inputs, like)
+        + _nbytes(own, like)
+        + sum(_nbytes([v], like) for v in node.outputs)
+    )
     now += sum(_nbytes(loop.node.inputs, like) for loop in found)
     return found if sum(_nbytes(loop.operands, like) for loop in found) < now else []
 

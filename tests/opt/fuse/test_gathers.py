@@ -143,6 +143,24 @@ def test_bags_and_their_gradient_store_no_rows() -> None:
     assert not any(name.startswith("Advanced") for name in names)
 
 
+@pytest.mark.parametrize("loss", ["distances", "products", "penalty"])
+def test_losses_of_embeddings_store_no_rows(loss: str) -> None:
+    """The gradient of what is gathered twice is added by two kernels, one behind the other."""
+    table = TensorType("float32", (50, 16))("t")
+    a, b = table[i], table[j]
+    cost = T.sqr(a - b).mean() if loss == "distances" else T.nnet.softplus((a * b).sum(1)).mean()
+    cost = cost + 0.1 * T.sqr(a).mean() if loss == "penalty" else cost
+    f = symdnn.function(
+        [table, i, j], [cost, T.grad(cost, table)], mode=symdnn.Mode(target="cuda:sm_90")
+    )
+    nodes = f.fgraph.toposort()
+    names = [type(node.op).__name__ for node in nodes]
+    assert names.count("FusedIndexed") >= 3
+    assert not any(name in APART for name in names)
+    edges = [v for node in nodes for v in node.outputs if v.type.ndim == 2]
+    assert all(v.type.shape == (50, 16) or any(v.type.broadcastable) for v in edges)
+
+
 def test_attention_of_edges_stores_no_rows() -> None:
     h = TensorType("float32", (100, 32))("h")
     s = h.sum(1)
