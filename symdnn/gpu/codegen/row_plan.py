@@ -51,6 +51,8 @@ _MAX_TILE_LENGTH, _TILE_ROWS, _MAX_TILE_BYTES = 40, 128, 48 << 10
 _MAX_ROW_THREADS = 512
 #: Rows of a block that reads the next one while it computes one.
 _ROWS_AHEAD = 4
+#: Where the blocks of a multiprocessor read more bytes at a time, those hide that they come late.
+_BYTES_AHEAD = 80 << 10
 
 
 @dataclass(frozen=True)
@@ -216,17 +218,24 @@ def _staged(share: Share, vectors: int, vector_bytes: int, rows: int) -> Share:
     return share
 
 
-def _ahead(share: Share, vector_bytes: int, rows: int) -> Share:
-    """Rows of several warps, which wait for each other: the next row is read in the meantime. The
-    last blocks have a row each, as many as there is room for.
+def _ahead(share: Share, vector_bytes: int, rows: int, sums_bytes: int) -> Share:
+    """The next row of a block is read while it computes one, where it has several and loads are not
+    hidden otherwise: where sums over rows take registers (``sums_bytes`` of a vector), or the warps
+    of a row wait for each other. Blocks without such sums are many, and the last ones have a row
+    each, as many as there is room for.
     """
     nbytes, tiles = share.per * share.block * vector_bytes, -(-rows * share.lanes // share.block)
-    room = MULTIPROCESSORS * share.resident
-    early = (tiles - room) // _ROWS_AHEAD
-    fits = 0 < share.resident * (nbytes + _MEETING_BYTES) <= most_shared_bytes()
-    if not (nbytes and fits and share.lanes > 32 and early >= room // _ROWS_AHEAD):
+    room, meeting = MULTIPROCESSORS * share.resident, _MEETING_BYTES
+    if sums_bytes:
+        early, many = 0, share.columns == 0 and tiles >= 2 * share.blocks
+        meeting += share.per * share.lanes * sums_bytes if share.block > share.lanes else 0
+    else:
+        early = (tiles - room) // _ROWS_AHEAD
+        many = share.lanes > 32 and early >= room // _ROWS_AHEAD
+    many &= share.resident * nbytes <= _BYTES_AHEAD
+    if not (nbytes and many and share.resident * (nbytes + meeting) <= most_shared_bytes()):
         return share
-    blocks = early + tiles - early * _ROWS_AHEAD
+    blocks = share.blocks if sums_bytes else early + tiles - early * _ROWS_AHEAD
     return replace(share, blocks=blocks, shared_bytes=nbytes, ahead=_ROWS_AHEAD, early=early)
 
 
@@ -294,7 +303,8 @@ def divided(op: FusedRows, inputs: Views, results: Views) -> Division:
     if not tiled:
         nbytes = _vector_bytes(operands[: op.early], width)
         share = _staged(share, vectors, nbytes, rows)
-        share = _ahead(share, nbytes, rows) if op.sums is None else share
+        columns = len(op.sums.outputs) if op.sums else 0
+        share = _ahead(share, nbytes, rows, columns * width * _registers([op.work]) * 4)
     return Division(views, operands, lines, share, width, vectors, bool(loose))
 
 

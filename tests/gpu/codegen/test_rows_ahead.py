@@ -14,11 +14,12 @@ from symdnn.gpu.kernels.fused_rows import FusedRowsKernel
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.lowered.fused_rows import (
     FusedRows,
+    layer_norm_grad_rows,
     layer_norm_rows,
     softmax_grad_rows,
     softmax_rows,
 )
-from symdnn.ops.nn.batchnorm import LayerNorm
+from symdnn.ops.nn.batchnorm import LayerNorm, LayerNormGrad
 from symdnn.ops.nn.softmax import LogSoftmax, LogSoftmaxGrad, Softmax
 from tests.gpu import emulator
 from tests.gpu.table import concrete
@@ -74,20 +75,48 @@ def test_a_block_reads_its_next_row(dtype, length, monkeypatch):
         for got, one, wanted in zip(found, alone, op.compute(*arrays), strict=True):
             assert got.tobytes() == one.tobytes()
             np.testing.assert_allclose(np.float64(got), np.float64(wanted), 5 * tol, 5 * tol)
-        assert plan["AHEAD"] or plan["V"] * numpy_dtype(dtype).itemsize < 16
+        assert plan["AHEAD"] or dtype.endswith(("32", "64"))
+
+
+@needs_gpp
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("length", [200, 1208], ids=str)
+def test_sums_over_rows_are_those_of_blocks_that_read_no_row_ahead(dtype, length, monkeypatch):
+    monkeypatch.setattr(row_plan, "MULTIPROCESSORS", 1)
+    monkeypatch.setattr(row_plan, "_COLUMN_THREADS", 256)
+    monkeypatch.setattr(row_plan, "most_shared_bytes", lambda: 224 << 10)
+    op = layer_norm_grad_rows(LayerNormGrad((1,), 1e-5), dtype, True)
+    rng, shapes = new_rng(), [(45, length), (45, length), (45, 1), (1, length), (45, 1)]
+    arrays = [
+        emulator.device_copy(rng.uniform(0.5, 1.5, s).astype(numpy_dtype(d)))[1]
+        for s, d in zip(shapes, op.input_dtypes)
+    ]
+    call = concrete(op, arrays)
+    found, _ = emulator.run(KERNEL, call, arrays)
+    ahead = [
+        int(n) for text in KERNEL.sources(call) for n in re.findall(r"define AHEAD (\d)", text)
+    ]
+    assert ahead == [row_plan._ROWS_AHEAD]
+    with monkeypatch.context() as apart:
+        apart.setattr(row_plan, "_ahead", lambda share, *rest: share)
+        alone, _ = emulator.run(KERNEL, call, arrays)
+    tol = TOLERANCE[dtype]
+    for got, one, wanted in zip(found, alone, op.compute(*arrays), strict=True):
+        assert got.tobytes() == one.tobytes()
+        np.testing.assert_allclose(np.float64(got), np.float64(wanted), 9 * tol, 99 * tol)
 
 
 def test_early_blocks_have_several_rows_and_all_rows_are_had(monkeypatch):
     monkeypatch.setattr(row_plan, "most_shared_bytes", lambda: 224 << 10)
     for rows in (1056, 1057, 4096, 10_034, 99_999):
         share = row_plan.Share(224, 4, 224, rows, 4)
-        found = row_plan._ahead(share, 16, rows)
+        found = row_plan._ahead(share, 16, rows, 0)
         assert found.ahead, rows
         assert found.early * found.ahead + found.blocks - found.early == rows
         assert found.blocks - found.early >= 4 * row_plan.MULTIPROCESSORS
-    assert not row_plan._ahead(row_plan.Share(224, 4, 224, 600, 4), 16, 600).ahead
-    assert not row_plan._ahead(row_plan.Share(32, 4, 128, 9999, 4), 16, 99_999).ahead
-    assert not row_plan._ahead(row_plan.Share(224, 4, 224, 9999, 4), 64, 9999).ahead  # no room
+    assert not row_plan._ahead(row_plan.Share(224, 4, 224, 600, 4), 16, 600, 0).ahead
+    assert not row_plan._ahead(row_plan.Share(32, 4, 128, 9999, 4), 16, 99_999, 0).ahead
+    assert not row_plan._ahead(row_plan.Share(224, 4, 224, 9999, 4), 64, 9999, 0).ahead  # no room
 
 
 @needs_gpp

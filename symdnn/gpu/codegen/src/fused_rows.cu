@@ -289,7 +289,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT) IN_CLUSTER fused_r
 #endif
   Columns columns;
   columns.begin(p, lane);
-#if AHEAD
+#if AHEAD && !SUMS
   const i64 block = blockIdx.x, late = block < p.early ? 0 : block - p.early;
   const i64 first = ((block - late) * AHEAD + late) * TILE, step = TILE;
   const i64 reach = first + (block < p.early ? AHEAD : 1) * TILE;
@@ -315,9 +315,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT) IN_CLUSTER fused_r
     fill(p, tile, rows);
     __syncthreads();
 #endif
-    Mine mine;
 #if AHEAD
-    mine.locate(p, row, lane);
+    Mine mine = next;  // with what a row has one element of
     settled<0>();
     mine.hold();
 #if LOOSE
@@ -331,6 +330,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT) IN_CLUSTER fused_r
 #endif
     }
 #else
+    Mine mine;
     mine.begin(p, row, lane);
 #endif
     const Row r = staged(p, mine);
