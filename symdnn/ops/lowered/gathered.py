@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -34,7 +34,6 @@ class AddGathered(Op):
     ``opt/fuse/gathers.py`` makes it if a target has a kernel for it, after gradients were taken.
     """
 
-    may_overwrite: ClassVar[Mapping[int, tuple[int, ...]]] = {0: (0,)}
     get: AdvancedSubtensor
     add: AdvancedIncSubtensor
 
@@ -60,6 +59,10 @@ class AddGathered(Op):
             return [x]
         value = self.get.infer(source_type, *get_types)
         return self.add.shapes([types[0], value, *add_types], [x, *read, *adds], {})
+
+    @property
+    def may_overwrite(self) -> Mapping[int, tuple[int, ...]]:
+        return {0: (0,)}
 
     def __str__(self) -> str:
         return f"AddGathered{{{self.get}, {self.add}}}"
@@ -118,7 +121,6 @@ class PlacedSums(Op):
     ``opt/lower/increments.py`` makes it after gradients were taken.
     """
 
-    run_time_inputs: ClassVar[tuple[int, ...]] = ()
     static: tuple[int | None, ...]
     parts: tuple[IndexPattern, ...]
     factors: tuple[float, ...]
@@ -126,6 +128,10 @@ class PlacedSums(Op):
     @property
     def host_inputs(self) -> tuple[int, ...]:
         return tuple(range(len(self.parts), len(self.parts) + len(self.static)))
+
+    @property
+    def run_time_inputs(self) -> tuple[int, ...]:
+        return ()
 
     def infer(self, *inputs: TensorType) -> TensorType:
         ys = inputs[: len(self.parts)]
@@ -180,7 +186,6 @@ class FusedPlacedSums(Op):
     ``opt/fuse/placed.py`` makes it after gradients were taken.
     """
 
-    run_time_inputs: ClassVar[tuple[int, ...]] = ()
     static: tuple[int | None, ...]
     parts: tuple[IndexPattern, ...]
     programs: tuple[ScalarProgram, ...]
@@ -189,6 +194,10 @@ class FusedPlacedSums(Op):
     def host_inputs(self) -> tuple[int, ...]:
         count = sum(len(p.inputs) for p in self.programs)
         return tuple(range(count, count + len(self.static)))
+
+    @property
+    def run_time_inputs(self) -> tuple[int, ...]:
+        return ()
 
     def apart(self, inputs: Sequence[Any]) -> list[Sequence[Any]]:
         """The operands of each program, then the sizes."""
