@@ -69,6 +69,10 @@ class Op:
     keeps_sizes: ClassVar[str] = ""
     #: Whether it is linear in its first input and has no derivative by the others.
     linear_in_first: ClassVar[bool] = False
+    #: Whether no output changes smoothly with any input: each gradient is None.
+    no_gradients: ClassVar[bool] = False
+    #: The input that has the shape of the result, if :meth:`shapes` does not say it.
+    shaped_as: ClassVar[int | None] = None
     #: Whether the result is the product of its operands.
     multiplies: ClassVar[bool] = False
     #: The version of what its fields mean in files; see :meth:`upgraded`.
@@ -118,8 +122,11 @@ class Op:
         ``types`` are the static types of the inputs, ``shapes`` their shapes, ``host`` the values
         of the host inputs. Dimensions are ints when a plan is made and integer scalar variables
         when shapes are rewritten, so compute them with :mod:`symdnn.graph.dims`. None means that
-        shapes do not determine the result. The default calls :meth:`infer`, which needs ints.
+        shapes do not determine the result. The default is the shape of the input ``shaped_as``;
+        without one it calls :meth:`infer`, which needs ints.
         """
+        if self.shaped_as is not None:
+            return [tuple(shapes[self.shaped_as])]
         if not all(isinstance(d, int | np.integer) for s in shapes for d in s):
             return None
         typed = [t.with_shape(s) if isinstance(t, TensorType) else t for t, s in zip(types, shapes)]  # type: ignore[arg-type]
@@ -144,6 +151,8 @@ class Op:
         differentiable way. A cotangent is None if that output is not used (never all): an op
         with several outputs takes ``cotangents: Grads``.
         """
+        if self.no_gradients:
+            return [None] * len(inputs)
         raise NonDifferentiable(f"{self} has no gradient")
 
     def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:

@@ -46,8 +46,6 @@ from symdnn.cpu.ir.scalar_ir import COMPLEX, Printer, dealt, load_as, part_names
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.core.scalar import ScalarProgram
 
-__all__ = ["ROWS", "SPREAD", "elementwise_ir", "words_per_operand"]
-
 #: Words at the head of the block: threads, rows, length of a row.
 HEAD = 3
 #: The beginning of the kinds of operands of which each number is repeated; so many times follow.

@@ -10,8 +10,6 @@ from symdnn.cpu.math.functions_ir import FORMULAS
 from symdnn.cpu.math.lanes_ir import Formula, LaneFormula, Text
 from symdnn.cpu.math.math_rare_ir import Rare, kept_variants
 
-__all__ = ["declarations", "definitions", "on_lanes"]
-
 _FORMULAS: dict[str, Formula | Rare] = {**FORMULAS, **{f.name: f for f in REMAINDERS}}
 
 

@@ -21,11 +21,6 @@ from symdnn.cpu.math.functions_ir import IN_FLOAT, IN_FULL, IN_LANES
 from symdnn.graph.type import TensorType
 from symdnn.ops.core.scalar import Instruction, ScalarProgram, number_of_text
 
-__all__ = [
-    "COMPLEX", "STORED", "VALUES", "Printer", "dealt", "has_code", "load_as",
-    "part_names", "refusal", "store_as",
-]  # fmt: skip
-
 #: IR types of values in registers, and in memory. 16-bit floats are integers of their bits:
 #: see :mod:`symdnn.cpu.ir.narrow_ir`.
 VALUES = {

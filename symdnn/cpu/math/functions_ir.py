@@ -30,8 +30,6 @@ from symdnn.cpu.math.math_special64_ir import SPECIAL64
 from symdnn.cpu.math.math_trig_ir import TRIGONOMETRIC
 from symdnn.cpu.math.zeta_ir import polygamma, zeta, zeta_of_positive
 
-__all__ = ["FORMULAS", "IN_FLOAT", "IN_FULL", "IN_LANES"]
-
 _LANES: dict[str, tuple[int, Callable[..., Lane]]] = {
     "betaln": (2, betaln),
     "betainc": (3, partial(beta_share, upper=False)),

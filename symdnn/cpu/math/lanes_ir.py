@@ -20,11 +20,6 @@ from typing import NamedTuple
 
 from symdnn.cpu.compiler import jit
 
-__all__ = [
-    "Formula", "Lane", "LaneFormula", "Lanes", "Number", "ROUND", "Text", "coefficients",
-    "in_double", "literal", "number", "on_vectors",
-]  # fmt: skip
-
 #: Numbers of lanes for which LLVM's vectoriser may ask.
 _WIDTHS = (2, 4, 8, 16)
 #: The names of floats in intrinsics.

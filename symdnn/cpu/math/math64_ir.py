@@ -32,8 +32,6 @@ from symdnn.cpu.math.math_double_ir import (
     split,
 )
 
-__all__ = ["FULL"]
-
 #: (exp(r) - 1 - r) / r^2.
 _EXP = [1 / factorial(k) for k in range(2, 14)]
 #: (2 artanh(s) - 2 s) / s^3 in s^2.

@@ -13,8 +13,6 @@ from collections.abc import Sequence
 
 from symdnn.cpu.math.lanes_ir import Text
 
-__all__ = ["Rare", "kept_variants"]
-
 #: Vector widths that loops may have.
 _WIDTHS = {"float": (4, 8, 16), "double": (2, 4, 8)}
 

@@ -15,8 +15,6 @@ from math import factorial
 from symdnn.cpu.math.gamma_ir import power, whole_power
 from symdnn.cpu.math.lanes_ir import Lane, Lanes
 
-__all__ = ["polygamma", "zeta", "zeta_of_positive"]
-
 _BERNOULLI = [
     Fraction(*n) for n in (
         (1, 6), (-1, 30), (1, 42), (-1, 30), (5, 66), (-691, 2730), (7, 6), (-3617, 510),

@@ -7,10 +7,6 @@ from math import prod
 
 from symdnn.gpu.codegen.reduce_form import BLOCK_THREADS, Sweep
 
-__all__ = [
-    "MAX_VECTOR_BYTES", "MAX_VECTOR_ELEMENTS", "Lines", "Plan", "plan_of", "scratch_bytes",
-]  # fmt: skip
-
 #: Blocks that keep a large device busy, and the fewest elements per thread, without vectors.
 _SCALAR_BLOCKS, _THREAD_ELEMENTS = 512, 16
 #: With vectors: blocks that run at the same time, vectors per thread, elements of a vector, and of

@@ -14,8 +14,6 @@ from symdnn.ops.lowered.fused_rows import FusedRows, Stage
 from symdnn.ops.nest.kept_terms import hoisted, kept_term
 from symdnn.ops.nest.monoid import reads_of
 
-__all__ = ["RowOperand", "Rows", "rows_source"]
-
 
 @dataclass(frozen=True)
 class RowOperand:

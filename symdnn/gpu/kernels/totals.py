@@ -20,6 +20,8 @@ from symdnn.graph.kernel import Call, Row
 from symdnn.ops.core.scalar import ScalarProgram
 from symdnn.ops.lowered.totals import Totals
 
+__all__ = ["KERNELS", "TotalsKernel"]
+
 _THREADS, _MERGING_THREADS = 256, 1024
 #: Elements of one array per block.
 CHUNK_ELEMENTS = _THREADS * 64

@@ -18,8 +18,6 @@ from symdnn.nn.formats.hdf5 import read_h5, read_keras_zip
 from symdnn.nn.formats.t7 import read_t7
 from symdnn.nn.formats.zip import ADVICE, read_torch_zip
 
-__all__ = ["read_weights"]
-
 Array = np.ndarray[Any, Any]
 TORCH = (".pt", ".pth", ".bin", ".ckpt")
 

@@ -19,8 +19,6 @@ from symdnn.nn.layers.linear import Linear, LookupTable
 from symdnn.nn.layers.recurrent import Recurrent
 from symdnn.nn.modules.module import Module
 
-__all__ = ["load_flax"]
-
 Path = tuple[str, ...]
 #: Collections of variables, which stand in front of a path and say nothing of the layer.
 COLLECTIONS = ("params", "batch_stats")

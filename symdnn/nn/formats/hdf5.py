@@ -23,8 +23,6 @@ import numpy as np
 from symdnn.errors import FileFormatError
 from symdnn.io.reading import checked_members, opened, refuse_more
 
-__all__ = ["read_h5", "read_keras_zip"]
-
 Array = np.ndarray[Any, Any]
 ADVICE = 'Where Keras runs: numpy.savez("net.npz", **{v.name: v.numpy() for v in model.weights})'
 #: How a heap of texts begins: its signature, its version and three zeros.

@@ -17,8 +17,6 @@ from symdnn.nn.layers.linear import Linear, LookupTable
 from symdnn.nn.layers.recurrent import Recurrent
 from symdnn.nn.modules.module import Module
 
-__all__ = ["load_groups", "load_keras", "modules_of", "named_for", "wanted_by"]
-
 Array = np.ndarray[Any, Any]
 Group = dict[str, Array]
 #: Keras's names of the variables of normalisation.

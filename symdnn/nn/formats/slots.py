@@ -14,8 +14,6 @@ from symdnn.errors import InputError
 from symdnn.graph.variable import Shared
 from symdnn.nn.modules.module import Module
 
-__all__ = ["Loaded", "Slot", "flip_of", "own_names", "refuse_flipped", "set_slots"]
-
 Array = np.ndarray[Any, Any]
 
 

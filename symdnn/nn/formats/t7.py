@@ -14,8 +14,6 @@ import numpy as np
 
 from symdnn.io.reading import opened, refuse_more
 
-__all__ = ["read_t7"]
-
 Array = np.ndarray[Any, Any]
 ADVICE = "Where Torch7 runs, save the tensors by name for NumPy (npy4th), or as a binary .t7"
 _DTYPES = {

@@ -17,8 +17,6 @@ from symdnn.nn.layers.recurrent import Recurrent
 from symdnn.nn.modules.checked import checked
 from symdnn.nn.modules.module import Module
 
-__all__ = ["load_theano", "load_torch7"]
-
 Array = np.ndarray[Any, Any]
 Own = Mapping[str, Shared]
 

@@ -14,8 +14,6 @@ from symdnn.nn.layers.recurrent import Recurrent
 from symdnn.nn.modules.checked import checked
 from symdnn.nn.modules.module import Module
 
-__all__ = ["load_torch", "to_torch", "torch_slots"]
-
 Array = np.ndarray[Any, Any]
 #: A counter of PyTorch's batch normalisation, which symdnn does not use.
 COUNTER = "num_batches_tracked"

@@ -23,8 +23,6 @@ from symdnn.errors import FileFormatError
 from symdnn.graph.type import numpy_dtype
 from symdnn.io.reading import checked_members, opened, refuse_more
 
-__all__ = ["read_torch_zip"]
-
 Array = np.ndarray[Any, Any]
 
 #: What a file is to be made into when it cannot be read here.

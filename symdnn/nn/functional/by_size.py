@@ -14,8 +14,6 @@ from symdnn.ops.array.reduce import max as largest
 from symdnn.ops.core.shape import ShapeI, shape_entries
 from symdnn.ops.nn.pool import pool_nd
 
-__all__ = ["adaptive_by_size", "pool_by_size"]
-
 #: PyTorch's arguments after the window's, by position.
 _MAXIMUM = ("stride", "padding", "dilation", "ceil_mode", "return_indices")
 _AVERAGE = ("stride", "padding", "ceil_mode", "count_include_pad", "divisor_override")

@@ -9,8 +9,6 @@ from typing import Any
 from symdnn.errors import ArgumentError
 from symdnn.graph.variable import Variable
 
-__all__ = ["function_of"]
-
 #: Words of PyTorch's functions without a meaning here.
 _IGNORED = frozenset({"size_average", "reduce", "inplace", "_stacklevel"})
 

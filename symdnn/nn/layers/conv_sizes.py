@@ -14,10 +14,6 @@ from symdnn.nn.modules.arguments import sizes
 from symdnn.ops.array.pad import pad
 from symdnn.ops.core.shape import as_dim, shape_entries, static_dim
 
-__all__ = [
-    "check_output_padding", "chosen_sizes", "output_padded", "padding_of", "torch_order",
-]  # fmt: skip
-
 
 def torch_order(numbers: tuple[Any, ...], between: str = ",") -> str:
     """(T,) H, W as Torch7 prints it: (T,) W, H; a pair as before/after."""

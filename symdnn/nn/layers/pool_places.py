@@ -30,9 +30,6 @@ from symdnn.ops.elementwise.arithmetic import minimum
 from symdnn.ops.elementwise.comparison import switch
 from symdnn.ops.elemwise import like
 
-__all__ = ["MaxUnpool1d", "MaxUnpool2d", "MaxUnpool3d", "adaptive_maxima", "slices_of_windows",
-           "window_maxima"]  # fmt: skip
-
 _INPUTS = {1: "(N, C, L) or (C, L)", 2: "(N, C, H, W) or (C, H, W)", 3: "(N, C, D, H, W) or less"}
 
 

@@ -19,8 +19,6 @@ from symdnn.options import is_int
 if TYPE_CHECKING:
     from symdnn.nn.modules.module import Module
 
-__all__ = ["Restore", "as_batch", "known", "of_known", "positive", "sizes", "tensor_input", "warn"]
-
 #: A function that gives an output the dimensions of its input.
 Restore = Callable[[Variable], Variable]
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
-__all__ = ["Pairs", "Values"]
-
 V = TypeVar("V")
 
 

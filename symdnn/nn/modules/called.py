@@ -13,8 +13,6 @@ from symdnn.graph.variable import Variable
 if TYPE_CHECKING:
     from symdnn.nn.modules.module import Module
 
-__all__ = ["Called"]
-
 
 @dataclass(frozen=True, eq=False)
 class Called:

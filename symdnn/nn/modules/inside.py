@@ -17,8 +17,6 @@ from symdnn.errors import InputError
 if TYPE_CHECKING:
     from symdnn.nn.modules.module import Module
 
-__all__ = ["Lent", "found_in", "replaced"]
-
 _ROWS = (list, tuple, deque, UserList)
 #: Types of the entries of long lists, which are skipped quickly.
 _PLAIN = (str, int, float, type(None))

@@ -11,8 +11,6 @@ from symdnn.flag_types import is_new_way
 from symdnn.flags import FLAGS
 from symdnn.graph.origin import NO_HINTS, Hints
 
-__all__ = ["BENCHMARK", "FASTEST", "ConvolutionModes"]
-
 #: The algorithm of ``benchmark``: all algorithms are measured, for each shape.
 BENCHMARK = "time_on_shape_change"
 #: The algorithm of ``fastest``: cuDNN's first guess, for each shape, with any workspace.

@@ -36,11 +36,6 @@ from symdnn.ops.control.statistics import note_order, statistics_updates
 if TYPE_CHECKING:
     from symdnn.nn.modules.summary import Summary
 
-__all__ = [
-    "BACKENDS", "Module", "ModuleCall", "Parameter", "random_states", "state_updates", "symbolic",
-    "watched",
-]  # fmt: skip
-
 #: Libraries of a module's ops. ``auto``: symdnn's choice; ``nn``: no vendor's library.
 BACKENDS = ("auto", "nn", "cudnn", "onednn")
 

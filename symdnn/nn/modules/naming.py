@@ -20,8 +20,6 @@ from symdnn.graph.variable import Shared
 if TYPE_CHECKING:
     from symdnn.nn.modules.module import Module
 
-__all__ = ["local_name", "name_part", "name_variables"]
-
 #: The network that gave a variable its name. Copies and pickles only have the name.
 _roots: weakref.WeakKeyDictionary[Shared, weakref.ref[Any]] = weakref.WeakKeyDictionary()
 

@@ -23,8 +23,6 @@ from symdnn.ops.linalg.dot import BatchedDot, Dot
 from symdnn.ops.nn.conv import Conv, ConvGradInput
 from symdnn.ops.nn.rnn import RNNForward
 
-__all__ = ["Row", "Summary", "flops", "summary"]
-
 
 @dataclass(frozen=True)
 class Row:

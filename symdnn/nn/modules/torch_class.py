@@ -14,8 +14,6 @@ from typing import Any, ParamSpec, TypeVar
 from symdnn.nn.modules.arguments import of_known
 from symdnn.nn.modules.module import Module
 
-__all__ = ["has_pytorchs_name", "torch_class"]
-
 P = ParamSpec("P")
 Layer = TypeVar("Layer", bound=Module)
 

@@ -8,8 +8,6 @@ from typing import Any, TypeVar
 
 from symdnn.errors import InputError
 
-__all__ = ["own_keywords", "torch_keywords"]
-
 Class = TypeVar("Class", bound=type[Any])
 
 

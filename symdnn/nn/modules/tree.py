@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from symdnn.nn.modules.module import Module
 
-__all__ = ["tree"]
-
 
 def tree(module: Module) -> str:
     """The module's title and, for one with children, a line for each, indented by two spaces.

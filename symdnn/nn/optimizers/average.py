@@ -20,8 +20,6 @@ from symdnn.nn.optimizers.groups import flat_parameters
 from symdnn.ops.core.dtype import work_dtype
 from symdnn.ops.elementwise.arithmetic import cast, minimum
 
-__all__ = ["Average", "ema"]
-
 Array = np.ndarray[Any, Any]
 
 

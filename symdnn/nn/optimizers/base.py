@@ -43,8 +43,6 @@ from symdnn.options import is_int
 from symdnn.sharding.axis import AxisLayout, keep_along
 from symdnn.sharding.storage import layout_of
 
-__all__ = ["Common", "Rule", "Step", "Updates", "build"]
-
 Array = np.ndarray[Any, Any]
 Number = float | Variable
 

@@ -16,8 +16,6 @@ from symdnn.nn.modules.naming import local_name
 from symdnn.ops.array.reduce import sum as total
 from symdnn.ops.elementwise.arithmetic import sqr, sqrt
 
-__all__ = ["Parameter", "check_options", "connected", "flat_parameters", "matrices_only"]
-
 
 @dataclass(frozen=True)
 class Parameter:

@@ -20,8 +20,6 @@ from symdnn.nn.modules.module import state_updates
 from symdnn.nn.optimizers.groups import flat_parameters
 from symdnn.ops.array.join import join
 
-__all__ = ["LBFGS"]
-
 Array = np.ndarray[Any, Any]
 
 #: Of the strong Wolfe conditions: the share of the expected decrease that a step must have, and

@@ -16,8 +16,6 @@ from symdnn.ops.array.reduce import sum as total
 from symdnn.ops.elementwise.arithmetic import cast, maximum, minimum, sqr, sqrt
 from symdnn.ops.linalg.dot import dot
 
-__all__ = ["adafactor", "muon"]
-
 
 @checked
 def adafactor(

@@ -34,8 +34,6 @@ from symdnn.sharding.axis import AxisLayout
 from symdnn.sharding.bucket import Bucket, flat, made_whole
 from symdnn.sharding.storage import layout_of
 
-__all__ = ["Part", "Parts"]
-
 
 @dataclass(frozen=True)
 class Part(Parameter):

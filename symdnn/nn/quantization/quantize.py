@@ -28,8 +28,6 @@ from symdnn.ops.linalg.dot import BatchedDot, Dot
 from symdnn.ops.nn.batchnorm import BatchNormInference
 from symdnn.ops.nn.conv import Conv
 
-__all__ = ["Layer", "Quantized", "quantize_network"]
-
 _KINDS = ("int8", *FLOAT8)
 
 

@@ -11,8 +11,6 @@ from symdnn.errors import OptionError
 from symdnn.graph.typing import Array
 from symdnn.ops.elementwise.quantize import FLOAT8, limits_of
 
-__all__ = ["METHODS", "Observer", "channel_scales", "parameters"]
-
 #: Elements that an observer keeps of each batch, for percentiles and entropies.
 _KEPT = 1 << 14
 _BINS, _LEVELS = 2048, 128

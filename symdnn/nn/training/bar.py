@@ -9,8 +9,6 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["Bar", "bar"]
-
 
 class Bar:
     """The bar without output, for runs without a terminal or notebook."""

@@ -13,8 +13,6 @@ from symdnn.nn import init
 from symdnn.nn.modules.checked import checked
 from symdnn.options import is_int
 
-__all__ = ["Batches", "Transform", "batches"]
-
 #: A function of a batch and a generator that returns the batch to use (augmentation).
 Transform = Callable[[Any, np.random.Generator], Any]
 

@@ -24,8 +24,6 @@ from symdnn.io.parameters import header_of, load_parameters, save_parameters
 from symdnn.nn.modules.state import set_values
 from symdnn.sharding.storage import layout_of
 
-__all__ = ["Writers", "load", "save", "save_together"]
-
 _KIND = "symdnn training"
 _VERSION = 1
 

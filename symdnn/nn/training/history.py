@@ -9,8 +9,6 @@ import numpy as np
 
 from symdnn.nn.modules.html import html_table
 
-__all__ = ["History"]
-
 Row = dict[str, Any]
 
 

@@ -11,8 +11,6 @@ import threading
 from types import FrameType
 from typing import Any
 
-__all__ = ["Interrupts"]
-
 
 class Interrupts:
     """Within it the first Ctrl-C is only noted, in :attr:`asked`; the second is as ever.

@@ -14,8 +14,6 @@ from symdnn.errors import SymdnnError
 from symdnn.io.atomic import write_atomically
 from symdnn.nn.training.history import numbers_of
 
-__all__ = ["TensorBoardLog", "TensorBoardMissing", "csv_log"]
-
 Callback = Callable[[Any], None]
 
 

@@ -19,8 +19,6 @@ from symdnn.ops.elementwise.comparison import eq, invert, le, lt, neq, switch
 from symdnn.ops.linalg.dot import dot
 from symdnn.options import is_int
 
-__all__ = ["Metric", "RunningMean", "accuracy", "as_metrics", "confusion_matrix", "top_k"]
-
 Expression = Callable[..., Any]
 
 

@@ -18,8 +18,6 @@ from symdnn.errors import InputError
 from symdnn.graph.target import Target
 from symdnn.options import is_int
 
-__all__ = ["Prefetch", "prefetch"]
-
 _Stage = Callable[[int, Any], Any]
 
 #: The running threads, with the events that stop them.

@@ -20,8 +20,6 @@ from symdnn.nn.training.steps import as_list
 from symdnn.world import process
 from symdnn.world.group import Group
 
-__all__ = ["Ranks"]
-
 
 class Ranks:
     """The ranks of ``group`` that train together, one of which this process is."""

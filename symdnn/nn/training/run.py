@@ -26,8 +26,6 @@ from symdnn.nn.training.steps import Problem, Steps, as_list
 from symdnn.sharding.axis import AxisLayout
 from symdnn.sharding.storage import Layout, layout_of
 
-__all__ = ["Run", "Settings", "Watch", "measured"]
-
 
 @dataclass(frozen=True)
 class Settings:

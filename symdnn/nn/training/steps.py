@@ -29,11 +29,6 @@ from symdnn.sharding.axis import AxisLayout
 from symdnn.sharding.storage import layout_of
 from symdnn.world.group import Group
 
-__all__ = [
-    "Problem", "Steps", "as_list", "build", "build_evaluation", "check_repeats", "first_of",
-    "variables_for",
-]  # fmt: skip
-
 
 @dataclass(frozen=True)
 class Problem:

@@ -15,8 +15,6 @@ from symdnn.ops.core.shape import dims_of, zeros_like
 from symdnn.ops.elementwise.arithmetic import cast
 from symdnn.ops.elementwise.comparison import switch
 
-__all__ = ["causal_mask", "combined", "over_heads", "over_keys", "with_more_keys"]
-
 
 def over_heads(what: str, mask: Variable, batch: Any, heads: int) -> Variable:
     """An ``attn_mask`` (queries, keys) or (batch x heads, queries, keys) with four dimensions."""

@@ -259,6 +259,8 @@ class InBounds(Op):
     to a shared variable's own memory cannot fail any more.
     """
 
+    shaped_as: ClassVar[int | None] = 0
+    no_gradients: ClassVar[bool] = True
     host_inputs: ClassVar[tuple[int, ...]] = (1,)
 
     def infer(self, index: TensorType, size: TensorType) -> TensorType:
@@ -270,14 +272,8 @@ class InBounds(Op):
         check_range(self, index, int(size), "an axis")
         return np.array(index)
 
-    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
-        return [shapes[0]]
-
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         return None if axes[1] is not None else (self.make_node(*inputs).outputs, [axes[0]])
-
-    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
-        return [None, None]
 
 
 def check_range(op: Op, index: Array, size: int, axis: str) -> None:

@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from symdnn.graph.names.torch_words import torch_words
-from symdnn.graph.op import Grads, Vars
 from symdnn.graph.type import numpy_dtype
 from symdnn.graph.typing import Array, AxisLike, TensorLike
 from symdnn.graph.variable import Variable, as_variable
@@ -22,6 +21,7 @@ class ArgExtreme(Reduce):
     Of several equal elements it is the first one, and with a NaN the first NaN.
     """
 
+    no_gradients: ClassVar[bool] = True
     abstract: ClassVar[bool] = True
     keeps_one: ClassVar[bool] = True
     needs_elements: ClassVar[bool] = True
@@ -44,9 +44,6 @@ class ArgExtreme(Reduce):
         )
         found = np.asarray(type(self).function(rows, axis=-1), dtype=np.int64)
         return found.reshape(self._reduced(x.shape))
-
-    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
-        return [None]
 
 
 class ArgMax(ArgExtreme):

@@ -10,7 +10,7 @@ import numpy as np
 
 from symdnn.errors import ShapeMismatch, TypeMismatch
 from symdnn.graph.dims import Dim, same_dim
-from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Shapes, Types, Vars
+from symdnn.graph.op import Axes, Batched, Host, Op, Shapes, Types, Vars
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Variable, as_variable
@@ -33,6 +33,7 @@ class NonMaxSuppression(Op):
     boxes are (x, y, width, height), others two opposite corners (y, x, y, x).
     """
 
+    no_gradients: ClassVar[bool] = True
     folds: ClassVar[bool] = False
 
     centred: bool = False
@@ -67,9 +68,6 @@ class NonMaxSuppression(Op):
         ]
         return np.array(found, dtype=np.int64).reshape(-1, 3)
 
-    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
-        return [None] * len(inputs)
-
 
 @dataclass(frozen=True)
 class KeptBoxes(Op):
@@ -80,6 +78,7 @@ class KeptBoxes(Op):
     is none. A box that went drops no other.
     """
 
+    no_gradients: ClassVar[bool] = True
     overlap: float = 0.5
 
     def infer(self, *inputs: TensorType) -> TensorType:
@@ -107,9 +106,6 @@ class KeptBoxes(Op):
             limit = boxes.dtype.type(self.overlap) * (area[this] + area[rest] - common)
             kept[rest] &= ~(kept[this] & (common > limit))
         return kept
-
-    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
-        return [None]
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         return on_lanes(self, inputs, axes)

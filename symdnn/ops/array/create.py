@@ -111,6 +111,7 @@ def empty_like(a: TensorLike, dtype: DtypeLike | None = None) -> Variable:
 class ARange(Op):
     """Integers from ``start`` up to ``stop`` by ``step`` (integer scalars), as ``dtype``."""
 
+    no_gradients: ClassVar[bool] = True
     host_inputs: ClassVar[tuple[int, ...]] = (0, 1, 2)
     dtype: str
     length: int | None = None
@@ -134,9 +135,6 @@ class ARange(Op):
             gap, stride = -1 * gap, -stride
         gap = at_least_zero(gap)
         return [(gap if stride == 1 else (gap + stride - 1) // stride,)]
-
-    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
-        return [None, None, None]  # all three are integers
 
 
 def _count(gap: Dim, step: Dim) -> Dim:

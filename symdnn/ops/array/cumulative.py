@@ -35,6 +35,7 @@ __all__ = [
 class AlongAxis(Op):
     """Base of ops that run along ``axis`` (backwards with ``reverse``) and keep the shape."""
 
+    shaped_as: ClassVar[int | None] = 0
     abstract: ClassVar[bool] = True
     axis: int
     reverse: bool = False
@@ -43,9 +44,6 @@ class AlongAxis(Op):
         if not all(isinstance(t, TensorType) and self.axis < t.ndim for t in inputs):
             raise AxisError(self, f"a tensor with a dimension {self.axis}", list(inputs))
         return inputs[0]
-
-    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
-        return [tuple(shapes[0])]
 
     def _forwards(self, x: Array) -> Array:
         """A view of ``x`` with the axis first, reversed if the op runs backwards."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from symdnn.errors import NdimMismatch, TypeMismatch
-from symdnn.graph.op import Axes, Batched, Grads, Host, Shapes, Types, Vars
+from symdnn.graph.op import Axes, Batched, Grads, Vars
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Variable, as_variable
@@ -40,9 +40,6 @@ class LinearFilter(AlongAxis):
                 self, "float tensors x, b, a of one dtype, b and a vectors", list(inputs)
             )
         return super().infer(x)
-
-    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
-        return [tuple(shapes[0])]
 
     def reference(self, *inputs: Array) -> Array:
         from scipy.signal import lfilter as filtered

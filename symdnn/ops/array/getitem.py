@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from symdnn.errors import IndexOutOfRange, NdimMismatch, ShapeMismatch, TypeMismatch
-from symdnn.graph.op import Grads, Host, MultiOp, Shapes, Types, Vars
+from symdnn.graph.op import Host, MultiOp, Shapes, Types
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType, Type
 from symdnn.graph.typing import Array, TensorLike
@@ -51,6 +51,8 @@ class Nonzero(MultiOp):
     Their length depends on the data.
     """
 
+    no_gradients: ClassVar[bool] = True
+
     def infer(self, x: TensorType) -> tuple[Type, ...]:
         if x.ndim == 0:
             raise NdimMismatch(self, "a tensor with dimensions", x)
@@ -63,9 +65,6 @@ class Nonzero(MultiOp):
 
     def shapes(self, types: Types, shapes: Shapes, host: Host) -> None:
         return None
-
-    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
-        return [None]
 
 
 def _places(x: Array) -> tuple[Array, ...]:

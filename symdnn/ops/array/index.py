@@ -33,9 +33,6 @@ from symdnn.ops.core.lanes import lanes_of, same_for_all, stacked
 from symdnn.ops.core.shape import as_dim, static_dim
 from symdnn.ops.elemwise import unbroadcast
 
-__all__ = ["IncSubtensor", "Increment", "Subtensor", "subtensor"]
-
-
 _BROADCASTS = "Only a dimension that is statically 1 broadcasts"
 
 

@@ -13,8 +13,6 @@ from symdnn.graph.variable import Variable
 from symdnn.ops.array.slices import FULL, IndexPattern
 from symdnn.ops.core.lanes import same_for_all
 
-__all__ = ["AdvancedLanes", "ByLane", "by_lane"]
-
 
 @dataclass(frozen=True)
 class ByLane:

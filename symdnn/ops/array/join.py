@@ -365,6 +365,7 @@ class RepeatIndex(Op):
     depends on the data.
     """
 
+    no_gradients: ClassVar[bool] = True
     host_inputs: ClassVar[tuple[int, ...]] = (1,)
 
     def infer(self, repeats: TensorType, n: TensorType) -> TensorType:
@@ -381,9 +382,6 @@ class RepeatIndex(Op):
 
     def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return None
-
-    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
-        return [None, None]
 
 
 def repeat(x: TensorLike, repeats: TensorLike, axis: int | None = None) -> Variable:
@@ -430,6 +428,7 @@ def _repeat_of(x: Variable, repeats: TensorLike, axis: Any = None, *more: Any) -
 class Roll(Op):
     """``x`` shifted cyclically by ``shift`` (an integer scalar) along ``axis``."""
 
+    shaped_as: ClassVar[int | None] = 0
     host_inputs: ClassVar[tuple[int, ...]] = (1,)
     linear_in_first: ClassVar[bool] = True
     axis: int
@@ -441,9 +440,6 @@ class Roll(Op):
 
     def reference(self, x: Array, shift: Array) -> Array:
         return np.roll(x, int(shift), axis=self.axis)
-
-    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
-        return [shapes[0]]
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         back = static_dim(inputs[1])

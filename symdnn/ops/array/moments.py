@@ -14,8 +14,6 @@ from symdnn.ops.core.dtype import is_narrow_float, work_dtype
 from symdnn.ops.core.shape import dims_of
 from symdnn.ops.elementwise.arithmetic import abs, cast, sqr
 
-__all__ = ["mean", "std", "var"]
-
 
 @torch_words()
 def mean(

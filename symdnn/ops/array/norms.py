@@ -15,8 +15,6 @@ from symdnn.ops.elementwise.comparison import eq, neq, switch
 from symdnn.ops.elemwise import like
 from symdnn.options import as_number
 
-__all__ = ["norm", "root"]
-
 
 @torch_words()
 def norm(x: TensorLike, L: Any = 2, axis: AxisLike = None, keepdims: bool = False) -> Variable:

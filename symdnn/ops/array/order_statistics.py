@@ -23,8 +23,6 @@ from symdnn.ops.elementwise.arithmetic import cast, maximum
 from symdnn.ops.elementwise.comparison import and_, eq, invert, isnan, lt, or_, switch
 from symdnn.ops.elemwise import like
 
-__all__ = ["MIN_SELECTED", "MOST_SELECTED", "ArgPartition", "OrderStatistics", "Partition"]
-
 #: Shorter lines are sorted, and lines of which more elements are wanted.
 MIN_SELECTED, MOST_SELECTED = 1 << 12, 8
 #: Elements whose indices, for gradients, are found by partitions; those of more by a sort.

@@ -24,8 +24,6 @@ from symdnn.ops.core.lanes import lanes_of, same_for_all, sizes_of, stacked
 from symdnn.ops.core.shape import as_dim, shape_i, static_dim
 from symdnn.ops.elementwise.rounding import round_half_to_even
 
-__all__ = ["Pad"]
-
 _MODES = (
     "constant", "edge", "empty", "linear_ramp", "maximum", "mean", "median", "minimum", "reflect",
     "symmetric", "wrap",

@@ -244,6 +244,7 @@ class Min(Extreme):
 class Truth(Reduce):
     """Base of any and all; the result is bool."""
 
+    no_gradients: ClassVar[bool] = True
     abstract: ClassVar[bool] = True
     any_order: ClassVar[bool] = True
     keeps_one: ClassVar[bool] = True
@@ -260,9 +261,6 @@ class Truth(Reduce):
     def reference(self, x: Array) -> Array:
         x = x if x.dtype == np.bool_ else x != 0
         return np.asarray(type(self).function(x, axis=self.axes, keepdims=self.keepdims))
-
-    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
-        return [None]
 
 
 class AllTrue(Truth):

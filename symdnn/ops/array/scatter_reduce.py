@@ -18,8 +18,6 @@ from symdnn.ops.array.advanced_index import AdvancedIncrement, AdvancedIncSubten
 from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.elemwise import unbroadcast
 
-__all__ = ["REDUCTIONS", "ScatterReduce", "identity_of"]
-
 #: NumPy's functions of the reductions.
 REDUCTIONS: dict[str, Any] = {"max": np.maximum, "min": np.minimum, "mul": np.multiply}
 

@@ -23,8 +23,6 @@ from symdnn.ops.elementwise.arithmetic import cast
 from symdnn.ops.elementwise.comparison import and_, eq, lt
 from symdnn.ops.elemwise import like
 
-__all__ = ["IsIn", "contained"]
-
 #: So many tests are compared with each element: by the graph, and by :class:`IsIn` in parts of so
 #: many elements.
 _FEW, _FEW_OF_CALL, _PART = 32, 12, 8192

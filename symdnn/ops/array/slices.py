@@ -25,8 +25,6 @@ from symdnn.graph.op import Op
 from symdnn.graph.variable import Constant, Variable
 from symdnn.ops.elementwise.arithmetic import Add, Cast
 
-__all__ = ["Entry", "IndexPattern", "fill_in", "part_function", "pattern_text", "slice_length"]
-
 Entry = Any  # int | "?" | (start, stop, step) | "a" | "x"
 IndexPattern = tuple[Entry, ...]
 FULL = (None, None, None)

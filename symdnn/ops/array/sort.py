@@ -42,6 +42,7 @@ _KINDS = ("quicksort", "mergesort", "heapsort", "stable")
 class Sort(Op):
     """``x`` in ascending order along ``axis``; NaNs come last, 0 and -0 in any order."""
 
+    shaped_as: ClassVar[int | None] = 0
     axis: int
 
     def infer(self, x: TensorType) -> TensorType:
@@ -49,9 +50,6 @@ class Sort(Op):
 
     def reference(self, x: Array) -> Array:
         return np.sort(ordered(x), axis=self.axis).astype(x.dtype, copy=False)
-
-    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
-        return [shapes[0]]
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         # The inverse of a permutation is its argsort, so that this is a gather.
@@ -69,6 +67,8 @@ class Sort(Op):
 class ArgSort(Op):
     """The int64 indices that sort ``x`` along ``axis``; equal elements keep their order."""
 
+    shaped_as: ClassVar[int | None] = 0
+    no_gradients: ClassVar[bool] = True
     axis: int
 
     def infer(self, x: TensorType) -> TensorType:
@@ -77,12 +77,6 @@ class ArgSort(Op):
     def reference(self, x: Array) -> Array:
         found = np.argsort(ordered(x), axis=self.axis, kind="stable")
         return found.astype(np.int64, copy=False)
-
-    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
-        return [shapes[0]]
-
-    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
-        return [None]
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         return on_lanes(replace(self, axis=self.axis + 1), inputs, axes)
@@ -248,6 +242,7 @@ class SearchSorted(Op):
     ``side`` ``"left"`` is before equal elements, ``"right"`` after them.
     """
 
+    no_gradients: ClassVar[bool] = True
     side: str = "left"
 
     def infer(self, x: TensorType, v: TensorType) -> TensorType:
@@ -261,9 +256,6 @@ class SearchSorted(Op):
 
     def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [shapes[1]]
-
-    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
-        return [None, None]
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         return on_lanes(self, inputs, axes, same=(0,))

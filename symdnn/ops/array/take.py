@@ -155,6 +155,7 @@ class OneHot(Op):
     :class:`~symdnn.errors.IndexOutOfRange`.
     """
 
+    no_gradients: ClassVar[bool] = True
     host_inputs: ClassVar[tuple[int, ...]] = (1,)
     dtype: str
     static: int | None = None
@@ -190,9 +191,6 @@ class OneHot(Op):
 
     def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [(*shapes[0], host[1] if self.static is None else self.static)]
-
-    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
-        return [None, None]
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         return on_lanes(self, inputs, axes)

@@ -165,6 +165,7 @@ def atleast_nd(x: TensorLike, n: int = 1, left: bool = True) -> Variable:
 class ForgetShape(Op):
     """``x`` with the sizes of ``axes`` no longer static, so that they do not broadcast. A view."""
 
+    shaped_as: ClassVar[int | None] = 0
     views: ClassVar[Mapping[int, int]] = {0: 0}
     linear_in_first: ClassVar[bool] = True
     axes: tuple[int, ...]
@@ -176,9 +177,6 @@ class ForgetShape(Op):
 
     def reference(self, x: Array) -> Array:
         return x
-
-    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
-        return [shapes[0]]
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [specify_type(cotangents[0], inputs[0].type)]
@@ -302,6 +300,7 @@ def of_sizes(v: Variable, sizes: Sequence[Dim], what: str) -> Variable:
 class Copy(Op):
     """The same value in its own memory."""
 
+    shaped_as: ClassVar[int | None] = 0
     may_overwrite: ClassVar[Mapping[int, tuple[int, ...]]] = {0: (0,)}
 
     def infer(self, x: TensorType) -> TensorType:
@@ -309,9 +308,6 @@ class Copy(Op):
 
     def reference(self, x: Array) -> Array:
         return np.array(x, copy=True)
-
-    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
-        return [shapes[0]]
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [cotangents[0]]

@@ -8,8 +8,6 @@ from symdnn.graph.operators import operator
 from symdnn.graph.variable import Variable
 from symdnn.ops.core.shape import dims_of
 
-__all__ = ["with_equal_lead"]
-
 
 def with_equal_lead(
     q: Variable, k: Variable, v: Variable, *, groups: bool

@@ -14,8 +14,6 @@ from symdnn.ops.core.shape import dims_of
 from symdnn.ops.elementwise.arithmetic import cast, maximum, minimum
 from symdnn.ops.elementwise.comparison import ge, switch
 
-__all__ = ["Packed"]
-
 
 class Packed:
     """The places of sequences, of which number ``i`` is from ``ends[i]`` to ``ends[i + 1]``.

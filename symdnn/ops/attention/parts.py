@@ -20,11 +20,6 @@ from symdnn.ops.linalg.dot import MatchSizes, matmul
 from symdnn.ops.nn.dropout import Dropout, DropoutGrad
 from symdnn.ops.nn.softmax import softmax
 
-__all__ = [
-    "NOTHING", "Known", "attention_grad_parts", "attention_of_one_key", "attention_parts",
-    "probabilities", "sees_a_key",
-]  # fmt: skip
-
 
 class Known(NamedTuple):
     """What is there already of an attention.

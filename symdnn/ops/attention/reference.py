@@ -11,8 +11,6 @@ from symdnn.graph.typing import Array
 from symdnn.ops.attention.scores import OfNumpy, Scores, visible
 from symdnn.ops.random import rng_philox as philox
 
-__all__ = ["attention", "attention_grad"]
-
 
 def attention(how: Scores, q: Array, k: Array, v: Array, *extras: Array) -> tuple[Array, Array]:
     """Result (in the dtype of ``v``) and log-sum-exp of the scores."""

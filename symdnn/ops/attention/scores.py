@@ -14,8 +14,6 @@ from symdnn.graph.op import Shapes, Types
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array
 
-__all__ = ["EXTRAS", "Scores", "hides_rows", "visible"]
-
 #: The operands after query, key and value, in this order, each with what is wanted of it.
 EXTRAS: Mapping[str, str] = {
     "mask": "a bool or float mask of 4 dimensions that broadcasts over the scores",

@@ -248,7 +248,8 @@ def _check_sizes(node: Apply, operands: Sequence[Operand]) -> None:
 
 def _has_size_of_data(node: Apply) -> bool:
     op = node.op
-    if type(op).shapes is Op.shapes or isinstance(op, InnerGraphOp):
+    by_rule = type(op).shapes is not Op.shapes or op.shaped_as is not None
+    if not by_rule or isinstance(op, InnerGraphOp):
         return False
     types = [v.type for v in node.inputs]
     if not all(isinstance(t, TensorType) for t in types):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import comb
-from typing import cast
+from typing import ClassVar, cast
 
 import numpy as np
 
@@ -98,6 +98,7 @@ class BinomialSchedule(MultiOp):
     its result; the last slot is for results that are not stored.
     """
 
+    no_gradients: ClassVar[bool] = True
     snapshots: int
 
     def infer(self, steps: TensorType) -> tuple[Type, ...]:
@@ -110,9 +111,6 @@ class BinomialSchedule(MultiOp):
 
     def shapes(self, types: Types, shapes: Shapes, host: Host) -> None:
         return None
-
-    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
-        return [None]
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import numpy as np
 
 from symdnn import errors
 from symdnn.errors import InputError, NonDifferentiable, OptionError, TypeMismatch
-from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Shapes, Types, Vars
+from symdnn.graph.op import Axes, Batched, Grads, Op, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array, TensorLike
@@ -27,6 +27,7 @@ class Identity(Op):
     ``gradient_only``: of all that check no data, and have no effect or place of their own.
     """
 
+    shaped_as: ClassVar[int | None] = 0
     abstract: ClassVar[bool] = True
     gradient_only: ClassVar[bool] = True
 
@@ -35,9 +36,6 @@ class Identity(Op):
 
     def reference(self, *inputs: Array) -> Array:
         return inputs[0]
-
-    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
-        return [shapes[0]]
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [cotangents[0], *[None] * (len(inputs) - 1)]

@@ -112,6 +112,7 @@ def dimshuffle(x: TensorLike, pattern: Sequence[int | str]) -> Variable:
 class ShapeI(Op):
     """The size of one dimension, an int64 scalar. It reads no data."""
 
+    no_gradients: ClassVar[bool] = True
     axis: int
 
     @property
@@ -128,9 +129,6 @@ class ShapeI(Op):
 
     def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [()]
-
-    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
-        return [None]
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         return [ShapeI(self.axis + 1)(inputs[0])], [None]
@@ -156,6 +154,8 @@ def shape_i(x: TensorLike, axis: int) -> Variable:
 class ShapeVector(Op):
     """The shape as an int64 vector (Theano's ``Shape``). It reads no data."""
 
+    no_gradients: ClassVar[bool] = True
+
     def infer(self, x: TensorType) -> TensorType:
         return TensorType("int64", (x.ndim,))
 
@@ -164,9 +164,6 @@ class ShapeVector(Op):
 
     def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [(len(shapes[0]),)]
-
-    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
-        return [None]
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         return [ShapeVector()(inputs[0])[1:]], [None]

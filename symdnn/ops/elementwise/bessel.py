@@ -15,8 +15,6 @@ from symdnn.ops.elementwise.of_order import OfOrder, SpecialFunction
 from symdnn.ops.elementwise.special_values import scipy_function
 from symdnn.ops.elemwise import apply_elemwise, like
 
-__all__ = ["I0e", "I1e", "Iv", "Jv", "i0", "i0e", "i1", "i1e", "iv", "j0", "j1", "jv"]
-
 
 class Jv(OfOrder):
     """The Bessel function of the first kind, of order ``n``."""

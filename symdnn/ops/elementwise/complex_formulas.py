@@ -13,11 +13,6 @@ import numpy as np
 
 from symdnn.ops.core.scalar import Scalar
 
-__all__ = [
-    "Pair", "absolute", "angle", "cosine", "cosine_h", "exponential", "logarithm", "product",
-    "quotient", "reciprocal", "root", "sine", "sine_h", "tangent", "tangent_h",
-]  # fmt: skip
-
 #: The two parts of a number.
 Pair = tuple[Scalar, Scalar]
 

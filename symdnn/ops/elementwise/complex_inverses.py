@@ -17,11 +17,6 @@ from symdnn.ops.elementwise.complex_formulas import (
     root,
 )
 
-__all__ = [
-    "arc_cosine", "arc_cosine_h", "arc_sine", "arc_sine_h", "arc_tangent", "arc_tangent_h",
-    "exponential_less_1", "logarithm_of_1_more", "power",
-]  # fmt: skip
-
 #: Sizes from which squares are left to a quotient, and below which one adds nothing to 1.
 _HUGE, _TINY = 1e150, 1e-150
 

@@ -29,8 +29,6 @@ from symdnn.ops.elementwise.complex_formulas import Pair
 from symdnn.ops.elementwise.complexes import Angle, Complex, Conj, Imag, Real
 from symdnn.ops.elemwise import Elemwise
 
-__all__ = ["complex_copy", "complex_meaning", "part_dtypes"]
-
 #: The dtype of both parts.
 _PARTS = {"complex64": "float32", "complex128": "float64"}
 

@@ -20,11 +20,6 @@ from symdnn.ops.elementwise.arithmetic import maximum, sqr
 from symdnn.ops.elementwise.math import arctan2, cos, sin
 from symdnn.ops.elemwise import Elemwise, apply_elemwise
 
-__all__ = [
-    "Angle", "Complex", "Conj", "Imag", "Real", "angle", "complex", "complex_from_polar", "conj",
-    "imag", "real",
-]  # fmt: skip
-
 
 def _part_dtype(dtype: str) -> str:
     return "float32" if dtype == "complex64" else "float64"

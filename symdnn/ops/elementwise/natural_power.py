@@ -10,8 +10,6 @@ from symdnn.graph.typing import Array
 from symdnn.ops.core.scalar import Scalar
 from symdnn.ops.elementwise.arithmetic import Pow
 
-__all__ = ["NaturalPow"]
-
 
 def _power(x: Array, y: Array) -> Array:
     return np.where(y < 0, 0, np.power(x, np.maximum(y, 0))).astype(x.dtype)

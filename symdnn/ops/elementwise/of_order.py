@@ -23,8 +23,6 @@ from symdnn.ops.elemwise import FloatElemwise, as_computed, like
 #: So often differences of differences are taken.
 MOST_DIFFERENCES = 3
 
-__all__ = ["OfOrder", "OrderSlope", "SpecialFunction"]
-
 
 @dataclass(frozen=True)
 class SpecialFunction(FloatElemwise):

@@ -29,11 +29,6 @@ from symdnn.ops.elementwise.arithmetic import cast, maximum, minimum, mul
 from symdnn.ops.elemwise import Elemwise, broadcast_static, pad_left
 from symdnn.options import as_numbers
 
-__all__ = [
-    "KINDS", "Dequantize", "Quantize", "code_dtype", "dequantize", "is_zero", "limits_of",
-    "quantize", "spread",
-]  # fmt: skip
-
 #: Kind of codes -> the dtype that holds a code. int32 is only read, such as a quantised bias.
 KINDS = {
     "int8": "int8", "uint8": "uint8", "int16": "int16", "uint16": "uint16", "int4": "int8",

@@ -14,8 +14,6 @@ from symdnn.ops.core.scalar import RESULT, STORED, Builder, ScalarProgram
 from symdnn.ops.elementwise.arithmetic import Pow
 from symdnn.ops.elemwise import Elemwise
 
-__all__ = ["meaning"]
-
 _floatx, _cast_policy = config.reader("floatX"), config.reader("cast_policy")
 
 

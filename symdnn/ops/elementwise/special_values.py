@@ -10,11 +10,6 @@ import numpy as np
 from symdnn.graph.typing import Array
 from symdnn.ops.core.scalar import Scalar
 
-__all__ = [
-    "FAR", "TERMS", "erfcx_slope_formula", "erfcx_slope_of", "log_erfc_formula", "log_erfc_of",
-    "log_half_erfc_formula", "log_half_erfc_of", "scipy_function",
-]  # fmt: skip
-
 
 def scipy_function(name: str) -> Any:
     """The function of ``scipy.special``, which is imported when one first runs."""

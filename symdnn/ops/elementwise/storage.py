@@ -14,7 +14,7 @@ import ml_dtypes
 import numpy as np
 
 from symdnn.errors import OptionError, TypeMismatch
-from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Shapes, Types, Vars
+from symdnn.graph.op import Axes, Batched, Grads, Op, Vars
 from symdnn.graph.type import DTYPES, TensorType, float_limits, numpy_dtype
 from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Variable, as_variable
@@ -169,6 +169,8 @@ def narrow(x: TensorLike, kind: str, saturate: bool = True, power: str = "up") -
 class BitCast(Op):
     """The bits of each element read as ``dtype``, of the same width; without a gradient."""
 
+    shaped_as: ClassVar[int | None] = 0
+    no_gradients: ClassVar[bool] = True
     views: ClassVar[Mapping[int, int]] = {}
     dtype: str
 
@@ -180,12 +182,6 @@ class BitCast(Op):
 
     def reference(self, x: Array) -> Array:
         return np.ascontiguousarray(x).view(numpy_dtype(self.dtype)).reshape(x.shape)
-
-    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
-        return [shapes[0]]
-
-    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
-        return [None]
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         return on_lanes(self, inputs, axes)

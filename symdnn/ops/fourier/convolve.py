@@ -10,7 +10,7 @@ import numpy as np
 
 from symdnn.errors import NdimMismatch, OptionError, ShapeMismatch, TypeMismatch
 from symdnn.graph.dims import Dim, ceil_div, dim_max, dim_min
-from symdnn.graph.op import Grads, Host, Op, Shapes, Types, Vars
+from symdnn.graph.op import Host, Op, Shapes, Types
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Variable
@@ -27,6 +27,7 @@ __all__ = ["BlockSize", "NextFastLen", "fftconvolve", "next_fast_len", "oaconvol
 class Size(Op):
     """Base of sizes that are computed on the host."""
 
+    no_gradients: ClassVar[bool] = True
     abstract: ClassVar[bool] = True
 
     def infer(self, *sizes: TensorType) -> TensorType:
@@ -36,9 +37,6 @@ class Size(Op):
 
     def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [()]
-
-    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
-        return [None] * len(inputs)
 
 
 @dataclass(frozen=True)

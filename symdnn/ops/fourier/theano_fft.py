@@ -11,8 +11,6 @@ from symdnn.ops.elementwise.complexes import complex, imag, real
 from symdnn.ops.fourier.functions import operand
 from symdnn.ops.fourier.transform import RealFFT, inverse_real_fft
 
-__all__ = ["irfft", "rfft"]
-
 #: The factors of the transform and of its inverse by Theano's ``norm``.
 _NORMS = {None: ("none", "full"), "ortho": ("ortho", "ortho"), "no_norm": ("none", "none")}
 

@@ -25,8 +25,6 @@ from symdnn.ops.array.create import arange
 from symdnn.ops.core.lanes import on_lanes
 from symdnn.ops.core.shape import as_dim, dims_of, dimshuffle, static_dim
 
-__all__ = ["COMPLEX_OF", "FFT", "REAL_OF", "InverseRealFFT", "RealFFT", "Transform", "scale_of"]
-
 #: The complex dtype of two numbers of a real one, and back.
 COMPLEX_OF = {"float32": "complex64", "float64": "complex128"}
 REAL_OF = {c: r for r, c in COMPLEX_OF.items()}

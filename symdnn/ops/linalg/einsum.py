@@ -19,8 +19,6 @@ from symdnn.graph.operators import operator
 from symdnn.graph.variable import Variable
 from symdnn.ops.linalg.dot import _batched_contract, _matched, factors, tensordot
 
-__all__ = ["einsum"]
-
 #: Letters in the order of their codes, which is that of the dimensions of an implicit output.
 _LETTERS = ascii_uppercase + ascii_lowercase
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -56,6 +56,10 @@ class Selection:
         own = self.get.shapes(types, shapes, {})
         assert own is not None
         return DimShuffle(self.pattern).shapes([], own, {}) or []
+
+    @property
+    def may_overwrite(self) -> Mapping[int, tuple[int, ...]]:
+        return {0: (0,)}
 
     def __str__(self) -> str:
         return pattern_text(self.get.index)
@@ -215,7 +219,6 @@ class PlacedSums(Op):
     ``opt/lower/increments.py`` makes it after gradients were taken.
     """
 
-    run_time_inputs: ClassVar[tuple[int, ...]] = ()
     static: tuple[int | None, ...]
     parts: tuple[IndexPattern, ...]
     factors: tuple[float, ...]
@@ -223,6 +226,10 @@ class PlacedSums(Op):
     @property
     def host_inputs(self) -> tuple[int, ...]:
         return tuple(range(len(self.parts), len(self.parts) + len(self.static)))
+
+    @property
+    def run_time_inputs(self) -> tuple[int, ...]:
+        return ()
 
     def infer(self, *inputs: TensorType) -> TensorType:
         ys = inputs[: len(self.parts)]
@@ -278,7 +285,6 @@ class FusedPlacedSums(MultiOp):
     program of its operands, and the sum. ``opt/fuse/placed.py`` makes it after gradients.
     """
 
-    run_time_inputs: ClassVar[tuple[int, ...]] = ()
     static: tuple[int | None, ...]
     parts: tuple[IndexPattern, ...]
     programs: tuple[ScalarProgram, ...]
@@ -288,6 +294,10 @@ class FusedPlacedSums(MultiOp):
     def host_inputs(self) -> tuple[int, ...]:
         count = sum(len(p.inputs) for p in self.programs)
         return tuple(range(count, count + len(self.static)))
+
+    @property
+    def run_time_inputs(self) -> tuple[int, ...]:
+        return ()
 
     def apart(self, inputs: Sequence[Any]) -> list[Sequence[Any]]:
         """The operands of each program, then the sizes."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from symdnn.errors import TypeMismatch
-from symdnn.graph.op import Grads, Host, Op, Shapes, Types, Vars
+from symdnn.graph.op import Grads, Op, Vars
 from symdnn.graph.place import Place
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array
@@ -20,6 +20,7 @@ class Transfer(Op):
     ``place`` is the GPU. None, in a user's program, means the GPU of the function.
     """
 
+    shaped_as: ClassVar[int | None] = 0
     linear_in_first: ClassVar[bool] = True
     abstract: ClassVar[bool] = True
 
@@ -36,9 +37,6 @@ class Transfer(Op):
 
     def reference(self, x: Array) -> Array:
         return x
-
-    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
-        return [tuple(shapes[0])]
 
     def chosen_from(self, inputs: Vars, output: int) -> Vars:
         return inputs

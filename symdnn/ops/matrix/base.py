@@ -42,7 +42,8 @@ ON_ERROR = ("raise", "nan")
 class MatrixOp(Op):
     """Base of ops on stacks of matrices of one float or complex dtype.
 
-    A subclass defines ``dims``, the last dimensions of each output from those of the inputs.
+    A subclass defines ``dims``, the last dimensions of each output from those of the inputs, where
+    the output is not one square matrix as the input is.
     ``on_error`` says what comes of a matrix for which there is no result: ``"raise"`` a
     :class:`~symdnn.errors.LinAlgError`, ``"nan"`` a result of NaN in its place in the stack.
     """
@@ -52,9 +53,16 @@ class MatrixOp(Op):
     out_dtypes: ClassVar[dict[int, Callable[[str], str]]] = {}
     on_error: str = "raise"
 
+    def __post_init__(self) -> None:
+        if self.on_error not in ON_ERROR:
+            raise OptionError(
+                f"{type(self).__name__}: on_error is one of {ON_ERROR}, got {self.on_error!r}"
+            )
+
     def dims(self, *matrices: tuple[Any, ...]) -> Sequence[tuple[Any, ...]]:
-        """The last dimensions of the outputs, without those that count the matrices."""
-        raise NotImplementedError
+        """The last dimensions of the outputs; by default those of a square input."""
+        n = square_dim(self, matrices[0])
+        return [(n, n)]
 
     def infer(self, *inputs: TensorType) -> Any:
         for t in inputs:
@@ -159,14 +167,6 @@ def matrix_of(name: str, value: TensorLike) -> Variable:
 def on_error(check: bool) -> str:
     """The field ``on_error`` of an op for the argument ``check`` of its builder."""
     return "raise" if check else "nan"
-
-
-def check_on_error(op: Any) -> None:
-    """Raise :class:`~symdnn.errors.OptionError` for another word than :data:`ON_ERROR` has."""
-    if op.on_error not in ON_ERROR:
-        raise OptionError(
-            f"{type(op).__name__}: on_error is one of {ON_ERROR}, got {op.on_error!r}"
-        )
 
 
 # -- expressions ----------------------------------------------------------------------------------

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -16,12 +14,10 @@ from symdnn.ops.array.create import tril
 from symdnn.ops.matrix.base import (
     MatrixOp,
     adjoint,
-    check_on_error,
     each_matrix,
     matrix_of,
     mm,
     on_error,
-    square_dim,
     triangle_gradient,
 )
 from symdnn.ops.matrix.solve import Solve, solve_triangular, system
@@ -43,13 +39,6 @@ class Cholesky(MatrixOp):
 
     lower: bool = True
     on_error: str = "raise"
-
-    def __post_init__(self) -> None:
-        check_on_error(self)
-
-    def dims(self, *matrices: tuple[Any, ...]) -> Sequence[tuple[Any, ...]]:
-        n = square_dim(self, matrices[0])
-        return [(n, n)]
 
     def _one(self, a: Array) -> Array:
         whole = a if self.lower else np.swapaxes(a, -1, -2).conj()

@@ -25,7 +25,6 @@ from symdnn.ops.elemwise import conjugate, like, pad_left
 from symdnn.ops.matrix.base import (
     MatrixOp,
     adjoint,
-    check_on_error,
     column,
     each_matrix,
     matrix_of,
@@ -77,10 +76,6 @@ class Adjugate(MatrixOp):
     From the singular values: G. W. Stewart, "On the adjugate matrix", 1998, equation 2. A
     processor takes these of matrices that are near to singular; up to three rows have minors.
     """
-
-    def dims(self, *matrices: tuple[Any, ...]) -> Sequence[tuple[Any, ...]]:
-        n = square_dim(self, matrices[0])
-        return [(n, n)]
 
     def reference(self, a: Array) -> Array:
         made = [(a.shape[-2:], a.dtype)]
@@ -155,10 +150,6 @@ class AdjugateGrad(MatrixOp):
     """
 
     on_error: ClassVar[str] = "nan"  # type: ignore[misc]
-
-    def dims(self, *matrices: tuple[Any, ...]) -> Sequence[tuple[Any, ...]]:
-        n = square_dim(self, matrices[0])
-        return [(n, n)]
 
     def _one(self, a: Array, g: Array) -> Any:
         u, s, vh = np.linalg.svd(a)
@@ -242,9 +233,6 @@ class PositiveLogDet(MatrixOp):
     lower: bool = True
     on_error: str = "raise"
     out_dtypes: ClassVar[Any] = {0: real_dtype}
-
-    def __post_init__(self) -> None:
-        check_on_error(self)
 
     def dims(self, *matrices: tuple[Any, ...]) -> Sequence[tuple[Any, ...]]:
         square_dim(self, matrices[0])

@@ -18,7 +18,6 @@ from symdnn.ops.elemwise import like
 from symdnn.ops.matrix.base import (
     MatrixOp,
     adjoint,
-    check_on_error,
     column,
     each_matrix,
     hermitian_of,
@@ -61,7 +60,7 @@ class Hermitian(MatrixOp):
     on_error: str = "raise"
 
     def __post_init__(self) -> None:
-        check_on_error(self)
+        super().__post_init__()
         if self.UPLO not in ("L", "U"):
             raise OptionError(f"{type(self).__name__}: UPLO is 'L' or 'U', got {self.UPLO!r}")
 
@@ -148,9 +147,6 @@ class Eig(MatrixOp):
     compute_v: bool = True
     on_error: str = "raise"
     out_dtypes: ClassVar[Any] = {0: _complex_dtype, 1: _complex_dtype}
-
-    def __post_init__(self) -> None:
-        check_on_error(self)
 
     def dims(self, *matrices: tuple[Any, ...]) -> Sequence[tuple[Any, ...]]:
         n = square_dim(self, matrices[0])

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -45,10 +44,6 @@ class Expm(MatrixOp):
     """
 
     on_error: ClassVar[str] = "nan"  # type: ignore[misc]
-
-    def dims(self, *matrices: tuple[Any, ...]) -> Sequence[tuple[Any, ...]]:
-        n = square_dim(self, matrices[0])
-        return [(n, n)]
 
     def reference(self, a: Array) -> Array:
         if a.shape[-1] <= _MOST_ROWS_OF_STACKS:

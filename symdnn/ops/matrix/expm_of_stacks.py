@@ -9,8 +9,6 @@ import numpy as np
 
 from symdnn.graph.typing import Array
 
-__all__ = ["BOUNDS", "coefficients", "expm_of_stack"]
-
 #: Largest 1-norms of matrices of which the Pade approximation of this degree is as exact as the
 #: dtype: N. J. Higham, "The scaling and squaring method for the matrix exponential revisited",
 #: 2005, tables 2.3 and (float32) 10.2 of his "Functions of Matrices", 2008.

@@ -26,7 +26,6 @@ from symdnn.ops.elemwise import conjugate, pad_left
 from symdnn.ops.matrix.base import (
     MatrixOp,
     adjoint,
-    check_on_error,
     column,
     each_matrix,
     lead_dims,
@@ -130,6 +129,8 @@ class PivotsToPermutation(MatrixOp):
     Inputs: the pivots (..., k), and the factors (..., m, n), of which only the shape is read.
     """
 
+    no_gradients: ClassVar[bool] = True
+
     def infer(self, *inputs: TensorType) -> Any:
         pivots, f = inputs
         if pivots.dtype != "int32" or f.ndim != pivots.ndim + 1:
@@ -146,9 +147,6 @@ class PivotsToPermutation(MatrixOp):
             for at, other in enumerate(pivots[i]):
                 order[i][[at, other]] = order[i][[other, at]]
         return order
-
-    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
-        return [None, None]
 
     def batch(self, inputs: Vars, axes: Axes) -> Batched:
         return on_lanes(self, inputs, axes)
@@ -167,7 +165,7 @@ class LUSolve(MatrixOp):
     on_error: str = "raise"
 
     def __post_init__(self) -> None:
-        check_on_error(self)
+        super().__post_init__()
         _check_pivoted(self)
 
     def infer(self, *inputs: TensorType) -> Any:

@@ -27,8 +27,6 @@ from symdnn.ops.matrix.base import (
 )
 from symdnn.ops.matrix.solve import solve_triangular
 
-__all__ = ["QR", "qr"]
-
 _numpy_qr: Any = np.linalg.qr
 _MODES = ("reduced", "complete", "r")
 

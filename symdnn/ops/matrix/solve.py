@@ -22,7 +22,6 @@ from symdnn.ops.elemwise import conjugate, pad_left, unbroadcast
 from symdnn.ops.matrix.base import (
     MatrixOp,
     adjoint,
-    check_on_error,
     column,
     each_matrix,
     matrices,
@@ -64,7 +63,7 @@ class Solve(MatrixOp):
     singular: ClassVar[str] = "singular"
 
     def __post_init__(self) -> None:
-        check_on_error(self)
+        super().__post_init__()
         if self.A_structure not in STRUCTURES:
             words = ", ".join(STRUCTURES)
             raise OptionError(f"Solve: A_structure is one of {words}, got {self.A_structure!r}")
@@ -149,13 +148,6 @@ class MatrixInverse(MatrixOp):
     """
 
     on_error: str = "raise"
-
-    def __post_init__(self) -> None:
-        check_on_error(self)
-
-    def dims(self, *matrices: tuple[Any, ...]) -> Sequence[tuple[Any, ...]]:
-        n = square_dim(self, matrices[0])
-        return [(n, n)]
 
     def reference(self, a: Array) -> Array:
         return each_matrix(

@@ -24,7 +24,6 @@ from symdnn.ops.elemwise import like, unbroadcast
 from symdnn.ops.matrix.base import (
     MatrixOp,
     adjoint,
-    check_on_error,
     column,
     each_matrix,
     first_columns,
@@ -73,9 +72,6 @@ class SVD(MatrixOp):
     full_matrices: bool = True
     compute_uv: bool = True
     on_error: str = "raise"
-
-    def __post_init__(self) -> None:
-        check_on_error(self)
 
     @property
     def out_dtypes(self) -> Any:  # type: ignore[override]
@@ -180,9 +176,6 @@ class MatrixPinv(MatrixOp):
     rtol: float | None = None
     on_error: str = "raise"
 
-    def __post_init__(self) -> None:
-        check_on_error(self)
-
     def dims(self, *matrices: tuple[Any, ...]) -> Sequence[tuple[Any, ...]]:
         ((m, n),) = matrices
         return [(n, m)]
@@ -235,9 +228,6 @@ class Lstsq(MatrixOp):
 
     rtol: float | None = None
     on_error: str = "raise"
-
-    def __post_init__(self) -> None:
-        check_on_error(self)
 
     def dims(self, *matrices: tuple[Any, ...]) -> Sequence[tuple[Any, ...]]:
         (m, n), (rows, k) = matrices

@@ -27,8 +27,6 @@ from symdnn.ops.core.shape import dims_of
 from symdnn.ops.elemwise import unbroadcast
 from symdnn.ops.nn import norm_numpy
 
-__all__ = ["BatchNormGrad", "BatchNormInference", "BatchNormTrain", "LayerNorm", "LayerNormGrad"]
-
 
 def parameter_dtype(dtype: str) -> str:
     """The dtype of parameters and statistics for inputs of this dtype."""

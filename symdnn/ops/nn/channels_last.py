@@ -23,11 +23,6 @@ from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.core.lanes import on_lanes
 from symdnn.ops.core.shape import dimshuffle
 
-__all__ = [
-    "LAYOUTS", "ChannelsLast", "Reorder", "first_order", "first_shape", "in_layout", "is_image",
-    "last_order", "last_shape", "moved_axis",
-]  # fmt: skip
-
 #: The values of an op's field ``layout``; they are used for volumes (NCDHW, NDHWC), too.
 LAYOUTS = ("NCHW", "NHWC")
 

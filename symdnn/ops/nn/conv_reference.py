@@ -17,8 +17,6 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from symdnn.graph.typing import Array
 
-__all__ = ["Geometry", "conv", "conv_grad_input", "conv_grad_weight"]
-
 # The most elements of a chunk's column matrix (64 MiB of float32).
 _CHUNK_ELEMENTS = 1 << 24
 

@@ -33,11 +33,6 @@ from symdnn.ops.linalg.einsum import einsum
 from symdnn.ops.nn.conv import Conv, resolved_padding
 from symdnn.ops.nn.conv_words import border_padding, settled_padding, static_ints, with_sizes
 
-__all__ = [
-    "conv_of_lanes", "grad_input_of_lanes", "grad_weight_of_lanes",
-    "unshared_conv", "unshared_grad_inputs", "unshared_grad_weights",
-]  # fmt: skip
-
 
 class Options:
     """The options of a convolution over ``ndim`` dimensions, in numbers."""

@@ -19,11 +19,6 @@ from symdnn.ops.core.dtype import upcast
 from symdnn.ops.core.shape import specify_type
 from symdnn.ops.nn.conv import Pad, resolved_padding
 
-__all__ = [
-    "allows_tf32", "border_padding", "float_operands", "input_shape_by_any_name",
-    "settled_padding", "static_ints", "static_size", "with_sizes",
-]  # fmt: skip
-
 # Keywords of Theano's first convolution, which chose among C loops and have no meaning any more.
 _IGNORED_KEYWORDS = frozenset({
     "imshp", "kshp", "nkern", "bsize", "dx", "dy", "unroll_batch", "unroll_kern", "unroll_patch",

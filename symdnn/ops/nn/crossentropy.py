@@ -27,26 +27,6 @@ from symdnn.ops.elementwise.arithmetic import cast
 from symdnn.ops.elementwise.math import exp, log
 from symdnn.ops.nn.softmax import LogSoftmaxGrad, check_axis, shifted, softmax
 
-__all__ = [
-    "CrossentropyCategorical1Hot",
-    "CrossentropyCategorical1HotGrad",
-    "PickLabel",
-    "PlaceLabel",
-    "SoftmaxCrossentropy",
-    "SoftmaxCrossentropyGrad",
-    "binary_crossentropy",
-    "categorical_crossentropy",
-    "crossentropy_categorical_1hot",
-    "crossentropy_softmax_1hot",
-    "crossentropy_softmax_1hot_with_bias",
-    "h_softmax",
-    "nll_loss",
-    "pick_label",
-    "sigmoid_binary_crossentropy",
-    "softmax_crossentropy",
-    "spatial_crossentropy",
-]
-
 
 def check_labels(op: Op | str, labels: Array, classes: int) -> None:
     """Raise :class:`IndexOutOfRange` naming the first label that is no class."""

@@ -22,8 +22,6 @@ from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.lanes import on_folded
 from symdnn.ops.written_out.ctc import ctc_costs
 
-__all__ = ["CTCCosts", "CTCLoss", "ctc"]
-
 BLANK = 0
 _NEVER = -np.inf
 

@@ -111,6 +111,7 @@ class Dropout(MultiOp):
 class DropoutGrad(Op):
     """``dy`` where the mask is true, times ``1 / (1 - rate)`` with ``scale``, else 0."""
 
+    shaped_as: ClassVar[int | None] = 0
     linear_in_first: ClassVar[bool] = True
     scale: bool = True
 
@@ -121,9 +122,6 @@ class DropoutGrad(Op):
 
     def reference(self, dy: Array, mask: Array, rate: Array) -> Array:
         return scaled_where(mask, dy, rate, self.scale)
-
-    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
-        return [tuple(shapes[0])]
 
     def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
         return [self(cotangents[0], *inputs[1:]), None, None]

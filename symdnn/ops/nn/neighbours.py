@@ -17,8 +17,6 @@ from symdnn.ops.core.gradient_control import Assert
 from symdnn.ops.core.shape import dims_of
 from symdnn.ops.nn.conv_words import static_ints
 
-__all__ = ["images2neibs", "neibs2images"]
-
 MODES = ("valid", "ignore_borders", "wrap_centered", "half", "full")
 
 

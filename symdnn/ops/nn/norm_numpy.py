@@ -8,8 +8,6 @@ import numpy as np
 
 from symdnn.graph.typing import Array
 
-__all__ = ["moments", "normalise", "normalise_grad", "sum_to"]
-
 Axes = tuple[int, ...]
 
 

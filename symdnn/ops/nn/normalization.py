@@ -26,15 +26,6 @@ from symdnn.ops.nn.batchnorm import (
 )
 from symdnn.options import as_int
 
-__all__ = [
-    "batch_normalization",
-    "batch_normalization_test",
-    "batch_normalization_train",
-    "group_norm",
-    "instance_norm",
-    "layer_norm",
-]
-
 
 def norm_axes(axes: Any, ndim: int, what: str) -> tuple[int, ...]:
     """``"per-activation"``, ``"spatial"``, an int or ints as sorted axes; else OptionError."""

@@ -24,8 +24,6 @@ from symdnn.ops.core.shape import alloc, dims_of
 from symdnn.ops.elementwise.arithmetic import cast, maximum, minimum
 from symdnn.ops.elementwise.comparison import eq, switch
 
-__all__ = ["is_symbolic", "pool_by_size"]
-
 
 def is_symbolic(value: Any) -> bool:
     """Whether a size, or an entry of a list of them, is known in a call only."""

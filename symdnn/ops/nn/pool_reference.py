@@ -14,8 +14,6 @@ import numpy as np
 
 from symdnn.graph.typing import Array
 
-__all__ = ["Axis", "max_gather", "max_pool", "max_scatter", "mean_weights", "spread", "sum_pool"]
-
 
 @dataclass(frozen=True)
 class Axis:

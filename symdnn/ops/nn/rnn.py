@@ -44,8 +44,6 @@ from symdnn.ops.random.random import STATE_TYPE, check_state
 from symdnn.ops.random.random_stream import RandomStream
 from symdnn.ops.written_out.rnn import for_each_lane, lanes_in_one_loop, rnn_loop, rnn_masks
 
-__all__ = ["RESERVE", "RNNBlock", "RNNForward", "RNNGrad", "rnn_with_reserve"]
-
 RESERVE = OpaqueType("rnn_reserve")
 
 

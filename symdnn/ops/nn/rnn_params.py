@@ -25,8 +25,6 @@ from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array, DtypeLike
 from symdnn.graph.variable import Shared, Variable
 
-__all__ = ["GATES", "RNNParameters", "RNNPart", "RNNShape", "pack", "views"]
-
 #: The gates of each mode, in order.
 GATES = {
     "rnn_relu": ("h",),

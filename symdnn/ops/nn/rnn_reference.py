@@ -17,8 +17,6 @@ from symdnn.ops.nn.rnn_params import RNNShape
 from symdnn.ops.random import rng_philox as philox
 from symdnn.ops.random.random import next_state
 
-__all__ = ["Block", "RNNReserve", "Run", "drop_masks", "rnn_backward", "rnn_forward"]
-
 
 @dataclass
 class Block:

@@ -28,17 +28,6 @@ from symdnn.ops.core.shape import as_dim, dims_of, static_dim
 from symdnn.ops.written_out.sampler import sampled
 from symdnn.options import as_list
 
-__all__ = [
-    "TransformerGrid",
-    "TransformerGridGrad",
-    "TransformerSampler",
-    "TransformerSamplerGrad",
-    "TransformerSamplerTangent",
-    "spatial_transformer",
-    "transformer_grid",
-    "transformer_sampler",
-]
-
 
 def pixel_coordinates(size: int, dtype: DtypeLike) -> Array:
     """``size`` points from -1 to 1; the centre, 0, for a single one."""

@@ -11,8 +11,6 @@ from symdnn.graph.variable import Variable
 from symdnn.ops.array.getitem import inc_subtensor, reduce_subtensor, set_subtensor
 from symdnn.ops.elementwise.arithmetic import cast
 
-__all__ = ["Indexed", "IndexedPart"]
-
 
 @dataclass(frozen=True)
 class IndexedPart:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import ml_dtypes
 import numpy as np
 
 from symdnn.errors import ShapeMismatch, TypeMismatch
 from symdnn.graph.dims import Dim
-from symdnn.graph.op import Grads, Host, Op, Shapes, Types, Vars
+from symdnn.graph.op import Host, Op, Shapes, Types
 from symdnn.graph.type import TensorType, numpy_dtype
 from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Variable, as_variable
@@ -47,6 +47,7 @@ class QuantizedProduct(Op):
     float8 are its bits; their sums are float32, and always scaled.
     """
 
+    no_gradients: ClassVar[bool] = True
     op: Op
     terms: tuple[str, ...] = ()
     out: str = "int32"
@@ -153,9 +154,6 @@ class QuantizedProduct(Op):
     def __str__(self) -> str:
         words = [str(self.op), *self.terms, *["relu"] * self.relu, f"out={self.out}"]
         return f"QuantizedProduct{{{', '.join(words)}}}"
-
-    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
-        return [None] * len(inputs)
 
 
 def integer_product(

@@ -26,8 +26,6 @@ from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Variable
 from symdnn.ops.random.random import RandomOp, dims_and_static
 
-__all__ = ["M1", "M2", "MrgUniform", "jumped", "mrg_uniform", "spaced"]
-
 M1, M2 = 2147483647, 2147462579
 #: The matrices of one step of the recurrences.
 _STEPS = (((0, 1 << 22, 129), (1, 0, 0), (0, 1, 0)), ((1 << 15, 0, 32769), (1, 0, 0), (0, 1, 0)))

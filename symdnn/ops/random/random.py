@@ -79,6 +79,7 @@ def check_state(op: Op, state: TensorType) -> None:
 class RandomOp(MultiOp):
     """Base of the draws: ``dtype`` of the values, ``static`` dimensions where they are known."""
 
+    no_gradients: ClassVar[bool] = True
     abstract: ClassVar[bool] = True
     folds: ClassVar[bool] = False
     random_state: ClassVar[int] = 0
@@ -142,9 +143,6 @@ class RandomOp(MultiOp):
     def draw(self, state: Any, size: int, *parameters: Any) -> Any:
         """``size`` values; each parameter is a vector of that length."""
         raise NotImplementedError
-
-    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
-        return [None] * len(inputs)
 
     def jvp(self, inputs: Vars, outputs: Vars, tangents: Grads) -> Grads | None:
         return [None] * len(outputs)

@@ -26,8 +26,6 @@ from symdnn.ops.elemwise import pad_left, unbroadcast
 from symdnn.ops.random import rng_philox as philox
 from symdnn.ops.random.random import RandomOp, dims_and_static
 
-__all__ = ["RandomLogGamma", "RandomVonMises", "random_log_gamma", "random_von_mises"]
-
 _MOST_PROPOSALS = 1000
 
 

@@ -28,19 +28,6 @@ import numpy as np
 
 from symdnn.graph.typing import Array, DtypeLike
 
-__all__ = [
-    "KEY_TAG",
-    "block_words",
-    "fold_seed",
-    "mulhi64",
-    "open_of_two",
-    "open_uniform",
-    "philox4x32",
-    "stream_key",
-    "words",
-    "words64",
-]
-
 _MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
 _WEYL = (0x9E3779B9, 0xBB67AE85)
 _LOW = np.uint64(0xFFFFFFFF)

@@ -17,8 +17,6 @@ from symdnn.ops.core.dtype import upcast
 from symdnn.ops.core.shape import dims_of
 from symdnn.ops.elementwise.arithmetic import cast
 
-__all__ = ["count_of", "float_dtype", "is_number", "probabilities", "product_of", "size_dims"]
-
 
 def size_dims(size: Any, ndim: int | None = None, like: Sequence[Variable] = ()) -> list[Dim]:
     """``size`` as a list of dimensions.

@@ -29,8 +29,6 @@ from symdnn.ops.random import random as draws
 from symdnn.ops.random.rejection import random_log_gamma, random_von_mises
 from symdnn.ops.random.sizes import float_dtype, is_number, probabilities, size_dims
 
-__all__ = ["Variates"]
-
 
 class Variates:
     """The methods of a stream for distributions that NumPy's generators have and Theano's lack.

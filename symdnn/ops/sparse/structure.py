@@ -45,6 +45,7 @@ class SparseTranspose(MultiOp):
     each element once. (``scipy.sparse.csr_array.tocsc``)
     """
 
+    no_gradients: ClassVar[bool] = True
     host_inputs: ClassVar[tuple[int, ...]] = (2,)
     run_time_inputs: ClassVar[tuple[int, ...]] = ()
     minor: int | None = None
@@ -66,9 +67,6 @@ class SparseTranspose(MultiOp):
         kind = indices.dtype
         return found.data, found.indices.astype(kind), found.indptr.astype(kind)
 
-    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Grads) -> Grads:
-        return [None, None, None]
-
 
 @dataclass(frozen=True)
 class SparseUnion(MultiOp):
@@ -79,6 +77,7 @@ class SparseUnion(MultiOp):
     ascending order. The number of elements depends on the data.
     """
 
+    no_gradients: ClassVar[bool] = True
     host_inputs: ClassVar[tuple[int, ...]] = (4,)
 
     def infer(self, *inputs: TensorType) -> tuple[TensorType, ...]:
@@ -110,9 +109,6 @@ class SparseUnion(MultiOp):
             places.append(place)
         kind = a.dtype
         return marked.indices.astype(kind), marked.indptr.astype(kind), *places
-
-    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Grads) -> Grads:
-        return [None] * len(inputs)
 
 
 def _same_rows(op: MultiOp, a: Dim | None, b: Dim | None) -> None:
@@ -192,6 +188,8 @@ def _spread(matrix: Any, places: Any) -> Array:
 class SameSize(Op):
     """The first of two integer scalars, which must be equal: sizes that no operand has as one."""
 
+    no_gradients: ClassVar[bool] = True
+
     def infer(self, a: TensorType, b: TensorType) -> TensorType:
         if not (a.is_integer_scalar and b.is_integer_scalar):
             raise TypeMismatch(self, "integer scalars", [a, b])
@@ -204,9 +202,6 @@ class SameSize(Op):
 
     def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         return [()]
-
-    def vjp(self, inputs: Vars, outputs: Vars, cotangents: Vars) -> Grads:
-        return [None, None]
 
 
 # -- of existing ops ------------------------------------------------------------------------------

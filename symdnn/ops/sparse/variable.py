@@ -21,11 +21,6 @@ from symdnn.ops.array.view import specify_shape
 from symdnn.ops.core.shape import as_dim, shape_entries, static_dim
 from symdnn.ops.sparse.structure import major_of
 
-__all__ = [
-    "FORMATS", "SharedSparse", "SparseForm", "SparseType", "SparseVariable", "from_parts",
-    "is_scipy_sparse", "shared", "sparse_constant", "sparse_variable",
-]  # fmt: skip
-
 #: The formats that users pass. Elements of ``coo`` are kept as those of ``csr``.
 FORMATS = ("csr", "csc", "coo")
 INDEX = "int32"

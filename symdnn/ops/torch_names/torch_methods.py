@@ -27,8 +27,6 @@ from symdnn.ops.numpy_names import (
 )
 from symdnn.ops.torch_names import torch_more
 
-__all__ = ["FUNCTIONS", "METHODS"]
-
 
 def _unique(
     x: TensorLike, sorted: bool = True, return_inverse: bool = False,
