@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from symdnn.compile.call.fast_loops import LoopCalls
 from symdnn.config import config
 from symdnn.cpu.compiler import jit
 from symdnn.cpu.threads import threads
@@ -15,6 +16,12 @@ def always() -> Iterator[None]:
     """Compile however small it is."""
     with config.change_flags(**{"cpu.compile": "always"}):
         yield
+
+
+@pytest.fixture(autouse=True)
+def by_parts_at_first(monkeypatch) -> None:
+    """The first call of a loop runs by parts, whose results those of later ones must be."""
+    monkeypatch.setattr(LoopCalls, "at_first", lambda *args: None)
 
 
 @pytest.fixture

@@ -171,7 +171,8 @@ class Function:
                 self._named.check(values)
             run = partial(self._run_guarded, failed) if self._guarded else self._run_watched
             self._sizes = sizes_of_values(values) if self._keeps_sizes else None
-            results = run(executor, values)
+            found = None if fast is None else fast.at_first(self, values)
+            results = run(executor, values) if found is None else found
             if config.dnn.verbose:
                 self._printed_plans = print_new_plans(
                     self.name, self.stages, self.plans(), self._printed_plans

@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from symdnn.compile.call.accepting import accepting
 from symdnn.compile.call.fast import Calls, CallSite
 from symdnn.compile.program.program import If, Loop, Program
+from symdnn.config import config
 from symdnn.graph.place import HOST
 from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.control.scan import Scan
@@ -87,14 +90,31 @@ class LoopCalls(Calls):
         own = [v.storage.host() for v in self.shared]
         return (key, *[(a.shape, a.strides) for a in own]), [*arrays, *own]
 
+    def at_first(self, function: CallSite, values: dict[Variable, Any]) -> list[Any] | None:
+        """With ``cpu.compile=always`` the first call runs the compiled function that later ones do:
+        by parts it would round otherwise.
+        """
+        if str(config.cpu.compile) != "always":
+            return None
+        found = self._learn(function, values, dense=True)
+        return None if found is None else found[0].of_arrays(found[1])
+
     def learn(self, function: CallSite, values: dict[Variable, Any]) -> None:
         """Remember the compiled function for arguments like these, once there is one."""
+        self._learn(function, values)
+
+    def _learn(
+        self, function: CallSite, values: dict[Variable, Any], dense: bool = False
+    ) -> tuple[Any, list[Any]] | None:
+        """The compiled function, if there is one, and the arrays that it reads."""
         if self._failures >= _MAX_FAILURES or any(v not in values for v in self.arguments):
-            return
+            return None
         self._in_turn = 0
         arrays = [values[v] for v in self.arguments]
+        if dense:
+            arrays = [np.asarray(a, order="C") for a in arrays]
         if not all(a.flags.c_contiguous for a in arrays):
-            return
+            return None
         shapes = [a.shape for a in arrays]
         key: Any = shapes[0] if len(shapes) == 1 else tuple(shapes)
         if self.shared:
@@ -105,10 +125,11 @@ class LoopCalls(Calls):
             self._whole = function.executor.runtime.whole_function(inputs, fgraph.outputs)
         made = self._whole.learn(arrays)
         if made is None:
-            return
+            return None
         known = self.entries.get(key, [])
         if made not in known:
             self.remember(key, [*known, made])
+        return made, arrays
 
     @property
     def loop_states(self) -> dict[Apply, str]:

@@ -249,3 +249,24 @@ def test_a_part_of_a_result_and_one_beside_its_view_are_no_compiled_function(rng
             found = f(a)
         np.testing.assert_allclose(found[0], np.exp(a)[:, : found[0].shape[1]], rtol=1e-6)
         np.testing.assert_allclose(found[-1].ravel()[:3], np.exp(a).ravel()[:3], rtol=1e-6)
+
+
+@pytest.mark.parametrize("size", [3, 8])
+@pytest.mark.parametrize("what", ["sums", "rows", "product", "update"])
+def test_the_first_call_of_a_loop_rounds_as_later_ones_do(what, size):
+    """With ``cpu.compile=always``; the arguments need not lie in order."""
+    s, h = T.dmatrix("s"), T.dvector("h")
+    steps = symdnn.scan(lambda a, b: T.tanh(a * 0.5 + b * 0.3), sequences=[s], outputs_info=[h])[0]
+    kept = symdnn.shared(np.zeros(()))
+    outputs = {"sums": steps.sum(), "rows": steps.sum(axis=1), "product": T.dot(steps, steps.T)}
+    updates = [(kept, steps.sum())] if what == "update" else []
+    f = compiled([s, h], outputs.get(what, steps[0]), updates=updates)
+    rng = new_rng()
+    args = rng.normal(size=(4, size)), rng.normal(size=size)
+    other = rng.normal(size=(3, 9)), rng.normal(size=9)
+    found = []
+    for given in (args, args, other, (np.asfortranarray(args[0]), args[1]), args):
+        found.append((f(*given).copy(), kept.get_value()))
+    for result, state in (found[1], *found[3:]):
+        np.testing.assert_array_equal(result, found[0][0], strict=True)
+        assert state == found[0][1]
