@@ -18,7 +18,6 @@ from symdnn.gpu.binding import libcublaslt
 from symdnn.gpu.device.clock import is_capturing, replay_ms
 from symdnn.gpu.device.cudnn_device import device_key, library_key
 from symdnn.gpu.gemm.bench import CallBench
-from symdnn.gpu.gemm.parts import PartsGemm, parts_ways
 from symdnn.gpu.gemm.plan import GemmAlgorithm, GemmPlan, GemmSignature, Pointers
 from symdnn.gpu.gemm.split import SplitGemm, split_ways
 from symdnn.tuning.attempts import Attempt
@@ -27,8 +26,8 @@ from symdnn.tuning.question import ChoiceCache, Question, answer, plain
 if TYPE_CHECKING:
     from symdnn.gpu.device.env import LaunchEnv
 
-#: An algorithm of cuBLASLt, a GEMM of split operands, or one in parts of its sums.
-GemmWay = GemmAlgorithm | SplitGemm | PartsGemm
+#: An algorithm of cuBLASLt, or a GEMM of split operands.
+GemmWay = GemmAlgorithm | SplitGemm
 
 #: Algorithms of the heuristics that are measured.
 _CANDIDATE_COUNT = 24
@@ -58,7 +57,7 @@ class GemmChoice:
     def arithmetic(self) -> str:
         """How it multiplies, for reports."""
         way = self.algorithm
-        return self.signature.compute if isinstance(way, GemmAlgorithm) else way.arithmetic
+        return way.arithmetic if isinstance(way, SplitGemm) else self.signature.compute
 
     def enqueue(
         self, plan: GemmPlan, env: LaunchEnv, at: Pointers, factors: Sequence[float]
@@ -83,10 +82,10 @@ class GemmChoice:
 def _enqueue(
     way: GemmWay, plan: GemmPlan, env: LaunchEnv, at: Pointers, factors: Sequence[float]
 ) -> None:
-    if isinstance(way, GemmAlgorithm):
-        plan.run(way, at, factors, env.workspace, env.stream)
-    else:
+    if isinstance(way, SplitGemm):
         way.enqueue(env, at, factors)
+    else:
+        plan.run(way, at, factors, env.workspace, env.stream)
 
 
 _choices: ChoiceCache[GemmChoice] = ChoiceCache()
@@ -164,7 +163,7 @@ def _timed(question: _GemmQuestion) -> GemmChoice:
 
 
 class _GemmQuestion(Question[GemmWay]):
-    """The fastest of the heuristics' first algorithms, and of products in parts."""
+    """The fastest of the heuristics' first algorithms, and of products of split operands."""
 
     family = "matrix product"
     warns = False  # the heuristics' first algorithm runs, and reports its own errors
@@ -188,11 +187,10 @@ class _GemmQuestion(Question[GemmWay]):
     def _ways(self) -> list[GemmWay]:
         """The heuristics' first algorithm, which is the trusted one, the others, and theirs.
 
-        Those of ours come early: the budget of time ends after few large products.
+        Those of split operands come early: the budget of time ends after few large products.
         """
         first, *others = self.plan.algorithms(_CANDIDATE_COUNT)
-        ours = split_ways(self.plan, self.split_bytes), parts_ways(self.plan)
-        return [first, *ours[0], *ours[1], *others]
+        return [first, *split_ways(self.plan, self.split_bytes), *others]
 
     def measured(self) -> tuple[list[Attempt[GemmWay]], str]:
         """All candidates, with the result of the first as the reference."""

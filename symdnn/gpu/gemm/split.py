@@ -37,8 +37,7 @@ if TYPE_CHECKING:
     from symdnn.gpu.device.env import LaunchEnv
 
 __all__ = [
-    "OTHER_BYTES", "Chunks", "Form", "SplitGemm", "add_parts", "chunks_of", "room_bytes",
-    "split_ways",
+    "OTHER_BYTES", "Chunks", "Form", "SplitGemm", "chunks_of", "room_bytes", "split_ways",
 ]  # fmt: skip
 
 #: Products that stand for one, and bytes of their factors.
@@ -319,18 +318,11 @@ class SplitGemm:
 
     def _add(self, env: LaunchEnv, sums: int, to: int, parts: int, beta: float) -> None:
         """Enqueue the kernel that adds results, in the order of the stack."""
-        stack = self.signature.batch if self.form is Form.MERGED else 1
-        add_parts(env, sums, to, parts, self.signature.d, stack, beta)
-
-
-def add_parts(
-    env: LaunchEnv, sums: int, to: int, parts: int, d: Matrix, stack: int, beta: float
-) -> None:
-    """Enqueue the kernel that adds float32 matrices to ``beta`` times a stack of results."""
-    sizes = (d.rows, stack, d.columns, d.ld, d.batch_offset)
-    grid = (blocks_for(prod(sizes[:3]), 256),)
-    source = specialised("add_parts.cu")
-    _launched(env, source, "add_parts", grid, (256,), (sums, to, parts, *sizes, beta))
+        d, stack = self.signature.d, self.signature.batch if self.form is Form.MERGED else 1
+        sizes = (d.rows, stack, d.columns, d.ld, d.batch_offset)
+        grid = (blocks_for(prod(sizes[:3]), 256),)
+        source = specialised("add_parts.cu")
+        _launched(env, source, "add_parts", grid, (256,), (sums, to, parts, *sizes, beta))
 
 
 def _split_source(side: int) -> str:
