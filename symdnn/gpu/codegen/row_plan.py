@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 
 from symdnn.gpu.codegen.launches import View, Views
@@ -176,9 +176,7 @@ def share_of(op: FusedRows, rows: int, vectors: int, width: int) -> Share:
     per = -(-vectors // lanes)
     per = per if per * held <= _MAX_WORDS else 0
     if not sums:
-        if lanes > 32 and per:  # warps that a row needs
-            lanes = -(-vectors // (32 * per)) * 32
-        block = max(lanes, _MIN_BLOCK // lanes * lanes)
+        block = max(lanes, _MIN_BLOCK)
         late = width * _registers(op.input_dtypes[op.early :])
         threads = _RESIDENT_THREADS[per * held + late > _WORDS] if per else 1
         blocks = max(1, min(-(-rows * lanes // block), 2**30))
@@ -218,25 +216,27 @@ def _staged(share: Share, vectors: int, vector_bytes: int, rows: int) -> Share:
     return share
 
 
-def _ahead(share: Share, vector_bytes: int, rows: int, sums_bytes: int) -> Share:
-    """The next row of a block is read while it computes one, where it has several and loads are not
-    hidden otherwise: where sums over rows take registers (``sums_bytes`` of a vector), or the warps
-    of a row wait for each other. Blocks without such sums are many, and the last ones have a row
-    each, as many as there is room for.
+def _ahead(share: Share, vectors: int, vector_bytes: int, rows: int) -> Share:
+    """Rows of several warps, as many as they need, that wait for each other several times: the next
+    row is read in the meantime. The last blocks have a row each, as many as there is room for.
     """
-    nbytes, tiles = share.per * share.block * vector_bytes, -(-rows * share.lanes // share.block)
-    room, meeting = MULTIPROCESSORS * share.resident, _MEETING_BYTES
-    if sums_bytes:
-        early, many = 0, share.columns == 0 and tiles >= 2 * share.blocks
-        meeting += share.per * share.lanes * sums_bytes if share.block > share.lanes else 0
-    else:
-        early = (tiles - room) // _ROWS_AHEAD
-        many = share.lanes > 32 and early >= room // _ROWS_AHEAD
-    many &= share.resident * nbytes <= _BYTES_AHEAD
-    if not (nbytes and many and share.resident * (nbytes + meeting) <= most_shared_bytes()):
+    if share.lanes <= 32 or not share.per:
         return share
-    blocks = share.blocks if sums_bytes else early + tiles - early * _ROWS_AHEAD
-    return replace(share, blocks=blocks, shared_bytes=nbytes, ahead=_ROWS_AHEAD, early=early)
+    lanes = -(-vectors // (32 * share.per)) * 32
+    block = max(lanes, _MIN_BLOCK // lanes * lanes)
+    resident = max(1, share.resident * share.block // block)
+    nbytes, tiles = share.per * block * vector_bytes, -(-rows * lanes // block)
+    room = MULTIPROCESSORS * resident
+    early = (tiles - room) // _ROWS_AHEAD
+    fits = resident * (nbytes + _MEETING_BYTES) <= most_shared_bytes()
+    few = 0 < resident * nbytes <= _BYTES_AHEAD
+    if not (few and fits and early >= room // _ROWS_AHEAD):
+        return share
+    blocks = early + tiles - early * _ROWS_AHEAD
+    return Share(
+        lanes, share.per, block, blocks, resident, shared_bytes=nbytes, ahead=_ROWS_AHEAD,
+        early=early,
+    )  # fmt: skip
 
 
 def _vector_bytes(given: Sequence[RowOperand], width: int) -> int:
@@ -303,8 +303,8 @@ def divided(op: FusedRows, inputs: Views, results: Views) -> Division:
     if not tiled:
         nbytes = _vector_bytes(operands[: op.early], width)
         share = _staged(share, vectors, nbytes, rows)
-        columns = len(op.sums.outputs) if op.sums else 0
-        share = _ahead(share, nbytes, rows, columns * width * _registers([op.work]) * 4)
+        if loose and len(op.stages) > 1:
+            share = _ahead(share, vectors, nbytes, rows)
     return Division(views, operands, lines, share, width, vectors, bool(loose))
 
 

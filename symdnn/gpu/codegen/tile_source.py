@@ -127,9 +127,14 @@ def tile_source(program: ScalarProgram, loop: TileLoop, itemsizes: dict[str, int
         "  }",
         "}",
     ]
+    return _libraries(program, loop) + "\n".join(lines) + "\n"
+
+
+def _libraries(program: ScalarProgram, loop: TileLoop) -> str:
+    """What the kernel calls."""
     words = f"constexpr bool WORDS = {int(not loop.spread)};\n"
-    libraries = library(program) + text_of("lines.cuh") + words + text_of("tile.cuh")
-    return libraries + scalar_function(program, "scalar") + "\n".join(lines) + "\n"
+    texts = library(program) + text_of("lines.cuh") + words + text_of("tile.cuh")
+    return texts + scalar_function(program, "scalar")
 
 
 def _registers(loop: TileLoop, itemsizes: dict[str, int]) -> int:

@@ -289,7 +289,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT) IN_CLUSTER fused_r
 #endif
   Columns columns;
   columns.begin(p, lane);
-#if AHEAD && !SUMS
+#if AHEAD
   const i64 block = blockIdx.x, late = block < p.early ? 0 : block - p.early;
   const i64 first = ((block - late) * AHEAD + late) * TILE, step = TILE;
   const i64 reach = first + (block < p.early ? AHEAD : 1) * TILE;
