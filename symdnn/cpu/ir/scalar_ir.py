@@ -4,7 +4,7 @@ Transcendental functions of float32 are polynomials without branches, so that LL
 them. The common ones are computed in float32 (:mod:`symdnn.cpu.math.math32_ir`, within 4 ulp), the
 others in float64 (:mod:`symdnn.cpu.ir.math_ir`, within 0.51 ulp). So are exp, log, tanh, erf and
 digamma of float64 (:mod:`symdnn.cpu.math.math64_ir`, :mod:`symdnn.cpu.math.math_special64_ir`), and
-the functions of :mod:`symdnn.cpu.math.functions_ir` of both; the others are the C library's.
+the functions of :mod:`symdnn.cpu.math.functions_ir` of both.
 """
 
 from __future__ import annotations
@@ -33,14 +33,6 @@ STORED = {**VALUES, "bool": "i8"}
 #: parts as values of their own.
 COMPLEX = {"complex64": ("float", 4), "complex128": ("double", 8)}
 
-#: Functions of the C library, by the names of their float64 versions.
-_LIBM = {
-    "exp": "exp", "exp2": "exp2", "expm1": "expm1", "log": "log", "log2": "log2", "log10": "log10",
-    "log1p": "log1p", "sin": "sin", "cos": "cos", "tan": "tan", "asin": "asin", "acos": "acos",
-    "atan": "atan", "sinh": "sinh", "cosh": "cosh", "tanh": "tanh", "asinh": "asinh",
-    "acosh": "acosh", "atanh": "atanh",
-    "atan2": "atan2",
-}  # fmt: skip
 _ROUNDING = {"floor": "floor", "ceil": "ceil", "trunc": "trunc", "rint": "rint", "sqrt": "sqrt"}
 _ARITHMETIC = {"add": "add", "sub": "sub", "mul": "mul"}
 _BITWISE = {"and": "and", "or": "or", "xor": "xor"}
@@ -62,7 +54,6 @@ _FLOAT_ONLY = {"pow"}
 def refusal(program: ScalarProgram) -> str | None:
     """Why a program cannot be compiled; None when it can."""
     known = {
-        *_LIBM,
         *IN_FULL,
         *IN_LANES,
         *_COMPOSED,
@@ -301,7 +292,7 @@ class Printer:
         return self._new(f"call {flags}{t} @llvm.{name}.{suffix}({given})")
 
     def _gelu(self, name: str, args: Sequence[str]) -> str:
-        """gelu or its derivative in float64, by functions of the C library."""
+        """gelu or its derivative in float64, by other functions."""
         (x,) = args
 
         def function(word: str, *given: str) -> str:
@@ -329,53 +320,16 @@ class Printer:
             return self._helped(f"s_{name}", "float", args)
         if name in IN_LANES:
             return self._helped(f"z_{name}", "double", args)
-        if dtype == "float32":  # the C library's lgammaf and tgammaf have errors of up to 6 ulp
+        if dtype == "float32":
             wide = [self._new(f"fpext float {a} to double") for a in args]
             return self._new(f"fptrunc double {self._library(name, 'float64', wide)} to float")
-        if name in IN_FULL:
-            return self._helped(f"f_{name}", "double", args)
-        symbol, count = _LIBM[name], len(args)
-        self.declared.add(f"declare double @{symbol}({', '.join(['double'] * count)}) readnone")
-        call = f"call double @{symbol}({', '.join(f'double {a}' for a in args)})"
-        if self.program.names.isdisjoint(IN_FULL - _SHORT):
-            return self._new(call)
-        self.declared |= {_lanes_of(symbol, count, width) for width in _LANES}
-        names = [f"_ZGV_LLVM_N{n}{'v' * count}_{symbol}({symbol}_lanes{n})" for n in _LANES]
-        return self._new(f'{call} "vector-function-abi-variant"="{",".join(names)}"')
+        return self._helped(f"f_{name}", "double", args)
 
     def _helped(self, name: str, t: str, args: Sequence[str]) -> str:
         """A call of a formula."""
         self.helpers.add(name)
         self.declared |= declarations({name})
         return self._new(f"call {t} @{name}({', '.join(f'{t} {a}' for a in args)})")
-
-
-#: Numbers of float64 in the vectors that a loop may have.
-_LANES = (2, 4, 8)
-#: Functions with code here that take no longer than a vector of results is put together.
-_SHORT = {"exp", "log"}
-
-
-def _lanes_of(symbol: str, count: int, width: int) -> str:
-    """A function of the C library on each number of vectors.
-
-    LLVM vectorises no loop that calls a function without such a form, which would slow the other
-    functions of the loop down to one number at a time.
-    """
-    vector = f"<{width} x double>"
-    lines = [
-        f"define weak_odr {vector} @{symbol}_lanes{width}"
-        f"({', '.join(f'{vector} %a{k}' for k in range(count))}) readnone noinline {{"
-    ]
-    for i in range(width):
-        lines += [f"%e{k}_{i} = extractelement {vector} %a{k}, i32 {i}" for k in range(count)]
-        given = ", ".join(f"double %e{k}_{i}" for k in range(count))
-        before = f"%v{i - 1}" if i else "undef"
-        lines += [
-            f"%r{i} = call double @{symbol}({given})",
-            f"%v{i} = insertelement {vector} {before}, double %r{i}, i32 {i}",
-        ]
-    return "\n".join([*lines, f"ret {vector} %v{width - 1}", "}"])
 
 
 #: Functions whose result is one of their arguments, up to its sign.

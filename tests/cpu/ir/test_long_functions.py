@@ -1,36 +1,14 @@
-"""Loops with functions of the C library, which do not slow down the functions beside them."""
+"""Loops with several long functions have the numbers of loops of each."""
 
 import numpy as np
 import pytest
 
 import symdnn
 import symdnn.tensor as T
-from symdnn.cpu.ir.scalar_ir import Printer
-from symdnn.ops.core.scalar import Builder
 from tests.cpu.harness import needs_compiler
 from tests.seeded import new_rng
 
 CALLED = {"tgamma": T.gamma}
-VARIANTS = "vector-function-abi-variant"
-
-
-def text_of(*names):
-    """The IR of a product of functions of one number."""
-    b = Builder(["float64"])
-    found = b.input(0).call(names[0])
-    for name in names[1:]:
-        found = found * b.input(0).call(name)
-    printer = Printer(b.program([found]))
-    printer.emit(["%x"])
-    return "\n".join([*printer.declared, *printer.lines])
-
-
-@pytest.mark.parametrize("name", CALLED)
-def test_they_have_forms_for_vectors_beside_long_functions(name):
-    assert text_of(name, "digamma").count(VARIANTS) == 1
-    assert f"@{name}_lanes8(<8 x double> %a0)" in text_of("erf", name)
-    for alone in ([name], [name, "exp"], ["erf", "digamma"]):
-        assert "lanes" not in text_of(*alone)
 
 
 @needs_compiler
