@@ -277,7 +277,8 @@ def training_loop():
     )  # fmt: skip
     loss = (states[-1] ** 2).sum()
     given = T.grad(loss, w)
-    return symdnn.function([x], [loss, given], updates=[(w, w - 0.01 * given)]), w
+    mode = symdnn.Mode(target="cpu")
+    return symdnn.function([x], [loss, given], updates=[(w, w - 0.01 * given)], mode=mode), w
 
 
 def test_calls_of_a_loop_that_is_trained_allocate_nothing_large(rng):
