@@ -221,7 +221,7 @@ def product_with_a_vector(node: Apply, context: Context) -> Variable | None:
     return total if columns == 0 else dimshuffle(total, ("x", 0))
 
 
-@node_rewrite(Iv, phase="lower", tags=("specialize",))
+@node_rewrite(Iv, phase="lower", tags=("fusion",), target="cuda")
 def bessel_of_low_order(node: Apply, context: Context) -> Variable | None:
     """``iv(0, x) -> i0e(x) * exp(|x| / 2) ** 2``, and of orders 1 and -1 by ``i1e``.
 

@@ -27,14 +27,14 @@ from symdnn.config import config
 
 def right():
     rng = np.random.default_rng(7)
-    im, k = T.ftensor4(), T.ftensor4()
-    y = T.tanh(T.nnet.conv2d(im, k)) * 2
-    y = y + T.exp(-y * y).mean(axis=(0, 2, 3), keepdims=True)
+    im, k = T.ftensor5(), T.ftensor5()
+    y = T.tanh(T.nnet.conv3d(im, k)) * 2  # of three dimensions, since oneDNN has these alone
+    y = y + T.exp(-y * y).mean(axis=(0, 2, 3, 4), keepdims=True)
     f = symdnn.function([im, k], [y, y.sum(axis=1)], mode=symdnn.Mode(target="cpu"))
-    a, w = rng.normal(size=(8, 4, 20, 20)).astype("f"), rng.normal(size=(8, 4, 3, 3)).astype("f")
-    windows = np.lib.stride_tricks.sliding_window_view(a, (3, 3), axis=(2, 3))
-    z = 2 * np.tanh(np.einsum("nchwij,ocij->nohw", windows, w[:, :, ::-1, ::-1]))
-    z = z + np.exp(-z * z).mean(axis=(0, 2, 3), keepdims=True)
+    a, w = (rng.normal(size=(4, 4, *s)).astype("f") for s in ((9, 12, 12), (3, 3, 3)))
+    windows = np.lib.stride_tricks.sliding_window_view(a, (3, 3, 3), axis=(2, 3, 4))
+    z = 2 * np.tanh(np.einsum("ncdhwijk,ocijk->nodhw", windows, w[:, :, ::-1, ::-1, ::-1]))
+    z = z + np.exp(-z * z).mean(axis=(0, 2, 3, 4), keepdims=True)
     for _ in range(3):
         found, total = f(a, w)
         np.testing.assert_allclose(found, z, atol=1e-4)
@@ -164,7 +164,7 @@ def test_a_full_disk_is_one_warning(tmp_path):
         """
         import resource, signal
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))  # longer files cannot be written
+        resource.setrlimit(resource.RLIMIT_FSIZE, (700, 700))  # longer files cannot be written
         sys.stdout.write(str(sorted(right())))
         """,
         tmp_path, "cpu.compile=always",

@@ -264,14 +264,6 @@ def test_the_flag_and_small_work_leave_it_to_numpy():
         assert "llvm.elementwise" not in f.lowering_report().kernels()
 
 
-def test_what_has_no_code_is_refused_with_the_reason():
-    call = Call(
-        FusedElemwise(unary("erfcx")), (TensorType("float32", (5,)),),
-        (TensorType("float32", (5,)),), NO_HINTS,
-    )  # fmt: skip
-    assert "erfcx" in ElementwiseKernel().refuses(call)
-
-
 def test_threads_follow_the_flag_and_the_work():
     with config.change_flags(**{"openmp.threads": 3}):
         assert threads.threads(10**9, 100) == 3

@@ -2,6 +2,7 @@
 
 import ctypes
 import inspect
+import re
 
 import pytest
 
@@ -52,11 +53,9 @@ def test_functions_pass_their_arguments_in_the_order_of_the_header(library):
 
 def test_every_function_that_communicators_call_is_there():
     source = inspect.getsource(nccl)
-    for name in libnccl.__all__:
-        assert callable(getattr(libnccl, name))
-    for name in ("all_reduce", "allto_all", "comm_abort", "group_end", "get_unique_id"):
-        assert f".{name}(" in source
-        assert name in libnccl.__all__
+    called = set(re.findall(r"\b_?nccl\.(\w+)\(", source))
+    assert called >= {"all_reduce", "allto_all", "comm_abort", "group_end", "get_unique_id"}
+    assert all(callable(getattr(libnccl, name)) for name in called)
 
 
 def test_an_error_has_the_functions_name_and_nccls_words(library):
