@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 from heapq import heapify, heappop, heappush
 from typing import Any
 
-from symdnn.errors import InputError, TypeMismatch
+from symdnn.errors import GraphError, InputError, TypeMismatch
 from symdnn.graph.origin import Written
 from symdnn.graph.variable import Apply, Constant, Shared, Variable, as_variable
 from symdnn.options import as_kind, as_list
@@ -17,6 +17,9 @@ __all__ = [
     "leaves", "may_need", "needed_by", "parameter_name", "toposort", "updates_read",
     "written_order",
 ]  # fmt: skip
+
+#: Where a way through a graph has so many nodes, and twice as many, it is looked at for a cycle.
+_LOOKED_AT_NODES = 1000
 
 
 def toposort(outputs: Iterable[Variable], blockers: Iterable[Variable] = ()) -> list[Apply]:
@@ -32,6 +35,7 @@ def toposort(outputs: Iterable[Variable], blockers: Iterable[Variable] = ()) -> 
     # The nodes on the way to the one that is visited, and of each the inputs that are left. The
     # outputs are the inputs of no node.
     way: list[Apply] = []
+    looked_at = _LOOKED_AT_NODES
     inputs = iter(tuple(outputs))
     stack = [inputs]
     while stack:
@@ -39,6 +43,9 @@ def toposort(outputs: Iterable[Variable], blockers: Iterable[Variable] = ()) -> 
             node = v.owner
             if node is not None and node not in done and not (blocked and v in blocked):
                 way.append(node)
+                if len(way) == looked_at:
+                    _refuse_cycle(way)
+                    looked_at *= 2
                 inputs = iter(node.inputs)
                 stack.append(inputs)
                 break
@@ -52,6 +59,16 @@ def toposort(outputs: Iterable[Variable], blockers: Iterable[Variable] = ()) -> 
                 if node.op.ordered:
                     ordered.append(node)
     return in_written_order(order, ordered)
+
+
+def _refuse_cycle(way: Sequence[Apply]) -> None:
+    """Raise :class:`GraphError` where a node is on the way to itself: that would never end."""
+    at: dict[Apply, int] = {}
+    for i, node in enumerate(way):
+        if node in at:
+            ops = " -> ".join(str(n.op) for n in reversed(way[at[node] : i + 1]))
+            raise GraphError(f"the graph has a cycle: {ops}")
+        at[node] = i
 
 
 def _makers(node: Apply) -> list[Apply]:

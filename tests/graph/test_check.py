@@ -4,6 +4,7 @@ import symdnn.tensor as T
 from symdnn.errors import GraphError
 from symdnn.graph.check import check_graph
 from symdnn.graph.fgraph import FunctionGraph
+from symdnn.graph.traverse import toposort
 
 
 @pytest.fixture
@@ -27,6 +28,13 @@ def test_a_cycle_is_named(fgraph):
     assert log.inputs == exp.outputs
     with pytest.raises(GraphError, match="the graph has a cycle: .*Exp -> .*"):
         check_graph(fgraph)
+
+
+def test_a_walk_around_a_cycle_ends(fgraph):
+    exp = node_of(fgraph, "Exp")
+    fgraph.replace(fgraph.inputs[0], exp.outputs[0])
+    with pytest.raises(GraphError, match=r"the graph has a cycle: (\w+ -> )*Exp( -> \w+)*$"):
+        toposort(exp.outputs)
 
 
 def test_wrong_clients_are_noticed(fgraph):
