@@ -108,7 +108,8 @@ def first_counts(node: Apply, context: Context) -> Variable | None:
     op: Any = node.op
     counts = node.inputs[0]
     start, stop, step = op.index[0] if isinstance(op.index[0], tuple) else (None, "?", None)
-    if not made_by(counts, AdvancedIncSubtensor) or not isinstance(stop, int) or stop < 0:
+    from_start = all(isinstance(n, int) and n >= 0 for n in (start or 0, stop))
+    if not from_start or counts.type.ndim != 1 or not made_by(counts, AdvancedIncSubtensor):
         return None
     zeros, added, index, *more = node_of(counts).inputs
     plain = not more and not node_of(counts).op.set_instead_of_inc and is_zero(zeros)

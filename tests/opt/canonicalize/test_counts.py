@@ -36,6 +36,27 @@ def test_first_counts(dtype, weighted):
         np.testing.assert_allclose(f(*given)[0], want, atol=1e-12)
 
 
+@pytest.mark.parametrize("part", ["-3:5", "-20:5", "i:5", "2:5", "0:6:1", "4:2"])
+def test_parts_of_counts(part):
+    """Those from a place counted from the end begin where the number of counts says."""
+    x, i = T.lvector("x"), T.lscalar("i")
+    made = eval(f"T.bincount(x, minlength=6)[{part}]", {"T": T, "x": x, "i": i})
+    ops, f = compiled([x, i] if "i" in part else [x], made)
+    known = part[0] in "024"
+    assert ("Max" in ops) is not known  # of the numbers
+    some = np.array([3, 9, 2, 20, 5])
+    want = eval(f"n[{part}]", {"n": np.bincount(some, minlength=6), "i": 1})
+    np.testing.assert_array_equal(f(some, *[np.int64(1)][: "i" in part])[0], want)
+
+
+def test_counts_in_rows_stay():
+    """The first rows of a matrix that is as wide as there are counts."""
+    x = T.lvector("x")
+    rows = T.zeros((4, T.bincount(x, minlength=6).shape[0]))
+    _, f = compiled([x], T.inc_subtensor(rows[x], 1.0)[:4])
+    assert f(np.array([1, 3, 2]))[0].shape == (4, 6)
+
+
 def test_negative_numbers_are_an_error():
     x = T.lvector("x")
     _, f = compiled([x], T.bincount(x, minlength=6)[:6])
