@@ -37,7 +37,7 @@ def short_sum_of_a_broadcast(node: Apply, context: Context) -> Variable | None:
         return None
     (axis,), own = op.axes, {v.type.dtype, op.acc_dtype, node.outputs[0].type.dtype}
     terms = v.type.shape[axis] or 0
-    nodes = _elementwise(v, v, {})
+    nodes = _elementwise(v, v, axis, {})
     if not 1 < terms <= _MOST_TERMS or len(own) > 1 or nodes is None:
         return None
     if terms * sum(nodes.values()) > VALUE_LIMIT_ADDITIONS["cuda"]:
@@ -49,17 +49,24 @@ def short_sum_of_a_broadcast(node: Apply, context: Context) -> Variable | None:
     return dimshuffle(total, rows) if op.keepdims else total
 
 
-def _elementwise(w: Variable, v: Variable, found: dict[Apply, int]) -> dict[Apply, int] | None:
+def _elementwise(
+    w: Variable, v: Variable, axis: int, found: dict[Apply, int]
+) -> dict[Apply, int] | None:
     """The nodes by which ``w`` follows from what is far smaller than ``v``, with their costs; None
-    if it does not."""
+    if it does not.
+
+    That has a known size along the axis: a term of a longer operand would be no error.
+    """
     if is_small(w, v):
-        return found
+        return found if w.type.shape[axis] is not None else None
     node = w.owner
     program = None if node is None else fusable_program(node)
     if node is None or program is None or len(node.outputs) > 1 or len(found) == _MOST_NODES:
         return None
     found[node] = program.cost
-    whole = all(_elementwise(x, v, found) is not None for x in node.inputs if x.owner not in found)
+    whole = all(
+        _elementwise(x, v, axis, found) is not None for x in node.inputs if x.owner not in found
+    )
     return found if whole else None
 
 

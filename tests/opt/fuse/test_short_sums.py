@@ -92,6 +92,16 @@ def test_other_sums_stay(build):
     assert (made.ndim - 1,) in reduced(f)
 
 
+def test_operands_of_unknown_sizes_stay():
+    """A longer one is an error, of which its first elements would say nothing."""
+    a, b = T.TensorType("float32", (40, 1, None))(), T.TensorType("float32", (1, 50, 3))()
+    f = symdnn.function([a, b], ((a - b) ** 2).sum(2), mode=GPU)
+    assert (2,) in reduced(f)
+    given = dict(zip(f.fgraph.inputs, (np.ones((40, 1, 4), "f"), np.ones((1, 50, 3), "f"))))
+    with pytest.raises(ValueError, match="shape"):
+        evaluate(f.fgraph.outputs, given)
+
+
 def test_whole_numbers_and_16_bits_stay():
     """Their sums have another dtype, or are rounded once."""
     for dtype in ("int32", "bfloat16"):
