@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import factorial
+
 from symdnn.errors import NotScalarConstantError
 from symdnn.graph.type import float_limits
 from symdnn.graph.typing import TensorLike
@@ -9,7 +11,7 @@ from symdnn.graph.variable import Variable
 from symdnn.ops.core.constant_value import get_scalar_constant_value
 from symdnn.ops.core.incomplete_values import bessel_of, modified_bessel_of
 from symdnn.ops.elementwise.arithmetic import abs as absolute
-from symdnn.ops.elementwise.arithmetic import maximum, sgn
+from symdnn.ops.elementwise.arithmetic import maximum, sgn, sqr
 from symdnn.ops.elementwise.comparison import lt, switch
 from symdnn.ops.elementwise.of_order import OfOrder, SpecialFunction
 from symdnn.ops.elementwise.special_values import scipy_function
@@ -27,7 +29,7 @@ class Jv(OfOrder):
         if _is(0, n):
             return -jv(1, x).astype(y.type.dtype)
         if _is(1, n):
-            return jv(0, x).astype(y.type.dtype) - _over_point(x, y)
+            return jv(0, x).astype(y.type.dtype) - _over_point(-1, x, y)
         return (jv(n - 1, x) - jv(n + 1, x)) * like(0.5, y)
 
 
@@ -42,7 +44,7 @@ class Iv(OfOrder):
         if _is(0, n):
             return iv(1, x).astype(y.type.dtype)
         if _is(1, n):
-            return iv(0, x).astype(y.type.dtype) - _over_point(x, y)
+            return iv(0, x).astype(y.type.dtype) - _over_point(1, x, y)
         return (iv(n - 1, x) + iv(n + 1, x)) * like(0.5, y)
 
 
@@ -54,11 +56,22 @@ def _is(wanted: int, order: Variable) -> bool:
         return False
 
 
-def _over_point(x: Variable, y: Variable) -> Variable:
-    """``y / x`` of a function of order 1, whose limit at 0 is 1/2."""
+#: Sizes of ``x`` below which the series has all digits of float64, and its terms.
+_NEAR, _TERMS = 0.5, 7
+
+
+def _over_point(sign: int, x: Variable, y: Variable) -> Variable:
+    """``y / x`` of a function of order 1: near 0 its series in ``sign * x ** 2 / 4``.
+
+    The derivatives of the quotient cancel there (NIST's DLMF, 10.2.2 and 10.25.2).
+    """
     x = x.astype(y.type.dtype)
-    near = lt(absolute(x), like(float(float_limits(y.type.dtype).eps), x))
-    return switch(near, like(0.5, y), y / switch(near, like(1, x), x))
+    near = lt(absolute(x), like(_NEAR, x))
+    u = sqr(switch(near, x, like(0, x))) * like(sign / 4, x)
+    total: Variable = like(0, x)
+    for k in reversed(range(_TERMS)):
+        total = total * u + like(1 / (2 * factorial(k) * factorial(k + 1)), x)
+    return switch(near, total, y / switch(near, like(1, x), x))
 
 
 #: The derivatives of ``i0e`` and ``i1e`` over ``i0e``, as polynomials of ``1 / x`` for large ``x``
