@@ -127,8 +127,9 @@ def _take_totals(node: Apply, op: FusedPlacedSums, graph: GraphFacts) -> None:
     for k, own in enumerate(op.apart(node.inputs)[:-1]):
         for user in {u: None for v in own for u in graph.fgraph.user_nodes(v)}:
             sums = _sums_over(user, own, node) if graph.is_ours(user) else []
-            alike = graph.paths[user] == graph.paths[node] and user not in found
-            if sums and alike and count + len(sums) <= MAX_REDUCTIONS:
+            if not sums or user in found or graph.paths[user] != graph.paths[node]:
+                continue
+            if count + len(sums) <= MAX_REDUCTIONS:
                 found[user] = [(k, program, fold) for program, fold in sums]
                 count += len(sums)
     before = _before(node, set(found))

@@ -18,7 +18,7 @@ from symdnn.graph.type import TensorType
 from symdnn.ops.array.index import IncSubtensor
 from symdnn.ops.lowered.gathered import FusedPlacedSums, PlacedSums
 from symdnn.opt.fuse.fuse import fuse_elementwise
-from symdnn.opt.fuse.placed import fuse_placed
+from symdnn.opt.fuse.placed import fuse_placed, totals_of_placed
 from symdnn.rewriting.rewrite import Context
 from tests import op_table
 from tests.gpu.table import assert_close
@@ -105,6 +105,17 @@ def test_losses_are_added_up_where_their_gradient_is() -> None:
     assert totals(root, x, [x]) == 0
     assert totals(T.abs(across).sum(0).max() + T.abs(down).sum(), x, [x]) == 1
     assert totals(T.abs(across).max() + T.abs(down).sum(), x, [x]) == 1
+
+
+def test_one_of_several_kernels_adds_up_a_loss() -> None:
+    """All of them read what it is a sum of."""
+    graph = FunctionGraph([x, y], [sums(T.exp(x), y), sums(T.cosh(x), y), T.sum(x)])
+    for rule in (fuse_placed, totals_of_placed):
+        rule.function(Context(graph, GPU))
+    check_graph(graph)
+    found = [n.op for n in graph.toposort()]
+    assert all(isinstance(op, FusedPlacedSums) for op in found)
+    assert sorted(len(op.totals) for op in found) == [0, 1]
 
 
 @pytest.mark.parametrize("step", [2, -2, -3])
