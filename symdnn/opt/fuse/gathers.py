@@ -25,11 +25,16 @@ from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, AdvancedSubten
 from symdnn.ops.array.slices import is_slice
 from symdnn.ops.core.scalar import Builder, ScalarProgram, identity_program
 from symdnn.ops.core.shape import DimShuffle
-from symdnn.ops.lowered.fused import FusedReduce
 from symdnn.ops.lowered.gathered import FusedIndexed, Selection
 from symdnn.ops.nest.monoid import picked, reads_of
 from symdnn.opt.fuse.fuse import joined_origin, unrounded
-from symdnn.opt.fuse.groups import MAX_INPUTS, fusable_program, number_in, reduction_in
+from symdnn.opt.fuse.groups import (
+    MAX_INPUTS,
+    fusable_program,
+    number_in,
+    reduction_in,
+    reductions_in,
+)
 from symdnn.opt.fuse.recompute import VALUE_LIMIT_ADDITIONS
 from symdnn.opt.fuse.transfer import Places
 from symdnn.rewriting.rewrite import Context, graph_rewrite
@@ -99,10 +104,8 @@ class _Graph:
             x, y, *rest = node.inputs
             program = identity_program(y.type.dtype)
             return _Loop(node, FusedIndexed(program, (None,), (), op), [x, y, *rest])
-        if isinstance(op, FusedReduce):
-            program, reductions = op.program, op.reductions
-        elif (plain := reduction_in(node)) is not None:
-            program, reductions = identity_program(node.inputs[0].type.dtype), (plain,)
+        if (reduced := reductions_in(node)) is not None:
+            program, reductions = reduced
         else:
             found = fusable_program(node)
             if found is None or any(map(_is_turned, node.inputs)):

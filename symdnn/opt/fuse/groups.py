@@ -21,7 +21,7 @@ from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.array.argreduce import ArgExtreme
 from symdnn.ops.array.reduce import Reduce
 from symdnn.ops.core.dtype import is_narrow_float
-from symdnn.ops.core.scalar import REFERENCE_ONLY, Builder, ScalarProgram
+from symdnn.ops.core.scalar import REFERENCE_ONLY, Builder, ScalarProgram, identity_program
 from symdnn.ops.core.shape import DimShuffle
 from symdnn.ops.elementwise.arithmetic import Cast
 from symdnn.ops.elementwise.complex_meaning import complex_meaning, part_dtypes
@@ -36,8 +36,8 @@ from symdnn.rewriting.rewrite import Context
 
 __all__ = [
     "FUSABLE_BACKENDS", "MAX_INPUTS", "MAX_INSTRUCTIONS", "MAX_REDUCTIONS", "GraphFacts",
-    "Group", "Groups", "Member", "fusable_program", "number_in", "reduction_in", "scalar_behind",
-    "widened",
+    "Group", "Groups", "Member", "fusable_program", "number_in", "reduction_in", "reductions_in",
+    "scalar_behind", "widened",
 ]  # fmt: skip
 
 #: Limits of a fused kernel: operands (pointers among its parameters), results, and instructions
@@ -471,3 +471,13 @@ def reduction_in(node: Apply) -> Reduce | None:
         return None
     out = node.outputs[0].type
     return None if len(node.outputs) != 1 or out.is_complex else op
+
+
+def reductions_in(node: Apply) -> tuple[ScalarProgram, tuple[Reduce, ...]] | None:
+    """The reductions of a node, fused or alone, and the program of what they reduce."""
+    if isinstance(node.op, FusedReduce):
+        return node.op.program, node.op.reductions
+    plain = reduction_in(node)
+    if plain is None or len(node.inputs) != 1:
+        return None
+    return identity_program(node.inputs[0].type.dtype), (plain,)

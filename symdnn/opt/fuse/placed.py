@@ -14,8 +14,7 @@ from typing import Any
 from symdnn.graph.origin import inherit
 from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.array.reduce import Sum
-from symdnn.ops.core.scalar import Builder, ScalarProgram, identity_program
-from symdnn.ops.lowered.fused import FusedReduce
+from symdnn.ops.core.scalar import Builder, ScalarProgram
 from symdnn.ops.lowered.gathered import FusedPlacedSums, PlacedSums
 from symdnn.opt.fuse.fuse import joined_origin
 from symdnn.opt.fuse.groups import (
@@ -24,7 +23,7 @@ from symdnn.opt.fuse.groups import (
     GraphFacts,
     fusable_program,
     number_in,
-    reduction_in,
+    reductions_in,
 )
 from symdnn.opt.fuse.recompute import VALUE_LIMIT_ADDITIONS
 from symdnn.opt.fuse.transfer import Places
@@ -148,15 +147,10 @@ def _sums_over(
 ) -> list[tuple[ScalarProgram, Sum]]:
     """The sums of floats over all elements that a node has of operands of a part; each with a
     program of all those operands."""
-    op, plain = user.op, reduction_in(user)
-    if isinstance(op, FusedReduce):
-        program, folds = op.program, op.reductions
-    elif plain is not None and len(user.inputs) == 1:
-        program, folds = identity_program(user.inputs[0].type.dtype), (plain,)
-    else:
+    found = reductions_in(user)
+    if found is None or not set(user.inputs) <= set(own):
         return []
-    if not set(user.inputs) <= set(own):
-        return []
+    program, folds = found
     patterns = [v.type.broadcastable for v in user.inputs]
     pattern = tuple(all(ones) for ones in zip(*patterns))
     whole = all(one or i in folds[0].axes for i, one in enumerate(pattern))

@@ -13,7 +13,7 @@ from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.origin import inherit
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.array.reduce import Accumulate, Extreme, Prod, Reduce, Sum
-from symdnn.ops.core.scalar import ScalarProgram, identity_program
+from symdnn.ops.core.scalar import ScalarProgram
 from symdnn.ops.lowered.fused import FusedReduce
 from symdnn.opt.fuse.apart import by_columns
 from symdnn.opt.fuse.branches import branch_paths
@@ -25,6 +25,7 @@ from symdnn.opt.fuse.groups import (
     MAX_REDUCTIONS,
     fusable_program,
     reduction_in,
+    reductions_in,
 )
 from symdnn.opt.fuse.transfer import Places
 from symdnn.rewriting.facts import node_of
@@ -77,14 +78,10 @@ class _Reductions:
 
 
 def _reductions(node: Apply, path: object) -> _Reductions | None:
-    op = node.op
-    if isinstance(op, FusedReduce):
-        program, ops = op.program, op.reductions
-    else:
-        plain = reduction_in(node)
-        if plain is None:
-            return None
-        program, ops = identity_program(node.inputs[0].type.dtype), (plain,)
+    found = reductions_in(node)
+    if found is None:
+        return None
+    program, ops = found
     if not all(isinstance(r, Sum | Prod | Extreme) for r in ops):
         return None
     pattern = [all(one) for one in zip(*(v.type.broadcastable for v in node.inputs))]

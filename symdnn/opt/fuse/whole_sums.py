@@ -15,11 +15,11 @@ from symdnn.graph.inner import InnerGraphOp
 from symdnn.graph.origin import inherit
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.array.reduce import AllTrue, AnyTrue, Max, Min, Prod, Reduce, Sum
-from symdnn.ops.core.scalar import ScalarProgram, identity_program
+from symdnn.ops.core.scalar import ScalarProgram
 from symdnn.ops.lowered.fused import FusedElemwise, FusedElemwiseReduce, FusedReduce
 from symdnn.ops.nest.monoid import picked, reads_of
 from symdnn.opt.fuse.fuse import joined_origin, joined_programs
-from symdnn.opt.fuse.groups import MAX_REDUCTIONS, GraphFacts, fusable_program, reduction_in
+from symdnn.opt.fuse.groups import MAX_REDUCTIONS, GraphFacts, fusable_program, reductions_in
 from symdnn.rewriting.facts import all_ones
 from symdnn.rewriting.rewrite import Context, graph_rewrite
 
@@ -103,13 +103,10 @@ class _Graph(GraphFacts):
 
     def sums(self, node: Apply) -> _Sums | None:
         """The reductions of a node that is a candidate."""
-        op, plain = node.op, reduction_in(node)
-        if isinstance(op, FusedReduce):
-            program, reductions = op.program, op.reductions
-        elif plain is not None and len(node.inputs) == 1:
-            program, reductions = identity_program(node.inputs[0].type.dtype), (plain,)
-        else:
+        found = reductions_in(node)
+        if found is None:
             return None
+        program, reductions = found
         kinds = Sum | Prod | Max | Min | AllTrue | AnyTrue
         if not self.is_ours(node) or not all(isinstance(r, kinds) for r in reductions):
             return None
