@@ -102,6 +102,19 @@ def joined_programs(
     return operands, builder, values
 
 
+def without_numbers(
+    program: ScalarProgram, inputs: Sequence[Variable]
+) -> tuple[ScalarProgram, list[Variable]]:
+    """The program with its constant operands, and the others, each once."""
+    operands = list(dict.fromkeys(v for v in inputs if number_in(v) is None))
+    b = Builder([v.type.dtype for v in operands])
+    given = [
+        b.input(operands.index(v)) if number_in(v) is None else b.const(number_in(v), v.type.dtype)
+        for v in inputs
+    ]
+    return b.program(b.inline(program, given)), operands
+
+
 def _keeps_broadcasting(old: Variable, new: Variable) -> bool:
     """Whether the new type has size 1 in all dimensions where the old type has it."""
     return all(not a or b for a, b in zip(old.type.broadcastable, new.type.broadcastable))

@@ -27,11 +27,10 @@ from symdnn.ops.core.scalar import Builder, ScalarProgram, identity_program
 from symdnn.ops.core.shape import DimShuffle
 from symdnn.ops.lowered.gathered import FusedIndexed, Selection
 from symdnn.ops.nest.monoid import picked, reads_of
-from symdnn.opt.fuse.fuse import joined_origin, unrounded
+from symdnn.opt.fuse.fuse import joined_origin, unrounded, without_numbers
 from symdnn.opt.fuse.groups import (
     MAX_INPUTS,
     fusable_program,
-    number_in,
     reduction_in,
     reductions_in,
 )
@@ -111,7 +110,7 @@ class _Graph:
             if found is None or any(map(_is_turned, node.inputs)):
                 return None
             program, reductions = found, ()
-        program, operands = _without_numbers(program, node.inputs)
+        program, operands = without_numbers(program, node.inputs)
         if not operands or len({v.type.ndim for v in operands}) != 1:
             return None
         return _Loop(node, FusedIndexed(program, (None,) * len(operands), reductions), operands)
@@ -146,19 +145,6 @@ def _is_turned(v: Variable) -> bool:
     return kept != sorted(kept)
 
 
-def _without_numbers(
-    program: ScalarProgram, inputs: Sequence[Variable]
-) -> tuple[ScalarProgram, list[Variable]]:
-    """The program with its constant operands, and the others, each once."""
-    operands = list(dict.fromkeys(v for v in inputs if number_in(v) is None))
-    b = Builder([v.type.dtype for v in operands])
-    given = [
-        b.input(operands.index(v)) if number_in(v) is None else b.const(number_in(v), v.type.dtype)
-        for v in inputs
-    ]
-    return b.program(b.inline(program, given)), operands
-
-
 # -- scatters of what is computed -----------------------------------------------------------------
 
 
@@ -184,7 +170,7 @@ def _takers(node: Apply, program: ScalarProgram, graph: _Graph) -> list[_Loop]:
     for i, v in enumerate(node.outputs):
         part = picked(program, sorted(reads_of(program, [program.outputs[i]])), [i])
         own = [node.inputs[k] for k in sorted(reads_of(program, [program.outputs[i]]))]
-        part, operands = _without_numbers(part, own)
+        part, operands = without_numbers(part, own)
         users = graph.users(v)
         if not users or not operands:
             return []

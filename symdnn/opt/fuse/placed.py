@@ -16,7 +16,7 @@ from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.array.reduce import Sum
 from symdnn.ops.core.scalar import Builder, ScalarProgram
 from symdnn.ops.lowered.gathered import FusedPlacedSums, PlacedSums
-from symdnn.opt.fuse.fuse import joined_origin
+from symdnn.opt.fuse.fuse import joined_origin, without_numbers
 from symdnn.opt.fuse.groups import (
     MAX_INPUTS,
     MAX_REDUCTIONS,
@@ -94,13 +94,10 @@ def _made(node: Apply, joined: dict[Apply, ScalarProgram]) -> Variable:
             programs.append(own)
             operands.append(y)
             continue
-        reads = list(dict.fromkeys(v for v in maker.inputs if number_in(v) is None))
+        part, reads = without_numbers(joined[maker], maker.inputs)
         b = Builder([v.type.dtype for v in reads])
-        given = [
-            b.const(number_in(v), v.type.dtype) if v not in reads else b.input(reads.index(v))
-            for v in maker.inputs
-        ]
-        (value,) = [b.inline(joined[maker], given)[maker.outputs.index(y)]]
+        given = [b.input(i) for i in range(len(reads))]
+        value = b.inline(part, given)[maker.outputs.index(y)]
         programs.append(b.program(b.inline(own, [value])))
         operands += reads
     made = FusedPlacedSums(op.static, op.parts, tuple(programs))
