@@ -60,8 +60,8 @@ class Share:
     """Threads of a row, vectors of each, threads of a block, number of blocks.
 
     ``resident`` blocks should fit on a multiprocessor; ``columns`` says where sums over rows are;
-    ``shared_bytes`` of a block keep its row, or with ``ahead`` its next one: an
-    ``early`` block has so many, the others have one. The blocks of a
+    ``shared_bytes`` of a block keep its row, or its next one where it reads ``ahead``: then each of
+    the ``early`` blocks has ``ahead`` rows for its threads, each of the others one. The blocks of a
     ``cluster`` share a row.
     """
 

@@ -41,8 +41,7 @@ class Rows:
     in memory: their vectors are aligned, and the elements before the first and behind the last one
     are read one by one. ``tiled`` rows, one for each thread, are copied through shared memory. With
     ``ahead`` an early block has so many rows, and copies its next one there while it computes one.
-    The blocks of a ``cluster``
-    share a staged row.
+    The blocks of a ``cluster`` share a staged row.
     """
 
     inputs: tuple[RowOperand, ...]

@@ -1,7 +1,8 @@
 """Gradients of a log-sum-exp in one pass over the rows, with the sum where it is wanted as well.
 
 The gradient is a softmax times a number of each row, and 0 in rows of -inf alone, whose softmax
-would be NaN. On a CPU all of this is one node, which has one exponential for each element.
+would be NaN. On a CPU all of this is one node, which has one exponential for each element. On a GPU
+a softmax of a sum of smaller arrays is computed from their log-sum-exp where it is read.
 """
 
 from __future__ import annotations
@@ -180,8 +181,10 @@ def _rows(axis: int, dtype: str, factors: int, total: bool, whole: bool = True) 
 def softmax_of_a_broadcast(node: Apply, context: Context) -> Variable | None:
     """``softmax(a + b)`` of smaller arrays is ``exp(a + b - logsumexp(a + b))`` beside the latter.
 
-    Its readers, sums as a rule, then compute it, and nothing of its size is stored. It is as exact
-    as the sum ``a + b`` is, which is rounded, too.
+    Its readers, sums as a rule, then compute it, and nothing of its size is stored. An error of the
+    log-sum-exp is that of all of a row, as large as those of ``a + b``: a row of huge numbers need
+    not add up to 1. A row with infinity is NaN there, and 0 elsewhere. (PyTorch's gradient of
+    ``logsumexp`` is the same.)
     """
     (x,), op = node.inputs, node.op
     assert isinstance(op, Softmax)

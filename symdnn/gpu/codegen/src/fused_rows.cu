@@ -6,8 +6,8 @@
 // lanes. TILED: a thread has a short row, and a block copies its rows through shared memory, so that
 // memory is read and written in vectors. AHEAD: a block has so many rows, and copies its next one to
 // shared memory while it computes one; those behind the early blocks have one row, so that all end
-// at about the same time. The blocks of a CLUSTER share one STAGED row. Printed before this text are the operands' access, and `staged`, which computes all
-// sums of a row.
+// at about the same time. The blocks of a CLUSTER share one STAGED row. Printed before this text are
+// the operands' access, and `staged`, which computes all sums of a row.
 
 #define TILE (BLOCK / LANES)
 // Threads of a row, in all of its blocks.
