@@ -57,10 +57,6 @@ class Selection:
         assert own is not None
         return DimShuffle(self.pattern).shapes([], own, {}) or []
 
-    @property
-    def may_overwrite(self) -> Mapping[int, tuple[int, ...]]:
-        return {0: (0,)}
-
     def __str__(self) -> str:
         return pattern_text(self.get.index)
 
