@@ -5,7 +5,6 @@ from __future__ import annotations
 from math import factorial
 
 from symdnn.errors import NotScalarConstantError
-from symdnn.graph.type import float_limits
 from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Variable
 from symdnn.ops.core.constant_value import get_scalar_constant_value
@@ -13,6 +12,7 @@ from symdnn.ops.core.incomplete_values import bessel_of, modified_bessel_of
 from symdnn.ops.elementwise.arithmetic import abs as absolute
 from symdnn.ops.elementwise.arithmetic import maximum, sgn, sqr
 from symdnn.ops.elementwise.comparison import lt, switch
+from symdnn.ops.elementwise.math import exp
 from symdnn.ops.elementwise.of_order import OfOrder, SpecialFunction
 from symdnn.ops.elementwise.special_values import scipy_function
 from symdnn.ops.elemwise import apply_elemwise, like
@@ -60,8 +60,9 @@ def _is(wanted: int, order: Variable) -> bool:
 _NEAR, _TERMS = 0.5, 7
 
 
-def _over_point(sign: int, x: Variable, y: Variable) -> Variable:
-    """``y / x`` of a function of order 1: near 0 its series in ``sign * x ** 2 / 4``.
+def _over_point(sign: int, x: Variable, y: Variable, factor: Variable | None = None) -> Variable:
+    """``y / x`` of a function of order 1: near 0 its series in ``sign * x ** 2 / 4``, times the
+    factor that ``y`` has.
 
     The derivatives of the quotient cancel there (NIST's DLMF, 10.2.2 and 10.25.2).
     """
@@ -71,6 +72,7 @@ def _over_point(sign: int, x: Variable, y: Variable) -> Variable:
     total: Variable = like(0, x)
     for k in reversed(range(_TERMS)):
         total = total * u + like(1 / (2 * factorial(k) * factorial(k + 1)), x)
+    total = total if factor is None else total * factor
     return switch(near, total, y / switch(near, like(1, x), x))
 
 
@@ -111,9 +113,7 @@ class I1e(SpecialFunction):
     formula = "i1e"
 
     def slope(self, x: Variable, y: Variable) -> Variable:
-        # Near 0 half of i0e is as exact, and no quotient of subnormal numbers.
-        near = lt(absolute(x), like(float(float_limits(x.type.dtype).eps), x))
-        ratio = switch(near, like(0.5, y) * i0e(x), y / switch(near, like(1, y), x))
+        ratio = _over_point(1, x, y, exp(-absolute(x)))
         return _slope(1, x, i0e(x), i0e(x) - sgn(x) * y - ratio)
 
 
