@@ -5,7 +5,7 @@ The references are SciPy's (``scipy.special``). Ints give ``floatX``.
 
 from __future__ import annotations
 
-from math import factorial, pi, sqrt
+from math import factorial, log, pi, sqrt
 from typing import Any
 
 import numpy as np
@@ -165,9 +165,11 @@ class Logit(SpecialFunction):
 
     @staticmethod
     def formula(x: Scalar) -> Scalar:
-        # Its size, from the nearer end: 1 - x is exact from 1/2 on, and so is 2 x - 1.
-        low, twice = x < 0.5, 2 * x - 1
-        size = (low.where(-twice, twice) / low.where(x, 1 - x)).call("log1p")
+        # Its size, from the nearer end: 1 - x is exact from 1/2 on, and so is 2 x - 1. The quotient
+        # by a subnormal number would overflow.
+        low, tiny, twice = x < 0.5, x.call("abs") < 2.0**-120, 2 * x - 1
+        end = low.where(tiny.where(x * 2.0**54, x), 1 - x)
+        size = (low.where(-twice, twice) / end).call("log1p") + tiny.where(x.like(54 * log(2)), 0.0)
         return low.where(-size, size)
 
     def slope(self, x: Variable, y: Variable) -> Variable:

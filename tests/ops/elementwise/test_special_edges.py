@@ -239,3 +239,18 @@ def test_derivatives_of_order_1_near_0(name, dtype):
         want = _derivative(name, points.astype("float64"), k)
         tolerance = 2e-5 if dtype == "float32" else 1e-13
         np.testing.assert_allclose(got, want, 10 * tolerance, tolerance)
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_logit_of_all_sizes(dtype):
+    """Subnormal numbers, the ends, around 1/2 and the sizes where its code changes; in a loop."""
+    least = np.finfo(dtype).smallest_subnormal
+    sizes = [0, *(n * least for n in (1, 3, 1e5)), *2.0 ** np.arange(-126, 0), 0.75, 1, 0.49, 0.51]
+    edges = [2.0**-120 * (1 + k * 1e-6) for k in (-2, -1, 0, 1, 2)]
+    points = np.resize(np.array([*sizes, *edges, -least, -1, 1.5, np.nan, np.inf], dtype), 5000)
+    x = T.TensorType(dtype, (None,))("x")
+    found = symdnn.function([x], 2 * T.logit(x))(points)
+    with np.errstate(all="ignore"):
+        wanted = 2 * sp.logit(points.astype("float64"))
+    np.testing.assert_allclose(found, wanted, 4 * np.finfo(dtype).eps, 2 * float(least))
