@@ -203,8 +203,8 @@ def _shifts(loop: TileLoop) -> list[str]:
     y = loop.operands[len(loop.inputs)][0]
     return [
         "    const i32 width = p.columns - along < V * B ? (i32)(p.columns - along) : V * B;",
-        f"    const i32 place_y = (i32)((u64)at_{y} / sizeof(*at_{y})), step_y = (i32)p.{y}_row;",
-        "    const auto head_of = [&](i32 by) { return -(place_y + by * step_y) & (V - 1); };",
+        f"    const u32 place_y = (u32)((u64)at_{y} / sizeof(*at_{y})), step_y = (u32)p.{y}_row;",
+        "    const auto head_of = [&](i32 r) { return (i32)(-(place_y + r * step_y) & (V - 1)); };",
         "    const auto column_of = [&](i32 k) { return head_of(k * STEP) + V * group; };",
     ]
 
