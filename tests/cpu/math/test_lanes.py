@@ -108,7 +108,15 @@ CASES = {
         mpmath.besselj, lambda r: [-r.uniform(0, 5, 90), r.uniform(0, 60, 90)], 1e-12),
     "jv of orders 0 and 1": (
         mpmath.besselj, lambda r: [r.integers(-1, 2, 200) * 1.0, r.uniform(-60, 60, 200)], 1e-13),
+    "jv of large negative orders": (
+        mpmath.besselj, lambda r: [-np.arange(9991.5, 11400, 450), np.full(4, 1e4)], 1e-11),
     "iv": (mpmath.besseli, lambda r: [*_up_to(r, 12, 60)], 2e-14),
+    "iv of large orders": (
+        mpmath.besseli, lambda r: [10 ** r.uniform(1.5, 2.6, 90), 10 ** r.uniform(2, 2.8, 90)],
+        2e-12),
+    "iv of large negative orders": (
+        mpmath.besseli, lambda r: [-(10 ** r.uniform(0.5, 2.5, 90)), 10 ** r.uniform(1, 2.8, 90)],
+        2e-12),
     "iv of whole orders": (
         mpmath.besseli, lambda r: [r.integers(-9, 40, 200) * 1.0, r.uniform(-300, 300, 200)],
         1e-13),
@@ -166,6 +174,19 @@ def test_numbers_are_mpmaths(name, dtype):
     np.testing.assert_array_equal(found[~finite], rounded[~finite])
     unit = np.spacing(np.maximum(np.abs(rounded[finite]), np.finfo("float32").tiny))
     assert (np.array(off)[finite] / unit).max() <= 0.51
+
+
+@pytest.mark.parametrize("order", [0, 1])
+def test_jv_near_the_largest_number(order):
+    x = np.array([1e300, 5.6e307, 5.8e307, 1.7e308])
+    found = compiled("jv", [np.full(4, float(order)), x])
+    with mpmath.workdps(400):  # the leading term is all that counts
+        quarter = mpmath.pi / 4
+        at = [mpmath.mpf(v) for v in x.tolist()]
+        exact = [
+            mpmath.cos(v - quarter * (1 + 2 * order)) / mpmath.sqrt(2 * quarter * v) for v in at
+        ]
+    np.testing.assert_allclose(found, [*map(float, exact)], rtol=1e-13)
 
 
 ENDS = np.array([0.0, -0.0, 1, -1, 2, -2.5, 0.5, 1.5, 7.5, 8, 10, 150.5, 1e20, 1e-20, np.inf,
