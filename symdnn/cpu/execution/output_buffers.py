@@ -41,7 +41,11 @@ _MOST_KEPT_BYTES, _PLANS_WITH_BUFFERS = 64 << 20, 8
 
 
 class _Kept:
-    """The plans that have recycled buffers, in the order in which they allocated them."""
+    """The plans that have recycled buffers, in the order in which they allocated them.
+
+    Python may end plans that are garbage wherever it makes an object: entries go without the lock.
+    So no loop goes over the dict itself, only over lists that take no new objects.
+    """
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -54,13 +58,14 @@ class _Kept:
             _, before = self._bytes.pop(id(owner), (None, 0))
             known = ref(owner, partial(self._drop, id(owner)))
             self._bytes[id(owner)] = known, before + nbytes
-            total = sum(size for _, size in self._bytes.values())
+            entries = list(self._bytes.values())
+            total = sum(size for _, size in entries)
             for key in list(self._bytes)[:-_PLANS_WITH_BUFFERS]:
                 if total <= _MOST_KEPT_BYTES:
                     return
-                oldest, size = self._bytes.pop(key)
+                oldest, size = self._bytes.pop(key, (None, 0))
                 total -= size
-                if (buffers := oldest()) is not None:
+                if oldest is not None and (buffers := oldest()) is not None:
                     buffers.let_go()
 
     def taken(self, nbytes: int) -> Any:
@@ -71,9 +76,11 @@ class _Kept:
         if nbytes < _MIN_BYTES_TO_TAKE:
             return None
         with self._lock:
-            for key, (known, size) in list(self._bytes.items()):
-                memory = None if (owner := known()) is None else owner.give_up(nbytes)
-                if memory is not None:
+            for key in list(self._bytes):
+                known, size = self._bytes.get(key, (None, 0))
+                owner = None if known is None else known()
+                memory = None if owner is None else owner.give_up(nbytes)
+                if known is not None and memory is not None:
                     self._bytes[key] = known, size - len(memory)
                     return memory
         return None

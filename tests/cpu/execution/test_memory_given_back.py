@@ -249,6 +249,32 @@ def test_a_plan_takes_memory_that_another_one_needs_no_more(monkeypatch):
     assert other.last == [None]
 
 
+@pytest.mark.parametrize("call", ["add", "taken"])
+def test_plans_that_are_garbage_end_at_any_moment(monkeypatch, call):
+    """As the looking through plans makes an object, which begins a collection."""
+    monkeypatch.setattr(output_buffers, "_kept", kept := output_buffers._Kept())
+    before, plan = gc.get_threshold(), large(2)
+    pairs = [(k, call) for k in range(3000)]  # Python has no memory of pairs left: each is new
+    try:
+        for later in range(1, 40):
+            gc.collect()
+            gc.disable()
+            garbage = [OutputBuffers([(0, (1 << 15,), np.dtype("float32"))]) for _ in range(5)]
+            for own in garbage:
+                own.make(0)
+                own.cycle = own
+            del garbage, own
+            gc.set_threshold(later + gc.get_count()[0], *before[1:])
+            gc.enable()
+            assert (kept.add(plan, 1) if call == "add" else kept.taken(1 << 20)) is None
+    finally:
+        gc.set_threshold(*before)
+        gc.enable()
+    gc.collect()
+    assert len(kept._bytes) == (call == "add")
+    assert len(pairs) == 3000
+
+
 def test_arrays_of_loops_are_recycled_and_bounded(monkeypatch):
     monkeypatch.setattr(output_buffers, "_kept", output_buffers._Kept())
     monkeypatch.setattr(output_buffers, "_MOST_KEPT_BYTES", 10 << 20)
