@@ -30,14 +30,22 @@ __all__ = [
 
 #: Outputs of at least this size are recycled.
 _MIN_BYTES_TO_RECYCLE = 1 << 16
-#: Reference count of an array that only its plan holds: the plan's list, a local name, and the
-#: argument of ``getrefcount``.
-_UNSHARED_REFERENCE_COUNT = 3
 #: Memory of at least this size is taken from other plans, if it is at most an eighth too large.
 _MIN_BYTES_TO_TAKE = 1 << 20
 #: Bytes of recycled buffers of all plans: beyond, those of all but the last few plans that
 #: allocated some are let go. A function of sizes that change has many plans.
 _MOST_KEPT_BYTES, _PLANS_WITH_BUFFERS = 64 << 20, 8
+
+
+def _references(kept: list[Any], k: int) -> tuple[Any, int]:
+    """An entry of a list, and its reference count."""
+    entry = kept[k]
+    return entry, getrefcount(entry)
+
+
+#: The count of an entry that only the list has: local names and arguments count in some
+#: interpreters.
+_UNHELD = _references([object()], 0)[1]
 
 
 class _Kept:
@@ -109,9 +117,10 @@ class OutputBuffers:
 
     def make(self, k: int) -> Array:
         """Memory for output ``k``."""
-        last = self.last[k]
-        if last is not None and getrefcount(last) == _UNSHARED_REFERENCE_COUNT:
-            return last
+        if self.last[k] is not None:
+            last, references = _references(self.last, k)
+            if references == _UNHELD:
+                return last
         _, shape, dtype = self.places[k]
         if not self.large(k):
             return np.empty(shape, dtype)
@@ -130,10 +139,10 @@ class OutputBuffers:
     def give_up(self, nbytes: int) -> Any:
         """Recycle memory for so many bytes no more, which nobody holds, and return it."""
         for k in range(len(self.last)):
-            last = self.last[k]  # the only name of it
+            last, references = _references(self.last, k)
             if last is None or not nbytes <= len(last.base) <= nbytes + nbytes // 8:
                 continue
-            if getrefcount(last) == _UNSHARED_REFERENCE_COUNT:
+            if references == _UNHELD:
                 self.last[k] = None
                 return last.base
         return None
