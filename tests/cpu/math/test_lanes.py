@@ -217,6 +217,15 @@ def test_ends_are_scipys(name):
     np.testing.assert_allclose(compiled(name, arrays), wanted, rtol=1e-12, atol=2e-15)
 
 
+@pytest.mark.parametrize("order", [2.0, 2.5, 3.0, 8.0, 15.0])
+def test_zeta_of_large_numbers(order):
+    """Whose power may be infinite where the sum is not 0."""
+    q = 10 ** np.linspace(10, 300 / (order - 1), 40)
+    found = compiled("zeta", [np.full(40, order), q])
+    np.testing.assert_allclose(found, sp.zeta(order, q), rtol=3e-15)
+    np.testing.assert_allclose(found * (order - 1), q ** (1 - order), rtol=1e-9)
+
+
 def test_polygamma_of_every_order_and_far_below_0():
     n, x = (v.ravel() for v in np.meshgrid(np.arange(4.0), ENDS))
     with np.errstate(all="ignore"):
