@@ -1,6 +1,8 @@
 """The table of builders: what is said of a name that it does not have."""
 
+import copy
 import operator as operator_module
+import pickle
 
 import numpy as np
 import pytest
@@ -72,6 +74,15 @@ def test_equality_is_identity_for_python():
     assert [v == x for v in (y, x)] == [False, True]
     assert repr([x == x, x == y, x != y]) == "[True, False, True]"
     assert hash(x == x) + int(x == x) == 2
+    assert f"{x == x} {x == y:d}" == "True 0"
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_a_kept_equality_is_a_bool(protocol):
+    x, y = T.vectors("x", "y")
+    assert pickle.loads(pickle.dumps([x == x, x == y], protocol)) == [True, False]
+    assert copy.deepcopy([x != x, x != y]) == [False, True]
+    assert isinstance(copy.copy(x == y), bool)
 
 
 USES_OF_ELEMENTS = {
@@ -80,6 +91,8 @@ USES_OF_ELEMENTS = {
     "ifelse": lambda e, x: symdnn.ifelse(e, x, x),
     "times": lambda e, x: e * 1.0, "of one": lambda e, x: 1 - e, "and": lambda e, x: e & (x > 0),
     "last": lambda e, x: (x > 0) | e, "not": lambda e, x: ~e, "stack": lambda e, x: T.stack([e, e]),
+    "above": lambda e, x: e > 0, "below": lambda e, x: e <= 1, "first": lambda e, x: e[0],
+    "power": lambda e, x: 2**e, "remainder": lambda e, x: e % 2, "half": lambda e, x: e // 2,
     "scaled": lambda e, x: x * e, "result": lambda e, x: symdnn.function([x], e),
     "numpy": lambda e, x: np.mean(e), "traced": lambda e, x: symdnn.jit(lambda y: y == 1)(2.0),
 }  # fmt: skip

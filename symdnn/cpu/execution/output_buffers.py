@@ -30,9 +30,6 @@ __all__ = [
 
 #: Outputs of at least this size are recycled.
 _MIN_BYTES_TO_RECYCLE = 1 << 16
-#: Reference count of an array that only its plan holds: the plan's list, a local name, and the
-#: argument of ``getrefcount``.
-_UNSHARED_REFERENCE_COUNT = 3
 #: Memory of at least this size is taken from other plans, if it is at most an eighth too large.
 _MIN_BYTES_TO_TAKE = 1 << 20
 #: Bytes of recycled buffers of all plans: beyond, those of all but the last few plans that
@@ -40,8 +37,23 @@ _MIN_BYTES_TO_TAKE = 1 << 20
 _MOST_KEPT_BYTES, _PLANS_WITH_BUFFERS = 64 << 20, 8
 
 
+def _references(kept: list[Any], k: int) -> tuple[Any, int]:
+    """An entry of a list, and its reference count."""
+    entry = kept[k]
+    return entry, getrefcount(entry)
+
+
+#: The count of an entry that only the list has: local names and arguments count in some
+#: interpreters.
+_UNHELD = _references([object()], 0)[1]
+
+
 class _Kept:
-    """The plans that have recycled buffers, in the order in which they allocated them."""
+    """The plans that have recycled buffers, in the order in which they allocated them.
+
+    Python may end plans that are garbage wherever it makes an object: entries go without the lock.
+    So no loop goes over the dict itself, only over lists that take no new objects.
+    """
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -54,13 +66,14 @@ class _Kept:
             _, before = self._bytes.pop(id(owner), (None, 0))
             known = ref(owner, partial(self._drop, id(owner)))
             self._bytes[id(owner)] = known, before + nbytes
-            total = sum(size for _, size in self._bytes.values())
+            entries = list(self._bytes.values())
+            total = sum(size for _, size in entries)
             for key in list(self._bytes)[:-_PLANS_WITH_BUFFERS]:
                 if total <= _MOST_KEPT_BYTES:
                     return
-                oldest, size = self._bytes.pop(key)
+                oldest, size = self._bytes.pop(key, (None, 0))
                 total -= size
-                if (buffers := oldest()) is not None:
+                if oldest is not None and (buffers := oldest()) is not None:
                     buffers.let_go()
 
     def taken(self, nbytes: int) -> Any:
@@ -71,9 +84,11 @@ class _Kept:
         if nbytes < _MIN_BYTES_TO_TAKE:
             return None
         with self._lock:
-            for key, (known, size) in list(self._bytes.items()):
-                memory = None if (owner := known()) is None else owner.give_up(nbytes)
-                if memory is not None:
+            for key in list(self._bytes):
+                known, size = self._bytes.get(key, (None, 0))
+                owner = None if known is None else known()
+                memory = None if owner is None else owner.give_up(nbytes)
+                if known is not None and memory is not None:
                     self._bytes[key] = known, size - len(memory)
                     return memory
         return None
@@ -102,9 +117,10 @@ class OutputBuffers:
 
     def make(self, k: int) -> Array:
         """Memory for output ``k``."""
-        last = self.last[k]
-        if last is not None and getrefcount(last) == _UNSHARED_REFERENCE_COUNT:
-            return last
+        if self.last[k] is not None:
+            last, references = _references(self.last, k)
+            if references == _UNHELD:
+                return last
         _, shape, dtype = self.places[k]
         if not self.large(k):
             return np.empty(shape, dtype)
@@ -123,10 +139,10 @@ class OutputBuffers:
     def give_up(self, nbytes: int) -> Any:
         """Recycle memory for so many bytes no more, which nobody holds, and return it."""
         for k in range(len(self.last)):
-            last = self.last[k]  # the only name of it
+            last, references = _references(self.last, k)
             if last is None or not nbytes <= len(last.base) <= nbytes + nbytes // 8:
                 continue
-            if getrefcount(last) == _UNSHARED_REFERENCE_COUNT:
+            if references == _UNHELD:
                 self.last[k] = None
                 return last.base
         return None

@@ -223,7 +223,7 @@ class Printer:
             return self._gelu(name, args)
         if name == "copysign" or name in _ROUNDING:
             return self._intrinsic(_ROUNDING.get(name, name), t, args)
-        return self._library(name, dtype, args)
+        return self._formula(name, dtype, args)
 
     def _arithmetic(self, name: str, dtype: str, args: Sequence[str]) -> str:
         word = _ARITHMETIC[name]
@@ -312,7 +312,8 @@ class Printer:
         density = function("mul", function("exp", square), constant(1 / sqrt(2 * pi)))
         return function("add", function("mul", z, density), share)
 
-    def _library(self, name: str, dtype: str, args: Sequence[str]) -> str:
+    def _formula(self, name: str, dtype: str, args: Sequence[str]) -> str:
+        """A function of :mod:`symdnn.cpu.math.functions_ir`."""
         if name == "iv" and (order := _KNOWN_ORDERS.get(args[0])):
             name, args = f"iv_{order}", args[1:]
             return self._helped(f"{'s' if dtype == 'float32' else 'f'}_{name}", VALUES[dtype], args)
@@ -322,7 +323,7 @@ class Printer:
             return self._helped(f"z_{name}", "double", args)
         if dtype == "float32":
             wide = [self._new(f"fpext float {a} to double") for a in args]
-            return self._new(f"fptrunc double {self._library(name, 'float64', wide)} to float")
+            return self._new(f"fptrunc double {self._formula(name, 'float64', wide)} to float")
         return self._helped(f"f_{name}", "double", args)
 
     def _helped(self, name: str, t: str, args: Sequence[str]) -> str:

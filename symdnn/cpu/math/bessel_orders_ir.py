@@ -4,15 +4,17 @@ Of the orders 0 and 1: J is a polynomial in x^2 / 32 - 1 up to 8, beyond that am
 are polynomials in 128 / x^2 - 1 (NIST's DLMF 10.17.3); I follows from the scaled function
 (:mod:`symdnn.cpu.math.math_bessel_ir`). Of other orders: a power series where its terms cancel
 little (10.2.2, 10.25.2), the asymptotic series far out (10.17.3, 10.40.1), and between them
-Miller's recurrence down the orders (10.23.15).
+Miller's recurrence down the orders (10.23.15). I of large orders: Debye's expansion (10.41.3), and
+below 0 that of K as well (10.41.4, 10.27.2).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 from math import pi, sqrt
 
-from symdnn.cpu.math.gamma_ir import power
+from symdnn.cpu.math.gamma_ir import power, sine_of_turns
 from symdnn.cpu.math.lanes_ir import Lane, Lanes, Number
 from symdnn.cpu.math.math_bessel_ir import scaled
 
@@ -99,6 +101,8 @@ _TABLES = {
     False: ((_NEAR_0, _P_0, _Q_0), (_NEAR_1, _P_1, _Q_1)),
     True: ((_NEAR_SHORT_0, _P_SHORT_0, _Q_SHORT_0), (_NEAR_SHORT_1, _P_SHORT_1, _Q_SHORT_1)),
 }
+#: From these orders on, up and down, I is Debye's expansion of so many terms.
+_LARGE_ORDER, _LARGE_BELOW_0, _DEBYE_TERMS = 100.0, -25.0, 12
 #: Steps of a recurrence; of an order and an argument that need more the result is NaN.
 _MOST = 10_000_000
 #: Sizes of logarithms up to which a power is computed as such.
@@ -142,7 +146,10 @@ def modified_bessel(k: Lanes, n: Lane, x: Lane) -> Lane:
         wanted = sound & ~quick & ~a.equals(0.0) & (a < float("inf"))
         order, at = wanted.where(v, 2.5), wanted.where(a, 1.0)
         near = (at <= 30.0) | (at < order * order)
-        found = k.where_any(near, lambda: _series(k, order, at, 1.0, near), at)
+        large = near & ((order >= _LARGE_ORDER) | (order < _LARGE_BELOW_0))
+        small = near & ~large
+        found = k.where_any(small, lambda: _series(k, order, at, 1.0, small), at)
+        found = k.where_any(large, lambda: _of_large_order(k, order, at), found)
         found = k.where_any(~near, lambda: _far_i(k, order, at, ~near), found)
         return _at_0(k, v, a, sign * found)
 
@@ -182,7 +189,7 @@ def _of_order(k: Lanes, order: int, a: Lane) -> Lane:
         both, apart = cosine + sine, sine - cosine
         c, s = (apart, -both) if order else (both, apart)
         size = k.polynomial(p, t) * c - z * k.polynomial(q, t) * s
-        return size / k.intrinsic("sqrt", at * pi)
+        return size * 0.5 / k.intrinsic("sqrt", at * (pi / 4))
 
     return k.where_any(a > 8.0, outer, value)
 
@@ -260,6 +267,46 @@ def _far_i(k: Lanes, v: Lane, x: Lane, wanted: Lane) -> Lane:
     return half * ((even - odd) / k.intrinsic("sqrt", x) * (1 / sqrt(2 * pi))) * half
 
 
+def _debye() -> list[list[Fraction]]:
+    """Of each term U_n(p) / p^n, the coefficients in p^2 (10.41.9)."""
+    terms = [[Fraction(1)]]
+    for n in range(_DEBYE_TERMS):
+        after = [Fraction(0)] * (n + 2)
+        for i, c in enumerate(terms[n]):
+            d = n + 2 * i  # c p^d
+            after[i] += c * (Fraction(d, 2) + Fraction(1, 8 * (d + 1)))
+            after[i + 1] -= c * (Fraction(d, 2) + Fraction(5, 8 * (d + 3)))
+        terms.append(after)
+    return terms
+
+
+def _of_large_order(k: Lanes, v: Lane, x: Lane) -> Lane:
+    """I of an order whose size is large; v is negative only where it is not whole."""
+    size = k.abs(v)
+    z = x / size
+    root = k.intrinsic("sqrt", k.multiply_add(z, z, 1.0))
+    p = 1.0 / root
+    exponent = size * (root + k.log(z / (root + 1.0))) * 0.5  # twice, for results near the ends
+    square, w = p * p, p / size
+    terms = [k.polynomial(c, square) for c in _debye()[1:]]
+    odd, even = terms[-2], terms[-1]
+    for one, other in zip(terms[-4::-2], terms[-3::-2]):
+        odd, even = k.multiply_add(odd, w * w, one), k.multiply_add(even, w * w, other)
+    odd, even = odd * w, k.multiply_add(even, w * w, 1.0)
+    half, scale = k.exp(exponent), k.intrinsic("sqrt", w * (1 / (2 * pi)))
+    found = half * ((even + odd) * scale) * half
+
+    def below() -> Lane:
+        whole = k.intrinsic("rint", size)
+        away, pair = size - whole, whole * 0.5
+        sine = k.intrinsic("copysign", sine_of_turns(k, k.abs(away)), away)
+        sign = k.intrinsic("floor", pair).equals(pair).where(2.0, -2.0)
+        other = k.exp(-exponent)  # K is pi times scale and the other sum
+        return found + other * ((even - odd) * scale * sine * sign) * other
+
+    return k.where_any(v < 0.0, below, found)
+
+
 def _between(k: Lanes, v: Lane, x: Lane, wanted: Lane) -> Lane:
     """By the recurrence from an order far above down to mu = v - floor(v), or to v below it."""
     whole = k.intrinsic("floor", v)
@@ -299,6 +346,6 @@ def _between(k: Lanes, v: Lane, x: Lane, wanted: Lane) -> Lane:
         next_one = (mu - n + 1.0) * 2.0 / x * here - above
         return wanted & (n < -whole), [next_one, here]
 
-    found = k.where_any(below, lambda: k.loop(lower, first, second)[0], found)
+    found = k.where_any(below, lambda: k.loop(lower, first, second, most=_MOST)[0], found)
     value = found * (power(k, x * 0.5, mu) / total)
     return (top < float(_MOST)).where(value, float("nan"))

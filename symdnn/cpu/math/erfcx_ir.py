@@ -40,7 +40,7 @@ def erfcx(k: Lanes, x: Lane) -> Lane:
         rest = k.fma(a, a, -square)
         whole = k.exp(square)
         twice = k.multiply_add(whole, rest, whole) * 2.0
-        return (size > 27.0).where(float("inf"), twice - value)
+        return (whole < float("inf")).where(twice - value, float("inf"))
 
     value = k.where_any(size > 28.0, far, value)
     return x.is_nan().where(x, k.where_any(x < 0.0, below, value))

@@ -26,8 +26,8 @@ _TERMS = [float(b / factorial(2 * j)) for j, b in enumerate(_BERNOULLI, 1)]
 #: Where the sum ends, in terms of s; and how small a term need not be added: of full precision,
 #: and for results of float32.
 _END, _LEAST = {False: (8.0, 0.75), True: (3.0, 0.6)}, {False: 1e-18, True: 1e-11}
-#: Whole orders below 2^4 have powers by squares.
-_BITS = 4
+#: Whole orders below 2^4 have powers by squares, of numbers up to 2^66: these are finite.
+_BITS, _MOST_BY_SQUARES = 4, 2.0**66
 #: As good as infinite for an order, and a whole number.
 _LARGE = 1e300
 
@@ -35,16 +35,15 @@ _LARGE = 1e300
 def zeta_of_positive(k: Lanes, s: Lane, q: Lane) -> Lane:
     """For s > 1 and q > 0."""
     base, slope = _END[k.short]
-    end, least, minus = s * slope + base, _LEAST[k.short], -s
-    few = k.intrinsic("floor", s).equals(s) & (s < 2.0**_BITS)
+    end, least, less = s * slope + base, _LEAST[k.short], s - 1.0
+    few = k.intrinsic("floor", s).equals(s) & (s < 2.0**_BITS) & (q < _MOST_BY_SQUARES)
     order = few.where(s, 0.0)
 
-    def to_minus_s(a: Lane) -> Lane:
-        quick = 1.0 / whole_power(k, a, order, _BITS)
-        return k.where_any(~few, lambda: power(k, a, minus), quick)
+    def quick(a: Lane) -> Lane:
+        return 1.0 / whole_power(k, a, order, _BITS)
 
     def step(_: Lane, total: Lane, a: Lane) -> tuple[Lane, Sequence[Lane]]:
-        term = to_minus_s(a)
+        term = k.where_any(~few, lambda: power(k, a, -s), quick(a))
         total, a = total + term, a + 1.0
         return (a < end) & (term > total * least), (total, a)
 
@@ -56,8 +55,8 @@ def zeta_of_positive(k: Lanes, s: Lane, q: Lane) -> Lane:
     for j, c in enumerate(_TERMS[1:], 1):
         factor = factor * ((s + (2.0 * j - 1)) * (s + 2.0 * j) * square)
         series = series + factor * c
-    less = s - 1.0
-    last = to_minus_s(a) * a
+    # Of large numbers a^-s may be 0 where this is not.
+    last = k.where_any(~few, lambda: power(k, a, -less), quick(a) * a)
     rest = last * (1.0 / less + w * (series + 0.5))
     return ((a < end) | last.equals(0.0)).where(total, total + rest)
 

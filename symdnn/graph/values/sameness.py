@@ -34,6 +34,12 @@ class _Sameness:
     def __repr__(self) -> str:
         return repr(self._same)
 
+    def __format__(self, spec: str) -> str:
+        return format(self._same, spec)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return bool, (self._same,)  # files and other processes have the truth alone
+
     def __getattr__(self, name: str) -> NoReturn:
         raise AttributeError(f"x == y has no {name!r}: {_ADVICE}")
 
@@ -44,8 +50,10 @@ class _Sameness:
         raise SymbolicValueError(f"x == y is no expression: {_ADVICE}")
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = _refused
+    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = _refused
     __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = _refused
-    __neg__ = __invert__ = __index__ = _refused
+    __lt__ = __le__ = __gt__ = __ge__ = __getitem__ = _refused
+    __neg__ = __pos__ = __abs__ = __invert__ = __index__ = _refused
 
 
 # For a checker of types they are the bools that Python's == has.

@@ -249,6 +249,50 @@ def test_a_plan_takes_memory_that_another_one_needs_no_more(monkeypatch):
     assert other.last == [None]
 
 
+def test_what_is_held_in_any_way_is_not_recycled(monkeypatch):
+    """Counts of references are those of this interpreter, in which a name may count or not."""
+    monkeypatch.setattr(output_buffers, "_kept", output_buffers._Kept())
+    views = {
+        "name": lambda a: a, "view": lambda a: a[1:, None], "list": lambda a: [a],
+        "memoryview": memoryview, "bytes": lambda a: np.frombuffer(a, "int8"),
+        "export": lambda a: a.__dlpack__(), "import": np.from_dlpack, "flat": lambda a: a.flat,
+    }  # fmt: skip
+    plan = large(2)
+    for how, hold in views.items():
+        place = plan.make(0).ctypes.data
+        assert plan.make(0).ctypes.data == place, how
+        held = hold(plan.make(0))
+        assert large(2).make(0).ctypes.data != place, how
+        assert plan.make(0).ctypes.data != place, how
+        del held
+
+
+@pytest.mark.parametrize("call", ["add", "taken"])
+def test_plans_that_are_garbage_end_at_any_moment(monkeypatch, call):
+    """As the looking through plans makes an object, which begins a collection."""
+    monkeypatch.setattr(output_buffers, "_kept", kept := output_buffers._Kept())
+    before, plan = gc.get_threshold(), large(2)
+    pairs = [(k, call) for k in range(3000)]  # Python has no memory of pairs left: each is new
+    try:
+        for later in range(1, 40):
+            gc.collect()
+            gc.disable()
+            garbage = [OutputBuffers([(0, (1 << 15,), np.dtype("float32"))]) for _ in range(5)]
+            for own in garbage:
+                own.make(0)
+                own.cycle = own
+            del garbage, own
+            gc.set_threshold(later + gc.get_count()[0], *before[1:])
+            gc.enable()
+            assert (kept.add(plan, 1) if call == "add" else kept.taken(1 << 20)) is None
+    finally:
+        gc.set_threshold(*before)
+        gc.enable()
+    gc.collect()
+    assert len(kept._bytes) == (call == "add")
+    assert len(pairs) == 3000
+
+
 def test_arrays_of_loops_are_recycled_and_bounded(monkeypatch):
     monkeypatch.setattr(output_buffers, "_kept", output_buffers._Kept())
     monkeypatch.setattr(output_buffers, "_MOST_KEPT_BYTES", 10 << 20)

@@ -108,7 +108,15 @@ CASES = {
         mpmath.besselj, lambda r: [-r.uniform(0, 5, 90), r.uniform(0, 60, 90)], 1e-12),
     "jv of orders 0 and 1": (
         mpmath.besselj, lambda r: [r.integers(-1, 2, 200) * 1.0, r.uniform(-60, 60, 200)], 1e-13),
+    "jv of large negative orders": (
+        mpmath.besselj, lambda r: [-np.arange(9991.5, 11400, 450), np.full(4, 1e4)], 1e-11),
     "iv": (mpmath.besseli, lambda r: [*_up_to(r, 12, 60)], 2e-14),
+    "iv of large orders": (
+        mpmath.besseli, lambda r: [10 ** r.uniform(1.5, 2.6, 90), 10 ** r.uniform(2, 2.8, 90)],
+        2e-12),
+    "iv of large negative orders": (
+        mpmath.besseli, lambda r: [-(10 ** r.uniform(0.5, 2.5, 90)), 10 ** r.uniform(1, 2.8, 90)],
+        2e-12),
     "iv of whole orders": (
         mpmath.besseli, lambda r: [r.integers(-9, 40, 200) * 1.0, r.uniform(-300, 300, 200)],
         1e-13),
@@ -168,6 +176,19 @@ def test_numbers_are_mpmaths(name, dtype):
     assert (np.array(off)[finite] / unit).max() <= 0.51
 
 
+@pytest.mark.parametrize("order", [0, 1])
+def test_jv_near_the_largest_number(order):
+    x = np.array([1e300, 5.6e307, 5.8e307, 1.7e308])
+    found = compiled("jv", [np.full(4, float(order)), x])
+    with mpmath.workdps(400):  # the leading term is all that counts
+        quarter = mpmath.pi / 4
+        at = [mpmath.mpf(v) for v in x.tolist()]
+        exact = [
+            mpmath.cos(v - quarter * (1 + 2 * order)) / mpmath.sqrt(2 * quarter * v) for v in at
+        ]
+    np.testing.assert_allclose(found, [*map(float, exact)], rtol=1e-13)
+
+
 ENDS = np.array([0.0, -0.0, 1, -1, 2, -2.5, 0.5, 1.5, 7.5, 8, 10, 150.5, 1e20, 1e-20, np.inf,
                  -np.inf, np.nan])  # fmt: skip
 
@@ -187,12 +208,22 @@ def test_ends_are_scipys(name):
     # Of -inf C's lgamma is inf, and SciPy's -inf.
     one = {
         "lgamma": [ENDS[~np.isneginf(ENDS)]],
-        **{key: [ENDS] for key in ("erfcx", "erfinv", "erfcinv", "ndtri", "tgamma")},
+        **{key: [ENDS] for key in ("erfinv", "erfcinv", "ndtri", "tgamma")},
+        "erfcx": [np.append(ENDS, [-26.6, -26.65, -26.7, -27, -27.1])],
     }
     arrays = one.get(name, pairs)
     with np.errstate(all="ignore"):
         wanted = reference(*arrays)
     np.testing.assert_allclose(compiled(name, arrays), wanted, rtol=1e-12, atol=2e-15)
+
+
+@pytest.mark.parametrize("order", [2.0, 2.5, 3.0, 8.0, 15.0])
+def test_zeta_of_large_numbers(order):
+    """Whose power may be infinite where the sum is not 0."""
+    q = 10 ** np.linspace(10, 300 / (order - 1), 40)
+    found = compiled("zeta", [np.full(40, order), q])
+    np.testing.assert_allclose(found, sp.zeta(order, q), rtol=3e-15)
+    np.testing.assert_allclose(found * (order - 1), q ** (1 - order), rtol=1e-9)
 
 
 def test_polygamma_of_every_order_and_far_below_0():
