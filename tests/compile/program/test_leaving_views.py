@@ -74,6 +74,7 @@ def test_a_new_value_of_a_shared_variable_is_no_view_of_a_result():
         np.testing.assert_allclose(s.get_value(), np.exp(a))
 
 
+@pytest.mark.cpu
 def test_views_are_made_in_the_segment_that_reads_them():
     """After a loop over the same value; of what nothing else reads later, the view is copied."""
     x, w = T.dmatrix("x"), T.dmatrix("w")
