@@ -10,7 +10,6 @@ from symdnn.ops.elementwise import arithmetic as A
 from symdnn.ops.elementwise import math as M
 from symdnn.ops.elementwise.activations import relu, sigmoid
 from symdnn.ops.elementwise.arithmetic import Cast, cast
-from symdnn.ops.elementwise.bessel import I0e, I1e, Iv, i0, i1, iv, j0
 from symdnn.ops.elementwise.comparison import Switch, invert, switch
 from tests.opt.harness import MAT, TWO, Arg, RuleCase, boolean, f32, f64, i64, u8
 
@@ -34,11 +33,6 @@ CASES = [
     RuleCase("cast_of_cast", (Arg("bfloat16", ("n",)),),
              lambda x: cast(cast(x, "float32"), "float64"), lambda x: cast(x, "float64"),
              lambda x: cast(cast(x, "float16"), "float64"), id="cast_of_cast_bfloat16"),
-    RuleCase("bessel_of_low_order", MAT, i0, None, j0, gone=(Iv,), made=(I0e,)),
-    RuleCase("bessel_of_low_order", (f32("n"),), lambda x: iv(-1, x), None, lambda x: iv(2, x),
-             gone=(Iv,), made=(I1e,), rtol=1e-6, id="bessel_of_order_1"),
-    RuleCase("bessel_of_low_order", (Arg("bfloat16", ("n",)),), i1, None, lambda x: iv(0.5, x),
-             gone=(Iv,), made=(I1e,), rtol=1e-2, id="bessel_of_order_1_in_16_bits"),
     RuleCase("max_of_same", TWO, lambda x, y: A.maximum(x, x), lambda x, y: x, A.maximum),
     RuleCase("min_of_same", TWO, lambda x, y: A.minimum(x, x), lambda x, y: x, A.minimum),
     RuleCase("max_of_max", TWO, lambda x, y: A.maximum(A.maximum(x, y), y), A.maximum,
