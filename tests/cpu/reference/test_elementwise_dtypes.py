@@ -50,6 +50,7 @@ def test_small_calls_agree_with_the_references(name):
                                                          repeat=count)]  # fmt: skip
     inputs, outs, values = (list(itertools.chain(*part)) for part in zip(*drawn))
     assert outs
+    narrowed = 2e-2 if name == "log_ndtr" else 1e-2  # at 3 it has ten times its argument's error
     got = symdnn.function(inputs, outs, on_unused_input="ignore")(*values)
     for a, b, o in zip(got, evaluate(outs, dict(zip(inputs, values))), outs):
         text = f"{name}: {o}, {o.owner and [v.type.dtype for v in o.owner.inputs]}"
@@ -58,7 +59,7 @@ def test_small_calls_agree_with_the_references(name):
         dtypes = {v.type.dtype for n in toposort([o]) for v in (*n.inputs, *n.outputs)}
         narrow = bool(dtypes & {"float16", "bfloat16"})
         np.testing.assert_allclose(
-            a.astype("c16"), b.astype("c16"), rtol=2e-2 if narrow else 2e-6, err_msg=text
+            a.astype("c16"), b.astype("c16"), rtol=narrowed if narrow else 2e-6, err_msg=text
         )
 
 
