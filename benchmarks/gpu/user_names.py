@@ -395,7 +395,7 @@ def floats(
         import ml_dtypes  # noqa: F401 (its import names bfloat16 for NumPy)
 
         drawn = np.random.default_rng(seed).random(shape, "float32") * (high - low) + low
-        return drawn.astype(dtype)
+        return np.asarray(drawn.astype(dtype))
 
     return make
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -190,7 +191,7 @@ def _particles(small: bool) -> Iterator[Nest]:
         wrt=3,
     )
     n, h = (2, 8) if small else (16, 512)
-    spins = lambda: np.where(mask(n, h, h)(), 1, -1).astype("float32")  # noqa: E731
+    spins = partial(np.where, mask(n, h, h)(), np.float32(1), np.float32(-1))
     yield row("sweep over spins", _spins, spins, *(floats(n, h, h, low=0, seed=s) for s in (0, 2)))
 
 
@@ -359,7 +360,7 @@ def _numbers(small: bool) -> Iterator[Nest]:
     n, k = (20, 8) if small else (1 << 22, 1024)
     yield row(
         "values between knots", _interpolated, floats(k),
-        lambda: np.linspace(-1, 1, k, dtype="float32"), floats(n), wrt=1,
+        partial(np.linspace, -1, 1, k, dtype="float32"), floats(n), wrt=1,
     )  # fmt: skip
     n, k = (4, 50) if small else (8192, 2048)
     yield row("largest of rows kept", _largest_kept, floats(n, k), floats(k, 64), wrt=2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -314,9 +315,9 @@ def _trained(small: bool) -> Iterator[Nest]:
         _blocks_of_8_bits,
         floats(n, n),
         floats(n, n, seed=2),
-        lambda: whole(255, n * n // 256, 256)().astype("int8"),
+        whole(128, n * n // 256, 256, dtype="int8"),
         floats(n * n // 256, low=0, high=0.01),
     )
     n = 8 if small else 512
-    eye = lambda: np.eye(n, dtype="float32")  # noqa: E731
+    eye = partial(np.eye, n, dtype="float32")
     yield row("fourth roots", _roots, eye, floats(n, 2 * n), eye)
