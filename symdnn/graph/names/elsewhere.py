@@ -145,6 +145,13 @@ TENSOR: Advice = {
 
 _CROSSENTROPY = "T.nnet.softmax_crossentropy(scores, labels) does that"
 
+#: Functions of ``torch.nn.functional``.
+_FUNCTIONAL = (
+    "celu", "cosine_embedding_loss", "embedding", "glu", "grid_sample", "gumbel_softmax",
+    "hardswish", "hardtanh", "huber_loss", "interpolate", "mish", "normalize", "one_hot", "prelu",
+    "relu6", "rms_norm", "smooth_l1_loss", "triplet_margin_loss",
+)  # fmt: skip
+
 #: Of ``symdnn.tensor.nnet``.
 NNET: Advice = {
     "cross_entropy": _CROSSENTROPY,
@@ -157,6 +164,7 @@ NNET: Advice = {
     "does that",
     "batch_norm": "T.nnet.batch_normalization_train and batch_normalization_test do that",
     "tanh": "T.tanh(x) does that",
+    **{f: f"symdnn.nn.functional.{f} does that" for f in _FUNCTIONAL},
 }
 
 _MODULE_MOVES = "the flag device says where functions run; parameters follow them"

@@ -1,8 +1,9 @@
-"""PyTorch's keywords of a function: ``dim`` for ``axis``, ``keepdim`` for ``keepdims``.
+"""PyTorch's and JAX's keywords of a function: ``dim`` for ``axis``, ``in_dims`` for ``in_axes``.
 
 A program that has such a word is PyTorch's. Where PyTorch's function of that name returns something
 else (``max`` of a ``dim`` also the indices, ``std`` that of a sample), that one is called.
-Words of what a graph does not choose, such as ``device``, are refused with advice.
+Words of what a graph does not choose, such as ``device``, and other unknown ones are refused with
+advice.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
 from symdnn.errors import ArgumentError, InputError
+from symdnn.flag_types import nearest
 from symdnn.graph.names.elsewhere import TENSOR, VARIABLE
 
 P = ParamSpec("P")
@@ -97,3 +99,34 @@ def makes_tensor(function: Callable[P, R]) -> Callable[P, R]:
         return function(*args, **kwargs)
 
     return made
+
+
+def advises(**words: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """A decorator: unknown keywords are refused with what to write instead.
+
+    ``words`` are other libraries' keywords, each with the name that it has here, or with a text. Of
+    others the error names the nearest one.
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        known = frozenset(inspect.signature(function).parameters)
+
+        @functools.wraps(function)
+        def advised(*args: P.args, **kwargs: P.kwargs) -> R:
+            if kwargs and not known.issuperset(kwargs):
+                raise _unknown(function.__name__, [w for w in kwargs if w not in known])
+            return function(*args, **kwargs)
+
+        def _unknown(name: str, given: list[str]) -> ArgumentError:
+            said = [f"{name}() got an unexpected keyword argument {given[0]!r}"]
+            for word in given:
+                advice = words.get(word)
+                if advice is None:
+                    close = nearest(word, known)
+                    advice = f"did you mean {close!r}?" if close else ""
+                said.append(f"{word!r} is {advice!r} here" if advice in known else advice)
+            return ArgumentError("; ".join(filter(None, said)))
+
+        return advised
+
+    return decorate
