@@ -123,8 +123,10 @@ class TensorMethods:
         # numpy_calls has it.
         if method == "__call__" and ufunc.__name__ in _OPERATOR_OF_UFUNC:
             return apply(_OPERATOR_OF_UFUNC[ufunc.__name__], *inputs)
-        if ufunc.__name__ in ("equal", "not_equal"):
-            return SAME if ufunc.__name__ == "not_equal" else DIFFERENT  # == is identity
+        if ufunc.__name__ in ("equal", "not_equal"):  # == is identity
+            x, y = inputs if inputs[0] is self else inputs[::-1]
+            y = y[()] if isinstance(y, np.ndarray) else y  # a NumPy number is an array here
+            return _is_one(x, y, wanted=ufunc.__name__ == "equal")
         if method == "__call__" and ufunc.__name__ in numpy_calls and len(inputs) == 1:
             return by_method(ufunc.__name__, inputs, options)
         raise refusal(ufunc.__name__ + ("" if method == "__call__" else f".{method}"))
@@ -267,13 +269,10 @@ class TensorMethods:
         return apply("round", self, decimals=decimals or 0)
 
     def __eq__(self, other: object) -> bool:
-        if self is other:
-            return SAME
-        return DIFFERENT if isinstance(other, _COMPARED) else NotImplemented
+        return _is_one(self, other)
 
     def __ne__(self, other: object) -> bool:
-        equal = self.__eq__(other)
-        return equal if equal is NotImplemented else DIFFERENT if equal else SAME
+        return _is_one(self, other, wanted=False)
 
     __hash__ = object.__hash__
 
@@ -478,3 +477,11 @@ class TensorMethods:
 
 #: What a program may mean to compare with the elements of a variable.
 _COMPARED = (TensorMethods, int, float, complex, list, tuple, np.ndarray, np.generic)
+
+
+def _is_one(x: TensorMethods, other: object, wanted: bool = True) -> bool:
+    """Whether Python's ``x == other`` is ``wanted``: for one variable, and for equal sizes."""
+    if x is not other and not isinstance(other, _COMPARED):
+        return NotImplemented  # type: ignore[no-any-return]
+    same = x is other or bool(_table["equal_sizes"](x, other))
+    return SAME if same == wanted else DIFFERENT
