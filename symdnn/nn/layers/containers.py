@@ -103,10 +103,16 @@ class Container(Module):
         given = {str(i): name for i, name in enumerate(self.names) if name}
         return Values({given.get(k, k): m for k, m in super().children().items()})
 
+    def __setattr__(self, name: str, value: object) -> None:
+        if name in vars(self).get("names", ()):
+            self.register_module(name, value)  # type: ignore[arg-type]
+        else:
+            super().__setattr__(name, value)
+
     if not TYPE_CHECKING:  # a checker of types would believe that every attribute exists
 
         def __getattr__(self, name: str) -> Any:
-            names = self.__dict__.get("names", ())
+            names = vars(self).get("names", ())
             if name in names:
                 return self.modules[names.index(name)]
             return super().__getattr__(name)
