@@ -14,7 +14,7 @@ import numpy as np
 
 from symdnn.errors import InputError, SymbolicValueError, SymdnnError
 from symdnn.flag_types import nearest
-from symdnn.graph.names.elsewhere import NO_ASSIGNMENT, SHARED, VARIABLE, no_attribute
+from symdnn.graph.names.elsewhere import advice, no_attribute
 from symdnn.graph.names.torch_words import torch_words
 from symdnn.graph.typing import AxisLike, DtypeLike, ShapeLike, TensorLike
 from symdnn.graph.values.numpy_functions import by_method, numpy_calls, refusal
@@ -114,9 +114,9 @@ class TensorMethods:
     __slots__ = ()
 
     @property
-    def _advice(self) -> Mapping[str, str]:
-        """What is said of attributes that it does not have."""
-        return SHARED if hasattr(type(self), "set_value") else VARIABLE
+    def _advice(self) -> str:
+        """The table of what is said of attributes that it does not have."""
+        return "SHARED" if hasattr(type(self), "set_value") else "VARIABLE"
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: TensorLike, **options: Any) -> Any:
         # Python's operators on ndarrays call this; np.exp(x) is refused with advice, unless
@@ -124,9 +124,9 @@ class TensorMethods:
         if method == "__call__" and ufunc.__name__ in _OPERATOR_OF_UFUNC:
             return apply(_OPERATOR_OF_UFUNC[ufunc.__name__], *inputs)
         if ufunc.__name__ in ("equal", "not_equal"):  # == is identity
-            x, y = inputs if inputs[0] is self else inputs[::-1]
-            y = y[()] if isinstance(y, np.ndarray) else y  # a NumPy number is an array here
-            return _is_one(x, y, wanted=ufunc.__name__ == "equal")
+            other = inputs[1] if inputs[0] is self else inputs[0]
+            other = other[()] if isinstance(other, np.ndarray) else other  # from a NumPy number
+            return _is_one(self, other, wanted=ufunc.__name__ == "equal")
         if method == "__call__" and ufunc.__name__ in numpy_calls and len(inputs) == 1:
             return by_method(ufunc.__name__, inputs, options)
         raise refusal(ufunc.__name__ + ("" if method == "__call__" else f".{method}"))
@@ -152,13 +152,15 @@ class TensorMethods:
                 found = np.empty((), object)
                 found[()] = self
                 return found
-            raise SymbolicValueError(f"NumPy needs the value of {self}: {self._advice['numpy']}")
+            raise SymbolicValueError(
+                f"NumPy needs the value of {self}: {advice(self._advice)['numpy']}"
+            )
 
         def __setitem__(self, index: object, value: object) -> None:
-            raise SymbolicValueError(f"x[...] = y: {NO_ASSIGNMENT}")
+            raise SymbolicValueError(f"x[...] = y: {advice('VARIABLE')['copy_']}")
 
         def __delitem__(self, index: object) -> None:
-            raise SymbolicValueError(f"del x[...]: {NO_ASSIGNMENT}")
+            raise SymbolicValueError(f"del x[...]: {advice('VARIABLE')['copy_']}")
 
     def __add__(self, other: TensorLike | Pattern) -> Variable:
         return apply("add", self, other)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
 from symdnn.errors import ArgumentError, InputError
-from symdnn.graph.names.elsewhere import TENSOR, VARIABLE
+from symdnn.graph.names.elsewhere import advice
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -23,14 +23,14 @@ _WORDS = {
     "diagonal": "k", "dim1": "axis1", "dim2": "axis2",
 }  # fmt: skip
 
-#: Words of functions that make a tensor, and what to do in their place.
+#: Words of functions that make a tensor, and the table and the word of what to do in their place.
 _REFUSED = {
-    "device": TENSOR["device"],
-    "requires_grad": VARIABLE["requires_grad"],
-    "layout": VARIABLE["strides"],
-    "memory_format": VARIABLE["strides"],
-    "pin_memory": "functions take arrays of the host as they are",
-    "out": VARIABLE["copy_"],
+    "device": ("TENSOR", "device"),
+    "requires_grad": ("VARIABLE", "requires_grad"),
+    "layout": ("VARIABLE", "strides"),
+    "memory_format": ("VARIABLE", "strides"),
+    "pin_memory": ("TENSOR", "pin_memory"),
+    "out": ("VARIABLE", "copy_"),
 }
 
 _functions: dict[str, Callable[..., Any]] = {}
@@ -91,9 +91,9 @@ def makes_tensor(function: Callable[P, R]) -> Callable[P, R]:
             given = kwargs.pop(word)
             if given is not None and given is not False:
                 got = f"{word}={given!r:.40}"
-                raise ArgumentError(
-                    f"{function.__name__}: wanted no {word}, got {got}; {_REFUSED[word]}"
-                )
+                table, known = _REFUSED[word]
+                do = advice(table)[known]
+                raise ArgumentError(f"{function.__name__}: wanted no {word}, got {got}; {do}")
         return function(*args, **kwargs)
 
     return made

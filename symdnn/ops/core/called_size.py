@@ -6,6 +6,7 @@ and has what tuples have beyond that: a length, ``+`` with a tuple, and ``==`` w
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from numbers import Number
 from typing import Any
 
@@ -84,11 +85,12 @@ class _ConstantShape(_Shape, Constant):
 
 
 def _equal_shapes(shape: _Shape, other: object) -> bool:
-    compared = isinstance(other, tuple) or (isinstance(other, _Shape) and by_user(2))
-    if shape is other or numpy_calls or not compared or len(shape) != len(other):  # type: ignore[arg-type]
+    entries: Sequence[Any] | None = other if isinstance(other, tuple) else None
+    if isinstance(other, _Shape) and by_user(2):
+        entries = shape_entries(other)
+    if shape is other or numpy_calls or entries is None or len(shape) != len(entries):
         return shape is other
-    entries = shape_entries(other) if isinstance(other, _Shape) else other
-    pairs = list(zip(map(_known, shape_entries(shape)), map(_known, entries)))  # type: ignore[arg-type]
+    pairs = list(zip(map(_known, shape_entries(shape)), map(_known, entries)))
     if any([isinstance(a, int) and isinstance(b, int) and a != b for a, b in pairs]):
         return False
     if all([_is_one_size(a, b) for a, b in pairs]):
@@ -171,8 +173,9 @@ def equal_sizes(v: Variable, other: object) -> bool:
     if None not in numbers:
         return bool(numbers[0] == numbers[1])
     if size or is_tracing():
-        read = v.owner is not None and v.owner.op.size_of is not None
-        what = f"{v.owner.inputs[0]}.shape[{v.owner.op.size_of}]" if read else str(v)
+        node = v.owner
+        read = node is not None and node.op.size_of is not None
+        what = f"{node.inputs[0]}.shape[{node.op.size_of}]" if node and read else str(v)
         raise SymbolicValueError(
             f"{what} == {other}: a number that is known in a call only. Declare sizes, as in "
             "T.tensor('float32', (None, 8)); T.specify_shape(x, shape) checks them in a call, and "
