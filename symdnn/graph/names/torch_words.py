@@ -15,7 +15,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from symdnn.errors import ArgumentError, InputError
 from symdnn.flag_types import nearest
-from symdnn.graph.names.elsewhere import TENSOR, VARIABLE
+from symdnn.graph.names.elsewhere import advice
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -25,14 +25,14 @@ _WORDS = {
     "diagonal": "k", "dim1": "axis1", "dim2": "axis2",
 }  # fmt: skip
 
-#: Words of functions that make a tensor, and what to do in their place.
+#: Words of functions that make a tensor, and the table and the word of what to do in their place.
 _REFUSED = {
-    "device": TENSOR["device"],
-    "requires_grad": VARIABLE["requires_grad"],
-    "layout": VARIABLE["strides"],
-    "memory_format": VARIABLE["strides"],
-    "pin_memory": "functions take arrays of the host as they are",
-    "out": VARIABLE["copy_"],
+    "device": ("TENSOR", "device"),
+    "requires_grad": ("VARIABLE", "requires_grad"),
+    "layout": ("VARIABLE", "strides"),
+    "memory_format": ("VARIABLE", "strides"),
+    "pin_memory": ("TENSOR", "pin_memory"),
+    "out": ("VARIABLE", "copy_"),
 }
 
 _functions: dict[str, Callable[..., Any]] = {}
@@ -93,9 +93,9 @@ def makes_tensor(function: Callable[P, R]) -> Callable[P, R]:
             given = kwargs.pop(word)
             if given is not None and given is not False:
                 got = f"{word}={given!r:.40}"
-                raise ArgumentError(
-                    f"{function.__name__}: wanted no {word}, got {got}; {_REFUSED[word]}"
-                )
+                table, known = _REFUSED[word]
+                do = advice(table)[known]
+                raise ArgumentError(f"{function.__name__}: wanted no {word}, got {got}; {do}")
         return function(*args, **kwargs)
 
     return made
@@ -120,11 +120,11 @@ def advises(**words: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
         def _unknown(name: str, given: list[str]) -> ArgumentError:
             said = [f"{name}() got an unexpected keyword argument {given[0]!r}"]
             for word in given:
-                advice = words.get(word)
-                if advice is None:
+                do = words.get(word)
+                if do is None:
                     close = nearest(word, known)
-                    advice = f"did you mean {close!r}?" if close else ""
-                said.append(f"{word!r} is {advice!r} here" if advice in known else advice)
+                    do = f"did you mean {close!r}?" if close else ""
+                said.append(f"{word!r} is {do!r} here" if do in known else do)
             return ArgumentError("; ".join(filter(None, said)))
 
         return advised

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from symdnn.errors import SymbolicValueError
-from symdnn.graph.names.elsewhere import NNET, TENSOR
+from symdnn.graph.names.elsewhere import advice, of_a_variable
 
 #: NumPy's functions that have another name in ``symdnn.tensor``.
 _OTHER_NAMES = {
@@ -51,7 +51,7 @@ def refusal(name: str, module: str = "numpy") -> SymbolicValueError:
     known = next((p for p in paths if callable(_found(p))), None)
     do = f"use T.{known} of symdnn.tensor" if known else "symdnn.tensor has no such"
     if known is None and not room:
-        do = {**TENSOR, **NNET}.get(name, do)
+        do = {**advice("TENSOR"), **advice("NNET")}.get(name) or of_a_variable(name) or do
     kind = "tensors" if package == "torch" else "arrays"
     return SymbolicValueError(f"{theirs} takes {kind}, and a variable is a symbol: {do}")
 

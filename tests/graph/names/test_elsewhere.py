@@ -22,23 +22,31 @@ from symdnn.errors import (
     SymbolicValueError,
     TypeMismatch,
 )
-from symdnn.graph.names import elsewhere
+from symdnn.graph.names import advice as advice_of
 
 _THERE = ("get_value", "set_value", "requires_grad")
-_OF_SHARED = {name: hint for name, hint in elsewhere.SHARED.items() if name not in _THERE}
+_OF_SHARED = {name: hint for name, hint in advice_of.SHARED.items() if name not in _THERE}
 OWNERS: list[tuple[Any, Mapping[str, str]]] = [
-    (symdnn, elsewhere.SYMDNN),
-    (T, elsewhere.TENSOR),
-    (T.nnet, elsewhere.NNET),
-    (nn, elsewhere.NN),
-    (nn.optim, elsewhere.OPTIM),
-    (nn.schedule, elsewhere.SCHEDULE),
-    (T.random, elsewhere.RANDOM),
-    (symdnn.control, elsewhere.CONTROL),
-    (nn.Linear(2, 3), elsewhere.MODULE),
-    (T.matrix("x"), elsewhere.VARIABLE),
+    (symdnn, advice_of.SYMDNN),
+    (T, advice_of.TENSOR),
+    (T.nnet, advice_of.NNET),
+    (nn, advice_of.NN),
+    (nn.optim, advice_of.OPTIM),
+    (nn.schedule, advice_of.SCHEDULE),
+    (T.random, advice_of.RANDOM),
+    (symdnn.control, advice_of.CONTROL),
+    (nn.functional, advice_of.FUNCTIONAL),
+    (nn.utils, advice_of.UTILS),
+    (nn.models, advice_of.MODELS),
+    (nn.init, advice_of.INIT),
+    (nn.metrics, advice_of.METRICS),
+    (nn.parallel, advice_of.PARALLEL),
+    (T.linalg, advice_of.LINALG),
+    (symdnn.onnx, advice_of.ONNX),
+    (nn.Linear(2, 3), advice_of.MODULE),
+    (T.matrix("x"), advice_of.VARIABLE),
     (symdnn.shared(np.ones(2)), _OF_SHARED),
-    (symdnn.function([], T.constant(1.0)), elsewhere.FUNCTION),
+    (symdnn.function([], T.constant(1.0)), advice_of.FUNCTION),
 ]
 BY_OWNER = pytest.mark.parametrize(
     ("owner", "advice"), OWNERS, ids=[getattr(o, "__name__", type(o).__name__) for o, _ in OWNERS]
@@ -80,6 +88,14 @@ def test_a_misspelled_name_of_a_large_module_names_the_right_one(owner, wrong, r
     (symdnn, "relu", "symdnn.tensor.relu"), (symdnn, "tensor4", "symdnn.tensor.tensor4"),
     (symdnn, "Linear", "symdnn.nn.Linear"), (T, "vmap", "symdnn.vmap"), (T, "save", "symdnn.save"),
     (T, "logsoftmax", "symdnn.tensor.nnet.logsoftmax"), (nn, "einsum", "symdnn.tensor.einsum"),
+    (T, "cholesky", "symdnn.tensor.linalg.cholesky"), (symdnn, "cond", "symdnn.control.cond"),
+    (nn, "cross_entropy", "symdnn.nn.functional.cross_entropy"),
+    (T.linalg, "exp", "symdnn.tensor.exp"), (nn.functional, "Linear", "symdnn.nn.Linear"),
+    (symdnn, "resnet18", "symdnn.nn.models.resnet18"),
+    (nn, "accuracy", "symdnn.nn.metrics.accuracy"),
+    (symdnn.distributions, "softmax", "symdnn.tensor.softmax"),
+    (T.matrix("x"), "cholesky", "symdnn.tensor.linalg.cholesky(x, ...)"),
+    (T.matrix("x"), "prelu", "symdnn.nn.functional.prelu(x, ...)"),
 ])  # fmt: skip
 def test_a_name_of_another_module_says_where_it_is(owner, name, there):
     with pytest.raises(AttributeError, match=re.escape(f"{name!r}; {there} does that")):
