@@ -24,6 +24,7 @@ from symdnn.errors import (
 )
 from symdnn.graph.backprop import require_differentiable
 from symdnn.graph.evaluate import evaluator
+from symdnn.graph.names.torch_words import told
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array, TensorLike
@@ -52,6 +53,7 @@ class GradientError(AssertionError):
     """``verify_grad`` found a gradient that finite differences contradict."""
 
 
+@told
 def grad(
     cost: Variable | Callable[..., Any] | None,
     wrt: Any = 0,
@@ -284,6 +286,7 @@ def subgraph_grad(
     return (*found, known or None, own or None) if details else found
 
 
+@told
 def verify_grad(
     fun: Callable[..., Variable],
     pt: Sequence[Any] | np.ndarray[Any, Any],

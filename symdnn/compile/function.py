@@ -40,6 +40,7 @@ from symdnn.errors import InputError, OptionError, UnusedInputError
 from symdnn.graph import gc_pause
 from symdnn.graph.check import check_graph
 from symdnn.graph.fgraph import FunctionGraph
+from symdnn.graph.names.torch_words import told
 from symdnn.graph.target import Target
 from symdnn.graph.tracing import untraced
 from symdnn.graph.traverse import leaves
@@ -55,6 +56,7 @@ from symdnn.sharding.rules import RULES
 __all__ = ["Function", "Stages", "function"]
 
 
+@told
 def function(
     inputs: Sequence[Any] | Variable = (),
     outputs: object = None,

@@ -23,6 +23,7 @@ from symdnn.errors import (
     TypeMismatch,
 )
 from symdnn.graph.dims import Dim, normal_axis
+from symdnn.graph.names.torch_words import told
 from symdnn.graph.origin import make_written
 from symdnn.graph.tracing import current_trace, tracing
 from symdnn.graph.traverse import toposort, updates_read
@@ -41,6 +42,7 @@ __all__ = ["vectorize_graph", "vmap"]
 RANDOMNESS = ("error", "different", "same")
 
 
+@told
 def vmap(
     f: Callable[..., Any],
     in_axes: Any = 0,

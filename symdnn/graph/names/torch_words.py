@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
 from symdnn.errors import ArgumentError, InputError
+from symdnn.flag_types import nearest
 from symdnn.graph.names.elsewhere import advice
 
 P = ParamSpec("P")
@@ -36,6 +37,40 @@ _REFUSED = {
 _functions: dict[str, Callable[..., Any]] = {}
 
 
+def meant(signature: inspect.Signature, given: Iterable[str]) -> str:
+    """What arguments of these names should have been."""
+    parameters = signature.parameters.values()
+    names = [p.name for p in parameters if p.name != "self" and p.kind is not p.VAR_KEYWORD]
+    for word in given:
+        if word not in names and (near := nearest(word, names)):
+            return f"{word!r} is none of its arguments: did you mean {near!r}?"
+    return f"it takes {', '.join(names)}"
+
+
+def _refusal(
+    error: TypeError, function: Callable[..., Any], given: Iterable[str]
+) -> ArgumentError | None:
+    """The error of a call whose arguments do not fit; None for one of the function itself."""
+    if error.__traceback__ is None or error.__traceback__.tb_next is not None:
+        return None
+    return ArgumentError(f"{error}; {meant(inspect.signature(function), given)}")
+
+
+def told(function: Callable[P, R]) -> Callable[P, R]:
+    """A decorator: the error of arguments that do not fit says which the function takes."""
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except TypeError as error:
+            if (refusal := _refusal(error, function, kwargs)) is not None:
+                raise refusal from None
+            raise
+
+    return call
+
+
 def install_torch_functions(functions: Mapping[str, Callable[..., Any]]) -> None:
     """PyTorch's functions, by the name passed to :func:`torch_words`."""
     _functions.update(functions)
@@ -57,7 +92,12 @@ def torch_words(
         @functools.wraps(function)
         def either(*args: P.args, **kwargs: P.kwargs) -> R:
             if not kwargs or words.isdisjoint(kwargs):
-                return function(*args, **kwargs)
+                try:
+                    return function(*args, **kwargs)
+                except TypeError as error:
+                    if (refusal := _refusal(error, function, kwargs)) is not None:
+                        raise refusal from None
+                    raise
             if theirs is not None:
                 return _functions[theirs](*args, **kwargs)  # type: ignore[no-any-return]
             return function(*args, **_translated(function.__name__, kwargs, plural))
@@ -94,6 +134,7 @@ def makes_tensor(function: Callable[P, R]) -> Callable[P, R]:
                 table, known = _REFUSED[word]
                 do = advice(table)[known]
                 raise ArgumentError(f"{function.__name__}: wanted no {word}, got {got}; {do}")
-        return function(*args, **kwargs)
+        return checked(*args, **kwargs)
 
+    checked = told(function)
     return made

@@ -2,6 +2,8 @@
 
 import math
 import re
+import subprocess
+import sys
 from collections.abc import Mapping
 from operator import attrgetter
 from pathlib import Path
@@ -110,6 +112,9 @@ def test_a_number_that_python_wants_is_computed_or_replaced(use):
 def test_subpackages_are_there_without_an_import_of_their_own():
     assert symdnn.sparse.__name__ == "symdnn.sparse"
     assert symdnn.distributions.__name__ == "symdnn.distributions"
+    code = "import symdnn; print(symdnn.gpu.dnn.dnn_conv, symdnn.compat, symdnn.gpu.libcudnn)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "dnn_conv" in done.stdout
 
 
 @pytest.mark.parametrize("make", [np.asarray, lambda x: np.array([x, x]), lambda x: np.array(x)])
