@@ -136,6 +136,13 @@ class TensorMethods:
             return by_method(function.__name__, args, options)
         raise refusal(function.__name__, function.__module__ or "numpy")
 
+    @classmethod
+    def __torch_function__(
+        cls, function: Any, types: object, args: object = (), options: object = None
+    ) -> Any:
+        # A TypeError of an operator of PyTorch's tensors: Python calls that of the variable then.
+        raise refusal(function.__name__, "torch")
+
     if not TYPE_CHECKING:  # a checker of types would believe that every attribute exists
 
         def __getattr__(self, name: str) -> Any:

@@ -8,14 +8,14 @@ only misspelled Python itself asks whether another one was meant.)
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from importlib import import_module
 from types import ModuleType
 from typing import Any
 
 from symdnn.flag_types import nearest
 
-__all__ = ["advice", "no_attribute", "refusing"]
+__all__ = ["advice", "no_attribute", "of_a_variable", "refusing"]
 
 #: Python asks "Did you mean" of objects with fewer names than this.
 _SEARCHED_BY_PYTHON = 750
@@ -56,10 +56,19 @@ def _in_another_room(owner: object, name: str, table: str) -> str:
     of_variable = table in ("VARIABLE", "SHARED")
     if name.startswith("_") or not (of_variable or isinstance(owner, ModuleType)):
         return ""
-    for room in _OF_VARIABLES if of_variable else _ROOMS:
+    return of_a_variable(name) if of_variable else _found(name, _ROOMS)
+
+
+def of_a_variable(name: str) -> str:
+    """The function of this name that takes a variable."""
+    return _found(name, _OF_VARIABLES, "(x, ...)")
+
+
+def _found(name: str, rooms: Iterable[str], call: str = "") -> str:
+    for room in rooms:
         found = getattr(_module(room), "__dict__", {}).get(name)
-        if callable(found) and not (of_variable and isinstance(found, type)):
-            return f"{room}.{name}{'(x, ...)' if of_variable else ''} does that"
+        if callable(found) and not (call and isinstance(found, type)):
+            return f"{room}.{name}{call} does that"
     return ""
 
 

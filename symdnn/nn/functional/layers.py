@@ -9,7 +9,7 @@ import numpy as np
 
 from symdnn.errors import InputError
 from symdnn.graph.dims import Dim
-from symdnn.graph.names.torch_words import told
+from symdnn.graph.names.torch_words import advises
 from symdnn.graph.typing import DtypeLike, TensorLike
 from symdnn.graph.variable import Shared, Variable, as_variable, constant
 from symdnn.nn import init
@@ -70,20 +70,20 @@ cosine_similarity = function_of("cosine_similarity", CosineSimilarity, ("x1", "x
 pairwise_distance = function_of("pairwise_distance", PairwiseDistance, ("x1", "x2"))
 
 
-@told
+@advises()
 def relu(input: TensorLike, inplace: bool = False) -> Variable:
     """``max(x, 0)``; ``inplace`` means nothing."""
     return functions.relu(as_variable(input))
 
 
-@told
+@advises()
 def leaky_relu(input: TensorLike, negative_slope: float = 0.01, inplace: bool = False) -> Variable:
     """``x`` above 0, ``negative_slope x`` below."""
     v = as_variable(input)
     return functions.relu(v, like(negative_slope, v))
 
 
-@told
+@advises()
 def prelu(input: TensorLike, weight: TensorLike) -> Variable:
     """``x`` above 0, ``weight x`` below; ``weight`` (1) or one for each channel (axis 1)."""
     v, w = as_variable(input), as_variable(weight)
@@ -92,7 +92,7 @@ def prelu(input: TensorLike, weight: TensorLike) -> Variable:
     return functions.relu(v, w.dimshuffle("x", 0, *["x"] * (v.type.ndim - 2)))
 
 
-@told
+@advises()
 def softmax(
     input: TensorLike, dim: int | None = None, _stacklevel: int = 3, dtype: DtypeLike | None = None
 ) -> Variable:
@@ -101,7 +101,7 @@ def softmax(
     return numpy_math.softmax(v, dim_of_rank(v.type.ndim) if dim is None else dim)
 
 
-@told
+@advises()
 def log_softmax(
     input: TensorLike, dim: int | None = None, _stacklevel: int = 3, dtype: DtypeLike | None = None
 ) -> Variable:
@@ -110,7 +110,7 @@ def log_softmax(
     return numpy_math.log_softmax(v, dim_of_rank(v.type.ndim) if dim is None else dim)
 
 
-@told
+@advises()
 def softmin(
     input: TensorLike, dim: int | None = None, _stacklevel: int = 3, dtype: DtypeLike | None = None
 ) -> Variable:
@@ -118,7 +118,7 @@ def softmin(
     return softmax(-as_variable(input), dim, _stacklevel, dtype)
 
 
-@told
+@advises()
 def gumbel_softmax(
     logits: TensorLike, tau: float = 1.0, hard: bool = False, eps: float = 1e-10, dim: int = -1, *,
     seed: int | None = None,
@@ -137,7 +137,7 @@ def gumbel_softmax(
     return one + soft - disconnected_grad(soft)
 
 
-@told
+@advises()
 def to_one_hot_along(index: Variable, n: Any, axis: int, dtype: str) -> Variable:
     """1 at ``index`` along a new ``axis`` of size ``n``, else 0."""
     flat = to_one_hot(index.flatten(), n, dtype)
@@ -147,7 +147,7 @@ def to_one_hot_along(index: Variable, n: Any, axis: int, dtype: str) -> Variable
     return wide.dimshuffle(order)
 
 
-@told
+@advises()
 def one_hot(tensor: TensorLike, num_classes: int = -1) -> Variable:
     """int64 1 at each integer along a new last axis of ``num_classes``, else 0.
 
@@ -160,7 +160,7 @@ def one_hot(tensor: TensorLike, num_classes: int = -1) -> Variable:
     return to_one_hot_along(index, num_classes, index.type.ndim, "int64")
 
 
-@told
+@advises()
 def normalize(input: TensorLike, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Variable:
     """``x / max(its p-norm over dim, eps)``."""
     v = as_variable(input)
@@ -175,7 +175,7 @@ def _stream(seed: int | None) -> RandomStream:
     return RandomStream(int(init.generator().integers(2**62)) if seed is None else seed)
 
 
-@told
+@advises()
 def dropout(
     input: TensorLike, p: float = 0.5, training: bool = True, inplace: bool = False, *,
     seed: int | None = None,
@@ -200,7 +200,7 @@ def _dropout(
     return made
 
 
-@told
+@advises()
 def dropout1d(
     input: TensorLike, p: float = 0.5, training: bool = True, inplace: bool = False
 ) -> Variable:
@@ -208,7 +208,7 @@ def dropout1d(
     return _dropout(input, p, training, 1, None)
 
 
-@told
+@advises()
 def dropout2d(
     input: TensorLike, p: float = 0.5, training: bool = True, inplace: bool = False
 ) -> Variable:
@@ -216,7 +216,7 @@ def dropout2d(
     return _dropout(input, p, training, 2, None)
 
 
-@told
+@advises()
 def dropout3d(
     input: TensorLike, p: float = 0.5, training: bool = True, inplace: bool = False
 ) -> Variable:
@@ -224,7 +224,7 @@ def dropout3d(
     return _dropout(input, p, training, 3, None)
 
 
-@told
+@advises()
 def alpha_dropout(
     input: TensorLike, p: float = 0.5, training: bool = False, inplace: bool = False
 ) -> Variable:
@@ -233,7 +233,7 @@ def alpha_dropout(
     return made
 
 
-@told
+@advises()
 def rrelu(
     input: TensorLike, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False,
     inplace: bool = False,
@@ -255,7 +255,7 @@ def _last(normalized_shape: Any, ndim: int) -> tuple[int, ...]:
     return tuple(range(ndim - n, ndim))
 
 
-@told
+@advises()
 def layer_norm(
     input: TensorLike, normalized_shape: int | Sequence[int], weight: TensorLike | None = None,
     bias: TensorLike | None = None, eps: float = 1e-5,
@@ -267,7 +267,7 @@ def layer_norm(
     return normalization.layer_norm(v, weight, bias, axes, eps)
 
 
-@told
+@advises()
 def rms_norm(
     input: TensorLike, normalized_shape: int | Sequence[int], weight: TensorLike | None = None,
     eps: float | None = None,
@@ -279,7 +279,7 @@ def rms_norm(
     return made if scale is None else made * scale
 
 
-@told
+@advises()
 def group_norm(
     input: TensorLike, num_groups: int, weight: TensorLike | None = None,
     bias: TensorLike | None = None, eps: float = 1e-5,
@@ -307,7 +307,7 @@ def _statistics(v: Variable, weight: Any, bias: Any) -> tuple[Any, Any]:
     return (one if weight is None else weight), (none if bias is None else bias)
 
 
-@told
+@advises()
 def batch_norm(
     input: TensorLike, running_mean: TensorLike | None, running_var: TensorLike | None,
     weight: TensorLike | None = None, bias: TensorLike | None = None, training: bool = False,
@@ -335,7 +335,7 @@ def batch_norm(
     return out[0]
 
 
-@told
+@advises()
 def instance_norm(
     input: TensorLike, running_mean: TensorLike | None = None,
     running_var: TensorLike | None = None, weight: TensorLike | None = None,
@@ -362,7 +362,7 @@ def instance_norm(
     return out
 
 
-@told
+@advises()
 def local_response_norm(
     input: TensorLike, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
 ) -> Variable:

@@ -10,7 +10,7 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 
 from symdnn.errors import ArgumentError
-from symdnn.graph.names.torch_words import told
+from symdnn.graph.names.torch_words import advises
 from symdnn.graph.typing import Array
 from symdnn.graph.variable import Variable
 from symdnn.nn.layers.activation import ReLU
@@ -53,7 +53,7 @@ def as_torchvision(build: Callable[P, R]) -> Callable[P, R]:
                 )
         return checked(*args, **kwargs)
 
-    checked = told(build)
+    checked = advises()(build)
     return built
 
 

@@ -13,7 +13,7 @@ import symdnn.tensor as T
 from symdnn import nn
 from symdnn.errors import ArgumentError
 from symdnn.flag_types import nearest
-from symdnn.graph.names.torch_words import told
+from symdnn.graph.names.torch_words import advises
 
 X = T.matrix("x")
 WRONG: list[tuple[Callable[[], Any], str]] = [
@@ -43,11 +43,11 @@ def test_arguments_that_do_not_fit(call: Callable[[], Any], message: str):
 
 
 def test_an_error_inside_stays_as_it_is():
-    @told
+    @advises()
     def f(x: int, strict: bool = False) -> int:
         return len(x, strict)  # type: ignore[call-arg, arg-type]
 
-    with pytest.raises(TypeError, match="len\\(\\) takes") as raised:
+    with pytest.raises(TypeError, match=r"len\(\) takes") as raised:
         f(3)
     assert not isinstance(raised.value, ArgumentError)
     with pytest.raises(ArgumentError, match="did you mean 'strict'"):
