@@ -15,9 +15,10 @@ __all__ = ["accepting", "shortcut"]
 
 
 def accepting(calls: Calls, strided: bool = False) -> Any:
-    """``accept(args, trusted, dense)``: (shapes, inputs of the plan), or None to convert one.
+    """``accept(args, trusted, dense)``: (shapes, inputs of the plan), or None to bind them anew.
 
     It is generated code for these arguments: a loop over them takes as long as a small kernel.
+    Values that are no arrays of an input's dtype are converted, except ``trusted`` ones.
     Arguments that are not contiguous are copied by ``dense``. With ``strided`` only those that are
     not aligned are, and a third value has the strides of the others, or is None for contiguous
     arguments.
@@ -42,13 +43,20 @@ def accepting(calls: Calls, strided: bool = False) -> Any:
             f" if type({a}) is ndarray:",
             "  if not trusted:",
             f"   if {a}.dtype is not d{i} and {a}.dtype != d{i} or {a}.ndim != {slot.ndim}:",
-            "    return None",
+            f"    {a} = t{i}({a})",
+            f"    if {a} is None: return None",
             *dense,
         ]
         if slot.dtype is not None and slot.ndim == 0:
             scope[f"c{i}"] = _converter(slot, calls.allow_downcast)
             lines.append(f" elif isinstance({a}, numbers): {a} = c{i}({a})")
-        lines.append(" else: return None")
+        scope[f"t{i}"] = _conversion(slot, calls.allow_downcast)
+        lines += [
+            " elif trusted: return None",
+            " else:",
+            f"  {a} = t{i}({a})",
+            f"  if {a} is None: return None",
+        ]
     found = f"{_key(names)}, [{', '.join(names)}]"
     if strided:
         steps = "".join(f"{a}.strides, " for a in names)
@@ -164,6 +172,19 @@ _TAKE_OVER = """\
        if bound.direct is not False and count > bound.next_look:
         calls.take_over(function, bound, {arguments})
 """
+
+
+def _conversion(slot: Any, allow_downcast: bool | None) -> Any:
+    """The function that converts a value to an argument's array; None where that is an error."""
+
+    def convert(value: Any) -> Any:
+        try:
+            with np.errstate(all="ignore"):
+                return slot.convert(value, allow_downcast)
+        except Exception:
+            return None  # the full path raises it
+
+    return convert if slot.dtype is not None else lambda value: None
 
 
 def _converter(slot: Any, allow_downcast: bool | None) -> Any:
