@@ -57,6 +57,8 @@ class CpuPlan(BoundPlan):
 
     #: Whether it is for arguments with the strides of those of its first run.
     strided_arguments = False
+    #: Whether kernels use libgomp's threads, another pool's (BLAS's), both, or any of them.
+    threaded = has_pools = calls_blas = parallel = False
 
     def __init__(
         self, runtime: Arenas, spec: Any, memory: Any, full: CpuPlan | None = None
@@ -82,20 +84,14 @@ class CpuPlan(BoundPlan):
         self.workspaces: list[tuple[int, Any]] = []
         #: Compiled kernels that have replaced NumPy's by tier-up.
         self.tier_up_kernels: dict[Apply, Any] = {} if full is None else full.tier_up_kernels
-        traits = set(self._traits().values())
-        #: Whether some kernel uses libgomp's threads; ``threads`` is how many it was bound for.
-        self.threaded = any(t.threaded for t in traits)
+        self._look_at_traits()
         #: Whether all kernels are closed: no user's code runs inside of a run.
-        self.closed = all(t.closed for t in traits)
+        self.closed = all(t.closed for t in self._traits().values())
         #: Whether all steps but views are compiled; whether NumPy cannot warn. Set when bound.
         self.compiled = self.silent = False
         #: Whether a run is only a call of ``run_all``: no updates, and BLAS keeps its threads.
         self.simple = False
-        #: Whether a kernel may run threads of another pool (BLAS's), and does beside OpenMP's.
-        self.has_pools = any(t.has_pool for t in traits)
-        self.calls_blas = self.threaded and self.has_pools
-        #: Whether several threads may run it, libgomp's or BLAS's.
-        self.parallel = self.threaded or self.has_pools
+        #: How many threads it was bound for.
         self.threads = thread_pools.set_threads() if self.parallel else 1
         self.may_yield = full is None and str(config.deterministic) != "more"
         self.yields = self._yields()
@@ -214,8 +210,7 @@ class CpuPlan(BoundPlan):
         if self.tier_up_kernels:
             self._bind_steps()
             self.scratch = None  # other steps have workspaces now
-            self.threaded = self.threaded or any(t.threaded for t in self._traits().values())
-            self.parallel = self.threaded or self.has_pools
+            self._look_at_traits()
             self.threads = thread_pools.set_threads()
             self.yields = self._yields()
 
@@ -411,16 +406,24 @@ class CpuPlan(BoundPlan):
         self.run_all = self.step_function.bind(self.template)
         apart, traits = self.step_function.apart, self._traits()
         self.compiled, self.silent = not apart, all(n in traits and traits[n].quiet for n in apart)
-        self.simple = not (self.stored or self.carried or self.calls_blas)
-        if self.silent and self.parallel_requests == threads.parallel_requests():
+        if self.parallel_requests == threads.parallel_requests():
             # No step has work for two threads, so the number of threads does not matter.
-            self.threaded = self.threaded and not all(t.asks_threads for t in traits.values())
+            self.threaded = any(t.threaded and not t.asks_threads for t in traits.values())
+            self.calls_blas = self.calls_blas and self.threaded
             self.parallel = self.threaded or self.has_pools
+        self.simple = not (self.stored or self.carried or self.calls_blas)
         self.quick = self.silent and self.simple
         return self.run_all
 
     def _views_outside(self) -> dict[int, BaseAndView]:
         return outside_views(self.memory, self.index, self.template)
+
+    def _look_at_traits(self) -> None:
+        traits = set(self._traits().values())
+        self.threaded = any(t.threaded for t in traits)
+        self.has_pools = any(t.has_pool for t in traits)
+        self.calls_blas = self.threaded and self.has_pools
+        self.parallel = self.threaded or self.has_pools
 
     def _traits(self) -> dict[Apply, Traits]:
         """The traits of the kernels that run; views and checks have none."""
@@ -493,3 +496,4 @@ class CpuPlan(BoundPlan):
                 return
         del self.tier_up_kernels[step.node]
         step.launch = self._launch(step.node)
+        self._look_at_traits()
