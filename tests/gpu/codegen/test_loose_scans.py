@@ -1,4 +1,4 @@
-"""Scans along rows that begin anywhere in memory, and along short rows, of which a block has some."""
+"""Scans along rows that begin anywhere in memory, and along short rows, some of them a block's."""
 
 from __future__ import annotations
 

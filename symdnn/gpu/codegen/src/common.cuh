@@ -90,8 +90,11 @@ template <class To, class From> INLINE To convert(From x) { return Convert<To, F
 // -- vectors -------------------------------------------------------------------------------------
 
 // No access is wider than 16 bytes, and addresses need no larger alignment.
-template <class T, int N>
-struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) Vec { T v[N]; };
+// Those of 3, 5, 6 or 7 elements are only held.
+constexpr unsigned long alignment_of(unsigned long nbytes) {
+  return (nbytes & -nbytes) < 16 ? nbytes & -nbytes : 16;
+}
+template <class T, int N> struct alignas(alignment_of(sizeof(T) * N)) Vec { T v[N]; };
 
 template <int N, class T> INLINE Vec<T, N> load(const T* p) { return *(const Vec<T, N>*)p; }
 template <int N, class T> INLINE void store(T* p, const Vec<T, N>& x) { *(Vec<T, N>*)p = x; }
