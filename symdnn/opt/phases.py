@@ -44,6 +44,7 @@ from symdnn.opt.fuse import (
     short_sums,
     siblings,
     transfer,
+    turned,
     views,
     whole_sums,
 )
@@ -143,6 +144,7 @@ RULES: tuple[Rewrite | GraphRewrite, ...] = (
     *short_sums.RULES,
     *views.RULES,
     *fuse.RULES,
+    *turned.RULES,
     *apart.RULES,
     *placed.RULES,
     *siblings.RULES,

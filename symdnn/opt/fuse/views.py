@@ -75,7 +75,7 @@ def _turned(node: Apply, context: Context) -> list[Apply]:
     maker: Any = node.inputs[0].owner
     pattern = node.op.pattern  # type: ignore[attr-defined]
     with inherit(maker.origin, maker.hints):
-        operands = [_permuted(v, pattern) for v in maker.inputs]
+        operands = [permuted(v, pattern) for v in maker.inputs]
         (new,) = maker.op.make_node(*operands).outputs
     if new.type != node.outputs[0].type:
         return []
@@ -90,7 +90,7 @@ def _is_number(v: Variable) -> TypeGuard[Constant]:
     return isinstance(v, Constant) and all_ones(v)
 
 
-def _permuted(v: Variable, pattern: Sequence[Any]) -> Variable:
+def permuted(v: Variable, pattern: Sequence[Any]) -> Variable:
     """An operand as the result is: two dimshuffles are one, numbers stay constants."""
     if _is_number(v):
         return v.reshaped((1,) * len(pattern))
