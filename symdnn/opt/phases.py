@@ -44,7 +44,6 @@ from symdnn.opt.fuse import (
     short_sums,
     siblings,
     transfer,
-    turned,
     views,
     whole_sums,
 )
@@ -144,7 +143,7 @@ RULES: tuple[Rewrite | GraphRewrite, ...] = (
     *short_sums.RULES,
     *views.RULES,
     *fuse.RULES,
-    *turned.RULES,
+    *views.GROUP_RULES,
     *apart.RULES,
     *placed.RULES,
     *siblings.RULES,

@@ -17,7 +17,7 @@ from symdnn.graph.type import TensorType
 from symdnn.ops.core.shape import DimShuffle
 from symdnn.ops.elemwise import Elemwise
 from symdnn.ops.lowered.gathered import FusedIndexed
-from symdnn.opt.fuse.turned import groups_as_operands_lie
+from symdnn.opt.fuse.views import groups_as_operands_lie
 from symdnn.rewriting.rewrite import Context
 from tests.seeded import new_rng
 
