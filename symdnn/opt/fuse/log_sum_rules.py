@@ -214,10 +214,11 @@ _HELD, _HELD_OF_16_BITS = 4096, 2048
 def _is_long(node: Apply, operands: int) -> bool:
     """Whether no kernel of a softmax holds its axis, whose elements are apart in memory."""
     t, axis = node.outputs[0].type, node.op.axis  # type: ignore[attr-defined]
+    sizes = [n for n in t.shape[axis:] if n is not None]
     held = _HELD_OF_16_BITS if is_narrow_float(t.dtype) else _HELD
-    known = None not in t.shape[axis:] and prod(t.shape[axis + 1 :]) > 1
+    known = len(sizes) == t.ndim - axis and prod(sizes[1:]) > 1
     own = not node.hints and str(config.gpu.prefer) == "own"
-    return known and own and t.shape[axis] * operands > held
+    return known and own and sizes[0] * operands > held
 
 
 @node_rewrite(Softmax, LogSoftmax, phase="lower", tags=("fusion",), target="cuda")
