@@ -23,7 +23,7 @@ from symdnn.cpu.ir.scalar_ir import VALUES, has_code
 from symdnn.cpu.launch.contiguous_launch import compile_refusal
 from symdnn.cpu.launch.series_launch import Part, SeriesLaunch, Viewed
 from symdnn.cpu.launch.strided_launch import StridedBlock, StridedLaunch
-from symdnn.cpu.launch.traits import LLVM
+from symdnn.cpu.launch.traits import LLVM_ASKS_THREADS
 from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call, Kernel, Launch, Row
 from symdnn.graph.typing import Array, Arrays
@@ -50,7 +50,7 @@ class GatherKernel(Kernel[AdvancedSubtensor]):
     """``x[i, :, j]`` for integer arrays along any axes, the others whole."""
 
     name = "llvm.gather"
-    traits = LLVM
+    traits = LLVM_ASKS_THREADS
 
     def refuses(self, call: Call[AdvancedSubtensor]) -> str | None:
         """Needs slices of known bounds."""
