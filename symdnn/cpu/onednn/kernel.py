@@ -400,8 +400,6 @@ class OnednnKernel(Kernel[OpT]):
     traits = ONEDNN
     #: Whether activations may be bfloat16, where the CPU has instructions for it.
     takes_bfloat16 = False
-    #: Whether an implementation called ``ref`` is accepted (RNNs have no other, and it is fast).
-    takes_reference = False
     #: Whether it uses libgomp's threads.
     threaded = True
     #: Inputs that are prepacked: kept in the primitive's layout until their value changes.
@@ -437,7 +435,7 @@ class OnednnKernel(Kernel[OpT]):
             planned = self.cached(call)
         except library.OnednnError as error:
             return str(error)
-        if planned.primitive.is_reference and not self.takes_reference:
+        if planned.primitive.is_reference:
             return f"oneDNN has only its reference for it ({planned.primitive.implementation})"
         return None
 

@@ -14,7 +14,6 @@ from symdnn.cpu.onednn import matmul as onednn_matmul
 from symdnn.cpu.onednn import norm as onednn_norm
 from symdnn.cpu.onednn import pool as onednn_pool
 from symdnn.cpu.onednn import quantized as onednn_quantized
-from symdnn.cpu.onednn import rnn as onednn_rnn
 from symdnn.cpu.onednn import softmax as onednn_softmax
 from symdnn.graph.kernel import Call, Row
 from symdnn.graph.substitute import Substitute
@@ -35,7 +34,6 @@ KERNELS: tuple[Row, ...] = (
     *onednn_softmax.KERNELS,
     *onednn_norm.KERNELS,
     *onednn_pool.KERNELS,
-    *onednn_rnn.KERNELS,
     *onednn_quantized.KERNELS,
     ((OneDnnBase,), (Substitute(in_neutral_form, "cpu", traits=PYTHON, lends_name=True),)),
 )

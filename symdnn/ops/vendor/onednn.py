@@ -183,17 +183,3 @@ class OneDnnLayerNorm(OneDnnBase):
 
 class OneDnnLayerNormGrad(OneDnnBase):
     """Its gradient. (``dnnl_layer_normalization_backward``)"""
-
-
-class OneDnnRNN(OneDnnBase):
-    """A recurrent network; :class:`OneDnnRNNGrad` reads its reserve.
-
-    (``dnnl_vanilla_rnn_forward``, ``dnnl_lstm_forward``, ``dnnl_lbr_gru_forward``)
-    """
-
-
-class OneDnnRNNGrad(OneDnnBase):
-    """The gradient of a recurrent network.
-
-    (``dnnl_vanilla_rnn_backward``, ``dnnl_lstm_backward``, ``dnnl_lbr_gru_backward``)
-    """

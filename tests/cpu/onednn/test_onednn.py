@@ -30,7 +30,6 @@ from symdnn.ops.nn.batchnorm import (
 )
 from symdnn.ops.nn.conv import Conv, ConvGradInput, ConvGradWeight
 from symdnn.ops.nn.pool import AveragePoolGrad, MaxPoolGrad, Pool
-from symdnn.ops.nn.rnn import RNNBlock, RNNForward, RNNGrad
 from symdnn.ops.nn.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGrad
 from symdnn.ops.vendor.onednn import (
     ACTIVATIONS,
@@ -38,8 +37,6 @@ from symdnn.ops.vendor.onednn import (
     OneDnnMatmul,
     OneDnnPool,
     OneDnnPoolGrad,
-    OneDnnRNN,
-    OneDnnRNNGrad,
     OneDnnSoftmax,
 )
 from symdnn.rewriting.rewrite import Context
@@ -308,56 +305,6 @@ def test_a_maximum_over_a_nan_is_nan(layout):
     x[0, 3, 2, 2], x[1, 2, 3, 3] = np.nan, np.inf
     low = OneDnnPool(Pool((2, 2), (2, 2), (0, 0)), layout=layout)
     np.testing.assert_array_equal(run(low, x)[0], low.compute(x.astype("float32"))[0])
-
-
-@needs_onednn
-@pytest.mark.parametrize("mode", ["rnn_relu", "rnn_tanh", "lstm", "gru"])
-@pytest.mark.parametrize("direction", ["unidirectional", "bidirectional"])
-@pytest.mark.parametrize("layers", [1, 3])
-def test_recurrent_nets_forward_and_backward(rng, mode, direction, layers):
-    fields = (mode, 6, layers, "linear", direction)
-    op = RNNForward(*fields)
-    w, x = rng.normal(size=op.layout.size(5)) * 0.4, rng.normal(size=(7, 4, 5))
-    states = list(rng.normal(size=(1 + op.has_cell, layers * op.layout.directions, 4, 6)))
-    *wanted, kept = op.compute(w, x, *states)
-    *found, reserve = run(OneDnnRNN(op), w, x, *states)
-    for a, b in zip(found, wanted, strict=True):
-        close(a, b, 1e-5)
-    inference = replace(op, keeps_reserve=False)
-    for a, b in zip(run(OneDnnRNN(inference), w, x, *states), wanted, strict=True):
-        close(a, b, 1e-5)
-    cotangents = [rng.normal(size=a.shape) for a in wanted]
-    given = (w, x, *states, wanted[0], *cotangents)
-    grad = RNNGrad(*fields)
-    for a, b in zip(
-        run(OneDnnRNNGrad(grad), *given, reserve), grad.compute(*given, kept), strict=True
-    ):
-        close(a, b, 1e-5)
-
-
-@needs_onednn
-def test_a_large_gru_without_a_gradient(rng):
-    op = RNNForward("gru", 512, 1, keeps_reserve=False)
-    w, x = rng.normal(size=op.layout.size(8)) * 0.05, rng.normal(size=(2, 32, 8))
-    states = rng.normal(size=(1, 32, 512))
-    for a, b in zip(run(OneDnnRNN(op), w, x, states), op.compute(w, x, states), strict=True):
-        close(a, b, 1e-5)
-
-
-@needs_onednn
-def test_two_reserves_are_kept_apart(rng):
-    x = T.ftensor3("x")
-    block = RNNBlock("float32", 5, 1, "lstm")
-    w = symdnn.shared(rng.normal(size=block.get_param_size(4)).astype("float32"))
-    h, c = (np.zeros((1, 3, 5), "float32") for _ in range(2))
-    loss = (block.apply(w, x, h, c)[0] ** 2).sum() + (block.apply(w, 2 * x, h, c)[0] ** 3).sum()
-    value = rng.normal(size=(6, 3, 4)).astype("float32")
-    found = [
-        symdnn.function([x], T.grad(loss, [w, x]), mode=symdnn.Mode(target=target))(value)
-        for target in ("cpu", Target("cpu"))
-    ]
-    for a, b in zip(*found, strict=True):
-        close(a, b, 1e-5)
 
 
 @needs_onednn
