@@ -81,23 +81,12 @@ class CpuPlan(BoundPlan):
         self.workspaces: list[tuple[int, Any]] = []
         #: Compiled kernels that have replaced NumPy's by tier-up.
         self.tier_up_kernels: dict[Apply, Any] = {} if full is None else full.tier_up_kernels
-        traits = set(self._traits().values())
-        #: Whether some kernel uses libgomp's threads; ``threads`` is how many it was bound for.
-        self.threaded = any(t.threaded for t in traits)
-        #: Whether all kernels are closed: no user's code runs inside of a run.
-        self.closed = all(t.closed for t in traits)
         #: Whether all steps but views are compiled; whether NumPy cannot warn. Set when bound.
         self.compiled = self.silent = False
         #: Whether a run is only a call of ``run_all``: no updates, and BLAS keeps its threads.
         self.simple = False
-        #: Whether a kernel may run threads of another pool (BLAS's), and does beside OpenMP's.
-        self.has_pools = any(t.has_pool for t in traits)
-        self.calls_blas = self.threaded and self.has_pools
-        #: Whether several threads may run it, libgomp's or BLAS's.
-        self.parallel = self.threaded or self.has_pools
-        self.threads = thread_pools.set_threads() if self.parallel else 1
         self.may_yield = full is None and str(config.deterministic) != "more"
-        self.yields = self._yields()
+        self._note_traits()
         #: Number of threads -> the plan for so many.
         self.fewer: dict[int, CpuPlan] = {}
         self.steps: list[PlanStep] = []
@@ -115,6 +104,21 @@ class CpuPlan(BoundPlan):
         self.fixed_views = {n for n in spec.segment.nodes if self._fix(n)}
         self._bind_steps()
         self.scratch: Array | None = None
+
+    def _note_traits(self) -> None:
+        """Note what the kernels that run now may do."""
+        traits = set(self._traits().values())
+        #: Whether some kernel uses libgomp's threads; ``threads`` is how many it was bound for.
+        self.threaded = any(t.threaded for t in traits)
+        #: Whether all kernels are closed: no user's code runs inside of a run.
+        self.closed = all(t.closed for t in traits)
+        #: Whether a kernel may run threads of another pool (BLAS's), and does beside OpenMP's.
+        self.has_pools = any(t.has_pool for t in traits)
+        self.calls_blas = self.threaded and self.has_pools
+        #: Whether several threads may run it, libgomp's or BLAS's.
+        self.parallel = self.threaded or self.has_pools
+        self.threads = thread_pools.set_threads() if self.parallel else 1
+        self.yields = self._yields()
 
     def _bind_steps(self) -> None:
         self.parallel_requests = threads.parallel_requests()
@@ -208,10 +212,7 @@ class CpuPlan(BoundPlan):
         if self.tier_up_kernels:
             self._bind_steps()
             self.scratch = None  # other steps have workspaces now
-            self.threaded = self.threaded or any(t.threaded for t in self._traits().values())
-            self.parallel = self.threaded or self.has_pools
-            self.threads = thread_pools.set_threads()
-            self.yields = self._yields()
+            self._note_traits()
 
     def _workspace(self, node: Apply) -> int | None:
         buffer = self.memory.workspaces.get(node)
