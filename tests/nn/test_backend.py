@@ -52,7 +52,7 @@ VENDORS = {
     },
     "onednn": {
         "OneDnnConv", "OneDnnConvGradW", "OneDnnBatchNorm", "OneDnnBatchNormGrad", "OneDnnPool",
-        "OneDnnPoolGrad", "OneDnnSoftmax", "OneDnnSoftmaxGrad", "OneDnnMatmul",
+        "OneDnnPoolGrad", "OneDnnMatmul",
     },
 }  # fmt: skip
 

@@ -33,7 +33,6 @@ from symdnn.ops.nn.batchnorm import (
 )
 from symdnn.ops.nn.conv import Conv, ConvGradInput, ConvGradWeight
 from symdnn.ops.nn.pool import AveragePoolGrad, MaxPoolGrad, Pool
-from symdnn.ops.nn.softmax import LogSoftmaxGrad, Softmax, SoftmaxGrad
 from symdnn.ops.quantized.product import QuantizedProduct
 from symdnn.ops.vendor import onednn
 from symdnn.opt.epilogue.epilogue import Chain, chain_at, fuse_epilogues
@@ -89,14 +88,6 @@ def pool_refuses(node: Apply, context: Context) -> str | None:
     if op.ndim > 3 or ndim != op.ndim + 2:
         return f"oneDNN pools (N, C) and 1 to 3 sizes, not {op.ndim} of {ndim} dimensions"
     return "oneDNN has no sum pooling" if op.mode == "sum" else None
-
-
-def softmax_refuses(node: Apply, context: Context) -> str | None:
-    """Only the last dimension: along others oneDNN runs its reference code."""
-    op: Any = node.op
-    if op.axis % node.inputs[0].type.ndim != node.inputs[0].type.ndim - 1:
-        return "oneDNN has a real kernel along the last axis only"
-    return None
 
 
 def gemm_refuses(node: Apply, context: Context) -> str | None:
@@ -271,10 +262,6 @@ ROWS: tuple[tuple[str, type[Any], tuple[type[Op], ...], Reasons], ...] = (
     ("pool_to_onednn", onednn.OneDnnPool, (Pool,), pool_refuses),
     ("pool_grad_to_onednn", onednn.OneDnnPoolGrad, (AveragePoolGrad, MaxPoolGrad),
            pool_refuses),
-    # Not LogSoftmax: the logarithm of oneDNN 3.2 errs by up to 85 units in the last place of x.
-    ("softmax_to_onednn", onednn.OneDnnSoftmax, (Softmax,), softmax_refuses),
-    ("softmax_grad_to_onednn", onednn.OneDnnSoftmaxGrad, (SoftmaxGrad, LogSoftmaxGrad),
-           softmax_refuses),
     ("dot_to_onednn", onednn.OneDnnMatmul, (Dot, BatchedDot), gemm_refuses),
     ("batch_norm_to_onednn", onednn.OneDnnBatchNorm, (BatchNormTrain,), batch_norm_refuses),
     ("batch_norm_inference_to_onednn", onednn.OneDnnBatchNormInference,

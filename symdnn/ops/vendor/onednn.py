@@ -157,14 +157,6 @@ class OneDnnPoolGrad(_ByChannel):
     """
 
 
-class OneDnnSoftmax(OneDnnBase):
-    """Softmax along the last axis. (``dnnl_softmax_forward``)"""
-
-
-class OneDnnSoftmaxGrad(OneDnnBase):
-    """The gradient of softmax or log-softmax. (``dnnl_softmax_backward``)"""
-
-
 class OneDnnBatchNorm(_ByChannel):
     """Batch normalisation in training. (``dnnl_batch_normalization_forward``)"""
 
