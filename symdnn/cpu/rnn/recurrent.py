@@ -141,7 +141,8 @@ class _RecurrentLaunch:
     _word_names: tuple[str, ...] = ()
 
     def __init__(self, call: Call) -> None:
-        self.op: Any = call.op
+        op: Any = call.op
+        self.op = op
         thread_pools.set_threads()
         self.layers = layers_of(self.op, call.inputs[1].shape)
         self.lstm = self.op.has_cell
