@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from symdnn.graph.variable import Apply, Variable
+from symdnn.ops.array.advanced_index import AdvancedIncSubtensor
 from symdnn.ops.array.index import IncSubtensor
 from symdnn.ops.array.reduce import Reduce, Sum
 from symdnn.ops.core.shape import (
@@ -21,6 +22,7 @@ from symdnn.ops.elementwise.arithmetic import Mul, cast
 from symdnn.ops.elemwise import Elemwise, pad_left
 from symdnn.opt.canonicalize.dimshuffle_rules import fields_of
 from symdnn.rewriting.facts import made_by, node_of
+from symdnn.rewriting.magnitudes import unless_none
 from symdnn.rewriting.rewrite import Context, node_rewrite, reads
 
 PHASE = "canonicalize"
@@ -165,7 +167,12 @@ def alloc_after_elemwise(node: Apply, context: Context) -> Variable | None:
     return None
 
 
-@node_rewrite(IncSubtensor, phase=PHASE, tags=(*TAGS, "local_useless_inc_subtensor_alloc"))
+@node_rewrite(
+    IncSubtensor,
+    AdvancedIncSubtensor,
+    phase=PHASE,
+    tags=(*TAGS, "local_useless_inc_subtensor_alloc"),
+)
 def alloc_into_part(node: Apply, context: Context) -> Variable | None:
     """``inc_subtensor(x[i], alloc(y)) -> inc_subtensor(x[i], y)``: the increment broadcasts."""
     x, y, *bounds = node.inputs
@@ -192,7 +199,8 @@ def sum_of_alloc(node: Apply, context: Context) -> Variable | None:
         return None
     sizes = node_of(v).inputs[1:]
     left = [1 if a in spread else d for a, d in enumerate(sizes)]
-    once = Sum(op.axes, False, op.acc_dtype, op.acc_dtype)(alloc(alloc_value(v), *left))
+    value = unless_none(alloc_value(v), v, spread, 0)
+    once = Sum(op.axes, False, op.acc_dtype, op.acc_dtype)(alloc(value, *left))
     count: Any = as_dim(1)
     for a in spread:
         count = count * sizes[a]
