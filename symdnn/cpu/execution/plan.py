@@ -85,8 +85,6 @@ class CpuPlan(BoundPlan):
         #: Compiled kernels that have replaced NumPy's by tier-up.
         self.tier_up_kernels: dict[Apply, Any] = {} if full is None else full.tier_up_kernels
         self._look_at_traits()
-        #: Whether all kernels are closed: no user's code runs inside of a run.
-        self.closed = all(t.closed for t in self._traits().values())
         #: Whether all steps but views are compiled; whether NumPy cannot warn. Set when bound.
         self.compiled = self.silent = False
         #: Whether a run is only a call of ``run_all``: no updates, and BLAS keeps its threads.
@@ -421,6 +419,8 @@ class CpuPlan(BoundPlan):
     def _look_at_traits(self) -> None:
         traits = set(self._traits().values())
         self.threaded = any(t.threaded for t in traits)
+        #: Whether all kernels are closed: no user's code runs inside of a run.
+        self.closed = all(t.closed for t in traits)
         self.has_pools = any(t.has_pool for t in traits)
         self.calls_blas = self.threaded and self.has_pools
         self.parallel = self.threaded or self.has_pools

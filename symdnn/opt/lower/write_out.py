@@ -20,7 +20,7 @@ from symdnn.ops.array.sets import IsIn
 from symdnn.ops.array.take import BincountLength
 from symdnn.ops.attention.attention import Attention, AttentionGrad
 from symdnn.ops.core.composed import written_out
-from symdnn.ops.core.dtype import work_dtype
+from symdnn.ops.core.dtype import is_narrow_float, work_dtype
 from symdnn.ops.core.shape import dimshuffle
 from symdnn.ops.elementwise.arithmetic import Cast, cast, clip, maximum
 from symdnn.ops.elementwise.arithmetic import abs as absolute
@@ -31,13 +31,14 @@ from symdnn.ops.elementwise.quantize import limits_of
 from symdnn.ops.elementwise.rounding import round_half_to_even as rint
 from symdnn.ops.elemwise import like
 from symdnn.ops.linalg.dot import Dot
-from symdnn.ops.nn.rnn import RNNGrad
+from symdnn.ops.nn.rnn import RNNForward, RNNGrad
 from symdnn.ops.quantized.product import QuantizedProduct
 from symdnn.ops.written_out.pixel_sums import (
     PixelSums,
     PixelSumsGradImage,
     PixelSumsGradWeights,
 )
+from symdnn.ops.written_out.rnn import rnn_in_float32
 from symdnn.rewriting.facts import number
 from symdnn.rewriting.rewrite import Context, node_rewrite
 
@@ -290,7 +291,14 @@ def write_out_rnn_lanes(node: Apply, context: Context) -> Sequence[Variable] | N
         return op.by_loop(node.inputs)
 
 
+@node_rewrite(RNNForward, phase="lower", name="narrow_rnn_in_float32")
+def narrow_rnn_in_float32(node: Apply, context: Context) -> Sequence[Variable] | None:
+    """A recurrent network in 16 bits as that in float32, which a CPU has, in casts."""
+    narrow = context.target.kind == "cpu" and is_narrow_float(node.inputs[1].type.dtype)
+    return rnn_in_float32(node) if narrow else None
+
+
 RULES = (
     write_out, write_out_product, product_with_a_vector, bessel_of_low_order, write_out_selections,
-    write_out_complex_increments, write_out_rnn_lanes,
+    write_out_complex_increments, write_out_rnn_lanes, narrow_rnn_in_float32,
 )  # fmt: skip
