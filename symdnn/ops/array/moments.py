@@ -13,6 +13,7 @@ from symdnn.ops.array.reduce import masked, normal_axes, sum
 from symdnn.ops.core.dtype import is_narrow_float, work_dtype
 from symdnn.ops.core.shape import dims_of
 from symdnn.ops.elementwise.arithmetic import abs, cast, sqr
+from symdnn.options import as_number
 
 
 @torch_words()
@@ -73,6 +74,8 @@ def var(
     """
     v = as_variable(input)
     axes = normal_axes(axis, v.type.ndim, "var")
+    if not isinstance(ddof, Variable):
+        as_number("var: ddof", ddof)
     out = v.type.dtype
     if v.type.is_discrete:
         v = cast(v, "float64")
