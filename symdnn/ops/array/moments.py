@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from symdnn.graph.dims import product
 from symdnn.graph.names.torch_words import torch_words
 from symdnn.graph.operators import operator
@@ -74,8 +76,9 @@ def var(
     """
     v = as_variable(input)
     axes = normal_axes(axis, v.type.ndim, "var")
-    if not isinstance(ddof, Variable):
-        as_number("var: ddof", ddof)
+    less: Any = ddof
+    if not isinstance(less, Variable):
+        as_number("var: ddof", less)
     out = v.type.dtype
     if v.type.is_discrete:
         v = cast(v, "float64")
