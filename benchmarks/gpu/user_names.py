@@ -63,6 +63,18 @@ class _Names:
         """Rows in ascending order."""
         return self.module.sort(v, -1)
 
+    def dims(self, v: Any) -> Any:
+        """The sizes, which are known."""
+        return tuple(v.shape)
+
+    def repeat(self, v: Any, n: int, axis: int) -> Any:
+        """Each entry of an axis so many times."""
+        return self.module.repeat(v, n, axis)
+
+    def pad(self, v: Any, widths: Any) -> Any:
+        """Zeros around."""
+        return self.module.pad(v, widths)
+
 
 class _Symdnn(_Names):
     module = T
@@ -122,6 +134,32 @@ class _Symdnn(_Names):
     def bincount(self, v: Any, n: int) -> Any:
         """How often each of ``n`` numbers comes."""
         return T.bincount(v, minlength=n)[:n]
+
+    def dims(self, v: Any) -> Any:
+        return v.type.shape
+
+    def conv(self, x: Any, w: Any, stride: int = 1, pad: int = 0, groups: int = 1) -> Any:
+        """Correlation of images with filters."""
+        return T.nnet.conv2d(
+            x, w, border_mode=(pad, pad), subsample=(stride, stride), num_groups=groups,
+            filter_flip=False,
+        )  # fmt: skip
+
+    def put(self, v: Any, at: Any, new: Any) -> Any:
+        """An array with new entries at places."""
+        return T.set_subtensor(v[at], new)
+
+    def scan(self, f: Any, first: Any, xs: Any) -> Any:
+        """The last carry, and what each step gives, of ``f(carry, x) -> (carry, y)``."""
+        return symdnn.control.scan(f, first, xs)
+
+    def cummax(self, v: Any, axis: int) -> Any:
+        """The largest so far."""
+        return T.cummax(v, axis)
+
+    def places(self, v: Any, x: Any) -> Any:
+        """How many of the sorted numbers are not above each."""
+        return T.searchsorted(v, x, side="right")
 
 
 class _Torch(_Names):
@@ -205,6 +243,36 @@ class _Torch(_Names):
         """How often each of ``n`` numbers comes."""
         return torch.bincount(v, minlength=n)
 
+    def repeat(self, v: Any, n: int, axis: int) -> Any:
+        return torch.repeat_interleave(v, n, axis)
+
+    def pad(self, v: Any, widths: Any) -> Any:
+        return F.pad(v, [n for both in reversed(widths) for n in both])
+
+    def conv(self, x: Any, w: Any, stride: int = 1, pad: int = 0, groups: int = 1) -> Any:
+        """Correlation of images with filters."""
+        return F.conv2d(x, w, stride=stride, padding=pad, groups=groups)
+
+    def put(self, v: Any, at: Any, new: Any) -> Any:
+        """An array with new entries at places."""
+        return torch.index_put(v, at, new)
+
+    def scan(self, f: Any, first: Any, xs: Any) -> Any:
+        """The last carry, and what each step gives, of ``f(carry, x) -> (carry, y)``."""
+        found = []
+        for t in range(xs.shape[0]):
+            first, y = f(first, xs[t])
+            found.append(y)
+        return first, torch.stack(found)
+
+    def cummax(self, v: Any, axis: int) -> Any:
+        """The largest so far."""
+        return torch.cummax(v, axis)[0]
+
+    def places(self, v: Any, x: Any) -> Any:
+        """How many of the sorted numbers are not above each."""
+        return torch.searchsorted(v, x, right=True)
+
 
 class _Compiled(_Torch):
     """As PyTorch compiles: derivatives by ``torch.func``."""
@@ -282,6 +350,36 @@ class _Jax(_Names):
         """How often each of ``n`` numbers comes."""
         return jnp.bincount(v, length=n)
 
+    def conv(self, x: Any, w: Any, stride: int = 1, pad: int = 0, groups: int = 1) -> Any:
+        """Correlation of images with filters."""
+        return jax.lax.conv_general_dilated(
+            x, w, (stride, stride), ((pad, pad), (pad, pad)), feature_group_count=groups
+        )
+
+    def put(self, v: Any, at: Any, new: Any) -> Any:
+        """An array with new entries at places."""
+        return v.at[at].set(new)
+
+    def scan(self, f: Any, first: Any, xs: Any) -> Any:
+        """The last carry, and what each step gives, of ``f(carry, x) -> (carry, y)``."""
+        return jax.lax.scan(f, first, xs)
+
+    def cummax(self, v: Any, axis: int) -> Any:
+        """The largest so far."""
+        return jax.lax.cummax(v, axis)
+
+    def places(self, v: Any, x: Any) -> Any:
+        """How many of the sorted numbers are not above each."""
+        return jnp.searchsorted(v, x, side="right")
+
+    def erf(self, v: Any) -> Any:
+        """The error function."""
+        return jax.scipy.special.erf(v)
+
+    def erfc(self, v: Any) -> Any:
+        """One without the error function."""
+        return jax.scipy.special.erfc(v)
+
 
 OURS = _Symdnn()
 #: The peers by their names in a :class:`~benchmarks.cpu.nest.Nest`.
@@ -297,7 +395,7 @@ def floats(
         import ml_dtypes  # noqa: F401 (its import names bfloat16 for NumPy)
 
         drawn = np.random.default_rng(seed).random(shape, "float32") * (high - low) + low
-        return drawn.astype(dtype)
+        return np.asarray(drawn.astype(dtype))
 
     return make
 

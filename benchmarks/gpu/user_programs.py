@@ -3,8 +3,8 @@
     python -m benchmarks.ops.peers --device cuda --module benchmarks.gpu.user_programs
 
 Losses and norms with their gradients, attention with masks, and those of :mod:`user_steps`,
-:mod:`user_models` and :mod:`user_modern`. A text is a function of a library's names
-(:mod:`user_names`) and its arrays.
+:mod:`user_models`, :mod:`user_modern` and :mod:`user_varied`. A text is a function of a library's
+names (:mod:`user_names`) and its arrays.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from benchmarks.cpu.nest import Nest
-from benchmarks.gpu import user_models, user_modern, user_steps
+from benchmarks.gpu import user_models, user_modern, user_steps, user_varied
 from benchmarks.gpu.user_names import floats, mask, row, whole
 
 __all__ = ["rows"]
@@ -21,7 +21,7 @@ __all__ = ["rows"]
 
 def rows() -> Iterator[Nest]:
     """All rows."""
-    more = user_steps.rows, user_models.rows, user_modern.rows
+    more = user_steps.rows, user_models.rows, user_modern.rows, user_varied.rows
     for family in (_losses, _more_losses, _norms, _attention, *more):
         yield from family()
 

@@ -1,12 +1,11 @@
-"""Generated kernels that run ops of oneDNN where they are faster: pooling in NCHW, softmax.
+"""Generated kernels that run ops of oneDNN where they are faster: pooling in NCHW, layer norms.
 
-Measured with AVX-512: oneDNN's pooling in NCHW is 3 to 15 times slower (it is made for NHWC). Its
-softmax takes 1.2 to 1.5 times as long for rows of 10 and of 1000 to 50000, and on one core of Zen 5
-1.3 to 2 times for 16384 rows of 64, 4096 of 100 and of 512; gradients are alike. On that core its
-layer norm takes 1.5 times as long for 8 rows of 128000, 1.1 times for 64 of 50257, and 0.7 times
-for short rows; its gradient 1.5, 1.1, 1.7 times for 4096 of 512, as long for shorter rows, and 0.8
-times for 1024 of 4096. Zen 4 adds float64 in halves of vectors: there oneDNN's gradient takes 1.4
-times as long for 4096 of 256, 1.3 for 64 of 384, and 0.5 to 0.8 times from rows of 512 on.
+Measured with AVX-512: oneDNN's pooling in NCHW is 3 to 15 times slower (it is made for NHWC). On
+one core of Zen 5 its layer norm takes 1.5 times as long for 8 rows of 128000, 1.1 times for 64 of
+50257, and 0.7 times for short rows; its gradient 1.5, 1.1, 1.7 times for 4096 of 512, as long for
+shorter rows, and 0.8 times for 1024 of 4096. Zen 4 adds float64 in halves of vectors: there
+oneDNN's gradient takes 1.4 times as long for 4096 of 256, 1.3 for 64 of 384, and 0.5 to 0.8 times
+from rows of 512 on.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from typing import Any
 from symdnn.cpu.compiler import jit
 from symdnn.cpu.nest.norms import NormGradKernel, NormKernel
 from symdnn.cpu.pool.pool import PoolKernel
-from symdnn.cpu.reduce.softmax import LastAxisKernel
 from symdnn.graph.kernel import Call, Kernel, Row
 from symdnn.graph.substitute import Substitute
 from symdnn.ops.vendor.onednn import (
@@ -27,8 +25,6 @@ from symdnn.ops.vendor.onednn import (
     OneDnnLayerNormGrad,
     OneDnnPool,
     OneDnnPoolGrad,
-    OneDnnSoftmax,
-    OneDnnSoftmaxGrad,
 )
 
 __all__ = ["KERNELS"]
@@ -71,7 +67,6 @@ def _generated(kernel: Kernel, refuses: Callable[[Call], str | None] | None = No
 
 KERNELS: tuple[Row, ...] = (
     ((OneDnnPool, OneDnnPoolGrad), (_generated(PoolKernel()),)),
-    ((OneDnnSoftmax, OneDnnSoftmaxGrad), (_generated(LastAxisKernel()),)),
     ((OneDnnLayerNorm,), (_generated(NormKernel(), _short_rows),)),
     ((OneDnnLayerNormGrad,), (_generated(NormGradKernel(), _long_rows),)),
 )

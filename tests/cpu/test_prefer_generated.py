@@ -8,13 +8,11 @@ from symdnn.cpu.execution.runtime import runtime
 from symdnn.cpu.nest.norms import NormGradKernel
 from symdnn.cpu.pool.pool import PoolKernel
 from symdnn.cpu.pool.pool_nhwc import PoolNhwcKernel
-from symdnn.cpu.reduce.softmax import LastAxisKernel
 from symdnn.graph.kernel import Call, kernels_for
 from symdnn.graph.origin import NO_HINTS
 from symdnn.graph.type import TensorType
 from symdnn.ops.nn.pool import Pool
-from symdnn.ops.nn.softmax import Softmax
-from symdnn.ops.vendor.onednn import OneDnnPool, OneDnnSoftmax
+from symdnn.ops.vendor.onednn import OneDnnPool
 from tests.cpu.harness import needs_compiler
 from tests.seeded import new_rng
 
@@ -48,14 +46,6 @@ def test_images_with_channels_last_are_pooled_by_a_kernel_of_their_own():
     assert kernel.name == PoolNhwcKernel.name
     planes = kernels_for(OneDnnPool, "cpu")[1]
     assert "NHWC" in planes.refuses(call)
-
-
-def test_rows_of_any_length_are_the_generated_kernels():
-    (rows, *_) = kernels_for(OneDnnSoftmax, "cpu")
-    for shape in ((128, 10), (4096, 300), (4096, 1024), (40000, 16)):
-        _, kernel = first(OneDnnSoftmax(Softmax(1)), shape)
-        assert kernel is rows
-        assert kernel.name == LastAxisKernel.name
 
 
 def test_gradients_of_long_normalised_rows_are_the_generated_kernels(rng):

@@ -208,9 +208,8 @@ def test_a_mistake_of_a_kernel_from_outside_is_no_answer(rows):
 
 
 def test_the_command_prints_the_table(capsys):
-    assert main(["kernels", "softmax"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert any(line.split() == ["OneDnnSoftmax", "llvm.rows,", "onednn.softmax"] for line in lines)
+    assert main(["kernels", "OneDnnPool"]) == 0
+    assert "llvm.pool_last, llvm.pool, onednn.pool" in capsys.readouterr().out
     assert main(["kernels", "GpuDnnSoftmax", "--target", "cuda"]) == 0
     assert "cuda.softmax, cudnn.softmax, cudnn.on_host" in capsys.readouterr().out
     assert main(["kernels", "nothing"]) == 2

@@ -10,10 +10,8 @@ from symdnn.graph.traverse import toposort
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable
 from symdnn.libraries.onednn.rules import ROWS
-from symdnn.ops.nn.rnn import RNNForward, RNNGrad
-from symdnn.ops.vendor.onednn import OneDnnRNNGrad
-from tests.op_table import conv, dot, normalization, pool, rnn, softmax
-from tests.op_table.record import OpCase, normal
+from tests.op_table import conv, dot, normalization, pool
+from tests.op_table.record import OpCase
 
 
 def lowered(case, neutral, low, layout="NCHW"):
@@ -46,7 +44,7 @@ def _variable(draw):
     return TensorType(a.dtype.name, [1 if n == 1 else None for n in a.shape])()
 
 
-FAMILIES = (conv, dot, normalization, pool, rnn, softmax)
+FAMILIES = (conv, dot, normalization, pool)
 
 
 def cases():
@@ -61,23 +59,4 @@ def cases():
     return found
 
 
-def rnn_grad():
-    """The gradients of a net from the reserve of the neutral op."""
-    fields = ("lstm", 3, 2, "linear", "bidirectional")
-    forward = RNNForward(*fields)
-    states = [normal(4, 3, 3)] * 2
-    size = int(forward.layout.size(2))
-
-    def build(w, x, hx, cx, dy, dhy, dcy):
-        y, _, _, reserve = forward(w, x, hx, cx)
-        return OneDnnRNNGrad(RNNGrad(*fields))(w, x, hx, cx, y, dy, dhy, dcy, reserve)
-
-    def expected(w, x, hx, cx, *cotangents):
-        y, _, _, reserve = forward.compute(w, x, hx, cx)
-        return RNNGrad(*fields).compute(w, x, hx, cx, y, *cotangents, reserve)
-
-    draws = (normal(size, scale=0.5), normal(5, 3, 2), *states, normal(5, 3, 6), *states)
-    return OpCase("onednn_rnn_grad", (OneDnnRNNGrad,), build, draws, expected, grad=False)
-
-
-CASES = [*cases(), rnn_grad()]
+CASES = cases()

@@ -10,7 +10,7 @@ from symdnn.ops.array.create import arange
 from symdnn.ops.array.cumulative import CumMax, CumMin, CumProd, CumSum, LinearRecurrence
 from symdnn.ops.array.getitem import inc_subtensor, reduce_subtensor, set_subtensor
 from symdnn.ops.array.index import IncSubtensor, Subtensor
-from symdnn.ops.array.join import Join, Split, join, split
+from symdnn.ops.array.join import Join, Split, join, roll, split
 from symdnn.ops.array.pad import Pad, pad
 from symdnn.ops.array.reduce import all, any, logsumexp, max, min, prod, sum
 from symdnn.ops.array.take import bincount
@@ -389,6 +389,7 @@ def _three_parts(x, last):
 
 JOINS = [
     RuleCase("join_of_one", MAT, lambda x: Join(0)(x), lambda x: x, lambda x: join(0, x, x)),
+    RuleCase("roll_by_zero", MAT, lambda x: roll(x, 0, 1), lambda x: x, lambda x: roll(x, 1, 1)),
     RuleCase("join_without_empty", (f64("n", "m"),),
              lambda x: join(0, x, alloc(1.0, 0, shape_i(x, 1))), lambda x: x,
              lambda x: join(0, x, alloc(1.0, 0, 4))),

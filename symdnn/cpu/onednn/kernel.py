@@ -289,33 +289,19 @@ def _as_primitive_reads(array: Array, o: PrimitiveOperand) -> Any:
     return np.ascontiguousarray(flat[..., ::-1])
 
 
-def with_nan_check(launch: PrimitiveLaunch, op: Any, of_result: bool = False) -> Any:
-    """``launch`` of a primitive that ignores NaN; ``op``'s reference if x may have one.
-
-    ``of_result`` looks at the result instead: some, but not all elements that should be NaN are.
-    """
-    return _mended(launch, op, lambda x, y: bool(np.isnan(_sign_of_limits(y if of_result else x))))
-
-
 def of_maxima(launch: PrimitiveLaunch, op: Any) -> Any:
     """``launch`` of maxima that ignore NaN and begin at the lowest finite number.
 
     ``op``'s reference computes them if x may have a NaN, and where a window may be all -inf.
     """
 
-    def wrong(x: Array, y: Array) -> bool:
-        limit = _sign_of_limits(x)
-        return bool(np.isnan(limit)) or (limit == -np.inf and _has_lowest(y))
-
-    return _mended(launch, op, wrong)
-
-
-def _mended(launch: PrimitiveLaunch, op: Any, wrong: Callable[[Array, Array], bool]) -> Any:
     def run(inputs: Arrays, outputs: Arrays, workspace: Array | None = None) -> None:
         x = as_contiguous(inputs[0])
         launch([x], outputs, workspace)
         with np.errstate(all="ignore"):
-            if wrong(x.reshape(-1), outputs[0].reshape(-1)):
+            limit = _sign_of_limits(x.reshape(-1))
+            lowest = limit == -np.inf and _has_lowest(outputs[0].reshape(-1))
+            if np.isnan(limit) or lowest:
                 np.copyto(outputs[0], op.compute(x)[0])
 
     return run
@@ -400,8 +386,6 @@ class OnednnKernel(Kernel[OpT]):
     traits = ONEDNN
     #: Whether activations may be bfloat16, where the CPU has instructions for it.
     takes_bfloat16 = False
-    #: Whether an implementation called ``ref`` is accepted (RNNs have no other, and it is fast).
-    takes_reference = False
     #: Whether it uses libgomp's threads.
     threaded = True
     #: Inputs that are prepacked: kept in the primitive's layout until their value changes.
@@ -437,7 +421,7 @@ class OnednnKernel(Kernel[OpT]):
             planned = self.cached(call)
         except library.OnednnError as error:
             return str(error)
-        if planned.primitive.is_reference and not self.takes_reference:
+        if planned.primitive.is_reference:
             return f"oneDNN has only its reference for it ({planned.primitive.implementation})"
         return None
 

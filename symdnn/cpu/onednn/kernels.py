@@ -14,8 +14,6 @@ from symdnn.cpu.onednn import matmul as onednn_matmul
 from symdnn.cpu.onednn import norm as onednn_norm
 from symdnn.cpu.onednn import pool as onednn_pool
 from symdnn.cpu.onednn import quantized as onednn_quantized
-from symdnn.cpu.onednn import rnn as onednn_rnn
-from symdnn.cpu.onednn import softmax as onednn_softmax
 from symdnn.graph.kernel import Call, Row
 from symdnn.graph.substitute import Substitute
 from symdnn.ops.vendor.onednn import OneDnnBase
@@ -32,10 +30,8 @@ def in_neutral_form(call: Call) -> Call | str:
 KERNELS: tuple[Row, ...] = (
     *onednn_conv.KERNELS,
     *onednn_matmul.KERNELS,
-    *onednn_softmax.KERNELS,
     *onednn_norm.KERNELS,
     *onednn_pool.KERNELS,
-    *onednn_rnn.KERNELS,
     *onednn_quantized.KERNELS,
     ((OneDnnBase,), (Substitute(in_neutral_form, "cpu", traits=PYTHON, lends_name=True),)),
 )

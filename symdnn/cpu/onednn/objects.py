@@ -62,9 +62,6 @@ def dims(values: Sequence[int]) -> Any:
     return (ctypes.c_int64 * _MAX_NDIMS)(*values)
 
 
-#: ``dnnl_rnn_direction_t``
-DIRECTION = {"left_to_right": 1, "right_to_left": 2, "both": 3}
-
 #: ``dnnl_normalization_flags_t``
 NORMALISATION = {"global_stats": 1, "scale": 2, "shift": 4, "relu": 8}
 

@@ -1,4 +1,4 @@
-"""Recurrent networks by compiled kernels, preferred to oneDNN's: LSTM, GRU, tanh and ReLU.
+"""Recurrent networks by compiled kernels: LSTM, GRU, tanh and ReLU.
 
 All steps of a layer are one parallel region (:mod:`symdnn.cpu.rnn.recurrent_ir`,
 :mod:`symdnn.cpu.rnn.recurrent_grad_ir`); layers and directions are Python loops around it.
@@ -39,11 +39,8 @@ from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array, Arrays
 from symdnn.ops.core.lanes import joined
 from symdnn.ops.elementwise.arithmetic import Cast
-from symdnn.ops.vendor.onednn import OneDnnRNN, OneDnnRNNGrad
+from symdnn.ops.nn.rnn import RNNForward, RNNGrad
 
-#: Limit of one direction's matrices, which must fit the L2 caches. For larger ones oneDNN's GEMM
-#: reads less memory; but its GRU is slower at all sizes.
-_MAX_MATRIX_BYTES = 7 << 19
 #: Iterations of a thread's spin loop at a barrier before it yields its processor: some 10 ms, since
 #: another program would then take a whole slice of the scheduler, at each step. It is 5 us if there
 #: are more threads than processors.
@@ -86,15 +83,15 @@ def _reserve_memory(directions: Sequence[RecurrentLayer]) -> tuple[Any, list[Any
 # -- kernels --------------------------------------------------------------------------------------
 
 
-class RecurrentKernel(Kernel[OneDnnRNN | OneDnnRNNGrad]):
+class RecurrentKernel(Kernel[RNNForward | RNNGrad]):
     """The forward pass: from (w, x, hx, [cx]) to (y, hy, [cy], [reserve])."""
 
     name = "llvm.recurrent"
     traits = LLVM
 
-    def refuses(self, call: Call[OneDnnRNN | OneDnnRNNGrad]) -> str | None:
-        """Needs float32 and matrices that fit the L2 caches; the same for both passes."""
-        op: Any = call.op.op
+    def refuses(self, call: Call[RNNForward | RNNGrad]) -> str | None:
+        """Needs float32; the same for both passes."""
+        op: Any = call.op
         if op.lengths or op.input_mode != "linear" or (op.dropout and op.num_layers > 1):
             return "it has no lengths, no dropout between layers, no skipped input"
         types = [t for t in (*call.inputs, *call.outputs) if isinstance(t, TensorType)]
@@ -104,17 +101,18 @@ class RecurrentKernel(Kernel[OneDnnRNN | OneDnnRNNGrad]):
             return why
         if jit.vector_width() < 8:
             return "it is for processors with AVX"
-        return _size_refusal(op, types[1].shape) if all(t.is_static for t in types) else None
+        empty = types[1].is_static and 0 in types[1].shape
+        return "it is empty" if empty else None
 
-    def workspace_bytes(self, call: Call[OneDnnRNN | OneDnnRNNGrad]) -> int:
+    def workspace_bytes(self, call: Call[RNNForward | RNNGrad]) -> int:
         """Packed matrices, results of a step's GEMM, gradients of all gates."""
         return self._net(call).workspace_bytes
 
-    def bind(self, call: Call[OneDnnRNN | OneDnnRNNGrad]) -> Launch[Array]:
+    def bind(self, call: Call[RNNForward | RNNGrad]) -> Launch[Array]:
         """A launch that runs layer by layer."""
         return self._net(call)
 
-    def _net(self, call: Call[OneDnnRNN | OneDnnRNNGrad]) -> _RecurrentLaunch:
+    def _net(self, call: Call[RNNForward | RNNGrad]) -> _RecurrentLaunch:
         return _ForwardLaunch(call)
 
 
@@ -123,17 +121,6 @@ class RecurrentGradKernel(RecurrentKernel):
 
     def _net(self, call: Call) -> _RecurrentLaunch:
         return _BackwardLaunch(call)
-
-
-def _size_refusal(op: Any, shape: Sequence[Any]) -> str | None:
-    """Why a network of these sizes is left to oneDNN; the same for both passes."""
-    if 0 in shape:
-        return "it is empty"
-    for first, *_ in layers_of(op, shape):
-        size = 4 * first.gates * first.hidden * (first.columns + first.hidden)
-        if size > _MAX_MATRIX_BYTES and first.mode != "gru":
-            return "its matrices are too large to stay in the second caches"
-    return None
 
 
 def _of_bfloat16(call: Call) -> bool:
@@ -154,7 +141,8 @@ class _RecurrentLaunch:
     _word_names: tuple[str, ...] = ()
 
     def __init__(self, call: Call) -> None:
-        self.op: Any = call.op.op  # type: ignore[attr-defined]
+        op: Any = call.op
+        self.op = op
         thread_pools.set_threads()
         self.layers = layers_of(self.op, call.inputs[1].shape)
         self.lstm = self.op.has_cell
@@ -194,9 +182,10 @@ class _ForwardLaunch(_RecurrentLaunch):
     _word_names = FORWARD_WORDS
 
     def __init__(self, call: Call) -> None:
-        self.keeps = bool(call.op.op.keeps_reserve)  # type: ignore[attr-defined]
+        op: Any = call.op
+        self.keeps = bool(op.keeps_reserve)
         self._narrow = _of_bfloat16(call) and not self.keeps
-        self._rounds = call.op.op.rounds_states  # type: ignore[attr-defined]
+        self._rounds = op.rounds_states
         super().__init__(call)
         mode, width = self.op.rnn_mode, jit.vector_width()
         self._functions = {
@@ -366,6 +355,6 @@ class _BackwardLaunch(_RecurrentLaunch):
 
 
 KERNELS: tuple[Row, ...] = (
-    ((OneDnnRNN,), (RecurrentKernel(),)),
-    ((OneDnnRNNGrad,), (RecurrentGradKernel(),)),
+    ((RNNForward,), (RecurrentKernel(),)),
+    ((RNNGrad,), (RecurrentGradKernel(),)),
 )

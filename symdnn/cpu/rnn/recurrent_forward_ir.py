@@ -51,7 +51,9 @@ class _Forward(RecurrentSource):
         self.my_before = self.bytes_at(
             "%before", (own.thread, self.times(self.row, "%before_rows"))
         )
-        self.my_before_h = self.bytes_at("%before_h", (own.thread, self.times(self.row, self.rows)))
+        self.my_before_h = self.bytes_at(
+            "%before_h", (own.thread, self.times(self.row, "%tile_rows"))
+        )
         self.columns = self.times(own.count, self.gates * WIDTH)
         if self.one or self.pairs or self.states:
             self._begin_narrow(groups)
@@ -80,7 +82,7 @@ class _Forward(RecurrentSource):
         of_x = self.times(self.x_pairs, self.times("%before_rows", 4)) if self.pairs else "0"
         own = self.plus(of_x, SPILLED)
         if self.states:
-            own = self.plus(own, self.times(self.h_pairs, 4 * self.rows))
+            own = self.plus(own, self.times(self.h_pairs, self.times("%tile_rows", 4)))
         if self.pairs:
             self.my_pairs = self.bytes_at("%packed_pairs", (groups, self.x_panel))
         self.my_x = self.bytes_at("%pairs", (self.own.thread, own))
@@ -195,7 +197,7 @@ class _Forward(RecurrentSource):
                   f"i64 {pairs}")  # fmt: skip
 
     def _step(self, c: str) -> None:
-        """Append a step, for as many sequences at a time as a tile has rows: they fit L1."""
+        """Append a step, for ``tile_rows`` sequences at a time."""
         s = self.plus(self.begin, c)
         self.s, self.ready = s, self.times(s, self.own.active)
         row = self.minus(c, self.lowest)
@@ -203,14 +205,15 @@ class _Forward(RecurrentSource):
         last = self.bytes_at("%y", (self.minus(s, 1), "%y_step"))
         self.h = self.choose_first(s, "%hx", last)
         self.h_step = self.choose_first(s, self.h_row, "%y_row", "i64")
-        self.tiles = self.new(f"udiv i64 {self.plus('%batch', self.rows - 1)}, {self.rows}")
+        up = self.minus(self.plus("%batch", "%tile_rows"), 1)
+        self.tiles = self.new(f"udiv i64 {up}, %tile_rows")
         with self.each("tile", 0, self.tiles) as i:
             self._tile(i)
         self.call("arrive", "ptr %counter")
 
     def _tile(self, i: str) -> None:
-        self.sequence = self.times(i, self.rows)
-        rows = self.least(self.minus("%batch", self.sequence), self.rows)
+        self.sequence = self.times(i, "%tile_rows")
+        rows = self.least(self.minus("%batch", self.sequence), "%tile_rows")
         before, gru = (self.now, self.row), self.mode == "gru"
         x = self.bytes_at("%x", (self.s, "%x_step"), (self.sequence, self.x_row))
         with self.when("inputs", self.apart):

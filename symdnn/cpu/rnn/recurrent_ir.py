@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 from symdnn.cpu.compiler.jit import SKIP_PASSES
 from symdnn.cpu.gemm import gemm_ir
+from symdnn.cpu.gemm.gemm_tile_ir import ROW_PANELS
 from symdnn.cpu.ir.builder import DECLARED, WIDTH, Builder, FunctionBuilder
 from symdnn.cpu.ir.loops_ir import kernel_entry
 from symdnn.cpu.ir.vector_activations_ir import activation_declarations, sigmoid, tanh
@@ -38,13 +39,13 @@ SAVED_VECTORS = {"lstm": 4, "gru": 4, "rnn_tanh": 0, "rnn_relu": 0}
 FORWARD_WORDS = (
     "threads", "counter", "looks", "steps", "batch", "columns", "hidden", "w", "r", "bw", "br", "x",
     "x_step", "hx", "y", "y_step", "y_row", "cells", "cells_step", "kept", "kept_step", "packed_w",
-    "packed_r", "bias", "before", "before_h", "chunk", "before_rows", "packed_for", "packed_pairs",
-    "pairs",
+    "packed_r", "bias", "before", "before_h", "chunk", "before_rows", "tile_rows", "packed_for",
+    "packed_pairs", "pairs",
 )  # fmt: skip
 _INTEGER_WORDS = {
     "threads", "looks", "steps", "batch", "columns", "hidden", "x_step", "y_step", "y_row",
-    "cells_step", "kept_step", "dy_step", "dx_adds", "block", "chunk", "before_rows", "lanes",
-    "examples", "dw_lane",
+    "cells_step", "kept_step", "dy_step", "dx_adds", "block", "chunk", "before_rows", "tile_rows",
+    "lanes", "examples", "dw_lane",
 }  # fmt: skip
 
 _TEXT = [
@@ -84,23 +85,35 @@ ret void
 ]
 
 
-def _product() -> list[str]:
-    """``product``, which adds up 512 terms in registers: rows of so many terms fit the L1 cache."""
+def _product(shape: gemm_ir.TileShape) -> list[str]:
+    """``product``, which adds up 512 terms in registers: rows of so many terms fit the L1 cache.
+
+    The panels of so many terms that are read for all rows of several tiles fit the L2 cache.
+    """
     s = FunctionBuilder()
-    given = ("ptr %a_0, i64 %a_row, ptr %b_0, i64 %b_panel, i64 %b_term, ptr %c, i64 %c_row, "
+    given = ("ptr %a_0, i64 %a_row, ptr %b_0, i64 %b_panel, i64 %b_term, ptr %c_0, i64 %c_row, "
              "ptr %from, i64 %from_row, i64 %m, i64 %n, i64 %k")  # fmt: skip
 
     def part(t: str, start: list[str]) -> list[str]:
         terms = s.least(s.minus("%k", t), 512)
         a, b = s.bytes_at("%a_0", (t, 4)), s.bytes_at("%b_0", (t, "%b_term"))
-        s.call(
-            "gemm_block", f"ptr {a}", "i64 %a_row", "i64 4", f"ptr {b}", "i64 %b_panel",
-            "i64 %b_term", "ptr %c", "i64 %c_row", f"ptr {start[0]}", f"i64 {start[1]}", "i64 %m",
-            "i64 %n", f"i64 {terms}", "i64 0",
-        )  # fmt: skip
-        return ["%c", "%c_row"]
+        with s.each("columns", 0, "%n", step=block) as j:
+            panel = s.new(f"udiv i64 {j}, {shape.columns}")
+            of_panel = s.bytes_at(b, (panel, "%b_panel"))
+            c, begun = (s.bytes_at(x, (j, 4)) for x in ("%c_0", start[0]))
+            none = s.new(f"icmp eq ptr {start[0]}, null")
+            begun = s.new(f"select i1 {none}, ptr null, ptr {begun}")
+            s.call(
+                "gemm_block", f"ptr {a}", "i64 %a_row", "i64 4", f"ptr {of_panel}",
+                "i64 %b_panel", "i64 %b_term", f"ptr {c}", "i64 %c_row", f"ptr {begun}",
+                f"i64 {start[1]}", "i64 %m", f"i64 {s.least(s.minus('%n', j), block)}",
+                f"i64 {terms}", "i64 0",
+            )  # fmt: skip
+        return ["%c_0", "%c_row"]
 
     with s.function("product", given):
+        several = s.new(f"icmp sgt i64 %m, {shape.rows}")
+        block = s.new(f"select i1 {several}, i64 {ROW_PANELS * shape.columns}, i64 %n")
         s.counted("part", 0, "%k", part, ["%from", "%from_row"], ["ptr", "i64"], step=512)
     return s.lines
 
@@ -113,7 +126,7 @@ def module(width: int, worker: Sequence[str], more: Sequence[str] = ()) -> str:
     shape = gemm_ir.shape_of(width)
     begin = [*DECLARED, *activation_declarations(width), *gemm_ir.declared(shape)]
     declared = dict.fromkeys(begin)
-    lines = [*declared, *more, *gemm_ir.functions(shape), *_TEXT, *_product(), *worker]
+    lines = [*declared, *more, *gemm_ir.functions(shape), *_TEXT, *_product(shape), *worker]
     lines.append(gemm_ir.attributes(shape))
     return SKIP_PASSES + "\n".join(lines) + "\n"
 

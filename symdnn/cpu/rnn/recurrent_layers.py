@@ -22,6 +22,8 @@ from symdnn.ops.nn.rnn_params import RNNShape
 _BLOCK_TERMS = 256
 #: Rows of a product of the inputs of several steps: their matrix is read once for so many.
 _CHUNK_ROWS = 32
+#: Bytes of a direction's matrices that fit the L2 caches; sequences at once where they do not.
+_CACHED_BYTES, _MOST_TILE_ROWS = 7 << 19, 128
 #: Multiplications of a step for which another thread pays: a barrier takes about 1 us.
 _MULTIPLICATIONS_PER_THREAD = 1 << 16
 
@@ -90,9 +92,20 @@ class RecurrentLayer:
         return min(self.steps, max(1, _CHUNK_ROWS // self.batch))
 
     @property
+    def tile_rows(self) -> int:
+        """Sequences that are computed at once.
+
+        As many as a tile of the product has rows fit the L1 cache. Where the matrices do not fit
+        the L2 caches, each is read once for more.
+        """
+        fits = 4 * self.gates * self.hidden * (self.columns + self.hidden) <= _CACHED_BYTES
+        rows = shape_of(jit.vector_width()).rows
+        return rows if fits else max(rows, min(self.batch, _MOST_TILE_ROWS))
+
+    @property
     def rows_before(self) -> int:
         """Rows of a thread's memory for products of inputs."""
-        return max(shape_of(jit.vector_width()).rows, self.chunk * self.batch)
+        return max(self.tile_rows, self.chunk * self.batch)
 
     def parameters(self, at: int) -> dict[str, int]:
         """Addresses of matrices and biases in a vector at address ``at``."""
@@ -109,6 +122,7 @@ class RecurrentLayer:
             "hidden": self.hidden, "y_row": 4 * self.directions * self.hidden,
             "cells_step": 4 * self.batch * self.hidden, "kept_step": 4 * prod(self.kept_shape[1:]),
             "chunk": self.chunk, "before_rows": self.rows_before,
+            "tile_rows": self.tile_rows,
             "lanes": self.lanes, "examples": self.examples,
         }  # fmt: skip
 
@@ -159,13 +173,13 @@ def forward_floats(
     row = count * (columns + WIDTH)
     gru = layer.mode == "gru"
     rows_in_pairs = layer.rows_before * layer.columns * in_pairs
-    rows_in_pairs += shape_of(width).rows * layer.hidden * states
+    rows_in_pairs += layer.tile_rows * layer.hidden * states
     of_pairs = 2 * rows_in_pairs + SPILLED
     return {
         "packed_w": panel * layer.columns, "packed_r": panel * layer.hidden,
         "packed_pairs": columns * layer.columns // 2 * in_pairs,
         "bias": columns * (1 + gru), "packed_for": 2 * count, "before": row * layer.rows_before,
-        "before_h": row * shape_of(width).rows * gru,
+        "before_h": row * layer.tile_rows * gru,
         "cells": 0 if keeps else layer.batch * layer.hidden,
         "pairs": count * of_pairs // 4,
     }  # fmt: skip

@@ -18,7 +18,6 @@ from symdnn.graph.variable import Apply, Variable
 from symdnn.libraries.onednn.conv_moments import moments_of_convolutions
 from symdnn.libraries.onednn.narrow import Widening
 from symdnn.ops.array.reduce import sum as sum_
-from symdnn.ops.core.dtype import is_narrow_float
 from symdnn.ops.core.shape import dimshuffle
 from symdnn.ops.elementwise.arithmetic import cast, mul, sub
 from symdnn.ops.elementwise.quantize import FLOAT8
@@ -34,11 +33,8 @@ from symdnn.ops.nn.batchnorm import (
 )
 from symdnn.ops.nn.conv import Conv, ConvGradInput, ConvGradWeight
 from symdnn.ops.nn.pool import AveragePoolGrad, MaxPoolGrad, Pool
-from symdnn.ops.nn.rnn import RNNForward, RNNGrad
-from symdnn.ops.nn.softmax import LogSoftmaxGrad, Softmax, SoftmaxGrad
 from symdnn.ops.quantized.product import QuantizedProduct
 from symdnn.ops.vendor import onednn
-from symdnn.ops.written_out.rnn import rnn_in_float32
 from symdnn.opt.epilogue.epilogue import Chain, chain_at, fuse_epilogues
 from symdnn.opt.lower.lowering import Backend, Library, Reasons
 from symdnn.opt.lower.quantized import (
@@ -48,7 +44,7 @@ from symdnn.opt.lower.quantized import (
     why_no_product,
 )
 from symdnn.rewriting.facts import broadcast_axis
-from symdnn.rewriting.rewrite import Context, graph_rewrite, node_rewrite
+from symdnn.rewriting.rewrite import Context, graph_rewrite
 
 #: The CPUs that add products of 8 bits in 32: without, oneDNN's int16 sums saturate.
 _INT8_ISA_SUFFIXES = ("VNNI", "BF16", "FP16", "AMX")
@@ -94,14 +90,6 @@ def pool_refuses(node: Apply, context: Context) -> str | None:
     return "oneDNN has no sum pooling" if op.mode == "sum" else None
 
 
-def softmax_refuses(node: Apply, context: Context) -> str | None:
-    """Only the last dimension: along others oneDNN runs its reference code."""
-    op: Any = node.op
-    if op.axis % node.inputs[0].type.ndim != node.inputs[0].type.ndim - 1:
-        return "oneDNN has a real kernel along the last axis only"
-    return None
-
-
 def gemm_refuses(node: Apply, context: Context) -> str | None:
     """Only matrices: a matrix-vector product is bound by memory. Not of quantised operands."""
     if product_refuses(node, context) is None:
@@ -138,44 +126,6 @@ def layer_norm_refuses(node: Apply, context: Context) -> str | None:
         if not all(p.type.broadcastable[:-1]) or broadcast_axis(p, x, range(ndim - 1)) is not None:
             return f"a parameter of type {p.type} is not one value for each feature"
     return None
-
-
-def rnn_refuses(node: Apply, context: Context) -> str | None:
-    """No lengths, no dropout, no skipped input. Nodes that share a reserve are lowered together."""
-    for each in _sharing_reserve(node, context):
-        if not isinstance(each.op, RNNForward | RNNGrad | onednn.OneDnnRNN | onednn.OneDnnRNNGrad):
-            return f"its reserve is shared with {each.op}"
-        if (reason := _rnn_reason(each)) is not None:
-            return reason
-    return None
-
-
-def _sharing_reserve(node: Apply, context: Context) -> list[Apply]:
-    """The forward node that made the reserve of an RNN, and all nodes that read the reserve."""
-    op: Any = node.op
-    forward = node if isinstance(op, RNNForward) else node.inputs[-1].owner
-    if forward is None or not getattr(forward.op, "keeps_reserve", True):
-        return [node]
-    return [forward, *context.fgraph.user_nodes(forward.outputs[-1])]
-
-
-def _rnn_reason(node: Apply) -> str | None:
-    op: Any = node.op
-    op = getattr(op, "op", op)
-    if op.lengths:
-        return "oneDNN has no sequence lengths"
-    if op.dropout and op.num_layers > 1:
-        return "oneDNN has no dropout between layers"
-    if op.input_mode != "linear":
-        return f"oneDNN has no input_mode={op.input_mode!r}"
-    return None
-
-
-@node_rewrite(RNNForward, phase="lower", tags=("onednn",))
-def narrow_rnn_in_float32(node: Apply, context: Context) -> Sequence[Variable] | None:
-    """A recurrent network in 16 bits as that in float32, the dtype of its computation, in casts."""
-    narrow = is_narrow_float(node.inputs[1].type.dtype)
-    return rnn_in_float32(node) if narrow and onednn_reason(context.target) is None else None
 
 
 @graph_rewrite("lower", tags=("onednn",), name="narrow_products_in_float32")
@@ -312,10 +262,6 @@ ROWS: tuple[tuple[str, type[Any], tuple[type[Op], ...], Reasons], ...] = (
     ("pool_to_onednn", onednn.OneDnnPool, (Pool,), pool_refuses),
     ("pool_grad_to_onednn", onednn.OneDnnPoolGrad, (AveragePoolGrad, MaxPoolGrad),
            pool_refuses),
-    # Not LogSoftmax: the logarithm of oneDNN 3.2 errs by up to 85 units in the last place of x.
-    ("softmax_to_onednn", onednn.OneDnnSoftmax, (Softmax,), softmax_refuses),
-    ("softmax_grad_to_onednn", onednn.OneDnnSoftmaxGrad, (SoftmaxGrad, LogSoftmaxGrad),
-           softmax_refuses),
     ("dot_to_onednn", onednn.OneDnnMatmul, (Dot, BatchedDot), gemm_refuses),
     ("batch_norm_to_onednn", onednn.OneDnnBatchNorm, (BatchNormTrain,), batch_norm_refuses),
     ("batch_norm_inference_to_onednn", onednn.OneDnnBatchNormInference,
@@ -325,8 +271,6 @@ ROWS: tuple[tuple[str, type[Any], tuple[type[Op], ...], Reasons], ...] = (
     ("layer_norm_to_onednn", onednn.OneDnnLayerNorm, (LayerNorm,), layer_norm_refuses),
     ("layer_norm_grad_to_onednn", onednn.OneDnnLayerNormGrad, (LayerNormGrad,),
            layer_norm_refuses),
-    ("rnn_to_onednn", onednn.OneDnnRNN, (RNNForward,), rnn_refuses),
-    ("rnn_grad_to_onednn", onednn.OneDnnRNNGrad, (RNNGrad,), rnn_refuses),
     ("quantized_to_onednn", onednn.OneDnnQuantized, (QuantizedProduct,), quantized_refuses),
 )  # fmt: skip
 LOWERINGS = tuple(BACKEND.row(name, low, *ops, refuses=refuses) for name, low, ops, refuses in ROWS)
@@ -370,7 +314,7 @@ def onednn_epilogue(context: Context) -> None:
 
 ONEDNN = Library(
     BACKEND, LOWERINGS, (tell_without_onednn, moments_of_convolutions, onednn_epilogue,
-     narrow_rnn_in_float32, narrow_products_in_float32, onednn_quantized_epilogue,
+     narrow_products_in_float32, onednn_quantized_epilogue,
      product_to_int8.rewrite(), zero_point_apart.rewrite()),
     detected_by="symdnn.cpu.onednn.library",
 )  # fmt: skip

@@ -157,14 +157,6 @@ class OneDnnPoolGrad(_ByChannel):
     """
 
 
-class OneDnnSoftmax(OneDnnBase):
-    """Softmax along the last axis. (``dnnl_softmax_forward``)"""
-
-
-class OneDnnSoftmaxGrad(OneDnnBase):
-    """The gradient of softmax or log-softmax. (``dnnl_softmax_backward``)"""
-
-
 class OneDnnBatchNorm(_ByChannel):
     """Batch normalisation in training. (``dnnl_batch_normalization_forward``)"""
 
@@ -183,17 +175,3 @@ class OneDnnLayerNorm(OneDnnBase):
 
 class OneDnnLayerNormGrad(OneDnnBase):
     """Its gradient. (``dnnl_layer_normalization_backward``)"""
-
-
-class OneDnnRNN(OneDnnBase):
-    """A recurrent network; :class:`OneDnnRNNGrad` reads its reserve.
-
-    (``dnnl_vanilla_rnn_forward``, ``dnnl_lstm_forward``, ``dnnl_lbr_gru_forward``)
-    """
-
-
-class OneDnnRNNGrad(OneDnnBase):
-    """The gradient of a recurrent network.
-
-    (``dnnl_vanilla_rnn_backward``, ``dnnl_lstm_backward``, ``dnnl_lbr_gru_backward``)
-    """

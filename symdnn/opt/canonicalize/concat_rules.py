@@ -11,7 +11,7 @@ import numpy as np
 from symdnn.graph.dims import at_least_zero
 from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.array.index import IncSubtensor, Subtensor, subtensor
-from symdnn.ops.array.join import Join, Split, join
+from symdnn.ops.array.join import Join, Roll, Split, join
 from symdnn.ops.array.slices import FULL, is_slice
 from symdnn.ops.array.view import specify_shape
 from symdnn.ops.core.shape import alloc, reshape
@@ -30,6 +30,13 @@ TAGS = ("fast_compile", "joining")
 def join_of_one(node: Apply, context: Context) -> Variable | None:
     """A join of one tensor is the tensor."""
     return node.inputs[0] if len(node.inputs) == 1 else None
+
+
+@node_rewrite(Roll, phase=PHASE, tags=TAGS)
+def roll_by_zero(node: Apply, context: Context) -> Variable | None:
+    """A roll by 0 is the tensor."""
+    x, shift = node.inputs
+    return x if is_zero(shift) else None
 
 
 @node_rewrite(Join, phase=PHASE, tags=(*TAGS, "local_join_empty"))
@@ -353,6 +360,7 @@ def _in_order(parts: Sequence[_Place], size: int | None) -> list[_Place]:
 
 RULES = [
     join_of_increments,
+    roll_by_zero,
     join_of_one,
     join_without_empty,
     join_of_join,

@@ -3,13 +3,14 @@
 Where others read results of the node, too (:func:`~symdnn.opt.fuse.fuse.fuse_reductions` has the
 rest), its reductions become kernels that read what the node reads, or what it stores anyway. The
 bytes decide. What is left of the node joins the only elementwise node that reads it, where that
-then reads no more. Reductions over the same axes that read an array become one.
+then reads no more. Reductions over the same axes that read an array become one. At last sums of
+everything and elementwise nodes compute again what they read of a node that nothing else reads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from symdnn.graph.origin import inherit
@@ -39,6 +40,8 @@ from symdnn.rewriting.rewrite import Context, graph_rewrite
 #: Elements of a row of which kernels of rows take sums (``row_rules``), or that they add by columns
 #: (``column_sums``): fewer are too few for a thread, of more the sums do not fit into registers.
 _LEAST_ROW, _LONGEST_ROW = 32, 8192
+#: What a kernel adds while memory moves a byte.
+_ADDITIONS_OF_A_BYTE = 6
 
 #: A reduction, its neutral op, and the number of the result that it reads.
 _Reader = tuple[Apply, Reduce, int]
@@ -57,6 +60,64 @@ def fuse_reductions_apart(context: Context) -> None:
             fuse_into_readers(context, node, program)
         if program is not None and node in context.fgraph.nodes and node.inputs:
             pending += _Parted(context, node, program).part()
+    order = context.fgraph.toposort()
+    if any(isinstance(node.op, FusedReduce) for node in order):
+        places = Places(context.fgraph, context.target, inner=context.inner)
+        for node in order:
+            program = fusable_program(node)
+            if program is not None and places(node) == context.target.place:
+                _join_readers(context, node, program, places)
+
+
+def _join_readers(context: Context, node: Apply, program: ScalarProgram, places: Places) -> None:
+    """Let sums of everything and elementwise nodes compute what they read of a node, if nothing
+    else reads that and fewer bytes move for what is computed again."""
+    users = list(dict.fromkeys(u for v in node.outputs for u in context.fgraph.user_nodes(v)))
+    pattern = node.outputs[0].type.broadcastable
+    own = [p for u in users if (p := _program_of(u, pattern)) is not None]
+    alike = all(u.hints == node.hints and places(u) == context.target.place for u in users)
+    sums = any(isinstance(u.op, FusedReduce) for u in users)
+    if not (sums and alike and len(own) == len(users)) or program.cost > KERNEL_LIMIT_ADDITIONS:
+        return
+    if any(map(context.fgraph.is_output, node.outputs)):
+        return
+    made, saved = set(node.outputs), _full_bytes((*node.inputs, *node.outputs), pattern)
+    for user, its in zip(users, own):
+        operands = {*user.inputs, *node.inputs} - made
+        saved += _full_bytes(user.inputs, pattern) - _full_bytes(operands, pattern)
+        if len(operands) > MAX_INPUTS or len(its.body) + len(program.body) > MAX_INSTRUCTIONS:
+            return
+    if program.cost * (len(users) - 1) < _ADDITIONS_OF_A_BYTE * saved:
+        for user, its in zip(users, own):
+            _join_reader(context, (node, program), (user, its))
+
+
+def _join_reader(
+    context: Context, maker: tuple[Apply, ScalarProgram], reader: tuple[Apply, ScalarProgram]
+) -> None:
+    """Let one reader compute what it reads."""
+    user, op = reader[0], reader[0].op
+    operands, builder, values = joined_programs([maker, reader])
+    whole = builder.program([values[v] for v in user.outputs])
+    with inherit(joined_origin([maker[0], user]), user.hints):
+        both = replace(op, program=whole) if isinstance(op, FusedReduce) else FusedElemwise(whole)
+        new = both.make_node(*operands).outputs
+    context.replace(list(zip(user.outputs, new, strict=True)), "fuse_reductions_apart")
+
+
+def _program_of(user: Apply, pattern: tuple[bool, ...]) -> ScalarProgram | None:
+    """The program of a sum of everything, or of an elementwise node of this size."""
+    if isinstance(user.op, FusedReduce):
+        axes = user.op.reductions[0].axes
+        return user.op.program if all(one or i in axes for i, one in enumerate(pattern)) else None
+    program = fusable_program(user)
+    return program if program and user.outputs[0].type.broadcastable == pattern else None
+
+
+def _full_bytes(variables: Iterable[Variable], pattern: tuple[bool, ...]) -> int:
+    """Bytes for each element of the arrays of a size among these."""
+    full = {v for v in variables if v.type.broadcastable == pattern and not isinstance(v, Constant)}
+    return sum(int(v.type.numpy.itemsize) for v in full)
 
 
 @dataclass(frozen=True)

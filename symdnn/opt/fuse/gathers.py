@@ -7,7 +7,7 @@ and a scatter takes in the elementwise node that makes what it adds.
 
 A gather stays stored where another node reads it, or a loop in which it repeats; and where several
 kernels read it and its rows are shorter than the piece of memory that each read moves: stored, its
-elements are next to each other.
+elements are next to each other. A roll by a known shift is read so, too: it selects neighbours.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from symdnn.graph.origin import inherit
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, AdvancedSubtensor
+from symdnn.ops.array.join import Roll
 from symdnn.ops.array.slices import is_slice
 from symdnn.ops.core.scalar import Builder, ScalarProgram, identity_program
 from symdnn.ops.core.shape import DimShuffle
@@ -36,6 +37,7 @@ from symdnn.opt.fuse.groups import (
 )
 from symdnn.opt.fuse.recompute import VALUE_LIMIT_ADDITIONS
 from symdnn.opt.fuse.transfer import Places
+from symdnn.opt.lower.rolls import rolled
 from symdnn.rewriting.rewrite import Context, graph_rewrite
 
 __all__ = ["RULES", "fuse_gathers", "fuse_scatters"]
@@ -58,6 +60,14 @@ class _Loop(NamedTuple):
         """What its program reads, or what that is selected from."""
         first = int(self.op.add is not None)
         return self.inputs[first : first + len(self.op.reads)]
+
+
+class _Gather(NamedTuple):
+    """A node whose result is elements of an array, by an op and its inputs."""
+
+    node: Apply
+    op: AdvancedSubtensor
+    inputs: Sequence[Variable]
 
 
 class _Graph:
@@ -92,12 +102,14 @@ class _Graph:
         part: Any = op.getter().infer(x.type, *(v.type for v in rest))
         return bool(part.broadcastable == y.type.broadcastable)
 
-    def loop(self, node: Apply) -> _Loop | None:
-        """A node as a loop that may gather; None if it is none."""
+    def loop(self, node: Apply, get: _Gather) -> _Loop | None:
+        """A node as a loop that may gather; None if it is none, or what may fail is an update."""
         op: Any = node.op
+        if any(map(self.fgraph.is_update, node.outputs)) and not get.op.in_bounds:
+            return None
         if isinstance(op, FusedIndexed):
             return _Loop(node, op, node.inputs)
-        if not self.is_ours(node) or any(map(self.fgraph.is_update, node.outputs)):
+        if not self.is_ours(node):
             return None
         if self.may_add(node):
             x, y, *rest = node.inputs
@@ -231,29 +243,37 @@ def fuse_gathers(context: Context) -> None:
     if context.target.kind != "cuda":
         return
     order = context.fgraph.toposort()
-    if any(isinstance(n.op, AdvancedSubtensor) for n in order):
+    if any(isinstance(n.op, AdvancedSubtensor | Roll) for n in order):
         graph = _Graph(context)
         for node in reversed(order):
-            if isinstance(node.op, AdvancedSubtensor) and graph.is_ours(node):
-                _join(node, graph)
+            get = _gather(node, context) if graph.is_ours(node) else None
+            if get is not None:
+                _join(get, graph)
 
 
-def _join(get: Apply, graph: _Graph) -> None:
+def _gather(node: Apply, context: Context) -> _Gather | None:
+    """A node as a gather: a selection, or the last one of several rolls."""
+    if isinstance(node.op, AdvancedSubtensor):
+        return None if node.op.host_inputs else _Gather(node, node.op, node.inputs)
+    if not isinstance(node.op, Roll) or (found := rolled(node.outputs[0], context)) is None:
+        return None
+    op, inputs = found.gather()
+    return _Gather(node, replace(op, in_bounds=True), inputs)
+
+
+def _join(get: _Gather, graph: _Graph) -> None:
     """Let all readers of what is selected select it themselves, if they can."""
-    op: Any = get.op
-    if op.host_inputs:
-        return
     views, found = _views(get, graph), list[_Loop]()
     for v in views:
         for user in graph.users(v) or []:
             if user.outputs and user.outputs[0] in views:
                 continue
-            loop = graph.loop(user)
+            loop = graph.loop(user, get)
             if loop is None or not _may_read(loop, v, get):
                 return
             found.append(loop)
-    alone = len(found) == 1 or _row_bytes(get) >= _SECTOR_BYTES
-    if not found or not alone or len(found) > _MOST_READERS:
+    near = isinstance(get.node.op, Roll) or _row_bytes(get) >= _SECTOR_BYTES
+    if not found or not (near or len(found) == 1) or len(found) > _MOST_READERS:
         return
     if any(graph.users(v) is None for v in views) or len({f.node for f in found}) < len(found):
         return
@@ -261,12 +281,12 @@ def _join(get: Apply, graph: _Graph) -> None:
         for v in views:
             if v in loop.operands:
                 made, inputs = _with_gather(loop, v, get)
-                graph.replace(loop, made, inputs, get)
+                graph.replace(loop, made, inputs, get.node)
 
 
-def _views(get: Apply, graph: _Graph) -> dict[Variable, None]:
+def _views(get: _Gather, graph: _Graph) -> dict[Variable, None]:
     """What is selected, and views of it with more axes."""
-    found = {get.outputs[0]: None}
+    found = {get.node.outputs[0]: None}
     for v in list(found):
         for user in graph.users(v) or []:
             if isinstance(user.op, DimShuffle) and not _is_turned(user.outputs[0]):
@@ -274,7 +294,7 @@ def _views(get: Apply, graph: _Graph) -> dict[Variable, None]:
     return found
 
 
-def _may_read(loop: _Loop, v: Variable, get: Apply) -> bool:
+def _may_read(loop: _Loop, v: Variable, get: _Gather) -> bool:
     """Whether a loop may read what is selected: it has its shape, and other inputs keep theirs."""
     operands, op = loop.operands, loop.op
     if loop.inputs.count(v) != 1 or v not in operands:
@@ -296,28 +316,26 @@ def _arrays(loop: _Loop, k: int) -> list[TensorType]:
     return operands[k][1:]
 
 
-def _row_bytes(get: Apply) -> float:
+def _row_bytes(get: _Gather) -> float:
     """Bytes behind each index; those of rows of unknown lengths are enough."""
-    op: Any = get.op
     rows, at = list[float](), 0
-    for k, e in enumerate(op.index):
+    for k, e in enumerate(get.op.index):
         if e != "x":
             size = get.inputs[0].type.shape[at]
             at += 1
-            if is_slice(e) and k > op.arrays[-1]:
+            if is_slice(e) and k > get.op.arrays[-1]:
                 rows.append(float("inf") if size is None else size)
     return prod(rows) * get.inputs[0].type.numpy.itemsize
 
 
-def _with_gather(loop: _Loop, v: Variable, get: Apply) -> tuple[FusedIndexed, list[Variable]]:
+def _with_gather(loop: _Loop, v: Variable, get: _Gather) -> tuple[FusedIndexed, list[Variable]]:
     """A loop that reads ``v``, which is selected or a view of that, as one that selects it."""
-    op, select, (source, *arrays) = loop.op, get.op, get.inputs
-    assert isinstance(select, AdvancedSubtensor)
+    op, (source, *arrays) = loop.op, get.inputs
     k = list(loop.operands).index(v)
-    view: Any = None if v is get.outputs[0] else v.owner
+    view: Any = None if v is get.node.outputs[0] else v.owner
     pattern = tuple(range(v.type.ndim)) if view is None else view.op.pattern
     reads = list(op.reads)
-    reads[k] = Selection(select, pattern)
+    reads[k] = Selection(get.op, pattern)
     x, operands, adds = op.apart(loop.inputs)
     operands[k] = [source, *arrays]
     first = [] if x is None else [x]

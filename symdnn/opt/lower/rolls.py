@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,9 +14,48 @@ from symdnn.ops.array.slices import FULL
 from symdnn.rewriting.facts import made_by, node_of, number
 from symdnn.rewriting.rewrite import Context, node_rewrite
 
+__all__ = ["RULES", "Rolled", "rolled"]
+
 #: On a CPU the shortest lines that are worth looking at indices, and how much of a line may be its
 #: shorter part.
 _MIN_LINE, _MOST_MOVED = 64, 1 / 16
+
+
+class Rolled(NamedTuple):
+    """A chain of rolls by known shifts: what it begins with, and how far each axis moves."""
+
+    x: Variable
+    shifts: dict[int, int]
+
+    def gather(self) -> tuple[AdvancedSubtensor, list[Variable]]:
+        """The op that selects the same elements, and its inputs."""
+        axes = range(min(self.shifts), max(self.shifts) + 1)
+        index = tuple("a" if d in axes else FULL for d in range(self.x.type.ndim))
+        return AdvancedSubtensor(index), [self.x, *(self._places(axes, a) for a in axes)]
+
+    def _places(self, axes: Sequence[int], axis: int) -> Constant:
+        """The source of each element along an axis, as an index array beside those of others."""
+        size = self.x.type.shape[axis]
+        assert size is not None, "rolled asks for known sizes"
+        shape = [size if a == axis else 1 for a in axes]
+        places = (np.arange(size) - self.shifts.get(axis, 0)) % max(size, 1)
+        return Constant(places.reshape(shape))
+
+
+def rolled(out: Variable, context: Context) -> Rolled | None:
+    """The chain of rolls that ends with ``out``; nothing else reads what is between them."""
+    shifts, v = dict[int, int](), out
+    while made_by(v, Roll) and (v is out or context.only_user(v)):
+        op: Any = node_of(v).op
+        x, shift = node_of(v).inputs
+        known = number(shift)
+        if known is None:
+            break
+        shifts[op.axis] = shifts.get(op.axis, 0) + int(known)
+        v = x
+    if not shifts or None in v.type.shape[min(shifts) : max(shifts) + 1]:
+        return None
+    return Rolled(v, shifts)
 
 
 @node_rewrite(Roll, phase="lower", tags=("indexing",))
@@ -31,24 +70,18 @@ def rolls_are_one_gather(node: Apply, context: Context) -> Variable | None:
     readers = context.fgraph.user_nodes(out)
     if len(readers) == 1 and isinstance(readers[0].op, Roll):
         return None  # the last one of a chain replaces all of them
-    shifts: dict[int, int] = {}
-    v = out
-    while made_by(v, Roll) and (v is out or context.only_user(v)):
-        op: Any = node_of(v).op
-        x, shift = node_of(v).inputs
-        known = number(shift)
-        size = x.type.shape[op.axis]
-        if known is None or size is None:
-            return None
-        if not _is_worth(context.target.kind, op.axis, x.type.shape, int(known)):
-            return None
-        shifts[op.axis] = shifts.get(op.axis, 0) + int(known)
-        v = x
-    axes = sorted(shifts)
-    if len(axes) == 1 or axes != list(range(axes[0], axes[-1] + 1)):
+    found = rolled(out, context)
+    if found is None or made_by(found.x, Roll):
         return None
-    index = tuple("a" if d in axes else FULL for d in range(v.type.ndim))
-    return AdvancedSubtensor(index)(v, *(_places(v, axes, a, shifts[a]) for a in axes))
+    x, shifts = found
+    near = len(shifts) == max(shifts) - min(shifts) + 1
+    shape, kind = x.type.shape, context.target.kind
+    if not near or len(shifts) == 1:
+        return None
+    if not all(_is_worth(kind, a, shape, shift) for a, shift in shifts.items()):
+        return None
+    op, inputs = found.gather()
+    return op(*inputs)
 
 
 def _is_worth(target: str, axis: int, shape: Sequence[int | None], shift: int) -> bool:
@@ -59,14 +92,6 @@ def _is_worth(target: str, axis: int, shape: Sequence[int | None], shift: int) -
     if line is None or line < _MIN_LINE:
         return False
     return not is_last or min(shift % line, -shift % line) <= _MOST_MOVED * line
-
-
-def _places(x: Variable, axes: list[int], axis: int, shift: int) -> Constant:
-    """The source of each element along an axis, as an index array beside those of other axes."""
-    size = x.type.shape[axis]
-    assert size is not None, "the caller asks for known sizes"
-    shape = [size if a == axis else 1 for a in axes]
-    return Constant(((np.arange(size) - shift) % max(size, 1)).reshape(shape))
 
 
 RULES = (rolls_are_one_gather,)

@@ -20,7 +20,7 @@ from symdnn.ops.array.sets import IsIn
 from symdnn.ops.array.take import BincountLength
 from symdnn.ops.attention.attention import Attention, AttentionGrad
 from symdnn.ops.core.composed import written_out
-from symdnn.ops.core.dtype import work_dtype
+from symdnn.ops.core.dtype import is_narrow_float, work_dtype
 from symdnn.ops.core.shape import dimshuffle
 from symdnn.ops.elementwise.arithmetic import Cast, cast, clip, maximum
 from symdnn.ops.elementwise.arithmetic import abs as absolute
@@ -31,18 +31,21 @@ from symdnn.ops.elementwise.quantize import limits_of
 from symdnn.ops.elementwise.rounding import round_half_to_even as rint
 from symdnn.ops.elemwise import like
 from symdnn.ops.linalg.dot import Dot
-from symdnn.ops.nn.rnn import RNNGrad
+from symdnn.ops.nn.rnn import RNNForward, RNNGrad
 from symdnn.ops.quantized.product import QuantizedProduct
 from symdnn.ops.written_out.pixel_sums import (
     PixelSums,
     PixelSumsGradImage,
     PixelSumsGradWeights,
 )
+from symdnn.ops.written_out.rnn import rnn_in_float32
 from symdnn.rewriting.facts import number
 from symdnn.rewriting.rewrite import Context, node_rewrite
 
 #: With more than this our attention in TF32 is slower than GEMMs.
 _FAST_FEATURES = 128
+#: So many queries of at least so many keys are products of few rows on a CPU.
+_FEW_QUERIES, _MANY_KEYS = 4, 32
 
 
 @node_rewrite(
@@ -53,7 +56,7 @@ def write_out(node: Apply, context: Context) -> Sequence[Variable] | None:
     """Attention and its gradient to products, a softmax and elementwise ops."""
     assert isinstance(node.op, Attention | AttentionGrad)
     own = context.capabilities.has_own_kernel(node, context.target.kind)
-    if own and not _gemms_are_faster(node, context):
+    if own and not (_gemms_are_faster(node, context) or _has_few_queries(node, context)):
         return None
     return node.op.parts(node.inputs)
 
@@ -78,6 +81,17 @@ def _gemms_are_faster(node: Apply, context: Context) -> bool:
     features = [v.type.shape[3] or inf for v in node.inputs[:3]]
     old = (target.compute_capability or (0, 0)) < (8, 0)
     return old or max(features) > _FAST_FEATURES
+
+
+def _has_few_queries(node: Apply, context: Context) -> bool:
+    """Whether there are few queries, as in a step of decoding: a CPU's kernel has tiles of more."""
+    q, k = node.inputs[:2]
+    if context.target.kind != "cpu" or not isinstance(node.op, Attention):
+        return False
+    if context.fgraph.user_nodes(node.outputs[1]):
+        return False  # a gradient has a kernel of its own
+    queries, keys = q.type.shape[2] or inf, k.type.shape[2] or inf
+    return q.type.dtype == "float32" and queries <= _FEW_QUERIES and keys >= _MANY_KEYS
 
 
 @node_rewrite(
@@ -277,7 +291,14 @@ def write_out_rnn_lanes(node: Apply, context: Context) -> Sequence[Variable] | N
         return op.by_loop(node.inputs)
 
 
+@node_rewrite(RNNForward, phase="lower", name="narrow_rnn_in_float32")
+def narrow_rnn_in_float32(node: Apply, context: Context) -> Sequence[Variable] | None:
+    """A recurrent network in 16 bits as that in float32, which a CPU has, in casts."""
+    narrow = context.target.kind == "cpu" and is_narrow_float(node.inputs[1].type.dtype)
+    return rnn_in_float32(node) if narrow else None
+
+
 RULES = (
     write_out, write_out_product, product_with_a_vector, bessel_of_low_order, write_out_selections,
-    write_out_complex_increments, write_out_rnn_lanes,
+    write_out_complex_increments, write_out_rnn_lanes, narrow_rnn_in_float32,
 )  # fmt: skip

@@ -62,6 +62,20 @@ def test_one_of_all_compiled_steps_needs_no_care_for_warnings():
         assert np.isnan(g(np.float32([-1, 0]))).any()
 
 
+def test_a_plan_runs_no_code_of_users_once_its_references_are_compiled():
+    x = T.fmatrix("x")
+    f = symdnn.function([x], T.nnet.logsoftmax(x * 2), mode=CPU)
+    a = new_rng().normal(size=(3, 5)).astype("float32")
+    first = f(a)
+    (plan,) = f.plans()
+    assert not plan.bound.closed
+    for _ in range(9):
+        np.testing.assert_allclose(f(a), first, rtol=1e-5)
+    assert plan.bound.closed
+    assert not plan.bound.has_pools
+    assert plan.bound.quick  # a call is one function
+
+
 @pytest.mark.parametrize("flags", [{"deterministic": "more"}, {"cpu.compile": "never"}])
 def test_it_is_left_as_it_is_by_flags(flags):
     with config.change_flags(**flags):

@@ -1,4 +1,4 @@
-"""Recurrent networks by compiled kernels: values, gradients, threads, and those left to oneDNN."""
+"""Recurrent networks by compiled kernels: values, gradients, threads, and what is refused."""
 
 import ctypes
 from dataclasses import replace
@@ -14,18 +14,15 @@ from symdnn.cpu.compiler import jit
 from symdnn.cpu.gemm import gemm_ir
 from symdnn.cpu.ir.builder import DECLARED, WIDTH, Builder
 from symdnn.cpu.ir.vector_activations_ir import activation_declarations, sigmoid, tanh
-from symdnn.cpu.onednn import library
-from symdnn.cpu.rnn import recurrent
+from symdnn.cpu.rnn import recurrent, recurrent_layers
 from symdnn.cpu.rnn.recurrent import RecurrentGradKernel, RecurrentKernel
 from symdnn.cpu.threads import threads
 from symdnn.ops.nn.rnn import RNNBlock, RNNForward, RNNGrad
-from symdnn.ops.vendor.onednn import OneDnnRNN, OneDnnRNNGrad
 from tests.cpu.harness import called, launched
 from tests.seeded import new_rng
 
 missing = jit.problem() or threads.problem()
 pytestmark = pytest.mark.skipif(bool(missing) or jit.vector_width() < 8, reason=missing or "no AVX")
-needs_onednn = pytest.mark.skipif(bool(library.problem()), reason="oneDNN is not installed")
 MODES = ["lstm", "gru", "rnn_tanh", "rnn_relu"]
 #: (steps, batch, inputs, hidden, layers, directions)
 SIZES = [
@@ -97,14 +94,14 @@ class Case:
 
     def forward(self, keeps=True):
         """(results, reserve)"""
-        op = OneDnnRNN(replace(self.op, keeps_reserve=keeps))
+        op = replace(self.op, keeps_reserve=keeps)
         *found, last = launched(RecurrentKernel(), called(op, self.given), self.given)
         return (found, last) if keeps else ([*found, last], None)
 
     def backward(self, y, reserve):
         """Gradients of the parameters, the input and the first states."""
         given = [*self.given, y, self.dy, *self.dstates, reserve]
-        return launched(RecurrentGradKernel(), called(OneDnnRNNGrad(self.grad), given), given)
+        return launched(RecurrentGradKernel(), called(self.grad, given), given)
 
     def both(self):
         """Results and gradients of the kernels."""
@@ -130,6 +127,22 @@ def test_values_and_all_gradients(mode, sizes, width):
 
 
 @pytest.mark.parametrize("mode", MODES)
+def test_large_matrices_are_read_for_many_sequences(mode, width, monkeypatch):
+    case = Case(mode, 4, 37, 70, 100, 1, 2)
+    wanted, gradients = case.expected()
+    monkeypatch.setattr(recurrent_layers, "_CACHED_BYTES", 0)
+    found = []
+    for rows in (1, 24):
+        monkeypatch.setattr(recurrent_layers, "_MOST_TILE_ROWS", rows)
+        results, made = case.both()
+        close(results, wanted)
+        close(made, gradients)
+        found.append([*results, *made])
+    for a, b in zip(*found, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("mode", MODES)
 def test_inference_gives_the_same_bits(mode, width):
     case = Case(mode, 6, 5, 10, 40, 2, 2)
     for a, b in zip(case.forward()[0], case.forward(keeps=False)[0], strict=True):
@@ -150,7 +163,7 @@ def test_any_number_of_threads_gives_the_same_bits(mode):
 
 def test_a_plan_for_more_threads_runs_in_one():
     case = Case("lstm", 9, 20, 40, 64, 1, 1)
-    op = OneDnnRNN(case.op)
+    op = case.op
     with config.change_flags({"openmp.threads": 2}):
         launch = RecurrentKernel().bind(called(op, case.given))
     wanted = case.expected()[0]
@@ -171,7 +184,6 @@ def test_sizes_of_layers_are_worked_out_once(monkeypatch):
         np.testing.assert_array_equal(found, wanted)
 
 
-@needs_onednn
 @pytest.mark.parametrize("hidden", [48, 70])
 def test_parameters_stay_packed_until_they_change(hidden):
     block, rng = RNNBlock("float32", hidden, 2, "lstm"), new_rng()
@@ -190,7 +202,6 @@ def test_parameters_stay_packed_until_they_change(hidden):
         np.testing.assert_array_equal(first, anew(data))
 
 
-@needs_onednn
 @pytest.mark.parametrize("sizes", [
     (7, 1, 4, 18, 2, 1), (45, 1, 10, 20, 1, 2), (9, 33, 50, 70, 2, 2), (5, 3, 6, 7, 1, 1),
     (3, 1, 5, 17, 1, 1),
@@ -225,7 +236,6 @@ def test_parameters_of_bfloat16_are_kept_so(mode, sizes, width, forms):
     assert (features % 2 == 0 and pairs) in [form[1] for form in forms]
 
 
-@needs_onednn
 @pytest.mark.parametrize("sizes", [
     (1, 33, 6, 50, 1, 2), (45, 2, 9, 20, 1, 2), (9, 33, 50, 70, 2, 2), (5, 3, 6, 7, 1, 1),
     (6, 1, 6, 20, 1, 1),
@@ -266,7 +276,7 @@ def test_operands_that_are_not_contiguous():
 
 def test_a_reserve_may_be_read_twice_and_is_used_again_when_it_is_gone():
     case = Case("lstm", 6, 5, 7, 20, 2, 1)
-    op = OneDnnRNN(case.op)
+    op = case.op
     launch = RecurrentKernel().bind(called(op, case.given))
 
     def run():
@@ -342,15 +352,27 @@ def kernels_of(hidden, flags=(), mode="rnn_tanh"):
     with config.change_flags(dict(flags)):
         f = symdnn.function([x], T.grad(loss, w), mode=symdnn.Mode(target="cpu"))
         f(np.zeros((4, 3, 8), "f4"))
-        return set(f.lowering_report().kernels()) & {"llvm.recurrent", "onednn.rnn"}
+        return set(f.lowering_report().kernels())
 
 
-@needs_onednn
 def test_the_report_says_which_one_runs():
-    assert kernels_of(32) == {"llvm.recurrent"}
-    assert kernels_of(600, mode="lstm") == {"onednn.rnn"}
-    assert kernels_of(600, mode="gru") == {"llvm.recurrent"}
-    assert kernels_of(32, {"cpu.compile": "never"}) == {"onednn.rnn"}
+    assert "llvm.recurrent" in kernels_of(32)
+    assert "llvm.recurrent" not in kernels_of(32, {"cpu.compile": "never"})
+
+
+def test_two_reserves_are_kept_apart():
+    """Of the kernels, and of the reference."""
+    x, rng = T.ftensor3("x"), new_rng()
+    block = RNNBlock("float32", 5, 1, "lstm")
+    w = symdnn.shared(rng.normal(size=block.get_param_size(4)).astype("float32"))
+    h, c = (np.zeros((1, 3, 5), "float32") for _ in range(2))
+    loss = (block.apply(w, x, h, c)[0] ** 2).sum() + (block.apply(w, 2 * x, h, c)[0] ** 3).sum()
+    value, found = rng.normal(size=(6, 3, 4)).astype("float32"), []
+    for compiles in ("auto", "never"):
+        with config.change_flags({"cpu.compile": compiles}):
+            mode = symdnn.Mode(target="cpu")
+            found.append(symdnn.function([x], T.grad(loss, [w, x]), mode=mode)(value))
+    close(*found)
 
 
 @pytest.mark.parametrize(
@@ -360,8 +382,8 @@ def test_the_report_says_which_one_runs():
 )  # fmt: skip
 def test_what_it_has_not_is_refused(fields, word):
     case = Case("lstm", 4, 3, 5, 20, 1, 1)
-    call = called(OneDnnRNN(case.op), case.given)
-    odd = replace(call, op=OneDnnRNN(replace(case.op, **fields)))
+    call = called(case.op, case.given)
+    odd = replace(call, op=replace(case.op, **fields))
     assert RecurrentKernel().refuses(call) is None
     assert word in RecurrentKernel().refuses(odd)
 
@@ -369,23 +391,18 @@ def test_what_it_has_not_is_refused(fields, word):
 @pytest.mark.parametrize("sizes", [(0, 3, 5), (4, 0, 5)])
 def test_nothing_to_do_is_refused(sizes):
     case = Case("lstm", *sizes, 6, 1, 1)
-    assert "empty" in RecurrentKernel().refuses(called(OneDnnRNN(case.op), case.given))
+    assert "empty" in RecurrentKernel().refuses(called(case.op, case.given))
 
 
 def test_other_numbers_are_refused():
     case = Case("gru", 4, 3, 5, 20, 1, 1)
-    call = called(OneDnnRNN(case.op), [a.astype("f8") for a in case.given])
+    call = called(case.op, [a.astype("f8") for a in case.given])
     assert "float32" in RecurrentKernel().refuses(call)
 
 
-@needs_onednn
-@pytest.mark.parametrize("limit", [None, 0], ids=["kernel", "onednn"])
 @pytest.mark.parametrize("mode", MODES)
-def test_gradients_of_each_lane_are_those_of_its_sequences(mode, limit, monkeypatch):
-    """Of the kernel, and of NumPy where oneDNN made the reserve."""
-    if limit is not None:
-        monkeypatch.setattr(recurrent, "_MAX_MATRIX_BYTES", limit)
-    lanes, examples, steps = 3, 2, 140 if limit is None else 4  # two blocks of steps
+def test_gradients_of_each_lane_are_those_of_its_sequences(mode):
+    lanes, examples, steps = 3, 2, 140  # two blocks of steps
     case = Case(mode, steps, lanes * examples, 5, 20, 2, 2)
     layout = case.op.layout
     block = RNNBlock("float32", 20, 2, mode, direction_mode="bidirectional")

@@ -13,15 +13,14 @@ from symdnn.ops.nn.conv import ConvGradInput
 from symdnn.ops.nn.lrn import LRN
 from symdnn.ops.nn.pool import AveragePoolGrad
 from symdnn.ops.nn.rnn import RNNForward
-from symdnn.ops.nn.softmax import LogSoftmax
 from symdnn.ops.vendor import gpudnn as G
-from symdnn.ops.vendor.onednn import OneDnnConv, OneDnnSoftmax
+from symdnn.ops.vendor.onednn import OneDnnBatchNormGrad, OneDnnConv
 
 NEUTRAL = {
     G.GpuDnnLRN: LRN(3, 0.1, 0.5, 1.5),
     G.GpuDnnPoolGrad: AveragePoolGrad((2, 3), (1, 2), (0, 1), "average_exc_pad", True, (8, None)),
     G.GpuDnnRNNOp: RNNForward("lstm", 7, 2, "skip", "bidirectional", 0.5, True, False),
-    OneDnnSoftmax: LogSoftmax(1),
+    OneDnnBatchNormGrad: BatchNormGrad((0, 2, 3), 1e-3),
 }
 
 

@@ -130,6 +130,24 @@ def test_what_a_sum_reads_keeps_the_size() -> None:
     check_graph(graph)
 
 
+def test_what_sums_and_a_later_node_read_is_computed_by_both() -> None:
+    """A loss that is divided by a number of elements has such a gradient."""
+
+    def stored(*more: Any) -> list[Any]:
+        p = T.exp(x) * T.sqr(x)
+        part = y.sum(axis=(0, 2), keepdims=True)
+        graph = fused([x, y], [(p * part).sum(), p * x / y.sum(), *(f(p) for f in more)])
+        readers = [*reductions(graph), *(n for n in graph.nodes if isinstance(n.op, FusedElemwise))]
+        makers = [v.owner for n in readers for v in n.inputs if v.owner is not None]
+        return [
+            m for m in makers if isinstance(m.op, FusedElemwise) and m.outputs[0].type == x.type
+        ]
+
+    assert not stored()
+    assert stored(lambda p: p)  # it is a result
+    assert stored(lambda p: p.sum(axis=1))  # and a sum of some axes reads it
+
+
 def test_nothing_is_done_on_a_cpu() -> None:
     d = x - y
     graph = fused([x, y], [d, (d * d).sum((0, 2))], Target(kind="cpu"))

@@ -1,4 +1,4 @@
-"""On a GPU gathers are operands of loops, and scatters take in what they add."""
+"""On a GPU gathers and rolls are operands of loops, and scatters take in what they add."""
 
 from __future__ import annotations
 
@@ -141,6 +141,52 @@ def test_bags_and_their_gradient_store_no_rows() -> None:
     names = _compiled([mean, T.grad(T.sqr(mean).sum(), table)], [table, bags, weights])
     assert names.count("FusedIndexed") == 2
     assert not any(name.startswith("Advanced") for name in names)
+
+
+def _laplacian(v: Any) -> Any:
+    return sum(T.roll(v, k, a) for a in (0, 1) for k in (1, -1)) - 4 * v
+
+
+@pytest.mark.parametrize(
+    ("build", "rolls"),
+    [
+        (lambda v: [v + 0.1 * _laplacian(v)], 0),
+        (lambda v: [T.roll(v, (2, -3), (0, 1)) * v], 0),  # one gather of both
+        (lambda v: [T.exp(T.roll(v, 3, 1)).sum(1), T.roll(v, 7, 0).max()], 0),
+        (lambda v: [T.roll(v, 3, 1) * 2, T.sqr(T.roll(v, 3, 1)).sum(0)], 0),  # neighbours
+        (lambda v: [T.grad(T.sqr(_laplacian(v)).sum(), v)], 0),
+        (lambda v: [T.roll(v, 0, 1)], 0),
+        (lambda v: [T.roll(v, 3, 1)], 1),  # it is a result
+        (lambda v: [T.dot(T.roll(v, 3, 1), v.T)], 1),
+        (lambda v: [T.exp(T.roll(v, n, 1))], 1),  # an unknown shift
+    ],
+)
+def test_rolls_are_read_where_they_are_used(build: Any, rolls: int) -> None:
+    v = TensorType("float32", (8, 12))("v")
+    outputs, own = build(v), [v, n]
+    gpu = symdnn.function(
+        own, outputs, on_unused_input="ignore", mode=symdnn.Mode(target="cuda:sm_90")
+    )
+    names = [type(node.op).__name__ for node in gpu.fgraph.toposort()]
+    assert names.count("Roll") == rolls
+    given = dict(zip(own, (new_rng().standard_normal((8, 12)).astype("float32"), np.array(5))))
+    wanted = evaluate(outputs, given)
+    found = symdnn.function(own, outputs, on_unused_input="ignore")(*given.values())
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(np.asarray(one), other, rtol=1e-5, atol=1e-4)
+
+
+def test_a_state_is_updated_by_its_neighbours() -> None:
+    """The kernel reads rolls of the variable, so it does not write in its memory."""
+    start = new_rng().standard_normal((8, 12)).astype("float32")
+    state = symdnn.shared(start, shape=(8, 12))
+    f = symdnn.function([], T.sum(state), updates=[(state, state + 0.1 * _laplacian(state))])
+    wanted = start
+    for _ in range(3):
+        np.testing.assert_allclose(np.asarray(f()), wanted.sum(), rtol=1e-4, atol=1e-4)
+        around = sum(np.roll(wanted, k, a) for a in (0, 1) for k in (1, -1)) - 4 * wanted
+        wanted = wanted + np.float32(0.1) * around
+        np.testing.assert_allclose(state.get_value(), wanted, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("loss", ["distances", "products", "penalty"])
