@@ -234,7 +234,8 @@ class _GemmBench(CallBench[GemmWay]):
             env.zero(d.ptr, d.nbytes)  # what lies between columns is compared too
         self.made, self.at = [d], replace(at, d=d.ptr, c=at.c or d.ptr)
         if s.epilogue.startswith("bgrad"):  # it also writes sums over an operand
-            self.made.append(env.empty((s.d.rows,), s.result))
+            size = s.d.rows if s.epilogue == "bgrada" else s.d.columns
+            self.made.append(env.empty((size,), s.result))
             self.at = replace(self.at, bias=self.made[1].ptr)
 
     def enqueuing(self, candidate: GemmWay) -> Callable[[], None]:
