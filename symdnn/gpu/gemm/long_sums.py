@@ -27,8 +27,9 @@ _LEAST_TERMS, _MOST_TILES = 4096, 32
 _LEAST_STAGES, _SIDE, _STAGED = 4, {"float32": 8, "float64": 4}, {"float32": 4096, "float64": 2048}
 _TILES = (16, 32, 64)
 _THREADS, _VECTOR, _ALIGNMENT_BYTES = 256, 4, 256
-#: The dtypes of sums.
+#: The dtypes of sums, and which operand an epilogue adds up.
 _SUMS = {"float32": "float32", "float64": "float64"}
+_SUMMED = {"": 0, "bgrada": 1, "bgradb": 2}
 
 
 def has_few_results(s: GemmSignature) -> bool:
@@ -43,7 +44,7 @@ def has_few_results(s: GemmSignature) -> bool:
 
 def long_sums_ways(s: GemmSignature) -> list[LongSums]:
     """The kernel, where a product has few results and long sums."""
-    if s.epilogue or s.scaled or s.dtype_b or not has_few_results(s):
+    if s.epilogue not in _SUMMED or s.scaled or s.dtype_b or not has_few_results(s):
         return []
     found = LongSums(s)
     return [found] if found.workspace_bytes <= s.workspace_limit else []
@@ -69,8 +70,12 @@ class LongSums:
         #: Terms of a part.
         self.length = -(-stages // wanted) * self.stage
         self.parts = -(-s.k // self.length)
-        size = self.parts * s.batch * s.d.rows * s.d.columns
-        self.workspace_bytes = size * numpy_dtype(self.sums).itemsize + _ALIGNMENT_BYTES
+        #: Results of the sums over an operand.
+        self.totals = (0, s.d.rows, s.d.columns)[_SUMMED[s.epilogue]]
+        item = numpy_dtype(self.sums).itemsize
+        self.result_bytes = self.parts * s.batch * s.d.rows * s.d.columns * item
+        own = self.result_bytes + self.parts * self.totals * item
+        self.workspace_bytes = own + _ALIGNMENT_BYTES
 
     @property
     def arithmetic(self) -> str:
@@ -99,6 +104,7 @@ class LongSums:
         return specialised(
             "long_sums.cu", TYPE=CTYPES[s.dtype], SUM=CTYPES[self.sums], SIDE=_SIDE[self.sums],
             TILE_ROWS=self.tile[0], TILE_COLUMNS=self.tile[1], TERMS=self.stage,
+            SUMMED=_SUMMED[s.epilogue],
             **{f"{n}_ALONG": int(along) for n, along in zip("AB", alongs)},
             **{f"{n}_WHOLE": int(whole) for n, whole in zip("AB", wholes)},
         )  # fmt: skip
@@ -114,10 +120,15 @@ class LongSums:
         s = self.signature
         sums = -(-env.workspace // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
         sizes = s.d.rows, s.d.columns, s.k, s.a.ld, s.b.ld, s.a.batch_offset, s.b.batch_offset
-        parameters = (at.a, at.b, sums, *sizes, self.length, s.batch)
+        totals = sums + self.result_bytes
+        parameters = (at.a, at.b, sums, totals, *sizes, self.length, s.batch)
         grid = self.parts, self.tiles, s.batch
         launched(env, self.source, "long_sums", grid, (_THREADS,), parameters)
         self.adding.enqueue(env, (sums, at.d, at.c or at.d), factors)
+        if self.totals:
+            line = Matrix(self.totals, 1, self.totals)
+            adding = Adding(self.parts, 1, line, line, s.result, self.sums)
+            adding.enqueue(env, (totals, at.bias, at.bias), (1.0, 0.0))
 
 
 def _tile(size: int) -> int:

@@ -18,7 +18,7 @@ from symdnn.gpu.binding.libcublaslt import CUDA_TYPE, EPILOGUE, CublasError
 from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.gemm.choice import GemmChoice, choose, mode_by_flags, sums_apart
 from symdnn.gpu.gemm.integers import IntegerProductKernel
-from symdnn.gpu.gemm.long_sums import has_few_results
+from symdnn.gpu.gemm.long_sums import has_few_results, long_sums_ways
 from symdnn.gpu.gemm.one_kernel import OneKernel
 from symdnn.gpu.gemm.pieces import Piece, pieces
 from symdnn.gpu.gemm.plan import (
@@ -177,7 +177,8 @@ class BoundGemm:
     def _plan(self, env: LaunchEnv, s: GemmSignature) -> tuple[GemmPlan, bool]:
         """The plan, and whether it includes the epilogue."""
         if s not in self.plans:
-            known = s.epilogue in EPILOGUE and not (divides_sums(s) or has_few_results(s))
+            apart = divides_sums(s) or has_few_results(s)
+            known = s.epilogue in EPILOGUE and (bool(long_sums_ways(s)) or not apart)
             plan = GemmPlan(env.cublaslt, s if known else replace(s, epilogue=""))
             if known and s.epilogue and not _has_algorithm(plan):
                 known, plan = False, GemmPlan(env.cublaslt, replace(s, epilogue=""))

@@ -407,3 +407,33 @@ def test_long_sums_for_few_results_are_divided(rows, columns, terms, epilogue, d
     )  # fmt: skip
     assert signature.k == terms
     assert divides_sums(signature) == divided
+
+
+@pytest.mark.parametrize(
+    ("op", "more", "kernels"),
+    [
+        (Dot(), (), ["long_sums", "add_parts"]),
+        (gemm(alpha=2.0), (), ["long_sums", "add_parts"]),
+        (GpuGemmBiasGrad(), (), ["long_sums", "add_parts", "add_parts"]),
+        (GpuGemmBiasGrad(left=True), (), ["long_sums", "add_parts", "add_parts"]),
+        (gemm(bias=True, activation="relu"), ((1, 32),), ["long_sums", "add_parts", "elementwise"]),
+    ],
+)
+def test_long_sums_of_few_results_are_a_kernel_of_ours(lt, op, more, kernels):
+    env = launched(op, (64, 65536), (65536, 32), *more)
+    assert [name for _, name, _ in env.did] == kernels
+    assert lt.runs == []
+
+
+def test_a_measurement_may_take_the_kernel_of_long_sums(lt, monkeypatch):
+    times = [3.0, 1.0, 3.0, 3.0]
+    monkeypatch.setattr(gemm_choice, "is_capturing", lambda env: False)
+    monkeypatch.setattr(bench, "replay_ms", lambda env, enqueue, good: times.pop(0))
+    monkeypatch.setattr(gemm_choice, "device_key", lambda **more: None)
+    monkeypatch.setattr(gemm_choice, "library_key", lambda *args, **more: None)
+    monkeypatch.setattr(gemm_choice._GemmBench, "results", lambda self, way: [np.ones(1)])
+    with timing():
+        env = launched(Dot(), (64, 65536), (65536, 32))
+    assert [name for _, name, _ in env.did] == ["long_sums", "add_parts"]
+    (choice,) = gemm_choice.chosen()
+    assert (choice.ms, choice.arithmetic) == ((3.0, 1.0, 3.0, 3.0), "float32")

@@ -65,6 +65,27 @@ def test_factors_and_stacks(rng: Any, terms: int, factors: Any, stack: int) -> N
 
 
 @needs_gpp
+@pytest.mark.parametrize("sides", SIDES)
+@pytest.mark.parametrize("turned", [(False, False), (True, True)])
+@pytest.mark.parametrize("summed", ["bgrada", "bgradb"])
+def test_sums_over_an_operand(rng: Any, sides: Any, turned: Any, summed: str) -> None:
+    s = signature(sides[0], 515, sides[1], turned, epilogue=summed)
+    a = rng.standard_normal((sides[0], 515)).astype("f4")
+    b = rng.standard_normal((515, sides[1])).astype("f4")
+    left, right = np.array(a if turned[0] else a.T, order="C"), np.array(b if turned[1] else b.T)
+    right = np.ascontiguousarray(right)
+    d, bias = np.full(sides[::-1], np.nan, "f4"), np.full(max(sides), np.nan, "f4")
+    way = LongSums(s, 3)
+    env = HostEnv(way.workspace_bytes)
+    at = Pointers(*(v.ctypes.data for v in (left, right, d)), bias=bias.ctypes.data)
+    way.enqueue(env, at, (2.0, 0.0))
+    np.testing.assert_allclose(d.T, 2 * (a.astype("f8") @ b), 1e-5, 1e-3)
+    want = a.sum(1, dtype="f8") if summed == "bgrada" else b.sum(0, dtype="f8")
+    np.testing.assert_allclose(bias[: want.size], want, 1e-5, 1e-4)
+    assert np.isnan(bias[want.size :]).all()
+
+
+@needs_gpp
 def test_an_addend_of_its_own(rng: Any) -> None:
     s = signature(8, 300, 12)
     s = replace(s, c=replace(s.d, ld=10), d=replace(s.d, ld=9))

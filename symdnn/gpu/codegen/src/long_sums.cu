@@ -1,5 +1,6 @@
 // Parts of the long sums of a product of matrices with few results: a block has a tile of the
-// results, and a part of the terms. add_parts.cu adds what the blocks write.
+// results, and a part of the terms. add_parts.cu adds what the blocks write. With SUMMED blocks of the
+// first tiles add up the operand `a` (1) or `b` (2) along the terms as well.
 //
 // The steps of a part are staged in shared memory, where a step has the tile's rows (columns) of one
 // term side by side. Bits of the term turn the places of four neighbours, so that neither turning
@@ -15,7 +16,7 @@
 
 struct Parameters {
   const TYPE *a, *b; // the elements of a row of `a`, a column of `b`: in steps of 1, or of a_step
-  SUM* y;            // (parts, columns, stack, rows)
+  SUM *y, *totals;   // (parts, columns, stack, rows), and (parts, rows or columns)
   i64 rows, columns, terms, a_step, b_step, a_stacked, b_stacked, length, stack;
 };
 
@@ -42,7 +43,11 @@ template <bool WHOLE> INLINE Quad neighbours(const TYPE* x, const i64 first, con
 // A thread's part of a stage of one operand, on its way from memory to shared memory.
 template <i32 EXTENT, bool ALONG, bool WHOLE> struct Staged {
   static constexpr i32 ALL = EXTENT * TERMS / 4, EACH = (ALL + THREADS - 1) / THREADS;
+  // Sums of a thread along the terms, and threads that have some of a line.
+  static constexpr i32 TOTALS = ALONG ? EACH : 4;
+  static constexpr i32 SHARES = ALONG ? TERMS / 4 : (ALL < THREADS ? ALL : THREADS) / (EXTENT / 4);
   Quad quads[EACH];
+  SUM totals[TOTALS];
 
   static __device__ __forceinline__ i32 line(const i32 i) {
     return ALONG ? i / (TERMS / 4) : i % (EXTENT / 4) * 4;
@@ -77,6 +82,34 @@ template <i32 EXTENT, bool ALONG, bool WHOLE> struct Staged {
       } else {
         store(stage + place<EXTENT>(line(i), term(i)), quads[k]);
       }
+    }
+  }
+
+  __device__ __forceinline__ void begin() {
+#pragma unroll
+    for (i32 i = 0; i < TOTALS; i++) totals[i] = 0;
+  }
+  __device__ __forceinline__ void add() {
+#pragma unroll
+    for (i32 k = 0; k < EACH; k++) {
+      if (ALL % THREADS != 0 && (i32)threadIdx.x + k * THREADS >= ALL) break;
+#pragma unroll
+      for (i32 j = 0; j < 4; j++) totals[ALONG ? k : j] += quads[k].v[j];
+    }
+  }
+  __device__ __forceinline__ void finish(SUM* memory, SUM* to, const i64 lines) const {
+    __syncthreads();
+#pragma unroll
+    for (i32 k = 0; k < TOTALS; k++) {
+      const i32 i = (i32)threadIdx.x + (ALONG ? k * THREADS : 0);
+      if (ALL % THREADS != 0 && i >= ALL) break;
+      memory[(line(i) + (ALONG ? 0 : k)) * SHARES + (ALONG ? term(i) / 4 : term(i))] = totals[k];
+    }
+    __syncthreads();
+    if (threadIdx.x < EXTENT && threadIdx.x < lines) {
+      SUM sum = 0;
+      for (i32 i = 0; i < SHARES; i++) sum += memory[threadIdx.x * SHARES + i];
+      to[threadIdx.x] = sum;
     }
   }
 };
@@ -114,11 +147,16 @@ long_sums(const __grid_constant__ Parameters p) {
     for (i32 j = 0; j < SIDE; j++) sums[i][j] = 0;
   left.read(a, p.a_step, row, p.rows, first, last);
   right.read(b, p.b_step, column, p.columns, first, last);
+  left.begin();
+  right.begin();
+  const bool adds = SUMMED == 1 ? column == 0 : SUMMED == 2 && row == 0;
   i32 at = 0;
   for (i64 from = first; from < last; from += TERMS) {
     SUM *lefts = memory + at, *rights = lefts + TILE_ROWS * TERMS;
     left.write(lefts);
     right.write(rights);
+    if (adds && SUMMED == 1) left.add();
+    if (adds && SUMMED == 2) right.add();
     __syncthreads();
     if (from + TERMS < last) {
       left.read(a, p.a_step, row, p.rows, from + TERMS, last);
@@ -136,6 +174,10 @@ long_sums(const __grid_constant__ Parameters p) {
     }
     at = STAGE - at;
   }
+  if (adds && SUMMED == 1)
+    left.finish(memory, p.totals + blockIdx.x * p.rows + row, p.rows - row);
+  if (adds && SUMMED == 2)
+    right.finish(memory, p.totals + blockIdx.x * p.columns + column, p.columns - column);
   // Half of the groups that are left give their sums to the others.
 #pragma unroll
   for (i32 half = GROUPS / 2; half > 0; half /= 2) {
