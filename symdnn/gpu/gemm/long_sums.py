@@ -20,26 +20,28 @@ if TYPE_CHECKING:
 
 #: Blocks that run at a time on a large card.
 _BLOCKS = 264
-#: Terms from which a sum is long, and the most tiles of few results.
-_LEAST_TERMS, _MOST_TILES = 4096, 32
+#: Terms from which a sum is long, and the most tiles of few results, by the operands' dtype: tensor
+#: cores multiply 16 bits so fast that only the smallest results are ours.
+_LEAST_TERMS = 4096
+_MOST_TILES = {"float32": 32, "float64": 32, "float16": 4, "bfloat16": 4}
 #: Stages of a part at least; a thread's side of a tile, and the numbers of a stage, by the sums'
 #: dtype.
 _LEAST_STAGES, _SIDE, _STAGED = 4, {"float32": 8, "float64": 4}, {"float32": 4096, "float64": 2048}
 _TILES = (16, 32, 64)
 _THREADS, _VECTOR, _ALIGNMENT_BYTES = 256, 4, 256
 #: The dtypes of sums, and which operand an epilogue adds up.
-_SUMS = {"float32": "float32", "float64": "float64"}
+_SUMS = {"float32": "float32", "float64": "float64", "float16": "float32", "bfloat16": "float32"}
 _SUMMED = {"": 0, "bgrada": 1, "bgradb": 2}
 
 
 def has_few_results(s: GemmSignature) -> bool:
     """Whether a product has few results and long sums."""
-    if s.dtype not in _SUMS or s.dtype != s.result:
+    if s.dtype not in _SUMS or s.result not in (s.dtype, _SUMS[s.dtype]):
         return False
     tiles = s.batch
     for size in (s.d.rows, s.d.columns):
         tiles *= -(-size // _TILES[-1])
-    return tiles <= _MOST_TILES and s.k >= _LEAST_TERMS
+    return tiles <= _MOST_TILES[s.dtype] and s.k >= _LEAST_TERMS
 
 
 def long_sums_ways(s: GemmSignature) -> list[LongSums]:
@@ -100,7 +102,8 @@ class LongSums:
         """The kernel of the parts."""
         s = self.signature
         alongs = s.a.transposed, not s.b.transposed  # the terms of a sum are neighbours
-        wholes = (_is_whole(m, at) for m, at in zip((s.a, s.b), s.alignment))
+        item = numpy_dtype(s.dtype).itemsize
+        wholes = (_is_whole(m, at, item) for m, at in zip((s.a, s.b), s.alignment))
         return specialised(
             "long_sums.cu", TYPE=CTYPES[s.dtype], SUM=CTYPES[self.sums], SIDE=_SIDE[self.sums],
             TILE_ROWS=self.tile[0], TILE_COLUMNS=self.tile[1], TERMS=self.stage,
@@ -136,7 +139,7 @@ def _tile(size: int) -> int:
     return next((t for t in _TILES if t >= size), _TILES[-1])
 
 
-def _is_whole(m: Matrix, alignment: int) -> bool:
+def _is_whole(m: Matrix, alignment: int, itemsize: int) -> bool:
     """Whether an operand is read in vectors."""
-    item = _VECTOR * 4
-    return alignment % item == 0 and m.ld % _VECTOR == 0 and m.batch_offset % _VECTOR == 0
+    aligned = alignment % min(16, _VECTOR * itemsize) == 0
+    return aligned and m.ld % _VECTOR == 0 and m.batch_offset % _VECTOR == 0

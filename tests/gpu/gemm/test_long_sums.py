@@ -10,6 +10,7 @@ import pytest
 
 from symdnn.gpu.gemm.long_sums import LongSums, long_sums_ways
 from symdnn.gpu.gemm.plan import GemmSignature, Matrix, Pointers
+from symdnn.graph.type import numpy_dtype
 from tests.gpu.emulator import AVAILABLE, HostEnv
 
 needs_gpp = pytest.mark.skipif(not AVAILABLE, reason="needs g++")
@@ -33,19 +34,21 @@ def signature(
 def agrees(
     rng: Any, s: GemmSignature, parts: int, factors: tuple[float, float] = (1.0, 0.0)
 ) -> None:
-    dtype = np.dtype(s.dtype)
+    dtype, made = numpy_dtype(s.dtype), numpy_dtype(s.result)
     a = rng.standard_normal((s.batch, s.d.rows, s.k)).astype(dtype)
     b = rng.standard_normal((s.batch, s.k, s.d.columns)).astype(dtype)
     left = np.ascontiguousarray(a if s.a.transposed else np.swapaxes(a, 1, 2))
     right = np.ascontiguousarray(b if s.b.transposed else np.swapaxes(b, 1, 2))
-    start = rng.standard_normal((s.batch, s.d.columns, s.d.rows)).astype(dtype)
+    start = rng.standard_normal((s.batch, s.d.columns, s.d.rows)).astype(made)
     d = np.full_like(start, np.nan) if factors[1] == 0 else start.copy()
     way = LongSums(s, parts)
     env = HostEnv(way.workspace_bytes)
     way.enqueue(env, Pointers(left.ctypes.data, right.ctypes.data, d.ctypes.data), factors)
-    want = factors[0] * (a.astype("f8") @ b) + factors[1] * np.swapaxes(start, 1, 2)
-    close = 1e-5 if s.dtype == "float32" else 1e-13
-    np.testing.assert_allclose(np.swapaxes(d, 1, 2), want, close, close * np.sqrt(s.k))
+    want = factors[0] * (a.astype("f8") @ b.astype("f8"))
+    want += factors[1] * np.swapaxes(start, 1, 2).astype("f8")
+    close = {"float32": 1e-5, "float64": 1e-13, "float16": 1e-3, "bfloat16": 8e-3}[s.result]
+    found = np.swapaxes(d, 1, 2).astype("f8")
+    np.testing.assert_allclose(found, want, close, min(close, 1e-5) * np.sqrt(s.k))
 
 
 @needs_gpp
@@ -54,6 +57,14 @@ def agrees(
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_numbers_of_all_layouts(rng: Any, turned: Any, sides: Any, dtype: str) -> None:
     agrees(rng, signature(sides[0], 515, sides[1], turned, dtype), 3)
+
+
+@needs_gpp
+@pytest.mark.parametrize("result", ["", "float32"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_numbers_of_16_bits(rng: Any, dtype: str, result: str) -> None:
+    s = signature(24, 515, 20, (True, True), dtype)
+    agrees(rng, replace(s, result=result or dtype), 3, (0.5, 2.0))
 
 
 @needs_gpp
@@ -128,10 +139,11 @@ def test_few_results_of_long_sums() -> None:
     assert not long_sums_ways(signature(64, 1 << 16, 64, workspace_limit=1 << 20))
     (exact,) = long_sums_ways(replace(signature(64, 1 << 16, 64), compute="tf32"))
     assert exact.arithmetic == "float32"
-    assert not long_sums_ways(signature(64, 1 << 16, 64, dtype="float16"))
+    assert long_sums_ways(signature(64, 1 << 16, 64, dtype="float16"))
+    assert not long_sums_ways(signature(256, 1 << 16, 256, dtype="float16"))
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
 def test_the_kernels_compile(dtype: str) -> None:
     from symdnn.gpu.binding import nvrtc
 
