@@ -26,7 +26,6 @@ from symdnn.compile.shared import shared
 from symdnn.config import config
 from symdnn.gradient import hessian, jacobian
 from symdnn.graph.names.dim import Dim
-from symdnn.graph.names.elsewhere import SYMDNN as _ADVICE
 from symdnn.graph.names.elsewhere import refusing as _refusing
 from symdnn.graph.origin import Hints
 from symdnn.graph.target import Target
@@ -62,7 +61,7 @@ __all__ = [
 if not _CHECKED:  # a checker of types would believe that every name exists
     _MODULES = ("compat", "errors", "gpu", "io")
     _LATE = ("distributed", "distributions", "nn", "onnx", "serving", "sparse")
-    __getattr__ = _refusing(__name__, _ADVICE, submodules=_LATE)
+    __getattr__ = _refusing(__name__, "SYMDNN", submodules=_LATE)
 
     def __dir__() -> list[str]:
         """The public names, without the submodules that they come from."""

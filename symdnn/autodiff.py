@@ -24,6 +24,7 @@ from symdnn.errors import (
 )
 from symdnn.graph.backprop import require_differentiable
 from symdnn.graph.evaluate import evaluator
+from symdnn.graph.names.torch_words import advises
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array, TensorLike
@@ -52,6 +53,12 @@ class GradientError(AssertionError):
     """``verify_grad`` found a gradient that finite differences contradict."""
 
 
+@advises(
+    outputs="cost", inputs="wrt", grad_outputs="known_grads={output: its gradient} without a cost",
+    allow_unused="disconnected_inputs='ignore' does that", **dict.fromkeys(
+        ("create_graph", "retain_graph"), "gradients are expressions: symdnn.grad takes them again"
+    ),
+)  # fmt: skip
 def grad(
     cost: Variable | Callable[..., Any] | None,
     wrt: Any = 0,
@@ -177,7 +184,7 @@ def _connected(
     if when == "warn":
         import warnings
 
-        warnings.warn(message, stacklevel=3)
+        warnings.warn(message, stacklevel=4)
     dtype = "floatX" if is_discrete(v) else None
     return operator("zeros_like")(v, dtype) if instead == "zero" else None
 

@@ -12,6 +12,7 @@ from typing import Any
 from symdnn.autodiff import grad
 from symdnn.autodiff_flat import is_discrete
 from symdnn.errors import NdimMismatch, TypeMismatch
+from symdnn.graph.names.torch_words import advises
 from symdnn.graph.operators import operator
 from symdnn.graph.values.test_values_flag import entry_of
 from symdnn.graph.variable import Variable, as_variable
@@ -23,6 +24,7 @@ from symdnn.ops.core.shape import shape_i
 __all__ = ["hessian", "hessian_vector_product", "jacobian"]
 
 
+@advises(func="expression", inputs="wrt", outputs="expression")
 def jacobian(
     expression: Variable | Callable[..., Any],
     wrt: Any = 0,
@@ -57,6 +59,7 @@ def jacobian(
     return _like(wrt, found)
 
 
+@advises(func="cost", inputs="wrt", outputs="cost")
 def hessian(
     cost: Variable | Callable[..., Any],
     wrt: Any = 0,

@@ -40,6 +40,7 @@ from symdnn.errors import InputError, OptionError, UnusedInputError
 from symdnn.graph import gc_pause
 from symdnn.graph.check import check_graph
 from symdnn.graph.fgraph import FunctionGraph
+from symdnn.graph.names.torch_words import advises
 from symdnn.graph.target import Target
 from symdnn.graph.tracing import untraced
 from symdnn.graph.traverse import leaves
@@ -55,6 +56,7 @@ from symdnn.sharding.rules import RULES
 __all__ = ["Function", "Stages", "function"]
 
 
+@advises()
 def function(
     inputs: Sequence[Any] | Variable = (),
     outputs: object = None,
@@ -239,4 +241,4 @@ def _check_used(
         message = f"function: no output or update depends on the input {v} of type {v.type}; {do}"
         if action == "raise":
             raise UnusedInputError(message)
-        warnings.warn(message, stacklevel=4)
+        warnings.warn(message, stacklevel=5)

@@ -11,6 +11,7 @@ import numpy as np
 from symdnn.compile.execute.targets import Devices, resolve_target
 from symdnn.errors import InputError
 from symdnn.graph.names.dim import SizeOrName
+from symdnn.graph.names.torch_words import advises
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import DtypeLike
@@ -23,6 +24,7 @@ from symdnn.graph.variable import Shared, Variable
 __all__ = ["shared"]
 
 
+@advises(requires_grad="symdnn.grad(cost, x) takes the variables to differentiate by")
 def shared(
     value: object,
     name: str | None = None,

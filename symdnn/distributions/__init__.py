@@ -10,6 +10,8 @@ A face: it defines no op. Draws come from a stream (``rng=``, or that of :func:`
 0.5
 """
 
+from typing import TYPE_CHECKING as _CHECKED
+
 from symdnn.distributions import constraints, kl_pairs
 from symdnn.distributions.base import Distribution, seed
 from symdnn.distributions.bounded import *
@@ -27,6 +29,7 @@ from symdnn.distributions.registry import *
 from symdnn.distributions.transforms import *
 from symdnn.distributions.vector_transforms import *
 from symdnn.distributions.vectors import Dirichlet
+from symdnn.graph.names.elsewhere import refusing as _refusing
 
 #: Entering its formulas is all that this module does.
 _ = kl_pairs
@@ -47,3 +50,6 @@ __all__ = [
     "Uniform", "VonMises", "Weibull", "Wishart", "biject_to", "constraints", "identity_transform",
     "kl_divergence", "register_kl", "seed", "transform_to",
 ]  # fmt: skip
+
+if not _CHECKED:  # a checker of types would believe that every name exists
+    __getattr__ = _refusing(__name__)

@@ -14,7 +14,7 @@ import numpy as np
 
 from symdnn.errors import InputError, SymbolicValueError, SymdnnError
 from symdnn.flag_types import nearest
-from symdnn.graph.names.elsewhere import NO_ASSIGNMENT, SHARED, VARIABLE, no_attribute
+from symdnn.graph.names.elsewhere import advice, no_attribute
 from symdnn.graph.names.torch_words import torch_words
 from symdnn.graph.typing import AxisLike, DtypeLike, ShapeLike, TensorLike
 from symdnn.graph.values.numpy_functions import by_method, numpy_calls, refusal
@@ -114,17 +114,19 @@ class TensorMethods:
     __slots__ = ()
 
     @property
-    def _advice(self) -> Mapping[str, str]:
-        """What is said of attributes that it does not have."""
-        return SHARED if hasattr(type(self), "set_value") else VARIABLE
+    def _advice(self) -> str:
+        """The table of what is said of attributes that it does not have."""
+        return "SHARED" if hasattr(type(self), "set_value") else "VARIABLE"
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: TensorLike, **options: Any) -> Any:
         # Python's operators on ndarrays call this; np.exp(x) is refused with advice, unless
         # numpy_calls has it.
         if method == "__call__" and ufunc.__name__ in _OPERATOR_OF_UFUNC:
             return apply(_OPERATOR_OF_UFUNC[ufunc.__name__], *inputs)
-        if ufunc.__name__ in ("equal", "not_equal"):
-            return SAME if ufunc.__name__ == "not_equal" else DIFFERENT  # == is identity
+        if ufunc.__name__ in ("equal", "not_equal"):  # == is identity
+            other = inputs[1] if inputs[0] is self else inputs[0]
+            other = other[()] if isinstance(other, np.ndarray) else other  # from a NumPy number
+            return _is_one(self, other, wanted=ufunc.__name__ == "equal")
         if method == "__call__" and ufunc.__name__ in numpy_calls and len(inputs) == 1:
             return by_method(ufunc.__name__, inputs, options)
         raise refusal(ufunc.__name__ + ("" if method == "__call__" else f".{method}"))
@@ -133,6 +135,13 @@ class TensorMethods:
         if function.__name__ in numpy_calls and args and isinstance(args[0], TensorMethods):
             return by_method(function.__name__, args, options)
         raise refusal(function.__name__, function.__module__ or "numpy")
+
+    @classmethod
+    def __torch_function__(
+        cls, function: Any, types: object, args: object = (), options: object = None
+    ) -> Any:
+        # A TypeError of an operator of PyTorch's tensors: Python calls that of the variable then.
+        raise refusal(function.__name__, "torch")
 
     if not TYPE_CHECKING:  # a checker of types would believe that every attribute exists
 
@@ -150,13 +159,15 @@ class TensorMethods:
                 found = np.empty((), object)
                 found[()] = self
                 return found
-            raise SymbolicValueError(f"NumPy needs the value of {self}: {self._advice['numpy']}")
+            raise SymbolicValueError(
+                f"NumPy needs the value of {self}: {advice(self._advice)['numpy']}"
+            )
 
         def __setitem__(self, index: object, value: object) -> None:
-            raise SymbolicValueError(f"x[...] = y: {NO_ASSIGNMENT}")
+            raise SymbolicValueError(f"x[...] = y: {advice('VARIABLE')['copy_']}")
 
         def __delitem__(self, index: object) -> None:
-            raise SymbolicValueError(f"del x[...]: {NO_ASSIGNMENT}")
+            raise SymbolicValueError(f"del x[...]: {advice('VARIABLE')['copy_']}")
 
     def __add__(self, other: TensorLike | Pattern) -> Variable:
         return apply("add", self, other)
@@ -267,13 +278,10 @@ class TensorMethods:
         return apply("round", self, decimals=decimals or 0)
 
     def __eq__(self, other: object) -> bool:
-        if self is other:
-            return SAME
-        return DIFFERENT if isinstance(other, _COMPARED) else NotImplemented
+        return _is_one(self, other)
 
     def __ne__(self, other: object) -> bool:
-        equal = self.__eq__(other)
-        return equal if equal is NotImplemented else DIFFERENT if equal else SAME
+        return _is_one(self, other, wanted=False)
 
     __hash__ = object.__hash__
 
@@ -478,3 +486,11 @@ class TensorMethods:
 
 #: What a program may mean to compare with the elements of a variable.
 _COMPARED = (TensorMethods, int, float, complex, list, tuple, np.ndarray, np.generic)
+
+
+def _is_one(x: TensorMethods, other: object, wanted: bool = True) -> bool:
+    """Whether Python's ``x == other`` is ``wanted``: for one variable, and for equal sizes."""
+    if x is not other and not isinstance(other, _COMPARED):
+        return NotImplemented  # type: ignore[no-any-return]
+    same = x is other or bool(_table["equal_sizes"](x, other))
+    return SAME if same == wanted else DIFFERENT

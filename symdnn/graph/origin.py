@@ -311,6 +311,11 @@ def here() -> Origin:
     return Origin(_user_frames(limit) if limit else (), (), module, "", calls)
 
 
+def by_user(depth: int) -> bool:
+    """Whether the function that is ``depth`` calls above the caller is the user's."""
+    return not sys._getframe(depth + 1).f_code.co_filename.startswith((_PACKAGE, "<"))
+
+
 def _user_frames(limit: int) -> _Frames:
     frame = sys._getframe(2)
     kept: list[tuple[CodeType, int]] = []

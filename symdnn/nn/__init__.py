@@ -10,7 +10,6 @@
 
 from typing import TYPE_CHECKING as _CHECKED
 
-from symdnn.graph.names.elsewhere import NN as _ADVICE
 from symdnn.graph.names.elsewhere import refusing as _refusing
 from symdnn.nn import functional, init, models, optim, parallel, schedule, training, utils, weights
 from symdnn.nn.backend import convert, cudnn
@@ -119,4 +118,4 @@ __all__ = [
 ]  # fmt: skip
 
 if not _CHECKED:  # a checker of types would believe that every name exists
-    __getattr__ = _refusing(__name__, _ADVICE)
+    __getattr__ = _refusing(__name__, "NN")

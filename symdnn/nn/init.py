@@ -10,11 +10,13 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from statistics import NormalDist
+from typing import TYPE_CHECKING as _CHECKED
 from typing import Any
 
 import numpy as np
 
 from symdnn.errors import InputError, UnknownWord
+from symdnn.graph.names.elsewhere import refusing as _refusing
 from symdnn.graph.typing import Array
 
 __all__ = [
@@ -365,3 +367,7 @@ def sparse(sparsity: float, std: float = 0.01) -> Initialiser:
 def sparse_(tensor: Any, sparsity: float, std: float = 0.01) -> Any:
     """:func:`sparse`."""
     return _set(tensor, sparse(sparsity, std))
+
+
+if not _CHECKED:  # a checker of types would believe that every name exists
+    __getattr__ = _refusing(__name__, "INIT")

@@ -42,7 +42,6 @@ Every optimiser takes besides its own options:
 
 from typing import TYPE_CHECKING as _CHECKED
 
-from symdnn.graph.names.elsewhere import OPTIM as _ADVICE
 from symdnn.graph.names.elsewhere import refusing as _refusing
 from symdnn.nn.optimizers.adam import *
 from symdnn.nn.optimizers.average import Average, ema
@@ -59,4 +58,4 @@ __all__ = [
 ]  # fmt: skip
 
 if not _CHECKED:  # a checker of types would believe that every name exists
-    __getattr__ = _refusing(__name__, _ADVICE)
+    __getattr__ = _refusing(__name__, "OPTIM")

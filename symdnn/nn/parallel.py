@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING as _CHECKED
 from typing import Any, TypeVar
 
 from symdnn.distributed.gradients import broadcast_values
 from symdnn.errors import InputError
 from symdnn.graph.dims import normal_axis
+from symdnn.graph.names.elsewhere import refusing as _refusing
 from symdnn.graph.variable import Shared
 from symdnn.nn.layers.linear import Linear, LookupTable
 from symdnn.nn.models.gpt2 import Conv1D
@@ -162,3 +164,7 @@ def _heads(m: MultiheadAttention) -> Splits:
     for v in (m.q_proj_weight, m.k_proj_weight, m.v_proj_weight):
         found |= {} if v is None else {v: Split(0)}
     return found
+
+
+if not _CHECKED:  # a checker of types would believe that every name exists
+    __getattr__ = _refusing(__name__, "PARALLEL")

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from symdnn.errors import InputError
-from symdnn.graph.names.elsewhere import SCHEDULE as _ADVICE
 from symdnn.graph.names.elsewhere import refusing as _refusing
 from symdnn.graph.tracing import check_takes
 from symdnn.graph.variable import Shared
@@ -240,4 +239,4 @@ def _positive(what: str, number: float) -> None:
 
 
 if not _CHECKED:  # a checker of types would believe that every name exists
-    __getattr__ = _refusing(__name__, _ADVICE)
+    __getattr__ = _refusing(__name__, "SCHEDULE")

@@ -14,7 +14,6 @@ import numpy as np
 
 from symdnn.compile.shared import shared
 from symdnn.errors import InputError, TypeMismatch
-from symdnn.graph.names.elsewhere import UTILS as _ADVICE
 from symdnn.graph.names.elsewhere import refusing as _refusing
 from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Shared, Variable, as_variable
@@ -230,4 +229,4 @@ def vector_to_parameters(vec: TensorLike, parameters: Iterable[Shared]) -> None:
 
 
 if not _CHECKED:  # a checker of types would believe that every name exists
-    __getattr__ = _refusing(__name__, _ADVICE)
+    __getattr__ = _refusing(__name__, "UTILS")

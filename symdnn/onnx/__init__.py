@@ -10,7 +10,10 @@
 It needs the extra ``onnx``: ``pip install 'symdnn[onnx]'``.
 """
 
+from typing import TYPE_CHECKING as _CHECKED
+
 from symdnn.errors import OnnxMissing
+from symdnn.graph.names.elsewhere import refusing as _refusing
 
 try:
     from symdnn.onnx.call import CompiledGraph, compile
@@ -23,3 +26,6 @@ except ModuleNotFoundError as error:
     raise OnnxMissing(text) from error
 
 __all__ = ["CompiledGraph", "Graph", "Port", "compile", "load", "save"]
+
+if not _CHECKED:  # a checker of types would believe that every name exists
+    __getattr__ = _refusing(__name__, "ONNX")

@@ -19,9 +19,10 @@ from symdnn.ops.attention.attention import Attention
 from symdnn.ops.attention.scores import Scores
 from symdnn.ops.core.shape import DimShuffle, Reshape, dimshuffle
 from symdnn.ops.elementwise.arithmetic import Add, Cast, Mul, Sub, TrueDiv, cast, inv
-from symdnn.ops.elementwise.comparison import Switch, switch
+from symdnn.ops.elementwise.comparison import Switch, gt, switch
 from symdnn.ops.elementwise.comparison import invert as negation
 from symdnn.ops.elementwise.math import Tanh
+from symdnn.ops.elemwise import like
 from symdnn.ops.linalg.products import BatchedDot, Dot, MatchSizes
 from symdnn.ops.nn.softmax import Softmax
 from symdnn.rewriting.facts import all_ones, made_by, node_of
@@ -466,10 +467,15 @@ def _four_dimensions(mask: Variable) -> Variable:
 
 
 def _where_all_is_hidden(out: Variable, v: Variable, seen: Variable) -> Variable:
-    """The mean of all values in rows without a key: their scores are one very low number."""
+    """The mean of all values in rows without a key: their scores are one very low number.
+
+    Without keys that is 0, as the sum of no values is.
+    """
     if isinstance(seen, Constant) and bool(np.all(seen.data.any(axis=-1))):
         return out
     mean = v.mean(axis=2, keepdims=True)
+    if v.type.shape[2] is None:
+        mean = switch(gt(v.shape[2], 0), mean, like(0, mean))
     if v.type.shape[1] != out.type.shape[1]:
         mean = operator("repeat")(mean, out.shape[1] // v.shape[1], axis=1)
     return switch(seen.any(axis=3, keepdims=True), out, mean)

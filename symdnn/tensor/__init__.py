@@ -24,7 +24,6 @@ from symdnn.autodiff import grad as grad
 from symdnn.autodiff import verify_grad as verify_grad
 from symdnn.autodiff_rows import hessian as hessian
 from symdnn.autodiff_rows import jacobian as jacobian
-from symdnn.graph.names.elsewhere import TENSOR as _ADVICE
 from symdnn.graph.names.elsewhere import refusing as _refusing
 from symdnn.ops.matrix.determinant import det as det
 from symdnn.ops.matrix.determinant import slogdet as slogdet
@@ -62,4 +61,4 @@ from symdnn.tensor.shaping import *
 from symdnn.tensor.tools import *
 
 if not _CHECKED:  # a checker of types would believe that every name exists
-    __getattr__ = _refusing(__name__, _ADVICE)
+    __getattr__ = _refusing(__name__, "TENSOR")

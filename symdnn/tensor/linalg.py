@@ -4,7 +4,10 @@ The last two dimensions of an operand are matrices, those before them a stack of
 float32, float64, complex64 or complex128.
 """
 
+from typing import TYPE_CHECKING as _CHECKED
+
 from symdnn.errors import LinAlgError
+from symdnn.graph.names.elsewhere import refusing as _refusing
 from symdnn.ops.linalg.dot import matmul, outer, tensordot
 from symdnn.ops.linalg.linalg import kron
 from symdnn.ops.matrix import functions as _functions
@@ -27,3 +30,6 @@ __all__ = [
     "matmul", "matrix_power", "matrix_rank", "matrix_transpose", "outer", "pinv", "qr", "slogdet",
     "solve", "solve_triangular", "svd", "svdvals", "tensordot", "vecdot", *_functions.__all__,
 ]  # fmt: skip
+
+if not _CHECKED:  # a checker of types would believe that every name exists
+    __getattr__ = _refusing(__name__, "LINALG")

@@ -21,6 +21,7 @@ from symdnn.compile.function import function
 from symdnn.compile.program.mode import Mode
 from symdnn.config import config
 from symdnn.errors import ArgumentError, MissingInputError, RetraceWarning, TypeMismatch
+from symdnn.graph.names.torch_words import advises
 from symdnn.graph.tracing import Trace, current_trace, tracing
 from symdnn.graph.values.tree import Tree, flatten, paths, unflatten
 from symdnn.graph.variable import Shared, Variable, as_variable
@@ -366,6 +367,11 @@ def _with_statistics(outputs: Sequence[Variable], updates: Mapping[Any, Any]) ->
 # -- the decorator --------------------------------------------------------------------------------
 
 
+@advises(
+    donate_argnums="results take memory that is free",
+    device="the flag device says where it runs",
+    backend="the flag device says where it runs",
+)
 def jit(
     f: Callable[..., Any] | None = None,
     *,

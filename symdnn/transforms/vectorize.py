@@ -23,6 +23,7 @@ from symdnn.errors import (
     TypeMismatch,
 )
 from symdnn.graph.dims import Dim, normal_axis
+from symdnn.graph.names.torch_words import advises
 from symdnn.graph.origin import make_written
 from symdnn.graph.tracing import current_trace, tracing
 from symdnn.graph.traverse import toposort, updates_read
@@ -41,6 +42,12 @@ __all__ = ["vectorize_graph", "vmap"]
 RANDOMNESS = ("error", "different", "same")
 
 
+@advises(
+    in_dims="in_axes",
+    out_dims="out_axes",
+    axis_size="a mapped argument has the size",
+    chunk_size="a batch is computed at once",
+)
 def vmap(
     f: Callable[..., Any],
     in_axes: Any = 0,

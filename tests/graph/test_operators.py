@@ -63,6 +63,54 @@ def test_functions_of_numpy_name_the_one_of_the_same_meaning(function, ours):
         function(T.dmatrix("x"))
 
 
+@pytest.mark.parametrize(("use", "ours"), [
+    (lambda torch, x: torch.exp(x), "use T.exp of"),
+    (lambda torch, x: torch.cat([x, x]), "use T.cat of"),
+    (lambda torch, x: torch.ones(2, 2).mul(x), "use T.mul of"),
+    (lambda torch, x: torch.matmul(torch.ones(2, 2), x), "use T.matmul of"),
+    (lambda torch, x: torch.linalg.inv(x), "torch.linalg.inv .* use T.linalg.inv of"),
+    (lambda torch, x: torch.fft.fft(x), "use T.fft.fft of"),
+    (lambda torch, x: torch.special.erf(x), "use T.erf of"),
+    (lambda torch, x: torch.nn.functional.conv2d(x, x), "use T.nnet.conv2d of"),
+    (lambda torch, x: torch.nn.functional.cross_entropy(x, x), "T.nnet.softmax_crossentropy"),
+    (lambda torch, x: torch.nn.Linear(2, 2)(x), r"T.dot\(x, w\)"),
+])  # fmt: skip
+@pytest.mark.parametrize("make", [T.dmatrix, lambda name: symdnn.shared(np.ones((2, 2)), name)])
+def test_functions_of_pytorch_name_the_one_of_the_same_meaning(use, ours, make):
+    torch = pytest.importorskip("torch")
+    with pytest.raises(TypeError, match=ours):
+        use(torch, make("x"))
+
+
+@pytest.mark.parametrize(("name", "ours"), [
+    ("exp", "use T.exp of"), ("linalg_inv", "torch.linalg.inv .* use T.linalg.inv of"),
+    ("conv2d", "use T.nnet.conv2d of"), ("special_erf", "use T.erf of"),
+    ("no_such_function", "symdnn.tensor has no such"),
+])  # fmt: skip
+def test_what_pytorch_asks_of_a_variable_is_refused(name, ours):
+    """Its own protocol, by the name of a function; PyTorch need not be there."""
+    named = type("Function", (), {"__name__": name})()
+    with pytest.raises(SymbolicValueError, match=ours):
+        T.matrix("x").__torch_function__(named, ())
+
+
+@pytest.mark.parametrize("name", [
+    "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "lt", "le", "gt", "ge",
+    "and_", "or_", "xor", "lshift",
+])  # fmt: skip
+def test_operators_of_pytorchs_tensors_are_those_of_the_variable(name):
+    torch = pytest.importorskip("torch")
+    whole = name in ("and_", "or_", "xor", "lshift")
+    there = torch.ones(2, 2, dtype=torch.int64 if whole else torch.float64) * 3
+    x = T.lmatrix("x") if whole else T.dmatrix("x")
+    data = np.ones((2, 2), x.type.dtype) * 2
+    made = getattr(operator_module, name)(there, x)
+    expected = getattr(operator_module, name)(there.numpy(), data)
+    np.testing.assert_array_equal(symdnn.function([x], made)(data), expected)
+    assert not there == x  # noqa: SIM201
+    assert there != x
+
+
 def test_equality_is_identity_for_python():
     x, y = T.vectors("x", "y")
     others = [y, np.ones(2), 1, [1.0], "half", None]

@@ -279,6 +279,20 @@ def test_padding_with_whole_rows_hidden(low):
     check(build, [*inputs, seen], [*values, shown])
 
 
+@pytest.mark.parametrize("low", [LOW, -np.inf])
+def test_queries_without_keys(low):
+    """A product over no keys is 0, and there is no mean of no values."""
+    q, k, v = (T.tensor("float64", (BATCH, HEADS, n, FEATURES)) for n in ("m", "n", "n"))
+    seen = T.tensor("bool", (BATCH, "n"), name="seen")
+
+    def build(q, k, v, seen):
+        return attend(q, k, v, lambda s: T.switch(seen.dimshuffle(0, "x", "x", 1), s, low))
+
+    none = np.zeros((BATCH, HEADS, 0, FEATURES))
+    queries = np.ones((BATCH, HEADS, QUERIES, FEATURES))
+    check(build, [q, k, v, seen], [queries, none, none, np.zeros((BATCH, 0), bool)])
+
+
 def test_causal_with_padding_on_the_left_keeps_means():
     rng = new_rng()
     inputs, values = qkv(rng)

@@ -41,7 +41,7 @@ from symdnn.compile.report.verbose import print_new_plans
 from symdnn.config import config
 from symdnn.errors import InputError, NanDetected, TypeMismatch
 from symdnn.graph.fgraph import FunctionGraph
-from symdnn.graph.names.elsewhere import FUNCTION, no_attribute
+from symdnn.graph.names.elsewhere import no_attribute
 from symdnn.graph.operators import operator
 from symdnn.graph.pickling import Bundle
 from symdnn.graph.place import HOST
@@ -252,7 +252,7 @@ class Function:
     if not TYPE_CHECKING:  # a checker of types would believe that every attribute exists
 
         def __getattr__(self, name: str) -> Any:
-            raise no_attribute(self, "'Function' object", name, FUNCTION)
+            raise no_attribute(self, "'Function' object", name, "FUNCTION")
 
     def __getitem__(self, key: object) -> Any:
         return self.value[key]

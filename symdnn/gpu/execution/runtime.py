@@ -78,10 +78,18 @@ class CudaRuntime(Runtime):
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Lock the device; errors of earlier calls are raised here."""
+        """Lock the device; errors of earlier calls are raised here.
+
+        What kernels have found of the data of a call that fails otherwise is no error of the next
+        one.
+        """
         with self.context.current():
             self.begin_call()
-            yield
+            try:
+                yield
+            except Exception as error:
+                self._forget_errors(error)
+                raise
 
     def begin_call(self) -> None:
         """Raise errors of earlier calls. The device is locked."""
@@ -89,6 +97,13 @@ class CudaRuntime(Runtime):
             self._wait_for_errors()
         else:
             self.raise_finished_errors()
+
+    def _forget_errors(self, failed: Exception) -> None:
+        """Note what is in the error word beside the error of a call."""
+        try:
+            self.check_errors()
+        except SymdnnError as error:
+            failed.add_note(f"A kernel had reported: {type(error).__name__}: {error}")
 
     def settle(self) -> None:
         """Raise errors of all calls so far; waits for calls that can report errors."""

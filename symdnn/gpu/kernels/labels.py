@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from symdnn.errors import IndexOutOfRange
 from symdnn.gpu.codegen.device_source import CTYPES, specialised
 from symdnn.gpu.codegen.launches import (
     ERROR_WORD,
@@ -91,7 +92,7 @@ def labelled(
     if y.size == 0 and (picks or labels.size == 0 or classes > 0):
         return []
     if classes == 0:
-        raise ValueError("labels of no classes")
+        raise IndexOutOfRange("labels are given, and there are 0 classes")
     shown = [v if v is not None else labels for v in (scores, values)]
     sizes, steps = lines_of([labels, *shown, y], axis)
     label_row, score_row, value_row, y_row = steps
@@ -133,7 +134,7 @@ class LossGradKernel(CudaKernel[LabelLossGrad]):
         d, total, labels = (without_axis(inputs[i], axis) for i in (0, 1, 3))
         x = inputs[2]
         if labels.size and not y.size:
-            raise ValueError("labels of no classes")
+            raise IndexOutOfRange("labels are given, and there are 0 classes")
         if not y.size:
             return []
         program = _away_from_labels(d.dtype, total.dtype, x.dtype, y.dtype)
@@ -229,7 +230,7 @@ class LossKernel(CudaKernel[LabelLoss]):
         axis, x, y = call.op.axis, inputs[1], outputs[1]
         d, labels, loss = (without_axis(v, axis) for v in (inputs[0], inputs[2], outputs[0]))
         if labels.size and not y.size:
-            raise ValueError("labels of no classes")
+            raise IndexOutOfRange("labels are given, and there are 0 classes")
         if not y.size:
             return []
         width = _vector_width(x, y, axis)

@@ -1,8 +1,9 @@
-"""PyTorch's keywords of a function: ``dim`` for ``axis``, ``keepdim`` for ``keepdims``.
+"""PyTorch's and JAX's keywords of a function: ``dim`` for ``axis``, ``in_dims`` for ``in_axes``.
 
 A program that has such a word is PyTorch's. Where PyTorch's function of that name returns something
 else (``max`` of a ``dim`` also the indices, ``std`` that of a sample), that one is called.
-Words of what a graph does not choose, such as ``device``, are refused with advice.
+Words of what a graph does not choose, such as ``device``, and other unknown ones are refused with
+advice.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
 from symdnn.errors import ArgumentError, InputError
-from symdnn.graph.names.elsewhere import TENSOR, VARIABLE
+from symdnn.flag_types import nearest
+from symdnn.graph.names.elsewhere import advice
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -23,14 +25,14 @@ _WORDS = {
     "diagonal": "k", "dim1": "axis1", "dim2": "axis2",
 }  # fmt: skip
 
-#: Words of functions that make a tensor, and what to do in their place.
+#: Words of functions that make a tensor, and the table and the word of what to do in their place.
 _REFUSED = {
-    "device": TENSOR["device"],
-    "requires_grad": VARIABLE["requires_grad"],
-    "layout": VARIABLE["strides"],
-    "memory_format": VARIABLE["strides"],
-    "pin_memory": "functions take arrays of the host as they are",
-    "out": VARIABLE["copy_"],
+    "device": ("TENSOR", "device"),
+    "requires_grad": ("VARIABLE", "requires_grad"),
+    "layout": ("VARIABLE", "strides"),
+    "memory_format": ("VARIABLE", "strides"),
+    "pin_memory": ("TENSOR", "pin_memory"),
+    "out": ("VARIABLE", "copy_"),
 }
 
 _functions: dict[str, Callable[..., Any]] = {}
@@ -91,9 +93,40 @@ def makes_tensor(function: Callable[P, R]) -> Callable[P, R]:
             given = kwargs.pop(word)
             if given is not None and given is not False:
                 got = f"{word}={given!r:.40}"
-                raise ArgumentError(
-                    f"{function.__name__}: wanted no {word}, got {got}; {_REFUSED[word]}"
-                )
+                table, known = _REFUSED[word]
+                do = advice(table)[known]
+                raise ArgumentError(f"{function.__name__}: wanted no {word}, got {got}; {do}")
         return function(*args, **kwargs)
 
     return made
+
+
+def advises(**words: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """A decorator: unknown keywords are refused with what to write instead.
+
+    ``words`` are other libraries' keywords, each with the name that it has here, or with a text. Of
+    others the error names the nearest one.
+    """
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        known = frozenset(inspect.signature(function).parameters)
+
+        @functools.wraps(function)
+        def advised(*args: P.args, **kwargs: P.kwargs) -> R:
+            if kwargs and not known.issuperset(kwargs):
+                raise _unknown(function.__name__, [w for w in kwargs if w not in known])
+            return function(*args, **kwargs)
+
+        def _unknown(name: str, given: list[str]) -> ArgumentError:
+            said = [f"{name}() got an unexpected keyword argument {given[0]!r}"]
+            for word in given:
+                do = words.get(word)
+                if do is None:
+                    close = nearest(word, known)
+                    do = f"did you mean {close!r}?" if close else ""
+                said.append(f"{word!r} is {do!r} here" if do in known else do)
+            return ArgumentError("; ".join(filter(None, said)))
+
+        return advised
+
+    return decorate

@@ -1,4 +1,4 @@
-"""NumPy's functions on variables: those that call methods, and errors for the others."""
+"""NumPy's and PyTorch's functions on variables: those that call methods, errors for the others."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from symdnn.errors import SymbolicValueError
+from symdnn.graph.names.elsewhere import advice, of_a_variable
 
 #: NumPy's functions that have another name in ``symdnn.tensor``.
 _OTHER_NAMES = {
@@ -16,6 +17,9 @@ _OTHER_NAMES = {
     "maximum.accumulate": "cummax", "minimum.accumulate": "cummin",
     "logical_and.reduce": "all", "logical_or.reduce": "any",
 }  # fmt: skip
+
+#: Modules whose functions have PyTorch's names that begin so.
+_ROOMS = ("linalg_", "fft_", "special_")
 
 #: What NumPy's functions do on variables. By default they raise an error.
 #: :mod:`symdnn.compat.theano` lets them call the variables' methods, as in Theano.
@@ -32,16 +36,28 @@ def by_method(name: str, args: Sequence[Any], options: Mapping[str, Any]) -> Any
 
 
 def refusal(name: str, module: str = "numpy") -> SymbolicValueError:
-    """The error of NumPy's function of a variable, which names that of ``symdnn.tensor``.
+    """The error of NumPy's or PyTorch's function of a variable, which names that of symdnn.
 
-    ``module`` is NumPy's: ``numpy.linalg.inv`` is ``T.linalg.inv``, where ``T.inv`` is Theano's
-    ``1 / x``.
+    ``module`` is theirs: ``numpy.linalg.inv`` is ``T.linalg.inv``, where ``T.inv`` is Theano's
+    ``1 / x``. PyTorch calls that ``linalg_inv``.
     """
-    room = module.partition(".")[2]
-    theirs = ".".join(filter(None, ["np", room, name]))
-    ours = ".".join(filter(None, [room, name])) if room else _OTHER_NAMES.get(name, name)
-    known: Any = sys.modules.get("symdnn.tensor")
-    for part in ours.split("."):
-        known = getattr(known, part, None)
-    do = f"use T.{ours} of symdnn.tensor" if callable(known) else "symdnn.tensor has no such"
-    return SymbolicValueError(f"{theirs} takes arrays, and a variable is a symbol: {do}")
+    package, _, room = module.partition(".")
+    if package == "torch" and name.startswith(_ROOMS):
+        room, _, name = name.partition("_")
+    theirs = ".".join(filter(None, [{"numpy": "np"}.get(package, package), room, name]))
+    rooms = ["", "nnet"] if room in ("", "special") else [room]
+    ours = _OTHER_NAMES.get(name, name) if not room else name
+    paths = [".".join(filter(None, [r, ours])) for r in rooms]
+    known = next((p for p in paths if callable(_found(p))), None)
+    do = f"use T.{known} of symdnn.tensor" if known else "symdnn.tensor has no such"
+    if known is None and not room:
+        do = {**advice("TENSOR"), **advice("NNET")}.get(name) or of_a_variable(name) or do
+    kind = "tensors" if package == "torch" else "arrays"
+    return SymbolicValueError(f"{theirs} takes {kind}, and a variable is a symbol: {do}")
+
+
+def _found(path: str) -> Any:
+    ours: Any = sys.modules.get("symdnn.tensor")
+    for part in path.split("."):
+        ours = getattr(ours, part, None)
+    return ours

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from symdnn.errors import InputError, TypeMismatch
-from symdnn.graph.names.elsewhere import MODULE, no_attribute
+from symdnn.graph.names.elsewhere import no_attribute
 from symdnn.graph.variable import Variable
 from symdnn.nn.modules.by_name import Values
 from symdnn.nn.modules.module import Module
@@ -53,7 +53,7 @@ class Container(Module):
             """The modules, as a list (Torch7's); called, it yields all inside (PyTorch's)."""
             held = vars(self).get("modules")
             if held is None:
-                raise no_attribute(self, f"{type(self).__name__!r} object", "modules", MODULE)
+                raise no_attribute(self, f"{type(self).__name__!r} object", "modules", "MODULE")
             if not isinstance(held, _Modules):
                 held = vars(self)["modules"] = _Modules(held)
             held.owner = self
@@ -84,7 +84,7 @@ class Container(Module):
         name_part(self, name or str(len(self.modules) - 1), module)
         return self
 
-    def register_module(self, name: str, module: Module | None) -> None:
+    def register_module(self, name: str, module: object) -> None:
         """Append a module, or replace the one of that name."""
         if not isinstance(name, str) or not name or "." in name or name in vars(self):
             taken = "; there is such an attribute" if name in vars(self) else ""
@@ -103,10 +103,16 @@ class Container(Module):
         given = {str(i): name for i, name in enumerate(self.names) if name}
         return Values({given.get(k, k): m for k, m in super().children().items()})
 
+    def __setattr__(self, name: str, value: object) -> None:
+        if name in vars(self).get("names", ()):
+            self.register_module(name, value)
+        else:
+            super().__setattr__(name, value)
+
     if not TYPE_CHECKING:  # a checker of types would believe that every attribute exists
 
         def __getattr__(self, name: str) -> Any:
-            names = self.__dict__.get("names", ())
+            names = vars(self).get("names", ())
             if name in names:
                 return self.modules[names.index(name)]
             return super().__getattr__(name)

@@ -5,6 +5,9 @@ or Hugging Face's where these have the network, so :func:`symdnn.nn.load_torch` 
 dicts unchanged.
 """
 
+from typing import TYPE_CHECKING as _CHECKED
+
+from symdnn.graph.names.elsewhere import refusing as _refusing
 from symdnn.nn.models.alexnet import alexnet, alexnet_grouped
 from symdnn.nn.models.bert import Bert, bert_base, bert_large
 from symdnn.nn.models.convnext import convnext, convnext_tiny
@@ -31,3 +34,6 @@ __all__ = [
     "resnet152", "resnet18", "resnet34", "resnet50", "sample", "tinyllama", "unet", "vgg16",
     "vgg19", "vit_b_16",
 ]  # fmt: skip
+
+if not _CHECKED:  # a checker of types would believe that every name exists
+    __getattr__ = _refusing(__name__, "MODELS")

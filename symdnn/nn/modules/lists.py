@@ -7,7 +7,7 @@ as a part of the network, and refuse entries of other types.
 from __future__ import annotations
 
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from symdnn.compile.shared import shared
 from symdnn.errors import InputError
@@ -116,13 +116,26 @@ class ModuleList(_Held):
 class ModuleDict(_Held):
     """Modules by name, a part of the network that it is an attribute of.
 
-    It has the methods of Python's dicts and their order; names are strings without dots.
-    (PyTorch's ModuleDict.)
+    It has the methods of Python's dicts and their order; names are strings without dots. An entry
+    is an attribute, too: ``parts.head`` is ``parts["head"]``. (PyTorch's ModuleDict.)
     """
 
     def __init__(self, entries: object = None) -> None:
         self.held = {}
         self.update({} if entries is None else entries)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        held = vars(self).get("held", {})
+        if name in held or (isinstance(value, Module | Shared) and name != "held"):
+            self[name] = value
+        else:
+            super().__setattr__(name, value)
+
+    if not TYPE_CHECKING:  # a checker of types would believe that every name exists
+
+        def __getattr__(self, name: str) -> Any:
+            held = vars(self).get("held", {})
+            return held[name] if name in held else super().__getattr__(name)
 
     def update(self, entries: Any) -> None:
         """Add or replace entries, from a mapping or from pairs (name, entry)."""

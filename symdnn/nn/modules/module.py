@@ -15,7 +15,7 @@ import numpy as np
 from symdnn.compile.shared import shared
 from symdnn.config import config
 from symdnn.errors import InputError, TypeMismatch
-from symdnn.graph.names.elsewhere import MODULE, no_attribute
+from symdnn.graph.names.elsewhere import no_attribute
 from symdnn.graph.origin import NO_HINTS, Hints, current_hints, current_module, hinted, within
 from symdnn.graph.tracing import check_takes
 from symdnn.graph.traverse import ancestors
@@ -119,7 +119,7 @@ class Module(State):
             made = vars(self).get("_computed", {}).get(name)  # of symdnn.nn.utils
             if made is not None:
                 return made.value(self, self.training)
-            raise no_attribute(self, f"{type(self).__name__!r} object", name, MODULE)
+            raise no_attribute(self, f"{type(self).__name__!r} object", name, "MODULE")
 
     def __setattr__(self, name: str, value: object) -> None:
         super().__setattr__(name, value)

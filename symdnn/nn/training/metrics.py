@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING as _CHECKED
 from typing import Any
 
 import numpy as np
 
 from symdnn.errors import InputError, TypeMismatch, UnknownWord
+from symdnn.graph.names.elsewhere import refusing as _refusing
 from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.array.argreduce import argmax
@@ -182,3 +184,7 @@ def _as_metric(m: object) -> Metric:
     if not isinstance(m, Metric) and not callable(m):
         raise InputError(f"metrics: wanted functions (output, target) -> scalar, got {m!r:.60}")
     return m if isinstance(m, Metric) else Metric(m)
+
+
+if not _CHECKED:  # a checker of types would believe that every name exists
+    __getattr__ = _refusing(__name__, "METRICS")

@@ -11,7 +11,7 @@ import numpy as np
 from symdnn.config import config
 from symdnn.errors import ArgumentError, AxisError, NdimMismatch, OptionError, ShapeMismatch
 from symdnn.graph.dims import Dim, at_least_zero, dim_min, known, normal_axis
-from symdnn.graph.names.torch_words import makes_tensor, torch_words
+from symdnn.graph.names.torch_words import advises, makes_tensor, torch_words
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Shapes, Types, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
@@ -186,6 +186,7 @@ def _float_range(parts: Vars, dtype: str) -> Variable:
 
 
 @makes_tensor
+@advises(steps="num", end="stop")
 def linspace(
     start: TensorLike,
     stop: TensorLike,

@@ -11,6 +11,7 @@ import numpy as np
 
 from symdnn.errors import NdimMismatch, OptionError, ShapeMismatch, TypeMismatch
 from symdnn.graph.dims import Dim, dim_max, known
+from symdnn.graph.names.torch_words import advises
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Shapes, Types, Vars
 from symdnn.graph.operators import operator, or_zeros
 from symdnn.graph.type import TensorType
@@ -111,6 +112,7 @@ def _inside(x: Variable, widths: Vars) -> tuple[slice, ...]:
     return tuple(slice(low, end(low, high, d)) for d, (low, high) in enumerate(pairs))
 
 
+@advises(value="constant_values", pad="pad_width")
 def pad(
     x: TensorLike, pad_width: Any, mode: str = "constant", constant_values: Any = 0, *,
     end_values: Any = 0, stat_length: Any = None, reflect_type: str = "even",

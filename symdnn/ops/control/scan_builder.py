@@ -18,6 +18,7 @@ from symdnn.errors import (
 )
 from symdnn.graph.dims import dim_min
 from symdnn.graph.names.flow import name_of
+from symdnn.graph.names.torch_words import advises
 from symdnn.graph.tracing import call_with
 from symdnn.graph.traverse import leaves, toposort, updates_read
 from symdnn.graph.type import OpaqueType
@@ -64,6 +65,7 @@ class until:
             raise TypeMismatch("until", "a scalar condition", self.condition.type)
 
 
+@advises(f="fn", init="outputs_info", xs="sequences", length="n_steps", reverse="go_backwards")
 def scan(
     fn: Callable[..., Any],
     sequences: Any = None,

@@ -6,12 +6,19 @@ and has what tuples have beyond that: a length, ``+`` with a tuple, and ``==`` w
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from numbers import Number
 from typing import Any
 
 from symdnn.errors import ShapeMismatch, SymbolicValueError
+from symdnn.graph.dims import is_size
+from symdnn.graph.origin import by_user
+from symdnn.graph.same import is_same_graph
+from symdnn.graph.tracing import is_tracing
 from symdnn.graph.typing import TensorLike
 from symdnn.graph.values.numpy_functions import numpy_calls
 from symdnn.graph.variable import Constant, Variable, as_variable, constant
+from symdnn.ops.core.constant_value import known_number
 from symdnn.ops.core.make_vector import make_vector
 from symdnn.ops.core.shape import ShapeVector, as_dim, dims_of, shape_entries, size, static_dim
 from symdnn.options import is_int
@@ -56,18 +63,11 @@ class _Shape(Variable):
         return _as_tuple(found) if isinstance(index, slice) else found
 
     def __eq__(self, other: object) -> bool:
-        """Whether this is the same variable; of a tuple, whether its sizes are these."""
-        if not isinstance(other, tuple) or numpy_calls or len(self) != len(other):
-            return self is other
-        pairs = list(zip(map(_known, shape_entries(self)), map(_known, other)))
-        if any([isinstance(a, int) and isinstance(b, int) and a != b for a, b in pairs]):
-            return False
-        if all([a is b or (isinstance(a, int) and a == b) for a, b in pairs]):
-            return True
-        raise SymbolicValueError(
-            f"x.shape == {other}: the sizes are known in a call only. T.specify_shape(x, shape) "
-            "checks them there; x.type.shape has those that are known before"
-        )
+        """Whether this is the same variable; of a tuple or a shape, whether its sizes are these."""
+        return _equal_shapes(self, other)
+
+    def __ne__(self, other: object) -> bool:
+        return not _equal_shapes(self, other)
 
     __hash__ = Variable.__hash__
 
@@ -82,6 +82,29 @@ class _Shape(Variable):
 
 class _ConstantShape(_Shape, Constant):
     __slots__ = ()
+
+
+def _equal_shapes(shape: _Shape, other: object) -> bool:
+    entries: Sequence[Any] | None = other if isinstance(other, tuple) else None
+    if isinstance(other, _Shape) and by_user(2):
+        entries = shape_entries(other)
+    if shape is other or numpy_calls or entries is None or len(shape) != len(entries):
+        return shape is other
+    pairs = list(zip(map(_known, shape_entries(shape)), map(_known, entries)))
+    if any([isinstance(a, int) and isinstance(b, int) and a != b for a, b in pairs]):
+        return False
+    if all([_is_one_size(a, b) for a, b in pairs]):
+        return True
+    raise SymbolicValueError(
+        f"x.shape == {other}: the sizes are known in a call only. T.specify_shape(x, shape) "
+        "checks them there; x.type.shape has those that are known before"
+    )
+
+
+def _is_one_size(a: Any, b: Any) -> bool:
+    if isinstance(a, Variable) and isinstance(b, Variable):
+        return a is b or is_same_graph(a, b)
+    return isinstance(a, int) and isinstance(b, int) and a == b
 
 
 def _joins(other: Any) -> bool:
@@ -128,4 +151,44 @@ def callable_size(x: TensorLike) -> Variable:
     return number
 
 
-OPERATORS = {"callable_size": callable_size, "tuple_shape": shape}
+def equal_sizes(v: Variable, other: object) -> bool:
+    """Whether Python's ``v == other`` compares sizes as numbers, and they are equal.
+
+    So it does in a user's program, ``x.shape[1] == 8`` or ``x.shape[1] % 2 == 0``. The compiler,
+    and Theano's programs, compare objects. A size that is known in a call only raises
+    :class:`~symdnn.errors.SymbolicValueError`, and so does ``v == 8`` in a traced function.
+    """
+    whole = v.type.is_integer_scalar
+    if numpy_calls or not (whole or is_tracing()) or not by_user(_TO_THE_OPERATOR):
+        return False
+    size = whole and is_size(v)
+    if isinstance(other, Variable):
+        if not size or not other.type.is_integer_scalar or not is_size(other):
+            return False
+        if is_same_graph(v, other):
+            return True
+    elif not isinstance(other, Number):
+        return False
+    numbers = [known_number(n) if isinstance(n, Variable) else n for n in (v, other)]
+    if None not in numbers:
+        return bool(numbers[0] == numbers[1])
+    if size or is_tracing():
+        node = v.owner
+        read = node is not None and node.op.size_of is not None
+        what = f"{node.inputs[0]}.shape[{node.op.size_of}]" if node and read else str(v)
+        raise SymbolicValueError(
+            f"{what} == {other}: a number that is known in a call only. Declare sizes, as in "
+            "T.tensor('float32', (None, 8)); T.specify_shape(x, shape) checks them in a call, and "
+            "T.eq(a, b) is an expression"
+        )
+    return False
+
+
+#: The calls between ``v == other`` and :func:`equal_sizes`.
+_TO_THE_OPERATOR = 3
+
+OPERATORS = {
+    "callable_size": callable_size,
+    "equal_sizes": equal_sizes,
+    "tuple_shape": shape,
+}

@@ -11,6 +11,7 @@ import numpy as np
 
 from symdnn.config import config
 from symdnn.errors import OptionError
+from symdnn.graph.names.torch_words import advises
 from symdnn.graph.op import Grads, Vars
 from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Variable, as_variable, constant
@@ -282,6 +283,7 @@ def relu(x: Any, alpha: Any = 0) -> Variable:
     return apply_elemwise(LeakyRelu(), v, _as_slope(alpha, v))
 
 
+@advises(negative_slope="alpha")
 def leaky_relu(x: TensorLike, alpha: TensorLike = 0.01) -> Variable:
     """:func:`relu` with a slope of 0.01 below 0."""
     return relu(x, alpha)

@@ -75,7 +75,7 @@ class LabelLoss(LabelOp, MultiOp):
     def reference(self, d: Array, x: Array, labels: Array) -> tuple[Array, ...]:
         self.rows(x.shape, labels.shape)
         (scores,) = widened(x)
-        top = scores.max(self.axis, keepdims=True)
+        top = scores.max(self.axis, keepdims=True, initial=-np.inf)
         top = np.where(np.isfinite(top), top, 0).astype(scores.dtype, copy=False)
         total = top + np.log(np.exp(scores - top).sum(self.axis, keepdims=True))
         total = total.squeeze(self.axis)

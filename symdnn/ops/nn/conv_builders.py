@@ -13,6 +13,7 @@ import numpy as np
 
 from symdnn.errors import NdimMismatch, TypeMismatch
 from symdnn.graph.dims import Dim
+from symdnn.graph.names.torch_words import advises
 from symdnn.graph.origin import Hints
 from symdnn.graph.typing import BorderMode, PerAxis, StaticShape, TensorLike
 from symdnn.graph.variable import Constant, Variable, as_variable
@@ -25,6 +26,8 @@ from symdnn.ops.nn.conv_windows import (
     unshared_grad_weights,
 )
 from symdnn.ops.nn.conv_words import (
+    OF_PYTORCH,
+    TRANSPOSED_WORDS,
     float_operands,
     input_shape_by_any_name,
     static_ints,
@@ -116,6 +119,7 @@ def _shape_entries(shape: Any, ndim: int) -> list[Any]:
 # -- one, two, three dimensions ------------------------------------------------------------------
 
 
+@advises(**OF_PYTORCH)
 def conv1d(
     input: TensorLike, filters: TensorLike, input_shape: StaticShape = None,
     filter_shape: StaticShape = None, border_mode: BorderMode = "valid", subsample: PerAxis = 1,
@@ -166,6 +170,7 @@ def conv2d(
     return conv_nd(options, input, filters, input_shape, filter_shape, hints)
 
 
+@advises(**OF_PYTORCH)
 def conv3d(
     input: TensorLike, filters: TensorLike, input_shape: StaticShape = None,
     filter_shape: StaticShape = None, border_mode: BorderMode = "valid",
@@ -267,6 +272,7 @@ def conv3d_grad_wrt_weights(
 # -- composed of these ----------------------------------------------------------------------------
 
 
+@advises(**TRANSPOSED_WORDS)
 def conv1d_transpose(
     input: TensorLike, filters: TensorLike, output_shape: Any = None,
     filter_shape: StaticShape = None, border_mode: BorderMode = "valid",
@@ -279,6 +285,7 @@ def conv1d_transpose(
     return conv_grad_wrt_inputs(options, input, filters, output_shape, filter_shape, hints)
 
 
+@advises(**TRANSPOSED_WORDS)
 def conv2d_transpose(
     input: Variable, filters: Variable, output_shape: Any = None, filter_shape: StaticShape = None,
     border_mode: BorderMode = "valid", input_dilation: PerAxis = (1, 1), filter_flip: bool = True,
@@ -301,6 +308,7 @@ def conv2d_transpose(
     return conv_grad_wrt_inputs(options, input, filters, output_shape, filter_shape, hints)
 
 
+@advises(**TRANSPOSED_WORDS)
 def conv3d_transpose(
     input: TensorLike, filters: TensorLike, output_shape: Any = None,
     filter_shape: StaticShape = None, border_mode: BorderMode = "valid",
@@ -339,6 +347,7 @@ def causal_conv1d(
                   dilation, num_groups, hints=hints)  # fmt: skip
 
 
+@advises(**OF_PYTORCH)
 def separable_conv2d(
     input: TensorLike, depthwise_filters: TensorLike, pointwise_filters: TensorLike,
     num_channels: int, input_shape: StaticShape = None, depthwise_filter_shape: Any = None,

@@ -26,10 +26,12 @@ _IGNORED_KEYWORDS = frozenset({
 })  # fmt: skip
 
 #: PyTorch's keywords of a convolution: those of Theano that mean the same.
-_OF_PYTORCH = {
+OF_PYTORCH = {
     "stride": "subsample", "padding": "border_mode", "dilation": "filter_dilation",
-    "groups": "num_groups",
+    "groups": "num_groups", "weight": "filters",
 }  # fmt: skip
+#: Those of a transposed one.
+TRANSPOSED_WORDS = {**OF_PYTORCH, "stride": "input_dilation", "output_padding": "output_shape"}
 
 
 def static_ints(what: str, value: object, ndim: int) -> tuple[int, ...]:
@@ -133,7 +135,7 @@ def input_shape_by_any_name(
     unknown = set(kwargs) - _IGNORED_KEYWORDS
     if unknown:
         words = [f"{name}() got unexpected keyword arguments {sorted(unknown)}"]
-        words += [f"PyTorch's {w} is {_OF_PYTORCH[w]} here" for w in _OF_PYTORCH if w in unknown]
+        words += [f"PyTorch's {w} is {OF_PYTORCH[w]} here" for w in OF_PYTORCH if w in unknown]
         raise ArgumentError("; ".join(words))
     if kwargs:
         warnings.warn(

@@ -13,6 +13,7 @@ import numpy as np
 
 from symdnn.errors import IndexOutOfRange, NdimMismatch, TypeMismatch
 from symdnn.graph.dims import Shape, normal_axis, same_dim
+from symdnn.graph.names.torch_words import advises
 from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Op, Shapes, Types, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType, Type
@@ -361,6 +362,12 @@ def prepend_scalar_to_each_row(val: TensorLike, mat: TensorLike) -> Variable:
     return operator("join")(1, column, rows)
 
 
+@advises(
+    reduction="each row has a value: .mean() is PyTorch's default",
+    input="logp",
+    target="labels",
+    weight="weights",
+)
 def nll_loss(
     logp: TensorLike, labels: TensorLike, weights: TensorLike | None = None, axis: int = 1
 ) -> Variable:

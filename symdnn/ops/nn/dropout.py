@@ -10,6 +10,7 @@ import numpy as np
 
 from symdnn.errors import AxisError, OptionError, TypeMismatch
 from symdnn.graph.dims import DimT
+from symdnn.graph.names.torch_words import advises
 from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Op, Shapes, Types, Vars
 from symdnn.graph.type import TensorType, Type
 from symdnn.graph.typing import Array, TensorLike
@@ -148,6 +149,7 @@ def _scaled_where(mask: Variable, x: Variable, rate: Variable, scale: bool) -> V
     return cast(switch(mask, cast(x, wide) / by, np.zeros((), wide)), x.type.dtype)
 
 
+@advises(training="train")
 def dropout(
     x: TensorLike,
     p: TensorLike = 0.5,

@@ -9,6 +9,7 @@ import numpy as np
 
 from symdnn.errors import NdimMismatch, OptionError, TypeMismatch
 from symdnn.graph.dims import known, normal_axis
+from symdnn.graph.names.torch_words import advises
 from symdnn.graph.origin import Hints
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import AxisLike, TensorLike
@@ -203,6 +204,7 @@ def batch_normalization(
     return (x - mean) * (as_variable(gamma) / as_variable(std)) + beta
 
 
+@advises(normalized_shape="axes are the dimensions", weight="gamma", bias="beta", eps="epsilon")
 def layer_norm(
     x: TensorLike,
     gamma: TensorLike | None = None,
@@ -226,6 +228,7 @@ def layer_norm(
     )
 
 
+@advises(num_groups="groups", weight="gamma", bias="beta", eps="epsilon")
 def group_norm(
     x: TensorLike,
     groups: int,
@@ -254,6 +257,7 @@ def group_norm(
     return specify_type(y.reshape(dims_of(v), ndim=v.type.ndim), v.type)
 
 
+@advises(weight="gamma", bias="beta", eps="epsilon")
 def instance_norm(
     x: TensorLike,
     gamma: TensorLike | None = None,

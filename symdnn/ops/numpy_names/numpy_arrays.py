@@ -10,7 +10,7 @@ import numpy as np
 
 from symdnn.errors import ArgumentError, AxisError, InputError, NdimMismatch, OptionError
 from symdnn.graph.dims import normal_axis
-from symdnn.graph.names.torch_words import torch_words
+from symdnn.graph.names.torch_words import advises, torch_words
 from symdnn.graph.operators import operator
 from symdnn.graph.typing import ShapeLike, TensorLike
 from symdnn.graph.variable import Variable, as_variable, constant
@@ -166,6 +166,7 @@ def flipud(m: TensorLike) -> Variable:
     return flip(m, 0)
 
 
+@advises(dims="axes")
 def rot90(m: TensorLike, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Variable:
     """``m`` rotated ``k`` times by 90 degrees, from the first of ``axes`` towards the second."""
     v = as_variable(m)
@@ -232,6 +233,7 @@ def argwhere(a: TensorLike) -> Variable:
     return stack(list(nonzero(v)), axis=1)
 
 
+@advises(input="x", other="y")
 def where(condition: TensorLike, x: Any = None, y: Any = None) -> Any:
     """``x`` where ``condition`` is not zero, else ``y``; the three broadcast. Both are computed.
 

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from symdnn.errors import InputError, NdimMismatch, TypeMismatch
-from symdnn.graph.names.torch_words import torch_words
+from symdnn.graph.names.torch_words import advises, torch_words
 from symdnn.graph.operators import operator
 from symdnn.graph.typing import AxisLike, TensorLike
 from symdnn.graph.variable import Shared, Variable, as_variable
@@ -122,11 +122,13 @@ def _ranked(name: str, wanted: int, *values: TensorLike) -> list[Variable]:
     return found
 
 
+@advises(input="x", mat2="y")
 def mm(x: TensorLike, y: TensorLike) -> Variable:
     """The product of two matrices."""
     return dot(*_ranked("mm", 2, x, y))
 
 
+@advises(input="x", mat2="y")
 def bmm(x: TensorLike, y: TensorLike) -> Variable:
     """The products of two batches of matrices, (B, n, m) and (B, m, p)."""
     a, b = _ranked("bmm", 3, x, y)

@@ -21,6 +21,7 @@ from symdnn.ops.elementwise.arithmetic import Mul, cast
 from symdnn.ops.elemwise import Elemwise, pad_left
 from symdnn.opt.canonicalize.dimshuffle_rules import fields_of
 from symdnn.rewriting.facts import made_by, node_of
+from symdnn.rewriting.magnitudes import unless_none
 from symdnn.rewriting.rewrite import Context, node_rewrite, reads
 
 PHASE = "canonicalize"
@@ -192,7 +193,8 @@ def sum_of_alloc(node: Apply, context: Context) -> Variable | None:
         return None
     sizes = node_of(v).inputs[1:]
     left = [1 if a in spread else d for a, d in enumerate(sizes)]
-    once = Sum(op.axes, False, op.acc_dtype, op.acc_dtype)(alloc(alloc_value(v), *left))
+    value = unless_none(alloc_value(v), v, spread, 0)
+    once = Sum(op.axes, False, op.acc_dtype, op.acc_dtype)(alloc(value, *left))
     count: Any = as_dim(1)
     for a in spread:
         count = count * sizes[a]

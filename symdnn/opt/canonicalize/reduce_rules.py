@@ -16,7 +16,7 @@ from symdnn.ops.elementwise.arithmetic import Mul, Neg, TrueDiv
 from symdnn.ops.elementwise.comparison import Eq, eq
 from symdnn.ops.elemwise import like
 from symdnn.rewriting.facts import all_ones, is_constant, made_by, node_of, number, real_float
-from symdnn.rewriting.magnitudes import movable
+from symdnn.rewriting.magnitudes import movable, unless_none
 from symdnn.rewriting.rewrite import Context, node_rewrite, reads
 
 PHASE = "canonicalize"
@@ -94,11 +94,11 @@ def sum_of_multiple(node: Apply, context: Context) -> Variable | None:
         return None
     first, second = node_of(v).inputs
     if made_by(v, Mul) and _factor(first, second):
-        return op(second) * dimshuffle(first, ())
+        return op(second) * unless_none(dimshuffle(first, ()), second, op.axes, 0)
     if made_by(v, Mul) and _factor(second, first):
-        return op(first) * dimshuffle(second, ())
+        return op(first) * unless_none(dimshuffle(second, ()), first, op.axes, 0)
     if made_by(v, TrueDiv) and _factor(second, first):
-        return op(first) / dimshuffle(second, ())
+        return op(first) / unless_none(dimshuffle(second, ()), first, op.axes, 1)
     return None
 
 

@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING as _CHECKED
 
-from symdnn.graph.names.elsewhere import NNET as _ADVICE
 from symdnn.graph.names.elsewhere import refusing as _refusing
 from symdnn.ops.array.boxes import nms
 from symdnn.ops.nn.conv_builders import (
@@ -50,4 +49,4 @@ __all__ = [
 ]
 
 if not _CHECKED:  # a checker of types would believe that every name exists
-    __getattr__ = _refusing(__name__, _ADVICE)
+    __getattr__ = _refusing(__name__, "NNET")

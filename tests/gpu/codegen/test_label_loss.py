@@ -87,6 +87,15 @@ def test_the_loss_and_its_gradient(shape, dtype):
             assert_close(a, b)
 
 
+def test_no_rows_of_no_classes():
+    arrays = [np.zeros(0), np.zeros((0, 0)), np.zeros(0, np.int32)]
+    call = concrete(LabelLoss(1, "float64"), arrays)
+    got, env = emulator.run(LossKernel(), call, [emulator.device_copy(a)[1] for a in arrays])
+    assert env.error[0] == 0
+    for a, b in zip(got, call.op.compute(*arrays), strict=True):
+        assert a.shape == b.shape
+
+
 @pytest.mark.parametrize("shared", [8 << 10, 12 << 10, 96 << 10])
 def test_rows_in_shared_memory_and_rows_that_are_read_twice(shared, monkeypatch):
     monkeypatch.setattr(label_kernels, "most_shared_bytes", lambda: shared)

@@ -140,3 +140,16 @@ def test_a_function_called_by_a_watcher_leaves_the_plan_alone(fake_device):
         for got, want in zip(f(value), ((a * b).sum(), a, b), strict=True):
             np.testing.assert_allclose(got, want, rtol=1e-4)
     assert not wrong
+
+
+def test_what_kernels_found_in_a_call_that_fails_on_the_host_is_not_the_next_calls(fake_device):
+    """Of the indices a kernel tells the error; that there are no classes is known before one."""
+    x, scores, i, labels = T.fmatrix("x"), T.fmatrix("scores"), T.lvector("i"), T.lvector("labels")
+    picked = T.nnet.softmax_crossentropy(scores, labels)
+    f = symdnn.function([x, i, scores, labels], [x[i].sum(), picked], mode=CUDA)
+    g = symdnn.function([x], (x * 2).sum(), mode=CUDA)
+    with pytest.raises(IndexOutOfRange, match="0 classes") as raised:
+        f(ONES, BAD, np.ones((2, 0), "float32"), GOOD)
+    assert "index 9" in "".join(raised.value.__notes__)
+    assert g(ONES) == 12
+    assert f(ONES, GOOD, np.ones((2, 2), "float32"), GOOD)[0] == 4

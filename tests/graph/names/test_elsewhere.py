@@ -1,6 +1,7 @@
 """Names of other programs: the error says what to write instead, and what it says exists."""
 
 import math
+import pickle
 import re
 from collections.abc import Mapping
 from operator import attrgetter
@@ -21,23 +22,31 @@ from symdnn.errors import (
     SymbolicValueError,
     TypeMismatch,
 )
-from symdnn.graph.names import elsewhere
+from symdnn.graph.names import advice as advice_of
 
 _THERE = ("get_value", "set_value", "requires_grad")
-_OF_SHARED = {name: hint for name, hint in elsewhere.SHARED.items() if name not in _THERE}
+_OF_SHARED = {name: hint for name, hint in advice_of.SHARED.items() if name not in _THERE}
 OWNERS: list[tuple[Any, Mapping[str, str]]] = [
-    (symdnn, elsewhere.SYMDNN),
-    (T, elsewhere.TENSOR),
-    (T.nnet, elsewhere.NNET),
-    (nn, elsewhere.NN),
-    (nn.optim, elsewhere.OPTIM),
-    (nn.schedule, elsewhere.SCHEDULE),
-    (T.random, elsewhere.RANDOM),
-    (symdnn.control, elsewhere.CONTROL),
-    (nn.Linear(2, 3), elsewhere.MODULE),
-    (T.matrix("x"), elsewhere.VARIABLE),
+    (symdnn, advice_of.SYMDNN),
+    (T, advice_of.TENSOR),
+    (T.nnet, advice_of.NNET),
+    (nn, advice_of.NN),
+    (nn.optim, advice_of.OPTIM),
+    (nn.schedule, advice_of.SCHEDULE),
+    (T.random, advice_of.RANDOM),
+    (symdnn.control, advice_of.CONTROL),
+    (nn.functional, advice_of.FUNCTIONAL),
+    (nn.utils, advice_of.UTILS),
+    (nn.models, advice_of.MODELS),
+    (nn.init, advice_of.INIT),
+    (nn.metrics, advice_of.METRICS),
+    (nn.parallel, advice_of.PARALLEL),
+    (T.linalg, advice_of.LINALG),
+    (symdnn.onnx, advice_of.ONNX),
+    (nn.Linear(2, 3), advice_of.MODULE),
+    (T.matrix("x"), advice_of.VARIABLE),
     (symdnn.shared(np.ones(2)), _OF_SHARED),
-    (symdnn.function([], T.constant(1.0)), elsewhere.FUNCTION),
+    (symdnn.function([], T.constant(1.0)), advice_of.FUNCTION),
 ]
 BY_OWNER = pytest.mark.parametrize(
     ("owner", "advice"), OWNERS, ids=[getattr(o, "__name__", type(o).__name__) for o, _ in OWNERS]
@@ -79,16 +88,70 @@ def test_a_misspelled_name_of_a_large_module_names_the_right_one(owner, wrong, r
     (symdnn, "relu", "symdnn.tensor.relu"), (symdnn, "tensor4", "symdnn.tensor.tensor4"),
     (symdnn, "Linear", "symdnn.nn.Linear"), (T, "vmap", "symdnn.vmap"), (T, "save", "symdnn.save"),
     (T, "logsoftmax", "symdnn.tensor.nnet.logsoftmax"), (nn, "einsum", "symdnn.tensor.einsum"),
+    (T, "cholesky", "symdnn.tensor.linalg.cholesky"), (symdnn, "cond", "symdnn.control.cond"),
+    (nn, "cross_entropy", "symdnn.nn.functional.cross_entropy"),
+    (T.linalg, "exp", "symdnn.tensor.exp"), (nn.functional, "Linear", "symdnn.nn.Linear"),
+    (symdnn, "resnet18", "symdnn.nn.models.resnet18"),
+    (nn, "accuracy", "symdnn.nn.metrics.accuracy"),
+    (symdnn.distributions, "softmax", "symdnn.tensor.softmax"),
+    (T.matrix("x"), "cholesky", "symdnn.tensor.linalg.cholesky(x, ...)"),
+    (T.matrix("x"), "prelu", "symdnn.nn.functional.prelu(x, ...)"),
 ])  # fmt: skip
 def test_a_name_of_another_module_says_where_it_is(owner, name, there):
     with pytest.raises(AttributeError, match=re.escape(f"{name!r}; {there} does that")):
         getattr(owner, name)
 
 
-@pytest.mark.parametrize("use", [float, int, math.exp, range, [1, 2].__getitem__], ids=repr)
+@pytest.mark.parametrize(
+    "use",
+    [float, int, math.exp, range, [1, 2].__getitem__],
+    ids=["float", "int", "exp", "range", "list"],
+)
 def test_a_number_that_python_wants_is_computed_or_replaced(use):
     with pytest.raises(SymbolicValueError, match=r"x\.eval\(\) computes it; write T\.exp"):
         use(T.iscalar("x"))
+
+
+_X, _I = T.matrix("x"), T.lvector("i")
+_IMAGES, _LINES = T.tensor4("images"), T.tensor3("lines")
+
+
+@pytest.mark.parametrize(("use", "advice"), [
+    (lambda: symdnn.vmap(abs, in_dims=0), "'in_dims' is 'in_axes' here"),
+    (lambda: symdnn.vmap(abs, 0, out_dims=0), "'out_dims' is 'out_axes' here"),
+    (lambda: symdnn.grad(outputs=_X.sum(), inputs=_X), "is 'cost' here; 'inputs' is 'wrt'"),
+    (lambda: symdnn.grad(_X.sum(), _X, create_graph=True), "gradients are expressions"),
+    (lambda: symdnn.jacobian(func=abs, inputs=_X), "'func' is 'expression' here"),
+    (lambda: symdnn.hessian(func=abs, inputs=_X), "'func' is 'cost' here"),
+    (lambda: symdnn.jit(abs, donate_argnums=0), "memory that is free"),
+    (lambda: symdnn.scan(abs, init=0, xs=_X), "'init' is 'outputs_info' here; 'xs' is 'sequences'"),
+    (lambda: symdnn.function([_X], _X, mod="FAST_RUN"), "did you mean 'mode'?"),
+    (lambda: symdnn.shared(1.0, requires_grad=True), "takes the variables"),
+    (lambda: T.nnet.conv1d(_LINES, _LINES, padding=1), "'padding' is 'border_mode' here"),
+    (lambda: T.nnet.conv2d(_IMAGES, _IMAGES, stride=2), "stride is subsample here"),
+    (lambda: T.nnet.conv3d(_IMAGES, _IMAGES, groups=2), "'groups' is 'num_groups' here"),
+    (lambda: T.nnet.conv2d_transpose(_IMAGES, _IMAGES, stride=2), "'stride' is 'input_dilation'"),
+    (lambda: T.nnet.nll_loss(_X, _I, reduction="mean"), "each row has a value"),
+    (lambda: T.nnet.layer_norm(_X, eps=1e-3), "'eps' is 'epsilon' here"),
+    (lambda: T.nnet.group_norm(_IMAGES, num_groups=1), "'num_groups' is 'groups' here"),
+    (lambda: T.nnet.dropout(_X, training=True), "'training' is 'train' here"),
+    (lambda: T.leaky_relu(_X, negative_slope=0.1), "'negative_slope' is 'alpha' here"),
+    (lambda: T.linspace(0, 1, steps=5), "'steps' is 'num' here"),
+    (lambda: T.pad(_X, 1, value=2), "'value' is 'constant_values' here"),
+    (lambda: T.pad(_X, 1, constant_value=2), "did you mean 'constant_values'?"),
+    (lambda: T.where(_X > 0, input=_X, other=0), "'input' is 'x' here; 'other' is 'y' here"),
+    (lambda: T.rot90(_X, dims=(0, 1)), "'dims' is 'axes' here"),
+    (lambda: T.bmm(_LINES, mat2=_LINES), "'mat2' is 'y' here"),
+    (lambda: T.leaky_relu(_X, qqq=0), "unexpected keyword argument 'qqq'$"),
+])  # fmt: skip
+def test_a_keyword_of_another_program_is_an_error_that_names_ours(use, advice):
+    pattern = advice if advice.endswith("$") else re.escape(advice)
+    with pytest.raises(ArgumentError, match=pattern):
+        use()
+
+
+def test_a_function_that_knows_other_programs_keywords_is_the_same_in_a_pickle():
+    assert pickle.loads(pickle.dumps(T.leaky_relu)) is T.leaky_relu
 
 
 def test_subpackages_are_there_without_an_import_of_their_own():

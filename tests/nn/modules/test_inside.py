@@ -192,6 +192,37 @@ def test_module_dict():
         found["x"]
 
 
+def test_entries_are_attributes():
+    """As in PyTorch: read, replaced and added under their names."""
+    parts = nn.ModuleDict({"embed": nn.Linear(3, 2), "head": nn.Linear(2, 4)})
+    assert parts.head is parts["head"]
+    parts.head = nn.Linear(2, 5)
+    parts.last = nn.Linear(5, 1)
+    assert list(parts) == ["embed", "head", "last"]
+    assert parts["head"].weight.type.shape == (5, 2)
+    assert [p.name for p in parts.parameters()][2:] == [
+        "head.weight", "head.bias", "last.weight", "last.bias",
+    ]  # fmt: skip
+    values = nn.ParameterDict({"w": np.ones(3, "float32")})
+    values.w = np.zeros(2, "float32")
+    assert values.w is values["w"]
+    assert values.w.type.shape == (2,)
+    with pytest.raises(InputError, match="ModuleDict: wanted a module"):
+        parts.head = 3
+    with pytest.raises(AttributeError, match="no attribute 'tail'"):
+        parts.tail  # noqa: B018
+
+
+def test_a_named_layer_is_replaced_by_an_assignment(rng):
+    net = nn.Sequential({"body": nn.Linear(3, 4), "head": nn.Linear(4, 2)})
+    net.head = nn.Linear(4, 7)
+    assert net[1] is net.head
+    assert list(net.named_parameters()["head.weight"].type.shape) == [7, 4]
+    assert net(T.constant(rng.normal(size=(2, 3)).astype("f"))).type.shape == (2, 7)
+    with pytest.raises(InputError, match="wanted a module"):
+        net.head = 3
+
+
 def test_parameter_list_and_dict(rng):
     class Net(nn.Module):
         def __init__(self):

@@ -72,8 +72,56 @@ def test_comparison_with_tuples() -> None:
         with pytest.raises(SymbolicValueError, match="sizes are known in a call only"):
             symdnn.jit(f)(VALUE[0])
     shape = x.shape
-    assert shape in {shape: 1}  # variables are objects
-    assert shape != x.shape
+    assert shape in {shape: 1}
+
+
+def test_comparison_of_shapes() -> None:
+    """Two shapes are equal where all sizes are, as those of arrays; or it is an error."""
+    x, full = T.TensorType("float32", (None, 4))("x"), T.TensorType("float32", (3, 4))("full")
+    assert x.shape == x.shape
+    assert full.shape == T.zeros((3, 4)).shape
+    assert full.shape[1:] == x.shape[1:]
+    assert full.shape != T.zeros((3, 5)).shape
+    assert x.shape != T.zeros((7, 5)).shape
+    with pytest.raises(SymbolicValueError, match="sizes are known in a call only"):
+        assert x.shape == full.shape
+
+
+def test_comparison_of_one_size() -> None:
+    """A size that is known is a number for ``==``, as it is for ``<``."""
+    x, y = T.TensorType("float32", (None, 8))("x"), T.TensorType("float32", (8, 5))("y")
+    size = x.shape[1]
+    equal = [(size, 8), (size, np.int64(8)), (size, 8.0), (size, y.shape[0]), (size % 2, 0)]
+    equal += [(size // 2, 4), (x.size(1), 8), (y.size, 40), (x.shape[0], x.shape[0])]
+    assert all(a == b and b == a and bool(a != b) is False for a, b in equal)
+    other = [(size, 7), (size, y.shape[1]), (size % 3, 0), (size, None), (size, "8"), (size, (8,))]
+    assert all(a != b and b != a and bool(a == b) is False for a, b in other)
+    assert size in (1, 8)
+    n, v = T.iscalar("n"), T.matrix("v")  # no sizes: objects
+    assert n != 3
+    assert v != 8
+    for f in (lambda: x.shape[0] == 8, lambda: x.shape[0] != 8, lambda: x.shape[0] % 2 == 0):
+        with pytest.raises(SymbolicValueError, match="known in a call only. Declare sizes"):
+            f()
+    with pytest.raises(SymbolicValueError, match=r"x\.shape\[0\] == .* known in a call only"):
+        assert x.shape[0] == v.shape[0]
+
+
+@pytest.mark.parametrize("chosen", [
+    lambda x: x if x.shape[0] == 2 else -x, lambda x: x if x.size % 2 == 0 else -x,
+    lambda x: x if x.shape[0] != 2 else -x, lambda x, n=0: x if x.sum() == n else -x,
+    lambda x: x if x.shape[0] == x.shape[1] else -x,
+])  # fmt: skip
+def test_no_branch_of_a_traced_function_is_chosen_in_silence(chosen) -> None:
+    with pytest.raises(SymbolicValueError, match="known in a call only"):
+        symdnn.jit(chosen)(VALUE[0])
+
+
+def test_theano_programs_compare_objects(theano_names) -> None:
+    x = T.TensorType("float32", (None, 4))("x")
+    assert x.shape[1] != 4
+    assert x.shape[0] != 3
+    assert x.shape != x.shape
 
 
 def test_arithmetic_stays() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 import symdnn
 import symdnn.tensor as T
+from symdnn.graph.evaluate import evaluate
 
 #: Programs of two constants and two values; in float32 each of their steps is a normal number.
 PROGRAMS = {
@@ -78,3 +79,32 @@ def test_constants_of_usual_size_are_gathered():
     for made in (2.5 * (1e-9 * x), 3.0 * (x / 7e4), 1e-7 * (x * 1e4) * 2):
         f = symdnn.function([x], made, mode="FAST_COMPILE")
         assert len(f.fgraph.apply_nodes) == 1
+
+
+_X, _V, _W = T.dmatrix("x"), T.dvector("v"), T.dvector("w")
+_HUBER = T.switch(abs(_X + _V) < 1, 0.5 * (_X + _V) ** 2, abs(_X + _V) - 0.5)
+
+#: Programs that divide by a number of rows and add up what is divided.
+MEANS = {
+    "bias of a mean": T.grad((_X + _V).mean(), _V),
+    "bias of a mean of squares": T.grad(((_X + _V) ** 2).mean(), _V),
+    "bias of rows": T.grad(((_X + _V) ** 2).sum(1).mean(), _V),
+    "weights": T.grad((_X @ _V - _W).mean(), _V),
+    "one bias": T.grad((_X + _V[0]).mean(), _V),
+    "factor": T.grad(((_X * _V) ** 2).mean(), _V),
+    "robust": T.grad(_HUBER.mean(), _V),
+    "labels": T.grad(T.logsumexp(_X + _V, axis=1).mean(), _V),
+    "mean of means": (_X / _X.shape[0]).sum(0),
+    "multiple": (_X * (1 / _X.shape[0])).sum(),
+    "second": T.grad((T.grad(((_X + _V) ** 2).mean(), _V) ** 2).sum(), _V),
+}
+
+
+@pytest.mark.parametrize("rows", [0, 1, 4])
+@pytest.mark.parametrize("name", MEANS)
+def test_quotients_by_no_elements_that_are_added_up_are_0(name, rows, rng):
+    out, values = MEANS[name], [rng.standard_normal(s) for s in ((rows, 3), 3, rows)]
+    f = symdnn.function([_X, _V, _W], out, on_unused_input="ignore")
+    expected = evaluate([out], dict(zip([_X, _V, _W], values)))[0]
+    assert np.isfinite(expected).all()
+    np.testing.assert_allclose(f(*values), expected, 1e-12, 1e-12)
