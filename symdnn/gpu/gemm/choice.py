@@ -152,7 +152,7 @@ def sums_apart(
 
 def _guessed(plan: GemmPlan) -> GemmChoice:
     """Our kernel for long sums of few results, else the heuristics' first algorithm."""
-    ways = long_sums_ways(plan.signature) or plan.algorithms(1)
+    ways: Sequence[GemmWay] = long_sums_ways(plan.signature) or plan.algorithms(1)
     return GemmChoice(plan.signature, "guess", ways[0])
 
 
@@ -194,8 +194,8 @@ class _GemmQuestion(Question[GemmWay]):
         Those of ours come early: the budget of time ends after few large products.
         """
         first, *others = self.plan.algorithms(_CANDIDATE_COUNT)
-        ours = [*long_sums_ways(self.plan.signature), *split_ways(self.plan, self.split_bytes)]
-        return [first, *ours, *others]
+        split = split_ways(self.plan, self.split_bytes)
+        return [first, *long_sums_ways(self.plan.signature), *split, *others]
 
     def measured(self) -> tuple[list[Attempt[GemmWay]], str]:
         """All candidates, with the result of the first as the reference."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from symdnn.gpu.codegen.device_source import CTYPES, specialised
+from symdnn.gpu.codegen.device_source import specialised
 from symdnn.gpu.codegen.launches import KernelLaunch, blocks_for
 from symdnn.gpu.gemm.plan import Matrix
 
@@ -23,7 +23,7 @@ _FEW_RESULTS, _MANY_PARTS, _SHARING = 1 << 16, 16, 8
 
 @dataclass(frozen=True)
 class Adding:
-    """``y = alpha times the sum of parts + beta z``.
+    """``y = alpha times the sum of parts + beta z``, in float32.
 
     Parts are (parts, columns, stack, rows); ``d`` is y, and ``c`` is z.
     """
@@ -32,8 +32,6 @@ class Adding:
     stack: int
     d: Matrix
     c: Matrix
-    dtype: str = "float32"
-    sums: str = "float32"
 
     @property
     def size(self) -> int:
@@ -47,8 +45,7 @@ class Adding:
     @property
     def source(self) -> str:
         """The kernel."""
-        types = {"TYPE": CTYPES[self.dtype], "SUM": CTYPES[self.sums]}
-        return specialised("add_parts.cu", **types, GROUPS=self._groups)
+        return specialised("add_parts.cu", GROUPS=self._groups)
 
     def enqueue(
         self, env: LaunchEnv, where: tuple[int, int, int], factors: Sequence[float]

@@ -6,20 +6,20 @@
 #define WIDE (256 / GROUPS)
 
 struct Parameters {
-  const SUM* x;
-  TYPE* y;
-  const TYPE* z;
+  const float* x;
+  float* y;
+  const float* z;
   i64 parts, rows, stack, columns, step, stacked, z_step, z_stacked;
   double alpha, beta;
 };
 
 extern "C" __global__ void __launch_bounds__(256) add_parts(const __grid_constant__ Parameters p) {
-  __shared__ SUM held[GROUPS][WIDE];
+  __shared__ float held[GROUPS][WIDE];
   const u32 rows = (u32)p.rows, line = rows * (u32)p.stack, size = line * (u32)p.columns;
   const u32 lane = threadIdx.x % WIDE, group = threadIdx.x / WIDE;
   for (u32 first = blockIdx.x * WIDE; first < size; first += gridDim.x * WIDE) {
     const u32 i = first + lane;
-    SUM sum = 0;
+    float sum = 0;
     if (i < size)
 #pragma unroll 8
       for (i64 j = group; j < p.parts; j += GROUPS) sum += p.x[j * size + i];
@@ -33,10 +33,10 @@ extern "C" __global__ void __launch_bounds__(256) add_parts(const __grid_constan
     }
     if (group > 0 || i >= size) continue;
     const u32 column = i / line, at = i - column * line, image = at / rows;
-    sum *= (SUM)p.alpha;
+    sum *= (float)p.alpha;
     const i64 row = at - image * rows;
     if (p.beta != 0.)
-      sum += (SUM)p.beta * convert<SUM>(p.z[image * p.z_stacked + column * p.z_step + row]);
-    p.y[image * p.stacked + column * p.step + row] = convert<TYPE>(sum);
+      sum += (float)p.beta * p.z[image * p.z_stacked + column * p.z_step + row];
+    p.y[image * p.stacked + column * p.step + row] = sum;
   }
 }

@@ -7,6 +7,7 @@
 // rows into columns nor reading them meets in a bank. Groups of threads have different terms.
 
 #define THREADS 256
+#define SIDE 8 // of the results of a thread
 #define LANES ((TILE_ROWS / SIDE) * (TILE_COLUMNS / SIDE))
 #define GROUPS (THREADS / LANES)
 #define OWN (TERMS / GROUPS) // terms of a group in a stage
@@ -15,28 +16,23 @@
 #define HALF (GROUPS > 1 ? THREADS / 2 * SIDE * SIDE : 0)
 
 struct Parameters {
-  const TYPE *a, *b; // the elements of a row of `a`, a column of `b`: in steps of 1, or of a_step
-  SUM *y, *totals;   // (parts, columns, stack, rows), and (parts, rows or columns)
+  const float *a, *b; // the elements of a row of `a`, a column of `b`: in steps of 1, or of a_step
+  float *y, *totals;   // (parts, columns, stack, rows), and (parts, rows or columns)
   i64 rows, columns, terms, a_step, b_step, a_stacked, b_stacked, length, stack;
 };
 
-typedef Vec<SUM, 4> Quad;
+typedef Vec<float, 4> Quad;
 
 template <i32 EXTENT> INLINE i32 place(const i32 line, const i32 term) {
   return term * EXTENT + (line ^ (term / 4 % (EXTENT < 32 ? EXTENT / 4 : 8) * 4));
 }
 
 // Four neighbours of an operand: `lines` of them end at `last`. What is outside is 0.
-template <bool WHOLE> INLINE Quad neighbours(const TYPE* x, const i64 first, const i64 last) {
+template <bool WHOLE> INLINE Quad neighbours(const float* x, const i64 first, const i64 last) {
   Quad found;
-  if (WHOLE && first + 4 <= last) {
-    const Vec<TYPE, 4> read = load<4>(x);
+  if (WHOLE && first + 4 <= last) return load<4>(x);
 #pragma unroll
-    for (i32 i = 0; i < 4; i++) found.v[i] = convert<SUM>(read.v[i]);
-    return found;
-  }
-#pragma unroll
-  for (i32 i = 0; i < 4; i++) found.v[i] = first + i < last ? convert<SUM>(x[i]) : (SUM)0;
+  for (i32 i = 0; i < 4; i++) found.v[i] = first + i < last ? x[i] : 0.f;
   return found;
 }
 
@@ -47,7 +43,7 @@ template <i32 EXTENT, bool ALONG, bool WHOLE> struct Staged {
   static constexpr i32 TOTALS = ALONG ? EACH : 4;
   static constexpr i32 SHARES = ALONG ? TERMS / 4 : (ALL < THREADS ? ALL : THREADS) / (EXTENT / 4);
   Quad quads[EACH];
-  SUM totals[TOTALS];
+  float totals[TOTALS];
 
   static __device__ __forceinline__ i32 line(const i32 i) {
     return ALONG ? i / (TERMS / 4) : i % (EXTENT / 4) * 4;
@@ -56,7 +52,7 @@ template <i32 EXTENT, bool ALONG, bool WHOLE> struct Staged {
     return ALONG ? i % (TERMS / 4) * 4 : i / (EXTENT / 4);
   }
   __device__ __forceinline__ void read(
-      const TYPE* x, const i64 step, const i64 first_line, const i64 lines, const i64 first,
+      const float* x, const i64 step, const i64 first_line, const i64 lines, const i64 first,
       const i64 last) {
 #pragma unroll
     for (i32 k = 0; k < EACH; k++) {
@@ -71,7 +67,7 @@ template <i32 EXTENT, bool ALONG, bool WHOLE> struct Staged {
         quads[k] = {{0, 0, 0, 0}};
     }
   }
-  __device__ __forceinline__ void write(SUM* stage) const {
+  __device__ __forceinline__ void write(float* stage) const {
 #pragma unroll
     for (i32 k = 0; k < EACH; k++) {
       const i32 i = (i32)threadIdx.x + k * THREADS;
@@ -97,7 +93,7 @@ template <i32 EXTENT, bool ALONG, bool WHOLE> struct Staged {
       for (i32 j = 0; j < 4; j++) totals[ALONG ? k : j] += quads[k].v[j];
     }
   }
-  __device__ __forceinline__ void finish(SUM* memory, SUM* to, const i64 lines) const {
+  __device__ __forceinline__ void finish(float* memory, float* to, const i64 lines) const {
     __syncthreads();
 #pragma unroll
     for (i32 k = 0; k < TOTALS; k++) {
@@ -107,7 +103,7 @@ template <i32 EXTENT, bool ALONG, bool WHOLE> struct Staged {
     }
     __syncthreads();
     if (threadIdx.x < EXTENT && threadIdx.x < lines) {
-      SUM sum = 0;
+      float sum = 0;
       for (i32 i = 0; i < SHARES; i++) sum += memory[threadIdx.x * SHARES + i];
       to[threadIdx.x] = sum;
     }
@@ -115,7 +111,7 @@ template <i32 EXTENT, bool ALONG, bool WHOLE> struct Staged {
 };
 
 // Numbers of a term: SIDE of EXTENT, of which four are neighbours.
-template <i32 EXTENT> INLINE void numbers(SUM* to, const SUM* stage, const i32 lane, const i32 term) {
+template <i32 EXTENT> INLINE void numbers(float* to, const float* stage, const i32 lane, const i32 term) {
 #pragma unroll
   for (i32 q = 0; q < QUADS; q++) {
     const Quad read = load<4>(stage + place<EXTENT>(lane * 4 + q * (EXTENT / QUADS), term));
@@ -124,23 +120,20 @@ template <i32 EXTENT> INLINE void numbers(SUM* to, const SUM* stage, const i32 l
   }
 }
 
-INLINE float multiply_add(float a, float b, float c) { return fmaf(a, b, c); }
-INLINE double multiply_add(double a, double b, double c) { return fma(a, b, c); }
-
 extern "C" __global__ void __launch_bounds__(THREADS, 2)
 long_sums(const __grid_constant__ Parameters p) {
   __shared__ Quad quads[(2 * STAGE > HALF ? 2 * STAGE : HALF) / 4];
-  SUM* const memory = quads[0].v;
+  float* const memory = quads[0].v;
   const i32 thread = threadIdx.x, group = thread / LANES, lane = thread % LANES;
   const i32 row_lane = lane % (TILE_ROWS / SIDE), column_lane = lane / (TILE_ROWS / SIDE);
   const i64 tiles = (p.rows + TILE_ROWS - 1) / TILE_ROWS, across = blockIdx.y / tiles;
   const i64 row = (blockIdx.y - across * tiles) * TILE_ROWS, column = across * TILE_COLUMNS;
   const i64 first = blockIdx.x * p.length, end = first + p.length;
   const i64 last = end < p.terms ? end : p.terms;
-  const TYPE *a = p.a + blockIdx.z * p.a_stacked, *b = p.b + blockIdx.z * p.b_stacked;
+  const float *a = p.a + blockIdx.z * p.a_stacked, *b = p.b + blockIdx.z * p.b_stacked;
   Staged<TILE_ROWS, A_ALONG, A_WHOLE> left;
   Staged<TILE_COLUMNS, B_ALONG, B_WHOLE> right;
-  SUM sums[SIDE][SIDE]; // by columns
+  float sums[SIDE][SIDE]; // by columns
 #pragma unroll
   for (i32 i = 0; i < SIDE; i++)
 #pragma unroll
@@ -152,7 +145,7 @@ long_sums(const __grid_constant__ Parameters p) {
   const bool adds = SUMMED == 1 ? column == 0 : SUMMED == 2 && row == 0;
   i32 at = 0;
   for (i64 from = first; from < last; from += TERMS) {
-    SUM *lefts = memory + at, *rights = lefts + TILE_ROWS * TERMS;
+    float *lefts = memory + at, *rights = lefts + TILE_ROWS * TERMS;
     left.write(lefts);
     right.write(rights);
     if (adds && SUMMED == 1) left.add();
@@ -164,13 +157,13 @@ long_sums(const __grid_constant__ Parameters p) {
     }
 #pragma unroll 2
     for (i32 i = 0; i < OWN; i++) {
-      SUM x[SIDE], y[SIDE];
+      float x[SIDE], y[SIDE];
       numbers<TILE_ROWS>(x, lefts, row_lane, group * OWN + i);
       numbers<TILE_COLUMNS>(y, rights, column_lane, group * OWN + i);
 #pragma unroll
       for (i32 c = 0; c < SIDE; c++)
 #pragma unroll
-        for (i32 r = 0; r < SIDE; r++) sums[c][r] = multiply_add(x[r], y[c], sums[c][r]);
+        for (i32 r = 0; r < SIDE; r++) sums[c][r] = fmaf(x[r], y[c], sums[c][r]);
     }
     at = STAGE - at;
   }
@@ -182,7 +175,7 @@ long_sums(const __grid_constant__ Parameters p) {
 #pragma unroll
   for (i32 half = GROUPS / 2; half > 0; half /= 2) {
     __syncthreads();
-    SUM* held = memory + thread % (half * LANES);
+    float* held = memory + thread % (half * LANES);
     if (group >= half && group < 2 * half)
 #pragma unroll
       for (i32 i = 0; i < SIDE * SIDE; i++) held[i * half * LANES] = sums[i / SIDE][i % SIDE];
@@ -192,7 +185,7 @@ long_sums(const __grid_constant__ Parameters p) {
       for (i32 i = 0; i < SIDE * SIDE; i++) sums[i / SIDE][i % SIDE] += held[i * half * LANES];
   }
   if (group > 0) return;
-  SUM* y = p.y + (blockIdx.x * p.columns * p.stack + blockIdx.z) * p.rows;
+  float* y = p.y + (blockIdx.x * p.columns * p.stack + blockIdx.z) * p.rows;
 #pragma unroll
   for (i32 c = 0; c < SIDE; c++)
 #pragma unroll
