@@ -59,8 +59,8 @@ __all__ = [
 ]  # fmt: skip
 
 if not _CHECKED:  # a checker of types would believe that every name exists
-    _MODULES = ("compat", "errors", "gpu", "io")
-    _LATE = ("distributed", "distributions", "nn", "onnx", "serving", "sparse")
+    _MODULES = ("errors", "io")
+    _LATE = ("compat", "distributed", "distributions", "gpu", "nn", "onnx", "serving", "sparse")
     __getattr__ = _refusing(__name__, "SYMDNN", submodules=_LATE)
 
     def __dir__() -> list[str]:

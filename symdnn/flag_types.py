@@ -159,8 +159,16 @@ def is_new_way(word: object, known: Iterable[str]) -> bool:
     return bool(way) and not nearest(way, [way_of(k) or k for k in known])
 
 
+#: How alike words are of which one may be meant: ``epsilon`` and ``eps`` need to begin alike.
+_ALIKE = 0.68
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """The one of ``known`` that ``word`` most looks like, or ``""``; case does not count."""
     by_lower = {k.lower(): k for k in known}
-    found = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=0.6)
-    return by_lower[found[0]] if found else ""
+    given = word.lower()
+    for found in difflib.get_close_matches(given, by_lower, n=5, cutoff=0.6):
+        begins = given.startswith(found) or found.startswith(given)
+        if begins or difflib.SequenceMatcher(None, given, found).ratio() >= _ALIKE:
+            return by_lower[found]
+    return ""

@@ -143,6 +143,7 @@ RULES: tuple[Rewrite | GraphRewrite, ...] = (
     *short_sums.RULES,
     *views.RULES,
     *fuse.RULES,
+    *views.GROUP_RULES,
     *apart.RULES,
     *placed.RULES,
     *siblings.RULES,

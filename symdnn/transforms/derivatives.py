@@ -17,6 +17,7 @@ from symdnn.autodiff import grad
 from symdnn.autodiff_rows import jacobian
 from symdnn.errors import ArgumentError, NonDifferentiable, ShapeMismatch
 from symdnn.graph.backprop import nodes_between
+from symdnn.graph.names.torch_words import advises
 from symdnn.graph.operators import install_operators, operator
 from symdnn.graph.traverse import clone_graph
 from symdnn.graph.type import TensorType
@@ -36,6 +37,7 @@ __all__ = [
 Function = Callable[..., Any]
 
 
+@advises()
 def value_and_grad(
     f: Function, argnums: int | str | Sequence[int | str] = 0, has_aux: bool = False
 ) -> Any:
@@ -184,6 +186,7 @@ def _like_function(f: Function, made: Function, what: str) -> Jit:
 # -- forward mode ---------------------------------------------------------------------------------
 
 
+@advises()
 def jvp(f: Function, primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False) -> Any:
     """The value of ``f`` at ``primals`` and its derivative along ``tangents``, by forward mode.
 
@@ -286,6 +289,7 @@ def _hvp(f: Function, count: int) -> Function:
 # -- linear functions -----------------------------------------------------------------------------
 
 
+@advises()
 def vjp(f: Function, *primals: Any, has_aux: bool = False) -> Any:
     """The value of ``f`` at ``primals``, and the function that pulls cotangents back.
 

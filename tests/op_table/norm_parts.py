@@ -6,7 +6,7 @@ from symdnn.ops.core.scalar import Builder
 from symdnn.ops.lowered.group_norm import GroupNorm, GroupNormGrad
 from symdnn.ops.lowered.label_loss import LabelLoss, LabelLossGrad
 from symdnn.ops.lowered.norm_formulas import grad_terms
-from symdnn.ops.lowered.norm_parts import BatchMoments, BatchSums
+from symdnn.ops.lowered.norm_parts import BatchMoments, BatchSums, SoftmaxParts
 from symdnn.ops.nn.conv import Conv
 from symdnn.ops.vendor.conv_moments import OneDnnConvMoments
 from symdnn.ops.vendor.onednn import OneDnnConv
@@ -88,6 +88,16 @@ def slow_group_norm_grad(groups):
     return found
 
 
+def log_sum(axis):
+    """The parts of a softmax together: a kernel may choose the first one."""
+
+    def found(x):
+        top, rest = SoftmaxParts(axis)(x)
+        return top + rest
+
+    return found
+
+
 def channels_last(slow):
     def found(*arrays):
         results = slow(*(np.moveaxis(a, -1, 1) for a in arrays))
@@ -157,6 +167,8 @@ CASES = [
     OpCase("conv_moments_running", (OneDnnConvMoments,), conv_moments(True),
            (normal(3, 5, 4, 6), normal(7, 6, 2, 3), normal(1, 1, 1, 7), uniform(0.1, 0.9),
             normal(1, 1, 1, 7), normal(1, 1, 1, 7)), slow_conv_moments, grad=False),
+    OpCase("softmax_parts", (SoftmaxParts,), log_sum(1), (normal(4, 6, 3),),
+           lambda x: np.log(np.exp(x).sum(1, keepdims=True)), grad=False),
     OpCase("batch_moments", (BatchMoments,), lambda x: BatchMoments((0, 2), EPS)(x),
            (normal(6, 3, 4),), lambda x: moments(x, (0, 2)), grad=False),
     OpCase("batch_moments_channels_last", (BatchMoments,),

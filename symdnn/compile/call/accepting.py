@@ -11,47 +11,57 @@ from symdnn.compile.call.fast import Calls
 from symdnn.compile.execute.retry import smaller_limits
 from symdnn.graph.values.storage import CHANGES, writes
 
-__all__ = ["STEPS_OF_LOOPS", "STEPS_OF_PRODUCTS", "accepting", "shortcut"]
-
-#: Arguments with fewer elements are copied where they are not contiguous: then a call takes no more
-#: time in Python than with those that are.
-_MIN_STRIDED = 1 << 14
-#: Strides of which compiled loops read whole vectors, in elements: an argument that has one may be
-#: read where it is. Libraries copy others than the second kind.
-STEPS_OF_LOOPS, STEPS_OF_PRODUCTS = (0, 1, 2, 3, 4), (1,)
+__all__ = ["accepting", "shortcut"]
 
 
-def accepting(calls: Calls, strided: Sequence[Sequence[int]] = ()) -> Any:
-    """``accept(args, trusted, dense)``: (shapes, inputs of the plan), or None to convert one.
+def accepting(calls: Calls, strided: bool = False) -> Any:
+    """``accept(args, trusted, dense)``: (shapes, inputs of the plan), or None to bind them anew.
 
     It is generated code for these arguments: a loop over them takes as long as a small kernel.
-    An argument keeps its strides if it has one of its ``strided``, in elements; others are copied
-    where they are not contiguous.
+    Values that are no arrays of an input's dtype are converted, except ``trusted`` ones.
+    Arguments that are not contiguous are copied by ``dense``. With ``strided`` only those that are
+    not aligned are, and a third value has the strides of the others, or is None for contiguous
+    arguments.
     """
     names = [f"a{i}" for i in range(len(calls.slots))]
     scope: dict[str, Any] = {"ndarray": np.ndarray, "numbers": (float, int, np.generic)}
     lines = ["def accept(args, trusted, dense):", f" if len(args) != {len(names)}: return None"]
     if names:
         lines.append(f" {', '.join(names)}, = args")
+    if strided:
+        lines.append(" strided = False")
     for i, (a, slot) in enumerate(zip(names, calls.slots)):
         scope[f"d{i}"] = slot.dtype
-        kept = ""
-        if i < len(strided) and strided[i] and slot.dtype is not None:
-            scope[f"s{i}"] = frozenset(k * slot.dtype.itemsize for k in strided[i])
-            kept = f" and not ({a}.size >= {_MIN_STRIDED} and {a}.flags.aligned"
-            kept += f" and not s{i}.isdisjoint({a}.strides))"
+        dense = [f"   if not {a}.flags.c_contiguous: {a} = dense({a})"]
+        if strided:
+            dense = [
+                f"  if not {a}.flags.c_contiguous:",
+                f"   if {a}.flags.aligned: strided = True",
+                f"   else: {a} = dense({a})",
+            ]
         lines += [
             f" if type({a}) is ndarray:",
             "  if not trusted:",
             f"   if {a}.dtype is not d{i} and {a}.dtype != d{i} or {a}.ndim != {slot.ndim}:",
-            "    return None",
-            f"   if not {a}.flags.c_contiguous{kept}: {a} = dense({a})",
+            f"    {a} = t{i}({a})",
+            f"    if {a} is None: return None",
+            *dense,
         ]
         if slot.dtype is not None and slot.ndim == 0:
             scope[f"c{i}"] = _converter(slot, calls.allow_downcast)
             lines.append(f" elif isinstance({a}, numbers): {a} = c{i}({a})")
-        lines.append(" else: return None")
-    lines.append(f" return {_key(names)}, [{', '.join(names)}]")
+        scope[f"t{i}"] = _conversion(slot, calls.allow_downcast)
+        lines += [
+            " elif trusted: return None",
+            " else:",
+            f"  {a} = t{i}({a})",
+            f"  if {a} is None: return None",
+        ]
+    found = f"{_key(names)}, [{', '.join(names)}]"
+    if strided:
+        steps = "".join(f"{a}.strides, " for a in names)
+        found += f", ({steps}) if strided else None"
+    lines.append(f" return {found}")
     # The text consists of numbers and the words above; it has nothing from the user.
     exec(compile("\n".join(lines), "<arguments>", "exec"), scope)
     return scope["accept"]
@@ -162,6 +172,19 @@ _TAKE_OVER = """\
        if bound.direct is not False and count > bound.next_look:
         calls.take_over(function, bound, {arguments})
 """
+
+
+def _conversion(slot: Any, allow_downcast: bool | None) -> Any:
+    """The function that converts a value to an argument's array; None where that is an error."""
+
+    def convert(value: Any) -> Any:
+        try:
+            with np.errstate(all="ignore"):
+                return slot.convert(value, allow_downcast)
+        except Exception:
+            return None  # the full path raises it
+
+    return convert if slot.dtype is not None else lambda value: None
 
 
 def _converter(slot: Any, allow_downcast: bool | None) -> Any:

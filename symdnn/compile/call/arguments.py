@@ -168,13 +168,11 @@ class Slot:
 
         ``runtime`` is that of the function's target.
         """
-        if (
-            type(value) is np.ndarray
-            and value.dtype == self.dtype
-            and value.ndim == self.ndim
-            and not self.static
-        ):
-            return value if value.flags.c_contiguous else runtime.dense(value)
+        if type(value) is np.ndarray and value.ndim == self.ndim and not self.static:
+            if value.dtype == self.dtype:
+                return value if value.flags.c_contiguous else runtime.dense(value)
+            if self._keeps(value.dtype):
+                return value.astype(self.dtype, order="C")
         if self.ndim == 0 and isinstance(value, int | float):
             made = self.taker(allow_downcast)(value)
             if made is not value:
@@ -182,6 +180,12 @@ class Slot:
         if self.dtype is not None and is_on_device(value):
             return self._adopted(value, runtime.adopt)
         return self._convert(value, allow_downcast, runtime)
+
+    def _keeps(self, dtype: Any) -> bool:
+        """Whether the input's dtype holds all numbers of another one, and takes them."""
+        if self.dtype is None or self.declared.strict or dtype.kind not in "biuf":
+            return False
+        return np.can_cast(dtype, self.dtype, "safe")
 
     def taker(self, allow_downcast: bool | None) -> Callable[[Any], Any]:
         """:func:`~symdnn.graph.values.value.number_taker` for this scalar input."""

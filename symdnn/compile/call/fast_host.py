@@ -11,12 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from symdnn.compile.call.accepting import (
-    STEPS_OF_LOOPS,
-    STEPS_OF_PRODUCTS,
-    accepting,
-    shortcut,
-)
+from symdnn.compile.call.accepting import accepting, shortcut
 from symdnn.compile.call.fast import (
     Attempt,
     Calls,
@@ -34,17 +29,11 @@ from symdnn.graph.place import HOST
 from symdnn.graph.type import TensorType
 from symdnn.graph.values.storage import CHANGES, note_writes
 from symdnn.graph.variable import Constant, Variable
-from symdnn.ops.array.index import Subtensor
-from symdnn.ops.array.reduce import Reduce
-from symdnn.ops.core.shape import DimShuffle
-from symdnn.ops.elemwise import Elemwise
-from symdnn.ops.linalg.products import BatchedDot, Dot
-from symdnn.ops.lowered.fused import FusedComplex, FusedElemwise, FusedReduce
-from symdnn.ops.lowered.lowered import neutral_of
 
 __all__ = ["HostCalls", "fast_calls"]
 
-_LOOPS = Elemwise | FusedElemwise | FusedComplex | FusedReduce | Reduce
+#: At so many calls with the same strides a plan for these is made; up to then arguments are copied.
+_LAID_OUT_AT = 3
 
 
 def fast_calls(function: CallSite, copies: bool = False) -> Calls | None:
@@ -162,6 +151,8 @@ class HostCalls(SegmentCalls):
         self.written: list[Any] = []
         self.written_stamp, self.counter = -1, [0]
         self.shortcut: Any = None
+        #: Whether the shapes of arguments determine all that a call does.
+        self.by_shapes = False
         #: The argument that each of the plan's inputs is; None where others enter.
         self.read: list[int] | None = None
         if all(v in self.arguments for v in segment.inputs):
@@ -170,11 +161,10 @@ class HostCalls(SegmentCalls):
         self.in_order = self.places == list(range(len(segment.outputs)))
         #: Whether the inputs of the plan are the arguments, in their order.
         self.only_arguments = self.arguments == list(segment.inputs)
-        # Arguments whose strides are kept: a compiled loop reads them once, as a copy would. Its
-        # sums may be rounded in another way than those of the copies of the first calls.
-        same = str(config.deterministic) == "more"
-        strided = [() if same else _steps_read(segment, v) for v in self.arguments]
-        self._accept = accepting(self, strided)
+        # Sums in other orders may be rounded in another way than those of the first calls.
+        self._accept = accepting(self, strided=str(config.deterministic) != "more")
+        #: How often shapes came with certain strides, before there is an entry for them.
+        self._counts: dict[Any, int] = {}
 
     def attempt_for(self, guarded: bool) -> Attempt:
         """See :class:`~symdnn.compile.call.fast.Calls`; with a shortcut for most functions."""
@@ -182,8 +172,8 @@ class HostCalls(SegmentCalls):
         if guarded or not self.arguments or (self.by_value and self.from_integers is None):
             return attempt
         places = [] if self.in_order else self.places
-        by_shapes = self.read is not None and not (self.by_value or self.updates)
-        self.shortcut = shortcut(self, attempt, places, self.only_arguments, by_shapes)
+        self.by_shapes = self.read is not None and not (self.by_value or self.updates)
+        self.shortcut = shortcut(self, attempt, places, self.only_arguments, self.by_shapes)
         return self.shortcut  # type: ignore[no-any-return]
 
     def take_over(self, function: CallSite, bound: Any, arguments: Sequence[Any]) -> None:
@@ -208,7 +198,7 @@ class HostCalls(SegmentCalls):
                 return None  # inside of another call
             runtime.depth = 0
             try:
-                outputs = self._outputs(executor, bound)
+                outputs = self._outputs(function, executor, *bound)
                 if outputs is not None:
                     if not self.in_order:
                         outputs = [outputs[k] for k in self.places]
@@ -236,41 +226,70 @@ class HostCalls(SegmentCalls):
                 s.counts(self.counter)
             self.written, self.written_stamp = [s.host() for s in storages], stamp
 
-    def _outputs(self, executor: Any, bound: Any) -> list[Any] | None:
+    def _outputs(
+        self, function: CallSite, executor: Any, key: Any, arguments: list[Any], strides: Any = None
+    ) -> list[Any] | None:
         """The outputs of the segment, or None as in :meth:`attempt`."""
-        key, arguments = bound
         made: Sequence[Any] = ()
         if self.by_value:
             dims, made = self._host_values(executor, arguments)
             key = (key, *dims)
         entry = self.entries.get(key)
-        if entry is None:
+        if entry is None or entry.changes != CHANGES[0]:
             return None
-        plan, bound_plan, cache, entering, stamp, closed, _ = entry
-        if stamp != CHANGES[0] or (executor.keeps and not executor.is_current):
+        if executor.keeps and not executor.is_current:
             return None
+        plan, bound, cache = entry.plan, entry.bound, entry.cache
         if plan is cache.latest:
             cache.hits += 1
         elif not cache.used(plan):
             del self.entries[key]
             return None
-        if self.only_arguments:
-            entering = arguments
-        else:
-            entering = entering.copy()
-            for i, k in self.entries_of:
-                entering[k] = arguments[i]
-        for (k, _), value in zip(self.from_host, made):
-            entering[k] = value
+        entering = self._entering(entry, arguments, made)
+        if strides is not None and (bound := self._laid_out(entry, key, strides, entering)) is None:
+            dense = executor.runtime.dense
+            arguments = [a if a.flags.c_contiguous else dense(a) for a in arguments]
+            bound, entering = entry.bound, self._entering(entry, arguments, made)
         try:
-            if bound_plan.silent:
-                return bound_plan.run(entering)  # type: ignore[no-any-return]
-            quietly = executor.runtime.quietly
-            return quietly(bound_plan.run, entering, closed)  # type: ignore[no-any-return]
+            if not bound.silent:
+                quietly = executor.runtime.quietly
+                return quietly(bound.run, entering, entry.closed)  # type: ignore[no-any-return]
+            outputs: list[Any] = bound.run(entering)
         except MemoryError:
             if not smaller_limits(plan.memory):
                 raise
             return None  # the full path tries smaller workspaces
+        if self.shortcut is not None and self.by_shapes and bound.calls > bound.next_look:
+            self.take_over(function, bound, arguments)
+        return outputs
+
+    def _entering(self, entry: _Entry, arguments: list[Any], made: Sequence[Any]) -> list[Any]:
+        """The inputs of the plan."""
+        if self.only_arguments:
+            return arguments
+        entering = entry.entering.copy()
+        for i, k in self.entries_of:
+            entering[k] = arguments[i]
+        for (k, _), value in zip(self.from_host, made):
+            entering[k] = value
+        return entering
+
+    def _laid_out(self, entry: _Entry, key: Any, strides: Any, entering: Sequence[Any]) -> Any:
+        """The plan for arguments with these strides; None where they have to be copied."""
+        found = self.entries.get((key, strides))
+        if found is not None and found.plan is entry.plan:
+            return found.bound
+        count = self._counts.pop((key, strides), 0) + 1
+        self._counts[key, strides] = count
+        if len(self._counts) > self.most_entries:
+            del self._counts[next(iter(self._counts))]
+        if count != _LAID_OUT_AT:
+            return None
+        runtime = entry.bound.runtime
+        bound = runtime.in_layout(entry.bound, entering)
+        if bound is not None:
+            self.remember((key, strides), entry._replace(bound=bound))
+        return bound
 
     def learn(self, function: CallSite, values: dict[Variable, Any]) -> None:
         """Remember the plan of a call that took the full path."""
@@ -282,22 +301,3 @@ class HostCalls(SegmentCalls):
             plain = not function.executor.keeps
             bound, changes = plan.bound, CHANGES[0]
             self.remember(key, _Entry(plan, bound, cache, entering, changes, closed, plain))
-
-
-def _steps_read(segment: Segment, v: Variable) -> tuple[int, ...]:
-    """Strides of ``v`` with which one node alone reads it, or views of it, as fast as a copy."""
-    reached, readers = {v}, set()
-    for node in segment.nodes:
-        if reached.isdisjoint(node.inputs):
-            continue
-        if isinstance(node.op, DimShuffle | Subtensor) and node.inputs[0] in reached:
-            reached.update(node.outputs)
-        else:
-            readers.add(node)
-    if len(readers) != 1 or not reached.isdisjoint(segment.outputs):
-        return ()
-    (reader,) = readers
-    if isinstance(neutral_of(reader.op), Dot | BatchedDot):
-        return STEPS_OF_PRODUCTS
-    loop = isinstance(reader.op, _LOOPS)
-    return STEPS_OF_LOOPS if loop else ()

@@ -8,7 +8,7 @@ from symdnn.cpu.ir.builder import Builder
 from symdnn.cpu.ir.loops_ir import data_of, word
 from symdnn.cpu.ir.scalar_ir import literal
 from symdnn.cpu.launch.contiguous_launch import ContiguousLaunch, compile_refusal
-from symdnn.cpu.launch.traits import LLVM
+from symdnn.cpu.launch.traits import LLVM_ASKS_THREADS
 from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call, Kernel, Launch, Row
 from symdnn.graph.typing import Array
@@ -76,7 +76,7 @@ class KeptBoxesKernel(Kernel[KeptBoxes]):
     """Boxes of float32; each that stays is compared with all later ones."""
 
     name = "llvm.kept_boxes"
-    traits = LLVM
+    traits = LLVM_ASKS_THREADS
 
     def refuses(self, call: Call[KeptBoxes]) -> str | None:
         """Other dtypes, and few boxes."""

@@ -24,7 +24,7 @@ from symdnn.cpu.launch.launch import CpuLaunch
 from symdnn.cpu.launch.scratch import address
 from symdnn.cpu.launch.series_launch import Part, SeriesLaunch, Viewed
 from symdnn.cpu.launch.strided_launch import StridedBlock
-from symdnn.cpu.launch.traits import LLVM, LLVM_ASKS_THREADS, NUMPY
+from symdnn.cpu.launch.traits import LLVM_ASKS_THREADS, NUMPY
 from symdnn.graph.kernel import Call, Kernel, Launch, Row
 from symdnn.graph.typing import Array, Arrays
 from symdnn.ops.array.create import Diagonal
@@ -85,7 +85,7 @@ class CopyPiecesKernel(Kernel[Join | Split | IncSubtensor]):
 
     def __init__(self, compiled: bool) -> None:
         self.name, self._compiled = ("llvm.move" if compiled else "numpy.move"), compiled
-        self.traits = LLVM if compiled else NUMPY
+        self.traits = LLVM_ASKS_THREADS if compiled else NUMPY
 
     def refuses(self, call: Call[Join | Split | IncSubtensor]) -> str | None:
         """The compiled kernel refuses small arrays."""
@@ -171,7 +171,7 @@ def sum_program(dtype: str) -> ScalarProgram:
 class VectorKernel(Kernel[MakeVector]):
     """``MakeVector``: a join of pieces of one element, in groups of compiled steps."""
 
-    name, traits = "llvm.move", LLVM
+    name, traits = "llvm.move", LLVM_ASKS_THREADS
 
     def refuses(self, call: Call[MakeVector]) -> str | None:
         """Refuses small vectors until a plan is called often."""
@@ -306,7 +306,7 @@ class ShiftKernel(Kernel[Shift]):
 
     def __init__(self, compiled: bool) -> None:
         self.name, self._compiled = ("llvm.shift" if compiled else "numpy.shift"), compiled
-        self.traits = LLVM if compiled else NUMPY
+        self.traits = LLVM_ASKS_THREADS if compiled else NUMPY
 
     def refuses(self, call: Call[Shift]) -> str | None:
         """The compiled kernel refuses small arrays."""
@@ -330,7 +330,7 @@ class RollKernel(Kernel[Roll]):
     """``Roll``: the end of each line and what is before it, joined."""
 
     name = "llvm.roll"
-    traits = LLVM
+    traits = LLVM_ASKS_THREADS
 
     def refuses(self, call: Call[Roll]) -> str | None:
         """Refuses small arrays."""

@@ -23,7 +23,7 @@ from symdnn.cpu.ir.scalar_ir import VALUES, has_code
 from symdnn.cpu.launch.contiguous_launch import compile_refusal
 from symdnn.cpu.launch.series_launch import Part, SeriesLaunch, Viewed
 from symdnn.cpu.launch.strided_launch import StridedBlock, StridedLaunch
-from symdnn.cpu.launch.traits import LLVM
+from symdnn.cpu.launch.traits import LLVM_ASKS_THREADS
 from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call, Kernel, Launch, Row
 from symdnn.graph.typing import Array, Arrays
@@ -39,6 +39,8 @@ _COPIED_PER_THREAD, _ELEMENTS_PER_THREAD = 1 << 15, 1 << 13
 _MAX_CONSTANT_BYTES = 512
 #: The most rows for which indices are looked at once.
 _MAX_ROWS_OF_TASK = 32
+#: Rows of a task, at most, and the least along an axis that is divided into tasks.
+_MAX_ROWS_OF_LINE, _MIN_ROWS_OF_LINE = 128, 16
 #: Rows of up to so many elements that are gathered one by one have a constant length.
 _MAX_LANES = 32
 _ALL = (None, None, None)
@@ -48,7 +50,7 @@ class GatherKernel(Kernel[AdvancedSubtensor]):
     """``x[i, :, j]`` for integer arrays along any axes, the others whole."""
 
     name = "llvm.gather"
-    traits = LLVM
+    traits = LLVM_ASKS_THREADS
 
     def refuses(self, call: Call[AdvancedSubtensor]) -> str | None:
         """Needs slices of known bounds."""
@@ -148,12 +150,21 @@ def indexed_block(
     parts = -(-sizes[-1] // LANES_OF_TASK)
     joined = _joined(plan, found[1:-1], sizes[-1])
     lanes = sizes[-1] if joined and sizes[-1] <= _MAX_LANES else 0
+    in_lines = bool(plan.row_bytes) and len(sizes) > 1 and sizes[-2] >= _MIN_ROWS_OF_LINE
+    if in_lines:
+        steps_ = zip(found[1:-1], arrays, strict=True)
+        plan = replace(plan, in_lines=tuple(inner(s[-2], a.itemsize) for s, a in steps_))
     plan = replace(plan, one_part=parts == 1, joined=joined, lanes=lanes)
     per_thread = _COPIED_PER_THREAD if plan.copies_rows else _ELEMENTS_PER_THREAD
     count, rows = threads.threads(y.size, per_thread), prod(sizes[:-1])
     each = _rows_of_task(plan, found[1:-1], sizes, count)
     tasks = count if plan.changes else -(-rows // each) * parts
-    words: dict[str, int] = {"threads": count, "tasks": tasks, "one": 1, "n": sizes[-1]}
+    words: dict[str, int] = {"threads": count, "one": 1, "n": sizes[-1]}
+    if in_lines:
+        each = max(1, min(_MAX_ROWS_OF_LINE, sizes[-2], rows // (4 * count)))
+        words["pieces"] = -(-sizes[-2] // each)
+        tasks = words["pieces"] * prod(sizes[:-2])
+    words["tasks"] = tasks
     words |= {"parts": parts, "all": rows * parts, "rows": rows, "each": each}
     words |= {f"n{d}": n for d, n in enumerate(sizes[:-1])}
     for (name, _), own in zip(plan.named, found, strict=True):

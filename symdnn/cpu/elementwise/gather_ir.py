@@ -34,16 +34,63 @@ class _GatherBuilder(IndexedBuilder):
         self.begin(entry)
         part, first, count = self.part("%r")
         count = str(plan.lanes) if plan.lanes else count
+        if plan.in_lines:
+            self._rows_of_line(part)
+            return
         low = self.times(part, "%each")
         rows = self.least(self.minus("%rows", low), "%each")
-        self._gather(lambda row: self.begun(row, first), low, rows, count)
+        self._gather(lambda i: self.begun(self.plus(low, i), first), rows, count)
 
-    def _gather(
-        self, begun: Callable[[str], dict[str, str]], low: str, rows: str, count: str
-    ) -> None:
-        """Append code that gathers the lanes of rows from ``low``, or checks their indices.
+    def _rows_of_line(self, part: str) -> None:
+        """Append code that copies short rows that follow one another along the last axis around
+        them.
 
-        Their indices along the lanes are the same, or joined.
+        It takes one division for all of them. Their indices are looked at first: those that count
+        from the end, or are wrong, are rare.
+        """
+        plan, last = self.plan, self.plan.outer - 1
+        if last:
+            line, place = (
+                self.new(f"udiv i64 {part}, %pieces"),
+                self.new(f"urem i64 {part}, %pieces"),
+            )
+            ahead, n = self.times(place, "%each"), f"%n{last}"
+            first = self.plus(self.times(line, n), ahead)
+        else:
+            ahead = first = self.times(part, "%each")
+            n = "%rows"
+        rows, begun = self.least(self.minus(n, ahead), "%each"), self.begun(first, "0")
+        indices = range(len(plan.index))
+
+        def row(i: str) -> dict[str, str]:
+            found = {k: self.bytes_at(begun[k], (i, f"%{k}.k{last}")) for k in ("x", "y")}
+            for k, kind in zip(indices, plan.in_lines, strict=True):
+                found[f"a{k}"] = self.next(f"a{k}", kind, begun[f"a{k}"], i, f"%a{k}.k{last}")
+            return found
+
+        def look(i: str, sofar: list[str]) -> list[str]:
+            return [self.strange(indices, row(i), None, sofar[0])]
+
+        (strange,) = self.counted("look", 0, rows, look, ["0"], "i64", parallel=True)
+
+        def either(plain: bool, _: str) -> None:
+            with self.each(self.tag(), 0, rows) as i:
+                at = row(i)
+                if plain:
+                    base = at["x"]
+                    for k in indices:
+                        base = self.bytes_at(base, (self.loaded(k, at[f"a{k}"]), f"%a{k}.step"))
+                    self.copy_row(at["y"], base, plan.row_bytes)
+                else:
+                    self._row_alone(at, (), "")
+
+        self.choose("all", self.new(f"icmp eq i64 {strange}, 0"), either)
+
+    def _gather(self, begun: Callable[[str], dict[str, str]], rows: str, count: str) -> None:
+        """Append code that gathers the lanes of rows, or checks their indices.
+
+        Their indices along the lanes are the same, or joined. ``begun`` is where operands are in a
+        row.
         """
         plan = self.plan
         varying = [k for k, o in enumerate(plan.index) if o.inner != "one"]
@@ -51,12 +98,12 @@ class _GatherBuilder(IndexedBuilder):
         def each_row(body: Callable[[dict[str, str], str], None]) -> None:
             with self.each(self.tag(), 0, rows) as i:
                 ahead = self.times(i, count) if plan.joined else "0"
-                body(begun(self.plus(low, i)), ahead)
+                body(begun(i), ahead)
 
         if plan.what == "check" or not varying:
             each_row(lambda at, _: self._row_alone(at, varying, count))
             return
-        at, shared = begun(low), count
+        at, shared = begun("0"), count
         if plan.joined:
             shared = self.times(rows, count)
         # Indices that count from the end, or are wrong, are rare: without them there is less to do.

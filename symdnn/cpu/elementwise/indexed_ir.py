@@ -35,7 +35,9 @@ class GatherPlan:
     each index whether the next number is the next element in memory. ``row_bytes`` of short rows
     that are copied is a constant of the code, else 0. ``one_part``: lanes are not divided.
     ``joined``: those indices of a task's rows that differ along the lanes are one run of memory.
-    ``lanes`` of short rows is a constant of the code, else 0.
+    ``lanes`` of short rows is a constant of the code, else 0. ``in_lines``, if not empty: rows of
+    ``row_bytes`` of a task follow one another along the last axis around them, which is cut into
+    ``pieces``; the kinds of the index arrays' strides along it.
     """
 
     outer: int
@@ -48,6 +50,7 @@ class GatherPlan:
     one_part: bool = False
     joined: bool = False
     lanes: int = 0
+    in_lines: tuple[str, ...] = ()
     short: bool = False
 
     @property
@@ -75,7 +78,7 @@ def gather_words(plan: GatherPlan) -> list[str]:
     ``each``. An index array has the ``size``
     of its axis, and the ``step`` from one of its elements to the next.
     """
-    names = ["threads", "tasks", "one", "flag", "n", "parts", "all", "rows", "each"]
+    names = ["threads", "tasks", "one", "flag", "n", "parts", "all", "rows", "each", "pieces"]
     names += [f"n{d}" for d in range(1, plan.outer)]
     for name, _ in plan.named:
         names += [name, f"{name}.i", *(f"{name}.k{d}" for d in range(plan.outer))]
@@ -127,13 +130,16 @@ class IndexedBuilder(LoopBuilder):
 
     def lane(self, name: str, base: str, i: str) -> str:
         """The address of lane ``i`` of an operand."""
-        o = dict(self.plan.named)[name]
-        if o.inner == "one":
+        return self.next(name, dict(self.plan.named)[name].inner, base, i, f"%{name}.i")
+
+    def next(self, name: str, kind: str, base: str, i: str, step: str) -> str:
+        """The address ``i`` elements of an operand further along an axis with this kind of step."""
+        if kind == "one":
             return base
-        if o.inner == "dense":
-            bits = 8 * int(numpy_dtype(o.dtype).itemsize)
+        if kind == "dense":
+            bits = dict(self.plan.named)[name].bits
             return self.new(f"getelementptr i{bits}, ptr {base}, i64 {i}")
-        return self.bytes_at(base, (i, f"%{name}.i"))
+        return self.bytes_at(base, (i, step))
 
     def offset(self, k: int, place: str, wrong: str) -> tuple[str, str]:
         """The byte offset that the index at an address selects, and whether this or an earlier
@@ -161,10 +167,13 @@ class IndexedBuilder(LoopBuilder):
             number = self.new(f"select i1 {negative}, i64 {from_end}, i64 {number}")
         return number, self.new(f"icmp ult i64 {number}, %a{k}.size")
 
-    def strange(self, varying: Sequence[int], begun: Mapping[str, str], i: str, sofar: str) -> str:
-        """A number that is not 0 if an index at a lane is below 0 or too large."""
+    def strange(
+        self, varying: Sequence[int], begun: Mapping[str, str], i: str | None, sofar: str
+    ) -> str:
+        """A number that is not 0 if an index at a lane, or of a row, is below 0 or too large."""
         for k in varying:
-            number = self.loaded(k, self.lane(f"a{k}", begun[f"a{k}"], i))
+            place = begun[f"a{k}"]
+            number = self.loaded(k, place if i is None else self.lane(f"a{k}", place, i))
             outside = self.new(f"icmp uge i64 {number}, %a{k}.size")
             sofar = self.new(f"or i64 {sofar}, {self.new(f'zext i1 {outside} to i64')}")
         return sofar

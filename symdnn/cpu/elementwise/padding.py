@@ -14,7 +14,7 @@ from symdnn.cpu.launch.fastcall import FastCallSeries
 from symdnn.cpu.launch.launch import CpuLaunch
 from symdnn.cpu.launch.series_launch import Part, SeriesLaunch, Viewed
 from symdnn.cpu.launch.strided_launch import StridedBlock, StridedLaunch
-from symdnn.cpu.launch.traits import LLVM
+from symdnn.cpu.launch.traits import LLVM_ASKS_THREADS
 from symdnn.graph.kernel import Call, Kernel, Launch, Row
 from symdnn.graph.typing import Array, Arrays
 from symdnn.ops.array.create import AllocDiag
@@ -25,7 +25,7 @@ class PadKernel(Kernel[Pad]):
     """``Pad``: strips of the value around a copy."""
 
     name = "llvm.pad"
-    traits = LLVM
+    traits = LLVM_ASKS_THREADS
 
     def refuses(self, call: Call[Pad]) -> str | None:
         """Refuses small results."""
@@ -105,7 +105,7 @@ class DiagonalKernel(Kernel[AllocDiag]):
     """``AllocDiag``: zeros, then the diagonals."""
 
     name = "llvm.diagonal"
-    traits = LLVM
+    traits = LLVM_ASKS_THREADS
 
     def refuses(self, call: Call[AllocDiag]) -> str | None:
         """Refuses small results."""

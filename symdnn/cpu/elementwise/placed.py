@@ -16,7 +16,7 @@ from symdnn.cpu.elementwise.placed_ir import PlacedPart, PlacedPlan, placed_ir, 
 from symdnn.cpu.ir.loops_ir import inner
 from symdnn.cpu.launch.series_launch import Part, SeriesLaunch, Viewed
 from symdnn.cpu.launch.strided_launch import StridedBlock, StridedLaunch
-from symdnn.cpu.launch.traits import LLVM
+from symdnn.cpu.launch.traits import LLVM_ASKS_THREADS
 from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call, Kernel, Launch, Row
 from symdnn.graph.type import numpy_dtype
@@ -36,7 +36,7 @@ class PlacedSumsKernel(Kernel[PlacedSums]):
     """``PlacedSums``: rows of the result in turn."""
 
     name = "llvm.placed"
-    traits = LLVM
+    traits = LLVM_ASKS_THREADS
 
     def refuses(self, call: Call[PlacedSums]) -> str | None:
         """Refuses small results."""

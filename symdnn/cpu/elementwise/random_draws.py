@@ -14,7 +14,7 @@ from symdnn.cpu.ir.scalar_ir import VALUES
 from symdnn.cpu.launch.contiguous_launch import compile_refusal
 from symdnn.cpu.launch.fastcall import FastCall
 from symdnn.cpu.launch.launch import CpuLaunch
-from symdnn.cpu.launch.traits import LLVM
+from symdnn.cpu.launch.traits import LLVM_ASKS_THREADS
 from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call, Kernel, Row
 from symdnn.graph.typing import Arrays
@@ -46,7 +46,7 @@ class DrawKernel(Kernel[RandomUniform | RandomNormal | RandomBernoulli]):
     """Uniform and normal numbers of float32; 0 or 1 with one probability."""
 
     name = "llvm.philox"
-    traits = LLVM
+    traits = LLVM_ASKS_THREADS
 
     def refuses(self, call: Call[RandomUniform | RandomNormal | RandomBernoulli]) -> str | None:
         """Needs float32 results, or a single probability."""
@@ -114,7 +114,7 @@ class DropoutKernel(Kernel[Dropout]):
     """Draws the mask (:mod:`symdnn.cpu.elementwise.random_draws_ir`), then scales the elements."""
 
     name = "llvm.dropout"
-    traits = LLVM
+    traits = LLVM_ASKS_THREADS
 
     def refuses(self, call: Call[Dropout]) -> str | None:
         """Needs enough elements."""
@@ -143,7 +143,7 @@ class DropoutGradKernel(Kernel[DropoutGrad]):
     """The gradient of dropout: one pass over the elements."""
 
     name = "llvm.dropout"
-    traits = LLVM
+    traits = LLVM_ASKS_THREADS
 
     def refuses(self, call: Call[DropoutGrad]) -> str | None:
         """Needs enough elements."""

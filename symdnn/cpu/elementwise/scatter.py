@@ -21,7 +21,7 @@ from symdnn.cpu.launch.fastcall import FastCallSeries
 from symdnn.cpu.launch.launch import CpuLaunch
 from symdnn.cpu.launch.series_launch import Part, SeriesLaunch, Viewed
 from symdnn.cpu.launch.strided_launch import StridedBlock, StridedLaunch
-from symdnn.cpu.launch.traits import LLVM, NUMPY
+from symdnn.cpu.launch.traits import LLVM_ASKS_THREADS, NUMPY
 from symdnn.graph.kernel import Call, Kernel, Launch, Row
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array, Arrays
@@ -41,7 +41,7 @@ class ScatterKernel(Kernel[AdvancedIncSubtensor | ScatterReduce]):
     maxima, minima and products."""
 
     name = "llvm.scatter"
-    traits = LLVM
+    traits = LLVM_ASKS_THREADS
 
     def refuses(self, call: Call[AdvancedIncSubtensor | ScatterReduce]) -> str | None:
         """Needs slices of known bounds, and wide numbers."""
@@ -205,7 +205,7 @@ class OneHotKernel(Kernel[OneHot]):
 
     def __init__(self, compiled: bool) -> None:
         self.name, self._compiled = ("llvm" if compiled else "numpy") + ".one_hot", compiled
-        self.traits = LLVM if compiled else NUMPY
+        self.traits = LLVM_ASKS_THREADS if compiled else NUMPY
 
     def refuses(self, call: Call[OneHot]) -> str | None:
         """The compiled kernel refuses small results."""

@@ -183,9 +183,14 @@ def _two_axes(
     across = [0] * len(sizes)
     dense = [[abs(step) for step in steps] for _, steps in operands[:reads]]
     for steps, size in zip(dense, nbytes):
-        # A read without the result's axis repeats its numbers, which is slow if that is short.
-        if steps[row] != size and size in steps and (steps[row] or sizes[row] < _MIN_LANES):
-            across[steps.index(size)] += size
+        if steps[row] == size or size not in steps:
+            continue
+        d = steps.index(size)
+        # A read without the result's axis repeats its numbers, which is slow if that is short. Of
+        # an axis that is not the next one in the result, a number lasts for many rows.
+        next_row = sizes[row] * written[row]
+        if steps[row] or (sizes[row] < _MIN_LANES and written[d] == next_row):
+            across[d] += size
     if not any(across):
         return None
     other = across.index(max(across))

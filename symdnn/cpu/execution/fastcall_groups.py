@@ -41,7 +41,7 @@ class FastCallGroups:
 
     def __init__(
         self, steps: Sequence[PlanStep], frame: Frame, views: Mapping[int, BaseAndView],
-        values: Sequence[Any], entering: Sequence[Any],
+        values: Sequence[Any], entering: Sequence[Any], strided: bool = False,
     ) -> None:  # fmt: skip
         self._steps, self._views = steps, views
         self._alias = dict(frame.stored)
@@ -53,19 +53,20 @@ class FastCallGroups:
             if isinstance(v.type, TensorType)
         }
         self._examples = {
-            i: _example(a.dtype, a.shape)
+            i: example(a.dtype, a.shape, a.strides if strided else None)
             for k, i in frame.entering
             if type(a := entering[k]) is _ARRAY
         }
         #: Examples of views: equal ones are one object, by which a launch sees that it is in place.
         self._viewed: dict[Any, Any] = {}
         for i, shape, dtype in frame.results.places:
-            self._examples[i] = _example(dtype, shape)
+            self._examples[i] = example(dtype, shape, order=frame.orders.get(i))
         self._native = [k for k, s in enumerate(steps) if self._offer(s, values) is not None]
         self.spans = self._spans(frame)
         #: Values that must be contiguous: the arguments that native steps read.
         results = {i for i, _, _ in frame.results.places}
-        self.checked = sorted({a for s in self.spans for a in s.arguments} - results)
+        read = {a for s in self.spans for a in s.arguments} - results
+        self.checked = sorted(a for a in read if self._examples[a].flags.c_contiguous)
         self._at = {i: k for k, i in frame.entering}
         self._frame = frame
         #: The function that was bound last.
@@ -108,7 +109,7 @@ class FastCallGroups:
             return i
         base, view = self._views[i]
         whole = self._examples.get(base)
-        dense = _example(self._dtypes[i], view.shape)
+        dense = example(self._dtypes[i], view.shape)
         if whole is None or view.offset or tuple(view.strides) != dense.strides:
             return i
         return base if dense.nbytes == whole.nbytes else i
@@ -156,6 +157,8 @@ class FastCallGroups:
         results = self._frame.results
         k = number[self._whole_base(i)]
         _, own, dtype = results.places[k]
+        if (order := self._frame.orders.get(i)) is not None:
+            return results.maker(k, order)
         shape = own if i in number else tuple(self._views[i][1].shape)
         if not results.large(k):
             return np.empty, (shape, dtype)
@@ -164,12 +167,15 @@ class FastCallGroups:
     @classmethod
     def of(
         cls, steps: Sequence[PlanStep], frame: Frame, views: Mapping[int, BaseAndView],
-        values: Sequence[Any], entering: Sequence[Any],
+        values: Sequence[Any], entering: Sequence[Any], strided: bool = False,
     ) -> FastCallGroups | None:  # fmt: skip
-        """The groups of a plan; None if no step runs without Python."""
+        """The groups of a plan; None if no step runs without Python.
+
+        With ``strided`` they are for arguments with the strides of those ``entering``.
+        """
         if not any(not s.by_view and s.launch.native is not None for s in steps) or not available():
             return None
-        found = cls(steps, frame, views, values, entering)
+        found = cls(steps, frame, views, values, entering, strided)
         return found if any(s.steps for s in found.spans) else None
 
     # -- which steps -----------------------------------------------------------------------------
@@ -193,7 +199,7 @@ class FastCallGroups:
         view, dtype = self._views[i][1], self._dtypes[i]
         key = self._base(i), view.offset, view.shape, view.strides, dtype
         if key not in self._viewed:
-            self._viewed[key] = _example(dtype, view.shape, view.strides)
+            self._viewed[key] = example(dtype, view.shape, view.strides)
         return self._viewed[key]
 
     def _operands(self, step: PlanStep) -> tuple[int, ...]:
@@ -322,11 +328,16 @@ def _parts_of(
 _ARRAY: Any = np.ndarray
 
 
-def _example(dtype: Any, shape: tuple[int, ...], strides: Any = None) -> Any:
-    """An array with this shape and these strides (default: contiguous) but without its memory.
+def example(
+    dtype: Any, shape: tuple[int, ...], strides: Any = None, order: Sequence[int] | None = None
+) -> Any:
+    """An array with this shape and these strides (default: dense in this order of axes, C's if it
+    is None) but without its memory.
 
     Its elements must not be read.
     """
     if strides is None:
-        strides = [dtype.itemsize * prod(shape[d + 1 :]) for d in range(len(shape))]
+        axes = [*range(len(shape))] if order is None else [*order]
+        behind = [[shape[e] for e in axes[axes.index(d) + 1 :]] for d in range(len(shape))]
+        strides = [dtype.itemsize * prod(sizes) for sizes in behind]
     return as_strided(np.empty(1, dtype), shape, strides)

@@ -19,12 +19,14 @@ from symdnn.graph.type import numpy_dtype
 from symdnn.graph.typing import Array
 from symdnn.graph.variable import Variable
 from symdnn.ops.control.scan_loop import NumpyArrays
+from symdnn.ops.core.shape import DimShuffle
 from symdnn.ops.elemwise import Elemwise
 from symdnn.ops.lowered.fused import FusedComplex, FusedElemwise
 
 __all__ = [
     "LoopBuffers", "OutputBuffers", "PersistentOutputBuffers", "fresh_outputs", "kind_of",
-    "order_follows", "output_parts", "outside_views", "view_of_base", "whole_outputs",
+    "memory_order", "order_follows", "output_parts", "outside_views", "view_of_base",
+    "whole_outputs",
 ]  # fmt: skip
 
 
@@ -46,6 +48,9 @@ def _references(kept: list[Any], k: int) -> tuple[Any, int]:
 #: The count of an entry that only the list has: local names and arguments count in some
 #: interpreters.
 _UNHELD = _references([object()], 0)[1]
+
+
+_in_fortran_order: Any = partial(np.empty, order="F")
 
 
 class _Kept:
@@ -151,16 +156,17 @@ class OutputBuffers:
         """Memory for output ``k`` as an array of another shape."""
         return self.make(k).reshape(shape)
 
-    def make_like(self, k: int, *arrays: Array) -> Array:
-        """Memory for output ``k``, its axes in the order that those of these arrays have.
+    def maker(self, k: int, order: Sequence[int]) -> tuple[Callable[..., Array], tuple[Any, ...]]:
+        """What makes output ``k`` with its axes in this order in memory, the outermost first: a
+        function and its arguments."""
+        _, shape, dtype = self.places[k]
+        if not self.large(k) and list(order) == sorted(order, reverse=True):
+            return _in_fortran_order, (shape, dtype)
+        axes = tuple(order.index(d) for d in range(len(order)))
+        return partial(self._make_turned, tuple(shape[d] for d in order), axes), (k,)
 
-        That is C's order unless all have the same other one.
-        """
-        made, order = self.make(k), _order(arrays[0])
-        if any(_order(a) != order for a in arrays[1:]):
-            return made
-        shape = [made.shape[d] for d in order]
-        return made.reshape(shape).transpose([order.index(d) for d in range(len(order))])
+    def _make_turned(self, shape: tuple[int, ...], axes: tuple[int, ...], k: int) -> Array:
+        return self.make(k).reshape(shape).transpose(axes)
 
     def let_go(self) -> None:
         """Recycle none of the buffers that there are."""
@@ -176,29 +182,33 @@ def _memory(nbytes: int) -> Any:
     return (ctypes.c_char * nbytes).from_buffer(array)
 
 
-def _order(array: Array) -> list[int]:
+def memory_order(array: Array) -> tuple[int, ...]:
     """The axes of an array from the outermost to the innermost in memory."""
     axes = range(array.ndim)
     if array.flags.c_contiguous or 0 in array.strides:
-        return [*axes]
-    return sorted(axes, key=lambda d: -abs(array.strides[d]))
+        return (*axes,)
+    return tuple(sorted(axes, key=lambda d: -abs(array.strides[d])))
 
 
 def order_follows(segment: Any, memory: Any, index: Mapping[Variable, int]) -> dict[int, list[int]]:
     """Results of elementwise ops, and the arguments of their shapes: the indices of both.
 
     In memory the axes of such a result have the order of those of the arguments, as NumPy's have.
-    So a loop over transposed arguments transposes nothing.
+    So a loop over transposed arguments transposes nothing. A result may be its transpose.
     """
-    read = {v for node in segment.nodes for v in node.inputs}
+    turned = {n.outputs[0] for n in memory.aliases if isinstance(n.op, DimShuffle)}
+    turned = {v for v in turned if v in segment.outputs}
+    read = {v for n in segment.nodes if turned.isdisjoint(n.outputs) for v in n.inputs}
     taken = {*read, *memory.early, *memory.early.values(), *memory.stored, *memory.carried}
-    results = [v for v in dict.fromkeys(segment.outputs) if v in index and v not in taken]
+    results = {*segment.outputs, *(v.owner.inputs[0] for v in turned)}
     found = {}
-    for v in results:
-        view, node = memory.views[v], v.owner
-        outside = view.buffer.kind == "outside" and view.buffer.variable is v
+    for v in results - taken:
+        view, node = memory.views.get(v), v.owner
         if (
-            outside
+            view is not None
+            and v in index
+            and view.buffer.kind == "outside"
+            and view.buffer.variable is v
             and node is not None
             and isinstance(node.op, Elemwise | FusedElemwise | FusedComplex)
         ):

@@ -13,13 +13,12 @@ from symdnn.config import config
 from symdnn.cpu.compiler import jit
 from symdnn.cpu.execution import tier_up
 from symdnn.cpu.execution.arena import Arenas, array_at
-from symdnn.cpu.execution.fastcall_groups import FastCallGroups
+from symdnn.cpu.execution.fastcall_groups import BaseAndView, FastCallGroups
 from symdnn.cpu.execution.guard import with_checks
 from symdnn.cpu.execution.output_buffers import (
     OutputBuffers,
     fresh_outputs,
     kind_of,
-    order_follows,
     output_parts,
     outside_views,
     whole_outputs,
@@ -56,16 +55,20 @@ class CpuPlan(BoundPlan):
     the processors (:func:`symdnn.cpu.threads.threads.usable`).
     """
 
+    #: Whether it is for arguments with the strides of those of its first run.
+    strided_arguments = False
+    #: Whether kernels use libgomp's threads, another pool's (BLAS's), both, or any of them.
+    threaded = has_pools = calls_blas = parallel = False
+
     def __init__(
         self, runtime: Arenas, spec: Any, memory: Any, full: CpuPlan | None = None
     ) -> None:
         self.runtime, self.spec, self.memory = runtime, spec, memory
         self.index: dict[Variable, int] = {v: i for i, v in enumerate(memory.views)}
-        self.entering = [
-            (k, i)
-            for k, v in enumerate(spec.segment.inputs)
-            if (i := self.index.get(v)) is not None
-        ]
+        self.entering = self.plain_entering()
+        self.arena_bytes: int = memory.arena_bytes
+        #: Results whose axes lie in another order than C's in memory, and that order.
+        self.orders: dict[int, tuple[int, ...]] = {}
         self.leaving = [self.index[v] for v in spec.segment.outputs]
         self.results: OutputBuffers = self._output_buffers() if full is None else full.results
         #: Shared variables that are updated in place: indices of (new value, old value).
@@ -81,20 +84,14 @@ class CpuPlan(BoundPlan):
         self.workspaces: list[tuple[int, Any]] = []
         #: Compiled kernels that have replaced NumPy's by tier-up.
         self.tier_up_kernels: dict[Apply, Any] = {} if full is None else full.tier_up_kernels
-        traits = set(self._traits().values())
-        #: Whether some kernel uses libgomp's threads; ``threads`` is how many it was bound for.
-        self.threaded = any(t.threaded for t in traits)
+        self._look_at_traits()
         #: Whether all kernels are closed: no user's code runs inside of a run.
-        self.closed = all(t.closed for t in traits)
+        self.closed = all(t.closed for t in self._traits().values())
         #: Whether all steps but views are compiled; whether NumPy cannot warn. Set when bound.
         self.compiled = self.silent = False
         #: Whether a run is only a call of ``run_all``: no updates, and BLAS keeps its threads.
         self.simple = False
-        #: Whether a kernel may run threads of another pool (BLAS's), and does beside OpenMP's.
-        self.has_pools = any(t.has_pool for t in traits)
-        self.calls_blas = self.threaded and self.has_pools
-        #: Whether several threads may run it, libgomp's or BLAS's.
-        self.parallel = self.threaded or self.has_pools
+        #: How many threads it was bound for.
         self.threads = thread_pools.set_threads() if self.parallel else 1
         self.may_yield = full is None and str(config.deterministic) != "more"
         self.yields = self._yields()
@@ -115,6 +112,11 @@ class CpuPlan(BoundPlan):
         self.fixed_views = {n for n in spec.segment.nodes if self._fix(n)}
         self._bind_steps()
         self.scratch: Array | None = None
+
+    def plain_entering(self) -> list[tuple[int, int]]:
+        """Pairs (number of an input, index of its value)."""
+        inputs = enumerate(self.spec.segment.inputs)
+        return [(k, i) for k, v in inputs if (i := self.index.get(v)) is not None]
 
     def _bind_steps(self) -> None:
         self.parallel_requests = threads.parallel_requests()
@@ -208,8 +210,7 @@ class CpuPlan(BoundPlan):
         if self.tier_up_kernels:
             self._bind_steps()
             self.scratch = None  # other steps have workspaces now
-            self.threaded = self.threaded or any(t.threaded for t in self._traits().values())
-            self.parallel = self.threaded or self.has_pools
+            self._look_at_traits()
             self.threads = thread_pools.set_threads()
             self.yields = self._yields()
 
@@ -225,7 +226,7 @@ class CpuPlan(BoundPlan):
 
     def _attach(self) -> None:
         """Create the views of the arena."""
-        arena = self.runtime.arenas[self.runtime.depth].reserve(self.memory.arena_bytes, self)
+        arena = self.runtime.arenas[self.runtime.depth].reserve(self.arena_bytes, self)
         self.scratch, self.run_all, self.python_run, self.quick = arena, None, None, False
         self._place(arena)
 
@@ -281,7 +282,7 @@ class CpuPlan(BoundPlan):
     def whole(self, arguments: Sequence[Any], *more: Any) -> Any:
         """A call as one function (:meth:`FastCallGroups.whole`), of a hot plan that needs little
         memory beside its operands. That is its own, since nothing holds the arena then."""
-        beside, function = self.memory.arena_bytes, self.step_function
+        beside, function = self.arena_bytes, self.step_function
         hot = self.quick and self.compiled and self.calls > self.next_look
         if not hot or self.spans is None or function is None or beside > _MOST_BYTES_APART:
             return None
@@ -334,6 +335,9 @@ class CpuPlan(BoundPlan):
         """Whether it may run with fewer threads, which changes the rounding of sums."""
         return self.may_yield and threads.may_yield(self.threads)
 
+    def _with_fewer(self) -> CpuPlan:
+        return CpuPlan(self.runtime, self.spec, self.memory, self)
+
     def _run_with_fewer(
         self, count: int, entering: Sequence[Any], watcher: Watcher | None
     ) -> list[Any]:
@@ -345,8 +349,7 @@ class CpuPlan(BoundPlan):
                     return self._run(entering, watcher)
             plan = self.fewer.get(count)
             if plan is None:
-                plan = CpuPlan(self.runtime, self.spec, self.memory, self)
-                self.fewer[count] = plan
+                plan = self.fewer[count] = self._with_fewer()
             found = plan.run(entering, watcher)
         if not plan.parallel:  # it has found that no step has work for two threads
             self.threaded = self.parallel = False
@@ -390,9 +393,11 @@ class CpuPlan(BoundPlan):
         """All steps as one function, generated at the second run of a plan."""
         if self.step_function is None:
             if not self.grouped:
-                values, frame = self.template, self._frame()
-                views = outside_views(self.memory, self.index, values)
-                self.spans = FastCallGroups.of(self.steps, frame, views, values, entering)
+                views = self._views_outside()
+                self.spans = FastCallGroups.of(
+                    self.steps, self._frame(), views, self.template, entering,
+                    self.strided_arguments,
+                )  # fmt: skip
                 self.grouped = True
             if self.spans is not None and not self.spans.fits(entering):
                 return self._run_from_python
@@ -401,13 +406,24 @@ class CpuPlan(BoundPlan):
         self.run_all = self.step_function.bind(self.template)
         apart, traits = self.step_function.apart, self._traits()
         self.compiled, self.silent = not apart, all(n in traits and traits[n].quiet for n in apart)
-        self.simple = not (self.stored or self.carried or self.calls_blas)
-        if self.silent and self.parallel_requests == threads.parallel_requests():
+        if self.parallel_requests == threads.parallel_requests():
             # No step has work for two threads, so the number of threads does not matter.
-            self.threaded = self.threaded and not all(t.asks_threads for t in traits.values())
+            self.threaded = any(t.threaded and not t.asks_threads for t in traits.values())
+            self.calls_blas = self.calls_blas and self.threaded
             self.parallel = self.threaded or self.has_pools
+        self.simple = not (self.stored or self.carried or self.calls_blas)
         self.quick = self.silent and self.simple
         return self.run_all
+
+    def _views_outside(self) -> dict[int, BaseAndView]:
+        return outside_views(self.memory, self.index, self.template)
+
+    def _look_at_traits(self) -> None:
+        traits = set(self._traits().values())
+        self.threaded = any(t.threaded for t in traits)
+        self.has_pools = any(t.has_pool for t in traits)
+        self.calls_blas = self.threaded and self.has_pools
+        self.parallel = self.threaded or self.has_pools
 
     def _traits(self) -> dict[Apply, Traits]:
         """The traits of the kernels that run; views and checks have none."""
@@ -418,8 +434,9 @@ class CpuPlan(BoundPlan):
     def _frame(self) -> Frame:
         fixed = [i for i, value in enumerate(self.template) if value is not None]
         same = [*self.stored, *self.carried, *self.early]
-        like = order_follows(self.spec.segment, self.memory, self.index)
-        return Frame(self.entering, self.results, same, fixed, self.leaving, like, self.in_outputs)
+        return Frame(
+            self.entering, self.results, same, fixed, self.leaving, self.orders, self.in_outputs
+        )
 
     def _run_by_step(self, entering: Sequence[Any], watcher: Watcher | None) -> list[Any]:
         """Run step by step: the first run, which compiles, watched runs, and borrowed variables.
@@ -430,7 +447,9 @@ class CpuPlan(BoundPlan):
         for k, i in self.entering:
             values[i] = entering[k]
         for k, (i, _, _) in enumerate(self.results.places):
-            values[i] = self.results.make(k)
+            order = self.orders.get(i)
+            make, given = self.results.maker(k, order) if order else (self.results.make, (k,))
+            values[i] = make(*given)
         apart = watcher is not None or self._is_borrowed()
         for new, old in self.stored:
             values[new] = np.empty_like(values[old]) if apart else values[old]
@@ -477,3 +496,4 @@ class CpuPlan(BoundPlan):
                 return
         del self.tier_up_kernels[step.node]
         step.launch = self._launch(step.node)
+        self._look_at_traits()

@@ -16,6 +16,7 @@ from symdnn.cpu import registry
 from symdnn.cpu.compiler import jit, object_cache
 from symdnn.cpu.execution.arena import Arena
 from symdnn.cpu.execution.argument_copies import ArgumentCopies
+from symdnn.cpu.execution.laid_out import in_layout
 from symdnn.cpu.execution.output_buffers import LoopBuffers
 from symdnn.cpu.execution.plan import CpuPlan
 from symdnn.cpu.execution.whole_function import CpuWholeFunction
@@ -95,6 +96,11 @@ class CpuRuntime(Runtime):
         """A copy in C order."""
         with self.lock:
             return self._copies(array)
+
+    def in_layout(self, plan: CpuPlan, arrays: Sequence[Any]) -> CpuPlan | None:
+        """A plan for arrays with the strides of these; None where it takes contiguous ones."""
+        with thread_pools.limited(0):
+            return in_layout(plan, arrays)
 
     def trim(self) -> None:
         """Return memory of freed plans to the system; does nothing inside of a call."""

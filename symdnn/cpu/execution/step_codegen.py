@@ -52,8 +52,8 @@ class OutputMemory(Protocol):
     def make_as(self, k: int, shape: tuple[int, ...]) -> Any:
         """Memory for output ``k`` as an array of another shape."""
 
-    def make_like(self, k: int, *arrays: Any) -> Any:
-        """Memory for output ``k``, its axes in the order that those of these arrays have."""
+    def maker(self, k: int, order: Sequence[int]) -> tuple[Any, tuple[Any, ...]]:
+        """What makes output ``k``, whose axes lie in this order: a function and its arguments."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +63,9 @@ class Frame:
     ``entering`` has pairs (index of an argument, index of its value). ``results`` allocates the
     values that are new in each run. ``stored`` has pairs of values in one memory: the new and the
     old one of a shared variable that is updated in place, a value and the output that overwrites
-    it. ``fixed`` are bound before any run. ``leaving`` are returned. ``like`` has the arguments
-    whose order of axes a result takes, where they have one that is not C's. ``parts`` are values
-    that a function makes of another one, in whose memory they are.
+    it. ``fixed`` are bound before any run. ``leaving`` are returned. ``orders`` has the order of
+    axes in memory of results where it is not C's. ``parts`` are values that a function makes of
+    another one, in whose memory they are.
     """
 
     entering: Sequence[tuple[int, int]]
@@ -73,7 +73,7 @@ class Frame:
     stored: Sequence[tuple[int, int]]
     fixed: Collection[int]
     leaving: Sequence[int]
-    like: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    orders: Mapping[int, Sequence[int]] = field(default_factory=dict)
     parts: Sequence[tuple[int, int, Any]] = ()
 
 
@@ -220,9 +220,9 @@ class StepFunction:
 
     def _made(self, k: int) -> str:
         i, shape, dtype = self._frame.results.places[k]
-        if self._spans is None and (like := self._frame.like.get(i)):
-            arrays = ", ".join(f"v{j}" for j in like)
-            return f"v{i} = {self._name(self._frame.results.make_like)}({k}, {arrays})"
+        if (order := self._frame.orders.get(i)) is not None:
+            make, given = self._frame.results.maker(k, order)
+            return f"v{i} = {self._name(make)}(*{self._name(given)})"
         if self._frame.results.large(k):
             return f"v{i} = {self._name(self._frame.results.make)}({k})"
         return f"v{i} = empty({shape!r}, {self._name(dtype)})"

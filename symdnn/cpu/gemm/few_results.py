@@ -8,7 +8,7 @@ from symdnn.cpu.compiler import jit
 from symdnn.cpu.gemm.few_results_ir import WORDS, FewResults, few_results_ir
 from symdnn.cpu.launch.contiguous_launch import compile_refusal
 from symdnn.cpu.launch.strided_launch import StridedBlock, StridedLaunch
-from symdnn.cpu.launch.traits import LLVM
+from symdnn.cpu.launch.traits import LLVM_ASKS_THREADS
 from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call, Kernel, Row
 from symdnn.graph.typing import Array, Arrays
@@ -25,7 +25,7 @@ class FewResultsKernel(Kernel[Any]):
     """Products of float32 or float64 matrices, of a few rows and columns."""
 
     name = "llvm.few_results"
-    traits = LLVM
+    traits = LLVM_ASKS_THREADS
 
     def refuses(self, call: Call[Any]) -> str | None:
         """Needs nothing that follows, few results and long sums."""

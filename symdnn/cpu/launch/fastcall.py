@@ -24,7 +24,9 @@ import numpy as np
 from symdnn.config import config
 from symdnn.cpu.compiler import jit
 from symdnn.cpu.launch.fastcall_ir import (
+    ALIGNED,
     DATA_OFFSET,
+    DENSE,
     FLAGS_OFFSET,
     HEAD,
     ITEMS_OFFSET,
@@ -173,11 +175,11 @@ def whole_call(
     """A call with everything around the group as one function; None where it is not possible.
 
     ``call(function, arguments)`` takes the tuple of arguments and returns a list of new arrays,
-    which these ``outputs`` make: functions with one or two arguments. Arguments that are no
-    contiguous arrays with dtypes and shapes as the ``inputs`` have go to ``otherwise(function,
-    arguments)``; with ``same_flags`` so do all where flags are others than now. ``order`` has the
-    index of each of the group's arguments among inputs and outputs. Python's lock is held all the
-    time, so that nothing else runs.
+    which these ``outputs`` make: functions with one or two arguments. Arguments that are no arrays
+    with dtypes and shapes as the ``inputs`` have, and the strides of those that are not contiguous,
+    go to ``otherwise(function, arguments)``; with ``same_flags`` so do all where flags are others
+    than now. ``order`` has the index of each of the group's arguments among inputs and outputs.
+    Python's lock is held all the time, so that nothing else runs.
     """
     axes = max((a.ndim for a in inputs), default=0)
     many = max(len(inputs) + len(outputs), len(order)) > MOST_OPERANDS
@@ -194,7 +196,9 @@ def whole_call(
         head += [id(changes), id(now), id(scopes), id(scope), _address_of("PyContextVar_Get")]
     words = head + [0] * (WHOLE_HEAD - len(head))
     for a in inputs:
-        words += [id(a.dtype), a.ndim, *a.shape, *[0] * (MOST_AXES - a.ndim)]
+        rest = [0] * (MOST_AXES - a.ndim)
+        flag = DENSE if a.flags.c_contiguous else ALIGNED
+        words += [id(a.dtype), a.ndim, flag, *a.shape, *rest, *a.strides, *rest]
     for make, given in outputs:
         words += [id(make), len(given), *map(id, given), *[0] * (2 - len(given))]
     table = np.array([*words, *order], np.int64).view(_Table)

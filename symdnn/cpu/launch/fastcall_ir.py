@@ -19,12 +19,15 @@ DATA_OFFSET = object.__basicsize__
 FLAGS_OFFSET = DATA_OFFSET + 48
 _TYPE_OFFSET = DATA_OFFSET - 8
 _AXES_OFFSET, _SIZES_OFFSET, _DTYPE_OFFSET = DATA_OFFSET + 8, DATA_OFFSET + 16, DATA_OFFSET + 40
+_STRIDES_OFFSET = DATA_OFFSET + 24
+#: Flags of an array: contiguous in C order, aligned.
+DENSE, ALIGNED = 1, 0x100
 #: ``PyVarObject``: its number of items; those of a tuple follow, a list has their address there.
 _COUNT_OFFSET, ITEMS_OFFSET = object.__basicsize__, object.__basicsize__ + 8
 #: Axes of an argument, and arrays, that ``whole`` has room for.
 MOST_AXES, MOST_OPERANDS = 8, 16
-#: Words in front of the records of ``whole``, and those of a result's record.
-WHOLE_HEAD, _MADE_WORDS = 20, 4
+#: Words in front of the records of ``whole``, and those of a result's and of an argument's record.
+WHOLE_HEAD, _MADE_WORDS, GIVEN_WORDS = 20, 4, 2 * MOST_AXES + 3
 
 
 class _Function(FunctionBuilder):
@@ -69,12 +72,15 @@ class _Function(FunctionBuilder):
         self.put(f"br i1 {condition}, label %{following}, label %{other}")
         self.label(following)
 
-    def dense_array(self, objects: str, i: str, kind: str, other: str) -> str:
-        """Object ``i`` of a list; to the label ``other`` where it is no dense array."""
+    def dense_array(
+        self, objects: str, i: str, kind: str, other: str, flag: str | int = DENSE
+    ) -> str:
+        """Object ``i`` of a list; to the label ``other`` where it is no dense array, or none with
+        another ``flag``."""
         array = self.word(objects, i)
         self.go_on(self.same(self.field(array, _TYPE_OFFSET), kind), other)
         flags = self.field(array, FLAGS_OFFSET, "i32")
-        self.go_on(self.new(f"icmp ne i32 {self.new(f'and i32 {flags}, 1')}, 0"), other)
+        self.go_on(self.new(f"icmp ne i32 {self.new(f'and i32 {flags}, {flag}')}, 0"), other)
         return array
 
 
@@ -208,9 +214,9 @@ class _Whole(_Builtin):
     ``PyObject_Vectorcall``, 6 ``PyList_New``, 7 ``Py_DecRef``, 8 ``group``, 9 its table, 10 what is
     called where arguments are others, or flags: 12 is null, or a list whose number is the object 13
     where they are those of now, 14 a context's variable with the value 15 then, 16
-    ``PyContextVar_Get``. Then of each argument its dtype, number of axes and sizes, of each result
-    what makes it, its number of arguments and two of these, and of each operand its index among
-    arguments and results.
+    ``PyContextVar_Get``. Then of each argument its dtype, number of axes, flag, sizes and strides
+    (those of a dense one are not compared), of each result what makes it, its number of arguments
+    and two of these, and of each operand its index among arguments and results.
     """
 
     def __init__(self) -> None:
@@ -224,7 +230,7 @@ class _Whole(_Builtin):
             f"%{name} = alloca [{MOST_OPERANDS} x ptr]" for name in ("objects", "operands")
         ))  # fmt: skip
         self.of_inputs = self.word_at(t, WHOLE_HEAD)
-        input_words = self.times(self.inputs, MOST_AXES + 2)
+        input_words = self.times(self.inputs, GIVEN_WORDS)
         self.of_outputs = self.word_at(self.of_inputs, input_words)
         self.order = self.word_at(self.of_outputs, self.times(self.outputs, _MADE_WORDS))
 
@@ -279,21 +285,28 @@ class _Whole(_Builtin):
 
     def _look_at_input(self, items: str, i: str) -> None:
         """Keep an argument that is as its record says."""
-        array = self.dense_array(items, i, self.type, "other")
-        record = self.word_at(self.of_inputs, self.times(i, MOST_AXES + 2))
+        record = self.word_at(self.of_inputs, self.times(i, GIVEN_WORDS))
+        flag = self.new(f"trunc i64 {self.word(record, 2, 'i64')} to i32")
+        array = self.dense_array(items, i, self.type, "other", flag)
         axes = self.word(record, 1, "i64")
         self.go_on(self.same(self.field(array, _DTYPE_OFFSET), self.word(record, 0)), "other")
         own = self.new(f"zext i32 {self.field(array, _AXES_OFFSET, 'i32')} to i64")
         self.go_on(self.same(own, axes, "i64"), "other")
         self.put(f"store ptr {array}, ptr {self.word_at('%objects', i)}")
-        sizes, wanted = self.field(array, _SIZES_OFFSET), self.word_at(record, 2)
+        self._compare("size", self.field(array, _SIZES_OFFSET), self.word_at(record, 3), axes)
+        with self.when("strided", self.new(f"icmp ne i32 {flag}, {DENSE}")):
+            wanted = self.word_at(record, 3 + MOST_AXES)
+            self._compare("stride", self.field(array, _STRIDES_OFFSET), wanted, axes)
 
-        def axis(d: str) -> int:
-            size, due = (self.word(of, d, "i64") for of in (sizes, wanted))
-            self.go_on(self.same(size, due, "i64"), "other")
+    def _compare(self, name: str, numbers: str, wanted: str, count: str) -> None:
+        """To the label ``other`` where one of so many numbers is another one."""
+
+        def one(d: str) -> int:
+            number, due = (self.word(of, d, "i64") for of in (numbers, wanted))
+            self.go_on(self.same(number, due, "i64"), "other")
             return 1
 
-        self.upto("axis", 0, axes, axis)
+        self.upto(name, 0, count, one)
 
     def _make_output(self, slots: str, j: str) -> None:
         at = self.word_at(self.of_outputs, self.times(j, _MADE_WORDS))

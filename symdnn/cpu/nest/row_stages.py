@@ -136,7 +136,10 @@ def _turned(operands: Sequence[tuple[str, int, int]], size: dict[str, int]) -> d
 
     Of each operand the steps are given from row to row and along a row.
     """
-    if any(n in ("label", "loss") for n, *_ in operands):
+    names = [n for n, *_ in operands]
+    if "label" in names and "loss" not in names:
+        return {}  # an element of a row is an exponential and a product: rows fill vectors
+    if any(row != size[n] for n, row, _ in operands if n in ("label", "loss")):
         return {}
     found = {n: row for n, row, along in operands if along == size[n]}
     others = (row in (0, size[n]) and not along for n, row, along in operands if n not in found)

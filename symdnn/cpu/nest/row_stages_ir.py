@@ -396,9 +396,17 @@ class _RowStages(LoopBuilder):
     # -- classes ----------------------------------------------------------------------------------
 
     def _labelled(self) -> None:
-        """Append what the label of a row does; one out of range sets the flag and becomes 0."""
+        """Append what the label of a row does, or that of each row of a band."""
+        if not self.plan.turned:
+            self._label_of("0")
+            return
+        with self.each("labelled", 0, self._lanes) as lane:
+            self._label_of(lane)
+
+    def _label_of(self, lane: str) -> None:
+        """Append what a label does; one out of range sets the flag and becomes 0."""
         dtype, kind = self.plan.label, VALUES[self.plan.label]
-        label = self.new(f"load {kind}, ptr {self._first['label']}")
+        label = self.new(f"load {kind}, ptr {self._at('label', self._first['label'], lane)}")
         if kind != "i64":
             extend = "sext" if dtype.startswith("int") else "zext"
             label = self.new(f"{extend} {kind} {label} to i64")
@@ -408,13 +416,17 @@ class _RowStages(LoopBuilder):
         with self.when(self.tag(), bad):
             self.put(f"store atomic i64 1, ptr {flag} monotonic, align 8")
         label = self.new(f"select i1 {fine}, i64 {label}, i64 0")
-        at = self._at("y0", self._first["y0"], label)
+        at = self._first["y0"]
+        if self.plan.turned:
+            at = self._at("y0", self.bytes_at(at, (label, "%y0.i")), lane)
+        else:
+            at = self._at("y0", at, label)
         own, work = self.plan.dtype("y0"), self.plan.work
         if "loss" in self.plan.order:
             b = Builder([own])
             loss = b.program([b.cast(-b.cast(b.input(0), work), own)])
             (v,) = self.program(loss, [self.value(own, at)])
-            self.put(*store_as(own, v, self._first["loss"]))
+            self.put(*store_as(own, v, self._at("loss", self._first["loss"], lane)))
             return
         b = Builder(self.op.after.inputs)
         given = [b.input(i) for i in range(len(b.inputs))]

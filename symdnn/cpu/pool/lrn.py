@@ -10,7 +10,7 @@ from __future__ import annotations
 from math import prod
 
 from symdnn.cpu.launch.contiguous_launch import ContiguousLaunch, compile_refusal
-from symdnn.cpu.launch.traits import LLVM
+from symdnn.cpu.launch.traits import LLVM_ASKS_THREADS
 from symdnn.cpu.pool.lrn_ir import LrnPlan, lrn_ir
 from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call, Kernel, Launch, Row
@@ -28,7 +28,7 @@ class LrnKernel(Kernel[LRN | LRNGrad]):
     """Local response normalisation and its gradient in float32, along any axis."""
 
     name = "llvm.lrn"
-    traits = LLVM
+    traits = LLVM_ASKS_THREADS
 
     def refuses(self, call: Call[LRN | LRNGrad]) -> str | None:
         """Needs float32, small windows and not too many channels."""

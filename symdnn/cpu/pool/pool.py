@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from symdnn.cpu.launch.contiguous_launch import ContiguousLaunch, compile_refusal
-from symdnn.cpu.launch.traits import LLVM
+from symdnn.cpu.launch.traits import LLVM_ASKS_THREADS
 from symdnn.cpu.pool.pool_ir import PoolPlan, pool_ir
 from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call, Kernel, Launch, Row
@@ -32,7 +32,7 @@ class PoolKernel(Kernel):
     """Maximum, sum and mean of windows and their gradients, of contiguous planes."""
 
     name = "llvm.pool"
-    traits = LLVM
+    traits = LLVM_ASKS_THREADS
 
     def refuses(self, call: Call, of: object = None) -> str | None:
         """Needs floats of 32 or 64 bits, or integers of which the maximum is wanted; one to three

@@ -12,7 +12,7 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from symdnn.cpu.launch.traits import LLVM
+from symdnn.cpu.launch.traits import LLVM_ASKS_THREADS
 from symdnn.cpu.pool.pool import PoolKernel, is_backward, plan_of, pool_launch
 from symdnn.cpu.pool.pool_nhwc_ir import pool_nhwc_ir, step_counts
 from symdnn.cpu.threads import threads
@@ -28,7 +28,7 @@ class PoolNhwcKernel(Kernel[OneDnnPool | OneDnnPoolGrad]):
     """Maximum, sum and mean of windows of (N, rows, columns, C) and their gradients."""
 
     name = "llvm.pool_last"
-    traits = LLVM
+    traits = LLVM_ASKS_THREADS
 
     def refuses(self, call: Call[OneDnnPool | OneDnnPoolGrad]) -> str | None:
         """Refuses other layouts, and what :class:`~symdnn.cpu.pool.pool.PoolKernel` refuses."""

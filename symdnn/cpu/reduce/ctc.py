@@ -6,7 +6,7 @@ from math import prod
 
 from symdnn.cpu.launch.contiguous_launch import ContiguousLaunch, compile_refusal
 from symdnn.cpu.launch.scratch import Scratch, aligned
-from symdnn.cpu.launch.traits import LLVM
+from symdnn.cpu.launch.traits import LLVM_ASKS_THREADS
 from symdnn.cpu.reduce.ctc_ir import FLAG, HEAD, LANES, PARTS, CtcPlan, ctc_ir
 from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call, Kernel, Launch, Row
@@ -21,7 +21,7 @@ class CtcKernel(Kernel[CTCLoss | CTCCosts]):
     """Costs, and gradients where they are wanted, of float32 and float64."""
 
     name = "llvm.ctc"
-    traits = LLVM
+    traits = LLVM_ASKS_THREADS
 
     def refuses(self, call: Call[CTCLoss | CTCCosts]) -> str | None:
         """Scores in 16 bits, and scores without elements."""

@@ -8,7 +8,7 @@ from symdnn.cpu.ir.builder import Builder
 from symdnn.cpu.ir.loops_ir import data_of, word
 from symdnn.cpu.ir.scalar_ir import VALUES
 from symdnn.cpu.launch.contiguous_launch import ContiguousLaunch, compile_refusal
-from symdnn.cpu.launch.traits import LLVM
+from symdnn.cpu.launch.traits import LLVM_ASKS_THREADS
 from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call, Kernel, Launch, Row
 from symdnn.graph.typing import Array
@@ -63,7 +63,7 @@ class LinearFilterKernel(Kernel[LinearFilter]):
     """Filters of few coefficients."""
 
     name = "llvm.linear_filter"
-    traits = LLVM
+    traits = LLVM_ASKS_THREADS
 
     def refuses(self, call: Call[LinearFilter]) -> str | None:
         """Other dtypes, many coefficients, and few elements."""

@@ -6,7 +6,7 @@ from math import prod
 from typing import Any
 
 from symdnn.cpu.launch.contiguous_launch import ContiguousLaunch, compile_refusal
-from symdnn.cpu.launch.traits import LLVM
+from symdnn.cpu.launch.traits import LLVM_ASKS_THREADS
 from symdnn.cpu.reduce.pixel_sums_ir import BLOCK, PixelPlan, pixels_ir
 from symdnn.cpu.threads import threads
 from symdnn.graph.kernel import Call, Kernel, Launch, Row
@@ -30,7 +30,7 @@ class PixelSumsKernel(Kernel[Any]):
     """The sums and both gradients, of contiguous operands."""
 
     name = "llvm.pixel_sums"
-    traits = LLVM
+    traits = LLVM_ASKS_THREADS
 
     def refuses(self, call: Call[Any]) -> str | None:
         """Other dtypes, many places along an axis, and little work."""

@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from symdnn.cpu.launch.contiguous_launch import ContiguousLaunch, compile_refusal
-from symdnn.cpu.launch.traits import LLVM
+from symdnn.cpu.launch.traits import LLVM_ASKS_THREADS
 from symdnn.cpu.sparse.products_ir import FLAG, ProductPlan, lanes_of, product_ir
 from symdnn.cpu.threads import threads
 from symdnn.errors import IndexOutOfRange
@@ -28,7 +28,7 @@ class SparseProductKernel(Kernel[SparseDot | SampledDot]):
     """
 
     name = "llvm.sparse"
-    traits = LLVM
+    traits = LLVM_ASKS_THREADS
 
     def refuses(self, call: Call[SparseDot | SampledDot]) -> str | None:
         """Other dtypes, and operands without elements."""

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 from symdnn.gpu.cudnn.fallback import HostKernel
 from symdnn.gpu.cudnn.kernel import aligned
-from symdnn.gpu.device.array import RawArray
+from symdnn.gpu.device.array import RawArray, c_strides
 from symdnn.gpu.device.context import existing_context
 from symdnn.gpu.fft.plan import Signature, plan_for, problem
 from symdnn.gpu.kernels.copy import strided_copy, strided_zero
@@ -92,13 +91,13 @@ def _hermitian(env: LaunchEnv, z: RawArray, size: int, to: int) -> int:
 
     These are of the first frequency of each line, and of the last one if ``size`` is even.
     """
-    copy = replace(z, ptr=to, owner=None)
+    copy = RawArray(to, z.shape, z.dtype, c_strides(z.shape, z.itemsize))
     strided_copy(env, z, copy)
     real, last = REAL_OF[z.dtype], z.shape[-1] - 1
     half = numpy_dtype(real).itemsize
     for k in {0, last} if size % 2 == 0 else {0}:
         at = to + k * z.itemsize + half
-        strided_zero(env, RawArray(at, z.shape[:-1], real, z.strides[:-1]))
+        strided_zero(env, RawArray(at, z.shape[:-1], real, copy.strides[:-1]))
     return to
 
 
@@ -114,5 +113,14 @@ def _bytes(t: TensorType) -> int:
     return prod(int(d or 0) for d in t.shape) * t.numpy.itemsize
 
 
-_kernel = CufftKernel()
-KERNELS: tuple[Row, ...] = (((FFT, RealFFT, InverseRealFFT), (_kernel, HostKernel((_kernel,)))),)
+class InverseRealKernel(CufftKernel):
+    """That of an inverse to real numbers: it copies the operand, which may have any strides."""
+
+    contiguous_inputs = False
+
+
+_kernel, _to_real = CufftKernel(), InverseRealKernel()
+KERNELS: tuple[Row, ...] = (
+    ((FFT, RealFFT), (_kernel, HostKernel((_kernel,)))),
+    ((InverseRealFFT,), (_to_real, HostKernel((_to_real,)))),
+)

@@ -26,7 +26,7 @@ from symdnn.gpu.kernels.tiles import in_tiles
 from symdnn.graph.kernel import Call, Row
 from symdnn.graph.type import numpy_dtype
 from symdnn.graph.values.strides import merged
-from symdnn.ops.core.scalar import ScalarProgram
+from symdnn.ops.core.scalar import ScalarProgram, identity_program
 from symdnn.ops.elementwise.scalar_meaning import meaning
 from symdnn.ops.elemwise import Elemwise
 from symdnn.ops.lowered.fused import FusedElemwise
@@ -36,6 +36,8 @@ __all__ = ["ElementwiseKernel", "elementwise", "elementwise_selected", "KERNELS"
 _THREADS = 256
 #: The column loop has fewer blocks, because a thread stays in its columns.
 _MAX_VECTOR_ELEMENTS, _MAX_BLOCKS, _MAX_COLUMN_BLOCKS = 8, 1 << 20, 1056
+#: Elements of a vector of which each is copied, and those that a thread has by the same indices.
+_MAX_COPIED_ELEMENTS, _SHORT_ROW = 16, 8
 #: Unroll factors, the vectors that a thread reads before it writes one, and the fewest vectors for
 #: which loops are unrolled: of column loops, of flat loops by inputs that are not scalars, and of
 #: loops that compute several indices, whose next reads would wait for that. Column loops read twice
@@ -133,10 +135,17 @@ def elementwise_selected(
         if a.inner == "dense" and not loop.picks(a)
     ]  # fmt: skip
     order = [*range(reads), *range(count, len(views)), *range(reads, count)]
-    width = _width(sizes, [steps[i] for i in order], [views[i] for i in order],
-                   reads + len(index))  # fmt: skip
+    copied = program == identity_program(program.inputs[0])
+    width = _width(
+        sizes, [steps[i] for i in order], [views[i] for i in order], reads + len(index),
+        most=_MAX_COPIED_ELEMENTS if copied else _MAX_VECTOR_ELEMENTS,
+    )  # fmt: skip
     while any(j % width for j in jumps):
         width //= 2
+    if width == 1 < sizes[-1] <= _SHORT_ROW and all(a.inner == "one" for a in index):
+        width = sizes[-1]
+        reading, writing = ([_one_by_one(a) for a in s] for s in (loop.inputs, loop.outputs))
+        loop = replace(loop, inputs=tuple(reading), outputs=tuple(writing))
     vectors, tail = divmod(prod(sizes), width)
     batch = _INDEXED_BATCH.get(sum(a.inner != "one" or bool(a.moves) for a in loop.inputs), 1)
     if vectors < _INDEXED_BATCH_MIN_VECTORS or any(a.moves for a in loop.outputs):
@@ -154,6 +163,11 @@ def elementwise_selected(
     return [
         KernelLaunch(_source(program, loop), "elementwise", grid, (_THREADS,), tuple(parameters))
     ]
+
+
+def _one_by_one(access: Access) -> Access:
+    """The access of neighbours without a vector, which would have to be aligned."""
+    return replace(access, inner="strided") if access.inner == "dense" else access
 
 
 def _merged(
@@ -182,8 +196,10 @@ def _width(
     views: Sequence[View | float],
     reads: int,
     padded: bool = False,
+    most: int = _MAX_VECTOR_ELEMENTS,
 ) -> int:
-    """Elements of a vector: up to 16 bytes of the narrowest operand with innermost stride 1.
+    """Elements of a vector, at most so many: up to 16 bytes of the narrowest operand with innermost
+    stride 1.
 
     A result has no more than 16 bytes: a wider one is written by halves of each sector, at 0.6 of
     the memory's rate. Halves that are read meet in the first cache.
@@ -194,7 +210,7 @@ def _width(
     dense = [(v, s) for v, s in zip(views, steps) if s[-1] == 1 and isinstance(v, View)]
     if not dense:
         return 1
-    width = _widest([v for v, _ in dense], views[reads:])
+    width = _widest([v for v, _ in dense], views[reads:], most)
     while width > 1 and not (
         (len(sizes) == 1 or padded or sizes[-1] % width == 0)
         and all(v.aligned_to(min(16, v.itemsize * width)) for v, _ in dense)
@@ -204,10 +220,12 @@ def _width(
     return width
 
 
-def _widest(dense: Sequence[View], outputs: Sequence[View | float]) -> int:
+def _widest(
+    dense: Sequence[View], outputs: Sequence[View | float], most: int = _MAX_VECTOR_ELEMENTS
+) -> int:
     """Elements of a vector by the sizes of those that are read and written in vectors."""
     widest = max((v.itemsize for v in outputs if isinstance(v, View)), default=1)
-    return min(_MAX_VECTOR_ELEMENTS, max(1, 16 // max(widest, min(v.itemsize for v in dense))))
+    return min(most, max(1, 16 // max(widest, min(v.itemsize for v in dense))))
 
 
 def _width_across(

@@ -24,14 +24,15 @@ from symdnn.gpu.codegen.launches import (
     scratch,
 )
 from symdnn.gpu.device.array import c_strides
-from symdnn.gpu.kernels.copy import copies, fill
-from symdnn.gpu.kernels.elementwise import elementwise
+from symdnn.gpu.kernels.copy import bits_of, copies, fill
+from symdnn.gpu.kernels.elementwise import elementwise, elementwise_selected
 from symdnn.gpu.kernels.index_space import (
     How,
     Space,
     arrays_alone,
     indexed,
     positions,
+    selected,
     space_of,
     width_of,
 )
@@ -42,7 +43,7 @@ from symdnn.graph.values.strides import merged
 from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, AdvancedSubtensor
 from symdnn.ops.array.scatter_reduce import ScatterReduce
 from symdnn.ops.core.dtype import is_narrow_float, wide_float
-from symdnn.ops.core.scalar import Builder, ScalarProgram
+from symdnn.ops.core.scalar import Builder, ScalarProgram, identity_program
 
 __all__ = [
     "KERNELS", "GatherKernel", "OrderedScatterKernel", "ReduceKernel", "ScatterKernel",
@@ -69,19 +70,23 @@ def _get_op(op: Any) -> AdvancedSubtensor:
     return op if isinstance(op, AdvancedSubtensor) else op.getter()
 
 
-class GatherKernel(CudaKernel):
-    """One thread per element, or per 16 bytes of a row."""
+class GatherKernel(CudaKernel[AdvancedSubtensor]):
+    """A copy of what index arrays select: of each element by its bits."""
 
     name = "cuda.gather"
 
-    def launches(self, call: Call, inputs: Sequence[Any], outputs: Views) -> Sequence[KernelLaunch]:
+    def launches(
+        self, call: Call[AdvancedSubtensor], inputs: Sequence[Any], outputs: Views
+    ) -> Sequence[KernelLaunch]:
         """One kernel."""
-        (y,) = outputs
+        (y,), (x, *rest), op = outputs, inputs, call.op
         if y.size == 0:
             return []
-        op = _get_op(call.op)
-        how = How(not op.in_bounds)
-        return indexed(["gather"], space_of(op, inputs[0], inputs[1:]), y, how=how)
+        if x.size == 0:
+            return check_bounds(space_of(op, x, rest))
+        target = bits_of(y)
+        given = selected(op, x, rest).bits(target)
+        return elementwise_selected(identity_program(target.dtype), [given], [target])
 
 
 class ScatterKernel(GuardableKernel[AdvancedIncSubtensor]):

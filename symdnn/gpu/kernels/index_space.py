@@ -96,6 +96,16 @@ class Selected:
         view, *index = (_permuted(v, pattern) for v in (self.view, *self.index))
         return replace(self, view=view, index=tuple(index))
 
+    def bits(self, like: View) -> Selected:
+        """The bits of elements as ``like`` has them, of which there may be several for one."""
+        new = len(like.shape) - len(self.shape)
+        strides = (*self.view.strides, *[like.itemsize] * new)
+        view = replace(self.view, dtype=like.dtype, shape=like.shape, strides=strides)
+        pattern = [*range(len(self.shape)), *["x"] * new]
+        index = tuple(_permuted(a, pattern) for a in self.index)
+        jumps = tuple(j * (self.view.itemsize // like.itemsize) for j in self.jumps)
+        return replace(self, view=view, index=index, jumps=jumps)
+
     def broadcast_to(self, shape: Sequence[int]) -> Selected:
         """With elements that repeat."""
         index = tuple(v.broadcast_to(shape) for v in self.index)

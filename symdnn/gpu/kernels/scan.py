@@ -37,8 +37,9 @@ _ACCESS_BYTES, _THREAD_ELEMENTS, _THREAD_SCALARS = 16, 16, 8
 _VECTOR_LANES, _SCALAR_LANES = 8, 32
 #: A thread's neighbours along the axis where lines are neighbours in memory.
 _DEEP = 4
-#: Shorter lines are not worth a block each. Blocks that keep a large device busy.
-_SHORT_LINE, _TARGET_BLOCKS = 256, 528
+#: Shorter lines are not worth a block each. Blocks that keep a large device busy, and those that
+#: have several lots of short lines.
+_SHORT_LINE, _TARGET_BLOCKS, _MANY_BLOCKS = 256, 528, 2112
 #: Elements of an operand that is worth a kernel of its own to turn it.
 _LEAST_TURNED = 1 << 16
 #: Tiles of a chunk, at least; the largest struct of a fold.
@@ -65,7 +66,7 @@ class _Form:
     """How a scan runs: along ``rows`` of neighbours or across lines, ``vec`` elements an access.
 
     ``lines`` of a block, elements of a ``tile`` along the axis. ``loose`` rows begin anywhere in
-    memory, alike in all operands.
+    memory, alike in all operands. A ``group`` of threads, where it is not 0, has a short row.
     """
 
     rows: bool
@@ -74,10 +75,13 @@ class _Form:
     deep: int
     lanes: int
     loose: bool = False
+    group: int = 0
 
     @property
     def lines(self) -> int:
         """Lines of a block."""
+        if self.group:
+            return self.threads // self.group
         return 1 if self.rows else self.lanes * self.vec
 
     @property
@@ -88,13 +92,14 @@ class _Form:
 
     def blocks(self, lines: int) -> int:
         """Blocks for so many whole lines."""
-        return -(-lines // self.lines)
+        blocks = -(-lines // self.lines)
+        return min(blocks, _MANY_BLOCKS) if self.group else blocks
 
     def part(self, lines: int, length: int) -> int:
         """The length of a chunk: whole tiles, or all of a line."""
         wanted = _TARGET_BLOCKS // max(self.blocks(lines), 1)
         chunks = min(wanted, length // (_MIN_CHUNK_TILES * self.tile))
-        if chunks < 2:
+        if self.group or chunks < 2:
             return max(length, 1)
         return -(-length // (chunks * self.tile)) * self.tile
 
@@ -110,12 +115,17 @@ def _form(axis: int, views: Views, sizes: Sequence[int], lines: Sequence[Sequenc
     apart += [s for own in lines for s, some in zip(own[:-1], several) if some]
     if across and _in_vectors(views, vec, apart):
         return _Form(False, vec, _THREADS, _DEEP, _VECTOR_LANES)
-    if length < _SHORT_LINE or (abs(next(iter(along))) != 1 and prod(sizes) >= _SCALAR_LANES):
+    near = along in ({1}, {-1})
+    many = abs(next(iter(along))) != 1 and prod(sizes) >= _SCALAR_LANES
+    if many or (length < _SHORT_LINE and not near):
         return _Form(False, 1, _THREADS, _DEEP, _SCALAR_LANES)
     apart = [s for own in lines for s, some in zip(own, several) if some]
-    near = along in ({1}, {-1})
     first = [v[(*[slice(None)] * axis, slice(None, None, -1))] if -1 in along else v for v in views]
     loose = near and not (length % vec == 0 and _in_vectors(first, vec, apart))
+    if length < _SHORT_LINE:
+        vec = 1 if loose else vec
+        group = min(1 << (-(-length // vec) - 1).bit_length(), 32)
+        return _Form(True, vec, _THREADS, -(-length // (group * vec)), 32, False, group)
     alike = len({tuple(s % vec for s in own) for own in lines}) == 1
     if not near or (loose and not (alike and _in_vectors(first, vec, ()))):
         vec, loose = 1, False
@@ -227,7 +237,7 @@ def _source(
     macros = specialised(
         *libraries, X=CTYPES[dtype], Y=CTYPES[out], INPUTS=len(fold.program.inputs),
         ROWS=int(form.rows), VEC=form.vec, THREADS=form.threads, DEEP=form.deep, LANES=form.lanes,
-        LOOSE=int(form.loose),
+        LOOSE=int(form.loose), GROUP=form.group,
         EXCLUSIVE=int(fold.scan == "exclusive"), BACKWARDS=int(backwards), D=axes, COUNT=count,
         **kinds,
     )  # fmt: skip

@@ -33,7 +33,9 @@ from symdnn.graph.kernel import Call, Row
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.array.reduce import Sum
 from symdnn.ops.core.dtype import work_dtype
+from symdnn.ops.core.scalar import ScalarProgram
 from symdnn.ops.lowered.fused_rows import FusedRows, softmax_grad_rows, softmax_rows
+from symdnn.ops.lowered.norm_parts import SoftmaxParts
 from symdnn.ops.nn.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGrad
 from symdnn.ops.vendor.gpudnn import GpuDnnSoftmax, GpuDnnSoftmaxGrad
 
@@ -159,13 +161,18 @@ def _sums_first(call: Call, x: View, dy: View, y: View) -> list[KernelLaunch]:
         terms = of_inputs(op, op.stages[0].terms, 0)
         found = reduction(terms, [Sum((axis,), True, op.work, op.work)], given, rows, shape)
     else:
-        lines = ("p.y0[at] = s.s0.top;", f"p.y1[at] = {_KEPT[task.kind]};")
-        reducer, finish = (
-            Reducer("LogSumExp", op.work, op.work),
-            Finish(lines, (), 0, (op.work, op.work)),
-        )
-        found = custom_reduction(op.before, (reducer,), (axis,), given, rows, shape, finish)
+        found = _parts(op.before, axis, x, rows, _KEPT[task.kind])
     return found + elementwise(of_inputs(op, op.after, len(rows)), [*given, *rows], [y])
+
+
+def _parts(
+    program: ScalarProgram, axis: int, x: View, rows: Views, kept: str
+) -> list[KernelLaunch]:
+    """What is subtracted from the results of a program of x first, and what is ``kept`` besides."""
+    work = rows[0].dtype
+    finish = Finish(("p.y0[at] = s.s0.top;", f"p.y1[at] = {kept};"), (), 0, (work, work))
+    reducers = (Reducer("LogSumExp", work, work),)
+    return custom_reduction(program, reducers, (axis,), [x], rows, x.shape, finish)
 
 
 def _sum_places(task: _Task) -> list[int]:
@@ -250,7 +257,27 @@ def _rows_once(task: _Task, x: View, dy: View, y: View) -> Sequence[KernelLaunch
     return rows_launches(rows, given, results) if keeps_rows(rows, given, results) else ()
 
 
+class PartsKernel(CudaKernel[SoftmaxParts]):
+    """One pass over x, of any strides."""
+
+    name = "cuda.softmax_parts"
+    dtypes = _FLOATS
+
+    def workspace_bytes(self, call: Call[SoftmaxParts]) -> int:
+        """Partial results."""
+        rows = prod(call.outputs[0].shape)
+        return scratch_bytes(rows, prod(call.inputs[0].shape) // max(rows, 1), 1)
+
+    def launches(
+        self, call: Call[SoftmaxParts], inputs: Sequence[Any], outputs: Views
+    ) -> Sequence[KernelLaunch]:
+        """The reduction."""
+        before = softmax_rows(LogSoftmax(1), call.inputs[0].dtype).before
+        return _parts(before, call.op.axis, inputs[0], outputs, _KEPT[1])
+
+
 KERNELS: tuple[Row, ...] = (
+    ((SoftmaxParts,), (PartsKernel(),)),
     (
         (Softmax, LogSoftmax, SoftmaxGrad, LogSoftmaxGrad, GpuDnnSoftmax, GpuDnnSoftmaxGrad),
         (LongAxisKernel(), SoftmaxKernel()),

@@ -27,6 +27,8 @@ from symdnn.ops.array.sort import ArgSort, SearchSorted, Sort, TopK
 from symdnn.ops.core.dtype import work_dtype
 
 _THREADS, _TILE_ELEMENTS = 256, 1024
+#: The longest line that threads of a block hold, and the elements of each.
+_MOST_HELD, _HELD_EACH = 4096, 8
 #: Radix sort: values of a digit; elements and bytes of a thread's keys in a tile, at most; tiles
 #: that one looks back at together; blocks that count digits; bits of a float below its exponent.
 _DIGITS, _RADIX_ITEMS, _RADIX_BYTES, _TILES_AHEAD, _COUNT_BLOCKS = 256, 16, 64, 8, 1056
@@ -84,6 +86,20 @@ class _Lines:
             "D": len(self.sizes), "COUNT": count_type([x]),
         }  # fmt: skip
 
+    @property
+    def in_pairs(self) -> bool:
+        """Whether an element's number goes with its key."""
+        return bool(self.pointers[2] != 0)
+
+    def keys_as_numbers(self, largest: bool) -> dict[str, object]:
+        """Macros of keys.cu."""
+        dtype = self.x.dtype
+        return {
+            "U": f"u{8 * self.x.itemsize}", "LARGEST": int(largest), "PAIRS": int(self.in_pairs),
+            "FLOATING": int(TensorType(dtype).is_float), "SIGNED": int(dtype.startswith("int")),
+            "MANTISSA": _MANTISSA_BITS.get(dtype, 0),
+        }  # fmt: skip
+
     def keys(self, dtype: str, at: int, flipped: bool) -> tuple[Pointer, ...]:
         """Addresses of keys, other keys, indices, other indices, from byte ``at`` on."""
         nbytes = _padded(self.x.size * numpy_dtype(dtype).itemsize), _padded(self.x.size * 4)
@@ -109,10 +125,26 @@ def sorted_lines(
     lines = _Lines(x, axis, values, indices)
     if lines.is_empty:
         return []
+    if lines.length <= _MOST_HELD and x.itemsize <= (4 if lines.in_pairs else 8):
+        return _held(lines, largest)
     merges = (-(-lines.length // _TILE_ELEMENTS) - 1).bit_length()
     if merges * _MERGE_BYTES >= x.itemsize and x.size >= _MIN_RADIX_ELEMENTS:
         return _by_digits(lines, largest, at)
     return _by_merges(lines, largest, at)
+
+
+def _held(lines: _Lines, largest: bool) -> list[KernelLaunch]:
+    """A sort of lines that threads hold, which reads them once and writes the results."""
+    tile = max(_HELD_EACH, 1 << max(lines.length - 1, 0).bit_length())
+    threads = max(_THREADS, tile // _HELD_EACH)
+    source = specialised(
+        "lines.cuh", "keys.cu", "sort_rows.cu", TILE=tile, EACH=_HELD_EACH, THREADS=threads,
+        WORD="u64" if lines.in_pairs or lines.x.itemsize == 8 else "u32",
+        **lines.keys_as_numbers(largest), **lines.macros,
+    )  # fmt: skip
+    parameters = (*lines.pointers, lines.count, lines.length, lines.kept, *lines.strides)
+    grid = (-(-lines.count * tile // (threads * _HELD_EACH)),)
+    return [KernelLaunch(source, "sort_rows", grid, (threads,), parameters)]
 
 
 def _by_digits(lines: _Lines, largest: bool, at: int) -> list[KernelLaunch]:
@@ -122,10 +154,8 @@ def _by_digits(lines: _Lines, largest: bool, at: int) -> list[KernelLaunch]:
     tiles = -(-lines.length // (_THREADS * items))
     groups = min(tiles, max(1, _COUNT_BLOCKS // count))
     source = specialised(
-        "lines.cuh", "radix.cu", U=f"u{8 * passes}", ITEMS=items, LARGEST=int(largest),
-        PAIRS=int(lines.pointers[2] != 0), FLOATING=int(TensorType(x.dtype).is_float),
-        SIGNED=int(x.dtype.startswith("int")), MANTISSA=_MANTISSA_BITS.get(x.dtype, 0),
-        AHEAD=_TILES_AHEAD, **lines.macros,
+        "lines.cuh", "keys.cu", "radix.cu", ITEMS=items, AHEAD=_TILES_AHEAD,
+        **lines.keys_as_numbers(largest), **lines.macros,
     )  # fmt: skip
     states = at + 2 * _padded(x.size * passes) + 2 * _padded(x.size * 4)
     digits = states + 8 * _DIGITS * count * tiles

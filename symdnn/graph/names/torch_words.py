@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
 from symdnn.errors import ArgumentError, InputError
@@ -55,11 +55,12 @@ def torch_words(
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         plural = "axes" in inspect.signature(function).parameters
+        plain = advises()(function)
 
         @functools.wraps(function)
         def either(*args: P.args, **kwargs: P.kwargs) -> R:
             if not kwargs or words.isdisjoint(kwargs):
-                return function(*args, **kwargs)
+                return plain(*args, **kwargs)
             if theirs is not None:
                 return _functions[theirs](*args, **kwargs)  # type: ignore[no-any-return]
             return function(*args, **_translated(function.__name__, kwargs, plural))
@@ -96,37 +97,52 @@ def makes_tensor(function: Callable[P, R]) -> Callable[P, R]:
                 table, known = _REFUSED[word]
                 do = advice(table)[known]
                 raise ArgumentError(f"{function.__name__}: wanted no {word}, got {got}; {do}")
-        return function(*args, **kwargs)
+        return checked(*args, **kwargs)
 
+    checked = function if hasattr(function, "words") else advises()(function)
     return made
 
 
 def advises(**words: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """A decorator: unknown keywords are refused with what to write instead.
+    """A decorator: arguments that do not fit are refused with what to write instead.
 
     ``words`` are other libraries' keywords, each with the name that it has here, or with a text. Of
-    others the error names the nearest one.
+    others the error names the nearest one, or all that there are.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        known = frozenset(inspect.signature(function).parameters)
+        signature = inspect.signature(function)
+        known = frozenset(signature.parameters)
 
         @functools.wraps(function)
         def advised(*args: P.args, **kwargs: P.kwargs) -> R:
             if kwargs and not known.issuperset(kwargs):
                 raise _unknown(function.__name__, [w for w in kwargs if w not in known])
-            return function(*args, **kwargs)
+            try:
+                return function(*args, **kwargs)
+            except TypeError as error:
+                if error.__traceback__ is None or error.__traceback__.tb_next is not None:
+                    raise  # the function's own
+                raise ArgumentError(f"{error}; {meant(signature, kwargs)}") from None
 
         def _unknown(name: str, given: list[str]) -> ArgumentError:
             said = [f"{name}() got an unexpected keyword argument {given[0]!r}"]
             for word in given:
-                do = words.get(word)
-                if do is None:
-                    close = nearest(word, known)
-                    do = f"did you mean {close!r}?" if close else ""
+                do = words.get(word) or meant(signature, [word])
                 said.append(f"{word!r} is {do!r} here" if do in known else do)
-            return ArgumentError("; ".join(filter(None, said)))
+            return ArgumentError("; ".join(said))
 
+        vars(advised)["words"] = words
         return advised
 
     return decorate
+
+
+def meant(signature: inspect.Signature, given: Iterable[str]) -> str:
+    """What arguments of these names should have been."""
+    parameters = signature.parameters.values()
+    names = [p.name for p in parameters if p.name != "self" and p.kind is not p.VAR_KEYWORD]
+    for word in given:
+        if word not in names and (near := nearest(word, names)):
+            return f"{word!r} is none of its arguments: did you mean {near!r}?"
+    return f"it takes {', '.join(names)}"

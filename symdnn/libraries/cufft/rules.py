@@ -14,8 +14,10 @@ from symdnn.graph.target import Target
 from symdnn.graph.variable import Apply, Variable, constant
 from symdnn.ops.core.shape import as_dim, dims_of, dimshuffle
 from symdnn.ops.elementwise.arithmetic import cast, sqrt
+from symdnn.ops.elemwise import Elemwise
 from symdnn.ops.fourier.transform import COMPLEX_OF, FFT, REAL_OF, InverseRealFFT, Transform
 from symdnn.opt.lower.lowering import Backend, Library
+from symdnn.rewriting.facts import made_by
 from symdnn.rewriting.rewrite import Context, Rewrite
 
 #: Dimensions of a transform by one call.
@@ -44,20 +46,28 @@ def _rule(name: str, *ops: type[Transform]) -> Callable[[Function], Rewrite]:
 
 @_rule("fft_scale_apart")
 def scale_apart(node: Apply[Transform], context: Context) -> Variable | None:
-    """A scaled transform is an unscaled one times a number."""
+    """A scaled transform is an unscaled one times a number, or of an operand times a number."""
     op, (x, *rest) = node.op, node.inputs
     if op.norm == "none":
         return None
     sizes: list[Dim] = [dims_of(x)[a] for a in op.axes]
     if isinstance(op, InverseRealFFT):
         sizes[-1] = rest[0] if op.size is None else op.size
-    y = replace(op, norm="none")(x, *rest)
-    dtype = REAL_OF.get(y.type.dtype, y.type.dtype)
-    total = product(sizes)
-    if isinstance(total, int):
-        return y * constant(total ** (-0.5 if op.norm == "ortho" else -1.0), dtype=dtype)
+    dtype, total = REAL_OF.get(x.type.dtype, x.type.dtype), product(sizes)
+    power = -0.5 if op.norm == "ortho" else -1.0
+    whole, known = replace(op, norm="none"), isinstance(total, int)
+    if known and made_by(x, Elemwise) and context.only_reader(x) and not _joins(node, context):
+        return whole(x * constant(total**power, dtype=dtype), *rest)
+    y = whole(x, *rest)
+    if known:
+        return y * constant(total**power, dtype=dtype)
     number = cast(as_dim(total), dtype)
     return y / (sqrt(number) if op.norm == "ortho" else number)
+
+
+def _joins(node: Apply, context: Context) -> bool:
+    """Whether an elementwise op reads the result, and can scale it."""
+    return any(isinstance(u.op, Elemwise) for u in context.fgraph.user_nodes(node.outputs[0]))
 
 
 @_rule("fft_of_real_as_complex", FFT)

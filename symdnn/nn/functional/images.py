@@ -6,6 +6,7 @@ from typing import Any
 
 from symdnn.errors import InputError, NdimMismatch, OptionError
 from symdnn.graph.dims import dim_max, product
+from symdnn.graph.names.torch_words import advises
 from symdnn.graph.typing import PerAxis, TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.nn.functional.by_size import adaptive_by_size, pool_by_size
@@ -73,6 +74,7 @@ def _unpooled(layer: Any, input: TensorLike, indices: TensorLike, output_size: P
     return made
 
 
+@advises()
 def max_unpool1d(
     input: TensorLike, indices: TensorLike, kernel_size: PerAxis, stride: PerAxis | None = None,
     padding: PerAxis = 0, output_size: Any = None,
@@ -82,6 +84,7 @@ def max_unpool1d(
     return _unpooled(layer, input, indices, output_size)
 
 
+@advises()
 def max_unpool2d(
     input: TensorLike, indices: TensorLike, kernel_size: PerAxis, stride: PerAxis | None = None,
     padding: PerAxis = 0, output_size: Any = None,
@@ -91,6 +94,7 @@ def max_unpool2d(
     return _unpooled(layer, input, indices, output_size)
 
 
+@advises()
 def max_unpool3d(
     input: TensorLike, indices: TensorLike, kernel_size: PerAxis, stride: PerAxis | None = None,
     padding: PerAxis = 0, output_size: Any = None,
@@ -103,6 +107,7 @@ def max_unpool3d(
 _MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "circular": "wrap"}
 
 
+@advises()
 def pad(
     input: TensorLike, pad: Any, mode: str = "constant", value: float | None = None
 ) -> Variable:
@@ -137,6 +142,7 @@ def _inside(n: Any, before: Any, after: Any) -> slice:
 _SAMPLING = {"bilinear": "linear", "nearest": "nearest", "bicubic": "cubic"}
 
 
+@advises()
 def affine_grid(theta: TensorLike, size: Any, align_corners: bool | None = None) -> Variable:
     """The points (N, H, W, 2) that matrices (N, 2, 3) map those of ``size`` (N, C, H, W) to.
 
@@ -161,6 +167,7 @@ def _line(n: int | Variable, align_corners: bool) -> Variable:
     return switch(one, 0, 2 * number / switch(one, 1, as_variable(n) - 1) - 1)
 
 
+@advises()
 def grid_sample(
     input: TensorLike, grid: TensorLike, mode: str = "bilinear", padding_mode: str = "zeros",
     align_corners: bool | None = None,

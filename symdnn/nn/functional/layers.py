@@ -9,6 +9,7 @@ import numpy as np
 
 from symdnn.errors import InputError
 from symdnn.graph.dims import Dim
+from symdnn.graph.names.torch_words import advises
 from symdnn.graph.typing import DtypeLike, TensorLike
 from symdnn.graph.variable import Shared, Variable, as_variable, constant
 from symdnn.nn import init
@@ -16,6 +17,7 @@ from symdnn.nn.functional.of_layers import function_of
 from symdnn.nn.layers import activation, torch_layers
 from symdnn.nn.layers import dropout as drops
 from symdnn.nn.layers.norm import LocalResponseNorm, moved_by_instances
+from symdnn.nn.layers.softmax import dim_of_rank
 from symdnn.nn.layers.torch_layers import GLU, CosineSimilarity, PairwiseDistance
 from symdnn.ops.array.argreduce import argmax
 from symdnn.ops.array.norms import norm
@@ -68,17 +70,20 @@ cosine_similarity = function_of("cosine_similarity", CosineSimilarity, ("x1", "x
 pairwise_distance = function_of("pairwise_distance", PairwiseDistance, ("x1", "x2"))
 
 
+@advises()
 def relu(input: TensorLike, inplace: bool = False) -> Variable:
     """``max(x, 0)``; ``inplace`` means nothing."""
     return functions.relu(as_variable(input))
 
 
+@advises()
 def leaky_relu(input: TensorLike, negative_slope: float = 0.01, inplace: bool = False) -> Variable:
     """``x`` above 0, ``negative_slope x`` below."""
     v = as_variable(input)
     return functions.relu(v, like(negative_slope, v))
 
 
+@advises()
 def prelu(input: TensorLike, weight: TensorLike) -> Variable:
     """``x`` above 0, ``weight x`` below; ``weight`` (1) or one for each channel (axis 1)."""
     v, w = as_variable(input), as_variable(weight)
@@ -87,25 +92,33 @@ def prelu(input: TensorLike, weight: TensorLike) -> Variable:
     return functions.relu(v, w.dimshuffle("x", 0, *["x"] * (v.type.ndim - 2)))
 
 
+@advises()
 def softmax(
-    input: TensorLike, dim: int = -1, _stacklevel: int = 3, dtype: DtypeLike | None = None
+    input: TensorLike, dim: int | None = None, _stacklevel: int = 3, dtype: DtypeLike | None = None
 ) -> Variable:
-    """The softmax along ``dim``."""
-    return numpy_math.softmax(input if dtype is None else cast(input, dtype), dim)
+    """The softmax along ``dim``; None: the first axis of 1 or 3 dimensions, else the second."""
+    v = as_variable(input if dtype is None else cast(input, dtype))
+    return numpy_math.softmax(v, dim_of_rank(v.type.ndim) if dim is None else dim)
 
 
+@advises()
 def log_softmax(
-    input: TensorLike, dim: int = -1, _stacklevel: int = 3, dtype: DtypeLike | None = None
+    input: TensorLike, dim: int | None = None, _stacklevel: int = 3, dtype: DtypeLike | None = None
 ) -> Variable:
-    """The logarithm of the softmax along ``dim``."""
-    return numpy_math.log_softmax(input if dtype is None else cast(input, dtype), dim)
+    """The logarithm of :func:`softmax`."""
+    v = as_variable(input if dtype is None else cast(input, dtype))
+    return numpy_math.log_softmax(v, dim_of_rank(v.type.ndim) if dim is None else dim)
 
 
-def softmin(input: TensorLike, dim: int = -1, _stacklevel: int = 3) -> Variable:
-    """The softmax of ``-x`` along ``dim``."""
-    return numpy_math.softmax(-as_variable(input), dim)
+@advises()
+def softmin(
+    input: TensorLike, dim: int | None = None, _stacklevel: int = 3, dtype: DtypeLike | None = None
+) -> Variable:
+    """The softmax of ``-x`` along ``dim``, as of :func:`softmax`."""
+    return softmax(-as_variable(input), dim, _stacklevel, dtype)
 
 
+@advises()
 def gumbel_softmax(
     logits: TensorLike, tau: float = 1.0, hard: bool = False, eps: float = 1e-10, dim: int = -1, *,
     seed: int | None = None,
@@ -124,6 +137,7 @@ def gumbel_softmax(
     return one + soft - disconnected_grad(soft)
 
 
+@advises()
 def to_one_hot_along(index: Variable, n: Any, axis: int, dtype: str) -> Variable:
     """1 at ``index`` along a new ``axis`` of size ``n``, else 0."""
     flat = to_one_hot(index.flatten(), n, dtype)
@@ -133,6 +147,7 @@ def to_one_hot_along(index: Variable, n: Any, axis: int, dtype: str) -> Variable
     return wide.dimshuffle(order)
 
 
+@advises()
 def one_hot(tensor: TensorLike, num_classes: int = -1) -> Variable:
     """int64 1 at each integer along a new last axis of ``num_classes``, else 0.
 
@@ -145,6 +160,7 @@ def one_hot(tensor: TensorLike, num_classes: int = -1) -> Variable:
     return to_one_hot_along(index, num_classes, index.type.ndim, "int64")
 
 
+@advises()
 def normalize(input: TensorLike, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Variable:
     """``x / max(its p-norm over dim, eps)``."""
     v = as_variable(input)
@@ -159,6 +175,7 @@ def _stream(seed: int | None) -> RandomStream:
     return RandomStream(int(init.generator().integers(2**62)) if seed is None else seed)
 
 
+@advises()
 def dropout(
     input: TensorLike, p: float = 0.5, training: bool = True, inplace: bool = False, *,
     seed: int | None = None,
@@ -183,6 +200,7 @@ def _dropout(
     return made
 
 
+@advises()
 def dropout1d(
     input: TensorLike, p: float = 0.5, training: bool = True, inplace: bool = False
 ) -> Variable:
@@ -190,6 +208,7 @@ def dropout1d(
     return _dropout(input, p, training, 1, None)
 
 
+@advises()
 def dropout2d(
     input: TensorLike, p: float = 0.5, training: bool = True, inplace: bool = False
 ) -> Variable:
@@ -197,6 +216,7 @@ def dropout2d(
     return _dropout(input, p, training, 2, None)
 
 
+@advises()
 def dropout3d(
     input: TensorLike, p: float = 0.5, training: bool = True, inplace: bool = False
 ) -> Variable:
@@ -204,6 +224,7 @@ def dropout3d(
     return _dropout(input, p, training, 3, None)
 
 
+@advises()
 def alpha_dropout(
     input: TensorLike, p: float = 0.5, training: bool = False, inplace: bool = False
 ) -> Variable:
@@ -212,6 +233,7 @@ def alpha_dropout(
     return made
 
 
+@advises()
 def rrelu(
     input: TensorLike, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False,
     inplace: bool = False,
@@ -233,6 +255,7 @@ def _last(normalized_shape: Any, ndim: int) -> tuple[int, ...]:
     return tuple(range(ndim - n, ndim))
 
 
+@advises()
 def layer_norm(
     input: TensorLike, normalized_shape: int | Sequence[int], weight: TensorLike | None = None,
     bias: TensorLike | None = None, eps: float = 1e-5,
@@ -244,6 +267,7 @@ def layer_norm(
     return normalization.layer_norm(v, weight, bias, axes, eps)
 
 
+@advises()
 def rms_norm(
     input: TensorLike, normalized_shape: int | Sequence[int], weight: TensorLike | None = None,
     eps: float | None = None,
@@ -255,6 +279,7 @@ def rms_norm(
     return made if scale is None else made * scale
 
 
+@advises()
 def group_norm(
     input: TensorLike, num_groups: int, weight: TensorLike | None = None,
     bias: TensorLike | None = None, eps: float = 1e-5,
@@ -282,6 +307,7 @@ def _statistics(v: Variable, weight: Any, bias: Any) -> tuple[Any, Any]:
     return (one if weight is None else weight), (none if bias is None else bias)
 
 
+@advises()
 def batch_norm(
     input: TensorLike, running_mean: TensorLike | None, running_var: TensorLike | None,
     weight: TensorLike | None = None, bias: TensorLike | None = None, training: bool = False,
@@ -309,6 +335,7 @@ def batch_norm(
     return out[0]
 
 
+@advises()
 def instance_norm(
     input: TensorLike, running_mean: TensorLike | None = None,
     running_var: TensorLike | None = None, weight: TensorLike | None = None,
@@ -335,6 +362,7 @@ def instance_norm(
     return out
 
 
+@advises()
 def local_response_norm(
     input: TensorLike, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
 ) -> Variable:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from symdnn.graph.names.torch_words import advises
 from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Variable
 from symdnn.nn.functional.of_layers import function_of
@@ -52,6 +53,7 @@ triplet_margin_with_distance_loss = function_of(
 )  # fmt: skip
 
 
+@advises()
 def gaussian_nll_loss(
     input: TensorLike, target: TensorLike, var: TensorLike, full: bool = False, eps: float = 1e-6,
     reduction: str = "mean",
@@ -63,6 +65,7 @@ def gaussian_nll_loss(
     return made
 
 
+@advises()
 def ctc_loss(
     log_probs: TensorLike, targets: TensorLike, input_lengths: Any, target_lengths: Any,
     blank: int = 0, reduction: str = "mean", zero_infinity: bool = False,

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from symdnn.errors import InputError, NdimMismatch, TypeMismatch, UnknownWord
+from symdnn.graph.names.torch_words import advises
 from symdnn.graph.typing import PerAxis, TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.nn.layers.conv_sizes import check_output_padding, output_padded
@@ -46,6 +47,7 @@ _BACK: dict[int, Callable[..., Variable]] = {
 }  # fmt: skip
 
 
+@advises()
 def linear(input: TensorLike, weight: TensorLike, bias: TensorLike | None = None) -> Variable:
     """``input weight^T + bias``: (..., in), (out, in), (out)."""
     w = as_variable(weight)
@@ -53,6 +55,7 @@ def linear(input: TensorLike, weight: TensorLike, bias: TensorLike | None = None
     return y if bias is None else y + bias
 
 
+@advises()
 def bilinear(
     input1: TensorLike, input2: TensorLike, weight: TensorLike, bias: TensorLike | None = None
 ) -> Variable:
@@ -61,6 +64,7 @@ def bilinear(
     return made if bias is None else made + bias
 
 
+@advises()
 def embedding(
     input: TensorLike, weight: TensorLike, padding_idx: int | None = None,
     max_norm: None = None, norm_type: float = 2.0, scale_grad_by_freq: bool = False,
@@ -79,6 +83,7 @@ def embedding(
     return switch(padding.dimshuffle(*range(index.type.ndim), "x"), disconnected_grad(rows), rows)
 
 
+@advises()
 def embedding_bag(
     input: TensorLike, weight: TensorLike, offsets: TensorLike | None = None,
     max_norm: None = None, norm_type: float = 2.0, scale_grad_by_freq: bool = False,
@@ -137,6 +142,7 @@ def _conv(
     return _finished(n, y, bias, alone)
 
 
+@advises()
 def conv1d(
     input: TensorLike, weight: TensorLike, bias: TensorLike | None = None, stride: PerAxis = 1,
     padding: PerAxis = 0, dilation: PerAxis = 1, groups: int = 1,
@@ -145,6 +151,7 @@ def conv1d(
     return _conv(1, input, weight, bias, stride, padding, dilation, groups)
 
 
+@advises()
 def conv2d(
     input: TensorLike, weight: TensorLike, bias: TensorLike | None = None, stride: PerAxis = 1,
     padding: PerAxis = 0, dilation: PerAxis = 1, groups: int = 1,
@@ -153,6 +160,7 @@ def conv2d(
     return _conv(2, input, weight, bias, stride, padding, dilation, groups)
 
 
+@advises()
 def conv3d(
     input: TensorLike, weight: TensorLike, bias: TensorLike | None = None, stride: PerAxis = 1,
     padding: PerAxis = 0, dilation: PerAxis = 1, groups: int = 1,
@@ -190,6 +198,7 @@ def _transposed(
     return _finished(n, y, bias, alone)
 
 
+@advises()
 def conv_transpose1d(
     input: TensorLike, weight: TensorLike, bias: TensorLike | None = None, stride: PerAxis = 1,
     padding: PerAxis = 0, output_padding: PerAxis = 0, groups: int = 1, dilation: PerAxis = 1,
@@ -198,6 +207,7 @@ def conv_transpose1d(
     return _transposed(1, input, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
+@advises()
 def conv_transpose2d(
     input: TensorLike, weight: TensorLike, bias: TensorLike | None = None, stride: PerAxis = 1,
     padding: PerAxis = 0, output_padding: PerAxis = 0, groups: int = 1, dilation: PerAxis = 1,
@@ -206,6 +216,7 @@ def conv_transpose2d(
     return _transposed(2, input, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
+@advises()
 def conv_transpose3d(
     input: TensorLike, weight: TensorLike, bias: TensorLike | None = None, stride: PerAxis = 1,
     padding: PerAxis = 0, output_padding: PerAxis = 0, groups: int = 1, dilation: PerAxis = 1,

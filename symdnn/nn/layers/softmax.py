@@ -23,6 +23,15 @@ __all__ = [
 ]  # fmt: skip
 
 
+#: In the place of ``dim``: PyTorch's choice where none is given, :func:`dim_of_rank`.
+BY_RANK = "by_rank"
+
+
+def dim_of_rank(ndim: int) -> int:
+    """The axis that PyTorch's softmax without ``dim`` is along, of so many dimensions."""
+    return 0 if ndim in (0, 1, 3) else 1
+
+
 class _Normalised(Module):
     """Softmax, or its logarithm, along an axis.
 
@@ -55,16 +64,17 @@ class SoftMax(_Normalised):
 
     def __init__(self, fastMode: bool = False, *, dim: int | None = None) -> None:
         super().__init__(fastMode)
-        self.dim = dim
+        self.dim: int | str | None = dim
 
     def forward(self, x: Variable) -> Variable:
         name = type(self).__name__
         tensor_input(self, x, "a float tensor")
         ndim = x.type.ndim
         if self.dim is not None:
-            if not -ndim <= self.dim < ndim:
-                raise TypeMismatch(name, f"a float tensor with an axis {self.dim}", x.type)
-            return self.along(x, self.dim % ndim)
+            dim = dim_of_rank(ndim) if isinstance(self.dim, str) else self.dim
+            if not -ndim <= dim < ndim:
+                raise TypeMismatch(name, f"a float tensor with an axis {dim}", x.type)
+            return self.along(x, dim % ndim)
         if not 1 <= ndim <= 5:
             raise TypeMismatch(name, "a float tensor of 1 to 5 dimensions", x.type, "Give dim=")
         return self._over_examples(x)

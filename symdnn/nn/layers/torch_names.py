@@ -29,7 +29,7 @@ from symdnn.nn.layers.activation import (
 from symdnn.nn.layers.activation import TanhShrink as Tanhshrink
 from symdnn.nn.layers.dropout import SpatialDropout, VolumetricDropout
 from symdnn.nn.layers.linear import LookupTable
-from symdnn.nn.layers.softmax import LogSoftMax, SoftMax, SoftMin
+from symdnn.nn.layers.softmax import BY_RANK, LogSoftMax, SoftMax, SoftMin
 from symdnn.nn.modules.arguments import sizes
 from symdnn.nn.modules.checked import checked
 from symdnn.nn.modules.module import Module
@@ -292,10 +292,13 @@ def Embedding(
 
 def _along(kind: type[Layer], /, dim: int | None = None) -> Layer:
     make: Callable[..., Layer] = kind
-    return make(dim=dim)
+    made = make(dim=dim)
+    if dim is None:
+        vars(made)["dim"] = BY_RANK
+    return made
 
 
-_DIM = " along the axis ``dim``; None: over each example"
+_DIM = " along the axis ``dim``; None: the first of 1 or 3 dimensions, else the second, as PyTorch"
 Softmax = _named("Softmax", _along, SoftMax, _DIM)
 LogSoftmax = _named("LogSoftmax", _along, LogSoftMax, _DIM)
 Softmin = _named("Softmin", _along, SoftMin, _DIM)

@@ -12,11 +12,12 @@ from symdnn.nn.layers.dropout import Dropout
 from symdnn.nn.layers.linear import Linear
 from symdnn.nn.layers.norm import SpatialCrossMapLRN
 from symdnn.nn.layers.pooling import SpatialMaxPooling
-from symdnn.nn.models.parts import Stages, flat
+from symdnn.nn.models.parts import Stages, as_torchvision, flat
 
 __all__ = ["alexnet", "alexnet_grouped"]
 
 
+@as_torchvision
 def alexnet(classes: int = 1000, dropout: float = 0.5, hidden: int = 4096) -> Stages:
     """AlexNet in one column, 61,100,840 parameters; names as torchvision's.
 
@@ -48,6 +49,7 @@ def alexnet(classes: int = 1000, dropout: float = 0.5, hidden: int = 4096) -> St
     return Stages(features=features, avgpool=pool, flatten=flat(256 * 6 * 6), classifier=classifier)
 
 
+@as_torchvision
 def alexnet_grouped(classes: int = 1000, dropout: float = 0.5) -> Sequential:
     """AlexNet as published, its two columns as groups: 60,965,224 parameters (Caffe's layers).
 

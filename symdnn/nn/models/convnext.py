@@ -19,7 +19,7 @@ from symdnn.nn.layers.torchvision_layers import (
     Permute,
     StochasticDepth,
 )
-from symdnn.nn.models.parts import Classifier
+from symdnn.nn.models.parts import Classifier, as_torchvision
 from symdnn.nn.modules.module import Module
 
 __all__ = ["convnext", "convnext_tiny"]
@@ -55,6 +55,7 @@ class _Block(Module):
         return y
 
 
+@as_torchvision
 def convnext(
     blocks: Sequence[int], widths: Sequence[int], classes: int = 1000,
     depth_dropout: float = 0.0, layer_scale: float = 1e-6,
@@ -72,6 +73,7 @@ def convnext(
     )
 
 
+@as_torchvision
 def convnext_tiny(classes: int = 1000, depth_dropout: float = 0.1) -> Classifier:
     """ConvNeXt-T: 28,589,128 parameters; else as :func:`convnext`."""
     return convnext((3, 3, 9, 3), (96, 192, 384, 768), classes, depth_dropout)

@@ -11,7 +11,7 @@ from symdnn.nn.layers.adaptive_pooling import SpatialAdaptiveAveragePooling
 from symdnn.nn.layers.linear import Linear
 from symdnn.nn.layers.norm import SpatialBatchNormalization
 from symdnn.nn.layers.pooling import SpatialAveragePooling, SpatialMaxPooling
-from symdnn.nn.models.parts import PLANES, Stages, conv, flat
+from symdnn.nn.models.parts import PLANES, Stages, as_torchvision, conv, flat
 from symdnn.nn.modules.module import Module
 from symdnn.ops.array.join import concatenate
 
@@ -36,6 +36,7 @@ class DenseBlock(Module):
         return x
 
 
+@as_torchvision
 def densenet(
     blocks: Sequence[int], classes: int = 1000, growth: int = 32, features: int = 64
 ) -> Stages:
@@ -66,6 +67,7 @@ def densenet(
     )
 
 
+@as_torchvision
 def densenet121(classes: int = 1000) -> Stages:
     """DenseNet-121: 7,978,856 parameters; names as torchvision's."""
     return densenet((6, 12, 24, 16), classes)

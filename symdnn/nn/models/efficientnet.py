@@ -16,7 +16,7 @@ from symdnn.nn.layers.norm import SpatialBatchNormalization
 from symdnn.nn.layers.shaping import Flatten
 from symdnn.nn.layers.torchvision_layers import SqueezeExcitation
 from symdnn.nn.models.mobilenet import ConvNorm, InvertedResidual
-from symdnn.nn.models.parts import Classifier, make_divisible
+from symdnn.nn.models.parts import Classifier, as_torchvision, make_divisible
 from symdnn.nn.modules.module import Module
 
 __all__ = ["efficientnet", "efficientnet_b0"]
@@ -29,6 +29,7 @@ _STAGES = (
 _layer = partial(ConvNorm, activation_layer=SiLU)
 
 
+@as_torchvision
 def efficientnet(
     width: float,
     depth: float,
@@ -52,6 +53,7 @@ def efficientnet(
     )
 
 
+@as_torchvision
 def efficientnet_b0(
     classes: int = 1000, dropout: float = 0.2, depth_dropout: float = 0.2
 ) -> Classifier:

@@ -13,7 +13,7 @@ from symdnn.nn.layers.containers import Sequential
 from symdnn.nn.layers.dropout import Dropout
 from symdnn.nn.layers.linear import Linear
 from symdnn.nn.layers.pooling import SpatialMaxPooling
-from symdnn.nn.models.parts import PLANES, ConvNorm, flat
+from symdnn.nn.models.parts import PLANES, ConvNorm, as_torchvision, flat
 from symdnn.nn.modules.module import Module
 from symdnn.ops.array.join import concatenate
 
@@ -121,6 +121,7 @@ class GoogLeNet(Module):
         return scores if first is None else [scores, second, first]
 
 
+@as_torchvision
 def googlenet(
     classes: int = 1000, auxiliary: bool = False, transform_input: bool = False
 ) -> GoogLeNet:

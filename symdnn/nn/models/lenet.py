@@ -7,11 +7,12 @@ from symdnn.nn.layers.containers import Sequential
 from symdnn.nn.layers.conv import SpatialConvolution
 from symdnn.nn.layers.linear import Linear
 from symdnn.nn.layers.pooling import SpatialAveragePooling, SpatialMaxPooling
-from symdnn.nn.models.parts import flat
+from symdnn.nn.models.parts import as_torchvision, flat
 
 __all__ = ["lenet", "lenet5"]
 
 
+@as_torchvision
 def lenet(classes: int = 10, channels: int = 1, size: int = 28) -> Sequential:
     """LeNet as Caffe's example has it: 431,080 parameters for images (N, 1, 28, 28).
 
@@ -31,6 +32,7 @@ def lenet(classes: int = 10, channels: int = 1, size: int = 28) -> Sequential:
     )
 
 
+@as_torchvision
 def lenet5(classes: int = 10, channels: int = 1) -> Sequential:
     """LeNet-5 (LeCun et al. 1998) with whole connections: 61,706 parameters.
 

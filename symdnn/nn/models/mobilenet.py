@@ -19,7 +19,7 @@ from symdnn.nn.layers.torchvision_layers import (
     SqueezeExcitation,
     StochasticDepth,
 )
-from symdnn.nn.models.parts import Classifier, conv, he_fan_out, make_divisible
+from symdnn.nn.models.parts import Classifier, as_torchvision, conv, he_fan_out, make_divisible
 from symdnn.nn.modules.module import Module
 
 __all__ = [
@@ -94,6 +94,7 @@ _V2 = (
 )  # fmt: skip
 
 
+@as_torchvision
 def mobilenet_v2(classes: int = 1000, width: float = 1.0, dropout: float = 0.2) -> Classifier:
     """MobileNetV2: 3,504,872 parameters; names as torchvision's.
 
@@ -137,11 +138,13 @@ _SMALL: tuple[_Block, ...] = (
 )  # fmt: skip
 
 
+@as_torchvision
 def mobilenet_v3_large(classes: int = 1000, width: float = 1.0, dropout: float = 0.2) -> Classifier:
     """MobileNetV3-Large: 5,483,032 parameters; else as :func:`mobilenet_v2`."""
     return _v3(_LARGE, 1280, classes, width, dropout)
 
 
+@as_torchvision
 def mobilenet_v3_small(classes: int = 1000, width: float = 1.0, dropout: float = 0.2) -> Classifier:
     """MobileNetV3-Small: 2,542,856 parameters; else as :func:`mobilenet_v2`."""
     return _v3(_SMALL, 1024, classes, width, dropout)

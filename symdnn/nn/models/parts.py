@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
+from symdnn.errors import ArgumentError
+from symdnn.graph.names.torch_words import advises
 from symdnn.graph.typing import Array
 from symdnn.graph.variable import Variable
 from symdnn.nn.layers.activation import ReLU
@@ -20,12 +23,38 @@ from symdnn.nn.modules.arguments import as_batch
 from symdnn.nn.modules.module import Module
 
 __all__ = [
-    "PLANES", "Classifier", "ConvNorm", "Stages", "conv", "flat", "he_fan_out", "make_divisible",
-    "numbered",
+    "PLANES", "Classifier", "ConvNorm", "Stages", "as_torchvision", "conv", "flat", "he_fan_out",
+    "make_divisible", "numbered",
 ]  # fmt: skip
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 #: The channel axis, of a batch of images and of one image.
 PLANES = -3
+
+
+def as_torchvision(build: Callable[P, R]) -> Callable[P, R]:
+    """A decorator of a function that builds a network: torchvision's arguments serve, too.
+
+    ``num_classes`` is ``classes``. ``weights`` and ``pretrained`` may say that none are wanted.
+    """
+
+    @functools.wraps(build)
+    def built(*args: P.args, **kwargs: P.kwargs) -> R:
+        if "num_classes" in kwargs:
+            kwargs.setdefault("classes", kwargs.pop("num_classes"))
+        for word in {"weights", "pretrained", "progress"}.intersection(kwargs):
+            given = kwargs.pop(word)
+            if given not in (None, False) and word != "progress":
+                raise ArgumentError(
+                    f"{build.__name__}: wanted no {word}, got {given!r:.60}: no weights come with "
+                    "it; nn.load_torch(net, state_dict) takes those of torchvision"
+                )
+        return checked(*args, **kwargs)
+
+    checked = advises()(build)
+    return built
 
 
 def he_fan_out(shape: Sequence[int], rng: np.random.Generator) -> Array:

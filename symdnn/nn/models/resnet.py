@@ -12,7 +12,7 @@ from symdnn.nn.layers.containers import Sequential
 from symdnn.nn.layers.linear import Linear
 from symdnn.nn.layers.norm import SpatialBatchNormalization
 from symdnn.nn.layers.pooling import SpatialMaxPooling
-from symdnn.nn.models.parts import conv, flat
+from symdnn.nn.models.parts import as_torchvision, conv, flat
 from symdnn.nn.modules.module import Module
 
 __all__ = [
@@ -118,26 +118,31 @@ class ResNet(Module):
         return self.fc(self.flatten(self.avgpool(self.features(x))))
 
 
+@as_torchvision
 def resnet18(classes: int = 1000) -> ResNet:
     """ResNet-18: 11,689,512 parameters."""
     return ResNet(BasicBlock, (2, 2, 2, 2), classes)
 
 
+@as_torchvision
 def resnet34(classes: int = 1000) -> ResNet:
     """ResNet-34: 21,797,672 parameters."""
     return ResNet(BasicBlock, (3, 4, 6, 3), classes)
 
 
+@as_torchvision
 def resnet50(classes: int = 1000) -> ResNet:
     """ResNet-50: 25,557,032 parameters."""
     return ResNet(Bottleneck, (3, 4, 6, 3), classes)
 
 
+@as_torchvision
 def resnet101(classes: int = 1000) -> ResNet:
     """ResNet-101: 44,549,160 parameters."""
     return ResNet(Bottleneck, (3, 4, 23, 3), classes)
 
 
+@as_torchvision
 def resnet152(classes: int = 1000) -> ResNet:
     """ResNet-152: 60,192,808 parameters."""
     return ResNet(Bottleneck, (3, 8, 36, 3), classes)

@@ -9,7 +9,7 @@ from symdnn.nn.layers.containers import Sequential
 from symdnn.nn.layers.conv import SpatialConvolution, SpatialFullConvolution
 from symdnn.nn.layers.norm import SpatialBatchNormalization
 from symdnn.nn.layers.pooling import SpatialMaxPooling
-from symdnn.nn.models.parts import PLANES, Stages, conv, numbered
+from symdnn.nn.models.parts import PLANES, Stages, as_torchvision, conv, numbered
 from symdnn.nn.modules.module import Module
 from symdnn.ops.array.join import concatenate
 
@@ -57,6 +57,7 @@ class UNet(Module):
         return self.outc(x)
 
 
+@as_torchvision
 def unet(channels: int = 3, classes: int = 2, width: int = 64, batch_norm: bool = True) -> UNet:
     """U-Net: 31,037,698 parameters with 3 channels and 2 classes.
 

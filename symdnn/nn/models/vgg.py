@@ -12,7 +12,7 @@ from symdnn.nn.layers.dropout import Dropout
 from symdnn.nn.layers.linear import Linear
 from symdnn.nn.layers.norm import SpatialBatchNormalization
 from symdnn.nn.layers.pooling import SpatialMaxPooling
-from symdnn.nn.models.parts import Stages, conv, flat, numbered
+from symdnn.nn.models.parts import Stages, as_torchvision, conv, flat, numbered
 from symdnn.nn.modules.module import Module
 
 __all__ = ["vgg16", "vgg19"]
@@ -22,6 +22,7 @@ BLOCKS = {16: (2, 2, 3, 3, 3), 19: (2, 2, 4, 4, 4)}
 WIDTHS = (64, 128, 256, 512, 512)
 
 
+@as_torchvision
 def vgg16(
     classes: int = 1000, batch_norm: bool = False, dropout: float = 0.5, hidden: int = 4096
 ) -> Stages:
@@ -34,6 +35,7 @@ def vgg16(
     return _vgg(BLOCKS[16], classes, batch_norm, dropout, hidden)
 
 
+@as_torchvision
 def vgg19(
     classes: int = 1000, batch_norm: bool = False, dropout: float = 0.5, hidden: int = 4096
 ) -> Stages:

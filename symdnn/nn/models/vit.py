@@ -10,7 +10,7 @@ from symdnn.nn.layers.containers import Sequential
 from symdnn.nn.layers.dropout import Dropout
 from symdnn.nn.layers.linear import Linear
 from symdnn.nn.layers.norm import LayerNorm
-from symdnn.nn.models.parts import Stages, conv
+from symdnn.nn.models.parts import Stages, as_torchvision, conv
 from symdnn.nn.modules.module import Module
 from symdnn.nn.transformers.attention import MultiheadAttention
 from symdnn.ops.array.join import concatenate
@@ -93,6 +93,7 @@ class VisionTransformer(Module):
         return found
 
 
+@as_torchvision
 def vit_b_16(
     classes: int = 1000,
     image: int = 224,

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from symdnn.errors import ArgumentError, InputError
-from symdnn.flag_types import nearest
+from symdnn.graph.names.torch_words import meant
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import DtypeLike
 from symdnn.graph.variable import Variable
@@ -95,7 +95,7 @@ def check_arguments(
     try:
         bound = signature.bind(*args, **kwargs)
     except TypeError as error:
-        raise ArgumentError(f"{what}: {error}; {_meant(signature, kwargs)}") from None
+        raise ArgumentError(f"{what}: {error}; {meant(signature, kwargs)}") from None
     for name, value in bound.arguments.items():
         allowed = kinds.get(name)
         several = signature.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL
@@ -107,16 +107,6 @@ def check_arguments(
                 _check_dtype(what, each)
             if name.endswith("_init") and each is not None:
                 _check_initial(what, name, each)
-
-
-def _meant(signature: inspect.Signature, given: Iterable[str]) -> str:
-    """What arguments of these names should have been."""
-    parameters = signature.parameters.values()
-    names = [p.name for p in parameters if p.name != "self" and p.kind is not p.VAR_KEYWORD]
-    for word in given:
-        if word not in names and (near := nearest(word, names)):
-            return f"{word!r} is none of its arguments: did you mean {near!r}?"
-    return f"it takes {', '.join(names)}"
 
 
 def _check_dtype(what: str, dtype: DtypeLike) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from symdnn.errors import TypeMismatch
+from symdnn.graph.names.torch_words import advises
 from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Shapes, Types, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType, Type
@@ -122,6 +123,7 @@ def _zeros(values: Vars, cotangents: Vars) -> list[Variable]:
     ]
 
 
+@advises()
 def ifelse(
     condition: TensorLike, then_branch: Any, else_branch: Any, name: str | None = None
 ) -> Any:

@@ -179,7 +179,7 @@ def equal_sizes(v: Variable, other: object) -> bool:
         raise SymbolicValueError(
             f"{what} == {other}: a number that is known in a call only. Declare sizes, as in "
             "T.tensor('float32', (None, 8)); T.specify_shape(x, shape) checks them in a call, and "
-            "T.eq(a, b) is an expression"
+            "T.eq(x, y) is an expression"
         )
     return False
 

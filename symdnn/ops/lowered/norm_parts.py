@@ -1,7 +1,7 @@
-"""The reductions of batch normalisation, separate from its elementwise part.
+"""The reductions of batch normalisation and of softmax, separate from their elementwise parts.
 
-``opt/fuse/norm_rules.py`` makes these ops where the elementwise part is fused with its neighbours.
-They have no gradients, which are taken before.
+``opt/fuse/norm_rules.py`` and ``log_sum_rules.py`` make these ops where the elementwise part is
+fused with its neighbours. They have no gradients, which are taken before.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from symdnn.errors import TypeMismatch
 from symdnn.graph.op import Host, MultiOp, Shapes, Types
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array
-from symdnn.ops.core.dtype import widened
+from symdnn.ops.core.dtype import widened, work_dtype
 from symdnn.ops.core.scalar import ScalarProgram
 from symdnn.ops.elemwise import broadcast_dims, broadcast_static
 from symdnn.ops.lowered.fused import check_inputs
 from symdnn.ops.nn import norm_numpy
 from symdnn.ops.nn.batchnorm import parameter_dtype
 from symdnn.ops.nn.channels_last import last_order
+from symdnn.ops.nn.softmax import check_axis
 
 
 def axes_of(op: Any) -> tuple[int, ...]:
@@ -118,3 +119,28 @@ class BatchSums(MultiOp):
     def __str__(self) -> str:
         written = ", written" if self.written else ""
         return f"BatchSums{{over {self.axes} of {self.program}{written}}}"
+
+
+@dataclass(frozen=True)
+class SoftmaxParts(MultiOp):
+    """(top, rest): their sum is the log-sum-exp of x along ``axis``, which has size 1 in both.
+
+    ``x - top - rest`` is the log-softmax, exact also where all of x is far from 0: ``top`` is about
+    the largest element.
+    """
+
+    never_fails: ClassVar[bool] = True
+
+    axis: int
+
+    def infer(self, x: TensorType) -> Any:
+        check_axis(self, x, self.axis)
+        return (TensorType(work_dtype(x.dtype), kept(x.shape, (self.axis,))),) * 2
+
+    def reference(self, x: Array) -> Any:
+        (v,) = widened(x)
+        top = v.max(self.axis, keepdims=True, initial=-np.inf)
+        return top, np.log(np.exp(v - top).sum(self.axis, keepdims=True))
+
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
+        return [kept(shapes[0], (self.axis,))] * 2

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from symdnn.graph.variable import Apply, Variable
+from symdnn.ops.array.advanced_index import AdvancedIncSubtensor
 from symdnn.ops.array.index import IncSubtensor
 from symdnn.ops.array.reduce import Reduce, Sum
 from symdnn.ops.core.shape import (
@@ -166,7 +167,12 @@ def alloc_after_elemwise(node: Apply, context: Context) -> Variable | None:
     return None
 
 
-@node_rewrite(IncSubtensor, phase=PHASE, tags=(*TAGS, "local_useless_inc_subtensor_alloc"))
+@node_rewrite(
+    IncSubtensor,
+    AdvancedIncSubtensor,
+    phase=PHASE,
+    tags=(*TAGS, "local_useless_inc_subtensor_alloc"),
+)
 def alloc_into_part(node: Apply, context: Context) -> Variable | None:
     """``inc_subtensor(x[i], alloc(y)) -> inc_subtensor(x[i], y)``: the increment broadcasts."""
     x, y, *bounds = node.inputs

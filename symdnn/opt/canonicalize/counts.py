@@ -6,6 +6,7 @@ waits for what computes ``x``, unless it is known to be below ``n`` or only ``n`
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 from typing import Any
 
@@ -45,17 +46,28 @@ _SAME_VALUES = (AdvancedSubtensor, DimShuffle, Reshape, SpecifyShape, Subtensor)
 Bounds = tuple[int, int]
 
 
-def bounds_of(v: Variable, deep: int = _DEEP) -> Bounds:
+def bounds_of(v: Variable) -> Bounds:
     """The smallest and the largest number that the bools or integers ``v`` may have."""
+    return _bounds(v, _DEEP, {})
+
+
+def _bounds(v: Variable, deep: int, known: dict[tuple[Variable, int], Bounds]) -> Bounds:
+    """The bounds by up to so many nodes; those of variables that are read again are ``known``."""
+    if (v, deep) in known:
+        return known[v, deep]
     dtype = v.type.numpy
     whole = (0, 1) if dtype.kind == "b" else (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))
     if isinstance(v, Constant):
         return (int(v.data.min()), int(v.data.max())) if v.data.size else whole
-    found = _of_node(v.owner, deep - 1) if v.owner is not None and deep else None
-    return found if found and whole[0] <= found[0] and found[1] <= whole[1] else whole
+    found = None
+    if v.owner is not None and deep:
+        found = _of_node(v.owner, lambda x: _bounds(x, deep - 1, known))
+    within = found is not None and whole[0] <= found[0] and found[1] <= whole[1]
+    known[v, deep] = found if found is not None and within else whole
+    return known[v, deep]
 
 
-def _of_node(node: Apply, deep: int) -> Bounds | None:
+def _of_node(node: Apply, bounds: Callable[[Variable], Bounds]) -> Bounds | None:
     """The bounds by what a node computes, as if in integers without limits."""
     op: Any = node.op
     if isinstance(op, ArgExtreme):
@@ -64,9 +76,9 @@ def _of_node(node: Apply, deep: int) -> Bounds | None:
     if not all(v.type.is_discrete for v in node.inputs):
         return None
     if isinstance(op, (*_SAME_VALUES, Cast)):
-        return bounds_of(node.inputs[0], deep)
+        return bounds(node.inputs[0])
     if isinstance(op, Add | Sub | Mul | Maximum | Minimum | Clip | IntDiv | Mod):
-        return _of_arithmetic(op, [bounds_of(v, deep) for v in node.inputs])
+        return _of_arithmetic(op, [bounds(v) for v in node.inputs])
     return None
 
 

@@ -2,21 +2,24 @@
 
 The gradient is a softmax times a number of each row, and 0 in rows of -inf alone, whose softmax
 would be NaN. On a CPU all of this is one node, which has one exponential for each element. On a GPU
-a softmax of a sum of smaller arrays is computed from their log-sum-exp where it is read.
+a softmax of a sum of smaller arrays is computed from their log-sum-exp where it is read, and one of
+long columns from the parts of theirs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from math import prod
 
 import numpy as np
 
+from symdnn.config import config
 from symdnn.graph.origin import inherit
 from symdnn.graph.traverse import may_need, toposort
 from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.array.reduce import AllTrue, LogSumExp
-from symdnn.ops.core.dtype import work_dtype
+from symdnn.ops.core.dtype import is_narrow_float, work_dtype
 from symdnn.ops.core.scalar import Scalar
 from symdnn.ops.core.shape import DimShuffle, dimshuffle
 from symdnn.ops.elementwise.arithmetic import Add, Mul, Sub
@@ -25,7 +28,8 @@ from symdnn.ops.elementwise.math import exp
 from symdnn.ops.elemwise import like
 from symdnn.ops.lowered.fused_rows import FusedRows, Stage, program
 from symdnn.ops.lowered.lowered import neutral_of
-from symdnn.ops.nn.softmax import Softmax
+from symdnn.ops.lowered.norm_parts import SoftmaxParts
+from symdnn.ops.nn.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGrad
 from symdnn.opt.fuse.branches import branch_paths
 from symdnn.opt.fuse.fuse import joined_origin
 from symdnn.rewriting.facts import made_by, node_of, number
@@ -202,4 +206,44 @@ def softmax_of_a_broadcast(node: Apply, context: Context) -> Variable | None:
     return None
 
 
-RULES = (log_sum_exp_gradient, softmax_of_a_broadcast)
+#: Elements of an axis before others, from which on no kernel holds it: of operands of 32 and 64
+#: bits, and of 16; a gradient has two operands.
+_HELD, _HELD_OF_16_BITS = 4096, 2048
+
+
+def _is_long(node: Apply, operands: int) -> bool:
+    """Whether no kernel of a softmax holds its axis, whose elements are apart in memory."""
+    t, axis = node.outputs[0].type, node.op.axis  # type: ignore[attr-defined]
+    sizes = [n for n in t.shape[axis:] if n is not None]
+    held = _HELD_OF_16_BITS if is_narrow_float(t.dtype) else _HELD
+    known = len(sizes) == t.ndim - axis and prod(sizes[1:]) > 1
+    own = not node.hints and str(config.gpu.prefer) == "own"
+    return known and own and sizes[0] * operands > held
+
+
+@node_rewrite(Softmax, LogSoftmax, phase="lower", tags=("fusion",), target="cuda")
+def softmax_in_parts(node: Apply, context: Context) -> Variable | None:
+    """A softmax of long columns is a reduction and an elementwise op, which joins its readers."""
+    if not _is_long(node, 1):
+        return None
+    (x,), op = node.inputs, node.op
+    top, rest = SoftmaxParts(op.axis).make_node(x).outputs  # type: ignore[attr-defined]
+    found = x.astype(top.type.dtype) - top - rest
+    return (exp(found) if isinstance(op, Softmax) else found).astype(x.type.dtype)
+
+
+@node_rewrite(SoftmaxGrad, LogSoftmaxGrad, phase="lower", tags=("fusion",), target="cuda")
+def softmax_gradient_in_parts(node: Apply, context: Context) -> Variable | None:
+    """So is the gradient of a softmax of long columns."""
+    if not _is_long(node, 2):
+        return None
+    dtype, axis = node.outputs[0].type.dtype, node.op.axis  # type: ignore[attr-defined]
+    y, dy = (v.astype(work_dtype(dtype)) for v in node.inputs)
+    if isinstance(node.op, SoftmaxGrad):
+        return (y * (dy - (y * dy).sum(axis=axis, keepdims=True))).astype(dtype)
+    return (dy - exp(y) * dy.sum(axis=axis, keepdims=True)).astype(dtype)
+
+
+RULES = (
+    log_sum_exp_gradient, softmax_of_a_broadcast, softmax_in_parts, softmax_gradient_in_parts,
+)  # fmt: skip

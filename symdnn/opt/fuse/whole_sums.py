@@ -128,9 +128,8 @@ class _Graph(GraphFacts):
             return None
         found = _Elements(node, program, taken)
         alike = all(v.type.broadcastable == like.pattern for v in found.stored)
-        few = len(found.stored) <= _MOST_STORED and not any(
-            map(self.fgraph.is_update, found.stored)
-        )
+        kept = [v for v in found.stored if self.fgraph.user_nodes(v) != [like.node]]
+        few = len(kept) <= _MOST_STORED and not any(map(self.fgraph.is_update, found.stored))
         return found if alike and few else None
 
     # -- which reductions ---------------------------------------------------------------------

@@ -43,6 +43,8 @@ from symdnn.rewriting.rewrite import Context, node_rewrite
 
 #: With more than this our attention in TF32 is slower than GEMMs.
 _FAST_FEATURES = 128
+#: So many queries of at least so many keys are products of few rows on a CPU.
+_FEW_QUERIES, _MANY_KEYS = 4, 32
 
 
 @node_rewrite(
@@ -53,7 +55,7 @@ def write_out(node: Apply, context: Context) -> Sequence[Variable] | None:
     """Attention and its gradient to products, a softmax and elementwise ops."""
     assert isinstance(node.op, Attention | AttentionGrad)
     own = context.capabilities.has_own_kernel(node, context.target.kind)
-    if own and not _gemms_are_faster(node, context):
+    if own and not (_gemms_are_faster(node, context) or _has_few_queries(node, context)):
         return None
     return node.op.parts(node.inputs)
 
@@ -78,6 +80,17 @@ def _gemms_are_faster(node: Apply, context: Context) -> bool:
     features = [v.type.shape[3] or inf for v in node.inputs[:3]]
     old = (target.compute_capability or (0, 0)) < (8, 0)
     return old or max(features) > _FAST_FEATURES
+
+
+def _has_few_queries(node: Apply, context: Context) -> bool:
+    """Whether there are few queries, as in a step of decoding: a CPU's kernel has tiles of more."""
+    q, k = node.inputs[:2]
+    if context.target.kind != "cpu" or not isinstance(node.op, Attention):
+        return False
+    if context.fgraph.user_nodes(node.outputs[1]):
+        return False  # a gradient has a kernel of its own
+    queries, keys = q.type.shape[2] or inf, k.type.shape[2] or inf
+    return q.type.dtype == "float32" and queries <= _FEW_QUERIES and keys >= _MANY_KEYS
 
 
 @node_rewrite(

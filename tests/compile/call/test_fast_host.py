@@ -31,7 +31,7 @@ def goes_short(f, *args):
 
 
 @pytest.mark.cpu
-def test_arguments_that_fit_go_the_short_way_and_others_are_converted():
+def test_arguments_that_fit_or_are_converted_go_the_short_way():
     x, y = T.fmatrix("x"), T.fscalar("y")
     a = np.ones((2, 3), "f")
     f = learnt(symdnn.function([x, y], x * y), a, 2)
@@ -39,11 +39,12 @@ def test_arguments_that_fit_go_the_short_way_and_others_are_converted():
     assert goes_short(f, a, np.float32(2))
     assert goes_short(f, np.ones((3, 2), "f").T, 2)
     for other in (a.tolist(), a.astype(">f4"), a.astype("int8")):
-        assert not goes_short(f, other, 2)
+        assert goes_short(f, other, 2)
         np.testing.assert_array_equal(f(other, 2), 2 * a)
     assert f(x=a, y=2).tolist() == f(a, y=2).tolist() == (2 * a).tolist()
     assert f(np.ones((4, 3), "f"), 3).shape == (4, 3)
     for wrong in (a[0], a.astype("float64") + 1e-12, "a"):
+        assert not goes_short(f, wrong, 2)
         with pytest.raises((TypeMismatch, TypeError, ValueError)):
             f(wrong, 2)
     with pytest.raises(InputError):
@@ -51,6 +52,22 @@ def test_arguments_that_fit_go_the_short_way_and_others_are_converted():
 
 
 @pytest.mark.cpu
+def test_values_that_are_converted_go_the_short_way(monkeypatch):
+    x, n = T.dmatrix("x"), T.lscalar("n")
+    f = symdnn.function([x, n], x.sum(0) * n)
+    a = np.arange(6.0).reshape(2, 3)
+    wanted = f(a, 2)
+    monkeypatch.setattr(type(f), "run", None)  # the full path
+    others = (a.tolist(), a.astype("float32"), a.astype("int8"), np.asfortranarray(a, "float32"))
+    for value in others:
+        np.testing.assert_array_equal(f(value, 2), wanted)
+        np.testing.assert_array_equal(f(value, np.array(2, "int16")), wanted)
+    monkeypatch.undo()
+    for wrong in (a + 1j, a[0], "text", None, [[1], [2, 3]]):
+        with pytest.raises(symdnn.errors.InputError, match=r"input 0 \(x\)"):
+            f(wrong, 2)
+
+
 def test_functions_without_kernels_go_the_short_way(monkeypatch):
     """Their results are sizes, and new arrays."""
     x = T.dmatrix("x")

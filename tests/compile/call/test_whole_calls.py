@@ -270,3 +270,25 @@ def test_the_first_call_of_a_loop_rounds_as_later_ones_do(what, size):
     for result, state in (found[1], *found[3:]):
         np.testing.assert_array_equal(result, found[0][0], strict=True)
         assert state == found[0][1]
+
+
+SMALL = {
+    "argmax": lambda x: x.argmax(1), "sort": lambda x: T.sort(x, 1),
+    "roll": lambda x: T.roll(x, 3, 1), "cumsum": lambda x: T.cumsum(x, 1),
+    "join": lambda x: T.concatenate([x, x], 1),
+    "part": lambda x: T.set_subtensor(x[1:3], 0), "pad": lambda x: T.pad(x, 1),
+    "rows": lambda x: x[np.array([2, 0])], "product": lambda x: T.dot(x, x[0]),
+    "centred": lambda x: x - x.mean(1, keepdims=True),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_small_steps_are_one_function_however_many_threads_there_may_be(name):
+    """Their kernels were NumPy's at first, which may run threads of BLAS."""
+    a = normal(6, 9)
+    x = T.fmatrix("x")
+    with config.change_flags(**{"openmp.threads": 2, "cpu.compile": "auto"}):
+        f = compiled([x], SMALL[name](x))
+        wanted = f(a)
+        hot(f, a)
+        np.testing.assert_allclose(f(a), wanted, 1e-5, 1e-6)

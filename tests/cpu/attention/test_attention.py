@@ -259,6 +259,28 @@ def test_a_graph_without_a_kernel_is_written_out():
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("heads", [2, 6])
+def test_few_queries_are_written_out(heads):
+    """As of a step of decoding; not with few keys, nor where a gradient reads the result's sums."""
+    rng = new_rng()
+
+    def attend(queries, keys, dtype="float32", own=None):
+        shapes = [(2, heads, queries, 8), (2, 2, keys, 8), (2, 2, keys, 8)]
+        vs = [T.TensorType(dtype, s)() for s in shapes]
+        mask = T.TensorType("bool", (2, 1, 1, keys))()
+        out = T.nnet.scaled_dot_product_attention(*vs, mask, enable_gqa=True)
+        f = symdnn.function([*vs, mask], out, mode=symdnn.Mode(target="cpu"))
+        arrays = own or [rng.normal(size=s) for s in shapes] + [rng.random((2, 1, 1, keys)) > 0.3]
+        return f, f(*(a.astype(v.type.dtype) for a, v in zip(arrays, [*vs, mask]))), arrays
+
+    for queries, keys, stays in ((1, 40, False), (4, 32, False), (5, 40, True), (1, 31, True)):
+        f, found, arrays = attend(queries, keys)
+        assert ("Attention" in op_names(f)) == stays
+        np.testing.assert_allclose(found, attend(queries, keys, "float64", arrays)[1], 1e-4, 1e-5)
+    f, _ = grads_of("float32", (1, 2, 4, 16))
+    assert {"Attention", "AttentionGrad"} <= op_names(f)
+
+
 def test_the_gradient_of_a_mask_is_written_out_where_it_is_read():
     mask, found = T.ftensor4("mask"), []
     added = new_rng().normal(size=(1, 2, 30, 30)).astype("float32")

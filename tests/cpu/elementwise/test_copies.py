@@ -336,6 +336,30 @@ def test_short_rows_along_an_axis_have_their_indices_joined(rng, lanes, dtype, k
             run(GatherKernel(), op, [x, numbers, at], [np.empty((rows, lanes), dtype)])
 
 
+@pytest.mark.parametrize("kind", ["int64", "int32", "uint8"])
+@pytest.mark.parametrize("dtype", ["bool", "float32", "float16"])
+@pytest.mark.parametrize("lanes", [1, 3, 8])
+def test_short_rows_are_copied_along_the_last_axis_around_them(rng, lanes, dtype, kind):
+    """Indices that count from the end, wrong ones, of other strides, and two side by side."""
+    for n in (15, 16, 37, 300):
+        x, low = values(dtype, 4, 50, lanes), 0 if kind == "uint8" else -50
+        at = rng.integers(low, 50, n).astype(kind)
+        fine = rng.integers(0, 50, n).astype(kind)
+        for index in (at, fine, np.repeat(fine, 2)[::2], fine[::-1]):
+            for count in (1, 3):
+                with config.change_flags(**{"openmp.threads": count}):
+                    op = AdvancedSubtensor((ALL, "a", ALL))
+                    run(GatherKernel(), op, [x, index], [np.empty((4, n, lanes), dtype)])
+                    op, own = AdvancedSubtensor(("a", ALL)), x.reshape(200, lanes)
+                    run(GatherKernel(), op, [own, index], [np.empty((n, lanes), dtype)])
+            op, rows = AdvancedSubtensor(("a", "a", ALL)), np.arange(4)[:, None]
+            run(GatherKernel(), op, [x, rows, index], [np.empty((4, n, lanes), dtype)])
+        at[n // 2] = 50
+        op = AdvancedSubtensor((ALL, "a", ALL))
+        with pytest.raises(IndexOutOfRange, match="50"):
+            run(GatherKernel(), op, [x, at], [np.empty((4, n, lanes), dtype)])
+
+
 @pytest.mark.parametrize("dtype", ["complex64", "complex128"])
 @pytest.mark.parametrize("index", [("a",), ("a", ALL), (ALL, "a"), ("a", "a")])
 def test_complex_numbers_are_picked(rng, dtype, index):

@@ -125,6 +125,16 @@ def test_what_is_turned(rng):
     assert (narrow.few, words["L"], narrow.turned[0][0]) == (3, 500, "y0")
 
 
+def test_a_number_of_an_outer_axis_turns_nothing(rng):
+    """It lasts for many rows: pixels of three channels stay rows, though a mask is of images."""
+    x, of_image = rng.normal(size=(20, 30, 40, 3)), rng.normal(size=(20, 1, 1, 1))
+    two = sum_and_difference("float64")
+    assert plan(two, x[:, :, ::-1], of_image) is None
+    assert plan(two, x, rng.normal(size=(20, 30, 40, 1)))[0].few == 3
+    agree(two, x[:, :, ::-1], of_image)
+    agree(two, of_image, x[:, ::-1])
+
+
 def test_functions_copy_by_it(rng):
     x = T.ftensor3("x")
     turned = x.dimshuffle(2, 0, 1)

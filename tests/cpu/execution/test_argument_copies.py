@@ -6,6 +6,8 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.cpu.execution.argument_copies import ArgumentCopies
+from symdnn.cpu.execution.laid_out import LaidOutPlan
+from symdnn.ops.array.view import Copy
 
 LAYOUTS = {
     "transposed": lambda a: a.T,
@@ -99,28 +101,75 @@ def test_large_arguments_of_any_strides(layout, program, dtype):
             assert not np.shares_memory(a, given)
 
 
+def laid_out(f):
+    """The plans of a function for arguments with certain strides."""
+    return [e.bound for e in f._fast.entries.values() if isinstance(e.bound, LaidOutPlan)]
+
+
 def test_one_loop_reads_an_argument_where_it_is(monkeypatch):
     given = np.random.default_rng(1).normal(size=(300, 200)).astype("float32").T
     x, copies = T.fmatrix(), []
     monkeypatch.setattr(ArgumentCopies, "__call__", lambda self, a: copies.append(a) or a.copy())
-    for result in (x.sum(1), T.exp(x) + x[0], x.T.argmax(0)):
-        f = symdnn.function([x], result)
-        f(given)
-        del copies[:]
-        f(given)
-        assert not copies
     wide, y = given.astype("float64"), T.dmatrix()
-    for a, v in ((given, x), (wide, y)):
-        f = symdnn.function([v], T.dot(v[:9], v[:20].T))
-        f(a)
-        f(a)
+    cases = [(x, given, result) for result in (x.sum(1), T.exp(x) + x[0], x.T.argmax(0), x[3:9])]
+    cases += [(v, a, T.dot(v[:9], v[:20].T)) for v, a in ((x, given), (y, wide))]
+    for v, a, result in cases:
+        f = symdnn.function([v], result)
+        for _ in range(4):
+            first = f(a)
         del copies[:]
-        np.testing.assert_allclose(f(a), wide[:9] @ wide[:20].T, 1e-4, 1e-4)
+        np.testing.assert_allclose(f(a), first, 1e-5)
         assert not copies
-    f = symdnn.function([x], [x.sum(1), T.exp(x)])
-    f(given)
-    f(given)
-    assert copies
+        (plan,) = laid_out(f)
+        assert not any(isinstance(s.node.op, Copy) for s in plan.steps)
+
+
+def test_an_argument_that_several_loops_read_is_copied_by_a_step(monkeypatch):
+    given = np.random.default_rng(1).normal(size=(300, 200)).astype("float32").T
+    x, copies = T.fmatrix(), []
+    monkeypatch.setattr(ArgumentCopies, "__call__", lambda self, a: copies.append(a) or a.copy())
+    f = symdnn.function([x], [x.sum(1), T.exp(x), x[2:, ::3].max(0)])
+    for _ in range(4):
+        f(given)
+    del copies[:]
+    for got, want in zip(f(given), [given.sum(1), np.exp(given), given[2:, ::3].max(0)]):
+        np.testing.assert_allclose(got, want, 1e-5, 1e-5)
+    assert not copies
+    (plan,) = laid_out(f)
+    assert sum(isinstance(s.node.op, Copy) for s in plan.steps) == 1
+
+
+@pytest.mark.parametrize("layout", VIEWS)
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_small_arguments_of_any_strides_in_hot_plans(layout, program):
+    """Also in turns with contiguous ones, when a call is one compiled function."""
+    ours, theirs = PROGRAMS[program]
+    whole = np.random.default_rng(0).integers(0, 9, (30, 800)).astype("float32")[:, :40]
+    given = VIEWS[layout](np.resize(whole, (30, 800)) if layout in LAYOUTS else whole)[:7]
+    x = T.TensorType("float32", (None,) * given.ndim)("x")
+    f = symdnn.function([x], ours(x))
+    for k in range(1100):
+        got = f(given if k % 5 else np.ascontiguousarray(given))
+        if k % 90 == 0 or k > 1090:
+            want = theirs(given)
+            for a, b in zip(got, want, strict=True) if isinstance(want, list) else [(got, want)]:
+                np.testing.assert_allclose(a, b, 1e-6)
+                assert not np.shares_memory(a, given)
+
+
+def test_a_call_of_a_hot_plan_for_strides_is_one_function_of_these_strides_alone():
+    x = T.fmatrix()
+    f = symdnn.function([x], x * 2)
+    given = np.asfortranarray(np.random.default_rng(0).normal(size=(6, 5)).astype("float32"))
+    for _ in range(1100):
+        f(given)
+    whole = f.at_once
+    assert type(whole).__name__ == "builtin_function_or_method"
+    assert f(given).flags.f_contiguous
+    wider = np.repeat(given, 2, 0)[::2]
+    for other in (given, wider, given[::-1], np.ascontiguousarray(given), unaligned(given).T.T):
+        f.at_once = whole
+        np.testing.assert_array_equal(f(other), other * 2)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "complex64"])

@@ -148,7 +148,7 @@ def test_freeing_inside_of_a_call_is_harmless():
 def grown(program):
     """What a program prints, a number of KB, in a process of its own."""
     head = (
-        "import gc, numpy as np, symdnn, symdnn.tensor as T\n"
+        "import gc, numpy as np, symdnn, symdnn.tensor as T; symdnn.config.device = 'cpu'\n"
         "rss = lambda: int(open('/proc/self/statm').read().split()[1]) * 4\n"
     )
     done = subprocess.run(

@@ -5,7 +5,7 @@ import pytest
 
 import symdnn
 import symdnn.tensor as T
-from symdnn.cpu.execution.output_buffers import OutputBuffers
+from symdnn.cpu.execution.output_buffers import OutputBuffers, memory_order
 
 VIEWS = {
     "transposed": (lambda a: a.reshape(270, 800).T, (0, 1)),
@@ -98,9 +98,18 @@ def test_what_a_user_holds_is_not_written_again():
     assert f(given[1]).__array_interface__["data"] == before  # recycled
 
 
-def test_memory_like_arrays():
-    buffers = OutputBuffers([(0, (3, 4, 5), np.dtype("float32"))])
+def test_memory_in_an_order_of_axes():
+    for shape in ((3, 4, 5), (30, 40, 50)):  # the latter is recycled
+        buffers = OutputBuffers([(0, shape, np.dtype("float32"))])
+        for order in ((2, 1, 0), (1, 2, 0)):
+            make, given = buffers.maker(0, order)
+            made = make(*given)
+            assert made.shape == shape
+            assert made.transpose(order).flags.c_contiguous
+
+
+def test_orders_of_arrays():
     a = np.zeros((5, 3, 4), "float32").transpose(1, 2, 0)
-    assert buffers.make_like(0, a, a).strides == a.strides
-    assert buffers.make_like(0, a, np.zeros((3, 4, 5))).flags.c_contiguous
-    assert buffers.make_like(0, np.broadcast_to(a[:1], a.shape)).flags.c_contiguous
+    assert memory_order(a) == (2, 0, 1)
+    assert memory_order(np.zeros((3, 4, 5))) == (0, 1, 2)
+    assert memory_order(np.broadcast_to(a[:1], a.shape)) == (0, 1, 2)

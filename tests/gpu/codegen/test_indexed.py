@@ -11,6 +11,7 @@ import pytest
 from symdnn.gpu.kernels import elementwise as elementwise_kernels
 from symdnn.gpu.kernels import reduce as reduce_kernels
 from symdnn.gpu.kernels.gathered import IndexedKernel
+from symdnn.gpu.kernels.index import GatherKernel
 from symdnn.graph.type import TensorType
 from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, AdvancedSubtensor
 from symdnn.ops.array.argreduce import ArgMax
@@ -65,6 +66,32 @@ def test_numbers_of_all_dtypes(dtype, length):
     x, y = draws(9, dtype=dtype), draws(7, dtype=dtype)
     op = FusedIndexed(product(dtype, dtype), (rows_of(["a"], 1),) * 2)
     compare(KERNEL, op, x, y, places(9, length), places(7, length, dtype="int16"))
+
+
+@pytest.mark.parametrize(
+    "dtype", ["float32", "uint8", "bfloat16", "bool", "complex64", "complex128"]
+)
+def test_what_is_selected_is_copied(dtype):
+    images = draws(4, 3, 6, 8, dtype=dtype)
+    n, i, j = (
+        dense(np.arange(4)[:, None, None]),
+        places(6, 4, 5, 1),
+        places(8, 4, 1, 7, dtype="int8"),
+    )
+    compare(GatherKernel(), AdvancedSubtensor(("a", FULL, "a", "a")), images, n, i, j)
+    for width in (32, 3, 1):
+        table = draws(9, width, dtype=dtype)
+        compare(GatherKernel(), AdvancedSubtensor(ROWS), table, places(9, 41))
+        compare(GatherKernel(), AdvancedSubtensor((FULL, "a")), table, places(width, 5))
+
+
+def test_a_thread_has_short_rows_and_the_bytes_of_vectors():
+    def text(index: Sequence[Any], *arrays: Any) -> str:
+        (found,) = GatherKernel().sources(concrete(AdvancedSubtensor(tuple(index)), list(arrays)))
+        return found
+
+    assert "struct Held { Vec<u32, 3> x0;" in text(ROWS, draws(9, 3), places(9, 1 << 20))
+    assert "Vec<u8, 16> y0" in text(ROWS, draws(9, 32, dtype="uint8"), places(9, 41))
 
 
 def test_booleans():

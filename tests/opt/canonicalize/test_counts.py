@@ -8,7 +8,8 @@ import symdnn.tensor as T
 from symdnn.errors import AssertionFailed
 from symdnn.graph.evaluate import evaluate
 from symdnn.ops.array.advanced_index import AdvancedIncSubtensor
-from symdnn.opt.canonicalize.counts import bounds_of
+from symdnn.opt.canonicalize import counts
+from symdnn.opt.canonicalize.counts import _of_node, bounds_of
 
 GPU = symdnn.Mode(target="cuda:sm_90")
 
@@ -104,6 +105,17 @@ def test_bounds_hold():
         found = symdnn.function([x, y], made, on_unused_input="ignore")(a, b)
         assert low <= found.min(), made
         assert found.max() <= high, made
+
+
+def test_what_is_read_again_is_followed_once(monkeypatch):
+    seen = []
+    monkeypatch.setattr(counts, "_of_node", lambda n, b: seen.append(n) or _of_node(n, b))
+    v = T.ivector("v") % 2
+    for _ in range(11):
+        v = v + v
+    low, high = bounds_of(v)
+    assert (low, high) == (0, 2048)
+    assert len(seen) == 12
 
 
 def test_a_sum_by_counts_has_a_gradient():

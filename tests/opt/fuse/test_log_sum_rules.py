@@ -15,6 +15,7 @@ from symdnn.graph.check import check_graph
 from symdnn.graph.evaluate import evaluate
 from symdnn.ops.array.reduce import LogSumExp
 from symdnn.ops.lowered.fused_rows import FusedRows
+from symdnn.opt.fuse import log_sum_rules
 from symdnn.opt.fuse.log_sum_rules import log_sum_exp_gradient
 from symdnn.rewriting.rewrite import Context
 from tests.opt.lowering import CPU, rewritten
@@ -162,6 +163,43 @@ def test_broadcast_operands_on_a_gpu(dtype, axis, keeps):
     for one, other in zip(*found, strict=True):
         tolerance = 4 * TOLERANCE[dtype]
         np.testing.assert_allclose(one.astype("float64"), other.astype("float64"), tolerance)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+@pytest.mark.parametrize("function", [T.log_softmax, T.softmax])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_long_columns_on_a_gpu_are_parts_that_join_their_readers(
+    axis, function, dtype, monkeypatch
+):
+    """The loss and the gradient compute the softmax, which is stored nowhere."""
+    monkeypatch.setattr(log_sum_rules, "_HELD", 4)
+    monkeypatch.setattr(log_sum_rules, "_HELD_OF_16_BITS", 4)
+    x, w = (T.TensorType(dtype, (6, 5, 3))(n) for n in "xw")
+    total = (function(x, axis=axis) * w).sum()
+    rng = new_rng()
+    given = [(rng.normal(size=(6, 5, 3)) * s + m).astype(dtype) for s, m in ((3, 100), (1, 0))]
+    found = []
+    for mode in (GPU, GPU.excluding("softmax_in_parts", "softmax_gradient_in_parts")):
+        graph = symdnn.function([x, w], [total, grad(total, x)], mode=mode).fgraph
+        names = [type(n.op).__name__ for n in graph.toposort()]
+        found.append(evaluate(graph.outputs, dict(zip(graph.inputs, given, strict=True))))
+        assert any("Softmax" in n and n != "SoftmaxParts" for n in names) is (mode is not GPU)
+    for one, other in zip(*found, strict=True):
+        tolerance = 4 * TOLERANCE[dtype]
+        one, other = one.astype("float64"), other.astype("float64")
+        np.testing.assert_allclose(one, other, tolerance, tolerance)
+
+
+def test_other_softmaxes_on_a_gpu_are_kernels():
+    """Those of rows, of short columns, and of unknown sizes."""
+    for shape, axis in (((5000, 8192), 1), ((4096, 8), 0), ((None, 8), 0), ((5000, None), 0)):
+        x = T.TensorType("float32", shape)("x")
+        graph = symdnn.function([x], T.softmax(x, axis=axis), mode=GPU).fgraph
+        names = [type(n.op).__name__ for n in graph.toposort()]
+        assert "SoftmaxParts" not in names, names
+    long = T.TensorType("float32", (4097, 8))("x")
+    graph = symdnn.function([long], T.softmax(long, axis=0), mode=GPU).fgraph
+    assert any(type(n.op).__name__ == "SoftmaxParts" for n in graph.toposort())
 
 
 def test_whole_operands_on_a_gpu_have_a_softmax():

@@ -116,6 +116,16 @@ def test_a_stored_value_is_summed() -> None:
     assert len(node.op.program.outputs) == 3
 
 
+def test_what_only_the_sum_reads_is_no_result() -> None:
+    """A kernel has four results of its size, and the sum of a fifth value."""
+    v = x * y
+    graph = fused([x, y, w], [T.sqr(v).sum(), v * w, v + w, v - w, T.exp(v) * w])
+    (node,) = made(graph)
+    assert len(node.outputs) == 5
+    graph = fused([x, y, w], [T.sqr(v).sum(), v * w, v + w, v - w, T.exp(v) * w, v / w])
+    assert not made(graph)
+
+
 def test_of_several_nodes_one_that_saves_most() -> None:
     graph = fused([x, y, w], [T.exp(w), x * y, (x * T.sqr(y)).sum(), T.log1p(w * w).sum()])
     found = made(graph)

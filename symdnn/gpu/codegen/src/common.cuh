@@ -90,8 +90,10 @@ template <class To, class From> INLINE To convert(From x) { return Convert<To, F
 // -- vectors -------------------------------------------------------------------------------------
 
 // No access is wider than 16 bytes, and addresses need no larger alignment.
+// Those of 3, 5, 6 or 7 elements, which are only held, have that of the largest power of two.
+#define LOWEST_BIT(n) ((n) & -(n))
 template <class T, int N>
-struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) Vec { T v[N]; };
+struct alignas(LOWEST_BIT(sizeof(T) * N) < 16 ? LOWEST_BIT(sizeof(T) * N) : 16) Vec { T v[N]; };
 
 template <int N, class T> INLINE Vec<T, N> load(const T* p) { return *(const Vec<T, N>*)p; }
 template <int N, class T> INLINE void store(T* p, const Vec<T, N>& x) { *(Vec<T, N>*)p = x; }

@@ -1,4 +1,4 @@
-// Gather and scatter by index arrays. Each element of an iteration space has an offset in x, which
+// Scatter by index arrays. Each element of an iteration space has an offset in x, which
 // the indices determine, and one in y. T is copied (ADDS 0), or summed in A (1), or combined by
 // COMBINE in words of WORD's type, which is as large (2), V neighbours at a time; OWNER is the type
 // of numbers of elements. With CHECKED 0 an index out of range is not reported, but not
@@ -64,15 +64,6 @@ INLINE bool chosen(const Parameters& p, COUNT n, i64& at) {
 
 #define EACH(n) \
   for (COUNT n = (COUNT)global_thread(); n < (COUNT)p.count; n += (COUNT)thread_count())
-
-extern "C" __global__ void __launch_bounds__(256) gather(const __grid_constant__ Parameters p) {
-  EACH(n) {
-    i64 at;
-    T value = T();
-    if (chosen(p, n, at)) value = p.x[at];
-    p.y[place(n, p.size, p.y_step)] = value;
-  }
-}
 
 // Of several values for one target the last one stays: first each target finds its last position.
 extern "C" __global__ void __launch_bounds__(256) claim(const __grid_constant__ Parameters p) {

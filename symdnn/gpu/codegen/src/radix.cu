@@ -1,8 +1,5 @@
-// Radix sort of lines, 8 bits in each pass. T is the type of the elements, U the unsigned type of
-// their size, I the type of the resulting indices. Elements are ordered by keys: NaN is larger than
-// all numbers; with LARGEST the largest come first. With PAIRS an element's number goes with its
-// key, zeros are equal, and equal elements keep their order. Without, keys are all the bits of the
-// elements, -0 is before 0, and the results are made from keys.
+// Radix sort of lines by the keys of keys.cu, 8 bits in each pass. I is the type of the resulting
+// indices. With PAIRS an element's number goes with its key, else the results are made from keys.
 //
 // One kernel counts the digits of all passes. Then each pass is a kernel whose tiles find out what
 // tiles before them have by looking at what these have published so far (decoupled look-back:
@@ -28,41 +25,6 @@ struct Parameters {
   i64 lines, length, kept, tiles, groups, pass, x_step, values_step, indices_step;
   i64 size[D], x_line[D], values_line[D], indices_line[D];
 };
-
-#define SIGN ((U)1 << (8 * sizeof(U) - 1))
-// How many bit patterns are negative NaNs.
-#define NANS (U)(((U)1 << MANTISSA) - 1)
-
-template <class To, class From> INLINE To same_bits(From x) {
-  union { From x; To bits; } same;
-  same.x = x;
-  return same.bits;
-}
-
-INLINE U key_of(T x) {
-  U key = same_bits<U>(x);
-#if FLOATING
-  const auto v = widen(x);
-  if (PAIRS && v == 0) key = 0;
-  key = key & SIGN ? (U)~key : (U)(key | SIGN);
-  key = PAIRS && v != v ? (U)~(U)0 : (U)(key - NANS);  // negative NaNs are the last ones
-#elif SIGNED
-  key ^= SIGN;
-#endif
-  return LARGEST ? (U)~key : key;
-}
-
-// The element with a key, which without PAIRS has all of its bits.
-INLINE T element_of(U key) {
-  if (LARGEST) key = (U)~key;
-#if FLOATING
-  key = (U)(key + NANS);
-  key = key & SIGN ? (U)(key ^ SIGN) : (U)~key;
-#elif SIGNED
-  key ^= SIGN;
-#endif
-  return same_bits<T>(key);
-}
 
 INLINE u32 digit_of(U key, i32 pass) { return (u32)(key >> (8 * pass)) & 255u; }
 

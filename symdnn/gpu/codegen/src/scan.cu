@@ -61,18 +61,19 @@ INLINE Fold from_lane(const Fold& s, i32 lane) {
   for (i32 i = 0; i < (i32)sizeof(w) / 4; i++) w.word[i] = __shfl_sync(0xffffffffu, w.word[i], lane);
   return w.fold;
 }
-// What comes before this thread among lanes that are STRIDE apart; `own` becomes what is up to it.
-template <i32 STRIDE> INLINE Fold scanned(Fold& own) {
-  const i32 lane = threadIdx.x % 32;
+// What comes before this thread among WIDTH lanes that are STRIDE apart; `own` becomes what is up to
+// it.
+template <i32 STRIDE, i32 WIDTH = 32> INLINE Fold scanned(Fold& own) {
+  const i32 lane = threadIdx.x % WIDTH;
 #pragma unroll
-  for (i32 distance = STRIDE; distance < 32; distance *= 2) {
+  for (i32 distance = STRIDE; distance < WIDTH; distance *= 2) {
     Fold sum = from_before(own, distance);
     sum.merge(own);
     if (lane >= distance) own = sum;
   }
   Fold before;
-  if (STRIDE < 32) before = from_before(own, STRIDE);
-  if (STRIDE == 32 || lane < STRIDE) before.start();
+  if (STRIDE < WIDTH) before = from_before(own, STRIDE);
+  if (STRIDE == WIDTH || lane < STRIDE) before.start();
   return before;
 }
 
@@ -133,10 +134,13 @@ INLINE Line line_of(const Parameters& p, i64 n, i64 c) {
   l.high = c == p.chunks - 1 ? l.end : (c + 1) * p.part;
   return l;
 }
+// Threads that have neighbouring vectors of a line.
+constexpr i32 NEAR = GROUP ? GROUP : 32;
+
 INLINE void fetch(const Parameters& p, const Line& l, i64 first, Loaded (&e)[DEEP]) {
 #pragma unroll
   for (i32 j = 0; j < DEEP; j++) {
-    const i64 k = first + j * 32 * VEC;
+    const i64 k = first + j * NEAR * VEC;
     if (k >= l.high) continue;
     e[j].a = along(l.x0, p.x0_step, k);
 #if INPUTS == 2
@@ -144,7 +148,84 @@ INLINE void fetch(const Parameters& p, const Line& l, i64 first, Loaded (&e)[DEE
 #endif
   }
 }
+// What comes before each of a thread's vectors among those of its neighbours, and what they all are.
+INLINE void before_each(const Line& l, i64 first, const Loaded (&e)[DEEP], Fold (&before)[DEEP],
+                        Fold& sum) {
+  const i32 last = (i32)threadIdx.x % 32 / NEAR * NEAR + NEAR - 1;
+  sum.start();
+#pragma unroll
+  for (i32 j = 0; j < DEEP; j++) {
+    const i64 k = first + j * NEAR * VEC;
+    Fold own;
+    own.start();
+    if (k < l.high) {
+      const i32 begin = l.begin_of(k), end = l.end_of(k);
+      if (begin == 0 && end == VEC) {
+#pragma unroll
+        for (i32 v = 0; v < VEC; v++) take(own, e[j], v, k + v - l.skip);
+      } else {
+#pragma unroll
+        for (i32 v = 0; v < VEC; v++)
+          if (v >= begin && v < end) take(own, e[j], v, k + v - l.skip);
+      }
+    }
+    const Fold earlier = scanned<1, NEAR>(own);
+    before[j] = sum;
+    before[j].merge(earlier);
+    sum.merge(from_lane(own, last));
+  }
+}
+INLINE void leave_each(const Parameters& p, const Line& l, i64 first, const Loaded (&e)[DEEP],
+                       const Fold (&before)[DEEP], const Fold& earlier) {
+#pragma unroll
+  for (i32 j = 0; j < DEEP; j++) {
+    const i64 k = first + j * NEAR * VEC;
+    if (k >= l.high) continue;
+    const i32 begin = l.begin_of(k), end = l.end_of(k);
+    Fold sofar = earlier;
+    sofar.merge(before[j]);
+    if (begin == 0 && end == VEC) {
+      Vec<Y, VEC> found;
+#pragma unroll
+      for (i32 v = 0; v < VEC; v++) found.v[v] = taken(sofar, e[j], v, k + v - l.skip);
+      leave(l.y, p.y_step, k, found);
+      continue;
+    }
+    Y* const y = l.y + k * p.y_step;
+#pragma unroll
+    for (i32 v = 0; v < VEC; v++)
+      if (v >= begin && v < end) y[BACKWARDS ? -v : v] = taken(sofar, e[j], v, k + v - l.skip);
+  }
+}
 
+#if GROUP
+INLINE Line short_line(const Parameters& p, i64 n) {
+  Line l = line_of(p, n < p.lines ? n : 0, 0);
+  if (n >= p.lines) l.high = 0;
+  return l;
+}
+// A group of threads has one short line after the other, and reads the next one ahead.
+template <bool TOTALS> INLINE void scan(const Parameters& p) {
+  constexpr i32 LINES = THREADS / GROUP;
+  const i32 first = threadIdx.x % GROUP * VEC;
+  i64 n = (i64)blockIdx.x * LINES + threadIdx.x / GROUP;
+  Line l = short_line(p, n);
+  Loaded e[DEEP], ahead[DEEP];
+  fetch(p, l, first, e);
+  for (i64 base = (i64)blockIdx.x * LINES; base < p.lines; base += (i64)gridDim.x * LINES) {
+    n += (i64)gridDim.x * LINES;
+    const Line next = short_line(p, n);
+    fetch(p, next, first, ahead);
+    Fold before[DEEP], sum, none;
+    none.start();
+    before_each(l, first, e, before, sum);
+    leave_each(p, l, first, e, before, none);
+    l = next;
+#pragma unroll
+    for (i32 j = 0; j < DEEP; j++) e[j] = ahead[j];
+  }
+}
+#else
 // A warp has a stretch of the tile, its lanes neighbouring vectors of each of DEEP parts of it.
 template <bool TOTALS> INLINE void scan(const Parameters& p) {
   __shared__ Fold shared[WARPS];
@@ -162,23 +243,7 @@ template <bool TOTALS> INLINE void scan(const Parameters& p) {
     const i64 first = tile + own_first;
     fetch(p, l, first + TILE, ahead);
     Fold before[DEEP], sum;
-    sum.start();
-#pragma unroll
-    for (i32 j = 0; j < DEEP; j++) {
-      const i64 k = first + j * 32 * VEC;
-      Fold own;
-      own.start();
-      if (k < l.high) {
-        const i32 begin = l.begin_of(k), end = l.end_of(k);
-#pragma unroll
-        for (i32 v = 0; v < VEC; v++)
-          if (v >= begin && v < end) take(own, e[j], v, k + v - l.skip);
-      }
-      const Fold earlier = scanned<1>(own);
-      before[j] = sum;
-      before[j].merge(earlier);
-      sum.merge(from_lane(own, 31));
-    }
+    before_each(l, first, e, before, sum);
     if (lane == 0) shared[warp] = sum;
     __syncthreads();
     Fold earlier = carried;
@@ -188,31 +253,13 @@ template <bool TOTALS> INLINE void scan(const Parameters& p) {
       carried.merge(shared[w]);
     }
     __syncthreads();
-#pragma unroll
-    for (i32 j = 0; j < DEEP; j++) {
-      const i64 k = first + j * 32 * VEC;
-      if (TOTALS || k >= l.high) continue;
-      const i32 begin = l.begin_of(k), end = l.end_of(k);
-      Fold sofar = earlier;
-      sofar.merge(before[j]);
-      Vec<Y, VEC> found;
-#pragma unroll
-      for (i32 v = 0; v < VEC; v++)
-        if (v >= begin && v < end) found.v[v] = taken(sofar, e[j], v, k + v - l.skip);
-      if (begin == 0 && end == VEC) {
-        leave(l.y, p.y_step, k, found);
-        continue;
-      }
-      Y* const y = l.y + k * p.y_step;
-#pragma unroll
-      for (i32 v = 0; v < VEC; v++)
-        if (v >= begin && v < end) y[BACKWARDS ? -v : v] = found.v[v];
-    }
+    if (!TOTALS) leave_each(p, l, first, e, before, earlier);
 #pragma unroll
     for (i32 j = 0; j < DEEP; j++) e[j] = ahead[j];
   }
   if (TOTALS && threadIdx.x == 0) p.totals[blockIdx.x] = carried;
 }
+#endif
 #else
 // -- neighbours in memory are lines: a block for each chunk of LANES vectors of lines -------------
 
