@@ -324,10 +324,17 @@ class FastCalls(SegmentCalls):
         found = self._learnable(function, values)
         if found is None or not self._is_settled(found[0]):
             return
+        if self.updates and not self._writes_updates(function, found[0]):
+            return
         plan, cache, entering, key = found
         for v in function.updated:
             v.storage.counts(self.counter)
         self.remember(key, _Entry(plan, plan.bound.replay, cache, entering, CHANGES[0]))
+
+    def _writes_updates(self, function: CallSite, plan: Plan) -> bool:
+        """Whether a plan writes all new values: not where a result is a view of an old one."""
+        memory = plan.bound.memory
+        return {*memory.stored.values(), *memory.copied.values()}.issuperset(function.updated)
 
     def _is_settled(self, plan: Plan) -> bool:
         """Whether a plan's next calls run as this one did. A graph writes new values itself."""

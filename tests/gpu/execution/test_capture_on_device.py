@@ -293,3 +293,17 @@ def test_a_call_runs_through_few_files():
     found = steady_files(symdnn.Mode(target="cuda"))
     assert "gpu/execution/replay.py" in found
     assert len(found) <= 9, sorted(found)
+
+
+@pytest.mark.parametrize("view", [lambda s: s.T, lambda s: s.flatten(), lambda s: s[1]])
+def test_a_view_of_an_old_value_leaves_new_values_written(cuda, view):
+    start = floats(3, 4)
+
+    def build():
+        s, t = symdnn.shared(start), symdnn.shared(start + 1)
+        return symdnn.function([], view(s), updates=[(s, t * 2), (t, s + 1)]), (s, t)
+
+    (f, ours), (g, theirs) = on_both(build)
+    for _ in range(6):  # nothing reads the variables in between
+        np.testing.assert_allclose(np.asarray(f()), g(), rtol=1e-5)
+    assert_same(ours, theirs)
