@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from symdnn.compile.program.carried import with_carried
 from symdnn.compile.program.overlap import overlapped
 from symdnn.compile.program.program import If, Loop, Program, Region, Segment
-from symdnn.compile.program.sunk_views import sink_views
+from symdnn.compile.program.sunk_views import sink_copies, sink_views
 from symdnn.graph.inner import InnerGraph
 from symdnn.graph.origin import NO_HINTS, inherit
 from symdnn.graph.place import HOST, Place
@@ -81,6 +81,7 @@ class _Scheduler:
             self._place(node)
         self.users = self._find_users()
         sink_views(self.order, self.stage_of, self.users, {*self.outputs}, self._is_inside)
+        sink_copies(self.order, self.stage_of, self.users, {*self.outputs})
         self.sizes = _sizes(self.order, self.host)
         self.on_call = self._needed_on_call()
 

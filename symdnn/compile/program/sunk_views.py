@@ -1,10 +1,12 @@
-"""Views are made where they are read: one that leaves a segment is a copy."""
+"""Views, and copies to a device, are made where they are read: one that leaves a segment is a copy,
+of an argument on the device too."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from symdnn.graph.variable import Apply, Constant, Variable
+from symdnn.ops.lowered.transfer import GpuFromHost
 
 
 def sink_views(
@@ -29,6 +31,23 @@ def sink_views(
         others = [n for n in users[seen] if n is not node]
         if seen.owner is None or any(stage_of[n] > stage or not is_inside(n) for n in others):
             stage_of[node] = max(stage, min(stage_of[n] for n in readers))
+
+
+def sink_copies(
+    order: Sequence[Apply],
+    stage_of: dict[Apply, int],
+    users: Mapping[Variable, Sequence[Apply]],
+    results: Collection[Variable],
+) -> None:
+    """Move copies of inputs to a device to the stage of their first reader.
+
+    Lazy choices and loops are the last regions of their stages, so they may read such a copy too.
+    """
+    for node in order:
+        if isinstance(node.op, GpuFromHost) and node.inputs[0].owner is None:
+            readers = users.get(node.outputs[0], ())
+            if readers and node.outputs[0] not in results:
+                stage_of[node] = max(stage_of[node], min(stage_of[n] for n in readers))
 
 
 def _is_plain_view(node: Apply) -> bool:
