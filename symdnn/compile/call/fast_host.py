@@ -17,6 +17,7 @@ from symdnn.compile.call.fast import (
     Calls,
     CallSite,
     FastCalls,
+    RegionCalls,
     SegmentCalls,
 )
 from symdnn.compile.call.fast_loops import LoopCalls
@@ -37,7 +38,8 @@ _LAID_OUT_AT = 3
 
 
 def fast_calls(function: CallSite, copies: bool = False) -> Calls | None:
-    """The fast path of a function of one segment, or with loops on a CPU; None for others.
+    """The fast path of a function of one segment, with loops on a CPU, or of several regions on a
+    device; None for others.
 
     A call ``copies`` results that are no new arrays: only those without kernels do so here.
     """
@@ -46,7 +48,9 @@ def fast_calls(function: CallSite, copies: bool = False) -> Calls | None:
     program = function.stages.program
     regions = program.called_regions
     if len(regions) != 1 or not isinstance(regions[0], Segment):
-        return LoopCalls(function) if LoopCalls.may_run(function) else None
+        if LoopCalls.may_run(function):
+            return LoopCalls(function)
+        return RegionCalls(function) if RegionCalls.may_run(function) else None
     segment, first = regions[0], len(program.outputs) - len(function.updated)
     if segment.place == HOST:
         if function.stages.target.place != HOST:
