@@ -127,7 +127,8 @@ def _seeds(cost: Variable | None, known: Mapping[Variable, Any] | None) -> dict[
         if not seeds:
             raise TypeMismatch("grad", "a cost or known_grads", "neither")
         return seeds
-    cost = as_variable(cost)
+    if not isinstance(cost, Variable):
+        raise TypeMismatch("grad", "a variable or a function as the cost", repr(cost))
     if cost.type.ndim != 0:
         raise NonDifferentiable(
             f"grad: the cost must be a scalar, got {cost} of type {cost.type}. "

@@ -164,3 +164,32 @@ def test_python_rounds_as_numpy_does():
     x = T.dscalar()
     found = symdnn.function([x], [round(x), round(x, 1), round(x, -1)])(12.25)
     np.testing.assert_allclose(found, [12.0, 12.2, 10.0], rtol=1e-15)
+
+
+TRUTHS = {
+    "comparison": lambda x, y: x.sum() > 0,
+    "any": lambda x, y: (x > 0).any(),
+    "all": lambda x, y: T.all(T.eq(x, y)),
+    "nan": lambda x, y: T.isnan(x.sum()),
+    "not": lambda x, y: ~(x.sum() > 0),
+    "and": lambda x, y: (x.sum() > 0) & (y.sum() > 0),
+    "or": lambda x, y: T.logical_or(x.sum() > 0, y.sum() > 0),
+    "close": lambda x, y: T.allclose(x, y),
+    "equal": lambda x, y: T.array_equal(x, y),
+    "inside": lambda x, y: T.isin(x, y).any(),
+    "chosen": lambda x, y: T.where(x.sum() > 0, True, False),
+}
+
+
+@pytest.mark.parametrize("truth", TRUTHS.values(), ids=TRUTHS)
+def test_no_branch_is_chosen_by_a_truth_that_a_call_computes(truth, monkeypatch):
+    x, y = T.matrices("x", "y")
+    with pytest.raises(SymbolicValueError, match="is not known before it runs"):
+        assert truth(x, y)
+    with pytest.raises(SymbolicValueError, match="is not known before it runs"):
+        assert not truth(x, y)
+    assert bool(truth(T.constant([[1.0]]), T.constant([[1.0]]))) in (True, False)
+    assert bool(x + y)  # as in Theano: a variable that is there
+    assert bool(T.vector("m", dtype="bool"))
+    monkeypatch.setattr("symdnn.graph.tracing.numpy_calls", {"add"})  # a program of Theano's
+    assert bool(T.any(x > 0))

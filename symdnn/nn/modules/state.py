@@ -44,12 +44,29 @@ class State:
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> Self:
         """Set values by name: all of them, or none if one does not fit.
 
-        ``strict`` refuses names that are missing or unknown. Raises
-        :class:`~symdnn.errors.InputError`, which names the values that do not fit.
+        ``strict`` refuses names that are missing or unknown; a variable that several modules have
+        may be named by each. Raises :class:`~symdnn.errors.InputError`, which names the values that
+        do not fit.
         """
         named = {**self.named_parameters(), **self.named_buffers()}
+        if isinstance(state, Mapping):
+            state = self._by_first_name(named, state)
         set_values(f"{type(self).__name__}.load_state_dict", named, state, strict)
         return self
+
+    def _by_first_name(
+        self, named: Mapping[str, Shared], state: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """``state`` with each variable under the first of its names."""
+        first = {id(v): name for name, v in named.items()}
+        values = dict(state)
+        for path, module in self.named_modules():
+            for own, v in module.own_variables():
+                name = f"{path}.{own}" if path else own
+                if name in values and name not in named and id(v) in first:
+                    value = values.pop(name)
+                    values.setdefault(first[id(v)], value)
+        return values
 
     # -- files -----------------------------------------------------------------------------------
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from symdnn.graph.dims import product
 from symdnn.graph.names.torch_words import torch_words
 from symdnn.graph.operators import operator
@@ -13,6 +15,7 @@ from symdnn.ops.array.reduce import masked, normal_axes, sum
 from symdnn.ops.core.dtype import is_narrow_float, work_dtype
 from symdnn.ops.core.shape import dims_of
 from symdnn.ops.elementwise.arithmetic import abs, cast, sqr
+from symdnn.options import as_number
 
 
 @torch_words()
@@ -73,6 +76,9 @@ def var(
     """
     v = as_variable(input)
     axes = normal_axes(axis, v.type.ndim, "var")
+    less: Any = ddof
+    if not isinstance(less, Variable):
+        as_number("var: ddof", less)
     out = v.type.dtype
     if v.type.is_discrete:
         v = cast(v, "float64")

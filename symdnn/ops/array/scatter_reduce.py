@@ -108,5 +108,7 @@ def identity_of(reduce: str, dtype: str) -> Any:
         return np.asarray(np.inf if reduce == "min" else -np.inf).astype(t.numpy)
     if dtype == "bool":
         return np.asarray(reduce == "min")
+    if t.is_complex:
+        raise TypeMismatch(f"a reduction by {reduce}", "real numbers", t)
     info = np.iinfo(t.numpy)
     return np.asarray(info.max if reduce == "min" else info.min, t.numpy)

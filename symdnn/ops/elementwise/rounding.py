@@ -17,6 +17,7 @@ from symdnn.ops.core.scalar import Scalar
 from symdnn.ops.elementwise.arithmetic import cast, int_div, mod
 from symdnn.ops.elementwise.comparison import neq
 from symdnn.ops.elemwise import Elemwise
+from symdnn.options import as_int
 
 __all__ = [
     "Ceil", "Floor", "RoundHalfAwayFromZero", "RoundHalfToEven", "Trunc", "ceil", "ceil_intdiv",
@@ -129,12 +130,13 @@ def round(a: TensorLike, mode: str | int | None = None, *, decimals: int = 0) ->
         return round(a, decimals=mode)
     if mode is not None and not isinstance(mode, str):
         raise TypeMismatch("round", f"mode one of {', '.join(_MODES)}", repr(mode))
-    if decimals:
+    digits = as_int("round: decimals", decimals)
+    if digits:
         v = as_variable(a)
-        scale = constant(10.0 ** builtins.abs(decimals), dtype=float_of(v.type.dtype))
-        wide = v * scale if decimals > 0 else v / scale
+        scale = constant(10.0 ** builtins.abs(digits), dtype=float_of(v.type.dtype))
+        wide = v * scale if digits > 0 else v / scale
         whole = round(wide, mode)
-        return cast(whole / scale if decimals > 0 else whole * scale, v.type.dtype)
+        return cast(whole / scale if digits > 0 else whole * scale, v.type.dtype)
     if mode is not None and mode not in _MODES:
         raise TypeMismatch("round", f"mode one of {', '.join(_MODES)}", repr(mode))
     return _MODES[mode or "half_to_even"](a)

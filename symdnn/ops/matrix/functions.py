@@ -155,9 +155,9 @@ def block_diag(*arrays: TensorLike) -> Variable:
     >>> evaluate([block_diag(np.ones((1, 2)), 3.0)], {})[0].tolist()
     [[1.0, 1.0, 0.0], [0.0, 0.0, 3.0]]
     """
-    vs = alike([as_variable(a) for a in arrays])
-    if not vs:
+    if not arrays:
         raise OptionError("block_diag: wanted at least one matrix, got none")
+    vs = alike([as_variable(a) for a in arrays])
     blocks = [v.dimshuffle(["x"] * (2 - v.type.ndim) + [*range(v.type.ndim)]) for v in vs]
     if any(b.type.ndim != 2 for b in blocks):
         raise NdimMismatch("block_diag", "matrices, vectors and numbers", [v.type for v in vs])

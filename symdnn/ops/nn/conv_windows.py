@@ -32,6 +32,7 @@ from symdnn.ops.elementwise.arithmetic import cast
 from symdnn.ops.linalg.einsum import einsum
 from symdnn.ops.nn.conv import Conv, resolved_padding
 from symdnn.ops.nn.conv_words import border_padding, settled_padding, static_ints, with_sizes
+from symdnn.options import as_int
 
 
 class Options:
@@ -41,7 +42,8 @@ class Options:
         self, name: str, ndim: int, border_mode: BorderMode, subsample: PerAxis, filter_flip: bool,
         filter_dilation: PerAxis, num_groups: int,
     ) -> None:  # fmt: skip
-        self.name, self.ndim, self.flip, self.groups = name, ndim, filter_flip, int(num_groups)
+        self.name, self.ndim, self.flip = name, ndim, filter_flip
+        self.groups = as_int(f"{name}: num_groups", num_groups)
         self.padding = border_padding(border_mode, ndim)
         self.stride = static_ints(f"{name}: subsample", subsample, ndim)
         self.dilation = static_ints(f"{name}: filter_dilation", filter_dilation, ndim)

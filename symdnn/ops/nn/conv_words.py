@@ -63,7 +63,7 @@ def border_padding(border_mode: BorderMode, ndim: int) -> tuple[Pad, ...]:
             return (border_mode,) * ndim
     elif isinstance(border_mode, int | np.integer):
         border_mode = (int(border_mode),) * ndim
-    if isinstance(border_mode, str) or len(border_mode) != ndim:
+    if not isinstance(border_mode, list | tuple | np.ndarray) or len(border_mode) != ndim:
         raise OptionError(
             f"border_mode={border_mode!r}: wanted 'valid', 'half', 'full', an int, or {ndim} ints "
             "or pairs of ints"

@@ -15,6 +15,7 @@ from symdnn.graph.op import Axes, Batched, Grads, Host, MultiOp, Op, Shapes, Typ
 from symdnn.graph.type import TensorType, Type
 from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Constant, Variable, as_variable
+from symdnn.ops.array.reduce import normal_axes
 from symdnn.ops.core.dtype import widened, work_dtype
 from symdnn.ops.core.lanes import lanes_of, same_for_all, sizes_of, stacked
 from symdnn.ops.core.scalar import Builder, ScalarProgram
@@ -180,7 +181,7 @@ def dropout(
         rate = as_variable(np.float32(0))
         if not return_mask:
             return v
-    axes = tuple(sorted(a % v.type.ndim for a in shared))
+    axes = tuple(sorted(normal_axes(tuple(shared), v.type.ndim, "dropout")))
     state = source.new_state()
     y, mask, new = Dropout(axes, scale)(state, v, rate)
     source.register(state, new)

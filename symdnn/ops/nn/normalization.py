@@ -25,7 +25,7 @@ from symdnn.ops.nn.batchnorm import (
     element_count,
     parameter_dtype,
 )
-from symdnn.options import as_int
+from symdnn.options import as_int, as_number
 
 
 def norm_axes(axes: Any, ndim: int, what: str) -> tuple[int, ...]:
@@ -299,7 +299,7 @@ def _layer_norm(
         dtype = parameter_dtype(x.type.dtype)
         ones = (1,) * x.type.ndim
         parameters = [as_variable(np.full(ones, v, dtype)) for v in (1, 0)]
-    return LayerNorm(axes, float(epsilon))(x, *parameters, hints=hints)[0]
+    return LayerNorm(axes, as_number("epsilon", epsilon))(x, *parameters, hints=hints)[0]
 
 
 OPERATORS = {"batch_normalization_train": batch_normalization_train}

@@ -33,7 +33,13 @@ from symdnn.ops.elementwise.rounding import floor, trunc
 from symdnn.ops.elementwise.storage import bitcast
 from symdnn.ops.elemwise import like
 from symdnn.ops.numpy_names.numpy_math import copysign
-from symdnn.ops.numpy_names.numpy_reductions import between, neighbours, quantile
+from symdnn.ops.numpy_names.numpy_reductions import (
+    between,
+    checked_shares,
+    neighbours,
+    of_hundred,
+    quantile,
+)
 
 __all__ = [
     "argpartition", "bartlett", "bitwise_count", "blackman", "cumulative_prod", "cumulative_sum",
@@ -316,7 +322,7 @@ def nanquantile(
     method: str = "linear",
 ) -> Variable:
     """:func:`quantile` of the elements that are not NaN; NaN if there are none."""
-    v, at = as_variable(a), as_variable(q)
+    v, at = as_variable(a), checked_shares("nanquantile", q)
     if not v.type.is_float:
         return quantile(v, q, axis, keepdims, method=method)
     where = normal_axes(axis, v.type.ndim, "nanquantile")
@@ -329,7 +335,7 @@ def nanquantile(
     none = isnan(rows)
     filled = switch(none, like(np.inf, rows), rows)
     count = cast(~none, "int64").sum(axis=-1, keepdims=True)
-    lower, upper, share = neighbours(cast(at, "float64").flatten(), count, method)
+    lower, upper, share = neighbours(at.flatten(), count, method)
     if kept:  # each line has places of its own
         ordered = sort(filled, -1)
         low, high = (take_along_axis(ordered, i, -1) for i in (lower, upper))
@@ -355,7 +361,7 @@ def nanpercentile(
     method: str = "linear",
 ) -> Variable:
     """:func:`nanquantile` of ``q / 100``."""
-    return nanquantile(a, cast(q, "float64") / 100, axis, keepdims, method=method)
+    return nanquantile(a, of_hundred("nanpercentile", q), axis, keepdims, method=method)
 
 
 @torch_words("nanmedian")

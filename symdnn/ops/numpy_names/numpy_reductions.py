@@ -11,7 +11,7 @@ from symdnn.graph.dims import product
 from symdnn.graph.names.torch_words import torch_words
 from symdnn.graph.operators import operator
 from symdnn.graph.typing import AxisLike, DtypeLike, TensorLike
-from symdnn.graph.variable import Variable, as_variable, constant
+from symdnn.graph.variable import Constant, Variable, as_variable, constant
 from symdnn.ops.array.argreduce import argmax, argmin
 from symdnn.ops.array.create import linspace, zeros
 from symdnn.ops.array.getitem import inc_subtensor
@@ -212,6 +212,21 @@ def _position(at: Variable, size: Variable, method: str) -> tuple[Variable, Vari
     return cast(lower, "int64"), rest
 
 
+def checked_shares(name: str, q: Any) -> Variable:
+    """``q`` in float64; numbers that are known are in [0, 1]."""
+    at = _double(q)
+    if isinstance(at, Constant) and not bool(np.all((at.data >= 0) & (at.data <= 1))):
+        raise OptionError(f"{name}: q={q!r:.60}; wanted numbers in [0, 1]")
+    return at
+
+
+def of_hundred(name: str, q: Any) -> Any:
+    """``q / 100`` in float64; a number stays one."""
+    if isinstance(q, Variable):
+        return cast(q, "float64") / 100
+    return as_numbers(f"{name}: q", q, "float64") / 100
+
+
 def neighbours(at: Variable, size: Variable, method: str) -> tuple[Variable, Variable, Variable]:
     """The indices of the two of ``size`` sorted elements around each quantile; the second's share.
 
@@ -251,7 +266,7 @@ def quantile(
     >>> quantile(np.array([1.0, 2, 4, 8]), [0, 0.5, 0.75]).eval().tolist()
     [1.0, 3.0, 5.0]
     """
-    v, at = _real(a), _double(q)
+    v, at = _real(a), checked_shares("quantile", q)
     axes = normal_axes(axis, v.type.ndim, "quantile")
     lines = _last(v, axes)
     last = lines.type.ndim - 1
@@ -280,7 +295,7 @@ def percentile(
     method: str = "linear",
 ) -> Variable:
     """:func:`quantile` of ``q / 100``."""
-    return quantile(a, _double(q) / 100, axis, keepdims, method=method)
+    return quantile(a, of_hundred("percentile", q), axis, keepdims, method=method)
 
 
 @torch_words("median")

@@ -38,6 +38,7 @@ from symdnn.ops.elementwise.special import erf, gammaln, psi
 from symdnn.ops.linalg import dot as dot_products
 from symdnn.ops.linalg.dot import dot
 from symdnn.ops.numpy_names import numpy_math, numpy_reductions
+from symdnn.options import as_int
 
 __all__ = [
     "addbmm", "addcdiv", "addcmul", "addmm", "addmv", "addr", "amax", "amin", "aminmax",
@@ -260,7 +261,7 @@ def kthvalue(x: TensorLike, k: int, dim: int = -1, keepdim: bool = False) -> Val
     that is equal to it. NaN is larger than all.
     """
     v = as_variable(x)
-    (axis,) = normal_axes(dim, v.type.ndim, "kthvalue")
+    (axis,) = normal_axes(as_int("kthvalue: dim", dim), v.type.ndim, "kthvalue")
     if not (v.type.is_float or v.type.is_integer):
         found = torch_sort(v, axis)
         at = (slice(None),) * axis + ((slice(k - 1, k) if keepdim else k - 1),)

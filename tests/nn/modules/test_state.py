@@ -190,3 +190,24 @@ def test_a_fixed_parameter_says_so_and_an_expression_cannot_be_frozen():
     old = symdnn.shared(1.0)
     old.__setstate__((None, None))  # a pickle before there was the attribute
     assert old.requires_grad
+
+
+def test_a_variable_of_two_modules_may_be_named_by_each():
+    """As PyTorch's state dicts of tied weights do."""
+
+    class Tied(nn.Module):
+        def __init__(self):
+            self.embed = nn.Embedding(5, 3)
+            self.head = nn.Linear(3, 5, bias=False)
+            self.head.weight = self.embed.weight
+
+        def forward(self, x):
+            return self.head(self.embed(x))
+
+    net, value = Tied(), np.arange(15, dtype="float32").reshape(5, 3)
+    for names in (["embed.weight", "head.weight"], ["embed.weight"], ["head.weight"]):
+        net.embed.weight.set_value(0 * value)
+        net.load_state_dict(dict.fromkeys(names, value))
+        np.testing.assert_array_equal(net.head.weight.get_value(), value)
+    with pytest.raises(InputError, match=r"head\.bias is unknown"):
+        net.load_state_dict({"embed.weight": value, "head.bias": value})
