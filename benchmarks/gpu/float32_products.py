@@ -1,15 +1,21 @@
 """float32 on tensor cores: GEMMs, 1x1 convolutions and gradients of filters, beside libraries' own.
 
-    python -m benchmarks.gpu.float32_products [--only gemm|conv|filters]
+    python -m benchmarks.gpu.float32_products [--only gemm|conv|filters|few]
 
 Each line has what a measurement chose, with the times of all candidates. Errors are relative in the
 2-norm: of a GEMM against float64, of a convolution against a trusted algorithm.
+
+``few`` are products with few results and long sums, with the flags' defaults, beside PyTorch's.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,7 +37,15 @@ FILTERS = [
     (128, 96, 27, 256, 5, 2), (64, 512, 28, 512, 3, 1), (64, 256, 28, 512, 3, 1),
     (64, 128, 28, 128, 3, 1), (128, 256, 13, 384, 3, 1), (64, 64, 28, 96, 5, 2),
 ]  # fmt: skip
+#: Rows, terms, columns, and whether each operand is in memory as its transpose.
+FEW = [
+    (64, 65536, 64, "NN"), (64, 65536, 64, "NT"), (64, 262144, 32, "TN"), (64, 8192, 64, "NN"),
+    (784, 60000, 128, "TN"), (128, 60000, 10, "TN"), (256, 32768, 256, "TN"), (16, 16384, 16, "NN"),
+    (512, 16384, 512, "NN"), (3, 100000, 3, "TN"), (128, 4096, 128, "NN"), (1024, 4096, 64, "NN"),
+]  # fmt: skip
 _ROWS = 512  # whose error is taken
+#: Operands in turn have so many bytes in all, more than a card's cache.
+_TURN_BYTES, _MOST_TURNS = 160 << 20, 16
 
 
 def gemms() -> Iterator[str]:
@@ -55,6 +69,74 @@ def gemms() -> Iterator[str]:
         error = np.linalg.norm(got - want) / np.linalg.norm(want)
         ms = [None if t is None else round(t, 4) for t in made.ms]
         yield f"{rows}x{terms}x{columns}: {ms} -> {made.algorithm}; error {error:.2e}"
+
+
+def few_results() -> Iterator[str]:
+    """Products of operands in turn, which are a graph on both sides."""
+    import torch
+
+    import symdnn
+    import symdnn.tensor as T
+
+    rng = np.random.default_rng(1)
+    for rows, terms, columns, form in FEW:
+        turns = min(_MOST_TURNS, 2 + _TURN_BYTES // (4 * terms * (rows + columns)))
+        sides = [(rows, terms), (terms, columns)]
+        sides = [s[::-1] if f == "T" else s for s, f in zip(sides, form, strict=True)]
+        given = [[rng.standard_normal(s, dtype="f4") for s in sides] for _ in range(turns)]
+        ours = [[symdnn.shared(a) for a in pair] for pair in given]
+        made = [symdnn.shared(np.zeros((rows, columns), "f4")) for _ in given]
+        products = [T.dot(*(v.T if f == "T" else v for v, f in zip(p, form))) for p in ours]
+        f = symdnn.function([], [], updates=[*zip(made, products)])
+        theirs = [[torch.from_numpy(a).cuda() for a in pair] for pair in given]
+        outs = [torch.empty((rows, columns), device="cuda") for _ in given]
+        turned = [[v.T if t == "T" else v for v, t in zip(p, form)] for p in theirs]
+        calls = [f, _captured(partial(_multiply, turned, outs))]
+        us = [1e6 * t / turns for t in _in_turn(calls, torch.cuda.synchronize)]
+        a, b = (v.T if t == "T" else v for v, t in zip(given[0], form, strict=True))
+        want = a.astype("f8") @ b
+        found = np.asarray(made[0].get_value()), outs[0].cpu().numpy()
+        errors = [np.linalg.norm(v - want) / np.linalg.norm(want) for v in found]
+        yield (
+            f"{rows}x{terms}x{columns} {form}: {us[0]:.1f} us, error {errors[0]:.1e}; "
+            f"PyTorch {us[1]:.1f}, {errors[1]:.1e}"
+        )
+
+
+def _multiply(pairs: list[Any], outs: list[Any]) -> None:
+    import torch
+
+    for pair, out in zip(pairs, outs, strict=True):
+        torch.matmul(*pair, out=out)
+
+
+def _captured(run: Callable[[], object]) -> Callable[[], object]:
+    """PyTorch's work as a CUDA graph."""
+    import torch
+
+    with torch.cuda.stream(torch.cuda.Stream()):
+        run()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        run()
+    return graph.replay
+
+
+def _in_turn(calls: list[Callable[[], object]], wait: Callable[[], None]) -> list[float]:
+    """Seconds of each call: medians of rounds of a few, in turn."""
+    rounds: list[list[float]] = []
+    for _ in range(9):
+        rounds.append([])
+        for call in calls:
+            call()
+            wait()
+            begin = time.perf_counter()
+            for _ in range(10):
+                call()
+            wait()
+            rounds[-1].append((time.perf_counter() - begin) / 10)
+    return [statistics.median(own) for own in zip(*rounds[2:], strict=True)]
 
 
 def convolutions(cases: list[tuple[Any, ...]], directions: tuple[str, ...]) -> Iterator[str]:
@@ -81,8 +163,13 @@ def convolutions(cases: list[tuple[Any, ...]], directions: tuple[str, ...]) -> I
 def main() -> None:
     """The lines of all tables, or of one."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", choices=("gemm", "conv", "filters"))
+    parser.add_argument("--only", choices=("gemm", "conv", "filters", "few"))
     only = parser.parse_args().only
+    os.environ["SYMDNN_FLAGS"] = f"device=cuda,{os.environ.get('SYMDNN_FLAGS', '')}"
+    if only in (None, "few"):
+        print("== few")
+        for line in few_results():
+            print(line, flush=True)
     from symdnn.config import config
 
     flags: dict[str, Any] = {"gpu.gemm.algo": "time", "dnn.conv.tuning_cache": "off"}
@@ -92,7 +179,7 @@ def main() -> None:
         "conv": lambda: convolutions(pointwise, ("fwd", "bwd_data", "bwd_filter")),
         "filters": lambda: convolutions(FILTERS, ("bwd_filter",)),
     }
-    with config.change_flags(device="cuda", **flags):
+    with config.change_flags(**flags):
         for name, lines in tables.items():
             if only in (None, name):
                 print(f"== {name}")

@@ -71,6 +71,7 @@ def main(argv: list[str] | None = None) -> int:
     passed = list(sys.argv[1:] if argv is None else argv)
     until = time.time() + given.prepare_seconds
     command = [sys.executable, "-m", "benchmarks.ops.peers", *passed, "--worker"]
+    set_flags(given.device == "cuda")  # the processes import symdnn after that
     if given.device == "cpu":
         alone = {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false"}
         os.environ.update(environment(1, **(AVX2 if given.avx2 else alone)))
@@ -124,7 +125,6 @@ class _Worker:
 
     def __init__(self, given: argparse.Namespace) -> None:
         self.given, on_gpu = given, given.device == "cuda"
-        set_flags(on_gpu)
         if on_gpu:  # the host's work is compiling and tracing, of as many processes as it has cores
             os.environ.setdefault("OMP_NUM_THREADS", "1")
             os.environ.setdefault("XLA_FLAGS", "--xla_gpu_force_compilation_parallelism=1")

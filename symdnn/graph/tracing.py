@@ -9,10 +9,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from symdnn.errors import GraphError, InputError
+from symdnn.graph.values.numpy_functions import numpy_calls
 
 __all__ = [
-    "Trace", "call_with", "check_takes", "current_trace", "is_tracing", "traced_number",
-    "traced_truth", "tracing", "untraced",
+    "Trace", "call_with", "check_takes", "computes_truth", "current_trace", "is_tracing",
+    "traced_number", "traced_truth", "tracing", "untraced",
 ]  # fmt: skip
 
 
@@ -77,6 +78,13 @@ def tracing(name: str) -> Iterator[Trace]:
 def _where() -> str:
     trace = current_trace()
     return f"inside of {trace.name}, which is traced, " if trace is not None else ""
+
+
+def computes_truth(v: Any) -> bool:
+    """Whether a call computes a truth, as of a comparison; in Theano's programs of no other."""
+    if v.owner is None or v.owner.op.is_comparison:
+        return v.owner is not None
+    return getattr(v.type, "dtype", "") == "bool" and not numpy_calls
 
 
 def traced_truth(v: Any) -> str:

@@ -24,11 +24,10 @@ from symdnn.graph.origin import (
     make_origin,
     make_written,
 )
-from symdnn.graph.tracing import is_tracing, traced_truth
+from symdnn.graph.tracing import computes_truth, is_tracing, traced_truth
 from symdnn.graph.type import TensorType, Type, dtype_name, tensor_type
 from symdnn.graph.typing import DtypeLike, OpT
 from symdnn.graph.values.interop import check_as, home, is_on_device, place, place_as
-from symdnn.graph.values.numpy_functions import numpy_calls
 from symdnn.graph.values.storage import Storage
 from symdnn.graph.values.value import as_numpy, constant_array
 
@@ -122,10 +121,7 @@ class Variable(TensorMethods, ElementwiseMethods, ReductionMethods):
         return (self[i] for i in range(size))
 
     def __bool__(self) -> bool:
-        compared = self.owner is not None and (
-            self.owner.op.is_comparison
-            or (getattr(self.type, "dtype", "") == "bool" and not numpy_calls)
-        )
+        compared = computes_truth(self)
         if (is_tracing() or compared) and (known := operator("known_number")(self)) is not None:
             return bool(known)
         if is_tracing():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -99,3 +100,20 @@ def test_one_long_call_is_not_the_time_of_a_row(monkeypatch, took, wanted):
 
     assert worker._ms(call) == pytest.approx(wanted)
     assert not left
+
+
+@pytest.mark.parametrize(
+    ("device", "flags"), [("cuda", "device=cuda,performance=max"), ("cpu", "device=cpu")]
+)
+def test_processes_begin_with_the_flags(monkeypatch, device, flags):
+    """symdnn reads them when it is imported, which a process does before it knows its arguments."""
+    found = []
+
+    def children(commands, *seconds):
+        found.append(os.environ["SYMDNN_FLAGS"])
+        return [], []
+
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    monkeypatch.setattr(peers.in_turn, "children", children)
+    peers.main(["--device", device])
+    assert found[0].startswith(flags)

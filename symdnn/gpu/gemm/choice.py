@@ -1,6 +1,7 @@
 """The choice of cuBLASLt's algorithm for a GEMM: the heuristics' first, or the fastest.
 
-The flag ``gpu.gemm.algo`` decides. ``guess`` takes the heuristics' first algorithm. ``time``
+The flag ``gpu.gemm.algo`` decides. ``guess`` takes the heuristics' first algorithm, or our kernel
+of long sums where few results have them (:mod:`symdnn.gpu.gemm.long_sums`). ``time``
 measures their first ones on the GEMM's own operands in its first run, times the fastest few once
 more in turn, and takes the fastest whose result agrees with that of the first. Choices are
 remembered by signature, and measured ones are kept on disk. With ``deterministic=more`` nothing is
@@ -18,6 +19,7 @@ from symdnn.gpu.binding import libcublaslt
 from symdnn.gpu.device.clock import is_capturing, replay_ms
 from symdnn.gpu.device.cudnn_device import device_key, library_key
 from symdnn.gpu.gemm.bench import CallBench
+from symdnn.gpu.gemm.long_sums import LongSums, long_sums_ways
 from symdnn.gpu.gemm.plan import GemmAlgorithm, GemmPlan, GemmSignature, Pointers
 from symdnn.gpu.gemm.split import SplitGemm, split_ways
 from symdnn.tuning.attempts import Attempt
@@ -26,8 +28,8 @@ from symdnn.tuning.question import ChoiceCache, Question, answer, plain
 if TYPE_CHECKING:
     from symdnn.gpu.device.env import LaunchEnv
 
-#: An algorithm of cuBLASLt, or a GEMM of split operands.
-GemmWay = GemmAlgorithm | SplitGemm
+#: An algorithm of cuBLASLt, a GEMM of split operands, or our kernel of long sums.
+GemmWay = GemmAlgorithm | SplitGemm | LongSums
 
 #: Algorithms of the heuristics that are measured.
 _CANDIDATE_COUNT = 24
@@ -57,7 +59,7 @@ class GemmChoice:
     def arithmetic(self) -> str:
         """How it multiplies, for reports."""
         way = self.algorithm
-        return way.arithmetic if isinstance(way, SplitGemm) else self.signature.compute
+        return self.signature.compute if isinstance(way, GemmAlgorithm) else way.arithmetic
 
     def enqueue(
         self, plan: GemmPlan, env: LaunchEnv, at: Pointers, factors: Sequence[float]
@@ -82,10 +84,10 @@ class GemmChoice:
 def _enqueue(
     way: GemmWay, plan: GemmPlan, env: LaunchEnv, at: Pointers, factors: Sequence[float]
 ) -> None:
-    if isinstance(way, SplitGemm):
-        way.enqueue(env, at, factors)
-    else:
+    if isinstance(way, GemmAlgorithm):
         plan.run(way, at, factors, env.workspace, env.stream)
+    else:
+        way.enqueue(env, at, factors)
 
 
 _choices: ChoiceCache[GemmChoice] = ChoiceCache()
@@ -149,8 +151,9 @@ def sums_apart(
 
 
 def _guessed(plan: GemmPlan) -> GemmChoice:
-    """The heuristics' first algorithm."""
-    return GemmChoice(plan.signature, "guess", plan.algorithms(1)[0])
+    """Our kernel for long sums of few results, else the heuristics' first algorithm."""
+    ways: Sequence[GemmWay] = long_sums_ways(plan.signature) or plan.algorithms(1)
+    return GemmChoice(plan.signature, "guess", ways[0])
 
 
 def _timed(question: _GemmQuestion) -> GemmChoice:
@@ -163,7 +166,7 @@ def _timed(question: _GemmQuestion) -> GemmChoice:
 
 
 class _GemmQuestion(Question[GemmWay]):
-    """The fastest of the heuristics' first algorithms, and of products of split operands."""
+    """The fastest of the heuristics' first algorithms, and of our ways."""
 
     family = "matrix product"
     warns = False  # the heuristics' first algorithm runs, and reports its own errors
@@ -175,7 +178,8 @@ class _GemmQuestion(Question[GemmWay]):
         version, product = libcublaslt.version(), plain(asdict(plan.signature))
         made_by = {"cublaslt": version, "candidates": _CANDIDATE_COUNT}
         split = {"split_bytes": split_bytes} if split_bytes else {}
-        self.key = device_key(**made_by, **split, product=product)
+        ours = {"long_sums": 1} if long_sums_ways(plan.signature) else {}
+        self.key = device_key(**made_by, **split, **ours, product=product)
         self.fault = library_key("cublaslt", version, product=product)
         #: Milliseconds of all measured algorithms, in the heuristics' order.
         self.ms: tuple[float | None, ...] = ()
@@ -187,10 +191,11 @@ class _GemmQuestion(Question[GemmWay]):
     def _ways(self) -> list[GemmWay]:
         """The heuristics' first algorithm, which is the trusted one, the others, and theirs.
 
-        Those of split operands come early: the budget of time ends after few large products.
+        Those of ours come early: the budget of time ends after few large products.
         """
         first, *others = self.plan.algorithms(_CANDIDATE_COUNT)
-        return [first, *split_ways(self.plan, self.split_bytes), *others]
+        split = split_ways(self.plan, self.split_bytes)
+        return [first, *long_sums_ways(self.plan.signature), *split, *others]
 
     def measured(self) -> tuple[list[Attempt[GemmWay]], str]:
         """All candidates, with the result of the first as the reference."""
@@ -229,7 +234,8 @@ class _GemmBench(CallBench[GemmWay]):
             env.zero(d.ptr, d.nbytes)  # what lies between columns is compared too
         self.made, self.at = [d], replace(at, d=d.ptr, c=at.c or d.ptr)
         if s.epilogue.startswith("bgrad"):  # it also writes sums over an operand
-            self.made.append(env.empty((s.d.rows,), s.result))
+            size = s.d.rows if s.epilogue == "bgrada" else s.d.columns
+            self.made.append(env.empty((size,), s.result))
             self.at = replace(self.at, bias=self.made[1].ptr)
 
     def enqueuing(self, candidate: GemmWay) -> Callable[[], None]:

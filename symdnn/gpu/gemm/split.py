@@ -19,11 +19,10 @@ from enum import Enum
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from symdnn.gpu.binding.libcublaslt import CublasError
 from symdnn.gpu.codegen.device_source import specialised
-from symdnn.gpu.codegen.launches import MOST_BLOCKS_BESIDE, KernelLaunch, blocks_for
+from symdnn.gpu.codegen.launches import MOST_BLOCKS_BESIDE
+from symdnn.gpu.gemm.parts import Adding, launched
 from symdnn.gpu.gemm.plan import (
     WORKSPACE_BYTES,
     GemmAlgorithm,
@@ -248,7 +247,8 @@ class SplitGemm:
         for side in (0, 1):
             env.module(_split_source(side), "split_floats")
         if self.form is not Form.IN_TURN:
-            env.module(specialised("add_parts.cu"), "add_parts")
+            for parts in self._kinds() if self.is_beside else (1,):
+                env.module(self._adding(parts).source, "add_parts")
         self.prepare(env.cublaslt)
 
     def enqueue(self, env: LaunchEnv, at: Pointers, factors: Sequence[float]) -> None:
@@ -287,7 +287,7 @@ class SplitGemm:
         grid = (count * -(-length // _BLOCK_TERMS), -(-rows // _BLOCK_ROWS), stack)
         sizes = (rows, self.chunks.terms, first, m.batch_offset, *steps)
         parameters = (source, to, *sizes, self._line, stacked, length)
-        _launched(env, _split_source(side), "split_floats", grid, (_BLOCK_ROWS, _LINES), parameters)
+        launched(env, _split_source(side), "split_floats", grid, (_BLOCK_ROWS, _LINES), parameters)
 
     def _in_turn(
         self, env: LaunchEnv, operands: tuple[int, int], part: tuple[int, int], at: Pointers,
@@ -318,19 +318,12 @@ class SplitGemm:
 
     def _add(self, env: LaunchEnv, sums: int, to: int, parts: int, beta: float) -> None:
         """Enqueue the kernel that adds results, in the order of the stack."""
+        self._adding(parts).enqueue(env, (sums, to, to), (1.0, beta))
+
+    def _adding(self, parts: int) -> Adding:
         d, stack = self.signature.d, self.signature.batch if self.form is Form.MERGED else 1
-        sizes = (d.rows, stack, d.columns, d.ld, d.batch_offset)
-        grid = (blocks_for(prod(sizes[:3]), 256),)
-        source = specialised("add_parts.cu")
-        _launched(env, source, "add_parts", grid, (256,), (sums, to, parts, *sizes, beta))
+        return Adding(parts, stack, d, d)
 
 
 def _split_source(side: int) -> str:
     return specialised("split_floats.cu", RIGHT=side)
-
-
-def _launched(
-    env: LaunchEnv, source: str, name: str, grid: tuple[int, ...], block: tuple[int, ...],
-    parameters: tuple[Any, ...],
-) -> None:  # fmt: skip
-    KernelLaunch(source, name, grid, block, parameters).enqueue(env, np.zeros(1, np.int64))

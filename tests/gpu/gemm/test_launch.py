@@ -34,24 +34,10 @@ def gemm(*args, **terms):
 M, K, N = 6, 4, 5
 
 
-@pytest.mark.parametrize(
-    ("shape", "most"),
-    [((64, 16, 16), 1 << 20), ((256, 256, 256), 32 << 20), ((4096, 4096, 16), 32 << 20)],
-)
-def test_a_small_product_has_a_small_workspace_and_asks_for_no_more(lt, shape, most):
-    m, k, n = shape
-    types = [TensorType("float32", (m, k)), TensorType("float32", (k, n))]
-    call = Call(Dot(), tuple(types), tuple(Dot().output_types(types)), NO_HINTS)
-    *_, kernel = kernels_for(Dot, "cuda")
-    own = kernel.settled(call)
-    assert own.limit <= most
-    assert own.workspace_bytes(call) == own.limit + 256
-    arrays = [
-        RawArray(0x100000 * (i + 1), s, "float32") for i, s in enumerate([(m, k), (k, n), (m, n)])
-    ]
-    with config.change_flags({"dnn.conv.algo_fwd": "guess_once"}):
-        own.bind(call)(FakeGemmEnv(), arrays[:2], arrays[2:])
-    assert own.ran[-1][1].signature.workspace_limit == own.limit
+def test_a_small_product_has_the_whole_workspace(lt):
+    """With less the heuristics list no algorithms that divide sums well."""
+    launched(Dot(), (64, 2048), (2048, 64))
+    assert {wishes["workspace_bytes"] for wishes in lt.asked} == {32 << 20}
 
 
 def launched(op, *shapes, dtype="float32", env=None, at=0x100000, arrays=None):
@@ -407,3 +393,33 @@ def test_long_sums_for_few_results_are_divided(rows, columns, terms, epilogue, d
     )  # fmt: skip
     assert signature.k == terms
     assert divides_sums(signature) == divided
+
+
+@pytest.mark.parametrize(
+    ("op", "more", "kernels"),
+    [
+        (Dot(), (), ["long_sums", "add_parts"]),
+        (gemm(alpha=2.0), (), ["long_sums", "add_parts"]),
+        (GpuGemmBiasGrad(), (), ["long_sums", "add_parts", "add_parts"]),
+        (GpuGemmBiasGrad(left=True), (), ["long_sums", "add_parts", "add_parts"]),
+        (gemm(bias=True, activation="relu"), ((1, 32),), ["long_sums", "add_parts", "elementwise"]),
+    ],
+)
+def test_long_sums_of_few_results_are_a_kernel_of_ours(lt, op, more, kernels):
+    env = launched(op, (64, 65536), (65536, 32), *more)
+    assert [name for _, name, _ in env.did] == kernels
+    assert lt.runs == []
+
+
+def test_a_measurement_may_take_the_kernel_of_long_sums(lt, monkeypatch):
+    times = [3.0, 1.0, 3.0, 3.0]
+    monkeypatch.setattr(gemm_choice, "is_capturing", lambda env: False)
+    monkeypatch.setattr(bench, "replay_ms", lambda env, enqueue, good: times.pop(0))
+    monkeypatch.setattr(gemm_choice, "device_key", lambda **more: None)
+    monkeypatch.setattr(gemm_choice, "library_key", lambda *args, **more: None)
+    monkeypatch.setattr(gemm_choice._GemmBench, "results", lambda self, way: [np.ones(1)])
+    with timing():
+        env = launched(Dot(), (64, 65536), (65536, 32))
+    assert [name for _, name, _ in env.did] == ["long_sums", "add_parts"]
+    (choice,) = gemm_choice.chosen()
+    assert (choice.ms, choice.arithmetic) == ((3.0, 1.0, 3.0, 3.0), "float32")
