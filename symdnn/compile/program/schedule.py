@@ -13,12 +13,7 @@ from typing import Any, Protocol
 from symdnn.compile.program.carried import with_carried
 from symdnn.compile.program.overlap import overlapped
 from symdnn.compile.program.program import If, Loop, Program, Region, Segment, inputs_of_loop
-from symdnn.compile.program.sunk_views import (
-    sink_copies,
-    sink_views,
-    views_of_loop,
-    without_unread,
-)
+from symdnn.compile.program.sunk_views import sink, views_of_loop, without_unread
 from symdnn.graph.inner import InnerGraph
 from symdnn.graph.origin import NO_HINTS, inherit
 from symdnn.graph.place import HOST, Place
@@ -92,8 +87,7 @@ class _Scheduler:
         }
         self.users = self._find_users()
         self.order = without_unread(self.order, self.views.values(), self.users)
-        sink_views(self.order, self.stage_of, self.users, {*self.outputs}, self._is_inside)
-        sink_copies(self.order, self.stage_of, self.users, {*self.outputs})
+        sink(self.order, self.stage_of, self.users, {*self.outputs}, self._is_inside)
         self.sizes = _sizes(self.order, self.host)
         self.on_call = self._needed_on_call()
 

@@ -11,15 +11,16 @@ from symdnn.ops.array.slices import FULL
 from symdnn.ops.lowered.transfer import GpuFromHost
 
 
-def sink_views(
+def sink(
     order: Sequence[Apply],
     stage_of: dict[Apply, int],
     users: Mapping[Variable, Sequence[Apply]],
     results: Collection[Variable],
     is_inside: Callable[[Apply], bool],
 ) -> None:
-    """Move views to the stage of their first reader, where what they are of is known anyway.
+    """Move views, and copies to a device, to the stage of their first reader.
 
+    A view moves where what it is of is known there anyway.
     Nodes that are part of no segment on the host (not ``is_inside``) stay, and so do views of what
     nothing reads later: their copy may be smaller. ``stage_of`` is changed.
     """
@@ -33,9 +34,10 @@ def sink_views(
         others = [n for n in users[seen] if n is not node]
         if seen.owner is None or any(stage_of[n] > stage or not is_inside(n) for n in others):
             stage_of[node] = max(stage, min(stage_of[n] for n in readers))
+    _sink_copies(order, stage_of, users, results)
 
 
-def sink_copies(
+def _sink_copies(
     order: Sequence[Apply],
     stage_of: dict[Apply, int],
     users: Mapping[Variable, Sequence[Apply]],
