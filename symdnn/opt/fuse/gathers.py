@@ -295,9 +295,12 @@ def _views(get: _Gather, graph: _Graph) -> dict[Variable, None]:
 
 
 def _may_read(loop: _Loop, v: Variable, get: _Gather) -> bool:
-    """Whether a loop may read what is selected: it has its shape, and other inputs keep theirs."""
+    """Whether a loop may read what is selected: it has its shape, and other inputs keep theirs.
+
+    A loop that selects of it already would have to do so twice.
+    """
     operands, op = loop.operands, loop.op
-    if loop.inputs.count(v) != 1 or v not in operands:
+    if loop.inputs.count(v) != 1 or v not in operands or op.reads[operands.index(v)] is not None:
         return False
     if op.add is not None and get.inputs[0] is loop.inputs[0]:
         return False
@@ -331,7 +334,7 @@ def _row_bytes(get: _Gather) -> float:
 def _with_gather(loop: _Loop, v: Variable, get: _Gather) -> tuple[FusedIndexed, list[Variable]]:
     """A loop that reads ``v``, which is selected or a view of that, as one that selects it."""
     op, (source, *arrays) = loop.op, get.inputs
-    k = list(loop.operands).index(v)
+    k = loop.operands.index(v)
     view: Any = None if v is get.node.outputs[0] else v.owner
     pattern = tuple(range(v.type.ndim)) if view is None else view.op.pattern
     reads = list(op.reads)

@@ -148,6 +148,13 @@ def test_what_sums_and_a_later_node_read_is_computed_by_both() -> None:
     assert stored(lambda p: p.sum(axis=1))  # and a sum of some axes reads it
 
 
+def test_what_repeats_in_a_sum_is_not_computed_for_each_element() -> None:
+    p = T.exp(row) * T.sqr(row)
+    graph = fused([x, row], [(p * x).sum() * p])
+    (made,) = reductions(graph)
+    assert [v for v in made.inputs if v.owner is not None and isinstance(v.owner.op, FusedElemwise)]
+
+
 def test_nothing_is_done_on_a_cpu() -> None:
     d = x - y
     graph = fused([x, y], [d, (d * d).sum((0, 2))], Target(kind="cpu"))

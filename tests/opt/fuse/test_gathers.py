@@ -98,6 +98,23 @@ def test_others_stay(outputs: Any, left: int) -> None:
     assert fused(outputs()) == (0, left)
 
 
+@pytest.mark.parametrize(
+    "outputs",
+    [
+        lambda: [T.exp(h[j][:, i % 4])],
+        lambda: [T.exp(h[:, i % 4][j]).sum(1)],
+        lambda: [T.exp(h[j][i % 9]) + h[i % 7]],
+        lambda: [T.exp(T.roll(T.specify_shape(h, (7, 4)), 2, 0)[j])],
+        lambda: [added(T.roll(T.specify_shape(h, (7, 4)), 2, 1)[j])],
+    ],
+)
+def test_what_is_selected_twice_is_stored_once(outputs: Any) -> None:
+    """A loop selects of an array; the first selection makes that."""
+    made, left = fused(outputs())
+    assert made >= 1
+    assert left <= 1
+
+
 def test_a_processor_and_sums_in_a_fixed_order_have_all() -> None:
     assert fused([added(h[j])], Target("cpu")) == (0, 2)
     with config.change_flags(deterministic="more"):
