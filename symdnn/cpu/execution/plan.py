@@ -326,6 +326,7 @@ class CpuPlan(BoundPlan):
             self.threads = count
             if self.threaded:
                 self._bind_steps()
+                self._attach()  # other steps may have other memory
             self.yields = self._yields()
         return threads.usable(self.threads) if self.yields else self.threads
 
