@@ -147,6 +147,9 @@ class Runtime:
     #: ``adopt(value, what)`` takes an array on the device; None if there are no such arrays.
     adopt: Callable[..., Any] | None = None
 
+    def known(self, value: object) -> Any:
+        """An array on the device that was taken before and is where it was; else None."""
+
     def dense(self, array: Any) -> Any:
         """A copy in C order of an array on the host."""
         return array.copy()

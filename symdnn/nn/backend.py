@@ -64,18 +64,18 @@ _BOTH = (
     SpatialConvolution, SpatialFullConvolution, TemporalConvolution, VolumetricConvolution,
     VolumetricFullConvolution, SpatialMaxPooling, SpatialAveragePooling, TemporalMaxPooling,
     TemporalAveragePooling, VolumetricMaxPooling, VolumetricAveragePooling, BatchNormalization,
-    SoftMax, Recurrent,
 )  # fmt: skip
 
 #: The modules for which a vendor's library has ops; subclasses count, too.
 CONVERTIBLE: dict[str, tuple[type[Module], ...]] = {
     "cudnn": (
-        *_BOTH, ReLU, ClippedReLU, Tanh, Sigmoid, ELU, SpatialCrossMapLRN, LogSoftMax,
-        SpatialSoftMax, SpatialLogSoftMax, VolumetricSoftMax, VolumetricLogSoftMax, CTCCriterion,
+        *_BOTH, ReLU, ClippedReLU, Tanh, Sigmoid, ELU, SpatialCrossMapLRN, Recurrent, SoftMax,
+        LogSoftMax, SpatialSoftMax, SpatialLogSoftMax, VolumetricSoftMax, VolumetricLogSoftMax,
+        CTCCriterion,
         # As in cudnn.torch; here one kernel of symdnn does both of their steps.
         SpatialCrossEntropyCriterion, VolumetricCrossEntropyCriterion,
     ),
-    "onednn": (*_BOTH, LogSoftMax, LayerNorm, Linear, Bilinear, MM),
+    "onednn": (*_BOTH, LayerNorm, Linear, Bilinear, MM),
 }  # fmt: skip
 
 

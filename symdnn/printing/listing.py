@@ -65,6 +65,8 @@ def _if(region: If, names: ValueNames, pad: str) -> Iterator[str]:
 
 
 def _loop(region: Loop, names: ValueNames, pad: str) -> Iterator[str]:
+    for node in region.views:
+        yield f"{pad}view {_step(node, names)}"
     yield f"{pad}loop {_step(region.node, names)}"
     yield from _program(region.body, names, pad + "  ")
 

@@ -170,6 +170,7 @@ class _Draughtsman:
             if isinstance(region, If):
                 self._if(region, into)
             elif isinstance(region, Loop):
+                self._nodes(region.views, into)
                 self._loop(region, into)
             elif len(regions) == 1:
                 self._nodes([*region.sizes, *region.host, *region.nodes], into)
@@ -340,7 +341,7 @@ def _all_nodes(program: Program) -> set[Apply]:
         if isinstance(region, Segment):
             found.update((*region.sizes, *region.host, *region.nodes))
         elif isinstance(region, Loop):
-            found |= {region.node} | _all_nodes(region.body)
+            found |= {region.node, *region.views} | _all_nodes(region.body)
         else:
             found |= {region.node} | _all_nodes(region.then) | _all_nodes(region.orelse)
     return found

@@ -80,7 +80,8 @@ def shortcut(
     One function has all that a call does, since each call of Python costs a tenth of a small one.
     It runs a plan that is one call itself, and of other plans their ``run``.
     The outputs are those of the plan at ``places``, all in order where these are empty. A plan
-    whose inputs all are arguments ``may_be_one`` compiled function, which then takes over.
+    whose inputs are arguments and shared variables ``may_be_one`` compiled function, which then
+    takes over.
     """
     names = [f"a{i}" for i in range(len(calls.slots))]
     scope: dict[str, Any] = {"ndarray": np.ndarray, "calls": calls, "otherwise": otherwise,
@@ -121,7 +122,8 @@ def shortcut(
     if calls.updates:
         scope["update"] = calls.update
         shown = f"update(function, {shown})"
-    more = _TAKE_OVER.format(arguments=f"[{', '.join(names)}]") if may_be_one else ""
+    listed = f"[{', '.join(names)}]"
+    more = _TAKE_OVER.format(arguments=listed, entering=entering) if may_be_one else ""
     lines += _SHORTCUT_END.format(entering=entering, shown=shown, more=more).splitlines()
     exec(compile("\n".join(lines), "<short call>", "exec"), scope)
     return scope["attempt"]
@@ -170,7 +172,7 @@ _SHORTCUT_END = """\
 #: Once a plan is hot, one compiled function may take over.
 _TAKE_OVER = """\
        if bound.direct is not False and count > bound.next_look:
-        calls.take_over(function, bound, {arguments})
+        calls.take_over(function, bound, {arguments}, {entering})
 """
 
 

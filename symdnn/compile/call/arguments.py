@@ -177,7 +177,8 @@ class Slot:
             made = self.taker(allow_downcast)(value)
             if made is not value:
                 return made
-        if self.dtype is not None and is_on_device(value):
+        there = self.dtype is not None and runtime.known(value) is not None
+        if there or (self.dtype is not None and is_on_device(value)):
             return self._adopted(value, runtime.adopt)
         return self._convert(value, allow_downcast, runtime)
 

@@ -81,7 +81,7 @@ class Function:
             for s in self.arguments.slots
         ]
         shared_ones = [(v, v, f"the shared variable {v}") for v in self._shared]
-        self._named = NamedSizes(signature.name, [*slots, *shared_ones])
+        self.named = NamedSizes(signature.name, [*slots, *shared_ones])
         self._copied = copied_results(stages.program, self._count)
         self._watched = type(stages.mode).watch is not Mode.watch
         on_gpu = stages.target.place != HOST
@@ -101,7 +101,9 @@ class Function:
         self._collective = has_collectives(stages.fgraph.apply_nodes)
         self._one, self._forms = signature.structure == Structure("one"), signature.forms
         #: What is tried first of all, where there is nothing to do before.
-        self.at_once = None if self._collective or self._forms is not None else self._attempt
+        later = self._collective or self._forms is not None
+        later = later or (self._fast is not None and self._fast.may_fail)
+        self.at_once = None if later else self._attempt
         self._keeps_sizes = stages.has_plain_loops
         self._sizes: Any = None  # of the last call, for the memory report of loops
         self._profiled_ids: list[int] = []  # of the plans whose kernels the profile knows
@@ -167,8 +169,8 @@ class Function:
             values = self.arguments.bind(args, kwargs, self.trust_input, runtime)
             for v in self._shared:
                 values[v] = v.storage.on(executor.devices.home(v).memory)
-            if self._named:
-                self._named.check(values)
+            if self.named:
+                self.named.check(values)
             run = partial(self._run_guarded, failed) if self._guarded else self._run_watched
             self._sizes = sizes_of_values(values) if self._keeps_sizes else None
             found = None if fast is None else fast.at_first(self, values)

@@ -14,13 +14,16 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from symdnn.compile.call.arguments import Arguments
+from symdnn.compile.call.named_sizes import NamedSizes
 from symdnn.compile.execute.executor import Executor
 from symdnn.compile.plan.plan import Plan, PlanCache
 from symdnn.compile.plan.stages import Stages
 from symdnn.compile.program.host import scalar_function
 from symdnn.compile.program.program import Segment
-from symdnn.errors import NanDetected
+from symdnn.config import config
+from symdnn.errors import InputError, NanDetected
 from symdnn.graph.place import HOST
+from symdnn.graph.values.interop import is_on_device
 from symdnn.graph.values.storage import CHANGES, note_writes
 from symdnn.graph.variable import Apply, Shared, Variable
 
@@ -35,6 +38,8 @@ class CallSite(Protocol):
     stages: Stages
     updated: list[Shared]
     lent: list[bool]
+    #: The sizes that several arguments and shared variables have in common, by name.
+    named: NamedSizes
     #: Which outputs are copied on the device for the user.
     own: list[bool]
     trust_input: bool
@@ -79,6 +84,8 @@ class Calls:
     """
 
     entries: dict[Any, Any]
+    #: Whether a call may fail by sizes that the full path has not met: that error names a layer.
+    may_fail = False
     #: The most entries that the fast path of one function keeps.
     most_entries = 64
 
@@ -223,15 +230,63 @@ class SegmentCalls(Calls):
             self.entries = {k: e for k, e in self.entries.items() if id(e.plan) in kept}
 
 
+class DeviceArguments:
+    """Takes the arguments of one function, if they need no conversion.
+
+    Shapes are not compared with those of types: who asks knows the shapes that the full path took.
+    """
+
+    def __init__(self, arguments: Arguments) -> None:
+        self.allow_downcast = arguments.allow_downcast
+        self.kinds = [
+            (s, s.dtype, s.ndim, getattr(s.variable.type, "dtype", "")) for s in arguments.slots
+        ]
+
+    def bound(
+        self, runtime: Any, args: Sequence[Any], trusted: bool, owned: bool = False
+    ) -> list[Any] | None:
+        """The arguments as inputs of plans; None where one has to be converted.
+
+        ``owned`` arrays on the device keep their memory alive.
+        """
+        if len(args) != len(self.kinds):
+            return None
+        found = []
+        for (slot, dtype, ndim, name), value in zip(self.kinds, args):
+            if type(value) is np.ndarray:
+                if not trusted and (value.dtype != dtype or value.ndim != ndim):
+                    return None
+            elif isinstance(value, float | int | np.generic):
+                if ndim or dtype is None:
+                    return None
+                value = slot.convert(value, self.allow_downcast)
+            else:
+                there = runtime.known(value)
+                taken = owned if there is not None else dtype is not None and is_on_device(value)
+                if taken:
+                    there = _taken(runtime, value, slot.text)
+                if there is None or there.dtype != name or len(there.shape) != ndim:
+                    return None
+                value = there if slot.may_stay else runtime.to_host(there)
+            found.append(value)
+        return found
+
+
+def _taken(runtime: Any, value: object, what: str) -> Any:
+    """An array of another library; None where the full path will say why it takes none."""
+    try:
+        return runtime.adopt(value, what)
+    except (InputError, BufferError):
+        return None
+
+
 class FastCalls(SegmentCalls):
     """The fast path of a function whose program is one segment on a device that captures it, or
     that never does."""
 
     def __init__(self, function: CallSite, segment: Segment) -> None:
         super().__init__(function, segment)
-        self.kinds = [
-            (s, s.dtype, s.ndim, getattr(s.variable.type, "dtype", "")) for s in self.slots
-        ]
+        self._taking = DeviceArguments(function.arguments)
         outputs = function.stages.program.outputs
         count = len(outputs) - len(function.updated)
         self.places = self.places_of(outputs[:count])
@@ -266,7 +321,7 @@ class FastCalls(SegmentCalls):
         self, function: CallSite, executor: Executor, runtime: object, args: Sequence[Any]
     ) -> list[Any] | None:
         """The outputs, or None as in :meth:`attempt`. The device's lock must be held."""
-        bound = self._bound(function, runtime, args)
+        bound = self._taking.bound(runtime, args, function.trust_input)
         if bound is None:
             return None
         made: Sequence[Any] = ()
@@ -292,26 +347,6 @@ class FastCalls(SegmentCalls):
         if function.updated:
             note_writes(self.counter)
         return outputs if self.in_order else [outputs[k] for k in self.places]
-
-    def _bound(self, function: CallSite, runtime: Any, args: Sequence[Any]) -> list[Any] | None:
-        """The arguments as inputs of the plan; None where one has to be converted."""
-        if len(args) != len(self.slots):
-            return None
-        trusted, found = function.trust_input, []
-        for (slot, dtype, ndim, name), value in zip(self.kinds, args):
-            if type(value) is np.ndarray:
-                if not trusted and (value.dtype != dtype or value.ndim != ndim):
-                    return None
-            elif slot.may_stay and (there := runtime.known(value)) is not None:
-                if there.dtype != name or len(there.shape) != ndim:
-                    return None
-                value = there
-            elif isinstance(value, float | int | np.generic) and not ndim and dtype is not None:
-                value = slot.convert(value, self.allow_downcast)
-            else:
-                return None
-            found.append(value)
-        return found
 
     def learn(self, function: CallSite, values: dict[Variable, Any]) -> None:
         """Remember the plan of a call that took the full path, if it is captured by now, or never
@@ -340,3 +375,58 @@ class FastCalls(SegmentCalls):
         """Whether a plan's next calls run as this one did. A graph writes new values itself."""
         never = plan.bound.never_captured and not self.updates
         return never or plan.bound.replay is not None
+
+
+class RegionCalls(Calls):
+    """The fast path of a function that its executor runs by regions, with a look-up of plans in
+    each call: sizes may follow from data.
+
+    Entries are the shapes of arguments that the full path has taken.
+    """
+
+    may_fail = True
+
+    def __init__(self, function: CallSite) -> None:
+        super().__init__(function)
+        self._taking = DeviceArguments(function.arguments)
+        self._count = len(function.lent)
+        self._own = [i for i, own in enumerate(function.own) if own]
+
+    @staticmethod
+    def may_run(function: CallSite) -> bool:
+        """Whether the target is a device, and a call leaves nothing for checks and reports."""
+        stages = function.stages
+        return (
+            stages.target.place != HOST and stages.mode.guard is None and not stages.has_plain_loops
+        )
+
+    def attempt(self, function: CallSite, args: Sequence[Any]) -> list[Any] | None:
+        """See :class:`~symdnn.compile.call.fast.Calls`."""
+        if not self.entries:
+            return None
+        executor = function.executor
+        runtime: Any = executor.runtime
+        with runtime.exclusive(), np.errstate(all="ignore"):
+            bound = self._taking.bound(runtime, args, function.trust_input, owned=True)
+            if bound is None or tuple([a.shape for a in bound]) not in self.entries:
+                return None
+            values: dict[Variable, Any] = dict(zip(self.arguments, bound))
+            for v in function.get_shared():
+                values[v] = v.storage.on(executor.devices.home(v).memory)
+            if function.named:
+                function.named.check(values)
+            results = executor.run(values)
+            if self._own:
+                results = runtime.fresh_all(results, self._own)
+            if function.updated:
+                function.update(results[self._count :])
+                del results[self._count :]
+        return [
+            runtime.lend(r) if lent else runtime.to_host(r)
+            for r, lent in zip(results, function.lent)
+        ]
+
+    def learn(self, function: CallSite, values: dict[Variable, Any]) -> None:
+        """Remember the shapes of the arguments, of a call that tells nothing of its plans."""
+        if not config.dnn.verbose and all(v in values for v in self.arguments):
+            self.remember(tuple([np.shape(values[v]) for v in self.arguments]), True)

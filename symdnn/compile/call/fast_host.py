@@ -17,6 +17,7 @@ from symdnn.compile.call.fast import (
     Calls,
     CallSite,
     FastCalls,
+    RegionCalls,
     SegmentCalls,
 )
 from symdnn.compile.call.fast_loops import LoopCalls
@@ -28,7 +29,7 @@ from symdnn.config import config
 from symdnn.graph.place import HOST
 from symdnn.graph.type import TensorType
 from symdnn.graph.values.storage import CHANGES, note_writes
-from symdnn.graph.variable import Constant, Variable
+from symdnn.graph.variable import Constant, Shared, Variable
 
 __all__ = ["HostCalls", "fast_calls"]
 
@@ -37,7 +38,8 @@ _LAID_OUT_AT = 3
 
 
 def fast_calls(function: CallSite, copies: bool = False) -> Calls | None:
-    """The fast path of a function of one segment, or with loops on a CPU; None for others.
+    """The fast path of a function of one segment, with loops on a CPU, or of several regions on a
+    device; None for others.
 
     A call ``copies`` results that are no new arrays: only those without kernels do so here.
     """
@@ -46,7 +48,9 @@ def fast_calls(function: CallSite, copies: bool = False) -> Calls | None:
     program = function.stages.program
     regions = program.called_regions
     if len(regions) != 1 or not isinstance(regions[0], Segment):
-        return LoopCalls(function) if LoopCalls.may_run(function) else None
+        if LoopCalls.may_run(function):
+            return LoopCalls(function)
+        return RegionCalls(function) if RegionCalls.may_run(function) else None
     segment, first = regions[0], len(program.outputs) - len(function.updated)
     if segment.place == HOST:
         if function.stages.target.place != HOST:
@@ -153,10 +157,12 @@ class HostCalls(SegmentCalls):
         self.shortcut: Any = None
         #: Whether the shapes of arguments determine all that a call does.
         self.by_shapes = False
-        #: The argument that each of the plan's inputs is; None where others enter.
+        #: The argument that each of the plan's inputs is, -1 for a shared variable; None where
+        #: others enter.
         self.read: list[int] | None = None
-        if all(v in self.arguments for v in segment.inputs):
-            self.read = [self.arguments.index(v) for v in segment.inputs]
+        if all(v in self.arguments or isinstance(v, Shared) for v in segment.inputs):
+            at = {v: i for i, v in enumerate(self.arguments)}
+            self.read = [at.get(v, -1) for v in segment.inputs]
         self.places = self.places_of(outputs)
         self.in_order = self.places == list(range(len(segment.outputs)))
         #: Whether the inputs of the plan are the arguments, in their order.
@@ -176,12 +182,21 @@ class HostCalls(SegmentCalls):
         self.shortcut = shortcut(self, attempt, places, self.only_arguments, self.by_shapes)
         return self.shortcut  # type: ignore[no-any-return]
 
-    def take_over(self, function: CallSite, bound: Any, arguments: Sequence[Any]) -> None:
-        """Have calls of hot plans that need no Python run as one compiled function."""
+    def take_over(
+        self, function: CallSite, bound: Any, arguments: Sequence[Any], entering: Sequence[Any]
+    ) -> None:
+        """Have calls of hot plans that need no Python run as one compiled function.
+
+        It reads shared variables among ``entering`` until storages change.
+        """
+        if function.executor.keeps:
+            return
         if bound.direct is None:
             direct = bound.whole(arguments, self.read, self.places, self.shortcut)
             bound.direct = direct or False
         if bound.direct:
+            if self.read is not None and -1 in self.read:
+                bound.spans.keep(bound.direct, entering, self.read)
             function.at_once = bound.direct
 
     def attempt(self, function: CallSite, args: Sequence[Any]) -> list[Any] | None:
@@ -260,7 +275,7 @@ class HostCalls(SegmentCalls):
                 raise
             return None  # the full path tries smaller workspaces
         if self.shortcut is not None and self.by_shapes and bound.calls > bound.next_look:
-            self.take_over(function, bound, arguments)
+            self.take_over(function, bound, arguments, entering)
         return outputs
 
     def _entering(self, entry: _Entry, arguments: list[Any], made: Sequence[Any]) -> list[Any]:

@@ -240,13 +240,16 @@ class _IfRunner:
 
 class _LoopRunner:
     def __init__(self, region: Loop, devices: Devices) -> None:
-        self.node = region.node
+        self.node, self.views = region.node, region.views
         self.body = Executor(region.body, devices, inside=True)
         self.runner = LoopRunner(region, self.body, devices.main)
         self.held = _held(devices, region.body.segments())
 
     def run(self, values: Values, watcher: Watcher | None) -> None:
-        inputs = [_value(v, values, self.runner.runtime) for v in self.node.inputs]
+        known = values if not self.views else dict(values)
+        for n in self.views:
+            (known[n.outputs[0]],) = n.op.compute(known[n.inputs[0]])
+        inputs = [_value(v, known, self.runner.runtime) for v in self.node.inputs]
         with self.held():
             results = self.runner.run(inputs, watcher)
         values.update(zip(self.node.outputs, results, strict=True))

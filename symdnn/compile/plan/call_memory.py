@@ -14,7 +14,12 @@ from typing import Any
 import numpy as np
 
 from symdnn.compile.plan.known_sizes import MOST_INTEGERS, bytes_of_shape, known_sizes
-from symdnn.compile.plan.offline_plan import SegmentPlan, add_shapes_of_loop, segment_plan
+from symdnn.compile.plan.offline_plan import (
+    SegmentPlan,
+    add_shapes_of_loop,
+    add_shapes_of_views,
+    segment_plan,
+)
 from symdnn.compile.plan.result_block import made_bytes
 from symdnn.compile.plan.specialise import Oracle
 from symdnn.compile.program.program import If, Loop, Program, Region, Segment
@@ -83,7 +88,7 @@ def _read_by(region: Region) -> list[Variable]:
         hosts = [v for n in (*region.host, *region.sizes) for v in n.inputs]
         return [*region.entering, *region.sources, *region.dims, *hosts]
     if isinstance(region, Loop):
-        return list(region.node.inputs)
+        return list(region.inputs)
     return [region.condition, *entering(region.then), *entering(region.orelse)]
 
 
@@ -201,6 +206,7 @@ class _Regions:
         """The memory of a step, and shapes of its results; 0 where they follow from its values."""
         node, op = loop.node, loop.node.op
         assert isinstance(op, Scan)
+        add_shapes_of_views(loop, self.shapes, self.values)
         given = op.split(node.inputs)
         inner = op.split_inner(op.inner.inputs)
         pairs = [(v, x, True) for v, x in zip(inner.sequences, given.sequences, strict=True)]

@@ -146,6 +146,7 @@ def add_shapes_of_loop(
 ) -> None:
     """Add the shapes of a loop's outputs. Plans of its body are made when it runs."""
     node = loop.node
+    add_shapes_of_views(loop, shapes, values)
     given = [
         v.data.shape if isinstance(v, Constant) else shapes.get(v) or _own_shape(v, values)
         for v in node.inputs
@@ -154,6 +155,16 @@ def add_shapes_of_loop(
     found = node.op.shapes([v.type for v in node.inputs], given, host)
     if found is not None:
         shapes.update((v, tuple(s)) for v, s in zip(node.outputs, found))  # type: ignore[arg-type]
+
+
+def add_shapes_of_views(
+    loop: Loop, shapes: dict[Variable, tuple[int, ...]], values: Mapping[Variable, Any]
+) -> None:
+    """Add the shapes of the views that a loop makes."""
+    for n in loop.views:
+        (v,) = n.inputs
+        found = n.op.shapes([v.type], [shapes.get(v) or _own_shape(v, values)], {})
+        shapes[n.outputs[0]] = tuple(found[0])  # type: ignore[index,arg-type]
 
 
 def segment_plan(

@@ -109,12 +109,26 @@ class Loop:
     """A scan: ``body`` runs once per step, with plans of its own.
 
     The body's inputs are the inner inputs of ``node.op``, its outputs the inner outputs. With
-    ``outer`` it is in no other loop, so its results may be in the same memory each time.
+    ``outer`` it is in no other loop, so its results may be in the same memory each time. ``views``
+    are views that only loops read, each after what it is of: the loop makes them where it begins.
     """
 
     node: Apply
     body: Program
     outer: bool = True
+    views: tuple[Apply, ...] = ()
+
+    @cached_property
+    def inputs(self) -> tuple[Variable, ...]:
+        """The values that it reads, constants too; instead of its views what they are of."""
+        return inputs_of_loop(self.node, self.views)
+
+
+def inputs_of_loop(node: Apply, views: Sequence[Apply]) -> tuple[Variable, ...]:
+    """The values that a node reads; instead of ``views`` what they are of."""
+    made = {v for n in views for v in n.outputs}
+    read = (*node.inputs, *(v for n in views for v in n.inputs))
+    return tuple(v for v in read if v not in made)
 
 
 Region = Segment | If | Loop
@@ -158,6 +172,7 @@ class Program:
                 lines += [f"{pad}  {n.op}" for n in region.nodes]
             elif isinstance(region, Loop):
                 lines.append(f"{pad}loop {region.node.op}:")
+                lines += [f"{pad}  view {n.op}" for n in region.views]
                 lines.append(region.body.text(indent + 1))
             else:
                 lines.append(f"{pad}if {region.condition}:")

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 from symdnn.compile.program.carried import with_carried
 from symdnn.compile.program.overlap import overlapped
-from symdnn.compile.program.program import If, Loop, Program, Region, Segment
-from symdnn.compile.program.sunk_views import sink_views
+from symdnn.compile.program.program import If, Loop, Program, Region, Segment, inputs_of_loop
+from symdnn.compile.program.sunk_views import sink, views_of_loop, without_unread
 from symdnn.graph.inner import InnerGraph
 from symdnn.graph.origin import NO_HINTS, inherit
 from symdnn.graph.place import HOST, Place
@@ -79,8 +79,15 @@ class _Scheduler:
         self.stage_of: dict[Apply, int] = {}
         for node in self.order:
             self._place(node)
+        loops = [n for n in self.order if _is_loop(n)]
+        #: Views that loops make, in a program of the host alone.
+        self.views = {
+            n: views_of_loop(n, {*self.outputs}, self._is_inside)
+            for n in (loops if all(device_of(n) == HOST for n in self.order) else ())
+        }
         self.users = self._find_users()
-        sink_views(self.order, self.stage_of, self.users, {*self.outputs}, self._is_inside)
+        self.order = without_unread(self.order, self.views.values(), self.users)
+        sink(self.order, self.stage_of, self.users, {*self.outputs}, self._is_inside)
         self.sizes = _sizes(self.order, self.host)
         self.on_call = self._needed_on_call()
 
@@ -207,7 +214,8 @@ class _Scheduler:
             straight = [n for n in nodes if n not in self.branches and not _is_loop(n)]
             regions += self._segments(straight)
             regions += [self._if(n) for n in nodes if n in self.branches]
-            regions += [_loop(n, self.device_of) for n in nodes if _is_loop(n)]
+            loops = [n for n in nodes if _is_loop(n)]
+            regions += [_loop(n, self.device_of, self.views.get(n, ())) for n in loops]
         inputs = _free(regions)
         return Program(tuple(regions), inputs, tuple(self.outputs))
 
@@ -307,7 +315,7 @@ class _Scheduler:
         users: dict[Variable, list[Apply]] = {}
         for n in self.order:
             extra = self.branches[n].outer if n in self.branches else ()
-            for v in (*n.inputs, *extra):
+            for v in (*inputs_of_loop(n, self.views.get(n, ())), *extra):
                 users.setdefault(v, []).append(n)
         return users
 
@@ -405,10 +413,10 @@ def _is_loop(node: Apply) -> bool:
     return isinstance(node.op, Scan)
 
 
-def _loop(node: Apply, device_of: DeviceOf) -> Loop:
+def _loop(node: Apply, device_of: DeviceOf, views: Sequence[Apply]) -> Loop:
     body: Any = node.op
     inside = schedule(body.inner.outputs, device_of.inside(body.inner))
-    return Loop(node, with_carried(body, inside), device_of.captures)
+    return Loop(node, with_carried(body, inside), device_of.captures, tuple(views))
 
 
 def _host_nodes(
@@ -484,7 +492,7 @@ def _free(regions: Sequence[Region]) -> tuple[Variable, ...]:
             read += region.sources
         elif isinstance(region, Loop):
             made.update(region.node.outputs)
-            read = list(region.node.inputs)
+            read = list(region.inputs)
         else:
             made.update(region.results)
             read = [region.condition, *region.then.inputs, *region.orelse.inputs]

@@ -22,6 +22,7 @@ from symdnn.cpu.launch.fastcall import (
     FastCallSeries,
     available,
     check,
+    keep,
     whole_call,
 )
 from symdnn.errors import SymdnnError
@@ -132,13 +133,13 @@ class FastCallGroups:
         return group.repeat(times, arrays, strides)
 
     def whole(
-        self, arguments: Sequence[Any], same_flags: bool, read: Sequence[int],
+        self, arguments: Sequence[Any], same_flags: bool, runtime: Any, read: Sequence[int],
         places: Sequence[int], otherwise: Any,
     ) -> Any:  # fmt: skip
         """A call of the plan as one function (:func:`whole_call`); None where it is more.
 
-        ``read`` has the argument that each of the plan's inputs is, ``places`` the plan's output
-        that each result is.
+        ``read`` has the argument that each of the plan's inputs is, or -1 for one that
+        :meth:`keep` gives, ``places`` the plan's output that each result is.
         """
         where, results = self.repeatable(), self._frame.results
         if where is None or self.bound is None:
@@ -150,7 +151,12 @@ class FastCallGroups:
         order = [
             len(arguments) + places.index(k) if is_output else read[k] for is_output, k in where
         ]
-        return whole_call(self.bound, arguments, outputs, order, otherwise, same_flags)
+        return whole_call(self.bound, arguments, outputs, order, otherwise, same_flags, runtime)
+
+    def keep(self, function: Any, entering: Sequence[Any], read: Sequence[int]) -> None:
+        """Give a function of :meth:`whole` the plan's inputs that are no arguments."""
+        where = self.repeatable() or ()
+        keep(function, [None if out or read[k] >= 0 else entering[k] for out, k in where])
 
     def _made(self, i: int, number: Mapping[int, int]) -> tuple[Any, tuple[Any, ...]]:
         """What makes the result ``i``: a function and its arguments."""

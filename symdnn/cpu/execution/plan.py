@@ -291,7 +291,7 @@ class CpuPlan(BoundPlan):
             self._place(empty_aligned(beside))
             function.bind(self.template)
             self.detach()  # the next run binds to the arena again
-        return self.spans.whole(arguments, self.parallel, *more)
+        return self.spans.whole(arguments, self.parallel, self.runtime, *more)
 
     def is_one_function(self) -> bool:
         """:meth:`repeats` for the number of threads of this plan."""
@@ -326,6 +326,7 @@ class CpuPlan(BoundPlan):
             self.threads = count
             if self.threaded:
                 self._bind_steps()
+                self._attach()  # other steps may have other memory
             self.yields = self._yields()
         return threads.usable(self.threads) if self.yields else self.threads
 

@@ -35,11 +35,14 @@ from symdnn.cpu.launch.fastcall_ir import (
     WHOLE_HEAD,
     module,
 )
+from symdnn.graph.values.storage import CHANGES
 
 #: A group whose operands have more bytes releases Python's global lock while it runs.
 _MIN_BYTES_TO_RELEASE_GIL = 1 << 18
 _FASTCALL = 0x80  # METH_FASTCALL
 _STUB_WORDS = DATA_OFFSET // 8 + 1
+#: The words of ``whole`` for kept operands; a runtime's depth of calls, and that of none.
+_KEPT, _DEPTH, _IDLE = 17, sys.intern("depth"), -1
 
 
 @dataclass(frozen=True)
@@ -166,11 +169,12 @@ class _Table(np.ndarray):
     """Words of a builtin function, with what they have addresses of."""
 
     keep: Any
+    kept: Any
 
 
 def whole_call(
     group: FastCallGroup, inputs: Sequence[Any], outputs: Sequence[tuple[Any, tuple[Any, ...]]],
-    order: Sequence[int], otherwise: Any, same_flags: bool = False,
+    order: Sequence[int], otherwise: Any, same_flags: bool = False, runtime: Any = None,
 ) -> Any:  # fmt: skip
     """A call with everything around the group as one function; None where it is not possible.
 
@@ -178,7 +182,8 @@ def whole_call(
     which these ``outputs`` make: functions with one or two arguments. Arguments that are no arrays
     with dtypes and shapes as the ``inputs`` have, and the strides of those that are not contiguous,
     go to ``otherwise(function, arguments)``; with ``same_flags`` so do all where flags are others
-    than now. ``order`` has the index of each of the group's arguments among inputs and outputs.
+    than now. ``order`` has the index of each of the group's arguments among inputs and outputs, or
+    -1 for one that :func:`keep` gives; then calls while the ``runtime`` runs one go there, too.
     Python's lock is held all the time, so that nothing else runs.
     """
     axes = max((a.ndim for a in inputs), default=0)
@@ -194,16 +199,34 @@ def whole_call(
     ]  # fmt: skip
     if same_flags:
         head += [id(changes), id(now), id(scopes), id(scope), _address_of("PyContextVar_Get")]
-    words = head + [0] * (WHOLE_HEAD - len(head))
+    words = head + [0] * (_KEPT - len(head))
+    kept = -1 in order
+    if kept:  # the number in the list is another object until ``keep``
+        get = _address_of("PyObject_GetAttr")
+        words += [id(CHANGES), 0, id(runtime), id(_DEPTH), id(_IDLE), get]
+    words += [0] * (WHOLE_HEAD - len(words))
     for a in inputs:
         rest = [0] * (MOST_AXES - a.ndim)
         flag = DENSE if a.flags.c_contiguous else ALIGNED
         words += [id(a.dtype), a.ndim, flag, *a.shape, *rest, *a.strides, *rest]
     for make, given in outputs:
         words += [id(make), len(given), *map(id, given), *[0] * (2 - len(given))]
-    table = np.array([*words, *order], np.int64).view(_Table)
-    table.keep = group, [a.dtype for a in inputs], [*outputs], otherwise, now, scope
+    at = [max(k, 0) for k in order]
+    table = np.array([*words, *at, *[0] * len(order)], np.int64).view(_Table)
+    table.keep = group, [a.dtype for a in inputs], [*outputs], otherwise, now, scope, runtime
     return _builtin("whole", table)
+
+
+def keep(function: Any, arrays: Sequence[Any]) -> None:
+    """Give a function of :func:`whole_call` the operands that are no arguments; None for others.
+
+    It reads them as long as no storage gets another buffer.
+    """
+    table, now = function.__self__, CHANGES[0]
+    if table[_KEPT + 1] != id(now):
+        table[_KEPT + 1] = id(now)
+        table[len(table) - len(arrays) :] = [0 if a is None else id(a) for a in arrays]
+        table.kept = now, arrays
 
 
 @cache

@@ -25,9 +25,9 @@ DENSE, ALIGNED = 1, 0x100
 #: ``PyVarObject``: its number of items; those of a tuple follow, a list has their address there.
 _COUNT_OFFSET, ITEMS_OFFSET = object.__basicsize__, object.__basicsize__ + 8
 #: Axes of an argument, and arrays, that ``whole`` has room for.
-MOST_AXES, MOST_OPERANDS = 8, 16
+MOST_AXES, MOST_OPERANDS = 8, 32
 #: Words in front of the records of ``whole``, and those of a result's and of an argument's record.
-WHOLE_HEAD, _MADE_WORDS, GIVEN_WORDS = 20, 4, 2 * MOST_AXES + 3
+WHOLE_HEAD, _MADE_WORDS, GIVEN_WORDS = 24, 4, 2 * MOST_AXES + 3
 
 
 class _Function(FunctionBuilder):
@@ -214,9 +214,12 @@ class _Whole(_Builtin):
     ``PyObject_Vectorcall``, 6 ``PyList_New``, 7 ``Py_DecRef``, 8 ``group``, 9 its table, 10 what is
     called where arguments are others, or flags: 12 is null, or a list whose number is the object 13
     where they are those of now, 14 a context's variable with the value 15 then, 16
-    ``PyContextVar_Get``. Then of each argument its dtype, number of axes, flag, sizes and strides
+    ``PyContextVar_Get``, 17 is null, or a list whose number is the object 18 where kept operands
+    are those of now, 19 an object with the value 21 of the attribute 20 where no call runs, 22
+    ``PyObject_GetAttr``. Then of each argument its dtype, number of axes, flag, sizes and strides
     (those of a dense one are not compared), of each result what makes it, its number of arguments
-    and two of these, and of each operand its index among arguments and results.
+    and two of these, of each operand its index among arguments and results, and of each operand
+    the array that is kept for it, or null.
     """
 
     def __init__(self) -> None:
@@ -233,6 +236,7 @@ class _Whole(_Builtin):
         input_words = self.times(self.inputs, GIVEN_WORDS)
         self.of_outputs = self.word_at(self.of_inputs, input_words)
         self.order = self.word_at(self.of_outputs, self.times(self.outputs, _MADE_WORDS))
+        self.kept = self.word_at(self.order, self.count)
 
     def whole(self) -> str:
         """The module."""
@@ -241,6 +245,7 @@ class _Whole(_Builtin):
         size = self.field(arguments, _COUNT_OFFSET, "i64")
         self.go_on(self.same(size, self.inputs, "i64"), "other")
         self._look_at_flags()
+        self._look_at_kept()
         with self.each("input", 0, self.inputs) as i:
             self._look_at_input(items, i)
         made = self.call(self.new_list, f"i64 {self.outputs}", gives="ptr")
@@ -250,6 +255,9 @@ class _Whole(_Builtin):
             self._make_output(slots, j)
         with self.each("operand", 0, self.count) as k:
             taken = self.word("%objects", self.word(self.order, k, "i64"))
+            kept = self.word(self.kept, k)
+            given = self.new(f"icmp eq ptr {kept}, null")
+            taken = self.new(f"select i1 {given}, ptr {taken}, ptr {kept}")
             self.put(f"store ptr {taken}, ptr {self.word_at('%operands', k)}")
         given = f"ptr {self.group_table}, ptr %operands, i64 {self.count}"
         result = self.call(self.group, given, gives="ptr")
@@ -282,6 +290,16 @@ class _Whole(_Builtin):
             self.go_on(self.new(f"icmp ne ptr {held}, null"), "other")
             self.call(self.drop, f"ptr {held}")
             self.go_on(self.same(held, scope), "other")
+
+    def _look_at_kept(self) -> None:
+        changes, change, runtime, name, idle, get = self.words(self.table, 17, 6)
+        with self.when("kept", self.new(f"icmp ne ptr {changes}, null")):
+            now = self.word(self.field(changes, ITEMS_OFFSET), 0)
+            self.go_on(self.same(now, change), "other")
+            found = self.call(get, f"ptr {runtime}", f"ptr {name}", gives="ptr")
+            self.go_on(self.new(f"icmp ne ptr {found}, null"), "nothing")
+            self.call(self.drop, f"ptr {found}")
+            self.go_on(self.same(found, idle), "other")
 
     def _look_at_input(self, items: str, i: str) -> None:
         """Keep an argument that is as its record says."""

@@ -33,17 +33,14 @@ ALG = {
     "direct": 0x1, "relu": 0x20, "tanh": 0x21, "elu": 0x22, "logistic": 0x29,
     "linear": 0x26, "hardsigmoid": 0x28, "clip": 0x2E, "hardswish": 0x34,
     "gelu_tanh": 0x2B, "swish": 0x2C, "max": 0x1FF, "average_inc_pad": 0x2FF,
-    "average_exc_pad": 0x3FF, "lrn": 0xAFF, "softmax": 0x30000, "log_softmax": 0x30001,
+    "average_exc_pad": 0x3FF,
 }  # fmt: skip
 
 #: ``DNNL_ARG_*``
 ARG = {
-    "src": 1, "src_iter": 2, "src_iter_c": 3, "dst": 17, "dst_iter": 18, "dst_iter_c": 19,
-    "weights": 33, "weights_iter": 34, "bias": 41, "mean": 49, "variance": 50, "scale": 51,
-    "shift": 52, "workspace": 64, "scratchpad": 80, "diff_src": 129, "diff_src_iter": 130,
-    "diff_src_iter_c": 131, "diff_dst": 145, "diff_dst_iter": 146, "diff_dst_iter_c": 147,
-    "diff_weights": 161, "diff_weights_iter": 162, "diff_bias": 169, "diff_scale": 255,
-    "diff_shift": 256,
+    "src": 1, "dst": 17, "weights": 33, "bias": 41, "mean": 49, "variance": 50, "scale": 51,
+    "shift": 52, "scratchpad": 80, "diff_src": 129, "diff_dst": 145,
+    "diff_weights": 161, "diff_bias": 169, "diff_scale": 255, "diff_shift": 256,
     "src_scale": 4096 | 1, "weights_scale": 4096 | 33, "dst_scale": 4096 | 17,
     "src_zero": 8192 | 1, "weights_zero": 8192 | 33, "dst_zero": 8192 | 17,
 }  # fmt: skip

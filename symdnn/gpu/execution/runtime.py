@@ -186,13 +186,20 @@ class CudaRuntime(Runtime):
 
     def adopt(self, value: Any, what: str, on_host: bool = False) -> Any:
         """An array of another library on this device, without a copy unless ``on_host``."""
-        array = device_array(value, self.context, what)
+        found = self.known(value)
+        if found is None or isinstance(value, RawArray | DeviceArray):
+            array = device_array(value, self.context, what)
+        else:  # PyCUDA's array, as it was described and checked before
+            at = found.ptr, found.shape, found.dtype, found.strides
+            array = RawArray(*at, value, found.read_only)
         self.memory.keep(array)
-        if isinstance(value, DeviceArray) or type(value).__module__ == "pycuda.gpuarray":
+        mine = isinstance(value, DeviceArray) or type(value).__module__ == "pycuda.gpuarray"
+        if mine and found is None:
             # No other stream writes such arrays meanwhile, so they need no check in later calls.
             if len(self._known) >= _MAX_ADOPTED:
                 self._known.clear()
-            unowned = RawArray(array.ptr, array.shape, array.dtype, array.strides)
+            at = array.ptr, array.shape, array.dtype, array.strides
+            unowned = RawArray(*at, read_only=array.read_only)
             self._known[id(value)] = weakref.ref(value), array.ptr, unowned
         return self.to_host(array) if on_host else array
 

@@ -246,16 +246,18 @@ class Storage:
 
     def set(self, array: Array, borrow: bool = False) -> None:
         """Replace the value; every other copy becomes stale."""
+        changed = borrow or self._valid != {HOST}
         if borrow or array.shape != self._host.shape:
             self._keep(array, borrow)
             self._devices.clear()
-            self._lent = None
+            self._lent, changed = None, True
             self.generation += 1
         else:
             np.copyto(self._host, array)
         self._valid = {HOST}
         self._version = _new_version()
-        _changed()
+        if changed:
+            _changed()
         if self._lent:  # who holds that memory sees the new value, as on the host
             self.on(self._devices[self._lent][0])
 

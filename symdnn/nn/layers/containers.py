@@ -104,7 +104,7 @@ class Container(Module):
         return Values({given.get(k, k): m for k, m in super().children().items()})
 
     def __setattr__(self, name: str, value: object) -> None:
-        if name in vars(self).get("names", ()):
+        if name in vars(self).get("names", ()) and not hasattr(type(self), name):
             self.register_module(name, value)
         else:
             super().__setattr__(name, value)

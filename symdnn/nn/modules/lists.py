@@ -126,7 +126,8 @@ class ModuleDict(_Held):
 
     def __setattr__(self, name: str, value: object) -> None:
         held = vars(self).get("held", {})
-        if name in held or (isinstance(value, Module | Shared) and name != "held"):
+        own = hasattr(type(self), name)
+        if not own and (name in held or (isinstance(value, Module | Shared) and name != "held")):
             self[name] = value
         else:
             super().__setattr__(name, value)

@@ -45,8 +45,8 @@ class State:
         """Set values by name: all of them, or none if one does not fit.
 
         ``strict`` refuses names that are missing or unknown; a variable that several modules have
-        may be named by each. Raises :class:`~symdnn.errors.InputError`, which names the values that
-        do not fit.
+        may be named by each, with one value. Raises :class:`~symdnn.errors.InputError`, which names
+        the values that do not fit.
         """
         named = {**self.named_parameters(), **self.named_buffers()}
         if isinstance(state, Mapping):
@@ -60,13 +60,25 @@ class State:
         """``state`` with each variable under the first of its names."""
         first = {id(v): name for name, v in named.items()}
         values = dict(state)
-        for path, module in self.named_modules():
-            for own, v in module.own_variables():
-                name = f"{path}.{own}" if path else own
-                if name in values and name not in named and id(v) in first:
-                    value = values.pop(name)
-                    values.setdefault(first[id(v)], value)
+        for name, value in state.items():
+            if name in named or (own := first.get(id(self._at(name)))) is None:
+                continue
+            del values[name]
+            if not _same(values.setdefault(own, value), value):
+                raise InputError(
+                    f"{type(self).__name__}.load_state_dict: {own} and {name} are one variable, "
+                    "and their values differ. Nothing was changed"
+                )
         return values
+
+    def _at(self, name: object) -> Shared | None:
+        """The variable that one path of names leads to; not only the first one does."""
+        *path, own = str(name).split(".")
+        module: Any = self
+        for part in path:
+            if (module := module.children().get(part)) is None:
+                return None
+        return dict(module.own_variables()).get(own)
 
     # -- files -----------------------------------------------------------------------------------
 
@@ -214,6 +226,13 @@ def _array_of(value: Any) -> Any:
     except (TypeError, ValueError, RuntimeError):  # ragged lists, tensors that record gradients
         return None
     return None if array.dtype.kind in "OSUMm" else array
+
+
+def _same(a: Any, b: Any) -> bool:
+    if a is b:
+        return True
+    a, b = _array_of(a), _array_of(b)
+    return a is not None and b is not None and np.array_equal(a, b, equal_nan=True)
 
 
 def _form(array: Any) -> str:

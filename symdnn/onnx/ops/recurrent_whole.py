@@ -1,6 +1,6 @@
 """Recurrent nodes whose cells are those of vendors' libraries, as one op for all steps.
 
-They become :class:`~symdnn.ops.nn.rnn.RNNForward`, which cuDNN, oneDNN and the compiled recurrent
+They become :class:`~symdnn.ops.nn.rnn.RNNForward`, which cuDNN and the compiled recurrent
 kernels run. The other nodes (peepholes, clipped gates, other activations, a GRU that resets before
 its product) are loops over steps (:mod:`symdnn.onnx.ops.recurrent`).
 """

@@ -113,6 +113,8 @@ class ARange(Op):
 
     no_gradients: ClassVar[bool] = True
     host_inputs: ClassVar[tuple[int, ...]] = (0, 1, 2)
+    #: The end only determines the length.
+    run_time_inputs: ClassVar[tuple[int, ...]] = (0, 2)
     dtype: str
     length: int | None = None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 
@@ -20,12 +21,14 @@ from symdnn.ops.core.dtype import upcast, work_dtype
 from symdnn.ops.core.lanes import on_lanes
 from symdnn.ops.core.shape import shape_i
 from symdnn.ops.elementwise.arithmetic import cast
-from symdnn.ops.elementwise.comparison import and_, eq, lt
+from symdnn.ops.elementwise.comparison import and_, eq, lt, or_
 from symdnn.ops.elemwise import like
 
 #: So many tests are compared with each element: by the graph, and by :class:`IsIn` in parts of so
 #: many elements.
 _FEW, _FEW_OF_CALL, _PART = 32, 12, 8192
+#: So many are compared one after another.
+_CHAINED = 16
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,9 @@ class IsIn(Composed):
 
 
 def _compared(v: Variable, tests: Variable) -> Variable:
+    count = tests.type.shape[0]
+    if count is not None and 0 < count <= _CHAINED:  # one loop over elements, without a sum
+        return reduce(or_, [eq(v, tests[k]) for k in range(count)])
     row = tests.dimshuffle(["x"] * v.type.ndim + [0])
     return any_true(eq(expand_dims(v, -1), row), axis=-1)
 

@@ -96,8 +96,8 @@ def _equal_shapes(shape: _Shape, other: object) -> bool:
     if all([_is_one_size(a, b) for a, b in pairs]):
         return True
     raise SymbolicValueError(
-        f"x.shape == {other}: the sizes are known in a call only. T.specify_shape(x, shape) "
-        "checks them there; x.type.shape has those that are known before"
+        f"{_shown(shape)} == {_shown(other)}: the sizes are known in a call only. "
+        "T.specify_shape(x, shape) checks them there; x.type.shape has those that are known before"
     )
 
 
@@ -173,15 +173,21 @@ def equal_sizes(v: Variable, other: object) -> bool:
     if None not in numbers:
         return bool(numbers[0] == numbers[1])
     if size or is_tracing():
-        node = v.owner
-        read = node is not None and node.op.size_of is not None
-        what = f"{node.inputs[0]}.shape[{node.op.size_of}]" if node and read else str(v)
         raise SymbolicValueError(
-            f"{what} == {other}: a number that is known in a call only. Declare sizes, as in "
-            "T.tensor('float32', (None, 8)); T.specify_shape(x, shape) checks them in a call, and "
-            "T.eq(x, y) is an expression"
+            f"{_shown(v)} == {_shown(other)}: a number that is known in a call only. Declare "
+            "sizes, as in T.tensor('float32', (None, 8)); T.specify_shape(x, shape) checks them in "
+            "a call, and T.eq(x, y) is an expression"
         )
     return False
+
+
+def _shown(v: object) -> str:
+    """A number or a shape as a program writes it, ``x.shape[0]`` for a size that is read."""
+    node = v.owner if isinstance(v, Variable) else None
+    if node is None or not (node.op.size_of is not None or isinstance(node.op, ShapeVector)):
+        return str(v)
+    axis = "" if node.op.size_of is None else f"[{node.op.size_of}]"
+    return f"{node.inputs[0]}.shape{axis}"
 
 
 #: The calls between ``v == other`` and :func:`equal_sizes`.

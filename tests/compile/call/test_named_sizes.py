@@ -180,8 +180,8 @@ def test_a_known_combination_is_looked_at_once_and_few_are_remembered(monkeypatc
 
 def test_a_function_without_a_name_in_common_has_nothing_to_check():
     x, y = named("a", 3), T.fmatrix()
-    assert not symdnn.function([x, y], x + y)._named
-    assert symdnn.function([x, named("a", name="b")], x.sum(), on_unused_input="ignore")._named
+    assert not symdnn.function([x, y], x + y).named
+    assert symdnn.function([x, named("a", name="b")], x.sum(), on_unused_input="ignore").named
 
 
 def test_a_wrong_value_is_told_as_before(pair):

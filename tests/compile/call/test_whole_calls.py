@@ -11,7 +11,9 @@ import pytest
 
 import symdnn
 import symdnn.tensor as T
+from symdnn.compat.theano.names.user_ops import as_op
 from symdnn.config import config
+from symdnn.graph.values.storage import CHANGES
 from tests.seeded import new_rng
 
 pytestmark = pytest.mark.cpu
@@ -212,17 +214,113 @@ def test_threads_call_one_function():
 def test_what_has_more_to_do_is_no_compiled_function():
     x, m = T.fvector("x"), T.fmatrix("m")
     shared = symdnn.shared(normal(5))
-    scaled = compiled([x], x * shared)
     counted = compiled([x], x + 1, updates=[(shared, shared + 1)])
     library = compiled([m], T.tanh(T.dot(m, m)))  # oneDNN's, by as many threads as the caller has
-    for f, a in ((scaled, normal(5)), (counted, normal(5)), (library, normal(300, 300))):
+    for f, a in ((counted, normal(5)), (library, normal(300, 300))):
         for _ in range(3):
             f(a)
         f.plans()[-1].bound.become_hot()
         for _ in range(8):
             f(a)
         assert not is_whole(f)
-    np.testing.assert_array_equal(scaled(np.ones(5, "f")), shared.get_value())
+
+
+def layer():
+    """A hot layer of shared variables, its variables, and its value by NumPy."""
+    w, b = symdnn.shared(normal(7, 5), "w"), symdnn.shared(normal(5), "b")
+    x = T.fmatrix("x")
+    f = hot(compiled([x], T.dot(x, w) * 2 + b), normal(3, 7))
+    return f, w, b, lambda a: a @ w.get_value() * 2 + b.get_value()
+
+
+def replaced(w, b):
+    w.set_value(normal(7, 5) + 3)
+
+
+def replaced_by_borrowed(w, b):
+    w.set_value(mine := normal(7, 5) + 3, borrow=True)
+    b.set_value(normal(5) - 3, borrow=True)
+    mine *= 2
+
+
+def written_in_place(w, b):
+    w.get_value(borrow=True)[2:] = 7
+    b.container.data[:] -= 2
+
+
+def updated(w, b):
+    x = T.fvector("x")
+    step = compiled([x], [], updates=[(w, w - x * 0.5), (b, b + x)])
+    for _ in range(20):
+        step(normal(5))
+
+
+SHARED_CHANGES = [replaced, replaced_by_borrowed, written_in_place, updated]
+
+
+@pytest.mark.parametrize("change", SHARED_CHANGES)
+def test_shared_variables_are_read_as_they_are_now(change):
+    f, w, b, wanted = layer()
+    a = normal(3, 7)
+    for _ in range(3):
+        change(w, b)
+        for _ in range(4):
+            np.testing.assert_allclose(f(a), wanted(a), 1e-5, 1e-5)
+    assert is_whole(f)
+    f(a)
+    kept = f.at_once.__self__.kept[0]
+    assert kept is CHANGES[0]
+
+
+def test_values_of_other_variables_do_not_matter():
+    f, _, _, _ = layer()
+    kept, other = f.at_once.__self__.kept[0], symdnn.shared(normal(5))
+    other.set_value(normal(5))
+    f(normal(3, 7))
+    assert CHANGES[0] is kept
+
+
+def test_shared_variables_of_other_shapes():
+    w, x = symdnn.shared(normal(7)), T.fvector("x")
+    f, a = compiled([x], w * x[0]), normal(3)
+    hot(f, a)
+    for n in (3, 9, 7):
+        w.set_value(normal(n))
+        for _ in range(4):
+            np.testing.assert_allclose(f(a), w.get_value() * a[0], 1e-6)
+
+
+def test_a_call_waits_for_an_update_of_another_thread():
+    """Updates may release Python's lock between one variable and the next."""
+    kept, x = [symdnn.shared(np.zeros((120, 120), "f")) for _ in range(2)], T.fvector("x")
+    f = compiled([x], [x + w[0, 0] for w in kept])
+    hot(f, normal(2))
+    step = compiled([], [], updates=[(w, T.dot(w, w) * 0 + w + 1) for w in kept])
+    stop, faults = threading.Event(), []
+
+    def read():
+        zero = np.zeros(2, "f")
+        while not stop.is_set():
+            first, last = f(zero)
+            if first[0] != last[0]:
+                faults.append((first, last))
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for _ in range(500):
+        step()
+    stop.set()
+    reader.join()
+    assert not faults
+    assert is_whole(f)
+
+
+def test_a_function_that_a_users_op_calls_is_no_nested_compiled_one():
+    f, _, _, wanted = layer()
+    a = normal(3, 7)
+    x = T.fmatrix("x")
+    outer = compiled([x], as_op([T.fmatrix], [T.fmatrix])(lambda v: f(v))(x))
+    np.testing.assert_allclose(outer(a), wanted(a), 1e-5, 1e-5)
 
 
 @pytest.mark.parametrize("n", [5, 300])

@@ -93,3 +93,42 @@ def test_views_are_made_in_the_segment_that_reads_them():
         for e in a @ b:
             h = np.tanh(e + h)
         np.testing.assert_allclose(f(a, b), (a @ b)[::-1] * h + np.exp(a)[:2].sum() * h)
+
+
+@pytest.mark.cpu
+@pytest.mark.parametrize(("part", "own"), [("turned", True), ("most", True), ("few", False)])
+@pytest.mark.parametrize("is_result", [False, True])
+def test_a_loop_makes_views_that_no_segment_reads(part, own, is_result):
+    """A sequence that is turned round, or lacks some entries, is no copy; a small part is one."""
+    index = {"turned": np.s_[::-1], "most": np.s_[:-1], "few": np.s_[2:4]}[part]
+    x, h = T.dmatrix("x"), T.dvector("h")
+    y = T.dot(x, x)[index]
+    last = symdnn.scan(lambda e, s: T.tanh(T.dot(s, s) * e), y, h)[0][-1]
+    f = symdnn.function([x, h], [last, y] if is_result else [last], mode=symdnn.Mode(target="cpu"))
+    (loop,) = [region for region in f.stages.program.regions if hasattr(region, "body")]
+    assert len(loop.views) == (own and not is_result)
+    assert ("view " in f.stages.program.text()) == bool(loop.views)
+    for _ in range(3):
+        a, s = RNG.normal(size=(4, 4)) / 4, RNG.normal(size=4)
+        last, *others = f(a, s)
+        for e in (a @ a)[index]:
+            s = np.tanh((s @ s) * e)
+        np.testing.assert_allclose(last, s)
+        for other in others:
+            np.testing.assert_allclose(other, (a @ a)[index])
+            other[...] = 0  # a result is the user's
+
+
+@pytest.mark.cpu
+def test_a_trained_loop_holds_no_turned_copies():
+    """The values that the gradient's loop reads are those of the loop before, and of one pass."""
+    steps, wide = 200, (32, 64)
+    x, h, w = T.dtensor3("x"), T.dmatrix("h"), T.dmatrix("w")
+    out = symdnn.scan(lambda e, s: T.tanh(T.dot(s, w) + e), x, h)[0]
+    grads = symdnn.grad((out[-1] ** 2).sum(), [x, w])
+    f = symdnn.function([x, h, w], grads, mode=symdnn.Mode(target="cpu"))
+    values = [RNG.normal(size=(steps, *wide)), RNG.normal(size=wide), RNG.normal(size=(64, 64))]
+    for _ in range(2):
+        f(*values)
+    sequence = values[0].nbytes
+    assert f.memory_report().peak < 2.3 * sequence

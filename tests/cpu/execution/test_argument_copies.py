@@ -191,3 +191,16 @@ def test_the_first_calls_bits_are_those_of_all_where_they_must_be():
         x = T.dmatrix()
         f = symdnn.function([x], (x * x).sum())
         assert len({f(given).item() for _ in range(9)}) == 1
+
+
+def test_a_plan_for_strides_is_bound_anew_for_another_number_of_threads():
+    given = np.random.default_rng(1).normal(size=(700, 300)).astype("float32").T
+    x = T.fmatrix()
+    f = symdnn.function([x], [T.exp(x).sum(0), T.dot(x, x.T), T.tanh(x)])
+    want = [np.exp(given).sum(0), given @ given.T, np.tanh(given)]
+    for i in range(8):
+        with symdnn.config.change_flags({"openmp.threads": 1 + i % 2}):
+            for a, b in zip(f(given), want):
+                np.testing.assert_allclose(a, b, 1e-4, 1e-3)
+    (plan,) = laid_out(f)
+    assert any(isinstance(s.node.op, Copy) for s in plan.steps)

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from collections import OrderedDict
 
 import numpy as np
 import pytest
@@ -211,3 +212,21 @@ def test_a_variable_of_two_modules_may_be_named_by_each():
         np.testing.assert_array_equal(net.head.weight.get_value(), value)
     with pytest.raises(InputError, match=r"head\.bias is unknown"):
         net.load_state_dict({"embed.weight": value, "head.bias": value})
+    for other in (value + 1, value[:2]):
+        with pytest.raises(InputError, match=r"embed\.weight and head\.weight are one variable"):
+            net.load_state_dict({"embed.weight": value, "head.weight": other})
+    net.head = net.embed  # a module in two places
+    net.load_state_dict(dict.fromkeys(["embed.weight", "head.weight"], value + 2))
+    np.testing.assert_array_equal(net.embed.weight.get_value(), value + 2)
+
+
+@pytest.mark.parametrize("make", [
+    lambda parts: nn.ModuleDict(parts), lambda parts: nn.Sequential(OrderedDict(parts)),
+])  # fmt: skip
+def test_parts_may_have_names_of_the_modules_own_attributes(make):
+    part = nn.Linear(2, 3)
+    net = make({"training": part, "backend": nn.ReLU()}).eval()
+    net.backend = "nn"
+    assert (net.training, net.backend, part.training) == (False, "nn", False)
+    assert list(net.state_dict()) == ["training.weight", "training.bias"]
+    assert part in net.children().values()

@@ -421,6 +421,7 @@ def test_fp16_comes_with_a_scaled_loss():
 
 
 @pytest.mark.parametrize("transform", [None, lambda b, rng: (b[0] + rng.normal(), b[1])])
+@pytest.mark.usefixtures("compiled_at_once")
 def test_prefetch_changes_no_bit(transform):
     states = []
     for ahead in (0, 3):

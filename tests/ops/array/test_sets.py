@@ -6,6 +6,8 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.graph.evaluate import evaluate
+from symdnn.graph.traverse import toposort
+from symdnn.ops.array.reduce import Reduce
 from symdnn.ops.array.sets import IsIn
 from symdnn.ops.array.sort import SearchSorted, Sort, Unique
 
@@ -30,6 +32,23 @@ def test_membership(rng, dtype, sizes):
     want = (wide[0][..., None] == wide[1]).any(-1)
     for found, wanted in zip(f(a, b), (want, ~want), strict=True):
         np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 16, 17])
+@pytest.mark.parametrize("dtype", [*DTYPES, *FLOATS])
+def test_membership_among_a_known_number(rng, dtype, count):
+    """A few are compared in one loop, which has no axis of the tests."""
+    y = T.tensor(dtype, (count,))
+    a, b = drawn(rng, 200, dtype), drawn(rng, count, dtype)
+    if count:
+        a[10:20] = b[-1]
+    wide = [v.astype("float32") if dtype == "bfloat16" else v for v in (a, b)]
+    for own, of in ((a, wide[0]), (a[11], wide[0][11])):
+        x = T.tensor(dtype, np.shape(own))
+        f = symdnn.function([x, y], T.isin(x, y))
+        np.testing.assert_array_equal(f(own, b), (of[..., None] == wide[1]).any(-1))
+        reduced = any(isinstance(n.op, Reduce) for n in toposort([T.isin(x, y)]))
+        assert reduced == (not 0 < count <= 16)
 
 
 @pytest.mark.parametrize("pair", [("int8", "int64"), ("float32", "int32"), ("bool", "uint8")])

@@ -49,8 +49,8 @@ def test_values_and_gradients_are_those_of_scan(levels, steps):
 
 
 def test_memory_falls_and_the_loops_stay_in_each_other():
-    _, few, _ = loop(8)
-    _, all_, _ = loop(None)
+    _, few, _ = loop(16, 4 * STEPS)
+    _, all_, _ = loop(None, 4 * STEPS)
     assert few.memory_report().peak < 0.4 * all_.memory_report().peak
     inside = [line for line in few.lowering_report().loops if line.startswith("    ")]
     assert len(inside) >= 2
@@ -91,9 +91,9 @@ def test_the_last_segments_may_keep_their_states(kept, steps):
 @pytest.mark.cpu
 def test_kept_segments_are_not_computed_again():
     """Their backward loop has no loop of values in it; memory is between none and all."""
-    _, few, _ = loop(8)
-    _, half, _ = loop(8, keep_last=4)
-    _, all_, _ = loop(None)
+    _, few, _ = loop(16, 4 * STEPS)
+    _, half, _ = loop(16, 4 * STEPS, keep_last=8)
+    _, all_, _ = loop(None, 4 * STEPS)
     sizes = [f.memory_report().peak for f in (few, half, all_)]
     assert sizes[0] < sizes[1] < 0.75 * sizes[2], sizes
 
