@@ -368,7 +368,8 @@ class FastCalls(SegmentCalls):
 
     def _writes_updates(self, function: CallSite, plan: Plan) -> bool:
         """Whether a plan writes all new values: not where a result is a view of an old one."""
-        memory = plan.bound.memory
+        bound: Any = plan.bound
+        memory = bound.memory
         return {*memory.stored.values(), *memory.copied.values()}.issuperset(function.updated)
 
     def _is_settled(self, plan: Plan) -> bool:
