@@ -107,13 +107,16 @@ def _join_reader(
 
 def _program_of(user: Apply, pattern: tuple[bool, ...]) -> ScalarProgram | None:
     """The program of a sum of everything, or of an elementwise node, of this size."""
+    program = user.op.program if isinstance(user.op, FusedReduce) else fusable_program(user)
+    if program is None:
+        return None
     patterns = zip(*(v.type.broadcastable for v in user.inputs))
     if tuple(all(ones) for ones in patterns) != pattern:
         return None
     if isinstance(user.op, FusedReduce):
         axes = user.op.reductions[0].axes
-        return user.op.program if all(one or i in axes for i, one in enumerate(pattern)) else None
-    return fusable_program(user)
+        return program if all(one or i in axes for i, one in enumerate(pattern)) else None
+    return program
 
 
 def _full_bytes(variables: Iterable[Variable], pattern: tuple[bool, ...]) -> int:

@@ -260,7 +260,8 @@ def test_segments_where_no_kernel_is_cheap():
     x = T.fmatrix("x")
     gradients = symdnn.grad((network(x, ws) ** 2).mean(), ws)
     f = symdnn.function([x], gradients, mode=symdnn.Mode(target="cuda:sm_90"))
-    spec = max((p.specialised for p in f.stages.specialise({"x": (8192, 384)})),
+    # A product's workspace of 32 MiB is a ninth of the bound.
+    spec = max((p.specialised for p in f.stages.specialise({"x": (12288, 384)})),
                key=lambda spec: len(spec.segment.nodes))  # fmt: skip
     reruns = Reruns(eager(spec))
     bound = 0.3 * reruns.cost_of([Way.KEPT] * len(reruns.units)).peak
