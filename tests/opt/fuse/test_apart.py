@@ -10,12 +10,14 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.compile.program.capabilities import all_capabilities
+from symdnn.gpu import dnn
 from symdnn.graph.check import check_graph
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.target import Target
 from symdnn.ops.control.control import ifelse
 from symdnn.ops.lowered.fused import FusedElemwise, FusedReduce
+from symdnn.ops.vendor.gpudnn_rnn import GpuDnnRNNGradWeights
 from symdnn.opt.fuse import apart, fuse, siblings
 from symdnn.rewriting.rewrite import Context
 
@@ -218,3 +220,14 @@ def test_reductions_of_lazy_branches_stay_lazy() -> None:
         mode=symdnn.Mode(target="cuda:sm_90"),
     )  # fmt: skip
     assert all(len(n.outputs) == 1 for n in reductions(f.fgraph))
+
+
+def test_readers_of_values_that_are_no_arrays_stay():
+    """The gradient of a recurrent network reads a loss's own gradient, and an opaque reserve."""
+    block = dnn.RNNBlock("float32", 4, 1, "lstm")
+    w = symdnn.shared(np.zeros(block.get_param_size(3), "float32"))
+    v, h, c = T.tensor3("v"), T.tensor3("h"), T.tensor3("c")
+    loss = (block.apply(w, v, h, c)[0] ** 2).sum()
+    mode = symdnn.Mode(target="cuda:sm_90")
+    f = symdnn.function([v, h, c], [loss, T.grad(loss, w)], mode=mode)
+    assert any(isinstance(n.op, GpuDnnRNNGradWeights) for n in f.fgraph.toposort())
