@@ -29,12 +29,14 @@ from symdnn.gpu.gemm.plan import (
     Matrix,
     Pointers,
     alignment_of,
+    workspace_for,
 )
 from symdnn.gpu.gemm.small import SmallProductsKernel
 from symdnn.gpu.gemm.split import room_bytes
 from symdnn.gpu.gemm.unfused import Unfused
 from symdnn.graph.kernel import Call, Kernel, Row, Traits
 from symdnn.graph.library_use import LibraryUse
+from symdnn.graph.type import numpy_dtype
 from symdnn.ops.linalg.dot import BatchedDot, Dot
 from symdnn.ops.vendor.gpublas import GpuGemm, GpuGemmBase, GpuGemmBiasGrad
 
@@ -64,10 +66,13 @@ class MatmulKernel(Kernel):
     ran: list[tuple[str, GemmChoice]] | None = field(default=None, compare=False, repr=False)
     #: The workspace for split operands; 0 before :meth:`settled`.
     split_bytes: int = 0
+    #: The workspace that cuBLASLt may use.
+    limit: int = WORKSPACE_BYTES
 
     def settled(self, call: Call) -> MatmulKernel:
         """The kernel for one call, which remembers its choice for reports."""
-        return replace(self, ran=[], split_bytes=_split_bytes(call))
+        split = _split_bytes(call)
+        return replace(self, ran=[], split_bytes=split, limit=_limit(call, split))
 
     def library_use(self, call: Call) -> LibraryUse | None:
         """The row of ``f.dnn_report()``; None before the first run."""
@@ -89,7 +94,7 @@ class MatmulKernel(Kernel):
 
     def workspace_bytes(self, call: Call) -> int:
         """The workspace limit with room for alignment, or the workspace of unfused kernels."""
-        own = WORKSPACE_BYTES + 256 + self.split_bytes
+        own = self.limit + 256 + self.split_bytes
         return max(own, Unfused(call).workspace_bytes)
 
     def accepts(self, index: int, array: RawArray) -> bool:
@@ -109,14 +114,17 @@ class MatmulKernel(Kernel):
     def bind(self, call: Call) -> Any:
         """A launch that caches one cuBLASLt plan for each layout of its operands."""
         ran = [] if self.ran is None else self.ran
-        return BoundGemm(call, ran, self.split_bytes)
+        return BoundGemm(call, ran, self.split_bytes, self.limit)
 
 
 class BoundGemm:
     """A GEMM at its shapes."""
 
-    def __init__(self, call: Call, ran: list[tuple[str, GemmChoice]], split_bytes: int = 0) -> None:
-        op, self.ran, self.split_bytes = call.op, ran, split_bytes
+    def __init__(
+        self, call: Call, ran: list[tuple[str, GemmChoice]], split_bytes: int = 0,
+        limit: int = WORKSPACE_BYTES,
+    ) -> None:  # fmt: skip
+        op, self.ran, self.split_bytes, self.limit = call.op, ran, split_bytes, limit
         self.op: GpuGemmBase = op if isinstance(op, GpuGemmBase) else GpuGemm()
         self.unfused = Unfused(call)
         self.epilogue = epilogue_of(op)
@@ -207,12 +215,24 @@ class BoundGemm:
             alignment=(
                 alignment_of(y.ptr), alignment_of(x.ptr), min(at, _VECTOR_ALIGNMENT_BYTES), at,
             ),
+            workspace_limit=self.limit,
         )  # fmt: skip
 
     def _compute(self, dtype: str) -> str:
         if dtype in ("float64", "complex128"):
             return "float64"
         return "tf32" if dtype == "float32" and self.allow_tf32 else "float32"
+
+
+def _limit(call: Call, split_bytes: int) -> int:
+    """The workspace that cuBLASLt may use; kernels of 16 bits, and split operands, have it all."""
+    x, y, out = (*call.inputs[:2], call.outputs[0])
+    sizes = (*x.shape, *y.shape, *out.shape)
+    if split_bytes or x.dtype in ("float16", "bfloat16") or None in sizes or not call.has_sizes:
+        return WORKSPACE_BYTES
+    rows, columns = (x.shape[-2] if x.ndim > 1 else 1), (y.shape[-1] if y.ndim > 1 else 1)
+    batch = max(t.shape[0] if t.ndim == 3 else 1 for t in (x, y))
+    return workspace_for(rows, columns, x.shape[-1], batch, numpy_dtype(x.dtype).itemsize)
 
 
 def _split_bytes(call: Call) -> int:

@@ -15,7 +15,12 @@ from symdnn.gpu.binding.libcublaslt import Algorithm, CublasError, Heuristic
 #: NVIDIA's advice for Hopper. With less the heuristics list no algorithms that divide sums well,
 #: even where these need less: 64x65536x64 in float32 took 79 us with 17 MB.
 WORKSPACE_BYTES = 32 << 20
+#: Bytes of operands and result up to which a product reserves only what divided sums can fill.
+_FEW_BYTES = 1 << 20
 
+#: Sides of a block's tile of the result, terms of a sum below which it is not divided, and blocks
+#: that run at a time on the largest card.
+_TILE, _TERMS, _BLOCKS = 128, 32, 264
 #: The largest alignment that cuBLASLt makes use of, and that of its workspace.
 _ALIGNMENT_BYTES = 256
 
@@ -23,6 +28,15 @@ _ALIGNMENT_BYTES = 256
 def alignment_of(pointer: int) -> int:
     """The largest power of two up to 256 that divides an address."""
     return _ALIGNMENT_BYTES if pointer % _ALIGNMENT_BYTES == 0 else pointer & -pointer
+
+
+def workspace_for(rows: int, columns: int, terms: int, batch: int, itemsize: int) -> int:
+    """The workspace of a GEMM: all of it, or of a small one parts of sums of as many blocks."""
+    if (rows * terms + terms * columns + rows * columns) * batch * itemsize > _FEW_BYTES:
+        return WORKSPACE_BYTES
+    tiles = -(-rows // _TILE) * -(-columns // _TILE) * batch
+    shares = min(-(-terms // _TERMS), max(1, -(-_BLOCKS // max(1, tiles))))
+    return min(WORKSPACE_BYTES, tiles * shares * _TILE**2 * max(4, itemsize))
 
 
 @dataclass(frozen=True)

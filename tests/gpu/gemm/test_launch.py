@@ -34,7 +34,27 @@ def gemm(*args, **terms):
 M, K, N = 6, 4, 5
 
 
-def test_a_small_product_has_the_whole_workspace(lt):
+@pytest.mark.parametrize(
+    ("shape", "most"),
+    [((64, 16, 16), 1 << 20), ((512, 128, 128), 8 << 20), ((64, 2048, 64), 32 << 20)],
+)
+def test_a_product_of_few_bytes_has_a_small_workspace_and_asks_for_no_more(lt, shape, most):
+    m, k, n = shape
+    types = [TensorType("float32", (m, k)), TensorType("float32", (k, n))]
+    call = Call(Dot(), tuple(types), tuple(Dot().output_types(types)), NO_HINTS)
+    *_, kernel = kernels_for(Dot, "cuda")
+    own = kernel.settled(call)
+    assert own.limit <= most
+    assert own.workspace_bytes(call) == own.limit + 256
+    arrays = [
+        RawArray(0x100000 * (i + 1), s, "float32") for i, s in enumerate([(m, k), (k, n), (m, n)])
+    ]
+    with config.change_flags({"dnn.conv.algo_fwd": "guess_once"}):
+        own.bind(call)(FakeGemmEnv(), arrays[:2], arrays[2:])
+    assert own.ran[-1][1].signature.workspace_limit == own.limit
+
+
+def test_a_product_of_long_sums_has_the_whole_workspace(lt):
     """With less the heuristics list no algorithms that divide sums well."""
     launched(Dot(), (64, 2048), (2048, 64))
     assert {wishes["workspace_bytes"] for wishes in lt.asked} == {32 << 20}
