@@ -68,6 +68,7 @@ def test_values_that_are_converted_go_the_short_way(monkeypatch):
             f(wrong, 2)
 
 
+@pytest.mark.cpu
 def test_functions_without_kernels_go_the_short_way(monkeypatch):
     """Their results are sizes, and new arrays."""
     x = T.dmatrix("x")
