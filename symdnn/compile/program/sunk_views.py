@@ -1,5 +1,7 @@
-"""Views, and copies to a device, are made where they are read: one that leaves a segment is a copy,
-of an argument on the device too."""
+"""Views, and copies to a device, are made where they are read, by segments or by loops.
+
+A view that leaves a segment is a copy, and so is that of an argument on the device.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,9 @@ def sink(
 ) -> None:
     """Move views, and copies to a device, to the stage of their first reader.
 
-    A view moves where what it is of is known there anyway.
-    Nodes that are part of no segment on the host (not ``is_inside``) stay, and so do views of what
-    nothing reads later: their copy may be smaller. ``stage_of`` is changed.
+    A view moves where what it is of is known there anyway. Nodes that are part of no segment on the
+    host (not ``is_inside``) stay, and so do views of what nothing reads later: their copy may be
+    smaller. ``stage_of`` is changed.
     """
     for node in reversed(order):
         readers, stage = users.get(node.outputs[0], ()), stage_of[node]

@@ -14,7 +14,7 @@ from symdnn.cpu.execution.plan import CpuPlan
 from symdnn.cpu.execution.step_codegen import PlanStep
 from symdnn.cpu.ir.scalar_ir import has_code
 from symdnn.cpu.launch.contiguous_launch import compiler_refusal
-from symdnn.cpu.launch.scratch import address
+from symdnn.cpu.launch.scratch import address, aligned
 from symdnn.graph.typing import Array
 from symdnn.graph.variable import Variable
 from symdnn.ops.array.index import IncSubtensor, Subtensor
@@ -35,7 +35,6 @@ _SEEN = DimShuffle | Subtensor
 _MIN_ELEMENTS = 1 << 14
 #: Strides of which compiled loops read whole vectors, in elements. A copy turns blocks of others.
 _STEPS_OF_LOOPS = frozenset({0, 1, 2, 3, 4})
-_ALIGNMENT = 64
 
 
 def in_layout(plan: CpuPlan, arrays: Sequence[Any]) -> LaidOutPlan | None:
@@ -88,13 +87,13 @@ class LaidOutPlan(CpuPlan):
         index = {v: i for v, i in self.index.items() if v in set(self.spec.segment.inputs)}
         numbers, values = {i: k for k, i in self.plain_entering()}, {i: v for v, i in index.items()}
         self._copies, self._fixed, self._seen, copies = {}, {}, {}, []
-        end = -(-self.memory.arena_bytes // _ALIGNMENT) * _ALIGNMENT
+        end = aligned(self.memory.arena_bytes)
         for place, (k, array) in enumerate(self._strided.items(), first):
             (i,) = (i for i, number in numbers.items() if number == k)
             if self._reads_in_place(i, array):
                 continue
             self._copies[i] = array, place, end
-            end += -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
+            end += aligned(array.nbytes)
             copies.append(self._copy(values[i], array, place, i))
         self.arena_bytes = end
         self.entering = [

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from symdnn.gpu.codegen.device_source import specialised
 from symdnn.gpu.gemm.parts import Adding, launched
-from symdnn.gpu.gemm.plan import GemmSignature, Matrix, Pointers
+from symdnn.gpu.gemm.plan import ALIGNMENT_BYTES, GemmSignature, Matrix, Pointers, aligned
 
 if TYPE_CHECKING:
     from symdnn.gpu.device.env import LaunchEnv
@@ -29,7 +29,7 @@ _NARROW, _MANY = 32, 1 << 28
 #: Stages of a part at least, and those from which a multiprocessor has two parts of a sum.
 _LEAST_STAGES, _MANY_STAGES = 2, 6
 _STAGED, _TILES = 4096, (16, 32, 64)
-_THREADS, _VECTOR, _ALIGNMENT_BYTES, _ITEM_BYTES = 256, 4, 256, 4
+_THREADS, _VECTOR, _ITEM_BYTES = 256, 4, 4
 #: Which operand an epilogue adds up.
 _SUMMED = {"": 0, "bgrada": 1, "bgradb": 2}
 
@@ -77,7 +77,7 @@ class LongSums:
         self.totals = (0, s.d.rows, s.d.columns)[_SUMMED[s.epilogue]]
         self.result_bytes = self.parts * s.batch * s.d.rows * s.d.columns * _ITEM_BYTES
         own = self.result_bytes + self.parts * self.totals * _ITEM_BYTES
-        self.workspace_bytes = own + _ALIGNMENT_BYTES
+        self.workspace_bytes = own + ALIGNMENT_BYTES
 
     @property
     def arithmetic(self) -> str:
@@ -119,7 +119,7 @@ class LongSums:
     def enqueue(self, env: LaunchEnv, at: Pointers, factors: Sequence[float]) -> None:
         """Enqueue the kernel of the parts, and the one that adds them."""
         s = self.signature
-        sums = -(-env.workspace // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
+        sums = aligned(env.workspace)
         sizes = s.d.rows, s.d.columns, s.k, s.a.ld, s.b.ld, s.a.batch_offset, s.b.batch_offset
         totals = sums + self.result_bytes
         parameters = (at.a, at.b, sums, totals, *sizes, self.length, s.batch)

@@ -22,12 +22,17 @@ _FEW_BYTES = 1 << 20
 #: that run at a time on the largest card.
 _TILE, _TERMS, _BLOCKS = 128, 32, 264
 #: The largest alignment that cuBLASLt makes use of, and that of its workspace.
-_ALIGNMENT_BYTES = 256
+ALIGNMENT_BYTES = 256
+
+
+def aligned(n: int) -> int:
+    """An address, or a number of bytes, rounded up to what cuBLASLt makes use of."""
+    return -(-n // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
 
 
 def alignment_of(pointer: int) -> int:
     """The largest power of two up to 256 that divides an address."""
-    return _ALIGNMENT_BYTES if pointer % _ALIGNMENT_BYTES == 0 else pointer & -pointer
+    return ALIGNMENT_BYTES if pointer % ALIGNMENT_BYTES == 0 else pointer & -pointer
 
 
 def workspace_for(rows: int, columns: int, terms: int, batch: int, itemsize: int) -> int:
@@ -70,7 +75,7 @@ class GemmSignature:
     c: Matrix | None = None
     batch: int = 1
     epilogue: str = ""
-    alignment: tuple[int, int, int, int] = (_ALIGNMENT_BYTES,) * 4
+    alignment: tuple[int, int, int, int] = (ALIGNMENT_BYTES,) * 4
     workspace_limit: int = WORKSPACE_BYTES
     dtype_b: str = ""
     scaled: bool = False
@@ -156,10 +161,10 @@ class GemmPlan:
         self._bias = 0
         self._scales = (0, 0)
         if s.scaled:
-            self._scale_by(_ALIGNMENT_BYTES, _ALIGNMENT_BYTES)
+            self._scale_by(ALIGNMENT_BYTES, ALIGNMENT_BYTES)
         if s.epilogue:
             self._describe("epilogue", c_int(lt.EPILOGUE[s.epilogue]))
-            self._point(_ALIGNMENT_BYTES)  # any aligned address, for the heuristics
+            self._point(ALIGNMENT_BYTES)  # any aligned address, for the heuristics
 
     def _own(self, kind: str, *args: Any) -> c_void_p:
         made = lt.create_descriptor(kind, *args)
@@ -229,7 +234,7 @@ class GemmPlan:
         The address ``workspace`` is rounded up to a multiple of 256, which cuBLASLt requires even
         for 0 bytes.
         """
-        workspace = -(-workspace // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
+        workspace = aligned(workspace)
         alpha, beta = (self._scalar(f) for f in factors)
         if self.signature.epilogue:
             self._point(at.bias)

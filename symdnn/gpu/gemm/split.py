@@ -24,12 +24,14 @@ from symdnn.gpu.codegen.device_source import specialised
 from symdnn.gpu.codegen.launches import MOST_BLOCKS_BESIDE
 from symdnn.gpu.gemm.parts import Adding, launched
 from symdnn.gpu.gemm.plan import (
+    ALIGNMENT_BYTES,
     WORKSPACE_BYTES,
     GemmAlgorithm,
     GemmPlan,
     GemmSignature,
     Matrix,
     Pointers,
+    aligned,
 )
 
 if TYPE_CHECKING:
@@ -53,9 +55,9 @@ _LEAST_MULTIPLICATIONS, _LEAST_SIDE = 1 << 27, 64
 _FEW_ELEMENTS = 1 << 22
 #: Algorithms of cuBLASLt's heuristics that are measured.
 _RANKS = 3
-_ALIGNMENT_BYTES, _VECTOR_BYTES = 256, 16
+_VECTOR_BYTES = 16
 #: The workspace beside the factors: cuBLASLt's, and what aligns the factors and the sums.
-OTHER_BYTES = WORKSPACE_BYTES + 2 * _ALIGNMENT_BYTES
+OTHER_BYTES = WORKSPACE_BYTES + 2 * ALIGNMENT_BYTES
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,7 @@ def room_bytes(rows: int, columns: int, terms: int, stack: int = 1) -> int:
     chunks = chunks_of(terms)
     one = _chunk_bytes(chunks, stack * (rows + columns))
     if stack == 1 and rows * columns <= _FEW_ELEMENTS:
-        one += _up(rows * columns * 4, _ALIGNMENT_BYTES)
+        one += aligned(rows * columns * 4)
     return 0 if one > _MOST_BYTES else min(chunks.count * one, max(one, _USUAL_BYTES))
 
 
@@ -157,8 +159,8 @@ class SplitGemm:
         lines = sum(n * stack for n, stack in zip(self.sides, stacks, strict=True))
         unit = _PRODUCTS * _FACTOR_BYTES * self.chunks.length
         one = unit * lines * self.span
-        result = _up(prod(self.sides) * 4, _ALIGNMENT_BYTES)
-        whole = _up(s.batch * prod(self.sides) * 4, _ALIGNMENT_BYTES) * (form is Form.MERGED)
+        result = aligned(prod(self.sides) * 4)
+        whole = aligned(s.batch * prod(self.sides) * 4) * (form is Form.MERGED)
         if self.is_beside:
             one += result
         self.units = self.matrices * self.chunks.count
@@ -228,17 +230,17 @@ class SplitGemm:
         a, b = [Matrix(terms, n, line, t, n * line if k > 1 else 0) for n, k, t in sides]
         same = GemmSignature(
             "bfloat16", "float32", "float32", a, b, s.d, batch=s.batch,
-            alignment=(_ALIGNMENT_BYTES, _ALIGNMENT_BYTES, *s.alignment[2:]),
+            alignment=(ALIGNMENT_BYTES, ALIGNMENT_BYTES, *s.alignment[2:]),
             workspace_limit=s.workspace_limit,
         )  # fmt: skip
         if self.form is Form.MERGED:
             rows = s.batch * s.d.rows
             a, d = replace(a, columns=rows, batch_offset=0), Matrix(rows, s.d.columns, rows)
-            return replace(same, a=a, d=d, batch=1, alignment=(_ALIGNMENT_BYTES,) * 4)
+            return replace(same, a=a, d=d, batch=1, alignment=(ALIGNMENT_BYTES,) * 4)
         if self.is_beside:
             d = Matrix(s.d.rows, s.d.columns, s.d.rows, False, prod(self.sides))
             a, b = (replace(m, batch_offset=terms) for m in (a, b))
-            return replace(same, a=a, b=b, d=d, batch=kind, alignment=(_ALIGNMENT_BYTES,) * 4)
+            return replace(same, a=a, b=b, d=d, batch=kind, alignment=(ALIGNMENT_BYTES,) * 4)
         first, last = kind
         return replace(same, c=s.c if first else None, epilogue=s.epilogue if last else "")
 
@@ -253,10 +255,10 @@ class SplitGemm:
 
     def enqueue(self, env: LaunchEnv, at: Pointers, factors: Sequence[float]) -> None:
         """Enqueue all kernels; the factors of operands lie behind cuBLASLt's workspace."""
-        left = _up(env.workspace, _ALIGNMENT_BYTES) + WORKSPACE_BYTES
+        left = aligned(env.workspace) + WORKSPACE_BYTES
         size = _FACTOR_BYTES * self._line
         right = left + size * self.sides[0] * self.stacks[0]
-        sums = _up(right + size * self.sides[1] * self.stacks[1], _ALIGNMENT_BYTES)
+        sums = aligned(right + size * self.sides[1] * self.stacks[1])
         for start in range(0, self.units, self.group):
             count = min(self.group, self.units - start)
             self._split(env, 0, at.a, left, start, count)
