@@ -2,7 +2,7 @@
 
 Written in simpler ops they are two programs: one finds the length, and the other one is planned for
 it. Each length would have a plan of its own, which takes longer to make than most results.
-``opt/lower/of_values.py`` makes them on a CPU, after gradients were taken.
+``opt/lower/of_values.py`` makes them after gradients were taken.
 """
 
 from __future__ import annotations
@@ -57,8 +57,16 @@ class SomeChosen(Op):
 
     def reference(self, x: Array, some: Array) -> Array:
         if not some:
-            self.extreme.check_elements((0,) * (max(self.extreme.axes) + 1))
+            raise self.failure(0)
         return np.array(x)
+
+    def failure(self, condition: int) -> ShapeMismatch:
+        """The extreme's error."""
+        try:
+            self.extreme.check_elements((0,) * (max(self.extreme.axes) + 1))
+        except ShapeMismatch as error:
+            return error
+        raise AssertionError(f"{self.extreme} needs no elements")
 
 
 @dataclass(frozen=True)
