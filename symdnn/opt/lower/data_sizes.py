@@ -7,24 +7,23 @@ from typing import Any
 
 from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.array.advanced_index import AdvancedSubtensor
-from symdnn.ops.array.create import arange, full
+from symdnn.ops.array.create import full
 from symdnn.ops.array.cumulative import cumsum
 from symdnn.ops.array.getitem import Nonzero, getitem, set_subtensor
 from symdnn.ops.array.join import concatenate
-from symdnn.ops.array.reduce import sum
 from symdnn.ops.array.slices import FULL
-from symdnn.ops.array.sort import Unique, argsort, searchsorted, sort
+from symdnn.ops.array.sort import Unique, argsort, sort
 from symdnn.ops.array.view import expand_dims, flatten
 from symdnn.ops.core.shape import as_dim, dims_of, ones_like
 from symdnn.ops.elementwise.arithmetic import cast
 from symdnn.ops.elementwise.comparison import and_, eq, neq
-from symdnn.ops.lowered.of_values import Compressed
+from symdnn.ops.lowered.of_values import ChosenCounts, ChosenPlaces, Compressed
 from symdnn.rewriting.rewrite import Context, node_rewrite
 
 
 @node_rewrite(Nonzero, phase="precision", tags=("fast_compile",), target="cuda")
 def write_out_nonzero(node: Apply, context: Context) -> Sequence[Variable]:
-    """The k-th element that is not 0 is where the running count of these becomes k."""
+    """The parts of an array are counted, and then each part has its places among the results."""
     (x,) = node.inputs
     rest, found = _places(flatten(x if x.type.dtype == "bool" else neq(x, 0), 1)), list[Variable]()
     for size in dims_of(x)[:0:-1]:
@@ -35,8 +34,9 @@ def write_out_nonzero(node: Apply, context: Context) -> Sequence[Variable]:
 
 def _places(mask: Variable) -> Variable:
     """The numbers of the elements of a vector of bools that are true."""
-    number = sum(mask, dtype="int64")
-    return searchsorted(cumsum(cast(mask, "int64"), axis=0), arange(1, number + 1))
+    before = cumsum(ChosenCounts()(mask), axis=0)
+    found: Variable = ChosenPlaces()(mask, before, before[-1])
+    return found
 
 
 @node_rewrite(Compressed, phase="precision", tags=("fast_compile",), target="cuda")
