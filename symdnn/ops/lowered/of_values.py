@@ -28,7 +28,7 @@ PART = 4096
 class ChosenCounts(Op):
     """How many elements of each part of the boolean vector ``mask`` are true, behind a 0.
 
-    Their running sum has for each part how many are before it, and at the end how many there are.
+    Their running sum has for each part how many are before it.
     """
 
     def infer(self, mask: TensorType) -> TensorType:
@@ -49,7 +49,7 @@ class ChosenCounts(Op):
 class ChosenPlaces(Op):
     """The numbers of the elements of the boolean vector ``mask`` that are true.
 
-    Inputs: the mask, the running sum of its :class:`ChosenCounts`, and the last of these.
+    Inputs: the mask, the running sum of its :class:`ChosenCounts`, and how many there are.
     """
 
     host_inputs: ClassVar[tuple[int, ...]] = (2,)

@@ -11,6 +11,7 @@ from symdnn.ops.array.create import full
 from symdnn.ops.array.cumulative import cumsum
 from symdnn.ops.array.getitem import Nonzero, getitem, set_subtensor
 from symdnn.ops.array.join import concatenate
+from symdnn.ops.array.reduce import sum
 from symdnn.ops.array.slices import FULL
 from symdnn.ops.array.sort import Unique, argsort, sort
 from symdnn.ops.array.view import expand_dims, flatten
@@ -34,8 +35,8 @@ def write_out_nonzero(node: Apply, context: Context) -> Sequence[Variable]:
 
 def _places(mask: Variable) -> Variable:
     """The numbers of the elements of a vector of bools that are true."""
-    before = cumsum(ChosenCounts()(mask), axis=0)
-    found: Variable = ChosenPlaces()(mask, before, before[-1])
+    counts = ChosenCounts()(mask)
+    found: Variable = ChosenPlaces()(mask, cumsum(counts, axis=0), sum(counts))
     return found
 
 

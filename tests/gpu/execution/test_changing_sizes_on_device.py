@@ -10,7 +10,7 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.config import config
-from symdnn.errors import ShapeMismatch
+from symdnn.errors import IndexOutOfRange, ShapeMismatch
 from symdnn.ops.lowered.transfer import GpuFromHost
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("cuda")]
@@ -65,6 +65,82 @@ def test_the_first_elements_are_read_in_place() -> None:
     (plan,) = f.plans()
     assert [type(s.node.op) for s in plan.bound.steps.head] == [GpuFromHost]
     assert plan.bound.capture_state.startswith("captured")
+
+
+def test_an_argument_of_which_a_slice_is_read_is_not_copied() -> None:
+    x, i = T.fmatrix("x"), T.lscalar("i")
+    a = np.random.default_rng(SEED).standard_normal((40, 4)).astype("float32")
+    f = on_device([x, i], [x[i : i + 3] * 2, x[i]])
+    g = on_device([x, i], [x[i : i + 3] * 2, x.sum()])
+    with config.change_flags(device="cuda"):
+        there = symdnn.function([], symdnn.Out(symdnn.shared(a) + 0, borrow=True))()
+    for given in (a, there, a[::2], there):
+        for k in (0, 7, 7, 3):
+            b = np.asarray(given)
+            for found in (f(given, k), g(given, k)):
+                np.testing.assert_array_equal(found[0], b[k : k + 3] * 2)
+            np.testing.assert_array_equal(f(given, k)[1], b[k])
+    for plan in f.plans():
+        assert not plan.bound.replay.slots
+    with pytest.raises(IndexOutOfRange):
+        f(a, 40)
+
+
+#: Indices by two places of the call.
+PLACES: list[Any] = [
+    lambda i, j: i, lambda i, j: np.s_[:, i], lambda i, j: np.s_[i, :, j],
+    lambda i, j: np.s_[1:, i, j], lambda i, j: np.s_[i, j, 2], lambda i, j: np.s_[-1, 1:3, i],
+    lambda i, j: np.s_[i + j - 1, ::-1],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("at", range(len(PLACES)))
+@pytest.mark.parametrize("dtype", ["float32", "int64", "float16"])
+def test_places_of_the_call_are_part_of_the_graph(at: int, dtype: str) -> None:
+    a = np.random.default_rng(SEED).integers(-9, 9, (5, 6, 7)).astype(dtype)
+    x, (i, j), place = symdnn.shared(a), T.lscalars("i", "j"), PLACES[at]
+    part = x[place(i, j)]
+    y = T.cast(T.maximum(x[0, 0, 0], 1), dtype)
+    outs = [
+        part,
+        T.set_subtensor(part, y),
+        T.inc_subtensor(part, part),
+        T.sum((x * x)[place(i, j)]),
+    ]
+    f = on_device([i, j], outs)
+    for numbers in ((0, 1), (2, 3), (2, 3), (-1, 4), (4, 0)):
+        where, put, added = place(*numbers), a.copy(), a.copy()
+        put[where], added[where] = max(a[0, 0, 0], 1), 2 * a[where]
+        *found, total = f(*numbers)
+        for got, wanted in zip(found, [a[where], put, added], strict=True):
+            np.testing.assert_array_equal(got, wanted)
+        np.testing.assert_allclose(total, (a.astype("f8")[where] ** 2).sum(), rtol=2e-3)
+    (plan,) = f.plans()
+    assert plan.bound.capture_state.startswith("captured")
+    for _ in range(2):
+        with pytest.raises(IndexOutOfRange):
+            f(9, 9)
+
+
+def test_a_cache_of_keys_grows_in_a_graph() -> None:
+    """Decoding: a row is written at the place of the call, and the rows up to it are read."""
+    rng = np.random.default_rng(SEED)
+    cache, w = symdnn.shared(np.zeros((12, 4), "float32")), rng.standard_normal((4, 4))
+    x, i = T.fvector("x"), T.lscalar("i")
+    new = T.set_subtensor(cache[i], T.dot(x, w.astype("float32")))
+    with config.change_flags(device="cuda"):
+        f = symdnn.function([x, i], T.dot(new[: i + 1], x), updates=[(cache, new)])
+    known = np.zeros((12, 4))
+    for _ in range(3):
+        for k in range(6):
+            given = rng.standard_normal(4).astype("float32")
+            known[k] = given @ w
+            np.testing.assert_allclose(f(given, k), known[: k + 1] @ given, rtol=1e-2, atol=1e-2)
+    np.testing.assert_allclose(cache.get_value(), known, rtol=1e-2, atol=1e-2)
+    assert all(p.bound.capture_state.startswith("captured") for p in f.plans())
+    with pytest.raises(IndexOutOfRange):
+        f(given, 12)
+    np.testing.assert_allclose(cache.get_value(), known, rtol=1e-2, atol=1e-2)
 
 
 #: What is computed of elements by a mask, and the same in NumPy.
