@@ -20,6 +20,7 @@ from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.origin import Hints
 from symdnn.graph.target import Target
 from symdnn.graph.type import TensorType
+from symdnn.graph.variable import Apply
 from symdnn.ops.elementwise.arithmetic import Mul
 from symdnn.ops.lowered.fused import FusedElemwise, FusedReduce
 from symdnn.opt.fuse import fuse, groups
@@ -425,3 +426,25 @@ def test_sums_of_what_costs_more_to_read_again_read_it_once():
     graph = fused([a, b, c], [a * 2 + b * c, product.sum(axis=1)])
     made = [n for n in graph.toposort() if isinstance(n.op, FusedElemwise)]
     assert [len(n.outputs) for n in made] == [2]
+
+
+def test_groups_beside_the_uses_of_one_are_not_tried(monkeypatch):
+    """All steps read one array; the next step reads the result of each."""
+    tried: list[int] = []
+    may_join = groups.Groups._may_join
+
+    def counted(self: groups.Groups, group: list[Apply], later: list[Apply]) -> bool:
+        tried.append(1)
+        return may_join(self, group, later)
+
+    monkeypatch.setattr(groups.Groups, "_may_join", counted)
+    counts = []
+    for steps in (10, 40):
+        x, w = T.matrix("x"), T.matrix("w")
+        h = x
+        for _ in range(steps):
+            h = T.tanh(T.dot(h, w) + x)
+        tried.clear()
+        symdnn.function([x, w], symdnn.grad(h.sum(), w))
+        counts.append(len(tried))
+    assert counts[1] <= 4 * counts[0] + 4, counts
