@@ -10,6 +10,7 @@ computed behind one of them and read before it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -306,12 +307,13 @@ class Groups:
             for v in node.inputs:
                 if not isinstance(v, Constant) and v.type.broadcastable == member.kind[0]:
                     readers.setdefault((v, member.kind), []).append(node)
-        level = self.group_levels.__getitem__
+        level, levels = self.group_levels.__getitem__, self.levels
         for first in sorted(found, key=level, reverse=True):
             kind, group = self._kind(found[first][0]), found[first]
-            near = [u for n in group for v in (*n.inputs, *n.outputs)
-                    for u in readers.get((v, kind), ())]  # fmt: skip
-            later = {self.group[u] for u in near} - {first}
+            low, high = levels[group[0]], self._first_use(group)
+            near = {u for n in group for v in (*n.inputs, *n.outputs)
+                    for u in readers.get((v, kind), ()) if low < levels[u] <= high}  # fmt: skip
+            later = {self.group[u] for u in near}
             for target in sorted(later, key=level):
                 if self._may_join(group, found[target]):
                     found[target] += found.pop(first)
@@ -319,10 +321,18 @@ class Groups:
                         self.group[node], self.levels[node] = target, level(target)
                     break
 
+    def _first_use(self, group: list[Apply]) -> float:
+        """The lowest level of nodes beside a group that read it, which it cannot be computed above.
+
+        An array that all steps of a long graph read has a group of readers for each of them.
+        """
+        users = {u for n in group for v in n.outputs for u in self.fgraph.user_nodes(v)}
+        return min((self.levels[u] for u in users.difference(group)), default=math.inf)
+
     def _may_join(self, group: list[Apply], later: list[Apply]) -> bool:
         """Whether a group can be computed with a later one, in one kernel."""
         level, both = self.levels[later[0]], {*group, *later}
-        if self.levels[group[0]] >= level or not self.alone.isdisjoint(both):
+        if not self.alone.isdisjoint(both):
             return False
         users = {u for n in group for v in n.outputs for u, _ in self.fgraph.users(v)} - both
         if any(u is not None and self.levels[u] <= level for u in users):
