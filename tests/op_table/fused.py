@@ -4,6 +4,7 @@ import numpy as np
 
 from symdnn.graph.variable import constant
 from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, AdvancedSubtensor
+from symdnn.ops.array.cumulative import cumsum
 from symdnn.ops.array.reduce import AnyTrue, Max, Sum
 from symdnn.ops.array.slices import FULL
 from symdnn.ops.core.scalar import Builder, identity_program
@@ -25,7 +26,13 @@ from symdnn.ops.lowered.gathered import (
     PlacedSums,
     Selection,
 )
-from symdnn.ops.lowered.of_values import Compressed, Counted, SomeChosen
+from symdnn.ops.lowered.of_values import (
+    ChosenCounts,
+    ChosenPlaces,
+    Compressed,
+    Counted,
+    SomeChosen,
+)
 from symdnn.ops.lowered.totals import Totals
 from symdnn.ops.nn.batchnorm import LayerNorm
 from tests.op_table.record import OpCase, integers, normal
@@ -205,6 +212,12 @@ CASES = [
            lambda table, w, i: (table[i] * w).sum(1), grad=False),
     OpCase("compressed", (Compressed,), Compressed(1),
            (normal(3, 7), lambda rng: rng.random(7) < 0.5), lambda x, m: x[:, m], grad=False),
+    OpCase("chosen_counts", (ChosenCounts,), lambda m: ChosenCounts()(m),
+           (lambda rng: rng.random(9000) < 0.3,),
+           lambda m: np.array([0, *(m[k : k + 4096].sum() for k in (0, 4096, 8192))]), grad=False),
+    OpCase("chosen_places", (ChosenPlaces,),
+           lambda m: ChosenPlaces()(m, before := cumsum(ChosenCounts()(m), axis=0), before[-1]),
+           (lambda rng: rng.random(9000) < 0.3,), np.flatnonzero, grad=False),
     OpCase("some_chosen", (SomeChosen,), SomeChosen(Max((0,))),
            (normal(3), lambda rng: np.array(True)), lambda x, some: x, grad=False),
     OpCase("counted", (Counted,), lambda x, least: Counted()(x, least),

@@ -71,6 +71,7 @@ ELSEWHERE: dict[str, str] = {
     "round_before_loop": "mixed precision makes its casts: tests/opt/precision/test_loops.py",
     "round_bias_before_loop": "likewise",
     "one_per_row": "its index numbers the rows: tests/opt/lower/test_one_per_row.py",
+    "places_on_device": "of a call: tests/gpu/execution/test_changing_sizes_on_device.py",
     "increments_at_known_places": "constant places, on a GPU: tests/opt/lower/test_known_places.py",
     "sum_with_rows_of_zeros": "its term is a product: tests/opt/lower/test_increments.py",
     "known_number_of_counts": "on a GPU: tests/opt/canonicalize/test_counts.py",
