@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from symdnn.gpu.codegen.cuda_source import CTYPES
 from symdnn.gpu.codegen.loop_source import Move
 from symdnn.ops.nest.monoid import Monoid
 
 __all__ = [
     "BLOCK_THREADS", "WITH_BEGIN", "Finish", "Reducer", "Source", "Sweep", "counts_elements",
-    "each_stored",
 ]  # fmt: skip
 
 BLOCK_THREADS = 256
@@ -24,21 +22,13 @@ WITH_BEGIN = frozenset({"Moments"})
 class Reducer:
     """A kind of reduction, the dtypes of its state and its result.
 
-    The kind is a struct of ``reduce.cuh``, or the name of a monoid, whose struct is printed. What
-    is stored is ``after`` of the state's result, in CUDA C, with the C type of ``work`` as second
-    argument.
+    The kind is a struct of ``reduce.cuh``, or the name of a monoid, whose struct is printed.
     """
 
     kind: str
     work: str
     out: str
     monoid: Monoid | None = None
-    after: str = "{}"
-
-    def stored(self, state: str) -> str:
-        """What is stored of a state, in CUDA C."""
-        found = self.after.format(f"{state}.result()", CTYPES[self.work])
-        return f"convert<{CTYPES[self.out]}>({found})"
 
 
 def counts_elements(reducers: Sequence[Reducer]) -> bool:
@@ -132,9 +122,3 @@ class Finish:
     input_dtypes: tuple[str, ...]
     numbers: int
     output_dtypes: tuple[str, ...]
-
-
-def each_stored(reducers: Sequence[Reducer], numbers: int) -> Finish:
-    """A finish that stores what each reducer's state gives."""
-    lines = [f"p.y{i}[at] = {r.stored(f's.s{i}')};" for i, r in enumerate(reducers)]
-    return Finish(tuple(lines), (), numbers, tuple(r.out for r in reducers))

@@ -42,9 +42,10 @@ _BYTES = frozenset({"bool", "int8", "uint8"})
 
 
 def reduction_source(
-    program: ScalarProgram, reducers: Sequence[Reducer], sweep: Sweep, finish: Finish
+    program: ScalarProgram, reducers: Sequence[Reducer], sweep: Sweep, finish: Finish | None = None
 ) -> str:
     """A kernel ``reduce``."""
+    finish = finish or _default_finish(reducers)
     element = _vectors(program, reducers, sweep) if sweep.sources else (
         _element(program, reducers, sweep)
     )  # fmt: skip
@@ -76,6 +77,14 @@ def reduction_source(
             text_of("reduction.cu"),
         ]
     )
+
+
+def _default_finish(reducers: Sequence[Reducer]) -> Finish:
+    """A finish that writes each state's result to an output."""
+    lines = [
+        f"p.y{i}[at] = convert<{CTYPES[r.out]}>(s.s{i}.result());" for i, r in enumerate(reducers)
+    ]
+    return Finish(tuple(lines), (), 0, tuple(r.out for r in reducers))
 
 
 def _state(reducers: Sequence[Reducer]) -> list[str]:

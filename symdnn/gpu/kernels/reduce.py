@@ -21,7 +21,7 @@ from symdnn.gpu.codegen.launches import (
     prefers_cudnn,
 )
 from symdnn.gpu.codegen.loop_source import Move
-from symdnn.gpu.codegen.reduce_form import Finish, Reducer, Sweep, counts_elements, each_stored
+from symdnn.gpu.codegen.reduce_form import Finish, Reducer, Sweep, counts_elements
 from symdnn.gpu.codegen.reduce_plan import (
     MAX_VECTOR_BYTES,
     MAX_VECTOR_ELEMENTS,
@@ -30,7 +30,7 @@ from symdnn.gpu.codegen.reduce_plan import (
     scratch_bytes,
 )
 from symdnn.gpu.codegen.reduce_source import reduction_source, takes_bytes
-from symdnn.gpu.codegen.several_outputs import Several, several_outputs
+from symdnn.gpu.codegen.several_outputs import several_outputs
 from symdnn.gpu.codegen.sweep_plan import ahead_of, reduces_neighbours, resident, vector_sweep
 from symdnn.gpu.kernels.elementwise import elementwise
 from symdnn.gpu.kernels.index_space import Selected, together
@@ -58,7 +58,6 @@ from symdnn.ops.nest.of_ops import number_dtype, reduction_fold
 from symdnn.ops.vendor.gpudnn import GpuDnnReduction
 
 __all__ = [
-    "DnnReductionKernel",
     "ReductionKernel",
     "reducer_of",
     "reduction",
@@ -118,9 +117,9 @@ def custom_reduction(
 ) -> list[KernelLaunch]:
     """:func:`reduction` by any reducers over ``axes``, with contiguous outputs.
 
-    ``finish``, or each reducer, computes the outputs from states, from ``reads`` (one value for
-    each output, or one for all) and from ``numbers``. The program's results behind those that are
-    reduced are ``written``; the list is empty where no input in vectors has their strides.
+    ``finish`` computes the outputs from their states, from ``reads`` (one value for each output, or
+    one for all) and from ``numbers``. The program's results behind those that are reduced are
+    ``written``; the list is empty where no input that is read in vectors has their strides.
     """
     if outputs[0].size == 0:
         return []
@@ -144,9 +143,10 @@ def custom_reduction(
         return []
     by_rows = _by_rows(lines, moves)
     if finish is None and not written and not moves:
-        plain = Several(program, reducers, tuple(axes), views, shape)
-        if more := several_outputs(plain, len(numbers), sweep, by_rows):
-            return custom_reduction(*more[:4], outputs, *more[4:], (), numbers)
+        some = several_outputs(program, reducers, axes, views, shape, sweep, by_rows)
+        if some is not None:
+            of, finish = (some.program, some.reducers, some.axes, some.views), some.finish
+            return custom_reduction(*of, outputs, some.shape, finish)
     if sweep is None:
         sweep = Sweep(dtypes, len(lines.kept), len(lines.reduced), by_rows, wide, moves=moves)
     plan = plan_of(lines, sweep)
@@ -157,8 +157,9 @@ def custom_reduction(
     parameters += _counts(lines, sweep) + (given.parameters() if moves else [])
     for v in reads:
         parameters += [v.pointer, int(v.size > 1)]
-    parameters += [*map(float, numbers), *(v.pointer for v in written)]
-    source = _source(program, reducers, sweep, finish or each_stored(reducers, len(numbers)))
+    parameters += map(float, numbers)
+    parameters += [v.pointer for v in written]
+    source = _source(program, reducers, sweep, finish)
     tiles = -(-plan.groups // plan.groups_per_block)
     grid = (blocks_for(tiles, 1), plan.chunks)
     return [KernelLaunch(source, "reduce", grid, plan.block, tuple(parameters))]
@@ -290,11 +291,13 @@ class DnnReductionKernel(ReductionKernel):
             return _with_index(op, inputs[0], outputs)
         program, (reduce,) = self.parts(call)
         reducer = reducer_of(reduce, program.output_dtypes[0])
+        kind, work = (CTYPES[d] for d in (op.dtype, reducer.work))
         after = _CUDNN_REDUCTIONS[op.red_op][2] or "{}"
-        reducer = replace(reducer, out=op.dtype, after=after)
+        line = f"p.y0[at] = convert<{kind}>({after.format('s.s0.result()', work)});"
         count = float(prod(shape[a] for a in op.axis))
+        finish = Finish((line,), (), 1, (op.dtype,))
         return custom_reduction(
-            program, (reducer,), op.axis, inputs, outputs, shape, None, (), [count]
+            program, (reducer,), op.axis, inputs, outputs, shape, finish, (), [count]
         )
 
 

@@ -9,13 +9,12 @@ import pytest
 
 from symdnn.gpu.binding.nvrtc import compile_cubin
 from symdnn.gpu.codegen import several_outputs
-from symdnn.gpu.kernels.reduce import DnnReductionKernel, ReductionKernel
+from symdnn.gpu.kernels.reduce import ReductionKernel
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.array import argreduce
 from symdnn.ops.array import reduce as red
 from symdnn.ops.core.scalar import Builder
 from symdnn.ops.lowered.fused import FusedReduce
-from symdnn.ops.vendor.gpudnn import GpuDnnReduction
 from tests.gpu import emulator
 from tests.gpu.table import concrete
 from tests.seeded import new_rng
@@ -73,17 +72,6 @@ def test_two_sums_beside_two_columns():
     assert env.launched == ["reduce"]
     for a, b in zip(got, ((x[..., 1:] * y).sum(1), x[..., 1:].sum(1)), strict=True):
         np.testing.assert_allclose(a, b, 2e-5, 2e-5)
-
-
-@needs_gpp
-@pytest.mark.parametrize("word", ["avg", "norm2", "maximum"])
-def test_means_and_norms_of_points(word):
-    x = new_rng().standard_normal((5, 300, 3)).astype("float32")
-    call = concrete(GpuDnnReduction(word, (1,), "float32", "float32"), [x])
-    (got,), _ = emulator.run(DnnReductionKernel(), call, [emulator.device_copy(x)[1]])
-    assert all("s.s2.result()" in text for text in DnnReductionKernel().sources(call))
-    wanted = {"avg": x.mean(1), "norm2": np.linalg.norm(x, axis=1), "maximum": x.max(1)}[word]
-    np.testing.assert_allclose(got, wanted, 2e-5, 2e-6)
 
 
 @needs_gpp
