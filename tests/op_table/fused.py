@@ -117,8 +117,22 @@ ROWS = AdvancedSubtensor(("a", FULL))
 def gathered(x, source, i, j):
     """Rows ``i`` of the source added to rows ``j``."""
     program = identity_program(source.type.dtype)
-    op = FusedIndexed(program, (Selection(ROWS, (0, 1)),), (), AdvancedIncSubtensor(ROWS.index))
+    op = FusedIndexed(program, (Selection(ROWS, (0, 1)),), (), (AdvancedIncSubtensor(ROWS.index),))
     return op(x, source, i, j)
+
+
+def added_twice(x, y, i, j):
+    """The rows ``y`` added to rows ``i``, and their squares to rows ``j``."""
+    p = Builder((y.type.dtype,))
+    program = p.program([p.input(0), p.input(0) * p.input(0)])
+    return FusedIndexed(program, (None,), (), (AdvancedIncSubtensor(ROWS.index),) * 2)(x, y, i, j)
+
+
+def added_twice_numpy(x, y, i, j):
+    out = x.copy()
+    np.add.at(out, i, y)
+    np.add.at(out, j, y * y)
+    return out
 
 
 def gathered_products(reductions=()):
@@ -199,6 +213,9 @@ def gathered_numpy(x, source, i, j):
 CASES = [
     OpCase("add_gathered", (FusedIndexed,), gathered,
            (normal(4, 3), normal(5, 3), integers(-5, 5, 7), integers(-4, 4, 7)), gathered_numpy,
+           grad=False),
+    OpCase("added_twice", (FusedIndexed,), added_twice,
+           (normal(4, 3), normal(7, 3), integers(-4, 4, 7), integers(-4, 4, 7)), added_twice_numpy,
            grad=False),
     OpCase("gathered_products", (FusedIndexed,), gathered_products(),
            (normal(5, 3), normal(7, 2, 1), integers(-5, 5, 7, 2)),

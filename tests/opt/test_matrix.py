@@ -78,6 +78,7 @@ ELSEWHERE: dict[str, str] = {
     "short_sum_of_a_broadcast": "on a GPU: tests/opt/fuse/test_short_sums.py",
     "bessel_of_low_order": "on a GPU: tests/opt/lower/test_bessel.py",
     "product_with_a_vector": "on a GPU: tests/opt/lower/test_vector_products.py",
+    "gathered_with_vectors": "likewise",
     "softmax_in_parts": "on a GPU: tests/opt/fuse/test_log_sum_rules.py",
     "softmax_gradient_in_parts": "on a GPU: tests/opt/fuse/test_log_sum_rules.py",
     "softmax_of_a_broadcast": "on a GPU: tests/opt/fuse/test_log_sum_rules.py",

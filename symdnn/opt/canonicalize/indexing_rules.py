@@ -27,11 +27,14 @@ from symdnn.ops.elementwise.arithmetic import Add
 from symdnn.ops.elemwise import Elemwise, pad_left
 from symdnn.ops.linalg.products import Dot
 from symdnn.ops.nest.of_ops import CUMULATIVE
+from symdnn.ops.nn.conv import Conv
 from symdnn.opt.canonicalize.dimshuffle_rules import fields_of
 from symdnn.rewriting.facts import all_ones, is_zero, made_by, node_of
 from symdnn.rewriting.rewrite import Context, node_rewrite, reads
 
 PHASE = "canonicalize"
+#: Values between a product and what could be its epilogue: a written GELU has 14.
+_EPILOGUE_NODES = 24
 #: An axis backwards.
 _FLIPPED = (None, None, -1)
 TAGS = ("fast_compile", "indexing")
@@ -223,10 +226,13 @@ def index_of_dimshuffle(node: Apply, context: Context) -> Variable | None:
 def index_of_elemwise(node: Apply, context: Context) -> Variable | None:
     """``f(x, y)[i] -> f(x[i], y[i])``, for shapes that are known to agree.
 
-    All readers take parts that no other one takes, so nothing is computed twice.
+    All readers take parts that no other one takes, so nothing is computed twice. What is added to
+    a product stays whole where several parts of it are read: it is the product's epilogue.
     """
     v = node.inputs[0]
-    if not made_by(v, Elemwise) or not (context.only_user(v) or _are_apart(v, context)):
+    if not made_by(v, Elemwise):
+        return None
+    if not context.only_user(v) and (_follows_product(v) or not _are_apart(v, context)):
         return None
     entries = entries_of(node)
     if all(e == FULL for e in entries) or not _smaller(node.outputs[0], v, context):
@@ -262,6 +268,20 @@ def rows_of_product(node: Apply, context: Context) -> Variable | None:
         return None
     rows = operator("reshape")(x, (*lead, terms))
     return operator("dot")(subtensor(rows, _python(entries)), w)
+
+
+def _follows_product(v: Variable) -> bool:
+    """Whether ``v`` is computed elementwise from a product or a convolution, in few steps."""
+    left, seen = list(node_of(v).inputs), 0
+    while left and seen < _EPILOGUE_NODES:
+        w, seen = left.pop(), seen + 1
+        if made_by(w, Dot, Conv):
+            return True
+        if made_by(w, DimShuffle, Reshape):
+            left.append(node_of(w).inputs[0])
+        elif made_by(w, Elemwise):
+            left.extend(node_of(w).inputs)
+    return False
 
 
 def _are_apart(v: Variable, context: Context) -> bool:
