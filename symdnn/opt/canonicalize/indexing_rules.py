@@ -23,7 +23,7 @@ from symdnn.ops.core.shape import (
     dimshuffle,
     static_dim,
 )
-from symdnn.ops.elementwise.arithmetic import Add
+from symdnn.ops.elementwise.arithmetic import Add, Cast
 from symdnn.ops.elemwise import Elemwise, pad_left
 from symdnn.ops.linalg.products import Dot
 from symdnn.ops.nest.of_ops import CUMULATIVE
@@ -37,6 +37,8 @@ PHASE = "canonicalize"
 _EPILOGUE_NODES = 24
 #: An axis backwards.
 _FLIPPED = (None, None, -1)
+#: Slices of an array that are each converted, in place of the array.
+_MOST_SLICES = 16
 TAGS = ("fast_compile", "indexing")
 
 
@@ -226,13 +228,15 @@ def index_of_dimshuffle(node: Apply, context: Context) -> Variable | None:
 def index_of_elemwise(node: Apply, context: Context) -> Variable | None:
     """``f(x, y)[i] -> f(x[i], y[i])``, for shapes that are known to agree.
 
-    All readers take parts that no other one takes, so nothing is computed twice. What is added to
-    a product stays whole where several parts of it are read: it is the product's epilogue.
+    All readers take parts that no other one takes, so nothing is computed twice; or ``f`` is a cast
+    to a dtype of no fewer bytes, which the loops that read the parts then do themselves. What is
+    added to a product stays whole where several parts of it are read: it is its epilogue.
     """
     v = node.inputs[0]
     if not made_by(v, Elemwise):
         return None
-    if not context.only_user(v) and (_follows_product(v) or not _are_apart(v, context)):
+    apart = _are_apart(v, context) and not _follows_product(v)
+    if not (context.only_user(v) or apart or _is_cast_in_loops(v, context)):
         return None
     entries = entries_of(node)
     if all(e == FULL for e in entries) or not _smaller(node.outputs[0], v, context):
@@ -299,6 +303,28 @@ def _are_apart(v: Variable, context: Context) -> bool:
         axes.add(some[0][0])
     parts.sort()
     return len(axes) == 1 and all(a[1] <= b[0] for a, b in pairwise(parts))
+
+
+def _is_cast_in_loops(v: Variable, context: Context) -> bool:
+    """Whether ``v`` is a widening cast of which elementwise ops, and nothing else, read slices."""
+    if not made_by(v, Cast):
+        return False
+    wide, narrow = v.type, node_of(v).inputs[0].type
+    if wide.is_complex or narrow.is_complex or wide.numpy.itemsize < narrow.numpy.itemsize:
+        return False
+    users = [user for user, _ in context.fgraph.users(v)]
+    if len(users) > _MOST_SLICES:
+        return False
+    return all(
+        user is not None
+        and isinstance(user.op, Subtensor)
+        and all(map(is_slice, entries_of(user)))
+        and all(
+            reader is not None and isinstance(reader.op, Elemwise)
+            for reader, _ in context.fgraph.users(user.outputs[0])
+        )
+        for user in users
+    )
 
 
 def _bounds(e: Any, size: int | None) -> tuple[int, int] | None:

@@ -35,14 +35,16 @@ from symdnn.rewriting.facts import all_ones, node_of
 from symdnn.rewriting.rewrite import Context
 
 __all__ = [
-    "FUSABLE_BACKENDS", "MAX_INPUTS", "MAX_INSTRUCTIONS", "MAX_REDUCTIONS", "GraphFacts",
-    "Group", "Groups", "Member", "fusable_program", "number_in", "reduction_in", "reductions_in",
-    "scalar_behind", "widened",
+    "FUSABLE_BACKENDS", "KERNEL_LIMIT_ADDITIONS", "MAX_INPUTS", "MAX_INSTRUCTIONS",
+    "MAX_REDUCTIONS", "GraphFacts", "Group", "Groups", "Member", "fusable_program", "number_in",
+    "reduction_in", "reductions_in", "scalar_behind", "widened",
 ]  # fmt: skip
 
 #: Limits of a fused kernel: operands (pointers among its parameters), results, and instructions
 #: (whose values need registers).
 MAX_INPUTS, MAX_OUTPUTS, MAX_INSTRUCTIONS = 24, 8, 400
+#: The most that a kernel computes again, in additions.
+KERNEL_LIMIT_ADDITIONS = 192
 #: The most reductions of one kernel.
 MAX_REDUCTIONS = 4
 #: Values of a hint's ``backend`` with which elementwise nodes are fused. ``cudnn`` and ``onednn``
@@ -327,7 +329,7 @@ class Groups:
             return False
         piece = [self.members[n] for n in both]
         reads = {v for m in piece for v in m.node.inputs if v.owner not in both}
-        few = len(self.stored_values(piece)) <= MAX_OUTPUTS and len(reads) <= MAX_INPUTS
+        few = self._stores_few(piece) and len(reads) <= MAX_INPUTS
         return few and sum(len(m.program.body) for m in piece) <= MAX_INSTRUCTIONS
 
     def reads_widened(self, node: Apply) -> bool:
@@ -365,11 +367,26 @@ class Groups:
         """The piece, halved until its operands and results are within the limits."""
         own = {m.node for m in piece}
         reads = {v for m in piece for v in m.node.inputs if v.owner not in own}
-        few = len(self.stored_values(piece)) <= MAX_OUTPUTS and len(reads) <= MAX_INPUTS
+        few = self._stores_few(piece) and len(reads) <= MAX_INPUTS
         if few or len(piece) == 1:
             return [piece]
         middle = len(piece) // 2
         return self._halved(piece[:middle]) + self._halved(piece[middle:])
+
+    def _stores_few(self, piece: Group) -> bool:
+        """Whether a kernel can store the results of a piece, but for those of which only sums of
+        everything are taken: these compute them again (``apart``)."""
+        stored, own = self.stored_values(piece), {m.node for m in piece}
+        cheap = sum(m.program.cost for m in piece) <= KERNEL_LIMIT_ADDITIONS
+        if len(stored) > MAX_OUTPUTS and cheap and self.context.target.kind == "cuda":
+            stored = [v for v in stored if not self._is_summed_whole(v, own)]
+        return len(stored) <= MAX_OUTPUTS
+
+    def _is_summed_whole(self, v: Variable, own: set[Apply]) -> bool:
+        """Whether all that others read of ``v`` are reductions over all axes."""
+        long = {a for a, one in enumerate(v.type.broadcastable) if not one}
+        ops = [None if u is None else reduction_in(u) for u in self._readers_outside(v, own)]
+        return all(op is not None and long <= {*op.axes} for op in ops)
 
     @staticmethod
     def fits(operands: int, instructions: int) -> bool:
