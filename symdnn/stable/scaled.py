@@ -368,7 +368,7 @@ def _weighted(node: Apply, a: Pair, b: Pair, traits: tuple[bool, bool]) -> Scale
 
 def _terms(v: Variable) -> list[Variable]:
     """What nested additions add, up to :data:`MAX_NODES`, without zeros."""
-    found, left = [], [v]
+    found, left = list[Variable](), [v]
     while left:
         u = left.pop()
         if made_by(u, Add) and u.type.dtype == v.type.dtype and len(found) + len(left) < MAX_NODES:

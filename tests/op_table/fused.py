@@ -11,6 +11,7 @@ from symdnn.ops.core.scalar import Builder, identity_program
 from symdnn.ops.elementwise.complex_meaning import part_dtypes
 from symdnn.ops.elementwise.complexes import complex as cplx
 from symdnn.ops.elementwise.complexes import imag, real
+from symdnn.ops.lowered import stencil
 from symdnn.ops.lowered.fused import (
     FusedComplex,
     FusedElemwise,
@@ -153,6 +154,25 @@ def gathered_products(reductions=()):
     return products
 
 
+def smoothed(x):
+    """Differences of squares from their neighbours, below an array that is 2 around."""
+    p, q = Builder((x.type.dtype,)), Builder((x.type.dtype,) * 2)
+    v = p.input(0)
+    read = stencil.Shifted(0, (0, -1), ("", ""), (None, (0, 5)), (2.0).hex())
+    down = stencil.Shifted(1, (-1, 0), ("wrap", ""), (None, None))
+    there = stencil.Shifted(1, (0, 0), ("", ""), (None, None))
+    stages = (
+        stencil.Stage(p.program([v * v]), (read,), (4, 7)),
+        stencil.Stage(q.program([q.input(0) - q.input(1)]), (there, down), (4, 7)),
+    )
+    return stencil.FusedStencil(1, stages, (stencil.Result(2, (0, 3)),)).make_node(x).outputs[0]
+
+
+def smoothed_numpy(x):
+    squares = np.pad(x, ((0, 0), (1, 1)), constant_values=2) ** 2
+    return np.roll(squares - np.roll(squares, 1, 0), 3, 1)
+
+
 def _placed_parts():
     slices = ((slice(1, 4), FULL, FULL), (slice(None, None, 2), slice(1, -1), FULL))
     return tuple(
@@ -210,6 +230,8 @@ CASES = [
     OpCase("sums_of_gathered_products", (FusedIndexed,), gathered_products((Sum((1,)),)),
            (normal(5, 3), normal(7, 2, 1), integers(-5, 5, 7, 2)),
            lambda table, w, i: (table[i] * w).sum(1), grad=False),
+    OpCase("smoothed", (stencil.FusedStencil,), smoothed, (normal(4, 5),), smoothed_numpy,
+           grad=False),
     OpCase("compressed", (Compressed,), Compressed(1),
            (normal(3, 7), lambda rng: rng.random(7) < 0.5), lambda x, m: x[:, m], grad=False),
     OpCase("chosen_counts", (ChosenCounts,), lambda m: ChosenCounts()(m),

@@ -60,6 +60,9 @@ def _slopes(x):
 SOME = (6, 1, 2, 5, -1, 9, 9, 0)
 #: The same of a matrix of 2 by 5, by two numbers.
 PAIRS = tuple(divmod(k % 10, 5) for k in SOME)
+#: Each once: what is added to one column is added up before.
+ONCE = (6, 1, 2, 5, -1, 8, 7, 0)
+PAIRS_ONCE = tuple(divmod(k % 10, 5) for k in ONCE)
 
 
 def stacked(x, *at, axis=1):
@@ -100,13 +103,13 @@ INDEX_ARRAYS = [
              lambda x: stacked(x, *SOME), miss_args=(f64("n", "m"),), gone=(Subtensor,),
              id="between_others"),
     RuleCase("increments_of_numbered", (f64("n", 10), f64("n", 8)),
-             lambda x, y: added_one_by_one(x, y, *SOME), None,
-             lambda x, y: inc_subtensor(added_one_by_one(x, y, *SOME[:7])[:, :2], y[:, :2]),
+             lambda x, y: added_one_by_one(x, y, *ONCE), None,
+             lambda x, y: inc_subtensor(added_one_by_one(x, y, *ONCE[:7])[:, :2], y[:, :2]),
              miss_args=(f64("n", 10), f64("n", 7)),
              gone=(Split, IncSubtensor), made=(AdvancedIncSubtensor,)),
     RuleCase("increments_of_numbered", (f64("n", 2, 5), f64("n", 8)),
-             lambda x, y: added_one_by_one(x, y, *PAIRS), None,
-             lambda x, y: added_one_by_one(x, y, *PAIRS[:7]),
+             lambda x, y: added_one_by_one(x, y, *PAIRS_ONCE), None,
+             lambda x, y: added_one_by_one(x, y, *PAIRS_ONCE[:7]),
              miss_args=(f64("n", 2, 5), f64("n", 7)),
              gone=(Split, IncSubtensor), made=(AdvancedIncSubtensor,), id="in_matrices"),
     RuleCase("gather_of_known_rows", (TABLE,), lambda x: rows_of(x, 1, 2, 3), lambda x: x[1:4],
@@ -421,6 +424,18 @@ INCREMENTS = [
              lambda x, y: inc_subtensor(inc_subtensor(x.zeros_like()[1:], y[1:])[1:], x[1:]),
              lambda x, y: inc_subtensor(x.zeros_like()[1:], y[1:] + x[1:]),
              lambda x, y: inc_subtensor(inc_subtensor(x.zeros_like()[1:], y[1:])[:-1], x[1:])),
+    RuleCase("increments_of_one_part", TWO,
+             lambda x, y: inc_subtensor(
+                 inc_subtensor(inc_subtensor(x[1:], y[1:])[:, 2:], y[:, 2:])[1:], x[1:]),
+             lambda x, y: inc_subtensor(inc_subtensor(x[1:], y[1:] + x[1:])[:, 2:], y[:, 2:]),
+             lambda x, y: inc_subtensor(
+                 inc_subtensor(set_subtensor(x[1:], y[1:])[:, 2:], y[:, 2:])[1:], x[1:]),
+             id="increments_of_one_part_around_others"),
+    RuleCase("increment_of_joined", (f64("n", 2), f64("n", 1), f64("n")),
+             lambda x, y, z: inc_subtensor(join(1, x, y, exp(x))[:, 2], z),
+             None,
+             lambda x, y, z: inc_subtensor(join(1, x, y, exp(x))[:, 1], z), gone=(IncSubtensor,),
+             made=(Join,)),
     RuleCase("read_beside_what_was_put", TWO,
              lambda x, y: exp(set_subtensor(x[1::2], 0.0)[2::2]) + y[2::2],
              lambda x, y: exp(x[2::2]) + y[2::2],

@@ -102,7 +102,6 @@ ELSEWHERE: dict[str, str] = {
     "softmax_of_permuted": "test_layout.py: ops by cuDNN of images seen through a dimshuffle",
     "fold_batch_norm": "cudnn/test_lowering.py and test_onednn_graphs.py: behind a convolution",
     "gpu_batch_norm_into_elementwise": "tests/opt/epilogue/test_fold_batch_norm.py: on a GPU",
-    "batch_norm_into_elementwise": "tests/opt/epilogue/test_fold_batch_norm.py: given statistics",
     "bfloat16_rnn_in_float32": "tests/onnx/ops/test_recurrent.py: in 16 bits, without a reserve",
     "narrow_rnn_in_float32": "tests/onnx/ops/test_recurrent.py: in 16 bits, without a reserve",
     "widened_before_reshape": "cublaslt/test_epilogue.py: of a product in 16 bits",

@@ -41,8 +41,8 @@ def integer_division(
         return _of_known(new, name, t, a, int(b), known[1])
     if t == "i8":
         extend = "sext" if signed else "zext"
-        wide = [v if not v.startswith("%") else new(f"{extend} i8 {v} to i16") for v in (a, b)]
-        found = integer_division(new, name, "i16", signed, *wide)
+        a, b = (v if not v.startswith("%") else new(f"{extend} i8 {v} to i16") for v in (a, b))
+        found = integer_division(new, name, "i16", signed, a, b)
         return new(f"trunc i16 {found} to i8")
     if not b.startswith("%") and int(b) > 0:
         mask = new(f"ashr {t} {a}, {int(t[1:]) - 1}") if signed else "0"

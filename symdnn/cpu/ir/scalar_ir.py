@@ -214,11 +214,11 @@ class Printer:
         if name == "div":
             return self._new(f"fdiv {t} {args[0]}, {args[1]}")
         if name in DIVISIONS:
+            a, b = args
             if real:
                 rest = self._helped(f"rem_{t}", t, args)
-                a, b = args
                 return float_division(self._new, self._intrinsic, name, t, a, b, rest)
-            return integer_division(self._new, name, t, _signed(dtype), *args, self._dividend)
+            return integer_division(self._new, name, t, _signed(dtype), a, b, self._dividend)
         if name == "neg":
             return self._new(f"fneg {t} {args[0]}" if real else f"sub {t} 0, {args[0]}")
         if name == "not":

@@ -21,7 +21,7 @@ _MAX_STATE_BYTES = 16
 #: Fewest threads of a row, and vectors of each, where there are rows enough; threads that read
 #: neighbours, if that leaves each of them so many vectors. Rows of so few single elements are read
 #: by one thread each.
-_OWN_ELEMENTS = 8
+_OWN_ELEMENTS = 4
 _LEAST_LANES, _LANE_VECTORS, _NEAR_LANES, _NEAR_VECTORS = 2, 8, 4, 4
 
 

@@ -1,7 +1,8 @@
 """Reductions of which each thread has several outputs, so that it reads some operands once for all.
 
-Either all outputs of a short last kept axis, as of colours: then neighbouring threads read
-neighbouring elements. Or some of an axis along which operands repeat, as of the distances of pairs.
+Either all outputs of a short last kept axis, as of colours with one weight: then neighbouring
+threads read neighbouring elements. Or some of an axis along which operands repeat, as of the
+distances of pairs.
 """
 
 from __future__ import annotations
@@ -54,7 +55,10 @@ def _short_line(
     program: ScalarProgram, reducers: tuple[Reducer, ...], axes: Sequence[int], views: Views,
     shape: tuple[int, ...],
 ) -> Several | None:  # fmt: skip
-    """A thread has all outputs of the last kept axis, if that is short and near in memory."""
+    """A thread has all outputs of the last kept axis, if that is short and near in memory.
+
+    An operand without that axis is then read once for all of them.
+    """
     last = max((d for d, n in enumerate(shape) if d not in axes and n > 1), default=-1)
     if last < 0 or prod(shape[a] for a in axes) < _LEAST_ELEMENTS:
         return None
@@ -62,10 +66,11 @@ def _short_line(
         abs(v.steps[last]) < abs(v.steps[a])
         for v in views for a in axes if v.steps[last] and v.steps[a] and shape[a] > 1
     ]  # fmt: skip
+    near += [any(not v.steps[last] and any(v.steps[a] for a in axes) for v in views)]
     count = shape[last]
     few = count * len(reducers) <= _MOST_STATES and _fits(program, views, last, count)
     return _spread(program, reducers, axes, views, shape, last, count) if (
-        few and near and all(near)
+        few and len(near) > 1 and all(near)
     ) else None  # fmt: skip
 
 

@@ -359,6 +359,9 @@ def _entries_for(v: Variable, entries: Sequence[Any]) -> list[Any]:
 
 # -- increments -----------------------------------------------------------------------------------
 
+#: The most increments of other parts that are looked through for one of the same part.
+_MOST_BETWEEN = 64
+
 
 @node_rewrite(IncSubtensor, phase=PHASE, tags=(*TAGS, "local_useless_inc_subtensor"))
 def increment_by_zero(node: Apply, context: Context) -> Variable | None:
@@ -427,18 +430,25 @@ def add_to_increment_of_zeros(node: Apply, context: Context) -> Variable | None:
 
 @node_rewrite(IncSubtensor, phase=PHASE, tags=TAGS, admits=reads(IncSubtensor))
 def increments_of_one_part(node: Apply, context: Context) -> Variable | None:
-    """``inc_subtensor(inc_subtensor(zeros[i], a)[i], b) -> inc_subtensor(zeros[i], a + b)``."""
-    x, b, *bounds = node.inputs
+    """``inc_subtensor(inc_subtensor(x[i], a)[i], b) -> inc_subtensor(x[i], a + b)``, also with
+    increments of other parts between them, in any order."""
+    v, b, *bounds = node.inputs
     op: Any = node.op
-    if not made_by(x, IncSubtensor) or not context.only_user(x) or op.set_instead_of_inc:
-        return None
-    zeros, a, *others = node_of(x).inputs
-    if node_of(x).op != op or others != bounds or not is_zero(zeros):
-        return None
-    if a.type.dtype != b.type.dtype or a.type.ndim != b.type.ndim:
-        return None
-    out: Variable = op(zeros, Add()(a, b), *bounds)
-    return out
+    between = list[Apply]()
+    while made_by(v, IncSubtensor) and context.only_user(v) and len(between) < _MOST_BETWEEN:
+        inner = node_of(v)
+        x, a, *others = inner.inputs
+        if fields_of(inner).set_instead_of_inc or op.set_instead_of_inc:
+            return None
+        alike = a.type.dtype == b.type.dtype and a.type.ndim == b.type.ndim
+        if inner.op == op and others == bounds and alike:
+            out: Variable = op(x, Add()(a, b), *bounds)
+            for other in reversed(between):
+                out = other.op(out, *other.inputs[1:])
+            return out
+        between.append(inner)
+        v = x
+    return None
 
 
 @node_rewrite(Subtensor, phase=PHASE, tags=TAGS, admits=reads(*CUMULATIVE))

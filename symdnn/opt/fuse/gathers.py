@@ -18,6 +18,8 @@ from dataclasses import replace
 from math import prod
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from symdnn.config import config
 from symdnn.graph.origin import inherit
 from symdnn.graph.type import TensorType
@@ -25,9 +27,9 @@ from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, AdvancedSubtensor
 from symdnn.ops.array.join import Roll
 from symdnn.ops.array.reduce import Reduce
-from symdnn.ops.array.slices import is_slice
+from symdnn.ops.array.slices import FULL, is_slice
 from symdnn.ops.core.scalar import Builder, ScalarProgram, identity_program
-from symdnn.ops.core.shape import DimShuffle
+from symdnn.ops.core.shape import Alloc, DimShuffle, Reshape, reshape
 from symdnn.ops.lowered.gathered import FusedIndexed, Selection
 from symdnn.ops.nest.monoid import picked, reads_of
 from symdnn.opt.fuse.fuse import joined_origin, unrounded, without_numbers
@@ -197,11 +199,8 @@ def _takers(node: Apply, program: ScalarProgram, graph: _Graph) -> list[_Loop]:
             return []
         adds += bool(loop.op.adds)
         found.append(loop)
-    if (
-        not adds
-        or not all(users)
-        or program.cost * (len(found) - 1) > VALUE_LIMIT_ADDITIONS["cuda"]
-    ):
+    again = sum(_cost(loop) for loop in found) - program.cost
+    if not adds or not all(users) or again > VALUE_LIMIT_ADDITIONS["cuda"]:
         return []
     like = node.outputs[0]
     selected = [v for v in node.inputs if v.owner and isinstance(v.owner.op, AdvancedSubtensor)]
@@ -213,6 +212,12 @@ def _takers(node: Apply, program: ScalarProgram, graph: _Graph) -> list[_Loop]:
     )
     now += sum(_nbytes(loop.node.inputs, like) for loop in found)
     return found if sum(_nbytes(loop.operands, like) for loop in found) < now else []
+
+
+def _cost(loop: _Loop) -> float:
+    """What a loop takes for what it computes, without what it did before."""
+    before = reductions_in(loop.node)
+    return loop.op.program.cost - (0 if before is None else before[0].cost)
 
 
 def _taker(user: Apply, node: Apply, program: ScalarProgram, graph: _Graph) -> _Loop | None:
@@ -279,7 +284,7 @@ def fuse_gathers(context: Context) -> None:
     if context.target.kind != "cuda":
         return
     order = context.fgraph.toposort()
-    if any(isinstance(n.op, AdvancedSubtensor | Roll) for n in order):
+    if any(isinstance(n.op, AdvancedSubtensor | Roll | Reshape) for n in order):
         graph = _Graph(context)
         for node in reversed(order):
             get = _gather(node, context) if graph.is_ours(node) else None
@@ -288,13 +293,56 @@ def fuse_gathers(context: Context) -> None:
 
 
 def _gather(node: Apply, context: Context) -> _Gather | None:
-    """A node as a gather: a selection, or the last one of several rolls."""
+    """A node as a gather: a selection, the last one of several rolls, or repeated elements."""
     if isinstance(node.op, AdvancedSubtensor):
         return None if node.op.host_inputs else _Gather(node, node.op, node.inputs)
+    if isinstance(node.op, Reshape):
+        return _repeated(node)
     if not isinstance(node.op, Roll) or (found := rolled(node.outputs[0], context)) is None:
         return None
     op, inputs = found.gather()
     return _Gather(node, replace(op, in_bounds=True), inputs)
+
+
+def _repeated(node: Apply) -> _Gather | None:
+    """Elements that an ``Alloc`` repeats and a reshape puts in a row, as the gradient of means of
+    blocks is spread, by indices along neighbouring axes."""
+    (out,), spread = node.outputs, node.inputs[0]
+    made = spread.owner
+    if made is None or not isinstance(made.op, Alloc) or None in spread.type.shape:
+        return None
+    v = made.inputs[0]
+    groups = _merged(spread.type.shape, out.type.shape)
+    if groups is None or v.type.ndim != spread.type.ndim or None in v.type.shape:
+        return None
+    old, new = ([int(n or 0) for n in u.type.shape] for u in (v, spread))
+    sizes = [[(old[d], new[d]) for d in group] for group in groups]
+    moved = [k for k, pairs in enumerate(sizes) if any(own != n for own, n in pairs)]
+    if not moved or moved != list(range(moved[0], moved[-1] + 1)):
+        return None
+    arrays, dims = list[Variable](), list[Any]()
+    for k, pairs in enumerate(sizes):
+        own = [a for a, _ in pairs]
+        dims.append(prod(own))
+        if k in moved:
+            at = np.broadcast_to(np.arange(prod(own)).reshape(own), [n for _, n in pairs])
+            where = [-1 if j == k else 1 for j in moved]
+            arrays.append(Constant(np.ascontiguousarray(at, np.int32).reshape(where)))
+    op = AdvancedSubtensor(tuple("a" if k in moved else FULL for k in range(len(dims))), True)
+    return _Gather(node, op, [reshape(v, dims), *arrays])
+
+
+def _merged(sizes: Sequence[Any], merged: Sequence[Any]) -> list[list[int]] | None:
+    """The dimensions of an array that each dimension of its reshaped form is made of; or None."""
+    found, rest = list[list[int]](), list(range(len(sizes)))
+    for n in merged:
+        group = [rest.pop(0)] if rest else []
+        while rest and prod(sizes[d] for d in group) != n:
+            group.append(rest.pop(0))
+        if not group or prod(sizes[d] for d in group) != n:
+            return None
+        found.append(group)
+    return None if rest else found
 
 
 def _join(get: _Gather, graph: _Graph) -> None:
@@ -345,7 +393,7 @@ def _may_read(loop: _Loop, v: Variable, get: _Gather) -> bool:
         for k, (o, read) in enumerate(zip(operands, op.reads))
     ]
     pattern = tuple(all(ones) for ones in zip(*patterns))
-    few = len(loop.inputs) + len(get.inputs) - 1 <= MAX_INPUTS
+    few = len({*loop.inputs, *get.inputs} - {v}) <= MAX_INPUTS
     return few and not all(pattern) and pattern == v.type.broadcastable
 
 
@@ -442,4 +490,4 @@ def _read_together(first: _Loop, then: _Loop) -> bool:
     return bool(found[0] & found[1])
 
 
-RULES = (fuse_scatters, fuse_gathers, fuse_additions)
+RULES = (fuse_scatters, fuse_additions, fuse_gathers)

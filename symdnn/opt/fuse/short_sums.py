@@ -29,6 +29,8 @@ __all__ = ["RULES"]
 
 #: Terms of a sum, and elementwise nodes before it.
 _MOST_TERMS, _MOST_NODES = 4, 8
+#: Parts that may be read by themselves.
+_MOST_PARTS = 16
 #: Arrays of a stack.
 _MOST_ARRAYS = 16
 #: What reduces two elements.
@@ -102,6 +104,32 @@ def short_sum_of_a_broadcast(node: Apply, context: Context) -> Variable | None:
     return dimshuffle(total, _with_axis(v, axis)) if op.keepdims else total
 
 
+@node_rewrite(Sum, phase="lower", tags=("fusion",), target="cuda")
+def sum_of_parts_that_are_read(node: Apply, context: Context) -> Variable | None:
+    """``sum(x, 0)`` is ``x[0] + x[1] + ...``, where most of these few parts are read anyway.
+
+    Whoever reads them computes the sum, too: densities of a lattice, lengths of vectors.
+    """
+    op: Any = node.op
+    (x,) = node.inputs
+    if len(op.axes) != 1 or x.type.dtype not in ("float32", "float64"):
+        return None
+    (axis,), own = op.axes, {x.type.dtype, op.acc_dtype, node.outputs[0].type.dtype}
+    terms = x.type.shape[axis] or 0
+    if not 1 < terms <= _MOST_PARTS or axis == x.type.ndim - 1 or len(own) > 1:
+        return None
+    rest = (slice(None),) * axis
+    parts = [subtensor(x, [*rest, k]) for k in range(terms)]
+    wanted = {part.owner.op for part in parts if part.owner is not None}
+    found = {u.op for u in context.fgraph.user_nodes(x) if u.op in wanted}
+    if 2 * len(found) < terms:
+        return None
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    return dimshuffle(total, _with_axis(x, axis)) if op.keepdims else total
+
+
 def _elementwise(
     w: Variable, v: Variable, axis: int, found: dict[Apply, int]
 ) -> dict[Apply, int] | None:
@@ -134,4 +162,4 @@ def _at(w: Variable, k: int, axis: int, nodes: dict[Apply, int]) -> Variable:
     return subtensor(w, [slice(None)] * axis + [k])
 
 
-RULES = (reduction_of_a_stack, short_sum_of_a_broadcast)
+RULES = (reduction_of_a_stack, short_sum_of_a_broadcast, sum_of_parts_that_are_read)

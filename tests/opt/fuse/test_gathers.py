@@ -31,7 +31,7 @@ APART = ("AdvancedSubtensor", "AdvancedIncSubtensor")
 def fused(outputs: list[Any], target: Target = GPU) -> tuple[int, int]:
     """How many nodes were made, and how many gathers and scatters are left; the values stay."""
     graph = FunctionGraph(INPUTS, outputs)
-    for rule in (fuse_scatters, fuse_gathers, fuse_additions):
+    for rule in (fuse_scatters, fuse_additions, fuse_gathers):
         rule.function(Context(graph, target))
         check_graph(graph)
     rng = new_rng()
@@ -136,6 +136,32 @@ def test_additions_that_read_the_same_are_one_loop(outputs: Any, made: int) -> N
     assert fused(outputs())[0] == made
 
 
+def _repeated(pattern: Any, sizes: Any, shape: Any) -> Any:
+    """Elements of ``h`` with new axes, along which they are the same, in a shape without these."""
+    known = T.specify_shape(h, (7, 4))
+    return T.alloc(known.dimshuffle(*pattern), *sizes).reshape(shape)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "sizes", "shape", "made"),
+    [
+        ((0, "x", 1), (7, 3, 4), (21, 4), 1),
+        (("x", 0, 1), (2, 7, 4), (14, 4), 1),
+        ((0, "x", 1, "x"), (7, 2, 4, 3), (14, 12), 1),
+        ((0, 1, "x"), (7, 4, 5), (7, 20), 1),
+        ((0, "x", 1), (7, 3, 4), (7, 12), 1),
+        ((0, "x", "x", 1), (7, 3, 2, 4), (42, 4), 1),
+        ((0, "x", 1, "x"), (7, 2, 4, 3), (2, 84), 0),  # no axes of the first are together
+        ((0, "x", 1), (7, 1, 4), (7, 4), 0),  # nothing is repeated
+    ],
+)
+def test_repeated_elements_are_read_where_they_are_used(
+    pattern: Any, sizes: Any, shape: Any, made: int
+) -> None:
+    """As the gradient of means of blocks is spread: no array of all of it is stored."""
+    assert fused([T.exp(_repeated(pattern, sizes, shape))])[0] == made
+
+
 def _sampled(image: Any, r: Any, c: Any) -> Any:
     """Of an image at fractional places, by its four neighbours."""
     y, z = T.floor(r), T.floor(c)
@@ -158,6 +184,27 @@ def test_the_gradient_of_samples_is_one_kernel_for_the_image_and_one_for_the_pla
     loops = [op for op in ops if type(op).__name__ == "FusedIndexed"]
     assert sorted((len(op.adds), len(op.reductions)) for op in loops) == [(0, 0), (0, 4), (4, 0)]
     assert not any(type(op).__name__ in APART for op in ops)
+
+
+def test_levels_of_a_grid_of_hashes_are_one_scatter_each() -> None:
+    """Eight corners for each; what is added to a level is a term of the gradient of all levels."""
+    tables, r = TensorType("float32", (3, 64, 2))("tables"), TensorType("float32", (40, 3))("r")
+    found = []
+    for level, size in enumerate((3, 5, 8)):
+        low = T.floor(r * size)
+        part, at, total = r * size - low, low.astype("int64"), 0.0
+        for corner in range(8):
+            bits = [corner >> k & 1 for k in range(3)]
+            place = sum((at[:, k] + b) * (1, 17, 31)[k] for k, b in enumerate(bits)) % 64
+            factors = [part[:, k] if b else 1 - part[:, k] for k, b in enumerate(bits)]
+            total = total + tables[level][place] * (factors[0] * factors[1] * factors[2])[:, None]
+        found.append(total)
+    cost = T.sqr(T.concatenate(found, 1)).sum()
+    f = symdnn.function(
+        [tables, r], [cost, T.grad(cost, tables)], mode=symdnn.Mode(target="cuda:sm_90")
+    )
+    adds = [len(n.op.adds) for n in f.fgraph.toposort() if hasattr(n.op, "adds") and n.op.adds]
+    assert adds == [8, 8, 8]
 
 
 def test_a_processor_and_sums_in_a_fixed_order_have_all() -> None:
