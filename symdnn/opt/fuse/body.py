@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.core.scalar import RESULT, Builder, Scalar, ScalarProgram
 from symdnn.ops.core.shape import DimShuffle, dimshuffle
 from symdnn.ops.elementwise.complex_meaning import part_dtypes
-from symdnn.opt.fuse.groups import Groups, Member, number_in, scalar_behind, widened
-from symdnn.rewriting.facts import node_of
+from symdnn.opt.fuse.groups import Groups, Member, number_in, widened
+from symdnn.rewriting.facts import all_ones, node_of
 
 #: The cost, in additions, up to which the computation of a scalar is repeated for each element.
 RECOMPUTE_LIMIT_ADDITIONS = 8
@@ -133,3 +134,12 @@ class Body:
         if behind not in self.values:
             self._emit(behind.owner, self.recomputed[behind])
         return self.values[behind]
+
+
+def scalar_behind(v: Variable) -> Variable | None:
+    """The variable that ``v``, of static sizes 1, is a dimshuffle of; None for other sizes."""
+    if not isinstance(v.type, TensorType) or not all_ones(v):
+        return None
+    while v.owner is not None and isinstance(v.owner.op, DimShuffle):
+        v = v.owner.inputs[0]
+    return v

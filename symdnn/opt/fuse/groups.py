@@ -32,13 +32,13 @@ from symdnn.ops.lowered.fused import FusedElemwise, FusedReduce, fused_elementwi
 from symdnn.ops.lowered.lowered import neutral_of
 from symdnn.opt.fuse.branches import branch_paths, effects_among
 from symdnn.opt.fuse.transfer import Places
-from symdnn.rewriting.facts import all_ones, node_of
+from symdnn.rewriting.facts import node_of
 from symdnn.rewriting.rewrite import Context
 
 __all__ = [
     "FUSABLE_BACKENDS", "KERNEL_LIMIT_ADDITIONS", "MAX_INPUTS", "MAX_INSTRUCTIONS",
     "MAX_REDUCTIONS", "GraphFacts", "Group", "Groups", "Member", "fusable_program", "number_in",
-    "reduction_in", "reductions_in", "scalar_behind", "widened",
+    "reduction_in", "reductions_in", "widened",
 ]  # fmt: skip
 
 #: Limits of a fused kernel: operands (pointers among its parameters), results, and instructions
@@ -322,10 +322,7 @@ class Groups:
                     break
 
     def _first_use(self, group: list[Apply]) -> float:
-        """The lowest level of nodes beside a group that read it, which it cannot be computed above.
-
-        An array that all steps of a long graph read has a group of readers for each of them.
-        """
+        """The lowest level of nodes beside a group that read it; it cannot be computed above."""
         users = {u for n in group for v in n.outputs for u in self.fgraph.user_nodes(v)}
         return min((self.levels[u] for u in users.difference(group)), default=math.inf)
 
@@ -480,15 +477,6 @@ def number_in(v: Variable) -> Any:
     if isinstance(v, Constant) and v.data.size == 1 and not v.type.is_complex:
         return v.data.reshape(())
     return None
-
-
-def scalar_behind(v: Variable) -> Variable | None:
-    """The variable that ``v``, of static sizes 1, is a dimshuffle of; None for other sizes."""
-    if not isinstance(v.type, TensorType) or not all_ones(v):
-        return None
-    while v.owner is not None and isinstance(v.owner.op, DimShuffle):
-        v = v.owner.inputs[0]
-    return v
 
 
 def reduction_in(node: Apply) -> Reduce | None:
