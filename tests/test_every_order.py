@@ -114,7 +114,7 @@ def squares(found: list[Variable]) -> Variable:
 LATE_OPS = (
     "BatchMoments", "BatchSums", "Compressed", "Counted", "FusedComplex",
     "FusedElemwise", "FusedIndexed", "FusedPlacedSums", "FusedReduce", "FusedRows",
-    "GpuGemm", "GpuGemmBiasGrad", "GroupNorm", "GpuDnnConvBiasActivation",
+    "FusedStencil", "GpuGemm", "GpuGemmBiasGrad", "GroupNorm", "GpuDnnConvBiasActivation",
     "GpuDnnRNNGradInputs", "GpuQuantized", "LabelLoss", "ListedSums", "Move", "OneDnn",
     "PlacedSums", "SomeChosen", "Stream", "Totals",
 )  # fmt: skip

@@ -16,6 +16,7 @@ from typing import Any
 from benchmarks.cpu import (
     varied_nets,
     varied_physics,
+    varied_pixels,
     varied_signals,
     varied_statistics,
     varied_text,
@@ -26,11 +27,14 @@ from benchmarks.cpu.varied_spaces import SPACES, Program
 
 #: Calls before those that are timed: loops are compiled after a thousand steps.
 _WARM_CALLS = 80
+_MODULES = (
+    varied_signals, varied_statistics, varied_physics, varied_text, varied_nets, varied_pixels,
+)  # fmt: skip
 
 
 def rows() -> Iterator[Nest]:
     """All rows."""
-    for module in (varied_signals, varied_statistics, varied_physics, varied_text, varied_nets):
+    for module in _MODULES:
         for name, arrays, program, without, wrt in module.rows():
             row = _row(name, arrays, program, without)
             yield row

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Sequence
-from html import escape
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -53,6 +52,8 @@ def graph_page(obj: object, path: str | os.PathLike[str] | None = None) -> str:
 def framed_page(obj: object, height_px: int = 480) -> str:
     """:func:`graph_page` as an element of another page, such as a notebook."""
     style = f"width: 100%; height: {height_px}px; border: 1px solid #8886; border-radius: 6px"
+    from html import escape
+
     page = escape(graph_page(obj))
     return f'<iframe sandbox="allow-scripts" style="{style}" srcdoc="{page}"></iframe>'
 

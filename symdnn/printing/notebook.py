@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from html import escape
-
 from symdnn.compile.function import Function
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.operators import install_operators
@@ -42,10 +40,14 @@ def _signature(f: Function) -> str:
 
 
 def _code(text: object) -> str:
+    from html import escape
+
     return f"<code>{escape(str(text))}</code>"
 
 
 def _text(text: str) -> str:
+    from html import escape
+
     lines = text.splitlines()
     if len(lines) > _MAX_LINES:
         lines = [*lines[:_MAX_LINES], f"... {len(lines) - _MAX_LINES} more lines: symdnn.dprint"]

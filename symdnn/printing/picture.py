@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
-from html import escape
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -240,6 +239,8 @@ def _n(value: float) -> str:
 
 
 def _text(value: object) -> str:
+    from html import escape
+
     return escape(str(value), quote=True)
 
 

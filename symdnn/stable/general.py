@@ -32,7 +32,7 @@ from symdnn.rewriting.facts import made_by, node_of, number, real_float
 from symdnn.rewriting.rewrite import Context, Family, reads
 from symdnn.stable.complements import MAX_DEPTH_NODES, complement, one_plus
 from symdnn.stable.moves import through_data_movement
-from symdnn.stable.scaled import in_bounds, negated, scaled
+from symdnn.stable.scaled import in_bounds, negated, scaled, scaled_pair
 
 #: Ops between an average of squares and what a step is divided by.
 _OF_AVERAGES = (Add, Sub, Mul, TrueDiv, Maximum, Pow, Sqrt, DimShuffle)
@@ -119,8 +119,7 @@ def quotient_of_exponentials(node: Apply, context: Context) -> Variable | None:
     top, below = node.inputs
     if _is_of_average(below, context) or _has_maximum(below):
         return None
-    b = scaled(below)
-    a = None if b is None else scaled(top)
+    a, b = scaled_pair(top, below)
     if a is None or b is None or a.log.type.dtype != b.log.type.dtype:
         return None
     if a.factor is None and (found := _share(a.log, below)) is not None:
@@ -128,6 +127,8 @@ def quotient_of_exponentials(node: Apply, context: Context) -> Variable | None:
     small = all(made_by(v, Sigmoid, Softmax, Erfc) for v in node.inputs)
     if not small and not (a.deep and b.deep):
         return None
+    if a.log is b.log and a.factor is not None and b.factor is not None:
+        return a.factor / b.factor
     ratio = exp(a.log - b.log)
     if a.factor is not None:
         ratio = ratio * (a.factor if b.factor is None else a.factor / b.factor)

@@ -23,6 +23,8 @@ __all__ = ["RULES"]
 FAMILY = Family("stabilize", ("numerics", "stabilize"))
 rule, on = FAMILY.rule, FAMILY.on
 (a,) = pattern_vars("a")
+#: Right sides for each row of a matrix whose inverse is multiplied by them.
+_MANY = 8
 
 
 def log_modulus(m: Match) -> Variable:
@@ -57,7 +59,7 @@ def inverse_times(node: Apply, context: Context) -> Variable | None:
     """``inv(a) @ b`` is the solution of ``a x = b``, where nothing else reads the inverse."""
     x, b = node.inputs
     found = _inverted(x, context)
-    if found is None:
+    if found is None or (b.type.ndim > 1 and _are_many(b.type.shape[-1], x)):
         return None
     op, a = found
     if b.type.ndim == 1:
@@ -70,13 +72,22 @@ def times_inverse(node: Apply, context: Context) -> Variable | None:
     """``b @ inv(a)`` is the transpose of the solution of ``a.T x = b.T``."""
     b, y = node.inputs
     found = None if _inverted(b, context) else _inverted(y, context)
-    if found is None:
+    if found is None or (b.type.ndim > 1 and _are_many(b.type.shape[-2], y)):
         return None
     op, a = found
     op = replace(op, transposed=not op.transposed)
     if b.type.ndim == 1:
         return op(a, column(b)).dimshuffle(0)
     return transposed(op(a, transposed(b)))
+
+
+def _are_many(columns: int | None, inverse: Variable) -> bool:
+    """Whether so many right sides are known that the inverse is the smaller part of the work.
+
+    A product takes the time of multiplications alone then; triangles are solved row after row.
+    """
+    n = inverse.type.shape[-1]
+    return columns is not None and n is not None and columns >= _MANY * n
 
 
 def _inverted(v: Variable, context: Context) -> tuple[Solve, Variable] | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -96,6 +97,16 @@ def scaled(v: Variable) -> Scaled | None:
     return _Search().at(v)
 
 
+def scaled_pair(u: Variable, v: Variable) -> tuple[Scaled | None, Scaled | None]:
+    """``u`` and ``v``, to be divided: sums of many terms are relative to their largest exponential,
+    which is one variable for sums of the same exponentials.
+
+    The logarithm of such a sum would lose what is added to 1, so :func:`scaled` adds in pairs.
+    """
+    search = _Search(tops={})
+    return search.at(u), search.at(v)
+
+
 def negated(v: Variable) -> Variable:
     """``-v``, without a double sign."""
     return node_of(v).inputs[0] if made_by(v, Neg) else neg(v)
@@ -104,9 +115,10 @@ def negated(v: Variable) -> Variable:
 class _Search:
     """A search for the scaled form of an expression, from its result to its inputs."""
 
-    def __init__(self) -> None:
+    def __init__(self, tops: dict[frozenset[Variable], Variable] | None = None) -> None:
         self.left, self.depth = MAX_NODES, 0
         self.seen: dict[Variable, Scaled | None] = {}
+        self.tops = tops
 
     def at(self, v: Variable) -> Scaled | None:
         if v.owner is None or not real_float(v):
@@ -127,10 +139,27 @@ class _Search:
             return EXPONENTIALS[kind](
                 x if x.type.dtype == v.type.dtype else x.astype(v.type.dtype), node
             )
+        if kind is Add and self.tops is not None and len(terms := _terms(v)) > 2:
+            return self._sum_of_terms(node, terms, self.tops)
         if kind in COMBINATIONS:
             parts = [self.at(i) for i in node.inputs]
             return COMBINATIONS[kind](node, parts) if any(p is not None for p in parts) else None
         return self._moved(v, node)
+
+    def _sum_of_terms(
+        self, node: Apply, terms: Sequence[Variable], tops: dict[frozenset[Variable], Variable]
+    ) -> Scaled | None:
+        parts = [self.at(t) for t in terms]
+        traits = _traits(parts)
+        if not any(parts) or (None in parts and not traits[0]):
+            return None
+        zero = like(0, node.outputs[0])
+        pairs = [_split(p, t) for p, t in zip(parts, terms)]
+        logs = [zero if z is None else z for z, _ in pairs]
+        key = frozenset(logs)
+        if key not in tops:
+            tops[key] = _top(list(dict.fromkeys(logs)))
+        return _relative(node.op, tops[key], logs, [f for _, f in pairs], traits)
 
     def _moved(self, v: Variable, node: Apply) -> Scaled | None:
         where = operands(node)
@@ -333,14 +362,42 @@ Pair = tuple[Variable | None, Variable | None]
 def _weighted(node: Apply, a: Pair, b: Pair, traits: tuple[bool, bool]) -> Scaled:
     """The sum of two terms as a multiple of the larger exponential, a constant to gradients."""
     zero = like(0, node.outputs[0])
-    za, zb = (zero if z is None else z for z, _ in (a, b))
-    top = maximum(za, zb)
-    top = disconnected_grad(switch(eq(top, like(-np.inf, top)), like(0, top), top))
+    logs = [zero if z is None else z for z, _ in (a, b)]
+    return _relative(node.op, _top(logs), logs, (a[1], b[1]), traits)
+
+
+def _terms(v: Variable) -> list[Variable]:
+    """What nested additions add, up to :data:`MAX_NODES`, without zeros."""
+    found, left = list[Variable](), [v]
+    while left:
+        u = left.pop()
+        if made_by(u, Add) and u.type.dtype == v.type.dtype and len(found) + len(left) < MAX_NODES:
+            left += node_of(u).inputs[::-1]
+        elif number(u) != 0:
+            found.append(u)
+    return found
+
+
+def _top(logs: Sequence[Variable]) -> Variable:
+    """The largest of logarithms, a constant to gradients; a finite number of infinite ones."""
+    top = reduce(maximum, logs)
+    most = like(np.finfo(top.type.numpy).max, top)
+    return disconnected_grad(clip(top, -most, most))
+
+
+def _relative(
+    op: Any,
+    top: Variable,
+    logs: Sequence[Variable],
+    factors: Sequence[Variable | None],
+    traits: tuple[bool, bool],
+) -> Scaled:
+    """The sum (or difference) of ``factor * exp(log)`` as a multiple of ``exp(top)``."""
     terms = []
-    for z, f in ((za, a[1]), (zb, b[1])):
+    for z, f in zip(logs, factors):
         e = exp(minimum(z - top, like(MAX_EXCESS_NATS, top)))
         terms.append(e if f is None else f * e)
-    return Scaled(top, node.op(*_padded(terms)), *traits)
+    return Scaled(top, reduce(op, _padded(terms)), *traits)
 
 
 def _padded(terms: Sequence[Variable]) -> list[Variable]:

@@ -4,12 +4,14 @@ import numpy as np
 
 from symdnn.graph.variable import constant
 from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, AdvancedSubtensor
+from symdnn.ops.array.cumulative import cumsum
 from symdnn.ops.array.reduce import AnyTrue, Max, Sum
 from symdnn.ops.array.slices import FULL
 from symdnn.ops.core.scalar import Builder, identity_program
 from symdnn.ops.elementwise.complex_meaning import part_dtypes
 from symdnn.ops.elementwise.complexes import complex as cplx
 from symdnn.ops.elementwise.complexes import imag, real
+from symdnn.ops.lowered import stencil
 from symdnn.ops.lowered.fused import (
     FusedComplex,
     FusedElemwise,
@@ -25,7 +27,13 @@ from symdnn.ops.lowered.gathered import (
     PlacedSums,
     Selection,
 )
-from symdnn.ops.lowered.of_values import Compressed, Counted, SomeChosen
+from symdnn.ops.lowered.of_values import (
+    ChosenCounts,
+    ChosenPlaces,
+    Compressed,
+    Counted,
+    SomeChosen,
+)
 from symdnn.ops.lowered.totals import Totals
 from symdnn.ops.nn.batchnorm import LayerNorm
 from tests.op_table.record import OpCase, integers, normal
@@ -116,8 +124,22 @@ ROWS = AdvancedSubtensor(("a", FULL))
 def gathered(x, source, i, j):
     """Rows ``i`` of the source added to rows ``j``."""
     program = identity_program(source.type.dtype)
-    op = FusedIndexed(program, (Selection(ROWS, (0, 1)),), (), AdvancedIncSubtensor(ROWS.index))
+    op = FusedIndexed(program, (Selection(ROWS, (0, 1)),), (), (AdvancedIncSubtensor(ROWS.index),))
     return op(x, source, i, j)
+
+
+def added_twice(x, y, i, j):
+    """The rows ``y`` added to rows ``i``, and their squares to rows ``j``."""
+    p = Builder((y.type.dtype,))
+    program = p.program([p.input(0), p.input(0) * p.input(0)])
+    return FusedIndexed(program, (None,), (), (AdvancedIncSubtensor(ROWS.index),) * 2)(x, y, i, j)
+
+
+def added_twice_numpy(x, y, i, j):
+    out = x.copy()
+    np.add.at(out, i, y)
+    np.add.at(out, j, y * y)
+    return out
 
 
 def gathered_products(reductions=()):
@@ -130,6 +152,25 @@ def gathered_products(reductions=()):
         return op(table, weights, i)
 
     return products
+
+
+def smoothed(x):
+    """Differences of squares from their neighbours, below an array that is 2 around."""
+    p, q = Builder((x.type.dtype,)), Builder((x.type.dtype,) * 2)
+    v = p.input(0)
+    read = stencil.Shifted(0, (0, -1), ("", ""), (None, (0, 5)), (2.0).hex())
+    down = stencil.Shifted(1, (-1, 0), ("wrap", ""), (None, None))
+    there = stencil.Shifted(1, (0, 0), ("", ""), (None, None))
+    stages = (
+        stencil.Stage(p.program([v * v]), (read,), (4, 7)),
+        stencil.Stage(q.program([q.input(0) - q.input(1)]), (there, down), (4, 7)),
+    )
+    return stencil.FusedStencil(1, stages, (stencil.Result(2, (0, 3)),)).make_node(x).outputs[0]
+
+
+def smoothed_numpy(x):
+    squares = np.pad(x, ((0, 0), (1, 1)), constant_values=2) ** 2
+    return np.roll(squares - np.roll(squares, 1, 0), 3, 1)
 
 
 def _placed_parts():
@@ -180,14 +221,25 @@ CASES = [
     OpCase("add_gathered", (FusedIndexed,), gathered,
            (normal(4, 3), normal(5, 3), integers(-5, 5, 7), integers(-4, 4, 7)), gathered_numpy,
            grad=False),
+    OpCase("added_twice", (FusedIndexed,), added_twice,
+           (normal(4, 3), normal(7, 3), integers(-4, 4, 7), integers(-4, 4, 7)), added_twice_numpy,
+           grad=False),
     OpCase("gathered_products", (FusedIndexed,), gathered_products(),
            (normal(5, 3), normal(7, 2, 1), integers(-5, 5, 7, 2)),
            lambda table, w, i: table[i] * w, grad=False),
     OpCase("sums_of_gathered_products", (FusedIndexed,), gathered_products((Sum((1,)),)),
            (normal(5, 3), normal(7, 2, 1), integers(-5, 5, 7, 2)),
            lambda table, w, i: (table[i] * w).sum(1), grad=False),
+    OpCase("smoothed", (stencil.FusedStencil,), smoothed, (normal(4, 5),), smoothed_numpy,
+           grad=False),
     OpCase("compressed", (Compressed,), Compressed(1),
            (normal(3, 7), lambda rng: rng.random(7) < 0.5), lambda x, m: x[:, m], grad=False),
+    OpCase("chosen_counts", (ChosenCounts,), lambda m: ChosenCounts()(m),
+           (lambda rng: rng.random(9000) < 0.3,),
+           lambda m: np.array([0, *(m[k : k + 4096].sum() for k in (0, 4096, 8192))]), grad=False),
+    OpCase("chosen_places", (ChosenPlaces,),
+           lambda m: ChosenPlaces()(m, before := cumsum(ChosenCounts()(m), axis=0), before[-1]),
+           (lambda rng: rng.random(9000) < 0.3,), np.flatnonzero, grad=False),
     OpCase("some_chosen", (SomeChosen,), SomeChosen(Max((0,))),
            (normal(3), lambda rng: np.array(True)), lambda x, some: x, grad=False),
     OpCase("counted", (Counted,), lambda x, least: Counted()(x, least),

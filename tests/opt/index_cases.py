@@ -56,7 +56,62 @@ def _slopes(x):
     return inc_subtensor(inc_subtensor(x.zeros_like()[:-1], -2.0 * d)[1:], 2.0 * d)
 
 
+#: Columns of a table, in no order.
+SOME = (6, 1, 2, 5, -1, 9, 9, 0)
+#: The same of a matrix of 2 by 5, by two numbers.
+PAIRS = tuple(divmod(k % 10, 5) for k in SOME)
+#: Each once: what is added to one column is added up before.
+ONCE = (6, 1, 2, 5, -1, 8, 7, 0)
+PAIRS_ONCE = tuple(divmod(k % 10, 5) for k in ONCE)
+
+
+def stacked(x, *at, axis=1):
+    """``x[:, k]`` for all numbers, beside each other; ``at`` may have two for each."""
+    parts = [x[(slice(None), *(k if isinstance(k, tuple) else (k,)))] for k in at]
+    kept = [*range(parts[0].ndim)]
+    return join(axis, *(dimshuffle(v, [*kept[:axis], "x", *kept[axis:]]) for v in parts))
+
+
+def added_one_by_one(x, y, *at):
+    """The columns of ``y`` added to columns of ``x``."""
+    for k, piece in zip(at, split(y, [1] * len(at), len(at), axis=1), strict=True):
+        place = (slice(None), *(k if isinstance(k, tuple) else (k,)))
+        x = inc_subtensor(x[place], dimshuffle(piece, (0,)))
+    return x
+
+
+def stacked_apart(x, *at):
+    """Columns by two numbers with a whole dimension between them."""
+    return join(1, *(dimshuffle(x[k % 5, :, k % 2], (0, "x")) for k in at))
+
+
 INDEX_ARRAYS = [
+    RuleCase("join_of_numbered", (f64("n", 10),), lambda x: stacked(x, *SOME),
+             lambda x: AdvancedSubtensor(((None, None, None), "a"), True)(
+                 x, constant(np.array(SOME) % 10, dtype="int64")),
+             lambda x: stacked(x, *SOME[:7])),
+    RuleCase("join_of_numbered", (f64("n", 10),), lambda x: stacked(x, *SOME, axis=0), None,
+             lambda x: stacked(x, *SOME[1:], axis=0), gone=(Join, Subtensor), id="as_rows"),
+    RuleCase("join_of_numbered", (f64("n", 2, 5),), lambda x: stacked(x, *PAIRS), None,
+             lambda x: stacked(x, *PAIRS[:7]),
+             gone=(Join, Subtensor), id="by_two_numbers"),
+    RuleCase("join_of_numbered", (f64(5, "m", 2),),
+             lambda x: stacked_apart(x, *SOME), None, lambda x: stacked_apart(x, *SOME[:7]),
+             gone=(Join, Subtensor), id="by_two_numbers_apart"),
+    RuleCase("join_of_numbered", (f64("n", 10),),
+             lambda x: join(1, exp(x), stacked(x, *SOME), x), None,
+             lambda x: stacked(x, *SOME), miss_args=(f64("n", "m"),), gone=(Subtensor,),
+             id="between_others"),
+    RuleCase("increments_of_numbered", (f64("n", 10), f64("n", 8)),
+             lambda x, y: added_one_by_one(x, y, *ONCE), None,
+             lambda x, y: inc_subtensor(added_one_by_one(x, y, *ONCE[:7])[:, :2], y[:, :2]),
+             miss_args=(f64("n", 10), f64("n", 7)),
+             gone=(Split, IncSubtensor), made=(AdvancedIncSubtensor,)),
+    RuleCase("increments_of_numbered", (f64("n", 2, 5), f64("n", 8)),
+             lambda x, y: added_one_by_one(x, y, *PAIRS_ONCE), None,
+             lambda x, y: added_one_by_one(x, y, *PAIRS_ONCE[:7]),
+             miss_args=(f64("n", 2, 5), f64("n", 7)),
+             gone=(Split, IncSubtensor), made=(AdvancedIncSubtensor,), id="in_matrices"),
     RuleCase("gather_of_known_rows", (TABLE,), lambda x: rows_of(x, 1, 2, 3), lambda x: x[1:4],
              lambda x: rows_of(x, 1, 2, 4)),
     RuleCase("gather_of_known_rows", (TABLE,), lambda x: rows_of(x, 4, 2, 0), None,
@@ -275,6 +330,11 @@ INDEXING = [
     RuleCase("index_of_elemwise", (f64("n", "m"), f64(1, "m")), lambda x, y: (x * y)[1],
              lambda x, y: x[1] * y[0], lambda x, y: (x * y)[:, 1:], miss_args=TWO,
              id="row_of_product"),
+    RuleCase("index_of_elemwise", (i64("n"),),
+             lambda x: cast(x, "float64")[1:] - cast(x, "float64")[:-1],
+             lambda x: cast(x[1:], "float64") - cast(x[:-1], "float64"),
+             lambda x: cast(x, "float32")[1:] - cast(x, "float32")[:-1],
+             id="slices_of_a_cast"),
     RuleCase("rows_of_product", (f64("n", "m"), f64("m", "k")), lambda x, w: dot(x, w)[1],
              lambda x, w: dot(x[1], w), lambda x, w: dot(x, w)[:, 1]),
     RuleCase("rows_of_product", (f64(6, "m"), f64("m", "k")),
@@ -364,6 +424,18 @@ INCREMENTS = [
              lambda x, y: inc_subtensor(inc_subtensor(x.zeros_like()[1:], y[1:])[1:], x[1:]),
              lambda x, y: inc_subtensor(x.zeros_like()[1:], y[1:] + x[1:]),
              lambda x, y: inc_subtensor(inc_subtensor(x.zeros_like()[1:], y[1:])[:-1], x[1:])),
+    RuleCase("increments_of_one_part", TWO,
+             lambda x, y: inc_subtensor(
+                 inc_subtensor(inc_subtensor(x[1:], y[1:])[:, 2:], y[:, 2:])[1:], x[1:]),
+             lambda x, y: inc_subtensor(inc_subtensor(x[1:], y[1:] + x[1:])[:, 2:], y[:, 2:]),
+             lambda x, y: inc_subtensor(
+                 inc_subtensor(set_subtensor(x[1:], y[1:])[:, 2:], y[:, 2:])[1:], x[1:]),
+             id="increments_of_one_part_around_others"),
+    RuleCase("increment_of_joined", (f64("n", 2), f64("n", 1), f64("n")),
+             lambda x, y, z: inc_subtensor(join(1, x, y, exp(x))[:, 2], z),
+             None,
+             lambda x, y, z: inc_subtensor(join(1, x, y, exp(x))[:, 1], z), gone=(IncSubtensor,),
+             made=(Join,)),
     RuleCase("read_beside_what_was_put", TWO,
              lambda x, y: exp(set_subtensor(x[1::2], 0.0)[2::2]) + y[2::2],
              lambda x, y: exp(x[2::2]) + y[2::2],

@@ -14,6 +14,7 @@ from symdnn.compile.plan.specialise import Specialised
 from symdnn.graph.type import OpaqueType, TensorType
 from symdnn.graph.values.strides import reshaped
 from symdnn.graph.variable import Apply, Constant, Variable
+from symdnn.ops.array.index import Subtensor
 from symdnn.ops.control.checkpoint import After
 from symdnn.ops.core.shape import DimShuffle, Reshape
 
@@ -121,6 +122,8 @@ def derived_view(
         dummy if k == viewed else _host_input(spec, v, shape, k - 1)
         for k, v in enumerate(node.inputs)
     ]
+    if isinstance(node.op, Subtensor):
+        inputs[1:] = node.op.with_ends(inputs[1:], source.shape, shape)
     seen = np.asarray(node.op.compute(*inputs)[0])
     if not np.may_share_memory(seen, memory):
         return None
@@ -133,7 +136,7 @@ def _host_input(spec: Specialised, v: Variable, shape: tuple[int, ...], k: int) 
         return v.data
     if v in spec.sizes:
         return spec.sizes[v]
-    return np.int64(shape[k])  # a dimension of a reshape that was read from data
+    return np.int64(shape[k]) if k < len(shape) else None  # a dimension that was read from data
 
 
 def byte_count(v: Variable, shape: Sequence[int]) -> int:

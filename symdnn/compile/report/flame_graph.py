@@ -5,7 +5,6 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from html import escape
 
 #: Sizes in pixels: the picture, a frame, a character. Narrower frames have no text, or no box.
 WIDTH_PX, ROW_PX, CHARACTER_PX, LEAST_TEXT_PX, LEAST_BOX_PX = 1200.0, 19.0, 6.7, 30.0, 0.15
@@ -52,6 +51,8 @@ def _boxes(frame: _Frame, left: float, bottom: float, whole: float) -> Iterator[
 
 
 def _box(name: str, seconds: float, whole: float, left: float, bottom: float, width: float) -> str:
+    from html import escape
+
     hue = _FIRST_HUE + zlib.crc32(name.encode()) % _HUES
     tip = escape(f"{name}: {seconds * 1e3:.3f} ms, {100 * seconds / whole:.1f} %")
     shown = name[: int((width - 8) / CHARACTER_PX)] if width >= LEAST_TEXT_PX else ""

@@ -14,9 +14,9 @@ from symdnn.config import config
 from symdnn.cpu.compiler import jit
 from symdnn.cpu.elementwise.moves import moves_block
 from symdnn.cpu.elementwise.tiles_ir import tile_words, tiled, tiles_ir
-from symdnn.cpu.ir.elementwise_ir import ROWS, SPREAD, elementwise_ir
+from symdnn.cpu.ir.elementwise_ir import PIXELS, ROWS, SAME, SPREAD, elementwise_ir
 from symdnn.cpu.ir.loops_ir import MIN_COST_TO_INTERLEAVE, LoopOperand, inner
-from symdnn.cpu.ir.scalar_ir import has_code, refusal
+from symdnn.cpu.ir.scalar_ir import VALUES, has_code, refusal
 from symdnn.cpu.launch.fastcall import FastCall
 from symdnn.cpu.launch.launch import CpuLaunch
 from symdnn.cpu.launch.strided_launch import StridedBlock, StridedLaunch
@@ -50,6 +50,10 @@ _MAX_COPIED_BYTES = 512
 #: Elements of rows, at least and at most, that are one row, though some operands are the same in
 #: each; those where the program is long. An iteration of tiles has fewer. Bytes of such operands.
 _SPREAD, _SPREAD_IF_LONG, _WIDEST_SPREAD = (5, 32), (5, 63), 8
+#: The most elements of a row that is one iteration, and the fewest such rows.
+_MOST_IN_PIXEL, _LEAST_PIXELS = 4, 16
+#: Bytes of a row that is a vector without others.
+_BYTES_OF_A_VECTOR = 32
 #: Elements of rows with gaps between them that are one row where the program is long, at most.
 _MOST_IN_GAPS = 15
 #: Work for which waking up another thread pays, in additions.
@@ -171,6 +175,12 @@ def _block(
         LoopOperand(a.dtype.name, inner(s[-1], a.itemsize, i >= len(read)))
         for i, (a, s) in enumerate(zip(arrays, steps))
     ]
+    if (pixels := _pixels(program, sizes, steps, operands, len(outputs))) is not None:
+        run = threads.kernel(
+            elementwise_ir, program, (0,) * (len(sizes) - 1), pixels[: len(read)],
+            pixels[len(read) :], sizes[-1],
+        )  # fmt: skip
+        return _launched(run, count, sizes[:-1], [(*s[:-2], s[-2]) for s in steps])
     spread = _spread(program, sizes, steps, operands, len(outputs))
     if spread is not None:
         sizes, steps, operands = spread
@@ -188,12 +198,55 @@ def _block(
     else:
         constant = _constant(sizes, rows)
     run = threads.kernel(elementwise_ir, program, constant, reads, writes)
-    values = [count, rows, sizes[-1], *sizes[1:-1]]
+    return _launched(run, count, sizes, steps)
+
+
+def _launched(
+    run: Any, count: int, sizes: Sequence[int], steps: Sequence[Sequence[int]]
+) -> StridedBlock:
+    """The block of a kernel of :func:`elementwise_ir`."""
+    values = [count, prod(sizes[:-1]), sizes[-1], *sizes[1:-1]]
     at = []
     for step in steps:
         at.append(len(values))
         values += [0, step[-1], *step[:-1]]
     return StridedBlock(run, values, at)
+
+
+def _pixels(
+    program: ScalarProgram, sizes: Sequence[int], steps: Sequence[Sequence[int]],
+    operands: Sequence[LoopOperand], writes: int,
+) -> tuple[LoopOperand, ...] | None:  # fmt: skip
+    """Operands of a loop over rows of a few elements, such as colours: an iteration has a row."""
+    if len(sizes) < 2 or not 1 < sizes[-1] <= _MOST_IN_PIXEL or sizes[-2] < _LEAST_PIXELS:
+        return None
+    n, found = sizes[-1], list[LoopOperand]()
+    for k, (o, s) in enumerate(zip(operands, steps, strict=True)):
+        size = numpy_dtype(o.dtype).itemsize
+        row, own = s[-2] // size, s[-1] // size
+        if s[-2] % size or s[-1] % size or o.dtype not in VALUES:
+            return None
+        if k >= len(operands) - writes:
+            kind = f"{PIXELS}{n} 1" if (row, own) == (n, 1) else ""
+        elif own == 0:
+            kind = {0: "one", 1: "dense"}.get(row, "")
+        elif row == 0:
+            kind = f"{SAME}{own}"
+        else:
+            near = n <= abs(row) <= _MOST_IN_PIXEL and abs(own) == 1
+            kind = f"{PIXELS}{row} {own}" if near else ""
+        if not kind:
+            return None
+        found.append(LoopOperand(o.dtype, kind))
+    if program.cost >= MIN_COST_TO_INTERLEAVE:
+        return tuple(found)
+    # A row of 32 bytes is a vector of its own, unless one number of each row has to be repeated.
+    # Where rows lie one behind the other, tiles repeat it.
+    spread = any(o.inner == "dense" for o in found)
+    whole = ("one", "dense", f"{PIXELS}{n} 1")
+    turned = any(o.inner not in whole for o in found)
+    wide = n * max(o.bits for o in operands) >= 8 * _BYTES_OF_A_VECTOR
+    return tuple(found) if turned and (spread or not wide) else None
 
 
 def _spread(

@@ -7,8 +7,8 @@ Processors have no vectors of integer quotients. The quotient of integers of up 
 of float64, cut to an integer, which is exact: it is 2^-32 or more from the next integer. Of up to
 16 bits it is that of float32. With AVX-512 two quotients of float64 give that of 64 bits, which is
 put right. By a positive constant only numbers that are not negative are
-divided: of another one the quotient is that of -1 - a, with all bits changed. Of 8 bits there are
-no vectors of products, either.
+divided: of another one the quotient is that of -1 - a, with all bits changed. Numbers of 64 bits
+that are known to need 31 are divided as such. Of 8 bits there are no vectors of products, either.
 
 With a quotient q below 2^22 (float64: 2^51) ``fmod`` is a - q b, by one fma without a rounding
 error; of a q that was rounded up it has the wrong sign, and b is added. Larger quotients are rare
@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from symdnn.cpu.compiler import jit
+from symdnn.cpu.ir.ranges import Range
 from symdnn.cpu.math.lanes_ir import Formula, Lane, Lanes
 from symdnn.cpu.math.math_rare_ir import Rare
 
@@ -29,12 +30,19 @@ DIVISIONS = frozenset({"floor_div", "mod"})
 New = Callable[[str], str]
 
 
-def integer_division(new: New, name: str, t: str, signed: bool, a: str, b: str) -> str:
-    """``floor_div`` or ``mod`` of integers of type ``t``; ``new`` appends an instruction."""
+def integer_division(
+    new: New, name: str, t: str, signed: bool, a: str, b: str, known: Range | None = None
+) -> str:
+    """``floor_div`` or ``mod`` of integers of type ``t``; ``new`` appends an instruction.
+
+    ``known`` are the least and the largest ``a``.
+    """
+    if known is not None and known[0] >= 0 and not b.startswith("%") and int(b) > 0:
+        return _of_known(new, name, t, a, int(b), known[1])
     if t == "i8":
         extend = "sext" if signed else "zext"
-        wide = [v if not v.startswith("%") else new(f"{extend} i8 {v} to i16") for v in (a, b)]
-        found = integer_division(new, name, "i16", signed, *wide)
+        a, b = (v if not v.startswith("%") else new(f"{extend} i8 {v} to i16") for v in (a, b))
+        found = integer_division(new, name, "i16", signed, a, b)
         return new(f"trunc i16 {found} to i8")
     if not b.startswith("%") and int(b) > 0:
         mask = new(f"ashr {t} {a}, {int(t[1:]) - 1}") if signed else "0"
@@ -62,6 +70,20 @@ def integer_division(new: New, name: str, t: str, signed: bool, a: str, b: str) 
     whole = new(f"select i1 {wrong}, {t} {new(f'sub {t} {whole}, 1')}, {t} {whole}")
     whole = new(f"select i1 {minus}, {t} {new(f'sub {t} 0, {a}')}, {t} {whole}")
     return new(f"select i1 {none}, {t} 0, {t} {whole}")
+
+
+def _of_known(new: New, name: str, t: str, a: str, b: int, most: int) -> str:
+    """``floor_div`` or ``mod`` of numbers from 0 to ``most`` by a positive constant."""
+    if most < b:
+        return a if name == "mod" else "0"
+    own = t
+    if t == "i8" or (t == "i64" and most < 2**31 and a.startswith("%")):
+        own = "i16" if t == "i8" else "i32"
+        a = new(f"{'zext' if t == 'i8' else 'trunc'} {t} {a} to {own}")
+    found = new(f"udiv {own} {a}, {b}")
+    if name == "mod":
+        found = new(f"sub {own} {a}, {new(f'mul {own} {found}, {b}')}")
+    return found if own == t else new(f"{'trunc' if t == 'i8' else 'zext'} {own} {found} to {t}")
 
 
 def _quotient(new: New, t: str, signed: bool, a: str, b: str) -> str:

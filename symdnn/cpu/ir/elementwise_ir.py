@@ -52,6 +52,9 @@ HEAD = 3
 SPREAD = "spread "
 #: That of the kinds of operands of short rows with gaps between them; their length follows.
 ROWS = "rows "
+#: Those of the kinds of operands of which an iteration has a whole short row. Strides of rows and
+#: of their elements follow, in elements; of a row that is the same for all the second one.
+PIXELS, SAME = "pixels ", "same "
 #: The name of the metadata of a loop over a row of constant length.
 _SHORT = "!20"
 #: Elements of the shortest vector, and of the shortest row that is a vector with a mask.
@@ -74,13 +77,15 @@ def words_per_operand(ndim: int) -> int:
 
 def elementwise_ir(
     program: ScalarProgram, sizes: Sequence[int], reads: Sequence[LoopOperand],
-    writes: Sequence[LoopOperand],
+    writes: Sequence[LoopOperand], pixels: int = 1,
 ) -> str:  # fmt: skip
     """The module of ``kernel``, which applies ``program`` to every element.
 
     ``sizes`` that are not 0 are constants of the text. Rows of such a size are not divided between
-    threads.
+    threads. With ``pixels`` each element is a short row of so many (:data:`PIXELS`).
     """
+    if pixels > 1:
+        return _pixels_ir(program, sizes, reads, writes, pixels)
     ndim = len(sizes)
     printer, unrolled = Printer(program, "p_"), program.cost >= MIN_COST_TO_INTERLEAVE
     inputs = [name for i, o in enumerate(reads) for name in part_names(o.dtype, f"%x{i}")]
@@ -117,6 +122,51 @@ def elementwise_ir(
     ]
     far = unrolled and jit.vector_width() < 16  # 16 registers
     return FAR_CONSTANTS * far + "\n".join(lines) + "\n"
+
+
+def _pixels_ir(
+    program: ScalarProgram, sizes: Sequence[int], reads: Sequence[LoopOperand],
+    writes: Sequence[LoopOperand], count: int,
+) -> str:  # fmt: skip
+    """The module for short rows: LLVM makes shuffles of the elements that an iteration has."""
+    named = [(f"x{i}", o) for i, o in enumerate(reads)]
+    results = [(f"y{i}", o) for i, o in enumerate(writes)]
+    once = [line for name, o in named if o.inner == "one" for line in _read_once(name, o)]
+    body = [line for name, o in named if o.inner == "dense" for line in read(name, o)]
+    printers, stores = [Printer(program, f"p{j}_") for j in range(count)], list[str]()
+    for j, printer in enumerate(printers):
+        for name, o in named:
+            if o.inner.startswith((PIXELS, SAME)):
+                lines, more = (once, "") if o.inner.startswith(SAME) else (body, ACCESS)
+                loads = load_as(o.dtype, f"%{name}_{j}", f"%p_{name}_{j}", more)
+                lines += [*_pixel(name, o, j), *loads]
+        moving = [n if o.inner in ("one", "dense") else f"{n}_{j}" for n, o in named]
+        values = printer.emit([f"%{name}" for name in moving])
+        for (name, o), value in zip(results, values, strict=True):
+            stores += [*_pixel(name, o, j), *store_as(o.dtype, value, f"%p_{name}_{j}", ACCESS)]
+    # Where a result takes an operand's memory, LLVM moves no load of a row past a store.
+    body += [*(line for p in printers for line in p.lines), *stores]
+    rows = _Rows([*named, *results], sizes)
+    rows.source(once, lambda: rows.line(body, False))
+    helpers = {h for p in printers for h in p.helpers}
+    own = on_lanes(helpers)
+    lines = [
+        *sorted({d for p in printers for d in p.declared}),
+        *definitions(helpers),
+        *THREADS,
+        *rows.lines,
+        *(in_wide_vectors(METADATA, own) if own else METADATA),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _pixel(name: str, o: LoopOperand, j: int) -> list[str]:
+    """Lines for the address of an element of a short row."""
+    *row, step = map(int, o.inner.split()[1:])
+    at, k = f"%k_{name}_{j}", j * step
+    first = [f"{at}_0 = mul nsw i64 %i, {row[0]}", f"{at} = add nsw i64 {at}_0, {k}"] if row else []
+    index = at if row else str(k)
+    return [*first, f"%p_{name}_{j} = getelementptr i{o.bits}, ptr %base_{name}, i64 {index}"]
 
 
 def _loads(reads: Sequence[tuple[str, LoopOperand]]) -> list[str]:

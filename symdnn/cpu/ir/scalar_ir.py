@@ -16,6 +16,7 @@ from math import pi, sqrt
 from symdnn.cpu.ir.division_ir import DIVISIONS, float_division, integer_division
 from symdnn.cpu.ir.math_ir import declarations
 from symdnn.cpu.ir.narrow_ir import NARROW, narrowed, narrowing, widened, widening
+from symdnn.cpu.ir.ranges import Range, value_ranges
 from symdnn.cpu.ir.whole_ir import whole_number
 from symdnn.cpu.math.functions_ir import IN_FLOAT, IN_FULL, IN_LANES
 from symdnn.graph.type import TensorType
@@ -101,6 +102,8 @@ class Printer:
         self.helpers: set[str] = set()
         self._count = 0
         self._exact = _exact_values(program)
+        self._ranges = value_ranges(program) if program.names & DIVISIONS else []
+        self._dividend: Range | None = None
 
     def emit(self, inputs: Sequence[str]) -> list[str]:
         """Append the program for inputs in these registers; returns its results' registers."""
@@ -130,6 +133,7 @@ class Printer:
             t = VALUES[dtype]
             yes, no = (self._arm(t, a) for a in args[1:])
             return self._new(f"select i1 {args[0]}, {t} {yes}, {t} {no}")
+        self._dividend = self._ranges[step.args[0]] if step.name in DIVISIONS else None
         return self._function(step.name, operand, args)
 
     def _arm(self, t: str, x: str) -> str:
@@ -210,11 +214,11 @@ class Printer:
         if name == "div":
             return self._new(f"fdiv {t} {args[0]}, {args[1]}")
         if name in DIVISIONS:
+            a, b = args
             if real:
                 rest = self._helped(f"rem_{t}", t, args)
-                a, b = args
                 return float_division(self._new, self._intrinsic, name, t, a, b, rest)
-            return integer_division(self._new, name, t, _signed(dtype), *args)
+            return integer_division(self._new, name, t, _signed(dtype), a, b, self._dividend)
         if name == "neg":
             return self._new(f"fneg {t} {args[0]}" if real else f"sub {t} 0, {args[0]}")
         if name == "not":

@@ -19,7 +19,9 @@ _WARP = 32
 #: The size of the largest struct in reduce.cuh.
 _MAX_STATE_BYTES = 16
 #: Fewest threads of a row, and vectors of each, where there are rows enough; threads that read
-#: neighbours, if that leaves each of them so many vectors.
+#: neighbours, if that leaves each of them so many vectors. Rows of so few single elements are read
+#: by one thread each.
+_OWN_ELEMENTS = 4
 _LEAST_LANES, _LANE_VECTORS, _NEAR_LANES, _NEAR_VECTORS = 2, 8, 4, 4
 
 
@@ -65,6 +67,7 @@ def plan_of(lines: Lines, sweep: Sweep) -> Plan:
         lanes = min(_power_of_two(count), BLOCK_THREADS)
         few = min(_WARP, max(_LEAST_LANES, _power_of_two(count // _LANE_VECTORS + 1) // 2))
         few = max(few, min(_NEAR_LANES, _power_of_two(count // _NEAR_VECTORS)))
+        few = 1 if not vectors and count <= _OWN_ELEMENTS else few
         while lanes > few and outputs * lanes >= 2 * _VECTOR_BLOCKS * BLOCK_THREADS:
             lanes //= 2
     else:

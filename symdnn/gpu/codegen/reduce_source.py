@@ -31,6 +31,8 @@ from symdnn.ops.core.scalar import ScalarProgram
 
 __all__ = ["reduction_source", "takes_bytes"]
 
+#: Reducers of which a loop that reads one vector at a time is unrolled further.
+_FEW_REDUCERS = 4
 #: Kinds with the method ``take_all``, which takes several elements at a time.
 _WITH_ALL = frozenset({"LogSumExp"})
 #: Kinds whose method ``take_bytes`` takes all bytes of some words, and ``of_bytes`` those at each
@@ -58,6 +60,7 @@ def reduction_source(
             f"#define ROWS {int(sweep.rows)}",
             f"#define STATES {sweep.width if sweep.across else 1}",
             f"#define BATCH {sweep.batch}",
+            f"#define UNROLL {4 if len(reducers) <= _FEW_REDUCERS else 2}",
             f"#define BEGINS {int(counts_elements(reducers))}",
             f"#define TAKEN {1 if sweep.across else sweep.width}",
             f"#define RESIDENT {sweep.resident}",

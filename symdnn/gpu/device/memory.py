@@ -6,6 +6,7 @@ import contextlib
 import gc
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -23,6 +24,8 @@ from symdnn.graph.type import TensorType, numpy_dtype
 _MAX_IN_FLIGHT_BUFFERS = 256
 #: The largest array that shares its block with others, which it keeps alive.
 _MOST_BESIDE_BYTES = 16 << 10
+#: The largest array that is read through the same pinned memory each time.
+_FEW_BYTES = 64
 
 
 class CudaMemory:
@@ -115,9 +118,15 @@ class CudaMemory:
         """A fresh host array; waits for it."""
         with self.context.current():
             self.before_reading()
-            copied = self.copy_out(buffer)
+            few = 0 < buffer.nbytes <= _FEW_BYTES and not self.captures_host_values
+            copied = self.copy_out(buffer, self._few[: buffer.nbytes] if few else None)
             self.synchronize()
             return copied.finish()
+
+    @cached_property
+    def _few(self) -> Any:
+        """Pinned memory for a number, which is read at once."""
+        return self.pinned(_FEW_BYTES)
 
     def lend(self, buffer: RawArray) -> Any:
         """The buffer itself, as an array for users."""

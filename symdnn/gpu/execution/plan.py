@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from symdnn.config import config
-from symdnn.gpu.codegen.launches import view_of
+from symdnn.gpu.codegen.launches import View, view_of
 from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.capture import CaptureFailed
 from symdnn.gpu.device.memory import PendingCopy
@@ -21,12 +22,12 @@ from symdnn.gpu.execution.operands import Device, Operands, Step, Values
 from symdnn.gpu.execution.plan_constants import PlanConstants
 from symdnn.gpu.execution.registered import Registered
 from symdnn.gpu.execution.replay import Replay
-from symdnn.gpu.kernels.copy import split_views, strided_copy, view_by_op
+from symdnn.gpu.kernels.copy import split_views, strided_copy
 from symdnn.graph.kernel import Kernel
 from symdnn.graph.runtime import BoundPlan, Watcher
 from symdnn.graph.variable import Apply, Constant, Shared, Variable
 from symdnn.ops.array.index import Subtensor
-from symdnn.ops.array.slices import check_index, fill_in, is_slice
+from symdnn.ops.array.slices import as_python, check_index, fill_in, is_slice
 from symdnn.ops.lowered.transfer import GpuFromHost, HostFromGpu
 
 #: A capture that fails once may have met with work of another library, and is tried again.
@@ -47,6 +48,20 @@ def _acceptor(kernel: Kernel) -> Any:
     if kernel.reads_any_layout:
         return None
     return lambda i, x: not isinstance(x, RawArray) or kernel.accepts(i, x)
+
+
+@lru_cache(maxsize=1024)
+def _place_of_part(
+    op: Subtensor, shape: tuple[int, ...], dtype: str, strides: tuple[int, ...],
+    bounds: tuple[int, ...],
+) -> tuple[int, tuple[int, ...], tuple[int, ...]]:  # fmt: skip
+    """The offset, shape and strides of a slice by these bounds."""
+    entries = fill_in(op.index, bounds)
+    for axis, (e, size) in enumerate(zip(entries, shape)):
+        if not is_slice(e):
+            check_index(op, e, size, axis)
+    seen = View(0, dtype, shape, strides)[as_python(entries)]
+    return seen.offset, seen.shape, seen.strides
 
 
 class CudaPlan(BoundPlan):
@@ -183,16 +198,16 @@ class CudaPlan(BoundPlan):
         """Copy a slice whose bounds are known only in the call to the node's output."""
         x = self.operands.operand(node, 0, node.inputs[0], values)
         target = values[node.outputs[0]]
-        bounds = [int(v.data if isinstance(v, Constant) else values[v]) for v in node.inputs[1:]]
-        op: Any = node.op
-        for axis, (e, size) in enumerate(zip(fill_in(op.index, bounds), x.shape)):
-            if not is_slice(e):
-                check_index(op, e, size, axis)
-        seen = view_by_op(node.op, view_of(0, x), target.shape, bounds)
-        assert seen is not None
-        at = RawArray(x.ptr + seen.offset, seen.shape, seen.dtype, seen.strides, x)
-        if at.size:
-            self.operands.copy_to(at, target)
+        bounds = tuple(
+            [int(v.data if isinstance(v, Constant) else values[v]) for v in node.inputs[1:]]
+        )
+        if isinstance(x, RawArray):
+            offset, shape, strides = _place_of_part(node.op, x.shape, x.dtype, x.strides, bounds)
+            part: Any = RawArray(x.ptr + offset, shape, x.dtype, strides, x)
+        else:
+            part = node.op.compute(x, *bounds)[0]
+        if target.size:
+            self.operands.copy_to(part, target)
 
     def _alias(self, node: Apply, values: Values) -> None:
         out = node.outputs[0]

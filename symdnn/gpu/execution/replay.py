@@ -18,6 +18,7 @@ from symdnn.gpu.execution.run_ahead import InFlightCalls
 from symdnn.gpu.kernels.copy import strided_copy
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable
+from symdnn.ops.array.index import Subtensor
 from symdnn.ops.lowered.transfer import GpuFromHost
 
 _FROM_HOST, _STRIDED = -1, -2
@@ -103,6 +104,7 @@ class Replay:
 
     Copies from pinned memory are part of the graph. Device arrays at addresses that were seen
     before get a graph that reads them in place. Others are copied to their slots before the graph.
+    An argument of which steps before the graph take slices, and nothing else, is not copied.
 
     ``copied`` are the indices of device inputs that always have slots.
     """
@@ -146,8 +148,10 @@ class Replay:
         left = dict(self.values)
         steps.redirect_updates(left)
         self.left = [(self.results.get(v), left.get(v), v) for v in segment.outputs]
-        for k in {s.index for s in self.slots} - self.copied:
+        for k in {*(s.index for s in self.slots), *self.sliced} - self.copied:
             del self.values[self.inputs[k]]  # the arguments of this call
+        for v in self.sliced.values():
+            del self.values[v]
         repeats = bool(self.slots) and self._may_repeat() and not self.head
         self.max_graphs = _MAX_GRAPHS if repeats else 0
         self.written = steps.written(entering)
@@ -181,11 +185,16 @@ class Replay:
         """Make slots for inputs that are only copied; other steps of the head stay in ``head``."""
         at = {v: k for k, v in enumerate(self.inputs)}
         self.slots: list[InputSlot] = []
+        #: The copies of inputs that would be read for slices alone, by the inputs' indices.
+        self.sliced: dict[int, Variable] = {}
         self.head = []
         for step in self.steps.head:
             k = at.get(step.node.inputs[0]) if step.node.inputs else None
             if isinstance(step.node.op, GpuFromHost) and k is not None:
                 v = step.node.outputs[0]
+                if k not in self.sliced and self._is_sliced(v):
+                    self.sliced[k] = v
+                    continue
                 views = [] if v in self.memory.leaving else self.operands.sharing(v)
                 self.slots.append(InputSlot(self.device, k, self.values[v], views))
             else:
@@ -195,6 +204,12 @@ class Replay:
             self.values[self.inputs[k]] = target
             views = [(self.inputs[k], self.memory.views[self.inputs[k]])]
             self.slots.append(InputSlot(self.device, k, target, views))
+
+    def _is_sliced(self, v: Variable) -> bool:
+        """Whether only steps before the graph read ``v``, each of them for a slice."""
+        readers = [n for n, _ in self.operands.spec.segment.readers.get(v, ())]
+        early = {s.node for s in self.steps.head if isinstance(s.node.op, Subtensor)}
+        return v not in self.memory.leaving and early.issuperset(readers)
 
     def _pin_results(self) -> None:
         for node in self.steps.outs:
@@ -225,6 +240,7 @@ class Replay:
         values.update(
             (v, a) for k, (v, a) in enumerate(zip(self.inputs, entering)) if k not in self.copied
         )
+        values.update((v, entering[k]) for k, v in self.sliced.items())
         return values
 
     @property

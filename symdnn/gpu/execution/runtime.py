@@ -37,6 +37,7 @@ from symdnn.graph.runtime import Runtime
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant
 from symdnn.ops.core.gradient_control import Assert
+from symdnn.ops.lowered.of_values import SomeChosen
 
 registry.load()
 
@@ -346,7 +347,7 @@ class CudaRuntime(Runtime):
     def _error(self, code: int, number: int, value: int, limit: int) -> SymdnnError:
         error = exception_of(code, value, limit)
         made = self._nodes[number][0] if number in self._nodes else None
-        if made is not None and isinstance(made.op, Assert):
+        if made is not None and isinstance(made.op, Assert | SomeChosen):
             error = made.op.failure(value)
         if number in self._nodes:
             note_failure(error, *self._nodes[number])

@@ -36,6 +36,7 @@ from symdnn.ops.core.dtype import work_dtype
 from symdnn.ops.core.gradient_control import Assert
 from symdnn.ops.core.make_vector import MakeVector
 from symdnn.ops.lowered.gathered import ListedSums
+from symdnn.ops.lowered.of_values import SomeChosen
 
 _THREADS = 256
 #: Their pointers fit into a kernel's parameters.
@@ -229,5 +230,5 @@ KERNELS: tuple[Row, ...] = (
     ((AllocDiag,), (AllocDiagKernel(),)),
     ((ARange,), (RangeKernel(),)),
     ((MakeVector,), (VectorKernel(),)),
-    ((Assert,), (AssertKernel(),)),
+    ((Assert, SomeChosen), (AssertKernel(),)),
 )

@@ -55,8 +55,8 @@ class IndexedKernel(GuardableKernel[FusedIndexed]):
     ) -> Sequence[KernelLaunch]:
         """One kernel; a copy before it where it adds to an array that stays."""
         op, guarded, out = call.op, self.guarded, outputs[0]
-        x, operands, adds = op.apart(inputs)
-        stays = op.add is not None and out.alias_of != x.slot
+        x, operands, places = op.apart(inputs)
+        stays = bool(op.adds) and out.alias_of != x.slot
         before = [*copies(x, out, guarded)] if stays else []
         given, checks = list[View | Selected](), list[KernelLaunch]()
         for read, own in zip(op.reads, operands, strict=True):
@@ -66,20 +66,22 @@ class IndexedKernel(GuardableKernel[FusedIndexed]):
             given.append(selected(read.get, own[0], own[1:]).permuted(read.pattern))
             if own[0].size == 0 and not read.get.in_bounds:
                 checks += check_bounds(space_of(read.get, own[0], own[1:]))
-        if op.add is not None and out.size == 0 and not op.add.in_bounds:
-            checks += check_bounds(space_of(op.add.getter(), out, adds))
-        if checks or (op.add is not None and out.size == 0):
+        adds = list(zip(op.adds, places, strict=True))
+        for add, arrays in adds:
+            if out.size == 0 and not add.in_bounds:
+                checks += check_bounds(space_of(add.getter(), out, arrays))
+        if checks or (op.adds and out.size == 0):
             return [*before, *checks]  # any index is out of range
         if op.reductions:
             return reduction(op.program, op.reductions, given, outputs, self._shape(call))
-        if op.add is None:
+        if not op.adds:
             return elementwise_selected(op.program, given, outputs)
-        target = selected(op.add.getter(), out, adds)
-        return [*before, *elementwise_selected(op.program, given, [target], guarded)]
+        targets = [selected(add.getter(), out, arrays) for add, arrays in adds]
+        return [*before, *elementwise_selected(op.program, given, targets, guarded)]
 
     def writes_updates(self, call: Call[FusedIndexed]) -> bool:
         """Whether the indices are known to be in range, so that nothing can fail."""
-        return call.op.add is not None and call.op.never_fails
+        return bool(call.op.adds) and call.op.never_fails
 
 
 KERNELS: tuple[Row, ...] = (((FusedIndexed,), (IndexedKernel(),)),)

@@ -20,6 +20,7 @@ from symdnn.gpu.codegen.launches import (
     blocks_for,
     prefers_cudnn,
 )
+from symdnn.gpu.codegen.loop_source import Move
 from symdnn.gpu.codegen.reduce_form import Finish, Reducer, Sweep, counts_elements
 from symdnn.gpu.codegen.reduce_plan import (
     MAX_VECTOR_BYTES,
@@ -29,6 +30,7 @@ from symdnn.gpu.codegen.reduce_plan import (
     scratch_bytes,
 )
 from symdnn.gpu.codegen.reduce_source import reduction_source, takes_bytes
+from symdnn.gpu.codegen.several_outputs import several_outputs
 from symdnn.gpu.codegen.sweep_plan import ahead_of, reduces_neighbours, resident, vector_sweep
 from symdnn.gpu.kernels.elementwise import elementwise
 from symdnn.gpu.kernels.index_space import Selected, together
@@ -139,11 +141,13 @@ def custom_reduction(
             sweep = replace(sweep, written=_like(whole, views, sweep))
     if written and (sweep is None or sweep.written < 0):
         return []
+    by_rows = _by_rows(lines, moves)
+    if finish is None and not written and not moves:
+        some = several_outputs(program, reducers, axes, views, shape, sweep, by_rows)
+        if some is not None:
+            of, finish = (some.program, some.reducers, some.axes, some.views), some.finish
+            return custom_reduction(*of, outputs, some.shape, finish)
     if sweep is None:
-        by_rows = reduces_neighbours(lines.kept_steps, lines.reduced_steps)
-        if moves:
-            selected = [k for k, own in zip(lines.kept_steps, moves) if own]
-            by_rows = not any(steps[-1] == 1 for steps in selected)
         sweep = Sweep(dtypes, len(lines.kept), len(lines.reduced), by_rows, wide, moves=moves)
     plan = plan_of(lines, sweep)
     sweep = replace(sweep, ahead=ahead_of(views, sweep, plan), warps=plan.in_warps(sweep))
@@ -159,6 +163,14 @@ def custom_reduction(
     tiles = -(-plan.groups // plan.groups_per_block)
     grid = (blocks_for(tiles, 1), plan.chunks)
     return [KernelLaunch(source, "reduce", grid, plan.block, tuple(parameters))]
+
+
+def _by_rows(lines: Lines, moves: tuple[tuple[Move, ...], ...]) -> bool:
+    """Whether neighbouring threads read neighbouring elements of one output."""
+    selected = [steps for steps, own in zip(lines.kept_steps, moves) if own]
+    if selected:
+        return not any(steps[-1] == 1 for steps in selected)
+    return reduces_neighbours(lines.kept_steps, lines.reduced_steps)
 
 
 def _like(written: Views, views: Views, sweep: Sweep) -> int:

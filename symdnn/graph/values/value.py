@@ -61,7 +61,7 @@ def array_from(value: object, what: str) -> Array:
     Raises :class:`~symdnn.errors.InputError`, which names ``what``, for other objects, and for
     masked arrays, since their mask would be lost.
     """
-    if isinstance(value, np.ma.MaskedArray) or _holds_masked(value):
+    if _is_masked(value) or _holds_masked(value):
         raise InputError(f"{what}: a masked array would lose its mask; pass x.filled(number)")
     if isinstance(value, np.ndarray):
         return np.asarray(value)  # a matrix of NumPy has two dimensions in all its parts
@@ -77,11 +77,16 @@ def array_from(value: object, what: str) -> Array:
         raise InputError(f"{what}: no array can be made of this {kind}: {error}") from error
 
 
+def _is_masked(value: object) -> bool:
+    """Whether it is a masked array; NumPy imports what defines them where it is first named."""
+    return "numpy.ma" in sys.modules and isinstance(value, np.ma.MaskedArray)
+
+
 def _holds_masked(value: object) -> bool:
     """Whether a list has a masked array somewhere inside."""
     if not isinstance(value, list | tuple) or (value and isinstance(value[0], float | int)):
         return False
-    return any(isinstance(v, np.ma.MaskedArray) or _holds_masked(v) for v in value)
+    return any(_is_masked(v) or _holds_masked(v) for v in value)
 
 
 def _of_torch(value: Any) -> Any:
@@ -161,8 +166,7 @@ def as_numpy(
     :class:`~symdnn.errors.ArgumentShapeMismatch` (ndim, static shape); both name ``what``.
     """
     wanted = type_.numpy
-    masked = isinstance(value, np.ma.MaskedArray)
-    if isinstance(value, np.ndarray) and value.dtype == wanted and not masked:
+    if isinstance(value, np.ndarray) and value.dtype == wanted and not _is_masked(value):
         array = np.asarray(value)
     elif strict:
         raise InputError(f"{what}: strict, wanted {type_}, got {_describe(value)}")

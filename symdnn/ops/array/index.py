@@ -25,6 +25,7 @@ from symdnn.ops.array.slices import (
     is_short,
     is_slice,
     pattern_text,
+    shape_has_end,
     slice_length,
     static_length,
     symbolic_count,
@@ -52,6 +53,25 @@ class Subtensor(Op):
     @property
     def host_inputs(self) -> tuple[int, ...]:
         return tuple(range(1, 1 + symbolic_count(self.index)))
+
+    @property
+    def run_time_inputs(self) -> tuple[int, ...]:
+        """All but the ends that :meth:`with_ends` finds."""
+        filled = fill_in(self.index, self.host_inputs)
+        ends = [e[1] for e, was in zip(filled, self.index, strict=True) if shape_has_end(was)]
+        return tuple(i for i in self.host_inputs if i not in ends)
+
+    def with_ends(self, bounds: Sequence[Any], whole: Sequence[int], part: Sequence[int]) -> Any:
+        """The bounds, with the ends of slices that begin at a known place found from the shapes
+        of ``x`` and of the result."""
+        entries, sizes, found = fill_in(self.index, bounds), iter(part), list[Any]()
+        for was, e, size in zip(self.index, entries, whole, strict=True):
+            length = next(sizes) if is_slice(e) else 1
+            if shape_has_end(was):
+                e = (e[0], slice(e[0], None).indices(size)[0] + length * (e[2] or 1), e[2])
+            pairs = zip(was, e, strict=True) if is_slice(was) else ((was, e),)
+            found += [b for old, b in pairs if old == "?"]
+        return found
 
     @property
     def never_fails(self) -> bool:

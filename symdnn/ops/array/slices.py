@@ -35,6 +35,13 @@ def is_slice(entry: Entry) -> bool:
     return isinstance(entry, tuple)
 
 
+def shape_has_end(entry: Entry) -> bool:
+    """Whether only the end of a slice is symbolic, so that its length tells what it reads."""
+    if not is_slice(entry) or entry[1] != "?" or entry[0] == "?" or entry[2] == "?":
+        return False
+    return entry[2] is None or bool(entry[2] > 0)
+
+
 def symbolic_count(pattern: IndexPattern) -> int:
     """The number of symbolic ints and bounds."""
     return sum(e.count("?") if isinstance(e, tuple) else e == "?" for e in pattern)

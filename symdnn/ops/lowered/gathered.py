@@ -65,21 +65,21 @@ class Selection:
 class FusedIndexed(MultiOp):
     """A scalar program of operands that index arrays select, which are never stored.
 
-    Inputs: with ``add`` the array that is added to; then what each operand of the program is read
+    Inputs: with ``adds`` the array that is added to; then what each operand of the program is read
     from, as it is or by one of the ``reads``; then the index arrays of the reads in turn, and those
-    of ``add``. With ``reductions`` each of them has a result of the program; with ``add`` the one
-    result is added where that says, and is not stored either. ``opt/fuse/gathers.py`` makes it if a
-    target has a kernel for it, after gradients were taken.
+    of ``adds``. With ``reductions`` each of them has a result of the program; with ``adds`` each
+    result is added where one of them says, and is not stored either. ``opt/fuse/gathers.py`` makes
+    it if a target has a kernel for it, after gradients were taken.
     """
 
     program: ScalarProgram
     reads: tuple[Selection | None, ...]
     reductions: tuple[Reduce, ...] = ()
-    add: AdvancedIncSubtensor | None = None
+    adds: tuple[AdvancedIncSubtensor, ...] = ()
 
     @property
     def never_fails(self) -> bool:
-        added = self.add is None or self.add.in_bounds
+        added = all(add.in_bounds for add in self.adds)
         return added and all(r is None or r.get.in_bounds for r in self.reads)
 
     @property
@@ -89,44 +89,55 @@ class FusedIndexed(MultiOp):
             return FusedReduce(self.program, self.reductions)
         return FusedElemwise(self.program)
 
-    def apart(self, inputs: Sequence[Any]) -> tuple[Any, list[list[Any]], Sequence[Any]]:
-        """What is added to, each operand with its index arrays, the index arrays of ``add``."""
-        first = int(self.add is not None)
+    def apart(self, inputs: Sequence[Any]) -> tuple[Any, list[list[Any]], list[list[Any]]]:
+        """What is added to, each operand with its index arrays, those of each of ``adds``."""
+        first = int(bool(self.adds))
         count = first + len(self.reads)
         rest, found = list(inputs[count:]), list[list[Any]]()
         for source, read in zip(inputs[first:count], self.reads, strict=True):
             own = 0 if read is None else read.arrays
             found.append([source, *rest[:own]])
             del rest[:own]
-        return inputs[0] if first else None, found, rest
+        places = list[list[Any]]()
+        for add in self.adds:
+            own = len(add.getter().arrays)
+            places.append(rest[:own])
+            del rest[:own]
+        return inputs[0] if first else None, found, places
+
+    def _added(self, x: Any, made: Sequence[Any], places: Sequence[Sequence[Any]], how: Any) -> Any:
+        """``x`` after all additions; ``how`` says what one of them gives."""
+        for add, y, arrays in zip(self.adds, made, places, strict=True):
+            x = how(add)(x, y, *arrays)
+        return x
 
     def infer(self, *inputs: TensorType) -> Any:
-        x, operands, adds = self.apart(inputs)
+        x, operands, places = self.apart(inputs)
         read = [
             own[0] if r is None else r.infer(*own)
             for r, own in zip(self.reads, operands, strict=True)
         ]
         made = self.body.infer(*read)
-        return made if self.add is None else (self.add.infer(x, *made, *adds),)
+        return (self._added(x, made, places, lambda add: add.infer),) if self.adds else made
 
     def reference(self, *inputs: Array) -> Any:
-        x, operands, adds = self.apart(inputs)
+        x, operands, places = self.apart(inputs)
         read = [
             own[0] if r is None else r.reference(*own)
             for r, own in zip(self.reads, operands, strict=True)
         ]
         made = self.body.reference(*read)
-        return made if self.add is None else (self.add.reference(x, *made, *adds),)
+        return (self._added(x, made, places, lambda add: add.reference),) if self.adds else made
 
     def written_out(self, *inputs: Variable) -> list[Variable]:
         """The results by the ops of which it is made: what is read and added is stored."""
-        x, operands, adds = self.apart(inputs)
+        x, operands, places = self.apart(inputs)
         read = [
             own[0] if r is None else DimShuffle(r.pattern)(r.get(*own))
             for r, own in zip(self.reads, operands, strict=True)
         ]
         made = self.body.make_node(*read).outputs
-        return list(made) if self.add is None else [self.add(x, *made, *adds)]
+        return [self._added(x, made, places, lambda add: add)] if self.adds else list(made)
 
     def read(self, types: Types, shapes: Shapes) -> tuple[list[Any], list[Any]]:
         """Types and shapes of what the program reads."""
@@ -141,15 +152,17 @@ class FusedIndexed(MultiOp):
     def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
         read_types, read = self.read(types, shapes)
         made = self.body.shapes(read_types, read, {})
-        if self.add is None or made is None:
+        if not self.adds or made is None:
             return made
-        (value,), (x, _, adds) = self.body.infer(*read_types), self.apart(shapes)
-        own = [types[0], value, *types[len(types) - len(adds) :]]
-        return self.add.shapes(own, [x, *made, *adds], {})
+        values, found = self.body.infer(*read_types), shapes[0]
+        places, (_, _, its) = self.apart(types)[2], self.apart(shapes)
+        for add, value, dims, own, sizes in zip(self.adds, values, made, places, its, strict=True):
+            (found,) = add.shapes([types[0], value, *own], [found, dims, *sizes], {}) or [found]
+        return [found]
 
     @property
     def may_overwrite(self) -> Mapping[int, tuple[int, ...]]:
-        if self.add is not None:
+        if self.adds:
             return {0: (0,)}
         if self.reductions:
             return {}
@@ -158,8 +171,8 @@ class FusedIndexed(MultiOp):
 
     def __str__(self) -> str:
         reads = ", ".join("whole" if r is None else str(r) for r in self.reads)
-        added = "" if self.add is None else f" added to {pattern_text(self.add.index)}"
-        return f"FusedIndexed{{{self.body} of {reads}{added}}}"
+        places = "; ".join(pattern_text(add.index) for add in self.adds)
+        return f"FusedIndexed{{{self.body} of {reads}{f' added to {places}' * bool(places)}}}"
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 Written in simpler ops they are two programs: one finds the length, and the other one is planned for
 it. Each length would have a plan of its own, which takes longer to make than most results.
-``opt/lower/of_values.py`` makes them on a CPU, after gradients were taken.
+``opt/lower/of_values.py`` makes them after gradients were taken.
 """
 
 from __future__ import annotations
@@ -13,11 +13,59 @@ from typing import Any, ClassVar
 import numpy as np
 
 from symdnn.errors import AssertionFailed, ShapeMismatch, TypeMismatch
+from symdnn.graph.dims import ceil_div
 from symdnn.graph.op import Host, Op, Shapes, Types
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array
 from symdnn.ops.array.reduce import Reduce
 from symdnn.ops.array.take import BincountLength
+
+#: Elements of a mask that are counted together.
+PART = 4096
+
+
+@dataclass(frozen=True)
+class ChosenCounts(Op):
+    """How many elements of each part of the boolean vector ``mask`` are true, behind a 0.
+
+    Their running sum has for each part how many are before it.
+    """
+
+    def infer(self, mask: TensorType) -> TensorType:
+        if mask.dtype != "bool" or mask.ndim != 1:
+            raise TypeMismatch(self, "a boolean vector", [mask])
+        (size,) = mask.shape
+        return TensorType("int64", (None if size is None else 1 - -size // PART,))
+
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
+        return [(1 + ceil_div(shapes[0][0], PART),)]
+
+    def reference(self, mask: Array) -> Array:
+        parts = range(0, mask.size, PART)
+        return np.array([0, *(np.count_nonzero(mask[k : k + PART]) for k in parts)], np.int64)
+
+
+@dataclass(frozen=True)
+class ChosenPlaces(Op):
+    """The numbers of the elements of the boolean vector ``mask`` that are true.
+
+    Inputs: the mask, the running sum of its :class:`ChosenCounts`, and how many there are.
+    """
+
+    host_inputs: ClassVar[tuple[int, ...]] = (2,)
+    run_time_inputs: ClassVar[tuple[int, ...]] = ()
+
+    def infer(self, mask: TensorType, before: TensorType, count: TensorType) -> TensorType:
+        if mask.dtype != "bool" or mask.ndim != 1 or before.ndim != 1 or count.ndim:
+            wanted = "a boolean vector, an int64 vector and an int64 scalar"
+            raise TypeMismatch(self, wanted, [mask, before, count])
+        return TensorType("int64", (None,))
+
+    def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
+        return [(host[2],)]
+
+    def reference(self, mask: Array, before: Array, count: Array) -> Array:
+        return np.flatnonzero(mask)
 
 
 @dataclass(frozen=True)
@@ -57,8 +105,16 @@ class SomeChosen(Op):
 
     def reference(self, x: Array, some: Array) -> Array:
         if not some:
-            self.extreme.check_elements((0,) * (max(self.extreme.axes) + 1))
+            raise self.failure(0)
         return np.array(x)
+
+    def failure(self, condition: int) -> ShapeMismatch:
+        """The extreme's error."""
+        try:
+            self.extreme.check_elements((0,) * (max(self.extreme.axes) + 1))
+        except ShapeMismatch as error:
+            return error
+        raise AssertionError(f"{self.extreme} needs no elements")
 
 
 @dataclass(frozen=True)

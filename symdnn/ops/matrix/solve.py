@@ -267,6 +267,7 @@ def inv(a: TensorLike, check: bool = True) -> Variable:
     """The inverse of square matrices (..., n, n).
 
     ``check``: raise :class:`~symdnn.errors.LinAlgError` for a singular one, else its inverse is
-    NaN. ``inv(a) @ b`` is computed as :func:`solve`. (``numpy.linalg.inv``.)
+    NaN. ``inv(a) @ b`` is computed as :func:`solve`, unless ``b`` is known to have eight times
+    as many columns as ``a``. (``numpy.linalg.inv``.)
     """
     return MatrixInverse(on_error(check))(matrix_of("inv", a))

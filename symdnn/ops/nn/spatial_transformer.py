@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any, ClassVar
 
 import numpy as np
@@ -311,6 +310,8 @@ def spatial_transformer(
 
 def _scaled(size: Dim, scale: float) -> Dim:
     # An exact fraction: 30 * 0.1 rows are 3, although 0.1 is rounded.
+    from fractions import Fraction
+
     part = Fraction(scale).limit_denominator(10**6)
     if part <= 0:
         raise OptionError(f"spatial_transformer: wanted a positive scale, got {scale}")

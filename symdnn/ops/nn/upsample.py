@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -87,6 +86,8 @@ def _ratios(ratio: Any, frac_ratio: object) -> tuple[tuple[int, int], tuple[int,
         both = [tuple(p) if isinstance(p, list | tuple) else tuple(pairs) for p in pairs]
         whole = all(isinstance(n, int | np.integer) and n >= 1 for p in both for n in p)
         if whole and all(len(p) == 2 for p in both):
+            from fractions import Fraction
+
             least = [Fraction(int(p[0]), int(p[1])) for p in both]
             up, down = ([getattr(f, part) for f in least] for part in _PARTS)
             return (up[0], up[1]), (down[0], down[1])

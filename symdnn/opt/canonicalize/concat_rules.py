@@ -4,6 +4,7 @@ of concatenations."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +21,7 @@ from symdnn.ops.elemwise import Elemwise
 from symdnn.opt.canonicalize.dimshuffle_rules import fields_of
 from symdnn.opt.canonicalize.indexing_rules import entries_of
 from symdnn.rewriting.facts import is_zero, made_by, node_of
-from symdnn.rewriting.rewrite import Context, node_rewrite
+from symdnn.rewriting.rewrite import Context, node_rewrite, reads
 
 PHASE = "canonicalize"
 TAGS = ("fast_compile", "joining")
@@ -238,6 +239,25 @@ def join_of_increments(node: Apply, context: Context) -> Variable | None:
     return join(axis, *values)
 
 
+@node_rewrite(IncSubtensor, phase=PHASE, tags=TAGS, admits=reads(Join, at=0))
+def increment_of_joined(node: Apply, context: Context) -> Variable | None:
+    """An increment of one operand of a join is added to that."""
+    x, place = node.inputs[0], _place_of(node)
+    if place is None or place.step != 1 or fields_of(node).set_instead_of_inc:
+        return None
+    pieces, sizes = node_of(x).inputs, [v.type.shape[place.axis] for v in node_of(x).inputs]
+    if fields_of(node_of(x)).axis != place.axis or None in sizes or not context.only_user(x):
+        return None
+    ends = list(accumulate(int(n or 0) for n in sizes))
+    ranges = list(zip([0, *ends[:-1]], ends, strict=True))
+    where = place.start, ends[-1] if place.stop is None else place.stop
+    value = _value_of(place, context) if where in ranges else None
+    if value is None:
+        return None
+    k = ranges.index(where)
+    return join(place.axis, *pieces[:k], Add()(pieces[k], value), *pieces[k + 1 :])
+
+
 def _interleaved(parts: Sequence[_Place], v: Variable, context: Context) -> Variable | None:
     """The parts ``x[k::n]`` of ``v`` for each k, stacked along an axis behind theirs."""
     axis, step, rank = parts[0].axis, parts[0].step, v.type.ndim
@@ -360,6 +380,7 @@ def _in_order(parts: Sequence[_Place], size: int | None) -> list[_Place]:
 
 RULES = [
     join_of_increments,
+    increment_of_joined,
     roll_by_zero,
     join_of_one,
     join_without_empty,

@@ -3,13 +3,19 @@
 A slice is a view, or a copy that fuses, and its gradient is no scatter. Only where the size of the
 dimension is known, so that an index out of range goes on failing. A mask of several dimensions
 becomes one of a single dimension.
+
+The other way round, many elements of an axis, each by a number, are one selection. Half of the
+products of all pairs of features, stacked, is one gather by a constant index instead of as many
+slices. In the gradient their increments, one behind the other, are one scatter to known places.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from itertools import groupby
+from math import prod
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,14 +24,19 @@ from symdnn.graph.typing import Array
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, AdvancedSubtensor
 from symdnn.ops.array.getitem import Nonzero
-from symdnn.ops.array.index import IncSubtensor, encode, subtensor
+from symdnn.ops.array.index import IncSubtensor, Subtensor, encode, subtensor
+from symdnn.ops.array.join import Join, Split, join
 from symdnn.ops.array.reduce import Sum
+from symdnn.ops.array.slices import FULL
 from symdnn.ops.array.view import SpecifyShape
 from symdnn.ops.core.dtype import work_dtype
 from symdnn.ops.core.shape import Alloc, DimShuffle, alloc, dimshuffle, reshape
+from symdnn.opt.canonicalize.dimshuffle_rules import fields_of
 from symdnn.rewriting.facts import made_by, node_of, number
 from symdnn.rewriting.rewrite import Context, node_rewrite
 
+#: The fewest parts by numbers that are selected together.
+_FEWEST = 8
 PHASE = "canonicalize"
 TAGS = ("fast_compile", "indexing")
 
@@ -178,4 +189,134 @@ def _flat_index(index: Variable, context: Context) -> Sequence[Variable]:
     return Nonzero()(_joined(mask, 0, mask.type.ndim, dims))
 
 
-RULES = [gather_of_known_rows, scatter_to_known_rows, gather_by_flat_mask, scatter_by_flat_mask]
+# -- many elements, each by a number --------------------------------------------------------------
+
+
+class _Part(NamedTuple):
+    """A part of ``x`` by numbers ``at``, which an index has in some dimensions, others whole."""
+
+    x: Variable
+    entries: tuple[Any, ...]
+    at: tuple[int, ...]
+
+    @property
+    def axis(self) -> int:
+        """The dimension of all such parts in what is selected at once."""
+        get = AdvancedSubtensor(self.entries)
+        return get.arrays[0] if get.side_by_side else 0
+
+
+def _part(x: Variable, index: Sequence[Any], bounds: Sequence[Variable]) -> _Part | None:
+    """The part of an index; None if it has no number, or anything but numbers and whole axes."""
+    entries = [*index, *(FULL,) * (x.type.ndim - len(index))]
+    pairs = [(e, n) for e, n in zip(entries, x.type.shape, strict=True) if e != FULL]
+    known = all(isinstance(e, int) and n is not None and -n <= e < n for e, n in pairs)
+    if bounds or not pairs or not known:
+        return None
+    return _Part(x, tuple(e if e == FULL else "a" for e in entries), tuple(e % n for e, n in pairs))
+
+
+def _in_one_axis(
+    x: Variable, parts: Sequence[_Part], context: Context
+) -> tuple[Variable, tuple[Any, ...], list[Variable]]:
+    """``x``, an index and its arrays for all parts, with neighbouring dimensions of numbers as one.
+
+    What is turned would be copied for that.
+    """
+    get = AdvancedSubtensor(parts[0].entries)
+    arrays: list[Array] = [np.array(at) for at in zip(*(p.at for p in parts), strict=True)]
+    if len(arrays) == 1 or not get.side_by_side or made_by(x, DimShuffle):
+        return x, get.index, [Constant(a) for a in arrays]
+    first, end = get.arrays[0], get.arrays[-1] + 1
+    sizes: Any = x.type.shape[first:end]
+    dims = context.shapes.dims(x)
+    flat = reshape(x, [*dims[:first], prod(sizes), *dims[end:]])
+    at: Any = np.ravel_multi_index(tuple(arrays), sizes)
+    return flat, (*get.index[:first], "a", *get.index[end:]), [Constant(at)]
+
+
+def _moved(v: Variable, start: int, end: int) -> Variable:
+    """With one dimension at another place."""
+    order = [d for d in range(v.type.ndim) if d != start]
+    order.insert(end, start)
+    return dimshuffle(v, order)
+
+
+@node_rewrite(Join, phase=PHASE, tags=TAGS)
+def join_of_numbered(node: Apply, context: Context) -> Variable | None:
+    """``stack([x[:, 3], x[:, 5], x[:, 6], ...], 1) -> x[:, [3, 5, 6, ...]]``."""
+    axis = fields_of(node).axis
+    if len(node.inputs) < _FEWEST:
+        return None
+    found, changed = list[Variable](), False
+    pairs = [(v, _stacked(v, axis)) for v in node.inputs]
+    for key, run in groupby(pairs, lambda pair: pair[1] and pair[1][:2]):
+        own = list(run)
+        parts = [p for _, p in own if p is not None]
+        if key is None or len(own) < _FEWEST:
+            found += [v for v, _ in own]
+            continue
+        x, index, arrays = _in_one_axis(parts[0].x, parts, context)
+        selected = AdvancedSubtensor(index, in_bounds=True)(x, *arrays)
+        found.append(_moved(selected, parts[0].axis, axis))
+        changed = True
+    return join(axis, *found) if changed else None
+
+
+def _stacked(v: Variable, axis: int) -> _Part | None:
+    """The part that is stacked along an axis by a joined operand."""
+    if not made_by(v, DimShuffle):
+        return None
+    part = node_of(v).inputs[0]
+    pattern = [*range(axis), "x", *range(axis, part.type.ndim)]
+    if list(fields_of(node_of(v)).pattern) != pattern or not made_by(part, Subtensor):
+        return None
+    op: Any = node_of(part).op
+    return _part(node_of(part).inputs[0], op.index, node_of(part).inputs[1:])
+
+
+@node_rewrite(IncSubtensor, phase=PHASE, tags=TAGS)
+def increments_of_numbered(node: Apply, context: Context) -> Variable | None:
+    """``x[:, 3] += y[:, 0]``, ``x[:, 5] += y[:, 1]``, ... of a split ``y`` add it all at once."""
+    (v,) = node.outputs
+    if any(isinstance(user.op, IncSubtensor) for user in context.fgraph.user_nodes(v)):
+        return None  # the last one of a chain replaces all of them
+    found = list[tuple[_Part, Variable]]()
+    while made_by(v, IncSubtensor) and (not found or context.only_user(v)):
+        op: Any = node_of(v).op
+        x, y, *bounds = node_of(v).inputs
+        part = None if op.set_instead_of_inc else _part(x, op.index, bounds)
+        if part is None or (found and part.entries != found[0][0].entries):
+            break
+        found.append((part, y))
+        v = x
+    if len(found) < _FEWEST or (pieces := _pieces([y for _, y in found])) is None:
+        return None
+    split, order = pieces
+    parts = [found[order.index(k)][0] for k in range(len(found))]
+    y = _moved(split.inputs[0], fields_of(split).axis, parts[0].axis)
+    x, index, arrays = _in_one_axis(v, parts, context)
+    added = AdvancedIncSubtensor(index, in_bounds=True)(x, y, *arrays)
+    return added if x is v else reshape(added, context.shapes.dims(v))
+
+
+def _pieces(ys: Sequence[Variable]) -> tuple[Apply, list[int]] | None:
+    """The split of which these are all pieces, of one element each, and their numbers."""
+    if not all(made_by(y, DimShuffle) and made_by(node_of(y).inputs[0], Split) for y in ys):
+        return None
+    split = node_of(node_of(ys[0]).inputs[0])
+    axis = fields_of(split).axis
+    kept = [d for d in range(split.inputs[0].type.ndim) if d != axis]
+    pieces = [node_of(y).inputs[0] for y in ys]
+    ones = all(piece.type.shape[axis] == 1 for piece in split.outputs)
+    whole = split.inputs[0].type.shape[axis] == len(ys) == len(set(pieces))
+    own = all(list(fields_of(node_of(y)).pattern) == kept for y in ys)
+    if not ones or not whole or not own or set(pieces) != set(split.outputs):
+        return None
+    return split, [split.outputs.index(piece) for piece in pieces]
+
+
+RULES = [
+    gather_of_known_rows, scatter_to_known_rows, gather_by_flat_mask, scatter_by_flat_mask,
+    join_of_numbered, increments_of_numbered,
+]  # fmt: skip

@@ -23,17 +23,22 @@ from symdnn.ops.core.shape import (
     dimshuffle,
     static_dim,
 )
-from symdnn.ops.elementwise.arithmetic import Add
+from symdnn.ops.elementwise.arithmetic import Add, Cast
 from symdnn.ops.elemwise import Elemwise, pad_left
 from symdnn.ops.linalg.products import Dot
 from symdnn.ops.nest.of_ops import CUMULATIVE
+from symdnn.ops.nn.conv import Conv
 from symdnn.opt.canonicalize.dimshuffle_rules import fields_of
 from symdnn.rewriting.facts import all_ones, is_zero, made_by, node_of
 from symdnn.rewriting.rewrite import Context, node_rewrite, reads
 
 PHASE = "canonicalize"
+#: Values between a product and what could be its epilogue: a written GELU has 14.
+_EPILOGUE_NODES = 24
 #: An axis backwards.
 _FLIPPED = (None, None, -1)
+#: Slices of an array that are each converted, in place of the array.
+_MOST_SLICES = 16
 TAGS = ("fast_compile", "indexing")
 
 
@@ -223,10 +228,15 @@ def index_of_dimshuffle(node: Apply, context: Context) -> Variable | None:
 def index_of_elemwise(node: Apply, context: Context) -> Variable | None:
     """``f(x, y)[i] -> f(x[i], y[i])``, for shapes that are known to agree.
 
-    All readers take parts that no other one takes, so nothing is computed twice.
+    All readers take parts that no other one takes, so nothing is computed twice; or ``f`` is a cast
+    to a dtype of no fewer bytes, which the loops that read the parts then do themselves. What is
+    added to a product stays whole where several parts of it are read: it is its epilogue.
     """
     v = node.inputs[0]
-    if not made_by(v, Elemwise) or not (context.only_user(v) or _are_apart(v, context)):
+    if not made_by(v, Elemwise):
+        return None
+    apart = _are_apart(v, context) and not _follows_product(v)
+    if not (context.only_user(v) or apart or _is_cast_in_loops(v, context)):
         return None
     entries = entries_of(node)
     if all(e == FULL for e in entries) or not _smaller(node.outputs[0], v, context):
@@ -264,6 +274,20 @@ def rows_of_product(node: Apply, context: Context) -> Variable | None:
     return operator("dot")(subtensor(rows, _python(entries)), w)
 
 
+def _follows_product(v: Variable) -> bool:
+    """Whether ``v`` is computed elementwise from a product or a convolution, in few steps."""
+    left, seen = list(node_of(v).inputs), 0
+    while left and seen < _EPILOGUE_NODES:
+        w, seen = left.pop(), seen + 1
+        if made_by(w, Dot, Conv):
+            return True
+        if made_by(w, DimShuffle, Reshape):
+            left.append(node_of(w).inputs[0])
+        elif made_by(w, Elemwise):
+            left.extend(node_of(w).inputs)
+    return False
+
+
 def _are_apart(v: Variable, context: Context) -> bool:
     """Whether all readers of ``v`` take parts along one axis, of which no two overlap."""
     parts: list[tuple[int, int]] = []
@@ -279,6 +303,28 @@ def _are_apart(v: Variable, context: Context) -> bool:
         axes.add(some[0][0])
     parts.sort()
     return len(axes) == 1 and all(a[1] <= b[0] for a, b in pairwise(parts))
+
+
+def _is_cast_in_loops(v: Variable, context: Context) -> bool:
+    """Whether ``v`` is a widening cast of which elementwise ops, and nothing else, read slices."""
+    if not made_by(v, Cast):
+        return False
+    wide, narrow = v.type, node_of(v).inputs[0].type
+    if wide.is_complex or narrow.is_complex or wide.numpy.itemsize < narrow.numpy.itemsize:
+        return False
+    users = [user for user, _ in context.fgraph.users(v)]
+    if len(users) > _MOST_SLICES:
+        return False
+    return all(
+        user is not None
+        and isinstance(user.op, Subtensor)
+        and all(map(is_slice, entries_of(user)))
+        and all(
+            reader is not None and isinstance(reader.op, Elemwise)
+            for reader, _ in context.fgraph.users(user.outputs[0])
+        )
+        for user in users
+    )
 
 
 def _bounds(e: Any, size: int | None) -> tuple[int, int] | None:
@@ -312,6 +358,9 @@ def _entries_for(v: Variable, entries: Sequence[Any]) -> list[Any]:
 
 
 # -- increments -----------------------------------------------------------------------------------
+
+#: The most increments of other parts that are looked through for one of the same part.
+_MOST_BETWEEN = 64
 
 
 @node_rewrite(IncSubtensor, phase=PHASE, tags=(*TAGS, "local_useless_inc_subtensor"))
@@ -381,18 +430,25 @@ def add_to_increment_of_zeros(node: Apply, context: Context) -> Variable | None:
 
 @node_rewrite(IncSubtensor, phase=PHASE, tags=TAGS, admits=reads(IncSubtensor))
 def increments_of_one_part(node: Apply, context: Context) -> Variable | None:
-    """``inc_subtensor(inc_subtensor(zeros[i], a)[i], b) -> inc_subtensor(zeros[i], a + b)``."""
-    x, b, *bounds = node.inputs
+    """``inc_subtensor(inc_subtensor(x[i], a)[i], b) -> inc_subtensor(x[i], a + b)``, also with
+    increments of other parts between them, in any order."""
+    v, b, *bounds = node.inputs
     op: Any = node.op
-    if not made_by(x, IncSubtensor) or not context.only_user(x) or op.set_instead_of_inc:
-        return None
-    zeros, a, *others = node_of(x).inputs
-    if node_of(x).op != op or others != bounds or not is_zero(zeros):
-        return None
-    if a.type.dtype != b.type.dtype or a.type.ndim != b.type.ndim:
-        return None
-    out: Variable = op(zeros, Add()(a, b), *bounds)
-    return out
+    between = list[Apply]()
+    while made_by(v, IncSubtensor) and context.only_user(v) and len(between) < _MOST_BETWEEN:
+        inner = node_of(v)
+        x, a, *others = inner.inputs
+        if fields_of(inner).set_instead_of_inc or op.set_instead_of_inc:
+            return None
+        alike = a.type.dtype == b.type.dtype and a.type.ndim == b.type.ndim
+        if inner.op == op and others == bounds and alike:
+            out: Variable = op(x, Add()(a, b), *bounds)
+            for other in reversed(between):
+                out = other.op(out, *other.inputs[1:])
+            return out
+        between.append(inner)
+        v = x
+    return None
 
 
 @node_rewrite(Subtensor, phase=PHASE, tags=TAGS, admits=reads(*CUMULATIVE))

@@ -10,8 +10,9 @@ Filters are scaled in the dtype of the statistics, float32 beside 16-bit activat
 once.
 
 Where no convolution is before it, as in networks that normalise first (DenseNet, ResNet v2), it is
-written out for an elementwise op behind it: one kernel of both reads memory once. Beside 16-bit
-activations it computes in float32 and is rounded once.
+written out on a GPU for an elementwise op behind it: one kernel of both reads memory once. Beside
+16-bit activations it computes in float32 and is rounded once. On a CPU
+:mod:`symdnn.opt.fuse.norm_rules` writes it out in any case.
 
 The tag ``fold_batch_norm`` switches both off, on a GPU also the flag ``gpu.fold_batch_norm``.
 """
@@ -68,24 +69,17 @@ def fold_batch_norm(node: Apply, context: Context) -> Variable | None:
     return y + cast(shift, y.type.dtype)
 
 
-@node_rewrite(Elemwise, phase="epilogue", tags=("onednn", "fold_batch_norm"), admits=reads(Lowered))
-def batch_norm_into_elementwise(node: Apply, context: Context) -> Variable | None:
-    """relu(batch_norm(x)) with given statistics -> relu((x - mean) * scale + beta)."""
-    return _read_written_out(node, context) if context.target.kind == "cpu" else None
-
-
 @node_rewrite(
     Elemwise, phase="lower", tags=("cudnn", "fold_batch_norm"),
     admits=reads(Lowered, BatchNormInference),
 )  # fmt: skip
 def gpu_batch_norm_into_elementwise(node: Apply, context: Context) -> Variable | None:
-    """The same on a GPU, before layouts are chosen: elementwise ops take any."""
+    """relu(batch_norm(x)) with given statistics -> relu((x - mean) * scale + beta) on a GPU.
+
+    That is before layouts are chosen: elementwise ops take any.
+    """
     off = context.target.kind != "cuda" or str(config.gpu.fold_batch_norm) == "off"
-    return None if off else _read_written_out(node, context)
-
-
-def _read_written_out(node: Apply, context: Context) -> Variable | None:
-    if len(node.outputs) != 1:
+    if off or len(node.outputs) != 1:
         return None
     found = [_written_out(v, node.outputs[0], context) for v in node.inputs]
     if found == list(node.inputs):
@@ -102,10 +96,10 @@ def _written_out(v: Variable, out: Variable, context: Context) -> Variable:
     if not isinstance(norm, BatchNormInference) or v.type.broadcastable != out.type.broadcastable:
         return v
     x, gamma, beta, mean, var = node.inputs
-    on_gpu, made = context.target.kind == "cuda", context.sole_maker(x)
-    if on_gpu and made and isinstance(neutral_of(made.op), Conv):
+    made = context.sole_maker(x)
+    if made and isinstance(neutral_of(made.op), Conv):
         return v  # it is folded into the filters
-    narrow = on_gpu and is_narrow_float(x.type.dtype)
+    narrow = is_narrow_float(x.type.dtype)
     if any(p.type.dtype != "float32" for p in node.inputs[narrow:]):
         return v
     scale = gamma / sqrt(var + _number(norm.epsilon, var))
@@ -123,4 +117,4 @@ def _scaled(w: Variable, scale: Variable) -> Variable:
     return cast(wide, w.type.dtype)
 
 
-RULES = (fold_batch_norm, batch_norm_into_elementwise, gpu_batch_norm_into_elementwise)
+RULES = (fold_batch_norm, gpu_batch_norm_into_elementwise)

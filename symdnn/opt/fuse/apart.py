@@ -26,13 +26,13 @@ from symdnn.opt.fuse.fuse import (
     unrounded,
 )
 from symdnn.opt.fuse.groups import (
+    KERNEL_LIMIT_ADDITIONS,
     MAX_INPUTS,
     MAX_INSTRUCTIONS,
     MAX_REDUCTIONS,
     fusable_program,
     reduction_in,
 )
-from symdnn.opt.fuse.recompute import KERNEL_LIMIT_ADDITIONS
 from symdnn.opt.fuse.transfer import Places
 from symdnn.rewriting.facts import node_of
 from symdnn.rewriting.rewrite import Context, graph_rewrite

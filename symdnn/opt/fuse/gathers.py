@@ -3,7 +3,8 @@
 A graph network sends the rows of nodes along edges and sums them where they arrive; the gradient
 does the same in the other direction. The rows of the edges are many times those of the nodes. So on
 a GPU a gather becomes an operand of the elementwise kernels, reductions and scatters that read it,
-and a scatter takes in the elementwise node that makes what it adds.
+and a scatter takes in the elementwise node that makes what it adds. Scatters into one array that
+read the same are one kernel: the gradient of a bilinear sample goes to four places.
 
 A gather stays stored where another node reads it, or a loop in which it repeats; and where several
 kernels read it and its rows are shorter than the piece of memory that each read moves: stored, its
@@ -17,22 +18,25 @@ from dataclasses import replace
 from math import prod
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from symdnn.config import config
 from symdnn.graph.origin import inherit
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, AdvancedSubtensor
 from symdnn.ops.array.join import Roll
-from symdnn.ops.array.slices import is_slice
+from symdnn.ops.array.reduce import Reduce
+from symdnn.ops.array.slices import FULL, is_slice
 from symdnn.ops.core.scalar import Builder, ScalarProgram, identity_program
-from symdnn.ops.core.shape import DimShuffle
+from symdnn.ops.core.shape import Alloc, DimShuffle, Reshape, reshape
 from symdnn.ops.lowered.gathered import FusedIndexed, Selection
 from symdnn.ops.nest.monoid import picked, reads_of
 from symdnn.opt.fuse.fuse import joined_origin, unrounded, without_numbers
 from symdnn.opt.fuse.groups import (
     MAX_INPUTS,
+    MAX_INSTRUCTIONS,
     fusable_program,
-    reduction_in,
     reductions_in,
 )
 from symdnn.opt.fuse.recompute import VALUE_LIMIT_ADDITIONS
@@ -40,7 +44,7 @@ from symdnn.opt.fuse.transfer import Places
 from symdnn.opt.lower.rolls import rolled
 from symdnn.rewriting.rewrite import Context, graph_rewrite
 
-__all__ = ["RULES", "fuse_gathers", "fuse_scatters"]
+__all__ = ["RULES", "fuse_additions", "fuse_gathers", "fuse_scatters"]
 
 #: Dtypes with atomic addition on a GPU; sums of others have an array of their own.
 _DTYPES = ("float32", "float64", "int32", "uint32", "int64", "uint64")
@@ -58,7 +62,7 @@ class _Loop(NamedTuple):
     @property
     def operands(self) -> Sequence[Variable]:
         """What its program reads, or what that is selected from."""
-        first = int(self.op.add is not None)
+        first = int(bool(self.op.adds))
         return self.inputs[first : first + len(self.op.reads)]
 
 
@@ -111,10 +115,8 @@ class _Graph:
             return _Loop(node, op, node.inputs)
         if not self.is_ours(node):
             return None
-        if self.may_add(node):
-            x, y, *rest = node.inputs
-            program = identity_program(y.type.dtype)
-            return _Loop(node, FusedIndexed(program, (None,), (), op), [x, y, *rest])
+        if (scatter := self.scatter(node)) is not None:
+            return scatter
         if (reduced := reductions_in(node)) is not None:
             program, reductions = reduced
         else:
@@ -126,6 +128,17 @@ class _Graph:
         if not operands or len({v.type.ndim for v in operands}) != 1:
             return None
         return _Loop(node, FusedIndexed(program, (None,) * len(operands), reductions), operands)
+
+    def scatter(self, node: Apply) -> _Loop | None:
+        """A node as a loop that adds where index arrays say."""
+        op: Any = node.op
+        if isinstance(op, FusedIndexed):
+            return _Loop(node, op, node.inputs) if op.adds else None
+        if not self.may_add(node):
+            return None
+        x, y, *rest = node.inputs
+        program = identity_program(y.type.dtype)
+        return _Loop(node, FusedIndexed(program, (None,), (), (op,)), [x, y, *rest])
 
     def _now(self, v: Variable) -> Variable:
         while v in self.new:
@@ -179,21 +192,15 @@ def _takers(node: Apply, program: ScalarProgram, graph: _Graph) -> list[_Loop]:
     """All readers of an elementwise node, at least one of which adds its result, as loops that
     compute it; none if that takes longer than to read it."""
     found, adds = list[_Loop](), 0
-    for i, v in enumerate(node.outputs):
-        part = picked(program, sorted(reads_of(program, [program.outputs[i]])), [i])
-        own = [node.inputs[k] for k in sorted(reads_of(program, [program.outputs[i]]))]
-        part, operands = without_numbers(part, own)
-        users = graph.users(v)
-        if not users or not operands:
+    users = [graph.users(v) for v in node.outputs]
+    for user in dict.fromkeys(user for some in users for user in some or []):
+        loop = _taker(user, node, program, graph)
+        if loop is None or len(loop.inputs) > MAX_INPUTS:
             return []
-        for user in users:
-            loop = _taker(user, v, part, operands, graph)
-            if loop is None or len(loop.inputs) > MAX_INPUTS:
-                return []
-            adds += loop.op.add is not None
-            found.append(loop)
-    limit = VALUE_LIMIT_ADDITIONS["cuda"]
-    if not adds or program.cost * (len(found) - 1) > limit:
+        adds += bool(loop.op.adds)
+        found.append(loop)
+    again = sum(_cost(loop) for loop in found) - program.cost
+    if not adds or not all(users) or again > VALUE_LIMIT_ADDITIONS["cuda"]:
         return []
     like = node.outputs[0]
     selected = [v for v in node.inputs if v.owner and isinstance(v.owner.op, AdvancedSubtensor)]
@@ -207,24 +214,58 @@ def _takers(node: Apply, program: ScalarProgram, graph: _Graph) -> list[_Loop]:
     return found if sum(_nbytes(loop.operands, like) for loop in found) < now else []
 
 
-def _taker(
-    user: Apply, v: Variable, program: ScalarProgram, operands: Sequence[Variable], graph: _Graph
-) -> _Loop | None:
-    """A node that reads ``v`` alone, as one that computes it."""
-    reads, add = (None,) * len(operands), user.op
-    if graph.may_add(user) and user.inputs[1] is v and user.inputs.count(v) == 1:
-        if any(map(graph.fgraph.is_update, user.outputs)) or user.inputs[0] in operands:
+def _cost(loop: _Loop) -> float:
+    """What a loop takes for what it computes, without what it did before."""
+    before = reductions_in(loop.node)
+    return loop.op.program.cost - (0 if before is None else before[0].cost)
+
+
+def _taker(user: Apply, node: Apply, program: ScalarProgram, graph: _Graph) -> _Loop | None:
+    """A reader of an elementwise node as one that computes what it reads of it."""
+    add = user.op
+    if isinstance(add, AdvancedIncSubtensor):
+        _, v, *rest = user.inputs
+        used = user.inputs.count(v) == 1 and not set(node.outputs) & {user.inputs[0], *rest}
+        if not used or not graph.may_add(user) or any(map(graph.fgraph.is_update, user.outputs)):
             return None
-        assert isinstance(add, AdvancedIncSubtensor)
-        op = FusedIndexed(program, reads, (), add)
-        return _Loop(user, op, [user.inputs[0], *operands, *user.inputs[2:]])
-    reduce = reduction_in(user)
-    if reduce is None or not graph.is_ours(user) or len(user.inputs) != 1:
+        part, operands = _computed(identity_program(v.type.dtype), [v], node, program)
+        if not operands or user.inputs[0] in operands:
+            return None
+        op = FusedIndexed(part, (None,) * len(operands), (), (add,))
+        return _Loop(user, op, [user.inputs[0], *operands, *rest])
+    reduced = reductions_in(user)
+    if reduced is None or not graph.is_ours(user) or not _is_whole(node, user):
         return None
-    b = Builder(program.inputs)
-    (value,) = b.inline(program, [b.input(i) for i in range(len(program.inputs))])
-    wide = b.program([unrounded(value, reduce)])
-    return _Loop(user, FusedIndexed(wide, reads, (reduce,)), operands)
+    part, operands = _computed(reduced[0], user.inputs, node, program, reduced[1])
+    op = FusedIndexed(part, (None,) * len(operands), reduced[1])
+    return _Loop(user, op, operands) if operands else None
+
+
+def _is_whole(node: Apply, user: Apply) -> bool:
+    """Whether the results of a node are as large as the loop of their reader."""
+    patterns = zip(*(v.type.broadcastable for v in user.inputs))
+    return tuple(all(ones) for ones in patterns) == node.outputs[0].type.broadcastable
+
+
+def _computed(
+    outer: ScalarProgram,
+    inputs: Sequence[Variable],
+    node: Apply,
+    program: ScalarProgram,
+    reductions: Sequence[Reduce] = (),
+) -> tuple[ScalarProgram, list[Variable]]:
+    """A program of ``inputs`` with those that a node makes by another one computed in it."""
+    kept = [v for v in inputs if v not in node.outputs]
+    operands = [*node.inputs, *kept]
+    b, count = Builder([v.type.dtype for v in operands]), len(node.inputs)
+    inner = dict(zip(node.outputs, b.inline(program, [b.input(i) for i in range(count)])))
+    values = b.inline(outer, [inner.get(v) or b.input(count + kept.index(v)) for v in inputs])
+    for i, reduce in enumerate(reductions):
+        values[i] = unrounded(values[i], reduce)
+    both = b.program(values)
+    used = sorted(reads_of(both, both.outputs))
+    part = picked(both, used, range(len(values)))
+    return without_numbers(part, [operands[i] for i in used])
 
 
 def _nbytes(variables: Sequence[Variable], like: Variable) -> int:
@@ -243,7 +284,7 @@ def fuse_gathers(context: Context) -> None:
     if context.target.kind != "cuda":
         return
     order = context.fgraph.toposort()
-    if any(isinstance(n.op, AdvancedSubtensor | Roll) for n in order):
+    if any(isinstance(n.op, AdvancedSubtensor | Roll | Reshape) for n in order):
         graph = _Graph(context)
         for node in reversed(order):
             get = _gather(node, context) if graph.is_ours(node) else None
@@ -252,13 +293,56 @@ def fuse_gathers(context: Context) -> None:
 
 
 def _gather(node: Apply, context: Context) -> _Gather | None:
-    """A node as a gather: a selection, or the last one of several rolls."""
+    """A node as a gather: a selection, the last one of several rolls, or repeated elements."""
     if isinstance(node.op, AdvancedSubtensor):
         return None if node.op.host_inputs else _Gather(node, node.op, node.inputs)
+    if isinstance(node.op, Reshape):
+        return _repeated(node)
     if not isinstance(node.op, Roll) or (found := rolled(node.outputs[0], context)) is None:
         return None
     op, inputs = found.gather()
     return _Gather(node, replace(op, in_bounds=True), inputs)
+
+
+def _repeated(node: Apply) -> _Gather | None:
+    """Elements that an ``Alloc`` repeats and a reshape puts in a row, as the gradient of means of
+    blocks is spread, by indices along neighbouring axes."""
+    (out,), spread = node.outputs, node.inputs[0]
+    made = spread.owner
+    if made is None or not isinstance(made.op, Alloc) or None in spread.type.shape:
+        return None
+    v = made.inputs[0]
+    groups = _merged(spread.type.shape, out.type.shape)
+    if groups is None or v.type.ndim != spread.type.ndim or None in v.type.shape:
+        return None
+    old, new = ([int(n or 0) for n in u.type.shape] for u in (v, spread))
+    sizes = [[(old[d], new[d]) for d in group] for group in groups]
+    moved = [k for k, pairs in enumerate(sizes) if any(own != n for own, n in pairs)]
+    if not moved or moved != list(range(moved[0], moved[-1] + 1)):
+        return None
+    arrays, dims = list[Variable](), list[Any]()
+    for k, pairs in enumerate(sizes):
+        own = [a for a, _ in pairs]
+        dims.append(prod(own))
+        if k in moved:
+            at = np.broadcast_to(np.arange(prod(own)).reshape(own), [n for _, n in pairs])
+            where = [-1 if j == k else 1 for j in moved]
+            arrays.append(Constant(np.ascontiguousarray(at, np.int32).reshape(where)))
+    op = AdvancedSubtensor(tuple("a" if k in moved else FULL for k in range(len(dims))), True)
+    return _Gather(node, op, [reshape(v, dims), *arrays])
+
+
+def _merged(sizes: Sequence[Any], merged: Sequence[Any]) -> list[list[int]] | None:
+    """The dimensions of an array that each dimension of its reshaped form is made of; or None."""
+    found, rest = list[list[int]](), list(range(len(sizes)))
+    for n in merged:
+        group = [rest.pop(0)] if rest else []
+        while rest and prod(sizes[d] for d in group) != n:
+            group.append(rest.pop(0))
+        if not group or prod(sizes[d] for d in group) != n:
+            return None
+        found.append(group)
+    return None if rest else found
 
 
 def _join(get: _Gather, graph: _Graph) -> None:
@@ -302,14 +386,14 @@ def _may_read(loop: _Loop, v: Variable, get: _Gather) -> bool:
     operands, op = loop.operands, loop.op
     if loop.inputs.count(v) != 1 or v not in operands or op.reads[operands.index(v)] is not None:
         return False
-    if op.add is not None and get.inputs[0] is loop.inputs[0]:
+    if op.adds and get.inputs[0] is loop.inputs[0]:
         return False
     patterns = [
         (read.infer(o.type, *_arrays(loop, k)) if read is not None else o.type).broadcastable
         for k, (o, read) in enumerate(zip(operands, op.reads))
     ]
     pattern = tuple(all(ones) for ones in zip(*patterns))
-    few = len(loop.inputs) + len(get.inputs) - 1 <= MAX_INPUTS
+    few = len({*loop.inputs, *get.inputs} - {v}) <= MAX_INPUTS
     return few and not all(pattern) and pattern == v.type.broadcastable
 
 
@@ -339,11 +423,71 @@ def _with_gather(loop: _Loop, v: Variable, get: _Gather) -> tuple[FusedIndexed, 
     pattern = tuple(range(v.type.ndim)) if view is None else view.op.pattern
     reads = list(op.reads)
     reads[k] = Selection(get.op, pattern)
-    x, operands, adds = op.apart(loop.inputs)
+    x, operands, places = op.apart(loop.inputs)
     operands[k] = [source, *arrays]
+    return replace(op, reads=tuple(reads)), _joined(x, operands, places)
+
+
+def _joined(
+    x: Variable | None, operands: Sequence[list[Variable]], places: Sequence[list[Variable]]
+) -> list[Variable]:
+    """The inputs of a loop: the opposite of ``FusedIndexed.apart``."""
     first = [] if x is None else [x]
-    inputs = [*first, *(o[0] for o in operands), *(a for o in operands for a in o[1:]), *adds]
-    return replace(op, reads=tuple(reads)), inputs
+    moved = [a for own in operands for a in own[1:]]
+    return [*first, *(own[0] for own in operands), *moved, *(a for own in places for a in own)]
 
 
-RULES = (fuse_scatters, fuse_gathers)
+# -- scatters into one array ----------------------------------------------------------------------
+
+
+@graph_rewrite("fuse", tags=("fusion",), name="fuse_additions")
+def fuse_additions(context: Context) -> None:
+    """``x[i] += f(y)`` and ``x[j] += g(y)`` on a GPU by one loop that reads ``y`` once."""
+    if context.target.kind != "cuda":
+        return
+    graph = _Graph(context)
+    for node in context.fgraph.toposort():
+        loop = graph.scatter(node)
+        inner = loop.inputs[0].owner if loop is not None else None
+        if loop is None or inner is None or graph.users(loop.inputs[0]) != [node]:
+            continue
+        first = graph.scatter(inner)
+        if first is not None and (both := _both(first, loop)) is not None:
+            graph.replace(loop, *both, inner)
+
+
+def _both(first: _Loop, then: _Loop) -> tuple[FusedIndexed, list[Variable]] | None:
+    """A scatter after another one as one op, if they read an array of their shape together."""
+    x, operands, places = first.op.apart(first.inputs)
+    _, more, others = then.op.apart(then.inputs)
+    read = [*zip(first.op.reads, operands), *zip(then.op.reads, more)]
+    if x in then.inputs or not _read_together(first, then):
+        return None
+    ways = list(dict.fromkeys((r, *own) for r, own in read))
+    b = Builder([own[0].type.dtype for _, *own in ways])
+    given = [b.input(ways.index((r, *own))) for r, own in read]
+    cut = len(operands)
+    values = b.inline(first.op.program, given[:cut]) + b.inline(then.op.program, given[cut:])
+    inputs = _joined(x, [list(own) for _, *own in ways], [*places, *others])
+    if len(set(inputs)) > MAX_INPUTS or len(b.program(values).body) > MAX_INSTRUCTIONS:
+        return None
+    reads = tuple(r for r, *_ in ways)
+    return FusedIndexed(b.program(values), reads, (), (*first.op.adds, *then.op.adds)), inputs
+
+
+def _read_together(first: _Loop, then: _Loop) -> bool:
+    """Whether both read an array of the shape of the loop, which they have in common then."""
+    found = []
+    for loop in (first, then):
+        own = loop.op.apart(loop.inputs)[1]
+        types = [o[0].type if r is None else r.infer(*(v.type for v in o))
+                 for r, o in zip(loop.op.reads, own)]  # fmt: skip
+        pattern = tuple(all(ones) for ones in zip(*(t.broadcastable for t in types)))
+        whole = {
+            (r, *o) for r, o, t in zip(loop.op.reads, own, types) if t.broadcastable == pattern
+        }
+        found.append(whole)
+    return bool(found[0] & found[1])
+
+
+RULES = (fuse_scatters, fuse_additions, fuse_gathers)

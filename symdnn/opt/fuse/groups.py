@@ -10,6 +10,7 @@ computed behind one of them and read before it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -35,14 +36,16 @@ from symdnn.rewriting.facts import all_ones, node_of
 from symdnn.rewriting.rewrite import Context
 
 __all__ = [
-    "FUSABLE_BACKENDS", "MAX_INPUTS", "MAX_INSTRUCTIONS", "MAX_REDUCTIONS", "GraphFacts",
-    "Group", "Groups", "Member", "fusable_program", "number_in", "reduction_in", "reductions_in",
-    "scalar_behind", "widened",
+    "FUSABLE_BACKENDS", "KERNEL_LIMIT_ADDITIONS", "MAX_INPUTS", "MAX_INSTRUCTIONS",
+    "MAX_REDUCTIONS", "GraphFacts", "Group", "Groups", "Member", "fusable_program", "number_in",
+    "reduction_in", "reductions_in", "scalar_behind", "widened",
 ]  # fmt: skip
 
 #: Limits of a fused kernel: operands (pointers among its parameters), results, and instructions
 #: (whose values need registers).
 MAX_INPUTS, MAX_OUTPUTS, MAX_INSTRUCTIONS = 24, 8, 400
+#: The most that a kernel computes again, in additions.
+KERNEL_LIMIT_ADDITIONS = 192
 #: The most reductions of one kernel.
 MAX_REDUCTIONS = 4
 #: Values of a hint's ``backend`` with which elementwise nodes are fused. ``cudnn`` and ``onednn``
@@ -304,12 +307,13 @@ class Groups:
             for v in node.inputs:
                 if not isinstance(v, Constant) and v.type.broadcastable == member.kind[0]:
                     readers.setdefault((v, member.kind), []).append(node)
-        level = self.group_levels.__getitem__
+        level, levels = self.group_levels.__getitem__, self.levels
         for first in sorted(found, key=level, reverse=True):
             kind, group = self._kind(found[first][0]), found[first]
-            near = [u for n in group for v in (*n.inputs, *n.outputs)
-                    for u in readers.get((v, kind), ())]  # fmt: skip
-            later = {self.group[u] for u in near} - {first}
+            low, high = levels[group[0]], self._first_use(group)
+            near = {u for n in group for v in (*n.inputs, *n.outputs)
+                    for u in readers.get((v, kind), ()) if low < levels[u] <= high}  # fmt: skip
+            later = {self.group[u] for u in near}
             for target in sorted(later, key=level):
                 if self._may_join(group, found[target]):
                     found[target] += found.pop(first)
@@ -317,17 +321,25 @@ class Groups:
                         self.group[node], self.levels[node] = target, level(target)
                     break
 
+    def _first_use(self, group: list[Apply]) -> float:
+        """The lowest level of nodes beside a group that read it, which it cannot be computed above.
+
+        An array that all steps of a long graph read has a group of readers for each of them.
+        """
+        users = {u for n in group for v in n.outputs for u in self.fgraph.user_nodes(v)}
+        return min((self.levels[u] for u in users.difference(group)), default=math.inf)
+
     def _may_join(self, group: list[Apply], later: list[Apply]) -> bool:
         """Whether a group can be computed with a later one, in one kernel."""
         level, both = self.levels[later[0]], {*group, *later}
-        if self.levels[group[0]] >= level or not self.alone.isdisjoint(both):
+        if not self.alone.isdisjoint(both):
             return False
         users = {u for n in group for v in n.outputs for u, _ in self.fgraph.users(v)} - both
         if any(u is not None and self.levels[u] <= level for u in users):
             return False
         piece = [self.members[n] for n in both]
         reads = {v for m in piece for v in m.node.inputs if v.owner not in both}
-        few = len(self.stored_values(piece)) <= MAX_OUTPUTS and len(reads) <= MAX_INPUTS
+        few = self._stores_few(piece) and len(reads) <= MAX_INPUTS
         return few and sum(len(m.program.body) for m in piece) <= MAX_INSTRUCTIONS
 
     def reads_widened(self, node: Apply) -> bool:
@@ -365,11 +377,26 @@ class Groups:
         """The piece, halved until its operands and results are within the limits."""
         own = {m.node for m in piece}
         reads = {v for m in piece for v in m.node.inputs if v.owner not in own}
-        few = len(self.stored_values(piece)) <= MAX_OUTPUTS and len(reads) <= MAX_INPUTS
+        few = self._stores_few(piece) and len(reads) <= MAX_INPUTS
         if few or len(piece) == 1:
             return [piece]
         middle = len(piece) // 2
         return self._halved(piece[:middle]) + self._halved(piece[middle:])
+
+    def _stores_few(self, piece: Group) -> bool:
+        """Whether a kernel can store the results of a piece, but for those of which only sums of
+        everything are taken: these compute them again (``apart``)."""
+        stored, own = self.stored_values(piece), {m.node for m in piece}
+        cheap = sum(m.program.cost for m in piece) <= KERNEL_LIMIT_ADDITIONS
+        if len(stored) > MAX_OUTPUTS and cheap and self.context.target.kind == "cuda":
+            stored = [v for v in stored if not self._is_summed_whole(v, own)]
+        return len(stored) <= MAX_OUTPUTS
+
+    def _is_summed_whole(self, v: Variable, own: set[Apply]) -> bool:
+        """Whether all that others read of ``v`` are reductions over all axes."""
+        long = {a for a, one in enumerate(v.type.broadcastable) if not one}
+        ops = [None if u is None else reduction_in(u) for u in self._readers_outside(v, own)]
+        return all(op is not None and long <= {*op.axes} for op in ops)
 
     @staticmethod
     def fits(operands: int, instructions: int) -> bool:

@@ -4,7 +4,8 @@ Forward, the statistics are a :class:`BatchMoments` node, and the normalisation 
 node that fuses with its readers. Backward, the two sums are a :class:`BatchSums` node, and the
 input's gradient is an elementwise node. Elementwise nodes before the cotangent (a relu's gradient)
 are recomputed in both, where the cotangent then need not be stored. On a GPU a cotangent that
-others read, too, is written by the node of the sums.
+others read, too, is written by the node of the sums. On a CPU normalisation by given statistics is
+elementwise, too.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from symdnn.ops.lowered.fused import FusedElemwise
 from symdnn.ops.lowered.lowered import Lowered, neutral_of
 from symdnn.ops.lowered.norm_formulas import formula, grad_program, grad_terms, normalised
 from symdnn.ops.lowered.norm_parts import BatchMoments, BatchSums
-from symdnn.ops.nn.batchnorm import BatchNormGrad, BatchNormTrain
+from symdnn.ops.nn.batchnorm import BatchNormGrad, BatchNormInference, BatchNormTrain
 from symdnn.ops.nn.channels_last import last_order
 from symdnn.opt.fuse.groups import fusable_program, number_in, widened
 from symdnn.rewriting.facts import node_of
@@ -46,8 +47,11 @@ def split_batch_norm(context: Context) -> None:
         return
     always = kind == "cpu" or str(config.dnn.batch_norm) == "fused"
     for node in context.fgraph.toposort():
-        if isinstance(neutral_of(node.op), BatchNormTrain) and _may_split(node, kind):
+        op = neutral_of(node.op)
+        if isinstance(op, BatchNormTrain) and _may_split(node, kind):
             _split_forward(context, node, always)
+        elif isinstance(op, BatchNormInference) and kind == "cpu" and _is_ours(node):
+            _write_out_inference(context, node)
     nodes = context.fgraph.toposort()
     order = {node: i for i, node in enumerate(nodes)}
     for node in nodes:
@@ -68,9 +72,13 @@ def _enabled_on_cpu(context: Context) -> bool:
 def _may_split(node: Apply, kind: str) -> bool:
     if kind == "cuda":
         return node.hints.backend in (None, "cuda", "nn")
-    # A hint for cuDNN has no effect on a CPU. Sums of squares of float64 would lose digits.
-    ours = node.hints.backend in (None, "cudnn", "nn")
-    return ours and node.inputs[0].type.dtype != "float64"
+    # Sums of squares of float64 would lose digits.
+    return _is_ours(node) and node.inputs[0].type.dtype != "float64"
+
+
+def _is_ours(node: Apply) -> bool:
+    """Whether no hint asks for a library on a CPU. One for cuDNN has no effect there."""
+    return node.hints.backend in (None, "cudnn", "nn")
 
 
 def _op_of(node: Apply) -> Any:
@@ -98,6 +106,21 @@ def _split_forward(context: Context, node: Apply, always: bool) -> None:
         program = formula([v.type.dtype for v in operands], normalised, x.type.dtype)
         (made,) = FusedElemwise(program)(*operands)
         context.replace(zip(node.outputs, [made, *found], strict=True), "split_batch_norm")
+
+
+def _write_out_inference(context: Context, node: Apply) -> None:
+    op = _op_of(node)
+    x, gamma, beta, mean, var = node.inputs
+    with inherit(node.origin, node.hints):
+        (invstd,) = FusedElemwise(_inverse_deviation(var.type.dtype, op.epsilon))(var)
+        operands = [x, gamma, beta, mean, invstd]
+        program = formula([v.type.dtype for v in operands], normalised, x.type.dtype)
+        (made,) = FusedElemwise(program)(*operands)
+        context.replace([(node.outputs[0], made)], "split_batch_norm")
+
+
+def _inverse_deviation(dtype: str, epsilon: float) -> ScalarProgram:
+    return formula([dtype], lambda variance: 1 / (variance + epsilon).call("sqrt"))
 
 
 # -- backward -------------------------------------------------------------------------------------

@@ -7,10 +7,10 @@ the row and its norm), each group that reads it computes it again from those: it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from math import prod
 
-from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.array.reduce import Reduce
 from symdnn.ops.core.gradient_control import Identity
@@ -20,7 +20,7 @@ from symdnn.ops.elemwise import Elemwise
 from symdnn.ops.lowered.lowered import neutral_of
 from symdnn.ops.nn.batchnorm import LayerNorm, LayerNormGrad
 from symdnn.ops.nn.softmax import LogSoftmax, LogSoftmaxGrad, Softmax, SoftmaxGrad
-from symdnn.opt.fuse.groups import Group, Groups
+from symdnn.opt.fuse.groups import KERNEL_LIMIT_ADDITIONS, Group, Groups
 from symdnn.rewriting.facts import all_ones, node_of
 
 __all__ = ["VALUE_LIMIT_ADDITIONS", "Recomputed", "is_expanded", "is_small", "recomputed_values"]
@@ -33,8 +33,6 @@ _NEAR = (
 #: The cost, in additions, up to which a value is computed again, by kind of target: a processor
 #: takes as long for an exponential as for reading it.
 VALUE_LIMIT_ADDITIONS = {"cuda": 48, "cpu": 8}
-#: The most that is added so to one kernel, in additions.
-KERNEL_LIMIT_ADDITIONS = 192
 #: The most nodes that are looked through for one value.
 _MOST_NODES = 16
 #: The part of an array that an operand of another shape (a norm of each row) may have.
@@ -97,7 +95,7 @@ class _Search:
         if not plans or not all(plans.values()):
             return
         reads = {w for plan in plans.values() if plan is not None for w in plan.reads}
-        if not far and not all(is_small(w, v) for w in reads):
+        if not far and not _is_spread(v, reads):
             return
         self.found.values.add(v)
         self.stored.discard(v)
@@ -141,9 +139,8 @@ class _Search:
         programs = [self._program(node) for node in again.nodes]
         cost = sum(p.cost for p in programs)
         steps = self.steps[group] + sum(len(p.body) for p in programs)
-        more = [w for w in again.reads - self.reads[group] if _is_like(w, v)]
         worth = cost <= self.limit and self.added[group] + cost <= KERNEL_LIMIT_ADDITIONS
-        worth &= sum(_item_bytes(w) for w in more) <= _item_bytes(v)
+        worth &= _bytes(again.reads - self.reads[group], v) <= _bytes([v], v)
         fits = self.groups.fits(len(self.reads[group] | again.reads), steps)
         return again if worth and fits else None
 
@@ -153,7 +150,7 @@ class _Search:
             return True
         if w in self.reads[group] - {v} or (w is not v and self._lasts(w, v, group)):
             again.reads.add(w)
-            return _is_like(w, v) or is_small(w, v)
+            return True
         node = w.owner
         if node is None or len(node.outputs) != 1 or node not in self.number:
             return False
@@ -204,14 +201,21 @@ def is_expanded(node: Apply) -> bool:
 
 def is_small(w: Variable, v: Variable) -> bool:
     """Whether ``w``, which broadcasts to ``v``, may be far smaller."""
-    parts = [n for one, of, n in zip(w.type.broadcastable, v.type.broadcastable, v.type.shape)
-             if one and not of]  # fmt: skip
-    product = 1
-    for n in parts:
-        product *= _SMALL_PART if n is None else n
-    return isinstance(w, Constant) or product >= _SMALL_PART
+    return isinstance(w, Constant) or _repeats(w, v) >= _SMALL_PART
 
 
-def _item_bytes(v: Variable) -> int:
-    assert isinstance(v.type, TensorType)
-    return int(v.type.numpy.itemsize)
+def _repeats(w: Variable, v: Variable) -> int:
+    """How often each element of ``w`` is read for ``v``, to which it broadcasts."""
+    parts = zip(w.type.broadcastable, v.type.broadcastable, v.type.shape)
+    return prod(_SMALL_PART if n is None else n for one, of, n in parts if one and not of)
+
+
+def _is_spread(v: Variable, reads: Collection[Variable]) -> bool:
+    """Whether all that ``v`` follows from is smaller, and not more bytes."""
+    return not any(_is_like(w, v) for w in reads) and _bytes(reads, v) <= _bytes([v], v)
+
+
+def _bytes(reads: Iterable[Variable], v: Variable) -> float:
+    """Bytes of arrays for each element of ``v``, but for those that are small."""
+    large = [w for w in reads if not is_small(w, v)]
+    return float(sum(w.type.numpy.itemsize / _repeats(w, v) for w in large))

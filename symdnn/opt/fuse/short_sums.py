@@ -1,4 +1,5 @@
-"""On a GPU, sums of a few terms that follow from far smaller arrays, as of distances in space.
+"""Reductions of few elements as elementwise ops: of a stack of arrays, which is not made then, and
+on a GPU sums of terms that follow from far smaller arrays, as of distances in space.
 
 ``sum((x[:, None] - y) ** 2, 2)`` of points in three dimensions is written as elementwise ops of the
 columns of ``x`` and ``y``. Whoever reads it computes it again then, and no array of all pairs is
@@ -7,22 +8,77 @@ stored between its reductions and their gradients.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.array.index import subtensor
-from symdnn.ops.array.reduce import Sum
+from symdnn.ops.array.join import Join
+from symdnn.ops.array.reduce import AllTrue, AnyTrue, Max, Min, Reduce, Sum, Truth
 from symdnn.ops.core.shape import dimshuffle
+from symdnn.ops.elementwise.arithmetic import add, maximum, minimum
+from symdnn.ops.elementwise.comparison import and_, or_
 from symdnn.ops.elemwise import Elemwise
 from symdnn.opt.fuse.groups import fusable_program
 from symdnn.opt.fuse.recompute import VALUE_LIMIT_ADDITIONS, is_small
-from symdnn.rewriting.facts import node_of
+from symdnn.rewriting.facts import made_by, node_of
 from symdnn.rewriting.rewrite import Context, node_rewrite, reads
 
 __all__ = ["RULES"]
 
 #: Terms of a sum, and elementwise nodes before it.
 _MOST_TERMS, _MOST_NODES = 4, 8
+#: Parts that may be read by themselves.
+_MOST_PARTS = 16
+#: Arrays of a stack.
+_MOST_ARRAYS = 16
+#: What reduces two elements.
+_OF_TWO: dict[type, Callable[[Any, Any], Variable]] = {
+    Sum: add, Max: maximum, Min: minimum, AllTrue: and_, AnyTrue: or_,
+}  # fmt: skip
+#: Where a few narrow integers are added without overflow.
+_TWICE_AS_WIDE = {
+    "bool": "uint8", "uint8": "uint16", "int8": "int16", "uint16": "uint32", "int16": "int32",
+    "uint32": "uint64", "int32": "int64",
+}  # fmt: skip
+
+
+@node_rewrite(Reduce, phase="lower", tags=("fusion",), admits=reads(Join))
+def reduction_of_a_stack(node: Apply, context: Context) -> Variable | None:
+    """``sum(stack([a, b, c], axis), axis)`` is ``a + b + c``; also extremes and truths."""
+    op: Any = node.op
+    (v,) = node.inputs
+    if type(op) not in _OF_TWO or len(op.axes) != 1 or not made_by(v, Join) or v.type.is_complex:
+        return None
+    (axis,), parts = op.axes, node_of(v).inputs
+    stacked = node_of(v).op.axis == axis and all(p.type.shape[axis] == 1 for p in parts)
+    if not stacked or len(parts) > _MOST_ARRAYS or not context.only_reader(v):
+        return None
+    rest = [d for d in range(v.type.ndim) if d != axis]
+    # Unknown sizes that are not equal are an error of the elementwise op as they are of the stack.
+    if not rest or len({p.type.broadcastable for p in parts}) > 1:
+        return None
+    terms = [dimshuffle(p, rest) for p in parts]
+    if isinstance(op, Truth):
+        terms = [op.of_one(t) for t in terms]
+    elif isinstance(op, Sum):
+        dtype = _added_in(op, v.type.dtype, context.target.kind)
+        terms = [t.astype(dtype) for t in terms]
+    total = reduce(_OF_TWO[type(op)], terms).astype(node.outputs[0].type.dtype)
+    return dimshuffle(total, _with_axis(v, axis)) if op.keepdims else total
+
+
+def _added_in(op: Sum, dtype: str, kind: str) -> str:
+    """A dtype in which the sum is as right as in the one in which a kernel of the target adds."""
+    if dtype in _TWICE_AS_WIDE and op.acc_dtype in ("int64", "uint64"):
+        return _TWICE_AS_WIDE[dtype]
+    return op.acc_dtype if kind == "cuda" else str(op.added_in)
+
+
+def _with_axis(v: Variable, axis: int) -> list[Any]:
+    """The pattern of a dimshuffle that puts a reduced axis of ``v`` back, with size 1."""
+    return [d - (d > axis) if d != axis else "x" for d in range(v.type.ndim)]
 
 
 @node_rewrite(Sum, phase="lower", tags=("fusion",), target="cuda", admits=reads(Elemwise))
@@ -45,8 +101,33 @@ def short_sum_of_a_broadcast(node: Apply, context: Context) -> Variable | None:
     total = _at(v, 0, axis, nodes)
     for k in range(1, terms):
         total = total + _at(v, k, axis, nodes)
-    rows = [d - (d > axis) if d != axis else "x" for d in range(v.type.ndim)]
-    return dimshuffle(total, rows) if op.keepdims else total
+    return dimshuffle(total, _with_axis(v, axis)) if op.keepdims else total
+
+
+@node_rewrite(Sum, phase="lower", tags=("fusion",), target="cuda")
+def sum_of_parts_that_are_read(node: Apply, context: Context) -> Variable | None:
+    """``sum(x, 0)`` is ``x[0] + x[1] + ...``, where most of these few parts are read anyway.
+
+    Whoever reads them computes the sum, too: densities of a lattice, lengths of vectors.
+    """
+    op: Any = node.op
+    (x,) = node.inputs
+    if len(op.axes) != 1 or x.type.dtype not in ("float32", "float64"):
+        return None
+    (axis,), own = op.axes, {x.type.dtype, op.acc_dtype, node.outputs[0].type.dtype}
+    terms = x.type.shape[axis] or 0
+    if not 1 < terms <= _MOST_PARTS or axis == x.type.ndim - 1 or len(own) > 1:
+        return None
+    rest = (slice(None),) * axis
+    parts = [subtensor(x, [*rest, k]) for k in range(terms)]
+    wanted = {part.owner.op for part in parts if part.owner is not None}
+    found = {u.op for u in context.fgraph.user_nodes(x) if u.op in wanted}
+    if 2 * len(found) < terms:
+        return None
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    return dimshuffle(total, _with_axis(x, axis)) if op.keepdims else total
 
 
 def _elementwise(
@@ -81,4 +162,4 @@ def _at(w: Variable, k: int, axis: int, nodes: dict[Apply, int]) -> Variable:
     return subtensor(w, [slice(None)] * axis + [k])
 
 
-RULES = (short_sum_of_a_broadcast,)
+RULES = (reduction_of_a_stack, short_sum_of_a_broadcast, sum_of_parts_that_are_read)

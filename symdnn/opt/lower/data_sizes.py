@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from symdnn.graph.variable import Apply, Variable
-from symdnn.ops.array.create import arange, full
+from symdnn.ops.array.advanced_index import AdvancedSubtensor
+from symdnn.ops.array.create import full
 from symdnn.ops.array.cumulative import cumsum
 from symdnn.ops.array.getitem import Nonzero, getitem, set_subtensor
 from symdnn.ops.array.join import concatenate
 from symdnn.ops.array.reduce import sum
-from symdnn.ops.array.sort import Unique, argsort, searchsorted, sort
+from symdnn.ops.array.slices import FULL
+from symdnn.ops.array.sort import Unique, argsort, sort
 from symdnn.ops.array.view import expand_dims, flatten
 from symdnn.ops.core.shape import as_dim, dims_of, ones_like
 from symdnn.ops.elementwise.arithmetic import cast
 from symdnn.ops.elementwise.comparison import and_, eq, neq
+from symdnn.ops.lowered.of_values import ChosenCounts, ChosenPlaces, Compressed
 from symdnn.rewriting.rewrite import Context, node_rewrite
 
 
-@node_rewrite(Nonzero, phase="lower", tags=("fast_compile",), target="cuda")
+@node_rewrite(Nonzero, phase="precision", tags=("fast_compile",), target="cuda")
 def write_out_nonzero(node: Apply, context: Context) -> Sequence[Variable]:
-    """The k-th element that is not 0 is where the running count of these becomes k."""
+    """The parts of an array are counted, and then each part has its places among the results."""
     (x,) = node.inputs
     rest, found = _places(flatten(x if x.type.dtype == "bool" else neq(x, 0), 1)), list[Variable]()
     for size in dims_of(x)[:0:-1]:
@@ -31,8 +35,19 @@ def write_out_nonzero(node: Apply, context: Context) -> Sequence[Variable]:
 
 def _places(mask: Variable) -> Variable:
     """The numbers of the elements of a vector of bools that are true."""
-    number = sum(mask, dtype="int64")
-    return searchsorted(cumsum(cast(mask, "int64"), axis=0), arange(1, number + 1))
+    counts = ChosenCounts()(mask)
+    found: Variable = ChosenPlaces()(mask, cumsum(counts, axis=0), sum(counts))
+    return found
+
+
+@node_rewrite(Compressed, phase="precision", tags=("fast_compile",), target="cuda")
+def write_out_compressed(node: Apply, context: Context) -> Variable:
+    """``Compressed(x, mask) -> x[nonzero(mask)[0]]``."""
+    op: Any = node.op
+    x, mask = node.inputs
+    index = tuple("a" if d == op.axis else FULL for d in range(x.type.ndim))
+    found: Variable = AdvancedSubtensor(index, in_bounds=True)(x, *Nonzero()(mask))
+    return found
 
 
 @node_rewrite(Unique, phase="lower", tags=("fast_compile",), target="cuda")
@@ -46,7 +61,7 @@ def write_out_unique(node: Apply, context: Context) -> Sequence[Variable] | None
     order = argsort(flat) if op.return_index or op.return_inverse else None
     ordered = sort(flat) if order is None else getitem(flat, order)
     first = _differ(ordered)
-    starts = _places(first)
+    (starts,) = Nonzero()(first)
     found, size = [getitem(ordered, starts)], as_dim(dims_of(flat)[0])
     if op.return_index and order is not None:
         found.append(getitem(order, starts))
@@ -67,4 +82,4 @@ def _differ(ordered: Variable) -> Variable:
     return concatenate([ones_like(ordered[:1], "bool"), new])
 
 
-RULES = (write_out_nonzero, write_out_unique)
+RULES = (write_out_nonzero, write_out_compressed, write_out_unique)

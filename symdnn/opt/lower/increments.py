@@ -5,7 +5,7 @@ of both. Zeros to scatter into would be filled, written, and read again for the 
 
 The gradient of padding by a mirror image, by the edge or by the other side adds each border to
 places that are known when the graph is built. On a GPU each element then adds its few terms, in
-one order, instead of atomic additions to zeros.
+one order, instead of atomic additions to zeros. A place that each call says is an array on a GPU.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ import numpy as np
 from symdnn.graph.inner import InnerGraphOp
 from symdnn.graph.op import Op
 from symdnn.graph.typing import Array
-from symdnn.graph.variable import Apply, Constant, Variable
-from symdnn.ops.array.advanced_index import AdvancedIncSubtensor
+from symdnn.graph.variable import Apply, Constant, Shared, Variable
+from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, AdvancedSubtensor
 from symdnn.ops.array.create import full
 from symdnn.ops.array.index import IncSubtensor, Subtensor
 from symdnn.ops.array.scatter_reduce import ScatterReduce
-from symdnn.ops.array.slices import FULL
+from symdnn.ops.array.slices import FULL, fill_in, is_slice
 from symdnn.ops.core.dtype import is_narrow_float
-from symdnn.ops.core.shape import Alloc, dims_of, dimshuffle
+from symdnn.ops.core.shape import Alloc, ShapeI, as_dim, dims_of, dimshuffle
 from symdnn.ops.elementwise.arithmetic import Add, Cast, Mul, Neg
-from symdnn.ops.elemwise import Elemwise
+from symdnn.ops.elemwise import Elemwise, pad_left
 from symdnn.ops.lowered.gathered import ListedSums, PlacedSums
 from symdnn.rewriting.facts import is_zero, made_by, node_of, number
 from symdnn.rewriting.rewrite import Context, node_rewrite, reads
@@ -270,7 +270,47 @@ def _has_gaps(v: Variable) -> bool:
     return isinstance(last, tuple) and last[2] not in (None, 1)
 
 
+@node_rewrite(Subtensor, IncSubtensor, phase="lower", tags=("indexing",), target="cuda")
+def places_on_device(node: Apply, context: Context) -> Variable | None:
+    """``set_subtensor(x[n], y) -> set_subtensor(x[[n]], y)`` where a call says ``n``.
+
+    ``x[n]`` is read so from a shared variable, and from what is computed.
+    A kernel reads the place from an array, and is part of a captured graph; a number of the host
+    would be asked for in the middle of one.
+    """
+    op: Any = node.op
+    x, puts = node.inputs[0], isinstance(op, IncSubtensor)
+    bounds = node.inputs[1 + puts :]
+    if context.inner or all(map(_follows_from_shapes, bounds)) or not (puts or _stays(x)):
+        return None
+    if any(is_slice(e) and "?" in e for e in op.index):
+        return None
+    index = tuple(e if is_slice(e) else "a" for e in op.index)
+    arrays = [dimshuffle(as_dim(e), ("x",)) for e in fill_in(op.index, bounds) if not is_slice(e)]
+    get = AdvancedSubtensor(index)
+    at = get.arrays[0] if get.side_by_side else 0
+    count = x.type.ndim - len(arrays)
+    if not puts:
+        return dimshuffle(get(x, *arrays), [d for d in range(count + 1) if d != at])
+    y = pad_left(node.inputs[1], count)
+    y = dimshuffle(y, [*range(at), "x", *range(at, count)])
+    put = AdvancedIncSubtensor(index, set_instead_of_inc=op.set_instead_of_inc)
+    found: Variable = put(x, y, *arrays)
+    return found
+
+
+def _follows_from_shapes(v: Variable) -> bool:
+    if isinstance(v, Constant) or made_by(v, ShapeI):
+        return True
+    return v.owner is not None and all(map(_follows_from_shapes, v.owner.inputs))
+
+
+def _stays(x: Variable) -> bool:
+    """Whether it is on the device before a call, or computed there."""
+    return x.owner is not None or isinstance(x, Shared)
+
+
 RULES = (
-    sum_with_rows_of_zeros, increments_at_known_places, increments_of_zeros_are_one_pass,
-    increment_of_zeros_is_set, narrow_increments_in_float32,
+    places_on_device, sum_with_rows_of_zeros, increments_at_known_places,
+    increments_of_zeros_are_one_pass, increment_of_zeros_is_set, narrow_increments_in_float32,
 )  # fmt: skip

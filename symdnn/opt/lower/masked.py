@@ -1,5 +1,5 @@
-"""On a CPU, what is computed of elements by a mask is computed of all elements, where that is
-cheap: its plan does not depend on how many were chosen.
+"""What is computed of elements by a mask is computed of all elements, where that is cheap: its plan
+does not depend on how many were chosen, and a GPU does not wait for their number.
 
 ``x[mask] * 2 + 1`` chooses from the result of all elements. A reduction chooses nothing: what the
 mask leaves out counts as what changes no result, so ``x[x > 0].sum()`` is one pass. An addition to
@@ -35,46 +35,45 @@ _MOST_ADDITIONS = 64
 #: Bytes behind an axis up to which elements that are left out are read with the others: those are
 #: in the same cache lines.
 _MOST_BYTES = 64
+#: On a GPU it takes longer to wait for a number, and to make a plan for it, than to read them all.
+_MOST_DEVICE_BYTES = 4096
 
 
 @node_rewrite(
-    Elemwise, phase="lower", tags=("indexing", "before_mask"), target="cpu",
-    admits=reads(Compressed),
+    Elemwise, phase="lower", tags=("indexing", "before_mask"), admits=reads(Compressed)
 )  # fmt: skip
 def elementwise_before_mask(node: Apply, context: Context) -> Variable | None:
     """``f(x[mask], y[mask], s) -> f(x, y, s)[mask]``, of a function that is cheap."""
     chosen = next(v for v in node.inputs if made_by(v, Compressed))
     axis, mask = node_of(chosen).op.axis, node_of(chosen).inputs[1]
     found = [_whole(v, mask, axis) for v in node.inputs]
-    whole = [w for w in found if w is not None]
-    if len(whole) < len(found) or not _is_cheap(node) or not _is_thin(node.outputs[0], axis):
+    whole, thin = [w for w in found if w is not None], _is_thin(node.outputs[0], axis, context)
+    if len(whole) < len(found) or not _is_cheap(node) or not thin:
         return None
     if len({w.type.shape[axis] == 1 for v, w in zip(node.inputs, whole) if w is not v}) > 1:
         return None  # elements that would be repeated for others
     return Compressed(axis)(node.op(*whole, hints=node.hints), mask)
 
 
-@node_rewrite(
-    DimShuffle, phase="lower", tags=("indexing",), target="cpu", admits=reads(Compressed)
-)  # fmt: skip
+@node_rewrite(DimShuffle, phase="lower", tags=("indexing",), admits=reads(Compressed))
 def dimshuffle_before_mask(node: Apply, context: Context) -> Variable | None:
     """``x[mask].dimshuffle(...) -> x.dimshuffle(...)[mask]``."""
     op: Any = node.op
     x, mask, axis, pattern = *_chosen(node), op.pattern
-    if not _is_thin(node.outputs[0], pattern.index(axis)):
+    if not _is_thin(node.outputs[0], pattern.index(axis), context):
         return None
     return Compressed(pattern.index(axis))(dimshuffle(x, pattern), mask)
 
 
 @node_rewrite(
     Sum, Prod, AllTrue, AnyTrue, Max, Min, LogSumExp,
-    phase="lower", tags=("indexing",), target="cpu", admits=reads(Compressed),
+    phase="lower", tags=("indexing",), admits=reads(Compressed),
 )  # fmt: skip
 def reduction_by_mask(node: Apply, context: Context) -> Variable | None:
     """``x[mask].sum() -> where(mask, x, 0).sum()``, and of other reductions."""
     op: Any = node.op
     x, mask, axis = _chosen(node)
-    if not _is_thin(x, axis) or (isinstance(op, LogSumExp) and not x.type.is_float):
+    if not _is_thin(x, axis, context) or (isinstance(op, LogSumExp) and not x.type.is_float):
         return None
     if axis not in op.axes:
         before = 0 if op.keepdims else len([a for a in op.axes if a < axis])
@@ -84,9 +83,7 @@ def reduction_by_mask(node: Apply, context: Context) -> Variable | None:
     return SomeChosen(op)(found, AnyTrue((0,))(mask)) if op.needs_elements else found
 
 
-@node_rewrite(
-    Dot, phase="lower", tags=("indexing", "before_mask"), target="cpu", admits=reads(Compressed)
-)
+@node_rewrite(Dot, phase="lower", tags=("indexing", "before_mask"), admits=reads(Compressed))
 def dot_by_mask(node: Apply, context: Context) -> Variable | None:
     """``dot(x[mask], y[mask]) -> where(mask, x * y, 0).sum()``, of vectors."""
     if any(v.type.ndim != 1 for v in node.inputs) or not made_by(node.inputs[0], Compressed):
@@ -100,8 +97,7 @@ def dot_by_mask(node: Apply, context: Context) -> Variable | None:
 
 
 @node_rewrite(
-    AdvancedIncSubtensor, phase="lower", tags=("indexing", "before_mask"), target="cpu",
-    admits=reads(Nonzero),
+    AdvancedIncSubtensor, phase="lower", tags=("indexing", "before_mask"), admits=reads(Nonzero)
 )  # fmt: skip
 def increment_by_mask(node: Apply, context: Context) -> Variable | None:
     """``inc_subtensor(x[mask], y[mask]) -> where(mask, x + y, x)``, or ``y`` of an assignment."""
@@ -115,7 +111,7 @@ def increment_by_mask(node: Apply, context: Context) -> Variable | None:
         value = node_of(value).inputs[0]
         value = pad_left(value, x.type.ndim)
     whole = _whole(value, mask, axis)
-    if whole is None or not _is_thin(x, axis):
+    if whole is None or not _is_thin(x, axis, context):
         return None
     chosen, zero = _along(mask, axis, x.type.ndim), is_zero(x)
     new = whole if zero or op.set_instead_of_inc else x + whole
@@ -126,7 +122,7 @@ def increment_by_mask(node: Apply, context: Context) -> Variable | None:
 @graph_rewrite("precision", tags=("indexing",))
 def numbers_of_chosen(context: Context) -> None:
     """``nonzero(mask)[0].shape[0] -> mask.sum()``, where the numbers themselves are not wanted."""
-    nodes = context.fgraph.toposort() if context.target.kind == "cpu" else ()
+    nodes = context.fgraph.toposort()
     for node in [n for n in nodes if isinstance(n.op, ShapeI) and made_by(n.inputs[0], Nonzero)]:
         made = node_of(node.inputs[0])
         (mask,) = made.inputs
@@ -184,11 +180,12 @@ def _is_cheap(node: Apply) -> bool:
     return not op.unmergeable and program is not None and program.cost <= _MOST_ADDITIONS
 
 
-def _is_thin(v: Variable, axis: int) -> bool:
+def _is_thin(v: Variable, axis: int, context: Context) -> bool:
     """Whether the elements of ``v`` along the axis are of few bytes."""
-    behind = v.type.shape[axis + 1 :]
-    count = prod(n or 0 for n in behind)
-    return None not in behind and count * int(v.type.numpy.itemsize) <= _MOST_BYTES
+    behind, on_host = v.type.shape[axis + 1 :], context.target.kind == "cpu"
+    count = prod(1 if n is None else n for n in behind)
+    most = _MOST_BYTES if on_host else _MOST_DEVICE_BYTES
+    return not (on_host and None in behind) and count * int(v.type.numpy.itemsize) <= most
 
 
 RULES = (

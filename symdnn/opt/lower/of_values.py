@@ -1,6 +1,8 @@
-"""On a CPU, one op for each result whose length the values decide.
+"""One op for each result whose length the values decide.
 
-In two ops the second one has a plan for each length. See :mod:`symdnn.ops.lowered.of_values`.
+In two ops the second one has a plan for each length. See :mod:`symdnn.ops.lowered.of_values`. On a
+GPU elements by a mask are two again (:mod:`symdnn.opt.lower.data_sizes`), once rules have moved
+what is computed of them.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from symdnn.rewriting.facts import all_ones, is_zero, made_by, node_of
 from symdnn.rewriting.rewrite import Context, node_rewrite
 
 
-@node_rewrite(AdvancedSubtensor, phase="lower", tags=("indexing",), target="cpu")
+@node_rewrite(AdvancedSubtensor, phase="lower", tags=("indexing",))
 def elements_by_mask(node: Apply, context: Context) -> Variable | None:
     """``x[nonzero(mask)[0]] -> Compressed(x, mask)``, also where others read the indices."""
     x, *index = node.inputs

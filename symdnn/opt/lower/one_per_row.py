@@ -16,6 +16,7 @@ from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, InBounds
 from symdnn.ops.array.create import ARange
 from symdnn.ops.array.slices import FULL
 from symdnn.ops.array.view import specify_shape
+from symdnn.ops.core.shape import DimShuffle
 from symdnn.rewriting.facts import is_zero, made_by, node_of, number
 from symdnn.rewriting.rewrite import Context, node_rewrite
 
@@ -30,6 +31,11 @@ def one_per_row(node: Apply, context: Context) -> Variable | None:
     x, y, *rest = node.inputs
     if len(rest) != 2 or op.index[:2] != ("a", "a") or any(e != FULL for e in op.index[2:]):
         return None
+    # Indices of one column, as of ``take_along_axis``, are those of a vector.
+    rank = rest[0].type.ndim
+    if rank > 1 and all(v.type.broadcastable[1:] == (True,) * (rank - 1) for v in rest):
+        rest = [v.dimshuffle(0) for v in rest]
+        y = y.dimshuffle(0, *range(rank, y.type.ndim))
     rows, labels = rest
     flat = rows.type.ndim == 1 and not any(v.type.broadcastable[0] for v in rest)
     fits = y.type.broadcastable[1:] == x.type.broadcastable[2:]
@@ -63,9 +69,11 @@ def _of_size(v: Variable, count: Any, context: Context) -> Variable:
 
 def _counts_rows(rows: Variable, x: Variable, context: Context) -> bool:
     """Whether ``rows`` are the numbers of all rows of ``x`` in order."""
+    while made_by(rows, DimShuffle):
+        (rows,) = node_of(rows).inputs
     if isinstance(rows, Constant):
         count = rows.data.size
-        return x.type.shape[0] == count and bool((rows.data == np.arange(count)).all())
+        return x.type.shape[0] == count and bool((rows.data.ravel() == np.arange(count)).all())
     if not made_by(rows, ARange):
         return False
     start, stop, step = node_of(rows).inputs

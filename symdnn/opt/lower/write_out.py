@@ -13,7 +13,7 @@ from numpy import float32
 
 from symdnn.config import config
 from symdnn.graph.variable import Apply, Constant, Variable
-from symdnn.ops.array.advanced_index import AdvancedIncSubtensor
+from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, AdvancedSubtensor
 from symdnn.ops.array.order_statistics import ArgPartition, OrderStatistics, Partition
 from symdnn.ops.array.reduce import sum as sum_
 from symdnn.ops.array.sets import IsIn
@@ -21,7 +21,7 @@ from symdnn.ops.array.take import BincountLength
 from symdnn.ops.attention.attention import Attention, AttentionGrad
 from symdnn.ops.core.composed import written_out
 from symdnn.ops.core.dtype import is_narrow_float, work_dtype
-from symdnn.ops.core.shape import dimshuffle
+from symdnn.ops.core.shape import DimShuffle, dimshuffle
 from symdnn.ops.elementwise.arithmetic import Cast, cast, clip, maximum
 from symdnn.ops.elementwise.arithmetic import abs as absolute
 from symdnn.ops.elementwise.bessel import Iv, i0e, i1e
@@ -30,7 +30,7 @@ from symdnn.ops.elementwise.math import exp
 from symdnn.ops.elementwise.quantize import limits_of
 from symdnn.ops.elementwise.rounding import round_half_to_even as rint
 from symdnn.ops.elemwise import like
-from symdnn.ops.linalg.dot import Dot
+from symdnn.ops.linalg.dot import BatchedDot, Dot
 from symdnn.ops.nn.rnn import RNNForward, RNNGrad
 from symdnn.ops.quantized.product import QuantizedProduct
 from symdnn.ops.written_out.pixel_sums import (
@@ -39,7 +39,7 @@ from symdnn.ops.written_out.pixel_sums import (
     PixelSumsGradWeights,
 )
 from symdnn.ops.written_out.rnn import rnn_in_float32
-from symdnn.rewriting.facts import number
+from symdnn.rewriting.facts import made_by, node_of, number
 from symdnn.rewriting.rewrite import Context, node_rewrite
 
 #: With more than this our attention in TF32 is slower than GEMMs.
@@ -235,6 +235,32 @@ def product_with_a_vector(node: Apply, context: Context) -> Variable | None:
     return total if columns == 0 else dimshuffle(total, ("x", 0))
 
 
+@node_rewrite(BatchedDot, phase="lower", tags=("fusion",), target="cuda")
+def gathered_with_vectors(node: Apply, context: Context) -> Variable | None:
+    """``batched_dot(t[i], v) -> sum(t[i] * v, 2)`` for stacks of vectors, on any side.
+
+    The reduction selects the rows itself, so that the matrices of candidates that are compared with
+    a vector each (negative samples, items of a list) are never stored.
+    """
+    (x, y), out = node.inputs, node.outputs[0].type
+    if context.inner or out.dtype not in ("float32", "float64") or node.hints:
+        return None
+    left = y.type.shape[2] != 1
+    whole, v = (y, x) if left else (x, y)
+    one, axis = (1, 1) if left else (2, 2)  # where the result has one element; that of the terms
+    if v.type.shape[one] != 1 or whole.type.shape[3 - one] == 1:
+        return None
+    if made_by(whole, DimShuffle) and node_of(whole).op == DimShuffle((0, 2, 1)):
+        whole, axis = node_of(whole).inputs[0], 3 - axis
+    v = v if axis != one else dimshuffle(v, (0, 2, 1))
+    dims = [context.shapes.dims(u) for u in (whole, v)]
+    fits = all(context.shapes.same(dims[0][d], dims[1][d]) for d in (0, axis))
+    if not made_by(whole, AdvancedSubtensor) or not fits:
+        return None
+    total = sum_(whole * v, axis=axis, keepdims=True)
+    return total if axis == one else dimshuffle(total, (0, 2, 1))
+
+
 @node_rewrite(Iv, phase="lower", tags=("fusion",), target="cuda")
 def bessel_of_low_order(node: Apply, context: Context) -> Variable | None:
     """``iv(0, x) -> i0e(x) * exp(|x| / 2) ** 2``, and of orders 1 and -1 by ``i1e``.
@@ -299,6 +325,6 @@ def narrow_rnn_in_float32(node: Apply, context: Context) -> Sequence[Variable] |
 
 
 RULES = (
-    write_out, write_out_product, product_with_a_vector, bessel_of_low_order, write_out_selections,
-    write_out_complex_increments, write_out_rnn_lanes, narrow_rnn_in_float32,
+    write_out, write_out_product, product_with_a_vector, gathered_with_vectors, bessel_of_low_order,
+    write_out_selections, write_out_complex_increments, write_out_rnn_lanes, narrow_rnn_in_float32,
 )  # fmt: skip

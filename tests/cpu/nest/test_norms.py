@@ -66,7 +66,7 @@ def test_forward_and_backward(rng, shape, axes, parameter, dtype):
 ])  # fmt: skip
 def test_which_gradients_run_in_place_of_onednn(monkeypatch, length, halves, ours):
     monkeypatch.setattr(jit, "halves_vectors", lambda: halves)
-    types = [TensorType("float32", (64, length))] * 3
+    types = [TensorType("float32", (512, length))] * 3
     call = Call(LayerNormGrad((1,), 1e-5), tuple(types), (types[0],), NO_HINTS)
     assert (prefer_generated._long_rows(call) is None) is ours
 

@@ -106,7 +106,7 @@ def test_booleans():
 @pytest.mark.parametrize("width", [8, 6, 5, 1])
 def test_what_is_gathered_adds_up(dtype, width):
     x, source = (dense((draws(n, width) * 3).astype(dtype)) for n in (6, 9))
-    op = FusedIndexed(product(dtype), (rows_of(),), (), AdvancedIncSubtensor(ROWS))
+    op = FusedIndexed(product(dtype), (rows_of(),), (), (AdvancedIncSubtensor(ROWS),))
     compare(KERNEL, op, x, source, places(9, 40, dtype="int16"), places(6, 40))
 
 
@@ -130,7 +130,10 @@ def test_what_is_gathered_by_any_index_adds_up(get, add, shapes):
     ndim = len(indices[0]) + sum(e != "a" for e in get)
     b = Builder(("float32",))
     op = FusedIndexed(
-        b.program([b.input(0) * b.input(0)]), (rows_of(get, ndim),), (), AdvancedIncSubtensor(add)
+        b.program([b.input(0) * b.input(0)]),
+        (rows_of(get, ndim),),
+        (),
+        (AdvancedIncSubtensor(add),),
     )
     least = min(n for n in (*x, *source) if n) if len(indices) > 2 else min(x[0], 3)
     wide = [places(least, *s) for s in indices]
@@ -140,10 +143,39 @@ def test_what_is_gathered_by_any_index_adds_up(get, add, shapes):
 def test_what_is_computed_adds_up():
     """Of operands that are broadcast, where no rows are selected."""
     op = FusedIndexed(
-        product("float32", "float32"), (None, None), (), AdvancedIncSubtensor(("a", FULL))
+        product("float32", "float32"), (None, None), (), (AdvancedIncSubtensor(("a", FULL)),)
     )
     x, a, b, i = dense(draws(6, 8)), dense(draws(7, 1, 8)), dense(draws(7, 5, 1)), places(6, 7, 5)
     compare(KERNEL, op, x, a, b, i, rtol=1e-4)
+
+
+def _several(*values: Any) -> ScalarProgram:
+    b = Builder(("float32", "float32"))
+    return b.program([f(b.input(0), b.input(1)) for f in values])
+
+
+@pytest.mark.parametrize("width", [128, 8, 5, 1])
+def test_additions_in_several_places(width):
+    """Each by its own index arrays, some of which are the same; one of a gather."""
+    adds = (AdvancedIncSubtensor(("a", "a", FULL)), AdvancedIncSubtensor(("a", "a", FULL)))
+    program = _several(lambda a, b: a * b, lambda a, b: a - b)
+    op = FusedIndexed(program, (None, rows_of()), (), adds)
+    x, y, table = dense(draws(6, 4, width)), dense(draws(40, width)), dense(draws(9, width))
+    i, j, k, n = places(6, 40), places(4, 40), places(4, 40, dtype="int32"), places(9, 40)
+    compare(KERNEL, op, x, y, table, n, i, j, i, k, rtol=1e-3)
+    for at, size in ((5, 4), (7, 4), (3, 9)):
+        arrays = [x, y, table, n, i, j, i.copy(), k]
+        seen = _bad(op, arrays, at, 77)
+        assert seen == [1, 7, 77, size]
+
+
+def test_additions_along_different_axes():
+    """Of one shape, for which both patterns select parts of the array."""
+    adds = (AdvancedIncSubtensor(("a", FULL)), AdvancedIncSubtensor((FULL, "a")))
+    program = _several(lambda a, b: a * b, lambda a, b: a - b)
+    op = FusedIndexed(program, (None, None), (), adds)
+    x, y, row = dense(draws(6, 8)), dense(draws(6, 8)), dense(draws(1, 8))
+    compare(KERNEL, op, x, y, row, places(6, 6), places(8, 8), rtol=1e-4)
 
 
 REDUCTIONS: list[Reduce] = [Sum((1,)), Max((1,)), Prod((1,)), LogSumExp((1,)), ArgMax((1,))]
@@ -228,7 +260,7 @@ def test_an_index_out_of_range_is_reported():
     x, table, good = dense(draws(6, 4)), dense(draws(9, 4)), dense(np.array([1, 5]))
     stored = FusedIndexed(product("float32"), (rows_of(),))
     summed = FusedIndexed(product("float32"), (rows_of(),), (Sum((0,)),))
-    added = FusedIndexed(product("float32"), (rows_of(),), (), AdvancedIncSubtensor(ROWS))
+    added = FusedIndexed(product("float32"), (rows_of(),), (), (AdvancedIncSubtensor(ROWS),))
     for k in (9, -10, 2**40, -(2**40)):
         seen = max(min(k, 2**31 - 1), -(2**31) + 1)
         assert _bad(stored, [table, good], 1, k) == [1, 7, seen, 9]
@@ -245,7 +277,7 @@ def test_an_index_out_of_range_is_reported():
 def test_indices_in_bounds_write_updates_and_are_not_reported():
     add = AdvancedIncSubtensor(ROWS, in_bounds=True)
     x, y, i = dense(draws(6, 4)), dense(draws(5, 4)), places(6, 5)
-    op = FusedIndexed(product("float32"), (None,), (), add)
+    op = FusedIndexed(product("float32"), (None,), (), (add,))
     call = concrete(op, [x, y, i])
     assert KERNEL.writes_updates(call)
     for failed in (0, 1):
@@ -310,6 +342,6 @@ def test_random_loops(seed):
     add = AdvancedIncSubtensor(get.index)
     into = dense(draws(*x.shape))
     compare(
-        KERNEL, FusedIndexed(value, (selection, None), (), add), into, x, other, *arrays, *arrays,
-        rtol=1e-3,
+        KERNEL, FusedIndexed(value, (selection, None), (), (add,)),
+        into, x, other, *arrays, *arrays, rtol=1e-3,
     )  # fmt: skip

@@ -107,6 +107,18 @@ def test_a_dense_layer_of_more_dimensions_adds_its_bias_and_activates() -> None:
     np.testing.assert_allclose(f(value), plain(value), rtol=1e-5, atol=1e-5)
 
 
+def test_what_is_read_in_parts_keeps_its_epilogue() -> None:
+    """Queries, keys and values of one product; halves of one convolution's channels."""
+    layer, x = nn.Linear(8, 48), T.tensor("float32", (2, 5, 8), name="x")
+    q, k, v = (T.nnet.relu(layer(x))[:, :, n : n + 16] for n in (0, 16, 32))
+    f = symdnn.function([x], T.batched_dot(q, k.transpose(0, 2, 1)) @ v)
+    assert [(op.bias, op.activation) for op in ops(f, OneDnnMatmul) if op.bias] == [(True, "relu")]
+    image = T.tensor("float32", (2, 8, 9, 9), name="image")
+    y = nn.HardSwish()(nn.Conv2d(8, 16, 3)(image))
+    g = symdnn.function([image], T.concatenate([y[:, :8].sum(axis=1), y[:, 8:].max(axis=1)]))
+    assert [op.activation for op in ops(g, OneDnnConv)] == ["hardswish"]
+
+
 @pytest.mark.parametrize("activate", [T.nnet.relu, T.tanh, T.nnet.gelu, nn.HardSwish()])
 @pytest.mark.parametrize("product", [convolved, lambda x, w, b: T.dot(x, w[:9, 0, 0]) + b[:3]])
 def test_a_nan_stays_one(activate: Any, product: Any) -> None:

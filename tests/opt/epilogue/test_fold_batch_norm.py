@@ -1,4 +1,4 @@
-"""Batch normalisation with given statistics that no convolution takes in: elementwise ops do."""
+"""Batch normalisation with given statistics that no convolution takes in is elementwise."""
 
 import numpy as np
 import pytest
@@ -28,6 +28,8 @@ def names(outputs, mode=None):
 
 
 CASES = {
+    "alone": lambda: normalised(X),
+    "two readers": lambda: [T.nnet.relu(y := normalised(X)), T.sum(y, axis=(2, 3))],
     "relu": lambda: T.nnet.relu(normalised(X)),
     "sum": lambda: normalised(X) + T.tanh(X),
     "two": lambda: normalised(X) * normalised(X + 1),
@@ -39,8 +41,8 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_it_is_written_out_for_an_elementwise_op(name):
-    without = symdnn.Mode().excluding("batch_norm_into_elementwise")
+def test_it_is_written_out_on_a_cpu(name):
+    without = symdnn.Mode().excluding("split_batch_norm")
     ops, f = names(CASES[name]())
     before, g = names(CASES[name](), without)
     assert "OneDnnBatchNormInference" in before
@@ -49,24 +51,39 @@ def test_it_is_written_out_for_an_elementwise_op(name):
     x = rng.normal(size=X.type.shape).astype("float32") + 3
     values = [rng.normal(size=5).astype("float32") for _ in range(3)]
     values.append(rng.uniform(0.1, 2, size=5).astype("float32"))
-    np.testing.assert_allclose(f(x, *values), g(x, *values), rtol=1e-4, atol=1e-5)
+    found, wanted = (h(x, *values) for h in (f, g))
+    for got, want in zip(
+        *(r if isinstance(r, list) else [r] for r in (found, wanted)), strict=True
+    ):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("axes", [(0, 2, 3), (0,), (0, 1, 2)])
+@pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
+def test_other_dtypes_and_axes_are_written_out_too(rng, dtype, axes):
+    x = T.tensor(dtype, (None,) * 4, name="x")
+    shape = tuple(1 if a in axes else None for a in range(4))
+    kind = "float32" if dtype == "bfloat16" else dtype
+    given = [T.tensor(kind, shape, name=n) for n in ("gamma", "beta", "mean", "var")]
+    y = BatchNormInference(axes, 1e-3)(x, *given)
+    f = symdnn.function([x, *given], y, mode=symdnn.Mode(target="cpu"))
+    assert not any("BatchNorm" in type(n.op).__name__ for n in f.fgraph.toposort())
+    arrays = [rng.normal(size=(2, 5, 4, 6)).astype(x.type.numpy)]
+    sizes = [1 if a in axes else n for a, n in enumerate(arrays[0].shape)]
+    arrays += [rng.uniform(0.1, 2, size=sizes).astype(kind) for _ in given]
+    wide, gamma, beta, mean, var = (a.astype("float64") for a in arrays)
+    want = (wide - mean) * gamma / np.sqrt(var + 1e-3) + beta
+    tolerance = 1e-12 if dtype == "float64" else 0.02
+    np.testing.assert_allclose(f(*arrays).astype("float64"), want, rtol=tolerance, atol=tolerance)
 
 
 def test_what_stays():
-    """Without an elementwise reader, with two readers, behind a convolution."""
-    y = normalised(X)
-    stays = [
-        normalised(X),
-        [T.nnet.relu(y), T.sum(y, axis=(2, 3))],
-        T.nnet.relu(y).dimshuffle(1, 0, 2, 3) + T.max(y),
-    ]
-    for outputs in stays:
-        assert "OneDnnBatchNormInference" in names(outputs)[0]
+    """Behind a convolution, and on a GPU where a flag says so."""
     conv = T.nnet.conv2d(X, np.ones((5, 5, 1, 1), "float32"))
     ops, _ = names(T.nnet.relu(normalised(conv)))
     assert [n for n in ops if "Conv" in n or "Batch" in n] == ["OneDnnConv"]
     with config.change_flags(**{"gpu.fold_batch_norm": "off"}):
-        on_gpu = names(T.nnet.relu(y), symdnn.Mode(target="cuda:sm_90"))[0]
+        on_gpu = names(T.nnet.relu(normalised(X)), symdnn.Mode(target="cuda:sm_90"))[0]
     assert "GpuDnnBatchNormInference" in on_gpu
 
 

@@ -150,6 +150,19 @@ def test_what_sums_and_a_later_node_read_is_computed_by_both() -> None:
     assert stored(lambda p: p.sum(axis=1))  # and a sum of some axes reads it
 
 
+@pytest.mark.parametrize(("function", "cut"), [(abs, False), (T.tanh, True)])
+def test_sums_of_everything_do_not_cut_a_chain(function: Any, cut: bool) -> None:
+    """They compute a long chain again and nothing of it is stored, unless that costs more."""
+    c = [T.TensorType("float64", (1, 1, 1))(f"c{i}") for i in range(12)]
+    value, powers = c[-1] * x, []
+    for own in c[:-1]:
+        value = function(value * x + own)
+        powers.append(value)
+    graph = fused([x, *c], [value * x, *((p * x).sum() for p in powers)])
+    made = [len(n.outputs) for n in graph.nodes if isinstance(n.op, FusedElemwise)]
+    assert (sum(made) > 1) == cut
+
+
 def test_what_repeats_in_a_sum_is_not_computed_for_each_element() -> None:
     p = T.exp(row) * T.sqr(row)
     graph = fused([x, row], [(p * x).sum() * p])

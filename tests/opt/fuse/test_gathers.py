@@ -16,7 +16,7 @@ from symdnn.graph.evaluate import evaluate
 from symdnn.graph.fgraph import FunctionGraph
 from symdnn.graph.target import Target
 from symdnn.graph.type import TensorType
-from symdnn.opt.fuse.gathers import fuse_gathers, fuse_scatters
+from symdnn.opt.fuse.gathers import fuse_additions, fuse_gathers, fuse_scatters
 from symdnn.rewriting.rewrite import Context
 from tests.seeded import new_rng
 
@@ -31,7 +31,7 @@ APART = ("AdvancedSubtensor", "AdvancedIncSubtensor")
 def fused(outputs: list[Any], target: Target = GPU) -> tuple[int, int]:
     """How many nodes were made, and how many gathers and scatters are left; the values stay."""
     graph = FunctionGraph(INPUTS, outputs)
-    for rule in (fuse_scatters, fuse_gathers):
+    for rule in (fuse_scatters, fuse_additions, fuse_gathers):
         rule.function(Context(graph, target))
         check_graph(graph)
     rng = new_rng()
@@ -113,6 +113,98 @@ def test_what_is_selected_twice_is_stored_once(outputs: Any) -> None:
     made, left = fused(outputs())
     assert made >= 1
     assert left <= 1
+
+
+def both(first: Any, then: Any) -> Any:
+    return T.inc_subtensor(T.inc_subtensor(x[i], first)[j % 5], then)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "made"),
+    [
+        (lambda: [both(h[j], h[j])], 1),
+        (lambda: [both(h[j] * 2, T.exp(h[j]))], 1),
+        (lambda: [both(h[j] * h[i % 7], -h[j])], 1),
+        (lambda: [T.inc_subtensor(both(h[j], h[j] * 2)[i], h[j] - 1)], 1),
+        (lambda: [T.inc_subtensor(both(h[j], h[j] * 2)[i, 1:], h[j, :3])], 2),  # of another shape
+        (lambda: [both(h[j], h[i % 7])], 2),  # they read nothing together
+        (lambda: [both(h[j] + 1, h[j] * T.inc_subtensor(x[i], h[j] + 1)[0])], 2),  # it is read
+        (lambda: [both(h[j], h[j]), T.inc_subtensor(x[i], h[j])], 2),  # the first is a result
+    ],
+)
+def test_additions_that_read_the_same_are_one_loop(outputs: Any, made: int) -> None:
+    assert fused(outputs())[0] == made
+
+
+def _repeated(pattern: Any, sizes: Any, shape: Any) -> Any:
+    """Elements of ``h`` with new axes, along which they are the same, in a shape without these."""
+    known = T.specify_shape(h, (7, 4))
+    return T.alloc(known.dimshuffle(*pattern), *sizes).reshape(shape)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "sizes", "shape", "made"),
+    [
+        ((0, "x", 1), (7, 3, 4), (21, 4), 1),
+        (("x", 0, 1), (2, 7, 4), (14, 4), 1),
+        ((0, "x", 1, "x"), (7, 2, 4, 3), (14, 12), 1),
+        ((0, 1, "x"), (7, 4, 5), (7, 20), 1),
+        ((0, "x", 1), (7, 3, 4), (7, 12), 1),
+        ((0, "x", "x", 1), (7, 3, 2, 4), (42, 4), 1),
+        ((0, "x", 1, "x"), (7, 2, 4, 3), (2, 84), 0),  # no axes of the first are together
+        ((0, "x", 1), (7, 1, 4), (7, 4), 0),  # nothing is repeated
+    ],
+)
+def test_repeated_elements_are_read_where_they_are_used(
+    pattern: Any, sizes: Any, shape: Any, made: int
+) -> None:
+    """As the gradient of means of blocks is spread: no array of all of it is stored."""
+    assert fused([T.exp(_repeated(pattern, sizes, shape))])[0] == made
+
+
+def _sampled(image: Any, r: Any, c: Any) -> Any:
+    """Of an image at fractional places, by its four neighbours."""
+    y, z = T.floor(r), T.floor(c)
+    found: Any = 0.0
+    for a, wy in ((y, 1 - r + y), (y + 1, r - y)):
+        for b, wz in ((z, 1 - c + z), (z + 1, c - z)):
+            at = T.clip(a, 0, 7).astype("int32"), T.clip(b, 0, 7).astype("int32")
+            found = found + image[at] * (wy * wz)[:, None]
+    return found
+
+
+def test_the_gradient_of_samples_is_one_kernel_for_the_image_and_one_for_the_places() -> None:
+    """What is computed for all corners is stored for none."""
+    image = TensorType("float32", (8, 8, 16))("image")
+    r, c, w = (TensorType("float32", s)(n) for s, n in (((50,), "r"), ((50,), "c"), ((16, 9), "w")))
+    cost = T.sqr(T.dot(_sampled(image, r, c), w)).mean()
+    outputs = [cost, *T.grad(cost, [image, r, c])]
+    f = symdnn.function([image, r, c, w], outputs, mode=symdnn.Mode(target="cuda:sm_90"))
+    ops: list[Any] = [node.op for node in f.fgraph.toposort()]
+    loops = [op for op in ops if type(op).__name__ == "FusedIndexed"]
+    assert sorted((len(op.adds), len(op.reductions)) for op in loops) == [(0, 0), (0, 4), (4, 0)]
+    assert not any(type(op).__name__ in APART for op in ops)
+
+
+def test_levels_of_a_grid_of_hashes_are_one_scatter_each() -> None:
+    """Eight corners for each; what is added to a level is a term of the gradient of all levels."""
+    tables, r = TensorType("float32", (3, 64, 2))("tables"), TensorType("float32", (40, 3))("r")
+    found = []
+    for level, size in enumerate((3, 5, 8)):
+        low = T.floor(r * size)
+        part, at, total = r * size - low, low.astype("int64"), 0.0
+        for corner in range(8):
+            bits = [corner >> k & 1 for k in range(3)]
+            place = sum((at[:, k] + b) * (1, 17, 31)[k] for k, b in enumerate(bits)) % 64
+            factors = [part[:, k] if b else 1 - part[:, k] for k, b in enumerate(bits)]
+            total = total + tables[level][place] * (factors[0] * factors[1] * factors[2])[:, None]
+        found.append(total)
+    cost = T.sqr(T.concatenate(found, 1)).sum()
+    f = symdnn.function(
+        [tables, r], [cost, T.grad(cost, tables)], mode=symdnn.Mode(target="cuda:sm_90")
+    )
+    adds = [len(n.op.adds) for n in f.fgraph.toposort() if hasattr(n.op, "adds") and n.op.adds]
+    assert adds == [8, 8, 8]
 
 
 def test_a_processor_and_sums_in_a_fixed_order_have_all() -> None:
@@ -208,7 +300,7 @@ def test_a_state_is_updated_by_its_neighbours() -> None:
 
 @pytest.mark.parametrize("loss", ["distances", "products", "penalty"])
 def test_losses_of_embeddings_store_no_rows(loss: str) -> None:
-    """The gradient of what is gathered twice is added by two kernels, one behind the other."""
+    """The gradient of what is gathered twice is added by one kernel if it is the same for both."""
     table = TensorType("float32", (50, 16))("t")
     a, b = table[i], table[j]
     cost = T.sqr(a - b).mean() if loss == "distances" else T.nnet.softplus((a * b).sum(1)).mean()
@@ -218,7 +310,7 @@ def test_losses_of_embeddings_store_no_rows(loss: str) -> None:
     )
     nodes = f.fgraph.toposort()
     names = [type(node.op).__name__ for node in nodes]
-    assert names.count("FusedIndexed") >= 3
+    assert names.count("FusedIndexed") == (3 if loss == "products" else 2)
     assert not any(name in APART for name in names)
     edges = [v for node in nodes for v in node.outputs if v.type.ndim == 2]
     assert all(v.type.shape == (50, 16) or any(v.type.broadcastable) for v in edges)

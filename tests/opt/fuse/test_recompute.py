@@ -110,6 +110,25 @@ def test_a_value_of_two_arrays_is_read_where_they_would_be_more_to_read():
     )
 
 
+@pytest.mark.parametrize(("rows", "stored"), [((2, 3), 0), ((1, 6), 1)])
+def test_pairs_of_a_few_rows_are_computed_again_beside_the_rows(rows, stored):
+    """Two arrays of 2 and 3 rows are less to read than the 6 rows of their pairs."""
+    a, b = T.tensor("float32", (rows[0], 1, 500)), T.tensor("float32", (1, rows[1], 500))
+    pairs = a - b
+    whole = T.exp(pairs).sum(axis=2, keepdims=True)
+    graph = FunctionGraph([a, b], [(whole * pairs).sum(axis=1)])
+    load_kernels(GPU)
+    fuse.fuse_elementwise.function(Context(graph, GPU, capabilities=all_capabilities()))
+    made = [n.outputs for n in graph.toposort() if isinstance(n.op, FusedElemwise)]
+    assert max(map(len, made)) == 1 + stored
+    rng = new_rng()
+    values = [rng.standard_normal(v.type.shape).astype("float32") for v in (a, b)]
+    (got,) = evaluate(graph.outputs, dict(zip(graph.inputs, values)))
+    d = values[0] - values[1]
+    wanted = (np.exp(d).sum(axis=2, keepdims=True) * d).sum(axis=1)
+    np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4)
+
+
 def test_a_costly_function_is_stored():
     z = T.gammainc(abs(x) + 1, abs(y))
     graph = fused([x, y, w], [through(z * y) * z * x * y])

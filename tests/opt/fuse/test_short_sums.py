@@ -1,4 +1,5 @@
-"""Short sums of broadcast operands are elementwise on a GPU, where that costs little."""
+"""Short sums of broadcast operands are elementwise on a GPU, where that costs little; reductions of
+a stack are elementwise everywhere."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ import pytest
 import symdnn
 import symdnn.tensor as T
 from symdnn.graph.evaluate import evaluate
+from symdnn.ops.array.join import Join
 from symdnn.ops.array.reduce import Sum
 from symdnn.ops.lowered.fused import FusedReduce
 from symdnn.ops.lowered.lowered import neutral_of
@@ -108,3 +110,48 @@ def test_whole_numbers_and_16_bits_stay():
         a, b = T.TensorType(dtype, (40, 1, 3))(), T.TensorType(dtype, (1, 50, 3))()
         f = symdnn.function([a, b], (a * b).sum(2), mode=GPU)
         assert (2,) in reduced(f)
+
+
+@pytest.mark.parametrize(
+    "dtype", ["bool", "int8", "uint8", "uint16", "int64", "float32", "float64"]
+)
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("how", ["sum", "max", "min", "all", "any", "mean"])
+def test_reductions_of_a_stack_are_elementwise(how, axis, dtype):
+    """Values and dtypes are NumPy's, of the largest numbers, too; no stack is made."""
+    rng = new_rng()
+    x, y = (T.TensorType(dtype, (None, 5))() for _ in range(2))
+    given = [rng.integers(0, 2, size=(4, 5)).astype(dtype) * _largest(dtype) for _ in range(2)]
+    parts = [x, y, T.maximum(x, y), x & y if dtype == "bool" else x]
+    kept = how in ("max", "sum")
+    total = getattr(T.stack(parts, axis), how)(axis, keepdims=kept)
+    f = symdnn.function([x, y], total, mode=symdnn.Mode(target="cpu"))
+    a, b = given
+    stacked = np.stack([a, b, np.maximum(a, b), a & b if dtype == "bool" else a], axis)
+    want = getattr(stacked, how)(axis, keepdims=kept)
+    got = f(*given)
+    assert got.shape == want.shape
+    assert got.dtype == total.dtype
+    np.testing.assert_allclose(got.astype("float64"), want.astype("float64"), 1e-6)
+    ops = [neutral_of(n.op) for n in f.fgraph.toposort()]
+    assert not any(isinstance(op, Join | FusedReduce | Sum) for op in ops), ops
+
+
+def _largest(dtype):
+    kind = np.dtype(dtype).kind
+    return dtype == "bool" or (np.iinfo(dtype).max if kind in "iu" else np.dtype(dtype).type(0.1))
+
+
+def test_a_stack_of_float32_is_added_in_float64():
+    x = T.fvector()
+    f = symdnn.function([x], T.stack([x, x * 0 + 1, -x]).sum(0), mode=symdnn.Mode(target="cpu"))
+    np.testing.assert_array_equal(f(np.full(20, 1e8, "f")), 1)
+
+
+def test_stacks_that_others_read_and_joins_of_longer_parts_stay():
+    x = T.fmatrix()
+    mode = symdnn.Mode(target="cpu")
+    stack = T.stack([x, x + 1])
+    for made in ([stack, stack.sum(0)], [T.concatenate([x, x * 2]).sum(0)], [stack.sum(1)]):
+        ops = [neutral_of(n.op) for n in symdnn.function([x], made, mode=mode).fgraph.toposort()]
+        assert any(isinstance(op, Sum | FusedReduce) for op in ops)

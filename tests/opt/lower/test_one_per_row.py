@@ -48,6 +48,22 @@ def test_the_gradient_of_an_element_of_each_example():
     assert writes(f) == 0
 
 
+def test_the_gradient_of_take_along_axis():
+    """Whose indices are a column."""
+
+    def build(x, i):
+        x = T.specify_shape(x, (5, 4))
+        return T.grad((T.take_along_axis(x, i[:, None], 1) ** 2).sum(), x)
+
+    f, got = compiled(build, X, AT)
+    want = np.zeros_like(X)
+    want[np.arange(5), AT] = 2 * X[np.arange(5), AT]
+    np.testing.assert_array_equal(got, want)
+    assert writes(f) == 0
+    with pytest.raises(IndexOutOfRange, match="index 4 is out of range"):
+        f(X, np.full(5, 4))
+
+
 @pytest.mark.parametrize("which", ["rows in another order", "fewer rows", "no zeros"])
 def test_other_writes_stay(which):
     def build(x, i):

@@ -87,7 +87,7 @@ INLINE void sweep(
 #if BEGINS
   if (low < high) begin(p, base, low, (u32)(high - low + lanes - 1) / (u32)lanes * TAKEN, mine);
 #endif
-#pragma unroll 4
+#pragma unroll UNROLL
   for (Count e = low; e < high; e += lanes) take(p, base, e, mine);
 #endif
 #if EDGES
