@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 
 from symdnn.config import config
-from symdnn.errors import DimensionMismatch, DtypeError, InputError
+from symdnn.errors import DimensionMismatch, DtypeError, InputError, ShapeMismatch
 from symdnn.graph.names.dim import Dim, SizeOrName
 from symdnn.graph.typing import DtypeLike
 from symdnn.graph.values.type_values import TypeValues
@@ -313,5 +313,5 @@ def _dimension(d: Any) -> int | Dim | None:
         return None
     size = int(d)
     if size < 0:
-        raise ValueError(f"a dimension cannot be negative: {size}")
+        raise ShapeMismatch("a type", "dimensions of at least 0", size)
     return size

@@ -19,10 +19,11 @@ from symdnn.graph.names.elsewhere import advice
 
 P = ParamSpec("P")
 R = TypeVar("R")
+C = TypeVar("C")
 
 _WORDS = {
     "dim": "axis", "keepdim": "keepdims", "dims": "axis", "shifts": "shift", "p": "L",
-    "diagonal": "k", "dim1": "axis1", "dim2": "axis2",
+    "diagonal": "k", "dim1": "axis1", "dim2": "axis2", "interpolation": "method",
 }  # fmt: skip
 
 #: Words of functions that make a tensor, and the table and the word of what to do in their place.
@@ -134,6 +135,20 @@ def advises(**words: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
         vars(advised)["words"] = words
         return advised
+
+    return decorate
+
+
+def advised_methods(**words: str) -> Callable[[type[C]], type[C]]:
+    """:func:`advises` for each public method that a class defines."""
+
+    def decorate(cls: type[C]) -> type[C]:
+        for name, method in list(vars(cls).items()):
+            if inspect.isfunction(method) and not name.startswith("_"):
+                known = inspect.signature(method).parameters
+                told = {theirs: ours for theirs, ours in words.items() if ours in known}
+                setattr(cls, name, advises(**told)(method))
+        return cls
 
     return decorate
 

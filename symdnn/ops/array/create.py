@@ -203,7 +203,7 @@ def linspace(
     floats = [v.type.dtype for v in (start, stop) if _is_float(v)]
     out = TensorType(dtype or (upcast(*floats) if floats else config.floatX)).dtype
     a, b = (as_variable(v, dtype=_of_number(v)) for v in (start, stop))
-    count = as_dim(num)
+    count = _number_of("linspace: num", num)
     known = static_dim(count)
     if known is None:
         steps = operator("maximum")(count - 1 if endpoint else count, 1)
@@ -227,9 +227,17 @@ def _of_number(value: TensorLike) -> str | None:
 # -- matrices -------------------------------------------------------------------------------------
 
 
+def _number_of(what: str, n: Any) -> Variable:
+    """A number of elements; one that is known to be negative is refused."""
+    count = as_dim(n)
+    if isinstance(least := static_dim(count), int) and least < 0:
+        raise ShapeMismatch(what, "at least 0 of them", least)
+    return count
+
+
 def _offsets(n: Any, m: Any) -> tuple[Variable, Variable]:
     """Row numbers as a column, column numbers as a row."""
-    rows, columns = arange(as_dim(n)), arange(as_dim(m))
+    rows, columns = arange(_number_of("rows", n)), arange(_number_of("columns", m))
     return dimshuffle(rows, [0, "x"]), dimshuffle(columns, ["x", 0])
 
 

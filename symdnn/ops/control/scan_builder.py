@@ -26,10 +26,10 @@ from symdnn.graph.typing import TensorLike
 from symdnn.graph.values.test_values_flag import entry_of
 from symdnn.graph.values.value import is_python_number
 from symdnn.graph.variable import Constant, Shared, Variable, as_variable
-from symdnn.ops.control.scan_parts import Built, Parts, State, widened
+from symdnn.ops.control.scan_parts import Built, Parts, State, argument, widened
 from symdnn.ops.control.statistics import note_order, statistics_updates
 from symdnn.ops.core.python_numbers import kind_of_number
-from symdnn.ops.core.shape import as_dim, shape_i
+from symdnn.ops.core.shape import as_dim, shape_i, static_dim
 from symdnn.options import as_function
 
 
@@ -196,8 +196,8 @@ class Tracer:
 
     def add_sequences(self, items: Sequence[Any], backwards: bool) -> None:
         """A variable for each tap of each sequence."""
-        for item in items:
-            given = dict(item) if isinstance(item, Mapping) else {"input": item}
+        for i, item in enumerate(items):
+            given = argument(f"sequence {i}", item, "input")
             x = as_variable(given["input"])
             if x.type.ndim == 0:
                 raise AxisError("scan", "sequences with a dimension of steps", x.type)
@@ -212,7 +212,7 @@ class Tracer:
     def add_outputs(self, items: Sequence[Any]) -> None:
         """A variable for each tap of each recurrent output."""
         for i, item in enumerate(items):
-            given = dict(item) if isinstance(item, Mapping) else {"initial": item}
+            given = argument(f"output {i}", item, "initial")
             initial, taps = given.get("initial"), given.get("taps", [-1])
             if initial is None:
                 if isinstance(item, Mapping) and item.get("taps") is not None:
@@ -244,7 +244,10 @@ class Tracer:
     def length(self, n_steps: Any) -> Any:
         """The number of steps: given, or that of the shortest sequence."""
         if n_steps is not None:
-            return as_dim(n_steps)
+            steps = as_dim(n_steps)
+            if isinstance(known := static_dim(steps), int) and known < 0:
+                raise OptionError(f"scan: wanted n_steps of at least 0, got {known}")
+            return steps
         if not self.sequences:
             raise OptionError(
                 "scan: wanted n_steps or a sequence for the number of steps, got neither"

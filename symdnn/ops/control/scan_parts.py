@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from symdnn.config import config
-from symdnn.errors import StateMismatch
+from symdnn.errors import OptionError, StateMismatch
 from symdnn.graph.inner import InnerGraph
 from symdnn.graph.operators import operator
 from symdnn.graph.origin import Hints
@@ -21,11 +21,24 @@ from symdnn.ops.control.scan import Carry, Scan
 from symdnn.ops.core.python_numbers import kind_of_number
 from symdnn.ops.core.shape import as_dim, static_dim
 
-__all__ = ["Built", "Parts", "State", "widened"]
+__all__ = ["Built", "Parts", "State", "argument", "widened"]
 
 _cast_policy, _floatx = config.reader("cast_policy"), config.reader("floatX")
 
 Pair = tuple[Variable, Variable]
+
+#: Keys of Theano's dicts that choose how memory is used, without an effect here.
+_OLD_KEYS = ("inplace", "return_steps", "store_steps")
+
+
+def argument(what: str, item: Any, first: str) -> dict[str, Any]:
+    """A sequence or a recurrent output as a dict; a key that scan does not know is refused."""
+    given = dict(item) if isinstance(item, Mapping) else {first: item}
+    if unknown := [key for key in given if key not in (first, "taps", *_OLD_KEYS)]:
+        raise OptionError(f"scan: {what} has the key {unknown[0]!r}; wanted {first!r} and 'taps'")
+    if first == "input" and first not in given:
+        raise OptionError(f"scan: {what} has no 'input', got {list(given)}")
+    return given
 
 
 @dataclass

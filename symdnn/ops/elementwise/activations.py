@@ -271,6 +271,7 @@ def softsign(x: TensorLike) -> Variable:
     return v / (1 + abs(v))
 
 
+@advises(negative_slope="alpha", slope="alpha", leakiness="alpha", input="x")
 def relu(x: Any, alpha: Any = 0) -> Variable:
     """``max(x, 0)``; below 0 ``alpha * x``, where ``alpha`` is a number or a variable.
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from symdnn.config import config
 from symdnn.errors import ArgumentError
+from symdnn.graph.names.torch_words import advises
 from symdnn.graph.op import Grads, Vars
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType, tensor_type
@@ -466,6 +467,7 @@ def _folded(pick: Any, args: tuple[TensorLike, ...]) -> Variable:
     return reduce(pick, args[1:], as_variable(args[0]))
 
 
+@advises(a="x", a_min="min", a_max="max", lower="min", upper="max", input="x")
 def clip(x: Any, min: Any = None, max: Any = None) -> Variable:
     """``x`` limited to ``[min, max]``, of which one may be None; gradients pass at the edges.
     Where ``min > max`` it is ``min`` below ``min``, else ``max`` (Theano's; NumPy's is ``max``).

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from symdnn.graph.names.torch_words import advises
 from symdnn.graph.op import Grads, Vars
 from symdnn.graph.typing import Array, TensorLike
 from symdnn.graph.variable import Variable, as_variable
@@ -350,6 +351,7 @@ def exprel(x: Any) -> Variable:
     return apply_elemwise(ExpRel(), x)
 
 
+@advises(eps="clip(p, eps, 1 - eps) has that limit", x="p", input="p")
 def logit(p: TensorLike) -> Variable:
     """``log(p / (1 - p))``, the inverse of ``sigmoid``."""
     return apply_elemwise(Logit(), p)

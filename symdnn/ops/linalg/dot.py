@@ -15,7 +15,7 @@ import numpy as np
 
 from symdnn.errors import AxisError, NdimMismatch, ShapeMismatch, TypeMismatch
 from symdnn.graph.dims import Dim, normal_axis, product
-from symdnn.graph.names.torch_words import torch_words
+from symdnn.graph.names.torch_words import advises, torch_words
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import TensorLike
@@ -41,6 +41,9 @@ def factors(name: str, *values: TensorLike) -> list[Variable]:
     return alike(variables)
 
 
+@advises(
+    dim="T.tensordot(a, b, axes) sums given axes", axis="T.tensordot(a, b, axes) sums given axes"
+)
 def dot(a: TensorLike, b: TensorLike) -> Variable:
     """Product of ``a`` and ``b`` by Theano's rules for any number of dimensions.
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from symdnn.errors import AxisError, NdimMismatch, OptionError, ShapeMismatch
 from symdnn.graph.dims import normal_axis, product
-from symdnn.graph.names.torch_words import torch_words
+from symdnn.graph.names.torch_words import advises, torch_words
 from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.array import norms
@@ -82,6 +82,9 @@ def vector_norm(x: TensorLike, axis: Any = None, keepdims: bool = False, ord: An
     return norms.norm(v, ord, axis, keepdims)
 
 
+@advises(
+    keepdim="keepdims", dim="norm(x, ord, axis) takes axes", axis="norm(x, ord, axis) takes axes"
+)
 def matrix_norm(x: TensorLike, keepdims: bool = False, ord: Any = "fro") -> Variable:
     """The norm of order ``ord`` of matrices (..., m, n); see :func:`norm`.
 

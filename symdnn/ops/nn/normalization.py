@@ -75,6 +75,7 @@ def _number(value: Any) -> float | None:
     return None if isinstance(value, Variable) else float(value)
 
 
+@advises(eps="epsilon", momentum="running_average_factor", weight="gamma", bias="beta")
 def batch_normalization_train(
     inputs: TensorLike,
     gamma: TensorLike,
@@ -158,6 +159,7 @@ def _composed_train(
     ]
 
 
+@advises(eps="epsilon", weight="gamma", bias="beta")
 def batch_normalization_test(
     inputs: TensorLike,
     gamma: TensorLike,
@@ -185,6 +187,7 @@ def batch_normalization_test(
     return cast((x - m) * (g * invstd) + b, x.type.dtype)
 
 
+@advises(weight="gamma", bias="beta", var="std")
 def batch_normalization(
     inputs: TensorLike,
     gamma: TensorLike,

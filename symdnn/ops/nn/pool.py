@@ -20,6 +20,7 @@ from symdnn.errors import (
     TypeMismatch,
 )
 from symdnn.graph.dims import Dim, ceil_div, dim_max, dim_min, same_dim
+from symdnn.graph.names.torch_words import advises
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Shapes, Types, Vars
 from symdnn.graph.origin import Hints
 from symdnn.graph.pattern import holds_pattern
@@ -339,6 +340,16 @@ def _one_of(name: str, new: str, value: object, old: str, old_value: object) -> 
     return value if old_value is None else old_value
 
 
+#: Keywords of Lasagne, Keras and PyTorch, each with Theano's.
+_WORDS = {
+    **dict.fromkeys(("pool_size", "poolsize", "kernel_size", "window"), "ws"),
+    **dict.fromkeys(("strides", "subsample"), "stride"),
+    "ceil_mode": "ceil_mode=True is ignore_border=False here",
+    "border_mode": "pad",
+}
+
+
+@advises(**_WORDS)
 def pool_1d(
     input: TensorLike, ws: Any = None, ignore_border: bool | None = None, stride: Any = None,
     pad: Any = 0, mode: str = "max", *, hints: Hints | None = None,
@@ -347,6 +358,7 @@ def pool_1d(
     return pool_nd("pool_1d", 1, input, ws, ignore_border, stride, pad, mode, hints=hints)
 
 
+@advises(**_WORDS)
 def pool_2d(
     input: TensorLike, ws: Any = None, ignore_border: bool | None = None,
     stride: Any = None, pad: Any = (0, 0), mode: str = "max", ds: Any = None,
@@ -371,6 +383,7 @@ def pool_2d(
                    hints)  # fmt: skip
 
 
+@advises(**_WORDS)
 def pool_3d(
     input: TensorLike, ws: Any = None, ignore_border: bool | None = None, stride: Any = None,
     pad: Any = (0, 0, 0), mode: str = "max", ds: Any = None, st: Any = None, padding: Any = None,

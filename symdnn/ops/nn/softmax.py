@@ -10,6 +10,7 @@ import numpy as np
 
 from symdnn.errors import AxisError, TypeMismatch
 from symdnn.graph.dims import Shape, normal_axis, same_dim
+from symdnn.graph.names.torch_words import advises
 from symdnn.graph.op import Axes, Batched, Grads, Host, Op, Shapes, Types, Vars
 from symdnn.graph.origin import Hints
 from symdnn.graph.type import TensorType
@@ -168,6 +169,7 @@ class LogSoftmaxGradOfLogits(AlongAxis):
         return [-(SoftmaxGrad(self.axis)(p, g) * total), g - (g * p).sum(self.axis, keepdims=True)]
 
 
+@advises(dim="axis", dims="axis", x="c", input="c", logits="c")
 def softmax(c: TensorLike, axis: int | None = None, *, hints: Hints | None = None) -> Variable:
     """Softmax of a float tensor.
 

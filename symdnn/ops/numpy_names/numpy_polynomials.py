@@ -10,6 +10,7 @@ import numpy as np
 
 from symdnn.errors import InputError, NdimMismatch, OptionError, ShapeMismatch
 from symdnn.graph.dims import normal_axis
+from symdnn.graph.names.torch_words import advises
 from symdnn.graph.typing import TensorLike
 from symdnn.graph.variable import Variable, as_variable
 from symdnn.ops.array.create import arange, diagonal
@@ -175,6 +176,7 @@ def polyfit(x: TensorLike, y: TensorLike, deg: int, w: TensorLike | None = None)
 # -- differences -----------------------------------------------------------------------------------
 
 
+@advises(dim="axis", spacing="steps are given by position: gradient(f, dx)")
 def gradient(
     f: TensorLike, *varargs: TensorLike, axis: int | Sequence[int] | None = None,
     edge_order: int = 1,

@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from symdnn.errors import OptionError
+from symdnn.errors import OptionError, ShapeMismatch
 from symdnn.graph.dims import Dim
+from symdnn.graph.names.torch_words import advised_methods
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import Array, DtypeLike, ShapeLike, TensorLike
@@ -27,6 +28,7 @@ from symdnn.ops.elementwise.arithmetic import cast
 from symdnn.ops.random import random as draws
 from symdnn.ops.random.rng_philox import fold_seed, stream_key
 from symdnn.ops.random.sizes import (
+    check_parameters,
     count_of,
     float_dtype,
     is_number,
@@ -39,9 +41,18 @@ from symdnn.ops.random.variates import Variates
 #: Standard deviation of a standard normal distribution cut off at -2 and 2.
 _STD_OF_TRUNCATED = 0.8796256610342398
 
+#: NumPy's, PyTorch's and JAX's keywords, each with Theano's.
+_WORDS = {
+    **dict.fromkeys(("loc", "mean", "mu"), "avg"),
+    **dict.fromkeys(("scale", "stddev", "sigma"), "std"),
+    "rate": "lam",
+    "minval": "low", "maxval": "high", "total_count": "n", "probs": "p", "sample_shape": "size",
+}  # fmt: skip
+
 __all__ = ["MRG_RandomStreams", "RandomStream", "RandomStreams", "size_dims"]
 
 
+@advised_methods(**_WORDS)
 class RandomStream(Variates):
     """Random variables from one seed, under the names of Theano's ``RandomStreams``.
 
@@ -156,6 +167,7 @@ class RandomStream(Variates):
         ``truncate`` keeps them within two standard deviations, which makes the deviation of the
         result 0.88 ``std``. ``avg`` and ``std`` may be tensors, and gradients flow to them.
         """
+        check_parameters("normal", std=std)
         mean, deviation = as_variable(avg), as_variable(std)
         kind = float_dtype(dtype, mean, deviation)
         dims = size_dims(size, ndim, [mean, deviation])
@@ -179,6 +191,7 @@ class RandomStream(Variates):
         They are truncated at two standard deviations of a wider normal distribution. In
         ``normal(truncate=True)`` the deviation is that before truncation, as in Theano.
         """
+        check_parameters("truncated_normal", std=std)
         mean, deviation = as_variable(avg), as_variable(std)
         kind = float_dtype(dtype, mean, deviation)
         wide = cast(deviation, kind) / constant(_STD_OF_TRUNCATED, dtype=kind)
@@ -199,6 +212,7 @@ class RandomStream(Variates):
         ``n`` is a non-negative integer or a symbolic one, or a tensor of them; ``n`` and ``p``
         broadcast to ``size``. Each trial takes one number of the stream.
         """
+        check_parameters("binomial", p=p)
         if isinstance(n, Constant) and n.type.ndim == 0:
             n = n.data.item()
         kind, prob = TensorType(dtype).dtype, as_variable(p)
@@ -294,10 +308,24 @@ class RandomStream(Variates):
         ``p`` are the probabilities of the elements; without ``replace`` no element occurs twice.
         """
         pool = as_variable(a)
+        self._check_weights(pool, p)
         count = dims_of(pool)[0] if pool.type.ndim == 1 else a
         dims = size_dims(size, ndim)
         index = self._indices(dims, count, replace, p, dtype)
         return operator("take")(pool, index) if pool.type.ndim == 1 else index
+
+    @staticmethod
+    def _check_weights(pool: Variable, p: Any) -> None:
+        """Refuse weights ``p`` that are known to be fewer or more than the elements."""
+        if p is None:
+            return
+        known = pool.type.shape[0] if pool.type.ndim == 1 else None
+        if pool.type.ndim == 0 and isinstance(pool, Constant):
+            known = int(pool.data)
+        weights = as_variable(p).type.shape
+        if weights and known is not None and weights[-1] not in (None, known):
+            wanted = f"one weight p for each of the {known} elements of a"
+            raise ShapeMismatch("choice", wanted, f"{weights[-1]} of them")
 
     def _indices(self, dims: list[Dim], n: Any, replace: bool, p: Any, dtype: Any) -> Variable:
         if p is None and replace:
@@ -329,6 +357,7 @@ class RandomStreams(RandomStream):
     """Theano's ``shared_randomstreams.RandomStreams`` (the numbers are symdnn's own)."""
 
 
+@advised_methods(**_WORDS)
 class MRG_RandomStreams(RandomStream):
     """Theano's ``rng_mrg.MRG_RandomStreams`` by name and use; the numbers are symdnn's own.
 

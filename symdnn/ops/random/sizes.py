@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ from symdnn.config import config
 from symdnn.errors import NdimMismatch, OptionError, ShapeMismatch, TypeMismatch
 from symdnn.graph.dims import Dim
 from symdnn.graph.type import TensorType
-from symdnn.graph.typing import DtypeLike, TensorLike
+from symdnn.graph.typing import Array, DtypeLike, TensorLike
 from symdnn.graph.variable import Constant, Variable, as_variable
 from symdnn.ops.core.dtype import upcast
 from symdnn.ops.core.shape import dims_of
@@ -34,6 +34,8 @@ def size_dims(size: Any, ndim: int | None = None, like: Sequence[Variable] = ())
     except (TypeError, ValueError):
         wanted = "integers, an integer vector, or None"
         raise TypeMismatch("size", wanted, f"{size!r:.80}") from None
+    if any(d != given for d, given in zip(dims, sizes, strict=True) if isinstance(d, int)):
+        raise TypeMismatch("size", "whole numbers", f"{size!r:.80}")
     if any(isinstance(d, int) and d < 0 for d in dims):
         raise OptionError(f"size={size}: a dimension cannot be negative")
     if ndim is not None and ndim != len(dims):
@@ -79,6 +81,22 @@ def count_of(what: str, n: TensorLike) -> Variable:
     if not v.type.is_discrete or (isinstance(v, Constant) and (v.data < 0).any()):
         raise TypeMismatch(what, "non-negative ints as n", n)
     return cast(v, "int64")
+
+
+_RANGES: dict[str, tuple[str, Callable[[Array], Array]]] = {
+    **dict.fromkeys(("std", "scale", "shape", "kappa"), ("at least 0", lambda v: v < 0)),
+    **dict.fromkeys(("df", "a", "b", "n", "alpha"), ("above 0", lambda v: v <= 0)),
+    "p": ("from 0 to 1", lambda v: (v < 0) | (v > 1)),
+}
+
+
+def check_parameters(what: str, **given: TensorLike) -> None:
+    """Refuse numbers and constants that no distribution has; a variable's value is not known."""
+    for name, value in given.items():
+        wanted, outside = _RANGES[name]
+        v = as_variable(value)
+        if isinstance(v, Constant) and outside(v.data).any():
+            raise OptionError(f"{what}: wanted {name} {wanted}, got {v.data.tolist()!s:.60}")
 
 
 def is_number(v: Variable, number: float) -> bool:

@@ -14,6 +14,7 @@ import numpy as np
 
 from symdnn.errors import ShapeMismatch, TypeMismatch
 from symdnn.graph.dims import Dim
+from symdnn.graph.names.torch_words import advised_methods
 from symdnn.graph.operators import operator
 from symdnn.graph.type import TensorType
 from symdnn.graph.typing import DtypeLike, ShapeLike, TensorLike
@@ -27,15 +28,23 @@ from symdnn.ops.elemwise import like
 from symdnn.ops.linalg.dot import dot, matmul
 from symdnn.ops.random import random as draws
 from symdnn.ops.random.rejection import random_log_gamma, random_von_mises
-from symdnn.ops.random.sizes import float_dtype, is_number, probabilities, size_dims
+from symdnn.ops.random.sizes import (
+    check_parameters,
+    float_dtype,
+    is_number,
+    probabilities,
+    size_dims,
+)
 
 
+@advised_methods()
 class Variates:
     """The methods of a stream for distributions that NumPy's generators have and Theano's lack.
 
     ``size``, ``ndim`` and ``dtype`` mean what they mean in
     :meth:`~symdnn.ops.random.random_stream.RandomStream.uniform`: with ``size=None`` the parameters
-    give the shape. Parameters out of range give NaN, where no error is named.
+    give the shape. Numbers and constants out of range are an ``OptionError``; variables give NaN,
+    where no error is named.
     """
 
     draw: Callable[[Callable[[Shared], tuple[Variable, Variable]]], Variable]
@@ -59,6 +68,7 @@ class Variates:
         dtype: Any = None,
     ) -> Variable:  # fmt: skip
         """Exponential values of mean ``scale``."""
+        check_parameters("exponential", scale=scale)
         (s,), dims, kind = self._standard(size, ndim, dtype, scale)
         return -log(self._open_uniform(dims, kind)) * s
 
@@ -67,6 +77,7 @@ class Variates:
         ndim: int | None = None, dtype: Any = None,
     ) -> Variable:  # fmt: skip
         """Laplace's values: ``loc`` and an exponential value of mean ``scale`` to either side."""
+        check_parameters("laplace", scale=scale)
         (at, s), dims, kind = self._standard(size, ndim, dtype, loc, scale)
         off = self._open_uniform(dims, kind) - np.float32(0.5)
         return at - s * sgn(off) * log1p(-2 * abs(off))
@@ -76,6 +87,7 @@ class Variates:
         ndim: int | None = None, dtype: Any = None,
     ) -> Variable:  # fmt: skip
         """Cauchy's values of median ``loc`` and half width ``scale``."""
+        check_parameters("cauchy", scale=scale)
         (at, s), dims, kind = self._standard(size, ndim, dtype, loc, scale)
         off = self._open_uniform(dims, kind) - np.float32(0.5)
         return at + s * tan(like(pi, off) * off)
@@ -85,6 +97,7 @@ class Variates:
         ndim: int | None = None, dtype: Any = None,
     ) -> Variable:  # fmt: skip
         """Logistic values of mean ``loc``."""
+        check_parameters("logistic", scale=scale)
         (at, s), dims, kind = self._standard(size, ndim, dtype, loc, scale)
         u = self._open_uniform(dims, kind)
         return at + s * (log(u) - log1p(-u))
@@ -94,6 +107,7 @@ class Variates:
         ndim: int | None = None, dtype: Any = None,
     ) -> Variable:  # fmt: skip
         """Gumbel's values (of the largest of many) of mode ``loc``."""
+        check_parameters("gumbel", scale=scale)
         (at, s), dims, kind = self._standard(size, ndim, dtype, loc, scale)
         return at - s * log(-log(self._open_uniform(dims, kind)))
 
@@ -107,6 +121,7 @@ class Variates:
         >>> RandomStream(1).gamma((3,), 2.5).eval().shape
         (3,)
         """
+        check_parameters("gamma", shape=shape, scale=scale)
         (a, s), dims, kind = self._standard(size, ndim, dtype, shape, scale)
         return exp(self._log_gamma(a, dims, kind)) * s
 
@@ -115,6 +130,7 @@ class Variates:
         dtype: Any = None,
     ) -> Variable:  # fmt: skip
         """Sums of ``df`` squares of standard normal values."""
+        check_parameters("chisquare", df=df)
         (n,), dims, kind = self._standard(size, ndim, dtype, df)
         return 2 * exp(self._log_gamma(n / 2, dims, kind))
 
@@ -123,6 +139,7 @@ class Variates:
         dtype: Any = None,
     ) -> Variable:  # fmt: skip
         """Student's t values of ``df`` degrees of freedom."""
+        check_parameters("standard_t", df=df)
         (n,), dims, kind = self._standard(size, ndim, dtype, df)
         z = self.draw(lambda state: draws.random_normal(state, dims, kind))
         return z * sqrt(n / 2) * exp(self._log_gamma(n / 2, dims, kind) / -2)
@@ -132,6 +149,7 @@ class Variates:
         ndim: int | None = None, dtype: Any = None,
     ) -> Variable:  # fmt: skip
         """Beta values of (0, 1) of mean ``a / (a + b)``, with gradients to both."""
+        check_parameters("beta", a=a, b=b)
         (x, y), dims, kind = self._standard(size, ndim, dtype, a, b)
         return sigmoid(self._log_gamma(x, dims, kind) - self._log_gamma(y, dims, kind))
 
@@ -144,6 +162,7 @@ class Variates:
         ``size=None`` means one for each row of ``alpha``.
         """
         a = probabilities("dirichlet", alpha)
+        check_parameters("dirichlet", alpha=a)
         kind = float_dtype(dtype, a)
         *lead, classes = dims_of(a)
         dims = [*(lead if size is None else size_dims(size, ndim)), classes]
@@ -155,6 +174,7 @@ class Variates:
         ndim: int | None = None, dtype: Any = None,
     ) -> Variable:  # fmt: skip
         """Angles around ``mu``, of (-pi, pi), of concentration ``kappa``."""
+        check_parameters("von_mises", kappa=kappa)
         (at, k), dims, kind = self._standard(size, ndim, dtype, mu, kappa)
         angle = self.draw(lambda state: random_von_mises(state, k, dims, kind))
         if is_number(as_variable(mu), 0):
@@ -169,6 +189,7 @@ class Variates:
         dtype: DtypeLike = "int64",
     ) -> Variable:  # fmt: skip
         """Numbers of trials up to the first success, of probability ``p`` each: 1 and more."""
+        check_parameters("geometric", p=p)
         (q,), dims, kind = self._standard(size, ndim, None, p)
         u = self._open_uniform(dims, kind)
         one = like(1, q)
@@ -182,6 +203,7 @@ class Variates:
 
         They are Poisson values of which the means are gamma values.
         """
+        check_parameters("negative_binomial", n=n, p=p)
         (k, q), dims, kind = self._standard(size, ndim, None, cast(n, "float64"), p)
         rate = exp(self._log_gamma(k, dims, kind)) * (1 - q) / q
         out = TensorType(dtype).dtype

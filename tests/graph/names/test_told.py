@@ -16,6 +16,7 @@ from symdnn.flag_types import nearest
 from symdnn.graph.names.torch_words import advises
 
 X = T.matrix("x")
+STREAM = T.random.MRG_RandomStreams(1)
 WRONG: list[tuple[Callable[[], Any], str]] = [
     (lambda: T.sum(X, keep_dims=True), "'keep_dims' .* did you mean 'keepdims'"),
     (lambda: T.max(X, axes=1), "'axes' .* did you mean 'axis'"),
@@ -30,6 +31,22 @@ WRONG: list[tuple[Callable[[], Any], str]] = [
     (lambda: symdnn.vmap(abs, in_axis=0), "did you mean 'in_axes'"),
     (lambda: nn.functional.softmax(X, axis=1), "'axis'; it takes input, dim"),
     (lambda: nn.functional.linear(X), "missing .* 'weight'; it takes input, weight"),
+    (lambda: T.dot(X, X, dim=1), r"T\.tensordot\(a, b, axes\)"),
+    (lambda: T.signal.pool.pool_2d(X, pool_size=2), "'pool_size' is 'ws' here"),
+    (lambda: T.signal.pool.pool_2d(X, strides=2), "'strides' is 'stride' here"),
+    (lambda: T.signal.pool.pool_3d(X, 2, ceil_mode=True), "ignore_border=False"),
+    (lambda: T.nnet.relu(X, negative_slope=0.1), "'negative_slope' is 'alpha' here"),
+    (lambda: T.nnet.softmax(X, dim=1), "'dim' is 'axis' here"),
+    (lambda: T.clip(X, a_min=0), "'a_min' is 'min' here"),
+    (lambda: T.gradient(X, dim=1), "'dim' is 'axis' here"),
+    (lambda: T.logit(X, eps=0.1), r"clip\(p, eps, 1 - eps\)"),
+    (lambda: T.linalg.matrix_norm(X, dim=(0, 1)), r"norm\(x, ord, axis\)"),
+    (lambda: T.nnet.bn.batch_normalization_train(X, X, X, eps=1), "'eps' is 'epsilon' here"),
+    (lambda: STREAM.normal((3,), loc=1), "'loc' is 'avg' here"),
+    (lambda: STREAM.normal((3,), sd=1), "did you mean 'std'|it takes size, avg, std"),
+    (lambda: STREAM.uniform((3,), minval=1), "'minval' is 'low' here"),
+    (lambda: STREAM.laplace((3,), mu=1), "'mu'; it takes size, loc, scale"),
+    (lambda: STREAM.gamma((3,), rate=1), "'rate'; it takes size, shape, scale"),
     (lambda: nn.models.resnet18(clases=3), "did you mean 'classes'"),
     (lambda: nn.models.resnet18(pretrained=True), r"no weights come with it; nn\.load_torch"),
     (lambda: nn.models.vgg16(weights="DEFAULT"), r"no weights come with it; nn\.load_torch"),

@@ -5,7 +5,7 @@ import pytest
 
 import symdnn
 import symdnn.tensor as T
-from symdnn.errors import OptionError, TypeMismatch
+from symdnn.errors import OptionError, ShapeMismatch, TypeMismatch
 from tests.seeded import new_rng
 
 #: Values of which some are equal, and a mask that leaves something in each row.
@@ -104,3 +104,19 @@ def test_logaddexp2_and_positive():
     dx, dy = symdnn.function([x, y], T.grad(T.logaddexp2(x, y).sum(), [x, y]))(a[:2], b[:2])
     share = 1 / (1 + 2.0 ** (b[:2] - a[:2]))
     np.testing.assert_allclose([dx, dy], [share, 1 - share], rtol=1e-12)
+
+
+def test_negative_numbers_of_elements_are_refused():
+    for wrong in (lambda: T.eye(-1), lambda: T.eye(2, -3), lambda: T.tri(-2)):
+        with pytest.raises(ShapeMismatch, match="at least 0"):
+            wrong()
+    with pytest.raises(ShapeMismatch, match="linspace: num: wanted at least 0 of them, got -1"):
+        T.linspace(0, 1, -1)
+    assert T.eye(0).eval().shape == (0, 0)
+    assert T.linspace(0, 1, 0).eval().shape == (0,)
+
+
+def test_torch_s_words_of_quantiles():
+    x = np.arange(12, dtype="float32").reshape(3, 4)
+    lower = T.quantile(x, 0.3, dim=1, keepdim=True, interpolation="lower").eval()
+    np.testing.assert_array_equal(lower, np.quantile(x, 0.3, 1, keepdims=True, method="lower"))

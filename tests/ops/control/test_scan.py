@@ -505,3 +505,15 @@ def test_a_step_of_other_arguments_is_an_error_that_lists_them():
             scan(step, x, h, w)
     with pytest.raises(TypeError, match="cannot make a constant of .no."):  # of the step itself
         scan(lambda a, b, c: a + "no", x, h, w)
+
+
+def test_keys_of_a_scan_that_it_does_not_know_are_refused():
+    x = TensorType("float32", (None,))("x")
+    with pytest.raises(SymdnnError, match="sequence 0 has the key 'tap'; wanted 'input' and"):
+        scan(lambda a: a, sequences={"input": x, "tap": [-1]})
+    with pytest.raises(SymdnnError, match="output 0 has the key 'tap'; wanted 'initial' and"):
+        scan(lambda a: a, outputs_info=[{"initial": x, "tap": [-2]}], n_steps=2)
+    with pytest.raises(SymdnnError, match="sequence 1 has no 'input', got \\['taps'\\]"):
+        scan(lambda a, b: a, sequences=[x, {"taps": [0]}])
+    with pytest.raises(SymdnnError, match="n_steps of at least 0, got -2"):
+        scan(lambda a: a, outputs_info=x, n_steps=-2)

@@ -5,7 +5,7 @@ import pytest
 
 from symdnn.autodiff import grad
 from symdnn.config import config
-from symdnn.errors import OptionError, TypeMismatch
+from symdnn.errors import OptionError, ShapeMismatch, TypeMismatch
 from symdnn.graph.evaluate import evaluate
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import as_variable
@@ -309,3 +309,45 @@ def test_spatial_dropout_takes_whole_maps():
 def test_a_rate_that_is_no_probability(p):
     with pytest.raises(ValueError, match="probability"):
         D.dropout(TensorType("float32", (None,))(), p)
+
+
+@pytest.mark.parametrize(
+    ("draw", "message"),
+    [
+        (lambda s: s.normal((3,), std=-1), "normal: wanted std at least 0, got -1"),
+        (lambda s: s.normal((2,), std=np.array([1.0, -2.0])), r"std at least 0, got \[1.0, -2.0\]"),
+        (lambda s: s.truncated_normal((3,), std=-1.0), "wanted std at least 0"),
+        (lambda s: s.binomial((3,), p=2), "binomial: wanted p from 0 to 1, got 2"),
+        (lambda s: s.binomial((3,), n=4, p=-0.5), "wanted p from 0 to 1"),
+        (lambda s: s.exponential((3,), scale=-1), "exponential: wanted scale at least 0"),
+        (lambda s: s.cauchy((3,), scale=-1), "cauchy: wanted scale"),
+        (lambda s: s.gamma((3,), shape=-1), "gamma: wanted shape at least 0"),
+        (lambda s: s.chisquare((3,), df=0), "chisquare: wanted df above 0"),
+        (lambda s: s.beta((3,), a=1, b=0), "beta: wanted b above 0"),
+        (lambda s: s.dirichlet(None, [1.0, 0.0]), "dirichlet: wanted alpha above 0"),
+        (lambda s: s.von_mises((3,), kappa=-1), "wanted kappa at least 0"),
+        (lambda s: s.geometric((3,), p=1.5), "geometric: wanted p from 0 to 1"),
+        (lambda s: s.negative_binomial((3,), n=0), "wanted n above 0"),
+    ],
+)
+def test_numbers_that_no_distribution_has_are_refused(draw, message):
+    with pytest.raises(OptionError, match=message):
+        draw(RandomStream(1))
+
+
+def test_numbers_at_the_edges_of_their_ranges_are_taken():
+    s = RandomStream(1)
+    draws = [s.normal((3,), 2, std=0), s.binomial((3,), p=1), s.binomial((3,), p=0)]
+    for values, wanted in zip(evaluate(draws, {}), (2, 1, 0), strict=True):
+        np.testing.assert_array_equal(values, [wanted] * 3)
+
+
+def test_a_size_is_whole_and_weights_are_one_for_each_element():
+    s = RandomStream(1)
+    with pytest.raises(TypeMismatch, match="whole numbers, got \\(2.5,\\)"):
+        s.uniform((2.5,))
+    assert s.uniform((2.0,)).type.shape == (2,)
+    for a in (3, [1.0, 2.0, 3.0]):
+        with pytest.raises(ShapeMismatch, match="each of the 3 elements of a, got 2"):
+            s.choice((4,), a, p=[0.5, 0.5])
+    assert s.choice((4,), 2, p=[0.5, 0.5]).type.ndim == 1
