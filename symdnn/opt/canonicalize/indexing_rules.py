@@ -359,9 +359,6 @@ def _entries_for(v: Variable, entries: Sequence[Any]) -> list[Any]:
 
 # -- increments -----------------------------------------------------------------------------------
 
-#: The most increments of other parts that are looked through for one of the same part.
-_MOST_BETWEEN = 64
-
 
 @node_rewrite(IncSubtensor, phase=PHASE, tags=(*TAGS, "local_useless_inc_subtensor"))
 def increment_by_zero(node: Apply, context: Context) -> Variable | None:
@@ -428,29 +425,6 @@ def add_to_increment_of_zeros(node: Apply, context: Context) -> Variable | None:
     return None
 
 
-@node_rewrite(IncSubtensor, phase=PHASE, tags=TAGS, admits=reads(IncSubtensor))
-def increments_of_one_part(node: Apply, context: Context) -> Variable | None:
-    """``inc_subtensor(inc_subtensor(x[i], a)[i], b) -> inc_subtensor(x[i], a + b)``, also with
-    increments of other parts between them, in any order."""
-    v, b, *bounds = node.inputs
-    op: Any = node.op
-    between = list[Apply]()
-    while made_by(v, IncSubtensor) and context.only_user(v) and len(between) < _MOST_BETWEEN:
-        inner = node_of(v)
-        x, a, *others = inner.inputs
-        if fields_of(inner).set_instead_of_inc or op.set_instead_of_inc:
-            return None
-        alike = a.type.dtype == b.type.dtype and a.type.ndim == b.type.ndim
-        if inner.op == op and others == bounds and alike:
-            out: Variable = op(x, Add()(a, b), *bounds)
-            for other in reversed(between):
-                out = other.op(out, *other.inputs[1:])
-            return out
-        between.append(inner)
-        v = x
-    return None
-
-
 @node_rewrite(Subtensor, phase=PHASE, tags=TAGS, admits=reads(*CUMULATIVE))
 def flipped_scan_of_flipped(node: Apply, context: Context) -> Variable | None:
     """A scan of a flipped array, flipped back, runs from the other end."""
@@ -503,5 +477,4 @@ RULES = [
     increment_of_everything,
     read_what_was_set,
     add_to_increment_of_zeros,
-    increments_of_one_part,
 ]

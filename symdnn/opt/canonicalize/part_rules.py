@@ -10,12 +10,15 @@ from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.array.index import IncSubtensor, Subtensor
 from symdnn.ops.array.pad import Pad
 from symdnn.ops.array.slices import is_slice
+from symdnn.ops.elementwise.arithmetic import Add
 from symdnn.opt.canonicalize.dimshuffle_rules import fields_of
 from symdnn.rewriting.facts import all_ones, is_zero, made_by, node_of
 from symdnn.rewriting.rewrite import Context, node_rewrite, reads
 
 PHASE = "canonicalize"
 TAGS = ("indexing",)
+#: The most increments of other parts that are looked through for one of the same part.
+_MOST_BETWEEN = 64
 
 
 def _apart(a: Sequence[Any], b: Sequence[Any]) -> bool:
@@ -101,4 +104,29 @@ def inside_of_a_pad(node: Apply, context: Context) -> Variable | None:
     return x
 
 
-RULES = [read_beside_what_was_put, increment_of_what_was_zeroed, inside_of_a_pad]
+@node_rewrite(IncSubtensor, phase=PHASE, tags=("fast_compile", *TAGS), admits=reads(IncSubtensor))
+def increments_of_one_part(node: Apply, context: Context) -> Variable | None:
+    """``inc_subtensor(inc_subtensor(x[i], a)[i], b) -> inc_subtensor(x[i], a + b)``, also with
+    increments of other parts between them, in any order."""
+    v, b, *bounds = node.inputs
+    op: Any = node.op
+    between = list[Apply]()
+    while made_by(v, IncSubtensor) and context.only_user(v) and len(between) < _MOST_BETWEEN:
+        inner = node_of(v)
+        x, a, *others = inner.inputs
+        if fields_of(inner).set_instead_of_inc or op.set_instead_of_inc:
+            return None
+        alike = a.type.dtype == b.type.dtype and a.type.ndim == b.type.ndim
+        if inner.op == op and others == bounds and alike:
+            out: Variable = op(x, Add()(a, b), *bounds)
+            for other in reversed(between):
+                out = other.op(out, *other.inputs[1:])
+            return out
+        between.append(inner)
+        v = x
+    return None
+
+
+RULES = [
+    increments_of_one_part, read_beside_what_was_put, increment_of_what_was_zeroed, inside_of_a_pad,
+]  # fmt: skip
