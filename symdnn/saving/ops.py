@@ -29,6 +29,7 @@ from symdnn.ops.core.scalar import FUNCTIONS, Instruction, ScalarProgram, number
 from symdnn.ops.lowered.epilogue import Epilogue
 from symdnn.ops.lowered.fused_rows import Stage
 from symdnn.ops.lowered.gathered import Selection
+from symdnn.ops.lowered.stencil import Shifted, StencilResult, StencilStage
 from symdnn.world.group import Group
 
 OpClass = TypeVar("OpClass", bound=type[Op])
@@ -36,7 +37,10 @@ OpClass = TypeVar("OpClass", bound=type[Op])
 #: Values of fields that are no ops, by name.
 _STRUCTS: dict[str, type] = {
     c.__name__: c
-    for c in (Carry, Epilogue, Group, Instruction, ScalarProgram, Scores, Selection, Stage)
+    for c in (
+        Carry, Epilogue, Group, Instruction, ScalarProgram, Scores, Selection, Shifted, Stage,
+        StencilResult, StencilStage,
+    )
 }  # fmt: skip
 #: Strings that are for people; all others are words, since kernels' texts may hold them.
 _FREE_TEXTS = ("message", "name")

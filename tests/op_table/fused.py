@@ -162,10 +162,12 @@ def smoothed(x):
     down = stencil.Shifted(1, (-1, 0), ("wrap", ""), (None, None))
     there = stencil.Shifted(1, (0, 0), ("", ""), (None, None))
     stages = (
-        stencil.Stage(p.program([v * v]), (read,), (4, 7)),
-        stencil.Stage(q.program([q.input(0) - q.input(1)]), (there, down), (4, 7)),
+        stencil.StencilStage(p.program([v * v]), (read,), (4, 7)),
+        stencil.StencilStage(q.program([q.input(0) - q.input(1)]), (there, down), (4, 7)),
     )
-    return stencil.FusedStencil(1, stages, (stencil.Result(2, (0, 3)),)).make_node(x).outputs[0]
+    return (
+        stencil.FusedStencil(1, stages, (stencil.StencilResult(2, (0, 3)),)).make_node(x).outputs[0]
+    )
 
 
 def smoothed_numpy(x):

@@ -77,6 +77,7 @@ ELSEWHERE: dict[str, str] = {
     "known_number_of_counts": "on a GPU: tests/opt/canonicalize/test_counts.py",
     "first_counts": "likewise",
     "short_sum_of_a_broadcast": "on a GPU: tests/opt/fuse/test_short_sums.py",
+    "sum_of_parts_that_are_read": "on a GPU: tests/opt/fuse/test_stencils.py",
     "bessel_of_low_order": "on a GPU: tests/opt/lower/test_bessel.py",
     "product_with_a_vector": "on a GPU: tests/opt/lower/test_vector_products.py",
     "gathered_with_vectors": "likewise",

@@ -16,7 +16,7 @@ from math import prod
 from symdnn.gpu.codegen.cuda_source import constant_text, library, scalar_function
 from symdnn.gpu.codegen.device_source import CTYPES, text_of
 from symdnn.graph.type import numpy_dtype
-from symdnn.ops.lowered.stencil import FusedStencil, Need, Shifted, Stage, needs_of
+from symdnn.ops.lowered.stencil import FusedStencil, Need, Shifted, StencilStage, needs_of
 
 __all__ = ["THREADS", "Tiles", "covered", "stencil_source", "tile_of"]
 
@@ -34,7 +34,7 @@ def _kept(op: FusedStencil) -> list[int]:
 
 def covered(op: FusedStencil) -> tuple[int, ...]:
     """The sizes that tiles cover: those of the largest result along each axis."""
-    shapes = [op.stages[op.values[r.value - op.count][0]].shape for r in op.results]
+    shapes = [op.stages[op.values[r.value - op.count][0]].shape for r in op.stored]
     return tuple(map(max, zip(*shapes, strict=True)))
 
 
@@ -101,7 +101,7 @@ def stencil_source(form: Tiles) -> str:
         f"typedef {'i64' if form.wide else 'i32'} Offset;",
         "struct Parameters {",
         *(f"  const {CTYPES[dtypes[i]]}* x{i};" for i in range(op.count)),
-        *(f"  {CTYPES[op.dtype_of(r.value)]}* y{i};" for i, r in enumerate(op.results)),
+        *(f"  {CTYPES[op.dtype_of(r.value)]}* y{i};" for i, r in enumerate(op.stored)),
         "};",
         f'extern "C" __global__ void __launch_bounds__({THREADS})',
         "stencil(const __grid_constant__ Parameters p) {",
@@ -127,7 +127,7 @@ def _stage(form: Tiles, needs: Sequence[Need], k: int) -> list[str]:
     stage, sizes = op.stages[k], need.sizes(form.tile)
     first = op.count + op.values.index((k, 0))
     values = range(first, first + len(stage.program.outputs))
-    kept, results = _kept(op), [(i, r) for i, r in enumerate(op.results) if r.value in values]
+    kept, results = _kept(op), [(i, r) for i, r in enumerate(op.stored) if r.value in values]
     reads = [line for i, r in enumerate(stage.reads) for line in _read(form, needs, k, i, r)]
     given = [f"a{i}" for i in range(len(stage.reads))] + [f"v{v}" for v in values]
     body = [
@@ -153,7 +153,7 @@ def _stage(form: Tiles, needs: Sequence[Need], k: int) -> list[str]:
     return [f"  {line}" if line[0] != "#" else line for line in lines]
 
 
-def _indices(stage: Stage, need: Need, sizes: Sequence[int]) -> list[str]:
+def _indices(stage: StencilStage, need: Need, sizes: Sequence[int]) -> list[str]:
     """Places ``c`` in what the block computes, ``i`` in the stage; those that are not are left."""
     lines, there = ["u32 rest = e;"], list[str]()
     for d in reversed(range(len(sizes))):
@@ -168,7 +168,7 @@ def _indices(stage: Stage, need: Need, sizes: Sequence[int]) -> list[str]:
     return [*lines, f"if (!({' && '.join(there)})) continue;"] if there else lines
 
 
-def _within(stage: Stage, need: Need, tile: Sequence[int]) -> Iterator[str]:
+def _within(stage: StencilStage, need: Need, tile: Sequence[int]) -> Iterator[str]:
     """Conditions under which an element is one of the block's tile."""
     for d, (low, high) in enumerate(need.reach):
         if low < 0:

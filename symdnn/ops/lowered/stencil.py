@@ -20,7 +20,8 @@ from symdnn.graph.typing import Array
 from symdnn.ops.core.scalar import ScalarProgram, number_of_text
 
 __all__ = [
-    "BORDERS", "FusedStencil", "Need", "Result", "Shifted", "Stage", "needs_of", "within",
+    "BORDERS", "FusedStencil", "Need", "Shifted", "StencilResult", "StencilStage", "needs_of",
+    "within",
 ]  # fmt: skip
 
 
@@ -72,7 +73,7 @@ class Shifted:
 
 
 @dataclass(frozen=True)
-class Stage:
+class StencilStage:
     """A program for each element of an array of ``shape``; its operands are read by ``reads``."""
 
     program: ScalarProgram
@@ -81,7 +82,7 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Result:
+class StencilResult:
     """A value of a stage that is stored, rolled by ``shift``."""
 
     value: int
@@ -92,16 +93,17 @@ class Result:
 class FusedStencil(MultiOp):
     """Stages of scalar programs, each of what is near it in the inputs and in earlier stages.
 
-    Only ``results`` are stored. Values are numbered after the ``count`` inputs, in the order of the
-    stages and their programs' results. All arrays have one number of axes, and known sizes.
+    Only values of ``stored`` are results. Values are numbered after the ``count`` inputs, in the
+    order of the stages and their programs' results. All arrays have one number of axes, and known
+    sizes.
     ``opt/fuse/stencils.py`` makes it if a target has a kernel for it, after gradients were taken.
     """
 
     never_fails: ClassVar[bool] = True
 
     count: int
-    stages: tuple[Stage, ...]
-    results: tuple[Result, ...]
+    stages: tuple[StencilStage, ...]
+    stored: tuple[StencilResult, ...]
 
     @property
     def values(self) -> list[tuple[int, int]]:
@@ -124,14 +126,14 @@ class FusedStencil(MultiOp):
         }
         if len(inputs) != self.count or [wanted[i] for i in range(self.count)] != given:
             raise TypeMismatch(self, f"{self.count} tensors of the programs' dtypes", list(inputs))
-        shapes = [self.stages[self.values[r.value - self.count][0]].shape for r in self.results]
+        shapes = [self.stages[self.values[r.value - self.count][0]].shape for r in self.stored]
         return tuple(
             tensor_type(self.dtype_of(r.value), shape)
-            for r, shape in zip(self.results, shapes, strict=True)
+            for r, shape in zip(self.stored, shapes, strict=True)
         )
 
     def shapes(self, types: Types, shapes: Shapes, host: Host) -> Shapes | None:
-        return [self.stages[self.values[r.value - self.count][0]].shape for r in self.results]
+        return [self.stages[self.values[r.value - self.count][0]].shape for r in self.stored]
 
     def reference(self, *inputs: Array) -> Any:
         arrays: list[Any] = list(inputs)
@@ -140,7 +142,7 @@ class FusedStencil(MultiOp):
             for v, dtype in zip(stage.program.evaluate(*read), stage.program.output_dtypes):
                 arrays.append(np.broadcast_to(v, stage.shape).astype(numpy_dtype(dtype)))
         axes = tuple(range(len(self.stages[0].shape)))
-        return tuple(np.roll(arrays[r.value], r.shift, axes) for r in self.results)
+        return tuple(np.roll(arrays[r.value], r.shift, axes) for r in self.stored)
 
     def __str__(self) -> str:
         return f"FusedStencil{{{'; '.join(str(stage.program) for stage in self.stages)}}}"
@@ -165,8 +167,8 @@ def needs_of(op: FusedStencil) -> tuple[Need, ...] | None:
     axes = range(len(op.stages[0].shape))
     reach: list[dict[int, tuple[int, int]]] = [{} for _ in op.stages]
     wrap = [[False] * len(axes) for _ in op.stages]
-    for r in op.results:
-        reach[op.values[r.value - op.count][0]] = dict.fromkeys(axes, (0, 0))
+    for result in op.stored:
+        reach[op.values[result.value - op.count][0]] = dict.fromkeys(axes, (0, 0))
     for k in reversed(range(len(op.stages))):
         for r in op.stages[k].reads:
             if r.array < op.count:

@@ -27,9 +27,9 @@ from symdnn.ops.core.scalar import Builder, Scalar, ScalarProgram, text_of_numbe
 from symdnn.ops.lowered.stencil import (
     BORDERS,
     FusedStencil,
-    Result,
     Shifted,
-    Stage,
+    StencilResult,
+    StencilStage,
     needs_of,
     within,
 )
@@ -108,7 +108,7 @@ class _Graph:
         if node in self.facts.places.read_on_host or not all(map(_is_known, node.outputs)):
             return None
         program, operands = without_numbers(program, node.inputs)
-        shape = node.outputs[0].type.shape
+        shape = _sizes(node.outputs[0])
         if not operands or not all(
             _is_known(v) and len(v.type.shape) == len(shape) for v in operands
         ):
@@ -167,7 +167,7 @@ class _Graph:
             return None
         own = {n.node for n in both}
         inside = [(n, r) for n in both for r in n.reads if r.source.owner in own]
-        if any(_repeats(r.source.type.shape, n.shape) for n, r in inside):
+        if any(_repeats(_sizes(r.source), n.shape) for n, r in inside):
             return None
         if self._returns(both, own):
             return None
@@ -218,17 +218,17 @@ class _Graph:
         inputs = list(
             dict.fromkeys(r.source for n in cluster for r in n.reads if r.source.owner not in own)
         )
-        stages, numbers = list[Stage](), {v: i for i, v in enumerate(inputs)}
+        stages, numbers = list[StencilStage](), {v: i for i, v in enumerate(inputs)}
         for stage in _stages(cluster, own):
             made, values = _as_stage(stage, numbers)
             first = len(inputs) + sum(len(s.program.outputs) for s in stages)
             numbers.update((v, first + i) for i, v in enumerate(values))
             stages.append(made)
-        results, stored = list[Result](), list[Variable]()
+        results, stored = list[StencilResult](), list[Variable]()
         for v in (v for n in cluster for v in n.node.outputs if self._is_stored(v, own)):
             found = self._rolled(v, own)
             shift, final = found if found is not None else ((0,) * v.type.ndim, v)
-            results.append(Result(numbers[v], shift))
+            results.append(StencilResult(numbers[v], shift))
             stored.append(final)
         few = len(inputs) <= _MAX_INPUTS and 0 < len(results) <= _MAX_RESULTS
         few = few and len(stages) <= _MAX_STAGES
@@ -263,7 +263,7 @@ class _Graph:
             if any(reader in self.nodes for reader, _ in self.fgraph.users(user.outputs[0])):
                 break  # which reads v itself, at other places
             axis = user.op.axis
-            shift[axis] = (shift[axis] + int(known)) % final.type.shape[axis]
+            shift[axis] = (shift[axis] + int(known)) % _sizes(final)[axis]
             final = user.outputs[0]
         return None if final is v else (tuple(shift), final)
 
@@ -274,6 +274,12 @@ def _is_known(v: Variable) -> bool:
     return isinstance(t, TensorType) and not t.is_complex and t.ndim > 0 and all(t.shape)
 
 
+def _sizes(v: Variable) -> tuple[int, ...]:
+    """The shape of an array of known sizes."""
+    shape: Any = v.type.shape
+    return tuple(shape)
+
+
 def _repeats(source: Sequence[int], shape: Sequence[int]) -> bool:
     """Whether an array of one shape broadcasts to the other."""
     return any(a == 1 < b for a, b in zip(source, shape, strict=True))
@@ -282,7 +288,7 @@ def _repeats(source: Sequence[int], shape: Sequence[int]) -> bool:
 def _moved(how: Shifted, node: Apply) -> Shifted | None:
     """Elements of a result as those of what a slice, a padding or a roll is of; None if of none."""
     op: Any = node.op
-    shape = node.inputs[0].type.shape
+    shape = _sizes(node.inputs[0])
     if isinstance(op, Roll):
         known = number(node.inputs[1])
         if known is None or how.fill:
@@ -409,7 +415,9 @@ def _stages(cluster: list[_Node], own: set[Apply]) -> Iterator[list[_Node]]:
     yield from found
 
 
-def _as_stage(nodes: list[_Node], numbers: dict[Variable, int]) -> tuple[Stage, list[Variable]]:
+def _as_stage(
+    nodes: list[_Node], numbers: dict[Variable, int]
+) -> tuple[StencilStage, list[Variable]]:
     """Nodes as one stage, and the variables of its values."""
     inside = {v for n in nodes for v in n.node.outputs}
     reads = list(dict.fromkeys(r for n in nodes for r in n.reads if r.source not in inside))
@@ -421,7 +429,7 @@ def _as_stage(nodes: list[_Node], numbers: dict[Variable, int]) -> tuple[Stage, 
         values.update(zip(n.node.outputs, builder.inline(n.program, operands), strict=True))
     program = builder.program(list(values.values()))
     shifted = tuple(replace(r.how, array=numbers[r.source]) for r in reads)
-    return Stage(program, shifted, nodes[0].shape), list(values)
+    return StencilStage(program, shifted, nodes[0].shape), list(values)
 
 
 RULES = (fuse_stencils,)

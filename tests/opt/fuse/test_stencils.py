@@ -77,7 +77,7 @@ def test_what_others_read_is_stored() -> None:
 
 def test_results_that_are_rolled_are_stored_there() -> None:
     (node,) = stencils([T.roll(T.roll(T.exp(x), 2, 0), -3, 1), x + 1])
-    assert node.op.results[0].shift == (2, 11)
+    assert node.op.stored[0].shift == (2, 11)
 
 
 @pytest.mark.parametrize(
