@@ -77,7 +77,7 @@ ROOMS = {
     ],
     "gpu": [
         {"binding", "dnn_rnn", "registry", "shared"}, {"detect", "device", "libcudnn"},
-        {"codegen", "dnn_names"}, {"dnn", "kernels"}, {"cudnn", "execution", "norm"},
+        {"codegen", "dnn_names"}, {"dnn", "kernels"}, {"cudnn", "execution", "indexing", "norm"},
         {"fft", "gemm", "nccl", "solver"}, {"conv"}, {"conv_table", "rnn"}, {"function_tables"},
     ],
     "compile": [

@@ -10,7 +10,7 @@ import symdnn.distributed as dist
 import symdnn.tensor as T
 from symdnn import nn
 from symdnn.distributed.rows import Moved, in_order
-from symdnn.gpu.kernels import index
+from symdnn.gpu.indexing import index
 from symdnn.graph.kernel import Call
 from symdnn.graph.traverse import toposort
 from symdnn.nn.optimizers import base

@@ -10,7 +10,7 @@ import scipy.sparse
 
 import symdnn.tensor as T
 from symdnn.gpu.codegen import launches
-from symdnn.gpu.kernels.index import OrderedScatterKernel
+from symdnn.gpu.indexing.index import OrderedScatterKernel
 from symdnn.gpu.kernels.sparse import SparseProductKernel
 from symdnn.ops.sparse.products import SparseDot
 from tests.gpu import emulator

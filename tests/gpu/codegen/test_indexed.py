@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from symdnn.gpu.indexing.gathered import IndexedKernel
+from symdnn.gpu.indexing.index import GatherKernel
 from symdnn.gpu.kernels import elementwise as elementwise_kernels
 from symdnn.gpu.kernels import reduce as reduce_kernels
-from symdnn.gpu.kernels.gathered import IndexedKernel
-from symdnn.gpu.kernels.index import GatherKernel
 from symdnn.graph.type import TensorType
 from symdnn.ops.array.advanced_index import AdvancedIncSubtensor, AdvancedSubtensor
 from symdnn.ops.array.argreduce import ArgMax

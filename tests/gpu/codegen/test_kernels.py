@@ -10,8 +10,8 @@ import pytest
 
 from symdnn.config import config
 from symdnn.gpu.binding.nvrtc import compile_cubin
+from symdnn.gpu.indexing import index as index_kernels
 from symdnn.gpu.kernels import elementwise as elementwise_kernels
-from symdnn.gpu.kernels import index as index_kernels
 from symdnn.gpu.kernels import parts as part_kernels
 from symdnn.gpu.kernels import random as random_kernels
 from symdnn.gpu.kernels import reduce as reduce_kernels

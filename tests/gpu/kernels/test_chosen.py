@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from symdnn.gpu.kernels.chosen import ChosenKernel
+from symdnn.gpu.indexing.chosen import ChosenKernel
 from symdnn.ops.lowered.of_values import PART, ChosenCounts, ChosenPlaces
 from tests.gpu import emulator
 from tests.gpu.table import concrete

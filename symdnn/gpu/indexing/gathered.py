@@ -11,9 +11,9 @@ import numpy as np
 from symdnn.gpu.codegen.cuda_source import CTYPES, print_problem
 from symdnn.gpu.codegen.launches import GuardableKernel, KernelLaunch, View, Views
 from symdnn.gpu.codegen.reduce_plan import scratch_bytes
+from symdnn.gpu.indexing.index import check_bounds
 from symdnn.gpu.kernels.copy import copies
 from symdnn.gpu.kernels.elementwise import elementwise_selected
-from symdnn.gpu.kernels.index import check_bounds
 from symdnn.gpu.kernels.index_space import Selected, selected, space_of
 from symdnn.gpu.kernels.reduce import reduction
 from symdnn.graph.kernel import Call, Row

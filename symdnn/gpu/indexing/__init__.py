@@ -1,0 +1,1 @@
+"""Elements that index arrays or masks select: gathered, scattered, counted."""
