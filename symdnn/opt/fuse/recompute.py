@@ -207,7 +207,7 @@ def is_small(w: Variable, v: Variable) -> bool:
 def _repeats(w: Variable, v: Variable) -> int:
     """How often each element of ``w`` is read for ``v``, to which it broadcasts."""
     parts = zip(w.type.broadcastable, v.type.broadcastable, v.type.shape)
-    return prod(_SMALL_PART if n is None else n for one, of, n in parts if one and not of)
+    return prod(_SMALL_PART if n is None else max(n, 1) for one, of, n in parts if one and not of)
 
 
 def _is_spread(v: Variable, reads: Collection[Variable]) -> bool:

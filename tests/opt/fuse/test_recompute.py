@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -178,3 +179,16 @@ def test_differences_of_all_pairs_are_stored_nowhere(power):
         np.testing.assert_allclose(got, wanted, rtol=2e-5, atol=1e-5)
     (plan,) = f.stages.specialise({"a": (512, 64), "b": (512, 64)})[-1:]
     assert largest_live_set(plan.memory.arena_buffers()) < 512 * 512 * 16
+
+
+@pytest.mark.parametrize("shape", [(3, 0, 5), (0, 4, 4), (2, 3, 0), (2, 3, 5)])
+def test_what_is_spread_over_no_elements_has_a_cost(shape):
+    """A triangle of places is compared for each matrix, of which there may be none."""
+    x, k = T.TensorType("int64", shape)("x"), T.lscalar("k")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # a rule that fails
+        f = symdnn.function([x, k], [T.tril(x, k), T.triu(x, k)], mode=Mode(target="cuda:sm_90"))
+    given = new_rng().integers(-9, 9, shape)
+    found = evaluate(f.fgraph.outputs, dict(zip(f.fgraph.inputs, (given, np.int64(1)))))
+    for got, wanted in zip(found, (np.tril(given, 1), np.triu(given, 1))):
+        np.testing.assert_array_equal(got, wanted)
