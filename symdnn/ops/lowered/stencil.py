@@ -31,14 +31,14 @@ BORDERS = ("wrap", "edge", "reflect", "symmetric")
 
 
 def within(at: Array, n: int, border: str) -> Array:
-    """The places along an axis of size ``n`` that are read for places at most ``n`` outside."""
+    """The places along an axis of size ``n`` that are read for places at most ``n`` outside; of
+    ``reflect`` one fewer, beyond which there is no mirror image."""
     if border == "wrap":
         return at % n
     if border == "edge":
         return at.clip(0, n - 1)
     both = border == "symmetric"
-    mirrored = np.where(at < 0, -at - both, np.where(at >= n, 2 * n - 2 + both - at, at))
-    return mirrored.clip(0, n - 1)
+    return np.where(at < 0, -at - both, np.where(at >= n, 2 * n - 2 + both - at, at))
 
 
 @dataclass(frozen=True)

@@ -196,14 +196,28 @@ class _Graph:
         op, inputs, stored = self._op(cluster)
         if op is None:
             return
-        last = cluster[-1].node
+        last, given = cluster[-1].node, [*map(self._now, inputs)]
+        if self._follow(given, {n.node for n in cluster}):
+            return
         with inherit(joined_origin([n.node for n in cluster]), last.hints):
-            made = op.make_node(*map(self._now, inputs))
+            made = op.make_node(*given)
         if self.context.capabilities.kernel_reason(made, self.context.target.kind):
             return
         pairs = list(zip(stored, made.outputs, strict=True))
         if self.context.replace(pairs, "fuse_stencils"):
             self.new.update(pairs)
+
+    def _follow(self, given: list[Variable], own: set[Apply]) -> bool:
+        """Whether an operand depends on a cluster by what was put in the place of another one."""
+        pending, seen = [v.owner for v in given], set[Apply]()
+        while self.new and pending:
+            node = pending.pop()
+            if node in own:
+                return True
+            if node is not None and node not in seen:
+                seen.add(node)
+                pending += self.facts.behind(node)
+        return False
 
     def _now(self, v: Variable) -> Variable:
         while v in self.new:

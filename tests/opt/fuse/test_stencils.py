@@ -108,6 +108,22 @@ def test_no_cycle_through_a_node_outside() -> None:
     assert stencils([y[:, 1:] - y[:, :-1] + total]) == []
 
 
+def test_no_cycle_through_another_stencil() -> None:
+    """Each of two groups reads what the other one stores, at other nodes."""
+    row = T.TensorType("float32", (1, 14))("row")
+    a, b = T.exp(x), T.tanh(row)
+    total = a.sum(0, keepdims=True)  # so that the second one cannot be a part of the first
+    outputs = [T.roll(a, 1, 1) * b, T.roll(b, 1, 1) * total]
+    f = symdnn.function([x, row], outputs, mode=symdnn.Mode(target="cuda:sm_90"))
+    assert sum(isinstance(n.op, FusedStencil) for n in f.fgraph.toposort()) == 1
+
+
+def test_a_mirror_image_has_no_place_beyond_the_other_end() -> None:
+    y = T.exp(x[:3])
+    for places in ([2, 2, 1, 0, 1, 2], [0, 1, 2, 1, 0, 0]):
+        assert stencils([T.exp(y[places]) + 1]) == []
+
+
 def test_unknown_sizes_and_a_cpu_are_left_alone() -> None:
     u = T.fmatrix("u")
     f = symdnn.function([u], pad_by_one(u)[2:] * 2, mode=symdnn.Mode(target="cuda:sm_90"))
