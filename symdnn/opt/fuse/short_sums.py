@@ -15,7 +15,7 @@ from typing import Any
 from symdnn.graph.variable import Apply, Variable
 from symdnn.ops.array.index import subtensor
 from symdnn.ops.array.join import Join
-from symdnn.ops.array.reduce import AllTrue, AnyTrue, Max, Min, Reduce, Sum, Truth
+from symdnn.ops.array.reduce import AllTrue, AnyTrue, Max, Min, Sum, Truth
 from symdnn.ops.core.shape import dimshuffle
 from symdnn.ops.elementwise.arithmetic import add, maximum, minimum
 from symdnn.ops.elementwise.comparison import and_, or_
@@ -44,12 +44,12 @@ _TWICE_AS_WIDE = {
 }  # fmt: skip
 
 
-@node_rewrite(Reduce, phase="lower", tags=("fusion",), admits=reads(Join))
+@node_rewrite(*_OF_TWO, phase="lower", tags=("fusion",), admits=reads(Join))
 def reduction_of_a_stack(node: Apply, context: Context) -> Variable | None:
     """``sum(stack([a, b, c], axis), axis)`` is ``a + b + c``; also extremes and truths."""
     op: Any = node.op
     (v,) = node.inputs
-    if type(op) not in _OF_TWO or len(op.axes) != 1 or not made_by(v, Join) or v.type.is_complex:
+    if len(op.axes) != 1 or not made_by(v, Join) or v.type.is_complex:
         return None
     (axis,), parts = op.axes, node_of(v).inputs
     stacked = node_of(v).op.axis == axis and all(p.type.shape[axis] == 1 for p in parts)
