@@ -64,6 +64,18 @@ def test_the_gradient_of_take_along_axis():
         f(X, np.full(5, 4))
 
 
+def test_values_of_unknown_columns_are_written():
+    """Where the indices are a column, and only a call shows that the values are one."""
+    i = T.TensorType("int64", (5, 1))("i")
+    rows = np.arange(5)[:, None]
+    for sizes in ((5, None), (None, None)):
+        y = T.TensorType("float64", sizes)("y")
+        f = function([y, i], T.inc_subtensor(T.zeros((5, 4), "float64")[rows, i], y))
+        want = np.zeros((5, 4))
+        want[rows, AT[:, None]] = X[:, :1]
+        np.testing.assert_array_equal(f(X[:, :1], AT[:, None]), want)
+
+
 @pytest.mark.parametrize("which", ["rows in another order", "fewer rows", "no zeros"])
 def test_other_writes_stay(which):
     def build(x, i):
