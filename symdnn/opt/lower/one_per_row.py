@@ -33,7 +33,7 @@ def one_per_row(node: Apply, context: Context) -> Variable | None:
         return None
     # Indices of one column, as of ``take_along_axis``, are those of a vector.
     rank = rest[0].type.ndim
-    if rank > 1 and all(v.type.broadcastable[1:] == (True,) * (rank - 1) for v in rest):
+    if rank > 1 and all(all(v.type.broadcastable[1:rank]) for v in (*rest, y)):
         rest = [v.dimshuffle(0) for v in rest]
         y = y.dimshuffle(0, *range(rank, y.type.ndim))
     rows, labels = rest
