@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from symdnn.graph.type import float_limits
 from symdnn.graph.variable import Apply, Constant, Variable
 from symdnn.ops.array.cumulative import CumProd, CumSum
 from symdnn.ops.array.reduce import LogSumExp, Max, Min, Prod, Sum
@@ -381,7 +382,7 @@ def _terms(v: Variable) -> list[Variable]:
 def _top(logs: Sequence[Variable]) -> Variable:
     """The largest of logarithms, a constant to gradients; a finite number of infinite ones."""
     top = reduce(maximum, logs)
-    most = like(np.finfo(top.type.numpy).max, top)
+    most = like(float(float_limits(top.type.dtype).max), top)
     return disconnected_grad(clip(top, -most, most))
 
 
@@ -392,10 +393,14 @@ def _relative(
     factors: Sequence[Variable | None],
     traits: tuple[bool, bool],
 ) -> Scaled:
-    """The sum (or difference) of ``factor * exp(log)`` as a multiple of ``exp(top)``."""
-    terms = []
+    """The sum (or difference) of ``factor * exp(log)`` as a multiple of ``exp(top)``.
+
+    No logarithm is above ``top`` but an infinite one, whose exponential stays infinite. The bound
+    says that the others are no exponentials to divide.
+    """
+    terms, most = [], like(float(float_limits(top.type.dtype).max), top)
     for z, f in zip(logs, factors):
-        e = exp(minimum(z - top, like(MAX_EXCESS_NATS, top)))
+        e = exp(minimum(z - top, most))
         terms.append(e if f is None else f * e)
     return Scaled(top, reduce(op, _padded(terms)), *traits)
 

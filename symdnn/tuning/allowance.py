@@ -51,6 +51,30 @@ def visiting(may_measure: bool) -> Iterator[Visit]:
         _visit.reset(token)
 
 
+class Runs:
+    """The runs of the plan that is being made, whose kernels may measure when they run.
+
+    If the plan may not, its first run may not, either; later ones are of shapes that return.
+    """
+
+    def __init__(self) -> None:
+        visit = _visit.get()
+        self._is_new = visit is not None and not visit.may_measure
+        #: Whether a measurement of the last run was put off until the next one.
+        self.postponed = False
+
+    @contextmanager
+    def run(self, waits: bool = True) -> Iterator[None]:
+        """A context in which the plan runs; all may be measured unless it ``waits``."""
+        waits, self._is_new, self.postponed = waits and self._is_new, False, False
+        if not waits:
+            yield
+            return
+        with visiting(may_measure=False) as visit:
+            yield
+        self.postponed = visit.postponed
+
+
 def may_measure() -> bool:
     """Whether the plan that is being made may measure; if not, it notes that it would have."""
     visit = _visit.get()

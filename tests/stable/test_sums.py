@@ -40,6 +40,17 @@ def test_averages_and_their_gradients(dtype, level):
         np.testing.assert_allclose(found, want, tolerance, tolerance)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_averages_of_16_bits(dtype):
+    rng = new_rng()
+    x, w = T.matrix("x", dtype=dtype), T.matrix("w", dtype=dtype)
+    a = (rng.integers(-4, 4, (9, 5)) + 100).astype(x.type.numpy)
+    b = rng.integers(-9, 9, (9, 5)).astype(x.type.numpy)
+    found = symdnn.function([x, w], averaged(x, w))(a, b).astype("float64")
+    p = softmax(a.astype("float64"))
+    np.testing.assert_allclose(found, (p * b.astype("float64")).sum(1), 0.02, 0.05)
+
+
 def test_the_sums_share_their_exponentials():
     x, w = T.dmatrices("x", "w")
     f = symdnn.function([x, w], averaged(x, w), mode=symdnn.Mode().excluding("fusion"))
@@ -48,13 +59,25 @@ def test_the_sums_share_their_exponentials():
     assert not {LogAddExp, LogSumExp} & set(kinds)
 
 
-@pytest.mark.parametrize("values", [[np.inf, 0, 0], [-np.inf] * 3, [-np.inf, -800, -900]])
-def test_infinite_exponents_give_what_is_written(values):
-    x = T.dvector("x")
-    e = [T.exp(x[i]) for i in range(3)]
-    f = symdnn.function([x], e[1] / (e[0] + e[1] + e[2]))
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("count", [3, 4])
+@pytest.mark.parametrize("values", [
+    [np.inf, 0, 0, 1], [np.inf, np.inf, 0, 0], [-np.inf] * 4, [-np.inf, -800, -900, -801],
+    [np.nan, 0, 0, 0], [-np.inf, np.inf, 0, 0],
+])  # fmt: skip
+def test_infinite_exponents_give_what_is_written(values, count, weighted):
+    """No number of a quotient of two infinite sums, and none of infinity."""
+    x, w = T.dvectors("x", "w")
+    e = [T.exp(x[i]) for i in range(count)]
+    below = sum(e[1:], e[0])
+    weights = np.arange(1.0, 1 + count)
+    top = sum((e[i] * w[i] for i in range(1, count)), e[0] * w[0])
+    f = symdnn.function(
+        [x, w], [top / below] if weighted else [v / below for v in e], on_unused_input="ignore"
+    )
     with np.errstate(all="ignore"):
-        given = np.array(values, dtype="float64")
-        top = given.max() if np.isfinite(given.max()) else 0
-        e = np.exp(given - top)
-        np.testing.assert_allclose(f(given), e[1] / e.sum(), 1e-12)
+        given = np.array(values[:count], dtype="float64")
+        most = given.max() if np.isfinite(given.max()) else 0
+        e = np.exp(given - most)
+        want = [(e * weights).sum() / e.sum()] if weighted else e / e.sum()
+        np.testing.assert_allclose(f(given, weights), want, 1e-12)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from symdnn.gpu.codegen.launches import View
 from symdnn.gpu.device.arena import Arena
 from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.capture import Graph, Queue
@@ -16,6 +18,8 @@ from symdnn.gpu.device.env import Env
 from symdnn.gpu.device.memory import CudaMemory
 from symdnn.gpu.kernels.copy import strided_copy
 from symdnn.graph.variable import Apply, Constant, Variable
+from symdnn.ops.array.index import Subtensor
+from symdnn.ops.array.slices import as_python, check_index, fill_in, is_slice
 
 Values = dict[Variable, Any]
 
@@ -90,6 +94,20 @@ class Step(NamedTuple):
 
     node: Apply
     run: Callable[[Apply, Values], None]
+
+
+@lru_cache(maxsize=1024)
+def place_of_part(
+    op: Subtensor, shape: tuple[int, ...], dtype: str, strides: tuple[int, ...],
+    bounds: tuple[int, ...],
+) -> tuple[int, tuple[int, ...], tuple[int, ...]]:  # fmt: skip
+    """The offset, shape and strides of a slice by these bounds."""
+    entries = fill_in(op.index, bounds)
+    for axis, (e, size) in enumerate(zip(entries, shape)):
+        if not is_slice(e):
+            check_index(op, e, size, axis)
+    seen = View(0, dtype, shape, strides)[as_python(entries)]
+    return seen.offset, seen.shape, seen.strides
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from symdnn.config import config
-from symdnn.gpu.codegen.launches import View, view_of
+from symdnn.gpu.codegen.launches import view_of
 from symdnn.gpu.device.array import RawArray
 from symdnn.gpu.device.capture import CaptureFailed
 from symdnn.gpu.device.memory import PendingCopy
@@ -18,7 +17,7 @@ from symdnn.gpu.execution.batched_casts import batched_run, cast_groups, with_ba
 from symdnn.gpu.execution.batched_updates import copy_all, update_launches
 from symdnn.gpu.execution.bound_steps import BoundSteps
 from symdnn.gpu.execution.guard import with_checks
-from symdnn.gpu.execution.operands import Device, Operands, Step, Values
+from symdnn.gpu.execution.operands import Device, Operands, Step, Values, place_of_part
 from symdnn.gpu.execution.plan_constants import PlanConstants
 from symdnn.gpu.execution.registered import Registered
 from symdnn.gpu.execution.replay import Replay
@@ -27,8 +26,8 @@ from symdnn.graph.kernel import Kernel
 from symdnn.graph.runtime import BoundPlan, Watcher
 from symdnn.graph.variable import Apply, Constant, Shared, Variable
 from symdnn.ops.array.index import Subtensor
-from symdnn.ops.array.slices import as_python, check_index, fill_in, is_slice
 from symdnn.ops.lowered.transfer import GpuFromHost, HostFromGpu
+from symdnn.tuning.allowance import Runs
 
 #: A capture that fails once may have met with work of another library, and is tried again.
 _MAX_FAILED_CAPTURES = 2
@@ -48,20 +47,6 @@ def _acceptor(kernel: Kernel) -> Any:
     if kernel.reads_any_layout:
         return None
     return lambda i, x: not isinstance(x, RawArray) or kernel.accepts(i, x)
-
-
-@lru_cache(maxsize=1024)
-def _place_of_part(
-    op: Subtensor, shape: tuple[int, ...], dtype: str, strides: tuple[int, ...],
-    bounds: tuple[int, ...],
-) -> tuple[int, tuple[int, ...], tuple[int, ...]]:  # fmt: skip
-    """The offset, shape and strides of a slice by these bounds."""
-    entries = fill_in(op.index, bounds)
-    for axis, (e, size) in enumerate(zip(entries, shape)):
-        if not is_slice(e):
-            check_index(op, e, size, axis)
-    seen = View(0, dtype, shape, strides)[as_python(entries)]
-    return seen.offset, seen.shape, seen.strides
 
 
 class CudaPlan(BoundPlan):
@@ -95,6 +80,7 @@ class CudaPlan(BoundPlan):
         self.replay: Replay | None = None
         self.failed_captures = 0
         self._ran = False
+        self._runs = Runs()
         #: Addresses of the inputs of the last call.
         self.last: list[int | None] | None = None
         #: The capture state as a part of a larger graph.
@@ -202,7 +188,7 @@ class CudaPlan(BoundPlan):
             [int(v.data if isinstance(v, Constant) else values[v]) for v in node.inputs[1:]]
         )
         if isinstance(x, RawArray):
-            offset, shape, strides = _place_of_part(node.op, x.shape, x.dtype, x.strides, bounds)
+            offset, shape, strides = place_of_part(node.op, x.shape, x.dtype, x.strides, bounds)
             part: Any = RawArray(x.ptr + offset, shape, x.dtype, strides, x)
         else:
             part = node.op.compute(x, *bounds)[0]
@@ -367,10 +353,13 @@ class CudaPlan(BoundPlan):
         separate = watcher is not None or self.strided_results or self._overlaps_updates(entering)
         values = self.steps.values(entering, separate)
         self.steps.allocate_results(values, targets)
-        if separate:
-            self.steps.run(self._separate_steps(), values, watcher)
-        else:
-            self._run_in_order(values)
+        # The body of a loop returns at once, and a graph of it is captured without measurements.
+        waits = self.spec.segment.capture and self.together is None and not within
+        with self._runs.run(waits):
+            if separate:
+                self.steps.run(self._separate_steps(), values, watcher)
+            else:
+                self._run_in_order(values)
         return self._results(values)
 
     def _separate_steps(self) -> list[Step]:
@@ -416,14 +405,14 @@ class CudaPlan(BoundPlan):
 
         Results of another segment may have other addresses in each call. Such inputs are copied to
         memory of their own from then on. A plan that is captured ``at_once``, since other ranks
-        capture theirs in this call, waits for no repetition.
+        capture theirs in this call, waits for no repetition. One that guessed measures before.
         """
         now = [
             a.ptr if in_place and k not in self.copied_inputs and isinstance(a, RawArray) else None
             for k, (a, in_place) in enumerate(zip(entering, self.read_in_place))
         ]
         last, self.last = self.last, now
-        if self._why_not:
+        if self._why_not or self._runs.postponed:
             return None
         if last != now:
             self.replay = None

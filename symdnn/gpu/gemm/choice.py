@@ -1,11 +1,12 @@
 """The choice of cuBLASLt's algorithm for a GEMM: the heuristics' first, or the fastest.
 
 The flag ``gpu.gemm.algo`` decides. ``guess`` takes the heuristics' first algorithm, or our kernel
-of long sums where few results have them (:mod:`symdnn.gpu.gemm.long_sums`). ``time``
-measures their first ones on the GEMM's own operands in its first run, times the fastest few once
-more in turn, and takes the fastest whose result agrees with that of the first. Choices are
-remembered by signature, and measured ones are kept on disk. With ``deterministic=more`` nothing is
-timed: the fastest algorithm, and so the last bits, may differ between processes.
+of long sums where few results have them (:mod:`symdnn.gpu.gemm.long_sums`). ``time`` measures their
+first ones on the GEMM's own operands in its first run, or the second one of shapes that are new to
+a function, times the fastest few once more in turn, and takes the fastest whose result agrees with
+that of the first. Choices are remembered by signature, and measured ones are kept on disk. With
+``deterministic=more`` nothing is timed: the fastest algorithm, and so the last bits, may differ
+between processes.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from symdnn.gpu.gemm.bench import CallBench
 from symdnn.gpu.gemm.long_sums import LongSums, long_sums_ways
 from symdnn.gpu.gemm.plan import GemmAlgorithm, GemmPlan, GemmSignature, Pointers
 from symdnn.gpu.gemm.split import SplitGemm, split_ways
+from symdnn.tuning.allowance import postponed
 from symdnn.tuning.attempts import Attempt
 from symdnn.tuning.question import ChoiceCache, Question, answer, plain
 
@@ -143,6 +145,8 @@ def sums_apart(
 
     def measured() -> bool:
         both = [choose(p, "time", env, at, factors, split_bytes).best_ms for p in plans]
+        if postponed():
+            return False
         if both[0] is None or both[1] is None or both[1] >= both[0]:
             return both[0] is None
         return both[1] + replay_ms(env, add_up, both[0]) < both[0]

@@ -18,6 +18,7 @@ from symdnn.ops.array.view import expand_dims, flatten
 from symdnn.ops.core.shape import as_dim, dims_of, ones_like
 from symdnn.ops.elementwise.arithmetic import cast
 from symdnn.ops.elementwise.comparison import and_, eq, neq
+from symdnn.ops.elemwise import Elemwise
 from symdnn.ops.lowered.of_values import ChosenCounts, ChosenPlaces, Compressed
 from symdnn.rewriting.rewrite import Context, node_rewrite
 
@@ -42,9 +43,19 @@ def _places(mask: Variable) -> Variable:
 
 @node_rewrite(Compressed, phase="precision", tags=("fast_compile",), target="cuda")
 def write_out_compressed(node: Apply, context: Context) -> Variable:
-    """``Compressed(x, mask) -> x[nonzero(mask)[0]]``."""
+    """``Compressed(x, mask) -> x[nonzero(mask)[0]]``.
+
+    What is computed of ``x`` alone is computed of the elements that were chosen, in the same pass.
+    """
     op: Any = node.op
     x, mask = node.inputs
+    made = x.owner
+    if made is not None and isinstance(made.op, Elemwise) and context.only_reader(x):
+        whole = {v for v in made.inputs if v.type.shape[op.axis] != 1}
+        if len(whole) == 1:
+            inputs = [op(v, mask) if v in whole else v for v in made.inputs]
+            computed: Variable = made.op(*inputs, hints=made.hints)
+            return computed
     index = tuple("a" if d == op.axis else FULL for d in range(x.type.ndim))
     found: Variable = AdvancedSubtensor(index, in_bounds=True)(x, *Nonzero()(mask))
     return found

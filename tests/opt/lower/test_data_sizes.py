@@ -13,8 +13,11 @@ from symdnn.config import config
 from symdnn.gpu import registry
 from symdnn.graph.type import TensorType
 from symdnn.graph.variable import Variable
+from symdnn.ops.array.advanced_index import AdvancedSubtensor
 from symdnn.ops.array.getitem import Nonzero
 from symdnn.ops.array.sort import Unique
+from symdnn.ops.lowered.fused import FusedElemwise
+from symdnn.ops.lowered.gathered import FusedIndexed
 from symdnn.ops.lowered.transfer import HostFromGpu
 from symdnn.opt.lower import data_sizes
 from tests.opt.lowering import assert_same_values, rewritten
@@ -81,6 +84,27 @@ def test_elements_of_a_vector_are_read_in_one_copy() -> None:
     f = compiled(x, [T.zeros((shape[0], shape[1]))])
     read = [n for n in f.fgraph.toposort() if isinstance(n.op, HostFromGpu)]
     assert len(read) <= 1
+
+
+def test_what_is_computed_of_chosen_elements_reads_no_others() -> None:
+    """They are computed as they are read, unless another reads all of them, too."""
+    x, y, k = T.fmatrix("x"), T.fmatrix("y"), T.vector("k", "bool")
+    builds = {
+        "one": ([T.exp(x[k] * 2) + 1], FusedIndexed, {AdvancedSubtensor, FusedElemwise}),
+        "two": ([x[k] * y[k]], AdvancedSubtensor, {FusedIndexed}),
+        "all": ([(x * 2)[k], x * 2], AdvancedSubtensor, {FusedIndexed}),
+    }
+    card = symdnn.Mode(target="cuda:sm_90")
+    for outs, some, none in builds.values():
+        f = symdnn.function([x, y, k], outs, mode=card, on_unused_input="ignore")
+        made = {type(n.op) for n in f.fgraph.toposort()}
+        assert some in made
+        assert not none & made
+    rng = new_rng()
+    a, b = rng.standard_normal((2, 9, 4)).astype("float32")
+    for mask in (np.arange(9) % 2 == 0, np.zeros(9, "bool")):
+        for outs, *_ in builds.values():
+            assert_same_values(rewritten([x, y, k], outs), [x, y, k], outs, [a, b, mask])
 
 
 def test_slices_and_complex_numbers_stay() -> None:
