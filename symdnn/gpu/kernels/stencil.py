@@ -15,6 +15,9 @@ from symdnn.ops.lowered.stencil import FusedStencil, needs_of
 
 __all__ = ["KERNELS", "StencilKernel"]
 
+#: Twice a place along an axis has 32 bits, for mirror images.
+_LONGEST = 2**30
+
 
 class StencilKernel(CudaKernel[FusedStencil]):
     """A block for each tile of the results.
@@ -27,11 +30,16 @@ class StencilKernel(CudaKernel[FusedStencil]):
     writes_any_layout = True
 
     def refuses(self, call: Call[FusedStencil]) -> str | None:
-        """Programs that cannot be printed, and stages that no block can compute for itself."""
+        """Unprintable programs, stages that no block can compute for itself, and long axes."""
         op = call.op
         problems = filter(None, (print_problem(s.program) for s in op.stages))
         if needs_of(op) is None:
             return "a stage would wrap around whose operands do not"
+        sizes = [
+            n for s in (*(t.shape for t in call.inputs), *(s.shape for s in op.stages)) for n in s
+        ]
+        if max(sizes) >= _LONGEST:
+            return f"an axis of {max(sizes)} elements, where places are counted in 32 bits"
         if tile_of(op) is None:
             return "its stages do not fit into shared memory"
         return super().refuses(call) or next(problems, None)

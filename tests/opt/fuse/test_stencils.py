@@ -94,6 +94,14 @@ def test_others_stay(make: Callable[[], list[Any]]) -> None:
     assert stencils(make()) == []
 
 
+@pytest.mark.parametrize(("size", "count"), [(2**30 - 1, 1), (2**30, 0), (2**31 + 5, 0)])
+def test_places_along_an_axis_have_32_bits(size: int, count: int) -> None:
+    v = T.TensorType("uint8", (size,))("v")
+    y = v * v
+    f = symdnn.function([v], y[1:] - y[:-1], mode=symdnn.Mode(target="cuda:sm_90"))
+    assert sum(isinstance(n.op, FusedStencil) for n in f.fgraph.toposort()) == count
+
+
 def test_far_neighbours_are_stored() -> None:
     """A tile would compute far more than it has; rolled operands are read where they are."""
     wide = T.TensorType("float32", (4096,))("wide")
