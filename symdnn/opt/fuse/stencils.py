@@ -176,12 +176,15 @@ class _Graph:
 
     def _returns(self, cluster: list[_Node], own: set[Apply]) -> bool:
         """Whether an operand depends on the cluster by what is not part of it."""
-        least = min(self.facts.numbers[n] for n in own)
-        pending = [r.source.owner for n in cluster for r in n.reads if r.source.owner not in own]
-        seen = set[Apply]()
+        read = [r.source.owner for n in cluster for r in n.reads if r.source.owner not in own]
+        return self._depend(read, own, min(self.facts.numbers[n] for n in own))
+
+    def _depend(self, nodes: Sequence[Apply | None], own: set[Apply], least: int = 0) -> bool:
+        """Whether one of these nodes depends on one of ``own``; not by any before ``least``."""
+        pending, seen = [*nodes], set[Apply]()
         while pending:
             node = pending.pop()
-            if node is None or node in seen or self.facts.numbers[node] < least:
+            if node is None or node in seen or self.facts.numbers.get(node, least) < least:
                 continue
             if node in own:
                 return True
@@ -197,8 +200,8 @@ class _Graph:
         if op is None:
             return
         last, given = cluster[-1].node, [*map(self._now, inputs)]
-        if self._follow(given, {n.node for n in cluster}):
-            return
+        if self.new and self._depend([v.owner for v in given], {n.node for n in cluster}):
+            return  # a cluster that was put in before reads its results
         with inherit(joined_origin([n.node for n in cluster]), last.hints):
             made = op.make_node(*given)
         if self.context.capabilities.kernel_reason(made, self.context.target.kind):
@@ -206,18 +209,6 @@ class _Graph:
         pairs = list(zip(stored, made.outputs, strict=True))
         if self.context.replace(pairs, "fuse_stencils"):
             self.new.update(pairs)
-
-    def _follow(self, given: list[Variable], own: set[Apply]) -> bool:
-        """Whether an operand depends on a cluster by what was put in the place of another one."""
-        pending, seen = [v.owner for v in given], set[Apply]()
-        while self.new and pending:
-            node = pending.pop()
-            if node in own:
-                return True
-            if node is not None and node not in seen:
-                seen.add(node)
-                pending += self.facts.behind(node)
-        return False
 
     def _now(self, v: Variable) -> Variable:
         while v in self.new:
