@@ -49,7 +49,8 @@ from symdnn.ops.vendor.onednn import OneDnnConv
 #: With fewer terms a tap is over before its addresses are read. A row of taps is one tap then, if
 #: it lies within the image: 3x3 filters with a stride of 2, 3 to 64 channels of 224x224, take 0.72
 #: ms by oneDNN and 0.52 so on Zen 4, 4x4 with a stride of 4 to 96 channels 0.40 and 0.31; 32x32 to
-#: 768, rows of 96 terms, 2.12 and 2.33.
+#: 768, rows of 96 terms, 2.12 and 2.33. That is with a ReLU, which runs apart behind oneDNN's:
+#: without one, 5x5 filters, 1 to 20 channels of 64 images of 28x28, take 0.62 there and 0.98 so.
 _MIN_TERMS, _MAX_TERMS_OF_A_ROW = 4, 48
 #: Terms up to which oneDNN's kernels for 512 bits are faster with filters of one pixel: 16 to 96
 #: channels of 112x112 take 0.41 ms there and 0.54 here, 24 to 72 of 56x56 0.15 and 0.14; with SiLU
@@ -95,6 +96,7 @@ class DirectConvKernel(Kernel[OneDnnConv]):
             few = w[1] <= _FEW_TERMS_OF_512_BITS and op.activation not in ("logistic", "swish")
             few = few or w[1] >= _MANY_TERMS_OF_512_BITS * results
             few = few and jit.halves_vectors() and prod(w[2:]) == 1
+            few = few or (jit.halves_vectors() and w[1] < _MIN_TERMS and not op.activation)
             taps, terms = _taps_and_terms(op.op, w)
             if few or terms < _MIN_TERMS or (groups > 1 and results % LANES):
                 return "oneDNN is faster for so few channels of a group or of results"

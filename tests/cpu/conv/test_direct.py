@@ -163,7 +163,7 @@ def test_what_is_refused(monkeypatch):
     assert "float32" in refusal(x, w, dtype="bfloat16")
     assert "tanh" in refusal(x, w, activation="tanh")
     assert "few channels" in refusal((2, 8, 8, 3), (24, 3, 3, 1))
-    assert refusal((2, 8, 8, 3), (24, 3, 3, 3)) is None  # a row of taps is one tap
+    assert refusal((2, 8, 8, 3), (24, 3, 3, 3), activation="relu") is None  # a row is one tap
     assert "few channels" in refusal((2, 8, 20, 3), (24, 3, 3, 17))
     for row, dilation, flip in (((0, 1), 1, False), ((0, 0), 2, False), ((0, 0), 1, True)):
         conv = Conv(((0, 0), row), (1, 1), (1, dilation), flip=flip)
@@ -177,6 +177,8 @@ def test_what_is_refused(monkeypatch):
         assert refusal((2, 8, 8, 64), (16, 64, 3, 3)) is None
         assert refusal((2, 8, 8, 60), (16, 60, 1, 1)) is None
         assert refusal((2, 8, 8, 16), (24, 16, 1, 1), activation="swish") is None
+        assert "few channels" in refusal((2, 8, 8, 3), (24, 3, 3, 3))
+        assert refusal((2, 8, 8, 3), (24, 3, 3, 3), activation="relu") is None
     assert "smaller filters" in refusal((1, 40, 40, 4), (8, 4, 30, 30))
     assert "elements" in refusal((0, 8, 8, 16), w)
     with config.change_flags(**{"cpu.compile": "auto"}):
