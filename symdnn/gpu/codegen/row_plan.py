@@ -8,7 +8,7 @@ from math import prod
 
 from symdnn.gpu.codegen.launches import View, Views
 from symdnn.gpu.codegen.reduce_plan import Lines
-from symdnn.gpu.codegen.rows_source import RowOperand
+from symdnn.gpu.codegen.rows_source import RowOperand, tile_places
 from symdnn.gpu.device.context import most_cluster_blocks, most_shared_bytes
 from symdnn.graph.type import numpy_dtype
 from symdnn.graph.values.strides import merged
@@ -45,8 +45,12 @@ _MAX_VECTOR_ELEMENTS, _LINE_BYTES = 8, 128
 _LEAST_LOOSE_VECTORS = 4
 #: Bytes of shared memory for results of warps.
 _MEETING_BYTES = 4 << 10
-#: Elements of a short row, rows of a tile in shared memory, and bytes of those of all operands.
-_MAX_TILE_LENGTH, _TILE_ROWS, _MAX_TILE_BYTES = 40, 128, 48 << 10
+#: Elements of a short row, threads of its tile in shared memory, and bytes of all operands' tiles.
+_MAX_TILE_LENGTH, _TILE_THREADS, _MAX_TILE_BYTES = 40, 128, 48 << 10
+#: Registers of such a thread for values of its row, at most, for a late operand, and for all else.
+_TILE_WORDS, _TILE_LATE, _TILE_OTHERS = 42, 10, 20
+#: Blocks of tiles on a multiprocessor, at most: while some copy, others compute.
+_TILE_BLOCKS = 12
 #: Threads of a row in registers, where another has room beside it.
 _MAX_ROW_THREADS = 512
 #: Rows of a block that reads the next one while it computes one.
@@ -62,7 +66,7 @@ class Share:
     ``resident`` blocks should fit on a multiprocessor; ``columns`` says where sums over rows are;
     ``shared_bytes`` of a block keep its row, or its next one where it reads ``ahead``: then each of
     the ``early`` blocks has ``ahead`` rows for its threads, each of the others one. The blocks of a
-    ``cluster`` share a row.
+    ``cluster`` share a row. Rows of ``tiled`` elements are copied through shared memory.
     """
 
     lanes: int
@@ -75,6 +79,7 @@ class Share:
     ahead: int = 0
     early: int = 0
     cluster: int = 1
+    tiled: int = 0
 
 
 def lines_of(views: Views, axes: Sequence[int]) -> Lines:
@@ -309,21 +314,34 @@ def divided(op: FusedRows, inputs: Views, results: Views) -> Division:
 
 
 def _tiled(op: FusedRows, views: Views, lines: Lines, width: int) -> Share | None:
-    """The division of short rows that are copied through shared memory, one for each thread."""
+    """The division of short rows that are copied through shared memory."""
     if op.sums is not None or len(lines.reduced) > 1 or len(lines.kept) > 1:
         return None
     (rows,), (elements,) = lines.kept, lines.reduced
-    words = elements * _registers(op.before.output_dtypes)
-    steps = zip(views, lines.kept_steps, lines.reduced_steps, strict=True)
-    whole = [(v, k, r) for v, k, r in steps if any(r) and any(k)]
-    dense = all((*k, *r) == (elements, 1) and v.aligned_to(16) for v, k, r in whole)
-    nbytes = _TILE_ROWS * elements * sum(v.itemsize for v, _, _ in whole)
-    fits = max(elements, words // 2) <= _MAX_TILE_LENGTH and nbytes <= _MAX_TILE_BYTES
+    held = max(_registers(op.before.output_dtypes), 1)
+    steps = list(zip(views, lines.kept_steps, lines.reduced_steps, strict=True))
+    whole = [any(r) and any(k) for _, k, r in steps]
+    dense = all(
+        (*k, *r) == (elements, 1) and v.aligned_to(16) for v, k, r in steps if any(r) and any(k)
+    )
+    lanes = 1
+    while -(-elements // lanes) * held > _TILE_WORDS and lanes < 32:
+        lanes *= 2
+    kinds = [RowOperand(v.dtype, "tiled" if w else "one") for v, w in zip(views, whole)]
+    count, tile = len(op.input_dtypes), _TILE_THREADS // lanes
+    nbytes = tile_places(kinds[:count], kinds[count:], op.early, tile * elements)[1]
+    per = -(-elements // lanes)
+    fits = elements <= _MAX_TILE_LENGTH and nbytes <= _MAX_TILE_BYTES
+    fits &= per * held <= _TILE_WORDS
+    fits &= all(tile * v.itemsize % 16 == 0 for v, w in zip(views, whole) if w)
     if not (dense and fits and elements > 1 and width * _least(views, lines) < 16):
         return None
-    resident = _RESIDENT_THREADS[words > _WORDS] // _TILE_ROWS
-    blocks = min(-(-rows // _TILE_ROWS), 2**30)
-    return Share(1, elements, _TILE_ROWS, blocks, resident, shared_bytes=nbytes)
+    registers = per * held + _TILE_OTHERS + _TILE_LATE * (len(op.input_dtypes) - op.early)
+    resident = max(1, min(_TILE_BLOCKS, 65536 // (_TILE_THREADS * registers)))
+    blocks = min(-(-rows // tile), 2**30)
+    return Share(
+        lanes, per, _TILE_THREADS, blocks, resident, shared_bytes=nbytes, tiled=elements
+    )  # fmt: skip
 
 
 def whole_of(views: Views) -> tuple[int, ...]:

@@ -39,7 +39,7 @@ class Rows:
     ``columns`` says where a block adds the sums over its rows (see ``fused_rows.cu``). A row that
     does not fit into registers may be ``staged`` in shared memory. ``loose`` rows begin anywhere
     in memory: their vectors are aligned, and the elements before the first and behind the last one
-    are read one by one. ``tiled`` rows, one for each thread, are copied through shared memory. With
+    are read one by one. Rows of ``tiled`` elements are copied through shared memory. With
     ``ahead`` an early block has so many rows, and copies its next one there while it computes one.
     The blocks of a ``cluster`` share a staged row.
     """
@@ -58,7 +58,7 @@ class Rows:
     columns: int = 0
     staged: bool = False
     loose: bool = False
-    tiled: bool = False
+    tiled: int = 0
     ahead: int = 0
     cluster: int = 1
 
@@ -89,7 +89,7 @@ def rows_source(op: FusedRows, rows: Rows) -> str:
         "BLOCK": rows.block, "RESIDENT": rows.resident, "FULL": int(rows.full),
         "SUMS": len(op.sums.outputs) if op.sums else 0, "COLUMNS": rows.columns,
         "STAGED": int(rows.staged), "LOOSE": int(rows.loose),
-        "TILED": int(rows.tiled), "AHEAD": rows.ahead, "CLUSTER": rows.cluster,
+        "TILED": rows.tiled, "AHEAD": rows.ahead, "CLUSTER": rows.cluster,
     }  # fmt: skip
     return "\n".join(
         [
@@ -98,12 +98,12 @@ def rows_source(op: FusedRows, rows: Rows) -> str:
             f"typedef {'i64' if rows.wide else 'i32'} Offset;",
             *(f"#define {name} {value}" for name, value in macros.items()),
             text_of("cluster.cu") if rows.cluster > 1 else "#define IN_CLUSTER",
-            *([text_of("copies.cuh")] if rows.staged or rows.ahead else []),
+            *([text_of("copies.cuh")] if rows.staged or rows.ahead or rows.tiled else []),
             _VISIT,
             *([_SHARED] if rows.staged or rows.ahead or rows.tiled or rows.columns == 1 else []),
             *_parameters(op, rows),
             *_access(op, rows),
-            *(_tiles(rows) if rows.tiled else []),
+            *(_tiles(op, rows) if rows.tiled else []),
             *printed.programs(),
             *printed.stages(),
             text_of("fused_rows.cu"),
@@ -205,28 +205,56 @@ def _access(op: FusedRows, rows: Rows) -> list[str]:
 
 
 _COPY = """
-// Copies neighbours from or to memory, in vectors.
-INLINE void copied(void* to, const void* from, i32 nbytes) {
+// Copies neighbours from memory, or to it, in vectors; the copies from memory may be late.
+template <bool FROM> INLINE void copied(void* to, const void* from, i32 nbytes) {
   const i32 whole = nbytes / 16, me = threadIdx.x;
-  for (i32 i = me; i < whole; i += BLOCK) ((bytes16*)to)[i] = ((const bytes16*)from)[i];
+  for (i32 i = me; i < whole; i += BLOCK)
+    if (FROM)
+      copy_kept((Vec<u32, 4>*)to + i, (const u32*)from + i * 4);
+    else
+      ((bytes16*)to)[i] = ((const bytes16*)from)[i];
   for (i32 i = whole * 16 + me; i < nbytes; i += BLOCK) ((u8*)to)[i] = ((const u8*)from)[i];
 }"""
 
 
-def _tiles(rows: Rows) -> list[str]:
+def tile_places(
+    inputs: Sequence[RowOperand], outputs: Sequence[RowOperand], early: int, nbytes: int
+) -> tuple[dict[str, int], int]:
+    """Where in shared memory the tiled operands are, ``nbytes`` for each byte of an element, and
+    the size of all: a result takes the place of an operand that registers keep by then.
+    """
+    places: dict[str, int] = {}
+    free, size = [], 0
+    for i, (n, a) in enumerate(numbered(inputs, outputs)):
+        if a.kind != "tiled":
+            continue
+        itemsize = numpy_dtype(a.dtype).itemsize
+        again = next((f for f in free if f[1] == itemsize), None) if n[0] == "y" else None
+        if again:
+            free.remove(again)
+            places[n] = again[0]
+            continue
+        places[n] = size
+        free += [(size, itemsize)] * (i < early)
+        size += nbytes * itemsize
+    return places, size
+
+
+def _tiles(op: FusedRows, rows: Rows) -> list[str]:
     """``fill`` and ``drain``, which copy rows to and from shared memory, and ``in_tile``."""
-    places, fills, drains, at = [], [], [], 0
+    places, fills, drains = [], [], []
+    nbytes = rows.block // rows.lanes * rows.tiled
+    found, _ = tile_places(rows.inputs, rows.outputs, op.early, nbytes)
     for n, a in numbered(rows.inputs, rows.outputs):
         if a.kind != "tiled":
             continue
-        tile = f"(u8*)dynamic_shared + {at}"
-        size = f"rows * PER * (i32)sizeof({CTYPES[a.dtype]})"
-        places.append(f"  b.{n} = ({CTYPES[a.dtype]}*)({tile}) + row * PER;")
+        tile = f"(u8*)dynamic_shared + {found[n]}"
+        size = f"rows * TILED * (i32)sizeof({CTYPES[a.dtype]})"
+        places.append(f"  b.{n} = ({CTYPES[a.dtype]}*)({tile}) + row * TILED;")
         if n[0] == "x":
-            fills.append(f"  copied({tile}, p.{n} + tile * PER, {size});")
+            fills.append(f"  copied<true>({tile}, p.{n} + tile * TILED, {size});")
         else:
-            drains.append(f"  copied(p.{n} + tile * PER, {tile}, {size});")
-        at += rows.block * rows.per * numpy_dtype(a.dtype).itemsize
+            drains.append(f"  copied<false>(p.{n} + tile * TILED, {tile}, {size});")
     return [
         _COPY,
         "INLINE void in_tile(Base& b, i32 row) {",

@@ -77,7 +77,7 @@ def rows_launches(op: FusedRows, inputs: Views, outputs: Views) -> list[KernelLa
         given, written, len(lines.kept), len(lines.reduced), width, share.lanes, share.per,
         share.block, share.resident, full, wide, share.columns,
         share.shared_bytes > 0 and not share.per, found.loose,
-        share.shared_bytes > 0 < share.per and not share.ahead, share.ahead,
+        share.tiled, share.ahead,
         share.cluster,
     )  # fmt: skip
     after = _after_reduction(share.blocks, elements, len(columns))

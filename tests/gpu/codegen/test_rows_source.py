@@ -9,6 +9,7 @@ import pytest
 
 from symdnn.gpu.binding.nvrtc import compile_cubin
 from symdnn.gpu.codegen import row_plan
+from symdnn.gpu.codegen.rows_source import RowOperand, tile_places
 from symdnn.gpu.kernels.fused_rows import FusedRowsKernel
 from symdnn.graph.type import numpy_dtype
 from symdnn.ops.lowered.fused_rows import (
@@ -87,9 +88,31 @@ def test_a_root_of_a_rounded_mean_is_taken_once_for_each_row(dtype):
 def test_short_rows_go_through_shared_memory(shape, dtype):
     for kind in (Softmax, LogSoftmax):
         text = compared(softmax_rows(kind(1), dtype), [drawn(dtype, *shape)])
-        assert "#define TILED 1" in text
+        assert f"#define TILED {shape[1]}\n" in text
     op = softmax_grad_rows(SoftmaxGrad(1), dtype)
-    assert "#define TILED 1" in compared(op, [drawn(dtype, *shape), drawn(dtype, *shape)])
+    assert f"#define TILED {shape[1]}\n" in compared(
+        op, [drawn(dtype, *shape), drawn(dtype, *shape)]
+    )
+
+
+@needs_gpp
+@pytest.mark.parametrize("length", [7, 33])
+def test_several_threads_share_a_short_row(length, monkeypatch):
+    monkeypatch.setattr(row_plan, "_TILE_WORDS", 10)
+    for dtype in ("float32", "bfloat16"):
+        arrays = [drawn(dtype, 131, length) for _ in range(2)]
+        text = compared(softmax_grad_rows(SoftmaxGrad(1), dtype), arrays)
+        assert f"#define TILED {length}\n" in text
+        assert f"#define LANES {2 if length == 7 else 8}\n" in text
+
+
+def test_a_result_takes_the_place_of_an_operand_in_registers():
+    wide, narrow = (RowOperand(d, "tiled") for d in ("float32", "bfloat16"))
+    one = RowOperand("float32", "one")
+    assert tile_places((wide, narrow), (narrow, narrow), 2, 16) == (
+        {"x0": 0, "x1": 64, "y0": 64, "y1": 96}, 128,
+    )  # fmt: skip
+    assert tile_places((one, narrow), (narrow,), 1, 16) == ({"x1": 0, "y0": 32}, 64)  # a late one
 
 
 @needs_gpp
@@ -127,5 +150,5 @@ def test_the_text_of_short_rows_compiles():
             (written_norm(dtype), [x]),
         ):
             for text in KERNEL.sources(concrete(op, arrays)):
-                assert "#define TILED 1" in text
+                assert "#define TILED 10\n" in text
                 assert compile_cubin(text, (9, 0))

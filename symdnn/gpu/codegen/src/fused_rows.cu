@@ -3,8 +3,8 @@
 // shared memory if the row is STAGED there: each thread finds what it has put there itself.
 // FULL: all of these vectors exist, in all blocks. A LOOSE row begins anywhere: its vectors are the
 // aligned ones that are whole, and the elements before and behind them, its ends, are shared by the
-// lanes. TILED: a thread has a short row, and a block copies its rows through shared memory, so that
-// memory is read and written in vectors. AHEAD: a block has so many rows, and copies its next one to
+// lanes. TILED: a block copies its rows, of so many elements, through shared memory, so that memory is
+// read and written in vectors. AHEAD: a block has so many rows, and copies its next one to
 // shared memory while it computes one; those behind the early blocks have one row, so that all end
 // at about the same time. The blocks of a CLUSTER share one STAGED row. Printed before this text are
 // the operands' access, and `staged`, which computes all sums of a row.
@@ -101,10 +101,10 @@ struct Mine {
     base = base_of(p, (Count)(FULL || row < p.rows ? row : p.rows - 1));
     lane = first, back = false;
     head = base.head;
-    vectors = LOOSE ? ((i32)p.run - head) / V : (i32)p.vectors;
+    vectors = LOOSE ? ((i32)p.run - head) / V : TILED ? TILED : (i32)p.vectors;
     ends = LOOSE ? (i32)p.run - vectors * V : 0;
 #if TILED
-    in_tile(base, FULL || row < p.rows ? threadIdx.x : 0);
+    in_tile(base, FULL || row < p.rows ? threadIdx.x / LANES : 0);
 #endif
     count = (vectors - lane + ALL_LANES - 1) / ALL_LANES;
   }
@@ -313,6 +313,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK, RESIDENT) IN_CLUSTER fused_r
 #if TILED
     const i32 rows = p.rows - tile < TILE ? (i32)(p.rows - tile) : TILE;
     fill(p, tile, rows);
+    group_copies();
+    settled<0>();
     __syncthreads();
 #endif
 #if AHEAD
