@@ -224,7 +224,8 @@ def tile_places(
     the size of all: a result takes the place of an operand that registers keep by then.
     """
     places: dict[str, int] = {}
-    free, size = [], 0
+    free: list[tuple[int, int]] = []
+    size = 0
     for i, (n, a) in enumerate(numbered(inputs, outputs)):
         if a.kind != "tiled":
             continue
