@@ -116,7 +116,7 @@ LATE_OPS = (
     "FusedElemwise", "FusedIndexed", "FusedPlacedSums", "FusedReduce", "FusedRows",
     "FusedStencil", "GpuGemm", "GpuGemmBiasGrad", "GroupNorm", "GpuDnnConvBiasActivation",
     "GpuDnnRNNGradInputs", "GpuQuantized", "LabelLoss", "ListedSums", "Move", "OneDnn",
-    "PlacedSums", "SomeChosen", "Stream", "Totals",
+    "PlacedSums", "SoftmaxParts", "SomeChosen", "Stream", "Totals",
 )  # fmt: skip
 
 

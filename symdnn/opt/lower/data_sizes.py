@@ -14,7 +14,7 @@ from symdnn.ops.array.join import concatenate
 from symdnn.ops.array.reduce import sum
 from symdnn.ops.array.slices import FULL
 from symdnn.ops.array.sort import Unique, argsort, sort
-from symdnn.ops.array.view import expand_dims, flatten
+from symdnn.ops.array.view import expand_dims, flatten, specify_shape
 from symdnn.ops.core.shape import as_dim, dims_of, ones_like
 from symdnn.ops.elementwise.arithmetic import cast
 from symdnn.ops.elementwise.comparison import and_, eq, neq
@@ -56,6 +56,9 @@ def write_out_compressed(node: Apply, context: Context) -> Variable:
             inputs = [op(v, mask) if v in whole else v for v in made.inputs]
             computed: Variable = made.op(*inputs, hints=made.hints)
             return computed
+    size = context.shapes.dims(x)[op.axis]
+    if not context.shapes.same(size, context.shapes.dims(mask)[0]):
+        mask = specify_shape(mask, [size])
     index = tuple("a" if d == op.axis else FULL for d in range(x.type.ndim))
     found: Variable = AdvancedSubtensor(index, in_bounds=True)(x, *Nonzero()(mask))
     return found
