@@ -235,9 +235,10 @@ def index_of_elemwise(node: Apply, context: Context) -> Variable | None:
     v = node.inputs[0]
     if not made_by(v, Elemwise):
         return None
-    apart = _are_apart(v, context) and not _follows_product(v)
-    if not (context.only_user(v) or apart or _is_cast_in_loops(v, context)):
-        return None
+    if not context.only_user(v):
+        apart = _are_apart(v, context) and not _follows_product(v)
+        if not apart and not _is_cast_in_loops(v, context):
+            return None
     entries = entries_of(node)
     if all(e == FULL for e in entries) or not _smaller(node.outputs[0], v, context):
         return None

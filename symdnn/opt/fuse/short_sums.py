@@ -8,7 +8,7 @@ stored between its reductions and their gradients.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any
 
@@ -87,21 +87,14 @@ def short_sum_of_a_broadcast(node: Apply, context: Context) -> Variable | None:
 
     Where ``a`` and ``b`` are far smaller than ``f(a, b)``.
     """
-    op: Any = node.op
-    (v,) = node.inputs
-    if len(op.axes) != 1 or v.type.dtype not in ("float32", "float64"):
+    found = _short_axis(node, _MOST_TERMS)
+    if found is None:
         return None
-    (axis,), own = op.axes, {v.type.dtype, op.acc_dtype, node.outputs[0].type.dtype}
-    terms = v.type.shape[axis] or 0
+    (v,), (axis, terms) = node.inputs, found
     nodes = _elementwise(v, v, axis, {})
-    if not 1 < terms <= _MOST_TERMS or len(own) > 1 or nodes is None:
+    if nodes is None or terms * sum(nodes.values()) > VALUE_LIMIT_ADDITIONS["cuda"]:
         return None
-    if terms * sum(nodes.values()) > VALUE_LIMIT_ADDITIONS["cuda"]:
-        return None
-    total = _at(v, 0, axis, nodes)
-    for k in range(1, terms):
-        total = total + _at(v, k, axis, nodes)
-    return dimshuffle(total, _with_axis(v, axis)) if op.keepdims else total
+    return _added(node, axis, [_at(v, k, axis, nodes) for k in range(terms)])
 
 
 @node_rewrite(Sum, phase="lower", tags=("fusion",), target="cuda")
@@ -110,24 +103,37 @@ def sum_of_parts_that_are_read(node: Apply, context: Context) -> Variable | None
 
     Whoever reads them computes the sum, too: densities of a lattice, lengths of vectors.
     """
-    op: Any = node.op
+    short = _short_axis(node, _MOST_PARTS)
     (x,) = node.inputs
-    if len(op.axes) != 1 or x.type.dtype not in ("float32", "float64"):
+    if short is None or short[0] == x.type.ndim - 1:
         return None
-    (axis,), own = op.axes, {x.type.dtype, op.acc_dtype, node.outputs[0].type.dtype}
-    terms = x.type.shape[axis] or 0
-    if not 1 < terms <= _MOST_PARTS or axis == x.type.ndim - 1 or len(own) > 1:
-        return None
+    axis, terms = short
     rest = (slice(None),) * axis
     parts = [subtensor(x, [*rest, k]) for k in range(terms)]
     wanted = {part.owner.op for part in parts if part.owner is not None}
     found = {u.op for u in context.fgraph.user_nodes(x) if u.op in wanted}
     if 2 * len(found) < terms:
         return None
-    total = parts[0]
-    for part in parts[1:]:
-        total = total + part
-    return dimshuffle(total, _with_axis(x, axis)) if op.keepdims else total
+    return _added(node, axis, parts)
+
+
+def _short_axis(node: Apply, most: int) -> tuple[int, int] | None:
+    """The axis of a sum of two to ``most`` float32 or float64 in their dtype, and their number."""
+    op: Any = node.op
+    (v,) = node.inputs
+    own = {v.type.dtype, op.acc_dtype, node.outputs[0].type.dtype}
+    if len(op.axes) != 1 or len(own) > 1 or v.type.dtype not in ("float32", "float64"):
+        return None
+    (axis,) = op.axes
+    terms = v.type.shape[axis] or 0
+    return (axis, terms) if 1 < terms <= most else None
+
+
+def _added(node: Apply, axis: int, terms: Sequence[Variable]) -> Variable:
+    """The terms of a sum, one after the other, in its place."""
+    total = reduce(add, terms)
+    op: Any = node.op
+    return dimshuffle(total, _with_axis(node.inputs[0], axis)) if op.keepdims else total
 
 
 def _elementwise(
