@@ -28,7 +28,7 @@ from symdnn.ops.array.index import IncSubtensor, Subtensor, encode, subtensor
 from symdnn.ops.array.join import Join, Split, join
 from symdnn.ops.array.reduce import Sum
 from symdnn.ops.array.slices import FULL
-from symdnn.ops.array.view import SpecifyShape
+from symdnn.ops.array.view import SpecifyShape, moveaxis
 from symdnn.ops.core.dtype import work_dtype
 from symdnn.ops.core.shape import Alloc, DimShuffle, alloc, dimshuffle, reshape
 from symdnn.opt.canonicalize.dimshuffle_rules import fields_of
@@ -235,13 +235,6 @@ def _in_one_axis(
     return flat, (*get.index[:first], "a", *get.index[end:]), [Constant(at)]
 
 
-def _moved(v: Variable, start: int, end: int) -> Variable:
-    """With one dimension at another place."""
-    order = [d for d in range(v.type.ndim) if d != start]
-    order.insert(end, start)
-    return dimshuffle(v, order)
-
-
 @node_rewrite(Join, phase=PHASE, tags=TAGS)
 def join_of_numbered(node: Apply, context: Context) -> Variable | None:
     """``stack([x[:, 3], x[:, 5], x[:, 6], ...], 1) -> x[:, [3, 5, 6, ...]]``."""
@@ -258,7 +251,7 @@ def join_of_numbered(node: Apply, context: Context) -> Variable | None:
             continue
         x, index, arrays = _in_one_axis(parts[0].x, parts, context)
         selected = AdvancedSubtensor(index, in_bounds=True)(x, *arrays)
-        found.append(_moved(selected, parts[0].axis, axis))
+        found.append(moveaxis(selected, parts[0].axis, axis))
         changed = True
     return join(axis, *found) if changed else None
 
@@ -294,7 +287,7 @@ def increments_of_numbered(node: Apply, context: Context) -> Variable | None:
         return None
     split, order = pieces
     parts = [found[order.index(k)][0] for k in range(len(found))]
-    y = _moved(split.inputs[0], fields_of(split).axis, parts[0].axis)
+    y = moveaxis(split.inputs[0], fields_of(split).axis, parts[0].axis)
     x, index, arrays = _in_one_axis(v, parts, context)
     added = AdvancedIncSubtensor(index, in_bounds=True)(x, y, *arrays)
     return added if x is v else reshape(added, context.shapes.dims(v))
